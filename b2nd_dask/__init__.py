@@ -1,0 +1,33 @@
+"""Blosc2 frames (b2nd, Caterva) as dask arrays: parallel, out of core.
+
+Importing the package also sets ``dask.array.from_b2nd``.
+"""
+
+import dask.array as _da
+
+from b2nd_dask._version import __version__
+from b2nd_dask.errors import (
+    B2ndError,
+    CorruptChunkError,
+    FrameFormatError,
+    StaleFrameError,
+    UninitializedChunkError,
+    UnsupportedFrameError,
+)
+from b2nd_dask.frame.source import Frame, open_b2nd
+from b2nd_dask.graph.read import from_b2nd
+
+_da.from_b2nd = from_b2nd
+
+__all__ = [
+    "B2ndError",
+    "CorruptChunkError",
+    "Frame",
+    "FrameFormatError",
+    "StaleFrameError",
+    "UninitializedChunkError",
+    "UnsupportedFrameError",
+    "__version__",
+    "from_b2nd",
+    "open_b2nd",
+]

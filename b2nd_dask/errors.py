@@ -1,0 +1,107 @@
+"""The error tree: what is wrong, in which frame, at which byte or chunk.
+
+Every class also derives from the builtin that callers of array libraries already catch. Fields that
+the raising layer does not know (the format layer sees bytes, not paths) are filled in on the way up
+with `B2ndError.located`.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Self
+
+
+class B2ndError(Exception):
+    """Root of all errors of this package.
+
+    Parameters
+    ----------
+    problem : str
+        One sentence that says what is wrong and, where there is one, what to do.
+    path : str, optional
+        Path or URL of the frame.
+    offset : int, optional
+        Byte offset of the fault, counted from the start of the frame (of the chunk file in a sparse frame).
+    chunk : int, optional
+        Number of the chunk, in C order over the chunk grid.
+
+    Examples
+    --------
+    >>> str(FrameFormatError("the magic is missing", path="a.b2nd", offset=2))
+    'a.b2nd: at byte 2: the magic is missing'
+    """
+
+    def __init__(
+        self,
+        problem: str,
+        *,
+        path: str | None = None,
+        offset: int | None = None,
+        chunk: int | None = None,
+    ) -> None:
+        super().__init__(problem)
+        self.problem = problem
+        self.path = path
+        self.offset = offset
+        self.chunk = chunk
+
+    def __str__(self) -> str:
+        place = [
+            self.path,
+            None if self.chunk is None else f"chunk {self.chunk}",
+            None if self.offset is None else f"at byte {self.offset}",
+        ]
+        return ": ".join([*(part for part in place if part is not None), self.problem])
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _rebuild, (type(self), self.problem, self.path, self.offset, self.chunk)
+
+    def located(
+        self, *, path: str | None = None, chunk: int | None = None, shift: int = 0
+    ) -> Self:
+        """Fill in what the raising layer could not know.
+
+        Parameters
+        ----------
+        path : str, optional
+            Path or URL, kept from the error where it already has one.
+        chunk : int, optional
+            Chunk number, likewise.
+        shift : int, optional
+            Bytes to add to `offset`: where the parsed bytes began.
+
+        Returns
+        -------
+        B2ndError
+            The same error, changed in place, ready to be raised again.
+        """
+        self.path = self.path if self.path is not None else path
+        self.chunk = self.chunk if self.chunk is not None else chunk
+        if self.offset is not None:
+            self.offset += shift
+        return self
+
+
+def _rebuild(
+    cls: type[B2ndError], problem: str, path: str | None, offset: int | None, chunk: int | None
+) -> B2ndError:
+    return cls(problem, path=path, offset=offset, chunk=chunk)
+
+
+class FrameFormatError(B2ndError, ValueError):
+    """Bytes that break the frame format: truncated, damaged, or not a frame at all."""
+
+
+class UnsupportedFrameError(B2ndError, ValueError):
+    """A valid frame that is not an array, or needs a codec, filter or version that is not available."""
+
+
+class CorruptChunkError(B2ndError, ValueError):
+    """A chunk whose bytes cannot be what was written."""
+
+
+class UninitializedChunkError(B2ndError, ValueError):
+    """A chunk that was never written was read with ``uninit="raise"``."""
+
+
+class StaleFrameError(B2ndError, OSError):
+    """The frame changed after it was opened, or after the graph was built."""

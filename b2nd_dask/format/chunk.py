@@ -1,0 +1,369 @@
+"""One compressed chunk: its header, its checks, its constant value, its decoding (REFERENCE 4).
+
+`blosc2.decompress2` does not check the length of its destination, so nothing is decoded before
+`check_chunk` has compared the chunk's header with what the frame promises.
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Any
+
+import blosc2
+import numpy as np
+from numpy.typing import NDArray
+
+from b2nd_dask.errors import CorruptChunkError, UnsupportedFrameError
+
+# decoding in several threads at once is the point of this package; python-blosc2 holds the GIL by default
+blosc2.set_releasegil(True)
+
+Buffer = bytes | bytearray | memoryview
+
+HEADER_LEN = 32
+#: Blosc1 chunks, without the filter pipeline and the special values.
+SHORT_HEADER_LEN = 16
+#: An int32 less the header and a margin that C-Blosc2 keeps.
+MAX_BLOCKSIZE = 536866816
+MAX_DICT_LEN = 32768
+
+_SHUFFLE, _MEMCPYED, _BITSHUFFLE, _DELTA, _NOT_SPLIT = 0x01, 0x02, 0x04, 0x08, 0x10
+_EXTENDED = _SHUFFLE | _BITSHUFFLE
+_HAS_DICT, _LAZY, _INSTRUMENTED = 0x01, 0x08, 0x80
+_PLUGIN_CODEC = 6
+#: Chunk codes of blosclz, lz4, zlib, zstd.
+_BUILTIN_CODECS = frozenset({0, 1, 3, 4})
+#: NDLZ and ZFP compress cells of the array: they need its shape, which a bare chunk does not carry.
+SHAPED_CODECS = frozenset({32, 33, 34, 35})
+#: NDCELL and NDMEAN, likewise.
+SHAPED_FILTERS = frozenset({32, 33})
+#: None, shuffle, bitshuffle, delta, trunc_prec, the two above, bytedelta, int_trunc.
+_KNOWN_FILTERS = frozenset({0, 1, 2, 3, 4, 32, 33, 35, 36})
+#: Codecs and filters from here on are registered by the user, in this process.
+_FIRST_USER_ID = 160
+
+
+class Special(IntEnum):
+    """What a chunk without compressed data stands for."""
+
+    NONE = 0
+    ZEROS = 1
+    NAN = 2
+    REPEATED = 3
+    """One value, stored behind the header, over and over."""
+    UNINIT = 4
+
+
+@dataclass(frozen=True, slots=True)
+class ChunkHeader:
+    """The first 32 (Blosc1: 16) bytes of a chunk."""
+
+    header_len: int
+    version: int
+    flags: int
+    typesize: int
+    nbytes: int
+    """Uncompressed bytes."""
+    blocksize: int
+    """Uncompressed bytes of a block."""
+    cbytes: int
+    """Bytes of the whole chunk, header included."""
+    filters: tuple[int, ...]
+    codec: int
+    """Id of a plug-in codec; built-in codecs stand in `flags`."""
+    flags2: int
+    special_flags: int
+
+    @property
+    def special(self) -> int:
+        """Special value code, see `Special`; may be out of its range before `check_chunk`."""
+        return self.special_flags >> 4 & 0x07
+
+    @property
+    def memcpyed(self) -> bool:
+        """Whether the blocks are stored as they are."""
+        return bool(self.flags & _MEMCPYED)
+
+    @property
+    def has_dict(self) -> bool:
+        """Whether a dictionary stands behind the block offsets."""
+        return bool(self.special_flags & _HAS_DICT)
+
+    @property
+    def codec_id(self) -> int:
+        """Plug-in codec id, or -1 for a built-in codec."""
+        return self.codec if self.flags >> 5 == _PLUGIN_CODEC else -1
+
+    @property
+    def nblocks(self) -> int:
+        """Number of blocks."""
+        return -(-self.nbytes // self.blocksize) if self.nbytes else 0
+
+    @property
+    def needs_shape(self) -> bool:
+        """Whether decoding needs the shapes of the array, or a codec or filter of the user's."""
+        return not (self.special or self.memcpyed) and (
+            self.codec_id in SHAPED_CODECS
+            or self.codec_id >= _FIRST_USER_ID
+            or any(f in SHAPED_FILTERS or f >= _FIRST_USER_ID for f in self.filters)
+        )
+
+
+def parse_chunk_header(data: Buffer) -> ChunkHeader:
+    """Read a chunk's header.
+
+    Parameters
+    ----------
+    data : bytes-like
+        The chunk, from its first byte.
+
+    Returns
+    -------
+    ChunkHeader
+
+    Raises
+    ------
+    CorruptChunkError
+        The data ends before the header does.
+    """
+    header_len = SHORT_HEADER_LEN
+    if len(data) >= SHORT_HEADER_LEN and data[2] & _EXTENDED == _EXTENDED:
+        header_len = HEADER_LEN
+    if len(data) < header_len:
+        raise CorruptChunkError(f"{len(data)} bytes are left for a header of {header_len}", offset=0)
+    version, _, flags, typesize, nbytes, blocksize, cbytes = struct.unpack_from("<BBBBiii", data)
+    if header_len == SHORT_HEADER_LEN:
+        return ChunkHeader(
+            header_len, version, flags, typesize, nbytes, blocksize, cbytes, (0,) * 6, 0, 0, 0
+        )
+    filters = tuple(data[16:22])
+    return ChunkHeader(
+        header_len, version, flags, typesize, nbytes, blocksize, cbytes, filters, data[22], data[30], data[31]
+    )
+
+
+def check_chunk(header: ChunkHeader, available: int, *, nbytes: int, blocksize: int, typesize: int) -> None:
+    """Hold a chunk's header against what its frame promises, before anything is decoded.
+
+    Parameters
+    ----------
+    header : ChunkHeader
+    available : int
+        Bytes from the chunk's start that may belong to it.
+    nbytes, blocksize, typesize : int
+        What the frame says; a blocksize of 0 means any.
+
+    Raises
+    ------
+    CorruptChunkError
+        The header contradicts the frame or itself.
+    UnsupportedFrameError
+        The chunk needs a codec or filter that does not exist here.
+    """
+    if not header.header_len <= header.cbytes <= available:
+        raise CorruptChunkError(
+            f"the chunk says that it has {header.cbytes} bytes, {available} are there", offset=12
+        )
+    if header.nbytes != nbytes:
+        raise CorruptChunkError(f"it holds {header.nbytes} bytes, {nbytes} are expected", offset=4)
+    if not 0 < header.blocksize <= MAX_BLOCKSIZE or blocksize not in (0, header.blocksize):
+        raise CorruptChunkError(f"blocks of {header.blocksize} bytes, {blocksize} are expected", offset=8)
+    # an item wider than 255 bytes is stored as 1; a chunk compressed with typesize 1 is legal in any frame
+    if header.typesize not in (1, typesize):
+        raise CorruptChunkError(f"items of {header.typesize} bytes, {typesize} are expected", offset=3)
+    if header.flags2 or header.special_flags & (_LAZY | _INSTRUMENTED) or header.special > Special.UNINIT:
+        raise CorruptChunkError(
+            f"flags {header.flags2:#x} {header.special_flags:#x} mark no chunk of an array", offset=30
+        )
+    _check_body(header)
+    if not (header.special or header.memcpyed):
+        _check_codec(header)
+
+
+def _check_body(header: ChunkHeader) -> None:
+    """Length of the part behind the header, for each of the layouts."""
+    body = header.cbytes - header.header_len
+    if header.special == Special.REPEATED:
+        # one item; typesize says 1 for items wider than 255 bytes
+        fits = body == header.typesize or (header.typesize == 1 and 0 < body <= header.nbytes)
+        fits = fits and header.nbytes % body == 0
+    elif header.special:
+        fits = body == 0
+    elif header.memcpyed:
+        fits = body == header.nbytes
+    else:
+        fits = body >= 4 * header.nblocks
+    if not fits:
+        raise CorruptChunkError(
+            f"{body} bytes behind the header do not fit {header.nbytes} bytes in {header.nblocks} blocks "
+            f"(special value {header.special}, stored plain: {header.memcpyed})",
+            offset=12,
+        )
+
+
+def _check_codec(header: ChunkHeader) -> None:
+    code = header.flags >> 5
+    plugin = header.codec_id
+    if code not in _BUILTIN_CODECS and not (plugin in SHAPED_CODECS or plugin >= _FIRST_USER_ID):
+        raise UnsupportedFrameError(f"codec {plugin if plugin >= 0 else code} is not available", offset=2)
+    unknown = [f for f in header.filters if f not in _KNOWN_FILTERS and f < _FIRST_USER_ID]
+    if unknown:
+        raise UnsupportedFrameError(f"filter {unknown[0]} is not available", offset=16)
+
+
+def decode_chunk(data: Buffer, out: NDArray[Any]) -> None:
+    """Decode a whole chunk that `check_chunk` has passed.
+
+    Parameters
+    ----------
+    data : bytes-like
+        The chunk.
+    out : ndarray
+        Contiguous; exactly as many bytes as the chunk holds.
+
+    Raises
+    ------
+    CorruptChunkError
+        The compressed streams cannot be decoded.
+    """
+    try:
+        blosc2.decompress2(data, dst=out.reshape(-1).view(np.uint8), nthreads=1)
+    except (RuntimeError, ValueError) as error:
+        raise CorruptChunkError("its compressed data cannot be decoded: the file is damaged") from error
+
+
+@dataclass(frozen=True, slots=True)
+class Compression:
+    """How chunks are compressed; ids as in `blosc2.Codec`, `blosc2.Filter` and `blosc2.SplitMode`."""
+
+    codec: int
+    clevel: int
+    filters: tuple[int, ...]
+    filters_meta: tuple[int, ...] = (0,) * 6
+    splitmode: int = 3
+    codec_meta: int = 0
+    use_dict: bool = False
+
+
+def encode_chunk(raw: NDArray[Any], how: Compression, *, typesize: int, blocksize: int) -> bytes:
+    """Compress a chunk.
+
+    Parameters
+    ----------
+    raw : ndarray
+        Contiguous, items in stored order.
+    how : Compression
+    typesize, blocksize : int
+        In bytes.
+
+    Returns
+    -------
+    bytes
+        A chunk with a 32-byte header.
+    """
+    return bytes(
+        blosc2.compress2(
+            raw.reshape(-1).view(np.uint8),
+            codec=blosc2.Codec(how.codec),
+            codec_meta=how.codec_meta,
+            clevel=how.clevel,
+            filters=[blosc2.Filter(f) for f in how.filters],
+            filters_meta=list(how.filters_meta),
+            splitmode=blosc2.SplitMode(how.splitmode),
+            use_dict=how.use_dict,
+            typesize=typesize,
+            blocksize=blocksize,
+            nthreads=1,
+        )
+    )
+
+
+def decode_in_frame(frame: bytes, out: NDArray[Any]) -> None:
+    """Decode the only chunk of a frame in memory, for codecs that look at the array's shapes.
+
+    Parameters
+    ----------
+    frame : bytes
+        A contiguous frame of one chunk that `check_chunk` has passed.
+    out : ndarray
+        Contiguous; exactly as many bytes as the chunk holds.
+
+    Raises
+    ------
+    CorruptChunkError
+        The compressed streams cannot be decoded, or a codec or filter is not registered.
+    """
+    try:
+        schunk = blosc2.schunk_from_cframe(frame)
+        # its worker threads would not live through a fork
+        schunk.dparams = blosc2.DParams(nthreads=1)
+        schunk.decompress_chunk(0, dst=out.reshape(-1).view(np.uint8))
+    except (RuntimeError, ValueError) as error:
+        raise CorruptChunkError(
+            "its compressed data cannot be decoded: the file is damaged, or its codec or filter is not "
+            "registered in this process"
+        ) from error
+
+
+def constant_of(data: Buffer, header: ChunkHeader, dtype: np.dtype[Any]) -> NDArray[Any] | None:
+    """The one item that a checked chunk repeats.
+
+    Parameters
+    ----------
+    data : bytes-like
+        The chunk.
+    header : ChunkHeader
+        Its header, checked.
+    dtype : numpy.dtype
+        Of the array.
+
+    Returns
+    -------
+    ndarray or None
+        0-d; None for a chunk that has to be decoded, and for one that was never written.
+    """
+    if header.special == Special.ZEROS:
+        return np.zeros((), dtype)
+    if header.special == Special.NAN:
+        return nan_item(dtype)
+    width = header.cbytes - header.header_len
+    if header.special == Special.REPEATED and dtype.itemsize % width == 0:
+        value = bytes(data[header.header_len : header.cbytes]) * (dtype.itemsize // width)
+        return np.frombuffer(value, dtype)[0:1].reshape(())
+    return None
+
+
+def nan_item(dtype: np.dtype[Any]) -> NDArray[Any]:
+    """What a NaN chunk holds, item by item.
+
+    The format fills such chunks with little-endian quiet NaNs as wide as the item, whatever its type (REFERENCE 3):
+    that is kept for complex and raw items. For big-endian floats it would be a denormal number, which no
+    writer means, so they get a NaN.
+
+    Parameters
+    ----------
+    dtype : numpy.dtype
+        Of the array; 4 or 8 bytes.
+
+    Returns
+    -------
+    ndarray
+        0-d.
+
+    Raises
+    ------
+    CorruptChunkError
+        A type that has no NaN.
+
+    Examples
+    --------
+    >>> nan_item(np.dtype(">f8"))
+    array(nan, dtype='>f8')
+    """
+    if dtype.itemsize not in (4, 8) or dtype.kind not in "fcV" or dtype.fields is not None:
+        raise CorruptChunkError(f"it is marked as NaN, which {dtype} does not have")
+    if dtype.kind == "f":
+        return np.array(np.nan, dtype)
+    return np.array(np.nan, f"<f{dtype.itemsize}").view(dtype)

@@ -1,0 +1,138 @@
+"""Dtype strings of the b2nd metalayer, read without evaluating anything."""
+
+from __future__ import annotations
+
+import ast
+import re
+from typing import Any
+
+import numpy as np
+
+from b2nd_dask.errors import B2ndError, FrameFormatError, UnsupportedFrameError
+
+#: Longest dtype string that is looked at; real ones are below 1 kB (a struct of 100 fields: 2 kB).
+MAX_DTYPE_STRING = 1 << 16
+
+#: `repr` of a dtype, as the early format text has it: ``dtype('int32')``, ``dtype([('a', '<i4')])``.
+_REPR = re.compile(r"dtype\((?P<quote>['\"]?)(?P<inner>.*)(?P=quote)\)", re.DOTALL)
+
+#: A plain dtype: ``<f8``, ``|S5``, ``<M8[25us]``, or a name such as ``datetime64[ns]``. NumPy's own parser
+#: also takes comma lists, repeat counts and ``O``, which no file has and which could not be trusted.
+_PLAIN = re.compile(r"[<>|=]?[A-Za-z?][A-Za-z]*[0-9]{0,9}(\[[0-9]{0,9}[A-Za-zμ]{1,3}\])?")
+
+
+def parse_dtype(raw: bytes) -> np.dtype[Any]:
+    """Dtype from the bytes of the metalayer's dtype field.
+
+    Accepts the spellings found in real files: ``dtype.str`` (``<f8``), names (``int32``), ``dtype('int32')`` and
+    the `repr` of ``dtype.descr`` for structured dtypes.
+
+    Parameters
+    ----------
+    raw : bytes
+        The field's content, UTF-8.
+
+    Returns
+    -------
+    numpy.dtype
+
+    Raises
+    ------
+    FrameFormatError
+        The text is not UTF-8, too long, or no dtype.
+    UnsupportedFrameError
+        Object dtypes: their items are pointers, not data.
+
+    Examples
+    --------
+    >>> parse_dtype(b"<M8[ns]"), parse_dtype(b"[('a', '<i4'), ('b', '<f8', (2,))]").itemsize
+    (dtype('<M8[ns]'), 20)
+    """
+    if not 0 < len(raw) <= MAX_DTYPE_STRING:
+        raise FrameFormatError(f"the dtype string has {len(raw)} bytes")
+    try:
+        text = raw.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise FrameFormatError(f"the dtype string is not UTF-8: {raw[:40]!r}") from error
+    if match := _REPR.fullmatch(text):
+        text = match["inner"]
+    dtype = _structured(text) if text.startswith("[") else _plain(text)
+    return _without_objects(dtype, text)
+
+
+def dtype_of_descr(descr: object) -> np.dtype[Any]:
+    """Structured dtype from the value of its ``descr``, fields as tuples or (through msgpack) as lists.
+
+    Parameters
+    ----------
+    descr : list
+        One entry for each field: name, dtype string or nested `descr`, and perhaps a shape.
+
+    Returns
+    -------
+    numpy.dtype
+
+    Raises
+    ------
+    FrameFormatError
+        No description of a dtype.
+    UnsupportedFrameError
+        A field of Python objects.
+    """
+    text = repr(descr)
+    return _without_objects(_from_descr(descr, text), text)
+
+
+def format_dtype(dtype: np.dtype[Any]) -> bytes:
+    """Text of a dtype as python-blosc2 writes it: ``dtype.str``, or the `repr` of ``dtype.descr``.
+
+    Examples
+    --------
+    >>> format_dtype(np.dtype([("a", "<i4")]))
+    b"[('a', '<i4')]"
+    """
+    text = dtype.str if dtype.fields is None else repr(dtype.descr)
+    return text.encode("utf-8")
+
+
+def _without_objects(dtype: np.dtype[Any], text: str) -> np.dtype[Any]:
+    if dtype.hasobject:
+        raise UnsupportedFrameError(f"the dtype {text[:80]} holds Python objects, which are not data")
+    return dtype
+
+
+def _plain(text: str) -> np.dtype[Any]:
+    if not _PLAIN.fullmatch(text):
+        raise FrameFormatError(f"{text[:80]!r} is not a dtype")
+    try:
+        return np.dtype(text)
+    except (TypeError, ValueError) as error:
+        raise FrameFormatError(f"{text[:80]!r} is not a dtype that NumPy knows") from error
+
+
+def _structured(text: str) -> np.dtype[Any]:
+    try:
+        descr = ast.literal_eval(text)
+    # literal_eval parses only; deep nesting ends in one of the last two
+    except (ValueError, SyntaxError, RecursionError, MemoryError) as error:
+        raise FrameFormatError(f"{text[:80]!r} is not the description of a dtype") from error
+    return _from_descr(descr, text)
+
+
+def _from_descr(descr: object, text: str) -> np.dtype[Any]:
+    if not isinstance(descr, list) or not descr:
+        raise FrameFormatError(f"{text[:80]!r} is not the description of a dtype")
+    try:
+        return np.dtype([_field(field, text) for field in descr])
+    except B2ndError:
+        raise
+    except (TypeError, ValueError) as error:
+        raise FrameFormatError(f"{text[:80]!r} is not a dtype that NumPy knows: {error}") from error
+
+
+def _field(field: object, text: str) -> tuple[Any, ...]:
+    if not isinstance(field, tuple | list) or len(field) not in (2, 3):
+        raise FrameFormatError(f"{text[:80]!r} has a field that is not (name, dtype[, shape])")
+    name, kind, *shape = (tuple(part) if isinstance(part, list) and i != 1 else part for i, part in enumerate(field))
+    inner = _from_descr(kind, text) if isinstance(kind, list) else _plain(str(kind))
+    return (name, inner, *shape)

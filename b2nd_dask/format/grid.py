@@ -1,0 +1,216 @@
+"""Geometry of an array in a frame: shape, chunks and blocks, and where a selection lies in them.
+
+Chunks are numbered in C order over the chunk grid, blocks in C order over the blocks of a chunk, items in
+C order inside a block. Every chunk is stored at full size: edge chunks and edge blocks are padded.
+"""
+
+from __future__ import annotations
+
+import math
+import operator
+from dataclasses import dataclass
+from functools import cached_property
+from typing import NamedTuple, SupportsIndex
+
+#: What NumPy calls a basic index.
+BasicIndex = SupportsIndex | slice | type(Ellipsis) | None
+
+
+@dataclass(frozen=True)
+class Grid:
+    """Shape, chunks and blocks of an array, and the item size.
+
+    Examples
+    --------
+    >>> grid = Grid(shape=(100, 60), chunks=(24, 17), blocks=(10, 5), itemsize=8)
+    >>> grid.counts, grid.nchunks, grid.blocks_per_chunk, grid.padded_chunk
+    ((5, 4), 20, (3, 4), (30, 20))
+    >>> grid.chunk_nbytes, grid.block_nbytes
+    (4800, 400)
+    """
+
+    shape: tuple[int, ...]
+    """Items along each axis."""
+    chunks: tuple[int, ...]
+    """Items of a chunk along each axis; may exceed the shape."""
+    blocks: tuple[int, ...]
+    """Items of a block along each axis; never exceeds the chunk."""
+    itemsize: int
+    """Bytes of an item."""
+
+    @property
+    def ndim(self) -> int:
+        """Number of axes."""
+        return len(self.shape)
+
+    @cached_property
+    def counts(self) -> tuple[int, ...]:
+        """Chunks along each axis; 0 along every axis where the array is empty."""
+        if 0 in self.shape:
+            return (0,) * self.ndim
+        return tuple(-(-n // c) for n, c in zip(self.shape, self.chunks, strict=True))
+
+    @cached_property
+    def nchunks(self) -> int:
+        """Number of chunks: 1 for a 0-d array, 0 for an empty one."""
+        return math.prod(self.counts)
+
+    @cached_property
+    def blocks_per_chunk(self) -> tuple[int, ...]:
+        """Blocks of a chunk along each axis."""
+        return tuple(-(-c // b) if b else 0 for c, b in zip(self.chunks, self.blocks, strict=True))
+
+    @cached_property
+    def padded_chunk(self) -> tuple[int, ...]:
+        """Shape of a chunk as stored: a whole number of blocks along each axis."""
+        return tuple(n * b for n, b in zip(self.blocks_per_chunk, self.blocks, strict=True))
+
+    @cached_property
+    def chunk_nbytes(self) -> int:
+        """Uncompressed bytes of every stored chunk, padding included."""
+        return math.prod(self.padded_chunk) * self.itemsize
+
+    @cached_property
+    def block_nbytes(self) -> int:
+        """Uncompressed bytes of every block, padding included."""
+        return math.prod(self.blocks) * self.itemsize
+
+    @cached_property
+    def chunk_is_c_order(self) -> bool:
+        """Whether a stored chunk, padding included, is its items in plain C order.
+
+        True where a block spans all axes behind the last one that is split, and is one item thick before it.
+        """
+        split = [axis for axis, n in enumerate(self.blocks_per_chunk) if n > 1]
+        return not split or all(b == 1 for b in self.blocks[: split[-1]])
+
+
+class Piece(NamedTuple):
+    """The part of a 1-D selection that falls into one cell (chunk or block) of an axis."""
+
+    cell: int
+    """Number of the cell along the axis."""
+    inner: range
+    """Selected positions, counted from the cell's first item."""
+    out: slice
+    """Where these items go in the result."""
+
+
+def split_positions(positions: range, size: int) -> list[Piece]:
+    """Cut an ascending range of positions along one axis into the cells of `size` items it touches.
+
+    Cells without a selected position are left out, so the cost is that of the cells touched.
+
+    Parameters
+    ----------
+    positions : range
+        Selected positions, step > 0.
+    size : int
+        Items of a cell.
+
+    Returns
+    -------
+    list of Piece
+        In ascending order of cells.
+
+    Examples
+    --------
+    >>> for piece in split_positions(range(3, 12, 4), 5):
+    ...     print(piece)
+    Piece(cell=0, inner=range(3, 4, 4), out=slice(0, 1, None))
+    Piece(cell=1, inner=range(2, 3, 4), out=slice(1, 2, None))
+    Piece(cell=2, inner=range(1, 2, 4), out=slice(2, 3, None))
+    """
+    pieces = []
+    done, step = 0, positions.step
+    while done < len(positions):
+        first = positions[done]
+        cell, start = divmod(first, size)
+        count = min(len(positions) - done, -(-(size - start) // step))
+        inner = range(start, start + (count - 1) * step + 1, step)
+        pieces.append(Piece(cell, inner, slice(done, done + count)))
+        done += count
+    return pieces
+
+
+class Selection(NamedTuple):
+    """A basic index, taken apart: what to read, and what to do with it afterwards."""
+
+    axes: tuple[range, ...]
+    """Ascending positions to read along each axis of the array."""
+    finish: tuple[int | slice | None, ...]
+    """Index into what was read: drops integer axes, reverses negative steps, inserts new axes."""
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Shape of what is read, before `finish`."""
+        return tuple(len(axis) for axis in self.axes)
+
+
+def parse_selection(index: object, shape: tuple[int, ...]) -> Selection:
+    """Take a NumPy basic index apart.
+
+    Parameters
+    ----------
+    index : int, slice, Ellipsis, None, or a tuple of these
+        As for an ndarray; slices may go past the end and have negative steps.
+    shape : tuple of int
+        Shape of the array.
+
+    Returns
+    -------
+    Selection
+
+    Raises
+    ------
+    IndexError
+        An integer out of bounds, too many indices, or an index that is not basic.
+
+    Examples
+    --------
+    >>> parse_selection((slice(None, None, -2), 3, None), (5, 4))
+    Selection(axes=(range(0, 5, 2), range(3, 4)), finish=(slice(None, None, -1), 0, None))
+    """
+    axes: list[range] = []
+    finish: list[int | slice | None] = []
+    for item in _expand_ellipsis(index, len(shape)):
+        if item is None:
+            finish.append(None)
+            continue
+        axis, size = len(axes), shape[len(axes)]
+        if isinstance(item, slice):
+            positions = range(size)[item]
+            backwards = positions.step < 0
+            axes.append(positions[::-1] if backwards else positions)
+            finish.append(slice(None, None, -1) if backwards else slice(None))
+        else:
+            axes.append(_single_position(item, axis, size))
+            finish.append(0)
+    return Selection(tuple(axes), tuple(finish))
+
+
+def _expand_ellipsis(index: object, ndim: int) -> list[object]:
+    """One entry for each axis, and the Nones, in order."""
+    items = list(index) if isinstance(index, tuple) else [index]
+    # `in` would compare arrays element by element
+    dots = [i for i, item in enumerate(items) if item is Ellipsis]
+    if len(dots) > 1:
+        raise IndexError("an index can have only one ellipsis (...)")
+    named = sum(item is not None and item is not Ellipsis for item in items)
+    if named > ndim:
+        raise IndexError(f"too many indices: the array has {ndim} axes, {named} were indexed")
+    at = dots[0] if dots else len(items)
+    return items[:at] + [slice(None)] * (ndim - named) + items[at + 1 :]
+
+
+def _single_position(item: object, axis: int, size: int) -> range:
+    if isinstance(item, bool) or not hasattr(item, "__index__"):
+        raise IndexError(
+            f"only integers, slices, ellipsis and None select from a frame, not {type(item).__name__}; "
+            "for arrays of indices use from_b2nd(...)[...] or .vindex"
+        )
+    position = operator.index(item)  # type: ignore[arg-type]
+    if not -size <= position < size:
+        raise IndexError(f"index {position} is out of bounds for axis {axis} with size {size}")
+    position %= size
+    return range(position, position + 1)

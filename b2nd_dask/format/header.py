@@ -1,0 +1,216 @@
+"""The frame header: 87 fixed bytes, then the metalayers (REFERENCE 1)."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from b2nd_dask.errors import FrameFormatError, UnsupportedFrameError
+from b2nd_dask.format.metalayers import build_metalayers, parse_metalayers
+
+MAGIC = b"b2frame\0"
+#: Fixed part of the header; the metalayers section starts behind it.
+FIXED_LEN = 87
+#: Shortest header: the fixed part and an empty metalayers section.
+MIN_HEADER_LEN = 97
+#: Shortest frame that C-Blosc2 opens.
+MIN_FRAME_LEN = 112
+#: A header holds metadata that every open reads; an int32 length could claim 2 GiB.
+MAX_HEADER_LEN = 1 << 24
+
+_FILTER_SLOTS = 6
+_OFFSETS_64 = 1
+_VARIABLE_CHUNKS, _VL_BLOCKS = 0x40, 0x80
+#: Codec ids up to here fit in the header's nibble; 6 there means "see byte 77".
+_LAST_NIBBLE_CODEC = 5
+_PLUGIN_CODEC = 6
+
+
+@dataclass(frozen=True, slots=True)
+class FrameHeader:
+    """The header's fields that a reader or writer needs."""
+
+    header_len: int
+    """Bytes of the header, metalayers included. Chunk offsets count from here."""
+    frame_len: int
+    """Bytes of the frame (of ``chunks.b2frame`` in a sparse frame)."""
+    sparse: bool
+    """Whether the chunks are files of a directory."""
+    nbytes: int
+    """Uncompressed bytes of all chunks, padding included."""
+    cbytes: int
+    """Bytes of the data region, or the sum of the chunk files."""
+    typesize: int
+    """Bytes of an item."""
+    blocksize: int
+    """Uncompressed bytes of a block."""
+    chunksize: int
+    """Uncompressed bytes of a chunk."""
+    codec: int
+    """Codec id, as in `blosc2.Codec`."""
+    codec_meta: int
+    clevel: int
+    splitmode: int
+    filters: tuple[int, ...]
+    """Filter ids of the six slots, as in `blosc2.Filter`."""
+    filters_meta: tuple[int, ...]
+    use_dict: bool
+    metalayers: Mapping[str, bytes]
+    """Fixed metalayers by name, undecoded."""
+
+    @property
+    def index_start(self) -> int:
+        """Position of the index chunk in the frame."""
+        return self.header_len if self.sparse else self.header_len + self.cbytes
+
+
+def header_len_of(head: bytes) -> int:
+    """Length of the header, from the first bytes of a frame.
+
+    Parameters
+    ----------
+    head : bytes
+        At least the first 112 bytes: no frame is shorter.
+
+    Returns
+    -------
+    int
+        Bytes to read from the frame's start before `parse_header`.
+
+    Raises
+    ------
+    FrameFormatError
+        Too short, the magic is missing, or a length that cannot be.
+    """
+    if len(head) >= 10 and head[2:10] != MAGIC:
+        raise FrameFormatError(f"not a Blosc2 frame: {head[:10]!r} where the magic must stand", offset=0)
+    if len(head) < MIN_FRAME_LEN:
+        raise FrameFormatError(
+            f"{len(head)} bytes, where the shortest frame has {MIN_FRAME_LEN}: "
+            + ("the file is cut off" if head else "the file is empty"),
+            offset=len(head),
+        )
+    header_len, frame_len = _lengths(head)
+    if not MIN_HEADER_LEN <= header_len <= min(frame_len, MAX_HEADER_LEN):
+        raise FrameFormatError(f"a header of {header_len} bytes in a frame of {frame_len}", offset=11)
+    return header_len
+
+
+def parse_header(buf: bytes, available: int) -> FrameHeader:
+    """Read and check the header.
+
+    Parameters
+    ----------
+    buf : bytes
+        The frame's first `header_len_of(...)` bytes, or more.
+    available : int
+        Bytes from the frame's start to the end of its file.
+
+    Returns
+    -------
+    FrameHeader
+
+    Raises
+    ------
+    FrameFormatError
+        Fields that contradict the format, each other, or the file's size.
+    UnsupportedFrameError
+        A version or kind of frame that holds no array.
+    """
+    header_len, frame_len = _lengths(buf)
+    if len(buf) < header_len:
+        raise FrameFormatError(f"the file ends inside the header of {header_len} bytes", offset=len(buf))
+    if frame_len > available:
+        raise FrameFormatError(
+            f"the frame has {frame_len} bytes, the file only {available}: it is cut off", offset=16
+        )
+    _check_markers(buf)
+    _check_kind(buf)
+    nbytes, cbytes = (struct.unpack_from(">q", buf, at)[0] for at in (30, 39))
+    typesize, blocksize, chunksize = (struct.unpack_from(">i", buf, at)[0] for at in (48, 53, 58))
+    if min(nbytes, cbytes, blocksize, chunksize) < 0 or typesize < 1:
+        raise FrameFormatError("a negative size in the header", offset=29)
+    nibble = buf[27] & 0x0F
+    return FrameHeader(
+        header_len=header_len,
+        frame_len=frame_len,
+        sparse=buf[26] == 1,
+        nbytes=nbytes,
+        cbytes=cbytes,
+        typesize=typesize,
+        blocksize=blocksize,
+        chunksize=chunksize,
+        # the nibble holds the codec's API id, not its format code as the original text says (REFERENCE 1)
+        codec=buf[77] if nibble == _PLUGIN_CODEC else nibble,
+        codec_meta=buf[78],
+        clevel=buf[27] >> 4,
+        splitmode=(buf[28] & 0x03) + 1,
+        filters=tuple(buf[71:77]),
+        filters_meta=tuple(buf[79:85]),
+        use_dict=bool(buf[85] & 0x01),
+        metalayers=parse_metalayers(buf, FIXED_LEN + 1, header_len),
+    )
+
+
+def build_header(header: FrameHeader, *, has_vlmeta: bool) -> bytes:
+    """Write the header; `header_len` is taken from the metalayers, not from the field.
+
+    Parameters
+    ----------
+    header : FrameHeader
+    has_vlmeta : bool
+        Whether the trailer has vlmetalayers.
+
+    Returns
+    -------
+    bytes
+    """
+    metalayers = build_metalayers(dict(header.metalayers), FIXED_LEN, counted_from=FIXED_LEN)
+    out = bytearray(FIXED_LEN)
+    struct.pack_into(">BB8s", out, 0, 0x9E, 0xA8, MAGIC)
+    struct.pack_into(">BiBQ", out, 10, 0xD2, FIXED_LEN + len(metalayers), 0xCF, header.frame_len)
+    nibble = min(header.codec, _PLUGIN_CODEC)
+    # version 2, 64-bit offsets; version 3 and variable chunks mark an array without chunk shape
+    flags = 0x12 if header.chunksize else 0x13 | _VARIABLE_CHUNKS
+    out[24:29] = bytes([0xA4, flags, header.sparse, header.clevel << 4 | nibble, header.splitmode - 1])
+    struct.pack_into(">BqBq", out, 29, 0xD3, header.nbytes, 0xD3, header.cbytes)
+    struct.pack_into(">BiBiBi", out, 47, 0xD2, header.typesize, 0xD2, header.blocksize, 0xD2, header.chunksize)
+    # one thread each way: a hint to python-blosc2, which replaces it by its own setting
+    struct.pack_into(">BhBh", out, 62, 0xD1, 1, 0xD1, 1)
+    out[68:71] = bytes([0xC3 if has_vlmeta else 0xC2, 0xD8, _FILTER_SLOTS])
+    out[71:79] = bytes([*header.filters, header.codec, header.codec_meta])
+    out[79:86] = bytes([*header.filters_meta, header.use_dict])
+    return bytes(out) + metalayers
+
+
+def _lengths(buf: bytes) -> tuple[int, int]:
+    header_len, frame_len = struct.unpack_from(">ixQ", buf, 11)
+    return header_len, frame_len
+
+
+def _check_markers(buf: bytes) -> None:
+    # C-Blosc2 checks none of these (REFERENCE 1), but every writer sets them
+    markers = {0: 0x9E, 1: 0xA8, 10: 0xD2, 15: 0xCF, 24: 0xA4, 29: 0xD3, 38: 0xD3, 47: 0xD2, 52: 0xD2}
+    markers |= {57: 0xD2, 62: 0xD1, 65: 0xD1, 69: 0xD8, FIXED_LEN: 0x93}
+    for at, marker in markers.items():
+        if buf[at] != marker:
+            raise FrameFormatError(f"0x{buf[at]:02x} where 0x{marker:02x} must stand", offset=at)
+
+
+def _check_kind(buf: bytes) -> None:
+    flags = buf[25]
+    version, offsets = flags & 0x0F, flags >> 4 & 0x03
+    if version > 3:
+        raise UnsupportedFrameError(f"frame format version {version}, known are 0 to 3", offset=25)
+    if offsets != _OFFSETS_64:
+        raise FrameFormatError(f"offset width code {offsets}, only 1 (64 bit) exists", offset=25)
+    if flags & _VL_BLOCKS:
+        raise UnsupportedFrameError("a frame of variable-length blocks holds no array", offset=25)
+    if buf[26] > 1:
+        raise FrameFormatError(f"frame type {buf[26]}: neither contiguous nor sparse", offset=26)
+    if buf[70] > _FILTER_SLOTS:
+        raise FrameFormatError(f"{buf[70]} filter slots, the format has {_FILTER_SLOTS}", offset=70)
+    chunksize, nbytes = struct.unpack_from(">i", buf, 58)[0], struct.unpack_from(">q", buf, 30)[0]
+    if flags & _VARIABLE_CHUNKS and (chunksize or nbytes):
+        raise UnsupportedFrameError("a frame of variable-size chunks holds no array", offset=25)

@@ -1,0 +1,178 @@
+"""The offset index: where each chunk lies, or what it stands for (REFERENCE 3)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import IntEnum
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from b2nd_dask.errors import CorruptChunkError, FrameFormatError
+from b2nd_dask.format.chunk import (
+    Compression,
+    Special,
+    check_chunk,
+    constant_of,
+    decode_chunk,
+    encode_chunk,
+    parse_chunk_header,
+)
+from b2nd_dask.format.header import FrameHeader
+
+#: int32 bytes of int64 offsets.
+MAX_CHUNKS = 2**28 - 1
+#: A chunk file's number has eight hexadecimal digits.
+MAX_CHUNK_FILE = 2**32 - 1
+#: Shortest chunk: a header.
+_MIN_CHUNK = 32
+
+_OFFSET = np.dtype("<i8")
+
+#: What upstream uses on every change of the index (REFERENCE 3): blosclz, shuffle in the last slot, never split.
+_INDEX_COMPRESSION = Compression(codec=0, clevel=5, filters=(0, 0, 0, 0, 0, 1), splitmode=2)
+_INDEX_BLOCKSIZE = 1 << 14
+
+
+class ChunkKind(IntEnum):
+    """What the index says of a chunk; the special codes are those of the format."""
+
+    STORED = 0
+    ZEROS = 1
+    NAN = 2
+    UNINIT = 4
+
+
+@dataclass(frozen=True, eq=False)
+class OffsetIndex:
+    """Offsets of all chunks, as one column."""
+
+    offsets: NDArray[np.int64]
+    """As in the file: a position behind the header, a chunk file's number, or a negative special code.
+    A zero-stride array where the index chunk repeats one value."""
+    data_nbytes: int
+    """Bytes of the data region."""
+    sparse: bool
+
+    def __len__(self) -> int:
+        return len(self.offsets)
+
+    @cached_property
+    def kinds(self) -> NDArray[np.uint8]:
+        """`ChunkKind` of every chunk; zero-stride like the offsets."""
+        kinds = _kinds_of(_distinct(self.offsets))
+        return np.broadcast_to(kinds, self.offsets.shape)
+
+    @cached_property
+    def _starts(self) -> NDArray[np.int64]:
+        """Starts of all stored chunks in ascending order, and the data region's end."""
+        offsets = _distinct(self.offsets)
+        return np.append(np.unique(offsets[offsets >= 0]), self.data_nbytes)
+
+    def extents(self, chunks: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Where stored chunks of a contiguous frame lie in the data region.
+
+        A chunk's own length stands in its header only; here it ends at the latest where the next one starts.
+
+        Parameters
+        ----------
+        chunks : ndarray of int64
+            Numbers of stored chunks.
+
+        Returns
+        -------
+        starts, stops : ndarray of int64
+            Counted from the data region's start.
+        """
+        starts = self.offsets[chunks]
+        return starts, self._starts[np.searchsorted(self._starts, starts, side="right")]
+
+
+def parse_index(data: bytes, header: FrameHeader, nchunks: int) -> OffsetIndex:
+    """Read the index chunk and check every entry.
+
+    Parameters
+    ----------
+    data : bytes
+        From the index chunk's start to the trailer's.
+    header : FrameHeader
+    nchunks : int
+        Chunks of the array.
+
+    Returns
+    -------
+    OffsetIndex
+
+    Raises
+    ------
+    FrameFormatError
+        The index chunk is damaged, has another number of entries, or an entry points nowhere.
+    """
+    try:
+        offsets = _decode_offsets(data, nchunks)
+    except CorruptChunkError as error:
+        raise FrameFormatError(f"the offset index is damaged: {error.problem}", offset=error.offset) from error
+    distinct = _distinct(offsets)
+    _check_specials(distinct)
+    last = MAX_CHUNK_FILE if header.sparse else header.cbytes - _MIN_CHUNK
+    outside = distinct > last
+    if outside.any():
+        chunk = int(np.argmax(outside))
+        raise FrameFormatError(
+            f"the offset index says that chunk {chunk} lies at {distinct[chunk]}, the last place is {last}"
+        )
+    return OffsetIndex(offsets, header.cbytes, header.sparse)
+
+
+def build_index(offsets: NDArray[np.int64]) -> bytes:
+    """Write the index chunk, byte for byte as upstream writes it.
+
+    Parameters
+    ----------
+    offsets : ndarray of int64
+        One entry for each chunk, special codes included; at least one.
+
+    Returns
+    -------
+    bytes
+    """
+    return encode_chunk(
+        np.ascontiguousarray(offsets, _OFFSET), _INDEX_COMPRESSION, typesize=8, blocksize=_INDEX_BLOCKSIZE
+    )
+
+
+def _decode_offsets(data: bytes, nchunks: int) -> NDArray[np.int64]:
+    header = parse_chunk_header(data)
+    # typesize is not free here: upstream reads single items of the index (REFERENCE 3)
+    check_chunk(header, len(data), nbytes=8 * nchunks, blocksize=0, typesize=8)
+    if header.typesize != 8 or header.special in (Special.NAN, Special.UNINIT):
+        raise CorruptChunkError("it does not hold 64-bit offsets", offset=3)
+    value = constant_of(data, header, _OFFSET)
+    if value is not None:
+        # one value for 100 million chunks is 8 bytes of file: do not expand it
+        return np.broadcast_to(value, (nchunks,))
+    offsets = np.empty(nchunks, _OFFSET)
+    decode_chunk(data[: header.cbytes], offsets)
+    return offsets
+
+
+def _distinct(column: NDArray[Any]) -> NDArray[Any]:
+    """The entries worth looking at: one of a zero-stride column."""
+    return column[:1] if column.strides == (0,) else column
+
+
+def _kinds_of(offsets: NDArray[np.int64]) -> NDArray[np.uint8]:
+    # the special code is the high byte less its top bit; the low bytes are 0, but upstream ignores them
+    return np.where(offsets < 0, offsets >> 56 & 0x7F, ChunkKind.STORED).astype(np.uint8)
+
+
+def _check_specials(offsets: NDArray[np.int64]) -> None:
+    kinds = _kinds_of(offsets)
+    wrong = (offsets < 0) & ~np.isin(kinds, [ChunkKind.ZEROS, ChunkKind.NAN, ChunkKind.UNINIT])
+    if wrong.any():
+        chunk = int(np.argmax(wrong))
+        raise FrameFormatError(
+            f"the offset index has the special code {kinds[chunk]} for chunk {chunk}, known are 1, 2 and 4"
+        )

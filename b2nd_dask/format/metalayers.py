@@ -1,0 +1,123 @@
+"""The section of named byte strings that stands in the frame header (metalayers) and in the trailer (vlmetalayers).
+
+Layout (REFERENCE 1.1 and 5), after the 0x93 that opens it: 0xcd u16 size of the map, 0xde u16 count, for each
+entry a fixstr name and 0xd2 int32 offset of its content, 0xdc u16 count, then for each entry 0xc6 u32 length
+and the bytes. Offsets count from the first byte of the header or trailer; readers follow them.
+"""
+
+from __future__ import annotations
+
+import struct
+
+from b2nd_dask.errors import FrameFormatError
+
+#: C-Blosc2 opens no frame with more metalayers, and breaks on writing more vlmetalayers (REFERENCE 1.1, 5).
+MAX_METALAYERS = 16
+#: A fixstr length has five bits.
+MAX_NAME = 31
+
+_MAP_SIZE, _MAP, _ARRAY, _INT32, _BIN = 0xCD, 0xDE, 0xDC, 0xD2, 0xC6
+
+
+def parse_metalayers(buf: bytes, start: int, stop: int) -> dict[str, bytes]:
+    """Read the section.
+
+    Parameters
+    ----------
+    buf : bytes
+        The whole header or trailer: offsets count from its start.
+    start : int
+        Position of the 0xcd behind the opening 0x93.
+    stop : int
+        No content may reach past this position.
+
+    Returns
+    -------
+    dict of str to bytes
+        Contents by name, in the order of the map.
+
+    Raises
+    ------
+    FrameFormatError
+        Wrong markers, too many entries, a name or a content out of bounds, a name given twice.
+    """
+    pos = _expect(buf, start, stop, _MAP_SIZE) + 2  # the map's size is unchecked upstream and not needed
+    pos = _expect(buf, pos, stop, _MAP)
+    count = int.from_bytes(_take(buf, pos, 2, stop), "big")
+    if count > MAX_METALAYERS:
+        raise FrameFormatError(
+            f"{count} metalayers, where the format allows {MAX_METALAYERS}", offset=pos
+        )
+    pos += 2
+    entries: dict[str, bytes] = {}
+    for _ in range(count):
+        name, pos = _parse_name(buf, pos, stop)
+        if name in entries:
+            raise FrameFormatError(f"the metalayer {name!r} stands twice", offset=pos)
+        pos = _expect(buf, pos, stop, _INT32)
+        (offset,) = struct.unpack(">i", _take(buf, pos, 4, stop))
+        entries[name] = _parse_content(buf, offset, name, start, stop)
+        pos += 4
+    return entries
+
+
+def build_metalayers(entries: dict[str, bytes], start: int, *, counted_from: int) -> bytes:
+    """Write the section, opening 0x93 included.
+
+    Parameters
+    ----------
+    entries : dict of str to bytes
+        Contents by name.
+    start : int
+        Position of the section in its header or trailer.
+    counted_from : int
+        Where the u16 size of the map starts counting: at the 0x93 in the header, behind it in the trailer.
+
+    Returns
+    -------
+    bytes
+    """
+    names = [name.encode("utf-8") for name in entries]
+    map_end = start + 1 + 3 + 3 + sum(1 + len(name) + 5 for name in names)
+    offset = map_end + 3
+    index = bytearray()
+    for name, content in zip(names, entries.values(), strict=True):
+        index += bytes([0xA0 + len(name)]) + name + struct.pack(">Bi", _INT32, offset)
+        offset += 5 + len(content)
+    head = struct.pack(">BBHBH", 0x93, _MAP_SIZE, map_end - counted_from, _MAP, len(entries))
+    contents = b"".join(struct.pack(">BI", _BIN, len(c)) + c for c in entries.values())
+    return head + bytes(index) + struct.pack(">BH", _ARRAY, len(entries)) + contents
+
+
+def _parse_name(buf: bytes, pos: int, stop: int) -> tuple[str, int]:
+    marker = _take(buf, pos, 1, stop)[0]
+    if marker & 0xE0 != 0xA0:
+        raise FrameFormatError(f"a metalayer name starts with 0x{marker:02x}", offset=pos)
+    raw = _take(buf, pos + 1, marker & 0x1F, stop)
+    try:
+        return raw.decode("utf-8"), pos + 1 + len(raw)
+    except UnicodeDecodeError as error:
+        raise FrameFormatError(f"the metalayer name {raw!r} is not UTF-8", offset=pos) from error
+
+
+def _parse_content(buf: bytes, offset: int, name: str, start: int, stop: int) -> bytes:
+    if not start <= offset <= stop - 5:
+        raise FrameFormatError(
+            f"the metalayer {name!r} lies at {offset}, outside {start}..{stop}", offset=start
+        )
+    pos = _expect(buf, offset, stop, _BIN)
+    length = int.from_bytes(_take(buf, pos, 4, stop), "big")
+    return _take(buf, pos + 4, length, stop)
+
+
+def _expect(buf: bytes, pos: int, stop: int, marker: int) -> int:
+    found = _take(buf, pos, 1, stop)[0]
+    if found != marker:
+        raise FrameFormatError(f"0x{found:02x} where 0x{marker:02x} must stand", offset=pos)
+    return pos + 1
+
+
+def _take(buf: bytes, pos: int, length: int, stop: int) -> bytes:
+    if not 0 <= pos <= pos + length <= min(stop, len(buf)):
+        raise FrameFormatError(f"{length} bytes needed, the section ends at {stop}", offset=pos)
+    return buf[pos : pos + length]

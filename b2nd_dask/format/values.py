@@ -1,0 +1,156 @@
+"""Metadata values: msgpack to Python objects, with bounds and without anything that acts."""
+
+from __future__ import annotations
+
+import math
+import struct
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import msgpack
+import numpy as np
+
+from b2nd_dask.errors import B2ndError, CorruptChunkError, FrameFormatError, UnsupportedFrameError
+from b2nd_dask.format.chunk import check_chunk, decode_chunk, parse_chunk_header
+from b2nd_dask.format.dtypes import dtype_of_descr, parse_dtype
+
+#: An entry of vlmeta may always unpack to this many bytes ...
+FREE_NBYTES = 64 << 20
+#: ... and beyond that to so many times its compressed size: a bomb packs 1,000 times and more.
+MAX_RATIO = 64
+
+#: Extension types of python-blosc2 (REFERENCE 1.2).
+_CFRAME, _REFERENCE, _COMPLEX, _SET, _NDARRAY = 42, 43, 44, 45, 46
+
+
+class MetaView(Mapping[str, Any]):
+    """Metadata entries of a frame as Python objects, each decoded when it is asked for.
+
+    Parameters
+    ----------
+    entries : mapping of str to bytes
+        As stored.
+    path : str
+        Of the frame, for messages.
+    compressed : bool
+        Whether each entry is a chunk (vlmeta) or plain msgpack (fixed metalayers).
+    """
+
+    def __init__(self, entries: Mapping[str, bytes], path: str, *, compressed: bool) -> None:
+        self._entries = entries
+        self._path = path
+        self._compressed = compressed
+
+    def __getitem__(self, name: str) -> Any:
+        try:
+            return unpack_value(self.raw(name))
+        except B2ndError as error:
+            error.problem = f"in the metadata entry {name!r}: {error.problem}"
+            raise error.located(path=self._path) from error.__cause__
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._entries)
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} of {', '.join(map(repr, self)) or 'nothing'}>"
+
+    def raw(self, name: str) -> bytes:
+        """Bytes of an entry, decompressed: for entries that other programs wrote without msgpack.
+
+        Parameters
+        ----------
+        name : str
+
+        Returns
+        -------
+        bytes
+
+        Raises
+        ------
+        KeyError
+            No such entry.
+        CorruptChunkError
+            The entry's chunk is damaged, or unpacks to more than can be meant.
+        """
+        entry = self._entries[name]
+        return _decompress(entry) if self._compressed else entry
+
+
+def _decompress(entry: bytes) -> bytes:
+    header = parse_chunk_header(entry)
+    if header.nbytes > max(FREE_NBYTES, MAX_RATIO * len(entry)):
+        raise CorruptChunkError(f"{len(entry)} bytes that unpack to {header.nbytes} are refused")
+    check_chunk(header, len(entry), nbytes=header.nbytes, blocksize=0, typesize=header.typesize)
+    out = np.zeros(header.nbytes, np.uint8)
+    if header.nbytes:
+        decode_chunk(entry, out)
+    return out.tobytes()
+
+
+def unpack_value(raw: bytes) -> Any:
+    """Python object of a msgpack value.
+
+    Parameters
+    ----------
+    raw : bytes
+
+    Returns
+    -------
+    object
+        Of the plain types of msgpack, tuples, sets, complex numbers and NumPy arrays.
+
+    Raises
+    ------
+    FrameFormatError
+        Not one whole msgpack value.
+    UnsupportedFrameError
+        A value that refers to other files, or of an unknown extension type.
+
+    Examples
+    --------
+    >>> unpack_value(msgpack.packb({"t": ["__tuple__", 1, 2]}))
+    {'t': (1, 2)}
+    """
+    try:
+        return msgpack.unpackb(raw, strict_map_key=False, list_hook=_untuple, ext_hook=_unpack_extension)
+    except (FrameFormatError, UnsupportedFrameError):
+        raise
+    # msgpack raises its own errors, all of them ValueErrors; a list as the key of a map is a TypeError
+    except (ValueError, TypeError, RecursionError) as error:
+        raise FrameFormatError(f"it is not a msgpack value: {error or type(error).__name__}") from error
+
+
+def _untuple(items: list[Any]) -> Any:
+    # python-blosc2 marks tuples so
+    if items and isinstance(items[0], str) and items[0] == "__tuple__":
+        return tuple(items[1:])
+    return items
+
+
+def _unpack_extension(code: int, data: bytes) -> Any:
+    if code == _COMPLEX and len(data) == 16:
+        return complex(*struct.unpack(">dd", data))
+    if code == _SET:
+        return set(unpack_value(data))
+    if code == _NDARRAY:
+        return _unpack_array(unpack_value(data))
+    if code in (_CFRAME, _REFERENCE):
+        raise UnsupportedFrameError("it holds a python-blosc2 object or a reference to one, which is not followed")
+    raise UnsupportedFrameError(f"it holds a msgpack extension of unknown type {code}")
+
+
+def _unpack_array(value: Any) -> np.ndarray[Any, Any]:
+    """NumPy array of an ext 46 payload: a map of dtype, shape and data."""
+    if not isinstance(value, dict) or not isinstance(value.get("data"), bytes):
+        raise UnsupportedFrameError("it holds an array of Python objects")
+    shape, kind = value.get("shape"), value.get("dtype")
+    if not isinstance(kind, dict) or not isinstance(shape, list) or not all(isinstance(n, int) and n >= 0 for n in shape):
+        raise FrameFormatError("it holds an array without a dtype or a shape")
+    text = kind.get("str")
+    dtype = dtype_of_descr(kind.get("descr")) if text is None else parse_dtype(str(text).encode("utf-8", "replace"))
+    if math.prod(shape) * dtype.itemsize != len(value["data"]):
+        raise FrameFormatError(f"it holds {len(value['data'])} bytes for an array of {shape} {dtype}")
+    return np.frombuffer(value["data"], dtype).reshape(shape)

@@ -1,0 +1,1 @@
+"""An opened frame: its parsed state, the per-process cache, and reads of regions."""

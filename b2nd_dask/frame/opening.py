@@ -1,0 +1,152 @@
+"""From byte ranges to a parsed frame: header, geometry, dtype, offset index, trailer."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import xxhash
+
+from b2nd_dask.errors import B2ndError, FrameFormatError, UnsupportedFrameError
+from b2nd_dask.format.array_meta import MAX_CHUNK_NBYTES, ArrayMeta, array_meta_of
+from b2nd_dask.format.chunk import SHAPED_CODECS, SHAPED_FILTERS
+from b2nd_dask.format.grid import Grid
+from b2nd_dask.format.header import FrameHeader, header_len_of, parse_header
+from b2nd_dask.format.index import MAX_CHUNKS, OffsetIndex, parse_index
+from b2nd_dask.format.trailer import Trailer, parse_trailer, trailer_len_of
+from b2nd_dask.storage import ByteReader, Identity, Span
+
+#: The first read of an open: holds the header of nearly every frame, and all of a small one.
+FIRST_READ = 1 << 16
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class ParsedFrame:
+    """All metadata of one frame."""
+
+    header: FrameHeader
+    grid: Grid
+    stored_dtype: np.dtype[Any] | None
+    """None where the frame's metalayer has no dtype."""
+    index: OffsetIndex
+    trailer: Trailer
+    identity: Identity
+    """Of the object that this was parsed from."""
+    digest: str
+    """XXH3 of header, index and trailer, in hexadecimal."""
+
+
+def parse_frame(reader: ByteReader) -> ParsedFrame:
+    """Read and check all metadata of a frame, in two reads (one for a small frame).
+
+    Parameters
+    ----------
+    reader : ByteReader
+
+    Returns
+    -------
+    ParsedFrame
+
+    Raises
+    ------
+    FileNotFoundError
+        No such file.
+    FrameFormatError
+        Not a frame, or damaged.
+    UnsupportedFrameError
+        A frame that is not an array.
+    """
+    try:
+        identity = reader.identity()
+        (head,) = reader.read([Span(0, FIRST_READ)])
+        header_len = header_len_of(head)
+        if header_len > len(head):
+            (head,) = reader.read([Span(0, header_len)])
+        header = parse_header(head, identity.size)
+        if header.sparse != reader.is_directory:
+            raise FrameFormatError(
+                "the header says that the frame is "
+                + ("sparse, but it is a single file" if header.sparse else "contiguous, but it is a directory"),
+                offset=26,
+            )
+        grid, dtype = _geometry(header)
+        return _parse_tail(reader, head, header, grid, dtype, identity)
+    except B2ndError as error:
+        raise error.located(path=reader.label) from error.__cause__
+
+
+def _geometry(header: FrameHeader) -> tuple[Grid, np.dtype[Any] | None]:
+    """Shapes of the array, held against the sizes in the header."""
+    meta: ArrayMeta = array_meta_of(header.metalayers)
+    grid = Grid(meta.shape, meta.chunks, meta.blocks, header.typesize)
+    if meta.name == "caterva":
+        _refuse_shaped(header)
+    if meta.dtype is not None and meta.dtype.itemsize != header.typesize:
+        raise FrameFormatError(
+            f"items of dtype {meta.dtype} have {meta.dtype.itemsize} bytes, the header says {header.typesize}",
+            offset=48,
+        )
+    if grid.nchunks > MAX_CHUNKS or grid.chunk_nbytes > MAX_CHUNK_NBYTES:
+        raise FrameFormatError(
+            f"shape {grid.shape} in chunks of {grid.chunks} items of {grid.itemsize} bytes is beyond the format"
+        )
+    promised = {"blocksize": (header.blocksize, grid.block_nbytes), "chunksize": (header.chunksize, grid.chunk_nbytes)}
+    if grid.nchunks == 0:
+        # nothing stored: an array with an axis of 0 may have chunks of 0 or any others (REFERENCE 2.1)
+        promised = {}
+    promised["nbytes"] = (header.nbytes, grid.nchunks * grid.chunk_nbytes)
+    for name, (said, computed) in promised.items():
+        if said != computed:
+            raise FrameFormatError(
+                f"the header's {name} is {said}, but shape {grid.shape}, chunks {grid.chunks} and blocks "
+                f"{grid.blocks} of {grid.itemsize} bytes make {computed}"
+            )
+    return grid, meta.dtype
+
+
+def _refuse_shaped(header: FrameHeader) -> None:
+    """C-Blosc2 takes the shapes for these from a b2nd metalayer alone, so no reader exists to compare with."""
+    filters = SHAPED_FILTERS.intersection(header.filters)
+    if filters or header.codec in SHAPED_CODECS:
+        what = f"filter {min(filters)}" if filters else f"codec {header.codec}"
+        raise UnsupportedFrameError(f"{what} needs the array's shape, which it does not find in a Caterva frame")
+
+
+def _parse_tail(
+    reader: ByteReader,
+    head: bytes,
+    header: FrameHeader,
+    grid: Grid,
+    dtype: np.dtype[Any] | None,
+    identity: Identity,
+) -> ParsedFrame:
+    start, stop = header.index_start, header.frame_len
+    if start > stop:
+        raise FrameFormatError(
+            f"the data region of {header.cbytes} bytes reaches past the frame's end at {stop}", offset=39
+        )
+    tail = head[start:stop] if stop <= len(head) else reader.read([Span(start, stop)])[0]
+    if len(tail) < stop - start:
+        raise FrameFormatError("the frame is cut off", offset=start + len(tail))
+    try:
+        trailer_len = trailer_len_of(tail, stop - header.header_len)
+        index_len = len(tail) - trailer_len
+        if index_len < 0 or (index_len > 0) != (grid.nchunks > 0):
+            raise FrameFormatError(f"{index_len} bytes are left for the offsets of {grid.nchunks} chunks", offset=0)
+        index = _parse_index(tail[:index_len], header, grid)
+    except B2ndError as error:
+        raise error.located(shift=start) from error.__cause__
+    try:
+        trailer = parse_trailer(tail[index_len:])
+    except B2ndError as error:
+        raise error.located(shift=start + index_len) from error.__cause__
+    digest = xxhash.xxh3_64(head[: header.header_len])
+    digest.update(tail)
+    return ParsedFrame(header, grid, dtype, index, trailer, identity, digest.hexdigest())
+
+
+def _parse_index(data: bytes, header: FrameHeader, grid: Grid) -> OffsetIndex:
+    if grid.nchunks == 0:
+        return OffsetIndex(np.empty(0, np.int64), header.cbytes, header.sparse)
+    return parse_index(data, header, grid.nchunks)

@@ -1,0 +1,301 @@
+"""`Frame`: one opened frame, as users index it and as tasks refer to it."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Mapping
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from b2nd_dask.errors import B2ndError, StaleFrameError
+from b2nd_dask.format.grid import Grid, parse_selection
+from b2nd_dask.format.values import MetaView
+from b2nd_dask.frame.cache import OpenedFrame, process_cache
+from b2nd_dask.frame.fill import Fill
+from b2nd_dask.frame.region import read_region
+from b2nd_dask.storage import Location
+
+#: What `open_b2nd` takes, beside objects with a `schunk` (an opened `blosc2.NDArray`).
+UrlPath = str | os.PathLike[str] | bytes
+
+
+def open_b2nd(
+    urlpath: UrlPath | Any,
+    *,
+    dtype: Any = None,
+    uninit: Any = None,
+    storage_options: Mapping[str, Any] | None = None,
+    offset: int = 0,
+) -> Frame:
+    """Open a frame as an array-like, without dask.
+
+    Only metadata is read: header, offset index and trailer.
+
+    Parameters
+    ----------
+    urlpath : str, os.PathLike, bytes or blosc2.NDArray
+        A path to a contiguous frame or to the directory of a sparse one, an fsspec URL, the bytes of a
+        contiguous frame, or an opened array (its file is opened anew; one in memory is copied).
+    dtype : dtype-like, optional
+        For frames that store none (Caterva, the first b2nd files): the dtype of their items, of the
+        same itemsize. Without it such items are raw bytes, ``V{itemsize}``.
+    uninit : scalar or "raise", optional
+        What chunks that were never written read as: zeros by default, a value, or an error.
+    storage_options : mapping, optional
+        For the fsspec filesystem of a URL.
+    offset : int, optional
+        Bytes before the frame inside its file.
+
+    Returns
+    -------
+    Frame
+
+    Raises
+    ------
+    FileNotFoundError
+        No such file.
+    FrameFormatError
+        Not a frame, or damaged.
+    UnsupportedFrameError
+        A frame that is not an array, such as a plain SChunk or a lazy expression.
+    ValueError
+        A `dtype` that does not fit, an `uninit` that the dtype cannot hold.
+
+    Examples
+    --------
+    >>> import blosc2, numpy as np
+    >>> frame = open_b2nd(blosc2.asarray(np.arange(12).reshape(3, 4), chunks=(2, 2), blocks=(1, 2)))
+    >>> frame.shape, frame.dtype, frame.chunks
+    ((3, 4), dtype('int64'), (2, 2))
+    >>> frame[1, ::-2]
+    array([7, 5])
+    """
+    location = _locate(urlpath, offset, storage_options)
+    return Frame(location, process_cache().open(location), dtype, uninit)
+
+
+class Frame:
+    """An array in a frame: metadata, and items by NumPy's basic indexing.
+
+    Made by `open_b2nd`. Pickles as a reference: another process opens the same version of the frame, or raises
+    `StaleFrameError`. May be shared by threads.
+    """
+
+    def __init__(self, location: Location, opened: OpenedFrame, dtype: Any, uninit: Any) -> None:
+        self._location = location
+        self._pid = os.getpid()
+        self._open = opened
+        self._version = opened.version
+        self._wishes = (dtype, uninit)
+        self._fill = Fill.of(self._choose_dtype(dtype), uninit)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _reopen, (self._location, self._version, *self._wishes)
+
+    def __dask_tokenize__(self) -> tuple[Any, ...]:
+        # no storage options: keys are shown and stored
+        uninit = None if self._fill.uninit is None else self._fill.uninit.tobytes()
+        return "b2nd_dask.Frame", self._location.label, self._location.offset, self._version, self.dtype.descr, uninit
+
+    def __repr__(self) -> str:
+        return f"<Frame {self._location.label}: shape {self.shape}, {self.dtype}, chunks {self.chunks}>"
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Items along each axis."""
+        return self._grid.shape
+
+    @property
+    def chunks(self) -> tuple[int, ...]:
+        """Items of a frame chunk along each axis."""
+        return self._grid.chunks
+
+    @property
+    def blocks(self) -> tuple[int, ...]:
+        """Items of a block along each axis."""
+        return self._grid.blocks
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """Dtype of the items."""
+        return self._fill.dtype
+
+    @property
+    def ndim(self) -> int:
+        """Number of axes."""
+        return self._grid.ndim
+
+    @property
+    def size(self) -> int:
+        """Number of items."""
+        return math.prod(self.shape)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all items, uncompressed."""
+        return self.size * self.dtype.itemsize
+
+    @property
+    def cbytes(self) -> int:
+        """Bytes of the compressed data."""
+        return self._opened.parsed.header.cbytes
+
+    @cached_property
+    def meta(self) -> MetaView:
+        """Fixed metalayers as Python objects, without the array's own; decoded when asked for."""
+        layers = self._opened.parsed.header.metalayers
+        own = {name: raw for name, raw in layers.items() if name not in ("b2nd", "caterva")}
+        return MetaView(own, self._location.label, compressed=False)
+
+    @cached_property
+    def vlmeta(self) -> MetaView:
+        """Variable-length metalayers as Python objects, decoded when asked for."""
+        return MetaView(self._opened.parsed.trailer.vlmeta, self._location.label, compressed=True)
+
+    @property
+    def attrs(self) -> MetaView:
+        """The user's attributes: another name of `vlmeta`, as in python-blosc2."""
+        return self.vlmeta
+
+    @property
+    def version(self) -> str:
+        """Text that changes with the content of the frame."""
+        return self._version
+
+    def chunk_kinds(self) -> NDArray[np.uint8]:
+        """What the offset index says of each chunk, without reading any.
+
+        Returns
+        -------
+        ndarray of uint8
+            `ChunkKind` codes of the shape of the chunk grid; read-only.
+        """
+        return self._opened.parsed.index.kinds.reshape(self._grid.counts)
+
+    def constant_item(self, kind: int) -> NDArray[Any] | None:
+        """The item that chunks of a kind repeat.
+
+        Parameters
+        ----------
+        kind : int
+            A code of `chunk_kinds`.
+
+        Returns
+        -------
+        ndarray or None
+            0-d; None where reading such a chunk gives data or an error.
+        """
+        try:
+            return self._fill.item(kind) if kind else None
+        except B2ndError:
+            return None
+
+    def __len__(self) -> int:
+        if not self.shape:
+            raise TypeError("len() of a 0-d frame")
+        return self.shape[0]
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]:
+        if copy is False:
+            raise ValueError("the items of a frame cannot be had without a copy")
+        return np.asarray(self[...], dtype)
+
+    def __getitem__(self, index: Any) -> Any:
+        """Items of a basic index, as NumPy has them.
+
+        Parameters
+        ----------
+        index : int, slice, Ellipsis, None, or a tuple of these
+
+        Returns
+        -------
+        ndarray or scalar
+            A new, writable array; a scalar where an integer is given for each axis.
+
+        Raises
+        ------
+        IndexError
+            Out of bounds, or not a basic index.
+        CorruptChunkError
+            A chunk that is damaged.
+        StaleFrameError
+            The file changed since it was opened.
+        """
+        items = self.read(index)
+        if isinstance(items, np.ndarray) and not items.flags.writeable:
+            items = items.copy(order="C")
+        return items
+
+    def read(self, index: Any) -> Any:
+        """As `__getitem__`, but a constant region may come as a read-only, zero-stride array.
+
+        Parameters
+        ----------
+        index : int, slice, Ellipsis, None, or a tuple of these
+
+        Returns
+        -------
+        ndarray or scalar
+        """
+        selection = parse_selection(index, self.shape)
+        opened = self._opened
+        try:
+            items = read_region(opened.reader, opened.parsed, selection.axes, self._fill)
+        except B2ndError as error:
+            self._check_current(opened)
+            raise error.located(path=self._location.label) from error.__cause__
+        except FileNotFoundError:
+            # members of a sparse frame vanish when it is written anew
+            self._check_current(opened)
+            raise
+        if opened.reader.identity_is_cheap:
+            self._check_current(opened)
+        return items[selection.finish]
+
+    @property
+    def _opened(self) -> OpenedFrame:
+        if self._pid != os.getpid():
+            # forked: the parent's connections are not ours
+            self._open = process_cache().open(self._location, self._version)
+            self._pid = os.getpid()
+        return self._open
+
+    @property
+    def _grid(self) -> Grid:
+        return self._open.parsed.grid
+
+    def _choose_dtype(self, wish: Any) -> np.dtype[Any]:
+        stored, itemsize = self._open.parsed.stored_dtype, self._grid.itemsize
+        if wish is None:
+            return np.dtype(f"V{itemsize}") if stored is None else stored
+        wanted = np.dtype(wish)
+        if stored is not None and wanted != stored:
+            raise ValueError(
+                f"{self._location.label}: the frame's dtype is {stored}; to convert, use .astype({wanted.str!r})"
+            )
+        if wanted.itemsize != itemsize or wanted.hasobject:
+            raise ValueError(f"{self._location.label}: the frame's items have {itemsize} bytes, dtype {wanted} does not fit")
+        return wanted
+
+    def _check_current(self, opened: OpenedFrame) -> None:
+        if opened.reader.identity() != opened.parsed.identity:
+            raise StaleFrameError(
+                "the frame changed after it was opened or after the graph was built; open it anew",
+                path=self._location.label,
+            )
+
+
+def _reopen(location: Location, version: str, dtype: Any, uninit: Any) -> Frame:
+    return Frame(location, process_cache().open(location, version), dtype, uninit)
+
+
+def _locate(urlpath: Any, offset: int, storage_options: Mapping[str, Any] | None) -> Location:
+    schunk = getattr(urlpath, "schunk", None)
+    if schunk is not None:
+        # an opened blosc2.NDArray, without importing blosc2 here
+        urlpath = schunk.urlpath or urlpath.to_cframe()
+    return Location.of(urlpath, offset=offset, storage_options=storage_options)

@@ -1,0 +1,1 @@
+"""Dask graphs out of frames. The only layer that imports dask."""

@@ -1,0 +1,111 @@
+"""What each block of the graph slices: a reference to the frame, or the constant that fills the block."""
+
+from __future__ import annotations
+
+import itertools
+import zlib
+from typing import Any
+
+import numpy as np
+from dask.layers import ArrayBlockwiseDep
+from numpy.typing import NDArray
+
+from b2nd_dask.format.index import ChunkKind
+from b2nd_dask.frame.source import Frame
+
+Chunks = tuple[tuple[int, ...], ...]
+
+
+class FrameRegion:
+    """The whole frame, as dask's getter slices it in a task.
+
+    dask pushes further slices into the index, so that only what is needed is read.
+    """
+
+    def __init__(self, frame: Frame) -> None:
+        self.frame = frame
+
+    def __getitem__(self, index: Any) -> Any:
+        return self.frame.read(index)
+
+
+class ConstantRegion:
+    """An array of one repeated item, sliced without memory; unlike a zero-stride ndarray it pickles small."""
+
+    def __init__(self, item: NDArray[Any], shape: tuple[int, ...]) -> None:
+        self.item = item
+        self.shape = shape
+
+    def __getitem__(self, index: Any) -> Any:
+        return np.broadcast_to(self.item, self.shape)[index]
+
+
+class FrameBlocks(ArrayBlockwiseDep):
+    """The argument of each block's task, from the block's place in the grid.
+
+    Parameters
+    ----------
+    frame : Frame
+    chunks : tuple of tuple of int
+        Blocks of the dask array.
+    """
+
+    def __init__(self, frame: Frame, chunks: Chunks) -> None:
+        super().__init__(chunks)
+        self._region = FrameRegion(frame)
+        self._kinds = _uniform_kinds(frame, chunks)
+        kinds = () if self._kinds is None else np.unique(self._kinds).tolist()
+        items = {kind: frame.constant_item(kind) for kind in kinds}
+        self._constants = {
+            kind: ConstantRegion(item, frame.shape) for kind, item in items.items() if item is not None
+        }
+
+    def __getitem__(self, block: tuple[int, ...]) -> FrameRegion | ConstantRegion:
+        kind = ChunkKind.STORED if self._kinds is None else self._kinds[block]
+        return self._constants.get(int(kind), self._region)
+
+    def __getstate__(self) -> dict[str, Any]:
+        # the graph travels to the scheduler: runs of equal kinds, which is what frames have, take no room
+        state = dict(self.__dict__)
+        if self._kinds is not None:
+            state["_kinds"] = zlib.compress(self._kinds.tobytes(), 1)
+        return state
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        if self._kinds is not None:
+            flat = np.frombuffer(zlib.decompress(state["_kinds"]), np.uint8)
+            self._kinds = flat.reshape(self.numblocks)
+
+
+def _uniform_kinds(frame: Frame, chunks: Chunks) -> NDArray[np.uint8] | None:
+    """For each dask block the kind that all frame chunks under it share, STORED where they differ.
+
+    None where no block is special.
+    """
+    kinds = frame.chunk_kinds()
+    if kinds.size == 0 or not kinds.any():
+        return None
+    low, high = kinds, kinds
+    for axis, (sizes, frame_size) in enumerate(zip(chunks, frame.chunks, strict=True)):
+        starts = np.fromiter(itertools.accumulate(sizes, initial=0), np.int64)
+        if all(size == frame_size for size in sizes[:-1]) and len(sizes) == kinds.shape[axis]:
+            continue
+        # frame chunks from .. to under each dask block, which may overlap where the grids are not aligned
+        first = starts[:-1] // frame_size
+        last = np.maximum(first, -(-starts[1:] // frame_size) - 1)
+        low = _reduce_ranges(np.minimum, low, first, last, axis)
+        high = _reduce_ranges(np.maximum, high, first, last, axis)
+    uniform = np.where(low == high, low, np.uint8(ChunkKind.STORED))
+    return uniform if uniform.any() else None
+
+
+def _reduce_ranges(
+    ufunc: np.ufunc, values: NDArray[np.uint8], first: NDArray[np.int64], last: NDArray[np.int64], axis: int
+) -> NDArray[np.uint8]:
+    """Reduce values[first[i] : last[i] + 1] along an axis for each i."""
+    # reduceat takes pairs (from, to) and reduces the even ones; `to` must exist, so one neutral row is added
+    edge = np.take(values, [-1], axis)
+    bounds = np.stack([first, last + 1], axis=1).reshape(-1)
+    reduced = ufunc.reduceat(np.concatenate([values, edge], axis), bounds, axis)
+    return np.take(reduced, np.arange(0, len(bounds), 2), axis)

@@ -1,0 +1,123 @@
+"""`from_b2nd`: a frame as a dask array."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import dask.array as da
+from dask.array.core import getter, normalize_chunks
+from dask.base import tokenize
+from dask.blockwise import blockwise
+from dask.highlevelgraph import HighLevelGraph
+from dask.layers import ArraySliceDep
+
+from b2nd_dask.frame.source import Frame, UrlPath, open_b2nd
+from b2nd_dask.graph.blocks import Chunks, FrameBlocks
+
+
+def from_b2nd(
+    urlpath: UrlPath | Any,
+    *,
+    chunks: Any = None,
+    dtype: Any = None,
+    uninit: Any = None,
+    storage_options: Mapping[str, Any] | None = None,
+    name: str | None = None,
+    offset: int = 0,
+) -> da.Array:
+    """Open a frame as a dask array.
+
+    The graph is built from the frame's offset index alone: no chunk is read. Chunks that the index marks as zeros,
+    NaN or never written become constants of the graph and are never read.
+
+    Parameters
+    ----------
+    urlpath : str, os.PathLike, bytes or blosc2.NDArray
+        A path to a contiguous frame or to the directory of a sparse one, an fsspec URL, the bytes of a
+        contiguous frame, or an opened array (its file is opened anew; one in memory is copied).
+    chunks : optional
+        Blocks of the dask array. By default the frame's chunks, one task each; ``"auto"`` groups whole frame
+        chunks up to dask's ``array.chunk-size``; anything else that `dask.array.from_array` takes, aligned with
+        the frame's chunks or not.
+    dtype : dtype-like, optional
+        For frames that store none (Caterva, the first b2nd files): the dtype of their items, of the
+        same itemsize. Without it such items are raw bytes, ``V{itemsize}``.
+    uninit : scalar or "raise", optional
+        What chunks that were never written read as: zeros by default, a value, or an error.
+    storage_options : mapping, optional
+        For the fsspec filesystem of a URL.
+    name : str, optional
+        Name of the dask array. By default it is made of the frame's place, version and the arguments: equal
+        reads share work, a changed file gets another name.
+    offset : int, optional
+        Bytes before the frame inside its file.
+
+    Returns
+    -------
+    dask.array.Array
+        Computing it raises `StaleFrameError` where the frame has changed meanwhile, `CorruptChunkError` for a
+        damaged chunk.
+
+    Raises
+    ------
+    FileNotFoundError
+        No such file.
+    FrameFormatError
+        Not a frame, or damaged.
+    UnsupportedFrameError
+        A frame that is not an array.
+    ValueError
+        A `dtype`, `uninit` or `chunks` that does not fit.
+
+    Examples
+    --------
+    >>> import blosc2, numpy as np
+    >>> x = from_b2nd(blosc2.asarray(np.arange(12).reshape(3, 4), chunks=(2, 2), blocks=(1, 2)))
+    >>> x.chunks
+    ((2, 1), (2, 2))
+    >>> x.sum(axis=0).compute()
+    array([12, 15, 18, 21])
+    """
+    frame = open_b2nd(
+        urlpath, dtype=dtype, uninit=uninit, storage_options=storage_options, offset=offset
+    )
+    sizes = block_sizes(frame, chunks)
+    name = name or f"from-b2nd-{tokenize(frame, sizes)}"
+    if da.array_expr_enabled():
+        # with array.query-planning a dask array is no graph of layers
+        return da.from_array(frame, chunks=sizes, name=name, asarray=True)
+    indices = tuple(range(frame.ndim))
+    layer = blockwise(
+        getter,
+        name,
+        indices,
+        FrameBlocks(frame, sizes),
+        indices,
+        ArraySliceDep(sizes),
+        indices,
+        numblocks={},
+        _data_producer=True,
+    )
+    graph = HighLevelGraph.from_collections(name, layer)
+    return da.Array(graph, name, sizes, dtype=frame.dtype)
+
+
+def block_sizes(frame: Frame, chunks: Any) -> Chunks:
+    """Sizes of the dask blocks for the user's `chunks`.
+
+    Parameters
+    ----------
+    frame : Frame
+    chunks : object
+        As for `from_b2nd`.
+
+    Returns
+    -------
+    tuple of tuple of int
+    """
+    # an empty array may have chunks of 0, which dask does not take
+    own = normalize_chunks(tuple(max(c, 1) for c in frame.chunks), frame.shape)
+    if chunks is None:
+        return own
+    return normalize_chunks(chunks, frame.shape, dtype=frame.dtype, previous_chunks=own)
