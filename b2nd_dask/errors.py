@@ -20,7 +20,8 @@ class B2ndError(Exception):
     path : str, optional
         Path or URL of the frame.
     offset : int, optional
-        Byte offset of the fault, counted from the start of the frame (of the chunk file in a sparse frame).
+        Byte offset of the fault, counted from the start of the frame (of the chunk file in a sparse
+        frame).
     chunk : int, optional
         Number of the chunk, in C order over the chunk grid.
 
@@ -55,9 +56,7 @@ class B2ndError(Exception):
     def __reduce__(self) -> tuple[Any, ...]:
         return _rebuild, (type(self), self.problem, self.path, self.offset, self.chunk)
 
-    def located(
-        self, *, path: str | None = None, chunk: int | None = None, shift: int = 0
-    ) -> Self:
+    def located(self, *, path: str | None = None, chunk: int | None = None, shift: int = 0) -> Self:
         """Fill in what the raising layer could not know.
 
         Parameters
@@ -92,7 +91,7 @@ class FrameFormatError(B2ndError, ValueError):
 
 
 class UnsupportedFrameError(B2ndError, ValueError):
-    """A valid frame that is not an array, or needs a codec, filter or version that is not available."""
+    """A valid frame that is no array, or needs a codec, filter or version that is not there."""
 
 
 class CorruptChunkError(B2ndError, ValueError):

@@ -1,9 +1,9 @@
 """The metalayer that makes a frame an array: b2nd (now and early) and Caterva.
 
-Layout (REFERENCE 2): fixarray marker, version, ndim, shape as int64, chunk shape and block shape as int32; then
-nothing (Caterva, the first b2nd files), a str32 dtype (b2nd early), or a dtype format and a str32 dtype (now).
-The forms are told apart by what follows the block shape, not by the element count: a real file (c-blosc2 commit
-8123f7ea) says six fields and has seven.
+Layout (REFERENCE 2): fixarray marker, version, ndim, shape as int64, chunk shape and block shape as
+int32; then nothing (Caterva, the first b2nd files), a str32 dtype (b2nd early), or a dtype format
+and a str32 dtype (now). The forms are told apart by what follows the block shape, not by the
+element count: a real file (c-blosc2 commit 8123f7ea) says six fields and has seven.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ MAX_CHUNK_NBYTES = 2**31 - 33
 
 _INT32, _INT64, _STR32 = 0xD2, 0xD3, 0xDB
 
-#: Fixed metalayers of frames that hold an array only as a shell; their vlmeta names other files, which a
-#: reader must not follow (REFERENCE 2).
+#: Fixed metalayers of frames that hold an array only as a shell; their vlmeta names other files,
+#: which a reader must not follow (REFERENCE 2).
 _SHELLS = {
     "b2o": "a python-blosc2 object (a lazy expression or the like)",
     "LazyArray": "a saved lazy expression",
@@ -69,8 +69,8 @@ def array_meta_of(metalayers: Mapping[str, bytes]) -> ArrayMeta:
     for shell, meaning in _SHELLS.items():
         if shell in metalayers:
             raise UnsupportedFrameError(
-                f"this frame is {meaning}, not a plain array (metalayer {shell!r}); open it with python-blosc2, "
-                "and save its values as an array"
+                f"this frame is {meaning}, not a plain array (metalayer {shell!r}); "
+                "open it with python-blosc2, and save its values as an array"
             )
     for name in ("b2nd", "caterva"):
         if name in metalayers:
@@ -81,8 +81,8 @@ def array_meta_of(metalayers: Mapping[str, bytes]) -> ArrayMeta:
                 raise
     others = ", ".join(map(repr, metalayers)) or "none"
     raise UnsupportedFrameError(
-        f"a frame without an array: it has no b2nd or caterva metalayer (metalayers: {others}); it is a plain "
-        "SChunk or another container of python-blosc2"
+        f"a frame without an array: it has no b2nd or caterva metalayer (metalayers: {others}); "
+        "it is a plain SChunk or another container of python-blosc2"
     )
 
 
@@ -108,7 +108,9 @@ def parse_array_meta(name: str, raw: bytes) -> ArrayMeta:
         A dtype format other than NumPy's, or an object dtype.
     """
     if len(raw) < 6 or raw[0] & 0xF0 != 0x90 or raw[2] > MAX_NDIM:
-        raise FrameFormatError(f"it starts with {raw[:3].hex(' ')}, which is no array of up to 16 dimensions")
+        raise FrameFormatError(
+            f"it starts with {raw[:3].hex(' ')}, which is no array of up to 16 dimensions"
+        )
     ndim = raw[2]
     shape, pos = _parse_sizes(raw, 3, ndim, _INT64, ">q")
     chunks, pos = _parse_sizes(raw, pos, ndim, _INT32, ">i")
@@ -134,7 +136,9 @@ def build_array_meta(grid: Grid, dtype: np.dtype[Any]) -> bytes:
     # an ndim of 16 overflows the marker into 0xa0, as in the files of python-blosc2 (REFERENCE 1.2)
     marker = bytes([0x90 + ndim])
     shape = b"".join(struct.pack(">Bq", _INT64, n) for n in grid.shape)
-    sizes = [b"".join(struct.pack(">Bi", _INT32, n) for n in axes) for axes in (grid.chunks, grid.blocks)]
+    sizes: list[bytes] = [
+        b"".join(struct.pack(">Bi", _INT32, n) for n in axes) for axes in (grid.chunks, grid.blocks)
+    ]
     head = bytes([0x97, 0, ndim]) + marker + shape + marker + sizes[0] + marker + sizes[1]
     return head + struct.pack(">BBI", 0, _STR32, len(text)) + text
 
@@ -146,7 +150,7 @@ def _parse_sizes(
     stop = pos + 1 + ndim * width
     if len(raw) < stop or raw[pos] != 0x90 + ndim:
         raise FrameFormatError(f"no list of {ndim} sizes at byte {pos}")
-    sizes = []
+    sizes: list[int] = []
     for at in range(pos + 1, stop, width):
         if raw[at] != marker:
             raise FrameFormatError(f"0x{raw[at]:02x} where 0x{marker:02x} must stand, at byte {at}")
@@ -154,13 +158,15 @@ def _parse_sizes(
     return tuple(sizes), stop
 
 
-def _check_sizes(
-    shape: tuple[int, ...], chunks: tuple[int, ...], blocks: tuple[int, ...]
-) -> None:
+def _check_sizes(shape: tuple[int, ...], chunks: tuple[int, ...], blocks: tuple[int, ...]) -> None:
     # an empty array may have chunks and blocks of 0 (REFERENCE 2.1)
     least = 0 if 0 in shape else 1
-    if any(n < 0 for n in shape) or any(b < least or b > c for c, b in zip(chunks, blocks, strict=True)):
-        raise FrameFormatError(f"sizes that cannot be: shape {shape}, chunks {chunks}, blocks {blocks}")
+    if any(n < 0 for n in shape) or any(
+        b < least or b > c for c, b in zip(chunks, blocks, strict=True)
+    ):
+        raise FrameFormatError(
+            f"sizes that cannot be: shape {shape}, chunks {chunks}, blocks {blocks}"
+        )
 
 
 def _parse_dtype_fields(raw: bytes, pos: int) -> np.dtype[Any] | None:
@@ -174,5 +180,7 @@ def _parse_dtype_fields(raw: bytes, pos: int) -> np.dtype[Any] | None:
         raise FrameFormatError(f"no dtype string at byte {pos}")
     (length,) = struct.unpack_from(">I", raw, pos + 1)
     if length > MAX_DTYPE_STRING or pos + 5 + length != len(raw):
-        raise FrameFormatError(f"the dtype string claims {length} bytes, {len(raw) - pos - 5} follow")
+        raise FrameFormatError(
+            f"the dtype string claims {length} bytes, {len(raw) - pos - 5} follow"
+        )
     return parse_dtype(raw[pos + 5 :])

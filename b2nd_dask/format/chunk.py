@@ -17,7 +17,8 @@ from numpy.typing import NDArray
 
 from b2nd_dask.errors import CorruptChunkError, UnsupportedFrameError
 
-# decoding in several threads at once is the point of this package; python-blosc2 holds the GIL by default
+# decoding in several threads at once is the point of this package; python-blosc2 holds the GIL by
+# default
 blosc2.set_releasegil(True)
 
 Buffer = bytes | bytearray | memoryview
@@ -132,7 +133,9 @@ def parse_chunk_header(data: Buffer) -> ChunkHeader:
     if len(data) >= SHORT_HEADER_LEN and data[2] & _EXTENDED == _EXTENDED:
         header_len = HEADER_LEN
     if len(data) < header_len:
-        raise CorruptChunkError(f"{len(data)} bytes are left for a header of {header_len}", offset=0)
+        raise CorruptChunkError(
+            f"{len(data)} bytes are left for a header of {header_len}", offset=0
+        )
     version, _, flags, typesize, nbytes, blocksize, cbytes = struct.unpack_from("<BBBBiii", data)
     if header_len == SHORT_HEADER_LEN:
         return ChunkHeader(
@@ -140,11 +143,23 @@ def parse_chunk_header(data: Buffer) -> ChunkHeader:
         )
     filters = tuple(data[16:22])
     return ChunkHeader(
-        header_len, version, flags, typesize, nbytes, blocksize, cbytes, filters, data[22], data[30], data[31]
+        header_len,
+        version,
+        flags,
+        typesize,
+        nbytes,
+        blocksize,
+        cbytes,
+        filters,
+        data[22],
+        data[30],
+        data[31],
     )
 
 
-def check_chunk(header: ChunkHeader, available: int, *, nbytes: int, blocksize: int, typesize: int) -> None:
+def check_chunk(
+    header: ChunkHeader, available: int, *, nbytes: int, blocksize: int, typesize: int
+) -> None:
     """Hold a chunk's header against what its frame promises, before anything is decoded.
 
     Parameters
@@ -169,13 +184,23 @@ def check_chunk(header: ChunkHeader, available: int, *, nbytes: int, blocksize: 
     if header.nbytes != nbytes:
         raise CorruptChunkError(f"it holds {header.nbytes} bytes, {nbytes} are expected", offset=4)
     if not 0 < header.blocksize <= MAX_BLOCKSIZE or blocksize not in (0, header.blocksize):
-        raise CorruptChunkError(f"blocks of {header.blocksize} bytes, {blocksize} are expected", offset=8)
-    # an item wider than 255 bytes is stored as 1; a chunk compressed with typesize 1 is legal in any frame
-    if header.typesize not in (1, typesize):
-        raise CorruptChunkError(f"items of {header.typesize} bytes, {typesize} are expected", offset=3)
-    if header.flags2 or header.special_flags & (_LAZY | _INSTRUMENTED) or header.special > Special.UNINIT:
         raise CorruptChunkError(
-            f"flags {header.flags2:#x} {header.special_flags:#x} mark no chunk of an array", offset=30
+            f"blocks of {header.blocksize} bytes, {blocksize} are expected", offset=8
+        )
+    # an item wider than 255 bytes is stored as 1; a chunk compressed with typesize 1 is legal in
+    # any frame
+    if header.typesize not in (1, typesize):
+        raise CorruptChunkError(
+            f"items of {header.typesize} bytes, {typesize} are expected", offset=3
+        )
+    if (
+        header.flags2
+        or header.special_flags & (_LAZY | _INSTRUMENTED)
+        or header.special > Special.UNINIT
+    ):
+        raise CorruptChunkError(
+            f"flags {header.flags2:#x} {header.special_flags:#x} mark no chunk of an array",
+            offset=30,
         )
     _check_body(header)
     if not (header.special or header.memcpyed):
@@ -197,7 +222,7 @@ def _check_body(header: ChunkHeader) -> None:
         fits = body >= 4 * header.nblocks
     if not fits:
         raise CorruptChunkError(
-            f"{body} bytes behind the header do not fit {header.nbytes} bytes in {header.nblocks} blocks "
+            f"{body} bytes behind the header do not fit {header.nbytes} in {header.nblocks} blocks "
             f"(special value {header.special}, stored plain: {header.memcpyed})",
             offset=12,
         )
@@ -207,7 +232,9 @@ def _check_codec(header: ChunkHeader) -> None:
     code = header.flags >> 5
     plugin = header.codec_id
     if code not in _BUILTIN_CODECS and not (plugin in SHAPED_CODECS or plugin >= _FIRST_USER_ID):
-        raise UnsupportedFrameError(f"codec {plugin if plugin >= 0 else code} is not available", offset=2)
+        raise UnsupportedFrameError(
+            f"codec {plugin if plugin >= 0 else code} is not available", offset=2
+        )
     unknown = [f for f in header.filters if f not in _KNOWN_FILTERS and f < _FIRST_USER_ID]
     if unknown:
         raise UnsupportedFrameError(f"filter {unknown[0]} is not available", offset=16)
@@ -231,12 +258,14 @@ def decode_chunk(data: Buffer, out: NDArray[Any]) -> None:
     try:
         blosc2.decompress2(data, dst=out.reshape(-1).view(np.uint8), nthreads=1)
     except (RuntimeError, ValueError) as error:
-        raise CorruptChunkError("its compressed data cannot be decoded: the file is damaged") from error
+        raise CorruptChunkError(
+            "its compressed data cannot be decoded: the file is damaged"
+        ) from error
 
 
 @dataclass(frozen=True, slots=True)
 class Compression:
-    """How chunks are compressed; ids as in `blosc2.Codec`, `blosc2.Filter` and `blosc2.SplitMode`."""
+    """How chunks are compressed, by ids of `blosc2.Codec`, `Filter` and `SplitMode`."""
 
     codec: int
     clevel: int
@@ -302,8 +331,8 @@ def decode_in_frame(frame: bytes, out: NDArray[Any]) -> None:
         schunk.decompress_chunk(0, dst=out.reshape(-1).view(np.uint8))
     except (RuntimeError, ValueError) as error:
         raise CorruptChunkError(
-            "its compressed data cannot be decoded: the file is damaged, or its codec or filter is not "
-            "registered in this process"
+            "its compressed data cannot be decoded: the file is damaged, or its codec or filter "
+            "is not registered in this process"
         ) from error
 
 
@@ -338,9 +367,9 @@ def constant_of(data: Buffer, header: ChunkHeader, dtype: np.dtype[Any]) -> NDAr
 def nan_item(dtype: np.dtype[Any]) -> NDArray[Any]:
     """What a NaN chunk holds, item by item.
 
-    The format fills such chunks with little-endian quiet NaNs as wide as the item, whatever its type (REFERENCE 3):
-    that is kept for complex and raw items. For big-endian floats it would be a denormal number, which no
-    writer means, so they get a NaN.
+    The format fills such chunks with little-endian quiet NaNs as wide as the item, whatever its
+    type (REFERENCE 3): that is kept for complex and raw items. For big-endian floats it would be a
+    denormal number, which no writer means, so they get a NaN.
 
     Parameters
     ----------

@@ -13,19 +13,21 @@ from b2nd_dask.errors import B2ndError, FrameFormatError, UnsupportedFrameError
 #: Longest dtype string that is looked at; real ones are below 1 kB (a struct of 100 fields: 2 kB).
 MAX_DTYPE_STRING = 1 << 16
 
-#: `repr` of a dtype, as the early format text has it: ``dtype('int32')``, ``dtype([('a', '<i4')])``.
+#: `repr` of a dtype, as the early format text has it: ``dtype('int32')``, ``dtype([('a',
+#: '<i4')])``.
 _REPR = re.compile(r"dtype\((?P<quote>['\"]?)(?P<inner>.*)(?P=quote)\)", re.DOTALL)
 
-#: A plain dtype: ``<f8``, ``|S5``, ``<M8[25us]``, or a name such as ``datetime64[ns]``. NumPy's own parser
-#: also takes comma lists, repeat counts and ``O``, which no file has and which could not be trusted.
+#: A plain dtype: ``<f8``, ``|S5``, ``<M8[25us]``, or a name such as ``datetime64[ns]``. NumPy's own
+#: parser also takes comma lists, repeat counts and ``O``, which no file has and which could not be
+#: trusted.
 _PLAIN = re.compile(r"[<>|=]?[A-Za-z?][A-Za-z]*[0-9]{0,9}(\[[0-9]{0,9}[A-Za-zμ]{1,3}\])?")
 
 
 def parse_dtype(raw: bytes) -> np.dtype[Any]:
     """Dtype from the bytes of the metalayer's dtype field.
 
-    Accepts the spellings found in real files: ``dtype.str`` (``<f8``), names (``int32``), ``dtype('int32')`` and
-    the `repr` of ``dtype.descr`` for structured dtypes.
+    Accepts the spellings found in real files: ``dtype.str`` (``<f8``), names (``int32``),
+    ``dtype('int32')`` and the `repr` of ``dtype.descr`` for structured dtypes.
 
     Parameters
     ----------
@@ -61,7 +63,8 @@ def parse_dtype(raw: bytes) -> np.dtype[Any]:
 
 
 def dtype_of_descr(descr: object) -> np.dtype[Any]:
-    """Structured dtype from the value of its ``descr``, fields as tuples or (through msgpack) as lists.
+    """Structured dtype from the value of its ``descr``, fields as tuples or (through msgpack) as
+    lists.
 
     Parameters
     ----------
@@ -97,7 +100,9 @@ def format_dtype(dtype: np.dtype[Any]) -> bytes:
 
 def _without_objects(dtype: np.dtype[Any], text: str) -> np.dtype[Any]:
     if dtype.hasobject:
-        raise UnsupportedFrameError(f"the dtype {text[:80]} holds Python objects, which are not data")
+        raise UnsupportedFrameError(
+            f"the dtype {text[:80]} holds Python objects, which are not data"
+        )
     return dtype
 
 
@@ -133,6 +138,8 @@ def _from_descr(descr: object, text: str) -> np.dtype[Any]:
 def _field(field: object, text: str) -> tuple[Any, ...]:
     if not isinstance(field, tuple | list) or len(field) not in (2, 3):
         raise FrameFormatError(f"{text[:80]!r} has a field that is not (name, dtype[, shape])")
-    name, kind, *shape = (tuple(part) if isinstance(part, list) and i != 1 else part for i, part in enumerate(field))
+    name, kind, *shape = (
+        tuple(part) if isinstance(part, list) and i != 1 else part for i, part in enumerate(field)
+    )
     inner = _from_descr(kind, text) if isinstance(kind, list) else _plain(str(kind))
     return (name, inner, *shape)

@@ -1,7 +1,8 @@
 """Geometry of an array in a frame: shape, chunks and blocks, and where a selection lies in them.
 
-Chunks are numbered in C order over the chunk grid, blocks in C order over the blocks of a chunk, items in
-C order inside a block. Every chunk is stored at full size: edge chunks and edge blocks are padded.
+Chunks are numbered in C order over the chunk grid, blocks in C order over the blocks of a chunk,
+items in C order inside a block. Every chunk is stored at full size: edge chunks and edge blocks are
+padded.
 """
 
 from __future__ import annotations
@@ -79,7 +80,8 @@ class Grid:
     def chunk_is_c_order(self) -> bool:
         """Whether a stored chunk, padding included, is its items in plain C order.
 
-        True where a block spans all axes behind the last one that is split, and is one item thick before it.
+        True where a block spans all axes behind the last one that is split, and is one item thick
+        before it.
         """
         split = [axis for axis, n in enumerate(self.blocks_per_chunk) if n > 1]
         return not split or all(b == 1 for b in self.blocks[: split[-1]])
@@ -206,10 +208,10 @@ def _expand_ellipsis(index: object, ndim: int) -> list[object]:
 def _single_position(item: object, axis: int, size: int) -> range:
     if isinstance(item, bool) or not hasattr(item, "__index__"):
         raise IndexError(
-            f"only integers, slices, ellipsis and None select from a frame, not {type(item).__name__}; "
-            "for arrays of indices use from_b2nd(...)[...] or .vindex"
+            "only integers, slices, ellipsis and None select from a frame, "
+            f"not {type(item).__name__}; for arrays of indices use from_b2nd(...)[...] or .vindex"
         )
-    position = operator.index(item)  # type: ignore[arg-type]
+    position = operator.index(item)
     if not -size <= position < size:
         raise IndexError(f"index {position} is out of bounds for axis {axis} with size {size}")
     position %= size

@@ -84,7 +84,9 @@ def header_len_of(head: bytes) -> int:
         Too short, the magic is missing, or a length that cannot be.
     """
     if len(head) >= 10 and head[2:10] != MAGIC:
-        raise FrameFormatError(f"not a Blosc2 frame: {head[:10]!r} where the magic must stand", offset=0)
+        raise FrameFormatError(
+            f"not a Blosc2 frame: {head[:10]!r} where the magic must stand", offset=0
+        )
     if len(head) < MIN_FRAME_LEN:
         raise FrameFormatError(
             f"{len(head)} bytes, where the shortest frame has {MIN_FRAME_LEN}: "
@@ -93,7 +95,9 @@ def header_len_of(head: bytes) -> int:
         )
     header_len, frame_len = _lengths(head)
     if not MIN_HEADER_LEN <= header_len <= min(frame_len, MAX_HEADER_LEN):
-        raise FrameFormatError(f"a header of {header_len} bytes in a frame of {frame_len}", offset=11)
+        raise FrameFormatError(
+            f"a header of {header_len} bytes in a frame of {frame_len}", offset=11
+        )
     return header_len
 
 
@@ -120,7 +124,9 @@ def parse_header(buf: bytes, available: int) -> FrameHeader:
     """
     header_len, frame_len = _lengths(buf)
     if len(buf) < header_len:
-        raise FrameFormatError(f"the file ends inside the header of {header_len} bytes", offset=len(buf))
+        raise FrameFormatError(
+            f"the file ends inside the header of {header_len} bytes", offset=len(buf)
+        )
     if frame_len > available:
         raise FrameFormatError(
             f"the frame has {frame_len} bytes, the file only {available}: it is cut off", offset=16
@@ -141,7 +147,8 @@ def parse_header(buf: bytes, available: int) -> FrameHeader:
         typesize=typesize,
         blocksize=blocksize,
         chunksize=chunksize,
-        # the nibble holds the codec's API id, not its format code as the original text says (REFERENCE 1)
+        # the nibble holds the codec's API id, not its format code as the original text says
+        # (REFERENCE 1)
         codec=buf[77] if nibble == _PLUGIN_CODEC else nibble,
         codec_meta=buf[78],
         clevel=buf[27] >> 4,
@@ -173,9 +180,13 @@ def build_header(header: FrameHeader, *, has_vlmeta: bool) -> bytes:
     nibble = min(header.codec, _PLUGIN_CODEC)
     # version 2, 64-bit offsets; version 3 and variable chunks mark an array without chunk shape
     flags = 0x12 if header.chunksize else 0x13 | _VARIABLE_CHUNKS
-    out[24:29] = bytes([0xA4, flags, header.sparse, header.clevel << 4 | nibble, header.splitmode - 1])
+    out[24:29] = bytes(
+        [0xA4, flags, header.sparse, header.clevel << 4 | nibble, header.splitmode - 1]
+    )
     struct.pack_into(">BqBq", out, 29, 0xD3, header.nbytes, 0xD3, header.cbytes)
-    struct.pack_into(">BiBiBi", out, 47, 0xD2, header.typesize, 0xD2, header.blocksize, 0xD2, header.chunksize)
+    struct.pack_into(
+        ">BiBiBi", out, 47, 0xD2, header.typesize, 0xD2, header.blocksize, 0xD2, header.chunksize
+    )
     # one thread each way: a hint to python-blosc2, which replaces it by its own setting
     struct.pack_into(">BhBh", out, 62, 0xD1, 1, 0xD1, 1)
     out[68:71] = bytes([0xC3 if has_vlmeta else 0xC2, 0xD8, _FILTER_SLOTS])
@@ -191,7 +202,17 @@ def _lengths(buf: bytes) -> tuple[int, int]:
 
 def _check_markers(buf: bytes) -> None:
     # C-Blosc2 checks none of these (REFERENCE 1), but every writer sets them
-    markers = {0: 0x9E, 1: 0xA8, 10: 0xD2, 15: 0xCF, 24: 0xA4, 29: 0xD3, 38: 0xD3, 47: 0xD2, 52: 0xD2}
+    markers = {
+        0: 0x9E,
+        1: 0xA8,
+        10: 0xD2,
+        15: 0xCF,
+        24: 0xA4,
+        29: 0xD3,
+        38: 0xD3,
+        47: 0xD2,
+        52: 0xD2,
+    }
     markers |= {57: 0xD2, 62: 0xD1, 65: 0xD1, 69: 0xD8, FIXED_LEN: 0x93}
     for at, marker in markers.items():
         if buf[at] != marker:

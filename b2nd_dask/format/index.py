@@ -31,7 +31,8 @@ _MIN_CHUNK = 32
 
 _OFFSET = np.dtype("<i8")
 
-#: What upstream uses on every change of the index (REFERENCE 3): blosclz, shuffle in the last slot, never split.
+#: What upstream uses on every change of the index (REFERENCE 3): blosclz, shuffle in the last slot,
+#: never split.
 _INDEX_COMPRESSION = Compression(codec=0, clevel=5, filters=(0, 0, 0, 0, 0, 1), splitmode=2)
 _INDEX_BLOCKSIZE = 1 << 14
 
@@ -50,7 +51,8 @@ class OffsetIndex:
     """Offsets of all chunks, as one column."""
 
     offsets: NDArray[np.int64]
-    """As in the file: a position behind the header, a chunk file's number, or a negative special code.
+    """As in the file: a position behind the header, a chunk file's number, or a negative special
+    code.
     A zero-stride array where the index chunk repeats one value."""
     data_nbytes: int
     """Bytes of the data region."""
@@ -74,7 +76,8 @@ class OffsetIndex:
     def extents(self, chunks: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Where stored chunks of a contiguous frame lie in the data region.
 
-        A chunk's own length stands in its header only; here it ends at the latest where the next one starts.
+        A chunk's own length stands in its header only; here it ends at the latest where the next
+        one starts.
 
         Parameters
         ----------
@@ -113,7 +116,9 @@ def parse_index(data: bytes, header: FrameHeader, nchunks: int) -> OffsetIndex:
     try:
         offsets = _decode_offsets(data, nchunks)
     except CorruptChunkError as error:
-        raise FrameFormatError(f"the offset index is damaged: {error.problem}", offset=error.offset) from error
+        raise FrameFormatError(
+            f"the offset index is damaged: {error.problem}", offset=error.offset
+        ) from error
     distinct = _distinct(offsets)
     _check_specials(distinct)
     last = MAX_CHUNK_FILE if header.sparse else header.cbytes - _MIN_CHUNK
@@ -121,7 +126,7 @@ def parse_index(data: bytes, header: FrameHeader, nchunks: int) -> OffsetIndex:
     if outside.any():
         chunk = int(np.argmax(outside))
         raise FrameFormatError(
-            f"the offset index says that chunk {chunk} lies at {distinct[chunk]}, the last place is {last}"
+            f"the offset index puts chunk {chunk} at {distinct[chunk]}, the last place is {last}"
         )
     return OffsetIndex(offsets, header.cbytes, header.sparse)
 
@@ -139,7 +144,10 @@ def build_index(offsets: NDArray[np.int64]) -> bytes:
     bytes
     """
     return encode_chunk(
-        np.ascontiguousarray(offsets, _OFFSET), _INDEX_COMPRESSION, typesize=8, blocksize=_INDEX_BLOCKSIZE
+        np.ascontiguousarray(offsets, _OFFSET),
+        _INDEX_COMPRESSION,
+        typesize=8,
+        blocksize=_INDEX_BLOCKSIZE,
     )
 
 
@@ -164,7 +172,8 @@ def _distinct(column: NDArray[Any]) -> NDArray[Any]:
 
 
 def _kinds_of(offsets: NDArray[np.int64]) -> NDArray[np.uint8]:
-    # the special code is the high byte less its top bit; the low bytes are 0, but upstream ignores them
+    # the special code is the high byte less its top bit; the low bytes are 0, but upstream ignores
+    # them
     return np.where(offsets < 0, offsets >> 56 & 0x7F, ChunkKind.STORED).astype(np.uint8)
 
 
@@ -174,5 +183,6 @@ def _check_specials(offsets: NDArray[np.int64]) -> None:
     if wrong.any():
         chunk = int(np.argmax(wrong))
         raise FrameFormatError(
-            f"the offset index has the special code {kinds[chunk]} for chunk {chunk}, known are 1, 2 and 4"
+            f"the offset index has the special code {kinds[chunk]} for chunk {chunk}; "
+            "known are 1, 2 and 4"
         )

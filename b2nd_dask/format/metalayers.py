@@ -1,8 +1,10 @@
-"""The section of named byte strings that stands in the frame header (metalayers) and in the trailer (vlmetalayers).
+"""The section of named byte strings that stands in the frame header (metalayers) and in the trailer
+(vlmetalayers).
 
-Layout (REFERENCE 1.1 and 5), after the 0x93 that opens it: 0xcd u16 size of the map, 0xde u16 count, for each
-entry a fixstr name and 0xd2 int32 offset of its content, 0xdc u16 count, then for each entry 0xc6 u32 length
-and the bytes. Offsets count from the first byte of the header or trailer; readers follow them.
+Layout (REFERENCE 1.1 and 5), after the 0x93 that opens it: 0xcd u16 size of the map, 0xde u16
+count, for each entry a fixstr name and 0xd2 int32 offset of its content, 0xdc u16 count, then for
+each entry 0xc6 u32 length and the bytes. Offsets count from the first byte of the header or
+trailer; readers follow them.
 """
 
 from __future__ import annotations
@@ -11,7 +13,8 @@ import struct
 
 from b2nd_dask.errors import FrameFormatError
 
-#: C-Blosc2 opens no frame with more metalayers, and breaks on writing more vlmetalayers (REFERENCE 1.1, 5).
+#: C-Blosc2 opens no frame with more metalayers, and breaks on writing more vlmetalayers (REFERENCE
+#: 1.1, 5).
 MAX_METALAYERS = 16
 #: A fixstr length has five bits.
 MAX_NAME = 31
@@ -41,7 +44,9 @@ def parse_metalayers(buf: bytes, start: int, stop: int) -> dict[str, bytes]:
     FrameFormatError
         Wrong markers, too many entries, a name or a content out of bounds, a name given twice.
     """
-    pos = _expect(buf, start, stop, _MAP_SIZE) + 2  # the map's size is unchecked upstream and not needed
+    pos = (
+        _expect(buf, start, stop, _MAP_SIZE) + 2
+    )  # the map's size is unchecked upstream and not needed
     pos = _expect(buf, pos, stop, _MAP)
     count = int.from_bytes(_take(buf, pos, 2, stop), "big")
     if count > MAX_METALAYERS:
@@ -71,7 +76,8 @@ def build_metalayers(entries: dict[str, bytes], start: int, *, counted_from: int
     start : int
         Position of the section in its header or trailer.
     counted_from : int
-        Where the u16 size of the map starts counting: at the 0x93 in the header, behind it in the trailer.
+        Where the u16 size of the map starts counting: at the 0x93 in the header, behind it in the
+        trailer.
 
     Returns
     -------

@@ -47,7 +47,9 @@ def trailer_len_of(tail: bytes, room: int) -> int:
         The marker is missing, or a length that cannot be.
     """
     if len(tail) < _TAIL_LEN or tail[-_TAIL_LEN] != 0xCE or tail[-18] != 0xD8:
-        raise FrameFormatError("no trailer at the frame's end: the frame is damaged, or its length is wrong")
+        raise FrameFormatError(
+            "no trailer at the frame's end: the frame is damaged, or its length is wrong"
+        )
     (length,) = struct.unpack_from(">I", tail, len(tail) - _TAIL_LEN + 1)
     if not MIN_TRAILER_LEN <= length <= room:
         raise FrameFormatError(f"a trailer of {length} bytes, {room} are there")

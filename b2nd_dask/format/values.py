@@ -115,12 +115,17 @@ def unpack_value(raw: bytes) -> Any:
     {'t': (1, 2)}
     """
     try:
-        return msgpack.unpackb(raw, strict_map_key=False, list_hook=_untuple, ext_hook=_unpack_extension)
+        return msgpack.unpackb(
+            raw, strict_map_key=False, list_hook=_untuple, ext_hook=_unpack_extension
+        )
     except (FrameFormatError, UnsupportedFrameError):
         raise
-    # msgpack raises its own errors, all of them ValueErrors; a list as the key of a map is a TypeError
+    # msgpack raises its own errors, all of them ValueErrors; a list as the key of a map is a
+    # TypeError
     except (ValueError, TypeError, RecursionError) as error:
-        raise FrameFormatError(f"it is not a msgpack value: {error or type(error).__name__}") from error
+        raise FrameFormatError(
+            f"it is not a msgpack value: {str(error) or type(error).__name__}"
+        ) from error
 
 
 def _untuple(items: list[Any]) -> Any:
@@ -138,7 +143,9 @@ def _unpack_extension(code: int, data: bytes) -> Any:
     if code == _NDARRAY:
         return _unpack_array(unpack_value(data))
     if code in (_CFRAME, _REFERENCE):
-        raise UnsupportedFrameError("it holds a python-blosc2 object or a reference to one, which is not followed")
+        raise UnsupportedFrameError(
+            "it holds a python-blosc2 object or a reference to one, which is not followed"
+        )
     raise UnsupportedFrameError(f"it holds a msgpack extension of unknown type {code}")
 
 
@@ -147,10 +154,20 @@ def _unpack_array(value: Any) -> np.ndarray[Any, Any]:
     if not isinstance(value, dict) or not isinstance(value.get("data"), bytes):
         raise UnsupportedFrameError("it holds an array of Python objects")
     shape, kind = value.get("shape"), value.get("dtype")
-    if not isinstance(kind, dict) or not isinstance(shape, list) or not all(isinstance(n, int) and n >= 0 for n in shape):
+    if (
+        not isinstance(kind, dict)
+        or not isinstance(shape, list)
+        or not all(isinstance(n, int) and n >= 0 for n in shape)
+    ):
         raise FrameFormatError("it holds an array without a dtype or a shape")
     text = kind.get("str")
-    dtype = dtype_of_descr(kind.get("descr")) if text is None else parse_dtype(str(text).encode("utf-8", "replace"))
+    dtype = (
+        dtype_of_descr(kind.get("descr"))
+        if text is None
+        else parse_dtype(str(text).encode("utf-8", "replace"))
+    )
     if math.prod(shape) * dtype.itemsize != len(value["data"]):
-        raise FrameFormatError(f"it holds {len(value['data'])} bytes for an array of {shape} {dtype}")
+        raise FrameFormatError(
+            f"it holds {len(value['data'])} bytes for an array of {shape} {dtype}"
+        )
     return np.frombuffer(value["data"], dtype).reshape(shape)

@@ -24,7 +24,7 @@ class OpenedFrame:
 
     @property
     def version(self) -> str:
-        """Text that changes with the frame's content: of the object's identity and its metadata's digest."""
+        """Text that changes with the frame: the object's identity and the metadata's digest."""
         identity = self.parsed.identity
         return f"{identity.size}-{identity.token}-{self.parsed.digest}"
 

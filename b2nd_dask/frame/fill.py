@@ -76,6 +76,6 @@ class Fill:
             return nan_item(self.dtype)
         if self.uninit is None:
             raise UninitializedChunkError(
-                'it was never written; pass uninit=None to read zeros there, or uninit="raise" to see this'
+                'it was never written, and uninit="raise" asks for this error'
             )
         return self.uninit

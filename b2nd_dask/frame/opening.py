@@ -67,7 +67,11 @@ def parse_frame(reader: ByteReader) -> ParsedFrame:
         if header.sparse != reader.is_directory:
             raise FrameFormatError(
                 "the header says that the frame is "
-                + ("sparse, but it is a single file" if header.sparse else "contiguous, but it is a directory"),
+                + (
+                    "sparse, but it is a single file"
+                    if header.sparse
+                    else "contiguous, but it is a directory"
+                ),
                 offset=26,
             )
         grid, dtype = _geometry(header)
@@ -84,33 +88,41 @@ def _geometry(header: FrameHeader) -> tuple[Grid, np.dtype[Any] | None]:
         _refuse_shaped(header)
     if meta.dtype is not None and meta.dtype.itemsize != header.typesize:
         raise FrameFormatError(
-            f"items of dtype {meta.dtype} have {meta.dtype.itemsize} bytes, the header says {header.typesize}",
+            f"items of dtype {meta.dtype} have {meta.dtype.itemsize} bytes, "
+            f"the header says {header.typesize}",
             offset=48,
         )
     if grid.nchunks > MAX_CHUNKS or grid.chunk_nbytes > MAX_CHUNK_NBYTES:
         raise FrameFormatError(
-            f"shape {grid.shape} in chunks of {grid.chunks} items of {grid.itemsize} bytes is beyond the format"
+            f"shape {grid.shape} in chunks of {grid.chunks} items of {grid.itemsize} bytes "
+            "is beyond the format"
         )
-    promised = {"blocksize": (header.blocksize, grid.block_nbytes), "chunksize": (header.chunksize, grid.chunk_nbytes)}
+    promised = {
+        "blocksize": (header.blocksize, grid.block_nbytes),
+        "chunksize": (header.chunksize, grid.chunk_nbytes),
+    }
     if grid.nchunks == 0:
-        # nothing stored: an array with an axis of 0 may have chunks of 0 or any others (REFERENCE 2.1)
+        # nothing stored: an array with an axis of 0 may have chunks of 0 or any others (REFERENCE
+        # 2.1)
         promised = {}
     promised["nbytes"] = (header.nbytes, grid.nchunks * grid.chunk_nbytes)
     for name, (said, computed) in promised.items():
         if said != computed:
             raise FrameFormatError(
-                f"the header's {name} is {said}, but shape {grid.shape}, chunks {grid.chunks} and blocks "
-                f"{grid.blocks} of {grid.itemsize} bytes make {computed}"
+                f"the header's {name} is {said}, but shape {grid.shape}, chunks {grid.chunks} "
+                f"and blocks {grid.blocks} of {grid.itemsize} bytes make {computed}"
             )
     return grid, meta.dtype
 
 
 def _refuse_shaped(header: FrameHeader) -> None:
-    """C-Blosc2 takes the shapes for these from a b2nd metalayer alone, so no reader exists to compare with."""
+    """C-Blosc2 takes the shapes for these from a b2nd metalayer alone: no reader to compare with."""
     filters = SHAPED_FILTERS.intersection(header.filters)
     if filters or header.codec in SHAPED_CODECS:
         what = f"filter {min(filters)}" if filters else f"codec {header.codec}"
-        raise UnsupportedFrameError(f"{what} needs the array's shape, which it does not find in a Caterva frame")
+        raise UnsupportedFrameError(
+            f"{what} needs the array's shape, which Caterva frames do not offer it"
+        )
 
 
 def _parse_tail(
@@ -124,7 +136,8 @@ def _parse_tail(
     start, stop = header.index_start, header.frame_len
     if start > stop:
         raise FrameFormatError(
-            f"the data region of {header.cbytes} bytes reaches past the frame's end at {stop}", offset=39
+            f"the data region of {header.cbytes} bytes reaches past the frame's end at {stop}",
+            offset=39,
         )
     tail = head[start:stop] if stop <= len(head) else reader.read([Span(start, stop)])[0]
     if len(tail) < stop - start:
@@ -133,7 +146,9 @@ def _parse_tail(
         trailer_len = trailer_len_of(tail, stop - header.header_len)
         index_len = len(tail) - trailer_len
         if index_len < 0 or (index_len > 0) != (grid.nchunks > 0):
-            raise FrameFormatError(f"{index_len} bytes are left for the offsets of {grid.nchunks} chunks", offset=0)
+            raise FrameFormatError(
+                f"{index_len} bytes are left for the offsets of {grid.nchunks} chunks", offset=0
+            )
         index = _parse_index(tail[:index_len], header, grid)
     except B2ndError as error:
         raise error.located(shift=start) from error.__cause__

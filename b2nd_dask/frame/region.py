@@ -41,7 +41,9 @@ class Part(NamedTuple):
     """Where they go in the result."""
 
 
-def read_region(reader: ByteReader, frame: ParsedFrame, axes: tuple[range, ...], fill: Fill) -> NDArray[Any]:
+def read_region(
+    reader: ByteReader, frame: ParsedFrame, axes: tuple[range, ...], fill: Fill
+) -> NDArray[Any]:
     """Read a region.
 
     Parameters
@@ -56,7 +58,8 @@ def read_region(reader: ByteReader, frame: ParsedFrame, axes: tuple[range, ...],
     Returns
     -------
     ndarray
-        A zero-stride, read-only array where one item fills the region and nothing had to be decoded.
+        A zero-stride, read-only array where one item fills the region and nothing had to be
+        decoded.
 
     Raises
     ------
@@ -110,7 +113,7 @@ def _parts(pieces: list[list[Piece]], chunks: NDArray[np.int64]) -> Iterator[Par
 
 
 def _carrier(dtype: np.dtype[Any]) -> np.dtype[Any]:
-    """Dtype to move items in: structured items as raw bytes, so that padding moves along and nothing is converted."""
+    """Dtype to move items in: raw bytes for structured ones, so that all of them move."""
     return dtype if dtype.fields is None else np.dtype(f"V{dtype.itemsize}")
 
 
@@ -121,7 +124,9 @@ def _special_item(fill: Fill, kind: int, chunk: int) -> NDArray[Any]:
         raise error.located(chunk=chunk) from error.__cause__
 
 
-def _fetch(reader: ByteReader, frame: ParsedFrame, parts: list[Part]) -> Iterator[tuple[Part, bytes]]:
+def _fetch(
+    reader: ByteReader, frame: ParsedFrame, parts: list[Part]
+) -> Iterator[tuple[Part, bytes]]:
     """Bytes of stored chunks, in batches of bounded size."""
     if frame.header.sparse:
         for part in parts:
@@ -166,7 +171,9 @@ def _place(
         if frame.header.sparse:
             located = error.located(chunk=part.chunk, path=f"{label}/{member_name(offset)}")
         else:
-            located = error.located(chunk=part.chunk, path=label, shift=frame.header.header_len + offset)
+            located = error.located(
+                chunk=part.chunk, path=label, shift=frame.header.header_len + offset
+            )
         raise located from error.__cause__
     if item is not None:
         out[...] = item.view(out.dtype)
@@ -179,7 +186,11 @@ def _decode_part(
     grid = frame.grid
     header = parse_chunk_header(data)
     check_chunk(
-        header, len(data), nbytes=grid.chunk_nbytes, blocksize=grid.block_nbytes, typesize=grid.itemsize
+        header,
+        len(data),
+        nbytes=grid.chunk_nbytes,
+        blocksize=grid.block_nbytes,
+        typesize=grid.itemsize,
     )
     if header.special == Special.UNINIT:
         return fill.item(ChunkKind.UNINIT)
@@ -203,5 +214,7 @@ def _fills_exactly(grid: Grid, inner: tuple[range, ...], out: NDArray[Any]) -> b
     return (
         grid.chunk_is_c_order
         and out.flags.c_contiguous
-        and all(positions == range(n) for positions, n in zip(inner, grid.padded_chunk, strict=True))
+        and all(
+            positions == range(n) for positions, n in zip(inner, grid.padded_chunk, strict=True)
+        )
     )

@@ -49,7 +49,9 @@ def tiles(positions: range, block: int) -> list[Tile]:
         whole = len(inner) == block
         if whole and merged and merged[-1].inner == tile.inner and merged[-1].blocks.stop == cell:
             last = merged.pop()
-            tile = Tile(slice(last.blocks.start, cell + 1), tile.inner, slice(last.out.start, out.stop))
+            tile = Tile(
+                slice(last.blocks.start, cell + 1), tile.inner, slice(last.out.start, out.stop)
+            )
         merged.append(tile)
     return merged
 

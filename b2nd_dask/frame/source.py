@@ -38,8 +38,9 @@ def open_b2nd(
     Parameters
     ----------
     urlpath : str, os.PathLike, bytes or blosc2.NDArray
-        A path to a contiguous frame or to the directory of a sparse one, an fsspec URL, the bytes of a
-        contiguous frame, or an opened array (its file is opened anew; one in memory is copied).
+        A path to a contiguous frame or to the directory of a sparse one, an fsspec URL, the bytes
+        of a contiguous frame, or an opened array (its file is opened anew; one in memory is
+        copied).
     dtype : dtype-like, optional
         For frames that store none (Caterva, the first b2nd files): the dtype of their items, of the
         same itemsize. Without it such items are raw bytes, ``V{itemsize}``.
@@ -75,34 +76,45 @@ def open_b2nd(
     array([7, 5])
     """
     location = _locate(urlpath, offset, storage_options)
-    return Frame(location, process_cache().open(location), dtype, uninit)
+    opened = process_cache().open(location)
+    frame = Frame(location, opened.version, dtype, uninit)
+    frame._adopt(opened)
+    return frame
 
 
 class Frame:
     """An array in a frame: metadata, and items by NumPy's basic indexing.
 
-    Made by `open_b2nd`. Pickles as a reference: another process opens the same version of the frame, or raises
-    `StaleFrameError`. May be shared by threads.
+    Made by `open_b2nd`. Pickles as a reference: another process opens the same version of the
+    frame, or raises `StaleFrameError`. May be shared by threads.
     """
 
-    def __init__(self, location: Location, opened: OpenedFrame, dtype: Any, uninit: Any) -> None:
+    def __init__(self, location: Location, version: str, dtype: Any, uninit: Any) -> None:
         self._location = location
-        self._pid = os.getpid()
-        self._open = opened
-        self._version = opened.version
+        self._version = version
         self._wishes = (dtype, uninit)
-        self._fill = Fill.of(self._choose_dtype(dtype), uninit)
+        # opened at the first use: a scheduler that passes frames on may not see their files
+        self._state: tuple[OpenedFrame, Fill] | None = None
+        self._pid = os.getpid()
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _reopen, (self._location, self._version, *self._wishes)
+        return Frame, (self._location, self._version, *self._wishes)
 
     def __dask_tokenize__(self) -> tuple[Any, ...]:
         # no storage options: keys are shown and stored
         uninit = None if self._fill.uninit is None else self._fill.uninit.tobytes()
-        return "b2nd_dask.Frame", self._location.label, self._location.offset, self._version, self.dtype.descr, uninit
+        return (
+            "b2nd_dask.Frame",
+            self._location.label,
+            self._location.offset,
+            self._version,
+            self.dtype.descr,
+            uninit,
+        )
 
     def __repr__(self) -> str:
-        return f"<Frame {self._location.label}: shape {self.shape}, {self.dtype}, chunks {self.chunks}>"
+        label = self._location.label
+        return f"<Frame {label}: shape {self.shape}, {self.dtype}, chunks {self.chunks}>"
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -242,9 +254,9 @@ class Frame:
         ndarray or scalar
         """
         selection = parse_selection(index, self.shape)
-        opened = self._opened
+        opened, fill = self._ready()
         try:
-            items = read_region(opened.reader, opened.parsed, selection.axes, self._fill)
+            items = read_region(opened.reader, opened.parsed, selection.axes, fill)
         except B2ndError as error:
             self._check_current(opened)
             raise error.located(path=self._location.label) from error.__cause__
@@ -256,29 +268,45 @@ class Frame:
             self._check_current(opened)
         return items[selection.finish]
 
+    def _ready(self) -> tuple[OpenedFrame, Fill]:
+        # after a fork the parent's connections are not ours
+        if self._state is None or self._pid != os.getpid():
+            return self._adopt(process_cache().open(self._location, self._version))
+        return self._state
+
+    def _adopt(self, opened: OpenedFrame) -> tuple[OpenedFrame, Fill]:
+        dtype, uninit = self._wishes
+        state = opened, Fill.of(self._choose_dtype(opened, dtype), uninit)
+        self._state, self._pid = state, os.getpid()
+        return state
+
     @property
     def _opened(self) -> OpenedFrame:
-        if self._pid != os.getpid():
-            # forked: the parent's connections are not ours
-            self._open = process_cache().open(self._location, self._version)
-            self._pid = os.getpid()
-        return self._open
+        return self._ready()[0]
+
+    @property
+    def _fill(self) -> Fill:
+        return self._ready()[1]
 
     @property
     def _grid(self) -> Grid:
-        return self._open.parsed.grid
+        return self._opened.parsed.grid
 
-    def _choose_dtype(self, wish: Any) -> np.dtype[Any]:
-        stored, itemsize = self._open.parsed.stored_dtype, self._grid.itemsize
+    def _choose_dtype(self, opened: OpenedFrame, wish: Any) -> np.dtype[Any]:
+        stored, itemsize = opened.parsed.stored_dtype, opened.parsed.grid.itemsize
         if wish is None:
             return np.dtype(f"V{itemsize}") if stored is None else stored
-        wanted = np.dtype(wish)
+        wanted: np.dtype[Any] = np.dtype(wish)
         if stored is not None and wanted != stored:
             raise ValueError(
-                f"{self._location.label}: the frame's dtype is {stored}; to convert, use .astype({wanted.str!r})"
+                f"{self._location.label}: the frame's dtype is {stored}; "
+                f"to convert, use .astype({wanted.str!r})"
             )
         if wanted.itemsize != itemsize or wanted.hasobject:
-            raise ValueError(f"{self._location.label}: the frame's items have {itemsize} bytes, dtype {wanted} does not fit")
+            raise ValueError(
+                f"{self._location.label}: the frame's items have {itemsize} bytes, "
+                f"dtype {wanted} does not fit"
+            )
         return wanted
 
     def _check_current(self, opened: OpenedFrame) -> None:
@@ -287,10 +315,6 @@ class Frame:
                 "the frame changed after it was opened or after the graph was built; open it anew",
                 path=self._location.label,
             )
-
-
-def _reopen(location: Location, version: str, dtype: Any, uninit: Any) -> Frame:
-    return Frame(location, process_cache().open(location, version), dtype, uninit)
 
 
 def _locate(urlpath: Any, offset: int, storage_options: Mapping[str, Any] | None) -> Location:

@@ -1,4 +1,4 @@
-"""What each block of the graph slices: a reference to the frame, or the constant that fills the block."""
+"""What each block of the graph slices: the frame, or the constant that fills the block."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class FrameRegion:
 
 
 class ConstantRegion:
-    """An array of one repeated item, sliced without memory; unlike a zero-stride ndarray it pickles small."""
+    """An array of one repeated item; unlike a zero-stride ndarray it pickles small."""
 
     def __init__(self, item: NDArray[Any], shape: tuple[int, ...]) -> None:
         self.item = item
@@ -57,7 +57,9 @@ class FrameBlocks(ArrayBlockwiseDep):
         kinds = () if self._kinds is None else np.unique(self._kinds).tolist()
         items = {kind: frame.constant_item(kind) for kind in kinds}
         self._constants = {
-            kind: ConstantRegion(item, frame.shape) for kind, item in items.items() if item is not None
+            kind: ConstantRegion(item, frame.shape)
+            for kind, item in items.items()
+            if item is not None
         }
 
     def __getitem__(self, block: tuple[int, ...]) -> FrameRegion | ConstantRegion:
@@ -65,7 +67,8 @@ class FrameBlocks(ArrayBlockwiseDep):
         return self._constants.get(int(kind), self._region)
 
     def __getstate__(self) -> dict[str, Any]:
-        # the graph travels to the scheduler: runs of equal kinds, which is what frames have, take no room
+        # the graph travels to the scheduler: runs of equal kinds, which is what frames have, take
+        # no room
         state = dict(self.__dict__)
         if self._kinds is not None:
             state["_kinds"] = zlib.compress(self._kinds.tobytes(), 1)
@@ -91,7 +94,8 @@ def _uniform_kinds(frame: Frame, chunks: Chunks) -> NDArray[np.uint8] | None:
         starts = np.fromiter(itertools.accumulate(sizes, initial=0), np.int64)
         if all(size == frame_size for size in sizes[:-1]) and len(sizes) == kinds.shape[axis]:
             continue
-        # frame chunks from .. to under each dask block, which may overlap where the grids are not aligned
+        # frame chunks from .. to under each dask block, which may overlap where the grids are not
+        # aligned
         first = starts[:-1] // frame_size
         last = np.maximum(first, -(-starts[1:] // frame_size) - 1)
         low = _reduce_ranges(np.minimum, low, first, last, axis)
@@ -101,10 +105,15 @@ def _uniform_kinds(frame: Frame, chunks: Chunks) -> NDArray[np.uint8] | None:
 
 
 def _reduce_ranges(
-    ufunc: np.ufunc, values: NDArray[np.uint8], first: NDArray[np.int64], last: NDArray[np.int64], axis: int
+    ufunc: np.ufunc,
+    values: NDArray[np.uint8],
+    first: NDArray[np.int64],
+    last: NDArray[np.int64],
+    axis: int,
 ) -> NDArray[np.uint8]:
     """Reduce values[first[i] : last[i] + 1] along an axis for each i."""
-    # reduceat takes pairs (from, to) and reduces the even ones; `to` must exist, so one neutral row is added
+    # reduceat takes pairs (from, to) and reduces the even ones; `to` must exist, so one neutral row
+    # is added
     edge = np.take(values, [-1], axis)
     bounds = np.stack([first, last + 1], axis=1).reshape(-1)
     reduced = ufunc.reduceat(np.concatenate([values, edge], axis), bounds, axis)

@@ -28,18 +28,19 @@ def from_b2nd(
 ) -> da.Array:
     """Open a frame as a dask array.
 
-    The graph is built from the frame's offset index alone: no chunk is read. Chunks that the index marks as zeros,
-    NaN or never written become constants of the graph and are never read.
+    The graph is built from the frame's offset index alone: no chunk is read. Chunks that the index
+    marks as zeros, NaN or never written become constants of the graph and are never read.
 
     Parameters
     ----------
     urlpath : str, os.PathLike, bytes or blosc2.NDArray
-        A path to a contiguous frame or to the directory of a sparse one, an fsspec URL, the bytes of a
-        contiguous frame, or an opened array (its file is opened anew; one in memory is copied).
+        A path to a contiguous frame or to the directory of a sparse one, an fsspec URL, the bytes
+        of a contiguous frame, or an opened array (its file is opened anew; one in memory is
+        copied).
     chunks : optional
-        Blocks of the dask array. By default the frame's chunks, one task each; ``"auto"`` groups whole frame
-        chunks up to dask's ``array.chunk-size``; anything else that `dask.array.from_array` takes, aligned with
-        the frame's chunks or not.
+        Blocks of the dask array. By default the frame's chunks, one task each; ``"auto"`` groups
+        whole frame chunks up to dask's ``array.chunk-size``; anything else that
+        `dask.array.from_array` takes, aligned with the frame's chunks or not.
     dtype : dtype-like, optional
         For frames that store none (Caterva, the first b2nd files): the dtype of their items, of the
         same itemsize. Without it such items are raw bytes, ``V{itemsize}``.
@@ -48,16 +49,16 @@ def from_b2nd(
     storage_options : mapping, optional
         For the fsspec filesystem of a URL.
     name : str, optional
-        Name of the dask array. By default it is made of the frame's place, version and the arguments: equal
-        reads share work, a changed file gets another name.
+        Name of the dask array. By default it is made of the frame's place, version and the
+        arguments: equal reads share work, a changed file gets another name.
     offset : int, optional
         Bytes before the frame inside its file.
 
     Returns
     -------
     dask.array.Array
-        Computing it raises `StaleFrameError` where the frame has changed meanwhile, `CorruptChunkError` for a
-        damaged chunk.
+        Computing it raises `StaleFrameError` where the frame has changed meanwhile,
+        `CorruptChunkError` for a damaged chunk.
 
     Raises
     ------
@@ -86,7 +87,8 @@ def from_b2nd(
     name = name or f"from-b2nd-{tokenize(frame, sizes)}"
     if da.array_expr_enabled():
         # with array.query-planning a dask array is no graph of layers
-        return da.from_array(frame, chunks=sizes, name=name, asarray=True)
+        planned: da.Array = da.from_array(frame, chunks=sizes, name=name)
+        return planned
     indices = tuple(range(frame.ndim))
     layer = blockwise(
         getter,
@@ -117,7 +119,10 @@ def block_sizes(frame: Frame, chunks: Any) -> Chunks:
     tuple of tuple of int
     """
     # an empty array may have chunks of 0, which dask does not take
-    own = normalize_chunks(tuple(max(c, 1) for c in frame.chunks), frame.shape)
+    own: Chunks = normalize_chunks(tuple(max(c, 1) for c in frame.chunks), frame.shape)
     if chunks is None:
         return own
-    return normalize_chunks(chunks, frame.shape, dtype=frame.dtype, previous_chunks=own)
+    wanted: Chunks = normalize_chunks(
+        chunks, frame.shape, dtype=frame.dtype, previous_chunks=own
+    )
+    return wanted

@@ -44,6 +44,10 @@ class ByteReader(Protocol):
     def is_directory(self) -> bool:
         """Whether this is a sparse frame: members instead of one object."""
 
+    @property
+    def identity_is_cheap(self) -> bool:
+        """Whether asking for the identity costs microseconds, so that every read can check it."""
+
     def identity(self) -> Identity:
         """Identity of the object (of the main member of a directory), asked anew at each call."""
 

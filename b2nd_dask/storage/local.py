@@ -45,6 +45,8 @@ class LocalReader:
         For a directory that is not a sparse frame, and for fifos, devices and sockets.
     """
 
+    identity_is_cheap = True
+
     def __init__(self, path: str) -> None:
         self.label = path
         self.is_directory = Path(path).is_dir()

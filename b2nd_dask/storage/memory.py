@@ -23,6 +23,7 @@ class BytesReader:
     """
 
     is_directory = False
+    identity_is_cheap = True
 
     def __init__(self, data: bytes) -> None:
         self.label = bytes_label(data)
@@ -84,6 +85,11 @@ class Window:
 
     def __repr__(self) -> str:
         return f"Window({self.label})"
+
+    @property
+    def identity_is_cheap(self) -> bool:
+        """As for the object around."""
+        return self._reader.identity_is_cheap
 
     def identity(self) -> Identity:
         """Identity of the object around, with the size of the rest after the offset."""

@@ -52,6 +52,8 @@ class RemoteReader:
         Arguments of the file system. They appear in no message.
     """
 
+    identity_is_cheap = False
+
     def __init__(self, url: str, storage_options: Mapping[str, Any] | None = None) -> None:
         self.label = public_url(url)
         self._url = url

@@ -1,0 +1,1 @@
+"""Thin edges over the public functions: the command line and the demo."""

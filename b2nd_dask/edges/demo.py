@@ -1,0 +1,265 @@
+"""The demo: how much of the Earth is land, out of core from a frame of the real land mask."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass
+from functools import partial
+from importlib.util import find_spec
+from pathlib import Path
+
+import dask.array as da
+import numpy as np
+from dask.base import compute
+from dask.diagnostics.progress import ProgressBar
+from numpy.typing import NDArray
+from rich.console import Console
+from rich.filesize import decimal
+from rich.progress import Progress
+
+from b2nd_dask.edges.landmask import find_mask, land_bands, mask_shape, write_frame
+from b2nd_dask.format.index import ChunkKind
+from b2nd_dask.frame.source import Frame, open_b2nd
+from b2nd_dask.graph.read import from_b2nd
+
+#: Side of a frame chunk in cells: 6 degrees. Of such chunks 61 % hold only land or only sea.
+CHUNK = 720
+#: Side of a map cell in mask cells: half a degree.
+CELL = 60
+
+#: Surfaces in square kilometres, from The World Factbook. Antarctica counts with its ice shelves.
+EARTH_KM2, LAND_KM2, ANTARCTICA_KM2 = 510.072e6, 148.94e6, 14.2e6
+
+
+class DemoUnavailableError(RuntimeError):
+    """What the demo needs is not installed; the message holds the command that installs it."""
+
+
+@dataclass(frozen=True, slots=True)
+class LandCover:
+    """Land as found in a mask whose rows run from the north pole to the south pole."""
+
+    by_latitude: NDArray[np.float64]
+    """Share of land in each row, 0 to 1."""
+
+    map: NDArray[np.float64]
+    """Share of land in each map cell, 0 to 1, shape (rows / cell, columns / cell)."""
+
+    constant: NDArray[np.bool_]
+    """Whether a chunk came to its task as a constant instead of data, shape of the chunk grid."""
+
+    @property
+    def share(self) -> float:
+        """Share of land on the sphere, 0 to 1."""
+        return self.share_south_of(90)
+
+    def share_south_of(self, latitude: float) -> float:
+        """Share of the whole sphere that is land south of `latitude` (degrees north), 0 to 1."""
+        rows = len(self.by_latitude)
+        first = round((90 - latitude) / 180 * rows)
+        return float(row_areas(rows)[first:] @ self.by_latitude[first:])
+
+
+def row_areas(rows: int) -> NDArray[np.float64]:
+    """Share of the sphere's area in each of `rows` bands of equal latitude, pole to pole.
+
+    Parameters
+    ----------
+    rows : int
+        Number of bands.
+
+    Returns
+    -------
+    numpy.ndarray of float64, shape (rows,)
+        Exact areas; they sum to 1.
+
+    Examples
+    --------
+    >>> [round(float(area), 6) for area in row_areas(6)]
+    [0.066987, 0.183013, 0.25, 0.25, 0.183013, 0.066987]
+    """
+    edges = np.sin(np.linspace(np.pi / 2, -np.pi / 2, rows + 1))
+    areas: NDArray[np.float64] = (edges[:-1] - edges[1:]) / 2
+    return areas
+
+
+def land_cover(land: da.Array, cell: int) -> tuple[da.Array, da.Array, da.Array]:
+    """Describe, without computing, the fields of `LandCover`.
+
+    Parameters
+    ----------
+    land : dask.array.Array of bool, shape (rows, columns)
+        True over land. Its lengths and chunks are multiples of `cell`.
+    cell : int
+        Side of a map cell.
+
+    Returns
+    -------
+    by_latitude : dask.array.Array of float64, shape (rows,)
+    map : dask.array.Array of float64, shape (rows / cell, columns / cell)
+    constant : dask.array.Array of bool, shape of the chunk grid
+    """
+    constant = da.map_blocks(
+        _came_as_constant, land, chunks=tuple((1,) * n for n in land.numblocks), dtype=np.bool_
+    )
+    return land.mean(axis=1), da.coarsen(np.mean, land, {0: cell, 1: cell}), constant
+
+
+def _came_as_constant(block: NDArray[np.bool_]) -> NDArray[np.bool_]:
+    # b2nd_dask hands a constant region to its task as one item with strides of zero.
+    return np.full((1,) * block.ndim, not any(block.strides))
+
+
+def save_picture(cover: LandCover, path: Path) -> None:
+    """Draw the map beside the share of land by latitude.
+
+    Parameters
+    ----------
+    cover : LandCover
+        What to draw.
+    path : pathlib.Path
+        PNG file to write; an existing one is replaced.
+    """
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.colors import LinearSegmentedColormap
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(12, 5.2), layout="constrained")
+    canvas = FigureCanvasAgg(figure)
+    chart, profile = figure.subplots(1, 2, sharey=True, width_ratios=(4, 1))
+    colours = LinearSegmentedColormap.from_list("sea to land", ["#dfe9f0", "#4f6f3a"])
+    extent = (-180, 180, -90, 90)
+    image = chart.imshow(100 * cover.map, cmap=colours, vmin=0, vmax=100, extent=extent)
+    chart.set(xlabel="longitude (degrees east)", ylabel="latitude (degrees north)")
+    chart.set(xticks=range(-180, 181, 60), yticks=range(-90, 91, 30), aspect="auto")
+    chart.set_title("in cells of half a degree", loc="left", fontsize="medium")
+    figure.colorbar(image, ax=chart, location="bottom", shrink=0.4, aspect=40, label="land (%)")
+
+    latitudes = np.linspace(90, -90, len(cover.by_latitude))
+    profile.fill_betweenx(latitudes, 100 * cover.by_latitude, color="#4f6f3a", linewidth=0)
+    profile.set(xlim=(0, 100), xlabel="land (%)")
+    profile.grid(axis="both", color="#cccccc", linewidth=0.5)
+    profile.set_axisbelow(True)
+    profile.set_title("by latitude", loc="left", fontsize="medium")
+    figure.suptitle(f"Land covers {cover.share:.2%} of the Earth in this mask", x=0.01, ha="left")
+    canvas.print_png(path)
+
+
+def run_demo(output: Path, *, force: bool, console: Console) -> LandCover:
+    """Run the demo: make the frame, compute, report, draw.
+
+    Parameters
+    ----------
+    output : pathlib.Path
+        Folder for the frame and the picture; made if it is missing.
+    force : bool
+        Make the frame anew even if it is there.
+    console : rich.console.Console
+        Where the report goes.
+
+    Returns
+    -------
+    LandCover
+        What was computed.
+
+    Raises
+    ------
+    DemoUnavailableError
+        If global-land-mask or matplotlib is not installed.
+    """
+    npz = find_mask()
+    if npz is None or find_spec("matplotlib") is None:
+        raise DemoUnavailableError(
+            "the demo needs global-land-mask and matplotlib; install them with\n"
+            f"  {sys.executable} -m pip install global-land-mask matplotlib"
+        )
+    say = partial(console.print, markup=False, soft_wrap=True)
+    output.mkdir(parents=True, exist_ok=True)
+    path, picture = output / "land.b2nd", output / "land.png"
+    if force or not path.exists():
+        make_frame(npz, path, console)
+    frame = open_b2nd(path)
+    say(describe_frame(path, frame))
+
+    say("Computing the share of land by latitude and on a map of half degrees ...")
+    with ProgressBar(out=console.file):
+        cover = LandCover(*compute(*land_cover(from_b2nd(path), CELL)))
+    say(describe_reading(frame, cover.constant))
+    save_picture(cover, picture)
+    say(f"Picture: {picture}\n")
+    say(describe_land(cover))
+    return cover
+
+
+def make_frame(npz: Path, path: Path, console: Console) -> None:
+    """Write the land mask as a frame, with a progress bar."""
+    shape = mask_shape(npz)
+    with Progress(console=console) as progress:
+        task = progress.add_task("Writing the land mask as a frame", total=-(-shape[0] // CHUNK))
+        write_frame(land_bands(npz, CHUNK), shape, path, CHUNK, lambda: progress.advance(task))
+
+
+def describe_frame(path: Path, frame: Frame) -> str:
+    """Say what the frame is, in one sentence."""
+    rows, columns = frame.shape
+    return (
+        f"{path}: {rows} x {columns} cells in {frame.chunk_kinds().size} chunks, "
+        f"{decimal(frame.nbytes)} as an array, {decimal(frame.cbytes)} in the file."
+    )
+
+
+def describe_reading(frame: Frame, constant: NDArray[np.bool_]) -> str:
+    """Say which chunks were read, and which were skipped because they hold one value only.
+
+    Parameters
+    ----------
+    frame : Frame
+        The frame that was read, every chunk once.
+    constant : numpy.ndarray of bool
+        Whether a chunk came to its task as a constant, shape of the chunk grid.
+
+    Returns
+    -------
+    str
+        Two sentences.
+    """
+    in_index = frame.chunk_kinds() != ChunkKind.STORED
+    skipped = int(np.count_nonzero(constant))
+    unread = int(np.count_nonzero(constant & in_index))
+    chunk_nbytes = frame.chunks[0] * frame.chunks[1] * frame.dtype.itemsize
+    read = constant.size - skipped
+    return (
+        f"Read {decimal(frame.cbytes)}: {read} of {constant.size} chunks were decompressed, "
+        f"{decimal(read * chunk_nbytes)} as arrays.\n"
+        f"Skipped {decimal(skipped * chunk_nbytes)}: {skipped} chunks hold one value, "
+        f"{unread} by the index (nothing read), "
+        f"{skipped - unread} by their own header (33 bytes read)."
+    )
+
+
+def describe_land(cover: LandCover) -> str:
+    """Say how much land there is, beside the known answer and the reason for the difference.
+
+    Parameters
+    ----------
+    cover : LandCover
+        What was computed.
+
+    Returns
+    -------
+    str
+        Several lines.
+    """
+    antarctica = cover.share_south_of(-60) * EARTH_KM2
+    with_shelves = cover.share + (ANTARCTICA_KM2 - antarctica) / EARTH_KM2
+    return (
+        f"Land, rows weighted by their area on the sphere: {cover.share:.2%} of the Earth.\n"
+        f"Known answer: about {LAND_KM2 / EARTH_KM2:.1%} ({LAND_KM2 / 1e6:.1f} of "
+        f"{EARTH_KM2 / 1e6:.1f} million km2, The World Factbook).\n"
+        "Why it differs: in the GLOBE elevation model, from which the mask comes, "
+        "floating ice shelves are sea.\n"
+        f"South of 60 S it has {antarctica / 1e6:.1f} million km2 of land; "
+        f"Antarctica with its shelves has {ANTARCTICA_KM2 / 1e6:.1f}, "
+        f"and with those the share is {with_shelves:.1%}.\n"
+        "Lakes and the Caspian Sea are land in the mask."
+    )

@@ -1,0 +1,263 @@
+"""`from_b2nd`: chunks, constants, names, and what of the file a computation reads."""
+
+import pickle
+import subprocess
+import sys
+from pathlib import Path
+
+import blosc2
+import dask
+import dask.array as da
+import numpy as np
+import pytest
+from dask._task_spec import Task
+from dask.array.core import getter
+
+import b2nd_dask
+from b2nd_dask import StaleFrameError, UninitializedChunkError, from_b2nd, open_b2nd
+from b2nd_dask.format.index import ChunkKind
+from b2nd_dask.graph.blocks import FrameBlocks
+
+
+@pytest.fixture
+def numbers(tmp_path):
+    """A dense frame and its contents: 20 chunks, the edge ones cut."""
+    values = np.random.default_rng(5).normal(size=(100, 60))
+    path = tmp_path / "numbers.b2nd"
+    blosc2.asarray(values, urlpath=str(path), chunks=(24, 17), blocks=(10, 5))
+    return path, values
+
+
+@pytest.fixture
+def mostly_special(tmp_path):
+    """Zeros with one dense chunk and two that hold NaN."""
+    path = str(tmp_path / "special.b2nd")
+    array = blosc2.zeros((80, 80), dtype="f8", chunks=(16, 16), blocks=(8, 8), urlpath=path)
+    array[16:32, 16:32] = np.arange(256.0).reshape(16, 16)
+    array[48:, 48:64] = np.nan
+    return path, array[...]
+
+
+def bytes_read(function):
+    """Bytes that the process read while `function` ran, by the kernel's count."""
+
+    def count():
+        with open("/proc/self/io") as io:
+            return int(io.readline().split()[1])
+
+    count()
+    overhead = -count() + count()
+    before = count()
+    result = function()
+    return count() - before - overhead, result
+
+
+def test_import_sets_from_b2nd_in_dask_array():
+    assert da.from_b2nd is b2nd_dask.from_b2nd
+
+
+@pytest.mark.parametrize(
+    "chunks",
+    [None, "auto", 7, (50, 60), {0: 24, 1: "auto"}, ((10, 90), (59, 1)), -1, (30, "auto"), "1 KiB"],
+)
+def test_any_chunks_give_the_same_array(numbers, chunks):
+    path, values = numbers
+    x = from_b2nd(path, chunks=chunks)
+    np.testing.assert_array_equal(x.compute(scheduler="sync"), values)
+    assert x.dtype == values.dtype
+
+
+def test_default_chunks_are_the_frames(numbers):
+    assert from_b2nd(numbers[0]).chunks == ((24, 24, 24, 24, 4), (17, 17, 17, 9))
+
+
+def test_auto_chunks_are_whole_frame_chunks(numbers):
+    with dask.config.set({"array.chunk-size": "20 KiB"}):
+        x = from_b2nd(numbers[0], chunks="auto")
+    assert x.numblocks != (1, 1)
+    assert all(size % 24 == 0 for size in x.chunks[0][:-1])
+    assert all(size % 17 == 0 for size in x.chunks[1][:-1])
+
+
+def test_one_task_for_each_frame_chunk_after_fusion(numbers):
+    x = from_b2nd(numbers[0])
+    (optimised,) = dask.optimize(x + 1)
+    assert len(dict(optimised.dask)) == 20
+
+
+def test_building_the_graph_reads_no_chunk(tmp_path):
+    values = np.random.default_rng(0).normal(size=(64, 4096))
+    path = str(tmp_path / "big.b2nd")
+    blosc2.asarray(values, urlpath=path, chunks=(1, 4096), blocks=(1, 4096))
+    nbytes, x = bytes_read(lambda: from_b2nd(path))
+    assert nbytes < 70_000 < values.nbytes
+    np.testing.assert_array_equal(x.compute(scheduler="sync"), values)
+
+
+def test_a_slice_reads_the_chunks_it_touches(tmp_path):
+    values = np.random.default_rng(0).normal(size=(64, 8192))
+    path = str(tmp_path / "rows.b2nd")
+    array = blosc2.asarray(values, urlpath=path, chunks=(1, 8192), blocks=(1, 8192))
+    chunk = array.schunk.cbytes / 64
+    x = from_b2nd(path)
+    for selection in (x[5], x[5:6], (x * 2)[5], x[5, 10:20]):
+        nbytes, _ = bytes_read(lambda s=selection: s.compute(scheduler="sync"))
+        assert chunk * 0.5 < nbytes < chunk * 1.5
+
+
+def test_the_slice_is_in_the_optimised_read_task(numbers):
+    """Reading and slicing are one task each, and its getter has the slice, not the whole chunk."""
+    (optimised,) = dask.optimize(from_b2nd(numbers[0])[5])
+    tasks = [task for task in dict(optimised.dask).values() if isinstance(task, Task)]
+    assert len(tasks) == 4
+    indexes = [
+        inner.args[1]
+        for task in tasks
+        for inner in task.args[0].values()
+        if isinstance(inner, Task) and inner.func is getter
+    ]
+    assert [index[0] for index in indexes] == [5] * 4
+
+
+def test_special_chunks_are_never_read(mostly_special):
+    path, values = mostly_special
+    x = from_b2nd(path)
+    specials = x.blocks[2:, :3]
+    nbytes, result = bytes_read(lambda: specials.sum().compute(scheduler="sync"))
+    assert nbytes == 0
+    assert result == 0
+    np.testing.assert_array_equal(x.compute(scheduler="sync"), values)
+
+
+def strides_by_block(x):
+    def strides(block):
+        return np.full((1,) * block.ndim, sum(block.strides))
+
+    return x.map_blocks(strides, dtype=int, chunks=(1,) * x.ndim).compute(scheduler="sync")
+
+
+def test_special_blocks_hold_one_item_of_memory(mostly_special):
+    seen = strides_by_block(from_b2nd(mostly_special[0]))
+    assert seen[1, 1] > 0  # the dense one
+    assert seen[0, 0] == seen[4, 4] == 0
+
+
+def test_a_repeated_value_is_known_from_the_chunk_header(tmp_path):
+    path = str(tmp_path / "full.b2nd")
+    blosc2.full((4000, 1000), 7.5, chunks=(1000, 1000), blocks=(100, 1000), urlpath=path)
+    x = from_b2nd(path)
+    assert (strides_by_block(x) == 0).all()
+    nbytes, total = bytes_read(lambda: x.sum().compute(scheduler="sync"))
+    assert total == 7.5 * x.size
+    assert nbytes == 4 * 40
+
+
+def test_kinds_seen_by_unaligned_and_coarse_blocks(mostly_special):
+    path, values = mostly_special
+    for chunks in (7, 16, 32, 80, ((5, 75), (70, 10))):
+        x = from_b2nd(path, chunks=chunks)
+        np.testing.assert_array_equal(x.compute(scheduler="sync"), values)
+
+
+def test_nan_and_uninit_chunks(tmp_path):
+    nans = blosc2.nans((40, 30), dtype="f4", chunks=(16, 16), blocks=(8, 8))
+    assert np.isnan(from_b2nd(nans).compute(scheduler="sync")).all()
+    path = str(tmp_path / "uninit.b2nd")
+    blosc2.uninit((40, 30), dtype="i4", chunks=(16, 16), blocks=(8, 8), urlpath=path)
+    assert (from_b2nd(path) == 0).all().compute(scheduler="sync")
+    assert (from_b2nd(path, uninit=-3) == -3).all().compute(scheduler="sync")
+    with pytest.raises(UninitializedChunkError, match=r"uninit\.b2nd: chunk \d: it was"):
+        from_b2nd(path, uninit="raise").compute(scheduler="sync")
+    with pytest.raises(ValueError, match="no value of dtype int32"):
+        from_b2nd(path, uninit="nothing")
+
+
+def test_names_follow_content_and_arguments(numbers):
+    path, values = numbers
+    x = from_b2nd(path)
+    assert x.name == from_b2nd(path).name
+    assert x.name != from_b2nd(path, chunks=10).name
+    assert from_b2nd(path, name="mine").name == "mine"
+    blosc2.asarray(values + 1, urlpath=str(path), chunks=(24, 17), blocks=(10, 5), mode="w")
+    assert x.name != from_b2nd(path).name
+
+
+def test_graph_travels_small(tmp_path):
+    path = str(tmp_path / "many.b2nd")
+    blosc2.zeros((200_000,), dtype="f8", chunks=(10,), blocks=(10,), urlpath=path)
+    x = from_b2nd(path)
+    assert x.npartitions == 20_000
+    (blocks,) = [
+        part for part in x.dask.layers[x.name].io_deps.values() if isinstance(part, FrameBlocks)
+    ]
+    state = {name: value for name, value in blocks.__getstate__().items() if name != "chunks"}
+    assert len(pickle.dumps(state)) < 4000
+    again = pickle.loads(pickle.dumps(blocks))
+    assert again[(7,)][slice(0, 3)].tolist() == [0.0, 0.0, 0.0]
+
+
+@pytest.mark.parametrize("rewrite", ["replace", "in place", "remove"])
+def test_a_changed_file_is_noticed(numbers, rewrite):
+    path, values = numbers
+    x, frame = from_b2nd(path), open_b2nd(path)
+    x.sum().compute(scheduler="sync")
+    if rewrite == "in place":
+        array = blosc2.open(str(path), mode="a")
+        array[3, 3] = 1e9
+        expected = StaleFrameError
+    else:
+        path.unlink()
+        expected = FileNotFoundError
+        if rewrite == "replace":
+            blosc2.asarray(values + 1, urlpath=str(path), chunks=(24, 17), blocks=(10, 5))
+            expected = StaleFrameError
+    with pytest.raises(expected, match=str(path)):
+        x.compute(scheduler="sync")
+    with pytest.raises(expected, match=str(path)):
+        frame[0]
+
+
+def test_zero_dimensional_and_empty_arrays(tmp_path):
+    assert from_b2nd(blosc2.asarray(np.array(7))).compute(scheduler="sync") == 7
+    for shape in [(0,), (0, 5), (3, 0, 2)]:
+        x = from_b2nd(blosc2.asarray(np.zeros(shape, "i4")))
+        assert x.shape == shape
+        assert x.compute(scheduler="sync").shape == shape
+
+
+def test_compute_gives_arrays_of_ones_own(mostly_special):
+    x = from_b2nd(mostly_special[0])
+    for result in (x.compute(scheduler="sync"), x.blocks[3, 3].compute(scheduler="sync")):
+        result[0] = 1
+        assert result.flags.writeable
+
+
+def test_works_with_query_planning(numbers):
+    """With array.query-planning dask arrays are expressions, chosen when dask.array is imported."""
+    code = """
+import sys, dask
+dask.config.set({"array.query-planning": True})
+import b2nd_dask, dask.array as da, numpy as np
+x = da.from_b2nd(sys.argv[1])
+assert da.array_expr_enabled()
+assert x.chunks[0][0] == 24
+print(repr(float((x[3:50] + 1).sum().compute())))
+"""
+    path, values = numbers
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", code, str(path)],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+        cwd=Path(b2nd_dask.__file__).parents[1],
+    )
+    assert done.returncode == 0, done.stderr
+    assert float(done.stdout) == pytest.approx((values[3:50] + 1).sum())
+
+
+def test_chunk_kinds(mostly_special):
+    kinds = open_b2nd(mostly_special[0]).chunk_kinds()
+    assert kinds.shape == (5, 5)
+    assert (kinds == ChunkKind.ZEROS).sum() == 22
+    assert kinds[1, 1] == ChunkKind.STORED
