@@ -240,13 +240,15 @@ def _check_codec(header: ChunkHeader) -> None:
         raise UnsupportedFrameError(f"filter {unknown[0]} is not available", offset=16)
 
 
-def decode_chunk(data: Buffer, out: NDArray[Any]) -> None:
+def decode_chunk(data: Buffer, header: ChunkHeader, out: NDArray[Any]) -> None:
     """Decode a whole chunk that `check_chunk` has passed.
 
     Parameters
     ----------
     data : bytes-like
         The chunk.
+    header : ChunkHeader
+        Its header.
     out : ndarray
         Contiguous; exactly as many bytes as the chunk holds.
 
@@ -255,8 +257,13 @@ def decode_chunk(data: Buffer, out: NDArray[Any]) -> None:
     CorruptChunkError
         The compressed streams cannot be decoded.
     """
+    target = out.reshape(-1).view(np.uint8)
+    if header.memcpyed:
+        # upstream does not decode these where a dictionary was asked for and did not help
+        target[:] = np.frombuffer(data, np.uint8, header.nbytes, header.header_len)
+        return
     try:
-        blosc2.decompress2(data, dst=out.reshape(-1).view(np.uint8), nthreads=1)
+        blosc2.decompress2(memoryview(data)[: header.cbytes], dst=target, nthreads=1)
     except (RuntimeError, ValueError) as error:
         raise CorruptChunkError(
             "its compressed data cannot be decoded: the file is damaged"

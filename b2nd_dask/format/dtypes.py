@@ -63,8 +63,7 @@ def parse_dtype(raw: bytes) -> np.dtype[Any]:
 
 
 def dtype_of_descr(descr: object) -> np.dtype[Any]:
-    """Structured dtype from the value of its ``descr``, fields as tuples or (through msgpack) as
-    lists.
+    """Structured dtype from its ``descr``, with fields as tuples or, through msgpack, as lists.
 
     Parameters
     ----------

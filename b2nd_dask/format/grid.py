@@ -11,10 +11,8 @@ import math
 import operator
 from dataclasses import dataclass
 from functools import cached_property
-from typing import NamedTuple, SupportsIndex
-
-#: What NumPy calls a basic index.
-BasicIndex = SupportsIndex | slice | type(Ellipsis) | None
+from types import EllipsisType
+from typing import NamedTuple
 
 
 @dataclass(frozen=True)
@@ -140,7 +138,7 @@ class Selection(NamedTuple):
 
     axes: tuple[range, ...]
     """Ascending positions to read along each axis of the array."""
-    finish: tuple[int | slice | None, ...]
+    finish: tuple[int | slice | EllipsisType | None, ...]
     """Index into what was read: drops integer axes, reverses negative steps, inserts new axes."""
 
     @property
@@ -174,8 +172,9 @@ def parse_selection(index: object, shape: tuple[int, ...]) -> Selection:
     Selection(axes=(range(0, 5, 2), range(3, 4)), finish=(slice(None, None, -1), 0, None))
     """
     axes: list[range] = []
-    finish: list[int | slice | None] = []
-    for item in _expand_ellipsis(index, len(shape)):
+    finish: list[int | slice | EllipsisType | None] = []
+    items = list(index) if isinstance(index, tuple) else [index]
+    for item in _expand_ellipsis(items, len(shape)):
         if item is None:
             finish.append(None)
             continue
@@ -188,14 +187,20 @@ def parse_selection(index: object, shape: tuple[int, ...]) -> Selection:
         else:
             axes.append(_single_position(item, axis, size))
             finish.append(0)
+    if _ellipses(items):
+        # NumPy gives a 0-d array where an ellipsis stands beside the integers, else a scalar
+        finish.append(Ellipsis)
     return Selection(tuple(axes), tuple(finish))
 
 
-def _expand_ellipsis(index: object, ndim: int) -> list[object]:
-    """One entry for each axis, and the Nones, in order."""
-    items = list(index) if isinstance(index, tuple) else [index]
+def _ellipses(items: list[object]) -> list[int]:
     # `in` would compare arrays element by element
-    dots = [i for i, item in enumerate(items) if item is Ellipsis]
+    return [i for i, item in enumerate(items) if item is Ellipsis]
+
+
+def _expand_ellipsis(items: list[object], ndim: int) -> list[object]:
+    """One entry for each axis, and the Nones, in order."""
+    dots = _ellipses(items)
     if len(dots) > 1:
         raise IndexError("an index can have only one ellipsis (...)")
     named = sum(item is not None and item is not Ellipsis for item in items)
@@ -206,12 +211,14 @@ def _expand_ellipsis(index: object, ndim: int) -> list[object]:
 
 
 def _single_position(item: object, axis: int, size: int) -> range:
-    if isinstance(item, bool) or not hasattr(item, "__index__"):
+    try:
+        # True would be taken for 1
+        position = operator.index(None if isinstance(item, bool) else item)  # type: ignore[arg-type]
+    except TypeError:
         raise IndexError(
             "only integers, slices, ellipsis and None select from a frame, "
             f"not {type(item).__name__}; for arrays of indices use from_b2nd(...)[...] or .vindex"
-        )
-    position = operator.index(item)
+        ) from None
     if not -size <= position < size:
         raise IndexError(f"index {position} is out of bounds for axis {axis} with size {size}")
     position %= size

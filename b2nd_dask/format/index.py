@@ -162,7 +162,7 @@ def _decode_offsets(data: bytes, nchunks: int) -> NDArray[np.int64]:
         # one value for 100 million chunks is 8 bytes of file: do not expand it
         return np.broadcast_to(value, (nchunks,))
     offsets = np.empty(nchunks, _OFFSET)
-    decode_chunk(data[: header.cbytes], offsets)
+    decode_chunk(data, header, offsets)
     return offsets
 
 

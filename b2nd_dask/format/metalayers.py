@@ -1,5 +1,4 @@
-"""The section of named byte strings that stands in the frame header (metalayers) and in the trailer
-(vlmetalayers).
+"""The section of named byte strings in the header (metalayers) and the trailer (vlmetalayers).
 
 Layout (REFERENCE 1.1 and 5), after the 0x93 that opens it: 0xcd u16 size of the map, 0xde u16
 count, for each entry a fixstr name and 0xd2 int32 offset of its content, 0xdc u16 count, then for

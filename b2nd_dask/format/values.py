@@ -86,7 +86,7 @@ def _decompress(entry: bytes) -> bytes:
     check_chunk(header, len(entry), nbytes=header.nbytes, blocksize=0, typesize=header.typesize)
     out = np.zeros(header.nbytes, np.uint8)
     if header.nbytes:
-        decode_chunk(entry, out)
+        decode_chunk(entry, header, out)
     return out.tobytes()
 
 

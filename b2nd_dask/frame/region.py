@@ -199,11 +199,10 @@ def _decode_part(
         return item
     straight = _fills_exactly(grid, part.inner, out)
     raw = out if straight else np.empty(grid.chunk_nbytes // grid.itemsize, out.dtype)
-    chunk = data[: header.cbytes]
     if header.needs_shape:
-        decode_in_frame(one_chunk_frame(chunk, frame.header, grid), raw)
+        decode_in_frame(one_chunk_frame(data[: header.cbytes], frame.header, grid), raw)
     else:
-        decode_chunk(chunk, raw)
+        decode_chunk(data, header, raw)
     if not straight:
         scatter_chunk(raw, grid, part.inner, out)
     return None

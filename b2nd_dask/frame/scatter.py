@@ -79,6 +79,8 @@ def scatter_chunk(
     for combination in itertools.product(*axes):
         source = blocks[tuple(t.blocks for t in combination) + tuple(t.inner for t in combination)]
         source = source.transpose(interleaved)
-        target = out[tuple(t.out for t in combination)]
+        # the ellipsis keeps a 0-d result an array
+        place: tuple[Any, ...] = (*(t.out for t in combination), ...)
+        target = out[place]
         # splitting axes never needs a copy, and a copy here would lose the items
         target.reshape(source.shape, copy=False)[...] = source

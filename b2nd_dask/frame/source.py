@@ -238,6 +238,8 @@ class Frame:
             The file changed since it was opened.
         """
         items = self.read(index)
+        if index == ():
+            return items[()]
         if isinstance(items, np.ndarray) and not items.flags.writeable:
             items = items.copy(order="C")
         return items
@@ -266,7 +268,8 @@ class Frame:
             raise
         if opened.reader.identity_is_cheap:
             self._check_current(opened)
-        return items[selection.finish]
+        # `items[()]` of a 0-d array would be a scalar, of native byte order: not the dtype promised
+        return items[selection.finish] if selection.finish else items
 
     def _ready(self) -> tuple[OpenedFrame, Fill]:
         # after a fork the parent's connections are not ours

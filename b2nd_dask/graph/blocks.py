@@ -37,7 +37,8 @@ class ConstantRegion:
         self.shape = shape
 
     def __getitem__(self, index: Any) -> Any:
-        return np.broadcast_to(self.item, self.shape)[index]
+        items = np.broadcast_to(self.item, self.shape)
+        return items[index] if index else items
 
 
 class FrameBlocks(ArrayBlockwiseDep):
