@@ -29,6 +29,8 @@ SHORT_HEADER_LEN = 16
 #: An int32 less the header and a margin that C-Blosc2 keeps.
 MAX_BLOCKSIZE = 536866816
 MAX_DICT_LEN = 32768
+#: Wider items are stored with a typesize of 1.
+MAX_TYPESIZE = 255
 
 _SHUFFLE, _MEMCPYED, _BITSHUFFLE, _DELTA, _NOT_SPLIT = 0x01, 0x02, 0x04, 0x08, 0x10
 _EXTENDED = _SHUFFLE | _BITSHUFFLE
@@ -314,6 +316,26 @@ def encode_chunk(raw: NDArray[Any], how: Compression, *, typesize: int, blocksiz
             nthreads=1,
         )
     )
+
+
+def encode_repeated(value: bytes, *, nbytes: int, blocksize: int) -> bytes:
+    """Make the chunk that repeats one item (REFERENCE 6, step 3).
+
+    Parameters
+    ----------
+    value : bytes
+        The item.
+    nbytes, blocksize : int
+        Uncompressed bytes of the chunk and of a block.
+
+    Returns
+    -------
+    bytes
+        Header and item.
+    """
+    typesize = len(value) if len(value) <= MAX_TYPESIZE else 1
+    head = struct.pack("<BBBBiii", 5, 1, _EXTENDED, typesize, nbytes, blocksize, 32 + len(value))
+    return head + bytes(15) + bytes([Special.REPEATED << 4]) + value
 
 
 def decode_in_frame(frame: bytes, out: NDArray[Any]) -> None:

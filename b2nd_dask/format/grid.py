@@ -169,7 +169,7 @@ def parse_selection(index: object, shape: tuple[int, ...]) -> Selection:
     Examples
     --------
     >>> parse_selection((slice(None, None, -2), 3, None), (5, 4))
-    Selection(axes=(range(0, 5, 2), range(3, 4)), finish=(slice(None, None, -1), 0, None))
+    Selection(axes=(range(0, 6, 2), range(3, 4)), finish=(slice(None, None, -1), 0, None))
     """
     axes: list[range] = []
     finish: list[int | slice | EllipsisType | None] = []

@@ -18,6 +18,7 @@ from b2nd_dask.format.chunk import (
     constant_of,
     decode_chunk,
     encode_chunk,
+    encode_repeated,
     parse_chunk_header,
 )
 from b2nd_dask.format.header import FrameHeader
@@ -131,8 +132,19 @@ def parse_index(data: bytes, header: FrameHeader, nchunks: int) -> OffsetIndex:
     return OffsetIndex(offsets, header.cbytes, header.sparse)
 
 
+def special_code(kind: ChunkKind) -> int:
+    """Offset of a chunk without data: the top bit and the kind, in the high byte.
+
+    Examples
+    --------
+    >>> hex(special_code(ChunkKind.ZEROS) & (2**64 - 1))
+    '0x8100000000000000'
+    """
+    return ((0x80 | kind) << 56) - (1 << 64)
+
+
 def build_index(offsets: NDArray[np.int64]) -> bytes:
-    """Write the index chunk, byte for byte as upstream writes it.
+    """Write the index chunk, byte for byte as upstream writes it when it changes an index.
 
     Parameters
     ----------
@@ -143,6 +155,12 @@ def build_index(offsets: NDArray[np.int64]) -> bytes:
     -------
     bytes
     """
+    if len(offsets) > 1 and (offsets == offsets[0]).all():
+        # as upstream creates arrays of zeros: 40 bytes for any number of chunks
+        value = offsets[:1].astype(_OFFSET).tobytes()
+        return encode_repeated(
+            value, nbytes=8 * len(offsets), blocksize=min(8 * len(offsets), _INDEX_BLOCKSIZE)
+        )
     return encode_chunk(
         np.ascontiguousarray(offsets, _OFFSET),
         _INDEX_COMPRESSION,

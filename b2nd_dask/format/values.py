@@ -11,13 +11,23 @@ import msgpack
 import numpy as np
 
 from b2nd_dask.errors import B2ndError, CorruptChunkError, FrameFormatError, UnsupportedFrameError
-from b2nd_dask.format.chunk import check_chunk, decode_chunk, parse_chunk_header
+from b2nd_dask.format.chunk import (
+    Compression,
+    check_chunk,
+    decode_chunk,
+    encode_chunk,
+    parse_chunk_header,
+)
 from b2nd_dask.format.dtypes import dtype_of_descr, parse_dtype
+from b2nd_dask.format.metalayers import MAX_NAME
 
 #: An entry of vlmeta may always unpack to this many bytes ...
 FREE_NBYTES = 64 << 20
 #: ... and beyond that to so many times its compressed size: a bomb packs 1,000 times and more.
 MAX_RATIO = 64
+
+#: As upstream compresses vlmeta (REFERENCE 5).
+_VLMETA_COMPRESSION = Compression(codec=5, clevel=5, filters=(0, 0, 0, 0, 0, 1))
 
 #: Extension types of python-blosc2 (REFERENCE 1.2).
 _CFRAME, _REFERENCE, _COMPLEX, _SET, _NDARRAY = 42, 43, 44, 45, 46
@@ -56,6 +66,11 @@ class MetaView(Mapping[str, Any]):
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} of {', '.join(map(repr, self)) or 'nothing'}>"
+
+    @property
+    def stored(self) -> Mapping[str, bytes]:
+        """The entries as they stand in the frame, for copying them into another."""
+        return self._entries
 
     def raw(self, name: str) -> bytes:
         """Bytes of an entry, decompressed: for entries that other programs wrote without msgpack.
@@ -126,6 +141,85 @@ def unpack_value(raw: bytes) -> Any:
         raise FrameFormatError(
             f"it is not a msgpack value: {str(error) or type(error).__name__}"
         ) from error
+
+
+def pack_metadata(entries: Mapping[str, Any], *, compressed: bool) -> dict[str, bytes]:
+    """Pack the user's metadata entries for a new frame.
+
+    Parameters
+    ----------
+    entries : mapping of str to object
+        Values of the types that `unpack_value` gives, NumPy scalars included.
+    compressed : bool
+        Whether each becomes a chunk (vlmeta) or plain msgpack (fixed metalayers).
+
+    Returns
+    -------
+    dict of str to bytes
+
+    Raises
+    ------
+    ValueError
+        A name that is too long.
+    TypeError
+        A value that msgpack cannot hold.
+    """
+    packed = {}
+    for name, value in entries.items():
+        if not 0 < len(name.encode("utf-8")) <= MAX_NAME:
+            raise ValueError(f"metadata name {name!r}: names have 1 to {MAX_NAME} bytes of UTF-8")
+        try:
+            raw = pack_value(value)
+        except (TypeError, ValueError, OverflowError) as error:
+            raise TypeError(f"the metadata entry {name!r} cannot be stored: {error}") from error
+        packed[name] = _compress(raw) if compressed else raw
+    return packed
+
+
+def pack_value(value: Any) -> bytes:
+    """Msgpack of a metadata value, in python-blosc2's conventions.
+
+    Parameters
+    ----------
+    value : object
+
+    Returns
+    -------
+    bytes
+
+    Examples
+    --------
+    >>> unpack_value(pack_value({"t": (1, 2j), "a": np.arange(3)}))
+    {'t': (1, 2j), 'a': array([0, 1, 2])}
+    """
+    packed: bytes = msgpack.packb(value, default=_pack_extension, strict_types=True)
+    return packed
+
+
+def _compress(raw: bytes) -> bytes:
+    data = np.frombuffer(raw, np.uint8)
+    return encode_chunk(data, _VLMETA_COMPRESSION, typesize=1, blocksize=0)
+
+
+def _pack_extension(value: Any) -> Any:
+    """What msgpack has no type for, as python-blosc2 packs it (REFERENCE 1.2)."""
+    if isinstance(value, tuple):
+        return ["__tuple__", *value]
+    if isinstance(value, np.generic):
+        return value.item()
+    if isinstance(value, complex):
+        return msgpack.ExtType(_COMPLEX, struct.pack(">dd", value.real, value.imag))
+    if isinstance(value, set | frozenset):
+        return msgpack.ExtType(_SET, pack_value(list(value)))
+    if isinstance(value, np.ndarray) and not value.dtype.hasobject:
+        kind = (
+            {"str": value.dtype.str} if value.dtype.fields is None else {"descr": value.dtype.descr}
+        )
+        payload = {"dtype": kind, "shape": list(value.shape), "data": value.tobytes()}
+        return msgpack.ExtType(_NDARRAY, pack_value(payload))
+    if isinstance(value, Mapping):
+        return dict(value)
+    raise TypeError(f"{type(value).__name__} is no metadata type")
 
 
 def _untuple(items: list[Any]) -> Any:

@@ -1,8 +1,9 @@
-"""From a decoded chunk, which is a grid of blocks, to items in the caller's array."""
+"""Between a chunk as it is stored, which is a grid of blocks, and items in an array."""
 
 from __future__ import annotations
 
 import itertools
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from numpy.typing import NDArray
@@ -18,7 +19,7 @@ class Tile(NamedTuple):
     inner: slice
     """Selected items of each block."""
     out: slice
-    """Where they go in the result."""
+    """Where they lie in the array."""
 
 
 def tiles(positions: range, block: int) -> list[Tile]:
@@ -49,9 +50,8 @@ def tiles(positions: range, block: int) -> list[Tile]:
         whole = len(inner) == block
         if whole and merged and merged[-1].inner == tile.inner and merged[-1].blocks.stop == cell:
             last = merged.pop()
-            tile = Tile(
-                slice(last.blocks.start, cell + 1), tile.inner, slice(last.out.start, out.stop)
-            )
+            blocks = slice(last.blocks.start, cell + 1)
+            tile = Tile(blocks, tile.inner, slice(last.out.start, out.stop))
         merged.append(tile)
     return merged
 
@@ -71,16 +71,39 @@ def scatter_chunk(
     out : ndarray
         Of the selection's shape.
     """
+    for stored, target in _paired_views(raw, grid, inner, out):
+        target[...] = stored
+
+
+def gather_chunk(items: NDArray[Any], grid: Grid, raw: NDArray[Any]) -> None:
+    """Copy the items of a chunk into stored order.
+
+    Parameters
+    ----------
+    items : ndarray
+        The chunk's valid items: of the shape of a chunk, or less at the array's edges.
+    grid : Grid
+    raw : ndarray
+        1-D, for all items of the chunk; padding is left as it is.
+    """
+    inner = tuple(range(n) for n in items.shape)
+    for stored, source in _paired_views(raw, grid, inner, items):
+        stored[...] = source
+
+
+def _paired_views(
+    raw: NDArray[Any], grid: Grid, inner: tuple[range, ...], items: NDArray[Any]
+) -> Iterator[tuple[NDArray[Any], NDArray[Any]]]:
+    """Views of the same items in stored order and in the array, tile by tile."""
     ndim = grid.ndim
     blocks = raw.reshape(grid.blocks_per_chunk + grid.blocks)
     # (block numbers ..., items ...) to (block number, items) axis by axis
     interleaved = tuple(itertools.chain.from_iterable((i, ndim + i) for i in range(ndim)))
     axes = [tiles(positions, b) for positions, b in zip(inner, grid.blocks, strict=True)]
     for combination in itertools.product(*axes):
-        source = blocks[tuple(t.blocks for t in combination) + tuple(t.inner for t in combination)]
-        source = source.transpose(interleaved)
+        numbers, inside = (t.blocks for t in combination), (t.inner for t in combination)
         # the ellipsis keeps a 0-d result an array
-        place: tuple[Any, ...] = (*(t.out for t in combination), ...)
-        target = out[place]
-        # splitting axes never needs a copy, and a copy here would lose the items
-        target.reshape(source.shape, copy=False)[...] = source
+        stored = blocks[(*numbers, *inside, ...)].transpose(interleaved)  # type: ignore[arg-type]
+        part = items[(*(t.out for t in combination), ...)]  # type: ignore[arg-type]
+        # splitting axes never needs a copy, and a copy here would lose what is written
+        yield stored, part.reshape(stored.shape, copy=False)

@@ -53,6 +53,7 @@ class FrameBlocks(ArrayBlockwiseDep):
 
     def __init__(self, frame: Frame, chunks: Chunks) -> None:
         super().__init__(chunks)
+        self.frame = frame
         self._region = FrameRegion(frame)
         self._kinds = _uniform_kinds(frame, chunks)
         kinds = () if self._kinds is None else np.unique(self._kinds).tolist()

@@ -2,5 +2,17 @@
 
 from b2nd_dask.storage.base import ByteReader, Identity, Span
 from b2nd_dask.storage.location import Location
+from b2nd_dask.storage.staging import Joined, Run, StagedChunks, Staging
+from b2nd_dask.storage.targets import staging_for
 
-__all__ = ["ByteReader", "Identity", "Location", "Span"]
+__all__ = [
+    "ByteReader",
+    "Identity",
+    "Joined",
+    "Location",
+    "Run",
+    "Span",
+    "StagedChunks",
+    "Staging",
+    "staging_for",
+]

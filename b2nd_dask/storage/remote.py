@@ -6,6 +6,7 @@ import errno
 import os
 import re
 import threading
+import weakref
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from fsspec.asyn import AsyncFileSystem
@@ -37,6 +38,19 @@ _TOKENS = (
 _Result = TypeVar("_Result")
 
 _locks: dict[int, threading.Lock] = {}
+"""One for each process, since a fork may copy a lock that another thread holds."""
+
+# A forked child must never finalize the file systems of its parent: they would take the parent's
+# connections out of an event queue (epoll) that both share, and the parent would wait for ever.
+# fsspec drops its own references in the child, so others are taken before.
+_live: weakref.WeakValueDictionary[int, Any] = weakref.WeakValueDictionary()
+_held: list[Any] = []
+_inherited: list[Any] = []
+os.register_at_fork(
+    before=lambda: _held.extend(_live.values()),
+    after_in_parent=_held.clear,
+    after_in_child=lambda: _inherited.extend(_held),
+)
 
 
 class RemoteReader:
@@ -142,6 +156,7 @@ class RemoteReader:
         # File systems with an event loop do not survive a fork.
         if anew or connection is None or connection.pid != os.getpid():
             fs, path = self._ask(None, lambda: url_to_fs(self._url, **self._options))
+            _live[id(fs)] = fs
             connection = _Connection(os.getpid(), fs, path)
             self._connection = connection
         return connection

@@ -47,7 +47,7 @@ def test_header_index_and_trailer_are_built_as_upstream_writes_them(row):
         index = parse_index(data, header, grid.nchunks)
         again = parse_index(build_index(index.offsets), header, grid.nchunks)
         np.testing.assert_array_equal(again.offsets, index.offsets)
-        if index.offsets.strides != (0,):
+        if grid.nchunks == 1 or len(set(index.offsets.tolist())) > 1:
             assert build_index(index.offsets) == data
 
 

@@ -1,0 +1,62 @@
+"""The last step of a write: metadata around the staged chunks, then the new name."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from b2nd_dask.errors import B2ndError
+from b2nd_dask.format.index import build_index
+from b2nd_dask.format.trailer import Trailer, build_trailer
+from b2nd_dask.frame.records import ChunkRecords
+from b2nd_dask.frame.writer import FramePlan
+from b2nd_dask.storage import StagedChunks, Staging
+
+
+def commit(records: ChunkRecords, plan: FramePlan, staging: Staging) -> str:
+    """Publish a frame whose chunks are all staged.
+
+    Parameters
+    ----------
+    records : ChunkRecords
+        Of every chunk of the frame.
+    plan : FramePlan
+    staging : Staging
+
+    Returns
+    -------
+    str
+        Path or URL of the frame.
+
+    Raises
+    ------
+    B2ndError
+        Chunks are missing: the target stays as it was.
+    OSError
+        The store refuses; the target stays as it was.
+    """
+    rows = records.rows[np.argsort(records.rows["chunk"], kind="stable")]
+    if not np.array_equal(rows["chunk"], np.arange(plan.grid.nchunks)):
+        raise B2ndError(
+            f"{len(rows)} chunk records for {plan.grid.nchunks} chunks: not published",
+            path=staging.label,
+        )
+    stored = rows["code"] == 0
+    staged = rows[stored]
+    joined = staging.join(
+        StagedChunks(records.parts, staged["part"], staged["start"], staged["nbytes"])
+    )
+    offsets = rows["code"].copy()
+    offsets[stored] = joined.positions
+    tail = _tail(offsets, plan)
+    head_len = len(plan.header())
+    data_len = 0 if plan.sparse else joined.data_nbytes
+    head = plan.header(cbytes=joined.data_nbytes, frame_len=head_len + data_len + len(tail))
+    staging.publish(joined, head, tail)
+    return staging.label
+
+
+def _tail(offsets: NDArray[np.int64], plan: FramePlan) -> bytes:
+    """Index chunk and trailer."""
+    index = build_index(offsets) if len(offsets) else b""
+    return index + build_trailer(Trailer(plan.vlmeta, b""))

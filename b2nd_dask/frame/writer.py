@@ -1,0 +1,107 @@
+"""Write tasks: blocks of items to staged chunks."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from b2nd_dask.format.array_meta import build_array_meta
+from b2nd_dask.format.chunk import Compression
+from b2nd_dask.format.grid import Grid
+from b2nd_dask.format.header import FrameHeader, build_header
+from b2nd_dask.frame.encode import encode_items
+from b2nd_dask.frame.records import ChunkRecords
+from b2nd_dask.storage import Run, Staging
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class FramePlan:
+    """What a new frame will be: everything but its chunks. Pickles small."""
+
+    grid: Grid
+    dtype: np.dtype[Any]
+    compression: Compression
+    sparse: bool
+    meta: Mapping[str, bytes]
+    """The user's fixed metalayers, packed."""
+    vlmeta: Mapping[str, bytes]
+    """The user's variable-length metalayers, packed and compressed."""
+
+    def header(self, *, cbytes: int = 0, frame_len: int = 0) -> bytes:
+        """Build the frame's header, whose length does not depend on the numbers.
+
+        Parameters
+        ----------
+        cbytes : int
+            Bytes of the data region.
+        frame_len : int
+            Bytes of the frame.
+
+        Returns
+        -------
+        bytes
+        """
+        how, grid = self.compression, self.grid
+        own = {"b2nd": build_array_meta(grid, self.dtype)}
+        header = FrameHeader(
+            header_len=0,
+            frame_len=frame_len,
+            sparse=self.sparse,
+            nbytes=grid.nchunks * grid.chunk_nbytes,
+            cbytes=cbytes,
+            typesize=grid.itemsize,
+            blocksize=grid.block_nbytes,
+            chunksize=grid.chunk_nbytes,
+            codec=how.codec,
+            codec_meta=how.codec_meta,
+            clevel=how.clevel,
+            splitmode=how.splitmode,
+            filters=how.filters,
+            filters_meta=how.filters_meta,
+            use_dict=how.use_dict,
+            metalayers={**own, **self.meta},
+        )
+        return build_header(header, has_vlmeta=bool(self.vlmeta))
+
+
+def write_block(
+    items: NDArray[Any], origin: tuple[int, ...], plan: FramePlan, staging: Staging
+) -> ChunkRecords:
+    """Encode and stage the chunks of one block.
+
+    Parameters
+    ----------
+    items : ndarray
+        Whole chunks of the frame, but for those that the array's edge cuts.
+    origin : tuple of int
+        Where the block's first item lies in the array; the corner of a chunk.
+    plan : FramePlan
+    staging : Staging
+
+    Returns
+    -------
+    ChunkRecords
+    """
+    grid = plan.grid
+    codes: dict[int, int] = {}
+    runs: dict[int, Run] = {}
+    items = np.asarray(items, plan.dtype)
+    counts = [-(-n // c) for n, c in zip(items.shape, grid.chunks, strict=True)]
+    first = [at // c for at, c in zip(origin, grid.chunks, strict=True)]
+    for offset in itertools.product(*map(range, counts)):
+        place = tuple(slice(i * c, (i + 1) * c) for i, c in zip(offset, grid.chunks, strict=True))
+        cell = tuple(a + i for a, i in zip(first, offset, strict=True))
+        chunk = int(np.ravel_multi_index(cell, grid.counts)) if cell else 0
+        # the ellipsis keeps a 0-d block an array
+        index: tuple[Any, ...] = (*place, ...)
+        encoded = encode_items(items[index], grid, plan.compression)
+        if isinstance(encoded, int):
+            codes[chunk] = encoded
+        else:
+            runs[chunk] = staging.append(encoded)
+    return ChunkRecords.of(codes, runs)

@@ -1,0 +1,111 @@
+"""Shapes of chunks and blocks of a new frame, and dask blocks that line up with them."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from typing import Any
+
+import dask.array as da
+import numpy as np
+
+from b2nd_dask.format.chunk import Compression
+from b2nd_dask.format.defaults import default_blocks
+from b2nd_dask.format.grid import Grid
+
+#: A frame chunk is the unit of reading and of memory: bigger dask blocks are stored as several.
+LARGEST_DEFAULT_CHUNK = 32 << 20
+#: The format allows 2**31 - 33; the largest that was seen to work in python-blosc2 throughout is
+#: used.
+MAX_CHUNK_NBYTES = 2**31 - 2**20
+
+
+def frame_grid(
+    arr: da.Array,
+    chunks: Any,
+    blocks: Any,
+    how: Compression,
+) -> Grid:
+    """Choose chunks and blocks, or check the user's.
+
+    The default chunk is dask's largest block, halved along its longest axes until it has no more
+    than `LARGEST_DEFAULT_CHUNK` bytes; the default block is python-blosc2's for that chunk.
+
+    Parameters
+    ----------
+    arr : dask.array.Array
+    chunks, blocks : int, tuple of int or None
+    how : Compression
+
+    Returns
+    -------
+    Grid
+
+    Raises
+    ------
+    ValueError
+        Sizes that do not fit the array, each other or the format.
+    """
+    shape, dtype = arr.shape, arr.dtype
+    sizes = _own_sizes(arr) if chunks is None else _per_axis("chunks", chunks, shape)
+    full = tuple(max(n, 1) for n in shape)
+    if blocks is None:
+        inner = default_blocks(full, sizes, dtype, how)
+    else:
+        inner = _per_axis("blocks", blocks, sizes)
+        if any(b > c for b, c in zip(inner, sizes, strict=True)):
+            raise ValueError(f"blocks {inner} are larger than chunks {sizes}")
+    grid = Grid(shape, sizes, inner, dtype.itemsize)
+    if grid.chunk_nbytes > MAX_CHUNK_NBYTES:
+        raise ValueError(
+            f"chunks {sizes} of {dtype} have {grid.chunk_nbytes} bytes, "
+            f"{MAX_CHUNK_NBYTES} is the most: choose smaller chunks="
+        )
+    return grid
+
+
+def aligned_to(arr: da.Array, chunks: tuple[int, ...]) -> da.Array:
+    """Rechunk, where needed, so that every dask block is made of whole frame chunks.
+
+    Parameters
+    ----------
+    arr : dask.array.Array
+    chunks : tuple of int
+        Of the frame.
+
+    Returns
+    -------
+    dask.array.Array
+        Blocks keep about their size, and are never smaller than a frame chunk.
+    """
+    wanted = tuple(_aligned_axis(sizes, c) for sizes, c in zip(arr.chunks, chunks, strict=True))
+    return arr if wanted == arr.chunks else arr.rechunk(wanted)
+
+
+def _aligned_axis(sizes: tuple[int, ...], chunk: int) -> tuple[int, ...]:
+    inner_edges = list(itertools.accumulate(sizes))[:-1]
+    if all(edge % chunk == 0 for edge in inner_edges):
+        return sizes
+    total = sum(sizes)
+    step = max(1, round(max(sizes) / chunk)) * chunk
+    whole, rest = divmod(total, step)
+    return (step,) * whole + ((rest,) if rest else ())
+
+
+def _own_sizes(arr: da.Array) -> tuple[int, ...]:
+    sizes = [max(1, *axis) if axis else 1 for axis in arr.chunks]
+    while math.prod(sizes) * arr.dtype.itemsize > LARGEST_DEFAULT_CHUNK and max(sizes) > 1:
+        longest = int(np.argmax(sizes))
+        sizes[longest] = -(-sizes[longest] // 2)
+    return tuple(sizes)
+
+
+def _per_axis(name: str, sizes: Any, limits: tuple[int, ...]) -> tuple[int, ...]:
+    given = (sizes,) * len(limits) if isinstance(sizes, int) else tuple(sizes)
+    if len(given) != len(limits) or any(
+        not isinstance(n, int | np.integer) or n < 1 for n in given
+    ):
+        raise ValueError(
+            f"{name}={sizes!r} is not one positive size for each of {len(limits)} axes"
+        )
+    return tuple(int(n) for n in given)

@@ -1,0 +1,82 @@
+"""The tasks that write a dask array: blocks, merged records, commit."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import dask.array as da
+import numpy as np
+from dask.base import tokenize
+from dask.delayed import Delayed
+from dask.highlevelgraph import HighLevelGraph, MaterializedLayer
+from dask.layers import ArraySliceDep
+
+from b2nd_dask.frame.commit import commit
+from b2nd_dask.frame.records import ChunkRecords, merge_records
+from b2nd_dask.frame.writer import FramePlan, write_block
+from b2nd_dask.storage import Staging
+
+#: Tables of records that one task puts together.
+FAN_IN = 32
+
+
+def write_graph(arr: da.Array, plan: FramePlan, staging: Staging) -> Delayed:
+    """Build the tasks that write an array: blocks, merged records, commit.
+
+    Parameters
+    ----------
+    arr : dask.array.Array
+        Its blocks are made of whole frame chunks.
+    plan : FramePlan
+    staging : Staging
+
+    Returns
+    -------
+    dask.delayed.Delayed
+        Computes to the frame's path or URL.
+    """
+    indices = tuple(range(arr.ndim))
+    records = da.blockwise(
+        _write_task,
+        indices,
+        arr,
+        indices,
+        ArraySliceDep(arr.chunks),
+        indices,
+        plan=plan,
+        staging=staging,
+        name=f"write-b2nd-{tokenize(arr, plan, staging)}",
+        dtype=object,
+        meta=np.empty((0,) * arr.ndim, object),
+        align_arrays=False,
+    )
+    # a Delayed would not fuse reading, computing and writing of a block into one task
+    keys = _flat(records.__dask_keys__())
+    tasks = dict(records.__dask_optimize__(records.__dask_graph__(), keys))
+    name = f"commit-b2nd-{tokenize(records.name)}"
+    top = _merge_tree(keys, name, tasks)
+    tasks[name] = (commit, top, plan, staging)
+    return Delayed(name, HighLevelGraph({name: MaterializedLayer(tasks)}, {name: set()}))
+
+
+def _write_task(
+    block: Any, place: tuple[slice, ...], plan: FramePlan, staging: Staging
+) -> ChunkRecords:
+    return write_block(block, tuple(axis.start for axis in place), plan, staging)
+
+
+def _merge_tree(keys: list[Any], name: str, tasks: dict[Any, Any]) -> Any:
+    """Add tasks that merge records, so that a million do not meet in one; returns the top."""
+    level = 0
+    while len(keys) > 1 or level == 0:
+        groups = [keys[at : at + FAN_IN] for at in range(0, len(keys), FAN_IN)] or [[]]
+        merged = [(f"merge-{name}", level, i) for i in range(len(groups))]
+        tasks.update(
+            {key: (merge_records, group) for key, group in zip(merged, groups, strict=True)}
+        )
+        keys, level = merged, level + 1
+    return keys[0]
+
+
+def _flat(keys: Any) -> list[Any]:
+    return [key for part in keys for key in _flat(part)] if isinstance(keys, list) else [keys]

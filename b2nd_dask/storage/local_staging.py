@@ -1,0 +1,256 @@
+"""Contiguous and sparse frames written to a local (or shared) file system.
+
+Every process appends to a part file of its own in a hidden directory beside the target, so no two
+processes ever lock or share a file. The parts of a contiguous frame begin with room for the header:
+the largest part becomes the frame, and only what other processes staged is copied, inside the
+kernel.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import socket
+import threading
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from b2nd_dask.storage.base import MAIN_MEMBER
+from b2nd_dask.storage.rename import publish_path, remove_path, sync_directory
+from b2nd_dask.storage.staging import Joined, Run, StagedChunks, in_order, runs_of
+
+#: A part with more unused bytes than this share, left by tasks that ran twice, is copied rather
+#: than kept.
+MAX_WASTE = 1 / 8
+#: What copy_file_range answers between file systems, or on one that lacks it.
+_NO_KERNEL_COPY = (errno.EXDEV, errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP)
+_COPY_NBYTES = 1 << 24
+
+_creating = threading.Lock()
+
+
+def _new_lock() -> None:
+    global _creating
+    _creating = threading.Lock()
+
+
+os.register_at_fork(after_in_child=_new_lock)
+
+
+@dataclass(frozen=True, slots=True)
+class _LocalStaging:
+    """What contiguous and sparse frames have in common."""
+
+    target: str
+    """Absolute path, symlinks resolved: a link to a frame stays a link."""
+    replace: bool
+    """Whether a frame that is there may be replaced."""
+    key: str
+    """Tells the staging areas of one target apart."""
+
+    @property
+    def label(self) -> str:
+        """Path of the target."""
+        return self.target
+
+    @property
+    def directory(self) -> Path:
+        """The staging area."""
+        path = Path(self.target)
+        return path.with_name(f".{path.name}.{self.key}.staging")
+
+    def prepare(self) -> None:
+        """Look at the target and make the staging area; see `Staging.prepare`."""
+        path = Path(self.target)
+        if path.exists() and not self.replace:
+            raise FileExistsError(
+                errno.EEXIST, 'something is there already; pass mode="w" to replace it', self.target
+            )
+        if path.is_dir() and any(not _is_frame_member(member.name) for member in path.iterdir()):
+            raise FileExistsError(
+                errno.EEXIST,
+                "a directory with other things than a sparse frame is not replaced",
+                self.target,
+            )
+        self.directory.mkdir()
+
+    def discard(self) -> None:
+        """Remove everything that was staged."""
+        remove_path(self.directory)
+
+
+@dataclass(frozen=True, slots=True)
+class ContiguousStaging(_LocalStaging):
+    """A contiguous frame being written."""
+
+    header_len: int
+    """Bytes that every part leaves free at its start."""
+
+    def append(self, payload: bytes) -> Run:
+        """Stage bytes; see `Staging.append`."""
+        name = f"{socket.gethostname()}-{os.getpid()}.part"
+        with self._part(name) as fd:
+            start = _append(fd, payload)
+        return Run(name, start, start + len(payload))
+
+    @contextmanager
+    def _part(self, name: str) -> Iterator[int]:
+        # opened and closed for each append: closing makes the bytes visible to other machines on
+        # NFS
+        path = self.directory / name
+        with _creating:
+            fd = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o666)
+            if os.fstat(fd).st_size == 0:
+                os.ftruncate(fd, self.header_len)
+        try:
+            yield fd
+        finally:
+            os.close(fd)
+
+    def join(self, chunks: StagedChunks) -> Joined:
+        """Copy all parts to the end of the largest; see `Staging.join`."""
+        ordered, order = in_order(chunks)
+        used = np.bincount(ordered.part, ordered.nbytes, minlength=len(ordered.parts))
+        base = self._base(ordered.parts, used)
+        positions = np.empty(len(order), np.int64)
+        fd = os.open(self.directory / "frame", os.O_RDWR | os.O_CREAT, 0o666)
+        try:
+            end = max(os.fstat(fd).st_size, self.header_len)
+            for part, members in runs_of(ordered):
+                start = int(ordered.start[members.start])
+                shift = 0
+                if part != base:
+                    nbytes = int(ordered.nbytes[members].sum())
+                    self._copy(ordered.parts[part], start, nbytes, fd, end)
+                    shift = end - start
+                    end += nbytes
+                positions[order[members]] = ordered.start[members] + shift - self.header_len
+        finally:
+            os.close(fd)
+        return Joined(positions, end - self.header_len)
+
+    def _base(self, parts: tuple[str, ...], used: np.ndarray) -> int:
+        """Make the part that becomes the frame; -1 where a new file does."""
+        if not len(used):
+            return -1
+        base = int(np.argmax(used))
+        path = self.directory / parts[base]
+        if path.stat().st_size - self.header_len > used[base] * (1 + MAX_WASTE):
+            return -1
+        path.rename(self.directory / "frame")
+        return base
+
+    def _copy(self, part: str, start: int, nbytes: int, target: int, at: int) -> None:
+        source = os.open(self.directory / part, os.O_RDONLY)
+        try:
+            _copy_range(source, start, nbytes, target, at)
+        finally:
+            os.close(source)
+
+    def publish(self, joined: Joined, head: bytes, tail: bytes) -> None:
+        """Write header and tail, sync, rename; see `Staging.publish`."""
+        ready = self.directory / "frame"
+        fd = os.open(ready, os.O_RDWR)
+        try:
+            end = self.header_len + joined.data_nbytes
+            os.ftruncate(fd, end)
+            _pwrite(fd, tail, end)
+            _pwrite(fd, head, 0)
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+        publish_path(ready, Path(self.target), replace=self.replace)
+        self.discard()
+
+
+@dataclass(frozen=True, slots=True)
+class SparseStaging(_LocalStaging):
+    """A sparse frame being written: each chunk a file."""
+
+    def append(self, payload: bytes) -> Run:
+        """Stage a chunk as a file; see `Staging.append`."""
+        name = f"{uuid.uuid4().hex}.chunk"
+        fd = os.open(self.directory / name, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
+        try:
+            _pwrite(fd, payload, 0)
+        finally:
+            os.close(fd)
+        return Run(name, 0, len(payload))
+
+    def join(self, chunks: StagedChunks) -> Joined:
+        """Number the chunk files; see `Staging.join`."""
+        frame = self.directory / "frame"
+        frame.mkdir()
+        for number, part in enumerate(chunks.part.tolist()):
+            # upstream does not open frames whose numbers have gaps (REFERENCE 3.1)
+            (self.directory / chunks.parts[part]).rename(frame / f"{number:08X}.chunk")
+        return Joined(np.arange(len(chunks.part)), int(chunks.nbytes.sum()))
+
+    def publish(self, joined: Joined, head: bytes, tail: bytes) -> None:
+        """Write the index file last, sync, rename; see `Staging.publish`."""
+        frame = self.directory / "frame"
+        for member in frame.iterdir():
+            _sync_file(member)
+        fd = os.open(frame / MAIN_MEMBER, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
+        try:
+            _pwrite(fd, head + tail, 0)
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+        sync_directory(frame)
+        publish_path(frame, Path(self.target), replace=self.replace)
+        self.discard()
+
+
+def _is_frame_member(name: str) -> bool:
+    # .b2lock is python-blosc2's
+    return name == MAIN_MEMBER or name.endswith(".chunk") or name == ".b2lock"
+
+
+def _append(fd: int, payload: bytes) -> int:
+    """Append in one piece; returns where it starts.
+
+    A write that the system cuts short (a full disk says so at the next one) is begun anew behind
+    its remains: another thread may have appended meanwhile.
+    """
+    while True:
+        written = os.write(fd, payload)
+        # with O_APPEND the position is behind what this descriptor wrote
+        end = os.lseek(fd, 0, os.SEEK_CUR)
+        if written == len(payload):
+            return end - written
+
+
+def _pwrite(fd: int, payload: bytes, at: int) -> None:
+    view = memoryview(payload)
+    while view:
+        written = os.pwrite(fd, view, at)
+        view, at = view[written:], at + written
+
+
+def _copy_range(source: int, start: int, nbytes: int, target: int, at: int) -> None:
+    while nbytes:
+        try:
+            copied = os.copy_file_range(source, target, nbytes, start, at)
+        except OSError as error:
+            if error.errno not in _NO_KERNEL_COPY:
+                raise
+            payload = os.pread(source, min(nbytes, _COPY_NBYTES), start)
+            _pwrite(target, payload, at)
+            copied = len(payload)
+        if copied == 0:
+            raise OSError(errno.EIO, "a staged part is shorter than its records say")
+        start, at, nbytes = start + copied, at + copied, nbytes - copied
+
+
+def _sync_file(path: Path) -> None:
+    fd = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)

@@ -1,0 +1,94 @@
+"""Where a frame is being written: staged by many processes, joined and published at the end."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+
+class Run(NamedTuple):
+    """Staged bytes that lie together."""
+
+    part: str
+    """Name of the part that holds them; each process has parts of its own."""
+    start: int
+    stop: int
+
+
+class StagedChunks(NamedTuple):
+    """Where all stored chunks of a frame were staged, as columns."""
+
+    parts: tuple[str, ...]
+    """Names of the parts."""
+    part: NDArray[np.int64]
+    """For each chunk the number of its part."""
+    start: NDArray[np.int64]
+    nbytes: NDArray[np.int64]
+
+
+class Joined(NamedTuple):
+    """Where the chunks lie in the frame."""
+
+    positions: NDArray[np.int64]
+    """What the offset index must say: positions in the data region, or numbers of chunk files."""
+    data_nbytes: int
+    """Bytes of the data region, or of all chunk files."""
+
+
+class Staging(Protocol):
+    """A frame being written to one target. Pickles, so that tasks in any process can append."""
+
+    @property
+    def label(self) -> str:
+        """Path or URL of the target, for messages."""
+
+    def prepare(self) -> None:
+        """Look at the target and make the staging area.
+
+        Raises
+        ------
+        FileExistsError
+            The target is there and may not be replaced, or is no frame.
+        OSError
+            Nothing can be written there.
+        """
+
+    def append(self, payload: bytes) -> Run:
+        """Stage bytes; from any thread of any process."""
+
+    def join(self, chunks: StagedChunks) -> Joined:
+        """Bring the staged chunks together."""
+
+    def publish(self, joined: Joined, head: bytes, tail: bytes) -> None:
+        """Put head and tail around the joined chunks; make the frame visible, all at once."""
+
+    def discard(self) -> None:
+        """Remove everything that was staged; the target stays as it is."""
+
+
+def runs_of(chunks: StagedChunks) -> list[tuple[int, slice]]:
+    """Group chunks that were staged one behind the other.
+
+    Parameters
+    ----------
+    chunks : StagedChunks
+        In the order of part and start.
+
+    Returns
+    -------
+    list of (part number, slice of chunks)
+    """
+    stop = chunks.start + chunks.nbytes
+    breaks = np.flatnonzero((chunks.part[1:] != chunks.part[:-1]) | (chunks.start[1:] != stop[:-1]))
+    edges = [0, *(breaks + 1).tolist(), len(chunks.start)]
+    return [(int(chunks.part[a]), slice(a, b)) for a, b in itertools.pairwise(edges) if a < b]
+
+
+def in_order(chunks: StagedChunks) -> tuple[StagedChunks, NDArray[Any]]:
+    """Sort chunks by part and start; the permutation comes along."""
+    order = np.lexsort((chunks.start, chunks.part))
+    columns = (chunks.part[order], chunks.start[order], chunks.nbytes[order])
+    return StagedChunks(chunks.parts, *columns), order
