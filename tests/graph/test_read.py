@@ -42,8 +42,7 @@ def bytes_read(function):
     """Bytes that the process read while `function` ran, by the kernel's count."""
 
     def count():
-        with open("/proc/self/io") as io:
-            return int(io.readline().split()[1])
+        return int(Path("/proc/self/io").read_text().split()[1])
 
     count()
     overhead = -count() + count()

@@ -1,0 +1,77 @@
+"""Command line of the benchmarks."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+from rich.console import Console
+from rich.table import Table
+
+from benchmarks import machine, report
+from benchmarks.cases import CASES
+from benchmarks.harness import DisagreementError, Settings, run_case
+from benchmarks.worker import WorkerError
+
+HERE = Path(__file__).parent
+
+
+def _list_cases(context: click.Context, _: click.Parameter, wanted: bool) -> None:
+    if not wanted:
+        return
+    table = Table("case", "scenario", "what")
+    for case in CASES.values():
+        table.add_row(case.name, "", case.title, style="bold")
+        for scenario in case.scenarios(False):
+            table.add_row("", scenario.name, scenario.title)
+    Console().print(table)
+    context.exit()
+
+
+@click.command()
+@click.argument("cases", metavar="[CASE]...", nargs=-1, type=click.Choice(list(CASES)))
+@click.option(
+    "--list", is_flag=True, is_eager=True, expose_value=False, callback=_list_cases,
+    help="Show the cases and end.",
+)  # fmt: skip
+@click.option("--quick", is_flag=True, help="Small sizes: a trial of the code, not a measurement.")
+@click.option("--repeat", type=click.IntRange(min=1), default=7, show_default=True)
+@click.option(
+    "--threads", type=click.IntRange(min=1), default=machine.usable_cores,
+    help="Threads of every contender; by default, the cores.",
+)  # fmt: skip
+@click.option(
+    "--data", type=click.Path(file_okay=False, path_type=Path), default=HERE / "data",
+    help="Where data is made and kept.",
+)  # fmt: skip
+@click.option(
+    "--output", type=click.Path(file_okay=False, path_type=Path), default=HERE / "results",
+    help="Where results.json and results.md go.",
+)  # fmt: skip
+def main(cases: tuple[str, ...], output: Path, **options: Any) -> None:
+    """Measure b2nd_dask beside its peers: all cases, or those named."""
+    settings = Settings(**options)
+    run = {
+        "machine": machine.describe(),
+        "quick": settings.quick,
+        "repeat": settings.repeat,
+        "threads": settings.threads,
+        "page_cache": "warm",
+        "load_before": machine.load(),
+    }
+    progress = Console(stderr=True)
+    results = []
+    try:
+        for name in cases or CASES:
+            results += run_case(CASES[name], settings, progress.print)
+    except (DisagreementError, WorkerError) as error:
+        raise click.ClickException(str(error)) from None
+    run["load_after"] = machine.load()
+    text = report.markdown(run, results)
+    report.write(output, run, results, text)
+    click.echo(text)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,54 @@
+"""Data sets on disk: made when missing, kept for the next run, made anew when not intact."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import xxhash
+
+from benchmarks.model import Dataset
+
+MANIFEST = "manifest.json"
+
+
+def ensure(dataset: Dataset, root: Path) -> Path:
+    """The path of a data set's file or folder, which is there afterwards.
+
+    Looking whether it is intact reads all of it, so that it is in the page cache.
+    """
+    recipe = json.loads(json.dumps(dict(dataset.recipe)))
+    key = xxhash.xxh3_64_hexdigest(json.dumps(recipe, sort_keys=True).encode())
+    folder = root / f"{dataset.name}-{key}"
+    if not _is_intact(folder, recipe):
+        _build(dataset, folder)
+        manifest = {"recipe": recipe, "digests": _digests(folder)}
+        # written last: a build that was stopped half-way leaves none
+        (folder / MANIFEST).write_text(json.dumps(manifest, indent=1))
+    return folder / dataset.filename
+
+
+def _build(dataset: Dataset, folder: Path) -> None:
+    if folder.exists():
+        shutil.rmtree(folder)
+    folder.mkdir(parents=True)
+    dataset.build(folder / dataset.filename)
+
+
+def _is_intact(folder: Path, recipe: object) -> bool:
+    try:
+        manifest = json.loads((folder / MANIFEST).read_text())
+    except (FileNotFoundError, json.JSONDecodeError):
+        return False
+    expected = {"recipe": recipe, "digests": _digests(folder)}
+    return bool(manifest == expected)
+
+
+def _digests(folder: Path) -> dict[str, str]:
+    files = (path for path in sorted(folder.rglob("*")) if path.is_file())
+    return {
+        str(path.relative_to(folder)): xxhash.xxh3_128_hexdigest(path.read_bytes())
+        for path in files
+        if path.name != MANIFEST or path.parent != folder
+    }

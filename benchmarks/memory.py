@@ -1,0 +1,34 @@
+"""Resident memory of this process, and its peak.
+
+On Linux the kernel keeps the peak (VmHWM), and forgets it when asked to, so that each run has its
+own. `ru_maxrss` would not do there: a child starts with the value of the process it came from.
+Elsewhere it is what there is: the peak since the process began.
+"""
+
+from __future__ import annotations
+
+import resource
+import sys
+from pathlib import Path
+
+import psutil
+
+_FORGET_PEAK = "5"
+
+
+def resident() -> int:
+    return int(psutil.Process().memory_info().rss)
+
+
+def forget_peak() -> None:
+    if sys.platform == "linux":
+        Path("/proc/self/clear_refs").write_text(_FORGET_PEAK)
+
+
+def peak_resident() -> int:
+    if sys.platform == "linux":
+        lines = Path("/proc/self/status").read_text().splitlines()
+        (kib,) = (line.split()[1] for line in lines if line.startswith("VmHWM:"))
+        return int(kib) * 1024
+    unit = 1 if sys.platform == "darwin" else 1024
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit

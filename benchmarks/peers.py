@@ -1,0 +1,120 @@
+"""Ways to work on the same data, each used as its documentation advises.
+
+Libraries are imported in `prepare`, so that a process has only those of its contender: importing
+b2nd_dask, for one, changes how python-blosc2 treats the GIL.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from threading import local
+from typing import Any
+
+import numpy as np
+
+from benchmarks.model import Contender, Paths, Run
+
+Work = Callable[[Any], Any]
+
+OURS = "b2nd_dask"
+PYTHON_BLOSC2 = "python-blosc2"
+FROM_ARRAY = "da.from_array(blosc2)"
+FROM_ZARR = "da.from_zarr"
+RAW_LIMIT = "raw limit"
+
+
+def b2nd_dask(work: Work, *, chunks: Any = None) -> Contender:
+    """Our own; `work` gets the dask array."""
+
+    def prepare(paths: Paths, threads: int) -> Run:
+        from b2nd_dask import from_b2nd
+
+        _use_dask_threads(threads)
+        return lambda: work(from_b2nd(paths["b2nd"], chunks=chunks))
+
+    name = OURS if chunks is None else f"{OURS} chunks={chunks!r}"
+    return Contender(name, prepare, is_ours=True)
+
+
+def python_blosc2(work: Work) -> Contender:
+    """python-blosc2 alone, with its own threads; `work` gets the `blosc2.NDArray`."""
+
+    def prepare(paths: Paths, threads: int) -> Run:
+        open_array = _blosc2_opener(paths, threads)
+        return lambda: work(open_array())
+
+    return Contender(PYTHON_BLOSC2, prepare)
+
+
+def dask_from_array(work: Work) -> Contender:
+    """dask over python-blosc2, one task for each chunk.
+
+    Its slices hold the GIL and decode with python-blosc2's threads, so these do the work.
+    """
+
+    def prepare(paths: Paths, threads: int) -> Run:
+        import dask.array as da
+
+        _use_dask_threads(threads)
+        open_array = _blosc2_opener(paths, threads)
+
+        def run() -> Any:
+            array = open_array()
+            return work(da.from_array(array, chunks=array.chunks))
+
+        return run
+
+    return Contender(FROM_ARRAY, prepare)
+
+
+def dask_from_zarr(work: Work) -> Contender:
+    """dask over zarr 3."""
+
+    def prepare(paths: Paths, threads: int) -> Run:
+        import dask.array as da
+        import zarr
+
+        _use_dask_threads(threads)
+        # its guide asks to lower both where dask has threads of its own
+        zarr.config.set({"threading.max_workers": threads, "async.concurrency": threads})
+        return lambda: work(da.from_zarr(str(paths["zarr"])))
+
+    return Contender(FROM_ZARR, prepare)
+
+
+def raw_limit_of_sum() -> Contender:
+    """Decode and add up chunks that lie in memory, each thread in one buffer; nothing else."""
+
+    def prepare(paths: Paths, threads: int) -> Run:
+        import blosc2
+
+        blosc2.set_releasegil(True)
+        array = blosc2.open(paths["b2nd"], mode="r")
+        chunks = [array.schunk.get_chunk(i) for i in range(array.schunk.nchunks)]
+        mine = local()
+
+        def chunk_sum(chunk: bytes) -> float:
+            if not hasattr(mine, "buffer"):
+                mine.buffer = np.empty(array.chunks, array.dtype)
+            blosc2.decompress2(chunk, dst=mine.buffer.view(np.uint8), nthreads=1)
+            return float(mine.buffer.sum())
+
+        pool = ThreadPoolExecutor(threads)
+        return lambda: sum(pool.map(chunk_sum, chunks))
+
+    return Contender(RAW_LIMIT, prepare)
+
+
+def _blosc2_opener(paths: Paths, threads: int) -> Callable[[], Any]:
+    import blosc2
+
+    blosc2.set_nthreads(threads)
+    dparams = blosc2.DParams(nthreads=threads)
+    return lambda: blosc2.open(paths["b2nd"], mode="r", dparams=dparams)
+
+
+def _use_dask_threads(threads: int) -> None:
+    import dask
+
+    dask.config.set(scheduler="threads", num_workers=threads)

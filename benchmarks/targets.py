@@ -1,0 +1,43 @@
+"""Targets, and where a measurement stands to them. They are printed, never asserted."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from benchmarks.model import Figures, Target, Verdict
+
+
+def speedup_over(peer: str, at_least: float) -> Target:
+    return Target(
+        f"{peer} takes at least {at_least:g} x as long",
+        at_least,
+        False,
+        lambda ours, others: others[peer].median / ours.median,
+    )
+
+
+def times_as_long_as(peer: str, at_most: float) -> Target:
+    return Target(
+        f"takes at most {at_most:g} x as long as {peer}",
+        at_most,
+        True,
+        lambda ours, others: ours.median / others[peer].median,
+    )
+
+
+def seconds_below(limit: float) -> Target:
+    return Target(f"under {limit:g} s", limit, True, lambda ours, _: ours.median)
+
+
+def megabytes_below(limit: float) -> Target:
+    return Target(f"memory under {limit:g} MB", limit, True, lambda ours, _: ours.growth / 1e6)
+
+
+def judge(targets: Sequence[Target], figures: Mapping[str, Figures]) -> list[Verdict]:
+    verdicts = []
+    for target in targets:
+        for ours in (one for one in figures.values() if one.is_ours):
+            value = target.value(ours, figures)
+            reached = value <= target.limit if target.is_upper_limit else value >= target.limit
+            verdicts.append(Verdict(ours.contender, target.text, value, reached))
+    return verdicts

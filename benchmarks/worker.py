@@ -1,0 +1,129 @@
+"""A process for each contender: what one does to threads, caches and memory, no other feels."""
+
+from __future__ import annotations
+
+import multiprocessing
+import time
+import traceback
+from collections.abc import Mapping
+from dataclasses import dataclass
+from multiprocessing.connection import Connection
+from pathlib import Path
+from types import TracebackType
+from typing import Any, NamedTuple, Self
+
+from benchmarks import memory
+from benchmarks.cases import CASES
+from benchmarks.model import Contender, Run, Scenario
+
+
+class WorkerError(RuntimeError):
+    """A contender failed; the message has its traceback."""
+
+
+class Sample(NamedTuple):
+    """One run."""
+
+    seconds: float
+    cpu_seconds: float
+    resident_peak: int
+
+
+@dataclass(frozen=True)
+class Task:
+    """Names a contender for another process: functions do not travel."""
+
+    case: str
+    scenario: str
+    contender: str
+    quick: bool
+    threads: int
+    paths: Mapping[str, Path]
+
+
+class Worker:
+    """The parent's end of a contender's process."""
+
+    def __init__(self, task: Task) -> None:
+        context = multiprocessing.get_context("spawn")
+        self.name = task.contender
+        self._connection, theirs = context.Pipe()
+        self._process = context.Process(target=_serve, args=(theirs, task), daemon=True)
+        self._process.start()
+        theirs.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        where: TracebackType | None,
+    ) -> None:
+        self._connection.close()
+        self._process.join(10)
+        if self._process.is_alive():
+            self._process.kill()
+
+    def resident_before(self) -> int:
+        """Bytes resident after the imports, before the first run; waits for the process."""
+        return int(self._receive())
+
+    def warm_up(self) -> tuple[Sample, Any]:
+        """The first run, and what is observed of its result."""
+        sample, observed = self._ask("observe")
+        return sample, observed
+
+    def run(self) -> Sample:
+        sample: Sample = self._ask("run")
+        return sample
+
+    def _ask(self, what: str) -> Any:
+        try:
+            self._connection.send(what)
+        except ConnectionError:
+            raise WorkerError(f"{self.name}: its process ended") from None
+        return self._receive()
+
+    def _receive(self) -> Any:
+        try:
+            succeeded, answer = self._connection.recv()
+        except (EOFError, ConnectionError):
+            raise WorkerError(f"{self.name}: its process ended") from None
+        if not succeeded:
+            raise WorkerError(f"{self.name}:\n{answer}")
+        return answer
+
+
+def _serve(connection: Connection, task: Task) -> None:
+    try:
+        scenario, contender = _find(task)
+        run = contender.prepare(task.paths, task.threads)
+        connection.send((True, memory.resident()))
+        while True:
+            wish = connection.recv()
+            sample, result = _timed(run)
+            observed = scenario.observe(result) if wish == "observe" else None
+            # kept any longer, this round's result would count in the memory of the next
+            del result
+            connection.send((True, sample if wish == "run" else (sample, observed)))
+    except (EOFError, KeyboardInterrupt):
+        return
+    except Exception:  # noqa: BLE001 - whatever it is, the parent has to say it
+        connection.send((False, traceback.format_exc()))
+
+
+def _find(task: Task) -> tuple[Scenario, Contender]:
+    scenarios = {one.name: one for one in CASES[task.case].scenarios(task.quick)}
+    scenario = scenarios[task.scenario]
+    contenders = {one.name: one for one in scenario.contenders}
+    return scenario, contenders[task.contender]
+
+
+def _timed(run: Run) -> tuple[Sample, Any]:
+    memory.forget_peak()
+    cpu, wall = time.process_time(), time.perf_counter()
+    result = run()
+    wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
+    return Sample(wall, cpu, memory.peak_resident()), result

@@ -1,0 +1,189 @@
+"""The demo on a small made-up Earth, against NumPy; and, when slow tests run, on the real one."""
+
+from __future__ import annotations
+
+import importlib.util
+import io
+import subprocess
+import sys
+from pathlib import Path
+
+import dask
+import numpy as np
+import pytest
+from matplotlib.image import imread
+from rich.console import Console
+
+from b2nd_dask.edges import demo
+from b2nd_dask.edges.landmask import write_frame
+from b2nd_dask.frame.source import Frame, open_b2nd
+from b2nd_dask.graph.read import from_b2nd
+
+CHUNK, CELL = 12, 3
+
+
+@pytest.fixture
+def earth() -> np.ndarray:
+    """Land in 6 x 12 chunks: sea, a coast, and a cap of solid land around the south pole."""
+    rng = np.random.default_rng(7)
+    land = np.zeros((72, 144), bool)
+    land[20:45, 30:70] = rng.random((25, 40)) < 0.6
+    land[60:] = True
+    return land
+
+
+@pytest.fixture
+def npz(tmp_path: Path, earth: np.ndarray) -> Path:
+    path = tmp_path / "mask.npz"
+    np.savez_compressed(path, mask=~earth)
+    return path
+
+
+@pytest.fixture
+def frame_path(tmp_path: Path, earth: np.ndarray) -> Path:
+    path = tmp_path / "earth.b2nd"
+    bands = iter(np.split(earth, len(earth) // CHUNK))
+    write_frame(bands, earth.shape, path, CHUNK, lambda: None)
+    return path
+
+
+@pytest.fixture
+def cover(frame_path: Path) -> demo.LandCover:
+    return demo.LandCover(*dask.compute(*demo.land_cover(from_b2nd(frame_path), CELL)))
+
+
+def chunk_means(land: np.ndarray, size: int) -> np.ndarray:
+    rows, columns = land.shape
+    return land.reshape(rows // size, size, columns // size, size).mean(axis=(1, 3))
+
+
+@pytest.mark.parametrize("rows", [1, 2, 7, 21600])
+def test_row_areas_cover_the_sphere(rows: int) -> None:
+    areas = demo.row_areas(rows)
+    assert areas.sum() == pytest.approx(1, abs=1e-12)
+    np.testing.assert_allclose(areas, areas[::-1], rtol=1e-6)
+    if rows > 100:
+        middles = np.deg2rad(90 - (np.arange(rows) + 0.5) * 180 / rows)
+        np.testing.assert_allclose(areas, np.cos(middles) / np.cos(middles).sum(), rtol=1e-6)
+
+
+def test_cover_equals_numpy(cover: demo.LandCover, earth: np.ndarray) -> None:
+    np.testing.assert_allclose(cover.by_latitude, earth.mean(axis=1), rtol=1e-15)
+    np.testing.assert_allclose(cover.map, chunk_means(earth, CELL), rtol=1e-15)
+    np.testing.assert_array_equal(cover.constant, np.isin(chunk_means(earth, CHUNK), [0, 1]))
+
+
+def test_share_is_weighted_by_area(cover: demo.LandCover, earth: np.ndarray) -> None:
+    edges = np.sin(np.deg2rad(np.linspace(90, -90, len(earth) + 1)))
+    weights = np.repeat(-np.diff(edges)[:, None], earth.shape[1], axis=1)
+    assert cover.share == pytest.approx(np.average(earth, weights=weights), rel=1e-12)
+    cap = (1 - np.sin(np.deg2rad(60))) / 2
+    assert cover.share_south_of(-60) == pytest.approx(cap, rel=1e-12)
+
+
+def test_each_chunk_with_data_is_read_once(
+    frame_path: Path, earth: np.ndarray, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    regions = []
+    read = Frame.read
+
+    def counted(self: Frame, index: object) -> object:
+        regions.append(index)
+        return read(self, index)
+
+    monkeypatch.setattr(Frame, "read", counted)
+    dask.compute(*demo.land_cover(from_b2nd(frame_path), CELL))
+    # Land chunks are counted: that they repeat one value is written in their own header.
+    assert len(regions) == np.count_nonzero(chunk_means(earth, CHUNK))
+
+
+def test_reading_is_described_by_kind(cover: demo.LandCover, frame_path: Path) -> None:
+    text = demo.describe_reading(open_b2nd(frame_path), cover.constant)
+    stored = int((~cover.constant).sum())
+    assert f"{stored} of 72 chunks were decompressed" in text
+    assert f"{72 - stored} chunks hold one value, {72 - stored - 12} by the index" in text
+    assert "12 by their own header" in text
+
+
+def test_known_answer_stands_beside_ours() -> None:
+    rows = np.full(180, 0.25)
+    rows[150:] = 0.5
+    cover = demo.LandCover(rows, np.zeros((1, 1)), np.zeros((1, 1), bool))
+    text = demo.describe_land(cover)
+    assert "26.67% of the Earth" in text
+    assert "about 29.2%" in text
+    assert "South of 60 S it has 17.1 million km2" in text
+
+
+def test_picture_is_drawn(tmp_path: Path, cover: demo.LandCover) -> None:
+    path = tmp_path / "land.png"
+    demo.save_picture(cover, path)
+    pixels = imread(path)
+    assert pixels.shape[:2] == (520, 1200)
+    assert len(np.unique(pixels.reshape(-1, pixels.shape[2]), axis=0)) > 10
+
+
+@pytest.fixture
+def small(npz: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the demo run on the small Earth."""
+    monkeypatch.setattr(demo, "find_mask", lambda: npz)
+    monkeypatch.setattr(demo, "CHUNK", CHUNK)
+    monkeypatch.setattr(demo, "CELL", CELL)
+
+
+@pytest.mark.usefixtures("small")
+def test_run_leaves_frame_and_picture_and_keeps_the_frame(
+    tmp_path: Path, earth: np.ndarray
+) -> None:
+    output = tmp_path / "new" / "folder"
+    out = io.StringIO()
+    console = Console(file=out)
+    cover = demo.run_demo(output, force=False, console=console)
+    assert sorted(path.name for path in output.iterdir()) == ["land.b2nd", "land.png"]
+    np.testing.assert_allclose(cover.by_latitude, earth.mean(axis=1))
+    assert "Writing the land mask" in out.getvalue()
+    assert "72 x 144 cells in 72 chunks" in out.getvalue()
+    assert "Completed" in out.getvalue()
+
+    inode = (output / "land.b2nd").stat().st_ino
+    demo.run_demo(output, force=False, console=console)
+    assert (output / "land.b2nd").stat().st_ino == inode
+    assert out.getvalue().count("Writing the land mask") == 1
+    demo.run_demo(output, force=True, console=console)
+    assert out.getvalue().count("Writing the land mask") == 2
+
+
+def test_missing_extra_is_named_with_its_command(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(demo, "find_mask", lambda: None)
+    with pytest.raises(demo.DemoUnavailableError, match="pip install global-land-mask matplotlib"):
+        demo.run_demo(tmp_path / "out", force=False, console=Console())
+    assert not (tmp_path / "out").exists()
+
+
+FULL_RUN = """
+import resource, sys
+from pathlib import Path
+from rich.console import Console
+from b2nd_dask.edges.demo import run_demo
+cover = run_demo(Path(sys.argv[1]), force=True, console=Console(file=sys.stderr))
+unit = 1 if sys.platform == "darwin" else 1024
+peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
+print(cover.share, cover.constant.sum(), cover.constant.size, peak)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(
+    importlib.util.find_spec("global_land_mask") is None, reason="global-land-mask is missing"
+)
+@pytest.mark.skipif(sys.platform == "win32", reason="peak memory is asked from `resource`")
+def test_the_real_mask_takes_less_memory_than_the_array(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", FULL_RUN, str(tmp_path)], capture_output=True, text=True, check=True
+    )
+    share, constant, chunks, peak = done.stdout.split()
+    assert float(share) == pytest.approx(0.28905, abs=1e-5)
+    assert (int(constant), int(chunks)) == (1095, 1800)
+    assert int(peak) < 21600 * 43200 / 2

@@ -1,0 +1,138 @@
+"""Damaged files and files that are no arrays: a clear error, never a crash, never wrong values."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests.vectors import rows
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tests.vectors import Row
+
+pytestmark = pytest.mark.skipif(
+    sys.platform != "linux", reason="memory is limited, and its use found out, as on Linux"
+)
+
+ROOT = Path(__file__).parents[2]
+SECONDS = 120
+
+DAMAGED = [row for row in rows("read") if row.file.startswith("hostile/")]
+BAD = [*rows("error", "undetectable", "chunk"), *DAMAGED]
+
+Found = dict[str, Any]
+
+
+def run(names: list[str]) -> tuple[dict[str, Found], str | None, str]:
+    """Probe files in one process: what was found, the file that ended the process, and how."""
+    process = subprocess.run(
+        [sys.executable, "-m", "tests.frame.probe"],
+        input=json.dumps(names),
+        capture_output=True,
+        text=True,
+        cwd=ROOT,
+        timeout=SECONDS,
+        check=False,
+    )
+    lines = [json.loads(line) for line in process.stdout.splitlines()]
+    done = {line["done"]: line["found"] for line in lines if "done" in line}
+    begun = [line["begun"] for line in lines if "begun" in line]
+    if process.returncode == 0:
+        return done, None, ""
+    assert begun, process.stderr
+    code = -process.returncode
+    how = signal.Signals(code).name if code > 0 else f"exit code {-code}"
+    return done, begun[-1], f"{how} {process.stderr[-500:]}"
+
+
+@pytest.fixture(scope="module")
+def found() -> dict[str, Found]:
+    """Probe all files, going on behind each one that ends its process."""
+    names = [row.file for row in BAD]
+    everything: dict[str, Found] = {}
+    while names:
+        done, fatal, how = run(names)
+        everything |= done
+        if fatal is None:
+            break
+        everything[fatal] = {"crash": how}
+        names = names[names.index(fatal) + 1 :]
+    return everything
+
+
+def outcomes(found: Found) -> Iterator[tuple[str, dict[str, Any]]]:
+    for way, outcome in found.items():
+        for single in outcome if isinstance(outcome, list) else [outcome]:
+            yield way, single
+
+
+def parametrized(chosen: list[Row]) -> pytest.MarkDecorator:
+    return pytest.mark.parametrize("row", chosen, ids=[row.file for row in chosen])
+
+
+@parametrized(BAD)
+def test_no_crash_and_no_foreign_error(row: Row, found: dict[str, Found]) -> None:
+    assert "crash" not in found[row.file], found[row.file]["crash"]
+    foreign = [pair for pair in outcomes(found[row.file]) if pair[1]["outcome"] == "foreign"]
+    assert not foreign
+
+
+@parametrized(BAD)
+def test_errors_name_the_file(row: Row, found: dict[str, Found]) -> None:
+    errors = [
+        outcome
+        for way, outcome in outcomes(found[row.file])
+        if way != "bytes" and outcome.get("outcome") == "error"
+    ]
+    assert [error for error in errors if str(row.path) not in error["message"]] == []
+
+
+@parametrized([row for row in BAD if row.expect in ("error", "chunk") and row.scope is None])
+def test_damage_is_an_error(row: Row, found: dict[str, Found]) -> None:
+    allowed = {"error", "right"} if "read" in row.also_ok else {"error"}
+    for way in ("frame", "dask", "bytes"):
+        if way in found[row.file]:
+            assert found[row.file][way]["outcome"] in allowed, way
+
+
+@parametrized([row for row in BAD if row.expect != "undetectable"])
+def test_no_wrong_values(row: Row, found: dict[str, Found]) -> None:
+    assert [pair for pair in outcomes(found[row.file]) if pair[1]["outcome"] == "wrong"] == []
+
+
+@parametrized(DAMAGED)
+def test_harmless_damage_is_read(row: Row, found: dict[str, Found]) -> None:
+    allowed = {"right", "error"} if "error" in row.also_ok else {"right"}
+    for way in ("frame", "dask", "bytes"):
+        if way in found[row.file]:
+            assert found[row.file][way]["outcome"] in allowed, way
+
+
+@parametrized([row for row in rows("error") if "vlmeta_msgpack" in row.file])
+def test_a_bad_entry_spoils_itself_alone(row: Row, found: dict[str, Found]) -> None:
+    assert found[row.file]["frame"]["outcome"] == "right"
+    kinds = [entry["outcome"] for entry in found[row.file]["metadata"]]
+    assert kinds.count("error") == 1
+    assert len(kinds) > 1
+
+
+@parametrized([row for row in BAD if row.scope == "vlmeta" and "read" not in row.also_ok])
+def test_bad_vlmeta_is_an_error(row: Row, found: dict[str, Found]) -> None:
+    assert "error" in [entry["outcome"] for entry in found[row.file]["metadata"]]
+
+
+MISSING = ("missing", "id_9999", ".b2d")
+
+
+@parametrized([row for row in BAD if not any(word in row.file for word in MISSING)])
+def test_nothing_is_said_to_be_missing(row: Row, found: dict[str, Found]) -> None:
+    types = [outcome.get("type") for _, outcome in outcomes(found[row.file])]
+    assert "FileNotFoundError" not in types

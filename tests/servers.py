@@ -1,0 +1,232 @@
+"""Servers on 127.0.0.1 that tests read frames from: a web server, and an object store."""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+import threading
+import time
+from dataclasses import dataclass, field
+from email.utils import formatdate
+from http import HTTPStatus
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote
+
+import boto3
+import pytest
+from moto.server import ThreadedMotoServer
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+_RANGE = re.compile(r"bytes=(\d*)-(\d*)")
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """One request that the web server answered."""
+
+    method: str
+    path: str
+    range: str | None
+    sent: int
+    """Bytes of the body."""
+
+
+@dataclass
+class HttpServer:
+    """A folder behind a web server, with a record of what was asked and knobs to misbehave."""
+
+    folder: Path
+    url: str = ""
+    latency: float = 0.0
+    """Seconds before each answer."""
+    ignore_ranges: bool = False
+    """Answer a range with the whole object, as the server of Python's http module does."""
+    hide_size: bool = False
+    """Leave Content-Length out."""
+    status: int | None = None
+    """Answer everything with this status."""
+    requests: list[Request] = field(default_factory=list)
+    peak: int = 0
+    """Most requests that were in the server at the same time."""
+    in_flight: int = 0
+    lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def put(self, name: str, data: bytes) -> str:
+        """Store an object, give its URL. Replaces at once, as object stores do."""
+        target = self.folder / name
+        target.parent.mkdir(parents=True, exist_ok=True)
+        staged = target.with_name(target.name + ".staged")
+        staged.write_bytes(data)
+        staged.rename(target)
+        return f"{self.url}/{name}"
+
+    def reset(self) -> None:
+        """Forget the record, behave well."""
+        self.latency, self.ignore_ranges, self.hide_size, self.status = 0.0, False, False, None
+        self.requests.clear()
+        self.peak = 0
+
+    @property
+    def sent(self) -> int:
+        """Bytes of all bodies since the last reset."""
+        return sum(request.sent for request in self.requests)
+
+    def count(self, method: str) -> int:
+        """Requests of one method since the last reset."""
+        return sum(request.method == method for request in self.requests)
+
+
+class _Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True  # headers and body leave apart; the delayed ACK costs 40 ms
+
+    def __init__(self, state: HttpServer, *args: Any) -> None:
+        self.state = state
+        super().__init__(*args)
+
+    def do_HEAD(self) -> None:
+        self._serve(body_wanted=False)
+
+    def do_GET(self) -> None:
+        self._serve(body_wanted=True)
+
+    def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the base class's name
+        pass
+
+    def _serve(self, *, body_wanted: bool) -> None:
+        state = self.state
+        with state.lock:
+            state.in_flight += 1
+            state.peak = max(state.peak, state.in_flight)
+        try:
+            time.sleep(state.latency)
+            status, headers, body = self._answer()
+            # Recorded first: a client that has its answer may look at the record.
+            sent = len(body) if body_wanted else 0
+            state.requests.append(Request(self.command, self.path, self.headers.get("Range"), sent))
+        finally:
+            with state.lock:
+                state.in_flight -= 1
+        self._send(status, headers, body, body_wanted=body_wanted)
+
+    def _send(
+        self, status: int, headers: dict[str, str], body: bytes, *, body_wanted: bool
+    ) -> None:
+        self.send_response(status)
+        for name, value in headers.items():
+            self.send_header(name, value)
+        if self.state.hide_size:
+            self.send_header("Connection", "close")
+        else:
+            self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        if body_wanted:
+            self.wfile.write(body)
+
+    def _answer(self) -> tuple[int, dict[str, str], bytes]:
+        state = self.state
+        path = unquote(self.path.partition("?")[0])
+        target = state.folder / path.lstrip("/")
+        if state.status is not None:
+            return state.status, {}, b""
+        if target.is_dir():
+            if not path.endswith("/"):
+                return HTTPStatus.MOVED_PERMANENTLY, {"Location": f"{path}/"}, b""
+            return HTTPStatus.OK, {"Content-Type": "text/html"}, b"<html>a listing</html>"
+        if path.endswith("/") or not target.is_file():
+            return HTTPStatus.NOT_FOUND, {}, b""
+        with target.open("rb") as file:
+            found = os.fstat(file.fileno())
+            data = file.read()
+        headers = {
+            "ETag": f'"{found.st_mtime_ns:x}-{found.st_ino:x}-{found.st_size:x}"',
+            "Last-Modified": formatdate(found.st_mtime, usegmt=True),
+            "Content-Type": "application/octet-stream",
+        }
+        asked = _RANGE.fullmatch(self.headers.get("Range", ""))
+        if asked is None or state.ignore_ranges:
+            return HTTPStatus.OK, headers, data
+        return _partial(data, *asked.groups(), headers)
+
+
+def _partial(
+    data: bytes, first: str, last: str, headers: dict[str, str]
+) -> tuple[int, dict[str, str], bytes]:
+    size = len(data)
+    start = int(first) if first else max(0, size - int(last))
+    stop = min(int(last) + 1, size) if first and last else size
+    if start >= min(stop, size):
+        refusal = {"Content-Range": f"bytes */{size}"}
+        return HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE, refusal, b""
+    headers |= {"Accept-Ranges": "bytes", "Content-Range": f"bytes {start}-{stop - 1}/{size}"}
+    return HTTPStatus.PARTIAL_CONTENT, headers, data[start:stop]
+
+
+class _Server(ThreadingHTTPServer):
+    daemon_threads = True
+    block_on_close = False  # clients keep their connections open
+    request_queue_size = 128
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        if not isinstance(sys.exc_info()[1], ConnectionError):  # a client may hang up
+            super().handle_error(request, client_address)
+
+
+@pytest.fixture(scope="session")
+def _running_http_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HttpServer]:
+    state = HttpServer(tmp_path_factory.mktemp("http"))
+    with _Server(("127.0.0.1", 0), lambda *args: _Handler(state, *args)) as server:
+        state.url = f"http://127.0.0.1:{server.server_port}"
+        thread = threading.Thread(target=server.serve_forever, name="http-server")
+        thread.start()
+        yield state
+        server.shutdown()
+        thread.join()
+
+
+@pytest.fixture
+def http_server(_running_http_server: HttpServer) -> HttpServer:
+    """Give a web server that behaves well and has an empty record. Its folder lives on."""
+    _running_http_server.reset()
+    return _running_http_server
+
+
+@dataclass(frozen=True)
+class S3Server:
+    """A bucket of an object store."""
+
+    url: str
+    storage_options: dict[str, Any]
+    client: Any
+    bucket: str
+
+    def put(self, key: str, data: bytes) -> str:
+        """Store an object, give its URL."""
+        self.client.put_object(Bucket=self.bucket, Key=key, Body=data)
+        return f"{self.url}/{key}"
+
+
+@pytest.fixture(scope="session")
+def s3_server() -> Iterator[S3Server]:
+    """Give a bucket in moto's server, with the storage options that reach it."""
+    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
+    server.start()
+    host, port = server.get_host_and_port()
+    endpoint = f"http://{host}:{port}"
+    client = boto3.client(
+        "s3",
+        endpoint_url=endpoint,
+        region_name="us-east-1",
+        aws_access_key_id="testing",
+        aws_secret_access_key="testing",
+    )
+    client.create_bucket(Bucket="frames")
+    options = {"key": "testing", "secret": "testing", "client_kwargs": {"endpoint_url": endpoint}}
+    yield S3Server("s3://frames", options, client, "frames")
+    client.close()
+    server.stop()

@@ -1,0 +1,106 @@
+"""What users may give for a place, and what of it is shown."""
+
+from __future__ import annotations
+
+import pickle
+from pathlib import Path
+
+import pytest
+
+from b2nd_dask.storage import Location, Span
+
+
+def test_the_forms_of_a_local_path_are_one_place(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "a.b2nd"
+    monkeypatch.chdir(tmp_path)
+    forms = ["a.b2nd", str(path), path, Path("a.b2nd"), f"file://{path}", f"local://{path}"]
+    assert {Location.of(form) for form in forms} == {Location.of(path)}
+    assert {Location.of(form).key for form in forms} == {Location.of(path).key}
+    assert Location.of(path).label == str(path)
+
+
+def test_a_path_object_is_never_a_url(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("zip::a.b2nd").write_bytes(b"data")
+    assert Location.of(Path("zip::a.b2nd")).open().read([Span(0, 4)]) == [b"data"]
+
+
+@pytest.mark.parametrize("kind", [bytes, bytearray, memoryview])
+def test_bytes_are_kept_as_they_were(kind: type) -> None:
+    mutable = bytearray(b"0123456789")
+    location = Location.of(kind(mutable))
+    mutable[:] = b"xxxxxxxxxx"
+    assert location.urlpath == b"0123456789"
+    assert location.label == "<bytes, 10 B>"
+
+
+@pytest.mark.parametrize("what", [None, 3, ["a.b2nd"], object()])
+def test_what_is_no_place(what: object) -> None:
+    with pytest.raises(TypeError, match=f"path.*URL.*bytes.*{type(what).__name__}"):
+        Location.of(what)  # type: ignore[arg-type]
+
+
+def test_a_negative_offset() -> None:
+    with pytest.raises(ValueError, match="offset is -1"):
+        Location.of(b"data", offset=-1)
+
+
+@pytest.mark.parametrize("place", ["a.b2nd", "file:///a.b2nd", b"data"])
+def test_storage_options_are_for_urls(place: str | bytes) -> None:
+    with pytest.raises(ValueError, match="storage_options are for URLs") as caught:
+        Location.of(place, storage_options={"secret": "hunter2"})
+    assert "hunter2" not in str(caught.value)
+    assert Location.of(place, storage_options={}) == Location.of(place)
+
+
+SECRET_URLS = [
+    ("https://user:hunter2@host/a.b2nd", "https://host/a.b2nd"),
+    ("https://hunter2@host/a.b2nd?X-Amz-Signature=hunter2", "https://host/a.b2nd"),
+    ("simplecache::https://u:hun@ter2@host/a.b2nd?s=hunter2", "simplecache::https://host/a.b2nd"),
+    ("zip://a.b2nd::ftp://u:hunter2@host/a.zip", "zip://a.b2nd::ftp://host/a.zip"),
+    ("s3://bucket/user@lab/a.b2nd", "s3://bucket/user@lab/a.b2nd"),
+]
+
+
+@pytest.mark.parametrize(("url", "label"), SECRET_URLS)
+def test_secrets_are_not_shown(url: str, label: str) -> None:
+    location = Location.of(url, offset=16, storage_options={"secret": "hunter2"})
+    assert location.label == f"{label}[16:]"
+    reader = location.open()
+    for shown in (repr(location), repr(reader), str(location), reader.label):
+        assert label in shown
+        assert "ter2" not in shown
+
+
+def test_the_key_covers_every_field() -> None:
+    url = "s3://bucket/a.b2nd"
+    locations = [
+        Location.of(url),
+        Location.of(url, offset=1),
+        Location.of(url, storage_options={"key": "a"}),
+        Location.of(url, storage_options={"key": "b"}),
+        Location.of(url.encode()),
+        Location.of("s3://bucket/b.b2nd"),
+    ]
+    assert len({location.key for location in locations}) == len(locations)
+    assert len(set(locations)) == len(locations)
+
+
+def test_equal_locations_have_equal_keys() -> None:
+    url = "s3://bucket/a.b2nd"
+    one = Location.of(url, storage_options={"key": "a", "client_kwargs": {"endpoint_url": "x"}})
+    two = Location.of(url, storage_options={"client_kwargs": {"endpoint_url": "x"}, "key": "a"})
+    three = pickle.loads(pickle.dumps(one))
+    assert one == two == three
+    assert one.key == two.key == three.key
+    assert len({one, two, three}) == 1
+    assert Location.of(url, storage_options={}).key == Location.of(url).key
+
+
+def test_options_changed_afterwards_do_not_matter() -> None:
+    options = {"key": "a"}
+    location = Location.of("s3://bucket/a.b2nd", storage_options=options)
+    options["key"] = "b"
+    assert location == Location.of("s3://bucket/a.b2nd", storage_options={"key": "a"})

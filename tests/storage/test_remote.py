@@ -1,0 +1,250 @@
+"""Requests, misbehaving servers, and errors of remote objects."""
+
+from __future__ import annotations
+
+import random
+import traceback
+import zipfile
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING
+
+import fsspec
+import pytest
+from fsspec import AbstractFileSystem
+
+from b2nd_dask.errors import FrameFormatError, StaleFrameError
+from b2nd_dask.storage import Location, Span
+from b2nd_dask.storage.remote import MAX_GAP, MAX_SIZE
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.servers import HttpServer, S3Server
+
+DATA = random.Random(11).randbytes(2_000_000)
+
+
+def sliced(spans: list[Span]) -> list[bytes]:
+    return [DATA[start:stop] for start, stop in spans]
+
+
+def test_opening_and_a_first_read_cost_two_requests(http_server: HttpServer) -> None:
+    reader = Location.of(http_server.put("a.b2nd", DATA)).open()
+    assert http_server.requests == []
+    reader.identity()
+    assert not reader.is_directory
+    reader.read([Span(0, 4096)])
+    assert [request.method for request in http_server.requests] == ["HEAD", "GET"]
+    assert http_server.sent == 4096
+
+
+def test_blocks_close_together_come_in_one_request(http_server: HttpServer) -> None:
+    reader = Location.of(http_server.put("a.b2nd", DATA)).open()
+    spans = [Span(start, start + 500) for start in range(0, 1_000_000, MAX_GAP)]
+    assert reader.read(spans) == sliced(spans)
+    assert http_server.count("GET") == 1
+
+
+def test_blocks_far_apart_come_at_the_same_time_and_without_the_gaps(
+    http_server: HttpServer,
+) -> None:
+    reader = Location.of(http_server.put("a.b2nd", DATA)).open()
+    reader.identity()
+    http_server.latency = 0.1
+    spans = [Span(start, start + 500) for start in range(0, 1_900_000, 3 * MAX_GAP)]
+    assert reader.read(spans) == sliced(spans)
+    assert http_server.count("GET") == len(spans)
+    assert http_server.peak > 2
+    assert http_server.sent == 500 * len(spans)
+
+
+def test_members_cost_one_request_after_their_size_is_known(http_server: HttpServer) -> None:
+    http_server.put("sparse/chunks.b2frame", b"main")
+    http_server.put("sparse/00000000.chunk", DATA)
+    reader = Location.of(f"{http_server.url}/sparse").open()
+    reader.identity()
+    reader.member_size("00000000.chunk")
+    http_server.reset()
+    assert reader.read([Span(10, 2000)], "00000000.chunk") == sliced([Span(10, 2000)])
+    assert http_server.count("GET") == len(http_server.requests) == 1
+
+
+@pytest.mark.parametrize(("slash", "requests"), [("", 3), ("/", 1)])
+def test_a_directory_of_a_web_server(http_server: HttpServer, slash: str, requests: int) -> None:
+    http_server.put("sparse/chunks.b2frame", b"main")
+    reader = Location.of(f"{http_server.url}/sparse{slash}").open()
+    assert reader.is_directory
+    # Without a slash: the redirect, the listing, and the main member.
+    assert http_server.count("HEAD") == requests
+    assert reader.read([Span(0, 9)]) == [b"main"]
+
+
+def test_an_ordinary_directory_is_no_frame(http_server: HttpServer, s3_server: S3Server) -> None:
+    http_server.put("ordinary/readme", b"hello")
+    s3_server.put("ordinary/readme", b"hello")
+    for url, options in (
+        (f"{http_server.url}/ordinary", None),
+        (f"{s3_server.url}/ordinary", s3_server.storage_options),
+    ):
+        reader = Location.of(url, storage_options=options).open()
+        with pytest.raises(FrameFormatError, match=r"chunks\.b2frame") as caught:
+            reader.identity()
+        assert url in str(caught.value)
+
+
+def test_a_server_that_ignores_ranges_gives_right_data(http_server: HttpServer) -> None:
+    http_server.ignore_ranges = True
+    reader = Location.of(http_server.put("a.b2nd", DATA)).open()
+    first = [Span(1_000_000, 1_000_500), Span(500, 600)]
+    assert reader.read(first) == sliced(first)
+    http_server.reset()
+    http_server.ignore_ranges = True
+    spans = [Span(start, start + 500) for start in range(100, 1_900_000, 3 * MAX_GAP)]
+    assert reader.read(spans) == sliced(spans)
+    assert http_server.count("GET") == 1  # not the whole object for each span
+
+
+@pytest.mark.parametrize("size", [500, 5000])
+def test_a_span_past_the_end_of_an_object_that_comes_whole(
+    http_server: HttpServer, size: int
+) -> None:
+    http_server.ignore_ranges = True
+    reader = Location.of(http_server.put("a.b2nd", DATA[:size])).open()
+    spans = [Span(300, 10_000), Span(600, 700)]
+    assert reader.read(spans) == [DATA[300:size], DATA[:size][600:700]]
+
+
+def test_a_large_object_is_not_fetched_whole_time_and_again(http_server: HttpServer) -> None:
+    http_server.ignore_ranges = True
+    reader = Location.of(http_server.put("large.b2nd", bytes(MAX_SIZE + 1))).open()
+    for _ in range(2):
+        with pytest.raises(OSError, match=r"ignores byte ranges.*simplecache::"):
+            reader.read([Span(5, 10)])
+    assert http_server.count("GET") == 1
+    (http_server.folder / "large.b2nd").unlink()
+
+
+def test_an_object_of_unknown_size(http_server: HttpServer) -> None:
+    url = http_server.put("a.b2nd", DATA)
+    http_server.hide_size = True
+    with pytest.raises(OSError, match=r"a\.b2nd: the server does not tell the size"):
+        Location.of(url).open().read([Span(0, 10)])
+
+
+def test_an_object_that_shrank_is_stale(http_server: HttpServer) -> None:
+    reader = Location.of(http_server.put("a.b2nd", DATA)).open()
+    reader.identity()
+    http_server.put("a.b2nd", DATA[:5000])
+    with pytest.raises(StaleFrameError, match="it changed while it was open"):
+        reader.read([Span(4000, 6000)])
+
+
+@pytest.mark.parametrize("query", ["", "?X-Amz-Signature=hunter2%2Fhunter2"])
+@pytest.mark.parametrize(
+    ("status", "kind"),
+    [(401, PermissionError), (403, PermissionError), (404, FileNotFoundError), (500, OSError)],
+)
+def test_failures_hold_no_secrets(
+    http_server: HttpServer, query: str, status: int, kind: type[OSError]
+) -> None:
+    url = http_server.put("a.b2nd", DATA)
+    options = {"headers": {"Authorization": "Bearer hunter2"}}
+    location = Location.of(url + query, storage_options=options)
+    opened = location.open()
+    opened.identity()
+    http_server.status = status
+    for call in (location.open().identity, lambda: opened.read([Span(0, 10)])):
+        with pytest.raises(OSError, match=r"a\.b2nd") as caught:
+            call()
+        assert type(caught.value) is kind
+        shown = "".join(traceback.format_exception(caught.value)) + repr(caught.value)
+        assert "hunter2" not in shown
+        assert url in shown
+
+
+class Talkative(AbstractFileSystem):
+    """Fails in the way that the URL says; the message or its context holds a secret."""
+
+    protocol = "talkative"
+
+    def info(self, path: str, **_: object) -> dict[str, object]:
+        if path == "plain":
+            raise OSError("the disk is full")
+        if path == "message":
+            raise OSError("cannot reach https://user:hunter2@host/a")
+        failure = OSError("no answer")
+        leak = RuntimeError("no answer from https://host/a?sig=hunter2")
+        if path == "cause":
+            failure.__cause__ = leak
+        else:
+            failure.__context__ = leak
+        raise failure
+
+
+@pytest.mark.parametrize("where", ["message", "cause", "context"])
+def test_secrets_in_messages_and_contexts_are_taken_out(where: str) -> None:
+    fsspec.register_implementation("talkative", Talkative, clobber=True)
+    with pytest.raises(OSError, match=f"talkative://{where}") as caught:
+        Location.of(f"talkative://{where}").open().identity()
+    shown = [caught.value, caught.value.__cause__, caught.value.__context__]
+    assert "hunter2" not in f"{shown} {shown[0]}"
+
+
+def test_other_errors_pass_as_they_are() -> None:
+    fsspec.register_implementation("talkative", Talkative, clobber=True)
+    with pytest.raises(OSError, match=r"^the disk is full$"):
+        Location.of("talkative://plain").open().identity()
+
+
+def test_a_server_that_is_away_is_not_a_missing_object(http_server: HttpServer) -> None:
+    url = "http://127.0.0.1:9/a.b2nd"  # the discard service; no test machine runs it
+    with pytest.raises(OSError, match=r"127\.0\.0\.1:9") as caught:
+        Location.of(url).open().identity()
+    assert not isinstance(caught.value, FileNotFoundError)
+
+
+def test_an_unknown_protocol() -> None:
+    with pytest.raises(ValueError, match="nonsense"):
+        Location.of("nonsense://a.b2nd").open().identity()
+
+
+def test_a_listing_made_earlier_hides_no_change(s3_server: S3Server) -> None:
+    url = s3_server.put("listed/a.b2nd", b"old")
+    location = Location.of(url, storage_options=s3_server.storage_options)
+    before = location.open().identity()
+    fs = fsspec.filesystem("s3", **s3_server.storage_options)
+    fs.ls("frames/listed")
+    s3_server.put("listed/a.b2nd", b"new")
+    assert location.open().identity() != before
+    fs.ls("frames/listed")
+    s3_server.put("listed/b.b2nd", b"data")
+    other = f"{s3_server.url}/listed/b.b2nd"
+    assert Location.of(other, storage_options=s3_server.storage_options).open().identity().size == 4
+
+
+def test_a_bucket_that_does_not_exist(s3_server: S3Server) -> None:
+    location = Location.of("s3://nowhere/a.b2nd", storage_options=s3_server.storage_options)
+    with pytest.raises(FileNotFoundError, match=r"s3://nowhere/a\.b2nd"):
+        location.open().identity()
+
+
+def test_an_archive_on_a_web_server(http_server: HttpServer, tmp_path: Path) -> None:
+    archive = tmp_path / "archive.zip"
+    with zipfile.ZipFile(archive, "w") as zipped:
+        zipped.writestr("folder/a.b2nd", DATA)
+    url = http_server.put("archive.zip", archive.read_bytes())
+    reader = Location.of(f"zip://folder/a.b2nd::{url}").open()
+    spans = [Span(1_000_000, 1_000_500), Span(500, 600)]
+    assert reader.read(spans) == sliced(spans)
+
+
+def test_an_object_cached_whole_is_fetched_once_for_all_threads(http_server: HttpServer) -> None:
+    url = http_server.put("cached.b2nd", DATA)
+    reader = Location.of(f"simplecache::{url}").open()
+    reader.identity()
+    http_server.latency = 0.1
+    spans = [Span(1_000_000, 1_000_500), Span(500, 600)]
+    with ThreadPoolExecutor(8) as threads:
+        for parts in threads.map(reader.read, [spans] * 16):
+            assert parts == sliced(spans)
+    assert http_server.count("GET") == 1

@@ -1,0 +1,109 @@
+"""The benchmarks run, their contenders agree, and their reports come out. No time is asserted."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("zarr", reason="the benchmarks need the extra 'bench'")
+
+import numpy as np
+
+from benchmarks import datasets, harness, targets
+from benchmarks.cases import CASES
+from benchmarks.model import Contender, Dataset, Figures, Scenario
+
+ROOT = Path(__file__).parent.parent
+
+
+def run_benchmarks(*arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "benchmarks", *arguments]
+    return subprocess.run(
+        command, cwd=ROOT, capture_output=True, text=True, timeout=200, check=False
+    )
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", CASES)
+def test_a_case_writes_its_reports(name: str, tmp_path: Path) -> None:
+    output = tmp_path / "out"
+    done = run_benchmarks(
+        name, "--quick", "--repeat", "1", "--data", str(tmp_path / "data"), "--output", str(output)
+    )
+    assert done.returncode == 0, done.stderr
+    text = (output / "results.md").read_text()
+    assert done.stdout.strip() == text.strip()
+    document = json.loads((output / "results.json").read_text())
+    assert (document["repeat"], document["page_cache"]) == (1, "warm")
+    assert document["machine"]["cpu"]
+    expected = {one.name: one for one in CASES[name].scenarios(True)}
+    assert [one["scenario"] for one in document["scenarios"]] == list(expected)
+    for result in document["scenarios"]:
+        scenario = expected[result["scenario"]]
+        contenders = [one.name for one in scenario.contenders]
+        assert [one["contender"] for one in result["figures"]] == contenders
+        assert result["figures"][0]["ratio"] == 1
+        assert all(one["resident_peak"] > 0 for one in result["figures"])
+        assert all(f"| {contender} |" in text for contender in contenders)
+        assert len(result["verdicts"]) >= len(scenario.targets)
+
+
+def test_the_list_names_every_case() -> None:
+    done = run_benchmarks("--list")
+    assert done.returncode == 0, done.stderr
+    assert all(name in done.stdout for name in CASES)
+
+
+def test_contenders_that_disagree_stop_the_run() -> None:
+    contenders = [Contender(name, lambda paths, threads: lambda: None) for name in ("one", "two")]
+    scenario = Scenario("any", "any", (), contenders, (), rtol=1e-9)
+    harness.require_agreement(scenario, [1.0, 1.0 + 1e-12])
+    with pytest.raises(harness.DisagreementError, match="two and one differ"):
+        harness.require_agreement(scenario, [1.0, 1.001])
+    with pytest.raises(harness.DisagreementError):
+        harness.require_agreement(scenario, [np.zeros(2), np.zeros(3)])
+
+
+def test_data_is_kept_while_it_is_intact(tmp_path: Path) -> None:
+    builds = []
+
+    def build(path: Path) -> None:
+        builds.append(path)
+        path.write_text("data")
+
+    dataset = Dataset("some", "file", {"size": 4}, build)
+    path = datasets.ensure(dataset, tmp_path)
+    assert datasets.ensure(dataset, tmp_path) == path
+    assert len(builds) == 1
+    path.write_text("dbta")
+    assert datasets.ensure(dataset, tmp_path).read_text() == "data"
+    assert len(builds) == 2
+    (path.parent / datasets.MANIFEST).unlink()
+    datasets.ensure(dataset, tmp_path)
+    assert len(builds) == 3
+    other = Dataset("some", "file", {"size": 5}, build)
+    assert datasets.ensure(other, tmp_path) != path
+
+
+def test_targets_are_judged_for_ours_alone() -> None:
+    def figures(name: str, seconds: float, is_ours: bool) -> Figures:
+        return Figures(name, is_ours, [seconds, seconds], [seconds], 10**6, 3 * 10**6)
+
+    both = {"ours": figures("ours", 1.0, True), "peer": figures("peer", 2.0, False)}
+    verdicts = targets.judge(
+        [
+            targets.speedup_over("peer", 2.0),
+            targets.speedup_over("peer", 2.5),
+            targets.times_as_long_as("peer", 0.5),
+            targets.seconds_below(0.9),
+            targets.megabytes_below(2),
+        ],
+        both,
+    )
+    assert [one.contender for one in verdicts] == ["ours"] * 5
+    assert [one.value for one in verdicts] == [2.0, 2.0, 0.5, 1.0, 2.0]
+    assert [one.is_reached for one in verdicts] == [True, False, True, False, True]
