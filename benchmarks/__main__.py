@@ -22,7 +22,8 @@ def _list_cases(context: click.Context, _: click.Parameter, wanted: bool) -> Non
         return
     table = Table("case", "scenario", "what")
     for case in CASES.values():
-        table.add_row(case.name, "", case.title, style="bold")
+        note = "" if case.by_default else " (only when named)"
+        table.add_row(case.name, "", case.title + note, style="bold")
         for scenario in case.scenarios(False):
             table.add_row("", scenario.name, scenario.title)
     Console().print(table)
@@ -50,7 +51,7 @@ def _list_cases(context: click.Context, _: click.Parameter, wanted: bool) -> Non
     help="Where results.json and results.md go.",
 )  # fmt: skip
 def main(cases: tuple[str, ...], output: Path, **options: Any) -> None:
-    """Measure b2nd_dask beside its peers: all cases, or those named."""
+    """Measure b2nd_dask beside its peers: the usual cases, or those named."""
     settings = Settings(**options)
     run = {
         "machine": machine.describe(),
@@ -63,7 +64,7 @@ def main(cases: tuple[str, ...], output: Path, **options: Any) -> None:
     progress = Console(stderr=True)
     results = []
     try:
-        for name in cases or CASES:
+        for name in cases or [case.name for case in CASES.values() if case.by_default]:
             results += run_case(CASES[name], settings, progress.print)
     except (DisagreementError, WorkerError) as error:
         raise click.ClickException(str(error)) from None

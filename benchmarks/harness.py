@@ -6,12 +6,13 @@ from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
 
 from benchmarks.datasets import ensure
-from benchmarks.model import Case, Figures, Paths, Scenario, ScenarioResult
+from benchmarks.model import TARGET, Case, Figures, Paths, Scenario, ScenarioResult
 from benchmarks.targets import judge
 from benchmarks.worker import Sample, Task, Worker
 
@@ -52,7 +53,7 @@ def measure(case: Case, scenario: Scenario, paths: Paths, settings: Settings) ->
                         contender.name,
                         settings.quick,
                         settings.threads,
-                        paths,
+                        {**paths, **_target(scenario, settings, stack)},
                     )
                 )
             )
@@ -67,6 +68,15 @@ def measure(case: Case, scenario: Scenario, paths: Paths, settings: Settings) ->
         _figures(scenario, place, before[place], warm_ups[place][0], [one[place] for one in rounds])
         for place in range(len(workers))
     ]
+
+
+def _target(scenario: Scenario, settings: Settings, stack: ExitStack) -> Paths:
+    """A folder for what one contender writes, beside the data."""
+    if not scenario.writes:
+        return {}
+    settings.data.mkdir(parents=True, exist_ok=True)
+    folder = TemporaryDirectory(dir=settings.data, prefix="written-")
+    return {TARGET: Path(stack.enter_context(folder))}
 
 
 def require_agreement(scenario: Scenario, observed: Sequence[Any]) -> None:
@@ -101,4 +111,5 @@ def _figures(
         [one.cpu_seconds for one in samples],
         before,
         max(one.resident_peak for one in (warm_up, *samples)),
+        warm_up.written,
     )

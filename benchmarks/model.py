@@ -8,8 +8,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-#: Where each data set of a scenario lies, by its name.
+#: Where each data set of a scenario lies, by its name; where it writes, an empty folder, `TARGET`.
 Paths = Mapping[str, Path]
+#: Name of the folder that a contender writes into; it is emptied after each run.
+TARGET = "target"
 #: What is timed.
 Run = Callable[[], Any]
 #: Imports a library and sets its number of threads, which is not timed.
@@ -50,6 +52,8 @@ class Figures:
     """Bytes, with all libraries imported."""
     resident_peak: int
     """Bytes, the highest of all rounds and of the warm-up."""
+    written: int = 0
+    """Bytes of the files that a run made."""
 
     @property
     def median(self) -> float:
@@ -83,6 +87,8 @@ class Scenario:
     observe: Callable[[Any], Any] = lambda result: result
     """From a contender's result to numbers that must agree; not timed."""
     rtol: float = 0.0
+    writes: bool = False
+    """Whether its contenders write, into a folder of each one's own."""
 
 
 @dataclass(frozen=True)
@@ -93,6 +99,8 @@ class Case:
     title: str
     scenarios: Callable[[bool], Sequence[Scenario]]
     """Takes whether the sizes are to be small."""
+    by_default: bool = True
+    """Whether it runs where no case is named."""
 
 
 @dataclass(frozen=True)

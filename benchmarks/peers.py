@@ -30,7 +30,7 @@ def b2nd_dask(work: Work, *, chunks: Any = None) -> Contender:
     def prepare(paths: Paths, threads: int) -> Run:
         from b2nd_dask import from_b2nd
 
-        _use_dask_threads(threads)
+        use_dask_threads(threads)
         return lambda: work(from_b2nd(paths["b2nd"], chunks=chunks))
 
     name = OURS if chunks is None else f"{OURS} chunks={chunks!r}"
@@ -41,7 +41,7 @@ def python_blosc2(work: Work) -> Contender:
     """python-blosc2 alone, with its own threads; `work` gets the `blosc2.NDArray`."""
 
     def prepare(paths: Paths, threads: int) -> Run:
-        open_array = _blosc2_opener(paths, threads)
+        open_array = blosc2_opener(paths, threads)
         return lambda: work(open_array())
 
     return Contender(PYTHON_BLOSC2, prepare)
@@ -56,8 +56,8 @@ def dask_from_array(work: Work) -> Contender:
     def prepare(paths: Paths, threads: int) -> Run:
         import dask.array as da
 
-        _use_dask_threads(threads)
-        open_array = _blosc2_opener(paths, threads)
+        use_dask_threads(threads)
+        open_array = blosc2_opener(paths, threads)
 
         def run() -> Any:
             array = open_array()
@@ -73,11 +73,9 @@ def dask_from_zarr(work: Work) -> Contender:
 
     def prepare(paths: Paths, threads: int) -> Run:
         import dask.array as da
-        import zarr
 
-        _use_dask_threads(threads)
-        # its guide asks to lower both where dask has threads of its own
-        zarr.config.set({"threading.max_workers": threads, "async.concurrency": threads})
+        use_dask_threads(threads)
+        use_zarr_threads(threads)
         return lambda: work(da.from_zarr(str(paths["zarr"])))
 
     return Contender(FROM_ZARR, prepare)
@@ -106,7 +104,7 @@ def raw_limit_of_sum() -> Contender:
     return Contender(RAW_LIMIT, prepare)
 
 
-def _blosc2_opener(paths: Paths, threads: int) -> Callable[[], Any]:
+def blosc2_opener(paths: Paths, threads: int) -> Callable[[], Any]:
     import blosc2
 
     blosc2.set_nthreads(threads)
@@ -114,7 +112,14 @@ def _blosc2_opener(paths: Paths, threads: int) -> Callable[[], Any]:
     return lambda: blosc2.open(paths["b2nd"], mode="r", dparams=dparams)
 
 
-def _use_dask_threads(threads: int) -> None:
+def use_dask_threads(threads: int) -> None:
     import dask
 
     dask.config.set(scheduler="threads", num_workers=threads)
+
+
+def use_zarr_threads(threads: int) -> None:
+    import zarr
+
+    # its guide asks to lower both where dask has threads of its own
+    zarr.config.set({"threading.max_workers": threads, "async.concurrency": threads})

@@ -15,7 +15,9 @@ CONDITIONS = (
     "which results are compared; then {repeat} rounds in which the contenders take turns. Data is "
     "in the page cache (warm). Time is the median of the rounds and its spread, CPU the median of "
     "the time of all cores. Memory is how far resident memory rose at its peak above the process "
-    "with its libraries imported, and the peak itself."
+    "with its libraries imported (and what it writes from memory made), and the peak itself. "
+    "Files are written anew in each round and removed after it. What was written before may still "
+    "be on its way to the disk meanwhile: times with an fsync vary with it."
 )
 
 
@@ -65,8 +67,10 @@ def _reference(result: ScenarioResult) -> Figures:
 def _section(result: ScenarioResult) -> list[str]:
     reference = _reference(result)
     header = ["contender", "time", "min .. max", "CPU", f"time / {reference.contender}"]
-    rows = [[*header, "memory", "peak"], ["---", *["---:"] * 6]]
+    rows = [[*header, "memory", "peak", "written"], ["---", *["---:"] * 7]]
     rows += [_figures_row(figures, reference) for figures in result.figures]
+    if not any(figures.written for figures in result.figures):
+        rows = [row[:-1] for row in rows]
     lines = [f"## {result.case}: {result.scenario}", "", f"{result.title}.", "", *_table(rows)]
     if result.verdicts:
         verdicts = [["target", "contender", "value", ""], ["---", "---", "---:", "---"]]
@@ -93,11 +97,16 @@ def _figures_row(figures: Figures, reference: Figures) -> list[str]:
         f"{figures.median / reference.median:.2f}",
         f"+{figures.growth / 1e6:.0f} MB",
         f"{figures.resident_peak / 1e6:.0f} MB",
+        _bytes(figures.written),
     ]
 
 
 def _ms(seconds: float) -> str:
     return f"{seconds * 1e3:.3g} ms" if seconds < 1 else f"{seconds:.2f} s"
+
+
+def _bytes(count: int) -> str:
+    return f"{count / 1e6:.4g} MB" if count >= 1e6 else f"{count / 1e3:.3g} kB"
 
 
 def _table(rows: Sequence[Sequence[str]]) -> list[str]:

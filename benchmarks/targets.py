@@ -33,6 +33,19 @@ def megabytes_below(limit: float) -> Target:
     return Target(f"memory under {limit:g} MB", limit, True, lambda ours, _: ours.growth / 1e6)
 
 
+def resident_below(megabytes: float) -> Target:
+    return Target(
+        f"all resident memory under {megabytes:g} MB",
+        megabytes,
+        True,
+        lambda ours, _: ours.resident_peak / 1e6,
+    )
+
+
+def kilobytes_written_below(limit: float) -> Target:
+    return Target(f"file under {limit:g} kB", limit, True, lambda ours, _: ours.written / 1e3)
+
+
 def judge(targets: Sequence[Target], figures: Mapping[str, Figures]) -> list[Verdict]:
     verdicts = []
     for target in targets:

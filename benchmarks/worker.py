@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import multiprocessing
+import shutil
 import time
 import traceback
 from collections.abc import Mapping
@@ -14,7 +15,7 @@ from typing import Any, NamedTuple, Self
 
 from benchmarks import memory
 from benchmarks.cases import CASES
-from benchmarks.model import Contender, Run, Scenario
+from benchmarks.model import TARGET, Contender, Run, Scenario
 
 
 class WorkerError(RuntimeError):
@@ -27,6 +28,7 @@ class Sample(NamedTuple):
     seconds: float
     cpu_seconds: float
     resident_peak: int
+    written: int
 
 
 @dataclass(frozen=True)
@@ -104,9 +106,11 @@ def _serve(connection: Connection, task: Task) -> None:
         while True:
             wish = connection.recv()
             sample, result = _timed(run)
+            sample = sample._replace(written=_size(task.paths.get(TARGET)))
             observed = scenario.observe(result) if wish == "observe" else None
             # kept any longer, this round's result would count in the memory of the next
             del result
+            _empty(task.paths.get(TARGET))
             connection.send((True, sample if wish == "run" else (sample, observed)))
     except (EOFError, KeyboardInterrupt):
         return
@@ -126,4 +130,18 @@ def _timed(run: Run) -> tuple[Sample, Any]:
     cpu, wall = time.process_time(), time.perf_counter()
     result = run()
     wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
-    return Sample(wall, cpu, memory.peak_resident()), result
+    return Sample(wall, cpu, memory.peak_resident(), 0), result
+
+
+def _size(folder: Path | None) -> int:
+    files = folder.rglob("*") if folder else ()
+    return sum(path.stat().st_size for path in files if path.is_file())
+
+
+def _empty(folder: Path | None) -> None:
+    """Remove what a run wrote: what the system has not yet put on the disk, it then never does."""
+    for path in folder.iterdir() if folder else ():
+        if path.is_dir():
+            shutil.rmtree(path)
+        else:
+            path.unlink()

@@ -16,8 +16,9 @@ if TYPE_CHECKING:
 pytest_plugins = ["tests.servers"]
 
 # Writing a frame takes milliseconds or, on a busy disk, seconds: no deadline. The default profile
-# draws the same examples in every run; "long" (HYPOTHESIS_PROFILE=long) looks for new ones.
-hypothesis.settings.register_profile("default", max_examples=60, deadline=None, derandomize=True)
+# draws the same examples in every run; "long" (HYPOTHESIS_PROFILE=long) looks for new ones. Most
+# examples are variations that Hypothesis makes of the one before, so that fewer would be too few.
+hypothesis.settings.register_profile("default", max_examples=150, deadline=None, derandomize=True)
 hypothesis.settings.register_profile("long", max_examples=3000, deadline=None, print_blob=True)
 hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
 

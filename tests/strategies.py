@@ -125,7 +125,7 @@ SEEDS = st.integers(0, 2**32 - 1)
 @st.composite
 def shapes(draw: st.DrawFn, shortest_axis: int = 0) -> tuple[int, ...]:
     """Draw a shape of 0 to 5 axes."""
-    ndim = draw(st.integers(0, 5))
+    ndim = draw(st.sampled_from([1, 2, 3, 0, 4, 5]))
     return tuple(draw(st.integers(shortest_axis, LONGEST_AXIS[ndim])) for _ in range(ndim))
 
 
@@ -275,9 +275,8 @@ FILLABLE = ["?", "<i2", ">i4", "u1", "<u8", "<f4", ">f4", "<f8", ">f8", "<f2", "
 
 
 @st.composite
-def special_cases(draw: st.DrawFn, *starts: str) -> SpecialCase:
-    """Draw a frame of zeros, NaN, one repeated value or nothing, partly written over."""
-    start = draw(st.sampled_from(starts or ("zeros", "full", "nans", "uninit")))
+def special_cases(draw: st.DrawFn, start: str) -> SpecialCase:
+    """Draw a frame of "zeros", "nans", one value ("full") or nothing, partly written over."""
     fills: dict[str, Any] = {"zeros": 0, "uninit": 0, "nans": math.nan}
     names = {"full": FILLABLE, "nans": ["<f4", "<f8"]}.get(start, SIMPLE_DTYPES)
     dtype = np.dtype(draw(st.sampled_from(names)))

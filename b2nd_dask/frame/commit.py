@@ -41,13 +41,32 @@ def commit(records: ChunkRecords, plan: FramePlan, staging: Staging) -> str:
             f"{len(rows)} chunk records for {plan.grid.nchunks} chunks: not published",
             path=staging.label,
         )
-    stored = rows["code"] == 0
-    staged = rows[stored]
+    return publish_frame(rows["code"].copy(), records, plan, staging)
+
+
+def publish_frame(
+    offsets: NDArray[np.int64], records: ChunkRecords, plan: FramePlan, staging: Staging
+) -> str:
+    """Join the staged chunks and publish the frame.
+
+    Parameters
+    ----------
+    offsets : ndarray of int64
+        The new offset index, but for the chunks that `records` has as stored; changed in place.
+    records : ChunkRecords
+    plan : FramePlan
+    staging : Staging
+
+    Returns
+    -------
+    str
+        Path or URL of the frame.
+    """
+    stored = records.rows[records.rows["code"] == 0]
     joined = staging.join(
-        StagedChunks(records.parts, staged["part"], staged["start"], staged["nbytes"])
+        StagedChunks(records.parts, stored["part"], stored["start"], stored["nbytes"])
     )
-    offsets = rows["code"].copy()
-    offsets[stored] = joined.positions
+    offsets[stored["chunk"]] = joined.positions
     tail = _tail(offsets, plan)
     head_len = len(plan.header())
     data_len = 0 if plan.sparse else joined.data_nbytes

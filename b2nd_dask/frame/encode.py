@@ -71,7 +71,7 @@ def repeated_item(items: NDArray[Any]) -> NDArray[Any] | None:
     """
     # the ellipsis keeps a 0-d array an array, whose item would have native byte order
     corner: tuple[Any, ...] = (*(slice(0, 1),) * items.ndim, ...)
-    first = items[corner].reshape(())
+    first: NDArray[Any] = items[corner].reshape(())
     if all(stride == 0 or n == 1 for stride, n in zip(items.strides, items.shape, strict=True)):
         return first
     bits = items.view(_bits_of(items.dtype))

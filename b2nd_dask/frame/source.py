@@ -16,6 +16,7 @@ from b2nd_dask.format.grid import Grid, parse_selection
 from b2nd_dask.format.values import MetaView
 from b2nd_dask.frame.cache import OpenedFrame, process_cache
 from b2nd_dask.frame.fill import Fill
+from b2nd_dask.frame.opening import ParsedFrame
 from b2nd_dask.frame.region import read_region
 from b2nd_dask.storage import Location
 
@@ -75,7 +76,22 @@ def open_b2nd(
     >>> frame[1, ::-2]
     array([7, 5])
     """
-    location = _locate(urlpath, offset, storage_options)
+    return frame_at(_locate(urlpath, offset, storage_options), dtype, uninit)
+
+
+def frame_at(location: Location, dtype: Any = None, uninit: Any = None) -> Frame:
+    """Open the frame at a place, as it is now.
+
+    Parameters
+    ----------
+    location : Location
+    dtype, uninit
+        As for `open_b2nd`.
+
+    Returns
+    -------
+    Frame
+    """
     opened = process_cache().open(location)
     frame = Frame(location, opened.version, dtype, uninit)
     frame._adopt(opened)
@@ -172,6 +188,11 @@ class Frame:
     def attrs(self) -> MetaView:
         """The user's attributes: another name of `vlmeta`, as in python-blosc2."""
         return self.vlmeta
+
+    @property
+    def parsed(self) -> ParsedFrame:
+        """The parsed metadata."""
+        return self._opened.parsed
 
     @property
     def version(self) -> str:

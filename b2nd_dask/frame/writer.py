@@ -18,6 +18,10 @@ from b2nd_dask.frame.encode import encode_items
 from b2nd_dask.frame.records import ChunkRecords
 from b2nd_dask.storage import Run, Staging
 
+#: Compressed bytes that a task holds before it stages them together. An object store joins pieces
+#: of 5 MiB and more; much larger ones would only take memory.
+STAGED_NBYTES = 32 << 20
+
 
 @dataclass(frozen=True, eq=False, slots=True)
 class FramePlan:
@@ -90,6 +94,8 @@ def write_block(
     grid = plan.grid
     codes: dict[int, int] = {}
     runs: dict[int, Run] = {}
+    held: dict[int, bytes] = {}
+    held_nbytes = 0
     items = np.asarray(items, plan.dtype)
     counts = [-(-n // c) for n, c in zip(items.shape, grid.chunks, strict=True)]
     first = [at // c for at, c in zip(origin, grid.chunks, strict=True)]
@@ -102,6 +108,17 @@ def write_block(
         encoded = encode_items(items[index], grid, plan.compression)
         if isinstance(encoded, int):
             codes[chunk] = encoded
-        else:
-            runs[chunk] = staging.append(encoded)
+            continue
+        if held_nbytes + len(encoded) > STAGED_NBYTES:
+            runs.update(_staged(held, staging))
+            held, held_nbytes = {}, 0
+        held[chunk] = encoded
+        held_nbytes += len(encoded)
+    runs.update(_staged(held, staging))
     return ChunkRecords.of(codes, runs)
+
+
+def _staged(held: dict[int, bytes], staging: Staging) -> dict[int, Run]:
+    if not held:
+        return {}
+    return dict(zip(held, staging.append(list(held.values())), strict=True))

@@ -83,6 +83,22 @@ def from_b2nd(
     frame = open_b2nd(
         urlpath, dtype=dtype, uninit=uninit, storage_options=storage_options, offset=offset
     )
+    return array_of(frame, chunks, name)
+
+
+def array_of(frame: Frame, chunks: Any, name: str | None = None) -> da.Array:
+    """Make a dask array of an opened frame.
+
+    Parameters
+    ----------
+    frame : Frame
+    chunks, name
+        As for `from_b2nd`.
+
+    Returns
+    -------
+    dask.array.Array
+    """
     sizes = block_sizes(frame, chunks)
     name = name or f"from-b2nd-{tokenize(frame, sizes)}"
     if da.array_expr_enabled():

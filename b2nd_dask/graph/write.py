@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 import dask.array as da
@@ -12,16 +13,20 @@ from dask.delayed import Delayed
 from b2nd_dask.format.defaults import compression_of
 from b2nd_dask.format.metalayers import MAX_METALAYERS
 from b2nd_dask.format.values import pack_metadata
-from b2nd_dask.frame.source import Frame
+from b2nd_dask.frame.commit import commit
+from b2nd_dask.frame.source import Frame, frame_at
+from b2nd_dask.frame.update import commit_update, update_plan
 from b2nd_dask.frame.writer import FramePlan
 from b2nd_dask.graph.blocks import FrameBlocks
-from b2nd_dask.graph.layout import aligned_to, frame_grid
+from b2nd_dask.graph.layout import frame_grid
 from b2nd_dask.graph.read import from_b2nd
-from b2nd_dask.graph.write_tasks import write_graph
-from b2nd_dask.storage import Location, staging_for
+from b2nd_dask.graph.update import append_patch, converted, region_patch
+from b2nd_dask.graph.write_tasks import WriteJob, write_graph
+from b2nd_dask.storage import Location, staging_for, update_staging_for
 
-#: Whether each mode may replace a frame.
-_MODES = {"w-": False, "w": True}
+#: Whether each mode that makes a new frame may replace one.
+_NEW = {"w-": False, "w": True}
+_MODES = ("w-", "w", "a", "r+")
 
 
 def to_b2nd(
@@ -35,6 +40,8 @@ def to_b2nd(
     meta: Mapping[str, Any] | str | None = None,
     vlmeta: Mapping[str, Any] | str | None = None,
     contiguous: bool = True,
+    region: tuple[slice, ...] | None = None,
+    append_axis: int | None = None,
     storage_options: Mapping[str, Any] | None = None,
     compute: bool = True,
 ) -> da.Array | Delayed:
@@ -50,8 +57,10 @@ def to_b2nd(
         What `dask.array.asarray` takes.
     urlpath : str or os.PathLike
         Path of the new frame, or an fsspec URL.
-    mode : {"w-", "w"}
-        ``"w-"`` refuses to replace anything, ``"w"`` replaces a frame.
+    mode : {"w-", "w", "a", "r+"}
+        ``"w-"`` refuses to replace anything, ``"w"`` replaces a frame. ``"r+"`` changes a frame that is
+        there, at `region` or behind its end along `append_axis`; ``"a"`` does so too, but begins a new
+        frame where there is none to append to.
     chunks : int or tuple of int, optional
         Items of a frame chunk along each axis. By default dask's largest block, halved along its
         longest axes until it has no more than 32 MiB. Blocks that do not line up are rechunked.
@@ -64,6 +73,11 @@ def to_b2nd(
         from.
     contiguous : bool
         One file (True), or a directory with a file for each chunk.
+    region : tuple of slice, optional
+        Where the array goes in a frame that is there, one slice for each axis. Chunks that it cuts keep their
+        other items. Chunks, compression and metadata of the frame stay.
+    append_axis : int, optional
+        The axis along which the array is put behind the end of a frame that is there.
     storage_options : mapping, optional
         For the fsspec filesystem of a URL.
     compute : bool
@@ -93,32 +107,89 @@ def to_b2nd(
     >>> x.sum().compute()
     np.float64(20000.0)
     """
-    if mode not in _MODES:
-        raise ValueError(f"mode={mode!r}; known are {', '.join(map(repr, _MODES))}")
-    array = _checked(da.asarray(arr))
+    array = _checked(arr)
     location = Location.of(urlpath, storage_options=storage_options)
-    plan = _plan(array, chunks, blocks, cparams, meta, vlmeta, sparse=not contiguous)
-    staging = staging_for(
-        location, sparse=plan.sparse, replace=_MODES[mode], header_len=len(plan.header())
-    )
-    written = write_graph(aligned_to(array, plan.grid.chunks), plan, staging)
-    staging.prepare()
+    _check_mode(mode, region, append_axis)
+    old = None if mode in _NEW else _frame_there(location, mode)
+    if old is not None:
+        job = _update_job(array, location, old, region, append_axis)
+    else:
+        plan = _new_plan(array, chunks, blocks, cparams, meta, vlmeta, sparse=not contiguous)
+        job = _new_job(array, location, plan, replace=_NEW.get(mode, False))
+    written = write_graph(job)
+    job.staging.prepare()
     if not compute:
         return written
     try:
         written.compute()
     except BaseException:
         # an interrupt, too, must not leave the disk full
-        staging.discard()
+        job.staging.discard()
         raise
     return from_b2nd(urlpath, storage_options=storage_options)
 
 
-def _checked(array: da.Array) -> da.Array:
-    if array.dtype.hasobject:
+def _check_mode(mode: str, region: Any, append_axis: int | None) -> None:
+    """Refuse arguments that contradict each other."""
+    if mode not in _MODES:
+        raise ValueError(f"mode={mode!r}; known are {', '.join(map(repr, _MODES))}")
+    if region is not None and append_axis is not None:
+        raise ValueError("give region= or append_axis=, not both")
+    if mode in _NEW:
+        if region is not None or append_axis is not None:
+            raise ValueError(
+                f'mode={mode!r} makes a new frame; region= and append_axis= go with mode="r+"'
+            )
+    elif region is None and append_axis is None:
+        raise ValueError(f"mode={mode!r} changes a frame: say where, by region= or append_axis=")
+    elif mode == "a" and region is not None:
+        raise ValueError('a region is written into a frame that is there: use mode="r+"')
+
+
+def _frame_there(location: Location, mode: str) -> Frame | None:
+    try:
+        return frame_at(location)
+    except FileNotFoundError:
+        if mode == "r+":
+            raise
+        return None
+
+
+def _new_job(array: da.Array, location: Location, plan: FramePlan, *, replace: bool) -> WriteJob:
+    header_len = len(plan.header())
+    staging = staging_for(location, sparse=plan.sparse, replace=replace, header_len=header_len)
+    return WriteJob(array, (0,) * array.ndim, plan, staging, commit)
+
+
+def _update_job(
+    array: da.Array, location: Location, frame: Frame, region: Any, append_axis: int | None
+) -> WriteJob:
+    array = converted(array, frame.dtype)
+    if region is not None:
+        patch = region_patch(array, frame, region)
+    else:
+        patch = append_patch(array, frame, int(append_axis or 0))
+    plan = update_plan(frame.parsed, patch.shape)
+    header = frame.parsed.header
+    staging = update_staging_for(
+        location,
+        identity=frame.parsed.identity,
+        sparse=header.sparse,
+        header_len=header.header_len,
+        frame_len=header.frame_len,
+        cbytes=header.cbytes,
+    )
+    return WriteJob(patch.items, patch.origin, plan, staging, partial(commit_update, old=frame))
+
+
+def _checked(arr: Any) -> da.Array:
+    # asked before dask does, which has no chunks for such arrays
+    dtype = arr.dtype if hasattr(arr, "dtype") else np.asarray(arr).dtype
+    if np.dtype(dtype).hasobject:
         raise TypeError(
-            f"dtype {array.dtype} holds Python objects, which a frame cannot; convert by .astype"
+            f"dtype {dtype} holds Python objects, which a frame cannot; convert by .astype"
         )
+    array: da.Array = da.asarray(arr)
     if any(np.isnan(n) for n in array.shape):
         raise ValueError(
             f"chunks of unknown size (shape {array.shape}): call .compute_chunk_sizes() first"
@@ -126,7 +197,7 @@ def _checked(array: da.Array) -> da.Array:
     return array
 
 
-def _plan(
+def _new_plan(
     array: da.Array,
     chunks: Any,
     blocks: Any,

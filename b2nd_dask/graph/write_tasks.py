@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import dask.array as da
 import numpy as np
@@ -11,30 +12,41 @@ from dask.delayed import Delayed
 from dask.highlevelgraph import HighLevelGraph, MaterializedLayer
 from dask.layers import ArraySliceDep
 
-from b2nd_dask.frame.commit import commit
 from b2nd_dask.frame.records import ChunkRecords, merge_records
 from b2nd_dask.frame.writer import FramePlan, write_block
+from b2nd_dask.graph.layout import aligned_to
 from b2nd_dask.storage import Staging
 
 #: Tables of records that one task puts together.
 FAN_IN = 32
 
 
-def write_graph(arr: da.Array, plan: FramePlan, staging: Staging) -> Delayed:
+class WriteJob(NamedTuple):
+    """What is written where, and how it ends."""
+
+    items: da.Array
+    """Any blocks."""
+    origin: tuple[int, ...]
+    """Where the first item goes in the frame; the corner of a chunk."""
+    plan: FramePlan
+    staging: Staging
+    finish: Callable[[ChunkRecords, FramePlan, Staging], str]
+    """Makes the staged chunks the frame, and gives its path or URL."""
+
+
+def write_graph(job: WriteJob) -> Delayed:
     """Build the tasks that write an array: blocks, merged records, commit.
 
     Parameters
     ----------
-    arr : dask.array.Array
-        Its blocks are made of whole frame chunks.
-    plan : FramePlan
-    staging : Staging
+    job : WriteJob
 
     Returns
     -------
     dask.delayed.Delayed
         Computes to the frame's path or URL.
     """
+    arr = aligned_to(job.items, job.plan.grid.chunks)
     indices = tuple(range(arr.ndim))
     records = da.blockwise(
         _write_task,
@@ -43,9 +55,10 @@ def write_graph(arr: da.Array, plan: FramePlan, staging: Staging) -> Delayed:
         indices,
         ArraySliceDep(arr.chunks),
         indices,
-        plan=plan,
-        staging=staging,
-        name=f"write-b2nd-{tokenize(arr, plan, staging)}",
+        origin=job.origin,
+        plan=job.plan,
+        staging=job.staging,
+        name=f"write-b2nd-{tokenize(arr, job.origin, job.plan, job.staging)}",
         dtype=object,
         meta=np.empty((0,) * arr.ndim, object),
         align_arrays=False,
@@ -55,14 +68,19 @@ def write_graph(arr: da.Array, plan: FramePlan, staging: Staging) -> Delayed:
     tasks = dict(records.__dask_optimize__(records.__dask_graph__(), keys))
     name = f"commit-b2nd-{tokenize(records.name)}"
     top = _merge_tree(keys, name, tasks)
-    tasks[name] = (commit, top, plan, staging)
+    tasks[name] = (job.finish, top, job.plan, job.staging)
     return Delayed(name, HighLevelGraph({name: MaterializedLayer(tasks)}, {name: set()}))
 
 
 def _write_task(
-    block: Any, place: tuple[slice, ...], plan: FramePlan, staging: Staging
+    block: Any,
+    place: tuple[slice, ...],
+    origin: tuple[int, ...],
+    plan: FramePlan,
+    staging: Staging,
 ) -> ChunkRecords:
-    return write_block(block, tuple(axis.start for axis in place), plan, staging)
+    corner = tuple(start + axis.start for start, axis in zip(origin, place, strict=True))
+    return write_block(block, corner, plan, staging)
 
 
 def _merge_tree(keys: list[Any], name: str, tasks: dict[Any, Any]) -> Any:

@@ -3,7 +3,7 @@
 from b2nd_dask.storage.base import ByteReader, Identity, Span
 from b2nd_dask.storage.location import Location
 from b2nd_dask.storage.staging import Joined, Run, StagedChunks, Staging
-from b2nd_dask.storage.targets import staging_for
+from b2nd_dask.storage.targets import staging_for, update_staging_for
 
 __all__ = [
     "ByteReader",
@@ -15,4 +15,5 @@ __all__ = [
     "StagedChunks",
     "Staging",
     "staging_for",
+    "update_staging_for",
 ]

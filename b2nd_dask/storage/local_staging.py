@@ -13,7 +13,7 @@ import os
 import socket
 import threading
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -30,6 +30,8 @@ MAX_WASTE = 1 / 8
 #: What copy_file_range answers between file systems, or on one that lacks it.
 _NO_KERNEL_COPY = (errno.EXDEV, errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP)
 _COPY_NBYTES = 1 << 24
+#: Buffers that one call of the system takes.
+_IOV_MAX = os.sysconf("SC_IOV_MAX")
 
 _creating = threading.Lock()
 
@@ -71,7 +73,7 @@ class _LocalStaging:
             raise FileExistsError(
                 errno.EEXIST, 'something is there already; pass mode="w" to replace it', self.target
             )
-        if path.is_dir() and any(not _is_frame_member(member.name) for member in path.iterdir()):
+        if path.is_dir() and any(not is_frame_member(member.name) for member in path.iterdir()):
             raise FileExistsError(
                 errno.EEXIST,
                 "a directory with other things than a sparse frame is not replaced",
@@ -91,12 +93,18 @@ class ContiguousStaging(_LocalStaging):
     header_len: int
     """Bytes that every part leaves free at its start."""
 
-    def append(self, payload: bytes) -> Run:
-        """Stage bytes; see `Staging.append`."""
+    def append(self, payloads: Sequence[bytes]) -> list[Run]:
+        """Stage chunks in one piece; see `Staging.append`."""
         name = f"{socket.gethostname()}-{os.getpid()}.part"
+        runs = []
         with self._part(name) as fd:
-            start = _append(fd, payload)
-        return Run(name, start, start + len(payload))
+            for first in range(0, len(payloads), _IOV_MAX):
+                batch = payloads[first : first + _IOV_MAX]
+                start = _append(fd, batch)
+                for payload in batch:
+                    runs.append(Run(name, start, start + len(payload)))
+                    start += len(payload)
+        return runs
 
     @contextmanager
     def _part(self, name: str) -> Iterator[int]:
@@ -126,7 +134,7 @@ class ContiguousStaging(_LocalStaging):
                 shift = 0
                 if part != base:
                     nbytes = int(ordered.nbytes[members].sum())
-                    self._copy(ordered.parts[part], start, nbytes, fd, end)
+                    self.copy_part(ordered.parts[part], start, nbytes, fd, end)
                     shift = end - start
                     end += nbytes
                 positions[order[members]] = ordered.start[members] + shift - self.header_len
@@ -145,10 +153,10 @@ class ContiguousStaging(_LocalStaging):
         path.rename(self.directory / "frame")
         return base
 
-    def _copy(self, part: str, start: int, nbytes: int, target: int, at: int) -> None:
+    def copy_part(self, part: str, start: int, nbytes: int, target: int, at: int) -> None:
         source = os.open(self.directory / part, os.O_RDONLY)
         try:
-            _copy_range(source, start, nbytes, target, at)
+            copy_range(source, start, nbytes, target, at)
         finally:
             os.close(source)
 
@@ -159,8 +167,8 @@ class ContiguousStaging(_LocalStaging):
         try:
             end = self.header_len + joined.data_nbytes
             os.ftruncate(fd, end)
-            _pwrite(fd, tail, end)
-            _pwrite(fd, head, 0)
+            pwrite(fd, tail, end)
+            pwrite(fd, head, 0)
             os.fsync(fd)
         finally:
             os.close(fd)
@@ -172,12 +180,15 @@ class ContiguousStaging(_LocalStaging):
 class SparseStaging(_LocalStaging):
     """A sparse frame being written: each chunk a file."""
 
-    def append(self, payload: bytes) -> Run:
-        """Stage a chunk as a file; see `Staging.append`."""
+    def append(self, payloads: Sequence[bytes]) -> list[Run]:
+        """Stage each chunk as a file; see `Staging.append`."""
+        return [self._append_one(payload) for payload in payloads]
+
+    def _append_one(self, payload: bytes) -> Run:
         name = f"{uuid.uuid4().hex}.chunk"
         fd = os.open(self.directory / name, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
         try:
-            _pwrite(fd, payload, 0)
+            pwrite(fd, payload, 0)
         finally:
             os.close(fd)
         return Run(name, 0, len(payload))
@@ -195,10 +206,10 @@ class SparseStaging(_LocalStaging):
         """Write the index file last, sync, rename; see `Staging.publish`."""
         frame = self.directory / "frame"
         for member in frame.iterdir():
-            _sync_file(member)
+            sync_file(member)
         fd = os.open(frame / MAIN_MEMBER, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
         try:
-            _pwrite(fd, head + tail, 0)
+            pwrite(fd, head + tail, 0)
             os.fsync(fd)
         finally:
             os.close(fd)
@@ -207,33 +218,34 @@ class SparseStaging(_LocalStaging):
         self.discard()
 
 
-def _is_frame_member(name: str) -> bool:
+def is_frame_member(name: str) -> bool:
     # .b2lock is python-blosc2's
     return name == MAIN_MEMBER or name.endswith(".chunk") or name == ".b2lock"
 
 
-def _append(fd: int, payload: bytes) -> int:
+def _append(fd: int, payloads: Sequence[bytes]) -> int:
     """Append in one piece; returns where it starts.
 
     A write that the system cuts short (a full disk says so at the next one) is begun anew behind
     its remains: another thread may have appended meanwhile.
     """
+    nbytes = sum(map(len, payloads))
     while True:
-        written = os.write(fd, payload)
+        written = os.writev(fd, payloads)
         # with O_APPEND the position is behind what this descriptor wrote
         end = os.lseek(fd, 0, os.SEEK_CUR)
-        if written == len(payload):
+        if written == nbytes:
             return end - written
 
 
-def _pwrite(fd: int, payload: bytes, at: int) -> None:
+def pwrite(fd: int, payload: bytes, at: int) -> None:
     view = memoryview(payload)
     while view:
         written = os.pwrite(fd, view, at)
         view, at = view[written:], at + written
 
 
-def _copy_range(source: int, start: int, nbytes: int, target: int, at: int) -> None:
+def copy_range(source: int, start: int, nbytes: int, target: int, at: int) -> None:
     while nbytes:
         try:
             copied = os.copy_file_range(source, target, nbytes, start, at)
@@ -241,14 +253,14 @@ def _copy_range(source: int, start: int, nbytes: int, target: int, at: int) -> N
             if error.errno not in _NO_KERNEL_COPY:
                 raise
             payload = os.pread(source, min(nbytes, _COPY_NBYTES), start)
-            _pwrite(target, payload, at)
+            pwrite(target, payload, at)
             copied = len(payload)
         if copied == 0:
             raise OSError(errno.EIO, "a staged part is shorter than its records say")
         start, at, nbytes = start + copied, at + copied, nbytes - copied
 
 
-def _sync_file(path: Path) -> None:
+def sync_file(path: Path) -> None:
     fd = os.open(path, os.O_RDONLY)
     try:
         os.fsync(fd)

@@ -11,9 +11,10 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from b2nd_dask.storage.connection import public_url
 from b2nd_dask.storage.local import LocalReader
 from b2nd_dask.storage.memory import BytesReader, Window, bytes_label, window_label
-from b2nd_dask.storage.remote import RemoteReader, public_url
+from b2nd_dask.storage.remote import RemoteReader
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -74,7 +75,7 @@ class Location:
             raise ValueError(f"offset is {offset}; it must not be negative")
         options = dict(storage_options or {}) or None
         location = cls(place, offset, options)
-        if options is not None and not location._is_url:
+        if options is not None and not location.is_url:
             raise ValueError(
                 f"storage_options are for URLs; {location.label} needs none: leave them out"
             )
@@ -89,7 +90,7 @@ class Location:
         if isinstance(self.urlpath, bytes):
             label = bytes_label(self.urlpath)
         else:
-            label = public_url(self.urlpath) if self._is_url else self.urlpath
+            label = public_url(self.urlpath) if self.is_url else self.urlpath
         return window_label(label, self.offset) if self.offset else label
 
     @cached_property
@@ -113,14 +114,15 @@ class Location:
         reader: ByteReader
         if isinstance(self.urlpath, bytes):
             reader = BytesReader(self.urlpath)
-        elif self._is_url:
+        elif self.is_url:
             reader = RemoteReader(self.urlpath, self.storage_options)
         else:
             reader = LocalReader(self.urlpath)
         return Window(reader, self.offset) if self.offset else reader
 
     @property
-    def _is_url(self) -> bool:
+    def is_url(self) -> bool:
+        """Whether fsspec reaches it, rather than this package's own readers."""
         return isinstance(self.urlpath, str) and _URL.match(self.urlpath) is not None
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Sequence
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -36,6 +37,9 @@ class Joined(NamedTuple):
     """What the offset index must say: positions in the data region, or numbers of chunk files."""
     data_nbytes: int
     """Bytes of the data region, or of all chunk files."""
+    pieces: tuple[Run, ...] = ()
+    """What the data region, or the chunk files, are made of, in order; empty where `Staging.join`
+    has put them together already."""
 
 
 class Staging(Protocol):
@@ -56,8 +60,19 @@ class Staging(Protocol):
             Nothing can be written there.
         """
 
-    def append(self, payload: bytes) -> Run:
-        """Stage bytes; from any thread of any process."""
+    def append(self, payloads: Sequence[bytes]) -> list[Run]:
+        """Stage chunks that one task holds; from any thread of any process.
+
+        Parameters
+        ----------
+        payloads : sequence of bytes
+            More at a time make fewer files opened, or fewer and larger objects put.
+
+        Returns
+        -------
+        list of Run
+            One for each.
+        """
 
     def join(self, chunks: StagedChunks) -> Joined:
         """Bring the staged chunks together."""

@@ -5,8 +5,12 @@ from __future__ import annotations
 import os
 import uuid
 
+from b2nd_dask.storage.base import Identity
 from b2nd_dask.storage.local_staging import ContiguousStaging, SparseStaging
+from b2nd_dask.storage.local_update import ContiguousUpdate, SparseUpdate
 from b2nd_dask.storage.location import Location
+from b2nd_dask.storage.object_staging import ObjectStaging
+from b2nd_dask.storage.sparse_object_staging import SparseObjectStaging
 from b2nd_dask.storage.staging import Staging
 
 
@@ -36,7 +40,50 @@ def staging_for(location: Location, *, sparse: bool, replace: bool, header_len: 
     if isinstance(location.urlpath, bytes) or location.offset:
         raise ValueError(f"{location.label}: a frame is written to a path or URL of its own")
     key = uuid.uuid4().hex[:12]
+    if location.is_url:
+        form = SparseObjectStaging if sparse else ObjectStaging
+        return form(location, replace, key)
     target = os.path.realpath(location.urlpath)
     if sparse:
         return SparseStaging(target, replace, key)
     return ContiguousStaging(target, replace, key, header_len)
+
+
+def update_staging_for(
+    location: Location,
+    *,
+    identity: Identity,
+    sparse: bool,
+    header_len: int,
+    frame_len: int,
+    cbytes: int,
+) -> Staging:
+    """Choose how to change a frame that is there.
+
+    Parameters
+    ----------
+    location : Location
+        A local path.
+    identity : Identity
+        Of the frame when it was opened.
+    sparse : bool
+    header_len, frame_len, cbytes : int
+        As its header says.
+
+    Returns
+    -------
+    Staging
+
+    Raises
+    ------
+    ValueError
+        A frame that cannot be changed in its place: in an object store, in bytes, inside another file.
+    """
+    if isinstance(location.urlpath, bytes) or location.offset or location.is_url:
+        raise ValueError(
+            f"{location.label}: only frames in local files are changed in their place; write a new one"
+        )
+    key, target = uuid.uuid4().hex[:12], os.path.realpath(location.urlpath)
+    if sparse:
+        return SparseUpdate(target, True, key, identity, cbytes)
+    return ContiguousUpdate(target, True, key, header_len, identity, frame_len)

@@ -2,7 +2,16 @@
 
 from __future__ import annotations
 
-from benchmarks.cases import dense_sum, open_million
+from benchmarks.cases import (
+    dense_sum,
+    open_million,
+    transform,
+    transform_big,
+    write_constant,
+    write_dense,
+)
 from benchmarks.model import Case
 
-CASES: dict[str, Case] = {case.name: case for case in (dense_sum.CASE, open_million.CASE)}
+_MODULES = (dense_sum, open_million, write_dense, transform, transform_big, write_constant)
+
+CASES: dict[str, Case] = {module.CASE.name: module.CASE for module in _MODULES}

@@ -2,6 +2,7 @@
 
 Takes a JSON list of vectors on the standard input and prints one JSON line when it begins a vector
 and one when it has finished. A vector that takes too long or too much memory ends the process.
+With the path of a file as its argument it makes a graph of that file instead, in bounded memory.
 """
 
 from __future__ import annotations
@@ -85,6 +86,13 @@ def metadata(row: Row) -> list[Outcome]:
     ]
 
 
+def lazy(path: Path) -> Outcome:
+    """Build a graph and compute a corner of it."""
+    array = from_b2nd(path)
+    corner = array[tuple(slice(0, 1) for _ in array.shape)]
+    return {"outcome": "right", "shape": corner.compute(scheduler="sync").shape}
+
+
 def several(action: Callable[[Row], list[Outcome]], row: Row) -> list[Outcome]:
     """Run an action with many outcomes, of which an error at the beginning is the only one."""
     found: list[Outcome] = []
@@ -126,7 +134,11 @@ def limit() -> None:
 
 
 def main() -> None:
-    """Probe the vectors named on the standard input."""
+    """Probe the vectors named on the standard input, or make a graph of the file given."""
+    if len(sys.argv) > 1:
+        limit()
+        print(json.dumps(attempt(lambda: lazy(Path(sys.argv[1])))))
+        return
     names = json.load(sys.stdin)
     known = {row.file: row for row in load()}
     # what is imported at the first read must not count as memory that a vector takes

@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import json
 import signal
+import struct
 import subprocess
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import blosc2
+import numpy as np
 import pytest
 
+from b2nd_dask import open_b2nd
 from tests.vectors import rows
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from tests.vectors import Row
 
@@ -136,3 +140,35 @@ MISSING = ("missing", "id_9999", ".b2d")
 def test_nothing_is_said_to_be_missing(row: Row, found: dict[str, Found]) -> None:
     types = [outcome.get("type") for _, outcome in outcomes(found[row.file])]
     assert "FileNotFoundError" not in types
+
+
+def graph_of(path: Path) -> dict[str, Any]:
+    """Make a graph in a process with bounded memory."""
+    process = subprocess.run(
+        [sys.executable, "-m", "tests.frame.probe", str(path)],
+        capture_output=True,
+        text=True,
+        cwd=ROOT,
+        timeout=SECONDS,
+        check=True,
+    )
+    return json.loads(process.stdout)
+
+
+def test_an_empty_array_may_be_long_otherwise(fresh_path: Callable[[], Path]) -> None:
+    # Where one axis is 0 there are no chunks, and nothing in the file bounds the other axes.
+    path = fresh_path()
+    blosc2.asarray(np.empty((0, 5)), urlpath=str(path), chunks=(2, 3), blocks=(1, 2))
+    content = path.read_bytes()
+    length = struct.pack(">Bq", 0xD3, 5)
+    assert content.count(length) == 1
+    path.write_bytes(content.replace(length, struct.pack(">Bq", 0xD3, 2**56)))
+    assert graph_of(path)["outcome"] in ("right", "error")
+
+
+def test_a_small_file_of_many_chunks(fresh_path: Callable[[], Path]) -> None:
+    # 200 bytes say that there are 2**27 chunks of zeros, more than a graph can have tasks.
+    path = fresh_path()
+    blosc2.zeros((2**27,), dtype="u1", urlpath=str(path), chunks=(1,), blocks=(1,))
+    assert open_b2nd(path)[2**26 :: 2**25].tolist() == [0, 0]
+    assert graph_of(path)["outcome"] in ("right", "error")

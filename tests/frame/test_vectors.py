@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import pickle
 import random
 from typing import TYPE_CHECKING, Any
 
@@ -133,6 +134,7 @@ def test_dtype_for_untyped_items(row: Row) -> None:
     got = frame[...]
     assert frame.dtype == got.dtype == dtype
     assert_contents(got, row)
+    assert pickle.loads(pickle.dumps(frame)).dtype == dtype
     lazy = from_b2nd(row.path, dtype=dtype)
     assert lazy.dtype == dtype
     assert_contents(lazy.compute(scheduler="sync"), row)

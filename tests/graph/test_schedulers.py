@@ -118,3 +118,14 @@ def test_threads_share_a_frame(field):
     path, values = field
     x = da.from_array(open_b2nd(path), chunks=(7, 30, 8))
     np.testing.assert_array_equal(x.compute(scheduler="threads", num_workers=8), values)
+
+
+def test_distributed_processes_write_one_frame(field, cluster, tmp_path):
+    path, values = field
+    target = tmp_path / "written.b2nd"
+    back = (from_b2nd(path) + 1).to_b2nd(target, chunks=(10, 30, 8))
+    np.testing.assert_array_equal(blosc2.open(str(target))[...], values + 1)
+    np.testing.assert_array_equal(back[::7].compute(), (values + 1)[::7])
+    back = (from_b2nd(target) * 2).to_b2nd(target, mode="w", contiguous=False)
+    np.testing.assert_array_equal(back.compute(), (values + 1) * 2)
+    assert list(tmp_path.iterdir()) == [target]

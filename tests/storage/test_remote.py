@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import multiprocessing
 import random
 import traceback
 import zipfile
@@ -201,6 +203,28 @@ def test_a_server_that_is_away_is_not_a_missing_object(http_server: HttpServer) 
     with pytest.raises(OSError, match=r"127\.0\.0\.1:9") as caught:
         Location.of(url).open().identity()
     assert not isinstance(caught.value, FileNotFoundError)
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.filterwarnings("ignore:.*use of fork:DeprecationWarning")
+def test_a_forked_child_leaves_the_connections_of_its_parent_alone(
+    http_server: HttpServer,
+) -> None:
+    # Options of its own give a file system that only this reader refers to: the child drops it.
+    options = {"headers": {"X-Test": "fork"}}
+    url = http_server.put("a.b2nd", DATA)
+    reader = Location.of(url, storage_options=options).open()
+    reader.read([Span(0, 10)])
+
+    def drop() -> None:
+        reader.close()
+        gc.collect()  # the file systems of fsspec refer to themselves
+
+    child = multiprocessing.get_context("fork").Process(target=drop)
+    child.start()
+    child.join(60)
+    assert child.exitcode == 0
+    assert reader.read([Span(10, 20)]) == [DATA[10:20]]  # would wait for ever
 
 
 def test_an_unknown_protocol() -> None:

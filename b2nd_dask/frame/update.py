@@ -1,0 +1,103 @@
+"""Updates of frames: which chunks stay, and how the new index is put together."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from b2nd_dask.errors import UnsupportedFrameError
+from b2nd_dask.format.chunk import Compression
+from b2nd_dask.format.grid import Grid
+from b2nd_dask.format.index import ChunkKind, special_code
+from b2nd_dask.frame.commit import publish_frame
+from b2nd_dask.frame.opening import ParsedFrame
+from b2nd_dask.frame.records import ChunkRecords
+from b2nd_dask.frame.source import Frame
+from b2nd_dask.frame.writer import FramePlan
+from b2nd_dask.storage import Staging
+
+
+def update_plan(old: ParsedFrame, shape: tuple[int, ...]) -> FramePlan:
+    """Plan the frame after an update: as it is, but for its shape and some of its chunks.
+
+    Parameters
+    ----------
+    old : ParsedFrame
+    shape : tuple of int
+        After the update; not smaller along any axis.
+
+    Returns
+    -------
+    FramePlan
+
+    Raises
+    ------
+    UnsupportedFrameError
+        A frame of an older format, which would have to be written anew.
+    """
+    header = old.header
+    how = Compression(
+        codec=header.codec,
+        clevel=header.clevel,
+        filters=header.filters,
+        filters_meta=header.filters_meta,
+        splitmode=header.splitmode,
+        codec_meta=header.codec_meta,
+        use_dict=header.use_dict,
+    )
+    meta = {name: raw for name, raw in header.metalayers.items() if name != "b2nd"}
+    grid = Grid(shape, old.grid.chunks, old.grid.blocks, old.grid.itemsize)
+    if old.stored_dtype is None or 0 in old.grid.chunks:
+        raise UnsupportedFrameError(
+            'a frame without a dtype or with chunks of 0 items is not updated; write it anew with mode="w"'
+        )
+    plan = FramePlan(grid, old.stored_dtype, how, header.sparse, meta, old.trailer.vlmeta)
+    if len(plan.header()) != header.header_len:
+        raise UnsupportedFrameError(
+            'the header of this frame would change its length; write the frame anew with mode="w"'
+        )
+    return plan
+
+
+def commit_update(records: ChunkRecords, plan: FramePlan, staging: Staging, old: Frame) -> str:
+    """Publish a frame of which some chunks are new.
+
+    Parameters
+    ----------
+    records : ChunkRecords
+        Of the new chunks.
+    plan : FramePlan
+    staging : Staging
+    old : Frame
+        As it was when the update was planned.
+
+    Returns
+    -------
+    str
+        Path of the frame.
+    """
+    before = old.parsed
+    offsets = carried_offsets(before.index.offsets, before.grid.counts, plan.grid.counts)
+    offsets[records.rows["chunk"]] = records.rows["code"]
+    return publish_frame(offsets, records, plan, staging)
+
+
+def carried_offsets(
+    offsets: NDArray[np.int64], before: tuple[int, ...], after: tuple[int, ...]
+) -> NDArray[np.int64]:
+    """The old entries of the index at their places in the new grid; zeros elsewhere.
+
+    Parameters
+    ----------
+    offsets : ndarray of int64
+    before, after : tuple of int
+        Chunks along each axis.
+
+    Returns
+    -------
+    ndarray of int64
+        1-D, writable.
+    """
+    placed = np.full(after, special_code(ChunkKind.ZEROS), np.int64)
+    placed[tuple(slice(0, n) for n in before)] = offsets.reshape(before)
+    return placed.reshape(-1)

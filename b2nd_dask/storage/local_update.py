@@ -1,0 +1,138 @@
+"""Changes to local frames that are there already: new chunks beside the old ones, then one switch.
+
+Nothing that the old state of the frame uses is touched before the new state is on the disk. A crash leaves the old
+state, with bytes or chunk files that no index names.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import itertools
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from b2nd_dask.errors import B2ndError, StaleFrameError
+from b2nd_dask.storage.base import MAIN_MEMBER, Identity
+from b2nd_dask.storage.local import LocalReader
+from b2nd_dask.storage.local_staging import (
+    ContiguousStaging,
+    SparseStaging,
+    copy_range,
+    is_frame_member,
+    pwrite,
+    sync_file,
+)
+from b2nd_dask.storage.rename import sync_directory
+from b2nd_dask.storage.staging import Joined, Run, StagedChunks, in_order, runs_of
+
+
+@dataclass(frozen=True, slots=True)
+class ContiguousUpdate(ContiguousStaging):
+    """New chunks for a contiguous frame, appended behind its end."""
+
+    identity: Identity
+    """Of the frame that is updated."""
+    frame_len: int
+    """Bytes of that frame."""
+
+    def prepare(self) -> None:
+        """Make the staging area; see `Staging.prepare`."""
+        self.directory.mkdir()
+
+    def join(self, chunks: StagedChunks) -> Joined:
+        """Place the chunks behind the old end; see `Staging.join`."""
+        ordered, order = in_order(chunks)
+        positions = np.empty(len(order), np.int64)
+        pieces = []
+        end = self.frame_len
+        for part, members in runs_of(ordered):
+            start, nbytes = int(ordered.start[members.start]), int(ordered.nbytes[members].sum())
+            positions[order[members]] = ordered.start[members] + (end - start - self.header_len)
+            pieces.append(Run(ordered.parts[part], start, start + nbytes))
+            end += nbytes
+        return Joined(positions, end - self.header_len, tuple(pieces))
+
+    def publish(self, joined: Joined, head: bytes, tail: bytes) -> None:
+        """Append chunks, index and trailer, sync, then write the header; see `Staging.publish`."""
+        with _locked(Path(self.target), self.target, self.identity, os.O_RDWR) as fd:
+            # what a writer that was killed left behind
+            os.ftruncate(fd, self.frame_len)
+            end = self.frame_len
+            for part, start, stop in joined.pieces:
+                self.copy_part(part, start, stop - start, fd, end)
+                end += stop - start
+            pwrite(fd, tail, end)
+            os.fsync(fd)
+            # the switch: until here the old header names the old index
+            pwrite(fd, head, 0)
+            os.fsync(fd)
+        self.discard()
+
+
+@dataclass(frozen=True, slots=True)
+class SparseUpdate(SparseStaging):
+    """New chunk files for a sparse frame."""
+
+    identity: Identity
+    """Of the frame's index file."""
+    kept_nbytes: int
+    """Bytes of the chunk files that are there."""
+
+    def prepare(self) -> None:
+        """Make the staging area; see `Staging.prepare`."""
+        self.directory.mkdir()
+
+    def join(self, chunks: StagedChunks) -> Joined:
+        """Give the chunks numbers that no file has; see `Staging.join`."""
+        taken = {
+            int(p.stem, 16) for p in Path(self.target).glob("*.chunk") if is_frame_member(p.name)
+        }
+        count = len(chunks.part)
+        free = itertools.islice((n for n in itertools.count() if n not in taken), count)
+        positions = np.fromiter(free, np.int64, count)
+        pieces = [Run(chunks.parts[part], 0, 0) for part in chunks.part.tolist()]
+        return Joined(positions, self.kept_nbytes + int(chunks.nbytes.sum()), tuple(pieces))
+
+    def publish(self, joined: Joined, head: bytes, tail: bytes) -> None:
+        """Move the chunk files in, sync, replace the index file; see `Staging.publish`."""
+        target = Path(self.target)
+        with _locked(target, self.target, self.identity, os.O_RDONLY):
+            for number, piece in zip(joined.positions.tolist(), joined.pieces, strict=True):
+                staged = self.directory / piece.part
+                sync_file(staged)
+                staged.rename(target / f"{number:08X}.chunk")
+            index = self.directory / MAIN_MEMBER
+            index.write_bytes(head + tail)
+            sync_file(index)
+            sync_directory(target)
+            index.rename(target / MAIN_MEMBER)
+            sync_directory(target)
+        self.discard()
+
+
+@contextmanager
+def _locked(path: Path, label: str, identity: Identity, flags: int) -> Iterator[int]:
+    """The frame's file or directory, locked against other updates and still as it was."""
+    fd = os.open(path, flags)
+    try:
+        try:
+            # the kernel drops the lock of a process that dies
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            if error.errno not in (errno.EWOULDBLOCK, errno.EACCES):
+                raise
+            raise B2ndError(
+                "another process is updating this frame; try again", path=label
+            ) from error
+        reader = LocalReader(label)
+        if reader.identity() != identity:
+            raise StaleFrameError("the frame changed while its update was computed", path=label)
+        yield fd
+    finally:
+        os.close(fd)

@@ -1,0 +1,335 @@
+"""`to_b2nd` on local files: what is written, what stays when something fails, who can read it."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import blosc2
+import dask
+import dask.array as da
+import numpy as np
+import pytest
+
+import b2nd_dask
+from b2nd_dask import UnsupportedFrameError, from_b2nd, open_b2nd, to_b2nd
+from b2nd_dask.format.index import ChunkKind
+
+VALUES = np.random.default_rng(3).normal(size=(100, 60))
+
+
+@pytest.fixture
+def target(tmp_path):
+    return tmp_path / "target.b2nd"
+
+
+def leftovers(path):
+    """Everything beside a target: staging areas, for instance."""
+    return sorted(p.name for p in path.parent.iterdir() if p != path)
+
+
+@pytest.mark.parametrize("contiguous", [True, False])
+def test_python_blosc2_goes_on_with_what_is_written(target, contiguous):
+    """In another process, which never imports this package."""
+    x = da.from_array(VALUES, chunks=(30, 60))
+    to_b2nd(x, target, chunks=(24, 17), blocks=(10, 5), contiguous=contiguous, vlmeta={"a": 1})
+    code = """
+import sys, blosc2, numpy as np
+array = blosc2.open(sys.argv[1], mode="a")
+values = np.load(sys.argv[2])
+assert np.array_equal(array[...], values) and np.array_equal(array[7:9, ::3], values[7:9, ::3])
+assert array.vlmeta["a"] == 1
+array.vlmeta["b"] = "two"
+array[3:50, 11:40] = -1.0
+array.resize((130, 60))
+array.resize((135, 60)); array[130:] = 9.0
+array[100:130] = 4.0
+"""
+    np.save(target.parent / "values.npy", VALUES)
+    subprocess.run(
+        [sys.executable, "-c", code, str(target), str(target.parent / "values.npy")], check=True
+    )
+    expected = np.concatenate([VALUES, np.full((30, 60), 4.0), np.full((5, 60), 9.0)])
+    expected[3:50, 11:40] = -1.0
+    frame = open_b2nd(target)
+    np.testing.assert_array_equal(frame[...], expected)
+    np.testing.assert_array_equal(blosc2.open(str(target))[...], expected)
+    assert dict(frame.vlmeta) == {"a": 1, "b": "two"}
+
+
+@pytest.mark.parametrize("scheduler", ["sync", "threads", "processes"])
+def test_schedulers_write_the_same(target, scheduler):
+    x = da.from_array(VALUES, chunks=(13, 60)) * 2 + 1
+    with dask.config.set(scheduler=scheduler):
+        back = to_b2nd(x, target, chunks=(26, 30))
+    np.testing.assert_array_equal(back.compute(scheduler="sync"), VALUES * 2 + 1)
+    assert leftovers(target) == []
+
+
+def test_one_fused_task_reads_computes_and_writes_a_chunk(tmp_path, target):
+    source = tmp_path / "source.b2nd"
+    to_b2nd(VALUES, source, chunks=(24, 17))
+    written = to_b2nd(from_b2nd(source) * 2, target, compute=False)
+    tasks = [key for key in dict(written.dask) if str(key).startswith("('write-")]
+    assert len(tasks) == 20
+    # beside them one merge and the commit
+    assert len(dict(written.dask)) == 22
+    written.compute(scheduler="sync")
+    assert leftovers(target) == ["source.b2nd"]
+
+
+def test_delayed_writes_compute_together(tmp_path):
+    x = da.from_array(VALUES, chunks=(24, 17))
+    paths = [tmp_path / "one.b2nd", tmp_path / "two.b2nd"]
+    writes = [x.to_b2nd(paths[0], compute=False), (x + 1).to_b2nd(paths[1], compute=False)]
+    assert dask.compute(*writes) == tuple(map(str, paths))
+    np.testing.assert_array_equal(open_b2nd(paths[1])[...], VALUES + 1)
+
+
+def test_a_frame_can_be_overwritten_while_it_is_read(target):
+    to_b2nd(VALUES, target, chunks=(24, 17))
+    back = (from_b2nd(target) + 1).to_b2nd(target, mode="w")
+    np.testing.assert_array_equal(back.compute(), VALUES + 1)
+
+
+@pytest.mark.parametrize("before", ["file", "directory"])
+@pytest.mark.parametrize("contiguous", [True, False])
+def test_each_kind_of_frame_replaces_each(target, before, contiguous):
+    to_b2nd(VALUES, target, contiguous=before == "file")
+    with pytest.raises(FileExistsError, match='mode="w"'):
+        to_b2nd(VALUES + 1, target)
+    to_b2nd(VALUES + 1, target, mode="w", contiguous=contiguous)
+    assert target.is_dir() != contiguous
+    np.testing.assert_array_equal(open_b2nd(target)[...], VALUES + 1)
+    assert leftovers(target) == []
+
+
+def test_a_directory_of_other_things_is_never_replaced(target):
+    target.mkdir()
+    (target / "thesis.tex").write_text("years of work")
+    with pytest.raises(FileExistsError, match="other things"):
+        to_b2nd(VALUES, target, mode="w")
+    assert (target / "thesis.tex").read_text() == "years of work"
+
+
+def test_a_link_to_a_frame_stays_a_link(tmp_path, target):
+    to_b2nd(VALUES, target)
+    link = tmp_path / "link.b2nd"
+    link.symlink_to(target)
+    to_b2nd(VALUES + 1, link, mode="w")
+    assert link.is_symlink()
+    np.testing.assert_array_equal(open_b2nd(target)[...], VALUES + 1)
+
+
+@pytest.mark.parametrize("contiguous", [True, False])
+def test_a_task_that_fails_leaves_the_old_frame(target, contiguous):
+    to_b2nd(VALUES, target, contiguous=contiguous)
+
+    def fail_late(block, block_info=None):
+        if block_info[0]["chunk-location"] == (3, 1):
+            raise RuntimeError("no more")
+        return block
+
+    x = da.from_array(VALUES, chunks=(24, 17)).map_blocks(fail_late, dtype=float)
+    with pytest.raises(RuntimeError, match="no more"):
+        to_b2nd(x, target, mode="w", contiguous=contiguous)
+    np.testing.assert_array_equal(open_b2nd(target)[...], VALUES)
+    assert leftovers(target) == []
+
+
+def test_a_full_disk_leaves_the_old_frame(target):
+    """By the file size limit of the process, which the kernel enforces like a full disk."""
+    to_b2nd(VALUES, target)
+    code = """
+import resource, signal, sys
+import numpy as np, b2nd_dask
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+values = np.random.default_rng(0).normal(size=(400, 1000))
+resource.setrlimit(resource.RLIMIT_FSIZE, (500_000, 500_000))
+try:
+    b2nd_dask.to_b2nd(values, sys.argv[1], mode="w", chunks=(20, 1000))
+except OSError as error:
+    print(type(error).__name__, error.errno)
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(target)],
+        capture_output=True,
+        text=True,
+        check=True,
+        cwd=Path(b2nd_dask.__file__).parents[1],
+        timeout=100,
+    )
+    assert done.stdout.startswith("OSError 27")
+    np.testing.assert_array_equal(open_b2nd(target)[...], VALUES)
+    assert leftovers(target) == []
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root writes into any directory")
+def test_a_read_only_directory(tmp_path, target):
+    tmp_path.chmod(0o500)
+    with pytest.raises(PermissionError, match=r"target\.b2nd"):
+        to_b2nd(VALUES, target)
+
+
+def test_a_missing_directory(tmp_path):
+    with pytest.raises(FileNotFoundError):
+        to_b2nd(VALUES, tmp_path / "nowhere" / "x.b2nd")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "message"),
+    [
+        ({"chunks": (200, 0)}, ValueError, "positive size"),
+        ({"chunks": (10,)}, ValueError, "2 axes"),
+        ({"chunks": (10, 10), "blocks": (11, 10)}, ValueError, "larger than chunks"),
+        ({"mode": "x"}, ValueError, "known are"),
+        ({"cparams": {"codex": 1}}, TypeError, "codex"),
+        ({"cparams": {"typesize": 4}}, ValueError, "typesize 4"),
+        ({"cparams": {"codec": blosc2.Codec.ZFP_PREC}}, UnsupportedFrameError, r"blosc2\.asarray"),
+        ({"vlmeta": {"n" * 32: 1}}, ValueError, "1 to 31 bytes"),
+        ({"vlmeta": {"x": object()}}, TypeError, "'x'"),
+        ({"meta": {"b2nd": 1}}, ValueError, "own metalayers"),
+        ({"meta": {f"m{i}": i for i in range(16)}}, ValueError, "room for 15"),
+        ({"meta": "keep"}, ValueError, "found 0"),
+        ({"region": (slice(0, 1), slice(0, 1))}, ValueError, 'mode="r\\+"'),
+        ({"mode": "r+"}, ValueError, "say where"),
+    ],
+)
+def test_wrong_arguments_are_refused_before_anything_is_written(target, arguments, error, message):
+    with pytest.raises(error, match=message):
+        to_b2nd(VALUES, target, **arguments)
+    assert leftovers(target) == []
+    assert not target.exists()
+
+
+def test_arrays_that_cannot_be_written(target):
+    with pytest.raises(TypeError, match="Python objects"):
+        to_b2nd(np.array([{}, None]), target)
+    x = da.from_array(VALUES, chunks=20)
+    with pytest.raises(ValueError, match="compute_chunk_sizes"):
+        to_b2nd(x[x[:, 0] > 0], target)
+    with pytest.raises(ValueError, match="choose smaller chunks"):
+        to_b2nd(da.zeros((1 << 17, 1 << 15)), target, chunks=(1 << 17, 1 << 15))
+
+
+def test_constants_take_no_space(target):
+    back = da.zeros((10**5, 10**5), chunks=10**4).to_b2nd(target)
+    assert target.stat().st_size < 1000
+    assert back[12345, 54321].compute() == 0
+    assert (open_b2nd(target).chunk_kinds() == ChunkKind.ZEROS).all()
+
+
+def test_every_bit_of_a_constant_is_kept(target):
+    payload = np.array(0x7FF8000000000123, "u8").view("f8")
+    values = np.zeros((5, 4))
+    values[1], values[2], values[3], values[4] = -0.0, np.nan, payload, 7.5
+    to_b2nd(values, target, chunks=(1, 4))
+    assert open_b2nd(target)[...].tobytes() == values.tobytes()
+    kinds = open_b2nd(target).chunk_kinds().ravel().tolist()
+    assert kinds == [ChunkKind.ZEROS, 0, ChunkKind.NAN, 0, 0]
+    assert blosc2.open(str(target))[...].tobytes() == values.tobytes()
+
+
+def test_blocks_of_many_chunks_and_chunks_of_many_blocks(target):
+    seen = []
+
+    def count(block):
+        seen.append(block.shape)
+        return block
+
+    x = da.from_array(VALUES, chunks=((7, 60, 33), (31, 29))).map_blocks(
+        count, dtype=float, meta=np.empty((0, 0))
+    )
+    to_b2nd(x, target, chunks=(20, 20))
+    np.testing.assert_array_equal(open_b2nd(target)[...], VALUES)
+    assert len(seen) == 6  # nothing is computed twice
+
+
+def test_metadata_is_kept_through_a_transform(tmp_path, target):
+    source = tmp_path / "source.b2nd"
+    meta, vlmeta = {"units": "K"}, {"history": ["made", (1, 2)], "grid": np.arange(3)}
+    to_b2nd(VALUES, source, chunks=20, meta=meta, vlmeta=vlmeta)
+    to_b2nd(from_b2nd(source)[::2] - 1, target, meta="keep", vlmeta="keep")
+    frame = open_b2nd(target)
+    assert dict(frame.meta) == meta
+    assert frame.vlmeta["history"] == ["made", (1, 2)]
+    np.testing.assert_array_equal(frame.vlmeta["grid"], np.arange(3))
+    stored = blosc2.open(str(target))
+    assert stored.meta["units"] == "K"
+    assert stored.vlmeta["history"] == ["made", (1, 2)]
+
+
+def test_defaults_are_those_of_the_dask_blocks_and_of_python_blosc2(target):
+    back = to_b2nd(da.from_array(VALUES, chunks=(24, 17)), target)
+    assert back.chunksize == (24, 17)
+    stored = blosc2.open(str(target))
+    assert stored.schunk.cparams.codec == blosc2.Codec.ZSTD
+    assert stored.schunk.cparams.clevel == 5
+    big = to_b2nd(da.zeros((1 << 13, 1 << 13), chunks=-1), target, mode="w")
+    assert big.chunksize == (2048, 2048)
+
+
+REGIONS = [
+    (slice(24, 48), slice(0, 17)),
+    (slice(3, 50), slice(10, 60)),
+    (slice(99, 100), slice(None)),
+    (slice(None), slice(-1, None)),
+]
+
+
+@pytest.mark.parametrize("contiguous", [True, False])
+@pytest.mark.parametrize("region", REGIONS)
+def test_a_region_is_written(target, region, contiguous):
+    to_b2nd(VALUES, target, chunks=(24, 17), contiguous=contiguous, vlmeta={"k": [1]})
+    expected = VALUES.copy()
+    new = np.random.default_rng(8).normal(size=expected[region].shape)
+    expected[region] = new
+    back = to_b2nd(da.from_array(new, chunks=13), target, mode="r+", region=region)
+    np.testing.assert_array_equal(back.compute(), expected)
+    np.testing.assert_array_equal(blosc2.open(str(target))[...], expected)
+    assert open_b2nd(target).vlmeta["k"] == [1]
+    assert leftovers(target) == []
+
+
+@pytest.mark.parametrize("contiguous", [True, False])
+@pytest.mark.parametrize("axis", [0, 1, -1])
+def test_rows_are_appended(target, axis, contiguous):
+    expected = np.zeros((0, 60)) if axis == 0 else np.zeros((100, 0))
+    for count in (24, 5, 40):
+        shape = (count, 60) if axis == 0 else (100, count)
+        new = np.random.default_rng(count).normal(size=shape)
+        expected = np.concatenate([expected, new], axis=axis)
+        back = to_b2nd(
+            new, target, mode="a", append_axis=axis, chunks=(24, 17), contiguous=contiguous
+        )
+        np.testing.assert_array_equal(back.compute(), expected)
+    np.testing.assert_array_equal(blosc2.open(str(target))[...], expected)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "message"),
+    [
+        ({"region": (slice(0, 101), slice(0, 60))}, ValueError, "no range of an axis"),
+        ({"region": (slice(0, 100, 2), slice(0, 60))}, ValueError, "steps"),
+        ({"region": (slice(0, 10), slice(0, 60))}, ValueError, "does not fill"),
+        ({"append_axis": 2}, ValueError, "2 axes"),
+        ({"append_axis": 1, "region": ()}, ValueError, "not both"),
+    ],
+)
+def test_wrong_updates_leave_the_frame(target, arguments, error, message):
+    to_b2nd(VALUES, target)
+    with pytest.raises(error, match=message):
+        to_b2nd(VALUES, target, mode="r+", **arguments)
+    with pytest.raises(TypeError, match="astype"):
+        to_b2nd(VALUES.astype("c16"), target, mode="r+", append_axis=0)
+    np.testing.assert_array_equal(open_b2nd(target)[...], VALUES)
+    assert leftovers(target) == []
+
+
+def test_an_update_of_a_frame_that_changed_meanwhile_is_refused(target):
+    to_b2nd(VALUES, target)
+    update = to_b2nd(VALUES, target, mode="r+", append_axis=0, compute=False)
+    to_b2nd(VALUES * 2, target, mode="w")
+    with pytest.raises(b2nd_dask.StaleFrameError):
+        update.compute()
+    np.testing.assert_array_equal(open_b2nd(target)[...], VALUES * 2)

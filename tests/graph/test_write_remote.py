@@ -1,0 +1,216 @@
+"""`to_b2nd` to object stores: the same frames as on a disk, all or nothing."""
+
+import json
+import subprocess
+import sys
+import traceback
+import uuid
+from concurrent.futures import ThreadPoolExecutor
+
+import blosc2
+import dask
+import dask.array as da
+import fsspec
+import numpy as np
+import pytest
+
+from b2nd_dask import from_b2nd, open_b2nd, to_b2nd
+
+pytest_plugins = ["tests.s3_recording"]
+
+MIB = 1 << 20
+
+
+class Store:
+    """An object store with one name for a frame."""
+
+    def __init__(self, url, options):
+        self.name = f"{uuid.uuid4().hex}.b2nd"
+        self.url = f"{url}{self.name}"
+        self.options = options
+
+    @property
+    def keywords(self):
+        return {"storage_options": self.options} if self.options else {}
+
+    def fs(self):
+        fs, path = fsspec.url_to_fs(self.url, **self.options)
+        fs.invalidate_cache()
+        return fs, path
+
+    def data(self):
+        fs, path = self.fs()
+        return fs.cat_file(path)
+
+    def names(self):
+        """All objects: the target, its members, and all that is staged."""
+        fs, path = self.fs()
+        parent = path.rpartition("/")[0]
+        return [found for found in fs.find(parent or "/") if self.name in found]
+
+
+@pytest.fixture(params=["s3", "memory"])
+def store(request):
+    if request.param == "memory":
+        return Store("memory://", {})
+    server = request.getfixturevalue("recording_s3")
+    return Store(f"{server.url}/", server.storage_options)
+
+
+@pytest.fixture
+def s3(recording_s3):
+    return Store(f"{recording_s3.url}/", recording_s3.storage_options)
+
+
+def noise(nbytes, chunks, seed=0):
+    """Items that do not compress."""
+    items = np.frombuffer(np.random.default_rng(seed).bytes(nbytes), "i8")
+    return da.from_array(items, chunks=chunks // 8)
+
+
+def failing(x):
+    def fail(block, block_id=None):
+        if sum(block_id) > 0:
+            raise RuntimeError("this block fails")
+        return block
+
+    return x.map_blocks(fail, dtype=x.dtype)
+
+
+@pytest.mark.parametrize("contiguous", [True, False])
+def test_round_trip(store, contiguous):
+    x = da.random.default_rng(0).normal(size=(100, 90), chunks=(40, 30))
+    expected = x.compute()
+    y = to_b2nd(x, store.url, contiguous=contiguous, vlmeta={"a": 1}, **store.keywords)
+    np.testing.assert_array_equal(y.compute(), expected)
+    assert open_b2nd(store.url, **store.keywords).vlmeta["a"] == 1
+    assert len(store.names()) == (1 if contiguous else 10)
+
+
+def test_blosc2_reads_what_was_written(store, tmp_path):
+    x = noise(20 * MIB, 3 * MIB).rechunk((7 * MIB // 8,))
+    x = da.concatenate([x, da.zeros(MIB, chunks=MIB // 4, dtype=x.dtype)])
+    to_b2nd(x, store.url, chunks=MIB // 8, **store.keywords)
+    path = tmp_path / "copy.b2nd"
+    path.write_bytes(store.data())
+    script = (
+        "import blosc2, json, sys; a = blosc2.open(sys.argv[1]);"
+        "print(json.dumps([a.shape, int(a[:].sum()), int(a[123456])]))"
+    )
+    out = subprocess.run(
+        [sys.executable, "-c", script, str(path)], capture_output=True, check=True, text=True
+    )
+    expected = x.compute()
+    assert json.loads(out.stdout) == [
+        list(x.shape),
+        int(expected.sum()),
+        int(expected[123456]),
+    ]
+
+
+def test_blosc2_reads_a_sparse_frame(s3, tmp_path):
+    x = noise(MIB, MIB // 8)
+    to_b2nd(x, s3.url, contiguous=False, **s3.keywords)
+    fs, path = s3.fs()
+    fs.get(path, str(tmp_path / "copy.b2nd"), recursive=True)
+    np.testing.assert_array_equal(blosc2.open(str(tmp_path / "copy.b2nd"))[:], x.compute())
+
+
+def test_bytes_do_not_pass_through_the_committing_process(s3, recording_s3):
+    x = noise(48 * MIB, 12 * MIB)
+    to_b2nd(x, s3.url, compute=False, **s3.keywords).compute()
+    assert recording_s3.count("UploadPartCopy") == 4
+    staged = recording_s3.received("PutObject")
+    assert 48 * MIB <= staged < 49 * MIB
+    # one part of 5 MiB for the header, one for index and trailer
+    assert recording_s3.sent("GetObject", "ListObjects") < 5 * MIB + 10_000
+    assert recording_s3.received("UploadPart") < 5 * MIB + 10_000
+    assert recording_s3.uploads() == []
+    assert s3.names() == [f"frames/{s3.name}"]
+    y = from_b2nd(s3.url, **s3.keywords)
+    np.testing.assert_array_equal(y[::1000].compute(), x[::1000].compute())
+
+
+@pytest.mark.parametrize("scheduler", ["sync", "threads", "processes"])
+def test_schedulers(s3, scheduler):
+    x = noise(24 * MIB, 6 * MIB)
+    with dask.config.set(scheduler=scheduler, num_workers=2):
+        y = to_b2nd(x + 1, s3.url, **s3.keywords)
+        np.testing.assert_array_equal(y.compute(), x.compute() + 1)
+    assert s3.names() == [f"frames/{s3.name}"]
+
+
+@pytest.mark.parametrize("contiguous", [True, False])
+def test_a_delayed_write(store, contiguous):
+    x = da.arange(1000, chunks=100)
+    written = to_b2nd(x, store.url, contiguous=contiguous, compute=False, **store.keywords)
+    assert written.compute() == store.url
+    np.testing.assert_array_equal(from_b2nd(store.url, **store.keywords), np.arange(1000))
+
+
+@pytest.mark.parametrize("nbytes", [MIB, 24 * MIB])
+def test_a_frame_replaces_the_one_it_is_computed_from(store, nbytes):
+    x = noise(nbytes, nbytes // 4)
+    y = to_b2nd(x, store.url, **store.keywords)
+    z = to_b2nd(y + 1, store.url, mode="w", **store.keywords)
+    np.testing.assert_array_equal(z.compute(), x.compute() + 1)
+    # listings and frames that were kept show the new one as well
+    np.testing.assert_array_equal(from_b2nd(store.url, **store.keywords), x.compute() + 1)
+    assert len(store.names()) == 1
+
+
+@pytest.mark.parametrize("contiguous", [True, False])
+def test_a_task_that_fails_leaves_nothing(store, contiguous):
+    x = failing(noise(8 * MIB, MIB))
+    with (
+        # leaving it waits for tasks that were under way when the write failed
+        ThreadPoolExecutor(4) as pool,
+        dask.config.set(pool=pool),
+        pytest.raises(RuntimeError, match="this block fails"),
+    ):
+        to_b2nd(x, store.url, contiguous=contiguous, **store.keywords)
+    assert store.names() == []
+
+
+def test_a_task_that_fails_leaves_the_old_object(store):
+    x = to_b2nd(noise(MIB, MIB // 4), store.url, **store.keywords)
+    before = store.data()
+    with pytest.raises(RuntimeError, match="this block fails"):
+        to_b2nd(failing(x), store.url, mode="w", **store.keywords)
+    assert store.data() == before
+    assert len(store.names()) == 1
+
+
+@pytest.mark.parametrize("contiguous", [True, False])
+def test_a_name_that_is_taken(store, contiguous):
+    to_b2nd(np.arange(10), store.url, **store.keywords)
+    before = store.data()
+    with pytest.raises(FileExistsError, match=r'mode="w" to replace|remove it first') as caught:
+        to_b2nd(np.arange(20), store.url, contiguous=contiguous, **store.keywords)
+    assert store.url in str(caught.value)
+    assert store.data() == before
+    assert len(store.names()) == 1
+
+
+def test_a_sparse_frame_is_not_replaced(store):
+    to_b2nd(np.arange(10), store.url, contiguous=False, **store.keywords)
+    for contiguous in (True, False):
+        with pytest.raises(FileExistsError, match=r"remove (it|them) first"):
+            to_b2nd(np.arange(9), store.url, mode="w", contiguous=contiguous, **store.keywords)
+    np.testing.assert_array_equal(from_b2nd(store.url, **store.keywords), np.arange(10))
+
+
+def test_no_secrets_are_shown(s3, recording_s3):
+    written = to_b2nd(np.arange(10), s3.url, compute=False, **s3.keywords)
+    recording_s3.refused = "PutObject"
+    with pytest.raises(PermissionError) as caught:
+        written.compute(scheduler="sync")
+    shown = "".join(traceback.format_exception(caught.value))
+    assert s3.url in shown
+    graph = repr(dict(written.__dask_graph__())) + repr(written) + repr(written.dask)
+    assert "hunter2" not in shown + graph
+
+
+def test_a_web_server(http_server):
+    with pytest.raises(OSError, match=r"web server is read only.*a\.b2nd"):
+        to_b2nd(np.arange(10), f"{http_server.url}/a.b2nd")

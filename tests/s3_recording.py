@@ -1,0 +1,150 @@
+"""A second door to the bucket of the `s3_server` fixture, which records what passes."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+from urllib.parse import parse_qs
+
+import pytest
+from moto.moto_server.werkzeug_app import (
+    DomainDispatcherApplication,
+    MotoRequestHandler,
+    create_backend_app,
+)
+from werkzeug.serving import make_server
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from tests.servers import S3Server
+
+
+@dataclass(frozen=True, slots=True)
+class S3Request:
+    """One request that the store answered."""
+
+    action: str
+    """Named as in the documentation of S3, as far as writers and readers use it."""
+    key: str
+    condition: str | None
+    """What If-None-Match said."""
+    received: int
+    """Bytes of the request's body."""
+    sent: int
+    """Bytes of the answer's body."""
+
+
+@dataclass
+class RecordingS3:
+    """The bucket, with a record of what was asked and knobs to misbehave."""
+
+    server: S3Server
+    app: Any
+    url: str = ""
+    endpoint: str = ""
+    requests: list[S3Request] = field(default_factory=list)
+    conditional: bool = True
+    """Whether the server knows conditional writes."""
+    refused: str = ""
+    """An action that is answered by "access denied"."""
+
+    @property
+    def storage_options(self) -> dict[str, Any]:
+        """Reach this door; each has file systems of its own."""
+        return {
+            "key": "testing",
+            "secret": "hunter2",
+            "client_kwargs": {"endpoint_url": self.endpoint},
+        }
+
+    def reset(self) -> None:
+        """Forget the record, behave well."""
+        self.requests.clear()
+        self.conditional, self.refused = True, ""
+
+    def count(self, action: str) -> int:
+        """Requests of one kind since the last reset."""
+        return sum(request.action == action for request in self.requests)
+
+    def received(self, *actions: str) -> int:
+        """Bytes that came with requests of some kinds."""
+        return sum(r.received for r in self.requests if r.action in actions)
+
+    def sent(self, *actions: str) -> int:
+        """Bytes that went with answers to requests of some kinds."""
+        return sum(r.sent for r in self.requests if r.action in actions)
+
+    def keys(self, prefix: str) -> list[str]:
+        """Names of the objects in the bucket."""
+        listed = self.server.client.list_objects_v2(Bucket=self.server.bucket, Prefix=prefix)
+        return [entry["Key"] for entry in listed.get("Contents", [])]
+
+    def data(self, key: str) -> bytes:
+        """Bytes of an object."""
+        answer = self.server.client.get_object(Bucket=self.server.bucket, Key=key)
+        return bytes(answer["Body"].read())
+
+    def uploads(self) -> list[str]:
+        """Keys of the multipart uploads that are not over."""
+        listed = self.server.client.list_multipart_uploads(Bucket=self.server.bucket)
+        return [entry["Key"] for entry in listed.get("Uploads", [])]
+
+    def __call__(self, environ: dict[str, Any], start_response: Any) -> Iterable[bytes]:
+        action = _action(environ)
+        condition = environ.get("HTTP_IF_NONE_MATCH")
+        if action == self.refused:
+            return _refusal(start_response, "403 Forbidden", "AccessDenied")
+        if condition is not None and not self.conditional:
+            return _refusal(start_response, "501 Not Implemented", "NotImplemented")
+        received = int(environ.get("CONTENT_LENGTH") or 0)
+        body = b"".join(self.app(environ, start_response))
+        key = environ["PATH_INFO"].lstrip("/").partition("/")[2]
+        self.requests.append(S3Request(action, key, condition, received, len(body)))
+        return [body]
+
+
+def _action(environ: dict[str, Any]) -> str:
+    method = environ["REQUEST_METHOD"]
+    query = parse_qs(environ.get("QUERY_STRING", ""), keep_blank_values=True)
+    if "partNumber" in query:
+        return "UploadPartCopy" if "HTTP_X_AMZ_COPY_SOURCE" in environ else "UploadPart"
+    if method == "POST":
+        if "uploads" in query:
+            return "CreateMultipartUpload"
+        return "CompleteMultipartUpload" if "uploadId" in query else "other"
+    if method == "DELETE":
+        return "AbortMultipartUpload" if "uploadId" in query else "DeleteObject"
+    if method == "PUT":
+        return "CopyObject" if "HTTP_X_AMZ_COPY_SOURCE" in environ else "PutObject"
+    if method == "GET":
+        return "ListObjects" if "list-type" in query or "prefix" in query else "GetObject"
+    return "HeadObject"
+
+
+def _refusal(start_response: Any, status: str, code: str) -> list[bytes]:
+    body = f"<Error><Code>{code}</Code><Message>{code}</Message></Error>".encode()
+    start_response(status, [("Content-Type", "application/xml")])
+    return [body]
+
+
+@pytest.fixture(scope="session")
+def _running_recording_s3(s3_server: S3Server) -> Iterator[RecordingS3]:
+    state = RecordingS3(s3_server, DomainDispatcherApplication(create_backend_app), s3_server.url)
+    # moto keeps its buckets in this process: both servers show the same
+    server = make_server("127.0.0.1", 0, state, threaded=True, request_handler=MotoRequestHandler)
+    state.endpoint = f"http://127.0.0.1:{server.server_port}"
+    thread = threading.Thread(target=server.serve_forever, name="recording-s3")
+    thread.start()
+    yield state
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+
+@pytest.fixture
+def recording_s3(_running_recording_s3: RecordingS3) -> RecordingS3:
+    """Give a store that behaves well and has an empty record."""
+    _running_recording_s3.reset()
+    return _running_recording_s3
