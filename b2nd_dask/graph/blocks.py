@@ -89,7 +89,12 @@ def _uniform_kinds(frame: Frame, chunks: Chunks) -> NDArray[np.uint8] | None:
     None where no block is special.
     """
     kinds = frame.chunk_kinds()
-    if kinds.size == 0 or not kinds.any():
+    if not any(kinds.strides):
+        # all chunks alike, so many that looking at each would take long
+        kind = kinds.flat[0] if kinds.size else ChunkKind.STORED
+        counts = tuple(map(len, chunks))
+        return np.broadcast_to(np.uint8(kind), counts) if kind else None
+    if not kinds.any():
         return None
     low, high = kinds, kinds
     for axis, (sizes, frame_size) in enumerate(zip(chunks, frame.chunks, strict=True)):

@@ -12,8 +12,12 @@ from dask.blockwise import blockwise
 from dask.highlevelgraph import HighLevelGraph
 from dask.layers import ArraySliceDep
 
+from b2nd_dask.errors import UnsupportedFrameError
 from b2nd_dask.frame.source import Frame, UrlPath, open_b2nd
 from b2nd_dask.graph.blocks import Chunks, FrameBlocks
+
+#: dask needs about 1 kB for each block of a graph before anything is computed.
+MAX_TASKS = 1 << 24
 
 
 def from_b2nd(
@@ -134,9 +138,30 @@ def block_sizes(frame: Frame, chunks: Any) -> Chunks:
     -------
     tuple of tuple of int
     """
-    # an empty array may have chunks of 0, which dask does not take
-    own: Chunks = normalize_chunks(tuple(max(c, 1) for c in frame.chunks), frame.shape)
+    if 0 in frame.shape:
+        # its chunks may be 0, which dask does not take, and nothing bounds its other axes
+        return tuple((n,) for n in frame.shape)
+    count = frame.chunk_kinds().size
+    if count > MAX_TASKS:
+        if not isinstance(chunks, str):
+            raise UnsupportedFrameError(
+                f'{count} chunks, where a graph has room for {MAX_TASKS} tasks; pass chunks="auto" '
+                "to group them"
+            )
+        return _grouped(normalize_chunks(chunks, frame.shape, dtype=frame.dtype), frame)
+    own: Chunks = normalize_chunks(frame.chunks, frame.shape)
     if chunks is None:
         return own
-    wanted: Chunks = normalize_chunks(chunks, frame.shape, dtype=frame.dtype, previous_chunks=own)
+    wanted: Chunks = normalize_chunks(
+        chunks, frame.shape, dtype=frame.dtype, previous_chunks=own
+    )
     return wanted
+
+
+def _grouped(sizes: Chunks, frame: Frame) -> Chunks:
+    """Round dask's choice to whole frame chunks, without listing all of these."""
+    rounded = tuple(
+        max(1, axis[0] // chunk) * chunk for axis, chunk in zip(sizes, frame.chunks, strict=True)
+    )
+    grouped: Chunks = normalize_chunks(rounded, frame.shape)
+    return grouped
