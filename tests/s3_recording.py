@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import uuid
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qs
@@ -14,6 +15,8 @@ from moto.moto_server.werkzeug_app import (
     create_backend_app,
 )
 from werkzeug.serving import make_server
+
+from b2nd_dask.storage import Location
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -148,3 +151,13 @@ def recording_s3(_running_recording_s3: RecordingS3) -> RecordingS3:
     """Give a store that behaves well and has an empty record."""
     _running_recording_s3.reset()
     return _running_recording_s3
+
+
+@pytest.fixture
+def name() -> str:
+    return f"{uuid.uuid4().hex}.b2nd"
+
+
+@pytest.fixture
+def s3(recording_s3: RecordingS3, name: str) -> Location:
+    return Location.of(f"{recording_s3.url}/{name}", storage_options=recording_s3.storage_options)

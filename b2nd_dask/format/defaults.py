@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
@@ -44,6 +45,10 @@ def compression_of(cparams: Any, itemsize: int) -> Compression:
     >>> compression_of({"codec": blosc2.Codec.LZ4, "clevel": 1}, 8).codec
     1
     """
+    if not isinstance(cparams, blosc2.CParams | Mapping | None):
+        raise TypeError(
+            f"cparams is a blosc2.CParams or a dict of its parameters, not {type(cparams).__name__}"
+        )
     given = asdict(cparams) if isinstance(cparams, blosc2.CParams) else dict(cparams or {})
     if not isinstance(cparams, blosc2.CParams) and given.get("typesize", itemsize) != itemsize:
         raise ValueError(
@@ -52,6 +57,12 @@ def compression_of(cparams: Any, itemsize: int) -> Compression:
     if given.get("blocksize"):
         raise ValueError("cparams say a blocksize; give the shape of blocks by blocks=")
     chosen = {name: value for name, value in given.items() if name not in _OURS}
+    if not 0 <= chosen.get("clevel", 1) <= 9:
+        raise ValueError(f"clevel={chosen['clevel']}; levels go from 0 to 9")
+    if not isinstance(chosen.get("codec", 0), blosc2.Codec | int):
+        raise TypeError(f"codec={chosen['codec']!r}; name one as blosc2.Codec.LZ4")
+    if not all(isinstance(f, blosc2.Filter | int) for f in chosen.get("filters", ())):
+        raise TypeError(f"filters={chosen['filters']!r}; name them as [blosc2.Filter.SHUFFLE]")
     # CParams fills the defaults in, and refuses names that it does not know
     params = blosc2.CParams(**chosen, typesize=min(itemsize, MAX_TYPESIZE))
     filters, metas = _slots(params.filters), _slots(params.filters_meta)

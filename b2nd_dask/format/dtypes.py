@@ -93,7 +93,13 @@ def format_dtype(dtype: np.dtype[Any]) -> bytes:
     >>> format_dtype(np.dtype([("a", "<i4")]))
     b"[('a', '<i4')]"
     """
-    text = dtype.str if dtype.fields is None else repr(dtype.descr)
+    try:
+        text = dtype.str if dtype.fields is None else repr(dtype.descr)
+    except ValueError as error:
+        raise UnsupportedFrameError(
+            f"dtype {dtype}: fields that overlap or are out of order have no text form; "
+            "use numpy.lib.recfunctions.repack_fields"
+        ) from error
     return text.encode("utf-8")
 
 

@@ -164,8 +164,11 @@ def pack_metadata(entries: Mapping[str, Any], *, compressed: bool) -> dict[str, 
     TypeError
         A value that msgpack cannot hold.
     """
+    if not isinstance(entries, Mapping):
+        raise TypeError(f"metadata is a mapping of names to values, not {type(entries).__name__}")
     packed = {}
     for name, value in entries.items():
+        _require_text_keys({name: value})
         if not 0 < len(name.encode("utf-8")) <= MAX_NAME:
             raise ValueError(f"metadata name {name!r}: names have 1 to {MAX_NAME} bytes of UTF-8")
         try:
@@ -174,6 +177,18 @@ def pack_metadata(entries: Mapping[str, Any], *, compressed: bool) -> dict[str, 
             raise TypeError(f"the metadata entry {name!r} cannot be stored: {error}") from error
         packed[name] = _compress(raw) if compressed else raw
     return packed
+
+
+def _require_text_keys(value: Any) -> None:
+    """Refuse what python-blosc2 could not read again."""
+    if isinstance(value, Mapping):
+        for key, inner in value.items():
+            if not isinstance(key, str | bytes):
+                raise TypeError(f"metadata keys are text; {key!r} is {type(key).__name__}")
+            _require_text_keys(inner)
+    elif isinstance(value, list | tuple):
+        for inner in value:
+            _require_text_keys(inner)
 
 
 def pack_value(value: Any) -> bytes:

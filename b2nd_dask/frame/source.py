@@ -227,6 +227,19 @@ class Frame:
         except B2ndError:
             return None
 
+    def check_current(self) -> None:
+        """Look whether the frame is still the one that was opened, where that costs no request.
+
+        Raises
+        ------
+        StaleFrameError
+            It changed.
+        FileNotFoundError
+            It is gone.
+        """
+        if not self._location.is_url:
+            _require_current(self._opened)
+
     def __len__(self) -> int:
         if not self.shape:
             raise TypeError("len() of a 0-d frame")
@@ -259,7 +272,7 @@ class Frame:
             The file changed since it was opened.
         """
         items = self.read(index)
-        if index == ():
+        if isinstance(index, tuple) and not index:
             return items[()]
         if isinstance(items, np.ndarray) and not items.flags.writeable:
             items = items.copy(order="C")
@@ -281,14 +294,14 @@ class Frame:
         try:
             items = read_region(opened.reader, opened.parsed, selection.axes, fill)
         except B2ndError as error:
-            self._check_current(opened)
+            _require_current(opened)
             raise error.located(path=self._location.label) from error.__cause__
         except FileNotFoundError:
             # members of a sparse frame vanish when it is written anew
-            self._check_current(opened)
+            _require_current(opened)
             raise
         if opened.reader.identity_is_cheap:
-            self._check_current(opened)
+            _require_current(opened)
         # `items[()]` of a 0-d array would be a scalar, of native byte order: not the dtype promised
         return items[selection.finish] if selection.finish else items
 
@@ -321,24 +334,27 @@ class Frame:
         if wish is None:
             return np.dtype(f"V{itemsize}") if stored is None else stored
         wanted: np.dtype[Any] = np.dtype(wish)
+        if wanted.hasobject:
+            raise ValueError(f"dtype={wish!r}: no frame holds Python objects")
         if stored is not None and wanted != stored:
             raise ValueError(
                 f"{self._location.label}: the frame's dtype is {stored}; "
                 f"to convert, use .astype({wanted.str!r})"
             )
-        if wanted.itemsize != itemsize or wanted.hasobject:
+        if wanted.itemsize != itemsize:
             raise ValueError(
                 f"{self._location.label}: the frame's items have {itemsize} bytes, "
                 f"dtype {wanted} does not fit"
             )
         return wanted
 
-    def _check_current(self, opened: OpenedFrame) -> None:
-        if opened.reader.identity() != opened.parsed.identity:
-            raise StaleFrameError(
-                "the frame changed after it was opened or after the graph was built; open it anew",
-                path=self._location.label,
-            )
+
+def _require_current(opened: OpenedFrame) -> None:
+    if opened.reader.identity() != opened.parsed.identity:
+        raise StaleFrameError(
+            "the frame changed after it was opened or after the graph was built; open it anew",
+            path=opened.reader.label,
+        )
 
 
 def _locate(urlpath: Any, offset: int, storage_options: Mapping[str, Any] | None) -> Location:

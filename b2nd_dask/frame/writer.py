@@ -18,10 +18,6 @@ from b2nd_dask.frame.encode import encode_items
 from b2nd_dask.frame.records import ChunkRecords
 from b2nd_dask.storage import Run, Staging
 
-#: Compressed bytes that a task holds before it stages them together. An object store joins pieces
-#: of 5 MiB and more; much larger ones would only take memory.
-STAGED_NBYTES = 32 << 20
-
 
 @dataclass(frozen=True, eq=False, slots=True)
 class FramePlan:
@@ -109,7 +105,7 @@ def write_block(
         if isinstance(encoded, int):
             codes[chunk] = encoded
             continue
-        if held_nbytes + len(encoded) > STAGED_NBYTES:
+        if held_nbytes + len(encoded) > staging.batch_nbytes:
             runs.update(_staged(held, staging))
             held, held_nbytes = {}, 0
         held[chunk] = encoded

@@ -32,11 +32,14 @@ class FrameRegion:
 class ConstantRegion:
     """An array of one repeated item; unlike a zero-stride ndarray it pickles small."""
 
-    def __init__(self, item: NDArray[Any], shape: tuple[int, ...]) -> None:
+    def __init__(self, item: NDArray[Any], frame: Frame) -> None:
         self.item = item
-        self.shape = shape
+        self.shape = frame.shape
+        self.frame = frame
 
     def __getitem__(self, index: Any) -> Any:
+        # what was zeros when the graph was built may hold data now
+        self.frame.check_current()
         items = np.broadcast_to(self.item, self.shape)
         return items[index] if index else items
 
@@ -59,9 +62,7 @@ class FrameBlocks(ArrayBlockwiseDep):
         kinds = () if self._kinds is None else np.unique(self._kinds).tolist()
         items = {kind: frame.constant_item(kind) for kind in kinds}
         self._constants = {
-            kind: ConstantRegion(item, frame.shape)
-            for kind, item in items.items()
-            if item is not None
+            kind: ConstantRegion(item, frame) for kind, item in items.items() if item is not None
         }
 
     def __getitem__(self, block: tuple[int, ...]) -> FrameRegion | ConstantRegion:

@@ -8,7 +8,9 @@ from typing import Any
 
 import dask.array as da
 import numpy as np
+from dask.array.core import normalize_chunks
 
+from b2nd_dask.format.array_meta import MAX_NDIM
 from b2nd_dask.format.chunk import Compression
 from b2nd_dask.format.defaults import default_blocks
 from b2nd_dask.format.grid import Grid
@@ -47,7 +49,9 @@ def frame_grid(
         Sizes that do not fit the array, each other or the format.
     """
     shape, dtype = arr.shape, arr.dtype
-    sizes = _own_sizes(arr) if chunks is None else _per_axis("chunks", chunks, shape)
+    if len(shape) > MAX_NDIM:
+        raise ValueError(f"{len(shape)} dimensions; a frame has at most {MAX_NDIM}")
+    sizes = _own_sizes(arr) if chunks is None else _chunk_sizes(arr, chunks)
     full = tuple(max(n, 1) for n in shape)
     if blocks is None:
         inner = default_blocks(full, sizes, dtype, how)
@@ -100,10 +104,19 @@ def _own_sizes(arr: da.Array) -> tuple[int, ...]:
     return tuple(sizes)
 
 
+def _chunk_sizes(arr: da.Array, chunks: Any) -> tuple[int, ...]:
+    """The user's chunks: sizes, which may exceed the shape, or what only dask can resolve."""
+    parts = chunks.values() if isinstance(chunks, dict) else np.ravel(np.array(chunks, object))
+    if not isinstance(chunks, dict | str) and not any(p in (-1, None, "auto") for p in parts):
+        return _per_axis("chunks", chunks, arr.shape)
+    resolved = normalize_chunks(chunks, arr.shape, dtype=arr.dtype, previous_chunks=arr.chunks)
+    return tuple(max(1, *axis, 1) for axis in resolved)
+
+
 def _per_axis(name: str, sizes: Any, limits: tuple[int, ...]) -> tuple[int, ...]:
-    given = (sizes,) * len(limits) if isinstance(sizes, int) else tuple(sizes)
+    given = (sizes,) * len(limits) if isinstance(sizes, int | np.integer) else tuple(sizes)
     if len(given) != len(limits) or any(
-        not isinstance(n, int | np.integer) or n < 1 for n in given
+        not isinstance(n, int | np.integer) or isinstance(n, bool) or n < 1 for n in given
     ):
         raise ValueError(
             f"{name}={sizes!r} is not one positive size for each of {len(limits)} axes"

@@ -152,9 +152,7 @@ def block_sizes(frame: Frame, chunks: Any) -> Chunks:
     own: Chunks = normalize_chunks(frame.chunks, frame.shape)
     if chunks is None:
         return own
-    wanted: Chunks = normalize_chunks(
-        chunks, frame.shape, dtype=frame.dtype, previous_chunks=own
-    )
+    wanted: Chunks = normalize_chunks(chunks, frame.shape, dtype=frame.dtype, previous_chunks=own)
     return wanted
 
 

@@ -19,7 +19,7 @@ from b2nd_dask.frame.update import commit_update, update_plan
 from b2nd_dask.frame.writer import FramePlan
 from b2nd_dask.graph.blocks import FrameBlocks
 from b2nd_dask.graph.layout import frame_grid
-from b2nd_dask.graph.read import from_b2nd
+from b2nd_dask.graph.read import array_of, from_b2nd
 from b2nd_dask.graph.update import append_patch, converted, region_patch
 from b2nd_dask.graph.write_tasks import WriteJob, write_graph
 from b2nd_dask.storage import Location, staging_for, update_staging_for
@@ -58,9 +58,9 @@ def to_b2nd(
     urlpath : str or os.PathLike
         Path of the new frame, or an fsspec URL.
     mode : {"w-", "w", "a", "r+"}
-        ``"w-"`` refuses to replace anything, ``"w"`` replaces a frame. ``"r+"`` changes a frame that is
-        there, at `region` or behind its end along `append_axis`; ``"a"`` does so too, but begins a new
-        frame where there is none to append to.
+        ``"w-"`` refuses to replace anything, ``"w"`` replaces a frame. ``"r+"`` changes a frame
+        that is there, at `region` or behind its end along `append_axis`; ``"a"`` does so too, but
+        begins a new frame where there is none to append to.
     chunks : int or tuple of int, optional
         Items of a frame chunk along each axis. By default dask's largest block, halved along its
         longest axes until it has no more than 32 MiB. Blocks that do not line up are rechunked.
@@ -74,8 +74,8 @@ def to_b2nd(
     contiguous : bool
         One file (True), or a directory with a file for each chunk.
     region : tuple of slice, optional
-        Where the array goes in a frame that is there, one slice for each axis. Chunks that it cuts keep their
-        other items. Chunks, compression and metadata of the frame stay.
+        Where the array goes in a frame that is there, one slice for each axis. Chunks that it cuts
+        keep their other items. Chunks, compression and metadata of the frame stay.
     append_axis : int, optional
         The axis along which the array is put behind the end of a frame that is there.
     storage_options : mapping, optional
@@ -107,7 +107,7 @@ def to_b2nd(
     >>> x.sum().compute()
     np.float64(20000.0)
     """
-    array = _checked(arr)
+    array = _as_dask(arr)
     location = Location.of(urlpath, storage_options=storage_options)
     _check_mode(mode, region, append_axis)
     old = None if mode in _NEW else _frame_there(location, mode)
@@ -182,13 +182,21 @@ def _update_job(
     return WriteJob(patch.items, patch.origin, plan, staging, partial(commit_update, old=frame))
 
 
-def _checked(arr: Any) -> da.Array:
+def _as_dask(arr: Any) -> da.Array:
+    """Anything array-like as a dask array, block by block where it has chunks."""
+    if isinstance(arr, Frame):
+        return array_of(arr, None)
+    if not hasattr(arr, "dtype"):
+        arr = np.asarray(arr)
     # asked before dask does, which has no chunks for such arrays
-    dtype = arr.dtype if hasattr(arr, "dtype") else np.asarray(arr).dtype
-    if np.dtype(dtype).hasobject:
+    if getattr(arr.dtype, "hasobject", True):
         raise TypeError(
-            f"dtype {dtype} holds Python objects, which a frame cannot; convert by .astype"
+            f"items of {arr.dtype} are Python objects, which a frame cannot hold; convert by .astype"
         )
+    if isinstance(getattr(arr, "_meta", arr), np.ma.MaskedArray):
+        raise TypeError("a masked array: a frame has no masks; use da.ma.filled(x, value) first")
+    if not isinstance(arr, da.Array) and hasattr(arr, "schunk"):
+        return from_b2nd(arr)
     array: da.Array = da.asarray(arr)
     if any(np.isnan(n) for n in array.shape):
         raise ValueError(
@@ -237,14 +245,17 @@ def _packed(
 
 def _source_frame(array: da.Array) -> Frame:
     """The one frame that an array was computed from."""
+    # with array.query-planning there are no layers to look at
+    layers = getattr(array.dask, "layers", {}).values()
     frames = {
         dep.frame.version: dep.frame
-        for layer in array.dask.layers.values()
+        for layer in layers
         for dep in getattr(layer, "io_deps", {}).values()
         if isinstance(dep, FrameBlocks)
     }
     if len(frames) != 1:
         raise ValueError(
-            f'"keep" needs one frame that the array was read from; found {len(frames)}'
+            f'"keep" needs one frame that the graph of the array reads, and finds {len(frames)}; '
+            "give the metadata of a frame by meta=frame.meta, vlmeta=frame.vlmeta"
         )
     return next(iter(frames.values()))

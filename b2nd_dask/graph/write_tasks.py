@@ -79,8 +79,28 @@ def _write_task(
     plan: FramePlan,
     staging: Staging,
 ) -> ChunkRecords:
+    _check_block(block, place, plan)
     corner = tuple(start + axis.start for start, axis in zip(origin, place, strict=True))
-    return write_block(block, corner, plan, staging)
+    return write_block(np.asarray(block, plan.dtype), corner, plan, staging)
+
+
+def _check_block(block: Any, place: tuple[slice, ...], plan: FramePlan) -> None:
+    """Refuse blocks that are not what the dask array promised: written, they would be other data."""
+    shape = tuple(axis.stop - axis.start for axis in place)
+    if np.shape(block) != shape:
+        raise ValueError(
+            f"the block at {tuple(axis.start for axis in place)} has the shape {np.shape(block)}, the array "
+            f"says {shape}; where a function changes shapes, pass chunks= to map_blocks"
+        )
+    if isinstance(block, np.ma.MaskedArray):
+        raise TypeError("a masked array: a frame has no masks; use da.ma.filled(x, value) first")
+    dtype = np.asarray(block).dtype
+    # a shorter string would be a cut one
+    if not np.can_cast(dtype, plan.dtype, "safe" if plan.dtype.kind in "SU" else "same_kind"):
+        raise TypeError(
+            f"the block at {tuple(axis.start for axis in place)} has the dtype {dtype}, the array says "
+            f"{plan.dtype}; where a function changes dtypes, pass dtype= to map_blocks"
+        )
 
 
 def _merge_tree(keys: list[Any], name: str, tasks: dict[Any, Any]) -> Any:

@@ -30,6 +30,9 @@ MAX_WASTE = 1 / 8
 #: What copy_file_range answers between file systems, or on one that lacks it.
 _NO_KERNEL_COPY = (errno.EXDEV, errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP)
 _COPY_NBYTES = 1 << 24
+#: Spares small chunks most of the opening and closing, and large ones are still in the processor's
+#: cache when they are written: with 32 MiB those would take a quarter more processor time.
+_BATCH_NBYTES = 1 << 20
 #: Buffers that one call of the system takes.
 _IOV_MAX = os.sysconf("SC_IOV_MAX")
 
@@ -59,6 +62,11 @@ class _LocalStaging:
     def label(self) -> str:
         """Path of the target."""
         return self.target
+
+    @property
+    def batch_nbytes(self) -> int:
+        """See `Staging.batch_nbytes`."""
+        return _BATCH_NBYTES
 
     @property
     def directory(self) -> Path:

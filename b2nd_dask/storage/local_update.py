@@ -23,7 +23,6 @@ from b2nd_dask.storage.local import LocalReader
 from b2nd_dask.storage.local_staging import (
     ContiguousStaging,
     SparseStaging,
-    copy_range,
     is_frame_member,
     pwrite,
     sync_file,

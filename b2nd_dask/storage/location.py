@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote
 
 from b2nd_dask.storage.connection import public_url
 from b2nd_dask.storage.local import LocalReader
@@ -71,13 +72,15 @@ class Location:
             For a negative offset, and for storage options where there is no file system.
         """
         place = _normalized(urlpath)
+        if not isinstance(offset, int):
+            raise TypeError(f"offset is a number of bytes, not {type(offset).__name__}")
         if offset < 0:
             raise ValueError(f"offset is {offset}; it must not be negative")
         options = dict(storage_options or {}) or None
         location = cls(place, offset, options)
         if options is not None and not location.is_url:
             raise ValueError(
-                f"storage_options are for URLs; {location.label} needs none: leave them out"
+                f"storage_options are for remote stores; {location.label} is local: leave them out"
             )
         return location
 
@@ -136,7 +139,10 @@ def _normalized(urlpath: object) -> str | bytes:
             "urlpath must be a path (str or path-like), a URL, or the bytes of a frame; "
             f"this is a {type(urlpath).__name__}"
         )
+    if not urlpath:
+        raise ValueError("urlpath is empty")
     local_url = _LOCAL_URL.match(urlpath)
     if local_url is None and _URL.match(urlpath):
         return urlpath
-    return str(Path(urlpath[local_url.end() :] if local_url else urlpath).absolute())
+    path = unquote(urlpath[local_url.end() :]) if local_url else urlpath
+    return str(Path(path).absolute())

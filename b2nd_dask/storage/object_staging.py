@@ -37,6 +37,8 @@ from b2nd_dask.storage.s3_join import Limits, ServerJoin, abort_uploads
 from b2nd_dask.storage.staging import Joined, Run, StagedChunks
 from b2nd_dask.storage.staging_area import StagingArea
 
+#: A store joins objects of 5 MiB and more; much larger ones would only take memory.
+_BATCH_NBYTES = 32 << 20
 #: Chunks in objects smaller than this go to the front of the frame.
 _SMALL_OBJECT = Limits().min_part
 
@@ -55,6 +57,11 @@ class BaseObjectStaging:
     def label(self) -> str:
         """URL of the target, without secrets."""
         return self.location.label
+
+    @property
+    def batch_nbytes(self) -> int:
+        """See `Staging.batch_nbytes`."""
+        return _BATCH_NBYTES
 
     def area(self, *, private: bool = False) -> StagingArea:
         """Connect to the staging area, from the process that calls."""

@@ -49,6 +49,10 @@ class Staging(Protocol):
     def label(self) -> str:
         """Path or URL of the target, for messages."""
 
+    @property
+    def batch_nbytes(self) -> int:
+        """Compressed bytes that a task should gather for one `append`."""
+
     def prepare(self) -> None:
         """Look at the target and make the staging area.
 
