@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,6 +20,8 @@ from b2nd_dask.storage import ByteReader, Identity, Span
 
 #: The first read of an open: holds the header of nearly every frame, and all of a small one.
 FIRST_READ = 1 << 16
+#: NumPy counts bytes in 63 bits.
+MAX_NBYTES = 2**63 - 1
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -92,7 +95,12 @@ def _geometry(header: FrameHeader) -> tuple[Grid, np.dtype[Any] | None]:
             f"the header says {header.typesize}",
             offset=48,
         )
-    if grid.nchunks > MAX_CHUNKS or grid.chunk_nbytes > MAX_CHUNK_NBYTES:
+    # NumPy multiplies the lengths of the other axes even where one is 0
+    extent = math.prod(max(n, 1) for n in grid.shape) * grid.itemsize
+    if (
+        max(grid.nchunks - MAX_CHUNKS, grid.chunk_nbytes - MAX_CHUNK_NBYTES, extent - MAX_NBYTES)
+        > 0
+    ):
         raise FrameFormatError(
             f"shape {grid.shape} in chunks of {grid.chunks} items of {grid.itemsize} bytes "
             "is beyond the format"

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from b2nd_dask.errors import B2ndError
+from b2nd_dask.errors import B2ndError, CorruptChunkError
 from b2nd_dask.format.assemble import one_chunk_frame
 from b2nd_dask.format.chunk import (
     MAX_DICT_LEN,
@@ -131,7 +131,7 @@ def _fetch(
     if frame.header.sparse:
         for part in parts:
             name = member_name(int(frame.index.offsets[part.chunk]))
-            yield part, reader.read([Span(0, _longest_chunk(frame.grid))], name)[0]
+            yield part, _read_member(reader, name, part.chunk, _longest_chunk(frame.grid))
         return
     base = frame.header.header_len
     starts, stops = frame.index.extents(np.array([part.chunk for part in parts], np.int64))
@@ -141,6 +141,13 @@ def _fetch(
         batch = list(members)
         spans = [Span(base + int(starts[i]), base + int(stops[i])) for i in batch]
         yield from zip([parts[i] for i in batch], reader.read(spans), strict=True)
+
+
+def _read_member(reader: ByteReader, name: str, chunk: int, nbytes: int) -> bytes:
+    try:
+        return reader.read([Span(0, nbytes)], name)[0]
+    except FileNotFoundError as error:
+        raise CorruptChunkError(f"its file {name} is missing", chunk=chunk) from error
 
 
 def member_name(number: int) -> str:

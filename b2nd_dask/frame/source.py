@@ -296,10 +296,6 @@ class Frame:
         except B2ndError as error:
             _require_current(opened)
             raise error.located(path=self._location.label) from error.__cause__
-        except FileNotFoundError:
-            # members of a sparse frame vanish when it is written anew
-            _require_current(opened)
-            raise
         if opened.reader.identity_is_cheap:
             _require_current(opened)
         # `items[()]` of a 0-d array would be a scalar, of native byte order: not the dtype promised

@@ -138,21 +138,22 @@ def block_sizes(frame: Frame, chunks: Any) -> Chunks:
     -------
     tuple of tuple of int
     """
-    if 0 in frame.shape:
+    if 0 in frame.shape and (chunks is None or isinstance(chunks, str)):
         # its chunks may be 0, which dask does not take, and nothing bounds its other axes
         return tuple((n,) for n in frame.shape)
     count = frame.chunk_kinds().size
-    if count > MAX_TASKS:
-        if not isinstance(chunks, str):
-            raise UnsupportedFrameError(
-                f'{count} chunks, where a graph has room for {MAX_TASKS} tasks; pass chunks="auto" '
-                "to group them"
-            )
-        return _grouped(normalize_chunks(chunks, frame.shape, dtype=frame.dtype), frame)
+    if count > MAX_TASKS and chunks is None:
+        raise UnsupportedFrameError(
+            f'{count} chunks, where a graph has room for {MAX_TASKS} tasks; pass chunks="auto" '
+            "to group them"
+        )
+    if count > MAX_TASKS or 0 in frame.shape:
+        wanted: Chunks = normalize_chunks(chunks, frame.shape, dtype=frame.dtype)
+        return _grouped(wanted, frame) if isinstance(chunks, str) else wanted
     own: Chunks = normalize_chunks(frame.chunks, frame.shape)
     if chunks is None:
         return own
-    wanted: Chunks = normalize_chunks(chunks, frame.shape, dtype=frame.dtype, previous_chunks=own)
+    wanted = normalize_chunks(chunks, frame.shape, dtype=frame.dtype, previous_chunks=own)
     return wanted
 
 

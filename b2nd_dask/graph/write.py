@@ -117,9 +117,10 @@ def to_b2nd(
         plan = _new_plan(array, chunks, blocks, cparams, meta, vlmeta, sparse=not contiguous)
         job = _new_job(array, location, plan, replace=_NEW.get(mode, False))
     written = write_graph(job)
-    job.staging.prepare()
     if not compute:
         return written
+    # refused before anything is computed; what was never prepared cannot be discarded either
+    job.staging.prepare()
     try:
         written.compute()
     except BaseException:

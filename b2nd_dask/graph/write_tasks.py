@@ -48,6 +48,11 @@ def write_graph(job: WriteJob) -> Delayed:
     """
     arr = aligned_to(job.items, job.plan.grid.chunks)
     indices = tuple(range(arr.ndim))
+    token = tokenize(arr, job.origin, job.plan, job.staging)
+    # before any block is written, and only when the graph is computed
+    opening = f"open-b2nd-{token}"
+    first = {opening: (_open_staging, job.staging)}
+    opened = Delayed(opening, HighLevelGraph({opening: MaterializedLayer(first)}, {opening: set()}))
     records = da.blockwise(
         _write_task,
         indices,
@@ -57,19 +62,24 @@ def write_graph(job: WriteJob) -> Delayed:
         indices,
         origin=job.origin,
         plan=job.plan,
-        staging=job.staging,
-        name=f"write-b2nd-{tokenize(arr, job.origin, job.plan, job.staging)}",
+        staging=opened,
+        name=f"write-b2nd-{token}",
         dtype=object,
         meta=np.empty((0,) * arr.ndim, object),
         align_arrays=False,
     )
     # a Delayed would not fuse reading, computing and writing of a block into one task
     keys = _flat(records.__dask_keys__())
-    tasks = dict(records.__dask_optimize__(records.__dask_graph__(), keys))
-    name = f"commit-b2nd-{tokenize(records.name)}"
+    tasks = dict(records.__dask_optimize__(records.__dask_graph__(), [*keys, opening]))
+    name = f"commit-b2nd-{token}"
     top = _merge_tree(keys, name, tasks)
-    tasks[name] = (job.finish, top, job.plan, job.staging)
+    tasks[name] = (job.finish, top, job.plan, opening)
     return Delayed(name, HighLevelGraph({name: MaterializedLayer(tasks)}, {name: set()}))
+
+
+def _open_staging(staging: Staging) -> Staging:
+    staging.prepare()
+    return staging
 
 
 def _write_task(

@@ -10,11 +10,12 @@ from __future__ import annotations
 
 import errno
 import os
-import socket
+import re
+import stat
 import threading
 import uuid
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -33,18 +34,21 @@ _COPY_NBYTES = 1 << 24
 #: Spares small chunks most of the opening and closing, and large ones are still in the processor's
 #: cache when they are written: with 32 MiB those would take a quarter more processor time.
 _BATCH_NBYTES = 1 << 20
+_CHUNK_FILE = re.compile(r"[0-9A-F]{8}\.chunk")
 #: Buffers that one call of the system takes.
 _IOV_MAX = os.sysconf("SC_IOV_MAX")
 
 _creating = threading.Lock()
+#: Of this process alone: process ids and even host names repeat among containers.
+_process = uuid.uuid4().hex
 
 
-def _new_lock() -> None:
-    global _creating
-    _creating = threading.Lock()
+def _start_anew() -> None:
+    global _creating, _process
+    _creating, _process = threading.Lock(), uuid.uuid4().hex
 
 
-os.register_at_fork(after_in_child=_new_lock)
+os.register_at_fork(after_in_child=_start_anew)
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,26 +76,28 @@ class _LocalStaging:
     def directory(self) -> Path:
         """The staging area."""
         path = Path(self.target)
-        return path.with_name(f".{path.name}.{self.key}.staging")
+        # cut: names end at 255 bytes
+        return path.with_name(f".{path.name[:50]}.{self.key}.staging")
 
     def prepare(self) -> None:
         """Look at the target and make the staging area; see `Staging.prepare`."""
         path = Path(self.target)
-        if path.exists() and not self.replace:
-            raise FileExistsError(
-                errno.EEXIST, 'something is there already; pass mode="w" to replace it', self.target
-            )
-        if path.is_dir() and any(not is_frame_member(member.name) for member in path.iterdir()):
-            raise FileExistsError(
-                errno.EEXIST,
-                "a directory with other things than a sparse frame is not replaced",
-                self.target,
-            )
-        self.directory.mkdir()
+        if path.exists():
+            if not self.replace:
+                message = 'something is there already; pass mode="w" to replace it'
+                raise FileExistsError(errno.EEXIST, message, self.target)
+            _require_frame(path)
+        with about(self.target):
+            # a Delayed may be computed twice
+            self.directory.mkdir(exist_ok=True)
 
     def discard(self) -> None:
         """Remove everything that was staged."""
-        remove_path(self.directory)
+        # under another name first: tasks that still run must not find it while it is emptied
+        dead = self.directory.with_suffix(".removed")
+        with suppress(FileNotFoundError):
+            self.directory.rename(dead)
+        remove_path(dead)
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,9 +109,9 @@ class ContiguousStaging(_LocalStaging):
 
     def append(self, payloads: Sequence[bytes]) -> list[Run]:
         """Stage chunks in one piece; see `Staging.append`."""
-        name = f"{socket.gethostname()}-{os.getpid()}.part"
+        name = f"{_process}.part"
         runs = []
-        with self._part(name) as fd:
+        with about(self.target), self._part(name) as fd:
             for first in range(0, len(payloads), _IOV_MAX):
                 batch = payloads[first : first + _IOV_MAX]
                 start = _append(fd, batch)
@@ -162,6 +168,7 @@ class ContiguousStaging(_LocalStaging):
         return base
 
     def copy_part(self, part: str, start: int, nbytes: int, target: int, at: int) -> None:
+        """Copy staged bytes into another file."""
         source = os.open(self.directory / part, os.O_RDONLY)
         try:
             copy_range(source, start, nbytes, target, at)
@@ -170,9 +177,11 @@ class ContiguousStaging(_LocalStaging):
 
     def publish(self, joined: Joined, head: bytes, tail: bytes) -> None:
         """Write header and tail, sync, rename; see `Staging.publish`."""
-        ready = self.directory / "frame"
+        ready, target = self.directory / "frame", Path(self.target)
         fd = os.open(ready, os.O_RDWR)
         try:
+            if target.is_file():
+                os.fchmod(fd, stat.S_IMODE(target.stat().st_mode))
             end = self.header_len + joined.data_nbytes
             os.ftruncate(fd, end)
             pwrite(fd, tail, end)
@@ -180,7 +189,7 @@ class ContiguousStaging(_LocalStaging):
             os.fsync(fd)
         finally:
             os.close(fd)
-        publish_path(ready, Path(self.target), replace=self.replace)
+        publish_path(ready, target, replace=self.replace)
         self.discard()
 
 
@@ -226,9 +235,32 @@ class SparseStaging(_LocalStaging):
         self.discard()
 
 
+@contextmanager
+def about(target: str) -> Iterator[None]:
+    """Name the target in errors of the system, which name hidden files or none."""
+    try:
+        yield
+    except OSError as error:
+        raise type(error)(error.errno, f"{error.strerror}, while writing", target) from error
+
+
 def is_frame_member(name: str) -> bool:
-    # .b2lock is python-blosc2's
-    return name == MAIN_MEMBER or name.endswith(".chunk") or name == ".b2lock"
+    """Whether a directory entry has a name of a sparse frame's; .b2lock is python-blosc2's."""
+    return name in (MAIN_MEMBER, ".b2lock") or _CHUNK_FILE.fullmatch(name) is not None
+
+
+def _require_frame(path: Path) -> None:
+    """Refuse to replace what is neither a frame nor empty."""
+    if path.is_dir():
+        names = [member.name for member in path.iterdir()]
+        frame = not names or (MAIN_MEMBER in names and all(map(is_frame_member, names)))
+    else:
+        with path.open("rb") as file:
+            # 0x9e, 0xa8 and the magic begin every frame (REFERENCE 1)
+            frame = file.read(10)[2:] in (b"b2frame\0", b"")
+    if not frame:
+        message = "not a frame, or a directory with other things in it: not replaced"
+        raise FileExistsError(errno.EEXIST, message, str(path))
 
 
 def _append(fd: int, payloads: Sequence[bytes]) -> int:
@@ -247,16 +279,24 @@ def _append(fd: int, payloads: Sequence[bytes]) -> int:
 
 
 def pwrite(fd: int, payload: bytes, at: int) -> None:
+    """Write all of the bytes at a position."""
     view = memoryview(payload)
     while view:
         written = os.pwrite(fd, view, at)
         view, at = view[written:], at + written
 
 
+def _kernel_copy(source: int, target: int, nbytes: int, start: int, at: int) -> int:
+    if not hasattr(os, "copy_file_range"):
+        raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS))
+    return os.copy_file_range(source, target, nbytes, start, at)
+
+
 def copy_range(source: int, start: int, nbytes: int, target: int, at: int) -> None:
+    """Copy bytes between files, inside the kernel where it can."""
     while nbytes:
         try:
-            copied = os.copy_file_range(source, target, nbytes, start, at)
+            copied = _kernel_copy(source, target, nbytes, start, at)
         except OSError as error:
             if error.errno not in _NO_KERNEL_COPY:
                 raise
@@ -269,6 +309,7 @@ def copy_range(source: int, start: int, nbytes: int, target: int, at: int) -> No
 
 
 def sync_file(path: Path) -> None:
+    """Wait until a file is on the disk."""
     fd = os.open(path, os.O_RDONLY)
     try:
         os.fsync(fd)

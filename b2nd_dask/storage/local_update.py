@@ -1,7 +1,7 @@
 """Changes to local frames that are there already: new chunks beside the old ones, then one switch.
 
-Nothing that the old state of the frame uses is touched before the new state is on the disk. A crash leaves the old
-state, with bytes or chunk files that no index names.
+Nothing that the old state of the frame uses is touched before the new state is on the disk. A crash
+leaves the old state, with bytes or chunk files that no index names.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from b2nd_dask.storage.local import LocalReader
 from b2nd_dask.storage.local_staging import (
     ContiguousStaging,
     SparseStaging,
+    about,
     is_frame_member,
     pwrite,
     sync_file,
@@ -42,7 +43,8 @@ class ContiguousUpdate(ContiguousStaging):
 
     def prepare(self) -> None:
         """Make the staging area; see `Staging.prepare`."""
-        self.directory.mkdir()
+        with about(self.target):
+            self.directory.mkdir(exist_ok=True)
 
     def join(self, chunks: StagedChunks) -> Joined:
         """Place the chunks behind the old end; see `Staging.join`."""
@@ -85,7 +87,8 @@ class SparseUpdate(SparseStaging):
 
     def prepare(self) -> None:
         """Make the staging area; see `Staging.prepare`."""
-        self.directory.mkdir()
+        with about(self.target):
+            self.directory.mkdir(exist_ok=True)
 
     def join(self, chunks: StagedChunks) -> Joined:
         """Give the chunks numbers that no file has; see `Staging.join`."""

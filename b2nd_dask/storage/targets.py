@@ -77,11 +77,11 @@ def update_staging_for(
     Raises
     ------
     ValueError
-        A frame that cannot be changed in its place: in an object store, in bytes, inside another file.
+        A frame that cannot be changed in its place: in an object store, in bytes, in a container.
     """
     if isinstance(location.urlpath, bytes) or location.offset or location.is_url:
         raise ValueError(
-            f"{location.label}: only frames in local files are changed in their place; write a new one"
+            f"{location.label}: only frames in local files are changed in place; write a new one"
         )
     key, target = uuid.uuid4().hex[:12], os.path.realpath(location.urlpath)
     if sparse:

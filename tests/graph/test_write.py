@@ -72,8 +72,8 @@ def test_one_fused_task_reads_computes_and_writes_a_chunk(tmp_path, target):
     written = to_b2nd(from_b2nd(source) * 2, target, compute=False)
     tasks = [key for key in dict(written.dask) if str(key).startswith("('write-")]
     assert len(tasks) == 20
-    # beside them one merge and the commit
-    assert len(dict(written.dask)) == 22
+    # beside them the opening, one merge and the commit
+    assert len(dict(written.dask)) == 23
     written.compute(scheduler="sync")
     assert leftovers(target) == ["source.b2nd"]
 
@@ -190,7 +190,7 @@ def test_a_missing_directory(tmp_path):
         ({"vlmeta": {"x": object()}}, TypeError, "'x'"),
         ({"meta": {"b2nd": 1}}, ValueError, "own metalayers"),
         ({"meta": {f"m{i}": i for i in range(16)}}, ValueError, "room for 15"),
-        ({"meta": "keep"}, ValueError, "found 0"),
+        ({"meta": "keep"}, ValueError, "finds 0"),
         ({"region": (slice(0, 1), slice(0, 1))}, ValueError, 'mode="r\\+"'),
         ({"mode": "r+"}, ValueError, "say where"),
     ],

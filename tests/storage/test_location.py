@@ -49,7 +49,7 @@ def test_a_negative_offset() -> None:
 
 @pytest.mark.parametrize("place", ["a.b2nd", "file:///a.b2nd", b"data"])
 def test_storage_options_are_for_urls(place: str | bytes) -> None:
-    with pytest.raises(ValueError, match="storage_options are for URLs") as caught:
+    with pytest.raises(ValueError, match="storage_options are for remote stores") as caught:
         Location.of(place, storage_options={"secret": "hunter2"})
     assert "hunter2" not in str(caught.value)
     assert Location.of(place, storage_options={}) == Location.of(place)
