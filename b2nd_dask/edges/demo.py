@@ -21,6 +21,7 @@ from b2nd_dask.edges.landmask import find_mask, land_bands, mask_shape, write_fr
 from b2nd_dask.format.index import ChunkKind
 from b2nd_dask.frame.source import Frame, open_b2nd
 from b2nd_dask.graph.read import from_b2nd
+from b2nd_dask.graph.write import to_b2nd
 
 #: Side of a frame chunk in cells: 6 degrees. Of such chunks 61 % hold only land or only sea.
 CHUNK = 720
@@ -175,7 +176,7 @@ def run_demo(output: Path, *, force: bool, console: Console) -> LandCover:
         )
     say = partial(console.print, markup=False, soft_wrap=True)
     output.mkdir(parents=True, exist_ok=True)
-    path, picture = output / "land.b2nd", output / "land.png"
+    path, picture, map_path = (output / n for n in ("land.b2nd", "land.png", "land-map.b2nd"))
     if force or not path.exists():
         make_frame(npz, path, console)
     frame = open_b2nd(path)
@@ -186,7 +187,8 @@ def run_demo(output: Path, *, force: bool, console: Console) -> LandCover:
         cover = LandCover(*compute(*land_cover(from_b2nd(path), CELL)))
     say(describe_reading(frame, cover.constant))
     save_picture(cover, picture)
-    say(f"Picture: {picture}\n")
+    to_b2nd(cover.map, map_path, mode="w", vlmeta={"units": "1", "cell": "half a degree"})
+    say(f"Picture: {picture}\nThe map as a frame: {map_path}\n")
     say(describe_land(cover))
     return cover
 
@@ -196,7 +198,7 @@ def make_frame(npz: Path, path: Path, console: Console) -> None:
     shape = mask_shape(npz)
     with Progress(console=console) as progress:
         task = progress.add_task("Writing the land mask as a frame", total=-(-shape[0] // CHUNK))
-        write_frame(land_bands(npz, CHUNK), shape, path, CHUNK, lambda: progress.advance(task))
+        write_frame(land_bands(npz, CHUNK), path, CHUNK, lambda: progress.advance(task))
 
 
 def describe_frame(path: Path, frame: Frame) -> str:

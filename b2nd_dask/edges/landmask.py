@@ -15,9 +15,10 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import IO
 
-import blosc2
 import numpy as np
 from numpy.typing import NDArray
+
+from b2nd_dask.graph.write import to_b2nd
 
 MASK_FILE = "globe_combined_mask_compressed.npz"
 _MEMBER = "mask.npy"
@@ -86,24 +87,17 @@ def land_bands(npz: Path, height: int) -> Iterator[NDArray[np.bool_]]:
 
 
 def write_frame(
-    bands: Iterator[NDArray[np.bool_]],
-    shape: tuple[int, int],
-    path: Path,
-    chunk: int,
-    advance: Callable[[], object],
+    bands: Iterator[NDArray[np.bool_]], path: Path, chunk: int, advance: Callable[[], object]
 ) -> None:
     """Write bands of rows as a frame with square chunks, holding one band in memory.
 
-    Chunks of sea alone stay special chunks of the index, chunks of land alone become
-    repeated-value chunks of 33 bytes; only coasts are compressed. The frame appears under its
-    name when it is whole.
+    Chunks of sea alone become codes of the index, chunks of land alone repeated-value chunks of 33
+    bytes; only coasts are compressed. The frame appears under its name when it is whole.
 
     Parameters
     ----------
     bands : iterator of numpy.ndarray of bool
         Bands of `chunk` rows, from the first row on.
-    shape : tuple of int
-        Rows and columns of the whole array.
     path : pathlib.Path
         File to make; an existing one is replaced.
     chunk : int
@@ -111,37 +105,12 @@ def write_frame(
     advance : callable
         Called after each band.
     """
-    staging = path.with_name(path.name + ".part")
-    staging.unlink(missing_ok=True)
-    frame = blosc2.zeros(
-        shape,
-        dtype=np.bool_,
-        chunks=(chunk, chunk),
-        urlpath=str(staging),
-        mode="w",
-        cparams={"codec": blosc2.Codec.ZSTD, "clevel": 5},
-    )
-    all_land = _land_chunk(chunk, frame.blocks)
-    across = -(-shape[1] // chunk)
-    for down, band in enumerate(bands):
-        rows = slice(down * chunk, down * chunk + len(band))
-        for along in range(across):
-            columns = slice(along * chunk, (along + 1) * chunk)
-            cells = band[:, columns]
-            if cells.shape == (chunk, chunk) and cells.all():
-                frame.schunk.update_chunk(down * across + along, all_land)
-            elif cells.any():
-                frame[rows, columns] = np.ascontiguousarray(cells)
+    growing = path.with_name(path.name + ".part")
+    growing.unlink(missing_ok=True)
+    for band in bands:
+        to_b2nd(band, growing, mode="a", append_axis=0, chunks=chunk)
         advance()
-    staging.replace(path)
-
-
-def _land_chunk(chunk: int, blocks: tuple[int, int]) -> bytes:
-    # python-blosc2 makes repeated-value chunks in `full` only, never when it compresses data.
-    # The array needs a name: its schunk is dead once the array is.
-    land = blosc2.full((chunk, chunk), True, dtype=np.bool_, chunks=(chunk, chunk), blocks=blocks)
-    compressed: bytes = land.schunk.get_chunk(0)
-    return compressed
+    growing.replace(path)
 
 
 def _read_header(stream: IO[bytes], npz: Path) -> tuple[int, int]:

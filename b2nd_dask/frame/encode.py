@@ -36,7 +36,8 @@ def encode_items(items: NDArray[Any], grid: Grid, how: Compression) -> int | byt
         A special code for the offset index, or a chunk.
     """
     item = repeated_item(items)
-    if item is not None:
+    # what grows over a cut chunk's edge later must read as zeros: there only zeros are constant
+    if item is not None and (items.shape == grid.chunks or not any(item.tobytes())):
         return _encode_constant(item, grid)
     moved = items if items.dtype.fields is None else items.view(f"V{grid.itemsize}")
     if grid.chunk_is_c_order and items.shape == grid.padded_chunk and items.flags.c_contiguous:

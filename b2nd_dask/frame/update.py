@@ -49,7 +49,8 @@ def update_plan(old: ParsedFrame, shape: tuple[int, ...]) -> FramePlan:
     grid = Grid(shape, old.grid.chunks, old.grid.blocks, old.grid.itemsize)
     if old.stored_dtype is None or 0 in old.grid.chunks:
         raise UnsupportedFrameError(
-            'a frame without a dtype or with chunks of 0 items is not updated; write it anew with mode="w"'
+            "a frame without a dtype or with chunks of 0 items is not updated; write it anew "
+            'with mode="w"'
         )
     plan = FramePlan(grid, old.stored_dtype, how, header.sparse, meta, old.trailer.vlmeta)
     if len(plan.header()) != header.header_len:

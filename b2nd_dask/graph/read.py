@@ -148,13 +148,12 @@ def block_sizes(frame: Frame, chunks: Any) -> Chunks:
             "to group them"
         )
     if count > MAX_TASKS or 0 in frame.shape:
-        wanted: Chunks = normalize_chunks(chunks, frame.shape, dtype=frame.dtype)
-        return _grouped(wanted, frame) if isinstance(chunks, str) else wanted
-    own: Chunks = normalize_chunks(frame.chunks, frame.shape)
-    if chunks is None:
-        return own
-    wanted = normalize_chunks(chunks, frame.shape, dtype=frame.dtype, previous_chunks=own)
-    return wanted
+        sizes: Chunks = normalize_chunks(chunks, frame.shape, dtype=frame.dtype)
+        return _grouped(sizes, frame) if isinstance(chunks, str) else sizes
+    sizes = normalize_chunks(frame.chunks, frame.shape)
+    if chunks is not None:
+        sizes = normalize_chunks(chunks, frame.shape, dtype=frame.dtype, previous_chunks=sizes)
+    return sizes
 
 
 def _grouped(sizes: Chunks, frame: Frame) -> Chunks:

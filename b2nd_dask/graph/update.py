@@ -62,8 +62,7 @@ def region_patch(arr: da.Array, frame: Frame, region: tuple[slice, ...]) -> Patc
 
 
 def append_patch(arr: da.Array, frame: Frame, axis: int) -> Patch:
-    """Complete an array that is appended with the old items of the last chunks, if they are not
-    full.
+    """Complete an array that is appended with the old items of last chunks that are not full.
 
     Parameters
     ----------

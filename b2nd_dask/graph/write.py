@@ -192,7 +192,7 @@ def _as_dask(arr: Any) -> da.Array:
     # asked before dask does, which has no chunks for such arrays
     if getattr(arr.dtype, "hasobject", True):
         raise TypeError(
-            f"items of {arr.dtype} are Python objects, which a frame cannot hold; convert by .astype"
+            f"items of {arr.dtype} are Python objects, which a frame cannot hold; use .astype"
         )
     if isinstance(getattr(arr, "_meta", arr), np.ma.MaskedArray):
         raise TypeError("a masked array: a frame has no masks; use da.ma.filled(x, value) first")

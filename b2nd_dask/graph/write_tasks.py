@@ -95,11 +95,12 @@ def _write_task(
 
 
 def _check_block(block: Any, place: tuple[slice, ...], plan: FramePlan) -> None:
-    """Refuse blocks that are not what the dask array promised: written, they would be other data."""
+    """Refuse blocks that are not what the dask array promised: they would become other data."""
     shape = tuple(axis.stop - axis.start for axis in place)
+    corner = tuple(axis.start for axis in place)
     if np.shape(block) != shape:
         raise ValueError(
-            f"the block at {tuple(axis.start for axis in place)} has the shape {np.shape(block)}, the array "
+            f"the block at {corner} has the shape {np.shape(block)}, the array "
             f"says {shape}; where a function changes shapes, pass chunks= to map_blocks"
         )
     if isinstance(block, np.ma.MaskedArray):
@@ -108,7 +109,7 @@ def _check_block(block: Any, place: tuple[slice, ...], plan: FramePlan) -> None:
     # a shorter string would be a cut one
     if not np.can_cast(dtype, plan.dtype, "safe" if plan.dtype.kind in "SU" else "same_kind"):
         raise TypeError(
-            f"the block at {tuple(axis.start for axis in place)} has the dtype {dtype}, the array says "
+            f"the block at {corner} has the dtype {dtype}, the array says "
             f"{plan.dtype}; where a function changes dtypes, pass dtype= to map_blocks"
         )
 

@@ -43,7 +43,7 @@ def npz(tmp_path: Path, earth: np.ndarray) -> Path:
 def frame_path(tmp_path: Path, earth: np.ndarray) -> Path:
     path = tmp_path / "earth.b2nd"
     bands = iter(np.split(earth, len(earth) // CHUNK))
-    write_frame(bands, earth.shape, path, CHUNK, lambda: None)
+    write_frame(bands, path, CHUNK, lambda: None)
     return path
 
 
@@ -139,7 +139,11 @@ def test_run_leaves_frame_and_picture_and_keeps_the_frame(
     out = io.StringIO()
     console = Console(file=out)
     cover = demo.run_demo(output, force=False, console=console)
-    assert sorted(path.name for path in output.iterdir()) == ["land.b2nd", "land.png"]
+    assert sorted(path.name for path in output.iterdir()) == [
+        "land-map.b2nd",
+        "land.b2nd",
+        "land.png",
+    ]
     np.testing.assert_allclose(cover.by_latitude, earth.mean(axis=1))
     assert "Writing the land mask" in out.getvalue()
     assert "72 x 144 cells in 72 chunks" in out.getvalue()

@@ -53,7 +53,7 @@ def test_frame_equals_the_mask_and_constant_chunks_hold_no_data(
     path = tmp_path / "land.b2nd"
     done = []
     npz = save_sea(tmp_path / "mask.npz", ~land)
-    write_frame(land_bands(npz, 4), land.shape, path, 4, lambda: done.append(1))
+    write_frame(land_bands(npz, 4), path, 4, lambda: done.append(1))
     frame = blosc2.open(str(path))
     np.testing.assert_array_equal(frame[:], land)
     kinds = Counter(chunk.special.name for chunk in frame.schunk.iterchunks_info())
@@ -70,7 +70,7 @@ def test_an_interrupted_writer_leaves_no_frame(tmp_path: Path, land: np.ndarray)
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        write_frame(iter([land[:4], land[4:]]), land.shape, path, 4, stop)
+        write_frame(iter([land[:4], land[4:]]), path, 4, stop)
     assert not path.exists()
-    write_frame(iter([land[:4], land[4:]]), land.shape, path, 4, lambda: None)
+    write_frame(iter([land[:4], land[4:]]), path, 4, lambda: None)
     np.testing.assert_array_equal(blosc2.open(str(path))[:], land)

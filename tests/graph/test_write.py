@@ -230,6 +230,14 @@ def test_every_bit_of_a_constant_is_kept(target):
     assert blosc2.open(str(target))[...].tobytes() == values.tobytes()
 
 
+def test_cells_beyond_the_edge_read_as_zeros_when_python_blosc2_grows_the_array(target):
+    to_b2nd(np.full((30, 30), 7.5), target, chunks=(20, 20))
+    blosc2.open(str(target), mode="a").resize((40, 40))
+    expected = np.zeros((40, 40))
+    expected[:30, :30] = 7.5
+    np.testing.assert_array_equal(open_b2nd(target)[...], expected)
+
+
 def test_blocks_of_many_chunks_and_chunks_of_many_blocks(target):
     seen = []
 
