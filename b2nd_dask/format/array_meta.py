@@ -20,6 +20,8 @@ from b2nd_dask.format.dtypes import MAX_DTYPE_STRING, format_dtype, parse_dtype
 from b2nd_dask.format.grid import Grid
 
 MAX_NDIM = 16
+#: python-caterva's own limit.
+MAX_CATERVA_NDIM = 8
 #: Bytes of a chunk: int32 less the header (REFERENCE, limits of section 6).
 MAX_CHUNK_NBYTES = 2**31 - 33
 
@@ -131,16 +133,35 @@ def build_array_meta(grid: Grid, dtype: np.dtype[Any]) -> bytes:
     -------
     bytes
     """
-    ndim = grid.ndim
     text = format_dtype(dtype)
+    return b"\x97" + _build_sizes(grid) + struct.pack(">BBI", 0, _STR32, len(text)) + text
+
+
+def build_caterva_meta(grid: Grid) -> bytes:
+    """Content of a Caterva metalayer: the same sizes, no dtype.
+
+    Parameters
+    ----------
+    grid : Grid
+        Of at most `MAX_CATERVA_NDIM` dimensions.
+
+    Returns
+    -------
+    bytes
+    """
+    return b"\x95" + _build_sizes(grid)
+
+
+def _build_sizes(grid: Grid) -> bytes:
+    """Version, ndim, and the three lists of sizes."""
     # an ndim of 16 overflows the marker into 0xa0, as in the files of python-blosc2 (REFERENCE 1.2)
-    marker = bytes([0x90 + ndim])
+    marker = bytes([0x90 + grid.ndim])
     shape = b"".join(struct.pack(">Bq", _INT64, n) for n in grid.shape)
     sizes: list[bytes] = [
         b"".join(struct.pack(">Bi", _INT32, n) for n in axes) for axes in (grid.chunks, grid.blocks)
     ]
-    head = bytes([0x97, 0, ndim]) + marker + shape + marker + sizes[0] + marker + sizes[1]
-    return head + struct.pack(">BBI", 0, _STR32, len(text)) + text
+    head = bytes([0, grid.ndim])
+    return head + marker + shape + marker + sizes[0] + marker + sizes[1]
 
 
 def _parse_sizes(

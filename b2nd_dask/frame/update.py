@@ -45,14 +45,23 @@ def update_plan(old: ParsedFrame, shape: tuple[int, ...]) -> FramePlan:
         codec_meta=header.codec_meta,
         use_dict=header.use_dict,
     )
-    meta = {name: raw for name, raw in header.metalayers.items() if name != "b2nd"}
+    own = ("b2nd", "caterva")
+    meta = {name: raw for name, raw in header.metalayers.items() if name not in own}
     grid = Grid(shape, old.grid.chunks, old.grid.blocks, old.grid.itemsize)
     if old.stored_dtype is None or 0 in old.grid.chunks:
         raise UnsupportedFrameError(
             "a frame without a dtype or with chunks of 0 items is not updated; write it anew "
             'with mode="w"'
         )
-    plan = FramePlan(grid, old.stored_dtype, how, header.sparse, meta, old.trailer.vlmeta)
+    plan = FramePlan(
+        grid=grid,
+        dtype=old.stored_dtype,
+        compression=how,
+        sparse=header.sparse,
+        meta=meta,
+        vlmeta=old.trailer.vlmeta,
+        caterva="caterva" in header.metalayers,
+    )
     if len(plan.header()) != header.header_len:
         raise UnsupportedFrameError(
             'the header of this frame would change its length; write the frame anew with mode="w"'

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from b2nd_dask.format.array_meta import build_array_meta
+from b2nd_dask.format.array_meta import build_array_meta, build_caterva_meta
 from b2nd_dask.format.chunk import Compression
 from b2nd_dask.format.grid import Grid
 from b2nd_dask.format.header import FrameHeader, build_header
@@ -31,6 +31,8 @@ class FramePlan:
     """The user's fixed metalayers, packed."""
     vlmeta: Mapping[str, bytes]
     """The user's variable-length metalayers, packed and compressed."""
+    caterva: bool = False
+    """Whether the header also has the metalayer of the older Caterva."""
 
     def header(self, *, cbytes: int = 0, frame_len: int = 0) -> bytes:
         """Build the frame's header, whose length does not depend on the numbers.
@@ -48,6 +50,8 @@ class FramePlan:
         """
         how, grid = self.compression, self.grid
         own = {"b2nd": build_array_meta(grid, self.dtype)}
+        if self.caterva:
+            own["caterva"] = build_caterva_meta(grid)
         header = FrameHeader(
             header_len=0,
             frame_len=frame_len,

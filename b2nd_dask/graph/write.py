@@ -10,7 +10,10 @@ import dask.array as da
 import numpy as np
 from dask.delayed import Delayed
 
+from b2nd_dask.format.array_meta import MAX_CATERVA_NDIM
+from b2nd_dask.format.chunk import Compression
 from b2nd_dask.format.defaults import compression_of
+from b2nd_dask.format.grid import Grid
 from b2nd_dask.format.metalayers import MAX_METALAYERS
 from b2nd_dask.format.values import pack_metadata
 from b2nd_dask.frame.commit import commit
@@ -42,6 +45,7 @@ def to_b2nd(
     contiguous: bool = True,
     region: tuple[slice, ...] | None = None,
     append_axis: int | None = None,
+    caterva: bool = False,
     storage_options: Mapping[str, Any] | None = None,
     compute: bool = True,
 ) -> da.Array | Delayed:
@@ -78,6 +82,8 @@ def to_b2nd(
         keep their other items. Chunks, compression and metadata of the frame stay.
     append_axis : int, optional
         The axis along which the array is put behind the end of a frame that is there.
+    caterva : bool
+        Add the metalayer of Caterva, for readers from before b2nd. They see items without a dtype.
     storage_options : mapping, optional
         For the fsspec filesystem of a URL.
     compute : bool
@@ -114,7 +120,17 @@ def to_b2nd(
     if old is not None:
         job = _update_job(array, location, old, region, append_axis)
     else:
-        plan = _new_plan(array, chunks, blocks, cparams, meta, vlmeta, sparse=not contiguous)
+        grid, how = _layout(array, chunks, blocks, cparams)
+        plan = FramePlan(
+            grid=grid,
+            dtype=array.dtype,
+            compression=how,
+            sparse=not contiguous,
+            meta=_packed(array, "meta", meta),
+            vlmeta=_packed(array, "vlmeta", vlmeta),
+            caterva=caterva,
+        )
+        _check_plan(plan)
         job = _new_job(array, location, plan, replace=_NEW.get(mode, False))
     written = write_graph(job)
     if not compute:
@@ -206,30 +222,23 @@ def _as_dask(arr: Any) -> da.Array:
     return array
 
 
-def _new_plan(
-    array: da.Array,
-    chunks: Any,
-    blocks: Any,
-    cparams: Any,
-    meta: Mapping[str, Any] | str | None,
-    vlmeta: Mapping[str, Any] | str | None,
-    *,
-    sparse: bool,
-) -> FramePlan:
+def _layout(array: da.Array, chunks: Any, blocks: Any, cparams: Any) -> tuple[Grid, Compression]:
     how = compression_of(cparams, array.dtype.itemsize)
-    packed = {
-        "meta": _packed(array, "meta", meta),
-        "vlmeta": _packed(array, "vlmeta", vlmeta),
-    }
-    if "b2nd" in packed["meta"] or "caterva" in packed["meta"]:
+    return frame_grid(array, chunks, blocks, how), how
+
+
+def _check_plan(plan: FramePlan) -> None:
+    """Refuse what the format has no room for."""
+    if "b2nd" in plan.meta or "caterva" in plan.meta:
         raise ValueError("the names b2nd and caterva are the array's own metalayers")
-    if len(packed["meta"]) + 1 > MAX_METALAYERS or len(packed["vlmeta"]) > MAX_METALAYERS:
+    if plan.caterva and plan.grid.ndim > MAX_CATERVA_NDIM:
+        raise ValueError(f"{plan.grid.ndim} dimensions; Caterva has at most {MAX_CATERVA_NDIM}")
+    room = MAX_METALAYERS - 1 - plan.caterva
+    if len(plan.meta) > room or len(plan.vlmeta) > MAX_METALAYERS:
         raise ValueError(
-            f"a frame has room for {MAX_METALAYERS - 1} fixed metadata entries and "
-            f"{MAX_METALAYERS} of variable length; put several values into one"
+            f"a frame has room for {room} fixed metadata entries and {MAX_METALAYERS} of variable "
+            "length; put several values into one"
         )
-    grid = frame_grid(array, chunks, blocks, how)
-    return FramePlan(grid, array.dtype, how, sparse, packed["meta"], packed["vlmeta"])
 
 
 def _packed(

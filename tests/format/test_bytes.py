@@ -4,7 +4,12 @@ import numpy as np
 import pytest
 
 from b2nd_dask import FrameFormatError
-from b2nd_dask.format.array_meta import array_meta_of, build_array_meta, parse_array_meta
+from b2nd_dask.format.array_meta import (
+    array_meta_of,
+    build_array_meta,
+    build_caterva_meta,
+    parse_array_meta,
+)
 from b2nd_dask.format.grid import Grid
 from b2nd_dask.format.header import build_header, header_len_of, parse_header
 from b2nd_dask.format.index import build_index, parse_index
@@ -49,6 +54,18 @@ def test_header_index_and_trailer_are_built_as_upstream_writes_them(row):
         np.testing.assert_array_equal(again.offsets, index.offsets)
         if grid.nchunks == 1 or len(set(index.offsets.tolist())) > 1:
             assert build_index(index.offsets) == data
+
+
+CATERVA = [row for row in rows("read") if row.file.startswith("caterva/")]
+
+
+@pytest.mark.parametrize("row", CATERVA, ids=lambda row: row.file)
+def test_the_caterva_metalayer_is_built_as_python_caterva_writes_it(row):
+    path = row.path / "chunks.b2frame" if row.path.is_dir() else row.path
+    raw = path.read_bytes()
+    content = parse_header(raw, len(raw)).metalayers["caterva"]
+    meta = parse_array_meta("caterva", content)
+    assert build_caterva_meta(Grid(meta.shape, meta.chunks, meta.blocks, 1)) == content
 
 
 @pytest.mark.parametrize("counted_from", [0, 1])

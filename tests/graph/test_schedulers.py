@@ -2,6 +2,7 @@
 
 import multiprocessing
 import os
+import signal
 import threading
 import time
 from pathlib import Path
@@ -129,3 +130,37 @@ def test_distributed_processes_write_one_frame(field, cluster, tmp_path):
     back = (from_b2nd(target) * 2).to_b2nd(target, mode="w", contiguous=False)
     np.testing.assert_array_equal(back.compute(), (values + 1) * 2)
     assert list(tmp_path.iterdir()) == [target]
+
+
+def test_a_worker_that_dies_leaves_one_good_frame(field, tmp_path):
+    """Its tasks run again elsewhere, beside what it staged already."""
+    path, values = field
+    target = tmp_path / "written.b2nd"
+
+    def slow(block):
+        time.sleep(0.2)
+        return block + 1
+
+    with (
+        LocalCluster(
+            n_workers=2, threads_per_worker=1, processes=True, dashboard_address="127.0.0.1:0"
+        ) as cluster,
+        Client(cluster) as client,
+    ):
+        x = from_b2nd(path).map_blocks(slow, dtype="f4")
+        future = client.compute(x.to_b2nd(target, chunks=(10, 30, 8), compute=False))
+        (area,) = _eventually(lambda: list(tmp_path.glob(".*.staging")))
+        _eventually(lambda: len(list(area.glob("*.part"))) == 2)
+        victim = next(iter(cluster.workers.values())).pid
+        os.kill(victim, signal.SIGKILL)
+        assert future.result(timeout=120) == str(target)
+    np.testing.assert_array_equal(blosc2.open(str(target))[...], values + 1)
+    assert list(tmp_path.iterdir()) == [target]
+
+
+def _eventually(condition):
+    for _ in range(600):
+        if found := condition():
+            return found
+        time.sleep(0.05)
+    raise AssertionError("it did not happen")

@@ -13,6 +13,7 @@ import pytest
 
 import b2nd_dask
 from b2nd_dask import UnsupportedFrameError, from_b2nd, open_b2nd, to_b2nd
+from b2nd_dask.format.array_meta import parse_array_meta
 from b2nd_dask.format.index import ChunkKind
 
 VALUES = np.random.default_rng(3).normal(size=(100, 60))
@@ -275,6 +276,22 @@ def test_defaults_are_those_of_the_dask_blocks_and_of_python_blosc2(target):
     assert stored.schunk.cparams.clevel == 5
     big = to_b2nd(da.zeros((1 << 13, 1 << 13), chunks=-1), target, mode="w")
     assert big.chunksize == (2048, 2048)
+
+
+@pytest.mark.parametrize("contiguous", [True, False])
+def test_a_frame_for_older_readers_too(target, contiguous):
+    to_b2nd(VALUES, target, chunks=(24, 17), caterva=True, contiguous=contiguous)
+    to_b2nd(VALUES[:5], target, mode="r+", append_axis=0)
+    layers = open_b2nd(target).parsed.header.metalayers
+    for name in ("b2nd", "caterva"):
+        assert parse_array_meta(name, layers[name]).shape == (105, 60)
+    expected = np.concatenate([VALUES, VALUES[:5]])
+    np.testing.assert_array_equal(blosc2.open(str(target))[...], expected)
+    reader = os.environ.get("CATERVA_PYTHON")
+    if reader:  # an older Python with python-caterva 0.7.3
+        code = "import caterva, sys; sys.stdout.buffer.write(caterva.open(sys.argv[1]).to_buffer())"
+        done = subprocess.run([reader, "-c", code, target], capture_output=True, check=True)
+        assert done.stdout == expected.tobytes()
 
 
 REGIONS = [
