@@ -10,7 +10,8 @@ import blosc2
 import numpy as np
 
 from b2nd_dask.errors import UnsupportedFrameError
-from b2nd_dask.format.chunk import MAX_TYPESIZE, SHAPED_CODECS, SHAPED_FILTERS, Compression
+from b2nd_dask.format.chunk import MAX_TYPESIZE, SHAPED_CODECS, SHAPED_FILTERS
+from b2nd_dask.format.compression import Compression
 
 _SLOTS = 6
 #: Parameters of python-blosc2 that do not change what is written, or that this package sets itself.

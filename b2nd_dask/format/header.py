@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from b2nd_dask.errors import FrameFormatError, UnsupportedFrameError
+from b2nd_dask.format.compression import Compression
 from b2nd_dask.format.metalayers import build_metalayers, parse_metalayers
 
 MAGIC = b"b2frame\0"
@@ -47,15 +48,7 @@ class FrameHeader:
     """Uncompressed bytes of a block."""
     chunksize: int
     """Uncompressed bytes of a chunk."""
-    codec: int
-    """Codec id, as in `blosc2.Codec`."""
-    codec_meta: int
-    clevel: int
-    splitmode: int
-    filters: tuple[int, ...]
-    """Filter ids of the six slots, as in `blosc2.Filter`."""
-    filters_meta: tuple[int, ...]
-    use_dict: bool
+    compression: Compression
     metalayers: Mapping[str, bytes]
     """Fixed metalayers by name, undecoded."""
 
@@ -137,7 +130,6 @@ def parse_header(buf: bytes, available: int) -> FrameHeader:
     typesize, blocksize, chunksize = (struct.unpack_from(">i", buf, at)[0] for at in (48, 53, 58))
     if min(nbytes, cbytes, blocksize, chunksize) < 0 or typesize < 1:
         raise FrameFormatError("a negative size in the header", offset=29)
-    nibble = buf[27] & 0x0F
     return FrameHeader(
         header_len=header_len,
         frame_len=frame_len,
@@ -147,6 +139,14 @@ def parse_header(buf: bytes, available: int) -> FrameHeader:
         typesize=typesize,
         blocksize=blocksize,
         chunksize=chunksize,
+        compression=_compression(buf),
+        metalayers=parse_metalayers(buf, FIXED_LEN + 1, header_len),
+    )
+
+
+def _compression(buf: bytes) -> Compression:
+    nibble = buf[27] & 0x0F
+    return Compression(
         # the nibble holds the codec's API id, not its format code as the original text says
         # (REFERENCE 1)
         codec=buf[77] if nibble == _PLUGIN_CODEC else nibble,
@@ -156,7 +156,6 @@ def parse_header(buf: bytes, available: int) -> FrameHeader:
         filters=tuple(buf[71:77]),
         filters_meta=tuple(buf[79:85]),
         use_dict=bool(buf[85] & 0x01),
-        metalayers=parse_metalayers(buf, FIXED_LEN + 1, header_len),
     )
 
 
@@ -177,12 +176,11 @@ def build_header(header: FrameHeader, *, has_vlmeta: bool) -> bytes:
     out = bytearray(FIXED_LEN)
     struct.pack_into(">BB8s", out, 0, 0x9E, 0xA8, MAGIC)
     struct.pack_into(">BiBQ", out, 10, 0xD2, FIXED_LEN + len(metalayers), 0xCF, header.frame_len)
-    nibble = min(header.codec, _PLUGIN_CODEC)
+    how = header.compression
+    nibble = min(how.codec, _PLUGIN_CODEC)
     # version 2, 64-bit offsets; version 3 and variable chunks mark an array without chunk shape
     flags = 0x12 if header.chunksize else 0x13 | _VARIABLE_CHUNKS
-    out[24:29] = bytes(
-        [0xA4, flags, header.sparse, header.clevel << 4 | nibble, header.splitmode - 1]
-    )
+    out[24:29] = bytes([0xA4, flags, header.sparse, how.clevel << 4 | nibble, how.splitmode - 1])
     struct.pack_into(">BqBq", out, 29, 0xD3, header.nbytes, 0xD3, header.cbytes)
     struct.pack_into(
         ">BiBiBi", out, 47, 0xD2, header.typesize, 0xD2, header.blocksize, 0xD2, header.chunksize
@@ -190,8 +188,8 @@ def build_header(header: FrameHeader, *, has_vlmeta: bool) -> bytes:
     # one thread each way: a hint to python-blosc2, which replaces it by its own setting
     struct.pack_into(">BhBh", out, 62, 0xD1, 1, 0xD1, 1)
     out[68:71] = bytes([0xC3 if has_vlmeta else 0xC2, 0xD8, _FILTER_SLOTS])
-    out[71:79] = bytes([*header.filters, header.codec, header.codec_meta])
-    out[79:86] = bytes([*header.filters_meta, header.use_dict])
+    out[71:79] = bytes([*how.filters, how.codec, how.codec_meta])
+    out[79:86] = bytes([*how.filters_meta, how.use_dict])
     return bytes(out) + metalayers
 
 

@@ -12,15 +12,14 @@ from numpy.typing import NDArray
 
 from b2nd_dask.errors import CorruptChunkError, FrameFormatError
 from b2nd_dask.format.chunk import (
-    Compression,
     Special,
     check_chunk,
     constant_of,
-    decode_chunk,
-    encode_chunk,
     encode_repeated,
     parse_chunk_header,
 )
+from b2nd_dask.format.codec import decode_chunk, encode_chunk
+from b2nd_dask.format.compression import Compression
 from b2nd_dask.format.header import FrameHeader
 
 #: int32 bytes of int64 offsets.

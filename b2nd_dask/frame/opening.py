@@ -125,9 +125,10 @@ def _geometry(header: FrameHeader) -> tuple[Grid, np.dtype[Any] | None]:
 
 def _refuse_shaped(header: FrameHeader) -> None:
     """C-Blosc2 takes the shapes for these from a b2nd metalayer: no reader to compare with."""
-    filters = SHAPED_FILTERS.intersection(header.filters)
-    if filters or header.codec in SHAPED_CODECS:
-        what = f"filter {min(filters)}" if filters else f"codec {header.codec}"
+    how = header.compression
+    filters = SHAPED_FILTERS.intersection(how.filters)
+    if filters or how.codec in SHAPED_CODECS:
+        what = f"filter {min(filters)}" if filters else f"codec {how.codec}"
         raise UnsupportedFrameError(
             f"{what} needs the array's shape, which Caterva frames do not offer it"
         )

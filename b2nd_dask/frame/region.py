@@ -16,10 +16,9 @@ from b2nd_dask.format.chunk import (
     Special,
     check_chunk,
     constant_of,
-    decode_chunk,
-    decode_in_frame,
     parse_chunk_header,
 )
+from b2nd_dask.format.codec import decode_chunk, decode_in_frame
 from b2nd_dask.format.grid import Grid, Piece, split_positions
 from b2nd_dask.format.index import ChunkKind
 from b2nd_dask.frame.fill import Fill

@@ -6,7 +6,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from b2nd_dask.errors import UnsupportedFrameError
-from b2nd_dask.format.chunk import Compression
 from b2nd_dask.format.grid import Grid
 from b2nd_dask.format.index import ChunkKind, special_code
 from b2nd_dask.frame.commit import publish_frame
@@ -36,15 +35,6 @@ def update_plan(old: ParsedFrame, shape: tuple[int, ...]) -> FramePlan:
         A frame of an older format, which would have to be written anew.
     """
     header = old.header
-    how = Compression(
-        codec=header.codec,
-        clevel=header.clevel,
-        filters=header.filters,
-        filters_meta=header.filters_meta,
-        splitmode=header.splitmode,
-        codec_meta=header.codec_meta,
-        use_dict=header.use_dict,
-    )
     own = ("b2nd", "caterva")
     meta = {name: raw for name, raw in header.metalayers.items() if name not in own}
     grid = Grid(shape, old.grid.chunks, old.grid.blocks, old.grid.itemsize)
@@ -56,7 +46,7 @@ def update_plan(old: ParsedFrame, shape: tuple[int, ...]) -> FramePlan:
     plan = FramePlan(
         grid=grid,
         dtype=old.stored_dtype,
-        compression=how,
+        compression=header.compression,
         sparse=header.sparse,
         meta=meta,
         vlmeta=old.trailer.vlmeta,

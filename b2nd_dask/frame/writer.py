@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from b2nd_dask.format.array_meta import build_array_meta, build_caterva_meta
-from b2nd_dask.format.chunk import Compression
+from b2nd_dask.format.compression import Compression
 from b2nd_dask.format.grid import Grid
 from b2nd_dask.format.header import FrameHeader, build_header
 from b2nd_dask.frame.encode import encode_items
@@ -48,7 +48,7 @@ class FramePlan:
         -------
         bytes
         """
-        how, grid = self.compression, self.grid
+        grid = self.grid
         own = {"b2nd": build_array_meta(grid, self.dtype)}
         if self.caterva:
             own["caterva"] = build_caterva_meta(grid)
@@ -61,13 +61,7 @@ class FramePlan:
             typesize=grid.itemsize,
             blocksize=grid.block_nbytes,
             chunksize=grid.chunk_nbytes,
-            codec=how.codec,
-            codec_meta=how.codec_meta,
-            clevel=how.clevel,
-            splitmode=how.splitmode,
-            filters=how.filters,
-            filters_meta=how.filters_meta,
-            use_dict=how.use_dict,
+            compression=self.compression,
             metalayers={**own, **self.meta},
         )
         return build_header(header, has_vlmeta=bool(self.vlmeta))

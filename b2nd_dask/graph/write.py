@@ -11,7 +11,7 @@ import numpy as np
 from dask.delayed import Delayed
 
 from b2nd_dask.format.array_meta import MAX_CATERVA_NDIM
-from b2nd_dask.format.chunk import Compression
+from b2nd_dask.format.compression import Compression
 from b2nd_dask.format.defaults import compression_of
 from b2nd_dask.format.grid import Grid
 from b2nd_dask.format.metalayers import MAX_METALAYERS
