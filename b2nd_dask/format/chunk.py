@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from b2nd_dask.errors import CorruptChunkError, UnsupportedFrameError
+from b2nd_dask.format.compression import SHAPED_CODECS, SHAPED_FILTERS
 
 Buffer = bytes | bytearray | memoryview
 
@@ -29,10 +30,6 @@ _HAS_DICT, _LAZY, _INSTRUMENTED = 0x01, 0x08, 0x80
 _PLUGIN_CODEC = 6
 #: Chunk codes of blosclz, lz4, zlib, zstd.
 _BUILTIN_CODECS = frozenset({0, 1, 3, 4})
-#: NDLZ and ZFP compress cells of the array: they need its shape, which a bare chunk does not carry.
-SHAPED_CODECS = frozenset({32, 33, 34, 35})
-#: NDCELL and NDMEAN, likewise.
-SHAPED_FILTERS = frozenset({32, 33})
 #: None, shuffle, bitshuffle, delta, trunc_prec, the two above, bytedelta, int_trunc.
 _KNOWN_FILTERS = frozenset({0, 1, 2, 3, 4, 32, 33, 35, 36})
 #: Codecs and filters from here on are registered by the user, in this process.

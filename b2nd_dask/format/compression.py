@@ -4,6 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+#: NDLZ and ZFP compress cells of the array: they need its shape, which a bare chunk does not carry.
+SHAPED_CODECS = frozenset({32, 33, 34, 35})
+#: NDCELL and NDMEAN, likewise.
+SHAPED_FILTERS = frozenset({32, 33})
+
 
 @dataclass(frozen=True, slots=True)
 class Compression:
@@ -16,3 +21,8 @@ class Compression:
     splitmode: int = 3
     codec_meta: int = 0
     use_dict: bool = False
+
+    @property
+    def needs_shape(self) -> bool:
+        """Whether coding a chunk needs the shapes of the array."""
+        return self.codec in SHAPED_CODECS or not SHAPED_FILTERS.isdisjoint(self.filters)

@@ -10,7 +10,7 @@ import blosc2
 import numpy as np
 
 from b2nd_dask.errors import UnsupportedFrameError
-from b2nd_dask.format.chunk import MAX_TYPESIZE, SHAPED_CODECS, SHAPED_FILTERS
+from b2nd_dask.format.chunk import MAX_TYPESIZE
 from b2nd_dask.format.compression import Compression
 
 _SLOTS = 6
@@ -76,7 +76,7 @@ def compression_of(cparams: Any, itemsize: int) -> Compression:
         codec_meta=params.codec_meta,
         use_dict=bool(params.use_dict),
     )
-    if how.codec in SHAPED_CODECS or SHAPED_FILTERS.intersection(filters):
+    if how.needs_shape:
         raise UnsupportedFrameError(
             f"codec {how.codec} with filters {filters} needs the array's shape, which chunks "
             "that are compressed one by one do not have; write such arrays with blosc2.asarray"

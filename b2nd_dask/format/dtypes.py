@@ -100,7 +100,30 @@ def format_dtype(dtype: np.dtype[Any]) -> bytes:
             f"dtype {dtype}: fields that overlap or are out of order have no text form; "
             "use numpy.lib.recfunctions.repack_fields"
         ) from error
-    return text.encode("utf-8")
+    encoded = text.encode("utf-8")
+    if len(encoded) > MAX_DTYPE_STRING:
+        raise UnsupportedFrameError(f"a dtype of {len(encoded)} bytes of text is not read again")
+    return encoded
+
+
+def fits(given: np.dtype[Any], wanted: np.dtype[Any]) -> bool:
+    """Whether items convert with no other loss than of floating-point or time precision.
+
+    Parameters
+    ----------
+    given, wanted : numpy.dtype
+
+    Returns
+    -------
+    bool
+
+    Examples
+    --------
+    >>> fits(np.dtype("f8"), np.dtype("f4")), fits(np.dtype("i8"), np.dtype("i4"))
+    (True, False)
+    """
+    lossy = (wanted.kind in "fc" and given.kind in "iufc") or given.kind == wanted.kind in "mM"
+    return np.can_cast(given, wanted, "same_kind" if lossy else "safe")
 
 
 def _without_objects(dtype: np.dtype[Any], text: str) -> np.dtype[Any]:

@@ -90,9 +90,14 @@ class MetaView(Mapping[str, Any]):
         return _decompress(entry) if self._compressed else entry
 
 
+def _bound(entry: bytes) -> int:
+    """Most bytes that a compressed entry may unpack to."""
+    return max(FREE_NBYTES, MAX_RATIO * len(entry))
+
+
 def _decompress(entry: bytes) -> bytes:
     header = parse_chunk_header(entry)
-    if header.nbytes > max(FREE_NBYTES, MAX_RATIO * len(entry)):
+    if header.nbytes > _bound(entry):
         raise CorruptChunkError(f"{len(entry)} bytes that unpack to {header.nbytes} are refused")
     check_chunk(header, len(entry), nbytes=header.nbytes, blocksize=0, typesize=header.typesize)
     out = np.zeros(header.nbytes, np.uint8)
@@ -163,8 +168,11 @@ def pack_metadata(entries: Mapping[str, Any], *, compressed: bool) -> dict[str, 
     if not isinstance(entries, Mapping):
         raise TypeError(f"metadata is a mapping of names to values, not {type(entries).__name__}")
     packed = {}
+    name: object
     for name, value in entries.items():
         _require_text_keys({name: value})
+        if not isinstance(name, str):
+            raise TypeError(f"metadata names are text; {name!r} is {type(name).__name__}")
         if not 0 < len(name.encode("utf-8")) <= MAX_NAME:
             raise ValueError(f"metadata name {name!r}: names have 1 to {MAX_NAME} bytes of UTF-8")
         try:
@@ -172,6 +180,11 @@ def pack_metadata(entries: Mapping[str, Any], *, compressed: bool) -> dict[str, 
         except (TypeError, ValueError, OverflowError) as error:
             raise TypeError(f"the metadata entry {name!r} cannot be stored: {error}") from error
         packed[name] = _compress(raw) if compressed else raw
+        if compressed and len(raw) > _bound(packed[name]):
+            raise ValueError(
+                f"the metadata entry {name!r} packs {len(raw)} bytes into {len(packed[name])}, "
+                "which readers take for an attack; store such data as an array"
+            )
     return packed
 
 

@@ -1,1 +1,1 @@
-"""An opened frame: its parsed state, the per-process cache, and reads of regions."""
+"""An opened frame, read by regions; a frame being written, from blocks to the commit."""

@@ -74,6 +74,9 @@ class FrameCache:
 
     def _put(self, key: tuple[str, str], opened: OpenedFrame) -> OpenedFrame:
         with self._lock:
+            # a replaced file that stays open keeps its place on the disk
+            for old in [known for known in self._frames if known[0] == key[0] and known != key]:
+                del self._frames[old]
             kept = self._frames.setdefault(key, opened)
             self._frames.move_to_end(key)
             while len(self._frames) > MAX_OPEN_FRAMES:

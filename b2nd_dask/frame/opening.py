@@ -11,7 +11,6 @@ import xxhash
 
 from b2nd_dask.errors import B2ndError, FrameFormatError, UnsupportedFrameError
 from b2nd_dask.format.array_meta import MAX_CHUNK_NBYTES, ArrayMeta, array_meta_of
-from b2nd_dask.format.chunk import SHAPED_CODECS, SHAPED_FILTERS
 from b2nd_dask.format.grid import Grid
 from b2nd_dask.format.header import FrameHeader, header_len_of, parse_header
 from b2nd_dask.format.index import MAX_CHUNKS, OffsetIndex, parse_index
@@ -126,11 +125,10 @@ def _geometry(header: FrameHeader) -> tuple[Grid, np.dtype[Any] | None]:
 def _refuse_shaped(header: FrameHeader) -> None:
     """C-Blosc2 takes the shapes for these from a b2nd metalayer: no reader to compare with."""
     how = header.compression
-    filters = SHAPED_FILTERS.intersection(how.filters)
-    if filters or how.codec in SHAPED_CODECS:
-        what = f"filter {min(filters)}" if filters else f"codec {how.codec}"
+    if how.needs_shape:
         raise UnsupportedFrameError(
-            f"{what} needs the array's shape, which Caterva frames do not offer it"
+            f"codec {how.codec} with filters {how.filters} needs the array's shape, which Caterva "
+            "frames do not offer it"
         )
 
 

@@ -272,11 +272,10 @@ class Frame:
             The file changed since it was opened.
         """
         items = self.read(index)
-        if isinstance(index, tuple) and not index:
-            return items[()]
         if isinstance(items, np.ndarray) and not items.flags.writeable:
             items = items.copy(order="C")
-        return items
+        # `read` keeps a 0-d array an array; NumPy gives a scalar
+        return items[()] if isinstance(index, tuple) and not index else items
 
     def read(self, index: Any) -> Any:
         """As `__getitem__`, but a constant region may come as a read-only, zero-stride array.

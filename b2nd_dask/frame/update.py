@@ -43,6 +43,11 @@ def update_plan(old: ParsedFrame, shape: tuple[int, ...]) -> FramePlan:
             "a frame without a dtype or with chunks of 0 items is not updated; write it anew "
             'with mode="w"'
         )
+    if header.compression.needs_shape:
+        raise UnsupportedFrameError(
+            "its codec or filter needs the array's shape, which chunks that are compressed one by "
+            "one do not have; change it with python-blosc2"
+        )
     plan = FramePlan(
         grid=grid,
         dtype=old.stored_dtype,

@@ -1,1 +1,1 @@
-"""Dask graphs out of frames. The only layer that imports dask."""
+"""Dask graphs out of frames and back. The only layer that imports dask."""

@@ -104,7 +104,7 @@ def _uniform_kinds(frame: Frame, chunks: Chunks) -> NDArray[np.uint8] | None:
             continue
         # frame chunks from .. to under each dask block, which may overlap where the grids are not
         # aligned
-        first = starts[:-1] // frame_size
+        first = np.minimum(starts[:-1] // frame_size, kinds.shape[axis] - 1)
         last = np.maximum(first, -(-starts[1:] // frame_size) - 1)
         low = _reduce_ranges(np.minimum, low, first, last, axis)
         high = _reduce_ranges(np.maximum, high, first, last, axis)

@@ -11,6 +11,7 @@ import numpy as np
 from dask.array.core import normalize_chunks
 
 from b2nd_dask.format.array_meta import MAX_NDIM
+from b2nd_dask.format.chunk import MAX_BLOCKSIZE
 from b2nd_dask.format.compression import Compression
 from b2nd_dask.format.defaults import default_blocks
 from b2nd_dask.format.grid import Grid
@@ -19,7 +20,7 @@ from b2nd_dask.format.grid import Grid
 LARGEST_DEFAULT_CHUNK = 32 << 20
 #: The format allows 2**31 - 33; the largest that was seen to work in python-blosc2 throughout is
 #: used.
-MAX_CHUNK_NBYTES = 2**31 - 2**20
+LARGEST_WRITTEN_CHUNK = 2**31 - 2**20
 
 
 def frame_grid(
@@ -60,10 +61,15 @@ def frame_grid(
         if any(b > c for b, c in zip(inner, sizes, strict=True)):
             raise ValueError(f"blocks {inner} are larger than chunks {sizes}")
     grid = Grid(shape, sizes, inner, dtype.itemsize)
-    if grid.chunk_nbytes > MAX_CHUNK_NBYTES:
+    if grid.chunk_nbytes > LARGEST_WRITTEN_CHUNK:
         raise ValueError(
             f"chunks {sizes} of {dtype} have {grid.chunk_nbytes} bytes, "
-            f"{MAX_CHUNK_NBYTES} is the most: choose smaller chunks="
+            f"{LARGEST_WRITTEN_CHUNK} is the most: choose smaller chunks="
+        )
+    if grid.block_nbytes > MAX_BLOCKSIZE:
+        raise ValueError(
+            f"blocks {inner} of {dtype} have {grid.block_nbytes} bytes, "
+            f"{MAX_BLOCKSIZE} is the most: choose smaller blocks="
         )
     return grid
 

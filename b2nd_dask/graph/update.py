@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 import dask.array as da
 import numpy as np
 
+from b2nd_dask.format.dtypes import fits
 from b2nd_dask.frame.source import Frame
 from b2nd_dask.graph.read import array_of
 
@@ -50,14 +51,17 @@ def region_patch(arr: da.Array, frame: Frame, region: tuple[slice, ...]) -> Patc
         for (start, stop), c, n in zip(bounds, frame.chunks, frame.shape, strict=True)
     ]
     origin = tuple(start for start, _ in box)
-    if box == bounds:
+    if 0 in shape or box == bounds:
         return Patch(arr, origin, frame.shape)
-    old = array_of(frame, None)[tuple(slice(*axis) for axis in box)]
-    inner = tuple(
-        slice(start - low, stop - low) for (start, stop), (low, _) in zip(bounds, box, strict=True)
-    )
-    items = old.copy()
-    items[inner] = arr
+    old, items, covered = array_of(frame, "auto"), arr, list(bounds)
+    for axis, ((start, stop), (low, high)) in enumerate(zip(bounds, box, strict=True)):
+        # what lies before and behind, as wide as what was put together so far
+        before, behind = (
+            old[tuple(slice(*edge) for edge in (*covered[:axis], cut, *covered[axis + 1 :]))]
+            for cut in ((low, start), (stop, high))
+        )
+        items = da.concatenate([before, items, behind], axis=axis)
+        covered[axis] = (low, high)
     return Patch(items, origin, frame.shape)
 
 
@@ -84,17 +88,18 @@ def append_patch(arr: da.Array, frame: Frame, axis: int) -> Patch:
         raise ValueError(f"append_axis={axis}: the array has {frame.ndim} axes")
     axis %= frame.ndim
     length, chunk = frame.shape[axis], frame.chunks[axis]
-    after = (*frame.shape[:axis], length + arr.shape[axis], *frame.shape[axis + 1 :])
-    if arr.shape != (*after[:axis], arr.shape[axis], *after[axis + 1 :]):
+    rest = (*frame.shape[:axis], *frame.shape[axis + 1 :])
+    if arr.ndim != frame.ndim or (*arr.shape[:axis], *arr.shape[axis + 1 :]) != rest:
         raise ValueError(
             f"an array of shape {arr.shape} cannot be appended to {frame.shape} along axis {axis}"
         )
+    after = (*frame.shape[:axis], length + arr.shape[axis], *frame.shape[axis + 1 :])
     first = length // chunk * chunk
     origin = tuple(first if i == axis else 0 for i in range(frame.ndim))
     if first == length:
         return Patch(arr, origin, after)
     place = tuple(slice(first, None) if i == axis else slice(None) for i in range(frame.ndim))
-    old = array_of(frame, None)[place]
+    old = array_of(frame, "auto")[place]
     return Patch(da.concatenate([old, arr], axis=axis), origin, after)
 
 
@@ -127,11 +132,11 @@ def converted(arr: da.Array, dtype: np.dtype[Any]) -> da.Array:
     Raises
     ------
     TypeError
-        Items would lose more than precision.
+        Items would lose more than floating-point or time precision.
     """
     if arr.dtype == dtype:
         return arr
-    if not np.can_cast(arr.dtype, dtype, "same_kind"):
+    if not fits(arr.dtype, dtype):
         raise TypeError(
             f"items of dtype {arr.dtype} do not fit a frame of {dtype}; convert by .astype"
         )

@@ -14,6 +14,7 @@ from b2nd_dask.format.array_meta import MAX_CATERVA_NDIM
 from b2nd_dask.format.compression import Compression
 from b2nd_dask.format.defaults import compression_of
 from b2nd_dask.format.grid import Grid
+from b2nd_dask.format.header import MAX_HEADER_LEN
 from b2nd_dask.format.metalayers import MAX_METALAYERS
 from b2nd_dask.format.values import pack_metadata
 from b2nd_dask.frame.commit import commit
@@ -49,7 +50,7 @@ def to_b2nd(
     storage_options: Mapping[str, Any] | None = None,
     compute: bool = True,
 ) -> da.Array | Delayed:
-    """Write an array to a new frame, in parallel and out of core; all or nothing.
+    """Write an array to a frame, in parallel and out of core; all or nothing.
 
     Each task computes, compresses and stages whole frame chunks; only records of a few bytes
     travel. The frame appears under its name when it is complete and on the disk: until then, and if
@@ -87,7 +88,8 @@ def to_b2nd(
     storage_options : mapping, optional
         For the fsspec filesystem of a URL.
     compute : bool
-        False to get a `dask.delayed.Delayed` that writes when it is computed.
+        False to get a `dask.delayed.Delayed` that writes when it is computed. If that fails, the
+        hidden directory ``.NAME.KEY.staging`` beside the target stays, and may be removed.
 
     Returns
     -------
@@ -102,6 +104,13 @@ def to_b2nd(
         Chunks of unknown size, chunks or blocks that do not fit, too many metadata entries.
     TypeError
         A dtype of Python objects, or metadata that cannot be stored.
+    FileNotFoundError
+        No frame to change, or no directory to write to.
+    StaleFrameError
+        The frame changed while its update was computed.
+    UnsupportedFrameError
+        A codec or filter that needs the array's shape, or an old frame that cannot be changed in
+        place.
     OSError
         The store refuses, for instance because it is full.
 
@@ -117,6 +126,10 @@ def to_b2nd(
     location = Location.of(urlpath, storage_options=storage_options)
     _check_mode(mode, region, append_axis)
     old = None if mode in _NEW else _frame_there(location, mode)
+    if mode == "r+" and any(v is not None for v in (chunks, blocks, cparams, meta, vlmeta)):
+        raise ValueError(
+            'mode="r+" keeps chunks, compression and metadata of the frame: leave these out'
+        )
     if old is not None:
         job = _update_job(array, location, old, region, append_axis)
     else:
@@ -174,6 +187,8 @@ def _frame_there(location: Location, mode: str) -> Frame | None:
 
 def _new_job(array: da.Array, location: Location, plan: FramePlan, *, replace: bool) -> WriteJob:
     header_len = len(plan.header())
+    if header_len > MAX_HEADER_LEN:
+        raise ValueError(f"a header of {header_len} bytes; put large metadata into vlmeta=")
     staging = staging_for(location, sparse=plan.sparse, replace=replace, header_len=header_len)
     return WriteJob(array, (0,) * array.ndim, plan, staging, commit)
 
@@ -201,6 +216,10 @@ def _update_job(
 
 def _as_dask(arr: Any) -> da.Array:
     """Anything array-like as a dask array, block by block where it has chunks."""
+    if da.array_expr_enabled():
+        raise NotImplementedError(
+            "to_b2nd writes graphs of layers; turn the dask option array.query-planning off"
+        )
     if isinstance(arr, Frame):
         return array_of(arr, None)
     if not hasattr(arr, "dtype"):
@@ -255,8 +274,7 @@ def _packed(
 
 def _source_frame(array: da.Array) -> Frame:
     """The one frame that an array was computed from."""
-    # with array.query-planning there are no layers to look at
-    layers = getattr(array.dask, "layers", {}).values()
+    layers = array.dask.layers.values()
     frames = {
         dep.frame.version: dep.frame
         for layer in layers

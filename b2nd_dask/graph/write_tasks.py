@@ -12,6 +12,7 @@ from dask.delayed import Delayed
 from dask.highlevelgraph import HighLevelGraph, MaterializedLayer
 from dask.layers import ArraySliceDep
 
+from b2nd_dask.format.dtypes import fits
 from b2nd_dask.frame.records import ChunkRecords, merge_records
 from b2nd_dask.frame.writer import FramePlan, write_block
 from b2nd_dask.graph.layout import aligned_to
@@ -106,8 +107,7 @@ def _check_block(block: Any, place: tuple[slice, ...], plan: FramePlan) -> None:
     if isinstance(block, np.ma.MaskedArray):
         raise TypeError("a masked array: a frame has no masks; use da.ma.filled(x, value) first")
     dtype = np.asarray(block).dtype
-    # a shorter string would be a cut one
-    if not np.can_cast(dtype, plan.dtype, "safe" if plan.dtype.kind in "SU" else "same_kind"):
+    if not fits(dtype, plan.dtype):
         raise TypeError(
             f"the block at {corner} has the dtype {dtype}, the array says "
             f"{plan.dtype}; where a function changes dtypes, pass dtype= to map_blocks"

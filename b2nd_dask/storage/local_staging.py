@@ -79,14 +79,18 @@ class _LocalStaging:
         # cut: names end at 255 bytes
         return path.with_name(f".{path.name[:50]}.{self.key}.staging")
 
-    def prepare(self) -> None:
-        """Look at the target and make the staging area; see `Staging.prepare`."""
+    def check_target(self) -> None:
+        """Refuse to write over what must not be replaced."""
         path = Path(self.target)
         if path.exists():
             if not self.replace:
                 message = 'something is there already; pass mode="w" to replace it'
                 raise FileExistsError(errno.EEXIST, message, self.target)
             _require_frame(path)
+
+    def prepare(self) -> None:
+        """Look at the target and make the staging area; see `Staging.prepare`."""
+        self.check_target()
         with about(self.target):
             # a Delayed may be computed twice
             self.directory.mkdir(exist_ok=True)
@@ -177,6 +181,7 @@ class ContiguousStaging(_LocalStaging):
 
     def publish(self, joined: Joined, head: bytes, tail: bytes) -> None:
         """Write header and tail, sync, rename; see `Staging.publish`."""
+        self.check_target()
         ready, target = self.directory / "frame", Path(self.target)
         fd = os.open(ready, os.O_RDWR)
         try:
@@ -221,6 +226,7 @@ class SparseStaging(_LocalStaging):
 
     def publish(self, joined: Joined, head: bytes, tail: bytes) -> None:
         """Write the index file last, sync, rename; see `Staging.publish`."""
+        self.check_target()
         frame = self.directory / "frame"
         for member in frame.iterdir():
             sync_file(member)

@@ -64,16 +64,23 @@ class ContiguousUpdate(ContiguousStaging):
         with _locked(Path(self.target), self.target, self.identity, os.O_RDWR) as fd:
             # what a writer that was killed left behind
             os.ftruncate(fd, self.frame_len)
-            end = self.frame_len
-            for part, start, stop in joined.pieces:
-                self.copy_part(part, start, stop - start, fd, end)
-                end += stop - start
-            pwrite(fd, tail, end)
-            os.fsync(fd)
+            try:
+                self._append_all(fd, joined, tail)
+            except BaseException:
+                os.ftruncate(fd, self.frame_len)
+                raise
             # the switch: until here the old header names the old index
             pwrite(fd, head, 0)
             os.fsync(fd)
         self.discard()
+
+    def _append_all(self, fd: int, joined: Joined, tail: bytes) -> None:
+        end = self.frame_len
+        for part, start, stop in joined.pieces:
+            self.copy_part(part, start, stop - start, fd, end)
+            end += stop - start
+        pwrite(fd, tail, end)
+        os.fsync(fd)
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,17 +112,28 @@ class SparseUpdate(SparseStaging):
         """Move the chunk files in, sync, replace the index file; see `Staging.publish`."""
         target = Path(self.target)
         with _locked(target, self.target, self.identity, os.O_RDONLY):
-            for number, piece in zip(joined.positions.tolist(), joined.pieces, strict=True):
-                staged = self.directory / piece.part
-                sync_file(staged)
-                staged.rename(target / f"{number:08X}.chunk")
-            index = self.directory / MAIN_MEMBER
-            index.write_bytes(head + tail)
-            sync_file(index)
-            sync_directory(target)
-            index.rename(target / MAIN_MEMBER)
+            moved: list[Path] = []
+            try:
+                self._move_in(joined, moved)
+                index = self.directory / MAIN_MEMBER
+                index.write_bytes(head + tail)
+                sync_file(index)
+                sync_directory(target)
+                index.rename(target / MAIN_MEMBER)
+            except BaseException:
+                # no index names them
+                for path in moved:
+                    path.unlink(missing_ok=True)
+                raise
             sync_directory(target)
         self.discard()
+
+    def _move_in(self, joined: Joined, moved: list[Path]) -> None:
+        for number, piece in zip(joined.positions.tolist(), joined.pieces, strict=True):
+            staged, path = self.directory / piece.part, Path(self.target, f"{number:08X}.chunk")
+            sync_file(staged)
+            moved.append(path)
+            staged.rename(path)
 
 
 @contextmanager

@@ -36,7 +36,11 @@ def publish_path(ready: Path, target: Path, *, replace: bool) -> None:
     if not replace:
         _rename_new(ready, target)
     elif target.is_dir() or (ready.is_dir() and target.exists()):
-        _exchange(ready, target)
+        replaced = _exchange(ready, target)
+        # only when the new names are durable may the old frame go
+        sync_directory(target.parent)
+        remove_path(replaced)
+        return
     else:
         ready.replace(target)
     sync_directory(target.parent)
@@ -69,14 +73,14 @@ def _rename_new(ready: Path, target: Path) -> None:
     ready.rename(target)
 
 
-def _exchange(ready: Path, target: Path) -> None:
-    """Replace a directory, which rename alone cannot do; the old one is removed."""
+def _exchange(ready: Path, target: Path) -> Path:
+    """Replace a directory, which rename alone cannot do; returns where the old one is now."""
     if not _renameat2(ready, target, _RENAME_EXCHANGE):
         aside = ready.with_name(ready.name + ".old")
         target.rename(aside)
         ready.rename(target)
-        ready = aside
-    remove_path(ready)
+        return aside
+    return ready
 
 
 def _renameat2(old: Path, new: Path, flags: int) -> bool:

@@ -216,6 +216,24 @@ def test_a_changed_file_is_noticed(numbers, rewrite):
         frame[0]
 
 
+def test_constant_blocks_notice_a_change_too(tmp_path):
+    path = str(tmp_path / "zeros.b2nd")
+    array = blosc2.zeros((20, 20), chunks=(10, 10), urlpath=path)
+    x = from_b2nd(path)
+    array[:] = np.ones((20, 20))
+    with pytest.raises(StaleFrameError, match=r"zeros\.b2nd"):
+        x.sum().compute(scheduler="sync")
+
+
+def test_numpy_integers_and_empty_tuples_index(numbers):
+    path, values = numbers
+    frame = open_b2nd(path)
+    np.testing.assert_array_equal(frame[np.int64(3)], values[3])
+    zeros = open_b2nd(blosc2.zeros((4, 4)))[()]
+    zeros[0] = 1
+    assert zeros.flags.writeable
+
+
 def test_zero_dimensional_and_empty_arrays(tmp_path):
     assert from_b2nd(blosc2.asarray(np.array(7))).compute(scheduler="sync") == 7
     for shape in [(0,), (0, 5), (3, 0, 2)]:

@@ -1,5 +1,6 @@
 """`to_b2nd` on local files: what is written, what stays when something fails, who can read it."""
 
+import gc
 import os
 import subprocess
 import sys
@@ -220,6 +221,75 @@ def test_constants_take_no_space(target):
     assert (open_b2nd(target).chunk_kinds() == ChunkKind.ZEROS).all()
 
 
+@pytest.mark.parametrize(
+    ("function", "dtype", "message"),
+    [
+        (lambda b: b[:3], "f8", r"\(3,\).*\(5,\)"),
+        (lambda b: b + 0.7, "i8", "dtype float64"),
+        (lambda b: b.astype("i8") + 300, "i1", "dtype int64"),
+        (lambda b: np.full(b.shape, "longer"), "U3", "<U6"),
+        (lambda b: np.ma.masked_less(b, 3), "f8", "masked"),
+    ],
+)
+def test_blocks_that_are_not_what_was_declared(target, function, dtype, message):
+    x = da.from_array(np.arange(10.0), chunks=5)
+    x = x.map_blocks(function, dtype=dtype, meta=np.empty(0, dtype))
+    with pytest.raises((TypeError, ValueError), match=message):
+        to_b2nd(x, target)
+    assert leftovers(target) == []
+
+
+def test_what_a_frame_cannot_take_is_not_cut_to_fit(target):
+    to_b2nd(np.array(["abc", "d"]), target)
+    for values in (["longer"], [30000]):
+        with pytest.raises(TypeError, match="astype"):
+            to_b2nd(np.array(values), target, mode="r+", append_axis=0)
+    assert open_b2nd(target)[...].tolist() == ["abc", "d"]
+
+
+@pytest.mark.parametrize("contiguous", [True, False])
+def test_a_delayed_that_is_not_computed_leaves_nothing_and_computes_twice(target, contiguous):
+    written = to_b2nd(VALUES, target, mode="w", contiguous=contiguous, compute=False)
+    assert leftovers(target) == []
+    for _ in range(2):
+        assert written.compute() == str(target)
+    np.testing.assert_array_equal(open_b2nd(target)[...], VALUES)
+    assert leftovers(target) == []
+
+
+def test_only_frames_are_replaced(target):
+    target.write_text("precious")
+    with pytest.raises(FileExistsError, match="not a frame"):
+        to_b2nd(VALUES, target, mode="w")
+    assert target.read_text() == "precious"
+
+
+def test_a_target_that_becomes_something_else_meanwhile_is_not_replaced(target):
+    written = to_b2nd(VALUES, target, mode="w", compute=False)
+
+    def occupy(block):
+        target.mkdir(exist_ok=True)
+        (target / "thesis.tex").write_text("years of work")
+        return block
+
+    x = da.from_array(VALUES, chunks=50).map_blocks(occupy, dtype=float, meta=np.empty((0, 0)))
+    with pytest.raises(FileExistsError):
+        to_b2nd(x, target, mode="w")
+    with pytest.raises(FileExistsError):
+        written.compute()
+    assert (target / "thesis.tex").read_text() == "years of work"
+
+
+def test_a_replaced_frame_is_not_kept_open(target):
+    for i in range(20):
+        to_b2nd(VALUES + i, target, mode="w")
+    # dask's arrays are cycles
+    gc.collect()
+    links = list(Path("/proc/self/fd").iterdir())
+    names = [str(link.readlink()) for link in links if link.is_symlink()]
+    assert sum("target.b2nd" in name for name in names) <= 1
+
+
 def test_every_bit_of_a_constant_is_kept(target):
     payload = np.array(0x7FF8000000000123, "u8").view("f8")
     values = np.zeros((5, 4))
@@ -299,6 +369,7 @@ REGIONS = [
     (slice(3, 50), slice(10, 60)),
     (slice(99, 100), slice(None)),
     (slice(None), slice(-1, None)),
+    (slice(5, 5), slice(0, 60)),
 ]
 
 
@@ -339,6 +410,7 @@ def test_rows_are_appended(target, axis, contiguous):
         ({"region": (slice(0, 10), slice(0, 60))}, ValueError, "does not fill"),
         ({"append_axis": 2}, ValueError, "2 axes"),
         ({"append_axis": 1, "region": ()}, ValueError, "not both"),
+        ({"append_axis": 0, "vlmeta": {"a": 1}}, ValueError, "leave these out"),
     ],
 )
 def test_wrong_updates_leave_the_frame(target, arguments, error, message):
