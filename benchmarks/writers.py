@@ -39,6 +39,7 @@ def b2nd_dask(source: Source, how: dense.Compression, *, synced: bool = True) ->
         from b2nd_dask import to_b2nd
 
         if not synced:
+            # what the write costs without waiting for the disk, as the others do not
             os.fsync = lambda fd: None
         peers.use_dask_threads(threads)
         array = source(paths, threads)

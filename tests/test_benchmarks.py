@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -12,10 +14,13 @@ import pytest
 pytest.importorskip("zarr", reason="the benchmarks need the extra 'bench'")
 
 import numpy as np
+from blosc2 import compress2
+from numpy.typing import NDArray
 
-from benchmarks import datasets, harness, targets
+from benchmarks import datasets, dense, harness, targets, writers
 from benchmarks.cases import CASES
 from benchmarks.model import Contender, Dataset, Figures, Scenario
+from benchmarks.rawfile import RawFile
 
 ROOT = Path(__file__).parent.parent
 
@@ -50,12 +55,38 @@ def test_a_case_writes_its_reports(name: str, tmp_path: Path) -> None:
         assert all(one["resident_peak"] > 0 for one in result["figures"])
         assert all(f"| {contender} |" in text for contender in contenders)
         assert len(result["verdicts"]) >= len(scenario.targets)
+        assert (result["figures"][0]["written"] > 0) == scenario.writes
+    assert not list((tmp_path / "data").glob("written-*"))
 
 
 def test_the_list_names_every_case() -> None:
     done = run_benchmarks("--list")
     assert done.returncode == 0, done.stderr
     assert all(name in done.stdout for name in CASES)
+
+
+def test_only_cases_that_need_minutes_have_to_be_named() -> None:
+    assert [case.name for case in CASES.values() if not case.by_default] == ["transform_big"]
+
+
+def test_what_was_written_is_held_against_what_should_be() -> None:
+    def expected() -> Iterator[tuple[slice, NDArray[np.float64]]]:
+        yield slice(0, 2), np.arange(2.0)
+        yield slice(2, 4), np.arange(2.0, 4.0)
+
+    assert writers.require_equal(expected, lambda: np.arange(4.0)) == (4,)
+    with pytest.raises(AssertionError, match="Mismatched elements: 1 / 2"):
+        writers.require_equal(expected, lambda: np.array([0.0, 1.0, 2.0, 4.0]))
+
+
+def test_a_raw_file_gives_its_chunks_back(tmp_path: Path) -> None:
+    rows = [np.full(dense.CHUNK, value) for value in (1.0, 2.0, 3.0)]
+    raw = RawFile.write(
+        tmp_path / "raw", [partial(np.copy, row) for row in rows], compress2, 2, synced=True
+    )
+    assert raw.shape == (3 * dense.CHUNK,)
+    for i, row in enumerate(rows):
+        np.testing.assert_array_equal(raw[i * dense.CHUNK : (i + 1) * dense.CHUNK], row)
 
 
 def test_contenders_that_disagree_stop_the_run() -> None:
@@ -91,7 +122,7 @@ def test_data_is_kept_while_it_is_intact(tmp_path: Path) -> None:
 
 def test_targets_are_judged_for_ours_alone() -> None:
     def figures(name: str, seconds: float, is_ours: bool) -> Figures:
-        return Figures(name, is_ours, [seconds, seconds], [seconds], 10**6, 3 * 10**6)
+        return Figures(name, is_ours, [seconds, seconds], [seconds], 10**6, 3 * 10**6, 5 * 10**3)
 
     both = {"ours": figures("ours", 1.0, True), "peer": figures("peer", 2.0, False)}
     verdicts = targets.judge(
@@ -101,9 +132,11 @@ def test_targets_are_judged_for_ours_alone() -> None:
             targets.times_as_long_as("peer", 0.5),
             targets.seconds_below(0.9),
             targets.megabytes_below(2),
+            targets.resident_below(2),
+            targets.kilobytes_written_below(5),
         ],
         both,
     )
-    assert [one.contender for one in verdicts] == ["ours"] * 5
-    assert [one.value for one in verdicts] == [2.0, 2.0, 0.5, 1.0, 2.0]
-    assert [one.is_reached for one in verdicts] == [True, False, True, False, True]
+    assert [one.contender for one in verdicts] == ["ours"] * 7
+    assert [one.value for one in verdicts] == [2.0, 2.0, 0.5, 1.0, 2.0, 3.0, 5.0]
+    assert [one.is_reached for one in verdicts] == [True, False, True, False, True, False, True]

@@ -85,8 +85,9 @@ def _decoders(paths: Paths, threads: int) -> list[Callable[[], NDArray[np.float6
         if not hasattr(mine, "items"):
             mine.items = np.empty(dense.CHUNK)
         blosc2.decompress2(chunk, dst=mine.items.view(np.uint8), nthreads=1)
-        mine.items *= 2
-        mine.items += 1
-        return mine.items
+        items: NDArray[np.float64] = mine.items
+        items *= 2
+        items += 1
+        return items
 
     return [partial(decoded, chunk) for chunk in chunks]
