@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import struct
 from dataclasses import dataclass
 from enum import IntEnum
@@ -171,6 +172,10 @@ def check_chunk(
         raise CorruptChunkError(
             f"the chunk says that it has {header.cbytes} bytes, {available} are there", offset=12
         )
+    if header.nbytes < 0 or header.typesize < 1:
+        raise CorruptChunkError(
+            f"{header.nbytes} bytes in items of {header.typesize} cannot be", offset=3
+        )
     if header.nbytes != nbytes:
         raise CorruptChunkError(f"it holds {header.nbytes} bytes, {nbytes} are expected", offset=4)
     if not 0 < header.blocksize <= MAX_BLOCKSIZE or blocksize not in (0, header.blocksize):
@@ -248,6 +253,29 @@ def encode_repeated(value: bytes, *, nbytes: int, blocksize: int) -> bytes:
     typesize = len(value) if len(value) <= MAX_TYPESIZE else 1
     head = struct.pack("<BBBBiii", 5, 1, _EXTENDED, typesize, nbytes, blocksize, 32 + len(value))
     return head + bytes(15) + bytes([Special.REPEATED << 4]) + value
+
+
+def padded_chunk(chunk: Buffer, blocks: tuple[int, ...]) -> bytes:
+    """Add zeros behind a chunk, for codecs that read past the end of damaged streams.
+
+    ZFP reads up to some bits for each cell of 4 items an axis, whatever is there.
+
+    Parameters
+    ----------
+    chunk : bytes-like
+        The whole chunk.
+    blocks : tuple of int
+        Items of a block along each axis.
+
+    Returns
+    -------
+    bytes
+        The chunk with a larger length in its header.
+    """
+    padding = math.prod(-(-n // 4) for n in blocks) // 8 + 4096
+    out = bytearray(chunk) + bytes(padding)
+    struct.pack_into("<i", out, 12, len(out))
+    return bytes(out)
 
 
 def constant_of(data: Buffer, header: ChunkHeader, dtype: np.dtype[Any]) -> NDArray[Any] | None:

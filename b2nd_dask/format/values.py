@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import struct
 from collections.abc import Iterator, Mapping
+from functools import partial
 from typing import Any
 
 import msgpack
@@ -24,6 +25,9 @@ MAX_RATIO = 64
 
 #: As upstream compresses vlmeta (REFERENCE 5).
 _VLMETA_COMPRESSION = Compression(codec=5, clevel=5, filters=(0, 0, 0, 0, 0, 1))
+
+#: Each level of msgpack's decoder takes 40 kB of the C stack: some 200 would overflow it.
+MAX_EXTENSION_DEPTH = 8
 
 #: Extension types of python-blosc2 (REFERENCE 1.2).
 _CFRAME, _REFERENCE, _COMPLEX, _SET, _NDARRAY = 42, 43, 44, 45, 46
@@ -106,12 +110,14 @@ def _decompress(entry: bytes) -> bytes:
     return out.tobytes()
 
 
-def unpack_value(raw: bytes) -> Any:
+def unpack_value(raw: bytes, *, depth: int = 0) -> Any:
     """Python object of a msgpack value.
 
     Parameters
     ----------
     raw : bytes
+    depth : int
+        Extension values around this one.
 
     Returns
     -------
@@ -132,7 +138,10 @@ def unpack_value(raw: bytes) -> Any:
     """
     try:
         return msgpack.unpackb(
-            raw, strict_map_key=False, list_hook=_untuple, ext_hook=_unpack_extension
+            raw,
+            strict_map_key=False,
+            list_hook=_untuple,
+            ext_hook=partial(_unpack_extension, depth=depth + 1),
         )
     except (FrameFormatError, UnsupportedFrameError):
         raise
@@ -177,6 +186,8 @@ def pack_metadata(entries: Mapping[str, Any], *, compressed: bool) -> dict[str, 
             raise ValueError(f"metadata name {name!r}: names have 1 to {MAX_NAME} bytes of UTF-8")
         try:
             raw = pack_value(value)
+            # what cannot be read again is not written
+            unpack_value(raw)
         except (TypeError, ValueError, OverflowError) as error:
             raise TypeError(f"the metadata entry {name!r} cannot be stored: {error}") from error
         packed[name] = _compress(raw) if compressed else raw
@@ -253,13 +264,15 @@ def _untuple(items: list[Any]) -> Any:
     return items
 
 
-def _unpack_extension(code: int, data: bytes) -> Any:
+def _unpack_extension(code: int, data: bytes, *, depth: int) -> Any:
+    if depth > MAX_EXTENSION_DEPTH:
+        raise FrameFormatError(f"it nests more than {MAX_EXTENSION_DEPTH} extension values")
     if code == _COMPLEX and len(data) == 16:
         return complex(*struct.unpack(">dd", data))
     if code == _SET:
-        return set(unpack_value(data))
+        return set(unpack_value(data, depth=depth))
     if code == _NDARRAY:
-        return _unpack_array(unpack_value(data))
+        return _unpack_array(unpack_value(data, depth=depth))
     if code in (_CFRAME, _REFERENCE):
         raise UnsupportedFrameError(
             "it holds a python-blosc2 object or a reference to one, which is not followed"

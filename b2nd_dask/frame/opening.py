@@ -60,7 +60,7 @@ def parse_frame(reader: ByteReader) -> ParsedFrame:
         A frame that is not an array.
     """
     try:
-        identity = reader.identity()
+        identity = reader.opened_identity()
         (head,) = reader.read([Span(0, FIRST_READ)])
         header_len = header_len_of(head)
         if header_len > len(head):

@@ -16,6 +16,7 @@ from b2nd_dask.format.chunk import (
     Special,
     check_chunk,
     constant_of,
+    padded_chunk,
     parse_chunk_header,
 )
 from b2nd_dask.format.codec import decode_chunk, decode_in_frame
@@ -206,7 +207,8 @@ def _decode_part(
     straight = _fills_exactly(grid, part.inner, out)
     raw = out if straight else np.empty(grid.chunk_nbytes // grid.itemsize, out.dtype)
     if header.needs_shape:
-        decode_in_frame(one_chunk_frame(data[: header.cbytes], frame.header, grid), raw)
+        chunk = padded_chunk(data[: header.cbytes], grid.blocks)
+        decode_in_frame(one_chunk_frame(chunk, frame.header, grid), raw)
     else:
         decode_chunk(data, header, raw)
     if not straight:

@@ -118,7 +118,7 @@ class Frame:
 
     def __dask_tokenize__(self) -> tuple[Any, ...]:
         # no storage options: keys are shown and stored
-        uninit = None if self._fill.uninit is None else self._fill.uninit.tobytes()
+        uninit = repr(self._wishes[1])
         return (
             "b2nd_dask.Frame",
             self._location.label,

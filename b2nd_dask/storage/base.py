@@ -51,6 +51,9 @@ class ByteReader(Protocol):
     def identity(self) -> Identity:
         """Identity of the object (of the main member of a directory), asked anew at each call."""
 
+    def opened_identity(self) -> Identity:
+        """Identity of what this reader reads, which may have lost its name to another object."""
+
     def read(self, spans: Sequence[Span], member: str = "") -> list[bytes]:
         """Read byte ranges.
 

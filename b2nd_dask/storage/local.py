@@ -63,8 +63,12 @@ class LocalReader:
 
     def identity(self) -> Identity:
         """Size, mtime, inode and device of what the path names now."""
-        now = self._main.stat(follow_symlinks=not self.is_directory)
-        return Identity(now.st_size, f"{now.st_mtime_ns}-{now.st_ino}-{now.st_dev}")
+        return _identity(self._main.stat(follow_symlinks=not self.is_directory))
+
+    def opened_identity(self) -> Identity:
+        """Size, mtime, inode and device of what is open, whatever the path names meanwhile."""
+        with self._opened("") as fd:
+            return _identity(os.fstat(fd))
 
     def read(self, spans: Sequence[Span], member: str = "") -> list[bytes]:
         """Read byte ranges; see `ByteReader.read`."""
@@ -115,6 +119,10 @@ class LocalReader:
             raise FrameFormatError(
                 f"a directory without a file {MAIN_MEMBER} is not a sparse frame", path=self.label
             ) from None
+
+
+def _identity(state: os.stat_result) -> Identity:
+    return Identity(state.st_size, f"{state.st_mtime_ns}-{state.st_ino}-{state.st_dev}")
 
 
 class _Handle:

@@ -42,6 +42,10 @@ class BytesReader:
             self._identity = Identity(len(data), xxhash.xxh3_128_hexdigest(data))
         return self._identity
 
+    def opened_identity(self) -> Identity:
+        """As `identity`: bytes cannot change."""
+        return self.identity()
+
     def read(self, spans: Sequence[Span], member: str = "") -> list[bytes]:
         """Read byte ranges; see `ByteReader.read`."""
         data = self._open(member)
@@ -94,6 +98,11 @@ class Window:
     def identity(self) -> Identity:
         """Identity of the object around, with the size of the rest after the offset."""
         outer = self._reader.identity()
+        return Identity(self._rest(outer.size), outer.token)
+
+    def opened_identity(self) -> Identity:
+        """As `identity`, of the object that is open."""
+        outer = self._reader.opened_identity()
         return Identity(self._rest(outer.size), outer.token)
 
     def read(self, spans: Sequence[Span], member: str = "") -> list[bytes]:

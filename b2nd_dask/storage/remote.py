@@ -83,6 +83,10 @@ class RemoteReader:
         self._ranges_ignored |= info.get("partial") is False
         return Identity(size, _token(info))
 
+    def opened_identity(self) -> Identity:
+        """As `identity`: nothing of a remote object is held open."""
+        return self.identity()
+
     def read(self, spans: Sequence[Span], member: str = "") -> list[bytes]:
         """Read byte ranges in one round of concurrent requests; see `ByteReader.read`."""
         size = self._known_size(member)
