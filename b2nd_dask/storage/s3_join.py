@@ -61,7 +61,7 @@ def plan_parts(sources: Sequence[Source], limits: Limits) -> list[Part]:
     parts: list[Part] = []
     pending: list[Source] = []
     held = 0
-    for source in sources:
+    for source in filter(nbytes_of, sources):
         rest = source
         if isinstance(source, Run) and nbytes_of(source) >= limits.min_part:
             if 0 < held < limits.min_part:

@@ -58,11 +58,13 @@ def test_what_is_written_is_read_by_all(fresh_path, case, data):
     ours = open_b2nd(path)
     assert (ours.chunks, ours.blocks) == (case.chunks, case.blocks)
     assert ours.dtype == with_back.dtype == case.array.dtype
-    if lossless:
-        assert raw(upstream) == raw(case.array)
-    assert raw(ours[...]) == raw(upstream)
+    expected = case.array if lossless else upstream
+    # python-blosc2 4.14.1 gives wrong data of delta chunks whose blocks lie past the array's edge
+    if Filter.DELTA not in case.cparams["filters"]:
+        assert raw(upstream) == raw(expected)
+    assert raw(ours[...]) == raw(expected)
     again = from_b2nd(path).compute(scheduler="sync")
-    assert raw(np.asarray(again)) == raw(upstream)
+    assert raw(np.asarray(again)) == raw(expected)
 
 
 @pytest.mark.parametrize("start", ["zeros", "full", "nans"])

@@ -6,7 +6,7 @@ import traceback
 from typing import TYPE_CHECKING
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from b2nd_dask.storage import Location, Run
@@ -255,6 +255,7 @@ SOURCES = st.lists(
 
 
 @given(SOURCES)
+@example([b"", Run("a", 7, 12)])
 def test_parts_are_the_sources_in_order_and_none_too_small(sources: list[bytes | Run]) -> None:
     limits = Limits(min_part=5)
 
