@@ -5,28 +5,13 @@ from __future__ import annotations
 import os
 import threading
 from collections import OrderedDict
-from dataclasses import dataclass
 
 from b2nd_dask.errors import StaleFrameError
-from b2nd_dask.frame.opening import ParsedFrame, parse_frame
-from b2nd_dask.storage import ByteReader, Location
+from b2nd_dask.frame.opening import OpenedFrame, parse_frame
+from b2nd_dask.storage import Location
 
 #: Each local frame holds one file descriptor, of which a process may often have 1,024.
 MAX_OPEN_FRAMES = 64
-
-
-@dataclass(frozen=True, eq=False, slots=True)
-class OpenedFrame:
-    """A reader and what was parsed with it."""
-
-    reader: ByteReader
-    parsed: ParsedFrame
-
-    @property
-    def version(self) -> str:
-        """Text that changes with the frame: the object's identity and the metadata's digest."""
-        identity = self.parsed.identity
-        return f"{identity.size}-{identity.token}-{self.parsed.digest}"
 
 
 class FrameCache:

@@ -39,6 +39,20 @@ class ParsedFrame:
     """XXH3 of header, index and trailer, in hexadecimal."""
 
 
+@dataclass(frozen=True, eq=False, slots=True)
+class OpenedFrame:
+    """A reader and what was parsed with it."""
+
+    reader: ByteReader
+    parsed: ParsedFrame
+
+    @property
+    def version(self) -> str:
+        """Text that changes with the frame: the object's identity and the metadata's digest."""
+        identity = self.parsed.identity
+        return f"{identity.size}-{identity.token}-{self.parsed.digest}"
+
+
 def parse_frame(reader: ByteReader) -> ParsedFrame:
     """Read and check all metadata of a frame, in two reads (one for a small frame).
 

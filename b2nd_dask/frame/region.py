@@ -1,59 +1,48 @@
-"""Read one region of a frame: plan, fetch, decode into the result."""
+"""Read one region of a frame into an array: plan, fetch, decode, place."""
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
-from typing import Any, NamedTuple
+import os
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from b2nd_dask.errors import B2ndError, CorruptChunkError
-from b2nd_dask.format.assemble import one_chunk_frame
-from b2nd_dask.format.chunk import (
-    MAX_DICT_LEN,
-    Special,
-    check_chunk,
-    constant_of,
-    padded_chunk,
-    parse_chunk_header,
-)
-from b2nd_dask.format.codec import decode_chunk, decode_in_frame
-from b2nd_dask.format.grid import Grid, Piece, split_positions
+from b2nd_dask.errors import B2ndError
 from b2nd_dask.format.index import ChunkKind
+from b2nd_dask.frame.buffers import Pool
+from b2nd_dask.frame.decode import carrier, decode_part
+from b2nd_dask.frame.fetch import Wish, batches, fetch
 from b2nd_dask.frame.fill import Fill
-from b2nd_dask.frame.opening import ParsedFrame
-from b2nd_dask.frame.scatter import scatter_chunk
-from b2nd_dask.storage import ByteReader, Span
+from b2nd_dask.frame.opening import OpenedFrame
+from b2nd_dask.frame.plan import Part, RegionPlan
 
-#: Compressed bytes that a read of many chunks holds at once.
-FETCH_NBYTES = 32 << 20
+T = TypeVar("T")
 
+#: Threads that share a read take smaller batches, so that all have work until the end.
+BATCHES_OF_A_THREAD = 8
 
-class Part(NamedTuple):
-    """The part of a region that lies in one chunk."""
-
-    chunk: int
-    inner: tuple[range, ...]
-    """Selected positions in the chunk."""
-    out: tuple[slice, ...]
-    """Where they go in the result."""
+#: Results of reads.
+_pool = Pool()
 
 
 def read_region(
-    reader: ByteReader, frame: ParsedFrame, axes: tuple[range, ...], fill: Fill
+    opened: OpenedFrame, axes: tuple[range, ...], fill: Fill, threads: int = 1
 ) -> NDArray[Any]:
     """Read a region.
 
     Parameters
     ----------
-    reader : ByteReader
-    frame : ParsedFrame
+    opened : OpenedFrame
     axes : tuple of range
         Ascending positions to read along each axis.
     fill : Fill
         What special chunks read as; its dtype is that of the result.
+    threads : int
+        That decode.
 
     Returns
     -------
@@ -69,159 +58,95 @@ def read_region(
     shape = tuple(len(positions) for positions in axes)
     if 0 in shape:
         return np.empty(shape, fill.dtype)
-    pieces = [split_positions(a, c) for a, c in zip(axes, frame.grid.chunks, strict=True)]
-    chunks = _chunk_numbers(pieces, frame.grid)
-    kinds = frame.index.kinds[chunks]
-    if kinds[0] != ChunkKind.STORED and (kinds == kinds[0]).all():
-        return np.broadcast_to(_special_item(fill, int(kinds[0]), int(chunks[0])), shape)
-    parts = list(_parts(pieces, chunks))
-    if len(parts) == 1:
-        return _read_single(reader, frame, parts[0], shape, fill)
-    # zeros cost no time before they are written to, so that zero chunks are free
-    out = np.zeros(shape, _carrier(fill.dtype))
-    for at in np.flatnonzero((kinds != ChunkKind.STORED) & (kinds != ChunkKind.ZEROS)):
-        item = _special_item(fill, int(kinds[at]), int(chunks[at]))
-        out[parts[at].out] = item.view(out.dtype)
-    stored = [parts[at] for at in np.flatnonzero(kinds == ChunkKind.STORED)]
-    for part, data in _fetch(reader, frame, stored):
-        _place(reader, frame, part, data, fill, out[part.out])
+    plan = RegionPlan.of(opened.parsed, axes)
+    if plan.single_kind is not None:
+        item = special_item(fill, plan.single_kind, int(plan.chunks[0]))
+        return np.broadcast_to(item, shape)
+    parts = list(plan.parts())
+    if len(plan.chunks) == 1:
+        return _read_single(opened, parts[0], shape, fill)
+    out = _place_specials(plan, fill, shape)
+    nbytes = opened.reader.batch_nbytes // (1 if threads == 1 else BATCHES_OF_A_THREAD)
+    _each(
+        lambda batch: _place_batch(opened, batch, fill, out),
+        batches(opened, parts, nbytes),
+        threads,
+    )
     return out.view(fill.dtype)
 
 
-def _read_single(
-    reader: ByteReader, frame: ParsedFrame, part: Part, shape: tuple[int, ...], fill: Fill
-) -> NDArray[Any]:
-    """A region inside one stored chunk, which may turn out to repeat one item."""
-    ((_, data),) = _fetch(reader, frame, [part])
-    out = np.empty(shape, _carrier(fill.dtype))
-    item = _place(reader, frame, part, data, fill, out)
-    return out.view(fill.dtype) if item is None else np.broadcast_to(item, shape)
+def special_item(fill: Fill, kind: int, chunk: int) -> NDArray[Any]:
+    """The item of a special chunk.
 
+    Parameters
+    ----------
+    fill : Fill
+    kind, chunk : int
+        `ChunkKind` and number of the chunk.
 
-def _chunk_numbers(pieces: list[list[Piece]], grid: Grid) -> NDArray[np.int64]:
-    """Numbers of the touched chunks, in C order over the pieces."""
-    numbers = np.zeros(1, np.int64)
-    for axis, count in zip(pieces, grid.counts, strict=True):
-        cells = np.array([piece.cell for piece in axis], np.int64)
-        numbers = (numbers[:, None] * count + cells).reshape(-1)
-    return numbers
+    Returns
+    -------
+    ndarray
+        0-d.
 
-
-def _parts(pieces: list[list[Piece]], chunks: NDArray[np.int64]) -> Iterator[Part]:
-    for chunk, combination in zip(chunks.tolist(), itertools.product(*pieces), strict=True):
-        yield Part(chunk, tuple(p.inner for p in combination), tuple(p.out for p in combination))
-
-
-def _carrier(dtype: np.dtype[Any]) -> np.dtype[Any]:
-    """Dtype to move items in: raw bytes for structured ones, so that all of them move."""
-    return dtype if dtype.fields is None else np.dtype(f"V{dtype.itemsize}")
-
-
-def _special_item(fill: Fill, kind: int, chunk: int) -> NDArray[Any]:
+    Raises
+    ------
+    CorruptChunkError, UninitializedChunkError
+        With the chunk's number.
+    """
     try:
         return fill.item(kind)
     except B2ndError as error:
         raise error.located(chunk=chunk) from error.__cause__
 
 
-def _fetch(
-    reader: ByteReader, frame: ParsedFrame, parts: list[Part]
-) -> Iterator[tuple[Part, bytes]]:
-    """Bytes of stored chunks, in batches of bounded size."""
-    if frame.header.sparse:
-        for part in parts:
-            name = member_name(int(frame.index.offsets[part.chunk]))
-            yield part, _read_member(reader, name, part.chunk, _longest_chunk(frame.grid))
+def _read_single(
+    opened: OpenedFrame, part: Part, shape: tuple[int, ...], fill: Fill
+) -> NDArray[Any]:
+    """A region inside one stored chunk, which may turn out to repeat one item."""
+    out = _pool.empty(shape, carrier(fill.dtype))
+    (batch,) = batches(opened, [part], 1)
+    (fetched,) = fetch(opened, batch)
+    item = decode_part(opened, fetched, fill, out)
+    return out.view(fill.dtype) if item is None else np.broadcast_to(item, shape)
+
+
+def _place_specials(plan: RegionPlan, fill: Fill, shape: tuple[int, ...]) -> NDArray[Any]:
+    """The result, with its special chunks in place."""
+    dtype = carrier(fill.dtype)
+    kinds, counts = np.unique(plan.kinds, return_counts=True)
+    often = dict(zip(kinds.tolist(), counts.tolist(), strict=True))
+    mostly_zeros = 2 * often.get(ChunkKind.ZEROS, 0) > len(plan.kinds)
+    # fresh zeros cost nothing until they are written to
+    out = np.zeros(shape, dtype) if mostly_zeros else _pool.empty(shape, dtype)
+    for kind in often:
+        if kind == ChunkKind.STORED or (kind == ChunkKind.ZEROS and mostly_zeros):
+            continue
+        for part in plan.parts(kind):
+            out[part.out] = special_item(fill, kind, part.chunk).view(dtype)
+    return out
+
+
+def _place_batch(opened: OpenedFrame, batch: list[Wish], fill: Fill, out: NDArray[Any]) -> None:
+    for fetched in fetch(opened, batch):
+        # the ellipsis keeps a 0-d array an array
+        place = out[(*fetched.part.out, ...)]  # type: ignore[arg-type]
+        item = decode_part(opened, fetched, fill, place)
+        if item is not None:
+            place[...] = item.view(out.dtype)
+
+
+def _each(work: Callable[[T], None], items: Iterator[T], threads: int) -> None:
+    first = list(itertools.islice(items, 2))
+    if threads == 1 or len(first) < 2:
+        for item in itertools.chain(first, items):
+            work(item)
         return
-    base = frame.header.header_len
-    starts, stops = frame.index.extents(np.array([part.chunk for part in parts], np.int64))
-    stops = np.minimum(stops, starts + _longest_chunk(frame.grid))
-    batch_of = np.cumsum(stops - starts) // FETCH_NBYTES
-    for _, members in itertools.groupby(range(len(parts)), key=batch_of.__getitem__):
-        batch = list(members)
-        spans = [Span(base + int(starts[i]), base + int(stops[i])) for i in batch]
-        yield from zip([parts[i] for i in batch], reader.read(spans), strict=True)
+    with ThreadPoolExecutor(threads) as pool:
+        for done in [pool.submit(work, item) for item in itertools.chain(first, items)]:
+            done.result()
 
 
-def _read_member(reader: ByteReader, name: str, chunk: int, nbytes: int) -> bytes:
-    try:
-        return reader.read([Span(0, nbytes)], name)[0]
-    except FileNotFoundError as error:
-        raise CorruptChunkError(f"its file {name} is missing", chunk=chunk) from error
-
-
-def member_name(number: int) -> str:
-    """Name of a chunk file in a sparse frame.
-
-    Examples
-    --------
-    >>> member_name(171)
-    '000000AB.chunk'
-    """
-    return f"{number:08X}.chunk"
-
-
-def _longest_chunk(grid: Grid) -> int:
-    """No chunk is longer: data that does not shrink is stored plain, behind a header."""
-    nblocks = grid.chunk_nbytes // grid.block_nbytes
-    return 32 + grid.chunk_nbytes + 4 * nblocks + 4 + MAX_DICT_LEN
-
-
-def _place(
-    reader: ByteReader, frame: ParsedFrame, part: Part, data: bytes, fill: Fill, out: NDArray[Any]
-) -> NDArray[Any] | None:
-    """Decode one part into `out`; returns the chunk's item if it repeats just one."""
-    try:
-        item = _decode_part(frame, part, data, fill, out)
-    except B2ndError as error:
-        offset, label = int(frame.index.offsets[part.chunk]), reader.label
-        if frame.header.sparse:
-            located = error.located(chunk=part.chunk, path=f"{label}/{member_name(offset)}")
-        else:
-            located = error.located(
-                chunk=part.chunk, path=label, shift=frame.header.header_len + offset
-            )
-        raise located from error.__cause__
-    if item is not None:
-        out[...] = item.view(out.dtype)
-    return item
-
-
-def _decode_part(
-    frame: ParsedFrame, part: Part, data: bytes, fill: Fill, out: NDArray[Any]
-) -> NDArray[Any] | None:
-    grid = frame.grid
-    header = parse_chunk_header(data)
-    check_chunk(
-        header,
-        len(data),
-        nbytes=grid.chunk_nbytes,
-        blocksize=grid.block_nbytes,
-        typesize=grid.itemsize,
-    )
-    if header.special == Special.UNINIT:
-        return fill.item(ChunkKind.UNINIT)
-    item = constant_of(data, header, fill.dtype)
-    if item is not None:
-        return item
-    straight = _fills_exactly(grid, part.inner, out)
-    raw = out if straight else np.empty(grid.chunk_nbytes // grid.itemsize, out.dtype)
-    if header.needs_shape:
-        chunk = padded_chunk(data[: header.cbytes], grid.blocks)
-        decode_in_frame(one_chunk_frame(chunk, frame.header, grid), raw)
-    else:
-        decode_chunk(data, header, raw)
-    if not straight:
-        scatter_chunk(raw, grid, part.inner, out)
-    return None
-
-
-def _fills_exactly(grid: Grid, inner: tuple[range, ...], out: NDArray[Any]) -> bool:
-    """Whether a chunk's decoded bytes, as they are, are what `out` must hold."""
-    return (
-        grid.chunk_is_c_order
-        and out.flags.c_contiguous
-        and all(
-            positions == range(n) for positions, n in zip(inner, grid.padded_chunk, strict=True)
-        )
-    )
+def own_threads() -> int:
+    """Threads for reads outside of dask: as many as this process may use cores."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

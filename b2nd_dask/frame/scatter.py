@@ -56,22 +56,58 @@ def tiles(positions: range, block: int) -> list[Tile]:
     return merged
 
 
+def compacted(axis: list[Tile]) -> list[Tile]:
+    """Number the blocks as they are counted where only touched ones are there.
+
+    Parameters
+    ----------
+    axis : list of Tile
+
+    Returns
+    -------
+    list of Tile
+
+    Examples
+    --------
+    >>> [tile.blocks for tile in compacted(tiles(range(3, 14, 10), 4))]
+    [slice(0, 1, None), slice(1, 2, None)]
+    """
+    counts = [tile.blocks.stop - tile.blocks.start for tile in axis]
+    stops = itertools.accumulate(counts)
+    return [
+        tile._replace(blocks=slice(stop - count, stop))
+        for tile, count, stop in zip(axis, counts, stops, strict=True)
+    ]
+
+
 def scatter_chunk(
-    raw: NDArray[Any], grid: Grid, inner: tuple[range, ...], out: NDArray[Any]
+    raw: NDArray[Any],
+    grid: Grid,
+    inner: tuple[range, ...],
+    out: NDArray[Any],
+    *,
+    some_blocks: bool = False,
 ) -> None:
     """Copy the selected items of a decoded chunk to where they belong.
 
     Parameters
     ----------
     raw : ndarray
-        All items of the chunk in stored order, 1-D.
+        The chunk's items in stored order, 1-D.
     grid : Grid
     inner : tuple of range
         Selected positions in the chunk, along each axis.
     out : ndarray
         Of the selection's shape.
+    some_blocks : bool
+        Whether `raw` has the touched blocks alone.
     """
-    for stored, target in _paired_views(raw, grid, inner, out):
+    axes = [tiles(positions, b) for positions, b in zip(inner, grid.blocks, strict=True)]
+    counts = grid.blocks_per_chunk
+    if some_blocks:
+        axes = [compacted(axis) for axis in axes]
+        counts = tuple(axis[-1].blocks.stop for axis in axes)
+    for stored, target in _paired_views(raw.reshape(counts + grid.blocks), axes, out):
         target[...] = stored
 
 
@@ -86,20 +122,19 @@ def gather_chunk(items: NDArray[Any], grid: Grid, raw: NDArray[Any]) -> None:
     raw : ndarray
         1-D, for all items of the chunk; padding is left as it is.
     """
-    inner = tuple(range(n) for n in items.shape)
-    for stored, source in _paired_views(raw, grid, inner, items):
+    axes = [tiles(range(n), b) for n, b in zip(items.shape, grid.blocks, strict=True)]
+    blocks = raw.reshape(grid.blocks_per_chunk + grid.blocks)
+    for stored, source in _paired_views(blocks, axes, items):
         stored[...] = source
 
 
 def _paired_views(
-    raw: NDArray[Any], grid: Grid, inner: tuple[range, ...], items: NDArray[Any]
+    blocks: NDArray[Any], axes: list[list[Tile]], items: NDArray[Any]
 ) -> Iterator[tuple[NDArray[Any], NDArray[Any]]]:
     """Views of the same items in stored order and in the array, tile by tile."""
-    ndim = grid.ndim
-    blocks = raw.reshape(grid.blocks_per_chunk + grid.blocks)
+    ndim = items.ndim
     # (block numbers ..., items ...) to (block number, items) axis by axis
     interleaved = tuple(itertools.chain.from_iterable((i, ndim + i) for i in range(ndim)))
-    axes = [tiles(positions, b) for positions, b in zip(inner, grid.blocks, strict=True)]
     for combination in itertools.product(*axes):
         numbers, inside = (t.blocks for t in combination), (t.inner for t in combination)
         # the ellipsis keeps a 0-d result an array

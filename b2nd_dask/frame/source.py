@@ -14,10 +14,10 @@ from numpy.typing import NDArray
 from b2nd_dask.errors import B2ndError, StaleFrameError
 from b2nd_dask.format.grid import Grid, parse_selection
 from b2nd_dask.format.values import MetaView
-from b2nd_dask.frame.cache import OpenedFrame, process_cache
+from b2nd_dask.frame.cache import process_cache
 from b2nd_dask.frame.fill import Fill
-from b2nd_dask.frame.opening import ParsedFrame
-from b2nd_dask.frame.region import read_region
+from b2nd_dask.frame.opening import OpenedFrame, ParsedFrame
+from b2nd_dask.frame.region import own_threads, read_region
 from b2nd_dask.storage import Location
 
 #: What `open_b2nd` takes, beside objects with a `schunk` (an opened `blosc2.NDArray`).
@@ -271,18 +271,20 @@ class Frame:
         StaleFrameError
             The file changed since it was opened.
         """
-        items = self.read(index)
+        items = self.read(index, threads=own_threads())
         if isinstance(items, np.ndarray) and not items.flags.writeable:
             items = items.copy(order="C")
         # `read` keeps a 0-d array an array; NumPy gives a scalar
         return items[()] if isinstance(index, tuple) and not index else items
 
-    def read(self, index: Any) -> Any:
+    def read(self, index: Any, threads: int = 1) -> Any:
         """As `__getitem__`, but a constant region may come as a read-only, zero-stride array.
 
         Parameters
         ----------
         index : int, slice, Ellipsis, None, or a tuple of these
+        threads : int
+            That decode.
 
         Returns
         -------
@@ -291,7 +293,7 @@ class Frame:
         selection = parse_selection(index, self.shape)
         opened, fill = self._ready()
         try:
-            items = read_region(opened.reader, opened.parsed, selection.axes, fill)
+            items = read_region(opened, selection.axes, fill, threads)
         except B2ndError as error:
             _require_current(opened)
             raise error.located(path=self._location.label) from error.__cause__

@@ -48,6 +48,10 @@ class ByteReader(Protocol):
     def identity_is_cheap(self) -> bool:
         """Whether asking for the identity costs microseconds, so that every read can check it."""
 
+    @property
+    def batch_nbytes(self) -> int:
+        """Bytes that are best asked for at once, by readers that can use them one after another."""
+
     def identity(self) -> Identity:
         """Identity of the object (of the main member of a directory), asked anew at each call."""
 

@@ -46,6 +46,7 @@ class LocalReader:
     """
 
     identity_is_cheap = True
+    batch_nbytes = 4 << 20
 
     def __init__(self, path: str) -> None:
         self.label = path

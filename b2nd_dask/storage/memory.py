@@ -24,6 +24,7 @@ class BytesReader:
 
     is_directory = False
     identity_is_cheap = True
+    batch_nbytes = 4 << 20
 
     def __init__(self, data: bytes) -> None:
         self.label = bytes_label(data)
@@ -94,6 +95,11 @@ class Window:
     def identity_is_cheap(self) -> bool:
         """As for the object around."""
         return self._reader.identity_is_cheap
+
+    @property
+    def batch_nbytes(self) -> int:
+        """As for the object around."""
+        return self._reader.batch_nbytes
 
     def identity(self) -> Identity:
         """Identity of the object around, with the size of the rest after the offset."""

@@ -46,6 +46,7 @@ class RemoteReader:
     """
 
     identity_is_cheap = False
+    batch_nbytes = 64 << 20
 
     def __init__(self, url: str, storage_options: Mapping[str, Any] | None = None) -> None:
         self.label = public_url(url)

@@ -1,0 +1,117 @@
+"""Memory that is used again: a fresh page costs more than fast codecs take to fill it."""
+
+from __future__ import annotations
+
+import ctypes
+import threading
+import weakref
+from collections import deque
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+#: Smaller arrays come out of the allocator's own lists, warm.
+POOLED_FROM = 1 << 20
+#: Bytes that wait for their next use, in the whole process.
+MAX_FREE_NBYTES = 256 << 20
+#: A slab serves arrays down to this part of its size.
+_LEAST_USE = 0.8
+#: A thread keeps no scratch buffer larger than this.
+MAX_SCRATCH_NBYTES = 64 << 20
+
+
+class Scratch(threading.local):
+    """One buffer for each thread. What it gives is valid until it is asked again."""
+
+    def __init__(self) -> None:
+        self._kept: NDArray[np.uint8] = np.empty(0, np.uint8)
+
+    def take(self, nbytes: int) -> NDArray[np.uint8]:
+        """Bytes with any content.
+
+        Parameters
+        ----------
+        nbytes : int
+
+        Returns
+        -------
+        ndarray of uint8
+        """
+        if nbytes > MAX_SCRATCH_NBYTES:
+            return np.empty(nbytes, np.uint8)
+        if self._kept.nbytes < nbytes:
+            self._kept = np.empty(nbytes, np.uint8)
+        return self._kept[:nbytes]
+
+
+class _Slab:
+    """Memory of the pool, lent to one array and its views at a time."""
+
+    __slots__ = ("memory",)
+
+    def __init__(self, nbytes: int) -> None:
+        self.memory = np.empty(nbytes, np.uint8)
+
+    @property
+    def nbytes(self) -> int:
+        return self.memory.nbytes
+
+
+class Pool:
+    """Large arrays whose memory comes back when the last view of them is gone.
+
+    There is no lock: a slab comes back whenever the garbage collector runs, in any thread and in
+    the middle of anything. Single operations of a deque are atomic.
+    """
+
+    def __init__(self, max_free_nbytes: int = MAX_FREE_NBYTES) -> None:
+        self._free: deque[_Slab] = deque()
+        self._max_free_nbytes = max_free_nbytes
+
+    @property
+    def free_nbytes(self) -> int:
+        """Bytes that wait for their next use."""
+        return sum(slab.nbytes for slab in tuple(self._free))
+
+    def empty(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> NDArray[Any]:
+        """An array with any content, as `numpy.empty` gives it.
+
+        Parameters
+        ----------
+        shape : tuple of int
+        dtype : numpy.dtype
+            Without Python objects.
+
+        Returns
+        -------
+        ndarray
+            Writable, in C order.
+
+        Examples
+        --------
+        >>> Pool().empty((2, 3), np.dtype("f4")).shape
+        (2, 3)
+        """
+        nbytes = int(np.prod(shape, dtype=object)) * dtype.itemsize
+        if not POOLED_FROM <= nbytes <= self._max_free_nbytes:
+            return np.empty(shape, dtype)
+        slab = self._take(nbytes)
+        # NumPy keeps the owner of memory alive, views of views included: this object is the owner
+        lease = (ctypes.c_char * slab.nbytes).from_buffer(slab.memory.data)
+        weakref.finalize(lease, self._give_back, slab).atexit = False
+        return np.frombuffer(memoryview(lease), np.uint8, nbytes).view(dtype).reshape(shape)
+
+    def _take(self, nbytes: int) -> _Slab:
+        for slab in tuple(self._free):
+            if slab.nbytes * _LEAST_USE <= nbytes <= slab.nbytes:
+                try:
+                    self._free.remove(slab)
+                except ValueError:
+                    continue  # another thread was faster
+                return slab
+        return _Slab(nbytes)
+
+    def _give_back(self, slab: _Slab) -> None:
+        if self.free_nbytes + slab.nbytes <= self._max_free_nbytes:
+            self._free.append(slab)

@@ -1,0 +1,171 @@
+"""From the bytes of a stored chunk to selected items."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from b2nd_dask.errors import B2ndError
+from b2nd_dask.format.assemble import one_chunk_frame
+from b2nd_dask.format.chunk import (
+    ChunkHeader,
+    Special,
+    check_chunk,
+    constant_of,
+    padded_chunk,
+    parse_chunk_header,
+)
+from b2nd_dask.format.codec import decode_chunk, decode_in_frame
+from b2nd_dask.format.grid import Grid
+from b2nd_dask.format.index import ChunkKind
+from b2nd_dask.frame.buffers import Scratch
+from b2nd_dask.frame.fetch import Fetched, member_name
+from b2nd_dask.frame.fill import Fill
+from b2nd_dask.frame.opening import OpenedFrame, ParsedFrame
+from b2nd_dask.frame.scatter import scatter_chunk
+
+_scratch = Scratch()
+
+
+def carrier(dtype: np.dtype[Any]) -> np.dtype[Any]:
+    """Dtype to move items in: raw bytes for structured ones, so that all of them move.
+
+    Parameters
+    ----------
+    dtype : numpy.dtype
+
+    Returns
+    -------
+    numpy.dtype
+    """
+    return dtype if dtype.fields is None else np.dtype(f"V{dtype.itemsize}")
+
+
+def decode_part(
+    opened: OpenedFrame, fetched: Fetched, fill: Fill, out: NDArray[Any]
+) -> NDArray[Any] | None:
+    """Decode what was fetched into its place.
+
+    Parameters
+    ----------
+    opened : OpenedFrame
+    fetched : Fetched
+    fill : Fill
+    out : ndarray
+        The place of the part, of the `carrier` dtype.
+
+    Returns
+    -------
+    ndarray or None
+        The item that the chunk repeats, 0-d; then `out` is left as it was.
+
+    Raises
+    ------
+    CorruptChunkError, UnsupportedFrameError, UninitializedChunkError
+        With the chunk's number, and the file's name and byte where these are known.
+    """
+    with _located(opened, fetched.part.chunk):
+        header, item = _constant(opened.parsed, fetched, fill)
+        if item is None:
+            _decode(opened.parsed, fetched, header, out)
+        return item
+
+
+def decode_flat(
+    opened: OpenedFrame, fetched: Fetched, fill: Fill
+) -> tuple[NDArray[Any] | None, NDArray[Any]]:
+    """Decode a chunk in stored order, into memory of this thread that is used again.
+
+    Parameters
+    ----------
+    opened : OpenedFrame
+    fetched : Fetched
+    fill : Fill
+
+    Returns
+    -------
+    item : ndarray or None
+        The item that the chunk repeats, 0-d.
+    items : ndarray
+        1-D, of the carrier dtype; empty where there is one item. Valid until the next call in this
+        thread.
+
+    Raises
+    ------
+    CorruptChunkError, UnsupportedFrameError, UninitializedChunkError
+        As `decode_part`.
+    """
+    with _located(opened, fetched.part.chunk):
+        header, item = _constant(opened.parsed, fetched, fill)
+        if item is not None:
+            return item, np.empty(0, carrier(fill.dtype))
+        raw = _scratch.take(header.nbytes).view(carrier(fill.dtype))
+        _decode_raw(opened.parsed, fetched, header, raw)
+        return None, raw
+
+
+def _constant(
+    frame: ParsedFrame, fetched: Fetched, fill: Fill
+) -> tuple[ChunkHeader, NDArray[Any] | None]:
+    grid, data = frame.grid, fetched.data
+    header = parse_chunk_header(data)
+    check_chunk(
+        header,
+        len(data),
+        nbytes=header.nbytes if fetched.some_blocks else grid.chunk_nbytes,
+        blocksize=grid.block_nbytes,
+        typesize=grid.itemsize,
+    )
+    if header.special == Special.UNINIT:
+        return header, fill.item(ChunkKind.UNINIT)
+    return header, constant_of(data, header, fill.dtype)
+
+
+def _decode(frame: ParsedFrame, fetched: Fetched, header: ChunkHeader, out: NDArray[Any]) -> None:
+    grid, inner = frame.grid, fetched.part.inner
+    if not fetched.some_blocks and _fills_exactly(grid, inner, out):
+        _decode_raw(frame, fetched, header, out)
+        return
+    raw = _scratch.take(header.nbytes).view(out.dtype)
+    _decode_raw(frame, fetched, header, raw)
+    scatter_chunk(raw, grid, inner, out, some_blocks=fetched.some_blocks)
+
+
+def _decode_raw(
+    frame: ParsedFrame, fetched: Fetched, header: ChunkHeader, raw: NDArray[Any]
+) -> None:
+    if header.needs_shape:
+        chunk = padded_chunk(fetched.data[: header.cbytes], frame.grid.blocks)
+        decode_in_frame(one_chunk_frame(chunk, frame.header, frame.grid), raw)
+    else:
+        decode_chunk(fetched.data, header, raw)
+
+
+def _fills_exactly(grid: Grid, inner: tuple[range, ...], out: NDArray[Any]) -> bool:
+    """Whether a chunk's decoded bytes, as they are, are what `out` must hold."""
+    return (
+        grid.chunk_is_c_order
+        and out.flags.c_contiguous
+        and all(
+            positions == range(n) for positions, n in zip(inner, grid.padded_chunk, strict=True)
+        )
+    )
+
+
+@contextmanager
+def _located(opened: OpenedFrame, chunk: int) -> Iterator[None]:
+    """Errors name the chunk, its file and the byte in it."""
+    try:
+        yield
+    except B2ndError as error:
+        frame, label = opened.parsed, opened.reader.label
+        offset = int(frame.index.offsets[chunk])
+        if frame.header.sparse:
+            error.located(chunk=chunk, path=f"{label}/{member_name(offset)}")
+        else:
+            error.located(chunk=chunk, path=label, shift=frame.header.header_len + offset)
+        raise

@@ -1,0 +1,95 @@
+"""Which chunks a region touches, and which part of each."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from b2nd_dask.format.grid import Grid, Piece, split_positions
+from b2nd_dask.format.index import ChunkKind
+from b2nd_dask.frame.opening import ParsedFrame
+
+
+class Part(NamedTuple):
+    """The part of a region that lies in one chunk."""
+
+    chunk: int
+    inner: tuple[range, ...]
+    """Selected positions in the chunk."""
+    out: tuple[slice, ...]
+    """Where they go in the result."""
+
+
+@dataclass(frozen=True, eq=False)
+class RegionPlan:
+    """The touched chunks as columns: regions of a million chunks need no object for each."""
+
+    pieces: tuple[list[Piece], ...]
+    """The cells of the chunk grid that are touched along each axis."""
+    chunks: NDArray[np.int64]
+    """Numbers of the touched chunks, in C order over the pieces."""
+    kinds: NDArray[np.uint8]
+    """`ChunkKind` of each."""
+
+    @classmethod
+    def of(cls, frame: ParsedFrame, axes: tuple[range, ...]) -> RegionPlan:
+        """Plan a region.
+
+        Parameters
+        ----------
+        frame : ParsedFrame
+        axes : tuple of range
+            Ascending positions along each axis, at least one each.
+
+        Returns
+        -------
+        RegionPlan
+        """
+        pieces = tuple(split_positions(a, c) for a, c in zip(axes, frame.grid.chunks, strict=True))
+        chunks = _chunk_numbers(pieces, frame.grid)
+        return cls(pieces, chunks, frame.index.kinds[chunks])
+
+    @property
+    def counts(self) -> tuple[int, ...]:
+        """Touched chunks along each axis."""
+        return tuple(map(len, self.pieces))
+
+    @property
+    def single_kind(self) -> int | None:
+        """The special kind that all touched chunks share; None where there is none."""
+        kind = int(self.kinds[0])
+        return kind if kind and (self.kinds == kind).all() else None
+
+    def parts(self, of_kind: int = ChunkKind.STORED) -> Iterator[Part]:
+        """Parts in chunks of one kind, in C order.
+
+        Parameters
+        ----------
+        of_kind : int
+
+        Yields
+        ------
+        Part
+        """
+        where = np.flatnonzero(self.kinds == of_kind)
+        # 0-d arrays have one chunk and no axes
+        places = np.unravel_index(where, self.counts) if self.counts else ()
+        columns = [
+            [axis[i] for i in place.tolist()]
+            for axis, place in zip(self.pieces, places, strict=True)
+        ]
+        rows = zip(*columns, strict=True) if columns else ((),) * len(where)
+        for chunk, row in zip(self.chunks[where].tolist(), rows, strict=True):
+            yield Part(chunk, tuple(p.inner for p in row), tuple(p.out for p in row))
+
+
+def _chunk_numbers(pieces: tuple[list[Piece], ...], grid: Grid) -> NDArray[np.int64]:
+    numbers = np.zeros(1, np.int64)
+    for axis, count in zip(pieces, grid.counts, strict=True):
+        cells = np.array([piece.cell for piece in axis], np.int64)
+        numbers = (numbers[:, None] * count + cells).reshape(-1)
+    return numbers
