@@ -75,7 +75,9 @@ def block_spans(
     return np.stack([starts, edges[np.searchsorted(edges, starts, side="right")]], axis=1)
 
 
-def chunk_of_blocks(head: bytes, header: ChunkHeader, streams: Sequence[bytes]) -> bytes:
+def chunk_of_blocks(
+    head: bytes, header: ChunkHeader, spans: NDArray[np.int64], streams: Sequence[bytes]
+) -> bytes:
     """Make the chunk that consists of some blocks.
 
     Parameters
@@ -84,8 +86,10 @@ def chunk_of_blocks(head: bytes, header: ChunkHeader, streams: Sequence[bytes]) 
         Of the chunk that they come from.
     header : ChunkHeader
         Likewise.
+    spans : ndarray of int64
+        What `block_spans` gave.
     streams : sequence of bytes
-        The bytes of `block_spans`.
+        All bytes of the spans, in their order, however divided.
 
     Returns
     -------
@@ -93,11 +97,9 @@ def chunk_of_blocks(head: bytes, header: ChunkHeader, streams: Sequence[bytes]) 
     """
     places = b""
     if not header.memcpyed:
-        lengths = np.fromiter(map(len, streams), np.int64, len(streams))
-        start = head_nbytes(len(streams))
+        lengths = spans[:, 1] - spans[:, 0]
+        start = head_nbytes(len(spans))
         places = (start + np.cumsum(lengths) - lengths).astype(_PLACE).tobytes()
-    body = b"".join([places, *streams])
-    sizes = struct.pack(
-        "<iii", len(streams) * header.blocksize, header.blocksize, HEADER_LEN + len(body)
-    )
-    return b"".join([head[:4], sizes, head[16:HEADER_LEN], body])
+    total = HEADER_LEN + len(places) + sum(map(len, streams))
+    sizes = struct.pack("<iii", len(spans) * header.blocksize, header.blocksize, total)
+    return b"".join([head[:4], sizes, head[16:HEADER_LEN], places, *streams])

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from b2nd_dask.errors import B2ndError
 from b2nd_dask.format.assemble import one_chunk_frame
 from b2nd_dask.format.chunk import (
     ChunkHeader,
@@ -23,9 +20,9 @@ from b2nd_dask.format.codec import decode_chunk, decode_in_frame
 from b2nd_dask.format.grid import Grid
 from b2nd_dask.format.index import ChunkKind
 from b2nd_dask.frame.buffers import Scratch
-from b2nd_dask.frame.fetch import Fetched, member_name
+from b2nd_dask.frame.fetch import Fetched
 from b2nd_dask.frame.fill import Fill
-from b2nd_dask.frame.opening import OpenedFrame, ParsedFrame
+from b2nd_dask.frame.opening import OpenedFrame, ParsedFrame, located
 from b2nd_dask.frame.scatter import scatter_chunk
 
 _scratch = Scratch()
@@ -68,7 +65,7 @@ def decode_part(
     CorruptChunkError, UnsupportedFrameError, UninitializedChunkError
         With the chunk's number, and the file's name and byte where these are known.
     """
-    with _located(opened, fetched.part.chunk):
+    with located(opened, fetched.part.chunk):
         header, item = _constant(opened.parsed, fetched, fill)
         if item is None:
             _decode(opened.parsed, fetched, header, out)
@@ -99,7 +96,7 @@ def decode_flat(
     CorruptChunkError, UnsupportedFrameError, UninitializedChunkError
         As `decode_part`.
     """
-    with _located(opened, fetched.part.chunk):
+    with located(opened, fetched.part.chunk):
         header, item = _constant(opened.parsed, fetched, fill)
         if item is not None:
             return item, np.empty(0, carrier(fill.dtype))
@@ -154,18 +151,3 @@ def _fills_exactly(grid: Grid, inner: tuple[range, ...], out: NDArray[Any]) -> b
             positions == range(n) for positions, n in zip(inner, grid.padded_chunk, strict=True)
         )
     )
-
-
-@contextmanager
-def _located(opened: OpenedFrame, chunk: int) -> Iterator[None]:
-    """Errors name the chunk, its file and the byte in it."""
-    try:
-        yield
-    except B2ndError as error:
-        frame, label = opened.parsed, opened.reader.label
-        offset = int(frame.index.offsets[chunk])
-        if frame.header.sparse:
-            error.located(chunk=chunk, path=f"{label}/{member_name(offset)}")
-        else:
-            error.located(chunk=chunk, path=label, shift=frame.header.header_len + offset)
-        raise

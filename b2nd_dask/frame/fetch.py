@@ -10,18 +10,18 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from b2nd_dask.errors import B2ndError, CorruptChunkError
+from b2nd_dask.errors import CorruptChunkError
 from b2nd_dask.format.chunk import MAX_DICT_LEN, ChunkHeader, check_chunk, parse_chunk_header
 from b2nd_dask.format.grid import Grid
 from b2nd_dask.format.subset import block_spans, chunk_of_blocks, head_nbytes
-from b2nd_dask.frame.opening import OpenedFrame, ParsedFrame
+from b2nd_dask.frame.opening import OpenedFrame, ParsedFrame, located, member_name
 from b2nd_dask.frame.plan import Part
 from b2nd_dask.storage import Span
 
 Blocks = tuple[list[int], ...]
 """Numbers of blocks along each axis of a chunk."""
 
-#: Compressed chunks up to this size are read whole: two reads cost more than the rest of it.
+#: Compressed chunks up to this size are read at once: a second read costs more than the rest of it.
 SMALL_CHUNK = 1 << 14
 #: Where more than this part of a chunk's blocks is wanted, all are read.
 NEARLY_ALL = 0.9
@@ -68,7 +68,7 @@ def batches(opened: OpenedFrame, parts: Sequence[Part], nbytes: float) -> Iterat
     grid, room = opened.parsed.grid, nbytes
     batch: list[Wish] = []
     for part, start, length in zip(parts, *_places(opened.parsed, parts), strict=True):
-        blocks = None if length <= SMALL_CHUNK else touched_blocks(part.inner, grid)
+        blocks = touched_blocks(part.inner, grid)
         batch.append(Wish(part, start, length, blocks))
         room -= length * _portion(blocks, grid)
         if room <= 0:
@@ -97,18 +97,21 @@ def fetch(opened: OpenedFrame, batch: Sequence[Wish]) -> Iterator[Fetched]:
         With the chunk's number.
     """
     grid = opened.parsed.grid
-    whole = [wish for wish in batch if wish.blocks is None]
-    some = [wish for wish in batch if wish.blocks is not None]
     head = head_nbytes(math.prod(grid.blocks_per_chunk))
-    answers = _read(
-        opened,
-        [(wish, Span(0, wish.available)) for wish in whole]
-        + [(wish, Span(0, min(head, wish.available))) for wish in some],
-    )
-    for wish, data in zip(whole, answers, strict=False):
-        yield Fetched(wish.part, data, some_blocks=False)
-    if some:
-        yield from _fetch_blocks(opened, some, answers[len(whole) :])
+    first = [Span(0, _first_read(wish, head)) for wish in batch]
+    later: list[tuple[Wish, bytes]] = []
+    for wish, data in zip(batch, _read(opened, list(zip(batch, first, strict=True))), strict=True):
+        if wish.blocks is None:
+            yield Fetched(wish.part, data, some_blocks=False)
+        else:
+            later.append((wish, data))
+    yield from _fetch_blocks(opened, later)
+
+
+def _first_read(wish: Wish, head: int) -> int:
+    """Bytes to read before the places of blocks are known."""
+    at_once = wish.blocks is None or wish.available <= SMALL_CHUNK
+    return wish.available if at_once else min(head, wish.available)
 
 
 def touched_blocks(inner: tuple[range, ...], grid: Grid) -> Blocks | None:
@@ -142,17 +145,6 @@ def _touched_along(positions: range, block: int) -> list[int]:
     return [position // block for position in positions]
 
 
-def member_name(number: int) -> str:
-    """Name of a chunk file in a sparse frame.
-
-    Examples
-    --------
-    >>> member_name(171)
-    '000000AB.chunk'
-    """
-    return f"{number:08X}.chunk"
-
-
 def longest_chunk(grid: Grid) -> int:
     """No chunk is longer: data that does not shrink is stored plain, behind a header."""
     nblocks = grid.chunk_nbytes // grid.block_nbytes
@@ -169,25 +161,37 @@ def _places(frame: ParsedFrame, parts: Sequence[Part]) -> tuple[list[int], list[
     return (starts + frame.header.header_len).tolist(), lengths.tolist()
 
 
-def _fetch_blocks(opened: OpenedFrame, some: list[Wish], heads: list[bytes]) -> Iterator[Fetched]:
+class _Found(NamedTuple):
+    """What the first read of a chunk tells of its blocks."""
+
+    wish: Wish
+    head: bytes
+    header: ChunkHeader
+    blocks: NDArray[np.int64]
+    """First byte and end of each wanted block; empty where the whole chunk has to be decoded."""
+    runs: list[Span]
+    """The same, or the whole chunk, in as few pieces as can be."""
+
+
+def _fetch_blocks(opened: OpenedFrame, some: list[tuple[Wish, bytes]]) -> Iterator[Fetched]:
     """The second round: places of blocks are known now."""
-    found = [_find_blocks(opened.parsed.grid, *pair) for pair in zip(some, heads, strict=True)]
-    flat = [(wish, span) for wish, (_, spans) in zip(some, found, strict=True) for span in spans]
-    answers = iter(_read(opened, flat))
-    for wish, head, (header, spans) in zip(some, heads, found, strict=True):
-        streams = list(itertools.islice(answers, len(spans)))
-        if header is None:
+    found = [_find_blocks(opened, wish, head) for wish, head in some]
+    missing = [(row.wish, run) for row in found for run in row.runs if run.stop > len(row.head)]
+    answers = iter(_read(opened, missing))
+    for wish, head, header, blocks, runs in found:
+        streams = [head[a:b] if b <= len(head) else next(answers) for a, b in runs]
+        if not len(blocks):
             yield Fetched(wish.part, streams[0], some_blocks=False)
             continue
-        if any(len(s) < b - a for s, (a, b) in zip(streams, spans, strict=True)):
+        if any(len(s) < b - a for s, (a, b) in zip(streams, runs, strict=True)):
             raise CorruptChunkError("the file ends inside it", chunk=wish.part.chunk)
-        yield Fetched(wish.part, chunk_of_blocks(head, header, streams), some_blocks=True)
+        data = chunk_of_blocks(head, header, blocks, streams)
+        yield Fetched(wish.part, data, some_blocks=True)
 
 
-def _find_blocks(grid: Grid, wish: Wish, head: bytes) -> tuple[ChunkHeader | None, list[Span]]:
-    """Header, and spans of the wanted blocks; no header where the whole chunk has to be read."""
-    whole = [Span(0, wish.available)]
-    try:
+def _find_blocks(opened: OpenedFrame, wish: Wish, head: bytes) -> _Found:
+    grid = opened.parsed.grid
+    with located(opened, wish.part.chunk):
         header = parse_chunk_header(head)
         check_chunk(
             header,
@@ -196,11 +200,18 @@ def _find_blocks(grid: Grid, wish: Wish, head: bytes) -> tuple[ChunkHeader | Non
             blocksize=grid.block_nbytes,
             typesize=grid.itemsize,
         )
-    except B2ndError:
-        # decoding the whole chunk says what is wrong
-        return None, whole
     spans = block_spans(head, header, _numbers(wish.blocks or (), grid))
-    return (None, whole) if spans is None else (header, _spans(spans))
+    if spans is None:
+        return _Found(wish, head, header, np.empty((0, 2), np.int64), [Span(0, header.cbytes)])
+    return _Found(wish, head, header, spans, _runs(spans))
+
+
+def _runs(spans: NDArray[np.int64]) -> list[Span]:
+    """Spans that follow one another as one."""
+    breaks = np.flatnonzero(spans[1:, 0] != spans[:-1, 1])
+    starts = spans[np.append(0, breaks + 1), 0]
+    stops = spans[np.append(breaks, len(spans) - 1), 1]
+    return [Span(a, b) for a, b in zip(starts.tolist(), stops.tolist(), strict=True)]
 
 
 def _read(opened: OpenedFrame, wanted: list[tuple[Wish, Span]]) -> list[bytes]:
@@ -216,10 +227,6 @@ def _read(opened: OpenedFrame, wanted: list[tuple[Wish, Span]]) -> list[bytes]:
         except FileNotFoundError as error:
             raise CorruptChunkError(f"its file {name} is missing", chunk=chunk) from error
     return answers
-
-
-def _spans(rows: NDArray[np.int64]) -> list[Span]:
-    return [Span(a, b) for a, b in rows.tolist()]
 
 
 def _portion(blocks: Blocks | None, grid: Grid) -> float:

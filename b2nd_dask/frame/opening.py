@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -186,3 +188,35 @@ def _parse_index(data: bytes, header: FrameHeader, grid: Grid) -> OffsetIndex:
     if grid.nchunks == 0:
         return OffsetIndex(np.empty(0, np.int64), header.cbytes, header.sparse)
     return parse_index(data, header, grid.nchunks)
+
+
+def member_name(number: int) -> str:
+    """Name of a chunk file in a sparse frame.
+
+    Examples
+    --------
+    >>> member_name(171)
+    '000000AB.chunk'
+    """
+    return f"{number:08X}.chunk"
+
+
+@contextmanager
+def located(opened: OpenedFrame, chunk: int) -> Iterator[None]:
+    """Let errors name a stored chunk, its file and the byte in it.
+
+    Parameters
+    ----------
+    opened : OpenedFrame
+    chunk : int
+    """
+    try:
+        yield
+    except B2ndError as error:
+        frame, label = opened.parsed, opened.reader.label
+        offset = int(frame.index.offsets[chunk])
+        if frame.header.sparse:
+            error.located(chunk=chunk, path=f"{label}/{member_name(offset)}")
+        else:
+            error.located(chunk=chunk, path=label, shift=frame.header.header_len + offset)
+        raise

@@ -23,7 +23,7 @@ class Tile(NamedTuple):
 
 
 def tiles(positions: range, block: int) -> list[Tile]:
-    """Cut the selected positions of a chunk's axis into tiles: blocks taken whole share one.
+    """Cut the selected positions of a chunk's axis into tiles.
 
     Parameters
     ----------
@@ -47,8 +47,7 @@ def tiles(positions: range, block: int) -> list[Tile]:
     merged: list[Tile] = []
     for cell, inner, out in split_positions(positions, block):
         tile = Tile(slice(cell, cell + 1), slice(inner.start, inner.stop, inner.step), out)
-        whole = len(inner) == block
-        if whole and merged and merged[-1].inner == tile.inner and merged[-1].blocks.stop == cell:
+        if merged and merged[-1].inner == tile.inner and merged[-1].blocks.stop == cell:
             last = merged.pop()
             blocks = slice(last.blocks.start, cell + 1)
             tile = Tile(blocks, tile.inner, slice(last.out.start, out.stop))

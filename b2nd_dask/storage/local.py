@@ -16,7 +16,7 @@ from b2nd_dask.storage.base import MAIN_MEMBER, Identity, Span, read_merged
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-MAX_GAP = 4096
+MAX_GAP = 512
 """Bytes to read over. From the page cache a call of pread costs as much as copying 6 kB (measured:
 spans of 2 kB are served faster merged up to gaps of 4 kB, slower from 8 kB on)."""
 
