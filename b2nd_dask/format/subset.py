@@ -7,12 +7,11 @@ copy of the header, new places and the wanted streams make a smaller chunk that 
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
-from b2nd_dask.format.chunk import HEADER_LEN, ChunkHeader
+from b2nd_dask.format.chunk import HEADER_LEN, Buffer, ChunkHeader
 
 #: The delta filter takes block 0 of what is decoded as its reference (REFERENCE 4.2).
 _DELTA_FILTER = 3
@@ -34,13 +33,13 @@ def head_nbytes(nblocks: int) -> int:
 
 
 def block_spans(
-    head: bytes, header: ChunkHeader, blocks: NDArray[np.int64]
+    head: Buffer, header: ChunkHeader, blocks: NDArray[np.int64]
 ) -> NDArray[np.int64] | None:
     """Where blocks lie in a chunk that `check_chunk` has passed.
 
     Parameters
     ----------
-    head : bytes
+    head : bytes-like
         The first `head_nbytes` of the chunk; fewer where it is shorter.
     header : ChunkHeader
     blocks : ndarray of int64
@@ -75,31 +74,28 @@ def block_spans(
     return np.stack([starts, edges[np.searchsorted(edges, starts, side="right")]], axis=1)
 
 
-def chunk_of_blocks(
-    head: bytes, header: ChunkHeader, spans: NDArray[np.int64], streams: Sequence[bytes]
-) -> bytes:
-    """Make the chunk that consists of some blocks.
+def head_of_blocks(head: Buffer, header: ChunkHeader, spans: NDArray[np.int64]) -> bytes:
+    """Begin the chunk that consists of some blocks; their bytes follow, in order.
 
     Parameters
     ----------
-    head : bytes
+    head : bytes-like
         Of the chunk that they come from.
     header : ChunkHeader
         Likewise.
     spans : ndarray of int64
         What `block_spans` gave.
-    streams : sequence of bytes
-        All bytes of the spans, in their order, however divided.
 
     Returns
     -------
     bytes
     """
-    places = b""
+    lengths = spans[:, 1] - spans[:, 0]
+    places, start = b"", HEADER_LEN
     if not header.memcpyed:
-        lengths = spans[:, 1] - spans[:, 0]
         start = head_nbytes(len(spans))
         places = (start + np.cumsum(lengths) - lengths).astype(_PLACE).tobytes()
-    total = HEADER_LEN + len(places) + sum(map(len, streams))
-    sizes = struct.pack("<iii", len(spans) * header.blocksize, header.blocksize, total)
-    return b"".join([head[:4], sizes, head[16:HEADER_LEN], places, *streams])
+    sizes = struct.pack(
+        "<iii", len(spans) * header.blocksize, header.blocksize, start + int(lengths.sum())
+    )
+    return b"".join([head[:4], sizes, head[16:HEADER_LEN], places])

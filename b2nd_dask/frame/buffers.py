@@ -6,6 +6,8 @@ import ctypes
 import threading
 import weakref
 from collections import deque
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -22,27 +24,31 @@ MAX_SCRATCH_NBYTES = 64 << 20
 
 
 class Scratch(threading.local):
-    """One buffer for each thread. What it gives is valid until it is asked again."""
+    """One buffer for each thread, warm from its last use."""
 
     def __init__(self) -> None:
-        self._kept: NDArray[np.uint8] = np.empty(0, np.uint8)
+        self._kept: NDArray[np.uint8] | None = None
 
-    def take(self, nbytes: int) -> NDArray[np.uint8]:
-        """Bytes with any content.
+    @contextmanager
+    def lent(self, nbytes: int) -> Iterator[NDArray[np.uint8]]:
+        """Bytes with any content, for the time of a `with` block.
 
         Parameters
         ----------
         nbytes : int
 
-        Returns
-        -------
+        Yields
+        ------
         ndarray of uint8
+            Nobody else has it meanwhile: a second loan in the same thread gets other memory.
         """
-        if nbytes > MAX_SCRATCH_NBYTES:
-            return np.empty(nbytes, np.uint8)
-        if self._kept.nbytes < nbytes:
-            self._kept = np.empty(nbytes, np.uint8)
-        return self._kept[:nbytes]
+        kept, self._kept = self._kept, None
+        buffer = np.empty(nbytes, np.uint8) if kept is None or kept.nbytes < nbytes else kept
+        try:
+            yield buffer[:nbytes]
+        finally:
+            if buffer.nbytes <= MAX_SCRATCH_NBYTES:
+                self._kept = buffer
 
 
 class _Slab:

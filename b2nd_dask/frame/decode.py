@@ -72,39 +72,6 @@ def decode_part(
         return item
 
 
-def decode_flat(
-    opened: OpenedFrame, fetched: Fetched, fill: Fill
-) -> tuple[NDArray[Any] | None, NDArray[Any]]:
-    """Decode a chunk in stored order, into memory of this thread that is used again.
-
-    Parameters
-    ----------
-    opened : OpenedFrame
-    fetched : Fetched
-    fill : Fill
-
-    Returns
-    -------
-    item : ndarray or None
-        The item that the chunk repeats, 0-d.
-    items : ndarray
-        1-D, of the carrier dtype; empty where there is one item. Valid until the next call in this
-        thread.
-
-    Raises
-    ------
-    CorruptChunkError, UnsupportedFrameError, UninitializedChunkError
-        As `decode_part`.
-    """
-    with located(opened, fetched.part.chunk):
-        header, item = _constant(opened.parsed, fetched, fill)
-        if item is not None:
-            return item, np.empty(0, carrier(fill.dtype))
-        raw = _scratch.take(header.nbytes).view(carrier(fill.dtype))
-        _decode_raw(opened.parsed, fetched, header, raw)
-        return None, raw
-
-
 def _constant(
     frame: ParsedFrame, fetched: Fetched, fill: Fill
 ) -> tuple[ChunkHeader, NDArray[Any] | None]:
@@ -127,9 +94,10 @@ def _decode(frame: ParsedFrame, fetched: Fetched, header: ChunkHeader, out: NDAr
     if not fetched.some_blocks and _fills_exactly(grid, inner, out):
         _decode_raw(frame, fetched, header, out)
         return
-    raw = _scratch.take(header.nbytes).view(out.dtype)
-    _decode_raw(frame, fetched, header, raw)
-    scatter_chunk(raw, grid, inner, out, some_blocks=fetched.some_blocks)
+    with _scratch.lent(header.nbytes) as buffer:
+        raw = buffer.view(out.dtype)
+        _decode_raw(frame, fetched, header, raw)
+        scatter_chunk(raw, grid, inner, out, some_blocks=fetched.some_blocks)
 
 
 def _decode_raw(

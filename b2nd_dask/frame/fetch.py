@@ -11,12 +11,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from b2nd_dask.errors import CorruptChunkError
-from b2nd_dask.format.chunk import MAX_DICT_LEN, ChunkHeader, check_chunk, parse_chunk_header
+from b2nd_dask.format.chunk import MAX_DICT_LEN, check_chunk, parse_chunk_header
 from b2nd_dask.format.grid import Grid
-from b2nd_dask.format.subset import block_spans, chunk_of_blocks, head_nbytes
+from b2nd_dask.format.subset import block_spans, head_nbytes, head_of_blocks
+from b2nd_dask.frame.buffers import Scratch
 from b2nd_dask.frame.opening import OpenedFrame, ParsedFrame, located, member_name
 from b2nd_dask.frame.plan import Part
 from b2nd_dask.storage import Span
+
+_first_buffer = Scratch()
+_second_buffer = Scratch()
 
 Blocks = tuple[list[int], ...]
 """Numbers of blocks along each axis of a chunk."""
@@ -31,8 +35,8 @@ class Fetched(NamedTuple):
     """A part and its bytes."""
 
     part: Part
-    data: bytes
-    """A chunk."""
+    data: memoryview
+    """A chunk. Valid until the next one is asked for."""
     some_blocks: bool
     """Whether `data` is a chunk of the touched blocks alone."""
 
@@ -98,14 +102,16 @@ def fetch(opened: OpenedFrame, batch: Sequence[Wish]) -> Iterator[Fetched]:
     """
     grid = opened.parsed.grid
     head = head_nbytes(math.prod(grid.blocks_per_chunk))
-    first = [Span(0, _first_read(wish, head)) for wish in batch]
-    later: list[tuple[Wish, bytes]] = []
-    for wish, data in zip(batch, _read(opened, list(zip(batch, first, strict=True))), strict=True):
-        if wish.blocks is None:
-            yield Fetched(wish.part, data, some_blocks=False)
-        else:
-            later.append((wish, data))
-    yield from _fetch_blocks(opened, later)
+    wanted = [(wish, Span(0, _first_read(wish, head))) for wish in batch]
+    with _first_buffer.lent(sum(span.stop for _, span in wanted)) as room:
+        later: list[tuple[Wish, memoryview]] = []
+        for wish, data in zip(batch, _read(opened, wanted, room.data), strict=True):
+            if wish.blocks is None:
+                yield Fetched(wish.part, data, some_blocks=False)
+            else:
+                later.append((wish, data))
+        if later:
+            yield from _fetch_blocks(opened, later)
 
 
 def _first_read(wish: Wish, head: int) -> int:
@@ -165,34 +171,52 @@ class _Found(NamedTuple):
     """What the first read of a chunk tells of its blocks."""
 
     wish: Wish
+    data: memoryview
+    """What was read first."""
     head: bytes
-    header: ChunkHeader
-    blocks: NDArray[np.int64]
-    """First byte and end of each wanted block; empty where the whole chunk has to be decoded."""
+    """What the chunk of the wanted blocks begins with; empty where all have to be decoded."""
     runs: list[Span]
-    """The same, or the whole chunk, in as few pieces as can be."""
+    """The blocks, or the whole chunk, in as few pieces as can be."""
+
+    @property
+    def nbytes(self) -> int:
+        return len(self.head) + sum(b - a for a, b in self.runs)
 
 
-def _fetch_blocks(opened: OpenedFrame, some: list[tuple[Wish, bytes]]) -> Iterator[Fetched]:
+def _fetch_blocks(
+    opened: OpenedFrame, some: Sequence[tuple[Wish, memoryview]]
+) -> Iterator[Fetched]:
     """The second round: places of blocks are known now."""
-    found = [_find_blocks(opened, wish, head) for wish, head in some]
-    missing = [(row.wish, run) for row in found for run in row.runs if run.stop > len(row.head)]
-    answers = iter(_read(opened, missing))
-    for wish, head, header, blocks, runs in found:
-        streams = [head[a:b] if b <= len(head) else next(answers) for a, b in runs]
-        if not len(blocks):
-            yield Fetched(wish.part, streams[0], some_blocks=False)
-            continue
-        if any(len(s) < b - a for s, (a, b) in zip(streams, runs, strict=True)):
-            raise CorruptChunkError("the file ends inside it", chunk=wish.part.chunk)
-        data = chunk_of_blocks(head, header, blocks, streams)
-        yield Fetched(wish.part, data, some_blocks=True)
+    found = [_find_blocks(opened, wish, data) for wish, data in some]
+    with _second_buffer.lent(sum(row.nbytes for row in found)) as room:
+        rest = room.data
+        missing: list[tuple[Wish, Span, memoryview]] = []
+        chunks: list[memoryview] = []
+        for row in found:
+            chunk, rest = rest[: row.nbytes], rest[row.nbytes :]
+            chunk[: len(row.head)] = row.head
+            missing += _fill_in(row, chunk[len(row.head) :])
+            chunks.append(chunk)
+        _read_into(opened, missing)
+        for row, chunk in zip(found, chunks, strict=True):
+            yield Fetched(row.wish.part, chunk, some_blocks=bool(row.head))
 
 
-def _find_blocks(opened: OpenedFrame, wish: Wish, head: bytes) -> _Found:
+def _fill_in(row: _Found, body: memoryview) -> Iterator[tuple[Wish, Span, memoryview]]:
+    """Copy the runs that were read already; gives the others and where they go."""
+    for run in row.runs:
+        length = run.stop - run.start
+        target, body = body[:length], body[length:]
+        if run.stop <= len(row.data):
+            target[:] = row.data[run.start : run.stop]
+        else:
+            yield row.wish, run, target
+
+
+def _find_blocks(opened: OpenedFrame, wish: Wish, data: memoryview) -> _Found:
     grid = opened.parsed.grid
     with located(opened, wish.part.chunk):
-        header = parse_chunk_header(head)
+        header = parse_chunk_header(data)
         check_chunk(
             header,
             wish.available,
@@ -200,10 +224,10 @@ def _find_blocks(opened: OpenedFrame, wish: Wish, head: bytes) -> _Found:
             blocksize=grid.block_nbytes,
             typesize=grid.itemsize,
         )
-    spans = block_spans(head, header, _numbers(wish.blocks or (), grid))
+    spans = block_spans(data, header, _numbers(wish.blocks or (), grid))
     if spans is None:
-        return _Found(wish, head, header, np.empty((0, 2), np.int64), [Span(0, header.cbytes)])
-    return _Found(wish, head, header, spans, _runs(spans))
+        return _Found(wish, data, b"", [Span(0, header.cbytes)])
+    return _Found(wish, data, head_of_blocks(data, header, spans), _runs(spans))
 
 
 def _runs(spans: NDArray[np.int64]) -> list[Span]:
@@ -214,19 +238,37 @@ def _runs(spans: NDArray[np.int64]) -> list[Span]:
     return [Span(a, b) for a, b in zip(starts.tolist(), stops.tolist(), strict=True)]
 
 
-def _read(opened: OpenedFrame, wanted: list[tuple[Wish, Span]]) -> list[bytes]:
-    """Read spans that count from the starts of chunks."""
+def _read(
+    opened: OpenedFrame, wanted: list[tuple[Wish, Span]], room: memoryview
+) -> list[memoryview]:
+    """Read spans that count from the starts of chunks; clipped at the ends of their objects."""
+    lengths = [span.stop - span.start for _, span in wanted]
+    stops = itertools.accumulate(lengths)
+    targets = [room[stop - n : stop] for n, stop in zip(lengths, stops, strict=True)]
+    rows = [(wish, span, target) for (wish, span), target in zip(wanted, targets, strict=True)]
+    return [t[:n] for t, n in zip(targets, _read_some(opened, rows), strict=True)]
+
+
+def _read_into(opened: OpenedFrame, rows: list[tuple[Wish, Span, memoryview]]) -> None:
+    for (wish, _, target), count in zip(rows, _read_some(opened, rows), strict=True):
+        if count < len(target):
+            raise CorruptChunkError("the file ends inside it", chunk=wish.part.chunk)
+
+
+def _read_some(opened: OpenedFrame, rows: list[tuple[Wish, Span, memoryview]]) -> list[int]:
     reader, frame = opened.reader, opened.parsed
     if not frame.header.sparse:
-        return reader.read([Span(wish.start + a, wish.start + b) for wish, (a, b) in wanted])
-    answers: list[bytes] = []
-    for chunk, group in itertools.groupby(wanted, lambda item: item[0].part.chunk):
+        spans = [Span(wish.start + a, wish.start + b) for wish, (a, b), _ in rows]
+        return reader.read_into(spans, [target for _, _, target in rows])
+    counts: list[int] = []
+    for chunk, group in itertools.groupby(rows, lambda row: row[0].part.chunk):
+        of_chunk = list(group)
         name = member_name(int(frame.index.offsets[chunk]))
         try:
-            answers += reader.read([span for _, span in group], name)
+            counts += reader.read_into([r[1] for r in of_chunk], [r[2] for r in of_chunk], name)
         except FileNotFoundError as error:
             raise CorruptChunkError(f"its file {name} is missing", chunk=chunk) from error
-    return answers
+    return counts
 
 
 def _portion(blocks: Blocks | None, grid: Grid) -> float:

@@ -80,6 +80,30 @@ class ByteReader(Protocol):
             When the object does not exist.
         """
 
+    def read_into(
+        self, spans: Sequence[Span], targets: Sequence[memoryview], member: str = ""
+    ) -> list[int]:
+        """Read byte ranges to where they are wanted.
+
+        Parameters
+        ----------
+        spans : sequence of Span
+        targets : sequence of memoryview
+            One for each span, writable, contiguous bytes, as long as the span.
+        member : str
+            As in `read`.
+
+        Returns
+        -------
+        list of int
+            Bytes that were there for each span; fewer than asked for at the object's end.
+
+        Raises
+        ------
+        FileNotFoundError
+            When the object does not exist.
+        """
+
     def member_size(self, member: str) -> int:
         """Bytes in a member of a directory; an empty name means what it means in `read`."""
 
@@ -194,6 +218,23 @@ def read_merged(
             part, at = next(places)
             results.append(parts[part][at : at + stop - start])
     return results
+
+
+def copy_into(parts: Sequence[bytes], targets: Sequence[memoryview]) -> list[int]:
+    """Serve `ByteReader.read_into` out of what `ByteReader.read` gave.
+
+    Parameters
+    ----------
+    parts : sequence of bytes
+    targets : sequence of memoryview
+
+    Returns
+    -------
+    list of int
+    """
+    for part, target in zip(parts, targets, strict=True):
+        target[: len(part)] = part
+    return [len(part) for part in parts]
 
 
 def clip(span: Span, size: int) -> Span:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import xxhash
 
 from b2nd_dask.errors import FrameFormatError
-from b2nd_dask.storage.base import ByteReader, Identity, Span, clip
+from b2nd_dask.storage.base import ByteReader, Identity, Span, clip, copy_into
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -51,6 +51,12 @@ class BytesReader:
         """Read byte ranges; see `ByteReader.read`."""
         data = self._open(member)
         return [data[start:stop] for start, stop in (clip(span, len(data)) for span in spans)]
+
+    def read_into(
+        self, spans: Sequence[Span], targets: Sequence[memoryview], member: str = ""
+    ) -> list[int]:
+        """Read byte ranges to where they are wanted; see `ByteReader.read_into`."""
+        return copy_into(self.read(spans, member), targets)
 
     def member_size(self, member: str) -> int:
         """Bytes in the object; `member` must be empty."""
@@ -119,6 +125,12 @@ class Window:
         return self._reader.read(
             [Span(span.start + self._offset, span.stop + self._offset) for span in spans]
         )
+
+    def read_into(
+        self, spans: Sequence[Span], targets: Sequence[memoryview], member: str = ""
+    ) -> list[int]:
+        """Read byte ranges to where they are wanted; see `ByteReader.read_into`."""
+        return copy_into(self.read(spans, member), targets)
 
     def member_size(self, member: str) -> int:
         """Bytes from the offset to the end; `member` must be empty."""

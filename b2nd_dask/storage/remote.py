@@ -6,7 +6,7 @@ import os
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from b2nd_dask.errors import FrameFormatError, StaleFrameError
-from b2nd_dask.storage.base import MAIN_MEMBER, Identity, Span, read_merged
+from b2nd_dask.storage.base import MAIN_MEMBER, Identity, Span, copy_into, read_merged
 from b2nd_dask.storage.connection import Connection, connect, public_url
 
 if TYPE_CHECKING:
@@ -101,6 +101,12 @@ class RemoteReader:
             max_gap=size if whole else MAX_GAP,
             max_size=size if whole else MAX_SIZE,
         )
+
+    def read_into(
+        self, spans: Sequence[Span], targets: Sequence[memoryview], member: str = ""
+    ) -> list[int]:
+        """Read byte ranges to where they are wanted; see `ByteReader.read_into`."""
+        return copy_into(self.read(spans, member), targets)
 
     def member_size(self, member: str) -> int:
         """Bytes in a member, asked anew; see `ByteReader.member_size`."""
