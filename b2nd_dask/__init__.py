@@ -1,7 +1,7 @@
 """Blosc2 frames (b2nd, Caterva) as dask arrays: parallel, out of core.
 
 Importing the package also sets ``from_b2nd`` and ``to_b2nd`` in ``dask.array``, and the method
-``to_b2nd`` of ``dask.array.Array``.
+``to_b2nd`` of ``dask.array.Array``, and dask's setting ``array_optimize`` unless you set it.
 """
 
 import dask.array as _da
@@ -16,9 +16,11 @@ from b2nd_dask.errors import (
     UnsupportedFrameError,
 )
 from b2nd_dask.frame.source import Frame, open_b2nd
+from b2nd_dask.graph.push import install as _install
 from b2nd_dask.graph.read import from_b2nd
 from b2nd_dask.graph.write import to_b2nd
 
+_install()
 _da.from_b2nd = from_b2nd  # type: ignore[attr-defined]
 _da.to_b2nd = to_b2nd  # type: ignore[attr-defined]
 _da.Array.to_b2nd = to_b2nd  # type: ignore[attr-defined]

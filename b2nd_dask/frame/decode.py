@@ -66,15 +66,33 @@ def decode_part(
         With the chunk's number, and the file's name and byte where these are known.
     """
     with located(opened, fetched.part.chunk):
-        header, item = _constant(opened.parsed, fetched, fill)
+        header, item = constant_in(opened.parsed, fetched, fill)
         if item is None:
             _decode(opened.parsed, fetched, header, out)
         return item
 
 
-def _constant(
+def constant_in(
     frame: ParsedFrame, fetched: Fetched, fill: Fill
 ) -> tuple[ChunkHeader, NDArray[Any] | None]:
+    """Check a chunk's header, and look whether the chunk repeats one item.
+
+    Parameters
+    ----------
+    frame : ParsedFrame
+    fetched : Fetched
+    fill : Fill
+
+    Returns
+    -------
+    header : ChunkHeader
+    item : ndarray or None
+        0-d; None for a chunk that has to be decoded.
+
+    Raises
+    ------
+    CorruptChunkError, UnsupportedFrameError, UninitializedChunkError
+    """
     grid, data = frame.grid, fetched.data
     header = parse_chunk_header(data)
     check_chunk(
@@ -92,17 +110,33 @@ def _constant(
 def _decode(frame: ParsedFrame, fetched: Fetched, header: ChunkHeader, out: NDArray[Any]) -> None:
     grid, inner = frame.grid, fetched.part.inner
     if not fetched.some_blocks and _fills_exactly(grid, inner, out):
-        _decode_raw(frame, fetched, header, out)
+        decode_raw(frame, fetched, header, out)
         return
     with _scratch.lent(header.nbytes) as buffer:
         raw = buffer.view(out.dtype)
-        _decode_raw(frame, fetched, header, raw)
+        decode_raw(frame, fetched, header, raw)
         scatter_chunk(raw, grid, inner, out, some_blocks=fetched.some_blocks)
 
 
-def _decode_raw(
+def decode_raw(
     frame: ParsedFrame, fetched: Fetched, header: ChunkHeader, raw: NDArray[Any]
 ) -> None:
+    """Decode a chunk in stored order.
+
+    Parameters
+    ----------
+    frame : ParsedFrame
+    fetched : Fetched
+    header : ChunkHeader
+        From `constant_in`.
+    raw : ndarray
+        Contiguous; exactly as many bytes as the chunk holds.
+
+    Raises
+    ------
+    CorruptChunkError
+        The compressed streams cannot be decoded.
+    """
     if header.needs_shape:
         chunk = padded_chunk(fetched.data[: header.cbytes], frame.grid.blocks)
         decode_in_frame(one_chunk_frame(chunk, frame.header, frame.grid), raw)

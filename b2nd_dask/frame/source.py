@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from functools import cached_property
 from typing import Any
 
@@ -17,6 +18,7 @@ from b2nd_dask.format.values import MetaView
 from b2nd_dask.frame.cache import process_cache
 from b2nd_dask.frame.fill import Fill
 from b2nd_dask.frame.opening import OpenedFrame, ParsedFrame
+from b2nd_dask.frame.reduce import Partial, Reduction, reduce_region
 from b2nd_dask.frame.region import own_threads, read_region
 from b2nd_dask.storage import Location
 
@@ -291,16 +293,39 @@ class Frame:
         ndarray or scalar
         """
         selection = parse_selection(index, self.shape)
+        with self._reading() as (opened, fill):
+            items = read_region(opened, selection.axes, fill, threads)
+        # `items[()]` of a 0-d array would be a scalar, of native byte order: not the dtype promised
+        return items[selection.finish] if selection.finish else items
+
+    def reduce(self, index: Any, how: Reduction) -> Partial:
+        """Reduce a region while it is read, without an array of it.
+
+        Parameters
+        ----------
+        index : tuple of slice
+            With positive steps; selects at least one item.
+        how : Reduction
+
+        Returns
+        -------
+        mapping of str to ndarray
+        """
+        selection = parse_selection(index, self.shape)
+        with self._reading() as (opened, fill):
+            return reduce_region(opened, selection.axes, fill, how)
+
+    @contextmanager
+    def _reading(self) -> Iterator[tuple[OpenedFrame, Fill]]:
+        """The opened frame; what was read of it is dropped if it changed meanwhile."""
         opened, fill = self._ready()
         try:
-            items = read_region(opened, selection.axes, fill, threads)
+            yield opened, fill
         except B2ndError as error:
             _require_current(opened)
             raise error.located(path=self._location.label) from error.__cause__
         if opened.reader.identity_is_cheap:
             _require_current(opened)
-        # `items[()]` of a 0-d array would be a scalar, of native byte order: not the dtype promised
-        return items[selection.finish] if selection.finish else items
 
     def _ready(self) -> tuple[OpenedFrame, Fill]:
         # after a fork the parent's connections are not ours

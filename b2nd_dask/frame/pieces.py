@@ -1,0 +1,89 @@
+"""A region chunk by chunk, without an array of all of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from b2nd_dask.frame.buffers import Scratch
+from b2nd_dask.frame.decode import constant_in, decode_raw
+from b2nd_dask.frame.fetch import Fetched, batches, fetch
+from b2nd_dask.frame.fill import Fill
+from b2nd_dask.frame.opening import OpenedFrame, located
+from b2nd_dask.frame.plan import Part
+from b2nd_dask.frame.scatter import scatter_chunk
+
+_stored_order = Scratch()
+_array_order = Scratch()
+
+
+class Piece(NamedTuple):
+    """The selected items of one chunk."""
+
+    part: Part
+    items: NDArray[Any]
+    """Valid until the next piece is asked for; 0-d where the chunk repeats one item."""
+
+
+def pieces(
+    opened: OpenedFrame, parts: Sequence[Part], fill: Fill, *, in_order: bool
+) -> Iterator[Piece]:
+    """Decode stored chunks one after the other, through memory that is used again.
+
+    Parameters
+    ----------
+    opened : OpenedFrame
+    parts : sequence of Part
+        Of stored chunks.
+    fill : Fill
+        Its dtype is that of the items; not a structured one.
+    in_order : bool
+        False where neither the order nor the shape of the items matters, only the number of axes.
+
+    Yields
+    ------
+    Piece
+
+    Raises
+    ------
+    CorruptChunkError, UnsupportedFrameError, UninitializedChunkError
+        With the chunk's number.
+    """
+    for batch in batches(opened, parts, opened.reader.batch_nbytes):
+        for fetched in fetch(opened, batch):
+            with _decoded(opened, fetched, fill, in_order=in_order) as items:
+                yield Piece(fetched.part, items)
+
+
+@contextmanager
+def _decoded(
+    opened: OpenedFrame, fetched: Fetched, fill: Fill, *, in_order: bool
+) -> Iterator[NDArray[Any]]:
+    frame, chunk = opened.parsed, fetched.part.chunk
+    with located(opened, chunk):
+        header, item = constant_in(frame, fetched, fill)
+    if item is not None:
+        yield item
+        return
+    with _stored_order.lent(header.nbytes) as buffer:
+        raw = buffer.view(fill.dtype)
+        with located(opened, chunk):
+            decode_raw(frame, fetched, header, raw)
+        inner, grid = fetched.part.inner, frame.grid
+        whole = not fetched.some_blocks
+        if whole and not in_order and tuple(map(len, inner)) == grid.padded_chunk:
+            yield raw.reshape((-1,) + (1,) * (grid.ndim - 1))
+        elif whole and grid.chunk_is_c_order:
+            yield raw.reshape(grid.padded_chunk)[
+                tuple(slice(r.start, r.stop, r.step) for r in inner)
+            ]
+        else:
+            count = int(np.prod([len(r) for r in inner]))
+            with _array_order.lent(count * grid.itemsize) as other:
+                items = other.view(fill.dtype).reshape([len(r) for r in inner])
+                scatter_chunk(raw, grid, inner, items, some_blocks=fetched.some_blocks)
+                yield items

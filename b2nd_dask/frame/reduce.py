@@ -1,0 +1,143 @@
+"""Reduce a region while it is read: what chunks contribute is merged, no array is built."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from b2nd_dask.format.index import ChunkKind
+from b2nd_dask.frame.fill import Fill
+from b2nd_dask.frame.opening import OpenedFrame
+from b2nd_dask.frame.pieces import pieces
+from b2nd_dask.frame.plan import Part, RegionPlan
+from b2nd_dask.frame.region import special_item
+
+Partial = Mapping[str, NDArray[Any]]
+"""What some items contribute to a reduction: arrays with length 1 along the reduced axes. Axes
+beyond those of the items may follow."""
+
+
+class Reduction(Protocol):
+    """What to do with items and with contributions."""
+
+    @property
+    def axis(self) -> tuple[int, ...]:
+        """Axes to reduce."""
+
+    def partial(self, items: NDArray[Any]) -> Partial:
+        """Contribution of some items."""
+
+    def merge(self, first: Partial, second: Partial) -> Partial:
+        """Contribution of both."""
+
+    def repeat(self, one: Partial, counts: NDArray[np.int64]) -> Partial:
+        """Contribution of so many times an item; `counts` has the shape of the contribution."""
+
+
+def reduce_region(
+    opened: OpenedFrame, axes: tuple[range, ...], fill: Fill, how: Reduction
+) -> Partial:
+    """Reduce a region.
+
+    Chunks that repeat one item are counted, not expanded.
+
+    Parameters
+    ----------
+    opened : OpenedFrame
+    axes : tuple of range
+        Ascending positions to read along each axis, at least one each.
+    fill : Fill
+        Its dtype is that of the items; not a structured one.
+    how : Reduction
+
+    Returns
+    -------
+    mapping of str to ndarray
+
+    Raises
+    ------
+    CorruptChunkError, UnsupportedFrameError, UninitializedChunkError
+        With the chunk's number.
+    """
+    plan = RegionPlan.of(opened.parsed, axes)
+    total = _Total(plan, how)
+    for kind in np.unique(plan.kinds).tolist():
+        if kind != ChunkKind.STORED:
+            first = int(plan.chunks[np.argmax(plan.kinds == kind)])
+            total.add_constants(special_item(fill, kind, first), plan.kinds == kind)
+    everything = len(how.axis) == len(axes)
+    for part, items in pieces(opened, list(plan.parts()), fill, in_order=not everything):
+        if items.ndim:
+            total.add(part, how.partial(items))
+        else:
+            total.add_constant(part, items)
+    return total.fields
+
+
+class _Total:
+    """The contributions so far, at each place along the axes that are kept."""
+
+    def __init__(self, plan: RegionPlan, how: Reduction) -> None:
+        self._how = how
+        self._lengths = [np.array([len(p.inner) for p in axis], np.int64) for axis in plan.pieces]
+        self._shape = tuple(
+            1 if i in how.axis else int(n.sum()) for i, n in enumerate(self._lengths)
+        )
+        self._seen = np.zeros(self._shape, bool)
+        self.fields: dict[str, NDArray[Any]] = {}
+
+    def add(self, part: Part, new: Partial) -> None:
+        """Add what one chunk contributes."""
+        place = self._place(part)
+        if self._seen[place].all():
+            new = self._how.merge({k: v[place] for k, v in self._all(new).items()}, new)
+        for name, values in new.items():
+            self._all(new)[name][place] = values
+        self._seen[place] = True
+
+    def add_constant(self, part: Part, item: NDArray[Any]) -> None:
+        """Add a chunk that repeats one item."""
+        one = self._how.partial(item.reshape((1,) * len(self._shape)))
+        count = int(np.prod([len(part.inner[i]) for i in self._how.axis], dtype=np.int64))
+        shape = self._seen[self._place(part)].shape
+        self.add(part, self._how.repeat(one, np.full(shape, count, np.int64)))
+
+    def add_constants(self, item: NDArray[Any], chosen: NDArray[np.bool_]) -> None:
+        """Add all chunks of the plan that are chosen; all repeat one item."""
+        counts = self._counts(chosen)
+        one = self._how.partial(item.reshape((1,) * len(self._shape)))
+        new = self._how.repeat(one, counts)
+        old = self._all(new)
+        merged = self._how.merge(old, new) if self._seen.any() else new
+        for name, values in old.items():
+            more = (...,) + (None,) * (values.ndim - counts.ndim)
+            both, only = (self._seen & (counts > 0))[more], (~self._seen & (counts > 0))[more]
+            np.copyto(values, merged[name], where=both)
+            np.copyto(values, new[name], where=only)
+        self._seen |= counts > 0
+
+    def _counts(self, chosen: NDArray[np.bool_]) -> NDArray[np.int64]:
+        """Items of the chosen chunks along the reduced axes, at each kept place."""
+        counts = chosen.reshape([len(n) for n in self._lengths]).astype(np.int64)
+        for i, lengths in enumerate(self._lengths):
+            if i in self._how.axis:
+                counts = np.moveaxis(np.moveaxis(counts, i, -1) @ lengths[:, None], -1, i)
+            else:
+                counts = np.repeat(counts, lengths, axis=i)
+        return counts
+
+    def _all(self, like: Partial) -> dict[str, NDArray[Any]]:
+        """The arrays of all places, made when the dtypes of contributions are known."""
+        if not self.fields:
+            ndim = len(self._shape)
+            self.fields = {
+                name: np.zeros(self._shape + values.shape[ndim:], values.dtype)
+                for name, values in like.items()
+            }
+        return self.fields
+
+    def _place(self, part: Part) -> tuple[slice, ...]:
+        return tuple(slice(0, 1) if i in self._how.axis else out for i, out in enumerate(part.out))

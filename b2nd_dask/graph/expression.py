@@ -1,0 +1,249 @@
+"""What a fused dask task computes, as a tree: who reads, and which functions follow."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from dask._task_spec import Alias, DataNode, GraphNode, Task, TaskRef, _execute_subgraph
+from dask.array import chunk
+from dask.array.core import getter
+from dask.typing import Key
+from numpy.typing import NDArray
+
+from b2nd_dask.graph.blocks import ConstantRegion, FrameRegion
+
+#: Functions whose result at a place depends on their arguments at that place alone; all ufuncs are
+#: such, too.
+_ELEMENTWISE = frozenset(
+    {
+        *(getattr(operator, name) for name in operator.__all__ if name in {
+            "abs", "add", "and_", "eq", "floordiv", "ge", "gt", "invert", "le", "lshift", "lt",
+            "mod", "mul", "ne", "neg", "or_", "pos", "pow", "rshift", "sub", "truediv", "xor",
+        }),
+        abs,
+        chunk.astype,
+        np.clip,
+        np.imag,
+        np.isclose,
+        np.nan_to_num,
+        np.real,
+        np.round,
+        np.where,
+    }
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Read:
+    """The task's own block of a frame."""
+
+    region: FrameRegion | ConstantRegion
+    index: Any
+
+
+@dataclass(frozen=True)
+class Outer:
+    """The result of another task."""
+
+    key: Key
+
+
+@dataclass(frozen=True)
+class Literal:
+    """A value that stands in the graph."""
+
+    value: Any
+
+
+@dataclass(frozen=True, eq=False)
+class Call:
+    """A function of other nodes."""
+
+    func: Any
+    args: tuple[Node, ...]
+    kwargs: Mapping[str, Any]
+
+
+Node = Read | Outer | Literal | Call
+
+
+class NotUnderstoodError(Exception):
+    """A task that is made of other things."""
+
+
+class Scope:
+    """The tasks inside a fused task, as expressions."""
+
+    def __init__(self, inner: Mapping[Any, GraphNode], given: Mapping[Any, Node]) -> None:
+        self._inner = inner
+        self._known: dict[Any, Node] = dict(given)
+
+    @classmethod
+    def of(cls, task: Task) -> Scope:
+        """Look into a fused task.
+
+        Parameters
+        ----------
+        task : dask Task
+            That executes a subgraph.
+
+        Returns
+        -------
+        Scope
+
+        Raises
+        ------
+        NotUnderstoodError
+            It holds nodes of other kinds than calls, references and values.
+        """
+        return cls({}, {})._inside(task)
+
+    def _inside(self, task: Task) -> Scope:
+        inner, _, names, *values = task.args
+        given = {n: self.node(v) for n, v in zip(names, values, strict=True)}
+        return Scope(inner, given)
+
+    def call(self, task: Task) -> Node:
+        """Expression of a task in this scope."""
+        if task.func is _execute_subgraph:
+            return self._inside(task).named(task.args[1])
+        if task.func is getter and len(task.args) == 2 and not task.kwargs:
+            source, index = (self.node(arg) for arg in task.args)
+            if (
+                isinstance(source, Literal)
+                and isinstance(source.value, FrameRegion | ConstantRegion)
+                and isinstance(index, Literal)
+            ):
+                return Read(source.value, index.value)
+        return Call(task.func, tuple(map(self.node, task.args)), task.kwargs)
+
+    def node(self, value: Any) -> Node:
+        """Expression of an argument."""
+        if isinstance(value, TaskRef):
+            return self.named(value.key)
+        if isinstance(value, DataNode):
+            return Literal(value.value)
+        if isinstance(value, Alias):
+            return self.named(value.target)
+        if type(value) is Task:
+            return self.call(value)
+        if isinstance(value, GraphNode):
+            raise NotUnderstoodError
+        return Literal(value)
+
+    def named(self, key: Any) -> Node:
+        """Expression of a task of this scope, or of a value that it was given."""
+        if key not in self._known:
+            self._known[key] = self.node(self._inner[key]) if key in self._inner else Outer(key)
+        return self._known[key]
+
+
+def is_elementwise(func: Any) -> bool:
+    """Whether a function works at each place alone.
+
+    Parameters
+    ----------
+    func : callable
+
+    Returns
+    -------
+    bool
+    """
+    if isinstance(func, np.ufunc):
+        return func.nout == 1 and func.signature is None
+    try:
+        return func in _ELEMENTWISE
+    except TypeError:
+        return False
+
+
+def is_scalar(value: Any) -> bool:
+    """Whether a value broadcasts to anything without a trace.
+
+    Parameters
+    ----------
+    value : object
+
+    Returns
+    -------
+    bool
+    """
+    return isinstance(value, bool | int | float | complex | np.generic | np.dtype | str | type) or (
+        isinstance(value, np.ndarray) and value.ndim == 0
+    )
+
+
+@dataclass(frozen=True)
+class Leaves:
+    """What an elementwise expression is made of."""
+
+    reads: list[Read]
+    """Without repetitions."""
+    outer: list[Key]
+
+    @classmethod
+    def of(cls, top: Node) -> Leaves | None:
+        """Collect the leaves.
+
+        Parameters
+        ----------
+        top : Node
+
+        Returns
+        -------
+        Leaves or None
+            None where a call is not elementwise, or a value is no scalar.
+        """
+        leaves = cls([], [])
+        return leaves if leaves._collect(top) else None
+
+    def _collect(self, node: Node) -> bool:
+        if isinstance(node, Literal):
+            return is_scalar(node.value)
+        if isinstance(node, Read):
+            if node not in self.reads:
+                self.reads.append(node)
+            return True
+        if isinstance(node, Outer):
+            if node.key not in self.outer:
+                self.outer.append(node.key)
+            return True
+        if not is_elementwise(node.func) or not all(map(is_scalar, node.kwargs.values())):
+            return False
+        return all(map(self._collect, node.args))
+
+
+def evaluate(top: Node, items: NDArray[Any], outer: Mapping[Key, Any]) -> Any:
+    """Compute an expression with one read.
+
+    Parameters
+    ----------
+    top : Node
+    items : ndarray
+        In place of what is read.
+    outer : mapping
+        Results of other tasks.
+
+    Returns
+    -------
+    object
+    """
+    # a node that is used twice is computed once
+    known: dict[int, Any] = {}
+
+    def value(node: Node) -> Any:
+        if isinstance(node, Read):
+            return items
+        if isinstance(node, Outer):
+            return outer[node.key]
+        if isinstance(node, Literal):
+            return node.value
+        if id(node) not in known:
+            known[id(node)] = node.func(*map(value, node.args), **node.kwargs)
+        return known[id(node)]
+
+    return value(top)
