@@ -23,6 +23,7 @@ from b2nd_dask.frame.buffers import Scratch
 from b2nd_dask.frame.fetch import Fetched
 from b2nd_dask.frame.fill import Fill
 from b2nd_dask.frame.opening import OpenedFrame, ParsedFrame, located
+from b2nd_dask.frame.plan import Part
 from b2nd_dask.frame.scatter import scatter_chunk
 
 _scratch = Scratch()
@@ -43,7 +44,7 @@ def carrier(dtype: np.dtype[Any]) -> np.dtype[Any]:
 
 
 def decode_part(
-    opened: OpenedFrame, fetched: Fetched, fill: Fill, out: NDArray[Any]
+    opened: OpenedFrame, fetched: Fetched, part: Part, fill: Fill, out: NDArray[Any]
 ) -> NDArray[Any] | None:
     """Decode what was fetched into its place.
 
@@ -51,6 +52,8 @@ def decode_part(
     ----------
     opened : OpenedFrame
     fetched : Fetched
+    part : Part
+        That it was fetched for.
     fill : Fill
     out : ndarray
         The place of the part, of the `carrier` dtype.
@@ -65,10 +68,10 @@ def decode_part(
     CorruptChunkError, UnsupportedFrameError, UninitializedChunkError
         With the chunk's number, and the file's name and byte where these are known.
     """
-    with located(opened, fetched.part.chunk):
+    with located(opened, fetched.chunk):
         header, item = constant_in(opened.parsed, fetched, fill)
         if item is None:
-            _decode(opened.parsed, fetched, header, out)
+            _decode(opened.parsed, fetched, part, header, out)
         return item
 
 
@@ -107,8 +110,10 @@ def constant_in(
     return header, constant_of(data, header, fill.dtype)
 
 
-def _decode(frame: ParsedFrame, fetched: Fetched, header: ChunkHeader, out: NDArray[Any]) -> None:
-    grid, inner = frame.grid, fetched.part.inner
+def _decode(
+    frame: ParsedFrame, fetched: Fetched, part: Part, header: ChunkHeader, out: NDArray[Any]
+) -> None:
+    grid, inner = frame.grid, part.inner
     if not fetched.some_blocks and _fills_exactly(grid, inner, out):
         decode_raw(frame, fetched, header, out)
         return

@@ -16,65 +16,69 @@ from b2nd_dask.format.grid import Grid
 from b2nd_dask.format.subset import block_spans, head_nbytes, head_of_blocks
 from b2nd_dask.frame.buffers import Scratch
 from b2nd_dask.frame.opening import OpenedFrame, ParsedFrame, located, member_name
-from b2nd_dask.frame.plan import Part
 from b2nd_dask.storage import Span
 
 _first_buffer = Scratch()
 _second_buffer = Scratch()
 
-Blocks = tuple[list[int], ...]
-"""Numbers of blocks along each axis of a chunk."""
+
+class Wish(NamedTuple):
+    """What is wanted of a stored chunk."""
+
+    chunk: int
+    blocks: NDArray[np.int64] | None
+    """Ascending numbers of blocks; None for the whole chunk."""
+
 
 #: Compressed chunks up to this size are read at once: a second read costs more than the rest of it.
 SMALL_CHUNK = 1 << 14
-#: Where more than this part of a chunk's blocks is wanted, all are read.
-NEARLY_ALL = 0.9
 
 
 class Fetched(NamedTuple):
-    """A part and its bytes."""
+    """The bytes for a wish."""
 
-    part: Part
+    number: int
+    """Of the wish, among all."""
+    chunk: int
     data: memoryview
     """A chunk. Valid until the next one is asked for."""
     some_blocks: bool
-    """Whether `data` is a chunk of the touched blocks alone."""
+    """Whether `data` is a chunk of the wanted blocks alone."""
 
 
-class Wish(NamedTuple):
-    """A part, and where its chunk lies."""
+class Placed(NamedTuple):
+    """A wish, and where its chunk lies."""
 
-    part: Part
+    number: int
+    chunk: int
+    blocks: NDArray[np.int64] | None
     start: int
     """Of the chunk, in the object that holds it."""
     available: int
     """Bytes that may belong to the chunk."""
-    blocks: Blocks | None
-    """To be read; None for the whole chunk."""
 
 
-def batches(opened: OpenedFrame, parts: Sequence[Part], nbytes: float) -> Iterator[list[Wish]]:
-    """Divide what a region needs into reads of bounded size.
+def batches(opened: OpenedFrame, wishes: Sequence[Wish], nbytes: float) -> Iterator[list[Placed]]:
+    """Divide reads into some of bounded size.
 
     Parameters
     ----------
     opened : OpenedFrame
-    parts : sequence of Part
-        Of stored chunks.
+    wishes : sequence of Wish
     nbytes : int
         Compressed bytes after which a batch ends.
 
     Yields
     ------
-    list of Wish
+    list of Placed
         For `fetch`. Never empty.
     """
     grid, room = opened.parsed.grid, nbytes
-    batch: list[Wish] = []
-    for part, start, length in zip(parts, *_places(opened.parsed, parts), strict=True):
-        blocks = touched_blocks(part.inner, grid)
-        batch.append(Wish(part, start, length, blocks))
-        room -= length * _portion(blocks, grid)
+    starts, lengths = _places(opened.parsed, [wish.chunk for wish in wishes])
+    batch: list[Placed] = []
+    for number, (chunk, blocks) in enumerate(wishes):
+        batch.append(Placed(number, chunk, blocks, starts[number], lengths[number]))
+        room -= lengths[number] * _portion(blocks, grid)
         if room <= 0:
             yield batch
             batch, room = [], nbytes
@@ -82,13 +86,14 @@ def batches(opened: OpenedFrame, parts: Sequence[Part], nbytes: float) -> Iterat
         yield batch
 
 
-def fetch(opened: OpenedFrame, batch: Sequence[Wish]) -> Iterator[Fetched]:
-    """Read what parts of stored chunks need.
+def fetch(opened: OpenedFrame, batch: Sequence[Placed]) -> Iterator[Fetched]:
+    """Read what is wanted of stored chunks.
 
     Parameters
     ----------
     opened : OpenedFrame
-    batch : sequence of Wish
+    batch : sequence of Placed
+        From `batches`.
 
     Yields
     ------
@@ -104,51 +109,20 @@ def fetch(opened: OpenedFrame, batch: Sequence[Wish]) -> Iterator[Fetched]:
     head = head_nbytes(math.prod(grid.blocks_per_chunk))
     wanted = [(wish, Span(0, _first_read(wish, head))) for wish in batch]
     with _first_buffer.lent(sum(span.stop for _, span in wanted)) as room:
-        later: list[tuple[Wish, memoryview]] = []
+        later: list[tuple[Placed, memoryview]] = []
         for wish, data in zip(batch, _read(opened, wanted, room.data), strict=True):
             if wish.blocks is None:
-                yield Fetched(wish.part, data, some_blocks=False)
+                yield Fetched(wish.number, wish.chunk, data, some_blocks=False)
             else:
                 later.append((wish, data))
         if later:
             yield from _fetch_blocks(opened, later)
 
 
-def _first_read(wish: Wish, head: int) -> int:
+def _first_read(wish: Placed, head: int) -> int:
     """Bytes to read before the places of blocks are known."""
     at_once = wish.blocks is None or wish.available <= SMALL_CHUNK
     return wish.available if at_once else min(head, wish.available)
-
-
-def touched_blocks(inner: tuple[range, ...], grid: Grid) -> Blocks | None:
-    """Numbers of the blocks that hold selected items, along each axis of a chunk.
-
-    Parameters
-    ----------
-    inner : tuple of range
-        Ascending positions in the chunk.
-    grid : Grid
-
-    Returns
-    -------
-    tuple of list of int, or None
-        None where it is better to take all blocks.
-
-    Examples
-    --------
-    >>> grid = Grid((64, 64), (32, 32), (4, 8), 8)
-    >>> touched_blocks((range(5, 11), range(0, 32, 16)), grid)
-    ([1, 2], [0, 2])
-    """
-    touched = tuple(_touched_along(r, b) for r, b in zip(inner, grid.blocks, strict=True))
-    wanted = math.prod(map(len, touched))
-    return touched if wanted < NEARLY_ALL * math.prod(grid.blocks_per_chunk) else None
-
-
-def _touched_along(positions: range, block: int) -> list[int]:
-    if positions.step <= block:
-        return list(range(positions[0] // block, positions[-1] // block + 1))
-    return [position // block for position in positions]
 
 
 def longest_chunk(grid: Grid) -> int:
@@ -157,12 +131,12 @@ def longest_chunk(grid: Grid) -> int:
     return 32 + grid.chunk_nbytes + 4 * nblocks + 4 + MAX_DICT_LEN
 
 
-def _places(frame: ParsedFrame, parts: Sequence[Part]) -> tuple[list[int], list[int]]:
+def _places(frame: ParsedFrame, chunks: Sequence[int]) -> tuple[list[int], list[int]]:
     """Starts of chunks in their objects, and bytes that may belong to each."""
     longest = longest_chunk(frame.grid)
     if frame.header.sparse:
-        return [0] * len(parts), [longest] * len(parts)
-    starts, stops = frame.index.extents(np.array([part.chunk for part in parts], np.int64))
+        return [0] * len(chunks), [longest] * len(chunks)
+    starts, stops = frame.index.extents(np.array(chunks, np.int64))
     lengths = np.minimum(stops - starts, longest)
     return (starts + frame.header.header_len).tolist(), lengths.tolist()
 
@@ -170,7 +144,7 @@ def _places(frame: ParsedFrame, parts: Sequence[Part]) -> tuple[list[int], list[
 class _Found(NamedTuple):
     """What the first read of a chunk tells of its blocks."""
 
-    wish: Wish
+    wish: Placed
     data: memoryview
     """What was read first."""
     head: bytes
@@ -184,13 +158,13 @@ class _Found(NamedTuple):
 
 
 def _fetch_blocks(
-    opened: OpenedFrame, some: Sequence[tuple[Wish, memoryview]]
+    opened: OpenedFrame, some: Sequence[tuple[Placed, memoryview]]
 ) -> Iterator[Fetched]:
     """The second round: places of blocks are known now."""
     found = [_find_blocks(opened, wish, data) for wish, data in some]
     with _second_buffer.lent(sum(row.nbytes for row in found)) as room:
         rest = room.data
-        missing: list[tuple[Wish, Span, memoryview]] = []
+        missing: list[tuple[Placed, Span, memoryview]] = []
         chunks: list[memoryview] = []
         for row in found:
             chunk, rest = rest[: row.nbytes], rest[row.nbytes :]
@@ -199,10 +173,10 @@ def _fetch_blocks(
             chunks.append(chunk)
         _read_into(opened, missing)
         for row, chunk in zip(found, chunks, strict=True):
-            yield Fetched(row.wish.part, chunk, some_blocks=bool(row.head))
+            yield Fetched(row.wish.number, row.wish.chunk, chunk, some_blocks=bool(row.head))
 
 
-def _fill_in(row: _Found, body: memoryview) -> Iterator[tuple[Wish, Span, memoryview]]:
+def _fill_in(row: _Found, body: memoryview) -> Iterator[tuple[Placed, Span, memoryview]]:
     """Copy the runs that were read already; gives the others and where they go."""
     for run in row.runs:
         length = run.stop - run.start
@@ -213,9 +187,9 @@ def _fill_in(row: _Found, body: memoryview) -> Iterator[tuple[Wish, Span, memory
             yield row.wish, run, target
 
 
-def _find_blocks(opened: OpenedFrame, wish: Wish, data: memoryview) -> _Found:
+def _find_blocks(opened: OpenedFrame, wish: Placed, data: memoryview) -> _Found:
     grid = opened.parsed.grid
-    with located(opened, wish.part.chunk):
+    with located(opened, wish.chunk):
         header = parse_chunk_header(data)
         check_chunk(
             header,
@@ -224,7 +198,7 @@ def _find_blocks(opened: OpenedFrame, wish: Wish, data: memoryview) -> _Found:
             blocksize=grid.block_nbytes,
             typesize=grid.itemsize,
         )
-    spans = block_spans(data, header, _numbers(wish.blocks or (), grid))
+    spans = None if wish.blocks is None else block_spans(data, header, wish.blocks)
     if spans is None:
         return _Found(wish, data, b"", [Span(0, header.cbytes)])
     return _Found(wish, data, head_of_blocks(data, header, spans), _runs(spans))
@@ -239,7 +213,7 @@ def _runs(spans: NDArray[np.int64]) -> list[Span]:
 
 
 def _read(
-    opened: OpenedFrame, wanted: list[tuple[Wish, Span]], room: memoryview
+    opened: OpenedFrame, wanted: list[tuple[Placed, Span]], room: memoryview
 ) -> list[memoryview]:
     """Read spans that count from the starts of chunks; clipped at the ends of their objects."""
     lengths = [span.stop - span.start for _, span in wanted]
@@ -249,19 +223,19 @@ def _read(
     return [t[:n] for t, n in zip(targets, _read_some(opened, rows), strict=True)]
 
 
-def _read_into(opened: OpenedFrame, rows: list[tuple[Wish, Span, memoryview]]) -> None:
+def _read_into(opened: OpenedFrame, rows: list[tuple[Placed, Span, memoryview]]) -> None:
     for (wish, _, target), count in zip(rows, _read_some(opened, rows), strict=True):
         if count < len(target):
-            raise CorruptChunkError("the file ends inside it", chunk=wish.part.chunk)
+            raise CorruptChunkError("the file ends inside it", chunk=wish.chunk)
 
 
-def _read_some(opened: OpenedFrame, rows: list[tuple[Wish, Span, memoryview]]) -> list[int]:
+def _read_some(opened: OpenedFrame, rows: list[tuple[Placed, Span, memoryview]]) -> list[int]:
     reader, frame = opened.reader, opened.parsed
     if not frame.header.sparse:
         spans = [Span(wish.start + a, wish.start + b) for wish, (a, b), _ in rows]
         return reader.read_into(spans, [target for _, _, target in rows])
     counts: list[int] = []
-    for chunk, group in itertools.groupby(rows, lambda row: row[0].part.chunk):
+    for chunk, group in itertools.groupby(rows, lambda row: row[0].chunk):
         of_chunk = list(group)
         name = member_name(int(frame.index.offsets[chunk]))
         try:
@@ -271,15 +245,6 @@ def _read_some(opened: OpenedFrame, rows: list[tuple[Wish, Span, memoryview]]) -
     return counts
 
 
-def _portion(blocks: Blocks | None, grid: Grid) -> float:
+def _portion(blocks: NDArray[np.int64] | None, grid: Grid) -> float:
     """Part of a chunk's blocks that is wanted."""
-    if blocks is None:
-        return 1.0
-    return math.prod(map(len, blocks)) / math.prod(grid.blocks_per_chunk)
-
-
-def _numbers(blocks: Blocks, grid: Grid) -> NDArray[np.int64]:
-    """Numbers of a product of blocks in their chunk, in C order."""
-    axes = np.ix_(*(np.array(b, np.int64) for b in blocks))
-    flat: NDArray[np.int64] = np.ravel_multi_index(axes, grid.blocks_per_chunk).reshape(-1)
-    return flat
+    return 1.0 if blocks is None else len(blocks) / math.prod(grid.blocks_per_chunk)

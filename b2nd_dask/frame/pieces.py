@@ -11,10 +11,10 @@ from numpy.typing import NDArray
 
 from b2nd_dask.frame.buffers import Scratch
 from b2nd_dask.frame.decode import constant_in, decode_raw
-from b2nd_dask.frame.fetch import Fetched, batches, fetch
+from b2nd_dask.frame.fetch import Fetched, Wish, batches, fetch
 from b2nd_dask.frame.fill import Fill
 from b2nd_dask.frame.opening import OpenedFrame, located
-from b2nd_dask.frame.plan import Part
+from b2nd_dask.frame.plan import Part, touched_blocks
 from b2nd_dask.frame.scatter import scatter_chunk
 
 _stored_order = Scratch()
@@ -53,17 +53,24 @@ def pieces(
     CorruptChunkError, UnsupportedFrameError, UninitializedChunkError
         With the chunk's number.
     """
-    for batch in batches(opened, parts, opened.reader.batch_nbytes):
+    wishes = [Wish(part.chunk, touched_blocks(part.inner, opened.parsed.grid)) for part in parts]
+    for batch in batches(opened, wishes, opened.reader.batch_nbytes):
         for fetched in fetch(opened, batch):
-            with _decoded(opened, fetched, fill, in_order=in_order) as items:
-                yield Piece(fetched.part, items)
+            part = parts[fetched.number]
+            with _decoded(opened, fetched, part.inner, fill, in_order=in_order) as items:
+                yield Piece(part, items)
 
 
 @contextmanager
 def _decoded(
-    opened: OpenedFrame, fetched: Fetched, fill: Fill, *, in_order: bool
+    opened: OpenedFrame,
+    fetched: Fetched,
+    inner: tuple[range, ...],
+    fill: Fill,
+    *,
+    in_order: bool,
 ) -> Iterator[NDArray[Any]]:
-    frame, chunk = opened.parsed, fetched.part.chunk
+    frame, chunk = opened.parsed, fetched.chunk
     with located(opened, chunk):
         header, item = constant_in(frame, fetched, fill)
     if item is not None:
@@ -73,7 +80,7 @@ def _decoded(
         raw = buffer.view(fill.dtype)
         with located(opened, chunk):
             decode_raw(frame, fetched, header, raw)
-        inner, grid = fetched.part.inner, frame.grid
+        grid = frame.grid
         whole = not fetched.some_blocks
         if whole and not in_order and tuple(map(len, inner)) == grid.padded_chunk:
             yield raw.reshape((-1,) + (1,) * (grid.ndim - 1))

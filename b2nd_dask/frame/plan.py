@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -12,6 +13,9 @@ from numpy.typing import NDArray
 from b2nd_dask.format.grid import Grid, Piece, split_positions
 from b2nd_dask.format.index import ChunkKind
 from b2nd_dask.frame.opening import ParsedFrame
+
+#: Where more than this part of a chunk's blocks is touched, all are read.
+NEARLY_ALL = 0.9
 
 
 class Part(NamedTuple):
@@ -93,3 +97,37 @@ def _chunk_numbers(pieces: tuple[list[Piece], ...], grid: Grid) -> NDArray[np.in
         cells = np.array([piece.cell for piece in axis], np.int64)
         numbers = (numbers[:, None] * count + cells).reshape(-1)
     return numbers
+
+
+def touched_blocks(inner: tuple[range, ...], grid: Grid) -> NDArray[np.int64] | None:
+    """Numbers of the blocks of a chunk that hold selected items.
+
+    Parameters
+    ----------
+    inner : tuple of range
+        Ascending positions in the chunk.
+    grid : Grid
+
+    Returns
+    -------
+    ndarray of int64, or None
+        In ascending order; None where it is better to take all blocks.
+
+    Examples
+    --------
+    >>> grid = Grid((64, 64), (32, 32), (4, 8), 8)
+    >>> touched_blocks((range(5, 11), range(0, 32, 16)), grid)
+    array([ 4,  6,  8, 10])
+    """
+    touched = [_touched_along(r, b) for r, b in zip(inner, grid.blocks, strict=True)]
+    if math.prod(map(len, touched)) >= NEARLY_ALL * math.prod(grid.blocks_per_chunk):
+        return None
+    axes = np.ix_(*(np.array(t, np.int64) for t in touched))
+    numbers: NDArray[np.int64] = np.ravel_multi_index(axes, grid.blocks_per_chunk).reshape(-1)
+    return numbers
+
+
+def _touched_along(positions: range, block: int) -> list[int]:
+    if positions.step <= block:
+        return list(range(positions[0] // block, positions[-1] // block + 1))
+    return [position // block for position in positions]

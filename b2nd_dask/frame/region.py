@@ -15,10 +15,10 @@ from b2nd_dask.errors import B2ndError
 from b2nd_dask.format.index import ChunkKind
 from b2nd_dask.frame.buffers import Pool
 from b2nd_dask.frame.decode import carrier, decode_part
-from b2nd_dask.frame.fetch import Wish, batches, fetch
+from b2nd_dask.frame.fetch import Placed, Wish, batches, fetch
 from b2nd_dask.frame.fill import Fill
 from b2nd_dask.frame.opening import OpenedFrame
-from b2nd_dask.frame.plan import Part, RegionPlan
+from b2nd_dask.frame.plan import Part, RegionPlan, touched_blocks
 
 T = TypeVar("T")
 
@@ -67,11 +67,18 @@ def read_region(
         return _read_single(opened, parts[0], shape, fill)
     out = _place_specials(plan, fill, shape)
     nbytes = opened.reader.batch_nbytes // (1 if threads == 1 else BATCHES_OF_A_THREAD)
-    _each(
-        lambda batch: _place_batch(opened, batch, fill, out),
-        batches(opened, parts, nbytes),
-        threads,
-    )
+    wishes = [Wish(part.chunk, touched_blocks(part.inner, opened.parsed.grid)) for part in parts]
+
+    def place(batch: list[Placed]) -> None:
+        for fetched in fetch(opened, batch):
+            part = parts[fetched.number]
+            # the ellipsis keeps a 0-d array an array
+            where = out[(*part.out, ...)]  # type: ignore[arg-type]
+            item = decode_part(opened, fetched, part, fill, where)
+            if item is not None:
+                where[...] = item.view(out.dtype)
+
+    _each(place, batches(opened, wishes, nbytes), threads)
     return out.view(fill.dtype)
 
 
@@ -105,9 +112,11 @@ def _read_single(
 ) -> NDArray[Any]:
     """A region inside one stored chunk, which may turn out to repeat one item."""
     out = _pool.empty(shape, carrier(fill.dtype))
-    (batch,) = batches(opened, [part], 1)
-    (fetched,) = fetch(opened, batch)
-    item = decode_part(opened, fetched, fill, out)
+    wish = Wish(part.chunk, touched_blocks(part.inner, opened.parsed.grid))
+    (batch,) = batches(opened, [wish], 1)
+    item = None
+    for fetched in fetch(opened, batch):
+        item = decode_part(opened, fetched, part, fill, out)
     return out.view(fill.dtype) if item is None else np.broadcast_to(item, shape)
 
 
@@ -125,15 +134,6 @@ def _place_specials(plan: RegionPlan, fill: Fill, shape: tuple[int, ...]) -> NDA
         for part in plan.parts(kind):
             out[part.out] = special_item(fill, kind, part.chunk).view(dtype)
     return out
-
-
-def _place_batch(opened: OpenedFrame, batch: list[Wish], fill: Fill, out: NDArray[Any]) -> None:
-    for fetched in fetch(opened, batch):
-        # the ellipsis keeps a 0-d array an array
-        place = out[(*fetched.part.out, ...)]  # type: ignore[arg-type]
-        item = decode_part(opened, fetched, fill, place)
-        if item is not None:
-            place[...] = item.view(out.dtype)
 
 
 def _each(work: Callable[[T], None], items: Iterator[T], threads: int) -> None:

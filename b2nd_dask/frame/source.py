@@ -18,6 +18,7 @@ from b2nd_dask.format.values import MetaView
 from b2nd_dask.frame.cache import process_cache
 from b2nd_dask.frame.fill import Fill
 from b2nd_dask.frame.opening import OpenedFrame, ParsedFrame
+from b2nd_dask.frame.points import read_points
 from b2nd_dask.frame.reduce import Partial, Reduction, reduce_region
 from b2nd_dask.frame.region import own_threads, read_region
 from b2nd_dask.storage import Location
@@ -314,6 +315,32 @@ class Frame:
         selection = parse_selection(index, self.shape)
         with self._reading() as (opened, fill):
             return reduce_region(opened, selection.axes, fill, how)
+
+    def read_points(self, coords: tuple[NDArray[np.int64], ...]) -> NDArray[Any]:
+        """Read single items; each block that holds some is decoded once.
+
+        Parameters
+        ----------
+        coords : tuple of ndarray of int64
+            Positions along each axis, 1-D and of one length; none of them negative.
+
+        Returns
+        -------
+        ndarray
+            1-D.
+
+        Raises
+        ------
+        IndexError
+            Not one array for each axis, or a position out of bounds.
+        """
+        if len(coords) != self.ndim or not coords:
+            raise IndexError(f"{len(coords)} arrays of positions for {self.ndim} axes")
+        for axis, (positions, size) in enumerate(zip(coords, self.shape, strict=True)):
+            if len(positions) and not 0 <= positions.min() <= positions.max() < size:
+                raise IndexError(f"a position is out of bounds for axis {axis} with size {size}")
+        with self._reading() as (opened, fill):
+            return read_points(opened, coords, fill)
 
     @contextmanager
     def _reading(self) -> Iterator[tuple[OpenedFrame, Fill]]:

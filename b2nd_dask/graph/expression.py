@@ -44,6 +44,15 @@ class Read:
     region: FrameRegion | ConstantRegion
     index: Any
 
+    @property
+    def selects_slices(self) -> bool:
+        """Whether the index is one slice with a positive step for each axis."""
+        return (
+            isinstance(self.index, tuple)
+            and 0 < len(self.index) == self.region.frame.ndim
+            and all(isinstance(s, slice) and (s.step is None or s.step > 0) for s in self.index)
+        )
+
 
 @dataclass(frozen=True)
 class Outer:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping
 from typing import Any
 
@@ -18,6 +19,8 @@ from b2nd_dask.graph.blocks import Chunks, FrameBlocks
 
 #: dask needs about 1 kB for each block of a graph before anything is computed.
 MAX_TASKS = 1 << 24
+#: dask takes some 0.3 ms for each task: half a minute here.
+MANY_TASKS = 100_000
 
 
 def from_b2nd(
@@ -151,6 +154,12 @@ def block_sizes(frame: Frame, chunks: Any) -> Chunks:
         sizes: Chunks = normalize_chunks(chunks, frame.shape, dtype=frame.dtype)
         return _grouped(sizes, frame) if isinstance(chunks, str) else sizes
     sizes = normalize_chunks(frame.chunks, frame.shape)
+    if chunks is None and count > MANY_TASKS:
+        warnings.warn(
+            f"{frame!r} becomes {count} blocks, one for each chunk, and dask takes about 0.3 ms "
+            'for each; pass chunks="auto" to group them',
+            stacklevel=4,
+        )
     if chunks is not None:
         sizes = normalize_chunks(chunks, frame.shape, dtype=frame.dtype, previous_chunks=sizes)
     return sizes

@@ -17,6 +17,7 @@ import b2nd_dask
 from b2nd_dask import StaleFrameError, UninitializedChunkError, from_b2nd, open_b2nd
 from b2nd_dask.format.index import ChunkKind
 from b2nd_dask.graph.blocks import FrameBlocks
+from tests.counting import bytes_read
 
 
 @pytest.fixture
@@ -36,19 +37,6 @@ def mostly_special(tmp_path):
     array[16:32, 16:32] = np.arange(256.0).reshape(16, 16)
     array[48:, 48:64] = np.nan
     return path, array[...]
-
-
-def bytes_read(function):
-    """Bytes that the process read while `function` ran, by the kernel's count."""
-
-    def count():
-        return int(Path("/proc/self/io").read_text().split()[1])
-
-    count()
-    overhead = -count() + count()
-    before = count()
-    result = function()
-    return count() - before - overhead, result
 
 
 def test_import_sets_from_b2nd_in_dask_array():

@@ -1,0 +1,73 @@
+"""Recycled memory: never shared by two arrays, bounded, and safe among threads."""
+
+import gc
+import threading
+
+import numpy as np
+
+from b2nd_dask.frame.buffers import POOLED_FROM, Pool, Scratch
+
+BYTE = np.dtype("u1")
+
+
+def test_memory_comes_back_when_the_last_view_is_gone():
+    pool = Pool()
+    array = pool.empty((POOLED_FROM // 8, 8), BYTE)
+    place = array.ctypes.data
+    view = array[5:, ::2].view("i1").T
+    del array
+    gc.collect()
+    assert pool.free_nbytes == 0
+    other = pool.empty((POOLED_FROM,), BYTE)
+    assert other.ctypes.data != place
+    del view
+    gc.collect()
+    assert pool.free_nbytes == POOLED_FROM
+    assert pool.empty((POOLED_FROM // 8,), np.dtype("f8")).ctypes.data == place
+
+
+def test_no_more_than_the_bound_is_kept():
+    pool = Pool(max_free_nbytes=3 * POOLED_FROM)
+    arrays = [pool.empty((POOLED_FROM,), BYTE) for _ in range(10)]
+    assert pool.free_nbytes == 0
+    arrays.clear()
+    gc.collect()
+    assert pool.free_nbytes == 3 * POOLED_FROM
+
+
+def test_a_much_larger_slab_is_not_wasted_on_a_small_array():
+    pool = Pool()
+    pool.empty((10 * POOLED_FROM,), BYTE)
+    gc.collect()
+    before = pool.free_nbytes
+    array = pool.empty((POOLED_FROM,), BYTE)
+    assert pool.free_nbytes == before
+    assert array.nbytes == POOLED_FROM
+
+
+def test_threads_never_share_memory():
+    pool, errors = Pool(), []
+
+    def work(number):
+        for step in range(300):
+            mine = pool.empty((POOLED_FROM + 64 * (step % 7),), BYTE)
+            mine[:] = number
+            kept = mine[::4096]
+            del mine
+            if (kept != number).any():
+                errors.append(number)
+
+    threads = [threading.Thread(target=work, args=(n,)) for n in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not errors
+
+
+def test_scratch_is_lent_once_at_a_time():
+    scratch = Scratch()
+    with scratch.lent(100) as outer, scratch.lent(100) as inner:
+        assert not np.shares_memory(outer, inner)
+    with scratch.lent(50) as again:
+        assert again.nbytes == 50

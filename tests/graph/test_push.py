@@ -1,0 +1,232 @@
+"""Reductions and indices give what dask gives of an array in memory, whichever way they take."""
+
+import operator
+from functools import partial
+
+import blosc2
+import dask
+import dask.array as da
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from b2nd_dask import from_b2nd
+from b2nd_dask.graph.push import optimize
+from b2nd_dask.graph.push_index import index_block
+from b2nd_dask.graph.push_reduction import reduce_block
+
+NAMES = (
+    "sum prod min max any all mean var std nansum nanprod nanmin nanmax nanmean nanvar nanstd "
+    "count_nonzero"
+)
+REDUCTIONS = {
+    **{name: getattr(da, name) for name in NAMES.split()},
+    "second moment": partial(da.moment, order=2),
+    "third moment": partial(da.moment, order=3),
+}
+#: Those that dask computes of single blocks by functions that are recognised.
+ALWAYS_PUSHED = REDUCTIONS.keys() - {"third moment"}
+WORK = {
+    "none": lambda x: x,
+    "scalars": lambda x: x * 2 + 1,
+    "used twice": lambda x: x * x - x,
+    "ufuncs": lambda x: np.sqrt(np.abs(x)),
+    "cast": lambda x: x.astype("c8" if x.dtype.kind == "c" else "f4"),
+    "compared": lambda x: (x > 0) | (x < -3),
+    "where": lambda x: da.where(x > 1, x, 0),
+    "clip": lambda x: x.clip(-1, 1),
+    "other task": lambda x: x - da.nansum(da.ones(3)),
+}
+
+
+def tasks_of(function, array):
+    """How many tasks of an array's optimized graph call a function."""
+    graph = optimize(array.__dask_graph__(), array.__dask_keys__())
+    nodes = list(graph.values())
+    found = 0
+    while nodes:
+        node = nodes.pop()
+        found += getattr(node, "func", None) is function
+        nodes += [
+            n for arg in getattr(node, "args", ()) if isinstance(arg, dict) for n in arg.values()
+        ]
+    return found
+
+
+def same(got, want, *, exact):
+    got, want = np.asarray(got), np.asarray(want)
+    assert got.dtype == want.dtype
+    assert got.shape == want.shape
+    if exact or want.dtype.kind in "biu":
+        np.testing.assert_array_equal(got, want)
+    else:
+        rough = want.dtype.itemsize <= 4 or want.dtype == np.complex64
+        np.testing.assert_allclose(
+            got, want, rtol=1e-3 if rough else 1e-9, atol=1e-3 if rough else 1e-9
+        )
+
+
+def outcome(function, x):
+    """The result, or the error's text: some reductions refuse to have no items."""
+    try:
+        with np.errstate(all="ignore"):
+            return function(x).compute(scheduler="sync")
+    except ValueError as error:
+        return str(error)
+
+
+def small_frame(folder, array):
+    path = folder / "small.b2nd"
+    blosc2.asarray(array, urlpath=str(path), chunks=(5, 10), blocks=(5, 5))
+    return path
+
+
+@st.composite
+def arrays(draw):
+    """Arrays of some constant chunks, chunks that repeat a value, and data with NaNs."""
+    ndim = draw(st.integers(1, 3))
+    shape = tuple(draw(st.integers(1, 23)) for _ in range(ndim))
+    dtype = np.dtype(draw(st.sampled_from(["i4", "u1", "?", "f8", "f4", ">f8", "c16", "i8"])))
+    rng = np.random.default_rng(draw(st.integers(0, 99)))
+    array = rng.integers(-3, 4, shape).astype(dtype)
+    if dtype.kind in "fc":
+        array[rng.random(shape) < draw(st.sampled_from([0, 0.2]))] = np.nan
+    for value in draw(st.lists(st.sampled_from([0, 1, 2]), max_size=3)):
+        start = [draw(st.integers(0, n - 1)) for n in shape]
+        array[tuple(slice(s, s + draw(st.integers(1, 15))) for s in start)] = value
+    return array
+
+
+@st.composite
+def frames(draw, fresh_path):
+    """A frame, the array that it holds, and both as dask arrays of the same chunks."""
+    array, path = draw(arrays()), fresh_path()
+    chunks = tuple(draw(st.integers(1, n + 2)) for n in array.shape)
+    blocks = tuple(draw(st.integers(1, c)) for c in chunks)
+    blosc2.asarray(array, urlpath=str(path), chunks=chunks, blocks=blocks)
+    wanted = draw(st.sampled_from([None, "auto", tuple(2 * c for c in chunks), 5]))
+    frame = from_b2nd(path, chunks=wanted)
+    return frame, da.from_array(array, chunks=frame.chunks)
+
+
+@given(data=st.data())
+def test_reductions(fresh_path, data):
+    frame, plain = data.draw(frames(fresh_path))
+    axes = st.sets(st.integers(0, frame.ndim - 1), min_size=1).map(lambda s: tuple(sorted(s)))
+    axis = data.draw(st.none() | axes)
+    name = data.draw(st.sampled_from(sorted(REDUCTIONS)))
+    work = WORK[data.draw(st.sampled_from(sorted(WORK)))]
+    index = tuple(
+        slice(data.draw(st.integers(0, n)), None, data.draw(st.integers(1, 3))) for n in frame.shape
+    )
+    if data.draw(st.booleans()):
+        frame, plain = frame[index], plain[index]
+
+    def reduced(x):
+        return REDUCTIONS[name](work(x), axis=axis)
+
+    got, want = outcome(reduced, frame), outcome(reduced, plain)
+    if isinstance(want, str):
+        assert got == want
+    else:
+        same(got, want, exact=False)
+
+
+@pytest.mark.parametrize("name", sorted(ALWAYS_PUSHED))
+@pytest.mark.parametrize("work", sorted(WORK.keys() - {"other task"}))
+def test_reductions_are_pushed(tmp_path, name, work):
+    blosc2.asarray(
+        np.ones((20, 30)), urlpath=str(tmp_path / "x.b2nd"), chunks=(5, 10), blocks=(5, 5)
+    )
+    x = from_b2nd(tmp_path / "x.b2nd")
+    assert tasks_of(reduce_block, REDUCTIONS[name](WORK[work](x), axis=0)) == 12
+    one_block = from_b2nd(tmp_path / "x.b2nd", chunks=-1)
+    assert tasks_of(reduce_block, REDUCTIONS[name](WORK[work](one_block[2:, ::3]))) == 1
+
+
+def test_a_user_function_gets_an_array_of_the_block(tmp_path):
+    blosc2.asarray(np.arange(600.0).reshape(20, 30), urlpath=str(tmp_path / "x.b2nd"))
+    x = from_b2nd(tmp_path / "x.b2nd", chunks=(10, 10))
+    seen = []
+
+    def mine(block):
+        seen.append((type(block), block.shape))
+        return block + 1
+
+    total = x.map_blocks(mine, dtype="f8", meta=np.empty((0, 0))).sum()
+    assert tasks_of(reduce_block, total) == 0
+    assert total.compute(scheduler="sync") == np.arange(600).sum() + 600
+    assert seen == [(np.ndarray, (10, 10))] * 6
+
+
+def test_the_setting_of_the_user_wins(tmp_path):
+    blosc2.asarray(np.arange(600.0), urlpath=str(tmp_path / "x.b2nd"))
+    calls = []
+
+    def mine(dsk, keys, **kwargs):
+        calls.append(keys)
+        return da.optimize(dsk, keys, **kwargs)
+
+    with dask.config.set(array_optimize=mine):
+        assert from_b2nd(tmp_path / "x.b2nd").sum().compute() == np.arange(600).sum()
+    assert calls
+
+
+INDICES = {
+    "integer": lambda x, n: x[n // 2],
+    "steps": lambda x, n: x[::3],
+    "backwards": lambda x, n: x[::-2],
+    "list": lambda x, n: x[[n - 1, 0, 0, n // 2]],
+    "negative list": lambda x, n: x[[-1, -n]],
+    "empty list": lambda x, n: x[[]],
+    "new axis": lambda x, n: x[None, 1 % n],
+    "mask": lambda x, n: x[np.arange(n) % 3 == 0],
+    "points": lambda x, n: x.vindex[tuple([0, s - 1, s // 2] for s in x.shape)],
+    "points and slices": lambda x, n: x.vindex[([0, n - 1],) + (slice(None),) * (x.ndim - 1)],
+}
+
+
+@given(data=st.data())
+def test_indices(fresh_path, data):
+    frame, plain = data.draw(frames(fresh_path))
+    index = INDICES[data.draw(st.sampled_from(sorted(INDICES)))]
+    work = WORK[data.draw(st.sampled_from(sorted(WORK)))]
+
+    def indexed(x):
+        return index(work(x), x.shape[0])
+
+    want = indexed(plain).compute(scheduler="sync")
+    same(indexed(frame).compute(scheduler="sync"), want, exact=True)
+
+
+@pytest.mark.parametrize("name", sorted(INDICES.keys() - {"empty list"}))
+def test_indices_behind_work_are_pushed(tmp_path, name):
+    blosc2.asarray(
+        np.ones((20, 30)), urlpath=str(tmp_path / "x.b2nd"), chunks=(5, 10), blocks=(5, 5)
+    )
+    for chunks in (None, -1):
+        x = from_b2nd(tmp_path / "x.b2nd", chunks=chunks)
+        assert tasks_of(index_block, INDICES[name](x * 2 + 1, 20)) > 0
+
+
+def test_indices_of_processes_and_clusters_pickle(tmp_path):
+    array = np.arange(600.0).reshape(20, 30)
+    path = small_frame(tmp_path, array)
+    x = from_b2nd(path) * 2
+    wanted = [x[3], x.mean(axis=0), x.vindex[[1, 2], [3, 4]], x[[1, 7]]]
+    got = dask.compute(*wanted, scheduler="processes", num_workers=2)
+    doubled = array * 2
+    want = [doubled[3], doubled.mean(axis=0), doubled[[1, 2], [3, 4]], doubled[[1, 7]]]
+    for a, b in zip(got, want, strict=True):
+        np.testing.assert_allclose(a, b)
+
+
+def test_work_with_an_array_of_another_task_takes_the_plain_way(tmp_path):
+    array = np.arange(600.0).reshape(20, 30)
+    path = small_frame(tmp_path, array)
+    x = from_b2nd(path, chunks=-1)
+    row = da.arange(30, chunks=30)
+    np.testing.assert_allclose((x * row).sum(axis=0).compute(), (array * np.arange(30)).sum(axis=0))
+    np.testing.assert_allclose((x * row)[3].compute(), array[3] * np.arange(30))
+    assert operator.is_(type((x * row).sum(axis=0).compute()), np.ndarray)
