@@ -266,3 +266,12 @@ def test_chunk_kinds(mostly_special):
     assert kinds.shape == (5, 5)
     assert (kinds == ChunkKind.ZEROS).sum() == 22
     assert kinds[1, 1] == ChunkKind.STORED
+
+
+def test_very_many_blocks_are_warned_of_once(tmp_path):
+    path = str(tmp_path / "many.b2nd")
+    blosc2.zeros(400_001, chunks=(4,), blocks=(4,), urlpath=path)
+    with pytest.warns(UserWarning, match='100001 blocks.*chunks="auto"') as caught:
+        from_b2nd(path)
+    assert [warning.filename for warning in caught] == [__file__]
+    assert from_b2nd(path, chunks="auto").sum().compute() == 0
