@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 import uuid
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -19,7 +20,7 @@ from werkzeug.serving import make_server
 from b2nd_dask.storage import Location
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
     from tests.servers import S3Server
 
@@ -33,6 +34,8 @@ class S3Request:
     key: str
     condition: str | None
     """What If-None-Match said."""
+    match: str | None
+    """What If-Match said."""
     received: int
     """Bytes of the request's body."""
     sent: int
@@ -52,6 +55,16 @@ class RecordingS3:
     """Whether the server knows conditional writes."""
     refused: str = ""
     """An action that is answered by "access denied"."""
+    latency: float = 0.0
+    """Seconds before each answer."""
+    before: Callable[[str], None] | None = None
+    """Called with the action of each request, before it is answered."""
+    ignore_match: bool = False
+    """Answer as if there was no If-Match."""
+    peak: int = 0
+    """Most requests that were in the server at the same time."""
+    in_flight: int = 0
+    lock: threading.Lock = field(default_factory=threading.Lock)
 
     @property
     def storage_options(self) -> dict[str, Any]:
@@ -66,6 +79,7 @@ class RecordingS3:
         """Forget the record, behave well."""
         self.requests.clear()
         self.conditional, self.refused = True, ""
+        self.latency, self.before, self.ignore_match, self.peak = 0.0, None, False, 0
 
     def count(self, action: str) -> int:
         """Requests of one kind since the last reset."""
@@ -95,16 +109,32 @@ class RecordingS3:
         return [entry["Key"] for entry in listed.get("Uploads", [])]
 
     def __call__(self, environ: dict[str, Any], start_response: Any) -> Iterable[bytes]:
+        with self.lock:
+            self.in_flight += 1
+            self.peak = max(self.peak, self.in_flight)
+        try:
+            return self._answer(environ, start_response)
+        finally:
+            with self.lock:
+                self.in_flight -= 1
+
+    def _answer(self, environ: dict[str, Any], start_response: Any) -> Iterable[bytes]:
         action = _action(environ)
         condition = environ.get("HTTP_IF_NONE_MATCH")
         if action == self.refused:
             return _refusal(start_response, "403 Forbidden", "AccessDenied")
         if condition is not None and not self.conditional:
             return _refusal(start_response, "501 Not Implemented", "NotImplemented")
+        time.sleep(self.latency)
+        if self.before is not None:
+            self.before(action)
+        match = environ.get("HTTP_IF_MATCH")
+        if self.ignore_match:
+            environ.pop("HTTP_IF_MATCH", None)
         received = int(environ.get("CONTENT_LENGTH") or 0)
         body = b"".join(self.app(environ, start_response))
         key = environ["PATH_INFO"].lstrip("/").partition("/")[2]
-        self.requests.append(S3Request(action, key, condition, received, len(body)))
+        self.requests.append(S3Request(action, key, condition, match, received, len(body)))
         return [body]
 
 

@@ -7,11 +7,12 @@ import re
 import sys
 import threading
 import time
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from email.utils import formatdate
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, BinaryIO
 from urllib.parse import unquote
 
 import boto3
@@ -19,7 +20,7 @@ import pytest
 from moto.server import ThreadedMotoServer
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
 _RANGE = re.compile(r"bytes=(\d*)-(\d*)")
@@ -32,6 +33,8 @@ class Request:
     method: str
     path: str
     range: str | None
+    if_match: str | None
+    status: int
     sent: int
     """Bytes of the body."""
 
@@ -48,8 +51,16 @@ class HttpServer:
     """Answer a range with the whole object, as the server of Python's http module does."""
     hide_size: bool = False
     """Leave Content-Length out."""
+    hide_etag: bool = False
+    """Leave ETag out."""
+    ignore_conditions: bool = False
+    """Answer as if there was no If-Match."""
+    cut: int = 0
+    """Bytes to leave out at the end of each body, as a connection that breaks does."""
     status: int | None = None
     """Answer everything with this status."""
+    before: Callable[[str], None] | None = None
+    """Called with the path of each request, before its answer is looked up."""
     requests: list[Request] = field(default_factory=list)
     peak: int = 0
     """Most requests that were in the server at the same time."""
@@ -67,7 +78,8 @@ class HttpServer:
 
     def reset(self) -> None:
         """Forget the record, behave well."""
-        self.latency, self.ignore_ranges, self.hide_size, self.status = 0.0, False, False, None
+        self.latency, self.status, self.before, self.cut = 0.0, None, None, 0
+        self.ignore_ranges = self.ignore_conditions = self.hide_size = self.hide_etag = False
         self.requests.clear()
         self.peak = 0
 
@@ -105,10 +117,13 @@ class _Handler(BaseHTTPRequestHandler):
             state.peak = max(state.peak, state.in_flight)
         try:
             time.sleep(state.latency)
+            if state.before is not None:
+                state.before(self.path)
             status, headers, body = self._answer()
             # Recorded first: a client that has its answer may look at the record.
             sent = len(body) if body_wanted else 0
-            state.requests.append(Request(self.command, self.path, self.headers.get("Range"), sent))
+            asked, match = self.headers.get("Range"), self.headers.get("If-Match")
+            state.requests.append(Request(self.command, self.path, asked, match, status, sent))
         finally:
             with state.lock:
                 state.in_flight -= 1
@@ -126,7 +141,8 @@ class _Handler(BaseHTTPRequestHandler):
             self.send_header("Content-Length", str(len(body)))
         self.end_headers()
         if body_wanted:
-            self.wfile.write(body)
+            self.wfile.write(body[: len(body) - self.state.cut])
+        self.close_connection |= self.state.cut > 0
 
     def _answer(self) -> tuple[int, dict[str, str], bytes]:
         state = self.state
@@ -141,30 +157,37 @@ class _Handler(BaseHTTPRequestHandler):
         if path.endswith("/") or not target.is_file():
             return HTTPStatus.NOT_FOUND, {}, b""
         with target.open("rb") as file:
-            found = os.fstat(file.fileno())
-            data = file.read()
+            return self._answer_with(file)
+
+    def _answer_with(self, file: BinaryIO) -> tuple[int, dict[str, str], bytes]:
+        state, found = self.state, os.fstat(file.fileno())
         headers = {
             "ETag": f'"{found.st_mtime_ns:x}-{found.st_ino:x}-{found.st_size:x}"',
             "Last-Modified": formatdate(found.st_mtime, usegmt=True),
             "Content-Type": "application/octet-stream",
         }
+        match = self.headers.get("If-Match")
+        if match not in (None, headers["ETag"]) and not state.ignore_conditions:
+            return HTTPStatus.PRECONDITION_FAILED, {}, b""
+        if state.hide_etag:
+            del headers["ETag"]
         asked = _RANGE.fullmatch(self.headers.get("Range", ""))
         if asked is None or state.ignore_ranges:
-            return HTTPStatus.OK, headers, data
-        return _partial(data, *asked.groups(), headers)
+            return HTTPStatus.OK, headers, file.read()
+        return _partial(file, found.st_size, *asked.groups(), headers)
 
 
 def _partial(
-    data: bytes, first: str, last: str, headers: dict[str, str]
+    file: BinaryIO, size: int, first: str, last: str, headers: dict[str, str]
 ) -> tuple[int, dict[str, str], bytes]:
-    size = len(data)
     start = int(first) if first else max(0, size - int(last))
     stop = min(int(last) + 1, size) if first and last else size
     if start >= min(stop, size):
         refusal = {"Content-Range": f"bytes */{size}"}
         return HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE, refusal, b""
     headers |= {"Accept-Ranges": "bytes", "Content-Range": f"bytes {start}-{stop - 1}/{size}"}
-    return HTTPStatus.PARTIAL_CONTENT, headers, data[start:stop]
+    file.seek(start)
+    return HTTPStatus.PARTIAL_CONTENT, headers, file.read(stop - start)
 
 
 class _Server(ThreadingHTTPServer):
@@ -177,16 +200,33 @@ class _Server(ThreadingHTTPServer):
             super().handle_error(request, client_address)
 
 
-@pytest.fixture(scope="session")
-def _running_http_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HttpServer]:
-    state = HttpServer(tmp_path_factory.mktemp("http"))
+@contextmanager
+def serving(folder: Path, *, latency: float = 0.0) -> Iterator[HttpServer]:
+    """Run a web server, for tests and for benchmarks.
+
+    Parameters
+    ----------
+    folder : Path
+        What it serves.
+    latency : float
+        Seconds before each answer.
+    """
+    state = HttpServer(folder, latency=latency)
     with _Server(("127.0.0.1", 0), lambda *args: _Handler(state, *args)) as server:
         state.url = f"http://127.0.0.1:{server.server_port}"
         thread = threading.Thread(target=server.serve_forever, name="http-server")
         thread.start()
+        try:
+            yield state
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+@pytest.fixture(scope="session")
+def _running_http_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HttpServer]:
+    with serving(tmp_path_factory.mktemp("http")) as state:
         yield state
-        server.shutdown()
-        thread.join()
 
 
 @pytest.fixture

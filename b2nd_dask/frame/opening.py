@@ -17,10 +17,8 @@ from b2nd_dask.format.grid import Grid
 from b2nd_dask.format.header import FrameHeader, header_len_of, parse_header
 from b2nd_dask.format.index import MAX_CHUNKS, OffsetIndex, parse_index
 from b2nd_dask.format.trailer import Trailer, parse_trailer, trailer_len_of
-from b2nd_dask.storage import ByteReader, Identity, Span
+from b2nd_dask.storage import HEAD_NBYTES, ByteReader, Identity, Span
 
-#: The first read of an open: holds the header of nearly every frame, and all of a small one.
-FIRST_READ = 1 << 16
 #: NumPy counts bytes in 63 bits.
 MAX_NBYTES = 2**63 - 1
 
@@ -77,7 +75,7 @@ def parse_frame(reader: ByteReader) -> ParsedFrame:
     """
     try:
         identity = reader.opened_identity()
-        (head,) = reader.read([Span(0, FIRST_READ)])
+        (head,) = reader.read([Span(0, HEAD_NBYTES)])
         header_len = header_len_of(head)
         if header_len > len(head):
             (head,) = reader.read([Span(0, header_len)])

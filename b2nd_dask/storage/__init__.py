@@ -1,11 +1,12 @@
 """Byte ranges of local files, fsspec objects, bytes in memory, and frames inside containers."""
 
-from b2nd_dask.storage.base import ByteReader, Identity, Span
+from b2nd_dask.storage.base import HEAD_NBYTES, ByteReader, Identity, Span
 from b2nd_dask.storage.location import Location
 from b2nd_dask.storage.staging import Joined, Run, StagedChunks, Staging
 from b2nd_dask.storage.targets import staging_for, update_staging_for
 
 __all__ = [
+    "HEAD_NBYTES",
     "ByteReader",
     "Identity",
     "Joined",

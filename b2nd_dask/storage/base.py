@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple, Protocol
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+from typing import NamedTuple, Protocol
 
 MAIN_MEMBER = "chunks.b2frame"
 """The member of a sparse frame that holds its header, index and trailer."""
+
+HEAD_NBYTES = 1 << 16
+"""Bytes that an open reads first: the header of nearly every frame, and all of a small one."""
 
 
 class Span(NamedTuple):
@@ -51,6 +52,14 @@ class ByteReader(Protocol):
     @property
     def batch_nbytes(self) -> int:
         """Bytes that are best asked for at once, by readers that can use them one after another."""
+
+    @property
+    def max_gap(self) -> int:
+        """Bytes that cost about as much to read as a separate request does.
+
+        `read` merges spans that are no farther apart. Who plans to read parts of a chunk can
+        tell by it whether the parts cost less than the whole.
+        """
 
     def identity(self) -> Identity:
         """Identity of the object (of the main member of a directory), asked anew at each call."""
@@ -102,6 +111,29 @@ class ByteReader(Protocol):
         ------
         FileNotFoundError
             When the object does not exist.
+        """
+
+    def read_members_into(
+        self, items: Sequence[tuple[str, Span]], targets: Sequence[memoryview]
+    ) -> list[int]:
+        """Read byte ranges of several members, in one round where requests can be concurrent.
+
+        Parameters
+        ----------
+        items : sequence of (str, Span)
+            Names and spans as for `read`; a name may come several times.
+        targets : sequence of memoryview
+            As in `read_into`.
+
+        Returns
+        -------
+        list of int
+            As in `read_into`.
+
+        Raises
+        ------
+        FileNotFoundError
+            When a member does not exist; its `filename` ends with the member's name.
         """
 
     def member_size(self, member: str) -> int:
@@ -178,6 +210,61 @@ def _joins(last: Span, span: Span, *, max_gap: int, max_size: int) -> bool:
     return contained or (near and span.stop - last.start <= max_size)
 
 
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """Spans of one object as callers gave them, and the merged ones that serve them."""
+
+    spans: tuple[Span, ...]
+    """Clipped at the end of the object."""
+
+    plan: Plan
+    """Of the spans that are not empty."""
+
+    @classmethod
+    def of(cls, spans: Sequence[Span], *, size: int, max_gap: int, max_size: int) -> Reading:
+        """Plan to read.
+
+        Parameters
+        ----------
+        spans : sequence of Span
+            As callers of `ByteReader.read` give them: some may be empty, or go past the end.
+        size : int
+            Bytes in the object. A length that comes from a damaged file is thus never allocated.
+        max_gap, max_size : int
+            As in `coalesce`.
+
+        Returns
+        -------
+        Reading
+        """
+        clipped = tuple(clip(span, size) for span in spans)
+        wanted = [span for span in clipped if span.start < span.stop]
+        return cls(clipped, coalesce(wanted, max_gap=max_gap, max_size=max_size))
+
+    def results(self, parts: Sequence[bytes]) -> list[bytes]:
+        """Cut the results for the callers out of what was read.
+
+        Parameters
+        ----------
+        parts : sequence of bytes
+            One for each span of `plan.merged`; shorter where the object ended.
+
+        Returns
+        -------
+        list of bytes
+            One for each span.
+        """
+        places = iter(self.plan.places)
+        results = []
+        for start, stop in self.spans:
+            if start == stop:
+                results.append(b"")
+            else:
+                part, at = next(places)
+                results.append(parts[part][at : at + stop - start])
+        return results
+
+
 def read_merged(
     spans: Sequence[Span],
     fetch: Callable[[tuple[Span, ...]], Sequence[bytes]],
@@ -190,34 +277,45 @@ def read_merged(
 
     Parameters
     ----------
-    spans : sequence of Span
-        As callers of `ByteReader.read` give them: some may be empty, or go past the end.
+    spans, size, max_gap, max_size
+        As in `Reading.of`.
     fetch : callable
-        Takes merged spans that lie inside the object, gives the bytes of each. Not called when
-        there is nothing to read.
-    size : int
-        Bytes in the object. A length that comes from a damaged file is thus never allocated.
-    max_gap, max_size : int
-        As in `coalesce`.
+        Takes merged spans that lie inside the object, gives the bytes of each.
 
     Returns
     -------
     list of bytes
         One for each span, clipped at `size`.
     """
-    clipped = [clip(span, size) for span in spans]
-    wanted = [span for span in clipped if span.start < span.stop]
-    plan = coalesce(wanted, max_gap=max_gap, max_size=max_size)
-    parts = fetch(plan.merged) if wanted else ()
-    places = iter(plan.places)
-    results = []
-    for start, stop in clipped:
-        if start == stop:
-            results.append(b"")
-        else:
-            part, at = next(places)
-            results.append(parts[part][at : at + stop - start])
-    return results
+    reading = Reading.of(spans, size=size, max_gap=max_gap, max_size=max_size)
+    return reading.results(fetch(reading.plan.merged))
+
+
+def read_by_member(
+    items: Sequence[tuple[str, Span]],
+    targets: Sequence[memoryview],
+    read_into: Callable[[list[Span], list[memoryview], str], list[int]],
+) -> list[int]:
+    """Serve `ByteReader.read_members_into` by one call of `read_into` for each member.
+
+    Parameters
+    ----------
+    items : sequence of (str, Span)
+    targets : sequence of memoryview
+    read_into : callable
+        Takes spans, targets and the member's name.
+
+    Returns
+    -------
+    list of int
+        One for each item, in order.
+    """
+    counts = [0] * len(items)
+    for member, numbers in group_by_member(items).items():
+        spans, rooms = [items[i][1] for i in numbers], [targets[i] for i in numbers]
+        for i, count in zip(numbers, read_into(spans, rooms, member), strict=True):
+            counts[i] = count
+    return counts
 
 
 def copy_into(parts: Sequence[bytes], targets: Sequence[memoryview]) -> list[int]:
@@ -235,6 +333,20 @@ def copy_into(parts: Sequence[bytes], targets: Sequence[memoryview]) -> list[int
     for part, target in zip(parts, targets, strict=True):
         target[: len(part)] = part
     return [len(part) for part in parts]
+
+
+def group_by_member(items: Sequence[tuple[str, Span]]) -> dict[str, list[int]]:
+    """Positions of the items of each member.
+
+    Examples
+    --------
+    >>> group_by_member([("a", Span(0, 9)), ("b", Span(0, 9)), ("a", Span(20, 30))])
+    {'a': [0, 2], 'b': [1]}
+    """
+    groups: dict[str, list[int]] = {}
+    for i, (member, _) in enumerate(items):
+        groups.setdefault(member, []).append(i)
+    return groups
 
 
 def clip(span: Span, size: int) -> Span:

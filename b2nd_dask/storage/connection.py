@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import errno
 import os
-import re
 import threading
 import weakref
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from fsspec.asyn import AsyncFileSystem
 from fsspec.core import url_to_fs
+
+from b2nd_dask.storage.labels import public_error, public_url
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -20,16 +20,40 @@ _Result = TypeVar("_Result")
 _locks: dict[int, threading.Lock] = {}
 """One for each process, since a fork may copy a lock that another thread holds."""
 
+_fork_lock = threading.RLock()
+"""Held over each fork, so that forks of two threads do not share `_held`. Reentrant: a finalizer
+that runs while it is held may fork too."""
+
 # A forked child must never finalize the file systems of its parent: they would take the parent's
 # connections out of an event queue (epoll) that both share, and the parent would wait for ever.
 # fsspec drops its own references in the child, so others are taken before.
 _live: weakref.WeakValueDictionary[int, Any] = weakref.WeakValueDictionary()
 _held: list[Any] = []
 _inherited: list[Any] = []
+
+
+def _before_fork() -> None:
+    _fork_lock.acquire()
+    # valuerefs() copies at once; to iterate the values would fail when another thread connects.
+    _held.extend(fs for ref in _live.valuerefs() if (fs := ref()) is not None)
+
+
+def _after_in_parent() -> None:
+    # What was the last reference to a file system goes after the lock: it closes connections.
+    held = _held[:]
+    _held.clear()
+    _fork_lock.release()
+    del held
+
+
+def _after_in_child() -> None:
+    _inherited.extend(_held)
+    _held.clear()
+    _fork_lock.release()
+
+
 os.register_at_fork(
-    before=lambda: _held.extend(_live.values()),
-    after_in_parent=_held.clear,
-    after_in_child=lambda: _inherited.extend(_held),
+    before=_before_fork, after_in_parent=_after_in_parent, after_in_child=_after_in_child
 )
 
 
@@ -43,7 +67,15 @@ class Connection(NamedTuple):
 
     def member(self, name: str) -> str:
         """Path of what lies in the directory that the URL names."""
-        return f"{self.path.rstrip('/')}/{name}"
+        path, mark, query = self.path, "", ""
+        if self.speaks("https"):
+            path, mark, query = path.partition("?")
+        return f"{path.rstrip('/')}/{name}{mark}{query}"
+
+    def speaks(self, protocol: str) -> bool:
+        """Whether the file system is the one of a protocol."""
+        own = self.fs.protocol
+        return protocol in ((own,) if isinstance(own, str) else own)
 
     def ask(self, call: Callable[[], _Result], label: str) -> _Result:
         """Call the file system, with errors that name the object and hold no secrets.
@@ -81,11 +113,6 @@ def connect(url: str, options: Mapping[str, Any] | None, *, private: bool = Fals
     return Connection(os.getpid(), fs, path)
 
 
-def public_url(url: str) -> str:
-    """Take user names, passwords and queries out of a URL."""
-    return _USERINFO.sub("", url.partition("?")[0])
-
-
 def _ask(fs: Any, call: Callable[[], _Result], label: str) -> _Result:
     try:
         if isinstance(fs, AsyncFileSystem):
@@ -94,47 +121,6 @@ def _ask(fs: Any, call: Callable[[], _Result], label: str) -> _Result:
         with _locks.setdefault(os.getpid(), threading.Lock()):
             return call()
     except Exception as error:  # noqa: BLE001 - every backend has its own tree; raised below
-        failure = _translated(error, label)
+        failure = public_error(error, label)
     # Outside of the except clause, so that the original is not shown along with its secrets.
     raise failure
-
-
-_USERINFO = re.compile(r"(?<=://)[^/\s'\"?]*@")
-_QUERY = re.compile(r"(://[^\s'\"?]*)\?[^\s'\"]*")
-
-
-def _without_secrets(text: str) -> str:
-    return _USERINFO.sub("", _QUERY.sub(r"\1", text))
-
-
-def _translated(error: Exception, label: str) -> Exception:
-    """Give the error to raise: a missing object by name, others as they are or without secrets."""
-    cause = error.__cause__
-    if isinstance(error, FileNotFoundError) and isinstance(cause, Exception):
-        # fsspec's http reports every failure of `info` as a missing file; the cause knows.
-        missing = _status(cause) == 404 or isinstance(cause, LookupError | FileNotFoundError)
-        if not missing and not hasattr(cause, "response"):
-            error = cause
-    if isinstance(error, FileNotFoundError) or _status(error) == 404:
-        return FileNotFoundError(errno.ENOENT, "No such object", label)
-    if not _holds_secrets(error):
-        return error
-    denied = _status(error) in (401, 403)
-    kind = PermissionError if denied else OSError
-    return kind(f"{label}: {type(error).__name__}: {_without_secrets(str(error))}")
-
-
-def _status(error: BaseException) -> int | None:
-    return getattr(error, "status", None)
-
-
-def _holds_secrets(error: BaseException | None) -> bool:
-    if error is None:
-        return False
-    shown = f"{error} {error!r}"
-    return (
-        hasattr(error, "request_info")  # aiohttp: its repr shows the headers of the request
-        or _without_secrets(shown) != shown
-        or _holds_secrets(error.__cause__)
-        or _holds_secrets(error.__context__)
-    )

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from b2nd_dask.errors import FrameFormatError
-from b2nd_dask.storage.base import MAIN_MEMBER, Identity, Span, read_merged
+from b2nd_dask.storage.base import MAIN_MEMBER, Identity, Span, read_by_member, read_merged
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -47,6 +47,7 @@ class LocalReader:
 
     identity_is_cheap = True
     batch_nbytes = 4 << 20
+    max_gap = MAX_GAP
 
     def __init__(self, path: str) -> None:
         self.label = path
@@ -90,6 +91,12 @@ class LocalReader:
             return [
                 _preadv(fd, span.start, target) for span, target in zip(spans, targets, strict=True)
             ]
+
+    def read_members_into(
+        self, items: Sequence[tuple[str, Span]], targets: Sequence[memoryview]
+    ) -> list[int]:
+        """Read byte ranges of several members; see `ByteReader.read_members_into`."""
+        return read_by_member(items, targets, self.read_into)
 
     def member_size(self, member: str) -> int:
         """Bytes in a member; see `ByteReader.member_size`."""

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
-from b2nd_dask.storage.connection import public_url
+from b2nd_dask.storage.labels import public_url
 from b2nd_dask.storage.local import LocalReader
 from b2nd_dask.storage.memory import BytesReader, Window, bytes_label, window_label
 from b2nd_dask.storage.remote import RemoteReader
@@ -118,7 +118,7 @@ class Location:
         if isinstance(self.urlpath, bytes):
             reader = BytesReader(self.urlpath)
         elif self.is_url:
-            reader = RemoteReader(self.urlpath, self.storage_options)
+            reader = RemoteReader(self.urlpath, self.storage_options, first=self.offset)
         else:
             reader = LocalReader(self.urlpath)
         return Window(reader, self.offset) if self.offset else reader

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import xxhash
 
 from b2nd_dask.errors import FrameFormatError
-from b2nd_dask.storage.base import ByteReader, Identity, Span, clip, copy_into
+from b2nd_dask.storage.base import ByteReader, Identity, Span, clip, copy_into, read_by_member
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -25,6 +25,7 @@ class BytesReader:
     is_directory = False
     identity_is_cheap = True
     batch_nbytes = 4 << 20
+    max_gap = 0
 
     def __init__(self, data: bytes) -> None:
         self.label = bytes_label(data)
@@ -57,6 +58,12 @@ class BytesReader:
     ) -> list[int]:
         """Read byte ranges to where they are wanted; see `ByteReader.read_into`."""
         return copy_into(self.read(spans, member), targets)
+
+    def read_members_into(
+        self, items: Sequence[tuple[str, Span]], targets: Sequence[memoryview]
+    ) -> list[int]:
+        """Read byte ranges of several members; see `ByteReader.read_members_into`."""
+        return read_by_member(items, targets, self.read_into)
 
     def member_size(self, member: str) -> int:
         """Bytes in the object; `member` must be empty."""
@@ -107,6 +114,11 @@ class Window:
         """As for the object around."""
         return self._reader.batch_nbytes
 
+    @property
+    def max_gap(self) -> int:
+        """As for the object around."""
+        return self._reader.max_gap
+
     def identity(self) -> Identity:
         """Identity of the object around, with the size of the rest after the offset."""
         outer = self._reader.identity()
@@ -131,6 +143,12 @@ class Window:
     ) -> list[int]:
         """Read byte ranges to where they are wanted; see `ByteReader.read_into`."""
         return copy_into(self.read(spans, member), targets)
+
+    def read_members_into(
+        self, items: Sequence[tuple[str, Span]], targets: Sequence[memoryview]
+    ) -> list[int]:
+        """Read byte ranges of several members; see `ByteReader.read_members_into`."""
+        return read_by_member(items, targets, self.read_into)
 
     def member_size(self, member: str) -> int:
         """Bytes from the offset to the end; `member` must be empty."""

@@ -65,8 +65,7 @@ class ObjectStore:
 
     def speaks(self, protocol: str) -> bool:
         """Whether the file system is the one of a protocol."""
-        own = self.fs.protocol
-        return protocol in ((own,) if isinstance(own, str) else own)
+        return self.connection.speaks(protocol)
 
     @property
     def has_folders(self) -> bool:

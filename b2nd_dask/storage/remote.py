@@ -3,39 +3,81 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from b2nd_dask.errors import FrameFormatError, StaleFrameError
-from b2nd_dask.storage.base import MAIN_MEMBER, Identity, Span, copy_into, read_merged
-from b2nd_dask.storage.connection import Connection, connect, public_url
+from b2nd_dask.errors import FrameFormatError
+from b2nd_dask.storage.base import (
+    HEAD_NBYTES,
+    MAIN_MEMBER,
+    Identity,
+    Reading,
+    Span,
+    clip,
+    copy_into,
+    group_by_member,
+)
+from b2nd_dask.storage.connection import Connection, connect
+from b2nd_dask.storage.labels import public_error, public_url
+from b2nd_dask.storage.ranged import (
+    Answer,
+    BrokenAnswerError,
+    FailedRequest,
+    RangeRequest,
+    RangeSource,
+    changed,
+    require_short,
+)
+from b2nd_dask.storage.ranged_any import AnyRanges
+from b2nd_dask.storage.ranged_copy import CopyRanges
+from b2nd_dask.storage.ranged_http import HttpRanges
+from b2nd_dask.storage.ranged_s3 import S3Ranges
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
-MAX_GAP = 64 * 1024
-"""Bytes to read over. A request to a server on the same machine takes 0.5 to 1.5 ms (measured), in
-which a connection of 100 MB/s moves about this much; farther servers only shift it upwards."""
+MAX_GAP = 256 * 1024
+"""Bytes to read over. A request that waits alone costs latency times bandwidth, 2 MB at 20 ms and
+100 MB/s. Of `CONCURRENCY` at the same time each costs 1 to 3 ms, latency and the client's work
+together (measured with 20 ms of latency; signing for S3 is the most of it), in which a connection
+of 100 MB/s moves 100 to 300 kB. Nearer stores want less, farther ones more: nobody's optimum, and
+far from nobody's."""
 
 MAX_SIZE = 16 * 1024 * 1024
 """Requests of this size already run at the full speed of a connection; merging further would only
-take away concurrency. It is also the most that is fetched whole where a server ignores ranges."""
+take away concurrency."""
 
-REMEMBERED_SIZES = 4096
-"""Members whose size is kept, so that reading one costs one request instead of two."""
+REMEMBERED_MEMBERS = 4096
+"""Members whose state is kept, so that later reads are held against it."""
 
-_TOKENS = (
-    ("etag", "e_tag"),
-    ("versionid", "generation", "version_id", "version"),
-    ("content_md5", "content-md5", "md5hash", "digest", "checksum", "crc", "sha"),
-    ("last-modified", "last_modified", "lastmodified", "mtime", "modified", "modify", "created"),
-)
-_Result = TypeVar("_Result")
+_UNKNOWN_SIZE = 2**63 - 1
+"""Of members that were not read yet: the store clips."""
+
+
+class _Opened(NamedTuple):
+    """What the first answer said, which all later ones are held against."""
+
+    identity: Identity
+    is_directory: bool
+    ranges_ignored: bool
+    head: Answer
+    """The first bytes. Kept: they serve all reads of a small frame."""
+
+
+class _Round(NamedTuple):
+    """The requests that serve the spans of one member."""
+
+    member: str
+    reading: Reading
+    requests: list[RangeRequest]
 
 
 class RemoteReader:
     """Read byte ranges of an object, or of the members of a directory, through fsspec.
 
-    The first call that needs it asks what the URL names; none is made before.
+    The first call that needs it fetches the first bytes of the object; no request is made before.
+    All reads see the state of the object that the first answer came from, or raise
+    StaleFrameError: over http(s) and S3 whenever the object was replaced, elsewhere when its
+    size changed.
 
     Parameters
     ----------
@@ -43,19 +85,24 @@ class RemoteReader:
         May be chained, such as ``simplecache::s3://bucket/a.b2nd`` or ``zip://a.b2nd::b.zip``.
     storage_options : mapping, optional
         Arguments of the file system. They appear in no message.
+    first : int
+        Where the bytes begin that are read first.
     """
 
     identity_is_cheap = False
     batch_nbytes = 64 << 20
+    max_gap = MAX_GAP
 
-    def __init__(self, url: str, storage_options: Mapping[str, Any] | None = None) -> None:
+    def __init__(
+        self, url: str, storage_options: Mapping[str, Any] | None = None, *, first: int = 0
+    ) -> None:
         self.label = public_url(url)
         self._url = url
         self._options = dict(storage_options or {})
+        self._head_span = Span(first, first + HEAD_NBYTES)
         self._connection: Connection | None = None
-        self._is_directory: bool | None = None
-        self._ranges_ignored = False
-        self._sizes: dict[str, int] = {}
+        self._states: dict[str, _Opened] = {}
+        self._members: dict[str, Identity] = {}
         self._closed = False
 
     def __repr__(self) -> str:
@@ -64,43 +111,27 @@ class RemoteReader:
     @property
     def is_directory(self) -> bool:
         """Whether this is a sparse frame. May need a request, but none after `identity`."""
-        if self._is_directory is None:
-            self.identity()
-        return bool(self._is_directory)
+        return self._opened().is_directory
 
     def identity(self) -> Identity:
         """Size, and etag or whatever else the store has that changes with the object."""
+        if not self._states:
+            return self.opened_identity()
         connection = self._connected()
-        if connection.fs.cachable:
-            # All of it: some file systems keep the details of a file in the listing of its parent,
-            # which invalidate_cache(path) leaves as it is.
-            self._ask(connection, connection.fs.invalidate_cache)
-        else:
+        if not connection.fs.cachable:
             # An archive: what is open shows the state of the archive when it was opened.
-            connection = self._connected(anew=True)
-        info = self._main_info(connection)
-        size = self._size_in(info)
-        self._sizes[""] = size
-        self._ranges_ignored |= info.get("partial") is False
-        return Identity(size, _token(info))
+            connection = connect(self._url, self._options)
+        start = self._head_span.start
+        _, answer = self._ask_main(connection, Span(start, start + 1))
+        return answer.identity
 
     def opened_identity(self) -> Identity:
-        """As `identity`: nothing of a remote object is held open."""
-        return self.identity()
+        """State of the object that all reads see."""
+        return self._opened().identity
 
     def read(self, spans: Sequence[Span], member: str = "") -> list[bytes]:
         """Read byte ranges in one round of concurrent requests; see `ByteReader.read`."""
-        size = self._known_size(member)
-        connection = self._connected()
-        path = self._path(connection, member)
-        whole = self._ranges_ignored
-        return read_merged(
-            spans,
-            lambda merged: self._fetch(connection, path, merged, size),
-            size=size,
-            max_gap=size if whole else MAX_GAP,
-            max_size=size if whole else MAX_SIZE,
-        )
+        return self._read_items([(member, span) for span in spans])
 
     def read_into(
         self, spans: Sequence[Span], targets: Sequence[memoryview], member: str = ""
@@ -108,136 +139,168 @@ class RemoteReader:
         """Read byte ranges to where they are wanted; see `ByteReader.read_into`."""
         return copy_into(self.read(spans, member), targets)
 
+    def read_members_into(
+        self, items: Sequence[tuple[str, Span]], targets: Sequence[memoryview]
+    ) -> list[int]:
+        """Read byte ranges of several members; see `ByteReader.read_members_into`."""
+        return copy_into(self._read_items(items), targets)
+
     def member_size(self, member: str) -> int:
         """Bytes in a member, asked anew; see `ByteReader.member_size`."""
         if not member:
             return self.identity().size
         connection = self._connected()
-        path = self._path(connection, member)
-        size = self._size_in(self._info(connection, path, member))
-        if len(self._sizes) >= REMEMBERED_SIZES:
-            self._sizes = {"": self._sizes[""]}
-        self._sizes[member] = size
-        return size
+        path = self._path(connection, self._opened(), member)
+        request = RangeRequest(path, Span(0, 1), None, self._label(member))
+        (answer,) = self._get(connection, [request])
+        return answer.identity.size
 
     def close(self) -> None:
         """Let go of the file system, which fsspec may keep for others."""
         self._closed = True
         self._connection = None
 
-    def _known_size(self, member: str) -> int:
-        # Some servers answer a range past the end with an error, and one that ignores ranges
-        # can only be told by a result of the wrong length: no range is asked for that goes past
-        # the end.
-        size = self._sizes.get(member)
-        return self.member_size(member) if size is None else size
+    def _read_items(self, items: Sequence[tuple[str, Span]]) -> list[bytes]:
+        connection, opened = self._connected(), self._opened()
+        main = ("", MAIN_MEMBER) if opened.is_directory else ("",)
+        items = [("" if member in main else member, span) for member, span in items]
+        results = [_held(opened, *item) for item in items]
+        absent = [i for i, result in enumerate(results) if result is None]
+        rounds = [
+            self._planned(connection, opened, member, [items[absent[j]][1] for j in positions])
+            for member, positions in group_by_member([items[i] for i in absent]).items()
+        ]
+        answers = iter(self._get(connection, [r for each in rounds for r in each.requests]))
+        found = {
+            each.member: iter(
+                each.reading.results([self._part(next(answers), r, each) for r in each.requests])
+            )
+            for each in rounds
+        }
+        for i in absent:
+            results[i] = next(found[items[i][0]])
+        return [result for result in results if result is not None]
 
-    def _path(self, connection: Connection, member: str) -> str:
-        if self.is_directory:
+    def _connected(self) -> Connection:
+        if self._closed:
+            raise ValueError(f"{self.label}: the reader is closed")
+        connection = self._connection
+        # File systems with an event loop do not survive a fork.
+        if connection is None or connection.pid != os.getpid():
+            connection = self._connection = connect(self._url, self._options)
+        return connection
+
+    def _opened(self) -> _Opened:
+        connection = self._connected()
+        if not self._states:
+            is_directory, head = self._ask_main(connection, self._head_span)
+            opened = _Opened(head.identity, is_directory, head.ranges_ignored, head)
+            # Of several threads that open at the same time, all take what one of them found.
+            self._states.setdefault("", opened)
+        return self._states[""]
+
+    def _ask_main(self, connection: Connection, span: Span) -> tuple[bool, Answer]:
+        """Ask the object, or the main member when the URL names a directory; tell which."""
+        known = self._states[""].is_directory if self._states else None
+        is_there = False
+        if known is False or (known is None and not self._url.endswith("/")):
+            try:
+                (answer,) = self._get(
+                    connection, [RangeRequest(connection.path, span, None, self.label)]
+                )
+            except (FileNotFoundError, IsADirectoryError) as error:
+                if known is False:
+                    raise
+                is_there = isinstance(error, IsADirectoryError)
+            else:
+                return False, answer
+        main = connection.member(MAIN_MEMBER)
+        try:
+            (answer,) = self._get(connection, [RangeRequest(main, span, None, self.label)])
+        except FileNotFoundError:
+            source, path = _source(connection), connection.path
+            if not is_there and not connection.ask(lambda: source.has_directory(path), self.label):
+                raise
+        else:
+            return True, answer
+        raise FrameFormatError(
+            f"a directory without a file {MAIN_MEMBER} is not a sparse frame", path=self.label
+        )
+
+    def _path(self, connection: Connection, opened: _Opened, member: str) -> str:
+        if opened.is_directory:
             return connection.member(member or MAIN_MEMBER)
         if member:
             raise ValueError(f"{self.label} is one object; it has no member {member!r}")
         return connection.path
 
-    def _connected(self, *, anew: bool = False) -> Connection:
-        if self._closed:
-            raise ValueError(f"{self.label}: the reader is closed")
-        connection = self._connection
-        # File systems with an event loop do not survive a fork.
-        if anew or connection is None or connection.pid != os.getpid():
-            connection = connect(self._url, self._options)
-            self._connection = connection
-        return connection
-
-    def _main_info(self, connection: Connection) -> dict[str, Any]:
-        """Details of the object, or of the main member when the URL names a directory."""
-        exists_as_directory = False
-        if not self._is_directory and not self._url.endswith("/"):
-            try:
-                info = self._info(connection, connection.path)
-            except FileNotFoundError:
-                if self._is_directory is False:
-                    raise
-            else:
-                # Web servers send who asks for a directory to the same URL with a slash.
-                redirected = str(info.get("url", "")).partition("?")[0].endswith("/")
-                exists_as_directory = info.get("type") == "directory" or redirected
-                if not exists_as_directory:
-                    self._is_directory = False
-                    return info
-        try:
-            info = self._info(connection, connection.member(MAIN_MEMBER))
-        except FileNotFoundError:
-            if not exists_as_directory:
-                raise
-        else:
-            self._is_directory = True
-            return info
-        raise FrameFormatError(
-            f"a directory without a file {MAIN_MEMBER} is not a sparse frame", path=self.label
+    def _planned(
+        self, connection: Connection, opened: _Opened, member: str, spans: Sequence[Span]
+    ) -> _Round:
+        path = self._path(connection, opened, member)
+        known = self._members.get(member) if member else opened.identity
+        size = _UNKNOWN_SIZE if known is None else known.size
+        whole = opened.ranges_ignored
+        reading = Reading.of(
+            spans,
+            size=size,
+            max_gap=size if whole else MAX_GAP,
+            max_size=size if whole else MAX_SIZE,
         )
+        merged = reading.plan.merged
+        if whole and known is not None and merged:
+            require_short(size, merged[-1].stop)
+        label = self._label(member)
+        return _Round(member, reading, [RangeRequest(path, span, known, label) for span in merged])
 
-    def _info(self, connection: Connection, path: str, member: str = "") -> dict[str, Any]:
-        info: dict[str, Any] = self._ask(connection, lambda: connection.fs.info(path), member)
-        return info
+    def _get(self, connection: Connection, requests: Sequence[RangeRequest]) -> list[Answer]:
+        """Ask for ranges, with errors that name the object and hold no secrets."""
+        if not requests:
+            return []
+        source = _source(connection)
+        outcome = connection.ask(lambda: source.get(requests), self.label)
+        if not isinstance(outcome, FailedRequest):
+            return outcome
+        raise _named(outcome.error, outcome.request.label)
 
-    def _size_in(self, info: Mapping[str, Any]) -> int:
-        size = info.get("size")
-        if not isinstance(size, int):
-            raise OSError(
-                f"{self.label}: the server does not tell the size of the object; "
-                "copy it to a local file, or open it through simplecache::"
-            )
-        return size
+    def _label(self, member: str) -> str:
+        return f"{self.label}/{member}" if member else self.label
 
-    def _fetch(
-        self, connection: Connection, path: str, spans: tuple[Span, ...], size: int
-    ) -> list[bytes]:
-        if self._ranges_ignored:
-            self._refuse_whole(size)
-        starts = [span.start for span in spans]
-        stops = [span.stop for span in spans]
-        parts = self._ask(
-            connection,
-            lambda: connection.fs.cat_ranges([path] * len(spans), starts, stops, on_error="raise"),
-        )
-        return [self._exact(part, span, size) for part, span in zip(parts, spans, strict=True)]
-
-    def _exact(self, part: bytes, span: Span, size: int) -> bytes:
-        asked = span.stop - span.start
-        if len(part) == asked:
-            return part
-        if len(part) == size:
-            self._ranges_ignored = True
-            self._refuse_whole(size)
-            return part[span.start : span.stop]
-        raise StaleFrameError(
-            f"{len(part)} bytes came for a range of {asked} of an object of {size} bytes: "
-            "it changed while it was open; open it again",
-            path=self.label,
-            offset=span.start,
-        )
-
-    def _refuse_whole(self, size: int) -> None:
-        if size > MAX_SIZE:
-            raise OSError(
-                f"{self.label}: the server ignores byte ranges, so that each read transfers all "
-                f"{size} bytes; copy the object to a local file, or open it through simplecache::"
-            )
-
-    def _ask(
-        self, connection: Connection, call: Callable[[], _Result], member: str = ""
-    ) -> _Result:
-        """Call the file system, with errors that name the object and hold no secrets."""
-        label = f"{self.label}/{member}" if member else self.label
-        return connection.ask(call, label)
+    def _part(self, answer: Answer, request: RangeRequest, round_: _Round) -> bytes:
+        """Bytes of a request, if they come from the state of the object that is read."""
+        known = request.known
+        if known is None and answer.data:
+            if len(self._members) >= REMEMBERED_MEMBERS:
+                self._members.clear()
+            known = self._members.setdefault(round_.member, answer.identity)
+        if known not in (None, answer.identity):
+            raise changed(request)
+        return answer.data[request.span.start - answer.start :]
 
 
-def _token(info: Mapping[str, Any]) -> str:
-    """Take the strongest detail that changes with the object."""
-    details = {key.lower(): value for key, value in info.items()}
-    for keys in _TOKENS:
-        found = [str(details[key]) for key in keys if details.get(key)]
-        if found:
-            return "-".join(found)
-    return ""
+def _source(connection: Connection) -> RangeSource:
+    if connection.speaks("https") and hasattr(connection.fs, "set_session"):
+        return HttpRanges(connection.fs)
+    if connection.speaks("s3") and hasattr(connection.fs, "call_s3"):
+        return S3Ranges(connection.fs)
+    if connection.speaks("simplecache"):
+        return CopyRanges(connection.fs)
+    return AnyRanges(connection.fs)
+
+
+def _named(error: Exception, label: str) -> Exception:
+    shown = public_error(error, label)
+    # Errors of this package's own requests name no object.
+    if type(shown) in (OSError, BrokenAnswerError) and label not in str(shown):
+        return OSError(f"{label}: {shown}")
+    return shown
+
+
+def _held(opened: _Opened, member: str, span: Span) -> bytes | None:
+    """Bytes that are in memory already."""
+    if member:
+        return None
+    start, stop = clip(span, opened.identity.size)
+    first, data = opened.head.start, opened.head.data
+    inside = first <= start and stop <= first + len(data)
+    return data[start - first : stop - first] if inside else None

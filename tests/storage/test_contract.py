@@ -14,15 +14,16 @@ from b2nd_dask.storage import Location, Span
 from b2nd_dask.storage.remote import RemoteReader
 
 if TYPE_CHECKING:
+    from b2nd_dask.storage import ByteReader
     from tests.storage.conftest import Store
 
 # Larger than the gaps that a remote reader reads over, so that it needs several requests.
-DATA = random.Random(7).randbytes(400_000)
+DATA = random.Random(7).randbytes(900_000)
 SIZE = len(DATA)
 
 
 def test_spans_come_in_the_order_asked_and_may_overlap(store: Store) -> None:
-    spans = [Span(390_000, 399_000), Span(5, 105), Span(50, 120), Span(5, 105), Span(0, SIZE)]
+    spans = [Span(890_000, 899_000), Span(5, 105), Span(50, 120), Span(5, 105), Span(0, SIZE)]
     reader = store.put(DATA).open()
     assert reader.read(spans) == [DATA[start:stop] for start, stop in spans]
 
@@ -165,16 +166,16 @@ def test_a_reader_goes_on_in_a_forked_child(store: Store) -> None:
     reader.read([Span(0, 10)])
     ours, theirs = multiprocessing.Pipe(duplex=False)
     child = multiprocessing.get_context("fork").Process(
-        target=lambda: theirs.send_bytes(reader.read([Span(1000, 1500)])[0])
+        target=lambda: theirs.send_bytes(reader.read([Span(800_000, 800_500)])[0])
     )
     child.start()
     theirs.close()
     assert ours.poll(60)
-    assert ours.recv_bytes() == DATA[1000:1500]
+    assert ours.recv_bytes() == DATA[800_000:800_500]
     ours.close()
     child.join()
     assert child.exitcode == 0
-    assert reader.read([Span(1000, 1500)]) == [DATA[1000:1500]]
+    assert reader.read([Span(700_000, 700_500)]) == [DATA[700_000:700_500]]
 
 
 def test_members_of_a_directory(sparse_store: Store) -> None:
@@ -194,3 +195,40 @@ def test_a_missing_member_is_named(sparse_store: Store) -> None:
         reader.read([Span(0, 4)], "00000001.chunk")
     with pytest.raises(FileNotFoundError, match=r"00000001\.chunk"):
         reader.member_size("00000001.chunk")
+
+
+def read_members(reader: ByteReader, items: list[tuple[str, Span]]) -> list[bytes]:
+    rooms = [bytearray(stop - start) for _, (start, stop) in items]
+    counts = reader.read_members_into(items, [memoryview(room) for room in rooms])
+    return [bytes(room[:count]) for room, count in zip(rooms, counts, strict=True)]
+
+
+def test_several_members_in_one_call(sparse_store: Store) -> None:
+    chunks = {f"{i:08X}.chunk": DATA[i * 1000 : i * 1000 + 500 + i] for i in range(5)}
+    reader = sparse_store.put(b"main", **chunks).open()
+    items = [(name, Span(start, 500)) for start in (400, 3, 0) for name in chunks]
+    items += [("", Span(1, 9)), ("chunks.b2frame", Span(0, 2)), ("00000004.chunk", Span(500, 600))]
+    expected = [{"": b"main", "chunks.b2frame": b"main", **chunks}[m][a:b] for m, (a, b) in items]
+    assert read_members(reader, items) == expected
+    assert read_members(reader, []) == []
+
+
+def test_the_missing_one_of_several_members_is_named(sparse_store: Store) -> None:
+    chunks = {f"{i:08X}.chunk": DATA[:500] for i in (0, 2)}
+    reader = sparse_store.put(b"main", **chunks).open()
+    with pytest.raises(FileNotFoundError) as caught:
+        read_members(reader, [(f"{i:08X}.chunk", Span(0, 500)) for i in range(3)])
+    assert str(caught.value.filename).endswith("/00000001.chunk")
+
+
+def test_an_object_is_read_as_its_only_member(store: Store) -> None:
+    reader = store.put(DATA).open()
+    assert read_members(reader, [("", Span(5, 9)), ("", Span(0, 3))]) == [DATA[5:9], DATA[:3]]
+
+
+def test_what_a_separate_request_costs(store: Store) -> None:
+    reader = store.put(DATA).open()
+    if isinstance(reader, RemoteReader):
+        assert reader.max_gap >= 64 * 1024
+    else:
+        assert 0 <= reader.max_gap <= 4096

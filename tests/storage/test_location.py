@@ -61,6 +61,21 @@ SECRET_URLS = [
     ("simplecache::https://u:hun@ter2@host/a.b2nd?s=hunter2", "simplecache::https://host/a.b2nd"),
     ("zip://a.b2nd::ftp://u:hunter2@host/a.zip", "zip://a.b2nd::ftp://host/a.zip"),
     ("s3://bucket/user@lab/a.b2nd", "s3://bucket/user@lab/a.b2nd"),
+    ("s3://bucket/run#3;draft/a.b2nd", "s3://bucket/run#3;draft/a.b2nd"),
+    ("s3://arn:aws:s3:eu:1:accesspoint/x/a.b2nd", "s3://arn:aws:s3:eu:1:accesspoint/x/a.b2nd"),
+    ("http://host:8080/user@lab/a.b2nd", "http://host:8080/user@lab/a.b2nd"),
+    ("https://u:hunter2@host:8443/a.b2nd", "https://host:8443/a.b2nd"),
+    ("https://host/a.b2nd#token=hunter2", "https://host/a.b2nd"),
+    ("https://host/a.b2nd;id=hunter2?b=1#c", "https://host/a.b2nd"),
+    ("https://host/data;id=hunter2/a.b2nd", "https://host/data/a.b2nd"),
+    ("https://u:hun;ter2@host/a.b2nd", "https://host/a.b2nd"),
+    ("https://host?mail=u@hunter2", "https://host"),
+    ("https://u:hun/ter2@host/a.b2nd", "https://[hidden]"),
+    ("https://u:hun?ter2@host/a.b2nd", "https://[hidden]"),
+    ("https://u:hun#ter2@host/a.b2nd", "https://[hidden]"),
+    ("zip://a.b2nd::https://u:hun::ter2@host/a.zip", "zip://a.b2nd::https://[hidden]"),
+    ("https://u:12::ter2@host/a.b2nd", "[hidden]"),
+    ("zip://a.b2nd::data/user@lab/a.zip", "zip://a.b2nd::data/user@lab/a.zip"),
 ]
 
 
@@ -69,7 +84,7 @@ def test_secrets_are_not_shown(url: str, label: str) -> None:
     location = Location.of(url, offset=16, storage_options={"secret": "hunter2"})
     assert location.label == f"{label}[16:]"
     reader = location.open()
-    for shown in (repr(location), repr(reader), str(location), reader.label):
+    for shown in (repr(location), repr(reader), str(location), f"{location}", reader.label):
         assert label in shown
         assert "ter2" not in shown
 

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import gc
 import multiprocessing
+import os
 import random
+import sys
+import threading
 import traceback
 import zipfile
+from collections import deque
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
@@ -16,6 +20,8 @@ from fsspec import AbstractFileSystem
 
 from b2nd_dask.errors import FrameFormatError, StaleFrameError
 from b2nd_dask.storage import Location, Span
+from b2nd_dask.storage.connection import Connection, connect
+from b2nd_dask.storage.ranged import CONCURRENCY
 from b2nd_dask.storage.remote import MAX_GAP, MAX_SIZE
 
 if TYPE_CHECKING:
@@ -30,45 +36,75 @@ def sliced(spans: list[Span]) -> list[bytes]:
     return [DATA[start:stop] for start, stop in spans]
 
 
-def test_opening_and_a_first_read_cost_two_requests(http_server: HttpServer) -> None:
+def test_opening_and_reading_the_first_bytes_cost_one_request(http_server: HttpServer) -> None:
     reader = Location.of(http_server.put("a.b2nd", DATA)).open()
     assert http_server.requests == []
-    reader.identity()
+    assert reader.identity() == reader.opened_identity()
     assert not reader.is_directory
-    reader.read([Span(0, 4096)])
-    assert [request.method for request in http_server.requests] == ["HEAD", "GET"]
-    assert http_server.sent == 4096
+    assert reader.read([Span(0, 4096)]) == sliced([Span(0, 4096)])
+    assert [request.method for request in http_server.requests] == ["GET"]
+
+
+def test_a_small_object_costs_one_request_for_good(http_server: HttpServer) -> None:
+    data = DATA[:60_000]
+    reader = Location.of(http_server.put("a.b2nd", data)).open()
+    for start in range(0, 60_000, 7_000):
+        assert reader.read([Span(start, start + 5_000)]) == [data[start : start + 5_000]]
+    assert len(http_server.requests) == 1
+
+
+def test_an_object_inside_a_container_costs_one_request(http_server: HttpServer) -> None:
+    url = http_server.put("container.bin", DATA)
+    reader = Location.of(url, offset=1_000_000).open()
+    assert reader.identity().size == 1_000_000
+    assert reader.read([Span(5, 60_000)]) == [DATA[1_000_005:1_060_000]]
+    assert len(http_server.requests) == 1
 
 
 def test_blocks_close_together_come_in_one_request(http_server: HttpServer) -> None:
     reader = Location.of(http_server.put("a.b2nd", DATA)).open()
-    spans = [Span(start, start + 500) for start in range(0, 1_000_000, MAX_GAP)]
+    reader.identity()
+    http_server.requests.clear()
+    spans = [Span(start, start + 500) for start in range(100_000, 1_900_000, reader.max_gap)]
     assert reader.read(spans) == sliced(spans)
-    assert http_server.count("GET") == 1
+    assert len(http_server.requests) == 1
 
 
 def test_blocks_far_apart_come_at_the_same_time_and_without_the_gaps(
     http_server: HttpServer,
 ) -> None:
-    reader = Location.of(http_server.put("a.b2nd", DATA)).open()
+    data = bytes(60 * MAX_GAP)
+    reader = Location.of(http_server.put("a.b2nd", data)).open()
     reader.identity()
+    http_server.requests.clear()
     http_server.latency = 0.1
-    spans = [Span(start, start + 500) for start in range(0, 1_900_000, 3 * MAX_GAP)]
-    assert reader.read(spans) == sliced(spans)
-    assert http_server.count("GET") == len(spans)
-    assert http_server.peak > 2
+    step = MAX_GAP + 600
+    spans = [Span(start, start + 500) for start in range(100_000, len(data) - 500, step)]
+    assert len(spans) > CONCURRENCY
+    assert reader.read(spans) == [bytes(500)] * len(spans)
+    assert len(http_server.requests) == len(spans)
+    assert 2 < http_server.peak <= CONCURRENCY
     assert http_server.sent == 500 * len(spans)
+    (http_server.folder / "a.b2nd").unlink()
 
 
-def test_members_cost_one_request_after_their_size_is_known(http_server: HttpServer) -> None:
+def test_members_come_at_the_same_time_by_one_request_each(http_server: HttpServer) -> None:
     http_server.put("sparse/chunks.b2frame", b"main")
-    http_server.put("sparse/00000000.chunk", DATA)
-    reader = Location.of(f"{http_server.url}/sparse").open()
+    chunks = {f"{i:08X}.chunk": DATA[i * 1000 : i * 1000 + 500 + i] for i in range(10)}
+    for name, data in chunks.items():
+        http_server.put(f"sparse/{name}", data)
+    reader = Location.of(f"{http_server.url}/sparse/").open()
     reader.identity()
-    reader.member_size("00000000.chunk")
-    http_server.reset()
-    assert reader.read([Span(10, 2000)], "00000000.chunk") == sliced([Span(10, 2000)])
-    assert http_server.count("GET") == len(http_server.requests) == 1
+    http_server.requests.clear()
+    http_server.latency = 0.1
+    rooms = [bytearray(600) for _ in chunks]
+    counts = reader.read_members_into(
+        [(name, Span(0, 600)) for name in chunks], [memoryview(room) for room in rooms]
+    )
+    found = [bytes(room[:count]) for room, count in zip(rooms, counts, strict=True)]
+    assert found == list(chunks.values())
+    assert len(http_server.requests) == len(chunks)
+    assert http_server.peak > 2
 
 
 @pytest.mark.parametrize(("slash", "requests"), [("", 3), ("/", 1)])
@@ -76,9 +112,9 @@ def test_a_directory_of_a_web_server(http_server: HttpServer, slash: str, reques
     http_server.put("sparse/chunks.b2frame", b"main")
     reader = Location.of(f"{http_server.url}/sparse{slash}").open()
     assert reader.is_directory
-    # Without a slash: the redirect, the listing, and the main member.
-    assert http_server.count("HEAD") == requests
     assert reader.read([Span(0, 9)]) == [b"main"]
+    # Without a slash: the redirect, the listing, and the main member.
+    assert len(http_server.requests) == requests
 
 
 def test_an_ordinary_directory_is_no_frame(http_server: HttpServer, s3_server: S3Server) -> None:
@@ -101,7 +137,7 @@ def test_a_server_that_ignores_ranges_gives_right_data(http_server: HttpServer) 
     assert reader.read(first) == sliced(first)
     http_server.reset()
     http_server.ignore_ranges = True
-    spans = [Span(start, start + 500) for start in range(100, 1_900_000, 3 * MAX_GAP)]
+    spans = [Span(start, start + 500) for start in range(100, 1_900_000, 2 * MAX_GAP)]
     assert reader.read(spans) == sliced(spans)
     assert http_server.count("GET") == 1  # not the whole object for each span
 
@@ -121,24 +157,45 @@ def test_a_large_object_is_not_fetched_whole_time_and_again(http_server: HttpSer
     reader = Location.of(http_server.put("large.b2nd", bytes(MAX_SIZE + 1))).open()
     for _ in range(2):
         with pytest.raises(OSError, match=r"ignores byte ranges.*simplecache::"):
-            reader.read([Span(5, 10)])
+            reader.read([Span(MAX_SIZE - 5, MAX_SIZE + 1)])
     assert http_server.count("GET") == 1
     (http_server.folder / "large.b2nd").unlink()
 
 
 def test_an_object_of_unknown_size(http_server: HttpServer) -> None:
     url = http_server.put("a.b2nd", DATA)
-    http_server.hide_size = True
+    http_server.hide_size = http_server.ignore_ranges = True
     with pytest.raises(OSError, match=r"a\.b2nd: the server does not tell the size"):
         Location.of(url).open().read([Span(0, 10)])
 
 
-def test_an_object_that_shrank_is_stale(http_server: HttpServer) -> None:
+def test_a_size_that_only_the_range_tells(http_server: HttpServer) -> None:
+    url = http_server.put("a.b2nd", DATA)
+    http_server.hide_size = True
+    assert Location.of(url).open().identity().size == len(DATA)
+
+
+def test_an_answer_that_breaks_off_is_asked_for_again(http_server: HttpServer) -> None:
     reader = Location.of(http_server.put("a.b2nd", DATA)).open()
     reader.identity()
-    http_server.put("a.b2nd", DATA[:5000])
-    with pytest.raises(StaleFrameError, match="it changed while it was open"):
-        reader.read([Span(4000, 6000)])
+    http_server.cut = 10
+
+    def mend(_: str) -> None:
+        if len(http_server.requests) > 1:
+            http_server.cut = 0
+
+    http_server.before = mend
+    spans = [Span(100_000, 200_000)]
+    assert reader.read(spans) == sliced(spans)
+
+
+def test_answers_that_always_break_off(http_server: HttpServer) -> None:
+    reader = Location.of(http_server.put("a.b2nd", DATA)).open()
+    reader.identity()
+    http_server.cut = 10
+    with pytest.raises(OSError, match=r"a\.b2nd: an answer broke off") as caught:
+        reader.read([Span(100_000, 200_000)])
+    assert not isinstance(caught.value, StaleFrameError)
 
 
 @pytest.mark.parametrize("query", ["", "?X-Amz-Signature=hunter2%2Fhunter2"])
@@ -155,7 +212,7 @@ def test_failures_hold_no_secrets(
     opened = location.open()
     opened.identity()
     http_server.status = status
-    for call in (location.open().identity, lambda: opened.read([Span(0, 10)])):
+    for call in (location.open().identity, lambda: opened.read([Span(10**6, 10**6 + 9)])):
         with pytest.raises(OSError, match=r"a\.b2nd") as caught:
             call()
         assert type(caught.value) is kind
@@ -192,9 +249,9 @@ def test_secrets_in_messages_and_contexts_are_taken_out(where: str) -> None:
     assert "hunter2" not in f"{shown} {shown[0]}"
 
 
-def test_other_errors_pass_as_they_are() -> None:
+def test_other_errors_name_the_object() -> None:
     fsspec.register_implementation("talkative", Talkative, clobber=True)
-    with pytest.raises(OSError, match=r"^the disk is full$"):
+    with pytest.raises(OSError, match=r"^talkative://plain: the disk is full$"):
         Location.of("talkative://plain").open().identity()
 
 
@@ -214,7 +271,7 @@ def test_a_forked_child_leaves_the_connections_of_its_parent_alone(
     options = {"headers": {"X-Test": "fork"}}
     url = http_server.put("a.b2nd", DATA)
     reader = Location.of(url, storage_options=options).open()
-    reader.read([Span(0, 10)])
+    reader.read([Span(100_000, 100_010)])
 
     def drop() -> None:
         reader.close()
@@ -224,7 +281,8 @@ def test_a_forked_child_leaves_the_connections_of_its_parent_alone(
     child.start()
     child.join(60)
     assert child.exitcode == 0
-    assert reader.read([Span(10, 20)]) == [DATA[10:20]]  # would wait for ever
+    spans = [Span(200_000, 200_010)]
+    assert reader.read(spans) == sliced(spans)  # would wait for ever
 
 
 def test_an_unknown_protocol() -> None:
@@ -272,3 +330,32 @@ def test_an_object_cached_whole_is_fetched_once_for_all_threads(http_server: Htt
         for parts in threads.map(reader.read, [spans] * 16):
             assert parts == sliced(spans)
     assert http_server.count("GET") == 1
+
+
+@pytest.mark.filterwarnings("ignore:.*use of fork:DeprecationWarning")
+def test_forks_while_other_threads_connect(monkeypatch: pytest.MonkeyPatch) -> None:
+    failures: list[object] = []
+    monkeypatch.setattr(sys, "unraisablehook", failures.append)
+    interval = sys.getswitchinterval()
+    done = threading.Event()
+
+    def connect_on_and_on() -> None:
+        connections: deque[Connection] = deque(maxlen=2000)
+        while not done.is_set():
+            connections.append(connect("memory://a", None, private=True))
+
+    with ThreadPoolExecutor(2) as threads:
+        sys.setswitchinterval(1e-5)
+        try:
+            running = [threads.submit(connect_on_and_on) for _ in range(2)]
+            for _ in range(40):
+                child = os.fork()
+                if child == 0:
+                    os._exit(0)
+                os.waitpid(child, 0)
+        finally:
+            done.set()
+            sys.setswitchinterval(interval)
+        for each in running:
+            each.result()
+    assert failures == []
