@@ -31,6 +31,7 @@ class Wish(NamedTuple):
 
 
 #: Compressed chunks up to this size are read at once: a second read costs more than the rest of it.
+#: From stores where reads cost more, larger ones are.
 SMALL_CHUNK = 1 << 14
 
 
@@ -107,7 +108,8 @@ def fetch(opened: OpenedFrame, batch: Sequence[Placed]) -> Iterator[Fetched]:
     """
     grid = opened.parsed.grid
     head = head_nbytes(math.prod(grid.blocks_per_chunk))
-    wanted = [(wish, Span(0, _first_read(wish, head))) for wish in batch]
+    small = max(SMALL_CHUNK, opened.reader.max_gap)
+    wanted = [(wish, Span(0, _first_read(wish, head, small))) for wish in batch]
     with _first_buffer.lent(sum(span.stop for _, span in wanted)) as room:
         later: list[tuple[Placed, memoryview]] = []
         for wish, data in zip(batch, _read(opened, wanted, room.data), strict=True):
@@ -119,9 +121,9 @@ def fetch(opened: OpenedFrame, batch: Sequence[Placed]) -> Iterator[Fetched]:
             yield from _fetch_blocks(opened, later)
 
 
-def _first_read(wish: Placed, head: int) -> int:
+def _first_read(wish: Placed, head: int, small: int) -> int:
     """Bytes to read before the places of blocks are known."""
-    at_once = wish.blocks is None or wish.available <= SMALL_CHUNK
+    at_once = wish.blocks is None or wish.available <= small
     return wish.available if at_once else min(head, wish.available)
 
 
@@ -234,15 +236,16 @@ def _read_some(opened: OpenedFrame, rows: list[tuple[Placed, Span, memoryview]])
     if not frame.header.sparse:
         spans = [Span(wish.start + a, wish.start + b) for wish, (a, b), _ in rows]
         return reader.read_into(spans, [target for _, _, target in rows])
-    counts: list[int] = []
-    for chunk, group in itertools.groupby(rows, lambda row: row[0].chunk):
-        of_chunk = list(group)
-        name = member_name(int(frame.index.offsets[chunk]))
-        try:
-            counts += reader.read_into([r[1] for r in of_chunk], [r[2] for r in of_chunk], name)
-        except FileNotFoundError as error:
-            raise CorruptChunkError(f"its file {name} is missing", chunk=chunk) from error
-    return counts
+    names = [member_name(int(frame.index.offsets[wish.chunk])) for wish, _, _ in rows]
+    items = [(name, span) for name, (_, span, _) in zip(names, rows, strict=True)]
+    try:
+        return reader.read_members_into(items, [target for _, _, target in rows])
+    except FileNotFoundError as error:
+        missing = str(error.filename).rpartition("/")[2]
+        if missing not in names:
+            raise
+        chunk = rows[names.index(missing)][0].chunk
+        raise CorruptChunkError(f"its file {missing} is missing", chunk=chunk) from error
 
 
 def _portion(blocks: NDArray[np.int64] | None, grid: Grid) -> float:

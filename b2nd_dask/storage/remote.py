@@ -35,12 +35,12 @@ from b2nd_dask.storage.ranged_s3 import S3Ranges
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-MAX_GAP = 256 * 1024
+MAX_GAP = 128 * 1024
 """Bytes to read over. A request that waits alone costs latency times bandwidth, 2 MB at 20 ms and
-100 MB/s. Of `CONCURRENCY` at the same time each costs 1 to 3 ms, latency and the client's work
-together (measured with 20 ms of latency; signing for S3 is the most of it), in which a connection
-of 100 MB/s moves 100 to 300 kB. Nearer stores want less, farther ones more: nobody's optimum, and
-far from nobody's."""
+100 MB/s. Of `CONCURRENCY` at the same time each costs about 1 ms, latency and the client's work
+together (measured over HTTP with 20 ms of latency; signing for S3 adds to it), in which such a
+connection moves 100 kB. For nearer stores this is too much, for farther or faster ones too
+little, by small factors."""
 
 MAX_SIZE = 16 * 1024 * 1024
 """Requests of this size already run at the full speed of a connection; merging further would only
