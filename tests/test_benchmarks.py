@@ -131,7 +131,11 @@ def test_results_come_back_from_their_file(tmp_path: Path) -> None:
     )
     run = {
         "machine": {**machine_facts, "memory_bytes": 1, "packages": {}},
-        **{"quick": True, "repeat": 2, "threads": 1, "load_before": 0.0, "load_after": 0.0},
+        "quick": True,
+        "repeat": 2,
+        "threads": 1,
+        "load_before": 0.0,
+        "load_after": 0.0,
     }
     report.write(tmp_path, run, [result], "text")
     again, results = report.read(tmp_path / "results.json")

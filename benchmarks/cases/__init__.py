@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 from benchmarks.cases import (
+    array3d_read,
     dense_sum,
     open_million,
+    planes,
+    points,
+    special,
+    strided,
     transform,
     transform_big,
     write_constant,
@@ -12,6 +17,18 @@ from benchmarks.cases import (
 )
 from benchmarks.model import Case
 
-_MODULES = (dense_sum, open_million, write_dense, transform, transform_big, write_constant)
+_MODULES = (
+    dense_sum,
+    array3d_read,
+    planes,
+    strided,
+    points,
+    special,
+    open_million,
+    write_dense,
+    transform,
+    transform_big,
+    write_constant,
+)
 
 CASES: dict[str, Case] = {module.CASE.name: module.CASE for module in _MODULES}
