@@ -30,6 +30,9 @@ QUICK_SPECIAL_GRID = 20
 #: One chunk of so many is stored.
 DENSE_EVERY = 50
 
+ROWS_CHUNKS = (1000, 1000)
+ROWS_BLOCKS = (50, 1000)
+
 
 def volume(how: Compression, quick: bool) -> ArrayData:
     """A smooth field with noise, as a simulation or a scanner gives it."""
@@ -64,6 +67,29 @@ def special(nchunks: int, ndense: int) -> ArrayData:
     pieces = partial(_dense_pieces, shape, chunks, ndense)
     dtype = np.dtype(np.float64)
     return ArrayData("special", shape, chunks, chunks, dtype, ZSTD, recipe, pieces)
+
+
+def rows(nchunks: int) -> ArrayData:
+    """Chunks of 8 MB below each other, with so much noise that the file is about half as big."""
+    shape = (nchunks * ROWS_CHUNKS[0], ROWS_CHUNKS[1])
+    recipe = {
+        "data": "uniform random numbers of 32 bits, in steps of 1/65536",
+        "seed": SEED,
+        "shape": shape,
+        "chunks": ROWS_CHUNKS,
+        "blocks": ROWS_BLOCKS,
+        "codec": ZSTD.codec,
+        "clevel": ZSTD.clevel,
+    }
+    dtype = np.dtype(np.float64)
+    pieces = partial(_rows_pieces, shape)
+    return ArrayData("rows", shape, ROWS_CHUNKS, ROWS_BLOCKS, dtype, ZSTD, recipe, pieces)
+
+
+def _rows_pieces(shape: tuple[int, ...]) -> Iterator[tuple[Index, NDArray[Any]]]:
+    rng = np.random.default_rng(SEED)
+    for where in chunk_slices(shape, ROWS_CHUNKS):
+        yield where, rng.integers(0, 2**32, ROWS_CHUNKS) / 2**16
 
 
 def _dense_pieces(

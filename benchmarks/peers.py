@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from threading import local
 from typing import Any
 
@@ -131,6 +132,15 @@ def raw_limit_of_sum() -> Contender:
         return lambda: sum(pool.map(chunk_sum, chunks))
 
     return Contender(RAW_LIMIT, prepare)
+
+
+def bounded(contender: Contender, limit: int) -> Contender:
+    """The same in a process that may have so many bytes of private memory."""
+    return replace(contender, name=bounded_name(contender.name, limit), memory_limit=limit)
+
+
+def bounded_name(name: str, limit: int) -> str:
+    return f"{name} in {limit >> 20} MiB"
 
 
 def blosc2_opener(paths: Paths, threads: int) -> Callable[[], Any]:

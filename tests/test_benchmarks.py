@@ -18,7 +18,17 @@ import numpy as np
 from blosc2 import compress2
 from numpy.typing import NDArray
 
-from benchmarks import datasets, dense, harness, observing, report, summary, targets, writers
+from benchmarks import (
+    datasets,
+    dense,
+    harness,
+    memory,
+    observing,
+    report,
+    summary,
+    targets,
+    writers,
+)
 from benchmarks.cases import CASES
 from benchmarks.model import Contender, Dataset, Figures, Scenario, ScenarioResult
 from benchmarks.rawfile import RawFile
@@ -119,6 +129,23 @@ def test_contenders_that_cannot_run_here_are_left_out(monkeypatch: pytest.Monkey
     bounded = replace(contender, needs=(), memory_limit=10**9)
     monkeypatch.setattr("sys.platform", "darwin")
     assert "does not bound the memory" in harness.absence(bounded)
+
+
+@pytest.mark.skipif(not memory.can_limit(), reason="the system does not keep the limit")
+def test_a_process_does_not_get_more_memory_than_its_limit() -> None:
+    code = """if True:
+        from benchmarks import memory
+        memory.limit(300 * 2**20)
+        bytearray(100 * 2**20)
+        try:
+            bytearray(400 * 2**20)
+        except MemoryError:
+            print("refused")
+    """
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    assert done.stdout.strip() == "refused", done.stderr
 
 
 def test_results_come_back_from_their_file(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from benchmarks.cases import (
     array3d_read,
+    beyond_memory,
     dense_sum,
     open_million,
     planes,
@@ -25,6 +26,7 @@ _MODULES = (
     points,
     special,
     open_million,
+    beyond_memory,
     write_dense,
     transform,
     transform_big,
