@@ -48,13 +48,13 @@ def image(quick: bool) -> ArrayData:
 def mostly_special(quick: bool) -> ArrayData:
     """Zeros, but for one chunk in `DENSE_EVERY`, spread over all rows and columns of chunks."""
     grid = QUICK_SPECIAL_GRID if quick else SPECIAL_GRID
-    return special(grid**2, grid**2 // DENSE_EVERY)
+    return special((grid, grid), grid**2 // DENSE_EVERY)
 
 
-def special(nchunks: int, ndense: int) -> ArrayData:
-    """A square grid of `nchunks` chunks that are zeros but for `ndense` of them."""
-    side = round(nchunks**0.5)
-    shape, chunks = (side * SPECIAL_CHUNK,) * 2, (SPECIAL_CHUNK,) * 2
+def special(counts: tuple[int, int], ndense: int) -> ArrayData:
+    """A grid of so many chunks along each axis, zeros but for `ndense` of them."""
+    shape = (counts[0] * SPECIAL_CHUNK, counts[1] * SPECIAL_CHUNK)
+    chunks = (SPECIAL_CHUNK, SPECIAL_CHUNK)
     recipe = {
         "data": "zeros, some chunks of uniform random numbers in steps of 1/256",
         "seed": SEED,

@@ -8,6 +8,7 @@ from benchmarks import grids, observing, peers, peers_hdf5, peers_tensorstore
 from benchmarks.compression import COMPRESSIONS, Compression
 from benchmarks.model import Case, Scenario
 from benchmarks.targets import speedup_over
+from benchmarks.work import dask_sum
 
 
 def scenarios(quick: bool) -> list[Scenario]:
@@ -54,13 +55,13 @@ def _sum(how: Compression, quick: bool) -> Scenario:
         title=f"{array.title()}; the sum",
         datasets=array.datasets,
         contenders=(
-            peers.b2nd_dask(_dask_sum),
-            peers.b2nd_dask(_dask_sum, chunks="auto"),
+            peers.b2nd_dask(dask_sum),
+            peers.b2nd_dask(dask_sum, chunks="auto"),
             peers.python_blosc2(lambda opened: opened.sum()),
-            peers.dask_from_array(_dask_sum),
-            peers.dask_from_zarr(_dask_sum),
-            peers_tensorstore.dask_from_tensorstore(_dask_sum),
-            peers_hdf5.dask_from_h5py(_dask_sum),
+            peers.dask_from_array(dask_sum),
+            peers.dask_from_zarr(dask_sum),
+            peers_tensorstore.dask_from_tensorstore(dask_sum),
+            peers_hdf5.dask_from_h5py(dask_sum),
         ),
         targets=(
             speedup_over(peers.PYTHON_BLOSC2, 1.0, *THROUGH_DASK),
@@ -77,7 +78,3 @@ def _everything(array: Any) -> Any:
 
 def _computed(array: Any) -> Any:
     return array.compute()
-
-
-def _dask_sum(array: Any) -> float:
-    return float(array.sum().compute())

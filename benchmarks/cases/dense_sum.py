@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-from benchmarks import dense, peers, peers_hdf5, peers_tensorstore
+from benchmarks import dense, machine, peers, peers_hdf5, peers_tensorstore
 from benchmarks.compression import COMPRESSIONS, Compression
 from benchmarks.model import Case, Scenario
-from benchmarks.targets import speedup_over, times_as_long_as
+from benchmarks.targets import megabytes_below, speedup_over, times_as_long_as
+from benchmarks.work import dask_sum
 
 
 def scenarios(quick: bool) -> list[Scenario]:
@@ -36,10 +35,8 @@ def _scenario(how: Compression, nchunks: int) -> Scenario:
             times_as_long_as(peers.RAW_LIMIT, 1.2),
             speedup_over(peers.PYTHON_BLOSC2, 1.3),
             speedup_over(peers.FROM_ZARR, 2.5),
+            # three chunks a thread, of which there is one a core unless the run says otherwise
+            megabytes_below(3 * machine.usable_cores() * dense.CHUNK * dense.ITEM / 1e6),
         ),
         rtol=1e-12,
     )
-
-
-def dask_sum(array: Any) -> float:
-    return float(array.sum().compute())

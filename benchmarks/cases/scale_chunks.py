@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
+import math
 
 from benchmarks import grids, peers
 from benchmarks.model import Case, Contender, Scenario
+from benchmarks.work import dask_sum
 
-COUNTS = (10**2, 10**3, 10**4, 10**5, 10**6)
+#: Chunks along each axis.
+GRIDS = ((10, 10), (10, 100), (100, 100), (100, 1000), (1000, 1000))
 NDENSE = 10
 #: Beyond these a run would take minutes.
 MOST_FOR_PYTHON_BLOSC2 = 10**5
@@ -15,14 +17,15 @@ MOST_FOR_A_TASK_EACH = 10**4
 
 
 def scenarios(quick: bool) -> list[Scenario]:
-    return [_scenario(count) for count in (COUNTS[:2] if quick else COUNTS)]
+    return [_scenario(grid) for grid in (GRIDS[:2] if quick else GRIDS)]
 
 
 CASE = Case("scale_chunks", "sum against the number of chunks", scenarios, axis="chunks")
 
 
-def _scenario(count: int) -> Scenario:
-    array = grids.special(count, NDENSE)
+def _scenario(grid: tuple[int, int]) -> Scenario:
+    array = grids.special(grid, NDENSE)
+    count = math.prod(grid)
     return Scenario(
         name=f"{count:,}",
         title=f"{array.title()}, all special but {NDENSE}; open and `x.sum()`. Left out where a "
@@ -37,17 +40,13 @@ def _scenario(count: int) -> Scenario:
 
 
 def _contenders(count: int) -> tuple[Contender, ...]:
-    contenders = [peers.b2nd_dask(_dask_sum, chunks="auto")]
+    contenders = [peers.b2nd_dask(dask_sum, chunks="auto")]
     if count <= MOST_FOR_PYTHON_BLOSC2:
         contenders.append(peers.python_blosc2(lambda array: float(array.sum())))
     if count <= MOST_FOR_A_TASK_EACH:
         contenders += [
-            peers.b2nd_dask(_dask_sum),
-            peers.dask_from_array(_dask_sum),
-            peers.dask_from_zarr(_dask_sum),
+            peers.b2nd_dask(dask_sum),
+            peers.dask_from_array(dask_sum),
+            peers.dask_from_zarr(dask_sum),
         ]
     return tuple(contenders)
-
-
-def _dask_sum(array: Any) -> float:
-    return float(array.sum().compute())

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from benchmarks import grids, peers
 from benchmarks.cases.beyond_memory import LIMIT
 from benchmarks.model import Case, Scenario
+from benchmarks.work import dask_sum
 
 #: Chunks of 8 MB: from an eighth of the memory to eight times as much.
 COUNTS = (8, 32, 67, 134, 268, 536)
@@ -23,11 +22,11 @@ CASE = Case("scale_size", "sum against the size, in bounded memory", scenarios, 
 def _scenario(count: int) -> Scenario:
     array = grids.rows(count)
     contenders = (
-        peers.b2nd_dask(_dask_sum, chunks="auto"),
-        peers.b2nd_dask(_dask_sum),
+        peers.b2nd_dask(dask_sum, chunks="auto"),
+        peers.b2nd_dask(dask_sum),
         peers.python_blosc2(lambda opened: float(opened.sum())),
-        peers.dask_from_array(_dask_sum),
-        peers.dask_from_zarr(_dask_sum),
+        peers.dask_from_array(dask_sum),
+        peers.dask_from_zarr(dask_sum),
     )
     return Scenario(
         name=f"{array.nbytes / LIMIT:.2g} x memory",
@@ -38,7 +37,3 @@ def _scenario(count: int) -> Scenario:
         rtol=1e-11,
         point=array.nbytes,
     )
-
-
-def _dask_sum(array: Any) -> float:
-    return float(array.sum().compute())

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from benchmarks import dense, machine, peers, peers_tensorstore
 from benchmarks.compression import ZSTD
 from benchmarks.model import Case, Scenario
+from benchmarks.work import dask_sum
 
 
 def scenarios(quick: bool) -> list[Scenario]:
@@ -29,11 +28,11 @@ def _scenario(threads: int, nchunks: int) -> Scenario:
         title=f"{dense.title(ZSTD, nchunks)}; the sum with {threads} threads",
         datasets=(array.b2nd, array.zarr),
         contenders=(
-            peers.b2nd_dask(_dask_sum, chunks="auto"),
-            peers.b2nd_dask(_dask_sum),
+            peers.b2nd_dask(dask_sum, chunks="auto"),
+            peers.b2nd_dask(dask_sum),
             peers.python_blosc2(lambda opened: float(opened.sum())),
-            peers.dask_from_zarr(_dask_sum),
-            peers_tensorstore.dask_from_tensorstore(_dask_sum),
+            peers.dask_from_zarr(dask_sum),
+            peers_tensorstore.dask_from_tensorstore(dask_sum),
             peers.raw_limit_of_sum(),
         ),
         targets=(),
@@ -41,7 +40,3 @@ def _scenario(threads: int, nchunks: int) -> Scenario:
         point=threads,
         threads=threads,
     )
-
-
-def _dask_sum(array: Any) -> float:
-    return float(array.sum().compute())
