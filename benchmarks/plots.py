@@ -7,7 +7,9 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
+from matplotlib import colormaps
 from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
 
 from benchmarks.model import Figures, ScenarioResult
@@ -17,7 +19,7 @@ OVERVIEW = "overview.png"
 DPI = 110
 #: Ours in blues, by their order; the others in the order in which they come.
 OURS = ("#08519c", "#4292c6", "#9ecae1")
-OTHERS = ("#d95f02", "#1b9e77", "#e7298a", "#66a61e", "#e6ab02", "#a6761d", "#7570b3", "#666666")
+OTHERS = tuple(to_hex(colour) for colour in colormaps["tab20"].colors[2:])
 
 
 def write(folder: Path, results: Sequence[ScenarioResult]) -> list[Path]:
