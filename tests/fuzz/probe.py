@@ -1,0 +1,173 @@
+"""Read mutated frames in a process of its own.
+
+``python -m tests.fuzz.probe SEEDS SEED FIRST COUNT`` prints a line when it begins a case and one
+for each finding. Cases that crash, hang or take too much memory end the process.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import resource
+import signal
+import sys
+import tempfile
+import warnings
+from pathlib import Path
+from random import Random
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from b2nd_dask import B2ndError, from_b2nd, open_b2nd
+from tests.frame.probe import address_space
+from tests.fuzz.files import Files, from_text, write_files
+from tests.fuzz.mutate import mutated
+from tests.vectors import raw
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from b2nd_dask import Frame
+
+SECONDS = 10
+MEMORY = 512 << 20
+"""Bytes of address space beyond what the imports took."""
+MOST = 1 << 24
+"""Bytes: frames that say they are larger are read at single places only."""
+LARGEST_CHUNK = 1 << 26
+"""Bytes: a chunk is decoded whole, so frames of larger ones are opened only."""
+
+
+class Wrong(Exception):  # noqa: N818 - a finding, not an error of the package
+    """What was read cannot be."""
+
+
+def stir() -> None:
+    """Leave other bytes in freed memory, so that what nobody wrote differs from read to read."""
+    stir.byte = (getattr(stir, "byte", 0) + 0x55) % 251  # type: ignore[attr-defined]
+    for nbytes in (64, 256, 1024, 4096, 16384, 65536):
+        blocks = [np.full(nbytes, stir.byte, np.uint8) for _ in range(4)]  # type: ignore[attr-defined]
+        del blocks
+
+
+def whole(frame: Frame) -> None:
+    """Read everything twice: values that nobody wrote would differ."""
+    stir()
+    first = frame[...]
+    if (
+        np.asarray(first).shape != frame.shape
+        or np.asarray(first).dtype.itemsize != frame.dtype.itemsize
+    ):
+        raise Wrong(f"{np.asarray(first).shape} {np.asarray(first).dtype} of {frame!r}")
+    stir()
+    if frame.ndim and raw(first) != raw(frame[...]):
+        raise Wrong("two reads differ")
+
+
+def places(frame: Frame) -> None:
+    """Read single items and a region with steps."""
+    steps = zip(frame.shape, frame.blocks, strict=True)
+    starts = itertools.product(*(range(0, length, max(step, 1)) for length, step in steps))
+    for place in itertools.islice(starts, 4):
+        frame[place]
+    if frame.size:
+        frame[tuple(n - 1 for n in frame.shape)]
+    frame[tuple(slice(0, 40, 3) for _ in frame.shape)]
+
+
+def graph(source: Any, frame: Frame) -> None:
+    """Compute a corner of the dask array."""
+    array = from_b2nd(source)
+    corner = tuple(slice(0, 2) for _ in frame.shape)
+    got = array[corner].compute(scheduler="sync")
+    if np.shape(got) != tuple(min(n, 2) for n in frame.shape):
+        raise Wrong(f"the corner has shape {np.shape(got)}")
+
+
+def attempt(action: Callable[[], object]) -> str | None:
+    """Run an action; gives a finding."""
+    try:
+        action()
+    except (B2ndError, FileNotFoundError):
+        return None
+    except BaseException as error:  # noqa: BLE001 - whatever it is, it is a finding
+        return f"{type(error).__name__}: {error}"
+    return None
+
+
+def probe(source: Any, *, lazily: bool) -> str | None:
+    """Read a frame in all ways there are; gives the first finding."""
+    opened: list[Frame] = []
+    if finding := attempt(lambda: opened.append(open_b2nd(source))):
+        return finding
+    if not opened:
+        return None
+    frame = opened[0]
+    actions: list[Callable[[], object]] = [lambda: repr(frame)]
+    for view in (frame.meta, frame.vlmeta):
+        actions += [lambda view=view, name=name: view[name] for name in view]
+    chunk_nbytes = frame.parsed.grid.chunk_nbytes
+    if chunk_nbytes <= LARGEST_CHUNK:
+        actions.append(lambda: places(frame))
+        if frame.size * frame.dtype.itemsize <= MOST and frame.parsed.grid.nchunks < 1 << 14:
+            actions.append(lambda: whole(frame))
+        if lazily:
+            actions.append(lambda: graph(source, frame))
+    for action in actions:
+        if finding := attempt(action):
+            return finding
+    return None
+
+
+def run_case(files: Files, folder: Path, number: int) -> str | None:
+    """Probe a frame as bytes or as a file; directories always on the disk."""
+    if "" in files and number % 3:
+        return probe(files[""], lazily=number % 4 == 1)
+    path = write_files(files, folder / f"{number}.b2nd")
+    return probe(path, lazily=number % 4 == 0)
+
+
+def case(seeds: dict[str, Files], seed: int, number: int) -> tuple[str, Files]:
+    """Make a case; the same one each time."""
+    rng = Random(f"{seed} {number}")
+    name = rng.choice(sorted(seeds))
+    return name, mutated(seeds[name], rng)
+
+
+def load_seeds(path: Path) -> dict[str, Files]:
+    """Load what the parent has stored."""
+    return {name: from_text(text) for name, text in json.loads(path.read_text("ascii")).items()}
+
+
+def limit() -> None:
+    """Bound the memory, and make a crash leave no file behind."""
+    allowed = address_space() + MEMORY
+    resource.setrlimit(resource.RLIMIT_AS, (allowed, allowed))
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+
+
+def main() -> None:
+    """Run the cases that the arguments name."""
+    seeds = load_seeds(Path(sys.argv[1]))
+    seed, first, count = map(int, sys.argv[2:5])
+    warnings.simplefilter("error")
+    with tempfile.TemporaryDirectory() as folder:
+        # what is imported at the first read is not what a case takes
+        for number, files in enumerate(list(seeds.values())[:10]):
+            run_case(files, Path(folder), -4 * number - 1)
+        limit()
+        for number in range(first, first + count):
+            print(json.dumps({"begun": number}), flush=True)
+            # no handler: the signal ends the process even where C code holds the interpreter
+            signal.alarm(SECONDS)
+            _, files = case(seeds, seed, number)
+            finding = run_case(files, Path(folder), number)
+            signal.alarm(0)
+            if finding:
+                print(json.dumps({"found": number, "what": finding}), flush=True)
+    print(json.dumps({"finished": True}), flush=True)
+
+
+if __name__ == "__main__":
+    main()
