@@ -22,6 +22,8 @@ NUMBERS = (
     *(224, 240, 254, 255, 256, 4095, 65535, 65536, 2**24, 2**28, 2**31 - 33, 2**31 - 1, 2**31),
     *(2**32 - 1, 2**32, 2**48, 2**62, 2**63 - 1, 2**63, 2**64 - 2, 2**64 - 1),
 )
+PLUGINS = (32, 33, 34, 35, 36, 37, 38, 160)
+FILTERS = (1, 2, 3, 4, 32, 33, 35, 36, 160)
 DTYPES = (
     *("<f8", "|V0", "S", "<U0", "<M8[0s]", "<M8[ns]", "O", "T", "a4", "i", "?", "float64", "|V8"),
     *("V999999999", "[('a', '<i4')]", "[('a', '<i4', (2**9,))]", "[('a', '<i4', (65536, 65536))]"),
@@ -45,7 +47,7 @@ def flip(files: Files, layout: Layout, rng: Random) -> None:
 def number(files: Files, layout: Layout, rng: Random) -> None:
     """Put a telling number where a field is."""
     file, start, width = rng.choice(layout.fields)
-    data = bytearray(files[file])
+    data = bytearray(files.get(file, b""))
     if start + width > len(data):
         return
     order = rng.choice(("big", "little"))
@@ -105,6 +107,46 @@ def streams(files: Files, layout: Layout, rng: Random) -> None:
         (old,) = struct.unpack_from("<i", data, at)
         value = rng.choice((old + rng.choice((-4, -1, 1, 4, 300)), *NUMBERS, -rng.randrange(300)))
         struct.pack_into("<I", data, at, value % 2**32)
+    files[name] = bytes(data)
+
+
+def payload(files: Files, layout: Layout, rng: Random) -> None:
+    """Change bytes anywhere behind a chunk's header."""
+    if not layout.chunks:
+        return
+    name, start = rng.choice(layout.chunks)
+    data = bytearray(files.get(name, b""))
+    (length,) = struct.unpack_from("<i", data, start + 12) if len(data) >= start + 32 else (0,)
+    stop = min(start + length, len(data))
+    for _ in range(rng.choice((1, 2, 8, 40))):
+        if start + 32 < stop:
+            data[rng.randrange(start + 32, stop)] = rng.choice(
+                (0, 1, 0x7F, 0xFF, rng.randrange(256))
+            )
+    files[name] = bytes(data)
+
+
+def pipeline(files: Files, layout: Layout, rng: Random) -> None:
+    """Send the streams of a chunk through another codec or other filters."""
+    if not layout.chunks:
+        return
+    name, start = rng.choice(layout.chunks)
+    data = bytearray(files.get(name, b""))
+    if len(data) < start + 32:
+        return
+    if rng.random() < 0.6:
+        codec, plugin = rng.choice(((0, 0), (1, 0), (3, 0), (4, 0), *((6, n) for n in PLUGINS)))
+        data[start + 2] = data[start + 2] & 0x1F | codec << 5
+        data[start + 22], data[start + 23] = plugin, rng.choice((0, 1, 4, 8, 20, 50, 100, 255))
+    if rng.random() < 0.6:
+        slots = [rng.choice((0, 0, 0, *FILTERS)) for _ in range(6)]
+        data[start + 16 : start + 22] = bytes(slots)
+        data[start + 24 : start + 30] = bytes(rng.choice((0, 1, 3, 4, 8, 255)) for _ in range(6))
+        data[start + 2] = data[start + 2] & ~0x08 | (0x08 if 3 in slots else 0)
+    if rng.random() < 0.2:
+        data[start + 2] ^= rng.choice((0x02, 0x10))
+    if rng.random() < 0.2:
+        data[start + 31] ^= 0x01
     files[name] = bytes(data)
 
 
@@ -218,6 +260,7 @@ def sizes(files: Files, layout: Layout, rng: Random) -> None:
 
 MUTATIONS: Sequence[Callable[[Files, Layout, Random], None]] = (
     *(flip, flip, number, number, number, cut, splice, members, streams, streams, streams),
+    *(payload, payload, payload, pipeline, pipeline, pipeline),
     *(offsets, metadata, metadata, array_dtype, sizes),
 )
 
