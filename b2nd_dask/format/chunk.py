@@ -227,7 +227,8 @@ def _check_body(header: ChunkHeader) -> None:
     elif header.memcpyed:
         fits = body == header.nbytes
     else:
-        fits = body >= 4 * header.nblocks
+        # a dictionary is at least its length
+        fits = body >= 4 * header.nblocks + 4 * header.has_dict
     if not fits:
         raise CorruptChunkError(
             f"{body} bytes behind the header do not fit {header.nbytes} in {header.nblocks} blocks "

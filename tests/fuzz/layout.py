@@ -43,6 +43,8 @@ class Layout(NamedTuple):
     chunks: tuple[tuple[str, int], ...]
     """File and position of each stored chunk, the index among them."""
     fields: tuple[Field, ...]
+    offsets: tuple[int, ...]
+    """Entries of the index."""
 
 
 def layout_of(files: Files) -> Layout:
@@ -55,11 +57,11 @@ def layout_of(files: Files) -> Layout:
     (trailer_len,) = struct.unpack_from(">I", frame, frame_len - 22)
     trailer_start = frame_len - trailer_len
     chunks = [(name, 0) for name in files if name != main]
+    offsets = np.empty(0, "<i8")
     if nbytes:
         chunks.append((main, index_start))
+        offsets = np.frombuffer(blosc2.decompress2(frame[index_start:trailer_start]), "<i8")
         if not main:
-            index = blosc2.decompress2(frame[index_start:trailer_start])
-            offsets = np.frombuffer(index, "<i8")
             chunks += [(main, header_len + int(offset)) for offset in offsets[offsets >= 0]]
     fields = [Field(main, *place) for place in HEADER_FIELDS]
     fields += [
@@ -70,5 +72,12 @@ def layout_of(files: Files) -> Layout:
     fields += [Field(main, at, 1 << at % 4) for at in range(trailer_start, frame_len)]
     inside = [f for f in fields if f.start + f.width <= len(files[f.file])]
     return Layout(
-        main, header_len, index_start, trailer_start, frame_len, tuple(chunks), tuple(inside)
+        main=main,
+        header_len=header_len,
+        index_start=index_start,
+        trailer_start=trailer_start,
+        frame_len=frame_len,
+        chunks=tuple(chunks),
+        fields=tuple(inside),
+        offsets=tuple(offsets.tolist()),
     )

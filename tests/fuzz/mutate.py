@@ -163,10 +163,8 @@ def replaced_tail(files: Files, layout: Layout, index: bytes, trailer: bytes) ->
 def offsets(files: Files, layout: Layout, rng: Random) -> None:
     """Give the index other entries, compressed anew."""
     frame = files[layout.main]
-    index = frame[layout.index_start : layout.trailer_start]
-    try:
-        entries = np.frombuffer(blosc2.decompress2(index), "<i8").copy()
-    except (RuntimeError, ValueError):
+    entries = np.array(layout.offsets, "<i8")
+    if not len(entries):
         return
     for _ in range(rng.choice((1, 1, 3))):
         if len(entries):
