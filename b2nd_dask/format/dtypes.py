@@ -135,12 +135,12 @@ def fits(given: np.dtype[Any], wanted: np.dtype[Any]) -> bool:
 def _checked(dtype: np.dtype[Any], text: str) -> np.dtype[Any]:
     if not 0 < dtype.itemsize <= MAX_ITEMSIZE:
         raise FrameFormatError(
-            f"the dtype {text[:80]} has items of {dtype.itemsize} bytes, where 1 to {MAX_ITEMSIZE} "
+            f"the dtype {text[:80]!r} has items of {dtype.itemsize} bytes, where 1 to {MAX_ITEMSIZE} "
             "can be"
         )
     if dtype.hasobject:
         raise UnsupportedFrameError(
-            f"the dtype {text[:80]} holds Python objects, which are not data"
+            f"the dtype {text[:80]!r} holds Python objects, which are not data"
         )
     return dtype
 
