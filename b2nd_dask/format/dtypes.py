@@ -135,8 +135,8 @@ def fits(given: np.dtype[Any], wanted: np.dtype[Any]) -> bool:
 def _checked(dtype: np.dtype[Any], text: str) -> np.dtype[Any]:
     if not 0 < dtype.itemsize <= MAX_ITEMSIZE:
         raise FrameFormatError(
-            f"the dtype {text[:80]!r} has items of {dtype.itemsize} bytes, where 1 to {MAX_ITEMSIZE} "
-            "can be"
+            f"the dtype {text[:80]!r} has items of {dtype.itemsize} bytes, "
+            f"where 1 to {MAX_ITEMSIZE} can be"
         )
     if dtype.hasobject:
         raise UnsupportedFrameError(

@@ -250,7 +250,7 @@ def sizes(files: Files, layout: Layout, rng: Random) -> None:
     (old,) = struct.unpack_from(">q", frame, at + 1)
     factor = rng.choice((2, 3, 2**20, 2**24, 2**27, 2**40))
     (nbytes,) = struct.unpack_from(">q", frame, 30)
-    if 0 <= min(old, nbytes) and max(old, nbytes) * factor < 2**63:
+    if min(old, nbytes) >= 0 and max(old, nbytes) * factor < 2**63:
         struct.pack_into(">q", frame, at + 1, old * factor)
         struct.pack_into(">q", frame, 30, nbytes * factor)
     files[layout.main] = bytes(frame)
