@@ -44,24 +44,36 @@ class Wrong(Exception):  # noqa: N818 - a finding, not an error of the package
     """What was read cannot be."""
 
 
-def stir() -> None:
-    """Leave other bytes in freed memory, so that what nobody wrote differs from read to read."""
-    stir.byte = (getattr(stir, "byte", 0) + 0x55) % 251  # type: ignore[attr-defined]
-    for nbytes in (64, 256, 1024, 4096, 16384, 65536):
-        blocks = [np.full(nbytes, stir.byte, np.uint8) for _ in range(4)]  # type: ignore[attr-defined]
-        del blocks
+class Stirrer:
+    """Leaves other bytes in memory that is used again: what nobody writes differs between reads."""
+
+    def __init__(self) -> None:
+        noise = [np.random.default_rng(n).integers(0, 256, 200_000, "u1") for n in range(2)]
+        how = {"chunks": (100_000,), "blocks": (10_000,), "cparams": {"clevel": 0}}
+        self._frames = [open_b2nd(blosc2.asarray(n, **how)) for n in noise]
+        self._turn = 0
+
+    def stir(self) -> None:
+        """Fill freed memory and the buffers of reads with bytes that alternate."""
+        self._turn ^= 1
+        # a part of one chunk, whole chunks, single blocks
+        for part in (slice(5, 90_000), slice(None), slice(5, 30_000)):
+            self._frames[self._turn][part]
+        for nbytes in (64, 256, 1024, 4096, 16384, 65536):
+            blocks = [np.full(nbytes, 0x55 << self._turn, np.uint8) for _ in range(4)]
+            del blocks
 
 
-def whole(frame: Frame) -> None:
+def whole(frame: Frame, stirrer: Stirrer) -> None:
     """Read everything twice: values that nobody wrote would differ."""
-    stir()
+    stirrer.stir()
     first = frame[...]
     if (
         np.asarray(first).shape != frame.shape
         or np.asarray(first).dtype.itemsize != frame.dtype.itemsize
     ):
         raise Wrong(f"{np.asarray(first).shape} {np.asarray(first).dtype} of {frame!r}")
-    stir()
+    stirrer.stir()
     if frame.ndim and raw(first) != raw(frame[...]):
         raise Wrong("two reads differ")
 
@@ -78,6 +90,8 @@ def places(frame: Frame) -> None:
             frame[place]
         frame[tuple(n - 1 for n in frame.shape)]
     frame[tuple(slice(0, 40, 3) for _ in frame.shape)]
+    if frame.size and frame.ndim:
+        frame.read_points(tuple(np.array([0, n // 2, n - 1]) for n in frame.shape))
 
 
 def graph(source: Any, frame: Frame) -> None:
@@ -87,6 +101,10 @@ def graph(source: Any, frame: Frame) -> None:
     got = array[corner].compute(scheduler="sync")
     if np.shape(got) != tuple(min(n, 2) for n in frame.shape):
         raise Wrong(f"the corner has shape {np.shape(got)}")
+    if frame.size and frame.size * frame.dtype.itemsize <= MOST and frame.dtype.kind in "iufb":
+        # of floats that are noise
+        with np.errstate(all="ignore"):
+            array.max().compute(scheduler="sync")
 
 
 def attempt(action: Callable[[], object]) -> str | None:
@@ -100,7 +118,7 @@ def attempt(action: Callable[[], object]) -> str | None:
     return None
 
 
-def probe(source: Any, *, lazily: bool) -> str | None:
+def probe(source: Any, stirrer: Stirrer, *, lazily: bool) -> str | None:
     """Read a frame in all ways there are; gives the first finding."""
     opened: list[Frame] = []
     if finding := attempt(lambda: opened.append(open_b2nd(source))):
@@ -115,7 +133,7 @@ def probe(source: Any, *, lazily: bool) -> str | None:
     if chunk_nbytes <= LARGEST_CHUNK:
         actions.append(lambda: places(frame))
         if frame.size * frame.dtype.itemsize <= MOST and frame.parsed.grid.nchunks < 1 << 14:
-            actions.append(lambda: whole(frame))
+            actions.append(lambda: whole(frame, stirrer))
         if lazily:
             actions.append(lambda: graph(source, frame))
     for action in actions:
@@ -124,12 +142,12 @@ def probe(source: Any, *, lazily: bool) -> str | None:
     return None
 
 
-def run_case(files: Files, folder: Path, number: int) -> str | None:
+def run_case(files: Files, folder: Path, number: int, stirrer: Stirrer) -> str | None:
     """Probe a frame as bytes or as a file; directories always on the disk."""
     if "" in files and number % 3:
-        return probe(files[""], lazily=number % 4 == 1)
+        return probe(files[""], stirrer, lazily=number % 4 == 1)
     path = write_files(files, folder / f"{number}.b2nd")
-    return probe(path, lazily=number % 4 == 0)
+    return probe(path, stirrer, lazily=number % 4 == 0)
 
 
 def case(seeds: dict[str, Files], seed: int, number: int) -> tuple[str, Files]:
@@ -164,17 +182,18 @@ def main() -> None:
     kept = len(sys.argv) == 2
     seed, first, count = (0, 0, len(seeds)) if kept else map(int, sys.argv[2:5])
     warnings.simplefilter("error")
+    stirrer = Stirrer()
     with tempfile.TemporaryDirectory() as folder:
         # what is imported at the first read is not what a case takes
         for way in range(1, 5):
-            run_case(warm_up(), Path(folder), -way)
+            run_case(warm_up(), Path(folder), -way, stirrer)
         limit()
         for number in range(first, first + count):
             print(json.dumps({"begun": number}), flush=True)
             # no handler: the signal ends the process even where C code holds the interpreter
             signal.alarm(SECONDS)
             files = list(seeds.values())[number] if kept else case(seeds, seed, number)[1]
-            finding = run_case(files, Path(folder), number)
+            finding = run_case(files, Path(folder), number, stirrer)
             signal.alarm(0)
             if finding:
                 print(json.dumps({"found": number, "what": finding}), flush=True)
