@@ -17,6 +17,7 @@ from b2nd_dask.format.array_meta import build_array_meta
 from b2nd_dask.format.compression import Compression
 from b2nd_dask.format.grid import Grid
 from b2nd_dask.format.header import FrameHeader, build_header
+from b2nd_dask.format.index import build_index
 from b2nd_dask.format.trailer import Trailer, build_trailer
 from b2nd_dask.format.values import unpack_value
 from tests.limited import run_limited
@@ -31,26 +32,30 @@ ZEROS = -(0x7F << 56)
 READ = "answer = attempt(lambda: open_b2nd(path)[5:7].tolist())"
 
 
-def frame_of(offsets: np.ndarray, path: Path, **how: object) -> int:
-    """Write a frame of bytes in chunks of one item; gives the length of its index chunk."""
-    n = len(offsets)
-    index = blosc2.compress2(offsets.astype("<i8"), typesize=8, **how)
+def frame_around(grid: Grid, data: bytes, index: bytes) -> bytes:
+    """Put a frame of bytes together."""
     trailer = build_trailer(Trailer({}, b""))
     header = FrameHeader(
         header_len=0,
         frame_len=0,
         sparse=False,
-        nbytes=n,
-        cbytes=0,
+        nbytes=grid.nchunks * grid.chunk_nbytes,
+        cbytes=len(data),
         typesize=1,
-        blocksize=1,
-        chunksize=1,
+        blocksize=grid.block_nbytes,
+        chunksize=grid.chunk_nbytes,
         compression=Compression(codec=5, clevel=5, filters=(0,) * 6),
-        metalayers={"b2nd": build_array_meta(Grid((n,), (1,), (1,), 1), np.dtype("u1"))},
+        metalayers={"b2nd": build_array_meta(grid, np.dtype("u1"))},
     )
-    length = len(build_header(header, has_vlmeta=False)) + len(index) + len(trailer)
+    length = len(build_header(header, has_vlmeta=False)) + len(data) + len(index) + len(trailer)
     head = build_header(replace(header, frame_len=length), has_vlmeta=False)
-    path.write_bytes(head + index + trailer)
+    return head + data + index + trailer
+
+
+def frame_of(offsets: np.ndarray, path: Path, **how: object) -> int:
+    """Write a frame of bytes in chunks of one item; gives the length of its index chunk."""
+    index = blosc2.compress2(offsets.astype("<i8"), typesize=8, **how)
+    path.write_bytes(frame_around(Grid((len(offsets),), (1,), (1,), 1), b"", index))
     return len(index)
 
 
@@ -83,6 +88,20 @@ def test_more_stored_chunks_than_the_data_holds(fresh_path: Callable[[], Path]) 
     frame_of(np.arange(100) * 0, path)
     with pytest.raises(FrameFormatError, match="offset index"):
         open_b2nd(path)
+
+
+def test_an_item_of_a_huge_chunk_costs_a_block(fresh_path: Callable[[], Path]) -> None:
+    nblocks, blocksize = 1700, 1 << 20
+    places = 32 + 4 * nblocks + 4 * np.arange(nblocks)
+    sizes = struct.pack("<iii", nblocks * blocksize, blocksize, 32 + 8 * nblocks)
+    # each block is a stream of length 0, which is zeros
+    chunk = b"\x05\x01\x35\x01" + sizes + bytes(16) + places.astype("<i4").tobytes()
+    chunk += bytes(4 * nblocks)
+    grid = Grid((nblocks * blocksize,), (nblocks * blocksize,), (blocksize,), 1)
+    path = fresh_path()
+    path.write_bytes(frame_around(grid, chunk, build_index(np.zeros(1, np.int64))))
+    assert path.stat().st_size < 14_000
+    assert run_limited(READ, megabytes=50, path=str(path)) == "[0, 0]"
 
 
 UNPACK = """
