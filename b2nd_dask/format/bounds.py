@@ -83,7 +83,8 @@ class ItemBudget:
                 waiting += _CHILDREN[first]
             if waiting > left:
                 raise FrameFormatError(
-                    f"it holds more than {MAX_ITEMS} values; store such data as an array"
+                    f"it holds more than {MAX_ITEMS} values, which belong in an array; "
+                    "`raw(name)` gives its bytes as they are"
                 )
         if pos != size:
             raise FrameFormatError(
