@@ -13,6 +13,7 @@ import xxhash
 
 from b2nd_dask.errors import B2ndError, FrameFormatError, UnsupportedFrameError
 from b2nd_dask.format.array_meta import MAX_CHUNK_NBYTES, ArrayMeta, array_meta_of
+from b2nd_dask.format.dtypes import MAX_ITEMSIZE
 from b2nd_dask.format.grid import Grid
 from b2nd_dask.format.header import FrameHeader, header_len_of, parse_header
 from b2nd_dask.format.index import MAX_CHUNKS, OffsetIndex, parse_index
@@ -21,6 +22,8 @@ from b2nd_dask.storage import HEAD_NBYTES, ByteReader, Identity, Span
 
 #: NumPy counts bytes in 63 bits.
 MAX_NBYTES = 2**63 - 1
+#: Index and trailer beyond what the offsets may take: 16 entries of vlmeta in practice.
+MAX_TAIL = 1 << 28
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -108,6 +111,11 @@ def _geometry(header: FrameHeader) -> tuple[Grid, np.dtype[Any] | None]:
             f"the header says {header.typesize}",
             offset=48,
         )
+    if grid.itemsize > MAX_ITEMSIZE:
+        raise FrameFormatError(
+            f"items of {grid.itemsize} bytes, where {MAX_ITEMSIZE} is the most that is read",
+            offset=48,
+        )
     # NumPy multiplies the lengths of the other axes even where one is 0
     extent = math.prod(max(n, 1) for n in grid.shape) * grid.itemsize
     if (
@@ -159,6 +167,12 @@ def _parse_tail(
         raise FrameFormatError(
             f"the data region of {header.cbytes} bytes reaches past the frame's end at {stop}",
             offset=39,
+        )
+    if stop - start > 16 * grid.nchunks + MAX_TAIL:
+        raise FrameFormatError(
+            f"{stop - start} bytes behind the data are no index of {grid.nchunks} chunks and "
+            "metadata",
+            offset=start,
         )
     tail = head[start:stop] if stop <= len(head) else reader.read([Span(start, stop)])[0]
     if len(tail) < stop - start:

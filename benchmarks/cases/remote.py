@@ -46,7 +46,10 @@ def _plane(kind: Kind, array: ArrayData) -> Scenario:
     blocks = (array.shape[1] // array.blocks[1]) * (array.shape[2] // array.blocks[2])
     return Scenario(
         name=f"{kind} plane",
-        title=f"{_title(kind, array)}; opening and `x[{PLACE}]`, which lies in {touched} chunks, {blocks} blocks",
+        title=(
+            f"{_title(kind, array)}; opening and `x[{PLACE}]`, which lies in {touched} chunks, "
+            f"{blocks} blocks"
+        ),
         datasets=(array.b2nd, array.zarr),
         contenders=(
             peers_remote.open_b2nd(kind, _read),
