@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -16,6 +16,7 @@ from b2nd_dask.format.array_meta import MAX_CHUNK_NBYTES, ArrayMeta, array_meta_
 from b2nd_dask.format.grid import Grid
 from b2nd_dask.format.header import FrameHeader, header_len_of, parse_header
 from b2nd_dask.format.index import MAX_CHUNKS, OffsetIndex, parse_index
+from b2nd_dask.format.integrity import Integrity, parse_integrity, users_vlmeta
 from b2nd_dask.format.trailer import Trailer, parse_trailer, trailer_len_of
 from b2nd_dask.storage import HEAD_NBYTES, ByteReader, Identity, Span
 
@@ -33,6 +34,9 @@ class ParsedFrame:
     """None where the frame's metalayer has no dtype."""
     index: OffsetIndex
     trailer: Trailer
+    """Without the record of checksums."""
+    integrity: Integrity
+    """The frame's checksums, where it has any."""
     identity: Identity
     """Of the object that this was parsed from."""
     digest: str
@@ -177,9 +181,13 @@ def _parse_tail(
         trailer = parse_trailer(tail[index_len:])
     except B2ndError as error:
         raise error.located(shift=start + index_len) from error.__cause__
+    integrity = parse_integrity(
+        tail[:index_len], tail[index_len:], trailer.vlmeta, header.metalayers, index
+    )
+    trailer = replace(trailer, vlmeta=users_vlmeta(trailer.vlmeta))
     digest = xxhash.xxh3_64(head[: header.header_len])
     digest.update(tail)
-    return ParsedFrame(header, grid, dtype, index, trailer, identity, digest.hexdigest())
+    return ParsedFrame(header, grid, dtype, index, trailer, integrity, identity, digest.hexdigest())
 
 
 def _parse_index(data: bytes, header: FrameHeader, grid: Grid) -> OffsetIndex:
