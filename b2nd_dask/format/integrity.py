@@ -18,9 +18,9 @@ import numpy as np
 import xxhash
 from numpy.typing import NDArray
 
-from b2nd_dask.errors import B2ndError
+from b2nd_dask.errors import B2ndError, ChecksumError
 from b2nd_dask.format.array_meta import ArrayMeta, array_meta_of
-from b2nd_dask.format.chunk import Buffer
+from b2nd_dask.format.chunk import Buffer, parse_chunk_header, whole_chunk
 from b2nd_dask.format.codec import encode_chunk
 from b2nd_dask.format.compression import Compression
 from b2nd_dask.format.index import ChunkKind, OffsetIndex
@@ -93,6 +93,29 @@ def chunk_digest(chunk: Buffer) -> int:
         XXH3, 64 bits, seed 0.
     """
     return xxhash.xxh3_64_intdigest(chunk)
+
+
+def require_digest(data: Buffer, expected: int) -> None:
+    """Hold a stored chunk against its digest.
+
+    Parameters
+    ----------
+    data : bytes-like
+        The chunk from its first byte, and maybe more.
+    expected : int
+        Its digest.
+
+    Raises
+    ------
+    CorruptChunkError
+        The chunk's header says that it has more bytes than are there.
+    ChecksumError
+        The digest is another.
+    """
+    if chunk_digest(whole_chunk(data)) != expected:
+        raise ChecksumError(
+            "the chunk is not what was written: its bytes do not match their checksum", offset=0
+        )
 
 
 def users_vlmeta(vlmeta: Mapping[str, Any]) -> dict[str, Any]:
@@ -275,7 +298,8 @@ def _seal_of(record: bytes) -> bytes:
 
 
 def _index_digest(index_chunk: bytes) -> bytes:
-    plain = bytearray(index_chunk)
+    # what lies behind the chunk is lost when python-blosc2 writes a trailer
+    plain = bytearray(index_chunk[: parse_chunk_header(index_chunk).cbytes])
     plain[_SEAL] = bytes(_SEAL.stop - _SEAL.start)
     return xxhash.xxh3_64_digest(plain)
 

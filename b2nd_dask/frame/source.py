@@ -79,7 +79,7 @@ def open_b2nd(
     >>> frame[1, ::-2]
     array([7, 5])
     """
-    return frame_at(_locate(urlpath, offset, storage_options), dtype, uninit)
+    return frame_at(locate(urlpath, offset, storage_options), dtype, uninit)
 
 
 def frame_at(location: Location, dtype: Any = None, uninit: Any = None) -> Frame:
@@ -241,7 +241,7 @@ class Frame:
             It is gone.
         """
         if not self._location.is_url:
-            _require_current(self._opened)
+            require_current(self._opened)
 
     def __len__(self) -> int:
         if not self.shape:
@@ -349,10 +349,10 @@ class Frame:
         try:
             yield opened, fill
         except B2ndError as error:
-            _require_current(opened)
+            require_current(opened)
             raise error.located(path=self._location.label) from error.__cause__
         if opened.reader.identity_is_cheap:
-            _require_current(opened)
+            require_current(opened)
 
     def _ready(self) -> tuple[OpenedFrame, Fill]:
         # after a fork the parent's connections are not ours
@@ -398,7 +398,18 @@ class Frame:
         return wanted
 
 
-def _require_current(opened: OpenedFrame) -> None:
+def require_current(opened: OpenedFrame) -> None:
+    """Look whether an opened frame is still what its place holds.
+
+    Parameters
+    ----------
+    opened : OpenedFrame
+
+    Raises
+    ------
+    StaleFrameError
+        It is not.
+    """
     if opened.reader.identity() != opened.parsed.identity:
         raise StaleFrameError(
             "the frame changed after it was opened or after the graph was built; open it anew",
@@ -406,7 +417,19 @@ def _require_current(opened: OpenedFrame) -> None:
         )
 
 
-def _locate(urlpath: Any, offset: int, storage_options: Mapping[str, Any] | None) -> Location:
+def locate(urlpath: Any, offset: int, storage_options: Mapping[str, Any] | None) -> Location:
+    """Place of what a user named; arguments as for `open_b2nd`.
+
+    Parameters
+    ----------
+    urlpath : str, os.PathLike, bytes or blosc2.NDArray
+    offset : int
+    storage_options : mapping or None
+
+    Returns
+    -------
+    Location
+    """
     schunk = getattr(urlpath, "schunk", None)
     if schunk is not None:
         # an opened blosc2.NDArray, without importing blosc2 here
