@@ -240,18 +240,20 @@ def _judge_record(
         if value["index"] != _index_digest(index_chunk):
             return _damaged(index, "its offset index does not match its checksum")
         stored = np.frombuffer(value["chunks"], _DIGEST).astype(np.uint64)
-        before, now = array_meta_of({name_of_array(metalayers): bound}), array_meta_of(metalayers)
+        name = name_of_array(metalayers)
+        before, now = array_meta_of({name: bound}), array_meta_of(metalayers)
     except (B2ndError, ValueError, TypeError, KeyError) as error:
         return _damaged(index, f"its record of checksums cannot be read ({error})")
     if len(stored) != index.nstored:
         return _damaged(index, f"it has {len(stored)} checksums for {index.nstored} stored chunks")
-    if before == now:
+    if bound == metalayers[name]:
         return Integrity(Trust.VALID, "", index, stored)
     if _is_resized(before, now):
         # python-blosc2 leaves index and trailer as they are when no chunk comes or goes
         return _absent(
             index,
-            f"its shape was {before.shape} when its checksums were written, now it is {now.shape}",
+            "its array metalayer was rewritten after its checksums were written (shape "
+            f"{before.shape} then, {now.shape} now)",
         )
     return _damaged(index, "its array metalayer is not the one that its checksums were written for")
 
