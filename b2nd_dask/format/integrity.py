@@ -234,7 +234,7 @@ def _judge_record(
     """Hold what a sealed record binds against the frame."""
     try:
         value: Any = unpack_value(record)
-        version, bound = value["version"], value["array"]
+        version, bound = value["version"], memoryview(value["array"]).tobytes()
         if version != _VERSION:
             return _absent(index, f"its checksums are of version {version!r}, known is {_VERSION}")
         if value["index"] != _index_digest(index_chunk):
