@@ -148,21 +148,6 @@ def parse_chunk_header(data: Buffer) -> ChunkHeader:
     )
 
 
-def longest_chunk(nbytes: int, blocksize: int) -> int:
-    """Most bytes that a chunk may have: data that does not shrink is stored plain, behind a header.
-
-    Parameters
-    ----------
-    nbytes, blocksize : int
-        Uncompressed bytes of the chunk and of a block.
-
-    Returns
-    -------
-    int
-    """
-    return HEADER_LEN + nbytes + 4 * (nbytes // blocksize) + 4 + MAX_DICT_LEN
-
-
 def whole_chunk(data: Buffer) -> memoryview:
     """Cut a chunk off from what lies behind it.
 

@@ -6,10 +6,11 @@ import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import xxhash
+from numpy.typing import NDArray
 
 from b2nd_dask.errors import B2ndError, FrameFormatError, UnsupportedFrameError
 from b2nd_dask.format.array_meta import MAX_CHUNK_NBYTES, ArrayMeta, array_meta_of
@@ -22,6 +23,9 @@ from b2nd_dask.storage import HEAD_NBYTES, ByteReader, Identity, Span
 
 #: NumPy counts bytes in 63 bits.
 MAX_NBYTES = 2**63 - 1
+
+#: Which chunks are checked: those that are read whole, all that are touched (True), none (False).
+Verify = bool | Literal["auto"]
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -49,6 +53,13 @@ class OpenedFrame:
 
     reader: ByteReader
     parsed: ParsedFrame
+    verify: Verify = "auto"
+    """Which chunks are held against their checksums before they are decoded."""
+
+    @property
+    def digests(self) -> NDArray[np.uint64] | None:
+        """What chunks that are read whole have to match; None where nothing is to be checked."""
+        return self.parsed.integrity.by_chunk if self.verify else None
 
     @property
     def version(self) -> str:

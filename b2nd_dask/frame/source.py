@@ -6,8 +6,9 @@ import math
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import cached_property
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,7 +19,7 @@ from b2nd_dask.format.integrity import Trust
 from b2nd_dask.format.values import MetaView
 from b2nd_dask.frame.cache import process_cache
 from b2nd_dask.frame.fill import Fill
-from b2nd_dask.frame.opening import OpenedFrame, ParsedFrame
+from b2nd_dask.frame.opening import OpenedFrame, ParsedFrame, Verify
 from b2nd_dask.frame.points import read_points
 from b2nd_dask.frame.reduce import Partial, Reduction, reduce_region
 from b2nd_dask.frame.region import own_threads, read_region
@@ -26,8 +27,6 @@ from b2nd_dask.storage import Location
 
 #: What `open_b2nd` takes, beside objects with a `schunk` (an opened `blosc2.NDArray`).
 UrlPath = str | os.PathLike[str] | bytes
-#: Which chunks are held against their checksums.
-Verify = bool | Literal["auto"]
 
 
 def open_b2nd(
@@ -381,7 +380,8 @@ class Frame:
 
     def _adopt(self, opened: OpenedFrame) -> tuple[OpenedFrame, Fill]:
         dtype, uninit, verify = self._wishes
-        _require_trust(opened, verify)
+        opened = replace(opened, verify=verify)
+        _require_trust(opened)
         state = opened, Fill.of(self._choose_dtype(opened, dtype), uninit)
         self._state, self._pid = state, os.getpid()
         return state
@@ -418,14 +418,14 @@ class Frame:
         return wanted
 
 
-def _require_trust(opened: OpenedFrame, verify: Verify) -> None:
+def _require_trust(opened: OpenedFrame) -> None:
     integrity = opened.parsed.integrity
-    if integrity.trust is Trust.DAMAGED and verify:
+    if integrity.trust is Trust.DAMAGED and opened.verify:
         raise ChecksumError(
             f"the frame is damaged: {integrity.reason}; verify=False reads it nevertheless",
             path=opened.reader.label,
         )
-    if integrity.trust is Trust.ABSENT and verify is True:
+    if integrity.trust is Trust.ABSENT and opened.verify is True:
         raise ChecksumError(
             f"the frame has no valid checksums: {integrity.reason}; b2nd_dask.seal adds them, "
             'verify="auto" reads without',

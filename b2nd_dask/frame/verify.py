@@ -111,7 +111,7 @@ def verify(
     results: dict[int, int | B2ndError] = {}
     if digests is not None:
         check = partial(_check, digests)
-        results = dict(scan_chunks(opened.reader, opened.parsed, check, threads))
+        results = dict(scan_chunks(opened, check, threads))
     # what another program changed meanwhile is no damage
     require_current(opened)
     bad = {chunk: error for chunk, error in results.items() if isinstance(error, B2ndError)}
@@ -195,20 +195,20 @@ def seal(urlpath: str | os.PathLike[str], *, threads: int | None = None) -> None
         raise
 
 
-def _check(digests: NDArray[np.uint64], chunk: int, data: bytes) -> int:
+def _check(digests: NDArray[np.uint64], chunk: int, data: memoryview) -> int:
     expected = int(digests[chunk])
     require_digest(data, expected)
     return expected
 
 
-def _digest(_: int, data: bytes) -> int:
+def _digest(_: int, data: memoryview) -> int:
     return chunk_digest(whole_chunk(data))
 
 
 def _digests_of(opened: OpenedFrame, threads: int | None) -> NDArray[np.uint64]:
     """Digests of all chunks as they are, 0 for special ones."""
     digests = np.zeros(len(opened.parsed.index), np.uint64)
-    for chunk, result in scan_chunks(opened.reader, opened.parsed, _digest, threads):
+    for chunk, result in scan_chunks(opened, _digest, threads):
         if isinstance(result, B2ndError):
             raise result
         digests[chunk] = result
