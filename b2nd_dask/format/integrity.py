@@ -8,6 +8,7 @@ seal lies in bytes of the index chunk's header that no decoder uses and that are
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from enum import Enum
@@ -234,9 +235,10 @@ def _judge_record(
     """Hold what a sealed record binds against the frame."""
     try:
         value: Any = unpack_value(record)
-        version, bound = value["version"], memoryview(value["array"]).tobytes()
+        version = operator.index(value["version"])
         if version != _VERSION:
-            return _absent(index, f"its checksums are of version {version!r}, known is {_VERSION}")
+            return _absent(index, f"its checksums are of version {version}, known is {_VERSION}")
+        bound = memoryview(value["array"]).tobytes()
         if value["index"] != _index_digest(index_chunk):
             return _damaged(index, "its offset index does not match its checksum")
         stored = np.frombuffer(value["chunks"], _DIGEST).astype(np.uint64)

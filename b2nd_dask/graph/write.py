@@ -15,7 +15,7 @@ from b2nd_dask.format.compression import Compression
 from b2nd_dask.format.defaults import compression_of
 from b2nd_dask.format.grid import Grid
 from b2nd_dask.format.header import MAX_HEADER_LEN
-from b2nd_dask.format.integrity import has_room, users_vlmeta
+from b2nd_dask.format.integrity import Trust, has_room, users_vlmeta
 from b2nd_dask.format.metalayers import MAX_METALAYERS
 from b2nd_dask.format.values import pack_metadata
 from b2nd_dask.frame.commit import commit
@@ -179,11 +179,14 @@ def _check_mode(mode: str, region: Any, append_axis: int | None) -> None:
 
 def _frame_there(location: Location, mode: str) -> Frame | None:
     try:
-        return frame_at(location)
+        frame = frame_at(location)
     except FileNotFoundError:
         if mode == "r+":
             raise
         return None
+    # old items that go into new chunks get new checksums: damage must not hide behind them
+    trusted = frame.parsed.integrity.trust is Trust.VALID
+    return frame_at(location, verify=True) if trusted else frame
 
 
 def _new_job(array: da.Array, location: Location, plan: FramePlan, *, replace: bool) -> WriteJob:

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import shutil
 from pathlib import Path
 
 import blosc2
 import fsspec
+import msgpack
 import numpy as np
 import pytest
+import xxhash
 
 from b2nd_dask import (
     B2ndError,
     ChecksumError,
+    StaleFrameError,
     UnsupportedFrameError,
     open_b2nd,
     seal,
@@ -20,6 +25,8 @@ from b2nd_dask import (
     verify,
 )
 from b2nd_dask.format.integrity import RECORD_NAME, Trust
+from b2nd_dask.format.trailer import Trailer, build_trailer
+from b2nd_dask.frame import verify as verify_module
 from tests.frame.sealed import (
     CHUNKS,
     VALUES,
@@ -85,6 +92,21 @@ def test_updates_keep_the_checksums_of_other_chunks(path: Path, contiguous: bool
     to_b2nd(np.zeros((24, 17)), path, mode="r+", region=(slice(48, 72), slice(0, 17)))
     assert verify(path).ok
     assert open_b2nd(path).shape == (150, 60)
+
+
+def test_updates_do_not_hide_damage(path: Path, contiguous: bool) -> None:
+    """Old items of a chunk that is rewritten are checked, though few of its blocks are read."""
+    values = np.random.default_rng(2).normal(size=(128, 128))
+    to_b2nd(values, path, chunks=(128, 128), blocks=(8, 128), contiguous=contiguous)
+    file, _, stop = stored_chunks(path)[0]
+    flip(file, stop - 1)
+    before = main_file(path).read_bytes()
+    with pytest.raises(ChecksumError, match="chunk 0"):
+        to_b2nd(np.ones((120, 128)), path, mode="r+", region=(slice(8, 128), slice(0, 128)))
+    with pytest.raises(ChecksumError, match="chunk 0"):
+        to_b2nd(np.ones((10, 128)), path, mode="r+", region=(slice(3, 13), slice(0, 128)))
+    assert main_file(path).read_bytes() == before
+    assert [error.chunk for error in verify(path).bad] == [0]
 
 
 def test_updates_do_not_vouch_for_what_others_changed(path: Path, contiguous: bool) -> None:
@@ -187,3 +209,69 @@ def test_verify_of_bytes_and_urls(path: Path, tmp_path: Path) -> None:
     assert verify("memory://sealed.b2nd").ok
     with pytest.raises(ValueError, match="only frames in local files"):
         seal("memory://native.b2nd")
+
+
+def test_a_frame_that_cannot_be_sealed_stays(
+    path: Path, contiguous: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    blosc2.asarray(VALUES, chunks=CHUNKS, urlpath=str(path), contiguous=contiguous)
+    before = main_file(path).read_bytes()
+
+    def full(fd: int) -> None:
+        raise OSError(errno.ENOSPC, "no space left")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fsync", full)
+        with pytest.raises(OSError, match="no space left"):
+            seal(path)
+    assert main_file(path).read_bytes() == before
+    assert [file.name for file in path.parent.iterdir()] == ["a.b2nd"]
+    seal(path)
+    assert verify(path).ok
+
+
+def test_a_frame_that_changes_meanwhile_is_not_sealed(
+    path: Path, contiguous: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    array = blosc2.asarray(VALUES, chunks=CHUNKS, urlpath=str(path), contiguous=contiguous)
+    digest = verify_module.chunk_digest
+
+    def digest_and_change(chunk: memoryview) -> int:
+        array[3, 3] += 1
+        return digest(chunk)
+
+    monkeypatch.setattr(verify_module, "chunk_digest", digest_and_change)
+    with pytest.raises(StaleFrameError):
+        seal(path, threads=1)
+    assert verify(path).trust is Trust.ABSENT
+    np.testing.assert_array_equal(open_b2nd(path)[...], array[...])
+
+
+@pytest.mark.parametrize(
+    "record",
+    [
+        b"",
+        b"\xc1",
+        msgpack.packb([1, 2]),
+        msgpack.packb({"version": 1}),
+        msgpack.packb({"version": 1, "array": 2**40, "index": b"", "chunks": b""}),
+        msgpack.packb({"version": 1, "array": b"", "index": 5, "chunks": {}}),
+        msgpack.packb({"version": 1, "array": "b2nd", "index": b"", "chunks": None}),
+        msgpack.packb({"version": 2}),
+    ],
+)
+def test_records_that_are_none(path: Path, record: bytes) -> None:
+    """Sealed as docs/integrity.md says, by someone who got the record wrong."""
+    write(path, contiguous=True)
+    raw = bytearray(path.read_bytes())
+    _, index_at, trailer_at, _ = places(path)
+    raw[index_at + 24 : index_at + 29] = xxhash.xxh3_64_digest(record)[:5]
+    entry = blosc2.compress2(record, typesize=1, clevel=0) if record else b""
+    covered = build_trailer(Trailer({RECORD_NAME: entry}, bytes(16)))[:-16]
+    raw[trailer_at:] = covered + xxhash.xxh3_128_digest(covered)
+    raw[16:24] = len(raw).to_bytes(8, "big")
+    path.write_bytes(raw)
+    newer = b"version\x02" in record
+    result = verify(path)
+    assert result.trust is (Trust.ABSENT if newer else Trust.DAMAGED)
+    np.testing.assert_array_equal(open_b2nd(path, verify=False)[...], VALUES)
