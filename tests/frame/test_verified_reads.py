@@ -73,6 +73,10 @@ def test_true_reads_whole_chunks(path: Path) -> None:
             np.asarray(frame[:128:50, ::30][:, :4]), VALUES[:128:50, ::30][:, :4]
         )
     np.testing.assert_array_equal(from_b2nd(path, verify=False).compute(), damaged)
+    points = ([3, 130], [5, 140])
+    np.testing.assert_array_equal(from_b2nd(path).vindex[points].compute(), VALUES[points])
+    with pytest.raises(ChecksumError, match="chunk 3"):
+        from_b2nd(path, verify=True).vindex[points].compute()
 
 
 def test_small_chunks_are_checked_whatever_is_read(tmp_path: Path) -> None:
