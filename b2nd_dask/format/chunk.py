@@ -152,6 +152,32 @@ def parse_chunk_header(data: Buffer) -> ChunkHeader:
     )
 
 
+def whole_chunk(data: Buffer) -> memoryview:
+    """Cut a chunk off from what lies behind it.
+
+    Parameters
+    ----------
+    data : bytes-like
+        The chunk from its first byte, and maybe more.
+
+    Returns
+    -------
+    memoryview
+        As many bytes as the chunk's header says.
+
+    Raises
+    ------
+    CorruptChunkError
+        Fewer are there.
+    """
+    header = parse_chunk_header(data)
+    if not header.header_len <= header.cbytes <= len(data):
+        raise CorruptChunkError(
+            f"the chunk says that it has {header.cbytes} bytes, {len(data)} are there", offset=12
+        )
+    return memoryview(data)[: header.cbytes]
+
+
 def check_chunk(
     header: ChunkHeader, available: int, *, nbytes: int, blocksize: int, typesize: int
 ) -> None:

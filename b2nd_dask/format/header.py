@@ -193,6 +193,28 @@ def build_header(header: FrameHeader, *, has_vlmeta: bool) -> bytes:
     return bytes(out) + metalayers
 
 
+def with_new_tail(head: bytes, *, cbytes: int, frame_len: int) -> bytes:
+    """A frame's header after its index and trailer, vlmeta among it, were put elsewhere.
+
+    Parameters
+    ----------
+    head : bytes
+        The whole header, every other byte of which stays.
+    cbytes : int
+        Bytes of the data region.
+    frame_len : int
+
+    Returns
+    -------
+    bytes
+    """
+    out = bytearray(head)
+    struct.pack_into(">Q", out, 16, frame_len)
+    struct.pack_into(">q", out, 39, cbytes)
+    out[68] = 0xC3
+    return bytes(out)
+
+
 def _lengths(buf: bytes) -> tuple[int, int]:
     header_len, frame_len = struct.unpack_from(">ixQ", buf, 11)
     return header_len, frame_len

@@ -79,6 +79,12 @@ class OffsetIndex:
         return np.broadcast_to(kinds, self.offsets.shape)
 
     @cached_property
+    def nstored(self) -> int:
+        """Number of chunks that have data."""
+        stored = np.count_nonzero(_distinct(self.offsets) >= 0)
+        return int(stored) * (len(self) if self.offsets.strides == (0,) else 1)
+
+    @cached_property
     def _starts(self) -> NDArray[np.int64]:
         """Starts of all stored chunks in ascending order, and the data region's end."""
         offsets = _distinct(self.offsets)

@@ -6,18 +6,20 @@ import math
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from b2nd_dask.errors import B2ndError, StaleFrameError
+from b2nd_dask.errors import B2ndError, ChecksumError, StaleFrameError
 from b2nd_dask.format.grid import Grid, parse_selection
+from b2nd_dask.format.integrity import Trust
 from b2nd_dask.format.values import MetaView
 from b2nd_dask.frame.cache import process_cache
 from b2nd_dask.frame.fill import Fill
-from b2nd_dask.frame.opening import OpenedFrame, ParsedFrame
+from b2nd_dask.frame.opening import OpenedFrame, ParsedFrame, Verify
 from b2nd_dask.frame.points import read_points
 from b2nd_dask.frame.reduce import Partial, Reduction, reduce_region
 from b2nd_dask.frame.region import own_threads, read_region
@@ -32,6 +34,7 @@ def open_b2nd(
     *,
     dtype: Any = None,
     uninit: Any = None,
+    verify: Verify = "auto",
     storage_options: Mapping[str, Any] | None = None,
     offset: int = 0,
 ) -> Frame:
@@ -50,6 +53,10 @@ def open_b2nd(
         same itemsize. Without it such items are raw bytes, ``V{itemsize}``.
     uninit : scalar or "raise", optional
         What chunks that were never written read as: zeros by default, a value, or an error.
+    verify : {"auto", True, False}
+        Whether reads hold chunks against the frame's checksums. ``"auto"``: those that are read
+        whole, where the frame has checksums. True: every chunk of which an item is read, and a
+        frame without valid checksums is refused. False: none.
     storage_options : mapping, optional
         For the fsspec filesystem of a URL.
     offset : int, optional
@@ -67,6 +74,8 @@ def open_b2nd(
         Not a frame, or damaged.
     UnsupportedFrameError
         A frame that is not an array, such as a plain SChunk or a lazy expression.
+    ChecksumError
+        The frame's own metadata do not match their checksums, or it has none and `verify` is True.
     ValueError
         A `dtype` that does not fit, an `uninit` that the dtype cannot hold.
 
@@ -79,16 +88,22 @@ def open_b2nd(
     >>> frame[1, ::-2]
     array([7, 5])
     """
-    return frame_at(_locate(urlpath, offset, storage_options), dtype, uninit)
+    if verify not in ("auto", True, False):
+        raise ValueError(f'verify={verify!r}; known are "auto", True and False')
+    # NumPy's booleans too
+    verify = "auto" if verify == "auto" else bool(verify)
+    return frame_at(locate(urlpath, offset, storage_options), dtype, uninit, verify)
 
 
-def frame_at(location: Location, dtype: Any = None, uninit: Any = None) -> Frame:
+def frame_at(
+    location: Location, dtype: Any = None, uninit: Any = None, verify: Verify = "auto"
+) -> Frame:
     """Open the frame at a place, as it is now.
 
     Parameters
     ----------
     location : Location
-    dtype, uninit
+    dtype, uninit, verify
         As for `open_b2nd`.
 
     Returns
@@ -96,7 +111,7 @@ def frame_at(location: Location, dtype: Any = None, uninit: Any = None) -> Frame
     Frame
     """
     opened = process_cache().open(location)
-    frame = Frame(location, opened.version, dtype, uninit)
+    frame = Frame(location, opened.version, dtype, uninit, verify)
     frame._adopt(opened)
     return frame
 
@@ -108,10 +123,12 @@ class Frame:
     frame, or raises `StaleFrameError`. May be shared by threads.
     """
 
-    def __init__(self, location: Location, version: str, dtype: Any, uninit: Any) -> None:
+    def __init__(
+        self, location: Location, version: str, dtype: Any, uninit: Any, verify: Verify
+    ) -> None:
         self._location = location
         self._version = version
-        self._wishes = (dtype, uninit)
+        self._wishes = (dtype, uninit, verify)
         # opened at the first use: a scheduler that passes frames on may not see their files
         self._state: tuple[OpenedFrame, Fill] | None = None
         self._pid = os.getpid()
@@ -121,14 +138,15 @@ class Frame:
 
     def __dask_tokenize__(self) -> tuple[Any, ...]:
         # no storage options: keys are shown and stored
-        uninit = repr(self._wishes[1])
+        _, uninit, verify = self._wishes
         return (
             "b2nd_dask.Frame",
             self._location.label,
             self._location.offset,
             self._version,
             self.dtype.descr,
-            uninit,
+            repr(uninit),
+            verify,
         )
 
     def __repr__(self) -> str:
@@ -241,7 +259,7 @@ class Frame:
             It is gone.
         """
         if not self._location.is_url:
-            _require_current(self._opened)
+            require_current(self._opened)
 
     def __len__(self) -> int:
         if not self.shape:
@@ -270,7 +288,7 @@ class Frame:
         IndexError
             Out of bounds, or not a basic index.
         CorruptChunkError
-            A chunk that is damaged.
+            A chunk that is damaged; `ChecksumError` where its checksum tells.
         StaleFrameError
             The file changed since it was opened.
         """
@@ -349,10 +367,10 @@ class Frame:
         try:
             yield opened, fill
         except B2ndError as error:
-            _require_current(opened)
+            require_current(opened)
             raise error.located(path=self._location.label) from error.__cause__
         if opened.reader.identity_is_cheap:
-            _require_current(opened)
+            require_current(opened)
 
     def _ready(self) -> tuple[OpenedFrame, Fill]:
         # after a fork the parent's connections are not ours
@@ -361,7 +379,9 @@ class Frame:
         return self._state
 
     def _adopt(self, opened: OpenedFrame) -> tuple[OpenedFrame, Fill]:
-        dtype, uninit = self._wishes
+        dtype, uninit, verify = self._wishes
+        opened = replace(opened, verify=verify)
+        _require_trust(opened)
         state = opened, Fill.of(self._choose_dtype(opened, dtype), uninit)
         self._state, self._pid = state, os.getpid()
         return state
@@ -398,7 +418,33 @@ class Frame:
         return wanted
 
 
-def _require_current(opened: OpenedFrame) -> None:
+def _require_trust(opened: OpenedFrame) -> None:
+    integrity = opened.parsed.integrity
+    if integrity.trust is Trust.DAMAGED and opened.verify:
+        raise ChecksumError(
+            f"the frame is damaged: {integrity.reason}; verify=False reads it nevertheless",
+            path=opened.reader.label,
+        )
+    if integrity.trust is Trust.ABSENT and opened.verify is True:
+        raise ChecksumError(
+            f"the frame has no valid checksums: {integrity.reason}; b2nd_dask.seal adds them, "
+            'verify="auto" reads without',
+            path=opened.reader.label,
+        )
+
+
+def require_current(opened: OpenedFrame) -> None:
+    """Look whether an opened frame is still what its place holds.
+
+    Parameters
+    ----------
+    opened : OpenedFrame
+
+    Raises
+    ------
+    StaleFrameError
+        It is not.
+    """
     if opened.reader.identity() != opened.parsed.identity:
         raise StaleFrameError(
             "the frame changed after it was opened or after the graph was built; open it anew",
@@ -406,7 +452,19 @@ def _require_current(opened: OpenedFrame) -> None:
         )
 
 
-def _locate(urlpath: Any, offset: int, storage_options: Mapping[str, Any] | None) -> Location:
+def locate(urlpath: Any, offset: int, storage_options: Mapping[str, Any] | None) -> Location:
+    """Place of what a user named; arguments as for `open_b2nd`.
+
+    Parameters
+    ----------
+    urlpath : str, os.PathLike, bytes or blosc2.NDArray
+    offset : int
+    storage_options : mapping or None
+
+    Returns
+    -------
+    Location
+    """
     schunk = getattr(urlpath, "schunk", None)
     if schunk is not None:
         # an opened blosc2.NDArray, without importing blosc2 here

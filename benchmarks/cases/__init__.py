@@ -6,6 +6,7 @@ from benchmarks.cases import (
     array3d_read,
     beyond_memory,
     dense_sum,
+    integrity,
     open_million,
     planes,
     points,
@@ -41,6 +42,7 @@ _MODULES = (
     transform,
     transform_big,
     write_constant,
+    integrity,
 )
 
 CASES: dict[str, Case] = {module.CASE.name: module.CASE for module in _MODULES}
