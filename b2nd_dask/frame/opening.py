@@ -50,7 +50,7 @@ class ParsedFrame:
     """XXH3 of header, index and trailer, in hexadecimal."""
 
 
-@dataclass(frozen=True, eq=False, slots=True)
+@dataclass(frozen=True, eq=False, slots=True, weakref_slot=True)
 class OpenedFrame:
     """A reader and what was parsed with it."""
 

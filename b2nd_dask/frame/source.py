@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import math
 import os
+import weakref
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -130,19 +131,19 @@ class Frame:
         self._version = version
         self._wishes = (dtype, uninit, verify)
         # opened at the first use: a scheduler that passes frames on may not see their files
-        self._state: tuple[OpenedFrame, Fill] | None = None
+        self._state: _State | None = None
         self._pid = os.getpid()
 
     def __reduce__(self) -> tuple[Any, ...]:
         return Frame, (self._location, self._version, *self._wishes)
 
     def __dask_tokenize__(self) -> tuple[Any, ...]:
-        # no storage options: keys are shown and stored
+        # no storage options and no secrets of a URL: keys are shown and stored
         _, uninit, verify = self._wishes
         return (
             "b2nd_dask.Frame",
             self._location.label,
-            self._location.offset,
+            self._location.fingerprint,
             self._version,
             self.dtype.descr,
             repr(uninit),
@@ -191,19 +192,19 @@ class Frame:
     @property
     def cbytes(self) -> int:
         """Bytes of the compressed data."""
-        return self._opened.parsed.header.cbytes
+        return self.parsed.header.cbytes
 
     @cached_property
     def meta(self) -> MetaView:
         """Fixed metalayers as Python objects, without the array's own; decoded when asked for."""
-        layers = self._opened.parsed.header.metalayers
+        layers = self.parsed.header.metalayers
         own = {name: raw for name, raw in layers.items() if name not in ("b2nd", "caterva")}
         return MetaView(own, self._location.label, compressed=False)
 
     @cached_property
     def vlmeta(self) -> MetaView:
         """Variable-length metalayers as Python objects, decoded when asked for."""
-        return MetaView(self._opened.parsed.trailer.vlmeta, self._location.label, compressed=True)
+        return MetaView(self.parsed.trailer.vlmeta, self._location.label, compressed=True)
 
     @property
     def attrs(self) -> MetaView:
@@ -213,7 +214,7 @@ class Frame:
     @property
     def parsed(self) -> ParsedFrame:
         """The parsed metadata."""
-        return self._opened.parsed
+        return self._known.parsed
 
     @property
     def version(self) -> str:
@@ -228,7 +229,7 @@ class Frame:
         ndarray of uint8
             `ChunkKind` codes of the shape of the chunk grid; read-only.
         """
-        return self._opened.parsed.index.kinds.reshape(self._grid.counts)
+        return self.parsed.index.kinds.reshape(self._grid.counts)
 
     def constant_item(self, kind: int) -> NDArray[Any] | None:
         """The item that chunks of a kind repeat.
@@ -259,7 +260,7 @@ class Frame:
             It is gone.
         """
         if not self._location.is_url:
-            require_current(self._opened)
+            require_current(self._ready()[0])
 
     def __len__(self) -> int:
         if not self.shape:
@@ -373,30 +374,32 @@ class Frame:
             require_current(opened)
 
     def _ready(self) -> tuple[OpenedFrame, Fill]:
+        state = self._known
+        opened = state.opened() or process_cache().open(self._location, self._version)
+        return replace(opened, verify=self._wishes[2]), state.fill
+
+    @property
+    def _known(self) -> _State:
         # after a fork the parent's connections are not ours
         if self._state is None or self._pid != os.getpid():
             return self._adopt(process_cache().open(self._location, self._version))
         return self._state
 
-    def _adopt(self, opened: OpenedFrame) -> tuple[OpenedFrame, Fill]:
+    def _adopt(self, opened: OpenedFrame) -> _State:
         dtype, uninit, verify = self._wishes
-        opened = replace(opened, verify=verify)
-        _require_trust(opened)
-        state = opened, Fill.of(self._choose_dtype(opened, dtype), uninit)
-        self._state, self._pid = state, os.getpid()
-        return state
-
-    @property
-    def _opened(self) -> OpenedFrame:
-        return self._ready()[0]
+        _require_trust(replace(opened, verify=verify))
+        fill = Fill.of(self._choose_dtype(opened, dtype), uninit)
+        self._state = _State(weakref.ref(opened), opened.parsed, fill)
+        self._pid = os.getpid()
+        return self._state
 
     @property
     def _fill(self) -> Fill:
-        return self._ready()[1]
+        return self._known.fill
 
     @property
     def _grid(self) -> Grid:
-        return self._opened.parsed.grid
+        return self.parsed.grid
 
     def _choose_dtype(self, opened: OpenedFrame, wish: Any) -> np.dtype[Any]:
         stored, itemsize = opened.parsed.stored_dtype, opened.parsed.grid.itemsize
@@ -416,6 +419,17 @@ class Frame:
                 f"dtype {wanted} does not fit"
             )
         return wanted
+
+
+class _State(NamedTuple):
+    """What an opened frame keeps: its metadata, and its file for as long as the cache does.
+
+    Frames may be many more than the files that a process may hold open.
+    """
+
+    opened: weakref.ref[OpenedFrame]
+    parsed: ParsedFrame
+    fill: Fill
 
 
 def _require_trust(opened: OpenedFrame) -> None:
