@@ -106,24 +106,29 @@ def encode_chunk(raw: NDArray[Any], how: Compression, *, typesize: int, blocksiz
     Raises
     ------
     UnsupportedFrameError
-        A codec or filter that is not in python-blosc2.
+        A codec or filter that is not in python-blosc2, or parameters that it does not take.
     """
     if how.codec not in _CODECS or not _FILTERS.issuperset(how.filters):
         raise UnsupportedFrameError(
             f"codec {how.codec} with filters {how.filters}: not all of them are in python-blosc2"
         )
-    return bytes(
-        blosc2.compress2(
+    try:
+        chunk = blosc2.compress2(
             raw.reshape(-1).view(np.uint8),
             codec=blosc2.Codec(how.codec),
             codec_meta=how.codec_meta,
             clevel=how.clevel,
             filters=[blosc2.Filter(f) for f in how.filters],
-            filters_meta=list(how.filters_meta),
+            # bytes of the header; python-blosc2 takes them with a sign
+            filters_meta=[meta - 256 if meta > 127 else meta for meta in how.filters_meta],
             splitmode=blosc2.SplitMode(how.splitmode),
             use_dict=how.use_dict,
             typesize=typesize,
             blocksize=blocksize,
             nthreads=1,
         )
-    )
+    except (RuntimeError, ValueError) as error:
+        raise UnsupportedFrameError(
+            f"python-blosc2 does not compress items of {typesize} bytes with {how}"
+        ) from error
+    return bytes(chunk)

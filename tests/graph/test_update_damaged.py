@@ -1,0 +1,45 @@
+"""Updates compress as a frame's header says, or refuse and leave the frame as it was."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import blosc2
+import numpy as np
+import pytest
+
+from b2nd_dask import UnsupportedFrameError, open_b2nd, to_b2nd
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+
+def test_a_filter_with_a_negative_parameter(fresh_path: Callable[[], Path]) -> None:
+    values = np.arange(600, dtype="i4").reshape(20, 30)
+    how = {"filters": [blosc2.Filter.INT_TRUNC, blosc2.Filter.SHUFFLE], "filters_meta": [-4, 0]}
+    path, other = fresh_path(), fresh_path()
+    grid = {"chunks": (7, 9), "blocks": (3, 4)}
+    for target in (path, other):
+        blosc2.asarray(values, urlpath=str(target), cparams=how, **grid)
+    to_b2nd(values[:4] * 3 + 1, path, mode="r+", region=(slice(0, 4), slice(0, 30)))
+    blosc2.open(str(other), mode="a")[:4] = values[:4] * 3 + 1
+    assert (open_b2nd(path)[...] == blosc2.open(str(other))[...]).all()
+    assert (blosc2.open(str(path))[...] == blosc2.open(str(other))[...]).all()
+
+
+DAMAGE = {"level 15": (27, 0xF5), "a codec of another package": (27, 0x56)}
+
+
+@pytest.mark.parametrize("name", DAMAGE)
+def test_parameters_that_cannot_be(name: str, fresh_path: Callable[[], Path]) -> None:
+    path = fresh_path()
+    blosc2.asarray(np.arange(100), urlpath=str(path), chunks=(50,), blocks=(10,))
+    frame = bytearray(path.read_bytes())
+    at, value = DAMAGE[name]
+    frame[at], frame[77] = value, 37
+    path.write_bytes(frame)
+    with pytest.raises(UnsupportedFrameError, match="python-blosc2"):
+        to_b2nd(np.arange(9), path, mode="r+", region=(slice(3, 12),))
+    assert path.read_bytes() == frame
+    assert (open_b2nd(path)[...] == np.arange(100)).all()
