@@ -18,14 +18,13 @@ if TYPE_CHECKING:
 def test_a_filter_with_a_negative_parameter(fresh_path: Callable[[], Path]) -> None:
     values = np.arange(600, dtype="i4").reshape(20, 30)
     how = {"filters": [blosc2.Filter.INT_TRUNC, blosc2.Filter.SHUFFLE], "filters_meta": [-4, 0]}
-    path, other = fresh_path(), fresh_path()
-    grid = {"chunks": (7, 9), "blocks": (3, 4)}
-    for target in (path, other):
-        blosc2.asarray(values, urlpath=str(target), cparams=how, **grid)
-    to_b2nd(values[:4] * 3 + 1, path, mode="r+", region=(slice(0, 4), slice(0, 30)))
-    blosc2.open(str(other), mode="a")[:4] = values[:4] * 3 + 1
-    assert (open_b2nd(path)[...] == blosc2.open(str(other))[...]).all()
-    assert (blosc2.open(str(path))[...] == blosc2.open(str(other))[...]).all()
+    path = fresh_path()
+    grid = {"chunks": (7, 9), "blocks": (3, 4), "cparams": how}
+    blosc2.asarray(values, urlpath=str(path), **grid)
+    values[:4] = values[:4] * 3 + 1
+    to_b2nd(values[:4], path, mode="r+", region=(slice(0, 4), slice(0, 30)))
+    # python-blosc2 writes such frames, but does not open them
+    assert (open_b2nd(path)[...] == blosc2.asarray(values, **grid)[...]).all()
 
 
 DAMAGE = {"level 15": (27, 0xF5), "a codec of another package": (27, 0x56)}
