@@ -244,7 +244,8 @@ def _judge_record(
         stored = np.frombuffer(value["chunks"], _DIGEST).astype(np.uint64)
         name = name_of_array(metalayers)
         before, now = array_meta_of({name: bound}), array_meta_of(metalayers)
-    except (B2ndError, ValueError, TypeError, KeyError) as error:
+    # an array is no mapping: IndexError
+    except (B2ndError, ValueError, TypeError, LookupError) as error:
         return _damaged(index, f"its record of checksums cannot be read ({error})")
     if len(stored) != index.nstored:
         return _damaged(index, f"it has {len(stored)} checksums for {index.nstored} stored chunks")

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import blosc2
 import msgpack
 import numpy as np
+import xxhash
 
 from tests.fuzz.layout import Layout, layout_of
 
@@ -21,6 +22,9 @@ NUMBERS = (
     *(0, 1, 2, 3, 4, 5, 7, 8, 15, 16, 17, 31, 32, 33, 63, 64, 96, 112, 127, 128, 129, 160, 192),
     *(224, 240, 254, 255, 256, 4095, 65535, 65536, 2**24, 2**28, 2**31 - 33, 2**31 - 1, 2**31),
     *(2**32 - 1, 2**32, 2**48, 2**62, 2**63 - 1, 2**63, 2**64 - 2, 2**64 - 1),
+)
+SOUND_ARRAY = msgpack.ExtType(
+    46, msgpack.packb({"dtype": {"str": "<i8"}, "shape": [2], "data": bytes(16)})
 )
 PLUGINS = (32, 33, 34, 35, 36, 37, 38, 160)
 FILTERS = (1, 2, 3, 4, 32, 33, 35, 36, 160)
@@ -198,6 +202,8 @@ def any_value(rng: Random, depth: int = 0) -> object:
         return msgpack.ExtType(code, bytes(rng.choice((0, 1, 4, 8, 12, 16))))
     if kind == 9:
         return msgpack.ExtType(45, msgpack.packb(rng.choice((items, 3, {"a": 1}))))
+    if rng.random() < 0.3:
+        return SOUND_ARRAY
     dtype = rng.choice(({"str": rng.choice(DTYPES)}, {"descr": [["a", rng.choice(DTYPES)]]}, 3))
     shape = [rng.choice(NUMBERS) for _ in range(rng.randrange(4))]
     data = bytes(rng.choice((0, 4, 8, 64)))
@@ -212,11 +218,32 @@ def metadata(files: Files, layout: Layout, rng: Random) -> None:
     chunk = bytearray(blosc2.compress2(bytes(raw), typesize=1))
     if rng.random() < 0.3:
         chunk[rng.randrange(32)] = rng.randrange(256)
+    index = files[layout.main][layout.index_start : layout.trailer_start]
+    replaced_tail(files, layout, index, trailer_of(b"v", bytes(chunk)))
+
+
+def trailer_of(name: bytes, chunk: bytes) -> bytes:
+    """Write a trailer of one entry, without a fingerprint."""
+    offset = 3 + 3 + 3 + 1 + len(name) + 5 + 3
+    head = b"\x94\x01\x93\xcd\x00\x0a\xde\x00\x01" + bytes([0xA0 + len(name)]) + name
+    section = head + b"\xd2" + struct.pack(">i", offset) + b"\xdc\x00\x01"
+    section += b"\xc6" + struct.pack(">I", len(chunk)) + chunk
+    return section + b"\xce" + bytes(4) + b"\xd8" + bytes(17)
+
+
+def sealed(files: Files, layout: Layout, rng: Random) -> None:
+    """Add a record of checksums that is none, under a seal that fits it (docs/integrity.md)."""
+    names = ("version", "array", "index", "chunks")
+    values = (rng.choice((1, any_value(rng))), *(any_value(rng) for _ in names[1:]))
+    record = msgpack.packb(
+        rng.choice((dict(zip(names, values, strict=True)), any_value(rng), SOUND_ARRAY))
+    )
     frame = files[layout.main]
-    index = frame[layout.index_start : layout.trailer_start]
-    section = b"\x94\x01\x93\xcd\x00\x0a\xde\x00\x01\xa1v\xd2" + struct.pack(">i", 19)
-    section += b"\xdc\x00\x01\xc6" + struct.pack(">I", len(chunk)) + chunk
-    replaced_tail(files, layout, index, section + b"\xce" + bytes(4) + b"\xd8" + bytes(17))
+    index = bytearray(frame[layout.index_start : layout.trailer_start])
+    if len(index) >= 32:
+        index[23:29] = b"\xb2" + xxhash.xxh3_64_digest(record)[:5]
+    chunk = blosc2.compress2(record, typesize=1)
+    replaced_tail(files, layout, bytes(index), trailer_of(b"b2nd.xxh3", chunk))
 
 
 def array_dtype(files: Files, layout: Layout, rng: Random) -> None:
@@ -259,7 +286,7 @@ def sizes(files: Files, layout: Layout, rng: Random) -> None:
 MUTATIONS: Sequence[Callable[[Files, Layout, Random], None]] = (
     *(flip, flip, number, number, number, cut, splice, members, streams, streams, streams),
     *(payload, payload, payload, pipeline, pipeline, pipeline),
-    *(offsets, metadata, metadata, array_dtype, sizes),
+    *(sealed, offsets, metadata, metadata, array_dtype, sizes),
 )
 
 
