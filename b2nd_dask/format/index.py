@@ -70,6 +70,11 @@ class OffsetIndex:
         return len(self.offsets)
 
     @cached_property
+    def single_kind(self) -> int:
+        """The special kind that all chunks share, where the index says so by one value, else 0."""
+        return int(self.kinds[0]) if len(self) and self.kinds.strides == (0,) else 0
+
+    @cached_property
     def kinds(self) -> NDArray[np.uint8]:
         """`ChunkKind` of every chunk; zero-stride like the offsets."""
         offsets = _distinct(self.offsets)

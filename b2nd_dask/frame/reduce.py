@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any, Protocol
 
@@ -62,6 +63,10 @@ def reduce_region(
     CorruptChunkError, UnsupportedFrameError, UninitializedChunkError
         With the chunk's number.
     """
+    constant = opened.parsed.index.single_kind
+    if constant:
+        # of any number of chunks, none is looked at
+        return _of_constant(special_item(fill, constant, 0), axes, how)
     plan = RegionPlan.of(opened.parsed, axes)
     total = _Total(plan, how)
     for kind in np.unique(plan.kinds).tolist():
@@ -75,6 +80,13 @@ def reduce_region(
         else:
             total.add_constant(part, items)
     return total.fields
+
+
+def _of_constant(item: NDArray[Any], axes: tuple[range, ...], how: Reduction) -> Partial:
+    one = how.partial(item.reshape((1,) * len(axes)))
+    count = math.prod(len(axes[i]) for i in how.axis)
+    shape = tuple(1 if i in how.axis else len(axis) for i, axis in enumerate(axes))
+    return how.repeat(one, np.full(shape, count, np.int64))
 
 
 class _Total:

@@ -58,6 +58,10 @@ def read_region(
     shape = tuple(len(positions) for positions in axes)
     if 0 in shape:
         return np.empty(shape, fill.dtype)
+    constant = opened.parsed.index.single_kind
+    if constant:
+        # of any number of chunks, none is looked at
+        return np.broadcast_to(special_item(fill, constant, 0), shape)
     plan = RegionPlan.of(opened.parsed, axes)
     if plan.single_kind is not None:
         item = special_item(fill, plan.single_kind, int(plan.chunks[0]))
