@@ -123,6 +123,10 @@ def test_updates_do_not_vouch_for_what_others_changed(path: Path, contiguous: bo
 
 
 def test_empty_arrays_have_nothing_to_check(path: Path, contiguous: bool) -> None:
+    native = path.with_name("native.b2nd")
+    blosc2.asarray(np.empty((0, 5)), urlpath=str(native), contiguous=contiguous)
+    seal(native)
+    assert verify(native).ok
     to_b2nd(np.empty((0, 60)), path, chunks=CHUNKS, contiguous=contiguous)
     assert verify(path).ok
     to_b2nd(VALUES, path, mode="a", append_axis=0)
