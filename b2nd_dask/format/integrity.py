@@ -45,6 +45,8 @@ _NO_FINGERPRINT = bytes(1 + _FINGERPRINT_LEN)
 _DIGEST = np.dtype(">u8")
 #: The record is one chunk, whose length is an int32.
 _MAX_DIGESTS = (2**31 - (1 << 20)) // _DIGEST.itemsize
+#: A record has at most so many bytes beside the array metalayer and two digests a chunk.
+_ROOM = 4096
 #: Digests do not shrink.
 _STORED_PLAIN = Compression(codec=5, clevel=0, filters=(0,) * 6)
 
@@ -219,7 +221,8 @@ def parse_integrity(
         return _absent(index, "it was written without checksums")
     if _fingerprint_is_broken(trailer):
         return _damaged(index, "its trailer does not match the fingerprint")
-    record = _record_bytes(vlmeta)
+    room = len(metalayers[name_of_array(metalayers)]) + _ROOM + 2 * _DIGEST.itemsize * index.nstored
+    record = _record_bytes(vlmeta, room)
     expected = b"" if record is None else _seal_of(record)
     if record is not None and seal == expected:
         return _judge_record(record, index_chunk, metalayers, index)
@@ -290,9 +293,12 @@ def _is_resized(before: ArrayMeta, now: ArrayMeta) -> bool:
     ] == [-(-n // c) for n, c in zip(now.shape, now.chunks, strict=True)]
 
 
-def _record_bytes(vlmeta: Mapping[str, bytes]) -> bytes | None:
-    """The record, or None where it is missing or cannot be unpacked."""
+def _record_bytes(vlmeta: Mapping[str, bytes], room: int) -> bytes | None:
+    """The record, or None where it is missing, too long or cannot be unpacked."""
     try:
+        # it is unpacked at every open: no more than a record can need
+        if parse_chunk_header(vlmeta[RECORD_NAME]).nbytes > room:
+            return None
         return MetaView(vlmeta, "", compressed=True).raw(RECORD_NAME)
     except (B2ndError, KeyError):
         return None

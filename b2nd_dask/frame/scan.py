@@ -40,6 +40,9 @@ def scan_chunks(opened: OpenedFrame, look: Look, threads: int | None = None) -> 
     result : int or B2ndError
         What `look` gave or raised; an error also where a chunk's file is missing.
     """
+    if not opened.parsed.index.nstored:
+        # an array with an axis of 0 may have blocks of 0
+        return
     shown = replace(opened, verify=False)
     todo = batches(shown, _all_stored(shown), _BATCH_NBYTES)
     with ThreadPoolExecutor(threads or own_threads()) as pool:
@@ -50,8 +53,6 @@ def scan_chunks(opened: OpenedFrame, look: Look, threads: int | None = None) -> 
 def _all_stored(opened: OpenedFrame) -> list[Wish]:
     """All stored chunks, in the order of their places."""
     index = opened.parsed.index
-    if not index.nstored:
-        return []
     chunks = np.flatnonzero(index.kinds == ChunkKind.STORED)
     chunks = chunks[np.argsort(index.offsets[chunks], kind="stable")]
     return [Wish(chunk, None) for chunk in chunks.tolist()]

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks import dense, peers, writers
+from benchmarks.compression import COMPRESSIONS, Compression
 from benchmarks.model import TARGET, Case, Contender, Dataset, Paths, Run, Scenario
 from benchmarks.targets import times_as_long_as
 
@@ -19,13 +20,13 @@ WITHOUT = "to_b2nd, its checksums taken out"
 def scenarios(quick: bool) -> list[Scenario]:
     count = dense.nchunks(quick)
     makers = (_sum, _verify, _write)
-    return [make(how, count) for how in dense.COMPRESSIONS for make in makers]
+    return [make(how, count) for how in COMPRESSIONS for make in makers]
 
 
 CASE = Case("integrity", "checksums of a dense float64 array", scenarios)
 
 
-def _sum(how: dense.Compression, nchunks: int) -> Scenario:
+def _sum(how: Compression, nchunks: int) -> Scenario:
     return Scenario(
         name=f"sum-{how.name}",
         title=dense.title(how, nchunks),
@@ -40,7 +41,7 @@ def _sum(how: dense.Compression, nchunks: int) -> Scenario:
     )
 
 
-def _verify(how: dense.Compression, nchunks: int) -> Scenario:
+def _verify(how: Compression, nchunks: int) -> Scenario:
     return Scenario(
         name=f"verify-{how.name}",
         title=dense.title(how, nchunks),
@@ -53,7 +54,7 @@ def _verify(how: dense.Compression, nchunks: int) -> Scenario:
     )
 
 
-def _write(how: dense.Compression, nchunks: int) -> Scenario:
+def _write(how: Compression, nchunks: int) -> Scenario:
     return Scenario(
         name=f"write-{how.name}",
         title=f"{dense.title(how, nchunks)}; without fsync",
@@ -68,12 +69,12 @@ def _write(how: dense.Compression, nchunks: int) -> Scenario:
     )
 
 
-def _sealed(how: dense.Compression, nchunks: int) -> tuple[Dataset]:
+def _sealed(how: Compression, nchunks: int) -> tuple[Dataset]:
     recipe = {"data": "dense", "seed": dense.SEED, "how": how.name, "nchunks": nchunks}
     return (Dataset("sealed", "sealed.b2nd", recipe, partial(_write_sealed, how, nchunks)),)
 
 
-def _write_sealed(how: dense.Compression, nchunks: int, path: Path) -> None:
+def _write_sealed(how: Compression, nchunks: int, path: Path) -> None:
     from b2nd_dask import to_b2nd
 
     array = dense.in_memory(nchunks)
@@ -109,7 +110,7 @@ def _prepare_verify(paths: Paths, threads: int) -> Run:
     return run
 
 
-def _to_b2nd(name: str, how: dense.Compression, nchunks: int, *, checksums: bool) -> Contender:
+def _to_b2nd(name: str, how: Compression, nchunks: int, *, checksums: bool) -> Contender:
     def prepare(paths: Paths, threads: int) -> Run:
         import os
 

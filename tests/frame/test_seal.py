@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import shutil
+import tracemalloc
 from pathlib import Path
 
 import blosc2
@@ -122,6 +123,10 @@ def test_updates_do_not_vouch_for_what_others_changed(path: Path, contiguous: bo
 
 
 def test_empty_arrays_have_nothing_to_check(path: Path, contiguous: bool) -> None:
+    native = path.with_name("native.b2nd")
+    blosc2.asarray(np.empty((0, 5)), urlpath=str(native), contiguous=contiguous)
+    seal(native)
+    assert verify(native).ok
     to_b2nd(np.empty((0, 60)), path, chunks=CHUNKS, contiguous=contiguous)
     assert verify(path).ok
     to_b2nd(VALUES, path, mode="a", append_axis=0)
@@ -247,6 +252,28 @@ def test_a_frame_that_changes_meanwhile_is_not_sealed(
     np.testing.assert_array_equal(open_b2nd(path)[...], array[...])
 
 
+def replace_record(path: Path, record: bytes, entry: bytes) -> None:
+    raw = bytearray(path.read_bytes())
+    _, index_at, trailer_at, _ = places(path)
+    raw[index_at + 24 : index_at + 29] = xxhash.xxh3_64_digest(record)[:5]
+    covered = build_trailer(Trailer({RECORD_NAME: entry}, bytes(16)))[:-16]
+    raw[trailer_at:] = covered + xxhash.xxh3_128_digest(covered)
+    raw[16:24] = len(raw).to_bytes(8, "big")
+    path.write_bytes(raw)
+
+
+def test_a_record_that_unpacks_to_much_is_not_unpacked(path: Path) -> None:
+    write(path, contiguous=True)
+    record = msgpack.packb({"version": 1, "chunks": bytes(40 << 20)})
+    replace_record(path, record, blosc2.compress2(record, typesize=1))
+    tracemalloc.start()
+    try:
+        assert verify(path, threads=1).trust is Trust.DAMAGED
+        assert tracemalloc.get_traced_memory()[1] < 10 << 20
+    finally:
+        tracemalloc.stop()
+
+
 @pytest.mark.parametrize(
     "record",
     [
@@ -263,14 +290,8 @@ def test_a_frame_that_changes_meanwhile_is_not_sealed(
 def test_records_that_are_none(path: Path, record: bytes) -> None:
     """Sealed as docs/integrity.md says, by someone who got the record wrong."""
     write(path, contiguous=True)
-    raw = bytearray(path.read_bytes())
-    _, index_at, trailer_at, _ = places(path)
-    raw[index_at + 24 : index_at + 29] = xxhash.xxh3_64_digest(record)[:5]
     entry = blosc2.compress2(record, typesize=1, clevel=0) if record else b""
-    covered = build_trailer(Trailer({RECORD_NAME: entry}, bytes(16)))[:-16]
-    raw[trailer_at:] = covered + xxhash.xxh3_128_digest(covered)
-    raw[16:24] = len(raw).to_bytes(8, "big")
-    path.write_bytes(raw)
+    replace_record(path, record, entry)
     newer = b"version\x02" in record
     result = verify(path)
     assert result.trust is (Trust.ABSENT if newer else Trust.DAMAGED)
