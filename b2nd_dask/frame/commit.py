@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
+
 import numpy as np
 from numpy.typing import NDArray
 
 from b2nd_dask.errors import B2ndError
 from b2nd_dask.format.index import build_index
 from b2nd_dask.format.trailer import Trailer, build_trailer
+from b2nd_dask.format.write_mark import build_mark
+from b2nd_dask.frame.publication import SEEN_AGAIN, is_published
 from b2nd_dask.frame.records import ChunkRecords
 from b2nd_dask.frame.writer import FramePlan
 from b2nd_dask.storage import StagedChunks, Staging
@@ -35,6 +40,35 @@ def commit(records: ChunkRecords, plan: FramePlan, staging: Staging) -> str:
     OSError
         The store refuses; the target stays as it was.
     """
+    return once(partial(_commit, records, plan, staging), plan, staging)
+
+
+def once(publish: Callable[[], str], plan: FramePlan, staging: Staging) -> str:
+    """Publish, unless the same write has done so: a task that runs again finds its own frame.
+
+    Parameters
+    ----------
+    publish : callable
+        Gives the path or URL of the frame.
+    plan : FramePlan
+    staging : Staging
+
+    Returns
+    -------
+    str
+        Path or URL of the frame.
+    """
+    try:
+        with staging.exclusive():
+            return publish()
+    except SEEN_AGAIN:
+        if not is_published(plan, staging):
+            raise
+    staging.discard()
+    return staging.label
+
+
+def _commit(records: ChunkRecords, plan: FramePlan, staging: Staging) -> str:
     rows = records.rows[np.argsort(records.rows["chunk"], kind="stable")]
     if not np.array_equal(rows["chunk"], np.arange(plan.grid.nchunks)):
         raise B2ndError(
@@ -67,7 +101,7 @@ def publish_frame(
         StagedChunks(records.parts, stored["part"], stored["start"], stored["nbytes"])
     )
     offsets[stored["chunk"]] = joined.positions
-    tail = _tail(offsets, plan)
+    tail = _tail(offsets, plan, staging.key)
     head_len = len(plan.header())
     data_len = 0 if plan.sparse else joined.data_nbytes
     head = plan.header(cbytes=joined.data_nbytes, frame_len=head_len + data_len + len(tail))
@@ -75,7 +109,7 @@ def publish_frame(
     return staging.label
 
 
-def _tail(offsets: NDArray[np.int64], plan: FramePlan) -> bytes:
-    """Index chunk and trailer."""
-    index = build_index(offsets) if len(offsets) else b""
+def _tail(offsets: NDArray[np.int64], plan: FramePlan, key: str) -> bytes:
+    """Index chunk, mark and trailer."""
+    index = build_index(offsets) + build_mark(key) if len(offsets) else b""
     return index + build_trailer(Trailer(plan.vlmeta, b""))

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 from numpy.typing import NDArray
 
 from b2nd_dask.errors import UnsupportedFrameError
 from b2nd_dask.format.grid import Grid
 from b2nd_dask.format.index import ChunkKind, special_code
-from b2nd_dask.frame.commit import publish_frame
+from b2nd_dask.frame.commit import once, publish_frame
 from b2nd_dask.frame.opening import ParsedFrame
 from b2nd_dask.frame.records import ChunkRecords
 from b2nd_dask.frame.source import Frame
@@ -81,6 +83,10 @@ def commit_update(records: ChunkRecords, plan: FramePlan, staging: Staging, old:
     str
         Path of the frame.
     """
+    return once(partial(_commit_update, records, plan, staging, old), plan, staging)
+
+
+def _commit_update(records: ChunkRecords, plan: FramePlan, staging: Staging, old: Frame) -> str:
     before = old.parsed
     offsets = carried_offsets(before.index.offsets, before.grid.counts, plan.grid.counts)
     offsets[records.rows["chunk"]] = records.rows["code"]

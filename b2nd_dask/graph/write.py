@@ -18,6 +18,7 @@ from b2nd_dask.format.header import MAX_HEADER_LEN
 from b2nd_dask.format.metalayers import MAX_METALAYERS
 from b2nd_dask.format.values import pack_metadata
 from b2nd_dask.frame.commit import commit
+from b2nd_dask.frame.publication import SEEN_AGAIN, is_published
 from b2nd_dask.frame.source import Frame, frame_at
 from b2nd_dask.frame.update import commit_update, update_plan
 from b2nd_dask.frame.writer import FramePlan
@@ -152,10 +153,12 @@ def to_b2nd(
     job.staging.prepare()
     try:
         written.compute()
-    except BaseException:
+    except BaseException as error:
         # an interrupt, too, must not leave the disk full
         job.staging.discard()
-        raise
+        # a worker that is lost after it published has its tasks run again, on what is no more
+        if not isinstance(error, SEEN_AGAIN) or not is_published(job.plan, job.staging):
+            raise
     return from_b2nd(urlpath, storage_options=storage_options)
 
 

@@ -13,8 +13,9 @@ from dask.highlevelgraph import HighLevelGraph, MaterializedLayer
 from dask.layers import ArraySliceDep
 
 from b2nd_dask.format.dtypes import fits
+from b2nd_dask.frame.publication import open_staging, write_block_once
 from b2nd_dask.frame.records import ChunkRecords, merge_records
-from b2nd_dask.frame.writer import FramePlan, write_block
+from b2nd_dask.frame.writer import FramePlan
 from b2nd_dask.graph.layout import aligned_to
 from b2nd_dask.storage import Staging
 
@@ -52,7 +53,7 @@ def write_graph(job: WriteJob) -> Delayed:
     token = tokenize(arr, job.origin, job.plan, job.staging)
     # before any block is written, and only when the graph is computed
     opening = f"open-b2nd-{token}"
-    first = {opening: (_open_staging, job.staging)}
+    first = {opening: (open_staging, job.plan, job.staging)}
     opened = Delayed(opening, HighLevelGraph({opening: MaterializedLayer(first)}, {opening: set()}))
     records = da.blockwise(
         _write_task,
@@ -78,11 +79,6 @@ def write_graph(job: WriteJob) -> Delayed:
     return Delayed(name, HighLevelGraph({name: MaterializedLayer(tasks)}, {name: set()}))
 
 
-def _open_staging(staging: Staging) -> Staging:
-    staging.prepare()
-    return staging
-
-
 def _write_task(
     block: Any,
     place: tuple[slice, ...],
@@ -92,7 +88,7 @@ def _write_task(
 ) -> ChunkRecords:
     _check_block(block, place, plan)
     corner = tuple(start + axis.start for start, axis in zip(origin, place, strict=True))
-    return write_block(np.asarray(block, plan.dtype), corner, plan, staging)
+    return write_block_once(np.asarray(block, plan.dtype), corner, plan, staging)
 
 
 def _check_block(block: Any, place: tuple[slice, ...], plan: FramePlan) -> None:

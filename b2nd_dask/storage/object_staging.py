@@ -25,12 +25,13 @@ import errno
 import itertools
 import uuid
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
 
+from b2nd_dask.storage.base import ByteReader
 from b2nd_dask.storage.location import Location
 from b2nd_dask.storage.object_store import PIECE_NBYTES, ObjectStore
 from b2nd_dask.storage.s3_join import Limits, ServerJoin, abort_uploads
@@ -70,10 +71,22 @@ class BaseObjectStaging:
 
     def prepare(self) -> None:
         """Look at the target and make the staging area; see `Staging.prepare`."""
-        area = self.area()
-        refuse_unwritable(area.store)
-        self.check_target(area.store)
-        area.open()
+        store = self.area().store
+        refuse_unwritable(store)
+        self.check_target(store)
+        self.make_area()
+
+    def make_area(self) -> None:
+        """Make the staging area; see `Staging.make_area`."""
+        self.area().open()
+
+    def reader(self) -> ByteReader:
+        """Open the target; see `Staging.reader`."""
+        return self.location.open()
+
+    def exclusive(self) -> AbstractContextManager[None]:
+        """Nothing: joining changes no staged object; see `Staging.exclusive`."""
+        return nullcontext()
 
     def check_target(self, store: ObjectStore) -> None:
         """Refuse to write over what must not be replaced."""

@@ -39,7 +39,7 @@ def staging_for(location: Location, *, sparse: bool, replace: bool, header_len: 
     """
     if isinstance(location.urlpath, bytes) or location.offset:
         raise ValueError(f"{location.label}: a frame is written to a path or URL of its own")
-    key = uuid.uuid4().hex[:12]
+    key = uuid.uuid4().hex[:16]
     if location.is_url:
         form = SparseObjectStaging if sparse else ObjectStaging
         return form(location, replace, key)
@@ -83,7 +83,7 @@ def update_staging_for(
         raise ValueError(
             f"{location.label}: only frames in local files are changed in place; write a new one"
         )
-    key, target = uuid.uuid4().hex[:12], os.path.realpath(location.urlpath)
+    key, target = uuid.uuid4().hex[:16], os.path.realpath(location.urlpath)
     if sparse:
         return SparseUpdate(target, True, key, identity, cbytes)
     return ContiguousUpdate(target, True, key, header_len, identity, frame_len)
