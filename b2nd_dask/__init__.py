@@ -19,6 +19,7 @@ from b2nd_dask.frame.source import Frame, open_b2nd
 from b2nd_dask.graph.push import install as _install
 from b2nd_dask.graph.read import from_b2nd
 from b2nd_dask.graph.write import to_b2nd
+from b2nd_dask.storage import StagingInfo, list_staging, remove_staging
 
 _install()
 _da.from_b2nd = from_b2nd  # type: ignore[attr-defined]
@@ -30,11 +31,14 @@ __all__ = [
     "CorruptChunkError",
     "Frame",
     "FrameFormatError",
+    "StagingInfo",
     "StaleFrameError",
     "UninitializedChunkError",
     "UnsupportedFrameError",
     "__version__",
     "from_b2nd",
+    "list_staging",
     "open_b2nd",
+    "remove_staging",
     "to_b2nd",
 ]

@@ -18,6 +18,7 @@ from b2nd_dask._version import __version__
 from b2nd_dask.errors import B2ndError
 from b2nd_dask.format.index import ChunkKind
 from b2nd_dask.frame.source import Frame, open_b2nd
+from b2nd_dask.storage import list_staging, remove_staging
 
 _KIND_NAMES = {
     ChunkKind.STORED: "stored",
@@ -53,6 +54,29 @@ def info(path: str) -> None:
         # Text, because rich takes brackets in a str for markup.
         table.add_row(Text(name, "bold"), Text(value))
     Console().print(table)
+
+
+@main.command()
+@click.argument("path")
+@click.option("--remove", is_flag=True, help="Remove it. A write that is under way there fails.")
+@click.option("--key", help="Only what has this key.")
+def staging(path: str, remove: bool, key: str | None) -> None:
+    """List what interrupted writes to the frame at PATH have left beside it."""
+    try:
+        found = remove_staging(path, key=key) if remove else list_staging(path)
+    except (B2ndError, OSError) as error:
+        raise click.ClickException(str(error)) from error
+    table = Table(box=None, pad_edge=False)
+    for name in ("key", "size", "modified", "place"):
+        table.add_column(name, overflow="fold")
+    for info in found:
+        if key in (None, info.key):
+            when = f"{info.modified:%Y-%m-%d %H:%M:%S}" if info.modified else "unknown"
+            table.add_row(info.key, decimal(info.nbytes), when, Text(info.place))
+    console = Console()
+    console.print(table if found else "nothing is staged")
+    if remove and found:
+        console.print(f"{len(found)} removed")
 
 
 @main.command()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -17,6 +18,7 @@ from b2nd_dask.frame.publication import open_staging, write_block_once
 from b2nd_dask.frame.records import ChunkRecords, merge_records
 from b2nd_dask.frame.writer import FramePlan
 from b2nd_dask.graph.layout import aligned_to
+from b2nd_dask.graph.resume import say_reused, unstaged_blocks
 from b2nd_dask.storage import Staging
 
 #: Tables of records that one task puts together.
@@ -36,12 +38,14 @@ class WriteJob(NamedTuple):
     """Makes the staged chunks the frame, and gives its path or URL."""
 
 
-def write_graph(job: WriteJob) -> Delayed:
+def write_graph(job: WriteJob, staged: ChunkRecords | None = None) -> Delayed:
     """Build the tasks that write an array: blocks, merged records, commit.
 
     Parameters
     ----------
     job : WriteJob
+    staged : ChunkRecords, optional
+        Chunks that are staged already. Blocks all of whose chunks are among them are not computed.
 
     Returns
     -------
@@ -72,8 +76,18 @@ def write_graph(job: WriteJob) -> Delayed:
     )
     # a Delayed would not fuse reading, computing and writing of a block into one task
     keys = _flat(records.__dask_keys__())
+    reused = None
+    if staged is not None:
+        grid = job.plan.grid
+        missing, reused = unstaged_blocks(arr.chunks, job.origin, grid, staged)
+        nchunks = math.prod(-(-n // c) for n, c in zip(arr.shape, grid.chunks, strict=True))
+        say_reused(job.staging.label, len(reused.rows), nchunks)
+        keys = [key for key, needed in zip(keys, missing.flat, strict=True) if needed]
     tasks = dict(records.__dask_optimize__(records.__dask_graph__(), [*keys, opening]))
     name = f"commit-b2nd-{token}"
+    if reused is not None:
+        keys = [*keys, f"staged-{name}"]
+        tasks[f"staged-{name}"] = reused
     top = _merge_tree(keys, name, tasks)
     tasks[name] = (job.finish, top, job.plan, opening)
     return Delayed(name, HighLevelGraph({name: MaterializedLayer(tasks)}, {name: set()}))

@@ -1,6 +1,7 @@
 """Byte ranges of local files, fsspec objects, bytes in memory, and frames inside containers."""
 
 from b2nd_dask.storage.base import HEAD_NBYTES, ByteReader, Identity, Span
+from b2nd_dask.storage.leftovers import StagingInfo, list_staging, remove_staging
 from b2nd_dask.storage.location import Location
 from b2nd_dask.storage.staging import Joined, Run, StagedChunks, Staging
 from b2nd_dask.storage.targets import staging_for, update_staging_for
@@ -15,6 +16,9 @@ __all__ = [
     "Span",
     "StagedChunks",
     "Staging",
+    "StagingInfo",
+    "list_staging",
+    "remove_staging",
     "staging_for",
     "update_staging_for",
 ]

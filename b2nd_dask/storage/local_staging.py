@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import errno
 import fcntl
+import hashlib
+import itertools
 import os
 import re
 import stat
@@ -22,7 +24,7 @@ from pathlib import Path
 
 import numpy as np
 
-from b2nd_dask.storage.base import MAIN_MEMBER, ByteReader
+from b2nd_dask.storage.base import MAIN_MEMBER, ByteReader, Span
 from b2nd_dask.storage.local import LocalReader
 from b2nd_dask.storage.local_files import (
     IOV_MAX,
@@ -43,6 +45,10 @@ MAX_WASTE = 1 / 8
 #: Spares small chunks most of the opening and closing, and large ones are still in the processor's
 #: cache when they are written: with 32 MiB those would take a quarter more processor time.
 _BATCH_NBYTES = 1 << 20
+#: Names of what is staged.
+_STAGED = re.compile(r"[0-9a-f]{32}\.(part|chunk)")
+#: A longer name of a target is cut, since names end at 255 bytes.
+_LONGEST_NAME = 150
 _CHUNK_FILE = re.compile(r"[0-9A-F]{8}\.chunk")
 #: Locked shared by who appends, exclusively by who commits.
 _LOCK = "lock"
@@ -70,6 +76,8 @@ class _LocalStaging:
     """Whether a frame that is there may be replaced."""
     key: str
     """Tells the staging areas of one target apart."""
+    resumable: bool
+    """Whether the area outlives a failure; see `Staging.resumable`."""
 
     @property
     def label(self) -> str:
@@ -85,8 +93,7 @@ class _LocalStaging:
     def directory(self) -> Path:
         """The staging area."""
         path = Path(self.target)
-        # cut: names end at 255 bytes
-        return path.with_name(f".{path.name[:50]}.{self.key}.staging")
+        return path.with_name(f"{area_prefix(path.name)}{self.key}.staging")
 
     def check_target(self) -> None:
         """Refuse to write over what must not be replaced."""
@@ -117,10 +124,38 @@ class _LocalStaging:
         """Wait for tasks that append and for another run of the commit; see `Staging.exclusive`."""
         return locked(self.directory / _LOCK, fcntl.LOCK_EX)
 
+    def note(self, rows: bytes) -> None:
+        """Append to the journal of this process; see `Staging.note`."""
+        with about(self.target):
+            path = self.directory / f"{_process}.journal"
+            fd = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o666)
+            try:
+                append_whole(fd, [rows])
+            finally:
+                os.close(fd)
+
+    def journals(self) -> list[bytes]:
+        """Read the journals of all processes; see `Staging.journals`."""
+        return [path.read_bytes() for path in self.directory.glob("*.journal")]
+
+    def fetch(self, runs: Sequence[Run]) -> list[bytes]:
+        """Read staged bytes back; see `Staging.fetch`."""
+        pieces = []
+        for name, group in itertools.groupby(runs, key=lambda run: run.part):
+            # a journal names files of its own area only
+            path = self.directory / name if _STAGED.fullmatch(name) else None
+            spans = [Span(run.start, run.stop) for run in group]
+            try:
+                pieces += LocalReader(str(path)).read(spans) if path else [b""] * len(spans)
+            except FileNotFoundError:
+                pieces += [b""] * len(spans)
+        return pieces
+
     def discard(self) -> None:
         """Remove everything that was staged."""
         # under another name first: tasks that still run must not find it while it is emptied
         dead = self.directory.with_suffix(".removed")
+        remove_path(dead)
         with suppress(FileNotFoundError):
             self.directory.rename(dead)
         remove_path(dead)
@@ -270,6 +305,29 @@ class SparseStaging(_LocalStaging):
         sync_directory(frame)
         publish_path(frame, Path(self.target), replace=self.replace)
         self.discard()
+
+
+def area_prefix(name: str) -> str:
+    """What the names of the staging areas of a target begin with: hidden, and told from others'.
+
+    Parameters
+    ----------
+    name : str
+        Of the target, without its folder.
+
+    Returns
+    -------
+    str
+
+    Examples
+    --------
+    >>> area_prefix("a.b2nd")
+    '.a.b2nd.'
+    """
+    raw = os.fsencode(name)
+    if len(raw) > _LONGEST_NAME:
+        name = f"{name[:32]}~{hashlib.blake2b(raw, digest_size=8).hexdigest()}"
+    return f".{name}."
 
 
 def is_frame_member(name: str) -> bool:

@@ -40,6 +40,8 @@ from b2nd_dask.storage.staging_area import StagingArea
 
 #: A store joins objects of 5 MiB and more; much larger ones would only take memory.
 _BATCH_NBYTES = 32 << 20
+#: Ends the names of objects in which tasks note what they staged.
+JOURNAL_SUFFIX = ".journal"
 #: Chunks in objects smaller than this go to the front of the frame.
 _SMALL_OBJECT = Limits().min_part
 
@@ -53,6 +55,8 @@ class BaseObjectStaging:
     """Whether a frame that is there may be replaced."""
     key: str
     """Tells the staging areas of one target apart."""
+    resumable: bool
+    """Whether the area outlives a failure; see `Staging.resumable`."""
 
     @property
     def label(self) -> str:
@@ -102,6 +106,29 @@ class BaseObjectStaging:
                 "replace several objects at once: remove them first, or write to another name",
                 self.label,
             )
+
+    def note(self, rows: bytes) -> None:
+        """Put an object of the task's own; see `Staging.note`."""
+        self.area().put(uuid.uuid4().hex + JOURNAL_SUFFIX, rows)
+
+    def journals(self) -> list[bytes]:
+        """Get what all tasks noted; see `Staging.journals`."""
+        area = self.area()
+        names = [name for name in area.names() if name.endswith(JOURNAL_SUFFIX)]
+        return area.store.each(lambda name: area.store.get(area.path(name)), names)
+
+    def fetch(self, runs: Sequence[Run]) -> list[bytes]:
+        """Get staged bytes back; see `Staging.fetch`."""
+        area = self.area()
+        there = set(area.names())
+        wanted = [Run(area.path(run.part), run.start, run.stop) for run in runs]
+        try:
+            if there.issuperset(run.part for run in runs):
+                return area.store.fetch(wanted)
+        except OSError:
+            # an object that is shorter than the journal says
+            return [b""] * len(runs)
+        return [b""] * len(runs)
 
     def discard(self) -> None:
         """Remove everything that was staged; give up what was begun with it."""

@@ -101,6 +101,19 @@ class Staging(Protocol):
             One for each.
         """
 
+    @property
+    def resumable(self) -> bool:
+        """Whether tasks note what they staged, for a later run of the same write."""
+
+    def note(self, rows: bytes) -> None:
+        """Append rows to a journal; from any thread of any process."""
+
+    def journals(self) -> list[bytes]:
+        """All that was noted, of each process or task."""
+
+    def fetch(self, runs: Sequence[Run]) -> list[bytes]:
+        """Read staged bytes back; other bytes, or fewer, where they are not there any more."""
+
     def join(self, chunks: StagedChunks) -> Joined:
         """Bring the staged chunks together."""
 
