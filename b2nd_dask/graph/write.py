@@ -262,16 +262,12 @@ def _update_job(
 
 def _as_dask(arr: Any) -> da.Array:
     """Anything array-like as a dask array, block by block where it has chunks."""
-    if da.array_expr_enabled():
-        raise NotImplementedError(
-            "to_b2nd writes graphs of layers; turn the dask option array.query-planning off"
-        )
     if isinstance(arr, Frame):
         return array_of(arr, None)
     if not hasattr(arr, "dtype"):
         arr = np.asarray(arr)
     # asked before dask does, which has no chunks for such arrays
-    if getattr(arr.dtype, "hasobject", True):
+    if np.dtype(arr.dtype).hasobject:
         raise TypeError(
             f"items of {arr.dtype} are Python objects, which a frame cannot hold; use .astype"
         )
@@ -284,6 +280,11 @@ def _as_dask(arr: Any) -> da.Array:
         raise ValueError(
             f"chunks of unknown size (shape {array.shape}): call .compute_chunk_sizes() first"
         )
+    if not isinstance(array.dtype, np.dtype):
+        # an expression keeps what map_blocks was given, `float` for instance
+        dtype = np.dtype(array.dtype)
+        meta = np.empty((0,) * array.ndim, dtype)
+        array = da.map_blocks(np.asarray, array, dtype=dtype, meta=meta)
     return array
 
 
@@ -320,16 +321,30 @@ def _packed(
 
 def _source_frame(array: da.Array) -> Frame:
     """The one frame that an array was computed from."""
-    layers = array.dask.layers.values()
-    frames = {
-        dep.frame.version: dep.frame
-        for layer in layers
-        for dep in getattr(layer, "io_deps", {}).values()
-        if isinstance(dep, FrameBlocks)
-    }
+    found = _frames_of_expression(array) if da.array_expr_enabled() else _frames_of(array)
+    frames = {frame.version: frame for frame in found}
     if len(frames) != 1:
         raise ValueError(
             f'"keep" needs one frame that the graph of the array reads, and finds {len(frames)}; '
             "give the metadata of a frame by meta=frame.meta, vlmeta=frame.vlmeta"
         )
     return next(iter(frames.values()))
+
+
+def _frames_of(array: da.Array) -> list[Frame]:
+    return [
+        dep.frame
+        for layer in array.dask.layers.values()
+        for dep in getattr(layer, "io_deps", {}).values()
+        if isinstance(dep, FrameBlocks)
+    ]
+
+
+def _frames_of_expression(array: Any) -> list[Frame]:
+    frames: list[Frame] = []
+    nodes = [array.expr]
+    while nodes:
+        node = nodes.pop()
+        frames += [node] if isinstance(node, Frame) else []
+        nodes += getattr(node, "operands", [])
+    return frames
