@@ -15,6 +15,7 @@ from b2nd_dask.errors import (
     UninitializedChunkError,
     UnsupportedFrameError,
 )
+from b2nd_dask.frame.compact import compact
 from b2nd_dask.frame.source import Frame, open_b2nd
 from b2nd_dask.graph.push import install as _install
 from b2nd_dask.graph.read import from_b2nd
@@ -36,6 +37,7 @@ __all__ = [
     "UninitializedChunkError",
     "UnsupportedFrameError",
     "__version__",
+    "compact",
     "from_b2nd",
     "list_staging",
     "open_b2nd",

@@ -17,6 +17,7 @@ from rich.text import Text
 from b2nd_dask._version import __version__
 from b2nd_dask.errors import B2ndError
 from b2nd_dask.format.index import ChunkKind
+from b2nd_dask.frame.compact import compact
 from b2nd_dask.frame.source import Frame, open_b2nd
 from b2nd_dask.storage import list_staging, remove_staging
 
@@ -77,6 +78,17 @@ def staging(path: str, remove: bool, key: str | None) -> None:
     console.print(table if found else "nothing is staged")
     if remove and found:
         console.print(f"{len(found)} removed")
+
+
+@main.command("compact")
+@click.argument("path", type=click.Path(exists=True))
+def compact_frame(path: str) -> None:
+    """Give back the space of chunks that updates of the frame at PATH have superseded."""
+    try:
+        given_back = compact(path)
+    except (B2ndError, OSError) as error:
+        raise click.ClickException(str(error)) from error
+    Console().print(f"{decimal(given_back)} given back")
 
 
 @main.command()

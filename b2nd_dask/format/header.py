@@ -193,6 +193,28 @@ def build_header(header: FrameHeader, *, has_vlmeta: bool) -> bytes:
     return bytes(out) + metalayers
 
 
+def with_lengths(head: bytes, *, cbytes: int, frame_len: int) -> bytes:
+    """Change the lengths in a header, and no other byte.
+
+    Parameters
+    ----------
+    head : bytes
+        A whole header.
+    cbytes : int
+        Bytes of the data region.
+    frame_len : int
+        Bytes of the frame.
+
+    Returns
+    -------
+    bytes
+    """
+    changed = bytearray(head)
+    struct.pack_into(">Q", changed, 16, frame_len)
+    struct.pack_into(">q", changed, 39, cbytes)
+    return bytes(changed)
+
+
 def _lengths(buf: bytes) -> tuple[int, int]:
     header_len, frame_len = struct.unpack_from(">ixQ", buf, 11)
     return header_len, frame_len
