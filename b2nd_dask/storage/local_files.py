@@ -109,6 +109,16 @@ def link_or_copy(source: Path, target: Path) -> None:
                 os.close(fd)
 
 
+def write_file(path: Path, payload: bytes) -> None:
+    """Write a whole file anew, and wait until it is on the disk."""
+    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o666)
+    try:
+        pwrite(fd, payload, 0)
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
 def sync_file(path: Path) -> None:
     """Wait until a file is on the disk."""
     fd = os.open(path, os.O_RDONLY)

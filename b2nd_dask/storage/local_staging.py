@@ -35,6 +35,7 @@ from b2nd_dask.storage.local_files import (
     locked,
     pwrite,
     sync_file,
+    write_file,
 )
 from b2nd_dask.storage.rename import publish_path, remove_path, sync_directory
 from b2nd_dask.storage.staging import Joined, Run, StagedChunks, in_order, runs_of
@@ -296,12 +297,7 @@ class SparseStaging(_LocalStaging):
         frame = self.directory / "frame"
         for member in frame.iterdir():
             sync_file(member)
-        fd = os.open(frame / MAIN_MEMBER, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
-        try:
-            pwrite(fd, head + tail, 0)
-            os.fsync(fd)
-        finally:
-            os.close(fd)
+        write_file(frame / MAIN_MEMBER, head + tail)
         sync_directory(frame)
         publish_path(frame, Path(self.target), replace=self.replace)
         self.discard()

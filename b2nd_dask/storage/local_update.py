@@ -20,7 +20,7 @@ import numpy as np
 from b2nd_dask.errors import B2ndError, StaleFrameError
 from b2nd_dask.storage.base import MAIN_MEMBER, Identity
 from b2nd_dask.storage.local import LocalReader
-from b2nd_dask.storage.local_files import NO_LOCKS, link_or_copy, pwrite, sync_file
+from b2nd_dask.storage.local_files import NO_LOCKS, link_or_copy, pwrite, sync_file, write_file
 from b2nd_dask.storage.local_staging import ContiguousStaging, SparseStaging, is_frame_member
 from b2nd_dask.storage.rename import sync_directory
 from b2nd_dask.storage.staging import Joined, Run, StagedChunks, in_order, runs_of
@@ -74,7 +74,7 @@ class ContiguousUpdate(ContiguousStaging):
                 os.ftruncate(fd, self.frame_len)
                 raise
             # the switch: until here the old header names the old index
-            pwrite(fd, head, 0)
+            pwrite(fd, *_changed(os.pread(fd, len(head), 0), head))
             os.fsync(fd)
         finally:
             os.close(fd)
@@ -129,8 +129,7 @@ class SparseUpdate(SparseStaging):
         try:
             self._link_in(joined, linked)
             index = self.directory / MAIN_MEMBER
-            index.write_bytes(head + tail)
-            sync_file(index)
+            write_file(index, head + tail)
             sync_directory(target)
             index.rename(target / MAIN_MEMBER)
         except BaseException:
@@ -148,6 +147,16 @@ class SparseUpdate(SparseStaging):
             # not moved: a commit that is begun anew looks for it under its old name
             link_or_copy(self.directory / piece.part, path)
             sync_file(path)
+
+
+def _changed(old: bytes, new: bytes) -> tuple[bytes, int]:
+    """The bytes from the first that differs to the last, and where they go.
+
+    Lengths and shape stand at a header's front, whatever else it holds: with few fixed metalayers
+    in the first 512 bytes, which disks write whole or not at all.
+    """
+    differ = [at for at, (a, b) in enumerate(zip(old, new, strict=True)) if a != b] or [0]
+    return new[differ[0] : differ[-1] + 1], differ[0]
 
 
 @contextmanager
