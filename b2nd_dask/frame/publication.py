@@ -10,10 +10,9 @@ from b2nd_dask.errors import B2ndError
 from b2nd_dask.format.header import header_len_of, parse_header
 from b2nd_dask.format.trailer import Trailer, build_trailer, trailer_len_of
 from b2nd_dask.format.write_mark import MARK_NBYTES, parse_mark
-from b2nd_dask.frame.opening import FIRST_READ
 from b2nd_dask.frame.records import ChunkRecords
 from b2nd_dask.frame.writer import FramePlan, write_block
-from b2nd_dask.storage import ByteReader, Span, Staging
+from b2nd_dask.storage import HEAD_NBYTES, ByteReader, Span, Staging
 
 #: What a write meets that runs again after it published: its parts are gone, its target is there,
 #: the frame that it changes is another one, records are missing. A failing disk is none of these.
@@ -117,7 +116,7 @@ def write_key_of(reader: ByteReader) -> str | None:
         It is no frame.
     """
     size = reader.identity().size
-    (head,) = reader.read([Span(0, FIRST_READ)])
+    (head,) = reader.read([Span(0, HEAD_NBYTES)])
     header_len = header_len_of(head)
     if header_len > len(head):
         (head,) = reader.read([Span(0, header_len)])

@@ -67,12 +67,12 @@ def test_errors_at_each_call(tmp_path, kind, contiguous, fault):
 VALUES = np.random.default_rng(3).normal(size=(120, 50))
 
 
-def slow_array():
+def slow_array(**naming):
     def work(block):
         time.sleep(0.02)
         return block + 1
 
-    x = da.from_array(VALUES, chunks=(10, 50))
+    x = da.from_array(VALUES, chunks=(10, 50), **naming)
     return x.map_blocks(work, dtype=float, meta=np.empty((0, 0)))
 
 
@@ -90,7 +90,7 @@ def test_workers_that_are_killed(tmp_path, contiguous):
     ):
         for moment in moments:
             client.wait_for_workers(2, timeout=60)
-            written = to_b2nd(slow_array(), target, mode="w", contiguous=contiguous, compute=False)
+            written = to_b2nd(slow_array(name=False), target, mode="w", contiguous=contiguous, compute=False)
             future = client.compute(written)
             time.sleep(moment)
             pid = next(iter(cluster.workers.values())).pid

@@ -177,3 +177,16 @@ def cluster():
         Client(cluster) as client,
     ):
         yield client
+
+
+@pytest.mark.parametrize("contiguous", [True, False])
+def test_blocks_that_were_staged_twice(target, contiguous):
+    """By the same task in two processes, of which one was taken for dead."""
+    written, expected = delayed_write(target, "w-", contiguous)
+    graph = dict(written.__dask_graph__())
+    with dask.config.set(scheduler="processes", num_workers=2):
+        for _ in range(2):
+            dask.compute(*(Delayed(key, graph) for key in graph if "write-" in str(key)))
+    assert commit_of(written)() == str(target)
+    np.testing.assert_array_equal(blosc2.open(str(target))[...], expected)
+    assert list(target.parent.iterdir()) == [target]
