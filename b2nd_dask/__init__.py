@@ -9,6 +9,7 @@ import dask.array as _da
 from b2nd_dask._version import __version__
 from b2nd_dask.errors import (
     B2ndError,
+    ChecksumError,
     CorruptChunkError,
     FrameFormatError,
     StaleFrameError,
@@ -17,6 +18,7 @@ from b2nd_dask.errors import (
 )
 from b2nd_dask.frame.compact import compact
 from b2nd_dask.frame.source import Frame, open_b2nd
+from b2nd_dask.frame.verify import Verification, seal, verify
 from b2nd_dask.graph.push import install as _install
 from b2nd_dask.graph.read import from_b2nd
 from b2nd_dask.graph.write import to_b2nd
@@ -29,6 +31,7 @@ _da.Array.to_b2nd = to_b2nd  # type: ignore[attr-defined]
 
 __all__ = [
     "B2ndError",
+    "ChecksumError",
     "CorruptChunkError",
     "Frame",
     "FrameFormatError",
@@ -36,11 +39,14 @@ __all__ = [
     "StaleFrameError",
     "UninitializedChunkError",
     "UnsupportedFrameError",
+    "Verification",
     "__version__",
     "compact",
     "from_b2nd",
     "list_staging",
     "open_b2nd",
     "remove_staging",
+    "seal",
     "to_b2nd",
+    "verify",
 ]

@@ -98,6 +98,10 @@ class CorruptChunkError(B2ndError, ValueError):
     """A chunk whose bytes cannot be what was written."""
 
 
+class ChecksumError(CorruptChunkError):
+    """Bytes that do not match their checksum, or no checksums where they were asked for."""
+
+
 class UninitializedChunkError(B2ndError, ValueError):
     """A chunk that was never written was read with ``uninit="raise"``."""
 

@@ -9,9 +9,10 @@ import click
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks import machine, report
+from benchmarks import machine, plots, report, summary
 from benchmarks.cases import CASES
 from benchmarks.harness import DisagreementError, Settings, run_case
+from benchmarks.model import ScenarioResult
 from benchmarks.worker import WorkerError
 
 HERE = Path(__file__).parent
@@ -30,11 +31,24 @@ def _list_cases(context: click.Context, _: click.Parameter, wanted: bool) -> Non
     context.exit()
 
 
+def _write_results(context: click.Context, _: click.Parameter, source: Path | None) -> None:
+    if source is None:
+        return
+    for path in summary.write(HERE, source):
+        click.echo(path)
+    context.exit()
+
+
 @click.command()
 @click.argument("cases", metavar="[CASE]...", nargs=-1, type=click.Choice(list(CASES)))
 @click.option(
     "--list", is_flag=True, is_eager=True, expose_value=False, callback=_list_cases,
     help="Show the cases and end.",
+)  # fmt: skip
+@click.option(
+    "--results", type=click.Path(exists=True, dir_okay=False, path_type=Path), is_eager=True,
+    expose_value=False, callback=_write_results,
+    help="Make benchmarks/RESULTS.md and its plots from a run's results.json and end.",
 )  # fmt: skip
 @click.option("--quick", is_flag=True, help="Small sizes: a trial of the code, not a measurement.")
 @click.option("--repeat", type=click.IntRange(min=1), default=7, show_default=True)
@@ -48,7 +62,7 @@ def _list_cases(context: click.Context, _: click.Parameter, wanted: bool) -> Non
 )  # fmt: skip
 @click.option(
     "--output", type=click.Path(file_okay=False, path_type=Path), default=HERE / "results",
-    help="Where results.json and results.md go.",
+    help="Where results.json, results.md and the plots go; written after each case.",
 )  # fmt: skip
 def main(cases: tuple[str, ...], output: Path, **options: Any) -> None:
     """Measure b2nd_dask beside its peers: the usual cases, or those named."""
@@ -62,15 +76,18 @@ def main(cases: tuple[str, ...], output: Path, **options: Any) -> None:
         "load_before": machine.load(),
     }
     progress = Console(stderr=True)
-    results = []
+    results: list[ScenarioResult] = []
+    text = ""
     try:
         for name in cases or [case.name for case in CASES.values() if case.by_default]:
             results += run_case(CASES[name], settings, progress.print)
+            run["load_after"] = machine.load()
+            text = report.markdown(run, results)
+            # after each case: a run takes long, and a later one may fail
+            report.write(output, run, results, text)
     except (DisagreementError, WorkerError) as error:
         raise click.ClickException(str(error)) from None
-    run["load_after"] = machine.load()
-    text = report.markdown(run, results)
-    report.write(output, run, results, text)
+    plots.write(output / "plots", results)
     click.echo(text)
 
 

@@ -2,19 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import importlib
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+from statistics import median
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
+from benchmarks import memory
 from benchmarks.datasets import ensure
-from benchmarks.model import TARGET, Case, Figures, Paths, Scenario, ScenarioResult
+from benchmarks.model import (
+    TARGET,
+    Case,
+    Contender,
+    Figures,
+    Paths,
+    Scenario,
+    ScenarioResult,
+)
 from benchmarks.targets import judge
-from benchmarks.worker import Sample, Task, Worker
+from benchmarks.worker import Sample, Task, Worker, WorkerError
 
 
 @dataclass(frozen=True)
@@ -30,15 +41,57 @@ class DisagreementError(RuntimeError):
 
 
 def run_case(case: Case, settings: Settings, say: Callable[[str], None]) -> list[ScenarioResult]:
-    results = []
-    for scenario in case.scenarios(settings.quick):
-        say(f"{case.name} {scenario.name}: data")
-        paths = {one.name: ensure(one, settings.data) for one in scenario.datasets}
-        say(f"{case.name} {scenario.name}: {len(scenario.contenders)} contenders")
-        figures = measure(case, scenario, paths, settings)
-        verdicts = judge(scenario.targets, {one.contender: one for one in figures})
-        results.append(ScenarioResult(case.name, scenario.name, scenario.title, figures, verdicts))
-    return results
+    return [
+        _run_scenario(case, scenario, settings, say) for scenario in case.scenarios(settings.quick)
+    ]
+
+
+def _run_scenario(
+    case: Case, scenario: Scenario, settings: Settings, say: Callable[[str], None]
+) -> ScenarioResult:
+    reasons = {one.name: absence(one) for one in scenario.contenders}
+    left_out = [f"{name}: {reason}" for name, reason in reasons.items() if reason]
+    present = [one for one in scenario.contenders if not reasons[one.name]]
+    say(f"{case.name} {scenario.name}: data")
+    paths = {
+        one.name: ensure(one, settings.data)
+        for one in scenario.datasets
+        if not missing_module(one.needs)
+    }
+    say(f"{case.name} {scenario.name}: {len(present)} contenders")
+    for line in left_out:
+        say(f"  left out: {line}")
+    figures = measure(case, replace(scenario, contenders=present), paths, settings)
+    return ScenarioResult(
+        case.name,
+        scenario.name,
+        scenario.title,
+        figures,
+        judge(scenario.targets, {one.contender: one for one in figures}),
+        left_out,
+        case.axis,
+        scenario.point,
+    )
+
+
+def absence(contender: Contender) -> str:
+    """Why a contender cannot take part here; empty where it can."""
+    missing = missing_module(contender.needs)
+    if missing:
+        return missing
+    if contender.memory_limit is not None and not memory.can_limit():
+        return "this system does not bound the memory of a process"
+    return ""
+
+
+def missing_module(names: Sequence[str]) -> str:
+    """Which module cannot be imported, and why; empty where all can."""
+    for name in names:
+        try:
+            importlib.import_module(name)
+        except ImportError as error:
+            return f"{name} cannot be imported ({error})"
+    return ""
 
 
 def measure(case: Case, scenario: Scenario, paths: Paths, settings: Settings) -> list[Figures]:
@@ -52,7 +105,7 @@ def measure(case: Case, scenario: Scenario, paths: Paths, settings: Settings) ->
                         scenario.name,
                         contender.name,
                         settings.quick,
-                        settings.threads,
+                        scenario.threads or settings.threads,
                         {**paths, **_target(scenario, settings, stack)},
                     )
                 )
@@ -60,14 +113,58 @@ def measure(case: Case, scenario: Scenario, paths: Paths, settings: Settings) ->
             for contender in scenario.contenders
         ]
         # all have finished their imports before the first one is measured
-        before = [worker.resident_before() for worker in workers]
-        warm_ups = [worker.warm_up() for worker in workers]
-        require_agreement(scenario, [observed for _, observed in warm_ups])
-        rounds = [_round(workers, number) for number in range(settings.repeat)]
+        starts = [_start(worker, one) for worker, one in _pairs(workers, scenario)]
+        tries = [
+            _try(worker, one, start)
+            for (worker, one), start in zip(_pairs(workers, scenario), starts, strict=True)
+        ]
+        able = [place for place, one in enumerate(tries) if not one.failure]
+        names = [scenario.contenders[place].name for place in able]
+        require_agreement(scenario, names, [tries[place].observed for place in able])
+        running = [workers[place] for place in able]
+        rounds = [_round(running, number) for number in range(settings.repeat)]
+    samples: dict[int, list[Sample]] = {
+        place: [one[number] for one in rounds] for number, place in enumerate(able)
+    }
     return [
-        _figures(scenario, place, before[place], warm_ups[place][0], [one[place] for one in rounds])
-        for place in range(len(workers))
+        _figures(contender, tries[place], samples.get(place, []))
+        for place, contender in enumerate(scenario.contenders)
     ]
+
+
+class _Try(NamedTuple):
+    """How a contender did before the rounds."""
+
+    resident_before: int = 0
+    warm_up: Sample | None = None
+    observed: Any = None
+    failure: str = ""
+
+
+def _pairs(workers: Sequence[Worker], scenario: Scenario) -> Iterator[tuple[Worker, Contender]]:
+    return zip(workers, scenario.contenders, strict=True)
+
+
+def _start(worker: Worker, contender: Contender) -> _Try:
+    return _unless_bounded(contender, lambda: _Try(worker.resident_before()))
+
+
+def _try(worker: Worker, contender: Contender, start: _Try) -> _Try:
+    def warm_up() -> _Try:
+        sample, observed = worker.warm_up()
+        return start._replace(warm_up=sample, observed=observed)
+
+    return start if start.failure else _unless_bounded(contender, warm_up)
+
+
+def _unless_bounded(contender: Contender, step: Callable[[], _Try]) -> _Try:
+    """To fail under a bound of memory is a result; any other failure ends the run."""
+    try:
+        return step()
+    except WorkerError as error:
+        if contender.memory_limit is None:
+            raise
+        return _Try(failure=error.reason)
 
 
 def _target(scenario: Scenario, settings: Settings, stack: ExitStack) -> Paths:
@@ -79,9 +176,8 @@ def _target(scenario: Scenario, settings: Settings, stack: ExitStack) -> Paths:
     return {TARGET: Path(stack.enter_context(folder))}
 
 
-def require_agreement(scenario: Scenario, observed: Sequence[Any]) -> None:
+def require_agreement(scenario: Scenario, names: Sequence[str], observed: Sequence[Any]) -> None:
     """Hold every result against the first."""
-    names = [contender.name for contender in scenario.contenders]
     for name, other in zip(names[1:], observed[1:], strict=True):
         try:
             np.testing.assert_allclose(other, observed[0], rtol=scenario.rtol, atol=0)
@@ -100,16 +196,20 @@ def _round(workers: Sequence[Worker], number: int) -> list[Sample]:
     return [samples[place] for place in range(len(workers))]
 
 
-def _figures(
-    scenario: Scenario, place: int, before: int, warm_up: Sample, samples: Sequence[Sample]
-) -> Figures:
-    contender = scenario.contenders[place]
+def _figures(contender: Contender, before: _Try, samples: Sequence[Sample]) -> Figures:
+    warm_up = before.warm_up
+    if warm_up is None:
+        return Figures(
+            contender.name, contender.is_ours, [], [], before.resident_before, 0,
+            failure=before.failure,
+        )  # fmt: skip
     return Figures(
         contender.name,
         contender.is_ours,
         [one.seconds for one in samples],
         [one.cpu_seconds for one in samples],
-        before,
+        before.resident_before,
         max(one.resident_peak for one in (warm_up, *samples)),
         warm_up.written,
+        {what: median(one.counts[what] for one in samples) for what in warm_up.counts},
     )

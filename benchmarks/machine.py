@@ -14,7 +14,17 @@ from typing import Any
 
 import psutil
 
-PACKAGES = ("b2nd-dask", "blosc2", "dask", "numcodecs", "numpy", "zarr")
+PACKAGES = (
+    "b2nd-dask",
+    "blosc2",
+    "dask",
+    "h5py",
+    "hdf5plugin",
+    "numcodecs",
+    "numpy",
+    "tensorstore",
+    "zarr",
+)
 
 
 def usable_cores() -> int:

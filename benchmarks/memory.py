@@ -32,3 +32,17 @@ def peak_resident() -> int:
         return int(kib) * 1024
     unit = 1 if sys.platform == "darwin" else 1024
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
+
+
+def can_limit() -> bool:
+    """Whether `limit` holds here: other systems take the limit and do not keep it."""
+    return sys.platform == "linux"
+
+
+def limit(size: int) -> None:
+    """Bound the private memory of this process: what is more is refused, not swapped out.
+
+    RLIMIT_DATA counts private writable mappings, touched or not, and neither libraries nor the page
+    cache; RLIMIT_AS would count both. Unlike a control group it needs no right to make one.
+    """
+    resource.setrlimit(resource.RLIMIT_DATA, (size, size))

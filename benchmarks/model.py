@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 #: Where each data set of a scenario lies, by its name; where it writes, an empty folder, `TARGET`.
 Paths = Mapping[str, Path]
@@ -18,6 +19,14 @@ Run = Callable[[], Any]
 Prepare = Callable[[Paths, int], Run]
 
 
+class Counted(NamedTuple):
+    """What a run may give where more than its time is measured."""
+
+    result: Any
+    counts: Callable[[], Mapping[str, float]]
+    """Called when the time has been taken; figures by what they count."""
+
+
 @dataclass(frozen=True)
 class Dataset:
     """Data on disk, made once and kept."""
@@ -27,6 +36,8 @@ class Dataset:
     recipe: Mapping[str, Any]
     """All that decides the content, as JSON: data of another recipe is never taken."""
     build: Callable[[Path], None]
+    needs: Sequence[str] = ()
+    """Modules that the building imports beside those that the extra `bench` has everywhere."""
 
 
 @dataclass(frozen=True)
@@ -36,6 +47,10 @@ class Contender:
     name: str
     prepare: Prepare
     is_ours: bool = False
+    needs: Sequence[str] = ()
+    """Modules that it imports; where one cannot be imported, the contender is left out."""
+    memory_limit: int | None = None
+    """Bytes of private memory that its process may have."""
 
 
 @dataclass(frozen=True)
@@ -54,10 +69,14 @@ class Figures:
     """Bytes, the highest of all rounds and of the warm-up."""
     written: int = 0
     """Bytes of the files that a run made."""
+    counts: Mapping[str, float] = field(default_factory=dict)
+    """Medians of what was counted beside the time."""
+    failure: str = ""
+    """Why there are no times: it ran out of the memory that it was given."""
 
     @property
     def median(self) -> float:
-        return statistics.median(self.seconds)
+        return statistics.median(self.seconds) if self.seconds else math.inf
 
     @property
     def growth(self) -> int:
@@ -73,6 +92,10 @@ class Target:
     is_upper_limit: bool
     value: Callable[[Figures, Mapping[str, Figures]], float]
     """From ours and from the figures of all contenders by name."""
+    peer: str | None = None
+    """The contender that ours is compared with; without its figures there is no verdict."""
+    only: Sequence[str] = ()
+    """Names of those of ours that it is for; all, where empty."""
 
 
 @dataclass(frozen=True)
@@ -89,6 +112,10 @@ class Scenario:
     rtol: float = 0.0
     writes: bool = False
     """Whether its contenders write, into a folder of each one's own."""
+    point: float | None = None
+    """Where it lies on the axis of its case."""
+    threads: int | None = None
+    """Threads of every contender, where the scenario says how many."""
 
 
 @dataclass(frozen=True)
@@ -101,6 +128,8 @@ class Case:
     """Takes whether the sizes are to be small."""
     by_default: bool = True
     """Whether it runs where no case is named."""
+    axis: str | None = None
+    """What grows from scenario to scenario: the plot has lines over it instead of bars."""
 
 
 @dataclass(frozen=True)
@@ -120,3 +149,7 @@ class ScenarioResult:
     title: str
     figures: Sequence[Figures]
     verdicts: Sequence[Verdict]
+    left_out: Sequence[str] = ()
+    """Which contenders could not take part, and why."""
+    axis: str | None = None
+    point: float | None = None

@@ -1,26 +1,33 @@
 """Ways to work on the same data, each used as its documentation advises.
 
 Libraries are imported in `prepare`, so that a process has only those of its contender: importing
-b2nd_dask, for one, changes how python-blosc2 treats the GIL.
+b2nd_dask, for one, changes how python-blosc2 treats the GIL. Every run opens its file anew.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from threading import local
 from typing import Any
 
 import numpy as np
 
+from benchmarks.arrays import B2ND, ZARR
 from benchmarks.model import Contender, Paths, Run
 
 Work = Callable[[Any], Any]
 
 OURS = "b2nd_dask"
+OURS_AUTO = "b2nd_dask chunks='auto'"
+OPEN_B2ND = "b2nd_dask open_b2nd"
 PYTHON_BLOSC2 = "python-blosc2"
 FROM_ARRAY = "da.from_array(blosc2)"
+FROM_ARRAY_AUTO = "da.from_array(blosc2) chunks='auto'"
+ZARR_ALONE = "zarr"
 FROM_ZARR = "da.from_zarr"
+FROM_ZARR_AUTO = "da.from_zarr chunks='auto'"
 RAW_LIMIT = "raw limit"
 
 
@@ -31,10 +38,20 @@ def b2nd_dask(work: Work, *, chunks: Any = None) -> Contender:
         from b2nd_dask import from_b2nd
 
         use_dask_threads(threads)
-        return lambda: work(from_b2nd(paths["b2nd"], chunks=chunks))
+        return lambda: work(from_b2nd(paths[B2ND], chunks=chunks))
 
-    name = OURS if chunks is None else f"{OURS} chunks={chunks!r}"
-    return Contender(name, prepare, is_ours=True)
+    return Contender(OURS if chunks is None else OURS_AUTO, prepare, is_ours=True)
+
+
+def open_b2nd(work: Work) -> Contender:
+    """Our own without dask; `work` gets the `Frame`, which decodes with threads of its own."""
+
+    def prepare(paths: Paths, threads: int) -> Run:
+        from b2nd_dask import open_b2nd
+
+        return lambda: work(open_b2nd(paths[B2ND]))
+
+    return Contender(OPEN_B2ND, prepare, is_ours=True)
 
 
 def python_blosc2(work: Work) -> Contender:
@@ -47,8 +64,8 @@ def python_blosc2(work: Work) -> Contender:
     return Contender(PYTHON_BLOSC2, prepare)
 
 
-def dask_from_array(work: Work) -> Contender:
-    """dask over python-blosc2, one task for each chunk.
+def dask_from_array(work: Work, *, chunks: Any = None) -> Contender:
+    """dask over python-blosc2, by default one task for each chunk.
 
     Its slices hold the GIL and decode with python-blosc2's threads, so these do the work.
     """
@@ -61,24 +78,37 @@ def dask_from_array(work: Work) -> Contender:
 
         def run() -> Any:
             array = open_array()
-            return work(da.from_array(array, chunks=array.chunks))
+            return work(da.from_array(array, chunks=chunks or array.chunks))
 
         return run
 
-    return Contender(FROM_ARRAY, prepare)
+    return Contender(FROM_ARRAY_AUTO if chunks else FROM_ARRAY, prepare)
 
 
-def dask_from_zarr(work: Work) -> Contender:
-    """dask over zarr 3."""
+def zarr_alone(work: Work) -> Contender:
+    """zarr 3 with its own threads; `work` gets the `zarr.Array`."""
+
+    def prepare(paths: Paths, threads: int) -> Run:
+        import zarr
+
+        use_zarr_threads(threads)
+        return lambda: work(zarr.open_array(str(paths[ZARR]), mode="r"))
+
+    return Contender(ZARR_ALONE, prepare)
+
+
+def dask_from_zarr(work: Work, *, chunks: Any = None) -> Contender:
+    """dask over zarr 3, by default one task for each chunk."""
 
     def prepare(paths: Paths, threads: int) -> Run:
         import dask.array as da
 
         use_dask_threads(threads)
         use_zarr_threads(threads)
-        return lambda: work(da.from_zarr(str(paths["zarr"])))
+        options = {} if chunks is None else {"chunks": chunks}
+        return lambda: work(da.from_zarr(str(paths[ZARR]), **options))
 
-    return Contender(FROM_ZARR, prepare)
+    return Contender(FROM_ZARR_AUTO if chunks else FROM_ZARR, prepare)
 
 
 def raw_limit_of_sum() -> Contender:
@@ -88,7 +118,7 @@ def raw_limit_of_sum() -> Contender:
         import blosc2
 
         blosc2.set_releasegil(True)
-        array = blosc2.open(paths["b2nd"], mode="r")
+        array = blosc2.open(str(paths[B2ND]), mode="r")
         chunks = [array.schunk.get_chunk(i) for i in range(array.schunk.nchunks)]
         mine = local()
 
@@ -104,12 +134,21 @@ def raw_limit_of_sum() -> Contender:
     return Contender(RAW_LIMIT, prepare)
 
 
+def bounded(contender: Contender, limit: int) -> Contender:
+    """The same in a process that may have so many bytes of private memory."""
+    return replace(contender, name=bounded_name(contender.name, limit), memory_limit=limit)
+
+
+def bounded_name(name: str, limit: int) -> str:
+    return f"{name} in {limit >> 20} MiB"
+
+
 def blosc2_opener(paths: Paths, threads: int) -> Callable[[], Any]:
     import blosc2
 
     blosc2.set_nthreads(threads)
     dparams = blosc2.DParams(nthreads=threads)
-    return lambda: blosc2.open(paths["b2nd"], mode="r", dparams=dparams)
+    return lambda: blosc2.open(str(paths[B2ND]), mode="r", dparams=dparams)
 
 
 def use_dask_threads(threads: int) -> None:

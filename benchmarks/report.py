@@ -1,14 +1,17 @@
-"""Results as JSON and as Markdown."""
+"""Results as JSON and as Markdown, and from JSON again."""
 
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any
 
-from benchmarks.model import Figures, ScenarioResult
+from benchmarks.model import Figures, ScenarioResult, Verdict
+
+JSON_NAME = "results.json"
 
 CONDITIONS = (
     "Each contender works in a process of its own, all with {threads} threads. One warm-up, after "
@@ -16,6 +19,7 @@ CONDITIONS = (
     "in the page cache (warm). Time is the median of the rounds and its spread, CPU the median of "
     "the time of all cores. Memory is how far resident memory rose at its peak above the process "
     "with its libraries imported (and what it writes from memory made), and the peak itself. "
+    "Every run opens its file anew, and no contender keeps decoded data from one to the next. "
     "Files are written anew in each round and removed after it. What was written before may still "
     "be on its way to the disk meanwhile: times with an fsync vary with it."
 )
@@ -27,16 +31,27 @@ def write(
     folder.mkdir(parents=True, exist_ok=True)
     scenarios = [_as_json(result) for result in results]
     document = {**run, "scenarios": scenarios}
-    (folder / "results.json").write_text(json.dumps(document, indent=2) + "\n")
+    (folder / JSON_NAME).write_text(json.dumps(document, indent=2) + "\n")
     (folder / "results.md").write_text(text)
 
 
+def read(path: Path) -> tuple[dict[str, Any], list[ScenarioResult]]:
+    """What `write` wrote: the run, and its results."""
+    document = json.loads(path.read_text())
+    return document, [_from_json(one) for one in document.pop("scenarios")]
+
+
 def markdown(run: Mapping[str, Any], results: Sequence[ScenarioResult]) -> str:
+    lines = ["# Benchmarks", "", *conditions(run)]
+    for result in results:
+        lines += section(result)
+    return "\n".join(lines)
+
+
+def conditions(run: Mapping[str, Any]) -> list[str]:
     machine = run["machine"]
     versions = ", ".join(f"{name} {version}" for name, version in machine["packages"].items())
-    lines = [
-        "# Benchmarks",
-        "",
+    return [
         CONDITIONS.format(**run),
         "",
         f"- `{machine['command']}`, {machine['date']}, revision {machine['revision']}",
@@ -46,58 +61,94 @@ def markdown(run: Mapping[str, Any], results: Sequence[ScenarioResult]) -> str:
         f"- {machine['system']}, Python {machine['python']}, {versions}",
         "",
     ]
-    for result in results:
-        lines += _section(result)
-    return "\n".join(lines)
+
+
+def section(result: ScenarioResult) -> list[str]:
+    """One scenario: its figures, who was left out, where its targets stand."""
+    lines = [
+        f"## {result.case}: {result.scenario}",
+        "",
+        f"{result.title}.",
+        "",
+        *table(_figures_rows(result)),
+    ]
+    if result.left_out:
+        lines += ["", *(f"Left out: {line}." for line in result.left_out)]
+    if result.verdicts:
+        rows = [["target", "contender", "value", ""], ["---", "---", "---:", "---"]]
+        rows += [[verdict.target, *verdict_cells(verdict)] for verdict in result.verdicts]
+        lines += ["", *table(rows)]
+    return [*lines, ""]
+
+
+def verdict_cells(verdict: Verdict) -> list[str]:
+    reached = "reached" if verdict.is_reached else "**not reached**"
+    return [verdict.contender, f"{verdict.value:.3g}", reached]
+
+
+def reference(result: ScenarioResult) -> Figures | None:
+    """What ratios are relative to: the first of ours that has times."""
+    return next((one for one in result.figures if one.is_ours and one.seconds), None)
+
+
+def table(rows: Sequence[Sequence[str]]) -> list[str]:
+    return [f"| {' | '.join(row)} |" for row in rows]
 
 
 def _as_json(result: ScenarioResult) -> dict[str, Any]:
     document = asdict(result)
+    ours = reference(result)
     for one, figures in zip(document["figures"], result.figures, strict=True):
-        one["median_seconds"] = figures.median
-        one["ratio"] = figures.median / _reference(result).median
+        # JSON has no infinity
+        one["median_seconds"] = figures.median if figures.seconds else None
+        one["ratio"] = figures.median / ours.median if figures.seconds and ours else None
+    for verdict in document["verdicts"]:
+        verdict["value"] = verdict["value"] if math.isfinite(verdict["value"]) else None
     return document
 
 
-def _reference(result: ScenarioResult) -> Figures:
-    """What ratios are relative to: the first of ours."""
-    return next(figures for figures in result.figures if figures.is_ours)
+def _from_json(document: dict[str, Any]) -> ScenarioResult:
+    names = {one.name for one in fields(Figures)}
+    figures = [
+        Figures(**{name: value for name, value in one.items() if name in names})
+        for one in document["figures"]
+    ]
+    verdicts = [
+        Verdict(**{**one, "value": math.inf if one["value"] is None else one["value"]})
+        for one in document["verdicts"]
+    ]
+    return ScenarioResult(**{**document, "figures": figures, "verdicts": verdicts})
 
 
-def _section(result: ScenarioResult) -> list[str]:
-    reference = _reference(result)
-    header = ["contender", "time", "min .. max", "CPU", f"time / {reference.contender}"]
-    rows = [[*header, "memory", "peak", "written"], ["---", *["---:"] * 7]]
-    rows += [_figures_row(figures, reference) for figures in result.figures]
-    if not any(figures.written for figures in result.figures):
-        rows = [row[:-1] for row in rows]
-    lines = [f"## {result.case}: {result.scenario}", "", f"{result.title}.", "", *_table(rows)]
-    if result.verdicts:
-        verdicts = [["target", "contender", "value", ""], ["---", "---", "---:", "---"]]
-        verdicts += [
-            [
-                verdict.target,
-                verdict.contender,
-                f"{verdict.value:.3g}",
-                "reached" if verdict.is_reached else "**not reached**",
-            ]
-            for verdict in result.verdicts
-        ]
-        lines += ["", *_table(verdicts)]
-    return [*lines, ""]
+def _figures_rows(result: ScenarioResult) -> list[list[str]]:
+    ours = reference(result)
+    counted = sorted({what for figures in result.figures for what in figures.counts})
+    written = any(figures.written for figures in result.figures)
+    header = ["contender", "time", "min .. max", "CPU"]
+    header += [f"time / {ours.contender if ours else 'ours'}", "memory", "peak", *counted]
+    header += ["written"] if written else []
+    rows = [header, ["---", *["---:"] * (len(header) - 1)]]
+    for figures in result.figures:
+        row = _figures_row(figures, ours)
+        if figures.seconds:
+            row += [f"{figures.counts[what]:g}" if figures.counts else "" for what in counted]
+            row += [_bytes(figures.written)] if written else []
+        rows.append(row + [""] * (len(header) - len(row)))
+    return rows
 
 
-def _figures_row(figures: Figures, reference: Figures) -> list[str]:
+def _figures_row(figures: Figures, ours: Figures | None) -> list[str]:
+    if not figures.seconds:
+        return [figures.contender, f"failed: {figures.failure}".replace("|", "/")]
     cpu = sorted(figures.cpu_seconds)[len(figures.cpu_seconds) // 2]
     return [
         figures.contender,
         _ms(figures.median),
         f"{_ms(min(figures.seconds))} .. {_ms(max(figures.seconds))}",
         _ms(cpu),
-        f"{figures.median / reference.median:.2f}",
+        f"{figures.median / ours.median:.2f}" if ours else "",
         f"+{figures.growth / 1e6:.0f} MB",
         f"{figures.resident_peak / 1e6:.0f} MB",
-        _bytes(figures.written),
     ]
 
 
@@ -107,7 +158,3 @@ def _ms(seconds: float) -> str:
 
 def _bytes(count: int) -> str:
     return f"{count / 1e6:.4g} MB" if count >= 1e6 else f"{count / 1e3:.3g} kB"
-
-
-def _table(rows: Sequence[Sequence[str]]) -> list[str]:
-    return [f"| {' | '.join(row)} |" for row in rows]

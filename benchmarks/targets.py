@@ -7,26 +7,47 @@ from collections.abc import Mapping, Sequence
 from benchmarks.model import Figures, Target, Verdict
 
 
-def speedup_over(peer: str, at_least: float) -> Target:
+def speedup_over(peer: str, at_least: float, *only: str) -> Target:
     return Target(
         f"{peer} takes at least {at_least:g} x as long",
         at_least,
         False,
         lambda ours, others: others[peer].median / ours.median,
+        peer,
+        only,
     )
 
 
-def times_as_long_as(peer: str, at_most: float) -> Target:
+def times_as_long_as(peer: str, at_most: float, *only: str) -> Target:
     return Target(
         f"takes at most {at_most:g} x as long as {peer}",
         at_most,
         True,
         lambda ours, others: ours.median / others[peer].median,
+        peer,
+        only,
     )
 
 
-def seconds_below(limit: float) -> Target:
-    return Target(f"under {limit:g} s", limit, True, lambda ours, _: ours.median)
+def milliseconds_more_than(peer: str, at_most: float, *only: str) -> Target:
+    return Target(
+        f"takes at most {at_most:g} ms longer than {peer}",
+        at_most,
+        True,
+        lambda ours, others: (ours.median - others[peer].median) * 1e3,
+        peer,
+        only,
+    )
+
+
+def seconds_below(limit: float, *only: str) -> Target:
+    return Target(f"under {limit:g} s", limit, True, lambda ours, _: ours.median, only=only)
+
+
+def counted_at_most(what: str, limit: float, *only: str) -> Target:
+    return Target(
+        f"at most {limit:g} {what}", limit, True, lambda ours, _: ours.counts[what], only=only
+    )
 
 
 def megabytes_below(limit: float) -> Target:
@@ -46,10 +67,20 @@ def kilobytes_written_below(limit: float) -> Target:
     return Target(f"file under {limit:g} kB", limit, True, lambda ours, _: ours.written / 1e3)
 
 
+def completes(*only: str) -> Target:
+    return Target("completes", 1, False, lambda ours, _: float(not ours.failure), only=only)
+
+
 def judge(targets: Sequence[Target], figures: Mapping[str, Figures]) -> list[Verdict]:
+    """Every target for each of ours that it is for; none that needs a peer which did not run."""
     verdicts = []
     for target in targets:
+        peer = figures.get(target.peer) if target.peer else None
+        if target.peer and (peer is None or peer.failure):
+            continue
         for ours in (one for one in figures.values() if one.is_ours):
+            if target.only and ours.contender not in target.only:
+                continue
             value = target.value(ours, figures)
             reached = value <= target.limit if target.is_upper_limit else value >= target.limit
             verdicts.append(Verdict(ours.contender, target.text, value, reached))

@@ -15,11 +15,16 @@ from typing import Any, NamedTuple, Self
 
 from benchmarks import memory
 from benchmarks.cases import CASES
-from benchmarks.model import TARGET, Contender, Run, Scenario
+from benchmarks.model import TARGET, Contender, Counted, Run, Scenario
 
 
 class WorkerError(RuntimeError):
     """A contender failed; the message has its traceback."""
+
+    @property
+    def reason(self) -> str:
+        """The last line: what was raised."""
+        return str(self).strip().splitlines()[-1].strip()
 
 
 class Sample(NamedTuple):
@@ -29,6 +34,7 @@ class Sample(NamedTuple):
     cpu_seconds: float
     resident_peak: int
     written: int
+    counts: Mapping[str, float]
 
 
 @dataclass(frozen=True)
@@ -101,6 +107,8 @@ class Worker:
 def _serve(connection: Connection, task: Task) -> None:
     try:
         scenario, contender = _find(task)
+        if contender.memory_limit is not None:
+            memory.limit(contender.memory_limit)
         run = contender.prepare(task.paths, task.threads)
         connection.send((True, memory.resident()))
         while True:
@@ -130,7 +138,10 @@ def _timed(run: Run) -> tuple[Sample, Any]:
     cpu, wall = time.process_time(), time.perf_counter()
     result = run()
     wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
-    return Sample(wall, cpu, memory.peak_resident(), 0), result
+    sample = Sample(wall, cpu, memory.peak_resident(), 0, {})
+    if isinstance(result, Counted):
+        return sample._replace(counts=result.counts()), result.result
+    return sample, result
 
 
 def _size(folder: Path | None) -> int:

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks import dense, peers
+from benchmarks.compression import Compression
 from benchmarks.model import TARGET, Contender, Paths, Run
 from benchmarks.rawfile import RawFile
 
@@ -30,7 +31,7 @@ RAW_LIMIT = "raw limit (no fsync)"
 RAW_LIMIT_SYNCED = "raw limit (fsync)"
 
 
-def b2nd_dask(source: Source, how: dense.Compression, *, synced: bool = True) -> Contender:
+def b2nd_dask(source: Source, how: Compression, *, synced: bool = True) -> Contender:
     """Our own; `source` gives a dask array."""
 
     def prepare(paths: Paths, threads: int) -> Run:
@@ -55,7 +56,7 @@ def b2nd_dask(source: Source, how: dense.Compression, *, synced: bool = True) ->
     return Contender(OURS if synced else OURS_UNSYNCED, prepare, is_ours=True)
 
 
-def dask_to_zarr(source: Source, how: dense.Compression, *, empty_check: bool = True) -> Contender:
+def dask_to_zarr(source: Source, how: Compression, *, empty_check: bool = True) -> Contender:
     """dask over zarr 3; `source` gives a dask array.
 
     By default zarr compares every item with the fill value, to leave such chunks out.
@@ -70,7 +71,7 @@ def dask_to_zarr(source: Source, how: dense.Compression, *, empty_check: bool = 
         array = source(paths, threads)
         path = str(paths[TARGET] / "array.zarr")
         options = {
-            "compressors": how.zarr_codec(),
+            "compressors": how.zarr_codec(dense.ITEM, dense.BLOCK * dense.ITEM),
             "config": {"write_empty_chunks": not empty_check},
         }
 
@@ -84,7 +85,7 @@ def dask_to_zarr(source: Source, how: dense.Compression, *, empty_check: bool = 
     return Contender(TO_ZARR if empty_check else TO_ZARR_UNCHECKED, prepare)
 
 
-def python_blosc2(source: Source, how: dense.Compression) -> Contender:
+def python_blosc2(source: Source, how: Compression) -> Contender:
     """python-blosc2 alone; `source` gives a function that writes with the arguments it gets."""
 
     def prepare(paths: Paths, threads: int) -> Run:
@@ -110,7 +111,7 @@ def python_blosc2(source: Source, how: dense.Compression) -> Contender:
     return Contender(PYTHON_BLOSC2, prepare)
 
 
-def raw_limit(source: Source, how: dense.Compression, *, synced: bool = False) -> Contender:
+def raw_limit(source: Source, how: Compression, *, synced: bool = False) -> Contender:
     """compress2 and pwrite in bare threads; `source` gives the chunks as functions."""
 
     def prepare(paths: Paths, threads: int) -> Run:

@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -17,9 +18,19 @@ import numpy as np
 from blosc2 import compress2
 from numpy.typing import NDArray
 
-from benchmarks import datasets, dense, harness, targets, writers
+from benchmarks import (
+    datasets,
+    dense,
+    harness,
+    memory,
+    observing,
+    report,
+    summary,
+    targets,
+    writers,
+)
 from benchmarks.cases import CASES
-from benchmarks.model import Contender, Dataset, Figures, Scenario
+from benchmarks.model import Contender, Dataset, Figures, Scenario, ScenarioResult
 from benchmarks.rawfile import RawFile
 
 ROOT = Path(__file__).parent.parent
@@ -28,11 +39,13 @@ ROOT = Path(__file__).parent.parent
 def run_benchmarks(*arguments: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "benchmarks", *arguments]
     return subprocess.run(
-        command, cwd=ROOT, capture_output=True, text=True, timeout=200, check=False
+        command, cwd=ROOT, capture_output=True, text=True, timeout=800, check=False
     )
 
 
+# up to fifty processes that import everything
 @pytest.mark.slow
+@pytest.mark.timeout(900)
 @pytest.mark.parametrize("name", CASES)
 def test_a_case_writes_its_reports(name: str, tmp_path: Path) -> None:
     output = tmp_path / "out"
@@ -51,11 +64,13 @@ def test_a_case_writes_its_reports(name: str, tmp_path: Path) -> None:
         scenario = expected[result["scenario"]]
         contenders = [one.name for one in scenario.contenders]
         assert [one["contender"] for one in result["figures"]] == contenders
-        assert result["figures"][0]["ratio"] == 1
-        assert all(one["resident_peak"] > 0 for one in result["figures"])
+        assert result["left_out"] == []
+        assert next(one["ratio"] for one in result["figures"] if one["is_ours"]) == 1
+        assert all(one["resident_peak"] > 0 for one in result["figures"] if not one["failure"])
         assert all(f"| {contender} |" in text for contender in contenders)
         assert len(result["verdicts"]) >= len(scenario.targets)
         assert (result["figures"][0]["written"] > 0) == scenario.writes
+    assert (output / "plots" / f"{name}.png").stat().st_size > 1000
     assert not list((tmp_path / "data").glob("written-*"))
 
 
@@ -90,13 +105,78 @@ def test_a_raw_file_gives_its_chunks_back(tmp_path: Path) -> None:
 
 
 def test_contenders_that_disagree_stop_the_run() -> None:
-    contenders = [Contender(name, lambda paths, threads: lambda: None) for name in ("one", "two")]
-    scenario = Scenario("any", "any", (), contenders, (), rtol=1e-9)
-    harness.require_agreement(scenario, [1.0, 1.0 + 1e-12])
+    scenario = Scenario("any", "any", (), (), (), rtol=1e-9)
+    names = ["one", "two"]
+    harness.require_agreement(scenario, names, [1.0, 1.0 + 1e-12])
     with pytest.raises(harness.DisagreementError, match="two and one differ"):
-        harness.require_agreement(scenario, [1.0, 1.001])
+        harness.require_agreement(scenario, names, [1.0, 1.001])
     with pytest.raises(harness.DisagreementError):
-        harness.require_agreement(scenario, [np.zeros(2), np.zeros(3)])
+        harness.require_agreement(scenario, names, [np.zeros(2), np.zeros(3)])
+
+
+def test_a_digest_tells_shapes_kinds_and_bits_apart() -> None:
+    items = np.arange(6.0).reshape(2, 3)
+    same = observing.digest(items)
+    np.testing.assert_array_equal(observing.digest(np.asfortranarray(items)), same)
+    changed = items.copy()
+    changed[1, 2] = np.nextafter(5, 6)
+    for other in (changed, items.T, items.astype("f4"), items.reshape(3, 2)):
+        assert not np.array_equal(observing.digest(other), same)
+
+
+def test_contenders_that_cannot_run_here_are_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    contender = Contender("one", lambda paths, threads: lambda: None, needs=("json", "no_such"))
+    assert "no_such cannot be imported" in harness.absence(contender)
+    assert harness.absence(replace(contender, needs=("json",))) == ""
+    bounded = replace(contender, needs=(), memory_limit=10**9)
+    monkeypatch.setattr("sys.platform", "darwin")
+    assert "does not bound the memory" in harness.absence(bounded)
+
+
+@pytest.mark.skipif(not memory.can_limit(), reason="the system does not keep the limit")
+def test_a_process_does_not_get_more_memory_than_its_limit() -> None:
+    code = """if True:
+        from benchmarks import memory
+        memory.limit(300 * 2**20)
+        bytearray(100 * 2**20)
+        try:
+            bytearray(400 * 2**20)
+        except MemoryError:
+            print("refused")
+    """
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    assert done.stdout.strip() == "refused", done.stderr
+
+
+def test_results_come_back_from_their_file(tmp_path: Path) -> None:
+    ours = Figures("ours", True, [1.0, 2.0], [1.5, 1.5], 10**6, 3 * 10**6, counts={"requests": 2})
+    broken = Figures("peer", False, [], [], 10**6, 0, failure="MemoryError: 8 MB | more")
+    verdicts = targets.judge([targets.seconds_below(2.0)], {"ours": ours, "peer": broken})
+    result = ScenarioResult("case", "one", "title", [ours, broken], verdicts, ["x: no y"], "n", 3.0)
+    machine_facts = dict.fromkeys(
+        ("command", "date", "revision", "cpu", "usable_cores", "system", "python"), "?"
+    )
+    run = {
+        "machine": {**machine_facts, "memory_bytes": 1, "packages": {}},
+        "quick": True,
+        "repeat": 2,
+        "threads": 1,
+        "load_before": 0.0,
+        "load_after": 0.0,
+    }
+    report.write(tmp_path, run, [result], "text")
+    again, results = report.read(tmp_path / "results.json")
+    assert (again, results) == (run, [result])
+    paths = summary.write(tmp_path, tmp_path / "results.json")
+    text = paths[0].read_text()
+    assert "| case: one | under 2 s | ours | 1.5 | reached |" in text
+    assert "failed: MemoryError: 8 MB / more" in text
+    assert "Left out: x: no y." in text
+    assert "not a measurement" in text
+    assert [path.name for path in paths[1:]] == ["case.png"]
+    assert all(path.stat().st_size > 1000 for path in paths[1:])
 
 
 def test_data_is_kept_while_it_is_intact(tmp_path: Path) -> None:
@@ -138,5 +218,7 @@ def test_targets_are_judged_for_ours_alone() -> None:
         both,
     )
     assert [one.contender for one in verdicts] == ["ours"] * 7
+    assert targets.judge([targets.speedup_over("absent", 2.0)], both) == []
+    assert targets.judge([targets.seconds_below(2.0, "another of ours")], both) == []
     assert [one.value for one in verdicts] == [2.0, 2.0, 0.5, 1.0, 2.0, 3.0, 5.0]
     assert [one.is_reached for one in verdicts] == [True, False, True, False, True, False, True]

@@ -17,9 +17,14 @@ from rich.text import Text
 from b2nd_dask._version import __version__
 from b2nd_dask.errors import B2ndError
 from b2nd_dask.format.index import ChunkKind
+from b2nd_dask.format.integrity import Trust
 from b2nd_dask.frame.compact import compact
 from b2nd_dask.frame.source import Frame, open_b2nd
+from b2nd_dask.frame.verify import seal, verify
 from b2nd_dask.storage import list_staging, remove_staging
+
+#: Exit codes of `verify`; click uses 2 for wrong arguments.
+_DAMAGED, _UNKNOWN = 1, 3
 
 _KIND_NAMES = {
     ChunkKind.STORED: "stored",
@@ -47,7 +52,8 @@ def info(path: str) -> None:
     Reads its metadata, no chunk.
     """
     try:
-        frame = open_b2nd(path)
+        # says itself what is damaged
+        frame = open_b2nd(path, verify=False)
     except (B2ndError, OSError) as error:
         raise click.ClickException(str(error)) from error
     table = Table(show_header=False, box=None, pad_edge=False)
@@ -55,6 +61,48 @@ def info(path: str) -> None:
         # Text, because rich takes brackets in a str for markup.
         table.add_row(Text(name, "bold"), Text(value))
     Console().print(table)
+
+
+@main.command("verify")
+@click.argument("paths", nargs=-1, required=True)
+@click.option("--threads", type=click.IntRange(1), help="Default: one for each processor.")
+@click.pass_context
+def verify_frames(context: click.Context, paths: tuple[str, ...], threads: int | None) -> None:
+    """Check the frames at PATHS (files, directories or URLs) against their checksums.
+
+    Reads all of them and lists every damaged chunk. Exits with 0 if all is as it was written, with
+    1 if anything is damaged or cannot be read, with 3 if frames have no valid checksums and nothing
+    else is wrong.
+    """
+    worst = 0
+    for path in paths:
+        try:
+            result = verify(path, threads=threads)
+        except (B2ndError, OSError) as error:
+            click.echo(f"Error: {error}", err=True)
+            worst = _DAMAGED
+            continue
+        click.echo(str(result))
+        for bad in result.bad:
+            click.echo(f"  {bad}")
+        if not result.ok and worst != _DAMAGED:
+            worst = _UNKNOWN if result.trust is Trust.ABSENT else _DAMAGED
+    context.exit(worst)
+
+
+@main.command("seal")
+@click.argument("path")
+@click.option("--threads", type=click.IntRange(1), help="Default: one for each processor.")
+def seal_frame(path: str, threads: int | None) -> None:
+    """Add checksums to the local frame at PATH, if it has no valid ones.
+
+    They tell of later damage, not of damage that is there already.
+    """
+    try:
+        seal(path, threads=threads)
+    except (B2ndError, OSError, ValueError) as error:
+        raise click.ClickException(str(error)) from error
+    click.echo(f"{path}: sealed")
 
 
 @main.command()
@@ -134,6 +182,8 @@ def describe(frame: Frame) -> Iterator[tuple[str, str]]:
     yield "blocks", _lengths(frame.blocks)
     yield "size", f"{decimal(frame.nbytes)} as an array, {decimal(frame.cbytes)} compressed"
     yield "chunk kinds", ", ".join(_kind_counts(kinds)) or "no chunks"
+    integrity = frame.parsed.integrity
+    yield "checksums", ": ".join(filter(None, [integrity.trust.value, integrity.reason]))
     for title, layer in (("metalayer", frame.meta), ("vlmeta", frame.vlmeta)):
         for name in layer:
             yield f"{title} {name!r}", _value(layer, name)

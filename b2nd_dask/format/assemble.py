@@ -8,6 +8,7 @@ import numpy as np
 
 from b2nd_dask.format.array_meta import build_array_meta
 from b2nd_dask.format.chunk import Buffer
+from b2nd_dask.format.compression import Compression
 from b2nd_dask.format.grid import Grid
 from b2nd_dask.format.header import FrameHeader, build_header
 from b2nd_dask.format.index import build_index
@@ -43,6 +44,9 @@ def one_chunk_frame(chunk: Buffer, header: FrameHeader, grid: Grid) -> bytes:
         nbytes=grid.chunk_nbytes,
         cbytes=len(chunk),
         metalayers={"b2nd": meta},
+        # the chunk says itself how it was compressed; upstream looks for the frame's codec, even in
+        # other programs
+        compression=Compression(codec=0, clevel=1, filters=(0,) * 6),
     )
     # the header's own length does not depend on its values
     start = len(build_header(fields, has_vlmeta=False))

@@ -19,6 +19,9 @@ Buffer = bytes | bytearray | memoryview
 HEADER_LEN = 32
 #: Blosc1 chunks, without the filter pipeline and the special values.
 SHORT_HEADER_LEN = 16
+#: Format versions: Blosc1 up to 2, alpha of Blosc2, betas, stable, variable-length blocks.
+_VERSIONS = range(1, 7)
+_ALPHA_VERSION = 3
 #: An int32 less the header and a margin that C-Blosc2 keeps.
 MAX_BLOCKSIZE = 536866816
 MAX_DICT_LEN = 32768
@@ -132,7 +135,8 @@ def parse_chunk_header(data: Buffer) -> ChunkHeader:
         return ChunkHeader(
             header_len, version, flags, typesize, nbytes, blocksize, cbytes, (0,) * 6, 0, 0, 0
         )
-    filters = tuple(data[16:22])
+    # the alpha version left the last slot unset, and C-Blosc2 takes it for empty
+    filters = tuple(data[16:21]) + ((0,) if version == _ALPHA_VERSION else (data[21],))
     return ChunkHeader(
         header_len,
         version,
@@ -146,6 +150,32 @@ def parse_chunk_header(data: Buffer) -> ChunkHeader:
         data[30],
         data[31],
     )
+
+
+def whole_chunk(data: Buffer) -> memoryview:
+    """Cut a chunk off from what lies behind it.
+
+    Parameters
+    ----------
+    data : bytes-like
+        The chunk from its first byte, and maybe more.
+
+    Returns
+    -------
+    memoryview
+        As many bytes as the chunk's header says.
+
+    Raises
+    ------
+    CorruptChunkError
+        Fewer are there.
+    """
+    header = parse_chunk_header(data)
+    if not header.header_len <= header.cbytes <= len(data):
+        raise CorruptChunkError(
+            f"the chunk says that it has {header.cbytes} bytes, {len(data)} are there", offset=12
+        )
+    return memoryview(data)[: header.cbytes]
 
 
 def check_chunk(
@@ -178,7 +208,11 @@ def check_chunk(
         )
     if header.nbytes != nbytes:
         raise CorruptChunkError(f"it holds {header.nbytes} bytes, {nbytes} are expected", offset=4)
-    if not 0 < header.blocksize <= MAX_BLOCKSIZE or blocksize not in (0, header.blocksize):
+    if not 0 < header.blocksize <= min(MAX_BLOCKSIZE, max(header.nbytes, 1)):
+        raise CorruptChunkError(
+            f"{header.nbytes} bytes in blocks of {header.blocksize} cannot be", offset=8
+        )
+    if blocksize not in (0, header.blocksize):
         raise CorruptChunkError(
             f"blocks of {header.blocksize} bytes, {blocksize} are expected", offset=8
         )
@@ -198,8 +232,13 @@ def check_chunk(
             offset=30,
         )
     _check_body(header)
+    if header.version not in _VERSIONS:
+        raise UnsupportedFrameError(
+            f"chunk format version {header.version}, known are 1 to {_VERSIONS[-1]}", offset=0
+        )
     if not (header.special or header.memcpyed):
         _check_codec(header)
+        _check_pipeline(header)
 
 
 def _check_body(header: ChunkHeader) -> None:
@@ -214,7 +253,8 @@ def _check_body(header: ChunkHeader) -> None:
     elif header.memcpyed:
         fits = body == header.nbytes
     else:
-        fits = body >= 4 * header.nblocks
+        # a dictionary is at least its length
+        fits = body >= 4 * header.nblocks + 4 * header.has_dict
     if not fits:
         raise CorruptChunkError(
             f"{body} bytes behind the header do not fit {header.nbytes} in {header.nblocks} blocks "
@@ -233,6 +273,21 @@ def _check_codec(header: ChunkHeader) -> None:
     unknown = [f for f in header.filters if f not in _KNOWN_FILTERS and f < _FIRST_USER_ID]
     if unknown:
         raise UnsupportedFrameError(f"filter {unknown[0]} is not available", offset=16)
+
+
+def _check_pipeline(header: ChunkHeader) -> None:
+    """What the header says twice, and what splitting blocks into streams needs."""
+    if header.blocksize % header.typesize and header.nblocks > 1:
+        raise CorruptChunkError(
+            f"blocks of {header.blocksize} bytes hold no whole number of items of "
+            f"{header.typesize}",
+            offset=8,
+        )
+    if header.header_len == HEADER_LEN and bool(header.flags & _DELTA) != (3 in header.filters):
+        raise CorruptChunkError(
+            f"flags {header.flags:#04x} and filters {header.filters} disagree on the delta filter",
+            offset=2,
+        )
 
 
 def encode_repeated(value: bytes, *, nbytes: int, blocksize: int) -> bytes:

@@ -12,13 +12,22 @@ import blosc2
 import numpy as np
 from numpy.typing import NDArray
 
-from b2nd_dask.errors import CorruptChunkError
+from b2nd_dask.errors import CorruptChunkError, UnsupportedFrameError
 from b2nd_dask.format.chunk import Buffer, ChunkHeader
-from b2nd_dask.format.compression import Compression
+from b2nd_dask.format.compression import SHAPED_CODECS, Compression
 
 # decoding in several threads at once is the point of this package; python-blosc2 holds the GIL by
 # default
 blosc2.set_releasegil(True)
+
+
+#: Those of which the code is in python-blosc2. For others C-Blosc2 starts a Python that looks for
+#: them, which no file may cause.
+_CODECS = frozenset(
+    {codec.value for codec in blosc2.Codec if codec.value <= blosc2.Codec.ZSTD.value}
+    | SHAPED_CODECS
+)
+_FILTERS = frozenset(f.value for f in blosc2.Filter)
 
 
 def decode_chunk(data: Buffer, header: ChunkHeader, out: NDArray[Any]) -> None:
@@ -93,7 +102,16 @@ def encode_chunk(raw: NDArray[Any], how: Compression, *, typesize: int, blocksiz
     -------
     bytes
         A chunk with a 32-byte header.
+
+    Raises
+    ------
+    UnsupportedFrameError
+        A codec or filter that is not in python-blosc2.
     """
+    if how.codec not in _CODECS or not _FILTERS.issuperset(how.filters):
+        raise UnsupportedFrameError(
+            f"codec {how.codec} with filters {how.filters}: not all of them are in python-blosc2"
+        )
     return bytes(
         blosc2.compress2(
             raw.reshape(-1).view(np.uint8),

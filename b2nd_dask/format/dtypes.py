@@ -12,6 +12,10 @@ from b2nd_dask.errors import B2ndError, FrameFormatError, UnsupportedFrameError
 
 #: Longest dtype string that is looked at; real ones are below 1 kB (a struct of 100 fields: 2 kB).
 MAX_DTYPE_STRING = 1 << 16
+#: Widest item. The format allows 512 MiB, of which a single item would fill the memory.
+MAX_ITEMSIZE = 1 << 26
+#: Structured dtypes inside each other.
+MAX_NESTING = 16
 
 #: `repr` of a dtype, as the early format text has it: ``dtype('int32')``, ``dtype([('a',
 #: '<i4')])``.
@@ -19,8 +23,10 @@ _REPR = re.compile(r"dtype\((?P<quote>['\"]?)(?P<inner>.*)(?P=quote)\)", re.DOTA
 
 #: A plain dtype: ``<f8``, ``|S5``, ``<M8[25us]``, or a name such as ``datetime64[ns]``. NumPy's own
 #: parser also takes comma lists, repeat counts and ``O``, which no file has and which could not be
-#: trusted.
-_PLAIN = re.compile(r"[<>|=]?[A-Za-z?][A-Za-z]*[0-9]{0,9}(\[[0-9]{0,9}[A-Za-zμ]{1,3}\])?")
+#: trusted, crashes on times of 0 units, and warns of ``a``.
+_PLAIN = re.compile(
+    r"[<>|=]?(?!a[0-9]*$)[A-Za-z?][A-Za-z]*[0-9]{0,9}(\[([1-9][0-9]{0,8})?[A-Za-zμ]{1,3}\])?"
+)
 
 
 def parse_dtype(raw: bytes) -> np.dtype[Any]:
@@ -41,7 +47,7 @@ def parse_dtype(raw: bytes) -> np.dtype[Any]:
     Raises
     ------
     FrameFormatError
-        The text is not UTF-8, too long, or no dtype.
+        The text is not UTF-8, too long, no dtype, or one of items that are empty or too wide.
     UnsupportedFrameError
         Object dtypes: their items are pointers, not data.
 
@@ -59,7 +65,7 @@ def parse_dtype(raw: bytes) -> np.dtype[Any]:
     if match := _REPR.fullmatch(text):
         text = match["inner"]
     dtype = _structured(text) if text.startswith("[") else _plain(text)
-    return _without_objects(dtype, text)
+    return _checked(dtype, text)
 
 
 def dtype_of_descr(descr: object) -> np.dtype[Any]:
@@ -82,7 +88,7 @@ def dtype_of_descr(descr: object) -> np.dtype[Any]:
         A field of Python objects.
     """
     text = repr(descr)
-    return _without_objects(_from_descr(descr, text), text)
+    return _checked(_from_descr(descr, text), text)
 
 
 def format_dtype(dtype: np.dtype[Any]) -> bytes:
@@ -126,10 +132,15 @@ def fits(given: np.dtype[Any], wanted: np.dtype[Any]) -> bool:
     return np.can_cast(given, wanted, "same_kind" if lossy else "safe")
 
 
-def _without_objects(dtype: np.dtype[Any], text: str) -> np.dtype[Any]:
+def _checked(dtype: np.dtype[Any], text: str) -> np.dtype[Any]:
+    if not 0 < dtype.itemsize <= MAX_ITEMSIZE:
+        raise FrameFormatError(
+            f"the dtype {text[:80]!r} has items of {dtype.itemsize} bytes, "
+            f"where 1 to {MAX_ITEMSIZE} can be"
+        )
     if dtype.hasobject:
         raise UnsupportedFrameError(
-            f"the dtype {text[:80]} holds Python objects, which are not data"
+            f"the dtype {text[:80]!r} holds Python objects, which are not data"
         )
     return dtype
 
@@ -152,22 +163,23 @@ def _structured(text: str) -> np.dtype[Any]:
     return _from_descr(descr, text)
 
 
-def _from_descr(descr: object, text: str) -> np.dtype[Any]:
-    if not isinstance(descr, list) or not descr:
+def _from_descr(descr: object, text: str, depth: int = 1) -> np.dtype[Any]:
+    if not isinstance(descr, list) or not descr or depth > MAX_NESTING:
         raise FrameFormatError(f"{text[:80]!r} is not the description of a dtype")
     try:
-        return np.dtype([_field(field, text) for field in descr])
+        return np.dtype([_field(field, text, depth) for field in descr])
     except B2ndError:
         raise
     except (TypeError, ValueError) as error:
         raise FrameFormatError(f"{text[:80]!r} is not a dtype that NumPy knows: {error}") from error
 
 
-def _field(field: object, text: str) -> tuple[Any, ...]:
+def _field(field: object, text: str, depth: int) -> tuple[Any, ...]:
     if not isinstance(field, tuple | list) or len(field) not in (2, 3):
         raise FrameFormatError(f"{text[:80]!r} has a field that is not (name, dtype[, shape])")
     name, kind, *shape = (
         tuple(part) if isinstance(part, list) and i != 1 else part for i, part in enumerate(field)
     )
-    inner = _from_descr(kind, text) if isinstance(kind, list) else _plain(str(kind))
-    return (name, inner, *shape)
+    inner = _from_descr(kind, text, depth + 1) if isinstance(kind, list) else _plain(str(kind))
+    # NumPy warns of a bare number
+    return (name, inner, *((n,) if isinstance(n, int) else n for n in shape))

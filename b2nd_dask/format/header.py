@@ -193,26 +193,28 @@ def build_header(header: FrameHeader, *, has_vlmeta: bool) -> bytes:
     return bytes(out) + metalayers
 
 
-def with_lengths(head: bytes, *, cbytes: int, frame_len: int) -> bytes:
-    """Change the lengths in a header, and no other byte.
+def with_new_tail(head: bytes, *, cbytes: int, frame_len: int, has_vlmeta: bool = True) -> bytes:
+    """A frame's header after its index and trailer, vlmeta among it, were put elsewhere.
 
     Parameters
     ----------
     head : bytes
-        A whole header.
+        The whole header, every other byte of which stays.
     cbytes : int
         Bytes of the data region.
     frame_len : int
-        Bytes of the frame.
+    has_vlmeta : bool
+        Whether the trailer has any vlmeta.
 
     Returns
     -------
     bytes
     """
-    changed = bytearray(head)
-    struct.pack_into(">Q", changed, 16, frame_len)
-    struct.pack_into(">q", changed, 39, cbytes)
-    return bytes(changed)
+    out = bytearray(head)
+    struct.pack_into(">Q", out, 16, frame_len)
+    struct.pack_into(">q", out, 39, cbytes)
+    out[68] = 0xC3 if has_vlmeta else 0xC2
+    return bytes(out)
 
 
 def _lengths(buf: bytes) -> tuple[int, int]:

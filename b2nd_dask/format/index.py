@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import IntEnum
 from functools import cached_property
@@ -28,6 +29,13 @@ MAX_CHUNKS = 2**28 - 1
 MAX_CHUNK_FILE = 2**32 - 1
 #: Shortest chunk: a header.
 _MIN_CHUNK = 32
+#: An index may always unpack to this many bytes (8 million chunks) ...
+FREE_NBYTES = 64 << 20
+#: ... and beyond that to so many times its compressed size. In upstream's blocks of 16 KiB even
+#: equal codes pack 220 times at most; many more of them are written as one repeated value.
+MAX_RATIO = 1024
+#: Entries that are looked at together, so that the columns in between stay small.
+_SLICE = 1 << 16
 
 _OFFSET = np.dtype("<i8")
 
@@ -64,8 +72,17 @@ class OffsetIndex:
     @cached_property
     def kinds(self) -> NDArray[np.uint8]:
         """`ChunkKind` of every chunk; zero-stride like the offsets."""
-        kinds = _kinds_of(_distinct(self.offsets))
+        offsets = _distinct(self.offsets)
+        kinds = np.empty(len(offsets), np.uint8)
+        for part in _slices(len(offsets)):
+            kinds[part] = _kinds_of(offsets[part])
         return np.broadcast_to(kinds, self.offsets.shape)
+
+    @cached_property
+    def nstored(self) -> int:
+        """Number of chunks that have data."""
+        stored = np.count_nonzero(_distinct(self.offsets) >= 0)
+        return int(stored) * (len(self) if self.offsets.strides == (0,) else 1)
 
     @cached_property
     def _starts(self) -> NDArray[np.int64]:
@@ -120,13 +137,15 @@ def parse_index(data: bytes, header: FrameHeader, nchunks: int) -> OffsetIndex:
             f"the offset index is damaged: {error.problem}", offset=error.offset
         ) from error
     distinct = _distinct(offsets)
-    _check_specials(distinct)
     last = MAX_CHUNK_FILE if header.sparse else header.cbytes - _MIN_CHUNK
-    outside = distinct > last
-    if outside.any():
-        chunk = int(np.argmax(outside))
+    stored = 0
+    for part in _slices(len(distinct)):
+        _check_entries(distinct[part], part.start, last)
+        stored += int(np.count_nonzero(distinct[part] >= 0))
+    if not header.sparse and stored * _MIN_CHUNK > header.cbytes:
         raise FrameFormatError(
-            f"the offset index puts chunk {chunk} at {distinct[chunk]}, the last place is {last}"
+            f"the offset index has {stored} stored chunks, for which the data region of "
+            f"{header.cbytes} bytes is too short"
         )
     return OffsetIndex(offsets, header.cbytes, header.sparse)
 
@@ -172,12 +191,20 @@ def _decode_offsets(data: bytes, nchunks: int) -> NDArray[np.int64]:
     header = parse_chunk_header(data)
     # typesize is not free here: upstream reads single items of the index (REFERENCE 3)
     check_chunk(header, len(data), nbytes=8 * nchunks, blocksize=0, typesize=8)
-    if header.typesize != 8 or header.special in (Special.NAN, Special.UNINIT):
+    if (
+        header.typesize != 8
+        or header.special in (Special.NAN, Special.UNINIT)
+        or header.needs_shape
+    ):
         raise CorruptChunkError("it does not hold 64-bit offsets", offset=3)
     value = constant_of(data, header, _OFFSET)
     if value is not None:
         # one value for 100 million chunks is 8 bytes of file: do not expand it
         return np.broadcast_to(value, (nchunks,))
+    if header.nbytes > max(FREE_NBYTES, MAX_RATIO * header.cbytes):
+        raise CorruptChunkError(
+            f"{header.cbytes} bytes that unpack to the offsets of {nchunks} chunks are refused"
+        )
     offsets = np.empty(nchunks, _OFFSET)
     decode_chunk(data, header, offsets)
     return offsets
@@ -194,12 +221,24 @@ def _kinds_of(offsets: NDArray[np.int64]) -> NDArray[np.uint8]:
     return np.where(offsets < 0, offsets >> 56 & 0x7F, ChunkKind.STORED).astype(np.uint8)
 
 
-def _check_specials(offsets: NDArray[np.int64]) -> None:
+def _slices(length: int) -> Iterator[slice]:
+    for start in range(0, length, _SLICE):
+        yield slice(start, min(start + _SLICE, length))
+
+
+def _check_entries(offsets: NDArray[np.int64], first: int, last: int) -> None:
+    """Check the entries from chunk `first` on; no chunk begins behind `last`."""
     kinds = _kinds_of(offsets)
     wrong = (offsets < 0) & ~np.isin(kinds, [ChunkKind.ZEROS, ChunkKind.NAN, ChunkKind.UNINIT])
     if wrong.any():
-        chunk = int(np.argmax(wrong))
+        at = int(np.argmax(wrong))
         raise FrameFormatError(
-            f"the offset index has the special code {kinds[chunk]} for chunk {chunk}; "
+            f"the offset index has the special code {kinds[at]} for chunk {first + at}; "
             "known are 1, 2 and 4"
+        )
+    outside = offsets > last
+    if outside.any():
+        at = int(np.argmax(outside))
+        raise FrameFormatError(
+            f"the offset index puts chunk {first + at} at {offsets[at]}, the last place is {last}"
         )

@@ -62,6 +62,8 @@ def parse_metalayers(buf: bytes, start: int, stop: int) -> dict[str, bytes]:
         (offset,) = struct.unpack(">i", _take(buf, pos, 4, stop))
         entries[name] = _parse_content(buf, offset, name, start, stop)
         pos += 4
+        if sum(map(len, entries.values())) > stop - start:
+            raise FrameFormatError("metalayers that lie in each other", offset=pos)
     return entries
 
 

@@ -12,6 +12,7 @@ import msgpack
 import numpy as np
 
 from b2nd_dask.errors import B2ndError, CorruptChunkError, FrameFormatError, UnsupportedFrameError
+from b2nd_dask.format.bounds import ItemBudget, require_spread
 from b2nd_dask.format.chunk import check_chunk, parse_chunk_header
 from b2nd_dask.format.codec import decode_chunk, encode_chunk
 from b2nd_dask.format.compression import Compression
@@ -28,6 +29,9 @@ _VLMETA_COMPRESSION = Compression(codec=5, clevel=5, filters=(0, 0, 0, 0, 0, 1))
 
 #: Each level of msgpack's decoder takes 40 kB of the C stack: some 200 would overflow it.
 MAX_EXTENSION_DEPTH = 8
+
+#: NumPy's own limit.
+_MAX_ARRAY_NDIM = 64
 
 #: Extension types of python-blosc2 (REFERENCE 1.2).
 _CFRAME, _REFERENCE, _COMPLEX, _SET, _NDARRAY = 42, 43, 44, 45, 46
@@ -104,20 +108,20 @@ def _decompress(entry: bytes) -> bytes:
     if header.nbytes > _bound(entry):
         raise CorruptChunkError(f"{len(entry)} bytes that unpack to {header.nbytes} are refused")
     check_chunk(header, len(entry), nbytes=header.nbytes, blocksize=0, typesize=header.typesize)
+    if header.needs_shape:
+        raise CorruptChunkError("its codec or filters are for arrays, not for metadata")
     out = np.zeros(header.nbytes, np.uint8)
     if header.nbytes:
         decode_chunk(entry, header, out)
     return out.tobytes()
 
 
-def unpack_value(raw: bytes, *, depth: int = 0) -> Any:
+def unpack_value(raw: bytes) -> Any:
     """Python object of a msgpack value.
 
     Parameters
     ----------
     raw : bytes
-    depth : int
-        Extension values around this one.
 
     Returns
     -------
@@ -127,7 +131,7 @@ def unpack_value(raw: bytes, *, depth: int = 0) -> Any:
     Raises
     ------
     FrameFormatError
-        Not one whole msgpack value.
+        Not one whole msgpack value, or one of more values than can be meant.
     UnsupportedFrameError
         A value that refers to other files, or of an unknown extension type.
 
@@ -136,12 +140,19 @@ def unpack_value(raw: bytes, *, depth: int = 0) -> Any:
     >>> unpack_value(msgpack.packb({"t": ["__tuple__", 1, 2]}))
     {'t': (1, 2)}
     """
+    return _unpack(raw, ItemBudget(), 0)
+
+
+def _unpack(raw: bytes, budget: ItemBudget, depth: int) -> Any:
+    """Unpack a value that lies in `depth` extension values."""
+    budget.spend(raw)
     try:
         return msgpack.unpackb(
             raw,
             strict_map_key=False,
             list_hook=_untuple,
-            ext_hook=partial(_unpack_extension, depth=depth + 1),
+            object_pairs_hook=_map_of,
+            ext_hook=partial(_unpack_extension, budget=budget, depth=depth + 1),
         )
     except (FrameFormatError, UnsupportedFrameError):
         raise
@@ -264,15 +275,24 @@ def _untuple(items: list[Any]) -> Any:
     return items
 
 
-def _unpack_extension(code: int, data: bytes, *, depth: int) -> Any:
+def _map_of(pairs: list[tuple[Any, Any]]) -> dict[Any, Any]:
+    require_spread([key for key, _ in pairs])
+    return dict(pairs)
+
+
+def _unpack_extension(code: int, data: bytes, *, budget: ItemBudget, depth: int) -> Any:
     if depth > MAX_EXTENSION_DEPTH:
         raise FrameFormatError(f"it nests more than {MAX_EXTENSION_DEPTH} extension values")
     if code == _COMPLEX and len(data) == 16:
         return complex(*struct.unpack(">dd", data))
     if code == _SET:
-        return set(unpack_value(data, depth=depth))
+        members = _unpack(data, budget, depth)
+        if not isinstance(members, list | tuple):
+            raise FrameFormatError("it holds a set that is no list of members")
+        require_spread(members)
+        return set(members)
     if code == _NDARRAY:
-        return _unpack_array(unpack_value(data, depth=depth))
+        return _unpack_array(_unpack(data, budget, depth))
     if code in (_CFRAME, _REFERENCE):
         raise UnsupportedFrameError(
             "it holds a python-blosc2 object or a reference to one, which is not followed"
@@ -288,7 +308,8 @@ def _unpack_array(value: Any) -> np.ndarray[Any, Any]:
     if (
         not isinstance(kind, dict)
         or not isinstance(shape, list)
-        or not all(isinstance(n, int) and n >= 0 for n in shape)
+        or not all(type(n) is int and 0 <= n < 1 << 63 for n in shape)
+        or len(shape) > _MAX_ARRAY_NDIM
     ):
         raise FrameFormatError("it holds an array without a dtype or a shape")
     text = kind.get("str")
@@ -297,7 +318,9 @@ def _unpack_array(value: Any) -> np.ndarray[Any, Any]:
         if text is None
         else parse_dtype(str(text).encode("utf-8", "replace"))
     )
-    if math.prod(shape) * dtype.itemsize != len(value["data"]):
+    # NumPy multiplies the lengths of the other axes even where one is 0
+    extent = math.prod(max(n, 1) for n in shape) * dtype.itemsize
+    if math.prod(shape) * dtype.itemsize != len(value["data"]) or extent >= 1 << 63:
         raise FrameFormatError(
             f"it holds {len(value['data'])} bytes for an array of {shape} {dtype}"
         )

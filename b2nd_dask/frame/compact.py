@@ -10,12 +10,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from b2nd_dask.errors import B2ndError, CorruptChunkError, StaleFrameError
+from b2nd_dask.errors import B2ndError, ChecksumError, CorruptChunkError, StaleFrameError
 from b2nd_dask.format.chunk import HEADER_LEN, parse_chunk_header
-from b2nd_dask.format.header import with_lengths
-from b2nd_dask.format.index import build_index
-from b2nd_dask.format.trailer import trailer_len_of
+from b2nd_dask.format.header import with_new_tail
+from b2nd_dask.format.integrity import Trust, name_of_array, require_digest
 from b2nd_dask.format.write_mark import build_mark
+from b2nd_dask.frame.commit import build_frame_tail
 from b2nd_dask.frame.opening import ParsedFrame, parse_frame
 from b2nd_dask.frame.publication import write_key_of
 from b2nd_dask.storage import (
@@ -59,6 +59,8 @@ def compact(urlpath: Any) -> int:
         A URL, or bytes: objects are only ever replaced as a whole.
     CorruptChunkError
         A chunk whose header is damaged.
+    ChecksumError
+        A chunk, or the metadata, is not what was written.
     StaleFrameError
         The frame was replaced meanwhile.
     B2ndError
@@ -81,6 +83,8 @@ def compact(urlpath: Any) -> int:
     reader = Location.of(path).open()
     try:
         parsed = parse_frame(reader)
+        if parsed.integrity.trust is Trust.DAMAGED:
+            raise ChecksumError(f"{parsed.integrity.reason}: not compacted")
         before = _size(path)
         member = path / MAIN_MEMBER if reader.is_directory else path
         with frame_locked(member, str(path), parsed.identity):
@@ -157,13 +161,23 @@ def _rewrite(reader: ByteReader, parsed: ParsedFrame, used: NDArray[np.int64], p
 def _payloads(
     reader: ByteReader, parsed: ParsedFrame, used: NDArray[np.int64]
 ) -> Iterator[list[bytes]]:
-    """The chunks as they are, some at a time."""
+    """The chunks as they are, one at a time, held against their checksums."""
+    digests = parsed.integrity.by_chunk
     for chunk, start, stop in used.T.tolist():
         name = _member(int(parsed.index.offsets[chunk])) if parsed.header.sparse else ""
         (payload,) = reader.read([Span(start, stop)], name)
         if len(payload) != stop - start:
             raise CorruptChunkError("it is cut off", chunk=chunk)
+        if digests is not None:
+            _require_digest(payload, int(digests[chunk]), chunk)
         yield [payload]
+
+
+def _require_digest(payload: bytes, expected: int, chunk: int) -> None:
+    try:
+        require_digest(payload, expected)
+    except B2ndError as error:
+        raise error.located(chunk=chunk) from None
 
 
 def _publish(
@@ -175,15 +189,19 @@ def _publish(
 ) -> None:
     header = parsed.header
     (head,) = reader.read([Span(0, header.header_len)])
-    end = header.frame_len
-    # 23 bytes are what `trailer_len_of` looks at
-    (last,) = reader.read([Span(end - 23, end)])
-    (tail,) = reader.read([Span(end - trailer_len_of(last, end - header.header_len), end)])
-    key = write_key_of(reader)
-    if len(offsets):
-        tail = build_index(offsets) + (build_mark(key) if key else b"") + tail
+    key, metalayers = write_key_of(reader), header.metalayers
+    tail, has_vlmeta = build_frame_tail(
+        offsets,
+        parsed.integrity.by_chunk,
+        parsed.trailer.vlmeta,
+        metalayers[name_of_array(metalayers)],
+        build_mark(key) if key else b"",
+    )
     data_len = 0 if header.sparse else joined.data_nbytes
-    head = with_lengths(head, cbytes=joined.data_nbytes, frame_len=len(head) + data_len + len(tail))
+    frame_len = len(head) + data_len + len(tail)
+    head = with_new_tail(
+        head, cbytes=joined.data_nbytes, frame_len=frame_len, has_vlmeta=has_vlmeta
+    )
     if reader.identity() != parsed.identity:
         raise StaleFrameError("the frame was replaced while it was compacted")
     staging.publish(joined, head, tail)

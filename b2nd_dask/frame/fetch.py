@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from b2nd_dask.errors import CorruptChunkError
 from b2nd_dask.format.chunk import MAX_DICT_LEN, check_chunk, parse_chunk_header
 from b2nd_dask.format.grid import Grid
+from b2nd_dask.format.integrity import require_digest
 from b2nd_dask.format.subset import block_spans, head_nbytes, head_of_blocks
 from b2nd_dask.frame.buffers import Scratch
 from b2nd_dask.frame.opening import OpenedFrame, ParsedFrame, located, member_name
@@ -79,7 +80,7 @@ def batches(opened: OpenedFrame, wishes: Sequence[Wish], nbytes: float) -> Itera
     batch: list[Placed] = []
     for number, (chunk, blocks) in enumerate(wishes):
         batch.append(Placed(number, chunk, blocks, starts[number], lengths[number]))
-        room -= lengths[number] * _portion(blocks, grid)
+        room -= lengths[number] * (1.0 if opened.verify is True else _portion(blocks, grid))
         if room <= 0:
             yield batch
             batch, room = [], nbytes
@@ -104,16 +105,14 @@ def fetch(opened: OpenedFrame, batch: Sequence[Placed]) -> Iterator[Fetched]:
     Raises
     ------
     CorruptChunkError
-        With the chunk's number.
+        With the chunk's number; `ChecksumError` where its checksum tells.
     """
-    grid = opened.parsed.grid
-    head = head_nbytes(math.prod(grid.blocks_per_chunk))
-    small = max(SMALL_CHUNK, opened.reader.max_gap)
-    wanted = [(wish, Span(0, _first_read(wish, head, small))) for wish in batch]
+    wanted = [(wish, Span(0, _first_read(opened, wish))) for wish in batch]
     with _first_buffer.lent(sum(span.stop for _, span in wanted)) as room:
         later: list[tuple[Placed, memoryview]] = []
         for wish, data in zip(batch, _read(opened, wanted, room.data), strict=True):
             if wish.blocks is None:
+                _hold(opened, wish.chunk, data)
                 yield Fetched(wish.number, wish.chunk, data, some_blocks=False)
             else:
                 later.append((wish, data))
@@ -121,10 +120,21 @@ def fetch(opened: OpenedFrame, batch: Sequence[Placed]) -> Iterator[Fetched]:
             yield from _fetch_blocks(opened, later)
 
 
-def _first_read(wish: Placed, head: int, small: int) -> int:
+def _first_read(opened: OpenedFrame, wish: Placed) -> int:
     """Bytes to read before the places of blocks are known."""
-    at_once = wish.blocks is None or wish.available <= small
-    return wish.available if at_once else min(head, wish.available)
+    small = max(SMALL_CHUNK, opened.reader.max_gap)
+    if wish.blocks is None or wish.available <= small or opened.verify is True:
+        return wish.available
+    nblocks = math.prod(opened.parsed.grid.blocks_per_chunk)
+    return min(head_nbytes(nblocks), wish.available)
+
+
+def _hold(opened: OpenedFrame, chunk: int, data: memoryview) -> None:
+    """Hold a chunk that was read whole against its checksum, where there is one."""
+    digests = opened.digests
+    if digests is not None:
+        with located(opened, chunk):
+            require_digest(data, int(digests[chunk]))
 
 
 def longest_chunk(grid: Grid) -> int:
@@ -175,6 +185,8 @@ def _fetch_blocks(
             chunks.append(chunk)
         _read_into(opened, missing)
         for row, chunk in zip(found, chunks, strict=True):
+            if len(row.data) < len(chunk) and not row.head:
+                _hold(opened, row.wish.chunk, chunk)
             yield Fetched(row.wish.number, row.wish.chunk, chunk, some_blocks=bool(row.head))
 
 
@@ -200,6 +212,8 @@ def _find_blocks(opened: OpenedFrame, wish: Placed, data: memoryview) -> _Found:
             blocksize=grid.block_nbytes,
             typesize=grid.itemsize,
         )
+    if len(data) >= header.cbytes:
+        _hold(opened, wish.chunk, data)
     spans = None if wish.blocks is None else block_spans(data, header, wish.blocks)
     if spans is None:
         return _Found(wish, data, b"", [Span(0, header.cbytes)])

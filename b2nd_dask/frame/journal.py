@@ -16,6 +16,7 @@ import xxhash
 from numpy.typing import NDArray
 
 from b2nd_dask.format.index import ChunkKind, special_code
+from b2nd_dask.format.integrity import chunk_digest
 from b2nd_dask.frame.records import ChunkRecords
 from b2nd_dask.storage import Run, Staging
 
@@ -62,7 +63,7 @@ def journal_rows(
             0,
             run.start,
             run.stop - run.start,
-            xxhash.xxh3_64_intdigest(payloads[chunk]),
+            chunk_digest(payloads[chunk]),
             run.part.encode(),
             0,
         )
@@ -102,7 +103,8 @@ def read_journals(staging: Staging, nchunks: int) -> ChunkRecords:
         for chunk, _, start, nbytes, _, part, _ in stored.tolist()
     }
     codes = dict(zip(special["chunk"].tolist(), special["code"].tolist(), strict=True))
-    return ChunkRecords.of(codes, runs)
+    digests = dict(zip(stored["chunk"].tolist(), stored["digest"].tolist(), strict=True))
+    return ChunkRecords.of(codes, runs, digests)
 
 
 def _checks(raw: bytes) -> list[int]:
@@ -136,6 +138,6 @@ def _same_as_staged(rows: NDArray[Any], staging: Staging) -> NDArray[Any]:
         Run(part.decode(), start, start + nbytes)
         for _, _, start, nbytes, _, part, _ in stored.tolist()
     ]
-    found = [xxhash.xxh3_64_intdigest(piece) for piece in staging.fetch(runs)]
+    found = [chunk_digest(piece) for piece in staging.fetch(runs)]
     good = stored["digest"] == np.array(found, np.uint64)
     return np.concatenate([rows[rows["code"] != 0], stored[good]])

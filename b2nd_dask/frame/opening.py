@@ -5,22 +5,30 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, Literal
 
 import numpy as np
 import xxhash
+from numpy.typing import NDArray
 
 from b2nd_dask.errors import B2ndError, FrameFormatError, UnsupportedFrameError
 from b2nd_dask.format.array_meta import MAX_CHUNK_NBYTES, ArrayMeta, array_meta_of
+from b2nd_dask.format.dtypes import MAX_ITEMSIZE
 from b2nd_dask.format.grid import Grid
 from b2nd_dask.format.header import FrameHeader, header_len_of, parse_header
 from b2nd_dask.format.index import MAX_CHUNKS, OffsetIndex, parse_index
+from b2nd_dask.format.integrity import Integrity, parse_integrity, users_vlmeta
 from b2nd_dask.format.trailer import Trailer, parse_trailer, trailer_len_of
 from b2nd_dask.storage import HEAD_NBYTES, ByteReader, Identity, Span
 
 #: NumPy counts bytes in 63 bits.
 MAX_NBYTES = 2**63 - 1
+#: Index and trailer beyond what the offsets may take: 16 entries of vlmeta in practice.
+MAX_TAIL = 1 << 28
+
+#: Which chunks are checked: those that are read whole, all that are touched (True), none (False).
+Verify = bool | Literal["auto"]
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -33,18 +41,28 @@ class ParsedFrame:
     """None where the frame's metalayer has no dtype."""
     index: OffsetIndex
     trailer: Trailer
+    """Without the record of checksums."""
+    integrity: Integrity
+    """The frame's checksums, where it has any."""
     identity: Identity
     """Of the object that this was parsed from."""
     digest: str
     """XXH3 of header, index and trailer, in hexadecimal."""
 
 
-@dataclass(frozen=True, eq=False, slots=True)
+@dataclass(frozen=True, eq=False, slots=True, weakref_slot=True)
 class OpenedFrame:
     """A reader and what was parsed with it."""
 
     reader: ByteReader
     parsed: ParsedFrame
+    verify: Verify = "auto"
+    """Which chunks are held against their checksums before they are decoded."""
+
+    @property
+    def digests(self) -> NDArray[np.uint64] | None:
+        """What chunks that are read whole have to match; None where nothing is to be checked."""
+        return self.parsed.integrity.by_chunk if self.verify else None
 
     @property
     def version(self) -> str:
@@ -108,6 +126,11 @@ def _geometry(header: FrameHeader) -> tuple[Grid, np.dtype[Any] | None]:
             f"the header says {header.typesize}",
             offset=48,
         )
+    if grid.itemsize > MAX_ITEMSIZE:
+        raise FrameFormatError(
+            f"items of {grid.itemsize} bytes, where {MAX_ITEMSIZE} is the most that is read",
+            offset=48,
+        )
     # NumPy multiplies the lengths of the other axes even where one is 0
     extent = math.prod(max(n, 1) for n in grid.shape) * grid.itemsize
     if (
@@ -160,6 +183,12 @@ def _parse_tail(
             f"the data region of {header.cbytes} bytes reaches past the frame's end at {stop}",
             offset=39,
         )
+    if stop - start > 16 * grid.nchunks + MAX_TAIL:
+        raise FrameFormatError(
+            f"{stop - start} bytes behind the data are no index of {grid.nchunks} chunks and "
+            "metadata",
+            offset=start,
+        )
     tail = head[start:stop] if stop <= len(head) else reader.read([Span(start, stop)])[0]
     if len(tail) < stop - start:
         raise FrameFormatError("the frame is cut off", offset=start + len(tail))
@@ -177,9 +206,13 @@ def _parse_tail(
         trailer = parse_trailer(tail[index_len:])
     except B2ndError as error:
         raise error.located(shift=start + index_len) from error.__cause__
+    integrity = parse_integrity(
+        tail[:index_len], tail[index_len:], trailer.vlmeta, header.metalayers, index
+    )
+    trailer = replace(trailer, vlmeta=users_vlmeta(trailer.vlmeta))
     digest = xxhash.xxh3_64(head[: header.header_len])
     digest.update(tail)
-    return ParsedFrame(header, grid, dtype, index, trailer, identity, digest.hexdigest())
+    return ParsedFrame(header, grid, dtype, index, trailer, integrity, identity, digest.hexdigest())
 
 
 def _parse_index(data: bytes, header: FrameHeader, grid: Grid) -> OffsetIndex:

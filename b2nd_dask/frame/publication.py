@@ -68,7 +68,7 @@ def write_block_once(
     except FileNotFoundError:
         if not is_published(plan, staging):
             raise
-        return ChunkRecords.of({}, {})
+        return ChunkRecords.of({}, {}, {})
 
 
 def is_published(plan: FramePlan, staging: Staging) -> bool:
@@ -134,5 +134,6 @@ def write_key_of(reader: ByteReader) -> str | None:
 def _is_empty_frame(reader: ByteReader, plan: FramePlan) -> bool:
     """Without chunks there is no mark; all that such a frame holds is its metadata."""
     trailer = build_trailer(Trailer(plan.vlmeta, b""))
-    whole = plan.header(frame_len=len(plan.header()) + len(trailer)) + trailer
+    frame_len = len(plan.header()) + len(trailer)
+    whole = plan.header(frame_len=frame_len, has_vlmeta=bool(plan.vlmeta)) + trailer
     return reader.read([Span(0, len(whole) + 1)]) == [whole]

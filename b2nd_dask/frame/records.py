@@ -11,9 +11,8 @@ from numpy.typing import NDArray
 
 from b2nd_dask.storage import Run
 
-_ROW = np.dtype(
-    [("chunk", "i8"), ("code", "i8"), ("part", "i8"), ("start", "i8"), ("nbytes", "i8")]
-)
+_COLUMNS = ("chunk", "code", "part", "start", "nbytes")
+_ROW = np.dtype([*((name, "i8") for name in _COLUMNS), ("digest", "u8")])
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -24,11 +23,12 @@ class ChunkRecords:
     """Names of staged parts."""
     rows: NDArray[Any]
     """Columns chunk; code (0 where stored, else the special code of the offset index); part, as a
-    position in
-    `parts`; start and nbytes in the part."""
+    position in `parts`; start and nbytes in the part; digest (0 unless stored)."""
 
     @classmethod
-    def of(cls, codes: dict[int, int], runs: dict[int, Run]) -> ChunkRecords:
+    def of(
+        cls, codes: dict[int, int], runs: dict[int, Run], digests: dict[int, int]
+    ) -> ChunkRecords:
         """Make a table.
 
         Parameters
@@ -36,6 +36,8 @@ class ChunkRecords:
         codes : dict of chunk to special code
         runs : dict of chunk to Run
             Where stored chunks were staged.
+        digests : dict of chunk to int
+            Of the same chunks.
 
         Returns
         -------
@@ -43,8 +45,10 @@ class ChunkRecords:
         """
         parts = tuple(dict.fromkeys(run.part for run in runs.values()))
         number = {name: i for i, name in enumerate(parts)}
-        stored = [(c, 0, number[r.part], r.start, r.stop - r.start) for c, r in runs.items()]
-        special = [(chunk, code, -1, 0, 0) for chunk, code in codes.items()]
+        stored = [
+            (c, 0, number[r.part], r.start, r.stop - r.start, digests[c]) for c, r in runs.items()
+        ]
+        special = [(chunk, code, -1, 0, 0, 0) for chunk, code in codes.items()]
         return cls(parts, np.array(special + stored, _ROW))
 
 

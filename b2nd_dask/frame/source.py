@@ -4,20 +4,23 @@ from __future__ import annotations
 
 import math
 import os
+import weakref
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from b2nd_dask.errors import B2ndError, StaleFrameError
+from b2nd_dask.errors import B2ndError, ChecksumError, StaleFrameError
 from b2nd_dask.format.grid import Grid, parse_selection
+from b2nd_dask.format.integrity import Trust
 from b2nd_dask.format.values import MetaView
 from b2nd_dask.frame.cache import process_cache
 from b2nd_dask.frame.fill import Fill
-from b2nd_dask.frame.opening import OpenedFrame, ParsedFrame
+from b2nd_dask.frame.opening import OpenedFrame, ParsedFrame, Verify
 from b2nd_dask.frame.points import read_points
 from b2nd_dask.frame.reduce import Partial, Reduction, reduce_region
 from b2nd_dask.frame.region import own_threads, read_region
@@ -32,6 +35,7 @@ def open_b2nd(
     *,
     dtype: Any = None,
     uninit: Any = None,
+    verify: Verify = "auto",
     storage_options: Mapping[str, Any] | None = None,
     offset: int = 0,
 ) -> Frame:
@@ -50,6 +54,10 @@ def open_b2nd(
         same itemsize. Without it such items are raw bytes, ``V{itemsize}``.
     uninit : scalar or "raise", optional
         What chunks that were never written read as: zeros by default, a value, or an error.
+    verify : {"auto", True, False}
+        Whether reads hold chunks against the frame's checksums. ``"auto"``: those that are read
+        whole, where the frame has checksums. True: every chunk of which an item is read, and a
+        frame without valid checksums is refused. False: none.
     storage_options : mapping, optional
         For the fsspec filesystem of a URL.
     offset : int, optional
@@ -67,6 +75,8 @@ def open_b2nd(
         Not a frame, or damaged.
     UnsupportedFrameError
         A frame that is not an array, such as a plain SChunk or a lazy expression.
+    ChecksumError
+        The frame's own metadata do not match their checksums, or it has none and `verify` is True.
     ValueError
         A `dtype` that does not fit, an `uninit` that the dtype cannot hold.
 
@@ -79,16 +89,22 @@ def open_b2nd(
     >>> frame[1, ::-2]
     array([7, 5])
     """
-    return frame_at(_locate(urlpath, offset, storage_options), dtype, uninit)
+    if verify not in ("auto", True, False):
+        raise ValueError(f'verify={verify!r}; known are "auto", True and False')
+    # NumPy's booleans too
+    verify = "auto" if verify == "auto" else bool(verify)
+    return frame_at(locate(urlpath, offset, storage_options), dtype, uninit, verify)
 
 
-def frame_at(location: Location, dtype: Any = None, uninit: Any = None) -> Frame:
+def frame_at(
+    location: Location, dtype: Any = None, uninit: Any = None, verify: Verify = "auto"
+) -> Frame:
     """Open the frame at a place, as it is now.
 
     Parameters
     ----------
     location : Location
-    dtype, uninit
+    dtype, uninit, verify
         As for `open_b2nd`.
 
     Returns
@@ -96,7 +112,7 @@ def frame_at(location: Location, dtype: Any = None, uninit: Any = None) -> Frame
     Frame
     """
     opened = process_cache().open(location)
-    frame = Frame(location, opened.version, dtype, uninit)
+    frame = Frame(location, opened.version, dtype, uninit, verify)
     frame._adopt(opened)
     return frame
 
@@ -108,27 +124,30 @@ class Frame:
     frame, or raises `StaleFrameError`. May be shared by threads.
     """
 
-    def __init__(self, location: Location, version: str, dtype: Any, uninit: Any) -> None:
+    def __init__(
+        self, location: Location, version: str, dtype: Any, uninit: Any, verify: Verify
+    ) -> None:
         self._location = location
         self._version = version
-        self._wishes = (dtype, uninit)
+        self._wishes = (dtype, uninit, verify)
         # opened at the first use: a scheduler that passes frames on may not see their files
-        self._state: tuple[OpenedFrame, Fill] | None = None
+        self._state: _State | None = None
         self._pid = os.getpid()
 
     def __reduce__(self) -> tuple[Any, ...]:
         return Frame, (self._location, self._version, *self._wishes)
 
     def __dask_tokenize__(self) -> tuple[Any, ...]:
-        # no storage options: keys are shown and stored
-        uninit = repr(self._wishes[1])
+        # no storage options and no secrets of a URL: keys are shown and stored
+        _, uninit, verify = self._wishes
         return (
             "b2nd_dask.Frame",
             self._location.label,
-            self._location.offset,
+            self._location.fingerprint,
             self._version,
             self.dtype.descr,
-            uninit,
+            repr(uninit),
+            verify,
         )
 
     def __repr__(self) -> str:
@@ -173,19 +192,19 @@ class Frame:
     @property
     def cbytes(self) -> int:
         """Bytes of the compressed data."""
-        return self._opened.parsed.header.cbytes
+        return self.parsed.header.cbytes
 
     @cached_property
     def meta(self) -> MetaView:
         """Fixed metalayers as Python objects, without the array's own; decoded when asked for."""
-        layers = self._opened.parsed.header.metalayers
+        layers = self.parsed.header.metalayers
         own = {name: raw for name, raw in layers.items() if name not in ("b2nd", "caterva")}
         return MetaView(own, self._location.label, compressed=False)
 
     @cached_property
     def vlmeta(self) -> MetaView:
         """Variable-length metalayers as Python objects, decoded when asked for."""
-        return MetaView(self._opened.parsed.trailer.vlmeta, self._location.label, compressed=True)
+        return MetaView(self.parsed.trailer.vlmeta, self._location.label, compressed=True)
 
     @property
     def attrs(self) -> MetaView:
@@ -195,7 +214,7 @@ class Frame:
     @property
     def parsed(self) -> ParsedFrame:
         """The parsed metadata."""
-        return self._opened.parsed
+        return self._known.parsed
 
     @property
     def version(self) -> str:
@@ -210,7 +229,7 @@ class Frame:
         ndarray of uint8
             `ChunkKind` codes of the shape of the chunk grid; read-only.
         """
-        return self._opened.parsed.index.kinds.reshape(self._grid.counts)
+        return self.parsed.index.kinds.reshape(self._grid.counts)
 
     def constant_item(self, kind: int) -> NDArray[Any] | None:
         """The item that chunks of a kind repeat.
@@ -241,7 +260,7 @@ class Frame:
             It is gone.
         """
         if not self._location.is_url:
-            _require_current(self._opened)
+            require_current(self._ready()[0])
 
     def __len__(self) -> int:
         if not self.shape:
@@ -270,7 +289,7 @@ class Frame:
         IndexError
             Out of bounds, or not a basic index.
         CorruptChunkError
-            A chunk that is damaged.
+            A chunk that is damaged; `ChecksumError` where its checksum tells.
         StaleFrameError
             The file changed since it was opened.
         """
@@ -349,34 +368,38 @@ class Frame:
         try:
             yield opened, fill
         except B2ndError as error:
-            _require_current(opened)
+            require_current(opened)
             raise error.located(path=self._location.label) from error.__cause__
         if opened.reader.identity_is_cheap:
-            _require_current(opened)
+            require_current(opened)
 
     def _ready(self) -> tuple[OpenedFrame, Fill]:
+        state = self._known
+        opened = state.opened() or process_cache().open(self._location, self._version)
+        return replace(opened, verify=self._wishes[2]), state.fill
+
+    @property
+    def _known(self) -> _State:
         # after a fork the parent's connections are not ours
         if self._state is None or self._pid != os.getpid():
             return self._adopt(process_cache().open(self._location, self._version))
         return self._state
 
-    def _adopt(self, opened: OpenedFrame) -> tuple[OpenedFrame, Fill]:
-        dtype, uninit = self._wishes
-        state = opened, Fill.of(self._choose_dtype(opened, dtype), uninit)
-        self._state, self._pid = state, os.getpid()
-        return state
-
-    @property
-    def _opened(self) -> OpenedFrame:
-        return self._ready()[0]
+    def _adopt(self, opened: OpenedFrame) -> _State:
+        dtype, uninit, verify = self._wishes
+        _require_trust(replace(opened, verify=verify))
+        fill = Fill.of(self._choose_dtype(opened, dtype), uninit)
+        self._state = _State(weakref.ref(opened), opened.parsed, fill)
+        self._pid = os.getpid()
+        return self._state
 
     @property
     def _fill(self) -> Fill:
-        return self._ready()[1]
+        return self._known.fill
 
     @property
     def _grid(self) -> Grid:
-        return self._opened.parsed.grid
+        return self.parsed.grid
 
     def _choose_dtype(self, opened: OpenedFrame, wish: Any) -> np.dtype[Any]:
         stored, itemsize = opened.parsed.stored_dtype, opened.parsed.grid.itemsize
@@ -398,7 +421,44 @@ class Frame:
         return wanted
 
 
-def _require_current(opened: OpenedFrame) -> None:
+class _State(NamedTuple):
+    """What an opened frame keeps: its metadata, and its file for as long as the cache does.
+
+    Frames may be many more than the files that a process may hold open.
+    """
+
+    opened: weakref.ref[OpenedFrame]
+    parsed: ParsedFrame
+    fill: Fill
+
+
+def _require_trust(opened: OpenedFrame) -> None:
+    integrity = opened.parsed.integrity
+    if integrity.trust is Trust.DAMAGED and opened.verify:
+        raise ChecksumError(
+            f"the frame is damaged: {integrity.reason}; verify=False reads it nevertheless",
+            path=opened.reader.label,
+        )
+    if integrity.trust is Trust.ABSENT and opened.verify is True:
+        raise ChecksumError(
+            f"the frame has no valid checksums: {integrity.reason}; b2nd_dask.seal adds them, "
+            'verify="auto" reads without',
+            path=opened.reader.label,
+        )
+
+
+def require_current(opened: OpenedFrame) -> None:
+    """Look whether an opened frame is still what its place holds.
+
+    Parameters
+    ----------
+    opened : OpenedFrame
+
+    Raises
+    ------
+    StaleFrameError
+        It is not.
+    """
     if opened.reader.identity() != opened.parsed.identity:
         raise StaleFrameError(
             "the frame changed after it was opened or after the graph was built; open it anew",
@@ -406,7 +466,19 @@ def _require_current(opened: OpenedFrame) -> None:
         )
 
 
-def _locate(urlpath: Any, offset: int, storage_options: Mapping[str, Any] | None) -> Location:
+def locate(urlpath: Any, offset: int, storage_options: Mapping[str, Any] | None) -> Location:
+    """Place of what a user named; arguments as for `open_b2nd`.
+
+    Parameters
+    ----------
+    urlpath : str, os.PathLike, bytes or blosc2.NDArray
+    offset : int
+    storage_options : mapping or None
+
+    Returns
+    -------
+    Location
+    """
     schunk = getattr(urlpath, "schunk", None)
     if schunk is not None:
         # an opened blosc2.NDArray, without importing blosc2 here

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -88,27 +89,34 @@ def commit_update(records: ChunkRecords, plan: FramePlan, staging: Staging, old:
 
 def _commit_update(records: ChunkRecords, plan: FramePlan, staging: Staging, old: Frame) -> str:
     before = old.parsed
-    offsets = carried_offsets(before.index.offsets, before.grid.counts, plan.grid.counts)
+    counts = before.grid.counts, plan.grid.counts
+    offsets = carried(before.index.offsets, special_code(ChunkKind.ZEROS), *counts)
     offsets[records.rows["chunk"]] = records.rows["code"]
-    return publish_frame(offsets, records, plan, staging)
+    digests = before.integrity.by_chunk
+    # the chunks that stay have none, and reading them all to make some is for `seal` to do
+    placed = None if digests is None else carried(digests, 0, *counts)
+    return publish_frame(offsets, placed, records, plan, staging)
 
 
-def carried_offsets(
-    offsets: NDArray[np.int64], before: tuple[int, ...], after: tuple[int, ...]
-) -> NDArray[np.int64]:
-    """The old entries of the index at their places in the new grid; zeros elsewhere.
+def carried(
+    column: NDArray[Any], fill: int, before: tuple[int, ...], after: tuple[int, ...]
+) -> NDArray[Any]:
+    """What stood for each old chunk, at its place in the new grid.
 
     Parameters
     ----------
-    offsets : ndarray of int64
+    column : ndarray
+        One entry for each old chunk.
+    fill : int
+        For new chunks.
     before, after : tuple of int
         Chunks along each axis.
 
     Returns
     -------
-    ndarray of int64
+    ndarray
         1-D, writable.
     """
-    placed = np.full(after, special_code(ChunkKind.ZEROS), np.int64)
-    placed[tuple(slice(0, n) for n in before)] = offsets.reshape(before)
+    placed = np.full(after, fill, column.dtype)
+    placed[tuple(slice(0, n) for n in before)] = column.reshape(before)
     return placed.reshape(-1)

@@ -14,6 +14,7 @@ from b2nd_dask.format.array_meta import build_array_meta, build_caterva_meta
 from b2nd_dask.format.compression import Compression
 from b2nd_dask.format.grid import Grid
 from b2nd_dask.format.header import FrameHeader, build_header
+from b2nd_dask.format.integrity import chunk_digest
 from b2nd_dask.frame.encode import encode_items
 from b2nd_dask.frame.journal import journal_rows
 from b2nd_dask.frame.records import ChunkRecords
@@ -35,7 +36,15 @@ class FramePlan:
     caterva: bool = False
     """Whether the header also has the metalayer of the older Caterva."""
 
-    def header(self, *, cbytes: int = 0, frame_len: int = 0) -> bytes:
+    @property
+    def own_meta(self) -> dict[str, bytes]:
+        """The metalayers that make the frame an array."""
+        own = {"b2nd": build_array_meta(self.grid, self.dtype)}
+        if self.caterva:
+            own["caterva"] = build_caterva_meta(self.grid)
+        return own
+
+    def header(self, *, cbytes: int = 0, frame_len: int = 0, has_vlmeta: bool = False) -> bytes:
         """Build the frame's header, whose length does not depend on the numbers.
 
         Parameters
@@ -44,15 +53,14 @@ class FramePlan:
             Bytes of the data region.
         frame_len : int
             Bytes of the frame.
+        has_vlmeta : bool
+            Whether the trailer has any vlmeta.
 
         Returns
         -------
         bytes
         """
         grid = self.grid
-        own = {"b2nd": build_array_meta(grid, self.dtype)}
-        if self.caterva:
-            own["caterva"] = build_caterva_meta(grid)
         header = FrameHeader(
             header_len=0,
             frame_len=frame_len,
@@ -63,9 +71,9 @@ class FramePlan:
             blocksize=grid.block_nbytes,
             chunksize=grid.chunk_nbytes,
             compression=self.compression,
-            metalayers={**own, **self.meta},
+            metalayers={**self.own_meta, **self.meta},
         )
-        return build_header(header, has_vlmeta=bool(self.vlmeta))
+        return build_header(header, has_vlmeta=has_vlmeta)
 
 
 def write_block(
@@ -89,6 +97,7 @@ def write_block(
     grid = plan.grid
     codes: dict[int, int] = {}
     runs: dict[int, Run] = {}
+    digests: dict[int, int] = {}
     held: dict[int, bytes] = {}
     held_nbytes = 0
     items = np.asarray(items, plan.dtype)
@@ -107,12 +116,14 @@ def write_block(
         if held_nbytes + len(encoded) > staging.batch_nbytes:
             runs.update(_staged(held, staging))
             held, held_nbytes = {}, 0
+        # while it is in the processor's cache
+        digests[chunk] = chunk_digest(encoded)
         held[chunk] = encoded
         held_nbytes += len(encoded)
     runs.update(_staged(held, staging))
     if codes and staging.resumable:
         staging.note(journal_rows(codes, {}, {}))
-    return ChunkRecords.of(codes, runs)
+    return ChunkRecords.of(codes, runs, digests)
 
 
 def _staged(held: dict[int, bytes], staging: Staging) -> dict[int, Run]:

@@ -14,6 +14,7 @@ from dask.highlevelgraph import HighLevelGraph
 from dask.layers import ArraySliceDep
 
 from b2nd_dask.errors import UnsupportedFrameError
+from b2nd_dask.frame.opening import Verify
 from b2nd_dask.frame.source import Frame, UrlPath, open_b2nd
 from b2nd_dask.graph.blocks import Chunks, FrameBlocks
 
@@ -29,6 +30,7 @@ def from_b2nd(
     chunks: Any = None,
     dtype: Any = None,
     uninit: Any = None,
+    verify: Verify = "auto",
     storage_options: Mapping[str, Any] | None = None,
     name: str | None = None,
     offset: int = 0,
@@ -53,6 +55,10 @@ def from_b2nd(
         same itemsize. Without it such items are raw bytes, ``V{itemsize}``.
     uninit : scalar or "raise", optional
         What chunks that were never written read as: zeros by default, a value, or an error.
+    verify : {"auto", True, False}
+        Whether chunks are held against the frame's checksums, before they are decoded. ``"auto"``:
+        those that are read whole, where the frame has checksums. True: every chunk of which an item
+        is read, and a frame without valid checksums is refused. False: none.
     storage_options : mapping, optional
         For the fsspec filesystem of a URL.
     name : str, optional
@@ -65,7 +71,7 @@ def from_b2nd(
     -------
     dask.array.Array
         Computing it raises `StaleFrameError` where the frame has changed meanwhile,
-        `CorruptChunkError` for a damaged chunk.
+        `CorruptChunkError` for a damaged chunk (`ChecksumError` where its checksum tells).
 
     Raises
     ------
@@ -75,6 +81,8 @@ def from_b2nd(
         Not a frame, or damaged.
     UnsupportedFrameError
         A frame that is not an array.
+    ChecksumError
+        The frame's own metadata do not match their checksums, or it has none and `verify` is True.
     ValueError
         A `dtype`, `uninit` or `chunks` that does not fit.
 
@@ -88,7 +96,12 @@ def from_b2nd(
     array([12, 15, 18, 21])
     """
     frame = open_b2nd(
-        urlpath, dtype=dtype, uninit=uninit, storage_options=storage_options, offset=offset
+        urlpath,
+        dtype=dtype,
+        uninit=uninit,
+        verify=verify,
+        storage_options=storage_options,
+        offset=offset,
     )
     return array_of(frame, chunks, name)
 

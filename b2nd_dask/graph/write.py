@@ -15,6 +15,7 @@ from b2nd_dask.format.compression import Compression
 from b2nd_dask.format.defaults import compression_of
 from b2nd_dask.format.grid import Grid
 from b2nd_dask.format.header import MAX_HEADER_LEN
+from b2nd_dask.format.integrity import Trust, has_room, users_vlmeta
 from b2nd_dask.format.metalayers import MAX_METALAYERS
 from b2nd_dask.format.values import pack_metadata
 from b2nd_dask.frame.commit import commit
@@ -202,11 +203,14 @@ def _check_mode(mode: str, region: Any, append_axis: int | None) -> None:
 
 def _frame_there(location: Location, mode: str) -> Frame | None:
     try:
-        return frame_at(location)
+        frame = frame_at(location)
     except FileNotFoundError:
         if mode == "r+":
             raise
         return None
+    # old items that go into new chunks get new checksums: damage must not hide behind them
+    trusted = frame.parsed.integrity.trust is Trust.VALID
+    return frame_at(location, verify=True) if trusted else frame
 
 
 def _new_job(
@@ -300,10 +304,10 @@ def _check_plan(plan: FramePlan) -> None:
     if plan.caterva and plan.grid.ndim > MAX_CATERVA_NDIM:
         raise ValueError(f"{plan.grid.ndim} dimensions; Caterva has at most {MAX_CATERVA_NDIM}")
     room = MAX_METALAYERS - 1 - plan.caterva
-    if len(plan.meta) > room or len(plan.vlmeta) > MAX_METALAYERS:
+    if len(plan.meta) > room or not has_room(plan.vlmeta, 0):
         raise ValueError(
-            f"a frame has room for {room} fixed metadata entries and {MAX_METALAYERS} of variable "
-            "length; put several values into one"
+            f"a frame has room for {room} fixed metadata entries, and beside its checksums for "
+            f"{MAX_METALAYERS - 1} of variable length; put several values into one"
         )
 
 
@@ -316,6 +320,9 @@ def _packed(
             raise ValueError(f'{name}={entries!r}; a mapping, "keep" or None is expected')
         frame = _source_frame(array)
         return frame.vlmeta.stored if compressed else frame.meta.stored
+    if compressed and isinstance(entries, Mapping):
+        # what python-blosc2 lists of a frame includes the record of its checksums
+        entries = users_vlmeta(entries)
     return pack_metadata(entries or {}, compressed=compressed)
 
 

@@ -10,7 +10,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from b2nd_dask.errors import FrameFormatError
+from b2nd_dask.errors import FrameFormatError, StaleFrameError
 from b2nd_dask.storage.base import MAIN_MEMBER, Identity, Span, read_by_member, read_merged
 
 if TYPE_CHECKING:
@@ -65,7 +65,13 @@ class LocalReader:
 
     def identity(self) -> Identity:
         """Size, mtime, inode and device of what the path names now."""
-        return _identity(self._main.stat(follow_symlinks=not self.is_directory))
+        try:
+            return _identity(self._main.stat(follow_symlinks=not self.is_directory))
+        except NotADirectoryError:
+            raise StaleFrameError(
+                "it was a directory when it was opened and is a file now; open it anew",
+                path=self.label,
+            ) from None
 
     def opened_identity(self) -> Identity:
         """Size, mtime, inode and device of what is open, whatever the path names meanwhile."""

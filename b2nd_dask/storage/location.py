@@ -97,6 +97,12 @@ class Location:
         return window_label(label, self.offset) if self.offset else label
 
     @cached_property
+    def fingerprint(self) -> str:
+        """Digest of the place, which tells URLs apart that have one label."""
+        place = self.urlpath if isinstance(self.urlpath, bytes) else self.urlpath.encode()
+        return hashlib.blake2b(b"%d " % self.offset + place, digest_size=16).hexdigest()
+
+    @cached_property
     def key(self) -> str:
         """Digest of all fields, for caches inside one process.
 

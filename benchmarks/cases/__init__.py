@@ -3,8 +3,20 @@
 from __future__ import annotations
 
 from benchmarks.cases import (
+    array3d_read,
+    beyond_memory,
     dense_sum,
+    integrity,
     open_million,
+    planes,
+    points,
+    remote,
+    scale_chunks,
+    scale_selection,
+    scale_size,
+    scale_threads,
+    special,
+    strided,
     transform,
     transform_big,
     write_constant,
@@ -12,6 +24,25 @@ from benchmarks.cases import (
 )
 from benchmarks.model import Case
 
-_MODULES = (dense_sum, open_million, write_dense, transform, transform_big, write_constant)
+_MODULES = (
+    dense_sum,
+    array3d_read,
+    planes,
+    strided,
+    points,
+    special,
+    open_million,
+    beyond_memory,
+    remote,
+    scale_chunks,
+    scale_selection,
+    scale_threads,
+    scale_size,
+    write_dense,
+    transform,
+    transform_big,
+    write_constant,
+    integrity,
+)
 
 CASES: dict[str, Case] = {module.CASE.name: module.CASE for module in _MODULES}

@@ -2,43 +2,41 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-from benchmarks import dense, peers
+from benchmarks import dense, machine, peers, peers_hdf5, peers_tensorstore
+from benchmarks.compression import COMPRESSIONS, Compression
 from benchmarks.model import Case, Scenario
-from benchmarks.targets import speedup_over, times_as_long_as
+from benchmarks.targets import megabytes_below, speedup_over, times_as_long_as
+from benchmarks.work import dask_sum
 
 
 def scenarios(quick: bool) -> list[Scenario]:
-    return [_scenario(how, dense.nchunks(quick)) for how in dense.COMPRESSIONS]
+    return [_scenario(how, dense.nchunks(quick)) for how in COMPRESSIONS]
 
 
 CASE = Case("dense_sum", "sum of a dense float64 array", scenarios)
 
 
-def _scenario(how: dense.Compression, nchunks: int) -> Scenario:
+def _scenario(how: Compression, nchunks: int) -> Scenario:
     return Scenario(
         name=how.name,
         title=dense.title(how, nchunks),
-        datasets=dense.datasets(how, nchunks),
+        datasets=dense.array(how, nchunks).datasets,
         contenders=(
-            peers.b2nd_dask(_dask_sum),
-            peers.b2nd_dask(_dask_sum, chunks="auto"),
+            peers.b2nd_dask(dask_sum),
+            peers.b2nd_dask(dask_sum, chunks="auto"),
             peers.python_blosc2(lambda array: array.sum()),
-            peers.dask_from_array(_dask_sum),
-            peers.dask_from_zarr(_dask_sum),
+            peers.dask_from_array(dask_sum),
+            peers.dask_from_zarr(dask_sum),
+            peers_tensorstore.dask_from_tensorstore(dask_sum),
+            peers_hdf5.dask_from_h5py(dask_sum),
             peers.raw_limit_of_sum(),
         ),
         targets=(
-            speedup_over(peers.PYTHON_BLOSC2, 1.0),
-            speedup_over(peers.PYTHON_BLOSC2, 1.3),
-            speedup_over(peers.FROM_ZARR, 2.0),
-            speedup_over(peers.FROM_ZARR, 2.5),
             times_as_long_as(peers.RAW_LIMIT, 1.2),
+            speedup_over(peers.PYTHON_BLOSC2, 1.3),
+            speedup_over(peers.FROM_ZARR, 2.5),
+            # three chunks a thread, of which there is one a core unless the run says otherwise
+            megabytes_below(3 * machine.usable_cores() * dense.CHUNK * dense.ITEM / 1e6),
         ),
         rtol=1e-12,
     )
-
-
-def _dask_sum(array: Any) -> float:
-    return float(array.sum().compute())

@@ -1,7 +1,8 @@
-"""`open_million`: from a frame of very many chunks to a dask array, without computing it."""
+"""`open_million`: a frame of very many chunks: opened, one item of it, all of it."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -10,40 +11,89 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks import peers
-from benchmarks.model import Case, Dataset, Scenario
+from benchmarks.model import Case, Contender, Dataset, Scenario, Target
 from benchmarks.targets import megabytes_below, seconds_below
 
 CHUNK = 100
 SIDE = 1000
 QUICK_SIDE = 100
 NDENSE = 10
+MEMORY_MB = 500
 
 
 def scenarios(quick: bool) -> list[Scenario]:
     side = QUICK_SIDE if quick else SIDE
+    opening = (peers.b2nd_dask(_nothing), peers.dask_from_array(_nothing))
+    fast = (seconds_below(1.0, peers.OURS), megabytes_below(MEMORY_MB))
     return [
-        _scenario("zeros", f"{side**2:,} chunks, all special (zeros)", side, 0),
-        _scenario("ten-dense", f"{side**2:,} chunks, all special but {NDENSE}", side, NDENSE),
+        _scenario("zeros", side, 0, "open and graph", opening, fast),
+        _scenario("ten-dense", side, NDENSE, "open and graph", opening, fast),
+        _scenario(
+            "first item",
+            side,
+            NDENSE,
+            "open and `x[0, 0]`",
+            (
+                peers.open_b2nd(lambda frame: frame[0, 0]),
+                peers.b2nd_dask(_first_item),
+                peers.b2nd_dask(_first_item, chunks="auto"),
+                peers.python_blosc2(lambda array: array[0, 0]),
+                peers.dask_from_array(_first_item),
+            ),
+            (megabytes_below(MEMORY_MB),),
+            float,
+        ),
+        _scenario(
+            "sum",
+            side,
+            NDENSE,
+            "open and `x.sum()`",
+            # one task for each chunk takes the others, and python-blosc2 alone, minutes
+            (peers.b2nd_dask(_sum, chunks="auto"), peers.dask_from_array(_sum, chunks="auto"))
+            if quick
+            else (peers.b2nd_dask(_sum, chunks="auto"),),
+            (seconds_below(10), megabytes_below(MEMORY_MB)),
+            float,
+        ),
     ]
 
 
-CASE = Case("open_million", "open a frame of a million chunks and build its graph", scenarios)
+CASE = Case("open_million", "open a frame of a million chunks, and use it", scenarios)
 
 
-def _scenario(name: str, title: str, side: int, ndense: int) -> Scenario:
+def _scenario(
+    name: str,
+    side: int,
+    ndense: int,
+    work: str,
+    contenders: Sequence[Contender],
+    targets: Sequence[Target],
+    observe: Callable[[Any], Any] | None = None,
+) -> Scenario:
     recipe = {"side": side, "chunk": CHUNK, "ndense": ndense}
+    stem = "ten-dense" if ndense else "zeros"
+    chunks = f"{side**2:,} chunks, all special" + (f" but {ndense}" if ndense else " (zeros)")
     return Scenario(
         name=name,
-        title=f"{title}, float64, {CHUNK} x {CHUNK} items each; open and graph",
-        datasets=(Dataset("b2nd", f"{name}.b2nd", recipe, partial(_write, side, ndense)),),
-        contenders=(peers.b2nd_dask(_nothing), peers.dask_from_array(_nothing)),
-        targets=(seconds_below(1.0), megabytes_below(300)),
-        observe=_look_along_the_diagonal,
+        title=f"{chunks}, float64, {CHUNK} x {CHUNK} items each; {work}",
+        datasets=(Dataset("b2nd", f"{stem}.b2nd", recipe, partial(_write, side, ndense)),),
+        contenders=contenders,
+        targets=targets,
+        observe=observe or _look_along_the_diagonal,
+        rtol=1e-12,
     )
 
 
 def _nothing(array: Any) -> Any:
     return array
+
+
+def _first_item(array: Any) -> Any:
+    return array[0, 0].compute()
+
+
+def _sum(array: Any) -> Any:
+    return array.sum().compute()
 
 
 def _dense_starts(nchunks: int) -> range:

@@ -11,23 +11,25 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks import dense, peers, writers
+from benchmarks.compression import COMPRESSIONS, Compression
 from benchmarks.model import Case, Paths, Scenario
 from benchmarks.targets import speedup_over, times_as_long_as
 
 
 def scenarios(quick: bool) -> list[Scenario]:
-    return [_scenario(how, dense.nchunks(quick)) for how in dense.COMPRESSIONS]
+    return [_scenario(how, dense.nchunks(quick)) for how in COMPRESSIONS]
 
 
 CASE = Case("transform", "x*2+1 from a file to a new one of the same format", scenarios)
 
 
-def _scenario(how: dense.Compression, nchunks: int) -> Scenario:
+def _scenario(how: Compression, nchunks: int) -> Scenario:
+    array = dense.array(how, nchunks)
     return Scenario(
         name=how.name,
         title=f"{dense.title(how, nchunks)}; b2nd_dask syncs the file to the disk before it gives "
         "it its name, the others leave that to the system unless marked",
-        datasets=dense.datasets(how, nchunks),
+        datasets=(array.b2nd, array.zarr),
         contenders=(
             writers.b2nd_dask(_from_b2nd, how),
             writers.b2nd_dask(_from_b2nd, how, synced=False),

@@ -10,18 +10,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks import dense, writers
+from benchmarks.compression import COMPRESSIONS, Compression
 from benchmarks.model import Case, Paths, Scenario
 from benchmarks.targets import speedup_over, times_as_long_as
 
 
 def scenarios(quick: bool) -> list[Scenario]:
-    return [_scenario(how, dense.nchunks(quick)) for how in dense.COMPRESSIONS]
+    return [_scenario(how, dense.nchunks(quick)) for how in COMPRESSIONS]
 
 
 CASE = Case("write_dense", "write a dense float64 array from memory", scenarios)
 
 
-def _scenario(how: dense.Compression, nchunks: int) -> Scenario:
+def _scenario(how: Compression, nchunks: int) -> Scenario:
     dask_source = partial(_dask_array, nchunks)
     return Scenario(
         name=how.name,

@@ -101,6 +101,47 @@ def test_info_fails_with_one_line(tmp_path: Path, content: bytes | None) -> None
     assert result.output.count("\n") == 1
 
 
+def test_verify_and_seal(tmp_path: Path) -> None:
+    ours, theirs, gone = (str(tmp_path / f"{name}.b2nd") for name in ("ours", "theirs", "gone"))
+    b2nd_dask.to_b2nd(np.arange(1000.0), ours, chunks=100)
+    blosc2.asarray(np.arange(1000.0), urlpath=theirs)
+    result = run("verify", ours)
+    assert result.exit_code == 0
+    assert result.output == f"{ours}: verified: all 10 stored chunks are as they were written\n"
+    assert rows(run("info", ours))["checksums"] == "valid"
+    result = run("verify", theirs, ours)
+    assert result.exit_code == 3
+    assert result.output.splitlines()[0] == (
+        f"{theirs}: no valid checksums: it was written without checksums"
+    )
+    assert rows(run("info", theirs))["checksums"] == "absent: it was written without checksums"
+    result = run("seal", theirs)
+    assert (result.exit_code, result.output) == (0, f"{theirs}: sealed\n")
+    assert run("verify", theirs, ours, "--threads", "1").exit_code == 0
+    raw = bytearray(Path(ours).read_bytes())
+    raw[-1] ^= 1
+    Path(ours).write_bytes(raw)
+    assert rows(run("info", ours))["checksums"].startswith("damaged: its trailer")
+    result = run("verify", theirs, gone, ours)
+    assert result.exit_code == 1
+    assert gone in result.stderr
+    assert run("seal", gone).exit_code == 1
+
+
+def test_verify_lists_every_damaged_chunk(tmp_path: Path) -> None:
+    path = tmp_path / "a.b2nd"
+    b2nd_dask.to_b2nd(np.arange(1000.0), path, chunks=100, cparams={"clevel": 0})
+    raw = bytearray(path.read_bytes())
+    for chunk in (2, 7):
+        raw[raw.index(np.arange(chunk * 100.0, chunk * 100 + 100).tobytes())] ^= 1
+    path.write_bytes(raw)
+    result = run("verify", str(path))
+    assert result.exit_code == 1
+    first, *others = result.output.splitlines()
+    assert first == f"{path}: damaged: 2 of 10 stored chunks"
+    assert [line.split(": ")[1] for line in others] == ["chunk 2", "chunk 7"]
+
+
 def test_demo_passes_its_options(monkeypatch: pytest.MonkeyPatch) -> None:
     seen = []
     monkeypatch.setattr(

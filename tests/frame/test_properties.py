@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import pickle
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -15,6 +17,7 @@ from dask.array.core import normalize_chunks
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
+import b2nd_dask
 from b2nd_dask import UninitializedChunkError, from_b2nd, open_b2nd
 from b2nd_dask.format.index import ChunkKind
 from tests.strategies import (
@@ -243,3 +246,26 @@ def test_incompressible_with_a_dictionary(codec: Codec, fresh_path: Callable[[],
     frame = open_b2nd(path)
     assert same(frame[...], array)
     assert same(frame[13:15, 7], array[13:15, 7])
+
+
+MANY_FRAMES = """
+import resource, sys
+import dask.array as da
+import numpy as np
+import b2nd_dask
+
+resource.setrlimit(resource.RLIMIT_NOFILE, (100, 100))
+paths = [f"{sys.argv[1]}/{number}.b2nd" for number in range(150)]
+x = da.concatenate([da.from_b2nd(path) for path in paths])
+assert x.sum().compute() == 4 * sum(range(150))
+assert (x.compute() == np.repeat(np.arange(150), 4)).all()
+frames = [b2nd_dask.open_b2nd(path) for path in paths]
+assert [frame[0] for frame in frames] == list(range(150))
+"""
+
+
+def test_more_frames_than_a_process_may_have_files(tmp_path: Path) -> None:
+    for number in range(150):
+        blosc2.asarray(np.full(4, number), urlpath=f"{tmp_path}/{number}.b2nd")
+    code = [sys.executable, "-c", MANY_FRAMES, str(tmp_path)]
+    subprocess.run(code, check=True, cwd=Path(b2nd_dask.__file__).parents[1], timeout=100)

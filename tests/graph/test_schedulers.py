@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from distributed import Client, LocalCluster
 
-from b2nd_dask import StaleFrameError, from_b2nd, open_b2nd
+from b2nd_dask import StaleFrameError, from_b2nd, open_b2nd, verify
 
 
 @pytest.fixture(scope="module")
@@ -127,9 +127,13 @@ def test_distributed_processes_write_one_frame(field, cluster, tmp_path):
     back = (from_b2nd(path) + 1).to_b2nd(target, chunks=(10, 30, 8))
     np.testing.assert_array_equal(blosc2.open(str(target))[...], values + 1)
     np.testing.assert_array_equal(back[::7].compute(), (values + 1)[::7])
+    assert verify(target).ok
     back = (from_b2nd(target) * 2).to_b2nd(target, mode="w", contiguous=False)
     np.testing.assert_array_equal(back.compute(), (values + 1) * 2)
     assert list(tmp_path.iterdir()) == [target]
+    assert verify(target).ok
+    checked = from_b2nd(target, verify=True)
+    np.testing.assert_array_equal(checked.compute(), (values + 1) * 2)
 
 
 def test_a_worker_that_dies_leaves_one_good_frame(field, tmp_path):

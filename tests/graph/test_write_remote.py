@@ -14,7 +14,7 @@ import fsspec
 import numpy as np
 import pytest
 
-from b2nd_dask import from_b2nd, open_b2nd, to_b2nd
+from b2nd_dask import from_b2nd, open_b2nd, to_b2nd, verify
 
 pytest_plugins = ["tests.s3_recording"]
 
@@ -84,6 +84,8 @@ def test_round_trip(store, contiguous):
     y = to_b2nd(x, store.url, contiguous=contiguous, vlmeta={"a": 1}, **store.keywords)
     np.testing.assert_array_equal(y.compute(), expected)
     assert open_b2nd(store.url, **store.keywords).vlmeta["a"] == 1
+    assert verify(store.url, **store.keywords).nchunks == 9
+    assert verify(store.url, **store.keywords).ok
     assert len(store.names()) == (1 if contiguous else 10)
 
 

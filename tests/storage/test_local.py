@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from b2nd_dask.errors import FrameFormatError
+from b2nd_dask.errors import FrameFormatError, StaleFrameError
 from b2nd_dask.storage import Location, Span
 from b2nd_dask.storage.local import LocalReader
 
@@ -46,6 +46,15 @@ def test_a_deleted_file_has_no_identity(tmp_path: Path) -> None:
     path.unlink()
     with pytest.raises(FileNotFoundError):
         reader.identity()
+
+
+def test_a_directory_that_became_a_file_is_another_frame(directory: Path) -> None:
+    reader = LocalReader(str(directory))
+    directory.rename(directory.with_name("old"))
+    directory.write_bytes(b"file")
+    with pytest.raises(StaleFrameError, match="is a file now") as caught:
+        reader.identity()
+    assert caught.value.path == str(directory)
 
 
 def test_a_file_cut_short_reads_short(tmp_path: Path) -> None:

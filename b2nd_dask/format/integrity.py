@@ -1,0 +1,316 @@
+"""Checksums of a frame: the record of digests, the seal that vouches for it, the fingerprint.
+
+The bytes are described in docs/integrity.md. python-blosc2 changes chunks in place and may leave
+all metadata as it was, but for the index chunk, which it compresses anew at every such change. The
+seal lies in bytes of the index chunk's header that no decoder uses and that are zero in a new one
+(REFERENCE 8, form A): while it is there, no other software has touched a chunk.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from enum import Enum
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import xxhash
+from numpy.typing import NDArray
+
+from b2nd_dask.errors import B2ndError, ChecksumError
+from b2nd_dask.format.array_meta import ArrayMeta, array_meta_of
+from b2nd_dask.format.chunk import Buffer, parse_chunk_header, whole_chunk
+from b2nd_dask.format.codec import encode_chunk
+from b2nd_dask.format.compression import Compression
+from b2nd_dask.format.index import ChunkKind, OffsetIndex
+from b2nd_dask.format.metalayers import MAX_METALAYERS
+from b2nd_dask.format.trailer import Trailer, build_trailer
+from b2nd_dask.format.values import MetaView, pack_value, unpack_value
+
+#: The vlmeta entry that holds the record.
+RECORD_NAME = "b2nd.xxh3"
+_VERSION = 1
+
+#: In the index chunk's header: codec meta and the metas of filter slots 0 to 4, none of them used.
+_SEAL = slice(23, 29)
+_MARK = 0xB2
+
+_FINGERPRINT_TYPE = 3
+_FINGERPRINT_LEN = 16
+_NO_FINGERPRINT = bytes(1 + _FINGERPRINT_LEN)
+
+#: Canonical XXH3 digests are big endian.
+_DIGEST = np.dtype(">u8")
+#: The record is one chunk, whose length is an int32.
+_MAX_DIGESTS = (2**31 - (1 << 20)) // _DIGEST.itemsize
+#: Digests do not shrink.
+_STORED_PLAIN = Compression(codec=5, clevel=0, filters=(0,) * 6)
+
+
+class Trust(Enum):
+    """What a frame's checksums are worth."""
+
+    VALID = "valid"
+    ABSENT = "absent"
+    """None, or those of an older state of the frame."""
+    DAMAGED = "damaged"
+
+
+@dataclass(frozen=True, eq=False)
+class Integrity:
+    """Checksums of a frame."""
+
+    trust: Trust
+    reason: str
+    """Why they are absent, or what is damaged."""
+    index: OffsetIndex
+    stored: NDArray[np.uint64] | None = None
+    """Digests of the stored chunks, in the order of the chunks; None unless valid."""
+
+    @cached_property
+    def by_chunk(self) -> NDArray[np.uint64] | None:
+        """Digest of each chunk, 0 for special ones; None unless valid."""
+        if self.stored is None:
+            return None
+        if len(self.stored) == len(self.index):
+            return self.stored
+        column = np.zeros(len(self.index), np.uint64)
+        column[self.index.kinds == ChunkKind.STORED] = self.stored
+        return column
+
+
+def chunk_digest(chunk: Buffer) -> int:
+    """Digest of a whole chunk as it is stored.
+
+    Parameters
+    ----------
+    chunk : bytes-like
+
+    Returns
+    -------
+    int
+        XXH3, 64 bits, seed 0.
+    """
+    return xxhash.xxh3_64_intdigest(chunk)
+
+
+def require_digest(data: Buffer, expected: int) -> None:
+    """Hold a stored chunk against its digest.
+
+    Parameters
+    ----------
+    data : bytes-like
+        The chunk from its first byte, and maybe more.
+    expected : int
+        Its digest.
+
+    Raises
+    ------
+    CorruptChunkError
+        The chunk's header says that it has more bytes than are there.
+    ChecksumError
+        The digest is another.
+    """
+    if chunk_digest(whole_chunk(data)) != expected:
+        raise ChecksumError(
+            "the chunk is not what was written: its bytes do not match their checksum", offset=0
+        )
+
+
+def users_vlmeta(vlmeta: Mapping[str, Any]) -> dict[str, Any]:
+    """Entries of vlmeta without the record.
+
+    Parameters
+    ----------
+    vlmeta : mapping
+
+    Returns
+    -------
+    dict
+    """
+    return {name: value for name, value in vlmeta.items() if name != RECORD_NAME}
+
+
+def has_room(vlmeta: Mapping[str, bytes], ndigests: int) -> bool:
+    """Whether a frame can hold checksums beside the user's metadata.
+
+    Parameters
+    ----------
+    vlmeta : mapping
+        The user's entries.
+    ndigests : int
+        Stored chunks.
+
+    Returns
+    -------
+    bool
+    """
+    return len(vlmeta) < MAX_METALAYERS and ndigests <= _MAX_DIGESTS
+
+
+def build_sealed_tail(
+    index: bytes, vlmeta: Mapping[str, bytes], array_meta: bytes, digests: NDArray[np.uint64]
+) -> bytes:
+    """Write the sealed index chunk and the trailer with the record and the fingerprint.
+
+    Parameters
+    ----------
+    index : bytes
+        The index chunk, as `build_index` makes it.
+    vlmeta : mapping of str to bytes
+        The user's entries.
+    array_meta : bytes
+        Content of the metalayer that gives the array's shape.
+    digests : ndarray of uint64
+        Of the stored chunks, in the order of the chunks.
+
+    Returns
+    -------
+    bytes
+    """
+    record = pack_value(
+        {
+            "version": _VERSION,
+            "array": array_meta,
+            "index": _index_digest(index),
+            "chunks": digests.astype(_DIGEST).tobytes(),
+        }
+    )
+    sealed = bytearray(index)
+    sealed[_SEAL] = _seal_of(record)
+    plain = encode_chunk(np.frombuffer(record, np.uint8), _STORED_PLAIN, typesize=1, blocksize=0)
+    entries = {**vlmeta, RECORD_NAME: plain}
+    covered = build_trailer(Trailer(entries, bytes(_FINGERPRINT_LEN)))[:-_FINGERPRINT_LEN]
+    return bytes(sealed) + covered + xxhash.xxh3_128_digest(covered)
+
+
+def parse_integrity(
+    index_chunk: bytes,
+    trailer: bytes,
+    vlmeta: Mapping[str, bytes],
+    metalayers: Mapping[str, bytes],
+    index: OffsetIndex,
+) -> Integrity:
+    """Find a frame's checksums and tell whether they are those of its present state.
+
+    Parameters
+    ----------
+    index_chunk : bytes
+        From the index chunk's start to the trailer's.
+    trailer : bytes
+        The whole trailer.
+    vlmeta, metalayers : mapping of str to bytes
+        As stored.
+    index : OffsetIndex
+        What `index_chunk` holds.
+
+    Returns
+    -------
+    Integrity
+    """
+    if not len(index):
+        # no chunk, nothing to check
+        return Integrity(Trust.VALID, "", index, np.empty(0, np.uint64))
+    seal = index_chunk[_SEAL]
+    marked = seal[:1] == bytes([_MARK])
+    if RECORD_NAME not in vlmeta and not marked:
+        return _absent(index, "it was written without checksums")
+    if _fingerprint_is_broken(trailer):
+        return _damaged(index, "its trailer does not match the fingerprint")
+    record = _record_bytes(vlmeta)
+    expected = b"" if record is None else _seal_of(record)
+    if record is not None and seal == expected:
+        return _judge_record(record, index_chunk, metalayers, index)
+    # a change by other software leaves neither the mark nor the rest of the seal
+    if RECORD_NAME in vlmeta and (marked or seal[1:] == expected[1:]):
+        return _damaged(index, "the seal of its offset index does not fit its record of checksums")
+    return _absent(index, "other software changed it after its checksums were written")
+
+
+def _judge_record(
+    record: bytes, index_chunk: bytes, metalayers: Mapping[str, bytes], index: OffsetIndex
+) -> Integrity:
+    """Hold what a sealed record binds against the frame."""
+    try:
+        value: Any = unpack_value(record)
+        version = operator.index(value["version"])
+        if version != _VERSION:
+            return _absent(index, f"its checksums are of version {version}, known is {_VERSION}")
+        bound = memoryview(value["array"]).tobytes()
+        if value["index"] != _index_digest(index_chunk):
+            return _damaged(index, "its offset index does not match its checksum")
+        stored = np.frombuffer(value["chunks"], _DIGEST).astype(np.uint64)
+        name = name_of_array(metalayers)
+        before, now = array_meta_of({name: bound}), array_meta_of(metalayers)
+    except (B2ndError, ValueError, TypeError, KeyError) as error:
+        return _damaged(index, f"its record of checksums cannot be read ({error})")
+    if len(stored) != index.nstored:
+        return _damaged(index, f"it has {len(stored)} checksums for {index.nstored} stored chunks")
+    if bound == metalayers[name]:
+        return Integrity(Trust.VALID, "", index, stored)
+    if _is_resized(before, now):
+        # python-blosc2 leaves index and trailer as they are when no chunk comes or goes
+        return _absent(
+            index,
+            "its array metalayer was rewritten after its checksums were written (shape "
+            f"{before.shape} then, {now.shape} now)",
+        )
+    return _damaged(index, "its array metalayer is not the one that its checksums were written for")
+
+
+def name_of_array(metalayers: Mapping[str, bytes]) -> str:
+    """Name of the metalayer that gives the array's shape.
+
+    Parameters
+    ----------
+    metalayers : mapping of str to bytes
+
+    Returns
+    -------
+    str
+    """
+    return "b2nd" if "b2nd" in metalayers else "caterva"
+
+
+def _absent(index: OffsetIndex, reason: str) -> Integrity:
+    return Integrity(Trust.ABSENT, reason, index)
+
+
+def _damaged(index: OffsetIndex, reason: str) -> Integrity:
+    return Integrity(Trust.DAMAGED, reason, index)
+
+
+def _is_resized(before: ArrayMeta, now: ArrayMeta) -> bool:
+    """Whether nothing but the shape differs, and that not by a chunk."""
+    return replace(before, shape=now.shape) == now and [
+        -(-n // c) for n, c in zip(before.shape, now.chunks, strict=True)
+    ] == [-(-n // c) for n, c in zip(now.shape, now.chunks, strict=True)]
+
+
+def _record_bytes(vlmeta: Mapping[str, bytes]) -> bytes | None:
+    """The record, or None where it is missing or cannot be unpacked."""
+    try:
+        return MetaView(vlmeta, "", compressed=True).raw(RECORD_NAME)
+    except (B2ndError, KeyError):
+        return None
+
+
+def _seal_of(record: bytes) -> bytes:
+    return bytes([_MARK]) + xxhash.xxh3_64_digest(record)[:5]
+
+
+def _index_digest(index_chunk: bytes) -> bytes:
+    # what lies behind the chunk is lost when python-blosc2 writes a trailer
+    plain = bytearray(index_chunk[: parse_chunk_header(index_chunk).cbytes])
+    plain[_SEAL] = bytes(_SEAL.stop - _SEAL.start)
+    return xxhash.xxh3_64_digest(plain)
+
+
+def _fingerprint_is_broken(trailer: bytes) -> bool:
+    kind_and_value = trailer[-1 - _FINGERPRINT_LEN :]
+    # python-blosc2 writes none, whenever it writes a trailer
+    return kind_and_value != _NO_FINGERPRINT and kind_and_value != bytes(
+        [_FINGERPRINT_TYPE]
+    ) + xxhash.xxh3_128_digest(trailer[:-_FINGERPRINT_LEN])

@@ -1,0 +1,237 @@
+"""Check all checksums of a frame, and add them to a frame that has none."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from b2nd_dask.errors import B2ndError, ChecksumError, UnsupportedFrameError
+from b2nd_dask.format.chunk import whole_chunk
+from b2nd_dask.format.header import with_new_tail
+from b2nd_dask.format.integrity import (
+    Trust,
+    chunk_digest,
+    has_room,
+    name_of_array,
+    require_digest,
+)
+from b2nd_dask.format.metalayers import MAX_METALAYERS
+from b2nd_dask.format.write_mark import build_mark
+from b2nd_dask.frame.cache import process_cache
+from b2nd_dask.frame.commit import build_frame_tail
+from b2nd_dask.frame.opening import OpenedFrame
+from b2nd_dask.frame.scan import scan_chunks
+from b2nd_dask.frame.source import UrlPath, locate, require_current
+from b2nd_dask.storage import Location, Span, StagedChunks, Staging, update_staging_for
+
+
+@dataclass(frozen=True)
+class Verification:
+    """What `verify` found."""
+
+    path: str
+    """Path or URL of the frame."""
+    trust: Trust
+    """Whether the frame's checksums are valid, absent or damaged, whatever its chunks are."""
+    reason: str
+    """Why they are absent, or what is damaged; empty where they are valid."""
+    nchunks: int
+    """Chunks that were read and checked. Constant chunks have no data: the index says all."""
+    bad: tuple[B2ndError, ...]
+    """One error for each chunk that is not what was written, in the order of the chunks; see
+    `B2ndError.chunk`."""
+
+    @property
+    def ok(self) -> bool:
+        """Whether there are valid checksums, and every chunk matches its own."""
+        return self.trust is Trust.VALID and not self.bad
+
+    def __str__(self) -> str:
+        if self.trust is Trust.ABSENT:
+            return f"{self.path}: no valid checksums: {self.reason}"
+        if self.trust is Trust.DAMAGED:
+            return f"{self.path}: damaged: {self.reason}"
+        if self.bad:
+            return f"{self.path}: damaged: {len(self.bad)} of {self.nchunks} stored chunks"
+        return f"{self.path}: verified: all {self.nchunks} stored chunks are as they were written"
+
+
+def verify(
+    urlpath: UrlPath | Any,
+    *,
+    threads: int | None = None,
+    storage_options: Mapping[str, Any] | None = None,
+    offset: int = 0,
+) -> Verification:
+    """Check a whole frame against its checksums.
+
+    Every stored chunk is read once, none is decoded.
+
+    Parameters
+    ----------
+    urlpath : str, os.PathLike, bytes or blosc2.NDArray
+        As for `open_b2nd`.
+    threads : int, optional
+        One for each processor by default.
+    storage_options : mapping, optional
+        For the fsspec filesystem of a URL.
+    offset : int, optional
+        Bytes before the frame inside its file.
+
+    Returns
+    -------
+    Verification
+
+    Raises
+    ------
+    FileNotFoundError
+        No such file.
+    FrameFormatError
+        Not a frame, or so damaged that its chunks cannot be found.
+    StaleFrameError
+        The frame was changed meanwhile.
+
+    Examples
+    --------
+    >>> import tempfile, pathlib, numpy as np, b2nd_dask
+    >>> path = pathlib.Path(tempfile.mkdtemp(), "a.b2nd")
+    >>> _ = b2nd_dask.to_b2nd(np.arange(1000.0), path, chunks=250)
+    >>> result = verify(path)
+    >>> result.ok, result.nchunks
+    (True, 4)
+    """
+    opened = process_cache().open(locate(urlpath, offset, storage_options))
+    integrity = opened.parsed.integrity
+    digests = integrity.by_chunk
+    results: dict[int, int | B2ndError] = {}
+    if digests is not None:
+        check = partial(_check, digests)
+        results = dict(scan_chunks(opened, check, threads))
+    # what another program changed meanwhile is no damage
+    require_current(opened)
+    bad = {chunk: error for chunk, error in results.items() if isinstance(error, B2ndError)}
+    return Verification(
+        path=opened.reader.label,
+        trust=integrity.trust,
+        reason=integrity.reason,
+        nchunks=len(results),
+        bad=tuple(bad[chunk] for chunk in sorted(bad)),
+    )
+
+
+def seal(urlpath: str | os.PathLike[str], *, threads: int | None = None) -> None:
+    """Add checksums to a local frame that has none, or none that are valid any more.
+
+    The checksums are those of the bytes as they are now: they tell of later damage, not of damage
+    that is there already. New metadata goes behind the frame's end before its header names it, so
+    that a crash leaves the frame as it was. A frame with valid checksums is left alone.
+
+    Parameters
+    ----------
+    urlpath : str or os.PathLike
+        Path of a contiguous or sparse frame.
+    threads : int, optional
+        One for each processor by default.
+
+    Raises
+    ------
+    FileNotFoundError
+        No such file.
+    ChecksumError
+        The frame has checksums, and it or they are damaged.
+    CorruptChunkError
+        A chunk that cannot be one.
+    UnsupportedFrameError
+        No room: the frame has as much variable-length metadata as the format allows.
+    StaleFrameError
+        The frame was changed meanwhile.
+    ValueError
+        Not a local file.
+
+    Examples
+    --------
+    >>> import tempfile, pathlib, blosc2
+    >>> path = str(pathlib.Path(tempfile.mkdtemp(), "a.b2nd"))
+    >>> _ = blosc2.linspace(0, 1, 1000, shape=(1000,), urlpath=path)
+    >>> print(verify(path).trust.value)
+    absent
+    >>> seal(path)
+    >>> verify(path).ok
+    True
+    """
+    location = Location.of(urlpath)
+    opened = process_cache().open(location)
+    parsed = opened.parsed
+    if parsed.integrity.trust is Trust.VALID:
+        return
+    if parsed.integrity.trust is Trust.DAMAGED:
+        raise ChecksumError(f"{parsed.integrity.reason}: not sealed", path=opened.reader.label)
+    if not has_room(parsed.trailer.vlmeta, parsed.index.nstored):
+        raise UnsupportedFrameError(
+            f"its {len(parsed.trailer.vlmeta)} entries of vlmeta leave no room for checksums; the "
+            f"format allows {MAX_METALAYERS}",
+            path=opened.reader.label,
+        )
+    header = parsed.header
+    staging = update_staging_for(
+        location,
+        identity=parsed.identity,
+        sparse=header.sparse,
+        header_len=header.header_len,
+        frame_len=header.frame_len,
+        cbytes=header.cbytes,
+    )
+    digests = _digests_of(opened, threads)
+    staging.prepare()
+    try:
+        with staging.exclusive():
+            _publish(opened, digests, staging)
+    except BaseException:
+        staging.discard()
+        raise
+
+
+def _check(digests: NDArray[np.uint64], chunk: int, data: memoryview) -> int:
+    expected = int(digests[chunk])
+    require_digest(data, expected)
+    return expected
+
+
+def _digest(_: int, data: memoryview) -> int:
+    return chunk_digest(whole_chunk(data))
+
+
+def _digests_of(opened: OpenedFrame, threads: int | None) -> NDArray[np.uint64]:
+    """Digests of all chunks as they are, 0 for special ones."""
+    digests = np.zeros(len(opened.parsed.index), np.uint64)
+    for chunk, result in scan_chunks(opened, _digest, threads):
+        if isinstance(result, B2ndError):
+            raise result
+        digests[chunk] = result
+    return digests
+
+
+def _publish(opened: OpenedFrame, digests: NDArray[np.uint64], staging: Staging) -> None:
+    """Put index and trailer with the checksums in the place of the old ones."""
+    parsed = opened.parsed
+    header, metalayers = parsed.header, parsed.header.metalayers
+    none = np.empty(0, np.int64)
+    joined = staging.join(StagedChunks((), none, none, none))
+    tail, _ = build_frame_tail(
+        parsed.index.offsets,
+        digests,
+        parsed.trailer.vlmeta,
+        metalayers[name_of_array(metalayers)],
+        build_mark(staging.key),
+    )
+    (head,) = opened.reader.read([Span(0, header.header_len)])
+    data_len = 0 if header.sparse else joined.data_nbytes
+    frame_len = header.header_len + data_len + len(tail)
+    head = with_new_tail(head, cbytes=joined.data_nbytes, frame_len=frame_len)
+    staging.publish(joined, head, tail)

@@ -1,0 +1,132 @@
+"""Arrays of two and three axes that several cases work on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from benchmarks.arrays import ArrayData, Index, chunk_slices
+from benchmarks.compression import ZSTD, Compression
+
+SEED = 20240301
+VOLUME_CHUNK = 128
+VOLUME_BLOCK = 32
+VOLUME_SIDE = 512
+QUICK_VOLUME_SIDE = 256
+
+IMAGE_SIDE = 12_000
+QUICK_IMAGE_SIDE = 3_000
+IMAGE_CHUNKS = (1000, 1000)
+#: What python-blosc2 chooses for these chunks.
+IMAGE_BLOCKS = (50, 1000)
+
+SPECIAL_CHUNK = 200
+SPECIAL_GRID = 100
+QUICK_SPECIAL_GRID = 20
+#: One chunk of so many is stored.
+DENSE_EVERY = 50
+
+ROWS_CHUNKS = (1000, 1000)
+ROWS_BLOCKS = (50, 1000)
+
+
+def volume(how: Compression, quick: bool) -> ArrayData:
+    """A smooth field with noise, as a simulation or a scanner gives it."""
+    side = QUICK_VOLUME_SIDE if quick else VOLUME_SIDE
+    return _field("volume", (side,) * 3, (VOLUME_CHUNK,) * 3, (VOLUME_BLOCK,) * 3, how)
+
+
+def image(quick: bool) -> ArrayData:
+    side = QUICK_IMAGE_SIDE if quick else IMAGE_SIDE
+    return _field("image", (side, side), IMAGE_CHUNKS, IMAGE_BLOCKS, ZSTD)
+
+
+def mostly_special(quick: bool) -> ArrayData:
+    """Zeros, but for one chunk in `DENSE_EVERY`, spread over all rows and columns of chunks."""
+    grid = QUICK_SPECIAL_GRID if quick else SPECIAL_GRID
+    return special((grid, grid), grid**2 // DENSE_EVERY)
+
+
+def special(counts: tuple[int, int], ndense: int) -> ArrayData:
+    """A grid of so many chunks along each axis, zeros but for `ndense` of them."""
+    shape = (counts[0] * SPECIAL_CHUNK, counts[1] * SPECIAL_CHUNK)
+    chunks = (SPECIAL_CHUNK, SPECIAL_CHUNK)
+    recipe = {
+        "data": "zeros, some chunks of uniform random numbers in steps of 1/256",
+        "seed": SEED,
+        "shape": shape,
+        "chunks": chunks,
+        "ndense": ndense,
+        "codec": ZSTD.codec,
+        "clevel": ZSTD.clevel,
+    }
+    pieces = partial(_dense_pieces, shape, chunks, ndense)
+    dtype = np.dtype(np.float64)
+    return ArrayData("special", shape, chunks, chunks, dtype, ZSTD, recipe, pieces)
+
+
+def rows(nchunks: int) -> ArrayData:
+    """Chunks of 8 MB below each other, with so much noise that the file is about half as big."""
+    shape = (nchunks * ROWS_CHUNKS[0], ROWS_CHUNKS[1])
+    recipe = {
+        "data": "uniform random numbers of 32 bits, in steps of 1/65536",
+        "seed": SEED,
+        "shape": shape,
+        "chunks": ROWS_CHUNKS,
+        "blocks": ROWS_BLOCKS,
+        "codec": ZSTD.codec,
+        "clevel": ZSTD.clevel,
+    }
+    dtype = np.dtype(np.float64)
+    pieces = partial(_rows_pieces, shape)
+    return ArrayData("rows", shape, ROWS_CHUNKS, ROWS_BLOCKS, dtype, ZSTD, recipe, pieces)
+
+
+def _rows_pieces(shape: tuple[int, ...]) -> Iterator[tuple[Index, NDArray[Any]]]:
+    rng = np.random.default_rng(SEED)
+    for where in chunk_slices(shape, ROWS_CHUNKS):
+        yield where, rng.integers(0, 2**32, ROWS_CHUNKS) / 2**16
+
+
+def _dense_pieces(
+    shape: tuple[int, ...], chunks: tuple[int, ...], ndense: int
+) -> Iterator[tuple[Index, NDArray[Any]]]:
+    rng = np.random.default_rng(SEED)
+    slices = chunk_slices(shape, chunks)
+    for place in sorted(rng.choice(len(slices), ndense, replace=False)):
+        yield slices[place], rng.integers(1, 256, chunks) / 256
+
+
+def _field(
+    stem: str,
+    shape: tuple[int, ...],
+    chunks: tuple[int, ...],
+    blocks: tuple[int, ...],
+    how: Compression,
+) -> ArrayData:
+    recipe = {
+        "data": "sum of sines along each axis, noise of -2/8 .. 2/8, in steps of 1/8",
+        "seed": SEED,
+        "shape": shape,
+        "chunks": chunks,
+        "blocks": blocks,
+        "codec": how.codec,
+        "clevel": how.clevel,
+    }
+    pieces = partial(_field_pieces, shape, chunks)
+    return ArrayData(stem, shape, chunks, blocks, np.dtype(np.float32), how, recipe, pieces)
+
+
+def _field_pieces(
+    shape: tuple[int, ...], chunks: tuple[int, ...]
+) -> Iterator[tuple[Index, NDArray[Any]]]:
+    rng = np.random.default_rng(SEED)
+    for where in chunk_slices(shape, chunks):
+        axes = np.ix_(*(np.arange(one.start, one.stop) / 50 for one in where))
+        smooth = sum(100 * np.sin(axis) for axis in axes)
+        noise = rng.integers(-2, 3, np.shape(smooth))
+        yield where, ((np.round(smooth * 8) + noise) / 8).astype(np.float32)

@@ -1,0 +1,138 @@
+"""Results as pictures: one for each case, and one of all."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+
+from matplotlib import colormaps
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.colors import to_hex
+from matplotlib.figure import Figure
+
+from benchmarks.model import Figures, ScenarioResult
+from benchmarks.report import reference
+
+OVERVIEW = "overview.png"
+DPI = 110
+#: Ours in blues, by their order; the others in the order in which they come.
+OURS = ("#08519c", "#4292c6", "#9ecae1")
+OTHERS = tuple(to_hex(colour) for colour in colormaps["tab20"].colors[2:])
+
+
+def write(folder: Path, results: Sequence[ScenarioResult]) -> list[Path]:
+    """Draw every case, and an overview; the paths of the pictures."""
+    folder.mkdir(parents=True, exist_ok=True)
+    written = []
+    for case, group in groupby(results, lambda result: result.case):
+        members = list(group)
+        figure = _lines(members) if members[0].axis else _bars(members)
+        written.append(_save(figure, folder / f"{case}.png"))
+    compared = [result for result in results if not result.axis and _ratios(result)]
+    if compared:
+        written.append(_save(_overview(compared), folder / OVERVIEW))
+    return written
+
+
+def _save(figure: Figure, path: Path) -> Path:
+    FigureCanvasAgg(figure)
+    figure.savefig(path, dpi=DPI, bbox_inches="tight")
+    return path
+
+
+def _colours(results: Sequence[ScenarioResult]) -> dict[str, str]:
+    """One colour for each contender, throughout a picture."""
+    order: dict[str, bool] = {}
+    for result in results:
+        for one in result.figures:
+            order.setdefault(one.contender, one.is_ours)
+    ours = [name for name, is_ours in order.items() if is_ours]
+    others = [name for name, is_ours in order.items() if not is_ours]
+    return {
+        **{name: OURS[i % len(OURS)] for i, name in enumerate(ours)},
+        **{name: OTHERS[i % len(OTHERS)] for i, name in enumerate(others)},
+    }
+
+
+def _bars(results: Sequence[ScenarioResult]) -> Figure:
+    """Medians with their spread, one panel for each scenario."""
+    colours = _colours(results)
+    heights = [len(result.figures) * 0.3 + 0.9 for result in results]
+    figure = Figure(figsize=(8, sum(heights)), layout="constrained")
+    panels = figure.subplots(len(results), 1, squeeze=False, height_ratios=heights)
+    for (panel,), result in zip(panels, results, strict=True):
+        for place, one in enumerate(result.figures):
+            if one.seconds:
+                panel.barh(place, one.median * 1e3, color=colours[one.contender], xerr=_spread(one))
+            else:
+                panel.annotate("failed", (0, place), va="center")
+        panel.set_yticks(range(len(result.figures)), [one.contender for one in result.figures])
+        panel.invert_yaxis()
+        panel.set_title(f"{result.case}: {result.scenario}", fontsize="medium")
+        panel.set_xlabel("ms (median, min .. max)")
+    return figure
+
+
+def _spread(one: Figures) -> Any:
+    return [
+        [(one.median - min(one.seconds)) * 1e3],
+        [(max(one.seconds) - one.median) * 1e3],
+    ]
+
+
+def _lines(results: Sequence[ScenarioResult]) -> Figure:
+    """Time over what grows."""
+    colours = _colours(results)
+    figure = Figure(figsize=(8, 5), layout="constrained")
+    panel = figure.subplots()
+    for name, colour in colours.items():
+        points = [
+            (result.point, one.median)
+            for result in results
+            for one in result.figures
+            if one.contender == name and one.seconds
+        ]
+        if points:
+            panel.plot(*zip(*points, strict=True), marker="o", label=name, color=colour)
+    panel.set_xscale("log")
+    panel.set_yscale("log")
+    panel.set_xlabel(results[0].axis or "")
+    panel.set_ylabel("s (median)")
+    panel.set_title(results[0].case)
+    panel.grid(alpha=0.3)
+    panel.legend(fontsize="small")
+    return figure
+
+
+def _overview(results: Sequence[ScenarioResult]) -> Figure:
+    """How many times as long as ours each peer takes, one row for each scenario."""
+    colours = _colours(results)
+    figure = Figure(figsize=(8, 0.3 * len(results) + 1.5), layout="constrained")
+    panel = figure.subplots()
+    seen = set()
+    for place, result in enumerate(results):
+        for name, ratio in _ratios(result).items():
+            label = name if name not in seen else None
+            seen.add(name)
+            panel.plot(ratio, place, "o", color=colours[name], label=label)
+    panel.axvline(1, color=OURS[0])
+    panel.set_xscale("log")
+    panel.set_yticks(range(len(results)), [f"{one.case}: {one.scenario}" for one in results])
+    panel.invert_yaxis()
+    panel.set_xlabel("time / time of b2nd_dask (right of the line: slower)")
+    panel.grid(alpha=0.3)
+    panel.legend(fontsize="small", loc="upper left", bbox_to_anchor=(1, 1))
+    return figure
+
+
+def _ratios(result: ScenarioResult) -> dict[str, float]:
+    ours = reference(result)
+    if ours is None:
+        return {}
+    return {
+        one.contender: one.median / ours.median
+        for one in result.figures
+        if one.seconds and not one.is_ours
+    }

@@ -1,0 +1,43 @@
+"""`RESULTS.md`: a run's targets at a glance, its pictures, then every figure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from benchmarks import plots, report
+from benchmarks.model import ScenarioResult
+
+NAME = "RESULTS.md"
+
+
+def write(folder: Path, source: Path) -> list[Path]:
+    """Make the file and its pictures from a run's JSON; their paths."""
+    run, results = report.read(source)
+    pictures = plots.write(folder / "plots", results)
+    target = folder / NAME
+    names = [str(path.relative_to(folder)) for path in pictures]
+    target.write_text(_text(run, results, names))
+    return [target, *pictures]
+
+
+def _text(run: Mapping[str, Any], results: Sequence[ScenarioResult], pictures: list[str]) -> str:
+    quick = ["**A run with `--quick`: a trial of the code, not a measurement.**", ""]
+    lines = ["# Benchmarks", "", *(quick if run["quick"] else []), *report.conditions(run)]
+    lines += ["## Targets", "", *report.table(_targets(results)), "", "## Plots", ""]
+    # the overview, which is the last, comes first
+    for name in reversed(pictures):
+        lines += [f"![{Path(name).stem}]({name})", ""]
+    for result in results:
+        lines += report.section(result)
+    return "\n".join(lines)
+
+
+def _targets(results: Sequence[ScenarioResult]) -> list[list[str]]:
+    rows = [["case", "target", "contender", "value", ""], ["---", "---", "---", "---:", "---"]]
+    return rows + [
+        [f"{result.case}: {result.scenario}", verdict.target, *report.verdict_cells(verdict)]
+        for result in results
+        for verdict in result.verdicts
+    ]

@@ -1,0 +1,152 @@
+"""Small files that ask for much: their memory and time are bounded, honest files still open."""
+
+from __future__ import annotations
+
+import struct
+import sys
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import blosc2
+import msgpack
+import numpy as np
+import pytest
+
+from b2nd_dask import FrameFormatError, open_b2nd
+from b2nd_dask.format.array_meta import build_array_meta
+from b2nd_dask.format.compression import Compression
+from b2nd_dask.format.grid import Grid
+from b2nd_dask.format.header import FrameHeader, build_header
+from b2nd_dask.format.index import build_index
+from b2nd_dask.format.trailer import Trailer, build_trailer
+from b2nd_dask.format.values import unpack_value
+from tests.limited import run_limited
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="memory is limited as on Linux")
+
+ZEROS = -(0x7F << 56)
+READ = "answer = attempt(lambda: open_b2nd(path)[5:7].tolist())"
+
+
+def frame_around(grid: Grid, data: bytes, index: bytes) -> bytes:
+    """Put a frame of bytes together."""
+    trailer = build_trailer(Trailer({}, b""))
+    header = FrameHeader(
+        header_len=0,
+        frame_len=0,
+        sparse=False,
+        nbytes=grid.nchunks * grid.chunk_nbytes,
+        cbytes=len(data),
+        typesize=1,
+        blocksize=grid.block_nbytes,
+        chunksize=grid.chunk_nbytes,
+        compression=Compression(codec=5, clevel=5, filters=(0,) * 6),
+        metalayers={"b2nd": build_array_meta(grid, np.dtype("u1"))},
+    )
+    length = len(build_header(header, has_vlmeta=False)) + len(data) + len(index) + len(trailer)
+    head = build_header(replace(header, frame_len=length), has_vlmeta=False)
+    return head + data + index + trailer
+
+
+def frame_of(offsets: np.ndarray, path: Path, **how: object) -> int:
+    """Write a frame of bytes in chunks of one item; gives the length of its index chunk."""
+    index = blosc2.compress2(offsets.astype("<i8"), typesize=8, **how)
+    path.write_bytes(frame_around(Grid((len(offsets),), (1,), (1,), 1), b"", index))
+    return len(index)
+
+
+def codes(n: int) -> np.ndarray:
+    """Index of chunks of zeros and of chunks that were never written, one in a thousand."""
+    offsets = np.full(n, ZEROS)
+    offsets[::1000] = -(0x7C << 56)
+    return offsets
+
+
+def test_a_million_chunks_of_a_small_index_open(fresh_path: Callable[[], Path]) -> None:
+    path = fresh_path()
+    n = 1_000_000
+    packed = frame_of(codes(n), path, codec=blosc2.Codec.ZSTD, clevel=9, blocksize=8 * n)
+    assert packed < 8 * n / 1000
+    assert run_limited(READ, megabytes=100, path=str(path)) == "[0, 0]"
+
+
+def test_an_index_that_unpacks_beyond_measure_is_refused(fresh_path: Callable[[], Path]) -> None:
+    path = fresh_path()
+    n = 2**25
+    frame_of(codes(n), path, codec=blosc2.Codec.ZSTD, clevel=1, blocksize=8 * n)
+    answer = run_limited(READ, megabytes=100, path=str(path))
+    assert answer.startswith("FrameFormatError")
+    assert "unpack to the offsets of 33554432 chunks are refused" in answer
+
+
+def test_more_stored_chunks_than_the_data_holds(fresh_path: Callable[[], Path]) -> None:
+    path = fresh_path()
+    frame_of(np.arange(100) * 0, path)
+    with pytest.raises(FrameFormatError, match="offset index"):
+        open_b2nd(path)
+
+
+def test_an_item_of_a_huge_chunk_costs_a_block(fresh_path: Callable[[], Path]) -> None:
+    nblocks, blocksize = 1700, 1 << 20
+    places = 32 + 4 * nblocks + 4 * np.arange(nblocks)
+    sizes = struct.pack("<iii", nblocks * blocksize, blocksize, 32 + 8 * nblocks)
+    # each block is a stream of length 0, which is zeros
+    chunk = b"\x05\x01\x35\x01" + sizes + bytes(16) + places.astype("<i4").tobytes()
+    chunk += bytes(4 * nblocks)
+    grid = Grid((nblocks * blocksize,), (nblocks * blocksize,), (blocksize,), 1)
+    path = fresh_path()
+    path.write_bytes(frame_around(grid, chunk, build_index(np.zeros(1, np.int64))))
+    assert path.stat().st_size < 14_000
+    assert run_limited(READ, megabytes=50, path=str(path)) == "[0, 0]"
+
+
+UNPACK = """
+raw = bytes.fromhex(head) + bytes.fromhex(item) * count
+answer = attempt(lambda: type(unpack_value(raw)))
+"""
+
+BOMBS = {
+    "ten million numbers": (b"\xdd" + struct.pack(">I", 10**7), b"\0", 10**7),
+    "ten million maps": (b"\xdd" + struct.pack(">I", 10**7), b"\x80", 10**7),
+    "arrays announced in arrays": (b"", b"\xdd" + struct.pack(">I", 10**6), 10**6),
+    "maps announced in maps": (b"", b"\xdf" + struct.pack(">I", 10**6), 10**6),
+    "a hundred thousand empty sets": (b"\xdd" + struct.pack(">I", 10**5), b"\xd4\x2d\x90", 10**5),
+}
+
+
+@pytest.mark.parametrize("name", BOMBS)
+def test_metadata_of_too_many_values_is_refused(name: str) -> None:
+    head, item, count = BOMBS[name]
+    answer = run_limited(UNPACK, megabytes=64, head=head.hex(), item=item.hex(), count=count)
+    assert answer.startswith("FrameFormatError: it holds more than 1048576 values")
+
+
+def test_a_list_of_a_million_numbers_is_metadata(fresh_path: Callable[[], Path]) -> None:
+    path = fresh_path()
+    array = blosc2.zeros((4,), urlpath=str(path))
+    array.schunk.vlmeta["time"] = list(range(10**6))
+    code = "answer = sum(open_b2nd(path).vlmeta['time'])"
+    assert run_limited(code, megabytes=200, path=str(path)) == sum(range(10**6))
+
+
+def colliding(n: int) -> list[msgpack.ExtType]:
+    """Complex numbers of one hash: that of the real part + 1000003 times that of the other."""
+    pairs = [(-1000003.0 * i, float(i)) for i in range(n)]
+    assert len({hash(complex(*pair)) for pair in pairs}) == 1
+    return [msgpack.ExtType(44, struct.pack(">dd", *pair)) for pair in pairs]
+
+
+@pytest.mark.parametrize("container", ["set", "map"])
+def test_members_chosen_to_share_a_hash_are_refused(container: str) -> None:
+    members = [msgpack.packb(member) for member in colliding(30_000)]
+    if container == "set":
+        head = b"\xdd" + struct.pack(">I", len(members))
+        raw = msgpack.packb(msgpack.ExtType(45, head + b"".join(members)))
+    else:
+        raw = b"\xdf" + struct.pack(">I", len(members)) + b"\0".join(members) + b"\0"
+    with pytest.raises(FrameFormatError, match="share one hash"):
+        unpack_value(raw)

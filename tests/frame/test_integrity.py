@@ -1,0 +1,258 @@
+"""Checksums: what is written, what other software leaves of them, what damage is found."""
+
+from __future__ import annotations
+
+import random
+import struct
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import blosc2
+import msgpack
+import numpy as np
+import pytest
+import xxhash
+
+from b2nd_dask import (
+    B2ndError,
+    open_b2nd,
+    seal,
+    verify,
+)
+from b2nd_dask.format.integrity import RECORD_NAME, Trust
+from tests.frame.sealed import (
+    VALUES,
+    flip,
+    listed_vlmeta,
+    main_file,
+    places,
+    stored_chunks,
+    write,
+)
+
+# stored plain, every new chunk is as long as the one before
+LEVELS = {"plain": 0, "compressed": 5}
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "a.b2nd"
+
+
+@pytest.fixture(params=[True, False], ids=["contiguous", "sparse"])
+def contiguous(request: pytest.FixtureRequest) -> bool:
+    return bool(request.param)
+
+
+def new_chunk(array: Any) -> np.ndarray:
+    return np.arange(array.schunk.chunksize // 8, dtype="f8")
+
+
+def delete_and_append(array: Any) -> None:
+    array.schunk.delete_chunk(3)
+    array.schunk.append_data(new_chunk(array))
+
+
+def insert_and_delete(array: Any) -> None:
+    array.schunk.insert_data(2, new_chunk(array), True)
+    array.schunk.delete_chunk(array.schunk.nchunks - 1)
+
+
+def reorder(array: Any) -> None:
+    array.schunk.reorder_offsets(np.arange(array.schunk.nchunks)[::-1].copy())
+
+
+def same_bytes(array: Any) -> None:
+    array.schunk.update_chunk(7, array.schunk.get_chunk(7))
+
+
+def assign(*where: Any, value: float = 7.25) -> Callable[[Any], None]:
+    def change(array: Any) -> None:
+        array[where] = value
+
+    return change
+
+
+def resize(*shape: int) -> Callable[[Any], None]:
+    return lambda array: array.resize(shape)
+
+
+def set_vlmeta(array: Any) -> None:
+    array.schunk.vlmeta["later"] = {"a": [1, 2, 3]}
+
+
+def set_meta(array: Any) -> None:
+    array.schunk.meta["m"] = 2
+
+
+CHANGES = {
+    "one item": (assign(50, 40), Trust.ABSENT),
+    "the item that is there": (assign(50, 40, value=VALUES[50, 40]), Trust.ABSENT),
+    "a region": (assign(slice(20, 70), slice(5, 50)), Trust.ABSENT),
+    "a chunk to zeros": (assign(slice(48, 72), slice(0, 17), value=0), Trust.ABSENT),
+    "zeros to a chunk": (assign(0, 0), Trust.ABSENT),
+    "all": (assign(...), Trust.ABSENT),
+    "update_data": (lambda a: a.schunk.update_data(7, new_chunk(a), True), Trust.ABSENT),
+    "update_chunk by its own bytes": (same_bytes, Trust.ABSENT),
+    "delete, append": (delete_and_append, Trust.ABSENT),
+    "insert, delete": (insert_and_delete, Trust.ABSENT),
+    "reorder": (reorder, Trust.ABSENT),
+    "grow by chunks": (resize(130, 60), Trust.ABSENT),
+    "shrink by chunks": (resize(50, 60), Trust.ABSENT),
+    "grow inside the last chunk": (resize(110, 60), Trust.ABSENT),
+    "shrink inside the last chunk": (resize(98, 60), Trust.ABSENT),
+    "there and back inside the last chunk": (
+        lambda a: (a.resize((98, 60)), a.resize((100, 60))),
+        Trust.VALID,
+    ),
+    "vlmeta": (set_vlmeta, Trust.VALID),
+    "fixed metadata": (set_meta, Trust.VALID),
+    "opened for changes, and read": (lambda a: a[...], Trust.VALID),
+}
+
+
+@pytest.mark.parametrize("level", LEVELS.values(), ids=LEVELS)
+@pytest.mark.parametrize(("change", "trust"), CHANGES.values(), ids=CHANGES)
+def test_changes_by_python_blosc2(
+    path: Path, contiguous: bool, level: int, change: Callable[[Any], None], trust: Trust
+) -> None:
+    write(path, contiguous=contiguous, level=level)
+    assert verify(path).ok
+    array = blosc2.open(str(path), mode="a")
+    change(array)
+    expected = array[...]
+    del array
+    found = verify(path)
+    assert (found.trust, found.bad) == (trust, ())
+    assert found.ok == (trust is Trust.VALID)
+    np.testing.assert_array_equal(open_b2nd(path)[...], expected)
+    # sealed again, python-blosc2 reads and changes it as before
+    seal(path)
+    assert verify(path).ok
+    array = blosc2.open(str(path), mode="a")
+    np.testing.assert_array_equal(array[...], expected)
+    array[5:30] = -1.0
+    expected[5:30] = -1.0
+    del array
+    assert verify(path).trust is Trust.ABSENT
+    np.testing.assert_array_equal(blosc2.open(str(path))[...], expected)
+    np.testing.assert_array_equal(open_b2nd(path)[...], expected)
+
+
+@pytest.mark.parametrize("value", [0.0, np.nan, 4.0])
+def test_frames_of_constants(path: Path, contiguous: bool, value: float) -> None:
+    write(path, contiguous=contiguous, values=np.full((100, 60), value))
+    assert verify(path).ok
+    array = blosc2.open(str(path), mode="a")
+    np.testing.assert_array_equal(array[...], value)
+    array[3, 3] = 9
+    del array
+    assert verify(path).trust is Trust.ABSENT
+
+
+def test_a_copy_by_python_blosc2_has_none(path: Path, tmp_path: Path) -> None:
+    write(path, contiguous=True)
+    array = blosc2.open(str(path))
+    copy = tmp_path / "copy.b2nd"
+    array.copy(urlpath=str(copy))
+    assert verify(copy).trust is Trust.ABSENT
+    # and where the user carries all of vlmeta along, neither
+    again = tmp_path / "again.b2nd"
+    new = array.copy(urlpath=str(again))
+    for name, entry in array.schunk.vlmeta[:].items():
+        new.schunk.vlmeta[name] = entry
+    assert verify(again).trust is Trust.ABSENT
+    np.testing.assert_array_equal(open_b2nd(again)[...], VALUES)
+
+
+def test_one_value_is_read_by_the_documentation_alone(path: Path) -> None:
+    """docs/integrity.md, followed without this package."""
+    write(path, contiguous=True)
+    raw = path.read_bytes()
+    header_len, index_at, trailer_at, frame_len = places(path)
+    trailer, index = raw[trailer_at:frame_len], raw[index_at:trailer_at]
+    assert trailer[-17] == 3
+    assert trailer[-16:] == xxhash.xxh3_128_digest(trailer[:-16])
+    record = listed_vlmeta(path)["b2nd.xxh3"]
+    packed = msgpack.packb(record)
+    assert index[23:29] == b"\xb2" + xxhash.xxh3_64_digest(packed)[:5]
+    assert record["version"] == 1
+    index = index[: int.from_bytes(index[12:16], "little")]
+    assert record["index"] == xxhash.xxh3_64_digest(index[:23] + bytes(6) + index[29:])
+    assert raw[:header_len].count(record["array"]) == 1
+    offsets = np.frombuffer(blosc2.decompress2(index), "<i8")
+    expected = b""
+    for offset in offsets[offsets >= 0].tolist():
+        (cbytes,) = struct.unpack_from("<i", raw, header_len + offset + 12)
+        expected += xxhash.xxh3_64_digest(raw[header_len + offset :][:cbytes])
+    assert record["chunks"] == expected
+
+
+@pytest.mark.parametrize("level", LEVELS.values(), ids=LEVELS)
+def test_each_damaged_chunk_is_named(path: Path, contiguous: bool, level: int) -> None:
+    write(path, contiguous=contiguous, level=level)
+    rng = random.Random(11)
+    chunks = stored_chunks(path)
+    assert len(chunks) == 19
+    for chunk, (file, start, stop) in chunks.items():
+        kept = file.read_bytes()
+        # each byte of the header, and some behind
+        for at in [*range(start, start + 32), *rng.sample(range(start + 32, stop), 1)]:
+            flip(file, at, rng.randrange(8))
+            result = verify(path)
+            assert not result.ok
+            assert [error.chunk for error in result.bad] == [chunk], at
+            assert (result.trust, result.nchunks) == (Trust.VALID, 19)
+            file.write_bytes(kept)
+    for file, start, _ in chunks.values():
+        flip(file, start + 33)
+    assert [error.chunk for error in verify(path).bad] == list(chunks)
+
+
+def test_every_byte_of_index_and_trailer_is_held(path: Path, contiguous: bool) -> None:
+    write(path, contiguous=contiguous)
+    file = main_file(path)
+    kept = file.read_bytes()
+    _, index_at, _, frame_len = places(path)
+    rng = random.Random(12)
+    for at in range(index_at, frame_len):
+        flip(file, at, rng.randrange(8))
+        assert is_found(path), at
+        file.write_bytes(kept)
+
+
+def test_every_byte_of_the_array_metalayer_is_held(path: Path) -> None:
+    write(path, contiguous=True)
+    kept = path.read_bytes()
+    bound = listed_vlmeta(path)[RECORD_NAME]["array"]
+    start = kept.index(bound)
+    rng = random.Random(13)
+    for at in range(start, start + len(bound)):
+        for bit in rng.sample(range(8), 3):
+            flip(path, at, bit)
+            assert is_found(path), at
+            path.write_bytes(kept)
+
+
+def is_found(path: Path) -> bool:
+    """Whether damage is found by `verify`, at the latest."""
+    try:
+        return not verify(path).ok
+    except B2ndError:
+        return True
+
+
+def test_missing_and_exchanged_chunk_files(path: Path) -> None:
+    write(path, contiguous=False)
+    chunks = stored_chunks(path)
+    (first, (a, *_)), (second, (b, *_)), (third, (c, *_)) = list(chunks.items())[:3]
+    bytes_a, bytes_b = a.read_bytes(), b.read_bytes()
+    a.write_bytes(bytes_b)
+    b.write_bytes(bytes_a)
+    c.unlink()
+    result = verify(path)
+    assert [error.chunk for error in result.bad] == [first, second, third]
+    assert "is missing" in str(result.bad[2])
+    assert c.name in str(result.bad[2])
+    assert "3 of 19 stored chunks" in str(result)

@@ -1,0 +1,80 @@
+"""Run batches of mutated frames and collect what they find."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from tests.fuzz.files import Files, to_text
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+ROOT = Path(__file__).parents[2]
+SECONDS = 600
+"""For a process; a single case has its own, shorter limit."""
+
+
+class Finding(NamedTuple):
+    """A case that ended otherwise than with values or a documented error."""
+
+    number: int
+    what: str
+
+
+def store_seeds(seeds: dict[str, Files], path: Path) -> Path:
+    """Store frames for the processes that read them."""
+    texts = {name: to_text(files) for name, files in seeds.items()}
+    path.write_text(json.dumps(texts), "ascii")
+    return path
+
+
+def run_batch(seeds: Path, seed: int, first: int, count: int) -> Iterator[Finding]:
+    """Run mutations in processes of their own, going on behind each one that ends its process."""
+    stop = first + count
+    while first < stop:
+        lines, how = _run(str(seeds), str(seed), str(first), str(stop - first))
+        yield from _findings(lines, how)
+        first = stop if how is None else _last_begun(lines, how) + 1
+
+
+def run_kept(cases: Sequence[Path], folder: Path) -> Iterator[Finding]:
+    """Run stored cases as they are, in one process."""
+    path = folder / "cases.json"
+    path.write_text(json.dumps({p.stem: p.read_text("ascii") for p in cases}), "ascii")
+    yield from _findings(*_run(str(path)))
+
+
+def _run(*args: str) -> tuple[list[dict[str, Any]], str | None]:
+    """Run a process; gives what it reports, and how it ended if not well."""
+    process = subprocess.run(
+        [sys.executable, "-m", "tests.fuzz.probe", *args],
+        capture_output=True,
+        text=True,
+        cwd=ROOT,
+        timeout=SECONDS,
+        check=False,
+    )
+    lines = [json.loads(line) for line in process.stdout.splitlines() if line.startswith("{")]
+    if any("finished" in line for line in lines):
+        return lines, None
+    code = process.returncode
+    how = signal.Signals(-code).name if code < 0 else f"exit code {code}"
+    return lines, f"the process ended: {how} {process.stderr[-3000:]}"
+
+
+def _findings(lines: list[dict[str, Any]], how: str | None) -> Iterator[Finding]:
+    yield from (Finding(line["found"], line["what"]) for line in lines if "found" in line)
+    if how is not None:
+        yield Finding(_last_begun(lines, how), how)
+
+
+def _last_begun(lines: list[dict[str, Any]], how: str) -> int:
+    begun = [line["begun"] for line in lines if "begun" in line]
+    if not begun:
+        raise RuntimeError(how)
+    return int(begun[-1])
