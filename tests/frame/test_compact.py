@@ -7,7 +7,16 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
-from b2nd_dask import CorruptChunkError, StaleFrameError, compact, from_b2nd, open_b2nd, to_b2nd
+from b2nd_dask import (
+    ChecksumError,
+    CorruptChunkError,
+    StaleFrameError,
+    compact,
+    from_b2nd,
+    open_b2nd,
+    to_b2nd,
+    verify,
+)
 from b2nd_dask.edges.cli import main
 from b2nd_dask.frame.publication import write_key_of
 from b2nd_dask.storage.local import LocalReader
@@ -54,6 +63,7 @@ def test_the_space_of_superseded_chunks_is_given_back(target, contiguous):
     np.testing.assert_array_equal(frame[...], expected)
     assert frame.vlmeta["a"] == [1]
     assert frame.meta["m"] == 2
+    assert verify(target).ok
     assert compact(target) == 0
     assert sorted(target.parent.iterdir()) == [fresh, target]
     # python-blosc2 reads it, and goes on with it
@@ -111,6 +121,21 @@ def test_a_damaged_chunk_leaves_the_frame(target, contiguous):
     with pytest.raises(CorruptChunkError, match=r"target\.b2nd: chunk 0"):
         compact(target)
     assert {p: p.read_bytes() for p in [path]} == before
+    assert list(target.parent.iterdir()) == [target]
+
+
+@pytest.mark.parametrize("contiguous", [True, False])
+def test_damage_is_not_copied_into_a_frame_that_looks_whole(target, contiguous):
+    updated(target, contiguous)
+    offset = int(open_b2nd(target).parsed.index.offsets[4])
+    path = target if contiguous else target / f"{offset:08X}.chunk"
+    at = open_b2nd(target).parsed.header.header_len + offset + 50 if contiguous else 50
+    raw = bytearray(path.read_bytes())
+    raw[at] ^= 1
+    path.write_bytes(raw)
+    with pytest.raises(ChecksumError, match="chunk 4"):
+        compact(target)
+    assert [error.chunk for error in verify(target).bad] == [4]
     assert list(target.parent.iterdir()) == [target]
 
 
