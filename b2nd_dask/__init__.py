@@ -16,11 +16,13 @@ from b2nd_dask.errors import (
     UninitializedChunkError,
     UnsupportedFrameError,
 )
+from b2nd_dask.frame.compact import compact
 from b2nd_dask.frame.source import Frame, open_b2nd
 from b2nd_dask.frame.verify import Verification, seal, verify
 from b2nd_dask.graph.push import install as _install
 from b2nd_dask.graph.read import from_b2nd
 from b2nd_dask.graph.write import to_b2nd
+from b2nd_dask.storage import StagingInfo, list_staging, remove_staging
 
 _install()
 _da.from_b2nd = from_b2nd  # type: ignore[attr-defined]
@@ -33,13 +35,17 @@ __all__ = [
     "CorruptChunkError",
     "Frame",
     "FrameFormatError",
+    "StagingInfo",
     "StaleFrameError",
     "UninitializedChunkError",
     "UnsupportedFrameError",
     "Verification",
     "__version__",
+    "compact",
     "from_b2nd",
+    "list_staging",
     "open_b2nd",
+    "remove_staging",
     "seal",
     "to_b2nd",
     "verify",

@@ -18,8 +18,10 @@ from b2nd_dask._version import __version__
 from b2nd_dask.errors import B2ndError
 from b2nd_dask.format.index import ChunkKind
 from b2nd_dask.format.integrity import Trust
+from b2nd_dask.frame.compact import compact
 from b2nd_dask.frame.source import Frame, open_b2nd
 from b2nd_dask.frame.verify import seal, verify
+from b2nd_dask.storage import list_staging, remove_staging
 
 #: Exit codes of `verify`; click uses 2 for wrong arguments.
 _DAMAGED, _UNKNOWN = 1, 3
@@ -101,6 +103,40 @@ def seal_frame(path: str, threads: int | None) -> None:
     except (B2ndError, OSError, ValueError) as error:
         raise click.ClickException(str(error)) from error
     click.echo(f"{path}: sealed")
+
+
+@main.command()
+@click.argument("path")
+@click.option("--remove", is_flag=True, help="Remove it. A write that is under way there fails.")
+@click.option("--key", help="Only what has this key.")
+def staging(path: str, remove: bool, key: str | None) -> None:
+    """List what interrupted writes to the frame at PATH have left beside it."""
+    try:
+        found = remove_staging(path, key=key) if remove else list_staging(path)
+    except (B2ndError, OSError) as error:
+        raise click.ClickException(str(error)) from error
+    table = Table(box=None, pad_edge=False)
+    for name in ("key", "size", "modified", "place"):
+        table.add_column(name, overflow="fold")
+    for info in found:
+        if key in (None, info.key):
+            when = f"{info.modified:%Y-%m-%d %H:%M:%S}" if info.modified else "unknown"
+            table.add_row(info.key, decimal(info.nbytes), when, Text(info.place))
+    console = Console()
+    console.print(table if found else "nothing is staged")
+    if remove and found:
+        console.print(f"{len(found)} removed")
+
+
+@main.command("compact")
+@click.argument("path", type=click.Path(exists=True))
+def compact_frame(path: str) -> None:
+    """Give back the space of chunks that updates of the frame at PATH have superseded."""
+    try:
+        given_back = compact(path)
+    except (B2ndError, OSError) as error:
+        raise click.ClickException(str(error)) from error
+    Console().print(f"{decimal(given_back)} given back")
 
 
 @main.command()

@@ -193,7 +193,7 @@ def build_header(header: FrameHeader, *, has_vlmeta: bool) -> bytes:
     return bytes(out) + metalayers
 
 
-def with_new_tail(head: bytes, *, cbytes: int, frame_len: int) -> bytes:
+def with_new_tail(head: bytes, *, cbytes: int, frame_len: int, has_vlmeta: bool = True) -> bytes:
     """A frame's header after its index and trailer, vlmeta among it, were put elsewhere.
 
     Parameters
@@ -203,6 +203,8 @@ def with_new_tail(head: bytes, *, cbytes: int, frame_len: int) -> bytes:
     cbytes : int
         Bytes of the data region.
     frame_len : int
+    has_vlmeta : bool
+        Whether the trailer has any vlmeta.
 
     Returns
     -------
@@ -211,7 +213,7 @@ def with_new_tail(head: bytes, *, cbytes: int, frame_len: int) -> bytes:
     out = bytearray(head)
     struct.pack_into(">Q", out, 16, frame_len)
     struct.pack_into(">q", out, 39, cbytes)
-    out[68] = 0xC3
+    out[68] = 0xC3 if has_vlmeta else 0xC2
     return bytes(out)
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,6 +12,8 @@ from b2nd_dask.errors import B2ndError
 from b2nd_dask.format.index import build_index
 from b2nd_dask.format.integrity import build_sealed_tail, has_room
 from b2nd_dask.format.trailer import Trailer, build_trailer
+from b2nd_dask.format.write_mark import build_mark
+from b2nd_dask.frame.publication import SEEN_AGAIN, is_published
 from b2nd_dask.frame.records import ChunkRecords
 from b2nd_dask.frame.writer import FramePlan
 from b2nd_dask.storage import StagedChunks, Staging
@@ -38,6 +41,35 @@ def commit(records: ChunkRecords, plan: FramePlan, staging: Staging) -> str:
     OSError
         The store refuses; the target stays as it was.
     """
+    return once(partial(_commit, records, plan, staging), plan, staging)
+
+
+def once(publish: Callable[[], str], plan: FramePlan, staging: Staging) -> str:
+    """Publish, unless the same write has done so: a task that runs again finds its own frame.
+
+    Parameters
+    ----------
+    publish : callable
+        Gives the path or URL of the frame.
+    plan : FramePlan
+    staging : Staging
+
+    Returns
+    -------
+    str
+        Path or URL of the frame.
+    """
+    try:
+        with staging.exclusive():
+            return publish()
+    except SEEN_AGAIN:
+        if not is_published(plan, staging):
+            raise
+    staging.discard()
+    return staging.label
+
+
+def _commit(records: ChunkRecords, plan: FramePlan, staging: Staging) -> str:
     rows = records.rows[np.argsort(records.rows["chunk"], kind="stable")]
     if not np.array_equal(rows["chunk"], np.arange(plan.grid.nchunks)):
         raise B2ndError(
@@ -80,8 +112,8 @@ def publish_frame(
     offsets[stored["chunk"]] = joined.positions
     if digests is not None:
         digests[stored["chunk"]] = stored["digest"]
-    array_meta = plan.own_meta["b2nd"]
-    tail, has_vlmeta = build_frame_tail(offsets, digests, plan.vlmeta, array_meta)
+    array_meta, mark = plan.own_meta["b2nd"], build_mark(staging.key)
+    tail, has_vlmeta = build_frame_tail(offsets, digests, plan.vlmeta, array_meta, mark)
     head_len = len(plan.header())
     data_len = 0 if plan.sparse else joined.data_nbytes
     head = plan.header(
@@ -98,6 +130,7 @@ def build_frame_tail(
     digests: NDArray[np.uint64] | None,
     vlmeta: Mapping[str, bytes],
     array_meta: bytes,
+    mark: bytes,
 ) -> tuple[bytes, bool]:
     """Index chunk and trailer of a frame, with checksums where it has chunks.
 
@@ -110,6 +143,8 @@ def build_frame_tail(
         The user's entries.
     array_meta : bytes
         Content of the metalayer that gives the array's shape.
+    mark : bytes
+        Goes behind the index, if there is one; empty for none.
 
     Returns
     -------
@@ -117,7 +152,7 @@ def build_frame_tail(
     has_vlmeta : bool
         Whether the trailer has any vlmeta.
     """
-    index = build_index(offsets) if len(offsets) else b""
+    index = build_index(offsets) + mark if len(offsets) else b""
     if index and digests is not None:
         of_stored = digests[offsets >= 0]
         if has_room(vlmeta, len(of_stored)):

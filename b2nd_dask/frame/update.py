@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -10,7 +11,7 @@ from numpy.typing import NDArray
 from b2nd_dask.errors import UnsupportedFrameError
 from b2nd_dask.format.grid import Grid
 from b2nd_dask.format.index import ChunkKind, special_code
-from b2nd_dask.frame.commit import publish_frame
+from b2nd_dask.frame.commit import once, publish_frame
 from b2nd_dask.frame.opening import ParsedFrame
 from b2nd_dask.frame.records import ChunkRecords
 from b2nd_dask.frame.source import Frame
@@ -83,6 +84,10 @@ def commit_update(records: ChunkRecords, plan: FramePlan, staging: Staging, old:
     str
         Path of the frame.
     """
+    return once(partial(_commit_update, records, plan, staging, old), plan, staging)
+
+
+def _commit_update(records: ChunkRecords, plan: FramePlan, staging: Staging, old: Frame) -> str:
     before = old.parsed
     counts = before.grid.counts, plan.grid.counts
     offsets = carried(before.index.offsets, special_code(ChunkKind.ZEROS), *counts)

@@ -22,6 +22,7 @@ from b2nd_dask.format.integrity import (
     require_digest,
 )
 from b2nd_dask.format.metalayers import MAX_METALAYERS
+from b2nd_dask.format.write_mark import build_mark
 from b2nd_dask.frame.cache import process_cache
 from b2nd_dask.frame.commit import build_frame_tail
 from b2nd_dask.frame.opening import OpenedFrame
@@ -189,7 +190,8 @@ def seal(urlpath: str | os.PathLike[str], *, threads: int | None = None) -> None
     digests = _digests_of(opened, threads)
     staging.prepare()
     try:
-        _publish(opened, digests, staging)
+        with staging.exclusive():
+            _publish(opened, digests, staging)
     except BaseException:
         staging.discard()
         raise
@@ -222,7 +224,11 @@ def _publish(opened: OpenedFrame, digests: NDArray[np.uint64], staging: Staging)
     none = np.empty(0, np.int64)
     joined = staging.join(StagedChunks((), none, none, none))
     tail, _ = build_frame_tail(
-        parsed.index.offsets, digests, parsed.trailer.vlmeta, metalayers[name_of_array(metalayers)]
+        parsed.index.offsets,
+        digests,
+        parsed.trailer.vlmeta,
+        metalayers[name_of_array(metalayers)],
+        build_mark(staging.key),
     )
     (head,) = opened.reader.read([Span(0, header.header_len)])
     data_len = 0 if header.sparse else joined.data_nbytes

@@ -16,6 +16,7 @@ from b2nd_dask.format.grid import Grid
 from b2nd_dask.format.header import FrameHeader, build_header
 from b2nd_dask.format.integrity import chunk_digest
 from b2nd_dask.frame.encode import encode_items
+from b2nd_dask.frame.journal import journal_rows
 from b2nd_dask.frame.records import ChunkRecords
 from b2nd_dask.storage import Run, Staging
 
@@ -120,10 +121,15 @@ def write_block(
         held[chunk] = encoded
         held_nbytes += len(encoded)
     runs.update(_staged(held, staging))
+    if codes and staging.resumable:
+        staging.note(journal_rows(codes, {}, {}))
     return ChunkRecords.of(codes, runs, digests)
 
 
 def _staged(held: dict[int, bytes], staging: Staging) -> dict[int, Run]:
     if not held:
         return {}
-    return dict(zip(held, staging.append(list(held.values())), strict=True))
+    runs = dict(zip(held, staging.append(list(held.values())), strict=True))
+    if staging.resumable:
+        staging.note(journal_rows({}, runs, held))
+    return runs

@@ -8,7 +8,7 @@ from typing import Any
 
 import dask.array as da
 import numpy as np
-from dask.delayed import Delayed
+from dask.delayed import Delayed, delayed
 
 from b2nd_dask.format.array_meta import MAX_CATERVA_NDIM
 from b2nd_dask.format.compression import Compression
@@ -19,12 +19,15 @@ from b2nd_dask.format.integrity import Trust, has_room, users_vlmeta
 from b2nd_dask.format.metalayers import MAX_METALAYERS
 from b2nd_dask.format.values import pack_metadata
 from b2nd_dask.frame.commit import commit
+from b2nd_dask.frame.journal import read_journals
+from b2nd_dask.frame.publication import SEEN_AGAIN, is_published
 from b2nd_dask.frame.source import Frame, frame_at
 from b2nd_dask.frame.update import commit_update, update_plan
 from b2nd_dask.frame.writer import FramePlan
 from b2nd_dask.graph.blocks import FrameBlocks
 from b2nd_dask.graph.layout import frame_grid
 from b2nd_dask.graph.read import array_of, from_b2nd
+from b2nd_dask.graph.resume import resume_key, say_reused
 from b2nd_dask.graph.update import append_patch, converted, region_patch
 from b2nd_dask.graph.write_tasks import WriteJob, write_graph
 from b2nd_dask.storage import Location, staging_for, update_staging_for
@@ -50,6 +53,7 @@ def to_b2nd(
     caterva: bool = False,
     storage_options: Mapping[str, Any] | None = None,
     compute: bool = True,
+    resume: bool = False,
 ) -> da.Array | Delayed:
     """Write an array to a frame, in parallel and out of core; all or nothing.
 
@@ -89,8 +93,16 @@ def to_b2nd(
     storage_options : mapping, optional
         For the fsspec filesystem of a URL.
     compute : bool
-        False to get a `dask.delayed.Delayed` that writes when it is computed. If that fails, the
-        hidden directory ``.NAME.KEY.staging`` beside the target stays, and may be removed.
+        False to get a `dask.delayed.Delayed` that writes when it is computed. If that fails, what
+        it staged stays; see `list_staging` and `remove_staging`.
+    resume : bool
+        Keep what is staged when the write fails or is killed, and go on from there when the same
+        call is made again: with the same target and arguments, and an array of the same name, by
+        which dask tells data apart (arrays of random numbers need a seed, and `from_delayed` and
+        `from_map` inputs that do not change under one name). Staged chunks are checked by their
+        digests. The logger ``b2nd_dask`` says at level INFO how many are reused; a frame that this
+        call has finished before is left as it is. An update is resumed for as long as the frame
+        stays as it was.
 
     Returns
     -------
@@ -132,7 +144,7 @@ def to_b2nd(
             'mode="r+" keeps chunks, compression and metadata of the frame: leave these out'
         )
     if old is not None:
-        job = _update_job(array, location, old, region, append_axis)
+        job = _update_job(array, location, old, region, append_axis, resume=resume)
     else:
         grid, how = _layout(array, chunks, blocks, cparams)
         plan = FramePlan(
@@ -145,18 +157,30 @@ def to_b2nd(
             caterva=caterva,
         )
         _check_plan(plan)
-        job = _new_job(array, location, plan, replace=_NEW.get(mode, False))
-    written = write_graph(job)
+        job = _new_job(array, location, plan, replace=_NEW.get(mode, False), resume=resume)
+    if resume and is_published(job.plan, job.staging):
+        # killed between the end of its work and the end of its process
+        job.staging.discard()
+        say_reused(job.staging.label, job.plan.grid.nchunks, job.plan.grid.nchunks)
+        if not compute:
+            constant: Delayed = delayed(job.staging.label)
+            return constant
+        return from_b2nd(urlpath, storage_options=storage_options)
+    staged = read_journals(job.staging, job.plan.grid.nchunks) if resume else None
+    written = write_graph(job, staged)
     if not compute:
         return written
     # refused before anything is computed; what was never prepared cannot be discarded either
     job.staging.prepare()
     try:
         written.compute()
-    except BaseException:
-        # an interrupt, too, must not leave the disk full
-        job.staging.discard()
-        raise
+    except BaseException as error:
+        if not resume:
+            # an interrupt, too, must not leave the disk full
+            job.staging.discard()
+        # a worker that is lost after it published has its tasks run again, on what is no more
+        if not isinstance(error, SEEN_AGAIN) or not is_published(job.plan, job.staging):
+            raise
     return from_b2nd(urlpath, storage_options=storage_options)
 
 
@@ -189,16 +213,32 @@ def _frame_there(location: Location, mode: str) -> Frame | None:
     return frame_at(location, verify=True) if trusted else frame
 
 
-def _new_job(array: da.Array, location: Location, plan: FramePlan, *, replace: bool) -> WriteJob:
+def _new_job(
+    array: da.Array, location: Location, plan: FramePlan, *, replace: bool, resume: bool
+) -> WriteJob:
     header_len = len(plan.header())
     if header_len > MAX_HEADER_LEN:
         raise ValueError(f"a header of {header_len} bytes; put large metadata into vlmeta=")
-    staging = staging_for(location, sparse=plan.sparse, replace=replace, header_len=header_len)
-    return WriteJob(array, (0,) * array.ndim, plan, staging, commit)
+    origin = (0,) * array.ndim
+    state = "w" if replace else "w-"
+    staging = staging_for(
+        location,
+        sparse=plan.sparse,
+        replace=replace,
+        header_len=header_len,
+        resume_key=resume_key(array, origin, plan, location.label, state) if resume else None,
+    )
+    return WriteJob(array, origin, plan, staging, commit)
 
 
 def _update_job(
-    array: da.Array, location: Location, frame: Frame, region: Any, append_axis: int | None
+    array: da.Array,
+    location: Location,
+    frame: Frame,
+    region: Any,
+    append_axis: int | None,
+    *,
+    resume: bool,
 ) -> WriteJob:
     array = converted(array, frame.dtype)
     if region is not None:
@@ -207,6 +247,11 @@ def _update_job(
         patch = append_patch(array, frame, int(append_axis or 0))
     plan = update_plan(frame.parsed, patch.shape)
     header = frame.parsed.header
+    key = None
+    if resume:
+        # not by its identity: a commit that was killed leaves another time of change
+        state = frame.parsed.digest
+        key = resume_key(patch.items, patch.origin, plan, location.label, state)
     staging = update_staging_for(
         location,
         identity=frame.parsed.identity,
@@ -214,22 +259,19 @@ def _update_job(
         header_len=header.header_len,
         frame_len=header.frame_len,
         cbytes=header.cbytes,
+        resume_key=key,
     )
     return WriteJob(patch.items, patch.origin, plan, staging, partial(commit_update, old=frame))
 
 
 def _as_dask(arr: Any) -> da.Array:
     """Anything array-like as a dask array, block by block where it has chunks."""
-    if da.array_expr_enabled():
-        raise NotImplementedError(
-            "to_b2nd writes graphs of layers; turn the dask option array.query-planning off"
-        )
     if isinstance(arr, Frame):
         return array_of(arr, None)
     if not hasattr(arr, "dtype"):
         arr = np.asarray(arr)
     # asked before dask does, which has no chunks for such arrays
-    if getattr(arr.dtype, "hasobject", True):
+    if np.dtype(arr.dtype).hasobject:
         raise TypeError(
             f"items of {arr.dtype} are Python objects, which a frame cannot hold; use .astype"
         )
@@ -242,6 +284,11 @@ def _as_dask(arr: Any) -> da.Array:
         raise ValueError(
             f"chunks of unknown size (shape {array.shape}): call .compute_chunk_sizes() first"
         )
+    if not isinstance(array.dtype, np.dtype):
+        # an expression keeps what map_blocks was given, `float` for instance
+        dtype = np.dtype(array.dtype)
+        meta = np.empty((0,) * array.ndim, dtype)
+        array = da.map_blocks(np.asarray, array, dtype=dtype, meta=meta)
     return array
 
 
@@ -281,16 +328,30 @@ def _packed(
 
 def _source_frame(array: da.Array) -> Frame:
     """The one frame that an array was computed from."""
-    layers = array.dask.layers.values()
-    frames = {
-        dep.frame.version: dep.frame
-        for layer in layers
-        for dep in getattr(layer, "io_deps", {}).values()
-        if isinstance(dep, FrameBlocks)
-    }
+    found = _frames_of_expression(array) if da.array_expr_enabled() else _frames_of(array)
+    frames = {frame.version: frame for frame in found}
     if len(frames) != 1:
         raise ValueError(
             f'"keep" needs one frame that the graph of the array reads, and finds {len(frames)}; '
             "give the metadata of a frame by meta=frame.meta, vlmeta=frame.vlmeta"
         )
     return next(iter(frames.values()))
+
+
+def _frames_of(array: da.Array) -> list[Frame]:
+    return [
+        dep.frame
+        for layer in array.dask.layers.values()
+        for dep in getattr(layer, "io_deps", {}).values()
+        if isinstance(dep, FrameBlocks)
+    ]
+
+
+def _frames_of_expression(array: Any) -> list[Frame]:
+    frames: list[Frame] = []
+    nodes = [array.expr]
+    while nodes:
+        node = nodes.pop()
+        frames += [node] if isinstance(node, Frame) else []
+        nodes += getattr(node, "operands", [])
+    return frames

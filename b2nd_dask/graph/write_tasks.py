@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+import math
+import uuid
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import dask.array as da
 import numpy as np
-from dask.base import tokenize
 from dask.delayed import Delayed
 from dask.highlevelgraph import HighLevelGraph, MaterializedLayer
 from dask.layers import ArraySliceDep
+from dask.optimization import cull
+from numpy.typing import NDArray
 
 from b2nd_dask.format.dtypes import fits
+from b2nd_dask.frame.publication import open_staging, write_block_once
 from b2nd_dask.frame.records import ChunkRecords, merge_records
-from b2nd_dask.frame.writer import FramePlan, write_block
+from b2nd_dask.frame.writer import FramePlan
 from b2nd_dask.graph.layout import aligned_to
+from b2nd_dask.graph.resume import say_reused, unstaged_blocks
 from b2nd_dask.storage import Staging
 
 #: Tables of records that one task puts together.
@@ -35,12 +40,14 @@ class WriteJob(NamedTuple):
     """Makes the staged chunks the frame, and gives its path or URL."""
 
 
-def write_graph(job: WriteJob) -> Delayed:
+def write_graph(job: WriteJob, staged: ChunkRecords | None = None) -> Delayed:
     """Build the tasks that write an array: blocks, merged records, commit.
 
     Parameters
     ----------
     job : WriteJob
+    staged : ChunkRecords, optional
+        Chunks that are staged already. Blocks all of whose chunks are among them are not computed.
 
     Returns
     -------
@@ -48,12 +55,33 @@ def write_graph(job: WriteJob) -> Delayed:
         Computes to the frame's path or URL.
     """
     arr = aligned_to(job.items, job.plan.grid.chunks)
-    indices = tuple(range(arr.ndim))
-    token = tokenize(arr, job.origin, job.plan, job.staging)
+    # of this graph alone: a scheduler that knows a name takes the task that it knows
+    token = uuid.uuid4().hex
+    opening, name = f"open-b2nd-{token}", f"commit-b2nd-{token}"
+    missing, extra = np.ones(arr.numblocks, bool), {}
+    if staged is not None:
+        grid = job.plan.grid
+        missing, reused = unstaged_blocks(arr.chunks, job.origin, grid, staged)
+        nchunks = math.prod(-(-n // c) for n, c in zip(arr.shape, grid.chunks, strict=True))
+        say_reused(job.staging.label, len(reused.rows), nchunks)
+        extra = {f"staged-b2nd-{token}": reused}
+    build = _planned_blocks if da.array_expr_enabled() else _fused_blocks
+    keys, tasks = build(arr, job, opening, missing)
+    tasks |= extra
     # before any block is written, and only when the graph is computed
-    opening = f"open-b2nd-{token}"
-    first = {opening: (_open_staging, job.staging)}
-    opened = Delayed(opening, HighLevelGraph({opening: MaterializedLayer(first)}, {opening: set()}))
+    tasks[opening] = (open_staging, job.plan, job.staging)
+    top = _merge_tree([*keys, *extra], name, tasks)
+    tasks[name] = (job.finish, top, job.plan, opening)
+    return Delayed(name, HighLevelGraph({name: MaterializedLayer(tasks)}, {name: set()}))
+
+
+def _fused_blocks(
+    arr: da.Array, job: WriteJob, opening: str, missing: NDArray[np.bool_]
+) -> tuple[list[Any], dict[Any, Any]]:
+    """Keys and graph of the missing blocks' tasks, each of which reads, computes and writes."""
+    indices = tuple(range(arr.ndim))
+    first = {opening: MaterializedLayer({opening: (open_staging, job.plan, job.staging)})}
+    # a Delayed instead of this array would not fuse
     records = da.blockwise(
         _write_task,
         indices,
@@ -63,24 +91,36 @@ def write_graph(job: WriteJob) -> Delayed:
         indices,
         origin=job.origin,
         plan=job.plan,
-        staging=opened,
-        name=f"write-b2nd-{token}",
+        staging=Delayed(opening, HighLevelGraph(first, {opening: set()})),
+        name=f"write-{opening}",
         dtype=object,
         meta=np.empty((0,) * arr.ndim, object),
         align_arrays=False,
     )
-    # a Delayed would not fuse reading, computing and writing of a block into one task
-    keys = _flat(records.__dask_keys__())
-    tasks = dict(records.__dask_optimize__(records.__dask_graph__(), [*keys, opening]))
-    name = f"commit-b2nd-{token}"
-    top = _merge_tree(keys, name, tasks)
-    tasks[name] = (job.finish, top, job.plan, opening)
-    return Delayed(name, HighLevelGraph({name: MaterializedLayer(tasks)}, {name: set()}))
+    keys = _missing_keys(records, missing)
+    return keys, dict(records.__dask_optimize__(records.__dask_graph__(), [*keys, opening]))
 
 
-def _open_staging(staging: Staging) -> Staging:
-    staging.prepare()
-    return staging
+def _planned_blocks(
+    arr: da.Array, job: WriteJob, opening: str, missing: NDArray[np.bool_]
+) -> tuple[list[Any], dict[Any, Any]]:
+    """The same where dask's option array.query-planning makes arrays expressions, not layers."""
+    expression: Any = arr
+    planned = expression.optimize()
+    places = np.ndindex(missing.shape)
+    slices = ArraySliceDep(arr.chunks)
+    writes = {
+        (f"write-{opening}", *at): (_write_task, key, slices[at], job.origin, job.plan, opening)
+        for at, key in zip(places, _flat(planned.__dask_keys__()), strict=True)
+        if missing[at]
+    }
+    graph, _ = cull({**planned.__dask_graph__(), **writes, opening: job.staging}, list(writes))
+    return list(writes), dict(graph)
+
+
+def _missing_keys(arr: da.Array, missing: NDArray[np.bool_]) -> list[Any]:
+    keys = _flat(arr.__dask_keys__())
+    return [key for key, needed in zip(keys, missing.flat, strict=True) if needed]
 
 
 def _write_task(
@@ -92,7 +132,7 @@ def _write_task(
 ) -> ChunkRecords:
     _check_block(block, place, plan)
     corner = tuple(start + axis.start for start, axis in zip(origin, place, strict=True))
-    return write_block(np.asarray(block, plan.dtype), corner, plan, staging)
+    return write_block_once(np.asarray(block, plan.dtype), corner, plan, staging)
 
 
 def _check_block(block: Any, place: tuple[slice, ...], plan: FramePlan) -> None:

@@ -1,12 +1,15 @@
 """Byte ranges of local files, fsspec objects, bytes in memory, and frames inside containers."""
 
-from b2nd_dask.storage.base import HEAD_NBYTES, ByteReader, Identity, Span
+from b2nd_dask.storage.base import HEAD_NBYTES, MAIN_MEMBER, ByteReader, Identity, Span
+from b2nd_dask.storage.leftovers import StagingInfo, list_staging, remove_staging
+from b2nd_dask.storage.local_update import frame_locked
 from b2nd_dask.storage.location import Location
 from b2nd_dask.storage.staging import Joined, Run, StagedChunks, Staging
 from b2nd_dask.storage.targets import staging_for, update_staging_for
 
 __all__ = [
     "HEAD_NBYTES",
+    "MAIN_MEMBER",
     "ByteReader",
     "Identity",
     "Joined",
@@ -15,6 +18,10 @@ __all__ = [
     "Span",
     "StagedChunks",
     "Staging",
+    "StagingInfo",
+    "frame_locked",
+    "list_staging",
+    "remove_staging",
     "staging_for",
     "update_staging_for",
 ]

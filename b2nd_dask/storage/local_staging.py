@@ -9,34 +9,50 @@ kernel.
 from __future__ import annotations
 
 import errno
+import fcntl
+import hashlib
+import itertools
 import os
 import re
 import stat
 import threading
 import uuid
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
-from b2nd_dask.storage.base import MAIN_MEMBER
+from b2nd_dask.storage.base import MAIN_MEMBER, ByteReader, Span
+from b2nd_dask.storage.local import LocalReader
+from b2nd_dask.storage.local_files import (
+    IOV_MAX,
+    about,
+    append_whole,
+    copy_range,
+    link_or_copy,
+    locked,
+    pwrite,
+    sync_file,
+    write_file,
+)
 from b2nd_dask.storage.rename import publish_path, remove_path, sync_directory
 from b2nd_dask.storage.staging import Joined, Run, StagedChunks, in_order, runs_of
 
 #: A part with more unused bytes than this share, left by tasks that ran twice, is copied rather
 #: than kept.
 MAX_WASTE = 1 / 8
-#: What copy_file_range answers between file systems, or on one that lacks it.
-_NO_KERNEL_COPY = (errno.EXDEV, errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP)
-_COPY_NBYTES = 1 << 24
 #: Spares small chunks most of the opening and closing, and large ones are still in the processor's
 #: cache when they are written: with 32 MiB those would take a quarter more processor time.
 _BATCH_NBYTES = 1 << 20
+#: Names of what is staged.
+_STAGED = re.compile(r"[0-9a-f]{32}\.(part|chunk)")
+#: A longer name of a target is cut, since names end at 255 bytes.
+_LONGEST_NAME = 150
 _CHUNK_FILE = re.compile(r"[0-9A-F]{8}\.chunk")
-#: Buffers that one call of the system takes.
-_IOV_MAX = os.sysconf("SC_IOV_MAX")
+#: Locked shared by who appends, exclusively by who commits.
+_LOCK = "lock"
 
 _creating = threading.Lock()
 #: Of this process alone: process ids and even host names repeat among containers.
@@ -61,6 +77,8 @@ class _LocalStaging:
     """Whether a frame that is there may be replaced."""
     key: str
     """Tells the staging areas of one target apart."""
+    resumable: bool
+    """Whether the area outlives a failure; see `Staging.resumable`."""
 
     @property
     def label(self) -> str:
@@ -76,8 +94,7 @@ class _LocalStaging:
     def directory(self) -> Path:
         """The staging area."""
         path = Path(self.target)
-        # cut: names end at 255 bytes
-        return path.with_name(f".{path.name[:50]}.{self.key}.staging")
+        return path.with_name(f"{area_prefix(path.name)}{self.key}.staging")
 
     def check_target(self) -> None:
         """Refuse to write over what must not be replaced."""
@@ -91,14 +108,55 @@ class _LocalStaging:
     def prepare(self) -> None:
         """Look at the target and make the staging area; see `Staging.prepare`."""
         self.check_target()
+        self.make_area()
+
+    def make_area(self) -> None:
+        """Make the staging area; see `Staging.make_area`."""
         with about(self.target):
             # a Delayed may be computed twice
             self.directory.mkdir(exist_ok=True)
+            (self.directory / _LOCK).touch()
+
+    def reader(self) -> ByteReader:
+        """Open the target; see `Staging.reader`."""
+        return LocalReader(self.target)
+
+    def exclusive(self) -> AbstractContextManager[None]:
+        """Wait for tasks that append and for another run of the commit; see `Staging.exclusive`."""
+        return locked(self.directory / _LOCK, fcntl.LOCK_EX)
+
+    def note(self, rows: bytes) -> None:
+        """Append to the journal of this process; see `Staging.note`."""
+        with about(self.target):
+            path = self.directory / f"{_process}.journal"
+            fd = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o666)
+            try:
+                append_whole(fd, [rows])
+            finally:
+                os.close(fd)
+
+    def journals(self) -> list[bytes]:
+        """Read the journals of all processes; see `Staging.journals`."""
+        return [path.read_bytes() for path in self.directory.glob("*.journal")]
+
+    def fetch(self, runs: Sequence[Run]) -> list[bytes]:
+        """Read staged bytes back; see `Staging.fetch`."""
+        pieces = []
+        for name, group in itertools.groupby(runs, key=lambda run: run.part):
+            # a journal names files of its own area only
+            path = self.directory / name if _STAGED.fullmatch(name) else None
+            spans = [Span(run.start, run.stop) for run in group]
+            try:
+                pieces += LocalReader(str(path)).read(spans) if path else [b""] * len(spans)
+            except FileNotFoundError:
+                pieces += [b""] * len(spans)
+        return pieces
 
     def discard(self) -> None:
         """Remove everything that was staged."""
         # under another name first: tasks that still run must not find it while it is emptied
         dead = self.directory.with_suffix(".removed")
+        remove_path(dead)
         with suppress(FileNotFoundError):
             self.directory.rename(dead)
         remove_path(dead)
@@ -115,14 +173,18 @@ class ContiguousStaging(_LocalStaging):
         """Stage chunks in one piece; see `Staging.append`."""
         name = f"{_process}.part"
         runs = []
-        with about(self.target), self._part(name) as fd:
-            for first in range(0, len(payloads), _IOV_MAX):
-                batch = payloads[first : first + _IOV_MAX]
-                start = _append(fd, batch)
+        with about(self.target), self._appending(), self._part(name) as fd:
+            for first in range(0, len(payloads), IOV_MAX):
+                batch = payloads[first : first + IOV_MAX]
+                start = append_whole(fd, batch)
                 for payload in batch:
                     runs.append(Run(name, start, start + len(payload)))
                     start += len(payload)
         return runs
+
+    def _appending(self) -> AbstractContextManager[None]:
+        """Keep a commit from taking a part while it grows."""
+        return locked(self.directory / _LOCK, fcntl.LOCK_SH)
 
     @contextmanager
     def _part(self, name: str) -> Iterator[int]:
@@ -139,12 +201,18 @@ class ContiguousStaging(_LocalStaging):
             os.close(fd)
 
     def join(self, chunks: StagedChunks) -> Joined:
-        """Copy all parts to the end of the largest; see `Staging.join`."""
+        """Copy all parts to the end of the largest; see `Staging.join`.
+
+        The largest keeps its name until it is published, and its chunks their places: a commit that
+        is begun anew finds everything as the one before did.
+        """
         ordered, order = in_order(chunks)
         used = np.bincount(ordered.part, ordered.nbytes, minlength=len(ordered.parts))
         base = self._base(ordered.parts, used)
         positions = np.empty(len(order), np.int64)
-        fd = os.open(self.directory / "frame", os.O_RDWR | os.O_CREAT, 0o666)
+        name = "frame" if base < 0 else ordered.parts[base]
+        fresh = os.O_CREAT | os.O_TRUNC if base < 0 else 0
+        fd = os.open(self.directory / name, os.O_RDWR | fresh, 0o666)
         try:
             end = max(os.fstat(fd).st_size, self.header_len)
             for part, members in runs_of(ordered):
@@ -158,18 +226,15 @@ class ContiguousStaging(_LocalStaging):
                 positions[order[members]] = ordered.start[members] + shift - self.header_len
         finally:
             os.close(fd)
-        return Joined(positions, end - self.header_len)
+        return Joined(positions, end - self.header_len, (Run(name, 0, end),))
 
     def _base(self, parts: tuple[str, ...], used: np.ndarray) -> int:
-        """Make the part that becomes the frame; -1 where a new file does."""
+        """The part that becomes the frame; -1 where a new file does."""
         if not len(used):
             return -1
         base = int(np.argmax(used))
-        path = self.directory / parts[base]
-        if path.stat().st_size - self.header_len > used[base] * (1 + MAX_WASTE):
-            return -1
-        path.rename(self.directory / "frame")
-        return base
+        size = (self.directory / parts[base]).stat().st_size
+        return -1 if size - self.header_len > used[base] * (1 + MAX_WASTE) else base
 
     def copy_part(self, part: str, start: int, nbytes: int, target: int, at: int) -> None:
         """Copy staged bytes into another file."""
@@ -182,7 +247,7 @@ class ContiguousStaging(_LocalStaging):
     def publish(self, joined: Joined, head: bytes, tail: bytes) -> None:
         """Write header and tail, sync, rename; see `Staging.publish`."""
         self.check_target()
-        ready, target = self.directory / "frame", Path(self.target)
+        ready, target = self.directory / joined.pieces[0].part, Path(self.target)
         fd = os.open(ready, os.O_RDWR)
         try:
             if target.is_file():
@@ -218,10 +283,12 @@ class SparseStaging(_LocalStaging):
     def join(self, chunks: StagedChunks) -> Joined:
         """Number the chunk files; see `Staging.join`."""
         frame = self.directory / "frame"
+        # of a commit that was killed
+        remove_path(frame)
         frame.mkdir()
         for number, part in enumerate(chunks.part.tolist()):
             # upstream does not open frames whose numbers have gaps (REFERENCE 3.1)
-            (self.directory / chunks.parts[part]).rename(frame / f"{number:08X}.chunk")
+            link_or_copy(self.directory / chunks.parts[part], frame / f"{number:08X}.chunk")
         return Joined(np.arange(len(chunks.part)), int(chunks.nbytes.sum()))
 
     def publish(self, joined: Joined, head: bytes, tail: bytes) -> None:
@@ -230,24 +297,33 @@ class SparseStaging(_LocalStaging):
         frame = self.directory / "frame"
         for member in frame.iterdir():
             sync_file(member)
-        fd = os.open(frame / MAIN_MEMBER, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
-        try:
-            pwrite(fd, head + tail, 0)
-            os.fsync(fd)
-        finally:
-            os.close(fd)
+        write_file(frame / MAIN_MEMBER, head + tail)
         sync_directory(frame)
         publish_path(frame, Path(self.target), replace=self.replace)
         self.discard()
 
 
-@contextmanager
-def about(target: str) -> Iterator[None]:
-    """Name the target in errors of the system, which name hidden files or none."""
-    try:
-        yield
-    except OSError as error:
-        raise type(error)(error.errno, f"{error.strerror}, while writing", target) from error
+def area_prefix(name: str) -> str:
+    """What the names of the staging areas of a target begin with: hidden, and told from others'.
+
+    Parameters
+    ----------
+    name : str
+        Of the target, without its folder.
+
+    Returns
+    -------
+    str
+
+    Examples
+    --------
+    >>> area_prefix("a.b2nd")
+    '.a.b2nd.'
+    """
+    raw = os.fsencode(name)
+    if len(raw) > _LONGEST_NAME:
+        name = f"{name[:32]}~{hashlib.blake2b(raw, digest_size=8).hexdigest()}"
+    return f".{name}."
 
 
 def is_frame_member(name: str) -> bool:
@@ -267,57 +343,3 @@ def _require_frame(path: Path) -> None:
     if not frame:
         message = "not a frame, or a directory with other things in it: not replaced"
         raise FileExistsError(errno.EEXIST, message, str(path))
-
-
-def _append(fd: int, payloads: Sequence[bytes]) -> int:
-    """Append in one piece; returns where it starts.
-
-    A write that the system cuts short (a full disk says so at the next one) is begun anew behind
-    its remains: another thread may have appended meanwhile.
-    """
-    nbytes = sum(map(len, payloads))
-    while True:
-        written = os.writev(fd, payloads)
-        # with O_APPEND the position is behind what this descriptor wrote
-        end = os.lseek(fd, 0, os.SEEK_CUR)
-        if written == nbytes:
-            return end - written
-
-
-def pwrite(fd: int, payload: bytes, at: int) -> None:
-    """Write all of the bytes at a position."""
-    view = memoryview(payload)
-    while view:
-        written = os.pwrite(fd, view, at)
-        view, at = view[written:], at + written
-
-
-def _kernel_copy(source: int, target: int, nbytes: int, start: int, at: int) -> int:
-    if not hasattr(os, "copy_file_range"):
-        raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS))
-    return os.copy_file_range(source, target, nbytes, start, at)
-
-
-def copy_range(source: int, start: int, nbytes: int, target: int, at: int) -> None:
-    """Copy bytes between files, inside the kernel where it can."""
-    while nbytes:
-        try:
-            copied = _kernel_copy(source, target, nbytes, start, at)
-        except OSError as error:
-            if error.errno not in _NO_KERNEL_COPY:
-                raise
-            payload = os.pread(source, min(nbytes, _COPY_NBYTES), start)
-            pwrite(target, payload, at)
-            copied = len(payload)
-        if copied == 0:
-            raise OSError(errno.EIO, "a staged part is shorter than its records say")
-        start, at, nbytes = start + copied, at + copied, nbytes - copied
-
-
-def sync_file(path: Path) -> None:
-    """Wait until a file is on the disk."""
-    fd = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)

@@ -20,14 +20,8 @@ import numpy as np
 from b2nd_dask.errors import B2ndError, StaleFrameError
 from b2nd_dask.storage.base import MAIN_MEMBER, Identity
 from b2nd_dask.storage.local import LocalReader
-from b2nd_dask.storage.local_staging import (
-    ContiguousStaging,
-    SparseStaging,
-    about,
-    is_frame_member,
-    pwrite,
-    sync_file,
-)
+from b2nd_dask.storage.local_files import NO_LOCKS, link_or_copy, pwrite, sync_file, write_file
+from b2nd_dask.storage.local_staging import ContiguousStaging, SparseStaging, is_frame_member
 from b2nd_dask.storage.rename import sync_directory
 from b2nd_dask.storage.staging import Joined, Run, StagedChunks, in_order, runs_of
 
@@ -43,8 +37,17 @@ class ContiguousUpdate(ContiguousStaging):
 
     def prepare(self) -> None:
         """Make the staging area; see `Staging.prepare`."""
-        with about(self.target):
-            self.directory.mkdir(exist_ok=True)
+        self.make_area()
+
+    @contextmanager
+    def exclusive(self) -> Iterator[None]:
+        """Lock the frame as well; see `Staging.exclusive`."""
+        with (
+            # not super(), which does not know a dataclass with slots
+            ContiguousStaging.exclusive(self),
+            frame_locked(Path(self.target), self.target, self.identity),
+        ):
+            yield
 
     def join(self, chunks: StagedChunks) -> Joined:
         """Place the chunks behind the old end; see `Staging.join`."""
@@ -61,7 +64,8 @@ class ContiguousUpdate(ContiguousStaging):
 
     def publish(self, joined: Joined, head: bytes, tail: bytes) -> None:
         """Append chunks, index and trailer, sync, then write the header; see `Staging.publish`."""
-        with _locked(Path(self.target), self.target, self.identity, os.O_RDWR) as fd:
+        fd = os.open(self.target, os.O_RDWR)
+        try:
             # what a writer that was killed left behind
             os.ftruncate(fd, self.frame_len)
             try:
@@ -70,8 +74,10 @@ class ContiguousUpdate(ContiguousStaging):
                 os.ftruncate(fd, self.frame_len)
                 raise
             # the switch: until here the old header names the old index
-            pwrite(fd, head, 0)
+            pwrite(fd, *_changed(os.pread(fd, len(head), 0), head))
             os.fsync(fd)
+        finally:
+            os.close(fd)
         self.discard()
 
     def _append_all(self, fd: int, joined: Joined, tail: bytes) -> None:
@@ -94,8 +100,16 @@ class SparseUpdate(SparseStaging):
 
     def prepare(self) -> None:
         """Make the staging area; see `Staging.prepare`."""
-        with about(self.target):
-            self.directory.mkdir(exist_ok=True)
+        self.make_area()
+
+    @contextmanager
+    def exclusive(self) -> Iterator[None]:
+        """Lock the frame as well; see `Staging.exclusive`."""
+        with (
+            SparseStaging.exclusive(self),
+            frame_locked(Path(self.target, MAIN_MEMBER), self.target, self.identity),
+        ):
+            yield
 
     def join(self, chunks: StagedChunks) -> Joined:
         """Give the chunks numbers that no file has; see `Staging.join`."""
@@ -111,48 +125,82 @@ class SparseUpdate(SparseStaging):
     def publish(self, joined: Joined, head: bytes, tail: bytes) -> None:
         """Move the chunk files in, sync, replace the index file; see `Staging.publish`."""
         target = Path(self.target)
-        with _locked(target, self.target, self.identity, os.O_RDONLY):
-            moved: list[Path] = []
-            try:
-                self._move_in(joined, moved)
-                index = self.directory / MAIN_MEMBER
-                index.write_bytes(head + tail)
-                sync_file(index)
-                sync_directory(target)
-                index.rename(target / MAIN_MEMBER)
-            except BaseException:
-                # no index names them
-                for path in moved:
-                    path.unlink(missing_ok=True)
-                raise
+        linked: list[Path] = []
+        try:
+            self._link_in(joined, linked)
+            index = self.directory / MAIN_MEMBER
+            write_file(index, head + tail)
             sync_directory(target)
+            index.rename(target / MAIN_MEMBER)
+        except BaseException:
+            # no index names them
+            for path in linked:
+                path.unlink(missing_ok=True)
+            raise
+        sync_directory(target)
         self.discard()
 
-    def _move_in(self, joined: Joined, moved: list[Path]) -> None:
+    def _link_in(self, joined: Joined, linked: list[Path]) -> None:
         for number, piece in zip(joined.positions.tolist(), joined.pieces, strict=True):
-            staged, path = self.directory / piece.part, Path(self.target, f"{number:08X}.chunk")
-            sync_file(staged)
-            moved.append(path)
-            staged.rename(path)
+            path = Path(self.target, f"{number:08X}.chunk")
+            linked.append(path)
+            # not moved: a commit that is begun anew looks for it under its old name
+            link_or_copy(self.directory / piece.part, path)
+            sync_file(path)
+
+
+def _changed(old: bytes, new: bytes) -> tuple[bytes, int]:
+    """The bytes from the first that differs to the last, and where they go.
+
+    Lengths and shape stand at a header's front, whatever else it holds: with few fixed metalayers
+    in the first 512 bytes, which disks write whole or not at all.
+    """
+    differ = [at for at, (a, b) in enumerate(zip(old, new, strict=True)) if a != b] or [0]
+    return new[differ[0] : differ[-1] + 1], differ[0]
 
 
 @contextmanager
-def _locked(path: Path, label: str, identity: Identity, flags: int) -> Iterator[int]:
-    """The frame's file or directory, locked against other updates and still as it was."""
-    fd = os.open(path, flags)
+def frame_locked(path: Path, label: str, identity: Identity) -> Iterator[None]:
+    """Lock a frame against other changes, and see that it is still as it was.
+
+    Parameters
+    ----------
+    path : Path
+        The frame, or the index file of a sparse one.
+    label : str
+        Path of the frame.
+    identity : Identity
+        That it must have.
+
+    Raises
+    ------
+    B2ndError
+        Another process is changing it.
+    StaleFrameError
+        It changed.
+    OSError
+        The file system has no locks.
+    """
+    fd = os.open(path, os.O_RDWR)
     try:
         try:
             # the kernel drops the lock of a process that dies
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
+            if error.errno in NO_LOCKS:
+                message = "this file system has no locks, so frames on it cannot be changed"
+                raise OSError(error.errno, message, label) from error
             if error.errno not in (errno.EWOULDBLOCK, errno.EACCES):
                 raise
             raise B2ndError(
                 "another process is updating this frame; try again", path=label
             ) from error
+        # by its name: what was locked may have lost it meanwhile
         reader = LocalReader(label)
-        if reader.identity() != identity:
+        current = reader.identity()
+        reader.close()
+        if current != identity:
             raise StaleFrameError("the frame changed while its update was computed", path=label)
-        yield fd
+        yield
     finally:
         os.close(fd)

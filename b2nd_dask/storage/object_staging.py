@@ -25,12 +25,13 @@ import errno
 import itertools
 import uuid
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
 
+from b2nd_dask.storage.base import ByteReader
 from b2nd_dask.storage.location import Location
 from b2nd_dask.storage.object_store import PIECE_NBYTES, ObjectStore
 from b2nd_dask.storage.s3_join import Limits, ServerJoin, abort_uploads
@@ -39,6 +40,8 @@ from b2nd_dask.storage.staging_area import StagingArea
 
 #: A store joins objects of 5 MiB and more; much larger ones would only take memory.
 _BATCH_NBYTES = 32 << 20
+#: Ends the names of objects in which tasks note what they staged.
+JOURNAL_SUFFIX = ".journal"
 #: Chunks in objects smaller than this go to the front of the frame.
 _SMALL_OBJECT = Limits().min_part
 
@@ -52,6 +55,8 @@ class BaseObjectStaging:
     """Whether a frame that is there may be replaced."""
     key: str
     """Tells the staging areas of one target apart."""
+    resumable: bool
+    """Whether the area outlives a failure; see `Staging.resumable`."""
 
     @property
     def label(self) -> str:
@@ -70,10 +75,22 @@ class BaseObjectStaging:
 
     def prepare(self) -> None:
         """Look at the target and make the staging area; see `Staging.prepare`."""
-        area = self.area()
-        refuse_unwritable(area.store)
-        self.check_target(area.store)
-        area.open()
+        store = self.area().store
+        refuse_unwritable(store)
+        self.check_target(store)
+        self.make_area()
+
+    def make_area(self) -> None:
+        """Make the staging area; see `Staging.make_area`."""
+        self.area().open()
+
+    def reader(self) -> ByteReader:
+        """Open the target; see `Staging.reader`."""
+        return self.location.open()
+
+    def exclusive(self) -> AbstractContextManager[None]:
+        """Nothing: joining changes no staged object; see `Staging.exclusive`."""
+        return nullcontext()
 
     def check_target(self, store: ObjectStore) -> None:
         """Refuse to write over what must not be replaced."""
@@ -89,6 +106,29 @@ class BaseObjectStaging:
                 "replace several objects at once: remove them first, or write to another name",
                 self.label,
             )
+
+    def note(self, rows: bytes) -> None:
+        """Put an object of the task's own; see `Staging.note`."""
+        self.area().put(uuid.uuid4().hex + JOURNAL_SUFFIX, rows)
+
+    def journals(self) -> list[bytes]:
+        """Get what all tasks noted; see `Staging.journals`."""
+        area = self.area()
+        names = [name for name in area.names() if name.endswith(JOURNAL_SUFFIX)]
+        return area.store.each(lambda name: area.store.get(area.path(name)), names)
+
+    def fetch(self, runs: Sequence[Run]) -> list[bytes]:
+        """Get staged bytes back; see `Staging.fetch`."""
+        area = self.area()
+        there = set(area.names())
+        wanted = [Run(area.path(run.part), run.start, run.stop) for run in runs]
+        try:
+            if there.issuperset(run.part for run in runs):
+                return area.store.fetch(wanted)
+        except OSError:
+            # an object that is shorter than the journal says
+            return [b""] * len(runs)
+        return [b""] * len(runs)
 
     def discard(self) -> None:
         """Remove everything that was staged; give up what was begun with it."""

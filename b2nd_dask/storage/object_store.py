@@ -15,6 +15,7 @@ from b2nd_dask.storage.staging import Run
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
+    from datetime import datetime
 
     from b2nd_dask.storage.location import Location
 
@@ -95,6 +96,20 @@ class ObjectStore:
         except FileNotFoundError:
             return []
         return [path[path.index(folder) + len(folder) + 1 :] for path in paths]
+
+    def folders(self, parent: str) -> list[str]:
+        """Paths of the folders in a folder; none where it is not there."""
+        try:
+            found = self._fresh(lambda: self.fs.ls(parent, detail=True))
+        except FileNotFoundError:
+            return []
+        return [entry["name"].rstrip("/") for entry in found if entry["type"] == "directory"]
+
+    def usage(self, folder: str) -> tuple[int, datetime | None]:
+        """Bytes of the objects below a folder; the newest time of change, where the store tells."""
+        found = self._fresh(lambda: self.fs.find(folder, detail=True)).values()
+        times = [entry["LastModified"] for entry in found if "LastModified" in entry]
+        return sum(entry["size"] or 0 for entry in found), max(times, default=None)
 
     def make_folder(self, path: str) -> None:
         """Make a folder, unless it is there or names need none."""

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
-from typing import Any, NamedTuple, Protocol
+from contextlib import AbstractContextManager
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
+
+if TYPE_CHECKING:
+    from b2nd_dask.storage.base import ByteReader
 
 
 class Run(NamedTuple):
@@ -38,8 +42,8 @@ class Joined(NamedTuple):
     data_nbytes: int
     """Bytes of the data region, or of all chunk files."""
     pieces: tuple[Run, ...] = ()
-    """What the data region, or the chunk files, are made of, in order; empty where `Staging.join`
-    has put them together already."""
+    """What the data region, or the chunk files, are made of, in order; the one file that holds them
+    where `Staging.join` has put them together already."""
 
 
 class Staging(Protocol):
@@ -48,6 +52,10 @@ class Staging(Protocol):
     @property
     def label(self) -> str:
         """Path or URL of the target, for messages."""
+
+    @property
+    def key(self) -> str:
+        """Tells this write from all others: 16 hexadecimal digits."""
 
     @property
     def batch_nbytes(self) -> int:
@@ -64,6 +72,21 @@ class Staging(Protocol):
             Nothing can be written there.
         """
 
+    def make_area(self) -> None:
+        """Make the staging area, unless it is there; the target is not looked at."""
+
+    def reader(self) -> ByteReader:
+        """Open the target, for the caller to close."""
+
+    def exclusive(self) -> AbstractContextManager[None]:
+        """Hold around `join` and `publish`: of runs of one commit at once, one goes first.
+
+        Raises
+        ------
+        FileNotFoundError
+            The staging area is gone: the write is over, or was given up.
+        """
+
     def append(self, payloads: Sequence[bytes]) -> list[Run]:
         """Stage chunks that one task holds; from any thread of any process.
 
@@ -77,6 +100,19 @@ class Staging(Protocol):
         list of Run
             One for each.
         """
+
+    @property
+    def resumable(self) -> bool:
+        """Whether tasks note what they staged, for a later run of the same write."""
+
+    def note(self, rows: bytes) -> None:
+        """Append rows to a journal; from any thread of any process."""
+
+    def journals(self) -> list[bytes]:
+        """All that was noted, of each process or task."""
+
+    def fetch(self, runs: Sequence[Run]) -> list[bytes]:
+        """Read staged bytes back; other bytes, or fewer, where they are not there any more."""
 
     def join(self, chunks: StagedChunks) -> Joined:
         """Bring the staged chunks together."""

@@ -14,7 +14,14 @@ from b2nd_dask.storage.sparse_object_staging import SparseObjectStaging
 from b2nd_dask.storage.staging import Staging
 
 
-def staging_for(location: Location, *, sparse: bool, replace: bool, header_len: int) -> Staging:
+def staging_for(
+    location: Location,
+    *,
+    sparse: bool,
+    replace: bool,
+    header_len: int,
+    resume_key: str | None = None,
+) -> Staging:
     """Choose how to write to a place.
 
     Parameters
@@ -27,6 +34,9 @@ def staging_for(location: Location, *, sparse: bool, replace: bool, header_len: 
         Whether a frame that is there may be replaced.
     header_len : int
         Bytes of the frame's header.
+    resume_key : str, optional
+        16 hexadecimal digits that every run of one write has in common: what an earlier one staged
+        is there for the next. By default the write is one of its own.
 
     Returns
     -------
@@ -39,14 +49,14 @@ def staging_for(location: Location, *, sparse: bool, replace: bool, header_len: 
     """
     if isinstance(location.urlpath, bytes) or location.offset:
         raise ValueError(f"{location.label}: a frame is written to a path or URL of its own")
-    key = uuid.uuid4().hex[:12]
+    key, resumable = _key(resume_key)
     if location.is_url:
         form = SparseObjectStaging if sparse else ObjectStaging
-        return form(location, replace, key)
+        return form(location, replace, key, resumable)
     target = os.path.realpath(location.urlpath)
     if sparse:
-        return SparseStaging(target, replace, key)
-    return ContiguousStaging(target, replace, key, header_len)
+        return SparseStaging(target, replace, key, resumable)
+    return ContiguousStaging(target, replace, key, resumable, header_len)
 
 
 def update_staging_for(
@@ -57,6 +67,7 @@ def update_staging_for(
     header_len: int,
     frame_len: int,
     cbytes: int,
+    resume_key: str | None = None,
 ) -> Staging:
     """Choose how to change a frame that is there.
 
@@ -69,6 +80,8 @@ def update_staging_for(
     sparse : bool
     header_len, frame_len, cbytes : int
         As its header says.
+    resume_key : str, optional
+        As for `staging_for`.
 
     Returns
     -------
@@ -83,7 +96,12 @@ def update_staging_for(
         raise ValueError(
             f"{location.label}: only frames in local files are changed in place; write a new one"
         )
-    key, target = uuid.uuid4().hex[:12], os.path.realpath(location.urlpath)
+    key, resumable = _key(resume_key)
+    target = os.path.realpath(location.urlpath)
     if sparse:
-        return SparseUpdate(target, True, key, identity, cbytes)
-    return ContiguousUpdate(target, True, key, header_len, identity, frame_len)
+        return SparseUpdate(target, True, key, resumable, identity, cbytes)
+    return ContiguousUpdate(target, True, key, resumable, header_len, identity, frame_len)
+
+
+def _key(resume_key: str | None) -> tuple[str, bool]:
+    return resume_key or uuid.uuid4().hex[:16], resume_key is not None

@@ -1,0 +1,128 @@
+"""What writing asks of the system: whole writes, copies inside the kernel, links, locks, syncs."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+#: What flock answers on file systems without locks.
+NO_LOCKS = (errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOLCK)
+#: What link answers on file systems without hard links.
+_NO_LINKS = (errno.EPERM, errno.EOPNOTSUPP, errno.EMLINK, errno.ENOSYS)
+#: What copy_file_range answers between file systems, or on one that lacks it.
+_NO_KERNEL_COPY = (errno.EXDEV, errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP)
+_COPY_NBYTES = 1 << 24
+#: Buffers that one call of the system takes.
+IOV_MAX = os.sysconf("SC_IOV_MAX")
+
+
+@contextmanager
+def about(target: str) -> Iterator[None]:
+    """Name the target in errors of the system, which name hidden files or none."""
+    try:
+        yield
+    except OSError as error:
+        raise type(error)(error.errno, f"{error.strerror}, while writing", target) from error
+
+
+def append_whole(fd: int, payloads: Sequence[bytes]) -> int:
+    """Append in one piece; returns where it starts.
+
+    A write that the system cuts short (a full disk says so at the next one) is begun anew behind
+    its remains: another thread may have appended meanwhile.
+    """
+    nbytes = sum(map(len, payloads))
+    while True:
+        written = os.writev(fd, payloads)
+        # with O_APPEND the position is behind what this descriptor wrote
+        end = os.lseek(fd, 0, os.SEEK_CUR)
+        if written == nbytes:
+            return end - written
+
+
+@contextmanager
+def locked(path: Path, how: int) -> Iterator[None]:
+    """Hold a lock on a file; the kernel drops that of a process that dies.
+
+    Where the file system has no locks there is none: then only tasks that run twice at the same
+    time could meet.
+    """
+    # NFS locks exclusively only what is open for writing
+    fd = os.open(path, os.O_RDWR)
+    try:
+        try:
+            fcntl.flock(fd, how)
+        except OSError as error:
+            if error.errno not in NO_LOCKS:
+                raise
+        yield
+    finally:
+        os.close(fd)
+
+
+def pwrite(fd: int, payload: bytes, at: int) -> None:
+    """Write all of the bytes at a position."""
+    view = memoryview(payload)
+    while view:
+        written = os.pwrite(fd, view, at)
+        view, at = view[written:], at + written
+
+
+def _kernel_copy(source: int, target: int, nbytes: int, start: int, at: int) -> int:
+    if not hasattr(os, "copy_file_range"):
+        raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS))
+    return os.copy_file_range(source, target, nbytes, start, at)
+
+
+def copy_range(source: int, start: int, nbytes: int, target: int, at: int) -> None:
+    """Copy bytes between files, inside the kernel where it can."""
+    while nbytes:
+        try:
+            copied = _kernel_copy(source, target, nbytes, start, at)
+        except OSError as error:
+            if error.errno not in _NO_KERNEL_COPY:
+                raise
+            payload = os.pread(source, min(nbytes, _COPY_NBYTES), start)
+            pwrite(target, payload, at)
+            copied = len(payload)
+        if copied == 0:
+            raise OSError(errno.EIO, "a staged part is shorter than its records say")
+        start, at, nbytes = start + copied, at + copied, nbytes - copied
+
+
+def link_or_copy(source: Path, target: Path) -> None:
+    """Give a file another name, or a copy of it where the file system has no hard links."""
+    try:
+        target.hardlink_to(source)
+    except OSError as error:
+        if error.errno not in _NO_LINKS:
+            raise
+        with source.open("rb") as file:
+            fd = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
+            try:
+                copy_range(file.fileno(), 0, os.fstat(file.fileno()).st_size, fd, 0)
+            finally:
+                os.close(fd)
+
+
+def write_file(path: Path, payload: bytes) -> None:
+    """Write a whole file anew, and wait until it is on the disk."""
+    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o666)
+    try:
+        pwrite(fd, payload, 0)
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+def sync_file(path: Path) -> None:
+    """Wait until a file is on the disk."""
+    fd = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)

@@ -1,0 +1,186 @@
+"""Writes that are killed, or given errors, at each of their system calls in turn.
+
+Run as a program of its own: it forks, and its children die. Prints what came of each moment.
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import shutil
+import signal
+import sys
+from collections import Counter
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import blosc2
+import dask
+import dask.array as da
+import numpy as np
+
+from b2nd_dask import compact, list_staging, open_b2nd, remove_staging, to_b2nd
+from b2nd_dask.storage import rename
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+OLD = np.random.default_rng(1).normal(size=(40, 30))
+NEW = np.random.default_rng(2).normal(size=(40, 30))
+OLD[:20, 15:] = 0
+#: Calls that change something on the disk.
+CHANGES = ["open", "writev", "pwrite", "ftruncate", "fsync", "link", "rename", "replace", "mkdir"]
+CHANGES += ["unlink", "rmdir", "copy_file_range", "fchmod"]
+#: What is written whole or not at all: memory pages and sectors of disks are no smaller.
+SECTOR = 512
+WRITES = ("writev", "pwrite")
+RENAMES = ("link", "rename", "replace", "renameat2")
+
+
+class Scenario:
+    """A way to write, to one path."""
+
+    def __init__(self, kind: str, contiguous: bool, folder: Path) -> None:
+        self.kind, self.contiguous = kind, contiguous
+        self.path, self.saved = folder / "frame.b2nd", folder / "saved"
+        self.old: np.ndarray | None = None if kind in ("new", "resume") else OLD
+        self.new = {"append": np.concatenate([OLD, NEW]), "compact": OLD}.get(kind, NEW)
+        if kind == "region":
+            self.new = OLD.copy()
+            self.new[5:35, 10:] = NEW[5:35, 10:]
+        if self.old is not None:
+            to_b2nd(OLD, self.path, chunks=(20, 15), contiguous=contiguous)
+            if kind == "compact":
+                part = (slice(5, 25), slice(0, 30))
+                to_b2nd(OLD[part], self.path, mode="r+", region=part)
+            self.path.rename(self.saved)
+
+    def reset(self) -> None:
+        rename.remove_path(self.path)
+        remove_staging(self.path)
+        if self.saved.is_dir():
+            shutil.copytree(self.saved, self.path)
+        elif self.saved.exists():
+            shutil.copy2(self.saved, self.path)
+
+    def write(self) -> None:
+        x = da.from_array(NEW, chunks=(20, 30))
+        new: dict[str, Any] = {"chunks": (20, 15), "contiguous": self.contiguous}
+        if self.kind == "compact":
+            compact(self.path)
+        elif self.kind == "append":
+            to_b2nd(x, self.path, mode="r+", append_axis=0)
+        elif self.kind == "region":
+            region = (slice(5, 35), slice(10, 30))
+            to_b2nd(x[region], self.path, mode="r+", region=region)
+        else:
+            mode = "w" if self.kind == "overwrite" else "w-"
+            to_b2nd(x, self.path, mode=mode, resume=self.kind == "resume", **new)
+
+    def state(self) -> str:
+        """Which frame is there; an error where it is neither."""
+        if not self.path.exists():
+            assert self.old is None, "the old frame is gone"
+            return "old"
+        values = open_b2nd(self.path)[...]
+        assert np.array_equal(values, blosc2.open(str(self.path))[...])
+        if self.old is not None and np.array_equal(values, self.old):
+            return "old"
+        assert np.array_equal(values, self.new), "neither the old frame nor the new one"
+        return "new"
+
+
+class Faults:
+    """Counts system calls, and does something at one of them."""
+
+    def __init__(self, moment: int, fault: str) -> None:
+        self.count, self.moment, self.fault = 0, moment, fault
+
+    def install(self) -> None:
+        for name in CHANGES:
+            setattr(os, name, self.wrap(name, getattr(os, name)))
+        rename._renameat2 = self.wrap("renameat2", rename._renameat2)
+
+    def applies(self, name: str) -> bool:
+        return {
+            "kill": True,
+            "ENOSPC": name in (*WRITES, "mkdir", "copy_file_range"),
+            "EIO": True,
+            "short": name in WRITES,
+            "fsync": name == "fsync",
+            "rename": name in RENAMES,
+        }[self.fault]
+
+    def wrap(self, name: str, call: Callable[..., Any]) -> Callable[..., Any]:
+        def wrapped(*arguments: Any, **keywords: Any) -> Any:
+            if not self.applies(name):
+                return call(*arguments, **keywords)
+            self.count += 1
+            if self.count != self.moment:
+                return call(*arguments, **keywords)
+            # cut short, as the system does where a disk gets full or a process is killed
+            cut = name in WRITES and self.fault in ("kill", "short", "ENOSPC")
+            done = call(*self.part(name, arguments), **keywords) if cut else None
+            if self.fault == "kill":
+                os.kill(os.getpid(), signal.SIGKILL)
+            if self.fault == "short":
+                return done
+            code = {"ENOSPC": errno.ENOSPC}.get(self.fault, errno.EIO)
+            raise OSError(code, os.strerror(code))
+
+        return wrapped
+
+    @staticmethod
+    def part(name: str, arguments: tuple[Any, ...]) -> tuple[Any, ...]:
+        fd, data, *rest = arguments
+        whole = b"".join(data) if name == "writev" else bytes(data)
+        part = whole[: len(whole) // 2 // SECTOR * SECTOR]
+        return fd, [part] if name == "writev" else part, *rest
+
+
+def attempt(scenario: Scenario, moment: int, fault: str) -> str:
+    """Write in a child; gives how it ended."""
+    child = os.fork()
+    if child == 0:
+        faults = Faults(moment, fault)
+        faults.install()
+        code = 4
+        try:
+            scenario.write()
+            code = 0 if faults.count >= moment else 9
+        except OSError:
+            code = 3
+        finally:
+            os._exit(code)
+    _, status = os.waitpid(child, 0)
+    ended = {-signal.SIGKILL: "killed", 0: "done", 3: "error", 4: "other error", 9: "over"}
+    return ended[os.waitstatus_to_exitcode(status)]
+
+
+def main(kind: str, contiguous: bool, fault: str, folder: Path) -> Counter[str]:
+    outcomes: Counter[str] = Counter()
+    scenario = Scenario(kind, contiguous, folder)
+    moment = 0
+    while True:
+        moment += 1
+        scenario.reset()
+        ended = attempt(scenario, moment, fault)
+        if ended == "over":
+            return outcomes
+        state = scenario.state()
+        assert ended != "done" or state == "new" or kind == "compact", (moment, ended)
+        if ended != "killed" and fault != "EIO" and kind != "resume":
+            assert not list_staging(scenario.path), "a failure left staging behind"
+        outcomes[f"{ended}, {state}"] += 1
+        if state == "old":
+            scenario.write()
+        assert scenario.state() == ("old" if kind == "compact" else "new"), (moment, "again")
+        remove_staging(scenario.path)
+        left = {path.name for path in folder.iterdir()} - {"frame.b2nd", "saved"}
+        assert not left, (moment, left)
+
+
+if __name__ == "__main__":
+    dask.config.set(scheduler="sync")
+    print(json.dumps(main(sys.argv[1], sys.argv[2] == "1", sys.argv[3], Path(sys.argv[4]))))

@@ -1,0 +1,137 @@
+"""After a crash or an error the frame is the old one or the new one, whole, and a re-run finishes.
+
+Each scenario is killed at every call of the system that changes the disk, one after the other: at
+each of some 500 moments, incl. all those of the commit, and cut writes. Injected errors likewise.
+"""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import blosc2
+import dask.array as da
+import numpy as np
+import pytest
+from distributed import Client, LocalCluster
+
+import b2nd_dask
+from b2nd_dask import list_staging, open_b2nd, remove_staging, to_b2nd
+
+ROOT = Path(b2nd_dask.__file__).parents[1]
+KINDS = ["new", "overwrite", "region", "append", "compact", "resume"]
+QUICK = [("overwrite", False), ("append", True), ("region", False)]
+
+
+def crash(folder, kind, contiguous, fault):
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.graph.crashes", kind, str(int(contiguous)), fault, folder],
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=280,
+    )
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+def cases(quick):
+    found = []
+    for kind in KINDS:
+        for contiguous in (True, False):
+            marks = [] if (kind, contiguous) in quick else [pytest.mark.slow]
+            found.append(pytest.param(kind, contiguous, marks=marks))
+    return found
+
+
+@pytest.mark.parametrize(("kind", "contiguous"), cases(QUICK))
+def test_killed_at_each_call(tmp_path, kind, contiguous):
+    outcomes = crash(tmp_path, kind, contiguous, "kill")
+    # old and new frame of `compact` hold the same
+    expected = {"killed, old"} if kind == "compact" else {"killed, old", "killed, new"}
+    assert set(outcomes) == expected
+    assert sum(outcomes.values()) > 25
+
+
+@pytest.mark.parametrize("fault", ["ENOSPC", "EIO", "short", "fsync", "rename"])
+@pytest.mark.parametrize(("kind", "contiguous"), cases([("append", True)]))
+def test_errors_at_each_call(tmp_path, kind, contiguous, fault):
+    outcomes = crash(tmp_path, kind, contiguous, fault)
+    assert not any(ended.startswith(("other", "killed")) for ended in outcomes)
+    assert any(ended.startswith("error") for ended in outcomes) == (fault != "short")
+
+
+VALUES = np.random.default_rng(3).normal(size=(120, 50))
+
+
+def slow_array():
+    def work(block):
+        time.sleep(0.02)
+        return block + 1
+
+    x = da.from_array(VALUES, chunks=(10, 50))
+    return x.map_blocks(work, dtype=float, meta=np.empty((0, 0)))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("contiguous", [True, False])
+def test_workers_that_are_killed(tmp_path, contiguous):
+    """One after the other, at seeded moments; dask runs their tasks again on the rest."""
+    target = tmp_path / "target.b2nd"
+    moments = np.random.default_rng(0).uniform(0, 0.3, 3)
+    with (
+        LocalCluster(
+            n_workers=4, threads_per_worker=1, processes=True, dashboard_address="127.0.0.1:0"
+        ) as cluster,
+        Client(cluster) as client,
+    ):
+        workers = client.run(os.getpid).values()
+        for victim, moment in zip(workers, moments, strict=False):
+            written = to_b2nd(slow_array(), target, mode="w", contiguous=contiguous, compute=False)
+            future = client.compute(written)
+            time.sleep(moment)
+            os.kill(victim, signal.SIGKILL)
+            assert future.result(timeout=60) == str(target)
+            np.testing.assert_array_equal(blosc2.open(str(target))[...], VALUES + 1)
+            assert list(tmp_path.iterdir()) == [target]
+
+
+CLIENT = """
+import sys
+import dask.array as da, numpy as np
+from distributed import Client
+from b2nd_dask import to_b2nd
+from tests.graph.test_crashes import slow_array
+with Client(sys.argv[1]):
+    print("connected", flush=True)
+    to_b2nd(slow_array(), sys.argv[2], mode="w", resume=True)
+"""
+
+
+@pytest.mark.slow
+def test_a_client_that_is_killed(tmp_path):
+    """Its tasks stop, the old frame stays or the new one is there, and a re-run goes on."""
+    target = tmp_path / "target.b2nd"
+    to_b2nd(VALUES, target, chunks=(10, 50))
+    arguments = [sys.executable, "-c", CLIENT]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    with LocalCluster(
+        n_workers=2, threads_per_worker=1, processes=True, dashboard_address="127.0.0.1:0"
+    ) as cluster:
+        arguments += [cluster.scheduler_address, str(target)]
+        first = subprocess.Popen(arguments, env=environment, cwd=ROOT, stdout=subprocess.PIPE)
+        first.stdout.readline()
+        while not sum(info.nbytes for info in list_staging(target)):
+            time.sleep(0.01)
+        first.kill()
+        first.communicate()
+        values = open_b2nd(target)[...]
+        assert np.array_equal(values, VALUES) or np.array_equal(values, VALUES + 1)
+        subprocess.run(arguments, env=environment, cwd=ROOT, check=True, timeout=100)
+    np.testing.assert_array_equal(blosc2.open(str(target))[...], VALUES + 1)
+    remove_staging(target)
+    assert list(tmp_path.iterdir()) == [target]

@@ -1,0 +1,263 @@
+"""`to_b2nd(..., resume=True)`: going on after a crash with what was staged."""
+
+import logging
+import os
+import signal
+import subprocess
+import sys
+import time
+import uuid
+from pathlib import Path
+
+import blosc2
+import dask
+import dask.array as da
+import numpy as np
+import pytest
+from click.testing import CliRunner
+
+import b2nd_dask
+from b2nd_dask import list_staging, open_b2nd, remove_staging, to_b2nd
+from b2nd_dask.edges.cli import main
+
+# 8 blocks of 2 x 1 chunks; of the last, the upper chunk is constant
+VALUES = np.random.default_rng(5).normal(size=(80, 40))
+VALUES[70:75, 20:] = 3.0
+CHUNKS = (5, 20)
+
+
+@pytest.fixture
+def target(tmp_path):
+    return tmp_path / "target.b2nd"
+
+
+class Work:
+    """Counts the blocks that are computed; fails when it has done some."""
+
+    def __init__(self, limit=8):
+        self.done, self.limit = [], limit
+
+    def __call__(self, block, block_info=None):
+        if len(self.done) == self.limit:
+            raise RuntimeError("no more")
+        self.done.append(block_info[0]["chunk-location"])
+        return block
+
+
+def write(target, work, **arguments):
+    x = da.from_array(VALUES, chunks=(20, 20))
+    x = x.map_blocks(work, dtype=float, meta=np.empty((0, 0)), name="work")
+    arguments = {"chunks": CHUNKS, "resume": True} | arguments
+    with dask.config.set(scheduler="sync"):
+        return to_b2nd(x, target, **arguments)
+
+
+def fail_once(target, **arguments):
+    work = Work(limit=3)
+    with pytest.raises(RuntimeError, match="no more"):
+        write(target, work, **arguments)
+    return work.done
+
+
+@pytest.mark.parametrize("contiguous", [True, False])
+def test_only_what_is_missing_is_computed(target, contiguous, caplog):
+    caplog.set_level(logging.INFO, "b2nd_dask")
+    done = fail_once(target, contiguous=contiguous)
+    assert not target.exists()
+    again = Work()
+    back = write(target, again, contiguous=contiguous)
+    assert sorted(done + again.done) == [(i, j) for i in range(4) for j in range(2)]
+    assert len(done) == 3
+    np.testing.assert_array_equal(back.compute(), VALUES)
+    np.testing.assert_array_equal(blosc2.open(str(target))[...], VALUES)
+    assert list(target.parent.iterdir()) == [target]
+    said = [record.getMessage() for record in caplog.records]
+    assert said == [
+        f"{target}: 0 of 32 chunks are reused",
+        f"{target}: {4 * len(done)} of 32 chunks are reused",
+    ]
+
+
+@pytest.mark.parametrize("contiguous", [True, False])
+def test_a_finished_write_is_not_done_again(target, contiguous, caplog):
+    caplog.set_level(logging.INFO, "b2nd_dask")
+    write(target, Work(), contiguous=contiguous)
+    before = target.stat()
+    again = Work()
+    back = write(target, again, contiguous=contiguous)
+    np.testing.assert_array_equal(back.compute(), VALUES)
+    delayed = write(target, again, contiguous=contiguous, compute=False)
+    assert delayed.compute() == str(target)
+    assert again.done == []
+    assert target.stat() == before
+    assert "32 of 32" in caplog.records[-1].getMessage()
+    to_b2nd(VALUES + 1, target, mode="w", contiguous=contiguous)
+    with pytest.raises(FileExistsError):
+        write(target, again, contiguous=contiguous)
+    assert again.done == []
+    assert list(target.parent.iterdir()) == [target]
+
+
+@pytest.mark.parametrize("contiguous", [True, False])
+def test_other_writes_are_not_mixed_up(target, contiguous):
+    fail_once(target, contiguous=contiguous)
+    for arguments in ({"chunks": (10, 20)}, {"cparams": {"clevel": 1}}, {"vlmeta": {"a": 1}}):
+        again = Work()
+        write(target, again, contiguous=contiguous, mode="w", **arguments)
+        assert len(again.done) == 8
+        np.testing.assert_array_equal(open_b2nd(target)[...], VALUES)
+    (left,) = list_staging(target)
+    assert remove_staging(target) == [left]
+    assert list(target.parent.iterdir()) == [target]
+
+
+def damage(area, how):
+    staged = [path for path in area.iterdir() if path.suffix in (".part", ".chunk")]
+    journals = list(area.glob("*.journal"))
+    for path in staged if how in ("flip", "cut", "remove") else journals:
+        raw = bytearray(path.read_bytes())
+        if how == "remove":
+            path.unlink()
+        elif how in ("cut", "cut journal"):
+            path.write_bytes(raw[:-7])
+        else:
+            # beyond the header's room in a part
+            raw[-len(raw) // 3] ^= 1
+            path.write_bytes(raw)
+
+
+@pytest.mark.parametrize("how", ["flip", "cut", "remove", "flip journal", "cut journal"])
+@pytest.mark.parametrize("contiguous", [True, False])
+def test_what_was_damaged_is_computed_again(target, contiguous, how):
+    done = fail_once(target, contiguous=contiguous)
+    (area,) = (Path(info.place) for info in list_staging(target))
+    damage(area, how)
+    again = Work()
+    back = write(target, again, contiguous=contiguous)
+    assert 8 - len(done) < len(again.done) <= 8
+    np.testing.assert_array_equal(back.compute(), VALUES)
+    np.testing.assert_array_equal(blosc2.open(str(target))[...], VALUES)
+
+
+def test_a_journal_does_not_lead_out_of_its_area(target, tmp_path):
+    from b2nd_dask.frame.journal import journal_rows, read_journals
+    from b2nd_dask.storage import Location, Run, staging_for
+
+    staging = staging_for(
+        Location.of(target), sparse=False, replace=False, header_len=100, resume_key="0" * 16
+    )
+    staging.prepare()
+    secret = b"x" * 50
+    (tmp_path / "secret.part").write_bytes(secret)
+    run = Run("../secret.part", 0, 50)
+    staging.note(journal_rows({}, {0: run}, {0: secret}))
+    assert len(read_journals(staging, 1).rows) == 0
+
+
+@pytest.mark.parametrize("contiguous", [True, False])
+@pytest.mark.parametrize("place", [{"append_axis": 0}, {"region": (slice(0, 80), slice(0, 40))}])
+def test_an_update_is_resumed(target, contiguous, place):
+    to_b2nd(-VALUES, target, chunks=CHUNKS, contiguous=contiguous)
+    arguments = {"mode": "r+", "chunks": None, **place}
+    done = fail_once(target, **arguments)
+    again = Work()
+    write(target, again, **arguments)
+    assert len(done) + len(again.done) == 8
+    expected = np.concatenate([-VALUES, VALUES]) if "append_axis" in place else VALUES
+    np.testing.assert_array_equal(blosc2.open(str(target))[...], expected)
+    assert list(target.parent.iterdir()) == [target]
+
+
+@pytest.mark.parametrize("contiguous", [True, False])
+@pytest.mark.parametrize("kind", ["memory", "s3"])
+def test_object_stores(request, kind, contiguous, caplog):
+    caplog.set_level(logging.INFO, "b2nd_dask")
+    url, keywords = f"memory://{uuid.uuid4().hex}.b2nd", {}
+    if kind == "s3":
+        server = request.getfixturevalue("s3_server")
+        url = f"{server.url}/{uuid.uuid4().hex}.b2nd"
+        keywords = {"storage_options": server.storage_options}
+    done = fail_once(url, contiguous=contiguous, **keywords)
+    (left,) = list_staging(url, **keywords)
+    assert left.nbytes > 0
+    again = Work()
+    back = write(url, again, contiguous=contiguous, **keywords)
+    assert len(done) + len(again.done) == 8
+    np.testing.assert_array_equal(back.compute(), VALUES)
+    assert f"{url}: {4 * len(done)} of 32" in caplog.text
+    assert list_staging(url, **keywords) == []
+    fail_once(url + "x", contiguous=contiguous, **keywords)
+    assert len(remove_staging(url + "x", **keywords)) == 1
+    assert list_staging(url + "x", **keywords) == []
+
+
+SCRIPT = """
+import logging, sys, time
+import dask, dask.array as da, numpy as np, b2nd_dask
+logging.basicConfig(level=logging.INFO, stream=sys.stdout, format="%(message)s")
+values = np.random.default_rng(5).normal(size=(400, 50))
+def work(block):
+    time.sleep(float(sys.argv[2]))
+    return block + 1
+x = da.from_array(values, chunks=(10, 50)).map_blocks(work, dtype=float, meta=np.empty((0, 0)))
+dask.config.set(scheduler=sys.argv[4], num_workers=2)
+if __name__ == "__main__":
+    b2nd_dask.to_b2nd(x, sys.argv[1], chunks=(5, 50), contiguous=sys.argv[3] == "1", resume=True)
+"""
+
+
+@pytest.mark.parametrize("contiguous", [True, False])
+@pytest.mark.parametrize("scheduler", ["threads", "processes"])
+def test_after_a_kill_another_process_goes_on(target, tmp_path, contiguous, scheduler):
+    script = tmp_path / "script.py"
+    script.write_text(SCRIPT)
+    arguments = [sys.executable, str(script), str(target), "0.1", str(int(contiguous)), scheduler]
+    root = Path(b2nd_dask.__file__).parents[1]
+    environment = {**os.environ, "PYTHONPATH": str(root)}
+    first = subprocess.Popen(
+        arguments, env=environment, stdout=subprocess.DEVNULL, start_new_session=True
+    )
+    deadline = time.monotonic() + 60
+    while sum(info.nbytes for info in list_staging(target)) < 40_000:
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    os.killpg(first.pid, signal.SIGKILL)
+    first.wait()
+    assert not target.exists()
+    arguments[3] = "0.1"
+    second = subprocess.run(
+        arguments, env=environment, capture_output=True, text=True, check=True, timeout=100
+    )
+    reused = int(second.stdout.split(": ")[1].split(" of 80")[0])
+    assert 0 < reused < 80
+    values = np.random.default_rng(5).normal(size=(400, 50))
+    np.testing.assert_array_equal(open_b2nd(target)[...], values + 1)
+    assert list_staging(target) == []
+
+
+def test_staging_is_listed_and_removed_from_the_command_line(target, tmp_path):
+    other = tmp_path / "target.b2nd.other"
+    fail_once(target)
+    fail_once(target, chunks=(10, 20))
+    fail_once(other)
+    keys = [info.key for info in list_staging(target)]
+    assert len(keys) == 2
+    listed = CliRunner().invoke(main, ["staging", str(target)]).output
+    assert all(key in listed for key in keys)
+    removed = CliRunner().invoke(main, ["staging", str(target), "--remove", "--key", keys[0]])
+    assert keys[1] not in removed.output
+    assert "1 removed" in removed.output
+    assert [info.key for info in list_staging(target)] == keys[1:]
+    CliRunner().invoke(main, ["staging", str(target), "--remove"])
+    assert "nothing" in CliRunner().invoke(main, ["staging", str(target)]).output
+    assert len(list_staging(other)) == 1
+
+
+def test_targets_whose_names_begin_alike_or_are_long(tmp_path):
+    names = ["a" * 200 + ".1", "a" * 200 + ".2", "é" * 100, "a[*]?.b2nd"]
+    for name in names:
+        fail_once(tmp_path / name)
+    for name in names:
+        assert len(list_staging(tmp_path / name)) == 1
+        write(tmp_path / name, Work())
+        assert list_staging(tmp_path / name) == []
