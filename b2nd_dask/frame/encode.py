@@ -40,7 +40,7 @@ def encode_items(items: NDArray[Any], grid: Grid, how: Compression) -> int | byt
     item = repeated_item(items)
     # what grows over a cut chunk's edge later must read as zeros: there only zeros are constant
     if item is not None and (items.shape == grid.chunks or not any(item.tobytes())):
-        return _encode_constant(item, grid)
+        return encode_constant(item, grid)
     moved = items if items.dtype.fields is None else items.view(f"V{grid.itemsize}")
     if grid.chunk_is_c_order and items.shape == grid.padded_chunk and items.flags.c_contiguous:
         raw = moved.reshape(-1)
@@ -98,7 +98,20 @@ def _bits_of(dtype: np.dtype[Any]) -> np.dtype[Any]:
     return np.dtype(f"u{size}") if size in (1, 2, 4, 8) else np.dtype(f"V{size}")
 
 
-def _encode_constant(item: NDArray[Any], grid: Grid) -> int | bytes:
+def encode_constant(item: NDArray[Any], grid: Grid) -> int | bytes:
+    """Encode a chunk that repeats one item.
+
+    Parameters
+    ----------
+    item : ndarray
+        0-d.
+    grid : Grid
+
+    Returns
+    -------
+    int or bytes
+        As for `encode_items`.
+    """
     value = item.tobytes()
     if not any(value):
         return special_code(ChunkKind.ZEROS)

@@ -51,6 +51,23 @@ class ChunkRecords:
         special = [(chunk, code, -1, 0, 0, 0) for chunk, code in codes.items()]
         return cls(parts, np.array(special + stored, _ROW))
 
+    @classmethod
+    def of_special(cls, chunks: NDArray[np.int64], code: int) -> ChunkRecords:
+        """Make a table of chunks that stand for one special code.
+
+        Parameters
+        ----------
+        chunks : ndarray of int64
+        code : int
+
+        Returns
+        -------
+        ChunkRecords
+        """
+        rows = np.zeros(len(chunks), _ROW)
+        rows["chunk"], rows["code"], rows["part"] = chunks, code, -1
+        return cls((), rows)
+
 
 def merge_records(tables: Sequence[ChunkRecords]) -> ChunkRecords:
     """Put tables together.

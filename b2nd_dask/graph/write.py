@@ -3,34 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import partial
 from typing import Any
 
 import dask.array as da
 import numpy as np
 from dask.delayed import Delayed, delayed
 
-from b2nd_dask.format.array_meta import MAX_CATERVA_NDIM
-from b2nd_dask.format.compression import Compression
-from b2nd_dask.format.defaults import compression_of
-from b2nd_dask.format.grid import Grid
-from b2nd_dask.format.header import MAX_HEADER_LEN
-from b2nd_dask.format.integrity import Trust, has_room, users_vlmeta
-from b2nd_dask.format.metalayers import MAX_METALAYERS
-from b2nd_dask.format.values import pack_metadata
-from b2nd_dask.frame.commit import commit
+from b2nd_dask.format.integrity import Trust
 from b2nd_dask.frame.journal import read_journals
 from b2nd_dask.frame.publication import SEEN_AGAIN, is_published
 from b2nd_dask.frame.source import Frame, frame_at
-from b2nd_dask.frame.update import commit_update, update_plan
-from b2nd_dask.frame.writer import FramePlan
-from b2nd_dask.graph.blocks import FrameBlocks
-from b2nd_dask.graph.layout import frame_grid
-from b2nd_dask.graph.read import array_of, from_b2nd
-from b2nd_dask.graph.resume import resume_key, say_reused
-from b2nd_dask.graph.update import append_patch, converted, region_patch
+from b2nd_dask.graph.read import MANY_TASKS, array_of, from_b2nd
+from b2nd_dask.graph.resume import say_reused
+from b2nd_dask.graph.write_job import new_job, new_plan, update_job
 from b2nd_dask.graph.write_tasks import WriteJob, write_graph
-from b2nd_dask.storage import Location, staging_for, update_staging_for
+from b2nd_dask.storage import Location
 
 #: Whether each mode that makes a new frame may replace one.
 _NEW = {"w-": False, "w": True}
@@ -144,32 +131,42 @@ def to_b2nd(
             'mode="r+" keeps chunks, compression and metadata of the frame: leave these out'
         )
     if old is not None:
-        job = _update_job(array, location, old, region, append_axis, resume=resume)
+        job = update_job(array, location, old, region, append_axis, resume=resume)
     else:
-        grid, how = _layout(array, chunks, blocks, cparams)
-        plan = FramePlan(
-            grid=grid,
-            dtype=array.dtype,
-            compression=how,
-            sparse=not contiguous,
-            meta=_packed(array, "meta", meta),
-            vlmeta=_packed(array, "vlmeta", vlmeta),
+        plan = new_plan(
+            array,
+            chunks=chunks,
+            blocks=blocks,
+            cparams=cparams,
+            meta=meta,
+            vlmeta=vlmeta,
+            contiguous=contiguous,
             caterva=caterva,
         )
-        _check_plan(plan)
-        job = _new_job(array, location, plan, replace=_NEW.get(mode, False), resume=resume)
+        job = new_job(array, location, plan, replace=_NEW.get(mode, False), resume=resume)
     if resume and is_published(job.plan, job.staging):
-        # killed between the end of its work and the end of its process
-        job.staging.discard()
-        say_reused(job.staging.label, job.plan.grid.nchunks, job.plan.grid.nchunks)
-        if not compute:
-            constant: Delayed = delayed(job.staging.label)
-            return constant
-        return from_b2nd(urlpath, storage_options=storage_options)
-    staged = read_journals(job.staging, job.plan.grid.nchunks) if resume else None
-    written = write_graph(job, staged)
+        written = _finished_before(job)
+    else:
+        staged = read_journals(job.staging, job.plan.grid.nchunks) if resume else None
+        written = write_graph(job, staged)
+        if compute:
+            _carry_out(job, written, resume=resume)
     if not compute:
         return written
+    frame = frame_at(location)
+    # a graph of very many blocks takes minutes
+    return array_of(frame, "auto" if frame.chunk_kinds().size > MANY_TASKS else None)
+
+
+def _finished_before(job: WriteJob) -> Delayed:
+    """What is left of a job that was killed between the end of its work and that of its process."""
+    job.staging.discard()
+    say_reused(job.staging.label, job.plan.grid.nchunks, job.plan.grid.nchunks)
+    done: Delayed = delayed(job.staging.label)
+    return done
+
+
+def _carry_out(job: WriteJob, written: Delayed, *, resume: bool) -> None:
     # refused before anything is computed; what was never prepared cannot be discarded either
     job.staging.prepare()
     try:
@@ -181,7 +178,6 @@ def to_b2nd(
         # a worker that is lost after it published has its tasks run again, on what is no more
         if not isinstance(error, SEEN_AGAIN) or not is_published(job.plan, job.staging):
             raise
-    return from_b2nd(urlpath, storage_options=storage_options)
 
 
 def _check_mode(mode: str, region: Any, append_axis: int | None) -> None:
@@ -213,57 +209,6 @@ def _frame_there(location: Location, mode: str) -> Frame | None:
     return frame_at(location, verify=True) if trusted else frame
 
 
-def _new_job(
-    array: da.Array, location: Location, plan: FramePlan, *, replace: bool, resume: bool
-) -> WriteJob:
-    header_len = len(plan.header())
-    if header_len > MAX_HEADER_LEN:
-        raise ValueError(f"a header of {header_len} bytes; put large metadata into vlmeta=")
-    origin = (0,) * array.ndim
-    state = "w" if replace else "w-"
-    staging = staging_for(
-        location,
-        sparse=plan.sparse,
-        replace=replace,
-        header_len=header_len,
-        resume_key=resume_key(array, origin, plan, location.label, state) if resume else None,
-    )
-    return WriteJob(array, origin, plan, staging, commit)
-
-
-def _update_job(
-    array: da.Array,
-    location: Location,
-    frame: Frame,
-    region: Any,
-    append_axis: int | None,
-    *,
-    resume: bool,
-) -> WriteJob:
-    array = converted(array, frame.dtype)
-    if region is not None:
-        patch = region_patch(array, frame, region)
-    else:
-        patch = append_patch(array, frame, int(append_axis or 0))
-    plan = update_plan(frame.parsed, patch.shape)
-    header = frame.parsed.header
-    key = None
-    if resume:
-        # not by its identity: a commit that was killed leaves another time of change
-        state = frame.parsed.digest
-        key = resume_key(patch.items, patch.origin, plan, location.label, state)
-    staging = update_staging_for(
-        location,
-        identity=frame.parsed.identity,
-        sparse=header.sparse,
-        header_len=header.header_len,
-        frame_len=header.frame_len,
-        cbytes=header.cbytes,
-        resume_key=key,
-    )
-    return WriteJob(patch.items, patch.origin, plan, staging, partial(commit_update, old=frame))
-
-
 def _as_dask(arr: Any) -> da.Array:
     """Anything array-like as a dask array, block by block where it has chunks."""
     if isinstance(arr, Frame):
@@ -290,68 +235,3 @@ def _as_dask(arr: Any) -> da.Array:
         meta = np.empty((0,) * array.ndim, dtype)
         array = da.map_blocks(np.asarray, array, dtype=dtype, meta=meta)
     return array
-
-
-def _layout(array: da.Array, chunks: Any, blocks: Any, cparams: Any) -> tuple[Grid, Compression]:
-    how = compression_of(cparams, array.dtype.itemsize)
-    return frame_grid(array, chunks, blocks, how), how
-
-
-def _check_plan(plan: FramePlan) -> None:
-    """Refuse what the format has no room for."""
-    if "b2nd" in plan.meta or "caterva" in plan.meta:
-        raise ValueError("the names b2nd and caterva are the array's own metalayers")
-    if plan.caterva and plan.grid.ndim > MAX_CATERVA_NDIM:
-        raise ValueError(f"{plan.grid.ndim} dimensions; Caterva has at most {MAX_CATERVA_NDIM}")
-    room = MAX_METALAYERS - 1 - plan.caterva
-    if len(plan.meta) > room or not has_room(plan.vlmeta, 0):
-        raise ValueError(
-            f"a frame has room for {room} fixed metadata entries, and beside its checksums for "
-            f"{MAX_METALAYERS - 1} of variable length; put several values into one"
-        )
-
-
-def _packed(
-    array: da.Array, name: str, entries: Mapping[str, Any] | str | None
-) -> Mapping[str, bytes]:
-    compressed = name == "vlmeta"
-    if isinstance(entries, str):
-        if entries != "keep":
-            raise ValueError(f'{name}={entries!r}; a mapping, "keep" or None is expected')
-        frame = _source_frame(array)
-        return frame.vlmeta.stored if compressed else frame.meta.stored
-    if compressed and isinstance(entries, Mapping):
-        # what python-blosc2 lists of a frame includes the record of its checksums
-        entries = users_vlmeta(entries)
-    return pack_metadata(entries or {}, compressed=compressed)
-
-
-def _source_frame(array: da.Array) -> Frame:
-    """The one frame that an array was computed from."""
-    found = _frames_of_expression(array) if da.array_expr_enabled() else _frames_of(array)
-    frames = {frame.version: frame for frame in found}
-    if len(frames) != 1:
-        raise ValueError(
-            f'"keep" needs one frame that the graph of the array reads, and finds {len(frames)}; '
-            "give the metadata of a frame by meta=frame.meta, vlmeta=frame.vlmeta"
-        )
-    return next(iter(frames.values()))
-
-
-def _frames_of(array: da.Array) -> list[Frame]:
-    return [
-        dep.frame
-        for layer in array.dask.layers.values()
-        for dep in getattr(layer, "io_deps", {}).values()
-        if isinstance(dep, FrameBlocks)
-    ]
-
-
-def _frames_of_expression(array: Any) -> list[Frame]:
-    frames: list[Frame] = []
-    nodes = [array.expr]
-    while nodes:
-        node = nodes.pop()
-        frames += [node] if isinstance(node, Frame) else []
-        nodes += getattr(node, "operands", [])
-    return frames

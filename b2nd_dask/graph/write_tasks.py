@@ -19,6 +19,7 @@ from b2nd_dask.format.dtypes import fits
 from b2nd_dask.frame.publication import open_staging, write_block_once
 from b2nd_dask.frame.records import ChunkRecords, merge_records
 from b2nd_dask.frame.writer import FramePlan
+from b2nd_dask.graph.constants import special_records
 from b2nd_dask.graph.layout import aligned_to
 from b2nd_dask.graph.resume import say_reused, unstaged_blocks
 from b2nd_dask.storage import Staging
@@ -59,12 +60,14 @@ def write_graph(job: WriteJob, staged: ChunkRecords | None = None) -> Delayed:
     token = uuid.uuid4().hex
     opening, name = f"open-b2nd-{token}", f"commit-b2nd-{token}"
     missing, extra = np.ones(arr.numblocks, bool), {}
+    grid = job.plan.grid
+    known = special_records(job.items, job.origin, grid) if staged is None else staged
+    if known is not None:
+        missing, reused = unstaged_blocks(arr.chunks, job.origin, grid, known)
+        extra = {f"known-b2nd-{token}": reused}
     if staged is not None:
-        grid = job.plan.grid
-        missing, reused = unstaged_blocks(arr.chunks, job.origin, grid, staged)
         nchunks = math.prod(-(-n // c) for n, c in zip(arr.shape, grid.chunks, strict=True))
         say_reused(job.staging.label, len(reused.rows), nchunks)
-        extra = {f"staged-b2nd-{token}": reused}
     build = _planned_blocks if da.array_expr_enabled() else _fused_blocks
     keys, tasks = build(arr, job, opening, missing)
     tasks |= extra

@@ -442,3 +442,43 @@ def test_an_update_of_a_frame_that_changed_meanwhile_is_refused(target):
     with pytest.raises(b2nd_dask.StaleFrameError):
         update.compute()
     np.testing.assert_array_equal(open_b2nd(target)[...], VALUES * 2)
+
+
+def tasks_that_write(x, path):
+    """Tasks of a write, less those for the frame as a whole."""
+    graph = x.to_b2nd(path, compute=False).__dask_graph__()
+    return sum(str(key).startswith("('write-") for key in dict(graph))
+
+
+def test_arrays_that_dask_made_of_zeros_need_no_task_for_a_block(target):
+    to_b2nd(da.zeros((10**6, 10**6)), target)
+    assert target.stat().st_size < 1000
+    stored = blosc2.open(str(target))
+    assert (stored.shape, stored.dtype) == ((10**6, 10**6), np.dtype("f8"))
+    assert not stored[-3:, 5].any()
+
+
+@pytest.mark.parametrize("value", [0, np.nan, 7.5, -0.0])
+@pytest.mark.parametrize("shape", [(), (7,), (40, 50), (41, 53)])
+def test_arrays_that_dask_made_of_one_value(target, value, shape):
+    x = da.full(shape, value, chunks=10, dtype="f8")
+    to_b2nd(x, target, chunks=(10,) * x.ndim)
+    assert open_b2nd(target)[...].tobytes() == np.full(shape, value).tobytes()
+    assert blosc2.open(str(target))[...].tobytes() == np.full(shape, value).tobytes()
+
+
+def test_only_whole_chunks_of_nan_are_known_beforehand(tmp_path):
+    x = da.full((41, 50), np.nan, chunks=10)
+    assert tasks_that_write(x, tmp_path / "nan.b2nd") == 5
+    assert tasks_that_write(da.zeros((41, 50), chunks=10), tmp_path / "zeros.b2nd") == 0
+    # not by dask itself
+    made = da.map_blocks(lambda: np.zeros((10, 10)), chunks=((10, 10), (10,)), dtype="f8")
+    assert tasks_that_write(made, tmp_path / "made.b2nd") == 2
+
+
+def test_zeros_written_into_a_region(target):
+    values = np.arange(2000.0).reshape(40, 50) + 1
+    to_b2nd(values, target, chunks=(10, 10))
+    to_b2nd(da.zeros((20, 50), chunks=10), target, mode="r+", region=(slice(10, 30), slice(None)))
+    values[10:30] = 0
+    np.testing.assert_array_equal(open_b2nd(target)[...], values)

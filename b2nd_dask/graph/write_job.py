@@ -1,0 +1,222 @@
+"""What is to be written where: the plan of a frame and the job that makes it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+from typing import Any
+
+import dask.array as da
+
+from b2nd_dask.format.array_meta import MAX_CATERVA_NDIM
+from b2nd_dask.format.defaults import compression_of
+from b2nd_dask.format.header import MAX_HEADER_LEN
+from b2nd_dask.format.integrity import has_room, users_vlmeta
+from b2nd_dask.format.metalayers import MAX_METALAYERS
+from b2nd_dask.format.values import pack_metadata
+from b2nd_dask.frame.commit import commit
+from b2nd_dask.frame.source import Frame
+from b2nd_dask.frame.update import commit_update, update_plan
+from b2nd_dask.frame.writer import FramePlan
+from b2nd_dask.graph.blocks import FrameBlocks
+from b2nd_dask.graph.layout import frame_grid
+from b2nd_dask.graph.resume import resume_key
+from b2nd_dask.graph.update import append_patch, converted, region_patch
+from b2nd_dask.graph.write_tasks import WriteJob
+from b2nd_dask.storage import Location, staging_for, update_staging_for
+
+
+def new_plan(
+    array: da.Array,
+    *,
+    chunks: Any,
+    blocks: Any,
+    cparams: Any,
+    meta: Mapping[str, Any] | str | None,
+    vlmeta: Mapping[str, Any] | str | None,
+    contiguous: bool,
+    caterva: bool,
+) -> FramePlan:
+    """Fix everything about a new frame but its data; arguments as for `to_b2nd`.
+
+    Returns
+    -------
+    FramePlan
+
+    Raises
+    ------
+    ValueError
+        Chunks or blocks that do not fit, too many metadata entries.
+    TypeError
+        Metadata that cannot be stored.
+    """
+    how = compression_of(cparams, array.dtype.itemsize)
+    plan = FramePlan(
+        grid=frame_grid(array, chunks, blocks, how),
+        dtype=array.dtype,
+        compression=how,
+        sparse=not contiguous,
+        meta=_packed(array, "meta", meta),
+        vlmeta=_packed(array, "vlmeta", vlmeta),
+        caterva=caterva,
+    )
+    _check_plan(plan)
+    return plan
+
+
+def new_job(
+    array: da.Array, location: Location, plan: FramePlan, *, replace: bool, resume: bool
+) -> WriteJob:
+    """The work of writing a new frame.
+
+    Parameters
+    ----------
+    array : dask.array.Array
+    location : Location
+    plan : FramePlan
+    replace : bool
+        Whether a frame that is there may be replaced.
+    resume : bool
+        Whether to go on with what another run has staged.
+
+    Returns
+    -------
+    WriteJob
+
+    Raises
+    ------
+    ValueError
+        Metadata that need more than a header can hold.
+    OSError
+        What `Staging` raises for a target that cannot be written.
+    """
+    header_len = len(plan.header())
+    if header_len > MAX_HEADER_LEN:
+        raise ValueError(f"a header of {header_len} bytes; put large metadata into vlmeta=")
+    origin = (0,) * array.ndim
+    state = "w" if replace else "w-"
+    staging = staging_for(
+        location,
+        sparse=plan.sparse,
+        replace=replace,
+        header_len=header_len,
+        resume_key=resume_key(array, origin, plan, location.label, state) if resume else None,
+    )
+    return WriteJob(array, origin, plan, staging, commit)
+
+
+def update_job(
+    array: da.Array,
+    location: Location,
+    frame: Frame,
+    region: Any,
+    append_axis: int | None,
+    *,
+    resume: bool,
+) -> WriteJob:
+    """The work of changing a frame.
+
+    Parameters
+    ----------
+    array : dask.array.Array
+    location : Location
+    frame : Frame
+        The frame as it is.
+    region, append_axis
+        As for `to_b2nd`.
+    resume : bool
+        Whether to go on with what another run has staged.
+
+    Returns
+    -------
+    WriteJob
+
+    Raises
+    ------
+    ValueError
+        An array that does not fit there.
+    UnsupportedFrameError
+        A frame that cannot be changed in place.
+    """
+    array = converted(array, frame.dtype)
+    if region is not None:
+        patch = region_patch(array, frame, region)
+    else:
+        patch = append_patch(array, frame, int(append_axis or 0))
+    plan = update_plan(frame.parsed, patch.shape)
+    header = frame.parsed.header
+    key = None
+    if resume:
+        # not by its identity: a commit that was killed leaves another time of change
+        state = frame.parsed.digest
+        key = resume_key(patch.items, patch.origin, plan, location.label, state)
+    staging = update_staging_for(
+        location,
+        identity=frame.parsed.identity,
+        sparse=header.sparse,
+        header_len=header.header_len,
+        frame_len=header.frame_len,
+        cbytes=header.cbytes,
+        resume_key=key,
+    )
+    return WriteJob(patch.items, patch.origin, plan, staging, partial(commit_update, old=frame))
+
+
+def _check_plan(plan: FramePlan) -> None:
+    """Refuse what the format has no room for."""
+    if "b2nd" in plan.meta or "caterva" in plan.meta:
+        raise ValueError("the names b2nd and caterva are the array's own metalayers")
+    if plan.caterva and plan.grid.ndim > MAX_CATERVA_NDIM:
+        raise ValueError(f"{plan.grid.ndim} dimensions; Caterva has at most {MAX_CATERVA_NDIM}")
+    room = MAX_METALAYERS - 1 - plan.caterva
+    if len(plan.meta) > room or not has_room(plan.vlmeta, 0):
+        raise ValueError(
+            f"a frame has room for {room} fixed metadata entries, and beside its checksums for "
+            f"{MAX_METALAYERS - 1} of variable length; put several values into one"
+        )
+
+
+def _packed(
+    array: da.Array, name: str, entries: Mapping[str, Any] | str | None
+) -> Mapping[str, bytes]:
+    compressed = name == "vlmeta"
+    if isinstance(entries, str):
+        if entries != "keep":
+            raise ValueError(f'{name}={entries!r}; a mapping, "keep" or None is expected')
+        frame = _source_frame(array)
+        return frame.vlmeta.stored if compressed else frame.meta.stored
+    if compressed and isinstance(entries, Mapping):
+        # what python-blosc2 lists of a frame includes the record of its checksums
+        entries = users_vlmeta(entries)
+    return pack_metadata(entries or {}, compressed=compressed)
+
+
+def _source_frame(array: da.Array) -> Frame:
+    """The one frame that an array was computed from."""
+    found = _frames_of_expression(array) if da.array_expr_enabled() else _frames_of(array)
+    frames = {frame.version: frame for frame in found}
+    if len(frames) != 1:
+        raise ValueError(
+            f'"keep" needs one frame that the graph of the array reads, and finds {len(frames)}; '
+            "give the metadata of a frame by meta=frame.meta, vlmeta=frame.vlmeta"
+        )
+    return next(iter(frames.values()))
+
+
+def _frames_of(array: da.Array) -> list[Frame]:
+    return [
+        dep.frame
+        for layer in array.dask.layers.values()
+        for dep in getattr(layer, "io_deps", {}).values()
+        if isinstance(dep, FrameBlocks)
+    ]
+
+
+def _frames_of_expression(array: Any) -> list[Frame]:
+    frames: list[Frame] = []
+    nodes = [array.expr]
+    while nodes:
+        node = nodes.pop()
+        frames += [node] if isinstance(node, Frame) else []
+        nodes += getattr(node, "operands", [])
+    return frames
