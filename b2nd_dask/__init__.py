@@ -1,7 +1,7 @@
 """Blosc2 frames (b2nd, Caterva) as dask arrays: parallel, out of core.
 
 Importing the package also sets ``from_b2nd`` and ``to_b2nd`` in ``dask.array``, and the method
-``to_b2nd`` of ``dask.array.Array``, and dask's setting ``array_optimize`` unless you set it.
+``to_b2nd`` of ``dask.array.Array``, and the way its graphs are optimized.
 """
 
 import dask.array as _da

@@ -68,7 +68,8 @@ class Pool:
     """Large arrays whose memory comes back when the last view of them is gone.
 
     There is no lock: a slab comes back whenever the garbage collector runs, in any thread and in
-    the middle of anything. Single operations of a deque are atomic.
+    the middle of anything. Single operations of a deque are atomic, and so is copying one to a
+    list, which allocates nothing that could start the collector midway (a tuple does).
     """
 
     def __init__(self, max_free_nbytes: int = MAX_FREE_NBYTES) -> None:
@@ -78,7 +79,7 @@ class Pool:
     @property
     def free_nbytes(self) -> int:
         """Bytes that wait for their next use."""
-        return sum(slab.nbytes for slab in tuple(self._free))
+        return sum(slab.nbytes for slab in list(self._free))
 
     def empty(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> NDArray[Any]:
         """An array with any content, as `numpy.empty` gives it.
@@ -109,7 +110,7 @@ class Pool:
         return np.frombuffer(memoryview(lease), np.uint8, nbytes).view(dtype).reshape(shape)
 
     def _take(self, nbytes: int) -> _Slab:
-        for slab in tuple(self._free):
+        for slab in list(self._free):
             if slab.nbytes * _LEAST_USE <= nbytes <= slab.nbytes:
                 try:
                     self._free.remove(slab)

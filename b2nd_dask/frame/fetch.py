@@ -67,7 +67,7 @@ def batches(opened: OpenedFrame, wishes: Sequence[Wish], nbytes: float) -> Itera
     ----------
     opened : OpenedFrame
     wishes : sequence of Wish
-    nbytes : int
+    nbytes : float
         Compressed bytes after which a batch ends.
 
     Yields

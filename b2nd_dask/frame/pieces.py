@@ -21,17 +21,17 @@ _stored_order = Scratch()
 _array_order = Scratch()
 
 
-class Piece(NamedTuple):
+class ChunkItems(NamedTuple):
     """The selected items of one chunk."""
 
     part: Part
     items: NDArray[Any]
-    """Valid until the next piece is asked for; 0-d where the chunk repeats one item."""
+    """Valid until the next ones are asked for; 0-d where the chunk repeats one item."""
 
 
-def pieces(
+def items_by_chunk(
     opened: OpenedFrame, parts: Sequence[Part], fill: Fill, *, in_order: bool
-) -> Iterator[Piece]:
+) -> Iterator[ChunkItems]:
     """Decode stored chunks one after the other, through memory that is used again.
 
     Parameters
@@ -46,7 +46,7 @@ def pieces(
 
     Yields
     ------
-    Piece
+    ChunkItems
 
     Raises
     ------
@@ -58,7 +58,7 @@ def pieces(
         for fetched in fetch(opened, batch):
             part = parts[fetched.number]
             with _decoded(opened, fetched, part.inner, fill, in_order=in_order) as items:
-                yield Piece(part, items)
+                yield ChunkItems(part, items)
 
 
 @contextmanager

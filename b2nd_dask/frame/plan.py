@@ -120,11 +120,26 @@ def touched_blocks(inner: tuple[range, ...], grid: Grid) -> NDArray[np.int64] | 
     array([ 4,  6,  8, 10])
     """
     touched = [_touched_along(r, b) for r, b in zip(inner, grid.blocks, strict=True)]
-    if math.prod(map(len, touched)) >= NEARLY_ALL * math.prod(grid.blocks_per_chunk):
+    if is_nearly_all(math.prod(map(len, touched)), grid):
         return None
     axes = np.ix_(*(np.array(t, np.int64) for t in touched))
     numbers: NDArray[np.int64] = np.ravel_multi_index(axes, grid.blocks_per_chunk).reshape(-1)
     return numbers
+
+
+def is_nearly_all(count: int, grid: Grid) -> bool:
+    """Whether so many of a chunk's blocks are better had by taking all of them.
+
+    Parameters
+    ----------
+    count : int
+    grid : Grid
+
+    Returns
+    -------
+    bool
+    """
+    return count >= NEARLY_ALL * math.prod(grid.blocks_per_chunk)
 
 
 def _touched_along(positions: range, block: int) -> list[int]:

@@ -15,7 +15,7 @@ from b2nd_dask.frame.decode import carrier, constant_in, decode_raw
 from b2nd_dask.frame.fetch import Fetched, Wish, batches, fetch
 from b2nd_dask.frame.fill import Fill
 from b2nd_dask.frame.opening import OpenedFrame, located
-from b2nd_dask.frame.plan import NEARLY_ALL
+from b2nd_dask.frame.plan import is_nearly_all
 from b2nd_dask.frame.region import special_item
 
 _scratch = Scratch()
@@ -83,7 +83,7 @@ def _addresses(
 
 def _wanted(blocks: NDArray[np.int64], grid: Grid) -> NDArray[np.int64] | None:
     touched = np.unique(blocks)
-    return touched if len(touched) < NEARLY_ALL * math.prod(grid.blocks_per_chunk) else None
+    return None if is_nearly_all(len(touched), grid) else touched
 
 
 def _pick(

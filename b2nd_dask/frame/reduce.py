@@ -12,11 +12,11 @@ from numpy.typing import NDArray
 from b2nd_dask.format.index import ChunkKind
 from b2nd_dask.frame.fill import Fill
 from b2nd_dask.frame.opening import OpenedFrame
-from b2nd_dask.frame.pieces import pieces
+from b2nd_dask.frame.pieces import items_by_chunk
 from b2nd_dask.frame.plan import Part, RegionPlan
 from b2nd_dask.frame.region import special_item
 
-Partial = Mapping[str, NDArray[Any]]
+Contribution = Mapping[str, NDArray[Any]]
 """What some items contribute to a reduction: arrays with length 1 along the reduced axes. Axes
 beyond those of the items may follow."""
 
@@ -28,19 +28,19 @@ class Reduction(Protocol):
     def axis(self) -> tuple[int, ...]:
         """Axes to reduce."""
 
-    def partial(self, items: NDArray[Any]) -> Partial:
+    def contribution(self, items: NDArray[Any]) -> Contribution:
         """Contribution of some items."""
 
-    def merge(self, first: Partial, second: Partial) -> Partial:
+    def merge(self, first: Contribution, second: Contribution) -> Contribution:
         """Contribution of both."""
 
-    def repeat(self, one: Partial, counts: NDArray[np.int64]) -> Partial:
+    def repeat(self, one: Contribution, counts: NDArray[np.int64]) -> Contribution:
         """Contribution of so many times an item; `counts` has the shape of the contribution."""
 
 
 def reduce_region(
     opened: OpenedFrame, axes: tuple[range, ...], fill: Fill, how: Reduction
-) -> Partial:
+) -> Contribution:
     """Reduce a region.
 
     Chunks that repeat one item are counted, not expanded.
@@ -74,16 +74,16 @@ def reduce_region(
             first = int(plan.chunks[np.argmax(plan.kinds == kind)])
             total.add_constants(special_item(fill, kind, first), plan.kinds == kind)
     everything = len(how.axis) == len(axes)
-    for part, items in pieces(opened, list(plan.parts()), fill, in_order=not everything):
+    for part, items in items_by_chunk(opened, list(plan.parts()), fill, in_order=not everything):
         if items.ndim:
-            total.add(part, how.partial(items))
+            total.add(part, how.contribution(items))
         else:
             total.add_constant(part, items)
     return total.fields
 
 
-def _of_constant(item: NDArray[Any], axes: tuple[range, ...], how: Reduction) -> Partial:
-    one = how.partial(item.reshape((1,) * len(axes)))
+def _of_constant(item: NDArray[Any], axes: tuple[range, ...], how: Reduction) -> Contribution:
+    one = how.contribution(item.reshape((1,) * len(axes)))
     count = math.prod(len(axes[i]) for i in how.axis)
     shape = tuple(1 if i in how.axis else len(axis) for i, axis in enumerate(axes))
     return how.repeat(one, np.full(shape, count, np.int64))
@@ -101,7 +101,7 @@ class _Total:
         self._seen = np.zeros(self._shape, bool)
         self.fields: dict[str, NDArray[Any]] = {}
 
-    def add(self, part: Part, new: Partial) -> None:
+    def add(self, part: Part, new: Contribution) -> None:
         """Add what one chunk contributes."""
         place = self._place(part)
         if self._seen[place].all():
@@ -112,7 +112,7 @@ class _Total:
 
     def add_constant(self, part: Part, item: NDArray[Any]) -> None:
         """Add a chunk that repeats one item."""
-        one = self._how.partial(item.reshape((1,) * len(self._shape)))
+        one = self._how.contribution(item.reshape((1,) * len(self._shape)))
         count = int(np.prod([len(part.inner[i]) for i in self._how.axis], dtype=np.int64))
         shape = self._seen[self._place(part)].shape
         self.add(part, self._how.repeat(one, np.full(shape, count, np.int64)))
@@ -120,7 +120,7 @@ class _Total:
     def add_constants(self, item: NDArray[Any], chosen: NDArray[np.bool_]) -> None:
         """Add all chunks of the plan that are chosen; all repeat one item."""
         counts = self._counts(chosen)
-        one = self._how.partial(item.reshape((1,) * len(self._shape)))
+        one = self._how.contribution(item.reshape((1,) * len(self._shape)))
         new = self._how.repeat(one, counts)
         old = self._all(new)
         merged = self._how.merge(old, new) if self._seen.any() else new
@@ -141,7 +141,7 @@ class _Total:
                 counts = np.repeat(counts, lengths, axis=i)
         return counts
 
-    def _all(self, like: Partial) -> dict[str, NDArray[Any]]:
+    def _all(self, like: Contribution) -> dict[str, NDArray[Any]]:
         """The arrays of all places, made when the dtypes of contributions are known."""
         if not self.fields:
             ndim = len(self._shape)

@@ -22,7 +22,7 @@ from b2nd_dask.frame.cache import process_cache
 from b2nd_dask.frame.fill import Fill
 from b2nd_dask.frame.opening import OpenedFrame, ParsedFrame, Verify
 from b2nd_dask.frame.points import read_points
-from b2nd_dask.frame.reduce import Partial, Reduction, reduce_region
+from b2nd_dask.frame.reduce import Contribution, Reduction, reduce_region
 from b2nd_dask.frame.region import own_threads, read_region
 from b2nd_dask.storage import Location
 
@@ -318,7 +318,7 @@ class Frame:
         # `items[()]` of a 0-d array would be a scalar, of native byte order: not the dtype promised
         return items[selection.finish] if selection.finish else items
 
-    def reduce(self, index: Any, how: Reduction) -> Partial:
+    def reduce(self, index: Any, how: Reduction) -> Contribution:
         """Reduce a region while it is read, without an array of it.
 
         Parameters

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,7 +12,6 @@ from dask._task_spec import Alias, DataNode, GraphNode, Task, TaskRef, _execute_
 from dask.array import chunk
 from dask.array.core import getter
 from dask.typing import Key
-from numpy.typing import NDArray
 
 from b2nd_dask.graph.blocks import ConstantRegion, FrameRegion
 
@@ -79,17 +78,23 @@ class Call:
 
 Node = Read | Outer | Literal | Call
 
+#: More steps than this are left to dask: a chain of calls is followed by recursion.
+MAX_STEPS = 100
+
 
 class NotUnderstoodError(Exception):
-    """A task that is made of other things."""
+    """A task that is made of other things, or of too many."""
 
 
 class Scope:
     """The tasks inside a fused task, as expressions."""
 
-    def __init__(self, inner: Mapping[Any, GraphNode], given: Mapping[Any, Node]) -> None:
+    def __init__(
+        self, inner: Mapping[Any, GraphNode], given: Mapping[Any, Node], steps: list[None]
+    ) -> None:
         self._inner = inner
         self._known: dict[Any, Node] = dict(given)
+        self._steps = steps
 
     @classmethod
     def of(cls, task: Task) -> Scope:
@@ -107,14 +112,17 @@ class Scope:
         Raises
         ------
         NotUnderstoodError
-            It holds nodes of other kinds than calls, references and values.
+            It holds nodes of other kinds than calls, references and values, or too many.
         """
-        return cls({}, {})._inside(task)
+        return cls({}, {}, [])._inside(task)
 
     def _inside(self, task: Task) -> Scope:
         inner, _, names, *values = task.args
+        self._steps += [None] * len(inner)
+        if len(self._steps) > MAX_STEPS:
+            raise NotUnderstoodError
         given = {n: self.node(v) for n, v in zip(names, values, strict=True)}
-        return Scope(inner, given)
+        return Scope(inner, given, self._steps)
 
     def call(self, task: Task) -> Node:
         """Expression of a task in this scope."""
@@ -151,6 +159,43 @@ class Scope:
         return self._known[key]
 
 
+def expression_of(task: Task) -> Node:
+    """What a task computes.
+
+    Parameters
+    ----------
+    task : dask Task
+
+    Returns
+    -------
+    Node
+
+    Raises
+    ------
+    NotUnderstoodError
+        As for `Scope.of`.
+    """
+    return Scope({}, {}, []).call(task)
+
+
+def is_among(func: Any, functions: Container[Any]) -> bool:
+    """Whether a function, which need not be hashable, is one of some.
+
+    Parameters
+    ----------
+    func : callable
+    functions : container of callable
+
+    Returns
+    -------
+    bool
+    """
+    try:
+        return func in functions
+    except TypeError:
+        return False
+
+
 def is_elementwise(func: Any) -> bool:
     """Whether a function works at each place alone.
 
@@ -164,10 +209,7 @@ def is_elementwise(func: Any) -> bool:
     """
     if isinstance(func, np.ufunc):
         return func.nout == 1 and func.signature is None
-    try:
-        return func in _ELEMENTWISE
-    except TypeError:
-        return False
+    return is_among(func, _ELEMENTWISE)
 
 
 def is_scalar(value: Any) -> bool:
@@ -184,75 +226,3 @@ def is_scalar(value: Any) -> bool:
     return isinstance(value, bool | int | float | complex | np.generic | np.dtype | str | type) or (
         isinstance(value, np.ndarray) and value.ndim == 0
     )
-
-
-@dataclass(frozen=True)
-class Leaves:
-    """What an elementwise expression is made of."""
-
-    reads: list[Read]
-    """Without repetitions."""
-    outer: list[Key]
-
-    @classmethod
-    def of(cls, top: Node) -> Leaves | None:
-        """Collect the leaves.
-
-        Parameters
-        ----------
-        top : Node
-
-        Returns
-        -------
-        Leaves or None
-            None where a call is not elementwise, or a value is no scalar.
-        """
-        leaves = cls([], [])
-        return leaves if leaves._collect(top) else None
-
-    def _collect(self, node: Node) -> bool:
-        if isinstance(node, Literal):
-            return is_scalar(node.value)
-        if isinstance(node, Read):
-            if node not in self.reads:
-                self.reads.append(node)
-            return True
-        if isinstance(node, Outer):
-            if node.key not in self.outer:
-                self.outer.append(node.key)
-            return True
-        if not is_elementwise(node.func) or not all(map(is_scalar, node.kwargs.values())):
-            return False
-        return all(map(self._collect, node.args))
-
-
-def evaluate(top: Node, items: NDArray[Any], outer: Mapping[Key, Any]) -> Any:
-    """Compute an expression with one read.
-
-    Parameters
-    ----------
-    top : Node
-    items : ndarray
-        In place of what is read.
-    outer : mapping
-        Results of other tasks.
-
-    Returns
-    -------
-    object
-    """
-    # a node that is used twice is computed once
-    known: dict[int, Any] = {}
-
-    def value(node: Node) -> Any:
-        if isinstance(node, Read):
-            return items
-        if isinstance(node, Outer):
-            return outer[node.key]
-        if isinstance(node, Literal):
-            return node.value
-        if id(node) not in known:
-            known[id(node)] = node.func(*map(value, node.args), **node.kwargs)
-        return known[id(node)]
-
-    return value(top)

@@ -1,8 +1,7 @@
 """Push work into reads: reductions and indices act on a block of a frame while it is read.
 
-dask calls `optimize` for every graph of arrays (its setting ``array_optimize``). In a fused task
-that reads a block of a frame, works on it element by element and then reduces or indexes it, these
-steps become one call.
+dask calls `optimize` for every graph of arrays. In a fused task that reads a block of a frame,
+works on it element by element and then reduces or indexes it, these steps become one call.
 """
 
 from __future__ import annotations
@@ -11,28 +10,37 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Any, TypeGuard
 
-import dask
+import dask.array as da
 from dask._task_spec import GraphNode, Task, TaskRef, _execute_subgraph, cull
 from dask.array import _shuffle
 from dask.array.optimization import optimize as dask_optimize
+from dask.base import dont_optimize
 from dask.blockwise import Blockwise
+from dask.context import globalmethod
 from dask.core import flatten
 from dask.highlevelgraph import HighLevelGraph
 from dask.typing import Key
 
 from b2nd_dask.graph.blocks import FrameBlocks
-from b2nd_dask.graph.expression import NotUnderstoodError, Scope
+from b2nd_dask.graph.expression import NotUnderstoodError, Scope, expression_of
+from b2nd_dask.graph.program import program_of
 from b2nd_dask.graph.push_index import index_task
 from b2nd_dask.graph.push_reduction import reduction_task
 
 
 def install() -> None:
-    """Make dask use `optimize`, unless the user has set something else."""
-    dask.config.update_defaults({"array_optimize": optimize})
+    """Make dask arrays use `optimize`, unless the user's setting ``array_optimize`` says otherwise.
+
+    The setting itself is left alone: a function in dask's configuration could not be sent to the
+    workers of a cluster, as dask does with it.
+    """
+    if da.array_expr_enabled():
+        return  # then arrays have no graph of layers to optimize
+    da.Array.__dask_optimize__ = globalmethod(optimize, key="array_optimize", falsey=dont_optimize)
 
 
 def optimize(dsk: Any, keys: Any, **kwargs: Any) -> Any:
-    """Optimize a graph of arrays as dask does, then push reductions into reads of frames.
+    """Optimize a graph of arrays as dask does, then push work into reads of frames.
 
     Parameters
     ----------
@@ -71,11 +79,20 @@ def _with_takers(dsk: Mapping[Key, GraphNode], wanted: set[Key]) -> Mapping[Key,
     fused = dict(dsk)
     for taker in takers:
         for name in taker.dependencies - wanted:
-            read = dsk[name]
-            if uses[name] == 1 and isinstance(read, Task) and not read.dependencies:
+            # what is persisted has no task
+            read = dsk.get(name)
+            if uses[name] == 1 and isinstance(read, Task) and _reads(read):
                 del fused[name]
                 fused[taker.key] = taker = _joined(taker, read)
     return fused
+
+
+def _reads(task: Task) -> bool:
+    """Whether a task reads a block of a frame and works on it, with nothing else."""
+    try:
+        return not task.dependencies and program_of(expression_of(task)) is not None
+    except NotUnderstoodError:
+        return False
 
 
 def _takes(node: Any) -> TypeGuard[Task]:
@@ -92,35 +109,49 @@ def _joined(taker: Task, read: Task) -> Task:
         inner, out, names, *values = taker.args
     given = zip(names, values or map(TaskRef, names), strict=True)
     kept = {name: value for name, value in given if name != read.key}
-    inner = {**inner, read.key: read}
-    return Task(taker.key, _execute_subgraph, inner, out, tuple(kept), *kept.values())
+    return Task(
+        taker.key,
+        _execute_subgraph,
+        {**inner, read.key: read},
+        out,
+        tuple(kept),
+        *kept.values(),
+        _data_producer=taker.data_producer or read.data_producer,
+    )
 
 
 def _pushed(node: GraphNode) -> GraphNode:
     """The task with steps pushed into reads: the task itself, or tasks fused into it."""
     if not isinstance(node, Task) or node.func is not _execute_subgraph:
         return node
+    try:
+        scope = Scope.of(node)
+    except NotUnderstoodError:
+        return node
     inner, out, names, *values = node.args
-    scope = Scope.of(node)
+    producer = node.data_producer
+    if whole := _push(scope, out, node.key, producer):
+        return whole
     known = {*inner, *names}
     pushed = {key: _pushed_in(scope, key, task, known) for key, task in inner.items()}
-    if whole := _push(scope, out, node.key):
-        return whole
     if all(pushed[key] is inner[key] for key in inner):
         return node
-    return Task(node.key, _execute_subgraph, cull(pushed, {out}), out, names, *values)
+    needed = cull(pushed, {out})
+    return Task(node.key, _execute_subgraph, needed, out, names, *values, _data_producer=producer)
 
 
 def _pushed_in(scope: Scope, key: Any, task: GraphNode, known: set[Any]) -> GraphNode:
-    pushed = _push(scope, key, key)
-    # inside, results of other tasks go by other names
+    pushed = _push(scope, key, key, task.data_producer)
+    # it refers to other tasks by their keys, and inside only those in `known` go by their keys
     return pushed if pushed and pushed.dependencies <= known else _pushed(task)
 
 
-def _push(scope: Scope, name: Any, key: Key) -> Task | None:
+def _push(scope: Scope, name: Any, key: Key, data_producer: bool) -> Task | None:
     """Task `name` of a scope, pushed into the read that feeds it, as the task `key`."""
     try:
         top = scope.named(name)
     except NotUnderstoodError:
         return None
-    return reduction_task(key, top) or index_task(key, top)
+    return reduction_task(key, top, data_producer=data_producer) or index_task(
+        key, top, data_producer=data_producer
+    )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+from types import EllipsisType
 from typing import Any
 
 import numpy as np
@@ -11,16 +12,17 @@ from dask.array import _shuffle, chunk, core
 from dask.typing import Key
 
 from b2nd_dask.frame.source import Frame
-from b2nd_dask.graph.expression import Call, Leaves, Literal, Node, Outer, evaluate, is_scalar
+from b2nd_dask.graph.expression import Call, Literal, Node, Outer, is_among, is_scalar
+from b2nd_dask.graph.program import Program, program_of
 from b2nd_dask.graph.window import Window
 
-#: Functions that do nothing with their first argument but index it.
-_INDEXERS = frozenset(
-    {chunk.getitem, operator.getitem, core._vindex_slice_and_transpose, _shuffle._getitem}
-)
+#: Functions that index their first argument by their second.
+_GETTERS = frozenset({chunk.getitem, operator.getitem})
+#: Those of dask that index it by positions alone.
+_TAKERS = frozenset({core._vindex_slice_and_transpose, _shuffle._getitem})
 
 
-def index_task(key: Key, top: Node) -> Task | None:
+def index_task(key: Key, top: Node, *, data_producer: bool) -> Task | None:
     """A task that reads no more of a block than its index selects.
 
     Parameters
@@ -29,37 +31,36 @@ def index_task(key: Key, top: Node) -> Task | None:
         Of the task.
     top : Node
         What it computes.
+    data_producer : bool
+        What dask says of the task.
 
     Returns
     -------
     dask Task or None
         None where the task is no index into a block, or one that takes the plain way.
     """
-    if not isinstance(top, Call) or not _indexes(top.func) or top.kwargs:
+    if not isinstance(top, Call) or top.kwargs or not _indexes(top):
         return None
-    work, *how = top.args
-    leaves = Leaves.of(work)
-    if leaves is None or len(leaves.reads) != 1 or not leaves.reads[0].selects_slices:
+    found = program_of(top.args[0])
+    how = [node for node in top.args[1:] if isinstance(node, Outer | Literal)]
+    if found is None or not found[0].selects_slices or len(how) < len(top.args) - 1:
         return None
-    arguments = [_argument(node) for node in how]
-    if None in arguments:
-        return None
-    (read,) = leaves.reads
-    outer = List(*(TaskRef(name) for name in leaves.outer))
+    read, work = found
     return Task(
-        key, index_block, read.region.frame, read.index, top.func, work, leaves.outer, outer,
-        *(a for a in arguments if a is not None),
-    )  # fmt: skip
+        key,
+        index_block,
+        read.region.frame,
+        read.index,
+        top.func,
+        work,
+        List(*(TaskRef(name) for name in work.outer)),
+        *(TaskRef(node.key) if isinstance(node, Outer) else node.value for node in how),
+        _data_producer=data_producer,
+    )
 
 
 def index_block(
-    frame: Frame,
-    block: tuple[slice, ...],
-    func: Any,
-    work: Node,
-    names: list[Key],
-    outer: list[Any],
-    *how: Any,
+    frame: Frame, block: tuple[slice, ...], func: Any, work: Program, outer: list[Any], *how: Any
 ) -> Any:
     """Index a block of a frame, then do the elementwise work that dask would do before.
 
@@ -69,10 +70,10 @@ def index_block(
     block : tuple of slice
     func : callable
         Indexes its first argument, by means of the others.
-    work : Node
+    work : Program
         The elementwise work.
-    names, outer : list
-        Other tasks whose results the work needs, and these.
+    outer : list
+        Results of other tasks that the work needs.
     *how
         Arguments of `func`.
 
@@ -80,21 +81,33 @@ def index_block(
     -------
     ndarray
     """
-    values = dict(zip(names, outer, strict=True))
-    if all(map(is_scalar, outer)):
-        return evaluate(work, func(Window(frame, block), *how), values)
-    return func(evaluate(work, np.asarray(frame.read(block)), values), *how)
+    values = dict(zip(work.outer, outer, strict=True))
+    if not all(map(is_scalar, outer)):
+        return func(work.run(np.asarray(frame.read(block)), values), *how)
+    items = func(Window(frame, block), *how)
+    if np.ndim(items):
+        return work.run(items, values)
+    # NumPy warns of single numbers that overflow, not of those in arrays
+    with np.errstate(over="ignore"):
+        return work.run(items, values)
 
 
-def _indexes(func: Any) -> bool:
-    try:
-        return func in _INDEXERS
-    except TypeError:
+def _indexes(call: Call) -> bool:
+    if is_among(call.func, _TAKERS):
+        return True
+    if not is_among(call.func, _GETTERS) or len(call.args) != 2:
         return False
+    index = call.args[1]
+    if not isinstance(index, Literal):
+        return False
+    parts = index.value if isinstance(index.value, tuple) else (index.value,)
+    return all(map(_selects_places, parts))
 
 
-def _argument(node: Node) -> Any:
-    """An argument as a task takes it; None for one that cannot be passed on."""
-    if isinstance(node, Outer):
-        return TaskRef(node.key)
-    return node.value if isinstance(node, Literal) else None
+def _selects_places(part: Any) -> bool:
+    """Whether a part of an index is none of fields, nor a single bool."""
+    if isinstance(part, bool | np.bool_):
+        return False
+    return part is None or isinstance(
+        part, int | np.integer | slice | EllipsisType | list | np.ndarray
+    )

@@ -14,14 +14,15 @@ from numpy.typing import NDArray
 
 from b2nd_dask.format.grid import parse_selection
 from b2nd_dask.frame.source import Frame
-from b2nd_dask.graph.expression import Call, Leaves, Node, Read, evaluate, is_scalar
+from b2nd_dask.graph.expression import Call, Node, Read, is_scalar
+from b2nd_dask.graph.program import Program, program_of
 from b2nd_dask.graph.reductions import ChunkStep, Rule, rule_of
 
 #: Booleans, numbers: what the rules are made for.
 _KINDS = "biufc"
 
 
-def reduction_task(key: Key, top: Node) -> Task | None:
+def reduction_task(key: Key, top: Node, *, data_producer: bool) -> Task | None:
     """A task that reduces a block while it reads it.
 
     Parameters
@@ -30,6 +31,8 @@ def reduction_task(key: Key, top: Node) -> Task | None:
         Of the task.
     top : Node
         What it computes.
+    data_producer : bool
+        What dask says of the task.
 
     Returns
     -------
@@ -40,8 +43,16 @@ def reduction_task(key: Key, top: Node) -> Task | None:
     if found is None:
         return None
     read, step = found
-    outer = List(*(TaskRef(name) for name in step.outer))
-    return Task(key, reduce_block, read.region.frame, read.index, step, outer)
+    outer = List(*(TaskRef(name) for name in step.work.outer))
+    return Task(
+        key,
+        reduce_block,
+        read.region.frame,
+        read.index,
+        step,
+        outer,
+        _data_producer=data_producer,
+    )
 
 
 @dataclass(frozen=True)
@@ -51,13 +62,11 @@ class PushedStep:
     func: Any
     axis: tuple[int, ...]
     rule: Rule
-    work: Node
-    outer: tuple[Key, ...]
-    """Tasks whose results the work needs."""
+    work: Program
 
     def on(self, items: NDArray[Any], outer: Mapping[Key, Any]) -> Any:
         """What dask would compute of these items."""
-        return self.func(evaluate(self.work, items, outer), axis=self.axis, keepdims=True)
+        return self.func(self.work.run(items, outer), axis=self.axis, keepdims=True)
 
 
 def reduce_block(frame: Frame, index: Any, step: PushedStep, outer: list[Any]) -> Any:
@@ -77,25 +86,24 @@ def reduce_block(frame: Frame, index: Any, step: PushedStep, outer: list[Any]) -
     ndarray or dict of ndarray
         What dask's own chunk step gives for the block.
     """
-    values = dict(zip(step.outer, outer, strict=True))
+    values = dict(zip(step.work.outer, outer, strict=True))
     if not all(map(is_scalar, outer)) or 0 in parse_selection(index, frame.shape).shape:
-        return step.on(np.asarray(frame[index]), values)
+        return step.on(np.asarray(frame.read(index)), values)
     chunk_step = ChunkStep(partial(step.on, outer=values), step.axis, step.rule)
-    fields = frame.reduce(index, chunk_step)
-    return fields[""] if "" in fields else dict(fields)
+    return chunk_step.result(frame.reduce(index, chunk_step))
 
 
 def _reduction_of(top: Node) -> tuple[Read, PushedStep] | None:
     """The reduction that a task computes, if it can be pushed."""
     if not isinstance(top, Call) or len(top.args) != 1 or set(top.kwargs) != {"axis", "keepdims"}:
         return None
-    rule, axis, work = rule_of(top.func), top.kwargs["axis"], top.args[0]
+    rule, axis = rule_of(top.func), top.kwargs["axis"]
     if rule is None or not isinstance(axis, tuple) or top.kwargs["keepdims"] is not True:
         return None
-    leaves = Leaves.of(work)
-    if leaves is None or len(leaves.reads) != 1:
+    found = program_of(top.args[0])
+    if found is None:
         return None
-    (read,) = leaves.reads
+    read, work = found
     if read.region.frame.dtype.kind not in _KINDS or not read.selects_slices:
         return None
-    return read, PushedStep(top.func, axis, rule, work, tuple(leaves.outer))
+    return read, PushedStep(top.func, axis, rule, work)

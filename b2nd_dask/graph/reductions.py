@@ -11,10 +11,23 @@ import numpy as np
 from dask.array import chunk, reductions
 from numpy.typing import NDArray
 
-from b2nd_dask.frame.reduce import Partial
+from b2nd_dask.frame.reduce import Contribution
+from b2nd_dask.graph.expression import is_among
 
-Merge = Callable[[Partial, Partial], Partial]
-Repeat = Callable[[Partial, NDArray[np.int64]], Partial]
+Merge = Callable[[Contribution, Contribution], Contribution]
+Repeat = Callable[[Contribution, NDArray[np.int64]], Contribution]
+
+
+#: Keywords that dask gives to its chunk steps.
+_KEYWORDS = frozenset({"dtype", "implicit_complex_dtype", "numel", "order", "sum"})
+#: Values of `sum` and `numel`.
+_COUNTERS = (chunk.sum, chunk.nansum, reductions.numel, reductions.nannumel)
+#: Contributions are added up in these, since one after the other loses what NumPy's sums keep.
+_WIDER = {
+    np.dtype("f2"): np.dtype("f8"),
+    np.dtype("f4"): np.dtype("f8"),
+    np.dtype("c8"): np.dtype("c16"),
+}
 
 
 @dataclass(frozen=True)
@@ -23,30 +36,56 @@ class Rule:
 
     merge: Merge
     repeat: Repeat
+    widens: bool
+    """Whether contributions are held in wider floats."""
 
 
-@dataclass(frozen=True)
 class ChunkStep:
-    """The chunk step of a dask reduction, as `frame.reduce.Reduction`."""
+    """The chunk step of a dask reduction, as `frame.reduce.Reduction`.
 
-    func: Callable[[NDArray[Any]], Any]
-    """Gives an array or a dict of arrays, with length 1 along the reduced axes."""
-    axis: tuple[int, ...]
-    rule: Rule
+    Parameters
+    ----------
+    func : callable
+        Takes items, gives an array or a dict of arrays, with length 1 along the reduced axes.
+    axis : tuple of int
+        Axes to reduce.
+    rule : Rule
+    """
 
-    def partial(self, items: NDArray[Any]) -> Partial:
-        """As `frame.reduce.Reduction.partial`."""
-        found = self.func(items)
+    def __init__(
+        self, func: Callable[[NDArray[Any]], Any], axis: tuple[int, ...], rule: Rule
+    ) -> None:
+        self.axis = axis
+        self._func = func
+        self._rule = rule
+        self._dtypes: dict[str, np.dtype[Any]] = {}
+
+    def contribution(self, items: NDArray[Any]) -> Contribution:
+        """As `frame.reduce.Reduction.contribution`."""
+        found = self._func(items)
         fields = found if isinstance(found, dict) else {"": found}
-        return {name: np.asarray(values) for name, values in fields.items()}
+        arrays = {name: np.asarray(values) for name, values in fields.items()}
+        self._dtypes = {name: values.dtype for name, values in arrays.items()}
+        return {name: self._widened(values) for name, values in arrays.items()}
 
-    def merge(self, first: Partial, second: Partial) -> Partial:
+    def merge(self, first: Contribution, second: Contribution) -> Contribution:
         """As `frame.reduce.Reduction.merge`."""
-        return self.rule.merge(first, second)
+        return self._rule.merge(first, second)
 
-    def repeat(self, one: Partial, counts: NDArray[np.int64]) -> Partial:
+    def repeat(self, one: Contribution, counts: NDArray[np.int64]) -> Contribution:
         """As `frame.reduce.Reduction.repeat`."""
-        return self.rule.repeat(one, counts)
+        with np.errstate(all="ignore"):
+            return self._rule.repeat(one, counts)
+
+    def result(self, total: Contribution) -> Any:
+        """What dask's own chunk step gives for all items."""
+        with np.errstate(over="ignore"):
+            fields = {name: v.astype(self._dtypes[name], copy=False) for name, v in total.items()}
+        return fields.get("", fields)
+
+    def _widened(self, values: NDArray[Any]) -> NDArray[Any]:
+        wider = _WIDER.get(values.dtype.newbyteorder("=")) if self._rule.widens else None
+        return values if wider is None else values.astype(wider)
 
 
 def rule_of(func: Callable[..., Any]) -> Rule | None:
@@ -60,7 +99,7 @@ def rule_of(func: Callable[..., Any]) -> Rule | None:
     Returns
     -------
     Rule or None
-        None for what is no chunk step, and for those that merge otherwise than here.
+        None for what is no chunk step of dask's own, and for those that merge otherwise than here.
     """
     keywords: dict[str, Any] = {}
     while isinstance(func, partial):
@@ -68,43 +107,60 @@ def rule_of(func: Callable[..., Any]) -> Rule | None:
             return None
         keywords = {**func.keywords, **keywords}
         func = func.func
-    if keywords.get("order", 2) != 2:
+    counters = [keywords[name] for name in ("sum", "numel") if name in keywords]
+    if (
+        not keywords.keys() <= _KEYWORDS
+        or keywords.get("order", 2) != 2
+        or not all(any(c is known for known in _COUNTERS) for c in counters)
+    ):
         return None
-    try:
-        return _RULES.get(func)
-    except TypeError:
-        return None  # not hashable
+    return _RULES[func] if is_among(func, _RULES) else None
 
 
 def _with_ufunc(ufunc: np.ufunc) -> Merge:
     return partial(_merge_by, ufunc)
 
 
-def _merge_by(ufunc: np.ufunc, first: Partial, second: Partial) -> Partial:
+def _merge_by(ufunc: np.ufunc, first: Contribution, second: Contribution) -> Contribution:
     return {name: ufunc(values, second[name]) for name, values in first.items()}
 
 
-def _times(one: Partial, counts: NDArray[np.int64]) -> Partial:
-    return {name: _counted(np.multiply, values, counts) for name, values in one.items()}
+def _times(one: Contribution, counts: NDArray[np.int64]) -> Contribution:
+    return {name: _multiplied(values, _fitted(counts, values)) for name, values in one.items()}
 
 
-def _to_the_power(one: Partial, counts: NDArray[np.int64]) -> Partial:
-    return {name: _counted(np.power, values, counts) for name, values in one.items()}
+def _to_the_power(one: Contribution, counts: NDArray[np.int64]) -> Contribution:
+    return {name: _raised(values, _fitted(counts, values)) for name, values in one.items()}
 
 
-def _same(one: Partial, counts: NDArray[np.int64]) -> Partial:
+def _same(one: Contribution, counts: NDArray[np.int64]) -> Contribution:
     return {name: np.broadcast_to(values, counts.shape) for name, values in one.items()}
 
 
-def _counted(ufunc: np.ufunc, values: NDArray[Any], counts: NDArray[np.int64]) -> NDArray[Any]:
-    """Apply in the dtype of the values, which is that of the result."""
-    more = counts.reshape(counts.shape + (1,) * (values.ndim - counts.ndim))
-    with np.errstate(all="ignore"):
-        found: NDArray[Any] = ufunc(values, more.astype(values.dtype))
-    return found
+def _fitted(counts: NDArray[np.int64], values: NDArray[Any]) -> NDArray[np.int64]:
+    return counts.reshape(counts.shape + (1,) * (values.ndim - counts.ndim))
 
 
-def _merge_moments(first: Partial, second: Partial) -> Partial:
+def _multiplied(values: NDArray[Any], counts: NDArray[np.int64]) -> NDArray[Any]:
+    """Values so many times, in their dtype."""
+    if values.dtype.kind != "c":
+        times: NDArray[Any] = values * counts.astype(values.dtype)
+        return times
+    # as complex numbers, an infinite part times 0 would be NaN
+    out = np.empty(np.broadcast_shapes(values.shape, counts.shape), values.dtype)
+    out.real, out.imag = values.real * counts, values.imag * counts
+    return out
+
+
+def _raised(values: NDArray[Any], counts: NDArray[np.int64]) -> NDArray[Any]:
+    """Values to the power of counts, in their dtype; whole numbers wrap around as products do."""
+    whole = {"u": np.dtype("u8"), "i": np.dtype("i8")}
+    wide = whole.get(values.dtype.kind, values.dtype)
+    power: NDArray[Any] = np.power(values.astype(wide), counts.astype(wide))
+    return power.astype(values.dtype)
+
+
+def _merge_moments(first: Contribution, second: Contribution) -> Contribution:
     """Merge counts, totals and sums of squared deviations (Chan, Golub and LeVeque 1979)."""
     n, m = first["n"], second["n"]
     with np.errstate(divide="ignore", invalid="ignore"):
@@ -115,13 +171,13 @@ def _merge_moments(first: Partial, second: Partial) -> Partial:
     return {"total": first["total"] + second["total"], "n": n + m, "M": squares}
 
 
-_ADD = Rule(_with_ufunc(np.add), _times)
-_MULTIPLY = Rule(_with_ufunc(np.multiply), _to_the_power)
-_MOMENTS = Rule(_merge_moments, _times)
+_ADD = Rule(_with_ufunc(np.add), _times, widens=True)
+_MULTIPLY = Rule(_with_ufunc(np.multiply), _to_the_power, widens=True)
+_MOMENTS = Rule(_merge_moments, _times, widens=True)
 
 
 def _extreme(ufunc: np.ufunc) -> Rule:
-    return Rule(_with_ufunc(ufunc), _same)
+    return Rule(_with_ufunc(ufunc), _same, widens=False)
 
 
 _RULES: dict[Callable[..., Any], Rule] = {

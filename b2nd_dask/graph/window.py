@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import EllipsisType
 from typing import Any
 
 import numpy as np
@@ -46,7 +47,7 @@ class Window:
         ndarray
         """
         axes, full = self._axes(), index if isinstance(index, tuple) else (index,)
-        if not any(isinstance(i, list | np.ndarray) for i in full):
+        if all(map(_is_basic, full)):
             return self._read_basic(full, axes)
         if len(full) == len(axes) and all(map(_is_positions, full)):
             return self._read_points(full, axes)
@@ -76,20 +77,36 @@ class Window:
     def _read_along(self, index: Any, axes: tuple[range, ...]) -> NDArray[Any]:
         """One list of positions: neighbouring blocks that hold some are read together."""
         along = next(i for i, part in enumerate(index) if _is_positions(part))
-        index = index + (slice(None),) * (len(axes) - len(index))
-        wanted = _positions(index[along], axes[along])
+        full = [*index, *(slice(None),) * (len(axes) - len(index))]
+        wanted = _positions(full[along], axes[along])
         distinct, places = np.unique(wanted, return_inverse=True)
+        chosen = [
+            _as_slice(axis[i]) if isinstance(i, slice) else i
+            for axis, i in zip(axes, full, strict=True)
+        ]
+        shape = [
+            len(range(n)[s])
+            for s, n in zip(chosen, self._frame.shape, strict=True)
+            if isinstance(s, slice)
+        ]
+        shape.insert(along, len(distinct))
+        # not joined by NumPy, which would give them native byte order
+        found = np.empty(shape, self._frame.dtype)
         cells = distinct // self._frame.blocks[along]
-        found = []
+        start = 0
         for run in np.split(distinct, np.flatnonzero(np.diff(cells) > 1) + 1):
             first = int(run[0])
-            chosen = [
-                _as_slice(axis[i]) if isinstance(i, slice) else slice(first, int(run[-1]) + 1)
-                for axis, i in zip(axes, index, strict=True)
-            ]
-            found.append(np.take(np.asarray(self._frame.read(tuple(chosen))), run - first, along))
-        items: NDArray[Any] = np.concatenate(found, along)
-        return np.take(items, places.reshape(wanted.shape), along)
+            chosen[along] = slice(first, int(run[-1]) + 1)
+            items = np.take(np.asarray(self._frame.read(tuple(chosen))), run - first, along)
+            target = (slice(None),) * along + (slice(start, start + len(run)),)
+            found[target], start = items, start + len(run)
+        return np.take(found, places.reshape(wanted.shape), along)
+
+
+def _is_basic(part: Any) -> bool:
+    if isinstance(part, bool | np.bool_):
+        return False
+    return part is None or isinstance(part, int | np.integer | slice | EllipsisType)
 
 
 def _is_positions(part: Any) -> bool:

@@ -1,6 +1,7 @@
 """Reductions and indices give what dask gives of an array in memory, whichever way they take."""
 
 import operator
+import weakref
 from functools import partial
 
 import blosc2
@@ -8,10 +9,13 @@ import dask
 import dask.array as da
 import numpy as np
 import pytest
+from distributed import Client, LocalCluster
 from hypothesis import given
 from hypothesis import strategies as st
 
 from b2nd_dask import from_b2nd
+from b2nd_dask.graph.expression import Call, Read
+from b2nd_dask.graph.program import program_of
 from b2nd_dask.graph.push import optimize
 from b2nd_dask.graph.push_index import index_block
 from b2nd_dask.graph.push_reduction import reduce_block
@@ -78,6 +82,7 @@ def outcome(function, x):
 
 def small_frame(folder, array):
     path = folder / "small.b2nd"
+    path.unlink(missing_ok=True)
     blosc2.asarray(array, urlpath=str(path), chunks=(5, 10), blocks=(5, 5))
     return path
 
@@ -230,3 +235,159 @@ def test_work_with_an_array_of_another_task_takes_the_plain_way(tmp_path):
     np.testing.assert_allclose((x * row).sum(axis=0).compute(), (array * np.arange(30)).sum(axis=0))
     np.testing.assert_allclose((x * row)[3].compute(), array[3] * np.arange(30))
     assert operator.is_(type((x * row).sum(axis=0).compute()), np.ndarray)
+
+
+def test_fields_of_structured_items(tmp_path):
+    array = np.zeros((20, 30), [("a", "f8"), ("b", ">i4")])
+    array["a"], array["b"] = np.arange(600.0).reshape(20, 30), 7
+    x = from_b2nd(small_frame(tmp_path, array))
+    np.testing.assert_array_equal(x["a"].compute(), array["a"])
+    assert x["a"].sum().compute() == array["a"].sum()
+    np.testing.assert_array_equal(x["b"][3].compute(), array["b"][3])
+    assert x[["a", "b"]].compute().dtype.names == ("a", "b")
+
+
+@pytest.mark.parametrize("dtype", [">f8", ">i2", [("a", ">i4"), ("b", "<f8")]])
+def test_lists_keep_the_byte_order(tmp_path, dtype):
+    array = np.arange(600).reshape(20, 30).astype(dtype)
+    x = from_b2nd(small_frame(tmp_path, array), chunks=-1)
+    for selection in (np.s_[[3, 1, 3]], np.s_[:, [29, 0]], np.s_[2:9, [4, 4]]):
+        got = x[selection].compute()
+        assert got.dtype == array.dtype
+        assert got.tobytes() == array[selection].tobytes()
+
+
+def test_lists_of_persisted_arrays_beside_reads(tmp_path):
+    array = np.arange(600.0).reshape(20, 30)
+    x = from_b2nd(small_frame(tmp_path, array))
+    with LocalCluster(1, processes=False, dashboard_address=":0") as cluster, Client(cluster):
+        kept = (x * 2).persist()
+        got = dask.compute(kept[[1, 2, 19]], x.sum(), (kept[[1, 2]] + x[[1, 2]]).sum())
+    np.testing.assert_array_equal(got[0], 2 * array[[1, 2, 19]])
+    assert got[1:] == (array.sum(), 3 * array[[1, 2]].sum())
+
+
+def test_long_chains_and_values_used_twice(tmp_path):
+    array = np.ones((20, 30))
+    x = from_b2nd(small_frame(tmp_path, array), chunks=-1)
+    doubled, raised = x, x
+    for _ in range(40):
+        doubled = doubled + doubled
+    for _ in range(300):
+        raised = raised + 1
+    assert tasks_of(reduce_block, doubled.sum()) == 1
+    assert doubled.sum().compute() == 600 * 2.0**40
+    assert doubled[3, 3].compute() == 2.0**40
+    assert raised.sum().compute() == 600 * 301
+
+
+def test_results_of_steps_are_dropped_when_nobody_needs_them():
+    made, most = [], 0
+
+    class Watched(np.ndarray):
+        def __array_finalize__(self, _):
+            nonlocal most
+            made.append(weakref.ref(self))
+            most = max(most, sum(ref() is not None for ref in made))
+
+    node = Read(None, (slice(0, 1),))
+    for _ in range(20):
+        node = Call(np.sqrt, (node,), {})
+    _, work = program_of(node)
+    work.run(np.ones(1).view(Watched), {})
+    assert len(made) > 20
+    assert most <= 4
+
+
+def reduced_both_ways(tmp_path, array, work, **frame):
+    path = tmp_path / "x.b2nd"
+    path.unlink(missing_ok=True)
+    blosc2.asarray(array, urlpath=str(path), **frame)
+    with np.errstate(all="ignore"):
+        got = work(from_b2nd(path, chunks=-1)).compute(scheduler="sync")
+        want = work(da.from_array(array, chunks=-1)).compute(scheduler="sync")
+    assert np.asarray(got).dtype == np.asarray(want).dtype
+    return got, want
+
+
+@pytest.mark.parametrize("name", ["sum", "mean", "var", "nansum", "std"])
+def test_half_floats_of_many_chunks(tmp_path, name):
+    work = getattr(da, name)
+    few = np.zeros((400, 400), "f2")
+    few[0, 0] = 1
+    got, want = reduced_both_ways(tmp_path, few, work, chunks=(200, 400), blocks=(50, 50))
+    np.testing.assert_allclose(got, want, rtol=1e-3)
+    many = np.random.default_rng(0).random((4000, 5)).astype("f2")
+    got, _ = reduced_both_ways(tmp_path, many, work, chunks=(1, 5), blocks=(1, 5))
+    np.testing.assert_allclose(got, work(many.astype("f8")).compute(), rtol=2e-3)
+
+
+def test_single_floats_lose_nothing_over_many_chunks(tmp_path):
+    many = np.random.default_rng(0).random((20_000, 5)).astype("f4")
+    for work in (da.sum, da.var):
+        got, _ = reduced_both_ways(tmp_path, many, work, chunks=(10, 5), blocks=(10, 5))
+        np.testing.assert_allclose(got, work(many.astype("f8")).compute(), rtol=1e-6)
+
+
+@pytest.mark.parametrize("dtype", ["u1", "i1", "i8", "f8"])
+def test_products_of_constants(tmp_path, dtype):
+    array = np.zeros((40, 40), "i8")
+    array[:5] = 3
+    work = lambda x: (x + 2).prod(dtype=dtype)  # noqa: E731
+    got, want = reduced_both_ways(tmp_path, array, work, chunks=(20, 20), blocks=(10, 10))
+    assert got == want
+    one_chunk = np.zeros((1, 256), "i8")
+    got, want = reduced_both_ways(tmp_path, one_chunk, work, chunks=(1, 256), blocks=(1, 256))
+    assert got == want
+
+
+def test_infinite_complex_constants(tmp_path):
+    array = np.zeros((40, 40), "c16")
+    array[0, 0] = 1j
+    got, want = reduced_both_ways(
+        tmp_path, array, lambda x: (x + np.inf).sum(), chunks=(20, 20), blocks=(10, 10)
+    )
+    assert got == want == complex(np.inf, 1)
+
+
+def test_chunk_functions_with_other_keywords_take_the_plain_way(tmp_path):
+    x = from_b2nd(small_frame(tmp_path, np.ones((20, 30))), chunks=-1)
+    total = da.reduction(x, chunk=partial(np.sum, initial=5), aggregate=np.sum, dtype="f8")
+    assert tasks_of(reduce_block, total) == 0
+    assert total.compute() == 605
+
+
+def test_an_index_that_is_an_array(tmp_path):
+    array = np.arange(30.0)
+    blosc2.asarray(array, urlpath=str(tmp_path / "x.b2nd"), chunks=(10,), blocks=(5,))
+    picked = da.blockwise(
+        operator.getitem,
+        "i",
+        from_b2nd(tmp_path / "x.b2nd"),
+        "i",
+        np.array([0, 1, 2]),
+        None,
+        dtype="f8",
+        adjust_chunks={"i": lambda _: 3},
+        meta=np.empty(0),
+    )
+    assert picked.compute().tolist() == [0, 1, 2, 10, 11, 12, 20, 21, 22]
+
+
+def test_dasks_configuration_can_be_sent():
+    assert dask.config.serialize(dask.config.global_config)
+
+
+def test_tasks_that_read_are_marked_as_producers(tmp_path):
+    x = from_b2nd(small_frame(tmp_path, np.ones((20, 30))))
+    for lazy in (x.sum(), (x * 2)[3]):
+        graph = optimize(lazy.__dask_graph__(), lazy.__dask_keys__())
+        own = [n for n in graph.values() if getattr(n, "func", None) in (reduce_block, index_block)]
+        assert own
+        assert all(task.data_producer for task in own)
+
+
+def test_single_numbers_that_overflow_do_not_warn(tmp_path):
+    array = np.full(30, 200, "u1")
+    blosc2.asarray(array, urlpath=str(tmp_path / "x.b2nd"), chunks=(10,), blocks=(5,))
+    assert (from_b2nd(tmp_path / "x.b2nd") * np.uint8(2))[3].compute() == 144
