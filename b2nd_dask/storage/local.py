@@ -46,7 +46,7 @@ class LocalReader:
     """
 
     identity_is_cheap = True
-    batch_nbytes = 4 << 20
+    batch_nbytes = 1 << 20
     max_gap = MAX_GAP
 
     def __init__(self, path: str) -> None:

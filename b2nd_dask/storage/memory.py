@@ -24,7 +24,7 @@ class BytesReader:
 
     is_directory = False
     identity_is_cheap = True
-    batch_nbytes = 4 << 20
+    batch_nbytes = 1 << 20
     max_gap = 0
 
     def __init__(self, data: bytes) -> None:
