@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
@@ -99,6 +100,8 @@ def _chunk_numbers(pieces: tuple[list[Piece], ...], grid: Grid) -> NDArray[np.in
     return numbers
 
 
+# most chunks of a region are cut alike
+@lru_cache(maxsize=1024)
 def touched_blocks(inner: tuple[range, ...], grid: Grid) -> NDArray[np.int64] | None:
     """Numbers of the blocks of a chunk that hold selected items.
 
@@ -111,7 +114,7 @@ def touched_blocks(inner: tuple[range, ...], grid: Grid) -> NDArray[np.int64] | 
     Returns
     -------
     ndarray of int64, or None
-        In ascending order; None where it is better to take all blocks.
+        In ascending order, not to be changed; None where it is better to take all blocks.
 
     Examples
     --------

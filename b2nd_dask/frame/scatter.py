@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 from numpy.typing import NDArray
@@ -22,7 +23,9 @@ class Tile(NamedTuple):
     """Where they lie in the array."""
 
 
-def tiles(positions: range, block: int) -> list[Tile]:
+# most chunks of a region are cut alike
+@lru_cache(maxsize=1024)
+def tiles(positions: range, block: int, *, compact: bool = False) -> tuple[Tile, ...]:
     """Cut the selected positions of a chunk's axis into tiles.
 
     Parameters
@@ -31,10 +34,12 @@ def tiles(positions: range, block: int) -> list[Tile]:
         Ascending positions in the chunk.
     block : int
         Items of a block along this axis.
+    compact : bool
+        Whether only touched blocks are there, and counted.
 
     Returns
     -------
-    list of Tile
+    tuple of Tile
 
     Examples
     --------
@@ -43,40 +48,19 @@ def tiles(positions: range, block: int) -> list[Tile]:
     Tile(blocks=slice(0, 1, None), inner=slice(3, 4, 1), out=slice(0, 1, None))
     Tile(blocks=slice(1, 3, None), inner=slice(0, 4, 1), out=slice(1, 9, None))
     Tile(blocks=slice(3, 4, None), inner=slice(0, 2, 1), out=slice(9, 11, None))
+    >>> tiles(range(0, 40, 20), 10, compact=True)
+    (Tile(blocks=slice(0, 2, None), inner=slice(0, 1, 20), out=slice(0, 2, None)),)
     """
     merged: list[Tile] = []
-    for cell, inner, out in split_positions(positions, block):
-        tile = Tile(slice(cell, cell + 1), slice(inner.start, inner.stop, inner.step), out)
-        if merged and merged[-1].inner == tile.inner and merged[-1].blocks.stop == cell:
+    for number, (cell, inner, out) in enumerate(split_positions(positions, block)):
+        at = number if compact else cell
+        tile = Tile(slice(at, at + 1), slice(inner.start, inner.stop, inner.step), out)
+        if merged and merged[-1].inner == tile.inner and merged[-1].blocks.stop == at:
             last = merged.pop()
-            blocks = slice(last.blocks.start, cell + 1)
+            blocks = slice(last.blocks.start, at + 1)
             tile = Tile(blocks, tile.inner, slice(last.out.start, out.stop))
         merged.append(tile)
-    return merged
-
-
-def compacted(axis: list[Tile]) -> list[Tile]:
-    """Number the blocks as they are counted where only touched ones are there.
-
-    Parameters
-    ----------
-    axis : list of Tile
-
-    Returns
-    -------
-    list of Tile
-
-    Examples
-    --------
-    >>> [tile.blocks for tile in compacted(tiles(range(3, 14, 10), 4))]
-    [slice(0, 1, None), slice(1, 2, None)]
-    """
-    counts = [tile.blocks.stop - tile.blocks.start for tile in axis]
-    stops = itertools.accumulate(counts)
-    return [
-        tile._replace(blocks=slice(stop - count, stop))
-        for tile, count, stop in zip(axis, counts, stops, strict=True)
-    ]
+    return tuple(merged)
 
 
 def scatter_chunk(
@@ -101,10 +85,9 @@ def scatter_chunk(
     some_blocks : bool
         Whether `raw` has the touched blocks alone.
     """
-    axes = [tiles(positions, b) for positions, b in zip(inner, grid.blocks, strict=True)]
+    axes = [tiles(r, b, compact=some_blocks) for r, b in zip(inner, grid.blocks, strict=True)]
     counts = grid.blocks_per_chunk
     if some_blocks:
-        axes = [compacted(axis) for axis in axes]
         counts = tuple(axis[-1].blocks.stop for axis in axes)
     for stored, target in _paired_views(raw.reshape(counts + grid.blocks), axes, out):
         target[...] = stored
@@ -128,7 +111,7 @@ def gather_chunk(items: NDArray[Any], grid: Grid, raw: NDArray[Any]) -> None:
 
 
 def _paired_views(
-    blocks: NDArray[Any], axes: list[list[Tile]], items: NDArray[Any]
+    blocks: NDArray[Any], axes: list[tuple[Tile, ...]], items: NDArray[Any]
 ) -> Iterator[tuple[NDArray[Any], NDArray[Any]]]:
     """Views of the same items in stored order and in the array, tile by tile."""
     ndim = items.ndim
