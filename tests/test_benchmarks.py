@@ -43,10 +43,19 @@ def run_benchmarks(*arguments: str) -> subprocess.CompletedProcess[str]:
     )
 
 
+#: One of each sort: reads, constants, writes. All of them take half an hour.
+OFTEN_RUN = {"dense_sum", "open_million", "transform"}
+
+
 # up to fifty processes that import everything
-@pytest.mark.slow
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=pytest.mark.slow if name in OFTEN_RUN else pytest.mark.long)
+        for name in CASES
+    ],
+)
 def test_a_case_writes_its_reports(name: str, tmp_path: Path) -> None:
     output = tmp_path / "out"
     done = run_benchmarks(
