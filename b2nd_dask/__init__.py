@@ -16,8 +16,9 @@ from b2nd_dask.errors import (
     UninitializedChunkError,
     UnsupportedFrameError,
 )
+from b2nd_dask.frame.access import open_b2nd
 from b2nd_dask.frame.compact import compact
-from b2nd_dask.frame.source import Frame, open_b2nd
+from b2nd_dask.frame.source import Frame
 from b2nd_dask.frame.verify import Verification, seal, verify
 from b2nd_dask.graph.push import install as _install
 from b2nd_dask.graph.read import from_b2nd

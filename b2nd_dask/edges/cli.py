@@ -18,8 +18,9 @@ from b2nd_dask._version import __version__
 from b2nd_dask.errors import B2ndError
 from b2nd_dask.format.index import ChunkKind
 from b2nd_dask.format.integrity import Trust
+from b2nd_dask.frame.access import open_b2nd
 from b2nd_dask.frame.compact import compact
-from b2nd_dask.frame.source import Frame, open_b2nd
+from b2nd_dask.frame.source import Frame
 from b2nd_dask.frame.verify import seal, verify
 from b2nd_dask.storage import list_staging, remove_staging
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 import weakref
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import cached_property
@@ -14,9 +14,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from b2nd_dask.errors import B2ndError, ChecksumError, StaleFrameError
+from b2nd_dask.errors import B2ndError
 from b2nd_dask.format.grid import Grid, parse_selection
-from b2nd_dask.format.integrity import Trust
 from b2nd_dask.format.values import MetaView
 from b2nd_dask.frame.cache import process_cache
 from b2nd_dask.frame.fill import Fill
@@ -24,97 +23,8 @@ from b2nd_dask.frame.opening import OpenedFrame, ParsedFrame, Verify
 from b2nd_dask.frame.points import read_points
 from b2nd_dask.frame.reduce import Contribution, Reduction, reduce_region
 from b2nd_dask.frame.region import own_threads, read_region
+from b2nd_dask.frame.trust import require_current, require_trust
 from b2nd_dask.storage import Location
-
-#: What `open_b2nd` takes, beside objects with a `schunk` (an opened `blosc2.NDArray`).
-UrlPath = str | os.PathLike[str] | bytes
-
-
-def open_b2nd(
-    urlpath: UrlPath | Any,
-    *,
-    dtype: Any = None,
-    uninit: Any = None,
-    verify: Verify = "auto",
-    storage_options: Mapping[str, Any] | None = None,
-    offset: int = 0,
-) -> Frame:
-    """Open a frame as an array-like, without dask.
-
-    Only metadata is read: header, offset index and trailer.
-
-    Parameters
-    ----------
-    urlpath : str, os.PathLike, bytes or blosc2.NDArray
-        A path to a contiguous frame or to the directory of a sparse one, an fsspec URL, the bytes
-        of a contiguous frame, or an opened array (its file is opened anew; one in memory is
-        copied).
-    dtype : dtype-like, optional
-        For frames that store none (Caterva, the first b2nd files): the dtype of their items, of the
-        same itemsize. Without it such items are raw bytes, ``V{itemsize}``.
-    uninit : scalar or "raise", optional
-        What chunks that were never written read as: zeros by default, a value, or an error.
-    verify : {"auto", True, False}
-        Whether reads hold chunks against the frame's checksums. ``"auto"``: those that are read
-        whole, where the frame has checksums. True: every chunk of which an item is read, and a
-        frame without valid checksums is refused. False: none.
-    storage_options : mapping, optional
-        For the fsspec filesystem of a URL.
-    offset : int, optional
-        Bytes before the frame inside its file.
-
-    Returns
-    -------
-    Frame
-
-    Raises
-    ------
-    FileNotFoundError
-        No such file.
-    FrameFormatError
-        Not a frame, or damaged.
-    UnsupportedFrameError
-        A frame that is not an array, such as a plain SChunk or a lazy expression.
-    ChecksumError
-        The frame's own metadata do not match their checksums, or it has none and `verify` is True.
-    ValueError
-        A `dtype` that does not fit, an `uninit` that the dtype cannot hold.
-
-    Examples
-    --------
-    >>> import blosc2, numpy as np
-    >>> frame = open_b2nd(blosc2.asarray(np.arange(12).reshape(3, 4), chunks=(2, 2), blocks=(1, 2)))
-    >>> frame.shape, frame.dtype, frame.chunks
-    ((3, 4), dtype('int64'), (2, 2))
-    >>> frame[1, ::-2]
-    array([7, 5])
-    """
-    if verify not in ("auto", True, False):
-        raise ValueError(f'verify={verify!r}; known are "auto", True and False')
-    # NumPy's booleans too
-    verify = "auto" if verify == "auto" else bool(verify)
-    return frame_at(locate(urlpath, offset, storage_options), dtype, uninit, verify)
-
-
-def frame_at(
-    location: Location, dtype: Any = None, uninit: Any = None, verify: Verify = "auto"
-) -> Frame:
-    """Open the frame at a place, as it is now.
-
-    Parameters
-    ----------
-    location : Location
-    dtype, uninit, verify
-        As for `open_b2nd`.
-
-    Returns
-    -------
-    Frame
-    """
-    opened = process_cache().open(location)
-    frame = Frame(location, opened.version, dtype, uninit, verify)
-    frame._adopt(opened)
-    return frame
 
 
 class Frame:
@@ -387,7 +297,7 @@ class Frame:
 
     def _adopt(self, opened: OpenedFrame) -> _State:
         dtype, uninit, verify = self._wishes
-        _require_trust(replace(opened, verify=verify))
+        require_trust(replace(opened, verify=verify))
         fill = Fill.of(self._choose_dtype(opened, dtype), uninit)
         self._state = _State(weakref.ref(opened), opened.parsed, fill)
         self._pid = os.getpid()
@@ -430,57 +340,3 @@ class _State(NamedTuple):
     opened: weakref.ref[OpenedFrame]
     parsed: ParsedFrame
     fill: Fill
-
-
-def _require_trust(opened: OpenedFrame) -> None:
-    integrity = opened.parsed.integrity
-    if integrity.trust is Trust.DAMAGED and opened.verify:
-        raise ChecksumError(
-            f"the frame is damaged: {integrity.reason}; verify=False reads it nevertheless",
-            path=opened.reader.label,
-        )
-    if integrity.trust is Trust.ABSENT and opened.verify is True:
-        raise ChecksumError(
-            f"the frame has no valid checksums: {integrity.reason}; b2nd_dask.seal adds them, "
-            'verify="auto" reads without',
-            path=opened.reader.label,
-        )
-
-
-def require_current(opened: OpenedFrame) -> None:
-    """Look whether an opened frame is still what its place holds.
-
-    Parameters
-    ----------
-    opened : OpenedFrame
-
-    Raises
-    ------
-    StaleFrameError
-        It is not.
-    """
-    if opened.reader.identity() != opened.parsed.identity:
-        raise StaleFrameError(
-            "the frame changed after it was opened or after the graph was built; open it anew",
-            path=opened.reader.label,
-        )
-
-
-def locate(urlpath: Any, offset: int, storage_options: Mapping[str, Any] | None) -> Location:
-    """Place of what a user named; arguments as for `open_b2nd`.
-
-    Parameters
-    ----------
-    urlpath : str, os.PathLike, bytes or blosc2.NDArray
-    offset : int
-    storage_options : mapping or None
-
-    Returns
-    -------
-    Location
-    """
-    schunk = getattr(urlpath, "schunk", None)
-    if schunk is not None:
-        # an opened blosc2.NDArray, without importing blosc2 here
-        urlpath = schunk.urlpath or urlpath.to_cframe()
-    return Location.of(urlpath, offset=offset, storage_options=storage_options)

@@ -23,11 +23,12 @@ from b2nd_dask.format.integrity import (
 )
 from b2nd_dask.format.metalayers import MAX_METALAYERS
 from b2nd_dask.format.write_mark import build_mark
+from b2nd_dask.frame.access import UrlPath, locate
 from b2nd_dask.frame.cache import process_cache
 from b2nd_dask.frame.commit import build_frame_tail
 from b2nd_dask.frame.opening import OpenedFrame
 from b2nd_dask.frame.scan import scan_chunks
-from b2nd_dask.frame.source import UrlPath, locate, require_current
+from b2nd_dask.frame.trust import require_current
 from b2nd_dask.storage import Location, Span, StagedChunks, Staging, update_staging_for
 
 

@@ -14,8 +14,9 @@ from dask.highlevelgraph import HighLevelGraph
 from dask.layers import ArraySliceDep
 
 from b2nd_dask.errors import UnsupportedFrameError
+from b2nd_dask.frame.access import UrlPath, open_b2nd
 from b2nd_dask.frame.opening import Verify
-from b2nd_dask.frame.source import Frame, UrlPath, open_b2nd
+from b2nd_dask.frame.source import Frame
 from b2nd_dask.graph.blocks import Chunks, FrameBlocks
 
 #: dask needs about 1 kB for each block of a graph before anything is computed.

@@ -10,9 +10,10 @@ import numpy as np
 from dask.delayed import Delayed, delayed
 
 from b2nd_dask.format.integrity import Trust
+from b2nd_dask.frame.access import frame_at
 from b2nd_dask.frame.journal import read_journals
 from b2nd_dask.frame.publication import SEEN_AGAIN, is_published
-from b2nd_dask.frame.source import Frame, frame_at
+from b2nd_dask.frame.source import Frame
 from b2nd_dask.graph.read import MANY_TASKS, array_of, from_b2nd
 from b2nd_dask.graph.resume import say_reused
 from b2nd_dask.graph.write_job import new_job, new_plan, update_job

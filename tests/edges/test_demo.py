@@ -16,7 +16,8 @@ from rich.console import Console
 
 from b2nd_dask.edges import demo
 from b2nd_dask.edges.landmask import write_frame
-from b2nd_dask.frame.source import Frame, open_b2nd
+from b2nd_dask.frame.access import open_b2nd
+from b2nd_dask.frame.source import Frame
 from b2nd_dask.graph.read import from_b2nd
 
 CHUNK, CELL = 12, 3

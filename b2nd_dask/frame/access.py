@@ -1,0 +1,122 @@
+"""`open_b2nd`: from what a user names to a `Frame`."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from typing import Any
+
+from b2nd_dask.frame.cache import process_cache
+from b2nd_dask.frame.opening import Verify
+from b2nd_dask.frame.source import Frame
+from b2nd_dask.storage import Location
+
+#: What `open_b2nd` takes, beside objects with a `schunk` (an opened `blosc2.NDArray`).
+UrlPath = str | os.PathLike[str] | bytes
+
+
+def open_b2nd(
+    urlpath: UrlPath | Any,
+    *,
+    dtype: Any = None,
+    uninit: Any = None,
+    verify: Verify = "auto",
+    storage_options: Mapping[str, Any] | None = None,
+    offset: int = 0,
+) -> Frame:
+    """Open a frame as an array-like, without dask.
+
+    Only metadata is read: header, offset index and trailer.
+
+    Parameters
+    ----------
+    urlpath : str, os.PathLike, bytes or blosc2.NDArray
+        A path to a contiguous frame or to the directory of a sparse one, an fsspec URL, the bytes
+        of a contiguous frame, or an opened array (its file is opened anew; one in memory is
+        copied).
+    dtype : dtype-like, optional
+        For frames that store none (Caterva, the first b2nd files): the dtype of their items, of the
+        same itemsize. Without it such items are raw bytes, ``V{itemsize}``.
+    uninit : scalar or "raise", optional
+        What chunks that were never written read as: zeros by default, a value, or an error.
+    verify : {"auto", True, False}
+        Whether reads hold chunks against the frame's checksums. ``"auto"``: those that are read
+        whole, where the frame has checksums. True: every chunk of which an item is read, and a
+        frame without valid checksums is refused. False: none.
+    storage_options : mapping, optional
+        For the fsspec filesystem of a URL.
+    offset : int, optional
+        Bytes before the frame inside its file.
+
+    Returns
+    -------
+    Frame
+
+    Raises
+    ------
+    FileNotFoundError
+        No such file.
+    FrameFormatError
+        Not a frame, or damaged.
+    UnsupportedFrameError
+        A frame that is not an array, such as a plain SChunk or a lazy expression.
+    ChecksumError
+        The frame's own metadata do not match their checksums, or it has none and `verify` is True.
+    ValueError
+        A `dtype` that does not fit, an `uninit` that the dtype cannot hold.
+
+    Examples
+    --------
+    >>> import blosc2, numpy as np
+    >>> frame = open_b2nd(blosc2.asarray(np.arange(12).reshape(3, 4), chunks=(2, 2), blocks=(1, 2)))
+    >>> frame.shape, frame.dtype, frame.chunks
+    ((3, 4), dtype('int64'), (2, 2))
+    >>> frame[1, ::-2]
+    array([7, 5])
+    """
+    if verify not in ("auto", True, False):
+        raise ValueError(f'verify={verify!r}; known are "auto", True and False')
+    # NumPy's booleans too
+    verify = "auto" if verify == "auto" else bool(verify)
+    return frame_at(locate(urlpath, offset, storage_options), dtype, uninit, verify)
+
+
+def frame_at(
+    location: Location, dtype: Any = None, uninit: Any = None, verify: Verify = "auto"
+) -> Frame:
+    """Open the frame at a place, as it is now.
+
+    Parameters
+    ----------
+    location : Location
+    dtype, uninit, verify
+        As for `open_b2nd`.
+
+    Returns
+    -------
+    Frame
+    """
+    opened = process_cache().open(location)
+    frame = Frame(location, opened.version, dtype, uninit, verify)
+    frame._adopt(opened)
+    return frame
+
+
+def locate(urlpath: Any, offset: int, storage_options: Mapping[str, Any] | None) -> Location:
+    """Place of what a user named; arguments as for `open_b2nd`.
+
+    Parameters
+    ----------
+    urlpath : str, os.PathLike, bytes or blosc2.NDArray
+    offset : int
+    storage_options : mapping or None
+
+    Returns
+    -------
+    Location
+    """
+    schunk = getattr(urlpath, "schunk", None)
+    if schunk is not None:
+        # an opened blosc2.NDArray, without importing blosc2 here
+        urlpath = schunk.urlpath or urlpath.to_cframe()
+    return Location.of(urlpath, offset=offset, storage_options=storage_options)

@@ -1,0 +1,52 @@
+"""Whether an opened frame may be read: its checksums, and whether it is still what is there."""
+
+from __future__ import annotations
+
+from b2nd_dask.errors import ChecksumError, StaleFrameError
+from b2nd_dask.format.integrity import Trust
+from b2nd_dask.frame.opening import OpenedFrame
+
+
+def require_trust(opened: OpenedFrame) -> None:
+    """Hold the state of a frame's checksums against what the user wants.
+
+    Parameters
+    ----------
+    opened : OpenedFrame
+
+    Raises
+    ------
+    ChecksumError
+        The frame's metadata are damaged, or it has no checksums where they are required.
+    """
+    integrity = opened.parsed.integrity
+    if integrity.trust is Trust.DAMAGED and opened.verify:
+        raise ChecksumError(
+            f"the frame is damaged: {integrity.reason}; verify=False reads it nevertheless",
+            path=opened.reader.label,
+        )
+    if integrity.trust is Trust.ABSENT and opened.verify is True:
+        raise ChecksumError(
+            f"the frame has no valid checksums: {integrity.reason}; b2nd_dask.seal adds them, "
+            'verify="auto" reads without',
+            path=opened.reader.label,
+        )
+
+
+def require_current(opened: OpenedFrame) -> None:
+    """Look whether an opened frame is still what its place holds.
+
+    Parameters
+    ----------
+    opened : OpenedFrame
+
+    Raises
+    ------
+    StaleFrameError
+        It is not.
+    """
+    if opened.reader.identity() != opened.parsed.identity:
+        raise StaleFrameError(
+            "the frame changed after it was opened or after the graph was built; open it anew",
+            path=opened.reader.label,
+        )
