@@ -12,6 +12,8 @@ from b2nd_dask.storage import Location
 
 #: Each local frame holds one file descriptor, of which a process may often have 1,024.
 MAX_OPEN_FRAMES = 64
+#: To open a frame that is replaced meanwhile.
+TRIES = 5
 
 
 class FrameCache:
@@ -41,8 +43,7 @@ class FrameCache:
         """
         if version is not None and (known := self._get((location.key, version))):
             return known
-        reader = location.open()
-        opened = OpenedFrame(reader, parse_frame(reader))
+        opened = _open(location)
         if version not in (None, opened.version):
             raise StaleFrameError(
                 "the frame changed after it was opened or after the graph was built; open it anew",
@@ -68,6 +69,18 @@ class FrameCache:
                 # a reader in use lives on with its user and closes its file with it
                 self._frames.popitem(last=False)
             return kept
+
+
+def _open(location: Location) -> OpenedFrame:
+    for _ in range(TRIES):
+        reader = location.open()
+        try:
+            return OpenedFrame(reader, parse_frame(reader))
+        except FileNotFoundError:
+            # a sparse frame that is replaced between two calls is emptied
+            if not reader.is_directory:
+                raise
+    raise StaleFrameError("it is replaced again and again while it is opened", path=location.label)
 
 
 _cache = FrameCache()

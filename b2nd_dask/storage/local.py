@@ -54,8 +54,7 @@ class LocalReader:
         self.is_directory = Path(path).is_dir()
         if self.is_directory:
             self._main = Path(path, MAIN_MEMBER)
-            self._handle: _Handle | None = _Handle(os.open(path, os.O_RDONLY | os.O_DIRECTORY))
-            self._require_main()
+            self._handle: _Handle | None = _open_directory(path)
         else:
             self._main = Path(path)
             self._handle = _Handle(_open_regular(path, path))
@@ -135,14 +134,6 @@ class LocalReader:
         # Relative to the directory that was opened, and through no link out of it.
         return _open_regular(name, f"{self.label}/{name}", os.O_NOFOLLOW, dir_fd)
 
-    def _require_main(self) -> None:
-        try:
-            self.member_size(MAIN_MEMBER)
-        except FileNotFoundError:
-            raise FrameFormatError(
-                f"a directory without a file {MAIN_MEMBER} is not a sparse frame", path=self.label
-            ) from None
-
 
 def _identity(state: os.stat_result) -> Identity:
     return Identity(state.st_size, f"{state.st_mtime_ns}-{state.st_ino}-{state.st_dev}")
@@ -159,6 +150,19 @@ class _Handle:
     def __init__(self, fd: int) -> None:
         self.fd = fd
         weakref.finalize(self, _close, fd)
+
+
+def _open_directory(path: str) -> _Handle:
+    while True:
+        handle = _Handle(os.open(path, os.O_RDONLY | os.O_DIRECTORY))
+        with suppress(FileNotFoundError):
+            os.stat(MAIN_MEMBER, dir_fd=handle.fd, follow_symlinks=False)
+            return handle
+        # a frame that is replaced is emptied: look again, unless this is what the path names
+        if Path(path).stat().st_ino == os.fstat(handle.fd).st_ino:
+            raise FrameFormatError(
+                f"a directory without a file {MAIN_MEMBER} is not a sparse frame", path=path
+            )
 
 
 def _open_regular(name: str, label: str, flags: int = 0, dir_fd: int | None = None) -> int:

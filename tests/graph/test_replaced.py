@@ -54,7 +54,7 @@ for thread in threads:
 for thread in threads:
     thread.join()
 print(seen["read"], seen["stale"])
-sys.exit("; ".join(wrong[:5]))
+sys.exit("; ".join(wrong[:5]) or 0)
 """
 
 PROCESSES, TIMES = 8, 200
