@@ -13,8 +13,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-#: Smaller arrays come out of the allocator's own lists, warm.
-POOLED_FROM = 1 << 20
+#: glibc maps fresh pages for arrays from here on, always. What is smaller comes out of its lists,
+#: warm, as soon as it has seen one such array freed; arrays that a pool keeps from being freed
+#: would spoil that for everybody else (a transform of 8 MB chunks took twice as long).
+POOLED_FROM = 32 << 20
 #: Bytes that wait for their next use, in the whole process.
 MAX_FREE_NBYTES = 256 << 20
 #: A slab serves arrays down to this part of its size.
