@@ -1,5 +1,6 @@
 """`to_b2nd` on local files: what is written, what stays when something fails, who can read it."""
 
+import io
 import os
 import subprocess
 import sys
@@ -10,6 +11,7 @@ import dask
 import dask.array as da
 import numpy as np
 import pytest
+from dask.diagnostics import Callback, ProgressBar
 
 import b2nd_dask
 from b2nd_dask import UnsupportedFrameError, from_b2nd, open_b2nd, to_b2nd
@@ -482,3 +484,23 @@ def test_zeros_written_into_a_region(target):
     to_b2nd(da.zeros((20, 50), chunks=10), target, mode="r+", region=(slice(10, 30), slice(None)))
     values[10:30] = 0
     np.testing.assert_array_equal(open_b2nd(target)[...], values)
+
+
+def test_progress_bars_tell_what_is_on_the_disk(target):
+    """Each block's task ends when its chunks are staged; what comes after them is short."""
+    staged, bar = [], io.StringIO()
+
+    class Watch(Callback):
+        def _posttask(self, key, result, dsk, state, worker_id):
+            if str(key).startswith("('write-"):
+                files = (p for p in target.parent.glob(".*.staging/**/*") if p.is_file())
+                staged.append(sum(p.stat().st_size for p in files))
+
+    x = da.random.default_rng(0).random((20, 10_000), chunks=(1, 10_000))
+    with Watch(), ProgressBar(out=bar, minimum=0):
+        to_b2nd(x, target, cparams={"clevel": 1})
+    size = target.stat().st_size
+    assert len(staged) == 20
+    for done, nbytes in enumerate(staged, start=1):
+        assert nbytes >= 0.9 * size * done / 20
+    assert "100% Completed" in bar.getvalue()
