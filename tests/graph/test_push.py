@@ -201,8 +201,7 @@ def test_indices(fresh_path, data):
     def indexed(x):
         return index(work(x), x.shape[0])
 
-    want = indexed(plain).compute(scheduler="sync")
-    same(indexed(frame).compute(scheduler="sync"), want, exact=True)
+    same(outcome(indexed, frame), outcome(indexed, plain), exact=True)
 
 
 @pytest.mark.parametrize("name", sorted(INDICES.keys() - {"empty list"}))
