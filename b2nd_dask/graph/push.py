@@ -1,7 +1,8 @@
 """Push work into reads: reductions and indices act on a block of a frame while it is read.
 
 dask calls `optimize` for every graph of arrays. In a fused task that reads a block of a frame,
-works on it element by element and then reduces or indexes it, these steps become one call.
+works on it element by element and then reduces or indexes it, these steps become one call. Small
+blocks that are reduced together are then merged.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from dask.typing import Key
 
 from b2nd_dask.graph.blocks import FrameBlocks
 from b2nd_dask.graph.expression import NotUnderstoodError, Scope, expression_of
+from b2nd_dask.graph.merge import merge_blocks
 from b2nd_dask.graph.program import program_of
 from b2nd_dask.graph.push_index import index_task
 from b2nd_dask.graph.push_reduction import reduction_task
@@ -58,7 +60,8 @@ def optimize(dsk: Any, keys: Any, **kwargs: Any) -> Any:
     if not ours or isinstance(found, HighLevelGraph):
         return found
     wanted = set(flatten(keys if isinstance(keys, list | set) else [keys]))
-    return {key: _pushed(node) for key, node in _with_takers(found, wanted).items()}
+    pushed = {key: _pushed(node) for key, node in _with_takers(found, wanted).items()}
+    return merge_blocks(pushed, wanted)
 
 
 def _reads_frames(layer: Any) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -38,6 +38,8 @@ class Rule:
     repeat: Repeat
     widens: bool
     """Whether contributions are held in wider floats."""
+    combined_by: tuple[Callable[..., Any], ...]
+    """What dask combines results of the chunk step with."""
 
 
 class ChunkStep:
@@ -171,26 +173,31 @@ def _merge_moments(first: Contribution, second: Contribution) -> Contribution:
     return {"total": first["total"] + second["total"], "n": n + m, "M": squares}
 
 
-_ADD = Rule(_with_ufunc(np.add), _times, widens=True)
-_MULTIPLY = Rule(_with_ufunc(np.multiply), _to_the_power, widens=True)
-_MOMENTS = Rule(_merge_moments, _times, widens=True)
+def _extreme(ufunc: np.ufunc, *combined_by: Callable[..., Any]) -> Rule:
+    return Rule(_with_ufunc(ufunc), _same, widens=False, combined_by=combined_by)
 
 
-def _extreme(ufunc: np.ufunc) -> Rule:
-    return Rule(_with_ufunc(ufunc), _same, widens=False)
-
+_ADD = Rule(_with_ufunc(np.add), _times, widens=True, combined_by=(chunk.sum,))
+_MULTIPLY = Rule(_with_ufunc(np.multiply), _to_the_power, widens=True, combined_by=(chunk.prod,))
+_MEANS = replace(_ADD, combined_by=(reductions.mean_combine, reductions.mean_agg))
+_MOMENTS = Rule(
+    _merge_moments,
+    _times,
+    widens=True,
+    combined_by=(reductions.moment_combine, reductions.moment_agg),
+)
 
 _RULES: dict[Callable[..., Any], Rule] = {
     chunk.sum: _ADD,
     chunk.nansum: _ADD,
     chunk.prod: _MULTIPLY,
     chunk.nanprod: _MULTIPLY,
-    chunk.any: _extreme(np.logical_or),
-    chunk.all: _extreme(np.logical_and),
-    reductions.chunk_min: _extreme(np.minimum),
-    reductions.chunk_max: _extreme(np.maximum),
-    reductions._nanmin_skip: _extreme(np.fmin),
-    reductions._nanmax_skip: _extreme(np.fmax),
-    reductions.mean_chunk: _ADD,
+    chunk.any: _extreme(np.logical_or, chunk.any),
+    chunk.all: _extreme(np.logical_and, chunk.all),
+    reductions.chunk_min: _extreme(np.minimum, reductions.chunk_min, chunk.min),
+    reductions.chunk_max: _extreme(np.maximum, reductions.chunk_max, chunk.max),
+    reductions._nanmin_skip: _extreme(np.fmin, reductions._nanmin_skip),
+    reductions._nanmax_skip: _extreme(np.fmax, reductions._nanmax_skip),
+    reductions.mean_chunk: _MEANS,
     reductions.moment_chunk: _MOMENTS,
 }

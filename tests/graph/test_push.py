@@ -14,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from b2nd_dask import from_b2nd
+from b2nd_dask.graph import merge
 from b2nd_dask.graph.expression import Call, Read
 from b2nd_dask.graph.program import program_of
 from b2nd_dask.graph.push import optimize
@@ -52,9 +53,8 @@ def tasks_of(function, array):
     while nodes:
         node = nodes.pop()
         found += getattr(node, "func", None) is function
-        nodes += [
-            n for arg in getattr(node, "args", ()) if isinstance(arg, dict) for n in arg.values()
-        ]
+        for arg in getattr(node, "args", ()):
+            nodes += arg.values() if isinstance(arg, dict) else [arg]
     return found
 
 
@@ -150,6 +150,45 @@ def test_reductions_are_pushed(tmp_path, name, work):
     assert tasks_of(reduce_block, REDUCTIONS[name](WORK[work](x), axis=0)) == 12
     one_block = from_b2nd(tmp_path / "x.b2nd", chunks=-1)
     assert tasks_of(reduce_block, REDUCTIONS[name](WORK[work](one_block[2:, ::3]))) == 1
+
+
+@pytest.fixture
+def many_blocks(tmp_path):
+    """A frame of 40 x 40 chunks, as a dask array and an ndarray."""
+    array = np.random.default_rng(5).integers(0, 99, (200, 200)).astype("f4")
+    array[50:90] = 0
+    blosc2.asarray(array, urlpath=str(tmp_path / "x.b2nd"), chunks=(5, 5), blocks=(5, 5))
+    return from_b2nd(tmp_path / "x.b2nd"), array
+
+
+@pytest.mark.parametrize("axis", [None, 1])
+@pytest.mark.parametrize("name", sorted(ALWAYS_PUSHED))
+def test_small_blocks_are_reduced_in_few_tasks(many_blocks, monkeypatch, name, axis):
+    monkeypatch.setattr(merge, "CPU_COUNT", 4)
+    x, array = many_blocks
+    plain = da.from_array(array, chunks=x.chunks)
+    reduced = REDUCTIONS[name](x[3:] * 2, axis=axis)
+    assert 4 * 4 <= tasks_of(reduce_block, reduced) <= 40
+    same(reduced.compute(), REDUCTIONS[name](plain[3:] * 2, axis=axis).compute(), exact=False)
+
+
+def test_results_that_somebody_else_needs_stay(many_blocks):
+    x, array = many_blocks
+    block_sums = da.reduction(x, da.chunk.sum, da.chunk.max, axis=(0, 1), dtype="f4")
+    want = array.reshape(40, 5, 40, 5).sum(axis=(1, 3)).max()
+    assert block_sums.compute() == want
+    total, mean = dask.compute(x.sum(), x.mean(axis=0))
+    np.testing.assert_allclose(total, array.sum(), rtol=1e-6)
+    np.testing.assert_allclose(mean, array.mean(axis=0), rtol=1e-6)
+
+
+def test_blocks_with_results_of_other_tasks_are_reduced_alone(many_blocks):
+    x, array = many_blocks
+    row = dask.delayed(np.arange)(5.0)
+    got = da.map_blocks(np.add, x, row, dtype="f8").sum()
+    np.testing.assert_allclose(got.compute(), array.sum() + 200 * 40 * 10, rtol=1e-6)
+    spread = ((x - x.mean()) ** 2).sum()
+    np.testing.assert_allclose(spread.compute(), ((array - array.mean()) ** 2).sum(), rtol=1e-5)
 
 
 def test_a_user_function_gets_an_array_of_the_block(tmp_path):
