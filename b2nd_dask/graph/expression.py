@@ -5,12 +5,13 @@ from __future__ import annotations
 import operator
 from collections.abc import Container, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
 from dask._task_spec import Alias, DataNode, GraphNode, Task, TaskRef, _execute_subgraph
 from dask.array import chunk
-from dask.array.core import getter
+from dask.array.core import _enforce_dtype, getter
 from dask.typing import Key
 
 from b2nd_dask.graph.blocks import ConstantRegion, FrameRegion
@@ -136,7 +137,11 @@ class Scope:
                 and isinstance(index, Literal)
             ):
                 return Read(source.value, index.value)
-        return Call(task.func, tuple(map(self.node, task.args)), task.kwargs)
+        func, kwargs = task.func, task.kwargs
+        if func is _enforce_dtype:
+            # where a result is 0-d, dask wraps the function
+            func, kwargs = partial(func, **kwargs), {}
+        return Call(func, tuple(map(self.node, task.args)), kwargs)
 
     def node(self, value: Any) -> Node:
         """Expression of an argument."""
@@ -207,6 +212,8 @@ def is_elementwise(func: Any) -> bool:
     -------
     bool
     """
+    if isinstance(func, partial) and func.func is _enforce_dtype and not func.args:
+        func = func.keywords["enforce_dtype_function"]
     if isinstance(func, np.ufunc):
         return func.nout == 1 and func.signature is None
     return is_among(func, _ELEMENTWISE)

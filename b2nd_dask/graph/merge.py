@@ -10,7 +10,6 @@ from __future__ import annotations
 import itertools
 import math
 import operator
-from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -24,6 +23,7 @@ from dask.typing import Key
 from b2nd_dask.format.grid import parse_selection
 from b2nd_dask.frame.source import Frame
 from b2nd_dask.graph.expression import is_among
+from b2nd_dask.graph.inline import takers_of
 from b2nd_dask.graph.push_reduction import PushedStep, reduce_block
 
 #: Blocks are merged up to this many bytes of items: more do not make a task cheaper.
@@ -126,7 +126,7 @@ def merge_blocks(graph: Mapping[Key, GraphNode], wanted: set[Key]) -> Mapping[Ke
     blocks = {key: block for key, node in graph.items() if (block := Block.of(node))}
     total = sum(block.nbytes for block in blocks.values())
     limit = min(MERGED_NBYTES, total // (TASKS_OF_A_CORE * CPU_COUNT))
-    takers = _takers(graph)
+    takers = takers_of(graph)
     # what several tasks take would be computed for each
     single = {key for key, names in takers.items() if len(names) == 1} - wanted
     # fusion leaves some under a second name
@@ -155,15 +155,6 @@ def merge_blocks(graph: Mapping[Key, GraphNode], wanted: set[Key]) -> Mapping[Ke
         for key, node in graph.items()
         if key not in gone
     }
-
-
-def _takers(graph: Mapping[Key, GraphNode]) -> defaultdict[Key, list[Key]]:
-    """Which tasks take the result of each."""
-    takers: defaultdict[Key, list[Key]] = defaultdict(list)
-    for key, node in graph.items():
-        for name in node.dependencies:
-            takers[name].append(key)
-    return takers
 
 
 def _nested(argument: Any) -> tuple[int, list[Key | None]]:

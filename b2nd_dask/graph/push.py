@@ -7,13 +7,10 @@ blocks that are reduced together are then merged.
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Mapping
-from typing import Any, TypeGuard
+from typing import Any
 
 import dask.array as da
-from dask._task_spec import GraphNode, Task, TaskRef, _execute_subgraph, cull
-from dask.array import _shuffle
+from dask._task_spec import GraphNode, Task, _execute_subgraph, cull
 from dask.array.optimization import optimize as dask_optimize
 from dask.base import dont_optimize
 from dask.blockwise import Blockwise
@@ -23,9 +20,9 @@ from dask.highlevelgraph import HighLevelGraph
 from dask.typing import Key
 
 from b2nd_dask.graph.blocks import FrameBlocks
-from b2nd_dask.graph.expression import NotUnderstoodError, Scope, expression_of
+from b2nd_dask.graph.expression import NotUnderstoodError, Scope
+from b2nd_dask.graph.inline import inline_reads
 from b2nd_dask.graph.merge import merge_blocks
-from b2nd_dask.graph.program import program_of
 from b2nd_dask.graph.push_index import index_task
 from b2nd_dask.graph.push_reduction import reduction_task
 
@@ -60,66 +57,13 @@ def optimize(dsk: Any, keys: Any, **kwargs: Any) -> Any:
     if not ours or isinstance(found, HighLevelGraph):
         return found
     wanted = set(flatten(keys if isinstance(keys, list | set) else [keys]))
-    pushed = {key: _pushed(node) for key, node in _with_takers(found, wanted).items()}
+    pushed = {key: _pushed(node) for key, node in inline_reads(found, wanted).items()}
     return merge_blocks(pushed, wanted)
 
 
 def _reads_frames(layer: Any) -> bool:
     return isinstance(layer, Blockwise) and any(
         isinstance(dep, FrameBlocks) for dep in layer.io_deps.values()
-    )
-
-
-def _with_takers(dsk: Mapping[Key, GraphNode], wanted: set[Key]) -> Mapping[Key, GraphNode]:
-    """Fuse reads with the one task that takes items of them by a list.
-
-    dask leaves these apart, because the list is a task, too.
-    """
-    takers = [node for node in dsk.values() if _takes(node)]
-    if not takers:
-        return dsk
-    uses = Counter(name for node in dsk.values() for name in node.dependencies)
-    fused = dict(dsk)
-    for taker in takers:
-        for name in taker.dependencies - wanted:
-            # what is persisted has no task
-            read = dsk.get(name)
-            if uses[name] == 1 and isinstance(read, Task) and _reads(read):
-                del fused[name]
-                fused[taker.key] = taker = _joined(taker, read)
-    return fused
-
-
-def _reads(task: Task) -> bool:
-    """Whether a task reads a block of a frame and works on it, with nothing else."""
-    try:
-        return not task.dependencies and program_of(expression_of(task)) is not None
-    except NotUnderstoodError:
-        return False
-
-
-def _takes(node: Any) -> TypeGuard[Task]:
-    """Whether a task, or one that is fused into it, takes items by a list."""
-    if not isinstance(node, Task):
-        return False
-    inner = node.args[0].values() if node.func is _execute_subgraph else [node]
-    return any(isinstance(n, Task) and n.func is _shuffle._getitem for n in inner)
-
-
-def _joined(taker: Task, read: Task) -> Task:
-    inner, out, names, values = {taker.key: taker}, taker.key, taker.dependencies, None
-    if taker.func is _execute_subgraph:
-        inner, out, names, *values = taker.args
-    given = zip(names, values or map(TaskRef, names), strict=True)
-    kept = {name: value for name, value in given if name != read.key}
-    return Task(
-        taker.key,
-        _execute_subgraph,
-        {**inner, read.key: read},
-        out,
-        tuple(kept),
-        *kept.values(),
-        _data_producer=taker.data_producer or read.data_producer,
     )
 
 
