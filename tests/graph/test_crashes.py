@@ -135,3 +135,68 @@ def test_a_client_that_is_killed(tmp_path):
     np.testing.assert_array_equal(blosc2.open(str(target))[...], VALUES + 1)
     remove_staging(target)
     assert list(tmp_path.iterdir()) == [target]
+
+
+def start_cluster(folder):
+    """A scheduler and a worker, each in a process of its own."""
+    address = folder / "scheduler.json"
+    flags = ["--scheduler-file", str(address), "--no-dashboard"]
+    place = ["--port", "0", "--host", "127.0.0.1"]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    processes = [
+        subprocess.Popen(
+            [sys.executable, "-m", "dask", *command],
+            cwd=folder,
+            env=environment,
+            stderr=subprocess.DEVNULL,
+        )
+        for command in (
+            ["scheduler", *flags, *place],
+            ["worker", *flags, "--nthreads", "2", "--no-nanny", "--death-timeout", "5"],
+        )
+    ]
+    while not address.exists():
+        time.sleep(0.05)
+    return json.loads(address.read_text())["address"], processes
+
+
+@pytest.mark.slow
+def test_a_scheduler_that_is_killed(tmp_path):
+    """The old frame stays, and a re-run on another cluster goes on from what was staged."""
+    target = tmp_path / "frames" / "target.b2nd"
+    target.parent.mkdir()
+    to_b2nd(VALUES, target, chunks=(10, 50))
+    arguments = [sys.executable, "-c", CLIENT]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    running = []
+    try:
+        address, running = start_cluster(tmp_path)
+        client = subprocess.Popen(
+            [*arguments, address, str(target)],
+            cwd=ROOT,
+            env=environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+        )
+        client.stdout.readline()
+        while not sum(info.nbytes for info in list_staging(target)):
+            time.sleep(0.01)
+        scheduler, worker = running
+        scheduler.kill()
+        scheduler.wait()
+        worker.wait(timeout=60)
+        client.kill()
+        client.communicate()
+        np.testing.assert_array_equal(open_b2nd(target)[...], VALUES)
+        (tmp_path / "scheduler.json").unlink()
+        address, running = start_cluster(tmp_path)
+        subprocess.run(
+            [*arguments, address, str(target)], cwd=ROOT, env=environment, check=True, timeout=100
+        )
+        np.testing.assert_array_equal(blosc2.open(str(target))[...], VALUES + 1)
+    finally:
+        for process in running:
+            process.kill()
+            process.communicate()
+    remove_staging(target)
+    assert list(target.parent.iterdir()) == [target]
