@@ -6,9 +6,12 @@ b2nd_dask, for one, changes how python-blosc2 treats the GIL. Every run opens it
 
 from __future__ import annotations
 
+import itertools
+import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from tempfile import TemporaryFile
 from threading import local
 from typing import Any
 
@@ -29,6 +32,7 @@ ZARR_ALONE = "zarr"
 FROM_ZARR = "da.from_zarr"
 FROM_ZARR_AUTO = "da.from_zarr chunks='auto'"
 RAW_LIMIT = "raw limit"
+RAW_LIMIT_READING = "raw limit and reading the file"
 
 
 def b2nd_dask(work: Work, *, chunks: Any = None) -> Contender:
@@ -111,8 +115,11 @@ def dask_from_zarr(work: Work, *, chunks: Any = None) -> Contender:
     return Contender(FROM_ZARR_AUTO if chunks else FROM_ZARR, prepare)
 
 
-def raw_limit_of_sum() -> Contender:
-    """Decode and add up chunks that lie in memory, each thread in one buffer; nothing else."""
+def raw_limit_of_sum(*, reading: bool = False) -> Contender:
+    """Decode and add up chunks, each thread in one buffer; nothing else.
+
+    The chunks lie in memory, or are read from a file one by one.
+    """
 
     def prepare(paths: Paths, threads: int) -> Run:
         import blosc2
@@ -120,18 +127,28 @@ def raw_limit_of_sum() -> Contender:
         blosc2.set_releasegil(True)
         array = blosc2.open(str(paths[B2ND]), mode="r")
         chunks = [array.schunk.get_chunk(i) for i in range(array.schunk.nchunks)]
+        file = TemporaryFile(buffering=0)  # noqa: SIM115  the work needs it until the end
+        ends = list(itertools.accumulate(map(file.write, chunks)))
         mine = local()
 
-        def chunk_sum(chunk: bytes) -> float:
+        def from_file(number: int) -> memoryview:
+            length = len(chunks[number])
+            data = memoryview(mine.data)[:length]
+            os.preadv(file.fileno(), [data], ends[number] - length)
+            return data
+
+        def chunk_sum(number: int) -> float:
             if not hasattr(mine, "buffer"):
                 mine.buffer = np.empty(array.chunks, array.dtype)
+                mine.data = bytearray(max(map(len, chunks)))
+            chunk = from_file(number) if reading else chunks[number]
             blosc2.decompress2(chunk, dst=mine.buffer.view(np.uint8), nthreads=1)
             return float(mine.buffer.sum())
 
         pool = ThreadPoolExecutor(threads)
-        return lambda: sum(pool.map(chunk_sum, chunks))
+        return lambda: sum(pool.map(chunk_sum, range(len(chunks))))
 
-    return Contender(RAW_LIMIT, prepare)
+    return Contender(RAW_LIMIT_READING if reading else RAW_LIMIT, prepare)
 
 
 def bounded(contender: Contender, limit: int) -> Contender:

@@ -30,9 +30,11 @@ def _scenario(how: Compression, nchunks: int) -> Scenario:
             peers_tensorstore.dask_from_tensorstore(dask_sum),
             peers_hdf5.dask_from_h5py(dask_sum),
             peers.raw_limit_of_sum(),
+            peers.raw_limit_of_sum(reading=True),
         ),
         targets=(
             times_as_long_as(peers.RAW_LIMIT, 1.2),
+            times_as_long_as(peers.RAW_LIMIT_READING, 1.2),
             speedup_over(peers.PYTHON_BLOSC2, 1.3),
             speedup_over(peers.FROM_ZARR, 2.5),
             # three chunks a thread, of which there is one a core unless the run says otherwise
