@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from typing import Any, Protocol
 
@@ -13,6 +12,7 @@ from b2nd_dask.format.index import ChunkKind
 from b2nd_dask.frame.fill import Fill
 from b2nd_dask.frame.opening import OpenedFrame
 from b2nd_dask.frame.pieces import items_by_chunk
+from b2nd_dask.frame.places import Box, Cells, Places
 from b2nd_dask.frame.plan import Part, RegionPlan
 from b2nd_dask.frame.region import special_item
 
@@ -26,16 +26,23 @@ class Reduction(Protocol):
 
     @property
     def axis(self) -> tuple[int, ...]:
-        """Axes to reduce."""
+        """Axes to reduce, in ascending order."""
 
-    def contribution(self, items: NDArray[Any]) -> Contribution:
-        """Contribution of some items."""
+    @property
+    def positional(self) -> bool:
+        """Whether contributions tell where items are; else only their values count."""
+
+    def contribution(self, items: NDArray[Any], start: tuple[int, ...]) -> Contribution:
+        """Contribution of a box of items; `start` is its corner in the region.
+
+        Where all axes are reduced and nothing is positional, items come in any order and shape.
+        """
 
     def merge(self, first: Contribution, second: Contribution) -> Contribution:
-        """Contribution of both."""
+        """Contribution of both, in whichever order they come."""
 
-    def repeat(self, one: Contribution, counts: NDArray[np.int64]) -> Contribution:
-        """Contribution of so many times an item; `counts` has the shape of the contribution."""
+    def repeat(self, one: Contribution, places: Places) -> Contribution:
+        """Contribution of an item, whose own is `one`, that is repeated at some places."""
 
 
 def reduce_region(
@@ -73,20 +80,23 @@ def reduce_region(
         if kind != ChunkKind.STORED:
             first = int(plan.chunks[np.argmax(plan.kinds == kind)])
             total.add_constants(special_item(fill, kind, first), plan.kinds == kind)
-    everything = len(how.axis) == len(axes)
-    for part, items in items_by_chunk(opened, list(plan.parts()), fill, in_order=not everything):
+    in_order = how.positional or len(how.axis) < len(axes)
+    for part, items in items_by_chunk(opened, list(plan.parts()), fill, in_order=in_order):
         if items.ndim:
-            total.add(part, how.contribution(items))
+            total.add(part, how.contribution(items, tuple(s.start for s in part.out)))
         else:
             total.add_constant(part, items)
     return total.fields
 
 
 def _of_constant(item: NDArray[Any], axes: tuple[range, ...], how: Reduction) -> Contribution:
-    one = how.contribution(item.reshape((1,) * len(axes)))
-    count = math.prod(len(axes[i]) for i in how.axis)
-    shape = tuple(1 if i in how.axis else len(axis) for i, axis in enumerate(axes))
-    return how.repeat(one, np.full(shape, count, np.int64))
+    region = tuple(slice(0, len(axis)) for axis in axes)
+    return _repeated(item, Box(region, how.axis), len(axes), how)
+
+
+def _repeated(item: NDArray[Any], places: Places, ndim: int, how: Reduction) -> Contribution:
+    one = how.contribution(item.reshape((1,) * ndim), (0,) * ndim)
+    return how.repeat(one, places)
 
 
 class _Total:
@@ -94,9 +104,9 @@ class _Total:
 
     def __init__(self, plan: RegionPlan, how: Reduction) -> None:
         self._how = how
-        self._lengths = [np.array([len(p.inner) for p in axis], np.int64) for axis in plan.pieces]
+        self._pieces = plan.pieces
         self._shape = tuple(
-            1 if i in how.axis else int(n.sum()) for i, n in enumerate(self._lengths)
+            1 if i in how.axis else cells[-1].out.stop for i, cells in enumerate(plan.pieces)
         )
         self._seen = np.zeros(self._shape, bool)
         self.fields: dict[str, NDArray[Any]] = {}
@@ -112,16 +122,14 @@ class _Total:
 
     def add_constant(self, part: Part, item: NDArray[Any]) -> None:
         """Add a chunk that repeats one item."""
-        one = self._how.contribution(item.reshape((1,) * len(self._shape)))
-        count = int(np.prod([len(part.inner[i]) for i in self._how.axis], dtype=np.int64))
-        shape = self._seen[self._place(part)].shape
-        self.add(part, self._how.repeat(one, np.full(shape, count, np.int64)))
+        places = Box(part.out, self._how.axis)
+        self.add(part, _repeated(item, places, len(self._shape), self._how))
 
     def add_constants(self, item: NDArray[Any], chosen: NDArray[np.bool_]) -> None:
         """Add all chunks of the plan that are chosen; all repeat one item."""
-        counts = self._counts(chosen)
-        one = self._how.contribution(item.reshape((1,) * len(self._shape)))
-        new = self._how.repeat(one, counts)
+        places = Cells(self._pieces, chosen, self._how.axis)
+        counts = places.counts
+        new = _repeated(item, places, counts.ndim, self._how)
         old = self._all(new)
         merged = self._how.merge(old, new) if self._seen.any() else new
         for name, values in old.items():
@@ -130,16 +138,6 @@ class _Total:
             np.copyto(values, merged[name], where=both)
             np.copyto(values, new[name], where=only)
         self._seen |= counts > 0
-
-    def _counts(self, chosen: NDArray[np.bool_]) -> NDArray[np.int64]:
-        """Items of the chosen chunks along the reduced axes, at each kept place."""
-        counts = chosen.reshape([len(n) for n in self._lengths]).astype(np.int64)
-        for i, lengths in enumerate(self._lengths):
-            if i in self._how.axis:
-                counts = np.moveaxis(np.moveaxis(counts, i, -1) @ lengths[:, None], -1, i)
-            else:
-                counts = np.repeat(counts, lengths, axis=i)
-        return counts
 
     def _all(self, like: Contribution) -> dict[str, NDArray[Any]]:
         """The arrays of all places, made when the dtypes of contributions are known."""

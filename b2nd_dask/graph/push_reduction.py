@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 from dask._task_spec import List, Task, TaskRef
@@ -13,10 +11,12 @@ from dask.typing import Key
 from numpy.typing import NDArray
 
 from b2nd_dask.format.grid import parse_selection
+from b2nd_dask.frame.reduce import Contribution, Reduction
 from b2nd_dask.frame.source import Frame
+from b2nd_dask.graph.arg_reductions import search_of
 from b2nd_dask.graph.expression import Call, Node, Read, is_scalar
 from b2nd_dask.graph.program import Program, program_of
-from b2nd_dask.graph.reductions import ChunkStep, Rule, rule_of
+from b2nd_dask.graph.reductions import Work, fold_of
 
 #: Booleans, numbers: what the rules are made for.
 _KINDS = "biufc"
@@ -42,34 +42,42 @@ def reduction_task(key: Key, top: Node, *, data_producer: bool) -> Task | None:
     found = _reduction_of(top)
     if found is None:
         return None
-    read, step = found
-    outer = List(*(TaskRef(name) for name in step.work.outer))
+    read, step, work = found
+    outer = List(*(TaskRef(name) for name in work.outer))
     return Task(
         key,
         reduce_block,
         read.region.frame,
         read.index,
         step,
+        work,
         outer,
         _data_producer=data_producer,
     )
 
 
-@dataclass(frozen=True)
-class PushedStep:
-    """The chunk step of a reduction, and the elementwise work before it."""
+class Streamed(Reduction, Protocol):
+    """A chunk step that is carried out chunk by chunk."""
 
-    func: Any
-    axis: tuple[int, ...]
-    rule: Rule
-    work: Program
+    def result(self, total: Contribution) -> Any:
+        """What dask's own chunk step gives for all items."""
 
-    def on(self, items: NDArray[Any], outer: Mapping[Key, Any]) -> Any:
+
+class ChunkStep(Protocol):
+    """What dask computes of each block before it puts the results together."""
+
+    @property
+    def axis(self) -> tuple[int, ...]:
+        """Axes to reduce."""
+
+    def whole(self, items: NDArray[Any]) -> Any:
         """What dask would compute of these items."""
-        return self.func(self.work.run(items, outer), axis=self.axis, keepdims=True)
+
+    def streamed(self, work: Work) -> Streamed:
+        """The same for items that come in parts, after some elementwise work."""
 
 
-def reduce_block(frame: Frame, index: Any, step: PushedStep, outer: list[Any]) -> Any:
+def reduce_block(frame: Frame, index: Any, step: ChunkStep, work: Program, outer: list[Any]) -> Any:
     """Compute the chunk step of a reduction for one block of a frame.
 
     Parameters
@@ -77,7 +85,9 @@ def reduce_block(frame: Frame, index: Any, step: PushedStep, outer: list[Any]) -
     frame : Frame
     index : tuple of slice
         The block.
-    step : PushedStep
+    step : ChunkStep
+    work : Program
+        What is done with the block before.
     outer : list
         Results of other tasks.
 
@@ -86,24 +96,22 @@ def reduce_block(frame: Frame, index: Any, step: PushedStep, outer: list[Any]) -
     ndarray or dict of ndarray
         What dask's own chunk step gives for the block.
     """
-    values = dict(zip(step.work.outer, outer, strict=True))
+    worked = partial(work.run, outer=dict(zip(work.outer, outer, strict=True)))
     if not all(map(is_scalar, outer)) or 0 in parse_selection(index, frame.shape).shape:
-        return step.on(np.asarray(frame.read(index)), values)
-    chunk_step = ChunkStep(partial(step.on, outer=values), step.axis, step.rule)
-    return chunk_step.result(frame.reduce(index, chunk_step))
+        return step.whole(worked(np.asarray(frame.read(index))))
+    streamed = step.streamed(worked)
+    return streamed.result(frame.reduce(index, streamed))
 
 
-def _reduction_of(top: Node) -> tuple[Read, PushedStep] | None:
+def _reduction_of(top: Node) -> tuple[Read, ChunkStep, Program] | None:
     """The reduction that a task computes, if it can be pushed."""
-    if not isinstance(top, Call) or len(top.args) != 1 or set(top.kwargs) != {"axis", "keepdims"}:
+    if not isinstance(top, Call):
         return None
-    rule, axis = rule_of(top.func), top.kwargs["axis"]
-    if rule is None or not isinstance(axis, tuple) or top.kwargs["keepdims"] is not True:
-        return None
-    found = program_of(top.args[0])
-    if found is None:
+    step = fold_of(top) or search_of(top)
+    found = program_of(top.args[0]) if step else None
+    if step is None or found is None:
         return None
     read, work = found
     if read.region.frame.dtype.kind not in _KINDS or not read.selects_slices:
         return None
-    return read, PushedStep(top.func, axis, rule, work)
+    return read, step, work

@@ -11,9 +11,11 @@ import numpy as np
 from dask.array import chunk, reductions
 from numpy.typing import NDArray
 
+from b2nd_dask.frame.places import Places
 from b2nd_dask.frame.reduce import Contribution
-from b2nd_dask.graph.expression import is_among
+from b2nd_dask.graph.expression import Call, is_among
 
+Work = Callable[[NDArray[Any]], NDArray[Any]]
 Merge = Callable[[Contribution, Contribution], Contribution]
 Repeat = Callable[[Contribution, NDArray[np.int64]], Contribution]
 
@@ -42,29 +44,44 @@ class Rule:
     """What dask combines results of the chunk step with."""
 
 
-class ChunkStep:
-    """The chunk step of a dask reduction, as `frame.reduce.Reduction`.
+@dataclass(frozen=True)
+class Fold:
+    """A chunk step that makes one value of many, as `push_reduction.ChunkStep`."""
+
+    func: Callable[..., Any]
+    axis: tuple[int, ...]
+    rule: Rule
+
+    def whole(self, items: NDArray[Any]) -> Any:
+        """As `push_reduction.ChunkStep.whole`."""
+        return self.func(items, axis=self.axis, keepdims=True)
+
+    def streamed(self, work: Work) -> StreamedFold:
+        """As `push_reduction.ChunkStep.streamed`."""
+        return StreamedFold(self, work)
+
+
+class StreamedFold:
+    """A fold, as `push_reduction.Streamed`.
 
     Parameters
     ----------
-    func : callable
-        Takes items, gives an array or a dict of arrays, with length 1 along the reduced axes.
-    axis : tuple of int
-        Axes to reduce.
-    rule : Rule
+    step : Fold
+    work : callable
+        What is done with items before.
     """
 
-    def __init__(
-        self, func: Callable[[NDArray[Any]], Any], axis: tuple[int, ...], rule: Rule
-    ) -> None:
-        self.axis = axis
-        self._func = func
-        self._rule = rule
+    positional = False
+
+    def __init__(self, step: Fold, work: Work) -> None:
+        self.axis = step.axis
+        self._step = step
+        self._work = work
         self._dtypes: dict[str, np.dtype[Any]] = {}
 
-    def contribution(self, items: NDArray[Any]) -> Contribution:
+    def contribution(self, items: NDArray[Any], start: tuple[int, ...]) -> Contribution:
         """As `frame.reduce.Reduction.contribution`."""
-        found = self._func(items)
+        found = self._step.whole(self._work(items))
         fields = found if isinstance(found, dict) else {"": found}
         arrays = {name: np.asarray(values) for name, values in fields.items()}
         self._dtypes = {name: values.dtype for name, values in arrays.items()}
@@ -72,37 +89,45 @@ class ChunkStep:
 
     def merge(self, first: Contribution, second: Contribution) -> Contribution:
         """As `frame.reduce.Reduction.merge`."""
-        return self._rule.merge(first, second)
+        return self._step.rule.merge(first, second)
 
-    def repeat(self, one: Contribution, counts: NDArray[np.int64]) -> Contribution:
+    def repeat(self, one: Contribution, places: Places) -> Contribution:
         """As `frame.reduce.Reduction.repeat`."""
         with np.errstate(all="ignore"):
-            return self._rule.repeat(one, counts)
+            return self._step.rule.repeat(one, places.counts)
 
     def result(self, total: Contribution) -> Any:
-        """What dask's own chunk step gives for all items."""
+        """As `push_reduction.Streamed.result`."""
         with np.errstate(over="ignore"):
             fields = {name: v.astype(self._dtypes[name], copy=False) for name, v in total.items()}
         return fields.get("", fields)
 
     def _widened(self, values: NDArray[Any]) -> NDArray[Any]:
-        wider = _WIDER.get(values.dtype.newbyteorder("=")) if self._rule.widens else None
+        wider = _WIDER.get(values.dtype.newbyteorder("=")) if self._step.rule.widens else None
         return values if wider is None else values.astype(wider)
 
 
-def rule_of(func: Callable[..., Any]) -> Rule | None:
-    """Find the rule for the chunk step of a reduction.
+def fold_of(call: Call) -> Fold | None:
+    """Find the fold that a call carries out on a block.
 
     Parameters
     ----------
-    func : callable
-        What dask calls on each block.
+    call : Call
 
     Returns
     -------
-    Rule or None
+    Fold or None
         None for what is no chunk step of dask's own, and for those that merge otherwise than here.
     """
+    if len(call.args) != 1 or set(call.kwargs) != {"axis", "keepdims"}:
+        return None
+    rule, axis = _rule_of(call.func), call.kwargs["axis"]
+    if rule is None or not isinstance(axis, tuple) or call.kwargs["keepdims"] is not True:
+        return None
+    return Fold(call.func, axis, rule)
+
+
+def _rule_of(func: Callable[..., Any]) -> Rule | None:
     keywords: dict[str, Any] = {}
     while isinstance(func, partial):
         if func.args:
