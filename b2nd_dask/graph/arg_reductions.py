@@ -21,10 +21,10 @@ from b2nd_dask.graph.reductions import Work
 #: pass over NaNs need the latter: they place a NaN as if it were infinite, but give the value of
 #: an infinite item then.
 _SEARCHES: dict[tuple[Callable[..., Any], ...], np.ufunc | None] = {
-    (chunk.min, chunk.argmin): None,
-    (chunk.max, chunk.argmax): None,
-    (chunk.nanmin, reductions._nanargmin): np.fmin,
-    (chunk.nanmax, reductions._nanargmax): np.fmax,
+    (np.min, np.argmin): None,
+    (np.max, np.argmax): None,
+    (np.nanmin, reductions._nanargmin): np.fmin,
+    (np.nanmax, reductions._nanargmax): np.fmax,
 }
 
 
@@ -144,15 +144,27 @@ def search_of(call: Call) -> Search | None:
         not isinstance(func, partial)
         or func.func is not reductions.arg_chunk
         or func.keywords
-        or not is_among(func.args, _SEARCHES)
         or len(args) != 3
         or call.kwargs
     ):
         return None
+    known = tuple(map(_unwrapped, func.args))
     axis, offset = map(_value, args[1:])
-    if not isinstance(axis, tuple) or not isinstance(offset, tuple | Integral):
+    if (
+        not is_among(known, _SEARCHES)
+        or not isinstance(axis, tuple)
+        or not isinstance(offset, tuple | Integral)
+    ):
         return None
-    return Search(func, axis, offset, _SEARCHES[func.args])
+    return Search(func, axis, offset, _SEARCHES[known])
+
+
+def _unwrapped(func: Any) -> Any:
+    """The function that dask has wrapped to keep dimensions, or the function itself."""
+    # in graphs that were sent to a scheduler the wrappers are copies
+    if getattr(func, "__code__", None) == chunk.argmin.__code__:
+        return func.__wrapped__
+    return func
 
 
 def _value(node: Node) -> Any:

@@ -23,6 +23,7 @@ from b2nd_dask.graph.program import program_of
 from b2nd_dask.graph.push import optimize
 from b2nd_dask.graph.push_index import index_block
 from b2nd_dask.graph.push_reduction import reduce_block
+from tests.graph.pushing import WORK, frames, outcome, small_frame, tasks_of
 
 NAMES = (
     "sum prod min max any all mean var std nansum nanprod nanmin nanmax nanmean nanvar nanstd "
@@ -35,30 +36,6 @@ REDUCTIONS = {
 }
 #: Those that dask computes of single blocks by functions that are recognised.
 ALWAYS_PUSHED = REDUCTIONS.keys() - {"third moment"}
-WORK = {
-    "none": lambda x: x,
-    "scalars": lambda x: x * 2 + 1,
-    "used twice": lambda x: x * x - x,
-    "ufuncs": lambda x: np.sqrt(np.abs(x)),
-    "cast": lambda x: x.astype("c8" if x.dtype.kind == "c" else "f4"),
-    "compared": lambda x: (x > 0) | (x < -3),
-    "where": lambda x: da.where(x > 1, x, 0),
-    "clip": lambda x: x.clip(-1, 1),
-    "other task": lambda x: x - da.nansum(da.ones(3)),
-}
-
-
-def tasks_of(function, array):
-    """How many tasks of an array's optimized graph call a function."""
-    graph = optimize(array.__dask_graph__(), array.__dask_keys__())
-    nodes = list(graph.values())
-    found = 0
-    while nodes:
-        node = nodes.pop()
-        found += getattr(node, "func", None) is function
-        for arg in getattr(node, "args", ()):
-            nodes += arg.values() if isinstance(arg, dict) else [arg]
-    return found
 
 
 def same(got, want, *, exact):
@@ -75,53 +52,6 @@ def same(got, want, *, exact):
         np.testing.assert_allclose(
             got, want, rtol=1e-3 if rough else 1e-9, atol=1e-3 if rough else 1e-9
         )
-
-
-def outcome(function, x):
-    """The result, or the error's text.
-
-    Some reductions refuse to have no items, and booleans to be subtracted.
-    """
-    try:
-        with np.errstate(all="ignore"):
-            return function(x).compute(scheduler="sync")
-    except (TypeError, ValueError) as error:
-        return str(error)
-
-
-def small_frame(folder, array):
-    path = folder / "small.b2nd"
-    path.unlink(missing_ok=True)
-    blosc2.asarray(array, urlpath=str(path), chunks=(5, 10), blocks=(5, 5))
-    return path
-
-
-@st.composite
-def arrays(draw):
-    """Arrays of some constant chunks, chunks that repeat a value, and data with NaNs."""
-    ndim = draw(st.integers(1, 3))
-    shape = tuple(draw(st.integers(1, 23)) for _ in range(ndim))
-    dtype = np.dtype(draw(st.sampled_from(["i4", "u1", "?", "f8", "f4", ">f8", "c16", "i8"])))
-    rng = np.random.default_rng(draw(st.integers(0, 99)))
-    array = rng.integers(-3, 4, shape).astype(dtype)
-    if dtype.kind in "fc":
-        array[rng.random(shape) < draw(st.sampled_from([0, 0.2]))] = np.nan
-    for value in draw(st.lists(st.sampled_from([0, 1, 2]), max_size=3)):
-        start = [draw(st.integers(0, n - 1)) for n in shape]
-        array[tuple(slice(s, s + draw(st.integers(1, 15))) for s in start)] = value
-    return array
-
-
-@st.composite
-def frames(draw, fresh_path):
-    """A frame, the array that it holds, and both as dask arrays of the same chunks."""
-    array, path = draw(arrays()), fresh_path()
-    chunks = tuple(draw(st.integers(1, n + 2)) for n in array.shape)
-    blocks = tuple(draw(st.integers(1, c)) for c in chunks)
-    blosc2.asarray(array, urlpath=str(path), chunks=chunks, blocks=blocks)
-    wanted = draw(st.sampled_from([None, "auto", tuple(2 * c for c in chunks), 5]))
-    frame = from_b2nd(path, chunks=wanted)
-    return frame, da.from_array(array, chunks=frame.chunks)
 
 
 @given(data=st.data())

@@ -1,0 +1,158 @@
+"""`argmin` and its like give what dask gives of an array in memory, and are pushed into reads."""
+
+from functools import partial
+
+import blosc2
+import dask
+import dask.array as da
+import numpy as np
+import pytest
+from dask.array import reductions
+from distributed.protocol import pickle
+from hypothesis import given
+from hypothesis import strategies as st
+
+from b2nd_dask import from_b2nd
+from b2nd_dask.graph.push import optimize
+from b2nd_dask.graph.push_reduction import reduce_block
+from tests.graph.pushing import WORK, frames, outcome, small_frame, tasks_of
+
+NAMES = ("argmin", "argmax", "nanargmin", "nanargmax")
+SEARCHES = {name: getattr(da, name) for name in NAMES}
+OWN_WORK = {
+    **WORK,
+    "imaginary": lambda x: x * 1j,
+    "complex": lambda x: x * (1 - 2j) + np.abs(x) * 3j,
+    "divided": lambda x: 1 / x,
+}
+
+# dask warns of NaNs before it refuses them, and of blocks of nothing else
+pytestmark = pytest.mark.filterwarnings("ignore:All-NaN:RuntimeWarning")
+
+
+def agree(search, frame, plain):
+    got, want = outcome(search, frame), outcome(search, plain)
+    if isinstance(want, str):
+        assert got == want
+    else:
+        assert type(got) is type(want)
+        assert got.dtype == want.dtype
+        np.testing.assert_array_equal(got, want, strict=True)
+
+
+@given(data=st.data())
+def test_searches(fresh_path, data):
+    frame, plain = data.draw(frames(fresh_path, extremes=(np.nan, np.inf, -np.inf)))
+    axis = data.draw(st.none() | st.integers(-frame.ndim, frame.ndim - 1))
+    search = SEARCHES[data.draw(st.sampled_from(NAMES))]
+    work = OWN_WORK[data.draw(st.sampled_from(sorted(OWN_WORK)))]
+    keepdims, split_every = data.draw(st.booleans()), data.draw(st.sampled_from([None, 2]))
+    if data.draw(st.booleans()):
+        index = tuple(
+            slice(data.draw(st.integers(0, n - 1)), None, data.draw(st.integers(1, 3)))
+            for n in frame.shape
+        )
+        frame, plain = frame[index], plain[index]
+    agree(
+        lambda x: search(work(x), axis=axis, keepdims=keepdims, split_every=split_every),
+        frame,
+        plain,
+    )
+
+
+@given(data=st.data())
+def test_the_partial_results_are_those_of_dask(fresh_path, data):
+    frame, plain = data.draw(frames(fresh_path, extremes=(np.nan, np.inf, -np.inf)))
+    axis = data.draw(st.none() | st.integers(0, frame.ndim - 1))
+    search = SEARCHES[data.draw(st.sampled_from(NAMES))]
+
+    def partial_results(x):
+        lazy = search(x, axis=axis)
+        keys = [key for key in lazy.__dask_graph__() if str(key[0]).startswith("arg-reduce")]
+        graph = optimize(lazy.__dask_graph__(), keys)
+        return dict(zip([key[1:] for key in keys], dask.get(graph, keys), strict=True))
+
+    got, want = partial_results(frame), partial_results(plain)
+    assert got.keys() == want.keys()
+    for block in want:
+        assert got[block].dtype == want[block].dtype
+        for field in ("vals", "arg"):
+            np.testing.assert_array_equal(got[block][field], want[block][field], strict=True)
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("work", sorted(OWN_WORK.keys() - {"other task"}))
+def test_searches_are_pushed(tmp_path, name, work):
+    path = small_frame(tmp_path, np.ones((20, 30)))
+    x, one_block = from_b2nd(path), from_b2nd(path, chunks=-1)
+    for axis in (None, 0, -1):
+        assert tasks_of(reduce_block, SEARCHES[name](OWN_WORK[work](x), axis=axis)) == 12
+        sliced = OWN_WORK[work](one_block[2:, ::3])
+        assert tasks_of(reduce_block, SEARCHES[name](sliced, axis=axis)) == 1
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_searches_are_pushed_by_a_scheduler_elsewhere(tmp_path, name):
+    x = from_b2nd(small_frame(tmp_path, np.ones((20, 30))))
+    sent = pickle.loads(pickle.dumps(SEARCHES[name](x * 2, axis=1)))
+    assert tasks_of(reduce_block, sent) == 12
+
+
+def test_searches_of_others_take_the_plain_way(tmp_path):
+    array = np.arange(600.0).reshape(20, 30)
+    x = from_b2nd(small_frame(tmp_path, array))
+
+    def second(items, axis=None, keepdims=False):
+        return np.argmax(items, axis=axis, keepdims=keepdims)
+
+    found = reductions.arg_reduction(
+        x,
+        partial(reductions.arg_chunk, np.max, second),
+        partial(reductions.arg_combine, second),
+        partial(reductions.arg_agg, second),
+    )
+    assert tasks_of(reduce_block, found) == 0
+    assert found.compute() == 599
+
+
+def test_the_first_of_equal_items_wins_wherever_its_chunk_is(tmp_path):
+    array = np.zeros((40, 40))
+    array[20:, :20] = 1  # a chunk that repeats an item
+    array[3, 39] = 1  # in a chunk that is read after it, or before
+    array[25:, 20:] = np.nan
+    path = tmp_path / "x.b2nd"
+    blosc2.asarray(array, urlpath=str(path), chunks=(20, 20), blocks=(10, 10))
+    for chunks in (None, -1):
+        frame = from_b2nd(path, chunks=chunks)
+        for name in NAMES:
+            for axis in (None, 0, 1):
+                got = SEARCHES[name](frame, axis=axis).compute(scheduler="sync")
+                np.testing.assert_array_equal(got, getattr(np, name)(array, axis=axis))
+
+
+@pytest.mark.parametrize("axis", [None, 0, 1])
+def test_slices_of_nans_only(tmp_path, axis):
+    array = np.ones((20, 30))
+    array[7], array[:, 21] = np.nan, np.nan
+    for values in (array, np.full((20, 30), np.nan)):
+        path = small_frame(tmp_path, values)
+        for chunks in ((5, 10), (20, 30)):
+            frame, plain = from_b2nd(path, chunks=chunks), da.from_array(values, chunks=chunks)
+            for name in NAMES:
+                agree(lambda x, name=name: SEARCHES[name](x, axis=axis), frame, plain)
+
+
+def test_extremes_of_an_array_far_larger_than_memory(tmp_path):
+    path = tmp_path / "huge.b2nd"
+    n = 10**6
+    frame = blosc2.zeros((n, n), dtype="f8", urlpath=str(path), chunks=(n // 500,) * 2)
+    frame[700_001, 900_003] = 1
+    frame[700_002, 0] = 1
+    x = from_b2nd(path, chunks=-1)
+    with dask.config.set(scheduler="sync"):
+        assert x.argmax().compute() == 700_001 * n + 900_003
+        assert x.argmin().compute() == 0
+        assert (x[700_001::2, 3::5] - 1).argmax().compute() == 900_000 // 5
+        columns = x.argmax(axis=0).compute()
+    assert columns.nonzero()[0].tolist() == [0, 900_003]
+    assert columns[[0, 900_003]].tolist() == [700_002, 700_001]
