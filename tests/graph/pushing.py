@@ -57,13 +57,15 @@ def small_frame(folder, array):
 def arrays(draw, extremes=()):
     """Arrays of some constant chunks, chunks that repeat a value, and data with NaNs.
 
-    The data are few whole numbers; floats have boxes of `extremes`, too.
+    The data are few whole numbers, zeros may be above or below all of them. Floats have boxes of
+    `extremes`, too.
     """
     ndim = draw(st.integers(1, 3))
     shape = tuple(draw(st.integers(1, 23)) for _ in range(ndim))
     dtype = np.dtype(draw(st.sampled_from(["i4", "u1", "?", "f8", "f4", ">f8", "c16", "i8"])))
     rng = np.random.default_rng(draw(st.integers(0, 99)))
-    array = rng.integers(-3, 4, shape).astype(dtype)
+    low, high = draw(st.sampled_from([(-3, 4), (-3, 0), (1, 3)]))
+    array = rng.integers(low, high, shape).astype(dtype)
     if dtype.kind in "fc":
         array[rng.random(shape) < draw(st.sampled_from([0, 0.2]))] = np.nan
     values = (0, 1, 2, *extremes) if dtype.kind in "fc" else (0, 1, 2)

@@ -130,6 +130,35 @@ def test_the_first_of_equal_items_wins_wherever_its_chunk_is(tmp_path):
                 np.testing.assert_array_equal(got, getattr(np, name)(array, axis=axis))
 
 
+@pytest.mark.parametrize("sign", [-1, 1])
+@pytest.mark.parametrize("axis", [None, 0, 1, 2])
+def test_chunks_of_zeros_behind_others(tmp_path, sign, axis):
+    array = sign * np.random.default_rng(0).integers(1, 4, (20, 30, 8))
+    array[5:10, 20:], array[15:, 10:20], array[10:, 20:] = 0, 0, 0
+    path = tmp_path / "x.b2nd"
+    blosc2.asarray(array, urlpath=str(path), chunks=(5, 10, 4), blocks=(5, 5, 2))
+    for name in NAMES:
+        got = SEARCHES[name](from_b2nd(path, chunks=-1), axis=axis).compute()
+        np.testing.assert_array_equal(got, getattr(np, name)(array, axis=axis))
+
+
+@pytest.mark.parametrize("name", ["nanargmin", "nanargmax"])
+def test_nothing_but_nans_and_infinite_items(tmp_path, name):
+    """NumPy takes the first of either; dask refuses blocks of NaNs alone."""
+    infinite = np.inf if name == "nanargmin" else -np.inf
+    for last in (infinite, infinite + 1j):
+        array = np.full((4, 4), np.nan, np.asarray(last).dtype)
+        array[:, 2:] = last
+        array[3, 3] = np.nan
+        path = tmp_path / "x.b2nd"
+        path.unlink(missing_ok=True)
+        blosc2.asarray(array, urlpath=str(path), chunks=(2, 2), blocks=(1, 2))
+        for chunks in ((4, 4), (2, 2)):
+            frame, plain = from_b2nd(path, chunks=chunks), da.from_array(array, chunks=chunks)
+            for axis in (None, 1):
+                agree(lambda x, axis=axis: SEARCHES[name](x, axis=axis), frame, plain)
+
+
 @pytest.mark.parametrize("axis", [None, 0, 1])
 def test_slices_of_nans_only(tmp_path, axis):
     array = np.ones((20, 30))
