@@ -91,12 +91,11 @@ def reduce_region(
 
 def _of_constant(item: NDArray[Any], axes: tuple[range, ...], how: Reduction) -> Contribution:
     region = tuple(slice(0, len(axis)) for axis in axes)
-    return _repeated(item, Box(region, how.axis), len(axes), how)
+    return how.repeat(_of_one(item, len(axes), how), Box(region, how.axis))
 
 
-def _repeated(item: NDArray[Any], places: Places, ndim: int, how: Reduction) -> Contribution:
-    one = how.contribution(item.reshape((1,) * ndim), (0,) * ndim)
-    return how.repeat(one, places)
+def _of_one(item: NDArray[Any], ndim: int, how: Reduction) -> Contribution:
+    return how.contribution(item.reshape((1,) * ndim), (0,) * ndim)
 
 
 class _Total:
@@ -109,6 +108,7 @@ class _Total:
             1 if i in how.axis else cells[-1].out.stop for i, cells in enumerate(plan.pieces)
         )
         self._seen = np.zeros(self._shape, bool)
+        self._last: tuple[bytes, Contribution] | None = None
         self.fields: dict[str, NDArray[Any]] = {}
 
     def add(self, part: Part, new: Contribution) -> None:
@@ -122,14 +122,13 @@ class _Total:
 
     def add_constant(self, part: Part, item: NDArray[Any]) -> None:
         """Add a chunk that repeats one item."""
-        places = Box(part.out, self._how.axis)
-        self.add(part, _repeated(item, places, len(self._shape), self._how))
+        self.add(part, self._repeated(item, Box(part.out, self._how.axis)))
 
     def add_constants(self, item: NDArray[Any], chosen: NDArray[np.bool_]) -> None:
         """Add all chunks of the plan that are chosen; all repeat one item."""
         places = Cells(self._pieces, chosen, self._how.axis)
         counts = places.counts
-        new = _repeated(item, places, counts.ndim, self._how)
+        new = self._repeated(item, places)
         old = self._all(new)
         merged = self._how.merge(old, new) if self._seen.any() else new
         for name, values in old.items():
@@ -138,6 +137,13 @@ class _Total:
             np.copyto(values, merged[name], where=both)
             np.copyto(values, new[name], where=only)
         self._seen |= counts > 0
+
+    def _repeated(self, item: NDArray[Any], places: Places) -> Contribution:
+        # chunks that repeat an item are often followed by chunks that repeat the same
+        content = item.tobytes()
+        if self._last is None or self._last[0] != content:
+            self._last = content, _of_one(item, len(self._shape), self._how)
+        return self._how.repeat(self._last[1], places)
 
     def _all(self, like: Contribution) -> dict[str, NDArray[Any]]:
         """The arrays of all places, made when the dtypes of contributions are known."""

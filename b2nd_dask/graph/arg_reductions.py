@@ -116,7 +116,8 @@ class StreamedSearch:
     def repeat(self, one: Contribution, places: Places) -> Contribution:
         """As `frame.reduce.Reduction.repeat`."""
         arg = self._step.place(places.firsts)
-        return {name: np.broadcast_to(v, arg.shape) for name, v in one.items()} | {"arg": arg}
+        others = one.keys() - {"arg"}
+        return {"arg": arg} | {name: np.broadcast_to(one[name], arg.shape) for name in others}
 
     def result(self, total: Contribution) -> Any:
         """As `push_reduction.Streamed.result`."""
