@@ -49,7 +49,7 @@ def test_searches(fresh_path, data):
     keepdims, split_every = data.draw(st.booleans()), data.draw(st.sampled_from([None, 2]))
     if data.draw(st.booleans()):
         index = tuple(
-            slice(data.draw(st.integers(0, n - 1)), None, data.draw(st.integers(1, 3)))
+            slice(data.draw(st.integers(0, n)), None, data.draw(st.integers(1, 3)))
             for n in frame.shape
         )
         frame, plain = frame[index], plain[index]
