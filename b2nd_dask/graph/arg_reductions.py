@@ -40,6 +40,14 @@ class Search:
     value: np.ufunc | None
 
     @property
+    def combined_by(self) -> tuple[()]:
+        """As `push_reduction.ChunkStep.combined_by`.
+
+        Of equal items dask takes the one in the first block, which need not come first in them all.
+        """
+        return ()
+
+    @property
     def argfunc(self) -> Callable[..., NDArray[np.intp]]:
         """What finds the place in an array."""
         found: Callable[..., NDArray[np.intp]] = self.func.args[1]

@@ -95,8 +95,8 @@ class Combination:
         block = _joined(taken)
         if (
             block is None
-            or not is_among(step.func, block.step.rule.combined_by)
-            or step.keywords.get("axis") != block.step.axis
+            or not is_among(step.func, block.step.chunk.combined_by)
+            or step.keywords.get("axis") != block.step.chunk.axis
         ):
             return None
         return cls(block, node.func, depth, step.keywords.get("keepdims") is not True)

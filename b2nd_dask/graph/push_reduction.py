@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, Protocol
 
@@ -42,15 +44,14 @@ def reduction_task(key: Key, top: Node, *, data_producer: bool) -> Task | None:
     found = _reduction_of(top)
     if found is None:
         return None
-    read, step, work = found
-    outer = List(*(TaskRef(name) for name in work.outer))
+    read, step = found
+    outer = List(*(TaskRef(name) for name in step.work.outer))
     return Task(
         key,
         reduce_block,
         read.region.frame,
         read.index,
         step,
-        work,
         outer,
         _data_producer=data_producer,
     )
@@ -70,6 +71,10 @@ class ChunkStep(Protocol):
     def axis(self) -> tuple[int, ...]:
         """Axes to reduce."""
 
+    @property
+    def combined_by(self) -> tuple[Callable[..., Any], ...]:
+        """What dask combines results with, where one for several blocks together will do."""
+
     def whole(self, items: NDArray[Any]) -> Any:
         """What dask would compute of these items."""
 
@@ -77,7 +82,15 @@ class ChunkStep(Protocol):
         """The same for items that come in parts, after some elementwise work."""
 
 
-def reduce_block(frame: Frame, index: Any, step: ChunkStep, work: Program, outer: list[Any]) -> Any:
+@dataclass(frozen=True)
+class PushedStep:
+    """The chunk step of a reduction, and the elementwise work before it."""
+
+    chunk: ChunkStep
+    work: Program
+
+
+def reduce_block(frame: Frame, index: Any, step: PushedStep, outer: list[Any]) -> Any:
     """Compute the chunk step of a reduction for one block of a frame.
 
     Parameters
@@ -85,9 +98,7 @@ def reduce_block(frame: Frame, index: Any, step: ChunkStep, work: Program, outer
     frame : Frame
     index : tuple of slice
         The block.
-    step : ChunkStep
-    work : Program
-        What is done with the block before.
+    step : PushedStep
     outer : list
         Results of other tasks.
 
@@ -96,14 +107,14 @@ def reduce_block(frame: Frame, index: Any, step: ChunkStep, work: Program, outer
     ndarray or dict of ndarray
         What dask's own chunk step gives for the block.
     """
-    worked = partial(work.run, outer=dict(zip(work.outer, outer, strict=True)))
+    worked = partial(step.work.run, outer=dict(zip(step.work.outer, outer, strict=True)))
     if not all(map(is_scalar, outer)) or 0 in parse_selection(index, frame.shape).shape:
-        return step.whole(worked(np.asarray(frame.read(index))))
-    streamed = step.streamed(worked)
+        return step.chunk.whole(worked(np.asarray(frame.read(index))))
+    streamed = step.chunk.streamed(worked)
     return streamed.result(frame.reduce(index, streamed))
 
 
-def _reduction_of(top: Node) -> tuple[Read, ChunkStep, Program] | None:
+def _reduction_of(top: Node) -> tuple[Read, PushedStep] | None:
     """The reduction that a task computes, if it can be pushed."""
     if not isinstance(top, Call):
         return None
@@ -114,4 +125,4 @@ def _reduction_of(top: Node) -> tuple[Read, ChunkStep, Program] | None:
     read, work = found
     if read.region.frame.dtype.kind not in _KINDS or not read.selects_slices:
         return None
-    return read, step, work
+    return read, PushedStep(step, work)

@@ -52,6 +52,11 @@ class Fold:
     axis: tuple[int, ...]
     rule: Rule
 
+    @property
+    def combined_by(self) -> tuple[Callable[..., Any], ...]:
+        """As `push_reduction.ChunkStep.combined_by`."""
+        return self.rule.combined_by
+
     def whole(self, items: NDArray[Any]) -> Any:
         """As `push_reduction.ChunkStep.whole`."""
         return self.func(items, axis=self.axis, keepdims=True)
