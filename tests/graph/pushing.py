@@ -1,5 +1,7 @@
 """Frames beside the arrays that they hold, for tests of work that is pushed into reads."""
 
+from functools import partial
+
 import blosc2
 import dask.array as da
 import numpy as np
@@ -7,6 +9,19 @@ from hypothesis import strategies as st
 
 from b2nd_dask import from_b2nd
 from b2nd_dask.graph.push import optimize
+
+NAMES = (
+    "sum prod min max any all mean var std nansum nanprod nanmin nanmax nanmean nanvar nanstd "
+    "count_nonzero"
+)
+REDUCTIONS = {
+    **{name: getattr(da, name) for name in NAMES.split()},
+    "second moment": partial(da.moment, order=2),
+    "third moment": partial(da.moment, order=3),
+}
+#: Those that dask computes of single blocks by functions that are recognised.
+ALWAYS_PUSHED = REDUCTIONS.keys() - {"third moment"}
+
 
 WORK = {
     "none": lambda x: x,
@@ -44,6 +59,22 @@ def outcome(function, x):
             return function(x).compute(scheduler="sync")
     except (TypeError, ValueError) as error:
         return str(error)
+
+
+def same(got, want, *, exact):
+    if isinstance(want, str):
+        assert got == want
+        return
+    got, want = np.asarray(got), np.asarray(want)
+    assert got.dtype == want.dtype
+    assert got.shape == want.shape
+    if exact or want.dtype.kind in "biu":
+        np.testing.assert_array_equal(got, want)
+    else:
+        rough = want.dtype.itemsize <= 4 or want.dtype == np.complex64
+        np.testing.assert_allclose(
+            got, want, rtol=1e-3 if rough else 1e-9, atol=1e-3 if rough else 1e-9
+        )
 
 
 def small_frame(folder, array):
@@ -85,3 +116,11 @@ def frames(draw, fresh_path, extremes=()):
     wanted = draw(st.sampled_from([None, "auto", tuple(2 * c for c in chunks), 5]))
     frame = from_b2nd(path, chunks=wanted)
     return frame, da.from_array(array, chunks=frame.chunks)
+
+
+def many_blocks(folder):
+    """A frame of 16 x 16 chunks, as a dask array and an ndarray."""
+    array = np.random.default_rng(5).integers(0, 3, (80, 80)) / 2
+    array[10:30] = 0
+    blosc2.asarray(array, urlpath=str(folder / "x.b2nd"), chunks=(5, 5), blocks=(5, 5))
+    return from_b2nd(folder / "x.b2nd"), array

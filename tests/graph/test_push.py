@@ -1,11 +1,8 @@
 """Reductions and indices give what dask gives of an array in memory, whichever way they take."""
 
 import operator
-import subprocess
-import sys
 import weakref
 from functools import partial
-from unittest import mock
 
 import blosc2
 import dask
@@ -17,41 +14,21 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from b2nd_dask import from_b2nd
-from b2nd_dask.graph import inline, merge
 from b2nd_dask.graph.expression import Call, Read
 from b2nd_dask.graph.program import program_of
 from b2nd_dask.graph.push import optimize
 from b2nd_dask.graph.push_index import index_block
 from b2nd_dask.graph.push_reduction import reduce_block
-from tests.graph.pushing import WORK, frames, outcome, small_frame, tasks_of
-
-NAMES = (
-    "sum prod min max any all mean var std nansum nanprod nanmin nanmax nanmean nanvar nanstd "
-    "count_nonzero"
+from tests.graph.pushing import (
+    ALWAYS_PUSHED,
+    REDUCTIONS,
+    WORK,
+    frames,
+    outcome,
+    same,
+    small_frame,
+    tasks_of,
 )
-REDUCTIONS = {
-    **{name: getattr(da, name) for name in NAMES.split()},
-    "second moment": partial(da.moment, order=2),
-    "third moment": partial(da.moment, order=3),
-}
-#: Those that dask computes of single blocks by functions that are recognised.
-ALWAYS_PUSHED = REDUCTIONS.keys() - {"third moment"}
-
-
-def same(got, want, *, exact):
-    if isinstance(want, str):
-        assert got == want
-        return
-    got, want = np.asarray(got), np.asarray(want)
-    assert got.dtype == want.dtype
-    assert got.shape == want.shape
-    if exact or want.dtype.kind in "biu":
-        np.testing.assert_array_equal(got, want)
-    else:
-        rough = want.dtype.itemsize <= 4 or want.dtype == np.complex64
-        np.testing.assert_allclose(
-            got, want, rtol=1e-3 if rough else 1e-9, atol=1e-3 if rough else 1e-9
-        )
 
 
 @given(data=st.data())
@@ -83,108 +60,6 @@ def test_reductions_are_pushed(tmp_path, name, work):
     assert tasks_of(reduce_block, REDUCTIONS[name](WORK[work](x), axis=0)) == 12
     one_block = from_b2nd(tmp_path / "x.b2nd", chunks=-1)
     assert tasks_of(reduce_block, REDUCTIONS[name](WORK[work](one_block[2:, ::3]))) == 1
-
-
-@pytest.fixture
-def many_blocks(tmp_path):
-    """A frame of 16 x 16 chunks, as a dask array and an ndarray."""
-    array = np.random.default_rng(5).integers(0, 3, (80, 80)) / 2
-    array[10:30] = 0
-    blosc2.asarray(array, urlpath=str(tmp_path / "x.b2nd"), chunks=(5, 5), blocks=(5, 5))
-    return from_b2nd(tmp_path / "x.b2nd"), array
-
-
-@pytest.mark.parametrize("axis", [None, 1])
-@pytest.mark.parametrize("name", sorted(ALWAYS_PUSHED))
-def test_small_blocks_are_reduced_in_few_tasks(many_blocks, monkeypatch, name, axis):
-    monkeypatch.setattr(merge, "CPU_COUNT", 2)
-    x, array = many_blocks
-    plain = da.from_array(array, chunks=x.chunks)
-
-    def reduced(a):
-        return REDUCTIONS[name](a[3:] * 2, axis=axis)
-
-    assert 2 * 4 <= tasks_of(reduce_block, reduced(x)) <= 64
-    same(outcome(reduced, x), outcome(reduced, plain), exact=False)
-
-
-def test_results_that_somebody_else_needs_stay(many_blocks):
-    x, array = many_blocks
-    block_sums = da.reduction(x, da.chunk.sum, da.chunk.max, axis=(0, 1), dtype="f8")
-    want = array.reshape(16, 5, 16, 5).sum(axis=(1, 3)).max()
-    assert block_sums.compute() == want
-    total, mean = dask.compute(x.sum(), x.mean(axis=0))
-    np.testing.assert_allclose(total, array.sum(), rtol=1e-6)
-    np.testing.assert_allclose(mean, array.mean(axis=0), rtol=1e-6)
-
-
-def test_blocks_with_results_of_other_tasks_are_reduced_alone(many_blocks):
-    x, array = many_blocks
-    row = dask.delayed(np.arange)(5.0)
-    got = da.map_blocks(np.add, x, row, dtype="f8").sum()
-    np.testing.assert_allclose(got.compute(), array.sum() + 80 * 16 * 10, rtol=1e-6)
-    spread = ((x - x.mean()) ** 2).sum()
-    np.testing.assert_allclose(spread.compute(), ((array - array.mean()) ** 2).sum(), rtol=1e-5)
-
-
-NEEDED_TWICE = {
-    "deviation": lambda x: x - x.mean(),
-    "deviation of columns": lambda x: x - x.mean(axis=0),
-    "range": lambda x: (x - x.min()) / (1 + x.max() - x.min()),
-    "spread": lambda x: ((x * 2 - x.mean()) ** 2).sum(),
-    "several": lambda x: da.stack([x.sum(), (x - x.mean()).std(), (x + x.max()).sum(), x.max()]),
-    "row": lambda x: (x - x.mean())[:1],
-    "list": lambda x: (x - x.sum())[[0, 0]],
-    "overlap": lambda x: (x - x.mean()).map_overlap(np.negative, depth=1, boundary="none"),
-}
-
-
-@given(data=st.data())
-def test_blocks_that_are_needed_twice(fresh_path, data):
-    frame, plain = data.draw(frames(fresh_path))
-    work = NEEDED_TWICE[data.draw(st.sampled_from(sorted(NEEDED_TWICE)))]
-    late = data.draw(st.sampled_from([0, 100, 2**28]))
-    with mock.patch.object(inline, "LATE_NBYTES", late):
-        same(outcome(work, frame), outcome(work, plain), exact=False)
-
-
-@pytest.mark.parametrize("name", ["deviation", "deviation of columns", "spread"])
-def test_no_block_waits_for_a_result_of_all_blocks(many_blocks, monkeypatch, name):
-    x, _ = many_blocks
-    twice = NEEDED_TWICE[name](x)
-
-    def reads():
-        graph = optimize(twice.__dask_graph__(), twice.__dask_keys__())
-        return sum(str(key[0]).startswith("from-b2nd") for key in graph)
-
-    assert reads() == 16 * 16
-    monkeypatch.setattr(inline, "LATE_NBYTES", 500)
-    assert reads() == 0
-
-
-@pytest.mark.slow
-def test_memory_for_deviations_does_not_grow_with_the_array(tmp_path):
-    script = """
-import resource, sys
-import dask, numpy as np
-from b2nd_dask import from_b2nd, to_b2nd
-row = dask.array.arange(1000_000, chunks=1000_000, dtype="f8")
-to_b2nd(dask.array.stack([row] * 100), sys.argv[1])
-x = from_b2nd(sys.argv[1])
-before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-with dask.config.set(scheduler="threads", num_workers=2):
-    print((x - x.mean()).std().compute())
-print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
-"""
-    done = subprocess.run(
-        [sys.executable, "-c", script, str(tmp_path / "x.b2nd")],
-        capture_output=True,
-        check=True,
-        text=True,
-    )
-    deviation, growth = map(float, done.stdout.split())
-    np.testing.assert_allclose(deviation, np.arange(1e6).std())
-    assert growth < 200_000  # kB, of 800 MB
 
 
 def test_a_user_function_gets_an_array_of_the_block(tmp_path):

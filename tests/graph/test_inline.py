@@ -1,0 +1,74 @@
+"""Blocks that would wait for a result of all blocks are read again."""
+
+import subprocess
+import sys
+from unittest import mock
+
+import dask.array as da
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from b2nd_dask.graph import inline
+from b2nd_dask.graph.push import optimize
+from tests.graph.pushing import frames, many_blocks, outcome, same
+
+NEEDED_TWICE = {
+    "deviation": lambda x: x - x.mean(),
+    "deviation of columns": lambda x: x - x.mean(axis=0),
+    "range": lambda x: (x - x.min()) / (1 + x.max() - x.min()),
+    "spread": lambda x: ((x * 2 - x.mean()) ** 2).sum(),
+    "several": lambda x: da.stack([x.sum(), (x - x.mean()).std(), (x + x.max()).sum(), x.max()]),
+    "row": lambda x: (x - x.mean())[:1],
+    "list": lambda x: (x - x.sum())[[0, 0]],
+    "overlap": lambda x: (x - x.mean()).map_overlap(np.negative, depth=1, boundary="none"),
+}
+
+
+@given(data=st.data())
+def test_blocks_that_are_needed_twice(fresh_path, data):
+    frame, plain = data.draw(frames(fresh_path))
+    work = NEEDED_TWICE[data.draw(st.sampled_from(sorted(NEEDED_TWICE)))]
+    late = data.draw(st.sampled_from([0, 100, 2**28]))
+    with mock.patch.object(inline, "LATE_NBYTES", late):
+        same(outcome(work, frame), outcome(work, plain), exact=False)
+
+
+@pytest.mark.parametrize("name", ["deviation", "deviation of columns", "spread"])
+def test_no_block_waits_for_a_result_of_all_blocks(tmp_path, monkeypatch, name):
+    x, _ = many_blocks(tmp_path)
+    twice = NEEDED_TWICE[name](x)
+
+    def reads():
+        graph = optimize(twice.__dask_graph__(), twice.__dask_keys__())
+        return sum(str(key[0]).startswith("from-b2nd") for key in graph)
+
+    assert reads() == 16 * 16
+    monkeypatch.setattr(inline, "LATE_NBYTES", 500)
+    assert reads() == 0
+
+
+@pytest.mark.slow
+def test_memory_for_deviations_does_not_grow_with_the_array(tmp_path):
+    script = """
+import resource, sys
+import dask, numpy as np
+from b2nd_dask import from_b2nd, to_b2nd
+row = dask.array.arange(1000_000, chunks=1000_000, dtype="f8")
+to_b2nd(dask.array.stack([row] * 100), sys.argv[1])
+x = from_b2nd(sys.argv[1])
+before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+with dask.config.set(scheduler="threads", num_workers=2):
+    print((x - x.mean()).std().compute())
+print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", script, str(tmp_path / "x.b2nd")],
+        capture_output=True,
+        check=True,
+        text=True,
+    )
+    deviation, growth = map(float, done.stdout.split())
+    np.testing.assert_allclose(deviation, np.arange(1e6).std())
+    assert growth < 200_000  # kB, of 800 MB
