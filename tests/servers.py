@@ -58,7 +58,9 @@ class HttpServer:
     cut: int = 0
     """Bytes to leave out at the end of each body, as a connection that breaks does."""
     status: int | None = None
-    """Answer everything with this status."""
+    """Answer everything with this status ..."""
+    headers: dict[str, str] = field(default_factory=dict)
+    """... and these headers."""
     before: Callable[[str], None] | None = None
     """Called with the path of each request, before its answer is looked up."""
     requests: list[Request] = field(default_factory=list)
@@ -80,6 +82,7 @@ class HttpServer:
         """Forget the record, behave well."""
         self.latency, self.status, self.before, self.cut = 0.0, None, None, 0
         self.ignore_ranges = self.ignore_conditions = self.hide_size = self.hide_etag = False
+        self.headers = {}
         self.requests.clear()
         self.peak = 0
 
@@ -149,7 +152,7 @@ class _Handler(BaseHTTPRequestHandler):
         path = unquote(self.path.partition("?")[0])
         target = state.folder / path.lstrip("/")
         if state.status is not None:
-            return state.status, {}, b""
+            return state.status, state.headers, b""
         if target.is_dir():
             if not path.endswith("/"):
                 return HTTPStatus.MOVED_PERMANENTLY, {"Location": f"{path}/"}, b""

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 from fsspec.asyn import AsyncFileSystem
 from fsspec.core import url_to_fs
 
-from b2nd_dask.storage.labels import public_error, public_url
+from b2nd_dask.storage.failures import Secrets, public_error
+from b2nd_dask.storage.labels import public_url
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -64,6 +65,8 @@ class Connection(NamedTuple):
     """The process that made it. File systems with an event loop do not survive a fork."""
     fs: Any
     path: str
+    secrets: Secrets
+    """What errors must not show."""
 
     def member(self, name: str) -> str:
         """Path of what lies in the directory that the URL names."""
@@ -87,7 +90,7 @@ class Connection(NamedTuple):
         label : str
             Of the object, for errors.
         """
-        return _ask(self.fs, call, label)
+        return _ask(self.fs, call, label, self.secrets)
 
 
 def connect(url: str, options: Mapping[str, Any] | None, *, private: bool = False) -> Connection:
@@ -108,12 +111,13 @@ def connect(url: str, options: Mapping[str, Any] | None, *, private: bool = Fals
     kwargs = dict(options or {})
     if private:
         kwargs["skip_instance_cache"] = True
-    fs, path = _ask(None, lambda: url_to_fs(url, **kwargs), public_url(url))
+    secrets = Secrets(url, options)
+    fs, path = _ask(None, lambda: url_to_fs(url, **kwargs), public_url(url), secrets)
     _live[id(fs)] = fs
-    return Connection(os.getpid(), fs, path)
+    return Connection(os.getpid(), fs, path, secrets)
 
 
-def _ask(fs: Any, call: Callable[[], _Result], label: str) -> _Result:
+def _ask(fs: Any, call: Callable[[], _Result], label: str, secrets: Secrets) -> _Result:
     try:
         if isinstance(fs, AsyncFileSystem):
             return call()
@@ -121,6 +125,6 @@ def _ask(fs: Any, call: Callable[[], _Result], label: str) -> _Result:
         with _locks.setdefault(os.getpid(), threading.Lock()):
             return call()
     except Exception as error:  # noqa: BLE001 - every backend has its own tree; raised below
-        failure = public_error(error, label)
+        failure = public_error(error, label, secrets)
     # Outside of the except clause, so that the original is not shown along with its secrets.
     raise failure

@@ -23,6 +23,10 @@ if TYPE_CHECKING:
     from b2nd_dask.storage.base import ByteReader
 
 _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*(::|://)")
+#: A URL that was mistyped, and that may hold a password.
+_MISTYPED = re.compile(
+    r"\s*[A-Za-z][A-Za-z0-9+.-]*:/?.*@|\s+[A-Za-z][A-Za-z0-9+.-]*:/|\s*(https?|s3):/", re.DOTALL
+)
 _LOCAL_URL = re.compile(r"(file|local)://")
 
 
@@ -69,7 +73,8 @@ class Location:
         TypeError
             For anything else than a path, a URL or bytes.
         ValueError
-            For a negative offset, and for storage options where there is no file system.
+            For a negative offset, for storage options where there is no file system, and for a
+            text that is no URL but looks like one with a password.
         """
         place = _normalized(urlpath)
         if not isinstance(offset, int):
@@ -150,5 +155,11 @@ def _normalized(urlpath: object) -> str | bytes:
     local_url = _LOCAL_URL.match(urlpath)
     if local_url is None and _URL.match(urlpath):
         return urlpath
+    if local_url is None and _MISTYPED.match(urlpath):
+        raise ValueError(
+            "urlpath looks like a mistyped URL, which is not shown for it may hold a password: "
+            "a URL begins with scheme://, without a space; pass a file of such a name as "
+            "pathlib.Path"
+        )
     path = unquote(urlpath[local_url.end() :]) if local_url else urlpath
     return str(Path(path).absolute())

@@ -75,12 +75,7 @@ class ObjectStore:
 
     def ask(self, call: Callable[[], _Result]) -> _Result:
         """Call the file system; what fails names the target."""
-        try:
-            return self.connection.ask(call, self.label)
-        except OSError as error:
-            if self.label not in str(error):
-                error.add_note(f"while writing {self.label}")
-            raise
+        return self.connection.ask(call, self.label)
 
     def kind(self, path: str) -> str | None:
         """Tell "file", "directory" or, where there is nothing, None."""

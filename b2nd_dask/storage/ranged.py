@@ -25,7 +25,8 @@ system, which knows which of them pass."""
 MAX_WHOLE = 16 * 1024 * 1024
 """Most bytes to fetch for a range from a server that ignores ranges and sends from the start."""
 
-_CONTENT_RANGE = re.compile(r"bytes (\d+)-(\d+)/(\d+)")
+_CONTENT_RANGE = re.compile(r"bytes ([0-9]{1,19})-([0-9]{1,19})/([0-9]{1,19})")
+_TOTAL = re.compile(r"bytes \*/([0-9]{1,19})")
 _TOKENS = (
     ("etag", "e_tag"),
     ("versionid", "generation", "version_id", "version"),
@@ -220,6 +221,29 @@ def size_in(content_range: str, span: Span) -> int:
     return size
 
 
+def size_past_end(content_range: str) -> int:
+    """Size of an object, from the header Content-Range of the refusal of a range.
+
+    Parameters
+    ----------
+    content_range : str
+        Such as ``bytes */1234``.
+
+    Returns
+    -------
+    int
+
+    Raises
+    ------
+    OSError
+        The size is not told.
+    """
+    found = _TOTAL.fullmatch(content_range.strip())
+    if found is None:
+        raise unknown_size()
+    return int(found[1])
+
+
 def unknown_size() -> OSError:
     """Error for a server that hides sizes."""
     return OSError(
@@ -248,8 +272,17 @@ def changed(request: RangeRequest) -> StaleFrameError:
     )
 
 
-def require_short(size: int, stop: int) -> None:
+def require_short(size: int, stop: int, label: str) -> None:
     """Refuse to fetch a large object from its start where a server ignores ranges.
+
+    Parameters
+    ----------
+    size : int
+        Of the object.
+    stop : int
+        Where the range ends.
+    label : str
+        Of the object, for the error.
 
     Raises
     ------
@@ -257,6 +290,6 @@ def require_short(size: int, stop: int) -> None:
     """
     if min(size, stop) > MAX_WHOLE:
         raise OSError(
-            f"the server ignores byte ranges, so that each read transfers up to {size} bytes; "
-            "copy the object to a local file, or open it through simplecache::"
+            f"{label}: the server ignores byte ranges, so that each read transfers up to {size} "
+            "bytes; copy the object to a local file, or open it through simplecache::"
         )

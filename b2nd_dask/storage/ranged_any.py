@@ -99,6 +99,6 @@ def _checked(data: bytes, span: Span, identity: Identity, request: RangeRequest)
     if len(data) == span.stop - span.start:
         return Answer(span.start, data, identity)
     if len(data) == identity.size:
-        require_short(identity.size, identity.size)
+        require_short(identity.size, identity.size, request.label)
         return Answer(0, data, identity, ranges_ignored=True)
     raise changed(request)

@@ -17,6 +17,7 @@ from b2nd_dask.storage.ranged import (
     require_known,
     require_short,
     size_in,
+    size_past_end,
     token_of,
     unknown_size,
 )
@@ -78,10 +79,8 @@ async def _answer(response: Any, request: RangeRequest) -> Answer:
     # A 206 has digests of its part.
     token = token_of({name: headers[name] for name in ("ETag", "Last-Modified") if name in headers})
     if status == HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE:
-        size = headers.get("Content-Range", "").rpartition("/")[2]
-        if not size.isdecimal():
-            raise unknown_size()
-        return Answer(span.start, b"", Identity(int(size), token))
+        size = size_past_end(headers.get("Content-Range", ""))
+        return Answer(span.start, b"", Identity(size, token))
     response.raise_for_status()
     if status == HTTPStatus.PARTIAL_CONTENT:
         size = size_in(headers.get("Content-Range", ""), span)
@@ -92,7 +91,7 @@ async def _answer(response: Any, request: RangeRequest) -> Answer:
         raise unknown_size()
     size = response.content_length
     require_known(request, Identity(size, token))
-    require_short(size, span.stop)
+    require_short(size, span.stop, request.label)
     # What follows is dropped with the connection.
     data = await _body(response, min(span.stop, size))
     return Answer(0, data, Identity(size, token), ranges_ignored=True)

@@ -92,7 +92,7 @@ def _described(found: dict[str, Any], request: RangeRequest) -> Answer:
         return Answer(request.span.start, b"", identity)
     identity = Identity(int(found["ContentLength"]), token)
     require_known(request, identity)
-    require_short(identity.size, identity.size)
+    require_short(identity.size, identity.size, request.label)
     return Answer(0, b"", identity, ranges_ignored=True)
 
 

@@ -17,10 +17,10 @@ from b2nd_dask.storage.base import (
     group_by_member,
 )
 from b2nd_dask.storage.connection import Connection, connect
-from b2nd_dask.storage.labels import public_error, public_url
+from b2nd_dask.storage.failures import public_error
+from b2nd_dask.storage.labels import public_url
 from b2nd_dask.storage.ranged import (
     Answer,
-    BrokenAnswerError,
     FailedRequest,
     RangeRequest,
     RangeSource,
@@ -249,7 +249,7 @@ class RemoteReader:
         )
         merged = reading.plan.merged
         if whole and known is not None and merged:
-            require_short(size, merged[-1].stop)
+            require_short(size, merged[-1].stop, self._label(member))
         label = self._label(member)
         return _Round(member, reading, [RangeRequest(path, span, known, label) for span in merged])
 
@@ -261,7 +261,7 @@ class RemoteReader:
         outcome = connection.ask(lambda: source.get(requests), self.label)
         if not isinstance(outcome, FailedRequest):
             return outcome
-        raise _named(outcome.error, outcome.request.label)
+        raise public_error(outcome.error, outcome.request.label, connection.secrets)
 
     def _label(self, member: str) -> str:
         return f"{self.label}/{member}" if member else self.label
@@ -286,14 +286,6 @@ def _source(connection: Connection) -> RangeSource:
     if connection.speaks("simplecache"):
         return CopyRanges(connection.fs)
     return AnyRanges(connection.fs)
-
-
-def _named(error: Exception, label: str) -> Exception:
-    shown = public_error(error, label)
-    # Errors of this package's own requests name no object.
-    if type(shown) in (OSError, BrokenAnswerError) and label not in str(shown):
-        return OSError(f"{label}: {shown}")
-    return shown
 
 
 def _held(opened: _Opened, member: str, span: Span) -> bytes | None:

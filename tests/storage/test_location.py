@@ -63,7 +63,15 @@ SECRET_URLS = [
     ("s3://bucket/user@lab/a.b2nd", "s3://bucket/user@lab/a.b2nd"),
     ("s3://bucket/run#3;draft/a.b2nd", "s3://bucket/run#3;draft/a.b2nd"),
     ("s3://arn:aws:s3:eu:1:accesspoint/x/a.b2nd", "s3://arn:aws:s3:eu:1:accesspoint/x/a.b2nd"),
-    ("http://host:8080/user@lab/a.b2nd", "http://host:8080/user@lab/a.b2nd"),
+    ("http://host:8080/user@lab/a.b2nd", "http://[hidden]"),
+    ("http://host/user@lab/a.b2nd", "http://host/user@lab/a.b2nd"),
+    ("https://user:123/ter2@host/a.b2nd", "https://[hidden]"),
+    ("https://user:123?ter2@host/a.b2nd", "https://[hidden]"),
+    ("https://user:123#ter2@host/a.b2nd", "https://[hidden]"),
+    ("https://u:12@34/ter2@h/a.b2nd", "https://[hidden]"),
+    ("https://u@34/ter2@h/a.b2nd", "https://[hidden]"),
+    ("s3://AK:12/ter2@bucket/a.b2nd", "s3://[hidden]"),
+    ("s3://AK:hunter2@bucket/a.b2nd", "s3://bucket/a.b2nd"),
     ("https://u:hunter2@host:8443/a.b2nd", "https://host:8443/a.b2nd"),
     ("https://host/a.b2nd#token=hunter2", "https://host/a.b2nd"),
     ("https://host/a.b2nd;id=hunter2?b=1#c", "https://host/a.b2nd"),
@@ -87,6 +95,24 @@ def test_secrets_are_not_shown(url: str, label: str) -> None:
     for shown in (repr(location), repr(reader), str(location), f"{location}", reader.label):
         assert label in shown
         assert "ter2" not in shown
+
+
+@pytest.mark.parametrize(
+    "place",
+    [
+        " http://u:hunter2@host/a.b2nd",
+        "\nhttps://host/a.b2nd?sig=hunter2",
+        "http:/u:hunter2@host/a.b2nd",
+        "https:/host/a.b2nd?sig=hunter2",
+        "s3:AK:hunter2@bucket/a.b2nd",
+    ],
+)
+def test_mistyped_urls_are_refused_and_not_shown(place: str, tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="looks like a mistyped URL") as caught:
+        Location.of(place)
+    assert "hunter2" not in str(caught.value)
+    # such a file has a way in
+    assert Location.of(tmp_path / place.strip()).urlpath == str(tmp_path / place.strip())
 
 
 def test_the_key_covers_every_field() -> None:

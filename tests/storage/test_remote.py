@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import gc
 import multiprocessing
 import os
@@ -229,6 +230,10 @@ class Talkative(AbstractFileSystem):
     def info(self, path: str, **_: object) -> dict[str, object]:
         if path == "plain":
             raise OSError("the disk is full")
+        if "quoting" in path:
+            raise OSError(errno.EIO, f"no bucket {path!r}")
+        if path == "foreign":
+            raise ArithmeticError("a tree of its own")
         if path == "message":
             raise OSError("cannot reach https://user:hunter2@host/a")
         failure = OSError("no answer")
@@ -249,6 +254,70 @@ def test_secrets_in_messages_and_contexts_are_taken_out(where: str) -> None:
     assert "hunter2" not in f"{shown} {shown[0]}"
 
 
+def test_parts_of_the_url_are_taken_out_of_messages() -> None:
+    fsspec.register_implementation("talkative", Talkative, clobber=True)
+    for url in ("talkative://AKIA:12345678@bucket/quoting", "talkative://quoting?s=12345678"):
+        with pytest.raises(OSError, match="no bucket") as caught:
+            Location.of(url).open().identity()
+        assert "12345678" not in f"{caught.value} {caught.value!r}"
+        assert caught.value.errno == errno.EIO
+
+
+def test_values_of_options_are_taken_out_of_messages(s3_server: S3Server) -> None:
+    wrong = {"key": "k", "secret": "s", "client_kwargs": {"endpoint_url": "hunter2notaurl"}}
+    with pytest.raises((OSError, ValueError), match=r"^s3://bucket/a\.b2nd: ") as caught:
+        Location.of("s3://bucket/a.b2nd", storage_options=wrong).open().identity()
+    assert "hunter2" not in f"{caught.value} {caught.value!r}"
+    url, options = "s3://AKhunter2:12345678@bucket/a.b2nd", s3_server.storage_options
+    secret = Location.of(url, storage_options=options)
+    with pytest.raises(OSError, match="Invalid bucket name") as caught_other:
+        secret.open().identity()
+    assert "hunter2" not in f"{caught_other.value}"
+    assert "12345678" not in f"{caught_other.value}"
+
+
+def test_errors_of_other_trees_are_named_os_errors() -> None:
+    fsspec.register_implementation("talkative", Talkative, clobber=True)
+    with pytest.raises(OSError, match=r"^talkative://foreign: ArithmeticError: a tree of its own$"):
+        Location.of("talkative://foreign").open().identity()
+    with pytest.raises(ValueError, match=r"^bogus://x: .*[Pp]rotocol"):
+        Location.of("bogus://x").open().identity()
+
+
+def test_s3_without_credentials_says_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_PROFILE"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", "/nonexistent")
+    with pytest.raises(OSError, match=r"^s3://b/x: .*storage_options=\{'anon': True\}"):
+        Location.of("s3://b/x", storage_options={"skip_instance_cache": True}).open().identity()
+
+
+@pytest.mark.parametrize(
+    ("status", "headers", "problem"),
+    [
+        (206, {"Content-Range": "bytes 0-65535/" + "9" * 5000}, "does not tell the size"),
+        (416, {"Content-Range": "bytes */" + "9" * 5000}, "does not tell the size"),
+        (302, {"Location": "file:///etc/passwd"}, "NonHttpUrlRedirect"),
+    ],
+)
+def test_answers_that_mislead(
+    http_server: HttpServer, status: int, headers: dict[str, str], problem: str
+) -> None:
+    url = http_server.put("a.b2nd", DATA)
+    http_server.status, http_server.headers = status, headers
+    with pytest.raises(OSError, match=rf"^{url}: .*{problem}"):
+        Location.of(url).open().identity()
+
+
+def test_a_server_without_ranges_is_named(http_server: HttpServer) -> None:
+    url = http_server.put("big.b2nd", b"x" * (17 << 20))
+    reader = Location.of(url).open()
+    http_server.ignore_ranges = True
+    with pytest.raises(OSError, match=rf"^{url}: the server ignores byte ranges"):
+        reader.read([Span(16 << 20, (16 << 20) + 1000)])
+
+
 def test_other_errors_name_the_object() -> None:
     fsspec.register_implementation("talkative", Talkative, clobber=True)
     with pytest.raises(OSError, match=r"^talkative://plain: the disk is full$"):
@@ -257,7 +326,7 @@ def test_other_errors_name_the_object() -> None:
 
 def test_a_server_that_is_away_is_not_a_missing_object(http_server: HttpServer) -> None:
     url = "http://127.0.0.1:9/a.b2nd"  # the discard service; no test machine runs it
-    with pytest.raises(OSError, match=r"127\.0\.0\.1:9") as caught:
+    with pytest.raises(OSError, match=r"^http://127\.0\.0\.1:9/a\.b2nd: ") as caught:
         Location.of(url).open().identity()
     assert not isinstance(caught.value, FileNotFoundError)
 
