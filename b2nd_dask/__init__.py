@@ -16,6 +16,7 @@ from b2nd_dask.errors import (
     UninitializedChunkError,
     UnsupportedFrameError,
 )
+from b2nd_dask.format.index import ChunkKind
 from b2nd_dask.frame.access import open_b2nd
 from b2nd_dask.frame.compact import compact
 from b2nd_dask.frame.source import Frame
@@ -33,6 +34,7 @@ _da.Array.to_b2nd = to_b2nd  # type: ignore[attr-defined]
 __all__ = [
     "B2ndError",
     "ChecksumError",
+    "ChunkKind",
     "CorruptChunkError",
     "Frame",
     "FrameFormatError",

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import functools
+import json
 import reprlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from enum import Enum
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +25,7 @@ from b2nd_dask.frame.access import open_b2nd
 from b2nd_dask.frame.compact import compact
 from b2nd_dask.frame.source import Frame
 from b2nd_dask.frame.verify import seal, verify
-from b2nd_dask.storage import list_staging, remove_staging
+from b2nd_dask.storage import Location, Secrets, list_staging, remove_staging
 
 #: Exit codes of `verify`; click uses 2 for wrong arguments.
 _DAMAGED, _UNKNOWN = 1, 3
@@ -34,29 +37,94 @@ _KIND_NAMES = {
     ChunkKind.UNINIT: "never written",
 }
 
+_CHECKSUMS = {
+    Trust.VALID: "present (not checked: b2nd-dask verify)",
+    Trust.ABSENT: "absent: {}",
+    Trust.DAMAGED: "damaged: {}",
+}
+
 _VALUES = reprlib.Repr()
 _VALUES.maxstring = _VALUES.maxother = 200
 _VALUES.maxlist = _VALUES.maxdict = 20
 
 
+def _option_pairs(
+    context: click.Context, parameter: click.Parameter, pairs: tuple[str, ...]
+) -> dict[str, Any]:
+    """Storage options out of texts such as ``anon=true``."""
+    options: dict[str, Any] = {}
+    for pair in pairs:
+        key, mark, value = pair.partition("=")
+        if not mark or not key:
+            # the value may be a password: it is not shown
+            raise click.BadParameter("KEY=VALUE is expected", context, parameter)
+        try:
+            options[key] = json.loads(value)
+        except ValueError:
+            options[key] = value
+    return options
+
+
+_storage_options = click.option(
+    "--storage-option",
+    "storage_options",
+    metavar="KEY=VALUE",
+    multiple=True,
+    callback=_option_pairs,
+    help="For the fsspec file system of a URL; JSON or text, such as anon=true. Repeatable.",
+)
+
+
+def _told(error: Exception, path: str | None, options: Mapping[str, Any] | None = None) -> str:
+    """One message for people: what failed, and where."""
+    text = str(error) or type(error).__name__
+    if path is None:
+        return text
+    text = Secrets(path, options).hide(text)
+    try:
+        label = Location.of(path).label
+    except ValueError:
+        # what is no place may be a mistyped URL with a password
+        return text
+    return text if path in text or label in text else f"{label}: {text}"
+
+
+def _reported(command: Callable[..., None]) -> Callable[..., None]:
+    """Let a command fail with a message, not with a traceback."""
+
+    @functools.wraps(command)
+    def run(*args: Any, **kwargs: Any) -> None:
+        try:
+            command(*args, **kwargs)
+        except (click.ClickException, click.exceptions.Exit, click.Abort):
+            raise
+        except Exception as error:  # noqa: BLE001 - file systems have trees of their own
+            message = _told(error, kwargs.get("path"), kwargs.get("storage_options"))
+        else:
+            return
+        # outside of the except clause, so that the original is not shown with it
+        raise click.ClickException(message)
+
+    return run
+
+
 @click.group()
 @click.version_option(__version__, prog_name="b2nd-dask")
 def main() -> None:
-    """Blosc2 array frames: what they hold, and a demo of computing on one."""
+    """Blosc2 array frames: what they hold, checksums, what writes left behind, and a demo."""
 
 
 @main.command()
 @click.argument("path")
-def info(path: str) -> None:
+@_storage_options
+@_reported
+def info(path: str, storage_options: dict[str, Any]) -> None:
     """Print what the frame at PATH (a file, a directory or a URL) holds.
 
     Reads its metadata, no chunk.
     """
-    try:
-        # says itself what is damaged
-        frame = open_b2nd(path, verify=False)
-    except (B2ndError, OSError) as error:
-        raise click.ClickException(str(error)) from error
+    # says itself what is damaged
+    frame = open_b2nd(path, verify=False, storage_options=storage_options)
     table = Table(show_header=False, box=None, pad_edge=False)
     for name, value in describe(frame):
         # Text, because rich takes brackets in a str for markup.
@@ -67,8 +135,14 @@ def info(path: str) -> None:
 @main.command("verify")
 @click.argument("paths", nargs=-1, required=True)
 @click.option("--threads", type=click.IntRange(1), help="Default: one for each processor.")
+@_storage_options
 @click.pass_context
-def verify_frames(context: click.Context, paths: tuple[str, ...], threads: int | None) -> None:
+def verify_frames(
+    context: click.Context,
+    paths: tuple[str, ...],
+    threads: int | None,
+    storage_options: dict[str, Any],
+) -> None:
     """Check the frames at PATHS (files, directories or URLs) against their checksums.
 
     Reads all of them and lists every damaged chunk. Exits with 0 if all is as it was written, with
@@ -78,9 +152,9 @@ def verify_frames(context: click.Context, paths: tuple[str, ...], threads: int |
     worst = 0
     for path in paths:
         try:
-            result = verify(path, threads=threads)
-        except (B2ndError, OSError) as error:
-            click.echo(f"Error: {error}", err=True)
+            result = verify(path, threads=threads, storage_options=storage_options)
+        except Exception as error:  # noqa: BLE001 - file systems have trees of their own
+            click.echo(f"Error: {_told(error, path, storage_options)}", err=True)
             worst = _DAMAGED
             continue
         click.echo(str(result))
@@ -94,50 +168,50 @@ def verify_frames(context: click.Context, paths: tuple[str, ...], threads: int |
 @main.command("seal")
 @click.argument("path")
 @click.option("--threads", type=click.IntRange(1), help="Default: one for each processor.")
+@_reported
 def seal_frame(path: str, threads: int | None) -> None:
     """Add checksums to the local frame at PATH, if it has no valid ones.
 
     They tell of later damage, not of damage that is there already.
     """
-    try:
-        seal(path, threads=threads)
-    except (B2ndError, OSError, ValueError) as error:
-        raise click.ClickException(str(error)) from error
-    click.echo(f"{path}: sealed")
+    if seal(path, threads=threads):
+        click.echo(f"{path}: sealed")
+    else:
+        click.echo(f"{path}: already has checksums: left alone; `b2nd-dask verify` checks them")
 
 
 @main.command()
 @click.argument("path")
 @click.option("--remove", is_flag=True, help="Remove it. A write that is under way there fails.")
 @click.option("--key", help="Only what has this key.")
-def staging(path: str, remove: bool, key: str | None) -> None:
-    """List what interrupted writes to the frame at PATH have left beside it."""
-    try:
-        found = remove_staging(path, key=key) if remove else list_staging(path)
-    except (B2ndError, OSError) as error:
-        raise click.ClickException(str(error)) from error
-    table = Table(box=None, pad_edge=False)
-    for name in ("key", "size", "modified", "place"):
-        table.add_column(name, overflow="fold")
+@_storage_options
+@_reported
+def staging(path: str, remove: bool, key: str | None, storage_options: dict[str, Any]) -> None:
+    """List what interrupted writes to the frame at PATH have left beside it.
+
+    One line for each: key, size, time of the last change, place.
+    """
+    listed = (
+        remove_staging(path, key=key, storage_options=storage_options)
+        if remove
+        else list_staging(path, storage_options=storage_options)
+    )
+    found = [info for info in listed if key in (None, info.key)]
     for info in found:
-        if key in (None, info.key):
-            when = f"{info.modified:%Y-%m-%d %H:%M:%S}" if info.modified else "unknown"
-            table.add_row(info.key, decimal(info.nbytes), when, Text(info.place))
-    console = Console()
-    console.print(table if found else "nothing is staged")
-    if remove and found:
-        console.print(f"{len(found)} removed")
+        when = f"{info.modified:%Y-%m-%d %H:%M:%S}" if info.modified else "unknown"
+        click.echo(f"{info.key}  {decimal(info.nbytes)}  {when}  {info.place}")
+    if not found:
+        click.echo("nothing is staged" + (f" with the key {key}" if key and listed else ""))
+    elif remove:
+        click.echo(f"{len(found)} removed")
 
 
 @main.command("compact")
-@click.argument("path", type=click.Path(exists=True))
+@click.argument("path")
+@_reported
 def compact_frame(path: str) -> None:
     """Give back the space of chunks that updates of the frame at PATH have superseded."""
-    try:
-        given_back = compact(path)
-    except (B2ndError, OSError) as error:
-        raise click.ClickException(str(error)) from error
-    Console().print(f"{decimal(given_back)} given back")
+    click.echo(f"{decimal(compact(path))} given back")
 
 
 @main.command()
@@ -149,18 +223,16 @@ def compact_frame(path: str) -> None:
     help="Folder for the frame and the picture.",
 )
 @click.option("--force", is_flag=True, help="Make the frame anew if it is there already.")
+@_reported
 def demo(output: Path, force: bool) -> None:
     """Compute how much of the Earth is land, out of core, from the real global land mask.
 
     Needs the extra "demo": global-land-mask and matplotlib.
     """
     # Here, because it loads dask.array, which `info` and `--help` do without.
-    from b2nd_dask.edges.demo import DemoUnavailableError, run_demo
+    from b2nd_dask.edges.demo import run_demo
 
-    try:
-        run_demo(output, force=force, console=Console(highlight=False))
-    except (DemoUnavailableError, B2ndError, OSError) as error:
-        raise click.ClickException(str(error)) from error
+    run_demo(output, force=force, console=Console(highlight=False))
 
 
 def describe(frame: Frame) -> Iterator[tuple[str, str]]:
@@ -183,11 +255,21 @@ def describe(frame: Frame) -> Iterator[tuple[str, str]]:
     yield "blocks", _lengths(frame.blocks)
     yield "size", f"{decimal(frame.nbytes)} as an array, {decimal(frame.cbytes)} compressed"
     yield "chunk kinds", ", ".join(_kind_counts(kinds)) or "no chunks"
+    yield "layout", "contiguous" if frame.contiguous else "sparse"
+    how = frame.cparams
+    filters = [name for name in map(_name_of, how.filters) if name != "nofilter"]
+    yield "codec", f"{_name_of(how.codec)}, level {how.clevel}"
+    yield "filters", ", ".join(filters) or "none"
     integrity = frame.parsed.integrity
-    yield "checksums", ": ".join(filter(None, [integrity.trust.value, integrity.reason]))
+    yield "checksums", _CHECKSUMS[integrity.trust].format(integrity.reason)
     for title, layer in (("metalayer", frame.meta), ("vlmeta", frame.vlmeta)):
         for name in layer:
             yield f"{title} {name!r}", _value(layer, name)
+
+
+def _name_of(choice: Any) -> str:
+    """Of a codec or filter; its number where python-blosc2 has no name for it."""
+    return choice.name.lower() if isinstance(choice, Enum) else f"number {choice}"
 
 
 def _lengths(lengths: tuple[int, ...]) -> str:

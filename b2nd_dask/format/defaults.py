@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict
+from dataclasses import asdict, fields
+from enum import Enum
 from typing import Any
 
 import blosc2
@@ -24,7 +25,8 @@ def compression_of(cparams: Any, itemsize: int) -> Compression:
     Parameters
     ----------
     cparams : blosc2.CParams, dict or None
-        `nthreads` and `tuner` have no effect: tasks compress with one thread each.
+        Codec and filters also by name. `nthreads` and `tuner` have no effect: tasks compress with
+        one thread each.
     itemsize : int
         Bytes of an item.
 
@@ -35,7 +37,7 @@ def compression_of(cparams: Any, itemsize: int) -> Compression:
     Raises
     ------
     TypeError
-        An unknown parameter.
+        An unknown parameter, codec or filter.
     ValueError
         A typesize or a blocksize that contradicts dtype and blocks.
     UnsupportedFrameError
@@ -45,6 +47,8 @@ def compression_of(cparams: Any, itemsize: int) -> Compression:
     --------
     >>> compression_of({"codec": blosc2.Codec.LZ4, "clevel": 1}, 8).codec
     1
+    >>> compression_of({"codec": "zstd", "filters": ["bitshuffle"]}, 8).codec
+    5
     """
     if not isinstance(cparams, blosc2.CParams | Mapping | None):
         raise TypeError(
@@ -58,13 +62,16 @@ def compression_of(cparams: Any, itemsize: int) -> Compression:
     if given.get("blocksize"):
         raise ValueError("cparams say a blocksize; give the shape of blocks by blocks=")
     chosen = {name: value for name, value in given.items() if name not in _OURS}
-    if not 0 <= chosen.get("clevel", 1) <= 9:
-        raise ValueError(f"clevel={chosen['clevel']}; levels go from 0 to 9")
-    if not isinstance(chosen.get("codec", 0), blosc2.Codec | int):
-        raise TypeError(f"codec={chosen['codec']!r}; name one as blosc2.Codec.LZ4")
-    if not all(isinstance(f, blosc2.Filter | int) for f in chosen.get("filters", ())):
-        raise TypeError(f"filters={chosen['filters']!r}; name them as [blosc2.Filter.SHUFFLE]")
-    # CParams fills the defaults in, and refuses names that it does not know
+    _check_names(chosen)
+    if not isinstance(chosen.get("clevel", 1), int) or not 0 <= chosen.get("clevel", 1) <= 9:
+        raise ValueError(f"clevel={chosen['clevel']!r}; levels go from 0 to 9")
+    if "codec" in chosen:
+        chosen["codec"] = _member("codec", blosc2.Codec, chosen["codec"])
+    if "filters" in chosen:
+        named = chosen["filters"]
+        several = [named] if isinstance(named, str | blosc2.Filter | int) else named
+        chosen["filters"] = [_member("filters", blosc2.Filter, one) for one in several]
+    # CParams fills the defaults in
     params = blosc2.CParams(**chosen, typesize=min(itemsize, MAX_TYPESIZE))
     filters, metas = _slots(params.filters), _slots(params.filters_meta)
     how = Compression(
@@ -72,7 +79,7 @@ def compression_of(cparams: Any, itemsize: int) -> Compression:
         clevel=params.clevel,
         filters=filters,
         filters_meta=metas,
-        splitmode=int(params.splitmode.value),
+        splitmode=int(getattr(params.splitmode, "value", params.splitmode)),
         codec_meta=params.codec_meta,
         use_dict=bool(params.use_dict),
     )
@@ -103,6 +110,51 @@ def default_blocks(
     cparams = {"codec": blosc2.Codec(how.codec), "clevel": how.clevel}
     _, blocks = blosc2.compute_chunks_blocks(shape, chunks=chunks, dtype=dtype, cparams=cparams)
     return tuple(min(b, c) for b, c in zip(blocks, chunks, strict=True))
+
+
+def cparams_of(how: Compression, typesize: int) -> Any:
+    """Parameters as python-blosc2 shows them; codecs and filters that it does not know as numbers.
+
+    Parameters
+    ----------
+    how : Compression
+    typesize : int
+
+    Returns
+    -------
+    blosc2.CParams
+    """
+    return blosc2.CParams(
+        codec=_known(blosc2.Codec, how.codec),
+        codec_meta=how.codec_meta,
+        clevel=how.clevel,
+        use_dict=how.use_dict,
+        typesize=typesize,
+        splitmode=_known(blosc2.SplitMode, how.splitmode),
+        filters=[_known(blosc2.Filter, number) for number in how.filters],
+        filters_meta=list(how.filters_meta),
+    )
+
+
+def _check_names(given: Mapping[str, Any]) -> None:
+    known = sorted({field.name for field in fields(blosc2.CParams)} - {"typesize", "blocksize"})
+    for name in given:
+        if name not in known:
+            raise TypeError(f"cparams have no {name!r}; known are {', '.join(known)}")
+
+
+def _member(parameter: str, kind: type[Enum], value: Any) -> Any:
+    """A codec or filter by its name, or as it is given."""
+    if isinstance(value, str) and value.upper() in kind.__members__:
+        return kind[value.upper()]
+    if isinstance(value, kind | int) and not isinstance(value, bool):
+        return value
+    names = ", ".join(name.lower() for name in kind.__members__)
+    raise TypeError(f"{parameter}={value!r}; known are blosc2.{kind.__name__} and {names}")
+
+
+def _known(kind: type[Enum], number: int) -> Any:
+    return kind(number) if number in {member.value for member in kind} else number
 
 
 def _slots(values: Any) -> tuple[int, ...]:

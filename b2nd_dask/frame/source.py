@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from b2nd_dask.errors import B2ndError
+from b2nd_dask.format.defaults import cparams_of
 from b2nd_dask.format.grid import Grid, parse_selection
 from b2nd_dask.format.values import MetaView
 from b2nd_dask.frame.cache import process_cache
@@ -103,6 +104,20 @@ class Frame:
     def cbytes(self) -> int:
         """Bytes of the compressed data."""
         return self.parsed.header.cbytes
+
+    @property
+    def cparams(self) -> Any:
+        """How chunks are compressed: a `blosc2.CParams`, as `NDArray.cparams` of python-blosc2.
+
+        It goes into ``to_b2nd(..., cparams=...)`` as it is: `blocksize` is left out, since `blocks`
+        tells the blocks.
+        """
+        return cparams_of(self.parsed.header.compression, self.parsed.header.typesize)
+
+    @property
+    def contiguous(self) -> bool:
+        """Whether the frame is one file, rather than a directory with a file for each chunk."""
+        return not self.parsed.header.sparse
 
     @cached_property
     def meta(self) -> MetaView:

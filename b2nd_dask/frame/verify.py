@@ -126,7 +126,7 @@ def verify(
     )
 
 
-def seal(urlpath: str | os.PathLike[str], *, threads: int | None = None) -> None:
+def seal(urlpath: str | os.PathLike[str], *, threads: int | None = None) -> bool:
     """Add checksums to a local frame that has none, or none that are valid any more.
 
     The checksums are those of the bytes as they are now: they tell of later damage, not of damage
@@ -139,6 +139,12 @@ def seal(urlpath: str | os.PathLike[str], *, threads: int | None = None) -> None
         Path of a contiguous or sparse frame.
     threads : int, optional
         One for each processor by default.
+
+    Returns
+    -------
+    bool
+        Whether it was sealed: False for a frame with valid checksums. Its chunks were not looked
+        at; `verify` does that.
 
     Raises
     ------
@@ -163,14 +169,17 @@ def seal(urlpath: str | os.PathLike[str], *, threads: int | None = None) -> None
     >>> print(verify(path).trust.value)
     absent
     >>> seal(path)
+    True
     >>> verify(path).ok
     True
     """
     location = Location.of(urlpath)
+    if isinstance(location.urlpath, bytes) or location.is_url:
+        raise ValueError(f"{location.label}: only frames in local files are sealed")
     opened = process_cache().open(location)
     parsed = opened.parsed
     if parsed.integrity.trust is Trust.VALID:
-        return
+        return False
     if parsed.integrity.trust is Trust.DAMAGED:
         raise ChecksumError(f"{parsed.integrity.reason}: not sealed", path=opened.reader.label)
     if not has_room(parsed.trailer.vlmeta, parsed.index.nstored):
@@ -196,6 +205,7 @@ def seal(urlpath: str | os.PathLike[str], *, threads: int | None = None) -> None
     except BaseException:
         staging.discard()
         raise
+    return True
 
 
 def _check(digests: NDArray[np.uint64], chunk: int, data: memoryview) -> int:

@@ -65,7 +65,8 @@ def to_b2nd(
     blocks : int or tuple of int, optional
         Items of a block along each axis; by default python-blosc2's choice for the chunks.
     cparams : blosc2.CParams or dict, optional
-        Codec, level, filters, split mode and dictionary, with python-blosc2's defaults.
+        Codec, level, filters, split mode and dictionary, with python-blosc2's defaults; codecs and
+        filters also by name, as in ``{"codec": "lz4", "filters": ["bitshuffle"]}``.
     meta, vlmeta : mapping or "keep", optional
         Fixed and variable-length metadata. ``"keep"`` takes those of the frame that `arr` was read
         from.

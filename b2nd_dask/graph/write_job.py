@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping
 from functools import partial
 from typing import Any
@@ -24,6 +25,9 @@ from b2nd_dask.graph.resume import resume_key
 from b2nd_dask.graph.update import append_patch, converted, region_patch
 from b2nd_dask.graph.write_tasks import WriteJob
 from b2nd_dask.storage import Location, staging_for, update_staging_for
+
+#: The id of `blosc2.Filter.DELTA`.
+_DELTA = 3
 
 
 def new_plan(
@@ -163,7 +167,16 @@ def update_job(
 
 
 def _check_plan(plan: FramePlan) -> None:
-    """Refuse what the format has no room for."""
+    """Refuse what the format has no room for; warn of what others read wrong."""
+    several = plan.grid.blocks != plan.grid.chunks
+    if _DELTA in plan.compression.filters and several and plan.dtype.itemsize > 1:
+        warnings.warn(
+            "python-blosc2 reads slices of arrays with the delta filter wrong where chunks have "
+            "several blocks (b2nd_dask reads them right): choose blocks= as large as chunks=, or "
+            "another filter",
+            UserWarning,
+            stacklevel=4,
+        )
     if "b2nd" in plan.meta or "caterva" in plan.meta:
         raise ValueError("the names b2nd and caterva are the array's own metalayers")
     if plan.caterva and plan.grid.ndim > MAX_CATERVA_NDIM:

@@ -1,6 +1,7 @@
 """Byte ranges of local files, fsspec objects, bytes in memory, and frames inside containers."""
 
 from b2nd_dask.storage.base import HEAD_NBYTES, MAIN_MEMBER, ByteReader, Identity, Span
+from b2nd_dask.storage.failures import Secrets
 from b2nd_dask.storage.leftovers import StagingInfo, list_staging, remove_staging
 from b2nd_dask.storage.local_update import frame_locked
 from b2nd_dask.storage.location import Location
@@ -15,6 +16,7 @@ __all__ = [
     "Joined",
     "Location",
     "Run",
+    "Secrets",
     "Span",
     "StagedChunks",
     "Staging",

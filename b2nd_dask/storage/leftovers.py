@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 from collections.abc import Iterator
@@ -85,12 +86,19 @@ def remove_staging(
 
     Raises
     ------
+    FileNotFoundError
+        A key that no staging area of the frame has. Without a key it is no error that there is
+        nothing to remove.
     OSError
         It cannot be removed.
     """
     location = Location.of(urlpath, storage_options=storage_options)
     listed = list_staging(urlpath, storage_options=storage_options)
     removed = [info for info in listed if key in (None, info.key)]
+    if key is not None and not removed:
+        raise FileNotFoundError(
+            errno.ENOENT, f"no staging area has the key {key!r}; list_staging tells", location.label
+        )
     for info in removed:
         if location.is_url:
             # of either form: it also knows what an unfinished sparse frame leaves at its name

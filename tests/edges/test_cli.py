@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
+import json
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import blosc2
+import dask.array as da
 import numpy as np
 import pytest
 from click.testing import CliRunner, Result
@@ -13,6 +17,7 @@ from click.testing import CliRunner, Result
 import b2nd_dask
 from b2nd_dask.edges import demo
 from b2nd_dask.edges.cli import main
+from tests.servers import HttpServer, S3Server
 
 
 def run(*arguments: str) -> Result:
@@ -108,7 +113,7 @@ def test_verify_and_seal(tmp_path: Path) -> None:
     result = run("verify", ours)
     assert result.exit_code == 0
     assert result.output == f"{ours}: verified: all 10 stored chunks are as they were written\n"
-    assert rows(run("info", ours))["checksums"] == "valid"
+    assert rows(run("info", ours))["checksums"] == "present (not checked: b2nd-dask verify)"
     result = run("verify", theirs, ours)
     assert result.exit_code == 3
     assert result.output.splitlines()[0] == (
@@ -117,6 +122,9 @@ def test_verify_and_seal(tmp_path: Path) -> None:
     assert rows(run("info", theirs))["checksums"] == "absent: it was written without checksums"
     result = run("seal", theirs)
     assert (result.exit_code, result.output) == (0, f"{theirs}: sealed\n")
+    result = run("seal", theirs)
+    assert result.exit_code == 0
+    assert result.output.startswith(f"{theirs}: already has checksums: left alone; `b2nd-dask ver")
     assert run("verify", theirs, ours, "--threads", "1").exit_code == 0
     raw = bytearray(Path(ours).read_bytes())
     raw[-1] ^= 1
@@ -140,6 +148,110 @@ def test_verify_lists_every_damaged_chunk(tmp_path: Path) -> None:
     first, *others = result.output.splitlines()
     assert first == f"{path}: damaged: 2 of 10 stored chunks"
     assert [line.split(": ")[1] for line in others] == ["chunk 2", "chunk 7"]
+
+
+@pytest.mark.parametrize("command", ["info", "verify", "staging", "seal", "compact"])
+@pytest.mark.parametrize(
+    "url",
+    [
+        "bogus://u:hunter2@x/y",
+        "http://",
+        "s3://",
+        "github://a",
+        "s3://AK:hunter2@bucket/x",
+        "http:/u:hunter2@host/x",
+    ],
+)
+def test_what_fails_is_told_without_a_traceback(
+    command: str, url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_PROFILE"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", "/nonexistent")
+    result = run(command, url)
+    if command != "staging" or not url.startswith("http"):
+        assert result.exit_code == 1
+        assert result.stderr.startswith("Error: ")
+    assert "hunter2" not in result.output
+
+
+def test_a_missing_package_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "gcsfs", None)
+    result = run("info", "gs://b/x")
+    assert result.exit_code == 1
+    assert result.stderr.startswith("Error: gs://b/x: ")
+    assert "gcsfs" in result.stderr
+
+
+def test_storage_options_on_the_command_line(s3_server: S3Server, tmp_path: Path) -> None:
+    target = tmp_path / "a.b2nd"
+    b2nd_dask.to_b2nd(np.arange(10), target)
+    url = s3_server.put("cli.b2nd", target.read_bytes())
+    pairs = [
+        f"{key}={value if isinstance(value, str) else json.dumps(value)}"
+        for key, value in s3_server.storage_options.items()
+    ]
+    options = [text for pair in pairs for text in ("--storage-option", pair)]
+    assert rows(run("info", url, *options))["shape"] == "10"
+    assert run("verify", url, *options).exit_code == 0
+    result = run("info", url, "--storage-option", "hunter2")
+    assert result.exit_code == 2
+    assert "KEY=VALUE" in result.stderr
+    assert "hunter2" not in result.output
+
+
+def test_seal_asks_no_server(http_server: HttpServer) -> None:
+    with pytest.raises(ValueError, match="only frames in local files are sealed"):
+        b2nd_dask.seal(f"{http_server.url}/a.b2nd")
+    assert http_server.requests == []
+
+
+@pytest.mark.parametrize("contiguous", [True, False])
+def test_info_tells_how_it_is_compressed(tmp_path: Path, contiguous: bool) -> None:
+    path = str(tmp_path / "a.b2nd")
+    cparams = {"codec": "lz4", "clevel": 3, "filters": ["trunc_prec", "bitshuffle"]}
+    cparams["filters_meta"] = [10, 0]
+    b2nd_dask.to_b2nd(np.arange(10.0), path, cparams=cparams, contiguous=contiguous)
+    found = rows(run("info", path))
+    assert found["layout"] == ("contiguous" if contiguous else "sparse")
+    assert found["codec"] == "lz4, level 3"
+    assert found["filters"] == "trunc_prec, bitshuffle"
+    theirs, ours = blosc2.open(path).cparams, b2nd_dask.open_b2nd(path).cparams
+    assert dataclasses.replace(theirs, blocksize=0) == ours
+    again = str(tmp_path / "b.b2nd")
+    b2nd_dask.to_b2nd(np.arange(10.0), again, cparams=ours)
+    assert b2nd_dask.open_b2nd(again).cparams == ours
+
+
+def test_staging_in_plain_lines(tmp_path: Path) -> None:
+    path = tmp_path / ("a" * 100 + ".b2nd")
+    assert run("staging", str(path)).output == "nothing is staged\n"
+
+    def fail(block: np.ndarray) -> np.ndarray:
+        raise RuntimeError("no")
+
+    x = da.ones(10, chunks=5).map_blocks(fail, dtype="f8", meta=np.empty(0))
+    with pytest.raises(RuntimeError, match="no"):
+        b2nd_dask.to_b2nd(x, path, resume=True)
+    (left,) = b2nd_dask.list_staging(path)
+    assert left.place in run("staging", str(path)).output.splitlines()[0]
+    result = run("staging", str(path), "--key", "zz")
+    assert result.output == "nothing is staged with the key zz\n"
+    result = run("staging", str(path), "--key", "zz", "--remove")
+    assert result.exit_code == 1
+    assert "no staging area has the key 'zz'" in result.stderr
+    with pytest.raises(FileNotFoundError, match="no staging area has the key 'zz'"):
+        b2nd_dask.remove_staging(path, key="zz")
+    assert run("staging", str(path), "--remove").output.splitlines()[-1] == "1 removed"
+    assert b2nd_dask.list_staging(path) == []
+
+
+def test_the_help_names_what_there_is() -> None:
+    text = run("--help").output
+    for command in ("info", "verify", "seal", "staging", "compact", "demo"):
+        assert f"  {command} " in text
+    assert "checksums" in text.splitlines()[2]
 
 
 def test_demo_passes_its_options(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -186,7 +186,10 @@ def test_a_missing_directory(tmp_path):
         ({"chunks": (10,)}, ValueError, "2 axes"),
         ({"chunks": (10, 10), "blocks": (11, 10)}, ValueError, "larger than chunks"),
         ({"mode": "x"}, ValueError, "known are"),
-        ({"cparams": {"codex": 1}}, TypeError, "codex"),
+        ({"cparams": {"codex": 1}}, TypeError, "no 'codex'; known are clevel, codec, "),
+        ({"cparams": {"codec": "zstandard"}}, TypeError, "known are .*Codec and blosclz, lz4"),
+        ({"cparams": {"filters": ["shuffel"]}}, TypeError, "known are .* nofilter, shuffle"),
+        ({"cparams": {"clevel": "5"}}, ValueError, "levels go from 0 to 9"),
         ({"cparams": {"typesize": 4}}, ValueError, "typesize 4"),
         ({"cparams": {"codec": blosc2.Codec.ZFP_PREC}}, UnsupportedFrameError, r"blosc2\.asarray"),
         ({"vlmeta": {"n" * 32: 1}}, ValueError, "1 to 31 bytes"),
@@ -504,3 +507,26 @@ def test_progress_bars_tell_what_is_on_the_disk(target):
     for done, nbytes in enumerate(staged, start=1):
         assert nbytes >= 0.9 * size * done / 20
     assert "100% Completed" in bar.getvalue()
+
+
+@pytest.mark.parametrize("filters", ["BitShuffle", ["bitshuffle", "bytedelta"]])
+def test_codecs_and_filters_by_name(tmp_path, filters):
+    target = tmp_path / "a.b2nd"
+    items = np.arange(100.0)
+    to_b2nd(items, target, cparams={"codec": "LZ4hc", "filters": filters})
+    written = blosc2.open(str(target)).cparams
+    assert written.codec is blosc2.Codec.LZ4HC
+    names = [filters] if isinstance(filters, str) else filters
+    used = [f.name.lower() for f in written.filters if f is not blosc2.Filter.NOFILTER]
+    assert used == [name.lower() for name in names]
+
+
+def test_the_delta_filter_over_several_blocks_warns(tmp_path):
+    items = np.arange(1000)
+    delta = {"filters": ["delta", "shuffle"]}
+    with pytest.warns(UserWarning, match="python-blosc2 reads slices .* wrong"):
+        to_b2nd(items, tmp_path / "a.b2nd", blocks=100, cparams=delta)
+    np.testing.assert_array_equal(from_b2nd(tmp_path / "a.b2nd").compute(), items)
+    # one block is read right by all
+    to_b2nd(items, tmp_path / "b.b2nd", blocks=1000, cparams=delta)
+    np.testing.assert_array_equal(blosc2.open(str(tmp_path / "b.b2nd"))[777:790], items[777:790])
