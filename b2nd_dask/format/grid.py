@@ -174,7 +174,7 @@ def parse_selection(index: object, shape: tuple[int, ...]) -> Selection:
     axes: list[range] = []
     finish: list[int | slice | EllipsisType | None] = []
     items = list(index) if isinstance(index, tuple) else [index]
-    for item in _expand_ellipsis(items, len(shape)):
+    for item in expand_ellipsis(items, len(shape)):
         if item is None:
             finish.append(None)
             continue
@@ -198,8 +198,24 @@ def _ellipses(items: list[object]) -> list[int]:
     return [i for i, item in enumerate(items) if item is Ellipsis]
 
 
-def _expand_ellipsis(items: list[object], ndim: int) -> list[object]:
-    """One entry for each axis, and the Nones, in order."""
+def expand_ellipsis(items: list[object], ndim: int) -> list[object]:
+    """Write a basic index out: one entry for each axis, and the Nones, in order.
+
+    Parameters
+    ----------
+    items : list
+    ndim : int
+        Axes of the array.
+
+    Returns
+    -------
+    list
+
+    Raises
+    ------
+    IndexError
+        Too many indices, or more than one ellipsis.
+    """
     dots = _ellipses(items)
     if len(dots) > 1:
         raise IndexError("an index can have only one ellipsis (...)")

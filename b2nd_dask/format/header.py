@@ -58,6 +58,14 @@ class FrameHeader:
         return self.header_len if self.sparse else self.header_len + self.cbytes
 
 
+#: How files of other formats begin that users have beside their frames.
+_OTHERS = {
+    b"\x89HDF\r\n": " (it is an HDF5 file: h5py reads it)",
+    b"\x93NUMPY": " (it is a NumPy file: numpy.load reads it)",
+    b"PK\x03\x04": " (it is a ZIP archive: zip://NAME::PATH is a frame inside it)",
+}
+
+
 def header_len_of(head: bytes) -> int:
     """Length of the header, from the first bytes of a frame.
 
@@ -77,8 +85,9 @@ def header_len_of(head: bytes) -> int:
         Too short, the magic is missing, or a length that cannot be.
     """
     if len(head) >= 10 and head[2:10] != MAGIC:
+        guess = next((what for magic, what in _OTHERS.items() if head.startswith(magic)), "")
         raise FrameFormatError(
-            f"not a Blosc2 frame: {head[:10]!r} where the magic must stand", offset=0
+            f"not a Blosc2 frame: {head[:10]!r} where the magic must stand{guess}", offset=0
         )
     if len(head) < MIN_FRAME_LEN:
         raise FrameFormatError(

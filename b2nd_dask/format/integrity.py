@@ -32,6 +32,7 @@ from b2nd_dask.format.values import MetaView, pack_value, unpack_value
 #: The vlmeta entry that holds the record.
 RECORD_NAME = "b2nd.xxh3"
 _VERSION = 1
+_RECORD_KEYS = {"version", "array", "index", "chunks"}
 
 #: In the index chunk's header: codec meta and the metas of filter slots 0 to 4, none of them used.
 _SEAL = slice(23, 29)
@@ -133,6 +134,11 @@ def users_vlmeta(vlmeta: Mapping[str, Any]) -> dict[str, Any]:
     dict
     """
     return {name: value for name, value in vlmeta.items() if name != RECORD_NAME}
+
+
+def is_record(value: object) -> bool:
+    """Whether a value of vlmeta is a record of checksums, as python-blosc2 lists it."""
+    return isinstance(value, Mapping) and set(value) >= _RECORD_KEYS
 
 
 def has_room(vlmeta: Mapping[str, bytes], ndigests: int) -> bool:

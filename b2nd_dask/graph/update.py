@@ -8,7 +8,9 @@ import dask.array as da
 import numpy as np
 
 from b2nd_dask.format.dtypes import fits
+from b2nd_dask.format.grid import expand_ellipsis, parse_selection
 from b2nd_dask.frame.source import Frame
+from b2nd_dask.graph.narrow import narrowed
 from b2nd_dask.graph.read import array_of
 
 
@@ -22,16 +24,16 @@ class Patch(NamedTuple):
     """Of the whole array after the update."""
 
 
-def region_patch(arr: da.Array, frame: Frame, region: tuple[slice, ...]) -> Patch:
+def region_patch(arr: da.Array, frame: Frame, region: Any) -> Patch:
     """Complete an array that goes to a region with the old items of the chunks it cuts.
 
     Parameters
     ----------
     arr : dask.array.Array
-        Of the region's shape.
+        Of the region's shape, with or without the axes that an integer names.
     frame : Frame
-    region : tuple of slice
-        One for each axis, with step 1.
+    region : int, slice, Ellipsis, or a tuple of these
+        Slices with step 1.
 
     Returns
     -------
@@ -42,8 +44,11 @@ def region_patch(arr: da.Array, frame: Frame, region: tuple[slice, ...]) -> Patc
     ValueError
         A region that is no box in the array, or of another shape than `arr`.
     """
-    bounds = _bounds(region, frame.shape)
+    bounds, singles = _bounds(region, frame.shape)
     shape = tuple(stop - start for start, stop in bounds)
+    if singles and arr.shape == tuple(n for i, n in enumerate(shape) if i not in singles):
+        # as NumPy assigns to x[3]
+        arr = arr[tuple(None if i in singles else slice(None) for i in range(len(shape)))]
     if shape != arr.shape:
         raise ValueError(f"an array of shape {arr.shape} does not fill the region of shape {shape}")
     box = [
@@ -103,18 +108,25 @@ def append_patch(arr: da.Array, frame: Frame, axis: int) -> Patch:
     return Patch(da.concatenate([old, arr], axis=axis), origin, after)
 
 
-def _bounds(region: Any, shape: tuple[int, ...]) -> list[tuple[int, int]]:
-    given = region if isinstance(region, tuple) else (region,)
-    if len(given) != len(shape) or not all(isinstance(axis, slice) for axis in given):
-        raise ValueError(f"region={region!r} is not one slice for each of {len(shape)} axes")
-    bounds = []
-    for axis, n in zip(given, shape, strict=True):
+def _bounds(region: Any, shape: tuple[int, ...]) -> tuple[list[tuple[int, int]], list[int]]:
+    """Where a region begins and ends along each axis; the axes that it names by an integer."""
+    items = list(region) if isinstance(region, tuple) else [region]
+    if any(item is None for item in items):
+        raise ValueError(f"region={region!r}: a region has no new axes")
+    try:
+        selection = parse_selection(tuple(items), shape)
+        axes = expand_ellipsis(items, len(shape))
+    except IndexError as error:
+        raise ValueError(f"region={region!r} of an array of shape {shape}: {error}") from None
+    for axis, n in zip(axes, shape, strict=True):
+        if not isinstance(axis, slice):
+            continue
         start, stop, step = axis.indices(n)
         # slices past the end would drop items without a word
         if step != 1 or stop < start or (axis.stop is not None and axis.stop > n):
             raise ValueError(f"{axis} is no range of an axis with {n} items; steps are not written")
-        bounds.append((start, stop))
-    return bounds
+    singles = [i for i, axis in enumerate(axes) if not isinstance(axis, slice)]
+    return [(axis.start, axis.stop) for axis in selection.axes], singles
 
 
 def converted(arr: da.Array, dtype: np.dtype[Any]) -> da.Array:
@@ -132,7 +144,8 @@ def converted(arr: da.Array, dtype: np.dtype[Any]) -> da.Array:
     Raises
     ------
     TypeError
-        Items would lose more than floating-point or time precision.
+        Items would lose more than floating-point or time precision. That an item is too large for
+        the dtype shows when it is computed, as an OverflowError.
     """
     if arr.dtype == dtype:
         return arr
@@ -140,5 +153,9 @@ def converted(arr: da.Array, dtype: np.dtype[Any]) -> da.Array:
         raise TypeError(
             f"items of dtype {arr.dtype} do not fit a frame of {dtype}; convert by .astype"
         )
-    cast: da.Array = arr.astype(dtype)
+    if np.can_cast(arr.dtype, dtype):
+        cast: da.Array = arr.astype(dtype)
+    else:
+        place = "the array for the frame"
+        cast = da.map_blocks(narrowed, arr, dtype=dtype, wanted=dtype, place=place)
     return cast

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Mapping
 from typing import Any
 
@@ -18,7 +19,7 @@ from b2nd_dask.graph.read import MANY_TASKS, array_of, from_b2nd
 from b2nd_dask.graph.resume import say_reused
 from b2nd_dask.graph.write_job import new_job, new_plan, update_job
 from b2nd_dask.graph.write_tasks import WriteJob, write_graph
-from b2nd_dask.storage import Location
+from b2nd_dask.storage import Location, only_here
 
 #: Whether each mode that makes a new frame may replace one.
 _NEW = {"w-": False, "w": True}
@@ -36,7 +37,7 @@ def to_b2nd(
     meta: Mapping[str, Any] | str | None = None,
     vlmeta: Mapping[str, Any] | str | None = None,
     contiguous: bool = True,
-    region: tuple[slice, ...] | None = None,
+    region: Any = None,
     append_axis: int | None = None,
     caterva: bool = False,
     storage_options: Mapping[str, Any] | None = None,
@@ -72,9 +73,11 @@ def to_b2nd(
         from.
     contiguous : bool
         One file (True), or a directory with a file for each chunk.
-    region : tuple of slice, optional
-        Where the array goes in a frame that is there, one slice for each axis. Chunks that it cuts
-        keep their other items. Chunks, compression and metadata of the frame stay.
+    region : int, slice, Ellipsis, or a tuple of these, optional
+        Where the array goes in a frame that is there, as in ``frame[region] = arr``: slices of step
+        1 inside the frame, and integers. Chunks that it cuts keep their other items. Chunks,
+        compression and metadata of the frame stay. Numbers that only lose precision in the frame's
+        dtype are converted, as floats to narrower floats.
     append_axis : int, optional
         The axis along which the array is put behind the end of a frame that is there.
     caterva : bool
@@ -103,9 +106,13 @@ def to_b2nd(
     FileExistsError
         Something is there that `mode` does not let be replaced.
     ValueError
-        Chunks of unknown size, chunks or blocks that do not fit, too many metadata entries.
+        Chunks of unknown size, chunks or blocks that do not fit, too many metadata entries, a
+        block of another shape than the array says.
     TypeError
-        A dtype of Python objects, or metadata that cannot be stored.
+        A dtype of Python objects, metadata that cannot be stored, or a dtype (of the array for its
+        frame, of a block for the array) that would lose more than precision.
+    OverflowError
+        A number that is too large for the float type that it is converted to.
     FileNotFoundError
         No frame to change, or no directory to write to.
     StaleFrameError
@@ -180,6 +187,11 @@ def _carry_out(job: WriteJob, written: Delayed, *, resume: bool) -> None:
         # a worker that is lost after it published has its tasks run again, on what is no more
         if not isinstance(error, SEEN_AGAIN) or not is_published(job.plan, job.staging):
             raise
+    hint = only_here(job.staging.label)
+    if hint and not is_published(job.plan, job.staging):
+        raise FileNotFoundError(
+            errno.ENOENT, f"another process wrote the frame{hint}", job.staging.label
+        )
 
 
 def _check_mode(mode: str, region: Any, append_axis: int | None) -> None:

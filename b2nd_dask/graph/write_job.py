@@ -12,7 +12,7 @@ import dask.array as da
 from b2nd_dask.format.array_meta import MAX_CATERVA_NDIM
 from b2nd_dask.format.defaults import compression_of
 from b2nd_dask.format.header import MAX_HEADER_LEN
-from b2nd_dask.format.integrity import has_room, users_vlmeta
+from b2nd_dask.format.integrity import RECORD_NAME, has_room, is_record, users_vlmeta
 from b2nd_dask.format.metalayers import MAX_METALAYERS
 from b2nd_dask.format.values import pack_metadata
 from b2nd_dask.frame.commit import commit
@@ -200,6 +200,8 @@ def _packed(
         return frame.vlmeta.stored if compressed else frame.meta.stored
     if compressed and isinstance(entries, Mapping):
         # what python-blosc2 lists of a frame includes the record of its checksums
+        if RECORD_NAME in entries and not is_record(entries[RECORD_NAME]):
+            raise ValueError(f"the vlmeta name {RECORD_NAME} is that of the frame's own checksums")
         entries = users_vlmeta(entries)
     return pack_metadata(entries or {}, compressed=compressed)
 

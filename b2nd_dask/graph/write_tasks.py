@@ -21,6 +21,7 @@ from b2nd_dask.frame.records import ChunkRecords, merge_records
 from b2nd_dask.frame.writer import FramePlan
 from b2nd_dask.graph.constants import special_records
 from b2nd_dask.graph.layout import aligned_to
+from b2nd_dask.graph.narrow import narrowed
 from b2nd_dask.graph.resume import say_reused, unstaged_blocks
 from b2nd_dask.storage import Staging
 
@@ -133,27 +134,28 @@ def _write_task(
     plan: FramePlan,
     staging: Staging,
 ) -> ChunkRecords:
-    _check_block(block, place, plan)
+    name = f"{staging.label}: the block at {tuple(axis.start for axis in place)}"
+    _check_block(block, name, tuple(axis.stop - axis.start for axis in place), plan.dtype)
     corner = tuple(start + axis.start for start, axis in zip(origin, place, strict=True))
-    return write_block_once(np.asarray(block, plan.dtype), corner, plan, staging)
+    return write_block_once(narrowed(block, plan.dtype, name), corner, plan, staging)
 
 
-def _check_block(block: Any, place: tuple[slice, ...], plan: FramePlan) -> None:
+def _check_block(block: Any, name: str, shape: tuple[int, ...], wanted: np.dtype[Any]) -> None:
     """Refuse blocks that are not what the dask array promised: they would become other data."""
-    shape = tuple(axis.stop - axis.start for axis in place)
-    corner = tuple(axis.start for axis in place)
     if np.shape(block) != shape:
         raise ValueError(
-            f"the block at {corner} has the shape {np.shape(block)}, the array "
+            f"{name} has the shape {np.shape(block)}, the array "
             f"says {shape}; where a function changes shapes, pass chunks= to map_blocks"
         )
     if isinstance(block, np.ma.MaskedArray):
-        raise TypeError("a masked array: a frame has no masks; use da.ma.filled(x, value) first")
-    dtype = np.asarray(block).dtype
-    if not fits(dtype, plan.dtype):
         raise TypeError(
-            f"the block at {corner} has the dtype {dtype}, the array says "
-            f"{plan.dtype}; where a function changes dtypes, pass dtype= to map_blocks"
+            f"{name} is a masked array: a frame has no masks; use da.ma.filled(x, value) first"
+        )
+    dtype = np.asarray(block).dtype
+    if not fits(dtype, wanted):
+        raise TypeError(
+            f"{name} has the dtype {dtype}, the array says "
+            f"{wanted}; where a function changes dtypes, pass dtype= to map_blocks"
         )
 
 

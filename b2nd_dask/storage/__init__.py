@@ -1,7 +1,7 @@
 """Byte ranges of local files, fsspec objects, bytes in memory, and frames inside containers."""
 
 from b2nd_dask.storage.base import HEAD_NBYTES, MAIN_MEMBER, ByteReader, Identity, Span
-from b2nd_dask.storage.failures import Secrets
+from b2nd_dask.storage.failures import Secrets, only_here
 from b2nd_dask.storage.leftovers import StagingInfo, list_staging, remove_staging
 from b2nd_dask.storage.local_update import frame_locked
 from b2nd_dask.storage.location import Location
@@ -23,6 +23,7 @@ __all__ = [
     "StagingInfo",
     "frame_locked",
     "list_staging",
+    "only_here",
     "remove_staging",
     "staging_for",
     "update_staging_for",

@@ -113,11 +113,19 @@ def public_error(error: Exception, label: str, secrets: Secrets) -> Exception:
         if not missing and not hasattr(cause, "response"):
             error = cause
     if isinstance(error, FileNotFoundError):
-        return FileNotFoundError(errno.ENOENT, "No such object", label)
+        problem = "No such object" + only_here(label)
+        return FileNotFoundError(errno.ENOENT, problem, label)
     kind = _kind_of(error)
     if type(error) is kind and label in str(error) and not _holds_secrets(error, secrets):
         return error
     return _rebuilt(error, kind, label, secrets)
+
+
+def only_here(label: str) -> str:
+    """What to add to a message where something is missing that another process may have."""
+    if "memory://" not in label:
+        return ""
+    return "; memory:// is seen by one process only, not by workers in other processes"
 
 
 def _rebuilt(error: Exception, kind: type[Exception], label: str, secrets: Secrets) -> Exception:

@@ -161,8 +161,20 @@ def _open_directory(path: str) -> _Handle:
         # a frame that is replaced is emptied: look again, unless this is what the path names
         if Path(path).stat().st_ino == os.fstat(handle.fd).st_ino:
             raise FrameFormatError(
-                f"a directory without a file {MAIN_MEMBER} is not a sparse frame", path=path
+                f"a directory without a file {MAIN_MEMBER} is not a sparse frame{_guess(handle)}",
+                path=path,
             )
+
+
+def _guess(directory: _Handle) -> str:
+    """What a directory may be that is no sparse frame."""
+    with os.scandir(directory.fd) as entries:
+        names = {entry.name for entry in entries}
+    if names & {"zarr.json", ".zarray", ".zgroup", ".zmetadata"}:
+        return " (it is a Zarr array or group: da.from_zarr reads an array)"
+    if any(name.endswith(".chunk") for name in names):
+        return " (there are chunks, but the index of a sparse frame is missing)"
+    return ""
 
 
 def _open_regular(name: str, label: str, flags: int = 0, dir_fd: int | None = None) -> int:

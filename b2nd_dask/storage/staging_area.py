@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 from dataclasses import dataclass
 
+from b2nd_dask.storage.failures import only_here
 from b2nd_dask.storage.object_store import ObjectStore
 
 #: Lies in the area for as long as anything may be staged there.
@@ -77,7 +78,8 @@ class StagingArea:
         if self.store.kind(self.path(_OPEN)) is None:
             raise FileNotFoundError(
                 errno.ENOENT,
-                "this write is over or was given up: its staging area is gone",
+                "this write is over or was given up: its staging area is gone"
+                + only_here(self.store.label),
                 self.store.label,
             )
 

@@ -45,12 +45,18 @@ def staging_for(
     Raises
     ------
     ValueError
-        Nothing can be written there: bytes, or an offset inside a file.
+        Nothing can be written there: bytes, an offset inside a file, or the URL of a directory for
+        a contiguous frame.
     """
     if isinstance(location.urlpath, bytes) or location.offset:
         raise ValueError(f"{location.label}: a frame is written to a path or URL of its own")
     key, resumable = _key(resume_key)
     if location.is_url:
+        if not sparse and location.urlpath.endswith("/"):
+            raise ValueError(
+                f"{location.label}: a URL that ends with / is that of a sparse frame: pass "
+                "contiguous=False, or leave the / out"
+            )
         form = SparseObjectStaging if sparse else ObjectStaging
         return form(location, replace, key, resumable)
     target = os.path.realpath(location.urlpath)

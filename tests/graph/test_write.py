@@ -195,6 +195,7 @@ def test_a_missing_directory(tmp_path):
         ({"vlmeta": {"n" * 32: 1}}, ValueError, "1 to 31 bytes"),
         ({"vlmeta": {"x": object()}}, TypeError, "'x'"),
         ({"meta": {"b2nd": 1}}, ValueError, "own metalayers"),
+        ({"vlmeta": {"b2nd.xxh3": "mine"}}, ValueError, "frame's own checksums"),
         ({"meta": {f"m{i}": i for i in range(16)}}, ValueError, "room for 15"),
         ({"meta": "keep"}, ValueError, "finds 0"),
         ({"region": (slice(0, 1), slice(0, 1))}, ValueError, 'mode="r\\+"'),
@@ -530,3 +531,104 @@ def test_the_delta_filter_over_several_blocks_warns(tmp_path):
     # one block is read right by all
     to_b2nd(items, tmp_path / "b.b2nd", blocks=1000, cparams=delta)
     np.testing.assert_array_equal(blosc2.open(str(tmp_path / "b.b2nd"))[777:790], items[777:790])
+
+
+@pytest.mark.parametrize(
+    "region",
+    [
+        (slice(10, 30), slice(None)),
+        slice(10, 30),
+        (slice(10, 30),),
+        (slice(10, 30), ...),
+        (..., slice(5, 20)),
+        3,
+        -1,
+        (3, slice(2, 7)),
+        (slice(None), 4),
+        (3, 4),
+        ...,
+        (np.int64(3), ...),
+    ],
+)
+def test_regions_are_basic_indices(target, region):
+    to_b2nd(VALUES, target, chunks=(16, 16))
+    expected = VALUES.copy()
+    items = np.random.default_rng(5).normal(size=expected[region].shape)
+    expected[region] = items
+    back = to_b2nd(items, target, mode="r+", region=region)
+    np.testing.assert_array_equal(back.compute(), expected)
+
+
+@pytest.mark.parametrize(
+    ("region", "message"),
+    [
+        (slice(0, 101), "no range of an axis with 100"),
+        ((0, 0, 0), "too many indices"),
+        ((..., ...), "only one ellipsis"),
+        ((None, 0), "no new axes"),
+        (100, "out of bounds for axis 0"),
+        ([1, 2], "only integers, slices"),
+        (slice(30, 10), "no range"),
+        (3, r"shape \(2,\) does not fill the region of shape \(1, 60\)"),
+    ],
+)
+def test_what_is_no_region(target, region, message):
+    to_b2nd(VALUES, target)
+    with pytest.raises(ValueError, match=message):
+        to_b2nd(np.zeros(2), target, mode="r+", region=region)
+
+
+@pytest.mark.parametrize(("given", "wanted"), [("f8", "f4"), ("i8", "f2"), ("c16", "c8")])
+def test_numbers_that_would_become_infinite_are_refused(target, given, wanted):
+    large = np.array([1.0, 2.0, 10**18]).astype(given) ** (3 if given != "i8" else 1)
+    lying = da.from_array(np.ones(6, wanted), chunks=3).map_blocks(
+        lambda block, block_info=None: large if block_info[0]["chunk-location"] == (1,) else block,
+        dtype=wanted,
+    )
+    with pytest.raises(
+        OverflowError, match=r"target\.b2nd: the block at \(3,\) has items .* large"
+    ):
+        to_b2nd(lying, target)
+    assert not target.exists()
+    to_b2nd(np.array([1, np.inf, 2], wanted), target)
+    with pytest.raises(OverflowError, match="too large"):
+        to_b2nd(large, target, mode="r+", region=...)
+    back = to_b2nd(np.array([3, 4, 5], given), target, mode="r+", region=...)
+    np.testing.assert_array_equal(back.compute(), np.array([3, 4, 5], wanted))
+
+
+def test_other_formats_are_guessed(tmp_path):
+    np.save(tmp_path / "a.npy", np.arange(10))
+    (tmp_path / "a.h5").write_bytes(b"\x89HDF\r\n\x1a\n" + bytes(200))
+    (tmp_path / "a.zarr").mkdir()
+    (tmp_path / "a.zarr" / "zarr.json").write_text("{}")
+    to_b2nd(np.arange(10), tmp_path / "a.b2nd", contiguous=False)
+    (tmp_path / "a.b2nd" / "chunks.b2frame").unlink()
+    for name, guess in {
+        "a.npy": "NumPy file",
+        "a.h5": "HDF5 file",
+        "a.zarr": r"da\.from_zarr",
+        "a.b2nd": "index of a sparse frame is missing",
+    }.items():
+        with pytest.raises(ValueError, match=guess):
+            open_b2nd(tmp_path / name)
+
+
+def test_the_url_of_a_directory_is_no_file():
+    url = "memory://directory/dd/"
+    with pytest.raises(ValueError, match="pass contiguous=False"):
+        to_b2nd(np.arange(10), url)
+    with pytest.raises(FileNotFoundError, match="memory:// is seen by one process only"):
+        open_b2nd(url)
+    assert to_b2nd(np.arange(10), url, contiguous=False).sum().compute() == 45
+
+
+def test_a_store_in_memory_is_seen_by_one_process_only():
+    url = "memory://processes/a.b2nd"
+    there = to_b2nd(np.arange(10.0), url, chunks=5)
+    seen = pytest.raises(FileNotFoundError, match="memory:// is seen by one process only")
+    with dask.config.set(scheduler="processes", num_workers=1):
+        with seen:
+            there.compute()
+        with seen:
+            to_b2nd(da.ones(10, chunks=5) * 2, url, mode="w")
