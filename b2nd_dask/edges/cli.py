@@ -80,13 +80,14 @@ def _told(error: Exception, path: str | None, options: Mapping[str, Any] | None 
     text = str(error) or type(error).__name__
     if path is None:
         return text
-    text = Secrets(path, options).hide(text)
     try:
-        label = Location.of(path).label
+        location = Location.of(path)
     except ValueError:
-        # what is no place may be a mistyped URL with a password
+        # the error is that it is no place, and says so without showing it
         return text
-    return text if path in text or label in text else f"{label}: {text}"
+    if location.is_url:
+        text = Secrets(path, options).hide(text)
+    return text if path in text or location.label in text else f"{location.label}: {text}"
 
 
 def _reported(command: Callable[..., None]) -> Callable[..., None]:

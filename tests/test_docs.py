@@ -1,0 +1,104 @@
+"""The Python of the README and of the recipes runs as it stands."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import blosc2
+import numpy as np
+import pytest
+
+import b2nd_dask
+
+if TYPE_CHECKING:
+    from tests.servers import HttpServer, S3Server
+
+ROOT = Path(__file__).parents[1]
+_BLOCK = re.compile(r"^(?:<!-- with: (\w+) -->\n)?```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
+STAND_IN = "https://data.example.org"
+
+
+def blocks(page: str) -> list[tuple[str, str]]:
+    """What each block of Python needs, and its text."""
+    return _BLOCK.findall((ROOT / page).read_text())
+
+
+def run(page: str, need: str = "", replaced: tuple[str, str] = ("", "")) -> dict[str, Any]:
+    """Run the blocks that need nothing; or the first, and those that need one thing."""
+    names: dict[str, Any] = {"__name__": "__main__"}
+    for at, (needed, text) in enumerate(blocks(page)):
+        if needed == need or at == 0:
+            exec(compile(text.replace(*replaced), page, "exec"), names)
+    return names
+
+
+@pytest.fixture(autouse=True)
+def _in_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+def test_readme() -> None:
+    run("README.md")
+    assert b2nd_dask.verify("anomaly.b2nd").ok
+
+
+def test_recipes_on_the_disk() -> None:
+    names = run("docs/recipes.md")
+    series = blosc2.open("series.b2nd")[:, 45, 90]
+    np.testing.assert_array_equal(names["series"], series)
+    # what the changes and the appends have done
+    expected = blosc2.open("rain.b2nd")[:]
+    np.testing.assert_array_equal(expected[10:15], expected[:5])
+    np.testing.assert_array_equal(blosc2.open("days.b2nd")[:], expected)
+
+
+def test_recipes_for_s3(s3_server: S3Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    options = s3_server.storage_options
+    monkeypatch.setenv("AWS_ENDPOINT_URL", options["client_kwargs"]["endpoint_url"])
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", options["key"])
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", options["secret"])
+    anybody = {"Effect": "Allow", "Principal": "*", "Action": "s3:GetObject"}
+    policy = {"Statement": [anybody | {"Resource": "arn:aws:s3:::climate/*"}]}
+    s3_server.client.create_bucket(Bucket="climate")
+    s3_server.client.put_bucket_policy(Bucket="climate", Policy=json.dumps(policy))
+    run("docs/recipes.md", "s3")
+    frame = b2nd_dask.open_b2nd("s3://climate/rain.b2nd", storage_options=options)
+    assert frame.shape == (60, 90, 180)
+
+
+def test_recipes_for_http(http_server: HttpServer) -> None:
+    values = np.random.default_rng(2).random((60, 90, 180))
+    b2nd_dask.to_b2nd(values, "served.b2nd", chunks=(10, 90, 180))
+    http_server.put("rain.b2nd", Path("served.b2nd").read_bytes())
+    names = run("docs/recipes.md", "http", (STAND_IN, http_server.url))
+    assert names["remote"].shape == (60, 90, 180)
+
+
+@pytest.mark.parametrize("need", ["cluster", "zarr", "h5py"])
+def test_recipes_with_other_packages(need: str) -> None:
+    values = np.random.default_rng(2).random((20, 90, 180))
+    if need == "zarr":
+        zarr = pytest.importorskip("zarr")
+        zarr.create_array("old.zarr", data=values)
+    elif need == "h5py":
+        h5py = pytest.importorskip("h5py")
+        with h5py.File("old.h5", "w") as file:
+            file["rain"] = values
+            file["rain"].attrs["units"] = "mm"
+    run("docs/recipes.md", need)
+    if need != "cluster":
+        name = {"zarr": "from_zarr.b2nd", "h5py": "from_hdf5.b2nd"}[need]
+        np.testing.assert_array_equal(b2nd_dask.open_b2nd(name)[:], values)
+    else:
+        assert b2nd_dask.verify("twice.b2nd").ok
+
+
+def test_every_block_is_run() -> None:
+    known = {"", "s3", "http", "cluster", "zarr", "h5py"}
+    for page in ("README.md", "docs/recipes.md"):
+        text = (ROOT / page).read_text()
+        assert len(blocks(page)) == text.count("```python")
+        assert {need for need, _ in blocks(page)} <= known
