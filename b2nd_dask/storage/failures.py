@@ -5,8 +5,9 @@ from __future__ import annotations
 import errno
 import re
 from collections.abc import Iterator, Mapping
+from functools import partial
 from typing import Any
-from urllib.parse import quote
+from urllib.parse import quote, unquote
 
 from b2nd_dask.errors import B2ndError
 from b2nd_dask.storage.labels import HIDDEN, public_text, public_url
@@ -49,7 +50,9 @@ class Secrets:
         for text in _texts(options or {}):
             # an endpoint tells what went wrong, and may hold a password all the same
             self._shown[text] = public_url(text) if "://" in text else HIDDEN
-        self._shown |= {quote(text, safe=""): shown for text, shown in self._shown.items()}
+        # clients quote what they were given, and tell what they have unquoted
+        for form in (unquote, partial(quote, safe="")):
+            self._shown |= {form(text): shown for text, shown in self._shown.items()}
 
     def hide(self, text: str) -> str:
         """Take the texts, and what URLs must not show, out of a text."""
