@@ -13,7 +13,8 @@ from b2nd_dask.errors import B2ndError
 from b2nd_dask.storage.labels import HIDDEN, public_text, public_url
 
 _SHORTEST = 4
-"""Shorter texts would be found inside of ordinary words, and are no secrets."""
+"""Shorter texts would be found inside of ordinary words: they are taken out where they stand alone,
+as the first part of a password with a slash may. Such a value of an option is no secret."""
 
 _AUTHORITY = re.compile(r"://([^/?#]*)")
 _SEPARATORS = re.compile(r"[:/?#@;&=]+")
@@ -49,7 +50,8 @@ class Secrets:
         self._shown = dict.fromkeys(_parts(url), HIDDEN)
         for text in _texts(options or {}):
             # an endpoint tells what went wrong, and may hold a password all the same
-            self._shown[text] = public_url(text) if "://" in text else HIDDEN
+            if len(text) >= _SHORTEST:
+                self._shown[text] = public_url(text) if "://" in text else HIDDEN
         # clients quote what they were given, and tell what they have unquoted
         for form in (unquote, partial(quote, safe="")):
             self._shown |= {form(text): shown for text, shown in self._shown.items()}
@@ -60,6 +62,9 @@ class Secrets:
         for secret in sorted(self._shown, key=len, reverse=True):
             if len(secret) >= _SHORTEST:
                 text = text.replace(secret, self._shown[secret])
+            elif secret:
+                alone = rf"(?<![A-Za-z0-9]){re.escape(secret)}(?![A-Za-z0-9])"
+                text = re.sub(alone, HIDDEN, text)
         return public_text(text)
 
 

@@ -264,6 +264,12 @@ def test_parts_of_the_url_are_taken_out_of_messages() -> None:
         assert caught.value.errno == errno.EIO
 
 
+def test_a_short_part_of_a_password_is_taken_out() -> None:
+    with pytest.raises(OSError, match=r"^https://\[hidden\]: ") as caught:
+        Location.of("https://u:12@834/5@127.0.0.1/x").open().identity()
+    assert "834" not in str(caught.value)
+
+
 def test_values_of_options_are_taken_out_of_messages(s3_server: S3Server) -> None:
     wrong = {"key": "k", "secret": "s", "client_kwargs": {"endpoint_url": "hunter2notaurl"}}
     with pytest.raises((OSError, ValueError), match=r"^s3://bucket/a\.b2nd: ") as caught:
