@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import blosc2
 import numpy as np
 import pytest
+import s3fs
 
 import b2nd_dask
 
@@ -60,6 +61,8 @@ def test_recipes_for_s3(s3_server: S3Server, monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setenv("AWS_ENDPOINT_URL", options["client_kwargs"]["endpoint_url"])
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", options["key"])
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", options["secret"])
+    # not the file system that another test has made without credentials
+    s3fs.S3FileSystem.clear_instance_cache()
     anybody = {"Effect": "Allow", "Principal": "*", "Action": "s3:GetObject"}
     policy = {"Statement": [anybody | {"Resource": "arn:aws:s3:::climate/*"}]}
     s3_server.client.create_bucket(Bucket="climate")
@@ -67,6 +70,7 @@ def test_recipes_for_s3(s3_server: S3Server, monkeypatch: pytest.MonkeyPatch) ->
     run("docs/recipes.md", "s3")
     frame = b2nd_dask.open_b2nd("s3://climate/rain.b2nd", storage_options=options)
     assert frame.shape == (60, 90, 180)
+    s3fs.S3FileSystem.clear_instance_cache()
 
 
 def test_recipes_for_http(http_server: HttpServer) -> None:

@@ -14,7 +14,7 @@ import pytest
 from dask.diagnostics import Callback, ProgressBar
 
 import b2nd_dask
-from b2nd_dask import UnsupportedFrameError, from_b2nd, open_b2nd, to_b2nd
+from b2nd_dask import UnsupportedFrameError, from_b2nd, list_staging, open_b2nd, to_b2nd
 from b2nd_dask.format.array_meta import parse_array_meta
 from b2nd_dask.format.index import ChunkKind
 
@@ -632,3 +632,4 @@ def test_a_store_in_memory_is_seen_by_one_process_only():
             there.compute()
         with seen:
             to_b2nd(da.ones(10, chunks=5) * 2, url, mode="w")
+    assert list_staging(url) == []
