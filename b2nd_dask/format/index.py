@@ -147,6 +147,9 @@ def parse_index(data: bytes, header: FrameHeader, nchunks: int) -> OffsetIndex:
     for part in _slices(len(distinct)):
         _check_entries(distinct[part], part.start, last)
         stored += int(np.count_nonzero(distinct[part] >= 0))
+    if stored and len(distinct) < nchunks:
+        # the fewest bytes that could make a frame seem to hold 268 million stored chunks
+        raise FrameFormatError(f"the offset index puts all {nchunks} chunks at one place")
     if not header.sparse and stored * _MIN_CHUNK > header.cbytes:
         raise FrameFormatError(
             f"the offset index has {stored} stored chunks, for which the data region of "

@@ -36,7 +36,7 @@ _RECORD_KEYS = {"version", "array", "index", "chunks"}
 
 #: In the index chunk's header: codec meta and the metas of filter slots 0 to 4, none of them used.
 _SEAL = slice(23, 29)
-_MARK = 0xB2
+_SEAL_BYTE = 0xB2
 
 _FINGERPRINT_TYPE = 3
 _FINGERPRINT_LEN = 16
@@ -222,7 +222,7 @@ def parse_integrity(
         # no chunk, nothing to check
         return Integrity(Trust.VALID, "", index, np.empty(0, np.uint64))
     seal = index_chunk[_SEAL]
-    marked = seal[:1] == bytes([_MARK])
+    marked = seal[:1] == bytes([_SEAL_BYTE])
     if RECORD_NAME not in vlmeta and not marked:
         return _absent(index, "it was written without checksums")
     if _fingerprint_is_broken(trailer):
@@ -311,7 +311,7 @@ def _record_bytes(vlmeta: Mapping[str, bytes], room: int) -> bytes | None:
 
 
 def _seal_of(record: bytes) -> bytes:
-    return bytes([_MARK]) + xxhash.xxh3_64_digest(record)[:5]
+    return bytes([_SEAL_BYTE]) + xxhash.xxh3_64_digest(record)[:5]
 
 
 def _index_digest(index_chunk: bytes) -> bytes:

@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from functools import partial
+from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from b2nd_dask.errors import B2ndError
+from b2nd_dask.format.header import with_new_tail
 from b2nd_dask.format.index import build_index
-from b2nd_dask.format.integrity import build_sealed_tail, has_room
+from b2nd_dask.format.integrity import build_sealed_tail, has_room, name_of_array
 from b2nd_dask.format.trailer import Trailer, build_trailer
 from b2nd_dask.format.write_mark import build_mark
-from b2nd_dask.frame.publication import SEEN_AGAIN, is_published
+from b2nd_dask.frame.opening import ParsedFrame
+from b2nd_dask.frame.publication import SEEN_AGAIN, clean_up, is_published
 from b2nd_dask.frame.records import ChunkRecords
 from b2nd_dask.frame.writer import FramePlan
-from b2nd_dask.storage import StagedChunks, Staging
+from b2nd_dask.storage import ByteReader, Joined, Span, StagedChunks, Staging
 
 
 def commit(records: ChunkRecords, plan: FramePlan, staging: Staging) -> str:
@@ -41,16 +45,15 @@ def commit(records: ChunkRecords, plan: FramePlan, staging: Staging) -> str:
     OSError
         The store refuses; the target stays as it was.
     """
-    return once(partial(_commit, records, plan, staging), plan, staging)
+    return publish_once(partial(_commit, records, plan, staging), plan, staging)
 
 
-def once(publish: Callable[[], str], plan: FramePlan, staging: Staging) -> str:
+def publish_once(publish: Callable[[], None], plan: FramePlan, staging: Staging) -> str:
     """Publish, unless the same write has done so: a task that runs again finds its own frame.
 
     Parameters
     ----------
     publish : callable
-        Gives the path or URL of the frame.
     plan : FramePlan
     staging : Staging
 
@@ -61,15 +64,16 @@ def once(publish: Callable[[], str], plan: FramePlan, staging: Staging) -> str:
     """
     try:
         with staging.exclusive():
-            return publish()
+            publish()
     except SEEN_AGAIN:
         if not is_published(plan, staging):
             raise
-    staging.discard()
+    # not under the lock: NFS keeps a file that is open, and with it the directory
+    clean_up(staging)
     return staging.label
 
 
-def _commit(records: ChunkRecords, plan: FramePlan, staging: Staging) -> str:
+def _commit(records: ChunkRecords, plan: FramePlan, staging: Staging) -> None:
     rows = records.rows[np.argsort(records.rows["chunk"], kind="stable")]
     if not np.array_equal(rows["chunk"], np.arange(plan.grid.nchunks)):
         raise B2ndError(
@@ -77,7 +81,7 @@ def _commit(records: ChunkRecords, plan: FramePlan, staging: Staging) -> str:
             path=staging.label,
         )
     digests = np.zeros(len(rows), np.uint64)
-    return publish_frame(rows["code"].copy(), digests, records, plan, staging)
+    publish_frame(rows["code"].copy(), digests, records, plan, staging)
 
 
 def publish_frame(
@@ -86,7 +90,7 @@ def publish_frame(
     records: ChunkRecords,
     plan: FramePlan,
     staging: Staging,
-) -> str:
+) -> None:
     """Join the staged chunks and publish the frame.
 
     Parameters
@@ -99,11 +103,6 @@ def publish_frame(
     records : ChunkRecords
     plan : FramePlan
     staging : Staging
-
-    Returns
-    -------
-    str
-        Path or URL of the frame.
     """
     stored = records.rows[records.rows["code"] == 0]
     joined = staging.join(
@@ -112,49 +111,85 @@ def publish_frame(
     offsets[stored["chunk"]] = joined.positions
     if digests is not None:
         digests[stored["chunk"]] = stored["digest"]
-    array_meta, mark = plan.own_meta["b2nd"], build_mark(staging.key)
-    tail, has_vlmeta = build_frame_tail(offsets, digests, plan.vlmeta, array_meta, mark)
-    head_len = len(plan.header())
-    data_len = 0 if plan.sparse else joined.data_nbytes
-    head = plan.header(
-        cbytes=joined.data_nbytes,
-        frame_len=head_len + data_len + len(tail),
-        has_vlmeta=has_vlmeta,
+    around = Around(
+        head=plan.header(),
+        sparse=plan.sparse,
+        array_meta=plan.own_meta["b2nd"],
+        vlmeta=plan.vlmeta,
+        mark=build_mark(staging.key),
     )
-    staging.publish(joined, head, tail)
-    return staging.label
+    publish_joined(offsets, digests, joined, around, staging)
 
 
-def build_frame_tail(
+@dataclass(frozen=True, eq=False, slots=True)
+class Around:
+    """What stands around the chunks of a frame, but for what depends on them."""
+
+    head: bytes
+    """The header; its lengths are replaced."""
+    sparse: bool
+    array_meta: bytes
+    """Content of the metalayer that gives the array's shape."""
+    vlmeta: Mapping[str, bytes]
+    """The user's entries."""
+    mark: bytes
+    """Goes behind the index, if there is one; empty for none."""
+
+    @classmethod
+    def of(cls, reader: ByteReader, parsed: ParsedFrame, mark: bytes) -> Self:
+        """Take it from a frame that is there.
+
+        Parameters
+        ----------
+        reader : ByteReader
+        parsed : ParsedFrame
+        mark : bytes
+
+        Returns
+        -------
+        Around
+        """
+        header = parsed.header
+        (head,) = reader.read([Span(0, header.header_len)])
+        array_meta = header.metalayers[name_of_array(header.metalayers)]
+        return cls(head, header.sparse, array_meta, parsed.trailer.vlmeta, mark)
+
+
+def publish_joined(
     offsets: NDArray[np.int64],
     digests: NDArray[np.uint64] | None,
-    vlmeta: Mapping[str, bytes],
-    array_meta: bytes,
-    mark: bytes,
-) -> tuple[bytes, bool]:
-    """Index chunk and trailer of a frame, with checksums where it has chunks.
+    joined: Joined,
+    around: Around,
+    staging: Staging,
+) -> None:
+    """Put header, index and trailer around chunks that were joined; publish the frame.
 
     Parameters
     ----------
     offsets : ndarray of int64
+        The offset index.
     digests : ndarray of uint64 or None
         Of all chunks; None for a frame without checksums.
-    vlmeta : mapping of str to bytes
-        The user's entries.
-    array_meta : bytes
-        Content of the metalayer that gives the array's shape.
-    mark : bytes
-        Goes behind the index, if there is one; empty for none.
-
-    Returns
-    -------
-    tail : bytes
-    has_vlmeta : bool
-        Whether the trailer has any vlmeta.
+    joined : Joined
+    around : Around
+    staging : Staging
     """
-    index = build_index(offsets) + mark if len(offsets) else b""
+    tail, has_vlmeta = _build_tail(offsets, digests, around)
+    data_len = 0 if around.sparse else joined.data_nbytes
+    frame_len = len(around.head) + data_len + len(tail)
+    head = with_new_tail(
+        around.head, cbytes=joined.data_nbytes, frame_len=frame_len, has_vlmeta=has_vlmeta
+    )
+    staging.publish(joined, head, tail)
+
+
+def _build_tail(
+    offsets: NDArray[np.int64], digests: NDArray[np.uint64] | None, around: Around
+) -> tuple[bytes, bool]:
+    """Index and trailer, with checksums where there are chunks; whether there is any vlmeta."""
+    index = build_index(offsets) + around.mark if len(offsets) else b""
     if index and digests is not None:
         of_stored = digests[offsets >= 0]
-        if has_room(vlmeta, len(of_stored)):
-            return build_sealed_tail(index, vlmeta, array_meta, of_stored), True
-    return index + build_trailer(Trailer(vlmeta, b"")), bool(vlmeta)
+        if has_room(around.vlmeta, len(of_stored)):
+            return build_sealed_tail(index, around.vlmeta, around.array_meta, of_stored), True
+    return index + build_trailer(Trailer(around.vlmeta, b"")), bool(around.vlmeta)

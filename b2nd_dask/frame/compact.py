@@ -10,28 +10,25 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from b2nd_dask.errors import B2ndError, ChecksumError, CorruptChunkError, StaleFrameError
-from b2nd_dask.format.chunk import HEADER_LEN, parse_chunk_header
-from b2nd_dask.format.header import with_new_tail
-from b2nd_dask.format.integrity import Trust, name_of_array, require_digest
+from b2nd_dask.errors import B2ndError, ChecksumError, CorruptChunkError
+from b2nd_dask.format.integrity import Trust, require_digest
 from b2nd_dask.format.write_mark import build_mark
-from b2nd_dask.frame.commit import build_frame_tail
+from b2nd_dask.frame.commit import Around, publish_joined
+from b2nd_dask.frame.extents import stored_extents
 from b2nd_dask.frame.opening import ParsedFrame, parse_frame
-from b2nd_dask.frame.publication import write_key_of
+from b2nd_dask.frame.publication import clean_up, write_key_of
 from b2nd_dask.storage import (
+    CHUNK_MEMBER,
     MAIN_MEMBER,
     ByteReader,
-    Joined,
     Location,
     Span,
     StagedChunks,
     Staging,
+    chunk_member,
     frame_locked,
     staging_for,
 )
-
-#: Chunks whose headers are looked at together.
-_AT_ONCE = 1024
 
 
 def compact(urlpath: Any) -> int:
@@ -58,7 +55,7 @@ def compact(urlpath: Any) -> int:
     ValueError
         A URL, or bytes: objects are only ever replaced as a whole.
     CorruptChunkError
-        A chunk whose header is damaged.
+        A chunk whose header is damaged, or that shares bytes with another.
     ChecksumError
         A chunk, or the metadata, is not what was written.
     StaleFrameError
@@ -88,10 +85,12 @@ def compact(urlpath: Any) -> int:
         before = _size(path)
         member = path / MAIN_MEMBER if reader.is_directory else path
         with frame_locked(member, str(path), parsed.identity):
-            spans = _used(reader, parsed)
+            spans = stored_extents(reader, parsed)
             if _is_compact(path, parsed, spans):
                 return 0
-            _rewrite(reader, parsed, spans, path)
+            staging = _rewrite(reader, parsed, spans, path)
+        # not under the lock: NFS keeps a file that is open, and with it the directory
+        clean_up(staging)
     except B2ndError as error:
         raise error.located(path=location.label) from error.__cause__
     finally:
@@ -99,49 +98,26 @@ def compact(urlpath: Any) -> int:
     return before - _size(path)
 
 
-def _used(reader: ByteReader, parsed: ParsedFrame) -> NDArray[np.int64]:
-    """Where each stored chunk begins and ends, in the data region or in its file."""
-    offsets = parsed.index.offsets
-    chunks = np.flatnonzero(offsets >= 0)
-    sparse, base = parsed.header.sparse, parsed.header.header_len
-    starts = np.zeros(len(chunks), np.int64) if sparse else offsets[chunks] + base
-    nbytes = np.empty(len(chunks), np.int64)
-    for first in range(0, len(chunks), _AT_ONCE):
-        batch = slice(first, first + _AT_ONCE)
-        heads = [Span(at, at + HEADER_LEN) for at in starts[batch].tolist()]
-        names = [_member(number) if sparse else "" for number in offsets[chunks[batch]].tolist()]
-        raw = (
-            [reader.read([head], name)[0] for head, name in zip(heads, names, strict=True)]
-            if sparse
-            else reader.read(heads)
-        )
-        for at, (chunk, head) in enumerate(zip(chunks[batch].tolist(), raw, strict=True), first):
-            nbytes[at] = _checked_length(head, chunk, parsed)
-    return np.stack([chunks, starts, starts + nbytes])
-
-
-def _checked_length(head: bytes, chunk: int, parsed: ParsedFrame) -> int:
-    try:
-        header = parse_chunk_header(head)
-    except CorruptChunkError as error:
-        raise error.located(chunk=chunk) from None
-    if not header.header_len <= header.cbytes <= max(parsed.header.cbytes, HEADER_LEN):
-        raise CorruptChunkError(f"a chunk of {header.cbytes} bytes, which cannot be", chunk=chunk)
-    return header.cbytes
-
-
 def _is_compact(path: Path, parsed: ParsedFrame, used: NDArray[np.int64]) -> bool:
     chunks, starts, stops = used
     nbytes = int((stops - starts).sum())
     if not parsed.header.sparse:
         return nbytes == parsed.header.cbytes and parsed.header.frame_len == path.stat().st_size
-    return len(list(path.glob("*.chunk"))) == len(chunks) and nbytes == parsed.header.cbytes
+    files = sum(1 for member in path.iterdir() if CHUNK_MEMBER.fullmatch(member.name))
+    return files == len(chunks) and nbytes == parsed.header.cbytes
 
 
-def _rewrite(reader: ByteReader, parsed: ParsedFrame, used: NDArray[np.int64], path: Path) -> None:
+def _rewrite(
+    reader: ByteReader, parsed: ParsedFrame, used: NDArray[np.int64], path: Path
+) -> Staging:
+    """Publish the frame anew; gives the staging, still to be cleaned up."""
     header = parsed.header
     staging = staging_for(
-        Location.of(path), sparse=header.sparse, replace=True, header_len=header.header_len
+        Location.of(path),
+        sparse=header.sparse,
+        replace=True,
+        header_len=header.header_len,
+        replaces=parsed.identity,
     )
     staging.prepare()
     try:
@@ -152,10 +128,12 @@ def _rewrite(reader: ByteReader, parsed: ParsedFrame, used: NDArray[np.int64], p
         joined = staging.join(StagedChunks(tuple(number), part, start, nbytes))
         offsets = parsed.index.offsets.copy()
         offsets[used[0]] = joined.positions
-        _publish(reader, parsed, offsets, joined, staging)
+        digests = parsed.integrity.by_chunk
+        publish_joined(offsets, digests, joined, _around(reader, parsed), staging)
     except BaseException:
-        staging.discard()
+        clean_up(staging)
         raise
+    return staging
 
 
 def _payloads(
@@ -164,7 +142,7 @@ def _payloads(
     """The chunks as they are, one at a time, held against their checksums."""
     digests = parsed.integrity.by_chunk
     for chunk, start, stop in used.T.tolist():
-        name = _member(int(parsed.index.offsets[chunk])) if parsed.header.sparse else ""
+        name = chunk_member(int(parsed.index.offsets[chunk])) if parsed.header.sparse else ""
         (payload,) = reader.read([Span(start, stop)], name)
         if len(payload) != stop - start:
             raise CorruptChunkError("it is cut off", chunk=chunk)
@@ -180,38 +158,13 @@ def _require_digest(payload: bytes, expected: int, chunk: int) -> None:
         raise error.located(chunk=chunk) from None
 
 
-def _publish(
-    reader: ByteReader,
-    parsed: ParsedFrame,
-    offsets: NDArray[np.int64],
-    joined: Joined,
-    staging: Staging,
-) -> None:
-    header = parsed.header
-    (head,) = reader.read([Span(0, header.header_len)])
-    key, metalayers = write_key_of(reader), header.metalayers
-    tail, has_vlmeta = build_frame_tail(
-        offsets,
-        parsed.integrity.by_chunk,
-        parsed.trailer.vlmeta,
-        metalayers[name_of_array(metalayers)],
-        build_mark(key) if key else b"",
-    )
-    data_len = 0 if header.sparse else joined.data_nbytes
-    frame_len = len(head) + data_len + len(tail)
-    head = with_new_tail(
-        head, cbytes=joined.data_nbytes, frame_len=frame_len, has_vlmeta=has_vlmeta
-    )
-    if reader.identity() != parsed.identity:
-        raise StaleFrameError("the frame was replaced while it was compacted")
-    staging.publish(joined, head, tail)
-
-
-def _member(number: int) -> str:
-    return f"{number:08X}.chunk"
+def _around(reader: ByteReader, parsed: ParsedFrame) -> Around:
+    """What the frame has now."""
+    key = write_key_of(reader)
+    return Around.of(reader, parsed, build_mark(key) if key else b"")
 
 
 def _size(path: Path) -> int:
     if not path.is_dir():
         return path.stat().st_size
-    return sum(member.stat().st_size for member in path.iterdir())
+    return sum(member.lstat().st_size for member in path.iterdir())

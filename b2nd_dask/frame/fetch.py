@@ -16,8 +16,8 @@ from b2nd_dask.format.grid import Grid
 from b2nd_dask.format.integrity import require_digest
 from b2nd_dask.format.subset import block_spans, head_nbytes, head_of_blocks
 from b2nd_dask.frame.buffers import Scratch
-from b2nd_dask.frame.opening import OpenedFrame, ParsedFrame, located, member_name
-from b2nd_dask.storage import Span
+from b2nd_dask.frame.opening import OpenedFrame, ParsedFrame, located
+from b2nd_dask.storage import Span, chunk_member
 
 _first_buffer = Scratch()
 _second_buffer = Scratch()
@@ -250,7 +250,7 @@ def _read_some(opened: OpenedFrame, rows: list[tuple[Placed, Span, memoryview]])
     if not frame.header.sparse:
         spans = [Span(wish.start + a, wish.start + b) for wish, (a, b), _ in rows]
         return reader.read_into(spans, [target for _, _, target in rows])
-    names = [member_name(int(frame.index.offsets[wish.chunk])) for wish, _, _ in rows]
+    names = [chunk_member(int(frame.index.offsets[wish.chunk])) for wish, _, _ in rows]
     items = [(name, span) for name, (_, span, _) in zip(names, rows, strict=True)]
     try:
         return reader.read_members_into(items, [target for _, _, target in rows])

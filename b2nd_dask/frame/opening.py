@@ -20,7 +20,7 @@ from b2nd_dask.format.header import FrameHeader, header_len_of, parse_header
 from b2nd_dask.format.index import MAX_CHUNKS, OffsetIndex, parse_index
 from b2nd_dask.format.integrity import Integrity, parse_integrity, users_vlmeta
 from b2nd_dask.format.trailer import Trailer, parse_trailer, trailer_len_of
-from b2nd_dask.storage import HEAD_NBYTES, ByteReader, Identity, Span
+from b2nd_dask.storage import HEAD_NBYTES, ByteReader, Identity, Span, chunk_member
 
 #: NumPy counts bytes in 63 bits.
 MAX_NBYTES = 2**63 - 1
@@ -221,17 +221,6 @@ def _parse_index(data: bytes, header: FrameHeader, grid: Grid) -> OffsetIndex:
     return parse_index(data, header, grid.nchunks)
 
 
-def member_name(number: int) -> str:
-    """Name of a chunk file in a sparse frame.
-
-    Examples
-    --------
-    >>> member_name(171)
-    '000000AB.chunk'
-    """
-    return f"{number:08X}.chunk"
-
-
 @contextmanager
 def located(opened: OpenedFrame, chunk: int) -> Iterator[None]:
     """Let errors name a stored chunk, its file and the byte in it.
@@ -247,7 +236,7 @@ def located(opened: OpenedFrame, chunk: int) -> Iterator[None]:
         frame, label = opened.parsed, opened.reader.label
         offset = int(frame.index.offsets[chunk])
         if frame.header.sparse:
-            error.located(chunk=chunk, path=f"{label}/{member_name(offset)}")
+            error.located(chunk=chunk, path=f"{label}/{chunk_member(offset)}")
         else:
             error.located(chunk=chunk, path=label, shift=frame.header.header_len + offset)
         raise

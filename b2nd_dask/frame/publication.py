@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from typing import Any
 
 from numpy.typing import NDArray
@@ -13,6 +14,8 @@ from b2nd_dask.format.write_mark import MARK_NBYTES, parse_mark
 from b2nd_dask.frame.records import ChunkRecords
 from b2nd_dask.frame.writer import FramePlan, write_block
 from b2nd_dask.storage import HEAD_NBYTES, ByteReader, Span, Staging
+
+logger = logging.getLogger("b2nd_dask")
 
 #: What a write meets that runs again after it published: its parts are gone, its target is there,
 #: the frame that it changes is another one, records are missing. A failing disk is none of these.
@@ -94,6 +97,25 @@ def is_published(plan: FramePlan, staging: Staging) -> bool:
             reader.close()
     except (OSError, B2ndError):
         return False
+
+
+def clean_up(staging: Staging) -> None:
+    """Remove what was staged; where that fails, say so and go on: the target is what it is.
+
+    Parameters
+    ----------
+    staging : Staging
+    """
+    try:
+        staging.discard()
+    except OSError as error:
+        logger.warning(
+            "%s: what was staged under the key %s could not be removed (%s); "
+            "`remove_staging` removes it",
+            staging.label,
+            staging.key,
+            error,
+        )
 
 
 def write_key_of(reader: ByteReader) -> str | None:

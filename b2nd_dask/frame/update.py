@@ -11,12 +11,12 @@ from numpy.typing import NDArray
 from b2nd_dask.errors import UnsupportedFrameError
 from b2nd_dask.format.grid import Grid
 from b2nd_dask.format.index import ChunkKind, special_code
-from b2nd_dask.frame.commit import once, publish_frame
+from b2nd_dask.frame.commit import publish_frame, publish_once
 from b2nd_dask.frame.opening import ParsedFrame
 from b2nd_dask.frame.records import ChunkRecords
 from b2nd_dask.frame.source import Frame
 from b2nd_dask.frame.writer import FramePlan
-from b2nd_dask.storage import Staging
+from b2nd_dask.storage import Location, Staging, update_staging_for
 
 
 def update_plan(old: ParsedFrame, shape: tuple[int, ...]) -> FramePlan:
@@ -67,6 +67,39 @@ def update_plan(old: ParsedFrame, shape: tuple[int, ...]) -> FramePlan:
     return plan
 
 
+def update_staging(
+    location: Location, old: ParsedFrame, *, resume_key: str | None = None
+) -> Staging:
+    """Choose how to change a frame that is there.
+
+    Parameters
+    ----------
+    location : Location
+    old : ParsedFrame
+    resume_key : str, optional
+        As for `staging_for`.
+
+    Returns
+    -------
+    Staging
+
+    Raises
+    ------
+    ValueError
+        A frame that cannot be changed in its place.
+    """
+    header = old.header
+    return update_staging_for(
+        location,
+        identity=old.identity,
+        sparse=header.sparse,
+        header_len=header.header_len,
+        frame_len=header.frame_len,
+        cbytes=header.cbytes,
+        resume_key=resume_key,
+    )
+
+
 def commit_update(records: ChunkRecords, plan: FramePlan, staging: Staging, old: Frame) -> str:
     """Publish a frame of which some chunks are new.
 
@@ -84,10 +117,10 @@ def commit_update(records: ChunkRecords, plan: FramePlan, staging: Staging, old:
     str
         Path of the frame.
     """
-    return once(partial(_commit_update, records, plan, staging, old), plan, staging)
+    return publish_once(partial(_commit_update, records, plan, staging, old), plan, staging)
 
 
-def _commit_update(records: ChunkRecords, plan: FramePlan, staging: Staging, old: Frame) -> str:
+def _commit_update(records: ChunkRecords, plan: FramePlan, staging: Staging, old: Frame) -> None:
     before = old.parsed
     counts = before.grid.counts, plan.grid.counts
     offsets = carried(before.index.offsets, special_code(ChunkKind.ZEROS), *counts)
@@ -95,7 +128,7 @@ def _commit_update(records: ChunkRecords, plan: FramePlan, staging: Staging, old
     digests = before.integrity.by_chunk
     # the chunks that stay have none, and reading them all to make some is for `seal` to do
     placed = None if digests is None else carried(digests, 0, *counts)
-    return publish_frame(offsets, placed, records, plan, staging)
+    publish_frame(offsets, placed, records, plan, staging)
 
 
 def carried(

@@ -11,25 +11,26 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from b2nd_dask.errors import B2ndError, ChecksumError, UnsupportedFrameError
+from b2nd_dask.errors import B2ndError, ChecksumError, CorruptChunkError, UnsupportedFrameError
 from b2nd_dask.format.chunk import whole_chunk
-from b2nd_dask.format.header import with_new_tail
 from b2nd_dask.format.integrity import (
     Trust,
     chunk_digest,
     has_room,
-    name_of_array,
     require_digest,
 )
 from b2nd_dask.format.metalayers import MAX_METALAYERS
 from b2nd_dask.format.write_mark import build_mark
 from b2nd_dask.frame.access import UrlPath, locate
 from b2nd_dask.frame.cache import process_cache
-from b2nd_dask.frame.commit import build_frame_tail
+from b2nd_dask.frame.commit import Around, publish_joined
+from b2nd_dask.frame.extents import stored_extents
 from b2nd_dask.frame.opening import OpenedFrame
+from b2nd_dask.frame.publication import clean_up
 from b2nd_dask.frame.scan import scan_chunks
 from b2nd_dask.frame.trust import require_current
-from b2nd_dask.storage import Location, Span, StagedChunks, Staging, update_staging_for
+from b2nd_dask.frame.update import update_staging
+from b2nd_dask.storage import Location, StagedChunks, Staging
 
 
 @dataclass(frozen=True)
@@ -153,7 +154,7 @@ def seal(urlpath: str | os.PathLike[str], *, threads: int | None = None) -> bool
     ChecksumError
         The frame has checksums, and it or they are damaged.
     CorruptChunkError
-        A chunk that cannot be one.
+        A chunk that cannot be one, or that shares bytes with another.
     UnsupportedFrameError
         No room: the frame has as much variable-length metadata as the format allows.
     StaleFrameError
@@ -188,23 +189,14 @@ def seal(urlpath: str | os.PathLike[str], *, threads: int | None = None) -> bool
             f"format allows {MAX_METALAYERS}",
             path=opened.reader.label,
         )
-    header = parsed.header
-    staging = update_staging_for(
-        location,
-        identity=parsed.identity,
-        sparse=header.sparse,
-        header_len=header.header_len,
-        frame_len=header.frame_len,
-        cbytes=header.cbytes,
-    )
+    staging = update_staging(location, parsed)
     digests = _digests_of(opened, threads)
     staging.prepare()
     try:
         with staging.exclusive():
             _publish(opened, digests, staging)
-    except BaseException:
-        staging.discard()
-        raise
+    finally:
+        clean_up(staging)
     return True
 
 
@@ -220,6 +212,10 @@ def _digest(_: int, data: memoryview) -> int:
 
 def _digests_of(opened: OpenedFrame, threads: int | None) -> NDArray[np.uint64]:
     """Digests of all chunks as they are, 0 for special ones."""
+    try:
+        stored_extents(opened.reader, opened.parsed)
+    except CorruptChunkError as error:
+        raise error.located(path=opened.reader.label) from None
     digests = np.zeros(len(opened.parsed.index), np.uint64)
     for chunk, result in scan_chunks(opened, _digest, threads):
         if isinstance(result, B2ndError):
@@ -230,19 +226,7 @@ def _digests_of(opened: OpenedFrame, threads: int | None) -> NDArray[np.uint64]:
 
 def _publish(opened: OpenedFrame, digests: NDArray[np.uint64], staging: Staging) -> None:
     """Put index and trailer with the checksums in the place of the old ones."""
-    parsed = opened.parsed
-    header, metalayers = parsed.header, parsed.header.metalayers
     none = np.empty(0, np.int64)
     joined = staging.join(StagedChunks((), none, none, none))
-    tail, _ = build_frame_tail(
-        parsed.index.offsets,
-        digests,
-        parsed.trailer.vlmeta,
-        metalayers[name_of_array(metalayers)],
-        build_mark(staging.key),
-    )
-    (head,) = opened.reader.read([Span(0, header.header_len)])
-    data_len = 0 if header.sparse else joined.data_nbytes
-    frame_len = header.header_len + data_len + len(tail)
-    head = with_new_tail(head, cbytes=joined.data_nbytes, frame_len=frame_len)
-    staging.publish(joined, head, tail)
+    around = Around.of(opened.reader, opened.parsed, build_mark(staging.key))
+    publish_joined(opened.parsed.index.offsets, digests, joined, around, staging)

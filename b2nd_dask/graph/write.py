@@ -13,7 +13,7 @@ from dask.delayed import Delayed, delayed
 from b2nd_dask.format.integrity import Trust
 from b2nd_dask.frame.access import frame_at
 from b2nd_dask.frame.journal import read_journals
-from b2nd_dask.frame.publication import SEEN_AGAIN, is_published
+from b2nd_dask.frame.publication import SEEN_AGAIN, clean_up, is_published
 from b2nd_dask.frame.source import Frame
 from b2nd_dask.graph.read import MANY_TASKS, array_of, from_b2nd
 from b2nd_dask.graph.resume import say_reused
@@ -169,7 +169,7 @@ def to_b2nd(
 
 def _finished_before(job: WriteJob) -> Delayed:
     """What is left of a job that was killed between the end of its work and that of its process."""
-    job.staging.discard()
+    clean_up(job.staging)
     say_reused(job.staging.label, job.plan.grid.nchunks, job.plan.grid.nchunks)
     done: Delayed = delayed(job.staging.label)
     return done
@@ -183,7 +183,7 @@ def _carry_out(job: WriteJob, written: Delayed, *, resume: bool) -> None:
     except BaseException as error:
         if not resume:
             # an interrupt, too, must not leave the disk full
-            job.staging.discard()
+            clean_up(job.staging)
         # a worker that is lost after it published has its tasks run again, on what is no more
         if not isinstance(error, SEEN_AGAIN) or not is_published(job.plan, job.staging):
             raise

@@ -17,14 +17,14 @@ from b2nd_dask.format.metalayers import MAX_METALAYERS
 from b2nd_dask.format.values import pack_metadata
 from b2nd_dask.frame.commit import commit
 from b2nd_dask.frame.source import Frame
-from b2nd_dask.frame.update import commit_update, update_plan
+from b2nd_dask.frame.update import commit_update, update_plan, update_staging
 from b2nd_dask.frame.writer import FramePlan
 from b2nd_dask.graph.blocks import FrameBlocks
 from b2nd_dask.graph.layout import frame_grid
 from b2nd_dask.graph.resume import resume_key
 from b2nd_dask.graph.update import append_patch, converted, region_patch
 from b2nd_dask.graph.write_tasks import WriteJob
-from b2nd_dask.storage import Location, staging_for, update_staging_for
+from b2nd_dask.storage import Location, staging_for
 
 #: The id of `blosc2.Filter.DELTA`.
 _DELTA = 3
@@ -148,21 +148,12 @@ def update_job(
     else:
         patch = append_patch(array, frame, int(append_axis or 0))
     plan = update_plan(frame.parsed, patch.shape)
-    header = frame.parsed.header
     key = None
     if resume:
         # not by its identity: a commit that was killed leaves another time of change
         state = frame.parsed.digest
         key = resume_key(patch.items, patch.origin, plan, location.label, state)
-    staging = update_staging_for(
-        location,
-        identity=frame.parsed.identity,
-        sparse=header.sparse,
-        header_len=header.header_len,
-        frame_len=header.frame_len,
-        cbytes=header.cbytes,
-        resume_key=key,
-    )
+    staging = update_staging(location, frame.parsed, resume_key=key)
     return WriteJob(patch.items, patch.origin, plan, staging, partial(commit_update, old=frame))
 
 

@@ -6,9 +6,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
-MAIN_MEMBER = "chunks.b2frame"
-"""The member of a sparse frame that holds its header, index and trailer."""
-
 HEAD_NBYTES = 1 << 16
 """Bytes that an open reads first: the header of nearly every frame, and all of a small one."""
 

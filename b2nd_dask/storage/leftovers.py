@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import re
+import stat
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
@@ -12,13 +13,11 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from b2nd_dask.storage.local_staging import area_prefix
+from b2nd_dask.storage.local_area import key_of, remove_area
 from b2nd_dask.storage.location import Location
 from b2nd_dask.storage.object_store import ObjectStore
-from b2nd_dask.storage.rename import remove_path
 from b2nd_dask.storage.sparse_object_staging import SparseObjectStaging
 
-_LOCAL_AREA = re.compile(r"([0-9a-f]{16})\.(staging|removed)(\.old)?")
 _LONG_AGO = datetime.fromtimestamp(0, UTC)
 _REMOTE_AREA = re.compile(r"\.([0-9a-f]{16})\.staging")
 
@@ -41,7 +40,8 @@ def list_staging(urlpath: Any, *, storage_options: Any = None) -> list[StagingIn
     """List what writes to a frame have staged and not published.
 
     That is what a write leaves that was killed, or that failed with ``resume=True`` or
-    ``compute=False``; and what a write has staged that is under way.
+    ``compute=False``; and what a write has staged that is under way. A place that ends in ``.old``
+    is a sparse frame that was being replaced where the file system cannot exchange directories.
 
     Parameters
     ----------
@@ -69,6 +69,8 @@ def remove_staging(
     urlpath: Any, *, key: str | None = None, storage_options: Any = None
 ) -> list[StagingInfo]:
     """Remove what `list_staging` lists. A write that is under way there fails.
+
+    An old sparse frame that was set aside, with nothing in its place, gets its name back.
 
     Parameters
     ----------
@@ -104,25 +106,34 @@ def remove_staging(
             # of either form: it also knows what an unfinished sparse frame leaves at its name
             SparseObjectStaging(location, False, info.key, False).discard()
         else:
-            remove_path(Path(info.place))
+            remove_area(Path(info.place), _target(location))
     return removed
 
 
+def _target(location: Location) -> Path:
+    return Path(os.path.realpath(str(location.urlpath)))
+
+
 def _local(location: Location) -> Iterator[StagingInfo]:
-    target = Path(os.path.realpath(str(location.urlpath)))
-    prefix = area_prefix(target.name)
+    target = _target(location)
     if not target.parent.is_dir():
         return
     for area in target.parent.iterdir():
-        named = _LOCAL_AREA.fullmatch(area.name.removeprefix(prefix))
-        if named and area.name.startswith(prefix):
-            states = [area.stat()]
-            with suppress(FileNotFoundError):
-                # a write that is under way removes files
-                states += [path.stat() for path in area.rglob("*") if path.is_file()]
-            nbytes = sum(state.st_size for state in states[1:])
-            newest = max(state.st_mtime for state in states)
-            yield StagingInfo(str(area), named[1], nbytes, datetime.fromtimestamp(newest, UTC))
+        key = key_of(area, target)
+        # a write that is under way removes the area, and files in it
+        with suppress(FileNotFoundError):
+            if key is not None:
+                yield _info(area, key)
+
+
+def _info(area: Path, key: str) -> StagingInfo:
+    newest, nbytes = area.lstat().st_mtime, 0
+    with suppress(FileNotFoundError):
+        for path in area.rglob("*"):
+            state = path.lstat()
+            newest = max(newest, state.st_mtime)
+            nbytes += state.st_size if stat.S_ISREG(state.st_mode) else 0
+    return StagingInfo(str(area), key, nbytes, datetime.fromtimestamp(newest, UTC))
 
 
 def _remote(location: Location) -> Iterator[StagingInfo]:

@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from b2nd_dask.errors import FrameFormatError, StaleFrameError
-from b2nd_dask.storage.base import MAIN_MEMBER, Identity, Span, read_by_member, read_merged
+from b2nd_dask.storage.base import Identity, Span, read_by_member, read_merged
+from b2nd_dask.storage.members import MAIN_MEMBER
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -65,7 +66,7 @@ class LocalReader:
     def identity(self) -> Identity:
         """Size, mtime, inode and device of what the path names now."""
         try:
-            return _identity(self._main.stat(follow_symlinks=not self.is_directory))
+            return identity_of(self._main.stat(follow_symlinks=not self.is_directory))
         except NotADirectoryError:
             raise StaleFrameError(
                 "it was a directory when it was opened and is a file now; open it anew",
@@ -75,7 +76,7 @@ class LocalReader:
     def opened_identity(self) -> Identity:
         """Size, mtime, inode and device of what is open, whatever the path names meanwhile."""
         with self._opened("") as fd:
-            return _identity(os.fstat(fd))
+            return identity_of(os.fstat(fd))
 
     def read(self, spans: Sequence[Span], member: str = "") -> list[bytes]:
         """Read byte ranges; see `ByteReader.read`."""
@@ -135,8 +136,18 @@ class LocalReader:
         return _open_regular(name, f"{self.label}/{name}", os.O_NOFOLLOW, dir_fd)
 
 
-def _identity(state: os.stat_result) -> Identity:
+def identity_of(state: os.stat_result) -> Identity:
+    """Identity of a file, from what the system says of it."""
     return Identity(state.st_size, f"{state.st_mtime_ns}-{state.st_ino}-{state.st_dev}")
+
+
+def identity_at(path: str) -> Identity:
+    """Identity of the frame that a path names now."""
+    reader = LocalReader(path)
+    try:
+        return reader.identity()
+    finally:
+        reader.close()
 
 
 class _Handle:
@@ -186,7 +197,7 @@ def _open_regular(name: str, label: str, flags: int = 0, dir_fd: int | None = No
     except OSError as error:
         # A symlink where none is followed, and a socket.
         if error.errno not in (errno.ELOOP, errno.ENXIO):
-            raise
+            raise type(error)(error.errno, error.strerror, label) from error
         raise _not_regular(label) from None
     if not stat.S_ISREG(os.fstat(fd).st_mode):
         os.close(fd)

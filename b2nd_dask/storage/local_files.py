@@ -9,6 +9,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
+from b2nd_dask.errors import B2ndError
+
 #: What flock answers on file systems without locks.
 NO_LOCKS = (errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOLCK)
 #: What link answers on file systems without hard links.
@@ -26,6 +28,8 @@ def about(target: str) -> Iterator[None]:
     try:
         yield
     except OSError as error:
+        if isinstance(error, B2ndError) or target in (error.filename, error.filename2):
+            raise
         raise type(error)(error.errno, f"{error.strerror}, while writing", target) from error
 
 
@@ -45,14 +49,15 @@ def append_whole(fd: int, payloads: Sequence[bytes]) -> int:
 
 
 @contextmanager
-def locked(path: Path, how: int) -> Iterator[None]:
-    """Hold a lock on a file; the kernel drops that of a process that dies.
+def locked(path: Path, how: int, target: str) -> Iterator[None]:
+    """Hold a lock on a file, for a target; the kernel drops that of a process that dies.
 
     Where the file system has no locks there is none: then only tasks that run twice at the same
     time could meet.
     """
     # NFS locks exclusively only what is open for writing
-    fd = os.open(path, os.O_RDWR)
+    with about(target):
+        fd = os.open(path, os.O_RDWR)
     try:
         try:
             fcntl.flock(fd, how)
@@ -94,17 +99,25 @@ def copy_range(source: int, start: int, nbytes: int, target: int, at: int) -> No
         start, at, nbytes = start + copied, at + copied, nbytes - copied
 
 
-def link_or_copy(source: Path, target: Path) -> None:
-    """Give a file another name, or a copy of it where the file system has no hard links."""
+def link_or_copy(source: Path, target: str | Path, folder: int | None = None) -> None:
+    """Give a file another name, or a copy of it where the file system has no hard links.
+
+    The name is relative to the descriptor of a folder, where one is given. Nothing is left where
+    this fails, and what had the name before stays.
+    """
     try:
-        target.hardlink_to(source)
+        os.link(source, target, dst_dir_fd=folder)
     except OSError as error:
         if error.errno not in _NO_LINKS:
             raise
         with source.open("rb") as file:
-            fd = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
+            flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL
+            fd = os.open(target, flags, 0o666, dir_fd=folder)
             try:
                 copy_range(file.fileno(), 0, os.fstat(file.fileno()).st_size, fd, 0)
+            except BaseException:
+                os.unlink(target, dir_fd=folder)
+                raise
             finally:
                 os.close(fd)
 
@@ -119,9 +132,9 @@ def write_file(path: Path, payload: bytes) -> None:
         os.close(fd)
 
 
-def sync_file(path: Path) -> None:
+def sync_file(path: str | Path, folder: int | None = None) -> None:
     """Wait until a file is on the disk."""
-    fd = os.open(path, os.O_RDONLY)
+    fd = os.open(path, os.O_RDONLY, dir_fd=folder)
     try:
         os.fsync(fd)
     finally:

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import errno
 import fcntl
-import hashlib
 import itertools
 import os
 import re
@@ -18,14 +17,16 @@ import stat
 import threading
 import uuid
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, suppress
-from dataclasses import dataclass
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
 
-from b2nd_dask.storage.base import MAIN_MEMBER, ByteReader, Span
-from b2nd_dask.storage.local import LocalReader
+from b2nd_dask.errors import StaleFrameError
+from b2nd_dask.storage.base import ByteReader, Identity, Span
+from b2nd_dask.storage.local import LocalReader, identity_at
+from b2nd_dask.storage.local_area import area_of, remove_area
 from b2nd_dask.storage.local_files import (
     IOV_MAX,
     about,
@@ -37,6 +38,7 @@ from b2nd_dask.storage.local_files import (
     sync_file,
     write_file,
 )
+from b2nd_dask.storage.members import MAIN_MEMBER, chunk_member, is_member
 from b2nd_dask.storage.rename import publish_path, remove_path, sync_directory
 from b2nd_dask.storage.staging import Joined, Run, StagedChunks, in_order, runs_of
 
@@ -48,9 +50,6 @@ MAX_WASTE = 1 / 8
 _BATCH_NBYTES = 1 << 20
 #: Names of what is staged.
 _STAGED = re.compile(r"[0-9a-f]{32}\.(part|chunk)")
-#: A longer name of a target is cut, since names end at 255 bytes.
-_LONGEST_NAME = 150
-_CHUNK_FILE = re.compile(r"[0-9A-F]{8}\.chunk")
 #: Locked shared by who appends, exclusively by who commits.
 _LOCK = "lock"
 
@@ -79,6 +78,8 @@ class _LocalStaging:
     """Tells the staging areas of one target apart."""
     resumable: bool
     """Whether the area outlives a failure; see `Staging.resumable`."""
+    replaces: Identity | None = field(default=None, kw_only=True)
+    """Of the only frame that may be replaced; by default any may."""
 
     @property
     def label(self) -> str:
@@ -93,8 +94,7 @@ class _LocalStaging:
     @property
     def directory(self) -> Path:
         """The staging area."""
-        path = Path(self.target)
-        return path.with_name(f"{area_prefix(path.name)}{self.key}.staging")
+        return area_of(Path(self.target), self.key)
 
     def check_target(self) -> None:
         """Refuse to write over what must not be replaced."""
@@ -110,6 +110,13 @@ class _LocalStaging:
         self.check_target()
         self.make_area()
 
+    def give_name(self, ready: Path) -> None:
+        """Make a finished file or directory the target."""
+        # between this look and the rename a few microseconds remain
+        if self.replaces is not None and identity_at(self.target) != self.replaces:
+            raise StaleFrameError("the frame was replaced meanwhile", path=self.target)
+        publish_path(ready, Path(self.target), replace=self.replace)
+
     def make_area(self) -> None:
         """Make the staging area; see `Staging.make_area`."""
         with about(self.target):
@@ -123,7 +130,7 @@ class _LocalStaging:
 
     def exclusive(self) -> AbstractContextManager[None]:
         """Wait for tasks that append and for another run of the commit; see `Staging.exclusive`."""
-        return locked(self.directory / _LOCK, fcntl.LOCK_EX)
+        return locked(self.directory / _LOCK, fcntl.LOCK_EX, self.target)
 
     def note(self, rows: bytes) -> None:
         """Append to the journal of this process; see `Staging.note`."""
@@ -154,12 +161,9 @@ class _LocalStaging:
 
     def discard(self) -> None:
         """Remove everything that was staged."""
-        # under another name first: tasks that still run must not find it while it is emptied
-        dead = self.directory.with_suffix(".removed")
-        remove_path(dead)
-        with suppress(FileNotFoundError):
-            self.directory.rename(dead)
-        remove_path(dead)
+        target = Path(self.target)
+        for hidden in (self.directory, self.directory.with_suffix(".old")):
+            remove_area(hidden, target)
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,7 +188,7 @@ class ContiguousStaging(_LocalStaging):
 
     def _appending(self) -> AbstractContextManager[None]:
         """Keep a commit from taking a part while it grows."""
-        return locked(self.directory / _LOCK, fcntl.LOCK_SH)
+        return locked(self.directory / _LOCK, fcntl.LOCK_SH, self.target)
 
     @contextmanager
     def _part(self, name: str) -> Iterator[int]:
@@ -208,24 +212,25 @@ class ContiguousStaging(_LocalStaging):
         """
         ordered, order = in_order(chunks)
         used = np.bincount(ordered.part, ordered.nbytes, minlength=len(ordered.parts))
-        base = self._base(ordered.parts, used)
         positions = np.empty(len(order), np.int64)
-        name = "frame" if base < 0 else ordered.parts[base]
-        fresh = os.O_CREAT | os.O_TRUNC if base < 0 else 0
-        fd = os.open(self.directory / name, os.O_RDWR | fresh, 0o666)
-        try:
-            end = max(os.fstat(fd).st_size, self.header_len)
-            for part, members in runs_of(ordered):
-                start = int(ordered.start[members.start])
-                shift = 0
-                if part != base:
-                    nbytes = int(ordered.nbytes[members].sum())
-                    self.copy_part(ordered.parts[part], start, nbytes, fd, end)
-                    shift = end - start
-                    end += nbytes
-                positions[order[members]] = ordered.start[members] + shift - self.header_len
-        finally:
-            os.close(fd)
+        with about(self.target):
+            base = self._base(ordered.parts, used)
+            name = "frame" if base < 0 else ordered.parts[base]
+            fresh = os.O_CREAT | os.O_TRUNC if base < 0 else 0
+            fd = os.open(self.directory / name, os.O_RDWR | fresh, 0o666)
+            try:
+                end = max(os.fstat(fd).st_size, self.header_len)
+                for part, members in runs_of(ordered):
+                    start = int(ordered.start[members.start])
+                    shift = 0
+                    if part != base:
+                        nbytes = int(ordered.nbytes[members].sum())
+                        self.copy_part(ordered.parts[part], start, nbytes, fd, end)
+                        shift = end - start
+                        end += nbytes
+                    positions[order[members]] = ordered.start[members] + shift - self.header_len
+            finally:
+                os.close(fd)
         return Joined(positions, end - self.header_len, (Run(name, 0, end),))
 
     def _base(self, parts: tuple[str, ...], used: np.ndarray) -> int:
@@ -248,19 +253,19 @@ class ContiguousStaging(_LocalStaging):
         """Write header and tail, sync, rename; see `Staging.publish`."""
         self.check_target()
         ready, target = self.directory / joined.pieces[0].part, Path(self.target)
-        fd = os.open(ready, os.O_RDWR)
-        try:
-            if target.is_file():
-                os.fchmod(fd, stat.S_IMODE(target.stat().st_mode))
-            end = self.header_len + joined.data_nbytes
-            os.ftruncate(fd, end)
-            pwrite(fd, tail, end)
-            pwrite(fd, head, 0)
-            os.fsync(fd)
-        finally:
-            os.close(fd)
-        publish_path(ready, target, replace=self.replace)
-        self.discard()
+        with about(self.target):
+            fd = os.open(ready, os.O_RDWR)
+            try:
+                if target.is_file():
+                    os.fchmod(fd, stat.S_IMODE(target.stat().st_mode))
+                end = self.header_len + joined.data_nbytes
+                os.ftruncate(fd, end)
+                pwrite(fd, tail, end)
+                pwrite(fd, head, 0)
+                os.fsync(fd)
+            finally:
+                os.close(fd)
+            self.give_name(ready)
 
 
 @dataclass(frozen=True, slots=True)
@@ -269,7 +274,8 @@ class SparseStaging(_LocalStaging):
 
     def append(self, payloads: Sequence[bytes]) -> list[Run]:
         """Stage each chunk as a file; see `Staging.append`."""
-        return [self._append_one(payload) for payload in payloads]
+        with about(self.target):
+            return [self._append_one(payload) for payload in payloads]
 
     def _append_one(self, payload: bytes) -> Run:
         name = f"{uuid.uuid4().hex}.chunk"
@@ -283,59 +289,34 @@ class SparseStaging(_LocalStaging):
     def join(self, chunks: StagedChunks) -> Joined:
         """Number the chunk files; see `Staging.join`."""
         frame = self.directory / "frame"
-        # of a commit that was killed
-        remove_path(frame)
-        frame.mkdir()
-        for number, part in enumerate(chunks.part.tolist()):
-            # upstream does not open frames whose numbers have gaps (REFERENCE 3.1)
-            link_or_copy(self.directory / chunks.parts[part], frame / f"{number:08X}.chunk")
+        with about(self.target):
+            # of a commit that was killed
+            remove_path(frame)
+            frame.mkdir()
+            for number, part in enumerate(chunks.part.tolist()):
+                # upstream does not open frames whose numbers have gaps (REFERENCE 3.1)
+                link_or_copy(self.directory / chunks.parts[part], frame / chunk_member(number))
         return Joined(np.arange(len(chunks.part)), int(chunks.nbytes.sum()))
 
     def publish(self, joined: Joined, head: bytes, tail: bytes) -> None:
         """Write the index file last, sync, rename; see `Staging.publish`."""
         self.check_target()
-        frame = self.directory / "frame"
-        for member in frame.iterdir():
-            sync_file(member)
-        write_file(frame / MAIN_MEMBER, head + tail)
-        sync_directory(frame)
-        publish_path(frame, Path(self.target), replace=self.replace)
-        self.discard()
-
-
-def area_prefix(name: str) -> str:
-    """What the names of the staging areas of a target begin with: hidden, and told from others'.
-
-    Parameters
-    ----------
-    name : str
-        Of the target, without its folder.
-
-    Returns
-    -------
-    str
-
-    Examples
-    --------
-    >>> area_prefix("a.b2nd")
-    '.a.b2nd.'
-    """
-    raw = os.fsencode(name)
-    if len(raw) > _LONGEST_NAME:
-        name = f"{name[:32]}~{hashlib.blake2b(raw, digest_size=8).hexdigest()}"
-    return f".{name}."
-
-
-def is_frame_member(name: str) -> bool:
-    """Whether a directory entry has a name of a sparse frame's; .b2lock is python-blosc2's."""
-    return name in (MAIN_MEMBER, ".b2lock") or _CHUNK_FILE.fullmatch(name) is not None
+        frame, target = self.directory / "frame", Path(self.target)
+        with about(self.target):
+            for member in frame.iterdir():
+                sync_file(member)
+            write_file(frame / MAIN_MEMBER, head + tail)
+            if target.is_dir():
+                frame.chmod(stat.S_IMODE(target.stat().st_mode))
+            sync_directory(frame)
+            self.give_name(frame)
 
 
 def _require_frame(path: Path) -> None:
     """Refuse to replace what is neither a frame nor empty."""
     if path.is_dir():
         names = [member.name for member in path.iterdir()]
-        frame = not names or (MAIN_MEMBER in names and all(map(is_frame_member, names)))
+        frame = not names or (MAIN_MEMBER in names and all(map(is_member, names)))
     else:
         with path.open("rb") as file:
             # 0x9e, 0xa8 and the magic begin every frame (REFERENCE 1)

@@ -11,19 +11,28 @@ import fcntl
 import itertools
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
 from b2nd_dask.errors import B2ndError, StaleFrameError
-from b2nd_dask.storage.base import MAIN_MEMBER, Identity
-from b2nd_dask.storage.local import LocalReader
-from b2nd_dask.storage.local_files import NO_LOCKS, link_or_copy, pwrite, sync_file, write_file
-from b2nd_dask.storage.local_staging import ContiguousStaging, SparseStaging, is_frame_member
-from b2nd_dask.storage.rename import sync_directory
+from b2nd_dask.storage.base import Identity
+from b2nd_dask.storage.local import identity_at, identity_of
+from b2nd_dask.storage.local_files import (
+    NO_LOCKS,
+    about,
+    link_or_copy,
+    pwrite,
+    sync_file,
+    write_file,
+)
+from b2nd_dask.storage.local_staging import ContiguousStaging, SparseStaging
+from b2nd_dask.storage.members import CHUNK_MEMBER, MAIN_MEMBER, chunk_member
 from b2nd_dask.storage.staging import Joined, Run, StagedChunks, in_order, runs_of
+
+_CHANGED = "the frame changed while its update was computed"
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,21 +73,24 @@ class ContiguousUpdate(ContiguousStaging):
 
     def publish(self, joined: Joined, head: bytes, tail: bytes) -> None:
         """Append chunks, index and trailer, sync, then write the header; see `Staging.publish`."""
-        fd = os.open(self.target, os.O_RDWR)
-        try:
-            # what a writer that was killed left behind
-            os.ftruncate(fd, self.frame_len)
+        with about(self.target):
+            fd = os.open(self.target, os.O_RDWR)
             try:
-                self._append_all(fd, joined, tail)
-            except BaseException:
+                # a frame that took the name of the locked one must not be written into
+                if identity_of(os.fstat(fd)) != self.identity:
+                    raise StaleFrameError(_CHANGED, path=self.target)
+                # what a writer that was killed left behind
                 os.ftruncate(fd, self.frame_len)
-                raise
-            # the switch: until here the old header names the old index
-            pwrite(fd, *_changed(os.pread(fd, len(head), 0), head))
-            os.fsync(fd)
-        finally:
-            os.close(fd)
-        self.discard()
+                try:
+                    self._append_all(fd, joined, tail)
+                except BaseException:
+                    os.ftruncate(fd, self.frame_len)
+                    raise
+                # the switch: until here the old header names the old index
+                pwrite(fd, *_changed(os.pread(fd, len(head), 0), head))
+                os.fsync(fd)
+            finally:
+                os.close(fd)
 
     def _append_all(self, fd: int, joined: Joined, tail: bytes) -> None:
         end = self.frame_len
@@ -113,9 +125,9 @@ class SparseUpdate(SparseStaging):
 
     def join(self, chunks: StagedChunks) -> Joined:
         """Give the chunks numbers that no file has; see `Staging.join`."""
-        taken = {
-            int(p.stem, 16) for p in Path(self.target).glob("*.chunk") if is_frame_member(p.name)
-        }
+        with about(self.target):
+            members = list(Path(self.target).iterdir())
+        taken = {int(p.stem, 16) for p in members if CHUNK_MEMBER.fullmatch(p.name)}
         count = len(chunks.part)
         free = itertools.islice((n for n in itertools.count() if n not in taken), count)
         positions = np.fromiter(free, np.int64, count)
@@ -123,30 +135,56 @@ class SparseUpdate(SparseStaging):
         return Joined(positions, self.kept_nbytes + int(chunks.nbytes.sum()), tuple(pieces))
 
     def publish(self, joined: Joined, head: bytes, tail: bytes) -> None:
-        """Move the chunk files in, sync, replace the index file; see `Staging.publish`."""
-        target = Path(self.target)
-        linked: list[Path] = []
-        try:
-            self._link_in(joined, linked)
+        """Link the chunk files in, sync, replace the index file; see `Staging.publish`."""
+        with about(self.target):
             index = self.directory / MAIN_MEMBER
             write_file(index, head + tail)
-            sync_directory(target)
-            index.rename(target / MAIN_MEMBER)
+            # all by way of this: a directory that takes the name meanwhile must not be written into
+            folder = os.open(self.target, os.O_RDONLY | os.O_DIRECTORY)
+            try:
+                self._require_unchanged(folder)
+                self._link_in(joined, folder)
+                # whatever this raises, the new index may be there: its chunks stay
+                os.rename(index, MAIN_MEMBER, dst_dir_fd=folder)
+                os.fsync(folder)
+            except FileNotFoundError as error:
+                if not _leads_to(self.target, folder):
+                    # the frame was replaced, and its directory is being emptied
+                    raise StaleFrameError(_CHANGED, path=self.target) from error
+                raise
+            finally:
+                os.close(folder)
+
+    def _require_unchanged(self, folder: int) -> None:
+        state = os.stat(MAIN_MEMBER, dir_fd=folder, follow_symlinks=False)
+        if identity_of(state) != self.identity:
+            raise StaleFrameError(_CHANGED, path=self.target)
+
+    def _link_in(self, joined: Joined, folder: int) -> None:
+        """Give the staged files their names, durably; or none of them."""
+        linked: list[str] = []
+        try:
+            for number, piece in zip(joined.positions.tolist(), joined.pieces, strict=True):
+                name = chunk_member(number)
+                # not moved: a commit that is begun anew looks for it under its old name
+                link_or_copy(self.directory / piece.part, name, folder)
+                linked.append(name)
+                sync_file(name, folder)
+            os.fsync(folder)
         except BaseException:
             # no index names them
-            for path in linked:
-                path.unlink(missing_ok=True)
+            for name in linked:
+                with suppress(OSError):
+                    os.unlink(name, dir_fd=folder)
             raise
-        sync_directory(target)
-        self.discard()
 
-    def _link_in(self, joined: Joined, linked: list[Path]) -> None:
-        for number, piece in zip(joined.positions.tolist(), joined.pieces, strict=True):
-            path = Path(self.target, f"{number:08X}.chunk")
-            linked.append(path)
-            # not moved: a commit that is begun anew looks for it under its old name
-            link_or_copy(self.directory / piece.part, path)
-            sync_file(path)
+
+def _leads_to(path: str, folder: int) -> bool:
+    """Whether an open directory still has its name."""
+    try:
+        return os.path.samestat(Path(path).stat(), os.fstat(folder))
+    except FileNotFoundError:
+        return False
 
 
 def _changed(old: bytes, new: bytes) -> tuple[bytes, int]:
@@ -196,11 +234,8 @@ def frame_locked(path: Path, label: str, identity: Identity) -> Iterator[None]:
                 "another process is updating this frame; try again", path=label
             ) from error
         # by its name: what was locked may have lost it meanwhile
-        reader = LocalReader(label)
-        current = reader.identity()
-        reader.close()
-        if current != identity:
-            raise StaleFrameError("the frame changed while its update was computed", path=label)
+        if identity_at(label) != identity:
+            raise StaleFrameError(_CHANGED, path=label)
         yield
     finally:
         os.close(fd)

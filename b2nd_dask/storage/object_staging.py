@@ -170,7 +170,6 @@ class ObjectStaging(BaseObjectStaging):
             # nobody else's files must get into the transaction
             _stream(self.area(private=True).store, head, runs, tail)
         area.store.ask(area.store.fs.invalidate_cache)
-        area.clear()
 
 
 def refuse_unwritable(store: ObjectStore) -> None:

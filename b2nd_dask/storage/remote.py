@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from b2nd_dask.errors import FrameFormatError
 from b2nd_dask.storage.base import (
     HEAD_NBYTES,
-    MAIN_MEMBER,
     Identity,
     Reading,
     Span,
@@ -19,6 +18,7 @@ from b2nd_dask.storage.base import (
 from b2nd_dask.storage.connection import Connection, connect
 from b2nd_dask.storage.failures import public_error
 from b2nd_dask.storage.labels import public_url
+from b2nd_dask.storage.members import MAIN_MEMBER
 from b2nd_dask.storage.ranged import (
     Answer,
     FailedRequest,

@@ -18,10 +18,13 @@ _NOT_THERE = (errno.ENOSYS, errno.EINVAL, errno.ENOTSUP)
 def publish_path(ready: Path, target: Path, *, replace: bool) -> None:
     """Give a finished file or directory its name; durable when this returns.
 
+    A directory that was replaced is then where `ready` was, or beside it under the name of the
+    staging area that ends in ``.old``: to be removed by who removes that area.
+
     Parameters
     ----------
     ready : Path
-        Finished and synced, in the file system of `target`.
+        Finished and synced, in a staging area beside `target`.
     target : Path
     replace : bool
         Whether something that is there may be replaced. A reader then sees the old one or the new
@@ -36,11 +39,7 @@ def publish_path(ready: Path, target: Path, *, replace: bool) -> None:
     if not replace:
         _rename_new(ready, target)
     elif target.is_dir() or (ready.is_dir() and target.exists()):
-        replaced = _exchange(ready, target)
-        # only when the new names are durable may the old frame go
-        sync_directory(target.parent)
-        remove_path(replaced)
-        return
+        _exchange(ready, target)
     else:
         ready.replace(target)
     sync_directory(target.parent)
@@ -73,14 +72,22 @@ def _rename_new(ready: Path, target: Path) -> None:
     ready.rename(target)
 
 
-def _exchange(ready: Path, target: Path) -> Path:
-    """Replace a directory, which rename alone cannot do; returns where the old one is now."""
-    if not _renameat2(ready, target, _RENAME_EXCHANGE):
-        aside = ready.with_name(ready.name + ".old")
+def _exchange(ready: Path, target: Path) -> None:
+    """Replace a directory, which rename alone cannot do."""
+    if _renameat2(ready, target, _RENAME_EXCHANGE):
+        return
+    # beside the staging area, not in it: who clears that must not take the old frame along
+    aside = ready.parent.with_suffix(".old")
+    # of a run that was killed, whose frame something else has replaced since
+    remove_path(aside)
+    try:
         target.rename(aside)
         ready.rename(target)
-        return aside
-    return ready
+    except BaseException:
+        # each may have happened though it raised an error
+        if not os.path.lexists(target):
+            aside.rename(target)
+        raise
 
 
 def _renameat2(old: Path, new: Path, flags: int) -> bool:

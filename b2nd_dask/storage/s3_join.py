@@ -167,7 +167,7 @@ class ServerJoin:
         with ExitStack() as undo:
             undo.callback(_abort, self.store, named)
             # a process that is killed leaves word of the upload
-            self.area.put(uuid.uuid4().hex + UPLOAD_SUFFIX, json.dumps(named).encode())
+            noted = self.area.put(uuid.uuid4().hex + UPLOAD_SUFFIX, json.dumps(named).encode())
             made = self._upload(parts, named)
             # S3 wants the checksums of parts back where the user's options turn them on
             listed = _listed(made, with_checksums="ChecksumAlgorithm" in upload)
@@ -175,6 +175,7 @@ class ServerJoin:
                 "complete_multipart_upload", replace, MultipartUpload={"Parts": listed}, **named
             )
             undo.pop_all()
+        self.store.remove([noted])
 
     def _upload(self, parts: Sequence[Part], named: dict[str, str]) -> dict[int, dict[str, Any]]:
         """Make the parts; gives what the server says of each.

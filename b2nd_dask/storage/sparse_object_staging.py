@@ -10,19 +10,16 @@ withdraw.
 from __future__ import annotations
 
 import errno
-import re
 import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from b2nd_dask.storage.base import MAIN_MEMBER
+from b2nd_dask.storage.members import CHUNK_MEMBER, MAIN_MEMBER, chunk_member
 from b2nd_dask.storage.object_staging import BaseObjectStaging
 from b2nd_dask.storage.object_store import ObjectStore
 from b2nd_dask.storage.staging import Joined, Run, StagedChunks
-
-_CHUNK = re.compile(r"[0-9A-F]{8,}\.chunk")
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +28,9 @@ class SparseObjectStaging(BaseObjectStaging):
 
     def check_target(self, store: ObjectStore) -> None:
         """Refuse a name that is taken, whatever the mode; see `Staging.prepare`."""
-        if store.kind(store.target) is not None:
+        # what a commit of this write has begun, it goes on with
+        ours = self.resumable and self._claim_name in store.names(store.target)
+        if store.kind(store.target) is not None and not ours:
             raise FileExistsError(
                 errno.EEXIST,
                 "something is there already, and a store cannot replace it by a sparse frame at "
@@ -61,7 +60,7 @@ class SparseObjectStaging(BaseObjectStaging):
         store = area.store
         self._claim(store)
         named = [
-            (area.path(run.part), f"{store.target}/{number:08X}.chunk")
+            (area.path(run.part), f"{store.target}/{chunk_member(number)}")
             for number, run in enumerate(joined.pieces)
         ]
         store.each(lambda pair: store.copy(*pair), named)
@@ -69,7 +68,6 @@ class SparseObjectStaging(BaseObjectStaging):
         store.put(f"{store.target}/{MAIN_MEMBER}", head + tail)
         store.remove([f"{store.target}/{self._claim_name}"])
         store.ask(store.fs.invalidate_cache)
-        area.clear()
 
     def discard(self) -> None:
         """Remove what was staged, and chunks of a frame that was not finished."""
@@ -79,7 +77,7 @@ class SparseObjectStaging(BaseObjectStaging):
         store = self.area().store
         names = store.names(store.target)
         if self._claim_name in names:
-            unfinished = [] if MAIN_MEMBER in names else filter(_CHUNK.fullmatch, names)
+            unfinished = [] if MAIN_MEMBER in names else filter(CHUNK_MEMBER.fullmatch, names)
             store.remove(f"{store.target}/{name}" for name in (*unfinished, self._claim_name))
             if MAIN_MEMBER not in names:
                 store.remove_folder(store.target)
@@ -94,7 +92,7 @@ class SparseObjectStaging(BaseObjectStaging):
         store.put(f"{store.target}/{self._claim_name}", b"")
         # looked for after the own claim: of two writers at least one sees the other
         names = store.names(store.target)
-        if any(name != self._claim_name and not _CHUNK.fullmatch(name) for name in names):
+        if any(name != self._claim_name and not CHUNK_MEMBER.fullmatch(name) for name in names):
             store.remove([f"{store.target}/{self._claim_name}"])
             raise FileExistsError(
                 errno.EEXIST, "another writer has made a frame here, or is at it", self.label

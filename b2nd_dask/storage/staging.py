@@ -118,7 +118,10 @@ class Staging(Protocol):
         """Bring the staged chunks together."""
 
     def publish(self, joined: Joined, head: bytes, tail: bytes) -> None:
-        """Put head and tail around the joined chunks; make the frame visible, all at once."""
+        """Put head and tail around the joined chunks; make the frame visible, all at once.
+
+        What was staged stays until `discard`.
+        """
 
     def discard(self) -> None:
         """Remove everything that was staged; the target stays as it is."""

@@ -21,6 +21,7 @@ def staging_for(
     replace: bool,
     header_len: int,
     resume_key: str | None = None,
+    replaces: Identity | None = None,
 ) -> Staging:
     """Choose how to write to a place.
 
@@ -37,6 +38,8 @@ def staging_for(
     resume_key : str, optional
         16 hexadecimal digits that every run of one write has in common: what an earlier one staged
         is there for the next. By default the write is one of its own.
+    replaces : Identity, optional
+        Of the only frame that may be replaced at a local path; by default any may.
 
     Returns
     -------
@@ -61,8 +64,8 @@ def staging_for(
         return form(location, replace, key, resumable)
     target = os.path.realpath(location.urlpath)
     if sparse:
-        return SparseStaging(target, replace, key, resumable)
-    return ContiguousStaging(target, replace, key, resumable, header_len)
+        return SparseStaging(target, replace, key, resumable, replaces=replaces)
+    return ContiguousStaging(target, replace, key, resumable, header_len, replaces=replaces)
 
 
 def update_staging_for(

@@ -11,6 +11,7 @@ import os
 import shutil
 import signal
 import sys
+import traceback
 from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -80,6 +81,10 @@ class Scenario:
 
     def state(self) -> str:
         """Which frame is there; an error where it is neither."""
+        if not self.path.exists() and self.old is not None:
+            # without renameat2 it may be set aside; to give the write up puts it back
+            assert any(info.place.endswith(".old") for info in list_staging(self.path))
+            remove_staging(self.path)
         if not self.path.exists():
             assert self.old is None, "the old frame is gone"
             return "old"
@@ -94,19 +99,25 @@ class Scenario:
 class Faults:
     """Counts system calls, and does something at one of them."""
 
-    def __init__(self, moment: int, fault: str) -> None:
-        self.count, self.moment, self.fault = 0, moment, fault
+    def __init__(self, moment: int, fault: str, *, exchange: bool) -> None:
+        self.count, self.moment, self.fault, self.exchange = 0, moment, fault, exchange
 
     def install(self) -> None:
         for name in CHANGES:
             setattr(os, name, self.wrap(name, getattr(os, name)))
-        rename._renameat2 = self.wrap("renameat2", rename._renameat2)
+        if self.exchange:
+            rename._renameat2 = self.wrap("renameat2", rename._renameat2)
+        else:
+            rename._renameat2 = lambda *_: False
 
     def applies(self, name: str) -> bool:
         return {
             "kill": True,
             "ENOSPC": name in (*WRITES, "mkdir", "copy_file_range"),
             "EIO": True,
+            # what was done, and is reported as an error: an answer that was lost, Ctrl-C right then
+            "late": True,
+            "interrupt": True,
             "short": name in WRITES,
             "fsync": name == "fsync",
             "rename": name in RENAMES,
@@ -119,6 +130,11 @@ class Faults:
             self.count += 1
             if self.count != self.moment:
                 return call(*arguments, **keywords)
+            if self.fault in ("late", "interrupt"):
+                call(*arguments, **keywords)
+                if self.fault == "interrupt":
+                    raise KeyboardInterrupt
+                raise self.error(errno.EIO, arguments)
             # cut short, as the system does where a disk gets full or a process is killed
             cut = name in WRITES and self.fault in ("kill", "short", "ENOSPC")
             done = call(*self.part(name, arguments), **keywords) if cut else None
@@ -126,10 +142,15 @@ class Faults:
                 os.kill(os.getpid(), signal.SIGKILL)
             if self.fault == "short":
                 return done
-            code = {"ENOSPC": errno.ENOSPC}.get(self.fault, errno.EIO)
-            raise OSError(code, os.strerror(code))
+            raise self.error({"ENOSPC": errno.ENOSPC}.get(self.fault, errno.EIO), arguments)
 
         return wrapped
+
+    @staticmethod
+    def error(code: int, arguments: tuple[Any, ...]) -> OSError:
+        """As the system's, which name the paths that they were given, and no descriptors."""
+        paths = [os.fspath(a) for a in arguments[:2] if isinstance(a, str | os.PathLike)]
+        return OSError(code, os.strerror(code), *paths[:1])
 
     @staticmethod
     def part(name: str, arguments: tuple[Any, ...]) -> tuple[Any, ...]:
@@ -139,38 +160,43 @@ class Faults:
         return fd, [part] if name == "writev" else part, *rest
 
 
-def attempt(scenario: Scenario, moment: int, fault: str) -> str:
+def attempt(scenario: Scenario, faults: Faults) -> str:
     """Write in a child; gives how it ended."""
     child = os.fork()
     if child == 0:
-        faults = Faults(moment, fault)
         faults.install()
         code = 4
         try:
             scenario.write()
-            code = 0 if faults.count >= moment else 9
-        except OSError:
+            code = 0 if faults.count >= faults.moment else 9
+        except OSError as error:
+            code = 3 if str(scenario.path) in str(error) else 5
+            if code == 5:
+                traceback.print_exc()
+        except KeyboardInterrupt:
             code = 3
         finally:
             os._exit(code)
     _, status = os.waitpid(child, 0)
     ended = {-signal.SIGKILL: "killed", 0: "done", 3: "error", 4: "other error", 9: "over"}
+    ended[5] = "other error, which does not say where"
     return ended[os.waitstatus_to_exitcode(status)]
 
 
-def main(kind: str, contiguous: bool, fault: str, folder: Path) -> Counter[str]:
+def main(kind: str, contiguous: bool, fault: str, folder: Path, *, exchange: bool) -> Counter[str]:
     outcomes: Counter[str] = Counter()
     scenario = Scenario(kind, contiguous, folder)
     moment = 0
     while True:
         moment += 1
         scenario.reset()
-        ended = attempt(scenario, moment, fault)
+        ended = attempt(scenario, Faults(moment, fault, exchange=exchange))
         if ended == "over":
             return outcomes
         state = scenario.state()
         assert ended != "done" or state == "new" or kind == "compact", (moment, ended)
-        if ended != "killed" and fault != "EIO" and kind != "resume":
+        # an error in the cleaning up itself may leave something
+        if ended == "error" and fault not in ("EIO", "late", "interrupt") and kind != "resume":
             assert not list_staging(scenario.path), "a failure left staging behind"
         outcomes[f"{ended}, {state}"] += 1
         if state == "old":
@@ -183,4 +209,6 @@ def main(kind: str, contiguous: bool, fault: str, folder: Path) -> Counter[str]:
 
 if __name__ == "__main__":
     dask.config.set(scheduler="sync")
-    print(json.dumps(main(sys.argv[1], sys.argv[2] == "1", sys.argv[3], Path(sys.argv[4]))))
+    kind, contiguous, fault, folder, exchange = sys.argv[1:]
+    outcomes = main(kind, contiguous == "1", fault, Path(folder), exchange=exchange == "1")
+    print(json.dumps(outcomes))

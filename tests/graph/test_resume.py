@@ -1,5 +1,6 @@
 """`to_b2nd(..., resume=True)`: going on after a crash with what was staged."""
 
+import itertools
 import logging
 import os
 import signal
@@ -19,6 +20,7 @@ from click.testing import CliRunner
 import b2nd_dask
 from b2nd_dask import list_staging, open_b2nd, remove_staging, to_b2nd
 from b2nd_dask.edges.cli import main
+from b2nd_dask.storage.object_store import ObjectStore
 
 # 8 blocks of 2 x 1 chunks; of the last, the upper chunk is constant
 VALUES = np.random.default_rng(5).normal(size=(80, 40))
@@ -189,6 +191,35 @@ def test_object_stores(request, kind, contiguous, caplog):
     fail_once(url + "x", contiguous=contiguous, **keywords)
     assert len(remove_staging(url + "x", **keywords)) == 1
     assert list_staging(url + "x", **keywords) == []
+
+
+@pytest.mark.parametrize("kind", ["memory", "s3"])
+def test_a_commit_of_a_sparse_frame_in_a_store_is_resumed(request, monkeypatch, kind):
+    url, keywords = f"memory://{uuid.uuid4().hex}.b2nd", {}
+    if kind == "s3":
+        server = request.getfixturevalue("s3_server")
+        url = f"{server.url}/{uuid.uuid4().hex}.b2nd"
+        keywords = {"storage_options": server.storage_options}
+    original, count = ObjectStore.copy, itertools.count()
+
+    def copy(self, *arguments):
+        if next(count) == 5:
+            raise OSError("the connection is lost")
+        return original(self, *arguments)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(ObjectStore, "copy", copy)
+        with pytest.raises(OSError, match="the connection is lost"):
+            write(url, Work(), contiguous=False, **keywords)
+    # neither another write nor one that is not resumed may go on with it
+    for other in ({"resume": False}, {"chunks": (10, 20)}):
+        with pytest.raises(FileExistsError, match="something is there"):
+            write(url, Work(), contiguous=False, **keywords, **other)
+    again = Work()
+    back = write(url, again, contiguous=False, **keywords)
+    assert again.done == []
+    np.testing.assert_array_equal(back.compute(), VALUES)
+    assert list_staging(url, **keywords) == []
 
 
 SCRIPT = """

@@ -43,4 +43,5 @@ def publish(staging: BaseObjectStaging, objects: Sequence[Sequence[bytes]]) -> b
     for position, chunk in zip(joined.positions.tolist(), flat, strict=True):
         data[position : position + len(chunk)] = chunk
     staging.publish(joined, HEAD, TAIL)
+    staging.discard()
     return HEAD + bytes(data) + TAIL

@@ -1,0 +1,44 @@
+"""Names of the files in a sparse frame's directory (REFERENCE 3.1)."""
+
+from __future__ import annotations
+
+import re
+
+#: Holds everything but the chunks.
+MAIN_MEMBER = "chunks.b2frame"
+#: Numbers end at 2**32 - 1.
+CHUNK_MEMBER = re.compile(r"[0-9A-F]{8}\.chunk")
+
+
+def chunk_member(number: int) -> str:
+    """Name of a chunk file.
+
+    Parameters
+    ----------
+    number : int
+        As in the offset index.
+
+    Returns
+    -------
+    str
+
+    Examples
+    --------
+    >>> chunk_member(171)
+    '000000AB.chunk'
+    """
+    return f"{number:08X}.chunk"
+
+
+def is_member(name: str) -> bool:
+    """Whether a directory entry has a name of a sparse frame's; .b2lock is python-blosc2's.
+
+    Parameters
+    ----------
+    name : str
+
+    Returns
+    -------
+    bool
+    """
+    return name in (MAIN_MEMBER, ".b2lock") or CHUNK_MEMBER.fullmatch(name) is not None

@@ -1,0 +1,174 @@
+"""What was staged goes when a write is over; where it cannot, the frame is written all the same."""
+
+import errno
+import itertools
+import logging
+import os
+from contextlib import suppress
+from pathlib import Path
+
+import blosc2
+import dask
+import numpy as np
+import pytest
+
+from b2nd_dask import compact, list_staging, open_b2nd, remove_staging, seal, to_b2nd
+from b2nd_dask.storage import Location, local_area, rename, staging_for
+
+VALUES = np.random.default_rng(5).normal(size=1000)
+
+
+@pytest.fixture
+def target(tmp_path):
+    return tmp_path / "target.b2nd"
+
+
+@pytest.fixture(autouse=True)
+def _in_this_thread():
+    with dask.config.set(scheduler="sync"):
+        yield
+
+
+def new(path, contiguous):
+    to_b2nd(VALUES, path, chunks=100, contiguous=contiguous, mode="w")
+
+
+def changed(path, contiguous):
+    to_b2nd(VALUES, path, chunks=100, contiguous=contiguous)
+    to_b2nd(VALUES[:300], path, mode="r+", region=(slice(0, 300),))
+
+
+def compacted(path, contiguous):
+    changed(path, contiguous)
+    compact(path)
+
+
+def sealed(path, contiguous):
+    blosc2.asarray(VALUES, urlpath=str(path), chunks=(100,), blocks=(50,), contiguous=contiguous)
+    seal(path)
+
+
+WAYS = [new, changed, compacted, sealed]
+
+
+@pytest.mark.parametrize("contiguous", [True, False])
+@pytest.mark.parametrize("way", WAYS)
+def test_nothing_that_is_removed_is_open(target, monkeypatch, way, contiguous):
+    """NFS clients keep such a file under a hidden name, so that its directory cannot be removed."""
+    original, numbers = os.unlink, itertools.count()
+
+    def unlink(path, *, dir_fd=None):
+        state = os.stat(path, dir_fd=dir_fd, follow_symlinks=False)
+        if any(os.path.samestat(state, one) for one in states_of_open_files()):
+            hidden = f".nfs{next(numbers):08x}"
+            return os.rename(path, hidden, src_dir_fd=dir_fd, dst_dir_fd=dir_fd)
+        return original(path, dir_fd=dir_fd)
+
+    monkeypatch.setattr(os, "unlink", unlink)
+    way(target, contiguous)
+    assert list(target.parent.iterdir()) == [target]
+    np.testing.assert_array_equal(open_b2nd(target)[...], VALUES)
+
+
+def states_of_open_files():
+    for link in Path("/proc/self/fd").iterdir():
+        # the directory itself was open while it was listed
+        with suppress(FileNotFoundError):
+            yield link.stat()
+
+
+@pytest.mark.parametrize("contiguous", [True, False])
+@pytest.mark.parametrize("way", WAYS)
+def test_a_frame_is_written_though_its_staging_cannot_be_removed(
+    target, monkeypatch, caplog, way, contiguous
+):
+    original = os.rmdir
+
+    def rmdir(path, *, dir_fd=None):
+        if str(path).endswith(".removed"):
+            raise OSError(errno.ENOTEMPTY, os.strerror(errno.ENOTEMPTY), path)
+        return original(path, dir_fd=dir_fd)
+
+    with monkeypatch.context() as patch, caplog.at_level(logging.WARNING, "b2nd_dask"):
+        patch.setattr(os, "rmdir", rmdir)
+        way(target, contiguous)
+    np.testing.assert_array_equal(open_b2nd(target)[...], VALUES)
+    left = list_staging(target)
+    assert left
+    for info in left:
+        assert info.key in caplog.text
+    assert str(target) in caplog.text
+    remove_staging(target)
+    assert list(target.parent.iterdir()) == [target]
+
+
+def test_a_staging_area_has_lost_its_name_before_it_is_emptied(target, monkeypatch):
+    staging = staging_for(Location.of(target), sparse=True, replace=False, header_len=100)
+    staging.prepare()
+    staging.append([b"a", b"b"])
+    (info,) = list_staging(target)
+    emptied = []
+
+    def remove_path(path):
+        assert not Path(info.place).exists() or not path.exists()
+        emptied.append(path)
+        rename.remove_path(path)
+
+    monkeypatch.setattr(local_area, "remove_path", remove_path)
+    assert remove_staging(target) == [info]
+    assert emptied
+    assert list(target.parent.iterdir()) == []
+
+
+class TestWithoutExchange:
+    """NFS and others cannot exchange two directories: the old frame is set aside."""
+
+    @pytest.fixture(autouse=True)
+    def _no_renameat2(self, monkeypatch):
+        monkeypatch.setattr(rename, "_renameat2", lambda *_: False)
+
+    def replace(self, target):
+        to_b2nd(VALUES + 1, target, chunks=100, contiguous=False, mode="w")
+
+    def test_a_frame_is_replaced(self, target):
+        new(target, False)
+        self.replace(target)
+        np.testing.assert_array_equal(open_b2nd(target)[...], VALUES + 1)
+        assert list(target.parent.iterdir()) == [target]
+
+    @pytest.mark.parametrize("happened", [True, False])
+    @pytest.mark.parametrize("error", [OSError(errno.EIO, "injected"), KeyboardInterrupt()])
+    def test_the_second_rename_fails(self, target, monkeypatch, happened, error):
+        new(target, False)
+        original = os.rename
+
+        def fail(source, to, **keywords):
+            if Path(source).name != "frame":
+                return original(source, to, **keywords)
+            if happened:
+                original(source, to, **keywords)
+            raise error
+
+        with monkeypatch.context() as patch:
+            patch.setattr(os, "rename", fail)
+            with pytest.raises(type(error)):
+                self.replace(target)
+        np.testing.assert_array_equal(open_b2nd(target)[...], VALUES + happened)
+        assert list(target.parent.iterdir()) == [target]
+
+    def test_the_old_frame_gets_its_name_back(self, target):
+        new(target, False)
+        aside = target.with_name(f".{target.name}.{'0' * 16}.old")
+        target.rename(aside)
+        (info,) = list_staging(target)
+        assert info.place == str(aside)
+        remove_staging(target)
+        np.testing.assert_array_equal(open_b2nd(target)[...], VALUES)
+        assert list(target.parent.iterdir()) == [target]
+
+
+def test_a_replaced_directory_keeps_its_mode(target):
+    new(target, False)
+    target.chmod(0o2775)
+    new(target, False)
+    assert target.stat().st_mode & 0o7777 == 0o2775

@@ -1,0 +1,140 @@
+"""Frames that another writer replaces while they are changed: what it wrote is not touched."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import blosc2
+import dask.array as da
+import numpy as np
+import pytest
+
+import b2nd_dask
+from b2nd_dask import StaleFrameError, compact, list_staging, open_b2nd, seal, to_b2nd, verify
+from b2nd_dask.storage import local_staging, local_update
+
+OLD = np.random.default_rng(5).integers(0, 2**30, 4000)
+NEW = np.random.default_rng(6).integers(0, 2**30, 5000)
+
+
+@pytest.fixture
+def target(tmp_path):
+    return tmp_path / "target.b2nd"
+
+
+def before_publish(monkeypatch, form, act):
+    """Do something when a commit has looked at its target and is about to publish."""
+    original = form.publish
+
+    def publish(self, *arguments):
+        monkeypatch.setattr(form, "publish", original)
+        act()
+        return original(self, *arguments)
+
+    monkeypatch.setattr(form, "publish", publish)
+
+
+CHANGES = {
+    "region": lambda path: to_b2nd(OLD[:100] + 1, path, mode="r+", region=(slice(0, 100),)),
+    "append": lambda path: to_b2nd(OLD[:100] + 1, path, mode="r+", append_axis=0),
+    "seal": seal,
+}
+
+
+@pytest.mark.parametrize("contiguous", [True, False])
+@pytest.mark.parametrize("change", CHANGES)
+def test_a_frame_that_took_the_place_is_not_changed(target, monkeypatch, change, contiguous):
+    blosc2.asarray(OLD, urlpath=str(target), chunks=(100,), blocks=(50,), contiguous=contiguous)
+    form = local_update.ContiguousUpdate if contiguous else local_update.SparseUpdate
+
+    def replace():
+        to_b2nd(NEW, target, chunks=100, mode="w", contiguous=contiguous)
+
+    before_publish(monkeypatch, form, replace)
+    with pytest.raises(StaleFrameError, match="changed while") as caught:
+        CHANGES[change](target)
+    assert str(target) in str(caught.value)
+    np.testing.assert_array_equal(open_b2nd(target)[...], NEW)
+    assert verify(target).ok
+    assert list(target.parent.iterdir()) == [target]
+
+
+@pytest.mark.parametrize("contiguous", [True, False])
+def test_compact_puts_nothing_over_it(target, monkeypatch, contiguous):
+    to_b2nd(OLD, target, chunks=100, contiguous=contiguous)
+    to_b2nd(OLD[:100] + 1, target, mode="r+", region=(slice(0, 100),))
+    form = local_staging.ContiguousStaging if contiguous else local_staging.SparseStaging
+
+    def replace():
+        to_b2nd(NEW, target, chunks=100, mode="w", contiguous=contiguous)
+
+    before_publish(monkeypatch, form, replace)
+    with pytest.raises(StaleFrameError, match="replaced meanwhile"):
+        compact(target)
+    np.testing.assert_array_equal(open_b2nd(target)[...], NEW)
+    assert list(target.parent.iterdir()) == [target]
+
+
+def test_a_chunk_file_of_another_program_stays(target, monkeypatch):
+    to_b2nd(OLD, target, chunks=1000, contiguous=False)
+    foreign = target / "00000004.chunk"
+    form = local_update.SparseUpdate
+    before_publish(monkeypatch, form, lambda: foreign.write_bytes(b"another program's"))
+    with pytest.raises(FileExistsError):
+        to_b2nd(NEW[:100], target, mode="r+", region=(slice(0, 100),))
+    assert foreign.read_bytes() == b"another program's"
+    np.testing.assert_array_equal(open_b2nd(target)[...], OLD)
+
+
+#: Changes a frame in place again and again, until its standard input ends.
+CHANGE = """
+import select, sys
+import dask, numpy as np, b2nd_dask
+dask.config.set(scheduler="sync")
+patch = np.arange(10) + 2**60
+print("begun", flush=True)
+done = 0
+while not select.select([sys.stdin], [], [], 0)[0]:
+    try:
+        b2nd_dask.to_b2nd(patch, sys.argv[1], mode="r+", region=(slice(0, 10),))
+        done += 1
+    except (b2nd_dask.B2ndError, OSError):
+        pass
+print(done, flush=True)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("contiguous", [True, False])
+def test_replacing_a_frame_that_another_process_changes(target, contiguous):
+    values = np.random.default_rng(1).integers(0, 2**59, (100, 500))
+    to_b2nd(values[0], target, chunks=10, contiguous=contiguous)
+    root = Path(b2nd_dask.__file__).parents[1]
+    changing = subprocess.Popen(
+        [sys.executable, "-c", CHANGE, str(target)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "PYTHONPATH": str(root)},
+    )
+    changing.stdout.readline()
+    for row in values:
+        new = da.from_array(row, chunks=-1)
+        to_b2nd(new, target, chunks=10, contiguous=contiguous, mode="w", compute=False).compute()
+        found = values_of(target)
+        np.testing.assert_array_equal(found[10:], row[10:])
+        patched = np.array_equal(found[:10], np.arange(10) + 2**60)
+        assert patched or np.array_equal(found[:10], row[:10])
+    answer, _ = changing.communicate("", timeout=100)
+    assert int(answer) > 0
+    assert verify(target).ok
+    assert [info for info in list_staging(target) if not info.place.endswith(".removed")] == []
+
+
+def values_of(target):
+    while True:
+        try:
+            return open_b2nd(target)[...]
+        except StaleFrameError:
+            pass
