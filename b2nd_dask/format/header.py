@@ -23,8 +23,7 @@ MAX_HEADER_LEN = 1 << 24
 _FILTER_SLOTS = 6
 _OFFSETS_64 = 1
 _VARIABLE_CHUNKS, _VL_BLOCKS = 0x40, 0x80
-#: Codec ids up to here fit in the header's nibble; 6 there means "see byte 77".
-_LAST_NIBBLE_CODEC = 5
+#: In the header's nibble for codecs; it means "see byte 77".
 _PLUGIN_CODEC = 6
 
 

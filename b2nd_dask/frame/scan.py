@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import errno
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
-from functools import partial
 
 import numpy as np
 
@@ -15,8 +16,12 @@ from b2nd_dask.frame.fetch import Placed, Wish, batches, fetch
 from b2nd_dask.frame.opening import OpenedFrame, located
 from b2nd_dask.frame.region import own_threads
 
-#: Compressed bytes that a thread holds at once, unless one chunk has more.
-_BATCH_NBYTES = 4 << 20
+#: Compressed bytes that a thread holds at once, unless one chunk has more; and chunks, which take
+#: some memory each, however small they are.
+_BATCH_NBYTES, _BATCH_CHUNKS = 4 << 20, 1024
+
+#: What a disk answers that cannot read some of its sectors.
+_LOST = (errno.EIO, errno.EBADMSG)
 
 #: Takes a chunk's number and its bytes, with maybe some behind them.
 Look = Callable[[int, memoryview], int]
@@ -38,34 +43,46 @@ def scan_chunks(opened: OpenedFrame, look: Look, threads: int | None = None) -> 
     ------
     chunk : int
     result : int or B2ndError
-        What `look` gave or raised; an error also where a chunk's file is missing.
+        What `look` gave or raised; an error also where a chunk's file is missing, or the disk
+        cannot read it.
     """
     if not opened.parsed.index.nstored:
         # an array with an axis of 0 may have blocks of 0
         return
     shown = replace(opened, verify=False)
-    todo = batches(shown, _all_stored(shown), _BATCH_NBYTES)
-    with ThreadPoolExecutor(threads or own_threads()) as pool:
-        for results in pool.map(partial(_look_at, shown, look), todo):
-            yield from results
+    threads = threads or own_threads()
+    pending: deque[Future[list[Result]]] = deque()
+    with ThreadPoolExecutor(threads) as pool:
+        for batch in _all_stored(shown):
+            pending.append(pool.submit(_look_at, shown, look, batch))
+            if len(pending) > 2 * threads:
+                yield from pending.popleft().result()
+        while pending:
+            yield from pending.popleft().result()
 
 
-def _all_stored(opened: OpenedFrame) -> list[Wish]:
+def _all_stored(opened: OpenedFrame) -> Iterator[list[Placed]]:
     """All stored chunks, in the order of their places."""
     index = opened.parsed.index
     chunks = np.flatnonzero(index.kinds == ChunkKind.STORED)
     chunks = chunks[np.argsort(index.offsets[chunks], kind="stable")]
-    return [Wish(chunk, None) for chunk in chunks.tolist()]
+    for first in range(0, len(chunks), _BATCH_CHUNKS):
+        wishes = [Wish(chunk, None) for chunk in chunks[first : first + _BATCH_CHUNKS].tolist()]
+        yield from batches(opened, wishes, _BATCH_NBYTES)
 
 
 def _look_at(opened: OpenedFrame, look: Look, batch: Sequence[Placed]) -> list[Result]:
     try:
         return [_look_at_one(opened, look, one.chunk, one.data) for one in fetch(opened, batch)]
-    except (CorruptChunkError, FrameFormatError) as error:
-        # no file, or none that is opened
+    except (CorruptChunkError, FrameFormatError, OSError) as caught:
+        # no file, or none that is opened; or the disk has lost what was there
+        if isinstance(caught, OSError) and caught.errno not in _LOST:
+            raise
         if len(batch) > 1:
             return [result for wish in batch for result in _look_at(opened, look, [wish])]
-        chunk = batch[0].chunk
+        chunk, error = batch[0].chunk, caught
+        if isinstance(error, OSError):
+            error = CorruptChunkError(f"it cannot be read: {error.strerror}")
         return [(chunk, error.located(chunk=chunk, path=opened.reader.label))]
 
 

@@ -111,18 +111,20 @@ def verify(
     opened = process_cache().open(locate(urlpath, offset, storage_options))
     integrity = opened.parsed.integrity
     digests = integrity.by_chunk
-    results: dict[int, int | B2ndError] = {}
+    bad: dict[int, B2ndError] = {}
+    nchunks = 0
     if digests is not None:
-        check = partial(_check, digests)
-        results = dict(scan_chunks(opened, check, threads))
+        for chunk, result in scan_chunks(opened, partial(_check, digests), threads):
+            nchunks += 1
+            if isinstance(result, B2ndError):
+                bad[chunk] = result
     # what another program changed meanwhile is no damage
     require_current(opened)
-    bad = {chunk: error for chunk, error in results.items() if isinstance(error, B2ndError)}
     return Verification(
         path=opened.reader.label,
         trust=integrity.trust,
         reason=integrity.reason,
-        nchunks=len(results),
+        nchunks=nchunks,
         bad=tuple(bad[chunk] for chunk in sorted(bad)),
     )
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import operator
 from collections.abc import Mapping
 from typing import Any
 
@@ -15,6 +16,7 @@ from b2nd_dask.frame.access import frame_at
 from b2nd_dask.frame.journal import read_journals
 from b2nd_dask.frame.publication import SEEN_AGAIN, clean_up, is_published
 from b2nd_dask.frame.source import Frame
+from b2nd_dask.graph.kept import require_kept, require_same_form
 from b2nd_dask.graph.read import MANY_TASKS, array_of, from_b2nd
 from b2nd_dask.graph.resume import say_reused
 from b2nd_dask.graph.write_job import new_job, new_plan, update_job
@@ -59,7 +61,8 @@ def to_b2nd(
     mode : {"w-", "w", "a", "r+"}
         ``"w-"`` refuses to replace anything, ``"w"`` replaces a frame. ``"r+"`` changes a frame
         that is there, at `region` or behind its end along `append_axis`; ``"a"`` does so too, but
-        begins a new frame where there is none to append to.
+        begins a new frame where there is none to append to: arguments that say what that is like
+        must then fit the frame that is there.
     chunks : int or tuple of int, optional
         Items of a frame chunk along each axis. By default dask's largest block, halved along its
         longest axes until it has no more than 32 MiB. Blocks that do not line up are rechunked.
@@ -94,7 +97,8 @@ def to_b2nd(
         `from_map` inputs that do not change under one name). Staged chunks are checked by their
         digests. The logger ``b2nd_dask`` says at level INFO how many are reused; a frame that this
         call has finished before is left as it is. An update is resumed for as long as the frame
-        stays as it was.
+        stays as it was: once it has finished, the same call is another update, and an append that
+        is made again appends again.
 
     Returns
     -------
@@ -107,10 +111,12 @@ def to_b2nd(
         Something is there that `mode` does not let be replaced.
     ValueError
         Chunks of unknown size, chunks or blocks that do not fit, too many metadata entries, a
-        block of another shape than the array says.
+        block of another shape than the array says, arguments that a frame which is changed does not
+        fit.
     TypeError
-        A dtype of Python objects, metadata that cannot be stored, or a dtype (of the array for its
-        frame, of a block for the array) that would lose more than precision.
+        A dtype of Python objects, metadata that cannot be stored, an axis that is no number, or a
+        dtype (of the array for its frame, of a block for the array) that would lose more than
+        precision.
     OverflowError
         A number that is too large for the float type that it is converted to.
     FileNotFoundError
@@ -135,23 +141,20 @@ def to_b2nd(
     location = Location.of(urlpath, storage_options=storage_options)
     _check_mode(mode, region, append_axis)
     old = None if mode in _NEW else _frame_there(location, mode)
-    if mode == "r+" and any(v is not None for v in (chunks, blocks, cparams, meta, vlmeta)):
+    form = {"chunks": chunks, "blocks": blocks, "cparams": cparams, "meta": meta, "vlmeta": vlmeta}
+    given = any(value is not None for value in form.values())
+    if mode == "r+" and given:
         raise ValueError(
             'mode="r+" keeps chunks, compression and metadata of the frame: leave these out'
         )
+    if old is None or given:
+        plan = new_plan(array, **form, contiguous=contiguous, caterva=caterva)
     if old is not None:
+        require_same_form(old, contiguous=contiguous, caterva=caterva)
+        if given:
+            require_kept(old, plan, form)
         job = update_job(array, location, old, region, append_axis, resume=resume)
     else:
-        plan = new_plan(
-            array,
-            chunks=chunks,
-            blocks=blocks,
-            cparams=cparams,
-            meta=meta,
-            vlmeta=vlmeta,
-            contiguous=contiguous,
-            caterva=caterva,
-        )
         job = new_job(array, location, plan, replace=_NEW.get(mode, False), resume=resume)
     if resume and is_published(job.plan, job.staging):
         written = _finished_before(job)
@@ -201,6 +204,13 @@ def _check_mode(mode: str, region: Any, append_axis: int | None) -> None:
         raise ValueError(f"mode={mode!r}; known are {', '.join(map(repr, _MODES))}")
     if region is not None and append_axis is not None:
         raise ValueError("give region= or append_axis=, not both")
+    if append_axis is not None:
+        try:
+            operator.index(append_axis)
+        except TypeError:
+            raise TypeError(
+                f"append_axis={append_axis!r}: the number of an axis is needed"
+            ) from None
     if mode in _NEW:
         if region is not None or append_axis is not None:
             raise ValueError(

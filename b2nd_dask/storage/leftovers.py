@@ -120,14 +120,17 @@ def _local(location: Location) -> Iterator[StagingInfo]:
         return
     for area in target.parent.iterdir():
         key = key_of(area, target)
-        # a write that is under way removes the area, and files in it
-        with suppress(FileNotFoundError):
-            if key is not None:
-                yield _info(area, key)
+        info = None if key is None else _info(area, key)
+        if info is not None:
+            yield info
 
 
-def _info(area: Path, key: str) -> StagingInfo:
-    newest, nbytes = area.lstat().st_mtime, 0
+def _info(area: Path, key: str) -> StagingInfo | None:
+    # a write that is under way removes the area, and files in it
+    try:
+        newest, nbytes = area.lstat().st_mtime, 0
+    except FileNotFoundError:
+        return None
     with suppress(FileNotFoundError):
         for path in area.rglob("*"):
             state = path.lstat()

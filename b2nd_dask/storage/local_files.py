@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import errno
 import fcntl
+import itertools
 import os
+from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -19,7 +21,7 @@ _NO_LINKS = (errno.EPERM, errno.EOPNOTSUPP, errno.EMLINK, errno.ENOSYS)
 _NO_KERNEL_COPY = (errno.EXDEV, errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP)
 _COPY_NBYTES = 1 << 24
 #: Buffers that one call of the system takes.
-IOV_MAX = os.sysconf("SC_IOV_MAX")
+_IOV_MAX = os.sysconf("SC_IOV_MAX")
 
 
 @contextmanager
@@ -34,18 +36,20 @@ def about(target: str) -> Iterator[None]:
 
 
 def append_whole(fd: int, payloads: Sequence[bytes]) -> int:
-    """Append in one piece; returns where it starts.
+    """Append to a file that nobody else appends to; returns where it starts.
 
-    A write that the system cuts short (a full disk says so at the next one) is begun anew behind
-    its remains: another thread may have appended meanwhile.
+    What the system cuts short is gone on with: it writes no more than 2 GiB at once, and less where
+    the disk gets full.
     """
-    nbytes = sum(map(len, payloads))
-    while True:
-        written = os.writev(fd, payloads)
-        # with O_APPEND the position is behind what this descriptor wrote
-        end = os.lseek(fd, 0, os.SEEK_CUR)
-        if written == nbytes:
-            return end - written
+    start = os.lseek(fd, 0, os.SEEK_END)
+    left = deque(memoryview(payload) for payload in payloads)
+    while left:
+        written = os.writev(fd, list(itertools.islice(left, _IOV_MAX)))
+        while left and written >= len(left[0]):
+            written -= len(left.popleft())
+        if left:
+            left[0] = left[0][written:]
+    return start
 
 
 @contextmanager

@@ -28,7 +28,6 @@ from b2nd_dask.storage.base import ByteReader, Identity, Span
 from b2nd_dask.storage.local import LocalReader, identity_at
 from b2nd_dask.storage.local_area import area_of, remove_area
 from b2nd_dask.storage.local_files import (
-    IOV_MAX,
     about,
     append_whole,
     copy_range,
@@ -53,14 +52,15 @@ _STAGED = re.compile(r"[0-9a-f]{32}\.(part|chunk)")
 #: Locked shared by who appends, exclusively by who commits.
 _LOCK = "lock"
 
-_creating = threading.Lock()
+#: Held while this process appends to a file of its own.
+_writing = threading.Lock()
 #: Of this process alone: process ids and even host names repeat among containers.
 _process = uuid.uuid4().hex
 
 
 def _start_anew() -> None:
-    global _creating, _process
-    _creating, _process = threading.Lock(), uuid.uuid4().hex
+    global _process, _writing
+    _writing, _process = threading.Lock(), uuid.uuid4().hex
 
 
 os.register_at_fork(after_in_child=_start_anew)
@@ -134,11 +134,17 @@ class _LocalStaging:
 
     def note(self, rows: bytes) -> None:
         """Append to the journal of this process; see `Staging.note`."""
-        with about(self.target):
+        with about(self.target), _writing:
             path = self.directory / f"{_process}.journal"
-            fd = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o666)
+            fd = os.open(path, os.O_WRONLY | os.O_CREAT, 0o666)
             try:
-                append_whole(fd, [rows])
+                end = os.fstat(fd).st_size
+                try:
+                    append_whole(fd, [rows])
+                except BaseException:
+                    # a part of a row would misalign all that this process notes later
+                    os.ftruncate(fd, end)
+                    raise
             finally:
                 os.close(fd)
 
@@ -178,12 +184,10 @@ class ContiguousStaging(_LocalStaging):
         name = f"{_process}.part"
         runs = []
         with about(self.target), self._appending(), self._part(name) as fd:
-            for first in range(0, len(payloads), IOV_MAX):
-                batch = payloads[first : first + IOV_MAX]
-                start = append_whole(fd, batch)
-                for payload in batch:
-                    runs.append(Run(name, start, start + len(payload)))
-                    start += len(payload)
+            start = append_whole(fd, payloads)
+            for payload in payloads:
+                runs.append(Run(name, start, start + len(payload)))
+                start += len(payload)
         return runs
 
     def _appending(self) -> AbstractContextManager[None]:
@@ -195,14 +199,14 @@ class ContiguousStaging(_LocalStaging):
         # opened and closed for each append: closing makes the bytes visible to other machines on
         # NFS
         path = self.directory / name
-        with _creating:
-            fd = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o666)
-            if os.fstat(fd).st_size == 0:
-                os.ftruncate(fd, self.header_len)
-        try:
-            yield fd
-        finally:
-            os.close(fd)
+        with _writing:
+            fd = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
+            try:
+                if os.fstat(fd).st_size == 0:
+                    os.ftruncate(fd, self.header_len)
+                yield fd
+            finally:
+                os.close(fd)
 
     def join(self, chunks: StagedChunks) -> Joined:
         """Copy all parts to the end of the largest; see `Staging.join`.

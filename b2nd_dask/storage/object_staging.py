@@ -23,6 +23,7 @@ from __future__ import annotations
 
 import errno
 import itertools
+import re
 import uuid
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, nullcontext
@@ -40,6 +41,8 @@ from b2nd_dask.storage.staging_area import StagingArea
 
 #: A store joins objects of 5 MiB and more; much larger ones would only take memory.
 _BATCH_NBYTES = 32 << 20
+#: Names of what is staged.
+_STAGED = re.compile(r"[0-9a-f]{32}")
 #: Ends the names of objects in which tasks note what they staged.
 JOURNAL_SUFFIX = ".journal"
 #: Chunks in objects smaller than this go to the front of the frame.
@@ -120,13 +123,13 @@ class BaseObjectStaging:
     def fetch(self, runs: Sequence[Run]) -> list[bytes]:
         """Get staged bytes back; see `Staging.fetch`."""
         area = self.area()
-        there = set(area.names())
         wanted = [Run(area.path(run.part), run.start, run.stop) for run in runs]
         try:
-            if there.issuperset(run.part for run in runs):
+            # a journal names objects of its own area only
+            if all(_STAGED.fullmatch(run.part) for run in runs):
                 return area.store.fetch(wanted)
         except OSError:
-            # an object that is shorter than the journal says
+            # an object that is gone, or shorter than the journal says
             return [b""] * len(runs)
         return [b""] * len(runs)
 

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import random
 import struct
+import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -18,6 +21,7 @@ from b2nd_dask import (
     B2ndError,
     open_b2nd,
     seal,
+    to_b2nd,
     verify,
 )
 from b2nd_dask.format.integrity import RECORD_NAME, Trust
@@ -259,3 +263,44 @@ def test_missing_and_exchanged_chunk_files(path: Path) -> None:
     assert "is missing" in str(result.bad[2])
     assert c.name in str(result.bad[2])
     assert "3 of 19 stored chunks" in str(result)
+
+
+@pytest.mark.parametrize("contiguous", [True, False])
+def test_sectors_that_the_disk_cannot_read_are_damage_of_their_chunks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, contiguous: bool
+) -> None:
+    path = tmp_path / "a.b2nd"
+    values = np.random.default_rng(0).integers(0, 255, (20, 10_000), np.uint8)
+    to_b2nd(values, path, chunks=(1, 10_000), contiguous=contiguous)
+    parsed = open_b2nd(path).parsed
+    bad = parsed.header.header_len + int(parsed.index.offsets[7]) + 5000
+    file = path / "00000007.chunk" if not contiguous else path
+    original = os.preadv
+
+    def preadv(fd: int, buffers: list[memoryview], offset: int) -> int:
+        at = bad if contiguous else 5000
+        if os.path.samestat(os.fstat(fd), file.stat()) and offset <= at < offset + len(buffers[0]):
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        return original(fd, buffers, offset)
+
+    monkeypatch.setattr(os, "preadv", preadv)
+    found = verify(path)
+    assert found.nchunks == 20
+    (error,) = found.bad
+    assert error.chunk == 7
+    assert "cannot be read: Input/output error" in str(error)
+    assert str(path) in str(error)
+
+
+def test_verify_takes_little_memory_for_many_small_chunks(tmp_path: Path) -> None:
+    path = tmp_path / "a.b2nd"
+    values = np.random.default_rng(0).integers(0, 2**60, 20_000)
+    to_b2nd(values, path, chunks=1, cparams={"clevel": 0})
+    open_b2nd(path)
+    tracemalloc.start()
+    try:
+        assert verify(path, threads=2).ok
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < 8 << 20

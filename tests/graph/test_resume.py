@@ -1,5 +1,6 @@
 """`to_b2nd(..., resume=True)`: going on after a crash with what was staged."""
 
+import errno
 import itertools
 import logging
 import os
@@ -191,6 +192,59 @@ def test_object_stores(request, kind, contiguous, caplog):
     fail_once(url + "x", contiguous=contiguous, **keywords)
     assert len(remove_staging(url + "x", **keywords)) == 1
     assert list_staging(url + "x", **keywords) == []
+
+
+def test_a_row_of_the_journal_that_was_cut_by_a_full_disk(target, monkeypatch):
+    original, count = os.writev, itertools.count()
+
+    def writev(fd, buffers):
+        if Path(f"/proc/self/fd/{fd}").readlink().suffix != ".journal":
+            return original(fd, buffers)
+        at = next(count)
+        if at == 1:
+            return original(fd, [bytes(buffers[0])[:20]])
+        if at == 2:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        return original(fd, buffers)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "writev", writev)
+        with pytest.raises(OSError, match="No space") as caught:
+            write(target, Work())
+    assert str(target) in str(caught.value)
+    # the disk has room again, and the same process goes on
+    work = Work(limit=4)
+    with pytest.raises(RuntimeError, match="no more"):
+        write(target, work)
+    again = Work()
+    write(target, again)
+    assert len(again.done) == 8 - 1 - len(work.done)
+    np.testing.assert_array_equal(open_b2nd(target)[...], VALUES)
+
+
+def test_an_append_that_has_finished_is_another_one_when_it_is_made_again(target):
+    to_b2nd(-VALUES, target, chunks=CHUNKS)
+    for times in (1, 2):
+        write(target, Work(), mode="r+", append_axis=0, chunks=None)
+        assert open_b2nd(target).shape == (80 + 80 * times, 40)
+
+
+def test_objects_of_a_store_are_not_listed_for_each_batch(monkeypatch):
+    from b2nd_dask.frame import journal
+
+    url = f"memory://{uuid.uuid4().hex}.b2nd"
+    fail_once(url)
+    original, listed = ObjectStore.names, []
+
+    def names(self, folder):
+        listed.append(folder)
+        return original(self, folder)
+
+    monkeypatch.setattr(journal, "_BATCH_ROWS", 2)
+    monkeypatch.setattr(ObjectStore, "names", names)
+    fail_once(url)
+    # once for the journals
+    assert len(listed) == 1
 
 
 @pytest.mark.parametrize("kind", ["memory", "s3"])

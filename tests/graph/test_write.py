@@ -429,6 +429,9 @@ def test_rows_are_appended(target, axis, contiguous):
         ({"append_axis": 2}, ValueError, "2 axes"),
         ({"append_axis": 1, "region": ()}, ValueError, "not both"),
         ({"append_axis": 0, "vlmeta": {"a": 1}}, ValueError, "leave these out"),
+        ({"append_axis": 0, "contiguous": False}, ValueError, "is one file"),
+        ({"append_axis": 0, "caterva": True}, ValueError, "no metalayer of Caterva"),
+        ({"append_axis": 0.7}, TypeError, "append_axis=0.7: the number of an axis"),
     ],
 )
 def test_wrong_updates_leave_the_frame(target, arguments, error, message):
@@ -437,6 +440,43 @@ def test_wrong_updates_leave_the_frame(target, arguments, error, message):
         to_b2nd(VALUES, target, mode="r+", **arguments)
     with pytest.raises(TypeError, match="astype"):
         to_b2nd(VALUES.astype("c16"), target, mode="r+", append_axis=0)
+    np.testing.assert_array_equal(open_b2nd(target)[...], VALUES)
+    assert leftovers(target) == []
+
+
+FORM = {
+    "chunks": (20, 30),
+    "blocks": 10,
+    "cparams": {"clevel": 3, "codec": blosc2.Codec.LZ4},
+    "meta": {"a": 1},
+    "vlmeta": {"b": [2]},
+}
+
+
+def test_appends_by_the_call_that_began_the_frame(target):
+    for times in (1, 2, 3):
+        to_b2nd(VALUES, target, mode="a", append_axis=0, **FORM)
+        assert open_b2nd(target).shape == (100 * times, 60)
+    # what depends on the array is not compared
+    to_b2nd(VALUES, target, mode="a", append_axis=0, chunks=-1)
+    assert open_b2nd(target).chunks == (20, 30)
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"chunks": (20, 20)},
+        {"chunks": 10},
+        {"blocks": 5},
+        {"cparams": {"clevel": 9}},
+        {"meta": {}},
+        {"vlmeta": {"b": [3]}},
+    ],
+)
+def test_appends_that_ask_for_another_frame_are_refused(target, other):
+    to_b2nd(VALUES, target, **FORM)
+    with pytest.raises(ValueError, match=rf"{next(iter(other))}.*the frame that is there"):
+        to_b2nd(VALUES, target, mode="a", append_axis=0, **other)
     np.testing.assert_array_equal(open_b2nd(target)[...], VALUES)
     assert leftovers(target) == []
 
