@@ -152,3 +152,11 @@ def test_from_the_command_line(target):
     assert "given back" in done.output
     assert compact(target) == 0
     assert CliRunner().invoke(main, ["compact", str(Path(__file__))]).exit_code == 1
+
+
+def test_a_chunk_file_that_is_a_link_to_nothing(target):
+    expected = updated(target, contiguous=False)
+    (target / "000000FF.chunk").symlink_to("nothing")
+    assert compact(target) > 0
+    np.testing.assert_array_equal(open_b2nd(target)[...], expected)
+    assert not (target / "000000FF.chunk").is_symlink()

@@ -11,15 +11,15 @@ def test_while_a_write_finishes(tmp_path):
 
     def churn():
         while not over.is_set():
-            staging = staging_for(Location.of(target), sparse=True, replace=False, header_len=100)
+            staging = staging_for(Location.of(target), sparse=False, replace=False, header_len=100)
             staging.prepare()
-            staging.append([b"x" * 50] * 3)
+            staging.append([b"x" * 50])
             staging.discard()
 
     thread = threading.Thread(target=churn)
     thread.start()
     try:
-        for _ in range(500):
+        for _ in range(2000):
             assert all(isinstance(info, StagingInfo) for info in list_staging(target))
     finally:
         over.set()
