@@ -108,7 +108,7 @@ def clean_up(staging: Staging) -> None:
     """
     try:
         staging.discard()
-    except OSError as error:
+    except Exception as error:  # noqa: BLE001 - every store has a tree of errors of its own
         logger.warning(
             "%s: what was staged under the key %s could not be removed (%s); "
             "`remove_staging` removes it",

@@ -4,6 +4,7 @@ import errno
 import itertools
 import logging
 import os
+import uuid
 from contextlib import suppress
 from pathlib import Path
 
@@ -14,6 +15,7 @@ import pytest
 
 from b2nd_dask import compact, list_staging, open_b2nd, remove_staging, seal, to_b2nd
 from b2nd_dask.storage import Location, local_area, rename, staging_for
+from b2nd_dask.storage.staging_area import StagingArea
 
 VALUES = np.random.default_rng(5).normal(size=1000)
 
@@ -100,6 +102,28 @@ def test_a_frame_is_written_though_its_staging_cannot_be_removed(
     assert str(target) in caplog.text
     remove_staging(target)
     assert list(target.parent.iterdir()) == [target]
+
+
+class BackendError(Exception):
+    """As the clients of stores raise, outside of Python's tree."""
+
+
+@pytest.mark.parametrize("contiguous", [True, False])
+def test_a_store_that_is_lost_after_the_frame_is_written(monkeypatch, caplog, contiguous):
+    url = f"memory://{uuid.uuid4().hex}.b2nd"
+
+    def clear(self):
+        raise BackendError("the connection is lost")
+
+    with monkeypatch.context() as patch, caplog.at_level(logging.WARNING, "b2nd_dask"):
+        patch.setattr(StagingArea, "clear", clear)
+        back = to_b2nd(VALUES, url, chunks=100, contiguous=contiguous)
+    np.testing.assert_array_equal(back.compute(), VALUES)
+    (info,) = list_staging(url)
+    assert f"{url}: what was staged under the key {info.key}" in caplog.text
+    remove_staging(url)
+    assert list_staging(url) == []
+    np.testing.assert_array_equal(open_b2nd(url)[...], VALUES)
 
 
 def test_a_staging_area_has_lost_its_name_before_it_is_emptied(target, monkeypatch):
