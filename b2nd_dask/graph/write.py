@@ -192,7 +192,7 @@ def _carry_out(job: WriteJob, written: Delayed, *, resume: bool) -> None:
             raise
     hint = only_here(job.staging.label)
     if hint and not is_published(job.plan, job.staging):
-        job.staging.discard()
+        clean_up(job.staging)
         raise FileNotFoundError(
             errno.ENOENT, f"another process wrote the frame{hint}", job.staging.label
         )
