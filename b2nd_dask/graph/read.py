@@ -48,9 +48,10 @@ def from_b2nd(
         of a contiguous frame, or an opened array (its file is opened anew; one in memory is
         copied).
     chunks : optional
-        Blocks of the dask array. By default the frame's chunks, one task each; ``"auto"`` groups
-        whole frame chunks up to dask's ``array.chunk-size``; anything else that
-        `dask.array.from_array` takes, aligned with the frame's chunks or not.
+        Blocks of the dask array. By default the frame's chunks, one task each (small ones that are
+        reduced together share one); ``"auto"`` groups whole frame chunks up to dask's
+        ``array.chunk-size``; anything else that `dask.array.from_array` takes, aligned with the
+        frame's chunks or not.
     dtype : dtype-like, optional
         For frames that store none (Caterva, the first b2nd files): the dtype of their items, of the
         same itemsize. Without it such items are raw bytes, ``V{itemsize}``.
@@ -72,7 +73,8 @@ def from_b2nd(
     -------
     dask.array.Array
         Computing it raises `StaleFrameError` where the frame has changed meanwhile,
-        `CorruptChunkError` for a damaged chunk (`ChecksumError` where its checksum tells).
+        `CorruptChunkError` for a damaged chunk (`ChecksumError` where its checksum tells). Blocks
+        that repeat one value are read-only.
 
     Raises
     ------
