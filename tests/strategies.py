@@ -238,6 +238,16 @@ class SpecialCase:
 
     def write(self, path: Path) -> tuple[Values, np.ndarray]:
         """Write the frame; give what it holds and the kind of each chunk, by python-blosc2."""
+        try:
+            stored = self._write(path)
+        except RuntimeError:
+            # python-blosc2 compresses whatever memory holds where nothing was written, and on rare
+            # contents it fails; the next time they are others
+            blosc2.remove_urlpath(str(path))
+            stored = self._write(path)
+        return self._values(), _chunk_kinds(stored)
+
+    def _write(self, path: Path) -> blosc2.NDArray:
         create = getattr(blosc2, self.start)
         stored = create(
             self.shape,
@@ -251,7 +261,7 @@ class SpecialCase:
         )
         for region, values in self.assignments:
             stored[region] = values
-        return self._values(), _chunk_kinds(stored)
+        return stored
 
     def _values(self) -> Values:
         array = np.full(self.shape, self.fill, self.dtype)
