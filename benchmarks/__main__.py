@@ -31,10 +31,10 @@ def _list_cases(context: click.Context, _: click.Parameter, wanted: bool) -> Non
     context.exit()
 
 
-def _write_results(context: click.Context, _: click.Parameter, source: Path | None) -> None:
-    if source is None:
+def _write_results(context: click.Context, _: click.Parameter, sources: tuple[Path, ...]) -> None:
+    if not sources:
         return
-    for path in summary.write(HERE, source):
+    for path in summary.write(HERE, sources):
         click.echo(path)
     context.exit()
 
@@ -47,8 +47,8 @@ def _write_results(context: click.Context, _: click.Parameter, source: Path | No
 )  # fmt: skip
 @click.option(
     "--results", type=click.Path(exists=True, dir_okay=False, path_type=Path), is_eager=True,
-    expose_value=False, callback=_write_results,
-    help="Make benchmarks/RESULTS.md and its plots from a run's results.json and end.",
+    expose_value=False, callback=_write_results, multiple=True,
+    help="Make benchmarks/RESULTS.md and its plots from the results.json of one run or more and end.",
 )  # fmt: skip
 @click.option("--quick", is_flag=True, help="Small sizes: a trial of the code, not a measurement.")
 @click.option("--repeat", type=click.IntRange(min=1), default=7, show_default=True)

@@ -27,6 +27,9 @@ from benchmarks.model import (
 from benchmarks.targets import judge
 from benchmarks.worker import Sample, Task, Worker, WorkerError
 
+#: Below this the cost of fresh memory does not show.
+MUCH_MEMORY = 1 << 28
+
 
 @dataclass(frozen=True)
 class Settings:
@@ -122,7 +125,8 @@ def measure(case: Case, scenario: Scenario, paths: Paths, settings: Settings) ->
         names = [scenario.contenders[place].name for place in able]
         require_agreement(scenario, names, [tries[place].observed for place in able])
         running = [workers[place] for place in able]
-        rounds = [_round(running, number) for number in range(settings.repeat)]
+        most = max((one.warm_up.resident_peak for one in tries if one.warm_up), default=0)
+        rounds = [_round(running, number, most) for number in range(settings.repeat)]
     samples: dict[int, list[Sample]] = {
         place: [one[number] for one in rounds] for number, place in enumerate(able)
     }
@@ -187,11 +191,13 @@ def require_agreement(scenario: Scenario, names: Sequence[str], observed: Sequen
             ) from None
 
 
-def _round(workers: Sequence[Worker], number: int) -> list[Sample]:
+def _round(workers: Sequence[Worker], number: int, most: int) -> list[Sample]:
     """One run of each; every round begins with another, since each feels what ran before it."""
     samples: dict[int, Sample] = {}
     for step in range(len(workers)):
         place = (number + step) % len(workers)
+        if most > MUCH_MEMORY:
+            memory.touch(most)
         samples[place] = workers[place].run()
     return [samples[place] for place in range(len(workers))]
 

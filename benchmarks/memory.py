@@ -7,6 +7,7 @@ Elsewhere it is what there is: the peak since the process began.
 
 from __future__ import annotations
 
+import mmap
 import resource
 import sys
 from pathlib import Path
@@ -32,6 +33,16 @@ def peak_resident() -> int:
         return int(kib) * 1024
     unit = 1 if sys.platform == "darwin" else 1024
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
+
+
+def touch(nbytes: int) -> None:
+    """Use so much memory for a moment.
+
+    A virtual machine gives free memory back to its host within seconds. The next process that wants
+    much pays for getting it again, whichever that is.
+    """
+    with mmap.mmap(-1, nbytes, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS) as memory:
+        memory[:: mmap.PAGESIZE] = bytes(-(-nbytes // mmap.PAGESIZE))
 
 
 def can_limit() -> bool:

@@ -19,6 +19,8 @@ CONDITIONS = (
     "in the page cache (warm). Time is the median of the rounds and its spread, CPU the median of "
     "the time of all cores. Memory is how far resident memory rose at its peak above the process "
     "with its libraries imported (and what it writes from memory made), and the peak itself. "
+    "Where a contender needs over 256 MiB, as much is used and freed by another process before "
+    "each run, so that none waits for memory that a virtual machine has given back to its host. "
     "Every run opens its file anew, and no contender keeps decoded data from one to the next. "
     "Files are written anew in each round and removed after it. What was written before may still "
     "be on its way to the disk meanwhile: times with an fsync vary with it."
@@ -42,25 +44,34 @@ def read(path: Path) -> tuple[dict[str, Any], list[ScenarioResult]]:
 
 
 def markdown(run: Mapping[str, Any], results: Sequence[ScenarioResult]) -> str:
-    lines = ["# Benchmarks", "", *conditions(run)]
+    lines = ["# Benchmarks", "", *conditions([run])]
     for result in results:
         lines += section(result)
     return "\n".join(lines)
 
 
-def conditions(run: Mapping[str, Any]) -> list[str]:
-    machine = run["machine"]
+def conditions(runs: Sequence[Mapping[str, Any]]) -> list[str]:
+    """How was measured; the last run tells of the machine."""
+    last = runs[-1]
+    machine = last["machine"]
     versions = ", ".join(f"{name} {version}" for name, version in machine["packages"].items())
     return [
-        CONDITIONS.format(**run),
+        CONDITIONS.format(**last),
         "",
-        f"- `{machine['command']}`, {machine['date']}, revision {machine['revision']}",
+        *map(_command, runs),
         f"- {machine['cpu']}, {machine['usable_cores']} cores, "
-        f"{machine['memory_bytes'] / 1e9:.0f} GB, load {run['load_before']:.1f} before and "
-        f"{run['load_after']:.1f} after",
+        f"{machine['memory_bytes'] / 1e9:.0f} GB",
         f"- {machine['system']}, Python {machine['python']}, {versions}",
         "",
     ]
+
+
+def _command(run: Mapping[str, Any]) -> str:
+    machine = run["machine"]
+    return (
+        f"- `{machine['command']}`, {machine['date']}, revision {machine['revision']}, load "
+        f"{run['load_before']:.1f} before and {run['load_after']:.1f} after"
+    )
 
 
 def section(result: ScenarioResult) -> list[str]:

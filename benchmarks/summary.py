@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -12,19 +13,23 @@ from benchmarks.model import ScenarioResult
 NAME = "RESULTS.md"
 
 
-def write(folder: Path, source: Path) -> list[Path]:
-    """Make the file and its pictures from a run's JSON; their paths."""
-    run, results = report.read(source)
+def write(folder: Path, sources: Sequence[Path]) -> list[Path]:
+    """Make the file and its pictures from the JSON of some runs; their paths."""
+    runs, parts = zip(*map(report.read, sources), strict=True)
+    results = list(itertools.chain(*parts))
     pictures = plots.write(folder / "plots", results)
     target = folder / NAME
     names = [str(path.relative_to(folder)) for path in pictures]
-    target.write_text(_text(run, results, names))
+    target.write_text(_text(runs, results, names))
     return [target, *pictures]
 
 
-def _text(run: Mapping[str, Any], results: Sequence[ScenarioResult], pictures: list[str]) -> str:
+def _text(
+    runs: Sequence[Mapping[str, Any]], results: Sequence[ScenarioResult], pictures: list[str]
+) -> str:
     quick = ["**A run with `--quick`: a trial of the code, not a measurement.**", ""]
-    lines = ["# Benchmarks", "", *(quick if run["quick"] else []), *report.conditions(run)]
+    lines = ["# Benchmarks", "", *(quick if any(run["quick"] for run in runs) else [])]
+    lines += report.conditions(runs)
     lines += ["## Targets", "", *report.table(_targets(results)), "", "## Plots", ""]
     # the overview, which is the last, comes first
     for name in reversed(pictures):

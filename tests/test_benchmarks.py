@@ -178,7 +178,7 @@ def test_results_come_back_from_their_file(tmp_path: Path) -> None:
     report.write(tmp_path, run, [result], "text")
     again, results = report.read(tmp_path / "results.json")
     assert (again, results) == (run, [result])
-    paths = summary.write(tmp_path, tmp_path / "results.json")
+    paths = summary.write(tmp_path, [tmp_path / "results.json"])
     text = paths[0].read_text()
     assert "| case: one | under 2 s | ours | 1.5 | reached |" in text
     assert "failed: MemoryError: 8 MB / more" in text
