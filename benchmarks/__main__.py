@@ -48,7 +48,7 @@ def _write_results(context: click.Context, _: click.Parameter, sources: tuple[Pa
 @click.option(
     "--results", type=click.Path(exists=True, dir_okay=False, path_type=Path), is_eager=True,
     expose_value=False, callback=_write_results, multiple=True,
-    help="Make benchmarks/RESULTS.md and its plots from the results.json of one run or more and end.",
+    help="Make benchmarks/RESULTS.md and its plots from the results.json of runs and end.",
 )  # fmt: skip
 @click.option("--quick", is_flag=True, help="Small sizes: a trial of the code, not a measurement.")
 @click.option("--repeat", type=click.IntRange(min=1), default=7, show_default=True)
