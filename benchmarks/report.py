@@ -59,6 +59,7 @@ def conditions(runs: Sequence[Mapping[str, Any]]) -> list[str]:
         CONDITIONS.format(**last),
         "",
         *map(_command, runs),
+        *(["- Scenarios that several of these measured: as the last one did"] if runs[1:] else []),
         f"- {machine['cpu']}, {machine['usable_cores']} cores, "
         f"{machine['memory_bytes'] / 1e9:.0f} GB",
         f"- {machine['system']}, Python {machine['python']}, {versions}",

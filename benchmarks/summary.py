@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -14,9 +13,12 @@ NAME = "RESULTS.md"
 
 
 def write(folder: Path, sources: Sequence[Path]) -> list[Path]:
-    """Make the file and its pictures from the JSON of some runs; their paths."""
+    """Make the file and its pictures from the JSON of some runs; their paths.
+
+    Of a scenario that several have measured the last counts.
+    """
     runs, parts = zip(*map(report.read, sources), strict=True)
-    results = list(itertools.chain(*parts))
+    results = list({(one.case, one.scenario): one for part in parts for one in part}.values())
     pictures = plots.write(folder / "plots", results)
     target = folder / NAME
     names = [str(path.relative_to(folder)) for path in pictures]
