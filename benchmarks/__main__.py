@@ -73,6 +73,7 @@ def main(cases: tuple[str, ...], output: Path, **options: Any) -> None:
         "repeat": settings.repeat,
         "threads": settings.threads,
         "page_cache": "warm",
+        "memory_used_before": True,
         "load_before": machine.load(),
     }
     progress = Console(stderr=True)

@@ -20,6 +20,8 @@ DPI = 110
 #: Ours in blues, by their order; the others in the order in which they come.
 OURS = ("#08519c", "#4292c6", "#9ecae1")
 OTHERS = tuple(to_hex(colour) for colour in colormaps["tab20"].colors[2:])
+#: Where colours come round again, marks are others.
+MARKS = "osD^"
 
 
 def write(folder: Path, results: Sequence[ScenarioResult]) -> list[Path]:
@@ -111,12 +113,12 @@ def _overview(results: Sequence[ScenarioResult]) -> Figure:
     colours = _colours(results)
     figure = Figure(figsize=(8, 0.3 * len(results) + 1.5), layout="constrained")
     panel = figure.subplots()
-    seen = set()
+    seen: dict[str, str] = {}
     for place, result in enumerate(results):
         for name, ratio in _ratios(result).items():
-            label = name if name not in seen else None
-            seen.add(name)
-            panel.plot(ratio, place, "o", color=colours[name], label=label)
+            label = None if name in seen else name
+            mark = seen.setdefault(name, MARKS[len(seen) // len(OTHERS) % len(MARKS)])
+            panel.plot(ratio, place, mark, color=colours[name], label=label)
     panel.axvline(1, color=OURS[0])
     panel.set_xscale("log")
     panel.set_yticks(range(len(results)), [f"{one.case}: {one.scenario}" for one in results])

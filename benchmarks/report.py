@@ -19,8 +19,6 @@ CONDITIONS = (
     "in the page cache (warm). Time is the median of the rounds and its spread, CPU the median of "
     "the time of all cores. Memory is how far resident memory rose at its peak above the process "
     "with its libraries imported (and what it writes from memory made), and the peak itself. "
-    "Where a contender needs over 256 MiB, as much is used and freed by another process before "
-    "each run, so that none waits for memory that a virtual machine has given back to its host. "
     "Every run opens its file anew, and no contender keeps decoded data from one to the next. "
     "Files are written anew in each round and removed after it. What was written before may still "
     "be on its way to the disk meanwhile: times with an fsync vary with it."
@@ -69,10 +67,16 @@ def conditions(runs: Sequence[Mapping[str, Any]]) -> list[str]:
 
 def _command(run: Mapping[str, Any]) -> str:
     machine = run["machine"]
-    return (
+    told = (
         f"- `{machine['command']}`, {machine['date']}, revision {machine['revision']}, load "
         f"{run['load_before']:.1f} before and {run['load_after']:.1f} after"
     )
+    if run["memory_used_before"]:
+        told += (
+            "; where a contender needs over 256 MiB, another process used as much before each run, "
+            "so that none waits for memory that the virtual machine has given back to its host"
+        )
+    return told
 
 
 def section(result: ScenarioResult) -> list[str]:

@@ -172,6 +172,7 @@ def test_results_come_back_from_their_file(tmp_path: Path) -> None:
         "quick": True,
         "repeat": 2,
         "threads": 1,
+        "memory_used_before": True,
         "load_before": 0.0,
         "load_after": 0.0,
     }
