@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from b2nd_dask.errors import CorruptChunkError, UnsupportedFrameError
-from b2nd_dask.format.compression import SHAPED_CODECS, SHAPED_FILTERS
+from b2nd_dask.format.compression import DELTA_FILTER, SHAPED_CODECS, SHAPED_FILTERS
 
 Buffer = bytes | bytearray | memoryview
 
@@ -283,7 +283,9 @@ def _check_pipeline(header: ChunkHeader) -> None:
             f"{header.typesize}",
             offset=8,
         )
-    if header.header_len == HEADER_LEN and bool(header.flags & _DELTA) != (3 in header.filters):
+    if header.header_len == HEADER_LEN and bool(header.flags & _DELTA) != (
+        DELTA_FILTER in header.filters
+    ):
         raise CorruptChunkError(
             f"flags {header.flags:#04x} and filters {header.filters} disagree on the delta filter",
             offset=2,

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 SHAPED_CODECS = frozenset({32, 33, 34, 35})
 #: NDCELL and NDMEAN, likewise.
 SHAPED_FILTERS = frozenset({32, 33})
+#: DELTA, which takes block 0 of what is decoded as its reference (REFERENCE 4.2).
+DELTA_FILTER = 3
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,9 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from b2nd_dask.format.chunk import HEADER_LEN, Buffer, ChunkHeader
+from b2nd_dask.format.compression import DELTA_FILTER
 
-#: The delta filter takes block 0 of what is decoded as its reference (REFERENCE 4.2).
-_DELTA_FILTER = 3
 _PLACE = np.dtype("<i4")
 
 
@@ -56,7 +55,7 @@ def block_spans(
         or header.special
         or header.has_dict
         or header.needs_shape
-        or _DELTA_FILTER in header.filters
+        or DELTA_FILTER in header.filters
         or header.nbytes % header.blocksize
     ):
         return None

@@ -43,6 +43,9 @@ def inline_reads(dsk: Mapping[Key, GraphNode], wanted: set[Key]) -> Mapping[Key,
     mapping
     """
     takers = takers_of(dsk)
+    # most graphs have none, and are not looked into
+    if not any(len(names) > 1 or _takes(dsk[names[0]]) for names in takers.values()):
+        return dsk
     nbytes = {
         key: count
         for key, node in dsk.items()

@@ -124,6 +124,8 @@ def merge_blocks(graph: Mapping[Key, GraphNode], wanted: set[Key]) -> Mapping[Ke
     mapping
     """
     blocks = {key: block for key, node in graph.items() if (block := Block.of(node))}
+    if not blocks:
+        return graph
     total = sum(block.nbytes for block in blocks.values())
     limit = min(MERGED_NBYTES, total // (TASKS_OF_A_CORE * CPU_COUNT))
     takers = takers_of(graph)

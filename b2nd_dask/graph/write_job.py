@@ -10,6 +10,7 @@ from typing import Any
 import dask.array as da
 
 from b2nd_dask.format.array_meta import MAX_CATERVA_NDIM
+from b2nd_dask.format.compression import DELTA_FILTER
 from b2nd_dask.format.defaults import compression_of
 from b2nd_dask.format.header import MAX_HEADER_LEN
 from b2nd_dask.format.integrity import RECORD_NAME, has_room, is_record, users_vlmeta
@@ -25,9 +26,6 @@ from b2nd_dask.graph.resume import resume_key
 from b2nd_dask.graph.update import append_patch, converted, region_patch
 from b2nd_dask.graph.write_tasks import WriteJob
 from b2nd_dask.storage import Location, staging_for
-
-#: The id of `blosc2.Filter.DELTA`.
-_DELTA = 3
 
 
 def new_plan(
@@ -160,7 +158,7 @@ def update_job(
 def _check_plan(plan: FramePlan) -> None:
     """Refuse what the format has no room for; warn of what others read wrong."""
     several = plan.grid.blocks != plan.grid.chunks
-    if _DELTA in plan.compression.filters and several and plan.dtype.itemsize > 1:
+    if DELTA_FILTER in plan.compression.filters and several and plan.dtype.itemsize > 1:
         warnings.warn(
             "python-blosc2 reads slices of arrays with the delta filter wrong where chunks have "
             "several blocks (b2nd_dask reads them right): choose blocks= as large as chunks=, or "

@@ -247,10 +247,9 @@ class RemoteReader:
             max_gap=size if whole else MAX_GAP,
             max_size=size if whole else MAX_SIZE,
         )
-        merged = reading.plan.merged
+        merged, label = reading.plan.merged, self._label(member)
         if whole and known is not None and merged:
-            require_short(size, merged[-1].stop, self._label(member))
-        label = self._label(member)
+            require_short(size, merged[-1].stop, label)
         return _Round(member, reading, [RangeRequest(path, span, known, label) for span in merged])
 
     def _get(self, connection: Connection, requests: Sequence[RangeRequest]) -> list[Answer]:
