@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import logging
-from typing import Any
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 from numpy.typing import NDArray
 
@@ -22,7 +23,18 @@ logger = logging.getLogger("b2nd_dask")
 SEEN_AGAIN = (FileNotFoundError, FileExistsError, B2ndError)
 
 
-def open_staging(plan: FramePlan, staging: Staging) -> Staging:
+class OpenedStaging(NamedTuple):
+    """Where the tasks of a write stage their chunks."""
+
+    staging: Staging
+    again: bool
+    """Whether this very write had published its frame before it was opened. Then dask has lost a
+    worker and its tasks are to run again, of which perhaps none will; or a Delayed is computed
+    twice. The staging area is made by the first task that needs it: nobody would remove it after
+    the last."""
+
+
+def open_staging(plan: FramePlan, staging: Staging) -> OpenedStaging:
     """Make the staging area of a write, when its graph is computed.
 
     Parameters
@@ -32,8 +44,7 @@ def open_staging(plan: FramePlan, staging: Staging) -> Staging:
 
     Returns
     -------
-    Staging
-        The same.
+    OpenedStaging
 
     Raises
     ------
@@ -42,36 +53,63 @@ def open_staging(plan: FramePlan, staging: Staging) -> Staging:
     OSError
         Nothing can be written there.
     """
-    try:
+    again = is_published(plan, staging)
+    if not again:
         staging.prepare()
-    except FileExistsError:
-        if not is_published(plan, staging):
-            raise
-        # its tasks run again and need a place; the last one will find the frame and leave it
-        staging.make_area()
-    return staging
+    return OpenedStaging(staging, again)
 
 
 def write_block_once(
-    items: NDArray[Any], origin: tuple[int, ...], plan: FramePlan, staging: Staging
+    items: NDArray[Any], origin: tuple[int, ...], plan: FramePlan, opened: OpenedStaging
 ) -> ChunkRecords:
     """As `write_block`; nothing where the frame was published while the block was computed again.
 
     Parameters
     ----------
-    items, origin, plan, staging
+    items, origin, plan
         Of `write_block`.
+    opened : OpenedStaging
 
     Returns
     -------
     ChunkRecords
     """
     try:
-        return write_block(items, origin, plan, staging)
+        return write_block(items, origin, plan, opened.staging)
     except FileNotFoundError:
-        if not is_published(plan, staging):
+        if not is_published(plan, opened.staging):
             raise
+    if not opened.again:
         return ChunkRecords.of({}, {}, {})
+    opened.staging.make_area()
+    return write_block(items, origin, plan, opened.staging)
+
+
+def finish_once(
+    finish: Callable[[ChunkRecords, FramePlan, Staging], str],
+    records: ChunkRecords,
+    plan: FramePlan,
+    opened: OpenedStaging,
+) -> str:
+    """Make the staged chunks the frame.
+
+    Parameters
+    ----------
+    finish : callable
+        `commit`, or what does its work for an update.
+    records : ChunkRecords
+    plan : FramePlan
+    opened : OpenedStaging
+
+    Returns
+    -------
+    str
+        Path or URL of the frame.
+    """
+    if opened.again:
+        # blocks that are all constant have staged nothing
+        opened.staging.make_area()
+    return finish(records, plan, opened.staging)
 
 
 def is_published(plan: FramePlan, staging: Staging) -> bool:

@@ -16,7 +16,7 @@ from dask.optimization import cull
 from numpy.typing import NDArray
 
 from b2nd_dask.format.dtypes import fits
-from b2nd_dask.frame.publication import open_staging, write_block_once
+from b2nd_dask.frame.publication import OpenedStaging, finish_once, open_staging, write_block_once
 from b2nd_dask.frame.records import ChunkRecords, merge_records
 from b2nd_dask.frame.writer import FramePlan
 from b2nd_dask.graph.constants import special_records
@@ -75,7 +75,7 @@ def write_graph(job: WriteJob, staged: ChunkRecords | None = None) -> Delayed:
     # before any block is written, and only when the graph is computed
     tasks[opening] = (open_staging, job.plan, job.staging)
     top = _merge_tree([*keys, *extra], name, tasks)
-    tasks[name] = (job.finish, top, job.plan, opening)
+    tasks[name] = (finish_once, job.finish, top, job.plan, opening)
     return Delayed(name, HighLevelGraph({name: MaterializedLayer(tasks)}, {name: set()}))
 
 
@@ -95,7 +95,7 @@ def _fused_blocks(
         indices,
         origin=job.origin,
         plan=job.plan,
-        staging=Delayed(opening, HighLevelGraph(first, {opening: set()})),
+        opened=Delayed(opening, HighLevelGraph(first, {opening: set()})),
         name=f"write-{opening}",
         dtype=object,
         meta=np.empty((0,) * arr.ndim, object),
@@ -132,12 +132,12 @@ def _write_task(
     place: tuple[slice, ...],
     origin: tuple[int, ...],
     plan: FramePlan,
-    staging: Staging,
+    opened: OpenedStaging,
 ) -> ChunkRecords:
-    name = f"{staging.label}: the block at {tuple(axis.start for axis in place)}"
+    name = f"{opened.staging.label}: the block at {tuple(axis.start for axis in place)}"
     _check_block(block, name, tuple(axis.stop - axis.start for axis in place), plan.dtype)
     corner = tuple(start + axis.start for start, axis in zip(origin, place, strict=True))
-    return write_block_once(narrowed(block, plan.dtype, name), corner, plan, staging)
+    return write_block_once(narrowed(block, plan.dtype, name), corner, plan, opened)
 
 
 def _check_block(block: Any, name: str, shape: tuple[int, ...], wanted: np.dtype[Any]) -> None:

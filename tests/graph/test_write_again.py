@@ -72,6 +72,32 @@ def test_a_whole_graph_that_runs_again(target, kind, contiguous):
     assert list(target.parent.iterdir()) == [target]
 
 
+@pytest.mark.parametrize("contiguous", [True, False])
+@pytest.mark.parametrize("kind", KINDS)
+def test_an_opening_that_runs_again_after_the_end_leaves_nothing(target, kind, contiguous):
+    """As one of a worker that was lost does, where the commit on another had begun already."""
+    written, expected = delayed_write(target, kind, contiguous)
+    graph = dict(written.__dask_graph__())
+    (opening,) = [key for key in graph if str(key).startswith("open-")]
+    written.compute()
+    dask.get(graph, opening)
+    assert list(target.parent.iterdir()) == [target]
+    np.testing.assert_array_equal(blosc2.open(str(target))[...], expected)
+
+
+@pytest.mark.parametrize("second", [np.ones((4, 4)), np.arange(16.0).reshape(4, 4)])
+def test_what_is_computed_twice_is_written_twice(target, second):
+    """A source that dask cannot see change: what it says the second time counts."""
+    source = np.zeros((4, 4))
+    x = da.from_delayed(dask.delayed(source.copy, pure=False)(), (4, 4), float)
+    written = to_b2nd(x, target, mode="w", compute=False)
+    written.compute()
+    source[...] = second
+    written.compute()
+    np.testing.assert_array_equal(blosc2.open(str(target))[...], second)
+    assert list(target.parent.iterdir()) == [target]
+
+
 @pytest.mark.parametrize("values", [np.zeros((4, 4)), np.empty((0, 4))])
 def test_frames_without_stored_chunks_are_recognised_too(target, values):
     commit = commit_of(to_b2nd(values, target, compute=False))
