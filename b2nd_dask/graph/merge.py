@@ -131,10 +131,6 @@ def merge_blocks(graph: Mapping[Key, GraphNode], wanted: set[Key]) -> Mapping[Ke
     takers = takers_of(graph)
     # what several tasks take would be computed for each
     single = {key for key, names in takers.items() if len(names) == 1} - wanted
-    # fusion leaves some under a second name
-    aliases = {key: node.target for key, node in graph.items() if isinstance(node, Alias)}
-    aliases = {key: name for key, name in aliases.items() if name in blocks and name in single}
-    blocks |= {key: blocks[name] for key, name in aliases.items()}
     free = blocks.keys() & single
     merged: dict[Key, Combination] = {}
     todo = [takers[key][0] for key in free]
@@ -151,7 +147,6 @@ def merge_blocks(graph: Mapping[Key, GraphNode], wanted: set[Key]) -> Mapping[Ke
             free.add(key)
             todo += takers[key]
     gone = {name for key in merged for name in graph[key].dependencies}
-    gone |= {aliases[key] for key in gone if key in aliases}
     return {
         key: merged[key].task(key) if key in merged else node
         for key, node in graph.items()

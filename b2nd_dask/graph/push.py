@@ -10,7 +10,8 @@ from __future__ import annotations
 from typing import Any
 
 import dask.array as da
-from dask._task_spec import GraphNode, Task, _execute_subgraph, cull
+from dask._task_spec import DataNode, GraphNode, Task, _execute_subgraph, cull
+from dask.array.core import getter
 from dask.array.optimization import optimize as dask_optimize
 from dask.base import dont_optimize
 from dask.blockwise import Blockwise
@@ -19,8 +20,9 @@ from dask.core import flatten
 from dask.highlevelgraph import HighLevelGraph
 from dask.typing import Key
 
+from b2nd_dask.graph.aliases import without_aliases
 from b2nd_dask.graph.blocks import FrameBlocks
-from b2nd_dask.graph.expression import NotUnderstoodError, Scope
+from b2nd_dask.graph.expression import Node, NotUnderstoodError, Read, Scope
 from b2nd_dask.graph.inline import inline_reads
 from b2nd_dask.graph.merge import merge_blocks
 from b2nd_dask.graph.push_index import index_task
@@ -57,7 +59,8 @@ def optimize(dsk: Any, keys: Any, **kwargs: Any) -> Any:
     if not ours or isinstance(found, HighLevelGraph):
         return found
     wanted = set(flatten(keys if isinstance(keys, list | set) else [keys]))
-    pushed = {key: _pushed(node) for key, node in inline_reads(found, wanted).items()}
+    named = without_aliases(found, wanted)
+    pushed = {key: _pushed(node) for key, node in inline_reads(named, wanted).items()}
     return merge_blocks(pushed, wanted)
 
 
@@ -77,7 +80,7 @@ def _pushed(node: GraphNode) -> GraphNode:
         return node
     inner, out, names, *values = node.args
     producer = node.data_producer
-    if whole := _push(scope, out, node.key, producer):
+    if whole := _read_alone(scope, node) or _push(scope, out, node.key, producer):
         return whole
     known = {*inner, *names}
     pushed = {key: _pushed_in(scope, key, task, known) for key, task in inner.items()}
@@ -85,6 +88,15 @@ def _pushed(node: GraphNode) -> GraphNode:
         return node
     needed = cull(pushed, {out})
     return Task(node.key, _execute_subgraph, needed, out, names, *values, _data_producer=producer)
+
+
+def _read_alone(scope: Scope, node: Task) -> Task | None:
+    """A fused task that only reads as a plain one: dask orders what it fused at every run."""
+    top = _named(scope, node.args[1])
+    if not isinstance(top, Read):
+        return None
+    region, index = DataNode(None, top.region), DataNode(None, top.index)
+    return Task(node.key, getter, region, index, _data_producer=node.data_producer)
 
 
 def _pushed_in(scope: Scope, key: Any, task: GraphNode, known: set[Any]) -> GraphNode:
@@ -95,10 +107,16 @@ def _pushed_in(scope: Scope, key: Any, task: GraphNode, known: set[Any]) -> Grap
 
 def _push(scope: Scope, name: Any, key: Key, data_producer: bool) -> Task | None:
     """Task `name` of a scope, pushed into the read that feeds it, as the task `key`."""
-    try:
-        top = scope.named(name)
-    except NotUnderstoodError:
+    top = _named(scope, name)
+    if top is None:
         return None
     return reduction_task(key, top, data_producer=data_producer) or index_task(
         key, top, data_producer=data_producer
     )
+
+
+def _named(scope: Scope, name: Any) -> Node | None:
+    try:
+        return scope.named(name)
+    except NotUnderstoodError:
+        return None

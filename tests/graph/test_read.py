@@ -95,15 +95,22 @@ def test_a_slice_reads_the_chunks_it_touches(tmp_path):
 def test_the_slice_is_in_the_optimised_read_task(numbers):
     """Reading and slicing are one task each, and its getter has the slice, not the whole chunk."""
     (optimised,) = dask.optimize(from_b2nd(numbers[0])[5])
-    tasks = [task for task in dict(optimised.dask).values() if isinstance(task, Task)]
-    assert len(tasks) == 4
-    indexes = [
-        inner.args[1]
-        for task in tasks
-        for inner in task.args[0].values()
-        if isinstance(inner, Task) and inner.func is getter
-    ]
-    assert [index[0] for index in indexes] == [5] * 4
+    graph = dict(optimised.dask)
+    assert len(graph) == 4
+    assert all(isinstance(task, Task) and task.func is getter for task in graph.values())
+    assert [task.args[1].value[0] for task in graph.values()] == [5] * 4
+
+
+def test_a_task_with_a_second_name_keeps_both_where_both_are_asked_for(numbers):
+    path, values = numbers
+    x = from_b2nd(path)
+    names = [x.name, x[5].name]
+    part, whole = dask.compute(x[5], x, scheduler="sync")
+    np.testing.assert_array_equal(part, values[5])
+    np.testing.assert_array_equal(whole, values)
+    for optimised, name in zip(dask.optimize(x, x[5]), names, strict=True):
+        assert optimised.name == name
+        assert set(dask.core.flatten(optimised.__dask_keys__())) <= optimised.dask.keys()
 
 
 def test_special_chunks_are_never_read(mostly_special):
