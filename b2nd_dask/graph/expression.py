@@ -61,11 +61,23 @@ class Outer:
     key: Key
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Literal:
     """A value that stands in the graph."""
 
     value: Any
+
+    def __eq__(self, other: object) -> bool:
+        """Whether work gives the same with either: 1, True and np.int64(1) differ, 0.0 and -0.0."""
+        return isinstance(other, Literal) and self._identity() == other._identity()
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def _identity(self) -> tuple[Any, ...]:
+        if not isinstance(self.value, float | complex | np.generic | np.ndarray):
+            return type(self.value), self.value
+        array = np.asarray(self.value)
+        return type(self.value), array.dtype, array.tobytes()
 
 
 @dataclass(frozen=True, eq=False)

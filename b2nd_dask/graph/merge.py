@@ -190,7 +190,10 @@ def _joined(blocks: Sequence[Block]) -> Block | None:
         for column in columns
         for before, after in itertools.pairwise(column)
     )
-    if not in_a_row or len({b.axes for b in blocks}) != math.prod(map(len, columns)):
+    # side by side along an axis that is kept, they have places of their own in the result
+    reduced = all(len(c) == 1 or i in first.step.chunk.axis for i, c in enumerate(columns))
+    distinct = len({b.axes for b in blocks})
+    if not in_a_row or not reduced or not len(blocks) == distinct == math.prod(map(len, columns)):
         return None
     axes = tuple(range(c[0].start, c[-1].stop, c[0].step) for c in columns)
     return Block(first.frame, axes, first.step)

@@ -36,7 +36,7 @@ class Step:
 
     func: Any
     args: tuple[Operand, ...]
-    kwargs: Mapping[str, Any]
+    kwargs: Mapping[str, Literal]
 
 
 @dataclass(frozen=True)
@@ -71,7 +71,8 @@ class Program:
             return outer[operand.key] if isinstance(operand, Outer) else operand.value
 
         for number, step in enumerate(self.steps, start=1):
-            results[number] = step.func(*map(value, step.args), **step.kwargs)
+            named = {name: literal.value for name, literal in step.kwargs.items()}
+            results[number] = step.func(*map(value, step.args), **named)
             for old in [n for n in results if needed_until.get(n, 0) <= number]:
                 del results[old]
         return value(self.top)
@@ -134,5 +135,6 @@ class _Maker:
         args = [operand for arg in node.args if (operand := self.operand(arg)) is not None]
         if len(args) < len(node.args):
             return None
-        self.steps.append(Step(node.func, tuple(args), node.kwargs))
+        named = {name: Literal(value) for name, value in node.kwargs.items()}
+        self.steps.append(Step(node.func, tuple(args), named))
         return Result(len(self.steps))

@@ -85,11 +85,12 @@ def index_block(
     if not all(map(is_scalar, outer)):
         return func(work.run(np.asarray(frame.read(block)), values), *how)
     items = func(Window(frame, block), *how)
-    if np.ndim(items):
+    if np.ndim(items) or not work.steps:
         return work.run(items, values)
-    # NumPy warns of single numbers that overflow, not of those in arrays
-    with np.errstate(over="ignore"):
-        return work.run(items, values)
+    # single items behave otherwise than arrays: integers that overflow warn, and strings compare
+    # to Python's booleans
+    one = work.run(np.asarray(items)[None], values)
+    return one.reshape(()) if isinstance(items, np.ndarray) else one[0]
 
 
 def _indexes(call: Call) -> bool:

@@ -1,10 +1,12 @@
 """Neighbouring blocks that are reduced together are read by one task."""
 
+import blosc2
 import dask
 import dask.array as da
 import numpy as np
 import pytest
 
+from b2nd_dask import from_b2nd
 from b2nd_dask.graph import merge
 from b2nd_dask.graph.push_reduction import reduce_block
 from tests.graph.pushing import ALWAYS_PUSHED, REDUCTIONS, many_blocks, outcome, same, tasks_of
@@ -41,3 +43,47 @@ def test_blocks_with_results_of_other_tasks_are_reduced_alone(tmp_path):
     np.testing.assert_allclose(got.compute(), array.sum() + 80 * 16 * 10, rtol=1e-6)
     spread = ((x - x.mean()) ** 2).sum()
     np.testing.assert_allclose(spread.compute(), ((array - array.mean()) ** 2).sum(), rtol=1e-5)
+
+
+def test_blocks_from_side_by_side_that_are_stacked_stay_apart(tmp_path, monkeypatch):
+    monkeypatch.setattr(merge, "CPU_COUNT", 2)
+    x, array = many_blocks(tmp_path)
+
+    def stacked(a):
+        columns = np.concatenate if isinstance(a, np.ndarray) else da.concatenate
+        return columns([a[:5, at : at + 5] for at in range(0, 80, 5)])
+
+    for axis in (0, (0,), (0, 1)):
+        got = stacked(x).sum(axis=axis, split_every=2).compute()
+        np.testing.assert_allclose(got, stacked(array).sum(axis=axis))
+
+
+ALMOST_ALIKE = {
+    "dtypes": (lambda x: (x * 100).astype("f8"), lambda x: (x * np.int64(100)).astype("f8")),
+    "signs": (lambda x: 1 / (x * 0.0), lambda x: 1 / (x * -0.0)),
+    "keywords": (
+        lambda x: 1 / (x * np.nan).map_blocks(np.nan_to_num, nan=0.0),
+        lambda x: 1 / (x * np.nan).map_blocks(np.nan_to_num, nan=-0.0),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", ALMOST_ALIKE)
+def test_blocks_that_are_worked_on_differently_stay_apart(tmp_path, monkeypatch, name):
+    one, other = ALMOST_ALIKE[name]
+    monkeypatch.setattr(merge, "CPU_COUNT", 2)
+    array = np.full(640, 100, "i1")
+    blosc2.asarray(array, urlpath=str(tmp_path / "x.b2nd"), chunks=(10,), blocks=(10,))
+    x, plain = from_b2nd(tmp_path / "x.b2nd"), da.from_array(array, chunks=10)
+
+    def mixed(a):
+        parts = [a[at : at + 10] for at in range(0, 640, 10)]
+        parts = [other(part) if i == 33 else one(part) for i, part in enumerate(parts)]
+        return da.concatenate(parts)
+
+    for reduction in (da.sum, da.max, da.min):
+        same(
+            outcome(lambda a, f=reduction: f(mixed(a), split_every=4), x),
+            outcome(lambda a, f=reduction: f(mixed(a), split_every=4), plain),
+            exact=False,
+        )

@@ -302,3 +302,12 @@ def test_single_numbers_that_overflow_do_not_warn(tmp_path):
     array = np.full(30, 200, "u1")
     blosc2.asarray(array, urlpath=str(tmp_path / "x.b2nd"), chunks=(10,), blocks=(5,))
     assert (from_b2nd(tmp_path / "x.b2nd") * np.uint8(2))[3].compute() == 144
+
+
+def test_single_strings_are_worked_on_as_arrays_are(tmp_path):
+    array = np.array(["a", "b", "c"] * 10)
+    blosc2.asarray(array, urlpath=str(tmp_path / "x.b2nd"), chunks=(10,), blocks=(5,))
+    other = ~(from_b2nd(tmp_path / "x.b2nd") == "a")
+    assert other[3].compute() == np.False_
+    assert other[4].compute() == np.True_
+    assert other[3].compute().dtype == bool
