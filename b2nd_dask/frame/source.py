@@ -50,15 +50,15 @@ class Frame:
 
     def __dask_tokenize__(self) -> tuple[Any, ...]:
         # no storage options and no secrets of a URL: keys are shown and stored
-        _, uninit, verify = self._wishes
+        uninit = self._fill.uninit
         return (
             "b2nd_dask.Frame",
             self._location.label,
             self._location.fingerprint,
             self._version,
-            self.dtype.descr,
-            repr(uninit),
-            verify,
+            repr(self.dtype),
+            None if uninit is None else uninit.tobytes(),
+            self._wishes[2],
         )
 
     def __repr__(self) -> str:
@@ -333,6 +333,8 @@ class Frame:
         wanted: np.dtype[Any] = np.dtype(wish)
         if wanted.hasobject:
             raise ValueError(f"dtype={wish!r}: no frame holds Python objects")
+        if wanted.subdtype is not None:
+            raise ValueError(f"dtype={wish!r}: an item is one value, not an array")
         if stored is not None and wanted != stored:
             raise ValueError(
                 f"{self._location.label}: the frame's dtype is {stored}; "

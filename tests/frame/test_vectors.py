@@ -146,6 +146,21 @@ def test_dtype_of_another_size_is_refused(row: Row) -> None:
         open_b2nd(row.path, dtype=f"V{row.dtype.itemsize + 1}")
 
 
+def test_fields_in_any_order_for_untyped_items() -> None:
+    row = next(row for row in UNTYPED if row.dtype.itemsize == 8)
+    want = open_b2nd(row.path, dtype="f8")[...].tobytes()
+    for formats, offsets in (("i4", "i4"), [4, 0]), (("i4", "i8"), [0, 0]):
+        dtype = np.dtype({"names": ["a", "b"], "formats": formats, "offsets": offsets})
+        got = from_b2nd(row.path, dtype=dtype).compute(scheduler="sync")
+        assert (got.dtype, got.tobytes()) == (dtype, want)
+
+
+def test_a_dtype_of_arrays_is_refused() -> None:
+    row = next(row for row in UNTYPED if row.dtype.itemsize == 8)
+    with pytest.raises(ValueError, match="one value"):
+        open_b2nd(row.path, dtype=("i4", (2,)))
+
+
 def test_there_are_untyped_and_typed_vectors() -> None:
     assert UNTYPED
     assert len(UNTYPED) < len(SOUND)

@@ -176,6 +176,15 @@ def test_names_follow_content_and_arguments(numbers):
     assert x.name != from_b2nd(path).name
 
 
+def test_values_that_look_equal_get_names_of_their_own(tmp_path):
+    path = str(tmp_path / "uninit.b2nd")
+    blosc2.uninit((4,), dtype="f8", chunks=(2,), blocks=(1,), urlpath=path)
+    fills = np.array(0.1234567890), np.array(0.1234567891)
+    assert repr(fills[0]) == repr(fills[1])
+    got = dask.compute(*(from_b2nd(path, uninit=fill)[0] for fill in fills), scheduler="sync")
+    assert got == fills
+
+
 def test_graph_travels_small(tmp_path):
     path = str(tmp_path / "many.b2nd")
     blosc2.zeros((200_000,), dtype="f8", chunks=(10,), blocks=(10,), urlpath=path)
