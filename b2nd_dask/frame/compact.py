@@ -15,12 +15,11 @@ from b2nd_dask.format.integrity import Trust, require_digest
 from b2nd_dask.format.write_mark import build_mark
 from b2nd_dask.frame.commit import Around, publish_joined
 from b2nd_dask.frame.extents import stored_extents
-from b2nd_dask.frame.opening import ParsedFrame, parse_frame
+from b2nd_dask.frame.opening import OpenedFrame, ParsedFrame, located, parse_frame
 from b2nd_dask.frame.publication import clean_up, write_key_of
 from b2nd_dask.storage import (
     CHUNK_MEMBER,
     MAIN_MEMBER,
-    ByteReader,
     Location,
     Span,
     StagedChunks,
@@ -79,16 +78,17 @@ def compact(urlpath: Any) -> int:
     path = Path(os.path.realpath(location.urlpath))
     reader = Location.of(path).open()
     try:
-        parsed = parse_frame(reader)
+        opened = OpenedFrame(reader, parse_frame(reader))
+        parsed = opened.parsed
         if parsed.integrity.trust is Trust.DAMAGED:
             raise ChecksumError(f"{parsed.integrity.reason}: not compacted")
         before = _size(path)
         member = path / MAIN_MEMBER if reader.is_directory else path
         with frame_locked(member, str(path), parsed.identity):
-            spans = stored_extents(reader, parsed)
+            spans = stored_extents(opened)
             if _is_compact(path, parsed, spans):
                 return 0
-            staging = _rewrite(reader, parsed, spans, path)
+            staging = _rewrite(opened, spans, path)
         # not under the lock: NFS keeps a file that is open, and with it the directory
         clean_up(staging)
     except B2ndError as error:
@@ -107,10 +107,9 @@ def _is_compact(path: Path, parsed: ParsedFrame, used: NDArray[np.int64]) -> boo
     return files == len(chunks) and nbytes == parsed.header.cbytes
 
 
-def _rewrite(
-    reader: ByteReader, parsed: ParsedFrame, used: NDArray[np.int64], path: Path
-) -> Staging:
+def _rewrite(opened: OpenedFrame, used: NDArray[np.int64], path: Path) -> Staging:
     """Publish the frame anew; gives the staging, still to be cleaned up."""
+    parsed = opened.parsed
     header = parsed.header
     staging = staging_for(
         Location.of(path),
@@ -121,7 +120,7 @@ def _rewrite(
     )
     staging.prepare()
     try:
-        runs = [run for batch in _payloads(reader, parsed, used) for run in staging.append(batch)]
+        runs = [run for batch in _payloads(opened, used) for run in staging.append(batch)]
         number = {name: i for i, name in enumerate(dict.fromkeys(run.part for run in runs))}
         columns = [(number[run.part], run.start, run.stop - run.start) for run in runs]
         part, start, nbytes = np.array(columns, np.int64).reshape(-1, 3).T
@@ -129,39 +128,32 @@ def _rewrite(
         offsets = parsed.index.offsets.copy()
         offsets[used[0]] = joined.positions
         digests = parsed.integrity.by_chunk
-        publish_joined(offsets, digests, joined, _around(reader, parsed), staging)
+        publish_joined(offsets, digests, joined, _around(opened), staging)
     except BaseException:
         clean_up(staging)
         raise
     return staging
 
 
-def _payloads(
-    reader: ByteReader, parsed: ParsedFrame, used: NDArray[np.int64]
-) -> Iterator[list[bytes]]:
+def _payloads(opened: OpenedFrame, used: NDArray[np.int64]) -> Iterator[list[bytes]]:
     """The chunks as they are, one at a time, held against their checksums."""
-    digests = parsed.integrity.by_chunk
+    offsets, sparse = opened.parsed.index.offsets, opened.parsed.header.sparse
+    digests = opened.digests
     for chunk, start, stop in used.T.tolist():
-        name = chunk_member(int(parsed.index.offsets[chunk])) if parsed.header.sparse else ""
-        (payload,) = reader.read([Span(start, stop)], name)
-        if len(payload) != stop - start:
-            raise CorruptChunkError("it is cut off", chunk=chunk)
-        if digests is not None:
-            _require_digest(payload, int(digests[chunk]), chunk)
+        name = chunk_member(int(offsets[chunk])) if sparse else ""
+        (payload,) = opened.reader.read([Span(start, stop)], name)
+        with located(opened, chunk):
+            if len(payload) != stop - start:
+                raise CorruptChunkError("it is cut off", offset=len(payload))
+            if digests is not None:
+                require_digest(payload, int(digests[chunk]))
         yield [payload]
 
 
-def _require_digest(payload: bytes, expected: int, chunk: int) -> None:
-    try:
-        require_digest(payload, expected)
-    except B2ndError as error:
-        raise error.located(chunk=chunk) from None
-
-
-def _around(reader: ByteReader, parsed: ParsedFrame) -> Around:
+def _around(opened: OpenedFrame) -> Around:
     """What the frame has now."""
-    key = write_key_of(reader)
-    return Around.of(reader, parsed, build_mark(key) if key else b"")
+    key = write_key_of(opened.reader)
+    return Around.of(opened.reader, opened.parsed, build_mark(key) if key else b"")
 
 
 def _size(path: Path) -> int:

@@ -7,20 +7,19 @@ from numpy.typing import NDArray
 
 from b2nd_dask.errors import CorruptChunkError
 from b2nd_dask.format.chunk import HEADER_LEN, parse_chunk_header
-from b2nd_dask.frame.opening import ParsedFrame
+from b2nd_dask.frame.opening import OpenedFrame, ParsedFrame, located
 from b2nd_dask.storage import ByteReader, Span, chunk_member
 
 #: Chunks whose headers are looked at together.
 _AT_ONCE = 1024
 
 
-def stored_extents(reader: ByteReader, parsed: ParsedFrame) -> NDArray[np.int64]:
+def stored_extents(opened: OpenedFrame) -> NDArray[np.int64]:
     """Where each stored chunk begins and ends, in the file or in its chunk file.
 
     Parameters
     ----------
-    reader : ByteReader
-    parsed : ParsedFrame
+    opened : OpenedFrame
 
     Returns
     -------
@@ -32,6 +31,7 @@ def stored_extents(reader: ByteReader, parsed: ParsedFrame) -> NDArray[np.int64]
     CorruptChunkError
         A damaged header, or a chunk that shares bytes with another.
     """
+    parsed = opened.parsed
     offsets, sparse = parsed.index.offsets, parsed.header.sparse
     chunks = np.flatnonzero(offsets >= 0)
     places = offsets[chunks]
@@ -39,14 +39,17 @@ def stored_extents(reader: ByteReader, parsed: ParsedFrame) -> NDArray[np.int64]
     nbytes = np.ones_like(places)
     if sparse:
         # any two chunks in one file share bytes
-        _refuse_shared(chunks, places, nbytes)
+        _refuse_shared(opened, chunks, places, nbytes)
     for first in range(0, len(chunks), _AT_ONCE):
         batch = slice(first, first + _AT_ONCE)
-        heads = _heads(reader, starts[batch].tolist(), places[batch].tolist() if sparse else None)
+        heads = _heads(
+            opened.reader, starts[batch].tolist(), places[batch].tolist() if sparse else None
+        )
         for at, (chunk, head) in enumerate(zip(chunks[batch].tolist(), heads, strict=True), first):
-            nbytes[at] = _checked_length(head, chunk, parsed)
+            with located(opened, chunk):
+                nbytes[at] = _checked_length(head, parsed)
     if not sparse:
-        _refuse_shared(chunks, places, nbytes)
+        _refuse_shared(opened, chunks, places, nbytes)
     return np.stack([chunks, starts, starts + nbytes])
 
 
@@ -58,22 +61,23 @@ def _heads(reader: ByteReader, starts: list[int], numbers: list[int] | None) -> 
     return [reader.read([span], name)[0] for span, name in zip(spans, members, strict=True)]
 
 
-def _checked_length(head: bytes, chunk: int, parsed: ParsedFrame) -> int:
-    try:
-        header = parse_chunk_header(head)
-    except CorruptChunkError as error:
-        raise error.located(chunk=chunk) from None
+def _checked_length(head: bytes, parsed: ParsedFrame) -> int:
+    header = parse_chunk_header(head)
     if not header.header_len <= header.cbytes <= max(parsed.header.cbytes, HEADER_LEN):
-        raise CorruptChunkError(f"a chunk of {header.cbytes} bytes, which cannot be", chunk=chunk)
+        raise CorruptChunkError(f"a chunk of {header.cbytes} bytes, which cannot be", offset=12)
     return header.cbytes
 
 
 def _refuse_shared(
-    chunks: NDArray[np.int64], places: NDArray[np.int64], nbytes: NDArray[np.int64]
+    opened: OpenedFrame,
+    chunks: NDArray[np.int64],
+    places: NDArray[np.int64],
+    nbytes: NDArray[np.int64],
 ) -> None:
     """Refuse chunks that share bytes: copied or read one by one they grow without bound."""
     order = np.argsort(places, kind="stable")
     shared = (places + nbytes)[order][:-1] > places[order][1:]
     if shared.any():
         one, other = chunks[order][int(np.argmax(shared)) :][:2].tolist()
-        raise CorruptChunkError(f"it shares bytes with chunk {other}", chunk=one)
+        with located(opened, one):
+            raise CorruptChunkError(f"it shares bytes with chunk {other}")

@@ -11,14 +11,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from b2nd_dask.errors import B2ndError, ChecksumError, CorruptChunkError, UnsupportedFrameError
+from b2nd_dask.errors import B2ndError, ChecksumError, UnsupportedFrameError
 from b2nd_dask.format.chunk import whole_chunk
-from b2nd_dask.format.integrity import (
-    Trust,
-    chunk_digest,
-    has_room,
-    require_digest,
-)
+from b2nd_dask.format.integrity import Trust, chunk_digest, has_room, require_digest
 from b2nd_dask.format.metalayers import MAX_METALAYERS
 from b2nd_dask.format.write_mark import build_mark
 from b2nd_dask.frame.access import UrlPath, locate
@@ -214,10 +209,7 @@ def _digest(_: int, data: memoryview) -> int:
 
 def _digests_of(opened: OpenedFrame, threads: int | None) -> NDArray[np.uint64]:
     """Digests of all chunks as they are, 0 for special ones."""
-    try:
-        stored_extents(opened.reader, opened.parsed)
-    except CorruptChunkError as error:
-        raise error.located(path=opened.reader.label) from None
+    stored_extents(opened)
     digests = np.zeros(len(opened.parsed.index), np.uint64)
     for chunk, result in scan_chunks(opened, _digest, threads):
         if isinstance(result, B2ndError):
