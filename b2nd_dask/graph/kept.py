@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
 from b2nd_dask.frame.source import Frame
 from b2nd_dask.frame.writer import FramePlan
+from b2nd_dask.graph.write_job import Form
 
 
-def require_kept(frame: Frame, asked: FramePlan, given: Mapping[str, Any]) -> None:
+def require_kept(frame: Frame, asked: FramePlan, form: Form) -> None:
     """Refuse to append to a frame that is not what a new one would be.
 
     Parameters
@@ -20,8 +20,8 @@ def require_kept(frame: Frame, asked: FramePlan, given: Mapping[str, Any]) -> No
         That is there.
     asked : FramePlan
         Of the frame that the same call would make.
-    given : mapping of str to object
-        The arguments of `to_b2nd` that this is about, None for those that were left out.
+    form : Form
+        By which it would be made; what was left out of it is kept, whatever it is.
 
     Raises
     ------
@@ -30,13 +30,13 @@ def require_kept(frame: Frame, asked: FramePlan, given: Mapping[str, Any]) -> No
     """
     header, grid = frame.parsed.header, frame.parsed.grid
     kept = {
-        "chunks": not _are_sizes(given["chunks"]) or asked.grid.chunks == grid.chunks,
+        "chunks": not _are_sizes(form.chunks) or asked.grid.chunks == grid.chunks,
         "blocks": asked.grid.blocks == grid.blocks,
         "cparams": asked.compression == header.compression,
         "meta": asked.meta == frame.meta.stored,
         "vlmeta": asked.vlmeta == frame.vlmeta.stored,
     }
-    other = [name for name, same in kept.items() if given[name] is not None and not same]
+    other = [name for name in form.given if not kept[name]]
     if other:
         raise ValueError(
             f"{' and '.join(other)}: the frame that is there has other ones, and an append keeps "
@@ -44,14 +44,14 @@ def require_kept(frame: Frame, asked: FramePlan, given: Mapping[str, Any]) -> No
         )
 
 
-def require_same_form(frame: Frame, *, contiguous: bool, caterva: bool) -> None:
+def require_same_form(frame: Frame, form: Form) -> None:
     """Refuse to make a frame sparse, or one of Caterva, by changing it.
 
     Parameters
     ----------
     frame : Frame
-    contiguous, caterva : bool
-        As for `to_b2nd`, where the defaults say nothing.
+    form : Form
+        Its booleans; their defaults say nothing.
 
     Raises
     ------
@@ -59,9 +59,9 @@ def require_same_form(frame: Frame, *, contiguous: bool, caterva: bool) -> None:
         The frame is not so.
     """
     header = frame.parsed.header
-    if not contiguous and not header.sparse:
+    if not form.contiguous and not header.sparse:
         raise ValueError("contiguous=False: the frame that is there is one file, and stays so")
-    if caterva and "caterva" not in header.metalayers:
+    if form.caterva and "caterva" not in header.metalayers:
         raise ValueError("caterva=True: the frame that is there has no metalayer of Caterva")
 
 

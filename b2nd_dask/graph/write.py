@@ -19,7 +19,7 @@ from b2nd_dask.frame.source import Frame
 from b2nd_dask.graph.kept import require_kept, require_same_form
 from b2nd_dask.graph.read import MANY_TASKS, array_of, from_b2nd
 from b2nd_dask.graph.resume import say_reused
-from b2nd_dask.graph.write_job import new_job, new_plan, update_job
+from b2nd_dask.graph.write_job import Form, new_job, new_plan, update_job
 from b2nd_dask.graph.write_tasks import WriteJob, write_graph
 from b2nd_dask.storage import Location, only_here
 
@@ -137,34 +137,25 @@ def to_b2nd(
     >>> x.sum().compute()
     np.float64(20000.0)
     """
+    form = Form(chunks, blocks, cparams, meta, vlmeta, contiguous, caterva)
+    _check_mode(mode, region, append_axis, form)
     array = _as_dask(arr)
     location = Location.of(urlpath, storage_options=storage_options)
-    _check_mode(mode, region, append_axis)
     old = None if mode in _NEW else _frame_there(location, mode)
-    form = {"chunks": chunks, "blocks": blocks, "cparams": cparams, "meta": meta, "vlmeta": vlmeta}
-    given = any(value is not None for value in form.values())
-    if mode == "r+" and given:
-        raise ValueError(
-            'mode="r+" keeps chunks, compression and metadata of the frame: leave these out'
-        )
-    if old is None or given:
-        plan = new_plan(array, **form, contiguous=contiguous, caterva=caterva)
-    if old is not None:
-        require_same_form(old, contiguous=contiguous, caterva=caterva)
-        if given:
-            require_kept(old, plan, form)
-        job = update_job(array, location, old, region, append_axis, resume=resume)
-    else:
+    if old is None:
+        plan = new_plan(array, form)
         job = new_job(array, location, plan, replace=_NEW.get(mode, False), resume=resume)
-    if resume and is_published(job.plan, job.staging):
-        written = _finished_before(job)
     else:
-        staged = read_journals(job.staging, job.plan.grid.nchunks) if resume else None
-        written = write_graph(job, staged)
-        if compute:
-            _carry_out(job, written, resume=resume)
+        require_same_form(old, form)
+        if form.given:
+            require_kept(old, new_plan(array, form), form)
+        job = update_job(array, location, old, region, append_axis, resume=resume)
+    done = resume and is_published(job.plan, job.staging)
+    written = _finished_before(job) if done else _left_of(job, resume=resume)
     if not compute:
         return written
+    if not done:
+        _carry_out(job, written, resume=resume)
     frame = frame_at(location)
     # a graph of very many blocks takes minutes
     return array_of(frame, "auto" if frame.chunk_kinds().size > MANY_TASKS else None)
@@ -176,6 +167,12 @@ def _finished_before(job: WriteJob) -> Delayed:
     say_reused(job.staging.label, job.plan.grid.nchunks, job.plan.grid.nchunks)
     done: Delayed = delayed(job.staging.label)
     return done
+
+
+def _left_of(job: WriteJob, *, resume: bool) -> Delayed:
+    """What has to be computed of a job."""
+    staged = read_journals(job.staging, job.plan.grid.nchunks) if resume else None
+    return write_graph(job, staged)
 
 
 def _carry_out(job: WriteJob, written: Delayed, *, resume: bool) -> None:
@@ -198,7 +195,7 @@ def _carry_out(job: WriteJob, written: Delayed, *, resume: bool) -> None:
         )
 
 
-def _check_mode(mode: str, region: Any, append_axis: int | None) -> None:
+def _check_mode(mode: str, region: Any, append_axis: int | None, form: Form) -> None:
     """Refuse arguments that contradict each other."""
     if mode not in _MODES:
         raise ValueError(f"mode={mode!r}; known are {', '.join(map(repr, _MODES))}")
@@ -220,6 +217,10 @@ def _check_mode(mode: str, region: Any, append_axis: int | None) -> None:
         raise ValueError(f"mode={mode!r} changes a frame: say where, by region= or append_axis=")
     elif mode == "a" and region is not None:
         raise ValueError('a region is written into a frame that is there: use mode="r+"')
+    elif mode == "r+" and form.given:
+        raise ValueError(
+            'mode="r+" keeps chunks, compression and metadata of the frame: leave these out'
+        )
 
 
 def _frame_there(location: Location, mode: str) -> Frame | None:

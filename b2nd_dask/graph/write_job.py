@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -28,18 +29,32 @@ from b2nd_dask.graph.write_tasks import WriteJob
 from b2nd_dask.storage import Location, staging_for
 
 
-def new_plan(
-    array: da.Array,
-    *,
-    chunks: Any,
-    blocks: Any,
-    cparams: Any,
-    meta: Mapping[str, Any] | str | None,
-    vlmeta: Mapping[str, Any] | str | None,
-    contiguous: bool,
-    caterva: bool,
-) -> FramePlan:
-    """Fix everything about a new frame but its data; arguments as for `to_b2nd`.
+@dataclass(frozen=True, eq=False)
+class Form:
+    """What a frame is to be like, as users say it; fields as for `to_b2nd`."""
+
+    chunks: Any
+    blocks: Any
+    cparams: Any
+    meta: Mapping[str, Any] | str | None
+    vlmeta: Mapping[str, Any] | str | None
+    contiguous: bool
+    caterva: bool
+
+    @property
+    def given(self) -> list[str]:
+        """Names of the arguments that were not left out; booleans are always there."""
+        names = ("chunks", "blocks", "cparams", "meta", "vlmeta")
+        return [name for name in names if getattr(self, name) is not None]
+
+
+def new_plan(array: da.Array, form: Form) -> FramePlan:
+    """Fix everything about a new frame but its data.
+
+    Parameters
+    ----------
+    array : dask.array.Array
+    form : Form
 
     Returns
     -------
@@ -52,15 +67,15 @@ def new_plan(
     TypeError
         Metadata that cannot be stored.
     """
-    how = compression_of(cparams, array.dtype.itemsize)
+    how = compression_of(form.cparams, array.dtype.itemsize)
     plan = FramePlan(
-        grid=frame_grid(array, chunks, blocks, how),
+        grid=frame_grid(array, form.chunks, form.blocks, how),
         dtype=array.dtype,
         compression=how,
-        sparse=not contiguous,
-        meta=_packed(array, "meta", meta),
-        vlmeta=_packed(array, "vlmeta", vlmeta),
-        caterva=caterva,
+        sparse=not form.contiguous,
+        meta=_packed(array, "meta", form.meta),
+        vlmeta=_packed(array, "vlmeta", form.vlmeta),
+        caterva=form.caterva,
     )
     _check_plan(plan)
     return plan
