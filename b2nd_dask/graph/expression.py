@@ -243,5 +243,6 @@ def is_scalar(value: Any) -> bool:
     bool
     """
     return isinstance(value, bool | int | float | complex | np.generic | np.dtype | str | type) or (
-        isinstance(value, np.ndarray) and value.ndim == 0
+        # a masked one would leave its mask behind
+        type(value) is np.ndarray and value.ndim == 0
     )

@@ -152,7 +152,7 @@ def _joined(taker: Any, read: Any) -> Task:
     return Task(
         taker.key,
         _execute_subgraph,
-        {**inner, **{name: Task(name, read.func, *read.args) for name in reads}},
+        {**inner, **{name: read.substitute({}, key=name) for name in reads}},
         out,
         tuple(kept),
         *kept.values(),

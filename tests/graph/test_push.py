@@ -148,6 +148,14 @@ def test_work_with_an_array_of_another_task_takes_the_plain_way(tmp_path):
     assert operator.is_(type((x * row).sum(axis=0).compute()), np.ndarray)
 
 
+def test_a_masked_value_of_another_task_masks(tmp_path):
+    array = np.arange(600.0).reshape(20, 30)
+    x = from_b2nd(small_frame(tmp_path, array))
+    hidden = da.ma.masked_array(da.ones(3), mask=True).sum()
+    for lazy in ((x + hidden).sum(), (x * hidden).max(axis=0)[3], (x + hidden)[2, 3]):
+        assert lazy.compute(scheduler="sync") is np.ma.masked
+
+
 def test_fields_of_structured_items(tmp_path):
     array = np.zeros((20, 30), [("a", "f8"), ("b", ">i4")])
     array["a"], array["b"] = np.arange(600.0).reshape(20, 30), 7
