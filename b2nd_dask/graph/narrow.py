@@ -1,4 +1,4 @@
-"""Items in a narrower dtype, as long as their magnitude fits."""
+"""Items in a narrower dtype, or times in a finer unit, as long as their magnitude fits."""
 
 from __future__ import annotations
 
@@ -9,7 +9,9 @@ from numpy.typing import NDArray
 
 
 def narrowed(block: Any, wanted: np.dtype[Any], place: str) -> NDArray[Any]:
-    """Convert a block; NumPy would write numbers that are too large as infinity, and only warn.
+    """Convert a block, which NumPy does at any price.
+
+    It makes infinity of numbers that are too large, and only warns; times wrap around in silence.
 
     Parameters
     ----------
@@ -27,12 +29,28 @@ def narrowed(block: Any, wanted: np.dtype[Any], place: str) -> NDArray[Any]:
     OverflowError
         An item is too large for the dtype.
     """
-    with np.errstate(over="raise"):
-        try:
-            return np.asarray(block, wanted)
-        except FloatingPointError:
-            problem = f"{place} has items that are too large for {wanted}"
-    raise OverflowError(
-        f"{problem}: they would be written as infinity. Where that is meant, convert by .astype "
-        "before, or write a frame of a wider dtype"
-    )
+    try:
+        with np.errstate(over="raise"):
+            items = np.asarray(block, wanted)
+    except FloatingPointError:
+        raise OverflowError(
+            f"{place} has items that are too large for {wanted}: they would be written as "
+            "infinity. Where that is meant, convert by .astype before, or write a frame of a wider "
+            "dtype"
+        ) from None
+    if _has_wrapped(np.asarray(block), items):
+        raise OverflowError(
+            f"{place} has times that are out of the range of {wanted}: they would become other "
+            "times. Write a frame of a coarser unit"
+        )
+    return items
+
+
+def _has_wrapped(given: NDArray[Any], items: NDArray[Any]) -> bool:
+    """Whether there are times that are too far off for a finer unit."""
+    if given.dtype == items.dtype or not given.dtype.kind == items.dtype.kind in "mM":
+        return False
+    # NumPy calls casts safe that keep the kind and gain precision
+    finer = np.can_cast(given.dtype, items.dtype, "safe")
+    same = (items.astype(given.dtype) == given) | np.isnat(given)
+    return finer and not bool(same.all())

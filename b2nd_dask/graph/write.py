@@ -118,7 +118,8 @@ def to_b2nd(
         dtype (of the array for its frame, of a block for the array) that would lose more than
         precision.
     OverflowError
-        A number that is too large for the float type that it is converted to.
+        A number that is too large for the float type, or a time for the unit, that it is converted
+        to.
     FileNotFoundError
         No frame to change, or no directory to write to.
     StaleFrameError

@@ -618,6 +618,22 @@ def test_what_is_no_region(target, region, message):
         to_b2nd(np.zeros(2), target, mode="r+", region=region)
 
 
+@pytest.mark.parametrize("kind", ["M8", "m8"])
+def test_times_that_would_become_others_are_refused(target, kind):
+    to_b2nd(np.array([1, 2, 3], f"{kind}[ns]"), target)
+    far, near = (np.array([n, "NaT"], f"{kind}[s]") for n in (10**11, 10**9))
+    with pytest.raises(OverflowError, match="out of the range"):
+        to_b2nd(far, target, mode="r+", region=np.s_[1:])
+    assert from_b2nd(target).compute().astype("i8").tolist() == [1, 2, 3]
+    to_b2nd(near, target, mode="r+", region=np.s_[1:])
+    np.testing.assert_array_equal(from_b2nd(target)[1:].compute(), near)
+    to_b2nd(np.array([1500], f"{kind}[ps]"), target, mode="r+", region=np.s_[:1])
+    assert from_b2nd(target)[0].compute().astype("i8") == 1
+    if kind == "m8":
+        to_b2nd(np.array([7]), target, mode="r+", region=np.s_[:1])
+        assert from_b2nd(target)[0].compute().astype("i8") == 7
+
+
 @pytest.mark.parametrize(("given", "wanted"), [("f8", "f4"), ("i8", "f2"), ("c16", "c8")])
 def test_numbers_that_would_become_infinite_are_refused(target, given, wanted):
     large = np.array([1.0, 2.0, 10**18]).astype(given) ** (3 if given != "i8" else 1)
