@@ -222,6 +222,15 @@ def check_chunk(
         raise CorruptChunkError(
             f"items of {header.typesize} bytes, {typesize} are expected", offset=3
         )
+    _check_flags(header)
+    _check_body(header)
+    if not (header.special or header.memcpyed):
+        _check_codec(header)
+        _check_pipeline(header)
+
+
+def _check_flags(header: ChunkHeader) -> None:
+    """Flags that chunks of arrays do not have, and versions that are not known."""
     if (
         header.flags2
         or header.special_flags & (_LAZY | _INSTRUMENTED)
@@ -231,14 +240,10 @@ def check_chunk(
             f"flags {header.flags2:#x} {header.special_flags:#x} mark no chunk of an array",
             offset=30,
         )
-    _check_body(header)
     if header.version not in _VERSIONS:
         raise UnsupportedFrameError(
             f"chunk format version {header.version}, known are 1 to {_VERSIONS[-1]}", offset=0
         )
-    if not (header.special or header.memcpyed):
-        _check_codec(header)
-        _check_pipeline(header)
 
 
 def _check_body(header: ChunkHeader) -> None:

@@ -93,11 +93,7 @@ def parse_frame(reader: ByteReader) -> ParsedFrame:
     """
     try:
         identity = reader.opened_identity()
-        (head,) = reader.read([Span(0, HEAD_NBYTES)])
-        header_len = header_len_of(head)
-        if header_len > len(head):
-            (head,) = reader.read([Span(0, header_len)])
-        header = parse_header(head, identity.size)
+        head, header = read_header(reader, identity.size)
         if header.sparse != reader.is_directory:
             raise FrameFormatError(
                 "the header says that the frame is "
@@ -112,6 +108,35 @@ def parse_frame(reader: ByteReader) -> ParsedFrame:
         return _parse_tail(reader, head, header, grid, dtype, identity)
     except B2ndError as error:
         raise error.located(path=reader.label) from error.__cause__
+
+
+def read_header(reader: ByteReader, size: int) -> tuple[bytes, FrameHeader]:
+    """Read and check the header of a frame.
+
+    Parameters
+    ----------
+    reader : ByteReader
+    size : int
+        Bytes of the frame's file.
+
+    Returns
+    -------
+    head : bytes
+        The frame's first bytes, the whole header among them.
+    header : FrameHeader
+
+    Raises
+    ------
+    FrameFormatError
+        Not a frame, or damaged.
+    UnsupportedFrameError
+        A kind of frame that holds no array.
+    """
+    (head,) = reader.read([Span(0, HEAD_NBYTES)])
+    header_len = header_len_of(head)
+    if header_len > len(head):
+        (head,) = reader.read([Span(0, header_len)])
+    return head, parse_header(head, size)
 
 
 def _geometry(header: FrameHeader) -> tuple[Grid, np.dtype[Any] | None]:
@@ -141,22 +166,24 @@ def _geometry(header: FrameHeader) -> tuple[Grid, np.dtype[Any] | None]:
             f"shape {grid.shape} in chunks of {grid.chunks} items of {grid.itemsize} bytes "
             "is beyond the format"
         )
-    promised = {
-        "blocksize": (header.blocksize, grid.block_nbytes),
-        "chunksize": (header.chunksize, grid.chunk_nbytes),
-    }
-    if grid.nchunks == 0:
-        # nothing stored: an array with an axis of 0 may have chunks of 0 or any others (REFERENCE
-        # 2.1)
-        promised = {}
-    promised["nbytes"] = (header.nbytes, grid.nchunks * grid.chunk_nbytes)
+    _check_promised(header, grid)
+    return grid, meta.dtype
+
+
+def _check_promised(header: FrameHeader, grid: Grid) -> None:
+    """Hold the sizes in the header against those that the shapes make."""
+    promised = {"nbytes": (header.nbytes, grid.nchunks * grid.chunk_nbytes)}
+    if grid.nchunks:
+        # else nothing is stored: an array with an axis of 0 may have chunks of 0 or any others
+        # (REFERENCE 2.1)
+        promised["blocksize"] = header.blocksize, grid.block_nbytes
+        promised["chunksize"] = header.chunksize, grid.chunk_nbytes
     for name, (said, computed) in promised.items():
         if said != computed:
             raise FrameFormatError(
                 f"the header's {name} is {said}, but shape {grid.shape}, chunks {grid.chunks} "
                 f"and blocks {grid.blocks} of {grid.itemsize} bytes make {computed}"
             )
-    return grid, meta.dtype
 
 
 def _refuse_shaped(header: FrameHeader) -> None:

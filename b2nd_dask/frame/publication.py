@@ -9,12 +9,12 @@ from typing import Any, NamedTuple
 from numpy.typing import NDArray
 
 from b2nd_dask.errors import B2ndError
-from b2nd_dask.format.header import header_len_of, parse_header
 from b2nd_dask.format.trailer import Trailer, build_trailer, trailer_len_of
 from b2nd_dask.format.write_mark import MARK_NBYTES, parse_mark
+from b2nd_dask.frame.opening import read_header
 from b2nd_dask.frame.records import ChunkRecords
 from b2nd_dask.frame.writer import FramePlan, write_block
-from b2nd_dask.storage import HEAD_NBYTES, ByteReader, Span, Staging
+from b2nd_dask.storage import ByteReader, Span, Staging
 
 logger = logging.getLogger("b2nd_dask")
 
@@ -175,16 +175,11 @@ def write_key_of(reader: ByteReader) -> str | None:
     FrameFormatError
         It is no frame.
     """
-    size = reader.identity().size
-    (head,) = reader.read([Span(0, HEAD_NBYTES)])
-    header_len = header_len_of(head)
-    if header_len > len(head):
-        (head,) = reader.read([Span(0, header_len)])
-    header = parse_header(head, size)
+    _, header = read_header(reader, reader.identity().size)
     end = header.frame_len
     # 23 bytes are what `trailer_len_of` looks at
     (tail,) = reader.read([Span(end - 23, end)])
-    start = end - trailer_len_of(tail, end - header_len)
+    start = end - trailer_len_of(tail, end - header.header_len)
     if start - MARK_NBYTES < header.index_start:
         return None
     (mark,) = reader.read([Span(start - MARK_NBYTES, start)])
