@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from typing import Any
 
 import numpy as np
@@ -13,13 +12,14 @@ from b2nd_dask.format.codec import encode_chunk
 from b2nd_dask.format.compression import Compression
 from b2nd_dask.format.grid import Grid
 from b2nd_dask.format.index import ChunkKind, special_code
+from b2nd_dask.frame.buffers import Scratch
 from b2nd_dask.frame.scatter import gather_chunk
 
 #: Items compared at once when looking whether a chunk repeats one: the comparison stays in the L2
 #: cache.
 _COMPARED_AT_ONCE = 1 << 15
 
-_scratch = threading.local()
+_scratch = Scratch()
 
 
 def encode_items(items: NDArray[Any], grid: Grid, how: Compression) -> int | bytes:
@@ -43,13 +43,14 @@ def encode_items(items: NDArray[Any], grid: Grid, how: Compression) -> int | byt
         return encode_constant(item, grid)
     moved = items if items.dtype.fields is None else items.view(f"V{grid.itemsize}")
     if grid.chunk_is_c_order and items.shape == grid.padded_chunk and items.flags.c_contiguous:
-        raw = moved.reshape(-1)
-    else:
-        raw = _scratch_for(grid, moved.dtype)
+        return encode_chunk(
+            moved.reshape(-1), how, typesize=grid.itemsize, blocksize=grid.block_nbytes
+        )
+    with _scratch.lent(grid.chunk_nbytes) as raw:
         if items.shape != grid.padded_chunk:
-            raw.view(np.uint8)[:] = 0
-        gather_chunk(moved, grid, raw)
-    return encode_chunk(raw, how, typesize=grid.itemsize, blocksize=grid.block_nbytes)
+            raw[:] = 0
+        gather_chunk(moved, grid, raw.view(moved.dtype))
+        return encode_chunk(raw, how, typesize=grid.itemsize, blocksize=grid.block_nbytes)
 
 
 def repeated_item(items: NDArray[Any]) -> NDArray[Any] | None:
@@ -120,11 +121,3 @@ def encode_constant(item: NDArray[Any], grid: Grid) -> int | bytes:
     if has_nan and value == nan_item(item.dtype).tobytes():
         return special_code(ChunkKind.NAN)
     return encode_repeated(value, nbytes=grid.chunk_nbytes, blocksize=grid.block_nbytes)
-
-
-def _scratch_for(grid: Grid, dtype: np.dtype[Any]) -> NDArray[Any]:
-    """A buffer of this thread for one raw chunk: fresh pages would cost as much as fast codecs."""
-    buffer = getattr(_scratch, "buffer", None)
-    if buffer is None or buffer.nbytes != grid.chunk_nbytes:
-        buffer = _scratch.buffer = np.empty(grid.chunk_nbytes, np.uint8)
-    return buffer.view(dtype)
