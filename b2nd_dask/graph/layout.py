@@ -93,11 +93,16 @@ def aligned_to(arr: da.Array, chunks: tuple[int, ...]) -> da.Array:
 
 
 def _aligned_axis(sizes: tuple[int, ...], chunk: int) -> tuple[int, ...]:
-    inner_edges = list(itertools.accumulate(sizes))[:-1]
-    if all(edge % chunk == 0 for edge in inner_edges):
+    edges = list(itertools.accumulate(sizes))[:-1]
+    aligned = [edge for edge in edges if edge % chunk == 0]
+    if aligned == edges:
         return sizes
     total = sum(sizes)
     step = max(1, round(max(sizes) / chunk)) * chunk
+    # the edges of a region lie between those of blocks that line up
+    merged = tuple(after - at for at, after in itertools.pairwise([0, *aligned, total]))
+    if max(merged) <= step:
+        return merged
     whole, rest = divmod(total, step)
     return (step,) * whole + ((rest,) if rest else ())
 

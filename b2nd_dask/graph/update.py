@@ -5,12 +5,10 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import dask.array as da
-import numpy as np
 
-from b2nd_dask.format.dtypes import fits
 from b2nd_dask.format.grid import expand_ellipsis, parse_selection
 from b2nd_dask.frame.source import Frame
-from b2nd_dask.graph.narrow import narrowed
+from b2nd_dask.graph.assign import Bounds, spread
 from b2nd_dask.graph.read import array_of
 
 
@@ -30,7 +28,8 @@ def region_patch(arr: da.Array, frame: Frame, region: Any) -> Patch:
     Parameters
     ----------
     arr : dask.array.Array
-        Of the region's shape, with or without the axes that an integer names.
+        Of the region's shape, with or without the axes that an integer names; or an array that
+        broadcasts to it.
     frame : Frame
     region : int, slice, Ellipsis, or a tuple of these
         Slices with step 1.
@@ -42,21 +41,16 @@ def region_patch(arr: da.Array, frame: Frame, region: Any) -> Patch:
     Raises
     ------
     ValueError
-        A region that is no box in the array, or of another shape than `arr`.
+        A region that is no box in the array, or that `arr` does not broadcast to.
     """
     bounds, singles = _bounds(region, frame.shape)
-    shape = tuple(stop - start for start, stop in bounds)
-    if singles and arr.shape == tuple(n for i, n in enumerate(shape) if i not in singles):
-        # as NumPy assigns to x[3]
-        arr = arr[tuple(None if i in singles else slice(None) for i in range(len(shape)))]
-    if shape != arr.shape:
-        raise ValueError(f"an array of shape {arr.shape} does not fill the region of shape {shape}")
+    arr = spread(arr, frame, bounds, singles)
     box = [
         (start // c * c, min(-(-stop // c) * c, n))
         for (start, stop), c, n in zip(bounds, frame.chunks, frame.shape, strict=True)
     ]
     origin = tuple(start for start, _ in box)
-    if 0 in shape or box == bounds:
+    if 0 in arr.shape or box == bounds:
         return Patch(arr, origin, frame.shape)
     old, items, covered = array_of(frame, "auto"), arr, list(bounds)
     for axis, ((start, stop), (low, high)) in enumerate(zip(bounds, box, strict=True)):
@@ -108,7 +102,7 @@ def append_patch(arr: da.Array, frame: Frame, axis: int) -> Patch:
     return Patch(da.concatenate([old, arr], axis=axis), origin, after)
 
 
-def _bounds(region: Any, shape: tuple[int, ...]) -> tuple[list[tuple[int, int]], list[int]]:
+def _bounds(region: Any, shape: tuple[int, ...]) -> tuple[Bounds, list[int]]:
     """Where a region begins and ends along each axis; the axes that it names by an integer."""
     items = list(region) if isinstance(region, tuple) else [region]
     if any(item is None for item in items):
@@ -127,36 +121,3 @@ def _bounds(region: Any, shape: tuple[int, ...]) -> tuple[list[tuple[int, int]],
             raise ValueError(f"{axis} is no range of an axis with {n} items; steps are not written")
     singles = [i for i, axis in enumerate(axes) if not isinstance(axis, slice)]
     return [(axis.start, axis.stop) for axis in selection.axes], singles
-
-
-def converted(arr: da.Array, dtype: np.dtype[Any]) -> da.Array:
-    """An array in the dtype of the frame that it goes into.
-
-    Parameters
-    ----------
-    arr : dask.array.Array
-    dtype : numpy.dtype
-
-    Returns
-    -------
-    dask.array.Array
-
-    Raises
-    ------
-    TypeError
-        Items would lose more than floating-point or time precision. That an item is too large for
-        the dtype shows when it is computed, as an OverflowError.
-    """
-    if arr.dtype == dtype:
-        return arr
-    if not fits(arr.dtype, dtype):
-        raise TypeError(
-            f"items of dtype {arr.dtype} do not fit a frame of {dtype}; convert by .astype"
-        )
-    # of times NumPy looks at the unit, not at the range
-    if dtype.kind not in "mM" and np.can_cast(arr.dtype, dtype):
-        cast: da.Array = arr.astype(dtype)
-    else:
-        place = "the array for the frame"
-        cast = da.map_blocks(narrowed, arr, dtype=dtype, wanted=dtype, place=place)
-    return cast

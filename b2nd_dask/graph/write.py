@@ -16,6 +16,7 @@ from b2nd_dask.frame.access import frame_at
 from b2nd_dask.frame.journal import read_journals
 from b2nd_dask.frame.publication import SEEN_AGAIN, clean_up, is_published
 from b2nd_dask.frame.source import Frame
+from b2nd_dask.graph.assign import as_items
 from b2nd_dask.graph.kept import require_kept, require_same_form
 from b2nd_dask.graph.read import MANY_TASKS, array_of, from_b2nd
 from b2nd_dask.graph.resume import say_reused
@@ -54,7 +55,7 @@ def to_b2nd(
 
     Parameters
     ----------
-    arr : dask.array.Array, numpy.ndarray or array-like
+    arr : dask.array.Array, numpy.ndarray, array-like or scalar
         What `dask.array.asarray` takes.
     urlpath : str or os.PathLike
         Path of the new frame, or an fsspec URL.
@@ -78,9 +79,11 @@ def to_b2nd(
         One file (True), or a directory with a file for each chunk.
     region : int, slice, Ellipsis, or a tuple of these, optional
         Where the array goes in a frame that is there, as in ``frame[region] = arr``: slices of step
-        1 inside the frame, and integers. Chunks that it cuts keep their other items. Chunks,
-        compression and metadata of the frame stay. Numbers that only lose precision in the frame's
-        dtype are converted, as floats to narrower floats.
+        1 inside the frame, and integers. A scalar, or an array that is smaller, is broadcast to the
+        region, out of core. Chunks that it cuts keep their other items. Chunks, compression and
+        metadata of the frame stay. Numbers that only lose precision in the frame's dtype are
+        converted, as floats to narrower floats; integers without a dtype, alone or in lists, where
+        the frame's dtype has them.
     append_axis : int, optional
         The axis along which the array is put behind the end of a frame that is there.
     caterva : bool
@@ -137,12 +140,17 @@ def to_b2nd(
     >>> x = to_b2nd(da.ones((100, 100), chunks=(50, 50)) * 2, path)
     >>> x.sum().compute()
     np.float64(20000.0)
+
+    As ``frame[10:20] = 0``, which gives the frame as it is then:
+
+    >>> to_b2nd(0, path, mode="r+", region=slice(10, 20)).sum().compute()
+    np.float64(18000.0)
     """
     form = Form(chunks, blocks, cparams, meta, vlmeta, contiguous, caterva)
     _check_mode(mode, region, append_axis, form)
-    array = _as_dask(arr)
     location = Location.of(urlpath, storage_options=storage_options)
     old = None if mode in _NEW else _frame_there(location, mode)
+    array = _as_dask(arr if old is None else as_items(arr, old.dtype))
     if old is None:
         plan = new_plan(array, form)
         job = new_job(array, location, plan, replace=_NEW.get(mode, False), resume=resume)

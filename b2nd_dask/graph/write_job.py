@@ -21,10 +21,11 @@ from b2nd_dask.frame.commit import commit
 from b2nd_dask.frame.source import Frame
 from b2nd_dask.frame.update import commit_update, update_plan, update_staging
 from b2nd_dask.frame.writer import FramePlan
+from b2nd_dask.graph.assign import converted
 from b2nd_dask.graph.blocks import FrameBlocks
 from b2nd_dask.graph.layout import frame_grid
 from b2nd_dask.graph.resume import resume_key
-from b2nd_dask.graph.update import append_patch, converted, region_patch
+from b2nd_dask.graph.update import append_patch, region_patch
 from b2nd_dask.graph.write_tasks import WriteJob
 from b2nd_dask.storage import Location, staging_for
 

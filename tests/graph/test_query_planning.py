@@ -36,6 +36,9 @@ def main():
     to_b2nd(da.from_array(values, chunks=13), first, mode="r+", append_axis=0)
     region = (slice(3, 50), slice(10, 60))
     to_b2nd(da.zeros((47, 50)) * 2, first, mode="r+", region=region)
+    to_b2nd(7, first, mode="r+", region=(slice(60, 62), slice(5, 40)))
+    to_b2nd(da.arange(35, chunks=9)[None], first, mode="r+", region=(slice(70, 90), slice(5, 40)))
+    to_b2nd(da.arange(40, chunks=9)[None, None], first, mode="r+", region=(slice(40), 2))
     delayed = [da.ones(9, chunks=4).to_b2nd(f"{folder}/{i}.b2nd", compute=False) for i in "ab"]
     assert dask.compute(*delayed) == (f"{folder}/a.b2nd", f"{folder}/b.b2nd")
     to_b2nd(da.zeros((0, 3)), f"{folder}/empty.b2nd")
@@ -79,6 +82,9 @@ def test_expressions_are_written(tmp_path, scheduler):
     assert done.returncode == 0, done.stderr
     expected = np.concatenate([values + 1, values])
     expected[3:50, 10:60] = 0
+    expected[60:62, 5:40] = 7
+    expected[70:90, 5:40] = np.arange(35)
+    expected[:40, 2] = np.arange(40)
     np.testing.assert_array_equal(open_b2nd(tmp_path / "first.b2nd")[...], expected)
     second = open_b2nd(tmp_path / "second.b2nd")
     assert second.chunks == (10, 60)
