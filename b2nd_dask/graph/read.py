@@ -43,10 +43,10 @@ def from_b2nd(
 
     Parameters
     ----------
-    urlpath : str, os.PathLike, bytes or blosc2.NDArray
+    urlpath : str, os.PathLike, bytes, blosc2.NDArray or Frame
         A path to a contiguous frame or to the directory of a sparse one, an fsspec URL, the bytes
         of a contiguous frame, or an opened array (its file is opened anew; one in memory is
-        copied).
+        copied). What `open_b2nd` gave is used as it was opened.
     chunks : optional
         Blocks of the dask array. By default the frame's chunks, one task each (small ones that are
         reduced together share one); ``"auto"`` groups whole frame chunks up to dask's
@@ -87,7 +87,8 @@ def from_b2nd(
     ChecksumError
         The frame's own metadata do not match their checksums, or it has none and `verify` is True.
     ValueError
-        A `dtype`, `uninit` or `chunks` that does not fit.
+        A `dtype`, `uninit` or `chunks` that does not fit, or arguments that a `Frame` was opened
+        with already.
 
     Examples
     --------
@@ -98,6 +99,14 @@ def from_b2nd(
     >>> x.sum(axis=0).compute()
     array([12, 15, 18, 21])
     """
+    if isinstance(urlpath, Frame):
+        chosen = any(given is not None for given in (dtype, uninit, storage_options))
+        if chosen or offset or verify != "auto":
+            raise ValueError(
+                "a Frame is read as it was opened: give dtype=, uninit=, verify=, "
+                "storage_options= and offset= to open_b2nd"
+            )
+        return array_of(urlpath, chunks, name)
     frame = open_b2nd(
         urlpath,
         dtype=dtype,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from typing import Any, NamedTuple
 
 import dask.array as da
@@ -107,6 +108,13 @@ def _bounds(region: Any, shape: tuple[int, ...]) -> tuple[Bounds, list[int]]:
     items = list(region) if isinstance(region, tuple) else [region]
     if any(item is None for item in items):
         raise ValueError(f"region={region!r}: a region has no new axes")
+    for item in items:
+        if not _is_basic(item):
+            kind = type(item).__name__
+            raise ValueError(
+                f"only integers, slices of step 1 and ... make a region, not a {kind}: "
+                'for other items assign to the dask array, and write it with mode="w"'
+            )
     try:
         selection = parse_selection(tuple(items), shape)
         axes = expand_ellipsis(items, len(shape))
@@ -117,7 +125,17 @@ def _bounds(region: Any, shape: tuple[int, ...]) -> tuple[Bounds, list[int]]:
             continue
         start, stop, step = axis.indices(n)
         # slices past the end would drop items without a word
-        if step != 1 or stop < start or (axis.stop is not None and axis.stop > n):
-            raise ValueError(f"{axis} is no range of an axis with {n} items; steps are not written")
+        past = axis.stop is not None and axis.stop > n
+        if step != 1 or stop < start or past:
+            hint = "append_axis= makes it longer" if past else "steps are not written"
+            raise ValueError(f"{axis} is no range of an axis with {n} items; {hint}")
     singles = [i for i, axis in enumerate(axes) if not isinstance(axis, slice)]
     return [(axis.start, axis.stop) for axis in selection.axes], singles
+
+
+def _is_basic(item: Any) -> bool:
+    try:
+        operator.index(item)
+    except TypeError:
+        return isinstance(item, slice) or item is Ellipsis
+    return True

@@ -251,7 +251,14 @@ def _as_dask(arr: Any) -> da.Array:
     if not hasattr(arr, "dtype"):
         arr = np.asarray(arr)
     # asked before dask does, which has no chunks for such arrays
-    if np.dtype(arr.dtype).hasobject:
+    try:
+        dtype = np.dtype(arr.dtype)
+    except TypeError:
+        raise TypeError(
+            f"a {type(arr).__name__} without a dtype of NumPy's; make it an array before, for "
+            "instance by .astype, .to_numpy or da.from_delayed"
+        ) from None
+    if dtype.hasobject:
         raise TypeError(
             f"items of {arr.dtype} are Python objects, which a frame cannot hold; use .astype"
         )

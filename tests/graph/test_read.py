@@ -291,3 +291,16 @@ def test_very_many_blocks_are_warned_of_once(tmp_path):
         from_b2nd(path)
     assert [warning.filename for warning in caught] == [__file__]
     assert from_b2nd(path, chunks="auto").sum().compute() == 0
+
+
+def test_an_opened_frame_is_read_as_it_was_opened(tmp_path):
+    path = str(tmp_path / "part.b2nd")
+    blosc2.uninit((40, 30), dtype="f8", chunks=(10, 30), urlpath=path)[:10] = 1
+    frame = open_b2nd(path, uninit=7)
+    x = from_b2nd(frame, chunks=(20, 30), name="part")
+    assert (x.chunks, x.name) == (((20, 20), (30,)), "part")
+    assert from_b2nd(frame).name == from_b2nd(path, uninit=7).name
+    np.testing.assert_array_equal(x[:, 0].compute(), [1.0] * 10 + [7.0] * 30)
+    for given in ({"uninit": 0}, {"verify": False}, {"dtype": "f8"}, {"offset": 1}):
+        with pytest.raises(ValueError, match="read as it was opened"):
+            from_b2nd(frame, **given)

@@ -602,12 +602,14 @@ def test_regions_are_basic_indices(target, region):
 @pytest.mark.parametrize(
     ("region", "message"),
     [
-        (slice(0, 101), "no range of an axis with 100"),
+        (slice(0, 101), "no range of an axis with 100 items; append_axis="),
         ((0, 0, 0), "too many indices"),
         ((..., ...), "only one ellipsis"),
         ((None, 0), "no new axes"),
         (100, "out of bounds for axis 0"),
-        ([1, 2], "only integers, slices"),
+        ([1, 2], r"only integers, slices .* not a list: .* mode=.w"),
+        ((0, np.ones(60, bool)), r"only integers, slices .* not a ndarray"),
+        ({"x": 0}, "not a dict"),
         (slice(30, 10), "no range"),
         (3, r"shape \(2,\) does not fill the region of shape \(1, 60\)"),
     ],
@@ -689,3 +691,8 @@ def test_a_store_in_memory_is_seen_by_one_process_only():
         with seen:
             to_b2nd(da.ones(10, chunks=5) * 2, url, mode="w")
     assert list_staging(url) == []
+
+
+def test_what_has_no_dtype_of_numpy_is_named(target):
+    with pytest.raises(TypeError, match=r"a Delayed without a dtype .* da\.from_delayed"):
+        to_b2nd(dask.delayed(np.ones)(3), target)
