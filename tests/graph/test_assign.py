@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from b2nd_dask import list_staging, open_b2nd, to_b2nd
+from b2nd_dask.graph.layout import aligned_to
 from tests import strategies
 from tests.limited import run_limited
 
@@ -159,3 +160,11 @@ with dask.config.set({"array.chunk-size": "16MiB", "scheduler": "threads", "num_
 """
     answer = run_limited(code, megabytes=500, seconds=100, path=str(target))
     assert answer == [[0, 0, 0], [0, 0, 8000], [9899, 9899, 8000], [0, 0, 0]]
+
+
+def test_edges_of_a_region_do_not_move_blocks_that_line_up():
+    # every block that were moved would be cut and copied
+    x = da.zeros(50, chunks=((5, 5, 20, 15, 5),))
+    assert aligned_to(x, (10,)).chunks == ((10, 20, 20),)
+    # but blocks stay about as large as they were
+    assert max(aligned_to(da.zeros(1000, chunks=13), (10,)).chunks[0]) == 10
