@@ -119,6 +119,7 @@ def test_values_without_a_dtype_take_the_frames(target, dtype, value):
         ("f8", 1j, TypeError),
         ("U2", "abc", TypeError),
         ("f4", 1e300, OverflowError),
+        ("M8[ns]", np.datetime64("9999-01-01"), OverflowError),
         ("i4", np.array([1, 2, 3]), TypeError),
         ("f8", np.ma.masked, TypeError),
         ("f8", None, TypeError),
