@@ -6,21 +6,38 @@ import itertools
 import os
 from typing import TYPE_CHECKING
 
+import dask
 import hypothesis
 import pytest
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
 pytest_plugins = ["tests.servers"]
 
-# Writing a frame takes milliseconds or, on a busy disk, seconds: no deadline. The default profile
-# draws the same examples in every run; "long" (HYPOTHESIS_PROFILE=long) looks for new ones. Most
-# examples are variations that Hypothesis makes of the one before, so that fewer would be too few.
-hypothesis.settings.register_profile("default", max_examples=150, deadline=None, derandomize=True)
-hypothesis.settings.register_profile("long", max_examples=3000, deadline=None, print_blob=True)
+# Writing a frame takes milliseconds or, on a busy disk, seconds: no deadline, and no complaint that
+# drawing is slow. The default profile draws the same examples in every run of the same code, as
+# Hypothesis draws numbers that occur in it, too; "long" (HYPOTHESIS_PROFILE=long) looks for new
+# ones. Most examples are variations that Hypothesis makes of the one before, so that fewer would be
+# too few.
+_settings = hypothesis.settings(
+    deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow], print_blob=True
+)
+hypothesis.settings.register_profile("default", _settings, max_examples=150, derandomize=True)
+hypothesis.settings.register_profile("long", _settings, max_examples=3000)
 hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
+
+# So long after a worker was lost a cluster looks whether it is back, and gives it up where it is
+# away again: after 15 seconds it would meet the next worker that a test has killed.
+dask.config.set({"distributed.deploy.lost-worker-timeout": "1 hour"})
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _scratch_space(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Keep clusters from the directory that all clusters of a machine share."""
+    with dask.config.set({"temporary-directory": str(tmp_path_factory.mktemp("scratch"))}):
+        yield
 
 
 @pytest.fixture(scope="session")
