@@ -29,14 +29,17 @@ def attempt(action):
 allowed = address_space() + int(sys.argv[1]) * 2**20
 resource.setrlimit(resource.RLIMIT_AS, (allowed, allowed))
 resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+used = resource.getrusage(resource.RUSAGE_SELF)
+seconds = int(used.ru_utime + used.ru_stime) + int(sys.argv[2]) + 1
+resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds))
 """
 
 
-def run_limited(code: str, *, megabytes: int, seconds: float = 20, **values: Any) -> Any:
+def run_limited(code: str, *, megabytes: int, seconds: int = 20, **values: Any) -> Any:
     """Run code that leaves its answer in `answer`; `values` are its variables.
 
     `attempt` in the code calls a function and gives what it gives, or its error of this package, as
-    text. Any other error, a crash, and memory or time beyond what is given fail the test.
+    text. Any other error, a crash, and memory or processor time beyond what is given fail the test.
     """
     names = f"globals().update(json.loads({json.dumps(values)!r}))\n"
     process = subprocess.run(
@@ -45,11 +48,12 @@ def run_limited(code: str, *, megabytes: int, seconds: float = 20, **values: Any
             "-c",
             f"{PRELUDE}{names}{code}\nprint(json.dumps(answer))",
             str(megabytes),
+            str(seconds),
         ],
         capture_output=True,
         text=True,
         cwd=ROOT,
-        timeout=seconds + 20,
+        timeout=600,
         check=False,
     )
     assert process.returncode == 0, process.stderr[-2000:]

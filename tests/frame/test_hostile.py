@@ -27,7 +27,7 @@ pytestmark = pytest.mark.skipif(
 )
 
 ROOT = Path(__file__).parents[2]
-SECONDS = 120
+SECONDS = 600
 
 DAMAGED = [row for row in rows("read") if row.file.startswith("hostile/")]
 BAD = [*rows("error", "undetectable", "chunk"), *DAMAGED]

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from b2nd_dask import Frame
 
 SECONDS = 10
+"""Of processor time for one case."""
 MEMORY = 512 << 20
 """Bytes of address space beyond what the imports took."""
 MOST = 1 << 24
@@ -193,10 +194,10 @@ def main() -> None:
         for number in range(first, first + count):
             print(json.dumps({"begun": number}), flush=True)
             # no handler: the signal ends the process even where C code holds the interpreter
-            signal.alarm(SECONDS)
+            signal.setitimer(signal.ITIMER_PROF, SECONDS)
             files = list(seeds.values())[number] if kept else case(seeds, seed, number)[1]
             finding = run_case(files, Path(folder), number, stirrer)
-            signal.alarm(0)
+            signal.setitimer(signal.ITIMER_PROF, 0)
             if finding:
                 print(json.dumps({"found": number, "what": finding}), flush=True)
     print(json.dumps({"finished": True}), flush=True)
