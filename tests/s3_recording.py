@@ -18,6 +18,7 @@ from moto.moto_server.werkzeug_app import (
 from werkzeug.serving import make_server
 
 from b2nd_dask.storage import Location
+from tests.servers import Traffic
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -61,10 +62,7 @@ class RecordingS3:
     """Called with the action of each request, before it is answered."""
     ignore_match: bool = False
     """Answer as if there was no If-Match."""
-    peak: int = 0
-    """Most requests that were in the server at the same time."""
-    in_flight: int = 0
-    lock: threading.Lock = field(default_factory=threading.Lock)
+    traffic: Traffic = field(default_factory=Traffic)
 
     @property
     def storage_options(self) -> dict[str, Any]:
@@ -77,9 +75,10 @@ class RecordingS3:
 
     def reset(self) -> None:
         """Forget the record, behave well."""
+        self.traffic.reset()
         self.requests.clear()
         self.conditional, self.refused = True, ""
-        self.latency, self.before, self.ignore_match, self.peak = 0.0, None, False, 0
+        self.latency, self.before, self.ignore_match = 0.0, None, False
 
     def count(self, action: str) -> int:
         """Requests of one kind since the last reset."""
@@ -109,14 +108,8 @@ class RecordingS3:
         return [entry["Key"] for entry in listed.get("Uploads", [])]
 
     def __call__(self, environ: dict[str, Any], start_response: Any) -> Iterable[bytes]:
-        with self.lock:
-            self.in_flight += 1
-            self.peak = max(self.peak, self.in_flight)
-        try:
+        with self.traffic.request():
             return self._answer(environ, start_response)
-        finally:
-            with self.lock:
-                self.in_flight -= 1
 
     def _answer(self, environ: dict[str, Any], start_response: Any) -> Iterable[bytes]:
         action = _action(environ)

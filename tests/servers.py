@@ -40,6 +40,42 @@ class Request:
 
 
 @dataclass
+class Traffic:
+    """The requests that are in a server at the same time."""
+
+    wanted: int = 0
+    """Requests wait until so many are there, for as long as a busy machine may take to send them:
+    those of a client that sends them one after the other never are."""
+    peak: int = 0
+    """Most requests that were there."""
+    present: int = 0
+    changed: threading.Condition = field(default_factory=threading.Condition)
+
+    def reset(self) -> None:
+        """Wait for answers that a test has not waited for; forget the record."""
+        with self.changed:
+            self.wanted = 0
+            self.changed.notify_all()
+            self.changed.wait_for(lambda: self.present == 0, timeout=60)
+            self.peak = 0
+
+    @contextmanager
+    def request(self) -> Iterator[None]:
+        """Count a request until it is answered."""
+        with self.changed:
+            self.present += 1
+            self.peak = max(self.peak, self.present)
+            self.changed.notify_all()
+            self.changed.wait_for(lambda: self.peak >= self.wanted, timeout=60)
+        try:
+            yield
+        finally:
+            with self.changed:
+                self.present -= 1
+                self.changed.notify_all()
+
+
+@dataclass
 class HttpServer:
     """A folder behind a web server, with a record of what was asked and knobs to misbehave."""
 
@@ -64,10 +100,7 @@ class HttpServer:
     before: Callable[[str], None] | None = None
     """Called with the path of each request, before its answer is looked up."""
     requests: list[Request] = field(default_factory=list)
-    peak: int = 0
-    """Most requests that were in the server at the same time."""
-    in_flight: int = 0
-    lock: threading.Lock = field(default_factory=threading.Lock)
+    traffic: Traffic = field(default_factory=Traffic)
 
     def put(self, name: str, data: bytes) -> str:
         """Store an object, give its URL. Replaces at once, as object stores do."""
@@ -80,11 +113,11 @@ class HttpServer:
 
     def reset(self) -> None:
         """Forget the record, behave well."""
+        self.traffic.reset()
         self.latency, self.status, self.before, self.cut = 0.0, None, None, 0
         self.ignore_ranges = self.ignore_conditions = self.hide_size = self.hide_etag = False
         self.headers = {}
         self.requests.clear()
-        self.peak = 0
 
     @property
     def sent(self) -> int:
@@ -115,10 +148,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _serve(self, *, body_wanted: bool) -> None:
         state = self.state
-        with state.lock:
-            state.in_flight += 1
-            state.peak = max(state.peak, state.in_flight)
-        try:
+        with state.traffic.request():
             time.sleep(state.latency)
             if state.before is not None:
                 state.before(self.path)
@@ -127,9 +157,6 @@ class _Handler(BaseHTTPRequestHandler):
             sent = len(body) if body_wanted else 0
             asked, match = self.headers.get("Range"), self.headers.get("If-Match")
             state.requests.append(Request(self.command, self.path, asked, match, status, sent))
-        finally:
-            with state.lock:
-                state.in_flight -= 1
         self._send(status, headers, body, body_wanted=body_wanted)
 
     def _send(

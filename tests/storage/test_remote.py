@@ -79,13 +79,13 @@ def test_blocks_far_apart_come_at_the_same_time_and_without_the_gaps(
     reader = Location.of(http_server.put("a.b2nd", data)).open()
     reader.identity()
     http_server.requests.clear()
-    http_server.latency = 0.1
+    http_server.traffic.wanted = 3
     step = MAX_GAP + 600
     spans = [Span(start, start + 500) for start in range(100_000, len(data) - 500, step)]
     assert len(spans) > CONCURRENCY
     assert reader.read(spans) == [bytes(500)] * len(spans)
     assert len(http_server.requests) == len(spans)
-    assert 2 < http_server.peak <= CONCURRENCY
+    assert 3 <= http_server.traffic.peak <= CONCURRENCY
     assert http_server.sent == 500 * len(spans)
     (http_server.folder / "a.b2nd").unlink()
 
@@ -98,7 +98,7 @@ def test_members_come_at_the_same_time_by_one_request_each(http_server: HttpServ
     reader = Location.of(f"{http_server.url}/sparse/").open()
     reader.identity()
     http_server.requests.clear()
-    http_server.latency = 0.1
+    http_server.traffic.wanted = 3
     rooms = [bytearray(600) for _ in chunks]
     counts = reader.read_members_into(
         [(name, Span(0, 600)) for name in chunks], [memoryview(room) for room in rooms]
@@ -106,7 +106,7 @@ def test_members_come_at_the_same_time_by_one_request_each(http_server: HttpServ
     found = [bytes(room[:count]) for room, count in zip(rooms, counts, strict=True)]
     assert found == list(chunks.values())
     assert len(http_server.requests) == len(chunks)
-    assert http_server.peak > 2
+    assert http_server.traffic.peak >= 3
 
 
 @pytest.mark.parametrize(("slash", "requests"), [("", 3), ("/", 1)])
@@ -338,7 +338,6 @@ def test_a_server_that_is_away_is_not_a_missing_object(http_server: HttpServer) 
     assert not isinstance(caught.value, FileNotFoundError)
 
 
-@pytest.mark.timeout(60)
 @pytest.mark.filterwarnings("ignore:.*use of fork:DeprecationWarning")
 def test_a_forked_child_leaves_the_connections_of_its_parent_alone(
     http_server: HttpServer,
@@ -355,7 +354,7 @@ def test_a_forked_child_leaves_the_connections_of_its_parent_alone(
 
     child = multiprocessing.get_context("fork").Process(target=drop)
     child.start()
-    child.join(60)
+    child.join(300)
     assert child.exitcode == 0
     spans = [Span(200_000, 200_010)]
     assert reader.read(spans) == sliced(spans)  # would wait for ever
