@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import contextmanager
 from pathlib import Path
 
 import blosc2
@@ -17,6 +18,7 @@ import dask.array as da
 import numpy as np
 import pytest
 from distributed import Client, LocalCluster
+from distributed.utils import json_load_robust
 
 import b2nd_dask
 from b2nd_dask import list_staging, open_b2nd, remove_staging, to_b2nd
@@ -34,7 +36,7 @@ def crash(folder, kind, contiguous, fault, *, exchange=True):
         cwd=ROOT,
         capture_output=True,
         text=True,
-        timeout=280,
+        timeout=880,
     )
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
@@ -86,9 +88,13 @@ def test_a_file_system_that_cannot_exchange_directories(tmp_path, kind, fault):
 VALUES = np.random.default_rng(3).normal(size=(120, 50))
 
 
-def slow_array():
-    def work(block):
+def slow_array(gate=None):
+    """An array whose later blocks wait until a file is there, so that no write ends before."""
+
+    def work(block, block_info=None):
         time.sleep(0.02)
+        while gate and block_info[0]["chunk-location"][0] > 5 and not Path(gate).exists():
+            time.sleep(0.02)
         return block + 1
 
     x = da.from_array(VALUES, chunks=(10, 50))
@@ -113,7 +119,7 @@ def test_workers_that_are_killed(tmp_path, contiguous):
             future = client.compute(written)
             time.sleep(moment)
             os.kill(victim, signal.SIGKILL)
-            assert future.result(timeout=60) == str(target)
+            assert future.result(timeout=300) == str(target)
             np.testing.assert_array_equal(blosc2.open(str(target))[...], VALUES + 1)
             # dask may run a task once more while the commit ends: docs/durability.md
             remove_staging(target)
@@ -122,45 +128,62 @@ def test_workers_that_are_killed(tmp_path, contiguous):
 
 CLIENT = """
 import sys
-import dask.array as da, numpy as np
 from distributed import Client
 from b2nd_dask import to_b2nd
 from tests.graph.test_crashes import slow_array
 with Client(sys.argv[1]):
-    print("connected", flush=True)
-    to_b2nd(slow_array(), sys.argv[2], mode="w", resume=True)
+    to_b2nd(slow_array(sys.argv[3]), sys.argv[2], mode="w", resume=True)
 """
 
 
 @pytest.mark.slow
 def test_a_client_that_is_killed(tmp_path):
-    """Its tasks stop, the old frame stays or the new one is there, and a re-run goes on."""
-    target = tmp_path / "target.b2nd"
+    """Its tasks stop, the old frame stays, and a re-run goes on."""
+    target, gate = tmp_path / "frames" / "target.b2nd", tmp_path / "gate"
+    target.parent.mkdir()
     to_b2nd(VALUES, target, chunks=(10, 50))
     arguments = [sys.executable, "-c", CLIENT]
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     with LocalCluster(
         n_workers=2, threads_per_worker=1, processes=True, dashboard_address="127.0.0.1:0"
     ) as cluster:
-        arguments += [cluster.scheduler_address, str(target)]
-        first = subprocess.Popen(arguments, env=environment, cwd=ROOT, stdout=subprocess.PIPE)
-        first.stdout.readline()
-        while not sum(info.nbytes for info in list_staging(target)):
-            time.sleep(0.01)
-        first.kill()
-        first.communicate()
-        values = open_b2nd(target)[...]
-        assert np.array_equal(values, VALUES) or np.array_equal(values, VALUES + 1)
-        subprocess.run(arguments, env=environment, cwd=ROOT, check=True, timeout=100)
+        arguments += [cluster.scheduler_address, str(target), str(gate)]
+        with until_killed(arguments, env=environment, cwd=ROOT):
+            wait_until(lambda: staged_nbytes(target))
+        np.testing.assert_array_equal(open_b2nd(target)[...], VALUES)
+        gate.touch()
+        subprocess.run(arguments, env=environment, cwd=ROOT, check=True, timeout=600)
     np.testing.assert_array_equal(blosc2.open(str(target))[...], VALUES + 1)
     remove_staging(target)
-    assert list(tmp_path.iterdir()) == [target]
+    assert list(target.parent.iterdir()) == [target]
+
+
+@contextmanager
+def until_killed(arguments, **how):
+    """Run a process; it is killed at the end."""
+    with subprocess.Popen(arguments, **how) as process:
+        try:
+            yield
+        finally:
+            process.kill()
+
+
+def staged_nbytes(target):
+    return sum(info.nbytes for info in list_staging(target))
+
+
+def wait_until(condition):
+    end = time.monotonic() + 300
+    while not condition():
+        assert time.monotonic() < end, "it did not happen"
+        time.sleep(0.01)
 
 
 def start_cluster(folder):
     """A scheduler and a worker, each in a process of its own."""
     address = folder / "scheduler.json"
     flags = ["--scheduler-file", str(address), "--no-dashboard"]
+    scratch = ["--local-directory", str(folder)]
     place = ["--port", "0", "--host", "127.0.0.1"]
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     processes = [
@@ -172,18 +195,16 @@ def start_cluster(folder):
         )
         for command in (
             ["scheduler", *flags, *place],
-            ["worker", *flags, "--nthreads", "2", "--no-nanny", "--death-timeout", "5"],
+            ["worker", *flags, *scratch, "--nthreads", "2", "--no-nanny", "--death-timeout", "60"],
         )
     ]
-    while not address.exists():
-        time.sleep(0.05)
-    return json.loads(address.read_text())["address"], processes
+    return json_load_robust(address, timeout=300)["address"], processes
 
 
 @pytest.mark.slow
 def test_a_scheduler_that_is_killed(tmp_path):
     """The old frame stays, and a re-run on another cluster goes on from what was staged."""
-    target = tmp_path / "frames" / "target.b2nd"
+    target, gate = tmp_path / "frames" / "target.b2nd", tmp_path / "gate"
     target.parent.mkdir()
     to_b2nd(VALUES, target, chunks=(10, 50))
     arguments = [sys.executable, "-c", CLIENT]
@@ -191,27 +212,23 @@ def test_a_scheduler_that_is_killed(tmp_path):
     running = []
     try:
         address, running = start_cluster(tmp_path)
-        client = subprocess.Popen(
-            [*arguments, address, str(target)],
-            cwd=ROOT,
-            env=environment,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-        )
-        client.stdout.readline()
-        while not sum(info.nbytes for info in list_staging(target)):
-            time.sleep(0.01)
-        scheduler, worker = running
-        scheduler.kill()
-        scheduler.wait()
-        worker.wait(timeout=60)
-        client.kill()
-        client.communicate()
+        client = [*arguments, address, str(target), str(gate)]
+        with until_killed(client, cwd=ROOT, env=environment, stderr=subprocess.DEVNULL):
+            wait_until(lambda: staged_nbytes(target))
+            scheduler, worker = running
+            scheduler.kill()
+            scheduler.wait()
+            gate.touch()
+            worker.wait(timeout=300)
         np.testing.assert_array_equal(open_b2nd(target)[...], VALUES)
         (tmp_path / "scheduler.json").unlink()
         address, running = start_cluster(tmp_path)
         subprocess.run(
-            [*arguments, address, str(target)], cwd=ROOT, env=environment, check=True, timeout=100
+            [*arguments, address, str(target), str(gate)],
+            cwd=ROOT,
+            env=environment,
+            check=True,
+            timeout=600,
         )
         np.testing.assert_array_equal(blosc2.open(str(target))[...], VALUES + 1)
     finally:

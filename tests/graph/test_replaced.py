@@ -12,7 +12,7 @@ import pytest
 import b2nd_dask
 from b2nd_dask import to_b2nd
 
-#: Reads until the file `stop` appears; every result must be of one version throughout.
+#: Reads until the file `stop` appears, and once at least; every result must be of one version.
 READER = """
 import sys, threading
 from collections import Counter
@@ -35,7 +35,7 @@ def lazy():
     return np.array([x[7].max().compute(), x.min(axis=1).compute()[5]]) // 1000
 
 def read(how):
-    while not stop.exists():
+    while not (stop.exists() and seen["read"]):
         try:
             versions = np.unique(how())
         except StaleFrameError:
@@ -48,6 +48,7 @@ def read(how):
         if len(versions) != 1:
             wrong.append(f"{how.__name__}: versions {versions}")
 
+print("begun", flush=True)
 threads = [threading.Thread(target=read, args=(how,)) for how in (whole, part, part, lazy)]
 for thread in threads:
     thread.start()
@@ -81,11 +82,13 @@ def test_reads_are_of_one_version(tmp_path: Path, contiguous: bool) -> None:
         for _ in range(PROCESSES)
     ]
     try:
+        for reader in readers:
+            reader.stdout.readline()
         for version in range(1, TIMES + 1):
             write(version)
     finally:
         stop.touch()
-        done = [(*reader.communicate(timeout=100), reader.returncode) for reader in readers]
+        done = [(*reader.communicate(timeout=600), reader.returncode) for reader in readers]
     assert [code for _, _, code in done] == [0] * PROCESSES, [err for _, err, _ in done]
     reads = [int(out.split()[0]) for out, _, _ in done]
     assert min(reads) > 0

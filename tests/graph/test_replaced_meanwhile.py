@@ -87,7 +87,7 @@ def test_a_chunk_file_of_another_program_stays(target, monkeypatch):
     np.testing.assert_array_equal(open_b2nd(target)[...], OLD)
 
 
-#: Changes a frame in place again and again, until its standard input ends.
+#: Changes a frame in place again and again, until its standard input ends, and once at least.
 CHANGE = """
 import select, sys
 import dask, numpy as np, b2nd_dask
@@ -95,7 +95,7 @@ dask.config.set(scheduler="sync")
 patch = np.arange(10) + 2**60
 print("begun", flush=True)
 done = 0
-while not select.select([sys.stdin], [], [], 0)[0]:
+while not (done and select.select([sys.stdin], [], [], 0)[0]):
     try:
         b2nd_dask.to_b2nd(patch, sys.argv[1], mode="r+", region=(slice(0, 10),))
         done += 1
@@ -126,7 +126,7 @@ def test_replacing_a_frame_that_another_process_changes(target, contiguous):
         np.testing.assert_array_equal(found[10:], row[10:])
         patched = np.array_equal(found[:10], np.arange(10) + 2**60)
         assert patched or np.array_equal(found[:10], row[:10])
-    answer, _ = changing.communicate("", timeout=100)
+    answer, _ = changing.communicate("", timeout=600)
     assert int(answer) > 0
     assert verify(target).ok
     assert [info for info in list_staging(target) if not info.place.endswith(".removed")] == []
