@@ -39,7 +39,7 @@ ROOT = Path(__file__).parent.parent
 def run_benchmarks(*arguments: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "benchmarks", *arguments]
     return subprocess.run(
-        command, cwd=ROOT, capture_output=True, text=True, timeout=800, check=False
+        command, cwd=ROOT, capture_output=True, text=True, timeout=2400, check=False
     )
 
 
@@ -48,7 +48,7 @@ OFTEN_RUN = {"dense_sum", "open_million", "transform"}
 
 
 # up to fifty processes that import everything
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(2700)
 @pytest.mark.parametrize(
     "name",
     [

@@ -77,7 +77,7 @@ def test_expressions_are_written(tmp_path, scheduler):
         },
         capture_output=True,
         text=True,
-        timeout=200,
+        timeout=600,
     )
     assert done.returncode == 0, done.stderr
     expected = np.concatenate([values + 1, values])

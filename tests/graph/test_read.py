@@ -269,7 +269,7 @@ print(repr(float((x[3:50] + 1).sum().compute())))
         [sys.executable, "-W", "ignore", "-c", code, str(path)],
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=600,
         check=False,
         cwd=Path(b2nd_dask.__file__).parents[1],
     )

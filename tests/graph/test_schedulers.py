@@ -82,9 +82,9 @@ def test_a_fork_after_use_does_not_hang(field):
     children = [context.Process(target=_sum_into, args=(queue, frame)) for _ in range(3)]
     for child in children:
         child.start()
-    results = [queue.get(timeout=60) for _ in children]
+    results = [queue.get(timeout=600) for _ in children]
     for child in children:
-        child.join(timeout=60)
+        child.join(timeout=600)
     assert len({pid for pid, _ in results} | {os.getpid()}) == 4
     assert [total for _, total in results] == pytest.approx([float(values.sum())] * 3, rel=1e-5)
 
@@ -95,7 +95,14 @@ def test_decoding_lets_other_threads_run(tmp_path):
     path = str(tmp_path / "one.b2nd")
     cparams = {"codec": blosc2.Codec.ZLIB, "clevel": 1}
     blosc2.asarray(values, urlpath=path, chunks=values.shape, cparams=cparams)
-    frame, gaps, done = open_b2nd(path), [], threading.Event()
+    # with the GIL held throughout, one gap is nearly all of the time, every time; else only where
+    # the machine has no time for the thread that ticks
+    assert any(_longest_gap_during(open_b2nd(path)) < 1 / 2 for _ in range(20))
+
+
+def _longest_gap_during(frame):
+    """The longest time for which another thread could not run, as a share of that of a read."""
+    gaps, running, done = [], threading.Event(), threading.Event()
 
     def tick():
         last = time.perf_counter()
@@ -103,16 +110,17 @@ def test_decoding_lets_other_threads_run(tmp_path):
             now = time.perf_counter()
             gaps.append(now - last)
             last = now
+            running.set()
 
     ticker = threading.Thread(target=tick)
     ticker.start()
+    running.wait()
     start = time.perf_counter()
     frame[...]
     elapsed = time.perf_counter() - start
     done.set()
     ticker.join()
-    # with the GIL held throughout, one gap would be nearly all of the time
-    assert max(gaps) < elapsed / 2
+    return max(gaps) / elapsed
 
 
 def test_threads_share_a_frame(field):
@@ -157,13 +165,13 @@ def test_a_worker_that_dies_leaves_one_good_frame(field, tmp_path):
         _eventually(lambda: len(list(area.glob("*.part"))) == 2)
         victim = next(iter(cluster.workers.values())).pid
         os.kill(victim, signal.SIGKILL)
-        assert future.result(timeout=120) == str(target)
+        assert future.result(timeout=600) == str(target)
     np.testing.assert_array_equal(blosc2.open(str(target))[...], values + 1)
     assert list(tmp_path.iterdir()) == [target]
 
 
 def _eventually(condition):
-    for _ in range(600):
+    for _ in range(6000):
         if found := condition():
             return found
         time.sleep(0.05)

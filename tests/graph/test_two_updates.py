@@ -64,7 +64,7 @@ def test_of_two_updates_one_is_refused(tmp_path, contiguous):
     for writer in writers:
         writer.stdin.write("go\n")
         writer.stdin.flush()
-    answers = [writer.communicate(timeout=100)[0].strip() for writer in writers]
+    answers = [writer.communicate(timeout=600)[0].strip() for writer in writers]
     assert sum(answer == "done" for answer in answers) == 1
     winner = answers.index("done") + 1
     assert answers[2 - winner].startswith(("StaleFrameError", "B2ndError"))

@@ -160,7 +160,7 @@ except OSError as error:
         text=True,
         check=True,
         cwd=Path(b2nd_dask.__file__).parents[1],
-        timeout=100,
+        timeout=600,
     )
     assert done.stdout.startswith("OSError 27")
     np.testing.assert_array_equal(open_b2nd(target)[...], VALUES)
@@ -303,7 +303,7 @@ print(sum("target.b2nd" in name for name in names))
         text=True,
         check=True,
         cwd=Path(b2nd_dask.__file__).parents[1],
-        timeout=100,
+        timeout=600,
     )
     assert int(done.stdout) <= 1
 

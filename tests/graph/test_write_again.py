@@ -157,6 +157,7 @@ def test_commits_in_two_processes_at_once(target, kind, contiguous, cluster):
     made = cluster.gather(cluster.compute([Delayed(name, graph) for name in needed]))
     known = dict(zip(needed, made, strict=True))
     arguments = [known[name] if name in needed else name for name in names]
+    cluster.wait_for_workers(2)
     commits = [
         cluster.submit(finish, *arguments, pure=False, workers=[worker])
         for worker in cluster.scheduler_info()["workers"]
@@ -187,7 +188,7 @@ def test_a_worker_that_dies_after_it_published(target, kind, contiguous, cluster
     finish, *arguments = graph[written.key]
     flag = target.with_name("died")
     graph[written.key] = (DiesOnce(finish, flag), *arguments)
-    assert cluster.compute(Delayed(written.key, graph)).result(timeout=120) == str(target)
+    assert cluster.compute(Delayed(written.key, graph)).result(timeout=600) == str(target)
     assert flag.exists()
     np.testing.assert_array_equal(blosc2.open(str(target))[...], expected)
     assert sorted(target.parent.iterdir()) == [flag, target]
