@@ -6,6 +6,7 @@ import sys
 import traceback
 import uuid
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 
 import blosc2
 import dask
@@ -161,15 +162,17 @@ def test_a_frame_replaces_the_one_it_is_computed_from(store, nbytes):
     assert len(store.names()) == 1
 
 
+@contextmanager
+def waiting_for_all_tasks():
+    """At the end, for those that were under way when a write failed."""
+    with ThreadPoolExecutor(4) as pool, dask.config.set(pool=pool):
+        yield
+
+
 @pytest.mark.parametrize("contiguous", [True, False])
 def test_a_task_that_fails_leaves_nothing(store, contiguous):
     x = failing(noise(8 * MIB, MIB))
-    with (
-        # leaving it waits for tasks that were under way when the write failed
-        ThreadPoolExecutor(4) as pool,
-        dask.config.set(pool=pool),
-        pytest.raises(RuntimeError, match="this block fails"),
-    ):
+    with waiting_for_all_tasks(), pytest.raises(RuntimeError, match="this block fails"):
         to_b2nd(x, store.url, contiguous=contiguous, **store.keywords)
     assert store.names() == []
 
@@ -177,7 +180,7 @@ def test_a_task_that_fails_leaves_nothing(store, contiguous):
 def test_a_task_that_fails_leaves_the_old_object(store):
     x = to_b2nd(noise(MIB, MIB // 4), store.url, **store.keywords)
     before = store.data()
-    with pytest.raises(RuntimeError, match="this block fails"):
+    with waiting_for_all_tasks(), pytest.raises(RuntimeError, match="this block fails"):
         to_b2nd(failing(x), store.url, mode="w", **store.keywords)
     assert store.data() == before
     assert len(store.names()) == 1
