@@ -279,14 +279,13 @@ def test_a_commit_of_a_sparse_frame_in_a_store_is_resumed(request, monkeypatch, 
 
 
 SCRIPT = """
-import logging, os, sys, time
+import logging, sys
 import dask, dask.array as da, numpy as np, b2nd_dask
+from tests.graph.test_crashes import pass_gate
 logging.basicConfig(level=logging.INFO, stream=sys.stdout, format="%(message)s")
 values = np.random.default_rng(5).normal(size=(400, 50))
-def work(block, block_info=None):
-    time.sleep(0.02)
-    while block_info[0]["chunk-location"][0] >= 20 and not os.path.exists(sys.argv[2]):
-        time.sleep(0.02)
+def work(block):
+    pass_gate(sys.argv[2], 20)
     return block + 1
 x = da.from_array(values, chunks=(10, 50)).map_blocks(work, dtype=float, meta=np.empty((0, 0)))
 dask.config.set(scheduler=sys.argv[4], num_workers=2)
@@ -300,7 +299,7 @@ if __name__ == "__main__":
 def test_after_a_kill_another_process_goes_on(target, tmp_path, contiguous, scheduler):
     script, gate = tmp_path / "script.py", tmp_path / "gate"
     script.write_text(SCRIPT)
-    # half of the blocks wait for the gate: the write cannot end before it is killed
+    # half of the blocks wait at the gate: the write cannot end before it is killed
     kind = str(int(contiguous))
     arguments = [sys.executable, str(script), str(target), str(gate), kind, scheduler]
     root = Path(b2nd_dask.__file__).parents[1]
