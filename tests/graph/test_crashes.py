@@ -10,7 +10,7 @@ import signal
 import subprocess
 import sys
 import time
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 
 import blosc2
@@ -22,6 +22,7 @@ from distributed.utils import json_load_robust
 
 import b2nd_dask
 from b2nd_dask import list_staging, open_b2nd, remove_staging, to_b2nd
+from tests.graph.gate import pass_gate
 
 ROOT = Path(b2nd_dask.__file__).parents[1]
 KINDS = ["new", "overwrite", "region", "append", "compact", "resume"]
@@ -83,16 +84,6 @@ def test_interrupts_right_behind_each_call(tmp_path, kind, contiguous):
 def test_a_file_system_that_cannot_exchange_directories(tmp_path, kind, fault):
     outcomes = crash(tmp_path, kind, False, fault, exchange=False)
     assert not any(ended.startswith("other") for ended in outcomes)
-
-
-def pass_gate(gate, first):
-    """Some come through at once, whichever they are; the others wait until a file is there."""
-    for number in range(first):
-        with suppress(FileExistsError):
-            Path(f"{gate}.{number}").touch(exist_ok=False)
-            return
-    while not Path(gate).exists():
-        time.sleep(0.02)
 
 
 VALUES = np.random.default_rng(3).normal(size=(120, 50))

@@ -281,7 +281,7 @@ def test_a_commit_of_a_sparse_frame_in_a_store_is_resumed(request, monkeypatch, 
 SCRIPT = """
 import logging, sys
 import dask, dask.array as da, numpy as np, b2nd_dask
-from tests.graph.test_crashes import pass_gate
+from tests.graph.gate import pass_gate
 logging.basicConfig(level=logging.INFO, stream=sys.stdout, format="%(message)s")
 values = np.random.default_rng(5).normal(size=(400, 50))
 def work(block):

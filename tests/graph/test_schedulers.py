@@ -14,6 +14,7 @@ import pytest
 from distributed import Client, LocalCluster
 
 from b2nd_dask import StaleFrameError, from_b2nd, open_b2nd, verify
+from tests.graph.gate import pass_gate
 
 
 @pytest.fixture(scope="module")
@@ -147,10 +148,12 @@ def test_distributed_processes_write_one_frame(field, cluster, tmp_path):
 def test_a_worker_that_dies_leaves_one_good_frame(field, tmp_path):
     """Its tasks run again elsewhere, beside what it staged already."""
     path, values = field
-    target = tmp_path / "written.b2nd"
+    target, gate = tmp_path / "folder" / "written.b2nd", tmp_path / "gate"
+    target.parent.mkdir()
 
-    def slow(block):
-        time.sleep(0.2)
+    def work(block):
+        # both workers have something staged, and neither has all of it
+        pass_gate(gate, 2, of=os.getpid())
         return block + 1
 
     with (
@@ -159,15 +162,16 @@ def test_a_worker_that_dies_leaves_one_good_frame(field, tmp_path):
         ) as cluster,
         Client(cluster) as client,
     ):
-        x = from_b2nd(path).map_blocks(slow, dtype="f4")
+        x = from_b2nd(path).map_blocks(work, dtype="f4")
         future = client.compute(x.to_b2nd(target, chunks=(10, 30, 8), compute=False))
-        (area,) = _eventually(lambda: list(tmp_path.glob(".*.staging")))
+        (area,) = _eventually(lambda: list(target.parent.glob(".*.staging")))
         _eventually(lambda: len(list(area.glob("*.part"))) == 2)
         victim = next(iter(cluster.workers.values())).pid
         os.kill(victim, signal.SIGKILL)
+        gate.touch()
         assert future.result(timeout=600) == str(target)
     np.testing.assert_array_equal(blosc2.open(str(target))[...], values + 1)
-    assert list(tmp_path.iterdir()) == [target]
+    assert list(target.parent.iterdir()) == [target]
 
 
 def _eventually(condition):
