@@ -20,6 +20,7 @@ from b2nd_dask.frame.access import open_b2nd
 from b2nd_dask.frame.source import Frame
 from b2nd_dask.graph.read import from_b2nd
 
+ROOT = Path(__file__).parents[2]
 CHUNK, CELL = 12, 3
 
 
@@ -168,14 +169,13 @@ def test_missing_extra_is_named_with_its_command(
 
 
 FULL_RUN = """
-import resource, sys
+import sys
 from pathlib import Path
 from rich.console import Console
 from b2nd_dask.edges.demo import run_demo
+from tests.counting import peak_memory
 cover = run_demo(Path(sys.argv[1]), force=True, console=Console(file=sys.stderr))
-unit = 1 if sys.platform == "darwin" else 1024
-peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
-print(cover.share, cover.constant.sum(), cover.constant.size, peak)
+print(cover.share, cover.constant.sum(), cover.constant.size, peak_memory())
 """
 
 
@@ -183,10 +183,14 @@ print(cover.share, cover.constant.sum(), cover.constant.size, peak)
 @pytest.mark.skipif(
     importlib.util.find_spec("global_land_mask") is None, reason="global-land-mask is missing"
 )
-@pytest.mark.skipif(sys.platform == "win32", reason="peak memory is asked from `resource`")
+@pytest.mark.skipif(sys.platform != "linux", reason="peak memory is asked as on Linux")
 def test_the_real_mask_takes_less_memory_than_the_array(tmp_path: Path) -> None:
     done = subprocess.run(
-        [sys.executable, "-c", FULL_RUN, str(tmp_path)], capture_output=True, text=True, check=True
+        [sys.executable, "-c", FULL_RUN, str(tmp_path)],
+        capture_output=True,
+        text=True,
+        check=True,
+        cwd=ROOT,
     )
     share, constant, chunks, peak = done.stdout.split()
     assert float(share) == pytest.approx(0.28905, abs=1e-5)
