@@ -28,9 +28,11 @@ MAX_DICT_LEN = 32768
 #: Wider items are stored with a typesize of 1.
 MAX_TYPESIZE = 255
 
+#: Of the flags in byte 31.
+HAS_DICT = 0x01
 _SHUFFLE, _MEMCPYED, _BITSHUFFLE, _DELTA, _NOT_SPLIT = 0x01, 0x02, 0x04, 0x08, 0x10
 _EXTENDED = _SHUFFLE | _BITSHUFFLE
-_HAS_DICT, _LAZY, _INSTRUMENTED = 0x01, 0x08, 0x80
+_LAZY, _INSTRUMENTED = 0x08, 0x80
 _PLUGIN_CODEC = 6
 #: Chunk codes of blosclz, lz4, zlib, zstd.
 _BUILTIN_CODECS = frozenset({0, 1, 3, 4})
@@ -84,7 +86,7 @@ class ChunkHeader:
     @property
     def has_dict(self) -> bool:
         """Whether a dictionary stands behind the block offsets."""
-        return bool(self.special_flags & _HAS_DICT)
+        return bool(self.special_flags & HAS_DICT)
 
     @property
     def codec_id(self) -> int:

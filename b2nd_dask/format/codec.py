@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from b2nd_dask.errors import CorruptChunkError, UnsupportedFrameError
-from b2nd_dask.format.chunk import Buffer, ChunkHeader
+from b2nd_dask.format.chunk import HAS_DICT, Buffer, ChunkHeader, parse_chunk_header
 from b2nd_dask.format.compression import SHAPED_CODECS, Compression
 
 # decoding in several threads at once is the point of this package; python-blosc2 holds the GIL by
@@ -131,4 +131,15 @@ def encode_chunk(raw: NDArray[Any], how: Compression, *, typesize: int, blocksiz
         raise UnsupportedFrameError(
             f"python-blosc2 does not compress items of {typesize} bytes with {how}"
         ) from error
-    return bytes(chunk)
+    return _without_absent_dict(bytes(chunk)) if how.use_dict else bytes(chunk)
+
+
+def _without_absent_dict(chunk: bytes) -> bytes:
+    """A chunk whose blocks are stored as they are has no dictionary, whatever its header says.
+
+    C-Blosc2 3.3.5 marks it as having one, and then cannot decode it.
+    """
+    header = parse_chunk_header(chunk)
+    if not (header.memcpyed and header.has_dict):
+        return chunk
+    return chunk[:31] + bytes([header.special_flags & ~HAS_DICT]) + chunk[32:]

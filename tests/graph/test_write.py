@@ -562,6 +562,21 @@ def test_codecs_and_filters_by_name(tmp_path, filters):
     assert used == [name.lower() for name in names]
 
 
+@pytest.mark.parametrize("contiguous", [True, False])
+@pytest.mark.parametrize("codec", ["lz4", "lz4hc", "zstd"])
+def test_dictionaries_that_do_not_help(tmp_path, codec, contiguous):
+    """python-blosc2 4.14.1 itself writes such chunks in a way that it cannot read."""
+    target = tmp_path / "a.b2nd"
+    items = np.random.default_rng(0).integers(0, 2**63, (80, 30))
+    items[40:] %= 100
+    cparams = {"codec": codec, "use_dict": True}
+    to_b2nd(items, target, chunks=(40, 30), cparams=cparams, contiguous=contiguous)
+    np.testing.assert_array_equal(blosc2.open(str(target))[...], items)
+    np.testing.assert_array_equal(open_b2nd(target)[...], items)
+    to_b2nd(items[:40], target, mode="r+", append_axis=0)
+    np.testing.assert_array_equal(blosc2.open(str(target))[80:], items[:40])
+
+
 def test_the_delta_filter_over_several_blocks_warns(tmp_path):
     items = np.arange(1000)
     delta = {"filters": ["delta", "shuffle"]}
