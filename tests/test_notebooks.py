@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import nbclient
 import nbformat
 import pytest
+from traitlets.config import Config
 
 NOTEBOOKS = sorted((Path(__file__).parents[1] / "notebooks").glob("*.ipynb"))
 
@@ -14,7 +16,15 @@ NOTEBOOKS = sorted((Path(__file__).parents[1] / "notebooks").glob("*.ipynb"))
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 def test_notebook_runs(path: Path) -> None:
     notebook = nbformat.read(path, as_version=4)
-    nbclient.NotebookClient(notebook, timeout=600, startup_timeout=300, resources={}).execute()
+    # by sockets that are files: ports found free may be taken when the kernel opens them; and their
+    # names may have about 100 characters
+    with TemporaryDirectory() as folder:
+        kernel = {"transport": "ipc", "ip": f"{folder}/kernel"}
+        config = Config({"KernelManager": kernel})
+        client = nbclient.NotebookClient(
+            notebook, config=config, timeout=600, startup_timeout=300, resources={}
+        )
+        client.execute()
 
 
 def test_there_are_notebooks() -> None:
