@@ -84,8 +84,8 @@ def converted(arr: da.Array, dtype: np.dtype[Any]) -> da.Array:
         raise TypeError(
             f"items of dtype {arr.dtype} do not fit a frame of {dtype}; convert by .astype"
         )
-    # of times NumPy looks at the unit, not at the range
-    if dtype.kind not in "mM" and np.can_cast(arr.dtype, dtype):
+    # of times, which fields may be, NumPy looks at the unit, not at the range
+    if dtype.kind not in "mMV" and np.can_cast(arr.dtype, dtype):
         cast: da.Array = arr.astype(dtype)
     else:
         place = "the array for the frame"

@@ -48,7 +48,13 @@ def narrowed(block: Any, wanted: np.dtype[Any], place: str) -> NDArray[Any]:
 
 def _has_wrapped(given: NDArray[Any], items: NDArray[Any]) -> bool:
     """Whether there are times that are too far off for a finer unit."""
-    if given.dtype == items.dtype or not given.dtype.kind == items.dtype.kind in "mM":
+    if given.dtype == items.dtype:
+        return False
+    if given.dtype.names and items.dtype.names:
+        # NumPy assigns fields by their places
+        fields = zip(given.dtype.names, items.dtype.names, strict=True)
+        return any(_has_wrapped(given[one], items[other]) for one, other in fields)
+    if not given.dtype.kind == items.dtype.kind in "mM":
         return False
     # NumPy calls casts safe that keep the kind and gain precision
     finer = np.can_cast(given.dtype, items.dtype, "safe")

@@ -90,8 +90,12 @@ def append_patch(arr: da.Array, frame: Frame, axis: int) -> Patch:
     length, chunk = frame.shape[axis], frame.chunks[axis]
     rest = (*frame.shape[:axis], *frame.shape[axis + 1 :])
     if arr.ndim != frame.ndim or (*arr.shape[:axis], *arr.shape[axis + 1 :]) != rest:
+        hint = (
+            f"; give it that axis, as da.expand_dims(x, {axis}) does" if arr.shape == rest else ""
+        )
         raise ValueError(
-            f"an array of shape {arr.shape} cannot be appended to {frame.shape} along axis {axis}"
+            f"an array of shape {arr.shape} cannot be appended to {frame.shape} along axis "
+            f"{axis}{hint}"
         )
     after = (*frame.shape[:axis], length + arr.shape[axis], *frame.shape[axis + 1 :])
     first = length // chunk * chunk

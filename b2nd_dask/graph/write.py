@@ -223,7 +223,8 @@ def _check_mode(mode: str, region: Any, append_axis: int | None, form: Form) -> 
                 f'mode={mode!r} makes a new frame; region= and append_axis= go with mode="r+"'
             )
     elif region is None and append_axis is None:
-        raise ValueError(f"mode={mode!r} changes a frame: say where, by region= or append_axis=")
+        ways = "region= or append_axis=" if mode == "r+" else "append_axis="
+        raise ValueError(f"mode={mode!r} changes a frame: say where, by {ways}")
     elif mode == "a" and region is not None:
         raise ValueError('a region is written into a frame that is there: use mode="r+"')
     elif mode == "r+" and form.given:

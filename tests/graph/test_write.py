@@ -199,7 +199,8 @@ def test_a_missing_directory(tmp_path):
         ({"meta": {f"m{i}": i for i in range(16)}}, ValueError, "room for 15"),
         ({"meta": "keep"}, ValueError, "finds 0"),
         ({"region": (slice(0, 1), slice(0, 1))}, ValueError, 'mode="r\\+"'),
-        ({"mode": "r+"}, ValueError, "say where"),
+        ({"mode": "r+"}, ValueError, "say where, by region= or append_axis="),
+        ({"mode": "a"}, ValueError, "say where, by append_axis="),
     ],
 )
 def test_wrong_arguments_are_refused_before_anything_is_written(target, arguments, error, message):
@@ -440,6 +441,8 @@ def test_wrong_updates_leave_the_frame(target, arguments, error, message):
         to_b2nd(VALUES, target, mode="r+", **arguments)
     with pytest.raises(TypeError, match="astype"):
         to_b2nd(VALUES.astype("c16"), target, mode="r+", append_axis=0)
+    with pytest.raises(ValueError, match=r"expand_dims\(x, 0\)"):
+        to_b2nd(VALUES[0], target, mode="r+", append_axis=0)
     np.testing.assert_array_equal(open_b2nd(target)[...], VALUES)
     assert leftovers(target) == []
 
@@ -649,6 +652,15 @@ def test_times_that_would_become_others_are_refused(target, kind):
     if kind == "m8":
         to_b2nd(np.array([7]), target, mode="r+", region=np.s_[:1])
         assert from_b2nd(target)[0].compute().astype("i8") == 7
+
+
+def test_times_in_fields_that_would_become_others_are_refused(target):
+    to_b2nd(np.zeros(3, [("at", "M8[ns]"), ("n", "i4")]), target)
+    near, far = (np.array([(n, 1)], [("at", "M8[s]"), ("n", "i4")]) for n in (10**9, 10**11))
+    with pytest.raises(OverflowError, match="out of the range"):
+        to_b2nd(far, target, mode="r+", region=np.s_[1:2])
+    to_b2nd(near, target, mode="r+", region=np.s_[1:2])
+    assert from_b2nd(target)["at"][1].compute() == near["at"][0]
 
 
 @pytest.mark.parametrize(("given", "wanted"), [("f8", "f4"), ("i8", "f2"), ("c16", "c8")])
