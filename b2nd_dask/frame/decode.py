@@ -8,15 +8,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from b2nd_dask.format.assemble import one_chunk_frame
-from b2nd_dask.format.chunk import (
-    ChunkHeader,
-    Special,
-    check_chunk,
-    constant_of,
-    padded_chunk,
-    parse_chunk_header,
-)
+from b2nd_dask.format.chunk import ChunkHeader, Special, padded_chunk, parse_chunk_header
+from b2nd_dask.format.chunk_checks import check_chunk
 from b2nd_dask.format.codec import decode_chunk, decode_in_frame
+from b2nd_dask.format.constant_chunk import constant_of
 from b2nd_dask.format.grid import Grid
 from b2nd_dask.format.index import ChunkKind
 from b2nd_dask.frame.buffers import Scratch

@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from b2nd_dask.format.chunk import encode_repeated, nan_item
 from b2nd_dask.format.codec import encode_chunk
 from b2nd_dask.format.compression import Compression
+from b2nd_dask.format.constant_chunk import encode_repeated, nan_item
 from b2nd_dask.format.grid import Grid
 from b2nd_dask.format.index import ChunkKind, special_code
 from b2nd_dask.frame.buffers import Scratch

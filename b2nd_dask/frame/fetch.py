@@ -11,7 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from b2nd_dask.errors import CorruptChunkError
-from b2nd_dask.format.chunk import MAX_DICT_LEN, check_chunk, parse_chunk_header
+from b2nd_dask.format.chunk import MAX_DICT_LEN, parse_chunk_header
+from b2nd_dask.format.chunk_checks import check_chunk
 from b2nd_dask.format.grid import Grid
 from b2nd_dask.format.integrity import require_digest
 from b2nd_dask.format.subset import block_spans, head_nbytes, head_of_blocks

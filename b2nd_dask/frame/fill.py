@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from b2nd_dask.errors import UninitializedChunkError
-from b2nd_dask.format.chunk import nan_item
+from b2nd_dask.format.constant_chunk import nan_item
 from b2nd_dask.format.index import ChunkKind
 
 

@@ -11,7 +11,7 @@ import numpy as np
 from dask.array.core import normalize_chunks
 
 from b2nd_dask.format.array_meta import MAX_NDIM
-from b2nd_dask.format.chunk import MAX_BLOCKSIZE
+from b2nd_dask.format.chunk_checks import MAX_BLOCKSIZE
 from b2nd_dask.format.compression import Compression
 from b2nd_dask.format.defaults import default_blocks
 from b2nd_dask.format.grid import Grid

@@ -1,11 +1,12 @@
 """Byte ranges of local files, fsspec objects, bytes in memory, and frames inside containers."""
 
-from b2nd_dask.storage.base import HEAD_NBYTES, ByteReader, Identity, Span
+from b2nd_dask.storage.base import HEAD_NBYTES, ByteReader, Identity
 from b2nd_dask.storage.failures import Secrets, only_here
 from b2nd_dask.storage.leftovers import StagingInfo, list_staging, remove_staging
 from b2nd_dask.storage.local_update import frame_locked
 from b2nd_dask.storage.location import Location
 from b2nd_dask.storage.members import CHUNK_MEMBER, MAIN_MEMBER, chunk_member
+from b2nd_dask.storage.spans import Span
 from b2nd_dask.storage.staging import Joined, Run, StagedChunks, Staging
 from b2nd_dask.storage.targets import staging_for, update_staging_for
 

@@ -1,20 +1,15 @@
-"""What every reader of byte ranges has in common: spans, identities, and the merging of spans."""
+"""What every reader of byte ranges has in common: its protocol, identities, members."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from typing import Protocol
+
+from b2nd_dask.storage.spans import Span
 
 HEAD_NBYTES = 1 << 16
 """Bytes that an open reads first: the header of nearly every frame, and all of a small one."""
-
-
-class Span(NamedTuple):
-    """A half-open range of bytes."""
-
-    start: int
-    stop: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,154 +135,6 @@ class ByteReader(Protocol):
         """Let go of resources; reads that are under way finish, later ones raise ValueError."""
 
 
-class Place(NamedTuple):
-    """Where a span lies in the merged spans of a plan."""
-
-    part: int
-    """Number of the merged span."""
-
-    start: int
-    """First byte, counted from the start of the merged span."""
-
-
-@dataclass(frozen=True, slots=True)
-class Plan:
-    """Merged spans, and where to find each of the original ones."""
-
-    merged: tuple[Span, ...]
-    """Ordered by their start."""
-
-    places: tuple[Place, ...]
-    """One for each original span, in the original order."""
-
-
-def coalesce(spans: Sequence[Span], *, max_gap: int, max_size: int) -> Plan:
-    """Merge spans that lie close together, so that fewer reads serve them.
-
-    Parameters
-    ----------
-    spans : sequence of Span
-        None of them empty. They may overlap and come in any order.
-    max_gap : int
-        Merge over at most this many bytes that nobody asked for.
-    max_size : int
-        No merging makes a span larger than this. A span that is larger already stays whole.
-
-    Returns
-    -------
-    Plan
-        Every original span lies in exactly one merged span.
-
-    Examples
-    --------
-    >>> plan = coalesce([Span(20, 30), Span(0, 16)], max_gap=4, max_size=100)
-    >>> plan.merged
-    (Span(start=0, stop=30),)
-    >>> plan.places
-    (Place(part=0, start=20), Place(part=0, start=0))
-    """
-    merged: list[Span] = []
-    places = [Place(0, 0)] * len(spans)
-    # The longest first among equal starts: what it contains then never begins a span of its own.
-    for i in sorted(range(len(spans)), key=lambda i: (spans[i].start, -spans[i].stop)):
-        span = spans[i]
-        if not 0 <= span.start < span.stop:
-            raise ValueError(f"a span must have 0 <= start < stop; this one is {span}")
-        if merged and _joins(merged[-1], span, max_gap=max_gap, max_size=max_size):
-            merged[-1] = Span(merged[-1].start, max(merged[-1].stop, span.stop))
-        else:
-            merged.append(span)
-        places[i] = Place(len(merged) - 1, span.start - merged[-1].start)
-    return Plan(tuple(merged), tuple(places))
-
-
-def _joins(last: Span, span: Span, *, max_gap: int, max_size: int) -> bool:
-    contained = span.stop <= last.stop
-    near = span.start - last.stop <= max_gap
-    return contained or (near and span.stop - last.start <= max_size)
-
-
-@dataclass(frozen=True, slots=True)
-class Reading:
-    """Spans of one object as callers gave them, and the merged ones that serve them."""
-
-    spans: tuple[Span, ...]
-    """Clipped at the end of the object."""
-
-    plan: Plan
-    """Of the spans that are not empty."""
-
-    @classmethod
-    def of(cls, spans: Sequence[Span], *, size: int, max_gap: int, max_size: int) -> Reading:
-        """Plan to read.
-
-        Parameters
-        ----------
-        spans : sequence of Span
-            As callers of `ByteReader.read` give them: some may be empty, or go past the end.
-        size : int
-            Bytes in the object. A length that comes from a damaged file is thus never allocated.
-        max_gap, max_size : int
-            As in `coalesce`.
-
-        Returns
-        -------
-        Reading
-        """
-        clipped = tuple(clip(span, size) for span in spans)
-        wanted = [span for span in clipped if span.start < span.stop]
-        return cls(clipped, coalesce(wanted, max_gap=max_gap, max_size=max_size))
-
-    def results(self, parts: Sequence[bytes]) -> list[bytes]:
-        """Cut the results for the callers out of what was read.
-
-        Parameters
-        ----------
-        parts : sequence of bytes
-            One for each span of `plan.merged`; shorter where the object ended.
-
-        Returns
-        -------
-        list of bytes
-            One for each span.
-        """
-        places = iter(self.plan.places)
-        results = []
-        for start, stop in self.spans:
-            if start == stop:
-                results.append(b"")
-            else:
-                part, at = next(places)
-                results.append(parts[part][at : at + stop - start])
-        return results
-
-
-def read_merged(
-    spans: Sequence[Span],
-    fetch: Callable[[tuple[Span, ...]], Sequence[bytes]],
-    *,
-    size: int,
-    max_gap: int,
-    max_size: int,
-) -> list[bytes]:
-    """Serve spans out of merged reads.
-
-    Parameters
-    ----------
-    spans, size, max_gap, max_size
-        As in `Reading.of`.
-    fetch : callable
-        Takes merged spans that lie inside the object, gives the bytes of each.
-
-    Returns
-    -------
-    list of bytes
-        One for each span, clipped at `size`.
-    """
-    reading = Reading.of(spans, size=size, max_gap=max_gap, max_size=max_size)
-    return reading.results(fetch(reading.plan.merged))
-
-
 def read_by_member(
     items: Sequence[tuple[str, Span]],
     targets: Sequence[memoryview],
@@ -344,17 +191,3 @@ def group_by_member(items: Sequence[tuple[str, Span]]) -> dict[str, list[int]]:
     for i, (member, _) in enumerate(items):
         groups.setdefault(member, []).append(i)
     return groups
-
-
-def clip(span: Span, size: int) -> Span:
-    """Cut a span at the end of an object of `size` bytes.
-
-    Raises
-    ------
-    ValueError
-        When the span begins before the object or ends before it begins.
-    """
-    start, stop = span
-    if not 0 <= start <= stop:
-        raise ValueError(f"a span must have 0 <= start <= stop; this one is {span}")
-    return Span(min(start, size), min(stop, size))

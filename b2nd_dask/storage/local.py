@@ -11,8 +11,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from b2nd_dask.errors import FrameFormatError, StaleFrameError
-from b2nd_dask.storage.base import Identity, Span, read_by_member, read_merged
+from b2nd_dask.storage.base import Identity, read_by_member
 from b2nd_dask.storage.members import MAIN_MEMBER
+from b2nd_dask.storage.spans import Span, read_merged
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

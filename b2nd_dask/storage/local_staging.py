@@ -24,7 +24,7 @@ from pathlib import Path
 import numpy as np
 
 from b2nd_dask.errors import StaleFrameError
-from b2nd_dask.storage.base import ByteReader, Identity, Span
+from b2nd_dask.storage.base import ByteReader, Identity
 from b2nd_dask.storage.local import LocalReader, identity_at
 from b2nd_dask.storage.local_area import area_of, remove_area
 from b2nd_dask.storage.local_files import (
@@ -39,6 +39,7 @@ from b2nd_dask.storage.local_files import (
 )
 from b2nd_dask.storage.members import MAIN_MEMBER, chunk_member, is_member
 from b2nd_dask.storage.rename import publish_path, remove_path, sync_directory
+from b2nd_dask.storage.spans import Span
 from b2nd_dask.storage.staging import Joined, Run, StagedChunks, in_order, runs_of
 
 #: A part with more unused bytes than this share, left by tasks that ran twice, is copied rather

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 import xxhash
 
 from b2nd_dask.errors import FrameFormatError
-from b2nd_dask.storage.base import ByteReader, Identity, Span, clip, copy_into, read_by_member
+from b2nd_dask.storage.base import ByteReader, Identity, copy_into, read_by_member
+from b2nd_dask.storage.spans import Span, clip
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 from fsspec.asyn import sync
 
 from b2nd_dask.errors import StaleFrameError
-from b2nd_dask.storage.base import Identity, Span
+from b2nd_dask.storage.base import Identity
+from b2nd_dask.storage.spans import Span
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping, Sequence

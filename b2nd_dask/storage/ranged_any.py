@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from fsspec.asyn import AsyncFileSystem
 
-from b2nd_dask.storage.base import Identity, Span, clip
+from b2nd_dask.storage.base import Identity
 from b2nd_dask.storage.ranged import (
     Answer,
     FailedRequest,
@@ -17,6 +17,7 @@ from b2nd_dask.storage.ranged import (
     token_of,
     unknown_size,
 )
+from b2nd_dask.storage.spans import Span, clip
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -6,7 +6,7 @@ import re
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 
-from b2nd_dask.storage.base import Identity, Span
+from b2nd_dask.storage.base import Identity
 from b2nd_dask.storage.ranged import (
     Answer,
     FailedRequest,
@@ -21,6 +21,7 @@ from b2nd_dask.storage.ranged import (
     token_of,
     unknown_size,
 )
+from b2nd_dask.storage.spans import Span
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

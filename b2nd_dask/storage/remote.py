@@ -6,15 +6,7 @@ import os
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from b2nd_dask.errors import FrameFormatError
-from b2nd_dask.storage.base import (
-    HEAD_NBYTES,
-    Identity,
-    Reading,
-    Span,
-    clip,
-    copy_into,
-    group_by_member,
-)
+from b2nd_dask.storage.base import HEAD_NBYTES, Identity, copy_into, group_by_member
 from b2nd_dask.storage.connection import Connection, connect
 from b2nd_dask.storage.failures import public_error
 from b2nd_dask.storage.labels import public_url
@@ -31,6 +23,7 @@ from b2nd_dask.storage.ranged_any import AnyRanges
 from b2nd_dask.storage.ranged_copy import CopyRanges
 from b2nd_dask.storage.ranged_http import HttpRanges
 from b2nd_dask.storage.ranged_s3 import S3Ranges
+from b2nd_dask.storage.spans import Reading, Span, clip
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

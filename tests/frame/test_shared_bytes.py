@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from b2nd_dask import CorruptChunkError, FrameFormatError, compact, open_b2nd, seal
-from b2nd_dask.format.chunk import encode_repeated
+from b2nd_dask.format.constant_chunk import encode_repeated
 from b2nd_dask.format.index import build_index
 from b2nd_dask.format.trailer import Trailer, build_trailer
 from b2nd_dask.frame.opening import parse_frame
