@@ -1,4 +1,4 @@
-"""What a thread did and a process took, by the kernel's count."""
+"""What a thread did, by the kernel's count."""
 
 from pathlib import Path
 
@@ -17,12 +17,3 @@ def bytes_read(function):
     before = count()
     result = function()
     return count() - before - overhead, result
-
-
-def peak_memory():
-    """Most bytes of memory that this process had at once, since its program began.
-
-    What `resource.getrusage` says is at least what the process that started it had.
-    """
-    status = Path("/proc/self/status").read_text()
-    return 1024 * int(status.split("VmHWM:")[1].split()[0])

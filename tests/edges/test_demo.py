@@ -173,9 +173,9 @@ import sys
 from pathlib import Path
 from rich.console import Console
 from b2nd_dask.edges.demo import run_demo
-from tests.counting import peak_memory
+from benchmarks.memory import peak_resident
 cover = run_demo(Path(sys.argv[1]), force=True, console=Console(file=sys.stderr))
-print(cover.share, cover.constant.sum(), cover.constant.size, peak_memory())
+print(cover.share, cover.constant.sum(), cover.constant.size, peak_resident())
 """
 
 

@@ -41,7 +41,6 @@ FILTERS = {
     "bytedelta": [FILTER.SHUFFLE, FILTER.BYTEDELTA],
     "int_trunc": [FILTER.INT_TRUNC],
 }
-METAS = {FILTER.TRUNC_PREC: 8, FILTER.INT_TRUNC: -4}
 SHAPED = {
     "zfp rate": {"codec": CODEC.ZFP_RATE, "codec_meta": 50},
     "zfp prec": {"codec": CODEC.ZFP_PREC, "codec_meta": 20},

@@ -56,14 +56,14 @@ def test_memory_for_deviations_does_not_grow_with_the_array(tmp_path):
 import sys
 import dask, numpy as np
 from b2nd_dask import from_b2nd, to_b2nd
-from tests.counting import peak_memory
+from benchmarks.memory import peak_resident
 row = dask.array.arange(1000_000, chunks=1000_000, dtype="f8")
 to_b2nd(dask.array.stack([row] * 100), sys.argv[1])
 x = from_b2nd(sys.argv[1])
-before = peak_memory()
+before = peak_resident()
 with dask.config.set(scheduler="threads", num_workers=2):
     print((x - x.mean()).std().compute())
-print(peak_memory() - before)
+print(peak_resident() - before)
 """
     done = subprocess.run(
         [sys.executable, "-c", script, str(tmp_path / "x.b2nd")],

@@ -86,7 +86,9 @@ def test_an_opening_that_runs_again_after_the_end_leaves_nothing(target, kind, c
     np.testing.assert_array_equal(blosc2.open(str(target))[...], expected)
 
 
-@pytest.mark.parametrize("second", [np.ones((4, 4)), np.arange(16.0).reshape(4, 4)])
+@pytest.mark.parametrize(
+    "second", [np.ones((4, 4)), np.arange(16.0).reshape(4, 4), np.full((4, 4), np.nan)]
+)
 def test_what_is_computed_twice_is_written_twice(target, second):
     """A source that dask cannot see change: what it says the second time counts."""
     source = np.zeros((4, 4))
