@@ -96,10 +96,7 @@ def frame_at(
     -------
     Frame
     """
-    opened = process_cache().open(location)
-    frame = Frame(location, opened.version, dtype, uninit, verify)
-    frame._adopt(opened)
-    return frame
+    return Frame.of(process_cache().open(location), location, dtype, uninit, verify)
 
 
 def locate(urlpath: Any, offset: int, storage_options: Mapping[str, Any] | None) -> Location:

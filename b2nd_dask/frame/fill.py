@@ -21,6 +21,11 @@ class Fill:
     uninit: NDArray[Any] | None
     """0-d item of chunks that were never written; None to refuse them."""
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        # NumPy's pickles below protocol 5 make arrays of the other byte order native
+        uninit = None if self.uninit is None else self.uninit.tobytes()
+        return _unpickled, (self.dtype, uninit)
+
     @classmethod
     def of(cls, dtype: np.dtype[Any], uninit: object) -> Fill:
         """Check the user's choice.
@@ -79,3 +84,7 @@ class Fill:
                 'it was never written, and uninit="raise" asks for this error'
             )
         return self.uninit
+
+
+def _unpickled(dtype: np.dtype[Any], uninit: bytes | None) -> Fill:
+    return Fill(dtype, None if uninit is None else np.frombuffer(uninit, dtype).reshape(()))

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import itertools
+import multiprocessing
 import os
+import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
@@ -152,5 +154,15 @@ def _each(work: Callable[[T], None], items: Iterator[T], threads: int) -> None:
 
 
 def own_threads() -> int:
-    """Threads for reads outside of dask: as many as this process may use cores."""
+    """Threads for a read: one for each core in the main thread of a program, else 1.
+
+    Other threads, and processes that a program has started, are most often those of a scheduler
+    that reads in each of them at the same time.
+    """
+    alone = threading.current_thread() is threading.main_thread()
+    return usable_cores() if alone and multiprocessing.parent_process() is None else 1
+
+
+def usable_cores() -> int:
+    """How many cores this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

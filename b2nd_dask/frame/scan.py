@@ -14,7 +14,7 @@ from b2nd_dask.errors import B2ndError, CorruptChunkError, FrameFormatError
 from b2nd_dask.format.index import ChunkKind
 from b2nd_dask.frame.fetch import Placed, Wish, batches, fetch
 from b2nd_dask.frame.opening import OpenedFrame, located
-from b2nd_dask.frame.region import own_threads
+from b2nd_dask.frame.region import usable_cores
 
 #: Compressed bytes that a thread holds at once, unless one chunk has more; and chunks, which take
 #: some memory each, however small they are.
@@ -50,7 +50,7 @@ def scan_chunks(opened: OpenedFrame, look: Look, threads: int | None = None) -> 
         # an array with an axis of 0 may have blocks of 0
         return
     shown = replace(opened, verify=False)
-    threads = threads or own_threads()
+    threads = threads or usable_cores()
     pending: deque[Future[list[Result]]] = deque()
     with ThreadPoolExecutor(threads) as pool:
         for batch in _all_stored(shown):

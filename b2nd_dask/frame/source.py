@@ -32,21 +32,36 @@ class Frame:
     """An array in a frame: metadata, and items by NumPy's basic indexing.
 
     Made by `open_b2nd`. Pickles as a reference: another process opens the same version of the
-    frame, or raises `StaleFrameError`. May be shared by threads.
+    frame when it first reads from it, or raises `StaleFrameError`. Shape, dtype and chunks travel
+    with the reference. May be shared by threads.
     """
 
     def __init__(
-        self, location: Location, version: str, dtype: Any, uninit: Any, verify: Verify
+        self, location: Location, version: str, grid: Grid, fill: Fill, verify: Verify
     ) -> None:
         self._location = location
         self._version = version
-        self._wishes = (dtype, uninit, verify)
-        # opened at the first use: a scheduler that passes frames on may not see their files
+        self._grid = grid
+        self._fill = fill
+        self._verify: Verify = verify
+        # opened at the first read: a scheduler that passes frames on may not see their files
         self._state: _State | None = None
         self._pid = os.getpid()
 
+    @classmethod
+    def of(
+        cls, opened: OpenedFrame, location: Location, dtype: Any, uninit: Any, verify: Verify
+    ) -> Frame:
+        """Make the array of an opened frame; arguments as for `open_b2nd`."""
+        require_trust(replace(opened, verify=verify))
+        fill = Fill.of(_choose_dtype(opened, dtype), uninit)
+        frame = cls(location, opened.version, opened.parsed.grid, fill, verify)
+        frame._state = _State(weakref.ref(opened), opened.parsed)
+        return frame
+
     def __reduce__(self) -> tuple[Any, ...]:
-        return Frame, (self._location, self._version, *self._wishes)
+        # a grid without what it has cached
+        return Frame, (self._location, self._version, replace(self._grid), self._fill, self._verify)
 
     def __dask_tokenize__(self) -> tuple[Any, ...]:
         # no storage options and no secrets of a URL: keys are shown and stored
@@ -58,7 +73,7 @@ class Frame:
             self._version,
             repr(self.dtype),
             None if uninit is None else uninit.tobytes(),
-            self._wishes[2],
+            self._verify,
         )
 
     def __repr__(self) -> str:
@@ -299,53 +314,40 @@ class Frame:
             require_current(opened)
 
     def _ready(self) -> tuple[OpenedFrame, Fill]:
-        state = self._known
-        opened = state.opened() or process_cache().open(self._location, self._version)
-        return replace(opened, verify=self._wishes[2]), state.fill
+        opened = self._known.opened() or process_cache().open(self._location, self._version)
+        return replace(opened, verify=self._verify), self._fill
 
     @property
     def _known(self) -> _State:
         # after a fork the parent's connections are not ours
         if self._state is None or self._pid != os.getpid():
-            return self._adopt(process_cache().open(self._location, self._version))
+            opened = process_cache().open(self._location, self._version)
+            require_trust(replace(opened, verify=self._verify))
+            self._state = _State(weakref.ref(opened), opened.parsed)
+            self._pid = os.getpid()
         return self._state
 
-    def _adopt(self, opened: OpenedFrame) -> _State:
-        dtype, uninit, verify = self._wishes
-        require_trust(replace(opened, verify=verify))
-        fill = Fill.of(self._choose_dtype(opened, dtype), uninit)
-        self._state = _State(weakref.ref(opened), opened.parsed, fill)
-        self._pid = os.getpid()
-        return self._state
 
-    @property
-    def _fill(self) -> Fill:
-        return self._known.fill
-
-    @property
-    def _grid(self) -> Grid:
-        return self.parsed.grid
-
-    def _choose_dtype(self, opened: OpenedFrame, wish: Any) -> np.dtype[Any]:
-        stored, itemsize = opened.parsed.stored_dtype, opened.parsed.grid.itemsize
-        if wish is None:
-            return np.dtype(f"V{itemsize}") if stored is None else stored
-        wanted: np.dtype[Any] = np.dtype(wish)
-        if wanted.hasobject:
-            raise ValueError(f"dtype={wish!r}: no frame holds Python objects")
-        if wanted.subdtype is not None:
-            raise ValueError(f"dtype={wish!r}: an item is one value, not an array")
-        if stored is not None and wanted != stored:
-            raise ValueError(
-                f"{self._location.label}: the frame's dtype is {stored}; "
-                f"to convert, use .astype({wanted.str!r})"
-            )
-        if wanted.itemsize != itemsize:
-            raise ValueError(
-                f"{self._location.label}: the frame's items have {itemsize} bytes, "
-                f"dtype {wanted} does not fit"
-            )
-        return wanted
+def _choose_dtype(opened: OpenedFrame, wish: Any) -> np.dtype[Any]:
+    """The dtype that the frame stores, or the user's where it stores none."""
+    stored, itemsize = opened.parsed.stored_dtype, opened.parsed.grid.itemsize
+    label = opened.reader.label
+    if wish is None:
+        return np.dtype(f"V{itemsize}") if stored is None else stored
+    wanted: np.dtype[Any] = np.dtype(wish)
+    if wanted.hasobject:
+        raise ValueError(f"dtype={wish!r}: no frame holds Python objects")
+    if wanted.subdtype is not None:
+        raise ValueError(f"dtype={wish!r}: an element is one value, not an array")
+    if stored is not None and wanted != stored:
+        raise ValueError(
+            f"{label}: the frame's dtype is {stored}; to convert, use .astype({wanted.str!r})"
+        )
+    if wanted.itemsize != itemsize:
+        raise ValueError(
+            f"{label}: the frame's elements have {itemsize} bytes, dtype {wanted} does not fit"
+        )
+    return wanted
 
 
 class _State(NamedTuple):
@@ -356,4 +358,3 @@ class _State(NamedTuple):
 
     opened: weakref.ref[OpenedFrame]
     parsed: ParsedFrame
-    fill: Fill
