@@ -134,6 +134,11 @@ class Frame:
         """Whether the frame is one file, rather than a directory with a file for each chunk."""
         return not self.parsed.header.sparse
 
+    @property
+    def is_remote(self) -> bool:
+        """Whether reads go to a store behind a URL."""
+        return self._location.is_url
+
     @cached_property
     def meta(self) -> MetaView:
         """Fixed metalayers as Python objects, without the array's own; decoded when asked for."""

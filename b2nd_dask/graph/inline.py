@@ -9,21 +9,25 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Mapping
-from typing import Any, TypeGuard
+from collections.abc import Container, Mapping
+from typing import TypeGuard
 
-from dask._task_spec import GraphNode, Task, TaskRef, _execute_subgraph
+from dask._task_spec import GraphNode, Task, _execute_subgraph
 from dask.array import _shuffle
+from dask.base import tokenize
 from dask.core import toposort
 from dask.typing import Key
 
 from b2nd_dask.format.grid import parse_selection
 from b2nd_dask.graph.expression import NotUnderstoodError, Read, expression_of
 from b2nd_dask.graph.program import program_of
+from b2nd_dask.graph.resources import available
 
-#: A result that needs more bytes of reads than this comes late: by then blocks that were read for
-#: it would fill the memory.
+#: A result that needs more bytes of reads than this may come late: by then blocks that were read
+#: for it would fill the memory.
 LATE_NBYTES = 1 << 28
+#: What blocks may take of the memory while they wait for such a result.
+SHARE_OF_MEMORY = 1 / 8
 #: More tasks than this do not read a block each for themselves.
 MAX_COPIES = 4
 
@@ -46,17 +50,18 @@ def inline_reads(dsk: Mapping[Key, GraphNode], wanted: set[Key]) -> Mapping[Key,
     # most graphs have none, and are not looked into
     if not any(len(names) > 1 or _takes(dsk[names[0]]) for names in takers.values()):
         return dsk
-    nbytes = {
-        key: count
+    reads = {
+        key: read
         for key, node in dsk.items()
-        if key not in wanted and takers[key] and (count := _nbytes_read(node)) is not None
+        if key not in wanted and takers[key] and (read := _read_of(node)) is not None
     }
-    if not nbytes:
+    if not reads:
         return dsk
-    needed = _nbytes_needed(dsk, nbytes)
+    late = _late_results(dsk, {key: _nbytes(read) for key, read in reads.items()})
     inlined = dict(dsk)
-    for key in nbytes:
-        chosen = _choose(key, takers[key], dsk, needed)
+    for key, read in reads.items():
+        # what crosses a network is read once
+        chosen = _choose(key, takers[key], dsk, set() if read.region.frame.is_remote else late)
         for name in chosen:
             inlined[name] = _joined(inlined[name], dsk[key])
         if len(chosen) == len(takers[key]):
@@ -82,18 +87,18 @@ def takers_of(dsk: Mapping[Key, GraphNode]) -> defaultdict[Key, list[Key]]:
     return takers
 
 
-def _nbytes_read(node: GraphNode) -> int | None:
-    """Bytes of items that a task reads and works on, if that is all it does."""
+def _read_of(node: GraphNode) -> Read | None:
+    """The read of a task that reads a block and works on it, if that is all it does."""
     if not isinstance(node, Task) or node.dependencies:
         return None
     try:
         found = program_of(expression_of(node))
     except NotUnderstoodError:
         return None
-    return None if found is None else _size(found[0])
+    return None if found is None else found[0]
 
 
-def _size(read: Read) -> int:
+def _nbytes(read: Read) -> int:
     frame = read.region.frame
     try:
         shape = parse_selection(read.index, frame.shape).shape
@@ -102,19 +107,26 @@ def _size(read: Read) -> int:
     return math.prod(shape) * frame.dtype.itemsize
 
 
-def _nbytes_needed(dsk: Mapping[Key, GraphNode], nbytes: Mapping[Key, int]) -> Mapping[Key, int]:
-    """How many bytes are read for each result, up to just more than is looked for."""
+def _late_results(dsk: Mapping[Key, GraphNode], nbytes: Mapping[Key, int]) -> set[Key]:
+    """Results for which so many bytes are read that blocks should not wait for them in memory."""
+    total = sum(nbytes.values())
+    if total <= LATE_NBYTES:
+        return set()
+    late = max(LATE_NBYTES, int(available().memory * SHARE_OF_MEMORY))
+    if total <= late:
+        return set()
     needed: dict[Key, int] = {}
     # what is persisted has no task
     inside = {key: node.dependencies & dsk.keys() for key, node in dsk.items()}
     for key in toposort(dsk, dependencies=inside):
         count = nbytes.get(key) or sum(needed[name] for name in inside[key])
-        needed[key] = min(count, LATE_NBYTES + 1)
-    return needed
+        # more than that is not told apart: what several dependencies share is counted for each
+        needed[key] = min(count, late + 1)
+    return {key for key, count in needed.items() if count > late}
 
 
 def _choose(
-    key: Key, takers: list[Key], dsk: Mapping[Key, GraphNode], needed: Mapping[Key, int]
+    key: Key, takers: list[Key], dsk: Mapping[Key, GraphNode], late_results: Container[Key]
 ) -> list[Key]:
     """The tasks that read for themselves."""
     tasks = [name for name in takers if type(dsk[name]) is Task]
@@ -123,7 +135,7 @@ def _choose(
     late = [
         name
         for name in tasks
-        if any(needed.get(other, 0) > LATE_NBYTES for other in dsk[name].dependencies - {key})
+        if any(other in late_results for other in dsk[name].dependencies - {key})
     ]
     if len(late) > MAX_COPIES:
         return []
@@ -140,21 +152,15 @@ def _takes(node: GraphNode) -> TypeGuard[Task]:
     return any(isinstance(n, Task) and n.func is _shuffle._getitem for n in inner)
 
 
-def _joined(taker: Any, read: Any) -> Task:
-    """A task with the read that it needs in it."""
-    inner, out, names, values = {taker.key: taker}, taker.key, taker.dependencies, None
-    if taker.func is _execute_subgraph:
-        inner, out, names, *values = taker.args
-    # inside, a task may go by another name
-    given = dict(zip(names, values or map(TaskRef, names), strict=True))
-    reads = {name for name, value in given.items() if value == TaskRef(read.key)}
-    kept = {name: value for name, value in given.items() if name not in reads}
-    return Task(
-        taker.key,
-        _execute_subgraph,
-        {**inner, **{name: read.substitute({}, key=name) for name in reads}},
-        out,
-        tuple(kept),
-        *kept.values(),
-        _data_producer=True,
+def _joined(dependent: GraphNode, read: GraphNode) -> GraphNode:
+    """A task with the read that it needs in it.
+
+    Inside, the read gets a key that no other task and no argument has: dask takes a key that two
+    nodes of a fused task share for one node.
+    """
+    inside = f"read-for-{tokenize(read.key, dependent.key)}"
+    return Task.fuse(
+        read.substitute({}, key=inside),
+        dependent.substitute({read.key: inside}),
+        key=dependent.key,
     )

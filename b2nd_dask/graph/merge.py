@@ -17,7 +17,6 @@ from typing import Any
 
 from dask._task_spec import Alias, GraphNode, List, Task, TaskRef
 from dask.array.core import _concatenate2
-from dask.system import CPU_COUNT
 from dask.typing import Key
 
 from b2nd_dask.format.grid import parse_selection
@@ -25,11 +24,12 @@ from b2nd_dask.frame.source import Frame
 from b2nd_dask.graph.expression import is_among
 from b2nd_dask.graph.inline import takers_of
 from b2nd_dask.graph.push_reduction import PushedStep, reduce_block
+from b2nd_dask.graph.resources import available
 
 #: Blocks are merged up to this many bytes of items: more do not make a task cheaper.
 MERGED_NBYTES = 1 << 26
-#: Fewer tasks than this would leave cores idle at the end.
-TASKS_OF_A_CORE = 4
+#: Fewer tasks than this would leave threads idle at the end.
+TASKS_OF_A_THREAD = 4
 
 
 @dataclass(frozen=True, eq=False)
@@ -127,7 +127,7 @@ def merge_blocks(graph: Mapping[Key, GraphNode], wanted: set[Key]) -> Mapping[Ke
     if not blocks:
         return graph
     total = sum(block.nbytes for block in blocks.values())
-    limit = min(MERGED_NBYTES, total // (TASKS_OF_A_CORE * CPU_COUNT))
+    limit = min(MERGED_NBYTES, total // (TASKS_OF_A_THREAD * available().threads))
     takers = takers_of(graph)
     # what several tasks take would be computed for each
     single = {key for key, names in takers.items() if len(names) == 1} - wanted

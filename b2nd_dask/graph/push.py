@@ -37,7 +37,31 @@ def install() -> None:
     """
     if da.array_expr_enabled():
         return  # then arrays have no graph of layers to optimize
-    da.Array.__dask_optimize__ = globalmethod(optimize, key="array_optimize", falsey=dont_optimize)
+    da.Array.__dask_optimize__ = globalmethod(
+        _ArrayOptimizer(), key="array_optimize", falsey=dont_optimize
+    )
+
+
+class _ArrayOptimizer:
+    """`optimize`, as dask keeps it with every array and sends it to a scheduler.
+
+    It pickles as "the way that arrays are optimized in your process": a scheduler without this
+    package takes dask's own. One process may meet both, from before and after it imported this
+    package. They are equal, since dask computes arrays with unequal ones apart, and then gives
+    their results in another order (dask 2026.8.0).
+    """
+
+    def __call__(self, dsk: Any, keys: Any, **kwargs: Any) -> Any:
+        return optimize(dsk, keys, **kwargs)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return getattr, (da.Array, "__dask_optimize__")
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _ArrayOptimizer) or other is dask_optimize
+
+    def __hash__(self) -> int:
+        return hash(dask_optimize)
 
 
 def optimize(dsk: Any, keys: Any, **kwargs: Any) -> Any:

@@ -1,14 +1,19 @@
 """Frames beside the arrays that they hold, for tests of work that is pushed into reads."""
 
+from contextlib import contextmanager
 from functools import partial
+from unittest import mock
 
 import blosc2
+import dask
 import dask.array as da
 import numpy as np
 from hypothesis import strategies as st
 
 from b2nd_dask import from_b2nd
+from b2nd_dask.graph import inline, merge
 from b2nd_dask.graph.push import optimize
+from b2nd_dask.graph.resources import Resources
 
 NAMES = (
     "sum prod min max any all mean var std nansum nanprod nanmin nanmax nanmean nanvar nanstd "
@@ -36,6 +41,18 @@ WORK = {
 }
 
 
+@contextmanager
+def computing_with(*, threads=2, held=1 << 28):
+    """Optimize as for so many threads, where so many bytes may wait in memory for a late result."""
+    resources = Resources(threads, int(held / inline.SHARE_OF_MEMORY))
+    with (
+        mock.patch.object(inline, "available", return_value=resources),
+        mock.patch.object(merge, "available", return_value=resources),
+        mock.patch.object(inline, "LATE_NBYTES", min(held, inline.LATE_NBYTES)),
+    ):
+        yield
+
+
 def tasks_of(function, array):
     """How many tasks of an array's optimized graph call a function."""
     graph = optimize(array.__dask_graph__(), array.__dask_keys__())
@@ -49,14 +66,39 @@ def tasks_of(function, array):
     return found
 
 
-def outcome(function, x):
+def sums_of_lists(x):
+    """Sums over the last axis, by a function that takes all blocks along it in a list."""
+    index = tuple(range(x.ndim))
+    return da.blockwise(_sum_of_blocks, index[:-1], x, index, dtype=(x[:0] * 1.0).dtype)
+
+
+def _sum_of_blocks(blocks):
+    return sum(np.asarray(block * 1.0).sum(-1) for block in blocks)
+
+
+def _optimized(x):
+    (optimized,) = dask.optimize(x)
+    return optimized
+
+
+#: Ways in which an array comes to be computed, or used by others: each gives the same array.
+MODES = {
+    "as it is": lambda x: x,
+    "optimized": _optimized,
+    "optimized twice": lambda x: _optimized(_optimized(x)),
+    "persisted": lambda x: x.persist(scheduler="sync"),
+}
+modes = st.sampled_from(sorted(MODES)).map(MODES.get)
+
+
+def outcome(function, x, mode=MODES["as it is"]):
     """The result, or the error's text.
 
     Some reductions refuse to have no items, and booleans to be subtracted.
     """
     try:
         with np.errstate(all="ignore"):
-            return function(x).compute(scheduler="sync")
+            return mode(function(x)).compute(scheduler="sync")
     except (TypeError, ValueError) as error:
         return str(error)
 

@@ -15,8 +15,7 @@ from hypothesis import given, reject
 from hypothesis import strategies as st
 
 from b2nd_dask import from_b2nd
-from b2nd_dask.graph import inline, merge
-from tests.graph.pushing import REDUCTIONS, WORK, same
+from tests.graph.pushing import REDUCTIONS, WORK, computing_with, modes, same, sums_of_lists
 
 #: More items are not needed to meet every combination.
 MOST_ITEMS = 20_000
@@ -93,6 +92,10 @@ def regrouped(draw, source):
     return lambda a: a.rechunk(chunks)
 
 
+def listed(draw, source):
+    return sums_of_lists
+
+
 def centred(draw, source):
     axis = chosen_axes(draw, source.ndim)
     return lambda a: a * 1.0 - a.mean(axis=axis, keepdims=True)
@@ -118,16 +121,27 @@ STAGES = (
     (worked,),
     (joined,),
     (worked, indexed),
-    (reduced, reduced, reduced, searched, centred),
+    (reduced, reduced, reduced, searched, listed, centred),
     (worked, indexed),
 )
+
+
+def used_on(ours, plain, mode):
+    try:
+        return mode(ours)
+    except (AttributeError, IndexError, TypeError, ValueError) as error:
+        with pytest.raises(type(error)):
+            computed([plain])
+        reject()
 
 
 @st.composite
 def results(draw, ours, plain):
     """What some of the stages make of a source, and of the same in memory."""
     made = [(ours, plain)]
-    for stage in STAGES:
+    # once perhaps it is optimized or computed, and used on
+    turn, mode = draw(st.integers(0, len(STAGES))), draw(modes)
+    for number, stage in enumerate(STAGES):
         source = plain
         if source.ndim == 0 or source.size > MOST_ITEMS or draw(st.integers(0, 3)) == 3:
             continue
@@ -141,8 +155,20 @@ def results(draw, ours, plain):
             plain = source
             continue
         ours = step(ours)
+        if number == turn:
+            ours = used_on(ours, plain, mode)
         made.append((ours, plain))
     return made
+
+
+modes_of_several = st.sampled_from(
+    [
+        lambda arrays: arrays,
+        lambda arrays: dask.optimize(*arrays),
+        lambda arrays: dask.optimize(*dask.optimize(*arrays)),
+        lambda arrays: dask.persist(*arrays, scheduler="sync"),
+    ]
+)
 
 
 def computed(arrays):
@@ -154,20 +180,20 @@ def computed(arrays):
 @given(data=st.data())
 def test_random_expressions(tmp_path_factory, data):
     path = tmp_path_factory.getbasetemp() / f"{uuid.uuid4().hex}.b2nd"
-    made = data.draw(results(*data.draw(sources(path))))
-    wanted = [made[-1]]
-    if data.draw(st.booleans()):
-        wanted += data.draw(results(*data.draw(st.sampled_from(made))))[-1:]
-        wanted += data.draw(st.lists(st.sampled_from(made), max_size=1))
-    ours, plain = zip(*wanted, strict=True)
-    try:
-        want = computed(plain)
-    except (AttributeError, IndexError, TypeError, ValueError):
-        reject()  # some need items
-    with pytest.MonkeyPatch.context() as patch:
-        # so that blocks are merged, however small the array
-        patch.setattr(merge, "CPU_COUNT", 1 / 16)
-        patch.setattr(inline, "LATE_NBYTES", data.draw(st.sampled_from([100, 1 << 28])))
-        got = computed(ours)
+    source = data.draw(sources(path))
+    held = data.draw(st.sampled_from([100, 1 << 28]))
+    # so that blocks are merged, however small the array
+    with computing_with(threads=1 / 16, held=held), np.errstate(all="ignore"):
+        made = data.draw(results(*source))
+        wanted = [made[-1]]
+        if data.draw(st.booleans()):
+            wanted += data.draw(results(*data.draw(st.sampled_from(made))))[-1:]
+            wanted += data.draw(st.lists(st.sampled_from(made), max_size=1))
+        ours, plain = zip(*wanted, strict=True)
+        try:
+            want = computed(plain)
+        except (AttributeError, IndexError, TypeError, ValueError):
+            reject()  # some need items
+        got = computed(data.draw(modes_of_several)(ours))
     for one, other in zip(got, want, strict=True):
         same(one, other, exact=False)

@@ -3,7 +3,6 @@
 import subprocess
 import sys
 from pathlib import Path
-from unittest import mock
 
 import dask.array as da
 import numpy as np
@@ -11,9 +10,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from b2nd_dask.graph import inline
 from b2nd_dask.graph.push import optimize
-from tests.graph.pushing import frames, many_blocks, outcome, same
+from tests.graph.pushing import (
+    computing_with,
+    frames,
+    many_blocks,
+    modes,
+    outcome,
+    same,
+    sums_of_lists,
+)
 
 NEEDED_TWICE = {
     "deviation": lambda x: x - x.mean(),
@@ -23,6 +29,8 @@ NEEDED_TWICE = {
     "several": lambda x: da.stack([x.sum(), (x - x.mean()).std(), (x + x.max()).sum(), x.max()]),
     "row": lambda x: (x - x.mean())[:1],
     "list": lambda x: (x - x.sum())[[0, 0]],
+    "lists of blocks": lambda x: sums_of_lists(x) - x.max(),
+    "product": lambda x: da.tensordot(x - x.sum(), x, axes=(0, 0)),
     "overlap": lambda x: (x - x.mean()).map_overlap(np.negative, depth=1, boundary="none"),
 }
 
@@ -32,12 +40,13 @@ def test_blocks_that_are_needed_twice(fresh_path, data):
     frame, plain = data.draw(frames(fresh_path))
     work = NEEDED_TWICE[data.draw(st.sampled_from(sorted(NEEDED_TWICE)))]
     late = data.draw(st.sampled_from([0, 100, 2**28]))
-    with mock.patch.object(inline, "LATE_NBYTES", late):
-        same(outcome(work, frame), outcome(work, plain), exact=False)
+    with computing_with(held=late):
+        got = outcome(work, frame, data.draw(modes))
+    same(got, outcome(work, plain), exact=False)
 
 
 @pytest.mark.parametrize("name", ["deviation", "deviation of columns", "spread"])
-def test_no_block_waits_for_a_result_of_all_blocks(tmp_path, monkeypatch, name):
+def test_no_block_waits_for_a_result_of_all_blocks(tmp_path, name):
     x, _ = many_blocks(tmp_path)
     twice = NEEDED_TWICE[name](x)
 
@@ -46,20 +55,22 @@ def test_no_block_waits_for_a_result_of_all_blocks(tmp_path, monkeypatch, name):
         return sum(str(key[0]).startswith("from-b2nd") for key in graph)
 
     assert reads() == 16 * 16
-    monkeypatch.setattr(inline, "LATE_NBYTES", 500)
-    assert reads() == 0
+    with computing_with(held=500):
+        assert reads() == 0
 
 
 @pytest.mark.slow
 def test_memory_for_deviations_does_not_grow_with_the_array(tmp_path):
     script = """
-import sys
+import resource, sys
 import dask, numpy as np
 from b2nd_dask import from_b2nd, to_b2nd
 from benchmarks.memory import peak_resident
 row = dask.array.arange(1000_000, chunks=1000_000, dtype="f8")
 to_b2nd(dask.array.stack([row] * 100), sys.argv[1])
 x = from_b2nd(sys.argv[1])
+limit = 4 << 30
+resource.setrlimit(resource.RLIMIT_DATA, (limit, limit))
 before = peak_resident()
 with dask.config.set(scheduler="threads", num_workers=2):
     print((x - x.mean()).std().compute())

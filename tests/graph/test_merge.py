@@ -7,22 +7,29 @@ import numpy as np
 import pytest
 
 from b2nd_dask import from_b2nd
-from b2nd_dask.graph import merge
 from b2nd_dask.graph.push_reduction import reduce_block
-from tests.graph.pushing import ALWAYS_PUSHED, REDUCTIONS, many_blocks, outcome, same, tasks_of
+from tests.graph.pushing import (
+    ALWAYS_PUSHED,
+    REDUCTIONS,
+    computing_with,
+    many_blocks,
+    outcome,
+    same,
+    tasks_of,
+)
 
 
 @pytest.mark.parametrize("axis", [None, 1])
 @pytest.mark.parametrize("name", sorted(ALWAYS_PUSHED))
-def test_small_blocks_are_reduced_in_few_tasks(tmp_path, monkeypatch, name, axis):
-    monkeypatch.setattr(merge, "CPU_COUNT", 2)
+def test_small_blocks_are_reduced_in_few_tasks(tmp_path, name, axis):
     x, array = many_blocks(tmp_path)
     plain = da.from_array(array, chunks=x.chunks)
 
     def reduced(a):
         return REDUCTIONS[name](a[3:] * 2, axis=axis)
 
-    assert 2 * 4 <= tasks_of(reduce_block, reduced(x)) <= 64
+    with computing_with(threads=2):
+        assert 2 * 4 <= tasks_of(reduce_block, reduced(x)) <= 64
     same(outcome(reduced, x), outcome(reduced, plain), exact=False)
 
 
@@ -45,8 +52,7 @@ def test_blocks_with_results_of_other_tasks_are_reduced_alone(tmp_path):
     np.testing.assert_allclose(spread.compute(), ((array - array.mean()) ** 2).sum(), rtol=1e-5)
 
 
-def test_blocks_from_side_by_side_that_are_stacked_stay_apart(tmp_path, monkeypatch):
-    monkeypatch.setattr(merge, "CPU_COUNT", 2)
+def test_blocks_from_side_by_side_that_are_stacked_stay_apart(tmp_path):
     x, array = many_blocks(tmp_path)
 
     def stacked(a):
@@ -54,7 +60,8 @@ def test_blocks_from_side_by_side_that_are_stacked_stay_apart(tmp_path, monkeypa
         return columns([a[:5, at : at + 5] for at in range(0, 80, 5)])
 
     for axis in (0, (0,), (0, 1)):
-        got = stacked(x).sum(axis=axis, split_every=2).compute()
+        with computing_with(threads=2):
+            got = stacked(x).sum(axis=axis, split_every=2).compute()
         np.testing.assert_allclose(got, stacked(array).sum(axis=axis))
 
 
@@ -69,9 +76,8 @@ ALMOST_ALIKE = {
 
 
 @pytest.mark.parametrize("name", ALMOST_ALIKE)
-def test_blocks_that_are_worked_on_differently_stay_apart(tmp_path, monkeypatch, name):
+def test_blocks_that_are_worked_on_differently_stay_apart(tmp_path, name):
     one, other = ALMOST_ALIKE[name]
-    monkeypatch.setattr(merge, "CPU_COUNT", 2)
     array = np.full(640, 100, "i1")
     blosc2.asarray(array, urlpath=str(tmp_path / "x.b2nd"), chunks=(10,), blocks=(10,))
     x, plain = from_b2nd(tmp_path / "x.b2nd"), da.from_array(array, chunks=10)
@@ -82,8 +88,7 @@ def test_blocks_that_are_worked_on_differently_stay_apart(tmp_path, monkeypatch,
         return da.concatenate(parts)
 
     for reduction in (da.sum, da.max, da.min):
-        same(
-            outcome(lambda a, f=reduction: f(mixed(a), split_every=4), x),
-            outcome(lambda a, f=reduction: f(mixed(a), split_every=4), plain),
-            exact=False,
-        )
+        with computing_with(threads=2):
+            got = outcome(lambda a, f=reduction: f(mixed(a), split_every=4), x)
+        want = outcome(lambda a, f=reduction: f(mixed(a), split_every=4), plain)
+        same(got, want, exact=False)

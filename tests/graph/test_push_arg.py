@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from b2nd_dask import from_b2nd
 from b2nd_dask.graph.push import optimize
 from b2nd_dask.graph.push_reduction import reduce_block
-from tests.graph.pushing import WORK, frames, outcome, small_frame, tasks_of
+from tests.graph.pushing import WORK, frames, modes, outcome, small_frame, tasks_of
 
 NAMES = ("argmin", "argmax", "nanargmin", "nanargmax")
 SEARCHES = {name: getattr(da, name) for name in NAMES}
@@ -30,8 +30,8 @@ OWN_WORK = {
 pytestmark = pytest.mark.filterwarnings("ignore:All-NaN:RuntimeWarning")
 
 
-def agree(search, frame, plain):
-    got, want = outcome(search, frame), outcome(search, plain)
+def agree(search, frame, plain, *mode):
+    got, want = outcome(search, frame, *mode), outcome(search, plain)
     if isinstance(want, str):
         assert got == want
     else:
@@ -57,6 +57,7 @@ def test_searches(fresh_path, data):
         lambda x: search(work(x), axis=axis, keepdims=keepdims, split_every=split_every),
         frame,
         plain,
+        data.draw(modes),
     )
 
 
