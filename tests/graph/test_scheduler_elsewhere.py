@@ -1,0 +1,92 @@
+"""Graphs are optimized by the scheduler, which often sees no files and lacks the package."""
+
+import pickle
+from urllib.parse import urlsplit
+
+import blosc2
+import dask
+import dask.array as da
+import numpy as np
+import pytest
+
+from b2nd_dask import from_b2nd, to_b2nd
+from b2nd_dask.graph.push import optimize
+from b2nd_dask.graph.push_reduction import reduce_block
+from tests.graph.commands import LACKS_PACKAGE, REFUSES_FILES_AND_PORT, cluster
+
+ARRAY = np.random.default_rng(3).normal(size=(60, 40))
+PROGRAMS = {
+    "sum": lambda x: x.sum(),
+    "slice behind work": lambda x: (x * 2)[5:7],
+    "deviation": lambda x: x - x.mean(),
+    "list": lambda x: (x + 1)[[3, 50, 3]],
+    "columns": lambda x: x.std(axis=0),
+}
+
+
+def write(folder):
+    folder.mkdir(exist_ok=True)
+    path = folder / "x.b2nd"
+    blosc2.asarray(ARRAY, urlpath=str(path), chunks=(10, 10), blocks=(5, 5))
+    return path
+
+
+def agree(x):
+    names = sorted(PROGRAMS)
+    got = dask.compute(*(PROGRAMS[name](x) for name in names))
+    plain = da.from_array(ARRAY, chunks=x.chunks)
+    want = dask.compute(*(PROGRAMS[name](plain) for name in names), scheduler="sync")
+    for one, other in zip(got, want, strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-12)
+
+
+def test_a_scheduler_that_sees_neither_files_nor_servers(tmp_path, http_server):
+    path = write(tmp_path / "frames")
+    url = http_server.put("elsewhere.b2nd", path.read_bytes())
+    port = urlsplit(url).port
+    preload = REFUSES_FILES_AND_PORT.format(folder=str(path.parent), port=port)
+    with cluster(tmp_path / "cluster", preload) as client:
+        # the scheduler refuses, as it should: else this test would show nothing
+        with pytest.raises(PermissionError, match="does not see"):
+            client.run_on_scheduler(path.open)
+        agree(from_b2nd(path))
+        agree(from_b2nd(url))
+        copied = to_b2nd(from_b2nd(path) * 2, path.with_name("twice.b2nd"))
+        np.testing.assert_array_equal(copied.compute(), ARRAY * 2)
+
+
+def test_a_scheduler_without_the_package(tmp_path):
+    path = write(tmp_path / "frames")
+    with cluster(tmp_path / "cluster", LACKS_PACKAGE):
+        ones = da.ones(10, chunks=5)
+        assert ones.sum().compute() == 10
+        assert dask.compute(ones.sum(), da.zeros(3), ones[2:].sum())[2] == 8
+        with pytest.raises(RuntimeError, match="Scheduler and Client") as caught:
+            from_b2nd(path).sum().compute()
+        assert "b2nd_dask" in str(caught.value.__cause__)
+
+
+def test_results_keep_their_order_beside_arrays_without_frames(tmp_path):
+    path = write(tmp_path / "frames")
+    x, ones = from_b2nd(path), da.ones(10, chunks=5)
+    wanted = [ones.sum(), x.max(), ones[2:].sum(), x.min(), ones.max()]
+    want = (10, ARRAY.max(), 8, ARRAY.min(), 1)
+    assert dask.compute(*wanted, scheduler="sync") == want
+    # one that meets the package for the first time in the middle of a graph
+    with cluster(tmp_path / "cluster", ""):
+        assert dask.compute(*wanted) == want
+        assert dask.compute(*wanted[1:]) == want[1:]
+
+
+def test_optimizing_opens_nothing(tmp_path):
+    path = write(tmp_path)
+    x = from_b2nd(path)
+    sent = pickle.dumps(
+        [(program(x).dask, program(x).__dask_keys__()) for program in PROGRAMS.values()]
+    )
+    total = pickle.dumps((x.sum().dask, x.sum().__dask_keys__()))
+    path.unlink()
+    for graph, keys in pickle.loads(sent):
+        assert optimize(graph, keys)
+    graph = optimize(*pickle.loads(total))
+    assert any(getattr(node, "func", None) is reduce_block for node in graph.values())
