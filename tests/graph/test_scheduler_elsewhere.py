@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from b2nd_dask import from_b2nd, to_b2nd
+from b2nd_dask.frame import cache
 from b2nd_dask.graph.push import optimize
 from b2nd_dask.graph.push_reduction import reduce_block
 from tests.graph.commands import LACKS_PACKAGE, REFUSES_FILES_AND_PORT, cluster
@@ -78,7 +79,7 @@ def test_results_keep_their_order_beside_arrays_without_frames(tmp_path):
         assert dask.compute(*wanted[1:]) == want[1:]
 
 
-def test_optimizing_opens_nothing(tmp_path):
+def test_optimizing_opens_nothing(tmp_path, monkeypatch):
     path = write(tmp_path)
     x = from_b2nd(path)
     sent = pickle.dumps(
