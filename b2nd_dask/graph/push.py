@@ -46,9 +46,9 @@ class _ArrayOptimizer:
     """`optimize`, as dask keeps it with every array and sends it to a scheduler.
 
     It pickles as "the way that arrays are optimized in your process": a scheduler without this
-    package takes dask's own. One process may meet both, from before and after it imported this
-    package. They are equal, since dask computes arrays with unequal ones apart, and then gives
-    their results in another order (dask 2026.8.0).
+    package takes dask's own. It is equal to dask's own, which collections of other packages hold:
+    dask computes collections with unequal ones apart, and then gives their results in another
+    order (dask 2026.8.0).
     """
 
     def __call__(self, dsk: Any, keys: Any, **kwargs: Any) -> Any:

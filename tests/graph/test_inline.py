@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from b2nd_dask import from_b2nd
 from b2nd_dask.graph.push import optimize
 from tests.graph.pushing import (
     computing_with,
@@ -57,6 +58,15 @@ def test_no_block_waits_for_a_result_of_all_blocks(tmp_path, name):
     assert reads() == 16 * 16
     with computing_with(held=500):
         assert reads() == 0
+
+
+def test_blocks_from_a_network_are_read_once(tmp_path, http_server):
+    many_blocks(tmp_path)
+    x = from_b2nd(http_server.put("once.b2nd", (tmp_path / "x.b2nd").read_bytes()))
+    deviation = x - x.mean()
+    with computing_with(held=500):
+        graph = optimize(deviation.__dask_graph__(), deviation.__dask_keys__())
+    assert sum(key[0] == x.name for key in graph) == 16 * 16
 
 
 @pytest.mark.slow

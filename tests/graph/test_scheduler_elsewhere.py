@@ -8,6 +8,7 @@ import dask
 import dask.array as da
 import numpy as np
 import pytest
+from dask.array import optimization
 
 from b2nd_dask import from_b2nd, to_b2nd
 from b2nd_dask.frame import cache
@@ -67,16 +68,31 @@ def test_a_scheduler_without_the_package(tmp_path):
         assert "b2nd_dask" in str(caught.value.__cause__)
 
 
-def test_results_keep_their_order_beside_arrays_without_frames(tmp_path):
-    path = write(tmp_path / "frames")
-    x, ones = from_b2nd(path), da.ones(10, chunks=5)
-    wanted = [ones.sum(), x.max(), ones[2:].sum(), x.min(), ones.max()]
-    want = (10, ARRAY.max(), 8, ARRAY.min(), 1)
-    assert dask.compute(*wanted, scheduler="sync") == want
-    # one that meets the package for the first time in the middle of a graph
-    with cluster(tmp_path / "cluster", ""):
-        assert dask.compute(*wanted) == want
-        assert dask.compute(*wanted[1:]) == want[1:]
+class Wrapped:
+    """A collection that took dask's way to optimize arrays before this package was imported."""
+
+    __dask_optimize__ = staticmethod(optimization.optimize)
+    __dask_scheduler__ = staticmethod(dask.get)
+
+    def __init__(self, array):
+        self.dask = array.dask
+        self._array = array
+
+    def __dask_graph__(self):
+        return self.dask
+
+    def __dask_keys__(self):
+        return self._array.__dask_keys__()
+
+    def __dask_postcompute__(self):
+        return self._array.__dask_postcompute__()
+
+
+def test_results_keep_their_order_beside_arrays_of_others(tmp_path):
+    x, ones = from_b2nd(write(tmp_path)), da.ones(10, chunks=5)
+    wanted = [x.max(), Wrapped(ones.sum()), x.min(), Wrapped(ones[2:].sum()), ones.max()]
+    got = dask.compute(*wanted, scheduler="sync")
+    assert got == (ARRAY.max(), 10, ARRAY.min(), 8, 1)
 
 
 def test_optimizing_opens_nothing(tmp_path, monkeypatch):
@@ -87,6 +103,8 @@ def test_optimizing_opens_nothing(tmp_path, monkeypatch):
     )
     total = pickle.dumps((x.sum().dask, x.sum().__dask_keys__()))
     path.unlink()
+    # as in a process that has not opened it before
+    monkeypatch.setattr(cache, "_cache", cache.FrameCache())
     for graph, keys in pickle.loads(sent):
         assert optimize(graph, keys)
     graph = optimize(*pickle.loads(total))
