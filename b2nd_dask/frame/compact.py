@@ -128,7 +128,7 @@ def _rewrite(opened: OpenedFrame, used: NDArray[np.int64], path: Path) -> Stagin
         joined = staging.join(StagedChunks(tuple(number), part, start, nbytes))
         offsets = parsed.index.offsets.copy()
         offsets[used[0]] = joined.positions
-        digests = parsed.integrity.by_chunk
+        digests = parsed.integrity.lasting
         publish_joined(offsets, digests, joined, _around(opened), staging)
     except BaseException:
         clean_up(staging)

@@ -233,11 +233,12 @@ def _parse_tail(
         trailer = parse_trailer(tail[index_len:])
     except B2ndError as error:
         raise error.located(shift=start + index_len) from error.__cause__
+    whole_head = head[: header.header_len]
     integrity = parse_integrity(
-        tail[:index_len], tail[index_len:], trailer.vlmeta, header.metalayers, index
+        tail[:index_len], tail[index_len:], trailer.vlmeta, whole_head, header, index
     )
     trailer = replace(trailer, vlmeta=users_vlmeta(trailer.vlmeta))
-    digest = xxhash.xxh3_64(head[: header.header_len])
+    digest = xxhash.xxh3_64(whole_head)
     digest.update(tail)
     return ParsedFrame(header, grid, dtype, index, trailer, integrity, identity, digest.hexdigest())
 
