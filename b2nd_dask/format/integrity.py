@@ -329,7 +329,9 @@ def _index_digest(index_chunk: bytes) -> bytes:
 
 
 def _is_usual(trailer: bytes, vlmeta: Mapping[str, bytes]) -> bool:
-    """Whether every byte before the fingerprint is as it is always written."""
+    """Whether a trailer is as it is always written, where no fingerprint says so."""
+    if trailer[-1 - _FINGERPRINT_LEN :] != _NO_FINGERPRINT:
+        return True
     usual = build_trailer(Trailer(vlmeta, bytes(_FINGERPRINT_LEN)))
     return usual[: -_FINGERPRINT_LEN - 1] == trailer[: -_FINGERPRINT_LEN - 1]
 
