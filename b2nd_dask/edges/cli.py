@@ -162,7 +162,8 @@ def verify_frames(
         for bad in result.bad:
             click.echo(f"  {bad}")
         if not result.ok and worst != _DAMAGED:
-            worst = _UNKNOWN if result.trust is Trust.ABSENT else _DAMAGED
+            unknown = result.trust is Trust.ABSENT and not result.bad
+            worst = _UNKNOWN if unknown else _DAMAGED
     context.exit(worst)
 
 

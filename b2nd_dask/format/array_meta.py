@@ -88,6 +88,20 @@ def array_meta_of(metalayers: Mapping[str, bytes]) -> ArrayMeta:
     )
 
 
+def name_of_array(metalayers: Mapping[str, bytes]) -> str:
+    """Name of the metalayer that gives the array's shape.
+
+    Parameters
+    ----------
+    metalayers : mapping of str to bytes
+
+    Returns
+    -------
+    str
+    """
+    return "b2nd" if "b2nd" in metalayers else "caterva"
+
+
 def parse_array_meta(name: str, raw: bytes) -> ArrayMeta:
     """Read the content of an array metalayer.
 
@@ -119,6 +133,25 @@ def parse_array_meta(name: str, raw: bytes) -> ArrayMeta:
     blocks, pos = _parse_sizes(raw, pos, ndim, _INT32, ">i")
     _check_sizes(shape, chunks, blocks)
     return ArrayMeta(name, shape, chunks, blocks, _parse_dtype_fields(raw, pos))
+
+
+def with_shape(raw: bytes, shape: tuple[int, ...]) -> bytes:
+    """Content of an array metalayer after a resize: nothing else of it changes.
+
+    Parameters
+    ----------
+    raw : bytes
+        The content before, as `parse_array_meta` takes it.
+    shape : tuple of int
+        Of as many dimensions.
+
+    Returns
+    -------
+    bytes
+    """
+    return (
+        raw[:4] + b"".join(struct.pack(">Bq", _INT64, n) for n in shape) + raw[4 + 9 * len(shape) :]
+    )
 
 
 def build_array_meta(grid: Grid, dtype: np.dtype[Any]) -> bytes:

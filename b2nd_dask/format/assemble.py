@@ -43,6 +43,7 @@ def one_chunk_frame(chunk: Buffer, header: FrameHeader, grid: Grid) -> bytes:
         sparse=False,
         nbytes=grid.chunk_nbytes,
         cbytes=len(chunk),
+        typesize=grid.itemsize,
         metalayers={"b2nd": meta},
         # the chunk says itself how it was compressed; upstream looks for the frame's codec, even in
         # other programs

@@ -25,6 +25,8 @@ _OFFSETS_64 = 1
 _VARIABLE_CHUNKS, _VL_BLOCKS = 0x40, 0x80
 #: In the header's nibble for codecs; it means "see byte 77".
 _PLUGIN_CODEC = 6
+#: How to compress, and with how many threads: for later changes, and free to be set at each.
+_FREE = (slice(27, 29), slice(63, 65), slice(66, 68), slice(71, 86))
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,6 +201,36 @@ def build_header(header: FrameHeader, *, has_vlmeta: bool) -> bytes:
     out[71:79] = bytes([*how.filters, how.codec, how.codec_meta])
     out[79:86] = bytes([*how.filters_meta, how.use_dict])
     return bytes(out) + metalayers
+
+
+def odd_byte(head: bytes, header: FrameHeader, *, has_vlmeta: bool) -> int | None:
+    """Find the first byte of a header that no writer of today writes like that.
+
+    C-Blosc2 looks at few of the markers, passes over others, and writes the whole header anew at
+    every change: what stands there otherwise is not its work.
+
+    Parameters
+    ----------
+    head : bytes
+        The whole header.
+    header : FrameHeader
+        What was read from it.
+    has_vlmeta : bool
+        Whether the frame has any vlmeta.
+
+    Returns
+    -------
+    int or None
+        Position of the byte; None where every byte is as it is always written, whatever the
+        settings for compression are.
+    """
+    usual = bytearray(build_header(header, has_vlmeta=has_vlmeta))
+    for free in _FREE:
+        usual[free] = head[free]
+    if usual == head:
+        return None
+    both = zip(usual, head, strict=False)
+    return next((at for at, (a, b) in enumerate(both) if a != b), min(len(usual), len(head)))
 
 
 def with_new_tail(head: bytes, *, cbytes: int, frame_len: int, has_vlmeta: bool = True) -> bytes:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import Enum
 from functools import cached_property
 from typing import Any
@@ -20,10 +20,11 @@ import xxhash
 from numpy.typing import NDArray
 
 from b2nd_dask.errors import B2ndError, ChecksumError
-from b2nd_dask.format.array_meta import ArrayMeta, array_meta_of
+from b2nd_dask.format.array_meta import ArrayMeta, array_meta_of, name_of_array, with_shape
 from b2nd_dask.format.chunk import Buffer, parse_chunk_header, whole_chunk
 from b2nd_dask.format.codec import encode_chunk
 from b2nd_dask.format.compression import Compression
+from b2nd_dask.format.header import FrameHeader, odd_byte
 from b2nd_dask.format.index import ChunkKind, OffsetIndex
 from b2nd_dask.format.metalayers import MAX_METALAYERS
 from b2nd_dask.format.trailer import Trailer, build_trailer
@@ -70,11 +71,15 @@ class Integrity:
     """Why they are absent, or what is damaged."""
     index: OffsetIndex
     stored: NDArray[np.uint64] | None = None
-    """Digests of the stored chunks, in the order of the chunks; None unless valid."""
+    """Digests of the stored chunks, in the order of the chunks; None where their bytes may have
+    changed since."""
+    resized: tuple[tuple[int, ...], tuple[int, ...]] | None = None
+    """The shape that the checksums were written for and the present one, where no more than that
+    differs: the chunks are those of then, but nothing vouches for the shape."""
 
     @cached_property
     def by_chunk(self) -> NDArray[np.uint64] | None:
-        """Digest of each chunk, 0 for special ones; None unless valid."""
+        """Digest of each chunk, 0 for special ones; None where the chunks may have changed."""
         if self.stored is None:
             return None
         if len(self.stored) == len(self.index):
@@ -82,6 +87,11 @@ class Integrity:
         column = np.zeros(len(self.index), np.uint64)
         column[self.index.kinds == ChunkKind.STORED] = self.stored
         return column
+
+    @property
+    def lasting(self) -> NDArray[np.uint64] | None:
+        """As `by_chunk`, for a changed frame whose checksums are to be valid; None unless valid."""
+        return self.by_chunk if self.trust is Trust.VALID else None
 
 
 def chunk_digest(chunk: Buffer) -> int:
@@ -198,7 +208,8 @@ def parse_integrity(
     index_chunk: bytes,
     trailer: bytes,
     vlmeta: Mapping[str, bytes],
-    metalayers: Mapping[str, bytes],
+    head: bytes,
+    header: FrameHeader,
     index: OffsetIndex,
 ) -> Integrity:
     """Find a frame's checksums and tell whether they are those of its present state.
@@ -209,8 +220,12 @@ def parse_integrity(
         From the index chunk's start to the trailer's.
     trailer : bytes
         The whole trailer.
-    vlmeta, metalayers : mapping of str to bytes
+    vlmeta : mapping of str to bytes
         As stored.
+    head : bytes
+        The whole header.
+    header : FrameHeader
+        What was read from it.
     index : OffsetIndex
         What `index_chunk` holds.
 
@@ -227,14 +242,22 @@ def parse_integrity(
         return _absent(index, "it was written without checksums")
     if _fingerprint_is_broken(trailer):
         return _damaged(index, "its trailer does not match the fingerprint")
-    room = len(metalayers[name_of_array(metalayers)]) + _ROOM + 2 * _DIGEST.itemsize * index.nstored
-    record = _record_bytes(vlmeta, room)
+    if marked and not _is_usual(trailer, vlmeta):
+        return _damaged(index, "its trailer is not what any software writes")
+    array_meta = header.metalayers[name_of_array(header.metalayers)]
+    room = len(array_meta) + _ROOM + 2 * _DIGEST.itemsize * index.nstored
+    record = _record_bytes(vlmeta, RECORD_NAME, room)
     expected = b"" if record is None else _seal_of(record)
     if record is not None and seal == expected:
-        return _judge_record(record, index_chunk, metalayers, index)
+        odd = odd_byte(head, header, has_vlmeta=True)
+        if odd is not None:
+            return _damaged(index, f"byte {odd} of its header is not what any software writes")
+        return _judge_record(record, index_chunk, header.metalayers, index)
     # a change by other software leaves neither the mark nor the rest of the seal
     if RECORD_NAME in vlmeta and (marked or seal[1:] == expected[1:]):
         return _damaged(index, "the seal of its offset index does not fit its record of checksums")
+    if marked and any(seal == _seal_of(_record_bytes(vlmeta, n, room) or b"") for n in vlmeta):
+        return _damaged(index, f"its record of checksums is not named {RECORD_NAME!r}")
     return _absent(index, "other software changed it after its checksums were written")
 
 
@@ -260,28 +283,14 @@ def _judge_record(
         return _damaged(index, f"it has {len(stored)} checksums for {index.nstored} stored chunks")
     if bound == metalayers[name]:
         return Integrity(Trust.VALID, "", index, stored)
-    if _is_resized(before, now):
+    if metalayers[name] == with_shape(bound, now.shape) and _counts(before) == _counts(now):
         # python-blosc2 leaves index and trailer as they are when no chunk comes or goes
-        return _absent(
-            index,
-            "its array metalayer was rewritten after its checksums were written (shape "
-            f"{before.shape} then, {now.shape} now)",
+        reason = (
+            f"its shape is {now.shape}, and its checksums were written for shape {before.shape}: "
+            "other software resized it, or its header is damaged"
         )
+        return Integrity(Trust.ABSENT, reason, index, stored, (before.shape, now.shape))
     return _damaged(index, "its array metalayer is not the one that its checksums were written for")
-
-
-def name_of_array(metalayers: Mapping[str, bytes]) -> str:
-    """Name of the metalayer that gives the array's shape.
-
-    Parameters
-    ----------
-    metalayers : mapping of str to bytes
-
-    Returns
-    -------
-    str
-    """
-    return "b2nd" if "b2nd" in metalayers else "caterva"
 
 
 def _absent(index: OffsetIndex, reason: str) -> Integrity:
@@ -292,20 +301,18 @@ def _damaged(index: OffsetIndex, reason: str) -> Integrity:
     return Integrity(Trust.DAMAGED, reason, index)
 
 
-def _is_resized(before: ArrayMeta, now: ArrayMeta) -> bool:
-    """Whether nothing but the shape differs, and that not by a chunk."""
-    return replace(before, shape=now.shape) == now and [
-        -(-n // c) for n, c in zip(before.shape, now.chunks, strict=True)
-    ] == [-(-n // c) for n, c in zip(now.shape, now.chunks, strict=True)]
+def _counts(meta: ArrayMeta) -> list[int]:
+    """Chunks along each axis of an array that has some."""
+    return [-(-n // c) for n, c in zip(meta.shape, meta.chunks, strict=True)]
 
 
-def _record_bytes(vlmeta: Mapping[str, bytes], room: int) -> bytes | None:
+def _record_bytes(vlmeta: Mapping[str, bytes], name: str, room: int) -> bytes | None:
     """The record, or None where it is missing, too long or cannot be unpacked."""
     try:
         # it is unpacked at every open: no more than a record can need
-        if parse_chunk_header(vlmeta[RECORD_NAME]).nbytes > room:
+        if parse_chunk_header(vlmeta[name]).nbytes > room:
             return None
-        return MetaView(vlmeta, "", compressed=True).raw(RECORD_NAME)
+        return MetaView(vlmeta, "", compressed=True).raw(name)
     except (B2ndError, KeyError):
         return None
 
@@ -319,6 +326,14 @@ def _index_digest(index_chunk: bytes) -> bytes:
     plain = bytearray(index_chunk[: parse_chunk_header(index_chunk).cbytes])
     plain[_SEAL] = bytes(_SEAL.stop - _SEAL.start)
     return xxhash.xxh3_64_digest(plain)
+
+
+def _is_usual(trailer: bytes, vlmeta: Mapping[str, bytes]) -> bool:
+    """Whether a trailer is as it is always written, where no fingerprint says so."""
+    if trailer[-1 - _FINGERPRINT_LEN :] != _NO_FINGERPRINT:
+        return True
+    usual = build_trailer(Trailer(vlmeta, bytes(_FINGERPRINT_LEN)))
+    return usual[: -_FINGERPRINT_LEN - 1] == trailer[: -_FINGERPRINT_LEN - 1]
 
 
 def _fingerprint_is_broken(trailer: bytes) -> bool:

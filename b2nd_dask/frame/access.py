@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from b2nd_dask.frame.cache import process_cache
 from b2nd_dask.frame.opening import Verify
 from b2nd_dask.frame.source import Frame
+from b2nd_dask.frame.trust import warn_of_resize
 from b2nd_dask.storage import Location
 
 #: What `open_b2nd` takes, beside objects with a `schunk` (an opened `blosc2.NDArray`).
@@ -65,6 +67,11 @@ def open_b2nd(
     ValueError
         A `dtype` that does not fit, an `uninit` that the dtype cannot hold.
 
+    Warns
+    -----
+    UserWarning
+        The frame has another shape than its checksums were written for.
+
     Examples
     --------
     >>> import blosc2, numpy as np
@@ -96,7 +103,11 @@ def frame_at(
     -------
     Frame
     """
-    return Frame.of(process_cache().open(location), location, dtype, uninit, verify)
+    opened = process_cache().open(location)
+    frame = Frame.of(opened, location, dtype, uninit, verify)
+    # here, where a user named the frame, and not in each process that uses it
+    warn_of_resize(replace(opened, verify=verify))
+    return frame
 
 
 def locate(urlpath: Any, offset: int, storage_options: Mapping[str, Any] | None) -> Location:

@@ -11,9 +11,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from b2nd_dask.errors import B2ndError
+from b2nd_dask.format.array_meta import name_of_array
 from b2nd_dask.format.header import with_new_tail
 from b2nd_dask.format.index import build_index
-from b2nd_dask.format.integrity import build_sealed_tail, has_room, name_of_array
+from b2nd_dask.format.integrity import build_sealed_tail, has_room
 from b2nd_dask.format.trailer import Trailer, build_trailer
 from b2nd_dask.format.write_mark import build_mark
 from b2nd_dask.frame.opening import ParsedFrame

@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from b2nd_dask.errors import B2ndError, ChecksumError, CorruptChunkError
+from b2nd_dask.errors import B2ndError, ChecksumError
+from b2nd_dask.format.chunk import whole_chunk
 from b2nd_dask.format.integrity import Trust, require_digest
 from b2nd_dask.format.write_mark import build_mark
 from b2nd_dask.frame.commit import Around, publish_joined
@@ -127,7 +128,7 @@ def _rewrite(opened: OpenedFrame, used: NDArray[np.int64], path: Path) -> Stagin
         joined = staging.join(StagedChunks(tuple(number), part, start, nbytes))
         offsets = parsed.index.offsets.copy()
         offsets[used[0]] = joined.positions
-        digests = parsed.integrity.by_chunk
+        digests = parsed.integrity.lasting
         publish_joined(offsets, digests, joined, _around(opened), staging)
     except BaseException:
         clean_up(staging)
@@ -143,8 +144,7 @@ def _payloads(opened: OpenedFrame, used: NDArray[np.int64]) -> Iterator[list[byt
         name = chunk_member(int(offsets[chunk])) if sparse else ""
         (payload,) = opened.reader.read([Span(start, stop)], name)
         with located(opened, chunk):
-            if len(payload) != stop - start:
-                raise CorruptChunkError("it is cut off", offset=len(payload))
+            whole_chunk(payload)
             if digests is not None:
                 require_digest(payload, int(digests[chunk]))
         yield [payload]

@@ -18,7 +18,7 @@ from b2nd_dask.format.integrity import require_digest
 from b2nd_dask.format.subset import block_spans, head_nbytes, head_of_blocks
 from b2nd_dask.frame.buffers import Scratch
 from b2nd_dask.frame.opening import OpenedFrame, ParsedFrame, located
-from b2nd_dask.storage import Span, chunk_member
+from b2nd_dask.storage import Filled, Span, chunk_member
 
 _first_buffer = Scratch()
 _second_buffer = Scratch()
@@ -111,12 +111,14 @@ def fetch(opened: OpenedFrame, batch: Sequence[Placed]) -> Iterator[Fetched]:
     wanted = [(wish, Span(0, _first_read(opened, wish))) for wish in batch]
     with _first_buffer.lent(sum(span.stop for _, span in wanted)) as room:
         later: list[tuple[Placed, memoryview]] = []
-        for wish, data in zip(batch, _read(opened, wanted, room.data), strict=True):
+        for wish, data, size in _read(opened, wanted, room.data):
             if wish.blocks is None:
                 _hold(opened, wish.chunk, data)
                 yield Fetched(wish.number, wish.chunk, data, some_blocks=False)
             else:
-                later.append((wish, data))
+                # the size of its file came with reading it: no more is there of the chunk
+                available = min(wish.available, size - wish.start)
+                later.append((wish._replace(available=available), data))
         if later:
             yield from _fetch_blocks(opened, later)
 
@@ -231,26 +233,33 @@ def _runs(spans: NDArray[np.int64]) -> list[Span]:
 
 def _read(
     opened: OpenedFrame, wanted: list[tuple[Placed, Span]], room: memoryview
-) -> list[memoryview]:
-    """Read spans that count from the starts of chunks; clipped at the ends of their objects."""
+) -> list[tuple[Placed, memoryview, int]]:
+    """Read spans that count from the starts of chunks; clipped at the ends of their objects.
+
+    With the bytes of each comes the size of the object.
+    """
     lengths = [span.stop - span.start for _, span in wanted]
     stops = itertools.accumulate(lengths)
     targets = [room[stop - n : stop] for n, stop in zip(lengths, stops, strict=True)]
     rows = [(wish, span, target) for (wish, span), target in zip(wanted, targets, strict=True)]
-    return [t[:n] for t, n in zip(targets, _read_some(opened, rows), strict=True)]
+    return [
+        (wish, target[:count], size)
+        for (wish, _, target), (count, size) in zip(rows, _read_some(opened, rows), strict=True)
+    ]
 
 
 def _read_into(opened: OpenedFrame, rows: list[tuple[Placed, Span, memoryview]]) -> None:
-    for (wish, _, target), count in zip(rows, _read_some(opened, rows), strict=True):
+    for (wish, _, target), (count, _) in zip(rows, _read_some(opened, rows), strict=True):
         if count < len(target):
             raise CorruptChunkError("the file ends inside it", chunk=wish.chunk)
 
 
-def _read_some(opened: OpenedFrame, rows: list[tuple[Placed, Span, memoryview]]) -> list[int]:
+def _read_some(opened: OpenedFrame, rows: list[tuple[Placed, Span, memoryview]]) -> list[Filled]:
     reader, frame = opened.reader, opened.parsed
     if not frame.header.sparse:
         spans = [Span(wish.start + a, wish.start + b) for wish, (a, b), _ in rows]
-        return reader.read_into(spans, [target for _, _, target in rows])
+        counts = reader.read_into(spans, [target for _, _, target in rows])
+        return [Filled(count, frame.identity.size) for count in counts]
     names = [chunk_member(int(frame.index.offsets[wish.chunk])) for wish, _, _ in rows]
     items = [(name, span) for name, (_, span, _) in zip(names, rows, strict=True)]
     try:

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from b2nd_dask.errors import B2ndError, FrameFormatError, UnsupportedFrameError
 from b2nd_dask.format.array_meta import MAX_CHUNK_NBYTES, ArrayMeta, array_meta_of
+from b2nd_dask.format.chunk import MAX_TYPESIZE
 from b2nd_dask.format.dtypes import MAX_ITEMSIZE
 from b2nd_dask.format.grid import Grid
 from b2nd_dask.format.header import FrameHeader, header_len_of, parse_header
@@ -142,15 +143,9 @@ def read_header(reader: ByteReader, size: int) -> tuple[bytes, FrameHeader]:
 def _geometry(header: FrameHeader) -> tuple[Grid, np.dtype[Any] | None]:
     """Shapes of the array, held against the sizes in the header."""
     meta: ArrayMeta = array_meta_of(header.metalayers)
-    grid = Grid(meta.shape, meta.chunks, meta.blocks, header.typesize)
+    grid = Grid(meta.shape, meta.chunks, meta.blocks, _itemsize(header, meta))
     if meta.name == "caterva":
         _refuse_shaped(header)
-    if meta.dtype is not None and meta.dtype.itemsize != header.typesize:
-        raise FrameFormatError(
-            f"items of dtype {meta.dtype} have {meta.dtype.itemsize} bytes, "
-            f"the header says {header.typesize}",
-            offset=48,
-        )
     if grid.itemsize > MAX_ITEMSIZE:
         raise FrameFormatError(
             f"items of {grid.itemsize} bytes, where {MAX_ITEMSIZE} is the most that is read",
@@ -168,6 +163,22 @@ def _geometry(header: FrameHeader) -> tuple[Grid, np.dtype[Any] | None]:
         )
     _check_promised(header, grid)
     return grid, meta.dtype
+
+
+def _itemsize(header: FrameHeader, meta: ArrayMeta) -> int:
+    """Bytes of an item, of which the header and the dtype must say the same."""
+    if meta.dtype is None:
+        return header.typesize
+    itemsize = meta.dtype.itemsize
+    # python-blosc2 puts what a chunk says of wider items into the header of frames in memory, and
+    # does not read these again; whether the dtype is right, the sizes of chunks and blocks tell
+    wide = header.typesize == 1 and itemsize > MAX_TYPESIZE
+    if itemsize != header.typesize and not wide:
+        raise FrameFormatError(
+            f"items of dtype {meta.dtype} have {itemsize} bytes, the header says {header.typesize}",
+            offset=48,
+        )
+    return itemsize
 
 
 def _check_promised(header: FrameHeader, grid: Grid) -> None:
@@ -233,11 +244,12 @@ def _parse_tail(
         trailer = parse_trailer(tail[index_len:])
     except B2ndError as error:
         raise error.located(shift=start + index_len) from error.__cause__
+    whole_head = head[: header.header_len]
     integrity = parse_integrity(
-        tail[:index_len], tail[index_len:], trailer.vlmeta, header.metalayers, index
+        tail[:index_len], tail[index_len:], trailer.vlmeta, whole_head, header, index
     )
     trailer = replace(trailer, vlmeta=users_vlmeta(trailer.vlmeta))
-    digest = xxhash.xxh3_64(head[: header.header_len])
+    digest = xxhash.xxh3_64(whole_head)
     digest.update(tail)
     return ParsedFrame(header, grid, dtype, index, trailer, integrity, identity, digest.hexdigest())
 

@@ -127,7 +127,7 @@ class Frame:
         It goes into ``to_b2nd(..., cparams=...)`` as it is: `blocksize` is left out, since `blocks`
         tells the blocks.
         """
-        return cparams_of(self.parsed.header.compression, self.parsed.header.typesize)
+        return cparams_of(self.parsed.header.compression, self._grid.itemsize)
 
     @property
     def contiguous(self) -> bool:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import sys
+import warnings
+
 from b2nd_dask.errors import ChecksumError, StaleFrameError
 from b2nd_dask.format.integrity import Trust
 from b2nd_dask.frame.opening import OpenedFrame
@@ -31,6 +34,33 @@ def require_trust(opened: OpenedFrame) -> None:
             'verify="auto" reads without',
             path=opened.reader.label,
         )
+
+
+def warn_of_resize(opened: OpenedFrame) -> None:
+    """Warn of a shape that the frame's checksums were not written for, unless nobody asks.
+
+    Parameters
+    ----------
+    opened : OpenedFrame
+    """
+    integrity = opened.parsed.integrity
+    if integrity.resized is None or not opened.verify:
+        return
+    warnings.warn(
+        f"{opened.reader.label}: {integrity.reason}. If the shape is right, b2nd_dask.seal makes "
+        "the checksums valid again; verify=True refuses such a frame, verify=False reads it "
+        "without this warning",
+        UserWarning,
+        stacklevel=_level_of_the_caller(),
+    )
+
+
+def _level_of_the_caller() -> int:
+    """How many calls above its own caller the first one outside of this package is."""
+    level, frame = 1, sys._getframe(1)
+    while frame.f_back and frame.f_globals.get("__name__", "").startswith("b2nd_dask."):
+        level, frame = level + 1, frame.f_back
+    return level
 
 
 def require_current(opened: OpenedFrame) -> None:

@@ -125,7 +125,7 @@ def _commit_update(records: ChunkRecords, plan: FramePlan, staging: Staging, old
     counts = before.grid.counts, plan.grid.counts
     offsets = carried(before.index.offsets, special_code(ChunkKind.ZEROS), *counts)
     offsets[records.rows["chunk"]] = records.rows["code"]
-    digests = before.integrity.by_chunk
+    digests = before.integrity.lasting
     # the chunks that stay have none, and reading them all to make some is for `seal` to do
     placed = None if digests is None else carried(digests, 0, *counts)
     publish_frame(offsets, placed, records, plan, staging)

@@ -11,8 +11,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from b2nd_dask.errors import B2ndError, ChecksumError, UnsupportedFrameError
+from b2nd_dask.errors import B2ndError, ChecksumError, FrameFormatError, UnsupportedFrameError
 from b2nd_dask.format.chunk import whole_chunk
+from b2nd_dask.format.header import odd_byte, with_new_tail
 from b2nd_dask.format.integrity import Trust, chunk_digest, has_room, require_digest
 from b2nd_dask.format.metalayers import MAX_METALAYERS
 from b2nd_dask.format.write_mark import build_mark
@@ -25,7 +26,7 @@ from b2nd_dask.frame.publication import clean_up
 from b2nd_dask.frame.scan import scan_chunks
 from b2nd_dask.frame.trust import require_current
 from b2nd_dask.frame.update import update_staging
-from b2nd_dask.storage import Location, StagedChunks, Staging
+from b2nd_dask.storage import Location, Span, StagedChunks, Staging
 
 
 @dataclass(frozen=True)
@@ -50,7 +51,7 @@ class Verification:
         return self.trust is Trust.VALID and not self.bad
 
     def __str__(self) -> str:
-        if self.trust is Trust.ABSENT:
+        if self.trust is Trust.ABSENT and not self.bad:
             return f"{self.path}: no valid checksums: {self.reason}"
         if self.trust is Trust.DAMAGED:
             return f"{self.path}: damaged: {self.reason}"
@@ -152,6 +153,8 @@ def seal(urlpath: str | os.PathLike[str], *, threads: int | None = None) -> bool
         The frame has checksums, and it or they are damaged.
     CorruptChunkError
         A chunk that cannot be one, or that shares bytes with another.
+    FrameFormatError
+        A header as no software writes it: damaged, or of the first betas of the format.
     UnsupportedFrameError
         No room: the frame has as much variable-length metadata as the format allows.
     StaleFrameError
@@ -186,6 +189,7 @@ def seal(urlpath: str | os.PathLike[str], *, threads: int | None = None) -> bool
             f"format allows {MAX_METALAYERS}",
             path=opened.reader.label,
         )
+    _require_usual_header(opened)
     staging = update_staging(location, parsed)
     digests = _digests_of(opened, threads)
     staging.prepare()
@@ -195,6 +199,21 @@ def seal(urlpath: str | os.PathLike[str], *, threads: int | None = None) -> bool
     finally:
         clean_up(staging)
     return True
+
+
+def _require_usual_header(opened: OpenedFrame) -> None:
+    """Refuse to seal what would count as damaged from then on."""
+    header = opened.parsed.header
+    (head,) = opened.reader.read([Span(0, header.header_len)])
+    head = with_new_tail(head, cbytes=header.cbytes, frame_len=header.frame_len)
+    odd = odd_byte(head, header, has_vlmeta=True)
+    if odd is not None:
+        raise FrameFormatError(
+            "no software of today writes the header like this: not sealed; look at the values, "
+            "and write the frame anew if they are right",
+            path=opened.reader.label,
+            offset=odd,
+        )
 
 
 def _check(digests: NDArray[np.uint64], chunk: int, data: memoryview) -> int:

@@ -1,6 +1,6 @@
 """Byte ranges of local files, fsspec objects, bytes in memory, and frames inside containers."""
 
-from b2nd_dask.storage.base import HEAD_NBYTES, ByteReader, Identity
+from b2nd_dask.storage.base import HEAD_NBYTES, ByteReader, Filled, Identity
 from b2nd_dask.storage.failures import Secrets, only_here
 from b2nd_dask.storage.leftovers import StagingInfo, list_staging, remove_staging
 from b2nd_dask.storage.local_update import frame_locked
@@ -15,6 +15,7 @@ __all__ = [
     "HEAD_NBYTES",
     "MAIN_MEMBER",
     "ByteReader",
+    "Filled",
     "Identity",
     "Joined",
     "Location",

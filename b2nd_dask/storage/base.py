@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from b2nd_dask.storage.spans import Span
 
@@ -21,6 +21,16 @@ class Identity:
 
     token: str
     """Changes with the object: from mtime, inode and device, an etag, or a digest."""
+
+
+class Filled(NamedTuple):
+    """What a member had for a span."""
+
+    nbytes: int
+    """Bytes that were there; fewer than asked for at the member's end."""
+
+    size: int
+    """Bytes in the whole member, which every way to read it tells beside."""
 
 
 class ByteReader(Protocol):
@@ -107,7 +117,7 @@ class ByteReader(Protocol):
 
     def read_members_into(
         self, items: Sequence[tuple[str, Span]], targets: Sequence[memoryview]
-    ) -> list[int]:
+    ) -> list[Filled]:
         """Read byte ranges of several members, in one round where requests can be concurrent.
 
         Parameters
@@ -119,8 +129,8 @@ class ByteReader(Protocol):
 
         Returns
         -------
-        list of int
-            As in `read_into`.
+        list of Filled
+            One for each item, in order.
 
         Raises
         ------
@@ -138,28 +148,28 @@ class ByteReader(Protocol):
 def read_by_member(
     items: Sequence[tuple[str, Span]],
     targets: Sequence[memoryview],
-    read_into: Callable[[list[Span], list[memoryview], str], list[int]],
-) -> list[int]:
-    """Serve `ByteReader.read_members_into` by one call of `read_into` for each member.
+    fill: Callable[[list[Span], list[memoryview], str], list[Filled]],
+) -> list[Filled]:
+    """Serve `ByteReader.read_members_into` by one call for each member.
 
     Parameters
     ----------
     items : sequence of (str, Span)
     targets : sequence of memoryview
-    read_into : callable
+    fill : callable
         Takes spans, targets and the member's name.
 
     Returns
     -------
-    list of int
+    list of Filled
         One for each item, in order.
     """
-    counts = [0] * len(items)
+    results = [Filled(0, 0)] * len(items)
     for member, numbers in group_by_member(items).items():
         spans, rooms = [items[i][1] for i in numbers], [targets[i] for i in numbers]
-        for i, count in zip(numbers, read_into(spans, rooms, member), strict=True):
-            counts[i] = count
-    return counts
+        for i, filled in zip(numbers, fill(spans, rooms, member), strict=True):
+            results[i] = filled
+    return results
 
 
 def copy_into(parts: Sequence[bytes], targets: Sequence[memoryview]) -> list[int]:

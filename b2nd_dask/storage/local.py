@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from b2nd_dask.errors import FrameFormatError, StaleFrameError
-from b2nd_dask.storage.base import Identity, read_by_member
+from b2nd_dask.storage.base import Filled, Identity, read_by_member
 from b2nd_dask.storage.members import MAIN_MEMBER
 from b2nd_dask.storage.spans import Span, read_merged
 
@@ -95,15 +95,20 @@ class LocalReader:
     ) -> list[int]:
         """Read byte ranges to where they are wanted; see `ByteReader.read_into`."""
         with self._opened(member) as fd:
-            return [
-                _preadv(fd, span.start, target) for span, target in zip(spans, targets, strict=True)
-            ]
+            return _preadv_all(fd, spans, targets)
 
     def read_members_into(
         self, items: Sequence[tuple[str, Span]], targets: Sequence[memoryview]
-    ) -> list[int]:
+    ) -> list[Filled]:
         """Read byte ranges of several members; see `ByteReader.read_members_into`."""
-        return read_by_member(items, targets, self.read_into)
+        return read_by_member(items, targets, self._fill)
+
+    def _fill(
+        self, spans: Sequence[Span], targets: Sequence[memoryview], member: str
+    ) -> list[Filled]:
+        with self._opened(member) as fd:
+            size = os.fstat(fd).st_size
+            return [Filled(count, size) for count in _preadv_all(fd, spans, targets)]
 
     def member_size(self, member: str) -> int:
         """Bytes in a member; see `ByteReader.member_size`."""
@@ -226,6 +231,10 @@ def _pread(fd: int, span: Span) -> bytes:
         parts.append(part)
         at += len(part)
     return parts[0] if len(parts) == 1 else b"".join(parts)
+
+
+def _preadv_all(fd: int, spans: Sequence[Span], targets: Sequence[memoryview]) -> list[int]:
+    return [_preadv(fd, span.start, target) for span, target in zip(spans, targets, strict=True)]
 
 
 def _preadv(fd: int, start: int, target: memoryview) -> int:

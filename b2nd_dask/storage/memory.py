@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import xxhash
 
 from b2nd_dask.errors import FrameFormatError
-from b2nd_dask.storage.base import ByteReader, Identity, copy_into, read_by_member
+from b2nd_dask.storage.base import ByteReader, Filled, Identity, copy_into, read_by_member
 from b2nd_dask.storage.spans import Span, clip
 
 if TYPE_CHECKING:
@@ -62,9 +62,9 @@ class BytesReader:
 
     def read_members_into(
         self, items: Sequence[tuple[str, Span]], targets: Sequence[memoryview]
-    ) -> list[int]:
+    ) -> list[Filled]:
         """Read byte ranges of several members; see `ByteReader.read_members_into`."""
-        return read_by_member(items, targets, self.read_into)
+        return read_by_member(items, targets, self._fill)
 
     def member_size(self, member: str) -> int:
         """Bytes in the object; `member` must be empty."""
@@ -73,6 +73,12 @@ class BytesReader:
     def close(self) -> None:
         """Let go of the bytes."""
         self._data = None
+
+    def _fill(
+        self, spans: Sequence[Span], targets: Sequence[memoryview], member: str
+    ) -> list[Filled]:
+        size = len(self._open(member))
+        return [Filled(count, size) for count in self.read_into(spans, targets, member)]
 
     def _open(self, member: str = "") -> bytes:
         if member:
@@ -147,9 +153,9 @@ class Window:
 
     def read_members_into(
         self, items: Sequence[tuple[str, Span]], targets: Sequence[memoryview]
-    ) -> list[int]:
+    ) -> list[Filled]:
         """Read byte ranges of several members; see `ByteReader.read_members_into`."""
-        return read_by_member(items, targets, self.read_into)
+        return read_by_member(items, targets, self._fill)
 
     def member_size(self, member: str) -> int:
         """Bytes from the offset to the end; `member` must be empty."""
@@ -159,6 +165,13 @@ class Window:
     def close(self) -> None:
         """Close the reader of the object around."""
         self._reader.close()
+
+    def _fill(
+        self, spans: Sequence[Span], targets: Sequence[memoryview], member: str
+    ) -> list[Filled]:
+        self._check(member)
+        size = self.opened_identity().size
+        return [Filled(count, size) for count in self.read_into(spans, targets, member)]
 
     def _check(self, member: str) -> None:
         if member:

@@ -6,7 +6,7 @@ import os
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from b2nd_dask.errors import FrameFormatError
-from b2nd_dask.storage.base import HEAD_NBYTES, Identity, copy_into, group_by_member
+from b2nd_dask.storage.base import HEAD_NBYTES, Filled, Identity, copy_into, group_by_member
 from b2nd_dask.storage.connection import Connection, connect
 from b2nd_dask.storage.failures import public_error
 from b2nd_dask.storage.labels import public_url
@@ -62,6 +62,8 @@ class _Round(NamedTuple):
     member: str
     reading: Reading
     requests: list[RangeRequest]
+    size: int
+    """Of the member, where it was read before."""
 
 
 class RemoteReader:
@@ -124,7 +126,7 @@ class RemoteReader:
 
     def read(self, spans: Sequence[Span], member: str = "") -> list[bytes]:
         """Read byte ranges in one round of concurrent requests; see `ByteReader.read`."""
-        return self._read_items([(member, span) for span in spans])
+        return [data for data, _ in self._read_items([(member, span) for span in spans])]
 
     def read_into(
         self, spans: Sequence[Span], targets: Sequence[memoryview], member: str = ""
@@ -134,9 +136,11 @@ class RemoteReader:
 
     def read_members_into(
         self, items: Sequence[tuple[str, Span]], targets: Sequence[memoryview]
-    ) -> list[int]:
+    ) -> list[Filled]:
         """Read byte ranges of several members; see `ByteReader.read_members_into`."""
-        return copy_into(self._read_items(items), targets)
+        results = self._read_items(items)
+        counts = copy_into([data for data, _ in results], targets)
+        return [Filled(count, size) for count, (_, size) in zip(counts, results, strict=True)]
 
     def member_size(self, member: str) -> int:
         """Bytes in a member, asked anew; see `ByteReader.member_size`."""
@@ -153,7 +157,8 @@ class RemoteReader:
         self._closed = True
         self._connection = None
 
-    def _read_items(self, items: Sequence[tuple[str, Span]]) -> list[bytes]:
+    def _read_items(self, items: Sequence[tuple[str, Span]]) -> list[tuple[bytes, int]]:
+        """Bytes of each span, and the size of the member that they come from."""
         connection, opened = self._connected(), self._opened()
         main = ("", MAIN_MEMBER) if opened.is_directory else ("",)
         items = [("" if member in main else member, span) for member, span in items]
@@ -164,15 +169,19 @@ class RemoteReader:
             for member, positions in group_by_member([items[i] for i in absent]).items()
         ]
         answers = iter(self._get(connection, [r for each in rounds for r in each.requests]))
-        found = {
-            each.member: iter(
-                each.reading.results([self._part(next(answers), r, each) for r in each.requests])
-            )
-            for each in rounds
-        }
+        found, sizes = {}, {"": opened.identity.size}
+        for each in rounds:
+            own = [(next(answers), request) for request in each.requests]
+            parts = [self._part(answer, request, each) for answer, request in own]
+            found[each.member] = iter(each.reading.results(parts))
+            sizes[each.member] = own[0][0].identity.size if own else each.size
         for i in absent:
             results[i] = next(found[items[i][0]])
-        return [result for result in results if result is not None]
+        return [
+            (data, sizes[member])
+            for (member, _), data in zip(items, results, strict=True)
+            if data is not None
+        ]
 
     def _connected(self) -> Connection:
         if self._closed:
@@ -243,7 +252,8 @@ class RemoteReader:
         merged, label = reading.plan.merged, self._label(member)
         if whole and known is not None and merged:
             require_short(size, merged[-1].stop, label)
-        return _Round(member, reading, [RangeRequest(path, span, known, label) for span in merged])
+        requests = [RangeRequest(path, span, known, label) for span in merged]
+        return _Round(member, reading, requests, size)
 
     def _get(self, connection: Connection, requests: Sequence[RangeRequest]) -> list[Answer]:
         """Ask for ranges, with errors that name the object and hold no secrets."""

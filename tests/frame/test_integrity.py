@@ -8,6 +8,7 @@ import random
 import struct
 import tracemalloc
 from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -117,11 +118,14 @@ CHANGES = {
 }
 
 
+#: That leave another shape around the same chunks, which nothing tells from a flipped bit.
+RESHAPED = {"grow inside the last chunk", "shrink inside the last chunk"}
+
+
 @pytest.mark.parametrize("level", LEVELS.values(), ids=LEVELS)
-@pytest.mark.parametrize(("change", "trust"), CHANGES.values(), ids=CHANGES)
-def test_changes_by_python_blosc2(
-    path: Path, contiguous: bool, level: int, change: Callable[[Any], None], trust: Trust
-) -> None:
+@pytest.mark.parametrize("name", CHANGES)
+def test_changes_by_python_blosc2(path: Path, contiguous: bool, level: int, name: str) -> None:
+    change, trust = CHANGES[name]
     write(path, contiguous=contiguous, level=level)
     assert verify(path).ok
     array = blosc2.open(str(path), mode="a")
@@ -131,7 +135,9 @@ def test_changes_by_python_blosc2(
     found = verify(path)
     assert (found.trust, found.bad) == (trust, ())
     assert found.ok == (trust is Trust.VALID)
-    np.testing.assert_array_equal(open_b2nd(path)[...], expected)
+    warned = pytest.warns(UserWarning, match=r"shape \(100, 60\): .* resized")
+    with warned if name in RESHAPED else nullcontext():
+        np.testing.assert_array_equal(open_b2nd(path)[...], expected)
     # sealed again, python-blosc2 reads and changes it as before
     seal(path)
     assert verify(path).ok

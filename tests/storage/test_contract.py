@@ -199,8 +199,10 @@ def test_a_missing_member_is_named(sparse_store: Store) -> None:
 
 def read_members(reader: ByteReader, items: list[tuple[str, Span]]) -> list[bytes]:
     rooms = [bytearray(stop - start) for _, (start, stop) in items]
-    counts = reader.read_members_into(items, [memoryview(room) for room in rooms])
-    return [bytes(room[:count]) for room, count in zip(rooms, counts, strict=True)]
+    found = reader.read_members_into(items, [memoryview(room) for room in rooms])
+    # the sizes of members come along
+    assert [size for _, size in found] == [reader.member_size(member) for member, _ in items]
+    return [bytes(room[:count]) for room, (count, _) in zip(rooms, found, strict=True)]
 
 
 def test_several_members_in_one_call(sparse_store: Store) -> None:

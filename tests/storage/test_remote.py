@@ -100,11 +100,12 @@ def test_members_come_at_the_same_time_by_one_request_each(http_server: HttpServ
     http_server.requests.clear()
     http_server.traffic.wanted = 3
     rooms = [bytearray(600) for _ in chunks]
-    counts = reader.read_members_into(
+    filled = reader.read_members_into(
         [(name, Span(0, 600)) for name in chunks], [memoryview(room) for room in rooms]
     )
-    found = [bytes(room[:count]) for room, count in zip(rooms, counts, strict=True)]
+    found = [bytes(room[:count]) for room, (count, _) in zip(rooms, filled, strict=True)]
     assert found == list(chunks.values())
+    assert [size for _, size in filled] == [len(data) for data in chunks.values()]
     assert len(http_server.requests) == len(chunks)
     assert http_server.traffic.peak >= 3
 
