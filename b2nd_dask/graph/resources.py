@@ -9,9 +9,7 @@ from __future__ import annotations
 
 import resource
 import sys
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import dask
 from dask.system import CPU_COUNT
@@ -28,36 +26,36 @@ class Resources:
 
 def available() -> Resources:
     """Threads and memory of the cluster that this process knows, or else of this process."""
-    workers = _workers()
-    threads = sum(nthreads for nthreads, _ in workers)
-    memory = sum(limit for _, limit in workers)
+    # who has not imported distributed has no cluster
+    cluster = (_scheduler() or _cluster_of_client()) if "distributed" in sys.modules else None
+    threads, memory = cluster or (0, 0)
     own = dask.config.get("num_workers", None) or CPU_COUNT
     return Resources(threads or own, memory or _own_memory())
 
 
-def _workers() -> list[tuple[int, int]]:
-    """Threads and memory limit of each worker; none where there is no cluster."""
-    if "distributed" not in sys.modules:
-        return []
+def _scheduler() -> tuple[int, int] | None:
+    """Threads and memory of the workers of a scheduler in this process."""
     from distributed import Scheduler
 
-    for scheduler in Scheduler._instances:
-        if found := [(w.nthreads, w.memory_limit or 0) for w in scheduler.workers.values()]:
-            return found
-    return _workers_of_client()
+    for scheduler in list(Scheduler._instances):
+        # totals, since workers may come and go in another thread meanwhile
+        if scheduler.total_nthreads:
+            return scheduler.total_nthreads, scheduler.total_memory
+    return None
 
 
-def _workers_of_client() -> list[tuple[int, int]]:
+def _cluster_of_client() -> tuple[int, int] | None:
+    """Threads and memory of the cluster on which this process computes."""
     from distributed import default_client
 
     try:
         client = default_client()  # type: ignore[no-untyped-call]
     except ValueError:
-        return []
+        return None
     if client.asynchronous:
-        return []  # only a coroutine may ask it
-    info: Mapping[str, Any] = client.scheduler_info(n_workers=-1)["workers"]
-    return [(w["nthreads"], w["memory_limit"] or 0) for w in info.values()]
+        return None  # only a coroutine may ask it
+    workers = client.scheduler_info(n_workers=-1)["workers"].values()
+    return sum(w["nthreads"] for w in workers), sum(w["memory_limit"] or 0 for w in workers)
 
 
 def _own_memory() -> int:
