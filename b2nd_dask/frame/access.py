@@ -7,11 +7,12 @@ from collections.abc import Mapping
 from typing import Any
 
 from b2nd_dask.frame.cache import process_cache
+from b2nd_dask.frame.opened_array import is_opened_array, location_of_array
 from b2nd_dask.frame.opening import Verify
 from b2nd_dask.frame.source import Frame
 from b2nd_dask.storage import Location
 
-#: What `open_b2nd` takes, beside objects with a `schunk` (an opened `blosc2.NDArray`).
+#: What `open_b2nd` takes, beside an opened `blosc2.NDArray`.
 UrlPath = str | os.PathLike[str] | bytes
 
 
@@ -32,8 +33,8 @@ def open_b2nd(
     ----------
     urlpath : str, os.PathLike, bytes or blosc2.NDArray
         A path to a contiguous frame or to the directory of a sparse one, an fsspec URL, the bytes
-        of a contiguous frame, or an opened array (its file is opened anew; one in memory is
-        copied).
+        of a contiguous frame, or an opened array, also one of a store (its file is opened anew,
+        at the offset inside a ``.b2z``; an array in memory is copied).
     dtype : dtype-like, optional
         For frames that store none (Caterva, the first b2nd files): the dtype of their items, of the
         same itemsize. Without it such items are raw bytes, ``V{itemsize}``.
@@ -115,8 +116,7 @@ def locate(urlpath: Any, offset: int, storage_options: Mapping[str, Any] | None)
     -------
     Location
     """
-    schunk = getattr(urlpath, "schunk", None)
-    if schunk is not None:
-        # an opened blosc2.NDArray, without importing blosc2 here
-        urlpath = schunk.urlpath or urlpath.to_cframe()
+    if is_opened_array(urlpath):
+        found = location_of_array(urlpath, offset)
+        urlpath, offset = found.urlpath, found.offset
     return Location.of(urlpath, offset=offset, storage_options=storage_options)

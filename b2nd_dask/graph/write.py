@@ -14,6 +14,7 @@ from dask.delayed import Delayed, delayed
 from b2nd_dask.format.integrity import Trust
 from b2nd_dask.frame.access import frame_at
 from b2nd_dask.frame.journal import read_journals
+from b2nd_dask.frame.opened_array import is_opened_array
 from b2nd_dask.frame.publication import SEEN_AGAIN, clean_up, is_published
 from b2nd_dask.frame.source import Frame
 from b2nd_dask.graph.assign import as_items
@@ -265,7 +266,8 @@ def _as_dask(arr: Any) -> da.Array:
         )
     if isinstance(getattr(arr, "_meta", arr), np.ma.MaskedArray):
         raise TypeError("a masked array: a frame has no masks; use da.ma.filled(x, value) first")
-    if not isinstance(arr, da.Array) and hasattr(arr, "schunk"):
+    if is_opened_array(arr) or getattr(arr, "ndim", None) is None:
+        # what is no array at all is refused there
         return from_b2nd(arr)
     array: da.Array = da.asarray(arr)
     if any(np.isnan(n) for n in array.shape):

@@ -1,5 +1,6 @@
 """Byte ranges of local files, fsspec objects, bytes in memory, and frames inside containers."""
 
+from b2nd_dask.storage.archive import stored_members
 from b2nd_dask.storage.base import HEAD_NBYTES, ByteReader, Identity
 from b2nd_dask.storage.failures import Secrets, only_here
 from b2nd_dask.storage.leftovers import StagingInfo, list_staging, remove_staging
@@ -30,5 +31,6 @@ __all__ = [
     "only_here",
     "remove_staging",
     "staging_for",
+    "stored_members",
     "update_staging_for",
 ]
