@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
+
+import numpy as np
 
 from b2nd_dask.frame.cache import process_cache
 from b2nd_dask.frame.opened_array import is_opened_array, location_of_array
 from b2nd_dask.frame.opening import Verify
 from b2nd_dask.frame.source import Frame
-from b2nd_dask.storage import Location
+from b2nd_dask.storage import TOGETHER, Location
 
 #: What `open_b2nd` takes, beside an opened `blosc2.NDArray`.
 UrlPath = str | os.PathLike[str] | bytes
@@ -119,4 +121,14 @@ def locate(urlpath: Any, offset: int, storage_options: Mapping[str, Any] | None)
     if is_opened_array(urlpath):
         found = location_of_array(urlpath, offset)
         urlpath, offset = found.urlpath, found.offset
+    _refuse_several(urlpath)
     return Location.of(urlpath, offset=offset, storage_options=storage_options)
+
+
+def _refuse_several(given: Any) -> None:
+    """Say how to read what holds several arrays."""
+    name = type(given).__name__
+    if isinstance(given, list | tuple | set | frozenset | Iterator | np.ndarray):
+        raise TypeError(f"a {name}, where the path of one frame is needed: {TOGETHER}")
+    if type(given).__module__.startswith("blosc2.") and hasattr(given, "keys"):
+        raise TypeError(f"a {name} holds several arrays: pass one of them, as store[KEY]")

@@ -11,6 +11,7 @@ import dask.array as da
 import numpy as np
 from dask.delayed import Delayed, delayed
 
+from b2nd_dask.format.dtypes import not_stored
 from b2nd_dask.format.integrity import Trust
 from b2nd_dask.frame.access import frame_at
 from b2nd_dask.frame.journal import read_journals
@@ -260,10 +261,9 @@ def _as_dask(arr: Any) -> da.Array:
             f"a {type(arr).__name__} without a dtype of NumPy's; make it an array before, for "
             "instance by .astype, .to_numpy or da.from_delayed"
         ) from None
-    if dtype.hasobject:
-        raise TypeError(
-            f"items of {arr.dtype} are Python objects, which a frame cannot hold; use .astype"
-        )
+    reason = not_stored(dtype)
+    if reason:
+        raise TypeError(f"items of {arr.dtype} are {reason}")
     if isinstance(getattr(arr, "_meta", arr), np.ma.MaskedArray):
         raise TypeError("a masked array: a frame has no masks; use da.ma.filled(x, value) first")
     if is_opened_array(arr) or getattr(arr, "ndim", None) is None:

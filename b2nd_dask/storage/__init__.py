@@ -3,6 +3,7 @@
 from b2nd_dask.storage.archive import stored_members
 from b2nd_dask.storage.base import HEAD_NBYTES, ByteReader, Identity
 from b2nd_dask.storage.failures import Secrets, only_here
+from b2nd_dask.storage.hints import TOGETHER
 from b2nd_dask.storage.leftovers import StagingInfo, list_staging, remove_staging
 from b2nd_dask.storage.local_update import frame_locked
 from b2nd_dask.storage.location import Location
@@ -15,6 +16,7 @@ __all__ = [
     "CHUNK_MEMBER",
     "HEAD_NBYTES",
     "MAIN_MEMBER",
+    "TOGETHER",
     "ByteReader",
     "Identity",
     "Joined",
