@@ -37,7 +37,7 @@ class Measured(NamedTuple):
     read: float
 
 
-def smooth_field(shape: tuple[int, ...] = SHAPE) -> np.ndarray:
+def smooth_field(shape: tuple[int, ...]) -> np.ndarray:
     """Make waves of all lengths that wander, as of temperatures in degrees Celsius."""
     rng = np.random.default_rng(20)
     days, latitudes, longitudes = shape
@@ -52,10 +52,10 @@ def smooth_field(shape: tuple[int, ...] = SHAPE) -> np.ndarray:
     return field
 
 
-def arrays() -> Iterator[tuple[str, str, np.ndarray]]:
+def arrays(shape: tuple[int, ...] = SHAPE) -> Iterator[tuple[str, str, np.ndarray]]:
     """Give the dtype, the kind and the items of each array."""
-    smooth = smooth_field()
-    noisy = smooth + np.random.default_rng(21).normal(0, 0.5, SHAPE)
+    smooth = smooth_field(shape)
+    noisy = smooth + np.random.default_rng(21).normal(0, 0.5, shape)
     for dtype in ("float64", "float32"):
         yield dtype, "smooth, all digits", smooth.astype(dtype)
         yield dtype, "noisy, all digits", noisy.astype(dtype)
@@ -75,7 +75,8 @@ def measure(items: np.ndarray, codec: str, filters: list[Any], repeat: int) -> M
     cparams = {"codec": kind, "clevel": level, "filters": filters, "nthreads": 1}
 
     def write() -> Any:
-        return blosc2.asarray(items, chunks=CHUNKS, cparams=cparams, dparams={"nthreads": 1})
+        chunks = tuple(map(min, CHUNKS, items.shape))
+        return blosc2.asarray(items, chunks=chunks, cparams=cparams, dparams={"nthreads": 1})
 
     packed = write()
     if not np.array_equal(packed[...], items):

@@ -196,7 +196,7 @@ def test_one_value_is_read_by_the_documentation_alone(path: Path) -> None:
 
 
 def test_the_record_shows_in_python_blosc2_alone(path: Path, tmp_path: Path) -> None:
-    """As docs/integrity.md says: one entry more there, none here, and none that is carried along."""
+    """As docs/integrity.md says: one entry more there, none here, none that is carried along."""
     to_b2nd(VALUES, path, vlmeta={"units": "K"})
     array = blosc2.open(str(path))
     assert list(array.schunk.vlmeta[:]) == ["units", "b2nd.xxh3"]
