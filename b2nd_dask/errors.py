@@ -9,6 +9,9 @@ from __future__ import annotations
 
 from typing import Any, Self
 
+#: How to read one array of a store of python-blosc2 (``.b2z``, ``.b2d``, ``.b2e``).
+OPEN_STORE = 'blosc2.open(PATH, mode="r")[KEY] opens an array of it, which from_b2nd takes'
+
 
 class B2ndError(Exception):
     """Root of all errors of this package.

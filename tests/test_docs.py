@@ -63,13 +63,20 @@ def test_recipes_for_s3(s3_server: S3Server, monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", options["secret"])
     # not the file system that another test has made without credentials
     s3fs.S3FileSystem.clear_instance_cache()
-    anybody = {"Effect": "Allow", "Principal": "*", "Action": "s3:GetObject"}
-    policy = {"Statement": [anybody | {"Resource": "arn:aws:s3:::climate/*"}]}
+    # a bucket is private; of the other anybody may read
     s3_server.client.create_bucket(Bucket="climate")
-    s3_server.client.put_bucket_policy(Bucket="climate", Policy=json.dumps(policy))
-    run("docs/recipes.md", "s3")
+    anybody = {"Effect": "Allow", "Principal": "*", "Action": "s3:GetObject"}
+    policy = {"Statement": [anybody | {"Resource": "arn:aws:s3:::open-data/*"}]}
+    s3_server.client.create_bucket(Bucket="open-data")
+    s3_server.client.put_bucket_policy(Bucket="open-data", Policy=json.dumps(policy))
+    values = np.random.default_rng(2).random((60, 90, 180))
+    b2nd_dask.to_b2nd(values, "s3://open-data/rain.b2nd")
+    names = run("docs/recipes.md", "s3")
+    assert names["private"].shape == names["public"].shape == (60, 90, 180)
     frame = b2nd_dask.open_b2nd("s3://climate/rain.b2nd", storage_options=options)
-    assert frame.shape == (60, 90, 180)
+    np.testing.assert_array_equal(names["private"].compute(), frame[...])
+    with pytest.raises(PermissionError, match="climate"):
+        b2nd_dask.open_b2nd("s3://climate/rain.b2nd", storage_options={"anon": True})
     s3fs.S3FileSystem.clear_instance_cache()
 
 

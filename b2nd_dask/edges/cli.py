@@ -75,9 +75,19 @@ _storage_options = click.option(
 )
 
 
+#: How messages of the package name what is called otherwise here.
+_SPELLINGS = {
+    "storage_options={'anon': True}": "--storage-option anon=true",
+    "storage_options are for remote stores": "--storage-option is for remote stores",
+    "list_staging tells": "`b2nd-dask staging PATH` tells",
+}
+
+
 def _told(error: Exception, path: str | None, options: Mapping[str, Any] | None = None) -> str:
     """One message for people: what failed, and where."""
     text = str(error) or type(error).__name__
+    for python, shell in _SPELLINGS.items():
+        text = text.replace(python, shell)
     if path is None:
         return text
     try:
@@ -234,7 +244,7 @@ def demo(output: Path, force: bool) -> None:
     # Here, because it loads dask.array, which `info` and `--help` do without.
     from b2nd_dask.edges.demo import run_demo
 
-    run_demo(output, force=force, console=Console(highlight=False))
+    run_demo(output.expanduser(), force=force, console=Console(highlight=False))
 
 
 def describe(frame: Frame) -> Iterator[tuple[str, str]]:

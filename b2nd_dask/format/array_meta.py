@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from b2nd_dask.errors import FrameFormatError, UnsupportedFrameError
+from b2nd_dask.errors import OPEN_STORE, FrameFormatError, UnsupportedFrameError
 from b2nd_dask.format.dtypes import MAX_DTYPE_STRING, format_dtype, parse_dtype
 from b2nd_dask.format.grid import Grid
 
@@ -81,6 +81,10 @@ def array_meta_of(metalayers: Mapping[str, bytes]) -> ArrayMeta:
             except (FrameFormatError, UnsupportedFrameError) as error:
                 error.problem = f"in the {name} metalayer: {error.problem}"
                 raise
+    if "b2embed" in metalayers:
+        raise UnsupportedFrameError(
+            f"a .b2e is a store of python-blosc2, not an array: {OPEN_STORE}"
+        )
     others = ", ".join(map(repr, metalayers)) or "none"
     raise UnsupportedFrameError(
         f"a frame without an array: it has no b2nd or caterva metalayer (metalayers: {others}); "

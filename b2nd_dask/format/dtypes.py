@@ -132,6 +132,32 @@ def fits(given: np.dtype[Any], wanted: np.dtype[Any]) -> bool:
     return np.can_cast(given, wanted, "same_kind" if lossy else "safe")
 
 
+def not_stored(dtype: np.dtype[Any]) -> str | None:
+    """Reason why a frame cannot hold items of a dtype, and what to do; None where it can.
+
+    Parameters
+    ----------
+    dtype : numpy.dtype
+
+    Returns
+    -------
+    str or None
+
+    Examples
+    --------
+    >>> not_stored(np.dtype("O"))
+    'Python objects, which a frame cannot hold; convert them by .astype'
+    """
+    if dtype.char == "T":
+        return (
+            "strings of variable length, which a frame cannot hold; convert them to a fixed "
+            'length, such as .astype("U20") for 20 characters or .astype("S20") for ASCII'
+        )
+    if dtype.hasobject:
+        return "Python objects, which a frame cannot hold; convert them by .astype"
+    return None
+
+
 def _checked(dtype: np.dtype[Any], text: str) -> np.dtype[Any]:
     if not 0 < dtype.itemsize <= MAX_ITEMSIZE:
         raise FrameFormatError(

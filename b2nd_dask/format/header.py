@@ -6,7 +6,7 @@ import struct
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from b2nd_dask.errors import FrameFormatError, UnsupportedFrameError
+from b2nd_dask.errors import OPEN_STORE, FrameFormatError, UnsupportedFrameError
 from b2nd_dask.format.compression import Compression
 from b2nd_dask.format.metalayers import build_metalayers, parse_metalayers
 
@@ -63,7 +63,10 @@ class FrameHeader:
 _OTHERS = {
     b"\x89HDF\r\n": " (it is an HDF5 file: h5py reads it)",
     b"\x93NUMPY": " (it is a NumPy file: numpy.load reads it)",
-    b"PK\x03\x04": " (it is a ZIP archive: zip://NAME::PATH is a frame inside it)",
+    b"PK\x03\x04": (
+        " (it is a ZIP archive: zip://NAME.b2nd::PATH is a frame inside it. A .b2z is a store of "
+        f"python-blosc2: {OPEN_STORE})"
+    ),
 }
 
 

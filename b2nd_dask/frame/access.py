@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
+
 from b2nd_dask.frame.cache import process_cache
+from b2nd_dask.frame.opened_array import is_opened_array, location_of_array
 from b2nd_dask.frame.opening import Verify
 from b2nd_dask.frame.source import Frame
 from b2nd_dask.frame.trust import warn_of_resize
-from b2nd_dask.storage import Location
+from b2nd_dask.storage import TOGETHER, Location
 
-#: What `open_b2nd` takes, beside objects with a `schunk` (an opened `blosc2.NDArray`).
+#: What `open_b2nd` takes, beside an opened `blosc2.NDArray`.
 UrlPath = str | os.PathLike[str] | bytes
 
 
@@ -34,8 +37,8 @@ def open_b2nd(
     ----------
     urlpath : str, os.PathLike, bytes or blosc2.NDArray
         A path to a contiguous frame or to the directory of a sparse one, an fsspec URL, the bytes
-        of a contiguous frame, or an opened array (its file is opened anew; one in memory is
-        copied).
+        of a contiguous frame, or an opened array, also one of a store (its file is opened anew,
+        at the offset inside a ``.b2z``; an array in memory is copied).
     dtype : dtype-like, optional
         For frames that store none (Caterva, the first b2nd files): the dtype of their items, of the
         same itemsize. Without it such items are raw bytes, ``V{itemsize}``.
@@ -123,8 +126,17 @@ def locate(urlpath: Any, offset: int, storage_options: Mapping[str, Any] | None)
     -------
     Location
     """
-    schunk = getattr(urlpath, "schunk", None)
-    if schunk is not None:
-        # an opened blosc2.NDArray, without importing blosc2 here
-        urlpath = schunk.urlpath or urlpath.to_cframe()
+    if is_opened_array(urlpath):
+        found = location_of_array(urlpath, offset)
+        urlpath, offset = found.urlpath, found.offset
+    _refuse_several(urlpath)
     return Location.of(urlpath, offset=offset, storage_options=storage_options)
+
+
+def _refuse_several(given: Any) -> None:
+    """Say how to read what holds several arrays."""
+    name = type(given).__name__
+    if isinstance(given, list | tuple | set | frozenset | Iterator | np.ndarray):
+        raise TypeError(f"a {name}, where the path of one frame is needed: {TOGETHER}")
+    if type(given).__module__.startswith("blosc2.") and hasattr(given, "keys"):
+        raise TypeError(f"a {name} holds several arrays: pass one of them, as store[KEY]")

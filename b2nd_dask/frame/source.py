@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from b2nd_dask.errors import B2ndError
 from b2nd_dask.format.defaults import cparams_of
+from b2nd_dask.format.dtypes import not_stored
 from b2nd_dask.format.grid import Grid, parse_selection
 from b2nd_dask.format.values import MetaView
 from b2nd_dask.frame.cache import process_cache
@@ -340,8 +341,9 @@ def _choose_dtype(opened: OpenedFrame, wish: Any) -> np.dtype[Any]:
     if wish is None:
         return np.dtype(f"V{itemsize}") if stored is None else stored
     wanted: np.dtype[Any] = np.dtype(wish)
-    if wanted.hasobject:
-        raise ValueError(f"dtype={wish!r}: no frame holds Python objects")
+    reason = not_stored(wanted)
+    if reason:
+        raise ValueError(f"dtype={wish!r}: {reason}")
     if wanted.subdtype is not None:
         raise ValueError(f"dtype={wish!r}: an element is one value, not an array")
     if stored is not None and wanted != stored:

@@ -132,7 +132,7 @@ def array_of(frame: Frame, chunks: Any, name: str | None = None) -> da.Array:
     dask.array.Array
     """
     sizes = block_sizes(frame, chunks)
-    name = name or f"from-b2nd-{tokenize(frame, sizes)}"
+    name = name or f"read_b2nd-{tokenize(frame, sizes)}"
     if da.array_expr_enabled():
         # with array.query-planning a dask array is no graph of layers
         planned: da.Array = da.from_array(frame, chunks=sizes, name=name)

@@ -11,9 +11,11 @@ import dask.array as da
 import numpy as np
 from dask.delayed import Delayed, delayed
 
+from b2nd_dask.format.dtypes import not_stored
 from b2nd_dask.format.integrity import Trust
 from b2nd_dask.frame.access import frame_at
 from b2nd_dask.frame.journal import read_journals
+from b2nd_dask.frame.opened_array import is_opened_array
 from b2nd_dask.frame.publication import SEEN_AGAIN, clean_up, is_published
 from b2nd_dask.frame.source import Frame
 from b2nd_dask.graph.assign import as_items
@@ -259,13 +261,13 @@ def _as_dask(arr: Any) -> da.Array:
             f"a {type(arr).__name__} without a dtype of NumPy's; make it an array before, for "
             "instance by .astype, .to_numpy or da.from_delayed"
         ) from None
-    if dtype.hasobject:
-        raise TypeError(
-            f"items of {arr.dtype} are Python objects, which a frame cannot hold; use .astype"
-        )
+    reason = not_stored(dtype)
+    if reason:
+        raise TypeError(f"items of {arr.dtype} are {reason}")
     if isinstance(getattr(arr, "_meta", arr), np.ma.MaskedArray):
         raise TypeError("a masked array: a frame has no masks; use da.ma.filled(x, value) first")
-    if not isinstance(arr, da.Array) and hasattr(arr, "schunk"):
+    if is_opened_array(arr) or getattr(arr, "ndim", None) is None:
+        # what is no array at all is refused there
         return from_b2nd(arr)
     array: da.Array = da.asarray(arr)
     if any(np.isnan(n) for n in array.shape):

@@ -59,31 +59,36 @@ def write_graph(job: WriteJob, staged: ChunkRecords | None = None) -> Delayed:
     arr = aligned_to(job.items, job.plan.grid.chunks)
     # of this graph alone: a scheduler that knows a name takes the task that it knows
     token = uuid.uuid4().hex
-    opening, name = f"open-b2nd-{token}", f"commit-b2nd-{token}"
+    opening, name = _named("open", token), _named("commit", token)
     missing, extra = np.ones(arr.numblocks, bool), {}
     grid = job.plan.grid
     known = special_records(job.items, job.origin, grid) if staged is None else staged
     if known is not None:
         missing, reused = unstaged_blocks(arr.chunks, job.origin, grid, known)
-        extra = {f"known-b2nd-{token}": reused}
+        extra = {_named("known", token): reused}
     if staged is not None:
         nchunks = math.prod(-(-n // c) for n, c in zip(arr.shape, grid.chunks, strict=True))
         say_reused(job.staging.label, len(reused.rows), nchunks)
     build = _planned_blocks if da.array_expr_enabled() else _fused_blocks
-    keys, tasks = build(arr, job, opening, missing)
+    keys, tasks = build(arr, job, token, missing)
     tasks |= extra
     # before any block is written, and only when the graph is computed
     tasks[opening] = (open_staging, job.plan, job.staging)
-    top = _merge_tree([*keys, *extra], name, tasks)
+    top = _merge_tree([*keys, *extra], _named("merge", token), tasks)
     tasks[name] = (finish_once, job.finish, top, job.plan, opening)
     return Delayed(name, HighLevelGraph({name: MaterializedLayer(tasks)}, {name: set()}))
 
 
+def _named(step: str, token: str) -> str:
+    """Name of a step's tasks. Behind a hyphen, dask's displays would drop a word with a digit."""
+    return f"{step}_b2nd-{token}"
+
+
 def _fused_blocks(
-    arr: da.Array, job: WriteJob, opening: str, missing: NDArray[np.bool_]
+    arr: da.Array, job: WriteJob, token: str, missing: NDArray[np.bool_]
 ) -> tuple[list[Any], dict[Any, Any]]:
     """Keys and graph of the missing blocks' tasks, each of which reads, computes and writes."""
-    indices = tuple(range(arr.ndim))
+    indices, opening = tuple(range(arr.ndim)), _named("open", token)
     first = {opening: MaterializedLayer({opening: (open_staging, job.plan, job.staging)})}
     # a Delayed instead of this array would not fuse
     records = da.blockwise(
@@ -96,7 +101,7 @@ def _fused_blocks(
         origin=job.origin,
         plan=job.plan,
         opened=Delayed(opening, HighLevelGraph(first, {opening: set()})),
-        name=f"write-{opening}",
+        name=_named("write", token),
         dtype=object,
         meta=np.empty((0,) * arr.ndim, object),
         align_arrays=False,
@@ -106,15 +111,16 @@ def _fused_blocks(
 
 
 def _planned_blocks(
-    arr: da.Array, job: WriteJob, opening: str, missing: NDArray[np.bool_]
+    arr: da.Array, job: WriteJob, token: str, missing: NDArray[np.bool_]
 ) -> tuple[list[Any], dict[Any, Any]]:
     """The same where dask's option array.query-planning makes arrays expressions, not layers."""
     expression: Any = arr
     planned = expression.optimize()
     places = np.ndindex(missing.shape)
     slices = ArraySliceDep(arr.chunks)
+    name, opening = _named("write", token), _named("open", token)
     writes = {
-        (f"write-{opening}", *at): (_write_task, key, slices[at], job.origin, job.plan, opening)
+        (name, *at): (_write_task, key, slices[at], job.origin, job.plan, opening)
         for at, key in zip(places, _flat(planned.__dask_keys__()), strict=True)
         if missing[at]
     }
@@ -164,7 +170,7 @@ def _merge_tree(keys: list[Any], name: str, tasks: dict[Any, Any]) -> Any:
     level = 0
     while len(keys) > 1 or level == 0:
         groups = [keys[at : at + FAN_IN] for at in range(0, len(keys), FAN_IN)] or [[]]
-        merged = [(f"merge-{name}", level, i) for i in range(len(groups))]
+        merged = [(name, level, i) for i in range(len(groups))]
         tasks.update(
             {key: (merge_records, group) for key, group in zip(merged, groups, strict=True)}
         )

@@ -1,7 +1,9 @@
 """Byte ranges of local files, fsspec objects, bytes in memory, and frames inside containers."""
 
+from b2nd_dask.storage.archive import stored_members
 from b2nd_dask.storage.base import HEAD_NBYTES, ByteReader, Filled, Identity
 from b2nd_dask.storage.failures import Secrets, only_here
+from b2nd_dask.storage.hints import TOGETHER
 from b2nd_dask.storage.leftovers import StagingInfo, list_staging, remove_staging
 from b2nd_dask.storage.local_update import frame_locked
 from b2nd_dask.storage.location import Location
@@ -14,6 +16,7 @@ __all__ = [
     "CHUNK_MEMBER",
     "HEAD_NBYTES",
     "MAIN_MEMBER",
+    "TOGETHER",
     "ByteReader",
     "Filled",
     "Identity",
@@ -31,5 +34,6 @@ __all__ = [
     "only_here",
     "remove_staging",
     "staging_for",
+    "stored_members",
     "update_staging_for",
 ]

@@ -10,6 +10,7 @@ from typing import Any
 from urllib.parse import quote, unquote
 
 from b2nd_dask.errors import B2ndError
+from b2nd_dask.storage.hints import if_pattern
 from b2nd_dask.storage.labels import HIDDEN, public_text, public_url
 
 _SHORTEST = 4
@@ -31,6 +32,9 @@ _OS_ERRORS = (
 """Kinds of OSError that callers tell apart."""
 _PLAIN_ERRORS = (NotImplementedError, TypeError, ValueError)
 """Errors of wrong arguments, which keep their class."""
+
+NO_BUCKET = "No such bucket"
+"""Told apart from a missing object, which a write may go on without."""
 
 _HINTS = {
     "NoCredentialsError": "for public data pass storage_options={'anon': True}",
@@ -121,12 +125,21 @@ def public_error(error: Exception, label: str, secrets: Secrets) -> Exception:
         if not missing and not hasattr(cause, "response"):
             error = cause
     if isinstance(error, FileNotFoundError):
-        problem = "No such object" + only_here(label)
+        if store_code(cause) == "NoSuchBucket":
+            return FileNotFoundError(errno.ENOENT, NO_BUCKET, label)
+        problem = "No such object" + only_here(label) + if_pattern(label)
         return FileNotFoundError(errno.ENOENT, problem, label)
     kind = _kind_of(error)
     if type(error) is kind and label in str(error) and not _holds_secrets(error, secrets):
         return error
     return _rebuilt(error, kind, label, secrets)
+
+
+def store_code(cause: BaseException | None) -> str:
+    """S3's own name of a failure, which s3fs keeps in the cause of its errors."""
+    response = getattr(cause, "response", None)
+    error = response.get("Error") if isinstance(response, Mapping) else None
+    return str(error.get("Code", "")) if isinstance(error, Mapping) else ""
 
 
 def only_here(label: str) -> str:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from b2nd_dask.errors import FrameFormatError, StaleFrameError
 from b2nd_dask.storage.base import Filled, Identity, read_by_member
+from b2nd_dask.storage.hints import what_directory, why_missing
 from b2nd_dask.storage.members import MAIN_MEMBER
 from b2nd_dask.storage.spans import Span, read_merged
 
@@ -177,21 +178,15 @@ def _open_directory(path: str) -> _Handle:
             return handle
         # a frame that is replaced is emptied: look again, unless this is what the path names
         if Path(path).stat().st_ino == os.fstat(handle.fd).st_ino:
+            guess = what_directory(path, _names_in(handle))
             raise FrameFormatError(
-                f"a directory without a file {MAIN_MEMBER} is not a sparse frame{_guess(handle)}",
-                path=path,
+                f"a directory without a file {MAIN_MEMBER} is not a sparse frame{guess}", path=path
             )
 
 
-def _guess(directory: _Handle) -> str:
-    """What a directory may be that is no sparse frame."""
+def _names_in(directory: _Handle) -> set[str]:
     with os.scandir(directory.fd) as entries:
-        names = {entry.name for entry in entries}
-    if names & {"zarr.json", ".zarray", ".zgroup", ".zmetadata"}:
-        return " (it is a Zarr array or group: da.from_zarr reads an array)"
-    if any(name.endswith(".chunk") for name in names):
-        return " (there are chunks, but the index of a sparse frame is missing)"
-    return ""
+        return {entry.name for entry in entries}
 
 
 def _open_regular(name: str, label: str, flags: int = 0, dir_fd: int | None = None) -> int:
@@ -199,11 +194,13 @@ def _open_regular(name: str, label: str, flags: int = 0, dir_fd: int | None = No
         # A fifo would otherwise block until somebody writes to it.
         fd = os.open(name, os.O_RDONLY | os.O_NONBLOCK | flags, dir_fd=dir_fd)
     except FileNotFoundError:
-        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), label) from None
+        problem = os.strerror(errno.ENOENT) + why_missing(label)
+        raise FileNotFoundError(errno.ENOENT, problem, label) from None
     except OSError as error:
         # A symlink where none is followed, and a socket.
         if error.errno not in (errno.ELOOP, errno.ENXIO):
-            raise type(error)(error.errno, error.strerror, label) from error
+            reason = why_missing(label) if error.errno == errno.ENOTDIR else ""
+            raise type(error)(error.errno, f"{error.strerror}{reason}", label) from error
         raise _not_regular(label) from None
     if not stat.S_ISREG(os.fstat(fd).st_mode):
         os.close(fd)

@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from b2nd_dask.errors import B2ndError
+from b2nd_dask.storage.hints import why_missing
 
 #: What flock answers on file systems without locks.
 NO_LOCKS = (errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOLCK)
@@ -32,7 +33,10 @@ def about(target: str) -> Iterator[None]:
     except OSError as error:
         if isinstance(error, B2ndError) or target in (error.filename, error.filename2):
             raise
-        raise type(error)(error.errno, f"{error.strerror}, while writing", target) from error
+        missing = error.errno in (errno.ENOENT, errno.ENOTDIR)
+        reason = why_missing(target) if missing else ""
+        problem = f"{error.strerror}{reason}, while writing"
+        raise type(error)(error.errno, problem, target) from error
 
 
 def append_whole(fd: int, payloads: Sequence[bytes]) -> int:

@@ -56,8 +56,8 @@ class Location:
         Parameters
         ----------
         urlpath : str, path-like, or bytes
-            A local path (a path-like always is one), a URL that fsspec understands, or the bytes
-            of a frame.
+            A local path (a path-like always is one), where ``~`` at the begin is the home; a URL
+            that fsspec understands; or the bytes of a frame.
         offset : int
             Where the frame begins inside the object.
         storage_options : mapping, optional
@@ -144,7 +144,7 @@ def _normalized(urlpath: object) -> str | bytes:
     if isinstance(urlpath, bytes | bytearray | memoryview):
         return bytes(urlpath)
     if isinstance(urlpath, os.PathLike):
-        return str(Path(os.fsdecode(urlpath)).absolute())
+        return _absolute(os.fsdecode(urlpath))
     if not isinstance(urlpath, str):
         raise TypeError(
             "urlpath must be a path (str or path-like), a URL, or the bytes of a frame; "
@@ -162,4 +162,9 @@ def _normalized(urlpath: object) -> str | bytes:
             "pathlib.Path"
         )
     path = unquote(urlpath[local_url.end() :]) if local_url else urlpath
-    return str(Path(path).absolute())
+    return _absolute(path)
+
+
+def _absolute(path: str) -> str:
+    """Absolute path, with ~ as the home; ``~x`` stays where no user is called x."""
+    return str(Path(os.path.expanduser(path)).absolute())  # noqa: PTH111 - Path's raises there

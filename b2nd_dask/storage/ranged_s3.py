@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 from typing import TYPE_CHECKING, Any
 
 from b2nd_dask.storage.base import Identity
+from b2nd_dask.storage.failures import store_code
 from b2nd_dask.storage.ranged import (
     Answer,
     FailedRequest,
@@ -48,9 +50,9 @@ class S3Ranges:
         try:
             found = await self._ask(request)
         except OSError as error:
-            if _code(error) in ("PreconditionFailed", "412"):
+            if store_code(error.__cause__) in ("PreconditionFailed", "412"):
                 raise changed(request) from None
-            if _code(error) in ("InvalidRange", "416"):
+            if store_code(error.__cause__) in ("InvalidRange", "416"):
                 return await self._past_the_end(request)
             raise
         body = found["Body"]
@@ -62,6 +64,8 @@ class S3Ranges:
 
     async def _ask(self, request: RangeRequest) -> dict[str, Any]:
         bucket, key, version = self._fs.split_path(request.path)
+        if not key:
+            raise FileNotFoundError(errno.ENOENT, "a bucket, and no object in it", request.path)
         span, known = request.span, request.known
         options = {"VersionId": version} if version else {}
         if known is not None and known.token.startswith('"'):
@@ -94,9 +98,3 @@ def _described(found: dict[str, Any], request: RangeRequest) -> Answer:
     require_known(request, identity)
     require_short(identity.size, identity.size, request.label)
     return Answer(0, b"", identity, ranges_ignored=True)
-
-
-def _code(error: OSError) -> str:
-    """The store's own name of a failure, which s3fs keeps in the cause."""
-    response = getattr(error.__cause__, "response", None) or {}
-    return str(response.get("Error", {}).get("Code", ""))

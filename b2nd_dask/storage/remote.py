@@ -9,6 +9,7 @@ from b2nd_dask.errors import FrameFormatError
 from b2nd_dask.storage.base import HEAD_NBYTES, Filled, Identity, copy_into, group_by_member
 from b2nd_dask.storage.connection import Connection, connect
 from b2nd_dask.storage.failures import public_error
+from b2nd_dask.storage.hints import what_directory
 from b2nd_dask.storage.labels import public_url
 from b2nd_dask.storage.members import MAIN_MEMBER
 from b2nd_dask.storage.ranged import (
@@ -226,7 +227,9 @@ class RemoteReader:
         else:
             return True, answer
         raise FrameFormatError(
-            f"a directory without a file {MAIN_MEMBER} is not a sparse frame", path=self.label
+            f"a directory without a file {MAIN_MEMBER} is not a sparse frame"
+            + what_directory(self.label),
+            path=self.label,
         )
 
     def _path(self, connection: Connection, opened: _Opened, member: str) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 from dataclasses import dataclass
 
-from b2nd_dask.storage.failures import only_here
+from b2nd_dask.storage.failures import NO_BUCKET, only_here
 from b2nd_dask.storage.object_store import ObjectStore
 
 #: Lies in the area for as long as anything may be staged there.
@@ -42,10 +42,11 @@ class StagingArea:
             self.store.put(self.path(_OPEN), b"")
             # some of fsspec's file systems that only read let what is written vanish
             self.check()
-        except FileNotFoundError:
-            raise FileNotFoundError(
-                errno.ENOENT, "nothing can be put there; is there such a bucket or folder?", label
-            ) from None
+        except FileNotFoundError as error:
+            problem = "nothing can be put there; is there such a bucket or folder?"
+            if error.strerror == NO_BUCKET:
+                problem = NO_BUCKET
+            raise FileNotFoundError(errno.ENOENT, problem, label) from None
         except (NotImplementedError, ValueError) as error:
             raise OSError(
                 errno.EROFS, f"fsspec cannot write to this store ({error}); write elsewhere", label

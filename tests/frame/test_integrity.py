@@ -20,6 +20,7 @@ import xxhash
 
 from b2nd_dask import (
     B2ndError,
+    from_b2nd,
     open_b2nd,
     seal,
     to_b2nd,
@@ -198,6 +199,19 @@ def test_one_value_is_read_by_the_documentation_alone(path: Path) -> None:
         (cbytes,) = struct.unpack_from("<i", raw, header_len + offset + 12)
         expected += xxhash.xxh3_64_digest(raw[header_len + offset :][:cbytes])
     assert record["chunks"] == expected
+
+
+def test_the_record_shows_in_python_blosc2_alone(path: Path, tmp_path: Path) -> None:
+    """As docs/integrity.md says: one entry more there, none here, none that is carried along."""
+    to_b2nd(VALUES, path, vlmeta={"units": "K"})
+    array = blosc2.open(str(path))
+    assert list(array.schunk.vlmeta[:]) == ["units", "b2nd.xxh3"]
+    assert dict(open_b2nd(path).vlmeta) == dict(open_b2nd(path).attrs) == {"units": "K"}
+    again = tmp_path / "again.b2nd"
+    array.copy(urlpath=str(again))
+    assert dict(open_b2nd(again).vlmeta) == {"units": "K"}
+    to_b2nd(from_b2nd(path) * 2, again, mode="w", vlmeta="keep")
+    assert verify(again).ok
 
 
 @pytest.mark.parametrize("level", LEVELS.values(), ids=LEVELS)

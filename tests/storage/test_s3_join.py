@@ -228,7 +228,7 @@ def test_discard_gives_up_the_upload_of_a_process_that_was_killed(
 
 def test_a_bucket_that_does_not_exist(recording_s3: RecordingS3) -> None:
     location = Location.of("s3://nowhere/a.b2nd", storage_options=recording_s3.storage_options)
-    with pytest.raises(FileNotFoundError, match=r"such a bucket.*s3://nowhere/a\.b2nd"):
+    with pytest.raises(FileNotFoundError, match=r"No such bucket.*s3://nowhere/a\.b2nd"):
         make(location).prepare()
     assert "nowhere" not in str(recording_s3.server.client.list_buckets()["Buckets"])
 

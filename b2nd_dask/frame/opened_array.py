@@ -1,0 +1,188 @@
+"""Where the frame of an opened `blosc2.NDArray` lies: in memory, in a file, or inside one.
+
+python-blosc2 tells the file of an array, but not at which byte of it the frame begins, and a store
+(``.b2z``) that is open for changes shows the files of a temporary folder.
+"""
+
+from __future__ import annotations
+
+import os
+import warnings
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from b2nd_dask.errors import B2ndError
+from b2nd_dask.frame.opening import OpenedFrame, ParsedFrame, parse_frame, read_header
+from b2nd_dask.frame.scan import scan_chunks
+from b2nd_dask.storage import Location, stored_members
+
+#: python-blosc2's code for chunks that repeat a value, which are stored chunks to the index.
+_REPEATED_VALUE = 3
+
+
+def is_opened_array(given: Any) -> bool:
+    """Whether an object is a `blosc2.NDArray`, without importing blosc2.
+
+    Fields of arrays, proxies and remote arrays have a `schunk` too, which is not what they show.
+
+    Parameters
+    ----------
+    given : object
+
+    Returns
+    -------
+    bool
+    """
+    return any(
+        kind.__name__ == "NDArray" and kind.__module__.partition(".")[0] == "blosc2"
+        for kind in type(given).__mro__
+    )
+
+
+def location_of_array(array: Any, offset: int = 0) -> Location:
+    """Find the frame of an opened array; one in memory is copied.
+
+    Parameters
+    ----------
+    array : blosc2.NDArray
+    offset : int
+        Where its frame begins in its file; 0 to look for it.
+
+    Returns
+    -------
+    Location
+        Of the file that holds the frame, and the offset in it.
+
+    Raises
+    ------
+    FileNotFoundError
+        Its file was in the temporary folder of a store that is closed.
+    ValueError
+        Its file holds other frames, and none of them is known to be this one.
+    """
+    if array.schunk.urlpath is None:
+        return Location.of(array.to_cframe(), offset=offset)
+    own = Path(os.path.abspath(array.schunk.urlpath))  # noqa: PTH100 - a name may begin with ~
+    if offset:
+        return Location.of(own, offset=offset)
+    store, key = _origin(array)
+    if store is not None and not _is_same_file(store, own):
+        return _of_unpacked(array, own, store, key)
+    if own.is_dir() or _fills_file(own):
+        return Location.of(own)
+    found = _member_of(array, own, key)
+    if found is None and _holds(Location.of(own), array):
+        # with bytes behind it that are no part of it
+        found = Location.of(own)
+    if found is None:
+        raise ValueError(
+            f"{own}: this array's frame lies inside the file, and python-blosc2 does not tell "
+            "where: pass the path and offset= instead of the opened array"
+        )
+    return found
+
+
+def _origin(array: Any) -> tuple[Path | None, str | None]:
+    """Path of the ``.b2z`` store that an array was taken from, and its key there."""
+    ref = getattr(array, "_blosc2_ref", None)
+    if ref is None or ref.kind != "dictstore_key":
+        return None, None
+    store = Path(os.path.abspath(ref.urlpath))  # noqa: PTH100 - a name may begin with ~
+    # the arrays of a folder (.b2d) are files of their own
+    return (None, None) if store.is_dir() else (store, ref.key)
+
+
+def _of_unpacked(array: Any, own: Path, store: Path, key: str | None) -> Location:
+    """Find an array that an open store has unpacked into its temporary folder."""
+    found = _member_of(array, store, key, compared=True)
+    if found is not None:
+        return found
+    if not own.exists():
+        raise FileNotFoundError(
+            f"{own}: this array was in the temporary folder of a store that is closed, and {store} "
+            'does not hold it as it was here: take it from the store anew, opened with mode="r"'
+        )
+    warnings.warn(
+        f"{store} does not hold {key!r} as it is now, since the store is open for changes: it is "
+        f"read from {own}, which is removed when the store is closed. Close the store first, and "
+        'open it with mode="r", for an array that lasts',
+        stacklevel=4,
+    )
+    return Location.of(own)
+
+
+def _is_same_file(one: Path, other: Path) -> bool:
+    return one == other or (one.exists() and other.exists() and one.samefile(other))
+
+
+def _fills_file(path: Path) -> bool:
+    """Whether a file is one frame from its first byte to its last."""
+    try:
+        with closing(Location.of(path).open()) as reader:
+            size = reader.opened_identity().size
+            return read_header(reader, size)[1].frame_len == size
+    except B2ndError:
+        return False
+
+
+def _member_of(
+    array: Any, archive: Path, key: str | None, *, compared: bool = False
+) -> Location | None:
+    """Find an array among the frames of a ZIP archive, by its key or by what it holds.
+
+    With `compared` also a frame of this key has to hold the same chunks.
+    """
+    found = [place for place, parsed in _frames_in(archive, key) if _is_alike(parsed, array)]
+    if len(found) == 1 and not compared:
+        return found[0]
+    return next((place for place in found if _holds(place, array)), None)
+
+
+def _frames_in(archive: Path, key: str | None) -> Iterator[tuple[Location, ParsedFrame]]:
+    for member in stored_members(archive):
+        if key is None or os.path.splitext(member.name)[0] == key.lstrip("/"):  # noqa: PTH122
+            place = Location.of(archive, offset=member.offset)
+            opened = _opened(place)
+            if opened is not None:
+                opened.reader.close()
+                yield place, opened.parsed
+
+
+def _opened(place: Location) -> OpenedFrame | None:
+    """Open a frame outside of the cache; None where there is none."""
+    reader = place.open()
+    try:
+        return OpenedFrame(reader, parse_frame(reader), verify=False)
+    except B2ndError:
+        reader.close()
+        return None
+
+
+def _is_alike(parsed: ParsedFrame, array: Any) -> bool:
+    """Whether a frame has the shapes of an array."""
+    grid = parsed.grid
+    theirs = (*map(tuple, (array.shape, array.chunks, array.blocks)), array.schunk.typesize)
+    return (grid.shape, grid.chunks, grid.blocks, grid.itemsize) == theirs
+
+
+def _holds(place: Location, array: Any) -> bool:
+    """Whether the frame at a place has the very chunks of an array."""
+    opened = _opened(place)
+    if opened is None or not _is_alike(opened.parsed, array):
+        return False
+    with closing(opened.reader):
+        codes = np.array([info.special.value for info in array.schunk.iterchunks_info()], np.uint8)
+        codes[codes == _REPEATED_VALUE] = 0
+        if not np.array_equal(codes, opened.parsed.index.kinds):
+            return False
+
+        def look(chunk: int, data: memoryview) -> int:
+            theirs = array.schunk.get_chunk(chunk)
+            return int(data[: len(theirs)] == theirs)
+
+        # one thread: a schunk is not for several
+        return all(result == 1 for _, result in scan_chunks(opened, look, threads=1))

@@ -1,0 +1,52 @@
+"""Files inside a ZIP archive that lie there as they are, at an offset."""
+
+from __future__ import annotations
+
+import os
+import struct
+import zipfile
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+#: A local file header: its magic, and the lengths of the name and the extra field behind it.
+_LOCAL = struct.Struct("<4s22xHH")
+_LOCAL_MAGIC = b"PK\x03\x04"
+
+
+class StoredMember(NamedTuple):
+    """A file of an archive that is not compressed."""
+
+    name: str
+    offset: int
+    """Where its bytes begin in the archive."""
+
+
+def stored_members(path: str | os.PathLike[str]) -> Iterator[StoredMember]:
+    """List the uncompressed files of a ZIP archive; nothing where the file is no archive.
+
+    Parameters
+    ----------
+    path : str or os.PathLike
+        A local file.
+
+    Yields
+    ------
+    StoredMember
+    """
+    try:
+        with zipfile.ZipFile(path) as archive:
+            entries = archive.infolist()
+    except (zipfile.BadZipFile, FileNotFoundError):
+        return
+    with Path(path).open("rb") as file:
+        for entry in entries:
+            if entry.compress_type != zipfile.ZIP_STORED or entry.is_dir():
+                continue
+            file.seek(entry.header_offset)
+            head = file.read(_LOCAL.size)
+            if len(head) == _LOCAL.size and head.startswith(_LOCAL_MAGIC):
+                _, name, extra = _LOCAL.unpack(head)
+                yield StoredMember(entry.filename, entry.header_offset + len(head) + name + extra)
