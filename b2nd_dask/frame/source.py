@@ -174,6 +174,16 @@ class Frame:
         except B2ndError:
             return None
 
+    @property
+    def is_remote(self) -> bool:
+        """Whether reads are requests to a store, rather than of a local file or of memory."""
+        return self._location.is_url
+
+    def verifying(self) -> Frame:
+        """The same frame, of which every chunk that is touched is read whole and verified."""
+        dtype, uninit, _ = self._wishes
+        return Frame(self._location, self._version, dtype, uninit, verify=True)
+
     def check_current(self) -> None:
         """Look whether the frame is still the one that was opened, where that costs no request.
 

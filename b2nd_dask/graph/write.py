@@ -16,6 +16,7 @@ from b2nd_dask.frame.access import frame_at
 from b2nd_dask.frame.journal import read_journals
 from b2nd_dask.frame.publication import SEEN_AGAIN, clean_up, is_published
 from b2nd_dask.frame.source import Frame
+from b2nd_dask.graph.array_blocks import from_numpy
 from b2nd_dask.graph.assign import as_items
 from b2nd_dask.graph.kept import require_kept, require_same_form
 from b2nd_dask.graph.read import MANY_TASKS, array_of, from_b2nd
@@ -150,7 +151,8 @@ def to_b2nd(
     _check_mode(mode, region, append_axis, form)
     location = Location.of(urlpath, storage_options=storage_options)
     old = None if mode in _NEW else _frame_there(location, mode)
-    array = _as_dask(arr if old is None else as_items(arr, old.dtype))
+    items = arr if old is None else as_items(arr, old.dtype)
+    array = _as_dask(items, named=resume, snapshot=not compute)
     if old is None:
         plan = new_plan(array, form)
         job = new_job(array, location, plan, replace=_NEW.get(mode, False), resume=resume)
@@ -245,8 +247,11 @@ def _frame_there(location: Location, mode: str) -> Frame | None:
     return frame_at(location, verify=True) if trusted else frame
 
 
-def _as_dask(arr: Any) -> da.Array:
-    """Anything array-like as a dask array, block by block where it has chunks."""
+def _as_dask(arr: Any, *, named: bool, snapshot: bool) -> da.Array:
+    """Anything array-like as a dask array, block by block where it has chunks.
+
+    For `named` and `snapshot` see `from_numpy`.
+    """
     if isinstance(arr, Frame):
         return array_of(arr, None)
     if not hasattr(arr, "dtype"):
@@ -267,7 +272,11 @@ def _as_dask(arr: Any) -> da.Array:
         raise TypeError("a masked array: a frame has no masks; use da.ma.filled(x, value) first")
     if not isinstance(arr, da.Array) and hasattr(arr, "schunk"):
         return from_b2nd(arr)
-    array: da.Array = da.asarray(arr)
+    array: da.Array
+    if isinstance(arr, np.ndarray):
+        array = from_numpy(arr, named=named, snapshot=snapshot)
+    else:
+        array = da.asarray(arr)
     if any(np.isnan(n) for n in array.shape):
         raise ValueError(
             f"chunks of unknown size (shape {array.shape}): call .compute_chunk_sizes() first"
