@@ -21,6 +21,10 @@ from b2nd_dask.graph.blocks import Chunks
 
 #: A frame chunk is the unit of reading and of memory: bigger dask blocks are stored as several.
 LARGEST_DEFAULT_CHUNK = 32 << 20
+#: Smaller ones cost more time for the task, the index and the file than for their elements.
+SMALLEST_DEFAULT_CHUNK = 1 << 20
+#: Fewer dask blocks than this are written as they are, however small.
+MANY_BLOCKS = 100
 #: The format allows 2**31 - 33; the largest that was seen to work in python-blosc2 throughout is
 #: used.
 LARGEST_WRITTEN_CHUNK = 2**31 - 2**20
@@ -35,7 +39,9 @@ def frame_grid(
     """Choose chunks and blocks, or check the user's.
 
     The default chunk is dask's largest block, halved along its longest axes until it has no more
-    than `LARGEST_DEFAULT_CHUNK` bytes; the default block is python-blosc2's for that chunk.
+    than `LARGEST_DEFAULT_CHUNK` bytes. Of `MANY_BLOCKS` and more, as many neighbours are one chunk
+    as it needs to have `SMALLEST_DEFAULT_CHUNK` bytes. The default block is python-blosc2's for
+    that chunk.
 
     Parameters
     ----------
@@ -153,10 +159,32 @@ def _steps(total: int, step: int) -> tuple[int, ...]:
 
 def _own_sizes(arr: da.Array) -> tuple[int, ...]:
     sizes = [max(1, *axis) if axis else 1 for axis in arr.chunks]
+    sizes = _merged(sizes, arr.shape, arr.dtype.itemsize)
     while math.prod(sizes) * arr.dtype.itemsize > LARGEST_DEFAULT_CHUNK and max(sizes) > 1:
         longest = int(np.argmax(sizes))
         sizes[longest] = -(-sizes[longest] // 2)
     return tuple(sizes)
+
+
+def _merged(sizes: list[int], shape: tuple[int, ...], itemsize: int) -> list[int]:
+    """Put whole blocks together where they are many and tiny."""
+    counts = [-(-n // size) for n, size in zip(shape, sizes, strict=True)]
+    nbytes = math.prod(sizes) * itemsize
+    if math.prod(counts) < MANY_BLOCKS or nbytes >= SMALLEST_DEFAULT_CHUNK:
+        return sizes
+    factors = [1] * len(sizes)
+    left = list(counts)
+    # along the axis that is cut the most: the sizes of maps stay where only time was cut
+    while math.prod(factors) * nbytes < SMALLEST_DEFAULT_CHUNK and max(left) > 1:
+        axis = left.index(max(left))
+        factors[axis] = min(2 * factors[axis], counts[axis])
+        left[axis] = -(-counts[axis] // factors[axis])
+    # without a rest, if possible: an append of as many elements begins where a chunk begins
+    even = [
+        next((k for k in range(factor, 4 * factor) if count % k == 0), factor)
+        for factor, count in zip(factors, counts, strict=True)
+    ]
+    return [min(n, size * k) for n, size, k in zip(shape, sizes, even, strict=True)]
 
 
 def _chunk_sizes(arr: da.Array, chunks: Any) -> tuple[int, ...]:

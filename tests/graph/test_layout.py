@@ -1,4 +1,4 @@
-"""Chunks and blocks of new frames: whole chunks, bounded bytes."""
+"""Chunks and blocks of new frames: whole chunks, bounded bytes, and no tiny chunks in silence."""
 
 import itertools
 import math
@@ -141,3 +141,45 @@ def test_damage_does_not_hide_behind_new_checksums(tmp_path, monkeypatch):
     ):
         to_b2nd(from_b2nd(source), tmp_path / "series.b2nd", chunks=(40, 6, 60))
     assert not (tmp_path / "series.b2nd").exists()
+
+
+@pytest.mark.parametrize(
+    ("shape", "blocks", "expected"),
+    [
+        # as many neighbours as 1 MiB needs, without a rest where that is possible
+        ((1460, 180, 320), (1, 90, 160), (73, 90, 160)),
+        ((1461, 180, 320), (1, 90, 160), (32, 90, 160)),
+        ((100_000,), (10,), (100_000,)),
+        ((2000, 2000), (10, 10), (1000, 1000)),
+        # few blocks, or blocks that are large enough, are chunks as they are
+        ((90, 180, 320), (1, 180, 320), (1, 180, 320)),
+        ((400, 512, 512), (1, 512, 512), (1, 512, 512)),
+    ],
+)
+def test_many_tiny_blocks_become_larger_chunks(shape, blocks, expected, tmp_path):
+    x = da.zeros(shape, chunks=blocks, dtype="f4")
+    assert to_b2nd(x, tmp_path / "a.b2nd").chunksize == expected
+    assert to_b2nd(x, tmp_path / "b.b2nd", chunks=blocks).chunksize == blocks
+
+
+def test_blocks_of_maps_that_are_merged_are_written_right(tmp_path):
+    values = np.random.default_rng(1).normal(size=(300, 30, 40)).astype("f4")
+    maps = da.from_array(values, chunks=(1, 15, 40))
+    merged = to_b2nd(maps * 2, tmp_path / "a.b2nd")
+    assert merged.npartitions < 10
+    np.testing.assert_array_equal(merged, values * 2)
+    # appends of as many elements go on where a chunk begins
+    for first in range(0, 300, 100):
+        part = maps[first : first + 100]
+        grown = to_b2nd(part, tmp_path / "b.b2nd", mode="a", append_axis=0)
+    np.testing.assert_array_equal(grown, values)
+    assert 100 % grown.chunksize[0] == 0
+
+
+@given(data=st.data())
+def test_default_chunks_fit_any_blocks(fresh_path, data):
+    shape = tuple(data.draw(st.lists(st.integers(1, 40), min_size=1, max_size=3)))
+    sizes = tuple(data.draw(st.integers(1, n)) for n in shape)
+    values = np.random.default_rng(1).integers(0, 99, shape)
+    back = to_b2nd(da.from_array(values, chunks=sizes), fresh_path())
+    np.testing.assert_array_equal(back.compute(scheduler="sync"), values)
