@@ -18,6 +18,7 @@ from b2nd_dask.frame.publication import SEEN_AGAIN, clean_up, is_published
 from b2nd_dask.frame.source import Frame
 from b2nd_dask.graph.array_blocks import from_numpy
 from b2nd_dask.graph.assign import as_items
+from b2nd_dask.graph.dropped import warn_of_dropped
 from b2nd_dask.graph.kept import require_kept, require_same_form
 from b2nd_dask.graph.read import MANY_TASKS, array_of, from_b2nd
 from b2nd_dask.graph.resume import say_reused
@@ -57,7 +58,8 @@ def to_b2nd(
     Parameters
     ----------
     arr : dask.array.Array, numpy.ndarray, array-like or scalar
-        What `dask.array.asarray` takes.
+        What `dask.array.asarray` takes. NumPy arrays are not copied, unless `compute` is False; the
+        file of a `numpy.memmap` is read block by block, in the tasks, which must see it.
     urlpath : str or os.PathLike
         Path of the new frame, or an fsspec URL.
     mode : {"w-", "w", "a", "r+"}
@@ -67,7 +69,9 @@ def to_b2nd(
         must then fit the frame that is there.
     chunks : int or tuple of int, optional
         Items of a frame chunk along each axis. By default dask's largest block, halved along its
-        longest axes until it has no more than 32 MiB. Blocks that do not line up are rechunked.
+        longest axes until it has no more than 32 MiB; of 100 and more blocks below 1 MiB, as many
+        neighbours as have that. Blocks that do not line up are rechunked, to blocks of about dask's
+        ``array.chunk-size`` at most.
     blocks : int or tuple of int, optional
         Items of a block along each axis; by default python-blosc2's choice for the chunks.
     cparams : blosc2.CParams or dict, optional
@@ -75,7 +79,9 @@ def to_b2nd(
         filters also by name, as in ``{"codec": "lz4", "filters": ["bitshuffle"]}``.
     meta, vlmeta : mapping or "keep", optional
         Fixed and variable-length metadata. ``"keep"`` takes those of the frame that `arr` was read
-        from.
+        from. Where they are left out and `arr` has some (also attributes, dimensions and
+        coordinates of a `xarray.DataArray`), a warning says that they are dropped; ``{}`` drops
+        them without one.
     contiguous : bool
         One file (True), or a directory with a file for each chunk.
     region : int, slice, Ellipsis, or a tuple of these, optional
@@ -155,6 +161,7 @@ def to_b2nd(
     array = _as_dask(items, named=resume, snapshot=not compute)
     if old is None:
         plan = new_plan(array, form)
+        warn_of_dropped(arr, array, meta=meta, vlmeta=vlmeta)
         job = new_job(array, location, plan, replace=_NEW.get(mode, False), resume=resume)
     else:
         require_same_form(old, form)
