@@ -137,7 +137,7 @@ class Frame:
 
     @property
     def is_remote(self) -> bool:
-        """Whether reads go to a store behind a URL."""
+        """Whether reads are requests to a store, rather than of a local file or of memory."""
         return self._location.is_url
 
     @cached_property
@@ -194,6 +194,10 @@ class Frame:
             return self._fill.item(kind) if kind else None
         except B2ndError:
             return None
+
+    def verifying(self) -> Frame:
+        """The same frame, of which every chunk that is touched is read whole and verified."""
+        return Frame(self._location, self._version, self._grid, self._fill, verify=True)
 
     def check_current(self) -> None:
         """Look whether the frame is still the one that was opened, where that costs no request.

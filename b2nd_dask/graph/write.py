@@ -18,7 +18,9 @@ from b2nd_dask.frame.journal import read_journals
 from b2nd_dask.frame.opened_array import is_opened_array
 from b2nd_dask.frame.publication import SEEN_AGAIN, clean_up, is_published
 from b2nd_dask.frame.source import Frame
+from b2nd_dask.graph.array_blocks import from_numpy
 from b2nd_dask.graph.assign import as_items
+from b2nd_dask.graph.dropped import warn_of_dropped
 from b2nd_dask.graph.kept import require_kept, require_same_form
 from b2nd_dask.graph.read import MANY_TASKS, array_of, from_b2nd
 from b2nd_dask.graph.resume import say_reused
@@ -58,7 +60,8 @@ def to_b2nd(
     Parameters
     ----------
     arr : dask.array.Array, numpy.ndarray, array-like or scalar
-        What `dask.array.asarray` takes.
+        What `dask.array.asarray` takes. NumPy arrays are not copied, unless `compute` is False; the
+        file of a `numpy.memmap` is read block by block, in the tasks, which must see it.
     urlpath : str or os.PathLike
         Path of the new frame, or an fsspec URL.
     mode : {"w-", "w", "a", "r+"}
@@ -68,7 +71,9 @@ def to_b2nd(
         must then fit the frame that is there.
     chunks : int or tuple of int, optional
         Items of a frame chunk along each axis. By default dask's largest block, halved along its
-        longest axes until it has no more than 32 MiB. Blocks that do not line up are rechunked.
+        longest axes until it has no more than 32 MiB; of 100 and more blocks below 1 MiB, as many
+        neighbours as have that. Blocks that do not line up are rechunked, to blocks of about dask's
+        ``array.chunk-size`` at most.
     blocks : int or tuple of int, optional
         Items of a block along each axis; by default python-blosc2's choice for the chunks.
     cparams : blosc2.CParams or dict, optional
@@ -76,7 +81,9 @@ def to_b2nd(
         filters also by name, as in ``{"codec": "lz4", "filters": ["bitshuffle"]}``.
     meta, vlmeta : mapping or "keep", optional
         Fixed and variable-length metadata. ``"keep"`` takes those of the frame that `arr` was read
-        from.
+        from. Where they are left out and `arr` has some (also attributes, dimensions and
+        coordinates of a `xarray.DataArray`), a warning says that they are dropped; ``{}`` drops
+        them without one.
     contiguous : bool
         One file (True), or a directory with a file for each chunk.
     region : int, slice, Ellipsis, or a tuple of these, optional
@@ -152,9 +159,11 @@ def to_b2nd(
     _check_mode(mode, region, append_axis, form)
     location = Location.of(urlpath, storage_options=storage_options)
     old = None if mode in _NEW else _frame_there(location, mode)
-    array = _as_dask(arr if old is None else as_items(arr, old.dtype))
+    items = arr if old is None else as_items(arr, old.dtype)
+    array = _as_dask(items, named=resume, snapshot=not compute)
     if old is None:
         plan = new_plan(array, form)
+        warn_of_dropped(arr, array, meta=meta, vlmeta=vlmeta)
         job = new_job(array, location, plan, replace=_NEW.get(mode, False), resume=resume)
     else:
         require_same_form(old, form)
@@ -247,8 +256,11 @@ def _frame_there(location: Location, mode: str) -> Frame | None:
     return frame_at(location, verify=True) if trusted else frame
 
 
-def _as_dask(arr: Any) -> da.Array:
-    """Anything array-like as a dask array, block by block where it has chunks."""
+def _as_dask(arr: Any, *, named: bool, snapshot: bool) -> da.Array:
+    """Anything array-like as a dask array, block by block where it has chunks.
+
+    For `named` and `snapshot` see `from_numpy`.
+    """
     if isinstance(arr, Frame):
         return array_of(arr, None)
     if not hasattr(arr, "dtype"):
@@ -269,7 +281,11 @@ def _as_dask(arr: Any) -> da.Array:
     if is_opened_array(arr) or getattr(arr, "ndim", None) is None:
         # what is no array at all is refused there
         return from_b2nd(arr)
-    array: da.Array = da.asarray(arr)
+    array: da.Array
+    if isinstance(arr, np.ndarray):
+        array = from_numpy(arr, named=named, snapshot=snapshot)
+    else:
+        array = da.asarray(arr)
     if any(np.isnan(n) for n in array.shape):
         raise ValueError(
             f"chunks of unknown size (shape {array.shape}): call .compute_chunk_sizes() first"

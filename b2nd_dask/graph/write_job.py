@@ -22,7 +22,7 @@ from b2nd_dask.frame.source import Frame
 from b2nd_dask.frame.update import commit_update, update_plan, update_staging
 from b2nd_dask.frame.writer import FramePlan
 from b2nd_dask.graph.assign import converted
-from b2nd_dask.graph.blocks import FrameBlocks
+from b2nd_dask.graph.dropped import source_frames
 from b2nd_dask.graph.layout import frame_grid
 from b2nd_dask.graph.resume import resume_key
 from b2nd_dask.graph.update import append_patch, region_patch
@@ -213,30 +213,10 @@ def _packed(
 
 def _source_frame(array: da.Array) -> Frame:
     """The one frame that an array was computed from."""
-    found = _frames_of_expression(array) if da.array_expr_enabled() else _frames_of(array)
-    frames = {frame.version: frame for frame in found}
+    frames = source_frames(array)
     if len(frames) != 1:
         raise ValueError(
             f'"keep" needs one frame that the graph of the array reads, and finds {len(frames)}; '
             "give the metadata of a frame by meta=frame.meta, vlmeta=frame.vlmeta"
         )
-    return next(iter(frames.values()))
-
-
-def _frames_of(array: da.Array) -> list[Frame]:
-    return [
-        dep.frame
-        for layer in array.dask.layers.values()
-        for dep in getattr(layer, "io_deps", {}).values()
-        if isinstance(dep, FrameBlocks)
-    ]
-
-
-def _frames_of_expression(array: Any) -> list[Frame]:
-    frames: list[Frame] = []
-    nodes = [array.expr]
-    while nodes:
-        node = nodes.pop()
-        frames += [node] if isinstance(node, Frame) else []
-        nodes += getattr(node, "operands", [])
-    return frames
+    return frames[0]

@@ -19,8 +19,8 @@ from b2nd_dask.format.dtypes import fits
 from b2nd_dask.frame.publication import OpenedStaging, finish_once, open_staging, write_block_once
 from b2nd_dask.frame.records import ChunkRecords, merge_records
 from b2nd_dask.frame.writer import FramePlan
+from b2nd_dask.graph.align import aligned_to
 from b2nd_dask.graph.constants import special_records
-from b2nd_dask.graph.layout import aligned_to
 from b2nd_dask.graph.narrow import narrowed
 from b2nd_dask.graph.resume import say_reused, unstaged_blocks
 from b2nd_dask.storage import Staging

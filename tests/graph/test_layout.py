@@ -1,0 +1,185 @@
+"""Chunks and blocks of new frames: whole chunks, bounded bytes, and no tiny chunks in silence."""
+
+import itertools
+import math
+
+import dask
+import dask.array as da
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from b2nd_dask import ChecksumError, from_b2nd, open_b2nd, to_b2nd
+from b2nd_dask.graph import align
+from b2nd_dask.graph.align import aligned_to
+from b2nd_dask.graph.layout import aligned_sizes
+from tests.peak import peak_growth
+
+MIB = 1 << 20
+
+
+def largest(sizes, itemsize):
+    return math.prod(map(max, sizes)) * itemsize
+
+
+def edges(axis):
+    return set(itertools.accumulate(axis, initial=0))
+
+
+@st.composite
+def layouts(draw):
+    """Blocks of any sizes along 0 to 4 axes, chunks that may exceed the axes, a limit."""
+    ndim = draw(st.integers(0, 4))
+    sizes = tuple(
+        tuple(draw(st.lists(st.integers(1, 40), min_size=1, max_size=12))) for _ in range(ndim)
+    )
+    chunks = tuple(draw(st.integers(1, sum(axis) + 5)) for axis in sizes)
+    return sizes, chunks, draw(st.sampled_from([1, 4, 16])), draw(st.integers(1, 10**6))
+
+
+@given(case=layouts())
+def test_blocks_are_whole_chunks_and_their_bytes_are_bounded(case):
+    sizes, chunks, itemsize, limit = case
+    aligned = aligned_sizes(sizes, chunks, itemsize, limit)
+    shape = tuple(map(sum, sizes))
+    assert tuple(map(sum, aligned)) == shape
+    for axis, chunk in zip(aligned, chunks, strict=True):
+        assert min(axis) > 0
+        assert all(edge % chunk == 0 for edge in edges(axis) - {sum(axis)})
+    chunk_nbytes = itemsize * math.prod(map(min, chunks, shape))
+    # blocks that line up stay as they are
+    assert largest(aligned, itemsize) <= max(limit, chunk_nbytes, largest(sizes, itemsize))
+
+
+@pytest.mark.parametrize(
+    ("shape", "blocks", "chunks"),
+    [
+        ((3653, 180, 480), (10, 180, 480), (3653, 18, 48)),
+        ((3653, 180, 480), (3653, 18, 48), (10, 180, 480)),
+        ((36530, 721, 1440), (100, 721, 1440), (36530, 10, 10)),
+        ((36530, 721, 1440), (1, 721, 1440), (36530, 1, 1)),
+        ((10**5, 10**5), (10**5, 10), (10, 10**5)),
+    ],
+)
+def test_maps_become_series_in_blocks_that_fit(shape, blocks, chunks):
+    sizes = da.core.normalize_chunks(blocks, shape)
+    aligned = aligned_sizes(sizes, chunks, 4)
+    bound = max(128 * MIB, largest(sizes, 4))
+    # and not so small that the graph grows without need
+    assert bound / 4 < largest(aligned, 4) <= bound
+    with dask.config.set({"array.chunk-size": "32MiB"}):
+        bound = max(32 * MIB, largest(sizes, 4), 4 * math.prod(chunks))
+        assert largest(aligned_sizes(sizes, chunks, 4), 4) <= bound
+
+
+MAPS = """
+maps = da.random.default_rng(7).integers(0, 999, (400, 180, 480), "i4", chunks=(10, 180, 480))
+to_b2nd(maps, source)
+"""
+
+
+@pytest.mark.parametrize("contents", ["frame", "memmap", "array"])
+def test_memory_for_maps_that_become_series(tmp_path, contents):
+    """The recipe of docs/recipes.md, on 138 MB."""
+    target, file = str(tmp_path / "series.b2nd"), str(tmp_path / "maps.npy")
+    source = str(tmp_path / "maps.b2nd")
+    read = {
+        "frame": "from_b2nd(source)",
+        "memmap": "np.load(file, mmap_mode='r')",
+        "array": "np.load(file)",
+    }
+    # of arrays that fit into memory dask holds the blocks, which is faster than to read them again
+    held = "from b2nd_dask.graph import align\nalign.HELD_NBYTES = 0\n"
+    before = f"{held}{MAPS}np.save(file, maps.compute())\nx = {read[contents]}\ndel maps"
+    growth = peak_growth(
+        "to_b2nd(x, target, chunks=(400, 18, 48), blocks=(400, 6, 12))",
+        before=before,
+        config={"array.chunk-size": "16MiB"},
+        source=source,
+        target=target,
+        file=file,
+    )
+    assert growth < 70 * MIB
+    np.testing.assert_array_equal(open_b2nd(target)[...], np.load(file))
+    assert open_b2nd(target).chunks == (400, 18, 48)
+
+
+def test_a_frame_is_read_in_the_blocks_that_are_written(tmp_path, monkeypatch):
+    monkeypatch.setattr(align, "HELD_NBYTES", 0)
+    values = np.random.default_rng(1).normal(size=(120, 60, 60))
+    to_b2nd(values, tmp_path / "maps.b2nd", chunks=(10, 60, 60))
+    x = from_b2nd(tmp_path / "maps.b2nd")
+    with dask.config.set({"array.chunk-size": "500kB"}):
+        series = aligned_to(x, (120, 15, 15))
+        # no other task holds a block
+        assert len(dict(series.dask)) == series.npartitions
+        assert series.npartitions > 4
+        np.testing.assert_array_equal(series, values)
+        # what would be read too often is rechunked as before
+        points = aligned_to(x, (120, 1, 1))
+        np.testing.assert_array_equal(points, values)
+        # and so is what is more than a frame
+        twice = aligned_to(x * 2, (120, 15, 15))
+        np.testing.assert_array_equal(twice, values * 2)
+        (done,) = dask.optimize(x * 2)
+        np.testing.assert_array_equal(aligned_to(done, (120, 15, 15)), values * 2)
+
+
+def test_damage_does_not_hide_behind_new_checksums(tmp_path, monkeypatch):
+    monkeypatch.setattr(align, "HELD_NBYTES", 0)
+    source = tmp_path / "maps.b2nd"
+    values = np.random.default_rng(1).integers(0, 2**63, (40, 60, 60))
+    # chunks of many blocks, of which each new chunk needs a part
+    to_b2nd(values, source, chunks=(10, 60, 60), blocks=(1, 6, 60), cparams={"clevel": 0})
+    raw = bytearray(source.read_bytes())
+    raw[len(raw) // 2] ^= 1
+    source.write_bytes(raw)
+    with (
+        dask.config.set({"array.chunk-size": "200kB"}),
+        pytest.raises(ChecksumError, match=r"maps\.b2nd"),
+    ):
+        to_b2nd(from_b2nd(source), tmp_path / "series.b2nd", chunks=(40, 6, 60))
+    assert not (tmp_path / "series.b2nd").exists()
+
+
+@pytest.mark.parametrize(
+    ("shape", "blocks", "expected"),
+    [
+        # as many neighbours as 1 MiB needs, without a rest where that is possible
+        ((1460, 180, 320), (1, 90, 160), (73, 90, 160)),
+        ((1461, 180, 320), (1, 90, 160), (32, 90, 160)),
+        ((100_000,), (10,), (100_000,)),
+        ((2000, 2000), (10, 10), (1000, 1000)),
+        # few blocks, or blocks that are large enough, are chunks as they are
+        ((90, 180, 320), (1, 180, 320), (1, 180, 320)),
+        ((400, 512, 512), (1, 512, 512), (1, 512, 512)),
+    ],
+)
+def test_many_tiny_blocks_become_larger_chunks(shape, blocks, expected, tmp_path):
+    x = da.zeros(shape, chunks=blocks, dtype="f4")
+    assert to_b2nd(x, tmp_path / "a.b2nd").chunksize == expected
+    assert to_b2nd(x, tmp_path / "b.b2nd", chunks=blocks).chunksize == blocks
+
+
+def test_blocks_of_maps_that_are_merged_are_written_right(tmp_path):
+    values = np.random.default_rng(1).normal(size=(300, 30, 40)).astype("f4")
+    maps = da.from_array(values, chunks=(1, 15, 40))
+    merged = to_b2nd(maps * 2, tmp_path / "a.b2nd")
+    assert merged.npartitions < 10
+    np.testing.assert_array_equal(merged, values * 2)
+    # appends of as many elements go on where a chunk begins
+    for first in range(0, 300, 100):
+        part = maps[first : first + 100]
+        grown = to_b2nd(part, tmp_path / "b.b2nd", mode="a", append_axis=0)
+    np.testing.assert_array_equal(grown, values)
+    assert 100 % grown.chunksize[0] == 0
+
+
+@given(data=st.data())
+def test_default_chunks_fit_any_blocks(fresh_path, data):
+    shape = tuple(data.draw(st.lists(st.integers(1, 40), min_size=1, max_size=3)))
+    sizes = tuple(data.draw(st.integers(1, n)) for n in shape)
+    values = np.random.default_rng(1).integers(0, 99, shape)
+    back = to_b2nd(da.from_array(values, chunks=sizes), fresh_path())
+    np.testing.assert_array_equal(back.compute(scheduler="sync"), values)
