@@ -166,7 +166,7 @@ def _to_the_power(one: Contribution, counts: NDArray[np.int64]) -> Contribution:
 
 
 def _same(one: Contribution, counts: NDArray[np.int64]) -> Contribution:
-    return {name: np.broadcast_to(values, counts.shape) for name, values in one.items()}
+    return {name: np.broadcast_to(values, counts.shape).copy() for name, values in one.items()}
 
 
 def _fitted(counts: NDArray[np.int64], values: NDArray[Any]) -> NDArray[np.int64]:
