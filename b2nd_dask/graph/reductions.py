@@ -131,6 +131,20 @@ def fold_of(call: Call) -> Fold | None:
     return Fold(call.func, axis, rule)
 
 
+def is_chunk_step(func: Callable[..., Any]) -> bool:
+    """Whether a function is a chunk step of dask's own that has a rule here.
+
+    Parameters
+    ----------
+    func : callable
+
+    Returns
+    -------
+    bool
+    """
+    return _rule_of(func) is not None
+
+
 def _rule_of(func: Callable[..., Any]) -> Rule | None:
     keywords: dict[str, Any] = {}
     while isinstance(func, partial):

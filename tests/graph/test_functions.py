@@ -4,17 +4,25 @@ Functions that act in place, draw random numbers, make Python objects or strings
 a block can be written to, and nothing that is written reaches another read.
 """
 
+import tracemalloc
 import uuid
 
 import blosc2
+import dask
 import dask.array as da
 import numpy as np
 import pytest
+from dask.array import core
+from dask.highlevelgraph import HighLevelGraph
+from hypothesis import given
+from hypothesis import strategies as st
 
-from b2nd_dask import from_b2nd
+from b2nd_dask import from_b2nd, to_b2nd
 from b2nd_dask.format.index import ChunkKind
 from b2nd_dask.frame.fill import Fill
+from b2nd_dask.graph.blocks import ConstantRegion, FrameRegion
 from b2nd_dask.graph.elementwise import UNKNOWN, is_elementwise
+from b2nd_dask.graph.push import optimize
 from b2nd_dask.graph.push_index import index_block
 from b2nd_dask.graph.push_reduction import reduce_block
 from tests.graph.pushing import outcome, same, small_frame, tasks_of
@@ -137,3 +145,173 @@ def test_work_whose_results_are_no_numbers(tmp_path, kind, chunks):
                 return getattr(da, name)(NO_NUMBERS[kind](x), axis=axis)
 
             same(*both_ways(path, work, chunks=chunks), exact=True)
+
+
+def incremented(block):
+    block += 1
+    return block
+
+
+def cleared(block):
+    """In place through views, as masks and slices are."""
+    block[..., block.shape[-1] // 2 :] = 0
+    np.multiply(block, 2, out=block)
+    return block
+
+
+def sorted_in_place(block):
+    block.sort(axis=-1)
+    return block
+
+
+def flat(block):
+    block.flat[::2] = 3
+    return block + block
+
+
+FUNCTIONS = [incremented, cleared, sorted_in_place, flat]
+
+#: What lies between a read and a function, most of which NumPy does by views. No two functions get
+#: the same element: dask does not copy for each of them.
+BETWEEN = {
+    "nothing": lambda x: x,
+    "slices": lambda x: x[1:, ::2],
+    "backwards": lambda x: x[::-1, ::-1],
+    "one row": lambda x: x[3][None],
+    "a list": lambda x: x[[1, 7, 8]],
+    "transposed": lambda x: x.T,
+    "new axes": lambda x: x[:, None, :],
+    "reshaped": lambda x: x.reshape(-1),
+    "regrouped": lambda x: x.rechunk((3, 7)),
+    "split": lambda x: x.rechunk((1, 1)),
+    "joined": lambda x: da.concatenate([x[:5], x[6:]]),
+    "stacked": lambda x: da.stack([x[:6], x[6:]]),
+    "cast in place": lambda x: x.map_blocks(lambda b: b.astype(b.dtype, copy=False)),
+    "cast": lambda x: x.astype("f4", copy=False),
+    "real": lambda x: x.real,
+    "rounded": lambda x: x.round(),
+    "squeezed": lambda x: x[:, :1].squeeze(),
+    "worked on": lambda x: x * 2 + 1,
+    "worked on, then sliced": lambda x: (x * 2)[4:, 1],
+    "with a mean": lambda x: x - x.mean(axis=0),
+    "overlapping": lambda x: da.overlap.overlap(x, depth=1, boundary="none"),
+    "in place before": lambda x: x.map_blocks(incremented, dtype=x.dtype),
+    "with itself": lambda x: x * x - x,
+}
+
+BEHIND = {
+    "nothing": lambda x: x,
+    "sum": lambda x: x.sum(),
+    "columns": lambda x: x.max(axis=0),
+    "index": lambda x: x[::2],
+    "once more": lambda x: x.map_blocks(cleared, dtype=x.dtype),
+}
+
+
+@st.composite
+def mostly_constant(draw, folder):
+    """A frame of zeros, values that chunks repeat, chunks never written and data; its array."""
+    path = folder / f"{uuid.uuid4().hex}.b2nd"
+    dtype = draw(st.sampled_from(["f8", "i4", ">f4"]))
+    make = draw(st.sampled_from([blosc2.zeros, blosc2.uninit]))
+    make((12, 20), dtype=dtype, urlpath=str(path), chunks=(4, 5), blocks=(2, 5))
+    stored, array = blosc2.open(str(path), mode="a"), np.zeros((12, 20), dtype)
+    stored[:4, :10] = array[:4, :10] = 7
+    if draw(st.booleans()):
+        stored[4:8, 10:] = array[4:8, 10:] = np.arange(40).reshape(4, 10)
+    x = from_b2nd(path, chunks=draw(st.sampled_from([None, None, (8, 10), -1, (5, 7)])))
+    return x, da.from_array(array, x.chunks).map_blocks(np.copy)
+
+
+@pytest.mark.filterwarnings("ignore::dask.array.PerformanceWarning")
+@given(data=st.data())
+def test_functions_in_place(tmp_path_factory, data):
+    x, plain = data.draw(mostly_constant(tmp_path_factory.getbasetemp()))
+    func = data.draw(st.sampled_from(FUNCTIONS))
+    between = BETWEEN[data.draw(st.sampled_from(sorted(BETWEEN)))]
+    behind = BEHIND[data.draw(st.sampled_from(sorted(BEHIND)))]
+
+    def work(x, func):
+        before = between(x)
+        return behind(before.map_blocks(func, dtype=before.dtype, meta=before._meta))
+
+    # in memory, what a function writes may reach the array that the block is a view of
+    want = work(plain, lambda block: func(block.copy())).compute(scheduler="sync")
+    settings = data.draw(st.sampled_from([{}, {"optimization.fuse.active": False}]))
+    with dask.config.set({**settings, "scheduler": "sync"}):
+        got = work(x, func).compute()
+        same(got, want, exact=True)
+        np.testing.assert_array_equal(x.compute(), plain.compute())
+
+
+@pytest.mark.parametrize("make", [blosc2.zeros, blosc2.uninit, blosc2.ones])
+def test_blocks_that_are_asked_for_are_writable(tmp_path, make):
+    path = tmp_path / "x.b2nd"
+    make((20, 30), urlpath=str(path), chunks=(10, 15), blocks=(5, 5))
+    for chunks in (None, -1):
+        x = from_b2nd(path, chunks=chunks)
+        kept = [x.persist(scheduler="sync"), x[1:, ::2].T.persist(scheduler="sync")]
+        blocks = [
+            *dask.compute(*x.to_delayed().ravel(), scheduler="sync"),
+            *(k.dask[key] for k in kept for key in core.flatten(k.__dask_keys__())),
+            x.blocks[0, 0].compute(scheduler="sync"),
+            x.compute(scheduler="sync"),
+            x[3].compute(scheduler="sync"),
+            (x * 2)[3].persist(scheduler="sync").compute(),
+            x.max(axis=0).persist(scheduler="sync").compute(),
+        ]
+        for block in blocks:
+            assert block.flags.writeable
+
+
+def regions_read(graph):
+    """The regions of which an optimized graph reads blocks."""
+    nodes, found = list(graph.values()), []
+    while nodes:
+        node = nodes.pop()
+        value = getattr(node, "value", node)
+        found += [value] if isinstance(value, FrameRegion | ConstantRegion) else []
+        for arg in getattr(node, "args", ()):
+            nodes += arg.values() if isinstance(arg, dict) else [arg]
+    return found
+
+
+#: Work that only reads what it is given.
+READING = {
+    "elementwise": lambda x: x * 2 + 1,
+    "a slice": lambda x: (x[1:, ::2].T + 1).rechunk((7, 5)),
+    "joined": lambda x: da.concatenate([x, x])[3:] - 1,
+    "regrouped": lambda x: x.rechunk((7, 9)),
+    "reshaped": lambda x: da.sqrt(x.reshape(-1)),
+    "with a mean": lambda x: x - x.mean(axis=0),
+    "rows": lambda x: x[[3, 17]] + 1,
+}
+
+
+@pytest.mark.parametrize("how", sorted(READING))
+def test_work_that_is_known_gets_views_of_constants(tmp_path, how):
+    path = tmp_path / "x.b2nd"
+    blosc2.zeros((20, 30), urlpath=str(path), chunks=(10, 15), blocks=(5, 5))
+    array = READING[how](from_b2nd(path))
+    finished = {"done": (core.finalize, array.__dask_keys__())}
+    graph = HighLevelGraph.from_collections("done", finished, dependencies=[array])
+    regions = regions_read(optimize(graph, ["done"]))
+    assert regions
+    assert all(region.views for region in regions)
+    changed = array.map_blocks(incremented, dtype=array.dtype)
+    assert np.isfinite(changed.compute(scheduler="sync")).all()
+
+
+def test_constants_are_written_without_arrays_of_them(tmp_path):
+    n = 1 << 13
+    blosc2.uninit((2 * n, 2 * n), urlpath=str(tmp_path / "x.b2nd"), chunks=(n, n), blocks=(n, 64))
+    x = from_b2nd(tmp_path / "x.b2nd", uninit=3)
+    for work in (x, x[:n], x[n:, n:].T, da.stack([x, x])[1]):
+        tracemalloc.start()
+        try:
+            to_b2nd(work, tmp_path / "y.b2nd", chunks=(n, n), mode="w")
+            peak = tracemalloc.get_traced_memory()[1]
+        finally:
+            tracemalloc.stop()
+        assert peak < 1 << 26  # of chunks of 512 MiB
+        assert from_b2nd(tmp_path / "y.b2nd").sum().compute() == work.sum().compute()
