@@ -47,10 +47,10 @@ def constant_of(data: Buffer, header: ChunkHeader, dtype: np.dtype[Any]) -> NDAr
     Returns
     -------
     ndarray or None
-        0-d; None for a chunk that has to be decoded, and for one that was never written.
+        0-d, read-only; None for a chunk that has to be decoded, and for one that was never written.
     """
     if header.special == Special.ZEROS:
-        return np.zeros((), dtype)
+        return read_only(np.zeros((), dtype))
     if header.special == Special.NAN:
         return nan_item(dtype)
     width = header.cbytes - header.header_len
@@ -75,7 +75,7 @@ def nan_item(dtype: np.dtype[Any]) -> NDArray[Any]:
     Returns
     -------
     ndarray
-        0-d.
+        0-d, read-only.
 
     Raises
     ------
@@ -90,5 +90,22 @@ def nan_item(dtype: np.dtype[Any]) -> NDArray[Any]:
     if dtype.itemsize not in (4, 8) or dtype.kind not in "fcV" or dtype.fields is not None:
         raise CorruptChunkError(f"it is marked as NaN, which {dtype} does not have")
     if dtype.kind == "f":
-        return np.array(np.nan, dtype)
-    return np.array(np.nan, f"<f{dtype.itemsize}").view(dtype)
+        return read_only(np.array(np.nan, dtype))
+    return read_only(np.array(np.nan, f"<f{dtype.itemsize}")).view(dtype)
+
+
+def read_only(items: NDArray[Any]) -> NDArray[Any]:
+    """Make an array refuse to be written to, since it is shared.
+
+    Parameters
+    ----------
+    items : ndarray
+        Views that were made of it before stay writable.
+
+    Returns
+    -------
+    ndarray
+        The same.
+    """
+    items.flags.writeable = False
+    return items

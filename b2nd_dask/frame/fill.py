@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from b2nd_dask.errors import UninitializedChunkError
-from b2nd_dask.format.constant_chunk import nan_item
+from b2nd_dask.format.constant_chunk import nan_item, read_only
 from b2nd_dask.format.index import ChunkKind
 
 
@@ -19,7 +19,7 @@ class Fill:
 
     dtype: np.dtype[Any]
     uninit: NDArray[Any] | None
-    """0-d item of chunks that were never written; None to refuse them."""
+    """0-d item of chunks that were never written, read-only; None to refuse them."""
 
     def __reduce__(self) -> tuple[Any, ...]:
         # NumPy's pickles below protocol 5 make arrays of the other byte order native
@@ -47,11 +47,11 @@ class Fill:
             A value that the dtype cannot hold.
         """
         if uninit is None:
-            return cls(dtype, np.zeros((), dtype))
+            return cls(dtype, read_only(np.zeros((), dtype)))
         if isinstance(uninit, str) and uninit == "raise":
             return cls(dtype, None)
         try:
-            return cls(dtype, np.array(uninit, dtype).reshape(()))
+            return cls(dtype, read_only(np.array(uninit, dtype).reshape(())))
         except (TypeError, ValueError, OverflowError) as error:
             raise ValueError(f"uninit={uninit!r} is no value of dtype {dtype}") from error
 
@@ -66,7 +66,7 @@ class Fill:
         Returns
         -------
         ndarray
-            0-d.
+            0-d, read-only.
 
         Raises
         ------
@@ -76,7 +76,7 @@ class Fill:
             A NaN chunk in an array whose dtype has no NaN.
         """
         if kind == ChunkKind.ZEROS:
-            return np.zeros((), self.dtype)
+            return read_only(np.zeros((), self.dtype))
         if kind == ChunkKind.NAN:
             return nan_item(self.dtype)
         if self.uninit is None:

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from b2nd_dask.format.constant_chunk import read_only
 from b2nd_dask.frame.buffers import Scratch
 from b2nd_dask.frame.decode import constant_in, decode_raw
 from b2nd_dask.frame.fetch import Fetched, Wish, batches, fetch
@@ -26,7 +27,7 @@ class ChunkItems(NamedTuple):
 
     part: Part
     items: NDArray[Any]
-    """Valid until the next ones are asked for; 0-d where the chunk repeats one item."""
+    """Read-only, and valid until the next ones are asked for; 0-d where the chunk repeats one."""
 
 
 def items_by_chunk(
@@ -58,7 +59,7 @@ def items_by_chunk(
         for fetched in fetch(opened, batch):
             part = parts[fetched.number]
             with _decoded(opened, fetched, part.inner, fill, in_order=in_order) as items:
-                yield ChunkItems(part, items)
+                yield ChunkItems(part, read_only(items))
 
 
 @contextmanager

@@ -20,28 +20,74 @@ class FrameRegion:
     """The whole frame, as dask's getter slices it in a task.
 
     dask pushes further slices into the index, so that only what is needed is read.
+
+    Parameters
+    ----------
+    frame : Frame
+    views : bool
+        Whether blocks of one repeated value may be read-only views of a single element. Otherwise
+        all are writable, as functions of the user may expect.
     """
 
-    def __init__(self, frame: Frame) -> None:
+    def __init__(self, frame: Frame, *, views: bool = False) -> None:
         self.frame = frame
+        self.views = views
 
     def __getitem__(self, index: Any) -> Any:
-        return self.frame.read(index)
+        items = self.frame.read(index)
+        return items if self.views else writable(items)
+
+    def giving_views(self) -> FrameRegion:
+        """The same, with views."""
+        return FrameRegion(self.frame, views=True)
 
 
 class ConstantRegion:
-    """An array of one repeated item; unlike a zero-stride ndarray it pickles small."""
+    """An array of one repeated element; unlike a zero-stride ndarray it pickles small.
 
-    def __init__(self, item: NDArray[Any], frame: Frame) -> None:
-        self.item = item
-        self.shape = frame.shape
+    Parameters
+    ----------
+    kind : int
+        Of chunks that repeat an element: a code of `Frame.chunk_kinds`. The element itself would
+        lose its byte order in a pickle (NumPy's protocols below 5).
+    frame : Frame
+    views : bool
+        As for `FrameRegion`.
+    """
+
+    def __init__(self, kind: int, frame: Frame, *, views: bool = False) -> None:
+        self.kind = kind
         self.frame = frame
+        self.views = views
 
     def __getitem__(self, index: Any) -> Any:
         # what was zeros when the graph was built may hold data now
         self.frame.check_current()
-        items = np.broadcast_to(self.item, self.shape)
-        return items[index] if index else items
+        item: Any = self.frame.constant_item(self.kind)
+        items = np.broadcast_to(item, self.frame.shape)
+        items = items[index] if index else items
+        return items if self.views else writable(items)
+
+    def giving_views(self) -> ConstantRegion:
+        """The same, with views."""
+        return ConstantRegion(self.kind, self.frame, views=True)
+
+
+def writable(items: Any) -> Any:
+    """Copy an array that is read-only.
+
+    Parameters
+    ----------
+    items : object
+
+    Returns
+    -------
+    object
+        The argument itself where it is writable, or no array.
+    """
+    if isinstance(items, np.ndarray) and not items.flags.writeable:
+        return items.copy(order="C")
+    return items
 
 
 class FrameBlocks(ArrayBlockwiseDep):
@@ -60,9 +106,10 @@ class FrameBlocks(ArrayBlockwiseDep):
         self._region = FrameRegion(frame)
         self._kinds = _uniform_kinds(frame, chunks)
         kinds = () if self._kinds is None else np.unique(self._kinds).tolist()
-        items = {kind: frame.constant_item(kind) for kind in kinds}
         self._constants = {
-            kind: ConstantRegion(item, frame) for kind, item in items.items() if item is not None
+            kind: ConstantRegion(kind, frame)
+            for kind in kinds
+            if frame.constant_item(kind) is not None
         }
 
     def __getitem__(self, block: tuple[int, ...]) -> FrameRegion | ConstantRegion:

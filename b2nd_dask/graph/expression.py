@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Container, Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -10,31 +9,15 @@ from typing import Any
 
 import numpy as np
 from dask._task_spec import Alias, DataNode, GraphNode, Task, TaskRef, _execute_subgraph
-from dask.array import chunk
 from dask.array.core import _enforce_dtype, getter
 from dask.typing import Key
 
 from b2nd_dask.graph.blocks import ConstantRegion, FrameRegion
 
-#: Functions whose result at a place depends on their arguments at that place alone; all ufuncs are
-#: such, too.
-_ELEMENTWISE = frozenset(
-    {
-        *(getattr(operator, name) for name in operator.__all__ if name in {
-            "abs", "add", "and_", "eq", "floordiv", "ge", "gt", "invert", "le", "lshift", "lt",
-            "mod", "mul", "ne", "neg", "or_", "pos", "pow", "rshift", "sub", "truediv", "xor",
-        }),
-        abs,
-        chunk.astype,
-        np.clip,
-        np.imag,
-        np.isclose,
-        np.nan_to_num,
-        np.real,
-        np.round,
-        np.where,
-    }
-)  # fmt: skip
+#: Types of plain values, and the integers that NumPy has a dtype for: of larger ones it makes
+#: Python objects.
+_PLAIN = (bool, int, float, complex, str)
+_INTEGERS = range(-(1 << 63), 1 << 64)
 
 
 @dataclass(frozen=True)
@@ -213,24 +196,6 @@ def is_among(func: Any, functions: Container[Any]) -> bool:
         return False
 
 
-def is_elementwise(func: Any) -> bool:
-    """Whether a function works at each place alone.
-
-    Parameters
-    ----------
-    func : callable
-
-    Returns
-    -------
-    bool
-    """
-    if isinstance(func, partial) and func.func is _enforce_dtype and not func.args:
-        func = func.keywords["enforce_dtype_function"]
-    if isinstance(func, np.ufunc):
-        return func.nout == 1 and func.signature is None
-    return is_among(func, _ELEMENTWISE)
-
-
 def is_scalar(value: Any) -> bool:
     """Whether a value broadcasts to anything without a trace.
 
@@ -242,7 +207,10 @@ def is_scalar(value: Any) -> bool:
     -------
     bool
     """
-    return isinstance(value, bool | int | float | complex | np.generic | np.dtype | str | type) or (
-        # a masked one would leave its mask behind
-        type(value) is np.ndarray and value.ndim == 0
-    )
+    # a class of the user's that is derived from these may do anything in its operators
+    if type(value) in _PLAIN:
+        return type(value) is not int or value in _INTEGERS
+    if isinstance(value, np.generic):
+        return value.dtype.type is type(value) and not value.dtype.hasobject
+    # a masked one would leave its mask behind
+    return type(value) is np.ndarray and value.ndim == 0 and not value.dtype.hasobject

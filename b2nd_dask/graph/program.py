@@ -9,15 +9,8 @@ from typing import Any
 from dask.typing import Key
 from numpy.typing import NDArray
 
-from b2nd_dask.graph.expression import (
-    Call,
-    Literal,
-    Node,
-    Outer,
-    Read,
-    is_elementwise,
-    is_scalar,
-)
+from b2nd_dask.graph.elementwise import UNKNOWN, gives_numbers, is_elementwise
+from b2nd_dask.graph.expression import Call, Literal, Node, Outer, Read, is_scalar
 
 
 @dataclass(frozen=True)
@@ -38,6 +31,11 @@ class Step:
     args: tuple[Operand, ...]
     kwargs: Mapping[str, Literal]
 
+    @property
+    def keywords(self) -> dict[str, Any]:
+        """Their values."""
+        return {name: literal.value for name, literal in self.kwargs.items()}
+
 
 @dataclass(frozen=True)
 class Program:
@@ -47,6 +45,14 @@ class Program:
     top: Operand
     outer: tuple[Key, ...]
     """Tasks whose results are needed."""
+
+    @property
+    def gives_numbers(self) -> bool:
+        """Whether it makes booleans or numbers of booleans and numbers."""
+        return all(
+            gives_numbers(step.func, list(map(_known, step.args)), step.keywords)
+            for step in self.steps
+        )
 
     def run(self, items: NDArray[Any], outer: Mapping[Key, Any]) -> Any:
         """Carry the steps out.
@@ -71,8 +77,7 @@ class Program:
             return outer[operand.key] if isinstance(operand, Outer) else operand.value
 
         for number, step in enumerate(self.steps, start=1):
-            named = {name: literal.value for name, literal in step.kwargs.items()}
-            results[number] = step.func(*map(value, step.args), **named)
+            results[number] = step.func(*map(value, step.args), **step.keywords)
             for old in [n for n in results if needed_until.get(n, 0) <= number]:
                 del results[old]
         return value(self.top)
@@ -130,7 +135,7 @@ class _Maker:
         return self._done[id(node)]
 
     def _call(self, node: Call) -> Result | None:
-        if not is_elementwise(node.func) or not all(map(is_scalar, node.kwargs.values())):
+        if not is_elementwise(node.func, list(map(_known, node.args)), node.kwargs):
             return None
         args = [operand for arg in node.args if (operand := self.operand(arg)) is not None]
         if len(args) < len(node.args):
@@ -138,3 +143,7 @@ class _Maker:
         named = {name: Literal(value) for name, value in node.kwargs.items()}
         self.steps.append(Step(node.func, tuple(args), named))
         return Result(len(self.steps))
+
+
+def _known(argument: Node | Operand) -> Any:
+    return argument.value if isinstance(argument, Literal) else UNKNOWN

@@ -27,6 +27,7 @@ from b2nd_dask.graph.inline import inline_reads
 from b2nd_dask.graph.merge import merge_blocks
 from b2nd_dask.graph.push_index import index_task
 from b2nd_dask.graph.push_reduction import reduction_task
+from b2nd_dask.graph.views import give_views
 
 
 def install() -> None:
@@ -85,7 +86,7 @@ def optimize(dsk: Any, keys: Any, **kwargs: Any) -> Any:
     wanted = set(flatten(keys if isinstance(keys, list | set) else [keys]))
     named = without_aliases(found, wanted)
     pushed = {key: _pushed(node) for key, node in inline_reads(named, wanted).items()}
-    return merge_blocks(pushed, wanted)
+    return give_views(merge_blocks(pushed, wanted), wanted)
 
 
 def _reads_frames(layer: Any) -> bool:

@@ -12,6 +12,7 @@ from dask.array import _shuffle, chunk, core
 from dask.typing import Key
 
 from b2nd_dask.frame.source import Frame
+from b2nd_dask.graph.blocks import ConstantRegion, FrameRegion, writable
 from b2nd_dask.graph.expression import Call, Literal, Node, Outer, is_among, is_scalar
 from b2nd_dask.graph.program import Program, program_of
 from b2nd_dask.graph.window import Window
@@ -49,7 +50,7 @@ def index_task(key: Key, top: Node, *, data_producer: bool) -> Task | None:
     return Task(
         key,
         index_block,
-        read.region.frame,
+        read.region,
         read.index,
         top.func,
         work,
@@ -60,13 +61,19 @@ def index_task(key: Key, top: Node, *, data_producer: bool) -> Task | None:
 
 
 def index_block(
-    frame: Frame, block: tuple[slice, ...], func: Any, work: Program, outer: list[Any], *how: Any
+    region: FrameRegion | ConstantRegion,
+    block: tuple[slice, ...],
+    func: Any,
+    work: Program,
+    outer: list[Any],
+    *how: Any,
 ) -> Any:
     """Index a block of a frame, then do the elementwise work that dask would do before.
 
     Parameters
     ----------
-    frame : Frame
+    region : FrameRegion or ConstantRegion
+        What dask would slice by `block`.
     block : tuple of slice
     func : callable
         Indexes its first argument, by means of the others.
@@ -80,7 +87,20 @@ def index_block(
     Returns
     -------
     ndarray
+        Writable, unless the region gives views.
     """
+    found = _indexed(region.frame, block, func, work, outer, how)
+    return found if region.views else writable(found)
+
+
+def _indexed(
+    frame: Frame,
+    block: tuple[slice, ...],
+    func: Any,
+    work: Program,
+    outer: list[Any],
+    how: tuple[Any, ...],
+) -> Any:
     values = dict(zip(work.outer, outer, strict=True))
     if not all(map(is_scalar, outer)):
         return func(work.run(np.asarray(frame.read(block)), values), *how)

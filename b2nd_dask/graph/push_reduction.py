@@ -16,12 +16,10 @@ from b2nd_dask.format.grid import parse_selection
 from b2nd_dask.frame.reduce import Contribution, Reduction
 from b2nd_dask.frame.source import Frame
 from b2nd_dask.graph.arg_reductions import search_of
-from b2nd_dask.graph.expression import Call, Node, Read, is_scalar
+from b2nd_dask.graph.elementwise import NUMBERS, is_number
+from b2nd_dask.graph.expression import Call, Node, Read
 from b2nd_dask.graph.program import Program, program_of
 from b2nd_dask.graph.reductions import Work, fold_of
-
-#: Booleans, numbers: what the rules are made for.
-_KINDS = "biufc"
 
 
 def reduction_task(key: Key, top: Node, *, data_producer: bool) -> Task | None:
@@ -108,7 +106,7 @@ def reduce_block(frame: Frame, index: Any, step: PushedStep, outer: list[Any]) -
         What dask's own chunk step gives for the block.
     """
     worked = partial(step.work.run, outer=dict(zip(step.work.outer, outer, strict=True)))
-    if not all(map(is_scalar, outer)) or 0 in parse_selection(index, frame.shape).shape:
+    if not all(map(is_number, outer)) or 0 in parse_selection(index, frame.shape).shape:
         return step.chunk.whole(worked(np.asarray(frame.read(index))))
     streamed = step.chunk.streamed(worked)
     return streamed.result(frame.reduce(index, streamed))
@@ -123,6 +121,8 @@ def _reduction_of(top: Node) -> tuple[Read, PushedStep] | None:
     if step is None or found is None:
         return None
     read, work = found
-    if read.region.frame.dtype.kind not in _KINDS or not read.selects_slices:
+    # the rules are made for booleans and numbers: other items are added in an order, or not at all
+    numbers = read.region.frame.dtype.kind in NUMBERS and work.gives_numbers
+    if not numbers or not read.selects_slices:
         return None
     return read, PushedStep(step, work)

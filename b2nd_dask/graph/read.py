@@ -73,8 +73,8 @@ def from_b2nd(
     -------
     dask.array.Array
         Computing it raises `StaleFrameError` where the frame has changed meanwhile,
-        `CorruptChunkError` for a damaged chunk (`ChecksumError` where its checksum tells). Blocks
-        that repeat one value are read-only.
+        `CorruptChunkError` for a damaged chunk (`ChecksumError` where its checksum tells).
+        Functions that are given its blocks may act on them in place.
 
     Raises
     ------

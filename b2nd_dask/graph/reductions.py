@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from b2nd_dask.frame.places import Places
 from b2nd_dask.frame.reduce import Contribution
 from b2nd_dask.graph.expression import Call, is_among
+from b2nd_dask.graph.widened import accumulating, wider
 
 Work = Callable[[NDArray[Any]], NDArray[Any]]
 Merge = Callable[[Contribution, Contribution], Contribution]
@@ -24,12 +25,6 @@ Repeat = Callable[[Contribution, NDArray[np.int64]], Contribution]
 _KEYWORDS = frozenset({"dtype", "implicit_complex_dtype", "numel", "order", "sum"})
 #: Values of `sum` and `numel`.
 _COUNTERS = (chunk.sum, chunk.nansum, reductions.numel, reductions.nannumel)
-#: Contributions are added up in these, since one after the other loses what NumPy's sums keep.
-_WIDER = {
-    np.dtype("f2"): np.dtype("f8"),
-    np.dtype("f4"): np.dtype("f8"),
-    np.dtype("c8"): np.dtype("c16"),
-}
 
 
 @dataclass(frozen=True)
@@ -82,15 +77,23 @@ class StreamedFold:
         self.axis = step.axis
         self._step = step
         self._work = work
+        self._wide = accumulating(step.func) if step.rule.widens else None
         self._dtypes: dict[str, np.dtype[Any]] = {}
 
     def contribution(self, items: NDArray[Any], start: tuple[int, ...]) -> Contribution:
         """As `frame.reduce.Reduction.contribution`."""
-        found = self._step.whole(self._work(items))
-        fields = found if isinstance(found, dict) else {"": found}
-        arrays = {name: np.asarray(values) for name, values in fields.items()}
-        self._dtypes = {name: values.dtype for name, values in arrays.items()}
-        return {name: self._widened(values) for name, values in arrays.items()}
+        items = self._work(items)
+        if self._wide is None:
+            found = _fields(self._step.whole(items))
+            self._dtypes = {name: values.dtype for name, values in found.items()}
+            return found
+        if not self._dtypes:
+            one = items[(slice(0, 1),) * items.ndim]
+            with np.errstate(all="ignore"):
+                found = _fields(self._step.whole(one))
+            self._dtypes = {name: values.dtype for name, values in found.items()}
+        found = _fields(self._wide(items, axis=self.axis, keepdims=True))
+        return {name: _widened(values) for name, values in found.items()}
 
     def merge(self, first: Contribution, second: Contribution) -> Contribution:
         """As `frame.reduce.Reduction.merge`."""
@@ -106,10 +109,6 @@ class StreamedFold:
         with np.errstate(over="ignore"):
             fields = {name: v.astype(self._dtypes[name], copy=False) for name, v in total.items()}
         return fields.get("", fields)
-
-    def _widened(self, values: NDArray[Any]) -> NDArray[Any]:
-        wider = _WIDER.get(values.dtype.newbyteorder("=")) if self._step.rule.widens else None
-        return values if wider is None else values.astype(wider)
 
 
 def fold_of(call: Call) -> Fold | None:
@@ -132,6 +131,20 @@ def fold_of(call: Call) -> Fold | None:
     return Fold(call.func, axis, rule)
 
 
+def is_chunk_step(func: Callable[..., Any]) -> bool:
+    """Whether a function is a chunk step of dask's own that has a rule here.
+
+    Parameters
+    ----------
+    func : callable
+
+    Returns
+    -------
+    bool
+    """
+    return _rule_of(func) is not None
+
+
 def _rule_of(func: Callable[..., Any]) -> Rule | None:
     keywords: dict[str, Any] = {}
     while isinstance(func, partial):
@@ -147,6 +160,15 @@ def _rule_of(func: Callable[..., Any]) -> Rule | None:
     ):
         return None
     return _RULES[func] if is_among(func, _RULES) else None
+
+
+def _fields(found: Any) -> dict[str, NDArray[Any]]:
+    fields = found if isinstance(found, dict) else {"": found}
+    return {name: np.asarray(values) for name, values in fields.items()}
+
+
+def _widened(values: NDArray[Any]) -> NDArray[Any]:
+    return values.astype(wider(values.dtype) or values.dtype, copy=False)
 
 
 def _with_ufunc(ufunc: np.ufunc) -> Merge:
@@ -166,7 +188,7 @@ def _to_the_power(one: Contribution, counts: NDArray[np.int64]) -> Contribution:
 
 
 def _same(one: Contribution, counts: NDArray[np.int64]) -> Contribution:
-    return {name: np.broadcast_to(values, counts.shape) for name, values in one.items()}
+    return {name: np.broadcast_to(values, counts.shape).copy() for name, values in one.items()}
 
 
 def _fitted(counts: NDArray[np.int64], values: NDArray[Any]) -> NDArray[np.int64]:

@@ -92,7 +92,7 @@ def _fused_blocks(
     first = {opening: MaterializedLayer({opening: (open_staging, job.plan, job.staging)})}
     # a Delayed instead of this array would not fuse
     records = da.blockwise(
-        _write_task,
+        write_task,
         indices,
         arr,
         indices,
@@ -120,7 +120,7 @@ def _planned_blocks(
     slices = ArraySliceDep(arr.chunks)
     name, opening = _named("write", token), _named("open", token)
     writes = {
-        (name, *at): (_write_task, key, slices[at], job.origin, job.plan, opening)
+        (name, *at): (write_task, key, slices[at], job.origin, job.plan, opening)
         for at, key in zip(places, _flat(planned.__dask_keys__()), strict=True)
         if missing[at]
     }
@@ -133,13 +133,29 @@ def _missing_keys(arr: da.Array, missing: NDArray[np.bool_]) -> list[Any]:
     return [key for key, needed in zip(keys, missing.flat, strict=True) if needed]
 
 
-def _write_task(
+def write_task(
     block: Any,
     place: tuple[slice, ...],
     origin: tuple[int, ...],
     plan: FramePlan,
     opened: OpenedStaging,
 ) -> ChunkRecords:
+    """Write one block.
+
+    Parameters
+    ----------
+    block : array-like
+        Maybe read-only.
+    place : tuple of slice
+        Where it lies in the dask array.
+    origin, plan
+        Of the `WriteJob`.
+    opened : OpenedStaging
+
+    Returns
+    -------
+    ChunkRecords
+    """
     name = f"{opened.staging.label}: the block at {tuple(axis.start for axis in place)}"
     _check_block(block, name, tuple(axis.stop - axis.start for axis in place), plan.dtype)
     corner = tuple(start + axis.start for start, axis in zip(origin, place, strict=True))
