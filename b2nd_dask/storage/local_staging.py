@@ -151,7 +151,8 @@ class _LocalStaging:
 
     def journals(self) -> list[bytes]:
         """Read the journals of all processes; see `Staging.journals`."""
-        return [path.read_bytes() for path in self.directory.glob("*.journal")]
+        with about(self.target):
+            return [path.read_bytes() for path in self.directory.glob("*.journal")]
 
     def fetch(self, runs: Sequence[Run]) -> list[bytes]:
         """Read staged bytes back; see `Staging.fetch`."""

@@ -219,11 +219,13 @@ def frame_locked(path: Path, label: str, identity: Identity) -> Iterator[None]:
     OSError
         The file system has no locks.
     """
-    fd = os.open(path, os.O_RDWR)
+    with about(label):
+        fd = os.open(path, os.O_RDWR)
     try:
         try:
             # the kernel drops the lock of a process that dies
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            with about(label):
+                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
             if error.errno in NO_LOCKS:
                 message = "this file system has no locks, so frames on it cannot be changed"

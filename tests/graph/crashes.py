@@ -6,6 +6,7 @@ Run as a program of its own: it forks, and its children die. Prints what came of
 from __future__ import annotations
 
 import errno
+import fcntl
 import json
 import logging
 import os
@@ -155,6 +156,8 @@ class Faults:
     def install(self) -> None:
         for name in CHANGES:
             setattr(os, name, self.wrap(name, getattr(os, name)))
+        # locks are kept by servers, which may fail
+        fcntl.flock = self.wrap("flock", fcntl.flock)
         if self.exchange:
             rename._renameat2 = self.wrap("renameat2", rename._renameat2)
         else:
@@ -163,7 +166,7 @@ class Faults:
     def applies(self, name: str) -> bool:
         return {
             "kill": True,
-            "ENOSPC": name in (*WRITES, "mkdir", "copy_file_range"),
+            "ENOSPC": name in (*WRITES, "mkdir", "copy_file_range", "flock"),
             "EIO": True,
             # what was done, and is reported as an error: an answer that was lost, Ctrl-C right then
             "late": True,
