@@ -154,6 +154,24 @@ def parse_index(data: bytes, header: FrameHeader, nchunks: int) -> OffsetIndex:
     return OffsetIndex(offsets, header.cbytes, header.sparse)
 
 
+def stored_chunks(offsets: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Number the chunks that have data.
+
+    Parameters
+    ----------
+    offsets : ndarray of int64
+        The offset index. One that repeats a special code takes no memory for each chunk.
+
+    Returns
+    -------
+    ndarray of int64
+        Ascending.
+    """
+    if not (_distinct(offsets) >= 0).any():
+        return np.empty(0, np.int64)
+    return np.flatnonzero(offsets >= 0)
+
+
 def special_code(kind: ChunkKind) -> int:
     """Offset of a chunk without data: the top bit and the kind, in the high byte.
 
@@ -177,7 +195,7 @@ def build_index(offsets: NDArray[np.int64]) -> bytes:
     -------
     bytes
     """
-    if len(offsets) > 1 and (offsets == offsets[0]).all():
+    if len(offsets) > 1 and (_distinct(offsets) == offsets[0]).all():
         # as upstream creates arrays of zeros: 40 bytes for any number of chunks
         value = offsets[:1].astype(_OFFSET).tobytes()
         return encode_repeated(

@@ -37,20 +37,41 @@ def content_digest(opened: OpenedFrame, chunks: NDArray[np.int64]) -> str:
     parsed = opened.parsed
     digests = parsed.integrity.by_chunk
     stored = chunks[parsed.index.offsets[chunks] >= 0]
-    known = _digests_of(opened, stored) if digests is None else digests[stored]
+    known = digests_on_disk(opened, stored) if digests is None else digests[stored]
     digest = xxhash.xxh3_128(parsed.digest.encode())
     digest.update(stored.astype("<i8").tobytes())
     digest.update(known.astype("<u8").tobytes())
     return digest.hexdigest()
 
 
-def _digests_of(opened: OpenedFrame, stored: NDArray[np.int64]) -> NDArray[np.uint64]:
-    """Digests of chunks as they are on the disk."""
-    found = np.zeros(len(stored), np.uint64)
-    for chunk, result in scan_chunks(opened, _digest, chunks=stored):
+def digests_on_disk(
+    opened: OpenedFrame, chunks: NDArray[np.int64], threads: int | None = None
+) -> NDArray[np.uint64]:
+    """Digest chunks as they are now, whatever checksums the frame has.
+
+    Parameters
+    ----------
+    opened : OpenedFrame
+    chunks : ndarray of int64
+        Ascending numbers of stored chunks.
+    threads : int, optional
+        One for each processor by default.
+
+    Returns
+    -------
+    ndarray of uint64
+        One for each of them.
+
+    Raises
+    ------
+    CorruptChunkError
+        A chunk that cannot be one.
+    """
+    found = np.zeros(len(chunks), np.uint64)
+    for chunk, result in scan_chunks(opened, _digest, threads, chunks=chunks):
         if isinstance(result, B2ndError):
             raise result
-        found[np.searchsorted(stored, chunk)] = result
+        found[np.searchsorted(chunks, chunk)] = result
     return found
 
 

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from b2nd_dask.errors import B2ndError, CorruptChunkError, FrameFormatError
-from b2nd_dask.format.index import ChunkKind
+from b2nd_dask.format.index import stored_chunks
 from b2nd_dask.frame.fetch import Placed, Wish, batches, fetch
 from b2nd_dask.frame.opening import OpenedFrame, located
 from b2nd_dask.frame.region import own_threads
@@ -74,7 +74,7 @@ def _in_order(opened: OpenedFrame, chunks: NDArray[np.int64] | None) -> Iterator
     """Stored chunks, all by default, in the order of their offsets."""
     index = opened.parsed.index
     if chunks is None:
-        chunks = np.flatnonzero(index.kinds == ChunkKind.STORED)
+        chunks = stored_chunks(index.offsets)
     chunks = chunks[np.argsort(index.offsets[chunks], kind="stable")]
     for first in range(0, len(chunks), _BATCH_CHUNKS):
         wishes = [Wish(chunk, None) for chunk in chunks[first : first + _BATCH_CHUNKS].tolist()]

@@ -12,12 +12,14 @@ import msgpack
 import numpy as np
 import pytest
 
-from b2nd_dask import FrameFormatError, open_b2nd
+from b2nd_dask import FrameFormatError, open_b2nd, verify
 from b2nd_dask.format.array_meta import build_array_meta
 from b2nd_dask.format.compression import Compression
+from b2nd_dask.format.constant_chunk import encode_repeated
 from b2nd_dask.format.grid import Grid
 from b2nd_dask.format.header import FrameHeader, build_header
 from b2nd_dask.format.index import build_index
+from b2nd_dask.format.integrity import build_sealed_tail
 from b2nd_dask.format.trailer import Trailer, build_trailer
 from b2nd_dask.format.values import unpack_value
 from tests.limited import run_limited
@@ -32,9 +34,12 @@ ZEROS = -(0x7F << 56)
 READ = "answer = attempt(lambda: open_b2nd(path)[5:7].tolist())"
 
 
-def frame_around(grid: Grid, data: bytes, index: bytes) -> bytes:
+def frame_around(grid: Grid, data: bytes, index: bytes, *, sealed: bool = False) -> bytes:
     """Put a frame of bytes together."""
     trailer = build_trailer(Trailer({}, b""))
+    if sealed:
+        meta = build_array_meta(grid, np.dtype("u1"))
+        index, trailer = build_sealed_tail(index, {}, meta, np.empty(0, np.uint64)), b""
     header = FrameHeader(
         header_len=0,
         frame_len=0,
@@ -47,8 +52,8 @@ def frame_around(grid: Grid, data: bytes, index: bytes) -> bytes:
         compression=Compression(codec=5, clevel=5, filters=(0,) * 6),
         metalayers={"b2nd": build_array_meta(grid, np.dtype("u1"))},
     )
-    length = len(build_header(header, has_vlmeta=False)) + len(data) + len(index) + len(trailer)
-    head = build_header(replace(header, frame_len=length), has_vlmeta=False)
+    length = len(build_header(header, has_vlmeta=sealed)) + len(data) + len(index) + len(trailer)
+    head = build_header(replace(header, frame_len=length), has_vlmeta=sealed)
     return head + data + index + trailer
 
 
@@ -102,6 +107,51 @@ def test_an_item_of_a_huge_chunk_costs_a_block(fresh_path: Callable[[], Path]) -
     path.write_bytes(frame_around(grid, chunk, build_index(np.zeros(1, np.int64))))
     assert path.stat().st_size < 14_000
     assert run_limited(READ, megabytes=50, path=str(path)) == "[0, 0]"
+
+
+MOST = 2**28 - 1
+
+ONE_VALUE = {
+    "verify": "verify(path)",
+    "read": "open_b2nd(path, verify='auto')[5:7].tolist()",
+    "read, checked": "open_b2nd(path, verify=sealed)[5:7].tolist()",
+    "points": "da.take(from_b2nd(path, chunks='auto'), [3, 1000]).compute().tolist()",
+    "graph": "from_b2nd(path, chunks='auto')[5:7].compute().tolist()",
+    "info": "dict(describe(open_b2nd(path)))['chunk kinds']",
+    "seal": "seal(path)",
+    "compact": "compact(path)",
+}
+
+
+@pytest.mark.parametrize("sealed", [True, False])
+def test_very_many_chunks_of_one_value_take_no_memory(
+    sealed: bool, fresh_path: Callable[[], Path]
+) -> None:
+    path = fresh_path()
+    grid = Grid((MOST,), (1,), (1,), 1)
+    index = encode_repeated(
+        ZEROS.to_bytes(8, "little", signed=True), nbytes=8 * MOST, blocksize=1 << 14
+    )
+    # what is not part of the frame makes `compact` write it anew
+    path.write_bytes(frame_around(grid, b"", index, sealed=sealed) + bytes(100))
+    assert path.stat().st_size < 700
+    calls = "".join(f"{name!r}: attempt(lambda: {call}),\n" for name, call in ONE_VALUE.items())
+    code = (
+        "import dask.array as da\n"
+        "from b2nd_dask import compact, seal, verify\n"
+        "from b2nd_dask.edges.cli import describe\n"
+        f"answer = {{{calls}}}"
+    )
+    answers = run_limited(code, megabytes=120, path=str(path), sealed=sealed)
+    read = dict.fromkeys(["read", "read, checked", "points", "graph"], "[0, 0]")
+    trust = "verified: all 0 stored chunks are" if sealed else "no valid checksums: it was"
+    assert answers.pop("verify").startswith(f"{path}: {trust}")
+    told = {"info": f"{MOST} zeros", "seal": str(not sealed)}
+    # `seal` has cut off what is not part of the frame, and left its old index
+    assert int(answers.pop("compact")) == (100 if sealed else len(index) + 35)
+    assert answers == {**read, **told}
+    assert verify(path).ok
+    assert open_b2nd(path)[MOST - 1] == 0
 
 
 UNPACK = """
