@@ -93,6 +93,10 @@ class HttpServer:
     """Answer as if there was no If-Match."""
     cut: int = 0
     """Bytes to leave out at the end of each body, as a connection that breaks does."""
+    endless: bool = False
+    """Go on with zeros behind each body for as long as the client listens, up to 4 GB."""
+    announced: int | None = None
+    """Content-Length of each answer, instead of the true one."""
     status: int | None = None
     """Answer everything with this status ..."""
     headers: dict[str, str] = field(default_factory=dict)
@@ -116,7 +120,7 @@ class HttpServer:
         self.traffic.reset()
         self.latency, self.status, self.before, self.cut = 0.0, None, None, 0
         self.ignore_ranges = self.ignore_conditions = self.hide_size = self.hide_etag = False
-        self.headers = {}
+        self.headers, self.endless, self.announced = {}, False, None
         self.requests.clear()
 
     @property
@@ -168,11 +172,23 @@ class _Handler(BaseHTTPRequestHandler):
         if self.state.hide_size:
             self.send_header("Connection", "close")
         else:
-            self.send_header("Content-Length", str(len(body)))
+            announced = self.state.announced
+            length = len(body) if announced is None else announced
+            self.send_header("Content-Length", str(length))
         self.end_headers()
         if body_wanted:
             self.wfile.write(body[: len(body) - self.state.cut])
-        self.close_connection |= self.state.cut > 0
+            if self.state.endless:
+                self._go_on()
+        self.close_connection |= self.state.cut > 0 or self.state.endless
+
+    def _go_on(self) -> None:
+        zeros = bytes(1 << 20)
+        for _ in range(4096):
+            try:
+                self.wfile.write(zeros)
+            except ConnectionError:
+                return
 
     def _answer(self) -> tuple[int, dict[str, str], bytes]:
         state = self.state

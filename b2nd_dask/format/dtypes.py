@@ -28,6 +28,9 @@ _PLAIN = re.compile(
     r"[<>|=]?(?!a[0-9]*$)[A-Za-z?][A-Za-z]*[0-9]{0,9}(\[([1-9][0-9]{0,8})?[A-Za-zμ]{1,3}\])?"
 )
 
+#: Escapes as `repr` writes them. Of others Python warns.
+_ESCAPED = re.compile(r"(?:[^\\]|\\['\"\\nrtxuU])*", re.DOTALL)
+
 
 def parse_dtype(raw: bytes) -> np.dtype[Any]:
     """Dtype from the bytes of the metalayer's dtype field.
@@ -181,10 +184,12 @@ def _plain(text: str) -> np.dtype[Any]:
 
 
 def _structured(text: str) -> np.dtype[Any]:
+    if not _ESCAPED.fullmatch(text):
+        raise FrameFormatError(f"{text[:80]!r} is not the description of a dtype")
     try:
         descr = ast.literal_eval(text)
-    # literal_eval parses only; deep nesting ends in one of the last two
-    except (ValueError, SyntaxError, RecursionError, MemoryError) as error:
+    # literal_eval parses only; sets and keys may have no hash, deep nesting ends in the last two
+    except (ValueError, TypeError, SyntaxError, RecursionError, MemoryError) as error:
         raise FrameFormatError(f"{text[:80]!r} is not the description of a dtype") from error
     return _from_descr(descr, text)
 

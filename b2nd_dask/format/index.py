@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import IntEnum
 from functools import cached_property
@@ -12,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from b2nd_dask.errors import CorruptChunkError, FrameFormatError
-from b2nd_dask.format.chunk import Special, parse_chunk_header
+from b2nd_dask.format.chunk import ChunkHeader, Special, parse_chunk_header
 from b2nd_dask.format.chunk_checks import check_chunk
 from b2nd_dask.format.codec import decode_chunk, encode_chunk
 from b2nd_dask.format.compression import Compression
@@ -131,12 +132,8 @@ def parse_index(data: bytes, header: FrameHeader, nchunks: int) -> OffsetIndex:
     FrameFormatError
         The index chunk is damaged, has another number of entries, or an entry points nowhere.
     """
-    try:
+    with _damaged_index():
         offsets = _decode_offsets(data, nchunks)
-    except CorruptChunkError as error:
-        raise FrameFormatError(
-            f"the offset index is damaged: {error.problem}", offset=error.offset
-        ) from error
     distinct = _distinct(offsets)
     last = MAX_CHUNK_FILE if header.sparse else header.cbytes - _MIN_CHUNK
     stored = 0
@@ -152,6 +149,49 @@ def parse_index(data: bytes, header: FrameHeader, nchunks: int) -> OffsetIndex:
             f"{header.cbytes} bytes is too short"
         )
     return OffsetIndex(offsets, header.cbytes, header.sparse)
+
+
+def index_len_of(head: bytes, available: int, nchunks: int) -> int:
+    """Length of the index chunk, from its first bytes.
+
+    Parameters
+    ----------
+    head : bytes
+        The first 32 bytes.
+    available : int
+        Bytes from the index chunk's start to the trailer's.
+    nchunks : int
+        Chunks of the array.
+
+    Returns
+    -------
+    int
+
+    Raises
+    ------
+    FrameFormatError
+        A header that no index of so many chunks has.
+    """
+    with _damaged_index():
+        return _index_header(head, available, nchunks).cbytes
+
+
+def stored_chunks(offsets: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Number the chunks that have data.
+
+    Parameters
+    ----------
+    offsets : ndarray of int64
+        The offset index. One that repeats a special code takes no memory for each chunk.
+
+    Returns
+    -------
+    ndarray of int64
+        Ascending.
+    """
+    if not (_distinct(offsets) >= 0).any():
+        return np.empty(0, np.int64)
+    return np.flatnonzero(offsets >= 0)
 
 
 def special_code(kind: ChunkKind) -> int:
@@ -177,7 +217,7 @@ def build_index(offsets: NDArray[np.int64]) -> bytes:
     -------
     bytes
     """
-    if len(offsets) > 1 and (offsets == offsets[0]).all():
+    if len(offsets) > 1 and (_distinct(offsets) == offsets[0]).all():
         # as upstream creates arrays of zeros: 40 bytes for any number of chunks
         value = offsets[:1].astype(_OFFSET).tobytes()
         return encode_repeated(
@@ -191,16 +231,32 @@ def build_index(offsets: NDArray[np.int64]) -> bytes:
     )
 
 
-def _decode_offsets(data: bytes, nchunks: int) -> NDArray[np.int64]:
-    header = parse_chunk_header(data)
+@contextmanager
+def _damaged_index() -> Iterator[None]:
+    """Tell of a chunk that is the index's."""
+    try:
+        yield
+    except CorruptChunkError as error:
+        raise FrameFormatError(
+            f"the offset index is damaged: {error.problem}", offset=error.offset
+        ) from error
+
+
+def _index_header(head: bytes, available: int, nchunks: int) -> ChunkHeader:
+    header = parse_chunk_header(head)
     # typesize is not free here: upstream reads single items of the index (REFERENCE 3)
-    check_chunk(header, len(data), nbytes=8 * nchunks, blocksize=0, typesize=8)
+    check_chunk(header, available, nbytes=8 * nchunks, blocksize=0, typesize=8)
     if (
         header.typesize != 8
         or header.special in (Special.NAN, Special.UNINIT)
         or header.needs_shape
     ):
         raise CorruptChunkError("it does not hold 64-bit offsets", offset=3)
+    return header
+
+
+def _decode_offsets(data: bytes, nchunks: int) -> NDArray[np.int64]:
+    header = _index_header(data, len(data), nchunks)
     value = constant_of(data, header, _OFFSET)
     if value is not None:
         # one value for 100 million chunks is 8 bytes of file: do not expand it

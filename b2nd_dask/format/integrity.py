@@ -25,7 +25,7 @@ from b2nd_dask.format.chunk import Buffer, parse_chunk_header, whole_chunk
 from b2nd_dask.format.codec import encode_chunk
 from b2nd_dask.format.compression import Compression
 from b2nd_dask.format.header import FrameHeader, odd_byte
-from b2nd_dask.format.index import ChunkKind, OffsetIndex
+from b2nd_dask.format.index import OffsetIndex, stored_chunks
 from b2nd_dask.format.metalayers import MAX_METALAYERS
 from b2nd_dask.format.trailer import Trailer, build_trailer
 from b2nd_dask.format.values import MetaView, pack_value, unpack_value
@@ -84,9 +84,7 @@ class Integrity:
             return None
         if len(self.stored) == len(self.index):
             return self.stored
-        column = np.zeros(len(self.index), np.uint64)
-        column[self.index.kinds == ChunkKind.STORED] = self.stored
-        return column
+        return digest_column(self.index.offsets, self.stored)
 
     @property
     def lasting(self) -> NDArray[np.uint64] | None:
@@ -107,6 +105,29 @@ def chunk_digest(chunk: Buffer) -> int:
         XXH3, 64 bits, seed 0.
     """
     return xxhash.xxh3_64_intdigest(chunk)
+
+
+def digest_column(offsets: NDArray[np.int64], digests: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    """Put the digests of stored chunks where these stand among all chunks.
+
+    Parameters
+    ----------
+    offsets : ndarray of int64
+        The offset index.
+    digests : ndarray of uint64
+        Of the stored chunks, in the order of the chunks.
+
+    Returns
+    -------
+    ndarray of uint64
+        One for each chunk, 0 for special ones; a zero-stride array where nothing is stored, since
+        there may be very many chunks that one value in the file stands for.
+    """
+    if not len(digests):
+        return np.broadcast_to(np.uint64(0), offsets.shape)
+    column = np.zeros(len(offsets), np.uint64)
+    column[stored_chunks(offsets)] = digests
+    return column
 
 
 def require_digest(data: Buffer, expected: int) -> None:

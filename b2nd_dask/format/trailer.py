@@ -12,7 +12,7 @@ from b2nd_dask.format.metalayers import build_metalayers, parse_metalayers
 #: Trailer without vlmetalayers.
 MIN_TRAILER_LEN = 35
 #: Behind the vlmetalayers: 0xce, u32 trailer length, 0xd8, fingerprint type, 16 bytes.
-_TAIL_LEN = 23
+TAIL_LEN = 23
 #: Bytes of a fingerprint by its type.
 _FINGERPRINT_LEN = {0: 0, 1: 4, 2: 8, 3: 16}
 
@@ -46,14 +46,30 @@ def trailer_len_of(tail: bytes, room: int) -> int:
     FrameFormatError
         The marker is missing, or a length that cannot be.
     """
-    if len(tail) < _TAIL_LEN or tail[-_TAIL_LEN] != 0xCE or tail[-18] != 0xD8:
+    if len(tail) < TAIL_LEN or tail[-TAIL_LEN] != 0xCE or tail[-18] != 0xD8:
         raise FrameFormatError(
             "no trailer at the frame's end: the frame is damaged, or its length is wrong"
         )
-    (length,) = struct.unpack_from(">I", tail, len(tail) - _TAIL_LEN + 1)
+    (length,) = struct.unpack_from(">I", tail, len(tail) - TAIL_LEN + 1)
     if not MIN_TRAILER_LEN <= length <= room:
         raise FrameFormatError(f"a trailer of {length} bytes, {room} are there")
     return int(length)
+
+
+def check_trailer_start(buf: bytes) -> None:
+    """Refuse what does not begin as a trailer.
+
+    Parameters
+    ----------
+    buf : bytes
+        Its first bytes, 3 or more.
+
+    Raises
+    ------
+    FrameFormatError
+    """
+    if buf[0] != 0x94 or buf[1] > 1 or buf[2] != 0x93:
+        raise FrameFormatError(f"a trailer starts with 94 01 93, not {buf[:3].hex(' ')}", offset=0)
 
 
 def parse_trailer(buf: bytes) -> Trailer:
@@ -73,9 +89,8 @@ def parse_trailer(buf: bytes) -> Trailer:
     FrameFormatError
         Wrong markers, or vlmetalayers out of bounds.
     """
-    if buf[0] != 0x94 or buf[1] > 1 or buf[2] != 0x93:
-        raise FrameFormatError(f"a trailer starts with 94 01 93, not {buf[:3].hex(' ')}", offset=0)
-    vlmeta = parse_metalayers(buf, 3, len(buf) - _TAIL_LEN)
+    check_trailer_start(buf)
+    vlmeta = parse_metalayers(buf, 3, len(buf) - TAIL_LEN)
     kind = buf[-17]
     if kind not in _FINGERPRINT_LEN:
         raise FrameFormatError(f"fingerprint type {kind}, known are 0 to 3", offset=len(buf) - 17)
@@ -95,5 +110,5 @@ def build_trailer(trailer: Trailer) -> bytes:
     """
     section = build_metalayers(dict(trailer.vlmeta), 2, counted_from=3)
     kind = {length: kind for kind, length in _FINGERPRINT_LEN.items()}[len(trailer.fingerprint)]
-    tail = struct.pack(">BIBB", 0xCE, 2 + len(section) + _TAIL_LEN, 0xD8, kind)
+    tail = struct.pack(">BIBB", 0xCE, 2 + len(section) + TAIL_LEN, 0xD8, kind)
     return b"\x94\x01" + section + tail + trailer.fingerprint.ljust(16, b"\0")

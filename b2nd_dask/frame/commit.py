@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from b2nd_dask.errors import B2ndError
 from b2nd_dask.format.array_meta import name_of_array
 from b2nd_dask.format.header import with_new_tail
-from b2nd_dask.format.index import build_index
+from b2nd_dask.format.index import build_index, stored_chunks
 from b2nd_dask.format.integrity import build_sealed_tail, has_room
 from b2nd_dask.format.trailer import Trailer, build_trailer
 from b2nd_dask.format.write_mark import build_mark
@@ -190,7 +190,7 @@ def _build_tail(
     """Index and trailer, with checksums where there are chunks; whether there is any vlmeta."""
     index = build_index(offsets) + around.mark if len(offsets) else b""
     if index and digests is not None:
-        of_stored = digests[offsets >= 0]
+        of_stored = digests[stored_chunks(offsets)]
         if has_room(around.vlmeta, len(of_stored)):
             return build_sealed_tail(index, around.vlmeta, around.array_meta, of_stored), True
     return index + build_trailer(Trailer(around.vlmeta, b"")), bool(around.vlmeta)

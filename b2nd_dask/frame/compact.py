@@ -126,8 +126,10 @@ def _rewrite(opened: OpenedFrame, used: NDArray[np.int64], path: Path) -> Stagin
         columns = [(number[run.part], run.start, run.stop - run.start) for run in runs]
         part, start, nbytes = np.array(columns, np.int64).reshape(-1, 3).T
         joined = staging.join(StagedChunks(tuple(number), part, start, nbytes))
-        offsets = parsed.index.offsets.copy()
-        offsets[used[0]] = joined.positions
+        offsets = parsed.index.offsets
+        if len(used[0]):
+            offsets = offsets.copy()
+            offsets[used[0]] = joined.positions
         digests = parsed.integrity.lasting
         publish_joined(offsets, digests, joined, _around(opened), staging)
     except BaseException:

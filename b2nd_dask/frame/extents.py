@@ -7,6 +7,7 @@ from numpy.typing import NDArray
 
 from b2nd_dask.errors import CorruptChunkError
 from b2nd_dask.format.chunk import HEADER_LEN, parse_chunk_header
+from b2nd_dask.format.index import stored_chunks
 from b2nd_dask.frame.opening import OpenedFrame, ParsedFrame, located
 from b2nd_dask.storage import ByteReader, Span, chunk_member
 
@@ -33,7 +34,7 @@ def stored_extents(opened: OpenedFrame) -> NDArray[np.int64]:
     """
     parsed = opened.parsed
     offsets, sparse = parsed.index.offsets, parsed.header.sparse
-    chunks = np.flatnonzero(offsets >= 0)
+    chunks = stored_chunks(offsets)
     places = offsets[chunks]
     starts = np.zeros_like(places) if sparse else places + parsed.header.header_len
     nbytes = np.ones_like(places)

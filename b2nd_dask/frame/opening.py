@@ -20,13 +20,12 @@ from b2nd_dask.format.grid import Grid
 from b2nd_dask.format.header import FrameHeader, header_len_of, parse_header
 from b2nd_dask.format.index import MAX_CHUNKS, OffsetIndex, parse_index
 from b2nd_dask.format.integrity import Integrity, parse_integrity, users_vlmeta
-from b2nd_dask.format.trailer import Trailer, parse_trailer, trailer_len_of
+from b2nd_dask.format.trailer import Trailer, parse_trailer
+from b2nd_dask.frame.tail import Tail
 from b2nd_dask.storage import HEAD_NBYTES, ByteReader, Identity, Span, chunk_member
 
 #: NumPy counts bytes in 63 bits.
 MAX_NBYTES = 2**63 - 1
-#: Index and trailer beyond what the offsets may take: 16 entries of vlmeta in practice.
-MAX_TAIL = 1 << 28
 
 #: Which chunks are checked: those that are read whole, all that are touched (True), none (False).
 Verify = bool | Literal["auto"]
@@ -215,42 +214,25 @@ def _parse_tail(
     dtype: np.dtype[Any] | None,
     identity: Identity,
 ) -> ParsedFrame:
-    start, stop = header.index_start, header.frame_len
-    if start > stop:
-        raise FrameFormatError(
-            f"the data region of {header.cbytes} bytes reaches past the frame's end at {stop}",
-            offset=39,
-        )
-    if stop - start > 16 * grid.nchunks + MAX_TAIL:
-        raise FrameFormatError(
-            f"{stop - start} bytes behind the data are no index of {grid.nchunks} chunks and "
-            "metadata",
-            offset=start,
-        )
-    tail = head[start:stop] if stop <= len(head) else reader.read([Span(start, stop)])[0]
-    if len(tail) < stop - start:
-        raise FrameFormatError("the frame is cut off", offset=start + len(tail))
+    tail = Tail.of(reader, head, header, grid.nchunks)
     try:
-        trailer_len = trailer_len_of(tail, stop - header.header_len)
-        index_len = len(tail) - trailer_len
-        if index_len < 0 or (index_len > 0) != (grid.nchunks > 0):
-            raise FrameFormatError(
-                f"{index_len} bytes are left for the offsets of {grid.nchunks} chunks", offset=0
-            )
-        index = _parse_index(tail[:index_len], header, grid)
+        index_bytes = tail.read_index(grid.nchunks)
+        index = _parse_index(index_bytes, header, grid)
     except B2ndError as error:
-        raise error.located(shift=start) from error.__cause__
+        raise error.located(shift=tail.start) from error.__cause__
     try:
-        trailer = parse_trailer(tail[index_len:])
+        trailer_bytes = tail.read_trailer(index.nstored)
+        trailer = parse_trailer(trailer_bytes)
     except B2ndError as error:
-        raise error.located(shift=start + index_len) from error.__cause__
+        raise error.located(shift=tail.start + tail.index_len) from error.__cause__
     whole_head = head[: header.header_len]
     integrity = parse_integrity(
-        tail[:index_len], tail[index_len:], trailer.vlmeta, whole_head, header, index
+        index_bytes, trailer_bytes, trailer.vlmeta, whole_head, header, index
     )
     trailer = replace(trailer, vlmeta=users_vlmeta(trailer.vlmeta))
     digest = xxhash.xxh3_64(whole_head)
-    digest.update(tail)
+    digest.update(index_bytes)
+    digest.update(trailer_bytes)
     return ParsedFrame(header, grid, dtype, index, trailer, integrity, identity, digest.hexdigest())
 
 

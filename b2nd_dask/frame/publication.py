@@ -175,7 +175,7 @@ def write_key_of(reader: ByteReader) -> str | None:
     FrameFormatError
         It is no frame.
     """
-    _, header = read_header(reader, reader.identity().size)
+    _, header = read_header(reader, reader.opened_identity().size)
     end = header.frame_len
     # 23 bytes are what `trailer_len_of` looks at
     (tail,) = reader.read([Span(end - 23, end)])

@@ -9,9 +9,10 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 
 import numpy as np
+from numpy.typing import NDArray
 
 from b2nd_dask.errors import B2ndError, CorruptChunkError, FrameFormatError
-from b2nd_dask.format.index import ChunkKind
+from b2nd_dask.format.index import stored_chunks
 from b2nd_dask.frame.fetch import Placed, Wish, batches, fetch
 from b2nd_dask.frame.opening import OpenedFrame, located
 from b2nd_dask.frame.region import usable_cores
@@ -28,7 +29,13 @@ Look = Callable[[int, memoryview], int]
 Result = tuple[int, int | B2ndError]
 
 
-def scan_chunks(opened: OpenedFrame, look: Look, threads: int | None = None) -> Iterator[Result]:
+def scan_chunks(
+    opened: OpenedFrame,
+    look: Look,
+    threads: int | None = None,
+    *,
+    chunks: NDArray[np.int64] | None = None,
+) -> Iterator[Result]:
     """Show every stored chunk to a function.
 
     Parameters
@@ -38,6 +45,8 @@ def scan_chunks(opened: OpenedFrame, look: Look, threads: int | None = None) -> 
         Gets the chunk's number and its bytes, maybe with more bytes behind them.
     threads : int, optional
         One for each processor by default.
+    chunks : ndarray of int64, optional
+        Numbers of stored chunks, for these alone.
 
     Yields
     ------
@@ -53,7 +62,7 @@ def scan_chunks(opened: OpenedFrame, look: Look, threads: int | None = None) -> 
     threads = threads or usable_cores()
     pending: deque[Future[list[Result]]] = deque()
     with ThreadPoolExecutor(threads) as pool:
-        for batch in _all_stored(shown):
+        for batch in _in_order(shown, chunks):
             pending.append(pool.submit(_look_at, shown, look, batch))
             if len(pending) > 2 * threads:
                 yield from pending.popleft().result()
@@ -61,10 +70,11 @@ def scan_chunks(opened: OpenedFrame, look: Look, threads: int | None = None) -> 
             yield from pending.popleft().result()
 
 
-def _all_stored(opened: OpenedFrame) -> Iterator[list[Placed]]:
-    """All stored chunks, in the order of their places."""
+def _in_order(opened: OpenedFrame, chunks: NDArray[np.int64] | None) -> Iterator[list[Placed]]:
+    """Stored chunks, all by default, in the order of their offsets."""
     index = opened.parsed.index
-    chunks = np.flatnonzero(index.kinds == ChunkKind.STORED)
+    if chunks is None:
+        chunks = stored_chunks(index.offsets)
     chunks = chunks[np.argsort(index.offsets[chunks], kind="stable")]
     for first in range(0, len(chunks), _BATCH_CHUNKS):
         wishes = [Wish(chunk, None) for chunk in chunks[first : first + _BATCH_CHUNKS].tolist()]

@@ -12,14 +12,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from b2nd_dask.errors import B2ndError, ChecksumError, FrameFormatError, UnsupportedFrameError
-from b2nd_dask.format.chunk import whole_chunk
 from b2nd_dask.format.header import odd_byte, with_new_tail
-from b2nd_dask.format.integrity import Trust, chunk_digest, has_room, require_digest
+from b2nd_dask.format.integrity import Trust, digest_column, has_room, require_digest
 from b2nd_dask.format.metalayers import MAX_METALAYERS
 from b2nd_dask.format.write_mark import build_mark
 from b2nd_dask.frame.access import UrlPath, locate
 from b2nd_dask.frame.cache import process_cache
 from b2nd_dask.frame.commit import Around, publish_joined
+from b2nd_dask.frame.contents import digests_on_disk
 from b2nd_dask.frame.extents import stored_extents
 from b2nd_dask.frame.opening import OpenedFrame
 from b2nd_dask.frame.publication import clean_up
@@ -222,19 +222,10 @@ def _check(digests: NDArray[np.uint64], chunk: int, data: memoryview) -> int:
     return expected
 
 
-def _digest(_: int, data: memoryview) -> int:
-    return chunk_digest(whole_chunk(data))
-
-
 def _digests_of(opened: OpenedFrame, threads: int | None) -> NDArray[np.uint64]:
     """Digests of all chunks as they are, 0 for special ones."""
-    stored_extents(opened)
-    digests = np.zeros(len(opened.parsed.index), np.uint64)
-    for chunk, result in scan_chunks(opened, _digest, threads):
-        if isinstance(result, B2ndError):
-            raise result
-        digests[chunk] = result
-    return digests
+    chunks = stored_extents(opened)[0]
+    return digest_column(opened.parsed.index.offsets, digests_on_disk(opened, chunks, threads))
 
 
 def _publish(opened: OpenedFrame, digests: NDArray[np.uint64], staging: Staging) -> None:

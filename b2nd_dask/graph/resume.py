@@ -11,8 +11,10 @@ from dask.base import tokenize
 from numpy.typing import NDArray
 
 from b2nd_dask.format.grid import Grid
+from b2nd_dask.frame.publication import write_key_of
 from b2nd_dask.frame.records import ChunkRecords
 from b2nd_dask.frame.writer import FramePlan
+from b2nd_dask.storage import Location, list_staging
 
 logger = logging.getLogger("b2nd_dask")
 
@@ -34,7 +36,7 @@ def resume_key(
     label : str
         Path or URL of the target; without secrets.
     state : str
-        Of the frame that is changed, or how the target is treated.
+        How the target is treated.
 
     Returns
     -------
@@ -42,6 +44,78 @@ def resume_key(
         16 hexadecimal digits.
     """
     return tokenize(_LAYOUT, items, origin, plan, label, state)[:16]
+
+
+def update_call(items: da.Array, where: object, label: str) -> str:
+    """What all runs of one call have in common that changes a frame, whatever that holds.
+
+    Parameters
+    ----------
+    items : dask.array.Array
+        The new elements.
+    where : object
+        The region, or the axis.
+    label : str
+        Path of the target.
+
+    Returns
+    -------
+    str
+        8 hexadecimal digits, with which the keys of these runs begin.
+    """
+    return tokenize(_LAYOUT, items, where, label)[:8]
+
+
+def update_key(call: str, corner: tuple[int, ...], plan: FramePlan, content: str) -> str:
+    """Name a change of a frame: one call, applied to one state of it.
+
+    The old elements that get into new chunks are named by what they are. Their file's time and size
+    change when a commit is killed, and the name of the tasks that read them with these.
+
+    Parameters
+    ----------
+    call : str
+        From `update_call`.
+    corner : tuple of int
+        Where the first new element goes.
+    plan : FramePlan
+    content : str
+        Digest of the frame as it is, at least of the chunks that keep some elements.
+
+    Returns
+    -------
+    str
+        16 hexadecimal digits.
+    """
+    return call + tokenize(corner, plan, content)[:8]
+
+
+def finished_key(location: Location, call: str) -> str | None:
+    """Find out whether a call has changed a frame already, and did not come to its end.
+
+    Then the frame has the mark of that write, whose staging area is still there: it was killed, or
+    failed, behind the switch to the new state. To do the same again would append twice.
+
+    Parameters
+    ----------
+    location : Location
+        Of a local frame.
+    call : str
+        From `update_call`.
+
+    Returns
+    -------
+    str or None
+        The key of that write.
+    """
+    reader = location.open()
+    try:
+        key = write_key_of(reader)
+    finally:
+        reader.close()
+    if key is None or not key.startswith(call):
+        return None
+    return key if any(info.key == key for info in list_staging(location.urlpath)) else None
 
 
 def unstaged_blocks(

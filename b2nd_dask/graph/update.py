@@ -6,8 +6,10 @@ import operator
 from typing import Any, NamedTuple
 
 import dask.array as da
+import numpy as np
+from numpy.typing import NDArray
 
-from b2nd_dask.format.grid import expand_ellipsis, parse_selection
+from b2nd_dask.format.grid import Grid, expand_ellipsis, parse_selection
 from b2nd_dask.frame.source import Frame
 from b2nd_dask.graph.assign import Bounds, spread
 from b2nd_dask.graph.read import array_of
@@ -21,6 +23,45 @@ class Patch(NamedTuple):
     """Where the first item goes; the corner of a chunk."""
     shape: tuple[int, ...]
     """Of the whole array after the update."""
+    new: da.Array
+    """The new elements alone."""
+    corner: tuple[int, ...]
+    """Where the first of these goes."""
+
+    def cut_chunks(self, grid: Grid) -> NDArray[np.int64]:
+        """Number the chunks of the old frame that keep some of their elements.
+
+        Parameters
+        ----------
+        grid : Grid
+            Of the old frame.
+
+        Returns
+        -------
+        ndarray of int64
+            Ascending.
+        """
+        if self.items is self.new:
+            return np.empty(0, np.int64)
+        cells = [
+            range(start // chunk, -(-min(start + n, size) // chunk))
+            for start, n, size, chunk in zip(
+                self.origin, self.items.shape, grid.shape, grid.chunks, strict=True
+            )
+        ]
+        numbers: NDArray[np.int64] = np.ravel_multi_index(np.ix_(*cells), grid.counts)
+        keeps = np.ones(numbers.shape, bool)
+        # chunks all of whose elements are new make a box
+        keeps[tuple(self._replaced(axis, along, grid) for axis, along in enumerate(cells))] = False
+        return numbers[keeps]
+
+    def _replaced(self, axis: int, along: range, grid: Grid) -> slice:
+        """Of chunks along an axis, those that keep no element."""
+        size, chunk = grid.shape[axis], grid.chunks[axis]
+        low, high = self.corner[axis], self.corner[axis] + self.new.shape[axis]
+        inside = [at * chunk >= low and min((at + 1) * chunk, size) <= high for at in along]
+        first = inside.index(True) if any(inside) else 0
+        return slice(first, first + sum(inside))
 
 
 def region_patch(arr: da.Array, frame: Frame, region: Any) -> Patch:
@@ -52,7 +93,7 @@ def region_patch(arr: da.Array, frame: Frame, region: Any) -> Patch:
     ]
     origin = tuple(start for start, _ in box)
     if 0 in arr.shape or box == bounds:
-        return Patch(arr, origin, frame.shape)
+        return Patch(arr, origin, frame.shape, arr, origin)
     old, items, covered = array_of(frame, "auto"), arr, list(bounds)
     for axis, ((start, stop), (low, high)) in enumerate(zip(bounds, box, strict=True)):
         # what lies before and behind, as wide as what was put together so far
@@ -62,7 +103,7 @@ def region_patch(arr: da.Array, frame: Frame, region: Any) -> Patch:
         )
         items = da.concatenate([before, items, behind], axis=axis)
         covered[axis] = (low, high)
-    return Patch(items, origin, frame.shape)
+    return Patch(items, origin, frame.shape, arr, tuple(start for start, _ in bounds))
 
 
 def append_patch(arr: da.Array, frame: Frame, axis: int) -> Patch:
@@ -101,10 +142,11 @@ def append_patch(arr: da.Array, frame: Frame, axis: int) -> Patch:
     first = length // chunk * chunk
     origin = tuple(first if i == axis else 0 for i in range(frame.ndim))
     if first == length:
-        return Patch(arr, origin, after)
+        return Patch(arr, origin, after, arr, origin)
     place = tuple(slice(first, None) if i == axis else slice(None) for i in range(frame.ndim))
     old = array_of(frame, "auto")[place]
-    return Patch(da.concatenate([old, arr], axis=axis), origin, after)
+    corner = tuple(length if i == axis else 0 for i in range(frame.ndim))
+    return Patch(da.concatenate([old, arr], axis=axis), origin, after, arr, corner)
 
 
 def _bounds(region: Any, shape: tuple[int, ...]) -> tuple[Bounds, list[int]]:

@@ -108,9 +108,10 @@ def to_b2nd(
         which dask tells data apart (arrays of random numbers need a seed, and `from_delayed` and
         `from_map` inputs that do not change under one name). Staged chunks are checked by their
         digests. The logger ``b2nd_dask`` says at level INFO how many are reused; a frame that this
-        call has finished before is left as it is. An update is resumed for as long as the frame
-        stays as it was: once it has finished, the same call is another update, and an append that
-        is made again appends again.
+        call has finished before is left as it is. An update is resumed for as long as the elements
+        that it keeps stay as they were. Once it has finished and its staging is removed, the same
+        call is another update, and an append that is made again appends again; one that was killed
+        or failed in between is finished by the same call, and appends once.
 
     Returns
     -------

@@ -17,14 +17,16 @@ from b2nd_dask.format.header import MAX_HEADER_LEN
 from b2nd_dask.format.integrity import RECORD_NAME, has_room, is_record, users_vlmeta
 from b2nd_dask.format.metalayers import MAX_METALAYERS
 from b2nd_dask.format.values import pack_metadata
+from b2nd_dask.frame.cache import process_cache
 from b2nd_dask.frame.commit import commit
+from b2nd_dask.frame.contents import content_digest
 from b2nd_dask.frame.source import Frame
 from b2nd_dask.frame.update import commit_update, update_plan, update_staging
 from b2nd_dask.frame.writer import FramePlan
 from b2nd_dask.graph.assign import converted
 from b2nd_dask.graph.dropped import source_frames
 from b2nd_dask.graph.layout import frame_grid
-from b2nd_dask.graph.resume import resume_key
+from b2nd_dask.graph.resume import finished_key, resume_key, update_call, update_key
 from b2nd_dask.graph.update import append_patch, region_patch
 from b2nd_dask.graph.write_tasks import WriteJob
 from b2nd_dask.storage import Location, staging_for
@@ -157,18 +159,25 @@ def update_job(
         A frame that cannot be changed in place.
     """
     array = converted(array, frame.dtype)
+    # refuses what cannot be changed in place, before anything of it is read
+    staging = update_staging(location, frame.parsed)
+    finish = partial(commit_update, old=frame)
+    call = update_call(array, (region, append_axis), location.label) if resume else ""
+    if resume and (key := finished_key(location, call)) is not None:
+        plan = update_plan(frame.parsed, frame.shape)
+        staging = update_staging(location, frame.parsed, resume_key=key)
+        return WriteJob(array, (0,) * frame.ndim, plan, staging, finish)
     if region is not None:
         patch = region_patch(array, frame, region)
     else:
         patch = append_patch(array, frame, int(append_axis or 0))
     plan = update_plan(frame.parsed, patch.shape)
-    key = None
     if resume:
-        # not by its identity: a commit that was killed leaves another time of change
-        state = frame.parsed.digest
-        key = resume_key(patch.items, patch.origin, plan, location.label, state)
-    staging = update_staging(location, frame.parsed, resume_key=key)
-    return WriteJob(patch.items, patch.origin, plan, staging, partial(commit_update, old=frame))
+        opened = process_cache().open(location, frame.version)
+        content = content_digest(opened, patch.cut_chunks(frame.parsed.grid))
+        key = update_key(call, patch.corner, plan, content)
+        staging = update_staging(location, frame.parsed, resume_key=key)
+    return WriteJob(patch.items, patch.origin, plan, staging, finish)
 
 
 def _check_plan(plan: FramePlan) -> None:

@@ -5,13 +5,13 @@ from __future__ import annotations
 import errno
 import re
 from collections.abc import Iterator, Mapping
-from functools import partial
+from functools import cached_property
 from typing import Any
-from urllib.parse import quote, unquote
 
 from b2nd_dask.errors import B2ndError
 from b2nd_dask.storage.hints import if_pattern
 from b2nd_dask.storage.labels import HIDDEN, public_text, public_url
+from b2nd_dask.storage.spellings import spellings, texts_in
 
 _SHORTEST = 4
 """Shorter texts would be found inside of ordinary words: they are taken out where they stand alone,
@@ -51,14 +51,19 @@ class Secrets:
     """
 
     def __init__(self, url: str, options: Mapping[str, Any] | None = None) -> None:
-        self._shown = dict.fromkeys(_parts(url), HIDDEN)
-        for text in _texts(options or {}):
+        self._url, self._options = url, dict(options or {})
+
+    @cached_property
+    def _shown(self) -> dict[str, str]:
+        """What stands for each text; made when something fails."""
+        shown = dict.fromkeys(_parts(self._url), HIDDEN)
+        for text in texts_in(self._options):
             # an endpoint tells what went wrong, and may hold a password all the same
             if len(text) >= _SHORTEST:
-                self._shown[text] = public_url(text) if "://" in text else HIDDEN
+                shown[text] = public_url(text) if "://" in text else HIDDEN
         # clients quote what they were given, and tell what they have unquoted
-        for form in (unquote, partial(quote, safe="")):
-            self._shown |= {form(text): shown for text, shown in self._shown.items()}
+        spelled = [(form, known) for text, known in shown.items() for form in spellings(text)]
+        return {form: known for form, known in reversed(spelled) if form} | shown
 
     def hide(self, text: str) -> str:
         """Take the texts, and what URLs must not show, out of a text."""
@@ -85,17 +90,6 @@ def _parts(url: str) -> Iterator[str]:
         for text in [rest] if hidden else [user, *query]:
             yield text
             yield from _SEPARATORS.split(text)
-
-
-def _texts(value: Any) -> Iterator[str]:
-    if isinstance(value, str):
-        yield value
-    elif isinstance(value, Mapping):
-        for inner in value.values():
-            yield from _texts(inner)
-    elif isinstance(value, list | tuple | set):
-        for inner in value:
-            yield from _texts(inner)
 
 
 def public_error(error: Exception, label: str, secrets: Secrets) -> Exception:
@@ -179,7 +173,7 @@ def _status(error: BaseException) -> int | None:
 def _holds_secrets(error: BaseException | None, secrets: Secrets) -> bool:
     if error is None:
         return False
-    shown = f"{error} {error!r}"
+    shown = "\n".join([str(error), repr(error), *map(str, getattr(error, "__notes__", []))])
     return (
         hasattr(error, "request_info")  # aiohttp: its repr shows the headers of the request
         or secrets.hide(shown) != shown

@@ -54,13 +54,9 @@ class LocalReader:
 
     def __init__(self, path: str) -> None:
         self.label = path
-        self.is_directory = Path(path).is_dir()
-        if self.is_directory:
-            self._main = Path(path, MAIN_MEMBER)
-            self._handle: _Handle | None = _open_directory(path)
-        else:
-            self._main = Path(path)
-            self._handle = _Handle(_open_regular(path, path))
+        handle, self.is_directory = _open_frame(path)
+        self._handle: _Handle | None = handle
+        self._main = Path(path, MAIN_MEMBER) if self.is_directory else Path(path)
 
     def __repr__(self) -> str:
         return f"LocalReader({self.label!r})"
@@ -170,14 +166,22 @@ class _Handle:
         weakref.finalize(self, _close, fd)
 
 
-def _open_directory(path: str) -> _Handle:
+def _open_frame(path: str) -> tuple[_Handle, bool]:
+    """Open what a path names, and tell whether that is a directory.
+
+    What was opened tells, not the path, which may name the other form of frame a moment later.
+    """
     while True:
-        handle = _Handle(os.open(path, os.O_RDONLY | os.O_DIRECTORY))
+        handle = _Handle(_open(path, path))
+        state = os.fstat(handle.fd)
+        if not stat.S_ISDIR(state.st_mode):
+            _require_regular(state, path)
+            return handle, False
         with suppress(FileNotFoundError):
             os.stat(MAIN_MEMBER, dir_fd=handle.fd, follow_symlinks=False)
-            return handle
+            return handle, True
         # a frame that is replaced is emptied: look again, unless this is what the path names
-        if Path(path).stat().st_ino == os.fstat(handle.fd).st_ino:
+        if os.path.samestat(Path(path).stat(), state):
             guess = what_directory(path, _names_in(handle))
             raise FrameFormatError(
                 f"a directory without a file {MAIN_MEMBER} is not a sparse frame{guess}", path=path
@@ -189,10 +193,20 @@ def _names_in(directory: _Handle) -> set[str]:
         return {entry.name for entry in entries}
 
 
-def _open_regular(name: str, label: str, flags: int = 0, dir_fd: int | None = None) -> int:
+def _open_regular(name: str, label: str, flags: int, dir_fd: int) -> int:
+    fd = _open(name, label, flags, dir_fd)
+    try:
+        _require_regular(os.fstat(fd), label)
+    except BaseException:
+        os.close(fd)
+        raise
+    return fd
+
+
+def _open(name: str, label: str, flags: int = 0, dir_fd: int | None = None) -> int:
     try:
         # A fifo would otherwise block until somebody writes to it.
-        fd = os.open(name, os.O_RDONLY | os.O_NONBLOCK | flags, dir_fd=dir_fd)
+        return os.open(name, os.O_RDONLY | os.O_NONBLOCK | flags, dir_fd=dir_fd)
     except FileNotFoundError:
         problem = os.strerror(errno.ENOENT) + why_missing(label)
         raise FileNotFoundError(errno.ENOENT, problem, label) from None
@@ -202,10 +216,11 @@ def _open_regular(name: str, label: str, flags: int = 0, dir_fd: int | None = No
             reason = why_missing(label) if error.errno == errno.ENOTDIR else ""
             raise type(error)(error.errno, f"{error.strerror}{reason}", label) from error
         raise _not_regular(label) from None
-    if not stat.S_ISREG(os.fstat(fd).st_mode):
-        os.close(fd)
+
+
+def _require_regular(state: os.stat_result, label: str) -> None:
+    if not stat.S_ISREG(state.st_mode):
         raise _not_regular(label)
-    return fd
 
 
 def _not_regular(label: str) -> FrameFormatError:

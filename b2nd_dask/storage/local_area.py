@@ -10,6 +10,7 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import os
 import re
@@ -73,12 +74,25 @@ def remove_area(hidden: Path, target: Path) -> None:
         return
     if hidden.suffix == ".staging":
         # under another name first: they must not find it while it is emptied
-        dead = hidden.with_suffix(".removed")
-        remove_path(dead)
-        with suppress(FileNotFoundError):
-            hidden.rename(dead)
-        hidden = dead
+        hidden = _given_up(hidden)
     remove_path(hidden)
+
+
+def _given_up(hidden: Path) -> Path:
+    """Give a staging area its name for being removed, where another has not done so."""
+    dead = hidden.with_suffix(".removed")
+    while True:
+        remove_path(dead)
+        try:
+            hidden.rename(dead)
+        except FileNotFoundError:
+            return dead
+        except OSError as error:
+            # another gave up an area of the same write in this moment
+            if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
+                raise
+        else:
+            return dead
 
 
 def _prefix(name: str) -> str:

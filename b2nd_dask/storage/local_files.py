@@ -68,7 +68,8 @@ def locked(path: Path, how: int, target: str) -> Iterator[None]:
         fd = os.open(path, os.O_RDWR)
     try:
         try:
-            fcntl.flock(fd, how)
+            with about(target):
+                fcntl.flock(fd, how)
         except OSError as error:
             if error.errno not in NO_LOCKS:
                 raise

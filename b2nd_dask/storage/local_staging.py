@@ -16,8 +16,8 @@ import re
 import stat
 import threading
 import uuid
-from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -104,7 +104,9 @@ class _LocalStaging:
             if not self.replace:
                 message = 'something is there already; pass mode="w" to replace it'
                 raise FileExistsError(errno.EEXIST, message, self.target)
-            _require_frame(path)
+            # another writer may have removed it
+            with suppress(FileNotFoundError):
+                _require_frame(path)
 
     def prepare(self) -> None:
         """Look at the target and make the staging area; see `Staging.prepare`."""
@@ -151,7 +153,8 @@ class _LocalStaging:
 
     def journals(self) -> list[bytes]:
         """Read the journals of all processes; see `Staging.journals`."""
-        return [path.read_bytes() for path in self.directory.glob("*.journal")]
+        with about(self.target):
+            return [path.read_bytes() for path in self.directory.glob("*.journal")]
 
     def fetch(self, runs: Sequence[Run]) -> list[bytes]:
         """Read staged bytes back; see `Staging.fetch`."""
@@ -261,8 +264,8 @@ class ContiguousStaging(_LocalStaging):
         with about(self.target):
             fd = os.open(ready, os.O_RDWR)
             try:
-                if target.is_file():
-                    os.fchmod(fd, stat.S_IMODE(target.stat().st_mode))
+                if (mode := _mode_of(target, stat.S_ISREG)) is not None:
+                    os.fchmod(fd, mode)
                 end = self.header_len + joined.data_nbytes
                 os.ftruncate(fd, end)
                 pwrite(fd, tail, end)
@@ -311,21 +314,34 @@ class SparseStaging(_LocalStaging):
             for member in frame.iterdir():
                 sync_file(member)
             write_file(frame / MAIN_MEMBER, head + tail)
-            if target.is_dir():
-                frame.chmod(stat.S_IMODE(target.stat().st_mode))
+            if (mode := _mode_of(target, stat.S_ISDIR)) is not None:
+                frame.chmod(mode)
             sync_directory(frame)
             self.give_name(frame)
 
 
+def _mode_of(target: Path, is_same_form: Callable[[int], bool]) -> int | None:
+    """Permissions of the file or directory that is replaced, if it is of the same form."""
+    # looked at once: another writer may replace it by one of the other form
+    with suppress(FileNotFoundError):
+        mode = target.stat().st_mode
+        return stat.S_IMODE(mode) if is_same_form(mode) else None
+    return None
+
+
 def _require_frame(path: Path) -> None:
     """Refuse to replace what is neither a frame nor empty."""
-    if path.is_dir():
-        names = [member.name for member in path.iterdir()]
-        frame = not names or (MAIN_MEMBER in names and all(map(is_member, names)))
-    else:
-        with path.open("rb") as file:
+    fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+    try:
+        if stat.S_ISDIR(os.fstat(fd).st_mode):
+            with os.scandir(fd) as members:
+                names = [member.name for member in members]
+            frame = not names or (MAIN_MEMBER in names and all(map(is_member, names)))
+        else:
             # 0x9e, 0xa8 and the magic begin every frame (REFERENCE 1)
-            frame = file.read(10)[2:] in (b"b2frame\0", b"")
+            frame = os.read(fd, 10)[2:] in (b"b2frame\0", b"")
+    finally:
+        os.close(fd)
     if not frame:
         message = "not a frame, or a directory with other things in it: not replaced"
         raise FileExistsError(errno.EEXIST, message, str(path))

@@ -219,11 +219,13 @@ def frame_locked(path: Path, label: str, identity: Identity) -> Iterator[None]:
     OSError
         The file system has no locks.
     """
-    fd = os.open(path, os.O_RDWR)
+    with _unless_replaced(label, identity), about(label):
+        fd = os.open(path, os.O_RDWR)
     try:
         try:
             # the kernel drops the lock of a process that dies
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            with about(label):
+                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
             if error.errno in NO_LOCKS:
                 message = "this file system has no locks, so frames on it cannot be changed"
@@ -236,6 +238,21 @@ def frame_locked(path: Path, label: str, identity: Identity) -> Iterator[None]:
         # by its name: what was locked may have lost it meanwhile
         if identity_at(label) != identity:
             raise StaleFrameError(_CHANGED, path=label)
-        yield
+        with _unless_replaced(label, identity):
+            yield
     finally:
         os.close(fd)
+
+
+@contextmanager
+def _unless_replaced(label: str, identity: Identity) -> Iterator[None]:
+    """Tell what another writer has put in the place of a frame as what it is."""
+    try:
+        yield
+    except (IsADirectoryError, NotADirectoryError) as error:
+        raise StaleFrameError(_CHANGED, path=label) from error
+    except FileNotFoundError as error:
+        # the directory of a frame that was replaced is being emptied
+        if Path(label).exists() and identity_at(label) != identity:
+            raise StaleFrameError(_CHANGED, path=label) from error
+        raise

@@ -18,7 +18,9 @@ from b2nd_dask.storage.ranged import (
     require_short,
     size_in,
     token_of,
+    unknown_size,
 )
+from b2nd_dask.storage.spans import clip
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -57,9 +59,11 @@ class S3Ranges:
             raise
         body = found["Body"]
         try:
-            described = _described(found, request)
-            return described._replace(data=await read_body(body.read, found["ContentLength"]))
+            described, nbytes = _described(found, request)
+            data = await read_body(lambda: _read(body, nbytes), nbytes)
+            return described._replace(data=data)
         finally:
+            # with the connection, where more was to come
             body.close()
 
     async def _ask(self, request: RangeRequest) -> dict[str, Any]:
@@ -87,14 +91,26 @@ class S3Ranges:
         return Answer(request.span.start, b"", identity)
 
 
-def _described(found: dict[str, Any], request: RangeRequest) -> Answer:
-    """What an answer says before its body is read."""
+async def _read(body: Any, nbytes: int) -> bytes:
+    """Read so many bytes, whatever more the server would send."""
+    pieces = []
+    while nbytes and (piece := await body.read(nbytes)):
+        pieces.append(piece)
+        nbytes -= len(piece)
+    return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+
+
+def _described(found: dict[str, Any], request: RangeRequest) -> tuple[Answer, int]:
+    """What an answer says before its body is read, and how many bytes of that are wanted."""
     token = token_of({name: found[name] for name in ("ETag", "LastModified") if name in found})
     if "ContentRange" in found:
         identity = Identity(size_in(found["ContentRange"], request.span), token)
         require_known(request, identity)
-        return Answer(request.span.start, b"", identity)
+        start, stop = clip(request.span, identity.size)
+        return Answer(start, b"", identity), stop - start
+    if "ContentLength" not in found:
+        raise unknown_size()
     identity = Identity(int(found["ContentLength"]), token)
     require_known(request, identity)
     require_short(identity.size, identity.size, request.label)
-    return Answer(0, b"", identity, ranges_ignored=True)
+    return Answer(0, b"", identity, ranges_ignored=True), identity.size

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 import errno
 import os
-import shutil
+import time
 from contextlib import suppress
 from pathlib import Path
 
@@ -13,6 +13,13 @@ from pathlib import Path
 _RENAME_NOREPLACE, _RENAME_EXCHANGE, _AT_FDCWD = 1, 2, -100
 #: What a kernel or file system without renameat2, or without the flag, answers.
 _NOT_THERE = (errno.ENOSYS, errno.EINVAL, errno.ENOTSUP)
+#: What a rename answers when another writer has just put a file where a directory was, the reverse,
+#: or nothing.
+_REPLACED = (errno.EISDIR, errno.ENOTDIR, errno.ENOTEMPTY, errno.EEXIST, errno.ENOENT)
+_NOT_EMPTY = (errno.ENOTEMPTY, errno.EEXIST)
+#: Of a rename over a target that others replace; of removing a directory into which others link.
+_RENAMES, _REMOVALS = 5, 100
+_LONGEST_PAUSE = 0.1
 
 
 def publish_path(ready: Path, target: Path, *, replace: bool) -> None:
@@ -36,12 +43,10 @@ def publish_path(ready: Path, target: Path, *, replace: bool) -> None:
     FileExistsError
         Something is there and `replace` is false.
     """
-    if not replace:
-        _rename_new(ready, target)
-    elif target.is_dir() or (ready.is_dir() and target.exists()):
-        _exchange(ready, target)
+    if replace:
+        _replace(ready, target)
     else:
-        ready.replace(target)
+        _rename_new(ready, target)
     sync_directory(target.parent)
 
 
@@ -55,12 +60,70 @@ def sync_directory(path: Path) -> None:
 
 
 def remove_path(path: Path) -> None:
-    """Remove a file or a directory with all in it, if it is there."""
+    """Remove a file or a directory with all in it, if it is there.
+
+    Others may remove the same, or link files into a frame that was replaced, for as long as they
+    have not seen that it was.
+
+    Raises
+    ------
+    OSError
+        With the path.
+    """
+    for attempt in range(_REMOVALS):
+        try:
+            return _remove_once(path)
+        except OSError as error:
+            if error.errno not in _NOT_EMPTY or attempt == _REMOVALS - 1:
+                raise type(error)(error.errno, error.strerror, str(path)) from error
+            # who links has more time to see it, or to finish
+            time.sleep(min(0.001 * 2**attempt, _LONGEST_PAUSE))
+    return None
+
+
+def _remove_once(path: Path) -> None:
     with suppress(FileNotFoundError):
-        if path.is_dir() and not path.is_symlink():
-            shutil.rmtree(path)
-        else:
+        if path.is_symlink() or not path.is_dir():
             path.unlink()
+            return
+        # not shutil.rmtree, which gives up where another has removed an entry before
+        for _, folders, files, fd in os.fwalk(path, topdown=False, onerror=_unless_missing):
+            for name in files:
+                with suppress(FileNotFoundError):
+                    os.unlink(name, dir_fd=fd)
+            for name in folders:
+                with suppress(FileNotFoundError):
+                    _remove_folder(name, fd)
+        path.rmdir()
+
+
+def _remove_folder(name: str, parent: int) -> None:
+    try:
+        os.rmdir(name, dir_fd=parent)
+    except NotADirectoryError:
+        # a link to one
+        os.unlink(name, dir_fd=parent)
+
+
+def _unless_missing(error: OSError) -> None:
+    if not isinstance(error, FileNotFoundError):
+        raise error
+
+
+def _replace(ready: Path, target: Path) -> None:
+    """Put a file or directory in the place of another, or of none."""
+    for attempt in range(_RENAMES):
+        try:
+            if target.is_dir() or (ready.is_dir() and target.exists()):
+                _exchange(ready, target)
+            else:
+                ready.replace(target)
+        except OSError as error:
+            # another writer was faster; what is there now may need the other call
+            if error.errno not in _REPLACED or attempt == _RENAMES - 1 or not ready.exists():
+                raise
+        else:
+            return
 
 
 def _rename_new(ready: Path, target: Path) -> None:

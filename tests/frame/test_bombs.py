@@ -12,12 +12,14 @@ import msgpack
 import numpy as np
 import pytest
 
-from b2nd_dask import FrameFormatError, open_b2nd
+from b2nd_dask import FrameFormatError, open_b2nd, verify
 from b2nd_dask.format.array_meta import build_array_meta
 from b2nd_dask.format.compression import Compression
+from b2nd_dask.format.constant_chunk import encode_repeated
 from b2nd_dask.format.grid import Grid
 from b2nd_dask.format.header import FrameHeader, build_header
 from b2nd_dask.format.index import build_index
+from b2nd_dask.format.integrity import build_sealed_tail
 from b2nd_dask.format.trailer import Trailer, build_trailer
 from b2nd_dask.format.values import unpack_value
 from tests.limited import run_limited
@@ -32,13 +34,24 @@ ZEROS = -(0x7F << 56)
 READ = "answer = attempt(lambda: open_b2nd(path)[5:7].tolist())"
 
 
-def frame_around(grid: Grid, data: bytes, index: bytes) -> bytes:
+def frame_around(
+    grid: Grid,
+    data: bytes,
+    index: bytes,
+    *,
+    sealed: bool = False,
+    sparse: bool = False,
+    vlmeta: dict[str, bytes] | None = None,
+) -> bytes:
     """Put a frame of bytes together."""
-    trailer = build_trailer(Trailer({}, b""))
+    trailer = build_trailer(Trailer(vlmeta or {}, b""))
+    if sealed:
+        meta = build_array_meta(grid, np.dtype("u1"))
+        index, trailer = build_sealed_tail(index, {}, meta, np.empty(0, np.uint64)), b""
     header = FrameHeader(
         header_len=0,
         frame_len=0,
-        sparse=False,
+        sparse=sparse,
         nbytes=grid.nchunks * grid.chunk_nbytes,
         cbytes=len(data),
         typesize=1,
@@ -47,8 +60,8 @@ def frame_around(grid: Grid, data: bytes, index: bytes) -> bytes:
         compression=Compression(codec=5, clevel=5, filters=(0,) * 6),
         metalayers={"b2nd": build_array_meta(grid, np.dtype("u1"))},
     )
-    length = len(build_header(header, has_vlmeta=False)) + len(data) + len(index) + len(trailer)
-    head = build_header(replace(header, frame_len=length), has_vlmeta=False)
+    length = len(build_header(header, has_vlmeta=sealed)) + len(data) + len(index) + len(trailer)
+    head = build_header(replace(header, frame_len=length), has_vlmeta=sealed)
     return head + data + index + trailer
 
 
@@ -102,6 +115,117 @@ def test_an_item_of_a_huge_chunk_costs_a_block(fresh_path: Callable[[], Path]) -
     path.write_bytes(frame_around(grid, chunk, build_index(np.zeros(1, np.int64))))
     assert path.stat().st_size < 14_000
     assert run_limited(READ, megabytes=50, path=str(path)) == "[0, 0]"
+
+
+MOST = 2**28 - 1
+ONE_CODE = encode_repeated(
+    ZEROS.to_bytes(8, "little", signed=True), nbytes=8 * MOST, blocksize=1 << 14
+)
+
+ONE_VALUE = {
+    "verify": "verify(path)",
+    "read": "open_b2nd(path, verify='auto')[5:7].tolist()",
+    "read, checked": "open_b2nd(path, verify=sealed)[5:7].tolist()",
+    "points": "da.take(from_b2nd(path, chunks='auto'), [3, 1000]).compute().tolist()",
+    "graph": "from_b2nd(path, chunks='auto')[5:7].compute().tolist()",
+    "info": "dict(describe(open_b2nd(path)))['chunk kinds']",
+    "seal": "seal(path)",
+    "compact": "compact(path)",
+}
+
+
+@pytest.mark.parametrize("sealed", [True, False])
+def test_very_many_chunks_of_one_value_take_no_memory(
+    sealed: bool, fresh_path: Callable[[], Path]
+) -> None:
+    path = fresh_path()
+    grid = Grid((MOST,), (1,), (1,), 1)
+    # what is not part of the frame makes `compact` write it anew
+    path.write_bytes(frame_around(grid, b"", ONE_CODE, sealed=sealed) + bytes(100))
+    assert path.stat().st_size < 700
+    calls = "".join(f"{name!r}: attempt(lambda: {call}),\n" for name, call in ONE_VALUE.items())
+    code = (
+        "import dask.array as da\n"
+        "from b2nd_dask import compact, seal, verify\n"
+        "from b2nd_dask.edges.cli import describe\n"
+        f"answer = {{{calls}}}"
+    )
+    answers = run_limited(code, megabytes=120, path=str(path), sealed=sealed)
+    read = dict.fromkeys(["read", "read, checked", "points", "graph"], "[0, 0]")
+    trust = "verified: all 0 stored chunks are" if sealed else "no valid checksums: it was"
+    assert answers.pop("verify").startswith(f"{path}: {trust}")
+    told = {"info": f"{MOST} zeros", "seal": str(not sealed)}
+    # `seal` has cut off what is not part of the frame, and left its old index
+    assert int(answers.pop("compact")) == (100 if sealed else len(ONE_CODE) + 35)
+    assert answers == {**read, **told}
+    assert verify(path).ok
+    assert open_b2nd(path)[MOST - 1] == 0
+
+
+def hollow(path: Path, nchunks: int, index: bytes, trailer_len: int, index_len: int) -> None:
+    """Write a sparse frame of which nearly all is a hole of the file."""
+    path.mkdir()
+    grid = Grid((nchunks,), (1,), (1,), 1)
+    whole = frame_around(grid, b"", b"", sparse=True)
+    header_len, end = len(whole) - 35, whole[-23:]
+    head = bytearray(whole[:header_len])
+    frame_len = header_len + index_len + trailer_len
+    head[16:24] = frame_len.to_bytes(8, "big")
+    main = path / "chunks.b2frame"
+    with main.open("wb") as file:
+        file.write(bytes(head) + index)
+        file.truncate(frame_len)
+        if trailer_len:
+            file.seek(frame_len - 23)
+            file.write(end[:1] + struct.pack(">I", trailer_len) + end[5:])
+    assert main.stat().st_blocks * 512 < 64 * 1024
+
+
+def plain_index(nchunks: int) -> bytes:
+    """Header of an index chunk that is not compressed; blocks of 16 KiB."""
+    sizes = struct.pack("<iii", 8 * nchunks, 1 << 14, 32 + 8 * nchunks)
+    return b"\x05\x01\x17\x08" + sizes + bytes(16)
+
+
+HOLLOW = {
+    "all": (MOST, b"", 0, 4_500_000_000, "no trailer at the frame's end"),
+    "index": (MOST, b"", 35, 4 << 30, "the offset index is damaged"),
+    "gap": (MOST, build_index(np.full(2, ZEROS)), 35, 4 << 30, "the offset index is damaged"),
+    "offsets": (2**27, plain_index(2**27), 35, 32 + 2**30, "zeros in the offset index"),
+    "trailer": (4, build_index(np.full(4, ZEROS)), 250 << 20, 40, "a trailer starts with"),
+    "long trailer": (MOST, b"", 2**32 - 1, 40, "damaged"),
+    "metadata": (MOST, ONE_CODE, 3 << 30, 40, "a trailer of 3221225472 bytes is more than"),
+}
+
+
+@pytest.mark.parametrize("name", HOLLOW)
+def test_holes_of_a_file_are_not_read(name: str, fresh_path: Callable[[], Path]) -> None:
+    path = fresh_path()
+    nchunks, index, trailer_len, index_len, problem = HOLLOW[name]
+    hollow(path, nchunks, index, trailer_len, index_len)
+    answer = run_limited(READ, megabytes=120, path=str(path))
+    assert answer.startswith("FrameFormatError")
+    assert problem in answer
+    assert str(path) in answer
+
+
+def test_a_long_tail_of_an_honest_frame_opens(fresh_path: Callable[[], Path]) -> None:
+    path = fresh_path()
+    # 3 million chunks at places that do not pack, and 30 MB of metadata that do not either
+    n = 3_000_000
+    places = np.random.default_rng(1).permutation(n)
+    index = blosc2.compress2(places, typesize=8, clevel=0)
+    grid = Grid((n,), (1,), (1,), 1)
+    noise = np.random.default_rng(2).bytes(30_000_000)
+    vlmeta = {"noise": blosc2.compress2(msgpack.packb(noise), typesize=1)}
+    path.mkdir()
+    (path / "chunks.b2frame").write_bytes(
+        frame_around(grid, b"", index, sparse=True, vlmeta=vlmeta)
+    )
+    frame = open_b2nd(path)
+    np.testing.assert_array_equal(frame.parsed.index.offsets, places)
+    assert frame.vlmeta["noise"] == noise
+    assert open_b2nd(path).version == frame.version
 
 
 UNPACK = """

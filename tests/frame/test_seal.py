@@ -27,7 +27,7 @@ from b2nd_dask import (
 )
 from b2nd_dask.format.integrity import RECORD_NAME, Trust
 from b2nd_dask.format.trailer import Trailer, build_trailer
-from b2nd_dask.frame import verify as verify_module
+from b2nd_dask.frame import contents
 from tests.frame.sealed import (
     CHUNKS,
     VALUES,
@@ -239,13 +239,13 @@ def test_a_frame_that_changes_meanwhile_is_not_sealed(
     path: Path, contiguous: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     array = blosc2.asarray(VALUES, chunks=CHUNKS, urlpath=str(path), contiguous=contiguous)
-    digest = verify_module.chunk_digest
+    digest = contents.chunk_digest
 
     def digest_and_change(chunk: memoryview) -> int:
         array[3, 3] += 1
         return digest(chunk)
 
-    monkeypatch.setattr(verify_module, "chunk_digest", digest_and_change)
+    monkeypatch.setattr(contents, "chunk_digest", digest_and_change)
     with pytest.raises(StaleFrameError):
         seal(path, threads=1)
     assert verify(path).trust is Trust.ABSENT

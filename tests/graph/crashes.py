@@ -6,8 +6,11 @@ Run as a program of its own: it forks, and its children die. Prints what came of
 from __future__ import annotations
 
 import errno
+import fcntl
 import json
+import logging
 import os
+import re
 import shutil
 import signal
 import sys
@@ -22,10 +25,13 @@ import dask.array as da
 import numpy as np
 
 from b2nd_dask import compact, list_staging, open_b2nd, remove_staging, to_b2nd
-from b2nd_dask.storage import rename
+from b2nd_dask.frame.journal import read_journals
+from b2nd_dask.storage import Location, rename, staging_for
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from b2nd_dask.storage import StagingInfo
 
 OLD = np.random.default_rng(1).normal(size=(40, 30))
 NEW = np.random.default_rng(2).normal(size=(40, 30))
@@ -39,19 +45,38 @@ WRITES = ("writev", "pwrite")
 RENAMES = ("link", "rename", "replace", "renameat2")
 
 
+class Messages(logging.Handler):
+    """Keeps what is logged."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.texts: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.texts.append(record.getMessage())
+
+
 class Scenario:
     """A way to write, to one path."""
 
     def __init__(self, kind: str, contiguous: bool, folder: Path) -> None:
         self.kind, self.contiguous = kind, contiguous
         self.path, self.saved = folder / "frame.b2nd", folder / "saved"
+        # "resume" alone is a new frame; other kinds of which it is a part are changes
+        self.resume = kind.startswith("resume")
         self.old: np.ndarray | None = None if kind in ("new", "resume") else OLD
-        self.new = {"append": np.concatenate([OLD, NEW]), "compact": OLD}.get(kind, NEW)
-        if kind == "region":
+        self.new = OLD if kind == "compact" else NEW
+        if "append" in kind:
+            self.new = np.concatenate([OLD, NEW])
+        if "region" in kind:
             self.new = OLD.copy()
             self.new[5:35, 10:] = NEW[5:35, 10:]
         if self.old is not None:
-            to_b2nd(OLD, self.path, chunks=(20, 15), contiguous=contiguous)
+            # what is resumed cuts chunks of which old elements stay
+            chunks = (16, 15) if self.resume else (20, 15)
+            to_b2nd(OLD, self.path, chunks=chunks, contiguous=contiguous)
+            if self.resume and "unsealed" in kind:
+                blosc2.open(str(self.path), mode="a")[0, 0] = OLD[0, 0]
             if kind == "compact":
                 part = (slice(5, 25), slice(0, 30))
                 to_b2nd(OLD[part], self.path, mode="r+", region=part)
@@ -70,14 +95,40 @@ class Scenario:
         new: dict[str, Any] = {"chunks": (20, 15), "contiguous": self.contiguous}
         if self.kind == "compact":
             compact(self.path)
-        elif self.kind == "append":
-            to_b2nd(x, self.path, mode="r+", append_axis=0)
-        elif self.kind == "region":
+        elif "append" in self.kind:
+            to_b2nd(x, self.path, mode="r+", append_axis=0, resume=self.resume)
+        elif "region" in self.kind:
             region = (slice(5, 35), slice(10, 30))
-            to_b2nd(x[region], self.path, mode="r+", region=region)
+            to_b2nd(x[region], self.path, mode="r+", region=region, resume=self.resume)
         else:
             mode = "w" if self.kind == "overwrite" else "w-"
-            to_b2nd(x, self.path, mode=mode, resume=self.kind == "resume", **new)
+            to_b2nd(x, self.path, mode=mode, resume=self.resume, **new)
+
+    def write_again(self) -> str:
+        """Go on with a write that was killed; tells how much of it was not computed again."""
+        areas = list_staging(self.path)
+        nchunks = sum(map(self.staged, areas))
+        said = Messages()
+        logger = logging.getLogger("b2nd_dask")
+        logger.addHandler(said)
+        logger.setLevel(logging.INFO)
+        try:
+            self.write()
+        finally:
+            logger.removeHandler(said)
+        assert not list_staging(self.path), "what was resumed left staging behind"
+        reused, total = map(int, re.findall(r"(\d+) of (\d+) chunks are reused", said.texts[0])[0])
+        if reused == total:
+            return "resumed whole"
+        # blocks of which all chunks were staged are not computed again; others are, whole
+        assert reused >= nchunks - 2, (reused, nchunks)
+        return "resumed"
+
+    def staged(self, area: StagingInfo) -> int:
+        """Count the chunks in a staging area."""
+        where: dict[str, Any] = {"sparse": not self.contiguous, "replace": True, "header_len": 0}
+        staging = staging_for(Location.of(self.path), **where, resume_key=area.key)
+        return len(read_journals(staging, 1000).rows)
 
     def state(self) -> str:
         """Which frame is there; an error where it is neither."""
@@ -105,6 +156,8 @@ class Faults:
     def install(self) -> None:
         for name in CHANGES:
             setattr(os, name, self.wrap(name, getattr(os, name)))
+        # locks are kept by servers, which may fail
+        fcntl.flock = self.wrap("flock", fcntl.flock)
         if self.exchange:
             rename._renameat2 = self.wrap("renameat2", rename._renameat2)
         else:
@@ -113,7 +166,7 @@ class Faults:
     def applies(self, name: str) -> bool:
         return {
             "kill": True,
-            "ENOSPC": name in (*WRITES, "mkdir", "copy_file_range"),
+            "ENOSPC": name in (*WRITES, "mkdir", "copy_file_range", "flock"),
             "EIO": True,
             # what was done, and is reported as an error: an answer that was lost, Ctrl-C right then
             "late": True,
@@ -196,10 +249,12 @@ def main(kind: str, contiguous: bool, fault: str, folder: Path, *, exchange: boo
         state = scenario.state()
         assert ended != "done" or state == "new" or kind == "compact", (moment, ended)
         # an error in the cleaning up itself may leave something
-        if ended == "error" and fault not in ("EIO", "late", "interrupt") and kind != "resume":
+        if ended == "error" and fault not in ("EIO", "late", "interrupt") and not scenario.resume:
             assert not list_staging(scenario.path), "a failure left staging behind"
         outcomes[f"{ended}, {state}"] += 1
-        if state == "old":
+        if scenario.resume and list_staging(scenario.path):
+            outcomes[f"{scenario.write_again()}, {state}"] += 1
+        elif state == "old":
             scenario.write()
         assert scenario.state() == ("old" if kind == "compact" else "new"), (moment, "again")
         remove_staging(scenario.path)

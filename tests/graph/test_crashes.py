@@ -25,8 +25,10 @@ from b2nd_dask import list_staging, open_b2nd, remove_staging, to_b2nd
 from tests.graph.gate import pass_gate
 
 ROOT = Path(b2nd_dask.__file__).parents[1]
-KINDS = ["new", "overwrite", "region", "append", "compact", "resume"]
+KINDS = ["new", "overwrite", "region", "append", "compact"]
+RESUMED = ["resume", "resumed append", "resumed region", "resumed append, unsealed"]
 QUICK = [("overwrite", False), ("append", True), ("region", False)]
+QUICK_RESUMED = [("resumed append", True), ("resumed region", False)]
 
 
 def crash(folder, kind, contiguous, fault, *, exchange=True):
@@ -43,9 +45,9 @@ def crash(folder, kind, contiguous, fault, *, exchange=True):
     return json.loads(done.stdout)
 
 
-def cases(quick):
+def cases(quick, kinds=(*KINDS, "resume")):
     found = []
-    for kind in KINDS:
+    for kind in kinds:
         for contiguous in (True, False):
             marks = [] if (kind, contiguous) in quick else [pytest.mark.slow]
             found.append(pytest.param(kind, contiguous, marks=marks))
@@ -59,6 +61,15 @@ def test_killed_at_each_call(tmp_path, kind, contiguous):
     expected = {"killed, old"} if kind == "compact" else {"killed, old", "killed, new"}
     assert set(outcomes) == expected
     assert sum(outcomes.values()) > 25
+
+
+@pytest.mark.parametrize("fault", ["kill", "EIO"])
+@pytest.mark.parametrize(("kind", "contiguous"), cases(QUICK_RESUMED, RESUMED))
+def test_what_was_staged_is_reused_and_each_element_written_once(tmp_path, kind, contiguous, fault):
+    outcomes = crash(tmp_path, kind, contiguous, fault)
+    # within the commit, before the new state counts and behind that
+    assert outcomes["resumed whole, old"] > 5
+    assert outcomes["resumed whole, new"] > 0
 
 
 @pytest.mark.parametrize("fault", ["ENOSPC", "EIO", "short", "fsync", "rename", "late"])

@@ -173,6 +173,27 @@ def test_an_update_is_resumed(target, contiguous, place):
     assert list(target.parent.iterdir()) == [target]
 
 
+@pytest.mark.parametrize("touch", ["time", "element"])
+@pytest.mark.parametrize("sealed", [True, False])
+def test_an_append_goes_on_while_the_old_elements_are_the_same(target, touch, sealed, caplog):
+    caplog.set_level(logging.INFO, "b2nd_dask")
+    old = -VALUES[:77]
+    if sealed:
+        to_b2nd(old, target, chunks=CHUNKS)
+    else:
+        blosc2.asarray(old, urlpath=str(target), chunks=CHUNKS)
+    fail_once(target, mode="r+", append_axis=0, chunks=None)
+    if touch == "time":
+        os.utime(target, (1, 1))
+    else:
+        # of a chunk that the append cuts; only the bytes of that chunk tell, where none is sealed
+        blosc2.open(str(target), mode="a")[76, 0] = 9
+        old[76, 0] = 9
+    back = write(target, Work(limit=99), mode="r+", append_axis=0, chunks=None)
+    assert (": 0 of" in caplog.messages[-1]) == (touch == "element")
+    np.testing.assert_array_equal(back.compute(), np.concatenate([old, VALUES]))
+
+
 @pytest.mark.parametrize("contiguous", [True, False])
 @pytest.mark.parametrize("kind", ["memory", "s3"])
 def test_object_stores(request, kind, contiguous, caplog):

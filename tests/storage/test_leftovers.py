@@ -1,8 +1,12 @@
 """Staging areas that are listed while others come and go."""
 
+import os
 import threading
 
+import pytest
+
 from b2nd_dask.storage import Location, StagingInfo, list_staging, remove_staging, staging_for
+from b2nd_dask.storage.rename import remove_path
 
 
 def test_while_a_write_finishes(tmp_path):
@@ -34,3 +38,45 @@ def test_a_link_that_leads_nowhere(tmp_path):
     assert info.nbytes == 0
     assert remove_staging(target) == [info]
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("other", ["adds", "removes"])
+def test_a_directory_in_which_others_are_at_work_is_removed(tmp_path, monkeypatch, other):
+    """A change links chunk files into a frame that was replaced until it sees so."""
+    folder = tmp_path / "removed"
+    frame = folder / "frame"
+    frame.mkdir(parents=True)
+    for number in range(10):
+        (frame / f"{number:08X}.chunk").touch()
+    names = iter(range(100, 105))
+
+    def meddle(original):
+        def call(*arguments, **keywords):
+            number = next(names, None)
+            if other == "adds" and number is not None and frame.exists():
+                (frame / f"{number:08X}.chunk").touch()
+            if other == "removes":
+                (frame / "00000005.chunk").unlink(missing_ok=True)
+            return original(*arguments, **keywords)
+
+        return call
+
+    with monkeypatch.context() as patch:
+        for name in ("rmdir", "scandir"):
+            patch.setattr(os, name, meddle(getattr(os, name)))
+        remove_path(folder)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_what_cannot_be_removed_is_named(tmp_path, monkeypatch):
+    folder = tmp_path / "removed"
+    folder.mkdir()
+    (folder / "part").touch()
+
+    def refuse(*_, **__):
+        raise PermissionError(1, "Operation not permitted", "part")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "unlink", refuse)
+        with pytest.raises(PermissionError, match=str(folder)):
+            remove_path(folder)

@@ -1,0 +1,85 @@
+"""Dtype texts as damaged and hostile files have them: a dtype, or an error of this package."""
+
+from __future__ import annotations
+
+import warnings
+from typing import TYPE_CHECKING
+
+import blosc2
+import numpy as np
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from b2nd_dask import FrameFormatError, UnsupportedFrameError, open_b2nd
+from b2nd_dask.format.dtypes import dtype_of_descr, format_dtype, parse_dtype
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+#: Pieces of what `repr` writes of a dtype, and of what it never does.
+PIECES = ["[", "]", "(", ")", "{", "}", "{{}}", "{[]: 1}", ",", ":", "'a'", "'<i4'", "'<M8[ns]'"]
+PIECES += ["('a', '<i4')", "('b', '<f8', (2,))", "('a', '<i4', -1)", "'V0'", "'O'", "'U536870911'"]
+PIECES += ["2", "-", "10**9", "9" * 30, "1.5", "1j", "None", "True", "b'x'", "f''", "lambda: 0"]
+PIECES += ["'", '"', "\\", "'\\d'", "'\\x00'", "'\\ud800'", "\0", "\n", "#", " ", "é", "dtype("]
+
+ATOMS = st.one_of(
+    st.integers(), st.text(max_size=4), st.binary(max_size=3), st.none(), st.booleans(), st.floats()
+)
+NAMES = st.sampled_from(["<i4", "<f8", "|S5", "<M8[ns]", "<M8[99999999999ns]", "S2147483647", "V0"])
+VALUES = st.recursive(
+    ATOMS | NAMES,
+    lambda inner: st.lists(inner, max_size=3) | st.lists(inner, max_size=3).map(tuple),
+    max_leaves=10,
+)
+FIELDS = st.tuples(st.text(max_size=3), NAMES | VALUES) | st.tuples(VALUES, NAMES, VALUES)
+
+
+def require_tame(parse: Callable[[], np.dtype]) -> None:
+    """Get a dtype that may be read, or an error of this package; and no warning."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        try:
+            dtype = parse()
+        except (FrameFormatError, UnsupportedFrameError):
+            return
+    assert not dtype.hasobject
+    assert parse_dtype(format_dtype(dtype)) == dtype
+
+
+@given(st.lists(st.sampled_from(PIECES), max_size=12))
+@example(["{{}}"])
+@example(["{[]: 1}"])
+def test_texts_of_pieces(pieces: list[str]) -> None:
+    text = "".join(pieces)
+    for form in (text, f"[{text}]", f"[({text})]", f"dtype([{text}])"):
+        require_tame(lambda form=form: parse_dtype(form.encode("utf-8", "replace")))
+
+
+@given(st.binary(max_size=40))
+def test_any_bytes(raw: bytes) -> None:
+    require_tame(lambda: parse_dtype(raw))
+    require_tame(lambda: parse_dtype(b"[" + raw + b"]"))
+
+
+@given(st.lists(FIELDS, max_size=4))
+def test_descriptions_of_fields(fields: list[tuple]) -> None:
+    require_tame(lambda: parse_dtype(repr(fields).encode("utf-8", "replace")))
+    require_tame(lambda: dtype_of_descr(fields))
+    require_tame(lambda: dtype_of_descr([list(field) for field in fields]))
+
+
+@pytest.mark.parametrize("text", ["[{{}}]", "[{[]: 1}]", "[('a', {{}})]", "[('a', '\\d')]"])
+def test_a_frame_with_such_a_dtype_is_refused_by_name(
+    text: str, fresh_path: Callable[[], Path]
+) -> None:
+    path = fresh_path()
+    honest = "[('abcdefgh', '<i4')]"
+    blosc2.zeros((4,), dtype=np.dtype([("abcdefgh", "<i4")]), urlpath=str(path))
+    raw = path.read_bytes()
+    assert raw.count(honest.encode()) == 1
+    path.write_bytes(raw.replace(honest.encode(), text.ljust(len(honest)).encode()))
+    with pytest.raises(FrameFormatError, match="is not the description of a dtype") as caught:
+        open_b2nd(path)
+    assert str(path) in str(caught.value)
