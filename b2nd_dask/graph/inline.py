@@ -10,9 +10,9 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Container, Mapping
-from typing import TypeGuard
+from typing import Any, TypeGuard
 
-from dask._task_spec import GraphNode, Task, _execute_subgraph
+from dask._task_spec import GraphNode, Task, TaskRef, _execute_subgraph
 from dask.array import _shuffle
 from dask.base import tokenize
 from dask.core import toposort
@@ -159,8 +159,34 @@ def _joined(dependent: GraphNode, read: GraphNode) -> GraphNode:
     nodes of a fused task share for one node.
     """
     inside = f"read-for-{tokenize(read.key, dependent.key)}"
-    return Task.fuse(
-        read.substitute({}, key=inside),
-        dependent.substitute({read.key: inside}),
-        key=dependent.key,
+    own = read.substitute({}, key=inside)
+    beside = _beside(dependent, read.key, own)
+    return beside or Task.fuse(own, dependent.substitute({read.key: inside}), key=dependent.key)
+
+
+def _beside(dependent: Any, key: Key, read: GraphNode) -> Task | None:
+    """A fused task with a read among its tasks, where it can be pushed on.
+
+    None for other tasks, and those that take the result within a list.
+    """
+    if dependent.func is not _execute_subgraph:
+        return None
+    inner, out, names, *values = dependent.args
+    given = dict(zip(names, values, strict=True))
+    # inside, a result may go by another name
+    taken = [name for name, value in given.items() if value == TaskRef(key)]
+    left = {name: value for name, value in given.items() if name not in taken}
+    if any(isinstance(v, GraphNode) and key in v.dependencies for v in left.values()):
+        return None
+    renamed = {
+        name: task.substitute(dict.fromkeys(taken, read.key)) for name, task in inner.items()
+    }
+    return Task(
+        dependent.key,
+        _execute_subgraph,
+        {**renamed, read.key: read},
+        out,
+        tuple(left),
+        *left.values(),
+        _data_producer=True,
     )
