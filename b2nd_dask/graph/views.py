@@ -94,9 +94,10 @@ def give_views(dsk: Mapping[Key, GraphNode], outputs: set[Key]) -> Mapping[Key, 
     reading = {key for key, node in dsk.items() if _reads(node)}
     if not reading:
         return dsk
-    writable = _writable(dsk, outputs)
+    flow = _Flow()
+    writable = flow.writable(dsk, outputs)
     return {
-        key: _giving_views(node, key in writable) if key in reading else node
+        key: flow.giving_views(node, key in writable) if key in reading else node
         for key, node in dsk.items()
     }
 
@@ -107,7 +108,7 @@ def _reads(node: Any) -> bool:
         return False
     if node.func is _execute_subgraph:
         inner, _, _, *values = node.args
-        return any(map(_reads, inner.values())) or any(map(_is_region, values))
+        return any(map(_is_region, values)) or any(map(_reads, inner.values()))
     return bool(node.args) and _is_region(node.args[0])
 
 
@@ -116,58 +117,90 @@ def _is_region(argument: Any) -> bool:
     return isinstance(value, FrameRegion | ConstantRegion)
 
 
-def _writable(dsk: Mapping[Key, Any], wanted: Iterable[Key]) -> set[Key]:
-    """Tasks of a graph whose results must be writable, and names from outside of which it holds."""
-    found: set[Key] = set()
-    todo = set(wanted)
-    for node in dsk.values():
-        todo |= _needed_writable(node, result=False)
-    while todo:
-        key = todo.pop()
-        if key not in found:
-            found.add(key)
-            todo |= _needed_writable(dsk.get(key), result=True)
-    return found
+class _Flow:
+    """Which results must be writable, of a graph that stays as it is meanwhile."""
 
+    def __init__(self) -> None:
+        # many fused tasks share one inner graph
+        self._inside: dict[tuple[int, bool], set[Key]] = {}
 
-def _needed_writable(node: Any, *, result: bool) -> set[Key]:
-    """Dependencies of a task that must be writable, if its result must be or need not be."""
-    if isinstance(node, TaskRef):
-        return {node.key} if result else set()
-    if isinstance(node, Alias):
-        return {node.target} if result else set()
-    if not isinstance(node, Task) or not node.dependencies:
-        return set()
-    if node.func is _execute_subgraph:
-        inner, out, names, *values = node.args
-        inside = _writable(inner, {out} if result else ())
-        given = zip(names, values, strict=True)
-        return set().union(*(_needed_writable(v, result=name in inside) for name, v in given))
-    effect = _effect_of(node)
-    needed = effect is _Effect.UNKNOWN or (result and effect is _Effect.PASSES)
-    arguments = (*node.args, *node.kwargs.values())
-    return set().union(*(_needed_writable(a, result=needed) for a in arguments))
+    def writable(self, dsk: Mapping[Key, Any], wanted: Iterable[Key]) -> set[Key]:
+        """Tasks whose results must be writable, and names from outside of which it holds."""
+        found: set[Key] = set()
+        todo = set(wanted)
+        for node in dsk.values():
+            todo |= self._needed(node, result=False)
+        while todo:
+            key = todo.pop()
+            if key not in found:
+                found.add(key)
+                todo |= self._needed(dsk.get(key), result=True)
+        return found
+
+    def _needed(self, node: Any, *, result: bool) -> set[Key]:
+        """Dependencies of a task that must be writable, if its result must be or need not be."""
+        found: set[Key] = set()
+        if isinstance(node, TaskRef | Alias):
+            if result:
+                found.add(node.key if isinstance(node, TaskRef) else node.target)
+        elif not isinstance(node, Task) or not node.dependencies:
+            pass
+        elif node.func is _execute_subgraph:
+            inside = self._writable_inside(node, result=result)
+            for name, value in zip(node.args[2], node.args[3:], strict=True):
+                found |= self._needed(value, result=name in inside)
+        else:
+            effect = _effect_of(node)
+            needed = effect is _Effect.UNKNOWN or (result and effect is _Effect.PASSES)
+            for argument in (*node.args, *node.kwargs.values()):
+                found |= self._needed(argument, result=needed)
+        return found
+
+    def _writable_inside(self, node: Task, *, result: bool) -> set[Key]:
+        inner, out = node.args[:2]
+        known = id(inner), result
+        if known not in self._inside:
+            self._inside[known] = self.writable(inner, {out} if result else ())
+        return self._inside[known]
+
+    def giving_views(self, node: Any, writable: bool) -> Any:
+        """A task with reads that give views, apart from those whose results must be writable."""
+        if not _reads(node):
+            return node
+        args: tuple[Any, ...]
+        if node.func is _execute_subgraph:
+            inner, out, names, *values = node.args
+            kept = self._writable_inside(node, result=writable)
+            if any(map(_reads, inner.values())):
+                inner = {name: self.giving_views(t, name in kept) for name, t in inner.items()}
+            given = zip(names, values, strict=True)
+            args = (inner, out, names, *(v if n in kept else _with_views(v) for n, v in given))
+        elif writable or not is_among(node.func, _READERS):
+            return node
+        else:
+            args = (_with_views(node.args[0]), *node.args[1:])
+        return Task(node.key, node.func, *args, _data_producer=node.data_producer, **node.kwargs)
 
 
 def _effect_of(task: Task) -> _Effect:
     if isinstance(task, NestedContainer):
         return _Effect.PASSES
-    args, kwargs = [_known(arg) for arg in task.args], task.kwargs
-    if is_chunk_step(task.func) and len(args) == 1 and kwargs.keys() <= {"axis", "keepdims"}:
-        return _Effect.READS
     func: Any = task.func
+    kwargs = task.kwargs
     while isinstance(func, partial) and not func.args:
         func, kwargs = func.func, {**func.keywords, **kwargs}
-    if is_elementwise(func, args, kwargs):
-        return _Effect.PASSES if gives_view(func, kwargs) else _Effect.READS
-    if "out" in kwargs:
-        return _Effect.UNKNOWN
     if func is core.finalize:
         # of a single block some versions of dask give the block itself
         return _Effect.READS if len(task.dependencies) > 1 else _Effect.PASSES
-    if is_among(func, _READING):
+    if is_among(func, _READING) and "out" not in kwargs:
         return _Effect.READS
-    return _Effect.PASSES if is_among(func, _PASSING) else _Effect.UNKNOWN
+    if is_among(func, _PASSING) and "out" not in kwargs:
+        return _Effect.PASSES
+    args = list(map(_known, task.args))
+    if is_elementwise(func, args, kwargs):
+        return _Effect.PASSES if gives_view(func, kwargs) else _Effect.READS
+    reduces = len(args) == 1 and task.kwargs.keys() <= {"axis", "keepdims"}
+    return _Effect.READS if reduces and is_chunk_step(task.func) else _Effect.UNKNOWN
 
 
 def _known(argument: Any) -> Any:
@@ -176,25 +209,7 @@ def _known(argument: Any) -> Any:
     return UNKNOWN if isinstance(argument, GraphNode | TaskRef) else argument
 
 
-def _giving_views(node: Any, writable: bool) -> Any:
-    """A task with reads that give views, apart from those whose results must be writable."""
-    if not _reads(node):
-        return node
-    if node.func is _execute_subgraph:
-        inner, out, names, *values = node.args
-        kept = _writable(inner, {out} if writable else ())
-        changed = {name: _giving_views(task, name in kept) for name, task in inner.items()}
-        given = zip(names, values, strict=True)
-        values = [v if name in kept else _region_giving_views(v) for name, v in given]
-        args = (changed, out, names, *values)
-    elif writable or not is_among(node.func, _READERS):
-        return node
-    else:
-        args = (_region_giving_views(node.args[0]), *node.args[1:])
-    return Task(node.key, node.func, *args, _data_producer=node.data_producer, **node.kwargs)
-
-
-def _region_giving_views(argument: Any) -> Any:
+def _with_views(argument: Any) -> Any:
     if not _is_region(argument):
         return argument
     if isinstance(argument, DataNode):
