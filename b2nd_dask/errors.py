@@ -7,6 +7,7 @@ with `B2ndError.located`.
 
 from __future__ import annotations
 
+import sys
 from typing import Any, Self
 
 #: How to read one array of a store of python-blosc2 (``.b2z``, ``.b2d``, ``.b2e``).
@@ -81,6 +82,14 @@ class B2ndError(Exception):
         if self.offset is not None:
             self.offset += shift
         return self
+
+
+def level_of_caller() -> int:
+    """`stacklevel` of a warning at the user's own line: the first call from outside the package."""
+    level, frame = 1, sys._getframe(1)
+    while frame.f_back and frame.f_globals.get("__name__", "").startswith("b2nd_dask."):
+        level, frame = level + 1, frame.f_back
+    return level
 
 
 def _rebuild(

@@ -136,6 +136,11 @@ def locate(urlpath: Any, offset: int, storage_options: Mapping[str, Any] | None)
 def _refuse_several(given: Any) -> None:
     """Say how to read what holds several arrays."""
     name = type(given).__name__
+    if isinstance(given, np.ndarray) and given.dtype.kind not in "OSTU":
+        raise TypeError(
+            "an array of elements, where the path of a frame is needed: an opened array of "
+            "python-blosc2 is taken as it is, but not a slice of it, which NumPy holds"
+        )
     if isinstance(given, list | tuple | set | frozenset | Iterator | np.ndarray):
         raise TypeError(f"a {name}, where the path of one frame is needed: {TOGETHER}")
     if type(given).__module__.startswith("blosc2.") and hasattr(given, "keys"):

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from b2nd_dask.errors import B2ndError
+from b2nd_dask.errors import B2ndError, level_of_caller
 from b2nd_dask.frame.opening import OpenedFrame, ParsedFrame, parse_frame, read_header
 from b2nd_dask.frame.scan import scan_chunks
 from b2nd_dask.storage import Location, stored_members
@@ -110,7 +110,7 @@ def _of_unpacked(array: Any, own: Path, store: Path, key: str | None) -> Locatio
         f"{store} does not hold {key!r} as it is now, since the store is open for changes: it is "
         f"read from {own}, which is removed when the store is closed. Close the store first, and "
         'open it with mode="r", for an array that lasts',
-        stacklevel=4,
+        stacklevel=level_of_caller(),
     )
     return Location.of(own)
 

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import sys
 import warnings
 
-from b2nd_dask.errors import ChecksumError, StaleFrameError
+from b2nd_dask.errors import ChecksumError, StaleFrameError, level_of_caller
 from b2nd_dask.format.integrity import Trust
 from b2nd_dask.frame.opening import OpenedFrame
 
@@ -51,16 +50,8 @@ def warn_of_resize(opened: OpenedFrame) -> None:
         "the checksums valid again; verify=True refuses such a frame, verify=False reads it "
         "without this warning",
         UserWarning,
-        stacklevel=_level_of_the_caller(),
+        stacklevel=level_of_caller(),
     )
-
-
-def _level_of_the_caller() -> int:
-    """How many calls above its own caller the first one outside of this package is."""
-    level, frame = 1, sys._getframe(1)
-    while frame.f_back and frame.f_globals.get("__name__", "").startswith("b2nd_dask."):
-        level, frame = level + 1, frame.f_back
-    return level
 
 
 def require_current(opened: OpenedFrame) -> None:

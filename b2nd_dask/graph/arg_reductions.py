@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from b2nd_dask.frame.places import Places
 from b2nd_dask.frame.reduce import Contribution
 from b2nd_dask.graph.expression import Call, Literal, Node, is_among
-from b2nd_dask.graph.reductions import Work
+from b2nd_dask.graph.reductions import Combining, Work
 
 #: What dask gives to its chunk step, and what finds the value beside the item. Only those that
 #: pass over NaNs need the latter: they place a NaN as if it were infinite, but give the value of
@@ -39,13 +39,12 @@ class Search:
     """Of the block: along the axis, or along all axes and with the shape of the whole array."""
     value: np.ufunc | None
 
-    @property
-    def combined_by(self) -> tuple[()]:
-        """As `push_reduction.ChunkStep.combined_by`.
+    def is_combined_by(self, combining: Combining) -> bool:
+        """As `push_reduction.ChunkStep.is_combined_by`.
 
         Of equal items dask takes the one in the first block, which need not come first in them all.
         """
-        return ()
+        return False
 
     @property
     def argfunc(self) -> Callable[..., NDArray[np.intp]]:

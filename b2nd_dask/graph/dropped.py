@@ -8,7 +8,7 @@ from typing import Any
 
 import dask.array as da
 
-from b2nd_dask.errors import B2ndError
+from b2nd_dask.errors import B2ndError, level_of_caller
 from b2nd_dask.format.integrity import users_vlmeta
 from b2nd_dask.frame.source import Frame
 from b2nd_dask.graph.blocks import FrameBlocks
@@ -48,7 +48,7 @@ def warn_of_dropped(given: Any, array: da.Array, *, meta: Any, vlmeta: Any) -> N
             f"only the elements are written, and these are dropped: {'; '.join(lost)}. Say by "
             f"{' and '.join(advice)} what is written with the elements",
             UserWarning,
-            stacklevel=3,
+            stacklevel=level_of_caller(),
         )
 
 

@@ -21,9 +21,9 @@ from dask.typing import Key
 
 from b2nd_dask.format.grid import parse_selection
 from b2nd_dask.frame.source import Frame
-from b2nd_dask.graph.expression import is_among
 from b2nd_dask.graph.inline import takers_of
 from b2nd_dask.graph.push_reduction import PushedStep, reduce_block
+from b2nd_dask.graph.reductions import Combining
 from b2nd_dask.graph.resources import available
 
 #: Blocks are merged up to this many bytes of items: more do not make a task cheaper.
@@ -93,11 +93,7 @@ class Combination:
         if step is None or depth == 0 or not taken or len(taken) < len(names):
             return None
         block = _joined(taken)
-        if (
-            block is None
-            or not is_among(step.func, block.step.chunk.combined_by)
-            or step.keywords.get("axis") != block.step.chunk.axis
-        ):
+        if block is None or not block.step.chunk.is_combined_by(step):
             return None
         return cls(block, node.func, depth, step.keywords.get("keepdims") is not True)
 
@@ -168,12 +164,15 @@ def _named(item: Any) -> Key | None:
     return item.key if isinstance(item, TaskRef) else None
 
 
-def _combining_step(func: Any) -> partial[Any] | None:
+def _combining_step(func: Any) -> Combining | None:
     """The function that combines, with its keywords; dask may concatenate results before."""
     first = getattr(func, "first", None)  # of those that toolz composed
-    if isinstance(first, partial) and first.func is _concatenate2:
+    concatenated = isinstance(first, partial) and first.func is _concatenate2
+    if concatenated:
         (func,) = func.funcs
-    return func if isinstance(func, partial) and not func.args else None
+    if not isinstance(func, partial) or func.args:
+        return None
+    return Combining(func.func, func.keywords, concatenated)
 
 
 def _joined(blocks: Sequence[Block]) -> Block | None:

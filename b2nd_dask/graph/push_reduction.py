@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Protocol
@@ -19,7 +18,7 @@ from b2nd_dask.graph.arg_reductions import search_of
 from b2nd_dask.graph.elementwise import NUMBERS, is_number
 from b2nd_dask.graph.expression import Call, Node, Read
 from b2nd_dask.graph.program import Program, program_of
-from b2nd_dask.graph.reductions import Work, fold_of
+from b2nd_dask.graph.reductions import Combining, Work, fold_of
 
 
 def reduction_task(key: Key, top: Node, *, data_producer: bool) -> Task | None:
@@ -69,9 +68,8 @@ class ChunkStep(Protocol):
     def axis(self) -> tuple[int, ...]:
         """Axes to reduce."""
 
-    @property
-    def combined_by(self) -> tuple[Callable[..., Any], ...]:
-        """What dask combines results with, where one for several blocks together will do."""
+    def is_combined_by(self, combining: Combining) -> bool:
+        """Whether dask combines results so that one for several blocks together will do."""
 
     def whole(self, items: NDArray[Any]) -> Any:
         """What dask would compute of these items."""

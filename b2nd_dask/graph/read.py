@@ -13,7 +13,7 @@ from dask.blockwise import blockwise
 from dask.highlevelgraph import HighLevelGraph
 from dask.layers import ArraySliceDep
 
-from b2nd_dask.errors import UnsupportedFrameError
+from b2nd_dask.errors import UnsupportedFrameError, level_of_caller
 from b2nd_dask.frame.access import UrlPath, open_b2nd
 from b2nd_dask.frame.opening import Verify
 from b2nd_dask.frame.source import Frame
@@ -183,7 +183,7 @@ def block_sizes(frame: Frame, chunks: Any) -> Chunks:
         warnings.warn(
             f"{frame!r} becomes {count} blocks, one for each chunk, and dask takes about 0.3 ms "
             'for each; pass chunks="auto" to group them',
-            stacklevel=4,
+            stacklevel=level_of_caller(),
         )
     if chunks is not None:
         sizes = normalize_chunks(chunks, frame.shape, dtype=frame.dtype, previous_chunks=sizes)

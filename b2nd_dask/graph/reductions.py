@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -23,8 +23,59 @@ Repeat = Callable[[Contribution, NDArray[np.int64]], Contribution]
 
 #: Keywords that dask gives to its chunk steps.
 _KEYWORDS = frozenset({"dtype", "implicit_complex_dtype", "numel", "order", "sum"})
+#: Keywords that dask gives to its combining steps.
+_COMBINING_KEYWORDS = frozenset({"axis", "keepdims", "dtype", "ddof", "order", "sum", "numel"})
+#: Combining steps that take lists of partial results of several fields each.
+_COMBINING_FIELDS = frozenset(
+    {
+        reductions.mean_combine,
+        reductions.mean_agg,
+        reductions.moment_combine,
+        reductions.moment_agg,
+    }
+)
 #: Values of `sum` and `numel`.
 _COUNTERS = (chunk.sum, chunk.nansum, reductions.numel, reductions.nannumel)
+
+
+@dataclass(frozen=True)
+class Combining:
+    """A step of dask's that combines results of chunk steps, and of other combining steps."""
+
+    func: Callable[..., Any]
+    keywords: Mapping[str, Any]
+    concatenated: bool
+    """Whether it takes results that were concatenated, rather than lists of them."""
+
+    def is_plain(self, own: Mapping[str, Any]) -> bool:
+        """Whether it does to results what dask's own reductions do, and nothing else.
+
+        Parameters
+        ----------
+        own : mapping
+            Keywords of the chunk step.
+
+        Returns
+        -------
+        bool
+        """
+        takes_fields = is_among(self.func, _COMBINING_FIELDS)
+        default = own.get("dtype") if takes_fields else None
+        sums = self.keywords.get("sum")
+        return (
+            self.keywords.keys() <= _COMBINING_KEYWORDS
+            and self.concatenated is not takes_fields
+            and _same_dtype(self.keywords.get("dtype", default), own.get("dtype"))
+            and self.keywords.get("order", 2) == 2
+            and is_among(self.keywords.get("numel"), (None, own.get("numel")))
+            and (is_among(sums, (None, np.sum)) or sums is own.get("sum"))
+        )
+
+
+def _same_dtype(one: Any, other: Any) -> bool:
+    return one is other or (
+        one is not None and other is not None and bool(np.dtype(one) == np.dtype(other))
+    )
 
 
 @dataclass(frozen=True)
@@ -47,10 +98,14 @@ class Fold:
     axis: tuple[int, ...]
     rule: Rule
 
-    @property
-    def combined_by(self) -> tuple[Callable[..., Any], ...]:
-        """As `push_reduction.ChunkStep.combined_by`."""
-        return self.rule.combined_by
+    def is_combined_by(self, combining: Combining) -> bool:
+        """As `push_reduction.ChunkStep.is_combined_by`."""
+        _, own = _with_keywords(self.func)
+        return (
+            is_among(combining.func, self.rule.combined_by)
+            and combining.keywords.get("axis") == self.axis
+            and combining.is_plain(own)
+        )
 
     def whole(self, items: NDArray[Any]) -> Any:
         """As `push_reduction.ChunkStep.whole`."""
@@ -145,13 +200,16 @@ def is_chunk_step(func: Callable[..., Any]) -> bool:
     return _rule_of(func) is not None
 
 
-def _rule_of(func: Callable[..., Any]) -> Rule | None:
+def _with_keywords(func: Any) -> tuple[Any, dict[str, Any]]:
+    """The function inside partials without positional arguments, and their keywords."""
     keywords: dict[str, Any] = {}
-    while isinstance(func, partial):
-        if func.args:
-            return None
-        keywords = {**func.keywords, **keywords}
-        func = func.func
+    while isinstance(func, partial) and not func.args:
+        func, keywords = func.func, {**func.keywords, **keywords}
+    return func, keywords
+
+
+def _rule_of(func: Callable[..., Any]) -> Rule | None:
+    func, keywords = _with_keywords(func)
     counters = [keywords[name] for name in ("sum", "numel") if name in keywords]
     if (
         not keywords.keys() <= _KEYWORDS

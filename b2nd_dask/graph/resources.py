@@ -1,8 +1,8 @@
 """What the computation of a graph may use: the threads and the memory of what will run it.
 
-dask does not say which scheduler a graph is optimized for. With distributed, graphs are optimized
-in the process of the scheduler; where a client is there, it computes on its cluster; else threads
-of this process do.
+dask does not say which scheduler a graph is optimized for. Where the user's settings name no local
+one, a client computes on its cluster. A process that has a scheduler, and no client, optimizes for
+that one. Else threads of this process compute.
 """
 
 from __future__ import annotations
@@ -25,35 +25,33 @@ class Resources:
 
 
 def available() -> Resources:
-    """Threads and memory of the cluster that this process knows, or else of this process."""
-    # who has not imported distributed has no cluster
-    cluster = (_scheduler() or _cluster_of_client()) if "distributed" in sys.modules else None
-    threads, memory = cluster or (0, 0)
+    """Threads and memory of the cluster that this process computes on, or else of this process."""
+    threads, memory = _cluster() or (0, 0)
     own = dask.config.get("num_workers", None) or CPU_COUNT
     return Resources(threads or own, memory or _own_memory())
 
 
-def _scheduler() -> tuple[int, int] | None:
-    """Threads and memory of the workers of a scheduler in this process."""
-    from distributed import Scheduler
+def _cluster() -> tuple[int, int] | None:
+    """Threads and memory of the workers of a cluster, where there is one."""
+    chosen = dask.config.get("scheduler", None)
+    if "distributed" not in sys.modules or chosen not in (None, "dask.distributed", "distributed"):
+        return None
+    from distributed import Scheduler, default_client
 
-    for scheduler in list(Scheduler._instances):
-        # totals, since workers may come and go in another thread meanwhile
-        if scheduler.total_nthreads:
-            return scheduler.total_nthreads, scheduler.total_memory
-    return None
-
-
-def _cluster_of_client() -> tuple[int, int] | None:
-    """Threads and memory of the cluster on which this process computes."""
-    from distributed import default_client
-
+    running = {s.address: s for s in list(Scheduler._instances) if s.total_nthreads}
     try:
         client = default_client()  # type: ignore[no-untyped-call]
     except ValueError:
-        return None
-    if client.asynchronous:
-        return None  # only a coroutine may ask it
+        client = None
+    address = None if client is None or client.scheduler is None else client.scheduler.address
+    scheduler = running.get(str(address)) or (
+        next(iter(running.values()), None) if not client else None
+    )
+    if scheduler is not None:
+        # totals, since workers may come and go in another thread meanwhile
+        return scheduler.total_nthreads, scheduler.total_memory
+    if client is None or client.asynchronous:
+        return None  # only a coroutine may ask an asynchronous one
     workers = client.scheduler_info(n_workers=-1)["workers"].values()
     return sum(w["nthreads"] for w in workers), sum(w["memory_limit"] or 0 for w in workers)
 

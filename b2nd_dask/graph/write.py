@@ -163,9 +163,9 @@ def to_b2nd(
     items = arr if old is None else as_items(arr, old.dtype)
     array = _as_dask(items, named=resume, snapshot=not compute)
     if old is None:
-        plan = new_plan(array, form)
+        replace = _NEW.get(mode, False)
+        job = new_job(array, location, new_plan(array, form), replace=replace, resume=resume)
         warn_of_dropped(arr, array, meta=meta, vlmeta=vlmeta)
-        job = new_job(array, location, plan, replace=_NEW.get(mode, False), resume=resume)
     else:
         require_same_form(old, form)
         if form.given:
@@ -247,14 +247,15 @@ def _check_mode(mode: str, region: Any, append_axis: int | None, form: Form) -> 
 
 def _frame_there(location: Location, mode: str) -> Frame | None:
     try:
-        frame = frame_at(location)
+        integrity = frame_at(location, verify=False).parsed.integrity
     except FileNotFoundError:
         if mode == "r+":
             raise
         return None
-    # old items that go into new chunks get new checksums: damage must not hide behind them
-    trusted = frame.parsed.integrity.trust is Trust.VALID
-    return frame_at(location, verify=True) if trusted else frame
+    # old elements that go into new chunks get new checksums, and a new header vouches for the
+    # shape: damage must not hide behind them
+    nothing_to_hide = integrity.trust is Trust.ABSENT and integrity.resized is None
+    return frame_at(location) if nothing_to_hide else frame_at(location, verify=True)
 
 
 def _as_dask(arr: Any, *, named: bool, snapshot: bool) -> da.Array:
@@ -266,6 +267,8 @@ def _as_dask(arr: Any, *, named: bool, snapshot: bool) -> da.Array:
         return array_of(arr, None)
     if not hasattr(arr, "dtype"):
         arr = np.asarray(arr)
+    if not isinstance(arr, np.ndarray) and isinstance(getattr(arr, "data", None), np.ndarray):
+        arr = arr.data  # of a labelled array of xarray, which may be a file's
     # asked before dask does, which has no chunks for such arrays
     try:
         dtype = np.dtype(arr.dtype)

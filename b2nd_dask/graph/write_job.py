@@ -10,6 +10,7 @@ from typing import Any
 
 import dask.array as da
 
+from b2nd_dask.errors import level_of_caller
 from b2nd_dask.format.array_meta import MAX_CATERVA_NDIM
 from b2nd_dask.format.compression import DELTA_FILTER
 from b2nd_dask.format.defaults import compression_of
@@ -189,7 +190,7 @@ def _check_plan(plan: FramePlan) -> None:
             "several blocks (b2nd_dask reads them right): choose blocks= as large as chunks=, or "
             "another filter",
             UserWarning,
-            stacklevel=4,
+            stacklevel=level_of_caller(),
         )
     if "b2nd" in plan.meta or "caterva" in plan.meta:
         raise ValueError("the names b2nd and caterva are the array's own metalayers")
@@ -226,6 +227,7 @@ def _source_frame(array: da.Array) -> Frame:
     if len(frames) != 1:
         raise ValueError(
             f'"keep" needs one frame that the graph of the array reads, and finds {len(frames)}; '
-            "give the metadata of a frame by meta=frame.meta, vlmeta=frame.vlmeta"
+            "give a mapping instead, as meta=frame.meta and vlmeta=frame.vlmeta of a frame, or "
+            "vlmeta=x.attrs of an array of xarray"
         )
     return frames[0]

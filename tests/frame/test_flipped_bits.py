@@ -191,11 +191,14 @@ def test_chunks_of_another_shape_are_checked_nevertheless(path: Path, change: An
 @pytest.mark.parametrize("change", [damaged_shape, resized])
 def test_updates_do_not_vouch_for_another_shape(path: Path, change: Any) -> None:
     left = change(path).copy()
-    with pytest.warns(UserWarning, match="resized"):
-        to_b2nd(np.ones((2, 50), int), path, mode="r+", region=(slice(0, 2), slice(0, 50)))
+    rows = np.ones((2, 50), int)
+    for where in ({"mode": "r+", "region": slice(0, 2)}, {"mode": "a", "append_axis": 0}):
+        with pytest.raises(ChecksumError, match=r"\(56, 50\).*\(60, 50\).*seal"):
+            to_b2nd(rows, path, **where)
+    seal(path)
+    to_b2nd(rows, path, mode="r+", region=slice(0, 2))
     left[:2] = 1
-    assert verify(path).trust is Trust.ABSENT
-    np.testing.assert_array_equal(open_b2nd(path)[...], left)
+    np.testing.assert_array_equal(open_b2nd(path, verify=True)[...], left)
 
 
 def test_the_header_that_was_damaged_is_told(path: Path) -> None:

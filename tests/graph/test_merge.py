@@ -1,10 +1,13 @@
 """Neighbouring blocks that are reduced together are read by one task."""
 
+from functools import partial
+
 import blosc2
 import dask
 import dask.array as da
 import numpy as np
 import pytest
+from dask.array.reductions import chunk_min
 
 from b2nd_dask import from_b2nd
 from b2nd_dask.graph.push_reduction import reduce_block
@@ -92,3 +95,34 @@ def test_blocks_that_are_worked_on_differently_stay_apart(tmp_path, name):
             got = outcome(lambda a, f=reduction: f(mixed(a), split_every=4), x)
         want = outcome(lambda a, f=reduction: f(mixed(a), split_every=4), plain)
         same(got, want, exact=False)
+
+
+#: Chunk steps, combining and aggregating steps that dask's own reductions do not make.
+OWN_STEPS = {
+    "initial": (da.chunk.sum, partial(da.chunk.sum, initial=1.0), da.chunk.sum),
+    "initial at the end": (da.chunk.sum, None, partial(da.chunk.sum, initial=1.0)),
+    "where": (da.chunk.sum, partial(da.chunk.sum, where=False), da.chunk.sum),
+    "dtype": (da.chunk.sum, partial(da.chunk.sum, dtype="u1"), da.chunk.sum),
+    "two dtypes": (
+        partial(da.chunk.sum, dtype="f8"),
+        partial(da.chunk.sum, dtype="i8"),
+        da.chunk.sum,
+    ),
+    "least of all": (chunk_min, partial(da.chunk.min, initial=-9.0), da.chunk.min),
+}
+
+
+@pytest.mark.parametrize("name", OWN_STEPS)
+def test_combining_steps_with_keywords_of_their_own_are_kept(tmp_path, name):
+    step, combine, aggregate = OWN_STEPS[name]
+    array = np.arange(256.0) % 7
+    blosc2.asarray(array, urlpath=str(tmp_path / "x.b2nd"), chunks=(2,), blocks=(2,))
+    x = from_b2nd(tmp_path / "x.b2nd")
+
+    def reduced(a):
+        return da.reduction(
+            a * 1.5, step, aggregate, combine=combine, dtype="f8", split_every=4
+        ).compute(scheduler="sync")
+
+    with computing_with(threads=2):
+        assert reduced(x) == reduced(da.from_array(array, chunks=x.chunks))

@@ -28,6 +28,8 @@ def test_the_workers_of_a_cluster_count(tmp_path):
         want = Resources(threads=6, memory=600_000_000)
         assert client.run_on_scheduler(available) == want
         assert available() == want
+        with dask.config.set(scheduler="threads", num_workers=5):
+            assert available().threads == 5
         # a process that has a client, but not the scheduler
         assert set(client.run(_seen_by_a_client, cluster.scheduler_address).values()) == {want}
 
@@ -38,9 +40,9 @@ def _seen_by_a_client(address):
 
 
 def test_the_users_number_of_threads_counts():
-    with dask.config.set(num_workers=5):
+    with dask.config.set(num_workers=5, scheduler="threads"):
         assert available().threads == 5
-    assert available().memory > 0
+        assert available().memory > 0
 
 
 @pytest.mark.parametrize("scheduler", ["threads", "processes"])
