@@ -237,6 +237,14 @@ def test_several_paths() -> None:
     np.testing.assert_array_equal(joined.compute(), np.concatenate([VALUES, VALUES]))
 
 
+def test_elements_in_place_of_a_path() -> None:
+    opened = blosc2.asarray(VALUES)
+    for given in (VALUES, opened[1:]):
+        text = told(lambda given=given: da.from_b2nd(given), TypeError)
+        assert "an array of elements, where the path of a frame is needed" in text
+        assert "not a slice of it" in text
+
+
 @pytest.mark.parametrize("pattern", ["*.b2nd", "[ab].b2nd", "?.b2nd", "gone/*.b2nd", "memory://*"])
 def test_a_pattern_of_paths(pattern: str) -> None:
     b2nd_dask.to_b2nd(VALUES, "a.b2nd")

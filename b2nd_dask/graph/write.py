@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import errno
 import operator
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import dask.array as da
@@ -165,7 +165,6 @@ def to_b2nd(
     if old is None:
         replace = _NEW.get(mode, False)
         job = new_job(array, location, new_plan(array, form), replace=replace, resume=resume)
-        warn_of_dropped(arr, array, meta=meta, vlmeta=vlmeta)
     else:
         require_same_form(old, form)
         if form.given:
@@ -173,10 +172,16 @@ def to_b2nd(
         job = update_job(array, location, old, region, append_axis, resume=resume)
     done = resume and is_published(job.plan, job.staging)
     written = _finished_before(job) if done else _left_of(job, resume=resume)
+
+    def warn() -> None:
+        if old is None:
+            warn_of_dropped(arr, array, meta=meta, vlmeta=vlmeta)
+
     if not compute:
+        warn()
         return written
     if not done:
-        _carry_out(job, written, resume=resume)
+        _carry_out(job, written, warn, resume=resume)
     frame = frame_at(location)
     # a graph of very many blocks takes minutes
     return array_of(frame, "auto" if frame.chunk_kinds().size > MANY_TASKS else None)
@@ -196,10 +201,11 @@ def _left_of(job: WriteJob, *, resume: bool) -> Delayed:
     return write_graph(job, staged)
 
 
-def _carry_out(job: WriteJob, written: Delayed, *, resume: bool) -> None:
+def _carry_out(job: WriteJob, written: Delayed, warn: Callable[[], None], *, resume: bool) -> None:
     # refused before anything is computed; what was never prepared cannot be discarded either
     job.staging.prepare()
     try:
+        warn()
         written.compute()
     except BaseException as error:
         if not resume:

@@ -83,11 +83,13 @@ def test_an_array_that_a_store_does_not_hold_yet(tmp_path: Path) -> None:
     path = tmp_path / "t.b2z"
     with blosc2.TreeStore(str(path), mode="w") as store:
         fill(store)
-        with pytest.warns(
-            UserWarning, match="open for changes: .*removed when the store is closed"
-        ):
-            frame = open_b2nd(store["/field"])
-        np.testing.assert_array_equal(frame[...], FIELD)
+        for opened in (open_b2nd, from_b2nd):
+            with pytest.warns(
+                UserWarning, match="open for changes: .*removed when the store is closed"
+            ) as caught:
+                frame = opened(store["/field"])
+            assert [warning.filename for warning in caught] == [__file__]
+        np.testing.assert_array_equal(np.asarray(frame), FIELD)
     with blosc2.TreeStore(str(path), mode="a") as store:
         one = store["/one"]
         one[3] = -1

@@ -56,6 +56,13 @@ def test_attributes_of_a_frame(source, target, way, compute):
     assert not open_b2nd(target).vlmeta
 
 
+def test_nothing_is_dropped_by_a_write_that_is_refused(source, target):
+    to_b2nd(VALUES, target)
+    # a warning would be an error here
+    with pytest.raises(FileExistsError):
+        to_b2nd(from_b2nd(source), target)
+
+
 def test_the_method_and_appends_that_begin_a_frame(source, target):
     with pytest.warns(UserWarning, match="attributes 'history', 'units'") as seen:
         (from_b2nd(source) * 2).to_b2nd(target, mode="a", append_axis=0)

@@ -76,7 +76,7 @@ def test_raw_files(target, tmp_path, offset, order):
 
 
 @pytest.mark.parametrize("chunks", [None, (400, 18, 48)])
-@pytest.mark.parametrize("kind", ["memmap", "array", "turned"])
+@pytest.mark.parametrize("kind", ["memmap", "array", "turned", "labelled"])
 def test_memory_for_numpy_arrays(tmp_path, kind, chunks):
     file, target = str(tmp_path / "maps.npy"), str(tmp_path / "maps.b2nd")
     np.save(file, np.arange(400 * 180 * 480, dtype="f4").reshape(400, 180, 480))
@@ -84,6 +84,7 @@ def test_memory_for_numpy_arrays(tmp_path, kind, chunks):
         "memmap": "np.load(file, mmap_mode='r')",
         "array": "np.load(file)",
         "turned": "np.load(file, mmap_mode='r').transpose(0, 2, 1)",
+        "labelled": "__import__('xarray').DataArray(np.load(file, mmap_mode='r'))",
     }
     growth = peak_growth(
         "to_b2nd(x, target, chunks=chunks, cparams={'clevel': 1})",
