@@ -48,7 +48,8 @@ class LandCover:
     """Share of land in each map cell, 0 to 1, shape (rows / cell, columns / cell)."""
 
     constant: NDArray[np.bool_]
-    """Whether a chunk came to its task as a constant instead of data, shape of the chunk grid."""
+    """Whether a chunk holds one value, which `to_b2nd` stores without data; shape of the chunk
+    grid."""
 
     @property
     def share(self) -> float:
@@ -102,14 +103,13 @@ def land_cover(land: da.Array, cell: int) -> tuple[da.Array, da.Array, da.Array]
     constant : dask.array.Array of bool, shape of the chunk grid
     """
     constant = da.map_blocks(
-        _came_as_constant, land, chunks=tuple((1,) * n for n in land.numblocks), dtype=np.bool_
+        _holds_one_value, land, chunks=tuple((1,) * n for n in land.numblocks), dtype=np.bool_
     )
     return land.mean(axis=1), da.coarsen(np.mean, land, {0: cell, 1: cell}), constant
 
 
-def _came_as_constant(block: NDArray[np.bool_]) -> NDArray[np.bool_]:
-    # b2nd_dask hands a constant region to its task as one item with strides of zero.
-    return np.full((1,) * block.ndim, not any(block.strides))
+def _holds_one_value(block: NDArray[np.bool_]) -> NDArray[np.bool_]:
+    return np.full((1,) * block.ndim, block.min() == block.max())
 
 
 def save_picture(cover: LandCover, path: Path) -> None:
@@ -219,7 +219,7 @@ def describe_reading(frame: Frame, constant: NDArray[np.bool_]) -> str:
     frame : Frame
         The frame that was read, every chunk once.
     constant : numpy.ndarray of bool
-        Whether a chunk came to its task as a constant, shape of the chunk grid.
+        Whether a chunk holds one value, shape of the chunk grid.
 
     Returns
     -------
