@@ -24,6 +24,7 @@ from b2nd_dask.format.array_meta import ArrayMeta, array_meta_of, name_of_array,
 from b2nd_dask.format.chunk import Buffer, parse_chunk_header, whole_chunk
 from b2nd_dask.format.codec import encode_chunk
 from b2nd_dask.format.compression import Compression
+from b2nd_dask.format.copied_record import may_be_copied, most_nbytes
 from b2nd_dask.format.header import FrameHeader, odd_byte
 from b2nd_dask.format.index import OffsetIndex, stored_chunks
 from b2nd_dask.format.metalayers import MAX_METALAYERS
@@ -73,9 +74,9 @@ class Integrity:
     stored: NDArray[np.uint64] | None = None
     """Digests of the stored chunks, in the order of the chunks; None where their bytes may have
     changed since."""
-    resized: tuple[tuple[int, ...], tuple[int, ...]] | None = None
-    """The shape that the checksums were written for and the present one, where no more than that
-    differs: the chunks are those of then, but nothing vouches for the shape."""
+    remedy: str = ""
+    """What to do where they are absent and nothing tells a change by other software from damage:
+    of such a frame the user is warned."""
 
     @cached_property
     def by_chunk(self) -> NDArray[np.uint64] | None:
@@ -276,10 +277,37 @@ def parse_integrity(
         return _judge_record(record, index_chunk, header.metalayers, index)
     # a change by other software leaves neither the mark nor the rest of the seal
     if RECORD_NAME in vlmeta and (marked or seal[1:] == expected[1:]):
-        return _damaged(index, "the seal of its offset index does not fit its record of checksums")
+        return _judge_misfit(vlmeta[RECORD_NAME], seal, index_chunk, trailer, index)
     if marked and any(seal == _seal_of(_record_bytes(vlmeta, n, room) or b"") for n in vlmeta):
         return _damaged(index, f"its record of checksums is not named {RECORD_NAME!r}")
-    return _absent(index, "other software changed it after its checksums were written")
+    reason = "other software changed it after its checksums were written"
+    if RECORD_NAME in vlmeta:
+        reason += ", or copied their record from another frame"
+    return _absent(index, reason)
+
+
+def _judge_misfit(
+    entry: bytes, seal: bytes, index_chunk: bytes, trailer: bytes, index: OffsetIndex
+) -> Integrity:
+    """Tell a record that was copied from another frame from damage of the record or the seal."""
+    # python-blosc2 leaves no fingerprint when it sets an entry
+    if seal[0] == _SEAL_BYTE and _has_no_fingerprint(trailer):
+        record = _record_bytes({RECORD_NAME: entry}, RECORD_NAME, most_nbytes(entry))
+        if record is not None and may_be_copied(
+            record, _index_digest(index_chunk), seal, _seal_of(record)
+        ):
+            reason = (
+                "its record of checksums is not the one that it was sealed with: it was copied "
+                "from another frame, or it is damaged (python-blosc2 copies it with other entries "
+                "of vlmeta)"
+            )
+            remedy = "The items are read without checksums; b2nd_dask.seal writes new ones"
+            return Integrity(Trust.ABSENT, reason, index, remedy=remedy)
+    return _damaged(
+        index,
+        "the seal of its offset index does not fit its record of checksums (if you set the entry "
+        f"of vlmeta {RECORD_NAME!r} yourself, delete it with python-blosc2, then b2nd_dask.seal)",
+    )
 
 
 def _judge_record(
@@ -310,7 +338,8 @@ def _judge_record(
             f"its shape is {now.shape}, and its checksums were written for shape {before.shape}: "
             "other software resized it, or its header is damaged"
         )
-        return Integrity(Trust.ABSENT, reason, index, stored, (before.shape, now.shape))
+        remedy = "If the shape is right, b2nd_dask.seal makes the checksums valid again"
+        return Integrity(Trust.ABSENT, reason, index, stored, remedy)
     return _damaged(index, "its array metalayer is not the one that its checksums were written for")
 
 
@@ -351,15 +380,19 @@ def _index_digest(index_chunk: bytes) -> bytes:
 
 def _is_usual(trailer: bytes, vlmeta: Mapping[str, bytes]) -> bool:
     """Whether a trailer is as it is always written, where no fingerprint says so."""
-    if trailer[-1 - _FINGERPRINT_LEN :] != _NO_FINGERPRINT:
+    if not _has_no_fingerprint(trailer):
         return True
     usual = build_trailer(Trailer(vlmeta, bytes(_FINGERPRINT_LEN)))
     return usual[: -_FINGERPRINT_LEN - 1] == trailer[: -_FINGERPRINT_LEN - 1]
 
 
-def _fingerprint_is_broken(trailer: bytes) -> bool:
-    kind_and_value = trailer[-1 - _FINGERPRINT_LEN :]
+def _has_no_fingerprint(trailer: bytes) -> bool:
     # python-blosc2 writes none, whenever it writes a trailer
-    return kind_and_value != _NO_FINGERPRINT and kind_and_value != bytes(
-        [_FINGERPRINT_TYPE]
-    ) + xxhash.xxh3_128_digest(trailer[:-_FINGERPRINT_LEN])
+    return trailer[-1 - _FINGERPRINT_LEN :] == _NO_FINGERPRINT
+
+
+def _fingerprint_is_broken(trailer: bytes) -> bool:
+    if _has_no_fingerprint(trailer):
+        return False
+    digest = xxhash.xxh3_128_digest(trailer[:-_FINGERPRINT_LEN])
+    return not trailer.endswith(bytes([_FINGERPRINT_TYPE]) + digest)

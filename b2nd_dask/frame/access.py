@@ -13,7 +13,7 @@ from b2nd_dask.frame.cache import process_cache
 from b2nd_dask.frame.opened_array import is_opened_array, location_of_array
 from b2nd_dask.frame.opening import Verify
 from b2nd_dask.frame.source import Frame
-from b2nd_dask.frame.trust import warn_of_resize
+from b2nd_dask.frame.trust import warn_of_doubt
 from b2nd_dask.storage import TOGETHER, Location
 
 #: What `open_b2nd` takes, beside an opened `blosc2.NDArray`.
@@ -109,7 +109,7 @@ def frame_at(
     opened = process_cache().open(location)
     frame = Frame.of(opened, location, dtype, uninit, verify)
     # here, where a user named the frame, and not in each process that uses it
-    warn_of_resize(replace(opened, verify=verify))
+    warn_of_doubt(replace(opened, verify=verify))
     return frame
 
 

@@ -35,20 +35,19 @@ def require_trust(opened: OpenedFrame) -> None:
         )
 
 
-def warn_of_resize(opened: OpenedFrame) -> None:
-    """Warn of a shape that the frame's checksums were not written for, unless nobody asks.
+def warn_of_doubt(opened: OpenedFrame) -> None:
+    """Warn where a change by other software and damage look the same, unless nobody asks.
 
     Parameters
     ----------
     opened : OpenedFrame
     """
     integrity = opened.parsed.integrity
-    if integrity.resized is None or not opened.verify:
+    if not integrity.remedy or not opened.verify:
         return
     warnings.warn(
-        f"{opened.reader.label}: {integrity.reason}. If the shape is right, b2nd_dask.seal makes "
-        "the checksums valid again; verify=True refuses such a frame, verify=False reads it "
-        "without this warning",
+        f"{opened.reader.label}: {integrity.reason}. {integrity.remedy}; verify=True refuses "
+        "such a frame, verify=False reads it without this warning",
         UserWarning,
         stacklevel=level_of_caller(),
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import warnings
 from collections import Counter
 from pathlib import Path
@@ -59,7 +60,7 @@ def outcome(path: Path, values: np.ndarray) -> str:
             items = frame[...]
         except (B2ndError, OSError):
             return "error"
-    if any("resized" in str(warning.message) for warning in told):
+    if any(re.search("resized|another frame", str(warning.message)) for warning in told):
         return "warning"
     same = items.dtype == values.dtype and items.shape == values.shape
     if not same or not (items == values).all():
