@@ -260,7 +260,7 @@ def _frame_there(location: Location, mode: str) -> Frame | None:
         return None
     # old elements that go into new chunks get new checksums, and a new header vouches for the
     # shape: damage must not hide behind them
-    nothing_to_hide = integrity.trust is Trust.ABSENT and integrity.resized is None
+    nothing_to_hide = integrity.trust is Trust.ABSENT and not integrity.remedy
     return frame_at(location) if nothing_to_hide else frame_at(location, verify=True)
 
 
