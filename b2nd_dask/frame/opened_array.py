@@ -10,18 +10,25 @@ import os
 import warnings
 from collections.abc import Iterator
 from contextlib import closing
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from b2nd_dask.errors import B2ndError, level_of_caller
+from b2nd_dask.format.index import stored_chunks
 from b2nd_dask.frame.opening import OpenedFrame, ParsedFrame, parse_frame, read_header
 from b2nd_dask.frame.scan import scan_chunks
 from b2nd_dask.storage import Location, stored_members
 
 #: python-blosc2's code for chunks that repeat a value, which are stored chunks to the index.
 _REPEATED_VALUE = 3
+#: Chunks whose kind is looked at where not all are compared.
+_SAMPLE = 64
+#: Files of an archive that are opened to find an array: each takes about a millisecond.
+_LOOKED_AT = 1000
 
 
 def is_opened_array(given: Any) -> bool:
@@ -62,7 +69,8 @@ def location_of_array(array: Any, offset: int = 0) -> Location:
     FileNotFoundError
         Its file was in the temporary folder of a store that is closed.
     ValueError
-        Its file holds other frames, and none of them is known to be this one.
+        Its file holds other frames, and none of them, or of the first 1000, is known to be this
+        one.
     """
     if array.schunk.urlpath is None:
         return Location.of(array.to_cframe(), offset=offset)
@@ -134,22 +142,40 @@ def _member_of(
 ) -> Location | None:
     """Find an array among the frames of a ZIP archive, by its key or by what it holds.
 
-    With `compared` also a frame of this key has to hold the same chunks.
+    With `compared` a frame has to hold the same chunks, all of them, also where it is the only one
+    that looks like the array.
     """
-    found = [place for place, parsed in _frames_in(archive, key) if _is_alike(parsed, array)]
-    if len(found) == 1 and not compared:
-        return found[0]
-    return next((place for place in found if _holds(place, array)), None)
+    frames = list(islice(_members_of_key(archive, key), _LOOKED_AT + 1))
+    # another one may look like the array among those that are left out
+    compared = compared or len(frames) > _LOOKED_AT
+    alike = _alike(array, frames[:_LOOKED_AT])
+    first = next(alike, None)
+    if first is None:
+        return None
+    if not compared:
+        second = next(alike, None)
+        if second is None:
+            # what the archive says of its files may have changed since the array was opened
+            return first if _holds(first, array, some=True) else None
+        alike = chain([second], alike)
+    places = chain([first], alike)
+    return next((place for place in places if _holds(place, array)), None)
 
 
-def _frames_in(archive: Path, key: str | None) -> Iterator[tuple[Location, ParsedFrame]]:
+def _members_of_key(archive: Path, key: str | None) -> Iterator[Location]:
     for member in stored_members(archive):
         if key is None or os.path.splitext(member.name)[0] == key.lstrip("/"):  # noqa: PTH122
-            place = Location.of(archive, offset=member.offset)
-            opened = _opened(place)
-            if opened is not None:
-                opened.reader.close()
-                yield place, opened.parsed
+            yield Location.of(archive, offset=member.offset)
+
+
+def _alike(array: Any, places: list[Location]) -> Iterator[Location]:
+    """Places of frames that have the shapes of an array."""
+    for place in places:
+        opened = _opened(place)
+        if opened is not None:
+            opened.reader.close()
+            if _is_alike(opened.parsed, array):
+                yield place
 
 
 def _opened(place: Location) -> OpenedFrame | None:
@@ -169,20 +195,47 @@ def _is_alike(parsed: ParsedFrame, array: Any) -> bool:
     return (grid.shape, grid.chunks, grid.blocks, grid.itemsize) == theirs
 
 
-def _holds(place: Location, array: Any) -> bool:
-    """Whether the frame at a place has the very chunks of an array."""
+def _holds(place: Location, array: Any, *, some: bool = False) -> bool:
+    """Whether the frame at a place has the very chunks of an array; with `some` a few of them."""
     opened = _opened(place)
-    if opened is None or not _is_alike(opened.parsed, array):
+    if opened is None:
         return False
     with closing(opened.reader):
-        codes = np.array([info.special.value for info in array.schunk.iterchunks_info()], np.uint8)
-        codes[codes == _REPEATED_VALUE] = 0
-        if not np.array_equal(codes, opened.parsed.index.kinds):
+        if not _is_alike(opened.parsed, array):
             return False
+        return _is_same_sample(opened, array) and (some or _is_same(opened, array))
 
-        def look(chunk: int, data: memoryview) -> int:
+
+def _is_same_sample(opened: OpenedFrame, array: Any) -> bool:
+    """Compare a few chunks, which tells most frames apart."""
+    stored = stored_chunks(opened.parsed.index.offsets)
+    # in the middle, too: edges are often alike
+    picked = np.unique(stored[[0, len(stored) // 2, -1]]) if len(stored) else stored
+    return _has_kinds(opened, array, _SAMPLE) and _has_chunks(opened, array, picked)
+
+
+def _is_same(opened: OpenedFrame, array: Any) -> bool:
+    return _has_kinds(opened, array, None) and _has_chunks(opened, array, None)
+
+
+def _has_kinds(opened: OpenedFrame, array: Any, count: int | None) -> bool:
+    """Whether the first chunks, or all, are special where those of an array are."""
+    infos = islice(array.schunk.iterchunks_info(), count)
+    codes = np.array([info.special.value for info in infos], np.uint8)
+    codes[codes == _REPEATED_VALUE] = 0
+    return np.array_equal(codes, opened.parsed.index.kinds[:count])
+
+
+def _has_chunks(opened: OpenedFrame, array: Any, chunks: NDArray[np.int64] | None) -> bool:
+    """Whether stored chunks, by default all, are those of an array, byte for byte."""
+
+    def look(chunk: int, data: memoryview) -> int:
+        try:
             theirs = array.schunk.get_chunk(chunk)
-            return int(data[: len(theirs)] == theirs)
+        except RuntimeError:
+            # a special chunk, which is not stored
+            return 0
+        return int(data[: len(theirs)] == theirs)
 
-        # one thread: a schunk is not for several
-        return all(result == 1 for _, result in scan_chunks(opened, look, threads=1))
+    # one thread: a schunk is not for several
+    return all(result == 1 for _, result in scan_chunks(opened, look, threads=1, chunks=chunks))

@@ -15,6 +15,16 @@ if TYPE_CHECKING:
 _LOCAL = struct.Struct("<4s22xHH")
 _LOCAL_MAGIC = b"PK\x03\x04"
 
+#: What `zipfile` raises for a list of files that makes no sense: a version to come, names that are
+#: no text (ValueError), fields that are cut off or too large.
+_NO_DIRECTORY = (
+    zipfile.BadZipFile,
+    NotImplementedError,
+    ValueError,
+    OverflowError,
+    struct.error,
+)
+
 
 class StoredMember(NamedTuple):
     """A file of an archive that is not compressed."""
@@ -25,7 +35,7 @@ class StoredMember(NamedTuple):
 
 
 def stored_members(path: str | os.PathLike[str]) -> Iterator[StoredMember]:
-    """List the uncompressed files of a ZIP archive; nothing where the file is no archive.
+    """List the uncompressed files of a ZIP archive; nothing where it is none, or a damaged one.
 
     Parameters
     ----------
@@ -39,11 +49,16 @@ def stored_members(path: str | os.PathLike[str]) -> Iterator[StoredMember]:
     try:
         with zipfile.ZipFile(path) as archive:
             entries = archive.infolist()
-    except (zipfile.BadZipFile, FileNotFoundError):
+    except (FileNotFoundError, *_NO_DIRECTORY):
         return
     with Path(path).open("rb") as file:
+        size = os.fstat(file.fileno()).st_size
         for entry in entries:
-            if entry.compress_type != zipfile.ZIP_STORED or entry.is_dir():
+            # is_dir() of older Pythons fails for a name without a letter
+            if entry.compress_type != zipfile.ZIP_STORED or entry.filename.endswith("/"):
+                continue
+            # a directory that lies about its own place moves all of them
+            if not 0 <= entry.header_offset < size:
                 continue
             file.seek(entry.header_offset)
             head = file.read(_LOCAL.size)

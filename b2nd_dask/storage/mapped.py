@@ -3,29 +3,36 @@
 from __future__ import annotations
 
 import errno
-import math
 import mmap
 import os
 from dataclasses import dataclass, replace
-from typing import Any
+from pathlib import Path
+from typing import Any, BinaryIO
 
 import numpy as np
 from numpy.lib.array_utils import byte_bounds
+from numpy.lib.stride_tricks import as_strided
 from numpy.typing import NDArray
 
 from b2nd_dask.errors import StaleFrameError
 
 #: Bytes at both ends of an array that must be those of the file.
 _COMPARED = 4096
-#: Bytes of the file that are mapped at a time where they hold other elements, too.
+#: Bytes of the file that are mapped at a time.
 _WINDOW = 4 << 20
+#: The mappings of this process, on Linux.
+_MAPPINGS = Path("/proc/self/maps")
 
 
 @dataclass(frozen=True)
 class MappedArray:
     """Where a file holds the elements of an array.
 
-    NumPy takes it for an array: the file is mapped then, and for as long as the elements are used.
+    NumPy takes it for an array: the file is mapped then, until the elements are copied. A file that
+    changed by then is refused, so that old and new elements are never mixed. One that is made
+    shorter while it is copied ends the process with SIGBUS, as with any mapping: no error can be
+    raised for that.
+
     A `numpy.memmap` would be pickled as a copy of all elements, and what was read of it would count
     as memory of the process until it is closed.
     """
@@ -54,13 +61,13 @@ class MappedArray:
         return replace(self, first=first, shape=tuple(b - a for a, b in axes))
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]:
+        if copy is False:
+            raise ValueError("the elements are in a file: copy=False cannot be met")
         try:
-            if _state(self.path) != self.state:
-                raise StaleFrameError(
-                    "the file of a memory-mapped array changed after it was passed to to_b2nd",
-                    path=self.path,
-                )
+            self._require_unchanged()
             elements = self._elements()
+            # after the copy: what a writer did meanwhile would be mixed with what was there
+            self._require_unchanged()
         except FileNotFoundError:
             raise FileNotFoundError(
                 errno.ENOENT,
@@ -68,20 +75,40 @@ class MappedArray:
                 "its place is sent to other machines element by element",
                 self.path,
             ) from None
-        return np.array(elements, dtype, copy=copy)
+        return elements if dtype is None else elements.astype(dtype, copy=False)
+
+    def _require_unchanged(self) -> None:
+        if _state(os.stat(self.path)) != self.state:  # noqa: PTH116 - only asked for its state
+            raise StaleFrameError(
+                "the file of a memory-mapped array changed after it was passed to to_b2nd",
+                path=self.path,
+            )
 
     def _elements(self) -> NDArray[Any]:
-        if not math.prod(self.shape):
-            return np.empty(self.shape, self.dtype)
-        low, high = self._bounds()
-        if high - low <= _WINDOW or high - low == math.prod(self.shape) * self.dtype.itemsize:
-            window = np.memmap(self.path, np.uint8, "r", offset=low, shape=(high - low,))
-            return np.ndarray(self.shape, self.dtype, window, self.first - low, self.strides)
-        # pages between the elements would be mapped as well, in the end all of the file
-        elements = np.empty(self.shape, self.dtype)
-        for half in self._halves():
-            elements[half] = self[half]._elements()
+        # laid out as in the file: neither the copy nor those who use it jump through memory
+        like = as_strided(np.empty(1, self.dtype), self.shape, self.strides)
+        elements = np.empty_like(like, subok=False)
+        if elements.size:
+            self._copy_to(elements)
         return elements
+
+    def _copy_to(self, elements: NDArray[Any]) -> None:
+        low, high = self._bounds()
+        if high - low <= max(_WINDOW, self.dtype.itemsize):
+            elements[...] = self._mapped(low, high)
+            return
+        # what is mapped counts as memory, with the pages between the elements
+        for half in self._halves():
+            self[half]._copy_to(elements[half])
+
+    def _mapped(self, low: int, high: int) -> NDArray[Any]:
+        """The elements in the file itself, mapped as long as they are referred to."""
+        try:
+            window = np.memmap(self.path, np.uint8, "r", offset=low, shape=(high - low,))
+        except ValueError as error:
+            # the file ends before
+            raise _cut_off(self.path, high) from error
+        return np.ndarray(self.shape, self.dtype, window, self.first - low, self.strides)
 
     def _bounds(self) -> tuple[int, int]:
         """Byte offsets of the file between which the elements are."""
@@ -110,12 +137,17 @@ def mapped_array(elements: NDArray[Any]) -> MappedArray | None:
     MappedArray or None
         None for any other array, and where the file holds other elements: changes of mode ``"c"``,
         a file that was removed or replaced.
+
+    Raises
+    ------
+    StaleFrameError
+        The file ends before the array does.
     """
     mapping = getattr(elements, "_mmap", None)
     path = getattr(elements, "filename", None)
     if not isinstance(elements, np.memmap) or mapping is None or path is None:
         return None
-    if elements.mode == "c" or not elements.size:
+    if not elements.size:
         return None
     whole = np.frombuffer(mapping, np.uint8)
     low, _ = byte_bounds(whole)
@@ -123,22 +155,58 @@ def mapped_array(elements: NDArray[Any]) -> MappedArray | None:
     offset = elements.offset - elements.offset % mmap.ALLOCATIONGRANULARITY
     if not 0 <= first < len(whole):
         return None
+    name = os.fspath(path)
+    end = offset + byte_bounds(elements)[1] - low
+    if mapping.size() < end:
+        # of the file that is mapped, whatever its name is now; reading on would end the process
+        raise _cut_off(name, end)
+    if elements.mode == "c":
+        return None
     # what was assigned to the array goes to the file now, and changes its time no more
     mapping.flush()
     try:
-        state = _state(os.fspath(path))
-        found = MappedArray(
-            os.fspath(path),
-            state,
-            offset + first,
-            elements.shape,
-            elements.strides,
-            elements.dtype,
-        )
-        same = mapping.size() == state[1] and _same_ends(found, elements)
+        with open(name, "rb") as file:  # noqa: PTH123 - the name may be any that is given
+            found = MappedArray(
+                name,
+                _state(os.fstat(file.fileno())),
+                offset + first,
+                elements.shape,
+                elements.strides,
+                elements.dtype,
+            )
+            same = _is_mapped_file(file, elements.ctypes.data)
+        if same is None:
+            same = mapping.size() == found.state[1] and _same_ends(found, elements)
     except OSError:
         return None
     return found if same else None
+
+
+def _is_mapped_file(file: BinaryIO, address: int) -> bool | None:
+    """Whether an address is in a mapping of a file; None where the system does not tell.
+
+    A mapping of the file is made to compare with, since the numbers of devices in the list of
+    mappings are not those of `os.stat` on every file system (btrfs, overlayfs).
+    """
+    with mmap.mmap(file.fileno(), 1, access=mmap.ACCESS_READ) as mapping:
+        ours = _file_mapped_at(byte_bounds(np.frombuffer(mapping, np.uint8))[0])
+    theirs = _file_mapped_at(address)
+    return None if ours is None or theirs is None else ours == theirs
+
+
+def _file_mapped_at(address: int) -> tuple[bytes, int] | None:
+    """Device and inode of the file that is mapped at an address, as Linux lists them."""
+    try:
+        lines = _MAPPINGS.read_bytes().splitlines()
+    except OSError:
+        return None
+    for line in lines:
+        bounds, _, _, device, inode, *_ = line.split(maxsplit=5)
+        low, high = (int(bound, 16) for bound in bounds.split(b"-"))
+        if low <= address < high:
+            # 0 stands for no file
+            return (device, int(inode)) if int(inode) else None
+    return None
 
 
 def _same_ends(found: MappedArray, elements: NDArray[Any]) -> bool:
@@ -152,6 +220,13 @@ def _same_ends(found: MappedArray, elements: NDArray[Any]) -> bool:
     return all(np.asarray(found[end]).tobytes() == elements[end].tobytes() for end in ends)
 
 
-def _state(path: str) -> tuple[int, ...]:
-    stat = os.stat(path)  # noqa: PTH116 - nothing else is done with the path
+def _state(stat: os.stat_result) -> tuple[int, ...]:
     return stat.st_ino, stat.st_size, stat.st_mtime_ns
+
+
+def _cut_off(path: str, end: int) -> StaleFrameError:
+    return StaleFrameError(
+        f"the file of a memory-mapped array was made shorter after it was mapped: the array ends "
+        f"at byte {end}, where the file has no more; write the file anew and map it again",
+        path=path,
+    )

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import gc
 import pickle
+import struct
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +15,7 @@ import numpy as np
 import pytest
 
 from b2nd_dask import from_b2nd, open_b2nd, to_b2nd
+from b2nd_dask.frame import opened_array
 
 FIELD = np.arange(12000.0).reshape(100, 120)
 #: Of one shape, so that only their chunks tell them apart.
@@ -153,6 +156,93 @@ def test_twins_of_special_chunks(tmp_path: Path, special: Any) -> None:
     offset, _ = blosc2.DictStore(str(path), mode="r").member_window(f"/{name}")
     frame = open_b2nd(blosc2.open(str(path), mode="r", offset=offset))
     assert frame._location.offset == offset
+
+
+DIRECTORY_ENTRY, DIRECTORY_END = b"PK\x01\x02", b"PK\x05\x06"
+
+
+def change_directory(path: Path, record: bytes, offset: int, data: bytes) -> None:
+    """Change the last record of a kind in the list of an archive's files."""
+    raw = bytearray(path.read_bytes())
+    place = raw.rindex(record) + offset
+    raw[place : place + len(data)] = data
+    path.write_bytes(raw)
+
+
+BROKEN = {
+    "version to come": (DIRECTORY_ENTRY, 6, b"\xff"),
+    "name is no text": (DIRECTORY_ENTRY, 8, b"\x00\x08"),
+    "another place": (DIRECTORY_END, 16, b"\x00\xff\xff\xff"),
+    "larger than the file": (DIRECTORY_END, 12, b"\xff\xff\xff\xff"),
+    "file behind the end": (DIRECTORY_ENTRY, 42, b"\xfe\xff\xff\xff"),
+}
+
+
+@pytest.mark.parametrize("how", BROKEN)
+def test_a_store_whose_list_of_files_is_broken(tmp_path: Path, how: str) -> None:
+    path = tmp_path / "t.b2z"
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("name-\xff.b2nd", blosc2.asarray(FIELD).to_cframe())
+        offset = 30 + len("name-\xff.b2nd".encode())
+    array = blosc2.open(str(path), mode="r", offset=offset)
+    assert open_b2nd(array)._location.offset == offset
+    change_directory(path, *BROKEN[how])
+    if how == "name is no text":
+        change_directory(path, "\xff".encode(), 0, b"\xff\xff")
+    with pytest.raises(ValueError, match=r"t\.b2z: .*pass the path and offset= instead"):
+        open_b2nd(array)
+
+
+def test_a_file_without_a_name_in_a_store(tmp_path: Path) -> None:
+    path = tmp_path / "t.b2z"
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("a.b2nd", blosc2.asarray(FIELD).to_cframe())
+    array = blosc2.open(str(path), mode="r", offset=36)
+    change_directory(path, DIRECTORY_ENTRY, 46, b"\0")
+    require_reference(array, path, FIELD)
+
+
+@pytest.mark.parametrize("values", [TWINS["/g/two"], np.zeros(500, "i4")], ids=["stored", "zeros"])
+def test_a_store_whose_list_of_files_changed_after_an_array_was_opened(
+    tmp_path: Path, values: np.ndarray
+) -> None:
+    path = tmp_path / "t.b2z"
+    with blosc2.DictStore(str(path), mode="w") as store:
+        fill(store, {"/a": values, "/b": TWINS["/one"]})
+    store = blosc2.DictStore(str(path), mode="r")
+    array = store["/b"]
+    with zipfile.ZipFile(path) as archive:
+        places = {entry.filename: entry.header_offset for entry in archive.infolist()}
+    raw = path.read_bytes()
+    entry = raw.rindex(b"b.b2nd") - 46
+    change = struct.pack("<I", places["a.b2nd"])
+    path.write_bytes(raw[: entry + 42] + change + raw[entry + 46 :])
+    with pytest.raises(ValueError, match="pass the path and offset= instead"):
+        open_b2nd(array)
+
+
+def test_an_archive_of_many_arrays_is_looked_through_up_to_a_bound(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(opened_array, "_LOOKED_AT", 4)
+    opened, path = [], tmp_path / "t.b2z"
+    with zipfile.ZipFile(path, "w") as archive:
+        for i in range(9):
+            archive.writestr(f"{i}.b2nd", blosc2.asarray(np.arange(50) + i // 2 * 2).to_cframe())
+        places = [entry.header_offset + 36 for entry in archive.infolist()]
+    arrays = [blosc2.open(str(path), mode="r", offset=place) for place in places]
+    read = opened_array._opened
+    monkeypatch.setattr(opened_array, "_opened", lambda place: opened.append(place) or read(place))
+    # the first that holds what the array holds is as good as the others
+    assert [open_b2nd(array)._location.offset for array in arrays[1:4]] == [
+        places[0],
+        places[2],
+        places[2],
+    ]
+    opened.clear()
+    with pytest.raises(ValueError, match="pass the path and offset= instead"):
+        open_b2nd(arrays[8])
+    assert len(set(opened)) <= 5
 
 
 def test_an_array_inside_of_any_other_file(tmp_path: Path) -> None:

@@ -145,6 +145,93 @@ def test_a_file_that_changes_before_it_is_read(target, file):
     assert not target.exists()
 
 
+def part_of_file(file):
+    found = mapped.mapped_array(np.load(file, mmap_mode="r"))
+    assert found is not None
+    return found[10:90, 5:50]
+
+
+@pytest.mark.parametrize("window", [1000, 4 << 20])
+def test_what_was_read_of_a_file_stays_as_it_was(file, monkeypatch, window):
+    """A writer changes the file, or cuts it off, while what was read is encoded."""
+    monkeypatch.setattr(mapped, "_WINDOW", window)
+    read = np.asarray(part_of_file(file))
+    with file.open("r+b") as writer:
+        writer.write(bytes(file.stat().st_size))
+    np.testing.assert_array_equal(read, VALUES[10:90, 5:50])
+    # pages behind the end of a file cannot be looked at without the process being ended
+    assert read.flags.owndata
+    os.truncate(file, 0)
+    np.testing.assert_array_equal(read, VALUES[10:90, 5:50])
+
+
+def test_a_file_that_changes_while_it_is_read(file, monkeypatch):
+    part, halves = part_of_file(file), mapped.MappedArray._halves
+
+    def change(self):
+        np.save(file, VALUES + 1)
+        os.utime(file, ns=(1, 1))
+        return halves(self)
+
+    monkeypatch.setattr(mapped, "_WINDOW", 1000)
+    monkeypatch.setattr(mapped.MappedArray, "_halves", change)
+    with pytest.raises(StaleFrameError, match=r"values\.npy: the file of a memory-mapped array"):
+        np.asarray(part)
+
+
+@pytest.mark.parametrize("mode", ["r", "r+", "c"])
+@pytest.mark.parametrize("size", [0, 5000])
+def test_a_file_that_was_made_shorter(target, file, mode, size):
+    x = np.load(file, mmap_mode=mode)
+    os.truncate(file, size)
+    with pytest.raises(StaleFrameError, match=r"values\.npy: .*shorter .* at byte 48128"):
+        to_b2nd(x, target)
+    assert not target.exists()
+
+
+def test_a_file_that_is_made_shorter_before_it_is_mapped_again(file, monkeypatch):
+    part = part_of_file(file)
+    os.truncate(file, 5000)
+    monkeypatch.setattr(mapped, "_state", lambda stat: part.state)
+    with pytest.raises(StaleFrameError, match=r"values\.npy: .*shorter"):
+        np.asarray(part)
+
+
+@pytest.mark.parametrize("mode", ["r", "r+"])
+@pytest.mark.parametrize("view", ["all", "turned", "rows"])
+def test_another_file_of_the_same_ends_is_not_read(target, file, mode, view):
+    x = VIEWS[view](np.load(file, mmap_mode=mode))
+    other = VALUES.copy()
+    other[20:80, 5:50] = 3
+    np.save(file.with_name("other.npy"), other)
+    file.with_name("other.npy").replace(file)
+    np.testing.assert_array_equal(to_b2nd(x, target).compute(), VIEWS[view](VALUES))
+
+
+@pytest.mark.parametrize("listed", ["", "not there", "all"])
+def test_a_file_is_known_also_where_mappings_are_not_listed(tmp_path, file, monkeypatch, listed):
+    if listed != "all":
+        monkeypatch.setattr(mapped, "_MAPPINGS", tmp_path / "maps")
+    if not listed:
+        (tmp_path / "maps").write_text("")
+    assert mapped.mapped_array(np.load(file, mmap_mode="r")) is not None
+    link = tmp_path / "link.npy"
+    link.symlink_to(file)
+    x = np.load(link, mmap_mode="r")
+    assert mapped.mapped_array(x) is not None
+    np.save(tmp_path / "other.npy", VALUES + 1)
+    (tmp_path / "other.npy").replace(file)
+    assert mapped.mapped_array(x) is None
+
+
+def test_elements_larger_than_what_is_mapped_at_a_time(file, monkeypatch):
+    monkeypatch.setattr(mapped, "_WINDOW", 100)
+    x = np.memmap(file, "V4800", "r", offset=128, shape=(1, 10))
+    np.testing.assert_array_equal(
+        np.asarray(mapped.mapped_array(x)).view("f8"), VALUES.reshape(1, -1)
+    )
+
+
 def test_an_array_may_change_once_a_delayed_write_is_made(target):
     values = VALUES.copy()
     written = to_b2nd(values, target, compute=False)
