@@ -39,10 +39,11 @@ def cluster(folder, preload):
     address, code = folder / "scheduler.json", folder / "preload.py"
     code.write_text(preload)
     dask = [sys.executable, "-m", "dask"]
+    scratch = ["--local-directory", str(folder / "scratch")]
     quiet = ["--no-dashboard", "--scheduler-file", str(address)]
     commands = [
         [*dask, "scheduler", "--host", "127.0.0.1", "--port", "0", "--preload", str(code), *quiet],
-        [*dask, "worker", "--no-nanny", "--nthreads", "2", *quiet],
+        [*dask, "worker", "--no-nanny", "--nthreads", "2", *quiet, *scratch],
     ]
     with (folder / "log.txt").open("w") as log:
         # the tests' own modules are no one else's
@@ -55,7 +56,7 @@ def cluster(folder, preload):
                 client.wait_for_workers(1, timeout=120)
                 yield client
         finally:
+            # a worker that is asked to end may wait for its scheduler, which has ended
             for process in processes:
-                process.terminate()
-            for process in processes:
-                process.wait(timeout=120)
+                process.kill()
+                process.wait()
