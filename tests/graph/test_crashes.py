@@ -59,7 +59,8 @@ def test_killed_at_each_call(tmp_path, kind, contiguous):
     outcomes = crash(tmp_path, kind, contiguous, "kill")
     # old and new frame of `compact` hold the same
     expected = {"killed, old"} if kind == "compact" else {"killed, old", "killed, new"}
-    assert set(outcomes) == expected
+    # of writes that are resumed, the second call is told of, too
+    assert {ended for ended in outcomes if not ended.startswith("resumed")} == expected
     assert sum(outcomes.values()) > 25
 
 
