@@ -36,6 +36,7 @@ NEEDED_TWICE = {
 }
 
 
+@pytest.mark.filterwarnings("ignore::dask.array.PerformanceWarning")
 @given(data=st.data())
 def test_blocks_that_are_needed_twice(fresh_path, data):
     frame, plain = data.draw(frames(fresh_path))
