@@ -46,6 +46,8 @@ class S3Ranges:
 
     def has_directory(self, path: str) -> bool:
         """Whether names of objects begin with the path; one more request."""
+        # what this process has listed before may be out of date
+        self._fs.invalidate_cache(path)
         return bool(self._fs.isdir(path))
 
     async def _get(self, request: RangeRequest) -> Answer:

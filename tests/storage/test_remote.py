@@ -133,6 +133,15 @@ def test_an_ordinary_directory_is_no_frame(http_server: HttpServer, s3_server: S
         assert url in str(caught.value)
 
 
+def test_a_directory_that_came_after_its_parent_was_listed(s3_server: S3Server) -> None:
+    s3_server.put("first", b"hello")
+    fsspec.filesystem("s3", **s3_server.storage_options).ls("frames")
+    s3_server.put("later/readme", b"hello")
+    reader = Location.of(f"{s3_server.url}/later", storage_options=s3_server.storage_options).open()
+    with pytest.raises(FrameFormatError, match=r"chunks\.b2frame"):
+        reader.identity()
+
+
 def test_a_server_that_ignores_ranges_gives_right_data(http_server: HttpServer) -> None:
     http_server.ignore_ranges = True
     reader = Location.of(http_server.put("a.b2nd", DATA)).open()
