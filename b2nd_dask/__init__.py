@@ -18,12 +18,12 @@ from b2nd_dask.errors import (
 )
 from b2nd_dask.format.index import ChunkKind
 from b2nd_dask.frame.access import open_b2nd
+from b2nd_dask.frame.array import Frame
 from b2nd_dask.frame.compact import compact
-from b2nd_dask.frame.source import Frame
 from b2nd_dask.frame.verify import Verification, seal, verify
-from b2nd_dask.graph.push import install as _install
-from b2nd_dask.graph.read import from_b2nd
-from b2nd_dask.graph.write import to_b2nd
+from b2nd_dask.graph.optimize.optimizer import install as _install
+from b2nd_dask.graph.read.from_frame import from_b2nd
+from b2nd_dask.graph.write.to_frame import to_b2nd
 from b2nd_dask.storage import StagingInfo, list_staging, remove_staging
 
 _install()

@@ -22,8 +22,8 @@ from b2nd_dask.errors import B2ndError
 from b2nd_dask.format.index import ChunkKind
 from b2nd_dask.format.integrity import Trust
 from b2nd_dask.frame.access import open_b2nd
+from b2nd_dask.frame.array import Frame
 from b2nd_dask.frame.compact import compact
-from b2nd_dask.frame.source import Frame
 from b2nd_dask.frame.verify import seal, verify
 from b2nd_dask.storage import Location, Secrets, list_staging, remove_staging
 

@@ -7,8 +7,8 @@ from dataclasses import replace
 import numpy as np
 
 from b2nd_dask.format.array_meta import build_array_meta
-from b2nd_dask.format.chunk import Buffer
-from b2nd_dask.format.compression import Compression
+from b2nd_dask.format.chunk.chunk_header import Buffer
+from b2nd_dask.format.chunk.compression import Compression
 from b2nd_dask.format.grid import Grid
 from b2nd_dask.format.header import FrameHeader, build_header
 from b2nd_dask.format.index import build_index

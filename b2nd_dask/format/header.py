@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from b2nd_dask.errors import OPEN_STORE, FrameFormatError, UnsupportedFrameError
-from b2nd_dask.format.compression import Compression
+from b2nd_dask.format.chunk.compression import Compression
 from b2nd_dask.format.metalayers import build_metalayers, parse_metalayers
 
 MAGIC = b"b2frame\0"

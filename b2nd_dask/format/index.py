@@ -13,11 +13,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from b2nd_dask.errors import CorruptChunkError, FrameFormatError
-from b2nd_dask.format.chunk import ChunkHeader, Special, parse_chunk_header
-from b2nd_dask.format.chunk_checks import check_chunk
-from b2nd_dask.format.codec import decode_chunk, encode_chunk
-from b2nd_dask.format.compression import Compression
-from b2nd_dask.format.constant_chunk import constant_of, encode_repeated
+from b2nd_dask.format.chunk.chunk_checks import check_chunk
+from b2nd_dask.format.chunk.chunk_header import ChunkHeader, Special, parse_chunk_header
+from b2nd_dask.format.chunk.codec import decode_chunk, encode_chunk
+from b2nd_dask.format.chunk.compression import Compression
+from b2nd_dask.format.chunk.constant import constant_of, encode_repeated
 from b2nd_dask.format.header import FrameHeader
 
 #: int32 bytes of int64 offsets.

@@ -21,9 +21,9 @@ from numpy.typing import NDArray
 
 from b2nd_dask.errors import B2ndError, ChecksumError
 from b2nd_dask.format.array_meta import ArrayMeta, array_meta_of, name_of_array, with_shape
-from b2nd_dask.format.chunk import Buffer, parse_chunk_header, whole_chunk
-from b2nd_dask.format.codec import encode_chunk
-from b2nd_dask.format.compression import Compression
+from b2nd_dask.format.chunk.chunk_header import Buffer, parse_chunk_header, whole_chunk
+from b2nd_dask.format.chunk.codec import encode_chunk
+from b2nd_dask.format.chunk.compression import Compression
 from b2nd_dask.format.copied_record import may_be_copied, most_nbytes
 from b2nd_dask.format.header import FrameHeader, odd_byte
 from b2nd_dask.format.index import OffsetIndex, stored_chunks

@@ -13,10 +13,10 @@ import numpy as np
 
 from b2nd_dask.errors import B2ndError, CorruptChunkError, FrameFormatError, UnsupportedFrameError
 from b2nd_dask.format.bounds import ItemBudget, require_spread
-from b2nd_dask.format.chunk import parse_chunk_header
-from b2nd_dask.format.chunk_checks import check_chunk
-from b2nd_dask.format.codec import decode_chunk, encode_chunk
-from b2nd_dask.format.compression import Compression
+from b2nd_dask.format.chunk.chunk_checks import check_chunk
+from b2nd_dask.format.chunk.chunk_header import parse_chunk_header
+from b2nd_dask.format.chunk.codec import decode_chunk, encode_chunk
+from b2nd_dask.format.chunk.compression import Compression
 from b2nd_dask.format.dtypes import dtype_of_descr, parse_dtype
 from b2nd_dask.format.metalayers import MAX_NAME
 

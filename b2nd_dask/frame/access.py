@@ -9,11 +9,11 @@ from typing import Any
 
 import numpy as np
 
-from b2nd_dask.frame.cache import process_cache
+from b2nd_dask.frame.array import Frame
+from b2nd_dask.frame.open.cache import process_cache
+from b2nd_dask.frame.open.checksum_state import warn_of_doubt
+from b2nd_dask.frame.open.opening import Verify
 from b2nd_dask.frame.opened_array import is_opened_array, location_of_array
-from b2nd_dask.frame.opening import Verify
-from b2nd_dask.frame.source import Frame
-from b2nd_dask.frame.trust import warn_of_doubt
 from b2nd_dask.storage import TOGETHER, Location
 
 #: What `open_b2nd` takes, beside an opened `blosc2.NDArray`.

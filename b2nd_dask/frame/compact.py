@@ -11,13 +11,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from b2nd_dask.errors import B2ndError, ChecksumError
-from b2nd_dask.format.chunk import whole_chunk
+from b2nd_dask.format.chunk.chunk_header import whole_chunk
 from b2nd_dask.format.integrity import Trust, require_digest
-from b2nd_dask.format.write_mark import build_mark
-from b2nd_dask.frame.commit import Around, publish_joined
-from b2nd_dask.frame.extents import stored_extents
-from b2nd_dask.frame.opening import OpenedFrame, ParsedFrame, located, parse_frame
-from b2nd_dask.frame.publication import clean_up, write_key_of
+from b2nd_dask.format.write_id import build_mark
+from b2nd_dask.frame.open.extents import stored_extents
+from b2nd_dask.frame.open.opening import OpenedFrame, ParsedFrame, located, parse_frame
+from b2nd_dask.frame.write.commit import Around, publish_joined
+from b2nd_dask.frame.write.publication import clean_up, write_key_of
 from b2nd_dask.storage import (
     CHUNK_MEMBER,
     MAIN_MEMBER,

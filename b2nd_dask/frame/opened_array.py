@@ -19,8 +19,8 @@ from numpy.typing import NDArray
 
 from b2nd_dask.errors import B2ndError, level_of_caller
 from b2nd_dask.format.index import stored_chunks
-from b2nd_dask.frame.opening import OpenedFrame, ParsedFrame, parse_frame, read_header
-from b2nd_dask.frame.scan import scan_chunks
+from b2nd_dask.frame.open.opening import OpenedFrame, ParsedFrame, parse_frame, read_header
+from b2nd_dask.frame.read.scan import scan_chunks
 from b2nd_dask.storage import Location, stored_members
 
 #: python-blosc2's code for chunks that repeat a value, which are stored chunks to the index.

@@ -15,17 +15,17 @@ from b2nd_dask.errors import B2ndError, ChecksumError, FrameFormatError, Unsuppo
 from b2nd_dask.format.header import odd_byte, with_new_tail
 from b2nd_dask.format.integrity import Trust, digest_column, has_room, require_digest
 from b2nd_dask.format.metalayers import MAX_METALAYERS
-from b2nd_dask.format.write_mark import build_mark
+from b2nd_dask.format.write_id import build_mark
 from b2nd_dask.frame.access import UrlPath, locate
-from b2nd_dask.frame.cache import process_cache
-from b2nd_dask.frame.commit import Around, publish_joined
-from b2nd_dask.frame.contents import digests_on_disk
-from b2nd_dask.frame.extents import stored_extents
-from b2nd_dask.frame.opening import OpenedFrame
-from b2nd_dask.frame.publication import clean_up
-from b2nd_dask.frame.scan import scan_chunks
-from b2nd_dask.frame.trust import require_current
-from b2nd_dask.frame.update import update_staging
+from b2nd_dask.frame.open.cache import process_cache
+from b2nd_dask.frame.open.checksum_state import require_current
+from b2nd_dask.frame.open.extents import stored_extents
+from b2nd_dask.frame.open.opening import OpenedFrame
+from b2nd_dask.frame.read.contents import digests_on_disk
+from b2nd_dask.frame.read.scan import scan_chunks
+from b2nd_dask.frame.write.commit import Around, publish_joined
+from b2nd_dask.frame.write.publication import clean_up
+from b2nd_dask.frame.write.update import update_staging
 from b2nd_dask.storage import Location, Span, StagedChunks, Staging
 
 

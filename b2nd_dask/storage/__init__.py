@@ -1,16 +1,16 @@
 """Byte ranges of local files, fsspec objects, bytes in memory, and frames inside containers."""
 
-from b2nd_dask.storage.archive import stored_members
-from b2nd_dask.storage.base import HEAD_NBYTES, ByteReader, Filled, Identity
+from b2nd_dask.storage.byte_reader import HEAD_NBYTES, ByteReader, Filled, Identity
 from b2nd_dask.storage.failures import Secrets, only_here
 from b2nd_dask.storage.hints import TOGETHER
-from b2nd_dask.storage.leftovers import StagingInfo, list_staging, remove_staging
-from b2nd_dask.storage.local_update import frame_locked
-from b2nd_dask.storage.location import Location
 from b2nd_dask.storage.members import CHUNK_MEMBER, MAIN_MEMBER, chunk_member
+from b2nd_dask.storage.read.archive import stored_members
+from b2nd_dask.storage.read.location import Location
 from b2nd_dask.storage.spans import Span
-from b2nd_dask.storage.staging import Joined, Run, StagedChunks, Staging
-from b2nd_dask.storage.targets import staging_for, update_staging_for
+from b2nd_dask.storage.write.leftovers import StagingInfo, list_staging, remove_staging
+from b2nd_dask.storage.write.local_update import frame_locked
+from b2nd_dask.storage.write.staging import Joined, Run, StagedChunks, Staging
+from b2nd_dask.storage.write.targets import staging_for, update_staging_for
 
 __all__ = [
     "CHUNK_MEMBER",

@@ -118,7 +118,7 @@ def _to_b2nd(name: str, how: Compression, nchunks: int, *, checksums: bool) -> C
         import dask.array as da
 
         from b2nd_dask import to_b2nd
-        from b2nd_dask.frame import writer
+        from b2nd_dask.frame.write import writer
 
         # waiting for the disk would hide the difference
         os.fsync = lambda fd: None

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from b2nd_dask.format.grid import Grid, parse_selection, split_positions
-from b2nd_dask.frame.scatter import scatter_chunk, tiles
+from b2nd_dask.frame.read.scatter import scatter_chunk, tiles
 
 ranges = st.builds(
     lambda start, count, step: range(start, start + count * step, step),

@@ -11,7 +11,7 @@ import numpy as np
 
 from b2nd_dask import to_b2nd
 from b2nd_dask.format.integrity import Integrity
-from b2nd_dask.frame.cache import FrameCache
+from b2nd_dask.frame.open.cache import FrameCache
 from b2nd_dask.storage import Location
 
 CHUNKS, BLOCKS = (24, 17), (10, 5)

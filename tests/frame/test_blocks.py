@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from b2nd_dask import open_b2nd
-from b2nd_dask.frame import fetch
+from b2nd_dask.frame.read import fetch
 from tests import strategies
 from tests.counting import bytes_read
 

@@ -5,7 +5,7 @@ import threading
 
 import numpy as np
 
-from b2nd_dask.frame.buffers import POOLED_FROM, Pool, Scratch
+from b2nd_dask.frame.read.buffers import POOLED_FROM, Pool, Scratch
 
 BYTE = np.dtype("u1")
 

@@ -18,8 +18,8 @@ from b2nd_dask import (
     verify,
 )
 from b2nd_dask.edges.cli import main
-from b2nd_dask.frame.publication import write_key_of
-from b2nd_dask.storage.local import LocalReader
+from b2nd_dask.frame.write.publication import write_key_of
+from b2nd_dask.storage.read.local_reader import LocalReader
 
 VALUES = np.random.default_rng(5).normal(size=(90, 40))
 VALUES[30:50] = 0

@@ -27,7 +27,7 @@ from b2nd_dask import (
     verify,
 )
 from b2nd_dask.format.integrity import RECORD_NAME, Trust
-from b2nd_dask.format.write_mark import MARK_NBYTES
+from b2nd_dask.format.write_id import MARK_NBYTES
 from tests.frame.sealed import (
     VALUES,
     flip,

@@ -27,7 +27,7 @@ from b2nd_dask import (
 )
 from b2nd_dask.format.integrity import RECORD_NAME, Trust
 from b2nd_dask.format.trailer import Trailer, build_trailer
-from b2nd_dask.frame import contents
+from b2nd_dask.frame.read import contents
 from tests.frame.sealed import (
     CHUNKS,
     VALUES,

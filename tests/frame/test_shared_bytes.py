@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 
 from b2nd_dask import CorruptChunkError, FrameFormatError, compact, open_b2nd, seal
-from b2nd_dask.format.constant_chunk import encode_repeated
+from b2nd_dask.format.chunk.constant import encode_repeated
 from b2nd_dask.format.index import build_index
 from b2nd_dask.format.trailer import Trailer, build_trailer
-from b2nd_dask.frame.opening import parse_frame
-from b2nd_dask.storage.local import LocalReader
+from b2nd_dask.frame.open.opening import parse_frame
+from b2nd_dask.storage.read.local_reader import LocalReader
 
 ITEMS = 5000
 

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from b2nd_dask import list_staging, open_b2nd, to_b2nd
-from b2nd_dask.graph.align import aligned_to
+from b2nd_dask.graph.write.align import aligned_to
 from tests import strategies
 from tests.limited import run_limited
 

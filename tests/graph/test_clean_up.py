@@ -14,8 +14,9 @@ import numpy as np
 import pytest
 
 from b2nd_dask import compact, list_staging, open_b2nd, remove_staging, seal, to_b2nd
-from b2nd_dask.storage import Location, local_area, rename, staging_for
-from b2nd_dask.storage.staging_area import StagingArea
+from b2nd_dask.storage import Location, staging_for
+from b2nd_dask.storage.write import local_area, rename
+from b2nd_dask.storage.write.staging_area import StagingArea
 
 VALUES = np.random.default_rng(5).normal(size=1000)
 

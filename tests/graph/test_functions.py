@@ -19,12 +19,12 @@ from hypothesis import strategies as st
 
 from b2nd_dask import from_b2nd, to_b2nd
 from b2nd_dask.format.index import ChunkKind
-from b2nd_dask.frame.fill import Fill
-from b2nd_dask.graph.blocks import ConstantRegion, FrameRegion
-from b2nd_dask.graph.elementwise import UNKNOWN, is_elementwise
-from b2nd_dask.graph.push import optimize
-from b2nd_dask.graph.push_index import index_block
-from b2nd_dask.graph.push_reduction import reduce_block
+from b2nd_dask.frame.read.fill import Fill
+from b2nd_dask.graph.optimize.calls.elementwise import UNKNOWN, is_elementwise
+from b2nd_dask.graph.optimize.optimizer import optimize
+from b2nd_dask.graph.optimize.rules.index_pushdown import index_block
+from b2nd_dask.graph.optimize.rules.reduction_pushdown import reduce_block
+from b2nd_dask.graph.read.blocks import ConstantRegion, FrameRegion
 from tests.graph.pushing import outcome, same, small_frame, tasks_of
 
 

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from b2nd_dask import from_b2nd
-from b2nd_dask.graph.push import optimize
+from b2nd_dask.graph.optimize.optimizer import optimize
 from tests.graph.pushing import (
     computing_with,
     frames,

@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from b2nd_dask import ChecksumError, from_b2nd, open_b2nd, to_b2nd
-from b2nd_dask.graph import align
-from b2nd_dask.graph.align import aligned_to
-from b2nd_dask.graph.layout import aligned_sizes
+from b2nd_dask.graph.write import align
+from b2nd_dask.graph.write.align import aligned_to
+from b2nd_dask.graph.write.layout import aligned_sizes
 from tests.peak import peak_growth
 
 MIB = 1 << 20

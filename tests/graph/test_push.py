@@ -14,11 +14,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from b2nd_dask import from_b2nd
-from b2nd_dask.graph.expression import Call, Read
-from b2nd_dask.graph.program import program_of
-from b2nd_dask.graph.push import optimize
-from b2nd_dask.graph.push_index import index_block
-from b2nd_dask.graph.push_reduction import reduce_block
+from b2nd_dask.graph.optimize.calls.expression import Call, Read
+from b2nd_dask.graph.optimize.calls.program import program_of
+from b2nd_dask.graph.optimize.optimizer import optimize
+from b2nd_dask.graph.optimize.rules.index_pushdown import index_block
+from b2nd_dask.graph.optimize.rules.reduction_pushdown import reduce_block
 from tests.graph.pushing import (
     ALWAYS_PUSHED,
     REDUCTIONS,

@@ -13,8 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from b2nd_dask import from_b2nd
-from b2nd_dask.graph.push import optimize
-from b2nd_dask.graph.push_reduction import reduce_block
+from b2nd_dask.graph.optimize.optimizer import optimize
+from b2nd_dask.graph.optimize.rules.reduction_pushdown import reduce_block
 from tests.graph.pushing import WORK, frames, modes, outcome, small_frame, tasks_of
 
 NAMES = ("argmin", "argmax", "nanargmin", "nanargmax")

@@ -17,7 +17,7 @@ from dask.layers import ArraySliceDep
 import b2nd_dask
 from b2nd_dask import StaleFrameError, UninitializedChunkError, from_b2nd, open_b2nd
 from b2nd_dask.format.index import ChunkKind
-from b2nd_dask.graph.blocks import FrameBlocks
+from b2nd_dask.graph.read.blocks import FrameBlocks
 from tests.counting import bytes_read
 
 

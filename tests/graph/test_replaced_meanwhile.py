@@ -14,8 +14,8 @@ import pytest
 
 import b2nd_dask
 from b2nd_dask import StaleFrameError, compact, list_staging, open_b2nd, seal, to_b2nd, verify
-from b2nd_dask.frame import extents
-from b2nd_dask.storage import local_staging, local_update, rename
+from b2nd_dask.frame.open import extents
+from b2nd_dask.storage.write import local_staging, local_update, rename
 
 OLD = np.random.default_rng(5).integers(0, 2**30, 4000)
 NEW = np.random.default_rng(6).integers(0, 2**30, 5000)

@@ -21,8 +21,8 @@ from click.testing import CliRunner
 import b2nd_dask
 from b2nd_dask import list_staging, open_b2nd, remove_staging, to_b2nd
 from b2nd_dask.edges.cli import main
-from b2nd_dask.storage.local import identity_of
-from b2nd_dask.storage.object_store import ObjectStore
+from b2nd_dask.storage.read.local_reader import identity_of
+from b2nd_dask.storage.write.object_store import ObjectStore
 
 # 8 blocks of 2 x 1 chunks; of the last, the upper chunk is constant
 VALUES = np.random.default_rng(5).normal(size=(80, 40))
@@ -145,7 +145,7 @@ def test_what_was_damaged_is_computed_again(target, contiguous, how):
 
 
 def test_a_journal_does_not_lead_out_of_its_area(target, tmp_path):
-    from b2nd_dask.frame.journal import journal_rows, read_journals
+    from b2nd_dask.frame.write.journal import journal_rows, read_journals
     from b2nd_dask.storage import Location, Run, staging_for
 
     staging = staging_for(
@@ -253,7 +253,7 @@ def test_an_append_that_has_finished_is_another_one_when_it_is_made_again(target
 
 
 def test_objects_of_a_store_are_not_listed_for_each_batch(monkeypatch):
-    from b2nd_dask.frame import journal
+    from b2nd_dask.frame.write import journal
 
     url = f"memory://{uuid.uuid4().hex}.b2nd"
     fail_once(url)

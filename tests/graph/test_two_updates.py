@@ -35,8 +35,8 @@ else:
 HOLD = """
 import sys
 from pathlib import Path
-from b2nd_dask.storage.local import LocalReader
-from b2nd_dask.storage.local_update import frame_locked
+from b2nd_dask.storage.read.local_reader import LocalReader
+from b2nd_dask.storage.write.local_update import frame_locked
 path, label = Path(sys.argv[2]), sys.argv[1]
 with frame_locked(path, label, LocalReader(label).identity()):
     print("held", flush=True)

@@ -14,7 +14,7 @@ from dask.delayed import Delayed
 from distributed import Client, LocalCluster
 
 from b2nd_dask import StaleFrameError, from_b2nd, list_staging, open_b2nd, to_b2nd
-from b2nd_dask.storage.local import identity_of
+from b2nd_dask.storage.read.local_reader import identity_of
 
 VALUES = np.random.default_rng(5).normal(size=(90, 40))
 KINDS = ["w-", "w", "region", "append"]

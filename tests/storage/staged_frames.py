@@ -12,7 +12,7 @@ from b2nd_dask.storage import Location, StagedChunks, staging_for
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from b2nd_dask.storage.object_staging import BaseObjectStaging
+    from b2nd_dask.storage.write.object_staging import BaseObjectStaging
 
 HEAD, TAIL = b"H" * 300, b"T" * 700
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from b2nd_dask.storage import Location, Span
-from b2nd_dask.storage.remote import RemoteReader
+from b2nd_dask.storage.read.remote import RemoteReader
 
 if TYPE_CHECKING:
     from b2nd_dask.storage import ByteReader

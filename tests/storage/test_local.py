@@ -13,7 +13,7 @@ import pytest
 
 from b2nd_dask.errors import FrameFormatError, StaleFrameError
 from b2nd_dask.storage import Location, Span
-from b2nd_dask.storage.local import LocalReader
+from b2nd_dask.storage.read.local_reader import LocalReader
 
 
 def open_descriptors(folder: Path) -> int:

@@ -5,7 +5,7 @@ import os
 import numpy as np
 
 from b2nd_dask.storage import Location, staging_for
-from b2nd_dask.storage.local_files import append_whole
+from b2nd_dask.storage.write.local_files import append_whole
 
 
 def test_a_write_that_the_system_cuts_is_gone_on_with(tmp_path, monkeypatch):

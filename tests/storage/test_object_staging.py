@@ -15,7 +15,7 @@ from fsspec import AbstractFileSystem
 from fsspec.implementations.memory import MemoryFileSystem
 
 from b2nd_dask.storage import Location, StagedChunks
-from b2nd_dask.storage.object_store import PIECE_NBYTES
+from b2nd_dask.storage.write.object_store import PIECE_NBYTES
 from tests.storage.staged_frames import HEAD, TAIL, incompressible, make, publish
 
 if TYPE_CHECKING:

@@ -22,9 +22,9 @@ from fsspec import AbstractFileSystem
 
 from b2nd_dask.errors import FrameFormatError, StaleFrameError
 from b2nd_dask.storage import Location, Span
-from b2nd_dask.storage.connection import Connection, connect
-from b2nd_dask.storage.ranged import CONCURRENCY
-from b2nd_dask.storage.remote import MAX_GAP, MAX_SIZE
+from b2nd_dask.storage.read.connection import Connection, connect
+from b2nd_dask.storage.read.ranged import CONCURRENCY
+from b2nd_dask.storage.read.remote import MAX_GAP, MAX_SIZE
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -10,8 +10,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from b2nd_dask.storage import Location, Run
-from b2nd_dask.storage.object_store import PIECE_NBYTES
-from b2nd_dask.storage.s3_join import (
+from b2nd_dask.storage.write.object_store import PIECE_NBYTES
+from b2nd_dask.storage.write.s3_join import (
     SMALL_FRAME_NBYTES,
     Limits,
     ServerJoin,

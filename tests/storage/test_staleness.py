@@ -15,7 +15,7 @@ import pytest
 
 from b2nd_dask.errors import StaleFrameError
 from b2nd_dask.storage import Location, Span
-from b2nd_dask.storage.remote import MAX_GAP
+from b2nd_dask.storage.read.remote import MAX_GAP
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -1,0 +1,145 @@
+"""Coding of chunks. The only caller of python-blosc2's codecs.
+
+`blosc2.decompress2` does not check the length of its destination (REFERENCE 4.1), so nothing is
+decoded before `check_chunk` has compared the chunk's header with what the frame promises.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import blosc2
+import numpy as np
+from numpy.typing import NDArray
+
+from b2nd_dask.errors import CorruptChunkError, UnsupportedFrameError
+from b2nd_dask.format.chunk.chunk_header import HAS_DICT, Buffer, ChunkHeader, parse_chunk_header
+from b2nd_dask.format.chunk.compression import SHAPED_CODECS, Compression
+
+# decoding in several threads at once is the point of this package; python-blosc2 holds the GIL by
+# default
+blosc2.set_releasegil(True)
+
+
+#: Those of which the code is in python-blosc2. For others C-Blosc2 starts a Python that looks for
+#: them, which no file may cause.
+_CODECS = frozenset(
+    {codec.value for codec in blosc2.Codec if codec.value <= blosc2.Codec.ZSTD.value}
+    | SHAPED_CODECS
+)
+_FILTERS = frozenset(f.value for f in blosc2.Filter)
+
+
+def decode_chunk(data: Buffer, header: ChunkHeader, out: NDArray[Any]) -> None:
+    """Decode a whole chunk that `check_chunk` has passed.
+
+    Parameters
+    ----------
+    data : bytes-like
+        The chunk.
+    header : ChunkHeader
+        Its header.
+    out : ndarray
+        Contiguous; exactly as many bytes as the chunk holds.
+
+    Raises
+    ------
+    CorruptChunkError
+        The compressed streams cannot be decoded.
+    """
+    target = out.reshape(-1).view(np.uint8)
+    if header.memcpyed:
+        # upstream does not decode these where a dictionary was asked for and did not help
+        target[:] = np.frombuffer(data, np.uint8, header.nbytes, header.header_len)
+        return
+    try:
+        blosc2.decompress2(memoryview(data)[: header.cbytes], dst=target, nthreads=1)
+    except (RuntimeError, ValueError) as error:
+        raise CorruptChunkError(
+            "its compressed data cannot be decoded: the file is damaged"
+        ) from error
+
+
+def decode_in_frame(frame: bytes, out: NDArray[Any]) -> None:
+    """Decode the only chunk of a frame in memory, for codecs that look at the array's shapes.
+
+    Parameters
+    ----------
+    frame : bytes
+        A contiguous frame of one chunk that `check_chunk` has passed.
+    out : ndarray
+        Contiguous; exactly as many bytes as the chunk holds.
+
+    Raises
+    ------
+    CorruptChunkError
+        The compressed streams cannot be decoded, or a codec or filter is not registered.
+    """
+    try:
+        schunk = blosc2.schunk_from_cframe(frame)
+        # its worker threads would not live through a fork
+        schunk.dparams = blosc2.DParams(nthreads=1)
+        schunk.decompress_chunk(0, dst=out.reshape(-1).view(np.uint8))
+    except (RuntimeError, ValueError) as error:
+        raise CorruptChunkError(
+            "its compressed data cannot be decoded: the file is damaged, or its codec or filter "
+            "is not registered in this process"
+        ) from error
+
+
+def encode_chunk(raw: NDArray[Any], how: Compression, *, typesize: int, blocksize: int) -> bytes:
+    """Compress a chunk.
+
+    Parameters
+    ----------
+    raw : ndarray
+        Contiguous, items in stored order.
+    how : Compression
+    typesize, blocksize : int
+        In bytes.
+
+    Returns
+    -------
+    bytes
+        A chunk with a 32-byte header.
+
+    Raises
+    ------
+    UnsupportedFrameError
+        A codec or filter that is not in python-blosc2, or parameters that it does not take.
+    """
+    if how.codec not in _CODECS or not _FILTERS.issuperset(how.filters):
+        raise UnsupportedFrameError(
+            f"codec {how.codec} with filters {how.filters}: not all of them are in python-blosc2"
+        )
+    try:
+        chunk = blosc2.compress2(
+            raw.reshape(-1).view(np.uint8),
+            codec=blosc2.Codec(how.codec),
+            codec_meta=how.codec_meta,
+            clevel=how.clevel,
+            filters=[blosc2.Filter(f) for f in how.filters],
+            # bytes of the header; python-blosc2 takes them with a sign
+            filters_meta=[meta - 256 if meta > 127 else meta for meta in how.filters_meta],
+            splitmode=blosc2.SplitMode(how.splitmode),
+            use_dict=how.use_dict,
+            typesize=typesize,
+            blocksize=blocksize,
+            nthreads=1,
+        )
+    except (RuntimeError, ValueError) as error:
+        raise UnsupportedFrameError(
+            f"python-blosc2 does not compress items of {typesize} bytes with {how}"
+        ) from error
+    return _without_absent_dict(bytes(chunk)) if how.use_dict else bytes(chunk)
+
+
+def _without_absent_dict(chunk: bytes) -> bytes:
+    """A chunk whose blocks are stored as they are has no dictionary, whatever its header says.
+
+    C-Blosc2 3.3.5 marks it as having one, and then cannot decode it.
+    """
+    header = parse_chunk_header(chunk)
+    if not (header.memcpyed and header.has_dict):
+        return chunk
+    return chunk[:31] + bytes([header.special_flags & ~HAS_DICT]) + chunk[32:]

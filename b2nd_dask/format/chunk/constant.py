@@ -1,0 +1,111 @@
+"""Chunks that repeat one item: zeros, NaN, any value (REFERENCE 4 and 6)."""
+
+from __future__ import annotations
+
+import struct
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from b2nd_dask.errors import CorruptChunkError
+from b2nd_dask.format.chunk.chunk_header import EXTENDED, MAX_TYPESIZE, Buffer, ChunkHeader, Special
+
+
+def encode_repeated(value: bytes, *, nbytes: int, blocksize: int) -> bytes:
+    """Make the chunk that repeats one item (REFERENCE 6, step 3).
+
+    Parameters
+    ----------
+    value : bytes
+        The item.
+    nbytes, blocksize : int
+        Uncompressed bytes of the chunk and of a block.
+
+    Returns
+    -------
+    bytes
+        Header and item.
+    """
+    typesize = len(value) if len(value) <= MAX_TYPESIZE else 1
+    head = struct.pack("<BBBBiii", 5, 1, EXTENDED, typesize, nbytes, blocksize, 32 + len(value))
+    return head + bytes(15) + bytes([Special.REPEATED << 4]) + value
+
+
+def constant_of(data: Buffer, header: ChunkHeader, dtype: np.dtype[Any]) -> NDArray[Any] | None:
+    """The one item that a checked chunk repeats.
+
+    Parameters
+    ----------
+    data : bytes-like
+        The chunk.
+    header : ChunkHeader
+        Its header, checked.
+    dtype : numpy.dtype
+        Of the array.
+
+    Returns
+    -------
+    ndarray or None
+        0-d, read-only; None for a chunk that has to be decoded, and for one that was never written.
+    """
+    if header.special == Special.ZEROS:
+        return read_only(np.zeros((), dtype))
+    if header.special == Special.NAN:
+        return nan_item(dtype)
+    width = header.cbytes - header.header_len
+    if header.special == Special.REPEATED and dtype.itemsize % width == 0:
+        value = bytes(data[header.header_len : header.cbytes]) * (dtype.itemsize // width)
+        return np.frombuffer(value, dtype)[0:1].reshape(())
+    return None
+
+
+def nan_item(dtype: np.dtype[Any]) -> NDArray[Any]:
+    """What a NaN chunk holds, item by item.
+
+    The format fills such chunks with little-endian quiet NaNs as wide as the item, whatever its
+    type (REFERENCE 3): that is kept for complex and raw items. For big-endian floats it would be a
+    denormal number, which no writer means, so they get a NaN.
+
+    Parameters
+    ----------
+    dtype : numpy.dtype
+        Of the array; 4 or 8 bytes.
+
+    Returns
+    -------
+    ndarray
+        0-d, read-only.
+
+    Raises
+    ------
+    CorruptChunkError
+        A type that has no NaN.
+
+    Examples
+    --------
+    >>> nan_item(np.dtype(">f8"))
+    array(nan, dtype='>f8')
+    """
+    if dtype.itemsize not in (4, 8) or dtype.kind not in "fcV" or dtype.fields is not None:
+        raise CorruptChunkError(f"it is marked as NaN, which {dtype} does not have")
+    if dtype.kind == "f":
+        return read_only(np.array(np.nan, dtype))
+    return read_only(np.array(np.nan, f"<f{dtype.itemsize}")).view(dtype)
+
+
+def read_only(items: NDArray[Any]) -> NDArray[Any]:
+    """Make an array refuse to be written to, since it is shared.
+
+    Parameters
+    ----------
+    items : ndarray
+        Views that were made of it before stay writable.
+
+    Returns
+    -------
+    ndarray
+        The same.
+    """
+    items.flags.writeable = False
+    return items

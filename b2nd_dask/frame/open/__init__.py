@@ -1,0 +1,1 @@
+"""From byte ranges to a parsed frame, and the opened frames of this process."""

@@ -1,0 +1,100 @@
+"""Opened frames of this process, so that every task does not open its own."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections import OrderedDict
+
+from b2nd_dask.errors import StaleFrameError
+from b2nd_dask.frame.open.opening import OpenedFrame, parse_frame
+from b2nd_dask.storage import Location
+
+#: Each local frame holds one file descriptor, of which a process may often have 1,024.
+MAX_OPEN_FRAMES = 64
+#: To open a frame that is replaced meanwhile.
+TRIES = 5
+
+
+class FrameCache:
+    """The most recently used frames, by place and version. One for each process."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._frames: OrderedDict[tuple[str, str], OpenedFrame] = OrderedDict()
+
+    def open(self, location: Location, version: str | None = None) -> OpenedFrame:
+        """Open a frame, or take the one that is open already.
+
+        Parameters
+        ----------
+        location : Location
+        version : str, optional
+            The version that is wanted; the frame as it is now where this is None.
+
+        Returns
+        -------
+        OpenedFrame
+
+        Raises
+        ------
+        StaleFrameError
+            The frame is not that version any more.
+        """
+        if version is not None and (known := self._get((location.key, version))):
+            return known
+        opened = _open(location)
+        if version not in (None, opened.version):
+            raise StaleFrameError(
+                "the frame changed after it was opened or after the graph was built; open it anew",
+                path=location.label,
+            )
+        return self._put((location.key, opened.version), opened)
+
+    def _get(self, key: tuple[str, str]) -> OpenedFrame | None:
+        with self._lock:
+            found = self._frames.get(key)
+            if found is not None:
+                self._frames.move_to_end(key)
+            return found
+
+    def _put(self, key: tuple[str, str], opened: OpenedFrame) -> OpenedFrame:
+        with self._lock:
+            # a replaced file that stays open keeps its place on the disk
+            for old in [known for known in self._frames if known[0] == key[0] and known != key]:
+                del self._frames[old]
+            kept = self._frames.setdefault(key, opened)
+            self._frames.move_to_end(key)
+            while len(self._frames) > MAX_OPEN_FRAMES:
+                # a reader in use lives on with its user and closes its file with it
+                self._frames.popitem(last=False)
+            return kept
+
+
+def _open(location: Location) -> OpenedFrame:
+    for _ in range(TRIES):
+        reader = location.open()
+        try:
+            return OpenedFrame(reader, parse_frame(reader))
+        except FileNotFoundError:
+            # a sparse frame that is replaced between two calls is emptied
+            if not reader.is_directory:
+                raise
+    raise StaleFrameError("it is replaced again and again while it is opened", path=location.label)
+
+
+_cache = FrameCache()
+
+
+def process_cache() -> FrameCache:
+    """The cache of this process."""
+    return _cache
+
+
+def _start_anew() -> None:
+    """In a forked child: the parent's lock may be held, its remote connections are not ours."""
+    global _cache
+    _cache = FrameCache()
+
+
+os.register_at_fork(after_in_child=_start_anew)

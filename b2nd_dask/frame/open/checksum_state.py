@@ -1,0 +1,72 @@
+"""Whether an opened frame may be read: its checksums, and whether it is still what is there."""
+
+from __future__ import annotations
+
+import warnings
+
+from b2nd_dask.errors import ChecksumError, StaleFrameError, level_of_caller
+from b2nd_dask.format.integrity import Trust
+from b2nd_dask.frame.open.opening import OpenedFrame
+
+
+def require_trust(opened: OpenedFrame) -> None:
+    """Hold the state of a frame's checksums against what the user wants.
+
+    Parameters
+    ----------
+    opened : OpenedFrame
+
+    Raises
+    ------
+    ChecksumError
+        The frame's metadata are damaged, or it has no checksums where they are required.
+    """
+    integrity = opened.parsed.integrity
+    if integrity.trust is Trust.DAMAGED and opened.verify:
+        raise ChecksumError(
+            f"the frame is damaged: {integrity.reason}; verify=False reads it nevertheless",
+            path=opened.reader.label,
+        )
+    if integrity.trust is Trust.ABSENT and opened.verify is True:
+        raise ChecksumError(
+            f"the frame has no valid checksums: {integrity.reason}; b2nd_dask.seal adds them, "
+            'verify="auto" reads without',
+            path=opened.reader.label,
+        )
+
+
+def warn_of_doubt(opened: OpenedFrame) -> None:
+    """Warn where a change by other software and damage look the same, unless nobody asks.
+
+    Parameters
+    ----------
+    opened : OpenedFrame
+    """
+    integrity = opened.parsed.integrity
+    if not integrity.remedy or not opened.verify:
+        return
+    warnings.warn(
+        f"{opened.reader.label}: {integrity.reason}. {integrity.remedy}; verify=True refuses "
+        "such a frame, verify=False reads it without this warning",
+        UserWarning,
+        stacklevel=level_of_caller(),
+    )
+
+
+def require_current(opened: OpenedFrame) -> None:
+    """Look whether an opened frame is still what its place holds.
+
+    Parameters
+    ----------
+    opened : OpenedFrame
+
+    Raises
+    ------
+    StaleFrameError
+        It is not.
+    """
+    if opened.reader.identity() != opened.parsed.identity:
+        raise StaleFrameError(
+            "the frame changed after it was opened or after the graph was built; open it anew",
+            path=opened.reader.label,
+        )

@@ -1,0 +1,84 @@
+"""Where each stored chunk begins and ends, by its own header; no two may share bytes."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from b2nd_dask.errors import CorruptChunkError
+from b2nd_dask.format.chunk.chunk_header import HEADER_LEN, parse_chunk_header
+from b2nd_dask.format.index import stored_chunks
+from b2nd_dask.frame.open.opening import OpenedFrame, ParsedFrame, located
+from b2nd_dask.storage import ByteReader, Span, chunk_member
+
+#: Chunks whose headers are looked at together.
+_AT_ONCE = 1024
+
+
+def stored_extents(opened: OpenedFrame) -> NDArray[np.int64]:
+    """Where each stored chunk begins and ends, in the file or in its chunk file.
+
+    Parameters
+    ----------
+    opened : OpenedFrame
+
+    Returns
+    -------
+    ndarray of int64
+        Rows: chunk, start, stop.
+
+    Raises
+    ------
+    CorruptChunkError
+        A damaged header, or a chunk that shares bytes with another.
+    """
+    parsed = opened.parsed
+    offsets, sparse = parsed.index.offsets, parsed.header.sparse
+    chunks = stored_chunks(offsets)
+    places = offsets[chunks]
+    starts = np.zeros_like(places) if sparse else places + parsed.header.header_len
+    nbytes = np.ones_like(places)
+    if sparse:
+        # any two chunks in one file share bytes
+        _refuse_shared(opened, chunks, places, nbytes)
+    for first in range(0, len(chunks), _AT_ONCE):
+        batch = slice(first, first + _AT_ONCE)
+        heads = _heads(
+            opened.reader, starts[batch].tolist(), places[batch].tolist() if sparse else None
+        )
+        for at, (chunk, head) in enumerate(zip(chunks[batch].tolist(), heads, strict=True), first):
+            with located(opened, chunk):
+                nbytes[at] = _checked_length(head, parsed)
+    if not sparse:
+        _refuse_shared(opened, chunks, places, nbytes)
+    return np.stack([chunks, starts, starts + nbytes])
+
+
+def _heads(reader: ByteReader, starts: list[int], numbers: list[int] | None) -> list[bytes]:
+    spans = [Span(at, at + HEADER_LEN) for at in starts]
+    if numbers is None:
+        return reader.read(spans)
+    members = map(chunk_member, numbers)
+    return [reader.read([span], name)[0] for span, name in zip(spans, members, strict=True)]
+
+
+def _checked_length(head: bytes, parsed: ParsedFrame) -> int:
+    header = parse_chunk_header(head)
+    if not header.header_len <= header.cbytes <= max(parsed.header.cbytes, HEADER_LEN):
+        raise CorruptChunkError(f"a chunk of {header.cbytes} bytes, which cannot be", offset=12)
+    return header.cbytes
+
+
+def _refuse_shared(
+    opened: OpenedFrame,
+    chunks: NDArray[np.int64],
+    places: NDArray[np.int64],
+    nbytes: NDArray[np.int64],
+) -> None:
+    """Refuse chunks that share bytes: copied or read one by one they grow without bound."""
+    order = np.argsort(places, kind="stable")
+    shared = (places + nbytes)[order][:-1] > places[order][1:]
+    if shared.any():
+        one, other = chunks[order][int(np.argmax(shared)) :][:2].tolist()
+        with located(opened, one):
+            raise CorruptChunkError(f"it shares bytes with chunk {other}")

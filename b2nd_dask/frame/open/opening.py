@@ -1,0 +1,263 @@
+"""From byte ranges to a parsed frame: header, geometry, dtype, offset index, trailer."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+import numpy as np
+import xxhash
+from numpy.typing import NDArray
+
+from b2nd_dask.errors import B2ndError, FrameFormatError, UnsupportedFrameError
+from b2nd_dask.format.array_meta import MAX_CHUNK_NBYTES, ArrayMeta, array_meta_of
+from b2nd_dask.format.chunk.chunk_header import MAX_TYPESIZE
+from b2nd_dask.format.dtypes import MAX_ITEMSIZE
+from b2nd_dask.format.grid import Grid
+from b2nd_dask.format.header import FrameHeader, header_len_of, parse_header
+from b2nd_dask.format.index import MAX_CHUNKS, OffsetIndex, parse_index
+from b2nd_dask.format.integrity import Integrity, parse_integrity, users_vlmeta
+from b2nd_dask.format.trailer import Trailer, parse_trailer
+from b2nd_dask.frame.open.tail import Tail
+from b2nd_dask.storage import HEAD_NBYTES, ByteReader, Identity, Span, chunk_member
+
+#: NumPy counts bytes in 63 bits.
+MAX_NBYTES = 2**63 - 1
+
+#: Which chunks are checked: those that are read whole, all that are touched (True), none (False).
+Verify = bool | Literal["auto"]
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class ParsedFrame:
+    """All metadata of one frame."""
+
+    header: FrameHeader
+    grid: Grid
+    stored_dtype: np.dtype[Any] | None
+    """None where the frame's metalayer has no dtype."""
+    index: OffsetIndex
+    trailer: Trailer
+    """Without the record of checksums."""
+    integrity: Integrity
+    """The frame's checksums, where it has any."""
+    identity: Identity
+    """Of the object that this was parsed from."""
+    digest: str
+    """XXH3 of header, index and trailer, in hexadecimal."""
+
+
+@dataclass(frozen=True, eq=False, slots=True, weakref_slot=True)
+class OpenedFrame:
+    """A reader and what was parsed with it."""
+
+    reader: ByteReader
+    parsed: ParsedFrame
+    verify: Verify = "auto"
+    """Which chunks are held against their checksums before they are decoded."""
+
+    @property
+    def digests(self) -> NDArray[np.uint64] | None:
+        """What chunks that are read whole have to match; None where nothing is to be checked."""
+        return self.parsed.integrity.by_chunk if self.verify else None
+
+    @property
+    def version(self) -> str:
+        """Text that changes with the frame: the object's identity and the metadata's digest."""
+        identity = self.parsed.identity
+        return f"{identity.size}-{identity.token}-{self.parsed.digest}"
+
+
+def parse_frame(reader: ByteReader) -> ParsedFrame:
+    """Read and check all metadata of a frame, in two reads (one for a small frame).
+
+    Parameters
+    ----------
+    reader : ByteReader
+
+    Returns
+    -------
+    ParsedFrame
+
+    Raises
+    ------
+    FileNotFoundError
+        No such file.
+    FrameFormatError
+        Not a frame, or damaged.
+    UnsupportedFrameError
+        A frame that is not an array.
+    """
+    try:
+        identity = reader.opened_identity()
+        head, header = read_header(reader, identity.size)
+        if header.sparse != reader.is_directory:
+            raise FrameFormatError(
+                "the header says that the frame is "
+                + (
+                    "sparse, but it is a single file"
+                    if header.sparse
+                    else "contiguous, but it is a directory"
+                ),
+                offset=26,
+            )
+        grid, dtype = _geometry(header)
+        return _parse_tail(reader, head, header, grid, dtype, identity)
+    except B2ndError as error:
+        raise error.located(path=reader.label) from error.__cause__
+
+
+def read_header(reader: ByteReader, size: int) -> tuple[bytes, FrameHeader]:
+    """Read and check the header of a frame.
+
+    Parameters
+    ----------
+    reader : ByteReader
+    size : int
+        Bytes of the frame's file.
+
+    Returns
+    -------
+    head : bytes
+        The frame's first bytes, the whole header among them.
+    header : FrameHeader
+
+    Raises
+    ------
+    FrameFormatError
+        Not a frame, or damaged.
+    UnsupportedFrameError
+        A kind of frame that holds no array.
+    """
+    (head,) = reader.read([Span(0, HEAD_NBYTES)])
+    header_len = header_len_of(head)
+    if header_len > len(head):
+        (head,) = reader.read([Span(0, header_len)])
+    return head, parse_header(head, size)
+
+
+def _geometry(header: FrameHeader) -> tuple[Grid, np.dtype[Any] | None]:
+    """Shapes of the array, held against the sizes in the header."""
+    meta: ArrayMeta = array_meta_of(header.metalayers)
+    grid = Grid(meta.shape, meta.chunks, meta.blocks, _itemsize(header, meta))
+    if meta.name == "caterva":
+        _refuse_shaped(header)
+    if grid.itemsize > MAX_ITEMSIZE:
+        raise FrameFormatError(
+            f"items of {grid.itemsize} bytes, where {MAX_ITEMSIZE} is the most that is read",
+            offset=48,
+        )
+    # NumPy multiplies the lengths of the other axes even where one is 0
+    extent = math.prod(max(n, 1) for n in grid.shape) * grid.itemsize
+    if (
+        max(grid.nchunks - MAX_CHUNKS, grid.chunk_nbytes - MAX_CHUNK_NBYTES, extent - MAX_NBYTES)
+        > 0
+    ):
+        raise FrameFormatError(
+            f"shape {grid.shape} in chunks of {grid.chunks} items of {grid.itemsize} bytes "
+            "is beyond the format"
+        )
+    _check_promised(header, grid)
+    return grid, meta.dtype
+
+
+def _itemsize(header: FrameHeader, meta: ArrayMeta) -> int:
+    """Bytes of an item, of which the header and the dtype must say the same."""
+    if meta.dtype is None:
+        return header.typesize
+    itemsize = meta.dtype.itemsize
+    # python-blosc2 puts what a chunk says of wider items into the header of frames in memory, and
+    # does not read these again; whether the dtype is right, the sizes of chunks and blocks tell
+    wide = header.typesize == 1 and itemsize > MAX_TYPESIZE
+    if itemsize != header.typesize and not wide:
+        raise FrameFormatError(
+            f"items of dtype {meta.dtype} have {itemsize} bytes, the header says {header.typesize}",
+            offset=48,
+        )
+    return itemsize
+
+
+def _check_promised(header: FrameHeader, grid: Grid) -> None:
+    """Hold the sizes in the header against those that the shapes make."""
+    promised = {"nbytes": (header.nbytes, grid.nchunks * grid.chunk_nbytes)}
+    if grid.nchunks:
+        # else nothing is stored: an array with an axis of 0 may have chunks of 0 or any others
+        # (REFERENCE 2.1)
+        promised["blocksize"] = header.blocksize, grid.block_nbytes
+        promised["chunksize"] = header.chunksize, grid.chunk_nbytes
+    for name, (said, computed) in promised.items():
+        if said != computed:
+            raise FrameFormatError(
+                f"the header's {name} is {said}, but shape {grid.shape}, chunks {grid.chunks} "
+                f"and blocks {grid.blocks} of {grid.itemsize} bytes make {computed}"
+            )
+
+
+def _refuse_shaped(header: FrameHeader) -> None:
+    """C-Blosc2 takes the shapes for these from a b2nd metalayer: no reader to compare with."""
+    how = header.compression
+    if how.needs_shape:
+        raise UnsupportedFrameError(
+            f"codec {how.codec} with filters {how.filters} needs the array's shape, which Caterva "
+            "frames do not offer it"
+        )
+
+
+def _parse_tail(
+    reader: ByteReader,
+    head: bytes,
+    header: FrameHeader,
+    grid: Grid,
+    dtype: np.dtype[Any] | None,
+    identity: Identity,
+) -> ParsedFrame:
+    tail = Tail.of(reader, head, header, grid.nchunks)
+    try:
+        index_bytes = tail.read_index(grid.nchunks)
+        index = _parse_index(index_bytes, header, grid)
+    except B2ndError as error:
+        raise error.located(shift=tail.start) from error.__cause__
+    try:
+        trailer_bytes = tail.read_trailer(index.nstored)
+        trailer = parse_trailer(trailer_bytes)
+    except B2ndError as error:
+        raise error.located(shift=tail.start + tail.index_len) from error.__cause__
+    whole_head = head[: header.header_len]
+    integrity = parse_integrity(
+        index_bytes, trailer_bytes, trailer.vlmeta, whole_head, header, index
+    )
+    trailer = replace(trailer, vlmeta=users_vlmeta(trailer.vlmeta))
+    digest = xxhash.xxh3_64(whole_head)
+    digest.update(index_bytes)
+    digest.update(trailer_bytes)
+    return ParsedFrame(header, grid, dtype, index, trailer, integrity, identity, digest.hexdigest())
+
+
+def _parse_index(data: bytes, header: FrameHeader, grid: Grid) -> OffsetIndex:
+    if grid.nchunks == 0:
+        return OffsetIndex(np.empty(0, np.int64), header.cbytes, header.sparse)
+    return parse_index(data, header, grid.nchunks)
+
+
+@contextmanager
+def located(opened: OpenedFrame, chunk: int) -> Iterator[None]:
+    """Let errors name a stored chunk, its file and the byte in it.
+
+    Parameters
+    ----------
+    opened : OpenedFrame
+    chunk : int
+    """
+    try:
+        yield
+    except B2ndError as error:
+        frame, label = opened.parsed, opened.reader.label
+        offset = int(frame.index.offsets[chunk])
+        if frame.header.sparse:
+            error.located(chunk=chunk, path=f"{label}/{chunk_member(offset)}")
+        else:
+            error.located(chunk=chunk, path=label, shift=frame.header.header_len + offset)
+        raise

@@ -1,0 +1,171 @@
+"""What stands behind the data of a frame, read no further than what was read before justifies."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Self
+
+from b2nd_dask.errors import B2ndError, FrameFormatError
+from b2nd_dask.format.chunk.chunk_header import HEADER_LEN
+from b2nd_dask.format.header import FrameHeader
+from b2nd_dask.format.index import index_len_of
+from b2nd_dask.format.trailer import TAIL_LEN, check_trailer_start, trailer_len_of
+from b2nd_dask.storage import ByteReader, Span
+
+#: Metadata in a trailer beyond the checksums: 16 entries of vlmeta in practice.
+MAX_METADATA = 1 << 28
+#: A longer tail is read step by step, each step in pieces of this size; a shorter one at once.
+PIECE_NBYTES = 1 << 24
+#: Between the index chunk and the trailer, where writers leave a mark.
+_MAX_GAP = 1 << 12
+#: Of a checksum in the trailer, with room for how it is stored.
+_CHECKSUM_NBYTES = 16
+#: Python-blosc2 may leave an index chunk uncompressed.
+_OFFSET_NBYTES = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Tail:
+    """Index chunk and trailer of a frame, of which some bytes may not have been read."""
+
+    reader: ByteReader
+    start: int
+    """Where the index chunk begins in the frame."""
+    index_len: int
+    """Bytes from there to the trailer."""
+    stop: int
+    """Where the frame ends."""
+    held: bytes
+    """All of it, where it is short; else nothing."""
+
+    @classmethod
+    def of(cls, reader: ByteReader, head: bytes, header: FrameHeader, nchunks: int) -> Self:
+        """Find the parts of a tail.
+
+        Parameters
+        ----------
+        reader : ByteReader
+        head : bytes
+            The frame's first bytes.
+        header : FrameHeader
+        nchunks : int
+            Chunks of the array.
+
+        Returns
+        -------
+        Tail
+
+        Raises
+        ------
+        FrameFormatError
+            Something that is no index and no trailer.
+        """
+        start, stop = header.index_start, header.frame_len
+        if start > stop:
+            raise FrameFormatError(
+                f"the data region of {header.cbytes} bytes reaches past the frame's end at {stop}",
+                offset=39,
+            )
+        if stop - start > _OFFSET_NBYTES * nchunks + MAX_METADATA:
+            raise FrameFormatError(
+                f"{stop - start} bytes behind the data are no index of {nchunks} chunks and "
+                "metadata",
+                offset=start,
+            )
+        held, end = b"", b""
+        if stop <= len(head):
+            held = head[start:stop]
+        elif stop - start <= PIECE_NBYTES:
+            (held,) = reader.read([Span(start, stop)])
+            _require_whole(held, Span(start, stop), 0)
+        else:
+            (end,) = reader.read([Span(stop - TAIL_LEN, stop)])
+        try:
+            trailer_len = trailer_len_of(held or end, stop - header.header_len)
+            index_len = stop - start - trailer_len
+            if index_len < 0 or (index_len > 0) != (nchunks > 0):
+                raise FrameFormatError(
+                    f"{index_len} bytes are left for the offsets of {nchunks} chunks", offset=0
+                )
+        except B2ndError as error:
+            raise error.located(shift=start) from error.__cause__
+        return cls(reader, start, index_len, stop, held)
+
+    def read_index(self, nchunks: int) -> bytes:
+        """Read the index chunk, and what stands between it and the trailer.
+
+        Parameters
+        ----------
+        nchunks : int
+            Chunks of the array.
+
+        Returns
+        -------
+        bytes
+
+        Raises
+        ------
+        FrameFormatError
+            The chunk's header contradicts the frame, or what should hold offsets holds zeros.
+        """
+        if self.held or not self.index_len:
+            return self.held[: self.index_len]
+        start, stop = self.start, self.start + self.index_len
+        (head,) = self.reader.read([Span(start, start + HEADER_LEN)])
+        length = index_len_of(head, self.index_len, nchunks)
+        if self.index_len - length > _MAX_GAP:
+            raise FrameFormatError(
+                f"an offset index of {length} bytes, and {self.index_len - length} more before "
+                "the trailer",
+                offset=0,
+            )
+        pieces = bytearray()
+        for at in range(start, stop, PIECE_NBYTES):
+            span = Span(at, min(at + PIECE_NBYTES, stop))
+            (piece,) = self.reader.read([span])
+            _require_whole(piece, span, start)
+            # neither compressed bytes nor chunks that lie at different places; holes of a file do
+            if len(piece) == PIECE_NBYTES and piece.count(0) == len(piece):
+                raise FrameFormatError(
+                    f"{PIECE_NBYTES} zeros in the offset index", offset=at - start
+                )
+            pieces += piece
+        return bytes(pieces)
+
+    def read_trailer(self, nstored: int) -> bytes:
+        """Read the trailer.
+
+        Parameters
+        ----------
+        nstored : int
+            Chunks that may have checksums in it.
+
+        Returns
+        -------
+        bytes
+
+        Raises
+        ------
+        FrameFormatError
+            It does not begin as one, or is longer than metadata and checksums can be.
+        """
+        if self.held:
+            return self.held[self.index_len :]
+        start = self.start + self.index_len
+        length = self.stop - start
+        if length > _CHECKSUM_NBYTES * nstored + MAX_METADATA:
+            raise FrameFormatError(
+                f"a trailer of {length} bytes is more than metadata and the checksums of "
+                f"{nstored} chunks",
+                offset=0,
+            )
+        (head,) = self.reader.read([Span(start, min(start + HEADER_LEN, self.stop))])
+        check_trailer_start(head)
+        (trailer,) = self.reader.read([Span(start, self.stop)])
+        _require_whole(trailer, Span(start, self.stop), start)
+        return trailer
+
+
+def _require_whole(data: bytes, span: Span, counted_from: int) -> None:
+    if len(data) < span.stop - span.start:
+        raise FrameFormatError("the frame is cut off", offset=span.start + len(data) - counted_from)

@@ -1,0 +1,1 @@
+"""Reading an opened frame: a region, points, reduced, or chunk by chunk."""

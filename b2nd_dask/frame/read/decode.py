@@ -1,0 +1,160 @@
+"""From the bytes of a stored chunk to selected items."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from b2nd_dask.format.assemble import one_chunk_frame
+from b2nd_dask.format.chunk.chunk_checks import check_chunk
+from b2nd_dask.format.chunk.chunk_header import (
+    ChunkHeader,
+    Special,
+    padded_chunk,
+    parse_chunk_header,
+)
+from b2nd_dask.format.chunk.codec import decode_chunk, decode_in_frame
+from b2nd_dask.format.chunk.constant import constant_of
+from b2nd_dask.format.grid import Grid
+from b2nd_dask.format.index import ChunkKind
+from b2nd_dask.frame.open.opening import OpenedFrame, ParsedFrame, located
+from b2nd_dask.frame.read.buffers import Scratch
+from b2nd_dask.frame.read.fetch import Fetched
+from b2nd_dask.frame.read.fill import Fill
+from b2nd_dask.frame.read.plan import Part
+from b2nd_dask.frame.read.scatter import scatter_chunk
+
+_scratch = Scratch()
+
+
+def carrier(dtype: np.dtype[Any]) -> np.dtype[Any]:
+    """Dtype to move items in: raw bytes for structured ones, so that all of them move.
+
+    Parameters
+    ----------
+    dtype : numpy.dtype
+
+    Returns
+    -------
+    numpy.dtype
+    """
+    return dtype if dtype.fields is None else np.dtype(f"V{dtype.itemsize}")
+
+
+def decode_part(
+    opened: OpenedFrame, fetched: Fetched, part: Part, fill: Fill, out: NDArray[Any]
+) -> NDArray[Any] | None:
+    """Decode what was fetched into its place.
+
+    Parameters
+    ----------
+    opened : OpenedFrame
+    fetched : Fetched
+    part : Part
+        That it was fetched for.
+    fill : Fill
+    out : ndarray
+        The place of the part, of the `carrier` dtype.
+
+    Returns
+    -------
+    ndarray or None
+        The item that the chunk repeats, 0-d; then `out` is left as it was.
+
+    Raises
+    ------
+    CorruptChunkError, UnsupportedFrameError, UninitializedChunkError
+        With the chunk's number, and the file's name and byte where these are known.
+    """
+    with located(opened, fetched.chunk):
+        header, item = constant_in(opened.parsed, fetched, fill)
+        if item is None:
+            _decode(opened.parsed, fetched, part, header, out)
+        return item
+
+
+def constant_in(
+    frame: ParsedFrame, fetched: Fetched, fill: Fill
+) -> tuple[ChunkHeader, NDArray[Any] | None]:
+    """Check a chunk's header, and look whether the chunk repeats one item.
+
+    Parameters
+    ----------
+    frame : ParsedFrame
+    fetched : Fetched
+    fill : Fill
+
+    Returns
+    -------
+    header : ChunkHeader
+    item : ndarray or None
+        0-d; None for a chunk that has to be decoded.
+
+    Raises
+    ------
+    CorruptChunkError, UnsupportedFrameError, UninitializedChunkError
+    """
+    grid, data = frame.grid, fetched.data
+    header = parse_chunk_header(data)
+    check_chunk(
+        header,
+        len(data),
+        nbytes=header.nbytes if fetched.some_blocks else grid.chunk_nbytes,
+        blocksize=grid.block_nbytes,
+        typesize=grid.itemsize,
+    )
+    if header.special == Special.UNINIT:
+        return header, fill.item(ChunkKind.UNINIT)
+    return header, constant_of(data, header, fill.dtype)
+
+
+def _decode(
+    frame: ParsedFrame, fetched: Fetched, part: Part, header: ChunkHeader, out: NDArray[Any]
+) -> None:
+    grid, inner = frame.grid, part.inner
+    if not fetched.some_blocks and _fills_exactly(grid, inner, out):
+        decode_raw(frame, fetched, header, out)
+        return
+    with _scratch.lent(header.nbytes) as buffer:
+        raw = buffer.view(out.dtype)
+        decode_raw(frame, fetched, header, raw)
+        scatter_chunk(raw, grid, inner, out, some_blocks=fetched.some_blocks)
+
+
+def decode_raw(
+    frame: ParsedFrame, fetched: Fetched, header: ChunkHeader, raw: NDArray[Any]
+) -> None:
+    """Decode a chunk in stored order.
+
+    Parameters
+    ----------
+    frame : ParsedFrame
+    fetched : Fetched
+    header : ChunkHeader
+        From `constant_in`.
+    raw : ndarray
+        Contiguous; exactly as many bytes as the chunk holds.
+
+    Raises
+    ------
+    CorruptChunkError
+        The compressed streams cannot be decoded.
+    """
+    if header.needs_shape:
+        chunk = padded_chunk(fetched.data[: header.cbytes], frame.grid.blocks)
+        decode_in_frame(one_chunk_frame(chunk, frame.header, frame.grid), raw)
+    else:
+        decode_chunk(fetched.data, header, raw)
+
+
+def _fills_exactly(grid: Grid, inner: tuple[range, ...], out: NDArray[Any]) -> bool:
+    """Whether a chunk's decoded bytes, as they are, are what `out` must hold."""
+    return (
+        grid.chunk_is_c_order
+        and out.flags.c_contiguous
+        and all(
+            positions == range(n) for positions, n in zip(inner, grid.padded_chunk, strict=True)
+        )
+    )

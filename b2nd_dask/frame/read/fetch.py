@@ -1,0 +1,277 @@
+"""Bytes of the touched chunks: whole, or of the touched blocks alone."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from b2nd_dask.errors import CorruptChunkError
+from b2nd_dask.format.chunk.chunk_checks import check_chunk
+from b2nd_dask.format.chunk.chunk_header import MAX_DICT_LEN, parse_chunk_header
+from b2nd_dask.format.chunk.subset import block_spans, head_nbytes, head_of_blocks
+from b2nd_dask.format.grid import Grid
+from b2nd_dask.format.integrity import require_digest
+from b2nd_dask.frame.open.opening import OpenedFrame, ParsedFrame, located
+from b2nd_dask.frame.read.buffers import Scratch
+from b2nd_dask.storage import Filled, Span, chunk_member
+
+_first_buffer = Scratch()
+_second_buffer = Scratch()
+
+
+class Wish(NamedTuple):
+    """What is wanted of a stored chunk."""
+
+    chunk: int
+    blocks: NDArray[np.int64] | None
+    """Ascending numbers of blocks; None for the whole chunk."""
+
+
+#: Compressed chunks up to this size are read at once: a second read costs more than the rest of it.
+#: From stores where reads cost more, larger ones are.
+SMALL_CHUNK = 1 << 14
+
+
+class Fetched(NamedTuple):
+    """The bytes for a wish."""
+
+    number: int
+    """Of the wish, among all."""
+    chunk: int
+    data: memoryview
+    """A chunk. Valid until the next one is asked for."""
+    some_blocks: bool
+    """Whether `data` is a chunk of the wanted blocks alone."""
+
+
+class Placed(NamedTuple):
+    """A wish, and where its chunk lies."""
+
+    number: int
+    chunk: int
+    blocks: NDArray[np.int64] | None
+    start: int
+    """Of the chunk, in the object that holds it."""
+    available: int
+    """Bytes that may belong to the chunk."""
+
+
+def batches(opened: OpenedFrame, wishes: Sequence[Wish], nbytes: float) -> Iterator[list[Placed]]:
+    """Divide reads into some of bounded size.
+
+    Parameters
+    ----------
+    opened : OpenedFrame
+    wishes : sequence of Wish
+    nbytes : float
+        Compressed bytes after which a batch ends.
+
+    Yields
+    ------
+    list of Placed
+        For `fetch`. Never empty.
+    """
+    grid, room = opened.parsed.grid, nbytes
+    starts, lengths = _places(opened.parsed, [wish.chunk for wish in wishes])
+    batch: list[Placed] = []
+    for number, (chunk, blocks) in enumerate(wishes):
+        batch.append(Placed(number, chunk, blocks, starts[number], lengths[number]))
+        room -= lengths[number] * (1.0 if opened.verify is True else _portion(blocks, grid))
+        if room <= 0:
+            yield batch
+            batch, room = [], nbytes
+    if batch:
+        yield batch
+
+
+def fetch(opened: OpenedFrame, batch: Sequence[Placed]) -> Iterator[Fetched]:
+    """Read what is wanted of stored chunks.
+
+    Parameters
+    ----------
+    opened : OpenedFrame
+    batch : sequence of Placed
+        From `batches`.
+
+    Yields
+    ------
+    Fetched
+        In any order.
+
+    Raises
+    ------
+    CorruptChunkError
+        With the chunk's number; `ChecksumError` where its checksum tells.
+    """
+    wanted = [(wish, Span(0, _first_read(opened, wish))) for wish in batch]
+    with _first_buffer.lent(sum(span.stop for _, span in wanted)) as room:
+        later: list[tuple[Placed, memoryview]] = []
+        for wish, data, size in _read(opened, wanted, room.data):
+            if wish.blocks is None:
+                _hold(opened, wish.chunk, data)
+                yield Fetched(wish.number, wish.chunk, data, some_blocks=False)
+            else:
+                # the size of its file came with reading it: no more is there of the chunk
+                available = min(wish.available, size - wish.start)
+                later.append((wish._replace(available=available), data))
+        if later:
+            yield from _fetch_blocks(opened, later)
+
+
+def _first_read(opened: OpenedFrame, wish: Placed) -> int:
+    """Bytes to read before the places of blocks are known."""
+    small = max(SMALL_CHUNK, opened.reader.max_gap)
+    if wish.blocks is None or wish.available <= small or opened.verify is True:
+        return wish.available
+    nblocks = math.prod(opened.parsed.grid.blocks_per_chunk)
+    return min(head_nbytes(nblocks), wish.available)
+
+
+def _hold(opened: OpenedFrame, chunk: int, data: memoryview) -> None:
+    """Hold a chunk that was read whole against its checksum, where there is one."""
+    digests = opened.digests
+    if digests is not None:
+        with located(opened, chunk):
+            require_digest(data, int(digests[chunk]))
+
+
+def longest_chunk(grid: Grid) -> int:
+    """No chunk is longer: data that does not shrink is stored plain, behind a header."""
+    nblocks = grid.chunk_nbytes // grid.block_nbytes
+    return 32 + grid.chunk_nbytes + 4 * nblocks + 4 + MAX_DICT_LEN
+
+
+def _places(frame: ParsedFrame, chunks: Sequence[int]) -> tuple[list[int], list[int]]:
+    """Starts of chunks in their objects, and bytes that may belong to each."""
+    longest = longest_chunk(frame.grid)
+    if frame.header.sparse:
+        return [0] * len(chunks), [longest] * len(chunks)
+    starts, stops = frame.index.extents(np.array(chunks, np.int64))
+    lengths = np.minimum(stops - starts, longest)
+    return (starts + frame.header.header_len).tolist(), lengths.tolist()
+
+
+class _Found(NamedTuple):
+    """What the first read of a chunk tells of its blocks."""
+
+    wish: Placed
+    data: memoryview
+    """What was read first."""
+    head: bytes
+    """What the chunk of the wanted blocks begins with; empty where all have to be decoded."""
+    runs: list[Span]
+    """The blocks, or the whole chunk, in as few pieces as can be."""
+
+    @property
+    def nbytes(self) -> int:
+        return len(self.head) + sum(b - a for a, b in self.runs)
+
+
+def _fetch_blocks(
+    opened: OpenedFrame, some: Sequence[tuple[Placed, memoryview]]
+) -> Iterator[Fetched]:
+    """The second round: places of blocks are known now."""
+    found = [_find_blocks(opened, wish, data) for wish, data in some]
+    with _second_buffer.lent(sum(row.nbytes for row in found)) as room:
+        rest = room.data
+        missing: list[tuple[Placed, Span, memoryview]] = []
+        chunks: list[memoryview] = []
+        for row in found:
+            chunk, rest = rest[: row.nbytes], rest[row.nbytes :]
+            chunk[: len(row.head)] = row.head
+            missing += _fill_in(row, chunk[len(row.head) :])
+            chunks.append(chunk)
+        _read_into(opened, missing)
+        for row, chunk in zip(found, chunks, strict=True):
+            if len(row.data) < len(chunk) and not row.head:
+                _hold(opened, row.wish.chunk, chunk)
+            yield Fetched(row.wish.number, row.wish.chunk, chunk, some_blocks=bool(row.head))
+
+
+def _fill_in(row: _Found, body: memoryview) -> Iterator[tuple[Placed, Span, memoryview]]:
+    """Copy the runs that were read already; gives the others and where they go."""
+    for run in row.runs:
+        length = run.stop - run.start
+        target, body = body[:length], body[length:]
+        if run.stop <= len(row.data):
+            target[:] = row.data[run.start : run.stop]
+        else:
+            yield row.wish, run, target
+
+
+def _find_blocks(opened: OpenedFrame, wish: Placed, data: memoryview) -> _Found:
+    grid = opened.parsed.grid
+    with located(opened, wish.chunk):
+        header = parse_chunk_header(data)
+        check_chunk(
+            header,
+            wish.available,
+            nbytes=grid.chunk_nbytes,
+            blocksize=grid.block_nbytes,
+            typesize=grid.itemsize,
+        )
+    if len(data) >= header.cbytes:
+        _hold(opened, wish.chunk, data)
+    spans = None if wish.blocks is None else block_spans(data, header, wish.blocks)
+    if spans is None:
+        return _Found(wish, data, b"", [Span(0, header.cbytes)])
+    return _Found(wish, data, head_of_blocks(data, header, spans), _runs(spans))
+
+
+def _runs(spans: NDArray[np.int64]) -> list[Span]:
+    """Spans that follow one another as one."""
+    breaks = np.flatnonzero(spans[1:, 0] != spans[:-1, 1])
+    starts = spans[np.append(0, breaks + 1), 0]
+    stops = spans[np.append(breaks, len(spans) - 1), 1]
+    return [Span(a, b) for a, b in zip(starts.tolist(), stops.tolist(), strict=True)]
+
+
+def _read(
+    opened: OpenedFrame, wanted: list[tuple[Placed, Span]], room: memoryview
+) -> list[tuple[Placed, memoryview, int]]:
+    """Read spans that count from the starts of chunks; clipped at the ends of their objects.
+
+    With the bytes of each comes the size of the object.
+    """
+    lengths = [span.stop - span.start for _, span in wanted]
+    stops = itertools.accumulate(lengths)
+    targets = [room[stop - n : stop] for n, stop in zip(lengths, stops, strict=True)]
+    rows = [(wish, span, target) for (wish, span), target in zip(wanted, targets, strict=True)]
+    return [
+        (wish, target[:count], size)
+        for (wish, _, target), (count, size) in zip(rows, _read_some(opened, rows), strict=True)
+    ]
+
+
+def _read_into(opened: OpenedFrame, rows: list[tuple[Placed, Span, memoryview]]) -> None:
+    for (wish, _, target), (count, _) in zip(rows, _read_some(opened, rows), strict=True):
+        if count < len(target):
+            raise CorruptChunkError("the file ends inside it", chunk=wish.chunk)
+
+
+def _read_some(opened: OpenedFrame, rows: list[tuple[Placed, Span, memoryview]]) -> list[Filled]:
+    reader, frame = opened.reader, opened.parsed
+    if not frame.header.sparse:
+        spans = [Span(wish.start + a, wish.start + b) for wish, (a, b), _ in rows]
+        counts = reader.read_into(spans, [target for _, _, target in rows])
+        return [Filled(count, frame.identity.size) for count in counts]
+    names = [chunk_member(int(frame.index.offsets[wish.chunk])) for wish, _, _ in rows]
+    items = [(name, span) for name, (_, span, _) in zip(names, rows, strict=True)]
+    try:
+        return reader.read_members_into(items, [target for _, _, target in rows])
+    except FileNotFoundError as error:
+        missing = str(error.filename).rpartition("/")[2]
+        if missing not in names:
+            raise
+        chunk = rows[names.index(missing)][0].chunk
+        raise CorruptChunkError(f"its file {missing} is missing", chunk=chunk) from error
+
+
+def _portion(blocks: NDArray[np.int64] | None, grid: Grid) -> float:
+    """Part of a chunk's blocks that is wanted."""
+    return 1.0 if blocks is None else len(blocks) / math.prod(grid.blocks_per_chunk)

@@ -1,0 +1,151 @@
+"""Which chunks a region touches, and which part of each."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from b2nd_dask.format.grid import Grid, Piece, split_positions
+from b2nd_dask.format.index import ChunkKind
+from b2nd_dask.frame.open.opening import ParsedFrame
+
+#: Where more than this part of a chunk's blocks is touched, all are read.
+NEARLY_ALL = 0.9
+
+
+class Part(NamedTuple):
+    """The part of a region that lies in one chunk."""
+
+    chunk: int
+    inner: tuple[range, ...]
+    """Selected positions in the chunk."""
+    out: tuple[slice, ...]
+    """Where they go in the result."""
+
+
+@dataclass(frozen=True, eq=False)
+class RegionPlan:
+    """The touched chunks as columns: regions of a million chunks need no object for each."""
+
+    pieces: tuple[list[Piece], ...]
+    """The cells of the chunk grid that are touched along each axis."""
+    chunks: NDArray[np.int64]
+    """Numbers of the touched chunks, in C order over the pieces."""
+    kinds: NDArray[np.uint8]
+    """`ChunkKind` of each."""
+
+    @classmethod
+    def of(cls, frame: ParsedFrame, axes: tuple[range, ...]) -> RegionPlan:
+        """Plan a region.
+
+        Parameters
+        ----------
+        frame : ParsedFrame
+        axes : tuple of range
+            Ascending positions along each axis, at least one each.
+
+        Returns
+        -------
+        RegionPlan
+        """
+        pieces = tuple(split_positions(a, c) for a, c in zip(axes, frame.grid.chunks, strict=True))
+        chunks = _chunk_numbers(pieces, frame.grid)
+        return cls(pieces, chunks, frame.index.kinds[chunks])
+
+    @property
+    def counts(self) -> tuple[int, ...]:
+        """Touched chunks along each axis."""
+        return tuple(map(len, self.pieces))
+
+    @property
+    def single_kind(self) -> int | None:
+        """The special kind that all touched chunks share; None where there is none."""
+        kind = int(self.kinds[0])
+        return kind if kind and (self.kinds == kind).all() else None
+
+    def parts(self, of_kind: int = ChunkKind.STORED) -> Iterator[Part]:
+        """Parts in chunks of one kind, in C order.
+
+        Parameters
+        ----------
+        of_kind : int
+
+        Yields
+        ------
+        Part
+        """
+        where = np.flatnonzero(self.kinds == of_kind)
+        # 0-d arrays have one chunk and no axes
+        places = np.unravel_index(where, self.counts) if self.counts else ()
+        columns = [
+            [axis[i] for i in place.tolist()]
+            for axis, place in zip(self.pieces, places, strict=True)
+        ]
+        rows = zip(*columns, strict=True) if columns else ((),) * len(where)
+        for chunk, row in zip(self.chunks[where].tolist(), rows, strict=True):
+            yield Part(chunk, tuple(p.inner for p in row), tuple(p.out for p in row))
+
+
+def _chunk_numbers(pieces: tuple[list[Piece], ...], grid: Grid) -> NDArray[np.int64]:
+    numbers = np.zeros(1, np.int64)
+    for axis, count in zip(pieces, grid.counts, strict=True):
+        cells = np.array([piece.cell for piece in axis], np.int64)
+        numbers = (numbers[:, None] * count + cells).reshape(-1)
+    return numbers
+
+
+# most chunks of a region are cut alike
+@lru_cache(maxsize=1024)
+def touched_blocks(inner: tuple[range, ...], grid: Grid) -> NDArray[np.int64] | None:
+    """Numbers of the blocks of a chunk that hold selected items.
+
+    Parameters
+    ----------
+    inner : tuple of range
+        Ascending positions in the chunk.
+    grid : Grid
+
+    Returns
+    -------
+    ndarray of int64, or None
+        In ascending order, not to be changed; None where it is better to take all blocks.
+
+    Examples
+    --------
+    >>> grid = Grid((64, 64), (32, 32), (4, 8), 8)
+    >>> touched_blocks((range(5, 11), range(0, 32, 16)), grid)
+    array([ 4,  6,  8, 10])
+    """
+    touched = [_touched_along(r, b) for r, b in zip(inner, grid.blocks, strict=True)]
+    if is_nearly_all(math.prod(map(len, touched)), grid):
+        return None
+    axes = np.ix_(*(np.array(t, np.int64) for t in touched))
+    numbers: NDArray[np.int64] = np.ravel_multi_index(axes, grid.blocks_per_chunk).reshape(-1)
+    return numbers
+
+
+def is_nearly_all(count: int, grid: Grid) -> bool:
+    """Whether so many of a chunk's blocks are better had by taking all of them.
+
+    Parameters
+    ----------
+    count : int
+    grid : Grid
+
+    Returns
+    -------
+    bool
+    """
+    return count >= NEARLY_ALL * math.prod(grid.blocks_per_chunk)
+
+
+def _touched_along(positions: range, block: int) -> list[int]:
+    if positions.step <= block:
+        return list(range(positions[0] // block, positions[-1] // block + 1))
+    return [position // block for position in positions]

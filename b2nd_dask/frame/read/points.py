@@ -1,0 +1,108 @@
+"""Single items by their coordinates: each block that holds some is decoded once."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from b2nd_dask.format.grid import Grid
+from b2nd_dask.format.index import ChunkKind
+from b2nd_dask.frame.open.opening import OpenedFrame, located
+from b2nd_dask.frame.read.buffers import Scratch
+from b2nd_dask.frame.read.decode import carrier, constant_in, decode_raw
+from b2nd_dask.frame.read.fetch import Fetched, Wish, batches, fetch
+from b2nd_dask.frame.read.fill import Fill
+from b2nd_dask.frame.read.plan import is_nearly_all
+from b2nd_dask.frame.read.region import special_item
+
+_scratch = Scratch()
+
+
+def read_points(
+    opened: OpenedFrame, coords: tuple[NDArray[np.int64], ...], fill: Fill
+) -> NDArray[Any]:
+    """Read single items.
+
+    Parameters
+    ----------
+    opened : OpenedFrame
+    coords : tuple of ndarray of int64
+        Positions inside the array along each axis, 1-D and of one length; at least one axis.
+    fill : Fill
+        Its dtype is that of the result.
+
+    Returns
+    -------
+    ndarray
+        1-D.
+
+    Raises
+    ------
+    CorruptChunkError, UnsupportedFrameError, UninitializedChunkError
+        With the chunk's number.
+    """
+    frame = opened.parsed
+    out = np.empty(len(coords[0]), carrier(fill.dtype))
+    chunks, blocks, inside = _addresses(coords, frame.grid)
+    kinds = frame.index.kinds[chunks]
+    for kind in np.unique(kinds).tolist():
+        if kind != ChunkKind.STORED:
+            chosen = kinds == kind
+            first = int(chunks[np.argmax(chosen)])
+            out[chosen] = special_item(fill, kind, first).view(out.dtype)
+    # points of one chunk lie together
+    order = np.argsort(chunks, kind="stable")
+    order = order[kinds[order] == ChunkKind.STORED]
+    groups = np.split(order, np.flatnonzero(np.diff(chunks[order])) + 1) if len(order) else []
+    wishes = [Wish(int(chunks[g[0]]), _wanted(blocks[g], frame.grid)) for g in groups]
+    for batch in batches(opened, wishes, opened.reader.batch_nbytes):
+        for fetched in fetch(opened, batch):
+            at = groups[fetched.number]
+            touched = wishes[fetched.number].blocks if fetched.some_blocks else None
+            ranks = blocks[at] if touched is None else np.searchsorted(touched, blocks[at])
+            out[at] = _pick(opened, fetched, fill, ranks, inside[at])
+    return out.view(fill.dtype)
+
+
+def _addresses(
+    coords: tuple[NDArray[np.int64], ...], grid: Grid
+) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
+    """Numbers of chunks, of blocks in them, and of items in these."""
+    chunks, blocks, inside = (np.zeros(len(coords[0]), np.int64) for _ in range(3))
+    for axis, positions in enumerate(coords):
+        chunk, rest = np.divmod(positions, grid.chunks[axis])
+        block, item = np.divmod(rest, grid.blocks[axis])
+        chunks = chunks * grid.counts[axis] + chunk
+        blocks = blocks * grid.blocks_per_chunk[axis] + block
+        inside = inside * grid.blocks[axis] + item
+    return chunks, blocks, inside
+
+
+def _wanted(blocks: NDArray[np.int64], grid: Grid) -> NDArray[np.int64] | None:
+    touched = np.unique(blocks)
+    return None if is_nearly_all(len(touched), grid) else touched
+
+
+def _pick(
+    opened: OpenedFrame,
+    fetched: Fetched,
+    fill: Fill,
+    ranks: NDArray[np.int64],
+    inside: NDArray[np.int64],
+) -> NDArray[Any]:
+    """Items of a chunk, by the places of their blocks in what was fetched."""
+    dtype = carrier(fill.dtype)
+    with located(opened, fetched.chunk):
+        header, item = constant_in(opened.parsed, fetched, fill)
+        if item is not None:
+            return item.view(dtype)
+        with _scratch.lent(header.nbytes) as buffer:
+            raw = buffer.view(dtype)
+            decode_raw(opened.parsed, fetched, header, raw)
+            picked: NDArray[Any] = raw.reshape(-1, math.prod(opened.parsed.grid.blocks))[
+                ranks, inside
+            ]
+            return picked

@@ -1,0 +1,168 @@
+"""Read one region of a frame into an array: plan, fetch, decode, place."""
+
+from __future__ import annotations
+
+import itertools
+import multiprocessing
+import os
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from b2nd_dask.errors import B2ndError
+from b2nd_dask.format.index import ChunkKind
+from b2nd_dask.frame.open.opening import OpenedFrame
+from b2nd_dask.frame.read.buffers import Pool
+from b2nd_dask.frame.read.decode import carrier, decode_part
+from b2nd_dask.frame.read.fetch import Placed, Wish, batches, fetch
+from b2nd_dask.frame.read.fill import Fill
+from b2nd_dask.frame.read.plan import Part, RegionPlan, touched_blocks
+
+T = TypeVar("T")
+
+#: Threads that share a read take smaller batches, so that all have work until the end.
+BATCHES_OF_A_THREAD = 8
+
+#: Results of reads.
+_pool = Pool()
+
+
+def read_region(
+    opened: OpenedFrame, axes: tuple[range, ...], fill: Fill, threads: int = 1
+) -> NDArray[Any]:
+    """Read a region.
+
+    Parameters
+    ----------
+    opened : OpenedFrame
+    axes : tuple of range
+        Ascending positions to read along each axis.
+    fill : Fill
+        What special chunks read as; its dtype is that of the result.
+    threads : int
+        That decode.
+
+    Returns
+    -------
+    ndarray
+        A zero-stride, read-only array where one item fills the region and nothing had to be
+        decoded.
+
+    Raises
+    ------
+    CorruptChunkError, UnsupportedFrameError, UninitializedChunkError
+        With the chunk's number.
+    """
+    shape = tuple(len(positions) for positions in axes)
+    if 0 in shape:
+        return np.empty(shape, fill.dtype)
+    constant = opened.parsed.index.single_kind
+    if constant:
+        # of any number of chunks, none is looked at
+        return np.broadcast_to(special_item(fill, constant, 0), shape)
+    plan = RegionPlan.of(opened.parsed, axes)
+    if plan.single_kind is not None:
+        item = special_item(fill, plan.single_kind, int(plan.chunks[0]))
+        return np.broadcast_to(item, shape)
+    parts = list(plan.parts())
+    if len(plan.chunks) == 1:
+        return _read_single(opened, parts[0], shape, fill)
+    out = _place_specials(plan, fill, shape)
+    nbytes = opened.reader.batch_nbytes // (1 if threads == 1 else BATCHES_OF_A_THREAD)
+    wishes = [Wish(part.chunk, touched_blocks(part.inner, opened.parsed.grid)) for part in parts]
+
+    def place(batch: list[Placed]) -> None:
+        for fetched in fetch(opened, batch):
+            part = parts[fetched.number]
+            # the ellipsis keeps a 0-d array an array
+            where = out[(*part.out, ...)]  # type: ignore[arg-type]
+            item = decode_part(opened, fetched, part, fill, where)
+            if item is not None:
+                where[...] = item.view(out.dtype)
+
+    _each(place, batches(opened, wishes, nbytes), threads)
+    return out.view(fill.dtype)
+
+
+def special_item(fill: Fill, kind: int, chunk: int) -> NDArray[Any]:
+    """The item of a special chunk.
+
+    Parameters
+    ----------
+    fill : Fill
+    kind, chunk : int
+        `ChunkKind` and number of the chunk.
+
+    Returns
+    -------
+    ndarray
+        0-d.
+
+    Raises
+    ------
+    CorruptChunkError, UninitializedChunkError
+        With the chunk's number.
+    """
+    try:
+        return fill.item(kind)
+    except B2ndError as error:
+        raise error.located(chunk=chunk) from error.__cause__
+
+
+def _read_single(
+    opened: OpenedFrame, part: Part, shape: tuple[int, ...], fill: Fill
+) -> NDArray[Any]:
+    """A region inside one stored chunk, which may turn out to repeat one item."""
+    out = _pool.empty(shape, carrier(fill.dtype))
+    wish = Wish(part.chunk, touched_blocks(part.inner, opened.parsed.grid))
+    (batch,) = batches(opened, [wish], 1)
+    item = None
+    for fetched in fetch(opened, batch):
+        item = decode_part(opened, fetched, part, fill, out)
+    return out.view(fill.dtype) if item is None else np.broadcast_to(item, shape)
+
+
+def _place_specials(plan: RegionPlan, fill: Fill, shape: tuple[int, ...]) -> NDArray[Any]:
+    """The result, with its special chunks in place."""
+    dtype = carrier(fill.dtype)
+    kinds, counts = np.unique(plan.kinds, return_counts=True)
+    often = dict(zip(kinds.tolist(), counts.tolist(), strict=True))
+    mostly_zeros = 2 * often.get(ChunkKind.ZEROS, 0) > len(plan.kinds)
+    # fresh zeros cost nothing until they are written to
+    out = np.zeros(shape, dtype) if mostly_zeros else _pool.empty(shape, dtype)
+    for kind in often:
+        if kind == ChunkKind.STORED or (kind == ChunkKind.ZEROS and mostly_zeros):
+            continue
+        for part in plan.parts(kind):
+            out[part.out] = special_item(fill, kind, part.chunk).view(dtype)
+    return out
+
+
+def _each(work: Callable[[T], None], items: Iterator[T], threads: int) -> None:
+    first = list(itertools.islice(items, 2))
+    if threads == 1 or len(first) < 2:
+        for item in itertools.chain(first, items):
+            work(item)
+        return
+    with ThreadPoolExecutor(threads) as pool:
+        for done in [pool.submit(work, item) for item in itertools.chain(first, items)]:
+            done.result()
+
+
+def own_threads() -> int:
+    """Threads for a read: one for each core in the main thread of a program, else 1.
+
+    Other threads, and processes that a program has started, are most often those of a scheduler
+    that reads in each of them at the same time.
+    """
+    alone = threading.current_thread() is threading.main_thread()
+    return usable_cores() if alone and multiprocessing.parent_process() is None else 1
+
+
+def usable_cores() -> int:
+    """How many cores this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -1,0 +1,104 @@
+"""Look at the bytes of every stored chunk of a frame once, in parallel."""
+
+from __future__ import annotations
+
+import errno
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from b2nd_dask.errors import B2ndError, CorruptChunkError, FrameFormatError
+from b2nd_dask.format.index import stored_chunks
+from b2nd_dask.frame.open.opening import OpenedFrame, located
+from b2nd_dask.frame.read.fetch import Placed, Wish, batches, fetch
+from b2nd_dask.frame.read.region import usable_cores
+
+#: Compressed bytes that a thread holds at once, unless one chunk has more; and chunks, which take
+#: some memory each, however small they are.
+_BATCH_NBYTES, _BATCH_CHUNKS = 4 << 20, 1024
+
+#: What a disk answers that cannot read some of its sectors.
+_LOST = (errno.EIO, errno.EBADMSG)
+
+#: Takes a chunk's number and its bytes, with maybe some behind them.
+Look = Callable[[int, memoryview], int]
+Result = tuple[int, int | B2ndError]
+
+
+def scan_chunks(
+    opened: OpenedFrame,
+    look: Look,
+    threads: int | None = None,
+    *,
+    chunks: NDArray[np.int64] | None = None,
+) -> Iterator[Result]:
+    """Show every stored chunk to a function.
+
+    Parameters
+    ----------
+    opened : OpenedFrame
+    look : callable
+        Gets the chunk's number and its bytes, maybe with more bytes behind them.
+    threads : int, optional
+        One for each processor by default.
+    chunks : ndarray of int64, optional
+        Numbers of stored chunks, for these alone.
+
+    Yields
+    ------
+    chunk : int
+    result : int or B2ndError
+        What `look` gave or raised; an error also where a chunk's file is missing, or the disk
+        cannot read it.
+    """
+    if not opened.parsed.index.nstored:
+        # an array with an axis of 0 may have blocks of 0
+        return
+    shown = replace(opened, verify=False)
+    threads = threads or usable_cores()
+    pending: deque[Future[list[Result]]] = deque()
+    with ThreadPoolExecutor(threads) as pool:
+        for batch in _in_order(shown, chunks):
+            pending.append(pool.submit(_look_at, shown, look, batch))
+            if len(pending) > 2 * threads:
+                yield from pending.popleft().result()
+        while pending:
+            yield from pending.popleft().result()
+
+
+def _in_order(opened: OpenedFrame, chunks: NDArray[np.int64] | None) -> Iterator[list[Placed]]:
+    """Stored chunks, all by default, in the order of their offsets."""
+    index = opened.parsed.index
+    if chunks is None:
+        chunks = stored_chunks(index.offsets)
+    chunks = chunks[np.argsort(index.offsets[chunks], kind="stable")]
+    for first in range(0, len(chunks), _BATCH_CHUNKS):
+        wishes = [Wish(chunk, None) for chunk in chunks[first : first + _BATCH_CHUNKS].tolist()]
+        yield from batches(opened, wishes, _BATCH_NBYTES)
+
+
+def _look_at(opened: OpenedFrame, look: Look, batch: Sequence[Placed]) -> list[Result]:
+    try:
+        return [_look_at_one(opened, look, one.chunk, one.data) for one in fetch(opened, batch)]
+    except (CorruptChunkError, FrameFormatError, OSError) as caught:
+        # no file, or none that is opened; or the disk has lost what was there
+        if isinstance(caught, OSError) and caught.errno not in _LOST:
+            raise
+        if len(batch) > 1:
+            return [result for wish in batch for result in _look_at(opened, look, [wish])]
+        chunk, error = batch[0].chunk, caught
+        if isinstance(error, OSError):
+            error = CorruptChunkError(f"it cannot be read: {error.strerror}")
+        return [(chunk, error.located(chunk=chunk, path=opened.reader.label))]
+
+
+def _look_at_one(opened: OpenedFrame, look: Look, chunk: int, data: memoryview) -> Result:
+    try:
+        with located(opened, chunk):
+            return chunk, look(chunk, data)
+    except B2ndError as error:
+        return chunk, error

@@ -1,0 +1,194 @@
+"""Whether a write has published its frame already: dask runs tasks again when a worker is lost."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from numpy.typing import NDArray
+
+from b2nd_dask.errors import B2ndError
+from b2nd_dask.format.trailer import Trailer, build_trailer, trailer_len_of
+from b2nd_dask.format.write_id import MARK_NBYTES, parse_mark
+from b2nd_dask.frame.open.opening import read_header
+from b2nd_dask.frame.write.records import ChunkRecords
+from b2nd_dask.frame.write.writer import FramePlan, write_block
+from b2nd_dask.storage import ByteReader, Span, Staging
+
+logger = logging.getLogger("b2nd_dask")
+
+#: What a write meets that runs again after it published: its parts are gone, its target is there,
+#: the frame that it changes is another one, records are missing. A failing disk is none of these.
+SEEN_AGAIN = (FileNotFoundError, FileExistsError, B2ndError)
+
+
+class OpenedStaging(NamedTuple):
+    """Where the tasks of a write stage their chunks."""
+
+    staging: Staging
+    again: bool
+    """Whether this very write had published its frame before it was opened. Then dask has lost a
+    worker and its tasks are to run again, of which perhaps none will; or a Delayed is computed
+    twice. The staging area is made by the first task that needs it: nobody would remove it after
+    the last."""
+
+
+def open_staging(plan: FramePlan, staging: Staging) -> OpenedStaging:
+    """Make the staging area of a write, when its graph is computed.
+
+    Parameters
+    ----------
+    plan : FramePlan
+    staging : Staging
+
+    Returns
+    -------
+    OpenedStaging
+
+    Raises
+    ------
+    FileExistsError
+        The target is there, and was not made by this write.
+    OSError
+        Nothing can be written there.
+    """
+    again = is_published(plan, staging)
+    if not again:
+        staging.prepare()
+    return OpenedStaging(staging, again)
+
+
+def write_block_once(
+    items: NDArray[Any], origin: tuple[int, ...], plan: FramePlan, opened: OpenedStaging
+) -> ChunkRecords:
+    """As `write_block`; nothing where the frame was published while the block was computed again.
+
+    Parameters
+    ----------
+    items, origin, plan
+        Of `write_block`.
+    opened : OpenedStaging
+
+    Returns
+    -------
+    ChunkRecords
+    """
+    try:
+        return write_block(items, origin, plan, opened.staging)
+    except FileNotFoundError:
+        if not is_published(plan, opened.staging):
+            raise
+    if not opened.again:
+        return ChunkRecords.of({}, {}, {})
+    opened.staging.make_area()
+    return write_block(items, origin, plan, opened.staging)
+
+
+def finish_once(
+    finish: Callable[[ChunkRecords, FramePlan, Staging], str],
+    records: ChunkRecords,
+    plan: FramePlan,
+    opened: OpenedStaging,
+) -> str:
+    """Make the staged chunks the frame.
+
+    Parameters
+    ----------
+    finish : callable
+        `commit`, or what does its work for an update.
+    records : ChunkRecords
+    plan : FramePlan
+    opened : OpenedStaging
+
+    Returns
+    -------
+    str
+        Path or URL of the frame.
+    """
+    if opened.again:
+        # blocks that are all constant have staged nothing
+        opened.staging.make_area()
+    return finish(records, plan, opened.staging)
+
+
+def is_published(plan: FramePlan, staging: Staging) -> bool:
+    """Whether the frame that is there was made by this very write.
+
+    Parameters
+    ----------
+    plan : FramePlan
+    staging : Staging
+
+    Returns
+    -------
+    bool
+        False too where no frame is there.
+    """
+    try:
+        reader = staging.reader()
+        try:
+            if plan.grid.nchunks == 0:
+                return _is_empty_frame(reader, plan)
+            return write_key_of(reader) == staging.key
+        finally:
+            reader.close()
+    except (OSError, B2ndError):
+        return False
+
+
+def clean_up(staging: Staging) -> None:
+    """Remove what was staged; where that fails, say so and go on: the target is what it is.
+
+    Parameters
+    ----------
+    staging : Staging
+    """
+    try:
+        staging.discard()
+    except Exception as error:  # noqa: BLE001 - every store has a tree of errors of its own
+        logger.warning(
+            "%s: what was staged under the key %s could not be removed (%s); "
+            "`remove_staging` removes it",
+            staging.label,
+            staging.key,
+            error,
+        )
+
+
+def write_key_of(reader: ByteReader) -> str | None:
+    """The key of the write that made a frame.
+
+    Parameters
+    ----------
+    reader : ByteReader
+
+    Returns
+    -------
+    str or None
+        None where other software made it, or changed it since.
+
+    Raises
+    ------
+    OSError
+        It cannot be read.
+    FrameFormatError
+        It is no frame.
+    """
+    _, header = read_header(reader, reader.opened_identity().size)
+    end = header.frame_len
+    # 23 bytes are what `trailer_len_of` looks at
+    (tail,) = reader.read([Span(end - 23, end)])
+    start = end - trailer_len_of(tail, end - header.header_len)
+    if start - MARK_NBYTES < header.index_start:
+        return None
+    (mark,) = reader.read([Span(start - MARK_NBYTES, start)])
+    return parse_mark(mark)
+
+
+def _is_empty_frame(reader: ByteReader, plan: FramePlan) -> bool:
+    """Without chunks there is no mark; all that such a frame holds is its metadata."""
+    trailer = build_trailer(Trailer(plan.vlmeta, b""))
+    frame_len = len(plan.header()) + len(trailer)
+    whole = plan.header(frame_len=frame_len, has_vlmeta=bool(plan.vlmeta)) + trailer
+    return reader.read([Span(0, len(whole) + 1)]) == [whole]

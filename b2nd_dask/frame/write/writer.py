@@ -1,0 +1,135 @@
+"""Write tasks: blocks of items to staged chunks."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from b2nd_dask.format.array_meta import build_array_meta, build_caterva_meta
+from b2nd_dask.format.chunk.compression import Compression
+from b2nd_dask.format.grid import Grid
+from b2nd_dask.format.header import FrameHeader, build_header
+from b2nd_dask.format.integrity import chunk_digest
+from b2nd_dask.frame.write.encode import encode_items
+from b2nd_dask.frame.write.journal import journal_rows
+from b2nd_dask.frame.write.records import ChunkRecords
+from b2nd_dask.storage import Run, Staging
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class FramePlan:
+    """What a new frame will be: everything but its chunks. Pickles small."""
+
+    grid: Grid
+    dtype: np.dtype[Any]
+    compression: Compression
+    sparse: bool
+    meta: Mapping[str, bytes]
+    """The user's fixed metalayers, packed."""
+    vlmeta: Mapping[str, bytes]
+    """The user's variable-length metalayers, packed and compressed."""
+    caterva: bool = False
+    """Whether the header also has the metalayer of the older Caterva."""
+
+    @property
+    def own_meta(self) -> dict[str, bytes]:
+        """The metalayers that make the frame an array."""
+        own = {"b2nd": build_array_meta(self.grid, self.dtype)}
+        if self.caterva:
+            own["caterva"] = build_caterva_meta(self.grid)
+        return own
+
+    def header(self, *, cbytes: int = 0, frame_len: int = 0, has_vlmeta: bool = False) -> bytes:
+        """Build the frame's header, whose length does not depend on the numbers.
+
+        Parameters
+        ----------
+        cbytes : int
+            Bytes of the data region.
+        frame_len : int
+            Bytes of the frame.
+        has_vlmeta : bool
+            Whether the trailer has any vlmeta.
+
+        Returns
+        -------
+        bytes
+        """
+        grid = self.grid
+        header = FrameHeader(
+            header_len=0,
+            frame_len=frame_len,
+            sparse=self.sparse,
+            nbytes=grid.nchunks * grid.chunk_nbytes,
+            cbytes=cbytes,
+            typesize=grid.itemsize,
+            blocksize=grid.block_nbytes,
+            chunksize=grid.chunk_nbytes,
+            compression=self.compression,
+            metalayers={**self.own_meta, **self.meta},
+        )
+        return build_header(header, has_vlmeta=has_vlmeta)
+
+
+def write_block(
+    items: NDArray[Any], origin: tuple[int, ...], plan: FramePlan, staging: Staging
+) -> ChunkRecords:
+    """Encode and stage the chunks of one block.
+
+    Parameters
+    ----------
+    items : ndarray
+        Whole chunks of the frame, but for those that the array's edge cuts.
+    origin : tuple of int
+        Where the block's first item lies in the array; the corner of a chunk.
+    plan : FramePlan
+    staging : Staging
+
+    Returns
+    -------
+    ChunkRecords
+    """
+    grid = plan.grid
+    codes: dict[int, int] = {}
+    runs: dict[int, Run] = {}
+    digests: dict[int, int] = {}
+    held: dict[int, bytes] = {}
+    held_nbytes = 0
+    items = np.asarray(items, plan.dtype)
+    counts = [-(-n // c) for n, c in zip(items.shape, grid.chunks, strict=True)]
+    first = [at // c for at, c in zip(origin, grid.chunks, strict=True)]
+    for offset in itertools.product(*map(range, counts)):
+        place = tuple(slice(i * c, (i + 1) * c) for i, c in zip(offset, grid.chunks, strict=True))
+        cell = tuple(a + i for a, i in zip(first, offset, strict=True))
+        chunk = int(np.ravel_multi_index(cell, grid.counts)) if cell else 0
+        # the ellipsis keeps a 0-d block an array
+        index: tuple[Any, ...] = (*place, ...)
+        encoded = encode_items(items[index], grid, plan.compression)
+        if isinstance(encoded, int):
+            codes[chunk] = encoded
+            continue
+        if held_nbytes + len(encoded) > staging.batch_nbytes:
+            runs.update(_staged(held, staging))
+            held, held_nbytes = {}, 0
+        # while it is in the processor's cache
+        digests[chunk] = chunk_digest(encoded)
+        held[chunk] = encoded
+        held_nbytes += len(encoded)
+    runs.update(_staged(held, staging))
+    if codes and staging.resumable:
+        staging.note(journal_rows(codes, {}, {}))
+    return ChunkRecords.of(codes, runs, digests)
+
+
+def _staged(held: dict[int, bytes], staging: Staging) -> dict[int, Run]:
+    if not held:
+        return {}
+    runs = dict(zip(held, staging.append(list(held.values())), strict=True))
+    if staging.resumable:
+        staging.note(journal_rows({}, runs, held))
+    return runs

@@ -1,0 +1,1 @@
+"""The optimizer of graphs that read frames; neither `from_b2nd` nor `to_b2nd` needs it."""

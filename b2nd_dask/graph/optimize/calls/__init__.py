@@ -1,0 +1,1 @@
+"""What fused tasks compute: calls, elementwise work, reductions."""

@@ -1,0 +1,185 @@
+"""The chunk steps of dask's `argmin` and its like, in terms of candidates and where they are."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from numbers import Integral
+from typing import Any
+
+import numpy as np
+from dask.array import chunk, reductions
+from numpy.typing import NDArray
+
+from b2nd_dask.frame.read.constant_runs import Places
+from b2nd_dask.frame.read.reduce import Contribution
+from b2nd_dask.graph.optimize.calls.expression import Call, Literal, Node, is_among
+from b2nd_dask.graph.optimize.calls.reductions import Combining, Work
+
+#: What dask gives to its chunk step, and what finds the value beside the item. Only those that
+#: pass over NaNs need the latter: they place a NaN as if it were infinite, but give the value of
+#: an infinite item then.
+_SEARCHES: dict[tuple[Callable[..., Any], ...], np.ufunc | None] = {
+    (np.min, np.argmin): None,
+    (np.max, np.argmax): None,
+    (np.nanmin, reductions._nanargmin): np.fmin,
+    (np.nanmax, reductions._nanargmax): np.fmax,
+}
+
+
+@dataclass(frozen=True)
+class Search:
+    """A chunk step that finds the first place of an extreme, as `push_reduction.ChunkStep`."""
+
+    func: partial[Any]
+    axis: tuple[int, ...]
+    """One, or all."""
+    offset: Any
+    """Of the block: along the axis, or along all axes and with the shape of the whole array."""
+    value: np.ufunc | None
+
+    def is_combined_by(self, combining: Combining) -> bool:
+        """As `push_reduction.ChunkStep.is_combined_by`.
+
+        Of equal items dask takes the one in the first block, which need not come first in them all.
+        """
+        return False
+
+    @property
+    def argfunc(self) -> Callable[..., NDArray[np.intp]]:
+        """What finds the place in an array."""
+        found: Callable[..., NDArray[np.intp]] = self.func.args[1]
+        return found
+
+    @property
+    def numpy_axis(self) -> int | None:
+        """The axis as NumPy takes it."""
+        return None if isinstance(self.offset, tuple) else self.axis[0]
+
+    def whole(self, items: NDArray[Any]) -> Any:
+        """As `push_reduction.ChunkStep.whole`."""
+        return self.func(items, self.axis, self.offset)
+
+    def streamed(self, work: Work) -> StreamedSearch:
+        """As `push_reduction.ChunkStep.streamed`."""
+        return StreamedSearch(self, work)
+
+    def place(self, positions: tuple[NDArray[np.intp], ...]) -> NDArray[np.intp]:
+        """Places in the whole array, from positions in the block along each of the axes."""
+        if self.numpy_axis is not None:
+            along: NDArray[np.intp] = positions[0] + self.offset
+            return along
+        offset, shape = self.offset
+        moved = tuple(p + first for p, first in zip(positions, offset, strict=True))
+        flat: NDArray[np.intp] = np.ravel_multi_index(moved, shape)
+        return flat
+
+
+class StreamedSearch:
+    """A search, as `push_reduction.Streamed`.
+
+    Parameters
+    ----------
+    step : Search
+    work : callable
+        What is done with items before.
+    """
+
+    positional = True
+
+    def __init__(self, step: Search, work: Work) -> None:
+        self.axis = step.axis
+        self._step = step
+        self._work = work
+
+    def contribution(self, items: NDArray[Any], start: tuple[int, ...]) -> Contribution:
+        """As `frame.reduce.Reduction.contribution`."""
+        items, axis = self._work(items), self._step.numpy_axis
+        found = self._step.argfunc(items, axis=axis, keepdims=True)
+        if axis is None:
+            inner = np.unravel_index(found, items.shape)
+            best = items[inner]
+        else:
+            inner = (found,)
+            best = np.take_along_axis(items, found, axis)
+        positions = tuple(p + start[i] for i, p in zip(self.axis, inner, strict=True))
+        fields = {"item": best, "arg": self._step.place(positions)}
+        if self._step.value is not None:
+            fields["value"] = self._step.value.reduce(items, axis=axis, keepdims=True)
+        return fields
+
+    def merge(self, first: Contribution, second: Contribution) -> Contribution:
+        """As `frame.reduce.Reduction.merge`."""
+        # of equal items, and of NaNs, the one that comes first wins
+        swapped = second["arg"] < first["arg"]
+        items = _in_order(first["item"], second["item"], swapped)
+        later = self._step.argfunc(np.stack(items), axis=0) != swapped
+        fields = {name: np.where(later, second[name], first[name]) for name in ("item", "arg")}
+        if self._step.value is not None:
+            fields["value"] = self._step.value(first["value"], second["value"])
+        return fields
+
+    def repeat(self, one: Contribution, places: Places) -> Contribution:
+        """As `frame.reduce.Reduction.repeat`."""
+        arg = self._step.place(places.firsts)
+        others = one.keys() - {"arg"}
+        return {"arg": arg} | {name: np.broadcast_to(one[name], arg.shape) for name in others}
+
+    def result(self, total: Contribution) -> Any:
+        """As `push_reduction.Streamed.result`."""
+        values, arg = total.get("value", total["item"]), total["arg"]
+        native = values.dtype.newbyteorder("=")
+        found = np.empty(arg.shape, [("vals", native), ("arg", arg.dtype)])
+        found["vals"], found["arg"] = values, arg
+        return found
+
+
+def search_of(call: Call) -> Search | None:
+    """Find the search that a call carries out on a block.
+
+    Parameters
+    ----------
+    call : Call
+
+    Returns
+    -------
+    Search or None
+        None for what is no chunk step of dask's own.
+    """
+    func, args = call.func, call.args
+    if (
+        not isinstance(func, partial)
+        or func.func is not reductions.arg_chunk
+        or func.keywords
+        or len(args) != 3
+        or call.kwargs
+    ):
+        return None
+    known = tuple(map(_unwrapped, func.args))
+    axis, offset = map(_value, args[1:])
+    if (
+        not is_among(known, _SEARCHES)
+        or not isinstance(axis, tuple)
+        or not isinstance(offset, tuple | Integral)
+    ):
+        return None
+    return Search(func, axis, offset, _SEARCHES[known])
+
+
+def _unwrapped(func: Any) -> Any:
+    """The function that dask has wrapped to keep dimensions, or the function itself."""
+    # in graphs that were sent to a scheduler the wrappers are copies
+    if getattr(func, "__code__", None) == chunk.argmin.__code__:
+        return func.__wrapped__
+    return func
+
+
+def _value(node: Node) -> Any:
+    return node.value if isinstance(node, Literal) else None
+
+
+def _in_order(
+    first: NDArray[Any], second: NDArray[Any], swapped: NDArray[np.bool_]
+) -> tuple[NDArray[Any], NDArray[Any]]:
+    return np.where(swapped, second, first), np.where(swapped, first, second)

@@ -1,0 +1,189 @@
+"""Elementwise calls: functions that are known by name, with arguments that are understood.
+
+An unknown function may act in place, draw random numbers or have other effects, and a known one may
+act in place by its arguments (``out=``, ``copy=False``). Both are left to dask.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+from dask.array import chunk
+from dask.array.core import _enforce_dtype
+
+from b2nd_dask.graph.optimize.calls.expression import is_among, is_scalar
+
+#: Stands for an argument whose value only a running graph has.
+UNKNOWN = object()
+
+#: Kinds of booleans and numbers.
+NUMBERS = "biufc"
+
+#: NumPy's own ufuncs with one result. Others have the same type, but may do anything:
+#: `np.frompyfunc` makes a ufunc of any function.
+_UFUNCS = """
+    absolute add arccos arccosh arcsin arcsinh arctan arctan2 arctanh bitwise_and bitwise_count
+    bitwise_or bitwise_xor cbrt ceil conjugate copysign cos cosh deg2rad degrees divide equal exp
+    exp2 expm1 fabs float_power floor floor_divide fmax fmin fmod gcd greater greater_equal
+    heaviside hypot invert isfinite isinf isnan isnat lcm ldexp left_shift less less_equal log
+    log10 log1p log2 logaddexp logaddexp2 logical_and logical_not logical_or logical_xor maximum
+    minimum multiply negative nextafter not_equal positive power rad2deg radians reciprocal
+    remainder right_shift rint sign signbit sin sinh spacing sqrt square subtract tan tanh trunc
+"""
+_UNARY = "abs invert neg pos"
+_BINARY = """
+    add and_ eq floordiv ge gt le lshift lt mod mul ne or_ pow rshift sub truediv xor
+"""
+
+#: Names of arguments that take a dtype.
+_DTYPES = frozenset({"dtype", "astype_dtype", "enforce_dtype"})
+
+
+def _is_dtype(value: Any) -> bool:
+    """Whether a value names a dtype of which each element is one value."""
+    if not isinstance(value, np.dtype | str | type):
+        return False
+    try:
+        dtype: np.dtype[Any] = np.dtype(value)
+    except TypeError:
+        return False
+    return not dtype.hasobject and dtype.subdtype is None
+
+
+def _is_flag(value: Any) -> bool:
+    return isinstance(value, bool)
+
+
+def _is_true(value: Any) -> bool:
+    return value is True
+
+
+def _is_casting(value: Any) -> bool:
+    return isinstance(value, str)
+
+
+@dataclass(frozen=True)
+class _Signature:
+    """Arguments with which a function neither acts in place nor does more than elementwise work."""
+
+    operands: range
+    """How many positional ones."""
+    keywords: Mapping[str, Callable[[Any], bool]]
+    """What the value of each keyword must be."""
+
+
+def _takes(least: int, most: int, **keywords: Callable[[Any], bool]) -> _Signature:
+    return _Signature(range(least, most + 1), keywords)
+
+
+_SIGNATURES: dict[Callable[..., Any], _Signature] = {
+    **{
+        ufunc: _takes(ufunc.nin, ufunc.nin, dtype=_is_dtype, casting=_is_casting)
+        for ufunc in (getattr(np, name) for name in _UFUNCS.split())
+    },
+    **{getattr(operator, name): _takes(1, 1) for name in _UNARY.split()},
+    **{getattr(operator, name): _takes(2, 2) for name in _BINARY.split()},
+    abs: _takes(1, 1),
+    chunk.astype: _takes(1, 1, astype_dtype=_is_dtype, casting=_is_casting, copy=_is_flag),
+    np.clip: _takes(1, 3, a_min=is_scalar, a_max=is_scalar, min=is_scalar, max=is_scalar),
+    np.imag: _takes(1, 1),
+    np.isclose: _takes(2, 4, rtol=is_scalar, atol=is_scalar, equal_nan=_is_flag),
+    np.nan_to_num: _takes(1, 1, copy=_is_true, nan=is_scalar, posinf=is_scalar, neginf=is_scalar),
+    np.real: _takes(1, 1),
+    np.round: _takes(1, 2, decimals=is_scalar),
+    np.where: _takes(3, 3),
+}
+
+#: Elementwise functions that may give their argument, or a view of it.
+_VIEWING = frozenset({chunk.astype, np.imag, np.real, np.round})
+
+
+def is_elementwise(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
+    """Whether a call gives, at each index, what its arguments have there, and does nothing else.
+
+    Parameters
+    ----------
+    func : callable
+    args : sequence
+        Values of the positional arguments; `UNKNOWN` for results of other tasks.
+    kwargs : mapping
+
+    Returns
+    -------
+    bool
+    """
+    func, kwargs = _unwrapped(func, kwargs)
+    kwargs = dict(kwargs)
+    if not _is_dtype(kwargs.pop("enforce_dtype", np.dtype(bool))):
+        return False
+    if not is_among(func, _SIGNATURES):
+        return False
+    signature = _SIGNATURES[func]
+    return len(args) in signature.operands and all(
+        name in signature.keywords and signature.keywords[name](value)
+        for name, value in kwargs.items()
+    )
+
+
+def gives_numbers(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
+    """Whether an elementwise call makes booleans or numbers of booleans and numbers.
+
+    Parameters
+    ----------
+    func, args, kwargs
+        As for `is_elementwise`.
+
+    Returns
+    -------
+    bool
+    """
+    _, kwargs = _unwrapped(func, kwargs)
+    dtypes = [np.dtype(value) for name, value in kwargs.items() if name in _DTYPES]
+    values = [value for name, value in kwargs.items() if name not in _DTYPES | {"casting"}]
+    return all(dtype.kind in NUMBERS for dtype in dtypes) and all(
+        value is UNKNOWN or is_number(value) for value in (*args, *values)
+    )
+
+
+def gives_view(func: Any, kwargs: Mapping[str, Any]) -> bool:
+    """Whether an elementwise call may give its argument, or a view of it.
+
+    Parameters
+    ----------
+    func, kwargs
+        As for `is_elementwise`.
+
+    Returns
+    -------
+    bool
+    """
+    return is_among(_unwrapped(func, kwargs)[0], _VIEWING)
+
+
+def is_number(value: Any) -> bool:
+    """Whether a value is a boolean or a number, which broadcasts to anything.
+
+    Parameters
+    ----------
+    value : object
+
+    Returns
+    -------
+    bool
+    """
+    return is_scalar(value) and np.asarray(value).dtype.kind in NUMBERS
+
+
+def _unwrapped(func: Any, kwargs: Mapping[str, Any]) -> tuple[Any, Mapping[str, Any]]:
+    """The function that dask calls to cast its result, or the function itself."""
+    if isinstance(func, partial) and func.func is _enforce_dtype and not func.args:
+        func, kwargs = _enforce_dtype, {**func.keywords, **kwargs}
+    if func is not _enforce_dtype:
+        return func, kwargs
+    rest = {name: value for name, value in kwargs.items() if name != "enforce_dtype_function"}
+    return kwargs.get("enforce_dtype_function"), rest

@@ -1,0 +1,313 @@
+"""The chunk steps of dask's reductions, in terms of contributions that merge."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+import numpy as np
+from dask.array import chunk, reductions
+from numpy.typing import NDArray
+
+from b2nd_dask.frame.read.constant_runs import Places
+from b2nd_dask.frame.read.reduce import Contribution
+from b2nd_dask.graph.optimize.calls.expression import Call, is_among
+from b2nd_dask.graph.optimize.calls.widened import accumulating, wider
+
+Work = Callable[[NDArray[Any]], NDArray[Any]]
+Merge = Callable[[Contribution, Contribution], Contribution]
+Repeat = Callable[[Contribution, NDArray[np.int64]], Contribution]
+
+
+#: Keywords that dask gives to its chunk steps.
+_KEYWORDS = frozenset({"dtype", "implicit_complex_dtype", "numel", "order", "sum"})
+#: Keywords that dask gives to its combining steps.
+_COMBINING_KEYWORDS = frozenset({"axis", "keepdims", "dtype", "ddof", "order", "sum", "numel"})
+#: Combining steps that take lists of partial results of several fields each.
+_COMBINING_FIELDS = frozenset(
+    {
+        reductions.mean_combine,
+        reductions.mean_agg,
+        reductions.moment_combine,
+        reductions.moment_agg,
+    }
+)
+#: Values of `sum` and `numel`.
+_COUNTERS = (chunk.sum, chunk.nansum, reductions.numel, reductions.nannumel)
+
+
+@dataclass(frozen=True)
+class Combining:
+    """A step of dask's that combines results of chunk steps, and of other combining steps."""
+
+    func: Callable[..., Any]
+    keywords: Mapping[str, Any]
+    concatenated: bool
+    """Whether it takes results that were concatenated, rather than lists of them."""
+
+    def is_plain(self, own: Mapping[str, Any]) -> bool:
+        """Whether it does to results what dask's own reductions do, and nothing else.
+
+        Parameters
+        ----------
+        own : mapping
+            Keywords of the chunk step.
+
+        Returns
+        -------
+        bool
+        """
+        takes_fields = is_among(self.func, _COMBINING_FIELDS)
+        default = own.get("dtype") if takes_fields else None
+        sums = self.keywords.get("sum")
+        return (
+            self.keywords.keys() <= _COMBINING_KEYWORDS
+            and self.concatenated is not takes_fields
+            and _same_dtype(self.keywords.get("dtype", default), own.get("dtype"))
+            and self.keywords.get("order", 2) == 2
+            and is_among(self.keywords.get("numel"), (None, own.get("numel")))
+            and (is_among(sums, (None, np.sum)) or sums is own.get("sum"))
+        )
+
+
+def _same_dtype(one: Any, other: Any) -> bool:
+    return one is other or (
+        one is not None and other is not None and bool(np.dtype(one) == np.dtype(other))
+    )
+
+
+@dataclass(frozen=True)
+class Rule:
+    """How contributions to one kind of reduction are merged and repeated."""
+
+    merge: Merge
+    repeat: Repeat
+    widens: bool
+    """Whether contributions are held in wider floats."""
+    combined_by: tuple[Callable[..., Any], ...]
+    """What dask combines results of the chunk step with."""
+
+
+@dataclass(frozen=True)
+class Fold:
+    """A chunk step that makes one value of many, as `push_reduction.ChunkStep`."""
+
+    func: Callable[..., Any]
+    axis: tuple[int, ...]
+    rule: Rule
+
+    def is_combined_by(self, combining: Combining) -> bool:
+        """As `push_reduction.ChunkStep.is_combined_by`."""
+        _, own = _with_keywords(self.func)
+        return (
+            is_among(combining.func, self.rule.combined_by)
+            and combining.keywords.get("axis") == self.axis
+            and combining.is_plain(own)
+        )
+
+    def whole(self, items: NDArray[Any]) -> Any:
+        """As `push_reduction.ChunkStep.whole`."""
+        return self.func(items, axis=self.axis, keepdims=True)
+
+    def streamed(self, work: Work) -> StreamedFold:
+        """As `push_reduction.ChunkStep.streamed`."""
+        return StreamedFold(self, work)
+
+
+class StreamedFold:
+    """A fold, as `push_reduction.Streamed`.
+
+    Parameters
+    ----------
+    step : Fold
+    work : callable
+        What is done with items before.
+    """
+
+    positional = False
+
+    def __init__(self, step: Fold, work: Work) -> None:
+        self.axis = step.axis
+        self._step = step
+        self._work = work
+        self._wide = accumulating(step.func) if step.rule.widens else None
+        self._dtypes: dict[str, np.dtype[Any]] = {}
+
+    def contribution(self, items: NDArray[Any], start: tuple[int, ...]) -> Contribution:
+        """As `frame.reduce.Reduction.contribution`."""
+        items = self._work(items)
+        if self._wide is None:
+            found = _fields(self._step.whole(items))
+            self._dtypes = {name: values.dtype for name, values in found.items()}
+            return found
+        if not self._dtypes:
+            one = items[(slice(0, 1),) * items.ndim]
+            with np.errstate(all="ignore"):
+                found = _fields(self._step.whole(one))
+            self._dtypes = {name: values.dtype for name, values in found.items()}
+        found = _fields(self._wide(items, axis=self.axis, keepdims=True))
+        return {name: _widened(values) for name, values in found.items()}
+
+    def merge(self, first: Contribution, second: Contribution) -> Contribution:
+        """As `frame.reduce.Reduction.merge`."""
+        return self._step.rule.merge(first, second)
+
+    def repeat(self, one: Contribution, places: Places) -> Contribution:
+        """As `frame.reduce.Reduction.repeat`."""
+        with np.errstate(all="ignore"):
+            return self._step.rule.repeat(one, places.counts)
+
+    def result(self, total: Contribution) -> Any:
+        """As `push_reduction.Streamed.result`."""
+        with np.errstate(over="ignore"):
+            fields = {name: v.astype(self._dtypes[name], copy=False) for name, v in total.items()}
+        return fields.get("", fields)
+
+
+def fold_of(call: Call) -> Fold | None:
+    """Find the fold that a call carries out on a block.
+
+    Parameters
+    ----------
+    call : Call
+
+    Returns
+    -------
+    Fold or None
+        None for what is no chunk step of dask's own, and for those that merge otherwise than here.
+    """
+    if len(call.args) != 1 or set(call.kwargs) != {"axis", "keepdims"}:
+        return None
+    rule, axis = _rule_of(call.func), call.kwargs["axis"]
+    if rule is None or not isinstance(axis, tuple) or call.kwargs["keepdims"] is not True:
+        return None
+    return Fold(call.func, axis, rule)
+
+
+def is_chunk_step(func: Callable[..., Any]) -> bool:
+    """Whether a function is a chunk step of dask's own that has a rule here.
+
+    Parameters
+    ----------
+    func : callable
+
+    Returns
+    -------
+    bool
+    """
+    return _rule_of(func) is not None
+
+
+def _with_keywords(func: Any) -> tuple[Any, dict[str, Any]]:
+    """The function inside partials without positional arguments, and their keywords."""
+    keywords: dict[str, Any] = {}
+    while isinstance(func, partial) and not func.args:
+        func, keywords = func.func, {**func.keywords, **keywords}
+    return func, keywords
+
+
+def _rule_of(func: Callable[..., Any]) -> Rule | None:
+    func, keywords = _with_keywords(func)
+    counters = [keywords[name] for name in ("sum", "numel") if name in keywords]
+    if (
+        not keywords.keys() <= _KEYWORDS
+        or keywords.get("order", 2) != 2
+        or not all(any(c is known for known in _COUNTERS) for c in counters)
+    ):
+        return None
+    return _RULES[func] if is_among(func, _RULES) else None
+
+
+def _fields(found: Any) -> dict[str, NDArray[Any]]:
+    fields = found if isinstance(found, dict) else {"": found}
+    return {name: np.asarray(values) for name, values in fields.items()}
+
+
+def _widened(values: NDArray[Any]) -> NDArray[Any]:
+    return values.astype(wider(values.dtype) or values.dtype, copy=False)
+
+
+def _with_ufunc(ufunc: np.ufunc) -> Merge:
+    return partial(_merge_by, ufunc)
+
+
+def _merge_by(ufunc: np.ufunc, first: Contribution, second: Contribution) -> Contribution:
+    return {name: ufunc(values, second[name]) for name, values in first.items()}
+
+
+def _times(one: Contribution, counts: NDArray[np.int64]) -> Contribution:
+    return {name: _multiplied(values, _fitted(counts, values)) for name, values in one.items()}
+
+
+def _to_the_power(one: Contribution, counts: NDArray[np.int64]) -> Contribution:
+    return {name: _raised(values, _fitted(counts, values)) for name, values in one.items()}
+
+
+def _same(one: Contribution, counts: NDArray[np.int64]) -> Contribution:
+    return {name: np.broadcast_to(values, counts.shape).copy() for name, values in one.items()}
+
+
+def _fitted(counts: NDArray[np.int64], values: NDArray[Any]) -> NDArray[np.int64]:
+    return counts.reshape(counts.shape + (1,) * (values.ndim - counts.ndim))
+
+
+def _multiplied(values: NDArray[Any], counts: NDArray[np.int64]) -> NDArray[Any]:
+    """Values so many times, in their dtype."""
+    if values.dtype.kind != "c":
+        times: NDArray[Any] = values * counts.astype(values.dtype)
+        return times
+    # as complex numbers, an infinite part times 0 would be NaN
+    out = np.empty(np.broadcast_shapes(values.shape, counts.shape), values.dtype)
+    out.real, out.imag = values.real * counts, values.imag * counts
+    return out
+
+
+def _raised(values: NDArray[Any], counts: NDArray[np.int64]) -> NDArray[Any]:
+    """Values to the power of counts, in their dtype; whole numbers wrap around as products do."""
+    whole = {"u": np.dtype("u8"), "i": np.dtype("i8")}
+    wide = whole.get(values.dtype.kind, values.dtype)
+    power: NDArray[Any] = np.power(values.astype(wide), counts.astype(wide))
+    return power.astype(values.dtype)
+
+
+def _merge_moments(first: Contribution, second: Contribution) -> Contribution:
+    """Merge counts, totals and sums of squared deviations (Chan, Golub and LeVeque 1979)."""
+    n, m = first["n"], second["n"]
+    with np.errstate(divide="ignore", invalid="ignore"):
+        apart = np.abs(second["total"] / m - first["total"] / n)
+        between = np.where((n > 0) & (m > 0), apart**2 * (n * (m / (n + m))), 0)
+    squares = first["M"] + second["M"]
+    squares += between[..., None].astype(squares.dtype)
+    return {"total": first["total"] + second["total"], "n": n + m, "M": squares}
+
+
+def _extreme(ufunc: np.ufunc, *combined_by: Callable[..., Any]) -> Rule:
+    return Rule(_with_ufunc(ufunc), _same, widens=False, combined_by=combined_by)
+
+
+_ADD = Rule(_with_ufunc(np.add), _times, widens=True, combined_by=(chunk.sum,))
+_MULTIPLY = Rule(_with_ufunc(np.multiply), _to_the_power, widens=True, combined_by=(chunk.prod,))
+_MEANS = replace(_ADD, combined_by=(reductions.mean_combine, reductions.mean_agg))
+_MOMENTS = Rule(
+    _merge_moments,
+    _times,
+    widens=True,
+    combined_by=(reductions.moment_combine, reductions.moment_agg),
+)
+
+_RULES: dict[Callable[..., Any], Rule] = {
+    chunk.sum: _ADD,
+    chunk.nansum: _ADD,
+    chunk.prod: _MULTIPLY,
+    chunk.nanprod: _MULTIPLY,
+    chunk.any: _extreme(np.logical_or, chunk.any),
+    chunk.all: _extreme(np.logical_and, chunk.all),
+    reductions.chunk_min: _extreme(np.minimum, reductions.chunk_min, chunk.min),
+    reductions.chunk_max: _extreme(np.maximum, reductions.chunk_max, chunk.max),
+    reductions._nanmin_skip: _extreme(np.fmin, reductions._nanmin_skip),
+    reductions._nanmax_skip: _extreme(np.fmax, reductions._nanmax_skip),
+    reductions.mean_chunk: _MEANS,
+    reductions.moment_chunk: _MOMENTS,
+}

@@ -1,0 +1,142 @@
+"""A block of a frame that is read when it is indexed, by functions that do nothing else with it."""
+
+from __future__ import annotations
+
+from types import EllipsisType
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from b2nd_dask.format.grid import parse_selection
+from b2nd_dask.frame.array import Frame
+
+
+class Window:
+    """A block of a frame, not read yet.
+
+    Parameters
+    ----------
+    frame : Frame
+    index : tuple of slice
+        The block; one slice with a positive step for each axis.
+    """
+
+    def __init__(self, frame: Frame, index: tuple[slice, ...]) -> None:
+        self._frame = frame
+        self._index = index
+
+    def __repr__(self) -> str:
+        return f"<Window {self._index} of {self._frame!r}>"
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Items along each axis."""
+        return tuple(map(len, self._axes()))
+
+    def __getitem__(self, index: Any) -> NDArray[Any]:
+        """Read a part of the block, as NumPy would index it.
+
+        Parameters
+        ----------
+        index : any index that an ndarray takes
+            Basic indices, points and lists along one axis are pushed into the read.
+
+        Returns
+        -------
+        ndarray
+        """
+        axes, full = self._axes(), index if isinstance(index, tuple) else (index,)
+        if all(map(_is_basic, full)):
+            return self._read_basic(full, axes)
+        if len(full) == len(axes) and all(map(_is_positions, full)):
+            return self._read_points(full, axes)
+        if _are_positions_along_one(full):
+            return self._read_along(full, axes)
+        items: NDArray[Any] = np.asarray(self._frame.read(self._index))[index]
+        return items
+
+    def _axes(self) -> tuple[range, ...]:
+        return parse_selection(self._index, self._frame.shape).axes
+
+    def _read_basic(self, index: Any, axes: tuple[range, ...]) -> NDArray[Any]:
+        selection = parse_selection(index, self.shape)
+        chosen = tuple(
+            _as_slice(axis[r.start : r.stop : r.step])
+            for axis, r in zip(axes, selection.axes, strict=True)
+        )
+        items: NDArray[Any] = np.asarray(self._frame.read(chosen))[selection.finish]
+        return items
+
+    def _read_points(self, index: Any, axes: tuple[range, ...]) -> NDArray[Any]:
+        coords = [_positions(i, axis) for i, axis in zip(index, axes, strict=True)]
+        joint = np.broadcast_arrays(*coords)
+        found = self._frame.read_points(tuple(c.reshape(-1) for c in joint))
+        return found.reshape(joint[0].shape)
+
+    def _read_along(self, index: Any, axes: tuple[range, ...]) -> NDArray[Any]:
+        """One list of positions: neighbouring blocks that hold some are read together."""
+        along = next(i for i, part in enumerate(index) if _is_positions(part))
+        full = [*index, *(slice(None),) * (len(axes) - len(index))]
+        wanted = _positions(full[along], axes[along])
+        distinct, places = np.unique(wanted, return_inverse=True)
+        chosen = [
+            _as_slice(axis[i]) if isinstance(i, slice) else i
+            for axis, i in zip(axes, full, strict=True)
+        ]
+        shape = [
+            len(range(n)[s])
+            for s, n in zip(chosen, self._frame.shape, strict=True)
+            if isinstance(s, slice)
+        ]
+        shape.insert(along, len(distinct))
+        # not joined by NumPy, which would give them native byte order
+        found = np.empty(shape, self._frame.dtype)
+        cells = distinct // self._frame.blocks[along]
+        start = 0
+        for run in np.split(distinct, np.flatnonzero(np.diff(cells) > 1) + 1):
+            first = int(run[0])
+            chosen[along] = slice(first, int(run[-1]) + 1)
+            items = np.take(np.asarray(self._frame.read(tuple(chosen))), run - first, along)
+            target = (slice(None),) * along + (slice(start, start + len(run)),)
+            found[target], start = items, start + len(run)
+        return np.take(found, places.reshape(wanted.shape), along)
+
+
+def _is_basic(part: Any) -> bool:
+    if isinstance(part, bool | np.bool_):
+        return False
+    return part is None or isinstance(part, int | np.integer | slice | EllipsisType)
+
+
+def _is_positions(part: Any) -> bool:
+    """Whether a part of an index is a 1-D list of integers."""
+    return isinstance(part, list | np.ndarray) and (
+        np.ndim(part) == 1 and np.asarray(part).dtype.kind in "iu"
+    )
+
+
+def _are_positions_along_one(index: tuple[Any, ...]) -> bool:
+    """Whether there are positions along one axis, and slices along others."""
+    lists = [part for part in index if _is_positions(part)]
+    rest = [part for part in index if not _is_positions(part)]
+    return (
+        len(lists) == 1
+        and len(lists[0]) > 0
+        and all(isinstance(p, slice) and (p.step is None or p.step > 0) for p in rest)
+    )
+
+
+def _positions(part: Any, axis: range) -> NDArray[np.int64]:
+    """Positions in the frame of positions in the block."""
+    inside = np.asarray(part, np.int64)
+    wrong = (inside < -len(axis)) | (inside >= len(axis))
+    if wrong.any():
+        raise IndexError(
+            f"index {inside[wrong][0]} is out of bounds for an axis of {len(axis)} items"
+        )
+    return axis.start + axis.step * np.where(inside < 0, inside + len(axis), inside)
+
+
+def _as_slice(positions: range) -> slice:
+    return slice(positions.start, max(positions.stop, positions.start), positions.step)

@@ -1,0 +1,1 @@
+"""The rewrite rules, each in a module of its own."""

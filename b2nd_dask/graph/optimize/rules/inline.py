@@ -1,0 +1,192 @@
+"""Reads that are part of the tasks that need them, where dask leaves them apart.
+
+Two kinds: a read with the one task that takes items of it by a list, and a read whose result would
+wait in memory. In ``x - x.mean()`` each block is needed twice, before and after the mean is known;
+read twice, nothing waits.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Container, Mapping
+from typing import Any, TypeGuard
+
+from dask._task_spec import GraphNode, Task, TaskRef, _execute_subgraph
+from dask.array import _shuffle
+from dask.base import tokenize
+from dask.core import toposort
+from dask.typing import Key
+
+from b2nd_dask.format.grid import parse_selection
+from b2nd_dask.graph.optimize.calls.expression import NotUnderstoodError, Read, expression_of
+from b2nd_dask.graph.optimize.calls.program import program_of
+from b2nd_dask.graph.optimize.resources import available
+
+#: A result that needs more bytes of reads than this may come late: by then blocks that were read
+#: for it would fill the memory.
+LATE_NBYTES = 1 << 28
+#: What blocks may take of the memory while they wait for such a result.
+SHARE_OF_MEMORY = 1 / 8
+#: More tasks than this do not read a block each for themselves.
+MAX_COPIES = 4
+
+
+def inline_reads(dsk: Mapping[Key, GraphNode], wanted: set[Key]) -> Mapping[Key, GraphNode]:
+    """Make reads part of the tasks that take their results, where that saves memory or work.
+
+    Parameters
+    ----------
+    dsk : mapping
+        A graph that dask has optimized.
+    wanted : set of Key
+        Tasks whose results are asked for.
+
+    Returns
+    -------
+    mapping
+    """
+    takers = takers_of(dsk)
+    # most graphs have none, and are not looked into
+    if not any(len(names) > 1 or _takes(dsk[names[0]]) for names in takers.values()):
+        return dsk
+    reads = {
+        key: read
+        for key, node in dsk.items()
+        if key not in wanted and takers[key] and (read := _read_of(node)) is not None
+    }
+    if not reads:
+        return dsk
+    late = _late_results(dsk, {key: _nbytes(read) for key, read in reads.items()})
+    inlined = dict(dsk)
+    for key, read in reads.items():
+        # what crosses a network is read once
+        chosen = _choose(key, takers[key], dsk, set() if read.region.frame.is_remote else late)
+        for name in chosen:
+            inlined[name] = _joined(inlined[name], dsk[key])
+        if len(chosen) == len(takers[key]):
+            del inlined[key]
+    return inlined
+
+
+def takers_of(dsk: Mapping[Key, GraphNode]) -> defaultdict[Key, list[Key]]:
+    """Which tasks take the result of each.
+
+    Parameters
+    ----------
+    dsk : mapping
+
+    Returns
+    -------
+    mapping of Key to list of Key
+    """
+    takers: defaultdict[Key, list[Key]] = defaultdict(list)
+    for key, node in dsk.items():
+        for name in node.dependencies:
+            takers[name].append(key)
+    return takers
+
+
+def _read_of(node: GraphNode) -> Read | None:
+    """The read of a task that reads a block and works on it, if that is all it does."""
+    if not isinstance(node, Task) or node.dependencies:
+        return None
+    try:
+        found = program_of(expression_of(node))
+    except NotUnderstoodError:
+        return None
+    return None if found is None else found[0]
+
+
+def _nbytes(read: Read) -> int:
+    frame = read.region.frame
+    try:
+        shape = parse_selection(read.index, frame.shape).shape
+    except IndexError:
+        shape = frame.shape  # taken by lists
+    return math.prod(shape) * frame.dtype.itemsize
+
+
+def _late_results(dsk: Mapping[Key, GraphNode], nbytes: Mapping[Key, int]) -> set[Key]:
+    """Results for which so many bytes are read that blocks should not wait for them in memory."""
+    total = sum(nbytes.values())
+    if total <= LATE_NBYTES:
+        return set()
+    late = max(LATE_NBYTES, int(available().memory * SHARE_OF_MEMORY))
+    if total <= late:
+        return set()
+    needed: dict[Key, int] = {}
+    # what is persisted has no task
+    inside = {key: node.dependencies & dsk.keys() for key, node in dsk.items()}
+    for key in toposort(dsk, dependencies=inside):
+        count = nbytes.get(key) or sum(needed[name] for name in inside[key])
+        # more than that is not told apart: what several dependencies share is counted for each
+        needed[key] = min(count, late + 1)
+    return {key for key, count in needed.items() if count > late}
+
+
+def _choose(
+    key: Key, takers: list[Key], dsk: Mapping[Key, GraphNode], late_results: Container[Key]
+) -> list[Key]:
+    """The tasks that read for themselves."""
+    tasks = [name for name in takers if type(dsk[name]) is Task]
+    if len(takers) == 1:
+        return [name for name in tasks if _takes(dsk[name])]
+    late = [
+        name
+        for name in tasks
+        if any(other in late_results for other in dsk[name].dependencies - {key})
+    ]
+    if len(late) > MAX_COPIES:
+        return []
+    rest = [name for name in takers if name not in late]
+    alone = [name for name in rest if name in tasks and dsk[name].dependencies == {key}]
+    return late + rest if late and len(rest) == len(alone) == 1 else late
+
+
+def _takes(node: GraphNode) -> TypeGuard[Task]:
+    """Whether a task, or one that is fused into it, takes items by a list."""
+    if not isinstance(node, Task):
+        return False
+    inner = node.args[0].values() if node.func is _execute_subgraph else [node]
+    return any(isinstance(n, Task) and n.func is _shuffle._getitem for n in inner)
+
+
+def _joined(dependent: GraphNode, read: GraphNode) -> GraphNode:
+    """A task with the read that it needs in it.
+
+    Inside, the read gets a key that no other task and no argument has: dask takes a key that two
+    nodes of a fused task share for one node.
+    """
+    inside = f"read-for-{tokenize(read.key, dependent.key)}"
+    own = read.substitute({}, key=inside)
+    beside = _beside(dependent, read.key, own)
+    return beside or Task.fuse(own, dependent.substitute({read.key: inside}), key=dependent.key)
+
+
+def _beside(dependent: Any, key: Key, read: GraphNode) -> Task | None:
+    """A fused task with a read among its tasks, where it can be pushed on.
+
+    None for other tasks, and those that take the result within a list.
+    """
+    if dependent.func is not _execute_subgraph:
+        return None
+    inner, out, names, *values = dependent.args
+    given = dict(zip(names, values, strict=True))
+    # inside, a result may go by another name
+    taken = [name for name, value in given.items() if value == TaskRef(key)]
+    left = {name: value for name, value in given.items() if name not in taken}
+    if any(isinstance(v, GraphNode) and key in v.dependencies for v in left.values()):
+        return None
+    renamed = {
+        name: task.substitute(dict.fromkeys(taken, read.key)) for name, task in inner.items()
+    }
+    return Task(
+        dependent.key,
+        _execute_subgraph,
+        {**renamed, read.key: read},
+        out,
+        tuple(left),
+        *left.values(),
+        _data_producer=True,
+    )

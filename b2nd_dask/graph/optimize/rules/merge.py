@@ -1,0 +1,198 @@
+"""Fewer tasks: neighbouring blocks that are small and reduced together are read by one task.
+
+dask combines the results of a few neighbouring blocks at a time, level by level. Where such blocks
+form a larger one, its chunk step gives what the level would: a reduction's combining step takes
+results of chunk steps and its own alike.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import operator
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from dask._task_spec import Alias, GraphNode, List, Task, TaskRef
+from dask.array.core import _concatenate2
+from dask.typing import Key
+
+from b2nd_dask.format.grid import parse_selection
+from b2nd_dask.frame.array import Frame
+from b2nd_dask.graph.optimize.calls.reductions import Combining
+from b2nd_dask.graph.optimize.resources import available
+from b2nd_dask.graph.optimize.rules.inline import takers_of
+from b2nd_dask.graph.optimize.rules.reduction_pushdown import PushedStep, reduce_block
+
+#: Blocks are merged up to this many bytes of items: more do not make a task cheaper.
+MERGED_NBYTES = 1 << 26
+#: Fewer tasks than this would leave threads idle at the end.
+TASKS_OF_A_THREAD = 4
+
+
+@dataclass(frozen=True, eq=False)
+class Block:
+    """A part of a frame that one task reduces."""
+
+    frame: Frame
+    axes: tuple[range, ...]
+    step: PushedStep
+
+    @classmethod
+    def of(cls, node: GraphNode) -> Block | None:
+        """What a task reduces, if that is a part of a frame and takes no other task's result."""
+        if not isinstance(node, Task) or node.func is not reduce_block or node.dependencies:
+            return None
+        frame, index, step, _ = node.args
+        return cls(frame, parse_selection(index, frame.shape).axes, step)
+
+    @property
+    def nbytes(self) -> int:
+        """Of its items."""
+        return math.prod(map(len, self.axes)) * self.frame.dtype.itemsize
+
+    def task(self) -> Task:
+        """A task that reduces it."""
+        index = tuple(slice(r.start, r.stop, r.step) for r in self.axes)
+        return Task(None, reduce_block, self.frame, index, self.step, List(), _data_producer=True)
+
+
+@dataclass(frozen=True, eq=False)
+class Combination:
+    """A step of dask's that combines the results of neighbouring blocks."""
+
+    block: Block
+    """All of them."""
+    func: Any
+    depth: int
+    """The function takes lists of so many levels."""
+    is_last: bool
+    """Whether no other step combines its result."""
+
+    @classmethod
+    def of(cls, node: GraphNode, blocks: Mapping[Key, Block]) -> Combination | None:
+        """Look whether a task is one.
+
+        Parameters
+        ----------
+        node : dask GraphNode
+        blocks : mapping
+            What other tasks reduce.
+
+        Returns
+        -------
+        Combination or None
+        """
+        if not isinstance(node, Task) or len(node.args) != 1 or node.kwargs:
+            return None
+        depth, names = _nested(node.args[0])
+        taken = [blocks[name] for name in names if name is not None and name in blocks]
+        step = _combining_step(node.func)
+        if step is None or depth == 0 or not taken or len(taken) < len(names):
+            return None
+        block = _joined(taken)
+        if block is None or not block.step.chunk.is_combined_by(step):
+            return None
+        return cls(block, node.func, depth, step.keywords.get("keepdims") is not True)
+
+    def task(self, key: Key) -> Task:
+        """The task that takes the place of the combining one and of those that it takes."""
+        argument = self.block.task()
+        for _ in range(self.depth):
+            argument = List(argument)
+        return Task(key, self.func, argument, _data_producer=True)
+
+
+def merge_blocks(graph: Mapping[Key, GraphNode], wanted: set[Key]) -> Mapping[Key, GraphNode]:
+    """Merge blocks that are reduced together.
+
+    Parameters
+    ----------
+    graph : mapping
+        With tasks of `reduce_block`.
+    wanted : set of Key
+        Tasks whose results are asked for.
+
+    Returns
+    -------
+    mapping
+    """
+    blocks = {key: block for key, node in graph.items() if (block := Block.of(node))}
+    if not blocks:
+        return graph
+    total = sum(block.nbytes for block in blocks.values())
+    limit = min(MERGED_NBYTES, total // (TASKS_OF_A_THREAD * available().threads))
+    takers = takers_of(graph)
+    # what several tasks take would be computed for each
+    single = {key for key, names in takers.items() if len(names) == 1} - wanted
+    free = blocks.keys() & single
+    merged: dict[Key, Combination] = {}
+    todo = [takers[key][0] for key in free]
+    while todo:
+        key = todo.pop()
+        if key in merged or not graph[key].dependencies <= free:
+            continue
+        found = Combination.of(graph[key], blocks)
+        if found is None or found.block.nbytes > limit:
+            continue
+        merged[key] = found
+        blocks[key] = found.block
+        if key in single and not found.is_last:
+            free.add(key)
+            todo += takers[key]
+    gone = {name for key in merged for name in graph[key].dependencies}
+    return {
+        key: merged[key].task(key) if key in merged else node
+        for key, node in graph.items()
+        if key not in gone
+    }
+
+
+def _nested(argument: Any) -> tuple[int, list[Key | None]]:
+    """Levels of lists, and the tasks that the innermost ones name."""
+    depth, items = 0, [argument]
+    while items and all(isinstance(i, Task) and i.kwargs.get("typ") is list for i in items):
+        depth, items = depth + 1, [inner for item in items for inner in item.args]
+    return depth, [_named(item) for item in items]
+
+
+def _named(item: Any) -> Key | None:
+    if isinstance(item, Alias):
+        return item.target
+    return item.key if isinstance(item, TaskRef) else None
+
+
+def _combining_step(func: Any) -> Combining | None:
+    """The function that combines, with its keywords; dask may concatenate results before."""
+    first = getattr(func, "first", None)  # of those that toolz composed
+    concatenated = isinstance(first, partial) and first.func is _concatenate2
+    if concatenated:
+        (func,) = func.funcs
+    if not isinstance(func, partial) or func.args:
+        return None
+    return Combining(func.func, func.keywords, concatenated)
+
+
+def _joined(blocks: Sequence[Block]) -> Block | None:
+    """The block that some form together."""
+    first = blocks[0]
+    if any(b.frame is not first.frame or b.step != first.step for b in blocks):
+        return None
+    columns = [
+        sorted(set(column), key=operator.attrgetter("start"))
+        for column in zip(*(block.axes for block in blocks), strict=True)
+    ]
+    in_a_row = all(
+        after.start == before.start + len(before) * before.step and after.step == before.step
+        for column in columns
+        for before, after in itertools.pairwise(column)
+    )
+    # side by side along an axis that is kept, they have places of their own in the result
+    reduced = all(len(c) == 1 or i in first.step.chunk.axis for i, c in enumerate(columns))
+    distinct = len({b.axes for b in blocks})
+    if not in_a_row or not reduced or not len(blocks) == distinct == math.prod(map(len, columns)):
+        return None
+    axes = tuple(range(c[0].start, c[-1].stop, c[0].step) for c in columns)
+    return Block(first.frame, axes, first.step)

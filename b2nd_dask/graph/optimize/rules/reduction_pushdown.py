@@ -1,0 +1,126 @@
+"""Push the chunk step of a reduction into the read that feeds it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Protocol
+
+import numpy as np
+from dask._task_spec import List, Task, TaskRef
+from dask.typing import Key
+from numpy.typing import NDArray
+
+from b2nd_dask.format.grid import parse_selection
+from b2nd_dask.frame.array import Frame
+from b2nd_dask.frame.read.reduce import Contribution, Reduction
+from b2nd_dask.graph.optimize.calls.arg_reductions import search_of
+from b2nd_dask.graph.optimize.calls.elementwise import NUMBERS, is_number
+from b2nd_dask.graph.optimize.calls.expression import Call, Node, Read
+from b2nd_dask.graph.optimize.calls.program import Program, program_of
+from b2nd_dask.graph.optimize.calls.reductions import Combining, Work, fold_of
+
+
+def reduction_task(key: Key, top: Node, *, data_producer: bool) -> Task | None:
+    """A task that reduces a block while it reads it.
+
+    Parameters
+    ----------
+    key : Key
+        Of the task.
+    top : Node
+        What it computes.
+    data_producer : bool
+        What dask says of the task.
+
+    Returns
+    -------
+    dask Task or None
+        None where the task is no reduction of a block, or one that takes the plain way.
+    """
+    found = _reduction_of(top)
+    if found is None:
+        return None
+    read, step = found
+    outer = List(*(TaskRef(name) for name in step.work.outer))
+    return Task(
+        key,
+        reduce_block,
+        read.region.frame,
+        read.index,
+        step,
+        outer,
+        _data_producer=data_producer,
+    )
+
+
+class Streamed(Reduction, Protocol):
+    """A chunk step that is carried out chunk by chunk."""
+
+    def result(self, total: Contribution) -> Any:
+        """What dask's own chunk step gives for all items."""
+
+
+class ChunkStep(Protocol):
+    """What dask computes of each block before it puts the results together."""
+
+    @property
+    def axis(self) -> tuple[int, ...]:
+        """Axes to reduce."""
+
+    def is_combined_by(self, combining: Combining) -> bool:
+        """Whether dask combines results so that one for several blocks together will do."""
+
+    def whole(self, items: NDArray[Any]) -> Any:
+        """What dask would compute of these items."""
+
+    def streamed(self, work: Work) -> Streamed:
+        """The same for items that come in parts, after some elementwise work."""
+
+
+@dataclass(frozen=True)
+class PushedStep:
+    """The chunk step of a reduction, and the elementwise work before it."""
+
+    chunk: ChunkStep
+    work: Program
+
+
+def reduce_block(frame: Frame, index: Any, step: PushedStep, outer: list[Any]) -> Any:
+    """Compute the chunk step of a reduction for one block of a frame.
+
+    Parameters
+    ----------
+    frame : Frame
+    index : tuple of slice
+        The block.
+    step : PushedStep
+    outer : list
+        Results of other tasks.
+
+    Returns
+    -------
+    ndarray or dict of ndarray
+        What dask's own chunk step gives for the block.
+    """
+    worked = partial(step.work.run, outer=dict(zip(step.work.outer, outer, strict=True)))
+    if not all(map(is_number, outer)) or 0 in parse_selection(index, frame.shape).shape:
+        return step.chunk.whole(worked(np.asarray(frame.read(index))))
+    streamed = step.chunk.streamed(worked)
+    return streamed.result(frame.reduce(index, streamed))
+
+
+def _reduction_of(top: Node) -> tuple[Read, PushedStep] | None:
+    """The reduction that a task computes, if it can be pushed."""
+    if not isinstance(top, Call):
+        return None
+    step = fold_of(top) or search_of(top)
+    found = program_of(top.args[0]) if step else None
+    if step is None or found is None:
+        return None
+    read, work = found
+    # the rules are made for booleans and numbers: other items are added in an order, or not at all
+    numbers = read.region.frame.dtype.kind in NUMBERS and work.gives_numbers
+    if not numbers or not read.selects_slices:
+        return None
+    return read, PushedStep(step, work)

@@ -1,0 +1,1 @@
+"""`from_b2nd`: a frame as a dask array."""

@@ -1,0 +1,199 @@
+"""`from_b2nd`: a frame as a dask array."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping
+from typing import Any
+
+import dask.array as da
+from dask.array.core import getter, normalize_chunks
+from dask.base import tokenize
+from dask.blockwise import blockwise
+from dask.highlevelgraph import HighLevelGraph
+from dask.layers import ArraySliceDep
+
+from b2nd_dask.errors import UnsupportedFrameError, level_of_caller
+from b2nd_dask.frame.access import UrlPath, open_b2nd
+from b2nd_dask.frame.array import Frame
+from b2nd_dask.frame.open.opening import Verify
+from b2nd_dask.graph.read.blocks import Chunks, FrameBlocks
+
+#: dask needs about 1 kB for each block of a graph before anything is computed.
+MAX_TASKS = 1 << 24
+#: dask takes some 0.3 ms for each task: half a minute here.
+MANY_TASKS = 100_000
+
+
+def from_b2nd(
+    urlpath: UrlPath | Any,
+    *,
+    chunks: Any = None,
+    dtype: Any = None,
+    uninit: Any = None,
+    verify: Verify = "auto",
+    storage_options: Mapping[str, Any] | None = None,
+    name: str | None = None,
+    offset: int = 0,
+) -> da.Array:
+    """Open a frame as a dask array.
+
+    The graph is built from the frame's offset index alone: no chunk is read. Chunks that the index
+    marks as zeros, NaN or never written become constants of the graph and are never read.
+
+    Parameters
+    ----------
+    urlpath : str, os.PathLike, bytes, blosc2.NDArray or Frame
+        A path to a contiguous frame or to the directory of a sparse one, an fsspec URL, the bytes
+        of a contiguous frame, or an opened array (its file is opened anew; one in memory is
+        copied). What `open_b2nd` gave is used as it was opened.
+    chunks : optional
+        Blocks of the dask array. By default the frame's chunks, one task each (small ones that are
+        reduced together share one); ``"auto"`` groups whole frame chunks up to dask's
+        ``array.chunk-size``; anything else that `dask.array.from_array` takes, aligned with the
+        frame's chunks or not.
+    dtype : dtype-like, optional
+        For frames that store none (Caterva, the first b2nd files): the dtype of their items, of the
+        same itemsize. Without it such items are raw bytes, ``V{itemsize}``.
+    uninit : scalar or "raise", optional
+        What chunks that were never written read as: zeros by default, a value, or an error.
+    verify : {"auto", True, False}
+        Whether chunks are held against the frame's checksums, before they are decoded. ``"auto"``:
+        those that are read whole, where the frame has checksums. True: every chunk of which an item
+        is read, and a frame without valid checksums is refused. False: none.
+    storage_options : mapping, optional
+        For the fsspec filesystem of a URL.
+    name : str, optional
+        Name of the dask array. By default it is made of the frame's place, version and the
+        arguments: equal reads share work, a changed file gets another name.
+    offset : int, optional
+        Bytes before the frame inside its file.
+
+    Returns
+    -------
+    dask.array.Array
+        Computing it raises `StaleFrameError` where the frame has changed meanwhile,
+        `CorruptChunkError` for a damaged chunk (`ChecksumError` where its checksum tells).
+        Functions that are given its blocks may act on them in place.
+
+    Raises
+    ------
+    FileNotFoundError
+        No such file.
+    FrameFormatError
+        Not a frame, or damaged.
+    UnsupportedFrameError
+        A frame that is not an array.
+    ChecksumError
+        The frame's own metadata do not match their checksums, or it has none and `verify` is True.
+    ValueError
+        A `dtype`, `uninit` or `chunks` that does not fit, or arguments that a `Frame` was opened
+        with already.
+
+    Examples
+    --------
+    >>> import blosc2, numpy as np
+    >>> x = from_b2nd(blosc2.asarray(np.arange(12).reshape(3, 4), chunks=(2, 2), blocks=(1, 2)))
+    >>> x.chunks
+    ((2, 1), (2, 2))
+    >>> x.sum(axis=0).compute()
+    array([12, 15, 18, 21])
+    """
+    if isinstance(urlpath, Frame):
+        chosen = any(given is not None for given in (dtype, uninit, storage_options))
+        if chosen or offset or verify != "auto":
+            raise ValueError(
+                "a Frame is read as it was opened: give dtype=, uninit=, verify=, "
+                "storage_options= and offset= to open_b2nd"
+            )
+        return array_of(urlpath, chunks, name)
+    frame = open_b2nd(
+        urlpath,
+        dtype=dtype,
+        uninit=uninit,
+        verify=verify,
+        storage_options=storage_options,
+        offset=offset,
+    )
+    return array_of(frame, chunks, name)
+
+
+def array_of(frame: Frame, chunks: Any, name: str | None = None) -> da.Array:
+    """Make a dask array of an opened frame.
+
+    Parameters
+    ----------
+    frame : Frame
+    chunks, name
+        As for `from_b2nd`.
+
+    Returns
+    -------
+    dask.array.Array
+    """
+    sizes = block_sizes(frame, chunks)
+    name = name or f"read_b2nd-{tokenize(frame, sizes)}"
+    if da.array_expr_enabled():
+        # with array.query-planning a dask array is no graph of layers
+        planned: da.Array = da.from_array(frame, chunks=sizes, name=name)
+        return planned
+    indices = tuple(range(frame.ndim))
+    layer = blockwise(
+        getter,
+        name,
+        indices,
+        FrameBlocks(frame, sizes),
+        indices,
+        ArraySliceDep(sizes),
+        indices,
+        numblocks={},
+        _data_producer=True,
+    )
+    graph = HighLevelGraph.from_collections(name, layer)
+    return da.Array(graph, name, sizes, dtype=frame.dtype)
+
+
+def block_sizes(frame: Frame, chunks: Any) -> Chunks:
+    """Sizes of the dask blocks for the user's `chunks`.
+
+    Parameters
+    ----------
+    frame : Frame
+    chunks : object
+        As for `from_b2nd`.
+
+    Returns
+    -------
+    tuple of tuple of int
+    """
+    if 0 in frame.shape and (chunks is None or isinstance(chunks, str)):
+        # its chunks may be 0, which dask does not take, and nothing bounds its other axes
+        return tuple((n,) for n in frame.shape)
+    count = frame.chunk_kinds().size
+    if count > MAX_TASKS and chunks is None:
+        raise UnsupportedFrameError(
+            f'{count} chunks, where a graph has room for {MAX_TASKS} tasks; pass chunks="auto" '
+            "to group them"
+        )
+    if count > MAX_TASKS or 0 in frame.shape:
+        sizes: Chunks = normalize_chunks(chunks, frame.shape, dtype=frame.dtype)
+        return _grouped(sizes, frame) if isinstance(chunks, str) else sizes
+    sizes = normalize_chunks(frame.chunks, frame.shape)
+    if chunks is None and count > MANY_TASKS:
+        warnings.warn(
+            f"{frame!r} becomes {count} blocks, one for each chunk, and dask takes about 0.3 ms "
+            'for each; pass chunks="auto" to group them',
+            stacklevel=level_of_caller(),
+        )
+    if chunks is not None:
+        sizes = normalize_chunks(chunks, frame.shape, dtype=frame.dtype, previous_chunks=sizes)
+    return sizes
+
+
+def _grouped(sizes: Chunks, frame: Frame) -> Chunks:
+    """Round dask's choice to whole frame chunks, without listing all of these."""
+    rounded = tuple(
+        max(1, axis[0] // chunk) * chunk for axis, chunk in zip(sizes, frame.chunks, strict=True)
+    )
+    grouped: Chunks = normalize_chunks(rounded, frame.shape)
+    return grouped

@@ -1,0 +1,91 @@
+"""Arrays that dask made of one value: their chunks are known without a task for each block."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import dask.array as da
+import numpy as np
+from dask.array import wrap
+from dask.blockwise import Blockwise
+from dask.layers import ArrayChunkShapeDep
+from numpy.typing import NDArray
+
+from b2nd_dask.format.grid import Grid
+from b2nd_dask.format.index import ChunkKind, special_code
+from b2nd_dask.frame.write.encode import encode_constant
+from b2nd_dask.frame.write.records import ChunkRecords
+
+
+def constant_item(arr: da.Array) -> NDArray[Any] | None:
+    """The item of an array that `da.zeros`, `da.full` or the like has made.
+
+    Parameters
+    ----------
+    arr : dask.array.Array
+
+    Returns
+    -------
+    ndarray or None
+        0-d; None for any other array, also if it is constant.
+
+    Examples
+    --------
+    >>> constant_item(da.full((10**6, 10**6), 2.5))
+    array(2.5)
+    >>> constant_item(da.zeros(5) + 1) is None
+    True
+    """
+    if da.array_expr_enabled() or len(arr.dask.layers) != 1:
+        return None
+    layer = arr.dask.layers.get(arr.name)
+    if not isinstance(layer, Blockwise) or not all(
+        isinstance(dep, ArrayChunkShapeDep) for dep in layer.io_deps.values()
+    ):
+        return None
+    func = layer.task.func
+    if _innermost(func) is not _innermost(wrap._broadcast_trick_inner):
+        return None
+    item: NDArray[Any] = np.asarray(func((1,) * arr.ndim)).reshape(())
+    return item
+
+
+def _innermost(func: Any) -> Any:
+    """The function in partials and curried functions."""
+    while hasattr(func, "func"):
+        func = func.func
+    return func
+
+
+def special_records(arr: da.Array, origin: tuple[int, ...], grid: Grid) -> ChunkRecords | None:
+    """Records of the chunks of a constant array that need no data.
+
+    Parameters
+    ----------
+    arr : dask.array.Array
+    origin : tuple of int
+        Where its first item goes in the frame; the corner of a chunk.
+    grid : Grid
+        Of the frame.
+
+    Returns
+    -------
+    ChunkRecords or None
+        None where each block has to be computed.
+    """
+    item = constant_item(arr)
+    if item is None or 0 in arr.shape:
+        return None
+    code = encode_constant(item, grid)
+    if not isinstance(code, int):
+        return None
+    cells = [
+        np.arange(start // c, -(-(start + n) // c))
+        for start, n, c in zip(origin, arr.shape, grid.chunks, strict=True)
+    ]
+    if code != special_code(ChunkKind.ZEROS):
+        # what is cut by the array's edge holds zeros behind it
+        whole = [n // c for n, c in zip(grid.shape, grid.chunks, strict=True)]
+        cells = [axis[axis < n] for axis, n in zip(cells, whole, strict=True)]
+    numbers = np.ravel_multi_index(np.ix_(*cells), grid.counts) if cells else np.zeros(1, np.int64)
+    return ChunkRecords.of_special(np.asarray(numbers).reshape(-1), code)

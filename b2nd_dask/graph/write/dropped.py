@@ -1,0 +1,118 @@
+"""What a new frame would lose of its sources: attributes, dimensions and coordinates."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterable
+from typing import Any
+
+import dask.array as da
+
+from b2nd_dask.errors import B2ndError, level_of_caller
+from b2nd_dask.format.integrity import users_vlmeta
+from b2nd_dask.frame.array import Frame
+from b2nd_dask.graph.read.blocks import FrameBlocks
+
+#: Names that a warning lists.
+_SHOWN = 5
+
+
+def warn_of_dropped(given: Any, array: da.Array, *, meta: Any, vlmeta: Any) -> None:
+    """Warn of metadata that were not passed on; for `to_b2nd` to call.
+
+    Parameters
+    ----------
+    given : object
+        What the user wants to write; a `xarray.DataArray` has attributes.
+    array : dask.array.Array
+        Made of it.
+    meta, vlmeta
+        As for `to_b2nd`. What is not None is a choice, and nothing is said of it.
+    """
+    frames = source_frames(array) if meta is None or vlmeta is None else []
+    where = "the frame that is read" if len(frames) == 1 else "the frames that are read"
+    lost, advice = [], []
+    for name, what, chosen in (("vlmeta", "attributes", vlmeta), ("meta", "metalayers", meta)):
+        if chosen is not None:
+            continue
+        labels = _labels(given) if name == "vlmeta" else []
+        stored = sorted({key for frame in frames for key in _stored(frame, name)})
+        of_frames = [f"{what} {_listed(stored)} of {where}"] if stored else []
+        if not labels and not of_frames:
+            continue
+        lost += labels + of_frames
+        keep = f'"keep" for {where}, ' if of_frames and len(frames) == 1 else ""
+        advice.append(f"{name}= (a mapping; {keep}{{}} for none)")
+    if lost:
+        warnings.warn(
+            f"only the elements are written, and these are dropped: {'; '.join(lost)}. Say by "
+            f"{' and '.join(advice)} what is written with the elements",
+            UserWarning,
+            stacklevel=level_of_caller(),
+        )
+
+
+def source_frames(array: da.Array) -> list[Frame]:
+    """Frames that the graph of an array reads, each once; no file is opened.
+
+    Parameters
+    ----------
+    array : dask.array.Array
+
+    Returns
+    -------
+    list of Frame
+    """
+    found = _frames_of_expression(array) if da.array_expr_enabled() else _frames_of(array)
+    return list({frame.version: frame for frame in found}.values())
+
+
+def _frames_of(array: da.Array) -> list[Frame]:
+    return [
+        dep.frame
+        for layer in array.dask.layers.values()
+        for dep in getattr(layer, "io_deps", {}).values()
+        if isinstance(dep, FrameBlocks)
+    ]
+
+
+def _frames_of_expression(array: Any) -> list[Frame]:
+    frames: list[Frame] = []
+    nodes, seen = [array.expr], set()
+    while nodes:
+        node = nodes.pop()
+        if id(node) in seen:
+            continue
+        seen.add(id(node))
+        frames += [node] if isinstance(node, Frame) else []
+        nodes += getattr(node, "operands", [])
+    return frames
+
+
+def _stored(frame: Frame, name: str) -> Iterable[str]:
+    """Names of the user's metadata."""
+    try:
+        entries = frame.vlmeta if name == "vlmeta" else frame.meta
+    except (B2ndError, OSError):
+        # a graph from another process, of a file that is not here: to write needs no look at it
+        return ()
+    return users_vlmeta(entries.stored)
+
+
+def _labels(given: Any) -> list[str]:
+    """What a labelled array of xarray has beside its elements; xarray is not imported for it."""
+    if not any(base.__module__.split(".")[0] == "xarray" for base in type(given).__mro__):
+        return []
+    kind = type(given).__name__
+    dims = list(getattr(given, "dims", ()))
+    parts = {
+        "attributes": list(getattr(given, "attrs", ())),
+        "dimensions": [] if dims == [f"dim_{i}" for i in range(len(dims))] else dims,
+        "coordinates": list(getattr(given, "coords", ())),
+    }
+    return [f"{what} {_listed(names)} of the {kind}" for what, names in parts.items() if names]
+
+
+def _listed(names: list[Any]) -> str:
+    shown = ", ".join(map(repr, names[:_SHOWN]))
+    return shown if len(names) <= _SHOWN else f"{shown} and {len(names) - _SHOWN} more"

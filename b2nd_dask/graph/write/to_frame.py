@@ -1,0 +1,308 @@
+"""`to_b2nd`: a dask array as a new frame."""
+
+from __future__ import annotations
+
+import errno
+import operator
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import dask.array as da
+import numpy as np
+from dask.delayed import Delayed, delayed
+
+from b2nd_dask.format.dtypes import not_stored
+from b2nd_dask.format.integrity import Trust
+from b2nd_dask.frame.access import frame_at
+from b2nd_dask.frame.array import Frame
+from b2nd_dask.frame.opened_array import is_opened_array
+from b2nd_dask.frame.write.journal import read_journals
+from b2nd_dask.frame.write.publication import SEEN_AGAIN, clean_up, is_published
+from b2nd_dask.graph.read.from_frame import MANY_TASKS, array_of, from_b2nd
+from b2nd_dask.graph.write.append_checks import require_kept, require_same_form
+from b2nd_dask.graph.write.array_blocks import from_numpy
+from b2nd_dask.graph.write.assign import as_items
+from b2nd_dask.graph.write.dropped import warn_of_dropped
+from b2nd_dask.graph.write.resume import say_reused
+from b2nd_dask.graph.write.write_job import Form, new_job, new_plan, update_job
+from b2nd_dask.graph.write.write_tasks import WriteJob, write_graph
+from b2nd_dask.storage import Location, only_here
+
+#: Whether each mode that makes a new frame may replace one.
+_NEW = {"w-": False, "w": True}
+_MODES = ("w-", "w", "a", "r+")
+
+
+def to_b2nd(
+    arr: Any,
+    urlpath: Any,
+    *,
+    mode: str = "w-",
+    chunks: Any = None,
+    blocks: Any = None,
+    cparams: Any = None,
+    meta: Mapping[str, Any] | str | None = None,
+    vlmeta: Mapping[str, Any] | str | None = None,
+    contiguous: bool = True,
+    region: Any = None,
+    append_axis: int | None = None,
+    caterva: bool = False,
+    storage_options: Mapping[str, Any] | None = None,
+    compute: bool = True,
+    resume: bool = False,
+) -> da.Array | Delayed:
+    """Write an array to a frame, in parallel and out of core; all or nothing.
+
+    Each task computes, compresses and stages whole frame chunks; only records of a few bytes
+    travel. The frame appears under its name when it is complete and on the disk: until then, and if
+    anything fails, what was there stays. The target may be the frame that is being read.
+
+    Parameters
+    ----------
+    arr : dask.array.Array, numpy.ndarray, array-like or scalar
+        What `dask.array.asarray` takes. NumPy arrays are not copied, unless `compute` is False; the
+        file of a `numpy.memmap` is read block by block, in the tasks, which must see it.
+    urlpath : str or os.PathLike
+        Path of the new frame, or an fsspec URL.
+    mode : {"w-", "w", "a", "r+"}
+        ``"w-"`` refuses to replace anything, ``"w"`` replaces a frame. ``"r+"`` changes a frame
+        that is there, at `region` or behind its end along `append_axis`; ``"a"`` does so too, but
+        begins a new frame where there is none to append to: arguments that say what that is like
+        must then fit the frame that is there.
+    chunks : int or tuple of int, optional
+        Items of a frame chunk along each axis. By default dask's largest block, halved along its
+        longest axes until it has no more than 32 MiB; of 100 and more blocks below 1 MiB, as many
+        neighbours as have that. Blocks that do not line up are rechunked, to blocks of about dask's
+        ``array.chunk-size`` at most.
+    blocks : int or tuple of int, optional
+        Items of a block along each axis; by default python-blosc2's choice for the chunks.
+    cparams : blosc2.CParams or dict, optional
+        Codec, level, filters, split mode and dictionary, with python-blosc2's defaults; codecs and
+        filters also by name, as in ``{"codec": "lz4", "filters": ["bitshuffle"]}``.
+    meta, vlmeta : mapping or "keep", optional
+        Fixed and variable-length metadata. ``"keep"`` takes those of the frame that `arr` was read
+        from. Where they are left out and `arr` has some (also attributes, dimensions and
+        coordinates of a `xarray.DataArray`), a warning says that they are dropped; ``{}`` drops
+        them without one.
+    contiguous : bool
+        One file (True), or a directory with a file for each chunk.
+    region : int, slice, Ellipsis, or a tuple of these, optional
+        Where the array goes in a frame that is there, as in ``frame[region] = arr``: slices of step
+        1 inside the frame, and integers. A scalar, or an array that is smaller, is broadcast to the
+        region, out of core. Chunks that it cuts keep their other items. Chunks, compression and
+        metadata of the frame stay. Numbers that only lose precision in the frame's dtype are
+        converted, as floats to narrower floats; integers without a dtype, alone or in lists, where
+        the frame's dtype has them.
+    append_axis : int, optional
+        The axis along which the array is put behind the end of a frame that is there.
+    caterva : bool
+        Add the metalayer of Caterva, for readers from before b2nd. They see items without a dtype.
+    storage_options : mapping, optional
+        For the fsspec filesystem of a URL.
+    compute : bool
+        False to get a `dask.delayed.Delayed` that writes when it is computed. If that fails, what
+        it staged stays; see `list_staging` and `remove_staging`.
+    resume : bool
+        Keep what is staged when the write fails or is killed, and go on from there when the same
+        call is made again: with the same target and arguments, and an array of the same name, by
+        which dask tells data apart (arrays of random numbers need a seed, and `from_delayed` and
+        `from_map` inputs that do not change under one name). Staged chunks are checked by their
+        digests. The logger ``b2nd_dask`` says at level INFO how many are reused; a frame that this
+        call has finished before is left as it is. An update is resumed for as long as the elements
+        that it keeps stay as they were. Once it has finished and its staging is removed, the same
+        call is another update, and an append that is made again appends again; one that was killed
+        or failed in between is finished by the same call, and appends once.
+
+    Returns
+    -------
+    dask.array.Array or dask.delayed.Delayed
+        The new frame, opened by `from_b2nd`; or a Delayed that computes to its path or URL.
+
+    Raises
+    ------
+    FileExistsError
+        Something is there that `mode` does not let be replaced.
+    ValueError
+        Chunks of unknown size, chunks or blocks that do not fit, too many metadata entries, a
+        block of another shape than the array says, arguments that a frame which is changed does not
+        fit.
+    TypeError
+        A dtype of Python objects, metadata that cannot be stored, an axis that is no number, or a
+        dtype (of the array for its frame, of a block for the array) that would lose more than
+        precision.
+    OverflowError
+        A number that is too large for the float type, or a time for the unit, that it is converted
+        to.
+    FileNotFoundError
+        No frame to change, or no directory to write to.
+    StaleFrameError
+        The frame changed while its update was computed.
+    UnsupportedFrameError
+        A codec or filter that needs the array's shape, or an old frame that cannot be changed in
+        place.
+    OSError
+        The store refuses, for instance because it is full.
+
+    Examples
+    --------
+    >>> import tempfile, pathlib
+    >>> path = pathlib.Path(tempfile.mkdtemp(), "ones.b2nd")
+    >>> x = to_b2nd(da.ones((100, 100), chunks=(50, 50)) * 2, path)
+    >>> x.sum().compute()
+    np.float64(20000.0)
+
+    As ``frame[10:20] = 0``, which gives the frame as it is then:
+
+    >>> to_b2nd(0, path, mode="r+", region=slice(10, 20)).sum().compute()
+    np.float64(18000.0)
+    """
+    form = Form(chunks, blocks, cparams, meta, vlmeta, contiguous, caterva)
+    _check_mode(mode, region, append_axis, form)
+    location = Location.of(urlpath, storage_options=storage_options)
+    old = None if mode in _NEW else _frame_there(location, mode)
+    items = arr if old is None else as_items(arr, old.dtype)
+    array = _as_dask(items, named=resume, snapshot=not compute)
+    if old is None:
+        replace = _NEW.get(mode, False)
+        job = new_job(array, location, new_plan(array, form), replace=replace, resume=resume)
+    else:
+        require_same_form(old, form)
+        if form.given:
+            require_kept(old, new_plan(array, form), form)
+        job = update_job(array, location, old, region, append_axis, resume=resume)
+    done = resume and is_published(job.plan, job.staging)
+    written = _finished_before(job) if done else _left_of(job, resume=resume)
+
+    def warn() -> None:
+        if old is None:
+            warn_of_dropped(arr, array, meta=meta, vlmeta=vlmeta)
+
+    if not compute:
+        warn()
+        return written
+    if not done:
+        _carry_out(job, written, warn, resume=resume)
+    frame = frame_at(location)
+    # a graph of very many blocks takes minutes
+    return array_of(frame, "auto" if frame.chunk_kinds().size > MANY_TASKS else None)
+
+
+def _finished_before(job: WriteJob) -> Delayed:
+    """What is left of a job that was killed between the end of its work and that of its process."""
+    clean_up(job.staging)
+    say_reused(job.staging.label, job.plan.grid.nchunks, job.plan.grid.nchunks)
+    done: Delayed = delayed(job.staging.label)
+    return done
+
+
+def _left_of(job: WriteJob, *, resume: bool) -> Delayed:
+    """What has to be computed of a job."""
+    staged = read_journals(job.staging, job.plan.grid.nchunks) if resume else None
+    return write_graph(job, staged)
+
+
+def _carry_out(job: WriteJob, written: Delayed, warn: Callable[[], None], *, resume: bool) -> None:
+    # refused before anything is computed; what was never prepared cannot be discarded either
+    job.staging.prepare()
+    try:
+        warn()
+        written.compute()
+    except BaseException as error:
+        if not resume:
+            # an interrupt, too, must not leave the disk full
+            clean_up(job.staging)
+        # a worker that is lost after it published has its tasks run again, on what is no more
+        if not isinstance(error, SEEN_AGAIN) or not is_published(job.plan, job.staging):
+            raise
+    hint = only_here(job.staging.label)
+    if hint and not is_published(job.plan, job.staging):
+        clean_up(job.staging)
+        raise FileNotFoundError(
+            errno.ENOENT, f"another process wrote the frame{hint}", job.staging.label
+        )
+
+
+def _check_mode(mode: str, region: Any, append_axis: int | None, form: Form) -> None:
+    """Refuse arguments that contradict each other."""
+    if mode not in _MODES:
+        raise ValueError(f"mode={mode!r}; known are {', '.join(map(repr, _MODES))}")
+    if region is not None and append_axis is not None:
+        raise ValueError("give region= or append_axis=, not both")
+    if append_axis is not None:
+        try:
+            operator.index(append_axis)
+        except TypeError:
+            raise TypeError(
+                f"append_axis={append_axis!r}: the number of an axis is needed"
+            ) from None
+    if mode in _NEW:
+        if region is not None or append_axis is not None:
+            raise ValueError(
+                f'mode={mode!r} makes a new frame; region= and append_axis= go with mode="r+"'
+            )
+    elif region is None and append_axis is None:
+        ways = "region= or append_axis=" if mode == "r+" else "append_axis="
+        raise ValueError(f"mode={mode!r} changes a frame: say where, by {ways}")
+    elif mode == "a" and region is not None:
+        raise ValueError('a region is written into a frame that is there: use mode="r+"')
+    elif mode == "r+" and form.given:
+        raise ValueError(
+            'mode="r+" keeps chunks, compression and metadata of the frame: leave these out'
+        )
+
+
+def _frame_there(location: Location, mode: str) -> Frame | None:
+    try:
+        integrity = frame_at(location, verify=False).parsed.integrity
+    except FileNotFoundError:
+        if mode == "r+":
+            raise
+        return None
+    # old elements that go into new chunks get new checksums, and a new header vouches for the
+    # shape: damage must not hide behind them
+    nothing_to_hide = integrity.trust is Trust.ABSENT and not integrity.remedy
+    return frame_at(location) if nothing_to_hide else frame_at(location, verify=True)
+
+
+def _as_dask(arr: Any, *, named: bool, snapshot: bool) -> da.Array:
+    """Anything array-like as a dask array, block by block where it has chunks.
+
+    For `named` and `snapshot` see `from_numpy`.
+    """
+    if isinstance(arr, Frame):
+        return array_of(arr, None)
+    if not hasattr(arr, "dtype"):
+        arr = np.asarray(arr)
+    if not isinstance(arr, np.ndarray) and isinstance(getattr(arr, "data", None), np.ndarray):
+        arr = arr.data  # of a labelled array of xarray, which may be a file's
+    # asked before dask does, which has no chunks for such arrays
+    try:
+        dtype = np.dtype(arr.dtype)
+    except TypeError:
+        raise TypeError(
+            f"a {type(arr).__name__} without a dtype of NumPy's; make it an array before, for "
+            "instance by .astype, .to_numpy or da.from_delayed"
+        ) from None
+    reason = not_stored(dtype)
+    if reason:
+        raise TypeError(f"items of {arr.dtype} are {reason}")
+    if isinstance(getattr(arr, "_meta", arr), np.ma.MaskedArray):
+        raise TypeError("a masked array: a frame has no masks; use da.ma.filled(x, value) first")
+    if is_opened_array(arr) or getattr(arr, "ndim", None) is None:
+        # what is no array at all is refused there
+        return from_b2nd(arr)
+    array: da.Array
+    if isinstance(arr, np.ndarray):
+        array = from_numpy(arr, named=named, snapshot=snapshot)
+    else:
+        array = da.asarray(arr)
+    if any(np.isnan(n) for n in array.shape):
+        raise ValueError(
+            f"chunks of unknown size (shape {array.shape}): call .compute_chunk_sizes() first"
+        )
+    if not isinstance(array.dtype, np.dtype):
+        # an expression keeps what map_blocks was given, `float` for instance
+        dtype = np.dtype(array.dtype)
+        meta = np.empty((0,) * array.ndim, dtype)
+        array = da.map_blocks(np.asarray, array, dtype=dtype, meta=meta)
+    return array

@@ -1,0 +1,203 @@
+"""The tasks that write a dask array: blocks, merged records, commit."""
+
+from __future__ import annotations
+
+import math
+import uuid
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import dask.array as da
+import numpy as np
+from dask.delayed import Delayed
+from dask.highlevelgraph import HighLevelGraph, MaterializedLayer
+from dask.layers import ArraySliceDep
+from dask.optimization import cull
+from numpy.typing import NDArray
+
+from b2nd_dask.format.dtypes import fits
+from b2nd_dask.frame.write.publication import (
+    OpenedStaging,
+    finish_once,
+    open_staging,
+    write_block_once,
+)
+from b2nd_dask.frame.write.records import ChunkRecords, merge_records
+from b2nd_dask.frame.write.writer import FramePlan
+from b2nd_dask.graph.write.align import aligned_to
+from b2nd_dask.graph.write.checked_cast import narrowed
+from b2nd_dask.graph.write.constants import special_records
+from b2nd_dask.graph.write.resume import say_reused, unstaged_blocks
+from b2nd_dask.storage import Staging
+
+#: Tables of records that one task puts together.
+FAN_IN = 32
+
+
+class WriteJob(NamedTuple):
+    """What is written where, and how it ends."""
+
+    items: da.Array
+    """Any blocks."""
+    origin: tuple[int, ...]
+    """Where the first item goes in the frame; the corner of a chunk."""
+    plan: FramePlan
+    staging: Staging
+    finish: Callable[[ChunkRecords, FramePlan, Staging], str]
+    """Makes the staged chunks the frame, and gives its path or URL."""
+
+
+def write_graph(job: WriteJob, staged: ChunkRecords | None = None) -> Delayed:
+    """Build the tasks that write an array: blocks, merged records, commit.
+
+    Parameters
+    ----------
+    job : WriteJob
+    staged : ChunkRecords, optional
+        Chunks that are staged already. Blocks all of whose chunks are among them are not computed.
+
+    Returns
+    -------
+    dask.delayed.Delayed
+        Computes to the frame's path or URL.
+    """
+    arr = aligned_to(job.items, job.plan.grid.chunks)
+    # of this graph alone: a scheduler that knows a name takes the task that it knows
+    token = uuid.uuid4().hex
+    opening, name = _named("open", token), _named("commit", token)
+    missing, extra = np.ones(arr.numblocks, bool), {}
+    grid = job.plan.grid
+    known = special_records(job.items, job.origin, grid) if staged is None else staged
+    if known is not None:
+        missing, reused = unstaged_blocks(arr.chunks, job.origin, grid, known)
+        extra = {_named("known", token): reused}
+    if staged is not None:
+        nchunks = math.prod(-(-n // c) for n, c in zip(arr.shape, grid.chunks, strict=True))
+        say_reused(job.staging.label, len(reused.rows), nchunks)
+    build = _planned_blocks if da.array_expr_enabled() else _fused_blocks
+    keys, tasks = build(arr, job, token, missing)
+    tasks |= extra
+    # before any block is written, and only when the graph is computed
+    tasks[opening] = (open_staging, job.plan, job.staging)
+    top = _merge_tree([*keys, *extra], _named("merge", token), tasks)
+    tasks[name] = (finish_once, job.finish, top, job.plan, opening)
+    return Delayed(name, HighLevelGraph({name: MaterializedLayer(tasks)}, {name: set()}))
+
+
+def _named(step: str, token: str) -> str:
+    """Name of a step's tasks. Behind a hyphen, dask's displays would drop a word with a digit."""
+    return f"{step}_b2nd-{token}"
+
+
+def _fused_blocks(
+    arr: da.Array, job: WriteJob, token: str, missing: NDArray[np.bool_]
+) -> tuple[list[Any], dict[Any, Any]]:
+    """Keys and graph of the missing blocks' tasks, each of which reads, computes and writes."""
+    indices, opening = tuple(range(arr.ndim)), _named("open", token)
+    first = {opening: MaterializedLayer({opening: (open_staging, job.plan, job.staging)})}
+    # a Delayed instead of this array would not fuse
+    records = da.blockwise(
+        write_task,
+        indices,
+        arr,
+        indices,
+        ArraySliceDep(arr.chunks),
+        indices,
+        origin=job.origin,
+        plan=job.plan,
+        opened=Delayed(opening, HighLevelGraph(first, {opening: set()})),
+        name=_named("write", token),
+        dtype=object,
+        meta=np.empty((0,) * arr.ndim, object),
+        align_arrays=False,
+    )
+    keys = _missing_keys(records, missing)
+    return keys, dict(records.__dask_optimize__(records.__dask_graph__(), [*keys, opening]))
+
+
+def _planned_blocks(
+    arr: da.Array, job: WriteJob, token: str, missing: NDArray[np.bool_]
+) -> tuple[list[Any], dict[Any, Any]]:
+    """The same where dask's option array.query-planning makes arrays expressions, not layers."""
+    expression: Any = arr
+    planned = expression.optimize()
+    places = np.ndindex(missing.shape)
+    slices = ArraySliceDep(arr.chunks)
+    name, opening = _named("write", token), _named("open", token)
+    writes = {
+        (name, *at): (write_task, key, slices[at], job.origin, job.plan, opening)
+        for at, key in zip(places, _flat(planned.__dask_keys__()), strict=True)
+        if missing[at]
+    }
+    graph, _ = cull({**planned.__dask_graph__(), **writes, opening: job.staging}, list(writes))
+    return list(writes), dict(graph)
+
+
+def _missing_keys(arr: da.Array, missing: NDArray[np.bool_]) -> list[Any]:
+    keys = _flat(arr.__dask_keys__())
+    return [key for key, needed in zip(keys, missing.flat, strict=True) if needed]
+
+
+def write_task(
+    block: Any,
+    place: tuple[slice, ...],
+    origin: tuple[int, ...],
+    plan: FramePlan,
+    opened: OpenedStaging,
+) -> ChunkRecords:
+    """Write one block.
+
+    Parameters
+    ----------
+    block : array-like
+        Maybe read-only.
+    place : tuple of slice
+        Where it lies in the dask array.
+    origin, plan
+        Of the `WriteJob`.
+    opened : OpenedStaging
+
+    Returns
+    -------
+    ChunkRecords
+    """
+    name = f"{opened.staging.label}: the block at {tuple(axis.start for axis in place)}"
+    _check_block(block, name, tuple(axis.stop - axis.start for axis in place), plan.dtype)
+    corner = tuple(start + axis.start for start, axis in zip(origin, place, strict=True))
+    return write_block_once(narrowed(block, plan.dtype, name), corner, plan, opened)
+
+
+def _check_block(block: Any, name: str, shape: tuple[int, ...], wanted: np.dtype[Any]) -> None:
+    """Refuse blocks that are not what the dask array promised: they would become other data."""
+    if np.shape(block) != shape:
+        raise ValueError(
+            f"{name} has the shape {np.shape(block)}, the array "
+            f"says {shape}; where a function changes shapes, pass chunks= to map_blocks"
+        )
+    if isinstance(block, np.ma.MaskedArray):
+        raise TypeError(
+            f"{name} is a masked array: a frame has no masks; use da.ma.filled(x, value) first"
+        )
+    dtype = np.asarray(block).dtype
+    if not fits(dtype, wanted):
+        raise TypeError(
+            f"{name} has the dtype {dtype}, the array says "
+            f"{wanted}; where a function changes dtypes, pass dtype= to map_blocks"
+        )
+
+
+def _merge_tree(keys: list[Any], name: str, tasks: dict[Any, Any]) -> Any:
+    """Add tasks that merge records, so that a million do not meet in one; returns the top."""
+    level = 0
+    while len(keys) > 1 or level == 0:
+        groups = [keys[at : at + FAN_IN] for at in range(0, len(keys), FAN_IN)] or [[]]
+        merged = [(name, level, i) for i in range(len(groups))]
+        tasks.update(
+            {key: (merge_records, group) for key, group in zip(merged, groups, strict=True)}
+        )
+        keys, level = merged, level + 1
+    return keys[0]
+
+
+def _flat(keys: Any) -> list[Any]:
+    return [key for part in keys for key in _flat(part)] if isinstance(keys, list) else [keys]

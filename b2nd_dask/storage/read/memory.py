@@ -1,0 +1,203 @@
+"""Frames in memory, and frames at an offset inside another object."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import xxhash
+
+from b2nd_dask.errors import FrameFormatError
+from b2nd_dask.storage.byte_reader import ByteReader, Filled, Identity, copy_into, read_by_member
+from b2nd_dask.storage.spans import Span, clip
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+
+class BytesReader:
+    """Read byte ranges of bytes in memory.
+
+    Parameters
+    ----------
+    data : bytes
+        The object.
+    """
+
+    is_directory = False
+    identity_is_cheap = True
+    batch_nbytes = 1 << 20
+    max_gap = 0
+
+    def __init__(self, data: bytes) -> None:
+        self.label = bytes_label(data)
+        self._data: bytes | None = data
+        self._identity: Identity | None = None
+
+    def __repr__(self) -> str:
+        return f"BytesReader({self.label})"
+
+    def identity(self) -> Identity:
+        """Size and digest of the bytes."""
+        # Bytes cannot change, and digesting a large object at each call would cost as much as
+        # reading it.
+        if self._identity is None:
+            data = self._open()
+            self._identity = Identity(len(data), xxhash.xxh3_128_hexdigest(data))
+        return self._identity
+
+    def opened_identity(self) -> Identity:
+        """As `identity`: bytes cannot change."""
+        return self.identity()
+
+    def read(self, spans: Sequence[Span], member: str = "") -> list[bytes]:
+        """Read byte ranges; see `ByteReader.read`."""
+        data = self._open(member)
+        return [data[start:stop] for start, stop in (clip(span, len(data)) for span in spans)]
+
+    def read_into(
+        self, spans: Sequence[Span], targets: Sequence[memoryview], member: str = ""
+    ) -> list[int]:
+        """Read byte ranges to where they are wanted; see `ByteReader.read_into`."""
+        return copy_into(self.read(spans, member), targets)
+
+    def read_members_into(
+        self, items: Sequence[tuple[str, Span]], targets: Sequence[memoryview]
+    ) -> list[Filled]:
+        """Read byte ranges of several members; see `ByteReader.read_members_into`."""
+        return read_by_member(items, targets, self._fill)
+
+    def member_size(self, member: str) -> int:
+        """Bytes in the object; `member` must be empty."""
+        return len(self._open(member))
+
+    def close(self) -> None:
+        """Let go of the bytes."""
+        self._data = None
+
+    def _fill(
+        self, spans: Sequence[Span], targets: Sequence[memoryview], member: str
+    ) -> list[Filled]:
+        size = len(self._open(member))
+        return [Filled(count, size) for count in self.read_into(spans, targets, member)]
+
+    def _open(self, member: str = "") -> bytes:
+        if member:
+            raise ValueError(f"{self.label} is one object; it has no member {member!r}")
+        if self._data is None:
+            raise ValueError(f"{self.label}: the reader is closed")
+        return self._data
+
+
+class Window:
+    """Read a frame that begins at an offset inside another object.
+
+    Parameters
+    ----------
+    reader : ByteReader
+        Of the object around the frame; closed with the window.
+    offset : int
+        Where the frame begins. It ends with the object.
+    """
+
+    is_directory = False
+
+    def __init__(self, reader: ByteReader, offset: int) -> None:
+        if offset < 0:
+            raise ValueError(f"offset is {offset}; it must not be negative")
+        self.label = window_label(reader.label, offset)
+        self._reader = reader
+        self._offset = offset
+
+    def __repr__(self) -> str:
+        return f"Window({self.label})"
+
+    @property
+    def identity_is_cheap(self) -> bool:
+        """As for the object around."""
+        return self._reader.identity_is_cheap
+
+    @property
+    def batch_nbytes(self) -> int:
+        """As for the object around."""
+        return self._reader.batch_nbytes
+
+    @property
+    def max_gap(self) -> int:
+        """As for the object around."""
+        return self._reader.max_gap
+
+    def identity(self) -> Identity:
+        """Identity of the object around, with the size of the rest after the offset."""
+        outer = self._reader.identity()
+        return Identity(self._rest(outer.size), outer.token)
+
+    def opened_identity(self) -> Identity:
+        """As `identity`, of the object that is open."""
+        outer = self._reader.opened_identity()
+        return Identity(self._rest(outer.size), outer.token)
+
+    def read(self, spans: Sequence[Span], member: str = "") -> list[bytes]:
+        """Read byte ranges, counted from the offset; see `ByteReader.read`."""
+        self._check(member)
+        for span in spans:
+            clip(span, 0)  # the shift would let a negative start through
+        return self._reader.read(
+            [Span(span.start + self._offset, span.stop + self._offset) for span in spans]
+        )
+
+    def read_into(
+        self, spans: Sequence[Span], targets: Sequence[memoryview], member: str = ""
+    ) -> list[int]:
+        """Read byte ranges to where they are wanted; see `ByteReader.read_into`."""
+        return copy_into(self.read(spans, member), targets)
+
+    def read_members_into(
+        self, items: Sequence[tuple[str, Span]], targets: Sequence[memoryview]
+    ) -> list[Filled]:
+        """Read byte ranges of several members; see `ByteReader.read_members_into`."""
+        return read_by_member(items, targets, self._fill)
+
+    def member_size(self, member: str) -> int:
+        """Bytes from the offset to the end; `member` must be empty."""
+        self._check(member)
+        return self._rest(self._reader.member_size(""))
+
+    def close(self) -> None:
+        """Close the reader of the object around."""
+        self._reader.close()
+
+    def _fill(
+        self, spans: Sequence[Span], targets: Sequence[memoryview], member: str
+    ) -> list[Filled]:
+        self._check(member)
+        size = self.opened_identity().size
+        return [Filled(count, size) for count in self.read_into(spans, targets, member)]
+
+    def _check(self, member: str) -> None:
+        if member:
+            raise ValueError(f"{self.label} is one object; it has no member {member!r}")
+        # Asked here and not in __init__: a remote reader needs a request to know.
+        if self._reader.is_directory:
+            raise FrameFormatError(
+                "a directory has no byte offset; give offset=0 to open it as a sparse frame",
+                path=self._reader.label,
+            )
+
+    def _rest(self, size: int) -> int:
+        self._check("")
+        if self._offset > size:
+            raise FrameFormatError(
+                f"offset={self._offset} lies past the end of the object, which has {size} bytes",
+                path=self._reader.label,
+            )
+        return size - self._offset
+
+
+def bytes_label(data: bytes) -> str:
+    """Name bytes in messages."""
+    return f"<bytes, {len(data)} B>"
+
+
+def window_label(label: str, offset: int) -> str:
+    """Name the part of an object after an offset in messages."""
+    return f"{label}[{offset}:]"

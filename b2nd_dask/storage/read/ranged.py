@@ -1,0 +1,296 @@
+"""Byte ranges of objects, each with what the store's answer says of the object it came from."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+
+from fsspec.asyn import sync
+
+from b2nd_dask.errors import StaleFrameError
+from b2nd_dask.storage.byte_reader import Identity
+from b2nd_dask.storage.spans import Span
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Mapping, Sequence
+
+CONCURRENCY = 32
+"""Requests of one read that are under way at the same time. Several tasks read at once, each with
+its own."""
+
+ATTEMPTS = 3
+"""Times that a range is asked for whose answer breaks off. Other failures are left to the file
+system, which knows which of them pass."""
+
+MAX_WHOLE = 16 * 1024 * 1024
+"""Most bytes to fetch for a range from a server that ignores ranges and sends from the start."""
+
+_CONTENT_RANGE = re.compile(r"bytes ([0-9]{1,19})-([0-9]{1,19})/([0-9]{1,19})")
+_TOTAL = re.compile(r"bytes \*/([0-9]{1,19})")
+_TOKENS = (
+    ("etag", "e_tag"),
+    ("versionid", "generation", "version_id", "version"),
+    ("content_md5", "content-md5", "md5hash", "digest", "checksum", "crc", "sha"),
+    ("last-modified", "last_modified", "lastmodified", "mtime", "modified", "modify", "created"),
+)
+
+
+class RangeRequest(NamedTuple):
+    """A range of one object to ask a store for."""
+
+    path: str
+    span: Span
+    """May go past the end of the object; not empty."""
+    known: Identity | None
+    """The state of the object that the bytes must come from; None for whichever it has."""
+    label: str
+    """Of the object, for errors."""
+
+
+class Answer(NamedTuple):
+    """What a store answered to a request."""
+
+    start: int
+    """Where the data begins in the object: at 0 where the server ignores ranges."""
+    data: bytes
+    """Up to the end of the span or of the object; empty where the span lies past the end."""
+    identity: Identity
+    """Of the object that the data came from."""
+    ranges_ignored: bool = False
+
+
+class BrokenAnswerError(OSError):
+    """An answer that ended too early."""
+
+
+class FailedRequest(NamedTuple):
+    """The first request of several that failed."""
+
+    request: RangeRequest
+    error: Exception
+
+
+class RangeSource(Protocol):
+    """Asks the objects of one store for byte ranges."""
+
+    def get(self, requests: Sequence[RangeRequest]) -> list[Answer] | FailedRequest:
+        """Ask for ranges, concurrently where the store can.
+
+        Parameters
+        ----------
+        requests : sequence of RangeRequest
+
+        Returns
+        -------
+        list of Answer or FailedRequest
+            One answer for each request, in order. Else an error of file systems:
+            FileNotFoundError where no object is, IsADirectoryError for a directory,
+            StaleFrameError where the object is not the known one any more.
+        """
+
+    def has_directory(self, path: str) -> bool:
+        """Whether a path that is no object begins the names of others."""
+
+
+def get_concurrently(
+    fs: Any, get: Callable[[RangeRequest], Awaitable[Answer]], requests: Sequence[RangeRequest]
+) -> list[Answer] | FailedRequest:
+    """Serve `RangeSource.get` by a coroutine for each request, some of them at the same time.
+
+    Parameters
+    ----------
+    fs : fsspec.asyn.AsyncFileSystem
+    get : callable
+        Gives the coroutine of a request.
+    requests : sequence of RangeRequest
+
+    Returns
+    -------
+    list of Answer or FailedRequest
+        After a failure no more requests are begun.
+    """
+    answers: dict[int, Answer] = {}
+    failed: list[FailedRequest] = []
+    waiting = iter(enumerate(requests))
+
+    async def work() -> None:
+        for i, request in waiting:
+            try:
+                answers[i] = await _persistently(get, request)
+            except Exception as error:  # noqa: BLE001 - the caller raises it, with a name
+                failed.append(FailedRequest(request, error))
+            if failed:
+                return
+
+    async def work_together() -> None:
+        await asyncio.gather(*(work() for _ in range(min(CONCURRENCY, len(requests)))))
+
+    sync(fs.loop, work_together)
+    return failed[0] if failed else [answers[i] for i in range(len(requests))]
+
+
+async def _persistently(
+    get: Callable[[RangeRequest], Awaitable[Answer]], request: RangeRequest
+) -> Answer:
+    for _ in range(ATTEMPTS - 1):
+        try:
+            return await get(request)
+        except BrokenAnswerError:
+            continue
+    return await get(request)
+
+
+async def read_body(read: Callable[[], Awaitable[bytes]], nbytes: int) -> bytes:
+    """Read the body of an answer.
+
+    Parameters
+    ----------
+    read : callable
+        Gives the coroutine that reads.
+    nbytes : int
+        Its length.
+
+    Returns
+    -------
+    bytes
+
+    Raises
+    ------
+    BrokenAnswerError
+    """
+    try:
+        data = await read()
+    except Exception as error:  # noqa: BLE001 - the trees of several libraries meet here
+        problem = f"{type(error).__name__}: {error}"
+    else:
+        if len(data) == nbytes:
+            return data
+        problem = f"{len(data)} of {nbytes} bytes came"
+    raise BrokenAnswerError(f"an answer broke off: {problem}")
+
+
+def token_of(details: Mapping[str, Any]) -> str:
+    """Take the strongest detail that changes with an object.
+
+    Parameters
+    ----------
+    details : mapping
+        As `fsspec` gives them, or headers of an answer.
+
+    Returns
+    -------
+    str
+        Empty where there is none.
+    """
+    by_name = {key.lower(): value for key, value in details.items()}
+    for keys in _TOKENS:
+        found = [str(by_name[key]) for key in keys if by_name.get(key)]
+        if found:
+            return "-".join(found)
+    return ""
+
+
+def size_in(content_range: str, span: Span) -> int:
+    """Size of an object, from the header Content-Range of an answer.
+
+    Parameters
+    ----------
+    content_range : str
+        Such as ``bytes 0-99/1234``.
+    span : Span
+        What was asked for.
+
+    Returns
+    -------
+    int
+
+    Raises
+    ------
+    OSError
+        The size is not told, or the range is not the one that was asked for.
+    """
+    found = _CONTENT_RANGE.fullmatch(content_range.strip())
+    if found is None:
+        raise unknown_size()
+    first, last, size = map(int, found.groups())
+    if (first, last + 1) != (span.start, min(span.stop, size)):
+        raise OSError(
+            f"the server answered with the range {content_range!r} "
+            f"to a request for {span.start}-{span.stop - 1}"
+        )
+    return size
+
+
+def size_past_end(content_range: str) -> int:
+    """Size of an object, from the header Content-Range of the refusal of a range.
+
+    Parameters
+    ----------
+    content_range : str
+        Such as ``bytes */1234``.
+
+    Returns
+    -------
+    int
+
+    Raises
+    ------
+    OSError
+        The size is not told.
+    """
+    found = _TOTAL.fullmatch(content_range.strip())
+    if found is None:
+        raise unknown_size()
+    return int(found[1])
+
+
+def unknown_size() -> OSError:
+    """Error for a server that hides sizes."""
+    return OSError(
+        "the server does not tell the size of the object; "
+        "copy it to a local file, or open it through simplecache::"
+    )
+
+
+def require_known(request: RangeRequest, identity: Identity) -> None:
+    """Refuse bytes of another state of an object than the known one.
+
+    Raises
+    ------
+    StaleFrameError
+    """
+    if request.known not in (None, identity):
+        raise changed(request)
+
+
+def changed(request: RangeRequest) -> StaleFrameError:
+    """Error for an object that is not the known one any more."""
+    return StaleFrameError(
+        "it changed while it was open; open it again",
+        path=request.label,
+        offset=request.span.start,
+    )
+
+
+def require_short(size: int, stop: int, label: str) -> None:
+    """Refuse to fetch a large object from its start where a server ignores ranges.
+
+    Parameters
+    ----------
+    size : int
+        Of the object.
+    stop : int
+        Where the range ends.
+    label : str
+        Of the object, for the error.
+
+    Raises
+    ------
+    OSError
+    """
+    if min(size, stop) > MAX_WHOLE:
+        raise OSError(
+            f"{label}: the server ignores byte ranges, so that each read transfers up to {size} "
+            "bytes; copy the object to a local file, or open it through simplecache::"
+        )

@@ -1,0 +1,105 @@
+"""Byte ranges through what every fsspec file system has: `info` and reads of ranges."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from fsspec.asyn import AsyncFileSystem
+
+from b2nd_dask.storage.byte_reader import Identity
+from b2nd_dask.storage.read.ranged import (
+    Answer,
+    FailedRequest,
+    RangeRequest,
+    changed,
+    get_concurrently,
+    require_short,
+    token_of,
+    unknown_size,
+)
+from b2nd_dask.storage.spans import Span, clip
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+
+class AnyRanges:
+    """Ask any file system for byte ranges.
+
+    An object whose state is not known costs a request more. Bytes are not bound to the known
+    state: that the object changed shows only where its size did.
+
+    Parameters
+    ----------
+    fs : fsspec.AbstractFileSystem
+    """
+
+    def __init__(self, fs: Any) -> None:
+        self._fs = fs
+
+    def get(self, requests: Sequence[RangeRequest]) -> list[Answer] | FailedRequest:
+        """Ask for ranges; see `RangeSource.get`."""
+        if any(request.known is None for request in requests) and self._fs.cachable:
+            # All of it: some file systems keep the details of a file in the listing of its
+            # parent, which invalidate_cache(path) leaves as it is.
+            self._fs.invalidate_cache()
+        if isinstance(self._fs, AsyncFileSystem):
+            return get_concurrently(self._fs, self._get_soon, requests)
+        answers = []
+        for request in requests:
+            try:
+                answers.append(self._get_now(request))
+            except Exception as error:  # noqa: BLE001 - the caller raises it, with a name
+                return FailedRequest(request, error)
+        return answers
+
+    def has_directory(self, path: str) -> bool:
+        """Not needed: `get` tells directories from nothing."""
+        return False
+
+    async def _get_soon(self, request: RangeRequest) -> Answer:
+        identity = request.known or identity_in(await self._fs._info(request.path))
+        start, stop = clip(request.span, identity.size)
+        data = b""
+        if start < stop:
+            data = await self._fs._cat_file(request.path, start=start, end=stop)
+        return _checked(data, Span(start, stop), identity, request)
+
+    def _get_now(self, request: RangeRequest) -> Answer:
+        identity = request.known or identity_in(self._fs.info(request.path))
+        self._prepare(request, identity)
+        start, stop = clip(request.span, identity.size)
+        data = b""
+        if start < stop:
+            # not cat_file, for which simplecache first asks whether the object exists
+            (data,) = self._fs.cat_ranges([request.path], [start], [stop], on_error="raise")
+        return _checked(data, Span(start, stop), identity, request)
+
+    def _prepare(self, request: RangeRequest, identity: Identity) -> None:
+        """Do what must be done before bytes are read."""
+
+
+def identity_in(info: Mapping[str, Any]) -> Identity:
+    """State of an object, from what `info` says.
+
+    Raises
+    ------
+    IsADirectoryError
+    OSError
+        The size is not told.
+    """
+    if info.get("type") == "directory":
+        raise IsADirectoryError(info.get("name"))
+    size = info.get("size")
+    if not isinstance(size, int):
+        raise unknown_size()
+    return Identity(size, token_of(info))
+
+
+def _checked(data: bytes, span: Span, identity: Identity, request: RangeRequest) -> Answer:
+    if len(data) == span.stop - span.start:
+        return Answer(span.start, data, identity)
+    if len(data) == identity.size:
+        require_short(identity.size, identity.size, request.label)
+        return Answer(0, data, identity, ranges_ignored=True)
+    raise changed(request)

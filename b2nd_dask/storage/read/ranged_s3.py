@@ -1,0 +1,118 @@
+"""Byte ranges of objects in S3: one GetObject brings the bytes, the size and the etag."""
+
+from __future__ import annotations
+
+import errno
+from typing import TYPE_CHECKING, Any
+
+from b2nd_dask.storage.byte_reader import Identity
+from b2nd_dask.storage.failures import store_code
+from b2nd_dask.storage.read.ranged import (
+    Answer,
+    FailedRequest,
+    RangeRequest,
+    changed,
+    get_concurrently,
+    read_body,
+    require_known,
+    require_short,
+    size_in,
+    token_of,
+    unknown_size,
+)
+from b2nd_dask.storage.spans import clip
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+
+class S3Ranges:
+    """Ask S3 for byte ranges, through the client of an fsspec file system.
+
+    The known etag is sent along (IfMatch); whatever the store makes of it, size and etag of each
+    answer must be the known ones.
+
+    Parameters
+    ----------
+    fs : s3fs.S3FileSystem
+    """
+
+    def __init__(self, fs: Any) -> None:
+        self._fs = fs
+
+    def get(self, requests: Sequence[RangeRequest]) -> list[Answer] | FailedRequest:
+        """Ask for ranges; see `RangeSource.get`."""
+        return get_concurrently(self._fs, self._get, requests)
+
+    def has_directory(self, path: str) -> bool:
+        """Whether names of objects begin with the path; one more request."""
+        # what this process has listed before may be out of date
+        self._fs.invalidate_cache(path)
+        return bool(self._fs.isdir(path))
+
+    async def _get(self, request: RangeRequest) -> Answer:
+        try:
+            found = await self._ask(request)
+        except OSError as error:
+            if store_code(error.__cause__) in ("PreconditionFailed", "412"):
+                raise changed(request) from None
+            if store_code(error.__cause__) in ("InvalidRange", "416"):
+                return await self._past_the_end(request)
+            raise
+        body = found["Body"]
+        try:
+            described, nbytes = _described(found, request)
+            data = await read_body(lambda: _read(body, nbytes), nbytes)
+            return described._replace(data=data)
+        finally:
+            # with the connection, where more was to come
+            body.close()
+
+    async def _ask(self, request: RangeRequest) -> dict[str, Any]:
+        bucket, key, version = self._fs.split_path(request.path)
+        if not key:
+            raise FileNotFoundError(errno.ENOENT, "a bucket, and no object in it", request.path)
+        span, known = request.span, request.known
+        options = {"VersionId": version} if version else {}
+        if known is not None and known.token.startswith('"'):
+            options["IfMatch"] = known.token
+        found: dict[str, Any] = await self._fs._call_s3(
+            "get_object",
+            Bucket=bucket,
+            Key=key,
+            Range=f"bytes={span.start}-{span.stop - 1}",
+            **options,
+        )
+        return found
+
+    async def _past_the_end(self, request: RangeRequest) -> Answer:
+        # The refusal of a range says nothing of the object.
+        info = await self._fs._info(request.path, refresh=True)
+        identity = Identity(int(info["size"]), token_of(info))
+        require_known(request, identity)
+        return Answer(request.span.start, b"", identity)
+
+
+async def _read(body: Any, nbytes: int) -> bytes:
+    """Read so many bytes, whatever more the server would send."""
+    pieces = []
+    while nbytes and (piece := await body.read(nbytes)):
+        pieces.append(piece)
+        nbytes -= len(piece)
+    return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+
+
+def _described(found: dict[str, Any], request: RangeRequest) -> tuple[Answer, int]:
+    """What an answer says before its body is read, and how many bytes of that are wanted."""
+    token = token_of({name: found[name] for name in ("ETag", "LastModified") if name in found})
+    if "ContentRange" in found:
+        identity = Identity(size_in(found["ContentRange"], request.span), token)
+        require_known(request, identity)
+        start, stop = clip(request.span, identity.size)
+        return Answer(start, b"", identity), stop - start
+    if "ContentLength" not in found:
+        raise unknown_size()
+    identity = Identity(int(found["ContentLength"]), token)
+    require_known(request, identity)
+    require_short(identity.size, identity.size, request.label)
+    return Answer(0, b"", identity, ranges_ignored=True), identity.size

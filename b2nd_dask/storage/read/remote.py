@@ -1,0 +1,303 @@
+"""Objects behind any URL that fsspec understands."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from b2nd_dask.errors import FrameFormatError
+from b2nd_dask.storage.byte_reader import HEAD_NBYTES, Filled, Identity, copy_into, group_by_member
+from b2nd_dask.storage.failures import public_error
+from b2nd_dask.storage.hints import what_directory
+from b2nd_dask.storage.labels import public_url
+from b2nd_dask.storage.members import MAIN_MEMBER
+from b2nd_dask.storage.read.connection import Connection, connect
+from b2nd_dask.storage.read.ranged import (
+    Answer,
+    FailedRequest,
+    RangeRequest,
+    RangeSource,
+    changed,
+    require_short,
+)
+from b2nd_dask.storage.read.ranged_any import AnyRanges
+from b2nd_dask.storage.read.ranged_copy import CopyRanges
+from b2nd_dask.storage.read.ranged_http import HttpRanges
+from b2nd_dask.storage.read.ranged_s3 import S3Ranges
+from b2nd_dask.storage.spans import Reading, Span, clip
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+MAX_GAP = 128 * 1024
+"""Bytes to read over. A request that waits alone costs latency times bandwidth, 2 MB at 20 ms and
+100 MB/s. Of `CONCURRENCY` at the same time each costs about 1 ms, latency and the client's work
+together (measured over HTTP with 20 ms of latency; signing for S3 adds to it), in which such a
+connection moves 100 kB. For nearer stores this is too much, for farther or faster ones too
+little, by small factors."""
+
+MAX_SIZE = 16 * 1024 * 1024
+"""Requests of this size already run at the full speed of a connection; merging further would only
+take away concurrency."""
+
+REMEMBERED_MEMBERS = 4096
+"""Members whose state is kept, so that later reads are held against it."""
+
+_UNKNOWN_SIZE = 2**63 - 1
+"""Of members that were not read yet: the store clips."""
+
+
+class _Opened(NamedTuple):
+    """What the first answer said, which all later ones are held against."""
+
+    identity: Identity
+    is_directory: bool
+    ranges_ignored: bool
+    head: Answer
+    """The first bytes. Kept: they serve all reads of a small frame."""
+
+
+class _Round(NamedTuple):
+    """The requests that serve the spans of one member."""
+
+    member: str
+    reading: Reading
+    requests: list[RangeRequest]
+    size: int
+    """Of the member, where it was read before."""
+
+
+class RemoteReader:
+    """Read byte ranges of an object, or of the members of a directory, through fsspec.
+
+    The first call that needs it fetches the first bytes of the object; no request is made before.
+    All reads see the state of the object that the first answer came from, or raise
+    StaleFrameError: over http(s) and S3 whenever the object was replaced, elsewhere when its
+    size changed.
+
+    Parameters
+    ----------
+    url : str
+        May be chained, such as ``simplecache::s3://bucket/a.b2nd`` or ``zip://a.b2nd::b.zip``.
+    storage_options : mapping, optional
+        Arguments of the file system. They appear in no message.
+    first : int
+        Where the bytes begin that are read first.
+    """
+
+    identity_is_cheap = False
+    batch_nbytes = 64 << 20
+    max_gap = MAX_GAP
+
+    def __init__(
+        self, url: str, storage_options: Mapping[str, Any] | None = None, *, first: int = 0
+    ) -> None:
+        self.label = public_url(url)
+        self._url = url
+        self._options = dict(storage_options or {})
+        self._head_span = Span(first, first + HEAD_NBYTES)
+        self._connection: Connection | None = None
+        self._states: dict[str, _Opened] = {}
+        self._members: dict[str, Identity] = {}
+        self._closed = False
+
+    def __repr__(self) -> str:
+        return f"RemoteReader({self.label!r})"
+
+    @property
+    def is_directory(self) -> bool:
+        """Whether this is a sparse frame. May need a request, but none after `identity`."""
+        return self._opened().is_directory
+
+    def identity(self) -> Identity:
+        """Size, and etag or whatever else the store has that changes with the object."""
+        if not self._states:
+            return self.opened_identity()
+        connection = self._connected()
+        if not connection.fs.cachable:
+            # An archive: what is open shows the state of the archive when it was opened.
+            connection = connect(self._url, self._options)
+        start = self._head_span.start
+        _, answer = self._ask_main(connection, Span(start, start + 1))
+        return answer.identity
+
+    def opened_identity(self) -> Identity:
+        """State of the object that all reads see."""
+        return self._opened().identity
+
+    def read(self, spans: Sequence[Span], member: str = "") -> list[bytes]:
+        """Read byte ranges in one round of concurrent requests; see `ByteReader.read`."""
+        return [data for data, _ in self._read_items([(member, span) for span in spans])]
+
+    def read_into(
+        self, spans: Sequence[Span], targets: Sequence[memoryview], member: str = ""
+    ) -> list[int]:
+        """Read byte ranges to where they are wanted; see `ByteReader.read_into`."""
+        return copy_into(self.read(spans, member), targets)
+
+    def read_members_into(
+        self, items: Sequence[tuple[str, Span]], targets: Sequence[memoryview]
+    ) -> list[Filled]:
+        """Read byte ranges of several members; see `ByteReader.read_members_into`."""
+        results = self._read_items(items)
+        counts = copy_into([data for data, _ in results], targets)
+        return [Filled(count, size) for count, (_, size) in zip(counts, results, strict=True)]
+
+    def member_size(self, member: str) -> int:
+        """Bytes in a member, asked anew; see `ByteReader.member_size`."""
+        if not member:
+            return self.identity().size
+        connection = self._connected()
+        path = self._path(connection, self._opened(), member)
+        request = RangeRequest(path, Span(0, 1), None, self._label(member))
+        (answer,) = self._get(connection, [request])
+        return answer.identity.size
+
+    def close(self) -> None:
+        """Let go of the file system, which fsspec may keep for others."""
+        self._closed = True
+        self._connection = None
+
+    def _read_items(self, items: Sequence[tuple[str, Span]]) -> list[tuple[bytes, int]]:
+        """Bytes of each span, and the size of the member that they come from."""
+        connection, opened = self._connected(), self._opened()
+        main = ("", MAIN_MEMBER) if opened.is_directory else ("",)
+        items = [("" if member in main else member, span) for member, span in items]
+        results = [_held(opened, *item) for item in items]
+        absent = [i for i, result in enumerate(results) if result is None]
+        rounds = [
+            self._planned(connection, opened, member, [items[absent[j]][1] for j in positions])
+            for member, positions in group_by_member([items[i] for i in absent]).items()
+        ]
+        answers = iter(self._get(connection, [r for each in rounds for r in each.requests]))
+        found, sizes = {}, {"": opened.identity.size}
+        for each in rounds:
+            own = [(next(answers), request) for request in each.requests]
+            parts = [self._part(answer, request, each) for answer, request in own]
+            found[each.member] = iter(each.reading.results(parts))
+            sizes[each.member] = own[0][0].identity.size if own else each.size
+        for i in absent:
+            results[i] = next(found[items[i][0]])
+        return [
+            (data, sizes[member])
+            for (member, _), data in zip(items, results, strict=True)
+            if data is not None
+        ]
+
+    def _connected(self) -> Connection:
+        if self._closed:
+            raise ValueError(f"{self.label}: the reader is closed")
+        connection = self._connection
+        # File systems with an event loop do not survive a fork.
+        if connection is None or connection.pid != os.getpid():
+            connection = self._connection = connect(self._url, self._options)
+        return connection
+
+    def _opened(self) -> _Opened:
+        connection = self._connected()
+        if not self._states:
+            is_directory, head = self._ask_main(connection, self._head_span)
+            opened = _Opened(head.identity, is_directory, head.ranges_ignored, head)
+            # Of several threads that open at the same time, all take what one of them found.
+            self._states.setdefault("", opened)
+        return self._states[""]
+
+    def _ask_main(self, connection: Connection, span: Span) -> tuple[bool, Answer]:
+        """Ask the object, or the main member when the URL names a directory; tell which."""
+        known = self._states[""].is_directory if self._states else None
+        is_there = False
+        if known is False or (known is None and not self._url.endswith("/")):
+            try:
+                (answer,) = self._get(
+                    connection, [RangeRequest(connection.path, span, None, self.label)]
+                )
+            except (FileNotFoundError, IsADirectoryError) as error:
+                if known is False:
+                    raise
+                is_there = isinstance(error, IsADirectoryError)
+            else:
+                return False, answer
+        main = connection.member(MAIN_MEMBER)
+        try:
+            (answer,) = self._get(connection, [RangeRequest(main, span, None, self.label)])
+        except FileNotFoundError:
+            source, path = _source(connection), connection.path
+            if not is_there and not connection.ask(lambda: source.has_directory(path), self.label):
+                raise
+        else:
+            return True, answer
+        raise FrameFormatError(
+            f"a directory without a file {MAIN_MEMBER} is not a sparse frame"
+            + what_directory(self.label),
+            path=self.label,
+        )
+
+    def _path(self, connection: Connection, opened: _Opened, member: str) -> str:
+        if opened.is_directory:
+            return connection.member(member or MAIN_MEMBER)
+        if member:
+            raise ValueError(f"{self.label} is one object; it has no member {member!r}")
+        return connection.path
+
+    def _planned(
+        self, connection: Connection, opened: _Opened, member: str, spans: Sequence[Span]
+    ) -> _Round:
+        path = self._path(connection, opened, member)
+        known = self._members.get(member) if member else opened.identity
+        size = _UNKNOWN_SIZE if known is None else known.size
+        whole = opened.ranges_ignored
+        reading = Reading.of(
+            spans,
+            size=size,
+            max_gap=size if whole else MAX_GAP,
+            max_size=size if whole else MAX_SIZE,
+        )
+        merged, label = reading.plan.merged, self._label(member)
+        if whole and known is not None and merged:
+            require_short(size, merged[-1].stop, label)
+        requests = [RangeRequest(path, span, known, label) for span in merged]
+        return _Round(member, reading, requests, size)
+
+    def _get(self, connection: Connection, requests: Sequence[RangeRequest]) -> list[Answer]:
+        """Ask for ranges, with errors that name the object and hold no secrets."""
+        if not requests:
+            return []
+        source = _source(connection)
+        outcome = connection.ask(lambda: source.get(requests), self.label)
+        if not isinstance(outcome, FailedRequest):
+            return outcome
+        raise public_error(outcome.error, outcome.request.label, connection.secrets)
+
+    def _label(self, member: str) -> str:
+        return f"{self.label}/{member}" if member else self.label
+
+    def _part(self, answer: Answer, request: RangeRequest, round_: _Round) -> bytes:
+        """Bytes of a request, if they come from the state of the object that is read."""
+        known = request.known
+        if known is None and answer.data:
+            if len(self._members) >= REMEMBERED_MEMBERS:
+                self._members.clear()
+            known = self._members.setdefault(round_.member, answer.identity)
+        if known not in (None, answer.identity):
+            raise changed(request)
+        return answer.data[request.span.start - answer.start :]
+
+
+def _source(connection: Connection) -> RangeSource:
+    if connection.speaks("https") and hasattr(connection.fs, "set_session"):
+        return HttpRanges(connection.fs)
+    if connection.speaks("s3") and hasattr(connection.fs, "call_s3"):
+        return S3Ranges(connection.fs)
+    if connection.speaks("simplecache"):
+        return CopyRanges(connection.fs)
+    return AnyRanges(connection.fs)
+
+
+def _held(opened: _Opened, member: str, span: Span) -> bytes | None:
+    """Bytes that are in memory already."""
+    if member:
+        return None
+    start, stop = clip(span, opened.identity.size)
+    first, data = opened.head.start, opened.head.data
+    inside = first <= start and stop <= first + len(data)
+    return data[start - first : stop - first] if inside else None

@@ -1,0 +1,150 @@
+"""Staging areas that writes left behind: found by their targets, removed on request."""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+import stat
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from b2nd_dask.storage.read.location import Location
+from b2nd_dask.storage.write.local_area import key_of, remove_area
+from b2nd_dask.storage.write.object_store import ObjectStore
+from b2nd_dask.storage.write.sparse_object_staging import SparseObjectStaging
+
+_LONG_AGO = datetime.fromtimestamp(0, UTC)
+_REMOTE_AREA = re.compile(r"\.([0-9a-f]{16})\.staging")
+
+
+@dataclass(frozen=True, slots=True)
+class StagingInfo:
+    """What is staged for one write."""
+
+    place: str
+    """Path or URL of the staging area."""
+    key: str
+    """Tells the writes to one target apart."""
+    nbytes: int
+    """Bytes that are staged."""
+    modified: datetime | None
+    """When something was staged there last; None where the store does not tell."""
+
+
+def list_staging(urlpath: Any, *, storage_options: Any = None) -> list[StagingInfo]:
+    """List what writes to a frame have staged and not published.
+
+    That is what a write leaves that was killed, or that failed with ``resume=True`` or
+    ``compute=False``; and what a write has staged that is under way. A place that ends in ``.old``
+    is a sparse frame that was being replaced where the file system cannot exchange directories.
+
+    Parameters
+    ----------
+    urlpath : str or os.PathLike
+        Of the frame, which need not be there.
+    storage_options : mapping, optional
+        For the fsspec filesystem of a URL.
+
+    Returns
+    -------
+    list of StagingInfo
+        The oldest first.
+
+    Examples
+    --------
+    >>> list_staging("nothing-was-written-here.b2nd")
+    []
+    """
+    location = Location.of(urlpath, storage_options=storage_options)
+    found = _remote(location) if location.is_url else _local(location)
+    return sorted(found, key=lambda info: (info.modified or _LONG_AGO, info.key))
+
+
+def remove_staging(
+    urlpath: Any, *, key: str | None = None, storage_options: Any = None
+) -> list[StagingInfo]:
+    """Remove what `list_staging` lists. A write that is under way there fails.
+
+    An old sparse frame that was set aside, with nothing in its place, gets its name back.
+
+    Parameters
+    ----------
+    urlpath : str or os.PathLike
+        Of the frame; it stays as it is.
+    key : str, optional
+        Of one staging area; all of the frame by default.
+    storage_options : mapping, optional
+        For the fsspec filesystem of a URL.
+
+    Returns
+    -------
+    list of StagingInfo
+        What was removed.
+
+    Raises
+    ------
+    FileNotFoundError
+        A key that no staging area of the frame has. Without a key it is no error that there is
+        nothing to remove.
+    OSError
+        It cannot be removed.
+    """
+    location = Location.of(urlpath, storage_options=storage_options)
+    listed = list_staging(urlpath, storage_options=storage_options)
+    removed = [info for info in listed if key in (None, info.key)]
+    if key is not None and not removed:
+        raise FileNotFoundError(
+            errno.ENOENT, f"no staging area has the key {key!r}; list_staging tells", location.label
+        )
+    for info in removed:
+        if location.is_url:
+            # of either form: it also knows what an unfinished sparse frame leaves at its name
+            SparseObjectStaging(location, False, info.key, False).discard()
+        else:
+            remove_area(Path(info.place), _target(location))
+    return removed
+
+
+def _target(location: Location) -> Path:
+    return Path(os.path.realpath(str(location.urlpath)))
+
+
+def _local(location: Location) -> Iterator[StagingInfo]:
+    target = _target(location)
+    if not target.parent.is_dir():
+        return
+    for area in target.parent.iterdir():
+        key = key_of(area, target)
+        info = None if key is None else _info(area, key)
+        if info is not None:
+            yield info
+
+
+def _info(area: Path, key: str) -> StagingInfo | None:
+    # a write that is under way removes the area, and files in it
+    try:
+        newest, nbytes = area.lstat().st_mtime, 0
+    except FileNotFoundError:
+        return None
+    with suppress(FileNotFoundError):
+        for path in area.rglob("*"):
+            state = path.lstat()
+            newest = max(newest, state.st_mtime)
+            nbytes += state.st_size if stat.S_ISREG(state.st_mode) else 0
+    return StagingInfo(str(area), key, nbytes, datetime.fromtimestamp(newest, UTC))
+
+
+def _remote(location: Location) -> Iterator[StagingInfo]:
+    store = ObjectStore.of(location)
+    parent, _, name = store.target.rpartition("/")
+    for area in store.folders(parent):
+        base = area.rpartition("/")[2]
+        named = _REMOTE_AREA.fullmatch(base.removeprefix(name))
+        if named and base.startswith(name):
+            nbytes, newest = store.usage(area)
+            yield StagingInfo(location.label + base.removeprefix(name), named[1], nbytes, newest)

@@ -1,0 +1,347 @@
+"""Contiguous and sparse frames written to a local (or shared) file system.
+
+Every process appends to a part file of its own in a hidden directory beside the target, so no two
+processes ever lock or share a file. The parts of a contiguous frame begin with room for the header:
+the largest part becomes the frame, and only what other processes staged is copied, inside the
+kernel.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import itertools
+import os
+import re
+import stat
+import threading
+import uuid
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+
+from b2nd_dask.errors import StaleFrameError
+from b2nd_dask.storage.byte_reader import ByteReader, Identity
+from b2nd_dask.storage.members import MAIN_MEMBER, chunk_member, is_member
+from b2nd_dask.storage.read.local_reader import LocalReader, identity_at
+from b2nd_dask.storage.spans import Span
+from b2nd_dask.storage.write.local_area import area_of, remove_area
+from b2nd_dask.storage.write.local_files import (
+    about,
+    append_whole,
+    copy_range,
+    link_or_copy,
+    locked,
+    pwrite,
+    sync_file,
+    write_file,
+)
+from b2nd_dask.storage.write.rename import publish_path, remove_path, sync_directory
+from b2nd_dask.storage.write.staging import Joined, Run, StagedChunks, in_order, runs_of
+
+#: A part with more unused bytes than this share, left by tasks that ran twice, is copied rather
+#: than kept.
+MAX_WASTE = 1 / 8
+#: Spares small chunks most of the opening and closing, and large ones are still in the processor's
+#: cache when they are written: with 32 MiB those would take a quarter more processor time.
+_BATCH_NBYTES = 1 << 20
+#: Names of what is staged.
+_STAGED = re.compile(r"[0-9a-f]{32}\.(part|chunk)")
+#: Locked shared by who appends, exclusively by who commits.
+_LOCK = "lock"
+
+#: Held while this process appends to a file of its own.
+_writing = threading.Lock()
+#: Of this process alone: process ids and even host names repeat among containers.
+_process = uuid.uuid4().hex
+
+
+def _start_anew() -> None:
+    global _process, _writing
+    _writing, _process = threading.Lock(), uuid.uuid4().hex
+
+
+os.register_at_fork(after_in_child=_start_anew)
+
+
+@dataclass(frozen=True, slots=True)
+class _LocalStaging:
+    """What contiguous and sparse frames have in common."""
+
+    target: str
+    """Absolute path, symlinks resolved: a link to a frame stays a link."""
+    replace: bool
+    """Whether a frame that is there may be replaced."""
+    key: str
+    """Tells the staging areas of one target apart."""
+    resumable: bool
+    """Whether the area outlives a failure; see `Staging.resumable`."""
+    replaces: Identity | None = field(default=None, kw_only=True)
+    """Of the only frame that may be replaced; by default any may."""
+
+    @property
+    def label(self) -> str:
+        """Path of the target."""
+        return self.target
+
+    @property
+    def batch_nbytes(self) -> int:
+        """See `Staging.batch_nbytes`."""
+        return _BATCH_NBYTES
+
+    @property
+    def directory(self) -> Path:
+        """The staging area."""
+        return area_of(Path(self.target), self.key)
+
+    def check_target(self) -> None:
+        """Refuse to write over what must not be replaced."""
+        path = Path(self.target)
+        if path.exists():
+            if not self.replace:
+                message = 'something is there already; pass mode="w" to replace it'
+                raise FileExistsError(errno.EEXIST, message, self.target)
+            # another writer may have removed it
+            with suppress(FileNotFoundError):
+                _require_frame(path)
+
+    def prepare(self) -> None:
+        """Look at the target and make the staging area; see `Staging.prepare`."""
+        self.check_target()
+        self.make_area()
+
+    def give_name(self, ready: Path) -> None:
+        """Make a finished file or directory the target."""
+        # between this look and the rename a few microseconds remain
+        if self.replaces is not None and identity_at(self.target) != self.replaces:
+            raise StaleFrameError("the frame was replaced meanwhile", path=self.target)
+        publish_path(ready, Path(self.target), replace=self.replace)
+
+    def make_area(self) -> None:
+        """Make the staging area; see `Staging.make_area`."""
+        with about(self.target):
+            # a Delayed may be computed twice
+            self.directory.mkdir(exist_ok=True)
+            (self.directory / _LOCK).touch()
+
+    def reader(self) -> ByteReader:
+        """Open the target; see `Staging.reader`."""
+        return LocalReader(self.target)
+
+    def exclusive(self) -> AbstractContextManager[None]:
+        """Wait for tasks that append and for another run of the commit; see `Staging.exclusive`."""
+        return locked(self.directory / _LOCK, fcntl.LOCK_EX, self.target)
+
+    def note(self, rows: bytes) -> None:
+        """Append to the journal of this process; see `Staging.note`."""
+        with about(self.target), _writing:
+            path = self.directory / f"{_process}.journal"
+            fd = os.open(path, os.O_WRONLY | os.O_CREAT, 0o666)
+            try:
+                end = os.fstat(fd).st_size
+                try:
+                    append_whole(fd, [rows])
+                except BaseException:
+                    # a part of a row would misalign all that this process notes later
+                    os.ftruncate(fd, end)
+                    raise
+            finally:
+                os.close(fd)
+
+    def journals(self) -> list[bytes]:
+        """Read the journals of all processes; see `Staging.journals`."""
+        with about(self.target):
+            return [path.read_bytes() for path in self.directory.glob("*.journal")]
+
+    def fetch(self, runs: Sequence[Run]) -> list[bytes]:
+        """Read staged bytes back; see `Staging.fetch`."""
+        pieces = []
+        for name, group in itertools.groupby(runs, key=lambda run: run.part):
+            # a journal names files of its own area only
+            path = self.directory / name if _STAGED.fullmatch(name) else None
+            spans = [Span(run.start, run.stop) for run in group]
+            try:
+                pieces += LocalReader(str(path)).read(spans) if path else [b""] * len(spans)
+            except FileNotFoundError:
+                pieces += [b""] * len(spans)
+        return pieces
+
+    def discard(self) -> None:
+        """Remove everything that was staged."""
+        target = Path(self.target)
+        for hidden in (self.directory, self.directory.with_suffix(".old")):
+            remove_area(hidden, target)
+
+
+@dataclass(frozen=True, slots=True)
+class ContiguousStaging(_LocalStaging):
+    """A contiguous frame being written."""
+
+    header_len: int
+    """Bytes that every part leaves free at its start."""
+
+    def append(self, payloads: Sequence[bytes]) -> list[Run]:
+        """Stage chunks in one piece; see `Staging.append`."""
+        name = f"{_process}.part"
+        runs = []
+        with about(self.target), self._appending(), self._part(name) as fd:
+            start = append_whole(fd, payloads)
+            for payload in payloads:
+                runs.append(Run(name, start, start + len(payload)))
+                start += len(payload)
+        return runs
+
+    def _appending(self) -> AbstractContextManager[None]:
+        """Keep a commit from taking a part while it grows."""
+        return locked(self.directory / _LOCK, fcntl.LOCK_SH, self.target)
+
+    @contextmanager
+    def _part(self, name: str) -> Iterator[int]:
+        # opened and closed for each append: closing makes the bytes visible to other machines on
+        # NFS
+        path = self.directory / name
+        with _writing:
+            fd = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
+            try:
+                if os.fstat(fd).st_size == 0:
+                    os.ftruncate(fd, self.header_len)
+                yield fd
+            finally:
+                os.close(fd)
+
+    def join(self, chunks: StagedChunks) -> Joined:
+        """Copy all parts to the end of the largest; see `Staging.join`.
+
+        The largest keeps its name until it is published, and its chunks their places: a commit that
+        is begun anew finds everything as the one before did.
+        """
+        ordered, order = in_order(chunks)
+        used = np.bincount(ordered.part, ordered.nbytes, minlength=len(ordered.parts))
+        positions = np.empty(len(order), np.int64)
+        with about(self.target):
+            base = self._base(ordered.parts, used)
+            name = "frame" if base < 0 else ordered.parts[base]
+            fresh = os.O_CREAT | os.O_TRUNC if base < 0 else 0
+            fd = os.open(self.directory / name, os.O_RDWR | fresh, 0o666)
+            try:
+                end = max(os.fstat(fd).st_size, self.header_len)
+                for part, members in runs_of(ordered):
+                    start = int(ordered.start[members.start])
+                    shift = 0
+                    if part != base:
+                        nbytes = int(ordered.nbytes[members].sum())
+                        self.copy_part(ordered.parts[part], start, nbytes, fd, end)
+                        shift = end - start
+                        end += nbytes
+                    positions[order[members]] = ordered.start[members] + shift - self.header_len
+            finally:
+                os.close(fd)
+        return Joined(positions, end - self.header_len, (Run(name, 0, end),))
+
+    def _base(self, parts: tuple[str, ...], used: np.ndarray) -> int:
+        """The part that becomes the frame; -1 where a new file does."""
+        if not len(used):
+            return -1
+        base = int(np.argmax(used))
+        size = (self.directory / parts[base]).stat().st_size
+        return -1 if size - self.header_len > used[base] * (1 + MAX_WASTE) else base
+
+    def copy_part(self, part: str, start: int, nbytes: int, target: int, at: int) -> None:
+        """Copy staged bytes into another file."""
+        source = os.open(self.directory / part, os.O_RDONLY)
+        try:
+            copy_range(source, start, nbytes, target, at)
+        finally:
+            os.close(source)
+
+    def publish(self, joined: Joined, head: bytes, tail: bytes) -> None:
+        """Write header and tail, sync, rename; see `Staging.publish`."""
+        self.check_target()
+        ready, target = self.directory / joined.pieces[0].part, Path(self.target)
+        with about(self.target):
+            fd = os.open(ready, os.O_RDWR)
+            try:
+                if (mode := _mode_of(target, stat.S_ISREG)) is not None:
+                    os.fchmod(fd, mode)
+                end = self.header_len + joined.data_nbytes
+                os.ftruncate(fd, end)
+                pwrite(fd, tail, end)
+                pwrite(fd, head, 0)
+                os.fsync(fd)
+            finally:
+                os.close(fd)
+            self.give_name(ready)
+
+
+@dataclass(frozen=True, slots=True)
+class SparseStaging(_LocalStaging):
+    """A sparse frame being written: each chunk a file."""
+
+    def append(self, payloads: Sequence[bytes]) -> list[Run]:
+        """Stage each chunk as a file; see `Staging.append`."""
+        with about(self.target):
+            return [self._append_one(payload) for payload in payloads]
+
+    def _append_one(self, payload: bytes) -> Run:
+        name = f"{uuid.uuid4().hex}.chunk"
+        fd = os.open(self.directory / name, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
+        try:
+            pwrite(fd, payload, 0)
+        finally:
+            os.close(fd)
+        return Run(name, 0, len(payload))
+
+    def join(self, chunks: StagedChunks) -> Joined:
+        """Number the chunk files; see `Staging.join`."""
+        frame = self.directory / "frame"
+        with about(self.target):
+            # of a commit that was killed
+            remove_path(frame)
+            frame.mkdir()
+            for number, part in enumerate(chunks.part.tolist()):
+                # upstream does not open frames whose numbers have gaps (REFERENCE 3.1)
+                link_or_copy(self.directory / chunks.parts[part], frame / chunk_member(number))
+        return Joined(np.arange(len(chunks.part)), int(chunks.nbytes.sum()))
+
+    def publish(self, joined: Joined, head: bytes, tail: bytes) -> None:
+        """Write the index file last, sync, rename; see `Staging.publish`."""
+        self.check_target()
+        frame, target = self.directory / "frame", Path(self.target)
+        with about(self.target):
+            for member in frame.iterdir():
+                sync_file(member)
+            write_file(frame / MAIN_MEMBER, head + tail)
+            if (mode := _mode_of(target, stat.S_ISDIR)) is not None:
+                frame.chmod(mode)
+            sync_directory(frame)
+            self.give_name(frame)
+
+
+def _mode_of(target: Path, is_same_form: Callable[[int], bool]) -> int | None:
+    """Permissions of the file or directory that is replaced, if it is of the same form."""
+    # looked at once: another writer may replace it by one of the other form
+    with suppress(FileNotFoundError):
+        mode = target.stat().st_mode
+        return stat.S_IMODE(mode) if is_same_form(mode) else None
+    return None
+
+
+def _require_frame(path: Path) -> None:
+    """Refuse to replace what is neither a frame nor empty."""
+    fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+    try:
+        if stat.S_ISDIR(os.fstat(fd).st_mode):
+            with os.scandir(fd) as members:
+                names = [member.name for member in members]
+            frame = not names or (MAIN_MEMBER in names and all(map(is_member, names)))
+        else:
+            # 0x9e, 0xa8 and the magic begin every frame (REFERENCE 1)
+            frame = os.read(fd, 10)[2:] in (b"b2frame\0", b"")
+    finally:
+        os.close(fd)
+    if not frame:
+        message = "not a frame, or a directory with other things in it: not replaced"
+        raise FileExistsError(errno.EEXIST, message, str(path))

@@ -1,0 +1,258 @@
+"""Changes to local frames that are there already: new chunks beside the old ones, then one switch.
+
+Nothing that the old state of the frame uses is touched before the new state is on the disk. A crash
+leaves the old state, with bytes or chunk files that no index names.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import itertools
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from b2nd_dask.errors import B2ndError, StaleFrameError
+from b2nd_dask.storage.byte_reader import Identity
+from b2nd_dask.storage.members import CHUNK_MEMBER, MAIN_MEMBER, chunk_member
+from b2nd_dask.storage.read.local_reader import identity_at, identity_of
+from b2nd_dask.storage.write.local_files import (
+    NO_LOCKS,
+    about,
+    link_or_copy,
+    pwrite,
+    sync_file,
+    write_file,
+)
+from b2nd_dask.storage.write.local_staging import ContiguousStaging, SparseStaging
+from b2nd_dask.storage.write.staging import Joined, Run, StagedChunks, in_order, runs_of
+
+_CHANGED = "the frame changed while its update was computed"
+
+
+@dataclass(frozen=True, slots=True)
+class ContiguousUpdate(ContiguousStaging):
+    """New chunks for a contiguous frame, appended behind its end."""
+
+    identity: Identity
+    """Of the frame that is updated."""
+    frame_len: int
+    """Bytes of that frame."""
+
+    def prepare(self) -> None:
+        """Make the staging area; see `Staging.prepare`."""
+        self.make_area()
+
+    @contextmanager
+    def exclusive(self) -> Iterator[None]:
+        """Lock the frame as well; see `Staging.exclusive`."""
+        with (
+            # not super(), which does not know a dataclass with slots
+            ContiguousStaging.exclusive(self),
+            frame_locked(Path(self.target), self.target, self.identity),
+        ):
+            yield
+
+    def join(self, chunks: StagedChunks) -> Joined:
+        """Place the chunks behind the old end; see `Staging.join`."""
+        ordered, order = in_order(chunks)
+        positions = np.empty(len(order), np.int64)
+        pieces = []
+        end = self.frame_len
+        for part, members in runs_of(ordered):
+            start, nbytes = int(ordered.start[members.start]), int(ordered.nbytes[members].sum())
+            positions[order[members]] = ordered.start[members] + (end - start - self.header_len)
+            pieces.append(Run(ordered.parts[part], start, start + nbytes))
+            end += nbytes
+        return Joined(positions, end - self.header_len, tuple(pieces))
+
+    def publish(self, joined: Joined, head: bytes, tail: bytes) -> None:
+        """Append chunks, index and trailer, sync, then write the header; see `Staging.publish`."""
+        with about(self.target):
+            fd = os.open(self.target, os.O_RDWR)
+            try:
+                # a frame that took the name of the locked one must not be written into
+                if identity_of(os.fstat(fd)) != self.identity:
+                    raise StaleFrameError(_CHANGED, path=self.target)
+                # what a writer that was killed left behind
+                os.ftruncate(fd, self.frame_len)
+                try:
+                    self._append_all(fd, joined, tail)
+                except BaseException:
+                    os.ftruncate(fd, self.frame_len)
+                    raise
+                # the switch: until here the old header names the old index
+                pwrite(fd, *_changed(os.pread(fd, len(head), 0), head))
+                os.fsync(fd)
+            finally:
+                os.close(fd)
+
+    def _append_all(self, fd: int, joined: Joined, tail: bytes) -> None:
+        end = self.frame_len
+        for part, start, stop in joined.pieces:
+            self.copy_part(part, start, stop - start, fd, end)
+            end += stop - start
+        pwrite(fd, tail, end)
+        os.fsync(fd)
+
+
+@dataclass(frozen=True, slots=True)
+class SparseUpdate(SparseStaging):
+    """New chunk files for a sparse frame."""
+
+    identity: Identity
+    """Of the frame's index file."""
+    kept_nbytes: int
+    """Bytes of the chunk files that are there."""
+
+    def prepare(self) -> None:
+        """Make the staging area; see `Staging.prepare`."""
+        self.make_area()
+
+    @contextmanager
+    def exclusive(self) -> Iterator[None]:
+        """Lock the frame as well; see `Staging.exclusive`."""
+        with (
+            SparseStaging.exclusive(self),
+            frame_locked(Path(self.target, MAIN_MEMBER), self.target, self.identity),
+        ):
+            yield
+
+    def join(self, chunks: StagedChunks) -> Joined:
+        """Give the chunks numbers that no file has; see `Staging.join`."""
+        with about(self.target):
+            members = list(Path(self.target).iterdir())
+        taken = {int(p.stem, 16) for p in members if CHUNK_MEMBER.fullmatch(p.name)}
+        count = len(chunks.part)
+        free = itertools.islice((n for n in itertools.count() if n not in taken), count)
+        positions = np.fromiter(free, np.int64, count)
+        pieces = [Run(chunks.parts[part], 0, 0) for part in chunks.part.tolist()]
+        return Joined(positions, self.kept_nbytes + int(chunks.nbytes.sum()), tuple(pieces))
+
+    def publish(self, joined: Joined, head: bytes, tail: bytes) -> None:
+        """Link the chunk files in, sync, replace the index file; see `Staging.publish`."""
+        with about(self.target):
+            index = self.directory / MAIN_MEMBER
+            write_file(index, head + tail)
+            # all by way of this: a directory that takes the name meanwhile must not be written into
+            folder = os.open(self.target, os.O_RDONLY | os.O_DIRECTORY)
+            try:
+                self._require_unchanged(folder)
+                self._link_in(joined, folder)
+                # whatever this raises, the new index may be there: its chunks stay
+                os.rename(index, MAIN_MEMBER, dst_dir_fd=folder)
+                os.fsync(folder)
+            except FileNotFoundError as error:
+                if not _leads_to(self.target, folder):
+                    # the frame was replaced, and its directory is being emptied
+                    raise StaleFrameError(_CHANGED, path=self.target) from error
+                raise
+            finally:
+                os.close(folder)
+
+    def _require_unchanged(self, folder: int) -> None:
+        state = os.stat(MAIN_MEMBER, dir_fd=folder, follow_symlinks=False)
+        if identity_of(state) != self.identity:
+            raise StaleFrameError(_CHANGED, path=self.target)
+
+    def _link_in(self, joined: Joined, folder: int) -> None:
+        """Give the staged files their names, durably; or none of them."""
+        linked: list[str] = []
+        try:
+            for number, piece in zip(joined.positions.tolist(), joined.pieces, strict=True):
+                name = chunk_member(number)
+                # not moved: a commit that is begun anew looks for it under its old name
+                link_or_copy(self.directory / piece.part, name, folder)
+                linked.append(name)
+                sync_file(name, folder)
+            os.fsync(folder)
+        except BaseException:
+            # no index names them
+            for name in linked:
+                with suppress(OSError):
+                    os.unlink(name, dir_fd=folder)
+            raise
+
+
+def _leads_to(path: str, folder: int) -> bool:
+    """Whether an open directory still has its name."""
+    try:
+        return os.path.samestat(Path(path).stat(), os.fstat(folder))
+    except FileNotFoundError:
+        return False
+
+
+def _changed(old: bytes, new: bytes) -> tuple[bytes, int]:
+    """The bytes from the first that differs to the last, and where they go.
+
+    Lengths and shape stand at a header's front, whatever else it holds: with few fixed metalayers
+    in the first 512 bytes, which disks write whole or not at all.
+    """
+    differ = [at for at, (a, b) in enumerate(zip(old, new, strict=True)) if a != b] or [0]
+    return new[differ[0] : differ[-1] + 1], differ[0]
+
+
+@contextmanager
+def frame_locked(path: Path, label: str, identity: Identity) -> Iterator[None]:
+    """Lock a frame against other changes, and see that it is still as it was.
+
+    Parameters
+    ----------
+    path : Path
+        The frame, or the index file of a sparse one.
+    label : str
+        Path of the frame.
+    identity : Identity
+        That it must have.
+
+    Raises
+    ------
+    B2ndError
+        Another process is changing it.
+    StaleFrameError
+        It changed.
+    OSError
+        The file system has no locks.
+    """
+    with _unless_replaced(label, identity), about(label):
+        fd = os.open(path, os.O_RDWR)
+    try:
+        try:
+            # the kernel drops the lock of a process that dies
+            with about(label):
+                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            if error.errno in NO_LOCKS:
+                message = "this file system has no locks, so frames on it cannot be changed"
+                raise OSError(error.errno, message, label) from error
+            if error.errno not in (errno.EWOULDBLOCK, errno.EACCES):
+                raise
+            raise B2ndError(
+                "another process is updating this frame; try again", path=label
+            ) from error
+        # by its name: what was locked may have lost it meanwhile
+        if identity_at(label) != identity:
+            raise StaleFrameError(_CHANGED, path=label)
+        with _unless_replaced(label, identity):
+            yield
+    finally:
+        os.close(fd)
+
+
+@contextmanager
+def _unless_replaced(label: str, identity: Identity) -> Iterator[None]:
+    """Tell what another writer has put in the place of a frame as what it is."""
+    try:
+        yield
+    except (IsADirectoryError, NotADirectoryError) as error:
+        raise StaleFrameError(_CHANGED, path=label) from error
+    except FileNotFoundError as error:
+        # the directory of a frame that was replaced is being emptied
+        if Path(label).exists() and identity_at(label) != identity:
+            raise StaleFrameError(_CHANGED, path=label) from error
+        raise

@@ -1,0 +1,222 @@
+"""Contiguous frames written to fsspec stores.
+
+Every task puts what it compresses as an object into a staging area beside the target. What passes
+through the process that commits, besides header, index and trailer:
+
+S3, frames up to 16 MiB
+    All of it, by one request that makes the target.
+S3, larger frames
+    The objects that are smaller than the 5 MiB that S3 asks of a part, and what they and the header
+    lack of 5 MiB. They lie at the front of the frame, in the order of their first chunks; all
+    others follow in the same order and are copied by the server. A task stages 32 MiB at a time, or
+    all that it has: chunks of a dask block should compress to 5 MiB together, or more.
+Other stores
+    All of it, in pieces of 16 MiB: fsspec has no call that joins objects.
+
+When the target appears: on S3 by one request, which a server that knows conditional writes refuses
+where ``mode="w-"`` meets an object made meanwhile. Elsewhere when fsspec commits the transaction
+that the file was written in. Whether that is all at once is the store's word: memory and the
+usual object stores keep it, file systems that copy a finished file into place may not.
+"""
+
+from __future__ import annotations
+
+import errno
+import itertools
+import re
+import uuid
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, ExitStack, nullcontext
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+
+from b2nd_dask.storage.byte_reader import ByteReader
+from b2nd_dask.storage.read.location import Location
+from b2nd_dask.storage.write.object_store import PIECE_NBYTES, ObjectStore
+from b2nd_dask.storage.write.s3_join import Limits, ServerJoin, abort_uploads
+from b2nd_dask.storage.write.staging import Joined, Run, StagedChunks
+from b2nd_dask.storage.write.staging_area import StagingArea
+
+#: A store joins objects of 5 MiB and more; much larger ones would only take memory.
+_BATCH_NBYTES = 32 << 20
+#: Names of what is staged.
+_STAGED = re.compile(r"[0-9a-f]{32}")
+#: Ends the names of objects in which tasks note what they staged.
+JOURNAL_SUFFIX = ".journal"
+#: Chunks in objects smaller than this go to the front of the frame.
+_SMALL_OBJECT = Limits().min_part
+
+
+@dataclass(frozen=True, slots=True)
+class BaseObjectStaging:
+    """What contiguous and sparse frames have in common."""
+
+    location: Location
+    replace: bool
+    """Whether a frame that is there may be replaced."""
+    key: str
+    """Tells the staging areas of one target apart."""
+    resumable: bool
+    """Whether the area outlives a failure; see `Staging.resumable`."""
+
+    @property
+    def label(self) -> str:
+        """URL of the target, without secrets."""
+        return self.location.label
+
+    @property
+    def batch_nbytes(self) -> int:
+        """See `Staging.batch_nbytes`."""
+        return _BATCH_NBYTES
+
+    def area(self, *, private: bool = False) -> StagingArea:
+        """Connect to the staging area, from the process that calls."""
+        store = ObjectStore.of(self.location, private=private)
+        return StagingArea(store, f"{store.target}.{self.key}.staging")
+
+    def prepare(self) -> None:
+        """Look at the target and make the staging area; see `Staging.prepare`."""
+        store = self.area().store
+        refuse_unwritable(store)
+        self.check_target(store)
+        self.make_area()
+
+    def make_area(self) -> None:
+        """Make the staging area; see `Staging.make_area`."""
+        self.area().open()
+
+    def reader(self) -> ByteReader:
+        """Open the target; see `Staging.reader`."""
+        return self.location.open()
+
+    def exclusive(self) -> AbstractContextManager[None]:
+        """Nothing: joining changes no staged object; see `Staging.exclusive`."""
+        return nullcontext()
+
+    def check_target(self, store: ObjectStore) -> None:
+        """Refuse to write over what must not be replaced."""
+        kind = store.kind(store.target)
+        if kind is not None and not self.replace:
+            raise FileExistsError(
+                errno.EEXIST, 'something is there already; pass mode="w" to replace it', self.label
+            )
+        if kind == "directory":
+            raise FileExistsError(
+                errno.EEXIST,
+                "objects are there under this name, of a sparse frame perhaps. A store cannot "
+                "replace several objects at once: remove them first, or write to another name",
+                self.label,
+            )
+
+    def note(self, rows: bytes) -> None:
+        """Put an object of the task's own; see `Staging.note`."""
+        self.area().put(uuid.uuid4().hex + JOURNAL_SUFFIX, rows)
+
+    def journals(self) -> list[bytes]:
+        """Get what all tasks noted; see `Staging.journals`."""
+        area = self.area()
+        names = [name for name in area.names() if name.endswith(JOURNAL_SUFFIX)]
+        return area.store.each(lambda name: area.store.get(area.path(name)), names)
+
+    def fetch(self, runs: Sequence[Run]) -> list[bytes]:
+        """Get staged bytes back; see `Staging.fetch`."""
+        area = self.area()
+        wanted = [Run(area.path(run.part), run.start, run.stop) for run in runs]
+        try:
+            # a journal names objects of its own area only
+            if all(_STAGED.fullmatch(run.part) for run in runs):
+                return area.store.fetch(wanted)
+        except OSError:
+            # an object that is gone, or shorter than the journal says
+            return [b""] * len(runs)
+        return [b""] * len(runs)
+
+    def discard(self) -> None:
+        """Remove everything that was staged; give up what was begun with it."""
+        area = self.area()
+        if area.store.speaks("s3"):
+            abort_uploads(area)
+        area.clear()
+
+
+@dataclass(frozen=True, slots=True)
+class ObjectStaging(BaseObjectStaging):
+    """A contiguous frame being written to an fsspec store."""
+
+    def append(self, payloads: Sequence[bytes]) -> list[Run]:
+        """Stage chunks as one object; see `Staging.append`."""
+        name = uuid.uuid4().hex
+        self.area().put(name, b"".join(payloads))
+        edges = itertools.accumulate(map(len, payloads), initial=0)
+        return [Run(name, start, stop) for start, stop in itertools.pairwise(edges)]
+
+    def join(self, chunks: StagedChunks) -> Joined:
+        """Choose where each object goes; see `Staging.join`."""
+        used, first, place = np.unique(chunks.part, return_index=True, return_inverse=True)
+        sizes = np.bincount(place, chunks.nbytes, minlength=len(used)).astype(np.int64)
+        order = np.lexsort((first, sizes >= _SMALL_OBJECT))
+        bases = np.empty_like(sizes)
+        bases[order] = np.cumsum(sizes[order]) - sizes[order]
+        pieces = tuple(Run(chunks.parts[used[i]], 0, int(sizes[i])) for i in order)
+        return Joined(bases[place] + chunks.start, int(sizes.sum()), pieces)
+
+    def publish(self, joined: Joined, head: bytes, tail: bytes) -> None:
+        """Join the objects, in the store where it can; see `Staging.publish`."""
+        area = self.area()
+        self.check_target(area.store)
+        runs = [Run(area.path(run.part), run.start, run.stop) for run in joined.pieces]
+        if area.store.speaks("s3"):
+            ServerJoin(area).publish(head, runs, tail, replace=self.replace)
+        else:
+            # nobody else's files must get into the transaction
+            _stream(self.area(private=True).store, head, runs, tail)
+        area.store.ask(area.store.fs.invalidate_cache)
+
+
+def refuse_unwritable(store: ObjectStore) -> None:
+    """Refuse stores whose file systems fail late, or do something else than storing.
+
+    Parameters
+    ----------
+    store : ObjectStore
+
+    Raises
+    ------
+    OSError
+        For web servers.
+    ValueError
+        For versions of S3 objects.
+    """
+    if store.speaks("http"):
+        raise OSError(
+            errno.EROFS,
+            "a web server is read only; write to a path or an object store",
+            store.label,
+        )
+    if store.speaks("s3") and store.fs.split_path(store.target)[2]:
+        raise ValueError(f"{store.label}: a version of an object cannot be written")
+
+
+def _stream(store: ObjectStore, head: bytes, runs: Iterable[Run], tail: bytes) -> None:
+    """Write the target through the client, a piece at a time."""
+    # a file that an error closes must not become the target: fsspec's transactions take it back
+    transaction = store.fs.transaction
+    transaction.start()
+    with ExitStack() as undo:
+        undo.callback(store.ask, partial(transaction.complete, commit=False))
+        file = store.ask(partial(store.fs.open, store.target, "wb"))
+        store.ask(partial(file.write, head))
+        for piece in _pieces(runs):
+            store.ask(partial(file.write, store.fetch([piece])[0]))
+        store.ask(partial(file.write, tail))
+        store.ask(file.close)
+        undo.pop_all()
+    store.ask(transaction.complete)
+
+
+def _pieces(runs: Iterable[Run]) -> Iterator[Run]:
+    for run in runs:
+        for start in range(run.start, run.stop, PIECE_NBYTES):
+            yield Run(run.part, start, min(start + PIECE_NBYTES, run.stop))

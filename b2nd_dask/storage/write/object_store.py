@@ -1,0 +1,169 @@
+"""What writing needs of an object store: whole objects put, fetched in pieces, copied, removed."""
+
+from __future__ import annotations
+
+import errno
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from fsspec.asyn import AsyncFileSystem
+
+from b2nd_dask.storage.read.connection import Connection, connect
+from b2nd_dask.storage.write.staging import Run
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+    from datetime import datetime
+
+    from b2nd_dask.storage.read.location import Location
+
+#: Requests under way at the same time. Copies and removals cost the store, not the client.
+CONCURRENCY = 16
+#: Bytes of one piece of what passes through the client; about one is in memory at a time.
+PIECE_NBYTES = 16 << 20
+
+_Item = TypeVar("_Item")
+_Result = TypeVar("_Result")
+
+
+@dataclass(frozen=True, slots=True)
+class ObjectStore:
+    """The file system of a target, for this process. Its errors hold no secrets."""
+
+    connection: Connection
+    label: str
+    """Of the target."""
+
+    @classmethod
+    def of(cls, location: Location, *, private: bool = False) -> ObjectStore:
+        """Connect to the store of a URL.
+
+        Parameters
+        ----------
+        location : Location
+        private : bool
+            As for `connect`.
+
+        Returns
+        -------
+        ObjectStore
+        """
+        assert isinstance(location.urlpath, str)  # noqa: S101 - bytes are no target
+        connection = connect(location.urlpath, location.storage_options, private=private)
+        return cls(connection, location.label)
+
+    @property
+    def fs(self) -> Any:
+        """The fsspec file system."""
+        return self.connection.fs
+
+    @property
+    def target(self) -> str:
+        """Path of the target."""
+        return self.connection.path.rstrip("/")
+
+    def speaks(self, protocol: str) -> bool:
+        """Whether the file system is the one of a protocol."""
+        return self.connection.speaks(protocol)
+
+    @property
+    def has_folders(self) -> bool:
+        """Whether folders may be more than parts of names. fsspec's object stores are async."""
+        return not isinstance(self.fs, AsyncFileSystem)
+
+    def ask(self, call: Callable[[], _Result]) -> _Result:
+        """Call the file system; what fails names the target."""
+        return self.connection.ask(call, self.label)
+
+    def kind(self, path: str) -> str | None:
+        """Tell "file", "directory" or, where there is nothing, None."""
+        try:
+            return str(self._fresh(lambda: self.fs.info(path))["type"])
+        except FileNotFoundError:
+            return None
+
+    def names(self, folder: str) -> list[str]:
+        """Names of the objects below a folder; none where there is no folder."""
+        try:
+            paths = self._fresh(lambda: self.fs.find(folder))
+        except FileNotFoundError:
+            return []
+        return [path[path.index(folder) + len(folder) + 1 :] for path in paths]
+
+    def folders(self, parent: str) -> list[str]:
+        """Paths of the folders in a folder; none where it is not there."""
+        try:
+            found = self._fresh(lambda: self.fs.ls(parent, detail=True))
+        except FileNotFoundError:
+            return []
+        return [entry["name"].rstrip("/") for entry in found if entry["type"] == "directory"]
+
+    def usage(self, folder: str) -> tuple[int, datetime | None]:
+        """Bytes of the objects below a folder; the newest time of change, where the store tells."""
+        found = self._fresh(lambda: self.fs.find(folder, detail=True)).values()
+        times = [entry["LastModified"] for entry in found if "LastModified" in entry]
+        return sum(entry["size"] or 0 for entry in found), max(times, default=None)
+
+    def make_folder(self, path: str) -> None:
+        """Make a folder, unless it is there or names need none."""
+        if self.has_folders:
+            with suppress(FileExistsError):
+                self.ask(lambda: self.fs.mkdir(path, create_parents=False))
+
+    def remove_folder(self, path: str) -> None:
+        """Remove an empty folder, if it is there."""
+        if self.has_folders and self.kind(path) == "directory":
+            with suppress(FileNotFoundError):
+                self.ask(lambda: self.fs.rmdir(path))
+
+    def put(self, path: str, data: bytes) -> None:
+        """Store an object, all at once."""
+        self.ask(lambda: self.fs.pipe_file(path, data))
+
+    def get(self, path: str) -> bytes:
+        """Fetch an object."""
+        data: bytes = self.ask(lambda: self.fs.cat_file(path))
+        return data
+
+    def fetch(self, runs: Sequence[Run]) -> list[bytes]:
+        """Fetch byte ranges of objects, concurrently where the store can; parts are paths."""
+        paths = [run.part for run in runs]
+        starts = [run.start for run in runs]
+        stops = [run.stop for run in runs]
+        pieces: list[bytes] = self.ask(
+            lambda: self.fs.cat_ranges(paths, starts, stops, on_error="raise")
+        )
+        for run, piece in zip(runs, pieces, strict=True):
+            if len(piece) != run.stop - run.start:
+                raise OSError(
+                    errno.EIO, f"a staged object has not the bytes that were put: {self.label}"
+                )
+        return pieces
+
+    def copy(self, source: str, target: str) -> None:
+        """Copy an object inside the store; through the client where the store cannot."""
+        try:
+            self.ask(lambda: self.fs.cp_file(source, target))
+        except NotImplementedError:
+            self.put(target, self.get(source))
+
+    def remove(self, paths: Iterable[str]) -> None:
+        """Remove objects, those that are there."""
+        # never `rm`, to which brackets and stars in a name are a pattern
+        self.each(self._remove_one, paths)
+
+    def each(self, call: Callable[[_Item], _Result], items: Iterable[_Item]) -> list[_Result]:
+        """Call a function for each item, concurrently; after a failure no more are begun."""
+        with ThreadPoolExecutor(CONCURRENCY) as threads:
+            return list(threads.map(call, items))
+
+    def _remove_one(self, path: str) -> None:
+        with suppress(FileNotFoundError):
+            self.ask(lambda: self.fs.rm_file(path))
+
+    def _fresh(self, call: Callable[[], _Result]) -> _Result:
+        """Ask past the listings that fsspec keeps."""
+        self.ask(self.fs.invalidate_cache)
+        return self.ask(call)

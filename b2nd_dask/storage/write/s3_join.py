@@ -1,0 +1,262 @@
+"""Join staged objects into one, inside S3.
+
+A multipart upload can take its parts from objects that are in the store already
+(``UploadPartCopy``), so the bytes of those do not pass through the client; and its completion makes
+the new object visible at once. Every part but the last must have 5 MiB. What is smaller, the
+header at the front above all, is therefore collected by the client into parts of its own, topped up
+where needed from the object that follows.
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import uuid
+from collections.abc import Sequence
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+from b2nd_dask.storage.write.object_store import PIECE_NBYTES, ObjectStore
+from b2nd_dask.storage.write.staging import Run
+from b2nd_dask.storage.write.staging_area import StagingArea
+
+#: Frames up to this size are put by one request, out of what the client fetches: a multipart upload
+#: would fetch up to 5 MiB too, and takes three requests more.
+SMALL_FRAME_NBYTES = 16 << 20
+#: Ends the names of objects that say which multipart upload is under way.
+UPLOAD_SUFFIX = ".upload"
+
+Source: TypeAlias = bytes | Run
+"""Bytes that the client has, or a range of an object, whose path the run's part is."""
+Part: TypeAlias = tuple[Source, ...]
+"""One run of the least size of a part or more is copied by the server; others are collected."""
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What a multipart upload may be made of."""
+
+    min_part: int = 5 << 20
+    """Bytes that every part but the last must have."""
+    max_part: int = 5 << 30
+    max_parts: int = 10_000
+
+
+def plan_parts(sources: Sequence[Source], limits: Limits) -> list[Part]:
+    """Divide sources into parts.
+
+    Parameters
+    ----------
+    sources : sequence of bytes or Run
+        In the order of the object to be made.
+    limits : Limits
+
+    Returns
+    -------
+    list of Part
+        What the client collects for a part is at most `PIECE_NBYTES` and one more source that is
+        too small for a part, unless bytes that the client has anyway are larger.
+    """
+    parts: list[Part] = []
+    pending: list[Source] = []
+    held = 0
+    for source in filter(nbytes_of, sources):
+        rest = source
+        if isinstance(source, Run) and nbytes_of(source) >= limits.min_part:
+            if 0 < held < limits.min_part:
+                top_up, rest = _divided(source, limits.min_part - held, limits)
+                pending.append(top_up)
+            if pending:
+                parts.append(tuple(pending))
+                pending, held = [], 0
+            if nbytes_of(rest):
+                parts.append((rest,))
+            continue
+        pending.append(source)
+        held += nbytes_of(source)
+        if held >= PIECE_NBYTES:
+            parts.append(tuple(pending))
+            pending, held = [], 0
+    return [*parts, tuple(pending)] if pending else parts
+
+
+def nbytes_of(source: Source) -> int:
+    """Bytes in a source."""
+    return source.stop - source.start if isinstance(source, Run) else len(source)
+
+
+def _divided(run: Run, wanted: int, limits: Limits) -> tuple[Run, Run]:
+    """Take bytes from the front; all of them where the rest would be too small for a part."""
+    if nbytes_of(run) - wanted < limits.min_part:
+        wanted = nbytes_of(run)
+    middle = run.start + wanted
+    return Run(run.part, run.start, middle), Run(run.part, middle, run.stop)
+
+
+@dataclass(frozen=True, slots=True)
+class ServerJoin:
+    """Makes objects out of staged ones."""
+
+    area: StagingArea
+    limits: Limits = Limits()
+
+    @property
+    def store(self) -> ObjectStore:
+        """Where everything happens."""
+        return self.area.store
+
+    def publish(self, head: bytes, runs: Sequence[Run], tail: bytes, *, replace: bool) -> None:
+        """Make the target.
+
+        Parameters
+        ----------
+        head, tail : bytes
+        runs : sequence of Run
+            What goes between them; their parts are paths. Those smaller than a part come first.
+        replace : bool
+            Whether a target that is there may be replaced.
+
+        Raises
+        ------
+        FileExistsError
+            The target is there and may not be replaced.
+        OSError
+            The store refuses, or the frame is too large for it.
+        """
+        if len(head) + sum(map(nbytes_of, runs)) + len(tail) <= SMALL_FRAME_NBYTES:
+            body = b"".join([head, *self.store.fetch(runs), tail])
+            self._call_once("put_object", replace, Body=body, **self._named(self.store.target))
+            return
+        parts = plan_parts([head, *runs, tail], self.limits)
+        if len(parts) > self.limits.max_parts:
+            parts = plan_parts([head, *self._merged(runs), tail], self.limits)
+        self._join(self.store.target, parts, replace=replace)
+
+    def _merged(self, runs: Sequence[Run]) -> list[Run]:
+        """Join large objects into larger ones, so that fewer parts do."""
+        merged = [run for run in runs if nbytes_of(run) < self.limits.min_part]
+        group: list[Run] = []
+        large = [run for run in runs if nbytes_of(run) >= self.limits.min_part]
+        for run in large:
+            full = sum(map(nbytes_of, group)) + nbytes_of(run) > self.limits.max_part
+            if full or len(group) == self.limits.max_parts:
+                merged.append(self._merge(group))
+                group = []
+            group.append(run)
+        return [*merged, self._merge(group)] if group else merged
+
+    def _merge(self, group: list[Run]) -> Run:
+        if len(group) == 1:
+            return group[0]
+        path = self.area.path(uuid.uuid4().hex)
+        self._join(path, [(run,) for run in group], replace=True)
+        return Run(path, 0, sum(map(nbytes_of, group)))
+
+    def _join(self, path: str, parts: Sequence[Part], *, replace: bool) -> None:
+        if len(parts) > self.limits.max_parts:
+            raise OSError(
+                errno.EFBIG,
+                f"{len(parts)} parts are needed, {self.limits.max_parts} is the most that S3 "
+                "joins; write with larger dask blocks, so that each stages more than "
+                f"{self.limits.min_part} compressed bytes",
+                self.store.label,
+            )
+        upload = self._call("create_multipart_upload", **self._named(path))
+        named = {**self._named(path), "UploadId": upload["UploadId"]}
+        with ExitStack() as undo:
+            undo.callback(_abort, self.store, named)
+            # a process that is killed leaves word of the upload
+            noted = self.area.put(uuid.uuid4().hex + UPLOAD_SUFFIX, json.dumps(named).encode())
+            made = self._upload(parts, named)
+            # S3 wants the checksums of parts back where the user's options turn them on
+            listed = _listed(made, with_checksums="ChecksumAlgorithm" in upload)
+            self._call_once(
+                "complete_multipart_upload", replace, MultipartUpload={"Parts": listed}, **named
+            )
+            undo.pop_all()
+        self.store.remove([noted])
+
+    def _upload(self, parts: Sequence[Part], named: dict[str, str]) -> dict[int, dict[str, Any]]:
+        """Make the parts; gives what the server says of each.
+
+        Copies run concurrently, collected parts one by one, so that one of them is in memory.
+        """
+        made: dict[int, dict[str, Any]] = {}
+        copied: dict[int, Run] = {}
+        for number, part in enumerate(parts, start=1):
+            if len(part) == 1 and isinstance(part[0], Run):
+                copied[number] = part[0]
+            else:
+                made[number] = self._upload_collected(number, part, named)
+        answers = self.store.each(lambda item: self._upload_copy(*item, named), copied.items())
+        made.update(zip(copied, answers, strict=True))
+        return made
+
+    def _upload_copy(self, number: int, run: Run, named: dict[str, str]) -> dict[str, Any]:
+        answer = self._call(
+            "upload_part_copy",
+            PartNumber=number,
+            CopySource=self._named(run.part),
+            CopySourceRange=f"bytes={run.start}-{run.stop - 1}",
+            **named,
+        )
+        result: dict[str, Any] = answer["CopyPartResult"]
+        return result
+
+    def _upload_collected(self, number: int, part: Part, named: dict[str, str]) -> dict[str, Any]:
+        fetched = iter(self.store.fetch([source for source in part if isinstance(source, Run)]))
+        body = b"".join(source if isinstance(source, bytes) else next(fetched) for source in part)
+        return self._call("upload_part", PartNumber=number, Body=body, **named)
+
+    def _call_once(self, method: str, replace: bool, **kwargs: Any) -> None:
+        """Make the target, only if there is none where that is asked for."""
+        if replace:
+            self._call(method, **kwargs)
+            return
+        try:
+            self._call(method, IfNoneMatch="*", **kwargs)
+        except OSError as error:
+            if self.store.kind(self.store.target) is not None:
+                raise FileExistsError(
+                    errno.EEXIST, "another writer has made it meanwhile", self.store.label
+                ) from None
+            # a server without conditional writes: that nothing is there was seen just now
+            if error.errno != errno.ENOSYS:
+                raise
+            self._call(method, **kwargs)
+
+    def _named(self, path: str) -> dict[str, str]:
+        bucket, key, _ = self.store.fs.split_path(path)
+        return {"Bucket": bucket, "Key": key}
+
+    def _call(self, method: str, **kwargs: Any) -> dict[str, Any]:
+        answer: dict[str, Any] = self.store.ask(lambda: self.store.fs.call_s3(method, **kwargs))
+        return answer
+
+
+def abort_uploads(area: StagingArea) -> None:
+    """Give up the multipart uploads that a staging area knows of.
+
+    Parameters
+    ----------
+    area : StagingArea
+    """
+    for name in area.names():
+        if name.endswith(UPLOAD_SUFFIX):
+            _abort(area.store, json.loads(area.store.get(area.path(name))))
+
+
+def _abort(store: ObjectStore, named: dict[str, str]) -> None:
+    # nothing is there where the upload is over
+    with suppress(FileNotFoundError):
+        store.ask(lambda: store.fs.call_s3("abort_multipart_upload", **named))
+
+
+def _listed(made: dict[int, dict[str, Any]], *, with_checksums: bool) -> list[dict[str, Any]]:
+    """What the completion of an upload says of its parts."""
+    prefixes = ("ETag", "Checksum") if with_checksums else ("ETag",)
+    return [
+        {"PartNumber": number, **{k: v for k, v in made[number].items() if k.startswith(prefixes)}}
+        for number in sorted(made)
+    ]

@@ -1,0 +1,152 @@
+"""Where a frame is being written: staged by many processes, joined and published at the end."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+if TYPE_CHECKING:
+    from b2nd_dask.storage.byte_reader import ByteReader
+
+
+class Run(NamedTuple):
+    """Staged bytes that lie together."""
+
+    part: str
+    """Name of the part that holds them; each process has parts of its own."""
+    start: int
+    stop: int
+
+
+class StagedChunks(NamedTuple):
+    """Where all stored chunks of a frame were staged, as columns."""
+
+    parts: tuple[str, ...]
+    """Names of the parts."""
+    part: NDArray[np.int64]
+    """For each chunk the number of its part."""
+    start: NDArray[np.int64]
+    nbytes: NDArray[np.int64]
+
+
+class Joined(NamedTuple):
+    """Where the chunks lie in the frame."""
+
+    positions: NDArray[np.int64]
+    """What the offset index must say: positions in the data region, or numbers of chunk files."""
+    data_nbytes: int
+    """Bytes of the data region, or of all chunk files."""
+    pieces: tuple[Run, ...] = ()
+    """What the data region, or the chunk files, are made of, in order; the one file that holds them
+    where `Staging.join` has put them together already."""
+
+
+class Staging(Protocol):
+    """A frame being written to one target. Pickles, so that tasks in any process can append."""
+
+    @property
+    def label(self) -> str:
+        """Path or URL of the target, for messages."""
+
+    @property
+    def key(self) -> str:
+        """Tells this write from all others: 16 hexadecimal digits."""
+
+    @property
+    def batch_nbytes(self) -> int:
+        """Compressed bytes that a task should gather for one `append`."""
+
+    def prepare(self) -> None:
+        """Look at the target and make the staging area.
+
+        Raises
+        ------
+        FileExistsError
+            The target is there and may not be replaced, or is no frame.
+        OSError
+            Nothing can be written there.
+        """
+
+    def make_area(self) -> None:
+        """Make the staging area, unless it is there; the target is not looked at."""
+
+    def reader(self) -> ByteReader:
+        """Open the target, for the caller to close."""
+
+    def exclusive(self) -> AbstractContextManager[None]:
+        """Hold around `join` and `publish`: of runs of one commit at once, one goes first.
+
+        Raises
+        ------
+        FileNotFoundError
+            The staging area is gone: the write is over, or was given up.
+        """
+
+    def append(self, payloads: Sequence[bytes]) -> list[Run]:
+        """Stage chunks that one task holds; from any thread of any process.
+
+        Parameters
+        ----------
+        payloads : sequence of bytes
+            More at a time make fewer files opened, or fewer and larger objects put.
+
+        Returns
+        -------
+        list of Run
+            One for each.
+        """
+
+    @property
+    def resumable(self) -> bool:
+        """Whether tasks note what they staged, for a later run of the same write."""
+
+    def note(self, rows: bytes) -> None:
+        """Append rows to a journal; from any thread of any process."""
+
+    def journals(self) -> list[bytes]:
+        """All that was noted, of each process or task."""
+
+    def fetch(self, runs: Sequence[Run]) -> list[bytes]:
+        """Read staged bytes back; other bytes, or fewer, where they are not there any more."""
+
+    def join(self, chunks: StagedChunks) -> Joined:
+        """Bring the staged chunks together."""
+
+    def publish(self, joined: Joined, head: bytes, tail: bytes) -> None:
+        """Put head and tail around the joined chunks; make the frame visible, all at once.
+
+        What was staged stays until `discard`.
+        """
+
+    def discard(self) -> None:
+        """Remove everything that was staged; the target stays as it is."""
+
+
+def runs_of(chunks: StagedChunks) -> list[tuple[int, slice]]:
+    """Group chunks that were staged one behind the other.
+
+    Parameters
+    ----------
+    chunks : StagedChunks
+        In the order of part and start.
+
+    Returns
+    -------
+    list of (part number, slice of chunks)
+    """
+    stop = chunks.start + chunks.nbytes
+    breaks = np.flatnonzero((chunks.part[1:] != chunks.part[:-1]) | (chunks.start[1:] != stop[:-1]))
+    edges = [0, *(breaks + 1).tolist(), len(chunks.start)]
+    return [(int(chunks.part[a]), slice(a, b)) for a, b in itertools.pairwise(edges) if a < b]
+
+
+def in_order(chunks: StagedChunks) -> tuple[StagedChunks, NDArray[Any]]:
+    """Sort chunks by part and start; the permutation comes along."""
+    order = np.lexsort((chunks.start, chunks.part))
+    columns = (chunks.part[order], chunks.start[order], chunks.nbytes[order])
+    return StagedChunks(chunks.parts, *columns), order

@@ -1,0 +1,116 @@
+"""From a place to the staging that writes there."""
+
+from __future__ import annotations
+
+import os
+import uuid
+
+from b2nd_dask.storage.byte_reader import Identity
+from b2nd_dask.storage.read.location import Location
+from b2nd_dask.storage.write.local_staging import ContiguousStaging, SparseStaging
+from b2nd_dask.storage.write.local_update import ContiguousUpdate, SparseUpdate
+from b2nd_dask.storage.write.object_staging import ObjectStaging
+from b2nd_dask.storage.write.sparse_object_staging import SparseObjectStaging
+from b2nd_dask.storage.write.staging import Staging
+
+
+def staging_for(
+    location: Location,
+    *,
+    sparse: bool,
+    replace: bool,
+    header_len: int,
+    resume_key: str | None = None,
+    replaces: Identity | None = None,
+) -> Staging:
+    """Choose how to write to a place.
+
+    Parameters
+    ----------
+    location : Location
+        A local path or a URL.
+    sparse : bool
+        Whether the frame is a directory of chunk files.
+    replace : bool
+        Whether a frame that is there may be replaced.
+    header_len : int
+        Bytes of the frame's header.
+    resume_key : str, optional
+        16 hexadecimal digits that every run of one write has in common: what an earlier one staged
+        is there for the next. By default the write is one of its own.
+    replaces : Identity, optional
+        Of the only frame that may be replaced at a local path; by default any may.
+
+    Returns
+    -------
+    Staging
+
+    Raises
+    ------
+    ValueError
+        Nothing can be written there: bytes, an offset inside a file, or the URL of a directory for
+        a contiguous frame.
+    """
+    if isinstance(location.urlpath, bytes) or location.offset:
+        raise ValueError(f"{location.label}: a frame is written to a path or URL of its own")
+    key, resumable = _key(resume_key)
+    if location.is_url:
+        if not sparse and location.urlpath.endswith("/"):
+            raise ValueError(
+                f"{location.label}: a URL that ends with / is that of a sparse frame: pass "
+                "contiguous=False, or leave the / out"
+            )
+        form = SparseObjectStaging if sparse else ObjectStaging
+        return form(location, replace, key, resumable)
+    target = os.path.realpath(location.urlpath)
+    if sparse:
+        return SparseStaging(target, replace, key, resumable, replaces=replaces)
+    return ContiguousStaging(target, replace, key, resumable, header_len, replaces=replaces)
+
+
+def update_staging_for(
+    location: Location,
+    *,
+    identity: Identity,
+    sparse: bool,
+    header_len: int,
+    frame_len: int,
+    cbytes: int,
+    resume_key: str | None = None,
+) -> Staging:
+    """Choose how to change a frame that is there.
+
+    Parameters
+    ----------
+    location : Location
+        A local path.
+    identity : Identity
+        Of the frame when it was opened.
+    sparse : bool
+    header_len, frame_len, cbytes : int
+        As its header says.
+    resume_key : str, optional
+        As for `staging_for`.
+
+    Returns
+    -------
+    Staging
+
+    Raises
+    ------
+    ValueError
+        A frame that cannot be changed in its place: in an object store, in bytes, in a container.
+    """
+    if isinstance(location.urlpath, bytes) or location.offset or location.is_url:
+        raise ValueError(
+            f"{location.label}: only frames in local files are changed in place; write a new one"
+        )
+    key, resumable = _key(resume_key)
+    target = os.path.realpath(location.urlpath)
+    if sparse:
+        return SparseUpdate(target, True, key, resumable, identity, cbytes)
+    return ContiguousUpdate(target, True, key, resumable, header_len, identity, frame_len)
+
+
+def _key(resume_key: str | None) -> tuple[str, bool]:
+    return resume_key or uuid.uuid4().hex[:16], resume_key is not None
