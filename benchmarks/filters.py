@@ -53,7 +53,7 @@ def smooth_field(shape: tuple[int, ...]) -> np.ndarray:
 
 
 def arrays(shape: tuple[int, ...] = SHAPE) -> Iterator[tuple[str, str, np.ndarray]]:
-    """Give the dtype, the kind and the items of each array."""
+    """Give the dtype, the kind and the elements of each array."""
     smooth = smooth_field(shape)
     noisy = smooth + np.random.default_rng(21).normal(0, 0.5, shape)
     for dtype in ("float64", "float32"):
@@ -80,7 +80,7 @@ def measure(items: np.ndarray, codec: str, filters: list[Any], repeat: int) -> M
 
     packed = write()
     if not np.array_equal(packed[...], items):
-        raise AssertionError(f"{codec} {filters} gave other items back")
+        raise AssertionError(f"{codec} {filters} gave other elements back")
     per_gb = 1e9 / items.nbytes
     return Measured(
         100 * packed.schunk.cbytes / items.nbytes,
@@ -104,7 +104,7 @@ def best(call: Callable[[], object], repeat: int) -> float:
 def main(repeat: int) -> None:
     """Measure each filter with each codec on arrays of each dtype."""
     blosc2.set_nthreads(1)
-    print("| dtype | items | codec | " + " | ".join(FILTERS) + " |")
+    print("| dtype | elements | codec | " + " | ".join(FILTERS) + " |")
     print("| --- | --- | --- |" + " --- |" * len(FILTERS))
     for dtype, kind, items in arrays():
         for codec in CODECS:

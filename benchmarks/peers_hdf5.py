@@ -14,7 +14,7 @@ H5PY = "h5py (blosc2 filter)"
 FROM_H5PY = "da.from_array(h5py)"
 NEEDS = ("h5py", "hdf5plugin")
 #: HDF5's cache of decoded chunks, of 1 MB by default, would hold none of these files' chunks, so
-#: that reads of a few items would decode the same chunk again and again.
+#: that reads of a few elements would decode the same chunk again and again.
 CHUNK_CACHE = 64 * 2**20
 
 

@@ -112,14 +112,14 @@ def _serve(connection: Connection, task: Task) -> None:
         run = contender.prepare(task.paths, task.threads)
         connection.send((True, memory.resident()))
         while True:
-            wish = connection.recv()
+            request = connection.recv()
             sample, result = _timed(run)
             sample = sample._replace(written=_size(task.paths.get(TARGET)))
-            observed = scenario.observe(result) if wish == "observe" else None
+            observed = scenario.observe(result) if request == "observe" else None
             # kept any longer, this round's result would count in the memory of the next
             del result
             _empty(task.paths.get(TARGET))
-            connection.send((True, sample if wish == "run" else (sample, observed)))
+            connection.send((True, sample if request == "run" else (sample, observed)))
     except (EOFError, KeyboardInterrupt):
         return
     except Exception:  # noqa: BLE001 - whatever it is, the parent has to say it

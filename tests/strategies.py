@@ -79,7 +79,7 @@ def dtypes() -> st.SearchStrategy[np.dtype]:
 
 
 def noise(dtype: np.dtype, count: int, rng: np.random.Generator) -> np.ndarray:
-    """Make valid items out of random bits: all NaNs, both zeros, NaT, any character."""
+    """Make valid elements out of random bits: all NaNs, both zeros, NaT, any character."""
     if dtype.fields:
         items = np.zeros(count, dtype)
         for name in dtype.names:

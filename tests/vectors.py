@@ -46,10 +46,10 @@ def digest(data: bytes) -> str:
 
 
 def raw(array: np.ndarray) -> bytes:
-    """Give the bytes of an array in C order, the padding of structured items included.
+    """Give the bytes of an array in C order, the padding of structured elements included.
 
-    NumPy copies structured items field by field and leaves out what lies between the fields, so the
-    items are taken as opaque before anything is copied.
+    NumPy copies structured elements field by field and leaves out what lies between the fields, so
+    the elements are taken as opaque before anything is copied.
     """
     if not array.dtype.itemsize:
         return b""
@@ -57,7 +57,7 @@ def raw(array: np.ndarray) -> bytes:
 
 
 def packed_digest(value: Any) -> str:
-    """Give the digest of a metadata value, equal for a tuple and a list of the same items."""
+    """Give the digest of a metadata value, equal for a tuple and a list of the same elements."""
     return digest(msgpack.packb(value))
 
 

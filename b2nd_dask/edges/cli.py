@@ -20,7 +20,7 @@ from rich.text import Text
 from b2nd_dask._version import __version__
 from b2nd_dask.errors import B2ndError
 from b2nd_dask.format.index import ChunkKind
-from b2nd_dask.format.integrity import Trust
+from b2nd_dask.format.integrity import ChecksumState
 from b2nd_dask.frame.access import open_b2nd
 from b2nd_dask.frame.array import Frame
 from b2nd_dask.frame.compact import compact
@@ -38,9 +38,9 @@ _KIND_NAMES = {
 }
 
 _CHECKSUMS = {
-    Trust.VALID: "present (not checked: b2nd-dask verify)",
-    Trust.ABSENT: "absent: {}",
-    Trust.DAMAGED: "damaged: {}",
+    ChecksumState.VALID: "present (not checked: b2nd-dask verify)",
+    ChecksumState.ABSENT: "absent: {}",
+    ChecksumState.DAMAGED: "damaged: {}",
 }
 
 _VALUES = reprlib.Repr()
@@ -172,7 +172,7 @@ def verify_frames(
         for bad in result.bad:
             click.echo(f"  {bad}")
         if not result.ok and worst != _DAMAGED:
-            unknown = result.trust is Trust.ABSENT and not result.bad
+            unknown = result.checksum_state is ChecksumState.ABSENT and not result.bad
             worst = _UNKNOWN if unknown else _DAMAGED
     context.exit(worst)
 
@@ -273,7 +273,7 @@ def describe(frame: Frame) -> Iterator[tuple[str, str]]:
     yield "codec", f"{_name_of(how.codec)}, level {how.clevel}"
     yield "filters", ", ".join(filters) or "none"
     integrity = frame.parsed.integrity
-    yield "checksums", _CHECKSUMS[integrity.trust].format(integrity.reason)
+    yield "checksums", _CHECKSUMS[integrity.checksum_state].format(integrity.reason)
     for title, layer in (("metalayer", frame.meta), ("vlmeta", frame.vlmeta)):
         for name in layer:
             yield f"{title} {name!r}", _value(layer, name)

@@ -33,7 +33,7 @@ def one_chunk_frame(chunk: Buffer, header: FrameHeader, grid: Grid) -> bytes:
     Returns
     -------
     bytes
-        A frame of shape `grid.chunks`, with items of raw bytes.
+        A frame of shape `grid.chunks`, with elements of raw bytes.
     """
     alone = Grid(grid.chunks, grid.chunks, grid.blocks, grid.itemsize)
     meta = build_array_meta(alone, np.dtype(f"V{grid.itemsize}"))

@@ -12,7 +12,7 @@ from b2nd_dask.errors import B2ndError, FrameFormatError, UnsupportedFrameError
 
 #: Longest dtype string that is looked at; real ones are below 1 kB (a struct of 100 fields: 2 kB).
 MAX_DTYPE_STRING = 1 << 16
-#: Widest item. The format allows 512 MiB, of which a single item would fill the memory.
+#: Widest element. The format allows 512 MiB, of which a single element would fill the memory.
 MAX_ITEMSIZE = 1 << 26
 #: Structured dtypes inside each other.
 MAX_NESTING = 16
@@ -50,9 +50,9 @@ def parse_dtype(raw: bytes) -> np.dtype[Any]:
     Raises
     ------
     FrameFormatError
-        The text is not UTF-8, too long, no dtype, or one of items that are empty or too wide.
+        The text is not UTF-8, too long, no dtype, or one of elements that are empty or too wide.
     UnsupportedFrameError
-        Object dtypes: their items are pointers, not data.
+        Object dtypes: their elements are pointers, not data.
 
     Examples
     --------
@@ -116,7 +116,7 @@ def format_dtype(dtype: np.dtype[Any]) -> bytes:
 
 
 def fits(given: np.dtype[Any], wanted: np.dtype[Any]) -> bool:
-    """Whether items convert with no other loss than of floating-point or time precision.
+    """Whether elements convert with no other loss than of floating-point or time precision.
 
     Parameters
     ----------
@@ -136,7 +136,7 @@ def fits(given: np.dtype[Any], wanted: np.dtype[Any]) -> bool:
 
 
 def not_stored(dtype: np.dtype[Any]) -> str | None:
-    """Reason why a frame cannot hold items of a dtype, and what to do; None where it can.
+    """Reason why a frame cannot hold elements of a dtype, and what to do; None where it can.
 
     Parameters
     ----------
@@ -164,7 +164,7 @@ def not_stored(dtype: np.dtype[Any]) -> str | None:
 def _checked(dtype: np.dtype[Any], text: str) -> np.dtype[Any]:
     if not 0 < dtype.itemsize <= MAX_ITEMSIZE:
         raise FrameFormatError(
-            f"the dtype {text[:80]!r} has items of {dtype.itemsize} bytes, "
+            f"the dtype {text[:80]!r} has elements of {dtype.itemsize} bytes, "
             f"where 1 to {MAX_ITEMSIZE} can be"
         )
     if dtype.hasobject:

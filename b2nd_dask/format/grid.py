@@ -85,7 +85,7 @@ class Grid:
         return not split or all(b == 1 for b in self.blocks[: split[-1]])
 
 
-class Piece(NamedTuple):
+class AxisSlice(NamedTuple):
     """The part of a 1-D selection that falls into one cell (chunk or block) of an axis."""
 
     cell: int
@@ -96,7 +96,7 @@ class Piece(NamedTuple):
     """Where these items go in the result."""
 
 
-def split_positions(positions: range, size: int) -> list[Piece]:
+def split_positions(positions: range, size: int) -> list[AxisSlice]:
     """Cut an ascending range of positions along one axis into the cells of `size` items it touches.
 
     Cells without a selected position are left out, so the cost is that of the cells touched.
@@ -115,11 +115,11 @@ def split_positions(positions: range, size: int) -> list[Piece]:
 
     Examples
     --------
-    >>> for piece in split_positions(range(3, 12, 4), 5):
-    ...     print(piece)
-    Piece(cell=0, inner=range(3, 4, 4), out=slice(0, 1, None))
-    Piece(cell=1, inner=range(2, 3, 4), out=slice(1, 2, None))
-    Piece(cell=2, inner=range(1, 2, 4), out=slice(2, 3, None))
+    >>> for part in split_positions(range(3, 12, 4), 5):
+    ...     print(part)
+    AxisSlice(cell=0, inner=range(3, 4, 4), out=slice(0, 1, None))
+    AxisSlice(cell=1, inner=range(2, 3, 4), out=slice(1, 2, None))
+    AxisSlice(cell=2, inner=range(1, 2, 4), out=slice(2, 3, None))
     """
     pieces = []
     done, step = 0, positions.step
@@ -128,7 +128,7 @@ def split_positions(positions: range, size: int) -> list[Piece]:
         cell, start = divmod(first, size)
         count = min(len(positions) - done, -(-(size - start) // step))
         inner = range(start, start + (count - 1) * step + 1, step)
-        pieces.append(Piece(cell, inner, slice(done, done + count)))
+        pieces.append(AxisSlice(cell, inner, slice(done, done + count)))
         done += count
     return pieces
 

@@ -44,7 +44,7 @@ class FrameHeader:
     cbytes: int
     """Bytes of the data region, or the sum of the chunk files."""
     typesize: int
-    """Bytes of an item."""
+    """Bytes of an element."""
     blocksize: int
     """Uncompressed bytes of a block."""
     chunksize: int

@@ -244,7 +244,7 @@ def _damaged_index() -> Iterator[None]:
 
 def _index_header(head: bytes, available: int, nchunks: int) -> ChunkHeader:
     header = parse_chunk_header(head)
-    # typesize is not free here: upstream reads single items of the index (REFERENCE 3)
+    # typesize is not free here: upstream reads single elements of the index (REFERENCE 3)
     check_chunk(header, available, nbytes=8 * nchunks, blocksize=0, typesize=8)
     if (
         header.typesize != 8

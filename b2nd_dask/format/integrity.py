@@ -54,7 +54,7 @@ _ROOM = 4096
 _STORED_PLAIN = Compression(codec=5, clevel=0, filters=(0,) * 6)
 
 
-class Trust(Enum):
+class ChecksumState(Enum):
     """What a frame's checksums are worth."""
 
     VALID = "valid"
@@ -67,7 +67,7 @@ class Trust(Enum):
 class Integrity:
     """Checksums of a frame."""
 
-    trust: Trust
+    checksum_state: ChecksumState
     reason: str
     """Why they are absent, or what is damaged."""
     index: OffsetIndex
@@ -90,7 +90,7 @@ class Integrity:
     @property
     def lasting(self) -> NDArray[np.uint64] | None:
         """As `by_chunk`, for a changed frame whose checksums are to be valid; None unless valid."""
-        return self.by_chunk if self.trust is Trust.VALID else None
+        return self.by_chunk if self.checksum_state is ChecksumState.VALID else None
 
 
 def chunk_digest(chunk: Buffer) -> int:
@@ -257,7 +257,7 @@ def parse_integrity(
     """
     if not len(index):
         # no chunk, nothing to check
-        return Integrity(Trust.VALID, "", index, np.empty(0, np.uint64))
+        return Integrity(ChecksumState.VALID, "", index, np.empty(0, np.uint64))
     seal = index_chunk[_SEAL]
     marked = seal[:1] == bytes([_SEAL_BYTE])
     if RECORD_NAME not in vlmeta and not marked:
@@ -301,8 +301,8 @@ def _judge_misfit(
                 "from another frame, or it is damaged (python-blosc2 copies it with other entries "
                 "of vlmeta)"
             )
-            remedy = "The items are read without checksums; b2nd_dask.seal writes new ones"
-            return Integrity(Trust.ABSENT, reason, index, remedy=remedy)
+            remedy = "The elements are read without checksums; b2nd_dask.seal writes new ones"
+            return Integrity(ChecksumState.ABSENT, reason, index, remedy=remedy)
     return _damaged(
         index,
         "the seal of its offset index does not fit its record of checksums (if you set the entry "
@@ -331,7 +331,7 @@ def _judge_record(
     if len(stored) != index.nstored:
         return _damaged(index, f"it has {len(stored)} checksums for {index.nstored} stored chunks")
     if bound == metalayers[name]:
-        return Integrity(Trust.VALID, "", index, stored)
+        return Integrity(ChecksumState.VALID, "", index, stored)
     if metalayers[name] == with_shape(bound, now.shape) and _counts(before) == _counts(now):
         # python-blosc2 leaves index and trailer as they are when no chunk comes or goes
         reason = (
@@ -339,16 +339,16 @@ def _judge_record(
             "other software resized it, or its header is damaged"
         )
         remedy = "If the shape is right, b2nd_dask.seal makes the checksums valid again"
-        return Integrity(Trust.ABSENT, reason, index, stored, remedy)
+        return Integrity(ChecksumState.ABSENT, reason, index, stored, remedy)
     return _damaged(index, "its array metalayer is not the one that its checksums were written for")
 
 
 def _absent(index: OffsetIndex, reason: str) -> Integrity:
-    return Integrity(Trust.ABSENT, reason, index)
+    return Integrity(ChecksumState.ABSENT, reason, index)
 
 
 def _damaged(index: OffsetIndex, reason: str) -> Integrity:
-    return Integrity(Trust.DAMAGED, reason, index)
+    return Integrity(ChecksumState.DAMAGED, reason, index)
 
 
 def _counts(meta: ArrayMeta) -> list[int]:

@@ -11,10 +11,10 @@ from __future__ import annotations
 #: Bytes of a key.
 KEY_NBYTES = 8
 _MAGIC = b"b2ndmark"
-MARK_NBYTES = len(_MAGIC) + KEY_NBYTES
+WRITE_ID_NBYTES = len(_MAGIC) + KEY_NBYTES
 
 
-def build_mark(key: str) -> bytes:
+def build_write_id(key: str) -> bytes:
     """Write a mark.
 
     Parameters
@@ -28,25 +28,25 @@ def build_mark(key: str) -> bytes:
 
     Examples
     --------
-    >>> build_mark("41424344" * 2)
+    >>> build_write_id("41424344" * 2)
     b'b2ndmarkABCDABCD'
     """
     return _MAGIC + bytes.fromhex(key)
 
 
-def parse_mark(buf: bytes) -> str | None:
+def parse_write_id(buf: bytes) -> str | None:
     """Read a mark.
 
     Parameters
     ----------
     buf : bytes
-        The `MARK_NBYTES` bytes before a trailer.
+        The `WRITE_ID_NBYTES` bytes before a trailer.
 
     Returns
     -------
     str or None
         The key; None where there is no mark.
     """
-    if len(buf) != MARK_NBYTES or not buf.startswith(_MAGIC):
+    if len(buf) != WRITE_ID_NBYTES or not buf.startswith(_MAGIC):
         return None
     return buf[len(_MAGIC) :].hex()

@@ -40,13 +40,13 @@ def open_b2nd(
         of a contiguous frame, or an opened array, also one of a store (its file is opened anew,
         at the offset inside a ``.b2z``; an array in memory is copied).
     dtype : dtype-like, optional
-        For frames that store none (Caterva, the first b2nd files): the dtype of their items, of the
-        same itemsize. Without it such items are raw bytes, ``V{itemsize}``.
+        For frames that store none (Caterva, the first b2nd files): the dtype of their elements, of
+        the same itemsize. Without it such elements are raw bytes, ``V{itemsize}``.
     uninit : scalar or "raise", optional
         What chunks that were never written read as: zeros by default, a value, or an error.
     verify : {"auto", True, False}
         Whether reads hold chunks against the frame's checksums. ``"auto"``: those that are read
-        whole, where the frame has checksums. True: every chunk of which an item is read, and a
+        whole, where the frame has checksums. True: every chunk of which an element is read, and a
         frame without valid checksums is refused. False: none.
     storage_options : mapping, optional
         For the fsspec filesystem of a URL.

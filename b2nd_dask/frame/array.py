@@ -24,13 +24,13 @@ from b2nd_dask.frame.open.checksum_state import require_current, require_trust
 from b2nd_dask.frame.open.opening import OpenedFrame, ParsedFrame, Verify
 from b2nd_dask.frame.read.fill import Fill
 from b2nd_dask.frame.read.points import read_points
-from b2nd_dask.frame.read.reduce import Contribution, Reduction, reduce_region
+from b2nd_dask.frame.read.reduce import PartialResult, Reduction, reduce_region
 from b2nd_dask.frame.read.region import own_threads, read_region
 from b2nd_dask.storage import Location
 
 
 class Frame:
-    """An array in a frame: metadata, and items by NumPy's basic indexing.
+    """An array in a frame: metadata, and elements by NumPy's basic indexing.
 
     Made by `open_b2nd`. Pickles as a reference: another process opens the same version of the
     frame when it first reads from it, or raises `StaleFrameError`. Shape, dtype and chunks travel
@@ -83,22 +83,22 @@ class Frame:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Items along each axis."""
+        """Elements along each axis."""
         return self._grid.shape
 
     @property
     def chunks(self) -> tuple[int, ...]:
-        """Items of a frame chunk along each axis."""
+        """Elements of a frame chunk along each axis."""
         return self._grid.chunks
 
     @property
     def blocks(self) -> tuple[int, ...]:
-        """Items of a block along each axis."""
+        """Elements of a block along each axis."""
         return self._grid.blocks
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        """Dtype of the items."""
+        """Dtype of the elements."""
         return self._fill.dtype
 
     @property
@@ -108,12 +108,12 @@ class Frame:
 
     @property
     def size(self) -> int:
-        """Number of items."""
+        """Number of elements."""
         return math.prod(self.shape)
 
     @property
     def nbytes(self) -> int:
-        """Bytes of all items, uncompressed."""
+        """Bytes of all elements, uncompressed."""
         return self.size * self.dtype.itemsize
 
     @property
@@ -177,8 +177,8 @@ class Frame:
         """
         return self.parsed.index.kinds.reshape(self._grid.counts)
 
-    def constant_item(self, kind: int) -> NDArray[Any] | None:
-        """The item that chunks of a kind repeat.
+    def constant_element(self, kind: int) -> NDArray[Any] | None:
+        """The element that chunks of a kind repeat.
 
         Parameters
         ----------
@@ -191,7 +191,7 @@ class Frame:
             0-d; None where reading such a chunk gives data or an error.
         """
         try:
-            return self._fill.item(kind) if kind else None
+            return self._fill.element(kind) if kind else None
         except B2ndError:
             return None
 
@@ -219,11 +219,11 @@ class Frame:
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]:
         if copy is False:
-            raise ValueError("the items of a frame cannot be had without a copy")
+            raise ValueError("the elements of a frame cannot be had without a copy")
         return np.asarray(self[...], dtype)
 
     def __getitem__(self, index: Any) -> Any:
-        """Items of a basic index, as NumPy has them.
+        """Elements of a basic index, as NumPy has them.
 
         Parameters
         ----------
@@ -243,11 +243,11 @@ class Frame:
         StaleFrameError
             The file changed since it was opened.
         """
-        items = self.read(index, threads=own_threads())
-        if isinstance(items, np.ndarray) and not items.flags.writeable:
-            items = items.copy(order="C")
+        elements = self.read(index, threads=own_threads())
+        if isinstance(elements, np.ndarray) and not elements.flags.writeable:
+            elements = elements.copy(order="C")
         # `read` keeps a 0-d array an array; NumPy gives a scalar
-        return items[()] if isinstance(index, tuple) and not index else items
+        return elements[()] if isinstance(index, tuple) and not index else elements
 
     def read(self, index: Any, threads: int = 1) -> Any:
         """As `__getitem__`, but a constant region may come as a read-only, zero-stride array.
@@ -264,17 +264,17 @@ class Frame:
         """
         selection = parse_selection(index, self.shape)
         with self._reading() as (opened, fill):
-            items = read_region(opened, selection.axes, fill, threads)
+            elements = read_region(opened, selection.axes, fill, threads)
         # `items[()]` of a 0-d array would be a scalar, of native byte order: not the dtype promised
-        return items[selection.finish] if selection.finish else items
+        return elements[selection.finish] if selection.finish else elements
 
-    def reduce(self, index: Any, how: Reduction) -> Contribution:
+    def reduce(self, index: Any, how: Reduction) -> PartialResult:
         """Reduce a region while it is read, without an array of it.
 
         Parameters
         ----------
         index : tuple of slice
-            With positive steps; selects at least one item.
+            With positive steps; selects at least one element.
         how : Reduction
 
         Returns
@@ -286,7 +286,7 @@ class Frame:
             return reduce_region(opened, selection.axes, fill, how)
 
     def read_points(self, coords: tuple[NDArray[np.int64], ...]) -> NDArray[Any]:
-        """Read single items; each block that holds some is decoded once.
+        """Read single elements; each block that holds some is decoded once.
 
         Parameters
         ----------
@@ -338,18 +338,18 @@ class Frame:
         return self._state
 
 
-def _choose_dtype(opened: OpenedFrame, wish: Any) -> np.dtype[Any]:
+def _choose_dtype(opened: OpenedFrame, request: Any) -> np.dtype[Any]:
     """The dtype that the frame stores, or the user's where it stores none."""
     stored, itemsize = opened.parsed.stored_dtype, opened.parsed.grid.itemsize
     label = opened.reader.label
-    if wish is None:
+    if request is None:
         return np.dtype(f"V{itemsize}") if stored is None else stored
-    wanted: np.dtype[Any] = np.dtype(wish)
+    wanted: np.dtype[Any] = np.dtype(request)
     reason = not_stored(wanted)
     if reason:
-        raise ValueError(f"dtype={wish!r}: {reason}")
+        raise ValueError(f"dtype={request!r}: {reason}")
     if wanted.subdtype is not None:
-        raise ValueError(f"dtype={wish!r}: an element is one value, not an array")
+        raise ValueError(f"dtype={request!r}: an element is one value, not an array")
     if stored is not None and wanted != stored:
         raise ValueError(
             f"{label}: the frame's dtype is {stored}; to convert, use .astype({wanted.str!r})"

@@ -12,11 +12,11 @@ from numpy.typing import NDArray
 
 from b2nd_dask.errors import B2ndError, ChecksumError
 from b2nd_dask.format.chunk.chunk_header import whole_chunk
-from b2nd_dask.format.integrity import Trust, require_digest
-from b2nd_dask.format.write_id import build_mark
+from b2nd_dask.format.integrity import ChecksumState, require_digest
+from b2nd_dask.format.write_id import build_write_id
 from b2nd_dask.frame.open.extents import stored_extents
 from b2nd_dask.frame.open.opening import OpenedFrame, ParsedFrame, located, parse_frame
-from b2nd_dask.frame.write.commit import Around, publish_joined
+from b2nd_dask.frame.write.commit import Envelope, publish_joined
 from b2nd_dask.frame.write.publication import clean_up, write_key_of
 from b2nd_dask.storage import (
     CHUNK_MEMBER,
@@ -81,7 +81,7 @@ def compact(urlpath: Any) -> int:
     try:
         opened = OpenedFrame(reader, parse_frame(reader))
         parsed = opened.parsed
-        if parsed.integrity.trust is Trust.DAMAGED:
+        if parsed.integrity.checksum_state is ChecksumState.DAMAGED:
             raise ChecksumError(f"{parsed.integrity.reason}: not compacted")
         before = _size(path)
         member = path / MAIN_MEMBER if reader.is_directory else path
@@ -131,7 +131,7 @@ def _rewrite(opened: OpenedFrame, used: NDArray[np.int64], path: Path) -> Stagin
             offsets = offsets.copy()
             offsets[used[0]] = joined.positions
         digests = parsed.integrity.lasting
-        publish_joined(offsets, digests, joined, _around(opened), staging)
+        publish_joined(offsets, digests, joined, _envelope(opened), staging)
     except BaseException:
         clean_up(staging)
         raise
@@ -152,10 +152,10 @@ def _payloads(opened: OpenedFrame, used: NDArray[np.int64]) -> Iterator[list[byt
         yield [payload]
 
 
-def _around(opened: OpenedFrame) -> Around:
+def _envelope(opened: OpenedFrame) -> Envelope:
     """What the frame has now."""
     key = write_key_of(opened.reader)
-    return Around.of(opened.reader, opened.parsed, build_mark(key) if key else b"")
+    return Envelope.of(opened.reader, opened.parsed, build_write_id(key) if key else b"")
 
 
 def _size(path: Path) -> int:

@@ -13,9 +13,9 @@ from numpy.typing import NDArray
 
 from b2nd_dask.errors import B2ndError, ChecksumError, FrameFormatError, UnsupportedFrameError
 from b2nd_dask.format.header import odd_byte, with_new_tail
-from b2nd_dask.format.integrity import Trust, digest_column, has_room, require_digest
+from b2nd_dask.format.integrity import ChecksumState, digest_column, has_room, require_digest
 from b2nd_dask.format.metalayers import MAX_METALAYERS
-from b2nd_dask.format.write_id import build_mark
+from b2nd_dask.format.write_id import build_write_id
 from b2nd_dask.frame.access import UrlPath, locate
 from b2nd_dask.frame.open.cache import process_cache
 from b2nd_dask.frame.open.checksum_state import require_current
@@ -23,7 +23,7 @@ from b2nd_dask.frame.open.extents import stored_extents
 from b2nd_dask.frame.open.opening import OpenedFrame
 from b2nd_dask.frame.read.contents import digests_on_disk
 from b2nd_dask.frame.read.scan import scan_chunks
-from b2nd_dask.frame.write.commit import Around, publish_joined
+from b2nd_dask.frame.write.commit import Envelope, publish_joined
 from b2nd_dask.frame.write.publication import clean_up
 from b2nd_dask.frame.write.update import update_staging
 from b2nd_dask.storage import Location, Span, StagedChunks, Staging
@@ -35,7 +35,7 @@ class Verification:
 
     path: str
     """Path or URL of the frame."""
-    trust: Trust
+    checksum_state: ChecksumState
     """Whether the frame's checksums are valid, absent or damaged, whatever its chunks are."""
     reason: str
     """Why they are absent, or what is damaged; empty where they are valid."""
@@ -48,12 +48,12 @@ class Verification:
     @property
     def ok(self) -> bool:
         """Whether there are valid checksums, and every chunk matches its own."""
-        return self.trust is Trust.VALID and not self.bad
+        return self.checksum_state is ChecksumState.VALID and not self.bad
 
     def __str__(self) -> str:
-        if self.trust is Trust.ABSENT and not self.bad:
+        if self.checksum_state is ChecksumState.ABSENT and not self.bad:
             return f"{self.path}: no valid checksums: {self.reason}"
-        if self.trust is Trust.DAMAGED:
+        if self.checksum_state is ChecksumState.DAMAGED:
             return f"{self.path}: damaged: {self.reason}"
         if self.bad:
             return f"{self.path}: damaged: {len(self.bad)} of {self.nchunks} stored chunks"
@@ -118,7 +118,7 @@ def verify(
     require_current(opened)
     return Verification(
         path=opened.reader.label,
-        trust=integrity.trust,
+        checksum_state=integrity.checksum_state,
         reason=integrity.reason,
         nchunks=nchunks,
         bad=tuple(bad[chunk] for chunk in sorted(bad)),
@@ -167,7 +167,7 @@ def seal(urlpath: str | os.PathLike[str], *, threads: int | None = None) -> bool
     >>> import tempfile, pathlib, blosc2
     >>> path = str(pathlib.Path(tempfile.mkdtemp(), "a.b2nd"))
     >>> _ = blosc2.linspace(0, 1, 1000, shape=(1000,), urlpath=path)
-    >>> print(verify(path).trust.value)
+    >>> print(verify(path).checksum_state.value)
     absent
     >>> seal(path)
     True
@@ -179,9 +179,9 @@ def seal(urlpath: str | os.PathLike[str], *, threads: int | None = None) -> bool
         raise ValueError(f"{location.label}: only frames in local files are sealed")
     opened = process_cache().open(location)
     parsed = opened.parsed
-    if parsed.integrity.trust is Trust.VALID:
+    if parsed.integrity.checksum_state is ChecksumState.VALID:
         return False
-    if parsed.integrity.trust is Trust.DAMAGED:
+    if parsed.integrity.checksum_state is ChecksumState.DAMAGED:
         raise ChecksumError(f"{parsed.integrity.reason}: not sealed", path=opened.reader.label)
     if not has_room(parsed.trailer.vlmeta, parsed.index.nstored):
         raise UnsupportedFrameError(
@@ -232,5 +232,5 @@ def _publish(opened: OpenedFrame, digests: NDArray[np.uint64], staging: Staging)
     """Put index and trailer with the checksums in the place of the old ones."""
     none = np.empty(0, np.int64)
     joined = staging.join(StagedChunks((), none, none, none))
-    around = Around.of(opened.reader, opened.parsed, build_mark(staging.key))
-    publish_joined(opened.parsed.index.offsets, digests, joined, around, staging)
+    envelope = Envelope.of(opened.reader, opened.parsed, build_write_id(staging.key))
+    publish_joined(opened.parsed.index.offsets, digests, joined, envelope, staging)

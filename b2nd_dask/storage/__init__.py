@@ -9,7 +9,7 @@ from b2nd_dask.storage.read.location import Location
 from b2nd_dask.storage.spans import Span
 from b2nd_dask.storage.write.leftovers import StagingInfo, list_staging, remove_staging
 from b2nd_dask.storage.write.local_update import frame_locked
-from b2nd_dask.storage.write.staging import Joined, Run, StagedChunks, Staging
+from b2nd_dask.storage.write.staging import Placement, Run, StagedChunks, Staging
 from b2nd_dask.storage.write.targets import staging_for, update_staging_for
 
 __all__ = [
@@ -20,8 +20,8 @@ __all__ = [
     "ByteReader",
     "Filled",
     "Identity",
-    "Joined",
     "Location",
+    "Placement",
     "Run",
     "Secrets",
     "Span",

@@ -1,4 +1,4 @@
-"""`dense_sum`: add up all items of an array that has no constant chunks."""
+"""`dense_sum`: add up all elements of an array that has no constant chunks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`open_million`: a frame of very many chunks: opened, one item of it, all of it."""
+"""`open_million`: a frame of very many chunks: opened, one element of it, all of it."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def scenarios(quick: bool) -> list[Scenario]:
         _scenario("zeros", side, 0, "open and graph", opening, fast),
         _scenario("ten-dense", side, NDENSE, "open and graph", opening, fast),
         _scenario(
-            "first item",
+            "first element",
             side,
             NDENSE,
             "open and `x[0, 0]`",
@@ -75,7 +75,7 @@ def _scenario(
     chunks = f"{side**2:,} chunks, all special" + (f" but {ndense}" if ndense else " (zeros)")
     return Scenario(
         name=name,
-        title=f"{chunks}, float64, {CHUNK} x {CHUNK} items each; {work}",
+        title=f"{chunks}, float64, {CHUNK} x {CHUNK} elements each; {work}",
         datasets=(Dataset("b2nd", f"{stem}.b2nd", recipe, partial(_write, side, ndense)),),
         contenders=contenders,
         targets=targets,

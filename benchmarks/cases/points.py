@@ -1,4 +1,4 @@
-"""`points`: items of an image at random places."""
+"""`points`: elements of an image at random places."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def scenarios(quick: bool) -> list[Scenario]:
     ]
 
 
-CASE = Case("points", "1,000 random items of a 2-D float32 array", scenarios)
+CASE = Case("points", "1,000 random elements of a 2-D float32 array", scenarios)
 
 
 def _points(shape: tuple[int, ...]) -> tuple[NDArray[np.int64], ...]:

@@ -1,4 +1,4 @@
-"""`scale_selection`: time against the number of items that are read of a volume."""
+"""`scale_selection`: time against the number of elements that are read of a volume."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def scenarios(quick: bool) -> list[Scenario]:
     return [_scenario(side, quick) for side in (QUICK_SIDES if quick else SIDES)]
 
 
-CASE = Case("scale_selection", "a cube out of a volume, from one item to all", scenarios,
+CASE = Case("scale_selection", "a cube out of a volume, from one element to all", scenarios,
             axis="items read")  # fmt: skip
 
 
@@ -34,7 +34,7 @@ def _scenario(side: int, quick: bool) -> Scenario:
 
     return Scenario(
         name=f"{side} x {side} x {side}",
-        title=f"{array.title()}; {side} x {side} x {side} items from its middle",
+        title=f"{array.title()}; {side} x {side} x {side} elements from its middle",
         datasets=array.datasets,
         contenders=(
             peers.open_b2nd(direct),

@@ -54,7 +54,7 @@ def test_the_delta_flag_is_held_against_the_filters(filters: list[blosc2.Filter]
 def test_blocks_hold_whole_items() -> None:
     data = chunk(SHUFFLE)
     struct.pack_into("<i", data, 8, 8001)
-    with pytest.raises(CorruptChunkError, match="no whole number of items"):
+    with pytest.raises(CorruptChunkError, match="no whole number of elements"):
         check(data)
 
 
@@ -86,7 +86,7 @@ def test_unknown_versions_of_chunks(version: int) -> None:
     "text", ["V0", "S", "<U0", "V500000000", "<U20000000", "[('a', '<f8', (4096, 4096))]"]
 )
 def test_items_that_are_empty_or_too_wide(text: str) -> None:
-    with pytest.raises(FrameFormatError, match="has items of"):
+    with pytest.raises(FrameFormatError, match="has elements of"):
         parse_dtype(text.encode())
 
 

@@ -61,7 +61,7 @@ def points(frame: Frame) -> Iterator[tuple[int, ...]]:
         yield tuple(length - 1 for length in frame.shape)
 
 
-def single_items(row: Row) -> list[Outcome]:
+def single_elements(row: Row) -> list[Outcome]:
     """Read places one by one, which decodes single blocks of a chunk."""
     frame = open_b2nd(row.path)
     want = row.array().view(frame.dtype)
@@ -116,7 +116,7 @@ def probe(row: Row) -> dict[str, Any]:
         content = row.path.read_bytes()
         found["bytes"] = attempt(lambda: full(open_b2nd(content)[...], row))
     if row.contents and math.prod(row.array().shape):
-        found["items"] = several(single_items, row)
+        found["items"] = several(single_elements, row)
     return found
 
 

@@ -16,7 +16,7 @@ from b2nd_dask.storage import Location
 
 CHUNKS, BLOCKS = (24, 17), (10, 5)
 VALUES = np.random.default_rng(5).normal(size=(100, 60)).round(2)
-# a chunk of zeros, one that repeats an item
+# a chunk of zeros, one that repeats an element
 VALUES[:24, :17] = 0
 VALUES[24:48, 17:34] = 3
 

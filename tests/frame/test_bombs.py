@@ -66,7 +66,7 @@ def frame_around(
 
 
 def frame_of(offsets: np.ndarray, path: Path, **how: object) -> int:
-    """Write a frame of bytes in chunks of one item; gives the length of its index chunk."""
+    """Write a frame of bytes in chunks of one element; gives the length of its index chunk."""
     index = blosc2.compress2(offsets.astype("<i8"), typesize=8, **how)
     path.write_bytes(frame_around(Grid((len(offsets),), (1,), (1,), 1), b"", index))
     return len(index)
@@ -152,8 +152,8 @@ def test_very_many_chunks_of_one_value_take_no_memory(
     )
     answers = run_limited(code, megabytes=120, path=str(path), sealed=sealed)
     read = dict.fromkeys(["read", "read, checked", "points", "graph"], "[0, 0]")
-    trust = "verified: all 0 stored chunks are" if sealed else "no valid checksums: it was"
-    assert answers.pop("verify").startswith(f"{path}: {trust}")
+    checksum_state = "verified: all 0 stored chunks are" if sealed else "no valid checksums: it was"
+    assert answers.pop("verify").startswith(f"{path}: {checksum_state}")
     told = {"info": f"{MOST} zeros", "seal": str(not sealed)}
     # `seal` has cut off what is not part of the frame, and left its old index
     assert int(answers.pop("compact")) == (100 if sealed else len(ONE_CODE) + 35)

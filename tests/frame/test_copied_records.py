@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from b2nd_dask import ChecksumError, from_b2nd, open_b2nd, seal, to_b2nd, verify
-from b2nd_dask.format.integrity import RECORD_NAME, Trust
+from b2nd_dask.format.integrity import RECORD_NAME, ChecksumState
 from tests.frame.sealed import flip, listed_vlmeta, main_file, places
 from tests.frame.test_flipped_bits import flip_each
 
@@ -79,7 +79,7 @@ def test_a_record_from_another_frame_is_no_damage(
     with pytest.raises(ChecksumError, match=r"no valid checksums: .*another frame.*seal"):
         open_b2nd(path, verify=True)
     result = verify(path)
-    assert (result.trust, result.bad, result.ok) == (Trust.ABSENT, (), False)
+    assert (result.checksum_state, result.bad, result.ok) == (ChecksumState.ABSENT, (), False)
     seal(path)
     assert verify(path).ok
     frame = open_b2nd(path, verify=True)
@@ -101,7 +101,7 @@ def test_such_a_frame_is_changed_when_it_has_checksums_again(
     to_b2nd(np.ones(5), path, mode="r+", region=slice(3, 8))
     expected = np.concatenate([VALUES[:3], np.ones(5), VALUES[8:]])
     np.testing.assert_array_equal(open_b2nd(path, verify=True)[...], expected)
-    assert verify(path).trust is Trust.VALID
+    assert verify(path).checksum_state is ChecksumState.VALID
 
 
 def test_a_record_in_a_frame_without_checksums(
@@ -113,7 +113,7 @@ def test_a_record_in_a_frame_without_checksums(
     copy_vlmeta(source, path)
     np.testing.assert_array_equal(open_b2nd(path)[...], VALUES)
     result = verify(path)
-    assert result.trust is Trust.ABSENT
+    assert result.checksum_state is ChecksumState.ABSENT
     assert "another frame" in str(result)
 
 

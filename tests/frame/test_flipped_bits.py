@@ -23,7 +23,7 @@ from b2nd_dask import (
     to_b2nd,
     verify,
 )
-from b2nd_dask.format.integrity import Trust
+from b2nd_dask.format.integrity import ChecksumState
 from tests.frame.sealed import flip, listed_vlmeta, main_file, places, stored_chunks
 
 STRUCT = np.dtype([("a", "<i4"), ("b", "<f8", (2,))])
@@ -65,7 +65,7 @@ def outcome(path: Path, values: np.ndarray) -> str:
     same = items.dtype == values.dtype and items.shape == values.shape
     if not same or not (items == values).all():
         return "WRONG"
-    return "same" if frame.parsed.integrity.trust is Trust.VALID else "UNVERIFIED"
+    return "same" if frame.parsed.integrity.checksum_state is ChecksumState.VALID else "UNVERIFIED"
 
 
 def flip_each(path: Path, values: np.ndarray, spans: list[range]) -> dict[tuple[int, int], str]:
@@ -167,7 +167,7 @@ def test_another_shape_is_read_with_a_warning(path: Path, change: Any) -> None:
         with pytest.raises(ChecksumError, match=r"\(56, 50\).*\(60, 50\).*seal"):
             opened(path, verify=True)
     result = verify(path)
-    assert result.trust is Trust.ABSENT
+    assert result.checksum_state is ChecksumState.ABSENT
     assert not result.ok
     assert result.bad == ()
     # once the user has said that the shape is right

@@ -26,8 +26,8 @@ from b2nd_dask import (
     to_b2nd,
     verify,
 )
-from b2nd_dask.format.integrity import RECORD_NAME, Trust
-from b2nd_dask.format.write_id import MARK_NBYTES
+from b2nd_dask.format.integrity import RECORD_NAME, ChecksumState
+from b2nd_dask.format.write_id import WRITE_ID_NBYTES
 from tests.frame.sealed import (
     VALUES,
     flip,
@@ -94,28 +94,28 @@ def set_meta(array: Any) -> None:
 
 
 CHANGES = {
-    "one item": (assign(50, 40), Trust.ABSENT),
-    "the item that is there": (assign(50, 40, value=VALUES[50, 40]), Trust.ABSENT),
-    "a region": (assign(slice(20, 70), slice(5, 50)), Trust.ABSENT),
-    "a chunk to zeros": (assign(slice(48, 72), slice(0, 17), value=0), Trust.ABSENT),
-    "zeros to a chunk": (assign(0, 0), Trust.ABSENT),
-    "all": (assign(...), Trust.ABSENT),
-    "update_data": (lambda a: a.schunk.update_data(7, new_chunk(a), True), Trust.ABSENT),
-    "update_chunk by its own bytes": (same_bytes, Trust.ABSENT),
-    "delete, append": (delete_and_append, Trust.ABSENT),
-    "insert, delete": (insert_and_delete, Trust.ABSENT),
-    "reorder": (reorder, Trust.ABSENT),
-    "grow by chunks": (resize(130, 60), Trust.ABSENT),
-    "shrink by chunks": (resize(50, 60), Trust.ABSENT),
-    "grow inside the last chunk": (resize(110, 60), Trust.ABSENT),
-    "shrink inside the last chunk": (resize(98, 60), Trust.ABSENT),
+    "one element": (assign(50, 40), ChecksumState.ABSENT),
+    "the element that is there": (assign(50, 40, value=VALUES[50, 40]), ChecksumState.ABSENT),
+    "a region": (assign(slice(20, 70), slice(5, 50)), ChecksumState.ABSENT),
+    "a chunk to zeros": (assign(slice(48, 72), slice(0, 17), value=0), ChecksumState.ABSENT),
+    "zeros to a chunk": (assign(0, 0), ChecksumState.ABSENT),
+    "all": (assign(...), ChecksumState.ABSENT),
+    "update_data": (lambda a: a.schunk.update_data(7, new_chunk(a), True), ChecksumState.ABSENT),
+    "update_chunk by its own bytes": (same_bytes, ChecksumState.ABSENT),
+    "delete, append": (delete_and_append, ChecksumState.ABSENT),
+    "insert, delete": (insert_and_delete, ChecksumState.ABSENT),
+    "reorder": (reorder, ChecksumState.ABSENT),
+    "grow by chunks": (resize(130, 60), ChecksumState.ABSENT),
+    "shrink by chunks": (resize(50, 60), ChecksumState.ABSENT),
+    "grow inside the last chunk": (resize(110, 60), ChecksumState.ABSENT),
+    "shrink inside the last chunk": (resize(98, 60), ChecksumState.ABSENT),
     "there and back inside the last chunk": (
         lambda a: (a.resize((98, 60)), a.resize((100, 60))),
-        Trust.VALID,
+        ChecksumState.VALID,
     ),
-    "vlmeta": (set_vlmeta, Trust.VALID),
-    "fixed metadata": (set_meta, Trust.VALID),
-    "opened for changes, and read": (lambda a: a[...], Trust.VALID),
+    "vlmeta": (set_vlmeta, ChecksumState.VALID),
+    "fixed metadata": (set_meta, ChecksumState.VALID),
+    "opened for changes, and read": (lambda a: a[...], ChecksumState.VALID),
 }
 
 
@@ -126,7 +126,7 @@ RESHAPED = {"grow inside the last chunk", "shrink inside the last chunk"}
 @pytest.mark.parametrize("level", LEVELS.values(), ids=LEVELS)
 @pytest.mark.parametrize("name", CHANGES)
 def test_changes_by_python_blosc2(path: Path, contiguous: bool, level: int, name: str) -> None:
-    change, trust = CHANGES[name]
+    change, checksum_state = CHANGES[name]
     write(path, contiguous=contiguous, level=level)
     assert verify(path).ok
     array = blosc2.open(str(path), mode="a")
@@ -134,8 +134,8 @@ def test_changes_by_python_blosc2(path: Path, contiguous: bool, level: int, name
     expected = array[...]
     del array
     found = verify(path)
-    assert (found.trust, found.bad) == (trust, ())
-    assert found.ok == (trust is Trust.VALID)
+    assert (found.checksum_state, found.bad) == (checksum_state, ())
+    assert found.ok == (checksum_state is ChecksumState.VALID)
     warned = pytest.warns(UserWarning, match=r"shape \(100, 60\): .* resized")
     with warned if name in RESHAPED else nullcontext():
         np.testing.assert_array_equal(open_b2nd(path)[...], expected)
@@ -147,7 +147,7 @@ def test_changes_by_python_blosc2(path: Path, contiguous: bool, level: int, name
     array[5:30] = -1.0
     expected[5:30] = -1.0
     del array
-    assert verify(path).trust is Trust.ABSENT
+    assert verify(path).checksum_state is ChecksumState.ABSENT
     np.testing.assert_array_equal(blosc2.open(str(path))[...], expected)
     np.testing.assert_array_equal(open_b2nd(path)[...], expected)
 
@@ -160,7 +160,7 @@ def test_frames_of_constants(path: Path, contiguous: bool, value: float) -> None
     np.testing.assert_array_equal(array[...], value)
     array[3, 3] = 9
     del array
-    assert verify(path).trust is Trust.ABSENT
+    assert verify(path).checksum_state is ChecksumState.ABSENT
 
 
 def test_a_copy_by_python_blosc2_has_none(path: Path, tmp_path: Path) -> None:
@@ -168,13 +168,13 @@ def test_a_copy_by_python_blosc2_has_none(path: Path, tmp_path: Path) -> None:
     array = blosc2.open(str(path))
     copy = tmp_path / "copy.b2nd"
     array.copy(urlpath=str(copy))
-    assert verify(copy).trust is Trust.ABSENT
+    assert verify(copy).checksum_state is ChecksumState.ABSENT
     # and where the user carries all of vlmeta along, neither
     again = tmp_path / "again.b2nd"
     new = array.copy(urlpath=str(again))
     for name, entry in array.schunk.vlmeta[:].items():
         new.schunk.vlmeta[name] = entry
-    assert verify(again).trust is Trust.ABSENT
+    assert verify(again).checksum_state is ChecksumState.ABSENT
     np.testing.assert_array_equal(open_b2nd(again)[...], VALUES)
 
 
@@ -228,7 +228,7 @@ def test_each_damaged_chunk_is_named(path: Path, contiguous: bool, level: int) -
             result = verify(path)
             assert not result.ok
             assert [error.chunk for error in result.bad] == [chunk], at
-            assert (result.trust, result.nchunks) == (Trust.VALID, 19)
+            assert (result.checksum_state, result.nchunks) == (ChecksumState.VALID, 19)
             file.write_bytes(kept)
     for file, start, _ in chunks.values():
         flip(file, start + 33)
@@ -243,7 +243,7 @@ def test_every_byte_of_index_and_trailer_is_held(path: Path, contiguous: bool) -
     rng = random.Random(12)
     # which write made the frame is told by bytes that no reader of data looks at
     mark = kept.index(b"b2ndmark")
-    for at in {*range(index_at, frame_len)} - {*range(mark, mark + MARK_NBYTES)}:
+    for at in {*range(index_at, frame_len)} - {*range(mark, mark + WRITE_ID_NBYTES)}:
         flip(file, at, rng.randrange(8))
         assert is_found(path), at
         file.write_bytes(kept)

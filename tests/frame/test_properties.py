@@ -116,7 +116,7 @@ def test_constants_among_chunks(
 
 
 def never_written(case: SpecialCase, kinds: np.ndarray) -> np.ndarray:
-    """Mark the items of chunks that were never written."""
+    """Mark the elements of chunks that were never written."""
     for axis, (length, chunk) in enumerate(zip(case.shape, case.chunks, strict=True)):
         kinds = np.repeat(kinds, chunk, axis).take(range(length), axis)
     return kinds == ChunkKind.UNINIT
@@ -158,7 +158,7 @@ def test_dask_chunks(case: Case, data: st.DataObject, fresh_path: Callable[[], P
     reference = da.from_array(values.array, chunks=lazy.chunks)
     index = data.draw(indices(case.array.shape))
     got, want = (np.asarray(x[index].compute(scheduler="sync")) for x in (lazy, reference))
-    # single items may come as scalars, which are of native byte order
+    # single elements may come as scalars, which are of native byte order
     assert same(got.astype(lazy.dtype), want.astype(lazy.dtype))
 
 

@@ -25,7 +25,7 @@ from b2nd_dask import (
     to_b2nd,
     verify,
 )
-from b2nd_dask.format.integrity import RECORD_NAME, Trust
+from b2nd_dask.format.integrity import RECORD_NAME, ChecksumState
 from b2nd_dask.format.trailer import Trailer, build_trailer
 from b2nd_dask.frame.read import contents
 from tests.frame.sealed import (
@@ -96,7 +96,7 @@ def test_updates_keep_the_checksums_of_other_chunks(path: Path, contiguous: bool
 
 
 def test_updates_do_not_hide_damage(path: Path, contiguous: bool) -> None:
-    """Old items of a chunk that is rewritten are checked, though few of its blocks are read."""
+    """Old elements of a chunk that is rewritten are checked, though few of its blocks are read."""
     values = np.random.default_rng(2).normal(size=(128, 128))
     to_b2nd(values, path, chunks=(128, 128), blocks=(8, 128), contiguous=contiguous)
     file, _, stop = stored_chunks(path)[0]
@@ -116,7 +116,7 @@ def test_updates_do_not_vouch_for_what_others_changed(path: Path, contiguous: bo
     array[0, 0] = 5
     del array
     to_b2nd(np.ones((10, 10)), path, mode="r+", region=(slice(50, 60), slice(20, 30)))
-    assert verify(path).trust is Trust.ABSENT
+    assert verify(path).checksum_state is ChecksumState.ABSENT
     assert list(listed_vlmeta(path)) == ["v"]
     seal(path)
     assert verify(path).ok
@@ -248,7 +248,7 @@ def test_a_frame_that_changes_meanwhile_is_not_sealed(
     monkeypatch.setattr(contents, "chunk_digest", digest_and_change)
     with pytest.raises(StaleFrameError):
         seal(path, threads=1)
-    assert verify(path).trust is Trust.ABSENT
+    assert verify(path).checksum_state is ChecksumState.ABSENT
     np.testing.assert_array_equal(open_b2nd(path)[...], array[...])
 
 
@@ -268,7 +268,7 @@ def test_a_record_that_unpacks_to_much_is_not_unpacked(path: Path) -> None:
     replace_record(path, record, blosc2.compress2(record, typesize=1))
     tracemalloc.start()
     try:
-        assert verify(path, threads=1).trust is Trust.DAMAGED
+        assert verify(path, threads=1).checksum_state is ChecksumState.DAMAGED
         assert tracemalloc.get_traced_memory()[1] < 10 << 20
     finally:
         tracemalloc.stop()
@@ -294,5 +294,5 @@ def test_records_that_are_none(path: Path, record: bytes) -> None:
     replace_record(path, record, entry)
     newer = b"version\x02" in record
     result = verify(path)
-    assert result.trust is (Trust.ABSENT if newer else Trust.DAMAGED)
+    assert result.checksum_state is (ChecksumState.ABSENT if newer else ChecksumState.DAMAGED)
     np.testing.assert_array_equal(open_b2nd(path, verify=False)[...], VALUES)

@@ -34,7 +34,7 @@ def assert_contents(got: np.ndarray, row: Row) -> None:
     assert got.dtype.itemsize == want.dtype.itemsize
     different = got.view(f"V{got.dtype.itemsize}") != want.view(f"V{got.dtype.itemsize}")
     where = np.argwhere(different)
-    pytest.fail(f"{len(where)} of {want.size} items differ, the first at {where[:1].tolist()}")
+    pytest.fail(f"{len(where)} of {want.size} elements differ, the first at {where[:1].tolist()}")
 
 
 @parametrized(SOUND)

@@ -37,7 +37,7 @@ def path(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
 
 
 def damage(path: Path, chunk: int = 3) -> np.ndarray:
-    """Flip a bit of the last item of a chunk; gives what its items are then."""
+    """Flip a bit of the last element of a chunk; gives what its elements are then."""
     file, _, stop = stored_chunks(path)[chunk]
     flip(file, stop - 2, 4)
     return np.asarray(open_b2nd(path, verify=False))
@@ -90,8 +90,8 @@ def test_small_chunks_are_checked_whatever_is_read(tmp_path: Path) -> None:
 
 def test_workers_check_as_the_client_does(path: Path) -> None:
     damage(path)
-    for wish in ("auto", True):
-        frame = pickle.loads(pickle.dumps(open_b2nd(path, verify=wish)))
+    for request in ("auto", True):
+        frame = pickle.loads(pickle.dumps(open_b2nd(path, verify=request)))
         with pytest.raises(ChecksumError):
             frame[...]
     frame = pickle.loads(pickle.dumps(open_b2nd(path, verify=False)))
@@ -101,7 +101,7 @@ def test_workers_check_as_the_client_does(path: Path) -> None:
 
 
 def test_names_of_graphs_tell_the_wish(path: Path) -> None:
-    names = {from_b2nd(path, verify=wish).name for wish in ("auto", True, False)}
+    names = {from_b2nd(path, verify=request).name for request in ("auto", True, False)}
     assert len(names) == 3
     assert from_b2nd(path).name == from_b2nd(path, verify="auto").name
 
@@ -109,9 +109,9 @@ def test_names_of_graphs_tell_the_wish(path: Path) -> None:
 def test_damaged_metadata_refuse_to_open(path: Path) -> None:
     _, _, _, end = places(path)
     flip(main_file(path), end - 1)
-    for wish in ("auto", True):
+    for request in ("auto", True):
         with pytest.raises(ChecksumError, match="its trailer does not match the fingerprint"):
-            from_b2nd(path, verify=wish)
+            from_b2nd(path, verify=request)
     np.testing.assert_array_equal(open_b2nd(path, verify=False)[...], VALUES)
 
 

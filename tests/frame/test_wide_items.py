@@ -1,4 +1,4 @@
-"""Frames of items too wide for the header of a chunk, as python-blosc2 leaves them in memory."""
+"""Frames of elements too wide for the header of a chunk, as python-blosc2 leaves them in memory."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ DTYPES: dict[str, Any] = {
 
 
 def wide(dtype: Any, *shape: int) -> np.ndarray:
-    """Make items with something in each of their parts."""
+    """Make elements with something in each of their parts."""
     dtype = np.dtype(dtype)
     count = int(np.prod(shape))
     if dtype.kind == "U":
@@ -114,8 +114,8 @@ def patched(raw: bytes, at: int, number: int) -> bytes:
 @pytest.mark.parametrize(
     ("at", "number", "told"),
     [
-        (48, 2, "items of dtype .* the header says 2"),
-        (48, 299, "items of dtype .* the header says 299"),
+        (48, 2, "elements of dtype .* the header says 2"),
+        (48, 299, "elements of dtype .* the header says 299"),
         (53, 1204, "blocksize is 1204"),
         (53, 4, "blocksize is 4"),
         (58, 10, "chunksize is 10"),

@@ -94,7 +94,7 @@ modes = st.sampled_from(sorted(MODES)).map(MODES.get)
 def outcome(function, x, mode=MODES["as it is"]):
     """The result, or the error's text.
 
-    Some reductions refuse to have no items, and booleans to be subtracted.
+    Some reductions refuse to have no elements, and booleans to be subtracted.
     """
     try:
         with np.errstate(all="ignore"):

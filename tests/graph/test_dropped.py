@@ -126,7 +126,7 @@ def test_labels_of_a_data_array(target, chunks, labels, message):
     np.testing.assert_array_equal(open_b2nd(target)[...], VALUES)
     to_b2nd(x, target, mode="w", vlmeta=dict(x.attrs))
     assert dict(open_b2nd(target).vlmeta) == labels.get("attrs", {})
-    # items of another frame's region have no labels to keep
+    # elements of another frame's region have no labels to keep
     to_b2nd(x, target, mode="r+", region=...)
 
 

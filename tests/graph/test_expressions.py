@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from b2nd_dask import from_b2nd
 from tests.graph.pushing import REDUCTIONS, WORK, computing_with, modes, same, sums_of_lists
 
-#: More items are not needed to meet every combination.
+#: More elements are not needed to meet every combination.
 MOST_ITEMS = 20_000
 
 
@@ -193,7 +193,7 @@ def test_random_expressions(tmp_path_factory, data):
         try:
             want = computed(plain)
         except (AttributeError, IndexError, TypeError, ValueError):
-            reject()  # some need items
+            reject()  # some need elements
         got = computed(data.draw(modes_of_several)(ours))
     for one, other in zip(got, want, strict=True):
         same(one, other, exact=False)

@@ -118,7 +118,7 @@ def test_searches_of_others_take_the_plain_way(tmp_path):
 
 def test_the_first_of_equal_items_wins_wherever_its_chunk_is(tmp_path):
     array = np.zeros((40, 40))
-    array[20:, :20] = 1  # a chunk that repeats an item
+    array[20:, :20] = 1  # a chunk that repeats an element
     array[3, 39] = 1  # in a chunk that is read after it, or before
     array[25:, 20:] = np.nan
     path = tmp_path / "x.b2nd"

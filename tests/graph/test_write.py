@@ -622,7 +622,7 @@ def test_regions_are_basic_indices(target, region):
 @pytest.mark.parametrize(
     ("region", "message"),
     [
-        (slice(0, 101), "no range of an axis with 100 items; append_axis="),
+        (slice(0, 101), "no range of an axis with 100 elements; append_axis="),
         ((0, 0, 0), "too many indices"),
         ((..., ...), "only one ellipsis"),
         ((None, 0), "no new axes"),
@@ -673,7 +673,7 @@ def test_numbers_that_would_become_infinite_are_refused(target, given, wanted):
         dtype=wanted,
     )
     with pytest.raises(
-        OverflowError, match=r"target\.b2nd: the block at \(3,\) has items .* large"
+        OverflowError, match=r"target\.b2nd: the block at \(3,\) has elements .* large"
     ):
         to_b2nd(lying, target)
     assert not target.exists()

@@ -46,7 +46,7 @@ def check_chunk(
         )
     if header.nbytes < 0 or header.typesize < 1:
         raise CorruptChunkError(
-            f"{header.nbytes} bytes in items of {header.typesize} cannot be", offset=3
+            f"{header.nbytes} bytes in elements of {header.typesize} cannot be", offset=3
         )
     if header.nbytes != nbytes:
         raise CorruptChunkError(f"it holds {header.nbytes} bytes, {nbytes} are expected", offset=4)
@@ -58,11 +58,11 @@ def check_chunk(
         raise CorruptChunkError(
             f"blocks of {header.blocksize} bytes, {blocksize} are expected", offset=8
         )
-    # an item wider than 255 bytes is stored as 1; a chunk compressed with typesize 1 is legal in
+    # an element wider than 255 bytes is stored as 1; a chunk compressed with typesize 1 is legal in
     # any frame
     if header.typesize not in (1, typesize):
         raise CorruptChunkError(
-            f"items of {header.typesize} bytes, {typesize} are expected", offset=3
+            f"elements of {header.typesize} bytes, {typesize} are expected", offset=3
         )
     _check_flags(header)
     _check_body(header)
@@ -92,7 +92,7 @@ def _check_body(header: ChunkHeader) -> None:
     """Length of the part behind the header, for each of the layouts."""
     body = header.cbytes - header.header_len
     if header.special == Special.REPEATED:
-        # one item; typesize says 1 for items wider than 255 bytes
+        # one element; typesize says 1 for elements wider than 255 bytes
         fits = body == header.typesize or (header.typesize == 1 and 0 < body <= header.nbytes)
         fits = fits and header.nbytes % body == 0
     elif header.special:
@@ -126,7 +126,7 @@ def _check_pipeline(header: ChunkHeader) -> None:
     """What the header says twice, and what splitting blocks into streams needs."""
     if header.blocksize % header.typesize and header.nblocks > 1:
         raise CorruptChunkError(
-            f"blocks of {header.blocksize} bytes hold no whole number of items of "
+            f"blocks of {header.blocksize} bytes hold no whole number of elements of "
             f"{header.typesize}",
             offset=8,
         )

@@ -17,7 +17,7 @@ HEADER_LEN = 32
 SHORT_HEADER_LEN = 16
 _ALPHA_VERSION = 3
 MAX_DICT_LEN = 32768
-#: Wider items are stored with a typesize of 1.
+#: Wider elements are stored with a typesize of 1.
 MAX_TYPESIZE = 255
 
 #: Of the flags in byte 2: shuffle and bitshuffle at once mark a header of 32 bytes.
@@ -171,14 +171,14 @@ def whole_chunk(data: Buffer) -> memoryview:
 def padded_chunk(chunk: Buffer, blocks: tuple[int, ...]) -> bytes:
     """Add zeros behind a chunk, for codecs that read past the end of damaged streams.
 
-    ZFP reads up to some bits for each cell of 4 items an axis, whatever is there.
+    ZFP reads up to some bits for each cell of 4 elements an axis, whatever is there.
 
     Parameters
     ----------
     chunk : bytes-like
         The whole chunk.
     blocks : tuple of int
-        Items of a block along each axis.
+        Elements of a block along each axis.
 
     Returns
     -------

@@ -93,7 +93,7 @@ def encode_chunk(raw: NDArray[Any], how: Compression, *, typesize: int, blocksiz
     Parameters
     ----------
     raw : ndarray
-        Contiguous, items in stored order.
+        Contiguous, elements in stored order.
     how : Compression
     typesize, blocksize : int
         In bytes.
@@ -129,7 +129,7 @@ def encode_chunk(raw: NDArray[Any], how: Compression, *, typesize: int, blocksiz
         )
     except (RuntimeError, ValueError) as error:
         raise UnsupportedFrameError(
-            f"python-blosc2 does not compress items of {typesize} bytes with {how}"
+            f"python-blosc2 does not compress elements of {typesize} bytes with {how}"
         ) from error
     return _without_absent_dict(bytes(chunk)) if how.use_dict else bytes(chunk)
 

@@ -1,4 +1,4 @@
-"""Chunks that repeat one item: zeros, NaN, any value (REFERENCE 4 and 6)."""
+"""Chunks that repeat one element: zeros, NaN, any value (REFERENCE 4 and 6)."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from b2nd_dask.format.chunk.chunk_header import EXTENDED, MAX_TYPESIZE, Buffer, 
 
 
 def encode_repeated(value: bytes, *, nbytes: int, blocksize: int) -> bytes:
-    """Make the chunk that repeats one item (REFERENCE 6, step 3).
+    """Make the chunk that repeats one element (REFERENCE 6, step 3).
 
     Parameters
     ----------
     value : bytes
-        The item.
+        The element.
     nbytes, blocksize : int
         Uncompressed bytes of the chunk and of a block.
 
     Returns
     -------
     bytes
-        Header and item.
+        Header and element.
     """
     typesize = len(value) if len(value) <= MAX_TYPESIZE else 1
     head = struct.pack("<BBBBiii", 5, 1, EXTENDED, typesize, nbytes, blocksize, 32 + len(value))
@@ -33,7 +33,7 @@ def encode_repeated(value: bytes, *, nbytes: int, blocksize: int) -> bytes:
 
 
 def constant_of(data: Buffer, header: ChunkHeader, dtype: np.dtype[Any]) -> NDArray[Any] | None:
-    """The one item that a checked chunk repeats.
+    """The one element that a checked chunk repeats.
 
     Parameters
     ----------
@@ -52,7 +52,7 @@ def constant_of(data: Buffer, header: ChunkHeader, dtype: np.dtype[Any]) -> NDAr
     if header.special == Special.ZEROS:
         return read_only(np.zeros((), dtype))
     if header.special == Special.NAN:
-        return nan_item(dtype)
+        return nan_element(dtype)
     width = header.cbytes - header.header_len
     if header.special == Special.REPEATED and dtype.itemsize % width == 0:
         value = bytes(data[header.header_len : header.cbytes]) * (dtype.itemsize // width)
@@ -60,12 +60,12 @@ def constant_of(data: Buffer, header: ChunkHeader, dtype: np.dtype[Any]) -> NDAr
     return None
 
 
-def nan_item(dtype: np.dtype[Any]) -> NDArray[Any]:
-    """What a NaN chunk holds, item by item.
+def nan_element(dtype: np.dtype[Any]) -> NDArray[Any]:
+    """What a NaN chunk holds, element by element.
 
-    The format fills such chunks with little-endian quiet NaNs as wide as the item, whatever its
-    type (REFERENCE 3): that is kept for complex and raw items. For big-endian floats it would be a
-    denormal number, which no writer means, so they get a NaN.
+    The format fills such chunks with little-endian quiet NaNs as wide as the element, whatever its
+    type (REFERENCE 3): that is kept for complex and raw elements. For big-endian floats it would be
+    a denormal number, which no writer means, so they get a NaN.
 
     Parameters
     ----------
@@ -84,7 +84,7 @@ def nan_item(dtype: np.dtype[Any]) -> NDArray[Any]:
 
     Examples
     --------
-    >>> nan_item(np.dtype(">f8"))
+    >>> nan_element(np.dtype(">f8"))
     array(nan, dtype='>f8')
     """
     if dtype.itemsize not in (4, 8) or dtype.kind not in "fcV" or dtype.fields is not None:
@@ -94,12 +94,12 @@ def nan_item(dtype: np.dtype[Any]) -> NDArray[Any]:
     return read_only(np.array(np.nan, f"<f{dtype.itemsize}")).view(dtype)
 
 
-def read_only(items: NDArray[Any]) -> NDArray[Any]:
+def read_only(elements: NDArray[Any]) -> NDArray[Any]:
     """Make an array refuse to be written to, since it is shared.
 
     Parameters
     ----------
-    items : ndarray
+    elements : ndarray
         Views that were made of it before stay writable.
 
     Returns
@@ -107,5 +107,5 @@ def read_only(items: NDArray[Any]) -> NDArray[Any]:
     ndarray
         The same.
     """
-    items.flags.writeable = False
-    return items
+    elements.flags.writeable = False
+    return elements

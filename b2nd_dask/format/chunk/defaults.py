@@ -28,7 +28,7 @@ def compression_of(cparams: Any, itemsize: int) -> Compression:
         Codec and filters also by name. `nthreads` and `tuner` have no effect: tasks compress with
         one thread each.
     itemsize : int
-        Bytes of an item.
+        Bytes of an element.
 
     Returns
     -------
@@ -57,7 +57,7 @@ def compression_of(cparams: Any, itemsize: int) -> Compression:
     given = asdict(cparams) if isinstance(cparams, blosc2.CParams) else dict(cparams or {})
     if not isinstance(cparams, blosc2.CParams) and given.get("typesize", itemsize) != itemsize:
         raise ValueError(
-            f"cparams say typesize {given['typesize']}, the items have {itemsize} bytes"
+            f"cparams say typesize {given['typesize']}, the elements have {itemsize} bytes"
         )
     if given.get("blocksize"):
         raise ValueError("cparams say a blocksize; give the shape of blocks by blocks=")

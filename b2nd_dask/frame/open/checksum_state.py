@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 
 from b2nd_dask.errors import ChecksumError, StaleFrameError, level_of_caller
-from b2nd_dask.format.integrity import Trust
+from b2nd_dask.format.integrity import ChecksumState
 from b2nd_dask.frame.open.opening import OpenedFrame
 
 
@@ -22,12 +22,12 @@ def require_trust(opened: OpenedFrame) -> None:
         The frame's metadata are damaged, or it has no checksums where they are required.
     """
     integrity = opened.parsed.integrity
-    if integrity.trust is Trust.DAMAGED and opened.verify:
+    if integrity.checksum_state is ChecksumState.DAMAGED and opened.verify:
         raise ChecksumError(
             f"the frame is damaged: {integrity.reason}; verify=False reads it nevertheless",
             path=opened.reader.label,
         )
-    if integrity.trust is Trust.ABSENT and opened.verify is True:
+    if integrity.checksum_state is ChecksumState.ABSENT and opened.verify is True:
         raise ChecksumError(
             f"the frame has no valid checksums: {integrity.reason}; b2nd_dask.seal adds them, "
             'verify="auto" reads without',

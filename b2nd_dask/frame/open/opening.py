@@ -147,7 +147,7 @@ def _geometry(header: FrameHeader) -> tuple[Grid, np.dtype[Any] | None]:
         _refuse_shaped(header)
     if grid.itemsize > MAX_ITEMSIZE:
         raise FrameFormatError(
-            f"items of {grid.itemsize} bytes, where {MAX_ITEMSIZE} is the most that is read",
+            f"elements of {grid.itemsize} bytes, where {MAX_ITEMSIZE} is the most that is read",
             offset=48,
         )
     # NumPy multiplies the lengths of the other axes even where one is 0
@@ -157,7 +157,7 @@ def _geometry(header: FrameHeader) -> tuple[Grid, np.dtype[Any] | None]:
         > 0
     ):
         raise FrameFormatError(
-            f"shape {grid.shape} in chunks of {grid.chunks} items of {grid.itemsize} bytes "
+            f"shape {grid.shape} in chunks of {grid.chunks} elements of {grid.itemsize} bytes "
             "is beyond the format"
         )
     _check_promised(header, grid)
@@ -165,16 +165,17 @@ def _geometry(header: FrameHeader) -> tuple[Grid, np.dtype[Any] | None]:
 
 
 def _itemsize(header: FrameHeader, meta: ArrayMeta) -> int:
-    """Bytes of an item, of which the header and the dtype must say the same."""
+    """Bytes of an element, of which the header and the dtype must say the same."""
     if meta.dtype is None:
         return header.typesize
     itemsize = meta.dtype.itemsize
-    # python-blosc2 puts what a chunk says of wider items into the header of frames in memory, and
-    # does not read these again; whether the dtype is right, the sizes of chunks and blocks tell
+    # python-blosc2 puts what a chunk says of wider elements into the header of frames in memory,
+    # and does not read these again; whether the dtype is right, the sizes of chunks and blocks tell
     wide = header.typesize == 1 and itemsize > MAX_TYPESIZE
     if itemsize != header.typesize and not wide:
         raise FrameFormatError(
-            f"items of dtype {meta.dtype} have {itemsize} bytes, the header says {header.typesize}",
+            f"elements of dtype {meta.dtype} have {itemsize} bytes, "
+            f"the header says {header.typesize}",
             offset=48,
         )
     return itemsize

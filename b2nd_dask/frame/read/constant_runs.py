@@ -1,4 +1,4 @@
-"""Where in a region a repeated item lies, seen from the places that a reduction keeps."""
+"""Where in a region a repeated element lies, seen from the places that a reduction keeps."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from b2nd_dask.format.grid import Piece
+from b2nd_dask.format.grid import AxisSlice
 
 
-class Places(Protocol):
-    """Where an item is repeated. Arrays have length 1 along the reduced axes."""
+class ConstantRuns(Protocol):
+    """Where an element is repeated. Arrays have length 1 along the reduced axes."""
 
     @property
     def counts(self) -> NDArray[np.int64]:
@@ -23,7 +23,7 @@ class Places(Protocol):
     def firsts(self) -> tuple[NDArray[np.int64], ...]:
         """Position of the first one in C order, along each reduced axis.
 
-        Any position where the item does not occur.
+        Any position where the element does not occur.
         """
 
 
@@ -75,7 +75,7 @@ class Cells:
     """
 
     def __init__(
-        self, pieces: Sequence[list[Piece]], chosen: NDArray[np.bool_], axis: tuple[int, ...]
+        self, pieces: Sequence[list[AxisSlice]], chosen: NDArray[np.bool_], axis: tuple[int, ...]
     ) -> None:
         self._pieces = pieces
         self._chosen = chosen.reshape([len(cells) for cells in pieces])
@@ -95,7 +95,7 @@ class Cells:
         kept = [i for i in range(self._chosen.ndim) if i not in self._axis]
         cells = self._chosen.transpose(*kept, *self._axis)
         reduced = cells.shape[len(kept) :]
-        # the first item in C order is the corner of the first cell in C order
+        # the first element in C order is the corner of the first cell in C order
         first = np.argmax(cells.reshape(*cells.shape[: len(kept)], -1), axis=-1)
         numbers = np.unravel_index(np.expand_dims(first, self._axis), reduced)
         return tuple(

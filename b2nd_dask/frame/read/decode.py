@@ -1,4 +1,4 @@
-"""From the bytes of a stored chunk to selected items."""
+"""From the bytes of a stored chunk to selected elements."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from b2nd_dask.format.grid import Grid
 from b2nd_dask.format.index import ChunkKind
 from b2nd_dask.frame.open.opening import OpenedFrame, ParsedFrame, located
 from b2nd_dask.frame.read.buffers import Scratch
-from b2nd_dask.frame.read.fetch import Fetched
+from b2nd_dask.frame.read.fetch import ChunkBytes
 from b2nd_dask.frame.read.fill import Fill
 from b2nd_dask.frame.read.plan import Part
 from b2nd_dask.frame.read.scatter import scatter_chunk
@@ -30,7 +30,7 @@ _scratch = Scratch()
 
 
 def carrier(dtype: np.dtype[Any]) -> np.dtype[Any]:
-    """Dtype to move items in: raw bytes for structured ones, so that all of them move.
+    """Dtype to move elements in: raw bytes for structured ones, so that all of them move.
 
     Parameters
     ----------
@@ -44,14 +44,14 @@ def carrier(dtype: np.dtype[Any]) -> np.dtype[Any]:
 
 
 def decode_part(
-    opened: OpenedFrame, fetched: Fetched, part: Part, fill: Fill, out: NDArray[Any]
+    opened: OpenedFrame, fetched: ChunkBytes, part: Part, fill: Fill, out: NDArray[Any]
 ) -> NDArray[Any] | None:
     """Decode what was fetched into its place.
 
     Parameters
     ----------
     opened : OpenedFrame
-    fetched : Fetched
+    fetched : ChunkBytes
     part : Part
         That it was fetched for.
     fill : Fill
@@ -61,7 +61,7 @@ def decode_part(
     Returns
     -------
     ndarray or None
-        The item that the chunk repeats, 0-d; then `out` is left as it was.
+        The element that the chunk repeats, 0-d; then `out` is left as it was.
 
     Raises
     ------
@@ -69,27 +69,27 @@ def decode_part(
         With the chunk's number, and the file's name and byte where these are known.
     """
     with located(opened, fetched.chunk):
-        header, item = constant_in(opened.parsed, fetched, fill)
-        if item is None:
+        header, element = constant_in(opened.parsed, fetched, fill)
+        if element is None:
             _decode(opened.parsed, fetched, part, header, out)
-        return item
+        return element
 
 
 def constant_in(
-    frame: ParsedFrame, fetched: Fetched, fill: Fill
+    frame: ParsedFrame, fetched: ChunkBytes, fill: Fill
 ) -> tuple[ChunkHeader, NDArray[Any] | None]:
-    """Check a chunk's header, and look whether the chunk repeats one item.
+    """Check a chunk's header, and look whether the chunk repeats one element.
 
     Parameters
     ----------
     frame : ParsedFrame
-    fetched : Fetched
+    fetched : ChunkBytes
     fill : Fill
 
     Returns
     -------
     header : ChunkHeader
-    item : ndarray or None
+    element : ndarray or None
         0-d; None for a chunk that has to be decoded.
 
     Raises
@@ -106,12 +106,12 @@ def constant_in(
         typesize=grid.itemsize,
     )
     if header.special == Special.UNINIT:
-        return header, fill.item(ChunkKind.UNINIT)
+        return header, fill.element(ChunkKind.UNINIT)
     return header, constant_of(data, header, fill.dtype)
 
 
 def _decode(
-    frame: ParsedFrame, fetched: Fetched, part: Part, header: ChunkHeader, out: NDArray[Any]
+    frame: ParsedFrame, fetched: ChunkBytes, part: Part, header: ChunkHeader, out: NDArray[Any]
 ) -> None:
     grid, inner = frame.grid, part.inner
     if not fetched.some_blocks and _fills_exactly(grid, inner, out):
@@ -124,14 +124,14 @@ def _decode(
 
 
 def decode_raw(
-    frame: ParsedFrame, fetched: Fetched, header: ChunkHeader, raw: NDArray[Any]
+    frame: ParsedFrame, fetched: ChunkBytes, header: ChunkHeader, raw: NDArray[Any]
 ) -> None:
     """Decode a chunk in stored order.
 
     Parameters
     ----------
     frame : ParsedFrame
-    fetched : Fetched
+    fetched : ChunkBytes
     header : ChunkHeader
         From `constant_in`.
     raw : ndarray

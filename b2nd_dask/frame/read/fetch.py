@@ -24,7 +24,7 @@ _first_buffer = Scratch()
 _second_buffer = Scratch()
 
 
-class Wish(NamedTuple):
+class ChunkRequest(NamedTuple):
     """What is wanted of a stored chunk."""
 
     chunk: int
@@ -37,7 +37,7 @@ class Wish(NamedTuple):
 SMALL_CHUNK = 1 << 14
 
 
-class Fetched(NamedTuple):
+class ChunkBytes(NamedTuple):
     """The bytes for a wish."""
 
     number: int
@@ -49,7 +49,7 @@ class Fetched(NamedTuple):
     """Whether `data` is a chunk of the wanted blocks alone."""
 
 
-class Placed(NamedTuple):
+class LocatedRequest(NamedTuple):
     """A wish, and where its chunk lies."""
 
     number: int
@@ -61,7 +61,9 @@ class Placed(NamedTuple):
     """Bytes that may belong to the chunk."""
 
 
-def batches(opened: OpenedFrame, wishes: Sequence[Wish], nbytes: float) -> Iterator[list[Placed]]:
+def batches(
+    opened: OpenedFrame, requests: Sequence[ChunkRequest], nbytes: float
+) -> Iterator[list[LocatedRequest]]:
     """Divide reads into some of bounded size.
 
     Parameters
@@ -77,10 +79,10 @@ def batches(opened: OpenedFrame, wishes: Sequence[Wish], nbytes: float) -> Itera
         For `fetch`. Never empty.
     """
     grid, room = opened.parsed.grid, nbytes
-    starts, lengths = _places(opened.parsed, [wish.chunk for wish in wishes])
-    batch: list[Placed] = []
-    for number, (chunk, blocks) in enumerate(wishes):
-        batch.append(Placed(number, chunk, blocks, starts[number], lengths[number]))
+    starts, lengths = _places(opened.parsed, [request.chunk for request in requests])
+    batch: list[LocatedRequest] = []
+    for number, (chunk, blocks) in enumerate(requests):
+        batch.append(LocatedRequest(number, chunk, blocks, starts[number], lengths[number]))
         room -= lengths[number] * (1.0 if opened.verify is True else _portion(blocks, grid))
         if room <= 0:
             yield batch
@@ -89,7 +91,7 @@ def batches(opened: OpenedFrame, wishes: Sequence[Wish], nbytes: float) -> Itera
         yield batch
 
 
-def fetch(opened: OpenedFrame, batch: Sequence[Placed]) -> Iterator[Fetched]:
+def fetch(opened: OpenedFrame, batch: Sequence[LocatedRequest]) -> Iterator[ChunkBytes]:
     """Read what is wanted of stored chunks.
 
     Parameters
@@ -100,7 +102,7 @@ def fetch(opened: OpenedFrame, batch: Sequence[Placed]) -> Iterator[Fetched]:
 
     Yields
     ------
-    Fetched
+    ChunkBytes
         In any order.
 
     Raises
@@ -108,28 +110,28 @@ def fetch(opened: OpenedFrame, batch: Sequence[Placed]) -> Iterator[Fetched]:
     CorruptChunkError
         With the chunk's number; `ChecksumError` where its checksum tells.
     """
-    wanted = [(wish, Span(0, _first_read(opened, wish))) for wish in batch]
+    wanted = [(request, Span(0, _first_read(opened, request))) for request in batch]
     with _first_buffer.lent(sum(span.stop for _, span in wanted)) as room:
-        later: list[tuple[Placed, memoryview]] = []
-        for wish, data, size in _read(opened, wanted, room.data):
-            if wish.blocks is None:
-                _hold(opened, wish.chunk, data)
-                yield Fetched(wish.number, wish.chunk, data, some_blocks=False)
+        later: list[tuple[LocatedRequest, memoryview]] = []
+        for request, data, size in _read(opened, wanted, room.data):
+            if request.blocks is None:
+                _hold(opened, request.chunk, data)
+                yield ChunkBytes(request.number, request.chunk, data, some_blocks=False)
             else:
                 # the size of its file came with reading it: no more is there of the chunk
-                available = min(wish.available, size - wish.start)
-                later.append((wish._replace(available=available), data))
+                available = min(request.available, size - request.start)
+                later.append((request._replace(available=available), data))
         if later:
             yield from _fetch_blocks(opened, later)
 
 
-def _first_read(opened: OpenedFrame, wish: Placed) -> int:
+def _first_read(opened: OpenedFrame, request: LocatedRequest) -> int:
     """Bytes to read before the places of blocks are known."""
     small = max(SMALL_CHUNK, opened.reader.max_gap)
-    if wish.blocks is None or wish.available <= small or opened.verify is True:
-        return wish.available
+    if request.blocks is None or request.available <= small or opened.verify is True:
+        return request.available
     nblocks = math.prod(opened.parsed.grid.blocks_per_chunk)
-    return min(head_nbytes(nblocks), wish.available)
+    return min(head_nbytes(nblocks), request.available)
 
 
 def _hold(opened: OpenedFrame, chunk: int, data: memoryview) -> None:
@@ -159,7 +161,7 @@ def _places(frame: ParsedFrame, chunks: Sequence[int]) -> tuple[list[int], list[
 class _Found(NamedTuple):
     """What the first read of a chunk tells of its blocks."""
 
-    wish: Placed
+    request: LocatedRequest
     data: memoryview
     """What was read first."""
     head: bytes
@@ -173,13 +175,13 @@ class _Found(NamedTuple):
 
 
 def _fetch_blocks(
-    opened: OpenedFrame, some: Sequence[tuple[Placed, memoryview]]
-) -> Iterator[Fetched]:
+    opened: OpenedFrame, some: Sequence[tuple[LocatedRequest, memoryview]]
+) -> Iterator[ChunkBytes]:
     """The second round: places of blocks are known now."""
-    found = [_find_blocks(opened, wish, data) for wish, data in some]
+    found = [_find_blocks(opened, request, data) for request, data in some]
     with _second_buffer.lent(sum(row.nbytes for row in found)) as room:
         rest = room.data
-        missing: list[tuple[Placed, Span, memoryview]] = []
+        missing: list[tuple[LocatedRequest, Span, memoryview]] = []
         chunks: list[memoryview] = []
         for row in found:
             chunk, rest = rest[: row.nbytes], rest[row.nbytes :]
@@ -189,11 +191,13 @@ def _fetch_blocks(
         _read_into(opened, missing)
         for row, chunk in zip(found, chunks, strict=True):
             if len(row.data) < len(chunk) and not row.head:
-                _hold(opened, row.wish.chunk, chunk)
-            yield Fetched(row.wish.number, row.wish.chunk, chunk, some_blocks=bool(row.head))
+                _hold(opened, row.request.chunk, chunk)
+            yield ChunkBytes(
+                row.request.number, row.request.chunk, chunk, some_blocks=bool(row.head)
+            )
 
 
-def _fill_in(row: _Found, body: memoryview) -> Iterator[tuple[Placed, Span, memoryview]]:
+def _fill_in(row: _Found, body: memoryview) -> Iterator[tuple[LocatedRequest, Span, memoryview]]:
     """Copy the runs that were read already; gives the others and where they go."""
     for run in row.runs:
         length = run.stop - run.start
@@ -201,26 +205,26 @@ def _fill_in(row: _Found, body: memoryview) -> Iterator[tuple[Placed, Span, memo
         if run.stop <= len(row.data):
             target[:] = row.data[run.start : run.stop]
         else:
-            yield row.wish, run, target
+            yield row.request, run, target
 
 
-def _find_blocks(opened: OpenedFrame, wish: Placed, data: memoryview) -> _Found:
+def _find_blocks(opened: OpenedFrame, request: LocatedRequest, data: memoryview) -> _Found:
     grid = opened.parsed.grid
-    with located(opened, wish.chunk):
+    with located(opened, request.chunk):
         header = parse_chunk_header(data)
         check_chunk(
             header,
-            wish.available,
+            request.available,
             nbytes=grid.chunk_nbytes,
             blocksize=grid.block_nbytes,
             typesize=grid.itemsize,
         )
     if len(data) >= header.cbytes:
-        _hold(opened, wish.chunk, data)
-    spans = None if wish.blocks is None else block_spans(data, header, wish.blocks)
+        _hold(opened, request.chunk, data)
+    spans = None if request.blocks is None else block_spans(data, header, request.blocks)
     if spans is None:
-        return _Found(wish, data, b"", [Span(0, header.cbytes)])
-    return _Found(wish, data, head_of_blocks(data, header, spans), _runs(spans))
+        return _Found(request, data, b"", [Span(0, header.cbytes)])
+    return _Found(request, data, head_of_blocks(data, header, spans), _runs(spans))
 
 
 def _runs(spans: NDArray[np.int64]) -> list[Span]:
@@ -232,8 +236,8 @@ def _runs(spans: NDArray[np.int64]) -> list[Span]:
 
 
 def _read(
-    opened: OpenedFrame, wanted: list[tuple[Placed, Span]], room: memoryview
-) -> list[tuple[Placed, memoryview, int]]:
+    opened: OpenedFrame, wanted: list[tuple[LocatedRequest, Span]], room: memoryview
+) -> list[tuple[LocatedRequest, memoryview, int]]:
     """Read spans that count from the starts of chunks; clipped at the ends of their objects.
 
     With the bytes of each comes the size of the object.
@@ -241,29 +245,33 @@ def _read(
     lengths = [span.stop - span.start for _, span in wanted]
     stops = itertools.accumulate(lengths)
     targets = [room[stop - n : stop] for n, stop in zip(lengths, stops, strict=True)]
-    rows = [(wish, span, target) for (wish, span), target in zip(wanted, targets, strict=True)]
+    rows = [
+        (request, span, target) for (request, span), target in zip(wanted, targets, strict=True)
+    ]
     return [
-        (wish, target[:count], size)
-        for (wish, _, target), (count, size) in zip(rows, _read_some(opened, rows), strict=True)
+        (request, target[:count], size)
+        for (request, _, target), (count, size) in zip(rows, _read_some(opened, rows), strict=True)
     ]
 
 
-def _read_into(opened: OpenedFrame, rows: list[tuple[Placed, Span, memoryview]]) -> None:
-    for (wish, _, target), (count, _) in zip(rows, _read_some(opened, rows), strict=True):
+def _read_into(opened: OpenedFrame, rows: list[tuple[LocatedRequest, Span, memoryview]]) -> None:
+    for (request, _, target), (count, _) in zip(rows, _read_some(opened, rows), strict=True):
         if count < len(target):
-            raise CorruptChunkError("the file ends inside it", chunk=wish.chunk)
+            raise CorruptChunkError("the file ends inside it", chunk=request.chunk)
 
 
-def _read_some(opened: OpenedFrame, rows: list[tuple[Placed, Span, memoryview]]) -> list[Filled]:
+def _read_some(
+    opened: OpenedFrame, rows: list[tuple[LocatedRequest, Span, memoryview]]
+) -> list[Filled]:
     reader, frame = opened.reader, opened.parsed
     if not frame.header.sparse:
-        spans = [Span(wish.start + a, wish.start + b) for wish, (a, b), _ in rows]
+        spans = [Span(request.start + a, request.start + b) for request, (a, b), _ in rows]
         counts = reader.read_into(spans, [target for _, _, target in rows])
         return [Filled(count, frame.identity.size) for count in counts]
-    names = [chunk_member(int(frame.index.offsets[wish.chunk])) for wish, _, _ in rows]
-    items = [(name, span) for name, (_, span, _) in zip(names, rows, strict=True)]
+    names = [chunk_member(int(frame.index.offsets[request.chunk])) for request, _, _ in rows]
+    elements = [(name, span) for name, (_, span, _) in zip(names, rows, strict=True)]
     try:
-        return reader.read_members_into(items, [target for _, _, target in rows])
+        return reader.read_members_into(elements, [target for _, _, target in rows])
     except FileNotFoundError as error:
         missing = str(error.filename).rpartition("/")[2]
         if missing not in names:

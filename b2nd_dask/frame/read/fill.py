@@ -9,17 +9,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from b2nd_dask.errors import UninitializedChunkError
-from b2nd_dask.format.chunk.constant import nan_item, read_only
+from b2nd_dask.format.chunk.constant import nan_element, read_only
 from b2nd_dask.format.index import ChunkKind
 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Fill:
-    """Items of special chunks, for one dtype and one choice of `uninit`."""
+    """Elements of special chunks, for one dtype and one choice of `uninit`."""
 
     dtype: np.dtype[Any]
     uninit: NDArray[Any] | None
-    """0-d item of chunks that were never written, read-only; None to refuse them."""
+    """0-d element of chunks that were never written, read-only; None to refuse them."""
 
     def __reduce__(self) -> tuple[Any, ...]:
         # NumPy's pickles below protocol 5 make arrays of the other byte order native
@@ -55,7 +55,7 @@ class Fill:
         except (TypeError, ValueError, OverflowError) as error:
             raise ValueError(f"uninit={uninit!r} is no value of dtype {dtype}") from error
 
-    def item(self, kind: int) -> NDArray[Any]:
+    def element(self, kind: int) -> NDArray[Any]:
         """Item of a special chunk.
 
         Parameters
@@ -78,7 +78,7 @@ class Fill:
         if kind == ChunkKind.ZEROS:
             return read_only(np.zeros((), self.dtype))
         if kind == ChunkKind.NAN:
-            return nan_item(self.dtype)
+            return nan_element(self.dtype)
         if self.uninit is None:
             raise UninitializedChunkError(
                 'it was never written, and uninit="raise" asks for this error'

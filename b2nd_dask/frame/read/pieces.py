@@ -13,7 +13,7 @@ from b2nd_dask.format.chunk.constant import read_only
 from b2nd_dask.frame.open.opening import OpenedFrame, located
 from b2nd_dask.frame.read.buffers import Scratch
 from b2nd_dask.frame.read.decode import constant_in, decode_raw
-from b2nd_dask.frame.read.fetch import Fetched, Wish, batches, fetch
+from b2nd_dask.frame.read.fetch import ChunkBytes, ChunkRequest, batches, fetch
 from b2nd_dask.frame.read.fill import Fill
 from b2nd_dask.frame.read.plan import Part, touched_blocks
 from b2nd_dask.frame.read.scatter import scatter_chunk
@@ -23,14 +23,14 @@ _array_order = Scratch()
 
 
 class ChunkItems(NamedTuple):
-    """The selected items of one chunk."""
+    """The selected elements of one chunk."""
 
     part: Part
-    items: NDArray[Any]
+    elements: NDArray[Any]
     """Read-only, and valid until the next ones are asked for; 0-d where the chunk repeats one."""
 
 
-def items_by_chunk(
+def iter_chunks(
     opened: OpenedFrame, parts: Sequence[Part], fill: Fill, *, in_order: bool
 ) -> Iterator[ChunkItems]:
     """Decode stored chunks one after the other, through memory that is used again.
@@ -41,9 +41,10 @@ def items_by_chunk(
     parts : sequence of Part
         Of stored chunks.
     fill : Fill
-        Its dtype is that of the items; not a structured one.
+        Its dtype is that of the elements; not a structured one.
     in_order : bool
-        False where neither the order nor the shape of the items matters, only the number of axes.
+        False where neither the order nor the shape of the elements matters, only the number of
+        axes.
 
     Yields
     ------
@@ -54,18 +55,20 @@ def items_by_chunk(
     CorruptChunkError, UnsupportedFrameError, UninitializedChunkError
         With the chunk's number.
     """
-    wishes = [Wish(part.chunk, touched_blocks(part.inner, opened.parsed.grid)) for part in parts]
-    for batch in batches(opened, wishes, opened.reader.batch_nbytes):
+    requests = [
+        ChunkRequest(part.chunk, touched_blocks(part.inner, opened.parsed.grid)) for part in parts
+    ]
+    for batch in batches(opened, requests, opened.reader.batch_nbytes):
         for fetched in fetch(opened, batch):
             part = parts[fetched.number]
-            with _decoded(opened, fetched, part.inner, fill, in_order=in_order) as items:
-                yield ChunkItems(part, read_only(items))
+            with _decoded(opened, fetched, part.inner, fill, in_order=in_order) as elements:
+                yield ChunkItems(part, read_only(elements))
 
 
 @contextmanager
 def _decoded(
     opened: OpenedFrame,
-    fetched: Fetched,
+    fetched: ChunkBytes,
     inner: tuple[range, ...],
     fill: Fill,
     *,
@@ -73,9 +76,9 @@ def _decoded(
 ) -> Iterator[NDArray[Any]]:
     frame, chunk = opened.parsed, fetched.chunk
     with located(opened, chunk):
-        header, item = constant_in(frame, fetched, fill)
-    if item is not None:
-        yield item
+        header, element = constant_in(frame, fetched, fill)
+    if element is not None:
+        yield element
         return
     with _stored_order.lent(header.nbytes) as buffer:
         raw = buffer.view(fill.dtype)
@@ -92,6 +95,6 @@ def _decoded(
         else:
             count = int(np.prod([len(r) for r in inner]))
             with _array_order.lent(count * grid.itemsize) as other:
-                items = other.view(fill.dtype).reshape([len(r) for r in inner])
-                scatter_chunk(raw, grid, inner, items, some_blocks=fetched.some_blocks)
-                yield items
+                elements = other.view(fill.dtype).reshape([len(r) for r in inner])
+                scatter_chunk(raw, grid, inner, elements, some_blocks=fetched.some_blocks)
+                yield elements

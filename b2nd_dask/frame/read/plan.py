@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from b2nd_dask.format.grid import Grid, Piece, split_positions
+from b2nd_dask.format.grid import AxisSlice, Grid, split_positions
 from b2nd_dask.format.index import ChunkKind
 from b2nd_dask.frame.open.opening import ParsedFrame
 
@@ -33,7 +33,7 @@ class Part(NamedTuple):
 class RegionPlan:
     """The touched chunks as columns: regions of a million chunks need no object for each."""
 
-    pieces: tuple[list[Piece], ...]
+    pieces: tuple[list[AxisSlice], ...]
     """The cells of the chunk grid that are touched along each axis."""
     chunks: NDArray[np.int64]
     """Numbers of the touched chunks, in C order over the pieces."""
@@ -92,7 +92,7 @@ class RegionPlan:
             yield Part(chunk, tuple(p.inner for p in row), tuple(p.out for p in row))
 
 
-def _chunk_numbers(pieces: tuple[list[Piece], ...], grid: Grid) -> NDArray[np.int64]:
+def _chunk_numbers(pieces: tuple[list[AxisSlice], ...], grid: Grid) -> NDArray[np.int64]:
     numbers = np.zeros(1, np.int64)
     for axis, count in zip(pieces, grid.counts, strict=True):
         cells = np.array([piece.cell for piece in axis], np.int64)
@@ -103,7 +103,7 @@ def _chunk_numbers(pieces: tuple[list[Piece], ...], grid: Grid) -> NDArray[np.in
 # most chunks of a region are cut alike
 @lru_cache(maxsize=1024)
 def touched_blocks(inner: tuple[range, ...], grid: Grid) -> NDArray[np.int64] | None:
-    """Numbers of the blocks of a chunk that hold selected items.
+    """Numbers of the blocks of a chunk that hold selected elements.
 
     Parameters
     ----------

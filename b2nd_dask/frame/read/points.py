@@ -1,4 +1,4 @@
-"""Single items by their coordinates: each block that holds some is decoded once."""
+"""Single elements by their coordinates: each block that holds some is decoded once."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from b2nd_dask.format.index import ChunkKind
 from b2nd_dask.frame.open.opening import OpenedFrame, located
 from b2nd_dask.frame.read.buffers import Scratch
 from b2nd_dask.frame.read.decode import carrier, constant_in, decode_raw
-from b2nd_dask.frame.read.fetch import Fetched, Wish, batches, fetch
+from b2nd_dask.frame.read.fetch import ChunkBytes, ChunkRequest, batches, fetch
 from b2nd_dask.frame.read.fill import Fill
 from b2nd_dask.frame.read.plan import is_nearly_all
-from b2nd_dask.frame.read.region import special_item
+from b2nd_dask.frame.read.region import special_element
 
 _scratch = Scratch()
 
@@ -24,7 +24,7 @@ _scratch = Scratch()
 def read_points(
     opened: OpenedFrame, coords: tuple[NDArray[np.int64], ...], fill: Fill
 ) -> NDArray[Any]:
-    """Read single items.
+    """Read single elements.
 
     Parameters
     ----------
@@ -52,16 +52,16 @@ def read_points(
         if kind != ChunkKind.STORED:
             chosen = kinds == kind
             first = int(chunks[np.argmax(chosen)])
-            out[chosen] = special_item(fill, kind, first).view(out.dtype)
+            out[chosen] = special_element(fill, kind, first).view(out.dtype)
     # points of one chunk lie together
     order = np.argsort(chunks, kind="stable")
     order = order[kinds[order] == ChunkKind.STORED]
     groups = np.split(order, np.flatnonzero(np.diff(chunks[order])) + 1) if len(order) else []
-    wishes = [Wish(int(chunks[g[0]]), _wanted(blocks[g], frame.grid)) for g in groups]
-    for batch in batches(opened, wishes, opened.reader.batch_nbytes):
+    requests = [ChunkRequest(int(chunks[g[0]]), _wanted(blocks[g], frame.grid)) for g in groups]
+    for batch in batches(opened, requests, opened.reader.batch_nbytes):
         for fetched in fetch(opened, batch):
             at = groups[fetched.number]
-            touched = wishes[fetched.number].blocks if fetched.some_blocks else None
+            touched = requests[fetched.number].blocks if fetched.some_blocks else None
             ranks = blocks[at] if touched is None else np.searchsorted(touched, blocks[at])
             out[at] = _pick(opened, fetched, fill, ranks, inside[at])
     return out.view(fill.dtype)
@@ -70,14 +70,14 @@ def read_points(
 def _addresses(
     coords: tuple[NDArray[np.int64], ...], grid: Grid
 ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
-    """Numbers of chunks, of blocks in them, and of items in these."""
+    """Numbers of chunks, of blocks in them, and of elements in these."""
     chunks, blocks, inside = (np.zeros(len(coords[0]), np.int64) for _ in range(3))
     for axis, positions in enumerate(coords):
         chunk, rest = np.divmod(positions, grid.chunks[axis])
-        block, item = np.divmod(rest, grid.blocks[axis])
+        block, element = np.divmod(rest, grid.blocks[axis])
         chunks = chunks * grid.counts[axis] + chunk
         blocks = blocks * grid.blocks_per_chunk[axis] + block
-        inside = inside * grid.blocks[axis] + item
+        inside = inside * grid.blocks[axis] + element
     return chunks, blocks, inside
 
 
@@ -88,17 +88,17 @@ def _wanted(blocks: NDArray[np.int64], grid: Grid) -> NDArray[np.int64] | None:
 
 def _pick(
     opened: OpenedFrame,
-    fetched: Fetched,
+    fetched: ChunkBytes,
     fill: Fill,
     ranks: NDArray[np.int64],
     inside: NDArray[np.int64],
 ) -> NDArray[Any]:
-    """Items of a chunk, by the places of their blocks in what was fetched."""
+    """Elements of a chunk, by the places of their blocks in what was fetched."""
     dtype = carrier(fill.dtype)
     with located(opened, fetched.chunk):
-        header, item = constant_in(opened.parsed, fetched, fill)
-        if item is not None:
-            return item.view(dtype)
+        header, element = constant_in(opened.parsed, fetched, fill)
+        if element is not None:
+            return element.view(dtype)
         with _scratch.lent(header.nbytes) as buffer:
             raw = buffer.view(dtype)
             decode_raw(opened.parsed, fetched, header, raw)

@@ -18,7 +18,7 @@ from b2nd_dask.format.index import ChunkKind
 from b2nd_dask.frame.open.opening import OpenedFrame
 from b2nd_dask.frame.read.buffers import Pool
 from b2nd_dask.frame.read.decode import carrier, decode_part
-from b2nd_dask.frame.read.fetch import Placed, Wish, batches, fetch
+from b2nd_dask.frame.read.fetch import ChunkRequest, LocatedRequest, batches, fetch
 from b2nd_dask.frame.read.fill import Fill
 from b2nd_dask.frame.read.plan import Part, RegionPlan, touched_blocks
 
@@ -49,7 +49,7 @@ def read_region(
     Returns
     -------
     ndarray
-        A zero-stride, read-only array where one item fills the region and nothing had to be
+        A zero-stride, read-only array where one element fills the region and nothing had to be
         decoded.
 
     Raises
@@ -63,33 +63,35 @@ def read_region(
     constant = opened.parsed.index.single_kind
     if constant:
         # of any number of chunks, none is looked at
-        return np.broadcast_to(special_item(fill, constant, 0), shape)
+        return np.broadcast_to(special_element(fill, constant, 0), shape)
     plan = RegionPlan.of(opened.parsed, axes)
     if plan.single_kind is not None:
-        item = special_item(fill, plan.single_kind, int(plan.chunks[0]))
-        return np.broadcast_to(item, shape)
+        element = special_element(fill, plan.single_kind, int(plan.chunks[0]))
+        return np.broadcast_to(element, shape)
     parts = list(plan.parts())
     if len(plan.chunks) == 1:
         return _read_single(opened, parts[0], shape, fill)
     out = _place_specials(plan, fill, shape)
     nbytes = opened.reader.batch_nbytes // (1 if threads == 1 else BATCHES_OF_A_THREAD)
-    wishes = [Wish(part.chunk, touched_blocks(part.inner, opened.parsed.grid)) for part in parts]
+    requests = [
+        ChunkRequest(part.chunk, touched_blocks(part.inner, opened.parsed.grid)) for part in parts
+    ]
 
-    def place(batch: list[Placed]) -> None:
+    def place(batch: list[LocatedRequest]) -> None:
         for fetched in fetch(opened, batch):
             part = parts[fetched.number]
             # the ellipsis keeps a 0-d array an array
             where = out[(*part.out, ...)]  # type: ignore[arg-type]
-            item = decode_part(opened, fetched, part, fill, where)
-            if item is not None:
-                where[...] = item.view(out.dtype)
+            element = decode_part(opened, fetched, part, fill, where)
+            if element is not None:
+                where[...] = element.view(out.dtype)
 
-    _each(place, batches(opened, wishes, nbytes), threads)
+    _each(place, batches(opened, requests, nbytes), threads)
     return out.view(fill.dtype)
 
 
-def special_item(fill: Fill, kind: int, chunk: int) -> NDArray[Any]:
-    """The item of a special chunk.
+def special_element(fill: Fill, kind: int, chunk: int) -> NDArray[Any]:
+    """The element of a special chunk.
 
     Parameters
     ----------
@@ -108,7 +110,7 @@ def special_item(fill: Fill, kind: int, chunk: int) -> NDArray[Any]:
         With the chunk's number.
     """
     try:
-        return fill.item(kind)
+        return fill.element(kind)
     except B2ndError as error:
         raise error.located(chunk=chunk) from error.__cause__
 
@@ -116,14 +118,14 @@ def special_item(fill: Fill, kind: int, chunk: int) -> NDArray[Any]:
 def _read_single(
     opened: OpenedFrame, part: Part, shape: tuple[int, ...], fill: Fill
 ) -> NDArray[Any]:
-    """A region inside one stored chunk, which may turn out to repeat one item."""
+    """A region inside one stored chunk, which may turn out to repeat one element."""
     out = _pool.empty(shape, carrier(fill.dtype))
-    wish = Wish(part.chunk, touched_blocks(part.inner, opened.parsed.grid))
-    (batch,) = batches(opened, [wish], 1)
-    item = None
+    request = ChunkRequest(part.chunk, touched_blocks(part.inner, opened.parsed.grid))
+    (batch,) = batches(opened, [request], 1)
+    element = None
     for fetched in fetch(opened, batch):
-        item = decode_part(opened, fetched, part, fill, out)
-    return out.view(fill.dtype) if item is None else np.broadcast_to(item, shape)
+        element = decode_part(opened, fetched, part, fill, out)
+    return out.view(fill.dtype) if element is None else np.broadcast_to(element, shape)
 
 
 def _place_specials(plan: RegionPlan, fill: Fill, shape: tuple[int, ...]) -> NDArray[Any]:
@@ -138,18 +140,18 @@ def _place_specials(plan: RegionPlan, fill: Fill, shape: tuple[int, ...]) -> NDA
         if kind == ChunkKind.STORED or (kind == ChunkKind.ZEROS and mostly_zeros):
             continue
         for part in plan.parts(kind):
-            out[part.out] = special_item(fill, kind, part.chunk).view(dtype)
+            out[part.out] = special_element(fill, kind, part.chunk).view(dtype)
     return out
 
 
-def _each(work: Callable[[T], None], items: Iterator[T], threads: int) -> None:
-    first = list(itertools.islice(items, 2))
+def _each(work: Callable[[T], None], elements: Iterator[T], threads: int) -> None:
+    first = list(itertools.islice(elements, 2))
     if threads == 1 or len(first) < 2:
-        for item in itertools.chain(first, items):
-            work(item)
+        for element in itertools.chain(first, elements):
+            work(element)
         return
     with ThreadPoolExecutor(threads) as pool:
-        for done in [pool.submit(work, item) for item in itertools.chain(first, items)]:
+        for done in [pool.submit(work, element) for element in itertools.chain(first, elements)]:
             done.result()
 
 

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from b2nd_dask.errors import B2ndError, CorruptChunkError, FrameFormatError
 from b2nd_dask.format.index import stored_chunks
 from b2nd_dask.frame.open.opening import OpenedFrame, located
-from b2nd_dask.frame.read.fetch import Placed, Wish, batches, fetch
+from b2nd_dask.frame.read.fetch import ChunkRequest, LocatedRequest, batches, fetch
 from b2nd_dask.frame.read.region import usable_cores
 
 #: Compressed bytes that a thread holds at once, unless one chunk has more; and chunks, which take
@@ -70,18 +70,22 @@ def scan_chunks(
             yield from pending.popleft().result()
 
 
-def _in_order(opened: OpenedFrame, chunks: NDArray[np.int64] | None) -> Iterator[list[Placed]]:
+def _in_order(
+    opened: OpenedFrame, chunks: NDArray[np.int64] | None
+) -> Iterator[list[LocatedRequest]]:
     """Stored chunks, all by default, in the order of their offsets."""
     index = opened.parsed.index
     if chunks is None:
         chunks = stored_chunks(index.offsets)
     chunks = chunks[np.argsort(index.offsets[chunks], kind="stable")]
     for first in range(0, len(chunks), _BATCH_CHUNKS):
-        wishes = [Wish(chunk, None) for chunk in chunks[first : first + _BATCH_CHUNKS].tolist()]
-        yield from batches(opened, wishes, _BATCH_NBYTES)
+        requests = [
+            ChunkRequest(chunk, None) for chunk in chunks[first : first + _BATCH_CHUNKS].tolist()
+        ]
+        yield from batches(opened, requests, _BATCH_NBYTES)
 
 
-def _look_at(opened: OpenedFrame, look: Look, batch: Sequence[Placed]) -> list[Result]:
+def _look_at(opened: OpenedFrame, look: Look, batch: Sequence[LocatedRequest]) -> list[Result]:
     try:
         return [_look_at_one(opened, look, one.chunk, one.data) for one in fetch(opened, batch)]
     except (CorruptChunkError, FrameFormatError, OSError) as caught:
@@ -89,7 +93,7 @@ def _look_at(opened: OpenedFrame, look: Look, batch: Sequence[Placed]) -> list[R
         if isinstance(caught, OSError) and caught.errno not in _LOST:
             raise
         if len(batch) > 1:
-            return [result for wish in batch for result in _look_at(opened, look, [wish])]
+            return [result for request in batch for result in _look_at(opened, look, [request])]
         chunk, error = batch[0].chunk, caught
         if isinstance(error, OSError):
             error = CorruptChunkError(f"it cannot be read: {error.strerror}")

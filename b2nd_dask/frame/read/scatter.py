@@ -1,4 +1,4 @@
-"""Between a chunk as it is stored, which is a grid of blocks, and items in an array."""
+"""Between a chunk as it is stored, which is a grid of blocks, and elements in an array."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from b2nd_dask.format.grid import Grid, split_positions
 
 
 class Tile(NamedTuple):
-    """Neighbouring blocks along one axis of which the same items are selected."""
+    """Neighbouring blocks along one axis of which the same elements are selected."""
 
     blocks: slice
     """Numbers of the blocks along the axis."""
     inner: slice
-    """Selected items of each block."""
+    """Selected elements of each block."""
     out: slice
     """Where they lie in the array."""
 
@@ -33,7 +33,7 @@ def tiles(positions: range, block: int, *, compact: bool = False) -> tuple[Tile,
     positions : range
         Ascending positions in the chunk.
     block : int
-        Items of a block along this axis.
+        Elements of a block along this axis.
     compact : bool
         Whether only touched blocks are there, and counted.
 
@@ -71,12 +71,12 @@ def scatter_chunk(
     *,
     some_blocks: bool = False,
 ) -> None:
-    """Copy the selected items of a decoded chunk to where they belong.
+    """Copy the selected elements of a decoded chunk to where they belong.
 
     Parameters
     ----------
     raw : ndarray
-        The chunk's items in stored order, 1-D.
+        The chunk's elements in stored order, 1-D.
     grid : Grid
     inner : tuple of range
         Selected positions in the chunk, along each axis.
@@ -93,34 +93,34 @@ def scatter_chunk(
         target[...] = stored
 
 
-def gather_chunk(items: NDArray[Any], grid: Grid, raw: NDArray[Any]) -> None:
-    """Copy the items of a chunk into stored order.
+def gather_chunk(elements: NDArray[Any], grid: Grid, raw: NDArray[Any]) -> None:
+    """Copy the elements of a chunk into stored order.
 
     Parameters
     ----------
-    items : ndarray
-        The chunk's valid items: of the shape of a chunk, or less at the array's edges.
+    elements : ndarray
+        The chunk's valid elements: of the shape of a chunk, or less at the array's edges.
     grid : Grid
     raw : ndarray
-        1-D, for all items of the chunk; padding is left as it is.
+        1-D, for all elements of the chunk; padding is left as it is.
     """
-    axes = [tiles(range(n), b) for n, b in zip(items.shape, grid.blocks, strict=True)]
+    axes = [tiles(range(n), b) for n, b in zip(elements.shape, grid.blocks, strict=True)]
     blocks = raw.reshape(grid.blocks_per_chunk + grid.blocks)
-    for stored, source in _paired_views(blocks, axes, items):
+    for stored, source in _paired_views(blocks, axes, elements):
         stored[...] = source
 
 
 def _paired_views(
-    blocks: NDArray[Any], axes: list[tuple[Tile, ...]], items: NDArray[Any]
+    blocks: NDArray[Any], axes: list[tuple[Tile, ...]], elements: NDArray[Any]
 ) -> Iterator[tuple[NDArray[Any], NDArray[Any]]]:
-    """Views of the same items in stored order and in the array, tile by tile."""
-    ndim = items.ndim
-    # (block numbers ..., items ...) to (block number, items) axis by axis
+    """Views of the same elements in stored order and in the array, tile by tile."""
+    ndim = elements.ndim
+    # (block numbers ..., elements ...) to (block number, elements) axis by axis
     interleaved = tuple(itertools.chain.from_iterable((i, ndim + i) for i in range(ndim)))
     for combination in itertools.product(*axes):
         numbers, inside = (t.blocks for t in combination), (t.inner for t in combination)
         # the ellipsis keeps a 0-d result an array
         stored = blocks[(*numbers, *inside, ...)].transpose(interleaved)  # type: ignore[arg-type]
-        part = items[(*(t.out for t in combination), ...)]  # type: ignore[arg-type]
+        part = elements[(*(t.out for t in combination), ...)]  # type: ignore[arg-type]
         # splitting axes never needs a copy, and a copy here would lose what is written
         yield stored, part.reshape(stored.shape, copy=False)

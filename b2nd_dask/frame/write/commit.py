@@ -16,12 +16,12 @@ from b2nd_dask.format.header import with_new_tail
 from b2nd_dask.format.index import build_index, stored_chunks
 from b2nd_dask.format.integrity import build_sealed_tail, has_room
 from b2nd_dask.format.trailer import Trailer, build_trailer
-from b2nd_dask.format.write_id import build_mark
+from b2nd_dask.format.write_id import build_write_id
 from b2nd_dask.frame.open.opening import ParsedFrame
 from b2nd_dask.frame.write.publication import SEEN_AGAIN, clean_up, is_published
 from b2nd_dask.frame.write.records import ChunkRecords
 from b2nd_dask.frame.write.writer import FramePlan
-from b2nd_dask.storage import ByteReader, Joined, Span, StagedChunks, Staging
+from b2nd_dask.storage import ByteReader, Placement, Span, StagedChunks, Staging
 
 
 def commit(records: ChunkRecords, plan: FramePlan, staging: Staging) -> str:
@@ -112,18 +112,18 @@ def publish_frame(
     offsets[stored["chunk"]] = joined.positions
     if digests is not None:
         digests[stored["chunk"]] = stored["digest"]
-    around = Around(
+    envelope = Envelope(
         head=plan.header(),
         sparse=plan.sparse,
         array_meta=plan.own_meta["b2nd"],
         vlmeta=plan.vlmeta,
-        mark=build_mark(staging.key),
+        mark=build_write_id(staging.key),
     )
-    publish_joined(offsets, digests, joined, around, staging)
+    publish_joined(offsets, digests, joined, envelope, staging)
 
 
 @dataclass(frozen=True, eq=False, slots=True)
-class Around:
+class Envelope:
     """What stands around the chunks of a frame, but for what depends on them."""
 
     head: bytes
@@ -159,8 +159,8 @@ class Around:
 def publish_joined(
     offsets: NDArray[np.int64],
     digests: NDArray[np.uint64] | None,
-    joined: Joined,
-    around: Around,
+    joined: Placement,
+    envelope: Envelope,
     staging: Staging,
 ) -> None:
     """Put header, index and trailer around chunks that were joined; publish the frame.
@@ -175,22 +175,22 @@ def publish_joined(
     around : Around
     staging : Staging
     """
-    tail, has_vlmeta = _build_tail(offsets, digests, around)
-    data_len = 0 if around.sparse else joined.data_nbytes
-    frame_len = len(around.head) + data_len + len(tail)
+    tail, has_vlmeta = _build_tail(offsets, digests, envelope)
+    data_len = 0 if envelope.sparse else joined.data_nbytes
+    frame_len = len(envelope.head) + data_len + len(tail)
     head = with_new_tail(
-        around.head, cbytes=joined.data_nbytes, frame_len=frame_len, has_vlmeta=has_vlmeta
+        envelope.head, cbytes=joined.data_nbytes, frame_len=frame_len, has_vlmeta=has_vlmeta
     )
     staging.publish(joined, head, tail)
 
 
 def _build_tail(
-    offsets: NDArray[np.int64], digests: NDArray[np.uint64] | None, around: Around
+    offsets: NDArray[np.int64], digests: NDArray[np.uint64] | None, envelope: Envelope
 ) -> tuple[bytes, bool]:
     """Index and trailer, with checksums where there are chunks; whether there is any vlmeta."""
-    index = build_index(offsets) + around.mark if len(offsets) else b""
+    index = build_index(offsets) + envelope.mark if len(offsets) else b""
     if index and digests is not None:
         of_stored = digests[stored_chunks(offsets)]
-        if has_room(around.vlmeta, len(of_stored)):
-            return build_sealed_tail(index, around.vlmeta, around.array_meta, of_stored), True
-    return index + build_trailer(Trailer(around.vlmeta, b"")), bool(around.vlmeta)
+        if has_room(envelope.vlmeta, len(of_stored)):
+            return build_sealed_tail(index, envelope.vlmeta, envelope.array_meta, of_stored), True
+    return index + build_trailer(Trailer(envelope.vlmeta, b"")), bool(envelope.vlmeta)

@@ -9,26 +9,26 @@ from numpy.typing import NDArray
 
 from b2nd_dask.format.chunk.codec import encode_chunk
 from b2nd_dask.format.chunk.compression import Compression
-from b2nd_dask.format.chunk.constant import encode_repeated, nan_item
+from b2nd_dask.format.chunk.constant import encode_repeated, nan_element
 from b2nd_dask.format.grid import Grid
 from b2nd_dask.format.index import ChunkKind, special_code
 from b2nd_dask.frame.read.buffers import Scratch
 from b2nd_dask.frame.read.scatter import gather_chunk
 
-#: Items compared at once when looking whether a chunk repeats one: the comparison stays in the L2
-#: cache.
+#: Elements compared at once when looking whether a chunk repeats one: the comparison stays in the
+#: L2 cache.
 _COMPARED_AT_ONCE = 1 << 15
 
 _scratch = Scratch()
 
 
-def encode_items(items: NDArray[Any], grid: Grid, how: Compression) -> int | bytes:
-    """Encode the items of one chunk.
+def encode_elements(elements: NDArray[Any], grid: Grid, how: Compression) -> int | bytes:
+    """Encode the elements of one chunk.
 
     Parameters
     ----------
-    items : ndarray
-        The chunk's valid items: of the shape of a chunk, or less at the array's edges.
+    elements : ndarray
+        The chunk's valid elements: of the shape of a chunk, or less at the array's edges.
     grid : Grid
     how : Compression
 
@@ -37,48 +37,56 @@ def encode_items(items: NDArray[Any], grid: Grid, how: Compression) -> int | byt
     int or bytes
         A special code for the offset index, or a chunk.
     """
-    item = repeated_item(items)
+    element = repeated_element(elements)
     # what grows over a cut chunk's edge later must read as zeros: there only zeros are constant
-    if item is not None and (items.shape == grid.chunks or not any(item.tobytes())):
-        return encode_constant(item, grid)
-    moved = items if items.dtype.fields is None else items.view(f"V{grid.itemsize}")
-    if grid.chunk_is_c_order and items.shape == grid.padded_chunk and items.flags.c_contiguous:
+    if element is not None and (elements.shape == grid.chunks or not any(element.tobytes())):
+        return encode_constant(element, grid)
+    moved = elements if elements.dtype.fields is None else elements.view(f"V{grid.itemsize}")
+    if (
+        grid.chunk_is_c_order
+        and elements.shape == grid.padded_chunk
+        and elements.flags.c_contiguous
+    ):
         return encode_chunk(
             moved.reshape(-1), how, typesize=grid.itemsize, blocksize=grid.block_nbytes
         )
     with _scratch.lent(grid.chunk_nbytes) as raw:
-        if items.shape != grid.padded_chunk:
+        if elements.shape != grid.padded_chunk:
             raw[:] = 0
         gather_chunk(moved, grid, raw.view(moved.dtype))
         return encode_chunk(raw, how, typesize=grid.itemsize, blocksize=grid.block_nbytes)
 
 
-def repeated_item(items: NDArray[Any]) -> NDArray[Any] | None:
-    """The one item that fills an array, bit for bit: -0.0 is not 0.0, and NaNs differ by payload.
+def repeated_element(elements: NDArray[Any]) -> NDArray[Any] | None:
+    """The one element that fills an array, bit for bit.
+
+    -0.0 is not 0.0, and NaNs differ by payload.
 
     Parameters
     ----------
-    items : ndarray
+    elements : ndarray
         Not empty.
 
     Returns
     -------
     ndarray or None
-        0-d; None where items differ.
+        0-d; None where elements differ.
 
     Examples
     --------
-    >>> repeated_item(np.full((2, 3), -0.0))
+    >>> repeated_element(np.full((2, 3), -0.0))
     array(-0.)
-    >>> repeated_item(np.array([0.0, -0.0])) is None
+    >>> repeated_element(np.array([0.0, -0.0])) is None
     True
     """
-    # the ellipsis keeps a 0-d array an array, whose item would have native byte order
-    corner: tuple[Any, ...] = (*(slice(0, 1),) * items.ndim, ...)
-    first: NDArray[Any] = items[corner].reshape(())
-    if all(stride == 0 or n == 1 for stride, n in zip(items.strides, items.shape, strict=True)):
+    # the ellipsis keeps a 0-d array an array, whose element would have native byte order
+    corner: tuple[Any, ...] = (*(slice(0, 1),) * elements.ndim, ...)
+    first: NDArray[Any] = elements[corner].reshape(())
+    if all(
+        stride == 0 or n == 1 for stride, n in zip(elements.strides, elements.shape, strict=True)
+    ):
         return first
-    bits = items.view(_bits_of(items.dtype))
+    bits = elements.view(_bits_of(elements.dtype))
     # nearly every chunk of data is told by its ends
     if bits[(0,) * bits.ndim] != bits[(-1,) * bits.ndim]:
         return None
@@ -99,25 +107,27 @@ def _bits_of(dtype: np.dtype[Any]) -> np.dtype[Any]:
     return np.dtype(f"u{size}") if size in (1, 2, 4, 8) else np.dtype(f"V{size}")
 
 
-def encode_constant(item: NDArray[Any], grid: Grid) -> int | bytes:
-    """Encode a chunk that repeats one item.
+def encode_constant(element: NDArray[Any], grid: Grid) -> int | bytes:
+    """Encode a chunk that repeats one element.
 
     Parameters
     ----------
-    item : ndarray
+    element : ndarray
         0-d.
     grid : Grid
 
     Returns
     -------
     int or bytes
-        As for `encode_items`.
+        As for `encode_elements`.
     """
-    value = item.tobytes()
+    value = element.tobytes()
     if not any(value):
         return special_code(ChunkKind.ZEROS)
     # the NaN code stands for one payload only
-    has_nan = item.dtype.kind == "f" and item.dtype.itemsize in (4, 8) and item.dtype.isnative
-    if has_nan and value == nan_item(item.dtype).tobytes():
+    has_nan = (
+        element.dtype.kind == "f" and element.dtype.itemsize in (4, 8) and element.dtype.isnative
+    )
+    if has_nan and value == nan_element(element.dtype).tobytes():
         return special_code(ChunkKind.NAN)
     return encode_repeated(value, nbytes=grid.chunk_nbytes, blocksize=grid.block_nbytes)

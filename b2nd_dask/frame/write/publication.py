@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from b2nd_dask.errors import B2ndError
 from b2nd_dask.format.trailer import Trailer, build_trailer, trailer_len_of
-from b2nd_dask.format.write_id import MARK_NBYTES, parse_mark
+from b2nd_dask.format.write_id import WRITE_ID_NBYTES, parse_write_id
 from b2nd_dask.frame.open.opening import read_header
 from b2nd_dask.frame.write.records import ChunkRecords
 from b2nd_dask.frame.write.writer import FramePlan, write_block
@@ -60,13 +60,13 @@ def open_staging(plan: FramePlan, staging: Staging) -> OpenedStaging:
 
 
 def write_block_once(
-    items: NDArray[Any], origin: tuple[int, ...], plan: FramePlan, opened: OpenedStaging
+    elements: NDArray[Any], origin: tuple[int, ...], plan: FramePlan, opened: OpenedStaging
 ) -> ChunkRecords:
     """As `write_block`; nothing where the frame was published while the block was computed again.
 
     Parameters
     ----------
-    items, origin, plan
+    elements, origin, plan
         Of `write_block`.
     opened : OpenedStaging
 
@@ -75,14 +75,14 @@ def write_block_once(
     ChunkRecords
     """
     try:
-        return write_block(items, origin, plan, opened.staging)
+        return write_block(elements, origin, plan, opened.staging)
     except FileNotFoundError:
         if not is_published(plan, opened.staging):
             raise
     if not opened.again:
         return ChunkRecords.of({}, {}, {})
     opened.staging.make_area()
-    return write_block(items, origin, plan, opened.staging)
+    return write_block(elements, origin, plan, opened.staging)
 
 
 def finish_once(
@@ -180,10 +180,10 @@ def write_key_of(reader: ByteReader) -> str | None:
     # 23 bytes are what `trailer_len_of` looks at
     (tail,) = reader.read([Span(end - 23, end)])
     start = end - trailer_len_of(tail, end - header.header_len)
-    if start - MARK_NBYTES < header.index_start:
+    if start - WRITE_ID_NBYTES < header.index_start:
         return None
-    (mark,) = reader.read([Span(start - MARK_NBYTES, start)])
-    return parse_mark(mark)
+    (mark,) = reader.read([Span(start - WRITE_ID_NBYTES, start)])
+    return parse_write_id(mark)
 
 
 def _is_empty_frame(reader: ByteReader, plan: FramePlan) -> bool:

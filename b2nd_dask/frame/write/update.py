@@ -43,7 +43,7 @@ def update_plan(old: ParsedFrame, shape: tuple[int, ...]) -> FramePlan:
     grid = Grid(shape, old.grid.chunks, old.grid.blocks, old.grid.itemsize)
     if old.stored_dtype is None or 0 in old.grid.chunks:
         raise UnsupportedFrameError(
-            "a frame without a dtype or with chunks of 0 items is not updated; write it anew "
+            "a frame without a dtype or with chunks of 0 elements is not updated; write it anew "
             'with mode="w"'
         )
     if header.compression.needs_shape:

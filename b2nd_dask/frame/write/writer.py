@@ -1,4 +1,4 @@
-"""Write tasks: blocks of items to staged chunks."""
+"""Write tasks: blocks of elements to staged chunks."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from b2nd_dask.format.chunk.compression import Compression
 from b2nd_dask.format.grid import Grid
 from b2nd_dask.format.header import FrameHeader, build_header
 from b2nd_dask.format.integrity import chunk_digest
-from b2nd_dask.frame.write.encode import encode_items
+from b2nd_dask.frame.write.encode import encode_elements
 from b2nd_dask.frame.write.journal import journal_rows
 from b2nd_dask.frame.write.records import ChunkRecords
 from b2nd_dask.storage import Run, Staging
@@ -77,16 +77,16 @@ class FramePlan:
 
 
 def write_block(
-    items: NDArray[Any], origin: tuple[int, ...], plan: FramePlan, staging: Staging
+    elements: NDArray[Any], origin: tuple[int, ...], plan: FramePlan, staging: Staging
 ) -> ChunkRecords:
     """Encode and stage the chunks of one block.
 
     Parameters
     ----------
-    items : ndarray
+    elements : ndarray
         Whole chunks of the frame, but for those that the array's edge cuts.
     origin : tuple of int
-        Where the block's first item lies in the array; the corner of a chunk.
+        Where the block's first element lies in the array; the corner of a chunk.
     plan : FramePlan
     staging : Staging
 
@@ -100,8 +100,8 @@ def write_block(
     digests: dict[int, int] = {}
     held: dict[int, bytes] = {}
     held_nbytes = 0
-    items = np.asarray(items, plan.dtype)
-    counts = [-(-n // c) for n, c in zip(items.shape, grid.chunks, strict=True)]
+    elements = np.asarray(elements, plan.dtype)
+    counts = [-(-n // c) for n, c in zip(elements.shape, grid.chunks, strict=True)]
     first = [at // c for at, c in zip(origin, grid.chunks, strict=True)]
     for offset in itertools.product(*map(range, counts)):
         place = tuple(slice(i * c, (i + 1) * c) for i, c in zip(offset, grid.chunks, strict=True))
@@ -109,7 +109,7 @@ def write_block(
         chunk = int(np.ravel_multi_index(cell, grid.counts)) if cell else 0
         # the ellipsis keeps a 0-d block an array
         index: tuple[Any, ...] = (*place, ...)
-        encoded = encode_items(items[index], grid, plan.compression)
+        encoded = encode_elements(elements[index], grid, plan.compression)
         if isinstance(encoded, int):
             codes[chunk] = encoded
             continue

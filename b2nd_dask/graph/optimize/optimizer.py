@@ -83,10 +83,10 @@ def optimize(dsk: Any, keys: Any, **kwargs: Any) -> Any:
     # with fusion turned off the graph keeps its layers
     if not ours or isinstance(found, HighLevelGraph):
         return found
-    wanted = set(flatten(keys if isinstance(keys, list | set) else [keys]))
-    named = without_aliases(found, wanted)
-    pushed = {key: _pushed(node) for key, node in inline_reads(named, wanted).items()}
-    return give_views(merge_blocks(pushed, wanted), wanted)
+    output_keys = set(flatten(keys if isinstance(keys, list | set) else [keys]))
+    named = without_aliases(found, output_keys)
+    pushed = {key: _pushed(node) for key, node in inline_reads(named, output_keys).items()}
+    return give_views(merge_blocks(pushed, output_keys), output_keys)
 
 
 def _reads_frames(layer: Any) -> bool:

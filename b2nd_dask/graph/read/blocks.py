@@ -34,8 +34,8 @@ class FrameRegion:
         self.views = views
 
     def __getitem__(self, index: Any) -> Any:
-        items = self.frame.read(index)
-        return items if self.views else writable(items)
+        elements = self.frame.read(index)
+        return elements if self.views else writable(elements)
 
     def giving_views(self) -> FrameRegion:
         """The same, with views."""
@@ -63,31 +63,31 @@ class ConstantRegion:
     def __getitem__(self, index: Any) -> Any:
         # what was zeros when the graph was built may hold data now
         self.frame.check_current()
-        item: Any = self.frame.constant_item(self.kind)
-        items = np.broadcast_to(item, self.frame.shape)
-        items = items[index] if index else items
-        return items if self.views else writable(items)
+        element: Any = self.frame.constant_element(self.kind)
+        elements = np.broadcast_to(element, self.frame.shape)
+        elements = elements[index] if index else elements
+        return elements if self.views else writable(elements)
 
     def giving_views(self) -> ConstantRegion:
         """The same, with views."""
         return ConstantRegion(self.kind, self.frame, views=True)
 
 
-def writable(items: Any) -> Any:
+def writable(elements: Any) -> Any:
     """Copy an array that is read-only.
 
     Parameters
     ----------
-    items : object
+    elements : object
 
     Returns
     -------
     object
         The argument itself where it is writable, or no array.
     """
-    if isinstance(items, np.ndarray) and not items.flags.writeable:
-        return items.copy(order="C")
-    return items
+    if isinstance(elements, np.ndarray) and not elements.flags.writeable:
+        return elements.copy(order="C")
+    return elements
 
 
 class FrameBlocks(ArrayBlockwiseDep):
@@ -109,7 +109,7 @@ class FrameBlocks(ArrayBlockwiseDep):
         self._constants = {
             kind: ConstantRegion(kind, frame)
             for kind in kinds
-            if frame.constant_item(kind) is not None
+            if frame.constant_element(kind) is not None
         }
 
     def __getitem__(self, block: tuple[int, ...]) -> FrameRegion | ConstantRegion:

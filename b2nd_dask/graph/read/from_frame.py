@@ -53,14 +53,14 @@ def from_b2nd(
         ``array.chunk-size``; anything else that `dask.array.from_array` takes, aligned with the
         frame's chunks or not.
     dtype : dtype-like, optional
-        For frames that store none (Caterva, the first b2nd files): the dtype of their items, of the
-        same itemsize. Without it such items are raw bytes, ``V{itemsize}``.
+        For frames that store none (Caterva, the first b2nd files): the dtype of their elements, of
+        the same itemsize. Without it such elements are raw bytes, ``V{itemsize}``.
     uninit : scalar or "raise", optional
         What chunks that were never written read as: zeros by default, a value, or an error.
     verify : {"auto", True, False}
         Whether chunks are held against the frame's checksums, before they are decoded. ``"auto"``:
-        those that are read whole, where the frame has checksums. True: every chunk of which an item
-        is read, and a frame without valid checksums is refused. False: none.
+        those that are read whole, where the frame has checksums. True: every chunk of which an
+        element is read, and a frame without valid checksums is refused. False: none.
     storage_options : mapping, optional
         For the fsspec filesystem of a URL.
     name : str, optional

@@ -11,7 +11,7 @@ import numpy as np
 from dask.array.core import getter
 from dask.blockwise import Blockwise
 
-from b2nd_dask.format.integrity import Trust
+from b2nd_dask.format.integrity import ChecksumState
 from b2nd_dask.frame.array import Frame
 from b2nd_dask.graph.read.blocks import Chunks, FrameBlocks
 from b2nd_dask.graph.read.from_frame import array_of
@@ -78,7 +78,7 @@ def _frame_in_blocks(frame: Frame, sizes: Chunks) -> da.Array | None:
     if reads > 1:
         if reads > MOST_READS or frame.is_remote or frame.nbytes <= HELD_NBYTES:
             return None
-        if frame.parsed.integrity.trust is Trust.VALID:
+        if frame.parsed.integrity.checksum_state is ChecksumState.VALID:
             # cut chunks get new checksums: damage must not hide behind them
             frame = frame.verifying()
     return array_of(frame, sizes)

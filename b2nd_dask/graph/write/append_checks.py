@@ -8,10 +8,10 @@ import numpy as np
 
 from b2nd_dask.frame.array import Frame
 from b2nd_dask.frame.write.writer import FramePlan
-from b2nd_dask.graph.write.write_job import Form
+from b2nd_dask.graph.write.write_job import FrameOptions
 
 
-def require_kept(frame: Frame, asked: FramePlan, form: Form) -> None:
+def check_append_options(frame: Frame, asked: FramePlan, form: FrameOptions) -> None:
     """Refuse to append to a frame that is not what a new one would be.
 
     Parameters
@@ -44,7 +44,7 @@ def require_kept(frame: Frame, asked: FramePlan, form: Form) -> None:
         )
 
 
-def require_same_form(frame: Frame, form: Form) -> None:
+def check_region_options(frame: Frame, form: FrameOptions) -> None:
     """Refuse to make a frame sparse, or one of Caterva, by changing it.
 
     Parameters
@@ -66,6 +66,6 @@ def require_same_form(frame: Frame, form: Form) -> None:
 
 
 def _are_sizes(chunks: Any) -> bool:
-    """Whether chunks are numbers of items; -1, "auto" and others depend on the array."""
+    """Whether chunks are numbers of elements; -1, "auto" and others depend on the array."""
     parts = np.ravel(np.array(chunks, object))
     return all(isinstance(part, int | np.integer) and part > 0 for part in parts)

@@ -41,12 +41,12 @@ class ArrayBlocks(ArrayBlockwiseDep):
         return part_of(self.source, self._slices[block])
 
 
-def from_numpy(items: NDArray[Any], *, named: bool, snapshot: bool) -> da.Array:
+def from_numpy(elements: NDArray[Any], *, named: bool, snapshot: bool) -> da.Array:
     """Cut a NumPy array into blocks of about dask's ``array.chunk-size``.
 
     Parameters
     ----------
-    items : ndarray
+    elements : ndarray
         A `numpy.memmap` is read from its file, block by block, by the tasks.
     named : bool
         Whether equal arrays get the same name; that reads all elements, or the time of a file's
@@ -59,12 +59,12 @@ def from_numpy(items: NDArray[Any], *, named: bool, snapshot: bool) -> da.Array:
     -------
     dask.array.Array
     """
-    source: Source | None = mapped_array(items)
+    source: Source | None = mapped_array(elements)
     if source is None:
         # of subclasses the elements only
-        source = np.array(items) if snapshot else np.asarray(items)
+        source = np.array(elements) if snapshot else np.asarray(elements)
     # without elements dask may divide by their number
-    wanted = "auto" if items.size else source.shape
+    wanted = "auto" if elements.size else source.shape
     sizes: Chunks = normalize_chunks(wanted, source.shape, dtype=source.dtype)
     token = _token(source, sizes) if named else uuid.uuid4().hex
     return dask_array(source, sizes, f"array-b2nd-{token}")

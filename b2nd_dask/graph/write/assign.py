@@ -1,4 +1,4 @@
-"""What is assigned to a frame: its items in the frame's dtype, spread over the region."""
+"""What is assigned to a frame: its elements in the frame's dtype, spread over the region."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from b2nd_dask.format.dtypes import fits
 from b2nd_dask.frame.array import Frame
 from b2nd_dask.graph.read.blocks import Chunks
 from b2nd_dask.graph.read.from_frame import block_sizes
-from b2nd_dask.graph.write.checked_cast import narrowed
-from b2nd_dask.graph.write.constants import constant_item
+from b2nd_dask.graph.write.checked_cast import checked_cast
+from b2nd_dask.graph.write.constants import constant_element
 
 Bounds = list[tuple[int, int]]
 
 
-def as_items(value: Any, dtype: np.dtype[Any]) -> Any:
+def as_elements(value: Any, dtype: np.dtype[Any]) -> Any:
     """Numbers and lists in the dtype of a frame, where that has them.
 
     Their own dtype is nobody's choice: NumPy makes int64 of ``[1, 2]``, whatever it is for. So it
@@ -44,20 +44,20 @@ def as_items(value: Any, dtype: np.dtype[Any]) -> Any:
 
     Examples
     --------
-    >>> as_items([1, 2], np.dtype("u1")).dtype, as_items([1, 300], np.dtype("u1")).dtype
+    >>> as_elements([1, 2], np.dtype("u1")).dtype, as_elements([1, 300], np.dtype("u1")).dtype
     (dtype('uint8'), dtype('int64'))
     """
     is_scalar = isinstance(value, np.generic) or (type(value) is np.ndarray and value.ndim == 0)
     if hasattr(value, "dtype") and not is_scalar:
         return value
-    items = np.asarray(value)
-    if fits(items.dtype, dtype):
-        items = narrowed(items, dtype, "the value for the frame")
-    elif items.dtype.kind in "biu" and dtype.kind in "biu":
-        cast = items.astype(dtype)
-        items = cast if np.array_equal(cast, items) else items
-    # one item is recognized again, and needs no task a block
-    return da.full((), items, dtype=items.dtype) if not items.ndim else items
+    elements = np.asarray(value)
+    if fits(elements.dtype, dtype):
+        elements = checked_cast(elements, dtype, "the value for the frame")
+    elif elements.dtype.kind in "biu" and dtype.kind in "biu":
+        cast = elements.astype(dtype)
+        elements = cast if np.array_equal(cast, elements) else elements
+    # one element is recognized again, and needs no task a block
+    return da.full((), elements, dtype=elements.dtype) if not elements.ndim else elements
 
 
 def converted(arr: da.Array, dtype: np.dtype[Any]) -> da.Array:
@@ -75,21 +75,21 @@ def converted(arr: da.Array, dtype: np.dtype[Any]) -> da.Array:
     Raises
     ------
     TypeError
-        Items would lose more than floating-point or time precision. That an item is too large for
-        the dtype shows when it is computed, as an OverflowError.
+        Elements would lose more than floating-point or time precision. That an element is too large
+        for the dtype shows when it is computed, as an OverflowError.
     """
     if arr.dtype == dtype:
         return arr
     if not fits(arr.dtype, dtype):
         raise TypeError(
-            f"items of dtype {arr.dtype} do not fit a frame of {dtype}; convert by .astype"
+            f"elements of dtype {arr.dtype} do not fit a frame of {dtype}; convert by .astype"
         )
     # of times, which fields may be, NumPy looks at the unit, not at the range
     if dtype.kind not in "mMV" and np.can_cast(arr.dtype, dtype):
         cast: da.Array = arr.astype(dtype)
     else:
         place = "the array for the frame"
-        cast = da.map_blocks(narrowed, arr, dtype=dtype, wanted=dtype, place=place)
+        cast = da.map_blocks(checked_cast, arr, dtype=dtype, wanted=dtype, place=place)
     return cast
 
 
@@ -124,9 +124,9 @@ def spread(arr: da.Array, frame: Frame, bounds: Bounds, singles: list[int]) -> d
         nothing: da.Array = da.zeros(shape, dtype=arr.dtype, chunks=shape)
         return nothing
     sizes = _block_sizes(frame, bounds)
-    item = constant_item(arr)
+    element = constant_element(arr)
     wide: da.Array
-    if item is None:
+    if element is None:
         # dask copies slices of views, so views are made as they are written; and not by
         # broadcast_to, which array.query-planning does not have
         like = da.zeros(shape, dtype=arr.dtype, chunks=sizes)
@@ -134,7 +134,7 @@ def spread(arr: da.Array, frame: Frame, bounds: Bounds, singles: list[int]) -> d
         aligned = aligned.rechunk(tuple((1,) if n == 1 else axis for n, axis in lengths))
         wide = da.map_blocks(_widened, aligned, like, dtype=arr.dtype, chunks=sizes)
     else:
-        wide = da.full(shape, item, dtype=arr.dtype, chunks=sizes)
+        wide = da.full(shape, element, dtype=arr.dtype, chunks=sizes)
     return wide
 
 
@@ -163,7 +163,7 @@ def _with_axes_of(shape: tuple[int, ...], singles: list[int], arr: da.Array) -> 
 
 
 def _block_sizes(frame: Frame, bounds: Bounds) -> Chunks:
-    """Sizes of blocks that end where those of the old items do, which they are joined with."""
+    """Sizes of blocks that end where those of the old elements do, which they are joined with."""
     sizes = []
     for (start, stop), axis in zip(bounds, block_sizes(frame, "auto"), strict=True):
         inner = [edge for edge in itertools.accumulate(axis) if start < edge < stop]

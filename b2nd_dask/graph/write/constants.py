@@ -17,8 +17,8 @@ from b2nd_dask.frame.write.encode import encode_constant
 from b2nd_dask.frame.write.records import ChunkRecords
 
 
-def constant_item(arr: da.Array) -> NDArray[Any] | None:
-    """The item of an array that `da.zeros`, `da.full` or the like has made.
+def constant_element(arr: da.Array) -> NDArray[Any] | None:
+    """The element of an array that `da.zeros`, `da.full` or the like has made.
 
     Parameters
     ----------
@@ -31,9 +31,9 @@ def constant_item(arr: da.Array) -> NDArray[Any] | None:
 
     Examples
     --------
-    >>> constant_item(da.full((10**6, 10**6), 2.5))
+    >>> constant_element(da.full((10**6, 10**6), 2.5))
     array(2.5)
-    >>> constant_item(da.zeros(5) + 1) is None
+    >>> constant_element(da.zeros(5) + 1) is None
     True
     """
     if da.array_expr_enabled() or len(arr.dask.layers) != 1:
@@ -46,8 +46,8 @@ def constant_item(arr: da.Array) -> NDArray[Any] | None:
     func = layer.task.func
     if _innermost(func) is not _innermost(wrap._broadcast_trick_inner):
         return None
-    item: NDArray[Any] = np.asarray(func((1,) * arr.ndim)).reshape(())
-    return item
+    element: NDArray[Any] = np.asarray(func((1,) * arr.ndim)).reshape(())
+    return element
 
 
 def _innermost(func: Any) -> Any:
@@ -64,7 +64,7 @@ def special_records(arr: da.Array, origin: tuple[int, ...], grid: Grid) -> Chunk
     ----------
     arr : dask.array.Array
     origin : tuple of int
-        Where its first item goes in the frame; the corner of a chunk.
+        Where its first element goes in the frame; the corner of a chunk.
     grid : Grid
         Of the frame.
 
@@ -73,10 +73,10 @@ def special_records(arr: da.Array, origin: tuple[int, ...], grid: Grid) -> Chunk
     ChunkRecords or None
         None where each block has to be computed.
     """
-    item = constant_item(arr)
-    if item is None or 0 in arr.shape:
+    element = constant_element(arr)
+    if element is None or 0 in arr.shape:
         return None
-    code = encode_constant(item, grid)
+    code = encode_constant(element, grid)
     if not isinstance(code, int):
         return None
     cells = [

@@ -18,7 +18,7 @@ from b2nd_dask.graph.write.assign import Bounds, spread
 class Patch(NamedTuple):
     """New items for a frame, made of whole chunks but at the array's edges."""
 
-    items: da.Array
+    elements: da.Array
     origin: tuple[int, ...]
     """Where the first item goes; the corner of a chunk."""
     shape: tuple[int, ...]
@@ -41,12 +41,12 @@ class Patch(NamedTuple):
         ndarray of int64
             Ascending.
         """
-        if self.items is self.new:
+        if self.elements is self.new:
             return np.empty(0, np.int64)
         cells = [
             range(start // chunk, -(-min(start + n, size) // chunk))
             for start, n, size, chunk in zip(
-                self.origin, self.items.shape, grid.shape, grid.chunks, strict=True
+                self.origin, self.elements.shape, grid.shape, grid.chunks, strict=True
             )
         ]
         numbers: NDArray[np.int64] = np.ravel_multi_index(np.ix_(*cells), grid.counts)

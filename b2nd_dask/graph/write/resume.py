@@ -23,13 +23,13 @@ _LAYOUT = 1
 
 
 def resume_key(
-    items: da.Array, origin: tuple[int, ...], plan: FramePlan, label: str, state: str
+    elements: da.Array, origin: tuple[int, ...], plan: FramePlan, label: str, state: str
 ) -> str:
     """What all runs of one write have in common, and no other write has.
 
     Parameters
     ----------
-    items : dask.array.Array
+    elements : dask.array.Array
         Its name stands for its data, as everywhere in dask.
     origin : tuple of int
     plan : FramePlan
@@ -43,15 +43,15 @@ def resume_key(
     str
         16 hexadecimal digits.
     """
-    return tokenize(_LAYOUT, items, origin, plan, label, state)[:16]
+    return tokenize(_LAYOUT, elements, origin, plan, label, state)[:16]
 
 
-def update_call(items: da.Array, where: object, label: str) -> str:
+def update_call(elements: da.Array, where: object, label: str) -> str:
     """What all runs of one call have in common that changes a frame, whatever that holds.
 
     Parameters
     ----------
-    items : dask.array.Array
+    elements : dask.array.Array
         The new elements.
     where : object
         The region, or the axis.
@@ -63,7 +63,7 @@ def update_call(items: da.Array, where: object, label: str) -> str:
     str
         8 hexadecimal digits, with which the keys of these runs begin.
     """
-    return tokenize(_LAYOUT, items, where, label)[:8]
+    return tokenize(_LAYOUT, elements, where, label)[:8]
 
 
 def update_key(call: str, corner: tuple[int, ...], plan: FramePlan, content: str) -> str:

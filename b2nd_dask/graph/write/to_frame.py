@@ -12,19 +12,19 @@ import numpy as np
 from dask.delayed import Delayed, delayed
 
 from b2nd_dask.format.dtypes import not_stored
-from b2nd_dask.format.integrity import Trust
+from b2nd_dask.format.integrity import ChecksumState
 from b2nd_dask.frame.access import frame_at
 from b2nd_dask.frame.array import Frame
 from b2nd_dask.frame.opened_array import is_opened_array
 from b2nd_dask.frame.write.journal import read_journals
 from b2nd_dask.frame.write.publication import SEEN_AGAIN, clean_up, is_published
 from b2nd_dask.graph.read.from_frame import MANY_TASKS, array_of, from_b2nd
-from b2nd_dask.graph.write.append_checks import require_kept, require_same_form
+from b2nd_dask.graph.write.append_checks import check_append_options, check_region_options
 from b2nd_dask.graph.write.array_blocks import from_numpy
-from b2nd_dask.graph.write.assign import as_items
+from b2nd_dask.graph.write.assign import as_elements
 from b2nd_dask.graph.write.dropped import warn_of_dropped
 from b2nd_dask.graph.write.resume import say_reused
-from b2nd_dask.graph.write.write_job import Form, new_job, new_plan, update_job
+from b2nd_dask.graph.write.write_job import FrameOptions, new_job, new_plan, update_job
 from b2nd_dask.graph.write.write_tasks import WriteJob, write_graph
 from b2nd_dask.storage import Location, only_here
 
@@ -70,12 +70,12 @@ def to_b2nd(
         begins a new frame where there is none to append to: arguments that say what that is like
         must then fit the frame that is there.
     chunks : int or tuple of int, optional
-        Items of a frame chunk along each axis. By default dask's largest block, halved along its
+        Elements of a frame chunk along each axis. By default dask's largest block, halved along its
         longest axes until it has no more than 32 MiB; of 100 and more blocks below 1 MiB, as many
         neighbours as have that. Blocks that do not line up are rechunked, to blocks of about dask's
         ``array.chunk-size`` at most.
     blocks : int or tuple of int, optional
-        Items of a block along each axis; by default python-blosc2's choice for the chunks.
+        Elements of a block along each axis; by default python-blosc2's choice for the chunks.
     cparams : blosc2.CParams or dict, optional
         Codec, level, filters, split mode and dictionary, with python-blosc2's defaults; codecs and
         filters also by name, as in ``{"codec": "lz4", "filters": ["bitshuffle"]}``.
@@ -89,14 +89,15 @@ def to_b2nd(
     region : int, slice, Ellipsis, or a tuple of these, optional
         Where the array goes in a frame that is there, as in ``frame[region] = arr``: slices of step
         1 inside the frame, and integers. A scalar, or an array that is smaller, is broadcast to the
-        region, out of core. Chunks that it cuts keep their other items. Chunks, compression and
+        region, out of core. Chunks that it cuts keep their other elements. Chunks, compression and
         metadata of the frame stay. Numbers that only lose precision in the frame's dtype are
         converted, as floats to narrower floats; integers without a dtype, alone or in lists, where
         the frame's dtype has them.
     append_axis : int, optional
         The axis along which the array is put behind the end of a frame that is there.
     caterva : bool
-        Add the metalayer of Caterva, for readers from before b2nd. They see items without a dtype.
+        Add the metalayer of Caterva, for readers from before b2nd. They see elements without a
+        dtype.
     storage_options : mapping, optional
         For the fsspec filesystem of a URL.
     compute : bool
@@ -156,19 +157,19 @@ def to_b2nd(
     >>> to_b2nd(0, path, mode="r+", region=slice(10, 20)).sum().compute()
     np.float64(18000.0)
     """
-    form = Form(chunks, blocks, cparams, meta, vlmeta, contiguous, caterva)
+    form = FrameOptions(chunks, blocks, cparams, meta, vlmeta, contiguous, caterva)
     _check_mode(mode, region, append_axis, form)
     location = Location.of(urlpath, storage_options=storage_options)
     old = None if mode in _NEW else _frame_there(location, mode)
-    items = arr if old is None else as_items(arr, old.dtype)
-    array = _as_dask(items, named=resume, snapshot=not compute)
+    elements = arr if old is None else as_elements(arr, old.dtype)
+    array = _as_dask(elements, named=resume, snapshot=not compute)
     if old is None:
         replace = _NEW.get(mode, False)
         job = new_job(array, location, new_plan(array, form), replace=replace, resume=resume)
     else:
-        require_same_form(old, form)
+        check_region_options(old, form)
         if form.given:
-            require_kept(old, new_plan(array, form), form)
+            check_append_options(old, new_plan(array, form), form)
         job = update_job(array, location, old, region, append_axis, resume=resume)
     done = resume and is_published(job.plan, job.staging)
     written = _finished_before(job) if done else _left_of(job, resume=resume)
@@ -222,7 +223,7 @@ def _carry_out(job: WriteJob, written: Delayed, warn: Callable[[], None], *, res
         )
 
 
-def _check_mode(mode: str, region: Any, append_axis: int | None, form: Form) -> None:
+def _check_mode(mode: str, region: Any, append_axis: int | None, form: FrameOptions) -> None:
     """Refuse arguments that contradict each other."""
     if mode not in _MODES:
         raise ValueError(f"mode={mode!r}; known are {', '.join(map(repr, _MODES))}")
@@ -260,7 +261,7 @@ def _frame_there(location: Location, mode: str) -> Frame | None:
         return None
     # old elements that go into new chunks get new checksums, and a new header vouches for the
     # shape: damage must not hide behind them
-    nothing_to_hide = integrity.trust is Trust.ABSENT and not integrity.remedy
+    nothing_to_hide = integrity.checksum_state is ChecksumState.ABSENT and not integrity.remedy
     return frame_at(location) if nothing_to_hide else frame_at(location, verify=True)
 
 
@@ -285,7 +286,7 @@ def _as_dask(arr: Any, *, named: bool, snapshot: bool) -> da.Array:
         ) from None
     reason = not_stored(dtype)
     if reason:
-        raise TypeError(f"items of {arr.dtype} are {reason}")
+        raise TypeError(f"elements of {arr.dtype} are {reason}")
     if isinstance(getattr(arr, "_meta", arr), np.ma.MaskedArray):
         raise TypeError("a masked array: a frame has no masks; use da.ma.filled(x, value) first")
     if is_opened_array(arr) or getattr(arr, "ndim", None) is None:

@@ -34,7 +34,7 @@ from b2nd_dask.storage import Location, staging_for
 
 
 @dataclass(frozen=True, eq=False)
-class Form:
+class FrameOptions:
     """What a frame is to be like, as users say it; fields as for `to_b2nd`."""
 
     chunks: Any
@@ -52,7 +52,7 @@ class Form:
         return [name for name in names if getattr(self, name) is not None]
 
 
-def new_plan(array: da.Array, form: Form) -> FramePlan:
+def new_plan(array: da.Array, form: FrameOptions) -> FramePlan:
     """Fix everything about a new frame but its data.
 
     Parameters
@@ -178,7 +178,7 @@ def update_job(
         content = content_digest(opened, patch.cut_chunks(frame.parsed.grid))
         key = update_key(call, patch.corner, plan, content)
         staging = update_staging(location, frame.parsed, resume_key=key)
-    return WriteJob(patch.items, patch.origin, plan, staging, finish)
+    return WriteJob(patch.elements, patch.origin, plan, staging, finish)
 
 
 def _check_plan(plan: FramePlan) -> None:

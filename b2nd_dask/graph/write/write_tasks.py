@@ -25,7 +25,7 @@ from b2nd_dask.frame.write.publication import (
 from b2nd_dask.frame.write.records import ChunkRecords, merge_records
 from b2nd_dask.frame.write.writer import FramePlan
 from b2nd_dask.graph.write.align import aligned_to
-from b2nd_dask.graph.write.checked_cast import narrowed
+from b2nd_dask.graph.write.checked_cast import checked_cast
 from b2nd_dask.graph.write.constants import special_records
 from b2nd_dask.graph.write.resume import say_reused, unstaged_blocks
 from b2nd_dask.storage import Staging
@@ -37,10 +37,10 @@ FAN_IN = 32
 class WriteJob(NamedTuple):
     """What is written where, and how it ends."""
 
-    items: da.Array
+    elements: da.Array
     """Any blocks."""
     origin: tuple[int, ...]
-    """Where the first item goes in the frame; the corner of a chunk."""
+    """Where the first element goes in the frame; the corner of a chunk."""
     plan: FramePlan
     staging: Staging
     finish: Callable[[ChunkRecords, FramePlan, Staging], str]
@@ -61,13 +61,13 @@ def write_graph(job: WriteJob, staged: ChunkRecords | None = None) -> Delayed:
     dask.delayed.Delayed
         Computes to the frame's path or URL.
     """
-    arr = aligned_to(job.items, job.plan.grid.chunks)
+    arr = aligned_to(job.elements, job.plan.grid.chunks)
     # of this graph alone: a scheduler that knows a name takes the task that it knows
     token = uuid.uuid4().hex
     opening, name = _named("open", token), _named("commit", token)
     missing, extra = np.ones(arr.numblocks, bool), {}
     grid = job.plan.grid
-    known = special_records(job.items, job.origin, grid) if staged is None else staged
+    known = special_records(job.elements, job.origin, grid) if staged is None else staged
     if known is not None:
         missing, reused = unstaged_blocks(arr.chunks, job.origin, grid, known)
         extra = {_named("known", token): reused}
@@ -164,7 +164,7 @@ def write_task(
     name = f"{opened.staging.label}: the block at {tuple(axis.start for axis in place)}"
     _check_block(block, name, tuple(axis.stop - axis.start for axis in place), plan.dtype)
     corner = tuple(start + axis.start for start, axis in zip(origin, place, strict=True))
-    return write_block_once(narrowed(block, plan.dtype, name), corner, plan, opened)
+    return write_block_once(checked_cast(block, plan.dtype, name), corner, plan, opened)
 
 
 def _check_block(block: Any, name: str, shape: tuple[int, ...], wanted: np.dtype[Any]) -> None:

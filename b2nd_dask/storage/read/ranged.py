@@ -48,7 +48,7 @@ class RangeRequest(NamedTuple):
     """Of the object, for errors."""
 
 
-class Answer(NamedTuple):
+class Response(NamedTuple):
     """What a store answered to a request."""
 
     start: int
@@ -74,7 +74,7 @@ class FailedRequest(NamedTuple):
 class RangeSource(Protocol):
     """Asks the objects of one store for byte ranges."""
 
-    def get(self, requests: Sequence[RangeRequest]) -> list[Answer] | FailedRequest:
+    def get(self, requests: Sequence[RangeRequest]) -> list[Response] | FailedRequest:
         """Ask for ranges, concurrently where the store can.
 
         Parameters
@@ -94,8 +94,8 @@ class RangeSource(Protocol):
 
 
 def get_concurrently(
-    fs: Any, get: Callable[[RangeRequest], Awaitable[Answer]], requests: Sequence[RangeRequest]
-) -> list[Answer] | FailedRequest:
+    fs: Any, get: Callable[[RangeRequest], Awaitable[Response]], requests: Sequence[RangeRequest]
+) -> list[Response] | FailedRequest:
     """Serve `RangeSource.get` by a coroutine for each request, some of them at the same time.
 
     Parameters
@@ -110,7 +110,7 @@ def get_concurrently(
     list of Answer or FailedRequest
         After a failure no more requests are begun.
     """
-    answers: dict[int, Answer] = {}
+    answers: dict[int, Response] = {}
     failed: list[FailedRequest] = []
     waiting = iter(enumerate(requests))
 
@@ -131,8 +131,8 @@ def get_concurrently(
 
 
 async def _persistently(
-    get: Callable[[RangeRequest], Awaitable[Answer]], request: RangeRequest
-) -> Answer:
+    get: Callable[[RangeRequest], Awaitable[Response]], request: RangeRequest
+) -> Response:
     for _ in range(ATTEMPTS - 1):
         try:
             return await get(request)

@@ -8,9 +8,9 @@ from fsspec.asyn import AsyncFileSystem
 
 from b2nd_dask.storage.byte_reader import Identity
 from b2nd_dask.storage.read.ranged import (
-    Answer,
     FailedRequest,
     RangeRequest,
+    Response,
     changed,
     get_concurrently,
     require_short,
@@ -37,7 +37,7 @@ class AnyRanges:
     def __init__(self, fs: Any) -> None:
         self._fs = fs
 
-    def get(self, requests: Sequence[RangeRequest]) -> list[Answer] | FailedRequest:
+    def get(self, requests: Sequence[RangeRequest]) -> list[Response] | FailedRequest:
         """Ask for ranges; see `RangeSource.get`."""
         if any(request.known is None for request in requests) and self._fs.cachable:
             # All of it: some file systems keep the details of a file in the listing of its
@@ -57,7 +57,7 @@ class AnyRanges:
         """Not needed: `get` tells directories from nothing."""
         return False
 
-    async def _get_soon(self, request: RangeRequest) -> Answer:
+    async def _get_soon(self, request: RangeRequest) -> Response:
         identity = request.known or identity_in(await self._fs._info(request.path))
         start, stop = clip(request.span, identity.size)
         data = b""
@@ -65,7 +65,7 @@ class AnyRanges:
             data = await self._fs._cat_file(request.path, start=start, end=stop)
         return _checked(data, Span(start, stop), identity, request)
 
-    def _get_now(self, request: RangeRequest) -> Answer:
+    def _get_now(self, request: RangeRequest) -> Response:
         identity = request.known or identity_in(self._fs.info(request.path))
         self._prepare(request, identity)
         start, stop = clip(request.span, identity.size)
@@ -96,10 +96,10 @@ def identity_in(info: Mapping[str, Any]) -> Identity:
     return Identity(size, token_of(info))
 
 
-def _checked(data: bytes, span: Span, identity: Identity, request: RangeRequest) -> Answer:
+def _checked(data: bytes, span: Span, identity: Identity, request: RangeRequest) -> Response:
     if len(data) == span.stop - span.start:
-        return Answer(span.start, data, identity)
+        return Response(span.start, data, identity)
     if len(data) == identity.size:
         require_short(identity.size, identity.size, request.label)
-        return Answer(0, data, identity, ranges_ignored=True)
+        return Response(0, data, identity, ranges_ignored=True)
     raise changed(request)

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 from b2nd_dask.storage.byte_reader import Identity
 from b2nd_dask.storage.read.ranged import (
-    Answer,
     FailedRequest,
     RangeRequest,
+    Response,
     changed,
     get_concurrently,
     read_body,
@@ -44,7 +44,7 @@ class HttpRanges:
     def __init__(self, fs: Any) -> None:
         self._fs = fs
 
-    def get(self, requests: Sequence[RangeRequest]) -> list[Answer] | FailedRequest:
+    def get(self, requests: Sequence[RangeRequest]) -> list[Response] | FailedRequest:
         """Ask for ranges; see `RangeSource.get`."""
         return get_concurrently(self._fs, self._get, requests)
 
@@ -52,7 +52,7 @@ class HttpRanges:
         """Web servers redirect who asks for a directory; this is not needed."""
         return False
 
-    async def _get(self, request: RangeRequest) -> Answer:
+    async def _get(self, request: RangeRequest) -> Response:
         session = await self._fs.set_session()
         options = dict(self._fs.kwargs)
         headers = dict(options.pop("headers", None) or {})
@@ -71,7 +71,7 @@ def _range(span: Span) -> str:
     return f"bytes={span.start}-{span.stop - 1}"
 
 
-async def _answer(response: Any, request: RangeRequest) -> Answer:
+async def _answer(response: Any, request: RangeRequest) -> Response:
     status, headers, span = response.status, response.headers, request.span
     if status in _MISSING:
         raise FileNotFoundError(request.path)
@@ -81,13 +81,13 @@ async def _answer(response: Any, request: RangeRequest) -> Answer:
     token = token_of({name: headers[name] for name in ("ETag", "Last-Modified") if name in headers})
     if status == HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE:
         size = size_past_end(headers.get("Content-Range", ""))
-        return Answer(span.start, b"", Identity(size, token))
+        return Response(span.start, b"", Identity(size, token))
     response.raise_for_status()
     if status == HTTPStatus.PARTIAL_CONTENT:
         size = size_in(headers.get("Content-Range", ""), span)
         require_known(request, Identity(size, token))
         data = await _body(response, min(span.stop, size) - span.start)
-        return Answer(span.start, data, Identity(size, token))
+        return Response(span.start, data, Identity(size, token))
     if response.content_length is None:
         raise unknown_size()
     size = response.content_length
@@ -95,7 +95,7 @@ async def _answer(response: Any, request: RangeRequest) -> Answer:
     require_short(size, span.stop, request.label)
     # What follows is dropped with the connection.
     data = await _body(response, min(span.stop, size))
-    return Answer(0, data, Identity(size, token), ranges_ignored=True)
+    return Response(0, data, Identity(size, token), ranges_ignored=True)
 
 
 async def _body(response: Any, nbytes: int) -> bytes:

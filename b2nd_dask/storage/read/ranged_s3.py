@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 from b2nd_dask.storage.byte_reader import Identity
 from b2nd_dask.storage.failures import store_code
 from b2nd_dask.storage.read.ranged import (
-    Answer,
     FailedRequest,
     RangeRequest,
+    Response,
     changed,
     get_concurrently,
     read_body,
@@ -40,7 +40,7 @@ class S3Ranges:
     def __init__(self, fs: Any) -> None:
         self._fs = fs
 
-    def get(self, requests: Sequence[RangeRequest]) -> list[Answer] | FailedRequest:
+    def get(self, requests: Sequence[RangeRequest]) -> list[Response] | FailedRequest:
         """Ask for ranges; see `RangeSource.get`."""
         return get_concurrently(self._fs, self._get, requests)
 
@@ -50,7 +50,7 @@ class S3Ranges:
         self._fs.invalidate_cache(path)
         return bool(self._fs.isdir(path))
 
-    async def _get(self, request: RangeRequest) -> Answer:
+    async def _get(self, request: RangeRequest) -> Response:
         try:
             found = await self._ask(request)
         except OSError as error:
@@ -85,12 +85,12 @@ class S3Ranges:
         )
         return found
 
-    async def _past_the_end(self, request: RangeRequest) -> Answer:
+    async def _past_the_end(self, request: RangeRequest) -> Response:
         # The refusal of a range says nothing of the object.
         info = await self._fs._info(request.path, refresh=True)
         identity = Identity(int(info["size"]), token_of(info))
         require_known(request, identity)
-        return Answer(request.span.start, b"", identity)
+        return Response(request.span.start, b"", identity)
 
 
 async def _read(body: Any, nbytes: int) -> bytes:
@@ -102,17 +102,17 @@ async def _read(body: Any, nbytes: int) -> bytes:
     return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
 
-def _described(found: dict[str, Any], request: RangeRequest) -> tuple[Answer, int]:
+def _described(found: dict[str, Any], request: RangeRequest) -> tuple[Response, int]:
     """What an answer says before its body is read, and how many bytes of that are wanted."""
     token = token_of({name: found[name] for name in ("ETag", "LastModified") if name in found})
     if "ContentRange" in found:
         identity = Identity(size_in(found["ContentRange"], request.span), token)
         require_known(request, identity)
         start, stop = clip(request.span, identity.size)
-        return Answer(start, b"", identity), stop - start
+        return Response(start, b"", identity), stop - start
     if "ContentLength" not in found:
         raise unknown_size()
     identity = Identity(int(found["ContentLength"]), token)
     require_known(request, identity)
     require_short(identity.size, identity.size, request.label)
-    return Answer(0, b"", identity, ranges_ignored=True), identity.size
+    return Response(0, b"", identity, ranges_ignored=True), identity.size

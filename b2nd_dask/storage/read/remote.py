@@ -13,10 +13,10 @@ from b2nd_dask.storage.labels import public_url
 from b2nd_dask.storage.members import MAIN_MEMBER
 from b2nd_dask.storage.read.connection import Connection, connect
 from b2nd_dask.storage.read.ranged import (
-    Answer,
     FailedRequest,
     RangeRequest,
     RangeSource,
+    Response,
     changed,
     require_short,
 )
@@ -53,7 +53,7 @@ class _Opened(NamedTuple):
     identity: Identity
     is_directory: bool
     ranges_ignored: bool
-    head: Answer
+    head: Response
     """The first bytes. Kept: they serve all reads of a small frame."""
 
 
@@ -127,7 +127,7 @@ class RemoteReader:
 
     def read(self, spans: Sequence[Span], member: str = "") -> list[bytes]:
         """Read byte ranges in one round of concurrent requests; see `ByteReader.read`."""
-        return [data for data, _ in self._read_items([(member, span) for span in spans])]
+        return [data for data, _ in self._read_elements([(member, span) for span in spans])]
 
     def read_into(
         self, spans: Sequence[Span], targets: Sequence[memoryview], member: str = ""
@@ -139,7 +139,7 @@ class RemoteReader:
         self, items: Sequence[tuple[str, Span]], targets: Sequence[memoryview]
     ) -> list[Filled]:
         """Read byte ranges of several members; see `ByteReader.read_members_into`."""
-        results = self._read_items(items)
+        results = self._read_elements(items)
         counts = copy_into([data for data, _ in results], targets)
         return [Filled(count, size) for count, (_, size) in zip(counts, results, strict=True)]
 
@@ -158,7 +158,7 @@ class RemoteReader:
         self._closed = True
         self._connection = None
 
-    def _read_items(self, items: Sequence[tuple[str, Span]]) -> list[tuple[bytes, int]]:
+    def _read_elements(self, items: Sequence[tuple[str, Span]]) -> list[tuple[bytes, int]]:
         """Bytes of each span, and the size of the member that they come from."""
         connection, opened = self._connected(), self._opened()
         main = ("", MAIN_MEMBER) if opened.is_directory else ("",)
@@ -202,7 +202,7 @@ class RemoteReader:
             self._states.setdefault("", opened)
         return self._states[""]
 
-    def _ask_main(self, connection: Connection, span: Span) -> tuple[bool, Answer]:
+    def _ask_main(self, connection: Connection, span: Span) -> tuple[bool, Response]:
         """Ask the object, or the main member when the URL names a directory; tell which."""
         known = self._states[""].is_directory if self._states else None
         is_there = False
@@ -258,7 +258,7 @@ class RemoteReader:
         requests = [RangeRequest(path, span, known, label) for span in merged]
         return _Round(member, reading, requests, size)
 
-    def _get(self, connection: Connection, requests: Sequence[RangeRequest]) -> list[Answer]:
+    def _get(self, connection: Connection, requests: Sequence[RangeRequest]) -> list[Response]:
         """Ask for ranges, with errors that name the object and hold no secrets."""
         if not requests:
             return []
@@ -271,7 +271,7 @@ class RemoteReader:
     def _label(self, member: str) -> str:
         return f"{self.label}/{member}" if member else self.label
 
-    def _part(self, answer: Answer, request: RangeRequest, round_: _Round) -> bytes:
+    def _part(self, answer: Response, request: RangeRequest, round_: _Round) -> bytes:
         """Bytes of a request, if they come from the state of the object that is read."""
         known = request.known
         if known is None and answer.data:

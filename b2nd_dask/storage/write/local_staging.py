@@ -40,7 +40,7 @@ from b2nd_dask.storage.write.local_files import (
     write_file,
 )
 from b2nd_dask.storage.write.rename import publish_path, remove_path, sync_directory
-from b2nd_dask.storage.write.staging import Joined, Run, StagedChunks, in_order, runs_of
+from b2nd_dask.storage.write.staging import Placement, Run, StagedChunks, in_order, runs_of
 
 #: A part with more unused bytes than this share, left by tasks that ran twice, is copied rather
 #: than kept.
@@ -212,7 +212,7 @@ class ContiguousStaging(_LocalStaging):
             finally:
                 os.close(fd)
 
-    def join(self, chunks: StagedChunks) -> Joined:
+    def join(self, chunks: StagedChunks) -> Placement:
         """Copy all parts to the end of the largest; see `Staging.join`.
 
         The largest keeps its name until it is published, and its chunks their places: a commit that
@@ -239,7 +239,7 @@ class ContiguousStaging(_LocalStaging):
                     positions[order[members]] = ordered.start[members] + shift - self.header_len
             finally:
                 os.close(fd)
-        return Joined(positions, end - self.header_len, (Run(name, 0, end),))
+        return Placement(positions, end - self.header_len, (Run(name, 0, end),))
 
     def _base(self, parts: tuple[str, ...], used: np.ndarray) -> int:
         """The part that becomes the frame; -1 where a new file does."""
@@ -257,7 +257,7 @@ class ContiguousStaging(_LocalStaging):
         finally:
             os.close(source)
 
-    def publish(self, joined: Joined, head: bytes, tail: bytes) -> None:
+    def publish(self, joined: Placement, head: bytes, tail: bytes) -> None:
         """Write header and tail, sync, rename; see `Staging.publish`."""
         self.check_target()
         ready, target = self.directory / joined.pieces[0].part, Path(self.target)
@@ -294,7 +294,7 @@ class SparseStaging(_LocalStaging):
             os.close(fd)
         return Run(name, 0, len(payload))
 
-    def join(self, chunks: StagedChunks) -> Joined:
+    def join(self, chunks: StagedChunks) -> Placement:
         """Number the chunk files; see `Staging.join`."""
         frame = self.directory / "frame"
         with about(self.target):
@@ -304,9 +304,9 @@ class SparseStaging(_LocalStaging):
             for number, part in enumerate(chunks.part.tolist()):
                 # upstream does not open frames whose numbers have gaps (REFERENCE 3.1)
                 link_or_copy(self.directory / chunks.parts[part], frame / chunk_member(number))
-        return Joined(np.arange(len(chunks.part)), int(chunks.nbytes.sum()))
+        return Placement(np.arange(len(chunks.part)), int(chunks.nbytes.sum()))
 
-    def publish(self, joined: Joined, head: bytes, tail: bytes) -> None:
+    def publish(self, joined: Placement, head: bytes, tail: bytes) -> None:
         """Write the index file last, sync, rename; see `Staging.publish`."""
         self.check_target()
         frame, target = self.directory / "frame", Path(self.target)

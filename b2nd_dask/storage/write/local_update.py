@@ -30,7 +30,7 @@ from b2nd_dask.storage.write.local_files import (
     write_file,
 )
 from b2nd_dask.storage.write.local_staging import ContiguousStaging, SparseStaging
-from b2nd_dask.storage.write.staging import Joined, Run, StagedChunks, in_order, runs_of
+from b2nd_dask.storage.write.staging import Placement, Run, StagedChunks, in_order, runs_of
 
 _CHANGED = "the frame changed while its update was computed"
 
@@ -58,7 +58,7 @@ class ContiguousUpdate(ContiguousStaging):
         ):
             yield
 
-    def join(self, chunks: StagedChunks) -> Joined:
+    def join(self, chunks: StagedChunks) -> Placement:
         """Place the chunks behind the old end; see `Staging.join`."""
         ordered, order = in_order(chunks)
         positions = np.empty(len(order), np.int64)
@@ -69,9 +69,9 @@ class ContiguousUpdate(ContiguousStaging):
             positions[order[members]] = ordered.start[members] + (end - start - self.header_len)
             pieces.append(Run(ordered.parts[part], start, start + nbytes))
             end += nbytes
-        return Joined(positions, end - self.header_len, tuple(pieces))
+        return Placement(positions, end - self.header_len, tuple(pieces))
 
-    def publish(self, joined: Joined, head: bytes, tail: bytes) -> None:
+    def publish(self, joined: Placement, head: bytes, tail: bytes) -> None:
         """Append chunks, index and trailer, sync, then write the header; see `Staging.publish`."""
         with about(self.target):
             fd = os.open(self.target, os.O_RDWR)
@@ -92,7 +92,7 @@ class ContiguousUpdate(ContiguousStaging):
             finally:
                 os.close(fd)
 
-    def _append_all(self, fd: int, joined: Joined, tail: bytes) -> None:
+    def _append_all(self, fd: int, joined: Placement, tail: bytes) -> None:
         end = self.frame_len
         for part, start, stop in joined.pieces:
             self.copy_part(part, start, stop - start, fd, end)
@@ -123,7 +123,7 @@ class SparseUpdate(SparseStaging):
         ):
             yield
 
-    def join(self, chunks: StagedChunks) -> Joined:
+    def join(self, chunks: StagedChunks) -> Placement:
         """Give the chunks numbers that no file has; see `Staging.join`."""
         with about(self.target):
             members = list(Path(self.target).iterdir())
@@ -132,9 +132,9 @@ class SparseUpdate(SparseStaging):
         free = itertools.islice((n for n in itertools.count() if n not in taken), count)
         positions = np.fromiter(free, np.int64, count)
         pieces = [Run(chunks.parts[part], 0, 0) for part in chunks.part.tolist()]
-        return Joined(positions, self.kept_nbytes + int(chunks.nbytes.sum()), tuple(pieces))
+        return Placement(positions, self.kept_nbytes + int(chunks.nbytes.sum()), tuple(pieces))
 
-    def publish(self, joined: Joined, head: bytes, tail: bytes) -> None:
+    def publish(self, joined: Placement, head: bytes, tail: bytes) -> None:
         """Link the chunk files in, sync, replace the index file; see `Staging.publish`."""
         with about(self.target):
             index = self.directory / MAIN_MEMBER
@@ -160,7 +160,7 @@ class SparseUpdate(SparseStaging):
         if identity_of(state) != self.identity:
             raise StaleFrameError(_CHANGED, path=self.target)
 
-    def _link_in(self, joined: Joined, folder: int) -> None:
+    def _link_in(self, joined: Placement, folder: int) -> None:
         """Give the staged files their names, durably; or none of them."""
         linked: list[str] = []
         try:

@@ -36,7 +36,7 @@ from b2nd_dask.storage.byte_reader import ByteReader
 from b2nd_dask.storage.read.location import Location
 from b2nd_dask.storage.write.object_store import PIECE_NBYTES, ObjectStore
 from b2nd_dask.storage.write.s3_join import Limits, ServerJoin, abort_uploads
-from b2nd_dask.storage.write.staging import Joined, Run, StagedChunks
+from b2nd_dask.storage.write.staging import Placement, Run, StagedChunks
 from b2nd_dask.storage.write.staging_area import StagingArea
 
 #: A store joins objects of 5 MiB and more; much larger ones would only take memory.
@@ -152,7 +152,7 @@ class ObjectStaging(BaseObjectStaging):
         edges = itertools.accumulate(map(len, payloads), initial=0)
         return [Run(name, start, stop) for start, stop in itertools.pairwise(edges)]
 
-    def join(self, chunks: StagedChunks) -> Joined:
+    def join(self, chunks: StagedChunks) -> Placement:
         """Choose where each object goes; see `Staging.join`."""
         used, first, place = np.unique(chunks.part, return_index=True, return_inverse=True)
         sizes = np.bincount(place, chunks.nbytes, minlength=len(used)).astype(np.int64)
@@ -160,9 +160,9 @@ class ObjectStaging(BaseObjectStaging):
         bases = np.empty_like(sizes)
         bases[order] = np.cumsum(sizes[order]) - sizes[order]
         pieces = tuple(Run(chunks.parts[used[i]], 0, int(sizes[i])) for i in order)
-        return Joined(bases[place] + chunks.start, int(sizes.sum()), pieces)
+        return Placement(bases[place] + chunks.start, int(sizes.sum()), pieces)
 
-    def publish(self, joined: Joined, head: bytes, tail: bytes) -> None:
+    def publish(self, joined: Placement, head: bytes, tail: bytes) -> None:
         """Join the objects, in the store where it can; see `Staging.publish`."""
         area = self.area()
         self.check_target(area.store)

@@ -19,7 +19,7 @@ import numpy as np
 from b2nd_dask.storage.members import CHUNK_MEMBER, MAIN_MEMBER, chunk_member
 from b2nd_dask.storage.write.object_staging import BaseObjectStaging
 from b2nd_dask.storage.write.object_store import ObjectStore
-from b2nd_dask.storage.write.staging import Joined, Run, StagedChunks
+from b2nd_dask.storage.write.staging import Placement, Run, StagedChunks
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,16 +45,16 @@ class SparseObjectStaging(BaseObjectStaging):
         area.store.each(lambda item: area.put(*item), zip(names, payloads, strict=True))
         return [Run(name, 0, len(data)) for name, data in zip(names, payloads, strict=True)]
 
-    def join(self, chunks: StagedChunks) -> Joined:
+    def join(self, chunks: StagedChunks) -> Placement:
         """Number the chunks without gaps; see `Staging.join`."""
         sizes = chunks.nbytes.tolist()
         pieces = (
             Run(chunks.parts[part], 0, size)
             for part, size in zip(chunks.part.tolist(), sizes, strict=True)
         )
-        return Joined(np.arange(len(sizes)), sum(sizes), tuple(pieces))
+        return Placement(np.arange(len(sizes)), sum(sizes), tuple(pieces))
 
-    def publish(self, joined: Joined, head: bytes, tail: bytes) -> None:
+    def publish(self, joined: Placement, head: bytes, tail: bytes) -> None:
         """Copy the chunks to their names, then put the index; see `Staging.publish`."""
         area = self.area()
         store = area.store

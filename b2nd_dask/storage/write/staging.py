@@ -34,7 +34,7 @@ class StagedChunks(NamedTuple):
     nbytes: NDArray[np.int64]
 
 
-class Joined(NamedTuple):
+class Placement(NamedTuple):
     """Where the chunks lie in the frame."""
 
     positions: NDArray[np.int64]
@@ -114,10 +114,10 @@ class Staging(Protocol):
     def fetch(self, runs: Sequence[Run]) -> list[bytes]:
         """Read staged bytes back; other bytes, or fewer, where they are not there any more."""
 
-    def join(self, chunks: StagedChunks) -> Joined:
+    def join(self, chunks: StagedChunks) -> Placement:
         """Bring the staged chunks together."""
 
-    def publish(self, joined: Joined, head: bytes, tail: bytes) -> None:
+    def publish(self, joined: Placement, head: bytes, tail: bytes) -> None:
         """Put head and tail around the joined chunks; make the frame visible, all at once.
 
         What was staged stays until `discard`.

@@ -12,14 +12,14 @@ import numpy as np
 from dask.array import chunk, reductions
 from numpy.typing import NDArray
 
-from b2nd_dask.frame.read.constant_runs import Places
-from b2nd_dask.frame.read.reduce import Contribution
+from b2nd_dask.frame.read.constant_runs import ConstantRuns
+from b2nd_dask.frame.read.reduce import PartialResult
 from b2nd_dask.graph.optimize.calls.expression import Call, Literal, Node, is_among
 from b2nd_dask.graph.optimize.calls.reductions import Combining, Work
 
-#: What dask gives to its chunk step, and what finds the value beside the item. Only those that
+#: What dask gives to its chunk step, and what finds the value beside the element. Only those that
 #: pass over NaNs need the latter: they place a NaN as if it were infinite, but give the value of
-#: an infinite item then.
+#: an infinite element then.
 _SEARCHES: dict[tuple[Callable[..., Any], ...], np.ufunc | None] = {
     (np.min, np.argmin): None,
     (np.max, np.argmax): None,
@@ -30,7 +30,7 @@ _SEARCHES: dict[tuple[Callable[..., Any], ...], np.ufunc | None] = {
 
 @dataclass(frozen=True)
 class Search:
-    """A chunk step that finds the first place of an extreme, as `push_reduction.ChunkStep`."""
+    """A chunk step that finds the first place of an extreme, as `reduction_pushdown.ChunkStep`."""
 
     func: partial[Any]
     axis: tuple[int, ...]
@@ -40,9 +40,10 @@ class Search:
     value: np.ufunc | None
 
     def is_combined_by(self, combining: Combining) -> bool:
-        """As `push_reduction.ChunkStep.is_combined_by`.
+        """As `reduction_pushdown.ChunkStep.is_combined_by`.
 
-        Of equal items dask takes the one in the first block, which need not come first in them all.
+        Of equal elements dask takes the one in the first block, which need not come first in them
+        all.
         """
         return False
 
@@ -57,12 +58,12 @@ class Search:
         """The axis as NumPy takes it."""
         return None if isinstance(self.offset, tuple) else self.axis[0]
 
-    def whole(self, items: NDArray[Any]) -> Any:
-        """As `push_reduction.ChunkStep.whole`."""
-        return self.func(items, self.axis, self.offset)
+    def whole(self, elements: NDArray[Any]) -> Any:
+        """As `reduction_pushdown.ChunkStep.whole`."""
+        return self.func(elements, self.axis, self.offset)
 
     def streamed(self, work: Work) -> StreamedSearch:
-        """As `push_reduction.ChunkStep.streamed`."""
+        """As `reduction_pushdown.ChunkStep.streamed`."""
         return StreamedSearch(self, work)
 
     def place(self, positions: tuple[NDArray[np.intp], ...]) -> NDArray[np.intp]:
@@ -77,13 +78,13 @@ class Search:
 
 
 class StreamedSearch:
-    """A search, as `push_reduction.Streamed`.
+    """A search, as `reduction_pushdown.Streamed`.
 
     Parameters
     ----------
     step : Search
     work : callable
-        What is done with items before.
+        What is done with elements before.
     """
 
     positional = True
@@ -93,42 +94,42 @@ class StreamedSearch:
         self._step = step
         self._work = work
 
-    def contribution(self, items: NDArray[Any], start: tuple[int, ...]) -> Contribution:
-        """As `frame.reduce.Reduction.contribution`."""
-        items, axis = self._work(items), self._step.numpy_axis
-        found = self._step.argfunc(items, axis=axis, keepdims=True)
+    def partial_result(self, elements: NDArray[Any], start: tuple[int, ...]) -> PartialResult:
+        """As `frame.read.reduce.Reduction.partial result`."""
+        elements, axis = self._work(elements), self._step.numpy_axis
+        found = self._step.argfunc(elements, axis=axis, keepdims=True)
         if axis is None:
-            inner = np.unravel_index(found, items.shape)
-            best = items[inner]
+            inner = np.unravel_index(found, elements.shape)
+            best = elements[inner]
         else:
             inner = (found,)
-            best = np.take_along_axis(items, found, axis)
+            best = np.take_along_axis(elements, found, axis)
         positions = tuple(p + start[i] for i, p in zip(self.axis, inner, strict=True))
-        fields = {"item": best, "arg": self._step.place(positions)}
+        fields = {"element": best, "arg": self._step.place(positions)}
         if self._step.value is not None:
-            fields["value"] = self._step.value.reduce(items, axis=axis, keepdims=True)
+            fields["value"] = self._step.value.reduce(elements, axis=axis, keepdims=True)
         return fields
 
-    def merge(self, first: Contribution, second: Contribution) -> Contribution:
-        """As `frame.reduce.Reduction.merge`."""
-        # of equal items, and of NaNs, the one that comes first wins
+    def merge(self, first: PartialResult, second: PartialResult) -> PartialResult:
+        """As `frame.read.reduce.Reduction.merge`."""
+        # of equal elements, and of NaNs, the one that comes first wins
         swapped = second["arg"] < first["arg"]
-        items = _in_order(first["item"], second["item"], swapped)
-        later = self._step.argfunc(np.stack(items), axis=0) != swapped
-        fields = {name: np.where(later, second[name], first[name]) for name in ("item", "arg")}
+        elements = _in_order(first["element"], second["element"], swapped)
+        later = self._step.argfunc(np.stack(elements), axis=0) != swapped
+        fields = {name: np.where(later, second[name], first[name]) for name in ("element", "arg")}
         if self._step.value is not None:
             fields["value"] = self._step.value(first["value"], second["value"])
         return fields
 
-    def repeat(self, one: Contribution, places: Places) -> Contribution:
-        """As `frame.reduce.Reduction.repeat`."""
+    def repeat(self, one: PartialResult, places: ConstantRuns) -> PartialResult:
+        """As `frame.read.reduce.Reduction.repeat`."""
         arg = self._step.place(places.firsts)
         others = one.keys() - {"arg"}
         return {"arg": arg} | {name: np.broadcast_to(one[name], arg.shape) for name in others}
 
-    def result(self, total: Contribution) -> Any:
-        """As `push_reduction.Streamed.result`."""
-        values, arg = total.get("value", total["item"]), total["arg"]
+    def result(self, total: PartialResult) -> Any:
+        """As `reduction_pushdown.Streamed.result`."""
+        values, arg = total.get("value", total["element"]), total["arg"]
         native = values.dtype.newbyteorder("=")
         found = np.empty(arg.shape, [("vals", native), ("arg", arg.dtype)])
         found["vals"], found["arg"] = values, arg

@@ -54,12 +54,12 @@ class Program:
             for step in self.steps
         )
 
-    def run(self, items: NDArray[Any], outer: Mapping[Key, Any]) -> Any:
+    def run(self, elements: NDArray[Any], outer: Mapping[Key, Any]) -> Any:
         """Carry the steps out.
 
         Parameters
         ----------
-        items : ndarray
+        elements : ndarray
             What was read, or a part of it.
         outer : mapping
             Results of other tasks.
@@ -69,7 +69,7 @@ class Program:
         object
         """
         needed_until = self._last_uses()
-        results: dict[int, Any] = {0: items}
+        results: dict[int, Any] = {0: elements}
 
         def value(operand: Operand) -> Any:
             if isinstance(operand, Result):

@@ -1,4 +1,4 @@
-"""The chunk steps of dask's reductions, in terms of contributions that merge."""
+"""The chunk steps of dask's reductions, in terms of partial results that merge."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ import numpy as np
 from dask.array import chunk, reductions
 from numpy.typing import NDArray
 
-from b2nd_dask.frame.read.constant_runs import Places
-from b2nd_dask.frame.read.reduce import Contribution
+from b2nd_dask.frame.read.constant_runs import ConstantRuns
+from b2nd_dask.frame.read.reduce import PartialResult
 from b2nd_dask.graph.optimize.calls.expression import Call, is_among
 from b2nd_dask.graph.optimize.calls.widened import accumulating, wider
 
 Work = Callable[[NDArray[Any]], NDArray[Any]]
-Merge = Callable[[Contribution, Contribution], Contribution]
-Repeat = Callable[[Contribution, NDArray[np.int64]], Contribution]
+Merge = Callable[[PartialResult, PartialResult], PartialResult]
+Repeat = Callable[[PartialResult, NDArray[np.int64]], PartialResult]
 
 
 #: Keywords that dask gives to its chunk steps.
@@ -80,26 +80,26 @@ def _same_dtype(one: Any, other: Any) -> bool:
 
 @dataclass(frozen=True)
 class Rule:
-    """How contributions to one kind of reduction are merged and repeated."""
+    """How partial results to one kind of reduction are merged and repeated."""
 
     merge: Merge
     repeat: Repeat
     widens: bool
-    """Whether contributions are held in wider floats."""
+    """Whether partial results are held in wider floats."""
     combined_by: tuple[Callable[..., Any], ...]
     """What dask combines results of the chunk step with."""
 
 
 @dataclass(frozen=True)
 class Fold:
-    """A chunk step that makes one value of many, as `push_reduction.ChunkStep`."""
+    """A chunk step that makes one value of many, as `reduction_pushdown.ChunkStep`."""
 
     func: Callable[..., Any]
     axis: tuple[int, ...]
     rule: Rule
 
     def is_combined_by(self, combining: Combining) -> bool:
-        """As `push_reduction.ChunkStep.is_combined_by`."""
+        """As `reduction_pushdown.ChunkStep.is_combined_by`."""
         _, own = _with_keywords(self.func)
         return (
             is_among(combining.func, self.rule.combined_by)
@@ -107,23 +107,23 @@ class Fold:
             and combining.is_plain(own)
         )
 
-    def whole(self, items: NDArray[Any]) -> Any:
-        """As `push_reduction.ChunkStep.whole`."""
-        return self.func(items, axis=self.axis, keepdims=True)
+    def whole(self, elements: NDArray[Any]) -> Any:
+        """As `reduction_pushdown.ChunkStep.whole`."""
+        return self.func(elements, axis=self.axis, keepdims=True)
 
     def streamed(self, work: Work) -> StreamedFold:
-        """As `push_reduction.ChunkStep.streamed`."""
+        """As `reduction_pushdown.ChunkStep.streamed`."""
         return StreamedFold(self, work)
 
 
 class StreamedFold:
-    """A fold, as `push_reduction.Streamed`.
+    """A fold, as `reduction_pushdown.Streamed`.
 
     Parameters
     ----------
     step : Fold
     work : callable
-        What is done with items before.
+        What is done with elements before.
     """
 
     positional = False
@@ -135,32 +135,32 @@ class StreamedFold:
         self._wide = accumulating(step.func) if step.rule.widens else None
         self._dtypes: dict[str, np.dtype[Any]] = {}
 
-    def contribution(self, items: NDArray[Any], start: tuple[int, ...]) -> Contribution:
-        """As `frame.reduce.Reduction.contribution`."""
-        items = self._work(items)
+    def partial_result(self, elements: NDArray[Any], start: tuple[int, ...]) -> PartialResult:
+        """As `frame.read.reduce.Reduction.partial result`."""
+        elements = self._work(elements)
         if self._wide is None:
-            found = _fields(self._step.whole(items))
+            found = _fields(self._step.whole(elements))
             self._dtypes = {name: values.dtype for name, values in found.items()}
             return found
         if not self._dtypes:
-            one = items[(slice(0, 1),) * items.ndim]
+            one = elements[(slice(0, 1),) * elements.ndim]
             with np.errstate(all="ignore"):
                 found = _fields(self._step.whole(one))
             self._dtypes = {name: values.dtype for name, values in found.items()}
-        found = _fields(self._wide(items, axis=self.axis, keepdims=True))
+        found = _fields(self._wide(elements, axis=self.axis, keepdims=True))
         return {name: _widened(values) for name, values in found.items()}
 
-    def merge(self, first: Contribution, second: Contribution) -> Contribution:
-        """As `frame.reduce.Reduction.merge`."""
+    def merge(self, first: PartialResult, second: PartialResult) -> PartialResult:
+        """As `frame.read.reduce.Reduction.merge`."""
         return self._step.rule.merge(first, second)
 
-    def repeat(self, one: Contribution, places: Places) -> Contribution:
-        """As `frame.reduce.Reduction.repeat`."""
+    def repeat(self, one: PartialResult, places: ConstantRuns) -> PartialResult:
+        """As `frame.read.reduce.Reduction.repeat`."""
         with np.errstate(all="ignore"):
             return self._step.rule.repeat(one, places.counts)
 
-    def result(self, total: Contribution) -> Any:
-        """As `push_reduction.Streamed.result`."""
+    def result(self, total: PartialResult) -> Any:
+        """As `reduction_pushdown.Streamed.result`."""
         with np.errstate(over="ignore"):
             fields = {name: v.astype(self._dtypes[name], copy=False) for name, v in total.items()}
         return fields.get("", fields)
@@ -233,19 +233,19 @@ def _with_ufunc(ufunc: np.ufunc) -> Merge:
     return partial(_merge_by, ufunc)
 
 
-def _merge_by(ufunc: np.ufunc, first: Contribution, second: Contribution) -> Contribution:
+def _merge_by(ufunc: np.ufunc, first: PartialResult, second: PartialResult) -> PartialResult:
     return {name: ufunc(values, second[name]) for name, values in first.items()}
 
 
-def _times(one: Contribution, counts: NDArray[np.int64]) -> Contribution:
+def _times(one: PartialResult, counts: NDArray[np.int64]) -> PartialResult:
     return {name: _multiplied(values, _fitted(counts, values)) for name, values in one.items()}
 
 
-def _to_the_power(one: Contribution, counts: NDArray[np.int64]) -> Contribution:
+def _to_the_power(one: PartialResult, counts: NDArray[np.int64]) -> PartialResult:
     return {name: _raised(values, _fitted(counts, values)) for name, values in one.items()}
 
 
-def _same(one: Contribution, counts: NDArray[np.int64]) -> Contribution:
+def _same(one: PartialResult, counts: NDArray[np.int64]) -> PartialResult:
     return {name: np.broadcast_to(values, counts.shape).copy() for name, values in one.items()}
 
 
@@ -272,7 +272,7 @@ def _raised(values: NDArray[Any], counts: NDArray[np.int64]) -> NDArray[Any]:
     return power.astype(values.dtype)
 
 
-def _merge_moments(first: Contribution, second: Contribution) -> Contribution:
+def _merge_moments(first: PartialResult, second: PartialResult) -> PartialResult:
     """Merge counts, totals and sums of squared deviations (Chan, Golub and LeVeque 1979)."""
     n, m = first["n"], second["n"]
     with np.errstate(divide="ignore", invalid="ignore"):

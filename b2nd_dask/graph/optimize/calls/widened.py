@@ -69,24 +69,24 @@ def accumulating(func: Callable[..., Any]) -> Callable[..., Any] | None:
 
 
 def _total(
-    func: Callable[..., Any], items: NDArray[Any], *, dtype: Any = None, **keywords: Any
+    func: Callable[..., Any], elements: NDArray[Any], *, dtype: Any = None, **keywords: Any
 ) -> Any:
-    narrow = items.dtype if dtype is None else np.dtype(dtype)
+    narrow = elements.dtype if dtype is None else np.dtype(dtype)
     wide = wider(narrow)
     if wide is None:
-        return func(items, dtype=dtype, **keywords)
+        return func(elements, dtype=dtype, **keywords)
     with np.errstate(over="ignore", invalid="ignore"):
         # NumPy's own sums lose little of four bytes, and take half of the time
         if func in _SUMS and narrow.newbyteorder("=") != _HALF:
-            total = func(items, dtype=dtype, **keywords)
+            total = func(elements, dtype=dtype, **keywords)
             if np.isfinite(total).all():
                 return total
-        return func(items.astype(narrow, copy=False), dtype=wide, **keywords)
+        return func(elements.astype(narrow, copy=False), dtype=wide, **keywords)
 
 
 def _count(
-    func: Callable[..., Any], items: NDArray[Any], *, dtype: Any = None, **keywords: Any
+    func: Callable[..., Any], elements: NDArray[Any], *, dtype: Any = None, **keywords: Any
 ) -> Any:
     if dtype is None:
-        return func(items, **keywords)
-    return func(items, dtype=wider(np.dtype(dtype)) or dtype, **keywords)
+        return func(elements, **keywords)
+    return func(elements, dtype=wider(np.dtype(dtype)) or dtype, **keywords)

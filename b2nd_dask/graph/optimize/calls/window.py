@@ -31,7 +31,7 @@ class Window:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Items along each axis."""
+        """Elements along each axis."""
         return tuple(map(len, self._axes()))
 
     def __getitem__(self, index: Any) -> NDArray[Any]:
@@ -53,8 +53,8 @@ class Window:
             return self._read_points(full, axes)
         if _are_positions_along_one(full):
             return self._read_along(full, axes)
-        items: NDArray[Any] = np.asarray(self._frame.read(self._index))[index]
-        return items
+        elements: NDArray[Any] = np.asarray(self._frame.read(self._index))[index]
+        return elements
 
     def _axes(self) -> tuple[range, ...]:
         return parse_selection(self._index, self._frame.shape).axes
@@ -65,8 +65,8 @@ class Window:
             _as_slice(axis[r.start : r.stop : r.step])
             for axis, r in zip(axes, selection.axes, strict=True)
         )
-        items: NDArray[Any] = np.asarray(self._frame.read(chosen))[selection.finish]
-        return items
+        elements: NDArray[Any] = np.asarray(self._frame.read(chosen))[selection.finish]
+        return elements
 
     def _read_points(self, index: Any, axes: tuple[range, ...]) -> NDArray[Any]:
         coords = [_positions(i, axis) for i, axis in zip(index, axes, strict=True)]
@@ -78,8 +78,8 @@ class Window:
         """One list of positions: neighbouring blocks that hold some are read together."""
         along = next(i for i, part in enumerate(index) if _is_positions(part))
         full = [*index, *(slice(None),) * (len(axes) - len(index))]
-        wanted = _positions(full[along], axes[along])
-        distinct, places = np.unique(wanted, return_inverse=True)
+        output_keys = _positions(full[along], axes[along])
+        distinct, places = np.unique(output_keys, return_inverse=True)
         chosen = [
             _as_slice(axis[i]) if isinstance(i, slice) else i
             for axis, i in zip(axes, full, strict=True)
@@ -97,10 +97,10 @@ class Window:
         for run in np.split(distinct, np.flatnonzero(np.diff(cells) > 1) + 1):
             first = int(run[0])
             chosen[along] = slice(first, int(run[-1]) + 1)
-            items = np.take(np.asarray(self._frame.read(tuple(chosen))), run - first, along)
+            elements = np.take(np.asarray(self._frame.read(tuple(chosen))), run - first, along)
             target = (slice(None),) * along + (slice(start, start + len(run)),)
-            found[target], start = items, start + len(run)
-        return np.take(found, places.reshape(wanted.shape), along)
+            found[target], start = elements, start + len(run)
+        return np.take(found, places.reshape(output_keys.shape), along)
 
 
 def _is_basic(part: Any) -> bool:
@@ -133,7 +133,7 @@ def _positions(part: Any, axis: range) -> NDArray[np.int64]:
     wrong = (inside < -len(axis)) | (inside >= len(axis))
     if wrong.any():
         raise IndexError(
-            f"index {inside[wrong][0]} is out of bounds for an axis of {len(axis)} items"
+            f"index {inside[wrong][0]} is out of bounds for an axis of {len(axis)} elements"
         )
     return axis.start + axis.step * np.where(inside < 0, inside + len(axis), inside)
 

@@ -10,17 +10,17 @@ from collections.abc import Mapping
 from dask._task_spec import Alias, GraphNode
 from dask.typing import Key
 
-from b2nd_dask.graph.optimize.rules.inline import takers_of
+from b2nd_dask.graph.optimize.rules.inline import dependents_of
 
 
-def without_aliases(dsk: Mapping[Key, GraphNode], wanted: set[Key]) -> Mapping[Key, GraphNode]:
+def without_aliases(dsk: Mapping[Key, GraphNode], output_keys: set[Key]) -> Mapping[Key, GraphNode]:
     """Give tasks the second name under which alone their results are taken.
 
     Parameters
     ----------
     dsk : mapping
         A graph that dask has optimized.
-    wanted : set of Key
+    output_keys : set of Key
         Tasks whose results are asked for.
 
     Returns
@@ -30,10 +30,12 @@ def without_aliases(dsk: Mapping[Key, GraphNode], wanted: set[Key]) -> Mapping[K
     aliases = {key: node.target for key, node in dsk.items() if isinstance(node, Alias)}
     if not aliases:
         return dsk
-    takers = takers_of(dsk)
-    fit = dsk.keys() - aliases.keys() - wanted
+    dependents = dependents_of(dsk)
+    fit = dsk.keys() - aliases.keys() - output_keys
     names = {
-        target: key for key, target in aliases.items() if target in fit and len(takers[target]) == 1
+        target: key
+        for key, target in aliases.items()
+        if target in fit and len(dependents[target]) == 1
     }
     gone = set(names.values())
     return {

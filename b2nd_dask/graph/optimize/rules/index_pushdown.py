@@ -111,13 +111,13 @@ def _indexed(
     values = dict(zip(work.outer, outer, strict=True))
     if not all(map(is_scalar, outer)):
         return func(work.run(np.asarray(frame.read(block)), values), *how)
-    items = func(Window(frame, block), *how)
-    if np.ndim(items) or not work.steps:
-        return work.run(items, values)
-    # single items behave otherwise than arrays: integers that overflow warn, and strings compare
+    elements = func(Window(frame, block), *how)
+    if np.ndim(elements) or not work.steps:
+        return work.run(elements, values)
+    # single elements behave otherwise than arrays: integers that overflow warn, and strings compare
     # to Python's booleans
-    one = work.run(np.asarray(items)[None], values)
-    return one.reshape(()) if isinstance(items, np.ndarray) else one[0]
+    one = work.run(np.asarray(elements)[None], values)
+    return one.reshape(()) if isinstance(elements, np.ndarray) else one[0]
 
 
 def _indexes(call: Call) -> bool:

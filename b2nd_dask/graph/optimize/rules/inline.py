@@ -1,8 +1,8 @@
 """Reads that are part of the tasks that need them, where dask leaves them apart.
 
-Two kinds: a read with the one task that takes items of it by a list, and a read whose result would
-wait in memory. In ``x - x.mean()`` each block is needed twice, before and after the mean is known;
-read twice, nothing waits.
+Two kinds: a read with the one task that takes elements of it by a list, and a read whose result
+would wait in memory. In ``x - x.mean()`` each block is needed twice, before and after the mean is
+known; read twice, nothing waits.
 """
 
 from __future__ import annotations
@@ -32,28 +32,28 @@ SHARE_OF_MEMORY = 1 / 8
 MAX_COPIES = 4
 
 
-def inline_reads(dsk: Mapping[Key, GraphNode], wanted: set[Key]) -> Mapping[Key, GraphNode]:
+def inline_reads(dsk: Mapping[Key, GraphNode], output_keys: set[Key]) -> Mapping[Key, GraphNode]:
     """Make reads part of the tasks that take their results, where that saves memory or work.
 
     Parameters
     ----------
     dsk : mapping
         A graph that dask has optimized.
-    wanted : set of Key
+    output_keys : set of Key
         Tasks whose results are asked for.
 
     Returns
     -------
     mapping
     """
-    takers = takers_of(dsk)
+    dependents = dependents_of(dsk)
     # most graphs have none, and are not looked into
-    if not any(len(names) > 1 or _takes(dsk[names[0]]) for names in takers.values()):
+    if not any(len(names) > 1 or _takes(dsk[names[0]]) for names in dependents.values()):
         return dsk
     reads = {
         key: read
         for key, node in dsk.items()
-        if key not in wanted and takers[key] and (read := _read_of(node)) is not None
+        if key not in output_keys and dependents[key] and (read := _read_of(node)) is not None
     }
     if not reads:
         return dsk
@@ -61,15 +61,15 @@ def inline_reads(dsk: Mapping[Key, GraphNode], wanted: set[Key]) -> Mapping[Key,
     inlined = dict(dsk)
     for key, read in reads.items():
         # what crosses a network is read once
-        chosen = _choose(key, takers[key], dsk, set() if read.region.frame.is_remote else late)
+        chosen = _choose(key, dependents[key], dsk, set() if read.region.frame.is_remote else late)
         for name in chosen:
             inlined[name] = _joined(inlined[name], dsk[key])
-        if len(chosen) == len(takers[key]):
+        if len(chosen) == len(dependents[key]):
             del inlined[key]
     return inlined
 
 
-def takers_of(dsk: Mapping[Key, GraphNode]) -> defaultdict[Key, list[Key]]:
+def dependents_of(dsk: Mapping[Key, GraphNode]) -> defaultdict[Key, list[Key]]:
     """Which tasks take the result of each.
 
     Parameters
@@ -80,11 +80,11 @@ def takers_of(dsk: Mapping[Key, GraphNode]) -> defaultdict[Key, list[Key]]:
     -------
     mapping of Key to list of Key
     """
-    takers: defaultdict[Key, list[Key]] = defaultdict(list)
+    dependents: defaultdict[Key, list[Key]] = defaultdict(list)
     for key, node in dsk.items():
         for name in node.dependencies:
-            takers[name].append(key)
-    return takers
+            dependents[name].append(key)
+    return dependents
 
 
 def _read_of(node: GraphNode) -> Read | None:
@@ -126,11 +126,11 @@ def _late_results(dsk: Mapping[Key, GraphNode], nbytes: Mapping[Key, int]) -> se
 
 
 def _choose(
-    key: Key, takers: list[Key], dsk: Mapping[Key, GraphNode], late_results: Container[Key]
+    key: Key, dependents: list[Key], dsk: Mapping[Key, GraphNode], late_results: Container[Key]
 ) -> list[Key]:
     """The tasks that read for themselves."""
-    tasks = [name for name in takers if type(dsk[name]) is Task]
-    if len(takers) == 1:
+    tasks = [name for name in dependents if type(dsk[name]) is Task]
+    if len(dependents) == 1:
         return [name for name in tasks if _takes(dsk[name])]
     late = [
         name
@@ -139,13 +139,13 @@ def _choose(
     ]
     if len(late) > MAX_COPIES:
         return []
-    rest = [name for name in takers if name not in late]
+    rest = [name for name in dependents if name not in late]
     alone = [name for name in rest if name in tasks and dsk[name].dependencies == {key}]
     return late + rest if late and len(rest) == len(alone) == 1 else late
 
 
 def _takes(node: GraphNode) -> TypeGuard[Task]:
-    """Whether a task, or one that is fused into it, takes items by a list."""
+    """Whether a task, or one that is fused into it, takes elements by a list."""
     if not isinstance(node, Task):
         return False
     inner = node.args[0].values() if node.func is _execute_subgraph else [node]

@@ -23,7 +23,7 @@ from b2nd_dask.format.grid import parse_selection
 from b2nd_dask.frame.array import Frame
 from b2nd_dask.graph.optimize.calls.reductions import Combining
 from b2nd_dask.graph.optimize.resources import available
-from b2nd_dask.graph.optimize.rules.inline import takers_of
+from b2nd_dask.graph.optimize.rules.inline import dependents_of
 from b2nd_dask.graph.optimize.rules.reduction_pushdown import PushedStep, reduce_block
 
 #: Blocks are merged up to this many bytes of items: more do not make a task cheaper.
@@ -105,14 +105,14 @@ class Combination:
         return Task(key, self.func, argument, _data_producer=True)
 
 
-def merge_blocks(graph: Mapping[Key, GraphNode], wanted: set[Key]) -> Mapping[Key, GraphNode]:
+def merge_blocks(graph: Mapping[Key, GraphNode], output_keys: set[Key]) -> Mapping[Key, GraphNode]:
     """Merge blocks that are reduced together.
 
     Parameters
     ----------
     graph : mapping
         With tasks of `reduce_block`.
-    wanted : set of Key
+    output_keys : set of Key
         Tasks whose results are asked for.
 
     Returns
@@ -124,12 +124,12 @@ def merge_blocks(graph: Mapping[Key, GraphNode], wanted: set[Key]) -> Mapping[Ke
         return graph
     total = sum(block.nbytes for block in blocks.values())
     limit = min(MERGED_NBYTES, total // (TASKS_OF_A_THREAD * available().threads))
-    takers = takers_of(graph)
+    dependents = dependents_of(graph)
     # what several tasks take would be computed for each
-    single = {key for key, names in takers.items() if len(names) == 1} - wanted
+    single = {key for key, names in dependents.items() if len(names) == 1} - output_keys
     free = blocks.keys() & single
     merged: dict[Key, Combination] = {}
-    todo = [takers[key][0] for key in free]
+    todo = [dependents[key][0] for key in free]
     while todo:
         key = todo.pop()
         if key in merged or not graph[key].dependencies <= free:
@@ -141,7 +141,7 @@ def merge_blocks(graph: Mapping[Key, GraphNode], wanted: set[Key]) -> Mapping[Ke
         blocks[key] = found.block
         if key in single and not found.is_last:
             free.add(key)
-            todo += takers[key]
+            todo += dependents[key]
     gone = {name for key in merged for name in graph[key].dependencies}
     return {
         key: merged[key].task(key) if key in merged else node

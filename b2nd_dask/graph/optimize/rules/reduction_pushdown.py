@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from b2nd_dask.format.grid import parse_selection
 from b2nd_dask.frame.array import Frame
-from b2nd_dask.frame.read.reduce import Contribution, Reduction
+from b2nd_dask.frame.read.reduce import PartialResult, Reduction
 from b2nd_dask.graph.optimize.calls.arg_reductions import search_of
 from b2nd_dask.graph.optimize.calls.elementwise import NUMBERS, is_number
 from b2nd_dask.graph.optimize.calls.expression import Call, Node, Read
@@ -57,8 +57,8 @@ def reduction_task(key: Key, top: Node, *, data_producer: bool) -> Task | None:
 class Streamed(Reduction, Protocol):
     """A chunk step that is carried out chunk by chunk."""
 
-    def result(self, total: Contribution) -> Any:
-        """What dask's own chunk step gives for all items."""
+    def result(self, total: PartialResult) -> Any:
+        """What dask's own chunk step gives for all elements."""
 
 
 class ChunkStep(Protocol):
@@ -71,11 +71,11 @@ class ChunkStep(Protocol):
     def is_combined_by(self, combining: Combining) -> bool:
         """Whether dask combines results so that one for several blocks together will do."""
 
-    def whole(self, items: NDArray[Any]) -> Any:
-        """What dask would compute of these items."""
+    def whole(self, elements: NDArray[Any]) -> Any:
+        """What dask would compute of these elements."""
 
     def streamed(self, work: Work) -> Streamed:
-        """The same for items that come in parts, after some elementwise work."""
+        """The same for elements that come in parts, after some elementwise work."""
 
 
 @dataclass(frozen=True)
@@ -119,7 +119,8 @@ def _reduction_of(top: Node) -> tuple[Read, PushedStep] | None:
     if step is None or found is None:
         return None
     read, work = found
-    # the rules are made for booleans and numbers: other items are added in an order, or not at all
+    # the rules are made for booleans and numbers: other elements are added in an order, or not at
+    # all
     numbers = read.region.frame.dtype.kind in NUMBERS and work.gives_numbers
     if not numbers or not read.selects_slices:
         return None

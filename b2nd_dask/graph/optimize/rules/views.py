@@ -34,7 +34,7 @@ from b2nd_dask.graph.optimize.calls.reductions import is_chunk_step
 from b2nd_dask.graph.optimize.rules.index_pushdown import index_block
 from b2nd_dask.graph.optimize.rules.reduction_pushdown import reduce_block
 from b2nd_dask.graph.read.blocks import ConstantRegion, FrameRegion
-from b2nd_dask.graph.write.checked_cast import narrowed
+from b2nd_dask.graph.write.checked_cast import checked_cast
 from b2nd_dask.graph.write.write_tasks import write_task
 
 
@@ -68,7 +68,7 @@ _PASSING = _READERS | {
     chunk.getitem,
     core._concatenate2,
     core._vindex_slice_and_transpose,
-    narrowed,
+    checked_cast,
     np.broadcast_to,
     np.expand_dims,
     np.squeeze,
@@ -124,10 +124,10 @@ class _Flow:
         # many fused tasks share one inner graph
         self._inside: dict[tuple[int, bool], set[Key]] = {}
 
-    def writable(self, dsk: Mapping[Key, Any], wanted: Iterable[Key]) -> set[Key]:
+    def writable(self, dsk: Mapping[Key, Any], output_keys: Iterable[Key]) -> set[Key]:
         """Tasks whose results must be writable, and names from outside of which it holds."""
         found: set[Key] = set()
-        todo = set(wanted)
+        todo = set(output_keys)
         for node in dsk.values():
             todo |= self._needed(node, result=False)
         while todo:
