@@ -15,7 +15,7 @@ from dask.layers import ArrayBlockwiseDep, ArraySliceDep
 from numpy.typing import NDArray
 
 from b2nd_dask.graph.read.blocks import Chunks
-from b2nd_dask.storage.read.mapped import MappedArray, mapped_array
+from b2nd_dask.graph.write.mapped import MappedArray, mapped_array
 
 Source = NDArray[Any] | MappedArray
 
