@@ -4,48 +4,25 @@ from __future__ import annotations
 
 import functools
 import json
-import reprlib
-from collections.abc import Callable, Iterator, Mapping
-from enum import Enum
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import click
-import numpy as np
 from rich.console import Console
 from rich.filesize import decimal
 from rich.table import Table
 from rich.text import Text
 
 from b2nd_dask._version import __version__
-from b2nd_dask.errors import B2ndError
-from b2nd_dask.format.index import ChunkKind
 from b2nd_dask.format.integrity import ChecksumState
 from b2nd_dask.frame.access import open_b2nd
-from b2nd_dask.frame.array import Frame
 from b2nd_dask.frame.compact import compact
 from b2nd_dask.frame.verify import seal, verify
 from b2nd_dask.storage import Location, Secrets, list_staging, remove_staging
 
 #: Exit codes of `verify`; click uses 2 for wrong arguments.
 _DAMAGED, _UNKNOWN = 1, 3
-
-_KIND_NAMES = {
-    ChunkKind.STORED: "stored",
-    ChunkKind.ZEROS: "zeros",
-    ChunkKind.NAN: "NaN",
-    ChunkKind.UNINIT: "never written",
-}
-
-_CHECKSUMS = {
-    ChecksumState.VALID: "present (not checked: b2nd-dask verify)",
-    ChecksumState.ABSENT: "absent: {}",
-    ChecksumState.DAMAGED: "damaged: {}",
-}
-
-_VALUES = reprlib.Repr()
-_VALUES.maxstring = _VALUES.maxother = 200
-_VALUES.maxlist = _VALUES.maxdict = 20
 
 
 def _option_pairs(
@@ -137,7 +114,7 @@ def info(path: str, storage_options: dict[str, Any]) -> None:
     # says itself what is damaged
     frame = open_b2nd(path, verify=False, storage_options=storage_options)
     table = Table(show_header=False, box=None, pad_edge=False)
-    for name, value in describe(frame):
+    for name, value in frame.info.items():
         # Text, because rich takes brackets in a str for markup.
         table.add_row(Text(name, "bold"), Text(value))
     Console().print(table)
@@ -245,61 +222,3 @@ def demo(output: Path, force: bool) -> None:
     from b2nd_dask.edges.demo import run_demo
 
     run_demo(output.expanduser(), force=force, console=Console(highlight=False))
-
-
-def describe(frame: Frame) -> Iterator[tuple[str, str]]:
-    """Describe a frame in rows of a name and a text.
-
-    Parameters
-    ----------
-    frame : Frame
-        The frame; only its metadata is used.
-
-    Yields
-    ------
-    tuple of str
-        Name and text.
-    """
-    kinds = frame.chunk_kinds()
-    yield "shape", _lengths(frame.shape)
-    yield "dtype", str(frame.dtype)
-    yield "chunks", f"{_lengths(frame.chunks)}, in a grid of {_lengths(kinds.shape)}"
-    yield "blocks", _lengths(frame.blocks)
-    yield "size", f"{decimal(frame.nbytes)} as an array, {decimal(frame.cbytes)} compressed"
-    yield "chunk kinds", ", ".join(_kind_counts(kinds)) or "no chunks"
-    yield "layout", "contiguous" if frame.contiguous else "sparse"
-    how = frame.cparams
-    filters = [name for name in map(_name_of, how.filters) if name != "nofilter"]
-    yield "codec", f"{_name_of(how.codec)}, level {how.clevel}"
-    yield "filters", ", ".join(filters) or "none"
-    integrity = frame.parsed.integrity
-    yield "checksums", _CHECKSUMS[integrity.checksum_state].format(integrity.reason)
-    for title, layer in (("metalayer", frame.meta), ("vlmeta", frame.vlmeta)):
-        for name in layer:
-            yield f"{title} {name!r}", _value(layer, name)
-
-
-def _name_of(choice: Any) -> str:
-    """Of a codec or filter; its number where python-blosc2 has no name for it."""
-    return choice.name.lower() if isinstance(choice, Enum) else f"number {choice}"
-
-
-def _lengths(lengths: tuple[int, ...]) -> str:
-    return " x ".join(map(str, lengths)) or "0-d"
-
-
-def _kind_counts(kinds: np.ndarray[Any, np.dtype[np.uint8]]) -> Iterator[str]:
-    # of very many chunks that are all alike, one says all
-    alike = kinds.size > 0 and not any(kinds.strides)
-    looked_at = kinds.reshape(-1)[:1] if alike else kinds
-    for kind, name in _KIND_NAMES.items():
-        count = np.count_nonzero(looked_at == kind) * (kinds.size if alike else 1)
-        if count:
-            yield f"{count} {name}"
-
-
-def _value(layer: Mapping[str, Any], name: str) -> str:
-    try:
-        return _VALUES.repr(layer[name])
-    except B2ndError as error:
-        return f"(cannot be shown: {error.problem})"

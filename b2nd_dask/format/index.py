@@ -13,7 +13,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from b2nd_dask.errors import CorruptChunkError, FrameFormatError
-from b2nd_dask.format.chunk.chunk_checks import check_chunk
 from b2nd_dask.format.chunk.chunk_header import ChunkHeader, Special, parse_chunk_header
 from b2nd_dask.format.chunk.codec import decode_chunk, encode_chunk
 from b2nd_dask.format.chunk.compression import Compression
@@ -243,9 +242,8 @@ def _damaged_index() -> Iterator[None]:
 
 
 def _index_header(head: bytes, available: int, nchunks: int) -> ChunkHeader:
-    header = parse_chunk_header(head)
     # typesize is not free here: upstream reads single elements of the index (REFERENCE 3)
-    check_chunk(header, available, nbytes=8 * nchunks, blocksize=0, typesize=8)
+    header = parse_chunk_header(head, available, nbytes=8 * nchunks, typesize=8)
     if (
         header.typesize != 8
         or header.special in (Special.NAN, Special.UNINIT)

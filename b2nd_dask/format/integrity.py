@@ -373,7 +373,7 @@ def _seal_of(record: bytes) -> bytes:
 
 def _index_digest(index_chunk: bytes) -> bytes:
     # what lies behind the chunk is lost when python-blosc2 writes a trailer
-    plain = bytearray(index_chunk[: parse_chunk_header(index_chunk).cbytes])
+    plain = bytearray(whole_chunk(index_chunk))
     plain[_SEAL] = bytes(_SEAL.stop - _SEAL.start)
     return xxhash.xxh3_64_digest(plain)
 

@@ -9,11 +9,14 @@ from typing import Any
 
 import numpy as np
 
+from b2nd_dask.format.dtypes import not_stored
 from b2nd_dask.frame.array import Frame
 from b2nd_dask.frame.open.cache import process_cache
 from b2nd_dask.frame.open.checksum_state import warn_of_doubt
-from b2nd_dask.frame.open.opening import Verify
+from b2nd_dask.frame.open.opening import OpenedFrame, Verify
 from b2nd_dask.frame.opened_array import is_opened_array, location_of_array
+from b2nd_dask.frame.read.fill import Fill
+from b2nd_dask.frame.reference import FrameReference
 from b2nd_dask.storage import TOGETHER, Location
 
 #: What `open_b2nd` takes, beside an opened `blosc2.NDArray`.
@@ -88,29 +91,43 @@ def open_b2nd(
         raise ValueError(f'verify={verify!r}; known are "auto", True and False')
     # NumPy's booleans too
     verify = "auto" if verify == "auto" else bool(verify)
-    return frame_at(locate(urlpath, offset, storage_options), dtype, uninit, verify)
+    location = locate(urlpath, offset, storage_options)
+    return Frame(frame_at(location, dtype, uninit, verify))
 
 
 def frame_at(
     location: Location, dtype: Any = None, uninit: Any = None, verify: Verify = "auto"
-) -> Frame:
-    """Open the frame at a place, as it is now.
-
-    Parameters
-    ----------
-    location : Location
-    dtype, uninit, verify
-        As for `open_b2nd`.
-
-    Returns
-    -------
-    Frame
-    """
+) -> FrameReference:
+    """Open the frame at a location, as it is now; other arguments as for `open_b2nd`."""
     opened = process_cache().open(location)
-    frame = Frame.of(opened, location, dtype, uninit, verify)
+    fill = Fill.of(_choose_dtype(opened, dtype), uninit)
+    frame = FrameReference.of(opened, location, fill, verify)
     # here, where a user named the frame, and not in each process that uses it
     warn_of_doubt(replace(opened, verify=verify))
     return frame
+
+
+def _choose_dtype(opened: OpenedFrame, request: Any) -> np.dtype[Any]:
+    """The dtype that the frame stores, or the user's where it stores none."""
+    stored, itemsize = opened.parsed.stored_dtype, opened.parsed.grid.itemsize
+    label = opened.reader.label
+    if request is None:
+        return np.dtype(f"V{itemsize}") if stored is None else stored
+    wanted: np.dtype[Any] = np.dtype(request)
+    reason = not_stored(wanted)
+    if reason:
+        raise ValueError(f"dtype={request!r}: {reason}")
+    if wanted.subdtype is not None:
+        raise ValueError(f"dtype={request!r}: an element is one value, not an array")
+    if stored is not None and wanted != stored:
+        raise ValueError(
+            f"{label}: the frame's dtype is {stored}; to convert, use .astype({wanted.str!r})"
+        )
+    if wanted.itemsize != itemsize:
+        raise ValueError(
+            f"{label}: the frame's elements have {itemsize} bytes, dtype {wanted} does not fit"
+        )
+    return wanted
 
 
 def locate(urlpath: Any, offset: int, storage_options: Mapping[str, Any] | None) -> Location:

@@ -17,7 +17,7 @@ from rich.console import Console
 from b2nd_dask.edges import demo
 from b2nd_dask.edges.landmask import write_frame
 from b2nd_dask.frame.access import open_b2nd
-from b2nd_dask.frame.array import Frame
+from b2nd_dask.frame.reference import FrameReference
 from b2nd_dask.graph.read.from_frame import from_b2nd
 
 ROOT = Path(__file__).parents[2]
@@ -87,13 +87,13 @@ def test_each_chunk_with_data_is_read_once(
     frame_path: Path, earth: np.ndarray, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     regions = []
-    read = Frame.read
+    read = FrameReference.read
 
-    def counted(self: Frame, index: object) -> object:
+    def counted(self: FrameReference, index: object) -> object:
         regions.append(index)
         return read(self, index)
 
-    monkeypatch.setattr(Frame, "read", counted)
+    monkeypatch.setattr(FrameReference, "read", counted)
     dask.compute(*demo.land_cover(from_b2nd(frame_path), CELL))
     # Land chunks are counted: that they repeat one value is written in their own header.
     assert len(regions) == np.count_nonzero(chunk_means(earth, CHUNK))

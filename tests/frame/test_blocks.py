@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from b2nd_dask import open_b2nd
+from b2nd_dask.frame.array import reference_of
 from b2nd_dask.frame.read import fetch
 from tests import strategies
 from tests.counting import bytes_read
@@ -65,7 +66,7 @@ def block_nbytes(path):
 def test_bytes_read(tmp_path, smooth, contiguous, index, blocks):
     path = write(tmp_path / "x.b2nd", smooth, codec=Codec.ZSTD, contiguous=contiguous)
     frame = open_b2nd(path)
-    nbytes, items = bytes_read(lambda: frame.read(index))
+    nbytes, items = bytes_read(lambda: reference_of(frame).read(index))
     np.testing.assert_array_equal(items, smooth[index])
     wanted = block_nbytes(path)[blocks]
     heads = 6 * (32 + 4 * 16)
@@ -114,7 +115,9 @@ def test_two_rounds_of_reads(fresh_path, case, data):
 def test_a_damaged_place_of_a_block_is_an_error_not_other_data(tmp_path, smooth):
     path = write(tmp_path / "x.b2nd", smooth, codec=Codec.ZSTD)
     frame = open_b2nd(path)
-    start = frame.parsed.header.header_len + int(frame.parsed.index.offsets[0])
+    start = reference_of(frame).parsed.header.header_len + int(
+        reference_of(frame).parsed.index.offsets[0]
+    )
     for place in (0, 1, -5, 2**31 - 1):
         with path.open("r+b") as file:
             file.seek(start + 32 + 4 * 5)
@@ -128,7 +131,7 @@ def test_points(tmp_path, smooth):
     path = write(tmp_path / "x.b2nd", smooth)
     rng = np.random.default_rng(2)
     coords = tuple(rng.integers(0, n, 500) for n in smooth.shape)
-    np.testing.assert_array_equal(open_b2nd(path).read_points(coords), smooth[coords])
+    np.testing.assert_array_equal(reference_of(open_b2nd(path)).read_points(coords), smooth[coords])
 
 
 @given(case=strategies.cases(), data=st.data())
@@ -141,12 +144,12 @@ def test_points_of_any_frame(fresh_path, case, data):
     count = data.draw(st.integers(0, 20))
     rng = np.random.default_rng(data.draw(st.integers(0, 99)))
     coords = tuple(rng.integers(0, n, count) for n in shape)
-    values.assert_read(open_b2nd(path).read_points(coords), coords)
+    values.assert_read(reference_of(open_b2nd(path)).read_points(coords), coords)
 
 
 def test_points_out_of_bounds(tmp_path, smooth):
     frame = open_b2nd(write(tmp_path / "x.b2nd", smooth))
     with pytest.raises(IndexError, match="axis 1 with size 200"):
-        frame.read_points(tuple(np.array([n]) for n in (0, 200, 0)))
+        reference_of(frame).read_points(tuple(np.array([n]) for n in (0, 200, 0)))
     with pytest.raises(IndexError, match="2 arrays of positions for 3 axes"):
-        frame.read_points((np.array([0]), np.array([0])))
+        reference_of(frame).read_points((np.array([0]), np.array([0])))

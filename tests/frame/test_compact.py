@@ -18,6 +18,7 @@ from b2nd_dask import (
     verify,
 )
 from b2nd_dask.edges.cli import main
+from b2nd_dask.frame.array import reference_of
 from b2nd_dask.frame.write.publication import write_key_of
 from b2nd_dask.storage.read.local_reader import LocalReader
 
@@ -111,8 +112,8 @@ def test_a_damaged_chunk_leaves_the_frame(target, contiguous):
     updated(target, contiguous)
     path = target if contiguous else sorted(target.glob("*.chunk"))[-1]
     frame = open_b2nd(target)
-    offset = int(frame.parsed.index.offsets[0])
-    at = frame.parsed.header.header_len + offset + 12 if contiguous else 12
+    offset = int(reference_of(frame).parsed.index.offsets[0])
+    at = reference_of(frame).parsed.header.header_len + offset + 12 if contiguous else 12
     path = target if contiguous else target / f"{offset:08X}.chunk"
     raw = bytearray(path.read_bytes())
     raw[at : at + 4] = (2**31 - 1).to_bytes(4, "little")
@@ -129,9 +130,11 @@ def test_a_damaged_chunk_leaves_the_frame(target, contiguous):
 @pytest.mark.parametrize("contiguous", [True, False])
 def test_damage_is_not_copied_into_a_frame_that_looks_whole(target, contiguous):
     updated(target, contiguous)
-    offset = int(open_b2nd(target).parsed.index.offsets[4])
+    offset = int(reference_of(open_b2nd(target)).parsed.index.offsets[4])
     path = target if contiguous else target / f"{offset:08X}.chunk"
-    at = open_b2nd(target).parsed.header.header_len + offset + 50 if contiguous else 50
+    at = (
+        reference_of(open_b2nd(target)).parsed.header.header_len + offset + 50 if contiguous else 50
+    )
     raw = bytearray(path.read_bytes())
     raw[at] ^= 1
     path.write_bytes(raw)

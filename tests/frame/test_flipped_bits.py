@@ -24,6 +24,7 @@ from b2nd_dask import (
     verify,
 )
 from b2nd_dask.format.integrity import ChecksumState
+from b2nd_dask.frame.array import reference_of
 from tests.frame.sealed import flip, listed_vlmeta, main_file, places, stored_chunks
 
 STRUCT = np.dtype([("a", "<i4"), ("b", "<f8", (2,))])
@@ -65,7 +66,11 @@ def outcome(path: Path, values: np.ndarray) -> str:
     same = items.dtype == values.dtype and items.shape == values.shape
     if not same or not (items == values).all():
         return "WRONG"
-    return "same" if frame.parsed.integrity.checksum_state is ChecksumState.VALID else "UNVERIFIED"
+    return (
+        "same"
+        if reference_of(frame).parsed.integrity.checksum_state is ChecksumState.VALID
+        else "UNVERIFIED"
+    )
 
 
 def flip_each(path: Path, values: np.ndarray, spans: list[range]) -> dict[tuple[int, int], str]:

@@ -16,6 +16,7 @@ import pytest
 
 from b2nd_dask import from_b2nd, open_b2nd, to_b2nd
 from b2nd_dask.frame import opened_array
+from b2nd_dask.frame.array import reference_of
 
 FIELD = np.arange(12000.0).reshape(100, 120)
 #: Of one shape, so that only their chunks tell them apart.
@@ -34,7 +35,7 @@ def fill(store: Any, arrays: dict[str, np.ndarray] = ARRAYS) -> None:
 def require_reference(array: Any, path: Path, values: np.ndarray) -> None:
     """The frame is the one of the array, and another process finds it in the file."""
     frame = open_b2nd(array)
-    assert frame._location.urlpath == str(path)
+    assert reference_of(frame).location.urlpath == str(path)
     np.testing.assert_array_equal(frame[...], values)
     sent = pickle.dumps(frame)
     assert len(sent) < 2000
@@ -53,7 +54,7 @@ def test_arrays_of_a_zipped_store(tmp_path: Path, kind: type, mmap_mode: str | N
         for key, values in ARRAYS.items():
             require_reference(store[key], path, values)
     store = blosc2.open(str(path), mode="r")
-    assert {open_b2nd(store[key])._location.offset for key in ARRAYS} == {
+    assert {reference_of(open_b2nd(store[key])).location.offset for key in ARRAYS} == {
         store.member_window(key)[0] for key in ARRAYS
     }
 
@@ -130,7 +131,7 @@ def test_arrays_inside_of_an_embedded_store_are_copied(tmp_path: Path, name: str
     store = blosc2.open(path, mode="r")
     for key, values in ARRAYS.items():
         frame = open_b2nd(store[key])
-        assert isinstance(frame._location.urlpath, bytes)
+        assert isinstance(reference_of(frame).location.urlpath, bytes)
         np.testing.assert_array_equal(pickle.loads(pickle.dumps(frame))[...], values)
 
 
@@ -155,7 +156,7 @@ def test_twins_of_special_chunks(tmp_path: Path, special: Any) -> None:
     name = "full" if special is None else special.__name__
     offset, _ = blosc2.DictStore(str(path), mode="r").member_window(f"/{name}")
     frame = open_b2nd(blosc2.open(str(path), mode="r", offset=offset))
-    assert frame._location.offset == offset
+    assert reference_of(frame).location.offset == offset
 
 
 DIRECTORY_ENTRY, DIRECTORY_END = b"PK\x01\x02", b"PK\x05\x06"
@@ -185,7 +186,7 @@ def test_a_store_whose_list_of_files_is_broken(tmp_path: Path, how: str) -> None
         archive.writestr("name-\xff.b2nd", blosc2.asarray(FIELD).to_cframe())
         offset = 30 + len("name-\xff.b2nd".encode())
     array = blosc2.open(str(path), mode="r", offset=offset)
-    assert open_b2nd(array)._location.offset == offset
+    assert reference_of(open_b2nd(array)).location.offset == offset
     change_directory(path, *BROKEN[how])
     if how == "name is no text":
         change_directory(path, "\xff".encode(), 0, b"\xff\xff")
@@ -234,7 +235,7 @@ def test_an_archive_of_many_arrays_is_looked_through_up_to_a_bound(
     read = opened_array._opened
     monkeypatch.setattr(opened_array, "_opened", lambda place: opened.append(place) or read(place))
     # the first that holds what the array holds is as good as the others
-    assert [open_b2nd(array)._location.offset for array in arrays[1:4]] == [
+    assert [reference_of(open_b2nd(array)).location.offset for array in arrays[1:4]] == [
         places[0],
         places[2],
         places[2],

@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 from b2nd_dask import CorruptChunkError, Frame, compact, from_b2nd, open_b2nd, seal, to_b2nd
+from b2nd_dask.frame.array import reference_of
 from tests.counting import bytes_read
 from tests.frame.sealed import stored_chunks
 
@@ -28,7 +29,9 @@ READS: dict[str, Callable[[Frame], Any]] = {
     "blocks": lambda frame: frame[LATER],
     "the block before": lambda frame: frame[130:140, 130:140],
     "an element": lambda frame: frame[255, 255],
-    "points": lambda frame: frame.read_points((np.array([5, 255]), np.array([5, 255]))),
+    "points": lambda frame: reference_of(frame).read_points(
+        (np.array([5, 255]), np.array([5, 255]))
+    ),
 }
 
 

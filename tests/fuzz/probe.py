@@ -21,6 +21,7 @@ import blosc2
 import numpy as np
 
 from b2nd_dask import B2ndError, from_b2nd, open_b2nd, verify
+from b2nd_dask.frame.array import reference_of
 from tests.frame.probe import address_space
 from tests.fuzz.files import Files, from_text, write_files
 from tests.fuzz.mutate import mutated
@@ -92,7 +93,7 @@ def places(frame: Frame) -> None:
         frame[tuple(n - 1 for n in frame.shape)]
     frame[tuple(slice(0, 40, 3) for _ in frame.shape)]
     if frame.size and frame.ndim:
-        frame.read_points(tuple(np.array([0, n // 2, n - 1]) for n in frame.shape))
+        reference_of(frame).read_points(tuple(np.array([0, n // 2, n - 1]) for n in frame.shape))
 
 
 def graph(source: Any, frame: Frame) -> None:
@@ -131,10 +132,10 @@ def probe(source: Any, stirrer: Stirrer, *, lazily: bool) -> str | None:
     actions: list[Callable[[], object]] = [lambda: repr(frame)]
     for view in (frame.meta, frame.vlmeta):
         actions += [lambda view=view, name=name: view[name] for name in view]
-    chunk_nbytes = frame.parsed.grid.chunk_nbytes
+    chunk_nbytes = reference_of(frame).parsed.grid.chunk_nbytes
     if chunk_nbytes <= LARGEST_CHUNK:
         actions.append(lambda: places(frame))
-        if frame.size * frame.dtype.itemsize <= MOST and frame.parsed.grid.nchunks < 1 << 14:
+        if frame.nbytes <= MOST and frame.nchunks < 1 << 14:
             actions.append(lambda: whole(frame, stirrer))
         if lazily:
             actions.append(lambda: graph(source, frame))

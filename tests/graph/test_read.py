@@ -17,6 +17,7 @@ from dask.layers import ArraySliceDep
 import b2nd_dask
 from b2nd_dask import StaleFrameError, UninitializedChunkError, from_b2nd, open_b2nd
 from b2nd_dask.format.index import ChunkKind
+from b2nd_dask.frame.array import reference_of
 from b2nd_dask.graph.read.blocks import FrameBlocks
 from tests.counting import bytes_read
 
@@ -127,7 +128,7 @@ def test_special_chunks_are_never_read(mostly_special):
 def strides_by_block(path):
     """Of what work gets that is known only to read."""
     x = from_b2nd(path)
-    regions, seen = FrameBlocks(open_b2nd(path), x.chunks), np.zeros(x.numblocks, int)
+    regions, seen = FrameBlocks(reference_of(open_b2nd(path)), x.chunks), np.zeros(x.numblocks, int)
     for block in np.ndindex(*x.numblocks):
         items = regions[block].giving_views()[ArraySliceDep(x.chunks)[block]]
         seen[block] = sum(items.strides)

@@ -17,6 +17,7 @@ import b2nd_dask
 from b2nd_dask import UnsupportedFrameError, from_b2nd, list_staging, open_b2nd, to_b2nd
 from b2nd_dask.format.array_meta import parse_array_meta
 from b2nd_dask.format.index import ChunkKind
+from b2nd_dask.frame.array import reference_of
 
 VALUES = np.random.default_rng(3).normal(size=(100, 60))
 
@@ -373,7 +374,7 @@ def test_defaults_are_those_of_the_dask_blocks_and_of_python_blosc2(target):
 def test_a_frame_for_older_readers_too(target, contiguous):
     to_b2nd(VALUES, target, chunks=(24, 17), caterva=True, contiguous=contiguous)
     to_b2nd(VALUES[:5], target, mode="r+", append_axis=0)
-    layers = open_b2nd(target).parsed.header.metalayers
+    layers = reference_of(open_b2nd(target)).parsed.header.metalayers
     for name in ("b2nd", "caterva"):
         assert parse_array_meta(name, layers[name]).shape == (105, 60)
     expected = np.concatenate([VALUES, VALUES[:5]])

@@ -1,4 +1,8 @@
-"""One compressed chunk as bytes, and what its header says (REFERENCE 4)."""
+"""The header of a compressed chunk, parsed and checked at once (docs/format.md, Chunk header).
+
+A `ChunkHeader` is made by `parse_chunk_header` alone: whoever holds one holds a checked one, and
+C-Blosc2 writes as many bytes as a header says, whatever room there is.
+"""
 
 from __future__ import annotations
 
@@ -7,8 +11,8 @@ import struct
 from dataclasses import dataclass
 from enum import IntEnum
 
-from b2nd_dask.errors import CorruptChunkError
-from b2nd_dask.format.chunk.compression import SHAPED_CODECS, SHAPED_FILTERS
+from b2nd_dask.errors import CorruptChunkError, UnsupportedFrameError
+from b2nd_dask.format.chunk.compression import DELTA_FILTER, SHAPED_CODECS, SHAPED_FILTERS
 
 Buffer = bytes | bytearray | memoryview
 
@@ -19,13 +23,21 @@ _ALPHA_VERSION = 3
 MAX_DICT_LEN = 32768
 #: Wider elements are stored with a typesize of 1.
 MAX_TYPESIZE = 255
+#: An int32 less the header and a margin that C-Blosc2 keeps.
+MAX_BLOCKSIZE = 536866816
+#: Format versions: Blosc1 up to 2, alpha of Blosc2, betas, stable, variable-length blocks.
+_VERSIONS = range(1, 7)
 
 #: Of the flags in byte 2: shuffle and bitshuffle at once mark a header of 32 bytes.
 EXTENDED = 0x05
-_MEMCPYED = 0x02
-#: Of the flags in byte 31.
-HAS_DICT = 0x01
+_MEMCPYED, _DELTA = 0x02, 0x08
+#: Of the flags in byte 31; the last two are those of chunks in memory alone.
+HAS_DICT, _LAZY, _INSTRUMENTED = 0x01, 0x08, 0x80
+#: Chunk codes of blosclz, lz4, zlib, zstd.
+_BUILTIN_CODECS = frozenset({0, 1, 3, 4})
 _PLUGIN_CODEC = 6
+#: None, shuffle, bitshuffle, delta, trunc_prec, ndcell, ndmean, bytedelta, int_trunc.
+_KNOWN_FILTERS = frozenset({0, 1, 2, 3, 4, 32, 33, 35, 36})
 #: Codecs and filters from here on are registered by the user, in this process.
 FIRST_USER_ID = 160
 
@@ -43,7 +55,7 @@ class Special(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class ChunkHeader:
-    """The first 32 (Blosc1: 16) bytes of a chunk."""
+    """The first 32 (Blosc1: 16) bytes of a chunk, checked against what its frame promises."""
 
     header_len: int
     version: int
@@ -63,7 +75,7 @@ class ChunkHeader:
 
     @property
     def special(self) -> int:
-        """Special value code, see `Special`; may be out of its range before `check_chunk`."""
+        """Special value code, see `Special`."""
         return self.special_flags >> 4 & 0x07
 
     @property
@@ -96,13 +108,24 @@ class ChunkHeader:
         )
 
 
-def parse_chunk_header(data: Buffer) -> ChunkHeader:
-    """Read a chunk's header.
+def parse_chunk_header(
+    data: Buffer,
+    available: int | None = None,
+    *,
+    nbytes: int | None = None,
+    blocksize: int | None = None,
+    typesize: int | None = None,
+) -> ChunkHeader:
+    """Read a chunk's header and check it, before anything of the chunk is decoded.
 
     Parameters
     ----------
     data : bytes-like
-        The chunk, from its first byte.
+        The chunk from its first byte; at least its header.
+    available : int, optional
+        Bytes from the chunk's start that may belong to it; by default those of `data`.
+    nbytes, blocksize, typesize : int, optional
+        What the frame promises; by default any.
 
     Returns
     -------
@@ -111,35 +134,63 @@ def parse_chunk_header(data: Buffer) -> ChunkHeader:
     Raises
     ------
     CorruptChunkError
-        The data ends before the header does.
+        The data ends before the header does, or the header contradicts the frame or itself.
+    UnsupportedFrameError
+        The chunk needs a codec or filter that does not exist here.
     """
-    header_len = SHORT_HEADER_LEN
-    if len(data) >= SHORT_HEADER_LEN and data[2] & EXTENDED == EXTENDED:
-        header_len = HEADER_LEN
-    if len(data) < header_len:
+    length = chunk_length(data, len(data) if available is None else available)
+    header = _unchecked(data, length)
+    _check_sizes(header, nbytes, blocksize, typesize)
+    _check_flags(header)
+    _check_body(header)
+    if not (header.special or header.memcpyed):
+        _check_codec(header)
+        _check_pipeline(header)
+    return header
+
+
+def chunk_length(data: Buffer, available: int) -> int:
+    """Read how many bytes a chunk has, from its header.
+
+    Parameters
+    ----------
+    data : bytes-like
+        The chunk from its first byte; at least its header.
+    available : int
+        Bytes from the chunk's start that may belong to it.
+
+    Returns
+    -------
+    int
+
+    Raises
+    ------
+    CorruptChunkError
+        The data ends before the header does, or the header names fewer bytes than it has itself or
+        more than are available.
+    """
+    header_len = _header_len(data)
+    (cbytes,) = struct.unpack_from("<i", data, 12)
+    if not header_len <= cbytes <= available:
         raise CorruptChunkError(
-            f"{len(data)} bytes are left for a header of {header_len}", offset=0
+            f"the chunk says that it has {cbytes} bytes, {available} are there", offset=12
         )
-    version, _, flags, typesize, nbytes, blocksize, cbytes = struct.unpack_from("<BBBBiii", data)
-    if header_len == SHORT_HEADER_LEN:
-        return ChunkHeader(
-            header_len, version, flags, typesize, nbytes, blocksize, cbytes, (0,) * 6, 0, 0, 0
-        )
-    # the alpha version left the last slot unset, and C-Blosc2 takes it for empty
-    filters = tuple(data[16:21]) + ((0,) if version == _ALPHA_VERSION else (data[21],))
-    return ChunkHeader(
-        header_len,
-        version,
-        flags,
-        typesize,
-        nbytes,
-        blocksize,
-        cbytes,
-        filters,
-        data[22],
-        data[30],
-        data[31],
-    )
+    return int(cbytes)
+
+
+def longest_chunk(nbytes: int, blocksize: int) -> int:
+    """Most bytes of a chunk: what does not shrink is stored plain, behind a header.
+
+    Parameters
+    ----------
+    nbytes, blocksize : int
+        Uncompressed bytes of the chunk and of a block.
+
+    Returns
+    -------
+    int
+    """
+    return HEADER_LEN + nbytes + 4 * (nbytes // blocksize) + 4 + MAX_DICT_LEN
 
 
 def whole_chunk(data: Buffer) -> memoryview:
@@ -160,12 +211,7 @@ def whole_chunk(data: Buffer) -> memoryview:
     CorruptChunkError
         Fewer are there.
     """
-    header = parse_chunk_header(data)
-    if not header.header_len <= header.cbytes <= len(data):
-        raise CorruptChunkError(
-            f"the chunk says that it has {header.cbytes} bytes, {len(data)} are there", offset=12
-        )
-    return memoryview(data)[: header.cbytes]
+    return memoryview(data)[: chunk_length(data, len(data))]
 
 
 def padded_chunk(chunk: Buffer, blocks: tuple[int, ...]) -> bytes:
@@ -189,3 +235,132 @@ def padded_chunk(chunk: Buffer, blocks: tuple[int, ...]) -> bytes:
     out = bytearray(chunk) + bytes(padding)
     struct.pack_into("<i", out, 12, len(out))
     return bytes(out)
+
+
+def _header_len(data: Buffer) -> int:
+    header_len = SHORT_HEADER_LEN
+    if len(data) >= SHORT_HEADER_LEN and data[2] & EXTENDED == EXTENDED:
+        header_len = HEADER_LEN
+    if len(data) < header_len:
+        raise CorruptChunkError(
+            f"{len(data)} bytes are left for a header of {header_len}", offset=0
+        )
+    return header_len
+
+
+def _unchecked(data: Buffer, cbytes: int) -> ChunkHeader:
+    header_len = _header_len(data)
+    version, _, flags, typesize, nbytes, blocksize = struct.unpack_from("<BBBBii", data)
+    if header_len == SHORT_HEADER_LEN:
+        return ChunkHeader(
+            header_len, version, flags, typesize, nbytes, blocksize, cbytes, (0,) * 6, 0, 0, 0
+        )
+    # the alpha version left the last slot unset, and C-Blosc2 takes it for empty
+    filters = tuple(data[16:21]) + ((0,) if version == _ALPHA_VERSION else (data[21],))
+    return ChunkHeader(
+        header_len,
+        version,
+        flags,
+        typesize,
+        nbytes,
+        blocksize,
+        cbytes,
+        filters,
+        data[22],
+        data[30],
+        data[31],
+    )
+
+
+def _check_sizes(
+    header: ChunkHeader, nbytes: int | None, blocksize: int | None, typesize: int | None
+) -> None:
+    """Check the sizes against those that the frame promises, None where it promises none."""
+    if header.nbytes < 0 or header.typesize < 1:
+        raise CorruptChunkError(
+            f"{header.nbytes} bytes in elements of {header.typesize} cannot be", offset=3
+        )
+    if nbytes not in (None, header.nbytes):
+        raise CorruptChunkError(f"it holds {header.nbytes} bytes, {nbytes} are expected", offset=4)
+    if not 0 < header.blocksize <= min(MAX_BLOCKSIZE, max(header.nbytes, 1)):
+        raise CorruptChunkError(
+            f"{header.nbytes} bytes in blocks of {header.blocksize} cannot be", offset=8
+        )
+    if blocksize not in (None, header.blocksize):
+        raise CorruptChunkError(
+            f"blocks of {header.blocksize} bytes, {blocksize} are expected", offset=8
+        )
+    # an element wider than 255 bytes is stored as 1; a chunk compressed with typesize 1 is legal in
+    # any frame
+    if typesize is not None and header.typesize not in (1, typesize):
+        raise CorruptChunkError(
+            f"elements of {header.typesize} bytes, {typesize} are expected", offset=3
+        )
+
+
+def _check_flags(header: ChunkHeader) -> None:
+    """Flags that chunks of arrays do not have, and versions that are not known."""
+    if (
+        header.flags2
+        or header.special_flags & (_LAZY | _INSTRUMENTED)
+        or header.special > Special.UNINIT
+    ):
+        raise CorruptChunkError(
+            f"flags {header.flags2:#x} {header.special_flags:#x} mark no chunk of an array",
+            offset=30,
+        )
+    if header.version not in _VERSIONS:
+        raise UnsupportedFrameError(
+            f"chunk format version {header.version}, known are 1 to {_VERSIONS[-1]}", offset=0
+        )
+
+
+def _check_body(header: ChunkHeader) -> None:
+    """Length of the part behind the header, for each of the layouts."""
+    body = header.cbytes - header.header_len
+    if header.special == Special.REPEATED:
+        # one element; typesize says 1 for elements wider than 255 bytes
+        fits = body == header.typesize or (header.typesize == 1 and 0 < body <= header.nbytes)
+        fits = fits and header.nbytes % body == 0
+    elif header.special:
+        fits = body == 0
+    elif header.memcpyed:
+        fits = body == header.nbytes
+    else:
+        # a dictionary is at least its length
+        fits = body >= 4 * header.nblocks + 4 * header.has_dict
+    if not fits:
+        raise CorruptChunkError(
+            f"{body} bytes behind the header do not fit {header.nbytes} in {header.nblocks} blocks "
+            f"(special value {header.special}, stored plain: {header.memcpyed})",
+            offset=12,
+        )
+
+
+def _check_codec(header: ChunkHeader) -> None:
+    code = header.flags >> 5
+    plugin = header.codec_id
+    if code not in _BUILTIN_CODECS and not (plugin in SHAPED_CODECS or plugin >= FIRST_USER_ID):
+        raise UnsupportedFrameError(
+            f"codec {plugin if plugin >= 0 else code} is not available", offset=2
+        )
+    unknown = [f for f in header.filters if f not in _KNOWN_FILTERS and f < FIRST_USER_ID]
+    if unknown:
+        raise UnsupportedFrameError(f"filter {unknown[0]} is not available", offset=16)
+
+
+def _check_pipeline(header: ChunkHeader) -> None:
+    """What the header says twice, and what splitting blocks into streams needs."""
+    if header.blocksize % header.typesize and header.nblocks > 1:
+        raise CorruptChunkError(
+            f"blocks of {header.blocksize} bytes hold no whole number of elements of "
+            f"{header.typesize}",
+            offset=8,
+        )
+    if header.header_len == HEADER_LEN and bool(header.flags & _DELTA) != (
+        DELTA_FILTER in header.filters
+    ):
+        raise CorruptChunkError(
+            f"flags {header.flags:#04x} and filters {header.filters} disagree on the delta filter",
+            offset=2,
+        )

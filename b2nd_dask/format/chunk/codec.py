@@ -1,7 +1,7 @@
 """Coding of chunks. The only caller of python-blosc2's codecs.
 
-`blosc2.decompress2` does not check the length of its destination (REFERENCE 4.1), so nothing is
-decoded before `check_chunk` has compared the chunk's header with what the frame promises.
+`blosc2.decompress2` does not check the length of its destination (REFERENCE 4.1), so decoding takes
+a `ChunkHeader`, which exists only where it agrees with what the frame promises.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _FILTERS = frozenset(f.value for f in blosc2.Filter)
 
 
 def decode_chunk(data: Buffer, header: ChunkHeader, out: NDArray[Any]) -> None:
-    """Decode a whole chunk that `check_chunk` has passed.
+    """Decode a whole chunk.
 
     Parameters
     ----------
@@ -66,7 +66,7 @@ def decode_in_frame(frame: bytes, out: NDArray[Any]) -> None:
     Parameters
     ----------
     frame : bytes
-        A contiguous frame of one chunk that `check_chunk` has passed.
+        A contiguous frame of one chunk, of which the header was checked.
     out : ndarray
         Contiguous; exactly as many bytes as the chunk holds.
 

@@ -33,14 +33,14 @@ def encode_repeated(value: bytes, *, nbytes: int, blocksize: int) -> bytes:
 
 
 def constant_of(data: Buffer, header: ChunkHeader, dtype: np.dtype[Any]) -> NDArray[Any] | None:
-    """The one element that a checked chunk repeats.
+    """The one element that a chunk repeats.
 
     Parameters
     ----------
     data : bytes-like
         The chunk.
     header : ChunkHeader
-        Its header, checked.
+        Its header.
     dtype : numpy.dtype
         Of the array.
 

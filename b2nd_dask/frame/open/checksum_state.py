@@ -9,7 +9,7 @@ from b2nd_dask.format.integrity import ChecksumState
 from b2nd_dask.frame.open.opening import OpenedFrame
 
 
-def require_trust(opened: OpenedFrame) -> None:
+def require_checksums(opened: OpenedFrame) -> None:
     """Hold the state of a frame's checksums against what the user wants.
 
     Parameters

@@ -6,9 +6,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from b2nd_dask.errors import CorruptChunkError
-from b2nd_dask.format.chunk.chunk_header import HEADER_LEN, parse_chunk_header
+from b2nd_dask.format.chunk.chunk_header import HEADER_LEN, chunk_length
 from b2nd_dask.format.index import stored_chunks
-from b2nd_dask.frame.open.opening import OpenedFrame, ParsedFrame, located
+from b2nd_dask.frame.open.opening import OpenedFrame, located
 from b2nd_dask.storage import ByteReader, Span, chunk_member
 
 #: Chunks whose headers are looked at together.
@@ -48,7 +48,7 @@ def stored_extents(opened: OpenedFrame) -> NDArray[np.int64]:
         )
         for at, (chunk, head) in enumerate(zip(chunks[batch].tolist(), heads, strict=True), first):
             with located(opened, chunk):
-                nbytes[at] = _checked_length(head, parsed)
+                nbytes[at] = chunk_length(head, max(parsed.header.cbytes, HEADER_LEN))
     if not sparse:
         _refuse_shared(opened, chunks, places, nbytes)
     return np.stack([chunks, starts, starts + nbytes])
@@ -60,13 +60,6 @@ def _heads(reader: ByteReader, starts: list[int], numbers: list[int] | None) -> 
         return reader.read(spans)
     members = map(chunk_member, numbers)
     return [reader.read([span], name)[0] for span, name in zip(spans, members, strict=True)]
-
-
-def _checked_length(head: bytes, parsed: ParsedFrame) -> int:
-    header = parse_chunk_header(head)
-    if not header.header_len <= header.cbytes <= max(parsed.header.cbytes, HEADER_LEN):
-        raise CorruptChunkError(f"a chunk of {header.cbytes} bytes, which cannot be", offset=12)
-    return header.cbytes
 
 
 def _refuse_shared(

@@ -27,6 +27,9 @@ from b2nd_dask.storage import HEAD_NBYTES, ByteReader, Identity, Span, chunk_mem
 #: NumPy counts bytes in 63 bits.
 MAX_NBYTES = 2**63 - 1
 
+#: Metalayers that make a frame an array; the others are the user's.
+OWN_METALAYERS = ("b2nd", "caterva")
+
 #: Which chunks are checked: those that are read whole, all that are touched (True), none (False).
 Verify = bool | Literal["auto"]
 

@@ -8,13 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from b2nd_dask.format.assemble import one_chunk_frame
-from b2nd_dask.format.chunk.chunk_checks import check_chunk
-from b2nd_dask.format.chunk.chunk_header import (
-    ChunkHeader,
-    Special,
-    padded_chunk,
-    parse_chunk_header,
-)
+from b2nd_dask.format.chunk.chunk_header import Special, padded_chunk
 from b2nd_dask.format.chunk.codec import decode_chunk, decode_in_frame
 from b2nd_dask.format.chunk.constant import constant_of
 from b2nd_dask.format.grid import Grid
@@ -69,71 +63,52 @@ def decode_part(
         With the chunk's number, and the file's name and byte where these are known.
     """
     with located(opened, fetched.chunk):
-        header, element = constant_in(opened.parsed, fetched, fill)
+        element = constant_in(fetched, fill)
         if element is None:
-            _decode(opened.parsed, fetched, part, header, out)
+            _decode(opened.parsed, fetched, part, out)
         return element
 
 
-def constant_in(
-    frame: ParsedFrame, fetched: ChunkBytes, fill: Fill
-) -> tuple[ChunkHeader, NDArray[Any] | None]:
-    """Check a chunk's header, and look whether the chunk repeats one element.
+def constant_in(fetched: ChunkBytes, fill: Fill) -> NDArray[Any] | None:
+    """Find the element that a chunk repeats.
 
     Parameters
     ----------
-    frame : ParsedFrame
     fetched : ChunkBytes
     fill : Fill
 
     Returns
     -------
-    header : ChunkHeader
-    element : ndarray or None
+    ndarray or None
         0-d; None for a chunk that has to be decoded.
 
     Raises
     ------
-    CorruptChunkError, UnsupportedFrameError, UninitializedChunkError
+    CorruptChunkError, UninitializedChunkError
     """
-    grid, data = frame.grid, fetched.data
-    header = parse_chunk_header(data)
-    check_chunk(
-        header,
-        len(data),
-        nbytes=header.nbytes if fetched.some_blocks else grid.chunk_nbytes,
-        blocksize=grid.block_nbytes,
-        typesize=grid.itemsize,
-    )
-    if header.special == Special.UNINIT:
-        return header, fill.element(ChunkKind.UNINIT)
-    return header, constant_of(data, header, fill.dtype)
+    if fetched.header.special == Special.UNINIT:
+        return fill.element(ChunkKind.UNINIT)
+    return constant_of(fetched.data, fetched.header, fill.dtype)
 
 
-def _decode(
-    frame: ParsedFrame, fetched: ChunkBytes, part: Part, header: ChunkHeader, out: NDArray[Any]
-) -> None:
+def _decode(frame: ParsedFrame, fetched: ChunkBytes, part: Part, out: NDArray[Any]) -> None:
     grid, inner = frame.grid, part.inner
     if not fetched.some_blocks and _fills_exactly(grid, inner, out):
-        decode_raw(frame, fetched, header, out)
+        decode_raw(frame, fetched, out)
         return
-    with _scratch.lent(header.nbytes) as buffer:
+    with _scratch.lent(fetched.header.nbytes) as buffer:
         raw = buffer.view(out.dtype)
-        decode_raw(frame, fetched, header, raw)
+        decode_raw(frame, fetched, raw)
         scatter_chunk(raw, grid, inner, out, some_blocks=fetched.some_blocks)
 
 
-def decode_raw(
-    frame: ParsedFrame, fetched: ChunkBytes, header: ChunkHeader, raw: NDArray[Any]
-) -> None:
+def decode_raw(frame: ParsedFrame, fetched: ChunkBytes, raw: NDArray[Any]) -> None:
     """Decode a chunk in stored order.
 
     Parameters
     ----------
     frame : ParsedFrame
     fetched : ChunkBytes
-    header : ChunkHeader
-        From `constant_in`.
     raw : ndarray
         Contiguous; exactly as many bytes as the chunk holds.
 
@@ -142,6 +117,7 @@ def decode_raw(
     CorruptChunkError
         The compressed streams cannot be decoded.
     """
+    header = fetched.header
     if header.needs_shape:
         chunk = padded_chunk(fetched.data[: header.cbytes], frame.grid.blocks)
         decode_in_frame(one_chunk_frame(chunk, frame.header, frame.grid), raw)

@@ -11,9 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from b2nd_dask.errors import CorruptChunkError
-from b2nd_dask.format.chunk.chunk_checks import check_chunk
-from b2nd_dask.format.chunk.chunk_header import MAX_DICT_LEN, parse_chunk_header
-from b2nd_dask.format.chunk.subset import block_spans, head_nbytes, head_of_blocks
+from b2nd_dask.format.chunk.chunk_header import ChunkHeader, longest_chunk, parse_chunk_header
+from b2nd_dask.format.chunk.subset import head_nbytes, subset_of
 from b2nd_dask.format.grid import Grid
 from b2nd_dask.format.integrity import require_digest
 from b2nd_dask.frame.open.opening import OpenedFrame, ParsedFrame, located
@@ -43,6 +42,8 @@ class ChunkBytes(NamedTuple):
     number: int
     """Of the wish, among all."""
     chunk: int
+    header: ChunkHeader
+    """Of `data`, checked."""
     data: memoryview
     """A chunk. Valid until the next one is asked for."""
     some_blocks: bool
@@ -116,13 +117,42 @@ def fetch(opened: OpenedFrame, batch: Sequence[LocatedRequest]) -> Iterator[Chun
         for request, data, size in _read(opened, wanted, room.data):
             if request.blocks is None:
                 _hold(opened, request.chunk, data)
-                yield ChunkBytes(request.number, request.chunk, data, some_blocks=False)
+                header = _header_of(opened, request.chunk, data, len(data))
+                yield ChunkBytes(request.number, request.chunk, header, data, some_blocks=False)
             else:
                 # the size of its file came with reading it: no more is there of the chunk
                 available = min(request.available, size - request.start)
                 later.append((request._replace(available=available), data))
         if later:
             yield from _fetch_blocks(opened, later)
+
+
+def read_whole(
+    opened: OpenedFrame, batch: Sequence[LocatedRequest]
+) -> Iterator[tuple[LocatedRequest, memoryview]]:
+    """Read whole chunks as they are: neither header nor checksum is looked at.
+
+    Parameters
+    ----------
+    opened : OpenedFrame
+    batch : sequence of LocatedRequest
+        From `batches`.
+
+    Yields
+    ------
+    request : LocatedRequest
+    data : memoryview
+        The chunk, maybe with more bytes behind it. Valid until the next one is asked for.
+
+    Raises
+    ------
+    CorruptChunkError
+        Its file is missing.
+    """
+    wanted = [(request, Span(0, request.available)) for request in batch]
+    with _first_buffer.lent(sum(span.stop for _, span in wanted)) as room:
+        for request, data, _ in _read(opened, wanted, room.data):
+            yield request, data
 
 
 def _first_read(opened: OpenedFrame, request: LocatedRequest) -> int:
@@ -142,15 +172,22 @@ def _hold(opened: OpenedFrame, chunk: int, data: memoryview) -> None:
             require_digest(data, int(digests[chunk]))
 
 
-def longest_chunk(grid: Grid) -> int:
-    """No chunk is longer: data that does not shrink is stored plain, behind a header."""
-    nblocks = grid.chunk_nbytes // grid.block_nbytes
-    return 32 + grid.chunk_nbytes + 4 * nblocks + 4 + MAX_DICT_LEN
+def _header_of(opened: OpenedFrame, chunk: int, data: memoryview, available: int) -> ChunkHeader:
+    """Parse a chunk's header and check it against the frame."""
+    grid = opened.parsed.grid
+    with located(opened, chunk):
+        return parse_chunk_header(
+            data,
+            available,
+            nbytes=grid.chunk_nbytes,
+            blocksize=grid.block_nbytes,
+            typesize=grid.itemsize,
+        )
 
 
 def _places(frame: ParsedFrame, chunks: Sequence[int]) -> tuple[list[int], list[int]]:
     """Starts of chunks in their objects, and bytes that may belong to each."""
-    longest = longest_chunk(frame.grid)
+    longest = longest_chunk(frame.grid.chunk_nbytes, frame.grid.block_nbytes)
     if frame.header.sparse:
         return [0] * len(chunks), [longest] * len(chunks)
     starts, stops = frame.index.extents(np.array(chunks, np.int64))
@@ -164,10 +201,14 @@ class _Found(NamedTuple):
     request: LocatedRequest
     data: memoryview
     """What was read first."""
-    head: bytes
-    """What the chunk of the wanted blocks begins with; empty where all have to be decoded."""
+    header: ChunkHeader
+    """Of the chunk of the wanted blocks, or of the whole one where all have to be decoded."""
+    head: bytes | memoryview
+    """What that chunk begins with. Of a whole chunk it is what was read first: bytes that are read
+    again may have changed since they were checked."""
     runs: list[Span]
-    """The blocks, or the whole chunk, in as few pieces as can be."""
+    """What follows: the blocks, or the rest of the chunk, in as few spans as can be."""
+    some_blocks: bool
 
     @property
     def nbytes(self) -> int:
@@ -190,11 +231,10 @@ def _fetch_blocks(
             chunks.append(chunk)
         _read_into(opened, missing)
         for row, chunk in zip(found, chunks, strict=True):
-            if len(row.data) < len(chunk) and not row.head:
-                _hold(opened, row.request.chunk, chunk)
-            yield ChunkBytes(
-                row.request.number, row.request.chunk, chunk, some_blocks=bool(row.head)
-            )
+            number, at = row.request.number, row.request.chunk
+            if row.runs and not row.some_blocks:
+                _hold(opened, at, chunk)
+            yield ChunkBytes(number, at, row.header, chunk, row.some_blocks)
 
 
 def _fill_in(row: _Found, body: memoryview) -> Iterator[tuple[LocatedRequest, Span, memoryview]]:
@@ -209,22 +249,15 @@ def _fill_in(row: _Found, body: memoryview) -> Iterator[tuple[LocatedRequest, Sp
 
 
 def _find_blocks(opened: OpenedFrame, request: LocatedRequest, data: memoryview) -> _Found:
-    grid = opened.parsed.grid
-    with located(opened, request.chunk):
-        header = parse_chunk_header(data)
-        check_chunk(
-            header,
-            request.available,
-            nbytes=grid.chunk_nbytes,
-            blocksize=grid.block_nbytes,
-            typesize=grid.itemsize,
-        )
+    header = _header_of(opened, request.chunk, data, request.available)
     if len(data) >= header.cbytes:
         _hold(opened, request.chunk, data)
-    spans = None if request.blocks is None else block_spans(data, header, request.blocks)
-    if spans is None:
-        return _Found(request, data, b"", [Span(0, header.cbytes)])
-    return _Found(request, data, head_of_blocks(data, header, spans), _runs(spans))
+    subset = None if request.blocks is None else subset_of(data, header, request.blocks)
+    if subset is None:
+        rest = [Span(len(data), header.cbytes)] if len(data) < header.cbytes else []
+        return _Found(request, data, header, data[: header.cbytes], rest, some_blocks=False)
+    runs = _runs(subset.spans)
+    return _Found(request, data, subset.header, subset.head, runs, some_blocks=True)
 
 
 def _runs(spans: NDArray[np.int64]) -> list[Span]:

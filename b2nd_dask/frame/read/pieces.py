@@ -76,14 +76,14 @@ def _decoded(
 ) -> Iterator[NDArray[Any]]:
     frame, chunk = opened.parsed, fetched.chunk
     with located(opened, chunk):
-        header, element = constant_in(frame, fetched, fill)
+        element = constant_in(fetched, fill)
     if element is not None:
         yield element
         return
-    with _stored_order.lent(header.nbytes) as buffer:
+    with _stored_order.lent(fetched.header.nbytes) as buffer:
         raw = buffer.view(fill.dtype)
         with located(opened, chunk):
-            decode_raw(frame, fetched, header, raw)
+            decode_raw(frame, fetched, raw)
         grid = frame.grid
         whole = not fetched.some_blocks
         if whole and not in_order and tuple(map(len, inner)) == grid.padded_chunk:

@@ -96,12 +96,12 @@ def _pick(
     """Elements of a chunk, by the places of their blocks in what was fetched."""
     dtype = carrier(fill.dtype)
     with located(opened, fetched.chunk):
-        header, element = constant_in(opened.parsed, fetched, fill)
+        element = constant_in(fetched, fill)
         if element is not None:
             return element.view(dtype)
-        with _scratch.lent(header.nbytes) as buffer:
+        with _scratch.lent(fetched.header.nbytes) as buffer:
             raw = buffer.view(dtype)
-            decode_raw(opened.parsed, fetched, header, raw)
+            decode_raw(opened.parsed, fetched, raw)
             picked: NDArray[Any] = raw.reshape(-1, math.prod(opened.parsed.grid.blocks))[
                 ranks, inside
             ]

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from b2nd_dask.errors import B2ndError, CorruptChunkError, FrameFormatError
 from b2nd_dask.format.index import stored_chunks
 from b2nd_dask.frame.open.opening import OpenedFrame, located
-from b2nd_dask.frame.read.fetch import ChunkRequest, LocatedRequest, batches, fetch
+from b2nd_dask.frame.read.fetch import ChunkRequest, LocatedRequest, batches, read_whole
 from b2nd_dask.frame.read.region import usable_cores
 
 #: Compressed bytes that a thread holds at once, unless one chunk has more; and chunks, which take
@@ -87,7 +87,10 @@ def _in_order(
 
 def _look_at(opened: OpenedFrame, look: Look, batch: Sequence[LocatedRequest]) -> list[Result]:
     try:
-        return [_look_at_one(opened, look, one.chunk, one.data) for one in fetch(opened, batch)]
+        return [
+            _look_at_one(opened, look, request.chunk, data)
+            for request, data in read_whole(opened, batch)
+        ]
     except (CorruptChunkError, FrameFormatError, OSError) as caught:
         # no file, or none that is opened; or the disk has lost what was there
         if isinstance(caught, OSError) and caught.errno not in _LOST:

@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 from b2nd_dask.errors import UnsupportedFrameError
 from b2nd_dask.format.grid import Grid
 from b2nd_dask.format.index import ChunkKind, special_code
-from b2nd_dask.frame.array import Frame
-from b2nd_dask.frame.open.opening import ParsedFrame
+from b2nd_dask.frame.open.opening import OWN_METALAYERS, ParsedFrame
+from b2nd_dask.frame.reference import FrameReference
 from b2nd_dask.frame.write.commit import publish_frame, publish_once
 from b2nd_dask.frame.write.records import ChunkRecords
 from b2nd_dask.frame.write.writer import FramePlan
@@ -38,8 +38,7 @@ def update_plan(old: ParsedFrame, shape: tuple[int, ...]) -> FramePlan:
         A frame of an older format, which would have to be written anew.
     """
     header = old.header
-    own = ("b2nd", "caterva")
-    meta = {name: raw for name, raw in header.metalayers.items() if name not in own}
+    meta = {name: raw for name, raw in header.metalayers.items() if name not in OWN_METALAYERS}
     grid = Grid(shape, old.grid.chunks, old.grid.blocks, old.grid.itemsize)
     if old.stored_dtype is None or 0 in old.grid.chunks:
         raise UnsupportedFrameError(
@@ -100,7 +99,9 @@ def update_staging(
     )
 
 
-def commit_update(records: ChunkRecords, plan: FramePlan, staging: Staging, old: Frame) -> str:
+def commit_update(
+    records: ChunkRecords, plan: FramePlan, staging: Staging, old: FrameReference
+) -> str:
     """Publish a frame of which some chunks are new.
 
     Parameters
@@ -109,7 +110,7 @@ def commit_update(records: ChunkRecords, plan: FramePlan, staging: Staging, old:
         Of the new chunks.
     plan : FramePlan
     staging : Staging
-    old : Frame
+    old : FrameReference
         As it was when the update was planned.
 
     Returns
@@ -120,7 +121,9 @@ def commit_update(records: ChunkRecords, plan: FramePlan, staging: Staging, old:
     return publish_once(partial(_commit_update, records, plan, staging, old), plan, staging)
 
 
-def _commit_update(records: ChunkRecords, plan: FramePlan, staging: Staging, old: Frame) -> None:
+def _commit_update(
+    records: ChunkRecords, plan: FramePlan, staging: Staging, old: FrameReference
+) -> None:
     before = old.parsed
     counts = before.grid.counts, plan.grid.counts
     offsets = carried(before.index.offsets, special_code(ChunkKind.ZEROS), *counts)

@@ -11,7 +11,7 @@ from dask.layers import ArrayBlockwiseDep
 from numpy.typing import NDArray
 
 from b2nd_dask.format.index import ChunkKind
-from b2nd_dask.frame.array import Frame
+from b2nd_dask.frame.reference import FrameReference
 
 Chunks = tuple[tuple[int, ...], ...]
 
@@ -23,13 +23,13 @@ class FrameRegion:
 
     Parameters
     ----------
-    frame : Frame
+    frame : FrameReference
     views : bool
         Whether blocks of one repeated value may be read-only views of a single element. Otherwise
         all are writable, as functions of the user may expect.
     """
 
-    def __init__(self, frame: Frame, *, views: bool = False) -> None:
+    def __init__(self, frame: FrameReference, *, views: bool = False) -> None:
         self.frame = frame
         self.views = views
 
@@ -48,14 +48,14 @@ class ConstantRegion:
     Parameters
     ----------
     kind : int
-        Of chunks that repeat an element: a code of `Frame.chunk_kinds`. The element itself would
-        lose its byte order in a pickle (NumPy's protocols below 5).
-    frame : Frame
+        Of chunks that repeat an element: a code of `FrameReference.chunk_kinds`. The element itself
+        would lose its byte order in a pickle (NumPy's protocols below 5).
+    frame : FrameReference
     views : bool
         As for `FrameRegion`.
     """
 
-    def __init__(self, kind: int, frame: Frame, *, views: bool = False) -> None:
+    def __init__(self, kind: int, frame: FrameReference, *, views: bool = False) -> None:
         self.kind = kind
         self.frame = frame
         self.views = views
@@ -95,12 +95,12 @@ class FrameBlocks(ArrayBlockwiseDep):
 
     Parameters
     ----------
-    frame : Frame
+    frame : FrameReference
     chunks : tuple of tuple of int
         Blocks of the dask array.
     """
 
-    def __init__(self, frame: Frame, chunks: Chunks) -> None:
+    def __init__(self, frame: FrameReference, chunks: Chunks) -> None:
         super().__init__(chunks)
         self.frame = frame
         self._region = FrameRegion(frame)
@@ -131,7 +131,7 @@ class FrameBlocks(ArrayBlockwiseDep):
             self._kinds = flat.reshape(self.numblocks)
 
 
-def _uniform_kinds(frame: Frame, chunks: Chunks) -> NDArray[np.uint8] | None:
+def _uniform_kinds(frame: FrameReference, chunks: Chunks) -> NDArray[np.uint8] | None:
     """For each dask block the kind that all frame chunks under it share, STORED where they differ.
 
     None where no block is special.

@@ -15,8 +15,9 @@ from dask.layers import ArraySliceDep
 
 from b2nd_dask.errors import UnsupportedFrameError, level_of_caller
 from b2nd_dask.frame.access import UrlPath, open_b2nd
-from b2nd_dask.frame.array import Frame
+from b2nd_dask.frame.array import Frame, reference_of
 from b2nd_dask.frame.open.opening import Verify
+from b2nd_dask.frame.reference import FrameReference
 from b2nd_dask.graph.read.blocks import Chunks, FrameBlocks
 
 #: dask needs about 1 kB for each block of a graph before anything is computed.
@@ -106,7 +107,7 @@ def from_b2nd(
                 "a Frame is read as it was opened: give dtype=, uninit=, verify=, "
                 "storage_options= and offset= to open_b2nd"
             )
-        return array_of(urlpath, chunks, name)
+        return array_of(reference_of(urlpath), chunks, name)
     frame = open_b2nd(
         urlpath,
         dtype=dtype,
@@ -115,15 +116,15 @@ def from_b2nd(
         storage_options=storage_options,
         offset=offset,
     )
-    return array_of(frame, chunks, name)
+    return array_of(reference_of(frame), chunks, name)
 
 
-def array_of(frame: Frame, chunks: Any, name: str | None = None) -> da.Array:
+def array_of(frame: FrameReference, chunks: Any, name: str | None = None) -> da.Array:
     """Make a dask array of an opened frame.
 
     Parameters
     ----------
-    frame : Frame
+    frame : FrameReference
     chunks, name
         As for `from_b2nd`.
 
@@ -135,7 +136,7 @@ def array_of(frame: Frame, chunks: Any, name: str | None = None) -> da.Array:
     name = name or f"read_b2nd-{tokenize(frame, sizes)}"
     if da.array_expr_enabled():
         # with array.query-planning a dask array is no graph of layers
-        planned: da.Array = da.from_array(frame, chunks=sizes, name=name)
+        planned: da.Array = da.from_array(Frame(frame), chunks=sizes, name=name)
         return planned
     indices = tuple(range(frame.ndim))
     layer = blockwise(
@@ -153,12 +154,12 @@ def array_of(frame: Frame, chunks: Any, name: str | None = None) -> da.Array:
     return da.Array(graph, name, sizes, dtype=frame.dtype)
 
 
-def block_sizes(frame: Frame, chunks: Any) -> Chunks:
+def block_sizes(frame: FrameReference, chunks: Any) -> Chunks:
     """Sizes of the dask blocks for the user's `chunks`.
 
     Parameters
     ----------
-    frame : Frame
+    frame : FrameReference
     chunks : object
         As for `from_b2nd`.
 
@@ -181,8 +182,8 @@ def block_sizes(frame: Frame, chunks: Any) -> Chunks:
     sizes = normalize_chunks(frame.chunks, frame.shape)
     if chunks is None and count > MANY_TASKS:
         warnings.warn(
-            f"{frame!r} becomes {count} blocks, one for each chunk, and dask takes about 0.3 ms "
-            'for each; pass chunks="auto" to group them',
+            f"{frame.description} becomes {count} blocks, one for each chunk, and dask takes about "
+            '0.3 ms for each; pass chunks="auto" to group them',
             stacklevel=level_of_caller(),
         )
     if chunks is not None:
@@ -190,7 +191,7 @@ def block_sizes(frame: Frame, chunks: Any) -> Chunks:
     return sizes
 
 
-def _grouped(sizes: Chunks, frame: Frame) -> Chunks:
+def _grouped(sizes: Chunks, frame: FrameReference) -> Chunks:
     """Round dask's choice to whole frame chunks, without listing all of these."""
     rounded = tuple(
         max(1, axis[0] // chunk) * chunk for axis, chunk in zip(sizes, frame.chunks, strict=True)

@@ -12,7 +12,8 @@ from dask.array.core import getter
 from dask.blockwise import Blockwise
 
 from b2nd_dask.format.integrity import ChecksumState
-from b2nd_dask.frame.array import Frame
+from b2nd_dask.frame.array import Frame, reference_of
+from b2nd_dask.frame.reference import FrameReference
 from b2nd_dask.graph.read.blocks import Chunks, FrameBlocks
 from b2nd_dask.graph.read.from_frame import array_of
 from b2nd_dask.graph.write.array_blocks import ArrayBlocks, Source, dask_array
@@ -45,20 +46,20 @@ def aligned_to(arr: da.Array, chunks: tuple[int, ...]) -> da.Array:
     if wanted == arr.chunks:
         return arr
     source = _source(arr)
-    if isinstance(source, Frame):
+    if isinstance(source, FrameReference):
         read = _frame_in_blocks(source, wanted)
         return arr.rechunk(wanted) if read is None else read
     return arr.rechunk(wanted) if source is None else dask_array(source, wanted)
 
 
-def _source(arr: da.Array) -> Frame | Source | None:
+def _source(arr: da.Array) -> FrameReference | Source | None:
     """What an array reads, if it does nothing else."""
     if da.array_expr_enabled():
         planned: Any = arr
         expression = planned.expr
         operand = getattr(expression, "array", None)
         plain = type(expression).__name__ == "FromArray"
-        return operand if plain and isinstance(operand, Frame) else None
+        return reference_of(operand) if plain and isinstance(operand, Frame) else None
     layer = arr.dask.layers.get(arr.name)
     if len(arr.dask.layers) != 1 or not isinstance(layer, Blockwise):
         return None
@@ -72,7 +73,7 @@ def _source(arr: da.Array) -> Frame | Source | None:
     return None
 
 
-def _frame_in_blocks(frame: Frame, sizes: Chunks) -> da.Array | None:
+def _frame_in_blocks(frame: FrameReference, sizes: Chunks) -> da.Array | None:
     """Read a frame in other blocks; None where that reads its chunks too often."""
     reads = _reads(sizes, frame.chunks)
     if reads > 1:

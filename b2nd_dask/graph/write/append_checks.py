@@ -6,17 +6,17 @@ from typing import Any
 
 import numpy as np
 
-from b2nd_dask.frame.array import Frame
+from b2nd_dask.frame.reference import FrameReference
 from b2nd_dask.frame.write.writer import FramePlan
 from b2nd_dask.graph.write.write_job import FrameOptions
 
 
-def check_append_options(frame: Frame, asked: FramePlan, form: FrameOptions) -> None:
+def check_append_options(frame: FrameReference, asked: FramePlan, form: FrameOptions) -> None:
     """Refuse to append to a frame that is not what a new one would be.
 
     Parameters
     ----------
-    frame : Frame
+    frame : FrameReference
         That is there.
     asked : FramePlan
         Of the frame that the same call would make.
@@ -44,12 +44,12 @@ def check_append_options(frame: Frame, asked: FramePlan, form: FrameOptions) -> 
         )
 
 
-def check_region_options(frame: Frame, form: FrameOptions) -> None:
+def check_region_options(frame: FrameReference, form: FrameOptions) -> None:
     """Refuse to make a frame sparse, or one of Caterva, by changing it.
 
     Parameters
     ----------
-    frame : Frame
+    frame : FrameReference
     form : Form
         Its booleans; their defaults say nothing.
 

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from b2nd_dask.format.dtypes import fits
-from b2nd_dask.frame.array import Frame
+from b2nd_dask.frame.reference import FrameReference
 from b2nd_dask.graph.read.blocks import Chunks
 from b2nd_dask.graph.read.from_frame import block_sizes
 from b2nd_dask.graph.write.checked_cast import checked_cast
@@ -93,13 +93,13 @@ def converted(arr: da.Array, dtype: np.dtype[Any]) -> da.Array:
     return cast
 
 
-def spread(arr: da.Array, frame: Frame, bounds: Bounds, singles: list[int]) -> da.Array:
+def spread(arr: da.Array, frame: FrameReference, bounds: Bounds, singles: list[int]) -> da.Array:
     """An array as large as a region, by the rules of NumPy's assignment; only views are repeated.
 
     Parameters
     ----------
     arr : dask.array.Array
-    frame : Frame
+    frame : FrameReference
     bounds : list of tuple of int
         Where the region begins and ends along each axis.
     singles : list of int
@@ -162,7 +162,7 @@ def _with_axes_of(shape: tuple[int, ...], singles: list[int], arr: da.Array) -> 
     return aligned
 
 
-def _block_sizes(frame: Frame, bounds: Bounds) -> Chunks:
+def _block_sizes(frame: FrameReference, bounds: Bounds) -> Chunks:
     """Sizes of blocks that end where those of the old elements do, which they are joined with."""
     sizes = []
     for (start, stop), axis in zip(bounds, block_sizes(frame, "auto"), strict=True):

@@ -10,7 +10,8 @@ import dask.array as da
 
 from b2nd_dask.errors import B2ndError, level_of_caller
 from b2nd_dask.format.integrity import users_vlmeta
-from b2nd_dask.frame.array import Frame
+from b2nd_dask.frame.array import Frame, reference_of
+from b2nd_dask.frame.reference import FrameReference
 from b2nd_dask.graph.read.blocks import FrameBlocks
 
 #: Names that a warning lists.
@@ -52,7 +53,7 @@ def warn_of_dropped(given: Any, array: da.Array, *, meta: Any, vlmeta: Any) -> N
         )
 
 
-def source_frames(array: da.Array) -> list[Frame]:
+def source_frames(array: da.Array) -> list[FrameReference]:
     """Frames that the graph of an array reads, each once; no file is opened.
 
     Parameters
@@ -61,13 +62,13 @@ def source_frames(array: da.Array) -> list[Frame]:
 
     Returns
     -------
-    list of Frame
+    list of FrameReference
     """
     found = _frames_of_expression(array) if da.array_expr_enabled() else _frames_of(array)
     return list({frame.version: frame for frame in found}.values())
 
 
-def _frames_of(array: da.Array) -> list[Frame]:
+def _frames_of(array: da.Array) -> list[FrameReference]:
     return [
         dep.frame
         for layer in array.dask.layers.values()
@@ -76,20 +77,20 @@ def _frames_of(array: da.Array) -> list[Frame]:
     ]
 
 
-def _frames_of_expression(array: Any) -> list[Frame]:
-    frames: list[Frame] = []
+def _frames_of_expression(array: Any) -> list[FrameReference]:
+    frames: list[FrameReference] = []
     nodes, seen = [array.expr], set()
     while nodes:
         node = nodes.pop()
         if id(node) in seen:
             continue
         seen.add(id(node))
-        frames += [node] if isinstance(node, Frame) else []
+        frames += [reference_of(node)] if isinstance(node, Frame) else []
         nodes += getattr(node, "operands", [])
     return frames
 
 
-def _stored(frame: Frame, name: str) -> Iterable[str]:
+def _stored(frame: FrameReference, name: str) -> Iterable[str]:
     """Names of the user's metadata."""
     try:
         entries = frame.vlmeta if name == "vlmeta" else frame.meta

@@ -13,7 +13,7 @@ from dask.array.core import normalize_chunks
 from dask.utils import parse_bytes
 
 from b2nd_dask.format.array_meta import MAX_NDIM
-from b2nd_dask.format.chunk.chunk_checks import MAX_BLOCKSIZE
+from b2nd_dask.format.chunk.chunk_header import MAX_BLOCKSIZE
 from b2nd_dask.format.chunk.compression import Compression
 from b2nd_dask.format.chunk.defaults import default_blocks
 from b2nd_dask.format.grid import Grid

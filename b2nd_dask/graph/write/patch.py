@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from b2nd_dask.format.grid import Grid, expand_ellipsis, parse_selection
-from b2nd_dask.frame.array import Frame
+from b2nd_dask.frame.reference import FrameReference
 from b2nd_dask.graph.read.from_frame import array_of
 from b2nd_dask.graph.write.assign import Bounds, spread
 
@@ -64,7 +64,7 @@ class Patch(NamedTuple):
         return slice(first, first + sum(inside))
 
 
-def region_patch(arr: da.Array, frame: Frame, region: Any) -> Patch:
+def region_patch(arr: da.Array, frame: FrameReference, region: Any) -> Patch:
     """Complete an array that goes to a region with the old items of the chunks it cuts.
 
     Parameters
@@ -72,7 +72,7 @@ def region_patch(arr: da.Array, frame: Frame, region: Any) -> Patch:
     arr : dask.array.Array
         Of the region's shape, with or without the axes that an integer names; or an array that
         broadcasts to it.
-    frame : Frame
+    frame : FrameReference
     region : int, slice, Ellipsis, or a tuple of these
         Slices with step 1.
 
@@ -106,14 +106,14 @@ def region_patch(arr: da.Array, frame: Frame, region: Any) -> Patch:
     return Patch(items, origin, frame.shape, arr, tuple(start for start, _ in bounds))
 
 
-def append_patch(arr: da.Array, frame: Frame, axis: int) -> Patch:
+def append_patch(arr: da.Array, frame: FrameReference, axis: int) -> Patch:
     """Complete an array that is appended with the old items of last chunks that are not full.
 
     Parameters
     ----------
     arr : dask.array.Array
         Of the frame's shape, but for its length along `axis`.
-    frame : Frame
+    frame : FrameReference
     axis : int
 
     Returns

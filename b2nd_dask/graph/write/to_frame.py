@@ -14,8 +14,9 @@ from dask.delayed import Delayed, delayed
 from b2nd_dask.format.dtypes import not_stored
 from b2nd_dask.format.integrity import ChecksumState
 from b2nd_dask.frame.access import frame_at
-from b2nd_dask.frame.array import Frame
+from b2nd_dask.frame.array import Frame, reference_of
 from b2nd_dask.frame.opened_array import is_opened_array
+from b2nd_dask.frame.reference import FrameReference
 from b2nd_dask.frame.write.journal import read_journals
 from b2nd_dask.frame.write.publication import SEEN_AGAIN, clean_up, is_published
 from b2nd_dask.graph.read.from_frame import MANY_TASKS, array_of, from_b2nd
@@ -252,7 +253,7 @@ def _check_mode(mode: str, region: Any, append_axis: int | None, form: FrameOpti
         )
 
 
-def _frame_there(location: Location, mode: str) -> Frame | None:
+def _frame_there(location: Location, mode: str) -> FrameReference | None:
     try:
         integrity = frame_at(location, verify=False).parsed.integrity
     except FileNotFoundError:
@@ -271,7 +272,7 @@ def _as_dask(arr: Any, *, named: bool, snapshot: bool) -> da.Array:
     For `named` and `snapshot` see `from_numpy`.
     """
     if isinstance(arr, Frame):
-        return array_of(arr, None)
+        return array_of(reference_of(arr), None)
     if not hasattr(arr, "dtype"):
         arr = np.asarray(arr)
     if not isinstance(arr, np.ndarray) and isinstance(getattr(arr, "data", None), np.ndarray):

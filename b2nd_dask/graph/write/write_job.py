@@ -18,9 +18,9 @@ from b2nd_dask.format.header import MAX_HEADER_LEN
 from b2nd_dask.format.integrity import RECORD_NAME, has_room, is_record, users_vlmeta
 from b2nd_dask.format.metalayers import MAX_METALAYERS
 from b2nd_dask.format.values import pack_metadata
-from b2nd_dask.frame.array import Frame
 from b2nd_dask.frame.open.cache import process_cache
 from b2nd_dask.frame.read.contents import content_digest
+from b2nd_dask.frame.reference import FrameReference
 from b2nd_dask.frame.write.commit import commit
 from b2nd_dask.frame.write.update import commit_update, update_plan, update_staging
 from b2nd_dask.frame.write.writer import FramePlan
@@ -129,7 +129,7 @@ def new_job(
 def update_job(
     array: da.Array,
     location: Location,
-    frame: Frame,
+    frame: FrameReference,
     region: Any,
     append_axis: int | None,
     *,
@@ -141,7 +141,7 @@ def update_job(
     ----------
     array : dask.array.Array
     location : Location
-    frame : Frame
+    frame : FrameReference
         The frame as it is.
     region, append_axis
         As for `to_b2nd`.
@@ -221,7 +221,7 @@ def _packed(
     return pack_metadata(entries or {}, compressed=compressed)
 
 
-def _source_frame(array: da.Array) -> Frame:
+def _source_frame(array: da.Array) -> FrameReference:
     """The one frame that an array was computed from."""
     frames = source_frames(array)
     if len(frames) != 1:

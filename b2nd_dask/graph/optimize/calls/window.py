@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from b2nd_dask.format.grid import parse_selection
-from b2nd_dask.frame.array import Frame
+from b2nd_dask.frame.reference import FrameReference
 
 
 class Window:
@@ -17,14 +17,15 @@ class Window:
 
     Parameters
     ----------
-    frame : Frame
+    frame : FrameReference
     index : tuple of slice
         The block; one slice with a positive step for each axis.
     """
 
-    def __init__(self, frame: Frame, index: tuple[slice, ...]) -> None:
+    def __init__(self, frame: FrameReference, index: tuple[slice, ...]) -> None:
         self._frame = frame
         self._index = index
+        self._axes = parse_selection(index, frame.shape).axes
 
     def __repr__(self) -> str:
         return f"<Window {self._index} of {self._frame!r}>"
@@ -32,7 +33,7 @@ class Window:
     @property
     def shape(self) -> tuple[int, ...]:
         """Elements along each axis."""
-        return tuple(map(len, self._axes()))
+        return tuple(map(len, self._axes))
 
     def __getitem__(self, index: Any) -> NDArray[Any]:
         """Read a part of the block, as NumPy would index it.
@@ -46,26 +47,22 @@ class Window:
         -------
         ndarray
         """
-        axes, full = self._axes(), index if isinstance(index, tuple) else (index,)
+        axes, full = self._axes, index if isinstance(index, tuple) else (index,)
         if all(map(_is_basic, full)):
             return self._read_basic(full, axes)
         if len(full) == len(axes) and all(map(_is_positions, full)):
             return self._read_points(full, axes)
         if _are_positions_along_one(full):
             return self._read_along(full, axes)
-        elements: NDArray[Any] = np.asarray(self._frame.read(self._index))[index]
+        elements: NDArray[Any] = np.asarray(self._frame.read_axes(axes))[index]
         return elements
-
-    def _axes(self) -> tuple[range, ...]:
-        return parse_selection(self._index, self._frame.shape).axes
 
     def _read_basic(self, index: Any, axes: tuple[range, ...]) -> NDArray[Any]:
         selection = parse_selection(index, self.shape)
         chosen = tuple(
-            _as_slice(axis[r.start : r.stop : r.step])
-            for axis, r in zip(axes, selection.axes, strict=True)
+            axis[r.start : r.stop : r.step] for axis, r in zip(axes, selection.axes, strict=True)
         )
-        elements: NDArray[Any] = np.asarray(self._frame.read(chosen))[selection.finish]
+        elements: NDArray[Any] = np.asarray(self._frame.read_axes(chosen))[selection.finish]
         return elements
 
     def _read_points(self, index: Any, axes: tuple[range, ...]) -> NDArray[Any]:

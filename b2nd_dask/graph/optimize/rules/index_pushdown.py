@@ -11,7 +11,7 @@ from dask._task_spec import List, Task, TaskRef
 from dask.array import _shuffle, chunk, core
 from dask.typing import Key
 
-from b2nd_dask.frame.array import Frame
+from b2nd_dask.frame.reference import FrameReference
 from b2nd_dask.graph.optimize.calls.expression import (
     Call,
     Literal,
@@ -101,7 +101,7 @@ def index_block(
 
 
 def _indexed(
-    frame: Frame,
+    frame: FrameReference,
     block: tuple[slice, ...],
     func: Any,
     work: Program,

@@ -20,7 +20,7 @@ from dask.array.core import _concatenate2
 from dask.typing import Key
 
 from b2nd_dask.format.grid import parse_selection
-from b2nd_dask.frame.array import Frame
+from b2nd_dask.frame.reference import FrameReference
 from b2nd_dask.graph.optimize.calls.reductions import Combining
 from b2nd_dask.graph.optimize.resources import available
 from b2nd_dask.graph.optimize.rules.inline import dependents_of
@@ -36,7 +36,7 @@ TASKS_OF_A_THREAD = 4
 class Block:
     """A part of a frame that one task reduces."""
 
-    frame: Frame
+    frame: FrameReference
     axes: tuple[range, ...]
     step: PushedStep
 

@@ -12,8 +12,8 @@ from dask.typing import Key
 from numpy.typing import NDArray
 
 from b2nd_dask.format.grid import parse_selection
-from b2nd_dask.frame.array import Frame
 from b2nd_dask.frame.read.reduce import PartialResult, Reduction
+from b2nd_dask.frame.reference import FrameReference
 from b2nd_dask.graph.optimize.calls.arg_reductions import search_of
 from b2nd_dask.graph.optimize.calls.elementwise import NUMBERS, is_number
 from b2nd_dask.graph.optimize.calls.expression import Call, Node, Read
@@ -86,12 +86,12 @@ class PushedStep:
     work: Program
 
 
-def reduce_block(frame: Frame, index: Any, step: PushedStep, outer: list[Any]) -> Any:
+def reduce_block(frame: FrameReference, index: Any, step: PushedStep, outer: list[Any]) -> Any:
     """Compute the chunk step of a reduction for one block of a frame.
 
     Parameters
     ----------
-    frame : Frame
+    frame : FrameReference
     index : tuple of slice
         The block.
     step : PushedStep
@@ -104,10 +104,11 @@ def reduce_block(frame: Frame, index: Any, step: PushedStep, outer: list[Any]) -
         What dask's own chunk step gives for the block.
     """
     worked = partial(step.work.run, outer=dict(zip(step.work.outer, outer, strict=True)))
-    if not all(map(is_number, outer)) or 0 in parse_selection(index, frame.shape).shape:
-        return step.chunk.whole(worked(np.asarray(frame.read(index))))
+    axes = parse_selection(index, frame.shape).axes
+    if not all(map(is_number, outer)) or not all(axes):
+        return step.chunk.whole(worked(np.asarray(frame.read_axes(axes))))
     streamed = step.chunk.streamed(worked)
-    return streamed.result(frame.reduce(index, streamed))
+    return streamed.result(frame.reduce(axes, streamed))
 
 
 def _reduction_of(top: Node) -> tuple[Read, PushedStep] | None:

@@ -1,0 +1,247 @@
+"""`FrameReference`: how a task names one version of a frame, and reads it."""
+
+from __future__ import annotations
+
+import math
+import os
+import weakref
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import cached_property
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from b2nd_dask.errors import B2ndError
+from b2nd_dask.format.grid import Grid, parse_selection
+from b2nd_dask.format.values import MetaView
+from b2nd_dask.frame.open.cache import process_cache
+from b2nd_dask.frame.open.checksum_state import require_checksums, require_current
+from b2nd_dask.frame.open.opening import OWN_METALAYERS, OpenedFrame, ParsedFrame, Verify
+from b2nd_dask.frame.read.fill import Fill
+from b2nd_dask.frame.read.points import read_points
+from b2nd_dask.frame.read.reduce import PartialResult, Reduction, reduce_region
+from b2nd_dask.frame.read.region import read_region
+from b2nd_dask.storage import Location
+
+
+class FrameReference:
+    """One version of a frame: where it is, and the shape, dtype and chunks of its array.
+
+    Pickles as these few values. A process opens the frame when it first reads from it, and gets
+    that version or `StaleFrameError`. May be shared by threads.
+    """
+
+    def __init__(
+        self, location: Location, version: str, grid: Grid, fill: Fill, verify: Verify
+    ) -> None:
+        self.location = location
+        self.version = version
+        self.grid = grid
+        self._fill = fill
+        self._verify: Verify = verify
+        # opened at the first read: a scheduler that passes references on may not see their files
+        self._state: _State | None = None
+        self._pid = os.getpid()
+
+    @classmethod
+    def of(
+        cls, opened: OpenedFrame, location: Location, fill: Fill, verify: Verify
+    ) -> FrameReference:
+        """Refer to a frame that the cache of this process has opened."""
+        require_checksums(replace(opened, verify=verify))
+        reference = cls(location, opened.version, opened.parsed.grid, fill, verify)
+        reference._state = _State(weakref.ref(opened), opened.parsed)
+        return reference
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # a grid without what it has cached
+        fields = (self.location, self.version, replace(self.grid), self._fill, self._verify)
+        return FrameReference, fields
+
+    def __dask_tokenize__(self) -> tuple[Any, ...]:
+        # no storage options and no secrets of a URL: keys are shown and stored
+        uninit = self._fill.uninit
+        return (
+            # names of arrays, by which an interrupted write is found again, depend on this
+            "b2nd_dask.Frame",
+            self.location.label,
+            self.location.fingerprint,
+            self.version,
+            repr(self.dtype),
+            None if uninit is None else uninit.tobytes(),
+            self._verify,
+        )
+
+    def __repr__(self) -> str:
+        return f"<FrameReference {self.description}>"
+
+    @property
+    def description(self) -> str:
+        """Path, shape, dtype and chunks, for messages."""
+        return f"{self.location.label}: shape {self.shape}, {self.dtype}, chunks {self.chunks}"
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Elements along each axis."""
+        return self.grid.shape
+
+    @property
+    def chunks(self) -> tuple[int, ...]:
+        """Elements of a frame chunk along each axis."""
+        return self.grid.chunks
+
+    @property
+    def blocks(self) -> tuple[int, ...]:
+        """Elements of a block along each axis."""
+        return self.grid.blocks
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """Dtype of the elements."""
+        return self._fill.dtype
+
+    @property
+    def ndim(self) -> int:
+        """Number of axes."""
+        return self.grid.ndim
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all elements, uncompressed."""
+        return math.prod(self.shape) * self.dtype.itemsize
+
+    @property
+    def is_remote(self) -> bool:
+        """Whether reads are requests to a store, rather than of a local file or of memory."""
+        return self.location.is_url
+
+    @property
+    def parsed(self) -> ParsedFrame:
+        """The parsed metadata; opens the frame where this process has not yet."""
+        return self._known.parsed
+
+    @cached_property
+    def meta(self) -> MetaView:
+        """The user's fixed metalayers as Python objects."""
+        layers = self.parsed.header.metalayers
+        of_user = {name: raw for name, raw in layers.items() if name not in OWN_METALAYERS}
+        return MetaView(of_user, self.location.label, compressed=False)
+
+    @cached_property
+    def vlmeta(self) -> MetaView:
+        """The user's variable-length metalayers as Python objects."""
+        return MetaView(self.parsed.trailer.vlmeta, self.location.label, compressed=True)
+
+    def chunk_kinds(self) -> NDArray[np.uint8]:
+        """`ChunkKind` of each chunk by the offset index, in the shape of the chunk grid."""
+        return self.parsed.index.kinds.reshape(self.grid.counts)
+
+    def constant_element(self, kind: int) -> NDArray[Any] | None:
+        """The 0-d element that chunks of a kind repeat; None where they hold data, or an error."""
+        try:
+            return self._fill.element(kind) if kind else None
+        except B2ndError:
+            return None
+
+    def verifying(self) -> FrameReference:
+        """Refer to the same frame, and read and verify every chunk that is touched as a whole."""
+        return FrameReference(self.location, self.version, self.grid, self._fill, verify=True)
+
+    def check_current(self) -> None:
+        """Raise StaleFrameError if the frame has changed; only where checking costs no request."""
+        if not self.location.is_url:
+            require_current(self._ready()[0])
+
+    def read(self, index: Any, threads: int = 1) -> Any:
+        """Read a basic index, as NumPy has it.
+
+        Parameters
+        ----------
+        index : int, slice, Ellipsis, None, or a tuple of these
+        threads : int
+            How many decode.
+
+        Returns
+        -------
+        ndarray or scalar
+            Read-only and of zero strides where one element fills the region.
+        """
+        selection = parse_selection(index, self.shape)
+        elements = self.read_axes(selection.axes, threads)
+        # `elements[()]` of a 0-d array would be a scalar, of native byte order: another dtype
+        return elements[selection.finish] if selection.finish else elements
+
+    def read_axes(self, axes: tuple[range, ...], threads: int = 1) -> NDArray[Any]:
+        """Read the region of ascending positions along each axis; as `read` of that index."""
+        with self._reading() as (opened, fill):
+            return read_region(opened, axes, fill, threads)
+
+    def reduce(self, axes: tuple[range, ...], how: Reduction) -> PartialResult:
+        """Reduce a region of at least one element while it is read, without an array of it."""
+        with self._reading() as (opened, fill):
+            return reduce_region(opened, axes, fill, how)
+
+    def read_points(self, coords: tuple[NDArray[np.int64], ...]) -> NDArray[Any]:
+        """Read single elements; each block that holds some is decoded once.
+
+        Parameters
+        ----------
+        coords : tuple of ndarray of int64
+            Positions along each axis, 1-D and of one length; none of them negative.
+
+        Returns
+        -------
+        ndarray
+            1-D.
+
+        Raises
+        ------
+        IndexError
+            Not one array for each axis, or a position out of bounds.
+        """
+        if len(coords) != self.ndim or not coords:
+            raise IndexError(f"{len(coords)} arrays of positions for {self.ndim} axes")
+        for axis, (positions, size) in enumerate(zip(coords, self.shape, strict=True)):
+            if len(positions) and not 0 <= positions.min() <= positions.max() < size:
+                raise IndexError(f"a position is out of bounds for axis {axis} with size {size}")
+        with self._reading() as (opened, fill):
+            return read_points(opened, coords, fill)
+
+    @contextmanager
+    def _reading(self) -> Iterator[tuple[OpenedFrame, Fill]]:
+        """Open the frame; drop what was read of it if it changed meanwhile."""
+        opened, fill = self._ready()
+        try:
+            yield opened, fill
+        except B2ndError as error:
+            require_current(opened)
+            raise error.located(path=self.location.label) from error.__cause__
+        if opened.reader.identity_is_cheap:
+            require_current(opened)
+
+    def _ready(self) -> tuple[OpenedFrame, Fill]:
+        opened = self._known.opened() or process_cache().open(self.location, self.version)
+        return replace(opened, verify=self._verify), self._fill
+
+    @property
+    def _known(self) -> _State:
+        # after a fork the parent's connections are not ours
+        if self._state is None or self._pid != os.getpid():
+            opened = process_cache().open(self.location, self.version)
+            require_checksums(replace(opened, verify=self._verify))
+            self._state = _State(weakref.ref(opened), opened.parsed)
+            self._pid = os.getpid()
+        return self._state
+
+
+class _State(NamedTuple):
+    """What a reference keeps of its opened frame: the metadata, the file while the cache has it.
+
+    References may be many more than the files that a process may hold open.
+    """
+
+    opened: weakref.ref[OpenedFrame]
+    parsed: ParsedFrame
