@@ -1,33 +1,25 @@
-"""Push work into reads: reductions and indices act on a block of a frame while it is read.
+"""Rewrite graphs that read frames: dask calls `optimize` for every graph of arrays.
 
-dask calls `optimize` for every graph of arrays. In a fused task that reads a block of a frame,
-works on it element by element and then reduces or indexes it, these steps become one call. Small
-blocks that are reduced together are then merged.
+What dask's own optimizer makes of a graph is rewritten by the rules of `rules.registry`.
 """
 
 from __future__ import annotations
 
+import inspect
+from collections.abc import Callable
 from typing import Any
 
+import dask
 import dask.array as da
-from dask._task_spec import DataNode, GraphNode, Task, _execute_subgraph, cull
-from dask.array.core import getter
-from dask.array.optimization import optimize as dask_optimize
-from dask.base import dont_optimize
-from dask.blockwise import Blockwise
-from dask.context import globalmethod
 from dask.core import flatten
 from dask.highlevelgraph import HighLevelGraph
-from dask.typing import Key
 
-from b2nd_dask.graph.optimize.calls.expression import Node, NotUnderstoodError, Read, Scope
-from b2nd_dask.graph.optimize.rules.aliases import without_aliases
-from b2nd_dask.graph.optimize.rules.index_pushdown import index_task
-from b2nd_dask.graph.optimize.rules.inline import inline_reads
-from b2nd_dask.graph.optimize.rules.merge import merge_blocks
-from b2nd_dask.graph.optimize.rules.reduction_pushdown import reduction_task
-from b2nd_dask.graph.optimize.rules.views import give_views
+from b2nd_dask.graph.optimize.rewrite import rewrite
+from b2nd_dask.graph.optimize.switch import RULE_NAMES, chosen_rules
 from b2nd_dask.graph.read.blocks import FrameBlocks
+
+Optimizer = Callable[..., Any]
+_UNSET = object()
 
 
 def install() -> None:
@@ -38,9 +30,27 @@ def install() -> None:
     """
     if da.array_expr_enabled():
         return  # then arrays have no graph of layers to optimize
-    da.Array.__dask_optimize__ = globalmethod(
-        _ArrayOptimizer(), key="array_optimize", falsey=dont_optimize
-    )
+    da.Array.__dask_optimize__ = _Hook(inspect.getattr_static(da.Array, "__dask_optimize__"))
+
+
+class _Hook:
+    """The attribute ``__dask_optimize__`` of dask arrays.
+
+    Parameters
+    ----------
+    own : object
+        What the attribute was: a descriptor that looks at ``array_optimize``.
+    """
+
+    def __init__(self, own: Any) -> None:
+        self._own = own
+
+    def __get__(self, instance: object, owner: type | None = None) -> Optimizer:
+        own: Optimizer = self._own.__get__(instance, owner)
+        if dask.config.get("array_optimize", _UNSET) is not _UNSET:
+            return own
+        rules = chosen_rules()
+        return _ArrayOptimizer(own, rules) if rules else own
 
 
 class _ArrayOptimizer:
@@ -50,98 +60,58 @@ class _ArrayOptimizer:
     package takes dask's own. It is equal to dask's own, which collections of other packages hold:
     dask computes collections with unequal ones apart, and then gives their results in another
     order (dask 2026.8.0).
+
+    Parameters
+    ----------
+    own : callable
+        dask's own.
+    rules : tuple of str
+        The rules to apply.
     """
 
+    def __init__(self, own: Optimizer, rules: tuple[str, ...]) -> None:
+        self.own = own
+        self.rules = rules
+
     def __call__(self, dsk: Any, keys: Any, **kwargs: Any) -> Any:
-        return optimize(dsk, keys, **kwargs)
+        return _optimized(self.own, self.rules, dsk, keys, **kwargs)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return getattr, (da.Array, "__dask_optimize__")
+        # what is no choice is left to the scheduler's own configuration
+        chosen = None if self.rules == RULE_NAMES else {"rules": self.rules}
+        return getattr, (da.Array, "__dask_optimize__"), chosen
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, _ArrayOptimizer) or other is dask_optimize
+        return isinstance(other, _ArrayOptimizer) or other == self.own
 
     def __hash__(self) -> int:
-        return hash(dask_optimize)
+        return hash(self.own)
 
 
 def optimize(dsk: Any, keys: Any, **kwargs: Any) -> Any:
-    """Optimize a graph of arrays as dask does, then push work into reads of frames.
+    """Optimize a graph of arrays as dask does, then rewrite what reads frames.
 
     Parameters
     ----------
     dsk, keys, **kwargs
-        As for `dask.array.optimization.optimize`.
+        As for dask's own optimizer of arrays, `dask.array.optimize`.
 
     Returns
     -------
     Mapping
         The optimized graph.
     """
+    return _optimized(da.optimize, chosen_rules(), dsk, keys, **kwargs)
+
+
+def _optimized(own: Optimizer, rules: tuple[str, ...], dsk: Any, keys: Any, **kwargs: Any) -> Any:
     ours = isinstance(dsk, HighLevelGraph) and any(map(_reads_frames, dsk.layers.values()))
-    found = dask_optimize(dsk, keys, **kwargs)
+    found = own(dsk, keys, **kwargs)
     # with fusion turned off the graph keeps its layers
     if not ours or isinstance(found, HighLevelGraph):
         return found
-    output_keys = set(flatten(keys if isinstance(keys, list | set) else [keys]))
-    named = without_aliases(found, output_keys)
-    pushed = {key: _pushed(node) for key, node in inline_reads(named, output_keys).items()}
-    return give_views(merge_blocks(pushed, output_keys), output_keys)
+    return rewrite(found, set(flatten(keys if isinstance(keys, list | set) else [keys])), rules)
 
 
 def _reads_frames(layer: Any) -> bool:
-    return isinstance(layer, Blockwise) and any(
-        isinstance(dep, FrameBlocks) for dep in layer.io_deps.values()
-    )
-
-
-def _pushed(node: GraphNode) -> GraphNode:
-    """The task with steps pushed into reads: the task itself, or tasks fused into it."""
-    if not isinstance(node, Task) or node.func is not _execute_subgraph:
-        return node
-    try:
-        scope = Scope.of(node)
-    except NotUnderstoodError:
-        return node
-    inner, out, names, *values = node.args
-    producer = node.data_producer
-    if whole := _read_alone(scope, node) or _push(scope, out, node.key, producer):
-        return whole
-    known = {*inner, *names}
-    pushed = {key: _pushed_in(scope, key, task, known) for key, task in inner.items()}
-    if all(pushed[key] is inner[key] for key in inner):
-        return node
-    needed = cull(pushed, {out})
-    return Task(node.key, _execute_subgraph, needed, out, names, *values, _data_producer=producer)
-
-
-def _read_alone(scope: Scope, node: Task) -> Task | None:
-    """A fused task that only reads as a plain one: dask orders what it fused at every run."""
-    top = _named(scope, node.args[1])
-    if not isinstance(top, Read):
-        return None
-    region, index = DataNode(None, top.region), DataNode(None, top.index)
-    return Task(node.key, getter, region, index, _data_producer=node.data_producer)
-
-
-def _pushed_in(scope: Scope, key: Any, task: GraphNode, known: set[Any]) -> GraphNode:
-    pushed = _push(scope, key, key, task.data_producer)
-    # it refers to other tasks by their keys, and inside only those in `known` go by their keys
-    return pushed if pushed and pushed.dependencies <= known else _pushed(task)
-
-
-def _push(scope: Scope, name: Any, key: Key, data_producer: bool) -> Task | None:
-    """Task `name` of a scope, pushed into the read that feeds it, as the task `key`."""
-    top = _named(scope, name)
-    if top is None:
-        return None
-    return reduction_task(key, top, data_producer=data_producer) or index_task(
-        key, top, data_producer=data_producer
-    )
-
-
-def _named(scope: Scope, name: Any) -> Node | None:
-    try:
-        return scope.named(name)
-    except NotUnderstoodError:
-        return None
+    return any(isinstance(dep, FrameBlocks) for dep in getattr(layer, "io_deps", {}).values())

@@ -1,45 +1,46 @@
-"""Tasks under one name each: dask's fusion leaves many of them with a second one.
+"""Remove alias tasks: rename a task to the only key that its dependents use.
 
-A second name is a task of its own to a scheduler, which costs it as much as one that works.
+dask's fusion leaves many tasks with a second key.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
-from dask._task_spec import Alias, GraphNode
+from dask._task_spec import Alias
 from dask.typing import Key
 
 from b2nd_dask.graph.optimize.rules.inline import dependents_of
+from b2nd_dask.graph.optimize.rules.rule import GraphRule, Tasks
 
 
-def without_aliases(dsk: Mapping[Key, GraphNode], output_keys: set[Key]) -> Mapping[Key, GraphNode]:
-    """Give tasks the second name under which alone their results are taken.
-
-    Parameters
-    ----------
-    dsk : mapping
-        A graph that dask has optimized.
-    output_keys : set of Key
-        Tasks whose results are asked for.
-
-    Returns
-    -------
-    mapping
-    """
-    aliases = {key: node.target for key, node in dsk.items() if isinstance(node, Alias)}
+def aliased_tasks(tasks: Tasks, output_keys: set[Key]) -> dict[Key, Key]:
+    """The alias of each task of which nobody uses the own key."""
+    aliases = {key: node.target for key, node in tasks.items() if isinstance(node, Alias)}
     if not aliases:
-        return dsk
-    dependents = dependents_of(dsk)
-    fit = dsk.keys() - aliases.keys() - output_keys
-    names = {
+        return {}
+    dependents = dependents_of(tasks)
+    fit = tasks.keys() - aliases.keys() - output_keys
+    return {
         target: key
         for key, target in aliases.items()
         if target in fit and len(dependents[target]) == 1
     }
+
+
+def rename_tasks(tasks: Tasks, output_keys: set[Key], names: Mapping[Key, Key]) -> Tasks:
+    """Rename tasks to their aliases, which go."""
     gone = set(names.values())
     return {
         names.get(key, key): node.substitute({}, key=names[key]) if key in names else node
-        for key, node in dsk.items()
+        for key, node in tasks.items()
         if key not in gone
     }
+
+
+ALIASES = GraphRule(
+    "aliases",
+    "An alias is a task of its own to a scheduler, which costs it as much as one that works.",
+    aliased_tasks,
+    rename_tasks,
+)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+from dataclasses import dataclass
 from types import EllipsisType
 from typing import Any
 
@@ -17,54 +18,19 @@ from b2nd_dask.graph.optimize.calls.expression import (
     Literal,
     Node,
     Outer,
+    Read,
     is_among,
     is_scalar,
 )
 from b2nd_dask.graph.optimize.calls.program import Program, program_of
 from b2nd_dask.graph.optimize.calls.window import Window
+from b2nd_dask.graph.optimize.rules.rule import TaskRule
 from b2nd_dask.graph.read.blocks import ConstantRegion, FrameRegion, writable
 
 #: Functions that index their first argument by their second.
 _GETTERS = frozenset({chunk.getitem, operator.getitem})
 #: Those of dask that index it by positions alone.
 _TAKERS = frozenset({core._vindex_slice_and_transpose, _shuffle._getitem})
-
-
-def index_task(key: Key, top: Node, *, data_producer: bool) -> Task | None:
-    """A task that reads no more of a block than its index selects.
-
-    Parameters
-    ----------
-    key : Key
-        Of the task.
-    top : Node
-        What it computes.
-    data_producer : bool
-        What dask says of the task.
-
-    Returns
-    -------
-    dask Task or None
-        None where the task is no index into a block, or one that takes the plain way.
-    """
-    if not isinstance(top, Call) or top.kwargs or not _indexes(top):
-        return None
-    found = program_of(top.args[0])
-    how = [node for node in top.args[1:] if isinstance(node, Outer | Literal)]
-    if found is None or not found[0].selects_slices or len(how) < len(top.args) - 1:
-        return None
-    read, work = found
-    return Task(
-        key,
-        index_block,
-        read.region,
-        read.index,
-        top.func,
-        work,
-        List(*(TaskRef(name) for name in work.outer)),
-        *(TaskRef(node.key) if isinstance(node, Outer) else node.value for node in how),
-        _data_producer=data_producer,
-    )
 
 
 def index_block(
@@ -139,3 +105,50 @@ def _selects_places(part: Any) -> bool:
     return part is None or isinstance(
         part, int | np.integer | slice | EllipsisType | list | np.ndarray
     )
+
+
+@dataclass(frozen=True)
+class IndexedRead:
+    """A block that is read, worked on element by element, and then indexed."""
+
+    read: Read
+    work: Program
+    func: Any
+    """Indexes its first argument by means of the others."""
+    arguments: tuple[Outer | Literal, ...]
+    """The others."""
+
+
+def indexed_read_of(top: Node) -> IndexedRead | None:
+    """What a task reads and indexes, if it can read no more of the block than it indexes."""
+    if not isinstance(top, Call) or top.kwargs or not _indexes(top):
+        return None
+    found = program_of(top.args[0])
+    arguments = tuple(node for node in top.args[1:] if isinstance(node, Outer | Literal))
+    if found is None or not found[0].selects_slices or len(arguments) < len(top.args) - 1:
+        return None
+    return IndexedRead(*found, top.func, arguments)
+
+
+def index_task(key: Key, found: IndexedRead, data_producer: bool) -> Task:
+    """A task that reads no more of a block than its index selects."""
+    return Task(
+        key,
+        index_block,
+        found.read.region,
+        found.read.index,
+        found.func,
+        found.work,
+        List(*(TaskRef(name) for name in found.work.outer)),
+        *(TaskRef(a.key) if isinstance(a, Outer) else a.value for a in found.arguments),
+        _data_producer=data_producer,
+    )
+
+
+INDEX_PUSHDOWN = TaskRule(
+    "index_pushdown",
+    "Chunks are grids of blocks that decode independently: only those that an index touches are "
+    "read, decoded and worked on.",
+    indexed_read_of,
+    index_task,
+)

@@ -22,6 +22,7 @@ from b2nd_dask.format.grid import parse_selection
 from b2nd_dask.graph.optimize.calls.expression import NotUnderstoodError, Read, expression_of
 from b2nd_dask.graph.optimize.calls.program import program_of
 from b2nd_dask.graph.optimize.resources import available
+from b2nd_dask.graph.optimize.rules.rule import GraphRule, Tasks
 
 #: A result that needs more bytes of reads than this may come late: by then blocks that were read
 #: for it would fill the memory.
@@ -32,56 +33,47 @@ SHARE_OF_MEMORY = 1 / 8
 MAX_COPIES = 4
 
 
-def inline_reads(dsk: Mapping[Key, GraphNode], output_keys: set[Key]) -> Mapping[Key, GraphNode]:
-    """Make reads part of the tasks that take their results, where that saves memory or work.
-
-    Parameters
-    ----------
-    dsk : mapping
-        A graph that dask has optimized.
-    output_keys : set of Key
-        Tasks whose results are asked for.
-
-    Returns
-    -------
-    mapping
-    """
-    dependents = dependents_of(dsk)
+def reads_to_inline(tasks: Tasks, output_keys: set[Key]) -> dict[Key, tuple[list[Key], bool]]:
+    """For some reads the dependents that are to read for themselves, and whether these are all."""
+    dependents = dependents_of(tasks)
     # most graphs have none, and are not looked into
-    if not any(len(names) > 1 or _takes(dsk[names[0]]) for names in dependents.values()):
-        return dsk
+    if not any(len(names) > 1 or _takes(tasks[names[0]]) for names in dependents.values()):
+        return {}
     reads = {
         key: read
-        for key, node in dsk.items()
+        for key, node in tasks.items()
         if key not in output_keys and dependents[key] and (read := _read_of(node)) is not None
     }
     if not reads:
-        return dsk
-    late = _late_results(dsk, {key: _nbytes(read) for key, read in reads.items()})
-    inlined = dict(dsk)
-    for key, read in reads.items():
+        return {}
+    late = _late_results(tasks, {key: _nbytes(read) for key, read in reads.items()})
+    chosen = {
         # what crosses a network is read once
-        chosen = _choose(key, dependents[key], dsk, set() if read.region.frame.is_remote else late)
-        for name in chosen:
-            inlined[name] = _joined(inlined[name], dsk[key])
-        if len(chosen) == len(dependents[key]):
+        key: _choose(key, dependents[key], tasks, set() if read.region.frame.is_remote else late)
+        for key, read in reads.items()
+    }
+    return {
+        key: (names, len(names) == len(dependents[key])) for key, names in chosen.items() if names
+    }
+
+
+def inline_reads(
+    tasks: Tasks, output_keys: set[Key], chosen: Mapping[Key, tuple[list[Key], bool]]
+) -> Tasks:
+    """Fuse reads into dependents; those that all dependents do for themselves go."""
+    inlined = dict(tasks)
+    for key, (names, are_all) in chosen.items():
+        for name in names:
+            inlined[name] = _joined(inlined[name], tasks[key])
+        if are_all:
             del inlined[key]
     return inlined
 
 
-def dependents_of(dsk: Mapping[Key, GraphNode]) -> defaultdict[Key, list[Key]]:
-    """Which tasks take the result of each.
-
-    Parameters
-    ----------
-    dsk : mapping
-
-    Returns
-    -------
-    mapping of Key to list of Key
-    """
+def dependents_of(tasks: Tasks) -> defaultdict[Key, list[Key]]:
+    """The tasks that use the result of each task, and of each given key."""
     dependents: defaultdict[Key, list[Key]] = defaultdict(list)
-    for key, node in dsk.items():
+    for key, node in tasks.items():
         for name in node.dependencies:
             dependents[name].append(key)
     return dependents
@@ -190,3 +182,12 @@ def _beside(dependent: Any, key: Key, read: GraphNode) -> Task | None:
         *left.values(),
         _data_producer=True,
     )
+
+
+INLINE_READS = GraphRule(
+    "inline_reads",
+    "A block that waits for a late result would fill the memory, where it could be read once more; "
+    "a list of positions need not be taken of a whole block.",
+    reads_to_inline,
+    inline_reads,
+)

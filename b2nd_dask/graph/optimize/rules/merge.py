@@ -25,6 +25,7 @@ from b2nd_dask.graph.optimize.calls.reductions import Combining
 from b2nd_dask.graph.optimize.resources import available
 from b2nd_dask.graph.optimize.rules.inline import dependents_of
 from b2nd_dask.graph.optimize.rules.reduction_pushdown import PushedStep, reduce_block
+from b2nd_dask.graph.optimize.rules.rule import GraphRule, Tasks
 
 #: Blocks are merged up to this many bytes of items: more do not make a task cheaper.
 MERGED_NBYTES = 1 << 26
@@ -105,26 +106,14 @@ class Combination:
         return Task(key, self.func, argument, _data_producer=True)
 
 
-def merge_blocks(graph: Mapping[Key, GraphNode], output_keys: set[Key]) -> Mapping[Key, GraphNode]:
-    """Merge blocks that are reduced together.
-
-    Parameters
-    ----------
-    graph : mapping
-        With tasks of `reduce_block`.
-    output_keys : set of Key
-        Tasks whose results are asked for.
-
-    Returns
-    -------
-    mapping
-    """
-    blocks = {key: block for key, node in graph.items() if (block := Block.of(node))}
+def blocks_to_merge(tasks: Tasks, output_keys: set[Key]) -> dict[Key, Combination]:
+    """The combining tasks that can reduce all of their blocks as one."""
+    blocks = {key: block for key, node in tasks.items() if (block := Block.of(node))}
     if not blocks:
-        return graph
+        return {}
     total = sum(block.nbytes for block in blocks.values())
     limit = min(MERGED_NBYTES, total // (TASKS_OF_A_THREAD * available().threads))
-    dependents = dependents_of(graph)
+    dependents = dependents_of(tasks)
     # what several tasks take would be computed for each
     single = {key for key, names in dependents.items() if len(names) == 1} - output_keys
     free = blocks.keys() & single
@@ -132,9 +121,9 @@ def merge_blocks(graph: Mapping[Key, GraphNode], output_keys: set[Key]) -> Mappi
     todo = [dependents[key][0] for key in free]
     while todo:
         key = todo.pop()
-        if key in merged or not graph[key].dependencies <= free:
+        if key in merged or not tasks[key].dependencies <= free:
             continue
-        found = Combination.of(graph[key], blocks)
+        found = Combination.of(tasks[key], blocks)
         if found is None or found.block.nbytes > limit:
             continue
         merged[key] = found
@@ -142,10 +131,15 @@ def merge_blocks(graph: Mapping[Key, GraphNode], output_keys: set[Key]) -> Mappi
         if key in single and not found.is_last:
             free.add(key)
             todo += dependents[key]
-    gone = {name for key in merged for name in graph[key].dependencies}
+    return merged
+
+
+def merge_blocks(tasks: Tasks, output_keys: set[Key], merged: Mapping[Key, Combination]) -> Tasks:
+    """Replace combining tasks, and those that they combine, by tasks that reduce larger blocks."""
+    gone = {name for key in merged for name in tasks[key].dependencies}
     return {
         key: merged[key].task(key) if key in merged else node
-        for key, node in graph.items()
+        for key, node in tasks.items()
         if key not in gone
     }
 
@@ -196,3 +190,11 @@ def _joined(blocks: Sequence[Block]) -> Block | None:
         return None
     axes = tuple(range(c[0].start, c[-1].stop, c[0].step) for c in columns)
     return Block(first.frame, axes, first.step)
+
+
+MERGE_BLOCKS = GraphRule(
+    "merge_blocks",
+    "A task costs dask about 0.3 ms, which is more than a small block takes to read.",
+    blocks_to_merge,
+    merge_blocks,
+)

@@ -19,39 +19,7 @@ from b2nd_dask.graph.optimize.calls.elementwise import NUMBERS, is_number
 from b2nd_dask.graph.optimize.calls.expression import Call, Node, Read
 from b2nd_dask.graph.optimize.calls.program import Program, program_of
 from b2nd_dask.graph.optimize.calls.reductions import Combining, Work, fold_of
-
-
-def reduction_task(key: Key, top: Node, *, data_producer: bool) -> Task | None:
-    """A task that reduces a block while it reads it.
-
-    Parameters
-    ----------
-    key : Key
-        Of the task.
-    top : Node
-        What it computes.
-    data_producer : bool
-        What dask says of the task.
-
-    Returns
-    -------
-    dask Task or None
-        None where the task is no reduction of a block, or one that takes the plain way.
-    """
-    found = _reduction_of(top)
-    if found is None:
-        return None
-    read, step = found
-    outer = List(*(TaskRef(name) for name in step.work.outer))
-    return Task(
-        key,
-        reduce_block,
-        read.region.frame,
-        read.index,
-        step,
-        outer,
-        _data_producer=data_producer,
-    )
+from b2nd_dask.graph.optimize.rules.rule import TaskRule
 
 
 class Streamed(Reduction, Protocol):
@@ -111,8 +79,8 @@ def reduce_block(frame: FrameReference, index: Any, step: PushedStep, outer: lis
     return streamed.result(frame.reduce(axes, streamed))
 
 
-def _reduction_of(top: Node) -> tuple[Read, PushedStep] | None:
-    """The reduction that a task computes, if it can be pushed."""
+def reduction_of(top: Node) -> tuple[Read, PushedStep] | None:
+    """The read and the chunk step of a task that reduces a block, if one can do both."""
     if not isinstance(top, Call):
         return None
     step = fold_of(top) or search_of(top)
@@ -126,3 +94,27 @@ def _reduction_of(top: Node) -> tuple[Read, PushedStep] | None:
     if not numbers or not read.selects_slices:
         return None
     return read, PushedStep(step, work)
+
+
+def reduction_task(key: Key, found: tuple[Read, PushedStep], data_producer: bool) -> Task:
+    """A task that reduces a block while it reads it."""
+    read, step = found
+    outer = List(*(TaskRef(name) for name in step.work.outer))
+    return Task(
+        key,
+        reduce_block,
+        read.region.frame,
+        read.index,
+        step,
+        outer,
+        _data_producer=data_producer,
+    )
+
+
+REDUCTION_PUSHDOWN = TaskRule(
+    "reduction_pushdown",
+    "Chunks are reduced one by one in a scratch buffer, so that no block is built, and chunks that "
+    "repeat one value are counted without a look.",
+    reduction_of,
+    reduction_task,
+)

@@ -1,0 +1,156 @@
+"""The key b2nd_dask.optimize of dask's configuration, and the user's own array_optimize."""
+
+import os
+import pickle
+import subprocess
+import sys
+from pathlib import Path
+
+import dask
+import dask.array as da
+import numpy as np
+import pytest
+
+import b2nd_dask
+from b2nd_dask.graph.optimize.rules import registry
+from b2nd_dask.graph.optimize.rules.index_pushdown import index_block
+from b2nd_dask.graph.optimize.rules.reduction_pushdown import reduce_block
+from b2nd_dask.graph.optimize.switch import RULE_NAMES, chosen_rules
+from tests.graph.pushing import computing_with, many_blocks, small_frame, tasks_of
+
+SWITCH = "b2nd_dask.optimize"
+PROGRAMS = {
+    "sum": lambda x: (x * 2 + 1).sum(),
+    "means": lambda x: x.mean(axis=0),
+    "deviation": lambda x: x - x.mean(),
+    "index": lambda x: (x + 1)[3, ::7],
+    "list": lambda x: x[[5, 60, 5]],
+    "copies": lambda x: x * 2,
+}
+
+
+def tasks(x):
+    (optimized,) = dask.optimize(x)
+    return dict(optimized.__dask_graph__())
+
+
+def test_names_are_those_of_the_rules():
+    assert tuple(rule.name for rule in registry.RULES) == RULE_NAMES
+    assert all(rule.reason.endswith(".") for rule in registry.RULES)
+
+
+@pytest.mark.parametrize("value", [True, False, [], *([name] for name in RULE_NAMES)], ids=str)
+def test_results_are_the_same_with_each_setting(tmp_path, value):
+    x, array = many_blocks(tmp_path)
+    plain = da.from_array(array, chunks=x.chunks)
+    with dask.config.set({SWITCH: value, "scheduler": "sync"}), computing_with(held=1 << 10):
+        for name, program in PROGRAMS.items():
+            np.testing.assert_allclose(
+                program(x).compute(), program(plain).compute(), rtol=1e-12, err_msg=name
+            )
+
+
+def test_off_is_the_way_of_dask(tmp_path):
+    x, _ = many_blocks(tmp_path)
+    with dask.config.set({SWITCH: False}):
+        assert x.__dask_optimize__ is da.optimize
+        assert tasks_of(reduce_block, x.sum()) == 0
+    assert tasks_of(reduce_block, x.sum()) > 0
+
+
+def test_rules_are_switched_one_by_one(tmp_path):
+    x, _ = many_blocks(tmp_path)
+    reduced, indexed = (x + 1).sum(), (x + 1)[3, ::7]
+    with dask.config.set({SWITCH: ["index_pushdown"]}):
+        assert tasks_of(reduce_block, reduced) == 0
+        assert tasks_of(index_block, indexed) > 0
+    with dask.config.set({SWITCH: "reduction_pushdown"}):
+        assert tasks_of(reduce_block, reduced) == 256
+        assert tasks_of(index_block, indexed) == 0
+    with dask.config.set({SWITCH: "merge_blocks, reduction_pushdown"}), computing_with():
+        assert 0 < tasks_of(reduce_block, reduced) < 256
+    with dask.config.set({SWITCH: ["merge_blocks"]}):
+        assert tasks_of(reduce_block, reduced) == 0
+    plain, named = (len(tasks_under(s, x.sum(axis=1)[::2])) for s in (False, ["aliases"]))
+    assert named < plain
+
+
+def tasks_under(value, x):
+    with dask.config.set({SWITCH: value}):
+        return tasks(x)
+
+
+@pytest.mark.parametrize("value", ["alias", ["aliases", "no"], 7, {"aliases": True}, [[]]], ids=str)
+def test_nonsense_names_the_rules(tmp_path, value):
+    x = da.from_b2nd(small_frame(tmp_path, np.ones((3, 3))))
+    refused = pytest.raises(ValueError, match=r"b2nd_dask\.optimize .*constant_views")
+    with dask.config.set({SWITCH: value}), refused:
+        x.sum().compute(scheduler="sync")
+
+
+def test_what_the_user_sets_for_arrays_wins(tmp_path):
+    x, array = many_blocks(tmp_path)
+    seen = []
+
+    def own(dsk, keys, **kwargs):
+        seen.append(len(keys))
+        return da.optimize(dsk, keys, **kwargs)
+
+    for value in (True, False, ["aliases"]):
+        with dask.config.set({"array_optimize": own, SWITCH: value}):
+            assert x.__dask_optimize__ is own
+            assert x.sum().compute(scheduler="sync") == array.sum()
+    assert len(seen) == 3
+    with dask.config.set(array_optimize=False):
+        assert len(tasks(x.sum())) > 256
+
+
+def test_a_choice_travels_to_a_scheduler(tmp_path):
+    x = da.from_b2nd(small_frame(tmp_path, np.ones((3, 3))))
+    with dask.config.set({SWITCH: ["aliases", "merge_blocks"]}):
+        chosen, total = x.__dask_optimize__, x.sum()
+        sent = pickle.dumps((chosen, total.__dask_graph__(), total.__dask_keys__()))
+    optimizer, graph, keys = pickle.loads(sent)
+    assert optimizer == chosen == da.optimize
+    assert optimizer.rules == chosen.rules == ("aliases", "merge_blocks")
+    assert x.__dask_optimize__.rules == RULE_NAMES
+    assert not any(
+        getattr(node, "func", None) is reduce_block for node in optimizer(graph, keys).values()
+    )
+
+
+SCRIPT = """
+import sys
+import numpy as np, dask.array as da
+from b2nd_dask.graph.optimize.switch import chosen_rules
+x = da.from_b2nd(sys.argv[1])
+assert (x + 1).sum().compute(scheduler="sync") == 18
+print(chosen_rules())
+"""
+
+
+@pytest.mark.parametrize(
+    ("value", "rules"),
+    [
+        ("false", ()),
+        ("True", RULE_NAMES),
+        ("aliases,merge_blocks", ("aliases", "merge_blocks")),
+        ("['constant_views', 'aliases']", ("aliases", "constant_views")),
+    ],
+)
+def test_the_environment_switches(tmp_path, value, rules):
+    done = subprocess.run(
+        [sys.executable, "-c", SCRIPT, str(small_frame(tmp_path, np.ones((3, 3))))],
+        env={
+            **os.environ,
+            "DASK_B2ND_DASK__OPTIMIZE": value,
+            "PYTHONPATH": str(Path(b2nd_dask.__file__).parents[1]),
+        },
+        capture_output=True,
+        text=True,
+        timeout=600,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.strip() == str(rules)
+    assert chosen_rules() == RULE_NAMES
