@@ -1,4 +1,4 @@
-"""The global land mask of the `global-land-mask` package, kept as a b2nd frame.
+"""The global land mask of the `global-land-mask` package, as a b2nd frame.
 
 The package stores one deflated ``mask.npy`` of 21600 x 43200 booleans, true over the ocean, made
 from the GLOBE elevation model: row `i` covers the latitudes from ``90 - i / 120`` down to

@@ -56,14 +56,14 @@ def from_b2nd(
     uninit : scalar or "raise", optional
         What chunks that were never written read as: zeros by default, a value, or an error.
     verify : {"auto", True, False}
-        Whether chunks are held against the frame's checksums, before they are decoded. ``"auto"``:
+        Which chunks are verified by the frame's checksums before they are decoded. ``"auto"``:
         those that are read whole, where the frame has checksums. True: every chunk of which an
-        element is read, and a frame without valid checksums is refused. False: none.
+        element is read; a frame without valid checksums raises `ChecksumError`. False: none.
     storage_options : mapping, optional
         For the fsspec filesystem of a URL.
     name : str, optional
-        Name of the dask array. By default it is made of the frame's place, version and the
-        arguments: equal reads share work, a changed file gets another name.
+        Name of the dask array. By default it depends on the frame's location and version and on
+        the arguments: equal reads share work, a changed file gets another name.
     offset : int, optional
         Bytes before the frame inside its file.
 
@@ -71,17 +71,17 @@ def from_b2nd(
     -------
     dask.array.Array
         Computing it raises `StaleFrameError` where the frame has changed meanwhile,
-        `CorruptChunkError` for a damaged chunk (`ChecksumError` where its checksum tells).
-        Functions that are given its blocks may act on them in place.
+        `CorruptChunkError` for a damaged chunk (`ChecksumError` if its checksum shows that).
+        Functions that take its blocks may change them in place.
 
     Raises
     ------
     FileNotFoundError
-        No such file.
+        There is no such file.
     FrameFormatError
-        Not a frame, or damaged.
+        The file is not a frame, or damaged.
     UnsupportedFrameError
-        A frame that is not an array.
+        The frame holds no array.
     ChecksumError
         The frame's own metadata do not match their checksums, or it has none and `verify` is True.
     ValueError
@@ -126,13 +126,13 @@ def array_of(frame: Frame, chunks: Any, name: str | None = None) -> da.Array:
 def block_sizes(frame: Frame, chunks: Any) -> Chunks:
     """Resolve the user's `chunks` to the lengths of blocks along each axis."""
     if 0 in frame.shape and (chunks is None or isinstance(chunks, str)):
-        # its chunks may be 0, which dask does not take, and nothing bounds its other axes
+        # its chunks may be 0, which dask does not accept, and nothing bounds its other axes
         return tuple((n,) for n in frame.shape)
     count = frame.chunk_kinds().size
     if count > MAX_TASKS and chunks is None:
         raise UnsupportedFrameError(
-            f'{count} chunks, where a graph has room for {MAX_TASKS} tasks; pass chunks="auto" '
-            "to group them"
+            f"{frame!r} has {count} chunks, but a graph has room for {MAX_TASKS} tasks; pass "
+            'chunks="auto" to group them'
         )
     if count > MAX_TASKS or 0 in frame.shape:
         sizes: Chunks = normalize_chunks(chunks, frame.shape, dtype=frame.dtype)

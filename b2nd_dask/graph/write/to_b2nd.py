@@ -1,4 +1,4 @@
-"""`to_b2nd`: a dask array as a new frame."""
+"""`to_b2nd`: a dask array as a new frame, or as a part of an existing one."""
 
 from __future__ import annotations
 
@@ -57,64 +57,64 @@ def to_b2nd(
 
     Each task computes, compresses and stages whole frame chunks; only records of a few bytes
     travel. The frame appears under its name when it is complete and on the disk: until then, and if
-    anything fails, what was there stays. The target may be the frame that is being read.
+    anything fails, the old frame stays. The target may be the frame that is being read.
 
     Parameters
     ----------
     arr : dask.array.Array, numpy.ndarray, array-like or scalar
-        What `dask.array.asarray` takes. NumPy arrays are not copied, unless `compute` is False; the
-        file of a `numpy.memmap` is read block by block, in the tasks, which must see it.
+        Anything that `dask.array.asarray` accepts. NumPy arrays are not copied, unless `compute` is
+        False; the file of a `numpy.memmap` is read block by block, in the tasks, which must see it.
     urlpath : str or os.PathLike
         Path of the new frame, or an fsspec URL.
     mode : {"w-", "w", "a", "r+"}
-        ``"w-"`` refuses to replace anything, ``"w"`` replaces a frame. ``"r+"`` changes a frame
-        that is there, at `region` or behind its end along `append_axis`; ``"a"`` does so too, but
-        begins a new frame where there is none to append to: arguments that say what that is like
-        must then fit the frame that is there.
+        ``"w-"`` makes a new frame and replaces nothing, ``"w"`` replaces a frame. ``"r+"`` changes
+        an existing frame, at `region` or behind its end along `append_axis`. ``"a"`` appends too,
+        but makes a new frame where there is none. Options of a new frame may then be given; they
+        must match the existing one.
     chunks : int or tuple of int, optional
         Elements of a frame chunk along each axis. By default dask's largest block, halved along its
         longest axes until it has no more than 32 MiB; of 100 and more blocks below 1 MiB, as many
-        neighbours as have that. Blocks that do not line up are rechunked, to blocks of about dask's
-        ``array.chunk-size`` at most.
+        neighbours as have that. Blocks that do not line up with chunks are rechunked, to blocks of
+        about dask's ``array.chunk-size`` at most.
     blocks : int or tuple of int, optional
         Elements of a block along each axis; by default python-blosc2's choice for the chunks.
     cparams : blosc2.CParams or dict, optional
         Codec, level, filters, split mode and dictionary, with python-blosc2's defaults; codecs and
         filters also by name, as in ``{"codec": "lz4", "filters": ["bitshuffle"]}``.
     meta, vlmeta : mapping or "keep", optional
-        Fixed and variable-length metadata. ``"keep"`` takes those of the frame that `arr` was read
+        Fixed and variable-length metadata. ``"keep"`` copies those of the frame that `arr` was read
         from. Where they are left out and `arr` has some (also attributes, dimensions and
         coordinates of a `xarray.DataArray`), a warning says that they are dropped; ``{}`` drops
-        them without one.
+        them without a warning.
     contiguous : bool
         One file (True), or a directory with a file for each chunk.
     region : int, slice, Ellipsis, or a tuple of these, optional
-        Where the array goes in a frame that is there, as in ``frame[region] = arr``: slices of step
-        1 inside the frame, and integers. A scalar, or an array that is smaller, is broadcast to the
-        region, out of core. Chunks that it cuts keep their other elements. Chunks, compression and
-        metadata of the frame stay. Numbers that only lose precision in the frame's dtype are
-        converted, as floats to narrower floats; integers without a dtype, alone or in lists, where
-        the frame's dtype has them.
+        Index of the array in an existing frame, as in ``frame[region] = arr``: slices of step 1
+        inside the frame, and integers. A scalar or a smaller array is broadcast to the region, out
+        of core. The other elements, the chunks, the compression and the metadata of the frame stay.
+        Numbers that only lose precision in the frame's dtype are cast, such as floats to narrower
+        floats. Integers without a dtype, alone or in lists, are cast if the frame's dtype can
+        represent them.
     append_axis : int, optional
-        The axis along which the array is put behind the end of a frame that is there.
+        The axis along which the array is appended to an existing frame.
     caterva : bool
         Add the metalayer of Caterva, for readers from before b2nd. They see elements without a
         dtype.
     storage_options : mapping, optional
         For the fsspec filesystem of a URL.
     compute : bool
-        False to get a `dask.delayed.Delayed` that writes when it is computed. If that fails, what
-        it staged stays; see `list_staging` and `remove_staging`.
+        False to get a `dask.delayed.Delayed` that writes when it is computed. If that fails, its
+        staging area stays; see `list_staging` and `remove_staging`.
     resume : bool
-        Keep what is staged when the write fails or is killed, and go on from there when the same
+        Keep the staging area when the write fails or is killed, and go on from there when the same
         call is made again: with the same target and arguments, and an array of the same name, by
         which dask tells data apart (arrays of random numbers need a seed, and `from_delayed` and
-        `from_map` inputs that do not change under one name). Staged chunks are checked by their
-        digests. The logger ``b2nd_dask`` says at level INFO how many are reused; a frame that this
-        call has finished before is left as it is. An update is resumed for as long as the elements
-        that it keeps stay as they were. Once it has finished and its staging is removed, the same
-        call is another update, and an append that is made again appends again; one that was killed
-        or failed in between is finished by the same call, and appends once.
+        `from_map` inputs that do not change under one name). Staged chunks are verified by their
+        digests. The logger ``b2nd_dask`` says at level INFO how many are reused. A frame that this
+        call has finished before is left as it is. An update is resumed only while the old elements
+        of the chunks that it writes are unchanged. Once it has finished and its staging area is
+        removed, the same call is another update: an append that is made again appends again. One
+        that was killed or failed in between is finished by the same call, and appends once.
 
     Returns
     -------
@@ -124,27 +124,25 @@ def to_b2nd(
     Raises
     ------
     FileExistsError
-        Something is there that `mode` does not let be replaced.
+        The target exists, and `mode` does not allow to replace it.
     ValueError
-        Chunks of unknown size, chunks or blocks that do not fit, too many metadata entries, a
-        block of another shape than the array says, arguments that a frame which is changed does not
-        fit.
+        Chunks have an unknown size, chunks or blocks do not fit, there are too many metadata
+        entries, a block has another shape than the array promises, or options contradict the
+        existing frame.
     TypeError
-        A dtype of Python objects, metadata that cannot be stored, an axis that is no number, or a
-        dtype (of the array for its frame, of a block for the array) that would lose more than
+        The dtype holds Python objects, metadata cannot be stored, an axis is no number, or a cast
+        (of the array to the frame's dtype, of a block to the array's) would lose more than
         precision.
     OverflowError
-        A number that is too large for the float type, or a time for the unit, that it is converted
-        to.
+        A number is too large for the float type that it is cast to, or a time for the unit.
     FileNotFoundError
-        No frame to change, or no directory to write to.
+        There is no frame to change, or no directory to write to.
     StaleFrameError
         The frame changed while its update was computed.
     UnsupportedFrameError
-        A codec or filter that needs the array's shape, or an old frame that cannot be changed in
-        place.
+        A codec or filter needs the array's shape, or an old frame cannot be changed in place.
     OSError
-        The store refuses, for instance because it is full.
+        The store failed, for instance because it is full.
 
     Examples
     --------
@@ -154,7 +152,7 @@ def to_b2nd(
     >>> x.sum().compute()
     np.float64(20000.0)
 
-    As ``frame[10:20] = 0``, which gives the frame as it is then:
+    As ``frame[10:20] = 0``; returns the changed frame:
 
     >>> to_b2nd(0, path, mode="r+", region=slice(10, 20)).sum().compute()
     np.float64(18000.0)
@@ -185,7 +183,7 @@ def to_b2nd(
     if not done:
         _compute(job, written, warn, resume=resume)
     frame = frame_at(location)
-    # a graph of very many blocks takes minutes
+    # to build a graph of very many blocks takes minutes
     return array_of(frame, "auto" if frame.chunk_kinds().size > MANY_TASKS else None)
 
 
