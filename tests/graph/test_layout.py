@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from b2nd_dask import ChecksumError, from_b2nd, open_b2nd, to_b2nd
+from b2nd_dask.graph.resources import Resources
 from b2nd_dask.graph.write import align
 from b2nd_dask.graph.write.align import aligned_sizes, aligned_to
 from tests.peak import peak_growth
@@ -123,6 +124,18 @@ def test_a_frame_is_read_in_the_blocks_that_are_written(tmp_path, monkeypatch):
         np.testing.assert_array_equal(twice, values * 2)
         (done,) = dask.optimize(x * 2)
         np.testing.assert_array_equal(aligned_to(done, (120, 15, 15)), values * 2)
+
+
+@pytest.mark.parametrize(("spare", "rechunked"), [(0, True), (-8, False)])
+def test_a_frame_of_an_eighth_of_the_memory_is_rechunked(tmp_path, monkeypatch, spare, rechunked):
+    values = np.random.default_rng(1).normal(size=(120, 60, 60))
+    x = to_b2nd(values, tmp_path / "maps.b2nd", chunks=(10, 60, 60))
+    monkeypatch.setattr(align, "available", lambda: Resources(2, 8 * values.nbytes + spare))
+    with dask.config.set({"array.chunk-size": "500kB"}):
+        series = aligned_to(x, (120, 15, 15))
+    # read in the new blocks, each task reads one; rechunked, the tasks of the old blocks stay
+    assert (len(dict(series.dask)) > series.npartitions) == rechunked
+    np.testing.assert_array_equal(series, values)
 
 
 def test_damage_does_not_hide_behind_new_checksums(tmp_path, monkeypatch):
