@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import json
+import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -34,7 +35,7 @@ def _option_pairs(
         key, mark, value = pair.partition("=")
         if not mark or not key:
             # the value may be a password: it is not shown
-            raise click.BadParameter("KEY=VALUE is expected", context, parameter)
+            raise click.BadParameter("give KEY=VALUE, such as anon=true", context, parameter)
         try:
             options[key] = json.loads(value)
         except ValueError:
@@ -52,25 +53,35 @@ _storage_options = click.option(
 )
 
 
-#: How messages of the package name what is called otherwise here.
-_SPELLINGS = {
-    "storage_options={'anon': True}": "--storage-option anon=true",
-    "storage_options are for remote stores": "--storage-option is for remote stores",
-    "list_staging tells": "`b2nd-dask staging PATH` tells",
-}
+#: Python in messages of the package, and how the command line spells the same.
+_SPELLINGS = (
+    (re.compile(r"storage_options=\{'anon': True\}"), "--storage-option anon=true"),
+    (re.compile(r"\bstorage_options are\b"), "--storage-option is"),
+    (re.compile(r"\bstorage_options\b=?"), "--storage-option"),
+    (re.compile(r"`?\blist_staging\b`?"), "`b2nd-dask staging PATH`"),
+    (re.compile(r"`?\bremove_staging\b`?"), "`b2nd-dask staging PATH --remove`"),
+    (re.compile(r"`?\bb2nd_dask\.(seal|verify|compact)\b`?"), r"`b2nd-dask \1 PATH`"),
+)
 
 
-def _told(error: Exception, path: str | None, options: Mapping[str, Any] | None = None) -> str:
-    """One message for people: what failed, and where."""
+def _as_commands(text: str, path: str) -> str:
+    """Spell Python in a message as commands and options, except in the path."""
+    parts = text.split(path) if path else [text]
+    for python, shell in _SPELLINGS:
+        parts = [python.sub(shell, part) for part in parts]
+    return path.join(parts)
+
+
+def _message(error: Exception, path: str | None, options: Mapping[str, Any] | None = None) -> str:
+    """One message: what failed, in which file, with options as the command line spells them."""
     text = str(error) or type(error).__name__
-    for python, shell in _SPELLINGS.items():
-        text = text.replace(python, shell)
+    text = _as_commands(text, path or "")
     if path is None:
         return text
     try:
         location = Location.of(path)
     except ValueError:
-        # the error is that it is no place, and says so without showing it
+        # the error says that it is no path or URL, and does not show it
         return text
     if location.is_url:
         text = Secrets(path, options).hide(text)
@@ -78,7 +89,7 @@ def _told(error: Exception, path: str | None, options: Mapping[str, Any] | None 
 
 
 def _reported(command: Callable[..., None]) -> Callable[..., None]:
-    """Let a command fail with a message, not with a traceback."""
+    """Wrap a command, so that it fails with a message, not with a traceback."""
 
     @functools.wraps(command)
     def run(*args: Any, **kwargs: Any) -> None:
@@ -87,7 +98,7 @@ def _reported(command: Callable[..., None]) -> Callable[..., None]:
         except (click.ClickException, click.exceptions.Exit, click.Abort):
             raise
         except Exception as error:  # noqa: BLE001 - file systems have trees of their own
-            message = _told(error, kwargs.get("path"), kwargs.get("storage_options"))
+            message = _message(error, kwargs.get("path"), kwargs.get("storage_options"))
         else:
             return
         # outside of the except clause, so that the original is not shown with it
@@ -115,8 +126,9 @@ def info(path: str, storage_options: dict[str, Any]) -> None:
     frame = open_b2nd(path, verify=False, storage_options=storage_options)
     table = Table(show_header=False, box=None, pad_edge=False)
     for name, value in frame.info.items():
+        shown = _as_commands(value, "") if name == "checksums" else value
         # Text, because rich takes brackets in a str for markup.
-        table.add_row(Text(name, "bold"), Text(value))
+        table.add_row(Text(name, "bold"), Text(shown))
     Console().print(table)
 
 
@@ -131,7 +143,7 @@ def verify_frames(
     threads: int | None,
     storage_options: dict[str, Any],
 ) -> None:
-    """Check the frames at PATHS (files, directories or URLs) against their checksums.
+    """Verify the frames at PATHS (files, directories or URLs) by their checksums.
 
     Reads all of them and lists every damaged chunk. Exits with 0 if all is as it was written, with
     1 if anything is damaged or cannot be read, with 3 if frames have no valid checksums and nothing
@@ -142,10 +154,10 @@ def verify_frames(
         try:
             result = verify(path, threads=threads, storage_options=storage_options)
         except Exception as error:  # noqa: BLE001 - file systems have trees of their own
-            click.echo(f"Error: {_told(error, path, storage_options)}", err=True)
+            click.echo(f"Error: {_message(error, path, storage_options)}", err=True)
             worst = _DAMAGED
             continue
-        click.echo(str(result))
+        click.echo(_as_commands(str(result), result.path))
         for bad in result.bad:
             click.echo(f"  {bad}")
         if not result.ok and worst != _DAMAGED:
@@ -161,12 +173,12 @@ def verify_frames(
 def seal_frame(path: str, threads: int | None) -> None:
     """Add checksums to the local frame at PATH, if it has no valid ones.
 
-    They tell of later damage, not of damage that is there already.
+    They show later damage, not damage that is there already.
     """
     if seal(path, threads=threads):
-        click.echo(f"{path}: sealed")
+        click.echo(f"{path}: checksums added")
     else:
-        click.echo(f"{path}: already has checksums: left alone; `b2nd-dask verify` checks them")
+        click.echo(f"{path}: already has checksums; `b2nd-dask verify PATH` verifies them")
 
 
 @main.command()
@@ -176,9 +188,9 @@ def seal_frame(path: str, threads: int | None) -> None:
 @_storage_options
 @_reported
 def staging(path: str, remove: bool, key: str | None, storage_options: dict[str, Any]) -> None:
-    """List what interrupted writes to the frame at PATH have left beside it.
+    """List the staging areas that interrupted writes to the frame at PATH have left beside it.
 
-    One line for each: key, size, time of the last change, place.
+    One line for each: key, size, time of the last change, path.
     """
     listed = (
         remove_staging(path, key=key, storage_options=storage_options)

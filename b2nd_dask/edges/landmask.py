@@ -1,4 +1,4 @@
-"""The global land mask of the `global-land-mask` package, kept as a b2nd frame.
+"""The global land mask of the `global-land-mask` package, as a b2nd frame.
 
 The package stores one deflated ``mask.npy`` of 21600 x 43200 booleans, true over the ocean, made
 from the GLOBE elevation model: row `i` covers the latitudes from ``90 - i / 120`` down to
@@ -18,7 +18,7 @@ from typing import IO
 import numpy as np
 from numpy.typing import NDArray
 
-from b2nd_dask.graph.write.to_frame import to_b2nd
+from b2nd_dask.graph.write.to_b2nd import to_b2nd
 
 MASK_FILE = "globe_combined_mask_compressed.npz"
 _MEMBER = "mask.npy"

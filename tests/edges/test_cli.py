@@ -113,7 +113,7 @@ def test_verify_and_seal(tmp_path: Path) -> None:
     result = run("verify", ours)
     assert result.exit_code == 0
     assert result.output == f"{ours}: verified: all 10 stored chunks are as they were written\n"
-    assert rows(run("info", ours))["checksums"] == "present (not checked: b2nd-dask verify)"
+    assert rows(run("info", ours))["checksums"] == "present (not verified: `b2nd-dask verify PATH`)"
     result = run("verify", theirs, ours)
     assert result.exit_code == 3
     assert result.output.splitlines()[0] == (
@@ -121,10 +121,10 @@ def test_verify_and_seal(tmp_path: Path) -> None:
     )
     assert rows(run("info", theirs))["checksums"] == "absent: it was written without checksums"
     result = run("seal", theirs)
-    assert (result.exit_code, result.output) == (0, f"{theirs}: sealed\n")
+    assert (result.exit_code, result.output) == (0, f"{theirs}: checksums added\n")
     result = run("seal", theirs)
     assert result.exit_code == 0
-    assert result.output.startswith(f"{theirs}: already has checksums: left alone; `b2nd-dask ver")
+    assert result.output.startswith(f"{theirs}: already has checksums; `b2nd-dask verify PATH`")
     assert run("verify", theirs, ours, "--threads", "1").exit_code == 0
     raw = bytearray(Path(ours).read_bytes())
     raw[-1] ^= 1
@@ -134,6 +134,24 @@ def test_verify_and_seal(tmp_path: Path) -> None:
     assert result.exit_code == 1
     assert gone in result.stderr
     assert run("seal", gone).exit_code == 1
+
+
+def test_commands_name_the_command_that_repairs(tmp_path: Path) -> None:
+    # a path is no Python, whatever it looks like
+    path = str(tmp_path / "storage_options.b2nd")
+    b2nd_dask.to_b2nd(np.arange(10.0), path)
+    array = blosc2.open(path, mode="a")
+    array.schunk.vlmeta["b2nd.xxh3"] = "mine"
+    del array
+    result = run("verify", path)
+    assert result.exit_code == 1
+    assert result.output.startswith(f"{path}: damaged: ")
+    assert "then `b2nd-dask seal PATH`" in result.output
+    assert "b2nd_dask." not in result.output
+    assert "then `b2nd-dask seal PATH`" in " ".join(run("info", path).output.split())
+    result = run("seal", path)
+    assert result.exit_code == 1
+    assert path in result.stderr
 
 
 def test_verify_lists_every_damaged_chunk(tmp_path: Path) -> None:

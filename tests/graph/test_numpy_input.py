@@ -10,7 +10,7 @@ from distributed import Client
 
 from b2nd_dask import StaleFrameError, open_b2nd, to_b2nd
 from b2nd_dask.graph.write import mapped
-from b2nd_dask.graph.write.array_blocks import from_numpy
+from b2nd_dask.graph.write.input_arrays import from_numpy
 from tests.peak import peak_growth
 
 VALUES = np.random.default_rng(3).normal(size=(100, 60))

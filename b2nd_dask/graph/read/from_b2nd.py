@@ -9,8 +9,6 @@ from typing import Any
 import dask.array as da
 from dask.array.core import getter, normalize_chunks
 from dask.base import tokenize
-from dask.blockwise import blockwise
-from dask.highlevelgraph import HighLevelGraph
 from dask.layers import ArraySliceDep
 
 from b2nd_dask.errors import UnsupportedFrameError, level_of_caller
@@ -18,7 +16,7 @@ from b2nd_dask.frame.access import UrlPath, open_b2nd
 from b2nd_dask.frame.array import Frame, reference_of
 from b2nd_dask.frame.open.opening import Verify
 from b2nd_dask.frame.reference import FrameReference
-from b2nd_dask.graph.read.blocks import Chunks, FrameBlocks
+from b2nd_dask.graph.read.blocks import Chunks, FrameBlocks, dask_array
 
 #: dask needs about 1 kB for each block of a graph before anything is computed.
 MAX_TASKS = 1 << 24
@@ -59,14 +57,14 @@ def from_b2nd(
     uninit : scalar or "raise", optional
         What chunks that were never written read as: zeros by default, a value, or an error.
     verify : {"auto", True, False}
-        Whether chunks are held against the frame's checksums, before they are decoded. ``"auto"``:
+        Which chunks are verified by the frame's checksums before they are decoded. ``"auto"``:
         those that are read whole, where the frame has checksums. True: every chunk of which an
-        element is read, and a frame without valid checksums is refused. False: none.
+        element is read; a frame without valid checksums raises `ChecksumError`. False: none.
     storage_options : mapping, optional
         For the fsspec filesystem of a URL.
     name : str, optional
-        Name of the dask array. By default it is made of the frame's place, version and the
-        arguments: equal reads share work, a changed file gets another name.
+        Name of the dask array. By default it depends on the frame's location and version and on
+        the arguments: equal reads share work, a changed file gets another name.
     offset : int, optional
         Bytes before the frame inside its file.
 
@@ -74,17 +72,17 @@ def from_b2nd(
     -------
     dask.array.Array
         Computing it raises `StaleFrameError` where the frame has changed meanwhile,
-        `CorruptChunkError` for a damaged chunk (`ChecksumError` where its checksum tells).
-        Functions that are given its blocks may act on them in place.
+        `CorruptChunkError` for a damaged chunk (`ChecksumError` if its checksum shows that).
+        Functions that take its blocks may change them in place.
 
     Raises
     ------
     FileNotFoundError
-        No such file.
+        There is no such file.
     FrameFormatError
-        Not a frame, or damaged.
+        The file is not a frame, or damaged.
     UnsupportedFrameError
-        A frame that is not an array.
+        The frame holds no array.
     ChecksumError
         The frame's own metadata do not match their checksums, or it has none and `verify` is True.
     ValueError
@@ -120,61 +118,24 @@ def from_b2nd(
 
 
 def array_of(frame: FrameReference, chunks: Any, name: str | None = None) -> da.Array:
-    """Make a dask array of an opened frame.
-
-    Parameters
-    ----------
-    frame : FrameReference
-    chunks, name
-        As for `from_b2nd`.
-
-    Returns
-    -------
-    dask.array.Array
-    """
+    """Make a dask array of an opened frame; `chunks` and `name` as for `from_b2nd`."""
     sizes = block_sizes(frame, chunks)
     name = name or f"read_b2nd-{tokenize(frame, sizes)}"
-    if da.array_expr_enabled():
-        # with array.query-planning a dask array is no graph of layers
-        planned: da.Array = da.from_array(Frame(frame), chunks=sizes, name=name)
-        return planned
-    indices = tuple(range(frame.ndim))
-    layer = blockwise(
-        getter,
-        name,
-        indices,
-        FrameBlocks(frame, sizes),
-        indices,
-        ArraySliceDep(sizes),
-        indices,
-        numblocks={},
-        _data_producer=True,
+    return dask_array(
+        Frame(frame), sizes, name, getter, FrameBlocks(frame, sizes), ArraySliceDep(sizes)
     )
-    graph = HighLevelGraph.from_collections(name, layer)
-    return da.Array(graph, name, sizes, dtype=frame.dtype)
 
 
 def block_sizes(frame: FrameReference, chunks: Any) -> Chunks:
-    """Sizes of the dask blocks for the user's `chunks`.
-
-    Parameters
-    ----------
-    frame : FrameReference
-    chunks : object
-        As for `from_b2nd`.
-
-    Returns
-    -------
-    tuple of tuple of int
-    """
+    """Resolve the user's `chunks` to the lengths of blocks along each axis."""
     if 0 in frame.shape and (chunks is None or isinstance(chunks, str)):
-        # its chunks may be 0, which dask does not take, and nothing bounds its other axes
+        # its chunks may be 0, which dask does not accept, and nothing bounds its other axes
         return tuple((n,) for n in frame.shape)
     count = frame.chunk_kinds().size
     if count > MAX_TASKS and chunks is None:
         raise UnsupportedFrameError(
-            f'{count} chunks, where a graph has room for {MAX_TASKS} tasks; pass chunks="auto" '
-            "to group them"
+            f"{frame!r} has {count} chunks, but a graph has room for {MAX_TASKS} tasks; pass "
+            'chunks="auto" to group them'
         )
     if count > MAX_TASKS or 0 in frame.shape:
         sizes: Chunks = normalize_chunks(chunks, frame.shape, dtype=frame.dtype)

@@ -1,4 +1,4 @@
-"""What the computation of a graph may use: the threads and the memory of what will run it.
+"""Threads and memory of the cluster or the process that will compute a graph.
 
 dask does not say which scheduler a graph is optimized for. Where the user's settings name no local
 one, a client computes on its cluster. A process that has a scheduler, and no client, optimizes for
@@ -17,7 +17,7 @@ from dask.system import CPU_COUNT
 
 @dataclass(frozen=True)
 class Resources:
-    """Of all processes together that compute."""
+    """Threads and memory of all processes together that compute."""
 
     threads: int
     memory: int

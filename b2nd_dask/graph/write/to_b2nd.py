@@ -1,0 +1,261 @@
+"""`to_b2nd`: a dask array as a new frame, or as a part of an existing one."""
+
+from __future__ import annotations
+
+import errno
+import operator
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import dask.array as da
+from dask.delayed import Delayed, delayed
+
+from b2nd_dask.frame.access import frame_at
+from b2nd_dask.frame.reference import FrameReference
+from b2nd_dask.frame.write.existing_frame import open_for_update
+from b2nd_dask.frame.write.journal import read_journals
+from b2nd_dask.frame.write.publication import SEEN_AGAIN, clean_up, is_published
+from b2nd_dask.graph.read.from_b2nd import MANY_TASKS, array_of
+from b2nd_dask.graph.write.checked_cast import as_elements
+from b2nd_dask.graph.write.frame_options import (
+    FrameOptions,
+    check_append_options,
+    check_region_options,
+    new_plan,
+)
+from b2nd_dask.graph.write.input_arrays import as_dask
+from b2nd_dask.graph.write.resume import log_reused
+from b2nd_dask.graph.write.source_metadata import warn_of_dropped
+from b2nd_dask.graph.write.write_job import new_job, update_job
+from b2nd_dask.graph.write.write_tasks import WriteJob, write_graph
+from b2nd_dask.storage import Location, only_here
+
+#: Whether each mode that makes a new frame may replace one.
+_NEW = {"w-": False, "w": True}
+_MODES = ("w-", "w", "a", "r+")
+
+
+def to_b2nd(
+    arr: Any,
+    urlpath: Any,
+    *,
+    mode: str = "w-",
+    chunks: Any = None,
+    blocks: Any = None,
+    cparams: Any = None,
+    meta: Mapping[str, Any] | str | None = None,
+    vlmeta: Mapping[str, Any] | str | None = None,
+    contiguous: bool = True,
+    region: Any = None,
+    append_axis: int | None = None,
+    caterva: bool = False,
+    storage_options: Mapping[str, Any] | None = None,
+    compute: bool = True,
+    resume: bool = False,
+) -> da.Array | Delayed:
+    """Write an array to a frame, in parallel and out of core; all or nothing.
+
+    Each task computes, compresses and stages whole frame chunks; only records of a few bytes
+    travel. The frame appears under its name when it is complete and on the disk: until then, and if
+    anything fails, the old frame stays. The target may be the frame that is being read.
+
+    Parameters
+    ----------
+    arr : dask.array.Array, numpy.ndarray, array-like or scalar
+        Anything that `dask.array.asarray` accepts. NumPy arrays are not copied, unless `compute` is
+        False; the file of a `numpy.memmap` is read block by block, in the tasks, which must see it.
+    urlpath : str or os.PathLike
+        Path of the new frame, or an fsspec URL.
+    mode : {"w-", "w", "a", "r+"}
+        ``"w-"`` makes a new frame and replaces nothing, ``"w"`` replaces a frame. ``"r+"`` changes
+        an existing frame, at `region` or behind its end along `append_axis`. ``"a"`` appends too,
+        but makes a new frame where there is none. Options of a new frame may then be given; they
+        must match the existing one.
+    chunks : int or tuple of int, optional
+        Elements of a frame chunk along each axis. By default dask's largest block, halved along its
+        longest axes until it has no more than 32 MiB; of 100 and more blocks below 1 MiB, as many
+        neighbours as have that. Blocks that do not line up with chunks are rechunked, to blocks of
+        about dask's ``array.chunk-size`` at most.
+    blocks : int or tuple of int, optional
+        Elements of a block along each axis; by default python-blosc2's choice for the chunks.
+    cparams : blosc2.CParams or dict, optional
+        Codec, level, filters, split mode and dictionary, with python-blosc2's defaults; codecs and
+        filters also by name, as in ``{"codec": "lz4", "filters": ["bitshuffle"]}``.
+    meta, vlmeta : mapping or "keep", optional
+        Fixed and variable-length metadata. ``"keep"`` copies those of the frame that `arr` was read
+        from. Where they are left out and `arr` has some (also attributes, dimensions and
+        coordinates of a `xarray.DataArray`), a warning says that they are dropped; ``{}`` drops
+        them without a warning.
+    contiguous : bool
+        One file (True), or a directory with a file for each chunk.
+    region : int, slice, Ellipsis, or a tuple of these, optional
+        Index of the array in an existing frame, as in ``frame[region] = arr``: slices of step 1
+        inside the frame, and integers. A scalar or a smaller array is broadcast to the region, out
+        of core. The other elements, the chunks, the compression and the metadata of the frame stay.
+        Numbers that only lose precision in the frame's dtype are cast, such as floats to narrower
+        floats. Integers without a dtype, alone or in lists, are cast if the frame's dtype can
+        represent them.
+    append_axis : int, optional
+        The axis along which the array is appended to an existing frame.
+    caterva : bool
+        Add the metalayer of Caterva, for readers from before b2nd. They see elements without a
+        dtype.
+    storage_options : mapping, optional
+        For the fsspec filesystem of a URL.
+    compute : bool
+        False to get a `dask.delayed.Delayed` that writes when it is computed. If that fails, its
+        staging area stays; see `list_staging` and `remove_staging`.
+    resume : bool
+        Keep the staging area when the write fails or is killed, and go on from there when the same
+        call is made again: with the same target and arguments, and an array of the same name, by
+        which dask tells data apart (arrays of random numbers need a seed, and `from_delayed` and
+        `from_map` inputs that do not change under one name). Staged chunks are verified by their
+        digests. The logger ``b2nd_dask`` says at level INFO how many are reused. A frame that this
+        call has finished before is left as it is. An update is resumed only while the old elements
+        of the chunks that it writes are unchanged. Once it has finished and its staging area is
+        removed, the same call is another update: an append that is made again appends again. One
+        that was killed or failed in between is finished by the same call, and appends once.
+
+    Returns
+    -------
+    dask.array.Array or dask.delayed.Delayed
+        The new frame, opened by `from_b2nd`; or a Delayed that computes to its path or URL.
+
+    Raises
+    ------
+    FileExistsError
+        The target exists, and `mode` does not allow to replace it.
+    ValueError
+        Chunks have an unknown size, chunks or blocks do not fit, there are too many metadata
+        entries, a block has another shape than the array promises, or options contradict the
+        existing frame.
+    TypeError
+        The dtype holds Python objects, metadata cannot be stored, an axis is no number, or a cast
+        (of the array to the frame's dtype, of a block to the array's) would lose more than
+        precision.
+    OverflowError
+        A number is too large for the float type that it is cast to, or a time for the unit.
+    FileNotFoundError
+        There is no frame to change, or no directory to write to.
+    StaleFrameError
+        The frame changed while its update was computed.
+    UnsupportedFrameError
+        A codec or filter needs the array's shape, or an old frame cannot be changed in place.
+    OSError
+        The store failed, for instance because it is full.
+
+    Examples
+    --------
+    >>> import tempfile, pathlib
+    >>> path = pathlib.Path(tempfile.mkdtemp(), "ones.b2nd")
+    >>> x = to_b2nd(da.ones((100, 100), chunks=(50, 50)) * 2, path)
+    >>> x.sum().compute()
+    np.float64(20000.0)
+
+    As ``frame[10:20] = 0``; returns the changed frame:
+
+    >>> to_b2nd(0, path, mode="r+", region=slice(10, 20)).sum().compute()
+    np.float64(18000.0)
+    """
+    options = FrameOptions(chunks, blocks, cparams, meta, vlmeta, contiguous, caterva)
+    _check_mode(mode, region, append_axis, options)
+    location = Location.of(urlpath, storage_options=storage_options)
+    old = None if mode in _NEW else _existing_frame(location, mode)
+    elements = arr if old is None else as_elements(arr, old.dtype)
+    array = as_dask(elements, named=resume, snapshot=not compute)
+    if old is None:
+        replace = _NEW.get(mode, False)
+        job = new_job(array, location, new_plan(array, options), replace=replace, resume=resume)
+    else:
+        check_region_options(old, options)
+        check_append_options(old, array, options)
+        job = update_job(array, location, old, region, append_axis, resume=resume)
+    done = resume and is_published(job.plan, job.staging)
+    written = _finished_before(job) if done else _remaining_work(job, resume=resume)
+
+    def warn() -> None:
+        if old is None:
+            warn_of_dropped(arr, array, meta=meta, vlmeta=vlmeta)
+
+    if not compute:
+        warn()
+        return written
+    if not done:
+        _compute(job, written, warn, resume=resume)
+    frame = frame_at(location)
+    # to build a graph of very many blocks takes minutes
+    return array_of(frame, "auto" if frame.chunk_kinds().size > MANY_TASKS else None)
+
+
+def _finished_before(job: WriteJob) -> Delayed:
+    """Clean up after a job that was killed when its frame was complete."""
+    clean_up(job.staging)
+    log_reused(job.staging.label, job.plan.grid.nchunks, job.plan.grid.nchunks)
+    done: Delayed = delayed(job.staging.label)
+    return done
+
+
+def _remaining_work(job: WriteJob, *, resume: bool) -> Delayed:
+    """The graph of what has to be computed of a job."""
+    staged = read_journals(job.staging, job.plan.grid.nchunks) if resume else None
+    return write_graph(job, staged)
+
+
+def _compute(job: WriteJob, written: Delayed, warn: Callable[[], None], *, resume: bool) -> None:
+    """Compute a job; leave no staging area behind, unless it can be resumed."""
+    # raises before anything is computed; a staging area that was never prepared is not cleaned up
+    job.staging.prepare()
+    try:
+        warn()
+        written.compute()
+    except BaseException as error:
+        if not resume:
+            # an interrupt, too, must not leave the disk full
+            clean_up(job.staging)
+        # a worker that is lost after it published has its tasks run again, on a staging area that
+        # is gone
+        if not isinstance(error, SEEN_AGAIN) or not is_published(job.plan, job.staging):
+            raise
+    hint = only_here(job.staging.label)
+    if hint and not is_published(job.plan, job.staging):
+        clean_up(job.staging)
+        raise FileNotFoundError(
+            errno.ENOENT, f"another process wrote the frame{hint}", job.staging.label
+        )
+
+
+def _check_mode(mode: str, region: Any, append_axis: int | None, options: FrameOptions) -> None:
+    """Check that arguments do not contradict each other."""
+    if mode not in _MODES:
+        raise ValueError(f"mode={mode!r}; known are {', '.join(map(repr, _MODES))}")
+    if region is not None and append_axis is not None:
+        raise ValueError("give region= or append_axis=, not both")
+    if append_axis is not None:
+        try:
+            operator.index(append_axis)
+        except TypeError:
+            raise TypeError(f"append_axis={append_axis!r}: give the number of an axis") from None
+    if mode in _NEW:
+        if region is not None or append_axis is not None:
+            raise ValueError(
+                f'mode={mode!r} makes a new frame; region= and append_axis= go with mode="r+"'
+            )
+    elif region is None and append_axis is None:
+        ways = "region= or append_axis=" if mode == "r+" else "append_axis="
+        raise ValueError(f"mode={mode!r} changes a frame: say where, by {ways}")
+    elif mode == "a" and region is not None:
+        raise ValueError('a region is written into a frame that is there: use mode="r+"')
+    elif mode == "r+" and options.given:
+        raise ValueError(
+            'mode="r+" does not change chunks, compression and metadata of the frame: leave out '
+            f"{', '.join(f'{name}=' for name in options.given)}"
+        )
+
+
+def _existing_frame(location: Location, mode: str) -> FrameReference | None:
+    try:
+        return open_for_update(location)
+    except FileNotFoundError:
+        if mode == "r+":
+            raise
+        return None
