@@ -146,9 +146,9 @@ def test_commands_name_the_command_that_repairs(tmp_path: Path) -> None:
     result = run("verify", path)
     assert result.exit_code == 1
     assert result.output.startswith(f"{path}: damaged: ")
-    assert "then `b2nd-dask seal PATH`" in result.output
+    assert "then call `b2nd-dask seal PATH`" in result.output
     assert "b2nd_dask." not in result.output
-    assert "then `b2nd-dask seal PATH`" in " ".join(run("info", path).output.split())
+    assert "then call `b2nd-dask seal PATH`" in " ".join(run("info", path).output.split())
     result = run("seal", path)
     assert result.exit_code == 1
     assert path in result.stderr
