@@ -1,4 +1,4 @@
-"""What every reader of byte ranges has in common: its protocol, identities, members."""
+"""The protocol of all readers of byte ranges, and what they share: identities, members."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ HEAD_NBYTES = 1 << 16
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """Tells one state of an object from another."""
+    """Identifies one state of an object."""
 
     size: int
     """Bytes in the object."""
@@ -24,13 +24,13 @@ class Identity:
 
 
 class Filled(NamedTuple):
-    """What a member had for a span."""
+    """The result of reading a span of a member."""
 
     nbytes: int
-    """Bytes that were there; fewer than asked for at the member's end."""
+    """Bytes that were there; fewer than the span has at the member's end."""
 
     size: int
-    """Bytes in the whole member, which every way to read it tells beside."""
+    """Bytes in the whole member, which every read learns at no cost."""
 
 
 class ByteReader(Protocol):
@@ -49,22 +49,22 @@ class ByteReader(Protocol):
 
     @property
     def identity_is_cheap(self) -> bool:
-        """Whether asking for the identity costs microseconds, so that every read can check it."""
+        """Whether `identity` costs microseconds, so that every read can check it."""
 
     @property
     def batch_nbytes(self) -> int:
-        """Bytes that are best asked for at once, by readers that can use them one after another."""
+        """Bytes that are best read by one call, where the caller can use them one after another."""
 
     @property
     def max_gap(self) -> int:
         """Bytes that cost about as much to read as a separate request does.
 
-        `read` merges spans that are no farther apart. Who plans to read parts of a chunk can
-        tell by it whether the parts cost less than the whole.
+        `read` merges spans that are no farther apart. Plans that read parts of a chunk compare
+        with it whether the parts cost less than the whole.
         """
 
     def identity(self) -> Identity:
-        """Identity of the object (of the main member of a directory), asked anew at each call."""
+        """Identity of the object, or of the main member of a directory; looked up at each call."""
 
     def opened_identity(self) -> Identity:
         """Identity of what this reader reads, which may have lost its name to another object."""
@@ -94,7 +94,7 @@ class ByteReader(Protocol):
     def read_into(
         self, spans: Sequence[Span], targets: Sequence[memoryview], member: str = ""
     ) -> list[int]:
-        """Read byte ranges to where they are wanted.
+        """Read byte ranges into buffers.
 
         Parameters
         ----------
@@ -107,7 +107,7 @@ class ByteReader(Protocol):
         Returns
         -------
         list of int
-            Bytes that were there for each span; fewer than asked for at the object's end.
+            Bytes that were there for each span; fewer than it has at the object's end.
 
         Raises
         ------
@@ -139,10 +139,10 @@ class ByteReader(Protocol):
         """
 
     def member_size(self, member: str) -> int:
-        """Bytes in a member of a directory; an empty name means what it means in `read`."""
+        """Bytes in a member of a directory; an empty name as for `read`."""
 
     def close(self) -> None:
-        """Let go of resources; reads that are under way finish, later ones raise ValueError."""
+        """Release resources; reads that are under way finish, later ones raise ValueError."""
 
 
 def read_by_member(
@@ -166,24 +166,14 @@ def read_by_member(
     """
     results = [Filled(0, 0)] * len(items)
     for member, numbers in group_by_member(items).items():
-        spans, rooms = [items[i][1] for i in numbers], [targets[i] for i in numbers]
-        for i, filled in zip(numbers, fill(spans, rooms, member), strict=True):
+        spans, buffers = [items[i][1] for i in numbers], [targets[i] for i in numbers]
+        for i, filled in zip(numbers, fill(spans, buffers, member), strict=True):
             results[i] = filled
     return results
 
 
 def copy_into(parts: Sequence[bytes], targets: Sequence[memoryview]) -> list[int]:
-    """Serve `ByteReader.read_into` out of what `ByteReader.read` gave.
-
-    Parameters
-    ----------
-    parts : sequence of bytes
-    targets : sequence of memoryview
-
-    Returns
-    -------
-    list of int
-    """
+    """Copy results of `ByteReader.read` into the buffers of `ByteReader.read_into`."""
     for part, target in zip(parts, targets, strict=True):
         target[: len(part)] = part
     return [len(part) for part in parts]

@@ -14,36 +14,36 @@ class Span(NamedTuple):
     stop: int
 
 
-class Place(NamedTuple):
-    """Where a span lies in the merged spans of a plan."""
+class Position(NamedTuple):
+    """Position of a span in the merged spans of a plan."""
 
     part: int
     """Number of the merged span."""
 
     start: int
-    """First byte, counted from the start of the merged span."""
+    """Offset of its first byte from the start of the merged span."""
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """Merged spans, and where to find each of the original ones."""
+    """Merged spans, and the position of each original span in them."""
 
     merged: tuple[Span, ...]
     """Ordered by their start."""
 
-    places: tuple[Place, ...]
+    positions: tuple[Position, ...]
     """One for each original span, in the original order."""
 
 
 def coalesce(spans: Sequence[Span], *, max_gap: int, max_size: int) -> Plan:
-    """Merge spans that lie close together, so that fewer reads serve them.
+    """Merge spans that lie close together, to need fewer reads.
 
     Parameters
     ----------
     spans : sequence of Span
         None of them empty. They may overlap and come in any order.
     max_gap : int
-        Merge over at most this many bytes that nobody asked for.
+        Merge over gaps of at most this many bytes.
     max_size : int
         No merging makes a span larger than this. A span that is larger already stays whole.
 
@@ -57,11 +57,11 @@ def coalesce(spans: Sequence[Span], *, max_gap: int, max_size: int) -> Plan:
     >>> plan = coalesce([Span(20, 30), Span(0, 16)], max_gap=4, max_size=100)
     >>> plan.merged
     (Span(start=0, stop=30),)
-    >>> plan.places
-    (Place(part=0, start=20), Place(part=0, start=0))
+    >>> plan.positions
+    (Position(part=0, start=20), Position(part=0, start=0))
     """
     merged: list[Span] = []
-    places = [Place(0, 0)] * len(spans)
+    positions = [Position(0, 0)] * len(spans)
     # The longest first among equal starts: what it contains then never begins a span of its own.
     for i in sorted(range(len(spans)), key=lambda i: (spans[i].start, -spans[i].stop)):
         span = spans[i]
@@ -71,8 +71,8 @@ def coalesce(spans: Sequence[Span], *, max_gap: int, max_size: int) -> Plan:
             merged[-1] = Span(merged[-1].start, max(merged[-1].stop, span.stop))
         else:
             merged.append(span)
-        places[i] = Place(len(merged) - 1, span.start - merged[-1].start)
-    return Plan(tuple(merged), tuple(places))
+        positions[i] = Position(len(merged) - 1, span.start - merged[-1].start)
+    return Plan(tuple(merged), tuple(positions))
 
 
 def _joins(last: Span, span: Span, *, max_gap: int, max_size: int) -> bool:
@@ -83,7 +83,7 @@ def _joins(last: Span, span: Span, *, max_gap: int, max_size: int) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """Spans of one object as callers gave them, and the merged ones that serve them."""
+    """Spans of one object for a caller, and the merged ones that serve them."""
 
     spans: tuple[Span, ...]
     """Clipped at the end of the object."""
@@ -98,22 +98,18 @@ class Reading:
         Parameters
         ----------
         spans : sequence of Span
-            As callers of `ByteReader.read` give them: some may be empty, or go past the end.
+            As for `ByteReader.read`: some may be empty, or go past the end.
         size : int
             Bytes in the object. A length that comes from a damaged file is thus never allocated.
         max_gap, max_size : int
             As in `coalesce`.
-
-        Returns
-        -------
-        Reading
         """
         clipped = tuple(clip(span, size) for span in spans)
-        wanted = [span for span in clipped if span.start < span.stop]
-        return cls(clipped, coalesce(wanted, max_gap=max_gap, max_size=max_size))
+        nonempty = [span for span in clipped if span.start < span.stop]
+        return cls(clipped, coalesce(nonempty, max_gap=max_gap, max_size=max_size))
 
     def results(self, parts: Sequence[bytes]) -> list[bytes]:
-        """Cut the results for the callers out of what was read.
+        """Cut the results for the caller out of the merged reads.
 
         Parameters
         ----------
@@ -125,13 +121,13 @@ class Reading:
         list of bytes
             One for each span.
         """
-        places = iter(self.plan.places)
+        positions = iter(self.plan.positions)
         results = []
         for start, stop in self.spans:
             if start == stop:
                 results.append(b"")
             else:
-                part, at = next(places)
+                part, at = next(positions)
                 results.append(parts[part][at : at + stop - start])
         return results
 
@@ -151,7 +147,7 @@ def read_merged(
     spans, size, max_gap, max_size
         As in `Reading.of`.
     fetch : callable
-        Takes merged spans that lie inside the object, gives the bytes of each.
+        Takes merged spans that lie inside the object; returns the bytes of each.
 
     Returns
     -------

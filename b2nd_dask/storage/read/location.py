@@ -30,9 +30,9 @@ _MISTYPED = re.compile(
 _LOCAL_URL = re.compile(r"(file|local)://")
 
 
-@dataclass(frozen=True)  # no slots: they leave no place for the cached key
+@dataclass(frozen=True)  # no slots: they leave no room for the cached key
 class Location:
-    """Where a frame is, and how to reach it. Pickles; made by `Location.of`."""
+    """Path or URL of a frame, and how to reach it. Pickles; made by `Location.of`."""
 
     urlpath: str | bytes = field(repr=False)
     """An absolute local path, a URL, or the frame itself."""
@@ -51,7 +51,7 @@ class Location:
         offset: int = 0,
         storage_options: Mapping[str, Any] | None = None,
     ) -> Location:
-        """Make a location out of what users give.
+        """Make a location of a path, a URL or bytes.
 
         Parameters
         ----------
@@ -76,13 +76,13 @@ class Location:
             For a negative offset, for storage options where there is no file system, and for a
             text that is no URL but looks like one with a password.
         """
-        place = _normalized(urlpath)
+        normalized = _normalized(urlpath)
         if not isinstance(offset, int):
             raise TypeError(f"offset is a number of bytes, not {type(offset).__name__}")
         if offset < 0:
             raise ValueError(f"offset is {offset}; it must not be negative")
         options = dict(storage_options or {}) or None
-        location = cls(place, offset, options)
+        location = cls(normalized, offset, options)
         if options is not None and not location.is_url:
             raise ValueError(
                 f"storage_options are for remote stores; {location.label} is local: leave them out"
@@ -103,16 +103,16 @@ class Location:
 
     @cached_property
     def fingerprint(self) -> str:
-        """Digest of the place, which tells URLs apart that have one label."""
-        place = self.urlpath if isinstance(self.urlpath, bytes) else self.urlpath.encode()
-        return hashlib.blake2b(b"%d " % self.offset + place, digest_size=16).hexdigest()
+        """Digest of path and offset, which differs for URLs that have one label."""
+        path = self.urlpath if isinstance(self.urlpath, bytes) else self.urlpath.encode()
+        return hashlib.blake2b(b"%d " % self.offset + path, digest_size=16).hexdigest()
 
     @cached_property
     def key(self) -> str:
         """Digest of all fields, for caches inside one process.
 
         Storage options whose values are objects that pickle differently from one time to the next
-        give different keys, which costs a cache its hit but never gives a wrong one.
+        make different keys, which costs a cache its hit but never makes a wrong one.
         """
         fields = (self.urlpath, self.offset, sorted((self.storage_options or {}).items()))
         return hashlib.blake2b(pickle.dumps(fields), digest_size=16).hexdigest()
@@ -123,7 +123,8 @@ class Location:
         Raises
         ------
         FileNotFoundError
-            When a local file does not exist. A reader of a URL asks at its first use.
+            When a local file does not exist. A reader of a URL sends its first request when it is
+            used.
         """
         reader: ByteReader
         if isinstance(self.urlpath, bytes):

@@ -24,23 +24,23 @@ _REMOTE_AREA = re.compile(r"\.([0-9a-f]{16})\.staging")
 
 @dataclass(frozen=True, slots=True)
 class StagingInfo:
-    """What is staged for one write."""
+    """A staging area: the staged bytes of one write."""
 
     place: str
     """Path or URL of the staging area."""
     key: str
-    """Tells the writes to one target apart."""
+    """Distinguishes the writes to one target."""
     nbytes: int
     """Bytes that are staged."""
     modified: datetime | None
-    """When something was staged there last; None where the store does not tell."""
+    """When something was staged there last; None where the store has no times."""
 
 
 def list_staging(urlpath: Any, *, storage_options: Any = None) -> list[StagingInfo]:
     """List what writes to a frame have staged and not published.
 
     That is what a write leaves that was killed, or that failed with ``resume=True`` or
-    ``compute=False``; and what a write has staged that is under way. A place that ends in ``.old``
+    ``compute=False``; and what a write has staged that is under way. A path that ends in ``.old``
     is a sparse frame that was being replaced where the file system cannot exchange directories.
 
     Parameters
@@ -104,7 +104,9 @@ def remove_staging(
     removed = [info for info in listed if key in (None, info.key)]
     if key is not None and not removed:
         raise FileNotFoundError(
-            errno.ENOENT, f"no staging area has the key {key!r}; list_staging tells", location.label
+            errno.ENOENT,
+            f"no staging area has the key {key!r}; list_staging lists those that exist",
+            location.label,
         )
     for info in removed:
         if location.is_url:

@@ -1,4 +1,4 @@
-"""What writing asks of the system: whole writes, copies inside the kernel, links, locks, syncs."""
+"""System calls for writing: whole writes, copies inside the kernel, links, locks, syncs."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from pathlib import Path
 from b2nd_dask.errors import B2ndError
 from b2nd_dask.storage.hints import why_missing
 
-#: What flock answers on file systems without locks.
+#: Errors of flock on file systems without locks.
 NO_LOCKS = (errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOLCK)
-#: What link answers on file systems without hard links.
+#: Errors of link on file systems without hard links.
 _NO_LINKS = (errno.EPERM, errno.EOPNOTSUPP, errno.EMLINK, errno.ENOSYS)
-#: What copy_file_range answers between file systems, or on one that lacks it.
+#: Errors of copy_file_range between file systems, or on one that lacks it.
 _NO_KERNEL_COPY = (errno.EXDEV, errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP)
 _COPY_NBYTES = 1 << 24
 #: Buffers that one call of the system takes.
@@ -27,7 +27,7 @@ _IOV_MAX = os.sysconf("SC_IOV_MAX")
 
 @contextmanager
 def about(target: str) -> Iterator[None]:
-    """Name the target in errors of the system, which name hidden files or none."""
+    """Name the target in errors of the system, which name a hidden file or none."""
     try:
         yield
     except OSError as error:
@@ -58,7 +58,7 @@ def append_whole(fd: int, payloads: Sequence[bytes]) -> int:
 
 @contextmanager
 def locked(path: Path, how: int, target: str) -> Iterator[None]:
-    """Hold a lock on a file, for a target; the kernel drops that of a process that dies.
+    """Lock a file, for a target; the kernel drops that of a process that dies.
 
     Where the file system has no locks there is none: then only tasks that run twice at the same
     time could meet.
@@ -104,14 +104,16 @@ def copy_range(source: int, start: int, nbytes: int, target: int, at: int) -> No
             pwrite(target, payload, at)
             copied = len(payload)
         if copied == 0:
-            raise OSError(errno.EIO, "a staged part is shorter than its records say")
+            raise OSError(
+                errno.EIO, "a staged part is shorter than when it was written; write again"
+            )
         start, at, nbytes = start + copied, at + copied, nbytes - copied
 
 
 def link_or_copy(source: Path, target: str | Path, folder: int | None = None) -> None:
     """Give a file another name, or a copy of it where the file system has no hard links.
 
-    The name is relative to the descriptor of a folder, where one is given. Nothing is left where
+    The name is relative to the descriptor of a folder, if there is one. Nothing is left where
     this fails, and what had the name before stays.
     """
     try:

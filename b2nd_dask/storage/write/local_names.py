@@ -1,6 +1,6 @@
-"""Names on a local disk: how what is finished becomes the target, how what is old goes away.
+"""Names on a local disk: publishing a finished frame, removing an old one.
 
-Hidden names beside a target hold what is not, or no longer, the frame:
+Hidden names beside a target, of what is not, or no longer, the frame:
 
 ``.NAME.KEY.staging``
     What a write has staged.
@@ -26,9 +26,9 @@ _LONGEST_NAME = 150
 _HIDDEN = re.compile(r"([0-9a-f]{16})\.(staging|removed|old)")
 #: From linux/fs.h and linux/fcntl.h; Python has no renameat2.
 _RENAME_NOREPLACE, _RENAME_EXCHANGE, _AT_FDCWD = 1, 2, -100
-#: What a kernel or file system without renameat2, or without the flag, answers.
+#: Errors of a kernel or file system without renameat2, or without the flag.
 _NOT_THERE = (errno.ENOSYS, errno.EINVAL, errno.ENOTSUP)
-#: What a rename answers when another writer has just put a file where a directory was, the reverse,
+#: Errors of a rename when another writer has just put a file where a directory was, the reverse,
 #: or nothing.
 _REPLACED = (errno.EISDIR, errno.ENOTDIR, errno.ENOTEMPTY, errno.EEXIST, errno.ENOENT)
 _NOT_EMPTY = (errno.ENOTEMPTY, errno.EEXIST)
@@ -38,17 +38,7 @@ _LONGEST_PAUSE = 0.1
 
 
 def area_of(target: Path, key: str) -> Path:
-    """The staging area of a write.
-
-    Parameters
-    ----------
-    target : Path
-    key : str
-
-    Returns
-    -------
-    Path
-    """
+    """The staging area of a write."""
     return target.with_name(f"{_prefix(target.name)}{key}.staging")
 
 
@@ -79,7 +69,7 @@ def remove_area(hidden: Path, target: Path) -> None:
     hidden : Path
         May be gone.
     target : Path
-        Gets its old frame back where that was set aside and no other took its place.
+        Gets its old frame back where that was set aside and nothing else has its name.
     """
     if hidden.suffix == ".old" and not os.path.lexists(target):
         with suppress(FileNotFoundError):
@@ -109,7 +99,7 @@ def _given_up(hidden: Path) -> Path:
 
 
 def _prefix(name: str) -> str:
-    """What the hidden names of a target begin with, told from others'."""
+    """The beginning of the hidden names of a target, different from other targets'."""
     raw = os.fsencode(name)
     if len(raw) > _LONGEST_NAME:
         name = f"{name[:32]}~{hashlib.blake2b(raw, digest_size=8).hexdigest()}"
@@ -205,7 +195,7 @@ def _unless_missing(error: OSError) -> None:
 
 
 def _replace(ready: Path, target: Path) -> None:
-    """Put a file or directory in the place of another, or of none."""
+    """Rename over a file or directory, or to a new name."""
     for attempt in range(_RENAMES):
         try:
             if target.is_dir() or (ready.is_dir() and target.exists()):

@@ -59,7 +59,7 @@ class ContiguousUpdate(ContiguousStaging):
             yield
 
     def join(self, chunks: StagedChunks) -> Placement:
-        """Place the chunks behind the old end; see `Staging.join`."""
+        """Lay the chunks out behind the old end; see `Staging.join`."""
         ordered, order = in_order(chunks)
         positions = np.empty(len(order), np.int64)
         pieces = []
@@ -71,7 +71,7 @@ class ContiguousUpdate(ContiguousStaging):
             end += nbytes
         return Placement(positions, end - self.header_len, tuple(pieces))
 
-    def publish(self, joined: Placement, head: bytes, tail: bytes) -> None:
+    def publish(self, placement: Placement, head: bytes, tail: bytes) -> None:
         """Append chunks, index and trailer, sync, then write the header; see `Staging.publish`."""
         with about(self.target):
             fd = os.open(self.target, os.O_RDWR)
@@ -82,7 +82,7 @@ class ContiguousUpdate(ContiguousStaging):
                 # what a writer that was killed left behind
                 os.ftruncate(fd, self.frame_len)
                 try:
-                    self._append_all(fd, joined, tail)
+                    self._append_all(fd, placement, tail)
                 except BaseException:
                     os.ftruncate(fd, self.frame_len)
                     raise
@@ -92,9 +92,9 @@ class ContiguousUpdate(ContiguousStaging):
             finally:
                 os.close(fd)
 
-    def _append_all(self, fd: int, joined: Placement, tail: bytes) -> None:
+    def _append_all(self, fd: int, placement: Placement, tail: bytes) -> None:
         end = self.frame_len
-        for part, start, stop in joined.pieces:
+        for part, start, stop in placement.pieces:
             self.copy_part(part, start, stop - start, fd, end)
             end += stop - start
         pwrite(fd, tail, end)
@@ -127,14 +127,14 @@ class SparseUpdate(SparseStaging):
         """Give the chunks numbers that no file has; see `Staging.join`."""
         with about(self.target):
             members = list(Path(self.target).iterdir())
-        taken = {int(p.stem, 16) for p in members if CHUNK_MEMBER.fullmatch(p.name)}
+        used = {int(p.stem, 16) for p in members if CHUNK_MEMBER.fullmatch(p.name)}
         count = len(chunks.part)
-        free = itertools.islice((n for n in itertools.count() if n not in taken), count)
+        free = itertools.islice((n for n in itertools.count() if n not in used), count)
         positions = np.fromiter(free, np.int64, count)
         pieces = [Run(chunks.parts[part], 0, 0) for part in chunks.part.tolist()]
         return Placement(positions, self.kept_nbytes + int(chunks.nbytes.sum()), tuple(pieces))
 
-    def publish(self, joined: Placement, head: bytes, tail: bytes) -> None:
+    def publish(self, placement: Placement, head: bytes, tail: bytes) -> None:
         """Link the chunk files in, sync, replace the index file; see `Staging.publish`."""
         with about(self.target):
             index = self.directory / MAIN_MEMBER
@@ -143,7 +143,7 @@ class SparseUpdate(SparseStaging):
             folder = os.open(self.target, os.O_RDONLY | os.O_DIRECTORY)
             try:
                 self._require_unchanged(folder)
-                self._link_in(joined, folder)
+                self._link_in(placement, folder)
                 # whatever this raises, the new index may be there: its chunks stay
                 os.rename(index, MAIN_MEMBER, dst_dir_fd=folder)
                 os.fsync(folder)
@@ -160,11 +160,11 @@ class SparseUpdate(SparseStaging):
         if identity_of(state) != self.identity:
             raise StaleFrameError(_CHANGED, path=self.target)
 
-    def _link_in(self, joined: Placement, folder: int) -> None:
+    def _link_in(self, placement: Placement, folder: int) -> None:
         """Give the staged files their names, durably; or none of them."""
         linked: list[str] = []
         try:
-            for number, piece in zip(joined.positions.tolist(), joined.pieces, strict=True):
+            for number, piece in zip(placement.positions.tolist(), placement.pieces, strict=True):
                 name = chunk_member(number)
                 # not moved: a commit that is begun anew looks for it under its old name
                 link_or_copy(self.directory / piece.part, name, folder)
@@ -190,7 +190,7 @@ def _leads_to(path: str, folder: int) -> bool:
 def _changed(old: bytes, new: bytes) -> tuple[bytes, int]:
     """The bytes from the first that differs to the last, and where they go.
 
-    Lengths and shape stand at a header's front, whatever else it holds: with few fixed metalayers
+    Lengths and shape stand at a header's front, whatever else is in it: with few fixed metalayers
     in the first 512 bytes, which disks write whole or not at all.
     """
     differ = [at for at, (a, b) in enumerate(zip(old, new, strict=True)) if a != b] or [0]
@@ -246,7 +246,7 @@ def frame_locked(path: Path, label: str, identity: Identity) -> Iterator[None]:
 
 @contextmanager
 def _unless_replaced(label: str, identity: Identity) -> Iterator[None]:
-    """Tell what another writer has put in the place of a frame as what it is."""
+    """Raise StaleFrameError where another writer has replaced the frame."""
     try:
         yield
     except (IsADirectoryError, NotADirectoryError) as error:

@@ -1,4 +1,4 @@
-"""Where a frame is being written: staged by many processes, joined and published at the end."""
+"""The protocol of a frame being written: staged by many processes, joined and published."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ if TYPE_CHECKING:
 
 
 class Run(NamedTuple):
-    """Staged bytes that lie together."""
+    """A contiguous range of staged bytes."""
 
     part: str
-    """Name of the part that holds them; each process has parts of its own."""
+    """Name of their part; each process has parts of its own."""
     start: int
     stop: int
 
 
 class StagedChunks(NamedTuple):
-    """Where all stored chunks of a frame were staged, as columns."""
+    """Parts and offsets of all staged chunks of a frame, as columns."""
 
     parts: tuple[str, ...]
     """Names of the parts."""
@@ -35,15 +35,15 @@ class StagedChunks(NamedTuple):
 
 
 class Placement(NamedTuple):
-    """Where the chunks lie in the frame."""
+    """Layout of the chunks in the frame."""
 
     positions: NDArray[np.int64]
-    """What the offset index must say: positions in the data region, or numbers of chunk files."""
+    """For the offset index: offsets in the data region, or numbers of chunk files."""
     data_nbytes: int
     """Bytes of the data region, or of all chunk files."""
     pieces: tuple[Run, ...] = ()
-    """What the data region, or the chunk files, are made of, in order; the one file that holds them
-    where `Staging.join` has put them together already."""
+    """The staged ranges that make up the data region, or the chunk files, in order; one range where
+    `Staging.join` has put all in one file already."""
 
 
 class Staging(Protocol):
@@ -55,7 +55,7 @@ class Staging(Protocol):
 
     @property
     def key(self) -> str:
-        """Tells this write from all others: 16 hexadecimal digits."""
+        """Identifies this write: 16 hexadecimal digits."""
 
     @property
     def batch_nbytes(self) -> int:
@@ -79,7 +79,7 @@ class Staging(Protocol):
         """Open the target, for the caller to close."""
 
     def exclusive(self) -> AbstractContextManager[None]:
-        """Hold around `join` and `publish`: of runs of one commit at once, one goes first.
+        """Lock for `join` and `publish`: of runs of one commit at once, one goes first.
 
         Raises
         ------
@@ -88,7 +88,7 @@ class Staging(Protocol):
         """
 
     def append(self, payloads: Sequence[bytes]) -> list[Run]:
-        """Stage chunks that one task holds; from any thread of any process.
+        """Stage the chunks of one task; from any thread of any process.
 
         Parameters
         ----------
@@ -109,7 +109,7 @@ class Staging(Protocol):
         """Append rows to a journal; from any thread of any process."""
 
     def journals(self) -> list[bytes]:
-        """All that was noted, of each process or task."""
+        """The rows that were noted, of each process or task."""
 
     def fetch(self, runs: Sequence[Run]) -> list[bytes]:
         """Read staged bytes back; other bytes, or fewer, where they are not there any more."""
@@ -117,8 +117,8 @@ class Staging(Protocol):
     def join(self, chunks: StagedChunks) -> Placement:
         """Bring the staged chunks together."""
 
-    def publish(self, joined: Placement, head: bytes, tail: bytes) -> None:
-        """Put head and tail around the joined chunks; make the frame visible, all at once.
+    def publish(self, placement: Placement, head: bytes, tail: bytes) -> None:
+        """Put head and tail around the chunks; make the frame visible, all at once.
 
         What was staged stays until `discard`.
         """
@@ -134,10 +134,6 @@ def runs_of(chunks: StagedChunks) -> list[tuple[int, slice]]:
     ----------
     chunks : StagedChunks
         In the order of part and start.
-
-    Returns
-    -------
-    list of (part number, slice of chunks)
     """
     stop = chunks.start + chunks.nbytes
     breaks = np.flatnonzero((chunks.part[1:] != chunks.part[:-1]) | (chunks.start[1:] != stop[:-1]))

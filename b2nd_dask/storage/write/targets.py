@@ -1,4 +1,4 @@
-"""From a place to the staging that writes there."""
+"""Which staging writes to a location."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def staging_for(
     resume_key: str | None = None,
     replaces: Identity | None = None,
 ) -> Staging:
-    """Choose how to write to a place.
+    """Choose the staging that writes a new frame.
 
     Parameters
     ----------
@@ -40,10 +40,6 @@ def staging_for(
     replaces : Identity, optional
         Of the only frame that may be replaced at a local path; by default any may.
 
-    Returns
-    -------
-    Staging
-
     Raises
     ------
     ValueError
@@ -51,7 +47,10 @@ def staging_for(
         a contiguous frame.
     """
     if isinstance(location.urlpath, bytes) or location.offset:
-        raise ValueError(f"{location.label}: a frame is written to a path or URL of its own")
+        raise ValueError(
+            f"{location.label}: a frame cannot be written into bytes, or at an offset in a file; "
+            "pass the path or URL of a new file"
+        )
     key, resumable = _key(resume_key)
     if location.is_url:
         if not sparse and location.urlpath.endswith("/"):
@@ -77,7 +76,7 @@ def update_staging_for(
     cbytes: int,
     resume_key: str | None = None,
 ) -> Staging:
-    """Choose how to change a frame that is there.
+    """Choose the staging that changes a frame in place.
 
     Parameters
     ----------
@@ -91,18 +90,14 @@ def update_staging_for(
     resume_key : str, optional
         As for `staging_for`.
 
-    Returns
-    -------
-    Staging
-
     Raises
     ------
     ValueError
-        A frame that cannot be changed in its place: in an object store, in bytes, in a container.
+        The frame is in an object store, in bytes or in a container, where none can be changed.
     """
     if isinstance(location.urlpath, bytes) or location.offset or location.is_url:
         raise ValueError(
-            f"{location.label}: only frames in local files are changed in place; write a new one"
+            f"{location.label}: only frames in local files can be changed; write a new frame"
         )
     key, resumable = _key(resume_key)
     target = os.path.realpath(location.urlpath)
