@@ -21,8 +21,8 @@ from b2nd_dask.edges.landmask import find_mask, land_bands, mask_shape, write_fr
 from b2nd_dask.format.index import ChunkKind
 from b2nd_dask.frame.access import open_b2nd
 from b2nd_dask.frame.array import Frame
-from b2nd_dask.graph.read.from_frame import from_b2nd
-from b2nd_dask.graph.write.to_frame import to_b2nd
+from b2nd_dask.graph.read.from_b2nd import from_b2nd
+from b2nd_dask.graph.write.to_b2nd import to_b2nd
 
 #: Side of a frame chunk in cells: 6 degrees. Of such chunks 61 % hold only land or only sea.
 CHUNK = 720

@@ -18,7 +18,7 @@ from typing import IO
 import numpy as np
 from numpy.typing import NDArray
 
-from b2nd_dask.graph.write.to_frame import to_b2nd
+from b2nd_dask.graph.write.to_b2nd import to_b2nd
 
 MASK_FILE = "globe_combined_mask_compressed.npz"
 _MEMBER = "mask.npy"

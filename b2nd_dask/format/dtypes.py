@@ -115,26 +115,6 @@ def format_dtype(dtype: np.dtype[Any]) -> bytes:
     return encoded
 
 
-def fits(given: np.dtype[Any], wanted: np.dtype[Any]) -> bool:
-    """Whether elements convert with no other loss than of floating-point or time precision.
-
-    Parameters
-    ----------
-    given, wanted : numpy.dtype
-
-    Returns
-    -------
-    bool
-
-    Examples
-    --------
-    >>> fits(np.dtype("f8"), np.dtype("f4")), fits(np.dtype("i8"), np.dtype("i4"))
-    (True, False)
-    """
-    lossy = (wanted.kind in "fc" and given.kind in "iufc") or given.kind == wanted.kind in "mM"
-    return np.can_cast(given, wanted, "same_kind" if lossy else "safe")
-
-
 def not_stored(dtype: np.dtype[Any]) -> str | None:
     """Reason why a frame cannot hold elements of a dtype, and what to do; None where it can.
 

@@ -18,7 +18,7 @@ from b2nd_dask.edges import demo
 from b2nd_dask.edges.landmask import write_frame
 from b2nd_dask.frame.access import open_b2nd
 from b2nd_dask.frame.reference import FrameReference
-from b2nd_dask.graph.read.from_frame import from_b2nd
+from b2nd_dask.graph.read.from_b2nd import from_b2nd
 
 ROOT = Path(__file__).parents[2]
 CHUNK, CELL = 12, 3

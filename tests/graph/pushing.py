@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from b2nd_dask import from_b2nd
 from b2nd_dask.graph.optimize.optimizer import optimize
-from b2nd_dask.graph.optimize.resources import Resources
 from b2nd_dask.graph.optimize.rules import inline, merge
+from b2nd_dask.graph.resources import Resources
 
 NAMES = (
     "sum prod min max any all mean var std nansum nanprod nanmin nanmax nanmean nanvar nanstd "

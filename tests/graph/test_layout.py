@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 
 from b2nd_dask import ChecksumError, from_b2nd, open_b2nd, to_b2nd
 from b2nd_dask.graph.write import align
-from b2nd_dask.graph.write.align import aligned_to
-from b2nd_dask.graph.write.layout import aligned_sizes
+from b2nd_dask.graph.write.align import aligned_sizes, aligned_to
 from tests.peak import peak_growth
 
 MIB = 1 << 20
@@ -89,9 +88,9 @@ def test_memory_for_maps_that_become_series(tmp_path, contents):
         "memmap": "np.load(file, mmap_mode='r')",
         "array": "np.load(file)",
     }
-    # of arrays that fit into memory dask holds the blocks, which is faster than to read them again
-    held = "from b2nd_dask.graph import align\nalign.HELD_NBYTES = 0\n"
-    before = f"{held}{MAPS}np.save(file, maps.compute())\nx = {read[contents]}\ndel maps"
+    # dask rechunks a frame that takes little of the memory, which is faster than to read it again
+    read_anew = "from b2nd_dask.graph.write import align\nalign.RECHUNKED_SHARE = 0\n"
+    before = f"{read_anew}{MAPS}np.save(file, maps.compute())\nx = {read[contents]}\ndel maps"
     growth = peak_growth(
         "to_b2nd(x, target, chunks=(400, 18, 48), blocks=(400, 6, 12))",
         before=before,
@@ -106,7 +105,7 @@ def test_memory_for_maps_that_become_series(tmp_path, contents):
 
 
 def test_a_frame_is_read_in_the_blocks_that_are_written(tmp_path, monkeypatch):
-    monkeypatch.setattr(align, "HELD_NBYTES", 0)
+    monkeypatch.setattr(align, "RECHUNKED_SHARE", 0)
     values = np.random.default_rng(1).normal(size=(120, 60, 60))
     to_b2nd(values, tmp_path / "maps.b2nd", chunks=(10, 60, 60))
     x = from_b2nd(tmp_path / "maps.b2nd")
@@ -127,7 +126,7 @@ def test_a_frame_is_read_in_the_blocks_that_are_written(tmp_path, monkeypatch):
 
 
 def test_damage_does_not_hide_behind_new_checksums(tmp_path, monkeypatch):
-    monkeypatch.setattr(align, "HELD_NBYTES", 0)
+    monkeypatch.setattr(align, "RECHUNKED_SHARE", 0)
     source = tmp_path / "maps.b2nd"
     values = np.random.default_rng(1).integers(0, 2**63, (40, 60, 60))
     # chunks of many blocks, of which each new chunk needs a part

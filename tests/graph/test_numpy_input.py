@@ -9,7 +9,7 @@ import pytest
 from distributed import Client
 
 from b2nd_dask import StaleFrameError, open_b2nd, to_b2nd
-from b2nd_dask.graph.write.array_blocks import from_numpy
+from b2nd_dask.graph.write.input_arrays import from_numpy
 from b2nd_dask.storage.read import mapped
 from tests.peak import peak_growth
 

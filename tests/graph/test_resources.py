@@ -12,7 +12,7 @@ from distributed import Client, LocalCluster
 
 from b2nd_dask import open_b2nd
 from b2nd_dask.frame.read import region
-from b2nd_dask.graph.optimize.resources import Resources, available
+from b2nd_dask.graph.resources import Resources, available
 
 
 def test_the_workers_of_a_cluster_count(tmp_path):

@@ -432,10 +432,10 @@ def test_rows_are_appended(target, axis, contiguous):
         ({"region": (slice(0, 10), slice(0, 60))}, ValueError, "does not fill"),
         ({"append_axis": 2}, ValueError, "2 axes"),
         ({"append_axis": 1, "region": ()}, ValueError, "not both"),
-        ({"append_axis": 0, "vlmeta": {"a": 1}}, ValueError, "leave these out"),
+        ({"append_axis": 0, "vlmeta": {"a": 1}}, ValueError, "leave out vlmeta="),
         ({"append_axis": 0, "contiguous": False}, ValueError, "is one file"),
         ({"append_axis": 0, "caterva": True}, ValueError, "no metalayer of Caterva"),
-        ({"append_axis": 0.7}, TypeError, "append_axis=0.7: the number of an axis"),
+        ({"append_axis": 0.7}, TypeError, "append_axis=0.7: give the number of an axis"),
     ],
 )
 def test_wrong_updates_leave_the_frame(target, arguments, error, message):

@@ -1,16 +1,19 @@
-"""What each block of the graph slices: the frame, or the constant that fills the block."""
+"""Symbolic arguments of block tasks: for each block the frame, or the constant that fills it."""
 
 from __future__ import annotations
 
 import itertools
 import zlib
+from collections.abc import Callable
 from typing import Any
 
+import dask.array as da
 import numpy as np
+from dask.blockwise import blockwise
+from dask.highlevelgraph import HighLevelGraph
 from dask.layers import ArrayBlockwiseDep
-from numpy.typing import NDArray
 
-from b2nd_dask.format.index import ChunkKind
+from b2nd_dask.frame.read.uniform_kinds import uniform_kinds
 from b2nd_dask.frame.reference import FrameReference
 
 Chunks = tuple[tuple[int, ...], ...]
@@ -19,7 +22,7 @@ Chunks = tuple[tuple[int, ...], ...]
 class FrameRegion:
     """The whole frame, as dask's getter slices it in a task.
 
-    dask pushes further slices into the index, so that only what is needed is read.
+    dask fuses further slices into the index, so that only what is needed is read.
 
     Parameters
     ----------
@@ -38,7 +41,7 @@ class FrameRegion:
         return elements if self.views else writable(elements)
 
     def giving_views(self) -> FrameRegion:
-        """The same, with views."""
+        """The same region, which returns views."""
         return FrameRegion(self.frame, views=True)
 
 
@@ -48,7 +51,7 @@ class ConstantRegion:
     Parameters
     ----------
     kind : int
-        Of chunks that repeat an element: a code of `FrameReference.chunk_kinds`. The element itself
+        A code of `FrameReference.chunk_kinds`, of chunks that repeat an element. The element itself
         would lose its byte order in a pickle (NumPy's protocols below 5).
     frame : FrameReference
     views : bool
@@ -69,29 +72,19 @@ class ConstantRegion:
         return elements if self.views else writable(elements)
 
     def giving_views(self) -> ConstantRegion:
-        """The same, with views."""
+        """The same region, which returns views."""
         return ConstantRegion(self.kind, self.frame, views=True)
 
 
 def writable(elements: Any) -> Any:
-    """Copy an array that is read-only.
-
-    Parameters
-    ----------
-    elements : object
-
-    Returns
-    -------
-    object
-        The argument itself where it is writable, or no array.
-    """
+    """Copy an array that is read-only; return anything else as it is."""
     if isinstance(elements, np.ndarray) and not elements.flags.writeable:
         return elements.copy(order="C")
     return elements
 
 
 class FrameBlocks(ArrayBlockwiseDep):
-    """The argument of each block's task, from the block's place in the grid.
+    """The argument of each block's task, by the block's position in the grid.
 
     Parameters
     ----------
@@ -104,7 +97,7 @@ class FrameBlocks(ArrayBlockwiseDep):
         super().__init__(chunks)
         self.frame = frame
         self._region = FrameRegion(frame)
-        self._kinds = _uniform_kinds(frame, chunks)
+        self._kinds = uniform_kinds(frame.chunk_kinds(), frame.chunks, chunks)
         kinds = () if self._kinds is None else np.unique(self._kinds).tolist()
         self._constants = {
             kind: ConstantRegion(kind, frame)
@@ -113,12 +106,12 @@ class FrameBlocks(ArrayBlockwiseDep):
         }
 
     def __getitem__(self, block: tuple[int, ...]) -> FrameRegion | ConstantRegion:
-        kind = ChunkKind.STORED if self._kinds is None else self._kinds[block]
-        return self._constants.get(int(kind), self._region)
+        if self._kinds is None:
+            return self._region
+        return self._constants.get(int(self._kinds[block]), self._region)
 
     def __getstate__(self) -> dict[str, Any]:
-        # the graph travels to the scheduler: runs of equal kinds, which is what frames have, take
-        # no room
+        # the graph travels to the scheduler, and runs of equal kinds, which frames have, compress
         state = dict(self.__dict__)
         if self._kinds is not None:
             state["_kinds"] = zlib.compress(self._kinds.tobytes(), 1)
@@ -131,45 +124,32 @@ class FrameBlocks(ArrayBlockwiseDep):
             self._kinds = flat.reshape(self.numblocks)
 
 
-def _uniform_kinds(frame: FrameReference, chunks: Chunks) -> NDArray[np.uint8] | None:
-    """For each dask block the kind that all frame chunks under it share, STORED where they differ.
+def dask_array(
+    source: Any, sizes: Chunks, name: str, read: Callable[..., Any], *arguments: ArrayBlockwiseDep
+) -> da.Array:
+    """Make a dask array of which each block is read by one function from symbolic arguments.
 
-    None where no block is special.
+    Parameters
+    ----------
+    source : array-like
+        What is read; dask cuts it by itself where its arrays are expressions.
+    sizes : tuple of tuple of int
+        Lengths of the blocks along each axis.
+    name : str
+    read : callable
+        Takes for each block one argument of each of `arguments`.
+    *arguments : ArrayBlockwiseDep
+
+    Returns
+    -------
+    dask.array.Array
     """
-    kinds = frame.chunk_kinds()
-    if not any(kinds.strides):
-        # all chunks alike, so many that looking at each would take long
-        kind = kinds.flat[0] if kinds.size else ChunkKind.STORED
-        counts = tuple(map(len, chunks))
-        return np.broadcast_to(np.uint8(kind), counts) if kind else None
-    if not kinds.any():
-        return None
-    low, high = kinds, kinds
-    for axis, (sizes, frame_size) in enumerate(zip(chunks, frame.chunks, strict=True)):
-        starts = np.fromiter(itertools.accumulate(sizes, initial=0), np.int64)
-        if all(size == frame_size for size in sizes[:-1]) and len(sizes) == kinds.shape[axis]:
-            continue
-        # frame chunks from .. to under each dask block, which may overlap where the grids are not
-        # aligned
-        first = np.minimum(starts[:-1] // frame_size, kinds.shape[axis] - 1)
-        last = np.maximum(first, -(-starts[1:] // frame_size) - 1)
-        low = _reduce_ranges(np.minimum, low, first, last, axis)
-        high = _reduce_ranges(np.maximum, high, first, last, axis)
-    uniform = np.where(low == high, low, np.uint8(ChunkKind.STORED))
-    return uniform if uniform.any() else None
-
-
-def _reduce_ranges(
-    ufunc: np.ufunc,
-    values: NDArray[np.uint8],
-    first: NDArray[np.int64],
-    last: NDArray[np.int64],
-    axis: int,
-) -> NDArray[np.uint8]:
-    """Reduce values[first[i] : last[i] + 1] along an axis for each i."""
-    # reduceat takes pairs (from, to) and reduces the even ones; `to` must exist, so one neutral row
-    # is added
-    edge = np.take(values, [-1], axis)
-    bounds = np.stack([first, last + 1], axis=1).reshape(-1)
-    reduced = ufunc.reduceat(np.concatenate([values, edge], axis), bounds, axis)
-    return np.take(reduced, np.arange(0, len(bounds), 2), axis)
+    if da.array_expr_enabled():
+        # with array.query-planning a dask array is no graph of layers
+        planned: da.Array = da.from_array(source, chunks=sizes, name=name)
+        return planned
+    indices = tuple(range(len(sizes)))
+    indexed = itertools.chain.from_iterable((argument, indices) for argument in arguments)
+    layer = blockwise(read, name, indices, *indexed, numblocks={}, _data_producer=True)
+    graph = HighLevelGraph.from_collections(name, layer)
+    return da.Array(graph, name, sizes, dtype=source.dtype)

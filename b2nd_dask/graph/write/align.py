@@ -6,21 +6,24 @@ import itertools
 import math
 from typing import Any
 
+import dask
 import dask.array as da
 import numpy as np
 from dask.array.core import getter
 from dask.blockwise import Blockwise
+from dask.utils import parse_bytes
 
-from b2nd_dask.format.integrity import ChecksumState
 from b2nd_dask.frame.array import Frame, reference_of
 from b2nd_dask.frame.reference import FrameReference
+from b2nd_dask.frame.write.existing_frame import verified_whole
 from b2nd_dask.graph.read.blocks import Chunks, FrameBlocks
-from b2nd_dask.graph.read.from_frame import array_of
-from b2nd_dask.graph.write.array_blocks import ArrayBlocks, Source, dask_array
-from b2nd_dask.graph.write.layout import aligned_sizes
+from b2nd_dask.graph.read.from_b2nd import array_of
+from b2nd_dask.graph.resources import available
+from b2nd_dask.graph.write.input_arrays import ArrayBlocks, Source, array_in_blocks
 
-#: How much may wait in memory while it is rechunked, rather than be read again.
-HELD_NBYTES = 256 << 20
+#: A frame of at most this share of the memory is rechunked by dask, which may hold all of it;
+#: a larger one is read in the new blocks.
+RECHUNKED_SHARE = 1 / 8
 #: How often the chunks of a larger frame may be read.
 MOST_READS = 16
 
@@ -28,8 +31,8 @@ MOST_READS = 16
 def aligned_to(arr: da.Array, chunks: tuple[int, ...]) -> da.Array:
     """Give an array blocks that are made of whole frame chunks.
 
-    A frame or a NumPy array by itself is cut anew; anything else is rechunked by dask, which holds
-    every block until all pieces of it are taken.
+    A frame or a NumPy array by itself is read in the new blocks; anything else is rechunked by
+    dask, which holds a block until all parts of it are used.
 
     Parameters
     ----------
@@ -40,7 +43,7 @@ def aligned_to(arr: da.Array, chunks: tuple[int, ...]) -> da.Array:
     Returns
     -------
     dask.array.Array
-        See `aligned_sizes`.
+        In blocks of `aligned_sizes`.
     """
     wanted = aligned_sizes(arr.chunks, chunks, arr.dtype.itemsize)
     if wanted == arr.chunks:
@@ -49,11 +52,85 @@ def aligned_to(arr: da.Array, chunks: tuple[int, ...]) -> da.Array:
     if isinstance(source, FrameReference):
         read = _frame_in_blocks(source, wanted)
         return arr.rechunk(wanted) if read is None else read
-    return arr.rechunk(wanted) if source is None else dask_array(source, wanted)
+    return arr.rechunk(wanted) if source is None else array_in_blocks(source, wanted)
+
+
+def aligned_sizes(
+    sizes: Chunks, chunks: tuple[int, ...], itemsize: int, limit: int | None = None
+) -> Chunks:
+    """Choose lengths of dask blocks made of whole frame chunks, about as large as the given ones.
+
+    Axes are chosen together: blocks that are long along one axis, for chunks that are long along
+    another, would otherwise become as large as the array.
+
+    Parameters
+    ----------
+    sizes : tuple of tuple of int
+        Lengths of the dask blocks.
+    chunks : tuple of int
+        Of the frame.
+    itemsize : int
+        Bytes of an element.
+    limit : int, optional
+        Bytes that a block may have; by default dask's ``array.chunk-size``. A block may have more
+        where the largest of `sizes` or a single chunk has.
+
+    Returns
+    -------
+    tuple of tuple of int
+    """
+    wanted = tuple(_aligned_axis(*axis) for axis in zip(sizes, chunks, strict=True))
+    shape = tuple(map(sum, sizes))
+    largest = math.prod(max(axis) for axis in wanted)
+    if wanted == tuple(sizes) or not math.prod(shape):
+        return wanted
+    chunk = math.prod(min(c, n) for c, n in zip(chunks, shape, strict=True))
+    if limit is None:
+        limit = parse_bytes(dask.config.get("array.chunk-size"))
+    bound = max(limit // itemsize, chunk, math.prod(map(max, sizes)))
+    if largest <= bound:
+        return wanted
+    bounded = list(wanted)
+    size = chunk
+    # the last axes first: what is contiguous in the blocks stays so
+    for axis in reversed(range(len(shape))):
+        unit = min(chunks[axis], shape[axis])
+        room = bound // (size // unit)
+        bounded[axis] = _at_most(wanted[axis], chunks[axis], room)
+        size = size // unit * max(bounded[axis])
+    return tuple(bounded)
+
+
+def _aligned_axis(sizes: tuple[int, ...], chunk: int) -> tuple[int, ...]:
+    edges = list(itertools.accumulate(sizes))[:-1]
+    aligned = [edge for edge in edges if edge % chunk == 0]
+    if aligned == edges:
+        return sizes
+    total = sum(sizes)
+    step = max(1, round(max(sizes) / chunk)) * chunk
+    # the edges of a region lie between those of blocks that line up
+    merged = tuple(after - at for at, after in itertools.pairwise([0, *aligned, total]))
+    return merged if max(merged) <= step else _steps(total, step)
+
+
+def _at_most(sizes: tuple[int, ...], chunk: int, room: int) -> tuple[int, ...]:
+    """Blocks of whole chunks with at most `room` elements, unless a chunk has more."""
+    if max(sizes) <= room:
+        return sizes
+    total = sum(sizes)
+    most = max(1, room // chunk)
+    # as few blocks, but all of about the same size
+    blocks = -(-total // (most * chunk))
+    return _steps(total, -(-total // (blocks * chunk)) * chunk)
+
+
+def _steps(total: int, step: int) -> tuple[int, ...]:
+    whole, rest = divmod(total, step)
+    return (step,) * whole + ((rest,) if rest else ())
 
 
 def _source(arr: da.Array) -> FrameReference | Source | None:
-    """What an array reads, if it does nothing else."""
+    """The frame or the array that a dask array reads, if it does nothing else."""
     if da.array_expr_enabled():
         planned: Any = arr
         expression = planned.expr
@@ -77,11 +154,12 @@ def _frame_in_blocks(frame: FrameReference, sizes: Chunks) -> da.Array | None:
     """Read a frame in other blocks; None where that reads its chunks too often."""
     reads = _reads(sizes, frame.chunks)
     if reads > 1:
-        if reads > MOST_READS or frame.is_remote or frame.nbytes <= HELD_NBYTES:
+        if reads > MOST_READS or frame.is_remote:
             return None
-        if frame.parsed.integrity.checksum_state is ChecksumState.VALID:
-            # cut chunks get new checksums: damage must not hide behind them
-            frame = frame.verifying()
+        if frame.nbytes <= available().memory * RECHUNKED_SHARE:
+            return None
+        # parts of chunks get new checksums: damage must not hide behind them
+        frame = verified_whole(frame)
     return array_of(frame, sizes)
 
 

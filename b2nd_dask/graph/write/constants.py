@@ -12,17 +12,12 @@ from dask.layers import ArrayChunkShapeDep
 from numpy.typing import NDArray
 
 from b2nd_dask.format.grid import Grid
-from b2nd_dask.format.index import ChunkKind, special_code
-from b2nd_dask.frame.write.encode import encode_constant
+from b2nd_dask.frame.write.constant_region import constant_records
 from b2nd_dask.frame.write.records import ChunkRecords
 
 
 def constant_element(arr: da.Array) -> NDArray[Any] | None:
     """The element of an array that `da.zeros`, `da.full` or the like has made.
-
-    Parameters
-    ----------
-    arr : dask.array.Array
 
     Returns
     -------
@@ -64,7 +59,7 @@ def special_records(arr: da.Array, origin: tuple[int, ...], grid: Grid) -> Chunk
     ----------
     arr : dask.array.Array
     origin : tuple of int
-        Where its first element goes in the frame; the corner of a chunk.
+        Index of its first element in the frame; the corner of a chunk.
     grid : Grid
         Of the frame.
 
@@ -76,16 +71,4 @@ def special_records(arr: da.Array, origin: tuple[int, ...], grid: Grid) -> Chunk
     element = constant_element(arr)
     if element is None or 0 in arr.shape:
         return None
-    code = encode_constant(element, grid)
-    if not isinstance(code, int):
-        return None
-    cells = [
-        np.arange(start // c, -(-(start + n) // c))
-        for start, n, c in zip(origin, arr.shape, grid.chunks, strict=True)
-    ]
-    if code != special_code(ChunkKind.ZEROS):
-        # what is cut by the array's edge holds zeros behind it
-        whole = [n // c for n, c in zip(grid.shape, grid.chunks, strict=True)]
-        cells = [axis[axis < n] for axis, n in zip(cells, whole, strict=True)]
-    numbers = np.ravel_multi_index(np.ix_(*cells), grid.counts) if cells else np.zeros(1, np.int64)
-    return ChunkRecords.of_special(np.asarray(numbers).reshape(-1), code)
+    return constant_records(element, origin, arr.shape, grid)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import math
 import operator
 from typing import Any, NamedTuple
 
@@ -11,36 +13,29 @@ from numpy.typing import NDArray
 
 from b2nd_dask.format.grid import Grid, expand_ellipsis, parse_selection
 from b2nd_dask.frame.reference import FrameReference
-from b2nd_dask.graph.read.from_frame import array_of
-from b2nd_dask.graph.write.assign import Bounds, spread
+from b2nd_dask.graph.read.blocks import Chunks
+from b2nd_dask.graph.read.from_b2nd import array_of, block_sizes
+from b2nd_dask.graph.write.constants import constant_element
+
+#: Start and stop along each axis.
+Bounds = list[tuple[int, int]]
 
 
 class Patch(NamedTuple):
-    """New items for a frame, made of whole chunks but at the array's edges."""
+    """Elements that an update writes: whole chunks, except at the array's edges."""
 
     elements: da.Array
     origin: tuple[int, ...]
-    """Where the first item goes; the corner of a chunk."""
+    """Index of the first element in the frame; the corner of a chunk."""
     shape: tuple[int, ...]
     """Of the whole array after the update."""
     new: da.Array
-    """The new elements alone."""
+    """The new elements, without the old ones of the same chunks."""
     corner: tuple[int, ...]
-    """Where the first of these goes."""
+    """Index of the first new element in the frame."""
 
     def cut_chunks(self, grid: Grid) -> NDArray[np.int64]:
-        """Number the chunks of the old frame that keep some of their elements.
-
-        Parameters
-        ----------
-        grid : Grid
-            Of the old frame.
-
-        Returns
-        -------
-        ndarray of int64
-            Ascending.
-        """
+        """Number, ascending, the chunks of the old frame of which some elements stay."""
         if self.elements is self.new:
             return np.empty(0, np.int64)
         cells = [
@@ -50,13 +45,13 @@ class Patch(NamedTuple):
             )
         ]
         numbers: NDArray[np.int64] = np.ravel_multi_index(np.ix_(*cells), grid.counts)
-        keeps = np.ones(numbers.shape, bool)
+        cut = np.ones(numbers.shape, bool)
         # chunks all of whose elements are new make a box
-        keeps[tuple(self._replaced(axis, along, grid) for axis, along in enumerate(cells))] = False
-        return numbers[keeps]
+        cut[tuple(self._replaced(axis, along, grid) for axis, along in enumerate(cells))] = False
+        return numbers[cut]
 
     def _replaced(self, axis: int, along: range, grid: Grid) -> slice:
-        """Of chunks along an axis, those that keep no element."""
+        """Of chunks along an axis, those of which no element stays."""
         size, chunk = grid.shape[axis], grid.chunks[axis]
         low, high = self.corner[axis], self.corner[axis] + self.new.shape[axis]
         inside = [at * chunk >= low and min((at + 1) * chunk, size) <= high for at in along]
@@ -65,7 +60,7 @@ class Patch(NamedTuple):
 
 
 def region_patch(arr: da.Array, frame: FrameReference, region: Any) -> Patch:
-    """Complete an array that goes to a region with the old items of the chunks it cuts.
+    """Complete an array that goes to a region with the old elements of the chunks that it cuts.
 
     Parameters
     ----------
@@ -83,10 +78,10 @@ def region_patch(arr: da.Array, frame: FrameReference, region: Any) -> Patch:
     Raises
     ------
     ValueError
-        A region that is no box in the array, or that `arr` does not broadcast to.
+        The region is no box in the array, or `arr` does not broadcast to it.
     """
     bounds, singles = _bounds(region, frame.shape)
-    arr = spread(arr, frame, bounds, singles)
+    arr = broadcast_to_region(arr, frame, bounds, singles)
     box = [
         (start // c * c, min(-(-stop // c) * c, n))
         for (start, stop), c, n in zip(bounds, frame.chunks, frame.shape, strict=True)
@@ -94,20 +89,20 @@ def region_patch(arr: da.Array, frame: FrameReference, region: Any) -> Patch:
     origin = tuple(start for start, _ in box)
     if 0 in arr.shape or box == bounds:
         return Patch(arr, origin, frame.shape, arr, origin)
-    old, items, covered = array_of(frame, "auto"), arr, list(bounds)
+    old, elements, covered = array_of(frame, "auto"), arr, list(bounds)
     for axis, ((start, stop), (low, high)) in enumerate(zip(bounds, box, strict=True)):
-        # what lies before and behind, as wide as what was put together so far
+        # the old elements before and behind, as wide as what was put together so far
         before, behind = (
             old[tuple(slice(*edge) for edge in (*covered[:axis], cut, *covered[axis + 1 :]))]
             for cut in ((low, start), (stop, high))
         )
-        items = da.concatenate([before, items, behind], axis=axis)
+        elements = da.concatenate([before, elements, behind], axis=axis)
         covered[axis] = (low, high)
-    return Patch(items, origin, frame.shape, arr, tuple(start for start, _ in bounds))
+    return Patch(elements, origin, frame.shape, arr, tuple(start for start, _ in bounds))
 
 
 def append_patch(arr: da.Array, frame: FrameReference, axis: int) -> Patch:
-    """Complete an array that is appended with the old items of last chunks that are not full.
+    """Complete an array that is appended with the old elements of last chunks that are not full.
 
     Parameters
     ----------
@@ -123,10 +118,12 @@ def append_patch(arr: da.Array, frame: FrameReference, axis: int) -> Patch:
     Raises
     ------
     ValueError
-        No such axis, or another shape along the other axes.
+        There is no such axis, or the lengths along the other axes differ.
     """
     if not -frame.ndim <= axis < frame.ndim:
-        raise ValueError(f"append_axis={axis}: the array has {frame.ndim} axes")
+        raise ValueError(
+            f"append_axis={axis}: the array in the frame has {frame.ndim} axes; choose one of them"
+        )
     axis %= frame.ndim
     length, chunk = frame.shape[axis], frame.chunks[axis]
     rest = (*frame.shape[:axis], *frame.shape[axis + 1 :])
@@ -143,45 +140,130 @@ def append_patch(arr: da.Array, frame: FrameReference, axis: int) -> Patch:
     origin = tuple(first if i == axis else 0 for i in range(frame.ndim))
     if first == length:
         return Patch(arr, origin, after, arr, origin)
-    place = tuple(slice(first, None) if i == axis else slice(None) for i in range(frame.ndim))
-    old = array_of(frame, "auto")[place]
+    last = tuple(slice(first, None) if i == axis else slice(None) for i in range(frame.ndim))
+    old = array_of(frame, "auto")[last]
     corner = tuple(length if i == axis else 0 for i in range(frame.ndim))
     return Patch(da.concatenate([old, arr], axis=axis), origin, after, arr, corner)
 
 
 def _bounds(region: Any, shape: tuple[int, ...]) -> tuple[Bounds, list[int]]:
-    """Where a region begins and ends along each axis; the axes that it names by an integer."""
-    items = list(region) if isinstance(region, tuple) else [region]
-    if any(item is None for item in items):
-        raise ValueError(f"region={region!r}: a region has no new axes")
-    for item in items:
-        if not _is_basic(item):
-            kind = type(item).__name__
+    """Start and stop of a region along each axis, and the axes that it names by an integer."""
+    index = list(region) if isinstance(region, tuple) else [region]
+    if any(part is None for part in index):
+        raise ValueError(f"region={region!r}: a region has no new axes; leave out None")
+    for part in index:
+        if not _is_basic(part):
+            kind = type(part).__name__
             raise ValueError(
                 f"only integers, slices of step 1 and ... make a region, not a {kind}: "
-                'for other items assign to the dask array, and write it with mode="w"'
+                'for other elements assign to the dask array, and write it with mode="w"'
             )
     try:
-        selection = parse_selection(tuple(items), shape)
-        axes = expand_ellipsis(items, len(shape))
+        selection = parse_selection(tuple(index), shape)
+        axes = expand_ellipsis(index, len(shape))
     except IndexError as error:
         raise ValueError(f"region={region!r} of an array of shape {shape}: {error}") from None
     for axis, n in zip(axes, shape, strict=True):
         if not isinstance(axis, slice):
             continue
         start, stop, step = axis.indices(n)
-        # slices past the end would drop items without a word
+        # slices past the end would drop elements silently
         past = axis.stop is not None and axis.stop > n
         if step != 1 or stop < start or past:
-            hint = "append_axis= makes it longer" if past else "steps are not written"
-            raise ValueError(f"{axis} is no range of an axis with {n} items; {hint}")
+            if past:
+                hint = "append_axis= makes it longer"
+            else:
+                hint = "steps are not written" if step != 1 else "its stop is before its start"
+            raise ValueError(
+                f"region={region!r}: {axis} is no range of an axis with {n} elements; {hint}"
+            )
     singles = [i for i, axis in enumerate(axes) if not isinstance(axis, slice)]
     return [(axis.start, axis.stop) for axis in selection.axes], singles
 
 
-def _is_basic(item: Any) -> bool:
+def _is_basic(part: Any) -> bool:
     try:
-        operator.index(item)
+        operator.index(part)
     except TypeError:
-        return isinstance(item, slice) or item is Ellipsis
+        return isinstance(part, slice) or part is Ellipsis
     return True
+
+
+def broadcast_to_region(
+    arr: da.Array, frame: FrameReference, bounds: Bounds, singles: list[int]
+) -> da.Array:
+    """Broadcast an array to a region as NumPy's assignment does, without copying its elements.
+
+    Parameters
+    ----------
+    arr : dask.array.Array
+    frame : FrameReference
+    bounds : list of tuple of int
+        Start and stop of the region along each axis.
+    singles : list of int
+        Axes that the region names by an integer: the array has them at length 1, or not at all.
+
+    Returns
+    -------
+    dask.array.Array
+
+    Raises
+    ------
+    ValueError
+        The array does not broadcast to the region.
+    """
+    shape = tuple(stop - start for start, stop in bounds)
+    if arr.shape == shape:
+        return arr
+    aligned = _with_axes_of(shape, singles, arr)
+    if aligned.shape == shape:
+        return aligned
+    if 0 in shape:
+        nothing: da.Array = da.zeros(shape, dtype=arr.dtype, chunks=shape)
+        return nothing
+    sizes = _block_sizes(frame, bounds)
+    element = constant_element(arr)
+    wide: da.Array
+    if element is None:
+        # dask copies slices of views, so views are made as they are written; and not by
+        # broadcast_to, which array.query-planning does not have
+        like = da.zeros(shape, dtype=arr.dtype, chunks=sizes)
+        lengths = zip(aligned.shape, sizes, strict=True)
+        aligned = aligned.rechunk(tuple((1,) if n == 1 else axis for n, axis in lengths))
+        wide = da.map_blocks(_broadcast, aligned, like, dtype=arr.dtype, chunks=sizes)
+    else:
+        wide = da.full(shape, element, dtype=arr.dtype, chunks=sizes)
+    return wide
+
+
+def _broadcast(block: NDArray[Any], like: NDArray[Any]) -> NDArray[Any]:
+    return np.broadcast_to(block, like.shape)
+
+
+def _with_axes_of(shape: tuple[int, ...], singles: list[int], arr: da.Array) -> da.Array:
+    """Give an array the axes of a region; those that are broadcast have length 1."""
+    axes = [axis for axis in range(len(shape)) if axis not in singles]
+    # as NumPy does, which drops leading axes of length 1
+    extra = max(0, arr.ndim - len(axes))
+    lengths = arr.shape[extra:]
+    axes = axes[len(axes) - len(lengths) :]
+    matches = (n in (1, shape[axis]) for n, axis in zip(lengths, axes, strict=True))
+    if math.prod(arr.shape[:extra]) != 1 or not all(matches):
+        raise ValueError(
+            f"an array of shape {arr.shape} does not fill the region of shape {shape}, and does "
+            "not broadcast to it: give an array of that shape"
+        )
+    # by two steps: integers and new axes in one are computed wrong with array.query-planning
+    dropped: da.Array = arr[(0,) * extra] if extra else arr
+    index = tuple(slice(None) if axis in axes else None for axis in range(len(shape)))
+    aligned: da.Array = dropped[index]
+    return aligned
+
+
+def _block_sizes(frame: FrameReference, bounds: Bounds) -> Chunks:
+    """Lengths of blocks that end where the blocks of the old elements end, which they adjoin."""
+    sizes = []
+    for (start, stop), axis in zip(bounds, block_sizes(frame, "auto"), strict=True):
+        inner = [edge for edge in itertools.accumulate(axis) if start < edge < stop]
+        sizes.append(tuple(b - a for a, b in itertools.pairwise([start, *inner, stop])))
+    return tuple(sizes)

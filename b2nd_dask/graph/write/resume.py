@@ -1,4 +1,4 @@
-"""Going on with a write that was interrupted: its key, and the blocks that it still lacks."""
+"""Resuming a write that was interrupted: its key, and the blocks that it still lacks."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from b2nd_dask.storage import Location, list_staging
 
 logger = logging.getLogger("b2nd_dask")
 
-#: Changes with what is staged and how: what another version left is then no one's.
+#: Changes with what is staged and how, so that no version resumes what another one has staged.
 _LAYOUT = 1
 
 
 def resume_key(
     elements: da.Array, origin: tuple[int, ...], plan: FramePlan, label: str, state: str
 ) -> str:
-    """What all runs of one write have in common, and no other write has.
+    """The key that all runs of one write have in common, and no other write has.
 
     Parameters
     ----------
@@ -36,7 +36,7 @@ def resume_key(
     label : str
         Path or URL of the target; without secrets.
     state : str
-        How the target is treated.
+        The mode of the write.
 
     Returns
     -------
@@ -47,7 +47,9 @@ def resume_key(
 
 
 def update_call(elements: da.Array, where: object, label: str) -> str:
-    """What all runs of one call have in common that changes a frame, whatever that holds.
+    """The token that all runs of one call that changes a frame have in common.
+
+    It does not depend on what the frame holds.
 
     Parameters
     ----------
@@ -67,20 +69,20 @@ def update_call(elements: da.Array, where: object, label: str) -> str:
 
 
 def update_key(call: str, corner: tuple[int, ...], plan: FramePlan, content: str) -> str:
-    """Name a change of a frame: one call, applied to one state of it.
+    """The key of one call, applied to one state of a frame.
 
-    The old elements that get into new chunks are named by what they are. Their file's time and size
-    change when a commit is killed, and the name of the tasks that read them with these.
+    A digest stands for the old elements that get into new chunks: the time and size of their file,
+    and so the names of the tasks that read them, change when a commit is killed.
 
     Parameters
     ----------
     call : str
         From `update_call`.
     corner : tuple of int
-        Where the first new element goes.
+        Index of the first new element.
     plan : FramePlan
     content : str
-        Digest of the frame as it is, at least of the chunks that keep some elements.
+        Digest of the frame as it is, at least of the chunks of which some elements stay.
 
     Returns
     -------
@@ -91,10 +93,10 @@ def update_key(call: str, corner: tuple[int, ...], plan: FramePlan, content: str
 
 
 def finished_key(location: Location, call: str) -> str | None:
-    """Find out whether a call has changed a frame already, and did not come to its end.
+    """Find out whether a call has changed a frame already, but did not return.
 
-    Then the frame has the mark of that write, whose staging area is still there: it was killed, or
-    failed, behind the switch to the new state. To do the same again would append twice.
+    Then the frame has the id of that write, whose staging area is still there: it was killed, or
+    failed, after the switch to the new state. To do the same again would append twice.
 
     Parameters
     ----------
@@ -121,14 +123,14 @@ def finished_key(location: Location, call: str) -> str | None:
 def unstaged_blocks(
     chunks: tuple[tuple[int, ...], ...], origin: tuple[int, ...], grid: Grid, staged: ChunkRecords
 ) -> tuple[NDArray[np.bool_], ChunkRecords]:
-    """Tell which blocks have to be computed.
+    """Find the blocks that have to be computed.
 
     Parameters
     ----------
     chunks : tuple of tuple of int
         Of the dask array; each block is made of whole chunks of the frame.
     origin : tuple of int
-        Where the array goes in the frame.
+        Index of the array's first element in the frame.
     grid : Grid
         Of the frame.
     staged : ChunkRecords
@@ -139,23 +141,23 @@ def unstaged_blocks(
     missing : ndarray of bool
         One for each block.
     reused : ChunkRecords
-        Those of the other blocks.
+        The records of the other blocks.
     """
-    there = np.zeros(grid.counts, bool)
-    there.reshape(-1)[staged.rows["chunk"]] = True
+    is_staged = np.zeros(grid.counts, bool)
+    is_staged.reshape(-1)[staged.rows["chunk"]] = True
     reused = np.zeros(grid.counts, bool)
     missing = np.ones(tuple(map(len, chunks)), bool)
     axes = [_chunk_ranges(*axis) for axis in zip(chunks, origin, grid.chunks, strict=True)]
     for block in np.ndindex(missing.shape):
-        place = tuple(axis[i] for axis, i in zip(axes, block, strict=True))
-        if there[place].all():
-            missing[block], reused[place] = False, True
+        cells = tuple(axis[i] for axis, i in zip(axes, block, strict=True))
+        if is_staged[cells].all():
+            missing[block], reused[cells] = False, True
     rows = staged.rows[reused.reshape(-1)[staged.rows["chunk"]]]
     return missing, ChunkRecords(staged.parts, rows)
 
 
-def say_reused(label: str, reused: int, nchunks: int) -> None:
-    """Log how much of a write need not be done again."""
+def log_reused(label: str, reused: int, nchunks: int) -> None:
+    """Log how many chunks of a write are not computed again."""
     logger.info("%s: %d of %d chunks are reused", label, reused, nchunks)
 
 

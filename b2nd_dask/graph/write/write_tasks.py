@@ -15,7 +15,6 @@ from dask.layers import ArraySliceDep
 from dask.optimization import cull
 from numpy.typing import NDArray
 
-from b2nd_dask.format.dtypes import fits
 from b2nd_dask.frame.write.publication import (
     OpenedStaging,
     finish_once,
@@ -25,26 +24,26 @@ from b2nd_dask.frame.write.publication import (
 from b2nd_dask.frame.write.records import ChunkRecords, merge_records
 from b2nd_dask.frame.write.writer import FramePlan
 from b2nd_dask.graph.write.align import aligned_to
-from b2nd_dask.graph.write.checked_cast import checked_cast
+from b2nd_dask.graph.write.checked_cast import checked_cast, fits
 from b2nd_dask.graph.write.constants import special_records
-from b2nd_dask.graph.write.resume import say_reused, unstaged_blocks
+from b2nd_dask.graph.write.resume import log_reused, unstaged_blocks
 from b2nd_dask.storage import Staging
 
-#: Tables of records that one task puts together.
+#: Tables of records that one task merges.
 FAN_IN = 32
 
 
 class WriteJob(NamedTuple):
-    """What is written where, and how it ends."""
+    """Elements, where they go in which frame, and the function that publishes it."""
 
     elements: da.Array
-    """Any blocks."""
+    """In any blocks."""
     origin: tuple[int, ...]
-    """Where the first element goes in the frame; the corner of a chunk."""
+    """Index of the first element in the frame; the corner of a chunk."""
     plan: FramePlan
     staging: Staging
     finish: Callable[[ChunkRecords, FramePlan, Staging], str]
-    """Makes the staged chunks the frame, and gives its path or URL."""
+    """Makes a frame of the staged chunks, and returns its path or URL."""
 
 
 def write_graph(job: WriteJob, staged: ChunkRecords | None = None) -> Delayed:
@@ -54,7 +53,7 @@ def write_graph(job: WriteJob, staged: ChunkRecords | None = None) -> Delayed:
     ----------
     job : WriteJob
     staged : ChunkRecords, optional
-        Chunks that are staged already. Blocks all of whose chunks are among them are not computed.
+        Chunks that are staged already. A block is not computed if all its chunks are among them.
 
     Returns
     -------
@@ -62,7 +61,7 @@ def write_graph(job: WriteJob, staged: ChunkRecords | None = None) -> Delayed:
         Computes to the frame's path or URL.
     """
     arr = aligned_to(job.elements, job.plan.grid.chunks)
-    # of this graph alone: a scheduler that knows a name takes the task that it knows
+    # unique: a scheduler that knows a name would take the task that it knows
     token = uuid.uuid4().hex
     opening, name = _named("open", token), _named("commit", token)
     missing, extra = np.ones(arr.numblocks, bool), {}
@@ -73,7 +72,7 @@ def write_graph(job: WriteJob, staged: ChunkRecords | None = None) -> Delayed:
         extra = {_named("known", token): reused}
     if staged is not None:
         nchunks = math.prod(-(-n // c) for n, c in zip(arr.shape, grid.chunks, strict=True))
-        say_reused(job.staging.label, len(reused.rows), nchunks)
+        log_reused(job.staging.label, len(reused.rows), nchunks)
     build = _planned_blocks if da.array_expr_enabled() else _fused_blocks
     keys, tasks = build(arr, job, token, missing)
     tasks |= extra
@@ -85,7 +84,7 @@ def write_graph(job: WriteJob, staged: ChunkRecords | None = None) -> Delayed:
 
 
 def _named(step: str, token: str) -> str:
-    """Name of a step's tasks. Behind a hyphen, dask's displays would drop a word with a digit."""
+    """Name the tasks of a step; dask's displays would drop a word with a digit behind a hyphen."""
     return f"{step}_b2nd-{token}"
 
 
@@ -118,15 +117,15 @@ def _fused_blocks(
 def _planned_blocks(
     arr: da.Array, job: WriteJob, token: str, missing: NDArray[np.bool_]
 ) -> tuple[list[Any], dict[Any, Any]]:
-    """The same where dask's option array.query-planning makes arrays expressions, not layers."""
+    """As `_fused_blocks`, where dask's option array.query-planning makes arrays expressions."""
     expression: Any = arr
     planned = expression.optimize()
-    places = np.ndindex(missing.shape)
+    blocks = np.ndindex(missing.shape)
     slices = ArraySliceDep(arr.chunks)
     name, opening = _named("write", token), _named("open", token)
     writes = {
         (name, *at): (write_task, key, slices[at], job.origin, job.plan, opening)
-        for at, key in zip(places, _flat(planned.__dask_keys__()), strict=True)
+        for at, key in zip(blocks, _flat(planned.__dask_keys__()), strict=True)
         if missing[at]
     }
     graph, _ = cull({**planned.__dask_graph__(), **writes, opening: job.staging}, list(writes))
@@ -140,7 +139,7 @@ def _missing_keys(arr: da.Array, missing: NDArray[np.bool_]) -> list[Any]:
 
 def write_task(
     block: Any,
-    place: tuple[slice, ...],
+    region: tuple[slice, ...],
     origin: tuple[int, ...],
     plan: FramePlan,
     opened: OpenedStaging,
@@ -151,8 +150,8 @@ def write_task(
     ----------
     block : array-like
         Maybe read-only.
-    place : tuple of slice
-        Where it lies in the dask array.
+    region : tuple of slice
+        Of the dask array.
     origin, plan
         Of the `WriteJob`.
     opened : OpenedStaging
@@ -161,18 +160,18 @@ def write_task(
     -------
     ChunkRecords
     """
-    name = f"{opened.staging.label}: the block at {tuple(axis.start for axis in place)}"
-    _check_block(block, name, tuple(axis.stop - axis.start for axis in place), plan.dtype)
-    corner = tuple(start + axis.start for start, axis in zip(origin, place, strict=True))
+    name = f"{opened.staging.label}: the block at {tuple(axis.start for axis in region)}"
+    _check_block(block, name, tuple(axis.stop - axis.start for axis in region), plan.dtype)
+    corner = tuple(start + axis.start for start, axis in zip(origin, region, strict=True))
     return write_block_once(checked_cast(block, plan.dtype, name), corner, plan, opened)
 
 
 def _check_block(block: Any, name: str, shape: tuple[int, ...], wanted: np.dtype[Any]) -> None:
-    """Refuse blocks that are not what the dask array promised: they would become other data."""
+    """Check that a block has the shape and dtype that the dask array promises."""
     if np.shape(block) != shape:
         raise ValueError(
             f"{name} has the shape {np.shape(block)}, the array "
-            f"says {shape}; where a function changes shapes, pass chunks= to map_blocks"
+            f"promises {shape}; where a function changes shapes, pass chunks= to map_blocks"
         )
     if isinstance(block, np.ma.MaskedArray):
         raise TypeError(
@@ -181,13 +180,13 @@ def _check_block(block: Any, name: str, shape: tuple[int, ...], wanted: np.dtype
     dtype = np.asarray(block).dtype
     if not fits(dtype, wanted):
         raise TypeError(
-            f"{name} has the dtype {dtype}, the array says "
+            f"{name} has the dtype {dtype}, the array promises "
             f"{wanted}; where a function changes dtypes, pass dtype= to map_blocks"
         )
 
 
 def _merge_tree(keys: list[Any], name: str, tasks: dict[Any, Any]) -> Any:
-    """Add tasks that merge records, so that a million do not meet in one; returns the top."""
+    """Add tasks that merge records `FAN_IN` at a time, and return the key of the last."""
     level = 0
     while len(keys) > 1 or level == 0:
         groups = [keys[at : at + FAN_IN] for at in range(0, len(keys), FAN_IN)] or [[]]

@@ -21,7 +21,7 @@ from dask.typing import Key
 from b2nd_dask.format.grid import parse_selection
 from b2nd_dask.graph.optimize.calls.expression import NotUnderstoodError, Read, expression_of
 from b2nd_dask.graph.optimize.calls.program import program_of
-from b2nd_dask.graph.optimize.resources import available
+from b2nd_dask.graph.resources import available
 
 #: A result that needs more bytes of reads than this may come late: by then blocks that were read
 #: for it would fill the memory.

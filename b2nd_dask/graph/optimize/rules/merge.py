@@ -22,9 +22,9 @@ from dask.typing import Key
 from b2nd_dask.format.grid import parse_selection
 from b2nd_dask.frame.reference import FrameReference
 from b2nd_dask.graph.optimize.calls.reductions import Combining
-from b2nd_dask.graph.optimize.resources import available
 from b2nd_dask.graph.optimize.rules.inline import dependents_of
 from b2nd_dask.graph.optimize.rules.reduction_pushdown import PushedStep, reduce_block
+from b2nd_dask.graph.resources import available
 
 #: Blocks are merged up to this many bytes of items: more do not make a task cheaper.
 MERGED_NBYTES = 1 << 26

@@ -9,8 +9,6 @@ from typing import Any
 import dask.array as da
 from dask.array.core import getter, normalize_chunks
 from dask.base import tokenize
-from dask.blockwise import blockwise
-from dask.highlevelgraph import HighLevelGraph
 from dask.layers import ArraySliceDep
 
 from b2nd_dask.errors import UnsupportedFrameError, level_of_caller
@@ -18,7 +16,7 @@ from b2nd_dask.frame.access import UrlPath, open_b2nd
 from b2nd_dask.frame.array import Frame, reference_of
 from b2nd_dask.frame.open.opening import Verify
 from b2nd_dask.frame.reference import FrameReference
-from b2nd_dask.graph.read.blocks import Chunks, FrameBlocks
+from b2nd_dask.graph.read.blocks import Chunks, FrameBlocks, dask_array
 
 #: dask needs about 1 kB for each block of a graph before anything is computed.
 MAX_TASKS = 1 << 24
@@ -120,53 +118,15 @@ def from_b2nd(
 
 
 def array_of(frame: FrameReference, chunks: Any, name: str | None = None) -> da.Array:
-    """Make a dask array of an opened frame.
-
-    Parameters
-    ----------
-    frame : FrameReference
-    chunks, name
-        As for `from_b2nd`.
-
-    Returns
-    -------
-    dask.array.Array
-    """
+    """Make a dask array of an opened frame; `chunks` and `name` as for `from_b2nd`."""
     sizes = block_sizes(frame, chunks)
     name = name or f"read_b2nd-{tokenize(frame, sizes)}"
-    if da.array_expr_enabled():
-        # with array.query-planning a dask array is no graph of layers
-        planned: da.Array = da.from_array(Frame(frame), chunks=sizes, name=name)
-        return planned
-    indices = tuple(range(frame.ndim))
-    layer = blockwise(
-        getter,
-        name,
-        indices,
-        FrameBlocks(frame, sizes),
-        indices,
-        ArraySliceDep(sizes),
-        indices,
-        numblocks={},
-        _data_producer=True,
-    )
-    graph = HighLevelGraph.from_collections(name, layer)
-    return da.Array(graph, name, sizes, dtype=frame.dtype)
+    blocks = FrameBlocks(frame, sizes)
+    return dask_array(Frame(frame), sizes, name, getter, blocks, ArraySliceDep(sizes))
 
 
 def block_sizes(frame: FrameReference, chunks: Any) -> Chunks:
-    """Sizes of the dask blocks for the user's `chunks`.
-
-    Parameters
-    ----------
-    frame : FrameReference
-    chunks : object
-        As for `from_b2nd`.
-
-    Returns
-    -------
-    tuple of tuple of int
-    """
+    """Resolve the user's `chunks` to the lengths of blocks along each axis."""
     if 0 in frame.shape and (chunks is None or isinstance(chunks, str)):
         # its chunks may be 0, which dask does not take, and nothing bounds its other axes
         return tuple((n,) for n in frame.shape)

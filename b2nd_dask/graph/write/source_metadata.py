@@ -1,17 +1,17 @@
-"""What a new frame would lose of its sources: attributes, dimensions and coordinates."""
+"""Metadata of what is written: copied by ``"keep"``, or dropped with a warning."""
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import dask.array as da
 
 from b2nd_dask.errors import B2ndError, level_of_caller
-from b2nd_dask.format.integrity import users_vlmeta
 from b2nd_dask.frame.array import Frame, reference_of
 from b2nd_dask.frame.reference import FrameReference
+from b2nd_dask.frame.write.new_frame import pack_entries, users_names
 from b2nd_dask.graph.read.blocks import FrameBlocks
 
 #: Names that a warning lists.
@@ -19,16 +19,16 @@ _SHOWN = 5
 
 
 def warn_of_dropped(given: Any, array: da.Array, *, meta: Any, vlmeta: Any) -> None:
-    """Warn of metadata that were not passed on; for `to_b2nd` to call.
+    """Warn of metadata that `to_b2nd` drops; `to_b2nd` must call this itself.
 
     Parameters
     ----------
     given : object
         What the user wants to write; a `xarray.DataArray` has attributes.
     array : dask.array.Array
-        Made of it.
+        The same as a dask array.
     meta, vlmeta
-        As for `to_b2nd`. What is not None is a choice, and nothing is said of it.
+        As for `to_b2nd`. An argument that is not None is a choice, of which nothing is said.
     """
     frames = source_frames(array) if meta is None or vlmeta is None else []
     where = "the frame that is read" if len(frames) == 1 else "the frames that are read"
@@ -53,17 +53,38 @@ def warn_of_dropped(given: Any, array: da.Array, *, meta: Any, vlmeta: Any) -> N
         )
 
 
-def source_frames(array: da.Array) -> list[FrameReference]:
-    """Frames that the graph of an array reads, each once; no file is opened.
+def packed_metadata(
+    array: da.Array, name: str, entries: Mapping[str, Any] | str | None
+) -> Mapping[str, bytes]:
+    """Pack the metadata of a new frame: the user's entries, or those of the frame that is read.
 
     Parameters
     ----------
     array : dask.array.Array
+    name : {"meta", "vlmeta"}
+    entries : mapping, "keep" or None
+        As for `to_b2nd`.
 
     Returns
     -------
-    list of FrameReference
+    mapping of str to bytes
     """
+    if not isinstance(entries, str):
+        return pack_entries(entries, compressed=name == "vlmeta")
+    if entries != "keep":
+        raise ValueError(f'{name}={entries!r}: give a mapping, "keep" or None')
+    frames = source_frames(array)
+    if len(frames) != 1:
+        raise ValueError(
+            f'{name}="keep" needs one frame that the graph of the array reads, and finds '
+            f"{len(frames)}; give a mapping instead, as meta=frame.meta and vlmeta=frame.vlmeta of "
+            "a frame, or vlmeta=x.attrs of an array of xarray"
+        )
+    return frames[0].vlmeta.stored if name == "vlmeta" else frames[0].meta.stored
+
+
+def source_frames(array: da.Array) -> list[FrameReference]:
+    """List the frames that the graph of an array reads, each once, without opening a file."""
     found = _frames_of_expression(array) if da.array_expr_enabled() else _frames_of(array)
     return list({frame.version: frame for frame in found}.values())
 
@@ -95,9 +116,9 @@ def _stored(frame: FrameReference, name: str) -> Iterable[str]:
     try:
         entries = frame.vlmeta if name == "vlmeta" else frame.meta
     except (B2ndError, OSError):
-        # a graph from another process, of a file that is not here: to write needs no look at it
+        # a graph from another process, of a file that is not here: writing does not need it
         return ()
-    return users_vlmeta(entries.stored)
+    return users_names(entries.stored)
 
 
 def _labels(given: Any) -> list[str]:

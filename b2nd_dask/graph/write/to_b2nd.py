@@ -8,24 +8,25 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import dask.array as da
-import numpy as np
 from dask.delayed import Delayed, delayed
 
-from b2nd_dask.format.dtypes import not_stored
-from b2nd_dask.format.integrity import ChecksumState
 from b2nd_dask.frame.access import frame_at
-from b2nd_dask.frame.array import Frame, reference_of
-from b2nd_dask.frame.opened_array import is_opened_array
 from b2nd_dask.frame.reference import FrameReference
+from b2nd_dask.frame.write.existing_frame import open_for_update
 from b2nd_dask.frame.write.journal import read_journals
 from b2nd_dask.frame.write.publication import SEEN_AGAIN, clean_up, is_published
-from b2nd_dask.graph.read.from_frame import MANY_TASKS, array_of, from_b2nd
-from b2nd_dask.graph.write.append_checks import check_append_options, check_region_options
-from b2nd_dask.graph.write.array_blocks import from_numpy
-from b2nd_dask.graph.write.assign import as_elements
-from b2nd_dask.graph.write.dropped import warn_of_dropped
-from b2nd_dask.graph.write.resume import say_reused
-from b2nd_dask.graph.write.write_job import FrameOptions, new_job, new_plan, update_job
+from b2nd_dask.graph.read.from_b2nd import MANY_TASKS, array_of
+from b2nd_dask.graph.write.checked_cast import as_elements
+from b2nd_dask.graph.write.frame_options import (
+    FrameOptions,
+    check_append_options,
+    check_region_options,
+    new_plan,
+)
+from b2nd_dask.graph.write.input_arrays import as_dask
+from b2nd_dask.graph.write.resume import log_reused
+from b2nd_dask.graph.write.source_metadata import warn_of_dropped
+from b2nd_dask.graph.write.write_job import new_job, update_job
 from b2nd_dask.graph.write.write_tasks import WriteJob, write_graph
 from b2nd_dask.storage import Location, only_here
 
@@ -158,22 +159,21 @@ def to_b2nd(
     >>> to_b2nd(0, path, mode="r+", region=slice(10, 20)).sum().compute()
     np.float64(18000.0)
     """
-    form = FrameOptions(chunks, blocks, cparams, meta, vlmeta, contiguous, caterva)
-    _check_mode(mode, region, append_axis, form)
+    options = FrameOptions(chunks, blocks, cparams, meta, vlmeta, contiguous, caterva)
+    _check_mode(mode, region, append_axis, options)
     location = Location.of(urlpath, storage_options=storage_options)
-    old = None if mode in _NEW else _frame_there(location, mode)
+    old = None if mode in _NEW else _existing_frame(location, mode)
     elements = arr if old is None else as_elements(arr, old.dtype)
-    array = _as_dask(elements, named=resume, snapshot=not compute)
+    array = as_dask(elements, named=resume, snapshot=not compute)
     if old is None:
         replace = _NEW.get(mode, False)
-        job = new_job(array, location, new_plan(array, form), replace=replace, resume=resume)
+        job = new_job(array, location, new_plan(array, options), replace=replace, resume=resume)
     else:
-        check_region_options(old, form)
-        if form.given:
-            check_append_options(old, new_plan(array, form), form)
+        check_region_options(old, options)
+        check_append_options(old, array, options)
         job = update_job(array, location, old, region, append_axis, resume=resume)
     done = resume and is_published(job.plan, job.staging)
-    written = _finished_before(job) if done else _left_of(job, resume=resume)
+    written = _finished_before(job) if done else _remaining_work(job, resume=resume)
 
     def warn() -> None:
         if old is None:
@@ -183,28 +183,29 @@ def to_b2nd(
         warn()
         return written
     if not done:
-        _carry_out(job, written, warn, resume=resume)
+        _compute(job, written, warn, resume=resume)
     frame = frame_at(location)
     # a graph of very many blocks takes minutes
     return array_of(frame, "auto" if frame.chunk_kinds().size > MANY_TASKS else None)
 
 
 def _finished_before(job: WriteJob) -> Delayed:
-    """What is left of a job that was killed between the end of its work and that of its process."""
+    """Clean up after a job that was killed when its frame was complete."""
     clean_up(job.staging)
-    say_reused(job.staging.label, job.plan.grid.nchunks, job.plan.grid.nchunks)
+    log_reused(job.staging.label, job.plan.grid.nchunks, job.plan.grid.nchunks)
     done: Delayed = delayed(job.staging.label)
     return done
 
 
-def _left_of(job: WriteJob, *, resume: bool) -> Delayed:
-    """What has to be computed of a job."""
+def _remaining_work(job: WriteJob, *, resume: bool) -> Delayed:
+    """The graph of what has to be computed of a job."""
     staged = read_journals(job.staging, job.plan.grid.nchunks) if resume else None
     return write_graph(job, staged)
 
 
-def _carry_out(job: WriteJob, written: Delayed, warn: Callable[[], None], *, resume: bool) -> None:
-    # refused before anything is computed; what was never prepared cannot be discarded either
+def _compute(job: WriteJob, written: Delayed, warn: Callable[[], None], *, resume: bool) -> None:
+    """Compute a job; leave no staging area behind, unless it can be resumed."""
+    # raises before anything is computed; a staging area that was never prepared is not cleaned up
     job.staging.prepare()
     try:
         warn()
@@ -213,7 +214,8 @@ def _carry_out(job: WriteJob, written: Delayed, warn: Callable[[], None], *, res
         if not resume:
             # an interrupt, too, must not leave the disk full
             clean_up(job.staging)
-        # a worker that is lost after it published has its tasks run again, on what is no more
+        # a worker that is lost after it published has its tasks run again, on a staging area that
+        # is gone
         if not isinstance(error, SEEN_AGAIN) or not is_published(job.plan, job.staging):
             raise
     hint = only_here(job.staging.label)
@@ -224,8 +226,8 @@ def _carry_out(job: WriteJob, written: Delayed, warn: Callable[[], None], *, res
         )
 
 
-def _check_mode(mode: str, region: Any, append_axis: int | None, form: FrameOptions) -> None:
-    """Refuse arguments that contradict each other."""
+def _check_mode(mode: str, region: Any, append_axis: int | None, options: FrameOptions) -> None:
+    """Check that arguments do not contradict each other."""
     if mode not in _MODES:
         raise ValueError(f"mode={mode!r}; known are {', '.join(map(repr, _MODES))}")
     if region is not None and append_axis is not None:
@@ -234,9 +236,7 @@ def _check_mode(mode: str, region: Any, append_axis: int | None, form: FrameOpti
         try:
             operator.index(append_axis)
         except TypeError:
-            raise TypeError(
-                f"append_axis={append_axis!r}: the number of an axis is needed"
-            ) from None
+            raise TypeError(f"append_axis={append_axis!r}: give the number of an axis") from None
     if mode in _NEW:
         if region is not None or append_axis is not None:
             raise ValueError(
@@ -247,64 +247,17 @@ def _check_mode(mode: str, region: Any, append_axis: int | None, form: FrameOpti
         raise ValueError(f"mode={mode!r} changes a frame: say where, by {ways}")
     elif mode == "a" and region is not None:
         raise ValueError('a region is written into a frame that is there: use mode="r+"')
-    elif mode == "r+" and form.given:
+    elif mode == "r+" and options.given:
         raise ValueError(
-            'mode="r+" keeps chunks, compression and metadata of the frame: leave these out'
+            'mode="r+" does not change chunks, compression and metadata of the frame: leave out '
+            f"{', '.join(f'{name}=' for name in options.given)}"
         )
 
 
-def _frame_there(location: Location, mode: str) -> FrameReference | None:
+def _existing_frame(location: Location, mode: str) -> FrameReference | None:
     try:
-        integrity = frame_at(location, verify=False).parsed.integrity
+        return open_for_update(location)
     except FileNotFoundError:
         if mode == "r+":
             raise
         return None
-    # old elements that go into new chunks get new checksums, and a new header vouches for the
-    # shape: damage must not hide behind them
-    nothing_to_hide = integrity.checksum_state is ChecksumState.ABSENT and not integrity.remedy
-    return frame_at(location) if nothing_to_hide else frame_at(location, verify=True)
-
-
-def _as_dask(arr: Any, *, named: bool, snapshot: bool) -> da.Array:
-    """Anything array-like as a dask array, block by block where it has chunks.
-
-    For `named` and `snapshot` see `from_numpy`.
-    """
-    if isinstance(arr, Frame):
-        return array_of(reference_of(arr), None)
-    if not hasattr(arr, "dtype"):
-        arr = np.asarray(arr)
-    if not isinstance(arr, np.ndarray) and isinstance(getattr(arr, "data", None), np.ndarray):
-        arr = arr.data  # of a labelled array of xarray, which may be a file's
-    # asked before dask does, which has no chunks for such arrays
-    try:
-        dtype = np.dtype(arr.dtype)
-    except TypeError:
-        raise TypeError(
-            f"a {type(arr).__name__} without a dtype of NumPy's; make it an array before, for "
-            "instance by .astype, .to_numpy or da.from_delayed"
-        ) from None
-    reason = not_stored(dtype)
-    if reason:
-        raise TypeError(f"elements of {arr.dtype} are {reason}")
-    if isinstance(getattr(arr, "_meta", arr), np.ma.MaskedArray):
-        raise TypeError("a masked array: a frame has no masks; use da.ma.filled(x, value) first")
-    if is_opened_array(arr) or getattr(arr, "ndim", None) is None:
-        # what is no array at all is refused there
-        return from_b2nd(arr)
-    array: da.Array
-    if isinstance(arr, np.ndarray):
-        array = from_numpy(arr, named=named, snapshot=snapshot)
-    else:
-        array = da.asarray(arr)
-    if any(np.isnan(n) for n in array.shape):
-        raise ValueError(
-            f"chunks of unknown size (shape {array.shape}): call .compute_chunk_sizes() first"
-        )
-    if not isinstance(array.dtype, np.dtype):
-        # an expression keeps what map_blocks was given, `float` for instance
-        dtype = np.dtype(array.dtype)
-        meta = np.empty((0,) * array.ndim, dtype)
-        array = da.map_blocks(np.asarray, array, dtype=dtype, meta=meta)
-    return array

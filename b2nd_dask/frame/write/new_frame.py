@@ -1,0 +1,195 @@
+"""What a new frame may be: the limits of the format, and python-blosc2's defaults for the rest."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from b2nd_dask.errors import level_of_caller
+from b2nd_dask.format.array_meta import MAX_CATERVA_NDIM, MAX_NDIM
+from b2nd_dask.format.chunk.chunk_header import MAX_BLOCKSIZE
+from b2nd_dask.format.chunk.compression import DELTA_FILTER, Compression
+from b2nd_dask.format.chunk.defaults import compression_of, default_blocks
+from b2nd_dask.format.dtypes import not_stored
+from b2nd_dask.format.grid import Grid
+from b2nd_dask.format.header import MAX_HEADER_LEN
+from b2nd_dask.format.integrity import RECORD_NAME, has_room, is_record, users_vlmeta
+from b2nd_dask.format.metalayers import MAX_METALAYERS
+from b2nd_dask.format.values import pack_metadata
+from b2nd_dask.frame.write.writer import FramePlan
+
+#: The format allows 2**31 - 33; the largest that was seen to work in python-blosc2 throughout is
+#: used.
+LARGEST_WRITTEN_CHUNK = 2**31 - 2**20
+
+
+def plan_frame(
+    shape: tuple[int, ...],
+    dtype: np.dtype[Any],
+    *,
+    chunks: tuple[int, ...],
+    blocks: tuple[int, ...] | None,
+    cparams: Any,
+    meta: Mapping[str, bytes],
+    vlmeta: Mapping[str, bytes],
+    sparse: bool,
+    caterva: bool,
+) -> FramePlan:
+    """Fix everything about a new frame but its data.
+
+    Parameters
+    ----------
+    shape : tuple of int
+    dtype : numpy.dtype
+    chunks : tuple of int
+        Elements of a chunk along each axis.
+    blocks : tuple of int or None
+        Elements of a block along each axis; None for python-blosc2's choice.
+    cparams : blosc2.CParams, dict or None
+        As for `compression_of`.
+    meta, vlmeta : mapping of str to bytes
+        The user's entries as `pack_entries` returns them.
+    sparse, caterva : bool
+        As for `FramePlan`.
+
+    Returns
+    -------
+    FramePlan
+
+    Raises
+    ------
+    ValueError
+        Chunks or blocks that do not fit, or more metadata than the format has room for.
+    TypeError
+        An unknown compression parameter.
+    UnsupportedFrameError
+        A codec or filter that needs the array's shape.
+    """
+    compression = compression_of(cparams, dtype.itemsize)
+    plan = FramePlan(
+        grid=_new_grid(shape, dtype, chunks, blocks, compression),
+        dtype=dtype,
+        compression=compression,
+        sparse=sparse,
+        meta=meta,
+        vlmeta=vlmeta,
+        caterva=caterva,
+    )
+    _check_metadata(plan)
+    _warn_of_delta(plan)
+    return plan
+
+
+def pack_entries(entries: Mapping[str, Any] | None, *, compressed: bool) -> Mapping[str, bytes]:
+    """Pack a user's metadata, without the record of checksums that python-blosc2 lists among them.
+
+    Parameters
+    ----------
+    entries : mapping or None
+    compressed : bool
+        Whether they are vlmeta, rather than fixed metalayers.
+
+    Returns
+    -------
+    mapping of str to bytes
+
+    Raises
+    ------
+    ValueError
+        A name that is too long, or that of the record with another value.
+    TypeError
+        A value that msgpack cannot hold.
+    """
+    if compressed and isinstance(entries, Mapping):
+        if RECORD_NAME in entries and not is_record(entries[RECORD_NAME]):
+            raise ValueError(
+                f"vlmeta={{{RECORD_NAME!r}: ...}}: this name belongs to the frame's own "
+                "checksums; choose another name"
+            )
+        entries = users_vlmeta(entries)
+    return pack_metadata(entries or {}, compressed=compressed)
+
+
+def users_names(vlmeta: Mapping[str, Any]) -> list[str]:
+    """Names of vlmeta entries, without the record of checksums."""
+    return list(users_vlmeta(vlmeta))
+
+
+def check_storable(dtype: np.dtype[Any]) -> None:
+    """Raise TypeError, with what to do, for a dtype that a frame cannot hold."""
+    reason = not_stored(dtype)
+    if reason:
+        raise TypeError(f"elements of {dtype} are {reason}")
+
+
+def _new_grid(
+    shape: tuple[int, ...],
+    dtype: np.dtype[Any],
+    chunks: tuple[int, ...],
+    blocks: tuple[int, ...] | None,
+    compression: Compression,
+) -> Grid:
+    """Check shapes of chunks and blocks, and choose the blocks that are not given."""
+    if len(shape) > MAX_NDIM:
+        raise ValueError(
+            f"the array has {len(shape)} dimensions; a frame has at most {MAX_NDIM}: reshape it"
+        )
+    if blocks is None:
+        full = tuple(max(n, 1) for n in shape)
+        blocks = default_blocks(full, chunks, dtype, compression)
+    elif any(b > c for b, c in zip(blocks, chunks, strict=True)):
+        raise ValueError(f"blocks {blocks} are larger than chunks {chunks}: choose smaller blocks=")
+    grid = Grid(shape, chunks, blocks, dtype.itemsize)
+    if grid.chunk_nbytes > LARGEST_WRITTEN_CHUNK:
+        raise ValueError(
+            f"chunks {chunks} of {dtype} have {grid.chunk_nbytes} bytes, "
+            f"{LARGEST_WRITTEN_CHUNK} is the most: choose smaller chunks="
+        )
+    if grid.block_nbytes > MAX_BLOCKSIZE:
+        raise ValueError(
+            f"blocks {blocks} of {dtype} have {grid.block_nbytes} bytes, "
+            f"{MAX_BLOCKSIZE} is the most: choose smaller blocks="
+        )
+    return grid
+
+
+def _check_metadata(plan: FramePlan) -> None:
+    """Check that header and trailer have room for the metadata."""
+    if "b2nd" in plan.meta or "caterva" in plan.meta:
+        raise ValueError(
+            "meta=: the names b2nd and caterva belong to the array's own metalayers; choose others"
+        )
+    if plan.caterva and plan.grid.ndim > MAX_CATERVA_NDIM:
+        raise ValueError(
+            f"caterva=True: the array has {plan.grid.ndim} dimensions, Caterva has at most "
+            f"{MAX_CATERVA_NDIM}; leave caterva= out"
+        )
+    room = MAX_METALAYERS - 1 - plan.caterva
+    if len(plan.meta) > room or not has_room(plan.vlmeta, 0):
+        raise ValueError(
+            f"a frame has room for {room} entries of meta=, and beside its checksums for "
+            f"{MAX_METALAYERS - 1} of vlmeta=, but {len(plan.meta)} and {len(plan.vlmeta)} are "
+            "given; put several values into one entry"
+        )
+    header_len = len(plan.header())
+    if header_len > MAX_HEADER_LEN:
+        raise ValueError(
+            f"meta=: the header would have {header_len} bytes, {MAX_HEADER_LEN} is the most; put "
+            "large entries into vlmeta="
+        )
+
+
+def _warn_of_delta(plan: FramePlan) -> None:
+    """Warn of a filter that python-blosc2 reads wrong."""
+    several = plan.grid.blocks != plan.grid.chunks
+    if DELTA_FILTER in plan.compression.filters and several and plan.dtype.itemsize > 1:
+        warnings.warn(
+            "python-blosc2 reads slices of arrays with the delta filter wrong where chunks have "
+            "several blocks (b2nd_dask reads them right): choose blocks= as large as chunks=, or "
+            "another filter",
+            UserWarning,
+            stacklevel=level_of_caller(),
+        )
