@@ -1,10 +1,18 @@
-"""The trailer: variable-length metalayers and the fingerprint (REFERENCE 5)."""
+"""The trailer: variable-length metalayers and the fingerprint; before it, the write id.
+
+docs/format.md, Trailer and Write id. Other software reads the index chunk by its own length and
+finds the trailer from the frame's end, and so passes over what lies between. Whatever changes a
+chunk writes the index anew, and the trailer close behind it: the write id goes with the state that
+it marks. A frame without chunks has no index, and no write id.
+"""
 
 from __future__ import annotations
 
 import struct
 from collections.abc import Mapping
 from dataclasses import dataclass
+
+import xxhash
 
 from b2nd_dask.errors import FrameFormatError
 from b2nd_dask.format.metalayers import build_metalayers, parse_metalayers
@@ -15,6 +23,14 @@ MIN_TRAILER_LEN = 35
 TAIL_LEN = 23
 #: Bytes of a fingerprint by its type.
 _FINGERPRINT_LEN = {0: 0, 1: 4, 2: 8, 3: 16}
+_XXH3_128 = 3
+#: Room for a fingerprint; it ends the trailer.
+_ROOM = 16
+
+#: Bytes of the key of a write.
+KEY_NBYTES = 8
+_WRITE_ID_MAGIC = b"b2ndmark"
+WRITE_ID_NBYTES = len(_WRITE_ID_MAGIC) + KEY_NBYTES
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +110,7 @@ def parse_trailer(buf: bytes) -> Trailer:
     kind = buf[-17]
     if kind not in _FINGERPRINT_LEN:
         raise FrameFormatError(f"fingerprint type {kind}, known are 0 to 3", offset=len(buf) - 17)
-    return Trailer(vlmeta, buf[len(buf) - 16 :][: _FINGERPRINT_LEN[kind]])
+    return Trailer(vlmeta, buf[len(buf) - _ROOM :][: _FINGERPRINT_LEN[kind]])
 
 
 def build_trailer(trailer: Trailer) -> bytes:
@@ -111,4 +127,50 @@ def build_trailer(trailer: Trailer) -> bytes:
     section = build_metalayers(dict(trailer.vlmeta), 2, counted_from=3)
     kind = {length: kind for kind, length in _FINGERPRINT_LEN.items()}[len(trailer.fingerprint)]
     tail = struct.pack(">BIBB", 0xCE, 2 + len(section) + TAIL_LEN, 0xD8, kind)
-    return b"\x94\x01" + section + tail + trailer.fingerprint.ljust(16, b"\0")
+    return b"\x94\x01" + section + tail + trailer.fingerprint.ljust(_ROOM, b"\0")
+
+
+def with_fingerprint(trailer: Trailer) -> bytes:
+    """Write a trailer with a fingerprint of all bytes before it, whatever it had."""
+    covered = build_trailer(Trailer(trailer.vlmeta, bytes(_ROOM)))[:-_ROOM]
+    return covered + xxhash.xxh3_128_digest(covered)
+
+
+def has_no_fingerprint(trailer: bytes) -> bool:
+    """Whether a trailer has no fingerprint: python-blosc2 writes none, at every change."""
+    return trailer[-1 - _ROOM :] == bytes(1 + _ROOM)
+
+
+def fingerprint_matches(trailer: bytes) -> bool:
+    """Whether a trailer has the fingerprint of its bytes."""
+    digest = xxhash.xxh3_128_digest(trailer[:-_ROOM])
+    return trailer.endswith(bytes([_XXH3_128]) + digest)
+
+
+def is_as_built(trailer: bytes, vlmeta: Mapping[str, bytes]) -> bool:
+    """Whether a trailer is, up to the fingerprint, what every writer writes for its entries."""
+    built = build_trailer(Trailer(vlmeta, b""))
+    return built[: -1 - _ROOM] == trailer[: -1 - _ROOM]
+
+
+def build_write_id(key: str) -> bytes:
+    """Write what says which write made a frame.
+
+    Parameters
+    ----------
+    key : str
+        The key of a write, 16 hexadecimal digits.
+
+    Examples
+    --------
+    >>> build_write_id("41424344" * 2)
+    b'b2ndmarkABCDABCD'
+    """
+    return _WRITE_ID_MAGIC + bytes.fromhex(key)
+
+
+def parse_write_id(buf: bytes) -> str | None:
+    """Read the key of a write from the `WRITE_ID_NBYTES` bytes before a trailer, else None."""
+    if len(buf) != WRITE_ID_NBYTES or not buf.startswith(_WRITE_ID_MAGIC):
+        return None
+    return buf[len(_WRITE_ID_MAGIC) :].hex()

@@ -12,19 +12,19 @@ import msgpack
 import numpy as np
 
 from b2nd_dask.errors import B2ndError, CorruptChunkError, FrameFormatError, UnsupportedFrameError
-from b2nd_dask.format.bounds import ItemBudget, require_spread
 from b2nd_dask.format.chunk.chunk_header import parse_chunk_header
 from b2nd_dask.format.chunk.codec import decode_chunk, encode_chunk
 from b2nd_dask.format.chunk.compression import Compression
 from b2nd_dask.format.dtypes import dtype_of_descr, parse_dtype
 from b2nd_dask.format.metalayers import MAX_NAME
+from b2nd_dask.format.msgpack_bounds import ItemBudget, require_spread
 
 #: An entry of vlmeta may always unpack to this many bytes ...
 FREE_NBYTES = 64 << 20
 #: ... and beyond that to so many times its compressed size: a bomb packs 1,000 times and more.
 MAX_RATIO = 64
 
-#: As upstream compresses vlmeta (REFERENCE 5).
+#: As upstream compresses vlmeta (docs/format.md, Metadata values).
 _VLMETA_COMPRESSION = Compression(codec=5, clevel=5, filters=(0, 0, 0, 0, 0, 1))
 
 #: Each level of msgpack's decoder takes 40 kB of the C stack: some 200 would overflow it.
@@ -33,7 +33,7 @@ MAX_EXTENSION_DEPTH = 8
 #: NumPy's own limit.
 _MAX_ARRAY_NDIM = 64
 
-#: Extension types of python-blosc2 (REFERENCE 1.2).
+#: Extension types of python-blosc2 (docs/format.md, Metadata values).
 _CFRAME, _REFERENCE, _COMPLEX, _SET, _NDARRAY = 42, 43, 44, 45, 46
 
 
@@ -95,17 +95,30 @@ class MetaView(Mapping[str, Any]):
             The entry's chunk is damaged, or unpacks to more than can be meant.
         """
         entry = self._entries[name]
-        return _decompress(entry) if self._compressed else entry
+        return unpack_entry(entry, most_unpacked(entry)) if self._compressed else entry
 
 
-def _bound(entry: bytes) -> int:
-    """Most bytes that a compressed entry may unpack to."""
+def most_unpacked(entry: bytes) -> int:
+    """Most bytes that an entry of vlmeta may unpack to."""
     return max(FREE_NBYTES, MAX_RATIO * len(entry))
 
 
-def _decompress(entry: bytes) -> bytes:
+def unpack_entry(entry: bytes, most: int) -> bytes:
+    """Decompress an entry of vlmeta, if it has at most so many bytes.
+
+    Parameters
+    ----------
+    entry : bytes
+        As stored.
+    most : int
+
+    Raises
+    ------
+    CorruptChunkError
+        Its chunk is damaged, or has more bytes.
+    """
     header = parse_chunk_header(entry)
-    if header.nbytes > _bound(entry):
+    if header.nbytes > most:
         raise CorruptChunkError(f"{len(entry)} bytes that unpack to {header.nbytes} are refused")
     if header.needs_shape:
         raise CorruptChunkError("its codec or filters are for arrays, not for metadata")
@@ -201,7 +214,7 @@ def pack_metadata(entries: Mapping[str, Any], *, compressed: bool) -> dict[str, 
         except (TypeError, ValueError, OverflowError) as error:
             raise TypeError(f"the metadata entry {name!r} cannot be stored: {error}") from error
         packed[name] = _compress(raw) if compressed else raw
-        if compressed and len(raw) > _bound(packed[name]):
+        if compressed and len(raw) > most_unpacked(packed[name]):
             raise ValueError(
                 f"the metadata entry {name!r} packs {len(raw)} bytes into {len(packed[name])}, "
                 "which readers take for an attack; store such data as an array"
@@ -247,7 +260,7 @@ def _compress(raw: bytes) -> bytes:
 
 
 def _pack_extension(value: Any) -> Any:
-    """What msgpack has no type for, as python-blosc2 packs it (REFERENCE 1.2)."""
+    """What msgpack has no type for, as python-blosc2 packs it (docs/format.md, Metadata values)."""
     if isinstance(value, tuple):
         return ["__tuple__", *value]
     if isinstance(value, np.generic):

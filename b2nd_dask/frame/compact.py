@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from b2nd_dask.errors import B2ndError, ChecksumError
 from b2nd_dask.format.chunk.chunk_header import whole_chunk
 from b2nd_dask.format.integrity import ChecksumState, require_digest
-from b2nd_dask.format.write_id import build_write_id
+from b2nd_dask.format.trailer import build_write_id
 from b2nd_dask.frame.open.extents import stored_extents
 from b2nd_dask.frame.open.opening import OpenedFrame, ParsedFrame, located, parse_frame
 from b2nd_dask.frame.write.commit import Envelope, publish_joined

@@ -15,7 +15,7 @@ from b2nd_dask.errors import B2ndError, ChecksumError, FrameFormatError, Unsuppo
 from b2nd_dask.format.header import odd_byte, with_new_tail
 from b2nd_dask.format.integrity import ChecksumState, digest_column, has_room, require_digest
 from b2nd_dask.format.metalayers import MAX_METALAYERS
-from b2nd_dask.format.write_id import build_write_id
+from b2nd_dask.format.trailer import build_write_id
 from b2nd_dask.frame.access import UrlPath, locate
 from b2nd_dask.frame.open.cache import process_cache
 from b2nd_dask.frame.open.checksum_state import require_current

@@ -1,4 +1,4 @@
-"""Names of the files in a sparse frame's directory (REFERENCE 3.1)."""
+"""Names of the files in a sparse frame's directory (docs/format.md, Sparse directory)."""
 
 from __future__ import annotations
 

@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 
 from b2nd_dask.errors import CorruptChunkError, FrameFormatError, UnsupportedFrameError
-from b2nd_dask.format.bounds import MAX_EQUAL_HASHES
 from b2nd_dask.format.chunk.chunk_header import parse_chunk_header
 from b2nd_dask.format.dtypes import parse_dtype
 from b2nd_dask.format.metalayers import build_metalayers, parse_metalayers
+from b2nd_dask.format.msgpack_bounds import MAX_EQUAL_HASHES
 from b2nd_dask.format.values import pack_value, unpack_value
 
 if TYPE_CHECKING:

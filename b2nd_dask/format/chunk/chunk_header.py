@@ -6,7 +6,6 @@ C-Blosc2 writes as many bytes as a header says, whatever room there is.
 
 from __future__ import annotations
 
-import math
 import struct
 from dataclasses import dataclass
 from enum import IntEnum
@@ -212,29 +211,6 @@ def whole_chunk(data: Buffer) -> memoryview:
         Fewer are there.
     """
     return memoryview(data)[: chunk_length(data, len(data))]
-
-
-def padded_chunk(chunk: Buffer, blocks: tuple[int, ...]) -> bytes:
-    """Add zeros behind a chunk, for codecs that read past the end of damaged streams.
-
-    ZFP reads up to some bits for each cell of 4 elements an axis, whatever is there.
-
-    Parameters
-    ----------
-    chunk : bytes-like
-        The whole chunk.
-    blocks : tuple of int
-        Elements of a block along each axis.
-
-    Returns
-    -------
-    bytes
-        The chunk with a larger length in its header.
-    """
-    padding = math.prod(-(-n // 4) for n in blocks) // 8 + 4096
-    out = bytearray(chunk) + bytes(padding)
-    struct.pack_into("<i", out, 12, len(out))
-    return bytes(out)
 
 
 def _header_len(data: Buffer) -> int:

@@ -7,12 +7,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from b2nd_dask.format.assemble import one_chunk_frame
-from b2nd_dask.format.chunk.chunk_header import Special, padded_chunk
-from b2nd_dask.format.chunk.codec import decode_chunk, decode_in_frame
+from b2nd_dask.format.chunk.chunk_header import Special
+from b2nd_dask.format.chunk.codec import decode_chunk
 from b2nd_dask.format.chunk.constant import constant_of
 from b2nd_dask.format.grid import Grid
 from b2nd_dask.format.index import ChunkKind
+from b2nd_dask.format.shaped_chunk import decode_shaped_chunk
 from b2nd_dask.frame.open.opening import OpenedFrame, ParsedFrame, located
 from b2nd_dask.frame.read.buffers import Scratch
 from b2nd_dask.frame.read.fetch import ChunkBytes
@@ -119,8 +119,7 @@ def decode_raw(frame: ParsedFrame, fetched: ChunkBytes, raw: NDArray[Any]) -> No
     """
     header = fetched.header
     if header.needs_shape:
-        chunk = padded_chunk(fetched.data[: header.cbytes], frame.grid.blocks)
-        decode_in_frame(one_chunk_frame(chunk, frame.header, frame.grid), raw)
+        decode_shaped_chunk(fetched.data, header, frame.header, frame.grid, raw)
     else:
         decode_chunk(fetched.data, header, raw)
 

@@ -14,9 +14,8 @@ from b2nd_dask.errors import B2ndError
 from b2nd_dask.format.array_meta import name_of_array
 from b2nd_dask.format.header import with_new_tail
 from b2nd_dask.format.index import build_index, stored_chunks
-from b2nd_dask.format.integrity import build_sealed_tail, has_room
-from b2nd_dask.format.trailer import Trailer, build_trailer
-from b2nd_dask.format.write_id import build_write_id
+from b2nd_dask.format.integrity import build_stamped_tail, has_room
+from b2nd_dask.format.trailer import Trailer, build_trailer, build_write_id
 from b2nd_dask.frame.open.opening import ParsedFrame
 from b2nd_dask.frame.write.publication import SEEN_AGAIN, clean_up, is_published
 from b2nd_dask.frame.write.records import ChunkRecords
@@ -192,5 +191,5 @@ def _build_tail(
     if index and digests is not None:
         of_stored = digests[stored_chunks(offsets)]
         if has_room(envelope.vlmeta, len(of_stored)):
-            return build_sealed_tail(index, envelope.vlmeta, envelope.array_meta, of_stored), True
+            return build_stamped_tail(index, envelope.vlmeta, envelope.array_meta, of_stored), True
     return index + build_trailer(Trailer(envelope.vlmeta, b"")), bool(envelope.vlmeta)

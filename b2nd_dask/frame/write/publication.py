@@ -9,8 +9,13 @@ from typing import Any, NamedTuple
 from numpy.typing import NDArray
 
 from b2nd_dask.errors import B2ndError
-from b2nd_dask.format.trailer import Trailer, build_trailer, trailer_len_of
-from b2nd_dask.format.write_id import WRITE_ID_NBYTES, parse_write_id
+from b2nd_dask.format.trailer import (
+    WRITE_ID_NBYTES,
+    Trailer,
+    build_trailer,
+    parse_write_id,
+    trailer_len_of,
+)
 from b2nd_dask.frame.open.opening import read_header
 from b2nd_dask.frame.write.records import ChunkRecords
 from b2nd_dask.frame.write.writer import FramePlan, write_block

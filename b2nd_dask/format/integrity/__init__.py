@@ -1,0 +1,32 @@
+"""Checksums of a frame, as docs/integrity.md describes them.
+
+`record` holds the digests of the chunks and of the metadata, `stamp` the six bytes of the index
+chunk that say that no other software has changed a chunk since, and `state` judges both when a
+frame is opened. Import from here; other modules of `format` import nothing of it.
+"""
+
+from b2nd_dask.format.integrity.record import (
+    RECORD_NAME,
+    chunk_digest,
+    digest_column,
+    has_room,
+    is_record,
+    require_digest,
+    users_vlmeta,
+)
+from b2nd_dask.format.integrity.stamp import build_stamped_tail
+from b2nd_dask.format.integrity.state import ChecksumState, Integrity, parse_integrity
+
+__all__ = [
+    "RECORD_NAME",
+    "ChecksumState",
+    "Integrity",
+    "build_stamped_tail",
+    "chunk_digest",
+    "digest_column",
+    "has_room",
+    "is_record",
+    "parse_integrity",
+    "require_digest",
+    "users_vlmeta",
+]

@@ -1,0 +1,228 @@
+"""The record of checksums: digests of all stored chunks and of the metadata, one entry of vlmeta.
+
+docs/integrity.md, Record. python-blosc2 lists the record with the user's entries of vlmeta: whoever
+copies these into another frame copies it, too, and there the stamp does not match it, just as after
+damage.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import xxhash
+from numpy.typing import NDArray
+
+from b2nd_dask.errors import B2ndError, ChecksumError, FrameFormatError, UnsupportedFrameError
+from b2nd_dask.format.array_meta import parse_array_meta
+from b2nd_dask.format.chunk.chunk_header import Buffer, whole_chunk
+from b2nd_dask.format.chunk.codec import encode_chunk
+from b2nd_dask.format.chunk.compression import Compression
+from b2nd_dask.format.index import stored_chunks
+from b2nd_dask.format.metalayers import MAX_METALAYERS
+from b2nd_dask.format.values import most_unpacked, pack_value, unpack_entry, unpack_value
+
+#: The vlmeta entry that holds the record.
+RECORD_NAME = "b2nd.xxh3"
+_VERSION = 1
+_KEYS = ["version", "array", "index", "chunks"]
+
+#: Canonical XXH3 digests are big endian.
+DIGEST = np.dtype(">u8")
+#: The record is one chunk, whose length is an int32.
+_MAX_DIGESTS = (2**31 - (1 << 20)) // DIGEST.itemsize
+#: A record has at most so many bytes beside the array metalayer and two digests a chunk.
+_ROOM = 4096
+#: Digests do not shrink.
+_STORED_PLAIN = Compression(codec=5, clevel=0, filters=(0,) * 6)
+#: A copied record may be of a frame with more chunks. Digests hardly shrink, but for chunks of the
+#: same bytes.
+_FREE_NBYTES = 4 << 20
+_MAX_RATIO = 2
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Record:
+    """What a record says."""
+
+    array_meta: bytes
+    """Content of the array metalayer that the digests belong to."""
+    index_digest: bytes
+    digests: NDArray[np.uint64]
+    """Digests of the stored chunks, in the order of the chunks."""
+
+
+def chunk_digest(chunk: Buffer) -> int:
+    """Digest a whole chunk as it is stored: XXH3, 64 bits, seed 0."""
+    return xxhash.xxh3_64_intdigest(chunk)
+
+
+def require_digest(data: Buffer, expected: int) -> None:
+    """Verify a stored chunk.
+
+    Parameters
+    ----------
+    data : bytes-like
+        The chunk from its first byte, and maybe more.
+    expected : int
+        Its digest.
+
+    Raises
+    ------
+    CorruptChunkError
+        The chunk's header says that it has more bytes than are there.
+    ChecksumError
+        The digest is another.
+    """
+    if chunk_digest(whole_chunk(data)) != expected:
+        raise ChecksumError(
+            "the chunk is not what was written: its bytes do not match their checksum", offset=0
+        )
+
+
+def digest_column(offsets: NDArray[np.int64], digests: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    """Give each chunk its digest.
+
+    Parameters
+    ----------
+    offsets : ndarray of int64
+        The offset index.
+    digests : ndarray of uint64
+        Of the stored chunks, in the order of the chunks.
+
+    Returns
+    -------
+    ndarray of uint64
+        One for each chunk, 0 for special ones; a zero-stride array where nothing is stored, since
+        there may be very many chunks that one value in the file stands for.
+    """
+    if not len(digests):
+        return np.broadcast_to(np.uint64(0), offsets.shape)
+    column = np.zeros(len(offsets), np.uint64)
+    column[stored_chunks(offsets)] = digests
+    return column
+
+
+def users_vlmeta(vlmeta: Mapping[str, Any]) -> dict[str, Any]:
+    """Leave the record out of vlmeta."""
+    return {name: value for name, value in vlmeta.items() if name != RECORD_NAME}
+
+
+def is_record(value: object) -> bool:
+    """Whether a value of vlmeta is a record of checksums, as python-blosc2 lists it."""
+    return isinstance(value, Mapping) and set(value) >= set(_KEYS)
+
+
+def has_room(vlmeta: Mapping[str, bytes], ndigests: int) -> bool:
+    """Whether a frame can hold so many digests beside the user's entries of vlmeta."""
+    return len(vlmeta) < MAX_METALAYERS and ndigests <= _MAX_DIGESTS
+
+
+def build_record(array_meta: bytes, index_digest: bytes, digests: NDArray[np.uint64]) -> bytes:
+    """Write a record as a msgpack value; the arguments are the fields of `Record`."""
+    chunks = digests.astype(DIGEST).tobytes()
+    values = [_VERSION, array_meta, index_digest, chunks]
+    return pack_value(dict(zip(_KEYS, values, strict=True)))
+
+
+def record_entry(record: bytes) -> bytes:
+    """Make the chunk that holds a record in vlmeta."""
+    return encode_chunk(np.frombuffer(record, np.uint8), _STORED_PLAIN, typesize=1, blocksize=0)
+
+
+def parse_record(record: bytes) -> Record:
+    """Read a record.
+
+    Parameters
+    ----------
+    record : bytes
+        The msgpack value.
+
+    Raises
+    ------
+    FrameFormatError
+        It is no record.
+    UnsupportedFrameError
+        It is of another version.
+    """
+    try:
+        value: Any = unpack_value(record)
+        version = operator.index(value["version"])
+        known = version == _VERSION and _parse_fields(value)
+    # an array is no mapping: IndexError
+    except (B2ndError, ValueError, TypeError, LookupError) as error:
+        raise FrameFormatError(f"its record of checksums cannot be read ({error})") from error
+    if not known:
+        raise UnsupportedFrameError(f"its checksums are of version {version}, known is {_VERSION}")
+    return known
+
+
+def _parse_fields(value: Any) -> Record:
+    array, index, chunks = (memoryview(value[key]).tobytes() for key in _KEYS[1:])
+    return Record(array, index, np.frombuffer(chunks, DIGEST).astype(np.uint64))
+
+
+def most_nbytes(array_meta: bytes, nstored: int) -> int:
+    """Most bytes of the record of a frame with so many stored chunks."""
+    return len(array_meta) + _ROOM + 2 * DIGEST.itemsize * nstored
+
+
+def most_copied_nbytes(entry: bytes) -> int:
+    """Most bytes that the entry of a record may unpack to, whatever frame it is of."""
+    return max(_FREE_NBYTES, _MAX_RATIO * len(entry))
+
+
+def unpack_record(entry: bytes, most: int) -> bytes | None:
+    """Unpack the entry of a record; None where it cannot be or has more than `most` bytes."""
+    try:
+        # it is unpacked at every open: no more than a record can need
+        return unpack_entry(entry, min(most, most_unpacked(entry)))
+    except B2ndError:
+        return None
+
+
+def may_be_copied(record: bytes, index_digest: bytes, stamp: bytes, expected: bytes) -> bool:
+    """Whether a record that the stamp does not match may be that of another frame.
+
+    Parameters
+    ----------
+    record : bytes
+        The msgpack value.
+    index_digest : bytes
+        Of this frame's index chunk.
+    stamp : bytes
+        What this frame's index chunk holds.
+    expected : bytes
+        The stamp that would match the record.
+
+    Returns
+    -------
+    bool
+        It is a whole record, and neither its stamp nor its digest of the index is this frame's but
+        for one bit. Its index may be the same nevertheless: chunks that are stored plain have the
+        same offsets in many frames.
+    """
+    try:
+        value: Any = unpack_value(record)
+        # nothing that a writer of records would not write: a damaged one hardly passes
+        if list(value) != _KEYS or pack_value(value) != record:
+            return False
+        if not isinstance(value["version"], int) or len(value["chunks"]) % DIGEST.itemsize:
+            return False
+        if not all(isinstance(value[key], bytes) for key in _KEYS[1:]):
+            return False
+        # the form alone tells which name it had
+        parse_array_meta("b2nd", value["array"])
+    # of values that are no map, or have no length
+    except (B2ndError, ValueError, TypeError):
+        return False
+    if len(value["index"]) != DIGEST.itemsize:
+        return False
+    return _bits_apart(value["index"], index_digest) != 1 and _bits_apart(stamp, expected) > 1
+
+
+def _bits_apart(a: bytes, b: bytes) -> int:
+    return (int.from_bytes(a, "big") ^ int.from_bytes(b, "big")).bit_count()

@@ -1,0 +1,194 @@
+"""What a frame's checksums are worth: valid, absent, or damaged (docs/integrity.md, To read)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import Enum
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from b2nd_dask.errors import B2ndError, FrameFormatError, UnsupportedFrameError
+from b2nd_dask.format.array_meta import ArrayMeta, array_meta_of, name_of_array, with_shape
+from b2nd_dask.format.header import FrameHeader, odd_byte
+from b2nd_dask.format.index import OffsetIndex
+from b2nd_dask.format.integrity.record import (
+    RECORD_NAME,
+    digest_column,
+    may_be_copied,
+    most_copied_nbytes,
+    most_nbytes,
+    parse_record,
+    unpack_record,
+)
+from b2nd_dask.format.integrity.stamp import begins_as_stamp, index_digest, stamp_in, stamp_of
+from b2nd_dask.format.trailer import fingerprint_matches, has_no_fingerprint, is_as_built
+
+
+class ChecksumState(Enum):
+    """What a frame's checksums are worth."""
+
+    VALID = "valid"
+    ABSENT = "absent"
+    """None, or those of an older state of the frame."""
+    DAMAGED = "damaged"
+
+
+@dataclass(frozen=True, eq=False)
+class Integrity:
+    """Checksums of a frame."""
+
+    checksum_state: ChecksumState
+    reason: str
+    """Why they are absent, or what is damaged."""
+    index: OffsetIndex
+    stored: NDArray[np.uint64] | None = None
+    """Digests of the stored chunks, in the order of the chunks; None where their bytes may have
+    changed since."""
+    remedy: str = ""
+    """What to do where they are absent and nothing tells a change by other software from damage:
+    of such a frame the user is warned."""
+
+    @cached_property
+    def by_chunk(self) -> NDArray[np.uint64] | None:
+        """Digest of each chunk, 0 for special ones; None where the chunks may have changed."""
+        if self.stored is None:
+            return None
+        if len(self.stored) == len(self.index):
+            return self.stored
+        return digest_column(self.index.offsets, self.stored)
+
+    @property
+    def lasting(self) -> NDArray[np.uint64] | None:
+        """As `by_chunk`, for a changed frame whose checksums are to be valid; None unless valid."""
+        return self.by_chunk if self.checksum_state is ChecksumState.VALID else None
+
+
+def parse_integrity(
+    index_chunk: bytes,
+    trailer: bytes,
+    vlmeta: Mapping[str, bytes],
+    head: bytes,
+    header: FrameHeader,
+    index: OffsetIndex,
+) -> Integrity:
+    """Find a frame's checksums and judge whether they are those of its present state.
+
+    Parameters
+    ----------
+    index_chunk : bytes
+        From the index chunk's start to the trailer's.
+    trailer : bytes
+        The whole trailer.
+    vlmeta : mapping of str to bytes
+        As stored.
+    head : bytes
+        The whole header.
+    header : FrameHeader
+        What was read from it.
+    index : OffsetIndex
+        What `index_chunk` holds.
+    """
+    if not len(index):
+        # no chunk, nothing to check
+        return Integrity(ChecksumState.VALID, "", index, np.empty(0, np.uint64))
+    stamp = stamp_in(index_chunk)
+    stamped = begins_as_stamp(stamp)
+    if RECORD_NAME not in vlmeta and not stamped:
+        return _absent(index, "it was written without checksums")
+    if not (has_no_fingerprint(trailer) or fingerprint_matches(trailer)):
+        return _damaged(index, "its trailer does not match the fingerprint")
+    if stamped and has_no_fingerprint(trailer) and not is_as_built(trailer, vlmeta):
+        return _damaged(index, "its trailer is not what any software writes")
+    most = most_nbytes(header.metalayers[name_of_array(header.metalayers)], index.nstored)
+    record = unpack_record(vlmeta[RECORD_NAME], most) if RECORD_NAME in vlmeta else None
+    expected = b"" if record is None else stamp_of(record)
+    if record is not None and stamp == expected:
+        odd = odd_byte(head, header, has_vlmeta=True)
+        if odd is not None:
+            return _damaged(index, f"byte {odd} of its header is not what any software writes")
+        return _judge_record(record, index_chunk, header.metalayers, index)
+    # a change by other software leaves neither the first byte nor the rest of the stamp
+    if RECORD_NAME in vlmeta and (stamped or stamp[1:] == expected[1:]):
+        return _judge_mismatch(vlmeta[RECORD_NAME], stamp, index_chunk, trailer, index)
+    if stamped and any(
+        stamp == stamp_of(unpack_record(entry, most) or b"") for entry in vlmeta.values()
+    ):
+        return _damaged(index, f"its record of checksums is not named {RECORD_NAME!r}")
+    reason = "other software changed it after its checksums were written"
+    if RECORD_NAME in vlmeta:
+        reason += ", or copied their record from another frame"
+    return _absent(index, reason)
+
+
+def _judge_mismatch(
+    entry: bytes, stamp: bytes, index_chunk: bytes, trailer: bytes, index: OffsetIndex
+) -> Integrity:
+    """Tell a record that was copied from another frame from damage of the record or the stamp."""
+    # python-blosc2 leaves no fingerprint when it sets an entry
+    if begins_as_stamp(stamp) and has_no_fingerprint(trailer):
+        record = unpack_record(entry, most_copied_nbytes(entry))
+        if record is not None and may_be_copied(
+            record, index_digest(index_chunk), stamp, stamp_of(record)
+        ):
+            reason = (
+                "its record of checksums is not the one that it was written with: it was copied "
+                "from another frame, or it is damaged (python-blosc2 copies it with other entries "
+                "of vlmeta)"
+            )
+            remedy = "The elements are read without checksums; b2nd_dask.seal writes new ones"
+            return Integrity(ChecksumState.ABSENT, reason, index, remedy=remedy)
+    return _damaged(
+        index,
+        "the stamp of its offset index does not match its record of checksums (if you set the "
+        f"entry of vlmeta {RECORD_NAME!r} yourself, delete it with python-blosc2, then call "
+        "b2nd_dask.seal)",
+    )
+
+
+def _judge_record(
+    record: bytes, index_chunk: bytes, metalayers: Mapping[str, bytes], index: OffsetIndex
+) -> Integrity:
+    """Check the frame against a record that its stamp matches."""
+    try:
+        found = parse_record(record)
+    except UnsupportedFrameError as error:
+        return _absent(index, error.problem)
+    except FrameFormatError as error:
+        return _damaged(index, error.problem)
+    name, stored, array_meta = name_of_array(metalayers), found.digests, found.array_meta
+    if found.index_digest != index_digest(index_chunk):
+        return _damaged(index, "its offset index does not match its checksum")
+    try:
+        before, now = array_meta_of({name: array_meta}), array_meta_of(metalayers)
+    except B2ndError as error:
+        return _damaged(index, f"its record of checksums cannot be read ({error})")
+    if len(stored) != index.nstored:
+        return _damaged(index, f"it has {len(stored)} checksums for {index.nstored} stored chunks")
+    if array_meta == metalayers[name]:
+        return Integrity(ChecksumState.VALID, "", index, stored)
+    resized = metalayers[name] == with_shape(array_meta, now.shape)
+    if resized and _counts(before) == _counts(now):
+        # python-blosc2 leaves index and trailer as they are when no chunk comes or goes
+        reason = (
+            f"its shape is {now.shape}, and its checksums were written for shape {before.shape}: "
+            "other software resized it, or its header is damaged"
+        )
+        remedy = "If the shape is right, b2nd_dask.seal makes the checksums valid again"
+        return Integrity(ChecksumState.ABSENT, reason, index, stored, remedy)
+    return _damaged(index, "its array metalayer is not the one that its checksums were written for")
+
+
+def _absent(index: OffsetIndex, reason: str) -> Integrity:
+    return Integrity(ChecksumState.ABSENT, reason, index)
+
+
+def _damaged(index: OffsetIndex, reason: str) -> Integrity:
+    return Integrity(ChecksumState.DAMAGED, reason, index)
+
+
+def _counts(meta: ArrayMeta) -> list[int]:
+    """Count the chunks along each axis of an array that has some."""
+    return [-(-n // c) for n, c in zip(meta.shape, meta.chunks, strict=True)]
