@@ -25,7 +25,7 @@ _KIND_NAMES = {
 }
 
 _CHECKSUMS = {
-    ChecksumState.VALID: "present (not checked: b2nd-dask verify)",
+    ChecksumState.VALID: "present (not verified: b2nd-dask verify PATH)",
     ChecksumState.ABSENT: "absent: {}",
     ChecksumState.DAMAGED: "damaged: {}",
 }

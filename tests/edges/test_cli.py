@@ -113,7 +113,7 @@ def test_verify_and_seal(tmp_path: Path) -> None:
     result = run("verify", ours)
     assert result.exit_code == 0
     assert result.output == f"{ours}: verified: all 10 stored chunks are as they were written\n"
-    assert rows(run("info", ours))["checksums"] == "present (not checked: b2nd-dask verify)"
+    assert rows(run("info", ours))["checksums"] == "present (not verified: b2nd-dask verify PATH)"
     result = run("verify", theirs, ours)
     assert result.exit_code == 3
     assert result.output.splitlines()[0] == (
