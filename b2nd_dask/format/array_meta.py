@@ -1,9 +1,9 @@
 """The metalayer that makes a frame an array: b2nd (now and early) and Caterva.
 
-Layout (REFERENCE 2): fixarray marker, version, ndim, shape as int64, chunk shape and block shape as
-int32; then nothing (Caterva, the first b2nd files), a str32 dtype (b2nd early), or a dtype format
-and a str32 dtype (now). The forms are told apart by what follows the block shape, not by the
-element count: a real file (c-blosc2 commit 8123f7ea) says six fields and has seven.
+Layout (docs/format.md, Array metalayer): fixarray marker, version, ndim, shape as int64, chunk
+shape and block shape as int32; then nothing (Caterva, the first b2nd files), a str32 dtype (b2nd
+early), or a dtype format and a str32 dtype (now). What follows the block shape tells the forms apart, not
+the number of fields: a real file (c-blosc2 commit 8123f7ea) says six fields and has seven.
 """
 
 from __future__ import annotations
@@ -22,13 +22,14 @@ from b2nd_dask.format.grid import Grid
 MAX_NDIM = 16
 #: python-caterva's own limit.
 MAX_CATERVA_NDIM = 8
-#: Bytes of a chunk: int32 less the header (REFERENCE, limits of section 6).
+#: Bytes of a chunk: int32 less the header (docs/format.md, Limits).
 MAX_CHUNK_NBYTES = 2**31 - 33
 
 _INT32, _INT64, _STR32 = 0xD2, 0xD3, 0xDB
 
 #: Fixed metalayers of frames that hold an array only as a shell; their vlmeta names other files,
-#: which a reader must not follow (REFERENCE 2).
+#: which a reader must not follow
+#: (docs/format.md, Frames that are no plain array).
 _SHELLS = {
     "b2o": "a python-blosc2 object (a lazy expression or the like)",
     "LazyArray": "a saved lazy expression",
@@ -191,7 +192,8 @@ def build_caterva_meta(grid: Grid) -> bytes:
 
 def _build_sizes(grid: Grid) -> bytes:
     """Version, ndim, and the three lists of sizes."""
-    # an ndim of 16 overflows the marker into 0xa0, as in the files of python-blosc2 (REFERENCE 1.2)
+    # an ndim of 16 overflows the marker into 0xa0, as in the files of python-blosc2
+    # (docs/format.md, Array metalayer)
     marker = bytes([0x90 + grid.ndim])
     shape = b"".join(struct.pack(">Bq", _INT64, n) for n in grid.shape)
     sizes: list[bytes] = [
@@ -217,7 +219,7 @@ def _parse_sizes(
 
 
 def _check_sizes(shape: tuple[int, ...], chunks: tuple[int, ...], blocks: tuple[int, ...]) -> None:
-    # an empty array may have chunks and blocks of 0 (REFERENCE 2.1)
+    # an empty array may have chunks and blocks of 0 (docs/format.md, Geometry)
     least = 0 if 0 in shape else 1
     if any(n < 0 for n in shape) or any(
         b < least or b > c for c, b in zip(chunks, blocks, strict=True)

@@ -1,4 +1,4 @@
-"""The frame header: 87 fixed bytes, then the metalayers (REFERENCE 1)."""
+"""The frame header: 87 fixed bytes, then the metalayers (docs/format.md, Frame header)."""
 
 from __future__ import annotations
 
@@ -161,7 +161,7 @@ def _compression(buf: bytes) -> Compression:
     nibble = buf[27] & 0x0F
     return Compression(
         # the nibble holds the codec's API id, not its format code as the original text says
-        # (REFERENCE 1)
+        # (docs/format.md, Frame header)
         codec=buf[77] if nibble == _PLUGIN_CODEC else nibble,
         codec_meta=buf[78],
         clevel=buf[27] >> 4,
@@ -266,7 +266,7 @@ def _lengths(buf: bytes) -> tuple[int, int]:
 
 
 def _check_markers(buf: bytes) -> None:
-    # C-Blosc2 checks none of these (REFERENCE 1), but every writer sets them
+    # C-Blosc2 checks none of these (docs/format.md, Frame header), but every writer sets them
     markers = {
         0: 0x9E,
         1: 0xA8,

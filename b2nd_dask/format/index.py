@@ -1,4 +1,4 @@
-"""The offset index: where each chunk lies, or what it stands for (REFERENCE 3)."""
+"""The offset index: where each chunk lies, or what it stands for (docs/format.md, Offset index)."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ _SLICE = 1 << 16
 
 _OFFSET = np.dtype("<i8")
 
-#: What upstream uses on every change of the index (REFERENCE 3): blosclz, shuffle in the last slot,
-#: never split.
+#: What upstream uses on every change of the index (docs/format.md, Offset index): blosclz, shuffle
+#: in the last slot, never split.
 _INDEX_COMPRESSION = Compression(codec=0, clevel=5, filters=(0, 0, 0, 0, 0, 1), splitmode=2)
 _INDEX_BLOCKSIZE = 1 << 14
 
@@ -242,7 +242,7 @@ def _damaged_index() -> Iterator[None]:
 
 
 def _index_header(head: bytes, available: int, nchunks: int) -> ChunkHeader:
-    # typesize is not free here: upstream reads single elements of the index (REFERENCE 3)
+    # typesize is not free here: upstream reads single entries (docs/format.md, Offset index)
     header = parse_chunk_header(head, available, nbytes=8 * nchunks, typesize=8)
     if (
         header.typesize != 8

@@ -1,8 +1,8 @@
 """The section of named byte strings in the header (metalayers) and the trailer (vlmetalayers).
 
-Layout (REFERENCE 1.1 and 5), after the 0x93 that opens it: 0xcd u16 size of the map, 0xde u16
-count, for each entry a fixstr name and 0xd2 int32 offset of its content, 0xdc u16 count, then for
-each entry 0xc6 u32 length and the bytes. Offsets count from the first byte of the header or
+Layout (docs/format.md, Metalayers), after the 0x93 that opens it: 0xcd u16 size of the map, 0xde
+u16 count, for each entry a fixstr name and 0xd2 int32 offset of its content, 0xdc u16 count, then
+for each entry 0xc6 u32 length and the bytes. Offsets count from the first byte of the header or
 trailer; readers follow them.
 """
 
@@ -12,8 +12,8 @@ import struct
 
 from b2nd_dask.errors import FrameFormatError
 
-#: C-Blosc2 opens no frame with more metalayers, and breaks on writing more vlmetalayers (REFERENCE
-#: 1.1, 5).
+#: C-Blosc2 opens no frame with more metalayers, and breaks on writing more vlmetalayers
+#: (docs/format.md, Metalayers).
 MAX_METALAYERS = 16
 #: A fixstr length has five bits.
 MAX_NAME = 31

@@ -24,7 +24,7 @@ FREE_NBYTES = 64 << 20
 #: ... and beyond that to so many times its compressed size: a bomb packs 1,000 times and more.
 MAX_RATIO = 64
 
-#: As upstream compresses vlmeta (REFERENCE 5).
+#: As upstream compresses vlmeta (docs/format.md, Metadata values).
 _VLMETA_COMPRESSION = Compression(codec=5, clevel=5, filters=(0, 0, 0, 0, 0, 1))
 
 #: Each level of msgpack's decoder takes 40 kB of the C stack: some 200 would overflow it.
@@ -33,7 +33,7 @@ MAX_EXTENSION_DEPTH = 8
 #: NumPy's own limit.
 _MAX_ARRAY_NDIM = 64
 
-#: Extension types of python-blosc2 (REFERENCE 1.2).
+#: Extension types of python-blosc2 (docs/format.md, Metadata values).
 _CFRAME, _REFERENCE, _COMPLEX, _SET, _NDARRAY = 42, 43, 44, 45, 46
 
 
@@ -260,7 +260,7 @@ def _compress(raw: bytes) -> bytes:
 
 
 def _pack_extension(value: Any) -> Any:
-    """What msgpack has no type for, as python-blosc2 packs it (REFERENCE 1.2)."""
+    """What msgpack has no type for, as python-blosc2 packs it (docs/format.md, Metadata values)."""
     if isinstance(value, tuple):
         return ["__tuple__", *value]
     if isinstance(value, np.generic):

@@ -131,7 +131,7 @@ class Frame:
     @property
     def contiguous(self) -> bool:
         """Whether the frame is one file, rather than a directory with a file for each chunk."""
-        return not self._reference.parsed.header.sparse
+        return self._reference.contiguous
 
     @property
     def meta(self) -> MetaView:

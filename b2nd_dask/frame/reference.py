@@ -114,6 +114,11 @@ class FrameReference:
         return math.prod(self.shape) * self.dtype.itemsize
 
     @property
+    def contiguous(self) -> bool:
+        """Whether the frame is one file."""
+        return not self.parsed.header.sparse
+
+    @property
     def is_remote(self) -> bool:
         """Whether reads are requests to a store, rather than of a local file or of memory."""
         return self.location.is_url

@@ -1,4 +1,4 @@
-"""Names of the files in a sparse frame's directory (docs/format.md)."""
+"""Names of the files in a sparse frame's directory (docs/format.md, Sparse directory)."""
 
 from __future__ import annotations
 

@@ -64,7 +64,7 @@ def test_chunks_that_overlap(tmp_path, act):
     raw = bytearray(path.read_bytes())
     parsed = parse_frame(LocalReader(str(path)))
     at = parsed.header.header_len + int(parsed.index.offsets[2])
-    # bytes 12 to 15 of a chunk are its length (REFERENCE 4)
+    # bytes 12 to 15 of a chunk are its length (docs/format.md, Chunk header)
     (nbytes,) = struct.unpack_from("<i", raw, at + 12)
     struct.pack_into("<i", raw, at + 12, nbytes + 1)
     path.write_bytes(raw)

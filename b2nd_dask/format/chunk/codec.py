@@ -1,7 +1,8 @@
 """Coding of chunks. The only caller of python-blosc2's codecs.
 
-`blosc2.decompress2` does not check the length of its destination (REFERENCE 4.1), so decoding takes
-a `ChunkHeader`, which exists only where it agrees with what the frame promises.
+`blosc2.decompress2` does not check the length of its destination (docs/format.md, What must be
+checked), so decoding takes a `ChunkHeader`, which exists only where it agrees with what the frame
+promises.
 """
 
 from __future__ import annotations

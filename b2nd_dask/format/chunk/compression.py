@@ -8,7 +8,7 @@ from dataclasses import dataclass
 SHAPED_CODECS = frozenset({32, 33, 34, 35})
 #: NDCELL and NDMEAN, likewise.
 SHAPED_FILTERS = frozenset({32, 33})
-#: DELTA, which takes block 0 of what is decoded as its reference (REFERENCE 4.2).
+#: DELTA, which takes block 0 of what is decoded as its reference (docs/format.md, Chunk body).
 DELTA_FILTER = 3
 
 

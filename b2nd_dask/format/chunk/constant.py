@@ -1,4 +1,4 @@
-"""Chunks that repeat one element: zeros, NaN, any value (REFERENCE 4 and 6)."""
+"""Chunks that repeat one element: zeros, NaN, any value (docs/format.md, Special values)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from b2nd_dask.format.chunk.chunk_header import EXTENDED, MAX_TYPESIZE, Buffer, 
 
 
 def encode_repeated(value: bytes, *, nbytes: int, blocksize: int) -> bytes:
-    """Make the chunk that repeats one element (REFERENCE 6, step 3).
+    """Make the chunk that repeats one element (docs/format.md, Special values).
 
     Parameters
     ----------
@@ -64,8 +64,8 @@ def nan_element(dtype: np.dtype[Any]) -> NDArray[Any]:
     """What a NaN chunk holds, element by element.
 
     The format fills such chunks with little-endian quiet NaNs as wide as the element, whatever its
-    type (REFERENCE 3): that is kept for complex and raw elements. For big-endian floats it would be
-    a denormal number, which no writer means, so they get a NaN.
+    type (docs/format.md, Offset index): that is kept for complex and raw elements. For big-endian
+    floats it would be a denormal number, which no writer means, so they get a NaN.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""Some blocks of a chunk as a chunk of their own (REFERENCE 4.2).
+"""Some blocks of a chunk as a chunk of their own (docs/format.md, Some blocks alone).
 
 The blocks of a chunk are independent streams, and its header is followed by the offset of each. A
 copy of the header, new offsets and the wanted streams make a smaller chunk that any decoder takes.

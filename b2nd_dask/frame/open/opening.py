@@ -188,8 +188,7 @@ def _check_promised(header: FrameHeader, grid: Grid) -> None:
     """Hold the sizes in the header against those that the shapes make."""
     promised = {"nbytes": (header.nbytes, grid.nchunks * grid.chunk_nbytes)}
     if grid.nchunks:
-        # else nothing is stored: an array with an axis of 0 may have chunks of 0 or any others
-        # (REFERENCE 2.1)
+        # else nothing is stored, and chunks may have any size, 0 too: docs/format.md, Geometry
         promised["blocksize"] = header.blocksize, grid.block_nbytes
         promised["chunksize"] = header.chunksize, grid.chunk_nbytes
     for name, (said, computed) in promised.items():

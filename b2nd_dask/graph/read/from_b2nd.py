@@ -121,9 +121,8 @@ def array_of(frame: FrameReference, chunks: Any, name: str | None = None) -> da.
     """Make a dask array of an opened frame; `chunks` and `name` as for `from_b2nd`."""
     sizes = block_sizes(frame, chunks)
     name = name or f"read_b2nd-{tokenize(frame, sizes)}"
-    return dask_array(
-        Frame(frame), sizes, name, getter, FrameBlocks(frame, sizes), ArraySliceDep(sizes)
-    )
+    blocks = FrameBlocks(frame, sizes)
+    return dask_array(Frame(frame), sizes, name, getter, blocks, ArraySliceDep(sizes))
 
 
 def block_sizes(frame: FrameReference, chunks: Any) -> Chunks:

@@ -306,7 +306,8 @@ class SparseStaging(_LocalStaging):
             remove_path(frame)
             frame.mkdir()
             for number, part in enumerate(chunks.part.tolist()):
-                # upstream does not open frames whose numbers have gaps (docs/format.md)
+                # upstream does not open frames whose numbers have gaps
+                # (docs/format.md, Sparse directory)
                 link_or_copy(self.directory / chunks.parts[part], frame / chunk_member(number))
         return Placement(np.arange(len(chunks.part)), int(chunks.nbytes.sum()))
 
@@ -342,7 +343,7 @@ def _require_frame(path: Path) -> None:
                 names = [member.name for member in members]
             frame = not names or (MAIN_MEMBER in names and all(map(is_member, names)))
         else:
-            # 0x9e, 0xa8 and the magic begin every frame (docs/format.md)
+            # 0x9e, 0xa8 and the magic begin every frame (docs/format.md, Frame header)
             frame = os.read(fd, 10)[2:] in (b"b2frame\0", b"")
     finally:
         os.close(fd)
