@@ -5,13 +5,10 @@ from __future__ import annotations
 import struct
 from typing import TYPE_CHECKING
 
-import blosc2
 import msgpack
-import numpy as np
 import pytest
 
-from b2nd_dask.errors import CorruptChunkError, FrameFormatError, UnsupportedFrameError
-from b2nd_dask.format.chunk.chunk_header import parse_chunk_header
+from b2nd_dask.errors import FrameFormatError
 from b2nd_dask.format.dtypes import parse_dtype
 from b2nd_dask.format.metalayers import build_metalayers, parse_metalayers
 from b2nd_dask.format.msgpack_bounds import MAX_EQUAL_HASHES
@@ -19,65 +16,6 @@ from b2nd_dask.format.values import pack_value, unpack_value
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-
-DATA = np.arange(4000, dtype="<i8")
-
-
-def chunk(filters: list[blosc2.Filter]) -> bytearray:
-    return bytearray(
-        blosc2.compress2(DATA, typesize=8, blocksize=8000, filters=filters, codec=blosc2.Codec.ZSTD)
-    )
-
-
-def check(data: bytes | bytearray, blocksize: int | None = None) -> None:
-    parse_chunk_header(data, nbytes=DATA.nbytes, blocksize=blocksize, typesize=8)
-
-
-SHUFFLE, DELTA = [blosc2.Filter.SHUFFLE], [blosc2.Filter.DELTA, blosc2.Filter.SHUFFLE]
-
-
-@pytest.mark.parametrize("filters", [SHUFFLE, DELTA, []])
-def test_chunks_as_blosc2_makes_them_pass(filters: list[blosc2.Filter]) -> None:
-    check(chunk(filters), 8000)
-
-
-@pytest.mark.parametrize("filters", [SHUFFLE, DELTA])
-def test_the_delta_flag_is_held_against_the_filters(filters: list[blosc2.Filter]) -> None:
-    data = chunk(filters)
-    data[2] ^= 0x08
-    with pytest.raises(CorruptChunkError, match="disagree on the delta filter"):
-        check(data)
-
-
-def test_blocks_hold_whole_items() -> None:
-    data = chunk(SHUFFLE)
-    struct.pack_into("<i", data, 8, 8001)
-    with pytest.raises(CorruptChunkError, match="no whole number of elements"):
-        check(data)
-
-
-def test_blocks_are_not_longer_than_the_chunk() -> None:
-    data = chunk(SHUFFLE)
-    struct.pack_into("<i", data, 8, DATA.nbytes + 8)
-    with pytest.raises(CorruptChunkError, match="32000 bytes in blocks of 32008 cannot be"):
-        check(data)
-
-
-def test_the_alpha_version_has_no_last_filter() -> None:
-    # C-Blosc2 reads the slot as empty in version 3, whatever stands there
-    data = chunk([])
-    data[0], data[21] = 3, 77
-    check(data)
-    got = np.frombuffer(blosc2.decompress2(bytes(data)), "<i8")
-    assert (got == DATA).all()
-
-
-@pytest.mark.parametrize("version", [0, 7, 255])
-def test_unknown_versions_of_chunks(version: int) -> None:
-    data = chunk(SHUFFLE)
-    data[0] = version
-    with pytest.raises(UnsupportedFrameError, match=f"chunk format version {version}"):
-        check(data)
 
 
 @pytest.mark.parametrize(

@@ -20,22 +20,22 @@ from b2nd_dask.format.trailer import Trailer, with_fingerprint
 
 #: In the index chunk's header: codec meta and the metas of filter slots 0 to 4, none of them used.
 _STAMP = slice(23, 29)
-_FIRST_BYTE = 0xB2
+_FIRST_BYTE = b"\xb2"
 
 
 def stamp_in(index_chunk: bytes) -> bytes:
-    """Read the bytes of the stamp, which are zeros in an index chunk that has none."""
+    """Read the bytes of the stamp: zeros if there is none, fewer if the chunk is shorter."""
     return index_chunk[_STAMP]
 
 
 def begins_as_stamp(stamp: bytes) -> bool:
     """Whether the first byte is that of a stamp."""
-    return stamp[0] == _FIRST_BYTE
+    return stamp.startswith(_FIRST_BYTE)
 
 
 def stamp_of(record: bytes) -> bytes:
     """Compute the stamp that matches a record."""
-    return bytes([_FIRST_BYTE]) + xxhash.xxh3_64_digest(record)[: _STAMP.stop - _STAMP.start - 1]
+    return _FIRST_BYTE + xxhash.xxh3_64_digest(record)[: _STAMP.stop - _STAMP.start - 1]
 
 
 def index_digest(index_chunk: bytes) -> bytes:

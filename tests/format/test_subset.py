@@ -1,0 +1,111 @@
+"""Some blocks of a chunk as a chunk of their own, against the whole chunk decoded."""
+
+from __future__ import annotations
+
+import struct
+
+import blosc2
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from b2nd_dask.format.chunk.chunk_header import parse_chunk_header
+from b2nd_dask.format.chunk.constant import encode_repeated
+from b2nd_dask.format.chunk.subset import head_nbytes, subset_of
+from tests.format.by_hand import changed
+
+RNG = np.random.default_rng(3)
+KINDS = {
+    "smooth": np.linspace(0, 1, 4000),
+    "noise": RNG.random(4000),
+    "runs": np.repeat(RNG.integers(0, 3, 20), 200).astype("f8"),
+}
+FILTERS = [[], ["SHUFFLE"], ["BITSHUFFLE"], ["TRUNC_PREC", "SHUFFLE"], ["SHUFFLE", "BYTEDELTA"]]
+
+
+def assembled(raw: bytes, blocks: list[int]) -> bytes:
+    subset = subset_of(raw, parse_chunk_header(raw), np.array(blocks))
+    assert subset is not None
+    chunk = subset.head + b"".join(raw[a:b] for a, b in subset.spans.tolist())
+    # the header that goes with it is what a parser reads of it
+    assert parse_chunk_header(chunk) == subset.header
+    return chunk
+
+
+@given(
+    kind=st.sampled_from(sorted(KINDS)),
+    codec=st.sampled_from(list(blosc2.Codec)[:5]),
+    filters=st.sampled_from(FILTERS),
+    splitmode=st.sampled_from(list(blosc2.SplitMode)),
+    clevel=st.sampled_from([0, 1, 9]),
+    nblocks=st.sampled_from([1, 2, 5, 20]),
+    data=st.data(),
+)
+def test_blocks_are_those_of_the_chunk(
+    kind, codec, filters, splitmode, clevel, nblocks, data
+) -> None:
+    size = 32000 // nblocks
+    named = [blosc2.Filter[name] for name in filters]
+    metas = [20 if name == "TRUNC_PREC" else 8 if name == "BYTEDELTA" else 0 for name in filters]
+    raw = blosc2.compress2(
+        KINDS[kind], typesize=8, blocksize=size, codec=codec, clevel=clevel, splitmode=splitmode,
+        filters=named, filters_meta=metas,
+    )  # fmt: skip
+    whole = blosc2.decompress2(raw)
+    blocks = data.draw(st.sets(st.integers(0, nblocks - 1), min_size=1).map(sorted))
+    expected = b"".join(whole[b * size : (b + 1) * size] for b in blocks)
+    assert blosc2.decompress2(assembled(raw, blocks)) == expected
+
+
+def test_ends_of_blocks_are_found_without_order() -> None:
+    # two blocks of one stream each, the second first; all bytes put together by hand
+    streams = [struct.pack("<i", 8) + b"firstblk", struct.pack("<i", 8) + b"secondbl"]
+    head = struct.pack("<BBBBiii", 5, 1, 0x15, 1, 16, 8, 64) + bytes(16)
+    raw = head + struct.pack("<ii", 52, 40) + streams[1] + streams[0]
+    assert blosc2.decompress2(raw) == b"firstblksecondbl"
+    for blocks, spans in [([0], [[52, 64]]), ([1], [[40, 52]]), ([0, 1], [[52, 64], [40, 52]])]:
+        subset = subset_of(raw, parse_chunk_header(raw), np.array(blocks))
+        assert subset.spans.tolist() == spans
+        assert len(subset.head) == head_nbytes(len(blocks)) == 32 + 4 * len(blocks)
+    assert blosc2.decompress2(assembled(raw, [1])) == b"secondbl"
+
+
+TEXTS = np.array([b"some text that comes again and again, %d" % i for i in range(5000)])
+ZSTD = {"codec": blosc2.Codec.ZSTD, "typesize": 8, "blocksize": 8000}
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [
+        blosc2.compress2(np.zeros(4000), **ZSTD),
+        encode_repeated(b"12345678", nbytes=32000, blocksize=8000),
+        blosc2.compress2(TEXTS, use_dict=True, **ZSTD | {"typesize": 1}),
+        blosc2.compress2(KINDS["smooth"], filters=[blosc2.Filter.DELTA], **ZSTD),
+        # a short last block
+        blosc2.compress2(KINDS["smooth"][:3500], **ZSTD),
+    ],
+    ids=["special", "repeated", "dictionary", "delta", "short block"],
+)
+def test_chunks_that_are_decoded_as_a_whole(raw: bytes) -> None:
+    assert subset_of(raw, parse_chunk_header(raw), np.array([1])) is None
+
+
+RAW = blosc2.compress2(KINDS["smooth"], **ZSTD)
+
+
+@pytest.mark.parametrize("offset", [-1, 0, 32 + 16 - 1, len(RAW) - 3, len(RAW) + 1, 2**31 - 1])
+def test_offsets_that_cannot_be(offset: int) -> None:
+    raw = changed(RAW, 32 + 4 * 2, struct.pack("<i", offset))
+    assert subset_of(raw, parse_chunk_header(raw), np.array([0])) is None
+
+
+def test_two_blocks_of_one_stream() -> None:
+    raw = changed(RAW, 32 + 4 * 2, RAW[32 + 4 : 32 + 8])
+    assert subset_of(raw, parse_chunk_header(raw), np.array([0])) is None
+
+
+def test_fewer_bytes_than_offsets() -> None:
+    header = parse_chunk_header(RAW)
+    assert subset_of(RAW[: head_nbytes(4)], header, np.array([3])) is not None
+    assert subset_of(RAW[: head_nbytes(4) - 1], header, np.array([3])) is None

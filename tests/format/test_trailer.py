@@ -1,0 +1,149 @@
+"""The trailer, its fingerprint and the write id before it."""
+
+from __future__ import annotations
+
+import struct
+
+import blosc2
+import msgpack
+import numpy as np
+import pytest
+import xxhash
+from hypothesis import given
+from hypothesis import strategies as st
+
+from b2nd_dask import FrameFormatError
+from b2nd_dask.format.trailer import (
+    TAIL_LEN,
+    WRITE_ID_NBYTES,
+    Trailer,
+    build_trailer,
+    build_write_id,
+    check_trailer_start,
+    fingerprint_matches,
+    has_no_fingerprint,
+    is_as_built,
+    parse_trailer,
+    parse_write_id,
+    trailer_len_of,
+    with_fingerprint,
+)
+from tests.format.by_hand import changed, frame_bytes, parts_of
+
+EMPTY = bytes.fromhex("9401 93 cd0006 de0000 dc0000 ce00000023 d800") + bytes(16)
+
+
+def of_python_blosc2(**vlmeta: object) -> bytes:
+    array = blosc2.asarray(np.arange(5))
+    for name, value in vlmeta.items():
+        array.schunk.vlmeta[name] = value
+    return parts_of(array.to_cframe()).trailer
+
+
+def test_a_trailer_without_entries() -> None:
+    assert of_python_blosc2() == EMPTY == build_trailer(Trailer({}, b""))
+    assert parse_trailer(EMPTY) == Trailer({}, b"")
+
+
+def test_entries_of_python_blosc2() -> None:
+    values = {"one": [1, "two"], "other": {"a": b"\0" * 1000}}
+    raw = of_python_blosc2(**values)
+    assert trailer_len_of(raw, len(raw)) == len(raw)
+    trailer = parse_trailer(raw)
+    assert trailer.fingerprint == b""
+    found = {n: msgpack.unpackb(blosc2.decompress2(c)) for n, c in trailer.vlmeta.items()}
+    assert found == values
+    assert build_trailer(trailer) == raw
+    assert is_as_built(raw, trailer.vlmeta)
+    assert not is_as_built(changed(raw, 1, 0), trailer.vlmeta)
+
+
+@given(
+    st.dictionaries(st.text("abc", max_size=9), st.binary(max_size=50), max_size=16),
+    st.sampled_from([0, 4, 8, 16]),
+)
+def test_what_is_written_is_msgpack(entries: dict[str, bytes], nbytes: int) -> None:
+    fingerprint = bytes(range(1, nbytes + 1))
+    raw = build_trailer(Trailer(entries, fingerprint))
+    version, section, length, signed = msgpack.unpackb(raw)
+    assert (version, length) == (1, len(raw))
+    assert signed == msgpack.ExtType(
+        {0: 0, 4: 1, 8: 2, 16: 3}[nbytes], fingerprint.ljust(16, b"\0")
+    )
+    size, offsets, contents = section
+    assert contents == list(entries.values())
+    # in a trailer the size counts from behind the 93, and offsets from the first byte
+    assert raw[3 + size] == 0xDC
+    for name, content in entries.items():
+        assert raw[offsets[name] + 5 :].startswith(content)
+    assert trailer_len_of(bytes(50) + raw, 1000) == len(raw)
+    assert parse_trailer(raw) == Trailer(entries, fingerprint)
+
+
+def test_the_fingerprint_covers_all_bytes_before_it() -> None:
+    raw = with_fingerprint(Trailer({"a": b"chunk"}, b"ignored"))
+    assert raw[-16:] == xxhash.xxh3_128(raw[:-16]).digest()
+    assert raw[-17] == 3
+    assert fingerprint_matches(raw)
+    assert not has_no_fingerprint(raw)
+    for at in range(len(raw)):
+        assert not fingerprint_matches(changed(raw, at, raw[at] ^ 0x10))
+    assert has_no_fingerprint(EMPTY)
+    assert not fingerprint_matches(EMPTY)
+
+
+@pytest.mark.parametrize("at", [-TAIL_LEN, -18])
+def test_markers_of_the_tail(at: int) -> None:
+    with pytest.raises(FrameFormatError, match="no trailer at the frame's end"):
+        trailer_len_of(changed(EMPTY, len(EMPTY) + at, 0), 1000)
+    with pytest.raises(FrameFormatError, match="no trailer at the frame's end"):
+        trailer_len_of(EMPTY[-TAIL_LEN + 1 :], 1000)
+
+
+@pytest.mark.parametrize("length", [0, 34, 1001, 2**32 - 1])
+def test_lengths_that_cannot_be(length: int) -> None:
+    raw = changed(EMPTY, len(EMPTY) - 22, struct.pack(">I", length))
+    with pytest.raises(FrameFormatError, match=f"a trailer of {length} bytes, 1000 are there"):
+        trailer_len_of(raw, 1000)
+
+
+@pytest.mark.parametrize(("at", "new"), [(0, 0x93), (1, 2), (2, 0x94)])
+def test_its_first_bytes(at: int, new: int) -> None:
+    for parse in (check_trailer_start, parse_trailer):
+        with pytest.raises(FrameFormatError, match="a trailer starts with 94 01 93") as caught:
+            parse(changed(EMPTY, at, new))
+        assert caught.value.offset == 0
+    # version 0 is that of betas
+    check_trailer_start(changed(EMPTY, 1, 0))
+
+
+def test_fingerprints_of_unknown_type() -> None:
+    with pytest.raises(FrameFormatError, match="fingerprint type 4") as caught:
+        parse_trailer(changed(EMPTY, len(EMPTY) - 17, 4))
+    assert caught.value.offset == len(EMPTY) - 17
+
+
+def test_entries_that_reach_into_the_tail() -> None:
+    raw = build_trailer(Trailer({"a": b"12345678"}, b""))
+    at = raw.index(b"12345678") - 4
+    with pytest.raises(FrameFormatError, match="9 bytes needed"):
+        parse_trailer(changed(raw, at, struct.pack(">I", 9)))
+
+
+def test_python_blosc2_finds_index_and_trailer_around_a_write_id() -> None:
+    raw = frame_bytes(np.arange(100), chunks=(10,))
+    parts = parts_of(raw)
+    mark = build_write_id("0123456789abcdef")
+    assert mark == b"b2ndmark" + bytes.fromhex("0123456789abcdef")
+    head = changed(parts.head, 16, struct.pack(">Q", len(raw) + WRITE_ID_NBYTES))
+    marked = head + parts.data + parts.index + mark + parts.trailer
+    np.testing.assert_array_equal(blosc2.ndarray_from_cframe(marked)[:], np.arange(100))
+
+
+@given(st.binary(min_size=8, max_size=8).map(bytes.hex))
+def test_a_write_id_is_read_again(key: str) -> None:
+    mark = build_write_id(key)
+    assert len(mark) == WRITE_ID_NBYTES
+    assert parse_write_id(mark) == key
+    assert parse_write_id(mark[:-1]) is None
+    assert parse_write_id(changed(mark, 0, 0)) is None
