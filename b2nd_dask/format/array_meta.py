@@ -2,8 +2,9 @@
 
 Layout (docs/format.md, Array metalayer): fixarray marker, version, ndim, shape as int64, chunk
 shape and block shape as int32; then nothing (Caterva, the first b2nd files), a str32 dtype (b2nd
-early), or a dtype format and a str32 dtype (now). What follows the block shape tells the forms apart, not
-the number of fields: a real file (c-blosc2 commit 8123f7ea) says six fields and has seven.
+early), or a dtype format and a str32 dtype (now). What follows the block shape tells the forms
+apart, not the number of fields: a real file (c-blosc2 commit 8123f7ea) says six fields and has
+seven.
 """
 
 from __future__ import annotations
