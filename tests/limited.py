@@ -2,37 +2,53 @@
 
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
-from pathlib import Path
-from typing import Any
+import resource
+from typing import TYPE_CHECKING, Any
 
-ROOT = Path(__file__).parents[1]
-
-PRELUDE = """
-import json, resource, sys
-import numpy as np
-from b2nd_dask import B2ndError, open_b2nd, from_b2nd
-from b2nd_dask.format.values import unpack_value
-from tests.frame.probe import address_space
-# what is loaded at the first use is not what the input takes
 import blosc2
-open_b2nd(blosc2.zeros((4,)).to_cframe())[...]
+import numpy as np
 
-def attempt(action):
+from b2nd_dask import B2ndError, from_b2nd, open_b2nd
+from b2nd_dask.format.values import unpack_value
+from tests.forked import run_forked
+from tests.frame.probe import address_space
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+def attempt(action: Callable[[], Any]) -> str:
+    """Call a function; give its result, or its error of this package, as text."""
     try:
         return str(action())
     except B2ndError as error:
         return f"{type(error).__name__}: {error}"
 
-allowed = address_space() + int(sys.argv[1]) * 2**20
-resource.setrlimit(resource.RLIMIT_AS, (allowed, allowed))
-resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-used = resource.getrusage(resource.RUSAGE_SELF)
-seconds = int(used.ru_utime + used.ru_stime) + int(sys.argv[2]) + 1
-resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds))
-"""
+
+def _limit(megabytes: int, seconds: int) -> None:
+    """Bound the memory and the time of this process, beyond what it has taken already."""
+    # what is loaded at the first use is not what the input takes
+    open_b2nd(blosc2.zeros((4,)).to_cframe())[...]
+    allowed = address_space() + megabytes * 2**20
+    resource.setrlimit(resource.RLIMIT_AS, (allowed, allowed))
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    used = resource.getrusage(resource.RUSAGE_SELF)
+    allowed = int(used.ru_utime + used.ru_stime) + seconds + 1
+    resource.setrlimit(resource.RLIMIT_CPU, (allowed, allowed))
+
+
+def _answer(code: str, megabytes: int, seconds: int, values: dict[str, Any]) -> Any:
+    names = {
+        "np": np,
+        "from_b2nd": from_b2nd,
+        "open_b2nd": open_b2nd,
+        "unpack_value": unpack_value,
+        "attempt": attempt,
+        **values,
+    }
+    _limit(megabytes, seconds)
+    exec(compile(code, "<limited>", "exec"), names)
+    return names["answer"]
 
 
 def run_limited(code: str, *, megabytes: int, seconds: int = 20, **values: Any) -> Any:
@@ -41,20 +57,4 @@ def run_limited(code: str, *, megabytes: int, seconds: int = 20, **values: Any) 
     `attempt` in the code calls a function and gives what it gives, or its error of this package, as
     text. Any other error, a crash, and memory or processor time beyond what is given fail the test.
     """
-    names = f"globals().update(json.loads({json.dumps(values)!r}))\n"
-    process = subprocess.run(
-        [
-            sys.executable,
-            "-c",
-            f"{PRELUDE}{names}{code}\nprint(json.dumps(answer))",
-            str(megabytes),
-            str(seconds),
-        ],
-        capture_output=True,
-        text=True,
-        cwd=ROOT,
-        timeout=600,
-        check=False,
-    )
-    assert process.returncode == 0, process.stderr[-2000:]
-    return json.loads(process.stdout)
+    return run_forked(_answer, code, megabytes, seconds, values)

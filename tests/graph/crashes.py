@@ -1,22 +1,19 @@
 """Writes that are killed, or given errors, at each of their system calls in turn.
 
-Run as a program of its own: it forks, and its children die. Prints what came of each moment.
+To be run in a process of its own: it forks, and its children die.
 """
 
 from __future__ import annotations
 
 import errno
 import fcntl
-import json
 import logging
 import os
 import re
 import shutil
 import signal
-import sys
 import traceback
 from collections import Counter
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import blosc2
@@ -31,6 +28,7 @@ from b2nd_dask.storage.write import local_names
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
 
     from b2nd_dask.storage import StagingInfo
 
@@ -237,7 +235,9 @@ def attempt(scenario: Scenario, faults: Faults) -> str:
     return ended[os.waitstatus_to_exitcode(status)]
 
 
-def main(kind: str, contiguous: bool, fault: str, folder: Path, *, exchange: bool) -> Counter[str]:
+def crash(kind: str, contiguous: bool, fault: str, folder: Path, exchange: bool) -> Counter[str]:
+    """Count how the writes ended that met a fault at one call each, and what they left."""
+    dask.config.set(scheduler="sync")
     outcomes: Counter[str] = Counter()
     scenario = Scenario(kind, contiguous, folder)
     moment = 0
@@ -261,10 +261,3 @@ def main(kind: str, contiguous: bool, fault: str, folder: Path, *, exchange: boo
         remove_staging(scenario.path)
         left = {path.name for path in folder.iterdir()} - {"frame.b2nd", "saved"}
         assert not left, (moment, left)
-
-
-if __name__ == "__main__":
-    dask.config.set(scheduler="sync")
-    kind, contiguous, fault, folder, exchange = sys.argv[1:]
-    outcomes = main(kind, contiguous == "1", fault, Path(folder), exchange=exchange == "1")
-    print(json.dumps(outcomes))

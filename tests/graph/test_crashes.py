@@ -4,7 +4,7 @@ Each scenario is killed at every call of the system that changes the disk, one a
 each of some 500 moments, incl. all those of the commit, and cut writes. Injected errors likewise.
 """
 
-import json
+import itertools
 import os
 import signal
 import subprocess
@@ -22,39 +22,33 @@ from distributed.utils import json_load_robust
 
 import b2nd_dask
 from b2nd_dask import list_staging, open_b2nd, remove_staging, to_b2nd
+from tests.forked import run_forked
+from tests.graph import crashes
 from tests.graph.gate import pass_gate
 
 ROOT = Path(b2nd_dask.__file__).parents[1]
 KINDS = ["new", "overwrite", "region", "append", "compact"]
 RESUMED = ["resume", "resumed append", "resumed region", "resumed append, unsealed"]
-QUICK = [("overwrite", False), ("append", True), ("region", False)]
-QUICK_RESUMED = [("resumed append", True), ("resumed region", False)]
+#: Of each sort one; all others are slow.
+QUICK = [("overwrite", False), ("append", True)]
+QUICK_RESUMED = [("resumed append", True, "kill")]
+QUICK_ERRORS = [("append", True, "EIO"), ("append", True, "ENOSPC")]
+QUICK_RENAMES = [("overwrite", "kill"), ("compact", "rename")]
 
 
 def crash(folder, kind, contiguous, fault, *, exchange=True):
-    arguments = [kind, str(int(contiguous)), fault, folder, str(int(exchange))]
-    done = subprocess.run(
-        [sys.executable, "-m", "tests.graph.crashes", *arguments],
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        timeout=880,
-    )
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout)
+    return run_forked(crashes.crash, kind, contiguous, fault, folder, exchange, seconds=880)
 
 
-def cases(quick, kinds=(*KINDS, "resume")):
-    found = []
-    for kind in kinds:
-        for contiguous in (True, False):
-            marks = [] if (kind, contiguous) in quick else [pytest.mark.slow]
-            found.append(pytest.param(kind, contiguous, marks=marks))
-    return found
+def cases(quick, *axes):
+    """The product of some lists, of which only some cases are not slow."""
+    return [
+        pytest.param(*case, marks=() if case in quick else pytest.mark.slow)
+        for case in itertools.product(*axes)
+    ]
 
 
-@pytest.mark.parametrize(("kind", "contiguous"), cases(QUICK))
+@pytest.mark.parametrize(("kind", "contiguous"), cases(QUICK, [*KINDS, "resume"], [True, False]))
 def test_killed_at_each_call(tmp_path, kind, contiguous):
     outcomes = crash(tmp_path, kind, contiguous, "kill")
     # old and new frame of `compact` hold the same
@@ -64,8 +58,9 @@ def test_killed_at_each_call(tmp_path, kind, contiguous):
     assert sum(outcomes.values()) > 25
 
 
-@pytest.mark.parametrize("fault", ["kill", "EIO"])
-@pytest.mark.parametrize(("kind", "contiguous"), cases(QUICK_RESUMED, RESUMED))
+@pytest.mark.parametrize(
+    ("kind", "contiguous", "fault"), cases(QUICK_RESUMED, RESUMED, [True, False], ["kill", "EIO"])
+)
 def test_what_was_staged_is_reused_and_each_element_written_once(tmp_path, kind, contiguous, fault):
     outcomes = crash(tmp_path, kind, contiguous, fault)
     # within the commit, before the new state counts and behind that
@@ -73,8 +68,15 @@ def test_what_was_staged_is_reused_and_each_element_written_once(tmp_path, kind,
     assert outcomes["resumed whole, new"] > 0
 
 
-@pytest.mark.parametrize("fault", ["ENOSPC", "EIO", "short", "fsync", "rename", "late"])
-@pytest.mark.parametrize(("kind", "contiguous"), cases([("append", True)]))
+@pytest.mark.parametrize(
+    ("kind", "contiguous", "fault"),
+    cases(
+        QUICK_ERRORS,
+        [*KINDS, "resume"],
+        [True, False],
+        ["ENOSPC", "EIO", "short", "fsync", "rename", "late"],
+    ),
+)
 def test_errors_at_each_call(tmp_path, kind, contiguous, fault):
     outcomes = crash(tmp_path, kind, contiguous, fault)
     assert not any(ended.startswith(("other", "killed")) for ended in outcomes)
@@ -85,14 +87,18 @@ def test_errors_at_each_call(tmp_path, kind, contiguous, fault):
     assert any(ended.startswith("error") for ended in outcomes) != harmless
 
 
-@pytest.mark.parametrize(("kind", "contiguous"), cases([("region", False)]))
+@pytest.mark.parametrize(
+    ("kind", "contiguous"), cases([("append", True)], [*KINDS, "resume"], [True, False])
+)
 def test_interrupts_right_behind_each_call(tmp_path, kind, contiguous):
     outcomes = crash(tmp_path, kind, contiguous, "interrupt")
     assert not any(ended.startswith(("other", "killed")) for ended in outcomes)
 
 
-@pytest.mark.parametrize("kind", ["overwrite", "compact"])
-@pytest.mark.parametrize("fault", ["kill", "rename", "late", "interrupt", "EIO"])
+@pytest.mark.parametrize(
+    ("kind", "fault"),
+    cases(QUICK_RENAMES, ["overwrite", "compact"], ["kill", "rename", "late", "interrupt", "EIO"]),
+)
 def test_a_file_system_that_cannot_exchange_directories(tmp_path, kind, fault):
     outcomes = crash(tmp_path, kind, False, fault, exchange=False)
     assert not any(ended.startswith("other") for ended in outcomes)
