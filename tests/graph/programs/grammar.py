@@ -83,14 +83,7 @@ class Drawing:
 
     def _read(self, number: int) -> None:
         source = self.sources[number]
-        chunks = [
-            None,
-            None,
-            None,
-            -1,
-            tuple(2 * n for n in source.chunks),
-            self._chunks(source.shape),
-        ]
+        chunks = [None, None, None, -1, tuple(2 * n for n in source.chunks), self._chunks(source.shape)]
         arguments = [self.rng.choice(chunks)]
         if self.rng.random() < 0.15:
             arguments.append(self.rng.choice(chunks))  # the same frame twice
@@ -114,9 +107,7 @@ class Drawing:
     # ---- groups of lines
 
     def elementwise(self, value: Value) -> None:
-        effect = self.rng.choices(["keeps", "grows", "rounds", "rough", "jumps"], (5, 4, 2, 1, 4))[
-            0
-        ]
+        effect = self.rng.choices(["keeps", "grows", "rounds", "rough", "jumps"], (5, 4, 2, 1, 4))[0]
         self._expression(self.rng.choice(tables.ELEMENTWISE[effect]), [value], effect, views=True)
 
     def move(self, value: Value) -> None:
@@ -186,13 +177,7 @@ class Drawing:
         return self._try("{r} = " + template, values, effect, **flags)
 
     def _try(
-        self,
-        template: str,
-        values: list[Value],
-        effect: str,
-        *,
-        views: bool = False,
-        twice: bool = False,
+        self, template: str, values: list[Value], effect: str, *, views: bool = False, twice: bool = False
     ) -> bool:
         """Add a line; whether it made an array that can be used on."""
         if effect == "jumps" and any(v.state == "rough" for v in values):
@@ -229,21 +214,12 @@ class Drawing:
         return few and size_of(made) <= MOST_ELEMENTS
 
     def _after(
-        self,
-        name: str,
-        values: list[Value],
-        effect: str,
-        made: Any,
-        shared: frozenset[str],
-        line: str,
+        self, name: str, values: list[Value], effect: str, made: Any, shared: frozenset[str], line: str
     ) -> Value:
         bits = max((v.bits for v in values), default=2.0)
         size = max((size_of(self._array(v)) for v in values), default=1)
         bits = {
-            "grows": 2 * bits
-            + 2
-            + math.log2(max(size, 2))
-            * ("row_sums" in line or "sum" in line or "@" in line or "dot" in line),
+            "grows": 2 * bits + 2 + math.log2(max(size, 2)) * ("row_sums" in line or "sum" in line or "@" in line or "dot" in line),
             "sums": bits + math.log2(max(size, 2)),
             "products": bits * max(size, 1),
             "means": bits + math.log2(max(size, 2)),
@@ -327,9 +303,7 @@ class Drawing:
         for n in shape:
             kind = self.rng.choice(["all", "slice", "slice", "one", "step", "new", "list"])
             if kind == "slice":
-                parts.append(
-                    f"{self.rng.choice(['', self.rng.randint(-n, n)])}:{self.rng.choice(['', self.rng.randint(-n, n + 2)])}"
-                )
+                parts.append(f"{self.rng.choice(['', self.rng.randint(-n, n)])}:{self.rng.choice(['', self.rng.randint(-n, n + 2)])}")
             elif kind == "step":
                 parts.append(f"{self.rng.randint(-n, n)}::{self.rng.choice([2, 3, -1, -2])}")
             elif kind == "one" and n:

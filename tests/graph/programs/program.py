@@ -67,11 +67,7 @@ class Side:
         self._frames = frames
         self._in_memory = in_memory
         self.names: dict[str, Any] = {
-            "da": da,
-            "np": np,
-            "dask": dask,
-            "xr": xr,
-            "pd": pd,
+            **{"da": da, "np": np, "dask": dask, "xr": xr, "pd": pd},
             "frame": self.frame,
             "fn": functions(in_memory=in_memory),
         }

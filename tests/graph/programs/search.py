@@ -16,7 +16,7 @@ from tests.graph.programs.reduce import reduced
 
 def program_of(seed: int, number: int, folder: Path) -> Program:
     """Draw a program; the same for the same seed and number."""
-    return draw_program(Random(f"{seed} {number}"), folder)
+    return draw_program(Random(f"{seed} {number}"), folder)  # noqa: S311
 
 
 def search(seed: int, numbers: Iterable[int], folder: Path) -> Iterator[str]:

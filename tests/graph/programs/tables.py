@@ -25,12 +25,7 @@ ELEMENTWISE = {
         *("{a}.astype('>f8')", "{a}.astype('c16')", "{a}.astype('f2')", "{a}.astype(object)"),
         *("{a}.map_blocks(np.real)", "da.map_blocks(np.round, {a}, 1)", "da.asarray({a})"),
         *("{a}.map_blocks(np.clip, -1, 1)", "{a}.map_blocks(np.clip, a_min=-1, a_max=None)"),
-        *(
-            "{a} + 2**40",
-            "{a} + True",
-            "{a} + np.datetime64(1, 's')",
-            "{a} + np.timedelta64(1, 's')",
-        ),
+        *("{a} + 2**40", "{a} + True", "{a} + np.datetime64(1, 's')", "{a} + np.timedelta64(1, 's')"),
         *("da.where({a} != {a}, 0, {a})", "da.negative({a})", "{a} + {a}[..., :1]"),
         *("da.from_delayed(dask.delayed(fn.same)({a}), {a}.shape, {a}.dtype)", "{a} * 10**30"),
         *("da.map_blocks(np.where, {a} == {a}, {a}, 1, dtype={a}.dtype)", "da.fix({a})"),
@@ -52,19 +47,9 @@ ELEMENTWISE = {
         *("da.sign({a})", "da.floor({a})", "da.isclose({a}, 1)", "da.where({a} > 1, {a}, 0)"),
         *("da.where({a} > 0, {a}, np.nan)", "~{a}", "{a} & 1", "{a} ^ True", "da.logical_not({a})"),
         *("{a}.astype('i4')", "{a}.astype(bool)", "{a}.astype('u1')", "{a}.astype('U3')"),
-        *(
-            "{a}.astype('i8', casting='safe')",
-            "{a}.astype('M8[s]')",
-            "{a} == 'a'",
-            "{a} >= {a}.T.T",
-        ),
+        *("{a}.astype('i8', casting='safe')", "{a}.astype('M8[s]')", "{a} == 'a'", "{a} >= {a}.T.T"),
         *("da.isin({a}, [1, 2])", "da.signbit({a})", "{a}.view('u1')", "da.isfinite({a})"),
-        *(
-            "da.logical_and({a}, {a} > 1)",
-            "da.trunc({a})",
-            "da.heaviside({a}, 1)",
-            "da.iscomplex({a})",
-        ),
+        *("da.logical_and({a}, {a} > 1)", "da.trunc({a})", "da.heaviside({a}, 1)", "da.iscomplex({a})"),
         *("{a}.map_blocks(np.greater, 0, dtype=bool)", "da.digitize({a}, np.array([0, 2]))"),
         *("da.searchsorted(da.arange(4, chunks=2), {a})", "{a}.astype('m8[s]')", "da.isnull({a})"),
     ],
@@ -88,32 +73,14 @@ COPIES = [
     *("da.roll({a}, 2, {axis})", "da.tile({a}, 2)", "da.repeat({a}, 2, {axis})", "da.tril({a})"),
     *("da.pad({a}, 1)", "da.pad({a}, 1, mode='edge')", "da.pad({a}, 2, mode='wrap')"),
     *("da.pad({a}, 1, mode='reflect')", "da.triu({a}, 1)", "da.diag({a})", "da.diagonal({a})"),
-    *(
-        "da.concatenate([{a}, {a}], {axis})",
-        "da.stack([{a}, {a}], {axis})",
-        "da.take({a}, [0, -1], {axis})",
-    ),
-    *(
-        "da.concatenate([{a}[:2], {a}[1:]])",
-        "da.stack([{a}[0], {a}[-1], {a}[0]])",
-        "da.block([{a}, {a}])",
-    ),
+    *("da.concatenate([{a}, {a}], {axis})", "da.stack([{a}, {a}], {axis})", "da.take({a}, [0, -1], {axis})"),
+    *("da.concatenate([{a}[:2], {a}[1:]])", "da.stack([{a}[0], {a}[-1], {a}[0]])", "da.block([{a}, {a}])"),
     *("da.vstack([{a}, {a}])", "da.hstack([{a}, {a}[..., :1]])", "da.dstack([{a}, {a}])"),
-    *(
-        "da.overlap.overlap({a}, depth=1, boundary='none')",
-        "da.compress([True, False, True], {a}, {axis})",
-    ),
-    *(
-        "da.concatenate([{a}, da.ones({a}.shape)])",
-        "da.delete({a}, 0, {axis})",
-        "da.insert({a}, 1, 0, {axis})",
-    ),
+    *("da.overlap.overlap({a}, depth=1, boundary='none')", "da.compress([True, False, True], {a}, {axis})"),
+    *("da.concatenate([{a}, da.ones({a}.shape)])", "da.delete({a}, 0, {axis})", "da.insert({a}, 1, 0, {axis})"),
     *("da.append({a}, {a}, {axis})", "{a}.map_overlap(fn.same, depth=1, boundary='reflect')"),
     *("da.concatenate([{a}[i : i + 2] for i in range(0, {n}, 2)])", "da.nonzero({a})[0]"),
-    *(
-        "da.concatenate([{a}[i : i + 3] for i in (0, 3, 1)])",
-        "da.shuffle({a}, [[0, 1], [1, 0]], {axis})",
-    ),
+    *("da.concatenate([{a}[i : i + 3] for i in (0, 3, 1)])", "da.shuffle({a}, [[0, 1], [1, 0]], {axis})"),
     *("xr.DataArray({a}).shift(dim_0=1).data", "xr.DataArray({a}).roll(dim_0=2).data"),
     *("xr.DataArray({a}).stack(z=[...]).data", "xr.DataArray({a}).pad(dim_0=1).data"),
 ]
@@ -135,219 +102,85 @@ REDUCTIONS = {
 #: Reductions and scans of other shapes.
 OTHERS = {
     "sums": [
-        *(
-            "da.cumsum({a}, {axis})",
-            "da.nancumsum({a}, {axis})",
-            "da.trace({a})",
-            "da.diff({a}, axis={axis})",
-        ),
+        *("da.cumsum({a}, {axis})", "da.nancumsum({a}, {axis})", "da.trace({a})", "da.diff({a}, axis={axis})"),
         *("da.cumsum({a}, {axis}, method='blelloch')", "xr.DataArray({a}).sum('dim_0').data"),
         *("da.coarsen(np.sum, {a}, {{0: 2}}, trim_excess=True)", "{a}[{a} == {a}].sum()"),
-        *(
-            "da.reduction({a}, fn.total, fn.total, axis={axes}, dtype={a}.dtype)",
-            "da.gradient({a}, axis={axis})",
-        ),
+        *("da.reduction({a}, fn.total, fn.total, axis={axes}, dtype={a}.dtype)", "da.gradient({a}, axis={axis})"),
         *("da.reduction({a}, da.chunk.sum, da.chunk.max, axis={axes}, dtype={a}.dtype)",),
-        *(
-            "da.reduction({a}, da.chunk.max, fn.total, combine=fn.greatest, axis={axes}, dtype={a}.dtype, split_every=2)",
-        ),
-        *(
-            "da.reduction({a}, da.chunk.sum, fn.in_place_total, axis={axes}, dtype={a}.dtype, split_every=3)",
-        ),
-        *(
-            "da.reduction({a}, da.chunk.sum, da.chunk.sum, combine=fn.in_place_greatest, axis={axes}, dtype={a}.dtype, split_every=2)",
-        ),
-        *(
-            "da.reduction({a}, fn.total_and_count, fn.mean_of_totals, combine=fn.totals_combined, concatenate=False, axis={axes}, dtype='f8', split_every=2)",
-        ),
-        *(
-            "xr.DataArray({a}).groupby(xr.DataArray(np.arange({n}) % 3, dims='dim_0', name='k')).sum().data",
-        ),
-        *(
-            "xr.DataArray({a}).rolling(dim_0=2).sum().data",
-            "xr.DataArray({a}).cumsum('dim_0').data",
-        ),
+        *("da.reduction({a}, da.chunk.max, fn.total, combine=fn.greatest, axis={axes}, dtype={a}.dtype, split_every=2)",),
+        *("da.reduction({a}, da.chunk.sum, fn.in_place_total, axis={axes}, dtype={a}.dtype, split_every=3)",),
+        *("da.reduction({a}, da.chunk.sum, da.chunk.sum, combine=fn.in_place_greatest, axis={axes}, dtype={a}.dtype, split_every=2)",),
+        *("da.reduction({a}, fn.total_and_count, fn.mean_of_totals, combine=fn.totals_combined, concatenate=False, axis={axes}, dtype='f8', split_every=2)",),
+        *("xr.DataArray({a}).groupby(xr.DataArray(np.arange({n}) % 3, dims='dim_0', name='k')).sum().data",),
+        *("xr.DataArray({a}).rolling(dim_0=2).sum().data", "xr.DataArray({a}).cumsum('dim_0').data"),
         *("xr.DataArray({a}).coarsen(dim_0=2, boundary='trim').sum().data",),
         *("xr.DataArray({a}).weighted(xr.DataArray(np.arange({n}) % 3, dims='dim_0')).sum().data",),
-        *(
-            "xr.DataArray({a}, coords={{'dim_0': pd.date_range('2000', periods={n}, freq='12h')}}).resample(dim_0='1D').sum().data",
-        ),
-        *(
-            "xr.DataArray({a}).where(xr.DataArray({a}) > 0).count('dim_0').data",
-            "da.ma.count({a}, {axes})",
-        ),
-        *(
-            "xr.DataArray({a}).diff('dim_0').data",
-            "da.bincount(abs({a}).astype('i8').ravel(), minlength=5)",
-        ),
+        *("xr.DataArray({a}, coords={{'dim_0': pd.date_range('2000', periods={n}, freq='12h')}}).resample(dim_0='1D').sum().data",),
+        *("xr.DataArray({a}).where(xr.DataArray({a}) > 0).count('dim_0').data", "da.ma.count({a}, {axes})"),
+        *("xr.DataArray({a}).diff('dim_0').data", "da.bincount(abs({a}).astype('i8').ravel(), minlength=5)"),
         *("{a}.map_overlap(fn.neighbours, depth=1, boundary=0)", "da.ediff1d({a})"),
-        *(
-            "{a}.map_overlap(fn.neighbours, depth=1, boundary='none')",
-            "da.histogram({a}, bins=4, range=(-4, 4))[0]",
-        ),
+        *("{a}.map_overlap(fn.neighbours, depth=1, boundary='none')", "da.histogram({a}, bins=4, range=(-4, 4))[0]"),
     ],
     "grows": [
-        *(
-            "da.tensordot({a}, {a}, axes=(0, 0))",
-            "{a} @ {a}.T",
-            "da.einsum('...i,...i->...', {a}, {a})",
-        ),
-        *(
-            "da.dot({a}, {a}[..., 0])",
-            "da.outer({a}, {a}[0])",
-            "da.vdot({a}, {a})",
-            "da.matmul({a}, {a}.T)",
-        ),
+        *("da.tensordot({a}, {a}, axes=(0, 0))", "{a} @ {a}.T", "da.einsum('...i,...i->...', {a}, {a})"),
+        *("da.dot({a}, {a}[..., 0])", "da.outer({a}, {a}[0])", "da.vdot({a}, {a})", "da.matmul({a}, {a}.T)"),
     ],
     "means": [
-        *(
-            "da.average({a}, axis={axis}, weights=np.arange({length}) + 1)",
-            "{a} - {a}.mean(axis={axes}, keepdims=True)",
-        ),
-        *(
-            "xr.DataArray({a}).mean('dim_0').data",
-            "xr.DataArray({a}).rolling(dim_0=3, min_periods=1).mean().data",
-        ),
-        *(
-            "xr.DataArray({a}).groupby(xr.DataArray(np.arange({n}) // 2, dims='dim_0', name='k')).mean().data",
-        ),
+        *("da.average({a}, axis={axis}, weights=np.arange({length}) + 1)", "{a} - {a}.mean(axis={axes}, keepdims=True)"),
+        *("xr.DataArray({a}).mean('dim_0').data", "xr.DataArray({a}).rolling(dim_0=3, min_periods=1).mean().data"),
+        *("xr.DataArray({a}).groupby(xr.DataArray(np.arange({n}) // 2, dims='dim_0', name='k')).mean().data",),
         *("xr.DataArray({a}).coarsen(dim_0=2, boundary='pad').mean().data", "da.linalg.norm({a})"),
-        *(
-            "xr.DataArray({a}).weighted(xr.DataArray(np.arange({n}) % 3, dims='dim_0')).mean('dim_0').data",
-        ),
-        *(
-            "(lambda x: (x.groupby('k') - x.groupby('k').mean()).data)(xr.DataArray({a}).assign_coords(k=('dim_0', np.arange({n}) % 2)))",
-        ),
-        *(
-            "xr.DataArray({a}, coords={{'dim_0': pd.date_range('2000', periods={n}, freq='D')}}).groupby('dim_0.month').mean().data",
-        ),
-        *(
-            "xr.DataArray({a}, coords={{'dim_0': pd.date_range('2000', periods={n}, freq='9h')}}).resample(dim_0='1D').mean().data",
-        ),
+        *("xr.DataArray({a}).weighted(xr.DataArray(np.arange({n}) % 3, dims='dim_0')).mean('dim_0').data",),
+        *("(lambda x: (x.groupby('k') - x.groupby('k').mean()).data)(xr.DataArray({a}).assign_coords(k=('dim_0', np.arange({n}) % 2)))",),
+        *("xr.DataArray({a}, coords={{'dim_0': pd.date_range('2000', periods={n}, freq='D')}}).groupby('dim_0.month').mean().data",),
+        *("xr.DataArray({a}, coords={{'dim_0': pd.date_range('2000', periods={n}, freq='9h')}}).resample(dim_0='1D').mean().data",),
     ],
-    "rough": [
-        "xr.DataArray({a}).std('dim_0', ddof=1).data",
-        "xr.DataArray({a}).var().data",
-        "da.std({a}, axis={axes}, ddof=1)",
-    ],
+    "rough": ["xr.DataArray({a}).std('dim_0', ddof=1).data", "xr.DataArray({a}).var().data", "da.std({a}, axis={axes}, ddof=1)"],
     "keeps": [
-        *(
-            "da.median({a}, axis={axis})",
-            "da.nanmedian({a}, axis={axis})",
-            "da.topk({a}, 2, {axis})",
-        ),
-        *(
-            "da.ptp({a}, {axis})",
-            "xr.DataArray({a}).max().data",
-            "xr.DataArray({a}).quantile(0.5, 'dim_0').data",
-        ),
+        *("da.median({a}, axis={axis})", "da.nanmedian({a}, axis={axis})", "da.topk({a}, 2, {axis})"),
+        *("da.ptp({a}, {axis})", "xr.DataArray({a}).max().data", "xr.DataArray({a}).quantile(0.5, 'dim_0').data"),
         *("xr.DataArray({a}).rolling(dim_0=2).max().data", "xr.DataArray({a}).fillna(1).data"),
-        *(
-            "da.apply_along_axis(np.max, {axis}, {a})",
-            "da.coarsen(np.max, {a}, {{0: 2}}, trim_excess=True)",
-        ),
+        *("da.apply_along_axis(np.max, {axis}, {a})", "da.coarsen(np.max, {a}, {{0: 2}}, trim_excess=True)"),
         *("da.percentile({a}.ravel(), [50], method='nearest')",),
-        *(
-            "xr.DataArray({a}).groupby(xr.DataArray(np.arange({n}) % 3, dims='dim_0', name='k')).max().data",
-        ),
-        *(
-            "da.reduction({a}, fn.greatest, fn.greatest, axis={axes}, dtype={a}.dtype, split_every=2)",
-        ),
-        *(
-            "da.reduction({a}, da.chunk.min, da.chunk.min, axis={axes}, dtype={a}.dtype, concatenate=True)",
-        ),
+        *("xr.DataArray({a}).groupby(xr.DataArray(np.arange({n}) % 3, dims='dim_0', name='k')).max().data",),
+        *("da.reduction({a}, fn.greatest, fn.greatest, axis={axes}, dtype={a}.dtype, split_every=2)",),
+        *("da.reduction({a}, da.chunk.min, da.chunk.min, axis={axes}, dtype={a}.dtype, concatenate=True)",),
     ],
     "jumps": [
-        *(
-            "da.argmin({a}, {axis})",
-            "da.argmax({a}, {axis}, split_every=2)",
-            "da.nanargmax({a}, {axis})",
-        ),
-        *(
-            "da.argmax({a})",
-            "da.nanargmin({a})",
-            "da.argmin({a}, {axis}, keepdims=True)",
-            "da.argtopk({a}, 2, {axis})",
-        ),
+        *("da.argmin({a}, {axis})", "da.argmax({a}, {axis}, split_every=2)", "da.nanargmax({a}, {axis})"),
+        *("da.argmax({a})", "da.nanargmin({a})", "da.argmin({a}, {axis}, keepdims=True)", "da.argtopk({a}, 2, {axis})"),
         *("xr.DataArray({a}).argmax('dim_0').data", "da.unique({a})", "{a}[{a} > 0].sum()"),
-        *(
-            "{a}[{a} > 0].compute_chunk_sizes()",
-            "da.argwhere({a})",
-            "xr.DataArray({a}).idxmax('dim_0').data",
-        ),
-        *(
-            "xr.DataArray({a}).where(xr.DataArray({a}) > 0).data",
-            "da.extract({a} > 0, {a}).max()",
-            "da.flatnonzero({a}).size",
-        ),
+        *("{a}[{a} > 0].compute_chunk_sizes()", "da.argwhere({a})", "xr.DataArray({a}).idxmax('dim_0').data"),
+        *("xr.DataArray({a}).where(xr.DataArray({a}) > 0).data", "da.extract({a} > 0, {a}).max()", "da.flatnonzero({a}).size"),
     ],
 }
 #: Blocks that wait for a result of many, or of which a list takes elements.
 LATE = [
-    *(
-        "{a} - {a}.mean()",
-        "({a} - {a}.min()) / (1 + {a}.max() - {a}.min())",
-        "{a} * 2 - {a}.sum(axis=0)",
-    ),
-    *(
-        "{a} - {a}.mean(axis={axes}, keepdims=True)",
-        "({a} - {a}.mean())[{list}]",
-        "({a} + {a}.max()).sum(axis={axes})",
-    ),
-    *(
-        "{a}[{list}] * {a}.sum()",
-        "(({a} * 2 - {a}.mean()) ** 2).mean(axis={axes})",
-        "({a} - {a}.sum())[:1]",
-    ),
+    *("{a} - {a}.mean()", "({a} - {a}.min()) / (1 + {a}.max() - {a}.min())", "{a} * 2 - {a}.sum(axis=0)"),
+    *("{a} - {a}.mean(axis={axes}, keepdims=True)", "({a} - {a}.mean())[{list}]", "({a} + {a}.max()).sum(axis={axes})"),
+    *("{a}[{list}] * {a}.sum()", "(({a} * 2 - {a}.mean()) ** 2).mean(axis={axes})", "({a} - {a}.sum())[:1]"),
     *("da.stack([{a}.sum(), ({a} - {a}.mean()).max(), ({a} + {a}.max()).sum(), {a}.max()])",),
-    *(
-        "da.tensordot({a} - {a}.sum(), {a}, axes=(0, 0))",
-        "({a} + {a}.sum()).map_blocks(fn.plus_one)",
-    ),
+    *("da.tensordot({a} - {a}.sum(), {a}, axes=(0, 0))", "({a} + {a}.sum()).map_blocks(fn.plus_one)"),
     *("da.blockwise(fn.sum_of_blocks, {to}, {a} + {a}.max(), {of}, dtype={a}.dtype)",),
-    *(
-        "({a} - {a}.min()).map_overlap(fn.neighbours, depth=1, boundary='none')",
-        "{a} + {a}[{list}].sum()",
-    ),
+    *("({a} - {a}.min()).map_overlap(fn.neighbours, depth=1, boundary='none')", "{a} + {a}[{list}].sum()"),
     *("da.blockwise(fn.sum_of_blocks, {to}, {a}, {of}, dtype={a}.dtype) - {a}.max()",),
 ]
 #: Functions of blocks; "in_place" ones have their array for themselves.
 BLOCKS = {
     "keeps": [
-        *(
-            "{a}.map_blocks(fn.plus_one)",
-            "{a}.map_blocks(fn.reversed_rows)",
-            "{a}.map_blocks(fn.array_type)",
-        ),
-        *(
-            "{a}.map_blocks(fn.plus_one, dtype={a}.dtype, meta={a}._meta)",
-            "{a}.map_blocks(fn.with_location, dtype={a}.dtype)",
-        ),
-        *(
-            "{a}.map_blocks(fn.with_number, dtype={a}.dtype)",
-            "{a}.map_blocks(fn.stacked_twice, new_axis=0, dtype={a}.dtype)",
-        ),
+        *("{a}.map_blocks(fn.plus_one)", "{a}.map_blocks(fn.reversed_rows)", "{a}.map_blocks(fn.array_type)"),
+        *("{a}.map_blocks(fn.plus_one, dtype={a}.dtype, meta={a}._meta)", "{a}.map_blocks(fn.with_location, dtype={a}.dtype)"),
+        *("{a}.map_blocks(fn.with_number, dtype={a}.dtype)", "{a}.map_blocks(fn.stacked_twice, new_axis=0, dtype={a}.dtype)"),
         *("da.blockwise(fn.first_of_blocks, {to}, {a}, {of}, dtype={a}.dtype)",),
         *("da.blockwise(fn.widths_of_blocks, {to}, {a}, {of}, dtype={a}.dtype)",),
         *("da.blockwise(fn.row_sums, {to}, {a}, {of}, concatenate=True, dtype={a}.dtype)",),
-        *(
-            "da.apply_gufunc(fn.row_sums, '(i)->()', {a}.rechunk({{-1: -1}}), output_dtypes={a}.dtype)",
-        ),
-        *(
-            "da.stack([da.from_delayed(b, {block}, {a}.dtype) for b in {a}.to_delayed().ravel()[:1]])",
-        ),
-        *(
-            "da.from_delayed(dask.delayed(fn.plus_one)({a}.to_delayed().ravel()[0]), {block}, {a}.dtype)",
-        ),
+        *("da.apply_gufunc(fn.row_sums, '(i)->()', {a}.rechunk({{-1: -1}}), output_dtypes={a}.dtype)",),
+        *("da.stack([da.from_delayed(b, {block}, {a}.dtype) for b in {a}.to_delayed().ravel()[:1]])",),
+        *("da.from_delayed(dask.delayed(fn.plus_one)({a}.to_delayed().ravel()[0]), {block}, {a}.dtype)",),
     ],
     "grows": [
-        *(
-            "da.blockwise(fn.sum_of_blocks, {to}, {a}, {of}, dtype={a}.dtype)",
-            "{a}.map_blocks(fn.doubled_sorted)",
-        ),
-        *(
-            "da.blockwise(fn.sum_of_blocks, {to}, {a} * 2, {of}, concatenate=False, dtype={a}.dtype)",
-        ),
+        *("da.blockwise(fn.sum_of_blocks, {to}, {a}, {of}, dtype={a}.dtype)", "{a}.map_blocks(fn.doubled_sorted)"),
+        *("da.blockwise(fn.sum_of_blocks, {to}, {a} * 2, {of}, concatenate=False, dtype={a}.dtype)",),
         *("{a}.map_blocks(fn.row_sums, drop_axis={a}.ndim - 1, dtype={a}.dtype)",),
     ],
 }
@@ -360,61 +193,25 @@ IN_PLACE = [
     "da.reduction({a}, fn.in_place_total, fn.total, axis={axes}, dtype={a}.dtype, meta={a}._meta)",
 ]
 MASKS = [
-    *(
-        "da.ma.masked_equal({a}, 0)",
-        "da.ma.masked_greater({a}, 0)",
-        "da.ma.masked_inside({a}, 0, 1)",
-    ),
-    *(
-        "da.ma.masked_invalid({a})",
-        "da.ma.masked_where({a} < 0, {a})",
-        "{a}.map_blocks(fn.masked_zeros)",
-    ),
+    *("da.ma.masked_equal({a}, 0)", "da.ma.masked_greater({a}, 0)", "da.ma.masked_inside({a}, 0, 1)"),
+    *("da.ma.masked_invalid({a})", "da.ma.masked_where({a} < 0, {a})", "{a}.map_blocks(fn.masked_zeros)"),
     *("da.ma.masked_array({a}, mask={a} == 1, fill_value=5)", "da.ma.masked_values({a}, 1)"),
     *("da.ma.masked_array({a}, mask=True)", "da.where({a} > 0, da.ma.masked_equal({a}, 1), {a})"),
 ]
 UNMASKS = [
     *("da.ma.filled({a}, 7)", "da.ma.getdata({a})", "da.ma.getmaskarray({a})", "da.ma.count({a})"),
     *("da.ma.fix_invalid({a})", "da.ma.set_fill_value({a}, 3)", "da.ma.average({a}, axis={axis})"),
-    *(
-        "da.ma.nonzero({a})[0]",
-        "da.ma.where({a} > 0, {a}, 2)",
-        "da.ma.ones_like({a})",
-        "da.ma.filled({a})",
-    ),
+    *("da.ma.nonzero({a})[0]", "da.ma.where({a} > 0, {a}, 2)", "da.ma.ones_like({a})", "da.ma.filled({a})"),
 ]
 PAIRS = {
     "grows": [
-        *(
-            "{a} + {b}",
-            "{a} - {b}",
-            "{a} * {b}",
-            "da.maximum({a}, {b})",
-            "da.map_blocks(np.add, {a}, {b})",
-        ),
-        *(
-            "da.concatenate([{a}, {b}])",
-            "da.stack([{a}, {b}])",
-            "{a} - {b}.max()",
-            "da.tensordot({a}, {b}, 1)",
-        ),
+        *("{a} + {b}", "{a} - {b}", "{a} * {b}", "da.maximum({a}, {b})", "da.map_blocks(np.add, {a}, {b})"),
+        *("da.concatenate([{a}, {b}])", "da.stack([{a}, {b}])", "{a} - {b}.max()", "da.tensordot({a}, {b}, 1)"),
         *("da.blockwise(np.add, {of}, {a}, {of}, {b}, {of}, dtype={a}.dtype)", "{a} + {b}.sum()"),
-        *(
-            "({a}, {b})[1] + ({a}, {b})[0].T",
-            "da.concatenate([{a}.ravel(), {b}.ravel()])",
-            "da.hypot({a} * 0, {b} * 0)",
-        ),
-        *(
-            "xr.where(xr.DataArray({a}) == 1, xr.DataArray({b}), 0).data",
-            "da.outer({a}.ravel()[:5], {b}.ravel()[:5])",
-        ),
+        *("({a}, {b})[1] + ({a}, {b})[0].T", "da.concatenate([{a}.ravel(), {b}.ravel()])", "da.hypot({a} * 0, {b} * 0)"),
+        *("xr.where(xr.DataArray({a}) == 1, xr.DataArray({b}), 0).data", "da.outer({a}.ravel()[:5], {b}.ravel()[:5])"),
     ],
-    "jumps": [
-        "da.where({a} > {b}, {a}, {b})",
-        "{a} == {b}",
-        "da.where({b} > 0, {a}, -1)",
-        "da.ma.masked_where({b} > 0, {a})",
-    ],
+    "jumps": ["da.where({a} > {b}, {a}, {b})", "{a} == {b}", "da.where({b} > 0, {a}, -1)", "da.ma.masked_where({b} > 0, {a})"],
 }
 #: Lines that are no expressions of one array.
 STATEMENTS = [
