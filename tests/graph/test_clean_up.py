@@ -95,7 +95,7 @@ def test_a_frame_is_written_though_its_staging_cannot_be_removed(
     with monkeypatch.context() as patch, caplog.at_level(logging.WARNING, "b2nd_dask"):
         patch.setattr(os, "rmdir", rmdir)
         # it tries for seconds
-        patch.setattr(rename, "_LONGEST_PAUSE", 0.001)
+        patch.setattr(local_names, "_LONGEST_PAUSE", 0.001)
         way(target, contiguous)
     np.testing.assert_array_equal(open_b2nd(target)[...], VALUES)
     left = list_staging(target)
