@@ -104,7 +104,7 @@ def test_round_trip(numbers, sizes, sparse, codec, slots, level, mode, meta) -> 
 
 @pytest.mark.parametrize("at", [0, 1, 10, 15, 24, 29, 38, 47, 52, 57, 62, 65, 69, 87])
 def test_each_marker_must_stand(at: int) -> None:
-    with pytest.raises(FrameFormatError, match=f"0x00 where 0x{RAW[at]:02x} must stand") as caught:
+    with pytest.raises(FrameFormatError, match=f"0x00 where 0x{RAW[at]:02x} is expected") as caught:
         parse_header(changed(RAW, at, 0), len(RAW))
     assert caught.value.offset == at
 
