@@ -8,7 +8,7 @@ from typing import Any
 import blosc2
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from b2nd_dask import FrameFormatError, UnsupportedFrameError
@@ -64,6 +64,7 @@ def test_what_is_written() -> None:
     assert build_caterva_meta(grid) == by_hand(5, b"")
 
 
+@settings(max_examples=40)
 @given(
     st.integers(0, 16).flatmap(
         lambda ndim: st.tuples(

@@ -9,7 +9,7 @@ import blosc2
 import msgpack
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from b2nd_dask import FrameFormatError, UnsupportedFrameError
@@ -79,6 +79,7 @@ def test_a_stock_msgpack_decoder_reads_what_is_written() -> None:
     assert built[offsets[b"one"] :] == b"\xc6\0\0\0\1\x01"
 
 
+@settings(max_examples=40)
 @given(
     numbers=st.tuples(st.integers(0, 2**63 - 1), st.integers(0, 2**63 - 1)),
     sizes=st.tuples(st.integers(1, 2**31 - 1), *[st.integers(0, 2**31 - 1)] * 2),
