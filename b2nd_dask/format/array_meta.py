@@ -3,8 +3,7 @@
 Layout (docs/format.md, Array metalayer): fixarray marker, version, ndim, shape as int64, chunk
 shape and block shape as int32; then nothing (Caterva, the first b2nd files), a str32 dtype (b2nd
 early), or a dtype format and a str32 dtype (now). What follows the block shape tells the forms
-apart, not the number of fields: a real file (c-blosc2 commit 8123f7ea) says six fields and has
-seven.
+apart, not the number of fields: a real file (c-blosc2 commit 8123f7ea) says six and has seven.
 """
 
 from __future__ import annotations
@@ -59,10 +58,6 @@ def array_meta_of(metalayers: Mapping[str, bytes]) -> ArrayMeta:
     metalayers : mapping of str to bytes
         Fixed metalayers of the header.
 
-    Returns
-    -------
-    ArrayMeta
-
     Raises
     ------
     UnsupportedFrameError
@@ -95,16 +90,7 @@ def array_meta_of(metalayers: Mapping[str, bytes]) -> ArrayMeta:
 
 
 def name_of_array(metalayers: Mapping[str, bytes]) -> str:
-    """Name of the metalayer that gives the array's shape.
-
-    Parameters
-    ----------
-    metalayers : mapping of str to bytes
-
-    Returns
-    -------
-    str
-    """
+    """Choose the metalayer that gives the array's shape."""
     return "b2nd" if "b2nd" in metalayers else "caterva"
 
 
@@ -117,10 +103,6 @@ def parse_array_meta(name: str, raw: bytes) -> ArrayMeta:
         ``b2nd`` or ``caterva``.
     raw : bytes
         Content of the metalayer.
-
-    Returns
-    -------
-    ArrayMeta
 
     Raises
     ------
@@ -142,7 +124,7 @@ def parse_array_meta(name: str, raw: bytes) -> ArrayMeta:
 
 
 def with_shape(raw: bytes, shape: tuple[int, ...]) -> bytes:
-    """Content of an array metalayer after a resize: nothing else of it changes.
+    """Replace the shape in the content of an array metalayer, as a resize does.
 
     Parameters
     ----------
@@ -150,10 +132,6 @@ def with_shape(raw: bytes, shape: tuple[int, ...]) -> bytes:
         The content before, as `parse_array_meta` takes it.
     shape : tuple of int
         Of as many dimensions.
-
-    Returns
-    -------
-    bytes
     """
     return (
         raw[:4] + b"".join(struct.pack(">Bq", _INT64, n) for n in shape) + raw[4 + 9 * len(shape) :]
@@ -161,32 +139,18 @@ def with_shape(raw: bytes, shape: tuple[int, ...]) -> bytes:
 
 
 def build_array_meta(grid: Grid, dtype: np.dtype[Any]) -> bytes:
-    """Content of a b2nd metalayer, 7-field form.
-
-    Parameters
-    ----------
-    grid : Grid
-    dtype : numpy.dtype
-
-    Returns
-    -------
-    bytes
-    """
+    """Write the content of a b2nd metalayer, in the form of 7 fields."""
     text = format_dtype(dtype)
     return b"\x97" + _build_sizes(grid) + struct.pack(">BBI", 0, _STR32, len(text)) + text
 
 
 def build_caterva_meta(grid: Grid) -> bytes:
-    """Content of a Caterva metalayer: the same sizes, no dtype.
+    """Write the content of a Caterva metalayer: the same sizes, no dtype.
 
     Parameters
     ----------
     grid : Grid
         Of at most `MAX_CATERVA_NDIM` dimensions.
-
-    Returns
-    -------
-    bytes
     """
     return b"\x95" + _build_sizes(grid)
 
@@ -214,7 +178,9 @@ def _parse_sizes(
     sizes: list[int] = []
     for at in range(pos + 1, stop, width):
         if raw[at] != marker:
-            raise FrameFormatError(f"0x{raw[at]:02x} where 0x{marker:02x} must stand, at byte {at}")
+            raise FrameFormatError(
+                f"0x{raw[at]:02x} where 0x{marker:02x} is expected, at byte {at}"
+            )
         sizes.extend(struct.unpack_from(code, raw, at + 1))
     return tuple(sizes), stop
 

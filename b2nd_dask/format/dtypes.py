@@ -33,7 +33,7 @@ _ESCAPED = re.compile(r"(?:[^\\]|\\['\"\\nrtxuU])*", re.DOTALL)
 
 
 def parse_dtype(raw: bytes) -> np.dtype[Any]:
-    """Dtype from the bytes of the metalayer's dtype field.
+    """Read the dtype field of the metalayer.
 
     Accepts the spellings found in real files: ``dtype.str`` (``<f8``), names (``int32``),
     ``dtype('int32')`` and the `repr` of ``dtype.descr`` for structured dtypes.
@@ -42,10 +42,6 @@ def parse_dtype(raw: bytes) -> np.dtype[Any]:
     ----------
     raw : bytes
         The field's content, UTF-8.
-
-    Returns
-    -------
-    numpy.dtype
 
     Raises
     ------
@@ -72,16 +68,12 @@ def parse_dtype(raw: bytes) -> np.dtype[Any]:
 
 
 def dtype_of_descr(descr: object) -> np.dtype[Any]:
-    """Structured dtype from its ``descr``, with fields as tuples or, through msgpack, as lists.
+    """Make a structured dtype of its ``descr``, with fields as tuples or, from msgpack, as lists.
 
     Parameters
     ----------
     descr : list
         One entry for each field: name, dtype string or nested `descr`, and perhaps a shape.
-
-    Returns
-    -------
-    numpy.dtype
 
     Raises
     ------
@@ -95,7 +87,7 @@ def dtype_of_descr(descr: object) -> np.dtype[Any]:
 
 
 def format_dtype(dtype: np.dtype[Any]) -> bytes:
-    """Text of a dtype as python-blosc2 writes it: ``dtype.str``, or the `repr` of ``dtype.descr``.
+    """Write a dtype as python-blosc2 does: ``dtype.str``, or the `repr` of ``dtype.descr``.
 
     Examples
     --------
@@ -117,14 +109,6 @@ def format_dtype(dtype: np.dtype[Any]) -> bytes:
 
 def not_stored(dtype: np.dtype[Any]) -> str | None:
     """Reason why a frame cannot hold elements of a dtype, and what to do; None where it can.
-
-    Parameters
-    ----------
-    dtype : numpy.dtype
-
-    Returns
-    -------
-    str or None
 
     Examples
     --------

@@ -1,8 +1,8 @@
 """Geometry of an array in a frame: shape, chunks and blocks, and where a selection lies in them.
 
 Chunks are numbered in C order over the chunk grid, blocks in C order over the blocks of a chunk,
-items in C order inside a block. Every chunk is stored at full size: edge chunks and edge blocks are
-padded.
+elements in C order inside a block. Every chunk is stored at full size: edge chunks and edge blocks
+are padded.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 @dataclass(frozen=True)
 class Grid:
-    """Shape, chunks and blocks of an array, and the item size.
+    """Shape, chunks and blocks of an array, and the width of an element.
 
     Examples
     --------
@@ -29,13 +29,13 @@ class Grid:
     """
 
     shape: tuple[int, ...]
-    """Items along each axis."""
+    """Elements along each axis."""
     chunks: tuple[int, ...]
-    """Items of a chunk along each axis; may exceed the shape."""
+    """Elements of a chunk along each axis; may exceed the shape."""
     blocks: tuple[int, ...]
-    """Items of a block along each axis; never exceeds the chunk."""
+    """Elements of a block along each axis; never exceeds the chunk."""
     itemsize: int
-    """Bytes of an item."""
+    """Bytes of an element."""
 
     @property
     def ndim(self) -> int:
@@ -76,10 +76,10 @@ class Grid:
 
     @cached_property
     def chunk_is_c_order(self) -> bool:
-        """Whether a stored chunk, padding included, is its items in plain C order.
+        """Whether a stored chunk, padding included, is its elements in plain C order.
 
-        True where a block spans all axes behind the last one that is split, and is one item thick
-        before it.
+        True where a block spans all axes behind the last one that is split, and is one element
+        thick before it.
         """
         split = [axis for axis, n in enumerate(self.blocks_per_chunk) if n > 1]
         return not split or all(b == 1 for b in self.blocks[: split[-1]])
@@ -91,13 +91,13 @@ class AxisSlice(NamedTuple):
     cell: int
     """Number of the cell along the axis."""
     inner: range
-    """Selected positions, counted from the cell's first item."""
+    """Selected positions, counted from the cell's first element."""
     out: slice
-    """Where these items go in the result."""
+    """Where these elements go in the result."""
 
 
 def split_positions(positions: range, size: int) -> list[AxisSlice]:
-    """Cut an ascending range of positions along one axis into the cells of `size` items it touches.
+    """Cut an ascending range of positions along one axis into the cells that it touches.
 
     Cells without a selected position are left out, so the cost is that of the cells touched.
 
@@ -106,11 +106,11 @@ def split_positions(positions: range, size: int) -> list[AxisSlice]:
     positions : range
         Selected positions, step > 0.
     size : int
-        Items of a cell.
+        Elements of a cell.
 
     Returns
     -------
-    list of Piece
+    list of AxisSlice
         In ascending order of cells.
 
     Examples
@@ -121,16 +121,16 @@ def split_positions(positions: range, size: int) -> list[AxisSlice]:
     AxisSlice(cell=1, inner=range(2, 3, 4), out=slice(1, 2, None))
     AxisSlice(cell=2, inner=range(1, 2, 4), out=slice(2, 3, None))
     """
-    pieces = []
+    slices = []
     done, step = 0, positions.step
     while done < len(positions):
         first = positions[done]
         cell, start = divmod(first, size)
         count = min(len(positions) - done, -(-(size - start) // step))
         inner = range(start, start + (count - 1) * step + 1, step)
-        pieces.append(AxisSlice(cell, inner, slice(done, done + count)))
+        slices.append(AxisSlice(cell, inner, slice(done, done + count)))
         done += count
-    return pieces
+    return slices
 
 
 class Selection(NamedTuple):
@@ -157,10 +157,6 @@ def parse_selection(index: object, shape: tuple[int, ...]) -> Selection:
     shape : tuple of int
         Shape of the array.
 
-    Returns
-    -------
-    Selection
-
     Raises
     ------
     IndexError
@@ -173,67 +169,62 @@ def parse_selection(index: object, shape: tuple[int, ...]) -> Selection:
     """
     axes: list[range] = []
     finish: list[int | slice | EllipsisType | None] = []
-    items = list(index) if isinstance(index, tuple) else [index]
-    for item in expand_ellipsis(items, len(shape)):
-        if item is None:
+    entries = list(index) if isinstance(index, tuple) else [index]
+    for entry in expand_ellipsis(entries, len(shape)):
+        if entry is None:
             finish.append(None)
             continue
         axis, size = len(axes), shape[len(axes)]
-        if isinstance(item, slice):
-            positions = range(size)[item]
+        if isinstance(entry, slice):
+            positions = range(size)[entry]
             backwards = positions.step < 0
             axes.append(positions[::-1] if backwards else positions)
             finish.append(slice(None, None, -1) if backwards else slice(None))
         else:
-            axes.append(_single_position(item, axis, size))
+            axes.append(_single_position(entry, axis, size))
             finish.append(0)
-    if _ellipses(items):
+    if _ellipses(entries):
         # NumPy gives a 0-d array where an ellipsis stands beside the integers, else a scalar
         finish.append(Ellipsis)
     return Selection(tuple(axes), tuple(finish))
 
 
-def _ellipses(items: list[object]) -> list[int]:
+def _ellipses(entries: list[object]) -> list[int]:
     # `in` would compare arrays element by element
-    return [i for i, item in enumerate(items) if item is Ellipsis]
+    return [i for i, entry in enumerate(entries) if entry is Ellipsis]
 
 
-def expand_ellipsis(items: list[object], ndim: int) -> list[object]:
+def expand_ellipsis(entries: list[object], ndim: int) -> list[object]:
     """Write a basic index out: one entry for each axis, and the Nones, in order.
 
     Parameters
     ----------
-    items : list
     ndim : int
         Axes of the array.
-
-    Returns
-    -------
-    list
 
     Raises
     ------
     IndexError
         Too many indices, or more than one ellipsis.
     """
-    dots = _ellipses(items)
+    dots = _ellipses(entries)
     if len(dots) > 1:
         raise IndexError("an index can have only one ellipsis (...)")
-    named = sum(item is not None and item is not Ellipsis for item in items)
+    named = sum(entry is not None and entry is not Ellipsis for entry in entries)
     if named > ndim:
         raise IndexError(f"too many indices: the array has {ndim} axes, {named} were indexed")
-    at = dots[0] if dots else len(items)
-    return items[:at] + [slice(None)] * (ndim - named) + items[at + 1 :]
+    at = dots[0] if dots else len(entries)
+    return entries[:at] + [slice(None)] * (ndim - named) + entries[at + 1 :]
 
 
-def _single_position(item: object, axis: int, size: int) -> range:
+def _single_position(entry: object, axis: int, size: int) -> range:
     try:
         # True would be taken for 1
-        position = operator.index(None if isinstance(item, bool) else item)  # type: ignore[arg-type]
+        position = operator.index(None if isinstance(entry, bool) else entry)  # type: ignore[arg-type]
     except TypeError:
         raise IndexError(
             "only integers, slices, ellipsis and None select from a frame, "
-            f"not {type(item).__name__}; for arrays of indices use from_b2nd(...)[...] or .vindex"
+            f"not {type(entry).__name__}; for arrays of indices use from_b2nd(...)[...] or .vindex"
         ) from None
     if not -size <= position < size:
         raise IndexError(f"index {position} is out of bounds for axis {axis} with size {size}")

@@ -71,7 +71,7 @@ _OTHERS = {
 
 
 def header_len_of(head: bytes) -> int:
-    """Length of the header, from the first bytes of a frame.
+    """Read the length of the header from the first bytes of a frame.
 
     Parameters
     ----------
@@ -91,7 +91,7 @@ def header_len_of(head: bytes) -> int:
     if len(head) >= 10 and head[2:10] != MAGIC:
         guess = next((what for magic, what in _OTHERS.items() if head.startswith(magic)), "")
         raise FrameFormatError(
-            f"not a Blosc2 frame: {head[:10]!r} where the magic must stand{guess}", offset=0
+            f"not a Blosc2 frame: {head[:10]!r} where the magic is expected{guess}", offset=0
         )
     if len(head) < MIN_FRAME_LEN:
         raise FrameFormatError(
@@ -116,10 +116,6 @@ def parse_header(buf: bytes, available: int) -> FrameHeader:
         The frame's first `header_len_of(...)` bytes, or more.
     available : int
         Bytes from the frame's start to the end of its file.
-
-    Returns
-    -------
-    FrameHeader
 
     Raises
     ------
@@ -177,13 +173,8 @@ def build_header(header: FrameHeader, *, has_vlmeta: bool) -> bytes:
 
     Parameters
     ----------
-    header : FrameHeader
     has_vlmeta : bool
         Whether the trailer has vlmetalayers.
-
-    Returns
-    -------
-    bytes
     """
     metalayers = build_metalayers(dict(header.metalayers), FIXED_LEN, counted_from=FIXED_LEN)
     out = bytearray(FIXED_LEN)
@@ -237,7 +228,7 @@ def odd_byte(head: bytes, header: FrameHeader, *, has_vlmeta: bool) -> int | Non
 
 
 def with_new_tail(head: bytes, *, cbytes: int, frame_len: int, has_vlmeta: bool = True) -> bytes:
-    """A frame's header after its index and trailer, vlmeta among it, were put elsewhere.
+    """Change a header for an index and a trailer that were put elsewhere.
 
     Parameters
     ----------
@@ -245,13 +236,8 @@ def with_new_tail(head: bytes, *, cbytes: int, frame_len: int, has_vlmeta: bool 
         The whole header, every other byte of which stays.
     cbytes : int
         Bytes of the data region.
-    frame_len : int
     has_vlmeta : bool
         Whether the trailer has any vlmeta.
-
-    Returns
-    -------
-    bytes
     """
     out = bytearray(head)
     struct.pack_into(">Q", out, 16, frame_len)
@@ -281,7 +267,7 @@ def _check_markers(buf: bytes) -> None:
     markers |= {57: 0xD2, 62: 0xD1, 65: 0xD1, 69: 0xD8, FIXED_LEN: 0x93}
     for at, marker in markers.items():
         if buf[at] != marker:
-            raise FrameFormatError(f"0x{buf[at]:02x} where 0x{marker:02x} must stand", offset=at)
+            raise FrameFormatError(f"0x{buf[at]:02x} where 0x{marker:02x} is expected", offset=at)
 
 
 def _check_kind(buf: bytes) -> None:

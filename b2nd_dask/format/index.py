@@ -118,13 +118,8 @@ def parse_index(data: bytes, header: FrameHeader, nchunks: int) -> OffsetIndex:
     ----------
     data : bytes
         From the index chunk's start to the trailer's.
-    header : FrameHeader
     nchunks : int
         Chunks of the array.
-
-    Returns
-    -------
-    OffsetIndex
 
     Raises
     ------
@@ -141,7 +136,7 @@ def parse_index(data: bytes, header: FrameHeader, nchunks: int) -> OffsetIndex:
         stored += int(np.count_nonzero(distinct[part] >= 0))
     if stored and len(distinct) < nchunks:
         # the fewest bytes that could make a frame seem to hold 268 million stored chunks
-        raise FrameFormatError(f"the offset index puts all {nchunks} chunks at one place")
+        raise FrameFormatError(f"the offset index puts all {nchunks} chunks at one offset")
     if not header.sparse and stored * _MIN_CHUNK > header.cbytes:
         raise FrameFormatError(
             f"the offset index has {stored} stored chunks, for which the data region of "
@@ -151,7 +146,7 @@ def parse_index(data: bytes, header: FrameHeader, nchunks: int) -> OffsetIndex:
 
 
 def index_len_of(head: bytes, available: int, nchunks: int) -> int:
-    """Length of the index chunk, from its first bytes.
+    """Read the length of the index chunk from its first bytes.
 
     Parameters
     ----------
@@ -161,10 +156,6 @@ def index_len_of(head: bytes, available: int, nchunks: int) -> int:
         Bytes from the index chunk's start to the trailer's.
     nchunks : int
         Chunks of the array.
-
-    Returns
-    -------
-    int
 
     Raises
     ------
@@ -176,7 +167,7 @@ def index_len_of(head: bytes, available: int, nchunks: int) -> int:
 
 
 def stored_chunks(offsets: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Number the chunks that have data.
+    """Find the numbers of the chunks that have data.
 
     Parameters
     ----------
@@ -194,7 +185,7 @@ def stored_chunks(offsets: NDArray[np.int64]) -> NDArray[np.int64]:
 
 
 def special_code(kind: ChunkKind) -> int:
-    """Offset of a chunk without data: the top bit and the kind, in the high byte.
+    """Compute the entry of a chunk without data: the top bit and the kind, in the high byte.
 
     Examples
     --------
@@ -211,10 +202,6 @@ def build_index(offsets: NDArray[np.int64]) -> bytes:
     ----------
     offsets : ndarray of int64
         One entry for each chunk, special codes included; at least one.
-
-    Returns
-    -------
-    bytes
     """
     if len(offsets) > 1 and (_distinct(offsets) == offsets[0]).all():
         # as upstream creates arrays of zeros: 40 bytes for any number of chunks
@@ -232,7 +219,7 @@ def build_index(offsets: NDArray[np.int64]) -> bytes:
 
 @contextmanager
 def _damaged_index() -> Iterator[None]:
-    """Tell of a chunk that is the index's."""
+    """Turn errors of the index chunk into errors of the frame."""
     try:
         yield
     except CorruptChunkError as error:
@@ -261,7 +248,7 @@ def _decode_offsets(data: bytes, nchunks: int) -> NDArray[np.int64]:
         return np.broadcast_to(value, (nchunks,))
     if header.nbytes > max(FREE_NBYTES, MAX_RATIO * header.cbytes):
         raise CorruptChunkError(
-            f"{header.cbytes} bytes that unpack to the offsets of {nchunks} chunks are refused"
+            f"{header.cbytes} bytes cannot hold the offsets of {nchunks} chunks"
         )
     offsets = np.empty(nchunks, _OFFSET)
     decode_chunk(data, header, offsets)
@@ -298,5 +285,5 @@ def _check_entries(offsets: NDArray[np.int64], first: int, last: int) -> None:
     if outside.any():
         at = int(np.argmax(outside))
         raise FrameFormatError(
-            f"the offset index puts chunk {first + at} at {offsets[at]}, the last place is {last}"
+            f"the offset index puts chunk {first + at} at {offsets[at]}, the last offset is {last}"
         )

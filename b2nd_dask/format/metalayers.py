@@ -43,9 +43,8 @@ def parse_metalayers(buf: bytes, start: int, stop: int) -> dict[str, bytes]:
     FrameFormatError
         Wrong markers, too many entries, a name or a content out of bounds, a name given twice.
     """
-    pos = (
-        _expect(buf, start, stop, _MAP_SIZE) + 2
-    )  # the map's size is unchecked upstream and not needed
+    # the map's size is unchecked upstream and not needed
+    pos = _expect(buf, start, stop, _MAP_SIZE) + 2
     pos = _expect(buf, pos, stop, _MAP)
     count = int.from_bytes(_take(buf, pos, 2, stop), "big")
     if count > MAX_METALAYERS:
@@ -57,13 +56,13 @@ def parse_metalayers(buf: bytes, start: int, stop: int) -> dict[str, bytes]:
     for _ in range(count):
         name, pos = _parse_name(buf, pos, stop)
         if name in entries:
-            raise FrameFormatError(f"the metalayer {name!r} stands twice", offset=pos)
+            raise FrameFormatError(f"the metalayer {name!r} occurs twice", offset=pos)
         pos = _expect(buf, pos, stop, _INT32)
         (offset,) = struct.unpack(">i", _take(buf, pos, 4, stop))
         entries[name] = _parse_content(buf, offset, name, start, stop)
         pos += 4
         if sum(map(len, entries.values())) > stop - start:
-            raise FrameFormatError("metalayers that lie in each other", offset=pos)
+            raise FrameFormatError("metalayers overlap", offset=pos)
     return entries
 
 
@@ -79,10 +78,6 @@ def build_metalayers(entries: dict[str, bytes], start: int, *, counted_from: int
     counted_from : int
         Where the u16 size of the map starts counting: at the 0x93 in the header, behind it in the
         trailer.
-
-    Returns
-    -------
-    bytes
     """
     names = [name.encode("utf-8") for name in entries]
     map_end = start + 1 + 3 + 3 + sum(1 + len(name) + 5 for name in names)
@@ -120,7 +115,7 @@ def _parse_content(buf: bytes, offset: int, name: str, start: int, stop: int) ->
 def _expect(buf: bytes, pos: int, stop: int, marker: int) -> int:
     found = _take(buf, pos, 1, stop)[0]
     if found != marker:
-        raise FrameFormatError(f"0x{found:02x} where 0x{marker:02x} must stand", offset=pos)
+        raise FrameFormatError(f"0x{found:02x} where 0x{marker:02x} is expected", offset=pos)
     return pos + 1
 
 

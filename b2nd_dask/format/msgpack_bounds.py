@@ -1,4 +1,4 @@
-"""Bounds on msgpack values, held before any Python object is made of them."""
+"""Bounds on msgpack values, checked before any Python object is made of them."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from b2nd_dask.errors import FrameFormatError
 
-#: Values in a metadata entry, those in containers included. An item takes a byte in the file and up
+#: Values in a metadata entry, those in containers included. A value takes a byte in the file and up
 #: to a hundred in memory.
 MAX_ITEMS = 1 << 20
 #: A set or an array takes so many times the memory and time of a plain value.
@@ -51,11 +51,7 @@ class ItemBudget:
         self._left = MAX_ITEMS
 
     def spend(self, raw: bytes) -> None:
-        """Count the values of a msgpack value; what lies in extension values is not looked at.
-
-        Parameters
-        ----------
-        raw : bytes
+        """Count the values of a msgpack value; those inside extension values are not counted.
 
         Raises
         ------
@@ -94,11 +90,7 @@ class ItemBudget:
 
 
 def require_spread(members: Sequence[object]) -> None:
-    """Refuse members of a set or map that were chosen to share hashes.
-
-    Parameters
-    ----------
-    members : sequence of object
+    """Check that the members of a set or map were not chosen to share hashes.
 
     Raises
     ------

@@ -44,7 +44,7 @@ class Trailer:
 
 
 def trailer_len_of(tail: bytes, room: int) -> int:
-    """Length of the trailer, from the last bytes of a frame.
+    """Read the length of the trailer from the last bytes of a frame.
 
     Parameters
     ----------
@@ -52,10 +52,6 @@ def trailer_len_of(tail: bytes, room: int) -> int:
         The frame's end, 23 bytes or more.
     room : int
         Bytes between the header's end and the frame's end.
-
-    Returns
-    -------
-    int
 
     Raises
     ------
@@ -73,7 +69,7 @@ def trailer_len_of(tail: bytes, room: int) -> int:
 
 
 def check_trailer_start(buf: bytes) -> None:
-    """Refuse what does not begin as a trailer.
+    """Check that bytes begin as a trailer.
 
     Parameters
     ----------
@@ -96,10 +92,6 @@ def parse_trailer(buf: bytes) -> Trailer:
     buf : bytes
         As many bytes as `trailer_len_of` says.
 
-    Returns
-    -------
-    Trailer
-
     Raises
     ------
     FrameFormatError
@@ -114,16 +106,7 @@ def parse_trailer(buf: bytes) -> Trailer:
 
 
 def build_trailer(trailer: Trailer) -> bytes:
-    """Write a trailer.
-
-    Parameters
-    ----------
-    trailer : Trailer
-
-    Returns
-    -------
-    bytes
-    """
+    """Write a trailer."""
     section = build_metalayers(dict(trailer.vlmeta), 2, counted_from=3)
     kind = {length: kind for kind, length in _FINGERPRINT_LEN.items()}[len(trailer.fingerprint)]
     tail = struct.pack(">BIBB", 0xCE, 2 + len(section) + TAIL_LEN, 0xD8, kind)

@@ -77,15 +77,7 @@ class MetaView(Mapping[str, Any]):
         return self._entries
 
     def raw(self, name: str) -> bytes:
-        """Bytes of an entry, decompressed: for entries that other programs wrote without msgpack.
-
-        Parameters
-        ----------
-        name : str
-
-        Returns
-        -------
-        bytes
+        """Decompress an entry: for those that other programs wrote without msgpack.
 
         Raises
         ------
@@ -99,7 +91,7 @@ class MetaView(Mapping[str, Any]):
 
 
 def most_unpacked(entry: bytes) -> int:
-    """Most bytes that an entry of vlmeta may unpack to."""
+    """Bound the bytes that an entry of vlmeta may unpack to."""
     return max(FREE_NBYTES, MAX_RATIO * len(entry))
 
 
@@ -110,7 +102,6 @@ def unpack_entry(entry: bytes, most: int) -> bytes:
     ----------
     entry : bytes
         As stored.
-    most : int
 
     Raises
     ------
@@ -119,7 +110,9 @@ def unpack_entry(entry: bytes, most: int) -> bytes:
     """
     header = parse_chunk_header(entry)
     if header.nbytes > most:
-        raise CorruptChunkError(f"{len(entry)} bytes that unpack to {header.nbytes} are refused")
+        raise CorruptChunkError(
+            f"{len(entry)} bytes that unpack to {header.nbytes}, the most is {most}"
+        )
     if header.needs_shape:
         raise CorruptChunkError("its codec or filters are for arrays, not for metadata")
     out = np.zeros(header.nbytes, np.uint8)
@@ -129,11 +122,7 @@ def unpack_entry(entry: bytes, most: int) -> bytes:
 
 
 def unpack_value(raw: bytes) -> Any:
-    """Python object of a msgpack value.
-
-    Parameters
-    ----------
-    raw : bytes
+    """Make the Python object of a msgpack value.
 
     Returns
     -------
@@ -186,10 +175,6 @@ def pack_metadata(entries: Mapping[str, Any], *, compressed: bool) -> dict[str, 
     compressed : bool
         Whether each becomes a chunk (vlmeta) or plain msgpack (fixed metalayers).
 
-    Returns
-    -------
-    dict of str to bytes
-
     Raises
     ------
     ValueError
@@ -223,7 +208,7 @@ def pack_metadata(entries: Mapping[str, Any], *, compressed: bool) -> dict[str, 
 
 
 def _require_text_keys(value: Any) -> None:
-    """Refuse what python-blosc2 could not read again."""
+    """Check that python-blosc2 can read all keys again."""
     if isinstance(value, Mapping):
         for key, inner in value.items():
             if not isinstance(key, str | bytes):
@@ -235,15 +220,7 @@ def _require_text_keys(value: Any) -> None:
 
 
 def pack_value(value: Any) -> bytes:
-    """Msgpack of a metadata value, in python-blosc2's conventions.
-
-    Parameters
-    ----------
-    value : object
-
-    Returns
-    -------
-    bytes
+    """Pack a metadata value by msgpack, in python-blosc2's conventions.
 
     Examples
     --------

@@ -84,7 +84,7 @@ def test_cut_metalayers_are_an_error(cut):
 
 def test_a_name_that_stands_twice_is_an_error():
     raw = build_metalayers({"aa": b"1", "ab": b"2"}, 0, counted_from=0).replace(b"ab", b"aa")
-    with pytest.raises(FrameFormatError, match="'aa' stands twice"):
+    with pytest.raises(FrameFormatError, match="'aa' occurs twice"):
         parse_metalayers(raw, 1, len(raw))
 
 

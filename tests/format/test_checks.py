@@ -89,5 +89,5 @@ def test_metalayers_do_not_lie_in_each_other() -> None:
     both = bytearray(section)
     struct.pack_into(">i", both, section.index(b"\xa1b\xd2") + 3, first)
     cut = bytes(both[: first + 4005])
-    with pytest.raises(FrameFormatError, match="lie in each other"):
+    with pytest.raises(FrameFormatError, match="overlap"):
         parse_metalayers(cut, 4, len(cut))

@@ -8,7 +8,7 @@ from dataclasses import replace
 import blosc2
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from b2nd_dask import CorruptChunkError, UnsupportedFrameError
@@ -30,6 +30,7 @@ def decoded(raw: bytes, like: np.ndarray) -> np.ndarray:
     return out
 
 
+@settings(max_examples=40)
 @given(
     codec=st.sampled_from([0, 1, 2, 4, 5]),
     clevel=st.integers(0, 9),

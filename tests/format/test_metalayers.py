@@ -6,7 +6,7 @@ import struct
 
 import msgpack
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from b2nd_dask import FrameFormatError
@@ -17,6 +17,7 @@ NAMES = st.text(max_size=31).filter(lambda name: len(name.encode()) <= 31)
 ENTRIES = st.dictionaries(NAMES, st.binary(max_size=60), max_size=MAX_METALAYERS)
 
 
+@settings(max_examples=40)
 @given(ENTRIES, st.integers(0, 200))
 def test_what_is_written_is_msgpack_and_read_again(entries: dict[str, bytes], start: int) -> None:
     section = build_metalayers(entries, start, counted_from=start)

@@ -7,7 +7,7 @@ import struct
 import blosc2
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from b2nd_dask.format.chunk.chunk_header import parse_chunk_header
@@ -33,6 +33,7 @@ def assembled(raw: bytes, blocks: list[int]) -> bytes:
     return chunk
 
 
+@settings(max_examples=40)
 @given(
     kind=st.sampled_from(sorted(KINDS)),
     codec=st.sampled_from(list(blosc2.Codec)[:5]),

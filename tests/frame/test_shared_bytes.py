@@ -75,7 +75,7 @@ def test_chunks_that_overlap(tmp_path, act):
 def test_one_stored_place_for_all_chunks_is_no_index(frame):
     repeated = encode_repeated(struct.pack("<q", 0), nbytes=8 * 6, blocksize=8 * 6)
     with_index(frame, main_of(frame), repeated)
-    with pytest.raises(FrameFormatError, match="all 6 chunks at one place"):
+    with pytest.raises(FrameFormatError, match="all 6 chunks at one offset"):
         open_b2nd(frame)
 
 

@@ -1,1 +1,6 @@
-"""One compressed chunk: its header and the checks of it, constants, some of its blocks, coding."""
+"""One compressed chunk: its header, parsed and checked at once; coding; some of its blocks.
+
+`chunk_header` makes the only `ChunkHeader`s there are, and `codec`, `constant` and `subset` take
+nothing else. `compression` says how chunks are compressed, `defaults` what python-blosc2 would
+choose. Imports `errors` alone; `blosc2` is called in `codec` and `defaults` only.
+"""

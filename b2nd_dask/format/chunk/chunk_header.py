@@ -126,10 +126,6 @@ def parse_chunk_header(
     nbytes, blocksize, typesize : int, optional
         What the frame promises; by default any.
 
-    Returns
-    -------
-    ChunkHeader
-
     Raises
     ------
     CorruptChunkError
@@ -158,10 +154,6 @@ def chunk_length(data: Buffer, available: int) -> int:
     available : int
         Bytes from the chunk's start that may belong to it.
 
-    Returns
-    -------
-    int
-
     Raises
     ------
     CorruptChunkError
@@ -178,16 +170,12 @@ def chunk_length(data: Buffer, available: int) -> int:
 
 
 def longest_chunk(nbytes: int, blocksize: int) -> int:
-    """Most bytes of a chunk: what does not shrink is stored plain, behind a header.
+    """Bound the bytes of a chunk: what does not shrink is stored plain, behind a header.
 
     Parameters
     ----------
     nbytes, blocksize : int
         Uncompressed bytes of the chunk and of a block.
-
-    Returns
-    -------
-    int
     """
     return HEADER_LEN + nbytes + 4 * (nbytes // blocksize) + 4 + MAX_DICT_LEN
 
@@ -275,7 +263,7 @@ def _check_sizes(
 
 
 def _check_flags(header: ChunkHeader) -> None:
-    """Flags that chunks of arrays do not have, and versions that are not known."""
+    """Check for flags that chunks of arrays do not have and for unknown versions."""
     if (
         header.flags2
         or header.special_flags & (_LAZY | _INSTRUMENTED)
@@ -292,7 +280,7 @@ def _check_flags(header: ChunkHeader) -> None:
 
 
 def _check_body(header: ChunkHeader) -> None:
-    """Length of the part behind the header, for each of the layouts."""
+    """Check the length of what follows the header, for each of the layouts."""
     body = header.cbytes - header.header_len
     if header.special == Special.REPEATED:
         # one element; typesize says 1 for elements wider than 255 bytes
@@ -326,7 +314,7 @@ def _check_codec(header: ChunkHeader) -> None:
 
 
 def _check_pipeline(header: ChunkHeader) -> None:
-    """What the header says twice, and what splitting blocks into streams needs."""
+    """Check what the header says twice, and what splitting blocks into streams needs."""
     if header.blocksize % header.typesize and header.nblocks > 1:
         raise CorruptChunkError(
             f"blocks of {header.blocksize} bytes hold no whole number of elements of "

@@ -95,7 +95,6 @@ def encode_chunk(raw: NDArray[Any], how: Compression, *, typesize: int, blocksiz
     ----------
     raw : ndarray
         Contiguous, elements in stored order.
-    how : Compression
     typesize, blocksize : int
         In bytes.
 

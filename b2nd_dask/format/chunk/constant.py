@@ -95,7 +95,7 @@ def nan_element(dtype: np.dtype[Any]) -> NDArray[Any]:
 
 
 def read_only(elements: NDArray[Any]) -> NDArray[Any]:
-    """Make an array refuse to be written to, since it is shared.
+    """Make a shared array read-only.
 
     Parameters
     ----------

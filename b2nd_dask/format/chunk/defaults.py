@@ -20,7 +20,7 @@ _OURS = frozenset({"nthreads", "tuner", "typesize", "blocksize"})
 
 
 def compression_of(cparams: Any, itemsize: int) -> Compression:
-    """Compression parameters as python-blosc2 takes them; its defaults for all that is not given.
+    """Read compression parameters as python-blosc2 takes them; its defaults fill the rest.
 
     Parameters
     ----------
@@ -29,10 +29,6 @@ def compression_of(cparams: Any, itemsize: int) -> Compression:
         one thread each.
     itemsize : int
         Bytes of an element.
-
-    Returns
-    -------
-    Compression
 
     Raises
     ------
@@ -94,18 +90,12 @@ def compression_of(cparams: Any, itemsize: int) -> Compression:
 def default_blocks(
     shape: tuple[int, ...], chunks: tuple[int, ...], dtype: np.dtype[Any], how: Compression
 ) -> tuple[int, ...]:
-    """Shape of blocks that python-blosc2 would choose for given chunks, by the CPU's caches.
+    """Choose blocks as python-blosc2 would for given chunks, by the CPU's caches.
 
     Parameters
     ----------
     shape, chunks : tuple of int
         At least 1 along each axis.
-    dtype : numpy.dtype
-    how : Compression
-
-    Returns
-    -------
-    tuple of int
     """
     cparams = {"codec": blosc2.Codec(how.codec), "clevel": how.clevel}
     _, blocks = blosc2.compute_chunks_blocks(shape, chunks=chunks, dtype=dtype, cparams=cparams)
@@ -113,17 +103,7 @@ def default_blocks(
 
 
 def cparams_of(how: Compression, typesize: int) -> Any:
-    """Parameters as python-blosc2 shows them; codecs and filters that it does not know as numbers.
-
-    Parameters
-    ----------
-    how : Compression
-    typesize : int
-
-    Returns
-    -------
-    blosc2.CParams
-    """
+    """Show parameters as python-blosc2 does; codecs and filters that it lacks by numbers."""
     return blosc2.CParams(
         codec=_known(blosc2.Codec, how.codec),
         codec_meta=how.codec_meta,

@@ -31,16 +31,7 @@ class BlockSubset(NamedTuple):
 
 
 def head_nbytes(nblocks: int) -> int:
-    """Bytes to read before the blocks of a chunk can be found.
-
-    Parameters
-    ----------
-    nblocks : int
-
-    Returns
-    -------
-    int
-    """
+    """Count the bytes to read before the blocks of a chunk can be found."""
     return HEADER_LEN + _OFFSET.itemsize * nblocks
 
 

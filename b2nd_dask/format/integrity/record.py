@@ -166,12 +166,12 @@ def _parse_fields(value: Any) -> Record:
 
 
 def most_nbytes(array_meta: bytes, nstored: int) -> int:
-    """Most bytes of the record of a frame with so many stored chunks."""
+    """Bound the bytes of the record of a frame with so many stored chunks."""
     return len(array_meta) + _ROOM + 2 * DIGEST.itemsize * nstored
 
 
 def most_copied_nbytes(entry: bytes) -> int:
-    """Most bytes that the entry of a record may unpack to, whatever frame it is of."""
+    """Bound the bytes that the entry of a record may unpack to, whatever frame it is of."""
     return max(_FREE_NBYTES, _MAX_RATIO * len(entry))
 
 
@@ -214,7 +214,7 @@ def may_be_copied(record: bytes, index_digest: bytes, stamp: bytes, expected: by
             return False
         if not all(isinstance(value[key], bytes) for key in _KEYS[1:]):
             return False
-        # the form alone tells which name it had
+        # both names have one form
         parse_array_meta("b2nd", value["array"])
     # of values that are no map, or have no length
     except (B2ndError, ValueError, TypeError):

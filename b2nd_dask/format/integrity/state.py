@@ -48,8 +48,8 @@ class Integrity:
     """Digests of the stored chunks, in the order of the chunks; None where their bytes may have
     changed since."""
     remedy: str = ""
-    """What to do where they are absent and nothing tells a change by other software from damage:
-    of such a frame the user is warned."""
+    """What to do where they are absent and a change by other software looks like damage: the user
+    is warned of such a frame."""
 
     @cached_property
     def by_chunk(self) -> NDArray[np.uint64] | None:
@@ -126,7 +126,7 @@ def parse_integrity(
 def _judge_mismatch(
     entry: bytes, stamp: bytes, index_chunk: bytes, trailer: bytes, index: OffsetIndex
 ) -> Integrity:
-    """Tell a record that was copied from another frame from damage of the record or the stamp."""
+    """Distinguish a record copied from another frame from damage of the record or the stamp."""
     # python-blosc2 leaves no fingerprint when it sets an entry
     if begins_as_stamp(stamp) and has_no_fingerprint(trailer):
         record = unpack_record(entry, most_copied_nbytes(entry))
