@@ -58,7 +58,22 @@ def update_job(
     *,
     resume: bool,
 ) -> WriteJob:
-    """Make the job of changing a frame; `region` and `append_axis` as for `to_b2nd`.
+    """Make the job of changing a frame.
+
+    Parameters
+    ----------
+    array : dask.array.Array
+    location : Location
+    frame : Frame
+        The frame as it is now.
+    region, append_axis
+        As for `to_b2nd`.
+    resume : bool
+        Whether to go on with what another run has staged.
+
+    Returns
+    -------
+    WriteJob
 
     Raises
     ------
