@@ -61,7 +61,8 @@ def as_dask(arr: Any, *, named: bool, snapshot: bool) -> da.Array:
         array = da.asarray(arr)
     if any(np.isnan(n) for n in array.shape):
         raise ValueError(
-            f"chunks of unknown size (shape {array.shape}): call .compute_chunk_sizes() first"
+            f"the array has chunks of unknown size (shape {array.shape}): call "
+            ".compute_chunk_sizes() first"
         )
     if not isinstance(array.dtype, np.dtype):
         # an expression keeps what map_blocks was given, `float` for instance
@@ -77,12 +78,15 @@ def _check_elements(arr: Any) -> None:
         dtype = np.dtype(arr.dtype)
     except TypeError:
         raise TypeError(
-            f"a {type(arr).__name__} without a dtype of NumPy's; make it an array before, for "
-            "instance by .astype, .to_numpy or da.from_delayed"
+            f"a {type(arr).__name__} without a dtype of NumPy's cannot be written: make it an "
+            "array first, for instance by .astype, .to_numpy or da.from_delayed"
         ) from None
     check_storable(dtype)
     if isinstance(getattr(arr, "_meta", arr), np.ma.MaskedArray):
-        raise TypeError("a masked array: a frame has no masks; use da.ma.filled(x, value) first")
+        raise TypeError(
+            "a masked array cannot be written, since a frame has no masks: write "
+            "da.ma.filled(x, value)"
+        )
 
 
 def from_numpy(elements: NDArray[Any], *, named: bool, snapshot: bool) -> da.Array:

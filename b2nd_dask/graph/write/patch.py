@@ -132,8 +132,8 @@ def append_patch(arr: da.Array, frame: FrameReference, axis: int) -> Patch:
             f"; give it that axis, as da.expand_dims(x, {axis}) does" if arr.shape == rest else ""
         )
         raise ValueError(
-            f"an array of shape {arr.shape} cannot be appended to {frame.shape} along axis "
-            f"{axis}{hint}"
+            f"an array of shape {arr.shape} cannot be appended along axis {axis} to a frame of "
+            f"shape {frame.shape}: the other axes differ{hint}"
         )
     after = (*frame.shape[:axis], length + arr.shape[axis], *frame.shape[axis + 1 :])
     first = length // chunk * chunk

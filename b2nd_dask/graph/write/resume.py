@@ -25,51 +25,24 @@ _LAYOUT = 1
 def resume_key(
     elements: da.Array, origin: tuple[int, ...], plan: FramePlan, label: str, state: str
 ) -> str:
-    """The key that all runs of one write have in common, and no other write has.
+    """The key, of 16 hexadecimal digits, that all runs of one write share, and no other write.
 
-    Parameters
-    ----------
-    elements : dask.array.Array
-        Its name stands for its data, as everywhere in dask.
-    origin : tuple of int
-    plan : FramePlan
-    label : str
-        Path or URL of the target; without secrets.
-    state : str
-        The mode of the write.
-
-    Returns
-    -------
-    str
-        16 hexadecimal digits.
+    The array's name stands for its data, as everywhere in dask. `label` is the target without
+    secrets, `state` the mode.
     """
     return tokenize(_LAYOUT, elements, origin, plan, label, state)[:16]
 
 
 def update_call(elements: da.Array, where: object, label: str) -> str:
-    """The token that all runs of one call that changes a frame have in common.
+    """The token, of 8 hexadecimal digits, that all runs of one update share.
 
-    It does not depend on what the frame holds.
-
-    Parameters
-    ----------
-    elements : dask.array.Array
-        The new elements.
-    where : object
-        The region, or the axis.
-    label : str
-        Path of the target.
-
-    Returns
-    -------
-    str
-        8 hexadecimal digits, with which the keys of these runs begin.
+    It does not depend on what the frame holds. `where` is the region or the axis.
     """
     return tokenize(_LAYOUT, elements, where, label)[:8]
 
 
 def update_key(call: str, corner: tuple[int, ...], plan: FramePlan, content: str) -> str:
-    """The key of one call, applied to one state of a frame.
+    """The key, of 16 hexadecimal digits, of one call applied to one state of a frame.
 
     A digest stands for the old elements that get into new chunks: the time and size of their file,
     and so the names of the tasks that read them, change when a commit is killed.
@@ -83,32 +56,15 @@ def update_key(call: str, corner: tuple[int, ...], plan: FramePlan, content: str
     plan : FramePlan
     content : str
         Digest of the frame as it is, at least of the chunks of which some elements stay.
-
-    Returns
-    -------
-    str
-        16 hexadecimal digits.
     """
     return call + tokenize(corner, plan, content)[:8]
 
 
 def finished_key(location: Location, call: str) -> str | None:
-    """Find out whether a call has changed a frame already, but did not return.
+    """The key of the run of a call that has changed a frame already, but did not return; else None.
 
     Then the frame has the id of that write, whose staging area is still there: it was killed, or
     failed, after the switch to the new state. To do the same again would append twice.
-
-    Parameters
-    ----------
-    location : Location
-        Of a local frame.
-    call : str
-        From `update_call`.
-
-    Returns
-    -------
-    str or None
-        The key of that write.
     """
     reader = location.open()
     try:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import operator
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 import dask.array as da
@@ -26,8 +27,8 @@ from b2nd_dask.graph.write.frame_options import (
 from b2nd_dask.graph.write.input_arrays import as_dask
 from b2nd_dask.graph.write.resume import log_reused
 from b2nd_dask.graph.write.source_metadata import warn_of_dropped
-from b2nd_dask.graph.write.write_job import new_job, update_job
-from b2nd_dask.graph.write.write_tasks import WriteJob, write_graph
+from b2nd_dask.graph.write.write_job import WriteJob, new_job, update_job
+from b2nd_dask.graph.write.write_tasks import write_graph
 from b2nd_dask.storage import Location, only_here
 
 #: Whether each mode that makes a new frame may replace one.
@@ -166,17 +167,20 @@ def to_b2nd(
     if old is None:
         replace = _NEW.get(mode, False)
         job = new_job(array, location, new_plan(array, options), replace=replace, resume=resume)
-    else:
-        check_region_options(old, options)
-        check_append_options(old, array, options)
-        job = update_job(array, location, old, region, append_axis, resume=resume)
+        warn = partial(warn_of_dropped, arr, array, meta=meta, vlmeta=vlmeta)
+        return _write(job, location, warn, compute=compute, resume=resume)
+    check_region_options(old, options)
+    check_append_options(old, array, options)
+    job = update_job(array, location, old, region, append_axis, resume=resume)
+    return _write(job, location, lambda: None, compute=compute, resume=resume)
+
+
+def _write(
+    job: WriteJob, location: Location, warn: Callable[[], None], *, compute: bool, resume: bool
+) -> da.Array | Delayed:
+    """Compute a job, or return the Delayed that does so, as `compute` of `to_b2nd` says."""
     done = resume and is_published(job.plan, job.staging)
     written = _finished_before(job) if done else _remaining_work(job, resume=resume)
-
-    def warn() -> None:
-        if old is None:
-            warn_of_dropped(arr, array, meta=meta, vlmeta=vlmeta)
-
     if not compute:
         warn()
         return written

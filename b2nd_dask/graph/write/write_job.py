@@ -2,47 +2,41 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import dask.array as da
 
 from b2nd_dask.frame.reference import FrameReference
 from b2nd_dask.frame.write.commit import commit
 from b2nd_dask.frame.write.existing_frame import content_of
+from b2nd_dask.frame.write.records import ChunkRecords
 from b2nd_dask.frame.write.update import commit_update, update_plan, update_staging
 from b2nd_dask.frame.write.writer import FramePlan
 from b2nd_dask.graph.write.checked_cast import converted
 from b2nd_dask.graph.write.patch import append_patch, region_patch
 from b2nd_dask.graph.write.resume import finished_key, resume_key, update_call, update_key
-from b2nd_dask.graph.write.write_tasks import WriteJob
-from b2nd_dask.storage import Location, staging_for
+from b2nd_dask.storage import Location, Staging, staging_for
+
+
+class WriteJob(NamedTuple):
+    """Elements, where they go in which frame, and the function that publishes it."""
+
+    elements: da.Array
+    """In any blocks."""
+    origin: tuple[int, ...]
+    """Index of the first element in the frame; the corner of a chunk."""
+    plan: FramePlan
+    staging: Staging
+    finish: Callable[[ChunkRecords, FramePlan, Staging], str]
+    """Makes a frame of the staged chunks, and returns its path or URL."""
 
 
 def new_job(
     array: da.Array, location: Location, plan: FramePlan, *, replace: bool, resume: bool
 ) -> WriteJob:
-    """Make the job of writing a new frame.
-
-    Parameters
-    ----------
-    array : dask.array.Array
-    location : Location
-    plan : FramePlan
-    replace : bool
-        Whether an existing frame may be replaced.
-    resume : bool
-        Whether to go on with what another run has staged.
-
-    Returns
-    -------
-    WriteJob
-
-    Raises
-    ------
-    OSError
-        The target cannot be written.
-    """
+    """Make the job of writing a new frame; raise OSError where the target cannot be written."""
     origin = (0,) * array.ndim
     state = "w" if replace else "w-"
     staging = staging_for(

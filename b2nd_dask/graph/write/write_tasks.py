@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import math
 import uuid
-from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 import dask.array as da
 import numpy as np
@@ -27,23 +26,10 @@ from b2nd_dask.graph.write.align import aligned_to
 from b2nd_dask.graph.write.checked_cast import checked_cast, fits
 from b2nd_dask.graph.write.constants import special_records
 from b2nd_dask.graph.write.resume import log_reused, unstaged_blocks
-from b2nd_dask.storage import Staging
+from b2nd_dask.graph.write.write_job import WriteJob
 
 #: Tables of records that one task merges.
 FAN_IN = 32
-
-
-class WriteJob(NamedTuple):
-    """Elements, where they go in which frame, and the function that publishes it."""
-
-    elements: da.Array
-    """In any blocks."""
-    origin: tuple[int, ...]
-    """Index of the first element in the frame; the corner of a chunk."""
-    plan: FramePlan
-    staging: Staging
-    finish: Callable[[ChunkRecords, FramePlan, Staging], str]
-    """Makes a frame of the staged chunks, and returns its path or URL."""
 
 
 def write_graph(job: WriteJob, staged: ChunkRecords | None = None) -> Delayed:
@@ -144,22 +130,7 @@ def write_task(
     plan: FramePlan,
     opened: OpenedStaging,
 ) -> ChunkRecords:
-    """Write one block.
-
-    Parameters
-    ----------
-    block : array-like
-        Maybe read-only.
-    region : tuple of slice
-        Of the dask array.
-    origin, plan
-        Of the `WriteJob`.
-    opened : OpenedStaging
-
-    Returns
-    -------
-    ChunkRecords
-    """
+    """Write one block, which may be read-only; `region` is its position in the dask array."""
     name = f"{opened.staging.label}: the block at {tuple(axis.start for axis in region)}"
     _check_block(block, name, tuple(axis.stop - axis.start for axis in region), plan.dtype)
     corner = tuple(start + axis.start for start, axis in zip(origin, region, strict=True))
@@ -175,7 +146,7 @@ def _check_block(block: Any, name: str, shape: tuple[int, ...], wanted: np.dtype
         )
     if isinstance(block, np.ma.MaskedArray):
         raise TypeError(
-            f"{name} is a masked array: a frame has no masks; use da.ma.filled(x, value) first"
+            f"{name} is a masked array, and a frame has no masks: write da.ma.filled(x, value)"
         )
     dtype = np.asarray(block).dtype
     if not fits(dtype, wanted):
