@@ -25,6 +25,7 @@ from b2nd_dask.graph.optimize.rules.aliases import without_aliases
 from b2nd_dask.graph.optimize.rules.index_pushdown import index_task
 from b2nd_dask.graph.optimize.rules.inline import inline_reads
 from b2nd_dask.graph.optimize.rules.merge import merge_blocks
+from b2nd_dask.graph.optimize.rules.once_per_layer import OncePerLayer
 from b2nd_dask.graph.optimize.rules.reduction_pushdown import reduction_task
 from b2nd_dask.graph.optimize.rules.views import give_views
 from b2nd_dask.graph.read.blocks import FrameBlocks
@@ -85,7 +86,8 @@ def optimize(dsk: Any, keys: Any, **kwargs: Any) -> Any:
         return found
     output_keys = set(flatten(keys if isinstance(keys, list | set) else [keys]))
     named = without_aliases(found, output_keys)
-    pushed = {key: _pushed(node) for key, node in inline_reads(named, output_keys).items()}
+    push = OncePerLayer(_pushed)
+    pushed = {key: push(node) for key, node in inline_reads(named, output_keys).items()}
     return give_views(merge_blocks(pushed, output_keys), output_keys)
 
 
