@@ -7,7 +7,6 @@ results of chunk steps and its own alike.
 
 from __future__ import annotations
 
-import itertools
 import math
 import operator
 from collections.abc import Mapping, Sequence
@@ -19,7 +18,6 @@ from dask._task_spec import Alias, GraphNode, List, Task, TaskRef
 from dask.array.core import _concatenate2
 from dask.typing import Key
 
-from b2nd_dask.format.grid import parse_selection
 from b2nd_dask.frame.reference import FrameReference
 from b2nd_dask.graph.optimize.calls.reductions import Combining
 from b2nd_dask.graph.optimize.rules.inline import dependents_of
@@ -47,7 +45,8 @@ class Block:
         if not isinstance(node, Task) or node.func is not reduce_block or node.dependencies:
             return None
         frame, index, step, _ = node.args
-        return cls(frame, parse_selection(index, frame.shape).axes, step)
+        # one slice with a positive step for each axis: nothing that takes long to parse
+        return cls(frame, tuple(range(n)[s] for n, s in zip(frame.shape, index, strict=True)), step)
 
     @property
     def nbytes(self) -> int:
@@ -172,24 +171,36 @@ def _combining_step(func: Any) -> Combining | None:
 def _joined(blocks: Sequence[Block]) -> Block | None:
     """The block that some form together."""
     first = blocks[0]
-    if any(b.frame is not first.frame or b.step != first.step for b in blocks):
+    for other in blocks[1:]:
+        same_step = other.step is first.step or other.step == first.step
+        if other.frame is not first.frame or not same_step:
+            return None
+    axes: list[range] = []
+    count = 1
+    for number, column in enumerate(zip(*(block.axes for block in blocks), strict=True)):
+        distinct = set(column)
+        joined = _in_a_row(distinct)
+        # side by side along an axis that is kept, each has a position of its own in the result
+        if joined is None or (len(distinct) > 1 and number not in first.step.chunk.axis):
+            return None
+        axes.append(joined)
+        count *= len(distinct)
+    if not len(blocks) == count == len({block.axes for block in blocks}):
         return None
-    columns = [
-        sorted(set(column), key=operator.attrgetter("start"))
-        for column in zip(*(block.axes for block in blocks), strict=True)
-    ]
-    in_a_row = all(
-        after.start == before.start + len(before) * before.step and after.step == before.step
-        for column in columns
-        for before, after in itertools.pairwise(column)
-    )
-    # side by side along an axis that is kept, they have places of their own in the result
-    reduced = all(len(c) == 1 or i in first.step.chunk.axis for i, c in enumerate(columns))
-    distinct = len({b.axes for b in blocks})
-    if not in_a_row or not reduced or not len(blocks) == distinct == math.prod(map(len, columns)):
-        return None
-    axes = tuple(range(c[0].start, c[-1].stop, c[0].step) for c in columns)
-    return Block(first.frame, axes, first.step)
+    return Block(first.frame, tuple(axes), first.step)
+
+
+def _in_a_row(parts: set[range]) -> range | None:
+    """The range that some with one step form together."""
+    if len(parts) == 1:
+        return next(iter(parts))
+    first, *others = sorted(parts, key=operator.attrgetter("start"))
+    last = first
+    for part in others:
+        if part.step != first.step or part.start != last.start + len(last) * first.step:
+            return None
+        last = part
+    return range(first.start, last.stop, first.step)
 
 
 MERGE_BLOCKS = GraphRule(

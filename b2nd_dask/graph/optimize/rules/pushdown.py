@@ -10,13 +10,14 @@ from dask.array.core import getter
 from dask.typing import Key
 
 from b2nd_dask.graph.optimize.calls.expression import Node, NotUnderstoodError, Read, Scope
+from b2nd_dask.graph.optimize.rules.once_per_layer import OncePerLayer
 from b2nd_dask.graph.optimize.rules.rule import TaskRule, Tasks
 
 
 def push_down(tasks: Tasks, rules: Sequence[TaskRule]) -> Tasks:
     """Apply task rules to each fused task, and to those fused into it; the first that fits wins."""
-    pushdown = _Pushdown(rules)
-    return {key: pushdown.rewritten(node) for key, node in tasks.items()}
+    rewritten = OncePerLayer(_Pushdown(rules).rewritten)
+    return {key: rewritten(node) for key, node in tasks.items()}
 
 
 class _Pushdown:
