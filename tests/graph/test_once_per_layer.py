@@ -13,6 +13,7 @@ from dask.highlevelgraph import HighLevelGraph
 
 from b2nd_dask import from_b2nd
 from b2nd_dask.graph.optimize import optimizer
+from b2nd_dask.graph.optimize.rules import pushdown
 from b2nd_dask.graph.optimize.rules.once_per_layer import OncePerLayer
 from b2nd_dask.graph.read.blocks import ConstantRegion, FrameRegion
 
@@ -59,7 +60,7 @@ def frame(tmp_path):
 def test_each_task_becomes_what_it_would_alone(frame, monkeypatch, name):
     work = WORKS[name](frame)
     many = optimizer.optimize(work.dask, work.__dask_keys__())
-    monkeypatch.setattr(optimizer, "OncePerLayer", lambda rule: rule)
+    monkeypatch.setattr(pushdown, "OncePerLayer", lambda rule: rule)
     alone = optimizer.optimize(work.dask, work.__dask_keys__())
     assert {key: _form(task) for key, task in many.items()} == {
         key: _form(task) for key, task in alone.items()
@@ -94,7 +95,7 @@ def test_one_task_of_a_layer_is_looked_at(frame, monkeypatch, name):
         def __init__(self, rule):
             super().__init__(lambda node: seen.append(node) or rule(node))
 
-    monkeypatch.setattr(optimizer, "OncePerLayer", Counting)
+    monkeypatch.setattr(pushdown, "OncePerLayer", Counting)
     work = WORKS[name](frame)
     optimizer.optimize(work.dask, work.__dask_keys__())
     blocks = [node for node in seen if any(map(_is_region, node.args))]
