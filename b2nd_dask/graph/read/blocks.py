@@ -7,11 +7,11 @@ import zlib
 from typing import Any
 
 import numpy as np
-from dask.layers import ArrayBlockwiseDep
 from numpy.typing import NDArray
 
 from b2nd_dask.format.index import ChunkKind
 from b2nd_dask.frame.array import Frame
+from b2nd_dask.graph import _dask_compat
 
 Chunks = tuple[tuple[int, ...], ...]
 
@@ -90,7 +90,11 @@ def writable(elements: Any) -> Any:
     return elements
 
 
-class FrameBlocks(ArrayBlockwiseDep):
+#: Without it there are no graphs of layers, and no arguments for them.
+_Argument: Any = _dask_compat.optional("ArrayBlockwiseDep") or object
+
+
+class FrameBlocks(_Argument):  # type: ignore[misc]
     """The argument of each block's task, from the block's place in the grid.
 
     Parameters

@@ -7,16 +7,15 @@ from collections.abc import Mapping
 from typing import Any
 
 import dask.array as da
-from dask.array.core import getter, normalize_chunks
+from dask.array.core import normalize_chunks
 from dask.base import tokenize
-from dask.blockwise import blockwise
 from dask.highlevelgraph import HighLevelGraph
-from dask.layers import ArraySliceDep
 
 from b2nd_dask.errors import UnsupportedFrameError, level_of_caller
 from b2nd_dask.frame.access import UrlPath, open_b2nd
 from b2nd_dask.frame.array import Frame
 from b2nd_dask.frame.open.opening import Verify
+from b2nd_dask.graph import _dask_compat
 from b2nd_dask.graph.read.blocks import Chunks, FrameBlocks
 
 #: dask needs about 1 kB for each block of a graph before anything is computed.
@@ -133,18 +132,20 @@ def array_of(frame: Frame, chunks: Any, name: str | None = None) -> da.Array:
     """
     sizes = block_sizes(frame, chunks)
     name = name or f"read_b2nd-{tokenize(frame, sizes)}"
-    if da.array_expr_enabled():
+    if not _dask_compat.has_layers():
         # with array.query-planning a dask array is no graph of layers
+        if not _dask_compat.is_planned():
+            _dask_compat.warn_without_layers()
         planned: da.Array = da.from_array(frame, chunks=sizes, name=name)
         return planned
     indices = tuple(range(frame.ndim))
-    layer = blockwise(
-        getter,
+    layer = _dask_compat.blockwise(
+        _dask_compat.getter,
         name,
         indices,
         FrameBlocks(frame, sizes),
         indices,
-        ArraySliceDep(sizes),
+        _dask_compat.ArraySliceDep(sizes),
         indices,
         numblocks={},
         _data_producer=True,

@@ -8,11 +8,10 @@ from typing import Any
 
 import dask.array as da
 import numpy as np
-from dask.array.core import getter
-from dask.blockwise import Blockwise
 
 from b2nd_dask.format.integrity import ChecksumState
 from b2nd_dask.frame.array import Frame
+from b2nd_dask.graph import _dask_compat
 from b2nd_dask.graph.read.blocks import Chunks, FrameBlocks
 from b2nd_dask.graph.read.from_frame import array_of
 from b2nd_dask.graph.write.array_blocks import ArrayBlocks, Source, dask_array
@@ -53,19 +52,19 @@ def aligned_to(arr: da.Array, chunks: tuple[int, ...]) -> da.Array:
 
 def _source(arr: da.Array) -> Frame | Source | None:
     """What an array reads, if it does nothing else."""
-    if da.array_expr_enabled():
+    if _dask_compat.is_planned():
         planned: Any = arr
         expression = planned.expr
         operand = getattr(expression, "array", None)
         plain = type(expression).__name__ == "FromArray"
         return operand if plain and isinstance(operand, Frame) else None
     layer = arr.dask.layers.get(arr.name)
-    if len(arr.dask.layers) != 1 or not isinstance(layer, Blockwise):
+    if len(arr.dask.layers) != 1:
         return None
     # of a layer that is fused the function is another
-    func = layer.task.func
-    for dep in layer.io_deps.values():
-        if isinstance(dep, FrameBlocks) and func is getter:
+    func = getattr(getattr(layer, "task", None), "func", None)
+    for dep in getattr(layer, "io_deps", {}).values():
+        if isinstance(dep, FrameBlocks) and func is _dask_compat.getter:
             return dep.frame
         if isinstance(dep, ArrayBlocks) and func is np.asarray:
             return dep.source

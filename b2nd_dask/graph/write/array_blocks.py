@@ -2,25 +2,30 @@
 
 from __future__ import annotations
 
+import itertools
 import uuid
+from collections.abc import Iterable
 from typing import Any
 
 import dask.array as da
 import numpy as np
-from dask.array.core import normalize_chunks, slices_from_chunks
+from dask.array.core import normalize_chunks
 from dask.base import tokenize
-from dask.blockwise import blockwise
 from dask.highlevelgraph import HighLevelGraph
-from dask.layers import ArrayBlockwiseDep, ArraySliceDep
 from numpy.typing import NDArray
 
+from b2nd_dask.graph import _dask_compat
 from b2nd_dask.graph.read.blocks import Chunks
 from b2nd_dask.storage.read.mapped import MappedArray, mapped_array
 
 Source = NDArray[Any] | MappedArray
 
 
-class ArrayBlocks(ArrayBlockwiseDep):
+#: Without it there are no graphs of layers, and no arguments for them.
+_Argument: Any = _dask_compat.optional("ArrayBlockwiseDep") or object
+
+
+class ArrayBlocks(_Argument):  # type: ignore[misc]
     """The argument of each block's task: a view, or where to find it in a file.
 
     A task that is sent to another process takes its own block along, not the array.
@@ -35,7 +40,7 @@ class ArrayBlocks(ArrayBlockwiseDep):
     def __init__(self, source: Source, chunks: Chunks) -> None:
         super().__init__(chunks)
         self.source = source
-        self._slices = ArraySliceDep(chunks)
+        self._slices = _dask_compat.ArraySliceDep(chunks)
 
     def __getitem__(self, block: tuple[int, ...]) -> Source:
         return part_of(self.source, self._slices[block])
@@ -85,12 +90,12 @@ def dask_array(source: Source, sizes: Chunks, name: str | None = None) -> da.Arr
     dask.array.Array
     """
     name = name or f"array-b2nd-{uuid.uuid4().hex}"
-    if da.array_expr_enabled():
+    if not _dask_compat.has_layers():
         # with array.query-planning a dask array is no graph of layers
         planned: da.Array = da.from_array(source, chunks=sizes, name=name)
         return planned
     indices = tuple(range(source.ndim))
-    layer = blockwise(
+    layer = _dask_compat.blockwise(
         np.asarray,
         name,
         indices,
@@ -115,6 +120,12 @@ def _token(source: Source, sizes: Chunks) -> str:
     if isinstance(source, MappedArray):
         parts: list[Any] = [source]
     else:
-        parts = [tokenize(part_of(source, place)) for place in slices_from_chunks(sizes)]
+        parts = [tokenize(part_of(source, place)) for place in _places(sizes)]
     token: str = tokenize(sizes, parts)
     return token
+
+
+def _places(sizes: Chunks) -> Iterable[tuple[slice, ...]]:
+    """Where each block lies."""
+    stops = [list(itertools.accumulate(axis)) for axis in sizes]
+    return itertools.product(*(list(map(slice, (0, *ends[:-1]), ends)) for ends in stops))

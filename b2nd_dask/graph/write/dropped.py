@@ -11,6 +11,7 @@ import dask.array as da
 from b2nd_dask.errors import B2ndError, level_of_caller
 from b2nd_dask.format.integrity import users_vlmeta
 from b2nd_dask.frame.array import Frame
+from b2nd_dask.graph import _dask_compat
 from b2nd_dask.graph.read.blocks import FrameBlocks
 
 #: Names that a warning lists.
@@ -63,11 +64,16 @@ def source_frames(array: da.Array) -> list[Frame]:
     -------
     list of Frame
     """
-    found = _frames_of_expression(array) if da.array_expr_enabled() else _frames_of(array)
+    found = _frames_of_expression(array) if _dask_compat.is_planned() else _frames_of(array)
     return list({frame.version: frame for frame in found}.values())
 
 
 def _frames_of(array: da.Array) -> list[Frame]:
+    if not _dask_compat.has_layers():
+        # then `from_b2nd` leaves the graph to dask, where the frame is a value by itself
+        single = [layer for layer in array.dask.layers.values() if len(layer) == 1]
+        values = [getattr(v, "value", v) for layer in single for v in layer.values()]
+        return [value for value in values if isinstance(value, Frame)]
     return [
         dep.frame
         for layer in array.dask.layers.values()

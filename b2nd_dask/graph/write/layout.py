@@ -10,13 +10,13 @@ import dask
 import dask.array as da
 import numpy as np
 from dask.array.core import normalize_chunks
-from dask.utils import parse_bytes
 
 from b2nd_dask.format.array_meta import MAX_NDIM
 from b2nd_dask.format.chunk.chunk_checks import MAX_BLOCKSIZE
 from b2nd_dask.format.chunk.compression import Compression
 from b2nd_dask.format.chunk.defaults import default_blocks
 from b2nd_dask.format.grid import Grid
+from b2nd_dask.graph import _dask_compat
 from b2nd_dask.graph.read.blocks import Chunks
 
 #: A frame chunk is the unit of reading and of memory: bigger dask blocks are stored as several.
@@ -114,7 +114,8 @@ def aligned_sizes(
         return wanted
     chunk = math.prod(min(c, n) for c, n in zip(chunks, shape, strict=True))
     if limit is None:
-        limit = parse_bytes(dask.config.get("array.chunk-size"))
+        parse_bytes = _dask_compat.optional("parse_bytes")
+        limit = parse_bytes(dask.config.get("array.chunk-size")) if parse_bytes else 1 << 27
     bound = max(limit // itemsize, chunk, math.prod(map(max, sizes)))
     if largest <= bound:
         return wanted
