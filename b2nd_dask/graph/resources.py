@@ -12,7 +12,8 @@ import sys
 from dataclasses import dataclass
 
 import dask
-from dask.system import CPU_COUNT
+
+from b2nd_dask.graph._dask_compat import CPU_COUNT
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,7 @@
-"""Rewrite graphs that read frames: dask calls `optimize` for every graph of arrays.
+"""The guest in dask, which calls `optimize` for every graph of arrays.
 
-What dask's own optimizer makes of a graph is rewritten by the rules of `rules.registry`.
+This module needs documented names of dask alone. What its own optimizer makes of a graph is
+rewritten by the rules of `rules.registry`, which need others; where these fail, dask's graph stays.
 """
 
 from __future__ import annotations
@@ -11,10 +12,9 @@ from typing import Any
 
 import dask
 import dask.array as da
-from dask.core import flatten
 from dask.highlevelgraph import HighLevelGraph
 
-from b2nd_dask.graph.optimize.rewrite import rewrite
+from b2nd_dask.graph._dask_compat import is_planned, resolve_all, warn_once
 from b2nd_dask.graph.optimize.switch import RULE_NAMES, chosen_rules
 from b2nd_dask.graph.read.blocks import FrameBlocks
 
@@ -28,9 +28,14 @@ def install() -> None:
     The setting itself is left alone: a function in dask's configuration could not be sent to the
     workers of a cluster, as dask does with it.
     """
-    if da.array_expr_enabled():
-        return  # then arrays have no graph of layers to optimize
-    da.Array.__dask_optimize__ = _Hook(inspect.getattr_static(da.Array, "__dask_optimize__"))
+    if not is_planned():  # else arrays have no graph of layers to optimize
+        da.Array.__dask_optimize__ = _Hook(_plain_hook())
+
+
+def _plain_hook() -> Any:
+    """The attribute ``__dask_optimize__`` of dask arrays as it was before `install`."""
+    found = inspect.getattr_static(da.Array, "__dask_optimize__")
+    return found.before if isinstance(found, _Hook) else found
 
 
 class _Hook:
@@ -38,15 +43,15 @@ class _Hook:
 
     Parameters
     ----------
-    own : object
+    before : object
         What the attribute was: a descriptor that looks at ``array_optimize``.
     """
 
-    def __init__(self, own: Any) -> None:
-        self._own = own
+    def __init__(self, before: Any) -> None:
+        self.before = before
 
     def __get__(self, instance: object, owner: type | None = None) -> Optimizer:
-        own: Optimizer = self._own.__get__(instance, owner)
+        own: Optimizer = self.before.__get__(instance, owner)
         if dask.config.get("array_optimize", _UNSET) is not _UNSET:
             return own
         rules = chosen_rules()
@@ -91,27 +96,64 @@ class _ArrayOptimizer:
 def optimize(dsk: Any, keys: Any, **kwargs: Any) -> Any:
     """Optimize a graph of arrays as dask does, then rewrite what reads frames.
 
+    Where anything is not as expected the result is dask's own graph: a name of dask that is missing
+    or changed, a task of an unknown shape, an exception in a rule, a rewritten graph that is no
+    sound one. A warning then says so, once a process.
+
     Parameters
     ----------
     dsk, keys, **kwargs
-        As for dask's own optimizer of arrays, `dask.array.optimize`.
+        As for dask's own optimizer of arrays.
 
     Returns
     -------
     Mapping
         The optimized graph.
+
+    Raises
+    ------
+    ValueError
+        The setting ``b2nd_dask.optimize`` is no switch and names no rules.
     """
-    return _optimized(da.optimize, chosen_rules(), dsk, keys, **kwargs)
+    own: Optimizer = _plain_hook().__get__(None, da.Array)
+    return _optimized(own, chosen_rules(), dsk, keys, **kwargs)
 
 
 def _optimized(own: Optimizer, rules: tuple[str, ...], dsk: Any, keys: Any, **kwargs: Any) -> Any:
-    ours = isinstance(dsk, HighLevelGraph) and any(map(_reads_frames, dsk.layers.values()))
     found = own(dsk, keys, **kwargs)
-    # with fusion turned off the graph keeps its layers
-    if not ours or isinstance(found, HighLevelGraph):
+    try:
+        # with fusion turned off the graph keeps its layers
+        if isinstance(found, HighLevelGraph) or not _reads_frames(dsk):
+            return found
+        return _Rewriter.load()(found, keys, rules)
+    except Exception as error:  # noqa: BLE001 - whatever it is, dask's own graph is right
+        warn_once("b2nd_dask leaves a graph as dask has optimized it", error)
         return found
-    return rewrite(found, set(flatten(keys if isinstance(keys, list | set) else [keys])), rules)
 
 
-def _reads_frames(layer: Any) -> bool:
-    return any(isinstance(dep, FrameBlocks) for dep in getattr(layer, "io_deps", {}).values())
+def _reads_frames(dsk: Any) -> bool:
+    return isinstance(dsk, HighLevelGraph) and any(
+        isinstance(dep, FrameBlocks)
+        for layer in dsk.layers.values()
+        for dep in getattr(layer, "io_deps", {}).values()
+    )
+
+
+class _Rewriter:
+    """What rewrites graphs; it is imported when the first graph is, and fails for good."""
+
+    _found: Callable[..., Any] | Exception | None = None
+
+    @classmethod
+    def load(cls) -> Callable[..., Any]:
+        if cls._found is None:
+            try:
+                resolve_all()
+                from b2nd_dask.graph.optimize.rewrite import rewrite
+
+                cls._found = rewrite
+            except Exception as error:  # noqa: BLE001 - raised again below, each time
+                cls._found = error
+        if isinstance(cls._found, Exception):
+            raise cls._found
+        return cls._found

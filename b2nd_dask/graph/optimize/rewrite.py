@@ -1,28 +1,128 @@
-"""Apply the rewrite rules to a graph that dask has optimized."""
+"""Apply the rewrite rules to a graph that dask has optimized, and verify what comes out."""
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Container
+from collections import defaultdict
+from collections.abc import Container, Mapping, Set
+from typing import Any
 
 from dask.typing import Key
 
+from b2nd_dask.graph._dask_compat import GraphNode, flatten
 from b2nd_dask.graph.optimize.rules.pushdown import push_down
 from b2nd_dask.graph.optimize.rules.registry import RULES
-from b2nd_dask.graph.optimize.rules.rule import GraphRule, Rule, TaskRule, Tasks
+from b2nd_dask.graph.optimize.rules.rule import GraphRule, TaskRule, Tasks
 
 
-def rewrite(tasks: Tasks, output_keys: set[Key], names: Container[str]) -> Tasks:
-    """Apply the rules of some names, neighbouring task rules in one pass."""
-    chosen = [rule for rule in RULES if rule.name in names]
-    for kind, group in itertools.groupby(chosen, type):
+class UnsoundGraphError(Exception):
+    """A rewritten graph that cannot be computed."""
+
+
+def rewrite(optimized: Mapping[Any, Any], keys: Any, names: Container[str]) -> Tasks:
+    """Apply the rules of some names, neighbouring task rules in one pass.
+
+    Parameters
+    ----------
+    optimized : mapping
+        What dask has made of a graph; it is left as it is.
+    keys : Key, list or set
+        The output keys, in nested lists.
+    names : container of str
+        Of the rules to apply.
+
+    Returns
+    -------
+    mapping
+        A sound graph that computes the same.
+
+    Raises
+    ------
+    Exception
+        Something is not as expected: an error of any rule, or `UnsoundGraphError`.
+    """
+    output_keys = set(flatten(keys if isinstance(keys, list | set) else [keys]))
+    # a copy: no rule can change what dask has made
+    tasks: Tasks = dict(optimized)
+    for kind, group in itertools.groupby((r for r in RULES if r.name in names), type):
         if kind is TaskRule:
             tasks = push_down(tasks, [rule for rule in group if isinstance(rule, TaskRule)])
             continue
         for rule in group:
-            tasks = _apply(rule, tasks, output_keys)
+            if isinstance(rule, GraphRule):
+                tasks = rule.apply(tasks, output_keys)
+    verify(tasks, optimized, output_keys)
     return tasks
 
 
-def _apply(rule: Rule, tasks: Tasks, output_keys: set[Key]) -> Tasks:
-    return rule.apply(tasks, output_keys) if isinstance(rule, GraphRule) else tasks
+def verify(tasks: Any, before: Mapping[Any, Any], output_keys: set[Key]) -> None:
+    """Verify that a rewritten graph can be computed.
+
+    Parameters
+    ----------
+    tasks : mapping
+        The graph.
+    before : mapping
+        The graph that it was made of.
+    output_keys : set of Key
+
+    Raises
+    ------
+    UnsoundGraphError
+        It is no graph of tasks, an output key is missing, a dependency has neither a task nor was
+        given from outside before, or tasks depend on each other.
+    """
+    if not isinstance(tasks, Mapping):
+        raise UnsoundGraphError(f"a rule made a {type(tasks).__name__} of a graph")
+    gone = before.keys() - tasks.keys()
+    lost = {key for key in output_keys if key in gone}
+    strange: list[Key] = []
+    for key, node in tasks.items():
+        old = before.get(key)
+        if node is not old:
+            # what dask made itself is as it should be
+            if not isinstance(node, GraphNode) or node.key != key:
+                raise UnsoundGraphError(f"{key!r} is no task of that key: {node!r:.200}")
+            if node.dependencies and not node.dependencies <= _reachable(old, before):
+                strange.append(key)
+        if gone and not gone.isdisjoint(node.dependencies):
+            lost |= node.dependencies & gone
+    if strange:
+        # where there are other dependencies than before there may be cycles, and names of nothing
+        used = set().union(*(tasks[key].dependencies for key in strange)) - tasks.keys()
+        lost |= used and used - set().union(*(node.dependencies for node in before.values()))
+    if lost:
+        raise UnsoundGraphError(f"no task for {', '.join(sorted(map(repr, lost))[:5])}")
+    if strange and (left := _in_cycles(tasks)):
+        raise UnsoundGraphError(f"tasks wait for each other: {', '.join(map(repr, left[:5]))}")
+
+
+def _reachable(node: Any, before: Mapping[Any, Any]) -> Set[Key]:
+    """What a task depended on before, directly or by way of one other task.
+
+    Where each task depends on such ones alone there is no cycle: it would have been one before.
+    """
+    if node is None:
+        return frozenset()
+    direct: frozenset[Key] = node.dependencies
+    return direct.union(*(before[name].dependencies for name in direct if name in before))
+
+
+def _in_cycles(tasks: Tasks) -> list[Key]:
+    """Tasks that depend on themselves, and those that depend on them."""
+    left: dict[Key, int] = {}
+    dependents: defaultdict[Key, list[Key]] = defaultdict(list)
+    for key, node in tasks.items():
+        names = node.dependencies & tasks.keys()
+        left[key] = len(names)
+        for name in names:
+            dependents[name].append(key)
+    ready = [key for key, count in left.items() if not count]
+    while ready:
+        done = ready.pop()
+        del left[done]
+        for key in dependents.pop(done, ()):
+            left[key] -= 1
+            if not left[key]:
+                ready.append(key)
+    return list(left)

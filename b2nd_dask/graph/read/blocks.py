@@ -9,12 +9,11 @@ from typing import Any
 
 import dask.array as da
 import numpy as np
-from dask.blockwise import blockwise
 from dask.highlevelgraph import HighLevelGraph
-from dask.layers import ArrayBlockwiseDep
 
 from b2nd_dask.frame.read.uniform_kinds import uniform_kinds
 from b2nd_dask.frame.reference import FrameReference
+from b2nd_dask.graph import _dask_compat
 
 Chunks = tuple[tuple[int, ...], ...]
 
@@ -83,7 +82,11 @@ def writable(elements: Any) -> Any:
     return elements
 
 
-class FrameBlocks(ArrayBlockwiseDep):
+#: Without it there are no graphs of layers, and no arguments for them.
+BlockArgument: Any = _dask_compat.optional("ArrayBlockwiseDep") or object
+
+
+class FrameBlocks(BlockArgument):  # type: ignore[misc]
     """The argument of each block's task, by the block's position in the grid.
 
     Parameters
@@ -125,31 +128,34 @@ class FrameBlocks(ArrayBlockwiseDep):
 
 
 def dask_array(
-    source: Any, sizes: Chunks, name: str, read: Callable[..., Any], *arguments: ArrayBlockwiseDep
+    source: Any, sizes: Chunks, name: str, layer: Callable[[], tuple[Any, ...]]
 ) -> da.Array:
     """Make a dask array of which each block is read by one function from symbolic arguments.
 
     Parameters
     ----------
     source : array-like
-        What is read; dask cuts it by itself where its arrays are expressions.
+        What is read; dask cuts it by itself where it has no layers.
     sizes : tuple of tuple of int
         Lengths of the blocks along each axis.
     name : str
-    read : callable
-        Takes for each block one argument of each of `arguments`.
-    *arguments : ArrayBlockwiseDep
+    layer : callable
+        Returns the function, and its arguments with a value for each block (`ArrayBlockwiseDep`).
 
     Returns
     -------
     dask.array.Array
     """
-    if da.array_expr_enabled():
-        # with array.query-planning a dask array is no graph of layers
-        planned: da.Array = da.from_array(source, chunks=sizes, name=name)
-        return planned
+    if not _dask_compat.has_layers():
+        if not _dask_compat.is_planned():
+            _dask_compat.warn_without_layers()
+        plain: da.Array = da.from_array(source, chunks=sizes, name=name)
+        return plain
     indices = tuple(range(len(sizes)))
+    read, *arguments = layer()
     indexed = itertools.chain.from_iterable((argument, indices) for argument in arguments)
-    layer = blockwise(read, name, indices, *indexed, numblocks={}, _data_producer=True)
-    graph = HighLevelGraph.from_collections(name, layer)
+    blocks = _dask_compat.blockwise(
+        read, name, indices, *indexed, numblocks={}, _data_producer=True
+    )
+    graph = HighLevelGraph.from_collections(name, blocks)
     return da.Array(graph, name, sizes, dtype=source.dtype)

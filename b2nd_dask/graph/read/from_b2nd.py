@@ -7,15 +7,15 @@ from collections.abc import Mapping
 from typing import Any
 
 import dask.array as da
-from dask.array.core import getter, normalize_chunks
+from dask.array.core import normalize_chunks
 from dask.base import tokenize
-from dask.layers import ArraySliceDep
 
 from b2nd_dask.errors import UnsupportedFrameError, level_of_caller
 from b2nd_dask.frame.access import UrlPath, open_b2nd
 from b2nd_dask.frame.array import Frame, reference_of
 from b2nd_dask.frame.open.opening import Verify
 from b2nd_dask.frame.reference import FrameReference
+from b2nd_dask.graph import _dask_compat
 from b2nd_dask.graph.read.blocks import Chunks, FrameBlocks, dask_array
 
 #: dask needs about 1 kB for each block of a graph before anything is computed.
@@ -121,8 +121,12 @@ def array_of(frame: FrameReference, chunks: Any, name: str | None = None) -> da.
     """Make a dask array of an opened frame; `chunks` and `name` as for `from_b2nd`."""
     sizes = block_sizes(frame, chunks)
     name = name or f"read_b2nd-{tokenize(frame, sizes)}"
-    blocks = FrameBlocks(frame, sizes)
-    return dask_array(Frame(frame), sizes, name, getter, blocks, ArraySliceDep(sizes))
+
+    def layer() -> tuple[Any, ...]:
+        slices = _dask_compat.ArraySliceDep(sizes)
+        return _dask_compat.getter, FrameBlocks(frame, sizes), slices
+
+    return dask_array(Frame(frame), sizes, name, layer)
 
 
 def block_sizes(frame: FrameReference, chunks: Any) -> Chunks:

@@ -9,13 +9,11 @@ from typing import Any
 import dask
 import dask.array as da
 import numpy as np
-from dask.array.core import getter
-from dask.blockwise import Blockwise
-from dask.utils import parse_bytes
 
 from b2nd_dask.frame.array import Frame, reference_of
 from b2nd_dask.frame.reference import FrameReference
 from b2nd_dask.frame.write.existing_frame import verified_whole
+from b2nd_dask.graph import _dask_compat
 from b2nd_dask.graph.read.blocks import Chunks, FrameBlocks
 from b2nd_dask.graph.read.from_b2nd import array_of
 from b2nd_dask.graph.resources import available
@@ -86,7 +84,8 @@ def aligned_sizes(
         return wanted
     chunk = math.prod(min(c, n) for c, n in zip(chunks, shape, strict=True))
     if limit is None:
-        limit = parse_bytes(dask.config.get("array.chunk-size"))
+        parse_bytes = _dask_compat.optional("parse_bytes")
+        limit = parse_bytes(dask.config.get("array.chunk-size")) if parse_bytes else 1 << 27
     bound = max(limit // itemsize, chunk, math.prod(map(max, sizes)))
     if largest <= bound:
         return wanted
@@ -131,19 +130,19 @@ def _steps(total: int, step: int) -> tuple[int, ...]:
 
 def _source(arr: da.Array) -> FrameReference | Source | None:
     """The frame or the array that a dask array reads, if it does nothing else."""
-    if da.array_expr_enabled():
+    if _dask_compat.is_planned():
         planned: Any = arr
         expression = planned.expr
         operand = getattr(expression, "array", None)
         plain = type(expression).__name__ == "FromArray"
         return reference_of(operand) if plain and isinstance(operand, Frame) else None
     layer = arr.dask.layers.get(arr.name)
-    if len(arr.dask.layers) != 1 or not isinstance(layer, Blockwise):
+    if len(arr.dask.layers) != 1:
         return None
     # of a layer that is fused the function is another
-    func = layer.task.func
-    for dep in layer.io_deps.values():
-        if isinstance(dep, FrameBlocks) and func is getter:
+    func = getattr(getattr(layer, "task", None), "func", None)
+    for dep in getattr(layer, "io_deps", {}).values():
+        if isinstance(dep, FrameBlocks) and func is _dask_compat.getter:
             return dep.frame
         if isinstance(dep, ArrayBlocks) and func is np.asarray:
             return dep.source

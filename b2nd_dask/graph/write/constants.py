@@ -6,14 +6,12 @@ from typing import Any
 
 import dask.array as da
 import numpy as np
-from dask.array import wrap
-from dask.blockwise import Blockwise
-from dask.layers import ArrayChunkShapeDep
 from numpy.typing import NDArray
 
 from b2nd_dask.format.grid import Grid
 from b2nd_dask.frame.write.constant_region import constant_records
 from b2nd_dask.frame.write.records import ChunkRecords
+from b2nd_dask.graph import _dask_compat
 
 
 def constant_element(arr: da.Array) -> NDArray[Any] | None:
@@ -31,15 +29,15 @@ def constant_element(arr: da.Array) -> NDArray[Any] | None:
     >>> constant_element(da.zeros(5) + 1) is None
     True
     """
-    if da.array_expr_enabled() or len(arr.dask.layers) != 1:
+    shape_dep = _dask_compat.optional("ArrayChunkShapeDep")
+    maker = _dask_compat.optional("_broadcast_trick_inner")
+    if shape_dep is None or maker is None or _dask_compat.is_planned() or len(arr.dask.layers) != 1:
         return None
     layer = arr.dask.layers.get(arr.name)
-    if not isinstance(layer, Blockwise) or not all(
-        isinstance(dep, ArrayChunkShapeDep) for dep in layer.io_deps.values()
-    ):
-        return None
-    func = layer.task.func
-    if _innermost(func) is not _innermost(wrap._broadcast_trick_inner):
+    deps = getattr(layer, "io_deps", {}).values()
+    func: Any = getattr(getattr(layer, "task", None), "func", None)
+    shapes = all(isinstance(dep, shape_dep) for dep in deps)
+    if not shapes or _innermost(func) is not _innermost(maker):
         return None
     element: NDArray[Any] = np.asarray(func((1,) * arr.ndim)).reshape(())
     return element

@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
+import itertools
 import uuid
+from collections.abc import Iterable
 from typing import Any
 
 import dask.array as da
 import numpy as np
-from dask.array.core import normalize_chunks, slices_from_chunks
+from dask.array.core import normalize_chunks
 from dask.base import tokenize
-from dask.layers import ArrayBlockwiseDep, ArraySliceDep
 from numpy.typing import NDArray
 
 from b2nd_dask.frame.array import Frame, reference_of
 from b2nd_dask.frame.opened_array import is_opened_array
 from b2nd_dask.frame.write.new_frame import check_storable
-from b2nd_dask.graph.read.blocks import Chunks, dask_array
+from b2nd_dask.graph import _dask_compat
+from b2nd_dask.graph.read.blocks import BlockArgument, Chunks, dask_array
 from b2nd_dask.graph.read.from_b2nd import array_of, from_b2nd
 from b2nd_dask.graph.write.mapped import MappedArray, mapped_array
 
@@ -118,7 +120,7 @@ def from_numpy(elements: NDArray[Any], *, named: bool, snapshot: bool) -> da.Arr
     return array_in_blocks(source, sizes, f"array-b2nd-{token}")
 
 
-class ArrayBlocks(ArrayBlockwiseDep):
+class ArrayBlocks(BlockArgument):  # type: ignore[misc]
     """The argument of each block's task: a view of an array, or a reference to part of a file.
 
     A task that is sent to another process takes its own block along, not the array.
@@ -127,7 +129,7 @@ class ArrayBlocks(ArrayBlockwiseDep):
     def __init__(self, source: Source, chunks: Chunks) -> None:
         super().__init__(chunks)
         self.source = source
-        self._slices = ArraySliceDep(chunks)
+        self._slices = _dask_compat.ArraySliceDep(chunks)
 
     def __getitem__(self, block: tuple[int, ...]) -> Source:
         return part_of(self.source, self._slices[block])
@@ -136,7 +138,7 @@ class ArrayBlocks(ArrayBlockwiseDep):
 def array_in_blocks(source: Source, sizes: Chunks, name: str | None = None) -> da.Array:
     """Make a dask array of blocks of the given lengths, by default with a name of its own."""
     name = name or f"array-b2nd-{uuid.uuid4().hex}"
-    return dask_array(source, sizes, name, np.asarray, ArrayBlocks(source, sizes))
+    return dask_array(source, sizes, name, lambda: (np.asarray, ArrayBlocks(source, sizes)))
 
 
 def part_of(source: Source, region: tuple[slice, ...]) -> Source:
@@ -151,6 +153,12 @@ def _token(source: Source, sizes: Chunks) -> str:
     if isinstance(source, MappedArray):
         parts: list[Any] = [source]
     else:
-        parts = [tokenize(part_of(source, region)) for region in slices_from_chunks(sizes)]
+        parts = [tokenize(part_of(source, region)) for region in _regions(sizes)]
     token: str = tokenize(sizes, parts)
     return token
+
+
+def _regions(sizes: Chunks) -> Iterable[tuple[slice, ...]]:
+    """Slices of each block, in C order."""
+    stops = [list(itertools.accumulate(axis)) for axis in sizes]
+    return itertools.product(*(list(map(slice, (0, *ends[:-1]), ends)) for ends in stops))

@@ -12,6 +12,7 @@ from b2nd_dask.errors import B2ndError, level_of_caller
 from b2nd_dask.frame.array import Frame, reference_of
 from b2nd_dask.frame.reference import FrameReference
 from b2nd_dask.frame.write.new_frame import pack_entries, users_names
+from b2nd_dask.graph import _dask_compat
 from b2nd_dask.graph.read.blocks import FrameBlocks
 
 #: Names that a warning lists.
@@ -85,11 +86,16 @@ def packed_metadata(
 
 def source_frames(array: da.Array) -> list[FrameReference]:
     """List the frames that the graph of an array reads, each once, without opening a file."""
-    found = _frames_of_expression(array) if da.array_expr_enabled() else _frames_of(array)
+    found = _frames_of_expression(array) if _dask_compat.is_planned() else _frames_of(array)
     return list({frame.version: frame for frame in found}.values())
 
 
 def _frames_of(array: da.Array) -> list[FrameReference]:
+    if not _dask_compat.has_layers():
+        # then `from_b2nd` leaves the graph to dask, where the frame is a value by itself
+        single = [layer for layer in array.dask.layers.values() if len(layer) == 1]
+        values = [getattr(v, "value", v) for layer in single for v in layer.values()]
+        return [reference_of(value) for value in values if isinstance(value, Frame)]
     return [
         dep.frame
         for layer in array.dask.layers.values()

@@ -9,8 +9,7 @@ from typing import Any
 import dask.array as da
 import numpy as np
 from dask.delayed import Delayed
-from dask.highlevelgraph import HighLevelGraph, MaterializedLayer
-from dask.layers import ArraySliceDep
+from dask.highlevelgraph import HighLevelGraph
 from dask.optimization import cull
 from numpy.typing import NDArray
 
@@ -22,6 +21,7 @@ from b2nd_dask.frame.write.publication import (
 )
 from b2nd_dask.frame.write.records import ChunkRecords, merge_records
 from b2nd_dask.frame.write.writer import FramePlan
+from b2nd_dask.graph import _dask_compat
 from b2nd_dask.graph.write.align import aligned_to
 from b2nd_dask.graph.write.checked_cast import checked_cast, fits
 from b2nd_dask.graph.write.constants import special_records
@@ -59,14 +59,14 @@ def write_graph(job: WriteJob, staged: ChunkRecords | None = None) -> Delayed:
     if staged is not None:
         nchunks = math.prod(-(-n // c) for n, c in zip(arr.shape, grid.chunks, strict=True))
         log_reused(job.staging.label, len(reused.rows), nchunks)
-    build = _planned_blocks if da.array_expr_enabled() else _fused_blocks
+    build = _planned_blocks if _dask_compat.is_planned() else _fused_blocks
     keys, tasks = build(arr, job, token, missing)
     tasks |= extra
     # before any block is written, and only when the graph is computed
     tasks[opening] = (open_staging, job.plan, job.staging)
     top = _merge_tree([*keys, *extra], _named("merge", token), tasks)
     tasks[name] = (finish_once, job.finish, top, job.plan, opening)
-    return Delayed(name, HighLevelGraph({name: MaterializedLayer(tasks)}, {name: set()}))
+    return Delayed(name, HighLevelGraph.from_collections(name, tasks))
 
 
 def _named(step: str, token: str) -> str:
@@ -78,19 +78,21 @@ def _fused_blocks(
     arr: da.Array, job: WriteJob, token: str, missing: NDArray[np.bool_]
 ) -> tuple[list[Any], dict[Any, Any]]:
     """Keys and graph of the missing blocks' tasks, each of which reads, computes and writes."""
+    if not _dask_compat.has_layers():
+        return _mapped_blocks(arr, job, token, missing)
     indices, opening = tuple(range(arr.ndim)), _named("open", token)
-    first = {opening: MaterializedLayer({opening: (open_staging, job.plan, job.staging)})}
+    first: Any = {opening: (open_staging, job.plan, job.staging)}
     # a Delayed instead of this array would not fuse
     records = da.blockwise(
         write_task,
         indices,
         arr,
         indices,
-        ArraySliceDep(arr.chunks),
+        _dask_compat.ArraySliceDep(arr.chunks),
         indices,
         origin=job.origin,
         plan=job.plan,
-        opened=Delayed(opening, HighLevelGraph(first, {opening: set()})),
+        opened=Delayed(opening, HighLevelGraph.from_collections(opening, first)),
         name=_named("write", token),
         dtype=object,
         meta=np.empty((0,) * arr.ndim, object),
@@ -100,6 +102,33 @@ def _fused_blocks(
     return keys, dict(records.__dask_optimize__(records.__dask_graph__(), [*keys, opening]))
 
 
+def _mapped_blocks(
+    arr: da.Array, job: WriteJob, token: str, missing: NDArray[np.bool_]
+) -> tuple[list[Any], dict[Any, Any]]:
+    """The same where dask lacks what layers of our own are made of."""
+    opening = _named("open", token)
+    first: Any = {opening: (open_staging, job.plan, job.staging)}
+    map_blocks: Any = da.map_blocks
+    records = map_blocks(
+        _write_mapped,
+        arr,
+        origin=job.origin,
+        plan=job.plan,
+        opened=Delayed(opening, HighLevelGraph.from_collections(opening, first)),
+        name=_named("write", token),
+        dtype=object,
+        meta=np.empty((0,) * arr.ndim, object),
+    )
+    keys = _missing_keys(records, missing)
+    return keys, dict(records.__dask_optimize__(records.__dask_graph__(), [*keys, opening]))
+
+
+def _write_mapped(block: Any, block_info: Any = None, **job: Any) -> ChunkRecords:
+    """`write_task` for `map_blocks`, which tells where a block lies."""
+    place = tuple(slice(*ends) for ends in block_info[0]["array-location"])
+    return write_task(block, place, **job)
+
+
 def _planned_blocks(
     arr: da.Array, job: WriteJob, token: str, missing: NDArray[np.bool_]
 ) -> tuple[list[Any], dict[Any, Any]]:
@@ -107,7 +136,7 @@ def _planned_blocks(
     expression: Any = arr
     planned = expression.optimize()
     blocks = np.ndindex(missing.shape)
-    slices = ArraySliceDep(arr.chunks)
+    slices = _dask_compat.ArraySliceDep(arr.chunks)
     name, opening = _named("write", token), _named("open", token)
     writes = {
         (name, *at): (write_task, key, slices[at], job.origin, job.plan, opening)

@@ -13,9 +13,8 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-from dask.array import chunk
-from dask.array.core import _enforce_dtype
 
+from b2nd_dask.graph._dask_compat import _enforce_dtype, chunk
 from b2nd_dask.graph.optimize.calls.expression import is_among, is_scalar
 
 #: Stands for an argument whose value only a running graph has.

@@ -8,10 +8,18 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-from dask._task_spec import Alias, DataNode, GraphNode, Task, TaskRef, _execute_subgraph
-from dask.array.core import _enforce_dtype, getter
 from dask.typing import Key
 
+from b2nd_dask.graph._dask_compat import (
+    Alias,
+    DataNode,
+    GraphNode,
+    Task,
+    TaskRef,
+    _enforce_dtype,
+    _execute_subgraph,
+    getter,
+)
 from b2nd_dask.graph.read.blocks import ConstantRegion, FrameRegion
 
 #: Types of plain values, and the integers that NumPy has a dtype for: of larger ones it makes

@@ -8,11 +8,11 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-from dask.array import chunk, reductions
 from numpy.typing import NDArray
 
 from b2nd_dask.frame.read.constant_runs import ConstantRuns
 from b2nd_dask.frame.read.reduce import PartialResult
+from b2nd_dask.graph._dask_compat import chunk, reductions
 from b2nd_dask.graph.optimize.calls.expression import Call, is_among
 from b2nd_dask.graph.optimize.calls.widened import accumulating, wider
 

@@ -11,9 +11,9 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-from dask.array import chunk, reductions
 from numpy.typing import NDArray
 
+from b2nd_dask.graph._dask_compat import chunk, reductions
 from b2nd_dask.graph.optimize.calls.expression import is_among
 
 _WIDER = {

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from dask._task_spec import Alias
 from dask.typing import Key
 
+from b2nd_dask.graph._dask_compat import Alias
 from b2nd_dask.graph.optimize.rules.inline import dependents_of
 from b2nd_dask.graph.optimize.rules.rule import GraphRule, Tasks
 

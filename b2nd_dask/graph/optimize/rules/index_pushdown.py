@@ -8,11 +8,10 @@ from types import EllipsisType
 from typing import Any
 
 import numpy as np
-from dask._task_spec import List, Task, TaskRef
-from dask.array import _shuffle, chunk, core
 from dask.typing import Key
 
 from b2nd_dask.frame.reference import FrameReference
+from b2nd_dask.graph._dask_compat import List, Task, TaskRef, _shuffle, chunk, core
 from b2nd_dask.graph.optimize.calls.expression import (
     Call,
     Literal,

@@ -12,13 +12,18 @@ from collections import defaultdict
 from collections.abc import Container, Mapping
 from typing import Any, TypeGuard
 
-from dask._task_spec import GraphNode, Task, TaskRef, _execute_subgraph
-from dask.array import _shuffle
 from dask.base import tokenize
-from dask.core import toposort
 from dask.typing import Key
 
 from b2nd_dask.format.grid import parse_selection
+from b2nd_dask.graph._dask_compat import (
+    GraphNode,
+    Task,
+    TaskRef,
+    _execute_subgraph,
+    _shuffle,
+    toposort,
+)
 from b2nd_dask.graph.optimize.calls.expression import NotUnderstoodError, Read, expression_of
 from b2nd_dask.graph.optimize.calls.program import program_of
 from b2nd_dask.graph.optimize.rules.rule import GraphRule, Tasks

@@ -14,11 +14,10 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from dask._task_spec import Alias, GraphNode, List, Task, TaskRef
-from dask.array.core import _concatenate2
 from dask.typing import Key
 
 from b2nd_dask.frame.reference import FrameReference
+from b2nd_dask.graph._dask_compat import Alias, GraphNode, List, Task, TaskRef, _concatenate2
 from b2nd_dask.graph.optimize.calls.reductions import Combining
 from b2nd_dask.graph.optimize.rules.inline import dependents_of
 from b2nd_dask.graph.optimize.rules.reduction_pushdown import PushedStep, reduce_block

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable
 from typing import Any
 
-from dask._task_spec import DataNode, GraphNode, Task, TaskRef, _execute_subgraph
+from b2nd_dask.graph._dask_compat import DataNode, GraphNode, Task, TaskRef, _execute_subgraph
 
 Rewrite = Callable[[GraphNode], GraphNode]
 #: Makes of a task what the rule has made of another one of its layer.

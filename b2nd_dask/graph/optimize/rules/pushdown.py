@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from dask._task_spec import DataNode, GraphNode, Task, _execute_subgraph, cull
-from dask.array.core import getter
 from dask.typing import Key
 
+from b2nd_dask.graph._dask_compat import DataNode, GraphNode, Task, _execute_subgraph, cull, getter
 from b2nd_dask.graph.optimize.calls.expression import Node, NotUnderstoodError, Read, Scope
 from b2nd_dask.graph.optimize.rules.once_per_layer import OncePerLayer
 from b2nd_dask.graph.optimize.rules.rule import TaskRule, Tasks

@@ -7,13 +7,13 @@ from functools import partial
 from typing import Any, Protocol
 
 import numpy as np
-from dask._task_spec import List, Task, TaskRef
 from dask.typing import Key
 from numpy.typing import NDArray
 
 from b2nd_dask.format.grid import parse_selection
 from b2nd_dask.frame.read.reduce import PartialResult, Reduction
 from b2nd_dask.frame.reference import FrameReference
+from b2nd_dask.graph._dask_compat import List, Task, TaskRef
 from b2nd_dask.graph.optimize.calls.arg_reductions import search_of
 from b2nd_dask.graph.optimize.calls.elementwise import NUMBERS, is_number
 from b2nd_dask.graph.optimize.calls.expression import Call, Node, Read

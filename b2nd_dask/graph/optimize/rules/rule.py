@@ -6,9 +6,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from dask._task_spec import GraphNode, Task
 from dask.typing import Key
 
+from b2nd_dask.graph._dask_compat import GraphNode, Task
 from b2nd_dask.graph.optimize.calls.expression import Node
 
 Tasks = Mapping[Key, GraphNode]

@@ -14,20 +14,22 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-from dask._task_spec import (
+from dask.typing import Key
+
+from b2nd_dask.graph._dask_compat import (
     Alias,
     DataNode,
     GraphNode,
+    M,
     NestedContainer,
     Task,
     TaskRef,
     _execute_subgraph,
     _identity_cast,
+    _shuffle,
+    chunk,
+    core,
 )
-from dask.array import _shuffle, chunk, core
-from dask.typing import Key
-from dask.utils import M
-
 from b2nd_dask.graph.optimize.calls.elementwise import UNKNOWN, gives_view, is_elementwise
 from b2nd_dask.graph.optimize.calls.expression import is_among
 from b2nd_dask.graph.optimize.calls.reductions import is_chunk_step

@@ -1,0 +1,326 @@
+"""The optimizer is a guest in dask: whatever happens to it, dask's own graph is computed."""
+
+import ast
+import importlib
+import logging
+import os
+import subprocess
+import sys
+import warnings
+from pathlib import Path
+
+import blosc2
+import dask.array as da
+import numpy as np
+import pytest
+
+import b2nd_dask
+from b2nd_dask.graph import _dask_compat
+from b2nd_dask.graph.optimize import optimizer, rewrite
+from b2nd_dask.graph.optimize.rules.registry import RULES
+from b2nd_dask.graph.optimize.rules.rule import GraphRule, TaskRule
+
+PACKAGE = Path(b2nd_dask.__file__).parent
+PROGRAMS = {
+    "sum": lambda x: (x * 2 + 1).sum(),
+    "deviation": lambda x: x - x.mean(axis=0),
+    "index": lambda x: (x + 1)[3, ::7],
+    "list": lambda x: x[[5, 30, 5]],
+    "persisted": lambda x: (x + 1).persist(scheduler="sync").sum(axis=1)[::2],
+}
+
+
+@pytest.fixture
+def unwarned(monkeypatch):
+    monkeypatch.setattr(_dask_compat._Warned, "done", False)
+
+
+@pytest.fixture
+def frame(tmp_path):
+    array = np.random.default_rng(5).integers(0, 3, (40, 40)) / 2
+    array[10:20] = 0
+    blosc2.asarray(array, urlpath=str(tmp_path / "x.b2nd"), chunks=(5, 10), blocks=(5, 5))
+    return da.from_b2nd(tmp_path / "x.b2nd"), array
+
+
+def outcome(x, array):
+    """The warnings of programs whose results are right."""
+    plain = da.from_array(array, chunks=x.chunks)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        for name, program in PROGRAMS.items():
+            got, want = (program(a).compute(scheduler="sync") for a in (x, plain))
+            np.testing.assert_allclose(got, want, rtol=1e-12, err_msg=name)
+    return [str(w.message) for w in caught]
+
+
+def fail(*_):
+    raise RuntimeError("on purpose")
+
+
+def some_task(tasks):
+    return next(key for key, node in tasks.items() if type(node) is _dask_compat.Task)
+
+
+def without_output(tasks, output_keys, found):
+    return {key: node for key, node in tasks.items() if key not in output_keys}
+
+
+def without_dependency(tasks, output_keys, found):
+    needed = {name for node in tasks.values() for name in node.dependencies}
+    return {key: node for key, node in tasks.items() if key not in needed}
+
+
+def with_dangling(tasks, output_keys, found):
+    key = some_task(tasks)
+    return {**tasks, key: _dask_compat.Task(key, max, _dask_compat.TaskRef("nowhere"), 1)}
+
+
+def with_cycle(tasks, output_keys, found):
+    a, b = ("ring", 0), ("ring", 1)
+    ring = {x: _dask_compat.Alias(x, target=y) for x, y in ((a, b), (b, a))}
+    key = next(iter(output_keys & tasks.keys()))
+    return {**tasks, **ring, key: _dask_compat.Alias(key, target=a)}
+
+
+def with_own_cycle(tasks, output_keys, found):
+    key = next(iter(output_keys & tasks.keys()))
+    return {**tasks, key: _dask_compat.Task(key, max, _dask_compat.TaskRef(key), 1)}
+
+
+def with_other_key(tasks, output_keys, found):
+    key = some_task(tasks)
+    return {**tasks, key: tasks[key].substitute({}, key="other")}
+
+
+def without_all(tasks, output_keys, found):
+    """What dask has made is emptied in place."""
+    tasks.clear()
+    return tasks
+
+
+BROKEN = {
+    "raises": fail,
+    "no graph": lambda tasks, *_: list(tasks),
+    "no tasks": lambda tasks, *_: dict.fromkeys(tasks, 7),
+    "nothing": lambda *_: None,
+    "emptied": without_all,
+    "output lost": without_output,
+    "dependency lost": without_dependency,
+    "dangling": with_dangling,
+    "cycle": with_cycle,
+    "own cycle": with_own_cycle,
+    "other key": with_other_key,
+}
+
+
+def agree_with_one_warning(frame, caplog, what):
+    caplog.set_level(logging.DEBUG, "b2nd_dask")
+    (warning,) = outcome(*frame)
+    assert "Results are right" in warning
+    assert what in warning
+    assert any(r.exc_info and r.levelno == logging.DEBUG for r in caplog.records)
+    assert not any(r.levelno > logging.DEBUG for r in caplog.records)
+
+
+@pytest.mark.parametrize("way", BROKEN)
+def test_a_rule_that_spoils_the_graph(frame, monkeypatch, unwarned, caplog, way):
+    broken = GraphRule(RULES[0].name, "None.", lambda *_: True, BROKEN[way])
+    monkeypatch.setattr(rewrite, "RULES", (*RULES, broken))
+    agree_with_one_warning(frame, caplog, "leaves a graph as dask has optimized it")
+
+
+@pytest.mark.parametrize("part", ["condition", "replacement"])
+@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.name)
+def test_each_rule_may_fail(frame, monkeypatch, unwarned, caplog, rule, part):
+    parts = {"condition": rule.condition, "replacement": rule.replacement, part: fail}
+    if part == "replacement" and isinstance(rule, GraphRule):
+        parts["condition"] = lambda *_: True
+    broken = type(rule)(rule.name, rule.reason, **parts)
+    monkeypatch.setattr(rewrite, "RULES", tuple(broken if r is rule else r for r in RULES))
+    agree_with_one_warning(frame, caplog, "RuntimeError: on purpose")
+
+
+def test_a_task_rule_that_gives_no_task(frame, monkeypatch, unwarned, caplog):
+    broken = TaskRule(RULES[0].name, "None.", lambda top: top, lambda key, *_: "no task")
+    monkeypatch.setattr(rewrite, "RULES", (*RULES, broken))
+    agree_with_one_warning(frame, caplog, "leaves a graph as dask has optimized it")
+
+
+def test_sound_graphs_are_taken(frame, unwarned):
+    assert outcome(*frame) == []
+
+
+SCRIPT = """
+import importlib, shutil, sys, warnings
+from pathlib import Path
+from types import ModuleType
+import dask, dask.array as da, numpy as np
+import b2nd_dask
+from b2nd_dask.graph import _dask_compat
+from b2nd_dask.graph.optimize import optimizer
+
+PLAIN = optimizer._plain_hook()
+NAMES = _dask_compat.NAMES
+folder, way = Path(sys.argv[1]), sys.argv[2]
+array = np.load(folder / "array.npy")
+real = importlib.import_module
+dask.config.set(scheduler="sync")
+
+def changed(found):
+    return {"missing": None, "a value": object(), "a function": lambda *anything: None}[way]
+
+def hide(entries):
+    hidden = {}
+    for entry in entries:
+        module = hidden.setdefault(entry.module, ModuleType(entry.module))
+        if not module.__dict__.get("copied"):
+            module.__dict__.update(real(entry.module).__dict__, copied=True)
+        del module.__dict__[entry.name]
+        if way != "missing":
+            module.__dict__[entry.name] = changed(entry)
+    def import_module(name, *args):
+        asked_by = sys._getframe(1).f_globals["__name__"]
+        ours = asked_by == "b2nd_dask.graph._dask_compat"
+        return hidden[name] if ours and name in hidden else real(name, *args)
+    importlib.import_module = import_module
+
+def import_anew():
+    for name in list(sys.modules):
+        if name == "b2nd_dask" or name.startswith("b2nd_dask.graph"):
+            del sys.modules[name]
+    da.Array.__dask_optimize__ = PLAIN
+    return real("b2nd_dask")
+
+def check(entries, *, full):
+    hide(entries)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        b2nd = import_anew()
+        path = folder / "x.b2nd"
+        x = b2nd.from_b2nd(path)
+        same((x * 2 + 1).sum(axis=0), (array * 2 + 1).sum(axis=0))
+        same((x + 1)[3, ::7], (array + 1)[3, ::7])
+        same(x[[5, 18, 5]] - x.mean(), array[[5, 18, 5]] - array.mean())
+        if full:
+            same(b2nd.open_b2nd(path), array)
+            same(x.argmax(axis=1), array.argmax(axis=1))
+            use = folder / "use.b2nd"
+            use.unlink(missing_ok=True)
+            same(b2nd.to_b2nd(x + 1, use, chunks=(7, 5), vlmeta="keep"), array + 1)
+            begun = np.concatenate([array[:3], array[3:] + 1])
+            same(b2nd.to_b2nd(array[:3], use, mode="r+", region=slice(0, 3)), begun)
+            zeros = da.zeros((2, 20))
+            same(b2nd.to_b2nd(zeros, use, mode="a", append_axis=0)[-2:], np.zeros((2, 20)))
+            same(b2nd.to_b2nd(x.rechunk(20), use, mode="w"), array)
+    texts = [str(w.message) for w in caught if "b2nd_dask" in str(w.message)]
+    assert len(texts) == 1, ([e.name for e in entries], texts)
+    assert "Results are right" in texts[0]
+    if len(entries) == 1:
+        assert entries[0].name in texts[0], (entries, texts)
+
+def same(got, want):
+    np.testing.assert_allclose(np.asarray(got), want, rtol=1e-12)
+
+if way == "missing":
+    check(NAMES, full=True)
+for entry in NAMES:
+    check([entry], full=way == "missing" and entry.name in sys.argv[3].split())
+importlib.import_module = real
+assert not _dask_compat._Warned.done
+print("done", len(NAMES))
+"""
+
+
+@pytest.mark.parametrize("way", ["missing", "a value", "a function"])
+def test_names_of_dask_that_are_not_what_they_were(tmp_path, way):
+    array = np.random.default_rng(5).integers(0, 3, (20, 20)) / 2
+    array[5:10] = 0
+    np.save(tmp_path / "array.npy", array)
+    blosc2.asarray(array, urlpath=str(tmp_path / "x.b2nd"), chunks=(5, 10), blocks=(5, 5))
+    # the others are the optimizer's alone
+    writing = " ".join(entry.name for entry in _dask_compat.NAMES if _is_for_layers(entry))
+    done = subprocess.run(
+        [sys.executable, "-c", SCRIPT, str(tmp_path), way, writing],
+        env={**os.environ, "PYTHONPATH": str(PACKAGE.parent)},
+        capture_output=True,
+        text=True,
+        timeout=850,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert done.stdout.startswith("done")
+
+
+def _is_for_layers(entry):
+    return entry.module in ("dask.blockwise", "dask.layers", "dask.array.wrap", "dask.array") or (
+        entry.name in ("getter", "parse_bytes")
+    )
+
+
+def test_all_names_are_there():
+    for entry in _dask_compat.NAMES:
+        assert entry.resolve() is getattr(importlib.import_module(entry.module), entry.name)
+    assert len({(entry.module, entry.name) for entry in _dask_compat.NAMES}) == len(
+        _dask_compat.NAMES
+    )
+    assert all(entry.reason for entry in _dask_compat.NAMES)
+    with pytest.raises(AttributeError, match="no attribute"):
+        _dask_compat.nothing  # noqa: B018
+
+
+#: Modules of dask, and the names in them, that its documentation has.
+DOCUMENTED = {
+    "dask": {"config"},
+    "dask.array": None,
+    "dask.array.core": {"normalize_chunks"},
+    "dask.base": {"compute", "tokenize"},
+    "dask.delayed": {"Delayed", "delayed"},
+    "dask.diagnostics.progress": {"ProgressBar"},
+    "dask.highlevelgraph": {"HighLevelGraph"},
+    "dask.optimization": {"cull"},
+    "dask.typing": {"Key"},
+}
+
+
+def imported(tree):
+    """Names of dask that a module imports, and attributes of its namespaces that it uses."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == "dask":
+            yield from ((node.module, alias.name) for alias in node.names)
+        elif isinstance(node, ast.Import):
+            yield from ((a.name, None) for a in node.names if a.name.split(".")[0] == "dask")
+        elif isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
+            module = {"da": "dask.array", "_da": "dask.array", "dask": "dask"}.get(node.value.id)
+            if module is not None:
+                yield module, node.attr
+
+
+@pytest.mark.parametrize(
+    "path", sorted(PACKAGE.rglob("*.py")), ids=lambda p: str(p.relative_to(PACKAGE))
+)
+def test_only_one_module_imports_other_names_than_documented_ones(path):
+    if path.name == "_dask_compat.py":
+        return
+    private = {(entry.module, entry.name) for entry in _dask_compat.NAMES}
+    for module, name in imported(ast.parse(path.read_text())):
+        assert module in DOCUMENTED, f"{path}: {module}"
+        documented = DOCUMENTED[module]
+        assert name is None or documented is None or name in documented, f"{path}: {module}.{name}"
+        assert (module, name) not in private, f"{path}: {module}.{name}"
+
+
+def test_what_type_checkers_see_is_what_is_resolved():
+    tree = ast.parse(Path(_dask_compat.__file__).read_text())
+    (block,) = (n for n in tree.body if isinstance(n, ast.If))
+    seen = {alias.name for node in block.body for alias in node.names}
+    assert seen == set(_dask_compat.__all__)
+    for name in seen:
+        assert getattr(_dask_compat, name) is not None
+
+
+def test_installing_twice_changes_nothing():
+    hook = optimizer._plain_hook()
+    optimizer.install()
+    assert optimizer._plain_hook() is hook
+    assert da.Array.__dask_optimize__ == da.optimize
