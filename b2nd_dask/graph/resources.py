@@ -7,13 +7,14 @@ that one. Else threads of this process compute.
 
 from __future__ import annotations
 
+import os
 import resource
 import sys
 from dataclasses import dataclass
 
 import dask
 
-from b2nd_dask.graph._dask_compat import CPU_COUNT
+from b2nd_dask.graph import _dask_compat
 
 
 @dataclass(frozen=True)
@@ -28,7 +29,7 @@ class Resources:
 def available() -> Resources:
     """Threads and memory of the cluster that this process computes on, or else of this process."""
     threads, memory = _cluster() or (0, 0)
-    own = dask.config.get("num_workers", None) or CPU_COUNT
+    own = dask.config.get("num_workers", None) or _own_threads()
     return Resources(threads or own, memory or _own_memory())
 
 
@@ -39,7 +40,7 @@ def _cluster() -> tuple[int, int] | None:
         return None
     from distributed import Scheduler, default_client
 
-    running = {s.address: s for s in list(Scheduler._instances) if s.total_nthreads}
+    running = {s.address: s for s in list(getattr(Scheduler, "_instances", ())) if s.total_nthreads}
     try:
         client = default_client()  # type: ignore[no-untyped-call]
     except ValueError:
@@ -55,6 +56,11 @@ def _cluster() -> tuple[int, int] | None:
         return None  # only a coroutine may ask an asynchronous one
     workers = client.scheduler_info(n_workers=-1)["workers"].values()
     return sum(w["nthreads"] for w in workers), sum(w["memory_limit"] or 0 for w in workers)
+
+
+def _own_threads() -> int:
+    """Threads that dask's schedulers of this process start."""
+    return _dask_compat.optional("CPU_COUNT") or os.cpu_count() or 1
 
 
 def _own_memory() -> int:
