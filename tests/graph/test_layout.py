@@ -90,7 +90,7 @@ def test_memory_for_maps_that_become_series(tmp_path, contents):
         "array": "np.load(file)",
     }
     # of arrays that fit into memory dask holds the blocks, which is faster than to read them again
-    held = "from b2nd_dask.graph import align\nalign.HELD_NBYTES = 0\n"
+    held = "from b2nd_dask.graph.write import align\nalign.HELD_NBYTES = 0\n"
     before = f"{held}{MAPS}np.save(file, maps.compute())\nx = {read[contents]}\ndel maps"
     growth = peak_growth(
         "to_b2nd(x, target, chunks=(400, 18, 48), blocks=(400, 6, 12))",
