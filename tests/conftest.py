@@ -10,6 +10,8 @@ import dask
 import hypothesis
 import pytest
 
+from tests import forked
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
@@ -24,7 +26,7 @@ pytest_plugins = ["tests.servers"]
 _settings = hypothesis.settings(
     deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow], print_blob=True
 )
-hypothesis.settings.register_profile("default", _settings, max_examples=60, derandomize=True)
+hypothesis.settings.register_profile("default", _settings, max_examples=50, derandomize=True)
 hypothesis.settings.register_profile("thorough", _settings, max_examples=200, derandomize=True)
 hypothesis.settings.register_profile("long", _settings, max_examples=3000)
 hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
@@ -32,6 +34,15 @@ hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default")
 # So long after a worker was lost a cluster looks whether it is back, and gives it up where it is
 # away again: after 15 seconds it would meet the next worker that a test has killed.
 dask.config.set({"distributed.deploy.lost-worker-timeout": "1 hour"})
+
+# Processes are forked from one that has imported everything, which takes each that is new seconds.
+forked.preload()
+dask.config.set(
+    {
+        "multiprocessing.context": "forkserver",
+        "distributed.worker.multiprocessing-method": "forkserver",
+    }
+)
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -10,9 +10,14 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from multiprocessing.connection import Connection
 
-# a server process, without threads, that has imported what takes seconds; it forks for each call
 _context = multiprocessing.get_context("forkserver")
-_context.set_forkserver_preload(["b2nd_dask", "aiobotocore.session", "aiohttp", "s3fs"])
+
+
+def preload() -> None:
+    """Let the server process, which has no threads and forks, import what takes seconds."""
+    _context.set_forkserver_preload(
+        ["b2nd_dask", "distributed", "aiobotocore.session", "aiohttp", "s3fs"]
+    )
 
 
 def _run(results: Connection, function: Callable[..., Any], arguments: tuple[Any, ...]) -> None:

@@ -2,23 +2,38 @@
 
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
-from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).parents[1]
+import blosc2
+import dask
+import dask.array as da
+import numpy as np
 
-PRELUDE = """
-import json, sys
-import dask, dask.array as da, numpy as np
-import blosc2, b2nd_dask
+import b2nd_dask
 from b2nd_dask import from_b2nd, open_b2nd, to_b2nd
 from benchmarks.memory import forget_peak, peak_resident, resident
-# what is loaded at the first use is not what the work takes
-from_b2nd(blosc2.zeros((4,)).to_cframe()).compute()
-"""
+from tests.forked import run_forked
+
+
+def _growth(code: str, before: str, config: dict[str, Any], values: dict[str, Any]) -> int:
+    names = {
+        "b2nd_dask": b2nd_dask,
+        "da": da,
+        "np": np,
+        "from_b2nd": from_b2nd,
+        "open_b2nd": open_b2nd,
+        "to_b2nd": to_b2nd,
+        **values,
+    }
+    # what is loaded at the first use is not what the work takes
+    from_b2nd(blosc2.zeros((4,)).to_cframe()).compute()
+    dask.config.set(config)
+    exec(compile(before, "<before>", "exec"), names)
+    work = compile(code, "<code>", "exec")
+    forget_peak()
+    start = resident()
+    exec(work, names)
+    return peak_resident() - start
 
 
 def peak_growth(code: str, *, before: str = "", config: Any = None, **values: Any) -> int:
@@ -28,19 +43,4 @@ def peak_growth(code: str, *, before: str = "", config: Any = None, **values: An
     Two threads compute.
     """
     config = {"scheduler": "threads", "num_workers": 2} | (config or {})
-    setup = f"globals().update(json.loads({json.dumps(values)!r}))\ndask.config.set({config!r})\n"
-    measure = "forget_peak()\nstart = resident()\n"
-    process = subprocess.run(
-        [
-            sys.executable,
-            "-c",
-            f"{PRELUDE}{setup}{before}\n{measure}{code}\nprint(peak_resident() - start)",
-        ],
-        capture_output=True,
-        text=True,
-        cwd=ROOT,
-        timeout=600,
-        check=False,
-    )
-    assert process.returncode == 0, process.stderr[-2000:]
-    return int(process.stdout.split()[-1])
+    return run_forked(_growth, code, before, config, values)

@@ -202,7 +202,13 @@ print(done, flush=True)
 """
 
 
-@pytest.mark.parametrize("forms", [(True, True), (False, False), (True, False)])
+@pytest.mark.parametrize(
+    "forms",
+    [
+        *(pytest.param((same, same), marks=pytest.mark.slow) for same in (True, False)),
+        (True, False),
+    ],
+)
 def test_replacing_a_frame_that_another_process_changes(target, forms):
     values = np.random.default_rng(1).integers(0, 2**59, (20, 500))
     to_b2nd(values[0], target, chunks=10, contiguous=forms[0])

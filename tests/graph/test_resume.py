@@ -315,8 +315,15 @@ if __name__ == "__main__":
 """
 
 
-@pytest.mark.parametrize("contiguous", [True, False])
-@pytest.mark.parametrize("scheduler", ["threads", "processes"])
+@pytest.mark.parametrize(
+    ("scheduler", "contiguous"),
+    [
+        ("threads", False),
+        ("processes", True),
+        pytest.param("threads", True, marks=pytest.mark.slow),
+        pytest.param("processes", False, marks=pytest.mark.slow),
+    ],
+)
 def test_after_a_kill_another_process_goes_on(target, tmp_path, contiguous, scheduler):
     script, gate = tmp_path / "script.py", tmp_path / "gate"
     script.write_text(SCRIPT)

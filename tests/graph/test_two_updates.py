@@ -56,7 +56,7 @@ def start(code, *arguments):
     return process
 
 
-@pytest.mark.parametrize("contiguous", [True, False])
+@pytest.mark.parametrize("contiguous", [pytest.param(True, marks=pytest.mark.slow), False])
 def test_of_two_updates_one_is_refused(tmp_path, contiguous):
     target = tmp_path / "target.b2nd"
     to_b2nd(VALUES, target, chunks=(20, 40), contiguous=contiguous)
@@ -75,7 +75,7 @@ def test_of_two_updates_one_is_refused(tmp_path, contiguous):
     np.testing.assert_array_equal(blosc2.open(str(target))[...], expected)
 
 
-@pytest.mark.parametrize("contiguous", [True, False])
+@pytest.mark.parametrize("contiguous", [True, pytest.param(False, marks=pytest.mark.slow)])
 def test_the_lock_of_a_dead_process_is_gone(tmp_path, contiguous):
     target = tmp_path / "target.b2nd"
     to_b2nd(VALUES, target, chunks=(20, 40), contiguous=contiguous)

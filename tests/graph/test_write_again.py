@@ -140,7 +140,7 @@ def test_s3(s3_server):
     np.testing.assert_array_equal(from_b2nd(url, storage_options=options).compute(), VALUES)
 
 
-SOME = [("w-", True), ("w-", False), ("region", True), ("append", False)]
+SOME = [("w-", False), ("region", True)]
 REST = [
     pytest.param(kind, contiguous, marks=pytest.mark.slow)
     for kind in KINDS

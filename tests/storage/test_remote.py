@@ -433,7 +433,7 @@ def test_forks_while_other_threads_connect(monkeypatch: pytest.MonkeyPatch) -> N
         sys.setswitchinterval(1e-5)
         try:
             running = [threads.submit(connect_on_and_on) for _ in range(2)]
-            for _ in range(40):
+            for _ in range(15):
                 child = os.fork()
                 if child == 0:
                     os._exit(0)
