@@ -139,10 +139,6 @@ class StreamedSearch:
 def search_of(call: Call) -> Search | None:
     """Find the search that a call carries out on a block.
 
-    Parameters
-    ----------
-    call : Call
-
     Returns
     -------
     Search or None

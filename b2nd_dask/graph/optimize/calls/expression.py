@@ -109,10 +109,6 @@ class Scope:
         task : dask Task
             That executes a subgraph.
 
-        Returns
-        -------
-        Scope
-
         Raises
         ------
         NotUnderstoodError
@@ -170,14 +166,6 @@ class Scope:
 def expression_of(task: Task) -> Node:
     """What a task computes.
 
-    Parameters
-    ----------
-    task : dask Task
-
-    Returns
-    -------
-    Node
-
     Raises
     ------
     NotUnderstoodError
@@ -187,17 +175,7 @@ def expression_of(task: Task) -> Node:
 
 
 def is_among(func: Any, functions: Container[Any]) -> bool:
-    """Whether a function, which need not be hashable, is one of some.
-
-    Parameters
-    ----------
-    func : callable
-    functions : container of callable
-
-    Returns
-    -------
-    bool
-    """
+    """Whether a function, which need not be hashable, is one of some."""
     try:
         return func in functions
     except TypeError:
@@ -205,16 +183,7 @@ def is_among(func: Any, functions: Container[Any]) -> bool:
 
 
 def is_scalar(value: Any) -> bool:
-    """Whether a value broadcasts to anything without a trace.
-
-    Parameters
-    ----------
-    value : object
-
-    Returns
-    -------
-    bool
-    """
+    """Whether a value broadcasts to anything without a trace."""
     # a class of the user's that is derived from these may do anything in its operators
     if type(value) in _PLAIN:
         return type(value) is not int or value in _INTEGERS

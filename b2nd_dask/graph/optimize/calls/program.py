@@ -63,10 +63,6 @@ class Program:
             What was read, or a part of it.
         outer : mapping
             Results of other tasks.
-
-        Returns
-        -------
-        object
         """
         needed_until = self._last_uses()
         results: dict[int, Any] = {0: elements}
@@ -94,10 +90,6 @@ class Program:
 
 def program_of(top: Node) -> tuple[Read, Program] | None:
     """Turn an expression into steps.
-
-    Parameters
-    ----------
-    top : Node
 
     Returns
     -------

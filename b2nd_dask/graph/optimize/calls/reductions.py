@@ -54,10 +54,6 @@ class Combining:
         ----------
         own : mapping
             Keywords of the chunk step.
-
-        Returns
-        -------
-        bool
         """
         takes_fields = is_among(self.func, _COMBINING_FIELDS)
         default = own.get("dtype") if takes_fields else None
@@ -169,10 +165,6 @@ class StreamedFold:
 def fold_of(call: Call) -> Fold | None:
     """Find the fold that a call carries out on a block.
 
-    Parameters
-    ----------
-    call : Call
-
     Returns
     -------
     Fold or None
@@ -187,16 +179,7 @@ def fold_of(call: Call) -> Fold | None:
 
 
 def is_chunk_step(func: Callable[..., Any]) -> bool:
-    """Whether a function is a chunk step of dask's own that has a rule here.
-
-    Parameters
-    ----------
-    func : callable
-
-    Returns
-    -------
-    bool
-    """
+    """Whether a function is a chunk step of dask's own that has a rule here."""
     return _rule_of(func) is not None
 
 

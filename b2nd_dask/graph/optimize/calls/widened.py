@@ -29,10 +29,6 @@ _TOTALS = _SUMS | {chunk.prod, chunk.nanprod}
 def wider(dtype: np.dtype[Any]) -> np.dtype[Any] | None:
     """The dtype that results of a narrower one are accumulated in.
 
-    Parameters
-    ----------
-    dtype : numpy.dtype
-
     Returns
     -------
     numpy.dtype or None

@@ -42,10 +42,6 @@ class Window:
         ----------
         index : any index that an ndarray takes
             Basic indices, points and lists along one axis are pushed into the read.
-
-        Returns
-        -------
-        ndarray
         """
         axes, full = self._axes, index if isinstance(index, tuple) else (index,)
         if all(map(_is_basic, full)):

@@ -79,10 +79,6 @@ class Combination:
         node : dask GraphNode
         blocks : mapping
             What other tasks reduce.
-
-        Returns
-        -------
-        Combination or None
         """
         if not isinstance(node, Task) or len(node.args) != 1 or node.kwargs:
             return None
