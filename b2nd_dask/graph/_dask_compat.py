@@ -88,8 +88,8 @@ class DaskName:
     module: str
     name: str
     parameters: str | None
-    """Names of its parameters. ``"numpy"`` for NumPy's function of that name, ``"int"`` for such a
-    value, None for what cannot be called."""
+    """Names of its parameters. ``"numpy"`` for NumPy's function of that name, ``"methods"`` for what
+    makes functions of methods, ``"int"`` for such a value, None for what cannot be called."""
     reason: str
 
     def resolve(self) -> Any:
@@ -114,6 +114,8 @@ class DaskName:
     def _described(self, found: Any) -> str | None:
         if self.parameters == "numpy":
             return "numpy" if found is getattr(np, self.name) else "other than NumPy"
+        if self.parameters == "methods":
+            return "methods" if callable(getattr(found, "reshape", None)) else "none"
         if not callable(found):
             return "int" if isinstance(found, int) else None
         try:
@@ -209,7 +211,7 @@ NAMES = tuple(
         ),
         (_REDUCTIONS, "nannumel", "x, **kwargs", "how means count elements"),
         (_REDUCTIONS, "numel", "x, **kwargs", "how means count elements"),
-        ("dask.utils", "M", None, "makes the function that reshapes blocks"),
+        ("dask.utils", "M", "methods", "makes the function that reshapes blocks"),
         # layers of one task a block: they carry the frame once, whatever the number of blocks
         (
             "dask.blockwise",
