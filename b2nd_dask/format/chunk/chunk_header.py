@@ -213,7 +213,7 @@ def _header_len(data: Buffer) -> int:
 
 
 def _unchecked(data: Buffer, cbytes: int) -> ChunkHeader:
-    header_len = _header_len(data)
+    header_len = HEADER_LEN if data[2] & EXTENDED == EXTENDED else SHORT_HEADER_LEN
     version, _, flags, typesize, nbytes, blocksize = struct.unpack_from("<BBBBii", data)
     if header_len == SHORT_HEADER_LEN:
         return ChunkHeader(
