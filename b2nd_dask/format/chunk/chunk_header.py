@@ -7,8 +7,8 @@ C-Blosc2 writes as many bytes as a header says, whatever room there is.
 from __future__ import annotations
 
 import struct
-from dataclasses import dataclass
 from enum import IntEnum
+from typing import NamedTuple
 
 from b2nd_dask.errors import CorruptChunkError, UnsupportedFrameError
 from b2nd_dask.format.chunk.compression import DELTA_FILTER, SHAPED_CODECS, SHAPED_FILTERS
@@ -52,8 +52,7 @@ class Special(IntEnum):
     UNINIT = 4
 
 
-@dataclass(frozen=True, slots=True)
-class ChunkHeader:
+class ChunkHeader(NamedTuple):
     """The first 32 (Blosc1: 16) bytes of a chunk, checked against what its frame promises."""
 
     header_len: int

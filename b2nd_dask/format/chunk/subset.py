@@ -7,7 +7,6 @@ copy of the header, new offsets and the wanted streams make a smaller chunk that
 from __future__ import annotations
 
 import struct
-from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
@@ -60,8 +59,8 @@ def subset_of(head: Buffer, header: ChunkHeader, blocks: NDArray[np.int64]) -> B
     if not header.memcpyed:
         start = head_nbytes(len(spans))
         offsets = (start + np.cumsum(lengths) - lengths).astype(_OFFSET).tobytes()
-    smaller = replace(
-        header, nbytes=len(spans) * header.blocksize, cbytes=start + int(lengths.sum())
+    smaller = header._replace(
+        nbytes=len(spans) * header.blocksize, cbytes=start + int(lengths.sum())
     )
     sizes = struct.pack("<iii", smaller.nbytes, smaller.blocksize, smaller.cbytes)
     return BlockSubset(smaller, b"".join([head[:4], sizes, head[16:HEADER_LEN], offsets]), spans)
