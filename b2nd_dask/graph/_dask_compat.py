@@ -88,8 +88,8 @@ class DaskName:
     module: str
     name: str
     parameters: str | None
-    """Names of its parameters. ``"numpy"`` for NumPy's function of that name, ``"methods"`` for what
-    makes functions of methods, ``"int"`` for such a value, None for what cannot be called."""
+    """Names of its parameters. ``"numpy"`` for NumPy's function of that name, ``"methods"`` for
+    what makes functions of methods, ``"int"`` for such a value, None for what cannot be called."""
     reason: str
 
     def resolve(self) -> Any:

@@ -38,7 +38,8 @@ def assert_alike(got: Any, want: Any, rtol: float, atol: float) -> None:
         hidden = np.ma.getmaskarray(want)
         _assert_same(np.ma.getmaskarray(got).tolist(), hidden.tolist(), "masks")
         _assert_same(got.dtype, want.dtype, "dtypes")
-        got, want = (np.where(hidden, np.zeros((), want.dtype), np.ma.getdata(a)) for a in (got, want))
+        got, want = (np.where(hidden, np.zeros((), want.dtype), np.ma.getdata(a)) for a in (got,
+        want))
     one, other = np.asarray(got), np.asarray(want)
     _assert_same(one.dtype, other.dtype, "dtypes")
     _assert_same(one.shape, other.shape, "shapes")

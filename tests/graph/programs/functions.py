@@ -132,7 +132,8 @@ def totals_combined(parts, axis=None, keepdims=False):
 def mean_of_totals(parts, axis=None, keepdims=False):
     found = totals_combined(parts, axis)
     mean = found["total"] - found["n"]
-    return mean if keepdims else mean.reshape([n for i, n in enumerate(mean.shape) if i not in axis])
+    return mean if keepdims else mean.reshape([n for i, n in enumerate(mean.shape) if i not in
+    axis])
 
 
 def _copied(argument: Any) -> Any:

@@ -83,8 +83,8 @@ class Drawing:
 
     def _read(self, number: int) -> None:
         source = self.sources[number]
-        chunks = [None, None, None, -1, tuple(2 * n for n in source.chunks), self._chunks(source.shape)]
-        arguments = [self.rng.choice(chunks)]
+        chunks = [None, None, None, -1, tuple(2 * n for n in source.chunks),
+        self._chunks(source.shape)] arguments = [self.rng.choice(chunks)]
         if self.rng.random() < 0.15:
             arguments.append(self.rng.choice(chunks))  # the same frame twice
         for chosen in {repr(chunks): chunks for chunks in arguments}.values():
@@ -107,8 +107,9 @@ class Drawing:
     # ---- groups of lines
 
     def elementwise(self, value: Value) -> None:
-        effect = self.rng.choices(["keeps", "grows", "rounds", "rough", "jumps"], (5, 4, 2, 1, 4))[0]
-        self._expression(self.rng.choice(tables.ELEMENTWISE[effect]), [value], effect, views=True)
+        effect = self.rng.choices(["keeps", "grows", "rounds", "rough", "jumps"], (5, 4, 2, 1,
+        4))[0] self._expression(self.rng.choice(tables.ELEMENTWISE[effect]), [value], effect,
+        views=True)
 
     def move(self, value: Value) -> None:
         self._expression(self.rng.choice(tables.MOVES), [value], "keeps", views=True)
@@ -177,7 +178,8 @@ class Drawing:
         return self._try("{r} = " + template, values, effect, **flags)
 
     def _try(
-        self, template: str, values: list[Value], effect: str, *, views: bool = False, twice: bool = False
+        self, template: str, values: list[Value], effect: str, *, views: bool = False, twice: bool =
+        False
     ) -> bool:
         """Add a line; whether it made an array that can be used on."""
         if effect == "jumps" and any(v.state == "rough" for v in values):
@@ -214,13 +216,14 @@ class Drawing:
         return few and size_of(made) <= MOST_ELEMENTS
 
     def _after(
-        self, name: str, values: list[Value], effect: str, made: Any, shared: frozenset[str], line: str
+        self, name: str, values: list[Value], effect: str, made: Any, shared: frozenset[str], line:
+        str
     ) -> Value:
         bits = max((v.bits for v in values), default=2.0)
         size = max((size_of(self._array(v)) for v in values), default=1)
         bits = {
-            "grows": 2 * bits + 2 + math.log2(max(size, 2)) * ("row_sums" in line or "sum" in line or "@" in line or "dot" in line),
-            "sums": bits + math.log2(max(size, 2)),
+            "grows": 2 * bits + 2 + math.log2(max(size, 2)) * ("row_sums" in line or "sum" in line
+            or "@" in line or "dot" in line), "sums": bits + math.log2(max(size, 2)),
             "products": bits * max(size, 1),
             "means": bits + math.log2(max(size, 2)),
         }.get(effect, bits + 1)
@@ -276,8 +279,8 @@ class Drawing:
             "index": self._index(shape) if "{index}" in template else "",
             "list": self._list(n),
             "last_list": self._list(shape[-1] if shape else 1),
-            "points": ", ".join(str([self.rng.randrange(-max(m, 1), max(m, 1)) for _ in range(3)]) for m in shape),
-            "of": repr(letters),
+            "points": ", ".join(str([self.rng.randrange(-max(m, 1), max(m, 1)) for _ in range(3)])
+            for m in shape), "of": repr(letters),
             "to": repr(letters[:-1]),
             "block": tuple(c[0] for c in array.chunks) if template.count("{block}") else "",
         }  # fmt: skip
