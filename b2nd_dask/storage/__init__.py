@@ -1,11 +1,18 @@
-"""Byte ranges of local files, fsspec objects, bytes in memory, and frames inside containers."""
+"""Bytes of frames, wherever they are: ranges read from them, staged chunks made into new ones.
+
+`read` has the readers (local files, fsspec URLs, bytes in memory, a frame at an offset), `write`
+the stagings, which stand on them; the modules here serve both: byte ranges, names of files, errors
+without secrets. Nothing here knows the format of a frame beyond the names of its files. Other
+packages import from this module only; of the package, storage imports `errors` alone.
+"""
 
 from b2nd_dask.storage.byte_reader import HEAD_NBYTES, ByteReader, Filled, Identity
-from b2nd_dask.storage.failures import Secrets, only_here
+from b2nd_dask.storage.failures import only_here
 from b2nd_dask.storage.hints import TOGETHER
 from b2nd_dask.storage.members import CHUNK_MEMBER, MAIN_MEMBER, chunk_member
 from b2nd_dask.storage.read.archive import stored_members
 from b2nd_dask.storage.read.location import Location
+from b2nd_dask.storage.redaction import Secrets
 from b2nd_dask.storage.spans import Span
 from b2nd_dask.storage.write.leftovers import StagingInfo, list_staging, remove_staging
 from b2nd_dask.storage.write.local_update import frame_locked

@@ -3,22 +3,11 @@
 from __future__ import annotations
 
 import errno
-import re
-from collections.abc import Iterator, Mapping
-from functools import cached_property
-from typing import Any
+from collections.abc import Mapping
 
 from b2nd_dask.errors import B2ndError
 from b2nd_dask.storage.hints import if_pattern
-from b2nd_dask.storage.labels import HIDDEN, public_text, public_url
-from b2nd_dask.storage.spellings import spellings, texts_in
-
-_SHORTEST = 4
-"""Shorter texts would be found inside of ordinary words: they are taken out where they stand alone,
-as the first part of a password with a slash may. Such a value of an option is no secret."""
-
-_AUTHORITY = re.compile(r"://([^/?#]*)")
-_SEPARATORS = re.compile(r"[:/?#@;&=]+")
+from b2nd_dask.storage.redaction import Secrets
 
 _OS_ERRORS = (
     FileNotFoundError,
@@ -39,57 +28,6 @@ NO_BUCKET = "No such bucket"
 _HINTS = {
     "NoCredentialsError": "for public data pass storage_options={'anon': True}",
 }
-
-
-class Secrets:
-    """Texts that must not be shown: parts of a URL, and values of storage options.
-
-    Parameters
-    ----------
-    url : str
-    options : mapping or None
-    """
-
-    def __init__(self, url: str, options: Mapping[str, Any] | None = None) -> None:
-        self._url, self._options = url, dict(options or {})
-
-    @cached_property
-    def _shown(self) -> dict[str, str]:
-        """What stands for each text; made when something fails."""
-        shown = dict.fromkeys(_parts(self._url), HIDDEN)
-        for text in texts_in(self._options):
-            # an endpoint tells what went wrong, and may hold a password all the same
-            if len(text) >= _SHORTEST:
-                shown[text] = public_url(text) if "://" in text else HIDDEN
-        # clients quote what they were given, and tell what they have unquoted
-        spelled = [(form, known) for text, known in shown.items() for form in spellings(text)]
-        return {form: known for form, known in reversed(spelled) if form} | shown
-
-    def hide(self, text: str) -> str:
-        """Take the texts, and what URLs must not show, out of a text."""
-        # the longest first: one may hold another
-        for secret in sorted(self._shown, key=len, reverse=True):
-            if len(secret) >= _SHORTEST:
-                text = text.replace(secret, self._shown[secret])
-            elif secret:
-                alone = rf"(?<![A-Za-z0-9]){re.escape(secret)}(?![A-Za-z0-9])"
-                text = re.sub(alone, HIDDEN, text)
-        return public_text(text)
-
-
-def _parts(url: str) -> Iterator[str]:
-    """What of a URL its label leaves out, whole and in parts."""
-    if public_url(url) == url:
-        return
-    for link in url.split("::"):
-        hidden = public_url(link).endswith(HIDDEN) or HIDDEN in public_url(url)
-        rest = link.partition("://")[2] or link
-        found = _AUTHORITY.search(link)
-        user = found[1].rpartition("@")[0] if found else ""
-        query = re.split(r"[?#;]", rest, maxsplit=1)[1:]
-        for text in [rest] if hidden else [user, *query]:
-            yield text
-            yield from _SEPARATORS.split(text)
 
 
 def public_error(error: Exception, label: str, secrets: Secrets) -> Exception:

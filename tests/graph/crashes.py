@@ -27,7 +27,7 @@ import numpy as np
 from b2nd_dask import compact, list_staging, open_b2nd, remove_staging, to_b2nd
 from b2nd_dask.frame.write.journal import read_journals
 from b2nd_dask.storage import Location, staging_for
-from b2nd_dask.storage.write import rename
+from b2nd_dask.storage.write import local_names
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -84,7 +84,7 @@ class Scenario:
             self.path.rename(self.saved)
 
     def reset(self) -> None:
-        rename.remove_path(self.path)
+        local_names.remove_path(self.path)
         remove_staging(self.path)
         if self.saved.is_dir():
             shutil.copytree(self.saved, self.path)
@@ -160,9 +160,9 @@ class Faults:
         # locks are kept by servers, which may fail
         fcntl.flock = self.wrap("flock", fcntl.flock)
         if self.exchange:
-            rename._renameat2 = self.wrap("renameat2", rename._renameat2)
+            local_names._renameat2 = self.wrap("renameat2", local_names._renameat2)
         else:
-            rename._renameat2 = lambda *_: False
+            local_names._renameat2 = lambda *_: False
 
     def applies(self, name: str) -> bool:
         return {

@@ -15,8 +15,8 @@ import pytest
 
 from b2nd_dask import compact, list_staging, open_b2nd, remove_staging, seal, to_b2nd
 from b2nd_dask.storage import Location, staging_for
-from b2nd_dask.storage.write import local_area, rename
-from b2nd_dask.storage.write.staging_area import StagingArea
+from b2nd_dask.storage.write import local_names
+from b2nd_dask.storage.write.object_store import StagingArea
 
 VALUES = np.random.default_rng(5).normal(size=1000)
 
@@ -133,13 +133,14 @@ def test_a_staging_area_has_lost_its_name_before_it_is_emptied(target, monkeypat
     staging.append([b"a", b"b"])
     (info,) = list_staging(target)
     emptied = []
+    original = local_names.remove_path
 
     def remove_path(path):
         assert not Path(info.place).exists() or not path.exists()
         emptied.append(path)
-        rename.remove_path(path)
+        original(path)
 
-    monkeypatch.setattr(local_area, "remove_path", remove_path)
+    monkeypatch.setattr(local_names, "remove_path", remove_path)
     assert remove_staging(target) == [info]
     assert emptied
     assert list(target.parent.iterdir()) == []
@@ -150,7 +151,7 @@ class TestWithoutExchange:
 
     @pytest.fixture(autouse=True)
     def _no_renameat2(self, monkeypatch):
-        monkeypatch.setattr(rename, "_renameat2", lambda *_: False)
+        monkeypatch.setattr(local_names, "_renameat2", lambda *_: False)
 
     def replace(self, target):
         to_b2nd(VALUES + 1, target, chunks=100, contiguous=False, mode="w")

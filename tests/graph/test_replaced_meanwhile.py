@@ -15,7 +15,7 @@ import pytest
 import b2nd_dask
 from b2nd_dask import StaleFrameError, compact, list_staging, open_b2nd, seal, to_b2nd, verify
 from b2nd_dask.frame.open import extents
-from b2nd_dask.storage.write import local_staging, local_update, rename
+from b2nd_dask.storage.write import local_names, local_staging, local_update
 
 OLD = np.random.default_rng(5).integers(0, 2**30, 4000)
 NEW = np.random.default_rng(6).integers(0, 2**30, 5000)
@@ -133,10 +133,10 @@ def test_writing_over_a_target_that_takes_the_other_form_in_this_moment(
     target, monkeypatch, contiguous
 ):
     to_b2nd(OLD, target, chunks=100, contiguous=contiguous)
-    original = rename._replace
+    original = local_names._replace
 
     def replace(ready, path):
-        monkeypatch.setattr(rename, "_replace", original)
+        monkeypatch.setattr(local_names, "_replace", original)
         kept, found = Path.is_dir, []
 
         def is_dir(self):
@@ -151,7 +151,7 @@ def test_writing_over_a_target_that_takes_the_other_form_in_this_moment(
             original(ready, path)
         assert found == [not contiguous]
 
-    monkeypatch.setattr(rename, "_replace", replace)
+    monkeypatch.setattr(local_names, "_replace", replace)
     to_b2nd(NEW, target, chunks=100, mode="w", contiguous=contiguous)
     np.testing.assert_array_equal(open_b2nd(target)[...], NEW)
     assert list(target.parent.iterdir()) == [target]

@@ -6,7 +6,7 @@ import threading
 import pytest
 
 from b2nd_dask.storage import Location, StagingInfo, list_staging, remove_staging, staging_for
-from b2nd_dask.storage.write.rename import remove_path
+from b2nd_dask.storage.write.local_names import remove_path
 
 
 def test_while_a_write_finishes(tmp_path):

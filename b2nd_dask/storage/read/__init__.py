@@ -1,1 +1,7 @@
-"""Byte ranges of frames, wherever they are. `location` is the way in. Nothing here writes."""
+"""Readers of byte ranges. Nothing here writes.
+
+`location` is the way in: it tells local paths, URLs and bytes apart and opens the reader of each.
+`remote` plans the requests for an object behind a URL; `ranged` and the modules named after it send
+them, in the way of each kind of store; `connection` makes and shares file systems of fsspec. What
+stands in `storage` itself may be imported, `storage.write` never.
+"""

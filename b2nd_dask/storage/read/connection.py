@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 from fsspec.asyn import AsyncFileSystem
 from fsspec.core import url_to_fs
 
-from b2nd_dask.storage.failures import Secrets, public_error
-from b2nd_dask.storage.labels import public_url
+from b2nd_dask.storage.failures import public_error
+from b2nd_dask.storage.redaction import Secrets, public_url
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

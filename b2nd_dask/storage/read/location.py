@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
-from b2nd_dask.storage.labels import public_url
 from b2nd_dask.storage.read.local_reader import LocalReader
-from b2nd_dask.storage.read.memory import BytesReader, Window, bytes_label, window_label
+from b2nd_dask.storage.read.memory import BytesReader, OffsetReader, bytes_label, window_label
 from b2nd_dask.storage.read.remote import RemoteReader
+from b2nd_dask.storage.redaction import public_url
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -132,7 +132,7 @@ class Location:
             reader = RemoteReader(self.urlpath, self.storage_options, first=self.offset)
         else:
             reader = LocalReader(self.urlpath)
-        return Window(reader, self.offset) if self.offset else reader
+        return OffsetReader(reader, self.offset) if self.offset else reader
 
     @property
     def is_url(self) -> bool:

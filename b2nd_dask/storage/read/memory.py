@@ -88,7 +88,7 @@ class BytesReader:
         return self._data
 
 
-class Window:
+class OffsetReader:
     """Read a frame that begins at an offset inside another object.
 
     Parameters
@@ -109,7 +109,7 @@ class Window:
         self._offset = offset
 
     def __repr__(self) -> str:
-        return f"Window({self.label})"
+        return f"OffsetReader({self.label})"
 
     @property
     def identity_is_cheap(self) -> bool:

@@ -9,7 +9,6 @@ from b2nd_dask.errors import FrameFormatError
 from b2nd_dask.storage.byte_reader import HEAD_NBYTES, Filled, Identity, copy_into, group_by_member
 from b2nd_dask.storage.failures import public_error
 from b2nd_dask.storage.hints import what_directory
-from b2nd_dask.storage.labels import public_url
 from b2nd_dask.storage.members import MAIN_MEMBER
 from b2nd_dask.storage.read.connection import Connection, connect
 from b2nd_dask.storage.read.ranged import (
@@ -20,10 +19,10 @@ from b2nd_dask.storage.read.ranged import (
     changed,
     require_short,
 )
-from b2nd_dask.storage.read.ranged_any import AnyRanges
-from b2nd_dask.storage.read.ranged_copy import CopyRanges
+from b2nd_dask.storage.read.ranged_any import AnyRanges, CopyRanges
 from b2nd_dask.storage.read.ranged_http import HttpRanges
 from b2nd_dask.storage.read.ranged_s3 import S3Ranges
+from b2nd_dask.storage.redaction import public_url
 from b2nd_dask.storage.spans import Reading, Span, clip
 
 if TYPE_CHECKING:

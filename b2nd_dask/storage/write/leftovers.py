@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Any
 
 from b2nd_dask.storage.read.location import Location
-from b2nd_dask.storage.write.local_area import key_of, remove_area
+from b2nd_dask.storage.write.local_names import key_of, remove_area
+from b2nd_dask.storage.write.object_staging import SparseObjectStaging
 from b2nd_dask.storage.write.object_store import ObjectStore
-from b2nd_dask.storage.write.sparse_object_staging import SparseObjectStaging
 
 _LONG_AGO = datetime.fromtimestamp(0, UTC)
 _REMOTE_AREA = re.compile(r"\.([0-9a-f]{16})\.staging")

@@ -28,7 +28,6 @@ from b2nd_dask.storage.byte_reader import ByteReader, Identity
 from b2nd_dask.storage.members import MAIN_MEMBER, chunk_member, is_member
 from b2nd_dask.storage.read.local_reader import LocalReader, identity_at
 from b2nd_dask.storage.spans import Span
-from b2nd_dask.storage.write.local_area import area_of, remove_area
 from b2nd_dask.storage.write.local_files import (
     about,
     append_whole,
@@ -39,7 +38,13 @@ from b2nd_dask.storage.write.local_files import (
     sync_file,
     write_file,
 )
-from b2nd_dask.storage.write.rename import publish_path, remove_path, sync_directory
+from b2nd_dask.storage.write.local_names import (
+    area_of,
+    publish_path,
+    remove_area,
+    remove_path,
+    sync_directory,
+)
 from b2nd_dask.storage.write.staging import Placement, Run, StagedChunks, in_order, runs_of
 
 #: A part with more unused bytes than this share, left by tasks that ran twice, is copied rather

@@ -1,7 +1,7 @@
-"""Contiguous frames written to fsspec stores.
+"""Contiguous and sparse frames written to fsspec stores.
 
 Every task puts what it compresses as an object into a staging area beside the target. What passes
-through the process that commits, besides header, index and trailer:
+through the process that commits a contiguous frame, besides header, index and trailer:
 
 S3, frames up to 16 MiB
     All of it, by one request that makes the target.
@@ -17,6 +17,12 @@ When the target appears: on S3 by one request, which a server that knows conditi
 where ``mode="w-"`` meets an object made meanwhile. Elsewhere when fsspec commits the transaction
 that the file was written in. Whether that is all at once is the store's word: memory and the
 usual object stores keep it, file systems that copy a finished file into place may not.
+
+Sparse frames: numbers of chunks are known at the end only, so chunks are staged, then copied to
+their names inside the store, and the index object comes last: until then readers see no frame. No
+store can replace many objects at once, and a mix of old and new chunks would read as valid data. So
+nothing is ever replaced; and of two writers of one name, who would mix their chunks as well, one or
+both withdraw.
 """
 
 from __future__ import annotations
@@ -33,11 +39,11 @@ from functools import partial
 import numpy as np
 
 from b2nd_dask.storage.byte_reader import ByteReader
+from b2nd_dask.storage.members import CHUNK_MEMBER, MAIN_MEMBER, chunk_member
 from b2nd_dask.storage.read.location import Location
-from b2nd_dask.storage.write.object_store import PIECE_NBYTES, ObjectStore
+from b2nd_dask.storage.write.object_store import PIECE_NBYTES, ObjectStore, StagingArea
 from b2nd_dask.storage.write.s3_join import Limits, ServerJoin, abort_uploads
 from b2nd_dask.storage.write.staging import Placement, Run, StagedChunks
-from b2nd_dask.storage.write.staging_area import StagingArea
 
 #: A store joins objects of 5 MiB and more; much larger ones would only take memory.
 _BATCH_NBYTES = 32 << 20
@@ -173,6 +179,83 @@ class ObjectStaging(BaseObjectStaging):
             # nobody else's files must get into the transaction
             _stream(self.area(private=True).store, head, runs, tail)
         area.store.ask(area.store.fs.invalidate_cache)
+
+
+@dataclass(frozen=True, slots=True)
+class SparseObjectStaging(BaseObjectStaging):
+    """A sparse frame being written to an fsspec store."""
+
+    def check_target(self, store: ObjectStore) -> None:
+        """Refuse a name that is taken, whatever the mode; see `Staging.prepare`."""
+        # what a commit of this write has begun, it goes on with
+        ours = self.resumable and self._claim_name in store.names(store.target)
+        if store.kind(store.target) is not None and not ours:
+            raise FileExistsError(
+                errno.EEXIST,
+                "something is there already, and a store cannot replace it by a sparse frame at "
+                "once: remove it first, or write to another name, or a contiguous frame",
+                self.label,
+            )
+
+    def append(self, payloads: Sequence[bytes]) -> list[Run]:
+        """Stage each chunk as an object; see `Staging.append`."""
+        area = self.area()
+        names = [uuid.uuid4().hex for _ in payloads]
+        area.store.each(lambda item: area.put(*item), zip(names, payloads, strict=True))
+        return [Run(name, 0, len(data)) for name, data in zip(names, payloads, strict=True)]
+
+    def join(self, chunks: StagedChunks) -> Placement:
+        """Number the chunks without gaps; see `Staging.join`."""
+        sizes = chunks.nbytes.tolist()
+        pieces = (
+            Run(chunks.parts[part], 0, size)
+            for part, size in zip(chunks.part.tolist(), sizes, strict=True)
+        )
+        return Placement(np.arange(len(sizes)), sum(sizes), tuple(pieces))
+
+    def publish(self, joined: Placement, head: bytes, tail: bytes) -> None:
+        """Copy the chunks to their names, then put the index; see `Staging.publish`."""
+        area = self.area()
+        store = area.store
+        self._claim(store)
+        named = [
+            (area.path(run.part), f"{store.target}/{chunk_member(number)}")
+            for number, run in enumerate(joined.pieces)
+        ]
+        store.each(lambda pair: store.copy(*pair), named)
+        area.check()
+        store.put(f"{store.target}/{MAIN_MEMBER}", head + tail)
+        store.remove([f"{store.target}/{self._claim_name}"])
+        store.ask(store.fs.invalidate_cache)
+
+    def discard(self) -> None:
+        """Remove what was staged, and chunks of a frame that was not finished."""
+        # not super(): a dataclass with slots is another class than the one that the name was
+        # bound to
+        BaseObjectStaging.discard(self)
+        store = self.area().store
+        names = store.names(store.target)
+        if self._claim_name in names:
+            unfinished = [] if MAIN_MEMBER in names else filter(CHUNK_MEMBER.fullmatch, names)
+            store.remove(f"{store.target}/{name}" for name in (*unfinished, self._claim_name))
+            if MAIN_MEMBER not in names:
+                store.remove_folder(store.target)
+
+    @property
+    def _claim_name(self) -> str:
+        return f"{self.key}.writing"
+
+    def _claim(self, store: ObjectStore) -> None:
+        """Say that chunks with final names are ours, unless somebody else has said so."""
+        store.make_folder(store.target)
+        store.put(f"{store.target}/{self._claim_name}", b"")
+        # looked for after the own claim: of two writers at least one sees the other
+        names = store.names(store.target)
+        if any(name != self._claim_name and not CHUNK_MEMBER.fullmatch(name) for name in names):
+            store.remove([f"{store.target}/{self._claim_name}"])
+            raise FileExistsError(
+                errno.EEXIST, "another writer has made a frame here, or is at it", self.label
+            )
 
 
 def refuse_unwritable(store: ObjectStore) -> None:

@@ -17,9 +17,8 @@ from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-from b2nd_dask.storage.write.object_store import PIECE_NBYTES, ObjectStore
+from b2nd_dask.storage.write.object_store import PIECE_NBYTES, ObjectStore, StagingArea
 from b2nd_dask.storage.write.staging import Run
-from b2nd_dask.storage.write.staging_area import StagingArea
 
 #: Frames up to this size are put by one request, out of what the client fetches: a multipart upload
 #: would fetch up to 5 MiB too, and takes three requests more.

@@ -9,8 +9,7 @@ from b2nd_dask.storage.byte_reader import Identity
 from b2nd_dask.storage.read.location import Location
 from b2nd_dask.storage.write.local_staging import ContiguousStaging, SparseStaging
 from b2nd_dask.storage.write.local_update import ContiguousUpdate, SparseUpdate
-from b2nd_dask.storage.write.object_staging import ObjectStaging
-from b2nd_dask.storage.write.sparse_object_staging import SparseObjectStaging
+from b2nd_dask.storage.write.object_staging import ObjectStaging, SparseObjectStaging
 from b2nd_dask.storage.write.staging import Staging
 
 
