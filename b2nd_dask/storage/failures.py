@@ -1,13 +1,23 @@
-"""Errors of file systems as they may be raised: with the name of the object, without secrets."""
+"""Errors of file systems as they may be raised: with the name of the object, without secrets.
+
+An error of a file system's library may show secrets in its text, in attributes such as a request,
+and in the variables of each function in its traceback. So the original is never raised and never
+referred to: what is raised is made anew, and its cause is a copy of the original as text.
+"""
 
 from __future__ import annotations
 
 import errno
-from collections.abc import Mapping
+import itertools
+import logging
+import traceback
+from collections.abc import Iterator, Mapping
 
 from b2nd_dask.errors import B2ndError
 from b2nd_dask.storage.hints import if_pattern
 from b2nd_dask.storage.redaction import Secrets
+
+logger = logging.getLogger(__name__)
 
 _OS_ERRORS = (
     FileNotFoundError,
@@ -28,15 +38,26 @@ NO_BUCKET = "No such bucket"
 _HINTS = {
     "NoCredentialsError": "for public data pass storage_options={'anon': True}",
 }
+_LONGEST_CHAIN = 8
+_TRACEBACK = "Traceback of this error, without secrets and values of variables:\n"
+
+
+class OriginalError(Exception):
+    """Copy of an error of a library: its class and text, without secrets.
+
+    The cause of errors of stores, for those who read tracebacks; it is never raised. Notes hold the
+    traceback of the original and its notes. Causes of builtin classes keep their class instead.
+    """
 
 
 def public_error(error: Exception, label: str, secrets: Secrets) -> Exception:
-    """Give the error to raise: one that names the object and holds no secrets.
+    """Make the error to raise: it names the object, and neither it nor its cause holds secrets.
 
     Parameters
     ----------
     error : Exception
-        From a file system; each has a tree of its own.
+        From a file system; each has a tree of its own. It goes to the log at DEBUG, as text without
+        secrets.
     label : str
         Of the object.
     secrets : Secrets
@@ -45,26 +66,15 @@ def public_error(error: Exception, label: str, secrets: Secrets) -> Exception:
     Returns
     -------
     Exception
-        To be raised outside of an except clause, so that the original is not shown with it. Errors
-        that are no builtin ones become OSError.
+        To be raised outside of an except clause, and where no variable refers to the original:
+        tools that show variables must not find it. Errors that are no builtin ones become OSError.
     """
-    if isinstance(error, B2ndError):
-        return error
-    cause = error.__cause__
-    if isinstance(error, FileNotFoundError) and isinstance(cause, Exception):
-        # fsspec's http reports every failure of `info` as a missing file; the cause knows.
-        missing = _status(cause) == 404 or isinstance(cause, LookupError | FileNotFoundError)
-        if not missing and not hasattr(cause, "response"):
-            error = cause
-    if isinstance(error, FileNotFoundError):
-        if store_code(cause) == "NoSuchBucket":
-            return FileNotFoundError(errno.ENOENT, NO_BUCKET, label)
-        problem = "No such object" + only_here(label) + if_pattern(label)
-        return FileNotFoundError(errno.ENOENT, problem, label)
-    kind = _kind_of(error)
-    if type(error) is kind and label in str(error) and not _holds_secrets(error, secrets):
-        return error
-    return _rebuilt(error, kind, label, secrets)
+    if logger.isEnabledFor(logging.DEBUG):
+        original = secrets.hide("".join(traceback.format_exception(error)))
+        logger.debug("%s: the store failed; without secrets:\n%s", label, original)
+    raised = _raised(error, label, secrets)
+    raised.__cause__ = _cause(error, secrets)
+    return raised
 
 
 def store_code(cause: BaseException | None) -> str:
@@ -81,16 +91,41 @@ def only_here(label: str) -> str:
     return "; memory:// is seen by one process only, not by workers in other processes"
 
 
-def _rebuilt(error: Exception, kind: type[Exception], label: str, secrets: Secrets) -> Exception:
+def _raised(error: Exception, label: str, secrets: Secrets) -> Exception:
+    if isinstance(error, B2ndError):
+        # not copy.copy, which copies the traceback, too, where tblib is imported
+        make, values, *_ = error.__reduce__()
+        anew: Exception = make(*values)
+        return anew
+    cause = error.__cause__
+    if isinstance(error, FileNotFoundError) and isinstance(cause, Exception):
+        # fsspec's http reports every failure of `info` as a missing file; the cause knows.
+        missing = _status(cause) == 404 or isinstance(cause, LookupError | FileNotFoundError)
+        if not missing and not hasattr(cause, "response"):
+            error = cause
+    if isinstance(error, FileNotFoundError):
+        if store_code(cause) == "NoSuchBucket":
+            return FileNotFoundError(errno.ENOENT, NO_BUCKET, label)
+        problem = "No such object" + only_here(label) + if_pattern(label)
+        return FileNotFoundError(errno.ENOENT, problem, label)
+    kind = _kind_of(error)
+    if type(error) is kind and label in str(error):
+        made = _of_same_class(error, secrets)
+        if made is not None and label in str(made):
+            return made
+    return _named(error, kind, label, secrets)
+
+
+def _named(error: Exception, kind: type[Exception], label: str, secrets: Secrets) -> Exception:
     name = type(error).__name__
     # the package's own errors say all in their text
     ours = type(error) is kind or type(error).__module__.startswith("b2nd_dask.")
-    told = [label, None if ours else name, secrets.hide(str(error)), _HINTS.get(name)]
-    shown = kind(": ".join(part for part in told if part))
-    if isinstance(error, OSError) and isinstance(shown, OSError):
+    parts = [label, None if ours else name, secrets.hide(_text(error)), _HINTS.get(name)]
+    raised = kind(": ".join(part for part in parts if part))
+    if isinstance(error, OSError) and isinstance(raised, OSError):
         # of an error with one argument, which its text is
-        shown.errno = error.errno
-    return shown
+        raised.errno = error.errno
+    return raised
 
 
 def _kind_of(error: Exception) -> type[Exception]:
@@ -108,13 +143,68 @@ def _status(error: BaseException) -> int | None:
     return getattr(error, "status", None)
 
 
-def _holds_secrets(error: BaseException | None, secrets: Secrets) -> bool:
-    if error is None:
-        return False
-    shown = "\n".join([str(error), repr(error), *map(str, getattr(error, "__notes__", []))])
-    return (
-        hasattr(error, "request_info")  # aiohttp: its repr shows the headers of the request
-        or secrets.hide(shown) != shown
-        or _holds_secrets(error.__cause__, secrets)
-        or _holds_secrets(error.__context__, secrets)
-    )
+def _cause(error: Exception, secrets: Secrets) -> BaseException | None:
+    """Copy the chain of errors that led to one, from the last to the first."""
+    chain = _chain(error)
+    if _says_all(error):
+        next(chain)
+    copies = [_without_secrets(each, secrets) for each in itertools.islice(chain, _LONGEST_CHAIN)]
+    for later, earlier in itertools.pairwise(copies):
+        later.__cause__ = earlier
+    return copies[0] if copies else None
+
+
+def _chain(error: BaseException | None) -> Iterator[BaseException]:
+    """An error, its cause or what it was raised in the handling of, and so on."""
+    while error is not None:
+        yield error
+        context = None if error.__suppress_context__ else error.__context__
+        error = context if error.__cause__ is None else error.__cause__
+
+
+def _says_all(error: Exception) -> bool:
+    """Whether an error was raised on purpose by this package, so that its text is the message."""
+    if isinstance(error, B2ndError):
+        return True
+    frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
+    module = frames[-1].f_globals.get("__name__", "") if frames else ""
+    return isinstance(error, OSError) and module.startswith("b2nd_dask.")
+
+
+def _without_secrets(error: BaseException, secrets: Secrets) -> BaseException:
+    made = _of_same_class(error, secrets)
+    if made is None:
+        kind = type(error)
+        module = "" if kind.__module__ == "builtins" else f"{kind.__module__}."
+        made = OriginalError(f"{module}{kind.__qualname__}: {secrets.hide(_text(error))}")
+    for note in getattr(error, "__notes__", []):
+        made.add_note(secrets.hide(str(note)))
+    if entries := traceback.format_tb(error.__traceback__):
+        made.add_note(secrets.hide(_TRACEBACK + "".join(entries).rstrip()))
+    return made
+
+
+def _of_same_class(error: BaseException, secrets: Secrets) -> Exception | None:
+    """A new error of the same builtin class; None where its class or its arguments forbid that."""
+    if type(error).__module__ != "builtins" or not isinstance(error, Exception):
+        return None
+    kind = type(error)
+    values: tuple[object, ...] = (_text(error),)
+    if isinstance(error, OSError) and error.errno is not None and error.strerror is not None:
+        values = (error.errno, error.strerror, error.filename)
+    elif all(isinstance(value, str) for value in error.args):
+        values = error.args
+    try:
+        made = kind(*(secrets.hide(v) if isinstance(v, str) else v for v in values))
+    except TypeError:
+        # of UnicodeError and groups of errors
+        return None
+    shown = f"{made}\n{made!r}"
+    return made if type(made) is kind and secrets.hide(shown) == shown else None
+
+
+def _text(error: BaseException) -> str:
+    try:
+        return str(error)
+    except Exception as failure:  # noqa: BLE001 - of a class that this package does not know
+        return f"<an error without a text: str() raises {type(failure).__name__}>"

@@ -80,3 +80,18 @@ def test_what_cannot_be_removed_is_named(tmp_path, monkeypatch):
         patch.setattr(os, "unlink", refuse)
         with pytest.raises(PermissionError, match=str(folder)):
             remove_path(folder)
+
+
+@pytest.mark.parametrize("call", [list_staging, remove_staging])
+def test_a_bucket_that_is_missing_is_named(s3_server, call):
+    with pytest.raises(FileNotFoundError, match=r"No such bucket.*s3://nowhere/a\.b2nd"):
+        call("s3://nowhere/a.b2nd", storage_options=s3_server.storage_options)
+
+
+@pytest.mark.parametrize("name", ["a.b2nd", "folder/that/is/missing/a.b2nd"])
+def test_a_bucket_in_which_nothing_is_staged(s3_server, name):
+    url, options = f"{s3_server.url}/{name}", s3_server.storage_options
+    assert list_staging(url, storage_options=options) == []
+    assert remove_staging(url, storage_options=options) == []
+    with pytest.raises(FileNotFoundError, match="no staging area has the key"):
+        remove_staging(url, key="0" * 16, storage_options=options)

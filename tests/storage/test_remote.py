@@ -427,7 +427,7 @@ def test_forks_while_other_threads_connect(monkeypatch: pytest.MonkeyPatch) -> N
     def connect_on_and_on() -> None:
         connections: deque[Connection] = deque(maxlen=2000)
         while not done.is_set():
-            connections.append(connect("memory://a", None, private=True))
+            connections.append(connect(Location.of("memory://a"), private=True))
 
     with ThreadPoolExecutor(2) as threads:
         sys.setswitchinterval(1e-5)

@@ -4,20 +4,30 @@ from __future__ import annotations
 
 import base64
 import json
+import logging
+import multiprocessing
+import pickle
 import traceback
 from collections import namedtuple
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, quote_plus
 
 import fsspec
 import pytest
+from distributed import Client
 from fsspec import AbstractFileSystem
 
-from b2nd_dask.storage import Location
+from b2nd_dask.errors import StaleFrameError
+from b2nd_dask.storage import Location, Span, staging_for
+from b2nd_dask.storage.failures import OriginalError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
+
+    from tests.servers import HttpServer, S3Server
 
 
 class Telling(AbstractFileSystem):
@@ -81,6 +91,41 @@ SPELLED: dict[str, Callable[[Any], str]] = {
     "base64 for URLs": lambda _: base64.urlsafe_b64encode(b"the user:" + AS_BYTES).decode(),
 }
 
+
+def raised_by(call: Callable[[], object]) -> Exception:
+    """What a call raises. No variable of this function holds a secret."""
+    try:
+        call()
+    except Exception as error:  # noqa: BLE001 - the caller tells
+        return error
+    raise AssertionError("nothing was raised")
+
+
+def identity_of(location: Location) -> object:
+    return location.open().identity()
+
+
+def error_of(location: Location) -> Exception:
+    return raised_by(partial(identity_of, location))
+
+
+def chain_of(error: BaseException) -> Iterator[BaseException]:
+    while error is not None:
+        yield error
+        # both, whatever a traceback would show of them
+        assert error.__cause__ is None or error.__context__ in (None, error.__cause__)
+        error = error.__cause__ or error.__context__
+
+
+def all_of(error: Exception) -> str:
+    """All that tools show of an error: pytest -l, rich and error trackers show variables, too."""
+    shown = list(traceback.TracebackException.from_exception(error, capture_locals=True).format())
+    for each in chain_of(error):
+        shown += [str(each), repr(each), repr(each.args), repr(vars(each))]
+        shown.append(pickle.dumps(each).decode("latin-1"))
+    return "\n".join(shown)
+
+
 #: Of the secret in all of these, base64 at each of the three alignments.
 TRACES = ["hunter2", b"hunter2".hex(), "aHVudGVy", "h1bnRlc", "odW50ZX"]
 
@@ -92,11 +137,14 @@ def test_secrets_are_taken_out_in_whatever_type_and_spelling(given: str, spelled
     options = {"how": SPELLED[spelled], **GIVEN[given]}
     for path in ("message", "note"):
         location = Location.of(f"telling://{path}", storage_options=options)
-        with pytest.raises(OSError, match=f"^telling://{path}") as caught:
-            location.open().identity()
-        shown = "".join(traceback.format_exception(caught.value)) + repr(caught.value)
+        error = error_of(location)
+        assert type(error) is OSError
+        assert str(error).startswith(f"telling://{path}")
+        shown = all_of(error)
         assert not any(trace in shown for trace in TRACES), shown
-    assert "refused" in shown
+        assert type(error.__cause__) is OSError
+        assert "refused" in str(error.__cause__)
+        assert "raise error" in shown
 
 
 def test_a_long_number_that_the_command_line_took_for_one_is_a_secret() -> None:
@@ -105,3 +153,126 @@ def test_a_long_number_that_the_command_line_took_for_one_is_a_secret() -> None:
     with pytest.raises(OSError, match="8080") as caught:
         Location.of("telling://message", storage_options=options).open().identity()
     assert "123456" not in str(caught.value)
+
+
+def with_secrets(server: HttpServer) -> Location:
+    url = server.put("a.b2nd", bytes(200_000))
+    options = {"headers": {"Authorization": "Bearer hunter2"}}
+    return Location.of(f"{url}?X-Amz-Signature=hunter2", storage_options=options)
+
+
+@pytest.mark.parametrize(("status", "kind"), [(403, PermissionError), (500, OSError)])
+def test_the_error_of_a_web_server_is_the_cause_without_its_secrets(
+    http_server: HttpServer, status: int, kind: type[OSError]
+) -> None:
+    location = with_secrets(http_server)
+    http_server.status = status
+    error = error_of(location)
+    assert type(error) is kind
+    cause = error.__cause__
+    assert isinstance(cause, OriginalError)
+    assert str(cause).startswith(f"aiohttp.client_exceptions.ClientResponseError: {status}")
+    # where the library raised it
+    assert "raise_for_status" in "".join(cause.__notes__)
+    assert "client_reqrep.py" in "".join(cause.__notes__)
+    assert "hunter2" not in all_of(error)
+
+
+def test_a_server_that_is_away_is_the_first_of_all_causes() -> None:
+    options = {"headers": {"Authorization": "Bearer hunter2"}}
+    location = Location.of("http://127.0.0.1:9/a.b2nd?s=hunter2", storage_options=options)
+    error = error_of(location)
+    _, *causes = chain_of(error)
+    assert "ClientConnectorError: Cannot connect to host" in str(causes[0])
+    assert type(causes[-1]) is ConnectionRefusedError
+    assert causes[-1].errno is not None
+    assert "hunter2" not in all_of(error)
+
+
+def test_the_error_of_s3_is_the_cause_without_its_secrets(s3_server: S3Server) -> None:
+    options = {**s3_server.storage_options, "key": "AKIAhunter2", "secret": "hunter2hunter2"}
+    location = Location.of("s3://no-such-bucket/a.b2nd", storage_options=options)
+    error = error_of(location)
+    assert type(error) is FileNotFoundError
+    assert "No such bucket" in str(error)
+    _, *causes = chain_of(error)
+    assert type(causes[0]) is FileNotFoundError
+    assert str(causes[-1]).startswith("botocore.errorfactory.NoSuchBucket: An error occurred")
+    assert "_make_api_call" in "".join(causes[-1].__notes__)
+    assert "hunter2" not in all_of(error)
+
+
+def test_writing_keeps_the_cause_without_its_secrets(s3_server: S3Server) -> None:
+    options = {**s3_server.storage_options, "secret": "hunter2hunter2"}
+    location = Location.of("s3://no-such-bucket/a.b2nd", storage_options=options)
+    staging = staging_for(location, sparse=False, replace=False, header_len=100)
+    error = raised_by(staging.prepare)
+    assert type(error) is FileNotFoundError
+    assert "No such bucket" in str(error)
+    assert "NoSuchBucket" in str(list(chain_of(error))[-1])
+    assert "hunter2" not in all_of(error)
+
+
+@pytest.mark.parametrize("url", ["bogus://host/a?s=hunter2", "sftp://user:hunter2@127.0.0.1/a"])
+def test_a_file_system_that_is_not_there(url: str) -> None:
+    error = error_of(Location.of(url, storage_options={"password": "hunter2"}))
+    assert error.__cause__ is not None
+    assert "hunter2" not in all_of(error)
+
+
+def test_a_changed_object_is_told_without_the_headers_of_the_request(
+    http_server: HttpServer,
+) -> None:
+    reader = with_secrets(http_server).open()
+    reader.identity()
+    http_server.put("a.b2nd", bytes(200_001))
+    error = raised_by(lambda: reader.read([Span(150_000, 150_001)]))
+    assert type(error) is StaleFrameError
+    assert "hunter2" not in all_of(error)
+
+
+@pytest.mark.parametrize("level", [logging.INFO, logging.DEBUG])
+def test_the_log_has_the_original_error_at_debug(
+    http_server: HttpServer, caplog: pytest.LogCaptureFixture, level: int
+) -> None:
+    location = with_secrets(http_server)
+    http_server.status = 403
+    with caplog.at_level(level, "b2nd_dask.storage"):
+        error_of(location)
+    records = [record for record in caplog.records if record.name.startswith("b2nd_dask.storage")]
+    if level == logging.INFO:
+        assert records == []
+        return
+    (record,) = records
+    assert record.levelno == logging.DEBUG
+    told = record.getMessage()
+    assert told.startswith(location.label)
+    assert "ClientResponseError: 403, message='Forbidden'" in told
+    assert "raise_for_status" in told
+    # nor the original itself, which handlers could show
+    assert record.exc_info is None
+    assert "hunter2" not in told + repr(vars(record))
+
+
+def test_errors_come_back_from_workers_with_their_cause(http_server: HttpServer) -> None:
+    location = with_secrets(http_server)
+    http_server.status = 403
+    here = error_of(location)
+    with Client(n_workers=1, threads_per_worker=1, dashboard_address=None) as client:
+        there = client.submit(identity_of, location).exception()
+    assert type(there) is PermissionError
+    assert str(there) == str(here)
+    assert str(there.__cause__) == str(here.__cause__)
+    assert "raise_for_status" in "".join(there.__cause__.__notes__)
+    assert "hunter2" not in all_of(there)
+
+
+def test_errors_come_back_from_other_processes(http_server: HttpServer) -> None:
+    location = with_secrets(http_server)
+    http_server.status = 403
+    here = error_of(location)
+    with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
+        there = pool.submit(error_of, location).result()
+    assert type(there) is PermissionError
+    assert str(there) == str(here)
+    assert "hunter2" not in all_of(there)

@@ -14,7 +14,9 @@ from b2nd_dask.storage.failures import public_error
 from b2nd_dask.storage.redaction import Secrets, public_url
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable
+
+    from b2nd_dask.storage.read.location import Location
 
 _Result = TypeVar("_Result")
 
@@ -65,66 +67,73 @@ class Connection(NamedTuple):
     """The process that made it. File systems with an event loop do not survive a fork."""
     fs: Any
     path: str
+    """May hold secrets: a web server's is the whole URL."""
     secrets: Secrets
     """What errors must not show."""
+
+    def __repr__(self) -> str:
+        return f"<connection of process {self.pid}, {type(self.fs).__name__}>"
 
     def member(self, name: str) -> str:
         """Path of what lies in the directory that the URL names."""
         path, mark, query = self.path, "", ""
-        if self.speaks("https"):
+        if self.has_protocol("https"):
             path, mark, query = path.partition("?")
         return f"{path.rstrip('/')}/{name}{mark}{query}"
 
-    def speaks(self, protocol: str) -> bool:
+    def has_protocol(self, protocol: str) -> bool:
         """Whether the file system is the one of a protocol."""
         own = self.fs.protocol
         return protocol in ((own,) if isinstance(own, str) else own)
 
-    def ask(self, call: Callable[[], _Result], label: str) -> _Result:
+    def call(self, function: Callable[[], _Result], label: str) -> _Result:
         """Call the file system, with errors that name the object and hold no secrets.
 
         Parameters
         ----------
-        call : callable
-            Takes nothing. It must not call `ask`.
+        function : callable
+            Takes nothing. It must not use `call` itself.
         label : str
             Of the object, for errors.
         """
-        return _ask(self.fs, call, label, self.secrets)
+        return _call(self.fs, function, label, self.secrets)
 
 
-def connect(url: str, options: Mapping[str, Any] | None, *, private: bool = False) -> Connection:
-    """Find the file system of a URL.
+def connect(location: Location, *, private: bool = False) -> Connection:
+    """Find the file system of a URL, and what the URL names in it.
 
     Parameters
     ----------
-    url : str
-    options : mapping or None
-        Arguments of the file system. They appear in no message.
+    location : Location
+        A URL, with the arguments of the file system. No message shows them.
     private : bool
         Whether to make a file system that nobody else uses.
-
-    Returns
-    -------
-    Connection
     """
-    kwargs = dict(options or {})
-    if private:
-        kwargs["skip_instance_cache"] = True
-    secrets = Secrets(url, options)
-    fs, path = _ask(None, lambda: url_to_fs(url, **kwargs), public_url(url), secrets)
+    # URL and options are variables of no function that raises: tools may show those
+    secrets = location.secrets
+    fs, path = _call(
+        None, lambda: _filesystem(location, private), public_url(location.url), secrets
+    )
     _live[id(fs)] = fs
     return Connection(os.getpid(), fs, path, secrets)
 
 
-def _ask(fs: Any, call: Callable[[], _Result], label: str, secrets: Secrets) -> _Result:
+def _filesystem(location: Location, private: bool) -> tuple[Any, str]:
+    options = dict(location.storage_options or {})
+    if private:
+        options["skip_instance_cache"] = True
+    found: tuple[Any, str] = url_to_fs(location.url, **options)
+    return found
+
+
+def _call(fs: Any, function: Callable[[], _Result], label: str, secrets: Secrets) -> _Result:
     try:
         if isinstance(fs, AsyncFileSystem):
-            return call()
+            return function()
         # The others may share a connection or a half-written cache file between instances.
         with _locks.setdefault(os.getpid(), threading.Lock()):
-            return call()
+            return function()
     except Exception as error:  # noqa: BLE001 - every backend has its own tree; raised below
         failure = public_error(error, label, secrets)
-    # Outside of the except clause, so that the original is not shown along with its secrets.
+    # Outside of the except clause, after which nothing here refers to the original.
     raise failure

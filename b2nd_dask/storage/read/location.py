@@ -15,7 +15,7 @@ from urllib.parse import unquote
 from b2nd_dask.storage.read.local_reader import LocalReader
 from b2nd_dask.storage.read.memory import BytesReader, OffsetReader, bytes_label, window_label
 from b2nd_dask.storage.read.remote import RemoteReader
-from b2nd_dask.storage.redaction import public_url
+from b2nd_dask.storage.redaction import Secrets, public_url
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -129,10 +129,28 @@ class Location:
         if isinstance(self.urlpath, bytes):
             reader = BytesReader(self.urlpath)
         elif self.is_url:
-            reader = RemoteReader(self.urlpath, self.storage_options, first=self.offset)
+            reader = RemoteReader(self)
         else:
             reader = LocalReader(self.urlpath)
         return OffsetReader(reader, self.offset) if self.offset else reader
+
+    @property
+    def url(self) -> str:
+        """The URL, with its secrets.
+
+        Raises
+        ------
+        TypeError
+            For bytes.
+        """
+        if isinstance(self.urlpath, bytes):
+            raise TypeError(f"{self.label} has no URL")
+        return self.urlpath
+
+    @property
+    def secrets(self) -> Secrets:
+        """What of the URL and the storage options errors must not show."""
+        return Secrets(self.url, self.storage_options)
 
     @property
     def is_url(self) -> bool:

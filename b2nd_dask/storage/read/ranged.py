@@ -47,6 +47,10 @@ class RangeRequest(NamedTuple):
     label: str
     """Of the object, for errors."""
 
+    def __repr__(self) -> str:
+        # without the path, which may hold secrets
+        return f"<request of {self.span} of {self.label}>"
+
 
 class Response(NamedTuple):
     """What a store answered to a request."""

@@ -55,7 +55,7 @@ class S3Ranges:
             found = await self._ask(request)
         except OSError as error:
             if store_code(error.__cause__) in ("PreconditionFailed", "412"):
-                raise changed(request) from None
+                raise changed(request) from error
             if store_code(error.__cause__) in ("InvalidRange", "416"):
                 return await self._past_the_end(request)
             raise

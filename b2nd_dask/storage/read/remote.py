@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from b2nd_dask.errors import FrameFormatError
 from b2nd_dask.storage.byte_reader import HEAD_NBYTES, Filled, Identity, copy_into, group_by_member
@@ -26,7 +26,9 @@ from b2nd_dask.storage.redaction import public_url
 from b2nd_dask.storage.spans import Reading, Span, clip
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
+
+    from b2nd_dask.storage.read.location import Location
 
 MAX_GAP = 128 * 1024
 """Bytes to read over. A request that waits alone costs latency times bandwidth, 2 MB at 20 ms and
@@ -76,25 +78,20 @@ class RemoteReader:
 
     Parameters
     ----------
-    url : str
-        May be chained, such as ``simplecache::s3://bucket/a.b2nd`` or ``zip://a.b2nd::b.zip``.
-    storage_options : mapping, optional
-        Arguments of the file system. They appear in no message.
-    first : int
-        Where the bytes begin that are read first.
+    location : Location
+        A URL, which may be chained, such as ``simplecache::s3://bucket/a.b2nd`` or
+        ``zip://a.b2nd::b.zip``. The bytes from its offset on are read first; spans count from the
+        begin of the object all the same.
     """
 
     identity_is_cheap = False
     batch_nbytes = 64 << 20
     max_gap = MAX_GAP
 
-    def __init__(
-        self, url: str, storage_options: Mapping[str, Any] | None = None, *, first: int = 0
-    ) -> None:
-        self.label = public_url(url)
-        self._url = url
-        self._options = dict(storage_options or {})
-        self._head_span = Span(first, first + HEAD_NBYTES)
+    def __init__(self, location: Location) -> None:
+        self.label = public_url(location.url)
+        self._location = location
+        self._head_span = Span(location.offset, location.offset + HEAD_NBYTES)
         self._connection: Connection | None = None
         self._states: dict[str, _Opened] = {}
         self._members: dict[str, Identity] = {}
@@ -115,7 +112,7 @@ class RemoteReader:
         connection = self._connected()
         if not connection.fs.cachable:
             # An archive: what is open shows the state of the archive when it was opened.
-            connection = connect(self._url, self._options)
+            connection = connect(self._location)
         start = self._head_span.start
         _, answer = self._ask_main(connection, Span(start, start + 1))
         return answer.identity
@@ -146,9 +143,9 @@ class RemoteReader:
         """Bytes in a member, asked anew; see `ByteReader.member_size`."""
         if not member:
             return self.identity().size
-        connection = self._connected()
-        path = self._path(connection, self._opened(), member)
-        request = RangeRequest(path, Span(0, 1), None, self._label(member))
+        connection, opened = self._connected(), self._opened()
+        label = self._label(member)
+        request = RangeRequest(self._path(connection, opened, member), Span(0, 1), None, label)
         (answer,) = self._get(connection, [request])
         return answer.identity.size
 
@@ -189,7 +186,7 @@ class RemoteReader:
         connection = self._connection
         # File systems with an event loop do not survive a fork.
         if connection is None or connection.pid != os.getpid():
-            connection = self._connection = connect(self._url, self._options)
+            connection = self._connection = connect(self._location)
         return connection
 
     def _opened(self) -> _Opened:
@@ -205,7 +202,7 @@ class RemoteReader:
         """Ask the object, or the main member when the URL names a directory; tell which."""
         known = self._states[""].is_directory if self._states else None
         is_there = False
-        if known is False or (known is None and not self._url.endswith("/")):
+        if known is False or (known is None and not self._location.url.endswith("/")):
             try:
                 (answer,) = self._get(
                     connection, [RangeRequest(connection.path, span, None, self.label)]
@@ -216,12 +213,12 @@ class RemoteReader:
                 is_there = isinstance(error, IsADirectoryError)
             else:
                 return False, answer
-        main = connection.member(MAIN_MEMBER)
         try:
-            (answer,) = self._get(connection, [RangeRequest(main, span, None, self.label)])
+            (answer,) = self._get(
+                connection, [RangeRequest(connection.member(MAIN_MEMBER), span, None, self.label)]
+            )
         except FileNotFoundError:
-            source, path = _source(connection), connection.path
-            if not is_there and not connection.ask(lambda: source.has_directory(path), self.label):
+            if not is_there and not self._has_directory(connection):
                 raise
         else:
             return True, answer
@@ -230,6 +227,10 @@ class RemoteReader:
             + what_directory(self.label),
             path=self.label,
         )
+
+    def _has_directory(self, connection: Connection) -> bool:
+        source = _source(connection)
+        return connection.call(lambda: source.has_directory(connection.path), self.label)
 
     def _path(self, connection: Connection, opened: _Opened, member: str) -> str:
         if opened.is_directory:
@@ -262,10 +263,12 @@ class RemoteReader:
         if not requests:
             return []
         source = _source(connection)
-        outcome = connection.ask(lambda: source.get(requests), self.label)
+        outcome = connection.call(lambda: source.get(requests), self.label)
         if not isinstance(outcome, FailedRequest):
             return outcome
-        raise public_error(outcome.error, outcome.request.label, connection.secrets)
+        failure = public_error(outcome.error, outcome.request.label, connection.secrets)
+        del outcome  # no variable may refer to the original
+        raise failure
 
     def _label(self, member: str) -> str:
         return f"{self.label}/{member}" if member else self.label
@@ -283,11 +286,11 @@ class RemoteReader:
 
 
 def _source(connection: Connection) -> RangeSource:
-    if connection.speaks("https") and hasattr(connection.fs, "set_session"):
+    if connection.has_protocol("https") and hasattr(connection.fs, "set_session"):
         return HttpRanges(connection.fs)
-    if connection.speaks("s3") and hasattr(connection.fs, "call_s3"):
+    if connection.has_protocol("s3") and hasattr(connection.fs, "call_s3"):
         return S3Ranges(connection.fs)
-    if connection.speaks("simplecache"):
+    if connection.has_protocol("simplecache"):
         return CopyRanges(connection.fs)
     return AnyRanges(connection.fs)
 

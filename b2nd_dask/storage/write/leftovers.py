@@ -55,6 +55,11 @@ def list_staging(urlpath: Any, *, storage_options: Any = None) -> list[StagingIn
     list of StagingInfo
         The oldest first.
 
+    Raises
+    ------
+    FileNotFoundError
+        There is no such bucket.
+
     Examples
     --------
     >>> list_staging("nothing-was-written-here.b2nd")
@@ -89,8 +94,8 @@ def remove_staging(
     Raises
     ------
     FileNotFoundError
-        A key that no staging area of the frame has. Without a key it is no error that there is
-        nothing to remove.
+        A key that no staging area of the frame has, or a bucket that does not exist. Without a key
+        it is no error that there is nothing to remove.
     OSError
         It cannot be removed.
     """

@@ -142,7 +142,7 @@ class BaseObjectStaging:
     def discard(self) -> None:
         """Remove everything that was staged; give up what was begun with it."""
         area = self.area()
-        if area.store.speaks("s3"):
+        if area.store.has_protocol("s3"):
             abort_uploads(area)
         area.clear()
 
@@ -173,12 +173,12 @@ class ObjectStaging(BaseObjectStaging):
         area = self.area()
         self.check_target(area.store)
         runs = [Run(area.path(run.part), run.start, run.stop) for run in joined.pieces]
-        if area.store.speaks("s3"):
+        if area.store.has_protocol("s3"):
             ServerJoin(area).publish(head, runs, tail, replace=self.replace)
         else:
             # nobody else's files must get into the transaction
             _stream(self.area(private=True).store, head, runs, tail)
-        area.store.ask(area.store.fs.invalidate_cache)
+        area.store.call(area.store.fs.invalidate_cache)
 
 
 @dataclass(frozen=True, slots=True)
@@ -226,7 +226,7 @@ class SparseObjectStaging(BaseObjectStaging):
         area.check()
         store.put(f"{store.target}/{MAIN_MEMBER}", head + tail)
         store.remove([f"{store.target}/{self._claim_name}"])
-        store.ask(store.fs.invalidate_cache)
+        store.call(store.fs.invalidate_cache)
 
     def discard(self) -> None:
         """Remove what was staged, and chunks of a frame that was not finished."""
@@ -272,13 +272,13 @@ def refuse_unwritable(store: ObjectStore) -> None:
     ValueError
         For versions of S3 objects.
     """
-    if store.speaks("http"):
+    if store.has_protocol("http"):
         raise OSError(
             errno.EROFS,
             "a web server is read only; write to a path or an object store",
             store.label,
         )
-    if store.speaks("s3") and store.fs.split_path(store.target)[2]:
+    if store.has_protocol("s3") and store.fs.split_path(store.target)[2]:
         raise ValueError(f"{store.label}: a version of an object cannot be written")
 
 
@@ -288,15 +288,15 @@ def _stream(store: ObjectStore, head: bytes, runs: Iterable[Run], tail: bytes) -
     transaction = store.fs.transaction
     transaction.start()
     with ExitStack() as undo:
-        undo.callback(store.ask, partial(transaction.complete, commit=False))
-        file = store.ask(partial(store.fs.open, store.target, "wb"))
-        store.ask(partial(file.write, head))
+        undo.callback(store.call, partial(transaction.complete, commit=False))
+        file = store.call(partial(store.fs.open, store.target, "wb"))
+        store.call(partial(file.write, head))
         for piece in _pieces(runs):
-            store.ask(partial(file.write, store.fetch([piece])[0]))
-        store.ask(partial(file.write, tail))
-        store.ask(file.close)
+            store.call(partial(file.write, store.fetch([piece])[0]))
+        store.call(partial(file.write, tail))
+        store.call(file.close)
         undo.pop_all()
-    store.ask(transaction.complete)
+    store.call(transaction.complete)
 
 
 def _pieces(runs: Iterable[Run]) -> Iterator[Run]:

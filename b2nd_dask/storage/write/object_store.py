@@ -56,9 +56,7 @@ class ObjectStore:
         -------
         ObjectStore
         """
-        assert isinstance(location.urlpath, str)  # noqa: S101 - bytes are no target
-        connection = connect(location.urlpath, location.storage_options, private=private)
-        return cls(connection, location.label)
+        return cls(connect(location, private=private), location.label)
 
     @property
     def fs(self) -> Any:
@@ -70,18 +68,18 @@ class ObjectStore:
         """Path of the target."""
         return self.connection.path.rstrip("/")
 
-    def speaks(self, protocol: str) -> bool:
+    def has_protocol(self, protocol: str) -> bool:
         """Whether the file system is the one of a protocol."""
-        return self.connection.speaks(protocol)
+        return self.connection.has_protocol(protocol)
 
     @property
     def has_folders(self) -> bool:
         """Whether folders may be more than parts of names. fsspec's object stores are async."""
         return not isinstance(self.fs, AsyncFileSystem)
 
-    def ask(self, call: Callable[[], _Result]) -> _Result:
-        """Call the file system; what fails names the target."""
-        return self.connection.ask(call, self.label)
+    def call(self, function: Callable[[], _Result]) -> _Result:
+        """Call the file system; its errors name the target."""
+        return self.connection.call(function, self.label)
 
     def kind(self, path: str) -> str | None:
         """Tell "file", "directory" or, where there is nothing, None."""
@@ -99,10 +97,18 @@ class ObjectStore:
         return [path[path.index(folder) + len(folder) + 1 :] for path in paths]
 
     def folders(self, parent: str) -> list[str]:
-        """Paths of the folders in a folder; none where it is not there."""
+        """Paths of the folders in a folder; none where it is not there.
+
+        Raises
+        ------
+        FileNotFoundError
+            There is no such bucket.
+        """
         try:
             found = self._fresh(lambda: self.fs.ls(parent, detail=True))
-        except FileNotFoundError:
+        except FileNotFoundError as error:
+            if error.strerror == NO_BUCKET:
+                raise
             return []
         return [entry["name"].rstrip("/") for entry in found if entry["type"] == "directory"]
 
@@ -116,21 +122,21 @@ class ObjectStore:
         """Make a folder, unless it is there or names need none."""
         if self.has_folders:
             with suppress(FileExistsError):
-                self.ask(lambda: self.fs.mkdir(path, create_parents=False))
+                self.call(lambda: self.fs.mkdir(path, create_parents=False))
 
     def remove_folder(self, path: str) -> None:
         """Remove an empty folder, if it is there."""
         if self.has_folders and self.kind(path) == "directory":
             with suppress(FileNotFoundError):
-                self.ask(lambda: self.fs.rmdir(path))
+                self.call(lambda: self.fs.rmdir(path))
 
     def put(self, path: str, data: bytes) -> None:
         """Store an object, all at once."""
-        self.ask(lambda: self.fs.pipe_file(path, data))
+        self.call(lambda: self.fs.pipe_file(path, data))
 
     def get(self, path: str) -> bytes:
         """Fetch an object."""
-        data: bytes = self.ask(lambda: self.fs.cat_file(path))
+        data: bytes = self.call(lambda: self.fs.cat_file(path))
         return data
 
     def fetch(self, runs: Sequence[Run]) -> list[bytes]:
@@ -138,7 +144,7 @@ class ObjectStore:
         paths = [run.part for run in runs]
         starts = [run.start for run in runs]
         stops = [run.stop for run in runs]
-        pieces: list[bytes] = self.ask(
+        pieces: list[bytes] = self.call(
             lambda: self.fs.cat_ranges(paths, starts, stops, on_error="raise")
         )
         for run, piece in zip(runs, pieces, strict=True):
@@ -151,7 +157,7 @@ class ObjectStore:
     def copy(self, source: str, target: str) -> None:
         """Copy an object inside the store; through the client where the store cannot."""
         try:
-            self.ask(lambda: self.fs.cp_file(source, target))
+            self.call(lambda: self.fs.cp_file(source, target))
         except NotImplementedError:
             self.put(target, self.get(source))
 
@@ -167,12 +173,12 @@ class ObjectStore:
 
     def _remove_one(self, path: str) -> None:
         with suppress(FileNotFoundError):
-            self.ask(lambda: self.fs.rm_file(path))
+            self.call(lambda: self.fs.rm_file(path))
 
-    def _fresh(self, call: Callable[[], _Result]) -> _Result:
-        """Ask past the listings that fsspec keeps."""
-        self.ask(self.fs.invalidate_cache)
-        return self.ask(call)
+    def _fresh(self, function: Callable[[], _Result]) -> _Result:
+        """Call the file system without the listings that fsspec keeps."""
+        self.call(self.fs.invalidate_cache)
+        return self.call(function)
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,11 +215,11 @@ class StagingArea:
             problem = "nothing can be put there; is there such a bucket or folder?"
             if error.strerror == NO_BUCKET:
                 problem = NO_BUCKET
-            raise FileNotFoundError(errno.ENOENT, problem, label) from None
+            raise FileNotFoundError(errno.ENOENT, problem, label) from error
         except (NotImplementedError, ValueError) as error:
             raise OSError(
                 errno.EROFS, f"fsspec cannot write to this store ({error}); write elsewhere", label
-            ) from None
+            ) from error
 
     def put(self, name: str, data: bytes) -> str:
         """Stage an object.

@@ -219,7 +219,7 @@ class ServerJoin:
             if self.store.kind(self.store.target) is not None:
                 raise FileExistsError(
                     errno.EEXIST, "another writer has made it meanwhile", self.store.label
-                ) from None
+                ) from error
             # a server without conditional writes: that nothing is there was seen just now
             if error.errno != errno.ENOSYS:
                 raise
@@ -230,7 +230,7 @@ class ServerJoin:
         return {"Bucket": bucket, "Key": key}
 
     def _call(self, method: str, **kwargs: Any) -> dict[str, Any]:
-        answer: dict[str, Any] = self.store.ask(lambda: self.store.fs.call_s3(method, **kwargs))
+        answer: dict[str, Any] = self.store.call(lambda: self.store.fs.call_s3(method, **kwargs))
         return answer
 
 
@@ -249,7 +249,7 @@ def abort_uploads(area: StagingArea) -> None:
 def _abort(store: ObjectStore, named: dict[str, str]) -> None:
     # nothing is there where the upload is over
     with suppress(FileNotFoundError):
-        store.ask(lambda: store.fs.call_s3("abort_multipart_upload", **named))
+        store.call(lambda: store.fs.call_s3("abort_multipart_upload", **named))
 
 
 def _listed(made: dict[int, dict[str, Any]], *, with_checksums: bool) -> list[dict[str, Any]]:
