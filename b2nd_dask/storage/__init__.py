@@ -1,4 +1,4 @@
-"""Bytes of frames, wherever they are: ranges read from them, staged chunks made into new ones.
+"""Bytes of frames, local and remote: ranges read from them, staged chunks made into new ones.
 
 `read` has the readers (local files, fsspec URLs, bytes in memory, a frame at an offset), `write`
 the stagings, which stand on them; the modules here serve both: byte ranges, names of files, errors

@@ -14,24 +14,24 @@ class Span(NamedTuple):
     stop: int
 
 
-class Place(NamedTuple):
-    """Where a span lies in the merged spans of a plan."""
+class Position(NamedTuple):
+    """Position of a span in the merged spans of a plan."""
 
     part: int
     """Number of the merged span."""
 
     start: int
-    """First byte, counted from the start of the merged span."""
+    """Offset of its first byte from the start of the merged span."""
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """Merged spans, and where to find each of the original ones."""
+    """Merged spans, and the position of each original span in them."""
 
     merged: tuple[Span, ...]
     """Ordered by their start."""
 
-    places: tuple[Place, ...]
+    positions: tuple[Position, ...]
     """One for each original span, in the original order."""
 
 
@@ -57,11 +57,11 @@ def coalesce(spans: Sequence[Span], *, max_gap: int, max_size: int) -> Plan:
     >>> plan = coalesce([Span(20, 30), Span(0, 16)], max_gap=4, max_size=100)
     >>> plan.merged
     (Span(start=0, stop=30),)
-    >>> plan.places
-    (Place(part=0, start=20), Place(part=0, start=0))
+    >>> plan.positions
+    (Position(part=0, start=20), Position(part=0, start=0))
     """
     merged: list[Span] = []
-    places = [Place(0, 0)] * len(spans)
+    positions = [Position(0, 0)] * len(spans)
     # The longest first among equal starts: what it contains then never begins a span of its own.
     for i in sorted(range(len(spans)), key=lambda i: (spans[i].start, -spans[i].stop)):
         span = spans[i]
@@ -71,8 +71,8 @@ def coalesce(spans: Sequence[Span], *, max_gap: int, max_size: int) -> Plan:
             merged[-1] = Span(merged[-1].start, max(merged[-1].stop, span.stop))
         else:
             merged.append(span)
-        places[i] = Place(len(merged) - 1, span.start - merged[-1].start)
-    return Plan(tuple(merged), tuple(places))
+        positions[i] = Position(len(merged) - 1, span.start - merged[-1].start)
+    return Plan(tuple(merged), tuple(positions))
 
 
 def _joins(last: Span, span: Span, *, max_gap: int, max_size: int) -> bool:
@@ -125,13 +125,13 @@ class Reading:
         list of bytes
             One for each span.
         """
-        places = iter(self.plan.places)
+        positions = iter(self.plan.positions)
         results = []
         for start, stop in self.spans:
             if start == stop:
                 results.append(b"")
             else:
-                part, at = next(places)
+                part, at = next(positions)
                 results.append(parts[part][at : at + stop - start])
         return results
 

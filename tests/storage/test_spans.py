@@ -24,9 +24,9 @@ def test_every_span_lies_where_the_plan_says(
     spans: list[Span], max_gap: int, max_size: int
 ) -> None:
     plan = coalesce(spans, max_gap=max_gap, max_size=max_size)
-    for span, place in zip(spans, plan.places, strict=True):
-        merged = plan.merged[place.part]
-        assert merged.start + place.start == span.start
+    for span, position in zip(spans, plan.positions, strict=True):
+        merged = plan.merged[position.part]
+        assert merged.start + position.start == span.start
         assert merged.start <= span.start
         assert span.stop <= merged.stop
 

@@ -57,7 +57,7 @@ def stored_members(path: str | os.PathLike[str]) -> Iterator[StoredMember]:
             # is_dir() of older Pythons fails for a name without a letter
             if entry.compress_type != zipfile.ZIP_STORED or entry.filename.endswith("/"):
                 continue
-            # a directory that lies about its own place moves all of them
+            # a directory with a wrong offset of its own shifts all of them
             if not 0 <= entry.header_offset < size:
                 continue
             file.seek(entry.header_offset)

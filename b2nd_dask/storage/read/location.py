@@ -30,7 +30,7 @@ _MISTYPED = re.compile(
 _LOCAL_URL = re.compile(r"(file|local)://")
 
 
-@dataclass(frozen=True)  # no slots: they leave no place for the cached key
+@dataclass(frozen=True)  # no slots: they leave no room for the cached key
 class Location:
     """Where a frame is, and how to reach it. Pickles; made by `Location.of`."""
 
@@ -76,13 +76,13 @@ class Location:
             For a negative offset, for storage options where there is no file system, and for a
             text that is no URL but looks like one with a password.
         """
-        place = _normalized(urlpath)
+        normalized = _normalized(urlpath)
         if not isinstance(offset, int):
             raise TypeError(f"offset is a number of bytes, not {type(offset).__name__}")
         if offset < 0:
             raise ValueError(f"offset is {offset}; it must not be negative")
         options = dict(storage_options or {}) or None
-        location = cls(place, offset, options)
+        location = cls(normalized, offset, options)
         if options is not None and not location.is_url:
             raise ValueError(
                 f"storage_options are for remote stores; {location.label} is local: leave them out"
@@ -103,9 +103,9 @@ class Location:
 
     @cached_property
     def fingerprint(self) -> str:
-        """Digest of the place, which tells URLs apart that have one label."""
-        place = self.urlpath if isinstance(self.urlpath, bytes) else self.urlpath.encode()
-        return hashlib.blake2b(b"%d " % self.offset + place, digest_size=16).hexdigest()
+        """Digest of path and offset, which differs for URLs that have one label."""
+        path = self.urlpath if isinstance(self.urlpath, bytes) else self.urlpath.encode()
+        return hashlib.blake2b(b"%d " % self.offset + path, digest_size=16).hexdigest()
 
     @cached_property
     def key(self) -> str:

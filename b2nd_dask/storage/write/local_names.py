@@ -79,7 +79,7 @@ def remove_area(hidden: Path, target: Path) -> None:
     hidden : Path
         May be gone.
     target : Path
-        Gets its old frame back where that was set aside and no other took its place.
+        Gets its old frame back where that was set aside and nothing else has its name.
     """
     if hidden.suffix == ".old" and not os.path.lexists(target):
         with suppress(FileNotFoundError):
@@ -205,7 +205,7 @@ def _unless_missing(error: OSError) -> None:
 
 
 def _replace(ready: Path, target: Path) -> None:
-    """Put a file or directory in the place of another, or of none."""
+    """Rename over a file or directory, or to a new name."""
     for attempt in range(_RENAMES):
         try:
             if target.is_dir() or (ready.is_dir() and target.exists()):

@@ -220,8 +220,8 @@ class ContiguousStaging(_LocalStaging):
     def join(self, chunks: StagedChunks) -> Placement:
         """Copy all parts to the end of the largest; see `Staging.join`.
 
-        The largest keeps its name until it is published, and its chunks their places: a commit that
-        is begun anew finds everything as the one before did.
+        The largest keeps its name until it is published, and its chunks their offsets: a commit
+        that is begun anew finds everything as the one before did.
         """
         ordered, order = in_order(chunks)
         used = np.bincount(ordered.part, ordered.nbytes, minlength=len(ordered.parts))

@@ -59,7 +59,7 @@ class ContiguousUpdate(ContiguousStaging):
             yield
 
     def join(self, chunks: StagedChunks) -> Placement:
-        """Place the chunks behind the old end; see `Staging.join`."""
+        """Lay the chunks out behind the old end; see `Staging.join`."""
         ordered, order = in_order(chunks)
         positions = np.empty(len(order), np.int64)
         pieces = []
@@ -246,7 +246,7 @@ def frame_locked(path: Path, label: str, identity: Identity) -> Iterator[None]:
 
 @contextmanager
 def _unless_replaced(label: str, identity: Identity) -> Iterator[None]:
-    """Tell what another writer has put in the place of a frame as what it is."""
+    """Raise StaleFrameError where another writer has replaced the frame."""
     try:
         yield
     except (IsADirectoryError, NotADirectoryError) as error:

@@ -159,14 +159,14 @@ class ObjectStaging(BaseObjectStaging):
         return [Run(name, start, stop) for start, stop in itertools.pairwise(edges)]
 
     def join(self, chunks: StagedChunks) -> Placement:
-        """Choose where each object goes; see `Staging.join`."""
-        used, first, place = np.unique(chunks.part, return_index=True, return_inverse=True)
-        sizes = np.bincount(place, chunks.nbytes, minlength=len(used)).astype(np.int64)
+        """Choose the offset of each object; see `Staging.join`."""
+        used, first, index = np.unique(chunks.part, return_index=True, return_inverse=True)
+        sizes = np.bincount(index, chunks.nbytes, minlength=len(used)).astype(np.int64)
         order = np.lexsort((first, sizes >= _SMALL_OBJECT))
         bases = np.empty_like(sizes)
         bases[order] = np.cumsum(sizes[order]) - sizes[order]
         pieces = tuple(Run(chunks.parts[used[i]], 0, int(sizes[i])) for i in order)
-        return Placement(bases[place] + chunks.start, int(sizes.sum()), pieces)
+        return Placement(bases[index] + chunks.start, int(sizes.sum()), pieces)
 
     def publish(self, joined: Placement, head: bytes, tail: bytes) -> None:
         """Join the objects, in the store where it can; see `Staging.publish`."""

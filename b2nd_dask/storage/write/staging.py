@@ -1,4 +1,4 @@
-"""Where a frame is being written: staged by many processes, joined and published at the end."""
+"""The protocol of a frame being written: staged by many processes, joined and published."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class Run(NamedTuple):
-    """Staged bytes that lie together."""
+    """A contiguous range of staged bytes."""
 
     part: str
     """Name of the part that holds them; each process has parts of its own."""
@@ -24,7 +24,7 @@ class Run(NamedTuple):
 
 
 class StagedChunks(NamedTuple):
-    """Where all stored chunks of a frame were staged, as columns."""
+    """Parts and offsets of all staged chunks of a frame, as columns."""
 
     parts: tuple[str, ...]
     """Names of the parts."""
@@ -35,7 +35,7 @@ class StagedChunks(NamedTuple):
 
 
 class Placement(NamedTuple):
-    """Where the chunks lie in the frame."""
+    """Layout of the chunks in the frame."""
 
     positions: NDArray[np.int64]
     """What the offset index must say: positions in the data region, or numbers of chunk files."""

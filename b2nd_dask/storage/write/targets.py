@@ -1,4 +1,4 @@
-"""From a place to the staging that writes there."""
+"""Which staging writes to a location."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def staging_for(
     resume_key: str | None = None,
     replaces: Identity | None = None,
 ) -> Staging:
-    """Choose how to write to a place.
+    """Choose the staging that writes a new frame.
 
     Parameters
     ----------
@@ -77,7 +77,7 @@ def update_staging_for(
     cbytes: int,
     resume_key: str | None = None,
 ) -> Staging:
-    """Choose how to change a frame that is there.
+    """Choose the staging that changes a frame in place.
 
     Parameters
     ----------
@@ -98,7 +98,7 @@ def update_staging_for(
     Raises
     ------
     ValueError
-        A frame that cannot be changed in its place: in an object store, in bytes, in a container.
+        The frame is in an object store, in bytes or in a container, where none can be changed.
     """
     if isinstance(location.urlpath, bytes) or location.offset or location.is_url:
         raise ValueError(
