@@ -27,7 +27,7 @@ class Filled(NamedTuple):
     """What a member had for a span."""
 
     nbytes: int
-    """Bytes that were there; fewer than asked for at the member's end."""
+    """Bytes that were there; fewer than the span has at the member's end."""
 
     size: int
     """Bytes in the whole member, which every way to read it tells beside."""
@@ -49,11 +49,11 @@ class ByteReader(Protocol):
 
     @property
     def identity_is_cheap(self) -> bool:
-        """Whether asking for the identity costs microseconds, so that every read can check it."""
+        """Whether `identity` costs microseconds, so that every read can check it."""
 
     @property
     def batch_nbytes(self) -> int:
-        """Bytes that are best asked for at once, by readers that can use them one after another."""
+        """Bytes that are best read by one call, where the caller can use them one after another."""
 
     @property
     def max_gap(self) -> int:
@@ -64,7 +64,7 @@ class ByteReader(Protocol):
         """
 
     def identity(self) -> Identity:
-        """Identity of the object (of the main member of a directory), asked anew at each call."""
+        """Identity of the object, or of the main member of a directory; looked up at each call."""
 
     def opened_identity(self) -> Identity:
         """Identity of what this reader reads, which may have lost its name to another object."""
@@ -94,7 +94,7 @@ class ByteReader(Protocol):
     def read_into(
         self, spans: Sequence[Span], targets: Sequence[memoryview], member: str = ""
     ) -> list[int]:
-        """Read byte ranges to where they are wanted.
+        """Read byte ranges into buffers.
 
         Parameters
         ----------
@@ -107,7 +107,7 @@ class ByteReader(Protocol):
         Returns
         -------
         list of int
-            Bytes that were there for each span; fewer than asked for at the object's end.
+            Bytes that were there for each span; fewer than it has at the object's end.
 
         Raises
         ------
@@ -166,8 +166,8 @@ def read_by_member(
     """
     results = [Filled(0, 0)] * len(items)
     for member, numbers in group_by_member(items).items():
-        spans, rooms = [items[i][1] for i in numbers], [targets[i] for i in numbers]
-        for i, filled in zip(numbers, fill(spans, rooms, member), strict=True):
+        spans, buffers = [items[i][1] for i in numbers], [targets[i] for i in numbers]
+        for i, filled in zip(numbers, fill(spans, buffers, member), strict=True):
             results[i] = filled
     return results
 

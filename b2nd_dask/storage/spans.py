@@ -43,7 +43,7 @@ def coalesce(spans: Sequence[Span], *, max_gap: int, max_size: int) -> Plan:
     spans : sequence of Span
         None of them empty. They may overlap and come in any order.
     max_gap : int
-        Merge over at most this many bytes that nobody asked for.
+        Merge over gaps of at most this many bytes.
     max_size : int
         No merging makes a span larger than this. A span that is larger already stays whole.
 

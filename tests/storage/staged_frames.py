@@ -30,7 +30,7 @@ def publish(staging: BaseObjectStaging, objects: Sequence[Sequence[bytes]]) -> b
     staging.prepare()
     runs = [run for chunks in objects for run in staging.append(chunks)]
     names = tuple(dict.fromkeys(run.part for run in runs))
-    joined = staging.join(
+    placement = staging.join(
         StagedChunks(
             names,
             np.array([names.index(run.part) for run in runs], np.int64),
@@ -38,10 +38,10 @@ def publish(staging: BaseObjectStaging, objects: Sequence[Sequence[bytes]]) -> b
             np.array([run.stop - run.start for run in runs], np.int64),
         )
     )
-    data = bytearray(joined.data_nbytes)
+    data = bytearray(placement.data_nbytes)
     flat = [chunk for chunks in objects for chunk in chunks]
-    for position, chunk in zip(joined.positions.tolist(), flat, strict=True):
+    for position, chunk in zip(placement.positions.tolist(), flat, strict=True):
         data[position : position + len(chunk)] = chunk
-    staging.publish(joined, HEAD, TAIL)
+    staging.publish(placement, HEAD, TAIL)
     staging.discard()
     return HEAD + bytes(data) + TAIL

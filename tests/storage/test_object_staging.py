@@ -53,11 +53,11 @@ class TestMemory:
         staging = make(memory, replace=True)
         staging.prepare()
         run = staging.append([b"new"])[0]
-        joined = staging.join(
+        placement = staging.join(
             StagedChunks((run.part,), np.zeros(1, int), np.zeros(1, int), np.array([4]))
         )
         with pytest.raises(OSError, match="not the bytes"):
-            staging.publish(joined, HEAD, TAIL)
+            staging.publish(placement, HEAD, TAIL)
         staging.discard()
         assert fs.cat_file(name) == b"old"
         assert memory_names(name) == [f"/{name}"]
@@ -190,11 +190,11 @@ class TestSparse:
         publish(first, [[b"a", b"bb"]])
         before = names_at(place)
         run = second.append([b"z"])[0]
-        joined = second.join(
+        placement = second.join(
             StagedChunks((run.part,), np.zeros(1, int), np.zeros(1, int), np.array([1]))
         )
         with pytest.raises(FileExistsError, match="another writer"):
-            second.publish(joined, HEAD, TAIL)
+            second.publish(placement, HEAD, TAIL)
         second.discard()
         assert names_at(place) == [n for n in before if second.key not in n]
 

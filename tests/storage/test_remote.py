@@ -177,7 +177,7 @@ def test_a_large_object_is_not_fetched_whole_time_and_again(http_server: HttpSer
 def test_an_object_of_unknown_size(http_server: HttpServer) -> None:
     url = http_server.put("a.b2nd", DATA)
     http_server.hide_size = http_server.ignore_ranges = True
-    with pytest.raises(OSError, match=r"a\.b2nd: the server does not tell the size"):
+    with pytest.raises(OSError, match=r"a\.b2nd: the server does not report the size"):
         Location.of(url).open().read([Span(0, 10)])
 
 
@@ -205,7 +205,7 @@ def test_answers_that_always_break_off(http_server: HttpServer) -> None:
     reader = Location.of(http_server.put("a.b2nd", DATA)).open()
     reader.identity()
     http_server.cut = 10
-    with pytest.raises(OSError, match=r"a\.b2nd: an answer broke off") as caught:
+    with pytest.raises(OSError, match=r"a\.b2nd: the response broke off") as caught:
         reader.read([Span(100_000, 200_000)])
     assert not isinstance(caught.value, StaleFrameError)
 
@@ -313,8 +313,8 @@ def test_s3_without_credentials_says_what_to_do(monkeypatch: pytest.MonkeyPatch)
 @pytest.mark.parametrize(
     ("status", "headers", "problem"),
     [
-        (206, {"Content-Range": "bytes 0-65535/" + "9" * 5000}, "does not tell the size"),
-        (416, {"Content-Range": "bytes */" + "9" * 5000}, "does not tell the size"),
+        (206, {"Content-Range": "bytes 0-65535/" + "9" * 5000}, "does not report the size"),
+        (416, {"Content-Range": "bytes */" + "9" * 5000}, "does not report the size"),
         (302, {"Location": "file:///etc/passwd"}, "NonHttpUrlRedirect"),
     ],
 )

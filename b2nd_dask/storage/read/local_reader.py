@@ -90,7 +90,7 @@ class LocalReader:
     def read_into(
         self, spans: Sequence[Span], targets: Sequence[memoryview], member: str = ""
     ) -> list[int]:
-        """Read byte ranges to where they are wanted; see `ByteReader.read_into`."""
+        """Read byte ranges into buffers; see `ByteReader.read_into`."""
         with self._opened(member) as fd:
             return _preadv_all(fd, spans, targets)
 
@@ -236,7 +236,7 @@ def _close(fd: int) -> None:
 
 
 def _pread(fd: int, span: Span) -> bytes:
-    # One call may give less than asked for, and never gives more than 2 GiB.
+    # One call may read less than the span has, and never reads more than 2 GiB.
     parts = []
     at = span.start
     while at < span.stop and (part := os.pread(fd, span.stop - at, at)):

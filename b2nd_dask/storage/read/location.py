@@ -123,7 +123,8 @@ class Location:
         Raises
         ------
         FileNotFoundError
-            When a local file does not exist. A reader of a URL asks at its first use.
+            When a local file does not exist. A reader of a URL sends its first request when it is
+            used.
         """
         reader: ByteReader
         if isinstance(self.urlpath, bytes):

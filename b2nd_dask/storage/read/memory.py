@@ -57,7 +57,7 @@ class BytesReader:
     def read_into(
         self, spans: Sequence[Span], targets: Sequence[memoryview], member: str = ""
     ) -> list[int]:
-        """Read byte ranges to where they are wanted; see `ByteReader.read_into`."""
+        """Read byte ranges into buffers; see `ByteReader.read_into`."""
         return copy_into(self.read(spans, member), targets)
 
     def read_members_into(
@@ -148,7 +148,7 @@ class OffsetReader:
     def read_into(
         self, spans: Sequence[Span], targets: Sequence[memoryview], member: str = ""
     ) -> list[int]:
-        """Read byte ranges to where they are wanted; see `ByteReader.read_into`."""
+        """Read byte ranges into buffers; see `ByteReader.read_into`."""
         return copy_into(self.read(spans, member), targets)
 
     def read_members_into(
@@ -176,7 +176,7 @@ class OffsetReader:
     def _check(self, member: str) -> None:
         if member:
             raise ValueError(f"{self.label} is one object; it has no member {member!r}")
-        # Asked here and not in __init__: a remote reader needs a request to know.
+        # Here and not in __init__: a remote reader needs a request to know.
         if self._reader.is_directory:
             raise FrameFormatError(
                 "a directory has no byte offset; give offset=0 to open it as a sparse frame",

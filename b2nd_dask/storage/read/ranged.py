@@ -1,4 +1,4 @@
-"""Byte ranges of objects, each with what the store's answer says of the object it came from."""
+"""Byte ranges of objects, each with the identity that the store's response gives the object."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ CONCURRENCY = 32
 its own."""
 
 ATTEMPTS = 3
-"""Times that a range is asked for whose answer breaks off. Other failures are left to the file
-system, which knows which of them pass."""
+"""Requests for a range whose response breaks off. Other failures are left to the file system, which
+knows which of them pass."""
 
 MAX_WHOLE = 16 * 1024 * 1024
 """Most bytes to fetch for a range from a server that ignores ranges and sends from the start."""
@@ -37,7 +37,7 @@ _TOKENS = (
 
 
 class RangeRequest(NamedTuple):
-    """A range of one object to ask a store for."""
+    """A request for a range of one object."""
 
     path: str
     span: Span
@@ -53,7 +53,7 @@ class RangeRequest(NamedTuple):
 
 
 class Response(NamedTuple):
-    """What a store answered to a request."""
+    """The response of a store to a request."""
 
     start: int
     """Where the data begins in the object: at 0 where the server ignores ranges."""
@@ -64,8 +64,8 @@ class Response(NamedTuple):
     ranges_ignored: bool = False
 
 
-class BrokenAnswerError(OSError):
-    """An answer that ended too early."""
+class BrokenResponseError(OSError):
+    """A response that ends too early."""
 
 
 class FailedRequest(NamedTuple):
@@ -76,10 +76,10 @@ class FailedRequest(NamedTuple):
 
 
 class RangeSource(Protocol):
-    """Asks the objects of one store for byte ranges."""
+    """Requests byte ranges of the objects of one store."""
 
     def get(self, requests: Sequence[RangeRequest]) -> list[Response] | FailedRequest:
-        """Ask for ranges, concurrently where the store can.
+        """Request ranges, concurrently where the store supports it.
 
         Parameters
         ----------
@@ -87,8 +87,8 @@ class RangeSource(Protocol):
 
         Returns
         -------
-        list of Answer or FailedRequest
-            One answer for each request, in order. Else an error of file systems:
+        list of Response or FailedRequest
+            One response for each request, in order; or the first request that failed, with
             FileNotFoundError where no object is, IsADirectoryError for a directory,
             StaleFrameError where the object is not the known one any more.
         """
@@ -111,17 +111,17 @@ def get_concurrently(
 
     Returns
     -------
-    list of Answer or FailedRequest
+    list of Response or FailedRequest
         After a failure no more requests are begun.
     """
-    answers: dict[int, Response] = {}
+    responses: dict[int, Response] = {}
     failed: list[FailedRequest] = []
     waiting = iter(enumerate(requests))
 
     async def work() -> None:
         for i, request in waiting:
             try:
-                answers[i] = await _persistently(get, request)
+                responses[i] = await _persistently(get, request)
             except Exception as error:  # noqa: BLE001 - the caller raises it, with a name
                 failed.append(FailedRequest(request, error))
             if failed:
@@ -131,7 +131,7 @@ def get_concurrently(
         await asyncio.gather(*(work() for _ in range(min(CONCURRENCY, len(requests)))))
 
     sync(fs.loop, work_together)
-    return failed[0] if failed else [answers[i] for i in range(len(requests))]
+    return failed[0] if failed else [responses[i] for i in range(len(requests))]
 
 
 async def _persistently(
@@ -140,13 +140,13 @@ async def _persistently(
     for _ in range(ATTEMPTS - 1):
         try:
             return await get(request)
-        except BrokenAnswerError:
+        except BrokenResponseError:
             continue
     return await get(request)
 
 
 async def read_body(read: Callable[[], Awaitable[bytes]], nbytes: int) -> bytes:
-    """Read the body of an answer.
+    """Read the body of a response.
 
     Parameters
     ----------
@@ -161,7 +161,7 @@ async def read_body(read: Callable[[], Awaitable[bytes]], nbytes: int) -> bytes:
 
     Raises
     ------
-    BrokenAnswerError
+    BrokenResponseError
     """
     try:
         data = await read()
@@ -170,8 +170,8 @@ async def read_body(read: Callable[[], Awaitable[bytes]], nbytes: int) -> bytes:
     else:
         if len(data) == nbytes:
             return data
-        problem = f"{len(data)} of {nbytes} bytes came"
-    raise BrokenAnswerError(f"an answer broke off: {problem}")
+        problem = f"{len(data)} of {nbytes} bytes arrived"
+    raise BrokenResponseError(f"the response broke off: {problem}")
 
 
 def token_of(details: Mapping[str, Any]) -> str:
@@ -180,7 +180,7 @@ def token_of(details: Mapping[str, Any]) -> str:
     Parameters
     ----------
     details : mapping
-        As `fsspec` gives them, or headers of an answer.
+        From `info` of fsspec, or headers of a response.
 
     Returns
     -------
@@ -196,14 +196,14 @@ def token_of(details: Mapping[str, Any]) -> str:
 
 
 def size_in(content_range: str, span: Span) -> int:
-    """Size of an object, from the header Content-Range of an answer.
+    """Size of an object, from the header Content-Range of a response.
 
     Parameters
     ----------
     content_range : str
         Such as ``bytes 0-99/1234``.
     span : Span
-        What was asked for.
+        The requested range.
 
     Returns
     -------
@@ -212,7 +212,7 @@ def size_in(content_range: str, span: Span) -> int:
     Raises
     ------
     OSError
-        The size is not told, or the range is not the one that was asked for.
+        The response does not say the size, or its range is not the requested one.
     """
     found = _CONTENT_RANGE.fullmatch(content_range.strip())
     if found is None:
@@ -220,14 +220,14 @@ def size_in(content_range: str, span: Span) -> int:
     first, last, size = map(int, found.groups())
     if (first, last + 1) != (span.start, min(span.stop, size)):
         raise OSError(
-            f"the server answered with the range {content_range!r} "
-            f"to a request for {span.start}-{span.stop - 1}"
+            f"the server sent the range {content_range!r} "
+            f"for a request of bytes {span.start}-{span.stop - 1}"
         )
     return size
 
 
 def size_past_end(content_range: str) -> int:
-    """Size of an object, from the header Content-Range of the refusal of a range.
+    """Size of an object, from the header Content-Range of a response with status 416.
 
     Parameters
     ----------
@@ -241,7 +241,7 @@ def size_past_end(content_range: str) -> int:
     Raises
     ------
     OSError
-        The size is not told.
+        The response does not say the size.
     """
     found = _TOTAL.fullmatch(content_range.strip())
     if found is None:
@@ -250,15 +250,15 @@ def size_past_end(content_range: str) -> int:
 
 
 def unknown_size() -> OSError:
-    """Error for a server that hides sizes."""
+    """Error for a server that does not report sizes."""
     return OSError(
-        "the server does not tell the size of the object; "
+        "the server does not report the size of the object; "
         "copy it to a local file, or open it through simplecache::"
     )
 
 
 def require_known(request: RangeRequest, identity: Identity) -> None:
-    """Refuse bytes of another state of an object than the known one.
+    """Check that the bytes come from the known state of an object.
 
     Raises
     ------
@@ -278,7 +278,7 @@ def changed(request: RangeRequest) -> StaleFrameError:
 
 
 def require_short(size: int, stop: int, label: str) -> None:
-    """Refuse to fetch a large object from its start where a server ignores ranges.
+    """Check that an object is short enough to fetch from its start, where a server ignores ranges.
 
     Parameters
     ----------

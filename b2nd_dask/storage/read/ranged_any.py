@@ -28,7 +28,7 @@ _copied: dict[str, Identity] = {}
 
 
 class AnyRanges:
-    """Ask any file system for byte ranges.
+    """Request byte ranges from any file system.
 
     An object whose state is not known costs a request more. Bytes are not bound to the known
     state: that the object changed shows only where its size did.
@@ -42,20 +42,20 @@ class AnyRanges:
         self._fs = fs
 
     def get(self, requests: Sequence[RangeRequest]) -> list[Response] | FailedRequest:
-        """Ask for ranges; see `RangeSource.get`."""
+        """Request ranges; see `RangeSource.get`."""
         if any(request.known is None for request in requests) and self._fs.cachable:
             # All of it: some file systems keep the details of a file in the listing of its
             # parent, which invalidate_cache(path) leaves as it is.
             self._fs.invalidate_cache()
         if isinstance(self._fs, AsyncFileSystem):
             return get_concurrently(self._fs, self._get_soon, requests)
-        answers = []
+        responses = []
         for request in requests:
             try:
-                answers.append(self._get_now(request))
+                responses.append(self._get_now(request))
             except Exception as error:  # noqa: BLE001 - the caller raises it, with a name
                 return FailedRequest(request, error)
-        return answers
+        return responses
 
     def has_directory(self, path: str) -> bool:
         """Not needed: `get` tells directories from nothing."""
@@ -75,7 +75,7 @@ class AnyRanges:
         start, stop = clip(request.span, identity.size)
         data = b""
         if start < stop:
-            # not cat_file, for which simplecache first asks whether the object exists
+            # not cat_file, for which simplecache first looks whether the object exists
             (data,) = self._fs.cat_ranges([request.path], [start], [stop], on_error="raise")
         return _checked(data, Span(start, stop), identity, request)
 
@@ -84,7 +84,7 @@ class AnyRanges:
 
 
 class CopyRanges(AnyRanges):
-    """Ask simplecache for byte ranges, of copies that are of the state that is asked for.
+    """Request byte ranges from simplecache, out of copies of the known state of the object.
 
     Of a copy that this process did not make (in a ``cache_storage`` that was there before) only
     the size can be compared.
@@ -123,7 +123,7 @@ def identity_in(info: Mapping[str, Any]) -> Identity:
     ------
     IsADirectoryError
     OSError
-        The size is not told.
+        The file system does not report the size.
     """
     if info.get("type") == "directory":
         raise IsADirectoryError(info.get("name"))

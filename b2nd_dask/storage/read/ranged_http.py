@@ -31,10 +31,10 @@ _MISSING = (HTTPStatus.NOT_FOUND, HTTPStatus.GONE)
 
 
 class HttpRanges:
-    """Ask web servers for byte ranges, through the session of an fsspec file system.
+    """Request byte ranges from web servers, through the session of an fsspec file system.
 
     A strong etag is sent along (If-Match); whatever the server makes of it, size and etag (else
-    the date of the last change) of each answer must be the known ones.
+    the date of the last change) of each response must be the known ones.
 
     Parameters
     ----------
@@ -45,11 +45,11 @@ class HttpRanges:
         self._fs = fs
 
     def get(self, requests: Sequence[RangeRequest]) -> list[Response] | FailedRequest:
-        """Ask for ranges; see `RangeSource.get`."""
+        """Request ranges; see `RangeSource.get`."""
         return get_concurrently(self._fs, self._get, requests)
 
     def has_directory(self, path: str) -> bool:
-        """Web servers redirect who asks for a directory; this is not needed."""
+        """Not needed: web servers redirect requests for a directory."""
         return False
 
     async def _get(self, request: RangeRequest) -> Response:
@@ -64,14 +64,14 @@ class HttpRanges:
         async with session.get(url, headers=headers, **options) as response:
             if response.url.path.endswith("/") and not url.path.endswith("/"):
                 raise IsADirectoryError(request.path)
-            return await _answer(response, request)
+            return await _read_response(response, request)
 
 
 def _range(span: Span) -> str:
     return f"bytes={span.start}-{span.stop - 1}"
 
 
-async def _answer(response: Any, request: RangeRequest) -> Response:
+async def _read_response(response: Any, request: RangeRequest) -> Response:
     status, headers, span = response.status, response.headers, request.span
     if status in _MISSING:
         raise FileNotFoundError(request.path)

@@ -27,10 +27,10 @@ if TYPE_CHECKING:
 
 
 class S3Ranges:
-    """Ask S3 for byte ranges, through the client of an fsspec file system.
+    """Request byte ranges from S3, through the client of an fsspec file system.
 
     The known etag is sent along (IfMatch); whatever the store makes of it, size and etag of each
-    answer must be the known ones.
+    response must be the known ones.
 
     Parameters
     ----------
@@ -41,7 +41,7 @@ class S3Ranges:
         self._fs = fs
 
     def get(self, requests: Sequence[RangeRequest]) -> list[Response] | FailedRequest:
-        """Ask for ranges; see `RangeSource.get`."""
+        """Request ranges; see `RangeSource.get`."""
         return get_concurrently(self._fs, self._get, requests)
 
     def has_directory(self, path: str) -> bool:
@@ -52,7 +52,7 @@ class S3Ranges:
 
     async def _get(self, request: RangeRequest) -> Response:
         try:
-            found = await self._ask(request)
+            found = await self._get_object(request)
         except OSError as error:
             if store_code(error.__cause__) in ("PreconditionFailed", "412"):
                 raise changed(request) from error
@@ -68,7 +68,7 @@ class S3Ranges:
             # with the connection, where more was to come
             body.close()
 
-    async def _ask(self, request: RangeRequest) -> dict[str, Any]:
+    async def _get_object(self, request: RangeRequest) -> dict[str, Any]:
         bucket, key, version = self._fs.split_path(request.path)
         if not key:
             raise FileNotFoundError(errno.ENOENT, "a bucket, and no object in it", request.path)
@@ -86,7 +86,7 @@ class S3Ranges:
         return found
 
     async def _past_the_end(self, request: RangeRequest) -> Response:
-        # The refusal of a range says nothing of the object.
+        # A response with status 416 says nothing of the object.
         info = await self._fs._info(request.path, refresh=True)
         identity = Identity(int(info["size"]), token_of(info))
         require_known(request, identity)
@@ -103,7 +103,7 @@ async def _read(body: Any, nbytes: int) -> bytes:
 
 
 def _described(found: dict[str, Any], request: RangeRequest) -> tuple[Response, int]:
-    """What an answer says before its body is read, and how many bytes of that are wanted."""
+    """The response without its body, and the number of bytes to read of that."""
     token = token_of({name: found[name] for name in ("ETag", "LastModified") if name in found})
     if "ContentRange" in found:
         identity = Identity(size_in(found["ContentRange"], request.span), token)

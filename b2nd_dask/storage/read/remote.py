@@ -42,20 +42,20 @@ MAX_SIZE = 16 * 1024 * 1024
 take away concurrency."""
 
 REMEMBERED_MEMBERS = 4096
-"""Members whose state is kept, so that later reads are held against it."""
+"""Members whose state is remembered, so that later reads can be compared with it."""
 
 _UNKNOWN_SIZE = 2**63 - 1
 """Of members that were not read yet: the store clips."""
 
 
 class _Opened(NamedTuple):
-    """What the first answer said, which all later ones are held against."""
+    """What the first response says of the object; all later ones must agree."""
 
     identity: Identity
     is_directory: bool
     ranges_ignored: bool
     head: Response
-    """The first bytes. Kept: they serve all reads of a small frame."""
+    """The first bytes, which serve all reads of a small frame."""
 
 
 class _Round(NamedTuple):
@@ -72,7 +72,7 @@ class RemoteReader:
     """Read byte ranges of an object, or of the members of a directory, through fsspec.
 
     The first call that needs it fetches the first bytes of the object; no request is made before.
-    All reads see the state of the object that the first answer came from, or raise
+    All reads see the state of the object that the first response came from, or raise
     StaleFrameError: over http(s) and S3 whenever the object was replaced, elsewhere when its
     size changed.
 
@@ -114,8 +114,8 @@ class RemoteReader:
             # An archive: what is open shows the state of the archive when it was opened.
             connection = connect(self._location)
         start = self._head_span.start
-        _, answer = self._ask_main(connection, Span(start, start + 1))
-        return answer.identity
+        _, response = self._get_main(connection, Span(start, start + 1))
+        return response.identity
 
     def opened_identity(self) -> Identity:
         """State of the object that all reads see."""
@@ -128,7 +128,7 @@ class RemoteReader:
     def read_into(
         self, spans: Sequence[Span], targets: Sequence[memoryview], member: str = ""
     ) -> list[int]:
-        """Read byte ranges to where they are wanted; see `ByteReader.read_into`."""
+        """Read byte ranges into buffers; see `ByteReader.read_into`."""
         return copy_into(self.read(spans, member), targets)
 
     def read_members_into(
@@ -140,14 +140,14 @@ class RemoteReader:
         return [Filled(count, size) for count, (_, size) in zip(counts, results, strict=True)]
 
     def member_size(self, member: str) -> int:
-        """Bytes in a member, asked anew; see `ByteReader.member_size`."""
+        """Bytes in a member, requested anew; see `ByteReader.member_size`."""
         if not member:
             return self.identity().size
         connection, opened = self._connected(), self._opened()
         label = self._label(member)
         request = RangeRequest(self._path(connection, opened, member), Span(0, 1), None, label)
-        (answer,) = self._get(connection, [request])
-        return answer.identity.size
+        (response,) = self._get(connection, [request])
+        return response.identity.size
 
     def close(self) -> None:
         """Let go of the file system, which fsspec may keep for others."""
@@ -165,11 +165,11 @@ class RemoteReader:
             self._planned(connection, opened, member, [items[absent[j]][1] for j in positions])
             for member, positions in group_by_member([items[i] for i in absent]).items()
         ]
-        answers = iter(self._get(connection, [r for each in rounds for r in each.requests]))
+        responses = iter(self._get(connection, [r for each in rounds for r in each.requests]))
         found, sizes = {}, {"": opened.identity.size}
         for each in rounds:
-            own = [(next(answers), request) for request in each.requests]
-            parts = [self._part(answer, request, each) for answer, request in own]
+            own = [(next(responses), request) for request in each.requests]
+            parts = [self._part(response, request, each) for response, request in own]
             found[each.member] = iter(each.reading.results(parts))
             sizes[each.member] = own[0][0].identity.size if own else each.size
         for i in absent:
@@ -192,19 +192,19 @@ class RemoteReader:
     def _opened(self) -> _Opened:
         connection = self._connected()
         if not self._states:
-            is_directory, head = self._ask_main(connection, self._head_span)
+            is_directory, head = self._get_main(connection, self._head_span)
             opened = _Opened(head.identity, is_directory, head.ranges_ignored, head)
             # Of several threads that open at the same time, all take what one of them found.
             self._states.setdefault("", opened)
         return self._states[""]
 
-    def _ask_main(self, connection: Connection, span: Span) -> tuple[bool, Response]:
-        """Ask the object, or the main member when the URL names a directory; tell which."""
+    def _get_main(self, connection: Connection, span: Span) -> tuple[bool, Response]:
+        """Read from the object, or from the main member where the URL names a directory."""
         known = self._states[""].is_directory if self._states else None
         is_there = False
         if known is False or (known is None and not self._location.url.endswith("/")):
             try:
-                (answer,) = self._get(
+                (response,) = self._get(
                     connection, [RangeRequest(connection.path, span, None, self.label)]
                 )
             except (FileNotFoundError, IsADirectoryError) as error:
@@ -212,16 +212,16 @@ class RemoteReader:
                     raise
                 is_there = isinstance(error, IsADirectoryError)
             else:
-                return False, answer
+                return False, response
         try:
-            (answer,) = self._get(
+            (response,) = self._get(
                 connection, [RangeRequest(connection.member(MAIN_MEMBER), span, None, self.label)]
             )
         except FileNotFoundError:
             if not is_there and not self._has_directory(connection):
                 raise
         else:
-            return True, answer
+            return True, response
         raise FrameFormatError(
             f"a directory without a file {MAIN_MEMBER} is not a sparse frame"
             + what_directory(self.label),
@@ -259,7 +259,7 @@ class RemoteReader:
         return _Round(member, reading, requests, size)
 
     def _get(self, connection: Connection, requests: Sequence[RangeRequest]) -> list[Response]:
-        """Ask for ranges, with errors that name the object and hold no secrets."""
+        """Request ranges, with errors that name the object and hold no secrets."""
         if not requests:
             return []
         source = _source(connection)
@@ -273,16 +273,16 @@ class RemoteReader:
     def _label(self, member: str) -> str:
         return f"{self.label}/{member}" if member else self.label
 
-    def _part(self, answer: Response, request: RangeRequest, round_: _Round) -> bytes:
+    def _part(self, response: Response, request: RangeRequest, round_: _Round) -> bytes:
         """Bytes of a request, if they come from the state of the object that is read."""
         known = request.known
-        if known is None and answer.data:
+        if known is None and response.data:
             if len(self._members) >= REMEMBERED_MEMBERS:
                 self._members.clear()
-            known = self._members.setdefault(round_.member, answer.identity)
-        if known not in (None, answer.identity):
+            known = self._members.setdefault(round_.member, response.identity)
+        if known not in (None, response.identity):
             raise changed(request)
-        return answer.data[request.span.start - answer.start :]
+        return response.data[request.span.start - response.start :]
 
 
 def _source(connection: Connection) -> RangeSource:

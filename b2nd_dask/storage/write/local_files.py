@@ -1,4 +1,4 @@
-"""What writing asks of the system: whole writes, copies inside the kernel, links, locks, syncs."""
+"""System calls for writing: whole writes, copies inside the kernel, links, locks, syncs."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from pathlib import Path
 from b2nd_dask.errors import B2ndError
 from b2nd_dask.storage.hints import why_missing
 
-#: What flock answers on file systems without locks.
+#: Errors of flock on file systems without locks.
 NO_LOCKS = (errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOLCK)
-#: What link answers on file systems without hard links.
+#: Errors of link on file systems without hard links.
 _NO_LINKS = (errno.EPERM, errno.EOPNOTSUPP, errno.EMLINK, errno.ENOSYS)
-#: What copy_file_range answers between file systems, or on one that lacks it.
+#: Errors of copy_file_range between file systems, or on one that lacks it.
 _NO_KERNEL_COPY = (errno.EXDEV, errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP)
 _COPY_NBYTES = 1 << 24
 #: Buffers that one call of the system takes.

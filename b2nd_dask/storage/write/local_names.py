@@ -26,9 +26,9 @@ _LONGEST_NAME = 150
 _HIDDEN = re.compile(r"([0-9a-f]{16})\.(staging|removed|old)")
 #: From linux/fs.h and linux/fcntl.h; Python has no renameat2.
 _RENAME_NOREPLACE, _RENAME_EXCHANGE, _AT_FDCWD = 1, 2, -100
-#: What a kernel or file system without renameat2, or without the flag, answers.
+#: Errors of a kernel or file system without renameat2, or without the flag.
 _NOT_THERE = (errno.ENOSYS, errno.EINVAL, errno.ENOTSUP)
-#: What a rename answers when another writer has just put a file where a directory was, the reverse,
+#: Errors of a rename when another writer has just put a file where a directory was, the reverse,
 #: or nothing.
 _REPLACED = (errno.EISDIR, errno.ENOTDIR, errno.ENOTEMPTY, errno.EEXIST, errno.ENOENT)
 _NOT_EMPTY = (errno.ENOTEMPTY, errno.EEXIST)

@@ -262,16 +262,16 @@ class ContiguousStaging(_LocalStaging):
         finally:
             os.close(source)
 
-    def publish(self, joined: Placement, head: bytes, tail: bytes) -> None:
+    def publish(self, placement: Placement, head: bytes, tail: bytes) -> None:
         """Write header and tail, sync, rename; see `Staging.publish`."""
         self.check_target()
-        ready, target = self.directory / joined.pieces[0].part, Path(self.target)
+        ready, target = self.directory / placement.pieces[0].part, Path(self.target)
         with about(self.target):
             fd = os.open(ready, os.O_RDWR)
             try:
                 if (mode := _mode_of(target, stat.S_ISREG)) is not None:
                     os.fchmod(fd, mode)
-                end = self.header_len + joined.data_nbytes
+                end = self.header_len + placement.data_nbytes
                 os.ftruncate(fd, end)
                 pwrite(fd, tail, end)
                 pwrite(fd, head, 0)
@@ -311,7 +311,7 @@ class SparseStaging(_LocalStaging):
                 link_or_copy(self.directory / chunks.parts[part], frame / chunk_member(number))
         return Placement(np.arange(len(chunks.part)), int(chunks.nbytes.sum()))
 
-    def publish(self, joined: Placement, head: bytes, tail: bytes) -> None:
+    def publish(self, placement: Placement, head: bytes, tail: bytes) -> None:
         """Write the index file last, sync, rename; see `Staging.publish`."""
         self.check_target()
         frame, target = self.directory / "frame", Path(self.target)

@@ -71,7 +71,7 @@ class ContiguousUpdate(ContiguousStaging):
             end += nbytes
         return Placement(positions, end - self.header_len, tuple(pieces))
 
-    def publish(self, joined: Placement, head: bytes, tail: bytes) -> None:
+    def publish(self, placement: Placement, head: bytes, tail: bytes) -> None:
         """Append chunks, index and trailer, sync, then write the header; see `Staging.publish`."""
         with about(self.target):
             fd = os.open(self.target, os.O_RDWR)
@@ -82,7 +82,7 @@ class ContiguousUpdate(ContiguousStaging):
                 # what a writer that was killed left behind
                 os.ftruncate(fd, self.frame_len)
                 try:
-                    self._append_all(fd, joined, tail)
+                    self._append_all(fd, placement, tail)
                 except BaseException:
                     os.ftruncate(fd, self.frame_len)
                     raise
@@ -92,9 +92,9 @@ class ContiguousUpdate(ContiguousStaging):
             finally:
                 os.close(fd)
 
-    def _append_all(self, fd: int, joined: Placement, tail: bytes) -> None:
+    def _append_all(self, fd: int, placement: Placement, tail: bytes) -> None:
         end = self.frame_len
-        for part, start, stop in joined.pieces:
+        for part, start, stop in placement.pieces:
             self.copy_part(part, start, stop - start, fd, end)
             end += stop - start
         pwrite(fd, tail, end)
@@ -134,7 +134,7 @@ class SparseUpdate(SparseStaging):
         pieces = [Run(chunks.parts[part], 0, 0) for part in chunks.part.tolist()]
         return Placement(positions, self.kept_nbytes + int(chunks.nbytes.sum()), tuple(pieces))
 
-    def publish(self, joined: Placement, head: bytes, tail: bytes) -> None:
+    def publish(self, placement: Placement, head: bytes, tail: bytes) -> None:
         """Link the chunk files in, sync, replace the index file; see `Staging.publish`."""
         with about(self.target):
             index = self.directory / MAIN_MEMBER
@@ -143,7 +143,7 @@ class SparseUpdate(SparseStaging):
             folder = os.open(self.target, os.O_RDONLY | os.O_DIRECTORY)
             try:
                 self._require_unchanged(folder)
-                self._link_in(joined, folder)
+                self._link_in(placement, folder)
                 # whatever this raises, the new index may be there: its chunks stay
                 os.rename(index, MAIN_MEMBER, dst_dir_fd=folder)
                 os.fsync(folder)
@@ -160,11 +160,11 @@ class SparseUpdate(SparseStaging):
         if identity_of(state) != self.identity:
             raise StaleFrameError(_CHANGED, path=self.target)
 
-    def _link_in(self, joined: Placement, folder: int) -> None:
+    def _link_in(self, placement: Placement, folder: int) -> None:
         """Give the staged files their names, durably; or none of them."""
         linked: list[str] = []
         try:
-            for number, piece in zip(joined.positions.tolist(), joined.pieces, strict=True):
+            for number, piece in zip(placement.positions.tolist(), placement.pieces, strict=True):
                 name = chunk_member(number)
                 # not moved: a commit that is begun anew looks for it under its old name
                 link_or_copy(self.directory / piece.part, name, folder)

@@ -6,10 +6,10 @@ through the process that commits a contiguous frame, besides header, index and t
 S3, frames up to 16 MiB
     All of it, by one request that makes the target.
 S3, larger frames
-    The objects that are smaller than the 5 MiB that S3 asks of a part, and what they and the header
-    lack of 5 MiB. They lie at the front of the frame, in the order of their first chunks; all
-    others follow in the same order and are copied by the server. A task stages 32 MiB at a time, or
-    all that it has: chunks of a dask block should compress to 5 MiB together, or more.
+    The objects that are smaller than the 5 MiB that S3 requires of a part, and what they and the
+    header lack of 5 MiB. They lie at the front of the frame, in the order of their first chunks;
+    all others follow in the same order and are copied by the server. A task stages 32 MiB at a
+    time, or all that it has: chunks of a dask block should compress to 5 MiB together, or more.
 Other stores
     All of it, in pieces of 16 MiB: fsspec has no call that joins objects.
 
@@ -168,11 +168,11 @@ class ObjectStaging(BaseObjectStaging):
         pieces = tuple(Run(chunks.parts[used[i]], 0, int(sizes[i])) for i in order)
         return Placement(bases[index] + chunks.start, int(sizes.sum()), pieces)
 
-    def publish(self, joined: Placement, head: bytes, tail: bytes) -> None:
+    def publish(self, placement: Placement, head: bytes, tail: bytes) -> None:
         """Join the objects, in the store where it can; see `Staging.publish`."""
         area = self.area()
         self.check_target(area.store)
-        runs = [Run(area.path(run.part), run.start, run.stop) for run in joined.pieces]
+        runs = [Run(area.path(run.part), run.start, run.stop) for run in placement.pieces]
         if area.store.has_protocol("s3"):
             ServerJoin(area).publish(head, runs, tail, replace=self.replace)
         else:
@@ -213,14 +213,14 @@ class SparseObjectStaging(BaseObjectStaging):
         )
         return Placement(np.arange(len(sizes)), sum(sizes), tuple(pieces))
 
-    def publish(self, joined: Placement, head: bytes, tail: bytes) -> None:
+    def publish(self, placement: Placement, head: bytes, tail: bytes) -> None:
         """Copy the chunks to their names, then put the index; see `Staging.publish`."""
         area = self.area()
         store = area.store
         self._claim(store)
         named = [
             (area.path(run.part), f"{store.target}/{chunk_member(number)}")
-            for number, run in enumerate(joined.pieces)
+            for number, run in enumerate(placement.pieces)
         ]
         store.each(lambda pair: store.copy(*pair), named)
         area.check()

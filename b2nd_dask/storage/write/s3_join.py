@@ -188,19 +188,19 @@ class ServerJoin:
                 copied[number] = part[0]
             else:
                 made[number] = self._upload_collected(number, part, named)
-        answers = self.store.each(lambda item: self._upload_copy(*item, named), copied.items())
-        made.update(zip(copied, answers, strict=True))
+        responses = self.store.each(lambda item: self._upload_copy(*item, named), copied.items())
+        made.update(zip(copied, responses, strict=True))
         return made
 
     def _upload_copy(self, number: int, run: Run, named: dict[str, str]) -> dict[str, Any]:
-        answer = self._call(
+        response = self._call(
             "upload_part_copy",
             PartNumber=number,
             CopySource=self._named(run.part),
             CopySourceRange=f"bytes={run.start}-{run.stop - 1}",
             **named,
         )
-        result: dict[str, Any] = answer["CopyPartResult"]
+        result: dict[str, Any] = response["CopyPartResult"]
         return result
 
     def _upload_collected(self, number: int, part: Part, named: dict[str, str]) -> dict[str, Any]:
@@ -209,7 +209,7 @@ class ServerJoin:
         return self._call("upload_part", PartNumber=number, Body=body, **named)
 
     def _call_once(self, method: str, replace: bool, **kwargs: Any) -> None:
-        """Make the target, only if there is none where that is asked for."""
+        """Make the target; with `replace` false only if there is none."""
         if replace:
             self._call(method, **kwargs)
             return
@@ -230,8 +230,8 @@ class ServerJoin:
         return {"Bucket": bucket, "Key": key}
 
     def _call(self, method: str, **kwargs: Any) -> dict[str, Any]:
-        answer: dict[str, Any] = self.store.call(lambda: self.store.fs.call_s3(method, **kwargs))
-        return answer
+        response: dict[str, Any] = self.store.call(lambda: self.store.fs.call_s3(method, **kwargs))
+        return response
 
 
 def abort_uploads(area: StagingArea) -> None:

@@ -38,12 +38,12 @@ class Placement(NamedTuple):
     """Layout of the chunks in the frame."""
 
     positions: NDArray[np.int64]
-    """What the offset index must say: positions in the data region, or numbers of chunk files."""
+    """For the offset index: offsets in the data region, or numbers of chunk files."""
     data_nbytes: int
     """Bytes of the data region, or of all chunk files."""
     pieces: tuple[Run, ...] = ()
-    """What the data region, or the chunk files, are made of, in order; the one file that holds them
-    where `Staging.join` has put them together already."""
+    """The staged ranges that make up the data region, or the chunk files, in order; one range where
+    `Staging.join` has put all in one file already."""
 
 
 class Staging(Protocol):
@@ -117,8 +117,8 @@ class Staging(Protocol):
     def join(self, chunks: StagedChunks) -> Placement:
         """Bring the staged chunks together."""
 
-    def publish(self, joined: Placement, head: bytes, tail: bytes) -> None:
-        """Put head and tail around the joined chunks; make the frame visible, all at once.
+    def publish(self, placement: Placement, head: bytes, tail: bytes) -> None:
+        """Put head and tail around the chunks; make the frame visible, all at once.
 
         What was staged stays until `discard`.
         """
