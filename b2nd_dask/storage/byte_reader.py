@@ -1,4 +1,4 @@
-"""What every reader of byte ranges has in common: its protocol, identities, members."""
+"""The protocol of all readers of byte ranges, and what they share: identities, members."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ HEAD_NBYTES = 1 << 16
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """Tells one state of an object from another."""
+    """Identifies one state of an object."""
 
     size: int
     """Bytes in the object."""
@@ -24,13 +24,13 @@ class Identity:
 
 
 class Filled(NamedTuple):
-    """What a member had for a span."""
+    """The result of reading a span of a member."""
 
     nbytes: int
     """Bytes that were there; fewer than the span has at the member's end."""
 
     size: int
-    """Bytes in the whole member, which every way to read it tells beside."""
+    """Bytes in the whole member, which every read learns at no cost."""
 
 
 class ByteReader(Protocol):
@@ -59,8 +59,8 @@ class ByteReader(Protocol):
     def max_gap(self) -> int:
         """Bytes that cost about as much to read as a separate request does.
 
-        `read` merges spans that are no farther apart. Who plans to read parts of a chunk can
-        tell by it whether the parts cost less than the whole.
+        `read` merges spans that are no farther apart. Plans that read parts of a chunk compare
+        with it whether the parts cost less than the whole.
         """
 
     def identity(self) -> Identity:
@@ -139,10 +139,10 @@ class ByteReader(Protocol):
         """
 
     def member_size(self, member: str) -> int:
-        """Bytes in a member of a directory; an empty name means what it means in `read`."""
+        """Bytes in a member of a directory; an empty name as for `read`."""
 
     def close(self) -> None:
-        """Let go of resources; reads that are under way finish, later ones raise ValueError."""
+        """Release resources; reads that are under way finish, later ones raise ValueError."""
 
 
 def read_by_member(
@@ -173,7 +173,7 @@ def read_by_member(
 
 
 def copy_into(parts: Sequence[bytes], targets: Sequence[memoryview]) -> list[int]:
-    """Serve `ByteReader.read_into` out of what `ByteReader.read` gave.
+    """Copy results of `ByteReader.read` into the buffers of `ByteReader.read_into`.
 
     Parameters
     ----------

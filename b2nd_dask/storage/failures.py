@@ -28,12 +28,12 @@ _OS_ERRORS = (
     TimeoutError,
     ConnectionError,
 )
-"""Kinds of OSError that callers tell apart."""
+"""Kinds of OSError that callers distinguish."""
 _PLAIN_ERRORS = (NotImplementedError, TypeError, ValueError)
 """Errors of wrong arguments, which keep their class."""
 
 NO_BUCKET = "No such bucket"
-"""Told apart from a missing object, which a write may go on without."""
+"""Not the same as a missing object, which is no failure for many callers."""
 
 _HINTS = {
     "NoCredentialsError": "for public data pass storage_options={'anon': True}",

@@ -1,4 +1,4 @@
-"""What to add to a message where nothing is, or something else: the likely reason, what to do."""
+"""Hints for messages where a frame is missing or is something else: the reason, what to do."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def why_missing(path: str) -> str:
 
 
 def if_pattern(name: str) -> str:
-    """Tell that patterns are not looked up, where the name of what is missing looks like one.
+    """Say that patterns are not expanded, where the missing name looks like one.
 
     Parameters
     ----------
@@ -61,7 +61,7 @@ def if_pattern(name: str) -> str:
 
 
 def what_directory(path: str, names: Collection[str] = ()) -> str:
-    """Guess what a directory is that is no sparse frame.
+    """Say what a directory probably is that is no sparse frame.
 
     Parameters
     ----------

@@ -1,10 +1,10 @@
-"""Names of the files in a sparse frame's directory (REFERENCE 3.1)."""
+"""Names of the files in a sparse frame's directory (docs/format.md)."""
 
 from __future__ import annotations
 
 import re
 
-#: Holds everything but the chunks.
+#: Everything but the chunks.
 MAIN_MEMBER = "chunks.b2frame"
 #: Numbers end at 2**32 - 1.
 CHUNK_MEMBER = re.compile(r"[0-9A-F]{8}\.chunk")
@@ -31,7 +31,7 @@ def chunk_member(number: int) -> str:
 
 
 def is_member(name: str) -> bool:
-    """Whether a directory entry has a name of a sparse frame's; .b2lock is python-blosc2's.
+    """Whether a sparse frame may have a file of this name; python-blosc2 adds .b2lock.
 
     Parameters
     ----------

@@ -29,7 +29,7 @@ _PORT = re.compile(r"\[.*|[^:]*(:[0-9]*)?")
 _PARAM = re.compile(r";[^/]*")
 
 _SHORTEST = 4
-"""Shorter texts would be found inside of ordinary words: they are taken out where they stand alone,
+"""Shorter texts would be found inside of ordinary words: they are replaced where they stand alone,
 as the first part of a password with a slash may. Such a value of an option is no secret."""
 
 _AUTHORITY = re.compile(r"://([^/?#]*)")
@@ -73,7 +73,7 @@ def public_url(url: str) -> str:
 
 
 def _may_go_on(host: str, link: str) -> bool:
-    """Whether a password that holds "::" was taken for a host and another link."""
+    """Whether a password that contains "::" was split into a host and another link."""
     scheme, separator, rest = host.partition("://")
     is_host = separator and "/" not in rest and scheme.lower() not in _PLAIN_NAMES
     return bool(is_host) and "://" not in link and "@" in link
@@ -91,7 +91,7 @@ def _public_rest(scheme: str, rest: str) -> str:
     host = authority.rpartition("@")[2]
     behind = rest[len(authority) :]
     if not _PORT.fullmatch(host) and ("@" in rest or not plain):
-        # No port: the first part of a password that holds "/", "?" or "#", where it ends unknown.
+        # No port: the first part of a password with "/", "?" or "#", whose end is unknown.
         return HIDDEN
     if "@" in behind and (":" in authority or "@" in authority):
         # What looks like a port, or like a host, may be such a first part, too.
@@ -103,7 +103,7 @@ def _public_rest(scheme: str, rest: str) -> str:
 
 
 def public_text(text: str) -> str:
-    """Take the same out of each URL in a text.
+    """Replace each URL in a text by its public form.
 
     Parameters
     ----------
@@ -130,19 +130,19 @@ class Secrets:
 
     @cached_property
     def _shown(self) -> dict[str, str]:
-        """What stands for each text; made when something fails."""
+        """The replacement of each text; made when something fails."""
         shown = dict.fromkeys(_parts(self._url), HIDDEN)
         for text in texts_in(self._options):
-            # an endpoint tells what went wrong, and may hold a password all the same
+            # an endpoint helps to see what is wrong, and may have a password all the same
             if len(text) >= _SHORTEST:
                 shown[text] = public_url(text) if "://" in text else HIDDEN
-        # clients quote what they were given, and tell what they have unquoted
+        # clients show texts quoted and unquoted
         spelled = [(form, known) for text, known in shown.items() for form in spellings(text)]
         return {form: known for form, known in reversed(spelled) if form} | shown
 
     def hide(self, text: str) -> str:
-        """Take the texts, and what URLs must not show, out of a text."""
-        # the longest first: one may hold another
+        """Replace the texts, and what URLs must not show, in a text."""
+        # the longest first: one may contain another
         for secret in sorted(self._shown, key=len, reverse=True):
             if len(secret) >= _SHORTEST:
                 text = text.replace(secret, self._shown[secret])
@@ -153,7 +153,7 @@ class Secrets:
 
 
 def _parts(url: str) -> Iterator[str]:
-    """What of a URL its label leaves out, whole and in parts."""
+    """The parts of a URL that its label leaves out, whole and divided."""
     if public_url(url) == url:
         return
     for link in url.split("::"):
@@ -243,14 +243,14 @@ def _texts_of_bytes(raw: bytes) -> Iterator[str]:
 
 
 def _texts_of_object(value: Any, depth: int) -> Iterator[str]:
-    """What an object shows of itself, and holds: a pair of name and password, for instance."""
+    """Texts of an object's `repr` and attributes: a pair of name and password, for instance."""
     for show in (repr, str):
         with suppress(Exception):
             yield show(value)
     names = getattr(type(value), "__slots__", ())
     names = (names,) if isinstance(names, str) else names
-    held = [*getattr(value, "__dict__", {}).values(), *(getattr(value, n, None) for n in names)]
-    for inner in held:
+    values = [*getattr(value, "__dict__", {}).values(), *(getattr(value, n, None) for n in names)]
+    for inner in values:
         # no further objects, whose number nothing bounds
         if isinstance(inner, str | bytes | bytearray | memoryview | Mapping | list | tuple | Set):
             yield from texts_in(inner, max(depth, _DEEPEST))

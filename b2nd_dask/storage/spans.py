@@ -36,7 +36,7 @@ class Plan:
 
 
 def coalesce(spans: Sequence[Span], *, max_gap: int, max_size: int) -> Plan:
-    """Merge spans that lie close together, so that fewer reads serve them.
+    """Merge spans that lie close together, to need fewer reads.
 
     Parameters
     ----------
@@ -83,7 +83,7 @@ def _joins(last: Span, span: Span, *, max_gap: int, max_size: int) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """Spans of one object as callers gave them, and the merged ones that serve them."""
+    """Spans of one object for a caller, and the merged ones that serve them."""
 
     spans: tuple[Span, ...]
     """Clipped at the end of the object."""
@@ -98,7 +98,7 @@ class Reading:
         Parameters
         ----------
         spans : sequence of Span
-            As callers of `ByteReader.read` give them: some may be empty, or go past the end.
+            As for `ByteReader.read`: some may be empty, or go past the end.
         size : int
             Bytes in the object. A length that comes from a damaged file is thus never allocated.
         max_gap, max_size : int
@@ -109,11 +109,11 @@ class Reading:
         Reading
         """
         clipped = tuple(clip(span, size) for span in spans)
-        wanted = [span for span in clipped if span.start < span.stop]
-        return cls(clipped, coalesce(wanted, max_gap=max_gap, max_size=max_size))
+        nonempty = [span for span in clipped if span.start < span.stop]
+        return cls(clipped, coalesce(nonempty, max_gap=max_gap, max_size=max_size))
 
     def results(self, parts: Sequence[bytes]) -> list[bytes]:
-        """Cut the results for the callers out of what was read.
+        """Cut the results for the caller out of the merged reads.
 
         Parameters
         ----------
@@ -151,7 +151,7 @@ def read_merged(
     spans, size, max_gap, max_size
         As in `Reading.of`.
     fetch : callable
-        Takes merged spans that lie inside the object, gives the bytes of each.
+        Takes merged spans that lie inside the object; returns the bytes of each.
 
     Returns
     -------

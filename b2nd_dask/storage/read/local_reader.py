@@ -31,9 +31,9 @@ comes from fresh pages whose faults make it ten times slower than separate reads
 class LocalReader:
     """Read byte ranges of a local file, or of the members of a local directory.
 
-    A file stays open, so that reads go on to see the state that was opened when the path is
-    replaced; `identity` looks at the path and tells. Members of a directory are opened for each
-    call, since there may be more of them than a process may hold open.
+    A file stays open, so that reads see the state that was opened even when the path is replaced;
+    `identity` looks at the path. Members of a directory are opened for each call, since there may
+    be more of them than a process may have open.
 
     Parameters
     ----------
@@ -67,7 +67,7 @@ class LocalReader:
             return identity_of(self._main.stat(follow_symlinks=not self.is_directory))
         except NotADirectoryError:
             raise StaleFrameError(
-                "it was a directory when it was opened and is a file now; open it anew",
+                "it was a directory when it was opened and is a file now; open it again",
                 path=self.label,
             ) from None
 
@@ -140,7 +140,7 @@ class LocalReader:
 
 
 def identity_of(state: os.stat_result) -> Identity:
-    """Identity of a file, from what the system says of it."""
+    """Identity of a file, from its `stat`."""
     return Identity(state.st_size, f"{state.st_mtime_ns}-{state.st_ino}-{state.st_dev}")
 
 
@@ -167,9 +167,9 @@ class _Handle:
 
 
 def _open_frame(path: str) -> tuple[_Handle, bool]:
-    """Open what a path names, and tell whether that is a directory.
+    """Open what a path names; return whether that is a directory.
 
-    What was opened tells, not the path, which may name the other form of frame a moment later.
+    The descriptor decides, since the path may name the other form of frame a moment later.
     """
     while True:
         handle = _Handle(_open(path, path))

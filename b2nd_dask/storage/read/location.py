@@ -32,7 +32,7 @@ _LOCAL_URL = re.compile(r"(file|local)://")
 
 @dataclass(frozen=True)  # no slots: they leave no room for the cached key
 class Location:
-    """Where a frame is, and how to reach it. Pickles; made by `Location.of`."""
+    """Path or URL of a frame, and how to reach it. Pickles; made by `Location.of`."""
 
     urlpath: str | bytes = field(repr=False)
     """An absolute local path, a URL, or the frame itself."""
@@ -51,7 +51,7 @@ class Location:
         offset: int = 0,
         storage_options: Mapping[str, Any] | None = None,
     ) -> Location:
-        """Make a location out of what users give.
+        """Make a location of a path, a URL or bytes.
 
         Parameters
         ----------
@@ -112,7 +112,7 @@ class Location:
         """Digest of all fields, for caches inside one process.
 
         Storage options whose values are objects that pickle differently from one time to the next
-        give different keys, which costs a cache its hit but never gives a wrong one.
+        make different keys, which costs a cache its hit but never makes a wrong one.
         """
         fields = (self.urlpath, self.offset, sorted((self.storage_options or {}).items()))
         return hashlib.blake2b(pickle.dumps(fields), digest_size=16).hexdigest()

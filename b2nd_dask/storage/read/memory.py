@@ -71,7 +71,7 @@ class BytesReader:
         return len(self._open(member))
 
     def close(self) -> None:
-        """Let go of the bytes."""
+        """Release the bytes."""
         self._data = None
 
     def _fill(

@@ -106,7 +106,7 @@ def get_concurrently(
     ----------
     fs : fsspec.asyn.AsyncFileSystem
     get : callable
-        Gives the coroutine of a request.
+        Returns the coroutine of a request.
     requests : sequence of RangeRequest
 
     Returns
@@ -151,7 +151,7 @@ async def read_body(read: Callable[[], Awaitable[bytes]], nbytes: int) -> bytes:
     Parameters
     ----------
     read : callable
-        Gives the coroutine that reads.
+        Returns the coroutine that reads.
     nbytes : int
         Its length.
 
@@ -175,7 +175,7 @@ async def read_body(read: Callable[[], Awaitable[bytes]], nbytes: int) -> bytes:
 
 
 def token_of(details: Mapping[str, Any]) -> str:
-    """Take the strongest detail that changes with an object.
+    """Choose the strongest detail that changes with an object.
 
     Parameters
     ----------

@@ -58,7 +58,7 @@ class AnyRanges:
         return responses
 
     def has_directory(self, path: str) -> bool:
-        """Not needed: `get` tells directories from nothing."""
+        """Not needed: `get` recognizes directories."""
         return False
 
     async def _get_soon(self, request: RangeRequest) -> Response:

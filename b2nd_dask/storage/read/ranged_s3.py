@@ -71,7 +71,9 @@ class S3Ranges:
     async def _get_object(self, request: RangeRequest) -> dict[str, Any]:
         bucket, key, version = self._fs.split_path(request.path)
         if not key:
-            raise FileNotFoundError(errno.ENOENT, "a bucket, and no object in it", request.path)
+            raise FileNotFoundError(
+                errno.ENOENT, "the URL names a bucket, but no object in it", request.path
+            )
         span, known = request.span, request.known
         options = {"VersionId": version} if version else {}
         if known is not None and known.token.startswith('"'):

@@ -150,7 +150,7 @@ class RemoteReader:
         return response.identity.size
 
     def close(self) -> None:
-        """Let go of the file system, which fsspec may keep for others."""
+        """Release the file system, which fsspec may use for others."""
         self._closed = True
         self._connection = None
 
@@ -159,7 +159,7 @@ class RemoteReader:
         connection, opened = self._connected(), self._opened()
         main = ("", MAIN_MEMBER) if opened.is_directory else ("",)
         items = [("" if member in main else member, span) for member, span in items]
-        results = [_held(opened, *item) for item in items]
+        results = [_in_memory(opened, *item) for item in items]
         absent = [i for i, result in enumerate(results) if result is None]
         rounds = [
             self._planned(connection, opened, member, [items[absent[j]][1] for j in positions])
@@ -295,8 +295,8 @@ def _source(connection: Connection) -> RangeSource:
     return AnyRanges(connection.fs)
 
 
-def _held(opened: _Opened, member: str, span: Span) -> bytes | None:
-    """Bytes that are in memory already."""
+def _in_memory(opened: _Opened, member: str, span: Span) -> bytes | None:
+    """Bytes of the span, if they came with the first response."""
     if member:
         return None
     start, stop = clip(span, opened.identity.size)

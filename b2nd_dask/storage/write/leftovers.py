@@ -24,16 +24,16 @@ _REMOTE_AREA = re.compile(r"\.([0-9a-f]{16})\.staging")
 
 @dataclass(frozen=True, slots=True)
 class StagingInfo:
-    """What is staged for one write."""
+    """A staging area: the staged bytes of one write."""
 
     place: str
     """Path or URL of the staging area."""
     key: str
-    """Tells the writes to one target apart."""
+    """Distinguishes the writes to one target."""
     nbytes: int
     """Bytes that are staged."""
     modified: datetime | None
-    """When something was staged there last; None where the store does not tell."""
+    """When something was staged there last; None where the store has no times."""
 
 
 def list_staging(urlpath: Any, *, storage_options: Any = None) -> list[StagingInfo]:
@@ -104,7 +104,9 @@ def remove_staging(
     removed = [info for info in listed if key in (None, info.key)]
     if key is not None and not removed:
         raise FileNotFoundError(
-            errno.ENOENT, f"no staging area has the key {key!r}; list_staging tells", location.label
+            errno.ENOENT,
+            f"no staging area has the key {key!r}; list_staging lists those that exist",
+            location.label,
         )
     for info in removed:
         if location.is_url:

@@ -27,7 +27,7 @@ _IOV_MAX = os.sysconf("SC_IOV_MAX")
 
 @contextmanager
 def about(target: str) -> Iterator[None]:
-    """Name the target in errors of the system, which name hidden files or none."""
+    """Name the target in errors of the system, which name a hidden file or none."""
     try:
         yield
     except OSError as error:
@@ -58,7 +58,7 @@ def append_whole(fd: int, payloads: Sequence[bytes]) -> int:
 
 @contextmanager
 def locked(path: Path, how: int, target: str) -> Iterator[None]:
-    """Hold a lock on a file, for a target; the kernel drops that of a process that dies.
+    """Lock a file, for a target; the kernel drops that of a process that dies.
 
     Where the file system has no locks there is none: then only tasks that run twice at the same
     time could meet.
@@ -104,14 +104,16 @@ def copy_range(source: int, start: int, nbytes: int, target: int, at: int) -> No
             pwrite(target, payload, at)
             copied = len(payload)
         if copied == 0:
-            raise OSError(errno.EIO, "a staged part is shorter than its records say")
+            raise OSError(
+                errno.EIO, "a staged part is shorter than when it was written; write again"
+            )
         start, at, nbytes = start + copied, at + copied, nbytes - copied
 
 
 def link_or_copy(source: Path, target: str | Path, folder: int | None = None) -> None:
     """Give a file another name, or a copy of it where the file system has no hard links.
 
-    The name is relative to the descriptor of a folder, where one is given. Nothing is left where
+    The name is relative to the descriptor of a folder, if there is one. Nothing is left where
     this fails, and what had the name before stays.
     """
     try:

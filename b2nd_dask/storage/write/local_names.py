@@ -1,6 +1,6 @@
-"""Names on a local disk: how what is finished becomes the target, how what is old goes away.
+"""Names on a local disk: publishing a finished frame, removing an old one.
 
-Hidden names beside a target hold what is not, or no longer, the frame:
+Hidden names beside a target, of what is not, or no longer, the frame:
 
 ``.NAME.KEY.staging``
     What a write has staged.
@@ -109,7 +109,7 @@ def _given_up(hidden: Path) -> Path:
 
 
 def _prefix(name: str) -> str:
-    """What the hidden names of a target begin with, told from others'."""
+    """The beginning of the hidden names of a target, different from other targets'."""
     raw = os.fsencode(name)
     if len(raw) > _LONGEST_NAME:
         name = f"{name[:32]}~{hashlib.blake2b(raw, digest_size=8).hexdigest()}"

@@ -47,18 +47,17 @@ from b2nd_dask.storage.write.local_names import (
 )
 from b2nd_dask.storage.write.staging import Placement, Run, StagedChunks, in_order, runs_of
 
-#: A part with more unused bytes than this share, left by tasks that ran twice, is copied rather
-#: than kept.
+#: A part with a larger share of unused bytes, left by tasks that ran twice, is copied.
 MAX_WASTE = 1 / 8
-#: Spares small chunks most of the opening and closing, and large ones are still in the processor's
-#: cache when they are written: with 32 MiB those would take a quarter more processor time.
+#: Small chunks share one opening and closing, and large ones are still in the processor's cache
+#: when they are written: with 32 MiB those would take a quarter more processor time.
 _BATCH_NBYTES = 1 << 20
 #: Names of what is staged.
 _STAGED = re.compile(r"[0-9a-f]{32}\.(part|chunk)")
 #: Locked shared by who appends, exclusively by who commits.
 _LOCK = "lock"
 
-#: Held while this process appends to a file of its own.
+#: Locked while this process appends to a file of its own.
 _writing = threading.Lock()
 #: Of this process alone: process ids and even host names repeat among containers.
 _process = uuid.uuid4().hex
@@ -74,14 +73,14 @@ os.register_at_fork(after_in_child=_start_anew)
 
 @dataclass(frozen=True, slots=True)
 class _LocalStaging:
-    """What contiguous and sparse frames have in common."""
+    """The common part of contiguous and sparse frames."""
 
     target: str
     """Absolute path, symlinks resolved: a link to a frame stays a link."""
     replace: bool
     """Whether a frame that is there may be replaced."""
     key: str
-    """Tells the staging areas of one target apart."""
+    """Distinguishes the staging areas of one target."""
     resumable: bool
     """Whether the area outlives a failure; see `Staging.resumable`."""
     replaces: Identity | None = field(default=None, kw_only=True)
@@ -103,7 +102,7 @@ class _LocalStaging:
         return area_of(Path(self.target), self.key)
 
     def check_target(self) -> None:
-        """Refuse to write over what must not be replaced."""
+        """Check that the target may be written or replaced."""
         path = Path(self.target)
         if path.exists():
             if not self.replace:
@@ -307,7 +306,7 @@ class SparseStaging(_LocalStaging):
             remove_path(frame)
             frame.mkdir()
             for number, part in enumerate(chunks.part.tolist()):
-                # upstream does not open frames whose numbers have gaps (REFERENCE 3.1)
+                # upstream does not open frames whose numbers have gaps (docs/format.md)
                 link_or_copy(self.directory / chunks.parts[part], frame / chunk_member(number))
         return Placement(np.arange(len(chunks.part)), int(chunks.nbytes.sum()))
 
@@ -335,7 +334,7 @@ def _mode_of(target: Path, is_same_form: Callable[[int], bool]) -> int | None:
 
 
 def _require_frame(path: Path) -> None:
-    """Refuse to replace what is neither a frame nor empty."""
+    """Check that what is replaced is a frame or empty."""
     fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
     try:
         if stat.S_ISDIR(os.fstat(fd).st_mode):
@@ -343,10 +342,14 @@ def _require_frame(path: Path) -> None:
                 names = [member.name for member in members]
             frame = not names or (MAIN_MEMBER in names and all(map(is_member, names)))
         else:
-            # 0x9e, 0xa8 and the magic begin every frame (REFERENCE 1)
+            # 0x9e, 0xa8 and the magic begin every frame (docs/format.md)
             frame = os.read(fd, 10)[2:] in (b"b2frame\0", b"")
     finally:
         os.close(fd)
     if not frame:
-        message = "not a frame, or a directory with other things in it: not replaced"
-        raise FileExistsError(errno.EEXIST, message, str(path))
+        raise FileExistsError(
+            errno.EEXIST,
+            "this is not a frame, or has other files in it, and is not replaced: remove it "
+            "yourself, or write to another path",
+            str(path),
+        )

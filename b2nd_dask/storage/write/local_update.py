@@ -127,9 +127,9 @@ class SparseUpdate(SparseStaging):
         """Give the chunks numbers that no file has; see `Staging.join`."""
         with about(self.target):
             members = list(Path(self.target).iterdir())
-        taken = {int(p.stem, 16) for p in members if CHUNK_MEMBER.fullmatch(p.name)}
+        used = {int(p.stem, 16) for p in members if CHUNK_MEMBER.fullmatch(p.name)}
         count = len(chunks.part)
-        free = itertools.islice((n for n in itertools.count() if n not in taken), count)
+        free = itertools.islice((n for n in itertools.count() if n not in used), count)
         positions = np.fromiter(free, np.int64, count)
         pieces = [Run(chunks.parts[part], 0, 0) for part in chunks.part.tolist()]
         return Placement(positions, self.kept_nbytes + int(chunks.nbytes.sum()), tuple(pieces))
@@ -190,7 +190,7 @@ def _leads_to(path: str, folder: int) -> bool:
 def _changed(old: bytes, new: bytes) -> tuple[bytes, int]:
     """The bytes from the first that differs to the last, and where they go.
 
-    Lengths and shape stand at a header's front, whatever else it holds: with few fixed metalayers
+    Lengths and shape stand at a header's front, whatever else is in it: with few fixed metalayers
     in the first 512 bytes, which disks write whole or not at all.
     """
     differ = [at for at, (a, b) in enumerate(zip(old, new, strict=True)) if a != b] or [0]

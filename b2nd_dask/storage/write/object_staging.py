@@ -13,10 +13,10 @@ S3, larger frames
 Other stores
     All of it, in pieces of 16 MiB: fsspec has no call that joins objects.
 
-When the target appears: on S3 by one request, which a server that knows conditional writes refuses
-where ``mode="w-"`` meets an object made meanwhile. Elsewhere when fsspec commits the transaction
-that the file was written in. Whether that is all at once is the store's word: memory and the
-usual object stores keep it, file systems that copy a finished file into place may not.
+When the target appears: on S3 by one request, which fails on a server that supports conditional
+writes where ``mode="w-"`` meets an object made meanwhile. Elsewhere when fsspec commits the
+transaction that the file was written in. Whether that is atomic depends on the store: memory and
+the usual object stores are, file systems that copy a finished file may not be.
 
 Sparse frames: numbers of chunks are known at the end only, so chunks are staged, then copied to
 their names inside the store, and the index object comes last: until then readers see no frame. No
@@ -57,13 +57,13 @@ _SMALL_OBJECT = Limits().min_part
 
 @dataclass(frozen=True, slots=True)
 class BaseObjectStaging:
-    """What contiguous and sparse frames have in common."""
+    """The common part of contiguous and sparse frames."""
 
     location: Location
     replace: bool
     """Whether a frame that is there may be replaced."""
     key: str
-    """Tells the staging areas of one target apart."""
+    """Distinguishes the staging areas of one target."""
     resumable: bool
     """Whether the area outlives a failure; see `Staging.resumable`."""
 
@@ -85,7 +85,7 @@ class BaseObjectStaging:
     def prepare(self) -> None:
         """Look at the target and make the staging area; see `Staging.prepare`."""
         store = self.area().store
-        refuse_unwritable(store)
+        check_writable(store)
         self.check_target(store)
         self.make_area()
 
@@ -102,7 +102,7 @@ class BaseObjectStaging:
         return nullcontext()
 
     def check_target(self, store: ObjectStore) -> None:
-        """Refuse to write over what must not be replaced."""
+        """Check that the target may be written or replaced."""
         kind = store.kind(store.target)
         if kind is not None and not self.replace:
             raise FileExistsError(
@@ -111,8 +111,8 @@ class BaseObjectStaging:
         if kind == "directory":
             raise FileExistsError(
                 errno.EEXIST,
-                "objects are there under this name, of a sparse frame perhaps. A store cannot "
-                "replace several objects at once: remove them first, or write to another name",
+                "several objects begin with this name, perhaps those of a sparse frame, which a "
+                "store cannot replace at once: remove them first, or write to another name",
                 self.label,
             )
 
@@ -129,11 +129,11 @@ class BaseObjectStaging:
     def fetch(self, runs: Sequence[Run]) -> list[bytes]:
         """Get staged bytes back; see `Staging.fetch`."""
         area = self.area()
-        wanted = [Run(area.path(run.part), run.start, run.stop) for run in runs]
+        located = [Run(area.path(run.part), run.start, run.stop) for run in runs]
         try:
             # a journal names objects of its own area only
             if all(_STAGED.fullmatch(run.part) for run in runs):
-                return area.store.fetch(wanted)
+                return area.store.fetch(located)
         except OSError:
             # an object that is gone, or shorter than the journal says
             return [b""] * len(runs)
@@ -186,14 +186,14 @@ class SparseObjectStaging(BaseObjectStaging):
     """A sparse frame being written to an fsspec store."""
 
     def check_target(self, store: ObjectStore) -> None:
-        """Refuse a name that is taken, whatever the mode; see `Staging.prepare`."""
+        """Check that nothing has the name, whatever the mode; see `Staging.prepare`."""
         # what a commit of this write has begun, it goes on with
         ours = self.resumable and self._claim_name in store.names(store.target)
         if store.kind(store.target) is not None and not ours:
             raise FileExistsError(
                 errno.EEXIST,
                 "something is there already, and a store cannot replace it by a sparse frame at "
-                "once: remove it first, or write to another name, or a contiguous frame",
+                "once: remove it first, write to another name, or write a contiguous frame",
                 self.label,
             )
 
@@ -246,7 +246,7 @@ class SparseObjectStaging(BaseObjectStaging):
         return f"{self.key}.writing"
 
     def _claim(self, store: ObjectStore) -> None:
-        """Say that chunks with final names are ours, unless somebody else has said so."""
+        """Claim the name for this write, unless another writer has."""
         store.make_folder(store.target)
         store.put(f"{store.target}/{self._claim_name}", b"")
         # looked for after the own claim: of two writers at least one sees the other
@@ -254,12 +254,14 @@ class SparseObjectStaging(BaseObjectStaging):
         if any(name != self._claim_name and not CHUNK_MEMBER.fullmatch(name) for name in names):
             store.remove([f"{store.target}/{self._claim_name}"])
             raise FileExistsError(
-                errno.EEXIST, "another writer has made a frame here, or is at it", self.label
+                errno.EEXIST,
+                "another writer has created a frame here, or is creating one",
+                self.label,
             )
 
 
-def refuse_unwritable(store: ObjectStore) -> None:
-    """Refuse stores whose file systems fail late, or do something else than storing.
+def check_writable(store: ObjectStore) -> None:
+    """Check that the store can be written; file systems of others fail late, or not at all.
 
     Parameters
     ----------

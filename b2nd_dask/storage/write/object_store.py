@@ -82,7 +82,7 @@ class ObjectStore:
         return self.connection.call(function, self.label)
 
     def kind(self, path: str) -> str | None:
-        """Tell "file", "directory" or, where there is nothing, None."""
+        """Return "file", "directory" or, where there is nothing, None."""
         try:
             return str(self._fresh(lambda: self.fs.info(path))["type"])
         except FileNotFoundError:
@@ -113,7 +113,7 @@ class ObjectStore:
         return [entry["name"].rstrip("/") for entry in found if entry["type"] == "directory"]
 
     def usage(self, folder: str) -> tuple[int, datetime | None]:
-        """Bytes of the objects below a folder; the newest time of change, where the store tells."""
+        """Bytes of the objects below a folder; the newest time of change, if the store has any."""
         found = self._fresh(lambda: self.fs.find(folder, detail=True)).values()
         times = [entry["LastModified"] for entry in found if "LastModified" in entry]
         return sum(entry["size"] or 0 for entry in found), max(times, default=None)
@@ -150,7 +150,8 @@ class ObjectStore:
         for run, piece in zip(runs, pieces, strict=True):
             if len(piece) != run.stop - run.start:
                 raise OSError(
-                    errno.EIO, f"a staged object has not the bytes that were put: {self.label}"
+                    errno.EIO,
+                    f"{self.label}: a staged object is shorter than it was; write again",
                 )
         return pieces
 
@@ -186,8 +187,9 @@ class StagingArea:
     """A folder of staged objects.
 
     Object stores have no folders that could be removed under a task which still runs, as tasks
-    do after an interrupt or a failure of another. So there is a marker: who stages an object looks
-    for it afterwards, who clears the area removes it first. Whatever the order, nothing stays.
+    do after an interrupt or a failure of another. So there is a marker: tasks that stage an object
+    look for it afterwards, a write that clears the area removes it first. Whatever the order,
+    nothing stays.
     """
 
     store: ObjectStore
@@ -248,7 +250,7 @@ class StagingArea:
         if self.store.kind(self.path(_OPEN)) is None:
             raise FileNotFoundError(
                 errno.ENOENT,
-                "this write is over or was given up: its staging area is gone"
+                "this write has ended or was given up: its staging area is gone"
                 + only_here(self.store.label),
                 self.store.label,
             )

@@ -27,7 +27,7 @@ SMALL_FRAME_NBYTES = 16 << 20
 UPLOAD_SUFFIX = ".upload"
 
 Source: TypeAlias = bytes | Run
-"""Bytes that the client has, or a range of an object, whose path the run's part is."""
+"""Bytes in this process, or a range of an object, whose path the run's part is."""
 Part: TypeAlias = tuple[Source, ...]
 """One run of the least size of a part or more is copied by the server; others are collected."""
 
@@ -59,24 +59,24 @@ def plan_parts(sources: Sequence[Source], limits: Limits) -> list[Part]:
     """
     parts: list[Part] = []
     pending: list[Source] = []
-    held = 0
+    pending_nbytes = 0
     for source in filter(nbytes_of, sources):
         rest = source
         if isinstance(source, Run) and nbytes_of(source) >= limits.min_part:
-            if 0 < held < limits.min_part:
-                top_up, rest = _divided(source, limits.min_part - held, limits)
+            if 0 < pending_nbytes < limits.min_part:
+                top_up, rest = _divided(source, limits.min_part - pending_nbytes, limits)
                 pending.append(top_up)
             if pending:
                 parts.append(tuple(pending))
-                pending, held = [], 0
+                pending, pending_nbytes = [], 0
             if nbytes_of(rest):
                 parts.append((rest,))
             continue
         pending.append(source)
-        held += nbytes_of(source)
-        if held >= PIECE_NBYTES:
+        pending_nbytes += nbytes_of(source)
+        if pending_nbytes >= PIECE_NBYTES:
             parts.append(tuple(pending))
-            pending, held = [], 0
+            pending, pending_nbytes = [], 0
     return [*parts, tuple(pending)] if pending else parts
 
 
@@ -85,11 +85,11 @@ def nbytes_of(source: Source) -> int:
     return source.stop - source.start if isinstance(source, Run) else len(source)
 
 
-def _divided(run: Run, wanted: int, limits: Limits) -> tuple[Run, Run]:
+def _divided(run: Run, nbytes: int, limits: Limits) -> tuple[Run, Run]:
     """Take bytes from the front; all of them where the rest would be too small for a part."""
-    if nbytes_of(run) - wanted < limits.min_part:
-        wanted = nbytes_of(run)
-    middle = run.start + wanted
+    if nbytes_of(run) - nbytes < limits.min_part:
+        nbytes = nbytes_of(run)
+    middle = run.start + nbytes
     return Run(run.part, run.start, middle), Run(run.part, middle, run.stop)
 
 
@@ -121,7 +121,7 @@ class ServerJoin:
         FileExistsError
             The target is there and may not be replaced.
         OSError
-            The store refuses, or the frame is too large for it.
+            The request fails, or the frame is too large for the store.
         """
         if len(head) + sum(map(nbytes_of, runs)) + len(tail) <= SMALL_FRAME_NBYTES:
             body = b"".join([head, *self.store.fetch(runs), tail])
@@ -177,7 +177,7 @@ class ServerJoin:
         self.store.remove([noted])
 
     def _upload(self, parts: Sequence[Part], named: dict[str, str]) -> dict[int, dict[str, Any]]:
-        """Make the parts; gives what the server says of each.
+        """Make the parts; return the response to each.
 
         Copies run concurrently, collected parts one by one, so that one of them is in memory.
         """
@@ -218,7 +218,7 @@ class ServerJoin:
         except OSError as error:
             if self.store.kind(self.store.target) is not None:
                 raise FileExistsError(
-                    errno.EEXIST, "another writer has made it meanwhile", self.store.label
+                    errno.EEXIST, "another writer has created it in the meantime", self.store.label
                 ) from error
             # a server without conditional writes: that nothing is there was seen just now
             if error.errno != errno.ENOSYS:

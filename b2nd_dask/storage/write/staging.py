@@ -18,7 +18,7 @@ class Run(NamedTuple):
     """A contiguous range of staged bytes."""
 
     part: str
-    """Name of the part that holds them; each process has parts of its own."""
+    """Name of their part; each process has parts of its own."""
     start: int
     stop: int
 
@@ -55,7 +55,7 @@ class Staging(Protocol):
 
     @property
     def key(self) -> str:
-        """Tells this write from all others: 16 hexadecimal digits."""
+        """Identifies this write: 16 hexadecimal digits."""
 
     @property
     def batch_nbytes(self) -> int:
@@ -79,7 +79,7 @@ class Staging(Protocol):
         """Open the target, for the caller to close."""
 
     def exclusive(self) -> AbstractContextManager[None]:
-        """Hold around `join` and `publish`: of runs of one commit at once, one goes first.
+        """Lock for `join` and `publish`: of runs of one commit at once, one goes first.
 
         Raises
         ------
@@ -88,7 +88,7 @@ class Staging(Protocol):
         """
 
     def append(self, payloads: Sequence[bytes]) -> list[Run]:
-        """Stage chunks that one task holds; from any thread of any process.
+        """Stage the chunks of one task; from any thread of any process.
 
         Parameters
         ----------
@@ -109,7 +109,7 @@ class Staging(Protocol):
         """Append rows to a journal; from any thread of any process."""
 
     def journals(self) -> list[bytes]:
-        """All that was noted, of each process or task."""
+        """The rows that were noted, of each process or task."""
 
     def fetch(self, runs: Sequence[Run]) -> list[bytes]:
         """Read staged bytes back; other bytes, or fewer, where they are not there any more."""

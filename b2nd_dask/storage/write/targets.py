@@ -51,7 +51,10 @@ def staging_for(
         a contiguous frame.
     """
     if isinstance(location.urlpath, bytes) or location.offset:
-        raise ValueError(f"{location.label}: a frame is written to a path or URL of its own")
+        raise ValueError(
+            f"{location.label}: a frame cannot be written into bytes, or at an offset in a file; "
+            "pass the path or URL of a new file"
+        )
     key, resumable = _key(resume_key)
     if location.is_url:
         if not sparse and location.urlpath.endswith("/"):
@@ -102,7 +105,7 @@ def update_staging_for(
     """
     if isinstance(location.urlpath, bytes) or location.offset or location.is_url:
         raise ValueError(
-            f"{location.label}: only frames in local files are changed in place; write a new one"
+            f"{location.label}: only frames in local files can be changed; write a new frame"
         )
     key, resumable = _key(resume_key)
     target = os.path.realpath(location.urlpath)
