@@ -173,17 +173,7 @@ def read_by_member(
 
 
 def copy_into(parts: Sequence[bytes], targets: Sequence[memoryview]) -> list[int]:
-    """Copy results of `ByteReader.read` into the buffers of `ByteReader.read_into`.
-
-    Parameters
-    ----------
-    parts : sequence of bytes
-    targets : sequence of memoryview
-
-    Returns
-    -------
-    list of int
-    """
+    """Copy results of `ByteReader.read` into the buffers of `ByteReader.read_into`."""
     for part, target in zip(parts, targets, strict=True):
         target[: len(part)] = part
     return [len(part) for part in parts]

@@ -18,10 +18,6 @@ def chunk_member(number: int) -> str:
     number : int
         As in the offset index.
 
-    Returns
-    -------
-    str
-
     Examples
     --------
     >>> chunk_member(171)
@@ -31,14 +27,5 @@ def chunk_member(number: int) -> str:
 
 
 def is_member(name: str) -> bool:
-    """Whether a sparse frame may have a file of this name; python-blosc2 adds .b2lock.
-
-    Parameters
-    ----------
-    name : str
-
-    Returns
-    -------
-    bool
-    """
+    """Whether a sparse frame may have a file of this name; python-blosc2 adds .b2lock."""
     return name in (MAIN_MEMBER, ".b2lock") or CHUNK_MEMBER.fullmatch(name) is not None

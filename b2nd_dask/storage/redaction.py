@@ -52,10 +52,6 @@ def public_url(url: str) -> str:
     url : str
         May be chained.
 
-    Returns
-    -------
-    str
-
     Examples
     --------
     >>> public_url("https://user:secret@host/a.b2nd;v=1?signature=secret#token=secret")
@@ -103,27 +99,12 @@ def _public_rest(scheme: str, rest: str) -> str:
 
 
 def public_text(text: str) -> str:
-    """Replace each URL in a text by its public form.
-
-    Parameters
-    ----------
-    text : str
-
-    Returns
-    -------
-    str
-    """
+    """Replace each URL in a text by its public form."""
     return _LINK.sub(lambda link: f"{link[1]}://{_public_rest(link[1], link[2])}", text)
 
 
 class Secrets:
-    """Texts that must not be shown: parts of a URL, and values of storage options.
-
-    Parameters
-    ----------
-    url : str
-    options : mapping or None
-    """
+    """Texts that must not be shown: parts of a URL, and values of storage options."""
 
     def __init__(self, url: str, options: Mapping[str, Any] | None = None) -> None:
         self._url, self._options = url, dict(options or {})
@@ -201,16 +182,7 @@ def texts_in(value: Any, depth: int = 0) -> Iterator[str]:
 
 
 def spellings(text: str) -> Iterator[str]:
-    """How a text may stand in a message: as it is, in a URL, in a `repr`, in base64.
-
-    Parameters
-    ----------
-    text : str
-
-    Yields
-    ------
-    str
-    """
+    """How a text may stand in a message: as it is, in a URL, in a `repr`, in base64."""
     raw = text.encode("utf-8", "surrogateescape")
     # headers are read as Latin-1
     yield from (text, raw.decode("latin-1"))

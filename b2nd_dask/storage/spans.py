@@ -103,10 +103,6 @@ class Reading:
             Bytes in the object. A length that comes from a damaged file is thus never allocated.
         max_gap, max_size : int
             As in `coalesce`.
-
-        Returns
-        -------
-        Reading
         """
         clipped = tuple(clip(span, size) for span in spans)
         nonempty = [span for span in clipped if span.start < span.stop]

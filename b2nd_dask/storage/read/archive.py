@@ -41,10 +41,6 @@ def stored_members(path: str | os.PathLike[str]) -> Iterator[StoredMember]:
     ----------
     path : str or os.PathLike
         A local file.
-
-    Yields
-    ------
-    StoredMember
     """
     try:
         with zipfile.ZipFile(path) as archive:

@@ -81,10 +81,6 @@ class RangeSource(Protocol):
     def get(self, requests: Sequence[RangeRequest]) -> list[Response] | FailedRequest:
         """Request ranges, concurrently where the store supports it.
 
-        Parameters
-        ----------
-        requests : sequence of RangeRequest
-
         Returns
         -------
         list of Response or FailedRequest
@@ -155,10 +151,6 @@ async def read_body(read: Callable[[], Awaitable[bytes]], nbytes: int) -> bytes:
     nbytes : int
         Its length.
 
-    Returns
-    -------
-    bytes
-
     Raises
     ------
     BrokenResponseError
@@ -205,10 +197,6 @@ def size_in(content_range: str, span: Span) -> int:
     span : Span
         The requested range.
 
-    Returns
-    -------
-    int
-
     Raises
     ------
     OSError
@@ -233,10 +221,6 @@ def size_past_end(content_range: str) -> int:
     ----------
     content_range : str
         Such as ``bytes */1234``.
-
-    Returns
-    -------
-    int
 
     Raises
     ------

@@ -32,10 +32,6 @@ class AnyRanges:
 
     An object whose state is not known costs a request more. Bytes are not bound to the known
     state: that the object changed shows only where its size did.
-
-    Parameters
-    ----------
-    fs : fsspec.AbstractFileSystem
     """
 
     def __init__(self, fs: Any) -> None:
@@ -88,10 +84,6 @@ class CopyRanges(AnyRanges):
 
     Of a copy that this process did not make (in a ``cache_storage`` that was there before) only
     the size can be compared.
-
-    Parameters
-    ----------
-    fs : fsspec.implementations.cached.SimpleCacheFileSystem
     """
 
     def _prepare(self, request: RangeRequest, identity: Identity) -> None:

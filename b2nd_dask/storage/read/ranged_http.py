@@ -35,10 +35,6 @@ class HttpRanges:
 
     A strong etag is sent along (If-Match); whatever the server makes of it, size and etag (else
     the date of the last change) of each response must be the known ones.
-
-    Parameters
-    ----------
-    fs : fsspec.implementations.http.HTTPFileSystem
     """
 
     def __init__(self, fs: Any) -> None:

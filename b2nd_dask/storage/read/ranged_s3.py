@@ -31,10 +31,6 @@ class S3Ranges:
 
     The known etag is sent along (IfMatch); whatever the store makes of it, size and etag of each
     response must be the known ones.
-
-    Parameters
-    ----------
-    fs : s3fs.S3FileSystem
     """
 
     def __init__(self, fs: Any) -> None:

@@ -38,17 +38,7 @@ _LONGEST_PAUSE = 0.1
 
 
 def area_of(target: Path, key: str) -> Path:
-    """The staging area of a write.
-
-    Parameters
-    ----------
-    target : Path
-    key : str
-
-    Returns
-    -------
-    Path
-    """
+    """The staging area of a write."""
     return target.with_name(f"{_prefix(target.name)}{key}.staging")
 
 

@@ -263,10 +263,6 @@ class SparseObjectStaging(BaseObjectStaging):
 def check_writable(store: ObjectStore) -> None:
     """Check that the store can be written; file systems of others fail late, or not at all.
 
-    Parameters
-    ----------
-    store : ObjectStore
-
     Raises
     ------
     OSError

@@ -51,10 +51,6 @@ class ObjectStore:
         location : Location
         private : bool
             As for `connect`.
-
-        Returns
-        -------
-        ObjectStore
         """
         return cls(connect(location, private=private), location.label)
 

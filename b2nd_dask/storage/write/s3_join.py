@@ -235,12 +235,7 @@ class ServerJoin:
 
 
 def abort_uploads(area: StagingArea) -> None:
-    """Give up the multipart uploads that a staging area knows of.
-
-    Parameters
-    ----------
-    area : StagingArea
-    """
+    """Give up the multipart uploads that a staging area knows of."""
     for name in area.names():
         if name.endswith(UPLOAD_SUFFIX):
             _abort(area.store, json.loads(area.store.get(area.path(name))))

@@ -134,10 +134,6 @@ def runs_of(chunks: StagedChunks) -> list[tuple[int, slice]]:
     ----------
     chunks : StagedChunks
         In the order of part and start.
-
-    Returns
-    -------
-    list of (part number, slice of chunks)
     """
     stop = chunks.start + chunks.nbytes
     breaks = np.flatnonzero((chunks.part[1:] != chunks.part[:-1]) | (chunks.start[1:] != stop[:-1]))

@@ -40,10 +40,6 @@ def staging_for(
     replaces : Identity, optional
         Of the only frame that may be replaced at a local path; by default any may.
 
-    Returns
-    -------
-    Staging
-
     Raises
     ------
     ValueError
@@ -93,10 +89,6 @@ def update_staging_for(
         As its header says.
     resume_key : str, optional
         As for `staging_for`.
-
-    Returns
-    -------
-    Staging
 
     Raises
     ------
