@@ -1,0 +1,59 @@
+"""Hints that messages end with: why nothing is there, and what is there instead."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from b2nd_dask.storage.hints import if_pattern, what_directory, why_missing
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def test_the_first_folder_that_is_missing_is_named(tmp_path: Path) -> None:
+    assert why_missing(f"{tmp_path}/a/b/c.b2nd") == f": there is no folder {tmp_path}/a"
+
+
+def test_a_file_where_a_folder_should_be(tmp_path: Path) -> None:
+    (tmp_path / "a").touch()
+    assert why_missing(f"{tmp_path}/a/b/c.b2nd") == f": {tmp_path}/a is no folder"
+
+
+def test_a_link_to_a_folder_is_a_folder(tmp_path: Path) -> None:
+    (tmp_path / "there").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "there")
+    assert why_missing(f"{tmp_path}/link/c.b2nd") == ""
+    (tmp_path / "dangling").symlink_to(tmp_path / "gone")
+    assert why_missing(f"{tmp_path}/dangling/c.b2nd") == f": {tmp_path}/dangling is no folder"
+
+
+@pytest.mark.parametrize("name", ["*.b2nd", "part?.b2nd", "part[0-9].b2nd", "s3://bucket/*/a"])
+def test_a_name_that_looks_like_a_pattern(name: str) -> None:
+    assert "glob" in if_pattern(name)
+    assert "da.concatenate" in if_pattern(name)
+
+
+@pytest.mark.parametrize("name", ["a.b2nd", "/data/a.zip[38:]", "s3://bucket/a[]", "a]b["])
+def test_a_name_that_is_no_pattern(name: str) -> None:
+    assert if_pattern(name) == ""
+
+
+@pytest.mark.parametrize(
+    ("path", "names", "guess"),
+    [
+        ("a.zarr", ["zarr.json", "c"], "Zarr"),
+        ("a", [".zgroup", "b.b2nd"], "Zarr"),
+        ("a.b2nd", ["00000000.chunk"], "the index of a sparse frame is missing"),
+        ("a.b2d", [], "store of python-blosc2"),
+        ("a", ["embed.b2e", "b.b2nd"], "store of python-blosc2"),
+        ("a", ["z.b2nd", "c.b2nd", "readme"], "such as c.b2nd"),
+        ("a", ["readme"], ""),
+        ("a", [], ""),
+    ],
+)
+def test_what_a_directory_probably_is(path: str, names: list[str], guess: str) -> None:
+    hint = what_directory(path, names)
+    assert guess in hint
+    assert (hint == "") == (guess == "")
