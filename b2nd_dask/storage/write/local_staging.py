@@ -264,7 +264,7 @@ class ContiguousStaging(_LocalStaging):
     def publish(self, placement: Placement, head: bytes, tail: bytes) -> None:
         """Write header and tail, sync, rename; see `Staging.publish`."""
         self.check_target()
-        ready, target = self.directory / placement.pieces[0].part, Path(self.target)
+        ready, target = self.directory / placement.runs[0].part, Path(self.target)
         with about(self.target):
             fd = os.open(ready, os.O_RDWR)
             try:

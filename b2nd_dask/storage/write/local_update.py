@@ -62,14 +62,14 @@ class ContiguousUpdate(ContiguousStaging):
         """Lay the chunks out behind the old end; see `Staging.join`."""
         ordered, order = in_order(chunks)
         positions = np.empty(len(order), np.int64)
-        pieces = []
+        runs = []
         end = self.frame_len
         for part, members in runs_of(ordered):
             start, nbytes = int(ordered.start[members.start]), int(ordered.nbytes[members].sum())
             positions[order[members]] = ordered.start[members] + (end - start - self.header_len)
-            pieces.append(Run(ordered.parts[part], start, start + nbytes))
+            runs.append(Run(ordered.parts[part], start, start + nbytes))
             end += nbytes
-        return Placement(positions, end - self.header_len, tuple(pieces))
+        return Placement(positions, end - self.header_len, tuple(runs))
 
     def publish(self, placement: Placement, head: bytes, tail: bytes) -> None:
         """Append chunks, index and trailer, sync, then write the header; see `Staging.publish`."""
@@ -94,7 +94,7 @@ class ContiguousUpdate(ContiguousStaging):
 
     def _append_all(self, fd: int, placement: Placement, tail: bytes) -> None:
         end = self.frame_len
-        for part, start, stop in placement.pieces:
+        for part, start, stop in placement.runs:
             self.copy_part(part, start, stop - start, fd, end)
             end += stop - start
         pwrite(fd, tail, end)
@@ -131,8 +131,8 @@ class SparseUpdate(SparseStaging):
         count = len(chunks.part)
         free = itertools.islice((n for n in itertools.count() if n not in used), count)
         positions = np.fromiter(free, np.int64, count)
-        pieces = [Run(chunks.parts[part], 0, 0) for part in chunks.part.tolist()]
-        return Placement(positions, self.kept_nbytes + int(chunks.nbytes.sum()), tuple(pieces))
+        runs = [Run(chunks.parts[part], 0, 0) for part in chunks.part.tolist()]
+        return Placement(positions, self.kept_nbytes + int(chunks.nbytes.sum()), tuple(runs))
 
     def publish(self, placement: Placement, head: bytes, tail: bytes) -> None:
         """Link the chunk files in, sync, replace the index file; see `Staging.publish`."""
@@ -164,10 +164,10 @@ class SparseUpdate(SparseStaging):
         """Give the staged files their names, durably; or none of them."""
         linked: list[str] = []
         try:
-            for number, piece in zip(placement.positions.tolist(), placement.pieces, strict=True):
+            for number, run in zip(placement.positions.tolist(), placement.runs, strict=True):
                 name = chunk_member(number)
                 # not moved: a commit that is begun anew looks for it under its old name
-                link_or_copy(self.directory / piece.part, name, folder)
+                link_or_copy(self.directory / run.part, name, folder)
                 linked.append(name)
                 sync_file(name, folder)
             os.fsync(folder)

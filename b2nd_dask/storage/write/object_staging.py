@@ -165,14 +165,14 @@ class ObjectStaging(BaseObjectStaging):
         order = np.lexsort((first, sizes >= _SMALL_OBJECT))
         bases = np.empty_like(sizes)
         bases[order] = np.cumsum(sizes[order]) - sizes[order]
-        pieces = tuple(Run(chunks.parts[used[i]], 0, int(sizes[i])) for i in order)
-        return Placement(bases[index] + chunks.start, int(sizes.sum()), pieces)
+        runs = tuple(Run(chunks.parts[used[i]], 0, int(sizes[i])) for i in order)
+        return Placement(bases[index] + chunks.start, int(sizes.sum()), runs)
 
     def publish(self, placement: Placement, head: bytes, tail: bytes) -> None:
         """Join the objects, in the store where it can; see `Staging.publish`."""
         area = self.area()
         self.check_target(area.store)
-        runs = [Run(area.path(run.part), run.start, run.stop) for run in placement.pieces]
+        runs = [Run(area.path(run.part), run.start, run.stop) for run in placement.runs]
         if area.store.has_protocol("s3"):
             ServerJoin(area).publish(head, runs, tail, replace=self.replace)
         else:
@@ -207,11 +207,11 @@ class SparseObjectStaging(BaseObjectStaging):
     def join(self, chunks: StagedChunks) -> Placement:
         """Number the chunks without gaps; see `Staging.join`."""
         sizes = chunks.nbytes.tolist()
-        pieces = (
+        runs = (
             Run(chunks.parts[part], 0, size)
             for part, size in zip(chunks.part.tolist(), sizes, strict=True)
         )
-        return Placement(np.arange(len(sizes)), sum(sizes), tuple(pieces))
+        return Placement(np.arange(len(sizes)), sum(sizes), tuple(runs))
 
     def publish(self, placement: Placement, head: bytes, tail: bytes) -> None:
         """Copy the chunks to their names, then put the index; see `Staging.publish`."""
@@ -220,7 +220,7 @@ class SparseObjectStaging(BaseObjectStaging):
         self._claim(store)
         named = [
             (area.path(run.part), f"{store.target}/{chunk_member(number)}")
-            for number, run in enumerate(placement.pieces)
+            for number, run in enumerate(placement.runs)
         ]
         store.each(lambda pair: store.copy(*pair), named)
         area.check()

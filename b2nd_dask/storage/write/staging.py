@@ -41,7 +41,7 @@ class Placement(NamedTuple):
     """For the offset index: offsets in the data region, or numbers of chunk files."""
     data_nbytes: int
     """Bytes of the data region, or of all chunk files."""
-    pieces: tuple[Run, ...] = ()
+    runs: tuple[Run, ...] = ()
     """The staged ranges that make up the data region, or the chunk files, in order; one range where
     `Staging.join` has put all in one file already."""
 
