@@ -79,7 +79,7 @@ _storage_options = click.option(
 _SPELLINGS = {
     "storage_options={'anon': True}": "--storage-option anon=true",
     "storage_options are for remote stores": "--storage-option is for remote stores",
-    "list_staging tells": "`b2nd-dask staging PATH` tells",
+    "list_staging lists": "`b2nd-dask staging PATH` lists",
 }
 
 

@@ -25,7 +25,7 @@ PREFIX = b"bytes in front of the frame"
 
 @dataclass(frozen=True)
 class Store:
-    """One kind of place; the files given to `put` replace those of an earlier call."""
+    """One kind of store; the files given to `put` replace those of an earlier call."""
 
     kind: str
     put_files: Callable[[Mapping[str, bytes]], None]
@@ -61,15 +61,15 @@ def sparse_store(request: pytest.FixtureRequest, tmp_path: Path) -> Store:
 
 def make_store(kind: str, request: pytest.FixtureRequest, tmp_path: Path) -> Store:
     name = uuid.uuid4().hex
-    place = kind.removesuffix("-sparse")
-    if place in ("local", "bytes", "window"):
+    scheme = kind.removesuffix("-sparse")
+    if scheme in ("local", "bytes", "window"):
         path = tmp_path / name
-        offset = len(PREFIX) if place == "window" else 0
-        missing = None if place == "bytes" else Location.of(tmp_path / "no such file")
+        offset = len(PREFIX) if scheme == "window" else 0
+        missing = None if scheme == "bytes" else Location.of(tmp_path / "no such file")
         return Store(
             kind, lambda files: _put_local(path, files), Location.of(path, offset=offset), missing
         )
-    if place == "zip":
+    if scheme == "zip":
         archive = tmp_path / "archive.zip"
         _put_zip(archive, "other", {"": b""})
         return Store(
@@ -78,16 +78,16 @@ def make_store(kind: str, request: pytest.FixtureRequest, tmp_path: Path) -> Sto
             Location.of(f"zip://{name}::{archive}"),
             Location.of(f"zip://nothing::{archive}"),
         )
-    if place in ("memory", "simplecache"):
+    if scheme in ("memory", "simplecache"):
         memory = fsspec.filesystem("memory")
-        chain = "simplecache::" if place == "simplecache" else ""
+        chain = "simplecache::" if scheme == "simplecache" else ""
         return Store(
             kind,
             lambda files: memory.pipe({_join(f"/{name}", key): files[key] for key in files}),
             Location.of(f"{chain}memory://{name}"),
             Location.of(f"{chain}memory://{name}-nothing"),
         )
-    server: HttpServer | S3Server = request.getfixturevalue(f"{place}_server")
+    server: HttpServer | S3Server = request.getfixturevalue(f"{scheme}_server")
     options = getattr(server, "storage_options", None)
 
     def put_files(files: Mapping[str, bytes]) -> None:

@@ -1,4 +1,4 @@
-"""Bodies that do not end, or that say they are longer than what was asked for."""
+"""Bodies that do not end, or that say they are longer than the requested range."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ VALUES = np.random.default_rng(3).normal(size=(600, 100))
 CODE = """
 import aiobotocore.session, s3fs, aiohttp
 # the clients are loaded, and their threads begun, before memory is limited
-answer = None
+result = None
 try:
     frame = open_b2nd(url, storage_options=options)
-    answer = float(frame[...].sum())
+    result = float(frame[...].sum())
 except OSError as error:
-    answer = f"{type(error).__name__}: {error}"
+    result = f"{type(error).__name__}: {error}"
 """
 
 
@@ -52,11 +52,11 @@ def test_no_more_is_read_than_was_asked_for(
     http_server.announced = 2**31 if length != "untold" else None
     http_server.ignore_ranges = length == "ranges ignored"
     # the address space of the event loop's threads is more than the memory that they take
-    answer = run_limited(CODE, megabytes=400, url=url, options=options)
+    result = run_limited(CODE, megabytes=400, url=url, options=options)
     if (kind, length) == ("s3", "ranges ignored"):
         # over HTTP the first bytes are enough, for as long as they are few
-        assert answer.startswith("OSError")
-        assert "ranges" in answer
-        assert url in answer
+        assert result.startswith("OSError")
+        assert "ranges" in result
+        assert url in result
     else:
-        assert answer == pytest.approx(VALUES.sum())
+        assert result == pytest.approx(VALUES.sum())

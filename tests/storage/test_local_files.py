@@ -1,4 +1,4 @@
-"""What writing asks of the system, where it does less than was asked for."""
+"""System calls for writing, where they do less than they should."""
 
 import os
 

@@ -1,4 +1,4 @@
-"""What users may give for a place, and what of it is shown."""
+"""What users may pass as a location, and what of it is shown."""
 
 from __future__ import annotations
 
@@ -47,12 +47,12 @@ def test_a_negative_offset() -> None:
         Location.of(b"data", offset=-1)
 
 
-@pytest.mark.parametrize("place", ["a.b2nd", "file:///a.b2nd", b"data"])
-def test_storage_options_are_for_urls(place: str | bytes) -> None:
+@pytest.mark.parametrize("urlpath", ["a.b2nd", "file:///a.b2nd", b"data"])
+def test_storage_options_are_for_urls(urlpath: str | bytes) -> None:
     with pytest.raises(ValueError, match="storage_options are for remote stores") as caught:
-        Location.of(place, storage_options={"secret": "hunter2"})
+        Location.of(urlpath, storage_options={"secret": "hunter2"})
     assert "hunter2" not in str(caught.value)
-    assert Location.of(place, storage_options={}) == Location.of(place)
+    assert Location.of(urlpath, storage_options={}) == Location.of(urlpath)
 
 
 SECRET_URLS = [
@@ -98,7 +98,7 @@ def test_secrets_are_not_shown(url: str, label: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "place",
+    "urlpath",
     [
         " http://u:hunter2@host/a.b2nd",
         "\nhttps://host/a.b2nd?sig=hunter2",
@@ -107,12 +107,12 @@ def test_secrets_are_not_shown(url: str, label: str) -> None:
         "s3:AK:hunter2@bucket/a.b2nd",
     ],
 )
-def test_mistyped_urls_are_refused_and_not_shown(place: str, tmp_path: Path) -> None:
+def test_mistyped_urls_are_refused_and_not_shown(urlpath: str, tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="looks like a mistyped URL") as caught:
-        Location.of(place)
+        Location.of(urlpath)
     assert "hunter2" not in str(caught.value)
     # such a file has a way in
-    assert Location.of(tmp_path / place.strip()).urlpath == str(tmp_path / place.strip())
+    assert Location.of(tmp_path / urlpath.strip()).urlpath == str(tmp_path / urlpath.strip())
 
 
 def test_the_key_covers_every_field() -> None:

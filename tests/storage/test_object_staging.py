@@ -84,47 +84,47 @@ def names_at(location: Location) -> list[str]:
 
 
 @pytest.fixture(params=["s3", "memory"])
-def place(request: pytest.FixtureRequest) -> Location:
+def location(request: pytest.FixtureRequest) -> Location:
     location: Location = request.getfixturevalue(request.param)
     return location
 
 
 @pytest.mark.parametrize("sparse", [False, True])
 class TestEveryStore:
-    def test_discard_removes_everything(self, place: Location, sparse: bool) -> None:
-        staging = make(place, sparse=sparse)
+    def test_discard_removes_everything(self, location: Location, sparse: bool) -> None:
+        staging = make(location, sparse=sparse)
         staging.prepare()
         staging.append([b"a", b"b"])
-        assert names_at(place)
+        assert names_at(location)
         staging.discard()
-        assert names_at(place) == []
+        assert names_at(location) == []
         staging.discard()
 
     def test_a_task_that_outlives_the_write_leaves_nothing(
-        self, place: Location, sparse: bool
+        self, location: Location, sparse: bool
     ) -> None:
-        staging = make(place, sparse=sparse)
+        staging = make(location, sparse=sparse)
         staging.prepare()
         staging.discard()
         with pytest.raises(FileNotFoundError, match=r"given up.*\.b2nd"):
             staging.append([b"a"])
-        assert names_at(place) == []
+        assert names_at(location) == []
 
-    def test_a_target_that_is_taken(self, place: Location, sparse: bool) -> None:
-        publish(make(place), [[b"a"]])
+    def test_a_target_that_is_taken(self, location: Location, sparse: bool) -> None:
+        publish(make(location), [[b"a"]])
         with pytest.raises(FileExistsError, match=r"something is there already.*\.b2nd"):
-            make(place, sparse=sparse).prepare()
-        assert len(names_at(place)) == 1
+            make(location, sparse=sparse).prepare()
+        assert len(names_at(location)) == 1
 
-    def test_several_objects_are_never_replaced(self, place: Location, sparse: bool) -> None:
-        publish(make(place, sparse=True), [[b"a", b"b"]])
-        before = names_at(place)
+    def test_several_objects_are_never_replaced(self, location: Location, sparse: bool) -> None:
+        publish(make(location, sparse=True), [[b"a", b"b"]])
+        before = names_at(location)
         with pytest.raises(FileExistsError, match=r"remove.*first.*\.b2nd"):
-            make(place, sparse=sparse, replace=True).prepare()
-        assert names_at(place) == before
+            make(location, sparse=sparse, replace=True).prepare()
+        assert names_at(location) == before
 
-    def test_it_pickles_small_and_shows_no_secrets(self, place: Location, sparse: bool) -> None:
-        staging = make(place, sparse=sparse)
+    def test_it_pickles_small_and_shows_no_secrets(self, location: Location, sparse: bool) -> None:
+        staging = make(location, sparse=sparse)
         pickled = pickle.dumps(staging)
         assert len(pickled) < 1000
         assert pickle.loads(pickled) == staging
@@ -153,11 +153,11 @@ def test_other_processes_append(
 
 
 class TestSparse:
-    def test_the_members(self, place: Location, name: str) -> None:
-        publish(make(place, sparse=True), [[b"a", b"bb"], [b"ccc"]])
+    def test_the_members(self, location: Location, name: str) -> None:
+        publish(make(location, sparse=True), [[b"a", b"bb"], [b"ccc"]])
         members = ["00000000.chunk", "00000001.chunk", "00000002.chunk", "chunks.b2frame"]
-        assert names_at(place) == [f"{name}/{member}" for member in members]
-        fs, path = fsspec.url_to_fs(place.urlpath, **(place.storage_options or {}))
+        assert names_at(location) == [f"{name}/{member}" for member in members]
+        fs, path = fsspec.url_to_fs(location.urlpath, **(location.storage_options or {}))
         assert fs.cat_file(f"{path}/00000002.chunk") == b"ccc"
         assert fs.cat_file(f"{path}/chunks.b2frame") == HEAD + TAIL
 
@@ -184,11 +184,11 @@ class TestSparse:
         staging.discard()
         assert recording_s3.keys(name) == []
 
-    def test_two_writers_do_not_mix(self, place: Location) -> None:
-        first, second = make(place, sparse=True), make(place, sparse=True)
+    def test_two_writers_do_not_mix(self, location: Location) -> None:
+        first, second = make(location, sparse=True), make(location, sparse=True)
         second.prepare()
         publish(first, [[b"a", b"bb"]])
-        before = names_at(place)
+        before = names_at(location)
         run = second.append([b"z"])[0]
         placement = second.join(
             StagedChunks((run.part,), np.zeros(1, int), np.zeros(1, int), np.array([1]))
@@ -196,7 +196,7 @@ class TestSparse:
         with pytest.raises(FileExistsError, match="another writer"):
             second.publish(placement, HEAD, TAIL)
         second.discard()
-        assert names_at(place) == [n for n in before if second.key not in n]
+        assert names_at(location) == [n for n in before if second.key not in n]
 
 
 class NoCopies(MemoryFileSystem):

@@ -247,8 +247,8 @@ class Talkative(AbstractFileSystem):
             raise ArithmeticError("a tree of its own")
         if path == "message":
             raise OSError("cannot reach https://user:hunter2@host/a")
-        failure = OSError("no answer")
-        leak = RuntimeError("no answer from https://host/a?sig=hunter2")
+        failure = OSError("no response")
+        leak = RuntimeError("no response from https://host/a?sig=hunter2")
         if path == "cause":
             failure.__cause__ = leak
         else:

@@ -245,13 +245,13 @@ def test_the_log_has_the_original_error_at_debug(
         return
     (record,) = records
     assert record.levelno == logging.DEBUG
-    told = record.getMessage()
-    assert told.startswith(location.label)
-    assert "ClientResponseError: 403, message='Forbidden'" in told
-    assert "raise_for_status" in told
+    logged = record.getMessage()
+    assert logged.startswith(location.label)
+    assert "ClientResponseError: 403, message='Forbidden'" in logged
+    assert "raise_for_status" in logged
     # nor the original itself, which handlers could show
     assert record.exc_info is None
-    assert "hunter2" not in told + repr(vars(record))
+    assert "hunter2" not in logged + repr(vars(record))
 
 
 def test_errors_come_back_from_workers_with_their_cause(http_server: HttpServer) -> None:

@@ -33,14 +33,14 @@ def test_every_span_lies_where_the_plan_says(
 
 @given(spans=spans_of, max_gap=st.integers(0, 30), max_size=st.integers(1, 120))
 def test_merging_keeps_to_its_limits(spans: list[Span], max_gap: int, max_size: int) -> None:
-    wanted = {i for span in spans for i in range(*span)}
+    requested = {i for span in spans for i in range(*span)}
     for merged in coalesce(spans, max_gap=max_gap, max_size=max_size).merged:
         assert merged.stop - merged.start <= max_size or merged in spans
         gap = 0
         for i in range(*merged):
-            gap = 0 if i in wanted else gap + 1
+            gap = 0 if i in requested else gap + 1
             assert gap <= max_gap
-        assert {merged.start, merged.stop - 1} <= wanted
+        assert {merged.start, merged.stop - 1} <= requested
 
 
 @given(spans=spans_of, max_gap=st.integers(0, 30), max_size=st.integers(1, 120))

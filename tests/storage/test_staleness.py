@@ -32,8 +32,8 @@ FAR = [Span(start, start + 500) for start in range(100_000, 3_900_000, 2 * MAX_G
 
 
 @dataclass
-class Place:
-    """An object, or a directory, on a server that can be told what to do between two answers."""
+class ServedObject:
+    """An object, or a directory, on a server that a test can make act between two responses."""
 
     put: Callable[[str, bytes], None]
     server: Any
@@ -51,15 +51,15 @@ class Place:
 
 
 @pytest.fixture(params=["http", "s3"])
-def place(request: pytest.FixtureRequest) -> Place:
+def served(request: pytest.FixtureRequest) -> ServedObject:
     name = uuid.uuid4().hex
     if request.param == "http":
         http: HttpServer = request.getfixturevalue("http_server")
         where = Location.of(f"{http.url}/{name}")
-        return Place(lambda member, data: void(http.put(name + member, data)), http, where)
+        return ServedObject(lambda member, data: void(http.put(name + member, data)), http, where)
     s3: RecordingS3 = request.getfixturevalue("recording_s3")
     where = Location.of(f"{s3.url}/{name}", storage_options=s3.storage_options)
-    return Place(lambda member, data: void(s3.server.put(name + member, data)), s3, where)
+    return ServedObject(lambda member, data: void(s3.server.put(name + member, data)), s3, where)
 
 
 def at_request(number: int, act: Callable[[], None]) -> Callable[[str], None]:
@@ -77,72 +77,72 @@ def void(_: object) -> None:
     pass
 
 
-def test_reads_ask_for_the_state_that_was_opened(place: Place) -> None:
-    place.put("", OLD)
-    reader = place.location.open()
+def test_reads_ask_for_the_state_that_was_opened(served: ServedObject) -> None:
+    served.put("", OLD)
+    reader = served.location.open()
     token = reader.opened_identity().token
     reader.read(FAR)
-    assert place.matches == [None] + [token] * len(FAR)
+    assert served.matches == [None] + [token] * len(FAR)
 
 
 @pytest.mark.parametrize("obeys", [True, False])
 @pytest.mark.parametrize("size", [len(NEW), 1_000_000, 100])
 def test_an_object_that_was_replaced_after_it_was_opened(
-    place: Place, obeys: bool, size: int
+    served: ServedObject, obeys: bool, size: int
 ) -> None:
-    place.put("", OLD)
-    reader = place.location.open()
+    served.put("", OLD)
+    reader = served.location.open()
     before = reader.opened_identity()
     if not obeys:
-        place.ignore_conditions()
-    place.put("", NEW[:size])
+        served.ignore_conditions()
+    served.put("", NEW[:size])
     for spans in ([Span(700_000, 700_010)], FAR, [Span(3_900_000, 4_000_000)]):
         with pytest.raises(StaleFrameError) as caught:
             reader.read(spans)
-        assert caught.value.path == place.location.label
+        assert caught.value.path == served.location.label
     assert reader.identity() != before == reader.opened_identity()
 
 
 @pytest.mark.parametrize("obeys", [True, False])
 def test_an_object_that_is_replaced_between_the_requests_of_one_read(
-    place: Place, obeys: bool
+    served: ServedObject, obeys: bool
 ) -> None:
-    place.put("", OLD)
-    reader = place.location.open()
+    served.put("", OLD)
+    reader = served.location.open()
     reader.identity()
     if not obeys:
-        place.ignore_conditions()
-    place.server.before = at_request(2, lambda: place.put("", NEW))
+        served.ignore_conditions()
+    served.server.before = at_request(2, lambda: served.put("", NEW))
     with pytest.raises(StaleFrameError):
         reader.read(FAR)
 
 
 @pytest.mark.parametrize("obeys", [True, False])
-def test_a_member_that_is_replaced_between_two_reads(place: Place, obeys: bool) -> None:
-    place.put("/chunks.b2frame", b"main")
-    place.put("/00000000.chunk", OLD)
-    reader = place.location.open()
+def test_a_member_that_is_replaced_between_two_reads(served: ServedObject, obeys: bool) -> None:
+    served.put("/chunks.b2frame", b"main")
+    served.put("/00000000.chunk", OLD)
+    reader = served.location.open()
     assert reader.read([Span(0, 32)], "00000000.chunk") == [OLD[:32]]
     if not obeys:
-        place.ignore_conditions()
-    place.put("/00000000.chunk", NEW)
+        served.ignore_conditions()
+    served.put("/00000000.chunk", NEW)
     with pytest.raises(StaleFrameError, match=r"00000000\.chunk"):
         reader.read([Span(32, 64)], "00000000.chunk")
 
 
-def test_a_member_that_is_replaced_during_its_first_read(place: Place) -> None:
-    place.put("/chunks.b2frame", b"main")
-    place.put("/00000000.chunk", OLD)
-    reader = place.location.open()
+def test_a_member_that_is_replaced_during_its_first_read(served: ServedObject) -> None:
+    served.put("/chunks.b2frame", b"main")
+    served.put("/00000000.chunk", OLD)
+    reader = served.location.open()
     reader.identity()
-    place.server.before = at_request(2, lambda: place.put("/00000000.chunk", NEW))
+    served.server.before = at_request(2, lambda: served.put("/00000000.chunk", NEW))
     with pytest.raises(StaleFrameError, match=r"00000000\.chunk"):
         reader.read(FAR, "00000000.chunk")
 
 
-def test_an_object_that_is_gone(place: Place) -> None:
-    place.put("/chunks.b2frame", b"main")
-    reader = place.location.open()
+def test_an_object_that_is_gone(served: ServedObject) -> None:
+    served.put("/chunks.b2frame", b"main")
+    reader = served.location.open()
     with pytest.raises(FileNotFoundError, match=r"00000000\.chunk"):
         reader.read([Span(0, 9)], "00000000.chunk")
 
@@ -158,11 +158,11 @@ def test_without_an_etag_the_date_tells(http_server: HttpServer) -> None:
     assert [request.if_match for request in http_server.requests] == [None] * (1 + len(FAR))
 
 
-def test_what_is_in_memory_is_of_the_state_that_was_opened(place: Place) -> None:
-    place.put("", OLD[:50_000])
-    reader = place.location.open()
+def test_what_is_in_memory_is_of_the_state_that_was_opened(served: ServedObject) -> None:
+    served.put("", OLD[:50_000])
+    reader = served.location.open()
     reader.identity()
-    place.put("", NEW[:50_000])
+    served.put("", NEW[:50_000])
     assert reader.read([Span(20_000, 50_000)]) == [OLD[20_000:50_000]]
 
 

@@ -49,8 +49,8 @@ def test_an_offset_past_the_end_is_an_error() -> None:
 def test_a_directory_has_no_offset(tmp_path: Path, http_server: HttpServer) -> None:
     (tmp_path / "chunks.b2frame").write_bytes(b"main")
     http_server.put("sparse/chunks.b2frame", b"main")
-    for place in (tmp_path, f"{http_server.url}/sparse"):
-        reader = Location.of(place, offset=2).open()
+    for location in (tmp_path, f"{http_server.url}/sparse"):
+        reader = Location.of(location, offset=2).open()
         with pytest.raises(FrameFormatError, match="no byte offset"):
             reader.identity()
         with pytest.raises(FrameFormatError, match="no byte offset"):
