@@ -56,7 +56,7 @@ class TestMemory:
         placement = staging.join(
             StagedChunks((run.part,), np.zeros(1, int), np.zeros(1, int), np.array([4]))
         )
-        with pytest.raises(OSError, match="not the bytes"):
+        with pytest.raises(OSError, match="not the length that was written"):
             staging.publish(placement, HEAD, TAIL)
         staging.discard()
         assert fs.cat_file(name) == b"old"

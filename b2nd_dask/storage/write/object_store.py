@@ -147,7 +147,8 @@ class ObjectStore:
             if len(piece) != run.stop - run.start:
                 raise OSError(
                     errno.EIO,
-                    f"{self.label}: a staged object is shorter than it was; write again",
+                    f"{self.label}: a staged object has not the length "
+                    "that was written; write again",
                 )
         return pieces
 
