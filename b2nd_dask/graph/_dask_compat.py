@@ -87,9 +87,9 @@ class DaskName:
 
     module: str
     name: str
-    parameters: str | None
-    """Names of its parameters. ``"numpy"`` for NumPy's function of that name, ``"methods"`` for
-    what makes functions of methods, ``"int"`` for such a value, None for what cannot be called."""
+    parameters: str
+    """Names of its parameters; ``"numpy"`` for NumPy's function of that name. The type of what
+    cannot be called."""
     reason: str
 
     def resolve(self) -> Any:
@@ -107,17 +107,15 @@ class DaskName:
             raise DaskChangedError(f"dask {_VERSION} has no {where}") from error
         if (now := self._described(found)) != self.parameters:
             raise DaskChangedError(
-                f"{where} of dask {_VERSION} takes ({now}), not ({self.parameters})"
+                f"{where} of dask {_VERSION} is not ({self.parameters}), but ({now})"
             )
         return found
 
-    def _described(self, found: Any) -> str | None:
+    def _described(self, found: Any) -> str:
         if self.parameters == "numpy":
             return "numpy" if found is getattr(np, self.name) else "other than NumPy"
-        if self.parameters == "methods":
-            return "methods" if callable(getattr(found, "reshape", None)) else "none"
         if not callable(found):
-            return "int" if isinstance(found, int) else None
+            return type(found).__name__
         try:
             parameters = inspect.signature(found).parameters.values()
         except (TypeError, ValueError):
@@ -211,7 +209,7 @@ NAMES = tuple(
         ),
         (_REDUCTIONS, "nannumel", "x, **kwargs", "how means count elements"),
         (_REDUCTIONS, "numel", "x, **kwargs", "how means count elements"),
-        ("dask.utils", "M", "methods", "makes the function that reshapes blocks"),
+        ("dask.utils", "M", "MethodCache", "makes the function that reshapes blocks"),
         # layers of one task a block: they carry the frame once, whatever the number of blocks
         (
             "dask.blockwise",

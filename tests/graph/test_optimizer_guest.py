@@ -167,8 +167,8 @@ array = np.load(folder / "array.npy")
 real = importlib.import_module
 dask.config.set(scheduler="sync")
 
-def changed(found):
-    return {"missing": None, "a value": object(), "a function": lambda *anything: None}[way]
+def changed(entry):
+    return object() if NAMES.index(entry) % 2 else lambda *anything: None
 
 def hide(entries):
     hidden = {}
@@ -232,7 +232,7 @@ print("done", len(NAMES))
 """
 
 
-@pytest.mark.parametrize("way", ["missing", "a value", "a function"])
+@pytest.mark.parametrize("way", ["missing", "changed"])
 def test_names_of_dask_that_are_not_what_they_were(tmp_path, way):
     array = np.random.default_rng(5).integers(0, 3, (20, 20)) / 2
     array[5:10] = 0
