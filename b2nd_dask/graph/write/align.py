@@ -15,7 +15,7 @@ from dask.utils import parse_bytes
 
 from b2nd_dask.frame.array import Frame, reference_of
 from b2nd_dask.frame.reference import FrameReference
-from b2nd_dask.frame.write.existing_frame import verified_whole
+from b2nd_dask.frame.write.update import verified_whole
 from b2nd_dask.graph.read.blocks import Chunks, FrameBlocks
 from b2nd_dask.graph.read.from_b2nd import array_of
 from b2nd_dask.graph.resources import available

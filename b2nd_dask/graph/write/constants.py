@@ -12,8 +12,8 @@ from dask.layers import ArrayChunkShapeDep
 from numpy.typing import NDArray
 
 from b2nd_dask.format.grid import Grid
-from b2nd_dask.frame.write.constant_region import constant_records
 from b2nd_dask.frame.write.records import ChunkRecords
+from b2nd_dask.frame.write.writer import constant_records
 
 
 def constant_element(arr: da.Array) -> NDArray[Any] | None:

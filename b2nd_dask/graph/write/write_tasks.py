@@ -15,7 +15,7 @@ from dask.layers import ArraySliceDep
 from dask.optimization import cull
 from numpy.typing import NDArray
 
-from b2nd_dask.frame.write.publication import (
+from b2nd_dask.frame.write.idempotent import (
     OpenedStaging,
     finish_once,
     open_staging,

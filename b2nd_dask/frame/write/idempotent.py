@@ -1,4 +1,4 @@
-"""Whether a write has published its frame already: dask runs tasks again when a worker is lost."""
+"""Tasks of a write that may run twice: dask runs tasks again when a worker is lost."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ logger = logging.getLogger("b2nd_dask")
 
 #: What a write meets that runs again after it published: its parts are gone, its target is there,
 #: the frame that it changes is another one, records are missing. A failing disk is none of these.
-SEEN_AGAIN = (FileNotFoundError, FileExistsError, B2ndError)
+RAN_BEFORE = (FileNotFoundError, FileExistsError, B2ndError)
 
 
 class OpenedStaging(NamedTuple):
