@@ -136,7 +136,7 @@ def _rewrite(opened: OpenedFrame, used: NDArray[np.int64], path: Path) -> Stagin
 
 
 def _payloads(opened: OpenedFrame, used: NDArray[np.int64]) -> Iterator[list[bytes]]:
-    """The chunks as they are, one at a time, held against their checksums."""
+    """Read the chunks as they are, one at a time, and verify their checksums."""
     offsets, sparse = opened.parsed.index.offsets, opened.parsed.header.sparse
     digests = opened.digests
     for chunk, start, stop in used.T.tolist():

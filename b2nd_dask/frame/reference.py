@@ -166,7 +166,6 @@ class FrameReference:
 
         Parameters
         ----------
-        index : int, slice, Ellipsis, None, or a tuple of these
         threads : int
             How many decode.
 

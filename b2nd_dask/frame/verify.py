@@ -201,7 +201,7 @@ def seal(urlpath: str | os.PathLike[str], *, threads: int | None = None) -> bool
 
 
 def _require_usual_header(opened: OpenedFrame) -> None:
-    """Refuse to seal what would count as damaged from then on."""
+    """Raise FrameFormatError for a header that would count as damaged once it is sealed."""
     header = opened.parsed.header
     (head,) = opened.reader.read([Span(0, header.header_len)])
     head = with_new_tail(head, cbytes=header.cbytes, frame_len=header.frame_len)
@@ -228,7 +228,7 @@ def _digests_of(opened: OpenedFrame, threads: int | None) -> NDArray[np.uint64]:
 
 
 def _publish(opened: OpenedFrame, digests: NDArray[np.uint64], staging: Staging) -> None:
-    """Put index and trailer with the checksums in the place of the old ones."""
+    """Put index and trailer with the checksums instead of the old ones."""
     none = np.empty(0, np.int64)
     index = ChunkIndex(opened.parsed.index.offsets, digests)
     envelope = Envelope.of(opened.reader, opened.parsed, build_write_id(staging.key))

@@ -72,7 +72,7 @@ class CellRuns:
 
     Parameters
     ----------
-    pieces : sequence of list of AxisSlice
+    slices : sequence of list of AxisSlice
         The cells along each axis.
     chosen : ndarray of bool
         Which cells, in C order.
@@ -81,10 +81,10 @@ class CellRuns:
     """
 
     def __init__(
-        self, pieces: Sequence[list[AxisSlice]], chosen: NDArray[np.bool_], axis: tuple[int, ...]
+        self, slices: Sequence[list[AxisSlice]], chosen: NDArray[np.bool_], axis: tuple[int, ...]
     ) -> None:
-        self._pieces = pieces
-        self._chosen = chosen.reshape([len(cells) for cells in pieces])
+        self._slices = slices
+        self._chosen = chosen.reshape([len(cells) for cells in slices])
         self._axis = axis
 
     @property
@@ -117,10 +117,10 @@ class CellRuns:
         return values
 
     def _lengths(self, axis: int) -> NDArray[np.int64]:
-        return np.array([len(piece.inner) for piece in self._pieces[axis]], np.int64)
+        return np.array([len(part.inner) for part in self._slices[axis]], np.int64)
 
     def _starts(self, axis: int) -> NDArray[np.int64]:
-        return np.array([piece.out.start for piece in self._pieces[axis]], np.int64)
+        return np.array([part.out.start for part in self._slices[axis]], np.int64)
 
 
 @dataclass(frozen=True)
@@ -155,10 +155,6 @@ def first_extremes(
         Chooses between values of the field ``value``.
     locate : callable
         Turns positions in the region, along each reduced axis, into values of ``arg``.
-
-    Returns
-    -------
-    Accumulation
     """
     return Accumulation(
         partial(_merge_candidates, argfunc, value), partial(_repeat_candidate, locate), True

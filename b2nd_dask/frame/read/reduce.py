@@ -53,16 +53,10 @@ def reduce_region(
 
     Parameters
     ----------
-    opened : OpenedFrame
     axes : tuple of range
         Ascending positions to read along each axis, at least one each.
     fill : Fill
         Its dtype is that of the elements; not a structured one.
-    how : Reduction
-
-    Returns
-    -------
-    mapping of str to ndarray
 
     Raises
     ------
@@ -103,9 +97,9 @@ class _Total:
 
     def __init__(self, plan: RegionPlan, how: Reduction) -> None:
         self._how = how
-        self._pieces = plan.pieces
+        self._slices = plan.slices
         self._shape = tuple(
-            1 if i in how.axis else cells[-1].out.stop for i, cells in enumerate(plan.pieces)
+            1 if i in how.axis else cells[-1].out.stop for i, cells in enumerate(plan.slices)
         )
         self._seen = np.zeros(self._shape, bool)
         self._last: tuple[bytes, PartialResult] | None = None
@@ -128,7 +122,7 @@ class _Total:
 
     def add_constants(self, element: NDArray[Any], chosen: NDArray[np.bool_]) -> None:
         """Add all chunks of the plan that are chosen; all repeat one element."""
-        runs = CellRuns(self._pieces, chosen, self._how.axis)
+        runs = CellRuns(self._slices, chosen, self._how.axis)
         counts = runs.counts
         new = self._repeated(element, runs)
         old = self._all(new)
@@ -176,7 +170,6 @@ def iter_chunks(
 
     Parameters
     ----------
-    opened : OpenedFrame
     parts : sequence of Part
         Of stored chunks.
     fill : Fill
@@ -184,10 +177,6 @@ def iter_chunks(
     in_order : bool
         False where neither the order nor the shape of the elements matters, only the number of
         axes.
-
-    Yields
-    ------
-    ChunkElements
 
     Raises
     ------
@@ -219,7 +208,7 @@ def _decoded(
     if element is not None:
         yield element
         return
-    with _stored_order.lent(fetched.header.nbytes) as buffer:
+    with _stored_order.borrow(fetched.header.nbytes) as buffer:
         raw = buffer.view(fill.dtype)
         with located(opened, chunk):
             decode_raw(frame, fetched, raw)
@@ -233,7 +222,7 @@ def _decoded(
             ]
         else:
             count = int(np.prod([len(r) for r in inner]))
-            with _array_order.lent(count * grid.itemsize) as other:
+            with _array_order.borrow(count * grid.itemsize) as other:
                 elements = other.view(fill.dtype).reshape([len(r) for r in inner])
                 scatter_chunk(raw, grid, inner, elements, some_blocks=fetched.some_blocks)
                 yield elements

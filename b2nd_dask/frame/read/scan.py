@@ -24,7 +24,7 @@ from b2nd_dask.frame.read.region import usable_cores
 #: some memory each, however small they are.
 _BATCH_NBYTES, _BATCH_CHUNKS = 4 << 20, 1024
 
-#: What a disk answers that cannot read some of its sectors.
+#: What a disk returns that cannot read some of its sectors.
 _LOST = (errno.EIO, errno.EBADMSG)
 
 #: Takes a chunk's number and its bytes, with maybe some behind them.
@@ -39,11 +39,10 @@ def scan_chunks(
     *,
     chunks: NDArray[np.int64] | None = None,
 ) -> Iterator[Result]:
-    """Show every stored chunk to a function.
+    """Call a function with the bytes of every stored chunk.
 
     Parameters
     ----------
-    opened : OpenedFrame
     look : callable
         Gets the chunk's number and its bytes, maybe with more bytes behind them.
     threads : int, optional
@@ -53,7 +52,6 @@ def scan_chunks(
 
     Yields
     ------
-    chunk : int
     result : int or B2ndError
         What `look` gave or raised; an error also where a chunk's file is missing, or the disk
         cannot read it.
@@ -121,7 +119,6 @@ def content_digest(opened: OpenedFrame, chunks: NDArray[np.int64]) -> str:
 
     Parameters
     ----------
-    opened : OpenedFrame
     chunks : ndarray of int64
         Ascending numbers of chunks.
 
@@ -152,7 +149,6 @@ def digests_on_disk(
 
     Parameters
     ----------
-    opened : OpenedFrame
     chunks : ndarray of int64
         Ascending numbers of stored chunks.
     threads : int, optional

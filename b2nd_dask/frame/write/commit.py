@@ -74,8 +74,6 @@ def commit(
     ----------
     records : ChunkRecords
         Of every chunk of the frame; of the new ones, where `index_before` has the others.
-    plan : FramePlan
-    staging : Staging
     index_before : callable, optional
         Makes the index of the chunks that stay, in the grid of the plan.
 
@@ -119,13 +117,10 @@ def publish(
 
     Parameters
     ----------
-    staged : StagedChunks
     chunks : ndarray of int64
         Their numbers in the frame.
     index : ChunkIndex
         Of all chunks; gets the offsets of the staged ones.
-    envelope : Envelope
-    staging : Staging
     """
     placement = staging.join(staged)
     if len(chunks):

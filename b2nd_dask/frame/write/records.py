@@ -59,15 +59,10 @@ class ChunkRecords:
 
         Parameters
         ----------
-        codes : dict of chunk to special code
         runs : dict of chunk to Run
             Where stored chunks were staged.
         digests : dict of chunk to int
             Of the same chunks.
-
-        Returns
-        -------
-        ChunkRecords
         """
         parts = tuple(dict.fromkeys(run.part for run in runs.values()))
         number = {name: i for i, name in enumerate(parts)}
@@ -79,33 +74,14 @@ class ChunkRecords:
 
     @classmethod
     def of_special(cls, chunks: NDArray[np.int64], code: int) -> ChunkRecords:
-        """Make a table of chunks that stand for one special code.
-
-        Parameters
-        ----------
-        chunks : ndarray of int64
-        code : int
-
-        Returns
-        -------
-        ChunkRecords
-        """
+        """Make a table of chunks that stand for one special code."""
         rows = np.zeros(len(chunks), _ROW)
         rows["chunk"], rows["code"], rows["part"] = chunks, code, -1
         return cls((), rows)
 
 
 def merge_records(tables: Sequence[ChunkRecords]) -> ChunkRecords:
-    """Put tables together.
-
-    Parameters
-    ----------
-    tables : sequence of ChunkRecords
-
-    Returns
-    -------
-    ChunkRecords
-    """
+    """Put tables together."""
     parts = tuple(dict.fromkeys(name for table in tables for name in table.parts))
     number = {name: i for i, name in enumerate(parts)}
     rows = []
@@ -125,15 +101,10 @@ def journal_rows(
 
     Parameters
     ----------
-    codes : mapping of chunk to special code
     runs : mapping of chunk to Run
         Where stored chunks were staged.
     payloads : mapping of chunk to bytes
         What was staged there.
-
-    Returns
-    -------
-    bytes
     """
     rows = np.zeros(len(codes) + len(runs), _JOURNAL_ROW)
     special = [(chunk, code, 0, 0, 0, b"", 0) for chunk, code in codes.items()]
@@ -159,7 +130,6 @@ def read_journals(staging: Staging, nchunks: int) -> ChunkRecords:
 
     Parameters
     ----------
-    staging : Staging
     nchunks : int
         Chunks of the frame.
 
@@ -218,6 +188,6 @@ def _same_as_staged(rows: NDArray[Any], staging: Staging) -> NDArray[Any]:
         Run(part.decode(), start, start + nbytes)
         for _, _, start, nbytes, _, part, _ in stored.tolist()
     ]
-    found = [chunk_digest(piece) for piece in staging.fetch(runs)]
+    found = [chunk_digest(chunk) for chunk in staging.fetch(runs)]
     good = stored["digest"] == np.array(found, np.uint64)
     return np.concatenate([rows[rows["code"] != 0], stored[good]])

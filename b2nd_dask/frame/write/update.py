@@ -61,7 +61,7 @@ def update_plan(old: ParsedFrame, shape: tuple[int, ...]) -> FramePlan:
 def update_staging(
     location: Location, old: ParsedFrame, *, resume_key: str | None = None
 ) -> Staging:
-    """Make the staging of a change; ValueError for a frame that cannot be changed in its place."""
+    """Make the staging of a change; ValueError for a frame that cannot be changed in place."""
     header = old.header
     return update_staging_for(
         location,
@@ -98,9 +98,9 @@ def _carried(
     column: NDArray[Any], fill: int, before: tuple[int, ...], after: tuple[int, ...]
 ) -> NDArray[Any]:
     """Move one entry for each chunk of a grid into a larger grid, of which the rest gets `fill`."""
-    placed = np.full(after, fill, column.dtype)
-    placed[tuple(slice(0, n) for n in before)] = column.reshape(before)
-    return placed.reshape(-1)
+    moved = np.full(after, fill, column.dtype)
+    moved[tuple(slice(0, n) for n in before)] = column.reshape(before)
+    return moved.reshape(-1)
 
 
 def open_for_update(location: Location) -> FrameReference:

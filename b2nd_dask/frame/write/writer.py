@@ -55,10 +55,6 @@ class FramePlan:
             Bytes of the frame.
         has_vlmeta : bool
             Whether the trailer has any vlmeta.
-
-        Returns
-        -------
-        bytes
         """
         grid = self.grid
         header = FrameHeader(
@@ -87,12 +83,6 @@ def write_block(
         Whole chunks of the frame, but for those that the array's edge cuts.
     origin : tuple of int
         Where the block's first element lies in the array; the corner of a chunk.
-    plan : FramePlan
-    staging : Staging
-
-    Returns
-    -------
-    ChunkRecords
     """
     grid = plan.grid
     codes: dict[int, int] = {}
@@ -104,11 +94,11 @@ def write_block(
     counts = [-(-n // c) for n, c in zip(elements.shape, grid.chunks, strict=True)]
     first = [at // c for at, c in zip(origin, grid.chunks, strict=True)]
     for offset in itertools.product(*map(range, counts)):
-        place = tuple(slice(i * c, (i + 1) * c) for i, c in zip(offset, grid.chunks, strict=True))
+        inside = tuple(slice(i * c, (i + 1) * c) for i, c in zip(offset, grid.chunks, strict=True))
         cell = tuple(a + i for a, i in zip(first, offset, strict=True))
         chunk = int(np.ravel_multi_index(cell, grid.counts)) if cell else 0
         # the ellipsis keeps a 0-d block an array
-        index: tuple[Any, ...] = (*place, ...)
+        index: tuple[Any, ...] = (*inside, ...)
         encoded = encode_elements(elements[index], grid, plan.compression)
         if isinstance(encoded, int):
             codes[chunk] = encoded
