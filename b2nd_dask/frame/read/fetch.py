@@ -113,8 +113,9 @@ def fetch(opened: OpenedFrame, batch: Sequence[LocatedRequest]) -> Iterator[Chun
         later: list[tuple[LocatedRequest, memoryview]] = []
         for request, data, size in _read(opened, wanted, room.data):
             if request.blocks is None:
-                _verify_chunk(opened, request.chunk, data)
-                header = _header_of(opened, request.chunk, data, len(data))
+                with located(opened, request.chunk):
+                    _verify_chunk(opened, request.chunk, data)
+                    header = _header_of(opened, data, len(data))
                 yield ChunkBytes(request.number, request.chunk, header, data, some_blocks=False)
             else:
                 # the size of its file came with reading it: no more is there of the chunk
@@ -163,21 +164,19 @@ def _verify_chunk(opened: OpenedFrame, chunk: int, data: memoryview) -> None:
     """Verify a chunk that was read whole by its checksum, where there is one."""
     digests = opened.digests
     if digests is not None:
-        with located(opened, chunk):
-            require_digest(data, int(digests[chunk]))
+        require_digest(data, int(digests[chunk]))
 
 
-def _header_of(opened: OpenedFrame, chunk: int, data: memoryview, available: int) -> ChunkHeader:
+def _header_of(opened: OpenedFrame, data: memoryview, available: int) -> ChunkHeader:
     """Parse a chunk's header and check it against the frame."""
     grid = opened.parsed.grid
-    with located(opened, chunk):
-        return parse_chunk_header(
-            data,
-            available,
-            nbytes=grid.chunk_nbytes,
-            blocksize=grid.block_nbytes,
-            typesize=grid.itemsize,
-        )
+    return parse_chunk_header(
+        data,
+        available,
+        nbytes=grid.chunk_nbytes,
+        blocksize=grid.block_nbytes,
+        typesize=grid.itemsize,
+    )
 
 
 def _locate(frame: ParsedFrame, chunks: Sequence[int]) -> tuple[list[int], list[int]]:
@@ -228,7 +227,8 @@ def _fetch_blocks(
         for row, chunk in zip(found, chunks, strict=True):
             number, at = row.request.number, row.request.chunk
             if row.runs and not row.some_blocks:
-                _verify_chunk(opened, at, chunk)
+                with located(opened, at):
+                    _verify_chunk(opened, at, chunk)
             yield ChunkBytes(number, at, row.header, chunk, row.some_blocks)
 
 
@@ -244,9 +244,10 @@ def _fill_in(row: _Found, body: memoryview) -> Iterator[tuple[LocatedRequest, Sp
 
 
 def _find_blocks(opened: OpenedFrame, request: LocatedRequest, data: memoryview) -> _Found:
-    header = _header_of(opened, request.chunk, data, request.available)
-    if len(data) >= header.cbytes:
-        _verify_chunk(opened, request.chunk, data)
+    with located(opened, request.chunk):
+        header = _header_of(opened, data, request.available)
+        if len(data) >= header.cbytes:
+            _verify_chunk(opened, request.chunk, data)
     subset = None if request.blocks is None else subset_of(data, header, request.blocks)
     if subset is None:
         rest = [Span(len(data), header.cbytes)] if len(data) < header.cbytes else []
