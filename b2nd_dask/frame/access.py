@@ -12,7 +12,7 @@ import numpy as np
 from b2nd_dask.format.dtypes import not_stored
 from b2nd_dask.frame.array import Frame
 from b2nd_dask.frame.open.cache import process_cache
-from b2nd_dask.frame.open.checksum_state import warn_of_doubt
+from b2nd_dask.frame.open.checksum_state import warn_of_remedy
 from b2nd_dask.frame.open.opening import OpenedFrame, Verify
 from b2nd_dask.frame.opened_array import is_opened_array, location_of_array
 from b2nd_dask.frame.read.fill import Fill
@@ -48,9 +48,9 @@ def open_b2nd(
     uninit : scalar or "raise", optional
         What chunks that were never written read as: zeros by default, a value, or an error.
     verify : {"auto", True, False}
-        Whether reads hold chunks against the frame's checksums. ``"auto"``: those that are read
+        Whether reads verify chunks by the frame's checksums. ``"auto"``: those that are read
         whole, where the frame has checksums. True: every chunk of which an element is read, and a
-        frame without valid checksums is refused. False: none.
+        frame without valid checksums raises an error. False: none.
     storage_options : mapping, optional
         For the fsspec filesystem of a URL.
     offset : int, optional
@@ -103,7 +103,7 @@ def frame_at(
     fill = Fill.of(_choose_dtype(opened, dtype), uninit)
     frame = FrameReference.of(opened, location, fill, verify)
     # here, where a user named the frame, and not in each process that uses it
-    warn_of_doubt(replace(opened, verify=verify))
+    warn_of_remedy(replace(opened, verify=verify))
     return frame
 
 
@@ -131,7 +131,7 @@ def _choose_dtype(opened: OpenedFrame, request: Any) -> np.dtype[Any]:
 
 
 def locate(urlpath: Any, offset: int, storage_options: Mapping[str, Any] | None) -> Location:
-    """Place of what a user named; arguments as for `open_b2nd`.
+    """Find the location of what a user named; arguments as for `open_b2nd`.
 
     Parameters
     ----------

@@ -123,7 +123,7 @@ class Frame:
         """How chunks are compressed: a `blosc2.CParams`, as `NDArray.cparams` of python-blosc2.
 
         It goes into ``to_b2nd(..., cparams=...)`` as it is: `blocksize` is left out, since `blocks`
-        tells the blocks.
+        gives the blocks.
         """
         reference = self._reference
         return cparams_of(reference.parsed.header.compression, reference.grid.itemsize)
@@ -206,7 +206,7 @@ class Frame:
         IndexError
             Out of bounds, or not a basic index.
         CorruptChunkError
-            A chunk that is damaged; `ChecksumError` where its checksum tells.
+            A chunk that is damaged; `ChecksumError` where its checksum differs.
         StaleFrameError
             The file changed since it was opened.
         ValueError

@@ -16,8 +16,8 @@ from b2nd_dask.format.integrity import ChecksumState, require_digest
 from b2nd_dask.format.trailer import build_write_id
 from b2nd_dask.frame.open.extents import stored_extents
 from b2nd_dask.frame.open.opening import OpenedFrame, ParsedFrame, located, parse_frame
-from b2nd_dask.frame.write.commit import Envelope, publish_joined
-from b2nd_dask.frame.write.publication import clean_up, write_key_of
+from b2nd_dask.frame.write.commit import ChunkIndex, Envelope, publish
+from b2nd_dask.frame.write.idempotent import clean_up, write_key_of
 from b2nd_dask.storage import (
     CHUNK_MEMBER,
     MAIN_MEMBER,
@@ -125,13 +125,10 @@ def _rewrite(opened: OpenedFrame, used: NDArray[np.int64], path: Path) -> Stagin
         number = {name: i for i, name in enumerate(dict.fromkeys(run.part for run in runs))}
         columns = [(number[run.part], run.start, run.stop - run.start) for run in runs]
         part, start, nbytes = np.array(columns, np.int64).reshape(-1, 3).T
-        joined = staging.join(StagedChunks(tuple(number), part, start, nbytes))
+        staged = StagedChunks(tuple(number), part, start, nbytes)
         offsets = parsed.index.offsets
-        if len(used[0]):
-            offsets = offsets.copy()
-            offsets[used[0]] = joined.positions
-        digests = parsed.integrity.lasting
-        publish_joined(offsets, digests, joined, _envelope(opened), staging)
+        index = ChunkIndex(offsets.copy() if len(used[0]) else offsets, parsed.integrity.lasting)
+        publish(staged, used[0], index, _envelope(opened), staging)
     except BaseException:
         clean_up(staging)
         raise
@@ -139,7 +136,7 @@ def _rewrite(opened: OpenedFrame, used: NDArray[np.int64], path: Path) -> Stagin
 
 
 def _payloads(opened: OpenedFrame, used: NDArray[np.int64]) -> Iterator[list[bytes]]:
-    """The chunks as they are, one at a time, held against their checksums."""
+    """Read the chunks as they are, one at a time, and verify their checksums."""
     offsets, sparse = opened.parsed.index.offsets, opened.parsed.header.sparse
     digests = opened.digests
     for chunk, start, stop in used.T.tolist():

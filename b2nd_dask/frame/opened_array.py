@@ -1,6 +1,6 @@
 """Where the frame of an opened `blosc2.NDArray` lies: in memory, in a file, or inside one.
 
-python-blosc2 tells the file of an array, but not at which byte of it the frame begins, and a store
+python-blosc2 knows the file of an array, but not at which byte of it the frame begins, and a store
 (``.b2z``) that is open for changes shows the files of a temporary folder.
 """
 
@@ -35,14 +35,6 @@ def is_opened_array(given: Any) -> bool:
     """Whether an object is a `blosc2.NDArray`, without importing blosc2.
 
     Fields of arrays, proxies and remote arrays have a `schunk` too, which is not what they show.
-
-    Parameters
-    ----------
-    given : object
-
-    Returns
-    -------
-    bool
     """
     return any(
         kind.__name__ == "NDArray" and kind.__module__.partition(".")[0] == "blosc2"
@@ -55,7 +47,6 @@ def location_of_array(array: Any, offset: int = 0) -> Location:
 
     Parameters
     ----------
-    array : blosc2.NDArray
     offset : int
         Where its frame begins in its file; 0 to look for it.
 
@@ -158,8 +149,8 @@ def _member_of(
             # what the archive says of its files may have changed since the array was opened
             return first if _holds(first, array, some=True) else None
         alike = chain([second], alike)
-    places = chain([first], alike)
-    return next((place for place in places if _holds(place, array)), None)
+    locations = chain([first], alike)
+    return next((location for location in locations if _holds(location, array)), None)
 
 
 def _members_of_key(archive: Path, key: str | None) -> Iterator[Location]:
@@ -168,19 +159,19 @@ def _members_of_key(archive: Path, key: str | None) -> Iterator[Location]:
             yield Location.of(archive, offset=member.offset)
 
 
-def _alike(array: Any, places: list[Location]) -> Iterator[Location]:
-    """Places of frames that have the shapes of an array."""
-    for place in places:
-        opened = _opened(place)
+def _alike(array: Any, locations: list[Location]) -> Iterator[Location]:
+    """Locations of frames that have the shapes of an array."""
+    for location in locations:
+        opened = _opened(location)
         if opened is not None:
             opened.reader.close()
             if _is_alike(opened.parsed, array):
-                yield place
+                yield location
 
 
-def _opened(place: Location) -> OpenedFrame | None:
+def _opened(location: Location) -> OpenedFrame | None:
     """Open a frame outside of the cache; None where there is none."""
-    reader = place.open()
+    reader = location.open()
     try:
         return OpenedFrame(reader, parse_frame(reader), verify=False)
     except B2ndError:
@@ -195,9 +186,9 @@ def _is_alike(parsed: ParsedFrame, array: Any) -> bool:
     return (grid.shape, grid.chunks, grid.blocks, grid.itemsize) == theirs
 
 
-def _holds(place: Location, array: Any, *, some: bool = False) -> bool:
-    """Whether the frame at a place has the very chunks of an array; with `some` a few of them."""
-    opened = _opened(place)
+def _holds(location: Location, array: Any, *, some: bool = False) -> bool:
+    """Whether the frame at a location has the chunks of an array; with `some` a few of them."""
+    opened = _opened(location)
     if opened is None:
         return False
     with closing(opened.reader):
@@ -207,7 +198,7 @@ def _holds(place: Location, array: Any, *, some: bool = False) -> bool:
 
 
 def _is_same_sample(opened: OpenedFrame, array: Any) -> bool:
-    """Compare a few chunks, which tells most frames apart."""
+    """Compare a few chunks, which most other frames do not have."""
     stored = stored_chunks(opened.parsed.index.offsets)
     # in the middle, too: edges are often alike
     picked = np.unique(stored[[0, len(stored) // 2, -1]]) if len(stored) else stored

@@ -21,8 +21,9 @@ from b2nd_dask.frame.open.cache import process_cache
 from b2nd_dask.frame.open.checksum_state import require_checksums, require_current
 from b2nd_dask.frame.open.opening import OWN_METALAYERS, OpenedFrame, ParsedFrame, Verify
 from b2nd_dask.frame.read.fill import Fill
+from b2nd_dask.frame.read.partial_results import PartialResult
 from b2nd_dask.frame.read.points import read_points
-from b2nd_dask.frame.read.reduce import PartialResult, Reduction, reduce_region
+from b2nd_dask.frame.read.reduce import Reduction, reduce_region
 from b2nd_dask.frame.read.region import read_region
 from b2nd_dask.storage import Location
 
@@ -165,7 +166,6 @@ class FrameReference:
 
         Parameters
         ----------
-        index : int, slice, Ellipsis, None, or a tuple of these
         threads : int
             How many decode.
 

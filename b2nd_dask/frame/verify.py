@@ -21,10 +21,9 @@ from b2nd_dask.frame.open.cache import process_cache
 from b2nd_dask.frame.open.checksum_state import require_current
 from b2nd_dask.frame.open.extents import stored_extents
 from b2nd_dask.frame.open.opening import OpenedFrame
-from b2nd_dask.frame.read.contents import digests_on_disk
-from b2nd_dask.frame.read.scan import scan_chunks
-from b2nd_dask.frame.write.commit import Envelope, publish_joined
-from b2nd_dask.frame.write.publication import clean_up
+from b2nd_dask.frame.read.scan import digests_on_disk, scan_chunks
+from b2nd_dask.frame.write.commit import ChunkIndex, Envelope, publish
+from b2nd_dask.frame.write.idempotent import clean_up
 from b2nd_dask.frame.write.update import update_staging
 from b2nd_dask.storage import Location, Span, StagedChunks, Staging
 
@@ -202,7 +201,7 @@ def seal(urlpath: str | os.PathLike[str], *, threads: int | None = None) -> bool
 
 
 def _require_usual_header(opened: OpenedFrame) -> None:
-    """Refuse to seal what would count as damaged from then on."""
+    """Raise FrameFormatError for a header that would count as damaged once it is sealed."""
     header = opened.parsed.header
     (head,) = opened.reader.read([Span(0, header.header_len)])
     head = with_new_tail(head, cbytes=header.cbytes, frame_len=header.frame_len)
@@ -229,8 +228,8 @@ def _digests_of(opened: OpenedFrame, threads: int | None) -> NDArray[np.uint64]:
 
 
 def _publish(opened: OpenedFrame, digests: NDArray[np.uint64], staging: Staging) -> None:
-    """Put index and trailer with the checksums in the place of the old ones."""
+    """Put index and trailer with the checksums instead of the old ones."""
     none = np.empty(0, np.int64)
-    joined = staging.join(StagedChunks((), none, none, none))
+    index = ChunkIndex(opened.parsed.index.offsets, digests)
     envelope = Envelope.of(opened.reader, opened.parsed, build_write_id(staging.key))
-    publish_joined(opened.parsed.index.offsets, digests, joined, envelope, staging)
+    publish(StagedChunks((), none, none, none), none, index, envelope, staging)

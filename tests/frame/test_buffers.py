@@ -68,7 +68,7 @@ def test_threads_never_share_memory():
 
 def test_scratch_is_lent_once_at_a_time():
     scratch = Scratch()
-    with scratch.lent(100) as outer, scratch.lent(100) as inner:
+    with scratch.borrow(100) as outer, scratch.borrow(100) as inner:
         assert not np.shares_memory(outer, inner)
-    with scratch.lent(50) as again:
+    with scratch.borrow(50) as again:
         assert again.nbytes == 50

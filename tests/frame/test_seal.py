@@ -27,7 +27,7 @@ from b2nd_dask import (
 )
 from b2nd_dask.format.integrity import RECORD_NAME, ChecksumState
 from b2nd_dask.format.trailer import Trailer, build_trailer
-from b2nd_dask.frame.read import contents
+from b2nd_dask.frame.read import scan
 from tests.frame.sealed import (
     CHUNKS,
     VALUES,
@@ -72,7 +72,7 @@ def test_the_record_is_kept_apart_of_the_users_metadata(path: Path, tmp_path: Pa
 
 def test_there_is_room_for_15_entries_of_the_users(path: Path) -> None:
     entries = {f"n{i}": i for i in range(16)}
-    with pytest.raises(ValueError, match="15 of variable length"):
+    with pytest.raises(ValueError, match="15 of vlmeta="):
         to_b2nd(VALUES, path, vlmeta=entries)
     del entries["n0"]
     to_b2nd(VALUES, path, vlmeta=entries)
@@ -239,13 +239,13 @@ def test_a_frame_that_changes_meanwhile_is_not_sealed(
     path: Path, contiguous: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     array = blosc2.asarray(VALUES, chunks=CHUNKS, urlpath=str(path), contiguous=contiguous)
-    digest = contents.chunk_digest
+    digest = scan.chunk_digest
 
     def digest_and_change(chunk: memoryview) -> int:
         array[3, 3] += 1
         return digest(chunk)
 
-    monkeypatch.setattr(contents, "chunk_digest", digest_and_change)
+    monkeypatch.setattr(scan, "chunk_digest", digest_and_change)
     with pytest.raises(StaleFrameError):
         seal(path, threads=1)
     assert verify(path).checksum_state is ChecksumState.ABSENT

@@ -22,7 +22,7 @@ import dask.array as da
 import numpy as np
 
 from b2nd_dask import compact, list_staging, open_b2nd, remove_staging, to_b2nd
-from b2nd_dask.frame.write.journal import read_journals
+from b2nd_dask.frame.write.records import read_journals
 from b2nd_dask.storage import Location, staging_for
 from b2nd_dask.storage.write import local_names
 

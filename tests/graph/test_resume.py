@@ -145,7 +145,7 @@ def test_what_was_damaged_is_computed_again(target, contiguous, how):
 
 
 def test_a_journal_does_not_lead_out_of_its_area(target, tmp_path):
-    from b2nd_dask.frame.write.journal import journal_rows, read_journals
+    from b2nd_dask.frame.write.records import journal_rows, read_journals
     from b2nd_dask.storage import Location, Run, staging_for
 
     staging = staging_for(
@@ -253,7 +253,7 @@ def test_an_append_that_has_finished_is_another_one_when_it_is_made_again(target
 
 
 def test_objects_of_a_store_are_not_listed_for_each_batch(monkeypatch):
-    from b2nd_dask.frame.write import journal
+    from b2nd_dask.frame.write import records
 
     url = f"memory://{uuid.uuid4().hex}.b2nd"
     fail_once(url)
@@ -263,7 +263,7 @@ def test_objects_of_a_store_are_not_listed_for_each_batch(monkeypatch):
         listed.append(folder)
         return original(self, folder)
 
-    monkeypatch.setattr(journal, "_BATCH_ROWS", 2)
+    monkeypatch.setattr(records, "_BATCH_ROWS", 2)
     monkeypatch.setattr(ObjectStore, "names", names)
     fail_once(url)
     # once for the journals

@@ -17,7 +17,7 @@ TRIES = 5
 
 
 class FrameCache:
-    """The most recently used frames, by place and version. One for each process."""
+    """The most recently used frames, by location and version. One for each process."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -28,13 +28,8 @@ class FrameCache:
 
         Parameters
         ----------
-        location : Location
         version : str, optional
             The version that is wanted; the frame as it is now where this is None.
-
-        Returns
-        -------
-        OpenedFrame
 
         Raises
         ------
@@ -60,7 +55,7 @@ class FrameCache:
 
     def _put(self, key: tuple[str, str], opened: OpenedFrame) -> OpenedFrame:
         with self._lock:
-            # a replaced file that stays open keeps its place on the disk
+            # a replaced file that stays open keeps its room on the disk
             for old in [known for known in self._frames if known[0] == key[0] and known != key]:
                 del self._frames[old]
             kept = self._frames.setdefault(key, opened)

@@ -10,11 +10,7 @@ from b2nd_dask.frame.open.opening import OpenedFrame
 
 
 def require_checksums(opened: OpenedFrame) -> None:
-    """Hold the state of a frame's checksums against what the user wants.
-
-    Parameters
-    ----------
-    opened : OpenedFrame
+    """Check that a frame's checksums are in a state that the user's `verify` accepts.
 
     Raises
     ------
@@ -35,13 +31,8 @@ def require_checksums(opened: OpenedFrame) -> None:
         )
 
 
-def warn_of_doubt(opened: OpenedFrame) -> None:
-    """Warn where a change by other software and damage look the same, unless nobody asks.
-
-    Parameters
-    ----------
-    opened : OpenedFrame
-    """
+def warn_of_remedy(opened: OpenedFrame) -> None:
+    """Warn where a change by other software and damage look the same, unless `verify` is False."""
     integrity = opened.parsed.integrity
     if not integrity.remedy or not opened.verify:
         return
@@ -54,11 +45,7 @@ def warn_of_doubt(opened: OpenedFrame) -> None:
 
 
 def require_current(opened: OpenedFrame) -> None:
-    """Look whether an opened frame is still what its place holds.
-
-    Parameters
-    ----------
-    opened : OpenedFrame
+    """Check that an opened frame is still what its location holds.
 
     Raises
     ------

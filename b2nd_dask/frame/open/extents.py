@@ -18,10 +18,6 @@ _AT_ONCE = 1024
 def stored_extents(opened: OpenedFrame) -> NDArray[np.int64]:
     """Where each stored chunk begins and ends, in the file or in its chunk file.
 
-    Parameters
-    ----------
-    opened : OpenedFrame
-
     Returns
     -------
     ndarray of int64
@@ -35,22 +31,22 @@ def stored_extents(opened: OpenedFrame) -> NDArray[np.int64]:
     parsed = opened.parsed
     offsets, sparse = parsed.index.offsets, parsed.header.sparse
     chunks = stored_chunks(offsets)
-    places = offsets[chunks]
-    starts = np.zeros_like(places) if sparse else places + parsed.header.header_len
-    nbytes = np.ones_like(places)
+    found = offsets[chunks]
+    starts = np.zeros_like(found) if sparse else found + parsed.header.header_len
+    nbytes = np.ones_like(found)
     if sparse:
         # any two chunks in one file share bytes
-        _refuse_shared(opened, chunks, places, nbytes)
+        _check_disjoint(opened, chunks, found, nbytes)
     for first in range(0, len(chunks), _AT_ONCE):
         batch = slice(first, first + _AT_ONCE)
         heads = _heads(
-            opened.reader, starts[batch].tolist(), places[batch].tolist() if sparse else None
+            opened.reader, starts[batch].tolist(), found[batch].tolist() if sparse else None
         )
         for at, (chunk, head) in enumerate(zip(chunks[batch].tolist(), heads, strict=True), first):
             with located(opened, chunk):
                 nbytes[at] = chunk_length(head, max(parsed.header.cbytes, HEADER_LEN))
     if not sparse:
-        _refuse_shared(opened, chunks, places, nbytes)
+        _check_disjoint(opened, chunks, found, nbytes)
     return np.stack([chunks, starts, starts + nbytes])
 
 
@@ -62,15 +58,15 @@ def _heads(reader: ByteReader, starts: list[int], numbers: list[int] | None) -> 
     return [reader.read([span], name)[0] for span, name in zip(spans, members, strict=True)]
 
 
-def _refuse_shared(
+def _check_disjoint(
     opened: OpenedFrame,
     chunks: NDArray[np.int64],
-    places: NDArray[np.int64],
+    found: NDArray[np.int64],
     nbytes: NDArray[np.int64],
 ) -> None:
-    """Refuse chunks that share bytes: copied or read one by one they grow without bound."""
-    order = np.argsort(places, kind="stable")
-    shared = (places + nbytes)[order][:-1] > places[order][1:]
+    """Raise for chunks that share bytes: copied or read one by one they grow without bound."""
+    order = np.argsort(found, kind="stable")
+    shared = (found + nbytes)[order][:-1] > found[order][1:]
     if shared.any():
         one, other = chunks[order][int(np.argmax(shared)) :][:2].tolist()
         with located(opened, one):

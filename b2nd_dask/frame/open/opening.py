@@ -60,7 +60,7 @@ class OpenedFrame:
     reader: ByteReader
     parsed: ParsedFrame
     verify: Verify = "auto"
-    """Which chunks are held against their checksums before they are decoded."""
+    """Which chunks are verified by their checksums before they are decoded."""
 
     @property
     def digests(self) -> NDArray[np.uint64] | None:
@@ -76,14 +76,6 @@ class OpenedFrame:
 
 def parse_frame(reader: ByteReader) -> ParsedFrame:
     """Read and check all metadata of a frame, in two reads (one for a small frame).
-
-    Parameters
-    ----------
-    reader : ByteReader
-
-    Returns
-    -------
-    ParsedFrame
 
     Raises
     ------
@@ -118,7 +110,6 @@ def read_header(reader: ByteReader, size: int) -> tuple[bytes, FrameHeader]:
 
     Parameters
     ----------
-    reader : ByteReader
     size : int
         Bytes of the frame's file.
 
@@ -126,7 +117,6 @@ def read_header(reader: ByteReader, size: int) -> tuple[bytes, FrameHeader]:
     -------
     head : bytes
         The frame's first bytes, the whole header among them.
-    header : FrameHeader
 
     Raises
     ------
@@ -143,7 +133,7 @@ def read_header(reader: ByteReader, size: int) -> tuple[bytes, FrameHeader]:
 
 
 def _geometry(header: FrameHeader) -> tuple[Grid, np.dtype[Any] | None]:
-    """Shapes of the array, held against the sizes in the header."""
+    """Find the shapes of the array, and check the sizes in the header against them."""
     meta: ArrayMeta = array_meta_of(header.metalayers)
     grid = Grid(meta.shape, meta.chunks, meta.blocks, _itemsize(header, meta))
     if meta.name == "caterva":
@@ -163,7 +153,7 @@ def _geometry(header: FrameHeader) -> tuple[Grid, np.dtype[Any] | None]:
             f"shape {grid.shape} in chunks of {grid.chunks} elements of {grid.itemsize} bytes "
             "is beyond the format"
         )
-    _check_promised(header, grid)
+    _check_sizes(header, grid)
     return grid, meta.dtype
 
 
@@ -173,7 +163,7 @@ def _itemsize(header: FrameHeader, meta: ArrayMeta) -> int:
         return header.typesize
     itemsize = meta.dtype.itemsize
     # python-blosc2 puts what a chunk says of wider elements into the header of frames in memory,
-    # and does not read these again; whether the dtype is right, the sizes of chunks and blocks tell
+    # and does not read these again; whether the dtype is right, the sizes of chunks and blocks show
     wide = header.typesize == 1 and itemsize > MAX_TYPESIZE
     if itemsize != header.typesize and not wide:
         raise FrameFormatError(
@@ -184,17 +174,17 @@ def _itemsize(header: FrameHeader, meta: ArrayMeta) -> int:
     return itemsize
 
 
-def _check_promised(header: FrameHeader, grid: Grid) -> None:
-    """Hold the sizes in the header against those that the shapes make."""
-    promised = {"nbytes": (header.nbytes, grid.nchunks * grid.chunk_nbytes)}
+def _check_sizes(header: FrameHeader, grid: Grid) -> None:
+    """Check the sizes in the header against those that the shapes make."""
+    sizes = {"nbytes": (header.nbytes, grid.nchunks * grid.chunk_nbytes)}
     if grid.nchunks:
         # else nothing is stored, and chunks may have any size, 0 too: docs/format.md, Geometry
-        promised["blocksize"] = header.blocksize, grid.block_nbytes
-        promised["chunksize"] = header.chunksize, grid.chunk_nbytes
-    for name, (said, computed) in promised.items():
-        if said != computed:
+        sizes["blocksize"] = header.blocksize, grid.block_nbytes
+        sizes["chunksize"] = header.chunksize, grid.chunk_nbytes
+    for name, (in_header, computed) in sizes.items():
+        if in_header != computed:
             raise FrameFormatError(
-                f"the header's {name} is {said}, but shape {grid.shape}, chunks {grid.chunks} "
+                f"the header's {name} is {in_header}, but shape {grid.shape}, chunks {grid.chunks} "
                 f"and blocks {grid.blocks} of {grid.itemsize} bytes make {computed}"
             )
 
@@ -247,13 +237,7 @@ def _parse_index(data: bytes, header: FrameHeader, grid: Grid) -> OffsetIndex:
 
 @contextmanager
 def located(opened: OpenedFrame, chunk: int) -> Iterator[None]:
-    """Let errors name a stored chunk, its file and the byte in it.
-
-    Parameters
-    ----------
-    opened : OpenedFrame
-    chunk : int
-    """
+    """Let errors name a stored chunk, its file and the byte in it."""
     try:
         yield
     except B2ndError as error:

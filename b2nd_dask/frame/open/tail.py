@@ -14,9 +14,9 @@ from b2nd_dask.storage import ByteReader, Span
 
 #: Metadata in a trailer beyond the checksums: 16 entries of vlmeta in practice.
 MAX_METADATA = 1 << 28
-#: A longer tail is read step by step, each step in pieces of this size; a shorter one at once.
-PIECE_NBYTES = 1 << 24
-#: Between the index chunk and the trailer, where writers leave a mark.
+#: A longer tail is read step by step, each step in parts of this size; a shorter one at once.
+PART_NBYTES = 1 << 24
+#: Between the index chunk and the trailer, where writers leave their write id.
 _MAX_GAP = 1 << 12
 #: Of a checksum in the trailer, with room for how it is stored.
 _CHECKSUM_NBYTES = 16
@@ -44,16 +44,10 @@ class Tail:
 
         Parameters
         ----------
-        reader : ByteReader
         head : bytes
             The frame's first bytes.
-        header : FrameHeader
         nchunks : int
             Chunks of the array.
-
-        Returns
-        -------
-        Tail
 
         Raises
         ------
@@ -75,7 +69,7 @@ class Tail:
         held, end = b"", b""
         if stop <= len(head):
             held = head[start:stop]
-        elif stop - start <= PIECE_NBYTES:
+        elif stop - start <= PART_NBYTES:
             (held,) = reader.read([Span(start, stop)])
             _require_whole(held, Span(start, stop), 0)
         else:
@@ -99,10 +93,6 @@ class Tail:
         nchunks : int
             Chunks of the array.
 
-        Returns
-        -------
-        bytes
-
         Raises
         ------
         FrameFormatError
@@ -119,18 +109,18 @@ class Tail:
                 "the trailer",
                 offset=0,
             )
-        pieces = bytearray()
-        for at in range(start, stop, PIECE_NBYTES):
-            span = Span(at, min(at + PIECE_NBYTES, stop))
-            (piece,) = self.reader.read([span])
-            _require_whole(piece, span, start)
-            # neither compressed bytes nor chunks that lie at different places; holes of a file do
-            if len(piece) == PIECE_NBYTES and piece.count(0) == len(piece):
+        parts = bytearray()
+        for at in range(start, stop, PART_NBYTES):
+            span = Span(at, min(at + PART_NBYTES, stop))
+            (part,) = self.reader.read([span])
+            _require_whole(part, span, start)
+            # neither compressed bytes nor different offsets are zeros; holes of a file are
+            if len(part) == PART_NBYTES and part.count(0) == len(part):
                 raise FrameFormatError(
-                    f"{PIECE_NBYTES} zeros in the offset index", offset=at - start
+                    f"{PART_NBYTES} zeros in the offset index", offset=at - start
                 )
-            pieces += piece
-        return bytes(pieces)
+            parts += part
+        return bytes(parts)
 
     def read_trailer(self, nstored: int) -> bytes:
         """Read the trailer.
@@ -139,10 +129,6 @@ class Tail:
         ----------
         nstored : int
             Chunks that may have checksums in it.
-
-        Returns
-        -------
-        bytes
 
         Raises
         ------

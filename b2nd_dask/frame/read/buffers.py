@@ -32,17 +32,13 @@ class Scratch(threading.local):
         self._kept: NDArray[np.uint8] | None = None
 
     @contextmanager
-    def lent(self, nbytes: int) -> Iterator[NDArray[np.uint8]]:
+    def borrow(self, nbytes: int) -> Iterator[NDArray[np.uint8]]:
         """Bytes with any content, for the time of a `with` block.
-
-        Parameters
-        ----------
-        nbytes : int
 
         Yields
         ------
         ndarray of uint8
-            Nobody else has it meanwhile: a second loan in the same thread gets other memory.
+            Nobody else has it meanwhile: a second call in the same thread gets other memory.
         """
         kept, self._kept = self._kept, None
         buffer = np.empty(nbytes, np.uint8) if kept is None or kept.nbytes < nbytes else kept
@@ -54,7 +50,7 @@ class Scratch(threading.local):
 
 
 class _Slab:
-    """Memory of the pool, lent to one array and its views at a time."""
+    """Memory of the pool, used by one array and its views at a time."""
 
     __slots__ = ("memory",)
 
@@ -88,7 +84,6 @@ class Pool:
 
         Parameters
         ----------
-        shape : tuple of int
         dtype : numpy.dtype
             Without Python objects.
 

@@ -24,33 +24,21 @@ _scratch = Scratch()
 
 
 def carrier(dtype: np.dtype[Any]) -> np.dtype[Any]:
-    """Dtype to move elements in: raw bytes for structured ones, so that all of them move.
-
-    Parameters
-    ----------
-    dtype : numpy.dtype
-
-    Returns
-    -------
-    numpy.dtype
-    """
+    """Dtype to move elements in: raw bytes for structured ones, so that all of them move."""
     return dtype if dtype.fields is None else np.dtype(f"V{dtype.itemsize}")
 
 
 def decode_part(
     opened: OpenedFrame, fetched: ChunkBytes, part: Part, fill: Fill, out: NDArray[Any]
 ) -> NDArray[Any] | None:
-    """Decode what was fetched into its place.
+    """Decode what was fetched into an array.
 
     Parameters
     ----------
-    opened : OpenedFrame
-    fetched : ChunkBytes
     part : Part
         That it was fetched for.
-    fill : Fill
     out : ndarray
-        The place of the part, of the `carrier` dtype.
+        The elements of the part, of the `carrier` dtype.
 
     Returns
     -------
@@ -72,11 +60,6 @@ def decode_part(
 def constant_in(fetched: ChunkBytes, fill: Fill) -> NDArray[Any] | None:
     """Find the element that a chunk repeats.
 
-    Parameters
-    ----------
-    fetched : ChunkBytes
-    fill : Fill
-
     Returns
     -------
     ndarray or None
@@ -96,7 +79,7 @@ def _decode(frame: ParsedFrame, fetched: ChunkBytes, part: Part, out: NDArray[An
     if not fetched.some_blocks and _fills_exactly(grid, inner, out):
         decode_raw(frame, fetched, out)
         return
-    with _scratch.lent(fetched.header.nbytes) as buffer:
+    with _scratch.borrow(fetched.header.nbytes) as buffer:
         raw = buffer.view(out.dtype)
         decode_raw(frame, fetched, raw)
         scatter_chunk(raw, grid, inner, out, some_blocks=fetched.some_blocks)
@@ -107,8 +90,6 @@ def decode_raw(frame: ParsedFrame, fetched: ChunkBytes, raw: NDArray[Any]) -> No
 
     Parameters
     ----------
-    frame : ParsedFrame
-    fetched : ChunkBytes
     raw : ndarray
         Contiguous; exactly as many bytes as the chunk holds.
 

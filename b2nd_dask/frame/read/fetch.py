@@ -37,10 +37,10 @@ SMALL_CHUNK = 1 << 14
 
 
 class ChunkBytes(NamedTuple):
-    """The bytes for a wish."""
+    """The bytes for a chunk request."""
 
     number: int
-    """Of the wish, among all."""
+    """Of the request, among all."""
     chunk: int
     header: ChunkHeader
     """Of `data`, checked."""
@@ -51,7 +51,7 @@ class ChunkBytes(NamedTuple):
 
 
 class LocatedRequest(NamedTuple):
-    """A wish, and where its chunk lies."""
+    """A chunk request, and where its chunk lies."""
 
     number: int
     chunk: int
@@ -69,18 +69,16 @@ def batches(
 
     Parameters
     ----------
-    opened : OpenedFrame
-    wishes : sequence of Wish
     nbytes : float
         Compressed bytes after which a batch ends.
 
     Yields
     ------
-    list of Placed
+    list of LocatedRequest
         For `fetch`. Never empty.
     """
     grid, room = opened.parsed.grid, nbytes
-    starts, lengths = _places(opened.parsed, [request.chunk for request in requests])
+    starts, lengths = _locate(opened.parsed, [request.chunk for request in requests])
     batch: list[LocatedRequest] = []
     for number, (chunk, blocks) in enumerate(requests):
         batch.append(LocatedRequest(number, chunk, blocks, starts[number], lengths[number]))
@@ -97,8 +95,7 @@ def fetch(opened: OpenedFrame, batch: Sequence[LocatedRequest]) -> Iterator[Chun
 
     Parameters
     ----------
-    opened : OpenedFrame
-    batch : sequence of Placed
+    batch : sequence of LocatedRequest
         From `batches`.
 
     Yields
@@ -109,15 +106,16 @@ def fetch(opened: OpenedFrame, batch: Sequence[LocatedRequest]) -> Iterator[Chun
     Raises
     ------
     CorruptChunkError
-        With the chunk's number; `ChecksumError` where its checksum tells.
+        With the chunk's number; `ChecksumError` where its checksum differs.
     """
     wanted = [(request, Span(0, _first_read(opened, request))) for request in batch]
-    with _first_buffer.lent(sum(span.stop for _, span in wanted)) as room:
+    with _first_buffer.borrow(sum(span.stop for _, span in wanted)) as room:
         later: list[tuple[LocatedRequest, memoryview]] = []
         for request, data, size in _read(opened, wanted, room.data):
             if request.blocks is None:
-                _hold(opened, request.chunk, data)
-                header = _header_of(opened, request.chunk, data, len(data))
+                with located(opened, request.chunk):
+                    _verify_chunk(opened, request.chunk, data)
+                    header = _header_of(opened, data, len(data))
                 yield ChunkBytes(request.number, request.chunk, header, data, some_blocks=False)
             else:
                 # the size of its file came with reading it: no more is there of the chunk
@@ -134,13 +132,11 @@ def read_whole(
 
     Parameters
     ----------
-    opened : OpenedFrame
     batch : sequence of LocatedRequest
         From `batches`.
 
     Yields
     ------
-    request : LocatedRequest
     data : memoryview
         The chunk, maybe with more bytes behind it. Valid until the next one is asked for.
 
@@ -150,13 +146,13 @@ def read_whole(
         Its file is missing.
     """
     wanted = [(request, Span(0, request.available)) for request in batch]
-    with _first_buffer.lent(sum(span.stop for _, span in wanted)) as room:
+    with _first_buffer.borrow(sum(span.stop for _, span in wanted)) as room:
         for request, data, _ in _read(opened, wanted, room.data):
             yield request, data
 
 
 def _first_read(opened: OpenedFrame, request: LocatedRequest) -> int:
-    """Bytes to read before the places of blocks are known."""
+    """Bytes to read before the offsets of blocks are known."""
     small = max(SMALL_CHUNK, opened.reader.max_gap)
     if request.blocks is None or request.available <= small or opened.verify is True:
         return request.available
@@ -164,28 +160,26 @@ def _first_read(opened: OpenedFrame, request: LocatedRequest) -> int:
     return min(head_nbytes(nblocks), request.available)
 
 
-def _hold(opened: OpenedFrame, chunk: int, data: memoryview) -> None:
-    """Hold a chunk that was read whole against its checksum, where there is one."""
+def _verify_chunk(opened: OpenedFrame, chunk: int, data: memoryview) -> None:
+    """Verify a chunk that was read whole by its checksum, where there is one."""
     digests = opened.digests
     if digests is not None:
-        with located(opened, chunk):
-            require_digest(data, int(digests[chunk]))
+        require_digest(data, int(digests[chunk]))
 
 
-def _header_of(opened: OpenedFrame, chunk: int, data: memoryview, available: int) -> ChunkHeader:
+def _header_of(opened: OpenedFrame, data: memoryview, available: int) -> ChunkHeader:
     """Parse a chunk's header and check it against the frame."""
     grid = opened.parsed.grid
-    with located(opened, chunk):
-        return parse_chunk_header(
-            data,
-            available,
-            nbytes=grid.chunk_nbytes,
-            blocksize=grid.block_nbytes,
-            typesize=grid.itemsize,
-        )
+    return parse_chunk_header(
+        data,
+        available,
+        nbytes=grid.chunk_nbytes,
+        blocksize=grid.block_nbytes,
+        typesize=grid.itemsize,
+    )
 
 
-def _places(frame: ParsedFrame, chunks: Sequence[int]) -> tuple[list[int], list[int]]:
+def _locate(frame: ParsedFrame, chunks: Sequence[int]) -> tuple[list[int], list[int]]:
     """Starts of chunks in their objects, and bytes that may belong to each."""
     longest = longest_chunk(frame.grid.chunk_nbytes, frame.grid.block_nbytes)
     if frame.header.sparse:
@@ -196,7 +190,7 @@ def _places(frame: ParsedFrame, chunks: Sequence[int]) -> tuple[list[int], list[
 
 
 class _Found(NamedTuple):
-    """What the first read of a chunk tells of its blocks."""
+    """What is known of a chunk's blocks after its first read."""
 
     request: LocatedRequest
     data: memoryview
@@ -218,9 +212,9 @@ class _Found(NamedTuple):
 def _fetch_blocks(
     opened: OpenedFrame, some: Sequence[tuple[LocatedRequest, memoryview]]
 ) -> Iterator[ChunkBytes]:
-    """The second round: places of blocks are known now."""
+    """The second round: offsets of blocks are known now."""
     found = [_find_blocks(opened, request, data) for request, data in some]
-    with _second_buffer.lent(sum(row.nbytes for row in found)) as room:
+    with _second_buffer.borrow(sum(row.nbytes for row in found)) as room:
         rest = room.data
         missing: list[tuple[LocatedRequest, Span, memoryview]] = []
         chunks: list[memoryview] = []
@@ -233,7 +227,8 @@ def _fetch_blocks(
         for row, chunk in zip(found, chunks, strict=True):
             number, at = row.request.number, row.request.chunk
             if row.runs and not row.some_blocks:
-                _hold(opened, at, chunk)
+                with located(opened, at):
+                    _verify_chunk(opened, at, chunk)
             yield ChunkBytes(number, at, row.header, chunk, row.some_blocks)
 
 
@@ -249,9 +244,10 @@ def _fill_in(row: _Found, body: memoryview) -> Iterator[tuple[LocatedRequest, Sp
 
 
 def _find_blocks(opened: OpenedFrame, request: LocatedRequest, data: memoryview) -> _Found:
-    header = _header_of(opened, request.chunk, data, request.available)
-    if len(data) >= header.cbytes:
-        _hold(opened, request.chunk, data)
+    with located(opened, request.chunk):
+        header = _header_of(opened, data, request.available)
+        if len(data) >= header.cbytes:
+            _verify_chunk(opened, request.chunk, data)
     subset = None if request.blocks is None else subset_of(data, header, request.blocks)
     if subset is None:
         rest = [Span(len(data), header.cbytes)] if len(data) < header.cbytes else []

@@ -19,7 +19,7 @@ class Fill:
 
     dtype: np.dtype[Any]
     uninit: NDArray[Any] | None
-    """0-d element of chunks that were never written, read-only; None to refuse them."""
+    """0-d element of chunks that were never written, read-only; None if reading them raises."""
 
     def __reduce__(self) -> tuple[Any, ...]:
         # NumPy's pickles below protocol 5 make arrays of the other byte order native
@@ -37,10 +37,6 @@ class Fill:
         uninit : object
             None for zeros, ``"raise"``, or a value that the dtype can hold.
 
-        Returns
-        -------
-        Fill
-
         Raises
         ------
         ValueError
@@ -56,7 +52,7 @@ class Fill:
             raise ValueError(f"uninit={uninit!r} is no value of dtype {dtype}") from error
 
     def element(self, kind: int) -> NDArray[Any]:
-        """Item of a special chunk.
+        """Element of a special chunk.
 
         Parameters
         ----------
@@ -71,7 +67,7 @@ class Fill:
         Raises
         ------
         UninitializedChunkError
-            The chunk was never written and the user refuses such chunks.
+            The chunk was never written, and `uninit` is "raise".
         CorruptChunkError
             A NaN chunk in an array whose dtype has no NaN.
         """

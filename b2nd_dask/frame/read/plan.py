@@ -33,10 +33,10 @@ class Part(NamedTuple):
 class RegionPlan:
     """The touched chunks as columns: regions of a million chunks need no object for each."""
 
-    pieces: tuple[list[AxisSlice], ...]
+    slices: tuple[list[AxisSlice], ...]
     """The cells of the chunk grid that are touched along each axis."""
     chunks: NDArray[np.int64]
-    """Numbers of the touched chunks, in C order over the pieces."""
+    """Numbers of the touched chunks, in C order over the slices."""
     kinds: NDArray[np.uint8]
     """`ChunkKind` of each."""
 
@@ -46,22 +46,17 @@ class RegionPlan:
 
         Parameters
         ----------
-        frame : ParsedFrame
         axes : tuple of range
             Ascending positions along each axis, at least one each.
-
-        Returns
-        -------
-        RegionPlan
         """
-        pieces = tuple(split_positions(a, c) for a, c in zip(axes, frame.grid.chunks, strict=True))
-        chunks = _chunk_numbers(pieces, frame.grid)
-        return cls(pieces, chunks, frame.index.kinds[chunks])
+        slices = tuple(split_positions(a, c) for a, c in zip(axes, frame.grid.chunks, strict=True))
+        chunks = _chunk_numbers(slices, frame.grid)
+        return cls(slices, chunks, frame.index.kinds[chunks])
 
     @property
     def counts(self) -> tuple[int, ...]:
         """Touched chunks along each axis."""
-        return tuple(map(len, self.pieces))
+        return tuple(map(len, self.slices))
 
     @property
     def single_kind(self) -> int | None:
@@ -70,32 +65,23 @@ class RegionPlan:
         return kind if kind and (self.kinds == kind).all() else None
 
     def parts(self, of_kind: int = ChunkKind.STORED) -> Iterator[Part]:
-        """Parts in chunks of one kind, in C order.
-
-        Parameters
-        ----------
-        of_kind : int
-
-        Yields
-        ------
-        Part
-        """
+        """Parts in chunks of one kind, in C order."""
         where = np.flatnonzero(self.kinds == of_kind)
         # 0-d arrays have one chunk and no axes
-        places = np.unravel_index(where, self.counts) if self.counts else ()
+        cells = np.unravel_index(where, self.counts) if self.counts else ()
         columns = [
-            [axis[i] for i in place.tolist()]
-            for axis, place in zip(self.pieces, places, strict=True)
+            [axis[i] for i in along.tolist()]
+            for axis, along in zip(self.slices, cells, strict=True)
         ]
         rows = zip(*columns, strict=True) if columns else ((),) * len(where)
         for chunk, row in zip(self.chunks[where].tolist(), rows, strict=True):
             yield Part(chunk, tuple(p.inner for p in row), tuple(p.out for p in row))
 
 
-def _chunk_numbers(pieces: tuple[list[AxisSlice], ...], grid: Grid) -> NDArray[np.int64]:
+def _chunk_numbers(slices: tuple[list[AxisSlice], ...], grid: Grid) -> NDArray[np.int64]:
     numbers = np.zeros(1, np.int64)
-    for axis, count in zip(pieces, grid.counts, strict=True):
-        cells = np.array([piece.cell for piece in axis], np.int64)
+    for axis, count in zip(slices, grid.counts, strict=True):
+        cells = np.array([part.cell for part in axis], np.int64)
         numbers = (numbers[:, None] * count + cells).reshape(-1)
     return numbers
 
@@ -109,7 +95,6 @@ def touched_blocks(inner: tuple[range, ...], grid: Grid) -> NDArray[np.int64] | 
     ----------
     inner : tuple of range
         Ascending positions in the chunk.
-    grid : Grid
 
     Returns
     -------
@@ -131,17 +116,7 @@ def touched_blocks(inner: tuple[range, ...], grid: Grid) -> NDArray[np.int64] | 
 
 
 def is_nearly_all(count: int, grid: Grid) -> bool:
-    """Whether so many of a chunk's blocks are better had by taking all of them.
-
-    Parameters
-    ----------
-    count : int
-    grid : Grid
-
-    Returns
-    -------
-    bool
-    """
+    """Whether so many of a chunk's blocks are better had by taking all of them."""
     return count >= NEARLY_ALL * math.prod(grid.blocks_per_chunk)
 
 

@@ -28,7 +28,6 @@ def read_points(
 
     Parameters
     ----------
-    opened : OpenedFrame
     coords : tuple of ndarray of int64
         Positions inside the array along each axis, 1-D and of one length; at least one axis.
     fill : Fill
@@ -93,13 +92,13 @@ def _pick(
     ranks: NDArray[np.int64],
     inside: NDArray[np.int64],
 ) -> NDArray[Any]:
-    """Elements of a chunk, by the places of their blocks in what was fetched."""
+    """Pick elements of a chunk, by the ranks of their blocks in what was fetched."""
     dtype = carrier(fill.dtype)
     with located(opened, fetched.chunk):
         element = constant_in(fetched, fill)
         if element is not None:
             return element.view(dtype)
-        with _scratch.lent(fetched.header.nbytes) as buffer:
+        with _scratch.borrow(fetched.header.nbytes) as buffer:
             raw = buffer.view(dtype)
             decode_raw(opened.parsed, fetched, raw)
             picked: NDArray[Any] = raw.reshape(-1, math.prod(opened.parsed.grid.blocks))[

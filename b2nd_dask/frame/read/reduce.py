@@ -1,48 +1,47 @@
-"""Reduce a region while it is read: what chunks contribute is merged, no array is built."""
+"""Reduce a region while it is read: chunks are decoded one by one, and no array is built."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, Protocol
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from b2nd_dask.format.chunk.constant import read_only
 from b2nd_dask.format.index import ChunkKind
-from b2nd_dask.frame.open.opening import OpenedFrame
-from b2nd_dask.frame.read.constant_runs import Box, Cells, ConstantRuns
+from b2nd_dask.frame.open.opening import OpenedFrame, located
+from b2nd_dask.frame.read.buffers import Scratch
+from b2nd_dask.frame.read.decode import constant_in, decode_raw
+from b2nd_dask.frame.read.fetch import ChunkBytes, ChunkRequest, batches, fetch
 from b2nd_dask.frame.read.fill import Fill
-from b2nd_dask.frame.read.pieces import iter_chunks
-from b2nd_dask.frame.read.plan import Part, RegionPlan
+from b2nd_dask.frame.read.partial_results import (
+    Accumulation,
+    BoxRuns,
+    CellRuns,
+    ConstantRuns,
+    PartialResult,
+)
+from b2nd_dask.frame.read.plan import Part, RegionPlan, touched_blocks
 from b2nd_dask.frame.read.region import special_element
+from b2nd_dask.frame.read.scatter import scatter_chunk
 
-PartialResult = Mapping[str, NDArray[Any]]
-"""What some elements contribute to a reduction: arrays with length 1 along the reduced axes. Axes
-beyond those of the elements may follow."""
+_stored_order = Scratch()
+_array_order = Scratch()
 
 
-class Reduction(Protocol):
-    """What to do with elements and with partial results."""
+@dataclass(frozen=True)
+class Reduction:
+    """What to reduce: the axes, one function of elements, and how its results accumulate."""
 
-    @property
-    def axis(self) -> tuple[int, ...]:
-        """Axes to reduce, in ascending order."""
-
-    @property
-    def positional(self) -> bool:
-        """Whether partial results tell where elements are; else only their values count."""
-
-    def partial_result(self, elements: NDArray[Any], start: tuple[int, ...]) -> PartialResult:
-        """PartialResult of a box of elements; `start` is its corner in the region.
-
-        Where all axes are reduced and nothing is positional, elements come in any order and shape.
-        """
-
-    def merge(self, first: PartialResult, second: PartialResult) -> PartialResult:
-        """PartialResult of both, in whichever order they come."""
-
-    def repeat(self, one: PartialResult, places: ConstantRuns) -> PartialResult:
-        """PartialResult of an element, whose own is `one`, that is repeated at some places."""
+    axis: tuple[int, ...]
+    """In ascending order."""
+    accumulation: Accumulation
+    partial_result: Callable[[NDArray[Any], tuple[int, ...]], PartialResult]
+    """Of a box of elements, and of the position of its corner in the region. Where all axes are
+    reduced and nothing is positional, elements come in any order and shape."""
 
 
 def reduce_region(
@@ -54,16 +53,10 @@ def reduce_region(
 
     Parameters
     ----------
-    opened : OpenedFrame
     axes : tuple of range
         Ascending positions to read along each axis, at least one each.
     fill : Fill
         Its dtype is that of the elements; not a structured one.
-    how : Reduction
-
-    Returns
-    -------
-    mapping of str to ndarray
 
     Raises
     ------
@@ -80,7 +73,7 @@ def reduce_region(
         if kind != ChunkKind.STORED:
             first = int(plan.chunks[np.argmax(plan.kinds == kind)])
             total.add_constants(special_element(fill, kind, first), plan.kinds == kind)
-    in_order = how.positional or len(how.axis) < len(axes)
+    in_order = how.accumulation.positional or len(how.axis) < len(axes)
     for part, elements in iter_chunks(opened, list(plan.parts()), fill, in_order=in_order):
         if elements.ndim:
             total.add(part, how.partial_result(elements, tuple(s.start for s in part.out)))
@@ -91,7 +84,8 @@ def reduce_region(
 
 def _of_constant(element: NDArray[Any], axes: tuple[range, ...], how: Reduction) -> PartialResult:
     region = tuple(slice(0, len(axis)) for axis in axes)
-    return how.repeat(_of_one(element, len(axes), how), Box(region, how.axis))
+    one = _of_one(element, len(axes), how)
+    return how.accumulation.repeat(one, BoxRuns(region, how.axis))
 
 
 def _of_one(element: NDArray[Any], ndim: int, how: Reduction) -> PartialResult:
@@ -99,13 +93,13 @@ def _of_one(element: NDArray[Any], ndim: int, how: Reduction) -> PartialResult:
 
 
 class _Total:
-    """The partial results so far, at each place along the axes that are kept."""
+    """The partial results so far, for each element of the reduced result."""
 
     def __init__(self, plan: RegionPlan, how: Reduction) -> None:
         self._how = how
-        self._pieces = plan.pieces
+        self._slices = plan.slices
         self._shape = tuple(
-            1 if i in how.axis else cells[-1].out.stop for i, cells in enumerate(plan.pieces)
+            1 if i in how.axis else cells[-1].out.stop for i, cells in enumerate(plan.slices)
         )
         self._seen = np.zeros(self._shape, bool)
         self._last: tuple[bytes, PartialResult] | None = None
@@ -113,24 +107,26 @@ class _Total:
 
     def add(self, part: Part, new: PartialResult) -> None:
         """Add what one chunk contributes."""
-        place = self._place(part)
-        if self._seen[place].all():
-            new = self._how.merge({k: v[place] for k, v in self._all(new).items()}, new)
+        where = self._where(part)
+        if self._seen[where].all():
+            new = self._how.accumulation.merge(
+                {k: v[where] for k, v in self._all(new).items()}, new
+            )
         for name, values in new.items():
-            self._all(new)[name][place] = values
-        self._seen[place] = True
+            self._all(new)[name][where] = values
+        self._seen[where] = True
 
     def add_constant(self, part: Part, element: NDArray[Any]) -> None:
         """Add a chunk that repeats one element."""
-        self.add(part, self._repeated(element, Box(part.out, self._how.axis)))
+        self.add(part, self._repeated(element, BoxRuns(part.out, self._how.axis)))
 
     def add_constants(self, element: NDArray[Any], chosen: NDArray[np.bool_]) -> None:
         """Add all chunks of the plan that are chosen; all repeat one element."""
-        places = Cells(self._pieces, chosen, self._how.axis)
-        counts = places.counts
-        new = self._repeated(element, places)
+        runs = CellRuns(self._slices, chosen, self._how.axis)
+        counts = runs.counts
+        new = self._repeated(element, runs)
         old = self._all(new)
-        merged = self._how.merge(old, new) if self._seen.any() else new
+        merged = self._how.accumulation.merge(old, new) if self._seen.any() else new
         for name, values in old.items():
             more = (...,) + (None,) * (values.ndim - counts.ndim)
             both, only = (self._seen & (counts > 0))[more], (~self._seen & (counts > 0))[more]
@@ -138,15 +134,15 @@ class _Total:
             np.copyto(values, new[name], where=only)
         self._seen |= counts > 0
 
-    def _repeated(self, element: NDArray[Any], places: ConstantRuns) -> PartialResult:
+    def _repeated(self, element: NDArray[Any], runs: ConstantRuns) -> PartialResult:
         # chunks that repeat an element are often followed by chunks that repeat the same
         content = element.tobytes()
         if self._last is None or self._last[0] != content:
             self._last = content, _of_one(element, len(self._shape), self._how)
-        return self._how.repeat(self._last[1], places)
+        return self._how.accumulation.repeat(self._last[1], runs)
 
     def _all(self, like: PartialResult) -> dict[str, NDArray[Any]]:
-        """The arrays of all places, made when the dtypes of partial results are known."""
+        """The arrays of the whole result, made when the dtypes of partial results are known."""
         if not self.fields:
             ndim = len(self._shape)
             self.fields = {
@@ -155,5 +151,78 @@ class _Total:
             }
         return self.fields
 
-    def _place(self, part: Part) -> tuple[slice, ...]:
+    def _where(self, part: Part) -> tuple[slice, ...]:
         return tuple(slice(0, 1) if i in self._how.axis else out for i, out in enumerate(part.out))
+
+
+class ChunkElements(NamedTuple):
+    """The selected elements of one chunk."""
+
+    part: Part
+    elements: NDArray[Any]
+    """Read-only, and valid until the next ones are asked for; 0-d where the chunk repeats one."""
+
+
+def iter_chunks(
+    opened: OpenedFrame, parts: Sequence[Part], fill: Fill, *, in_order: bool
+) -> Iterator[ChunkElements]:
+    """Decode stored chunks one after the other into scratch buffers.
+
+    Parameters
+    ----------
+    parts : sequence of Part
+        Of stored chunks.
+    fill : Fill
+        Its dtype is that of the elements; not a structured one.
+    in_order : bool
+        False where neither the order nor the shape of the elements matters, only the number of
+        axes.
+
+    Raises
+    ------
+    CorruptChunkError, UnsupportedFrameError, UninitializedChunkError
+        With the chunk's number.
+    """
+    requests = [
+        ChunkRequest(part.chunk, touched_blocks(part.inner, opened.parsed.grid)) for part in parts
+    ]
+    for batch in batches(opened, requests, opened.reader.batch_nbytes):
+        for fetched in fetch(opened, batch):
+            part = parts[fetched.number]
+            with _decoded(opened, fetched, part.inner, fill, in_order=in_order) as elements:
+                yield ChunkElements(part, read_only(elements))
+
+
+@contextmanager
+def _decoded(
+    opened: OpenedFrame,
+    fetched: ChunkBytes,
+    inner: tuple[range, ...],
+    fill: Fill,
+    *,
+    in_order: bool,
+) -> Iterator[NDArray[Any]]:
+    frame, chunk = opened.parsed, fetched.chunk
+    with located(opened, chunk):
+        element = constant_in(fetched, fill)
+    if element is not None:
+        yield element
+        return
+    with _stored_order.borrow(fetched.header.nbytes) as buffer:
+        raw = buffer.view(fill.dtype)
+        with located(opened, chunk):
+            decode_raw(frame, fetched, raw)
+        grid = frame.grid
+        whole = not fetched.some_blocks
+        if whole and not in_order and tuple(map(len, inner)) == grid.padded_chunk:
+            yield raw.reshape((-1,) + (1,) * (grid.ndim - 1))
+        elif whole and grid.chunk_is_c_order:
+            yield raw.reshape(grid.padded_chunk)[
+                tuple(slice(r.start, r.stop, r.step) for r in inner)
+            ]
+        else:
+            count = int(np.prod([len(r) for r in inner]))
+            with _array_order.borrow(count * grid.itemsize) as other:
+                elements = other.view(fill.dtype).reshape([len(r) for r in inner])
+                scatter_chunk(raw, grid, inner, elements, some_blocks=fetched.some_blocks)
+                yield elements

@@ -1,4 +1,4 @@
-"""Read one region of a frame into an array: plan, fetch, decode, place."""
+"""Read one region of a frame into an array: plan, fetch, decode, scatter."""
 
 from __future__ import annotations
 
@@ -38,7 +38,6 @@ def read_region(
 
     Parameters
     ----------
-    opened : OpenedFrame
     axes : tuple of range
         Ascending positions to read along each axis.
     fill : Fill
@@ -71,13 +70,13 @@ def read_region(
     parts = list(plan.parts())
     if len(plan.chunks) == 1:
         return _read_single(opened, parts[0], shape, fill)
-    out = _place_specials(plan, fill, shape)
+    out = _with_specials(plan, fill, shape)
     nbytes = opened.reader.batch_nbytes // (1 if threads == 1 else BATCHES_OF_A_THREAD)
     requests = [
         ChunkRequest(part.chunk, touched_blocks(part.inner, opened.parsed.grid)) for part in parts
     ]
 
-    def place(batch: list[LocatedRequest]) -> None:
+    def decode(batch: list[LocatedRequest]) -> None:
         for fetched in fetch(opened, batch):
             part = parts[fetched.number]
             # the ellipsis keeps a 0-d array an array
@@ -86,7 +85,7 @@ def read_region(
             if element is not None:
                 where[...] = element.view(out.dtype)
 
-    _each(place, batches(opened, requests, nbytes), threads)
+    _each(decode, batches(opened, requests, nbytes), threads)
     return out.view(fill.dtype)
 
 
@@ -95,7 +94,6 @@ def special_element(fill: Fill, kind: int, chunk: int) -> NDArray[Any]:
 
     Parameters
     ----------
-    fill : Fill
     kind, chunk : int
         `ChunkKind` and number of the chunk.
 
@@ -128,8 +126,8 @@ def _read_single(
     return out.view(fill.dtype) if element is None else np.broadcast_to(element, shape)
 
 
-def _place_specials(plan: RegionPlan, fill: Fill, shape: tuple[int, ...]) -> NDArray[Any]:
-    """The result, with its special chunks in place."""
+def _with_specials(plan: RegionPlan, fill: Fill, shape: tuple[int, ...]) -> NDArray[Any]:
+    """Make the array of the result, with the elements of its special chunks."""
     dtype = carrier(fill.dtype)
     kinds, counts = np.unique(plan.kinds, return_counts=True)
     often = dict(zip(kinds.tolist(), counts.tolist(), strict=True))

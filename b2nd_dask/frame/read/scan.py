@@ -9,10 +9,13 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 
 import numpy as np
+import xxhash
 from numpy.typing import NDArray
 
 from b2nd_dask.errors import B2ndError, CorruptChunkError, FrameFormatError
+from b2nd_dask.format.chunk.chunk_header import whole_chunk
 from b2nd_dask.format.index import stored_chunks
+from b2nd_dask.format.integrity import chunk_digest
 from b2nd_dask.frame.open.opening import OpenedFrame, located
 from b2nd_dask.frame.read.fetch import ChunkRequest, LocatedRequest, batches, read_whole
 from b2nd_dask.frame.read.region import usable_cores
@@ -21,7 +24,7 @@ from b2nd_dask.frame.read.region import usable_cores
 #: some memory each, however small they are.
 _BATCH_NBYTES, _BATCH_CHUNKS = 4 << 20, 1024
 
-#: What a disk answers that cannot read some of its sectors.
+#: What a disk returns that cannot read some of its sectors.
 _LOST = (errno.EIO, errno.EBADMSG)
 
 #: Takes a chunk's number and its bytes, with maybe some behind them.
@@ -36,11 +39,10 @@ def scan_chunks(
     *,
     chunks: NDArray[np.int64] | None = None,
 ) -> Iterator[Result]:
-    """Show every stored chunk to a function.
+    """Call a function with the bytes of every stored chunk.
 
     Parameters
     ----------
-    opened : OpenedFrame
     look : callable
         Gets the chunk's number and its bytes, maybe with more bytes behind them.
     threads : int, optional
@@ -50,7 +52,6 @@ def scan_chunks(
 
     Yields
     ------
-    chunk : int
     result : int or B2ndError
         What `look` gave or raised; an error also where a chunk's file is missing, or the disk
         cannot read it.
@@ -109,3 +110,67 @@ def _look_at_one(opened: OpenedFrame, look: Look, chunk: int, data: memoryview) 
             return chunk, look(chunk, data)
     except B2ndError as error:
         return chunk, error
+
+
+def content_digest(opened: OpenedFrame, chunks: NDArray[np.int64]) -> str:
+    """Digest a frame's metadata and some of its chunks.
+
+    The checksums of a frame, where it has any, spare reading the chunks.
+
+    Parameters
+    ----------
+    chunks : ndarray of int64
+        Ascending numbers of chunks.
+
+    Returns
+    -------
+    str
+        Hexadecimal.
+
+    Raises
+    ------
+    CorruptChunkError
+        A chunk that cannot be one.
+    """
+    parsed = opened.parsed
+    digests = parsed.integrity.by_chunk
+    stored = chunks[parsed.index.offsets[chunks] >= 0]
+    known = digests_on_disk(opened, stored) if digests is None else digests[stored]
+    digest = xxhash.xxh3_128(parsed.digest.encode())
+    digest.update(stored.astype("<i8").tobytes())
+    digest.update(known.astype("<u8").tobytes())
+    return digest.hexdigest()
+
+
+def digests_on_disk(
+    opened: OpenedFrame, chunks: NDArray[np.int64], threads: int | None = None
+) -> NDArray[np.uint64]:
+    """Digest chunks as they are now, whatever checksums the frame has.
+
+    Parameters
+    ----------
+    chunks : ndarray of int64
+        Ascending numbers of stored chunks.
+    threads : int, optional
+        One for each processor by default.
+
+    Returns
+    -------
+    ndarray of uint64
+        One for each of them.
+
+    Raises
+    ------
+    CorruptChunkError
+        A chunk that cannot be one.
+    """
+    found = np.zeros(len(chunks), np.uint64)
+    for chunk, result in scan_chunks(opened, _digest, threads, chunks=chunks):
+        if isinstance(result, B2ndError):
+            raise result
+        found[np.searchsorted(chunks, chunk)] = result
+    return found
+
+
+def _digest(_: int, data: memoryview) -> int:
+    return chunk_digest(whole_chunk(data))

@@ -37,10 +37,6 @@ def tiles(positions: range, block: int, *, compact: bool = False) -> tuple[Tile,
     compact : bool
         Whether only touched blocks are there, and counted.
 
-    Returns
-    -------
-    tuple of Tile
-
     Examples
     --------
     >>> for tile in tiles(range(3, 14), 4):
@@ -77,7 +73,6 @@ def scatter_chunk(
     ----------
     raw : ndarray
         The chunk's elements in stored order, 1-D.
-    grid : Grid
     inner : tuple of range
         Selected positions in the chunk, along each axis.
     out : ndarray
@@ -100,7 +95,6 @@ def gather_chunk(elements: NDArray[Any], grid: Grid, raw: NDArray[Any]) -> None:
     ----------
     elements : ndarray
         The chunk's valid elements: of the shape of a chunk, or less at the array's edges.
-    grid : Grid
     raw : ndarray
         1-D, for all elements of the chunk; padding is left as it is.
     """

@@ -1,4 +1,4 @@
-"""The kind that all chunks under a block share, told from the offset index alone."""
+"""The kind that all chunks under a block share, by the offset index alone."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from b2nd_dask.format.index import ChunkKind
 def uniform_kinds(
     kinds: NDArray[np.uint8], chunks: tuple[int, ...], sizes: tuple[tuple[int, ...], ...]
 ) -> NDArray[np.uint8] | None:
-    """Tell for each block of an array the kind that all frame chunks under it share.
+    """Find for each block of an array the kind that all frame chunks under it share.
 
     Parameters
     ----------

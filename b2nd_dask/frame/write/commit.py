@@ -1,11 +1,10 @@
-"""The last step of a write: metadata around the staged chunks, then the new name."""
+"""The last step of a write: join staged chunks, build what surrounds them, publish the frame."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import partial
-from typing import Self
+from typing import NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,21 +16,66 @@ from b2nd_dask.format.index import build_index, stored_chunks
 from b2nd_dask.format.integrity import build_stamped_tail, has_room
 from b2nd_dask.format.trailer import Trailer, build_trailer, build_write_id
 from b2nd_dask.frame.open.opening import ParsedFrame
-from b2nd_dask.frame.write.publication import SEEN_AGAIN, clean_up, is_published
+from b2nd_dask.frame.write.idempotent import RAN_BEFORE, clean_up, is_published
 from b2nd_dask.frame.write.records import ChunkRecords
 from b2nd_dask.frame.write.writer import FramePlan
-from b2nd_dask.storage import ByteReader, Placement, Span, StagedChunks, Staging
+from b2nd_dask.storage import ByteReader, Span, StagedChunks, Staging
 
 
-def commit(records: ChunkRecords, plan: FramePlan, staging: Staging) -> str:
-    """Publish a frame whose chunks are all staged.
+class ChunkIndex(NamedTuple):
+    """What a frame says of each of its chunks; the arrays may be changed in place."""
+
+    offsets: NDArray[np.int64]
+    """The offset index; the entries of chunks that are still staged have any value."""
+    digests: NDArray[np.uint64] | None
+    """Checksums of the chunks, 0 for special ones; None for a frame without checksums."""
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Envelope:
+    """The envelope of a frame: header, metalayers and vlmeta, without index and checksums."""
+
+    head: bytes
+    """The header; its lengths are replaced."""
+    sparse: bool
+    array_meta: bytes
+    """Content of the metalayer that gives the array's shape."""
+    vlmeta: Mapping[str, bytes]
+    """The user's entries."""
+    write_id: bytes
+    """Goes behind the index, if there is one; empty for none."""
+
+    @classmethod
+    def of(cls, reader: ByteReader, parsed: ParsedFrame, write_id: bytes) -> Self:
+        """Take the envelope of an existing frame, but for its write id."""
+        header = parsed.header
+        (head,) = reader.read([Span(0, header.header_len)])
+        array_meta = header.metalayers[name_of_array(header.metalayers)]
+        return cls(head, header.sparse, array_meta, parsed.trailer.vlmeta, write_id)
+
+    @classmethod
+    def planned(cls, plan: FramePlan, staging: Staging) -> Self:
+        """Make the envelope of a planned frame."""
+        write_id = build_write_id(staging.key)
+        return cls(plan.header(), plan.sparse, plan.own_meta["b2nd"], plan.vlmeta, write_id)
+
+
+def commit(
+    records: ChunkRecords,
+    plan: FramePlan,
+    staging: Staging,
+    index_before: Callable[[FramePlan], ChunkIndex] | None = None,
+) -> str:
+    """Make staged chunks a frame, or changes of one: lock, join, build, publish, clean up.
+
+    A task that runs again finds that the same write has published already, and is content.
 
     Parameters
     ----------
     records : ChunkRecords
-        Of every chunk of the frame.
-    plan : FramePlan
-    staging : Staging
+        Of every chunk of the frame; of the new ones, where `index_before` has the others.
+    index_before : callable, optional
+        Makes the index of the chunks that stay, in the grid of the plan.
 
     Returns
     -------
@@ -43,29 +87,18 @@ def commit(records: ChunkRecords, plan: FramePlan, staging: Staging) -> str:
     B2ndError
         Chunks are missing: the target stays as it was.
     OSError
-        The store refuses; the target stays as it was.
-    """
-    return publish_once(partial(_commit, records, plan, staging), plan, staging)
-
-
-def publish_once(publish: Callable[[], None], plan: FramePlan, staging: Staging) -> str:
-    """Publish, unless the same write has done so: a task that runs again finds its own frame.
-
-    Parameters
-    ----------
-    publish : callable
-    plan : FramePlan
-    staging : Staging
-
-    Returns
-    -------
-    str
-        Path or URL of the frame.
+        The store raises it; the target stays as it was.
     """
     try:
         with staging.exclusive():
-            publish()
-    except SEEN_AGAIN:
+            index = index_before(plan) if index_before else _empty_index(records, plan, staging)
+            index.offsets[records.rows["chunk"]] = records.rows["code"]
+            stored = records.rows[records.rows["code"] == 0]
+            if index.digests is not None:
+                index.digests[stored["chunk"]] = stored["digest"]
+            staged = StagedChunks(records.parts, stored["part"], stored["start"], stored["nbytes"])
+            publish(staged, stored["chunk"], index, Envelope.planned(plan, staging), staging)
+    except RAN_BEFORE:
         if not is_published(plan, staging):
             raise
     # not under the lock: NFS keeps a file that is open, and with it the directory
@@ -73,123 +106,52 @@ def publish_once(publish: Callable[[], None], plan: FramePlan, staging: Staging)
     return staging.label
 
 
-def _commit(records: ChunkRecords, plan: FramePlan, staging: Staging) -> None:
-    rows = records.rows[np.argsort(records.rows["chunk"], kind="stable")]
-    if not np.array_equal(rows["chunk"], np.arange(plan.grid.nchunks)):
-        raise B2ndError(
-            f"{len(rows)} chunk records for {plan.grid.nchunks} chunks: not published",
-            path=staging.label,
-        )
-    digests = np.zeros(len(rows), np.uint64)
-    publish_frame(rows["code"].copy(), digests, records, plan, staging)
-
-
-def publish_frame(
-    offsets: NDArray[np.int64],
-    digests: NDArray[np.uint64] | None,
-    records: ChunkRecords,
-    plan: FramePlan,
-    staging: Staging,
-) -> None:
-    """Join the staged chunks and publish the frame.
-
-    Parameters
-    ----------
-    offsets : ndarray of int64
-        The new offset index, but for the chunks that `records` has as stored; changed in place.
-    digests : ndarray of uint64 or None
-        Digests of all chunks, but for those that `records` has as stored; changed in place. None
-        for a frame without checksums.
-    records : ChunkRecords
-    plan : FramePlan
-    staging : Staging
-    """
-    stored = records.rows[records.rows["code"] == 0]
-    joined = staging.join(
-        StagedChunks(records.parts, stored["part"], stored["start"], stored["nbytes"])
-    )
-    offsets[stored["chunk"]] = joined.positions
-    if digests is not None:
-        digests[stored["chunk"]] = stored["digest"]
-    envelope = Envelope(
-        head=plan.header(),
-        sparse=plan.sparse,
-        array_meta=plan.own_meta["b2nd"],
-        vlmeta=plan.vlmeta,
-        mark=build_write_id(staging.key),
-    )
-    publish_joined(offsets, digests, joined, envelope, staging)
-
-
-@dataclass(frozen=True, eq=False, slots=True)
-class Envelope:
-    """What stands around the chunks of a frame, but for what depends on them."""
-
-    head: bytes
-    """The header; its lengths are replaced."""
-    sparse: bool
-    array_meta: bytes
-    """Content of the metalayer that gives the array's shape."""
-    vlmeta: Mapping[str, bytes]
-    """The user's entries."""
-    mark: bytes
-    """Goes behind the index, if there is one; empty for none."""
-
-    @classmethod
-    def of(cls, reader: ByteReader, parsed: ParsedFrame, mark: bytes) -> Self:
-        """Take it from a frame that is there.
-
-        Parameters
-        ----------
-        reader : ByteReader
-        parsed : ParsedFrame
-        mark : bytes
-
-        Returns
-        -------
-        Around
-        """
-        header = parsed.header
-        (head,) = reader.read([Span(0, header.header_len)])
-        array_meta = header.metalayers[name_of_array(header.metalayers)]
-        return cls(head, header.sparse, array_meta, parsed.trailer.vlmeta, mark)
-
-
-def publish_joined(
-    offsets: NDArray[np.int64],
-    digests: NDArray[np.uint64] | None,
-    joined: Placement,
+def publish(
+    staged: StagedChunks,
+    chunks: NDArray[np.int64],
+    index: ChunkIndex,
     envelope: Envelope,
     staging: Staging,
 ) -> None:
-    """Put header, index and trailer around chunks that were joined; publish the frame.
+    """Join staged chunks, build header, index and trailer around them, and publish the frame.
 
     Parameters
     ----------
-    offsets : ndarray of int64
-        The offset index.
-    digests : ndarray of uint64 or None
-        Of all chunks; None for a frame without checksums.
-    joined : Joined
-    around : Around
-    staging : Staging
+    chunks : ndarray of int64
+        Their numbers in the frame.
+    index : ChunkIndex
+        Of all chunks; gets the offsets of the staged ones.
     """
-    tail, has_vlmeta = _build_tail(offsets, digests, envelope)
-    data_len = 0 if envelope.sparse else joined.data_nbytes
+    placement = staging.join(staged)
+    if len(chunks):
+        index.offsets[chunks] = placement.positions
+    tail, has_vlmeta = _build_tail(index, envelope)
+    data_len = 0 if envelope.sparse else placement.data_nbytes
     frame_len = len(envelope.head) + data_len + len(tail)
     head = with_new_tail(
-        envelope.head, cbytes=joined.data_nbytes, frame_len=frame_len, has_vlmeta=has_vlmeta
+        envelope.head, cbytes=placement.data_nbytes, frame_len=frame_len, has_vlmeta=has_vlmeta
     )
-    staging.publish(joined, head, tail)
+    staging.publish(placement, head, tail)
 
 
-def _build_tail(
-    offsets: NDArray[np.int64], digests: NDArray[np.uint64] | None, envelope: Envelope
-) -> tuple[bytes, bool]:
-    """Index and trailer, with checksums where there are chunks; whether there is any vlmeta."""
-    index = build_index(offsets) + envelope.mark if len(offsets) else b""
-    if index and digests is not None:
+def _empty_index(records: ChunkRecords, plan: FramePlan, staging: Staging) -> ChunkIndex:
+    """Make the index of a new frame, which must have a record of each chunk."""
+    nchunks = plan.grid.nchunks
+    if not np.array_equal(np.sort(records.rows["chunk"]), np.arange(nchunks)):
+        raise B2ndError(
+            f"{len(records.rows)} chunk records for {nchunks} chunks: not published",
+            path=staging.label,
+        )
+    return ChunkIndex(np.zeros(nchunks, np.int64), np.zeros(nchunks, np.uint64))
+
+
+def _build_tail(index: ChunkIndex, envelope: Envelope) -> tuple[bytes, bool]:
+    """Build index and trailer, with checksums where there are chunks; tell if there is vlmeta."""
+    offsets, digests = index
+    index_bytes = build_index(offsets) + envelope.write_id if len(offsets) else b""
+    if index_bytes and digests is not None:
         of_stored = digests[stored_chunks(offsets)]
         if has_room(envelope.vlmeta, len(of_stored)):
-            return build_stamped_tail(index, envelope.vlmeta, envelope.array_meta, of_stored), True
-    return index + build_trailer(Trailer(envelope.vlmeta, b"")), bool(envelope.vlmeta)
+            tail = build_stamped_tail(index_bytes, envelope.vlmeta, envelope.array_meta, of_stored)
+            return tail, True
+    return index_bytes + build_trailer(Trailer(envelope.vlmeta, b"")), bool(envelope.vlmeta)

@@ -29,8 +29,6 @@ def encode_elements(elements: NDArray[Any], grid: Grid, how: Compression) -> int
     ----------
     elements : ndarray
         The chunk's valid elements: of the shape of a chunk, or less at the array's edges.
-    grid : Grid
-    how : Compression
 
     Returns
     -------
@@ -50,7 +48,7 @@ def encode_elements(elements: NDArray[Any], grid: Grid, how: Compression) -> int
         return encode_chunk(
             moved.reshape(-1), how, typesize=grid.itemsize, blocksize=grid.block_nbytes
         )
-    with _scratch.lent(grid.chunk_nbytes) as raw:
+    with _scratch.borrow(grid.chunk_nbytes) as raw:
         if elements.shape != grid.padded_chunk:
             raw[:] = 0
         gather_chunk(moved, grid, raw.view(moved.dtype))
@@ -87,7 +85,7 @@ def repeated_element(elements: NDArray[Any]) -> NDArray[Any] | None:
     ):
         return first
     bits = elements.view(_bits_of(elements.dtype))
-    # nearly every chunk of data is told by its ends
+    # nearly every chunk of data differs at its ends
     if bits[(0,) * bits.ndim] != bits[(-1,) * bits.ndim]:
         return None
     return first if _all_equal(bits) else None
@@ -114,7 +112,6 @@ def encode_constant(element: NDArray[Any], grid: Grid) -> int | bytes:
     ----------
     element : ndarray
         0-d.
-    grid : Grid
 
     Returns
     -------

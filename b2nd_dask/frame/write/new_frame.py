@@ -42,8 +42,6 @@ def plan_frame(
 
     Parameters
     ----------
-    shape : tuple of int
-    dtype : numpy.dtype
     chunks : tuple of int
         Elements of a chunk along each axis.
     blocks : tuple of int or None
@@ -54,10 +52,6 @@ def plan_frame(
         The user's entries as `pack_entries` returns them.
     sparse, caterva : bool
         As for `FramePlan`.
-
-    Returns
-    -------
-    FramePlan
 
     Raises
     ------
@@ -88,13 +82,8 @@ def pack_entries(entries: Mapping[str, Any] | None, *, compressed: bool) -> Mapp
 
     Parameters
     ----------
-    entries : mapping or None
     compressed : bool
         Whether they are vlmeta, rather than fixed metalayers.
-
-    Returns
-    -------
-    mapping of str to bytes
 
     Raises
     ------

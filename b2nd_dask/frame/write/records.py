@@ -1,18 +1,44 @@
-"""What write tasks report: for each chunk where it was staged, or what it stands for."""
+"""Where each chunk was staged, or what it stands for: as tasks report it, and in journals.
+
+With `resume` a task also notes every chunk in a journal beside what it stages: a row with its
+position, its digest, and a check of the row itself. A later run of the same write believes a row
+only after it has read the staged bytes and found their digest.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import xxhash
 from numpy.typing import NDArray
 
-from b2nd_dask.storage import Run
+from b2nd_dask.format.index import ChunkKind, special_code
+from b2nd_dask.format.integrity import chunk_digest
+from b2nd_dask.storage import Run, Staging
 
 _COLUMNS = ("chunk", "code", "part", "start", "nbytes")
 _ROW = np.dtype([*((name, "i8") for name in _COLUMNS), ("digest", "u8")])
+
+_JOURNAL_ROW = np.dtype(
+    [
+        ("chunk", "<i8"),
+        ("code", "<i8"),
+        ("start", "<i8"),
+        ("nbytes", "<i8"),
+        ("digest", "<u8"),
+        ("part", "S40"),
+        ("check", "<u8"),
+    ]
+)
+_CHECKED = _JOURNAL_ROW.itemsize - 8
+_CODES = [special_code(kind) if kind else 0 for kind in ChunkKind]
+#: Bytes and rows that one thread checks at a time.
+_BATCH_NBYTES, _BATCH_ROWS = 32 << 20, 4096
+_THREADS = 4
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -33,15 +59,10 @@ class ChunkRecords:
 
         Parameters
         ----------
-        codes : dict of chunk to special code
         runs : dict of chunk to Run
             Where stored chunks were staged.
         digests : dict of chunk to int
             Of the same chunks.
-
-        Returns
-        -------
-        ChunkRecords
         """
         parts = tuple(dict.fromkeys(run.part for run in runs.values()))
         number = {name: i for i, name in enumerate(parts)}
@@ -53,33 +74,14 @@ class ChunkRecords:
 
     @classmethod
     def of_special(cls, chunks: NDArray[np.int64], code: int) -> ChunkRecords:
-        """Make a table of chunks that stand for one special code.
-
-        Parameters
-        ----------
-        chunks : ndarray of int64
-        code : int
-
-        Returns
-        -------
-        ChunkRecords
-        """
+        """Make a table of chunks that stand for one special code."""
         rows = np.zeros(len(chunks), _ROW)
         rows["chunk"], rows["code"], rows["part"] = chunks, code, -1
         return cls((), rows)
 
 
 def merge_records(tables: Sequence[ChunkRecords]) -> ChunkRecords:
-    """Put tables together.
-
-    Parameters
-    ----------
-    tables : sequence of ChunkRecords
-
-    Returns
-    -------
-    ChunkRecords
-    """
+    """Put tables together."""
     parts = tuple(dict.fromkeys(name for table in tables for name in table.parts))
     number = {name: i for i, name in enumerate(parts)}
     rows = []
@@ -90,3 +92,102 @@ def merge_records(tables: Sequence[ChunkRecords]) -> ChunkRecords:
         moved["part"] = renumbered[moved["part"]]
         rows.append(moved)
     return ChunkRecords(parts, np.concatenate([np.empty(0, _ROW), *rows]))
+
+
+def journal_rows(
+    codes: Mapping[int, int], runs: Mapping[int, Run], payloads: Mapping[int, bytes]
+) -> bytes:
+    """Write rows of a journal.
+
+    Parameters
+    ----------
+    runs : mapping of chunk to Run
+        Where stored chunks were staged.
+    payloads : mapping of chunk to bytes
+        What was staged there.
+    """
+    rows = np.zeros(len(codes) + len(runs), _JOURNAL_ROW)
+    special = [(chunk, code, 0, 0, 0, b"", 0) for chunk, code in codes.items()]
+    stored = [
+        (
+            chunk,
+            0,
+            run.start,
+            run.stop - run.start,
+            chunk_digest(payloads[chunk]),
+            run.part.encode(),
+            0,
+        )
+        for chunk, run in runs.items()
+    ]
+    rows[:] = special + stored
+    rows["check"] = _checks(rows.tobytes())
+    return rows.tobytes()
+
+
+def read_journals(staging: Staging, nchunks: int) -> ChunkRecords:
+    """Find the chunks that were staged by earlier runs of a write, and are as they were.
+
+    Parameters
+    ----------
+    nchunks : int
+        Chunks of the frame.
+
+    Returns
+    -------
+    ChunkRecords
+        One row for each such chunk.
+    """
+    found = [_intact_rows(raw, nchunks) for raw in staging.journals()]
+    rows = np.concatenate([np.empty(0, _JOURNAL_ROW), *found])
+    with ThreadPoolExecutor(_THREADS) as threads:
+        good = threads.map(lambda batch: _same_as_staged(batch, staging), _batches(rows))
+        rows = np.concatenate([np.empty(0, _JOURNAL_ROW), *good])
+    # what ran twice was staged twice
+    _, first = np.unique(rows["chunk"], return_index=True)
+    rows = rows[first]
+    stored = rows[rows["code"] == 0]
+    special = rows[rows["code"] != 0]
+    runs = {
+        chunk: Run(part.decode(), start, start + nbytes)
+        for chunk, _, start, nbytes, _, part, _ in stored.tolist()
+    }
+    codes = dict(zip(special["chunk"].tolist(), special["code"].tolist(), strict=True))
+    digests = dict(zip(stored["chunk"].tolist(), stored["digest"].tolist(), strict=True))
+    return ChunkRecords.of(codes, runs, digests)
+
+
+def _checks(raw: bytes) -> list[int]:
+    view = memoryview(raw)
+    return [
+        xxhash.xxh3_64_intdigest(view[at : at + _CHECKED])
+        for at in range(0, len(raw), _JOURNAL_ROW.itemsize)
+    ]
+
+
+def _intact_rows(raw: bytes, nchunks: int) -> NDArray[Any]:
+    """The rows that were written whole and can be of this frame; a crash may have cut the last."""
+    whole = raw[: len(raw) // _JOURNAL_ROW.itemsize * _JOURNAL_ROW.itemsize]
+    rows = np.frombuffer(whole, _JOURNAL_ROW)
+    good = rows["check"] == np.array(_checks(whole), np.uint64)
+    good &= (rows["chunk"] >= 0) & (rows["chunk"] < nchunks)
+    good &= (rows["start"] >= 0) & (rows["nbytes"] >= 0) & np.isin(rows["code"], _CODES)
+    intact: NDArray[Any] = rows[good]
+    return intact
+
+
+def _batches(rows: NDArray[Any]) -> Iterator[NDArray[Any]]:
+    rows = rows[np.lexsort((rows["start"], rows["part"]))]
+    filled = np.cumsum(rows["nbytes"]) // _BATCH_NBYTES + np.arange(len(rows)) // _BATCH_ROWS
+    yield from np.split(rows, np.flatnonzero(np.diff(filled)) + 1)
+
+
+def _same_as_staged(rows: NDArray[Any], staging: Staging) -> NDArray[Any]:
+    stored = rows[rows["code"] == 0]
+    runs = [
+        Run(part.decode(), start, start + nbytes)
+        for _, _, start, nbytes, _, part, _ in stored.tolist()
+    ]
+    found = [chunk_digest(chunk) for chunk in staging.fetch(runs)]
+    good = stored["digest"] == np.array(found, np.uint64)
+    return np.concatenate([rows[rows["code"] != 0], stored[good]])

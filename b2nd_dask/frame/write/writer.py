@@ -14,10 +14,10 @@ from b2nd_dask.format.array_meta import build_array_meta, build_caterva_meta
 from b2nd_dask.format.chunk.compression import Compression
 from b2nd_dask.format.grid import Grid
 from b2nd_dask.format.header import FrameHeader, build_header
+from b2nd_dask.format.index import ChunkKind, special_code
 from b2nd_dask.format.integrity import chunk_digest
-from b2nd_dask.frame.write.encode import encode_elements
-from b2nd_dask.frame.write.journal import journal_rows
-from b2nd_dask.frame.write.records import ChunkRecords
+from b2nd_dask.frame.write.encode import encode_constant, encode_elements
+from b2nd_dask.frame.write.records import ChunkRecords, journal_rows
 from b2nd_dask.storage import Run, Staging
 
 
@@ -55,10 +55,6 @@ class FramePlan:
             Bytes of the frame.
         has_vlmeta : bool
             Whether the trailer has any vlmeta.
-
-        Returns
-        -------
-        bytes
         """
         grid = self.grid
         header = FrameHeader(
@@ -87,12 +83,6 @@ def write_block(
         Whole chunks of the frame, but for those that the array's edge cuts.
     origin : tuple of int
         Where the block's first element lies in the array; the corner of a chunk.
-    plan : FramePlan
-    staging : Staging
-
-    Returns
-    -------
-    ChunkRecords
     """
     grid = plan.grid
     codes: dict[int, int] = {}
@@ -104,11 +94,11 @@ def write_block(
     counts = [-(-n // c) for n, c in zip(elements.shape, grid.chunks, strict=True)]
     first = [at // c for at, c in zip(origin, grid.chunks, strict=True)]
     for offset in itertools.product(*map(range, counts)):
-        place = tuple(slice(i * c, (i + 1) * c) for i, c in zip(offset, grid.chunks, strict=True))
+        inside = tuple(slice(i * c, (i + 1) * c) for i, c in zip(offset, grid.chunks, strict=True))
         cell = tuple(a + i for a, i in zip(first, offset, strict=True))
         chunk = int(np.ravel_multi_index(cell, grid.counts)) if cell else 0
         # the ellipsis keeps a 0-d block an array
-        index: tuple[Any, ...] = (*place, ...)
+        index: tuple[Any, ...] = (*inside, ...)
         encoded = encode_elements(elements[index], grid, plan.compression)
         if isinstance(encoded, int):
             codes[chunk] = encoded
@@ -133,3 +123,39 @@ def _staged(held: dict[int, bytes], staging: Staging) -> dict[int, Run]:
     if staging.resumable:
         staging.note(journal_rows({}, runs, held))
     return runs
+
+
+def constant_records(
+    element: NDArray[Any], origin: tuple[int, ...], shape: tuple[int, ...], grid: Grid
+) -> ChunkRecords | None:
+    """Record the chunks of a region that repeats one element, as far as they need no data.
+
+    Parameters
+    ----------
+    element : ndarray
+        0-d.
+    origin : tuple of int
+        Index of the region's first element in the frame; the corner of a chunk.
+    shape : tuple of int
+        Of the region; not empty.
+    grid : Grid
+        Of the frame.
+
+    Returns
+    -------
+    ChunkRecords or None
+        None where the offset index has no code for the element.
+    """
+    code = encode_constant(element, grid)
+    if not isinstance(code, int):
+        return None
+    cells = [
+        np.arange(start // c, -(-(start + n) // c))
+        for start, n, c in zip(origin, shape, grid.chunks, strict=True)
+    ]
+    if code != special_code(ChunkKind.ZEROS):
+        # a chunk that the array's edge cuts holds zeros behind the edge
+        whole = [n // c for n, c in zip(grid.shape, grid.chunks, strict=True)]
+        cells = [axis[axis < n] for axis, n in zip(cells, whole, strict=True)]
+    numbers = np.ravel_multi_index(np.ix_(*cells), grid.counts) if cells else np.zeros(1, np.int64)
+    return ChunkRecords.of_special(np.asarray(numbers).reshape(-1), code)

@@ -12,7 +12,7 @@ import numpy as np
 
 from b2nd_dask.frame.array import Frame, reference_of
 from b2nd_dask.frame.reference import FrameReference
-from b2nd_dask.frame.write.existing_frame import verified_whole
+from b2nd_dask.frame.write.update import verified_whole
 from b2nd_dask.graph import _dask_compat
 from b2nd_dask.graph.read.blocks import Chunks, FrameBlocks
 from b2nd_dask.graph.read.from_b2nd import array_of

@@ -9,8 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from b2nd_dask.format.grid import Grid
-from b2nd_dask.frame.write.constant_region import constant_records
 from b2nd_dask.frame.write.records import ChunkRecords
+from b2nd_dask.frame.write.writer import constant_records
 from b2nd_dask.graph import _dask_compat
 
 

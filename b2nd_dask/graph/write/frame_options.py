@@ -12,8 +12,8 @@ import numpy as np
 from dask.array.core import normalize_chunks
 
 from b2nd_dask.frame.reference import FrameReference
-from b2nd_dask.frame.write.existing_frame import differing_options, has_caterva
 from b2nd_dask.frame.write.new_frame import plan_frame
+from b2nd_dask.frame.write.update import differing_options, has_caterva
 from b2nd_dask.frame.write.writer import FramePlan
 from b2nd_dask.graph.write.source_metadata import packed_metadata
 

@@ -11,7 +11,7 @@ from dask.base import tokenize
 from numpy.typing import NDArray
 
 from b2nd_dask.format.grid import Grid
-from b2nd_dask.frame.write.publication import write_key_of
+from b2nd_dask.frame.write.idempotent import write_key_of
 from b2nd_dask.frame.write.records import ChunkRecords
 from b2nd_dask.frame.write.writer import FramePlan
 from b2nd_dask.storage import Location, list_staging

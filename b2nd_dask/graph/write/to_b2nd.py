@@ -13,9 +13,9 @@ from dask.delayed import Delayed, delayed
 
 from b2nd_dask.frame.access import frame_at
 from b2nd_dask.frame.reference import FrameReference
-from b2nd_dask.frame.write.existing_frame import open_for_update
-from b2nd_dask.frame.write.journal import read_journals
-from b2nd_dask.frame.write.publication import SEEN_AGAIN, clean_up, is_published
+from b2nd_dask.frame.write.idempotent import RAN_BEFORE, clean_up, is_published
+from b2nd_dask.frame.write.records import read_journals
+from b2nd_dask.frame.write.update import open_for_update
 from b2nd_dask.graph.read.from_b2nd import MANY_TASKS, array_of
 from b2nd_dask.graph.write.checked_cast import as_elements
 from b2nd_dask.graph.write.frame_options import (
@@ -218,7 +218,7 @@ def _compute(job: WriteJob, written: Delayed, warn: Callable[[], None], *, resum
             clean_up(job.staging)
         # a worker that is lost after it published has its tasks run again, on a staging area that
         # is gone
-        if not isinstance(error, SEEN_AGAIN) or not is_published(job.plan, job.staging):
+        if not isinstance(error, RAN_BEFORE) or not is_published(job.plan, job.staging):
             raise
     hint = only_here(job.staging.label)
     if hint and not is_published(job.plan, job.staging):

@@ -10,9 +10,8 @@ import dask.array as da
 
 from b2nd_dask.frame.reference import FrameReference
 from b2nd_dask.frame.write.commit import commit
-from b2nd_dask.frame.write.existing_frame import content_of
 from b2nd_dask.frame.write.records import ChunkRecords
-from b2nd_dask.frame.write.update import commit_update, update_plan, update_staging
+from b2nd_dask.frame.write.update import commit_update, content_of, update_plan, update_staging
 from b2nd_dask.frame.write.writer import FramePlan
 from b2nd_dask.graph.write.checked_cast import converted
 from b2nd_dask.graph.write.patch import append_patch, region_patch

@@ -13,7 +13,7 @@ from dask.highlevelgraph import HighLevelGraph
 from dask.optimization import cull
 from numpy.typing import NDArray
 
-from b2nd_dask.frame.write.publication import (
+from b2nd_dask.frame.write.idempotent import (
     OpenedStaging,
     finish_once,
     open_staging,

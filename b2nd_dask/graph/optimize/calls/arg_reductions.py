@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from b2nd_dask.frame.read.constant_runs import ConstantRuns
-from b2nd_dask.frame.read.reduce import PartialResult
+from b2nd_dask.frame.read.partial_results import PartialResult, first_extremes
+from b2nd_dask.frame.read.reduce import Reduction
 from b2nd_dask.graph._dask_compat import chunk, reductions
 from b2nd_dask.graph.optimize.calls.expression import Call, Literal, Node, is_among
 from b2nd_dask.graph.optimize.calls.reductions import Combining, Work
@@ -87,15 +87,13 @@ class StreamedSearch:
         What is done with elements before.
     """
 
-    positional = True
-
     def __init__(self, step: Search, work: Work) -> None:
-        self.axis = step.axis
+        accumulation = first_extremes(step.argfunc, step.value, step.place)
+        self.reduction = Reduction(step.axis, accumulation, self._partial_result)
         self._step = step
         self._work = work
 
-    def partial_result(self, elements: NDArray[Any], start: tuple[int, ...]) -> PartialResult:
-        """As `frame.read.reduce.Reduction.partial result`."""
+    def _partial_result(self, elements: NDArray[Any], start: tuple[int, ...]) -> PartialResult:
         elements, axis = self._work(elements), self._step.numpy_axis
         found = self._step.argfunc(elements, axis=axis, keepdims=True)
         if axis is None:
@@ -104,28 +102,11 @@ class StreamedSearch:
         else:
             inner = (found,)
             best = np.take_along_axis(elements, found, axis)
-        positions = tuple(p + start[i] for i, p in zip(self.axis, inner, strict=True))
+        positions = tuple(p + start[i] for i, p in zip(self._step.axis, inner, strict=True))
         fields = {"element": best, "arg": self._step.place(positions)}
         if self._step.value is not None:
             fields["value"] = self._step.value.reduce(elements, axis=axis, keepdims=True)
         return fields
-
-    def merge(self, first: PartialResult, second: PartialResult) -> PartialResult:
-        """As `frame.read.reduce.Reduction.merge`."""
-        # of equal elements, and of NaNs, the one that comes first wins
-        swapped = second["arg"] < first["arg"]
-        elements = _in_order(first["element"], second["element"], swapped)
-        later = self._step.argfunc(np.stack(elements), axis=0) != swapped
-        fields = {name: np.where(later, second[name], first[name]) for name in ("element", "arg")}
-        if self._step.value is not None:
-            fields["value"] = self._step.value(first["value"], second["value"])
-        return fields
-
-    def repeat(self, one: PartialResult, places: ConstantRuns) -> PartialResult:
-        """As `frame.read.reduce.Reduction.repeat`."""
-        arg = self._step.place(places.firsts)
-        others = one.keys() - {"arg"}
-        return {"arg": arg} | {name: np.broadcast_to(one[name], arg.shape) for name in others}
 
     def result(self, total: PartialResult) -> Any:
         """As `reduction_pushdown.Streamed.result`."""
@@ -174,9 +155,3 @@ def _unwrapped(func: Any) -> Any:
 
 def _value(node: Node) -> Any:
     return node.value if isinstance(node, Literal) else None
-
-
-def _in_order(
-    first: NDArray[Any], second: NDArray[Any], swapped: NDArray[np.bool_]
-) -> tuple[NDArray[Any], NDArray[Any]]:
-    return np.where(swapped, second, first), np.where(swapped, first, second)

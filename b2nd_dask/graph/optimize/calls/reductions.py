@@ -10,15 +10,20 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from b2nd_dask.frame.read.constant_runs import ConstantRuns
-from b2nd_dask.frame.read.reduce import PartialResult
+from b2nd_dask.frame.read.partial_results import (
+    MOMENTS,
+    PRODUCTS,
+    SUMS,
+    Accumulation,
+    PartialResult,
+    extremes,
+)
+from b2nd_dask.frame.read.reduce import Reduction
 from b2nd_dask.graph._dask_compat import chunk, reductions
 from b2nd_dask.graph.optimize.calls.expression import Call, is_among
 from b2nd_dask.graph.optimize.calls.widened import accumulating, wider
 
 Work = Callable[[NDArray[Any]], NDArray[Any]]
-Merge = Callable[[PartialResult, PartialResult], PartialResult]
-Repeat = Callable[[PartialResult, NDArray[np.int64]], PartialResult]
 
 
 #: Keywords that dask gives to its chunk steps.
@@ -76,10 +81,9 @@ def _same_dtype(one: Any, other: Any) -> bool:
 
 @dataclass(frozen=True)
 class Rule:
-    """How partial results to one kind of reduction are merged and repeated."""
+    """How one kind of reduction is carried out chunk by chunk."""
 
-    merge: Merge
-    repeat: Repeat
+    accumulation: Accumulation
     widens: bool
     """Whether partial results are held in wider floats."""
     combined_by: tuple[Callable[..., Any], ...]
@@ -122,17 +126,14 @@ class StreamedFold:
         What is done with elements before.
     """
 
-    positional = False
-
     def __init__(self, step: Fold, work: Work) -> None:
-        self.axis = step.axis
+        self.reduction = Reduction(step.axis, step.rule.accumulation, self._partial_result)
         self._step = step
         self._work = work
         self._wide = accumulating(step.func) if step.rule.widens else None
         self._dtypes: dict[str, np.dtype[Any]] = {}
 
-    def partial_result(self, elements: NDArray[Any], start: tuple[int, ...]) -> PartialResult:
-        """As `frame.read.reduce.Reduction.partial result`."""
+    def _partial_result(self, elements: NDArray[Any], start: tuple[int, ...]) -> PartialResult:
         elements = self._work(elements)
         if self._wide is None:
             found = _fields(self._step.whole(elements))
@@ -143,17 +144,8 @@ class StreamedFold:
             with np.errstate(all="ignore"):
                 found = _fields(self._step.whole(one))
             self._dtypes = {name: values.dtype for name, values in found.items()}
-        found = _fields(self._wide(elements, axis=self.axis, keepdims=True))
+        found = _fields(self._wide(elements, axis=self._step.axis, keepdims=True))
         return {name: _widened(values) for name, values in found.items()}
-
-    def merge(self, first: PartialResult, second: PartialResult) -> PartialResult:
-        """As `frame.read.reduce.Reduction.merge`."""
-        return self._step.rule.merge(first, second)
-
-    def repeat(self, one: PartialResult, places: ConstantRuns) -> PartialResult:
-        """As `frame.read.reduce.Reduction.repeat`."""
-        with np.errstate(all="ignore"):
-            return self._step.rule.repeat(one, places.counts)
 
     def result(self, total: PartialResult) -> Any:
         """As `reduction_pushdown.Streamed.result`."""
@@ -212,70 +204,15 @@ def _widened(values: NDArray[Any]) -> NDArray[Any]:
     return values.astype(wider(values.dtype) or values.dtype, copy=False)
 
 
-def _with_ufunc(ufunc: np.ufunc) -> Merge:
-    return partial(_merge_by, ufunc)
-
-
-def _merge_by(ufunc: np.ufunc, first: PartialResult, second: PartialResult) -> PartialResult:
-    return {name: ufunc(values, second[name]) for name, values in first.items()}
-
-
-def _times(one: PartialResult, counts: NDArray[np.int64]) -> PartialResult:
-    return {name: _multiplied(values, _fitted(counts, values)) for name, values in one.items()}
-
-
-def _to_the_power(one: PartialResult, counts: NDArray[np.int64]) -> PartialResult:
-    return {name: _raised(values, _fitted(counts, values)) for name, values in one.items()}
-
-
-def _same(one: PartialResult, counts: NDArray[np.int64]) -> PartialResult:
-    return {name: np.broadcast_to(values, counts.shape).copy() for name, values in one.items()}
-
-
-def _fitted(counts: NDArray[np.int64], values: NDArray[Any]) -> NDArray[np.int64]:
-    return counts.reshape(counts.shape + (1,) * (values.ndim - counts.ndim))
-
-
-def _multiplied(values: NDArray[Any], counts: NDArray[np.int64]) -> NDArray[Any]:
-    """Values so many times, in their dtype."""
-    if values.dtype.kind != "c":
-        times: NDArray[Any] = values * counts.astype(values.dtype)
-        return times
-    # as complex numbers, an infinite part times 0 would be NaN
-    out = np.empty(np.broadcast_shapes(values.shape, counts.shape), values.dtype)
-    out.real, out.imag = values.real * counts, values.imag * counts
-    return out
-
-
-def _raised(values: NDArray[Any], counts: NDArray[np.int64]) -> NDArray[Any]:
-    """Values to the power of counts, in their dtype; whole numbers wrap around as products do."""
-    whole = {"u": np.dtype("u8"), "i": np.dtype("i8")}
-    wide = whole.get(values.dtype.kind, values.dtype)
-    power: NDArray[Any] = np.power(values.astype(wide), counts.astype(wide))
-    return power.astype(values.dtype)
-
-
-def _merge_moments(first: PartialResult, second: PartialResult) -> PartialResult:
-    """Merge counts, totals and sums of squared deviations (Chan, Golub and LeVeque 1979)."""
-    n, m = first["n"], second["n"]
-    with np.errstate(divide="ignore", invalid="ignore"):
-        apart = np.abs(second["total"] / m - first["total"] / n)
-        between = np.where((n > 0) & (m > 0), apart**2 * (n * (m / (n + m))), 0)
-    squares = first["M"] + second["M"]
-    squares += between[..., None].astype(squares.dtype)
-    return {"total": first["total"] + second["total"], "n": n + m, "M": squares}
-
-
 def _extreme(ufunc: np.ufunc, *combined_by: Callable[..., Any]) -> Rule:
-    return Rule(_with_ufunc(ufunc), _same, widens=False, combined_by=combined_by)
+    return Rule(extremes(ufunc), widens=False, combined_by=combined_by)
 
 
-_ADD = Rule(_with_ufunc(np.add), _times, widens=True, combined_by=(chunk.sum,))
-_MULTIPLY = Rule(_with_ufunc(np.multiply), _to_the_power, widens=True, combined_by=(chunk.prod,))
+_ADD = Rule(SUMS, widens=True, combined_by=(chunk.sum,))
+_MULTIPLY = Rule(PRODUCTS, widens=True, combined_by=(chunk.prod,))
 _MEANS = replace(_ADD, combined_by=(reductions.mean_combine, reductions.mean_agg))
 _MOMENTS = Rule(
-    _merge_moments,
-    _times,
+    MOMENTS,
     widens=True,
     combined_by=(reductions.moment_combine, reductions.moment_agg),
 )

@@ -11,7 +11,8 @@ from dask.typing import Key
 from numpy.typing import NDArray
 
 from b2nd_dask.format.grid import parse_selection
-from b2nd_dask.frame.read.reduce import PartialResult, Reduction
+from b2nd_dask.frame.read.partial_results import PartialResult
+from b2nd_dask.frame.read.reduce import Reduction
 from b2nd_dask.frame.reference import FrameReference
 from b2nd_dask.graph._dask_compat import List, Task, TaskRef
 from b2nd_dask.graph.optimize.calls.arg_reductions import search_of
@@ -22,8 +23,12 @@ from b2nd_dask.graph.optimize.calls.reductions import Combining, Work, fold_of
 from b2nd_dask.graph.optimize.rules.rule import TaskRule
 
 
-class Streamed(Reduction, Protocol):
+class Streamed(Protocol):
     """A chunk step that is carried out chunk by chunk."""
+
+    @property
+    def reduction(self) -> Reduction:
+        """What the read of the frame carries out."""
 
     def result(self, total: PartialResult) -> Any:
         """What dask's own chunk step gives for all elements."""
@@ -76,7 +81,7 @@ def reduce_block(frame: FrameReference, index: Any, step: PushedStep, outer: lis
     if not all(map(is_number, outer)) or not all(axes):
         return step.chunk.whole(worked(np.asarray(frame.read_axes(axes))))
     streamed = step.chunk.streamed(worked)
-    return streamed.result(frame.reduce(axes, streamed))
+    return streamed.result(frame.reduce(axes, streamed.reduction))
 
 
 def reduction_of(top: Node) -> tuple[Read, PushedStep] | None:

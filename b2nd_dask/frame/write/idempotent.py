@@ -1,4 +1,4 @@
-"""Whether a write has published its frame already: dask runs tasks again when a worker is lost."""
+"""Tasks of a write that may run twice: dask runs tasks again when a worker is lost."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ logger = logging.getLogger("b2nd_dask")
 
 #: What a write meets that runs again after it published: its parts are gone, its target is there,
 #: the frame that it changes is another one, records are missing. A failing disk is none of these.
-SEEN_AGAIN = (FileNotFoundError, FileExistsError, B2ndError)
+RAN_BEFORE = (FileNotFoundError, FileExistsError, B2ndError)
 
 
 class OpenedStaging(NamedTuple):
@@ -41,15 +41,6 @@ class OpenedStaging(NamedTuple):
 
 def open_staging(plan: FramePlan, staging: Staging) -> OpenedStaging:
     """Make the staging area of a write, when its graph is computed.
-
-    Parameters
-    ----------
-    plan : FramePlan
-    staging : Staging
-
-    Returns
-    -------
-    OpenedStaging
 
     Raises
     ------
@@ -73,11 +64,6 @@ def write_block_once(
     ----------
     elements, origin, plan
         Of `write_block`.
-    opened : OpenedStaging
-
-    Returns
-    -------
-    ChunkRecords
     """
     try:
         return write_block(elements, origin, plan, opened.staging)
@@ -102,9 +88,6 @@ def finish_once(
     ----------
     finish : callable
         `commit`, or what does its work for an update.
-    records : ChunkRecords
-    plan : FramePlan
-    opened : OpenedStaging
 
     Returns
     -------
@@ -119,11 +102,6 @@ def finish_once(
 
 def is_published(plan: FramePlan, staging: Staging) -> bool:
     """Whether the frame that is there was made by this very write.
-
-    Parameters
-    ----------
-    plan : FramePlan
-    staging : Staging
 
     Returns
     -------
@@ -143,12 +121,7 @@ def is_published(plan: FramePlan, staging: Staging) -> bool:
 
 
 def clean_up(staging: Staging) -> None:
-    """Remove what was staged; where that fails, say so and go on: the target is what it is.
-
-    Parameters
-    ----------
-    staging : Staging
-    """
+    """Remove what was staged; where that fails, say so and go on: the target is what it is."""
     try:
         staging.discard()
     except Exception as error:  # noqa: BLE001 - every store has a tree of errors of its own
@@ -163,10 +136,6 @@ def clean_up(staging: Staging) -> None:
 
 def write_key_of(reader: ByteReader) -> str | None:
     """The key of the write that made a frame.
-
-    Parameters
-    ----------
-    reader : ByteReader
 
     Returns
     -------
@@ -187,12 +156,12 @@ def write_key_of(reader: ByteReader) -> str | None:
     start = end - trailer_len_of(tail, end - header.header_len)
     if start - WRITE_ID_NBYTES < header.index_start:
         return None
-    (mark,) = reader.read([Span(start - WRITE_ID_NBYTES, start)])
-    return parse_write_id(mark)
+    (write_id,) = reader.read([Span(start - WRITE_ID_NBYTES, start)])
+    return parse_write_id(write_id)
 
 
 def _is_empty_frame(reader: ByteReader, plan: FramePlan) -> bool:
-    """Without chunks there is no mark; all that such a frame holds is its metadata."""
+    """Compare a frame without chunks, which has no write id, by all that it holds: its metadata."""
     trailer = build_trailer(Trailer(plan.vlmeta, b""))
     frame_len = len(plan.header()) + len(trailer)
     whole = plan.header(frame_len=frame_len, has_vlmeta=bool(plan.vlmeta)) + trailer
