@@ -38,8 +38,8 @@ def assert_alike(got: Any, want: Any, rtol: float, atol: float) -> None:
         hidden = np.ma.getmaskarray(want)
         _assert_same(np.ma.getmaskarray(got).tolist(), hidden.tolist(), "masks")
         _assert_same(got.dtype, want.dtype, "dtypes")
-        got, want = (np.where(hidden, np.zeros((), want.dtype), np.ma.getdata(a)) for a in (got,
-        want))
+        if not want.dtype.fields:
+            got, want = (_without_hidden(array, hidden) for array in (got, want))
     one, other = np.asarray(got), np.asarray(want)
     _assert_same(one.dtype, other.dtype, "dtypes")
     _assert_same(one.shape, other.shape, "shapes")
@@ -51,6 +51,10 @@ def assert_alike(got: Any, want: Any, rtol: float, atol: float) -> None:
 def _type(result: Any) -> type:
     # an index that dask fuses with a read gives arrays of no axes, whatever is read
     return np.ndarray if isinstance(result, np.generic) else type(result)
+
+
+def _without_hidden(array: Any, hidden: np.ndarray) -> np.ndarray:
+    return np.where(hidden, np.zeros((), array.dtype), np.ma.getdata(array)).astype(array.dtype)
 
 
 def _assert_values(got: np.ndarray, want: np.ndarray, rtol: float, atol: float) -> None:

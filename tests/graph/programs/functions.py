@@ -103,6 +103,10 @@ def in_place_sum_of_blocks(blocks):
     return first[..., 0]
 
 
+def blocks_and_sum(block, other, number):
+    return block + other * number
+
+
 def total(x, axis=None, keepdims=False):
     return np.sum(x, axis=axis, keepdims=keepdims)
 
@@ -132,8 +136,9 @@ def totals_combined(parts, axis=None, keepdims=False):
 def mean_of_totals(parts, axis=None, keepdims=False):
     found = totals_combined(parts, axis)
     mean = found["total"] - found["n"]
-    return mean if keepdims else mean.reshape([n for i, n in enumerate(mean.shape) if i not in
-    axis])
+    return (
+        mean if keepdims else mean.reshape([n for i, n in enumerate(mean.shape) if i not in axis])
+    )
 
 
 def _copied(argument: Any) -> Any:

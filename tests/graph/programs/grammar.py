@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import re
-import string
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +11,7 @@ import dask.array as da
 import numpy as np
 
 from tests.graph.programs import tables
+from tests.graph.programs.arguments import draw_arguments, draw_chunks
 from tests.graph.programs.program import WAYS, Program, Side, _quiet, size_of, written
 from tests.graph.programs.sources import draw_source
 
@@ -63,12 +63,11 @@ class Drawing:
         with _quiet():
             for number in range(len(self.sources)):
                 self._read(number)
-            for _ in range(self.rng.randint(1, 8)):
-                self._draw_line()
-        last = list(self.values)[-1] if self.values else None
-        names = [last] if last else []
-        if names and self.rng.random() < 0.6:
-            names += self.rng.choices(list(self.values), k=self.rng.randint(1, 3))
+            plan = self.rng.choice(PLANS)
+            for groups in plan or [tuple(GROUPS)] * self.rng.randint(1, 7):
+                self._draw_line(groups, newest=0.7 if plan is None else 0.97)
+        # what nothing is made of, and a few others
+        names = [n for n in self.values if not self.uses[n] or self.rng.random() < 0.1]
         outputs = {name: self.values[name].precision for name in names}
         return Program(
             self.sources,
@@ -83,8 +82,16 @@ class Drawing:
 
     def _read(self, number: int) -> None:
         source = self.sources[number]
-        chunks = [None, None, None, -1, tuple(2 * n for n in source.chunks),
-        self._chunks(source.shape)] arguments = [self.rng.choice(chunks)]
+        chunks = [
+            None,
+            None,
+            None,
+            None,
+            -1,
+            tuple(2 * n for n in source.chunks),
+            draw_chunks(self.rng, source.shape),
+        ]
+        arguments = [self.rng.choice(chunks)]
         if self.rng.random() < 0.15:
             arguments.append(self.rng.choice(chunks))  # the same frame twice
         for chosen in {repr(chunks): chunks for chunks in arguments}.values():
@@ -93,23 +100,22 @@ class Drawing:
                 options += ", uninit=1"
             self._try(f"{{r}} = frame({number}{options})", [], "keeps", views=True)
 
-    def _draw_line(self) -> None:
+    def _draw_line(self, groups: tuple[str, ...], newest: float) -> None:
         usable = list(self.values.values())
         if not usable:
             return
-        # most go on from the newest that has elements to work on
-        value = usable[-1] if self.rng.random() < 0.7 else self.rng.choice(usable)
-        if self._array(value).ndim == 0 and self.rng.random() < 0.7:
+        value = usable[-1] if self.rng.random() < newest else self.rng.choice(usable)
+        if self._array(value).ndim == 0 and self.rng.random() > newest:
             value = self.rng.choice(usable)
-        group = self.rng.choices(list(GROUPS), [weight for weight, _ in GROUPS.values()])[0]
+        group = self.rng.choices(groups, [GROUPS[name][0] for name in groups])[0]
         GROUPS[group][1](self, value)
 
     # ---- groups of lines
 
     def elementwise(self, value: Value) -> None:
-        effect = self.rng.choices(["keeps", "grows", "rounds", "rough", "jumps"], (5, 4, 2, 1,
-        4))[0] self._expression(self.rng.choice(tables.ELEMENTWISE[effect]), [value], effect,
-        views=True)
+        kind = self.rng.choices(list(tables.ELEMENTWISE), (5, 4, 2, 1, 4, 1))[0]
+        effect = "jumps" if kind == "odd" else kind
+        self._expression(self.rng.choice(tables.ELEMENTWISE[kind]), [value], effect, views=True)
 
     def move(self, value: Value) -> None:
         self._expression(self.rng.choice(tables.MOVES), [value], "keeps", views=True)
@@ -120,6 +126,9 @@ class Drawing:
     def index(self, value: Value) -> None:
         self._expression(self.rng.choice(tables.INDICES), [value], "keeps", views=True)
 
+    def slices(self, value: Value) -> None:
+        self._expression("{a}[{slices}]", [value], "keeps", views=True)
+
     def reduction(self, value: Value) -> None:
         effect = self.rng.choices(list(tables.REDUCTIONS), (4, 1, 2, 1, 3))[0]
         name = self.rng.choice(tables.REDUCTIONS[effect])
@@ -128,8 +137,8 @@ class Drawing:
             arguments.append("keepdims=True")
         if self.rng.random() < 0.5:
             arguments.append(f"split_every={self.rng.choice([2, 3, 16])}")
-        if self.rng.random() < 0.2 and effect not in ("keeps", "rough"):
-            dtype = self.rng.choice(["f8", "f4", "f2", "i8", "u1", "c16", ">f8", "?"])
+        if self.rng.random() < 0.2 and effect != "keeps":
+            dtype = self.rng.choice(["f8", "f4", "f2", "i8", "u1", "i1", "c16", ">f8", "?"])
             arguments.append(f"dtype={dtype!r}")
         if name.startswith("moment"):
             arguments.append(f"order={name[-1]}")
@@ -139,6 +148,12 @@ class Drawing:
     def other(self, value: Value) -> None:
         effect = self.rng.choices(list(tables.OTHERS), (6, 2, 4, 1, 4, 5))[0]
         self._expression(self.rng.choice(tables.OTHERS[effect]), [value], effect, twice=True)
+
+    def nothing(self, value: Value) -> None:
+        pass
+
+    def parts(self, value: Value) -> None:
+        self._expression(self.rng.choice(tables.PARTS), [value], "keeps", twice=True)
 
     def late(self, value: Value) -> None:
         self._expression(self.rng.choice(tables.LATE), [value], "means", twice=True)
@@ -178,15 +193,22 @@ class Drawing:
         return self._try("{r} = " + template, values, effect, **flags)
 
     def _try(
-        self, template: str, values: list[Value], effect: str, *, views: bool = False, twice: bool =
-        False
+        self,
+        template: str,
+        values: list[Value],
+        effect: str,
+        *,
+        views: bool = False,
+        twice: bool = False,
     ) -> bool:
         """Add a line; whether it made an array that can be used on."""
         if effect == "jumps" and any(v.state == "rough" for v in values):
             return False
         name = f"v{self._count}"
         self._count += 1
-        line = template.format(r=name, **self._arguments(template, values))
+        given = draw_arguments(self.rng, self._array(values[0])) if values else {}
+        arrays = {letter: value.name for letter, value in zip("ab", values, strict=False)}
+        line = template.format(r=name, **arrays, **given)
         error = self.side.execute(line)
         if error is not None:
             # so that errors are compared, but do not make up most of a program
@@ -216,14 +238,22 @@ class Drawing:
         return few and size_of(made) <= MOST_ELEMENTS
 
     def _after(
-        self, name: str, values: list[Value], effect: str, made: Any, shared: frozenset[str], line:
-        str
+        self,
+        name: str,
+        values: list[Value],
+        effect: str,
+        made: Any,
+        shared: frozenset[str],
+        line: str,
     ) -> Value:
         bits = max((v.bits for v in values), default=2.0)
         size = max((size_of(self._array(v)) for v in values), default=1)
         bits = {
-            "grows": 2 * bits + 2 + math.log2(max(size, 2)) * ("row_sums" in line or "sum" in line
-            or "@" in line or "dot" in line), "sums": bits + math.log2(max(size, 2)),
+            "grows": 2 * bits
+            + 2
+            + math.log2(max(size, 2))
+            * ("row_sums" in line or "sum" in line or "@" in line or "dot" in line),
+            "sums": bits + math.log2(max(size, 2)),
             "products": bits * max(size, 1),
             "means": bits + math.log2(max(size, 2)),
         }.get(effect, bits + 1)
@@ -253,70 +283,6 @@ class Drawing:
     def _is_masked(self, value: Value) -> bool:
         return isinstance(self._array(value)._meta, np.ma.MaskedArray)
 
-    # ---- arguments
-
-    def _arguments(self, template: str, values: list[Value]) -> dict[str, Any]:
-        if not values:
-            return {}
-        array = self._array(values[0])
-        shape = tuple(0 if math.isnan(n) else n for n in array.shape)
-        axis = self.rng.randrange(-len(shape), len(shape)) if shape else 0
-        letters = string.ascii_lowercase[: len(shape)]
-        n = shape[0] if shape else 1
-        perm = list(range(len(shape)))
-        self.rng.shuffle(perm)
-        return {
-            "a": values[0].name,
-            "b": values[-1].name,
-            "n": n,
-            "last": shape[-1] if shape else 1,
-            "length": shape[axis] if shape else 1,
-            "axis": axis,
-            "axes": self._axes(len(shape)),
-            "perm": tuple(perm),
-            "target": self._chunks(shape),
-            "merged": (math.prod(shape[:2]), *shape[2:]),
-            "index": self._index(shape) if "{index}" in template else "",
-            "list": self._list(n),
-            "last_list": self._list(shape[-1] if shape else 1),
-            "points": ", ".join(str([self.rng.randrange(-max(m, 1), max(m, 1)) for _ in range(3)])
-            for m in shape), "of": repr(letters),
-            "to": repr(letters[:-1]),
-            "block": tuple(c[0] for c in array.chunks) if template.count("{block}") else "",
-        }  # fmt: skip
-
-    def _axes(self, ndim: int) -> Any:
-        if not ndim or self.rng.random() < 0.4:
-            return None
-        axes = self.rng.sample(range(ndim), self.rng.randint(1, ndim))
-        return self.rng.choice([axes[0], axes[0] - ndim, tuple(axes)])
-
-    def _chunks(self, shape: tuple[int, ...]) -> tuple[Any, ...]:
-        if shape and self.rng.random() < 0.3:  # uneven ones
-            n = shape[0]
-            cut = self.rng.randint(0, n)
-            return ((cut, n - cut), *shape[1:])
-        return tuple(self.rng.randint(max(1, n // 4), max(n, 1)) for n in shape)
-
-    def _list(self, n: int) -> list[int]:
-        return [self.rng.randrange(-n, n) for _ in range(self.rng.randint(1, 5))] if n else []
-
-    def _index(self, shape: tuple[int, ...]) -> str:
-        parts = []
-        for n in shape:
-            kind = self.rng.choice(["all", "slice", "slice", "one", "step", "new", "list"])
-            if kind == "slice":
-                parts.append(f"{self.rng.choice(['', self.rng.randint(-n, n)])}:{self.rng.choice(['', self.rng.randint(-n, n + 2)])}")
-            elif kind == "step":
-                parts.append(f"{self.rng.randint(-n, n)}::{self.rng.choice([2, 3, -1, -2])}")
-            elif kind == "one" and n:
-                parts.append(str(self.rng.randint(-n, n - 1)))
-            elif kind == "list" and n and not any("[" in part for part in parts):
-                parts.append(str(self._list(n)))
-            else:
-                parts += ["None"] * (kind == "new") + [":"]
-        return ", ".join(parts) or "..."
-
 
 ORDER = ("exact", "rounded", "rough")
 #: Effects that add numbers up.
@@ -324,6 +290,9 @@ ADDING = ("sums", "products", "means", "grows")
 GROUPS = {
     "elementwise": (7, Drawing.elementwise),
     "late": (3, Drawing.late),
+    "slices": (2, Drawing.slices),
+    "nothing": (4, Drawing.nothing),
+    "parts": (2, Drawing.parts),
     "move": (3, Drawing.move),
     "copy": (2, Drawing.copy),
     "index": (4, Drawing.index),
@@ -335,6 +304,22 @@ GROUPS = {
     "pair": (3, Drawing.pair),
     "statement": (2, Drawing.statement),
 }
+#: What the rules look for, line by line, groups each; None: any groups.
+_WORK = ("elementwise", "nothing")
+_ANY = tuple(GROUPS)
+PLANS = (
+    None,
+    None,
+    (("slices", "nothing"), _WORK, _WORK, ("reduction",), _WORK),
+    (_WORK, _WORK, ("reduction",), ("elementwise", "statement", "index", "nothing")),
+    (("reduction",), _WORK, ("reduction",)),
+    (("slices", "nothing"), _WORK, _WORK, ("index",), _WORK),
+    (("slices", "nothing"), _WORK, ("reduction", "other"), ("index",)),
+    (_WORK, ("parts", "late"), ("reduction",), _WORK),
+    (_WORK, ("late",), ("reduction", "index", "statement", "nothing"), _ANY),
+    (("index", "move", "copy", "nothing"), _WORK, ("in_place", "blocks"), _ANY),
+    (("mask", "elementwise"), ("reduction", "index", "late"), _ANY),
+)
 
 
 def draw_program(rng: Random, folder: Path) -> Program:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import itertools
 import math
+import operator
 import warnings
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +19,7 @@ import numpy as np
 import pandas as pd
 import xarray as xr
 
-from b2nd_dask import from_b2nd
+from b2nd_dask import from_b2nd, open_b2nd
 from tests.graph.programs.compare import Difference, assert_alike
 from tests.graph.programs.functions import functions
 from tests.graph.programs.sources import Source
@@ -42,22 +44,20 @@ class Program:
     held: int = 1 << 28
     """Bytes that may wait in memory for a late result."""
     threads: float = 1 / 16
-    wrapped: bool = field(default=False)
-    """Whether xarray is on top of the first output."""
+    wrapped: bool = False
+    """Whether the first output is asked for once more, with xarray on top."""
 
     def as_test(self, name: str) -> str:
-        """The program as a test that can be put into `test_found_programs`."""
-        lines = "".join(f"            {line!r},\n" for line in self.lines)
-        sources = "".join(f"            {source!r},\n" for source in self.sources)
-        rest = {"way": "as it is", "scheduler": "sync", "held": 1 << 28, "threads": 1 / 16}
-        rest |= {"wrapped": False}
-        how = {key: getattr(self, key) for key in rest if getattr(self, key) != rest[key]}
-        return (
-            f"    {name!r}: Program(\n        (\n{sources}        ),\n        (\n{lines}        ),\n"
-            f"        {dict(self.outputs)!r},\n"
-            + "".join(f"        {key}={value!r},\n" for key, value in how.items())
-            + "    ),\n"
-        )
+        """The program as an entry of `test_found_programs.FOUND`."""
+        entry = [f"    {name!r}: Program(", "        ("]
+        entry += [f"            {source!r}," for source in self.sources]
+        entry += ["        ),", "        ("]
+        entry += [f"            {line!r}," for line in self.lines]
+        entry += ["        ),", f"        {dict(self.outputs)!r},"]
+        for known in fields(self)[3:]:
+            value = getattr(self, known.name)
+            entry += [f"        {known.name}={value!r},"] * (value != known.default)
+        return "\n".join([*entry, "    ),"])
 
 
 class Side:
@@ -67,7 +67,13 @@ class Side:
         self._frames = frames
         self._in_memory = in_memory
         self.names: dict[str, Any] = {
-            **{"da": da, "np": np, "dask": dask, "xr": xr, "pd": pd},
+            "da": da,
+            "np": np,
+            "dask": dask,
+            "xr": xr,
+            "pd": pd,
+            "functools": functools,
+            "operator": operator,
             "frame": self.frame,
             "fn": functions(in_memory=in_memory),
         }
@@ -103,16 +109,17 @@ def _quiet() -> Iterator[None]:
 
 
 _numbers = itertools.count()
+_paths: dict[tuple[Path, Source], Path] = {}
 
 
 def written(sources: tuple[Source, ...], folder: Path) -> list[tuple[Path, Source]]:
-    """Write frames to paths that no frame had before."""
-    found = []
+    """Write frames to paths that no frame had before, each once for a folder."""
     for source in sources:
-        path = folder / f"{next(_numbers)}.b2nd"
-        source.write(path)
-        found.append((path, source))
-    return found
+        if (folder, source) not in _paths:
+            path = folder / f"{next(_numbers)}.b2nd"
+            source.write(path)
+            _paths[folder, source] = path
+    return [(_paths[folder, source], source) for source in sources]
 
 
 def check(program: Program, folder: Path) -> None:
@@ -122,6 +129,8 @@ def check(program: Program, folder: Path) -> None:
     ------
     Difference
         They do not give the same, or data of the frames were altered.
+    KeyError
+        No line makes one of the outputs.
     """
     frames = written(program.sources, folder)
     ours, plain = Side(frames, in_memory=False), Side(frames, in_memory=True)
@@ -131,11 +140,12 @@ def check(program: Program, folder: Path) -> None:
             got = ours.execute(line)
             if got is not None or want is not None:
                 assert_alike(got, want, 0, 0)
-        outputs = [name for name in program.outputs if name in plain.names]
+        outputs = list(program.outputs)
         got, want = (_computed(program, outputs, side.names) for side in (ours, plain))
-        for name, one, other in zip(outputs, got, want, strict=True):
+        # where xarray is on top, there is one more
+        for name, one, other in zip([*outputs, *outputs], got, want, strict=False):
             _assert_near(one, other, program, name, plain)
-        _assert_frames_unaltered(got, ours, plain, len(frames))
+        _assert_frames_unaltered(got, frames)
 
 
 def _assert_near(got: Any, want: Any, program: Program, name: str, plain: Side) -> None:
@@ -167,13 +177,14 @@ def _computed(program: Program, outputs: list[str], names: Mapping[str, Any]) ->
     """All outputs together, or one by one where there are errors: several may be raised."""
     arrays = [names[name] for name in outputs]
     if program.wrapped:
-        arrays[0] = xr.DataArray(arrays[0])
+        arrays.append(xr.DataArray(arrays[0]))
     try:
         return list(_compute(program, arrays))
     except Exception as error:  # noqa: BLE001
         if len(arrays) == 1:
             return [error]
-    return [_computed(program, [name], names)[0] for name in outputs]
+    alone = replace(program, wrapped=False)
+    return [_computed(alone, [name], names)[0] for name in outputs]
 
 
 def _compute(program: Program, arrays: list[Any]) -> Any:
@@ -193,15 +204,14 @@ def _compute(program: Program, arrays: list[Any]) -> Any:
         return dask.compute(*arrays)
 
 
-def _assert_frames_unaltered(results: list[Any], ours: Side, plain: Side, count: int) -> None:
+def _assert_frames_unaltered(results: list[Any], frames: list[tuple[Path, Source]]) -> None:
     """Write into results; frames that are read once more hold what they held."""
     for result in results:
         if isinstance(result, np.ndarray) and result.flags.writeable and result.dtype.kind != "O":
             result[...] = np.ones((), result.dtype)
-    for number in range(count):
-        got, want = (s.frame(number).compute(scheduler="sync") for s in (ours, plain))
-        if got.tobytes() != want.tobytes():
-            raise Difference(f"frame {number} was altered")
+    for path, source in frames:
+        if np.asarray(open_b2nd(path)[...]).tobytes() != source.array().tobytes():
+            raise Difference(f"{source} was altered")
 
 
 def size_of(array: Any) -> float:

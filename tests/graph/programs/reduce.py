@@ -25,8 +25,13 @@ def _smaller(program: Program) -> Iterator[Program]:
     if len(program.outputs) > 1:
         for name in program.outputs:
             yield replace(program, outputs={name: program.outputs[name]})
-    for change in ({"scheduler": "sync"}, {"way": "as it is"}, {"wrapped": False}, {"held": 1 <<
-    28}, {"threads": 2}):
+    for change in (
+        {"scheduler": "sync"},
+        {"way": "as it is"},
+        {"wrapped": False},
+        {"held": 1 << 28},
+        {"threads": 2},
+    ):
         if replace(program, **change) != program:
             yield replace(program, **change)
     for number in reversed(range(len(program.lines))):

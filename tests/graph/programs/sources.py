@@ -18,9 +18,27 @@ if TYPE_CHECKING:
 Content = tuple[str, Any]
 
 DTYPES = {
-    **{"i4": 8, "f8": 10, "f4": 6, "u1": 6, "?": 6, ">f8": 4, "c16": 4, "f2": 4, "c8": 3, "i8": 4},
-    **{">i4": 2, "u2": 2, "i1": 2, "u8": 2, ">c16": 1, "M8[s]": 1, "m8[ms]": 1, "U2": 1, "S3": 1},
-    **{"i4,>f8": 1, "V3": 0.3},
+    "i4": 8,
+    "f8": 10,
+    "f4": 6,
+    "u1": 6,
+    "?": 6,
+    ">f8": 4,
+    "c16": 4,
+    "f2": 4,
+    "c8": 3,
+    "i8": 4,
+    ">i4": 2,
+    "u2": 2,
+    "i1": 2,
+    "u8": 2,
+    ">c16": 1,
+    "M8[s]": 1,
+    "m8[ms]": 1,
+    "U2": 1,
+    "S3": 1,
+    "i4,>f8": 1,
+    "V3": 0.3,
 }
 LONGEST_AXIS = {0: 0, 1: 40, 2: 16, 3: 9, 4: 5}
 #: Elements that floats may have beside small whole numbers.
@@ -83,9 +101,9 @@ def _content(what: str, dtype: str, shape: tuple[int, ...]) -> np.ndarray:
     low, high = [(-3, 4), (-3, 0), (1, 3), (0, 2)][int(argument) % 4]
     numbers = rng.integers(low, high, shape)
     if np.dtype(dtype).fields:
-        return np.array(
-            [(abs(n), n / 2) for n in numbers.reshape(-1).tolist()], dtype
-        ).reshape(shape)
+        return np.array([(abs(n), n / 2) for n in numbers.reshape(-1).tolist()], dtype).reshape(
+            shape
+        )
     if np.dtype(dtype).kind in "USV":
         size = np.dtype(dtype).itemsize // (4 if np.dtype(dtype).kind == "U" else 1)
         texts = np.array(["", "a", "b", "ab", "c"])[numbers % 5].astype(f"U{size}")
@@ -123,7 +141,7 @@ def draw_source(rng: Random) -> Source:
     if rng.random() < 0.6:
         writes.insert(0, ("...", f"seed {rng.randint(0, 99)}"))
     return Source(
-        dtype, shape, chunks, blocks, start, tuple(writes) if 0 < ndim and math.prod(shape) else (),
+        dtype, shape, chunks, blocks, start, tuple(writes) if ndim > 0 and math.prod(shape) else (),
         contiguous=rng.random() < 0.8,
     )  # fmt: skip
 

@@ -103,6 +103,7 @@ class Fold:
         _, own = _with_keywords(self.func)
         return (
             is_among(combining.func, self.rule.combined_by)
+            and not (self.rule is _MULTIPLY and _is_inexact(own.get("dtype")))
             and combining.keywords.get("axis") == self.axis
             and combining.is_plain(own)
         )
@@ -190,9 +191,16 @@ def _rule_of(func: Callable[..., Any]) -> Rule | None:
         not keywords.keys() <= _KEYWORDS
         or keywords.get("order", 2) != 2
         or not all(any(c is known for known in _COUNTERS) for c in counters)
+        # counts wrap around in whole numbers, each time that dask combines some
+        or (is_among(func, _DIVIDING) and not _is_inexact(keywords.get("dtype")))
     ):
         return None
     return _RULES[func] if is_among(func, _RULES) else None
+
+
+def _is_inexact(dtype: Any) -> bool:
+    """Whether results are floats or complex numbers, as they are where no dtype is given."""
+    return dtype is None or np.dtype(dtype).kind in "fc"
 
 
 def _fields(found: Any) -> dict[str, NDArray[Any]]:
@@ -216,6 +224,9 @@ _MOMENTS = Rule(
     widens=True,
     combined_by=(reductions.moment_combine, reductions.moment_agg),
 )
+
+#: Chunk steps whose results are divided by counts.
+_DIVIDING = frozenset({reductions.mean_chunk, reductions.moment_chunk})
 
 _RULES: dict[Callable[..., Any], Rule] = {
     chunk.sum: _ADD,
