@@ -109,7 +109,7 @@ def measure(case: Case, scenario: Scenario, paths: Paths, settings: Settings) ->
                         contender.name,
                         settings.quick,
                         scenario.threads or settings.threads,
-                        {**paths, **_target(scenario, settings, stack)},
+                        {**paths, **target_folder(scenario, settings, stack)},
                     )
                 )
             )
@@ -171,7 +171,7 @@ def _unless_bounded(contender: Contender, step: Callable[[], _Try]) -> _Try:
         return _Try(failure=error.reason)
 
 
-def _target(scenario: Scenario, settings: Settings, stack: ExitStack) -> Paths:
+def target_folder(scenario: Scenario, settings: Settings, stack: ExitStack) -> Paths:
     """A folder for what one contender writes, beside the data."""
     if not scenario.writes:
         return {}

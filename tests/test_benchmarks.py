@@ -89,8 +89,11 @@ def test_the_list_names_every_case() -> None:
     assert all(name in done.stdout for name in CASES)
 
 
-def test_only_cases_that_need_minutes_have_to_be_named() -> None:
-    assert [case.name for case in CASES.values() if not case.by_default] == ["transform_big"]
+def test_cases_of_many_minutes_and_of_the_optimizer_have_to_be_named() -> None:
+    assert [case.name for case in CASES.values() if not case.by_default] == [
+        "transform_big",
+        "ablation",
+    ]
 
 
 def test_what_was_written_is_held_against_what_should_be() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from benchmarks.cases import (
+    ablation,
     array3d_read,
     beyond_memory,
     dense_sum,
@@ -43,6 +44,7 @@ _MODULES = (
     transform_big,
     write_constant,
     integrity,
+    ablation,
 )
 
 CASES: dict[str, Case] = {module.CASE.name: module.CASE for module in _MODULES}
