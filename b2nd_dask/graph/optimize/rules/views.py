@@ -79,6 +79,12 @@ _PASSING = _READERS | {
 }
 
 
+_REGIONS = (FrameRegion, ConstantRegion)
+_REFERENCES = (TaskRef, Alias)
+#: Arguments of which a graph does not tell the value.
+_RESULTS = (Task, *_REFERENCES)
+
+
 def give_views(dsk: Mapping[Key, GraphNode], outputs: set[Key]) -> Mapping[Key, GraphNode]:
     """Make reads give views of constants, where nothing may write into their results.
 
@@ -93,10 +99,10 @@ def give_views(dsk: Mapping[Key, GraphNode], outputs: set[Key]) -> Mapping[Key, 
     -------
     mapping
     """
-    reading = {key for key, node in dsk.items() if _reads(node)}
+    flow = _Flow()
+    reading = {key for key, node in dsk.items() if flow.reads(node)}
     if not reading:
         return dsk
-    flow = _Flow()
     writable = flow.writable(dsk, outputs)
     return {
         key: flow.giving_views(node, key in writable) if key in reading else node
@@ -104,27 +110,34 @@ def give_views(dsk: Mapping[Key, GraphNode], outputs: set[Key]) -> Mapping[Key, 
     }
 
 
-def _reads(node: Any) -> bool:
-    """Whether a task, or one that is fused into it, reads a block of a frame."""
-    if not isinstance(node, Task):
-        return False
-    if node.func is _execute_subgraph:
-        inner, _, _, *values = node.args
-        return any(map(_is_region, values)) or any(map(_reads, inner.values()))
-    return bool(node.args) and _is_region(node.args[0])
-
-
 def _is_region(argument: Any) -> bool:
-    value = argument.value if isinstance(argument, DataNode) else argument
-    return isinstance(value, FrameRegion | ConstantRegion)
+    value = argument.value if type(argument) is DataNode else argument
+    return type(value) in _REGIONS
 
 
 class _Flow:
     """Which results must be writable, of a graph that stays as it is meanwhile."""
 
     def __init__(self) -> None:
-        # many fused tasks share one inner graph
+        # by identity: the tasks of a layer share inner graphs, functions and regions
         self._inside: dict[tuple[int, bool], set[Key]] = {}
+        self._reading_inside: dict[int, bool] = {}
+        self._effects: dict[tuple[int, int, int], _Effect] = {}
+        self._with_views: dict[int, FrameRegion | ConstantRegion] = {}
+
+    def reads(self, node: Any) -> bool:
+        """Whether a task, or one that is fused into it, reads a block of a frame."""
+        if not isinstance(node, Task):
+            return False
+        if node.func is not _execute_subgraph:
+            return bool(node.args) and _is_region(node.args[0])
+        return any(map(_is_region, node.args[3:])) or self._reads_inside(node.args[0])
+
+    def _reads_inside(self, inner: Mapping[Key, Any]) -> bool:
+        known = id(inner)
+        if known not in self._reading_inside:
+            self._reading_inside[known] = any(map(self.reads, inner.values()))
+        return self._reading_inside[known]
 
     def writable(self, dsk: Mapping[Key, Any], output_keys: Iterable[Key]) -> set[Key]:
         """Tasks whose results must be writable, and names from outside of which it holds."""
@@ -142,7 +155,7 @@ class _Flow:
     def _needed(self, node: Any, *, result: bool) -> set[Key]:
         """Dependencies of a task that must be writable, if its result must be or need not be."""
         found: set[Key] = set()
-        if isinstance(node, TaskRef | Alias):
+        if isinstance(node, _REFERENCES):
             if result:
                 found.add(node.key if isinstance(node, TaskRef) else node.target)
         elif not isinstance(node, Task) or not node.dependencies:
@@ -152,7 +165,7 @@ class _Flow:
             for name, value in zip(node.args[2], node.args[3:], strict=True):
                 found |= self._needed(value, result=name in inside)
         else:
-            effect = _effect_of(node)
+            effect = self._effect_of(node)
             needed = effect is _Effect.UNKNOWN or (result and effect is _Effect.PASSES)
             for argument in (*node.args, *node.kwargs.values()):
                 found |= self._needed(argument, result=needed)
@@ -165,23 +178,44 @@ class _Flow:
             self._inside[known] = self.writable(inner, {out} if result else ())
         return self._inside[known]
 
+    def _effect_of(self, node: Task) -> _Effect:
+        if node.kwargs or not all(isinstance(arg, _RESULTS) for arg in node.args):
+            return _effect_of(node)
+        # then it depends on the function alone, and on how many results are given to it
+        known = id(node.func), len(node.args), len(node.dependencies)
+        if known not in self._effects:
+            self._effects[known] = _effect_of(node)
+        return self._effects[known]
+
     def giving_views(self, node: Any, writable: bool) -> Any:
         """A task with reads that give views, apart from those whose results must be writable."""
-        if not _reads(node):
-            return node
         args: tuple[Any, ...]
         if node.func is _execute_subgraph:
             inner, out, names, *values = node.args
             kept = self._writable_inside(node, result=writable)
-            if any(map(_reads, inner.values())):
-                inner = {name: self.giving_views(t, name in kept) for name, t in inner.items()}
+            if self._reads_inside(inner):
+                inner = {
+                    name: self.giving_views(task, name in kept) if self.reads(task) else task
+                    for name, task in inner.items()
+                }
             given = zip(names, values, strict=True)
-            args = (inner, out, names, *(v if n in kept else _with_views(v) for n, v in given))
+            args = (inner, out, names, *(v if n in kept else self._view(v) for n, v in given))
         elif writable or not is_among(node.func, _READERS):
             return node
         else:
-            args = (_with_views(node.args[0]), *node.args[1:])
+            args = (self._view(node.args[0]), *node.args[1:])
         return Task(node.key, node.func, *args, _data_producer=node.data_producer, **node.kwargs)
+
+    def _view(self, argument: Any) -> Any:
+        if not _is_region(argument):
+            return argument
+        wrapped = isinstance(argument, DataNode)
+        region = argument.value if wrapped else argument
+        known = id(region)
+        if known not in self._with_views:
+            self._with_views[known] = region.giving_views()
+        views = self._with_views[known]
+        return DataNode(argument.key, views) if wrapped else views
 
 
 def _effect_of(task: Task) -> _Effect:
@@ -209,11 +243,3 @@ def _known(argument: Any) -> Any:
     if isinstance(argument, DataNode):
         return argument.value
     return UNKNOWN if isinstance(argument, GraphNode | TaskRef) else argument
-
-
-def _with_views(argument: Any) -> Any:
-    if not _is_region(argument):
-        return argument
-    if isinstance(argument, DataNode):
-        return DataNode(argument.key, argument.value.giving_views())
-    return argument.giving_views()
