@@ -111,7 +111,7 @@ def test_each_kind_of_frame_replaces_each(target, before, contiguous):
 def test_a_directory_of_other_things_is_never_replaced(target):
     target.mkdir()
     (target / "thesis.tex").write_text("years of work")
-    with pytest.raises(FileExistsError, match="other things"):
+    with pytest.raises(FileExistsError, match="has other files in it"):
         to_b2nd(VALUES, target, mode="w")
     assert (target / "thesis.tex").read_text() == "years of work"
 

@@ -23,12 +23,12 @@ VALUES = np.random.default_rng(3).normal(size=(600, 100))
 CODE = """
 import aiobotocore.session, s3fs, aiohttp
 # the clients are loaded, and their threads begun, before memory is limited
-result = None
+answer = None
 try:
     frame = open_b2nd(url, storage_options=options)
-    result = float(frame[...].sum())
+    answer = float(frame[...].sum())
 except OSError as error:
-    result = f"{type(error).__name__}: {error}"
+    answer = f"{type(error).__name__}: {error}"
 """
 
 
