@@ -1,4 +1,4 @@
-"""The advice on filters in docs/recipes.md, held against the sizes that python-blosc2 makes."""
+"""The advice on filters in docs/recipes.md, checked against the sizes that python-blosc2 makes."""
 
 from __future__ import annotations
 

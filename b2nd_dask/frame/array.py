@@ -10,7 +10,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from b2nd_dask.format.chunk.defaults import cparams_of
+from b2nd_dask.format.chunk.compression import cparams_of
 from b2nd_dask.format.values import MetaView
 from b2nd_dask.frame.info import FrameInfo, info_of
 from b2nd_dask.frame.read.region import own_threads

@@ -14,8 +14,8 @@ from b2nd_dask.errors import B2ndError, ChecksumError
 from b2nd_dask.format.chunk.chunk_header import whole_chunk
 from b2nd_dask.format.integrity import ChecksumState, require_digest
 from b2nd_dask.format.trailer import build_write_id
-from b2nd_dask.frame.open.extents import stored_extents
 from b2nd_dask.frame.open.opening import OpenedFrame, ParsedFrame, located, parse_frame
+from b2nd_dask.frame.read.scan import stored_extents
 from b2nd_dask.frame.write.commit import ChunkIndex, Envelope, publish
 from b2nd_dask.frame.write.idempotent import clean_up, write_key_of
 from b2nd_dask.storage import (

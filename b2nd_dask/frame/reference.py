@@ -20,7 +20,7 @@ from b2nd_dask.format.values import MetaView
 from b2nd_dask.frame.open.cache import process_cache
 from b2nd_dask.frame.open.checksum_state import require_checksums, require_current
 from b2nd_dask.frame.open.opening import OWN_METALAYERS, OpenedFrame, ParsedFrame, Verify
-from b2nd_dask.frame.read.fill import Fill
+from b2nd_dask.frame.read.decode import Fill
 from b2nd_dask.frame.read.partial_results import PartialResult
 from b2nd_dask.frame.read.points import read_points
 from b2nd_dask.frame.read.reduce import Reduction, reduce_region

@@ -6,12 +6,18 @@ without secrets. Nothing here knows the format of a frame beyond the names of it
 packages import from this module only; of the package, storage imports `errors` alone.
 """
 
-from b2nd_dask.storage.byte_reader import HEAD_NBYTES, ByteReader, Filled, Identity
-from b2nd_dask.storage.failures import only_here
-from b2nd_dask.storage.hints import TOGETHER
-from b2nd_dask.storage.members import CHUNK_MEMBER, MAIN_MEMBER, chunk_member
-from b2nd_dask.storage.read.archive import stored_members
+from b2nd_dask.storage.byte_reader import (
+    CHUNK_MEMBER,
+    HEAD_NBYTES,
+    MAIN_MEMBER,
+    ByteReader,
+    Filled,
+    Identity,
+    chunk_member,
+)
+from b2nd_dask.storage.failures import TOGETHER, only_here
 from b2nd_dask.storage.read.location import Location
+from b2nd_dask.storage.read.memory import stored_members
 from b2nd_dask.storage.redaction import Secrets
 from b2nd_dask.storage.spans import Span
 from b2nd_dask.storage.write.leftovers import StagingInfo, list_staging, remove_staging

@@ -1,7 +1,8 @@
-"""The protocol of all readers of byte ranges, and what they share: identities, members."""
+"""The protocol of all readers of byte ranges, and what they share: identities, names of members."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
@@ -10,6 +11,11 @@ from b2nd_dask.storage.spans import Span
 
 HEAD_NBYTES = 1 << 16
 """Bytes that an open reads first: the header of nearly every frame, and all of a small one."""
+
+#: In a sparse frame's directory (docs/format.md, Sparse directory): everything but the chunks.
+MAIN_MEMBER = "chunks.b2frame"
+#: Numbers end at 2**32 - 1.
+CHUNK_MEMBER = re.compile(r"[0-9A-F]{8}\.chunk")
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,3 +197,24 @@ def group_by_member(items: Sequence[tuple[str, Span]]) -> dict[str, list[int]]:
     for i, (member, _) in enumerate(items):
         groups.setdefault(member, []).append(i)
     return groups
+
+
+def chunk_member(number: int) -> str:
+    """Name of a chunk file.
+
+    Parameters
+    ----------
+    number : int
+        As in the offset index.
+
+    Examples
+    --------
+    >>> chunk_member(171)
+    '000000AB.chunk'
+    """
+    return f"{number:08X}.chunk"
+
+
+def is_member(name: str) -> bool:
+    """Whether a sparse frame may have a file of this name; python-blosc2 adds .b2lock."""
+    return name in (MAIN_MEMBER, ".b2lock") or CHUNK_MEMBER.fullmatch(name) is not None

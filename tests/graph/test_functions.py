@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 
 from b2nd_dask import from_b2nd, to_b2nd
 from b2nd_dask.format.index import ChunkKind
-from b2nd_dask.frame.read.fill import Fill
+from b2nd_dask.frame.read.decode import Fill
 from b2nd_dask.graph.optimize.calls.elementwise import UNKNOWN, is_elementwise
 from b2nd_dask.graph.optimize.optimizer import optimize
 from b2nd_dask.graph.optimize.rules.index_pushdown import index_block

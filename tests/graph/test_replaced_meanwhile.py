@@ -14,7 +14,7 @@ import pytest
 
 import b2nd_dask
 from b2nd_dask import StaleFrameError, compact, list_staging, open_b2nd, seal, to_b2nd, verify
-from b2nd_dask.frame.open import extents
+from b2nd_dask.frame.read import scan
 from b2nd_dask.storage.write import local_names, local_staging, local_update
 
 OLD = np.random.default_rng(5).integers(0, 2**30, 4000)
@@ -91,14 +91,14 @@ def test_a_frame_of_the_other_form_that_took_the_place(
 def test_compact_of_a_frame_whose_directory_is_emptied(target, monkeypatch):
     to_b2nd(OLD, target, chunks=100, contiguous=False)
     to_b2nd(OLD[:100] + 1, target, mode="r+", region=(slice(0, 100),))
-    original = extents._heads
+    original = scan._heads
 
     def replace(*arguments):
-        monkeypatch.setattr(extents, "_heads", original)
+        monkeypatch.setattr(scan, "_heads", original)
         to_b2nd(NEW, target, chunks=100, mode="w", contiguous=False)
         return original(*arguments)
 
-    monkeypatch.setattr(extents, "_heads", replace)
+    monkeypatch.setattr(scan, "_heads", replace)
     with pytest.raises(StaleFrameError):
         compact(target)
     np.testing.assert_array_equal(open_b2nd(target)[...], NEW)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from b2nd_dask.storage.hints import if_pattern, what_directory, why_missing
+from b2nd_dask.storage.failures import if_pattern, what_directory, why_missing
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -20,8 +20,6 @@ HEADER_LEN = 32
 SHORT_HEADER_LEN = 16
 _ALPHA_VERSION = 3
 MAX_DICT_LEN = 32768
-#: Wider elements are stored with a typesize of 1.
-MAX_TYPESIZE = 255
 #: An int32 less the header and a margin that C-Blosc2 keeps.
 MAX_BLOCKSIZE = 536866816
 #: Format versions: Blosc1 up to 2, alpha of Blosc2, betas, stable, variable-length blocks.

@@ -1,15 +1,29 @@
-"""How the chunks of a frame are compressed."""
+"""How chunks are compressed: as frames store it, as users say it; python-blosc2's defaults."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields
+from enum import Enum
+from typing import Any
 
+import blosc2
+import numpy as np
+
+from b2nd_dask.errors import UnsupportedFrameError
+
+#: Wider elements are stored with a typesize of 1.
+MAX_TYPESIZE = 255
 #: NDLZ and ZFP compress cells of the array: they need its shape, which a bare chunk does not carry.
 SHAPED_CODECS = frozenset({32, 33, 34, 35})
 #: NDCELL and NDMEAN, likewise.
 SHAPED_FILTERS = frozenset({32, 33})
 #: DELTA, which takes block 0 of what is decoded as its reference (docs/format.md, Chunk body).
 DELTA_FILTER = 3
+
+_SLOTS = 6
+#: Parameters of python-blosc2 that do not change what is written, or that this package sets itself.
+_OURS = frozenset({"nthreads", "tuner", "typesize", "blocksize"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,3 +42,126 @@ class Compression:
     def needs_shape(self) -> bool:
         """Whether coding a chunk needs the shapes of the array."""
         return self.codec in SHAPED_CODECS or not SHAPED_FILTERS.isdisjoint(self.filters)
+
+
+def compression_of(cparams: Any, itemsize: int) -> Compression:
+    """Read compression parameters as python-blosc2 takes them; its defaults fill the rest.
+
+    Parameters
+    ----------
+    cparams : blosc2.CParams, dict or None
+        Codec and filters also by name. `nthreads` and `tuner` have no effect: tasks compress with
+        one thread each.
+    itemsize : int
+        Bytes of an element.
+
+    Raises
+    ------
+    TypeError
+        An unknown parameter, codec or filter.
+    ValueError
+        A typesize or a blocksize that contradicts dtype and blocks.
+    UnsupportedFrameError
+        A codec or filter that needs the array's shape (ZFP, NDLZ, NDCELL, NDMEAN).
+
+    Examples
+    --------
+    >>> compression_of({"codec": blosc2.Codec.LZ4, "clevel": 1}, 8).codec
+    1
+    >>> compression_of({"codec": "zstd", "filters": ["bitshuffle"]}, 8).codec
+    5
+    """
+    if not isinstance(cparams, blosc2.CParams | Mapping | None):
+        raise TypeError(
+            f"cparams is a blosc2.CParams or a dict of its parameters, not {type(cparams).__name__}"
+        )
+    given = asdict(cparams) if isinstance(cparams, blosc2.CParams) else dict(cparams or {})
+    if not isinstance(cparams, blosc2.CParams) and given.get("typesize", itemsize) != itemsize:
+        raise ValueError(
+            f"cparams say typesize {given['typesize']}, the elements have {itemsize} bytes"
+        )
+    if given.get("blocksize"):
+        raise ValueError("cparams say a blocksize; give the shape of blocks by blocks=")
+    chosen = {name: value for name, value in given.items() if name not in _OURS}
+    _check_names(chosen)
+    if not isinstance(chosen.get("clevel", 1), int) or not 0 <= chosen.get("clevel", 1) <= 9:
+        raise ValueError(f"clevel={chosen['clevel']!r}; levels go from 0 to 9")
+    if "codec" in chosen:
+        chosen["codec"] = _member("codec", blosc2.Codec, chosen["codec"])
+    if "filters" in chosen:
+        named = chosen["filters"]
+        several = [named] if isinstance(named, str | blosc2.Filter | int) else named
+        chosen["filters"] = [_member("filters", blosc2.Filter, one) for one in several]
+    # CParams fills the defaults in
+    params = blosc2.CParams(**chosen, typesize=min(itemsize, MAX_TYPESIZE))
+    filters, metas = _slots(params.filters), _slots(params.filters_meta)
+    how = Compression(
+        codec=int(getattr(params.codec, "value", params.codec)),
+        clevel=params.clevel,
+        filters=filters,
+        filters_meta=metas,
+        splitmode=int(getattr(params.splitmode, "value", params.splitmode)),
+        codec_meta=params.codec_meta,
+        use_dict=bool(params.use_dict),
+    )
+    if how.needs_shape:
+        raise UnsupportedFrameError(
+            f"codec {how.codec} with filters {filters} needs the array's shape, which chunks "
+            "that are compressed one by one do not have; write such arrays with blosc2.asarray"
+        )
+    return how
+
+
+def default_blocks(
+    shape: tuple[int, ...], chunks: tuple[int, ...], dtype: np.dtype[Any], how: Compression
+) -> tuple[int, ...]:
+    """Choose blocks as python-blosc2 would for given chunks, by the CPU's caches.
+
+    Parameters
+    ----------
+    shape, chunks : tuple of int
+        At least 1 along each axis.
+    """
+    cparams = {"codec": blosc2.Codec(how.codec), "clevel": how.clevel}
+    _, blocks = blosc2.compute_chunks_blocks(shape, chunks=chunks, dtype=dtype, cparams=cparams)
+    return tuple(min(b, c) for b, c in zip(blocks, chunks, strict=True))
+
+
+def cparams_of(how: Compression, typesize: int) -> Any:
+    """Show parameters as python-blosc2 does; codecs and filters that it lacks by numbers."""
+    return blosc2.CParams(
+        codec=_known(blosc2.Codec, how.codec),
+        codec_meta=how.codec_meta,
+        clevel=how.clevel,
+        use_dict=how.use_dict,
+        typesize=typesize,
+        splitmode=_known(blosc2.SplitMode, how.splitmode),
+        filters=[_known(blosc2.Filter, number) for number in how.filters],
+        filters_meta=list(how.filters_meta),
+    )
+
+
+def _check_names(given: Mapping[str, Any]) -> None:
+    known = sorted({field.name for field in fields(blosc2.CParams)} - {"typesize", "blocksize"})
+    for name in given:
+        if name not in known:
+            raise TypeError(f"cparams have no {name!r}; known are {', '.join(known)}")
+
+
+def _member(parameter: str, kind: type[Enum], value: Any) -> Any:
+    """A codec or filter by its name, or as it is given."""
+    if isinstance(value, str) and value.upper() in kind.__members__:
+        return kind[value.upper()]
+    if isinstance(value, kind | int) and not isinstance(value, bool):
+        return value
+    names = ", ".join(name.lower() for name in kind.__members__)
+    raise TypeError(f"{parameter}={value!r}; known are blosc2.{kind.__name__} and {names}")
+
+
+def _known(kind: type[Enum], number: int) -> Any:
+    return kind(number) if number in {member.value for member in kind} else number
+
+
+def _slots(values: Any) -> tuple[int, ...]:
+    numbers = tuple(int(getattr(value, "value", value)) for value in values)
+    return numbers + (0,) * (_SLOTS - len(numbers))

@@ -9,7 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from b2nd_dask.errors import CorruptChunkError
-from b2nd_dask.format.chunk.chunk_header import EXTENDED, MAX_TYPESIZE, Buffer, ChunkHeader, Special
+from b2nd_dask.format.chunk.chunk_header import EXTENDED, Buffer, ChunkHeader, Special
+from b2nd_dask.format.chunk.compression import MAX_TYPESIZE
 
 
 def encode_repeated(value: bytes, *, nbytes: int, blocksize: int) -> bytes:

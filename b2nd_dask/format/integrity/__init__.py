@@ -1,7 +1,7 @@
 """Checksums of a frame, as docs/integrity.md describes them.
 
-`record` holds the digests of the chunks and of the metadata, `stamp` the six bytes of the index
-chunk that say that no other software has changed a chunk since, and `state` judges both when a
+`record` holds the digests of the chunks and of the metadata. `state` writes the stamp, six bytes of
+the index chunk that say that no other software has changed a chunk since, and judges both when a
 frame is opened. Import from here; other modules of `format` import nothing of it.
 """
 
@@ -14,8 +14,12 @@ from b2nd_dask.format.integrity.record import (
     require_digest,
     users_vlmeta,
 )
-from b2nd_dask.format.integrity.stamp import build_stamped_tail
-from b2nd_dask.format.integrity.state import ChecksumState, Integrity, parse_integrity
+from b2nd_dask.format.integrity.state import (
+    ChecksumState,
+    Integrity,
+    build_stamped_tail,
+    parse_integrity,
+)
 
 __all__ = [
     "RECORD_NAME",

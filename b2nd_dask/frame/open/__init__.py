@@ -1,6 +1,6 @@
 """From a location to a parsed frame, which the process keeps.
 
 `opening` parses header and geometry, `tail` reads index and trailer within bounds, `cache` keeps
-opened frames of one version, `checksum_state` says whether one may be read and is still current,
-`extents` finds where chunks end. Imports `format` and `storage` alone.
+opened frames of one version, `checksum_state` says whether one may be read and is still current.
+Imports `format` and `storage` alone.
 """

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from b2nd_dask.errors import B2ndError, FrameFormatError, UnsupportedFrameError
 from b2nd_dask.format.array_meta import MAX_CHUNK_NBYTES, ArrayMeta, array_meta_of
-from b2nd_dask.format.chunk.chunk_header import MAX_TYPESIZE
+from b2nd_dask.format.chunk.compression import MAX_TYPESIZE
 from b2nd_dask.format.dtypes import MAX_ITEMSIZE
 from b2nd_dask.format.grid import Grid
 from b2nd_dask.format.header import FrameHeader, header_len_of, parse_header

@@ -2,6 +2,6 @@
 
 The way of a read: `plan` (which chunks and blocks), `fetch` (verified bytes, a checked header),
 `decode` and `scatter` (elements in an array), in `buffers`. `region`, `points` and `reduce` are the
-entries, `scan` the one for whole chunks; `partial_results` says how partial results accumulate,
-`fill` what chunks without data hold. Imports `frame.open`, `format` and `storage`.
+entries, `scan` the one for whole chunks; `partial_results` says how partial results accumulate.
+Imports `frame.open`, `format` and `storage`.
 """

@@ -14,9 +14,8 @@ from b2nd_dask.format.chunk.constant import read_only
 from b2nd_dask.format.index import ChunkKind
 from b2nd_dask.frame.open.opening import OpenedFrame, located
 from b2nd_dask.frame.read.buffers import Scratch
-from b2nd_dask.frame.read.decode import constant_in, decode_raw
+from b2nd_dask.frame.read.decode import Fill, constant_in, decode_raw
 from b2nd_dask.frame.read.fetch import ChunkBytes, ChunkRequest, batches, fetch
-from b2nd_dask.frame.read.fill import Fill
 from b2nd_dask.frame.read.partial_results import (
     Accumulation,
     BoxRuns,

@@ -1,6 +1,6 @@
 """Writing a frame: encode blocks, stage them, commit. Stands on `frame.read`, never the reverse.
 
-`new_frame` and `update` plan the frame, `writer` and `encode` turn blocks into staged chunks,
-`records` says where these are, in memory and in journals. `commit` joins, builds and publishes;
-`idempotent` lets tasks run twice. Imports everything of `frame` but `verify` and `compact`.
+`new_frame` and `update` plan the frame, `writer` turns blocks into staged chunks, `records` says
+where these are, in memory and in journals. `commit` joins, builds and publishes; `idempotent` lets
+tasks run twice. Imports everything of `frame` but `verify` and `compact`.
 """

@@ -11,8 +11,12 @@ import numpy as np
 from b2nd_dask.errors import level_of_caller
 from b2nd_dask.format.array_meta import MAX_CATERVA_NDIM, MAX_NDIM
 from b2nd_dask.format.chunk.chunk_header import MAX_BLOCKSIZE
-from b2nd_dask.format.chunk.compression import DELTA_FILTER, Compression
-from b2nd_dask.format.chunk.defaults import compression_of, default_blocks
+from b2nd_dask.format.chunk.compression import (
+    DELTA_FILTER,
+    Compression,
+    compression_of,
+    default_blocks,
+)
 from b2nd_dask.format.dtypes import not_stored
 from b2nd_dask.format.grid import Grid
 from b2nd_dask.format.header import MAX_HEADER_LEN

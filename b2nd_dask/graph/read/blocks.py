@@ -11,7 +11,7 @@ import dask.array as da
 import numpy as np
 from dask.highlevelgraph import HighLevelGraph
 
-from b2nd_dask.frame.read.uniform_kinds import uniform_kinds
+from b2nd_dask.frame.read.plan import uniform_kinds
 from b2nd_dask.frame.reference import FrameReference
 from b2nd_dask.graph import _dask_compat
 

@@ -1,4 +1,4 @@
-"""What `to_b2nd` is given, as a dask array: NumPy arrays and mapped files without a copy."""
+"""What `to_b2nd` is given, as a dask array without a copy; and whether that holds one value."""
 
 from __future__ import annotations
 
@@ -162,3 +162,39 @@ def _regions(sizes: Chunks) -> Iterable[tuple[slice, ...]]:
     """Slices of each block, in C order."""
     stops = [list(itertools.accumulate(axis)) for axis in sizes]
     return itertools.product(*(list(map(slice, (0, *ends[:-1]), ends)) for ends in stops))
+
+
+def constant_element(arr: da.Array) -> NDArray[Any] | None:
+    """The element of an array that `da.zeros`, `da.full` or the like has made.
+
+    Returns
+    -------
+    ndarray or None
+        0-d; None for any other array, also if it is constant.
+
+    Examples
+    --------
+    >>> constant_element(da.full((10**6, 10**6), 2.5))
+    array(2.5)
+    >>> constant_element(da.zeros(5) + 1) is None
+    True
+    """
+    shape_dep = _dask_compat.optional("ArrayChunkShapeDep")
+    maker = _dask_compat.optional("_broadcast_trick_inner")
+    if shape_dep is None or maker is None or _dask_compat.is_planned() or len(arr.dask.layers) != 1:
+        return None
+    layer = arr.dask.layers.get(arr.name)
+    deps = getattr(layer, "io_deps", {}).values()
+    func: Any = getattr(getattr(layer, "task", None), "func", None)
+    shapes = all(isinstance(dep, shape_dep) for dep in deps)
+    if not shapes or _innermost(func) is not _innermost(maker):
+        return None
+    element: NDArray[Any] = np.asarray(func((1,) * arr.ndim)).reshape(())
+    return element
+
+
+def _innermost(func: Any) -> Any:
+    """The function in partials and curried functions."""
+    while hasattr(func, "func"):
+        func = func.func
+    return func

@@ -15,7 +15,7 @@ from b2nd_dask.format.grid import Grid, expand_ellipsis, parse_selection
 from b2nd_dask.frame.reference import FrameReference
 from b2nd_dask.graph.read.blocks import Chunks
 from b2nd_dask.graph.read.from_b2nd import array_of, block_sizes
-from b2nd_dask.graph.write.constants import constant_element
+from b2nd_dask.graph.write.input_arrays import constant_element
 
 #: Start and stop along each axis.
 Bounds = list[tuple[int, int]]

@@ -27,8 +27,7 @@ from b2nd_dask.graph.write.frame_options import (
 from b2nd_dask.graph.write.input_arrays import as_dask
 from b2nd_dask.graph.write.resume import log_reused
 from b2nd_dask.graph.write.source_metadata import warn_of_dropped
-from b2nd_dask.graph.write.write_job import WriteJob, new_job, update_job
-from b2nd_dask.graph.write.write_tasks import write_graph
+from b2nd_dask.graph.write.write_tasks import WriteJob, new_job, update_job, write_graph
 from b2nd_dask.storage import Location, only_here
 
 #: Whether each mode that makes a new frame may replace one.

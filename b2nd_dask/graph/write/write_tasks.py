@@ -1,10 +1,12 @@
-"""The tasks that write a dask array: blocks, merged records, commit."""
+"""The job of a write, what goes where in the frame; its tasks: blocks, merged records, commit."""
 
 from __future__ import annotations
 
 import math
 import uuid
-from typing import Any
+from collections.abc import Callable
+from functools import partial
+from typing import Any, NamedTuple
 
 import dask.array as da
 import numpy as np
@@ -13,6 +15,9 @@ from dask.highlevelgraph import HighLevelGraph
 from dask.optimization import cull
 from numpy.typing import NDArray
 
+from b2nd_dask.format.grid import Grid
+from b2nd_dask.frame.reference import FrameReference
+from b2nd_dask.frame.write.commit import commit
 from b2nd_dask.frame.write.idempotent import (
     OpenedStaging,
     finish_once,
@@ -20,16 +25,102 @@ from b2nd_dask.frame.write.idempotent import (
     write_block_once,
 )
 from b2nd_dask.frame.write.records import ChunkRecords, merge_records
-from b2nd_dask.frame.write.writer import FramePlan
+from b2nd_dask.frame.write.update import commit_update, content_of, update_plan, update_staging
+from b2nd_dask.frame.write.writer import FramePlan, constant_records
 from b2nd_dask.graph import _dask_compat
 from b2nd_dask.graph.write.align import aligned_to
-from b2nd_dask.graph.write.checked_cast import checked_cast, fits
-from b2nd_dask.graph.write.constants import special_records
-from b2nd_dask.graph.write.resume import log_reused, unstaged_blocks
-from b2nd_dask.graph.write.write_job import WriteJob
+from b2nd_dask.graph.write.checked_cast import checked_cast, converted, fits
+from b2nd_dask.graph.write.input_arrays import constant_element
+from b2nd_dask.graph.write.patch import append_patch, region_patch
+from b2nd_dask.graph.write.resume import (
+    finished_key,
+    log_reused,
+    resume_key,
+    unstaged_blocks,
+    update_call,
+    update_key,
+)
+from b2nd_dask.storage import Location, Staging, staging_for
 
 #: Tables of records that one task merges.
 FAN_IN = 32
+
+
+class WriteJob(NamedTuple):
+    """Elements, where they go in which frame, and the function that publishes it."""
+
+    elements: da.Array
+    """In any blocks."""
+    origin: tuple[int, ...]
+    """Index of the first element in the frame; the corner of a chunk."""
+    plan: FramePlan
+    staging: Staging
+    finish: Callable[[ChunkRecords, FramePlan, Staging], str]
+    """Makes a frame of the staged chunks, and returns its path or URL."""
+
+
+def new_job(
+    array: da.Array, location: Location, plan: FramePlan, *, replace: bool, resume: bool
+) -> WriteJob:
+    """Make the job of writing a new frame; raise OSError where the target cannot be written."""
+    origin = (0,) * array.ndim
+    state = "w" if replace else "w-"
+    staging = staging_for(
+        location,
+        sparse=plan.sparse,
+        replace=replace,
+        header_len=len(plan.header()),
+        resume_key=resume_key(array, origin, plan, location.label, state) if resume else None,
+    )
+    return WriteJob(array, origin, plan, staging, commit)
+
+
+def update_job(
+    array: da.Array,
+    location: Location,
+    frame: FrameReference,
+    region: Any,
+    append_axis: int | None,
+    *,
+    resume: bool,
+) -> WriteJob:
+    """Make the job of changing a frame.
+
+    Parameters
+    ----------
+    frame : FrameReference
+        The frame as it is now.
+    region, append_axis
+        As for `to_b2nd`.
+    resume : bool
+        Whether to go on with what another run has staged.
+
+    Raises
+    ------
+    ValueError
+        The array does not fit the region or the axis.
+    UnsupportedFrameError
+        The frame cannot be changed in place.
+    """
+    array = converted(array, frame.dtype)
+    # raises where the frame cannot be changed in place, before anything of it is read
+    staging = update_staging(location, frame.parsed)
+    finish = partial(commit_update, old=frame)
+    call = update_call(array, (region, append_axis), location.label) if resume else ""
+    if resume and (key := finished_key(location, call)) is not None:
+        plan = update_plan(frame.parsed, frame.shape)
+        staging = update_staging(location, frame.parsed, resume_key=key)
+        return WriteJob(array, (0,) * frame.ndim, plan, staging, finish)
+    if region is not None:
+        patch = region_patch(array, frame, region)
+    else:
+        patch = append_patch(array, frame, int(append_axis or 0))
+    plan = update_plan(frame.parsed, patch.shape)
+    if resume:
+        content = content_of(location, frame, patch.cut_chunks(frame.parsed.grid))
+        key = update_key(call, patch.corner, plan, content)
+        staging = update_staging(location, frame.parsed, resume_key=key)
+    return WriteJob(patch.elements, patch.origin, plan, staging, finish)
 
 
 def write_graph(job: WriteJob, staged: ChunkRecords | None = None) -> Delayed:
@@ -37,7 +128,6 @@ def write_graph(job: WriteJob, staged: ChunkRecords | None = None) -> Delayed:
 
     Parameters
     ----------
-    job : WriteJob
     staged : ChunkRecords, optional
         Chunks that are staged already. A block is not computed if all its chunks are among them.
 
@@ -52,7 +142,7 @@ def write_graph(job: WriteJob, staged: ChunkRecords | None = None) -> Delayed:
     opening, name = _named("open", token), _named("commit", token)
     missing, extra = np.ones(arr.numblocks, bool), {}
     grid = job.plan.grid
-    known = special_records(job.elements, job.origin, grid) if staged is None else staged
+    known = _special_records(job.elements, job.origin, grid) if staged is None else staged
     if known is not None:
         missing, reused = unstaged_blocks(arr.chunks, job.origin, grid, known)
         extra = {_named("known", token): reused}
@@ -67,6 +157,14 @@ def write_graph(job: WriteJob, staged: ChunkRecords | None = None) -> Delayed:
     top = _merge_tree([*keys, *extra], _named("merge", token), tasks)
     tasks[name] = (finish_once, job.finish, top, job.plan, opening)
     return Delayed(name, HighLevelGraph.from_collections(name, tasks))
+
+
+def _special_records(arr: da.Array, origin: tuple[int, ...], grid: Grid) -> ChunkRecords | None:
+    """Record the chunks of a constant array that need no data; None where blocks are computed."""
+    element = constant_element(arr)
+    if element is None or 0 in arr.shape:
+        return None
+    return constant_records(element, origin, arr.shape, grid)
 
 
 def _named(step: str, token: str) -> str:

@@ -11,9 +11,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from b2nd_dask.errors import FrameFormatError, StaleFrameError
-from b2nd_dask.storage.byte_reader import Filled, Identity, read_by_member
-from b2nd_dask.storage.hints import what_directory, why_missing
-from b2nd_dask.storage.members import MAIN_MEMBER
+from b2nd_dask.storage.byte_reader import MAIN_MEMBER, Filled, Identity, read_by_member
+from b2nd_dask.storage.failures import what_directory, why_missing
 from b2nd_dask.storage.spans import Span, read_merged
 
 if TYPE_CHECKING:

@@ -6,10 +6,15 @@ import os
 from typing import TYPE_CHECKING, NamedTuple
 
 from b2nd_dask.errors import FrameFormatError
-from b2nd_dask.storage.byte_reader import HEAD_NBYTES, Filled, Identity, copy_into, group_by_member
-from b2nd_dask.storage.failures import public_error
-from b2nd_dask.storage.hints import what_directory
-from b2nd_dask.storage.members import MAIN_MEMBER
+from b2nd_dask.storage.byte_reader import (
+    HEAD_NBYTES,
+    MAIN_MEMBER,
+    Filled,
+    Identity,
+    copy_into,
+    group_by_member,
+)
+from b2nd_dask.storage.failures import public_error, what_directory
 from b2nd_dask.storage.read.connection import Connection, connect
 from b2nd_dask.storage.read.ranged import (
     FailedRequest,

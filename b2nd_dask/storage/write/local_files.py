@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from b2nd_dask.errors import B2ndError
-from b2nd_dask.storage.hints import why_missing
+from b2nd_dask.storage.failures import why_missing
 
 #: Errors of flock on file systems without locks.
 NO_LOCKS = (errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOLCK)

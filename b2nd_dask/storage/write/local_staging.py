@@ -24,8 +24,7 @@ from pathlib import Path
 import numpy as np
 
 from b2nd_dask.errors import StaleFrameError
-from b2nd_dask.storage.byte_reader import ByteReader, Identity
-from b2nd_dask.storage.members import MAIN_MEMBER, chunk_member, is_member
+from b2nd_dask.storage.byte_reader import MAIN_MEMBER, ByteReader, Identity, chunk_member, is_member
 from b2nd_dask.storage.read.local_reader import LocalReader, identity_at
 from b2nd_dask.storage.spans import Span
 from b2nd_dask.storage.write.local_files import (

@@ -18,8 +18,7 @@ from pathlib import Path
 import numpy as np
 
 from b2nd_dask.errors import B2ndError, StaleFrameError
-from b2nd_dask.storage.byte_reader import Identity
-from b2nd_dask.storage.members import CHUNK_MEMBER, MAIN_MEMBER, chunk_member
+from b2nd_dask.storage.byte_reader import CHUNK_MEMBER, MAIN_MEMBER, Identity, chunk_member
 from b2nd_dask.storage.read.local_reader import identity_at, identity_of
 from b2nd_dask.storage.write.local_files import (
     NO_LOCKS,

@@ -38,8 +38,7 @@ from functools import partial
 
 import numpy as np
 
-from b2nd_dask.storage.byte_reader import ByteReader
-from b2nd_dask.storage.members import CHUNK_MEMBER, MAIN_MEMBER, chunk_member
+from b2nd_dask.storage.byte_reader import CHUNK_MEMBER, MAIN_MEMBER, ByteReader, chunk_member
 from b2nd_dask.storage.read.location import Location
 from b2nd_dask.storage.write.object_store import PIECE_NBYTES, ObjectStore, StagingArea
 from b2nd_dask.storage.write.s3_join import Limits, ServerJoin, abort_uploads

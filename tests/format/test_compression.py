@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from b2nd_dask import UnsupportedFrameError
-from b2nd_dask.format.chunk.defaults import compression_of, cparams_of, default_blocks
+from b2nd_dask.format.chunk.compression import compression_of, cparams_of, default_blocks
 from b2nd_dask.format.header import parse_header
 
 
