@@ -249,6 +249,8 @@ _DIRECT = {
     for entry in NAMES
     if entry.module not in _NAMESPACES.values() or entry.module == _CORE
 }
+#: What `optional` has found: it is asked for at every read.
+_OPTIONAL: dict[str, Any] = {}
 _LAYERS = ("ArrayBlockwiseDep", "ArraySliceDep", "blockwise", "getter")
 
 
@@ -285,11 +287,13 @@ def resolve_all() -> None:
 
 def optional(name: str) -> Any:
     """One of the direct names, or None where it is missing or changed."""
-    try:
-        return __getattr__(name)
-    except DaskChangedError:
-        logger.debug("dask has changed", exc_info=True)
-        return None
+    if name not in _OPTIONAL:
+        try:
+            _OPTIONAL[name] = __getattr__(name)
+        except DaskChangedError:
+            logger.debug("dask has changed", exc_info=True)
+            _OPTIONAL[name] = None
+    return _OPTIONAL[name]
 
 
 def has_layers() -> bool:
