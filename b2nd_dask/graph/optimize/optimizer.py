@@ -1,7 +1,12 @@
 """The guest in dask, which calls `optimize` for every graph of arrays.
 
-This module needs documented names of dask alone. What its own optimizer makes of a graph is
-rewritten by the rules of `rules.registry`, which need others; where these fail, dask's graph stays.
+This module needs documented names of dask alone. The graph that dask's own optimizer returns is
+rewritten by the rules of `rewrite`, which need others; where these fail, dask's graph stays.
+
+The key ``b2nd_dask.optimize`` of dask's configuration selects the rules: true (all, the default),
+false (none: dask's own graph is used as it is), a list of names out of `RULE_NAMES`, or these names
+in a string. As any key of dask's it may stand in a YAML file, in ``dask.config.set`` and in the
+environment, there as ``DASK_B2ND_DASK__OPTIMIZE``.
 """
 
 from __future__ import annotations
@@ -15,11 +20,22 @@ import dask.array as da
 from dask.highlevelgraph import HighLevelGraph
 
 from b2nd_dask.graph._dask_compat import is_planned, resolve_all, warn_once
-from b2nd_dask.graph.optimize.switch import RULE_NAMES, chosen_rules
 from b2nd_dask.graph.read.blocks import FrameBlocks
 
 Optimizer = Callable[..., Any]
 _UNSET = object()
+
+KEY = "b2nd_dask.optimize"
+#: In the order in which they are applied. Here, since they must be known where the rules themselves
+#: cannot be imported.
+RULE_NAMES = (
+    "aliases",
+    "inline_reads",
+    "reduction_pushdown",
+    "index_pushdown",
+    "merge_blocks",
+    "constant_views",
+)
 
 
 def install() -> None:
@@ -117,6 +133,29 @@ def optimize(dsk: Any, keys: Any, **kwargs: Any) -> Any:
     """
     own: Optimizer = _plain_hook().__get__(None, da.Array)
     return _optimized(own, chosen_rules(), dsk, keys, **kwargs)
+
+
+def chosen_rules() -> tuple[str, ...]:
+    """Names of the rules that are switched on, in the order in which they are applied.
+
+    Raises
+    ------
+    ValueError
+        The setting is no switch, or names a rule that does not exist.
+    """
+    value: Any = dask.config.get(KEY, None)
+    if value is None or value is True:
+        return RULE_NAMES
+    if value is False:
+        return ()
+    names = value.replace(",", " ").split() if isinstance(value, str) else value
+    listed = isinstance(names, list | tuple | set | frozenset)
+    if not listed or not all(name in RULE_NAMES for name in names):
+        raise ValueError(
+            f"{KEY} in dask's configuration must be true, false or a list of rules "
+            f"({', '.join(RULE_NAMES)}), not {value!r}"
+        )
+    return tuple(name for name in RULE_NAMES if name in names)
 
 
 def _optimized(own: Optimizer, rules: tuple[str, ...], dsk: Any, keys: Any, **kwargs: Any) -> Any:

@@ -10,9 +10,24 @@ from typing import Any
 from dask.typing import Key
 
 from b2nd_dask.graph._dask_compat import GraphNode, flatten
+from b2nd_dask.graph.optimize.rules.aliases import ALIASES
+from b2nd_dask.graph.optimize.rules.index_pushdown import INDEX_PUSHDOWN
+from b2nd_dask.graph.optimize.rules.inline import INLINE_READS
+from b2nd_dask.graph.optimize.rules.merge import MERGE_BLOCKS
 from b2nd_dask.graph.optimize.rules.pushdown import push_down
-from b2nd_dask.graph.optimize.rules.registry import RULES
-from b2nd_dask.graph.optimize.rules.rule import GraphRule, TaskRule, Tasks
+from b2nd_dask.graph.optimize.rules.reduction_pushdown import REDUCTION_PUSHDOWN
+from b2nd_dask.graph.optimize.rules.rule import GraphRule, Rule, TaskRule, Tasks
+from b2nd_dask.graph.optimize.rules.views import CONSTANT_VIEWS
+
+#: In the order in which they are applied.
+RULES: tuple[Rule, ...] = (
+    ALIASES,
+    INLINE_READS,
+    REDUCTION_PUSHDOWN,
+    INDEX_PUSHDOWN,
+    MERGE_BLOCKS,
+    CONSTANT_VIEWS,
+)
 
 
 class UnsoundGraphError(Exception):

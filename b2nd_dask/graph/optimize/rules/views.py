@@ -2,7 +2,7 @@
 
 A block of one repeated value costs nothing as a read-only view. A function of the user may act in
 place, though, and would fail on such a block alone. So reads give writable arrays, unless all that
-depends on them is known only to read: then `give_views` turns them into reads that give views.
+depends on them is known only to read: then `return_views` makes them return views.
 """
 
 from __future__ import annotations
@@ -35,6 +35,7 @@ from b2nd_dask.graph.optimize.calls.expression import is_among
 from b2nd_dask.graph.optimize.calls.reductions import is_chunk_step
 from b2nd_dask.graph.optimize.rules.index_pushdown import index_block
 from b2nd_dask.graph.optimize.rules.reduction_pushdown import reduce_block
+from b2nd_dask.graph.optimize.rules.rule import GraphRule, Tasks
 from b2nd_dask.graph.read.blocks import ConstantRegion, FrameRegion
 from b2nd_dask.graph.write.checked_cast import checked_cast
 from b2nd_dask.graph.write.write_tasks import write_task
@@ -79,28 +80,18 @@ _PASSING = _READERS | {
 }
 
 
-def give_views(dsk: Mapping[Key, GraphNode], outputs: set[Key]) -> Mapping[Key, GraphNode]:
-    """Make reads give views of constants, where nothing may write into their results.
+def reading_tasks(tasks: Tasks, output_keys: set[Key]) -> set[Key]:
+    """Find the tasks that read blocks of frames, alone or fused."""
+    return {key for key, node in tasks.items() if _reads(node)}
 
-    Parameters
-    ----------
-    dsk : mapping
-        An optimized graph.
-    outputs : set of Key
-        Tasks whose results are asked for: they are writable.
 
-    Returns
-    -------
-    mapping
-    """
-    reading = {key for key, node in dsk.items() if _reads(node)}
-    if not reading:
-        return dsk
+def return_views(tasks: Tasks, output_keys: set[Key], reading: set[Key]) -> Tasks:
+    """Make reads return views of constants, where nothing may write into their results."""
     flow = _Flow()
-    writable = flow.writable(dsk, outputs)
+    writable = flow.writable(tasks, output_keys)
     return {
-        key: flow.giving_views(node, key in writable) if key in reading else node
-        for key, node in dsk.items()
+        key: flow.returning_views(node, key in writable) if key in reading else node
+        for key, node in tasks.items()
     }
 
 
@@ -165,7 +156,7 @@ class _Flow:
             self._inside[known] = self.writable(inner, {out} if result else ())
         return self._inside[known]
 
-    def giving_views(self, node: Any, writable: bool) -> Any:
+    def returning_views(self, node: Any, writable: bool) -> Any:
         """A task with reads that give views, apart from those whose results must be writable."""
         if not _reads(node):
             return node
@@ -174,7 +165,7 @@ class _Flow:
             inner, out, names, *values = node.args
             kept = self._writable_inside(node, result=writable)
             if any(map(_reads, inner.values())):
-                inner = {name: self.giving_views(t, name in kept) for name, t in inner.items()}
+                inner = {name: self.returning_views(t, name in kept) for name, t in inner.items()}
             given = zip(names, values, strict=True)
             args = (inner, out, names, *(v if n in kept else _with_views(v) for n, v in given))
         elif writable or not is_among(node.func, _READERS):
@@ -217,3 +208,11 @@ def _with_views(argument: Any) -> Any:
     if isinstance(argument, DataNode):
         return DataNode(argument.key, argument.value.giving_views())
     return argument.giving_views()
+
+
+CONSTANT_VIEWS = GraphRule(
+    "constant_views",
+    "A block of one repeated value takes no time and no memory as a view of a single element.",
+    reading_tasks,
+    return_views,
+)
