@@ -14,8 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from b2nd_dask import from_b2nd
+from b2nd_dask.graph.optimize.calls.elementwise import program_of
 from b2nd_dask.graph.optimize.calls.expression import Call, Read
-from b2nd_dask.graph.optimize.calls.program import program_of
 from b2nd_dask.graph.optimize.optimizer import optimize
 from b2nd_dask.graph.optimize.rules.index_pushdown import index_block
 from b2nd_dask.graph.optimize.rules.reduction_pushdown import reduce_block

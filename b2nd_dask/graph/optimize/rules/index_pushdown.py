@@ -9,9 +9,12 @@ from typing import Any
 
 import numpy as np
 from dask.typing import Key
+from numpy.typing import NDArray
 
+from b2nd_dask.format.grid import parse_selection
 from b2nd_dask.frame.reference import FrameReference
 from b2nd_dask.graph._dask_compat import List, Task, TaskRef, _shuffle, chunk, core
+from b2nd_dask.graph.optimize.calls.elementwise import Program, program_of
 from b2nd_dask.graph.optimize.calls.expression import (
     Call,
     Literal,
@@ -21,8 +24,6 @@ from b2nd_dask.graph.optimize.calls.expression import (
     is_among,
     is_scalar,
 )
-from b2nd_dask.graph.optimize.calls.program import Program, program_of
-from b2nd_dask.graph.optimize.calls.window import Window
 from b2nd_dask.graph.optimize.rules.rule import TaskRule
 from b2nd_dask.graph.read.blocks import ConstantRegion, FrameRegion, writable
 
@@ -142,6 +143,129 @@ def index_task(key: Key, found: IndexedRead, data_producer: bool) -> Task:
         *(TaskRef(a.key) if isinstance(a, Outer) else a.value for a in found.arguments),
         _data_producer=data_producer,
     )
+
+
+class Window:
+    """A block of a frame, not read yet.
+
+    Parameters
+    ----------
+    frame : FrameReference
+    index : tuple of slice
+        The block; one slice with a positive step for each axis.
+    """
+
+    def __init__(self, frame: FrameReference, index: tuple[slice, ...]) -> None:
+        self._frame = frame
+        self._index = index
+        self._axes = parse_selection(index, frame.shape).axes
+
+    def __repr__(self) -> str:
+        return f"<Window {self._index} of {self._frame!r}>"
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Elements along each axis."""
+        return tuple(map(len, self._axes))
+
+    def __getitem__(self, index: Any) -> NDArray[Any]:
+        """Read a part of the block, as NumPy would index it.
+
+        Parameters
+        ----------
+        index : any index that an ndarray takes
+            Basic indices, points and lists along one axis are pushed into the read.
+        """
+        axes, full = self._axes, index if isinstance(index, tuple) else (index,)
+        if all(map(_is_basic, full)):
+            return self._read_basic(full, axes)
+        if len(full) == len(axes) and all(map(_is_positions, full)):
+            return self._read_points(full, axes)
+        if _are_positions_along_one(full):
+            return self._read_along(full, axes)
+        elements: NDArray[Any] = np.asarray(self._frame.read_axes(axes))[index]
+        return elements
+
+    def _read_basic(self, index: Any, axes: tuple[range, ...]) -> NDArray[Any]:
+        selection = parse_selection(index, self.shape)
+        chosen = tuple(
+            axis[r.start : r.stop : r.step] for axis, r in zip(axes, selection.axes, strict=True)
+        )
+        elements: NDArray[Any] = np.asarray(self._frame.read_axes(chosen))[selection.finish]
+        return elements
+
+    def _read_points(self, index: Any, axes: tuple[range, ...]) -> NDArray[Any]:
+        coords = [_positions(i, axis) for i, axis in zip(index, axes, strict=True)]
+        joint = np.broadcast_arrays(*coords)
+        found = self._frame.read_points(tuple(c.reshape(-1) for c in joint))
+        return found.reshape(joint[0].shape)
+
+    def _read_along(self, index: Any, axes: tuple[range, ...]) -> NDArray[Any]:
+        """One list of positions: neighbouring blocks that hold some are read together."""
+        along = next(i for i, part in enumerate(index) if _is_positions(part))
+        full = [*index, *(slice(None),) * (len(axes) - len(index))]
+        output_keys = _positions(full[along], axes[along])
+        distinct, places = np.unique(output_keys, return_inverse=True)
+        chosen = [
+            _as_slice(axis[i]) if isinstance(i, slice) else i
+            for axis, i in zip(axes, full, strict=True)
+        ]
+        shape = [
+            len(range(n)[s])
+            for s, n in zip(chosen, self._frame.shape, strict=True)
+            if isinstance(s, slice)
+        ]
+        shape.insert(along, len(distinct))
+        # not joined by NumPy, which would give them native byte order
+        found = np.empty(shape, self._frame.dtype)
+        cells = distinct // self._frame.blocks[along]
+        start = 0
+        for run in np.split(distinct, np.flatnonzero(np.diff(cells) > 1) + 1):
+            first = int(run[0])
+            chosen[along] = slice(first, int(run[-1]) + 1)
+            elements = np.take(np.asarray(self._frame.read(tuple(chosen))), run - first, along)
+            target = (slice(None),) * along + (slice(start, start + len(run)),)
+            found[target], start = elements, start + len(run)
+        return np.take(found, places.reshape(output_keys.shape), along)
+
+
+def _is_basic(part: Any) -> bool:
+    if isinstance(part, bool | np.bool_):
+        return False
+    return part is None or isinstance(part, int | np.integer | slice | EllipsisType)
+
+
+def _is_positions(part: Any) -> bool:
+    """Whether a part of an index is a 1-D list of integers."""
+    return isinstance(part, list | np.ndarray) and (
+        np.ndim(part) == 1 and np.asarray(part).dtype.kind in "iu"
+    )
+
+
+def _are_positions_along_one(index: tuple[Any, ...]) -> bool:
+    """Whether there are positions along one axis, and slices along others."""
+    lists = [part for part in index if _is_positions(part)]
+    rest = [part for part in index if not _is_positions(part)]
+    return (
+        len(lists) == 1
+        and len(lists[0]) > 0
+        and all(isinstance(p, slice) and (p.step is None or p.step > 0) for p in rest)
+    )
+
+
+def _positions(part: Any, axis: range) -> NDArray[np.int64]:
+    """Positions in the frame of positions in the block."""
+    inside = np.asarray(part, np.int64)
+    wrong = (inside < -len(axis)) | (inside >= len(axis))
+    if wrong.any():
+        raise IndexError(
+            f"index {inside[wrong][0]} is out of bounds for an axis of {len(axis)} elements"
+        )
+    return axis.start + axis.step * np.where(inside < 0, inside + len(axis), inside)
+
+
+def _as_slice(positions: range) -> slice:
+    return slice(positions.start, max(positions.stop, positions.start), positions.step)
 
 
 INDEX_PUSHDOWN = TaskRule(

@@ -24,8 +24,8 @@ from b2nd_dask.graph._dask_compat import (
     _shuffle,
     toposort,
 )
+from b2nd_dask.graph.optimize.calls.elementwise import program_of
 from b2nd_dask.graph.optimize.calls.expression import NotUnderstoodError, Read, expression_of
-from b2nd_dask.graph.optimize.calls.program import program_of
 from b2nd_dask.graph.optimize.rules.rule import GraphRule, Tasks
 from b2nd_dask.graph.resources import available
 

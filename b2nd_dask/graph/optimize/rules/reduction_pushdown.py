@@ -16,9 +16,8 @@ from b2nd_dask.frame.read.reduce import Reduction
 from b2nd_dask.frame.reference import FrameReference
 from b2nd_dask.graph._dask_compat import List, Task, TaskRef
 from b2nd_dask.graph.optimize.calls.arg_reductions import search_of
-from b2nd_dask.graph.optimize.calls.elementwise import NUMBERS, is_number
+from b2nd_dask.graph.optimize.calls.elementwise import NUMBERS, Program, is_number, program_of
 from b2nd_dask.graph.optimize.calls.expression import Call, Node, Read
-from b2nd_dask.graph.optimize.calls.program import Program, program_of
 from b2nd_dask.graph.optimize.calls.reductions import Combining, Work, fold_of
 from b2nd_dask.graph.optimize.rules.rule import TaskRule
 
