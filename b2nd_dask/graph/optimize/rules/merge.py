@@ -20,7 +20,7 @@ from b2nd_dask.frame.reference import FrameReference
 from b2nd_dask.graph._dask_compat import Alias, GraphNode, List, Task, TaskRef, _concatenate2
 from b2nd_dask.graph.optimize.calls.reductions import Combining
 from b2nd_dask.graph.optimize.rules.inline import dependents_of
-from b2nd_dask.graph.optimize.rules.reduction_pushdown import PushedStep, reduce_block
+from b2nd_dask.graph.optimize.rules.reduction_pushdown import BlockReduction, reduce_block
 from b2nd_dask.graph.optimize.rules.rule import GraphRule, Tasks
 from b2nd_dask.graph.resources import available
 
@@ -36,7 +36,7 @@ class Block:
 
     frame: FrameReference
     axes: tuple[range, ...]
-    step: PushedStep
+    step: BlockReduction
 
     @classmethod
     def of(cls, node: GraphNode) -> Block | None:

@@ -51,14 +51,14 @@ class ChunkStep(Protocol):
 
 
 @dataclass(frozen=True)
-class PushedStep:
+class BlockReduction:
     """The chunk step of a reduction, and the elementwise work before it."""
 
     chunk: ChunkStep
     work: Program
 
 
-def reduce_block(frame: FrameReference, index: Any, step: PushedStep, outer: list[Any]) -> Any:
+def reduce_block(frame: FrameReference, index: Any, step: BlockReduction, outer: list[Any]) -> Any:
     """Compute the chunk step of a reduction for one block of a frame.
 
     Parameters
@@ -66,7 +66,7 @@ def reduce_block(frame: FrameReference, index: Any, step: PushedStep, outer: lis
     frame : FrameReference
     index : tuple of slice
         The block.
-    step : PushedStep
+    step : BlockReduction
     outer : list
         Results of other tasks.
 
@@ -83,7 +83,7 @@ def reduce_block(frame: FrameReference, index: Any, step: PushedStep, outer: lis
     return streamed.result(frame.reduce(axes, streamed.reduction))
 
 
-def reduction_of(top: Node) -> tuple[Read, PushedStep] | None:
+def block_reduction_of(top: Node) -> tuple[Read, BlockReduction] | None:
     """The read and the chunk step of a task that reduces a block, if one can do both."""
     if not isinstance(top, Call):
         return None
@@ -97,10 +97,10 @@ def reduction_of(top: Node) -> tuple[Read, PushedStep] | None:
     numbers = read.region.frame.dtype.kind in NUMBERS and work.gives_numbers
     if not numbers or not read.selects_slices:
         return None
-    return read, PushedStep(step, work)
+    return read, BlockReduction(step, work)
 
 
-def reduction_task(key: Key, found: tuple[Read, PushedStep], data_producer: bool) -> Task:
+def reduction_task(key: Key, found: tuple[Read, BlockReduction], data_producer: bool) -> Task:
     """A task that reduces a block while it reads it."""
     read, step = found
     outer = List(*(TaskRef(name) for name in step.work.outer))
@@ -119,6 +119,6 @@ REDUCTION_PUSHDOWN = TaskRule(
     "reduction_pushdown",
     "Chunks are reduced one by one in a scratch buffer, so that no block is built, and chunks that "
     "repeat one value are counted without a look.",
-    reduction_of,
+    block_reduction_of,
     reduction_task,
 )
