@@ -20,9 +20,9 @@ from numpy.typing import NDArray
 from b2nd_dask.graph._dask_compat import _enforce_dtype, chunk
 from b2nd_dask.graph.optimize.calls.expression import (
     Call,
+    Dependency,
     Literal,
     Node,
-    Outer,
     Read,
     is_among,
     is_scalar,
@@ -87,26 +87,28 @@ class _Signature:
     """What the value of each keyword must be."""
 
 
-def _takes(least: int, most: int, **keywords: Callable[[Any], bool]) -> _Signature:
+def _signature(least: int, most: int, **keywords: Callable[[Any], bool]) -> _Signature:
     return _Signature(range(least, most + 1), keywords)
 
 
 _SIGNATURES: dict[Callable[..., Any], _Signature] = {
     **{
-        ufunc: _takes(ufunc.nin, ufunc.nin, dtype=_is_dtype, casting=_is_casting)
+        ufunc: _signature(ufunc.nin, ufunc.nin, dtype=_is_dtype, casting=_is_casting)
         for ufunc in (getattr(np, name) for name in _UFUNCS.split())
     },
-    **{getattr(operator, name): _takes(1, 1) for name in _UNARY.split()},
-    **{getattr(operator, name): _takes(2, 2) for name in _BINARY.split()},
-    abs: _takes(1, 1),
-    chunk.astype: _takes(1, 1, astype_dtype=_is_dtype, casting=_is_casting, copy=_is_flag),
-    np.clip: _takes(1, 3, a_min=is_scalar, a_max=is_scalar, min=is_scalar, max=is_scalar),
-    np.imag: _takes(1, 1),
-    np.isclose: _takes(2, 4, rtol=is_scalar, atol=is_scalar, equal_nan=_is_flag),
-    np.nan_to_num: _takes(1, 1, copy=_is_true, nan=is_scalar, posinf=is_scalar, neginf=is_scalar),
-    np.real: _takes(1, 1),
-    np.round: _takes(1, 2, decimals=is_scalar),
-    np.where: _takes(3, 3),
+    **{getattr(operator, name): _signature(1, 1) for name in _UNARY.split()},
+    **{getattr(operator, name): _signature(2, 2) for name in _BINARY.split()},
+    abs: _signature(1, 1),
+    chunk.astype: _signature(1, 1, astype_dtype=_is_dtype, casting=_is_casting, copy=_is_flag),
+    np.clip: _signature(1, 3, a_min=is_scalar, a_max=is_scalar, min=is_scalar, max=is_scalar),
+    np.imag: _signature(1, 1),
+    np.isclose: _signature(2, 4, rtol=is_scalar, atol=is_scalar, equal_nan=_is_flag),
+    np.nan_to_num: _signature(
+        1, 1, copy=_is_true, nan=is_scalar, posinf=is_scalar, neginf=is_scalar
+    ),
+    np.real: _signature(1, 1),
+    np.round: _signature(1, 2, decimals=is_scalar),
+    np.where: _signature(3, 3),
 }
 
 #: Elementwise functions that may give their argument, or a view of it.
@@ -206,7 +208,7 @@ class Result:
     number: int
 
 
-Operand = Result | Outer | Literal
+Operand = Result | Dependency | Literal
 
 
 @dataclass(frozen=True)
@@ -224,12 +226,12 @@ class Step:
 
 
 @dataclass(frozen=True)
-class Program:
+class ElementwiseWork:
     """Elementwise steps."""
 
     steps: tuple[Step, ...]
     top: Operand
-    outer: tuple[Key, ...]
+    dependencies: tuple[Key, ...]
     """Tasks whose results are needed."""
 
     @property
@@ -240,7 +242,7 @@ class Program:
             for step in self.steps
         )
 
-    def run(self, elements: NDArray[Any], outer: Mapping[Key, Any]) -> Any:
+    def run(self, elements: NDArray[Any], results: Mapping[Key, Any]) -> Any:
         """Carry the steps out.
 
         Parameters
@@ -251,17 +253,17 @@ class Program:
             Results of other tasks.
         """
         needed_until = self._last_uses()
-        results: dict[int, Any] = {0: elements}
+        values: dict[int, Any] = {0: elements}
 
         def value(operand: Operand) -> Any:
             if isinstance(operand, Result):
-                return results[operand.number]
-            return outer[operand.key] if isinstance(operand, Outer) else operand.value
+                return values[operand.number]
+            return results[operand.key] if isinstance(operand, Dependency) else operand.value
 
         for number, step in enumerate(self.steps, start=1):
-            results[number] = step.func(*map(value, step.args), **step.keywords)
-            for old in [n for n in results if needed_until.get(n, 0) <= number]:
-                del results[old]
+            values[number] = step.func(*map(value, step.args), **step.keywords)
+            for old in [n for n in values if needed_until.get(n, 0) <= number]:
+                del values[old]
         return value(self.top)
 
     def _last_uses(self) -> dict[int, int]:
@@ -274,25 +276,25 @@ class Program:
         return last
 
 
-def program_of(top: Node) -> tuple[Read, Program] | None:
+def elementwise_work_of(top: Node) -> tuple[Read, ElementwiseWork] | None:
     """Turn an expression into steps.
 
     Returns
     -------
-    (Read, Program) or None
+    (Read, ElementwiseWork) or None
         None where a call is not elementwise, a value is no scalar, or there is not just one read.
     """
-    maker = _Maker()
-    operand = maker.operand(top)
-    if operand is None or len(maker.reads) != 1:
+    made = _Steps()
+    operand = made.operand(top)
+    if operand is None or len(made.reads) != 1:
         return None
-    return maker.reads[0], Program(tuple(maker.steps), operand, tuple(maker.outer))
+    return made.reads[0], ElementwiseWork(tuple(made.steps), operand, tuple(made.dependencies))
 
 
-class _Maker:
+class _Steps:
     def __init__(self) -> None:
         self.reads: list[Read] = []
-        self.outer: list[Key] = []
+        self.dependencies: list[Key] = []
         self.steps: list[Step] = []
         # by identity: a node that is used twice is computed once
         self._done: dict[int, Result | None] = {}
@@ -300,9 +302,9 @@ class _Maker:
     def operand(self, node: Node) -> Operand | None:
         if isinstance(node, Literal):
             return node if is_scalar(node.value) else None
-        if isinstance(node, Outer):
-            if node.key not in self.outer:
-                self.outer.append(node.key)
+        if isinstance(node, Dependency):
+            if node.key not in self.dependencies:
+                self.dependencies.append(node.key)
             return node
         if isinstance(node, Read):
             if node not in self.reads:

@@ -46,7 +46,7 @@ class Read:
 
 
 @dataclass(frozen=True)
-class Outer:
+class Dependency:
     """The result of another task."""
 
     key: Key
@@ -80,7 +80,7 @@ class Call:
     kwargs: Mapping[str, Any]
 
 
-Node = Read | Outer | Literal | Call
+Node = Read | Dependency | Literal | Call
 
 #: More steps than this are left to dask: a chain of calls is followed by recursion.
 MAX_STEPS = 100
@@ -159,7 +159,9 @@ class Scope:
     def named(self, key: Any) -> Node:
         """Expression of a task of this scope, or of a value that it was given."""
         if key not in self._known:
-            self._known[key] = self.node(self._inner[key]) if key in self._inner else Outer(key)
+            self._known[key] = (
+                self.node(self._inner[key]) if key in self._inner else Dependency(key)
+            )
         return self._known[key]
 
 

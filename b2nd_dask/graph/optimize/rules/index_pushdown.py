@@ -14,12 +14,12 @@ from numpy.typing import NDArray
 from b2nd_dask.format.grid import parse_selection
 from b2nd_dask.frame.reference import FrameReference
 from b2nd_dask.graph._dask_compat import List, Task, TaskRef, _shuffle, chunk, core
-from b2nd_dask.graph.optimize.calls.elementwise import Program, program_of
+from b2nd_dask.graph.optimize.calls.elementwise import ElementwiseWork, elementwise_work_of
 from b2nd_dask.graph.optimize.calls.expression import (
     Call,
+    Dependency,
     Literal,
     Node,
-    Outer,
     Read,
     is_among,
     is_scalar,
@@ -37,9 +37,9 @@ def index_block(
     region: FrameRegion | ConstantRegion,
     block: tuple[slice, ...],
     func: Any,
-    work: Program,
-    outer: list[Any],
-    *how: Any,
+    work: ElementwiseWork,
+    results: list[Any],
+    *arguments: Any,
 ) -> Any:
     """Index a block of a frame, then do the elementwise work that dask would do before.
 
@@ -50,11 +50,11 @@ def index_block(
     block : tuple of slice
     func : callable
         Indexes its first argument, by means of the others.
-    work : Program
+    work : ElementwiseWork
         The elementwise work.
-    outer : list
+    results : list
         Results of other tasks that the work needs.
-    *how
+    *arguments
         Arguments of `func`.
 
     Returns
@@ -62,7 +62,7 @@ def index_block(
     ndarray
         Writable, unless the region gives views.
     """
-    found = _indexed(region.frame, block, func, work, outer, how)
+    found = _indexed(region.frame, block, func, work, results, arguments)
     return found if region.views else writable(found)
 
 
@@ -70,14 +70,14 @@ def _indexed(
     frame: FrameReference,
     block: tuple[slice, ...],
     func: Any,
-    work: Program,
-    outer: list[Any],
-    how: tuple[Any, ...],
+    work: ElementwiseWork,
+    results: list[Any],
+    arguments: tuple[Any, ...],
 ) -> Any:
-    values = dict(zip(work.outer, outer, strict=True))
-    if not all(map(is_scalar, outer)):
-        return func(work.run(np.asarray(frame.read(block)), values), *how)
-    elements = func(Window(frame, block), *how)
+    values = dict(zip(work.dependencies, results, strict=True))
+    if not all(map(is_scalar, results)):
+        return func(work.run(np.asarray(frame.read(block)), values), *arguments)
+    elements = func(Window(frame, block), *arguments)
     if np.ndim(elements) or not work.steps:
         return work.run(elements, values)
     # single elements behave otherwise than arrays: integers that overflow warn, and strings compare
@@ -112,10 +112,10 @@ class IndexedRead:
     """A block that is read, worked on element by element, and then indexed."""
 
     read: Read
-    work: Program
+    work: ElementwiseWork
     func: Any
     """Indexes its first argument by means of the others."""
-    arguments: tuple[Outer | Literal, ...]
+    arguments: tuple[Dependency | Literal, ...]
     """The others."""
 
 
@@ -123,8 +123,8 @@ def indexed_read_of(top: Node) -> IndexedRead | None:
     """What a task reads and indexes, if it can read no more of the block than it indexes."""
     if not isinstance(top, Call) or top.kwargs or not _indexes(top):
         return None
-    found = program_of(top.args[0])
-    arguments = tuple(node for node in top.args[1:] if isinstance(node, Outer | Literal))
+    found = elementwise_work_of(top.args[0])
+    arguments = tuple(node for node in top.args[1:] if isinstance(node, Dependency | Literal))
     if found is None or not found[0].selects_slices or len(arguments) < len(top.args) - 1:
         return None
     return IndexedRead(*found, top.func, arguments)
@@ -139,8 +139,8 @@ def index_task(key: Key, found: IndexedRead, data_producer: bool) -> Task:
         found.read.index,
         found.func,
         found.work,
-        List(*(TaskRef(name) for name in found.work.outer)),
-        *(TaskRef(a.key) if isinstance(a, Outer) else a.value for a in found.arguments),
+        List(*(TaskRef(name) for name in found.work.dependencies)),
+        *(TaskRef(a.key) if isinstance(a, Dependency) else a.value for a in found.arguments),
         _data_producer=data_producer,
     )
 

@@ -24,7 +24,7 @@ from b2nd_dask.graph._dask_compat import (
     _shuffle,
     toposort,
 )
-from b2nd_dask.graph.optimize.calls.elementwise import program_of
+from b2nd_dask.graph.optimize.calls.elementwise import elementwise_work_of
 from b2nd_dask.graph.optimize.calls.expression import NotUnderstoodError, Read, expression_of
 from b2nd_dask.graph.optimize.rules.rule import GraphRule, Tasks
 from b2nd_dask.graph.resources import available
@@ -89,7 +89,7 @@ def _read_of(node: GraphNode) -> Read | None:
     if not isinstance(node, Task) or node.dependencies:
         return None
     try:
-        found = program_of(expression_of(node))
+        found = elementwise_work_of(expression_of(node))
     except NotUnderstoodError:
         return None
     return None if found is None else found[0]

@@ -16,7 +16,12 @@ from b2nd_dask.frame.read.reduce import Reduction
 from b2nd_dask.frame.reference import FrameReference
 from b2nd_dask.graph._dask_compat import List, Task, TaskRef
 from b2nd_dask.graph.optimize.calls.arg_reductions import search_of
-from b2nd_dask.graph.optimize.calls.elementwise import NUMBERS, Program, is_number, program_of
+from b2nd_dask.graph.optimize.calls.elementwise import (
+    NUMBERS,
+    ElementwiseWork,
+    elementwise_work_of,
+    is_number,
+)
 from b2nd_dask.graph.optimize.calls.expression import Call, Node, Read
 from b2nd_dask.graph.optimize.calls.reductions import Combining, Work, fold_of
 from b2nd_dask.graph.optimize.rules.rule import TaskRule
@@ -55,10 +60,12 @@ class BlockReduction:
     """The chunk step of a reduction, and the elementwise work before it."""
 
     chunk: ChunkStep
-    work: Program
+    work: ElementwiseWork
 
 
-def reduce_block(frame: FrameReference, index: Any, step: BlockReduction, outer: list[Any]) -> Any:
+def reduce_block(
+    frame: FrameReference, index: Any, step: BlockReduction, results: list[Any]
+) -> Any:
     """Compute the chunk step of a reduction for one block of a frame.
 
     Parameters
@@ -67,7 +74,7 @@ def reduce_block(frame: FrameReference, index: Any, step: BlockReduction, outer:
     index : tuple of slice
         The block.
     step : BlockReduction
-    outer : list
+    results : list
         Results of other tasks.
 
     Returns
@@ -75,9 +82,9 @@ def reduce_block(frame: FrameReference, index: Any, step: BlockReduction, outer:
     ndarray or dict of ndarray
         What dask's own chunk step gives for the block.
     """
-    worked = partial(step.work.run, outer=dict(zip(step.work.outer, outer, strict=True)))
+    worked = partial(step.work.run, results=dict(zip(step.work.dependencies, results, strict=True)))
     axes = parse_selection(index, frame.shape).axes
-    if not all(map(is_number, outer)) or not all(axes):
+    if not all(map(is_number, results)) or not all(axes):
         return step.chunk.whole(worked(np.asarray(frame.read_axes(axes))))
     streamed = step.chunk.streamed(worked)
     return streamed.result(frame.reduce(axes, streamed.reduction))
@@ -88,7 +95,7 @@ def block_reduction_of(top: Node) -> tuple[Read, BlockReduction] | None:
     if not isinstance(top, Call):
         return None
     step = fold_of(top) or search_of(top)
-    found = program_of(top.args[0]) if step else None
+    found = elementwise_work_of(top.args[0]) if step else None
     if step is None or found is None:
         return None
     read, work = found
@@ -103,14 +110,14 @@ def block_reduction_of(top: Node) -> tuple[Read, BlockReduction] | None:
 def reduction_task(key: Key, found: tuple[Read, BlockReduction], data_producer: bool) -> Task:
     """A task that reduces a block while it reads it."""
     read, step = found
-    outer = List(*(TaskRef(name) for name in step.work.outer))
+    results = List(*(TaskRef(name) for name in step.work.dependencies))
     return Task(
         key,
         reduce_block,
         read.region.frame,
         read.index,
         step,
-        outer,
+        results,
         _data_producer=data_producer,
     )
 
