@@ -90,7 +90,7 @@ def _same_dtype(one: Any, other: Any) -> bool:
 
 
 @dataclass(frozen=True)
-class Rule:
+class ReductionKind:
     """How one kind of reduction is carried out chunk by chunk."""
 
     accumulation: Accumulation
@@ -106,14 +106,14 @@ class Fold:
 
     func: Callable[..., Any]
     axis: tuple[int, ...]
-    rule: Rule
+    kind: ReductionKind
 
     def is_combined_by(self, combining: Combining) -> bool:
         """As `reduction_pushdown.ChunkStep.is_combined_by`."""
         _, own = _with_keywords(self.func)
         return (
-            is_among(combining.func, self.rule.combined_by)
-            and not (self.rule is _MULTIPLY and _is_inexact(own.get("dtype")))
+            is_among(combining.func, self.kind.combined_by)
+            and not (self.kind is _MULTIPLY and _is_inexact(own.get("dtype")))
             and combining.keywords.get("axis") == self.axis
             and combining.is_plain(own)
         )
@@ -138,10 +138,10 @@ class StreamedFold:
     """
 
     def __init__(self, step: Fold, work: Work) -> None:
-        self.reduction = Reduction(step.axis, step.rule.accumulation, self._partial_result)
+        self.reduction = Reduction(step.axis, step.kind.accumulation, self._partial_result)
         self._step = step
         self._work = work
-        self._wide = _accumulating(step.func) if step.rule.widens else None
+        self._wide = _accumulating(step.func) if step.kind.widens else None
         self._dtypes: dict[str, np.dtype[Any]] = {}
 
     def _partial_result(self, elements: NDArray[Any], start: tuple[int, ...]) -> PartialResult:
@@ -175,15 +175,15 @@ def fold_of(call: Call) -> Fold | None:
     """
     if len(call.args) != 1 or set(call.kwargs) != {"axis", "keepdims"}:
         return None
-    rule, axis = _rule_of(call.func), call.kwargs["axis"]
-    if rule is None or not isinstance(axis, tuple) or call.kwargs["keepdims"] is not True:
+    kind, axis = _kind_of(call.func), call.kwargs["axis"]
+    if kind is None or not isinstance(axis, tuple) or call.kwargs["keepdims"] is not True:
         return None
-    return Fold(call.func, axis, rule)
+    return Fold(call.func, axis, kind)
 
 
 def is_chunk_step(func: Callable[..., Any]) -> bool:
-    """Whether a function is a chunk step of dask's own that has a rule here."""
-    return _rule_of(func) is not None
+    """Whether a function is a chunk step of dask's own that has a kind here."""
+    return _kind_of(func) is not None
 
 
 def _with_keywords(func: Any) -> tuple[Any, dict[str, Any]]:
@@ -194,7 +194,7 @@ def _with_keywords(func: Any) -> tuple[Any, dict[str, Any]]:
     return func, keywords
 
 
-def _rule_of(func: Callable[..., Any]) -> Rule | None:
+def _kind_of(func: Callable[..., Any]) -> ReductionKind | None:
     func, keywords = _with_keywords(func)
     counters = [keywords[name] for name in ("sum", "numel") if name in keywords]
     if (
@@ -205,7 +205,7 @@ def _rule_of(func: Callable[..., Any]) -> Rule | None:
         or (is_among(func, _DIVIDING) and not _is_inexact(keywords.get("dtype")))
     ):
         return None
-    return _RULES[func] if is_among(func, _RULES) else None
+    return _KINDS[func] if is_among(func, _KINDS) else None
 
 
 def _is_inexact(dtype: Any) -> bool:
@@ -267,14 +267,14 @@ def _count(
     return func(elements, dtype=_wider(np.dtype(dtype)) or dtype, **keywords)
 
 
-def _extreme(ufunc: np.ufunc, *combined_by: Callable[..., Any]) -> Rule:
-    return Rule(extremes(ufunc), widens=False, combined_by=combined_by)
+def _extreme(ufunc: np.ufunc, *combined_by: Callable[..., Any]) -> ReductionKind:
+    return ReductionKind(extremes(ufunc), widens=False, combined_by=combined_by)
 
 
-_ADD = Rule(SUMS, widens=True, combined_by=(chunk.sum,))
-_MULTIPLY = Rule(PRODUCTS, widens=True, combined_by=(chunk.prod,))
+_ADD = ReductionKind(SUMS, widens=True, combined_by=(chunk.sum,))
+_MULTIPLY = ReductionKind(PRODUCTS, widens=True, combined_by=(chunk.prod,))
 _MEANS = replace(_ADD, combined_by=(reductions.mean_combine, reductions.mean_agg))
-_MOMENTS = Rule(
+_MOMENTS = ReductionKind(
     MOMENTS,
     widens=True,
     combined_by=(reductions.moment_combine, reductions.moment_agg),
@@ -283,7 +283,7 @@ _MOMENTS = Rule(
 #: Chunk steps whose results are divided by counts.
 _DIVIDING = frozenset({reductions.mean_chunk, reductions.moment_chunk})
 
-_RULES: dict[Callable[..., Any], Rule] = {
+_KINDS: dict[Callable[..., Any], ReductionKind] = {
     chunk.sum: _ADD,
     chunk.nansum: _ADD,
     chunk.prod: _MULTIPLY,
