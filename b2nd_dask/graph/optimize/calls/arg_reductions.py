@@ -18,7 +18,7 @@ from b2nd_dask.graph.optimize.calls.expression import Call, Literal, Node, is_am
 from b2nd_dask.graph.optimize.calls.reductions import Combining, Work
 
 #: What dask gives to its chunk step, and what finds the value beside the element. Only those that
-#: pass over NaNs need the latter: they place a NaN as if it were infinite, but give the value of
+#: pass over NaNs need the latter: they locate a NaN as if it were infinite, but give the value of
 #: an infinite element then.
 _SEARCHES: dict[tuple[Callable[..., Any], ...], np.ufunc | None] = {
     (np.min, np.argmin): None,
@@ -30,7 +30,7 @@ _SEARCHES: dict[tuple[Callable[..., Any], ...], np.ufunc | None] = {
 
 @dataclass(frozen=True)
 class Search:
-    """A chunk step that finds the first place of an extreme, as `reduction_pushdown.ChunkStep`."""
+    """A chunk step that finds the first locate of an extreme, as `reduction_pushdown.ChunkStep`."""
 
     func: partial[Any]
     axis: tuple[int, ...]
@@ -49,7 +49,7 @@ class Search:
 
     @property
     def argfunc(self) -> Callable[..., NDArray[np.intp]]:
-        """What finds the place in an array."""
+        """What finds the locate in an array."""
         found: Callable[..., NDArray[np.intp]] = self.func.args[1]
         return found
 
@@ -66,7 +66,7 @@ class Search:
         """As `reduction_pushdown.ChunkStep.streamed`."""
         return StreamedSearch(self, work)
 
-    def place(self, positions: tuple[NDArray[np.intp], ...]) -> NDArray[np.intp]:
+    def locate(self, positions: tuple[NDArray[np.intp], ...]) -> NDArray[np.intp]:
         """Places in the whole array, from positions in the block along each of the axes."""
         if self.numpy_axis is not None:
             along: NDArray[np.intp] = positions[0] + self.offset
@@ -88,7 +88,7 @@ class StreamedSearch:
     """
 
     def __init__(self, step: Search, work: Work) -> None:
-        accumulation = first_extremes(step.argfunc, step.value, step.place)
+        accumulation = first_extremes(step.argfunc, step.value, step.locate)
         self.reduction = Reduction(step.axis, accumulation, self._partial_result)
         self._step = step
         self._work = work
@@ -103,7 +103,7 @@ class StreamedSearch:
             inner = (found,)
             best = np.take_along_axis(elements, found, axis)
         positions = tuple(p + start[i] for i, p in zip(self._step.axis, inner, strict=True))
-        fields = {"element": best, "arg": self._step.place(positions)}
+        fields = {"element": best, "arg": self._step.locate(positions)}
         if self._step.value is not None:
             fields["value"] = self._step.value.reduce(elements, axis=axis, keepdims=True)
         return fields

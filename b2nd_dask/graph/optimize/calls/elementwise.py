@@ -142,7 +142,7 @@ def is_elementwise(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) ->
     )
 
 
-def gives_numbers(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
+def returns_numbers(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
     """Whether an elementwise call makes booleans or numbers of booleans and numbers.
 
     Parameters
@@ -162,7 +162,7 @@ def gives_numbers(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> 
     )
 
 
-def gives_view(func: Any, kwargs: Mapping[str, Any]) -> bool:
+def may_return_view(func: Any, kwargs: Mapping[str, Any]) -> bool:
     """Whether an elementwise call may give its argument, or a view of it.
 
     Parameters
@@ -235,10 +235,10 @@ class ElementwiseWork:
     """Tasks whose results are needed."""
 
     @property
-    def gives_numbers(self) -> bool:
+    def returns_numbers(self) -> bool:
         """Whether it makes booleans or numbers of booleans and numbers."""
         return all(
-            gives_numbers(step.func, list(map(_known, step.args)), step.keywords)
+            returns_numbers(step.func, list(map(_known, step.args)), step.keywords)
             for step in self.steps
         )
 

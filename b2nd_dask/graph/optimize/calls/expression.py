@@ -94,10 +94,10 @@ class Scope:
     """The tasks inside a fused task, as expressions."""
 
     def __init__(
-        self, inner: Mapping[Any, GraphNode], given: Mapping[Any, Node], steps: list[None]
+        self, inner: Mapping[Any, GraphNode], known: Mapping[Any, Node], steps: list[None]
     ) -> None:
         self._inner = inner
-        self._known: dict[Any, Node] = dict(given)
+        self._known: dict[Any, Node] = dict(known)
         self._steps = steps
 
     @classmethod
@@ -121,8 +121,8 @@ class Scope:
         self._steps += [None] * len(inner)
         if len(self._steps) > MAX_STEPS:
             raise NotUnderstoodError
-        given = {n: self.node(v) for n, v in zip(names, values, strict=True)}
-        return Scope(inner, given, self._steps)
+        known = {n: self.node(v) for n, v in zip(names, values, strict=True)}
+        return Scope(inner, known, self._steps)
 
     def call(self, task: Task) -> Node:
         """Expression of a task in this scope."""
@@ -157,7 +157,7 @@ class Scope:
         return Literal(value)
 
     def named(self, key: Any) -> Node:
-        """Expression of a task of this scope, or of a value that it was given."""
+        """Expression of a task of this scope, or of a value that it was known."""
         if key not in self._known:
             self._known[key] = (
                 self.node(self._inner[key]) if key in self._inner else Dependency(key)

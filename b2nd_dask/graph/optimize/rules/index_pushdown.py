@@ -30,7 +30,7 @@ from b2nd_dask.graph.read.blocks import ConstantRegion, FrameRegion, writable
 #: Functions that index their first argument by their second.
 _GETTERS = frozenset({chunk.getitem, operator.getitem})
 #: Those of dask that index it by positions alone.
-_TAKERS = frozenset({core._vindex_slice_and_transpose, _shuffle._getitem})
+_POSITION_GETTERS = frozenset({core._vindex_slice_and_transpose, _shuffle._getitem})
 
 
 def index_block(
@@ -87,7 +87,7 @@ def _indexed(
 
 
 def _indexes(call: Call) -> bool:
-    if is_among(call.func, _TAKERS):
+    if is_among(call.func, _POSITION_GETTERS):
         return True
     if not is_among(call.func, _GETTERS) or len(call.args) != 2:
         return False
@@ -95,10 +95,10 @@ def _indexes(call: Call) -> bool:
     if not isinstance(index, Literal):
         return False
     parts = index.value if isinstance(index.value, tuple) else (index.value,)
-    return all(map(_selects_places, parts))
+    return all(map(_selects_positions, parts))
 
 
-def _selects_places(part: Any) -> bool:
+def _selects_positions(part: Any) -> bool:
     """Whether a part of an index is none of fields, nor a single bool."""
     if isinstance(part, bool | np.bool_):
         return False
@@ -204,8 +204,8 @@ class Window:
         """One list of positions: neighbouring blocks that hold some are read together."""
         along = next(i for i, part in enumerate(index) if _is_positions(part))
         full = [*index, *(slice(None),) * (len(axes) - len(index))]
-        output_keys = _positions(full[along], axes[along])
-        distinct, places = np.unique(output_keys, return_inverse=True)
+        positions = _positions(full[along], axes[along])
+        distinct, inverse = np.unique(positions, return_inverse=True)
         chosen = [
             _as_slice(axis[i]) if isinstance(i, slice) else i
             for axis, i in zip(axes, full, strict=True)
@@ -226,7 +226,7 @@ class Window:
             elements = np.take(np.asarray(self._frame.read(tuple(chosen))), run - first, along)
             target = (slice(None),) * along + (slice(start, start + len(run)),)
             found[target], start = elements, start + len(run)
-        return np.take(found, places.reshape(output_keys.shape), along)
+        return np.take(found, inverse.reshape(positions.shape), along)
 
 
 def _is_basic(part: Any) -> bool:

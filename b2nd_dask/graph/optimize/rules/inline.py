@@ -42,7 +42,9 @@ def reads_to_inline(tasks: Tasks, output_keys: set[Key]) -> dict[Key, tuple[list
     """For some reads the dependents that are to read for themselves, and whether these are all."""
     dependents = dependents_of(tasks)
     # most graphs have none, and are not looked into
-    if not any(len(names) > 1 or _takes(tasks[names[0]]) for names in dependents.values()):
+    if not any(
+        len(names) > 1 or _indexes_by_list(tasks[names[0]]) for names in dependents.values()
+    ):
         return {}
     reads = {
         key: read
@@ -54,7 +56,9 @@ def reads_to_inline(tasks: Tasks, output_keys: set[Key]) -> dict[Key, tuple[list
     late = _late_results(tasks, {key: _nbytes(read) for key, read in reads.items()})
     chosen = {
         # what crosses a network is read once
-        key: _choose(key, dependents[key], tasks, set() if read.region.frame.is_remote else late)
+        key: _dependents_to_inline(
+            key, dependents[key], tasks, set() if read.region.frame.is_remote else late
+        )
         for key, read in reads.items()
     }
     return {
@@ -69,7 +73,7 @@ def inline_reads(
     inlined = dict(tasks)
     for key, (names, are_all) in chosen.items():
         for name in names:
-            inlined[name] = _joined(inlined[name], tasks[key])
+            inlined[name] = _fused(inlined[name], tasks[key])
         if are_all:
             del inlined[key]
     return inlined
@@ -100,7 +104,7 @@ def _nbytes(read: Read) -> int:
     try:
         shape = parse_selection(read.index, frame.shape).shape
     except IndexError:
-        shape = frame.shape  # taken by lists
+        shape = frame.shape  # indexed by lists
     return math.prod(shape) * frame.dtype.itemsize
 
 
@@ -122,13 +126,13 @@ def _late_results(dsk: Mapping[Key, GraphNode], nbytes: Mapping[Key, int]) -> se
     return {key for key, count in needed.items() if count > late}
 
 
-def _choose(
+def _dependents_to_inline(
     key: Key, dependents: list[Key], dsk: Mapping[Key, GraphNode], late_results: Container[Key]
 ) -> list[Key]:
     """The tasks that read for themselves."""
     tasks = [name for name in dependents if type(dsk[name]) is Task]
     if len(dependents) == 1:
-        return [name for name in tasks if _takes(dsk[name])]
+        return [name for name in tasks if _indexes_by_list(dsk[name])]
     late = [
         name
         for name in tasks
@@ -141,7 +145,7 @@ def _choose(
     return late + rest if late and len(rest) == len(alone) == 1 else late
 
 
-def _takes(node: GraphNode) -> TypeGuard[Task]:
+def _indexes_by_list(node: GraphNode) -> TypeGuard[Task]:
     """Whether a task, or one that is fused into it, takes elements by a list."""
     if not isinstance(node, Task):
         return False
@@ -149,7 +153,7 @@ def _takes(node: GraphNode) -> TypeGuard[Task]:
     return any(isinstance(n, Task) and n.func is _shuffle._getitem for n in inner)
 
 
-def _joined(dependent: GraphNode, read: GraphNode) -> GraphNode:
+def _fused(dependent: GraphNode, read: GraphNode) -> GraphNode:
     """A task with the read that it needs in it.
 
     Inside, the read gets a key that no other task and no argument has: dask takes a key that two
@@ -157,11 +161,11 @@ def _joined(dependent: GraphNode, read: GraphNode) -> GraphNode:
     """
     inside = f"read-for-{tokenize(read.key, dependent.key)}"
     own = read.substitute({}, key=inside)
-    beside = _beside(dependent, read.key, own)
-    return beside or Task.fuse(own, dependent.substitute({read.key: inside}), key=dependent.key)
+    fused = _fused_inside(dependent, read.key, own)
+    return fused or Task.fuse(own, dependent.substitute({read.key: inside}), key=dependent.key)
 
 
-def _beside(dependent: Any, key: Key, read: GraphNode) -> Task | None:
+def _fused_inside(dependent: Any, key: Key, read: GraphNode) -> Task | None:
     """A fused task with a read among its tasks, where it can be pushed on.
 
     None for other tasks, and those that take the result within a list.
@@ -169,22 +173,22 @@ def _beside(dependent: Any, key: Key, read: GraphNode) -> Task | None:
     if dependent.func is not _execute_subgraph:
         return None
     inner, out, names, *values = dependent.args
-    given = dict(zip(names, values, strict=True))
+    arguments = dict(zip(names, values, strict=True))
     # inside, a result may go by another name
-    taken = [name for name, value in given.items() if value == TaskRef(key)]
-    left = {name: value for name, value in given.items() if name not in taken}
-    if any(isinstance(v, GraphNode) and key in v.dependencies for v in left.values()):
+    aliases = [name for name, value in arguments.items() if value == TaskRef(key)]
+    others = {name: value for name, value in arguments.items() if name not in aliases}
+    if any(isinstance(v, GraphNode) and key in v.dependencies for v in others.values()):
         return None
     renamed = {
-        name: task.substitute(dict.fromkeys(taken, read.key)) for name, task in inner.items()
+        name: task.substitute(dict.fromkeys(aliases, read.key)) for name, task in inner.items()
     }
     return Task(
         dependent.key,
         _execute_subgraph,
         {**renamed, read.key: read},
         out,
-        tuple(left),
-        *left.values(),
+        tuple(others),
+        *others.values(),
         _data_producer=True,
     )
 
@@ -192,7 +196,7 @@ def _beside(dependent: Any, key: Key, read: GraphNode) -> Task | None:
 INLINE_READS = GraphRule(
     "inline_reads",
     "A block that waits for a late result would fill the memory, where it could be read once more; "
-    "a list of positions need not be taken of a whole block.",
+    "a list of positions need not be read out of a whole block.",
     reads_to_inline,
     inline_reads,
 )

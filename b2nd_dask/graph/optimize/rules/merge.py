@@ -24,7 +24,7 @@ from b2nd_dask.graph.optimize.rules.reduction_pushdown import BlockReduction, re
 from b2nd_dask.graph.optimize.rules.rule import GraphRule, Tasks
 from b2nd_dask.graph.resources import available
 
-#: Blocks are merged up to this many bytes of items: more do not make a task cheaper.
+#: Blocks are merged up to this many bytes of elements: more do not make a task cheaper.
 MERGED_NBYTES = 1 << 26
 #: Fewer tasks than this would leave threads idle at the end.
 TASKS_OF_A_THREAD = 4
@@ -49,7 +49,7 @@ class Block:
 
     @property
     def nbytes(self) -> int:
-        """Of its items."""
+        """Of its elements."""
         return math.prod(map(len, self.axes)) * self.frame.dtype.itemsize
 
     def task(self) -> Task:
@@ -83,11 +83,11 @@ class Combination:
         if not isinstance(node, Task) or len(node.args) != 1 or node.kwargs:
             return None
         depth, names = _nested(node.args[0])
-        taken = [blocks[name] for name in names if name is not None and name in blocks]
+        parts = [blocks[name] for name in names if name is not None and name in blocks]
         step = _combining_step(node.func)
-        if step is None or depth == 0 or not taken or len(taken) < len(names):
+        if step is None or depth == 0 or not parts or len(parts) < len(names):
             return None
-        block = _joined(taken)
+        block = _merged(parts)
         if block is None or not block.step.chunk.is_combined_by(step):
             return None
         return cls(block, node.func, depth, step.keywords.get("keepdims") is not True)
@@ -140,16 +140,16 @@ def merge_blocks(tasks: Tasks, output_keys: set[Key], merged: Mapping[Key, Combi
 
 def _nested(argument: Any) -> tuple[int, list[Key | None]]:
     """Levels of lists, and the tasks that the innermost ones name."""
-    depth, items = 0, [argument]
-    while items and all(isinstance(i, Task) and i.kwargs.get("typ") is list for i in items):
-        depth, items = depth + 1, [inner for item in items for inner in item.args]
-    return depth, [_named(item) for item in items]
+    depth, nodes = 0, [argument]
+    while nodes and all(isinstance(i, Task) and i.kwargs.get("typ") is list for i in nodes):
+        depth, nodes = depth + 1, [inner for node in nodes for inner in node.args]
+    return depth, [_key_of(node) for node in nodes]
 
 
-def _named(item: Any) -> Key | None:
-    if isinstance(item, Alias):
-        return item.target
-    return item.key if isinstance(item, TaskRef) else None
+def _key_of(node: Any) -> Key | None:
+    if isinstance(node, Alias):
+        return node.target
+    return node.key if isinstance(node, TaskRef) else None
 
 
 def _combining_step(func: Any) -> Combining | None:
@@ -163,7 +163,7 @@ def _combining_step(func: Any) -> Combining | None:
     return Combining(func.func, func.keywords, concatenated)
 
 
-def _joined(blocks: Sequence[Block]) -> Block | None:
+def _merged(blocks: Sequence[Block]) -> Block | None:
     """The block that some form together."""
     first = blocks[0]
     for other in blocks[1:]:
@@ -174,18 +174,18 @@ def _joined(blocks: Sequence[Block]) -> Block | None:
     count = 1
     for number, column in enumerate(zip(*(block.axes for block in blocks), strict=True)):
         distinct = set(column)
-        joined = _in_a_row(distinct)
+        merged = _contiguous(distinct)
         # side by side along an axis that is kept, each has a position of its own in the result
-        if joined is None or (len(distinct) > 1 and number not in first.step.chunk.axis):
+        if merged is None or (len(distinct) > 1 and number not in first.step.chunk.axis):
             return None
-        axes.append(joined)
+        axes.append(merged)
         count *= len(distinct)
     if not len(blocks) == count == len({block.axes for block in blocks}):
         return None
     return Block(first.frame, tuple(axes), first.step)
 
 
-def _in_a_row(parts: set[range]) -> range | None:
+def _contiguous(parts: set[range]) -> range | None:
     """The range that some with one step form together."""
     if len(parts) == 1:
         return next(iter(parts))

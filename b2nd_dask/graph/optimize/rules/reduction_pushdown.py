@@ -101,7 +101,7 @@ def block_reduction_of(top: Node) -> tuple[Read, BlockReduction] | None:
     read, work = found
     # the rules are made for booleans and numbers: other elements are added in an order, or not at
     # all
-    numbers = read.region.frame.dtype.kind in NUMBERS and work.gives_numbers
+    numbers = read.region.frame.dtype.kind in NUMBERS and work.returns_numbers
     if not numbers or not read.selects_slices:
         return None
     return read, BlockReduction(step, work)

@@ -30,7 +30,7 @@ from b2nd_dask.graph._dask_compat import (
     chunk,
     core,
 )
-from b2nd_dask.graph.optimize.calls.elementwise import UNKNOWN, gives_view, is_elementwise
+from b2nd_dask.graph.optimize.calls.elementwise import UNKNOWN, is_elementwise, may_return_view
 from b2nd_dask.graph.optimize.calls.expression import is_among
 from b2nd_dask.graph.optimize.calls.reductions import is_chunk_step
 from b2nd_dask.graph.optimize.rules.index_pushdown import index_block
@@ -163,11 +163,16 @@ class _Flow:
         args: tuple[Any, ...]
         if node.func is _execute_subgraph:
             inner, out, names, *values = node.args
-            kept = self._writable_inside(node, result=writable)
+            inside = self._writable_inside(node, result=writable)
             if any(map(_reads, inner.values())):
-                inner = {name: self.returning_views(t, name in kept) for name, t in inner.items()}
-            given = zip(names, values, strict=True)
-            args = (inner, out, names, *(v if n in kept else _with_views(v) for n, v in given))
+                inner = {name: self.returning_views(t, name in inside) for name, t in inner.items()}
+            arguments = zip(names, values, strict=True)
+            args = (
+                inner,
+                out,
+                names,
+                *(v if n in inside else _with_views(v) for n, v in arguments),
+            )
         elif writable or not is_among(node.func, _READERS):
             return node
         else:
@@ -191,7 +196,7 @@ def _effect_of(task: Task) -> _Effect:
         return _Effect.PASSES
     args = list(map(_known, task.args))
     if is_elementwise(func, args, kwargs):
-        return _Effect.PASSES if gives_view(func, kwargs) else _Effect.READS
+        return _Effect.PASSES if may_return_view(func, kwargs) else _Effect.READS
     reduces = len(args) == 1 and task.kwargs.keys() <= {"axis", "keepdims"}
     return _Effect.READS if reduces and is_chunk_step(task.func) else _Effect.UNKNOWN
 
