@@ -1,4 +1,4 @@
-"""The guest in dask, which calls `optimize` for every graph of arrays.
+"""The hook in dask, which calls `optimize` for every graph of arrays.
 
 This module needs documented names of dask alone. The graph that dask's own optimizer returns is
 rewritten by the rules of `rewrite`, which need others; where these fail, dask's graph stays.
@@ -49,7 +49,7 @@ def install() -> None:
 
 
 def _plain_hook() -> Any:
-    """The attribute ``__dask_optimize__`` of dask arrays as it was before `install`."""
+    """Return the attribute ``__dask_optimize__`` of dask arrays from before `install`."""
     found = inspect.getattr_static(da.Array, "__dask_optimize__")
     return found.before if isinstance(found, _Hook) else found
 
@@ -57,10 +57,7 @@ def _plain_hook() -> Any:
 class _Hook:
     """The attribute ``__dask_optimize__`` of dask arrays.
 
-    Parameters
-    ----------
-    before : object
-        What the attribute was: a descriptor that looks at ``array_optimize``.
+    `before` is the attribute that it replaces: a descriptor that looks at ``array_optimize``.
     """
 
     def __init__(self, before: Any) -> None:
@@ -75,19 +72,12 @@ class _Hook:
 
 
 class _ArrayOptimizer:
-    """`optimize`, as dask keeps it with every array and sends it to a scheduler.
+    """`optimize`, as dask stores it with every array and sends it to a scheduler.
 
     It pickles as "the way that arrays are optimized in your process": a scheduler without this
-    package takes dask's own. It is equal to dask's own, which collections of other packages hold:
-    dask computes collections with unequal ones apart, and then gives their results in another
+    package uses dask's own. It is equal to dask's own, which collections of other packages hold:
+    dask computes collections with unequal ones apart, and then returns their results in another
     order (dask 2026.8.0).
-
-    Parameters
-    ----------
-    own : callable
-        dask's own.
-    rules : tuple of str
-        The rules to apply.
     """
 
     def __init__(self, own: Optimizer, rules: tuple[str, ...]) -> None:
@@ -98,7 +88,7 @@ class _ArrayOptimizer:
         return _optimized(self.own, self.rules, dsk, keys, **kwargs)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # what is no choice is left to the scheduler's own configuration
+        # all rules, the default, leave the choice to the scheduler's own configuration
         chosen = None if self.rules == RULE_NAMES else {"rules": self.rules}
         return getattr, (da.Array, "__dask_optimize__"), chosen
 
@@ -112,9 +102,8 @@ class _ArrayOptimizer:
 def optimize(dsk: Any, keys: Any, **kwargs: Any) -> Any:
     """Optimize a graph of arrays as dask does, then rewrite what reads frames.
 
-    Where anything is not as expected the result is dask's own graph: a name of dask that is missing
-    or changed, a task of an unknown shape, an exception in a rule, a rewritten graph that is no
-    sound one. A warning then says so, once a process.
+    The result is dask's own graph where a name of dask is missing or changed, a rule raises an
+    exception, or the rewritten graph is unsound. A warning then says so, once a process.
 
     Parameters
     ----------
@@ -129,7 +118,7 @@ def optimize(dsk: Any, keys: Any, **kwargs: Any) -> Any:
     Raises
     ------
     ValueError
-        The setting ``b2nd_dask.optimize`` is no switch and names no rules.
+        The setting ``b2nd_dask.optimize`` is neither a boolean nor names of rules.
     """
     own: Optimizer = _plain_hook().__get__(None, da.Array)
     return _optimized(own, chosen_rules(), dsk, keys, **kwargs)
@@ -141,7 +130,7 @@ def chosen_rules() -> tuple[str, ...]:
     Raises
     ------
     ValueError
-        The setting is no switch, or names a rule that does not exist.
+        The setting is neither a boolean nor names of rules.
     """
     value: Any = dask.config.get(KEY, None)
     if value is None or value is True:
@@ -179,7 +168,7 @@ def _reads_frames(dsk: Any) -> bool:
 
 
 class _Rewriter:
-    """What rewrites graphs; it is imported when the first graph is, and fails for good."""
+    """Import `rewrite` for the first graph that reads a frame; a failure is final."""
 
     _found: Callable[..., Any] | Exception | None = None
 

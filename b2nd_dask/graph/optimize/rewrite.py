@@ -1,4 +1,4 @@
-"""Apply the rewrite rules to a graph that dask has optimized, and verify what comes out."""
+"""Apply the rewrite rules to a graph that dask has optimized, and verify the result."""
 
 from __future__ import annotations
 
@@ -35,16 +35,16 @@ class UnsoundGraphError(Exception):
 
 
 def rewrite(optimized: Mapping[Any, Any], keys: Any, names: Container[str]) -> Tasks:
-    """Apply the rules of some names, neighbouring task rules in one pass.
+    """Apply the named rules in order, neighbouring task rules in one pass.
 
     Parameters
     ----------
     optimized : mapping
-        What dask has made of a graph; it is left as it is.
+        The graph that dask has optimized; it does not change.
     keys : Key, list or set
         The output keys, in nested lists.
     names : container of str
-        Of the rules to apply.
+        Names of the rules to apply.
 
     Returns
     -------
@@ -54,10 +54,10 @@ def rewrite(optimized: Mapping[Any, Any], keys: Any, names: Container[str]) -> T
     Raises
     ------
     Exception
-        Something is not as expected: an error of any rule, or `UnsoundGraphError`.
+        An error of any rule, or `UnsoundGraphError`.
     """
     output_keys = set(flatten(keys if isinstance(keys, list | set) else [keys]))
-    # a copy: no rule can change what dask has made
+    # a copy: no rule can change dask's own graph
     tasks: Tasks = dict(optimized)
     for kind, group in itertools.groupby((r for r in RULES if r.name in names), type):
         if kind is TaskRule:
@@ -71,21 +71,13 @@ def rewrite(optimized: Mapping[Any, Any], keys: Any, names: Container[str]) -> T
 
 
 def verify(tasks: Any, before: Mapping[Any, Any], output_keys: set[Key]) -> None:
-    """Verify that a rewritten graph can be computed.
-
-    Parameters
-    ----------
-    tasks : mapping
-        The graph.
-    before : mapping
-        The graph that it was made of.
-    output_keys : set of Key
+    """Verify that a rewritten graph can be computed, given the graph from before.
 
     Raises
     ------
     UnsoundGraphError
-        It is no graph of tasks, an output key is missing, a dependency has neither a task nor was
-        given from outside before, or tasks depend on each other.
+        It is no graph of tasks, an output key is missing, a dependency has no task and had one
+        before or is new, or tasks depend on each other.
     """
     if not isinstance(tasks, Mapping):
         raise UnsoundGraphError(f"a rule made a {type(tasks).__name__} of a graph")
@@ -95,7 +87,7 @@ def verify(tasks: Any, before: Mapping[Any, Any], output_keys: set[Key]) -> None
     for key, node in tasks.items():
         old = before.get(key)
         if node is not old:
-            # what dask made itself is as it should be
+            # dask's own tasks need no check
             if not isinstance(node, GraphNode) or node.key != key:
                 raise UnsoundGraphError(f"{key!r} is no task of that key: {node!r:.200}")
             if node.dependencies and not node.dependencies <= _reachable(old, before):
@@ -103,7 +95,7 @@ def verify(tasks: Any, before: Mapping[Any, Any], output_keys: set[Key]) -> None
         if gone and not gone.isdisjoint(node.dependencies):
             lost |= node.dependencies & gone
     if strange:
-        # where there are other dependencies than before there may be cycles, and names of nothing
+        # new dependencies may close cycles, or have no task
         used = set().union(*(tasks[key].dependencies for key in strange)) - tasks.keys()
         lost |= used and used - set().union(*(node.dependencies for node in before.values()))
     if lost:
@@ -113,9 +105,9 @@ def verify(tasks: Any, before: Mapping[Any, Any], output_keys: set[Key]) -> None
 
 
 def _reachable(node: Any, before: Mapping[Any, Any]) -> Set[Key]:
-    """What a task depended on before, directly or by way of one other task.
+    """Return the dependencies of a task and theirs, in the graph from before.
 
-    Where each task depends on such ones alone there is no cycle: it would have been one before.
+    Tasks that depend on these alone form no cycle: it would have been one before.
     """
     if node is None:
         return frozenset()
@@ -124,7 +116,7 @@ def _reachable(node: Any, before: Mapping[Any, Any]) -> Set[Key]:
 
 
 def _in_cycles(tasks: Tasks) -> list[Key]:
-    """Tasks that depend on themselves, and those that depend on them."""
+    """Return the tasks in cycles, and those that depend on them."""
     left: dict[Key, int] = {}
     dependents: defaultdict[Key, list[Key]] = defaultdict(list)
     for key, node in tasks.items():

@@ -50,7 +50,7 @@ _BINARY = """
     add and_ eq floordiv ge gt le lshift lt mod mul ne or_ pow rshift sub truediv xor
 """
 
-#: Names of arguments that take a dtype.
+#: Names of arguments that are dtypes.
 _DTYPES = frozenset({"dtype", "astype_dtype", "enforce_dtype"})
 
 
@@ -82,9 +82,9 @@ class _Signature:
     """Arguments with which a function neither acts in place nor does more than elementwise work."""
 
     operands: range
-    """How many positional ones."""
+    """Allowed numbers of positional arguments."""
     keywords: Mapping[str, Callable[[Any], bool]]
-    """What the value of each keyword must be."""
+    """The condition that the value of each keyword must meet."""
 
 
 def _signature(least: int, most: int, **keywords: Callable[[Any], bool]) -> _Signature:
@@ -111,23 +111,14 @@ _SIGNATURES: dict[Callable[..., Any], _Signature] = {
     np.where: _signature(3, 3),
 }
 
-#: Elementwise functions that may give their argument, or a view of it.
+#: Elementwise functions that may return their argument, or a view of it.
 _VIEWING = frozenset({chunk.astype, np.imag, np.real, np.round})
 
 
 def is_elementwise(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
-    """Whether a call gives, at each index, what its arguments have there, and does nothing else.
+    """Whether a call computes each element from the elements at its index, and does nothing else.
 
-    Parameters
-    ----------
-    func : callable
-    args : sequence
-        Values of the positional arguments; `UNKNOWN` for results of other tasks.
-    kwargs : mapping
-
-    Returns
-    -------
-    bool
+    Positional arguments that are results of other tasks are `UNKNOWN`.
     """
     func, kwargs = _unwrapped(func, kwargs)
     kwargs = dict(kwargs)
@@ -143,17 +134,7 @@ def is_elementwise(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) ->
 
 
 def returns_numbers(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
-    """Whether an elementwise call makes booleans or numbers of booleans and numbers.
-
-    Parameters
-    ----------
-    func, args, kwargs
-        As for `is_elementwise`.
-
-    Returns
-    -------
-    bool
-    """
+    """Whether an elementwise call returns booleans or numbers for booleans and numbers."""
     _, kwargs = _unwrapped(func, kwargs)
     dtypes = [np.dtype(value) for name, value in kwargs.items() if name in _DTYPES]
     values = [value for name, value in kwargs.items() if name not in _DTYPES | {"casting"}]
@@ -163,36 +144,17 @@ def returns_numbers(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -
 
 
 def may_return_view(func: Any, kwargs: Mapping[str, Any]) -> bool:
-    """Whether an elementwise call may give its argument, or a view of it.
-
-    Parameters
-    ----------
-    func, kwargs
-        As for `is_elementwise`.
-
-    Returns
-    -------
-    bool
-    """
+    """Whether an elementwise call may return its argument, or a view of it."""
     return is_among(_unwrapped(func, kwargs)[0], _VIEWING)
 
 
 def is_number(value: Any) -> bool:
-    """Whether a value is a boolean or a number, which broadcasts to anything.
-
-    Parameters
-    ----------
-    value : object
-
-    Returns
-    -------
-    bool
-    """
+    """Whether a value is a boolean or a number, which broadcasts to anything."""
     return is_scalar(value) and np.asarray(value).dtype.kind in NUMBERS
 
 
 def _unwrapped(func: Any, kwargs: Mapping[str, Any]) -> tuple[Any, Mapping[str, Any]]:
-    """The function that dask calls to cast its result, or the function itself."""
+    """Return the function inside dask's wrapper that casts results, or the function itself."""
     if isinstance(func, partial) and func.func is _enforce_dtype and not func.args:
         func, kwargs = _enforce_dtype, {**func.keywords, **kwargs}
     if func is not _enforce_dtype:
@@ -203,7 +165,7 @@ def _unwrapped(func: Any, kwargs: Mapping[str, Any]) -> tuple[Any, Mapping[str, 
 
 @dataclass(frozen=True)
 class Result:
-    """The result of an earlier step; 0 is what was read."""
+    """The result of an earlier step; 0 is the elements read."""
 
     number: int
 
@@ -221,37 +183,29 @@ class Step:
 
     @property
     def keywords(self) -> dict[str, Any]:
-        """Their values."""
+        """Values of the keywords."""
         return {name: literal.value for name, literal in self.kwargs.items()}
 
 
 @dataclass(frozen=True)
 class ElementwiseWork:
-    """Elementwise steps."""
+    """Elementwise steps on what one read returns, in order."""
 
     steps: tuple[Step, ...]
     top: Operand
     dependencies: tuple[Key, ...]
-    """Tasks whose results are needed."""
+    """Other tasks whose results the steps need."""
 
     @property
     def returns_numbers(self) -> bool:
-        """Whether it makes booleans or numbers of booleans and numbers."""
+        """Whether the steps return booleans or numbers for booleans and numbers."""
         return all(
             returns_numbers(step.func, list(map(_known, step.args)), step.keywords)
             for step in self.steps
         )
 
     def run(self, elements: NDArray[Any], results: Mapping[Key, Any]) -> Any:
-        """Carry the steps out.
-
-        Parameters
-        ----------
-        elements : ndarray
-            What was read, or a part of it.
-        outer : mapping
-            Results of other tasks.
-        """
+        """Run the steps on elements that were read, with the results of dependencies."""
         needed_until = self._last_uses()
         values: dict[int, Any] = {0: elements}
 
@@ -267,7 +221,7 @@ class ElementwiseWork:
         return value(self.top)
 
     def _last_uses(self) -> dict[int, int]:
-        """After which step nobody needs the result of each."""
+        """Map results to the last step that uses them."""
         last: dict[int, int] = {}
         for number, step in enumerate(self.steps, start=1):
             last |= {a.number: number for a in step.args if isinstance(a, Result)}
@@ -277,18 +231,15 @@ class ElementwiseWork:
 
 
 def elementwise_work_of(top: Node) -> tuple[Read, ElementwiseWork] | None:
-    """Turn an expression into steps.
+    """Turn an expression into one read and steps on its elements.
 
-    Returns
-    -------
-    (Read, ElementwiseWork) or None
-        None where a call is not elementwise, a value is no scalar, or there is not just one read.
+    None where a call is not elementwise, a value is no scalar, or there is not just one read.
     """
-    made = _Steps()
-    operand = made.operand(top)
-    if operand is None or len(made.reads) != 1:
+    found = _Steps()
+    operand = found.operand(top)
+    if operand is None or len(found.reads) != 1:
         return None
-    return made.reads[0], ElementwiseWork(tuple(made.steps), operand, tuple(made.dependencies))
+    return found.reads[0], ElementwiseWork(tuple(found.steps), operand, tuple(found.dependencies))
 
 
 class _Steps:

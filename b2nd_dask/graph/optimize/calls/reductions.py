@@ -1,4 +1,4 @@
-"""The chunk steps of dask's reductions, in terms of partial results that merge."""
+"""The chunk steps of dask's reductions, and how their partial results combine."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ from b2nd_dask.graph.optimize.calls.expression import Call, is_among
 Work = Callable[[NDArray[Any]], NDArray[Any]]
 
 
-#: Keywords that dask gives to its chunk steps.
+#: Keywords of dask's chunk steps.
 _KEYWORDS = frozenset({"dtype", "implicit_complex_dtype", "numel", "order", "sum"})
-#: Keywords that dask gives to its combining steps.
+#: Keywords of dask's combining steps.
 _COMBINING_KEYWORDS = frozenset({"axis", "keepdims", "dtype", "ddof", "order", "sum", "numel"})
-#: Combining steps that take lists of partial results of several fields each.
+#: Combining steps whose argument is a list of partial results of several fields each.
 _COMBINING_FIELDS = frozenset(
     {
         reductions.mean_combine,
@@ -55,27 +55,21 @@ _TOTALS = _SUMS | {chunk.prod, chunk.nanprod}
 
 @dataclass(frozen=True)
 class Combining:
-    """A step of dask's that combines results of chunk steps, and of other combining steps."""
+    """A step of dask that combines partial results: a combine or an aggregate."""
 
     func: Callable[..., Any]
     keywords: Mapping[str, Any]
     concatenated: bool
-    """Whether it takes results that were concatenated, rather than lists of them."""
+    """Whether its argument is concatenated partial results, rather than a list of them."""
 
     def is_plain(self, own: Mapping[str, Any]) -> bool:
-        """Whether it does to results what dask's own reductions do, and nothing else.
-
-        Parameters
-        ----------
-        own : mapping
-            Keywords of the chunk step.
-        """
-        takes_fields = is_among(self.func, _COMBINING_FIELDS)
-        default = own.get("dtype") if takes_fields else None
+        """Whether it combines as dask's own reductions, given the keywords of the chunk step."""
+        has_fields = is_among(self.func, _COMBINING_FIELDS)
+        default = own.get("dtype") if has_fields else None
         sums = self.keywords.get("sum")
         return (
             self.keywords.keys() <= _COMBINING_KEYWORDS
-            and self.concatenated is not takes_fields
+            and self.concatenated is not has_fields
             and _same_dtype(self.keywords.get("dtype", default), own.get("dtype"))
             and self.keywords.get("order", 2) == 2
             and is_among(self.keywords.get("numel"), (None, own.get("numel")))
@@ -91,18 +85,18 @@ def _same_dtype(one: Any, other: Any) -> bool:
 
 @dataclass(frozen=True)
 class ReductionKind:
-    """How one kind of reduction is carried out chunk by chunk."""
+    """How reductions of one kind accumulate chunk by chunk."""
 
     accumulation: Accumulation
     widens: bool
-    """Whether partial results are held in wider floats."""
+    """Whether partial results are wider floats."""
     combined_by: tuple[Callable[..., Any], ...]
-    """What dask combines results of the chunk step with."""
+    """Steps with which dask combines results of the chunk step."""
 
 
 @dataclass(frozen=True)
 class Fold:
-    """A chunk step that makes one value of many, as `reduction_pushdown.ChunkStep`."""
+    """A chunk step that accumulates elements, as `reduction_pushdown.ChunkStep`."""
 
     func: Callable[..., Any]
     axis: tuple[int, ...]
@@ -128,14 +122,7 @@ class Fold:
 
 
 class StreamedFold:
-    """A fold, as `reduction_pushdown.Streamed`.
-
-    Parameters
-    ----------
-    step : Fold
-    work : callable
-        What is done with elements before.
-    """
+    """A fold chunk by chunk, after elementwise work, as `reduction_pushdown.Streamed`."""
 
     def __init__(self, step: Fold, work: Work) -> None:
         self.reduction = Reduction(step.axis, step.kind.accumulation, self._partial_result)
@@ -166,13 +153,7 @@ class StreamedFold:
 
 
 def fold_of(call: Call) -> Fold | None:
-    """Find the fold that a call carries out on a block.
-
-    Returns
-    -------
-    Fold or None
-        None for what is no chunk step of dask's own, and for those that merge otherwise than here.
-    """
+    """Parse a call as a fold of a block; None if it is no chunk step of a known kind."""
     if len(call.args) != 1 or set(call.kwargs) != {"axis", "keepdims"}:
         return None
     kind, axis = _kind_of(call.func), call.kwargs["axis"]
@@ -182,12 +163,12 @@ def fold_of(call: Call) -> Fold | None:
 
 
 def is_chunk_step(func: Callable[..., Any]) -> bool:
-    """Whether a function is a chunk step of dask's own that has a kind here."""
+    """Whether a function is a chunk step of a known kind."""
     return _kind_of(func) is not None
 
 
 def _with_keywords(func: Any) -> tuple[Any, dict[str, Any]]:
-    """The function inside partials without positional arguments, and their keywords."""
+    """Unwrap partials without positional arguments; return the function and all keywords."""
     keywords: dict[str, Any] = {}
     while isinstance(func, partial) and not func.args:
         func, keywords = func.func, {**func.keywords, **keywords}

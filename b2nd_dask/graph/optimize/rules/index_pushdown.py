@@ -1,4 +1,4 @@
-"""Push indices into the reads behind them, through elementwise work."""
+"""Index pushdown: read only the elements that an index selects, then do the elementwise work."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from b2nd_dask.graph.read.blocks import ConstantRegion, FrameRegion, writable
 
 #: Functions that index their first argument by their second.
 _GETTERS = frozenset({chunk.getitem, operator.getitem})
-#: Those of dask that index it by positions alone.
+#: dask's functions that index their first argument by positions alone.
 _POSITION_GETTERS = frozenset({core._vindex_slice_and_transpose, _shuffle._getitem})
 
 
@@ -46,21 +46,21 @@ def index_block(
     Parameters
     ----------
     region : FrameRegion or ConstantRegion
-        What dask would slice by `block`.
+        The region that dask would slice by `block`.
     block : tuple of slice
     func : callable
-        Indexes its first argument, by means of the others.
+        Indexes its first argument by the others.
     work : ElementwiseWork
         The elementwise work.
     results : list
-        Results of other tasks that the work needs.
+        Results of the dependencies of the work.
     *arguments
-        Arguments of `func`.
+        The other arguments of `func`.
 
     Returns
     -------
     ndarray
-        Writable, unless the region gives views.
+        Writable, unless the region returns views.
     """
     found = _indexed(region.frame, block, func, work, results, arguments)
     return found if region.views else writable(found)
@@ -99,7 +99,7 @@ def _indexes(call: Call) -> bool:
 
 
 def _selects_positions(part: Any) -> bool:
-    """Whether a part of an index is none of fields, nor a single bool."""
+    """Whether a part of an index is neither a field nor a single bool."""
     if isinstance(part, bool | np.bool_):
         return False
     return part is None or isinstance(
@@ -114,13 +114,13 @@ class IndexedRead:
     read: Read
     work: ElementwiseWork
     func: Any
-    """Indexes its first argument by means of the others."""
+    """Indexes its first argument by the others."""
     arguments: tuple[Dependency | Literal, ...]
-    """The others."""
+    """The other arguments of `func`."""
 
 
 def indexed_read_of(top: Node) -> IndexedRead | None:
-    """What a task reads and indexes, if it can read no more of the block than it indexes."""
+    """Parse a task that indexes a block; None if the index cannot move into the read."""
     if not isinstance(top, Call) or top.kwargs or not _indexes(top):
         return None
     found = elementwise_work_of(top.args[0])
@@ -131,7 +131,7 @@ def indexed_read_of(top: Node) -> IndexedRead | None:
 
 
 def index_task(key: Key, found: IndexedRead, data_producer: bool) -> Task:
-    """A task that reads no more of a block than its index selects."""
+    """Make a task that reads only the elements of a block that its index selects."""
     return Task(
         key,
         index_block,
@@ -146,14 +146,7 @@ def index_task(key: Key, found: IndexedRead, data_producer: bool) -> Task:
 
 
 class Window:
-    """A block of a frame, not read yet.
-
-    Parameters
-    ----------
-    frame : FrameReference
-    index : tuple of slice
-        The block; one slice with a positive step for each axis.
-    """
+    """A block of a frame that is read when it is indexed; one slice selects it along each axis."""
 
     def __init__(self, frame: FrameReference, index: tuple[slice, ...]) -> None:
         self._frame = frame
@@ -171,10 +164,7 @@ class Window:
     def __getitem__(self, index: Any) -> NDArray[Any]:
         """Read a part of the block, as NumPy would index it.
 
-        Parameters
-        ----------
-        index : any index that an ndarray takes
-            Basic indices, points and lists along one axis are pushed into the read.
+        Basic indices, points and lists along one axis read the selected elements only.
         """
         axes, full = self._axes, index if isinstance(index, tuple) else (index,)
         if all(map(_is_basic, full)):
@@ -201,7 +191,7 @@ class Window:
         return found.reshape(joint[0].shape)
 
     def _read_along(self, index: Any, axes: tuple[range, ...]) -> NDArray[Any]:
-        """One list of positions: neighbouring blocks that hold some are read together."""
+        """Read a list of positions along one axis: neighbouring blocks in one read."""
         along = next(i for i, part in enumerate(index) if _is_positions(part))
         full = [*index, *(slice(None),) * (len(axes) - len(index))]
         positions = _positions(full[along], axes[along])
@@ -216,7 +206,7 @@ class Window:
             if isinstance(s, slice)
         ]
         shape.insert(along, len(distinct))
-        # not joined by NumPy, which would give them native byte order
+        # np.concatenate would return native byte order
         found = np.empty(shape, self._frame.dtype)
         cells = distinct // self._frame.blocks[along]
         start = 0
@@ -243,7 +233,7 @@ def _is_positions(part: Any) -> bool:
 
 
 def _are_positions_along_one(index: tuple[Any, ...]) -> bool:
-    """Whether there are positions along one axis, and slices along others."""
+    """Whether an index has positions along one axis, and slices along the others."""
     lists = [part for part in index if _is_positions(part)]
     rest = [part for part in index if not _is_positions(part)]
     return (
@@ -254,7 +244,7 @@ def _are_positions_along_one(index: tuple[Any, ...]) -> bool:
 
 
 def _positions(part: Any, axis: range) -> NDArray[np.int64]:
-    """Positions in the frame of positions in the block."""
+    """Convert positions in the block to positions in the frame."""
     inside = np.asarray(part, np.int64)
     wrong = (inside < -len(axis)) | (inside >= len(axis))
     if wrong.any():

@@ -1,8 +1,8 @@
-"""Reads that are part of the tasks that need them, where dask leaves them apart.
+"""Fuse reads with their dependents where dask does not.
 
-Two kinds: a read with the one task that takes elements of it by a list, and a read whose result
-would wait in memory. In ``x - x.mean()`` each block is needed twice, before and after the mean is
-known; read twice, nothing waits.
+There are two kinds: a read whose only dependent indexes it by a list, and a read whose result would
+wait in memory. In ``x - x.mean()`` each block is needed twice, before and after the mean is known;
+read twice, no block waits.
 """
 
 from __future__ import annotations
@@ -29,19 +29,19 @@ from b2nd_dask.graph.optimize.calls.expression import NotUnderstoodError, Read, 
 from b2nd_dask.graph.optimize.rules.rule import GraphRule, Tasks
 from b2nd_dask.graph.resources import available
 
-#: A result that needs more bytes of reads than this may come late: by then blocks that were read
-#: for it would fill the memory.
+#: A result is late if it depends on reads of more bytes than this: blocks that wait for it would
+#: fill the memory.
 LATE_NBYTES = 1 << 28
-#: What blocks may take of the memory while they wait for such a result.
+#: The part of the memory that blocks may occupy while they wait for a late result.
 SHARE_OF_MEMORY = 1 / 8
-#: More tasks than this do not read a block each for themselves.
+#: A block is read again for at most so many tasks.
 MAX_COPIES = 4
 
 
 def reads_to_inline(tasks: Tasks, output_keys: set[Key]) -> dict[Key, tuple[list[Key], bool]]:
-    """For some reads the dependents that are to read for themselves, and whether these are all."""
+    """Map reads to the dependents that they are fused into, and whether these are all."""
     dependents = dependents_of(tasks)
-    # most graphs have none, and are not looked into
+    # most graphs have none: their tasks are not parsed
     if not any(
         len(names) > 1 or _indexes_by_list(tasks[names[0]]) for names in dependents.values()
     ):
@@ -69,7 +69,7 @@ def reads_to_inline(tasks: Tasks, output_keys: set[Key]) -> dict[Key, tuple[list
 def inline_reads(
     tasks: Tasks, output_keys: set[Key], chosen: Mapping[Key, tuple[list[Key], bool]]
 ) -> Tasks:
-    """Fuse reads into dependents; those that all dependents do for themselves go."""
+    """Fuse reads into dependents; drop reads that have no other dependents."""
     inlined = dict(tasks)
     for key, (names, are_all) in chosen.items():
         for name in names:
@@ -80,7 +80,7 @@ def inline_reads(
 
 
 def dependents_of(tasks: Tasks) -> defaultdict[Key, list[Key]]:
-    """The tasks that use the result of each task, and of each given key."""
+    """Map each key to the tasks that depend on it."""
     dependents: defaultdict[Key, list[Key]] = defaultdict(list)
     for key, node in tasks.items():
         for name in node.dependencies:
@@ -89,7 +89,7 @@ def dependents_of(tasks: Tasks) -> defaultdict[Key, list[Key]]:
 
 
 def _read_of(node: GraphNode) -> Read | None:
-    """The read of a task that reads a block and works on it, if that is all it does."""
+    """Return the read of a task that does nothing but read a block and elementwise work."""
     if not isinstance(node, Task) or node.dependencies:
         return None
     try:
@@ -109,7 +109,7 @@ def _nbytes(read: Read) -> int:
 
 
 def _late_results(dsk: Mapping[Key, GraphNode], nbytes: Mapping[Key, int]) -> set[Key]:
-    """Results for which so many bytes are read that blocks should not wait for them in memory."""
+    """Find results that depend on reads of so many bytes that no block should wait for them."""
     total = sum(nbytes.values())
     if total <= LATE_NBYTES:
         return set()
@@ -117,11 +117,11 @@ def _late_results(dsk: Mapping[Key, GraphNode], nbytes: Mapping[Key, int]) -> se
     if total <= late:
         return set()
     needed: dict[Key, int] = {}
-    # what is persisted has no task
+    # persisted results have no task
     inside = {key: node.dependencies & dsk.keys() for key, node in dsk.items()}
     for key in toposort(dsk, dependencies=inside):
         count = nbytes.get(key) or sum(needed[name] for name in inside[key])
-        # more than that is not told apart: what several dependencies share is counted for each
+        # capped: reads that several dependencies share are counted for each
         needed[key] = min(count, late + 1)
     return {key for key, count in needed.items() if count > late}
 
@@ -129,7 +129,7 @@ def _late_results(dsk: Mapping[Key, GraphNode], nbytes: Mapping[Key, int]) -> se
 def _dependents_to_inline(
     key: Key, dependents: list[Key], dsk: Mapping[Key, GraphNode], late_results: Container[Key]
 ) -> list[Key]:
-    """The tasks that read for themselves."""
+    """Choose the dependents that read the block themselves."""
     tasks = [name for name in dependents if type(dsk[name]) is Task]
     if len(dependents) == 1:
         return [name for name in tasks if _indexes_by_list(dsk[name])]
@@ -146,7 +146,7 @@ def _dependents_to_inline(
 
 
 def _indexes_by_list(node: GraphNode) -> TypeGuard[Task]:
-    """Whether a task, or one that is fused into it, takes elements by a list."""
+    """Whether a task, or one that is fused into it, indexes by a list."""
     if not isinstance(node, Task):
         return False
     inner = node.args[0].values() if node.func is _execute_subgraph else [node]
@@ -154,10 +154,10 @@ def _indexes_by_list(node: GraphNode) -> TypeGuard[Task]:
 
 
 def _fused(dependent: GraphNode, read: GraphNode) -> GraphNode:
-    """A task with the read that it needs in it.
+    """Fuse a read into a dependent.
 
-    Inside, the read gets a key that no other task and no argument has: dask takes a key that two
-    nodes of a fused task share for one node.
+    Inside, the read gets a key that no other task and no argument has: two nodes of a fused task
+    with the same key would be one node to dask.
     """
     inside = f"read-for-{tokenize(read.key, dependent.key)}"
     own = read.substitute({}, key=inside)
@@ -166,15 +166,15 @@ def _fused(dependent: GraphNode, read: GraphNode) -> GraphNode:
 
 
 def _fused_inside(dependent: Any, key: Key, read: GraphNode) -> Task | None:
-    """A fused task with a read among its tasks, where it can be pushed on.
+    """Add a read to the tasks inside a fused task, where the pushdown rules find it.
 
-    None for other tasks, and those that take the result within a list.
+    None for other tasks, and those whose argument has the result inside a list.
     """
     if dependent.func is not _execute_subgraph:
         return None
     inner, out, names, *values = dependent.args
     arguments = dict(zip(names, values, strict=True))
-    # inside, a result may go by another name
+    # inside, a result may have another key
     aliases = [name for name, value in arguments.items() if value == TaskRef(key)]
     others = {name: value for name, value in arguments.items() if name not in aliases}
     if any(isinstance(v, GraphNode) and key in v.dependencies for v in others.values()):

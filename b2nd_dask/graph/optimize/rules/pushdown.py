@@ -65,7 +65,7 @@ class _TaskRewriter:
         return replaced if replaced and replaced.dependencies <= known else self.rewritten(task)
 
     def _replaced(self, scope: Scope, name: Any, key: Key, task: GraphNode) -> Task | None:
-        """Replace task `name` of a scope by the first rule whose condition holds; it gets the key `key`."""
+        """Replace task `name` of a scope by the first rule that matches, under the key `key`."""
         top = _named(scope, name)
         if top is None:
             return None

@@ -1,4 +1,4 @@
-"""Push the chunk step of a reduction into the read that feeds it."""
+"""Reduction pushdown: reduce a block chunk by chunk while it is read."""
 
 from __future__ import annotations
 
@@ -28,31 +28,31 @@ from b2nd_dask.graph.optimize.rules.rule import TaskRule
 
 
 class Streamed(Protocol):
-    """A chunk step that is carried out chunk by chunk."""
+    """A chunk step of dask that runs chunk by chunk of a frame."""
 
     @property
     def reduction(self) -> Reduction:
-        """What the read of the frame carries out."""
+        """The reduction for `FrameReference.reduce`."""
 
     def result(self, total: PartialResult) -> Any:
-        """What dask's own chunk step gives for all elements."""
+        """Convert the partial result of all elements to the result of dask's own chunk step."""
 
 
 class ChunkStep(Protocol):
-    """What dask computes of each block before it puts the results together."""
+    """What dask computes of each block before it combines the results."""
 
     @property
     def axis(self) -> tuple[int, ...]:
         """Axes to reduce."""
 
     def is_combined_by(self, combining: Combining) -> bool:
-        """Whether dask combines results so that one for several blocks together will do."""
+        """Whether one result for several blocks may replace a combining step over them."""
 
     def whole(self, elements: NDArray[Any]) -> Any:
-        """What dask would compute of these elements."""
+        """Run dask's own chunk step on elements."""
 
     def streamed(self, work: Work) -> Streamed:
-        """The same for elements that come in parts, after some elementwise work."""
+        """Prepare the step for elements that come chunk by chunk, after elementwise work."""
 
 
 @dataclass(frozen=True)
@@ -75,12 +75,12 @@ def reduce_block(
         The block.
     step : BlockReduction
     results : list
-        Results of other tasks.
+        Results of the dependencies of the elementwise work.
 
     Returns
     -------
     ndarray or dict of ndarray
-        What dask's own chunk step gives for the block.
+        The result of dask's own chunk step for the block.
     """
     worked = partial(step.work.run, results=dict(zip(step.work.dependencies, results, strict=True)))
     axes = parse_selection(index, frame.shape).axes
@@ -91,7 +91,7 @@ def reduce_block(
 
 
 def block_reduction_of(top: Node) -> tuple[Read, BlockReduction] | None:
-    """The read and the chunk step of a task that reduces a block, if one can do both."""
+    """Parse a task that reduces a block; None if the reduction cannot move into the read."""
     if not isinstance(top, Call):
         return None
     step = fold_of(top) or search_of(top)
@@ -99,8 +99,7 @@ def block_reduction_of(top: Node) -> tuple[Read, BlockReduction] | None:
     if step is None or found is None:
         return None
     read, work = found
-    # the rules are made for booleans and numbers: other elements are added in an order, or not at
-    # all
+    # booleans and numbers only: other elements add up in a certain order, or not at all
     numbers = read.region.frame.dtype.kind in NUMBERS and work.returns_numbers
     if not numbers or not read.selects_slices:
         return None
@@ -108,7 +107,7 @@ def block_reduction_of(top: Node) -> tuple[Read, BlockReduction] | None:
 
 
 def reduction_task(key: Key, found: tuple[Read, BlockReduction], data_producer: bool) -> Task:
-    """A task that reduces a block while it reads it."""
+    """Make a task that reduces a block while it reads it."""
     read, step = found
     results = List(*(TaskRef(name) for name in step.work.dependencies))
     return Task(
@@ -125,7 +124,7 @@ def reduction_task(key: Key, found: tuple[Read, BlockReduction], data_producer: 
 REDUCTION_PUSHDOWN = TaskRule(
     "reduction_pushdown",
     "Chunks are reduced one by one in a scratch buffer, so that no block is built, and chunks that "
-    "repeat one value are counted without a look.",
+    "repeat one value are counted, not decoded.",
     block_reduction_of,
     reduction_task,
 )

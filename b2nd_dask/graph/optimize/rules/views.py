@@ -42,10 +42,10 @@ from b2nd_dask.graph.write.write_tasks import write_task
 
 
 class _Effect(Enum):
-    """What a call does with its arguments."""
+    """How a call treats its arguments."""
 
     READS = auto()
-    """It makes its result of them, which shares no memory with them."""
+    """Its result shares no memory with them."""
     PASSES = auto()
     """Its result may be one of them, or a view."""
     UNKNOWN = auto()
@@ -62,7 +62,7 @@ _READING = frozenset(
         write_task,
     }
 )
-#: Those that read a block of a frame take the region as their first argument.
+#: Functions that read a block of a frame; the region is their first argument.
 _READERS = frozenset({core.getter, core.getter_inline, core.getter_nofancy, index_block})
 _PASSING = _READERS | {
     M.reshape,
@@ -111,14 +111,14 @@ def _is_region(argument: Any) -> bool:
 
 
 class _Flow:
-    """Which results must be writable, of a graph that stays as it is meanwhile."""
+    """Which results must be writable, of a graph that does not change meanwhile."""
 
     def __init__(self) -> None:
         # many fused tasks share one inner graph
         self._inside: dict[tuple[int, bool], set[Key]] = {}
 
     def writable(self, dsk: Mapping[Key, Any], output_keys: Iterable[Key]) -> set[Key]:
-        """Tasks whose results must be writable, and names from outside of which it holds."""
+        """Find the tasks, and keys of other graphs, whose results must be writable."""
         found: set[Key] = set()
         todo = set(output_keys)
         for node in dsk.values():
@@ -131,7 +131,7 @@ class _Flow:
         return found
 
     def _needed(self, node: Any, *, result: bool) -> set[Key]:
-        """Dependencies of a task that must be writable, if its result must be or need not be."""
+        """Find the dependencies of a task that must be writable; `result`: so must its own be."""
         found: set[Key] = set()
         if isinstance(node, TaskRef | Alias):
             if result:
@@ -157,7 +157,7 @@ class _Flow:
         return self._inside[known]
 
     def returning_views(self, node: Any, writable: bool) -> Any:
-        """A task with reads that give views, apart from those whose results must be writable."""
+        """Make the reads of a task return views, except where results must be writable."""
         if not _reads(node):
             return node
         args: tuple[Any, ...]
@@ -188,7 +188,7 @@ def _effect_of(task: Task) -> _Effect:
     while isinstance(func, partial) and not func.args:
         func, kwargs = func.func, {**func.keywords, **kwargs}
     if func is core.finalize:
-        # of a single block some versions of dask give the block itself
+        # of a single block some versions of dask return the block itself
         return _Effect.READS if len(task.dependencies) > 1 else _Effect.PASSES
     if is_among(func, _READING) and "out" not in kwargs:
         return _Effect.READS
