@@ -81,8 +81,8 @@ def verify(tasks: Any, before: Mapping[Any, Any], output_keys: set[Key]) -> None
     """
     if not isinstance(tasks, Mapping):
         raise UnsoundGraphError(f"a rule made a {type(tasks).__name__} of a graph")
-    gone = before.keys() - tasks.keys()
-    lost = {key for key in output_keys if key in gone}
+    dropped = before.keys() - tasks.keys()
+    lost = {key for key in output_keys if key in dropped}
     strange: list[Key] = []
     for key, node in tasks.items():
         old = before.get(key)
@@ -92,8 +92,8 @@ def verify(tasks: Any, before: Mapping[Any, Any], output_keys: set[Key]) -> None
                 raise UnsoundGraphError(f"{key!r} is no task of that key: {node!r:.200}")
             if node.dependencies and not node.dependencies <= _reachable(old, before):
                 strange.append(key)
-        if gone and not gone.isdisjoint(node.dependencies):
-            lost |= node.dependencies & gone
+        if dropped and not dropped.isdisjoint(node.dependencies):
+            lost |= node.dependencies & dropped
     if strange:
         # new dependencies may close cycles, or have no task
         used = set().union(*(tasks[key].dependencies for key in strange)) - tasks.keys()

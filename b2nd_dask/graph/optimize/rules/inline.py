@@ -55,7 +55,7 @@ def reads_to_inline(tasks: Tasks, output_keys: set[Key]) -> dict[Key, tuple[list
         return {}
     late = _late_results(tasks, {key: _nbytes(read) for key, read in reads.items()})
     chosen = {
-        # what crosses a network is read once
+        # a remote frame is read once
         key: _dependents_to_inline(
             key, dependents[key], tasks, set() if read.region.frame.is_remote else late
         )

@@ -1,4 +1,4 @@
-"""What a rewrite rule is."""
+"""The two kinds of rewrite rules."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Tasks = Mapping[Key, GraphNode]
 
 @dataclass(frozen=True)
 class GraphRule:
-    """A rule that looks at a graph as a whole."""
+    """A rule for a whole graph."""
 
     name: str
     """The name in ``b2nd_dask.optimize``."""
@@ -36,7 +36,7 @@ class GraphRule:
 
 @dataclass(frozen=True)
 class TaskRule:
-    """A rule that looks at one task of a graph, or at one of those that are fused into it."""
+    """A rule for one task of a graph, or for one that is fused into it."""
 
     name: str
     """The name in ``b2nd_dask.optimize``."""

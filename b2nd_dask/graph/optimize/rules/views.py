@@ -1,8 +1,8 @@
 """Constant blocks as views of a single element, where nothing may write into them.
 
 A block of one repeated value costs nothing as a read-only view. A function of the user may act in
-place, though, and would fail on such a block alone. So reads give writable arrays, unless all that
-depends on them is known only to read: then `return_views` makes them return views.
+place, though, and would fail on such a block alone. So reads return writable arrays, unless all
+their dependents are known only to read: then `return_views` makes them return views.
 """
 
 from __future__ import annotations
