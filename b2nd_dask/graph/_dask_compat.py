@@ -128,9 +128,9 @@ _CHUNK, _REDUCTIONS = "dask.array.chunk", "dask.array.reductions"
 _COLLECTED = "puts blocks together: its result shares no memory with them"
 _SELECTED = "selects from a block: its result may share memory with it"
 _READ = "reads a block"
-_REDUCED = "the chunk step of reductions, which is pushed into reads"
+_REDUCED = "the chunk step of reductions, for reduction pushdown"
 _EXTREME = "names the reduction that a search for a position belongs to"
-_COMBINED = "the step that combines results of chunk steps, which merged blocks go without"
+_COMBINED = "the step that combines results of chunk steps, which merged blocks do not need"
 
 NAMES = tuple(
     DaskName(*row)
@@ -150,7 +150,7 @@ NAMES = tuple(
             "the function of a fused task, whose arguments are the tasks in it",
         ),
         (_SPEC, "_identity_cast", "*args, typ", "the function of collections of results"),
-        (_SPEC, "cull", "dsk, keys", "drops tasks that nobody needs from a fused task"),
+        (_SPEC, "cull", "dsk, keys", "drops tasks without dependents from a fused task"),
         # what dask calls in the tasks of arrays: it is known by identity
         ("dask.array._shuffle", "_getitem", "obj, index", "indexes a block by a list"),
         ("dask.array._shuffle", "concatenate_arrays", "arrs, sorter, axis", _COLLECTED),
@@ -225,7 +225,7 @@ NAMES = tuple(
             "an argument that each block has its own of",
         ),
         ("dask.layers", "ArrayChunkShapeDep", "chunks", "the argument of blocks of constants"),
-        ("dask.layers", "ArraySliceDep", "chunks", "where each block lies"),
+        ("dask.layers", "ArraySliceDep", "chunks", "the slices of each block"),
         (
             "dask.array.wrap",
             "_broadcast_trick_inner",
@@ -241,7 +241,7 @@ NAMES = tuple(
     )
 )
 
-_BY_PLACE = {(entry.module, entry.name): entry for entry in NAMES}
+_BY_NAME = {(entry.module, entry.name): entry for entry in NAMES}
 #: Modules whose names would say little alone: `chunk.sum`.
 _NAMESPACES = {name: f"dask.array.{name}" for name in ("_shuffle", "chunk", "core", "reductions")}
 _DIRECT = {
@@ -255,7 +255,7 @@ _LAYERS = ("ArrayBlockwiseDep", "ArraySliceDep", "blockwise", "getter")
 
 
 class _Namespace:
-    """A module of dask, of which only the names that stand here can be used."""
+    """A module of dask, of which only the names in `NAMES` can be used."""
 
     def __init__(self, module: str) -> None:
         self._module = module
@@ -263,7 +263,7 @@ class _Namespace:
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
             raise AttributeError(name)
-        found = _BY_PLACE[self._module, name].resolve()
+        found = _BY_NAME[self._module, name].resolve()
         setattr(self, name, found)
         return found
 

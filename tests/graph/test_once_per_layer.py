@@ -14,7 +14,7 @@ from dask.highlevelgraph import HighLevelGraph
 from b2nd_dask import from_b2nd
 from b2nd_dask.graph.optimize import optimizer
 from b2nd_dask.graph.optimize.rules import pushdown
-from b2nd_dask.graph.optimize.rules.once_per_layer import OncePerLayer
+from b2nd_dask.graph.optimize.rules.pushdown import OncePerLayer
 from b2nd_dask.graph.read.blocks import ConstantRegion, FrameRegion
 
 WHOLE = np.random.default_rng(8).integers(-9, 9, (60, 60)) / 2

@@ -17,7 +17,7 @@ import pytest
 import b2nd_dask
 from b2nd_dask.graph import _dask_compat
 from b2nd_dask.graph.optimize import optimizer, rewrite
-from b2nd_dask.graph.optimize.rules.registry import RULES
+from b2nd_dask.graph.optimize.rewrite import RULES
 from b2nd_dask.graph.optimize.rules.rule import GraphRule, TaskRule
 
 PACKAGE = Path(b2nd_dask.__file__).parent

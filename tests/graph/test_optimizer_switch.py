@@ -12,10 +12,10 @@ import numpy as np
 import pytest
 
 import b2nd_dask
-from b2nd_dask.graph.optimize.rules import registry
+from b2nd_dask.graph.optimize import rewrite
+from b2nd_dask.graph.optimize.optimizer import RULE_NAMES, chosen_rules
 from b2nd_dask.graph.optimize.rules.index_pushdown import index_block
 from b2nd_dask.graph.optimize.rules.reduction_pushdown import reduce_block
-from b2nd_dask.graph.optimize.switch import RULE_NAMES, chosen_rules
 from tests.graph.pushing import computing_with, many_blocks, small_frame, tasks_of
 
 SWITCH = "b2nd_dask.optimize"
@@ -35,8 +35,8 @@ def tasks(x):
 
 
 def test_names_are_those_of_the_rules():
-    assert tuple(rule.name for rule in registry.RULES) == RULE_NAMES
-    assert all(rule.reason.endswith(".") for rule in registry.RULES)
+    assert tuple(rule.name for rule in rewrite.RULES) == RULE_NAMES
+    assert all(rule.reason.endswith(".") for rule in rewrite.RULES)
 
 
 @pytest.mark.parametrize("value", [True, False, [], *([name] for name in RULE_NAMES)], ids=str)
@@ -122,7 +122,7 @@ def test_a_choice_travels_to_a_scheduler(tmp_path):
 SCRIPT = """
 import sys
 import numpy as np, dask.array as da
-from b2nd_dask.graph.optimize.switch import chosen_rules
+from b2nd_dask.graph.optimize.optimizer import chosen_rules
 x = da.from_b2nd(sys.argv[1])
 assert (x + 1).sum().compute(scheduler="sync") == 18
 print(chosen_rules())

@@ -14,8 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from b2nd_dask import from_b2nd
+from b2nd_dask.graph.optimize.calls.elementwise import elementwise_work_of
 from b2nd_dask.graph.optimize.calls.expression import Call, Read
-from b2nd_dask.graph.optimize.calls.program import program_of
 from b2nd_dask.graph.optimize.optimizer import optimize
 from b2nd_dask.graph.optimize.rules.index_pushdown import index_block
 from b2nd_dask.graph.optimize.rules.reduction_pushdown import reduce_block
@@ -215,7 +215,7 @@ def test_results_of_steps_are_dropped_when_nobody_needs_them():
     node = Read(None, (slice(0, 1),))
     for _ in range(20):
         node = Call(np.sqrt, (node,), {})
-    _, work = program_of(node)
+    _, work = elementwise_work_of(node)
     work.run(np.ones(1).view(Watched), {})
     assert len(made) > 20
     assert most <= 4

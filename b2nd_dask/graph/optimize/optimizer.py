@@ -1,7 +1,12 @@
-"""The guest in dask, which calls `optimize` for every graph of arrays.
+"""The hook in dask, which calls `optimize` for every graph of arrays.
 
-This module needs documented names of dask alone. What its own optimizer makes of a graph is
-rewritten by the rules of `rules.registry`, which need others; where these fail, dask's graph stays.
+This module needs documented names of dask alone. The graph that dask's own optimizer returns is
+rewritten by the rules of `rewrite`, which need others; where these fail, dask's graph stays.
+
+The key ``b2nd_dask.optimize`` of dask's configuration selects the rules: true (all, the default),
+false (none: dask's own graph is used as it is), a list of names out of `RULE_NAMES`, or these names
+in a string. As any key of dask's it may stand in a YAML file, in ``dask.config.set`` and in the
+environment, there as ``DASK_B2ND_DASK__OPTIMIZE``.
 """
 
 from __future__ import annotations
@@ -15,11 +20,22 @@ import dask.array as da
 from dask.highlevelgraph import HighLevelGraph
 
 from b2nd_dask.graph._dask_compat import is_planned, resolve_all, warn_once
-from b2nd_dask.graph.optimize.switch import RULE_NAMES, chosen_rules
 from b2nd_dask.graph.read.blocks import FrameBlocks
 
 Optimizer = Callable[..., Any]
 _UNSET = object()
+
+KEY = "b2nd_dask.optimize"
+#: In the order in which they are applied. Here, since they must be known where the rules themselves
+#: cannot be imported.
+RULE_NAMES = (
+    "aliases",
+    "inline_reads",
+    "reduction_pushdown",
+    "index_pushdown",
+    "merge_blocks",
+    "constant_views",
+)
 
 
 def install() -> None:
@@ -33,7 +49,7 @@ def install() -> None:
 
 
 def _plain_hook() -> Any:
-    """The attribute ``__dask_optimize__`` of dask arrays as it was before `install`."""
+    """Return the attribute ``__dask_optimize__`` of dask arrays from before `install`."""
     found = inspect.getattr_static(da.Array, "__dask_optimize__")
     return found.before if isinstance(found, _Hook) else found
 
@@ -41,10 +57,7 @@ def _plain_hook() -> Any:
 class _Hook:
     """The attribute ``__dask_optimize__`` of dask arrays.
 
-    Parameters
-    ----------
-    before : object
-        What the attribute was: a descriptor that looks at ``array_optimize``.
+    `before` is the attribute that it replaces: a descriptor that looks at ``array_optimize``.
     """
 
     def __init__(self, before: Any) -> None:
@@ -59,19 +72,12 @@ class _Hook:
 
 
 class _ArrayOptimizer:
-    """`optimize`, as dask keeps it with every array and sends it to a scheduler.
+    """`optimize`, as dask stores it with every array and sends it to a scheduler.
 
     It pickles as "the way that arrays are optimized in your process": a scheduler without this
-    package takes dask's own. It is equal to dask's own, which collections of other packages hold:
-    dask computes collections with unequal ones apart, and then gives their results in another
+    package uses dask's own. It is equal to dask's own, which collections of other packages hold:
+    dask computes collections with unequal ones apart, and then returns their results in another
     order (dask 2026.8.0).
-
-    Parameters
-    ----------
-    own : callable
-        dask's own.
-    rules : tuple of str
-        The rules to apply.
     """
 
     def __init__(self, own: Optimizer, rules: tuple[str, ...]) -> None:
@@ -82,7 +88,7 @@ class _ArrayOptimizer:
         return _optimized(self.own, self.rules, dsk, keys, **kwargs)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # what is no choice is left to the scheduler's own configuration
+        # all rules, the default, leave the choice to the scheduler's own configuration
         chosen = None if self.rules == RULE_NAMES else {"rules": self.rules}
         return getattr, (da.Array, "__dask_optimize__"), chosen
 
@@ -96,9 +102,8 @@ class _ArrayOptimizer:
 def optimize(dsk: Any, keys: Any, **kwargs: Any) -> Any:
     """Optimize a graph of arrays as dask does, then rewrite what reads frames.
 
-    Where anything is not as expected the result is dask's own graph: a name of dask that is missing
-    or changed, a task of an unknown shape, an exception in a rule, a rewritten graph that is no
-    sound one. A warning then says so, once a process.
+    The result is dask's own graph where a name of dask is missing or changed, a rule raises an
+    exception, or the rewritten graph is unsound. A warning then says so, once a process.
 
     Parameters
     ----------
@@ -113,10 +118,33 @@ def optimize(dsk: Any, keys: Any, **kwargs: Any) -> Any:
     Raises
     ------
     ValueError
-        The setting ``b2nd_dask.optimize`` is no switch and names no rules.
+        The setting ``b2nd_dask.optimize`` is neither a boolean nor names of rules.
     """
     own: Optimizer = _plain_hook().__get__(None, da.Array)
     return _optimized(own, chosen_rules(), dsk, keys, **kwargs)
+
+
+def chosen_rules() -> tuple[str, ...]:
+    """Names of the rules that are switched on, in the order in which they are applied.
+
+    Raises
+    ------
+    ValueError
+        The setting is neither a boolean nor names of rules.
+    """
+    value: Any = dask.config.get(KEY, None)
+    if value is None or value is True:
+        return RULE_NAMES
+    if value is False:
+        return ()
+    names = value.replace(",", " ").split() if isinstance(value, str) else value
+    listed = isinstance(names, list | tuple | set | frozenset)
+    if not listed or not all(name in RULE_NAMES for name in names):
+        raise ValueError(
+            f"{KEY} in dask's configuration must be true, false or a list of rules "
+            f"({', '.join(RULE_NAMES)}), not {value!r}"
+        )
+    return tuple(name for name in RULE_NAMES if name in names)
 
 
 def _optimized(own: Optimizer, rules: tuple[str, ...], dsk: Any, keys: Any, **kwargs: Any) -> Any:
@@ -140,7 +168,7 @@ def _reads_frames(dsk: Any) -> bool:
 
 
 class _Rewriter:
-    """What rewrites graphs; it is imported when the first graph is, and fails for good."""
+    """Import `rewrite` for the first graph that reads a frame; a failure is final."""
 
     _found: Callable[..., Any] | Exception | None = None
 

@@ -1,4 +1,4 @@
-"""Apply the rewrite rules to a graph that dask has optimized, and verify what comes out."""
+"""Apply the rewrite rules to a graph that dask has optimized, and verify the result."""
 
 from __future__ import annotations
 
@@ -10,9 +10,24 @@ from typing import Any
 from dask.typing import Key
 
 from b2nd_dask.graph._dask_compat import GraphNode, flatten
+from b2nd_dask.graph.optimize.rules.aliases import ALIASES
+from b2nd_dask.graph.optimize.rules.index_pushdown import INDEX_PUSHDOWN
+from b2nd_dask.graph.optimize.rules.inline import INLINE_READS
+from b2nd_dask.graph.optimize.rules.merge import MERGE_BLOCKS
 from b2nd_dask.graph.optimize.rules.pushdown import push_down
-from b2nd_dask.graph.optimize.rules.registry import RULES
-from b2nd_dask.graph.optimize.rules.rule import GraphRule, TaskRule, Tasks
+from b2nd_dask.graph.optimize.rules.reduction_pushdown import REDUCTION_PUSHDOWN
+from b2nd_dask.graph.optimize.rules.rule import GraphRule, Rule, TaskRule, Tasks
+from b2nd_dask.graph.optimize.rules.views import CONSTANT_VIEWS
+
+#: In the order in which they are applied.
+RULES: tuple[Rule, ...] = (
+    ALIASES,
+    INLINE_READS,
+    REDUCTION_PUSHDOWN,
+    INDEX_PUSHDOWN,
+    MERGE_BLOCKS,
+    CONSTANT_VIEWS,
+)
 
 
 class UnsoundGraphError(Exception):
@@ -20,16 +35,16 @@ class UnsoundGraphError(Exception):
 
 
 def rewrite(optimized: Mapping[Any, Any], keys: Any, names: Container[str]) -> Tasks:
-    """Apply the rules of some names, neighbouring task rules in one pass.
+    """Apply the named rules in order, neighbouring task rules in one pass.
 
     Parameters
     ----------
     optimized : mapping
-        What dask has made of a graph; it is left as it is.
+        The graph that dask has optimized; it does not change.
     keys : Key, list or set
         The output keys, in nested lists.
     names : container of str
-        Of the rules to apply.
+        Names of the rules to apply.
 
     Returns
     -------
@@ -39,10 +54,10 @@ def rewrite(optimized: Mapping[Any, Any], keys: Any, names: Container[str]) -> T
     Raises
     ------
     Exception
-        Something is not as expected: an error of any rule, or `UnsoundGraphError`.
+        An error of any rule, or `UnsoundGraphError`.
     """
     output_keys = set(flatten(keys if isinstance(keys, list | set) else [keys]))
-    # a copy: no rule can change what dask has made
+    # a copy: no rule can change dask's own graph
     tasks: Tasks = dict(optimized)
     for kind, group in itertools.groupby((r for r in RULES if r.name in names), type):
         if kind is TaskRule:
@@ -56,39 +71,31 @@ def rewrite(optimized: Mapping[Any, Any], keys: Any, names: Container[str]) -> T
 
 
 def verify(tasks: Any, before: Mapping[Any, Any], output_keys: set[Key]) -> None:
-    """Verify that a rewritten graph can be computed.
-
-    Parameters
-    ----------
-    tasks : mapping
-        The graph.
-    before : mapping
-        The graph that it was made of.
-    output_keys : set of Key
+    """Verify that a rewritten graph can be computed, given the graph from before.
 
     Raises
     ------
     UnsoundGraphError
-        It is no graph of tasks, an output key is missing, a dependency has neither a task nor was
-        given from outside before, or tasks depend on each other.
+        It is no graph of tasks, an output key is missing, a dependency has no task and had one
+        before or is new, or tasks depend on each other.
     """
     if not isinstance(tasks, Mapping):
         raise UnsoundGraphError(f"a rule made a {type(tasks).__name__} of a graph")
-    gone = before.keys() - tasks.keys()
-    lost = {key for key in output_keys if key in gone}
+    dropped = before.keys() - tasks.keys()
+    lost = {key for key in output_keys if key in dropped}
     strange: list[Key] = []
     for key, node in tasks.items():
         old = before.get(key)
         if node is not old:
-            # what dask made itself is as it should be
+            # dask's own tasks need no check
             if not isinstance(node, GraphNode) or node.key != key:
                 raise UnsoundGraphError(f"{key!r} is no task of that key: {node!r:.200}")
             if node.dependencies and not node.dependencies <= _reachable(old, before):
                 strange.append(key)
-        if gone and not gone.isdisjoint(node.dependencies):
-            lost |= node.dependencies & gone
+        if dropped and not dropped.isdisjoint(node.dependencies):
+            lost |= node.dependencies & dropped
     if strange:
-        # where there are other dependencies than before there may be cycles, and names of nothing
+        # new dependencies may close cycles, or have no task
         used = set().union(*(tasks[key].dependencies for key in strange)) - tasks.keys()
         lost |= used and used - set().union(*(node.dependencies for node in before.values()))
     if lost:
@@ -98,9 +105,9 @@ def verify(tasks: Any, before: Mapping[Any, Any], output_keys: set[Key]) -> None
 
 
 def _reachable(node: Any, before: Mapping[Any, Any]) -> Set[Key]:
-    """What a task depended on before, directly or by way of one other task.
+    """Return the dependencies of a task and theirs, in the graph from before.
 
-    Where each task depends on such ones alone there is no cycle: it would have been one before.
+    Tasks that depend on these alone form no cycle: it would have been one before.
     """
     if node is None:
         return frozenset()
@@ -109,7 +116,7 @@ def _reachable(node: Any, before: Mapping[Any, Any]) -> Set[Key]:
 
 
 def _in_cycles(tasks: Tasks) -> list[Key]:
-    """Tasks that depend on themselves, and those that depend on them."""
+    """Return the tasks in cycles, and those that depend on them."""
     left: dict[Key, int] = {}
     dependents: defaultdict[Key, list[Key]] = defaultdict(list)
     for key, node in tasks.items():

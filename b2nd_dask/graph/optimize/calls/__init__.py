@@ -1,7 +1,7 @@
 """What a fused task computes: an expression of a read, elementwise work, a reduction or an index.
 
-`expression` makes a tree of the task, `elementwise` knows the functions that may be carried out on
-parts of a block, `program` lists them as steps, `reductions`, `widened` and `arg_reductions` know
-dask's chunk steps and how their partial results merge, `window` reads what is indexed. Nothing here
-looks at a graph, nor at more than one task; the rules import it.
+`expression` parses a task into a tree of calls, `elementwise` turns functions that may run on parts
+of a block into a list of steps, `reductions` and `arg_reductions` know dask's chunk steps and how
+their partial results combine. No module here reads a graph, or more than one task; the rules
+import them.
 """

@@ -1,4 +1,4 @@
-"""The chunk steps of dask's `argmin` and its like, in terms of candidates and where they are."""
+"""The chunk steps of dask's `argmin` and the like, as candidates with their positions."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from b2nd_dask.graph._dask_compat import chunk, reductions
 from b2nd_dask.graph.optimize.calls.expression import Call, Literal, Node, is_among
 from b2nd_dask.graph.optimize.calls.reductions import Combining, Work
 
-#: What dask gives to its chunk step, and what finds the value beside the element. Only those that
-#: pass over NaNs need the latter: they place a NaN as if it were infinite, but give the value of
-#: an infinite element then.
+#: Functions in dask's chunk step, and what finds the value beside the element. Only those that
+#: skip NaNs need the latter: they locate a NaN as if it were infinite, but return the value of an
+#: infinite element then.
 _SEARCHES: dict[tuple[Callable[..., Any], ...], np.ufunc | None] = {
     (np.min, np.argmin): None,
     (np.max, np.argmax): None,
@@ -30,7 +30,7 @@ _SEARCHES: dict[tuple[Callable[..., Any], ...], np.ufunc | None] = {
 
 @dataclass(frozen=True)
 class Search:
-    """A chunk step that finds the first place of an extreme, as `reduction_pushdown.ChunkStep`."""
+    """A chunk step that finds where an extreme is first, as `reduction_pushdown.ChunkStep`."""
 
     func: partial[Any]
     axis: tuple[int, ...]
@@ -38,24 +38,21 @@ class Search:
     offset: Any
     """Of the block: along the axis, or along all axes and with the shape of the whole array."""
     value: np.ufunc | None
+    """Finds the value, where that is not the element."""
 
     def is_combined_by(self, combining: Combining) -> bool:
-        """As `reduction_pushdown.ChunkStep.is_combined_by`.
-
-        Of equal elements dask takes the one in the first block, which need not come first in them
-        all.
-        """
+        """Return False: of equal elements dask's first is that of the first block, not of all."""
         return False
 
     @property
     def argfunc(self) -> Callable[..., NDArray[np.intp]]:
-        """What finds the place in an array."""
+        """The function that finds the position in an array."""
         found: Callable[..., NDArray[np.intp]] = self.func.args[1]
         return found
 
     @property
     def numpy_axis(self) -> int | None:
-        """The axis as NumPy takes it."""
+        """The argument `axis` of NumPy's function."""
         return None if isinstance(self.offset, tuple) else self.axis[0]
 
     def whole(self, elements: NDArray[Any]) -> Any:
@@ -66,8 +63,8 @@ class Search:
         """As `reduction_pushdown.ChunkStep.streamed`."""
         return StreamedSearch(self, work)
 
-    def place(self, positions: tuple[NDArray[np.intp], ...]) -> NDArray[np.intp]:
-        """Places in the whole array, from positions in the block along each of the axes."""
+    def locate(self, positions: tuple[NDArray[np.intp], ...]) -> NDArray[np.intp]:
+        """Convert positions in the block, along each axis, to positions in the whole array."""
         if self.numpy_axis is not None:
             along: NDArray[np.intp] = positions[0] + self.offset
             return along
@@ -78,17 +75,10 @@ class Search:
 
 
 class StreamedSearch:
-    """A search, as `reduction_pushdown.Streamed`.
-
-    Parameters
-    ----------
-    step : Search
-    work : callable
-        What is done with elements before.
-    """
+    """A search chunk by chunk, after elementwise work, as `reduction_pushdown.Streamed`."""
 
     def __init__(self, step: Search, work: Work) -> None:
-        accumulation = first_extremes(step.argfunc, step.value, step.place)
+        accumulation = first_extremes(step.argfunc, step.value, step.locate)
         self.reduction = Reduction(step.axis, accumulation, self._partial_result)
         self._step = step
         self._work = work
@@ -103,7 +93,7 @@ class StreamedSearch:
             inner = (found,)
             best = np.take_along_axis(elements, found, axis)
         positions = tuple(p + start[i] for i, p in zip(self._step.axis, inner, strict=True))
-        fields = {"element": best, "arg": self._step.place(positions)}
+        fields = {"element": best, "arg": self._step.locate(positions)}
         if self._step.value is not None:
             fields["value"] = self._step.value.reduce(elements, axis=axis, keepdims=True)
         return fields
@@ -118,13 +108,7 @@ class StreamedSearch:
 
 
 def search_of(call: Call) -> Search | None:
-    """Find the search that a call carries out on a block.
-
-    Returns
-    -------
-    Search or None
-        None for what is no chunk step of dask's own.
-    """
+    """Parse a call as a search in a block; None if it is no chunk step of dask's own."""
     func, args = call.func, call.args
     if (
         not isinstance(func, partial)
@@ -146,7 +130,7 @@ def search_of(call: Call) -> Search | None:
 
 
 def _unwrapped(func: Any) -> Any:
-    """The function that dask has wrapped to keep dimensions, or the function itself."""
+    """Return the function inside dask's wrapper that keeps dimensions, or the function itself."""
     # in graphs that were sent to a scheduler the wrappers are copies
     if getattr(func, "__code__", None) == chunk.argmin.__code__:
         return func.__wrapped__

@@ -1,7 +1,8 @@
-"""Elementwise calls: functions that are known by name, with arguments that are understood.
+"""Elementwise work on the elements of a read: which calls it may have, and a list of its steps.
 
-An unknown function may act in place, draw random numbers or have other effects, and a known one may
-act in place by its arguments (``out=``, ``copy=False``). Both are left to dask.
+Calls are functions that are known by name, with arguments that are understood. An unknown function
+may act in place, draw random numbers or have other effects, and a known one may act in place by its
+arguments (``out=``, ``copy=False``). Both are left to dask.
 """
 
 from __future__ import annotations
@@ -13,9 +14,19 @@ from functools import partial
 from typing import Any
 
 import numpy as np
+from dask.typing import Key
+from numpy.typing import NDArray
 
 from b2nd_dask.graph._dask_compat import _enforce_dtype, chunk
-from b2nd_dask.graph.optimize.calls.expression import is_among, is_scalar
+from b2nd_dask.graph.optimize.calls.expression import (
+    Call,
+    Dependency,
+    Literal,
+    Node,
+    Read,
+    is_among,
+    is_scalar,
+)
 
 #: Stands for an argument whose value only a running graph has.
 UNKNOWN = object()
@@ -39,7 +50,7 @@ _BINARY = """
     add and_ eq floordiv ge gt le lshift lt mod mul ne or_ pow rshift sub truediv xor
 """
 
-#: Names of arguments that take a dtype.
+#: Names of arguments that are dtypes.
 _DTYPES = frozenset({"dtype", "astype_dtype", "enforce_dtype"})
 
 
@@ -71,50 +82,43 @@ class _Signature:
     """Arguments with which a function neither acts in place nor does more than elementwise work."""
 
     operands: range
-    """How many positional ones."""
+    """Allowed numbers of positional arguments."""
     keywords: Mapping[str, Callable[[Any], bool]]
-    """What the value of each keyword must be."""
+    """The condition that the value of each keyword must meet."""
 
 
-def _takes(least: int, most: int, **keywords: Callable[[Any], bool]) -> _Signature:
+def _signature(least: int, most: int, **keywords: Callable[[Any], bool]) -> _Signature:
     return _Signature(range(least, most + 1), keywords)
 
 
 _SIGNATURES: dict[Callable[..., Any], _Signature] = {
     **{
-        ufunc: _takes(ufunc.nin, ufunc.nin, dtype=_is_dtype, casting=_is_casting)
+        ufunc: _signature(ufunc.nin, ufunc.nin, dtype=_is_dtype, casting=_is_casting)
         for ufunc in (getattr(np, name) for name in _UFUNCS.split())
     },
-    **{getattr(operator, name): _takes(1, 1) for name in _UNARY.split()},
-    **{getattr(operator, name): _takes(2, 2) for name in _BINARY.split()},
-    abs: _takes(1, 1),
-    chunk.astype: _takes(1, 1, astype_dtype=_is_dtype, casting=_is_casting, copy=_is_flag),
-    np.clip: _takes(1, 3, a_min=is_scalar, a_max=is_scalar, min=is_scalar, max=is_scalar),
-    np.imag: _takes(1, 1),
-    np.isclose: _takes(2, 4, rtol=is_scalar, atol=is_scalar, equal_nan=_is_flag),
-    np.nan_to_num: _takes(1, 1, copy=_is_true, nan=is_scalar, posinf=is_scalar, neginf=is_scalar),
-    np.real: _takes(1, 1),
-    np.round: _takes(1, 2, decimals=is_scalar),
-    np.where: _takes(3, 3),
+    **{getattr(operator, name): _signature(1, 1) for name in _UNARY.split()},
+    **{getattr(operator, name): _signature(2, 2) for name in _BINARY.split()},
+    abs: _signature(1, 1),
+    chunk.astype: _signature(1, 1, astype_dtype=_is_dtype, casting=_is_casting, copy=_is_flag),
+    np.clip: _signature(1, 3, a_min=is_scalar, a_max=is_scalar, min=is_scalar, max=is_scalar),
+    np.imag: _signature(1, 1),
+    np.isclose: _signature(2, 4, rtol=is_scalar, atol=is_scalar, equal_nan=_is_flag),
+    np.nan_to_num: _signature(
+        1, 1, copy=_is_true, nan=is_scalar, posinf=is_scalar, neginf=is_scalar
+    ),
+    np.real: _signature(1, 1),
+    np.round: _signature(1, 2, decimals=is_scalar),
+    np.where: _signature(3, 3),
 }
 
-#: Elementwise functions that may give their argument, or a view of it.
+#: Elementwise functions that may return their argument, or a view of it.
 _VIEWING = frozenset({chunk.astype, np.imag, np.real, np.round})
 
 
 def is_elementwise(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
-    """Whether a call gives, at each index, what its arguments have there, and does nothing else.
+    """Whether a call computes each element from the elements at its index, and does nothing else.
 
-    Parameters
-    ----------
-    func : callable
-    args : sequence
-        Values of the positional arguments; `UNKNOWN` for results of other tasks.
-    kwargs : mapping
-
-    Returns
-    -------
-    bool
+    Positional arguments that are results of other tasks are `UNKNOWN`.
     """
     func, kwargs = _unwrapped(func, kwargs)
     kwargs = dict(kwargs)
@@ -129,18 +133,8 @@ def is_elementwise(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) ->
     )
 
 
-def gives_numbers(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
-    """Whether an elementwise call makes booleans or numbers of booleans and numbers.
-
-    Parameters
-    ----------
-    func, args, kwargs
-        As for `is_elementwise`.
-
-    Returns
-    -------
-    bool
-    """
+def returns_numbers(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
+    """Whether an elementwise call returns booleans or numbers for booleans and numbers."""
     _, kwargs = _unwrapped(func, kwargs)
     dtypes = [np.dtype(value) for name, value in kwargs.items() if name in _DTYPES]
     values = [value for name, value in kwargs.items() if name not in _DTYPES | {"casting"}]
@@ -149,40 +143,138 @@ def gives_numbers(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> 
     )
 
 
-def gives_view(func: Any, kwargs: Mapping[str, Any]) -> bool:
-    """Whether an elementwise call may give its argument, or a view of it.
-
-    Parameters
-    ----------
-    func, kwargs
-        As for `is_elementwise`.
-
-    Returns
-    -------
-    bool
-    """
+def may_return_view(func: Any, kwargs: Mapping[str, Any]) -> bool:
+    """Whether an elementwise call may return its argument, or a view of it."""
     return is_among(_unwrapped(func, kwargs)[0], _VIEWING)
 
 
 def is_number(value: Any) -> bool:
-    """Whether a value is a boolean or a number, which broadcasts to anything.
-
-    Parameters
-    ----------
-    value : object
-
-    Returns
-    -------
-    bool
-    """
+    """Whether a value is a boolean or a number, which broadcasts to anything."""
     return is_scalar(value) and np.asarray(value).dtype.kind in NUMBERS
 
 
 def _unwrapped(func: Any, kwargs: Mapping[str, Any]) -> tuple[Any, Mapping[str, Any]]:
-    """The function that dask calls to cast its result, or the function itself."""
+    """Return the function inside dask's wrapper that casts results, or the function itself."""
     if isinstance(func, partial) and func.func is _enforce_dtype and not func.args:
         func, kwargs = _enforce_dtype, {**func.keywords, **kwargs}
     if func is not _enforce_dtype:
         return func, kwargs
     rest = {name: value for name, value in kwargs.items() if name != "enforce_dtype_function"}
     return kwargs.get("enforce_dtype_function"), rest
+
+
+@dataclass(frozen=True)
+class Result:
+    """The result of an earlier step; 0 is the elements read."""
+
+    number: int
+
+
+Operand = Result | Dependency | Literal
+
+
+@dataclass(frozen=True)
+class Step:
+    """A call of a function."""
+
+    func: Any
+    args: tuple[Operand, ...]
+    kwargs: Mapping[str, Literal]
+
+    @property
+    def keywords(self) -> dict[str, Any]:
+        """Values of the keywords."""
+        return {name: literal.value for name, literal in self.kwargs.items()}
+
+
+@dataclass(frozen=True)
+class ElementwiseWork:
+    """Elementwise steps on what one read returns, in order."""
+
+    steps: tuple[Step, ...]
+    top: Operand
+    dependencies: tuple[Key, ...]
+    """Other tasks whose results the steps need."""
+
+    @property
+    def returns_numbers(self) -> bool:
+        """Whether the steps return booleans or numbers for booleans and numbers."""
+        return all(
+            returns_numbers(step.func, list(map(_known, step.args)), step.keywords)
+            for step in self.steps
+        )
+
+    def run(self, elements: NDArray[Any], results: Mapping[Key, Any]) -> Any:
+        """Run the steps on elements that were read, with the results of dependencies."""
+        needed_until = self._last_uses()
+        values: dict[int, Any] = {0: elements}
+
+        def value(operand: Operand) -> Any:
+            if isinstance(operand, Result):
+                return values[operand.number]
+            return results[operand.key] if isinstance(operand, Dependency) else operand.value
+
+        for number, step in enumerate(self.steps, start=1):
+            values[number] = step.func(*map(value, step.args), **step.keywords)
+            for old in [n for n in values if needed_until.get(n, 0) <= number]:
+                del values[old]
+        return value(self.top)
+
+    def _last_uses(self) -> dict[int, int]:
+        """Map results to the last step that uses them."""
+        last: dict[int, int] = {}
+        for number, step in enumerate(self.steps, start=1):
+            last |= {a.number: number for a in step.args if isinstance(a, Result)}
+        if isinstance(self.top, Result):
+            last[self.top.number] = len(self.steps) + 1
+        return last
+
+
+def elementwise_work_of(top: Node) -> tuple[Read, ElementwiseWork] | None:
+    """Turn an expression into one read and steps on its elements.
+
+    None where a call is not elementwise, a value is no scalar, or there is not just one read.
+    """
+    found = _Steps()
+    operand = found.operand(top)
+    if operand is None or len(found.reads) != 1:
+        return None
+    return found.reads[0], ElementwiseWork(tuple(found.steps), operand, tuple(found.dependencies))
+
+
+class _Steps:
+    def __init__(self) -> None:
+        self.reads: list[Read] = []
+        self.dependencies: list[Key] = []
+        self.steps: list[Step] = []
+        # by identity: a node that is used twice is computed once
+        self._done: dict[int, Result | None] = {}
+
+    def operand(self, node: Node) -> Operand | None:
+        if isinstance(node, Literal):
+            return node if is_scalar(node.value) else None
+        if isinstance(node, Dependency):
+            if node.key not in self.dependencies:
+                self.dependencies.append(node.key)
+            return node
+        if isinstance(node, Read):
+            if node not in self.reads:
+                self.reads.append(node)
+            return Result(0)
+        if id(node) not in self._done:
+            self._done[id(node)] = self._call(node)
+        return self._done[id(node)]
+
+    def _call(self, node: Call) -> Result | None:
+        if not is_elementwise(node.func, list(map(_known, node.args)), node.kwargs):
+            return None
+        args = [operand for arg in node.args if (operand := self.operand(arg)) is not None]
+        if len(args) < len(node.args):
+            return None
+        named = {name: Literal(value) for name, value in node.kwargs.items()}
+        self.steps.append(Step(node.func, tuple(args), named))
+        return Result(len(self.steps))
+
+
+def _known(argument: Node | Operand) -> Any:
+    return argument.value if isinstance(argument, Literal) else UNKNOWN

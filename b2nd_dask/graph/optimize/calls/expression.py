@@ -1,4 +1,4 @@
-"""What a fused dask task computes, as a tree: who reads, and which functions follow."""
+"""What a fused dask task computes, as a tree of reads, calls and values."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Read:
 
 
 @dataclass(frozen=True)
-class Outer:
+class Dependency:
     """The result of another task."""
 
     key: Key
@@ -54,12 +54,12 @@ class Outer:
 
 @dataclass(frozen=True, eq=False)
 class Literal:
-    """A value that stands in the graph."""
+    """A value in the graph."""
 
     value: Any
 
     def __eq__(self, other: object) -> bool:
-        """Whether work gives the same with either: 1, True and np.int64(1) differ, 0.0 and -0.0."""
+        """Whether two values compute alike: 1, True and np.int64(1) differ, and 0.0 and -0.0."""
         return isinstance(other, Literal) and self._identity() == other._identity()
 
     __hash__ = None  # type: ignore[assignment]
@@ -80,40 +80,29 @@ class Call:
     kwargs: Mapping[str, Any]
 
 
-Node = Read | Outer | Literal | Call
+Node = Read | Dependency | Literal | Call
 
 #: More steps than this are left to dask: a chain of calls is followed by recursion.
 MAX_STEPS = 100
 
 
 class NotUnderstoodError(Exception):
-    """A task that is made of other things, or of too many."""
+    """A task holds other nodes than calls, references and values, or more than `MAX_STEPS`."""
 
 
 class Scope:
     """The tasks inside a fused task, as expressions."""
 
     def __init__(
-        self, inner: Mapping[Any, GraphNode], given: Mapping[Any, Node], steps: list[None]
+        self, inner: Mapping[Any, GraphNode], known: Mapping[Any, Node], steps: list[None]
     ) -> None:
         self._inner = inner
-        self._known: dict[Any, Node] = dict(given)
+        self._known: dict[Any, Node] = dict(known)
         self._steps = steps
 
     @classmethod
     def of(cls, task: Task) -> Scope:
-        """Look into a fused task.
-
-        Parameters
-        ----------
-        task : dask Task
-            That executes a subgraph.
-
-        Raises
-        ------
-        NotUnderstoodError
-            It holds nodes of other kinds than calls, references and values, or too many.
-        """
+        """Parse a fused task, one that executes a subgraph."""
         return cls({}, {}, [])._inside(task)
 
     def _inside(self, task: Task) -> Scope:
@@ -121,11 +110,11 @@ class Scope:
         self._steps += [None] * len(inner)
         if len(self._steps) > MAX_STEPS:
             raise NotUnderstoodError
-        given = {n: self.node(v) for n, v in zip(names, values, strict=True)}
-        return Scope(inner, given, self._steps)
+        known = {n: self.node(v) for n, v in zip(names, values, strict=True)}
+        return Scope(inner, known, self._steps)
 
     def call(self, task: Task) -> Node:
-        """Expression of a task in this scope."""
+        """Return the expression of a task in this scope."""
         if task.func is _execute_subgraph:
             return self._inside(task).named(task.args[1])
         if task.func is getter and len(task.args) == 2 and not task.kwargs:
@@ -143,7 +132,7 @@ class Scope:
         return Call(func, tuple(map(self.node, task.args)), kwargs)
 
     def node(self, value: Any) -> Node:
-        """Expression of an argument."""
+        """Return the expression of an argument."""
         if isinstance(value, TaskRef):
             return self.named(value.key)
         if isinstance(value, DataNode):
@@ -157,20 +146,16 @@ class Scope:
         return Literal(value)
 
     def named(self, key: Any) -> Node:
-        """Expression of a task of this scope, or of a value that it was given."""
+        """Return the expression of a task of this scope, or of a value that it depends on."""
         if key not in self._known:
-            self._known[key] = self.node(self._inner[key]) if key in self._inner else Outer(key)
+            self._known[key] = (
+                self.node(self._inner[key]) if key in self._inner else Dependency(key)
+            )
         return self._known[key]
 
 
 def expression_of(task: Task) -> Node:
-    """What a task computes.
-
-    Raises
-    ------
-    NotUnderstoodError
-        As for `Scope.of`.
-    """
+    """Parse a task; raise NotUnderstoodError as `Scope.of`."""
     return Scope({}, {}, []).call(task)
 
 
@@ -183,7 +168,7 @@ def is_among(func: Any, functions: Container[Any]) -> bool:
 
 
 def is_scalar(value: Any) -> bool:
-    """Whether a value broadcasts to anything without a trace."""
+    """Whether a value broadcasts to anything and leaves the result an ndarray."""
     # a class of the user's that is derived from these may do anything in its operators
     if type(value) in _PLAIN:
         return type(value) is not int or value in _INTEGERS

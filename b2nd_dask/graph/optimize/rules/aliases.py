@@ -15,7 +15,7 @@ from b2nd_dask.graph.optimize.rules.rule import GraphRule, Tasks
 
 
 def aliased_tasks(tasks: Tasks, output_keys: set[Key]) -> dict[Key, Key]:
-    """The alias of each task of which nobody uses the own key."""
+    """Map tasks whose only dependent is an alias to the key of that alias."""
     aliases = {key: node.target for key, node in tasks.items() if isinstance(node, Alias)}
     if not aliases:
         return {}
@@ -29,12 +29,12 @@ def aliased_tasks(tasks: Tasks, output_keys: set[Key]) -> dict[Key, Key]:
 
 
 def rename_tasks(tasks: Tasks, output_keys: set[Key], names: Mapping[Key, Key]) -> Tasks:
-    """Rename tasks to their aliases, which go."""
-    gone = set(names.values())
+    """Rename tasks to their aliases, and drop these."""
+    dropped = set(names.values())
     return {
         names.get(key, key): node.substitute({}, key=names[key]) if key in names else node
         for key, node in tasks.items()
-        if key not in gone
+        if key not in dropped
     }
 
 

@@ -1,30 +1,46 @@
-"""One pass over fused tasks, in each of which the task rules look for work to push into a read."""
+"""Apply the task rules to fused tasks, once for each layer of a graph.
+
+The fused tasks of a layer share one inner graph and the same arguments, apart from the block that
+each of them reads. The rules rewrite one task of a layer; the others are copies of the result with
+blocks of their own. So a layer costs one analysis of its inner graph, not one for each block.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Hashable, Sequence
 from typing import Any
 
 from dask.typing import Key
 
-from b2nd_dask.graph._dask_compat import DataNode, GraphNode, Task, _execute_subgraph, cull, getter
+from b2nd_dask.graph._dask_compat import (
+    DataNode,
+    GraphNode,
+    Task,
+    TaskRef,
+    _execute_subgraph,
+    cull,
+    getter,
+)
 from b2nd_dask.graph.optimize.calls.expression import Node, NotUnderstoodError, Read, Scope
-from b2nd_dask.graph.optimize.rules.once_per_layer import OncePerLayer
 from b2nd_dask.graph.optimize.rules.rule import TaskRule, Tasks
+
+Rewrite = Callable[[GraphNode], GraphNode]
+#: Rewrites a task like another one of its layer.
+Copy = Callable[[Task], GraphNode]
 
 
 def push_down(tasks: Tasks, rules: Sequence[TaskRule]) -> Tasks:
-    """Apply task rules to each fused task, and to those fused into it; the first that fits wins."""
-    rewritten = OncePerLayer(_Pushdown(rules).rewritten)
+    """Apply task rules to each fused task and to those inside it; the first that matches wins."""
+    rewritten = OncePerLayer(_TaskRewriter(rules).rewritten)
     return {key: rewritten(node) for key, node in tasks.items()}
 
 
-class _Pushdown:
+class _TaskRewriter:
     def __init__(self, rules: Sequence[TaskRule]) -> None:
         self._rules = rules
 
     def rewritten(self, node: GraphNode) -> GraphNode:
-        """A task with work pushed into reads: the task itself, or tasks fused into it."""
+        """Apply the rules to a task, or else to the tasks fused into it."""
         if not isinstance(node, Task) or node.func is not _execute_subgraph:
             return node
         try:
@@ -35,21 +51,21 @@ class _Pushdown:
         if whole := _read_alone(scope, node) or self._replaced(scope, out, node.key, node):
             return whole
         known = {*inner, *names}
-        pushed = {key: self._inside(scope, key, task, known) for key, task in inner.items()}
-        if all(pushed[key] is inner[key] for key in inner):
+        rewritten = {key: self._inside(scope, key, task, known) for key, task in inner.items()}
+        if all(rewritten[key] is inner[key] for key in inner):
             return node
-        needed, producer = cull(pushed, {out}), node.data_producer
+        needed, producer = cull(rewritten, {out}), node.data_producer
         return Task(
             node.key, _execute_subgraph, needed, out, names, *values, _data_producer=producer
         )
 
     def _inside(self, scope: Scope, key: Any, task: GraphNode, known: set[Any]) -> GraphNode:
-        pushed = self._replaced(scope, key, key, task)
-        # it refers to other tasks by their keys, and inside only those in `known` go by their keys
-        return pushed if pushed and pushed.dependencies <= known else self.rewritten(task)
+        replaced = self._replaced(scope, key, key, task)
+        # a replacement uses keys of the graph; inside only those in `known` have the same name
+        return replaced if replaced and replaced.dependencies <= known else self.rewritten(task)
 
     def _replaced(self, scope: Scope, name: Any, key: Key, task: GraphNode) -> Task | None:
-        """What the first rule that fits makes of task `name` of a scope, with the key `key`."""
+        """Replace task `name` of a scope by the first rule that matches, under the key `key`."""
         top = _named(scope, name)
         if top is None:
             return None
@@ -60,7 +76,7 @@ class _Pushdown:
 
 
 def _read_alone(scope: Scope, node: Task) -> Task | None:
-    """A fused task that only reads as a plain one: dask orders what it fused at every run."""
+    """Unfuse a task that only reads: dask orders the tasks inside a fused one at every run."""
     top = _named(scope, node.args[1])
     if not isinstance(top, Read):
         return None
@@ -73,3 +89,78 @@ def _named(scope: Scope, name: Any) -> Node | None:
         return scope.named(name)
     except NotUnderstoodError:
         return None
+
+
+class OncePerLayer:
+    """Rewrite one fused task of each layer, and the others like it.
+
+    The rewrite must not depend on the key of a task, nor on where the slices of a block lie.
+    """
+
+    def __init__(self, rewrite: Rewrite) -> None:
+        self._rewrite = rewrite
+        # with the first task, since identities of its values are part of the key
+        self._known: dict[Hashable, tuple[GraphNode, Copy | None]] = {}
+
+    def __call__(self, node: GraphNode) -> GraphNode:
+        """Rewrite a task."""
+        if type(node) is not Task or node.func is not _execute_subgraph:
+            return self._rewrite(node)
+        inner, out, names, *values = node.args
+        layer = id(inner), out, names, node.data_producer, *map(_kind_of, values)
+        if layer not in self._known:
+            found = self._rewrite(node)
+            self._known[layer] = node, _copy_of(node, found)
+            return found
+        _, copy = self._known[layer]
+        return self._rewrite(node) if copy is None else copy(node)
+
+
+def _kind_of(value: Any) -> Hashable:
+    """Equal for arguments that the rules treat alike."""
+    if type(value) is TaskRef:
+        return TaskRef, value.key
+    if type(value) is not DataNode:
+        return id(value)
+    return (slice, len(value.value)) if _is_block(value.value) else (DataNode, id(value.value))
+
+
+def _is_block(value: Any) -> bool:
+    """Whether a value is a slice with a positive step for each axis."""
+    if type(value) is not tuple or not value:
+        return False
+    return all(type(part) is slice and (part.step is None or part.step > 0) for part in value)
+
+
+def _copy_of(node: Task, found: GraphNode) -> Copy | None:
+    """Return what rewrites the other tasks of the layer; None where each must be analysed."""
+    if found is node:
+        return lambda other: other
+    blocks = [i for i, arg in enumerate(node.args) if _is_block(_value(arg))]
+    if len(blocks) != 1 or type(found) is not Task or found.func is _execute_subgraph:
+        return None
+    (source,) = blocks
+    targets = [i for i, arg in enumerate(found.args) if _value(arg) is _value(node.args[source])]
+    if len(targets) != 1:
+        return None
+    (target,) = targets
+    before, after = found.args[:target], found.args[target + 1 :]
+    wrapped = type(found.args[target]) is DataNode
+
+    def copy(other: Task) -> Task:
+        block = other.args[source]
+        return Task(
+            other.key,
+            found.func,
+            *before,
+            block if wrapped else block.value,
+            *after,
+            _data_producer=found.data_producer,
+            **found.kwargs,
+        )
+
+    return copy
+
+
+def _value(argument: Any) -> Any:
+    return argument.value if type(argument) is DataNode else argument

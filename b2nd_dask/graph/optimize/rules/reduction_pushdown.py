@@ -1,4 +1,4 @@
-"""Push the chunk step of a reduction into the read that feeds it."""
+"""Reduction pushdown: reduce a block chunk by chunk while it is read."""
 
 from __future__ import annotations
 
@@ -16,50 +16,56 @@ from b2nd_dask.frame.read.reduce import Reduction
 from b2nd_dask.frame.reference import FrameReference
 from b2nd_dask.graph._dask_compat import List, Task, TaskRef
 from b2nd_dask.graph.optimize.calls.arg_reductions import search_of
-from b2nd_dask.graph.optimize.calls.elementwise import NUMBERS, is_number
+from b2nd_dask.graph.optimize.calls.elementwise import (
+    NUMBERS,
+    ElementwiseWork,
+    elementwise_work_of,
+    is_number,
+)
 from b2nd_dask.graph.optimize.calls.expression import Call, Node, Read
-from b2nd_dask.graph.optimize.calls.program import Program, program_of
 from b2nd_dask.graph.optimize.calls.reductions import Combining, Work, fold_of
 from b2nd_dask.graph.optimize.rules.rule import TaskRule
 
 
 class Streamed(Protocol):
-    """A chunk step that is carried out chunk by chunk."""
+    """A chunk step of dask that runs chunk by chunk of a frame."""
 
     @property
     def reduction(self) -> Reduction:
-        """What the read of the frame carries out."""
+        """The reduction for `FrameReference.reduce`."""
 
     def result(self, total: PartialResult) -> Any:
-        """What dask's own chunk step gives for all elements."""
+        """Convert the partial result of all elements to the result of dask's own chunk step."""
 
 
 class ChunkStep(Protocol):
-    """What dask computes of each block before it puts the results together."""
+    """What dask computes of each block before it combines the results."""
 
     @property
     def axis(self) -> tuple[int, ...]:
         """Axes to reduce."""
 
     def is_combined_by(self, combining: Combining) -> bool:
-        """Whether dask combines results so that one for several blocks together will do."""
+        """Whether one result for several blocks may replace a combining step over them."""
 
     def whole(self, elements: NDArray[Any]) -> Any:
-        """What dask would compute of these elements."""
+        """Run dask's own chunk step on elements."""
 
     def streamed(self, work: Work) -> Streamed:
-        """The same for elements that come in parts, after some elementwise work."""
+        """Prepare the step for elements that come chunk by chunk, after elementwise work."""
 
 
 @dataclass(frozen=True)
-class PushedStep:
+class BlockReduction:
     """The chunk step of a reduction, and the elementwise work before it."""
 
     chunk: ChunkStep
-    work: Program
+    work: ElementwiseWork
 
 
-def reduce_block(frame: FrameReference, index: Any, step: PushedStep, outer: list[Any]) -> Any:
+def reduce_block(
+    frame: FrameReference, index: Any, step: BlockReduction, results: list[Any]
+) -> Any:
     """Compute the chunk step of a reduction for one block of a frame.
 
     Parameters
@@ -67,51 +73,50 @@ def reduce_block(frame: FrameReference, index: Any, step: PushedStep, outer: lis
     frame : FrameReference
     index : tuple of slice
         The block.
-    step : PushedStep
-    outer : list
-        Results of other tasks.
+    step : BlockReduction
+    results : list
+        Results of the dependencies of the elementwise work.
 
     Returns
     -------
     ndarray or dict of ndarray
-        What dask's own chunk step gives for the block.
+        The result of dask's own chunk step for the block.
     """
-    worked = partial(step.work.run, outer=dict(zip(step.work.outer, outer, strict=True)))
+    worked = partial(step.work.run, results=dict(zip(step.work.dependencies, results, strict=True)))
     axes = parse_selection(index, frame.shape).axes
-    if not all(map(is_number, outer)) or not all(axes):
+    if not all(map(is_number, results)) or not all(axes):
         return step.chunk.whole(worked(np.asarray(frame.read_axes(axes))))
     streamed = step.chunk.streamed(worked)
     return streamed.result(frame.reduce(axes, streamed.reduction))
 
 
-def reduction_of(top: Node) -> tuple[Read, PushedStep] | None:
-    """The read and the chunk step of a task that reduces a block, if one can do both."""
+def block_reduction_of(top: Node) -> tuple[Read, BlockReduction] | None:
+    """Parse a task that reduces a block; None if the reduction cannot move into the read."""
     if not isinstance(top, Call):
         return None
     step = fold_of(top) or search_of(top)
-    found = program_of(top.args[0]) if step else None
+    found = elementwise_work_of(top.args[0]) if step else None
     if step is None or found is None:
         return None
     read, work = found
-    # the rules are made for booleans and numbers: other elements are added in an order, or not at
-    # all
-    numbers = read.region.frame.dtype.kind in NUMBERS and work.gives_numbers
+    # booleans and numbers only: other elements add up in a certain order, or not at all
+    numbers = read.region.frame.dtype.kind in NUMBERS and work.returns_numbers
     if not numbers or not read.selects_slices:
         return None
-    return read, PushedStep(step, work)
+    return read, BlockReduction(step, work)
 
 
-def reduction_task(key: Key, found: tuple[Read, PushedStep], data_producer: bool) -> Task:
-    """A task that reduces a block while it reads it."""
+def reduction_task(key: Key, found: tuple[Read, BlockReduction], data_producer: bool) -> Task:
+    """Make a task that reduces a block while it reads it."""
     read, step = found
-    outer = List(*(TaskRef(name) for name in step.work.outer))
+    results = List(*(TaskRef(name) for name in step.work.dependencies))
     return Task(
         key,
         reduce_block,
         read.region.frame,
         read.index,
         step,
-        outer,
+        results,
         _data_producer=data_producer,
     )
 
@@ -119,7 +124,7 @@ def reduction_task(key: Key, found: tuple[Read, PushedStep], data_producer: bool
 REDUCTION_PUSHDOWN = TaskRule(
     "reduction_pushdown",
     "Chunks are reduced one by one in a scratch buffer, so that no block is built, and chunks that "
-    "repeat one value are counted without a look.",
-    reduction_of,
+    "repeat one value are counted, not decoded.",
+    block_reduction_of,
     reduction_task,
 )

@@ -1,4 +1,4 @@
-"""What a rewrite rule is."""
+"""The two kinds of rewrite rules."""
 
 from __future__ import annotations
 
@@ -17,35 +17,35 @@ Tasks = Mapping[Key, GraphNode]
 
 @dataclass(frozen=True)
 class GraphRule:
-    """A rule that looks at a graph as a whole."""
+    """A rule for a whole graph."""
 
     name: str
-    """In ``b2nd_dask.optimize``."""
+    """The name in ``b2nd_dask.optimize``."""
     reason: str
     """Why it pays."""
     condition: Callable[[Tasks, set[Key]], Any]
-    """Find what is to be replaced in a graph with some output keys; empty where there is none."""
+    """Graph and output keys to a description of what to replace; empty if there is nothing."""
     replacement: Callable[[Tasks, set[Key], Any], Tasks]
-    """The graph, the output keys and what `condition` has found, to another graph."""
+    """Graph, output keys and the result of `condition` to another graph."""
 
     def apply(self, tasks: Tasks, output_keys: set[Key]) -> Tasks:
-        """Rewrite a graph; give it back as it is where the condition does not hold."""
+        """Rewrite a graph; return it unchanged where the condition does not hold."""
         found = self.condition(tasks, output_keys)
         return self.replacement(tasks, output_keys, found) if found else tasks
 
 
 @dataclass(frozen=True)
 class TaskRule:
-    """A rule that looks at one task of a graph, or at one of those that are fused into it."""
+    """A rule for one task of a graph, or for one that is fused into it."""
 
     name: str
-    """In ``b2nd_dask.optimize``."""
+    """The name in ``b2nd_dask.optimize``."""
     reason: str
     """Why it pays."""
     condition: Callable[[Node], Any]
-    """Find what is to be replaced in the expression that a task computes; None if there is none."""
+    """Expression of a task to a description of what to replace; None if there is nothing."""
     replacement: Callable[[Key, Any, bool], Task]
-    """The task's key, what `condition` has found and dask's mark of data producers, to a task."""
+    """Key, the result of `condition` and dask's flag of data producers to a task."""
 
 
 Rule = GraphRule | TaskRule

@@ -1,8 +1,8 @@
 """Constant blocks as views of a single element, where nothing may write into them.
 
 A block of one repeated value costs nothing as a read-only view. A function of the user may act in
-place, though, and would fail on such a block alone. So reads give writable arrays, unless all that
-depends on them is known only to read: then `give_views` turns them into reads that give views.
+place, though, and would fail on such a block alone. So reads return writable arrays, unless all
+their dependents are known only to read: then `return_views` makes them return views.
 """
 
 from __future__ import annotations
@@ -30,21 +30,22 @@ from b2nd_dask.graph._dask_compat import (
     chunk,
     core,
 )
-from b2nd_dask.graph.optimize.calls.elementwise import UNKNOWN, gives_view, is_elementwise
+from b2nd_dask.graph.optimize.calls.elementwise import UNKNOWN, is_elementwise, may_return_view
 from b2nd_dask.graph.optimize.calls.expression import is_among
 from b2nd_dask.graph.optimize.calls.reductions import is_chunk_step
 from b2nd_dask.graph.optimize.rules.index_pushdown import index_block
 from b2nd_dask.graph.optimize.rules.reduction_pushdown import reduce_block
+from b2nd_dask.graph.optimize.rules.rule import GraphRule, Tasks
 from b2nd_dask.graph.read.blocks import ConstantRegion, FrameRegion
 from b2nd_dask.graph.write.checked_cast import checked_cast
 from b2nd_dask.graph.write.write_tasks import write_task
 
 
 class _Effect(Enum):
-    """What a call does with its arguments."""
+    """How a call treats its arguments."""
 
     READS = auto()
-    """It makes its result of them, which shares no memory with them."""
+    """Its result shares no memory with them."""
     PASSES = auto()
     """Its result may be one of them, or a view."""
     UNKNOWN = auto()
@@ -61,7 +62,7 @@ _READING = frozenset(
         write_task,
     }
 )
-#: Those that read a block of a frame take the region as their first argument.
+#: Functions that read a block of a frame; the region is their first argument.
 _READERS = frozenset({core.getter, core.getter_inline, core.getter_nofancy, index_block})
 _PASSING = _READERS | {
     M.reshape,
@@ -85,28 +86,20 @@ _REFERENCES = (TaskRef, Alias)
 _RESULTS = (Task, *_REFERENCES)
 
 
-def give_views(dsk: Mapping[Key, GraphNode], outputs: set[Key]) -> Mapping[Key, GraphNode]:
-    """Make reads give views of constants, where nothing may write into their results.
-
-    Parameters
-    ----------
-    dsk : mapping
-        An optimized graph.
-    outputs : set of Key
-        Tasks whose results are asked for: they are writable.
-
-    Returns
-    -------
-    mapping
-    """
+def reading_tasks(tasks: Tasks, output_keys: set[Key]) -> tuple[_Flow, set[Key]] | None:
+    """Find the tasks that read blocks of frames, alone or fused."""
     flow = _Flow()
-    reading = {key for key, node in dsk.items() if flow.reads(node)}
-    if not reading:
-        return dsk
-    writable = flow.writable(dsk, outputs)
+    reading = {key for key, node in tasks.items() if flow.reads(node)}
+    return (flow, reading) if reading else None
+
+
+def return_views(tasks: Tasks, output_keys: set[Key], found: tuple[_Flow, set[Key]]) -> Tasks:
+    """Make reads return views of constants, where nothing may write into their results."""
+    flow, reading = found
+    writable = flow.writable(tasks, output_keys)
     return {
-        key: flow.giving_views(node, key in writable) if key in reading else node
-        for key, node in dsk.items()
+        key: flow.returning_views(node, key in writable) if key in reading else node
+        for key, node in tasks.items()
     }
 
 
@@ -116,7 +109,7 @@ def _is_region(argument: Any) -> bool:
 
 
 class _Flow:
-    """Which results must be writable, of a graph that stays as it is meanwhile."""
+    """Which results must be writable, of a graph that does not change meanwhile."""
 
     def __init__(self) -> None:
         # by identity: the tasks of a layer share inner graphs, functions and regions
@@ -140,7 +133,7 @@ class _Flow:
         return self._reading_inside[known]
 
     def writable(self, dsk: Mapping[Key, Any], output_keys: Iterable[Key]) -> set[Key]:
-        """Tasks whose results must be writable, and names from outside of which it holds."""
+        """Find the tasks, and keys of other graphs, whose results must be writable."""
         found: set[Key] = set()
         todo = set(output_keys)
         for node in dsk.values():
@@ -153,7 +146,7 @@ class _Flow:
         return found
 
     def _needed(self, node: Any, *, result: bool) -> set[Key]:
-        """Dependencies of a task that must be writable, if its result must be or need not be."""
+        """Find the dependencies of a task that must be writable; `result`: so must its own be."""
         found: set[Key] = set()
         if isinstance(node, _REFERENCES):
             if result:
@@ -187,19 +180,19 @@ class _Flow:
             self._effects[known] = _effect_of(node)
         return self._effects[known]
 
-    def giving_views(self, node: Any, writable: bool) -> Any:
-        """A task with reads that give views, apart from those whose results must be writable."""
+    def returning_views(self, node: Any, writable: bool) -> Any:
+        """Make the reads of a task return views, except where results must be writable."""
         args: tuple[Any, ...]
         if node.func is _execute_subgraph:
             inner, out, names, *values = node.args
-            kept = self._writable_inside(node, result=writable)
+            inside = self._writable_inside(node, result=writable)
             if self._reads_inside(inner):
                 inner = {
-                    name: self.giving_views(task, name in kept) if self.reads(task) else task
+                    name: self.returning_views(task, name in inside) if self.reads(task) else task
                     for name, task in inner.items()
                 }
-            given = zip(names, values, strict=True)
-            args = (inner, out, names, *(v if n in kept else self._view(v) for n, v in given))
+            arguments = zip(names, values, strict=True)
+            args = (inner, out, names, *(v if n in inside else self._view(v) for n, v in arguments))
         elif writable or not is_among(node.func, _READERS):
             return node
         else:
@@ -226,7 +219,7 @@ def _effect_of(task: Task) -> _Effect:
     while isinstance(func, partial) and not func.args:
         func, kwargs = func.func, {**func.keywords, **kwargs}
     if func is core.finalize:
-        # of a single block some versions of dask give the block itself
+        # of a single block some versions of dask return the block itself
         return _Effect.READS if len(task.dependencies) > 1 else _Effect.PASSES
     if is_among(func, _READING) and "out" not in kwargs:
         return _Effect.READS
@@ -234,7 +227,7 @@ def _effect_of(task: Task) -> _Effect:
         return _Effect.PASSES
     args = list(map(_known, task.args))
     if is_elementwise(func, args, kwargs):
-        return _Effect.PASSES if gives_view(func, kwargs) else _Effect.READS
+        return _Effect.PASSES if may_return_view(func, kwargs) else _Effect.READS
     reduces = len(args) == 1 and task.kwargs.keys() <= {"axis", "keepdims"}
     return _Effect.READS if reduces and is_chunk_step(task.func) else _Effect.UNKNOWN
 
@@ -243,3 +236,11 @@ def _known(argument: Any) -> Any:
     if isinstance(argument, DataNode):
         return argument.value
     return UNKNOWN if isinstance(argument, GraphNode | TaskRef) else argument
+
+
+CONSTANT_VIEWS = GraphRule(
+    "constant_views",
+    "A block of one repeated value takes no time and no memory as a view of a single element.",
+    reading_tasks,
+    return_views,
+)
