@@ -50,12 +50,12 @@ class B2ndError(Exception):
         self.chunk = chunk
 
     def __str__(self) -> str:
-        place = [
+        where = [
             self.path,
             None if self.chunk is None else f"chunk {self.chunk}",
             None if self.offset is None else f"at byte {self.offset}",
         ]
-        return ": ".join([*(part for part in place if part is not None), self.problem])
+        return ": ".join([*(part for part in where if part is not None), self.problem])
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _rebuild, (type(self), self.problem, self.path, self.offset, self.chunk)

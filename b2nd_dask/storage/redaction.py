@@ -155,7 +155,7 @@ def texts_in(value: Any, depth: int = 0) -> Iterator[str]:
     ----------
     value : object
     depth : int
-        Of containers and objects around it.
+        Number of containers and objects that it lies in.
 
     Yields
     ------
@@ -190,7 +190,7 @@ def spellings(text: str) -> Iterator[str]:
     yield from (quote(raw, safe=""), quote(raw), quote_plus(raw))
     inner: Callable[[object], str] = lambda value: repr(value)[1:-1]  # noqa: E731
     for once in (inner(text), repr(raw)[2:-1], json.dumps(text)[1:-1]):
-        # the `repr` of a container, or of an error, around it
+        # the `repr` of a container, or of an error, that holds it
         yield from (once, inner(once))
     yield from (part for part in _encoded(raw) if len(part) >= _FEWEST_ENCODED)
 

@@ -298,9 +298,9 @@ def _read_some(
         counts = reader.read_into(spans, [target for _, _, target in rows])
         return [Filled(count, frame.identity.size) for count in counts]
     names = [chunk_member(int(frame.index.offsets[request.chunk])) for request, _, _ in rows]
-    elements = [(name, span) for name, (_, span, _) in zip(names, rows, strict=True)]
+    of_members = [(name, span) for name, (_, span, _) in zip(names, rows, strict=True)]
     try:
-        return reader.read_members_into(elements, [target for _, _, target in rows])
+        return reader.read_members_into(of_members, [target for _, _, target in rows])
     except FileNotFoundError as error:
         missing = str(error.filename).rpartition("/")[2]
         if missing not in names:

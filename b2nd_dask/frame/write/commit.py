@@ -113,7 +113,7 @@ def publish(
     envelope: Envelope,
     staging: Staging,
 ) -> None:
-    """Join staged chunks, build header, index and trailer around them, and publish the frame.
+    """Join staged chunks, build header, index and trailer, and publish the frame.
 
     Parameters
     ----------

@@ -29,7 +29,7 @@ class MappedArray:
     """Where a file holds the elements of an array.
 
     NumPy takes it for an array: the file is mapped then, until the elements are copied. A file that
-    changed by then is refused, so that old and new elements are never mixed. One that is made
+    changed by then raises an error, so that old and new elements are never mixed. One that is made
     shorter while it is copied ends the process with SIGBUS, as with any mapping: no error can be
     raised for that.
 
@@ -213,11 +213,11 @@ def _same_ends(found: MappedArray, elements: NDArray[Any]) -> bool:
     """Whether the file begins and ends as the array does: a name may stand for another file now."""
     count = max(1, _COMPARED // elements.dtype.itemsize)
     ends: list[tuple[slice, ...]] = []
-    for place in (slice(None, 1), slice(-1, None)):
-        head = (place,) * max(0, elements.ndim - 1)
-        last = slice(None, count) if place.start is None else slice(-count, None)
+    for end in (slice(None, 1), slice(-1, None)):
+        head = (end,) * max(0, elements.ndim - 1)
+        last = slice(None, count) if end.start is None else slice(-count, None)
         ends.append((*head, last)[: elements.ndim])
-    return all(np.asarray(found[end]).tobytes() == elements[end].tobytes() for end in ends)
+    return all(np.asarray(found[index]).tobytes() == elements[index].tobytes() for index in ends)
 
 
 def _state(stat: os.stat_result) -> tuple[int, ...]:

@@ -222,9 +222,9 @@ def _mapped_blocks(
 
 
 def _write_mapped(block: Any, block_info: Any = None, **job: Any) -> ChunkRecords:
-    """`write_task` for `map_blocks`, which tells where a block lies."""
-    place = tuple(slice(*ends) for ends in block_info[0]["array-location"])
-    return write_task(block, place, **job)
+    """`write_task` for `map_blocks`, which says where a block lies."""
+    region = tuple(slice(*ends) for ends in block_info[0]["array-location"])
+    return write_task(block, region, **job)
 
 
 def _planned_blocks(

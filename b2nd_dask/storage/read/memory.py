@@ -112,7 +112,7 @@ class OffsetReader:
     Parameters
     ----------
     reader : ByteReader
-        Of the object around the frame; closed with the window.
+        Of the object that holds the frame; closed with the window.
     offset : int
         Where the frame begins. It ends with the object.
     """
@@ -131,21 +131,21 @@ class OffsetReader:
 
     @property
     def identity_is_cheap(self) -> bool:
-        """As for the object around."""
+        """As for the outer object."""
         return self._reader.identity_is_cheap
 
     @property
     def batch_nbytes(self) -> int:
-        """As for the object around."""
+        """As for the outer object."""
         return self._reader.batch_nbytes
 
     @property
     def max_gap(self) -> int:
-        """As for the object around."""
+        """As for the outer object."""
         return self._reader.max_gap
 
     def identity(self) -> Identity:
-        """Identity of the object around, with the size of the rest after the offset."""
+        """Identity of the outer object, with the size of the rest after the offset."""
         outer = self._reader.identity()
         return Identity(self._rest(outer.size), outer.token)
 
@@ -181,7 +181,7 @@ class OffsetReader:
         return self._rest(self._reader.member_size(""))
 
     def close(self) -> None:
-        """Close the reader of the object around."""
+        """Close the reader of the outer object."""
         self._reader.close()
 
     def _fill(

@@ -93,11 +93,11 @@ class S3Ranges:
 
 async def _read(body: Any, nbytes: int) -> bytes:
     """Read so many bytes, whatever more the server would send."""
-    pieces = []
-    while nbytes and (piece := await body.read(nbytes)):
-        pieces.append(piece)
-        nbytes -= len(piece)
-    return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+    parts = []
+    while nbytes and (part := await body.read(nbytes)):
+        parts.append(part)
+        nbytes -= len(part)
+    return parts[0] if len(parts) == 1 else b"".join(parts)
 
 
 def _described(found: dict[str, Any], request: RangeRequest) -> tuple[Response, int]:

@@ -128,7 +128,7 @@ class RemoteReader:
 
     def read(self, spans: Sequence[Span], member: str = "") -> list[bytes]:
         """Read byte ranges in one round of concurrent requests; see `ByteReader.read`."""
-        return [data for data, _ in self._read_elements([(member, span) for span in spans])]
+        return [data for data, _ in self._read_members([(member, span) for span in spans])]
 
     def read_into(
         self, spans: Sequence[Span], targets: Sequence[memoryview], member: str = ""
@@ -140,7 +140,7 @@ class RemoteReader:
         self, items: Sequence[tuple[str, Span]], targets: Sequence[memoryview]
     ) -> list[Filled]:
         """Read byte ranges of several members; see `ByteReader.read_members_into`."""
-        results = self._read_elements(items)
+        results = self._read_members(items)
         counts = copy_into([data for data, _ in results], targets)
         return [Filled(count, size) for count, (_, size) in zip(counts, results, strict=True)]
 
@@ -159,7 +159,7 @@ class RemoteReader:
         self._closed = True
         self._connection = None
 
-    def _read_elements(self, items: Sequence[tuple[str, Span]]) -> list[tuple[bytes, int]]:
+    def _read_members(self, items: Sequence[tuple[str, Span]]) -> list[tuple[bytes, int]]:
         """Bytes of each span, and the size of the member that they come from."""
         connection, opened = self._connected(), self._opened()
         main = ("", MAIN_MEMBER) if opened.is_directory else ("",)

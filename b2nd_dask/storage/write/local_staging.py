@@ -161,16 +161,16 @@ class _LocalStaging:
 
     def fetch(self, runs: Sequence[Run]) -> list[bytes]:
         """Read staged bytes back; see `Staging.fetch`."""
-        pieces = []
+        found = []
         for name, group in itertools.groupby(runs, key=lambda run: run.part):
             # a journal names files of its own area only
             path = self.directory / name if _STAGED.fullmatch(name) else None
             spans = [Span(run.start, run.stop) for run in group]
             try:
-                pieces += LocalReader(str(path)).read(spans) if path else [b""] * len(spans)
+                found += LocalReader(str(path)).read(spans) if path else [b""] * len(spans)
             except FileNotFoundError:
-                pieces += [b""] * len(spans)
-        return pieces
+                found += [b""] * len(spans)
+        return found
 
     def discard(self) -> None:
         """Remove everything that was staged."""
@@ -187,7 +187,7 @@ class ContiguousStaging(_LocalStaging):
     """Bytes that every part leaves free at its start."""
 
     def append(self, payloads: Sequence[bytes]) -> list[Run]:
-        """Stage chunks in one piece; see `Staging.append`."""
+        """Stage chunks as one range; see `Staging.append`."""
         name = f"{_process}.part"
         runs = []
         with about(self.target), self._appending(), self._part(name) as fd:

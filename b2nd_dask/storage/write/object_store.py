@@ -1,4 +1,4 @@
-"""What writing needs of an object store: whole objects put, fetched in pieces, copied, removed.
+"""What writing needs of an object store: whole objects put, fetched by ranges, copied, removed.
 
 And the folder beside a target in which objects are staged.
 """
@@ -140,17 +140,17 @@ class ObjectStore:
         paths = [run.part for run in runs]
         starts = [run.start for run in runs]
         stops = [run.stop for run in runs]
-        pieces: list[bytes] = self.call(
+        found: list[bytes] = self.call(
             lambda: self.fs.cat_ranges(paths, starts, stops, on_error="raise")
         )
-        for run, piece in zip(runs, pieces, strict=True):
-            if len(piece) != run.stop - run.start:
+        for run, data in zip(runs, found, strict=True):
+            if len(data) != run.stop - run.start:
                 raise OSError(
                     errno.EIO,
                     f"{self.label}: a staged object has not the length "
                     "that was written; write again",
                 )
-        return pieces
+        return found
 
     def copy(self, source: str, target: str) -> None:
         """Copy an object inside the store; through the client where the store cannot."""

@@ -118,7 +118,7 @@ class Staging(Protocol):
         """Bring the staged chunks together."""
 
     def publish(self, placement: Placement, head: bytes, tail: bytes) -> None:
-        """Put head and tail around the chunks; make the frame visible, all at once.
+        """Add head and tail to the chunks; make the frame visible, all at once.
 
         What was staged stays until `discard`.
         """
