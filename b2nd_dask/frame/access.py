@@ -131,18 +131,7 @@ def _choose_dtype(opened: OpenedFrame, request: Any) -> np.dtype[Any]:
 
 
 def locate(urlpath: Any, offset: int, storage_options: Mapping[str, Any] | None) -> Location:
-    """Find the location of what a user named; arguments as for `open_b2nd`.
-
-    Parameters
-    ----------
-    urlpath : str, os.PathLike, bytes or blosc2.NDArray
-    offset : int
-    storage_options : mapping or None
-
-    Returns
-    -------
-    Location
-    """
+    """Find the location of what a user named; arguments as for `open_b2nd`."""
     if is_opened_array(urlpath):
         found = location_of_array(urlpath, offset)
         urlpath, offset = found.urlpath, found.offset

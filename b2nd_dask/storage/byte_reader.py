@@ -104,7 +104,6 @@ class ByteReader(Protocol):
 
         Parameters
         ----------
-        spans : sequence of Span
         targets : sequence of memoryview
             One for each span, writable, contiguous bytes, as long as the span.
         member : str
@@ -160,8 +159,6 @@ def read_by_member(
 
     Parameters
     ----------
-    items : sequence of (str, Span)
-    targets : sequence of memoryview
     fill : callable
         Takes spans, targets and the member's name.
 

@@ -153,7 +153,6 @@ def texts_in(value: Any, depth: int = 0) -> Iterator[str]:
 
     Parameters
     ----------
-    value : object
     depth : int
         Number of containers and objects that it lies in.
 

@@ -25,7 +25,6 @@ class FrameRegion:
 
     Parameters
     ----------
-    frame : FrameReference
     views : bool
         Whether blocks of one repeated value may be read-only views of a single element. Otherwise
         all are writable, as functions of the user may expect.
@@ -52,7 +51,6 @@ class ConstantRegion:
     kind : int
         A code of `FrameReference.chunk_kinds`, of chunks that repeat an element. The element itself
         would lose its byte order in a pickle (NumPy's protocols below 5).
-    frame : FrameReference
     views : bool
         As for `FrameRegion`.
     """
@@ -91,7 +89,6 @@ class FrameBlocks(BlockArgument):  # type: ignore[misc]
 
     Parameters
     ----------
-    frame : FrameReference
     chunks : tuple of tuple of int
         Blocks of the dask array.
     """
@@ -138,13 +135,8 @@ def dask_array(
         What is read; dask cuts it by itself where it has no layers.
     sizes : tuple of tuple of int
         Lengths of the blocks along each axis.
-    name : str
     layer : callable
         Returns the function, and its arguments with a value for each block (`ArrayBlockwiseDep`).
-
-    Returns
-    -------
-    dask.array.Array
     """
     if not _dask_compat.has_layers():
         if not _dask_compat.is_planned():

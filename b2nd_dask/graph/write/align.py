@@ -34,7 +34,6 @@ def aligned_to(arr: da.Array, chunks: tuple[int, ...]) -> da.Array:
 
     Parameters
     ----------
-    arr : dask.array.Array
     chunks : tuple of int
         Of the frame to be written.
 
@@ -72,10 +71,6 @@ def aligned_sizes(
     limit : int, optional
         Bytes that a block may have; by default dask's ``array.chunk-size``. A block may have more
         where the largest of `sizes` or a single chunk has.
-
-    Returns
-    -------
-    tuple of tuple of int
     """
     wanted = tuple(_aligned_axis(*axis) for axis in zip(sizes, chunks, strict=True))
     shape = tuple(map(sum, sizes))

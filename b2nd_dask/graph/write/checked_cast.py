@@ -31,7 +31,6 @@ def as_elements(value: Any, dtype: np.dtype[Any]) -> Any:
     ----------
     value : object
         The argument of `to_b2nd`.
-    dtype : numpy.dtype
 
     Returns
     -------

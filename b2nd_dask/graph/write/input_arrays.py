@@ -34,10 +34,6 @@ def as_dask(arr: Any, *, named: bool, snapshot: bool) -> da.Array:
     named, snapshot : bool
         As for `from_numpy`.
 
-    Returns
-    -------
-    dask.array.Array
-
     Raises
     ------
     TypeError
@@ -104,10 +100,6 @@ def from_numpy(elements: NDArray[Any], *, named: bool, snapshot: bool) -> da.Arr
     snapshot : bool
         Whether elements are copied, so that they may be changed before the array is computed. Files
         are never copied.
-
-    Returns
-    -------
-    dask.array.Array
     """
     source: Source | None = mapped_array(elements)
     if source is None:

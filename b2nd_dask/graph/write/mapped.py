@@ -128,10 +128,6 @@ class MappedArray:
 def mapped_array(elements: NDArray[Any]) -> MappedArray | None:
     """Find the elements of a memory-mapped array, or of a view of one, in its file.
 
-    Parameters
-    ----------
-    elements : ndarray
-
     Returns
     -------
     MappedArray or None

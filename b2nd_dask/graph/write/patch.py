@@ -67,13 +67,8 @@ def region_patch(arr: da.Array, frame: FrameReference, region: Any) -> Patch:
     arr : dask.array.Array
         Of the region's shape, with or without the axes that an integer names; or an array that
         broadcasts to it.
-    frame : FrameReference
     region : int, slice, Ellipsis, or a tuple of these
         Slices with step 1.
-
-    Returns
-    -------
-    Patch
 
     Raises
     ------
@@ -108,12 +103,6 @@ def append_patch(arr: da.Array, frame: FrameReference, axis: int) -> Patch:
     ----------
     arr : dask.array.Array
         Of the frame's shape, but for its length along `axis`.
-    frame : FrameReference
-    axis : int
-
-    Returns
-    -------
-    Patch
 
     Raises
     ------
@@ -196,16 +185,10 @@ def broadcast_to_region(
 
     Parameters
     ----------
-    arr : dask.array.Array
-    frame : FrameReference
     bounds : list of tuple of int
         Start and stop of the region along each axis.
     singles : list of int
         Axes that the region names by an integer: the array has them at length 1, or not at all.
-
-    Returns
-    -------
-    dask.array.Array
 
     Raises
     ------

@@ -53,7 +53,6 @@ def update_key(call: str, corner: tuple[int, ...], plan: FramePlan, content: str
         From `update_call`.
     corner : tuple of int
         Index of the first new element.
-    plan : FramePlan
     content : str
         Digest of the frame as it is, at least of the chunks of which some elements stay.
     """

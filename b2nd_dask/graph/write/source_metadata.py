@@ -61,14 +61,9 @@ def packed_metadata(
 
     Parameters
     ----------
-    array : dask.array.Array
     name : {"meta", "vlmeta"}
     entries : mapping, "keep" or None
         As for `to_b2nd`.
-
-    Returns
-    -------
-    mapping of str to bytes
     """
     if not isinstance(entries, str):
         return pack_entries(entries, compressed=name == "vlmeta")

@@ -49,7 +49,6 @@ def key_of(hidden: Path, target: Path) -> str | None:
     ----------
     hidden : Path
         Beside the target.
-    target : Path
 
     Returns
     -------
@@ -116,7 +115,6 @@ def publish_path(ready: Path, target: Path, *, replace: bool) -> None:
     ----------
     ready : Path
         Finished and synced, in a staging area beside `target`.
-    target : Path
     replace : bool
         Whether something that is there may be replaced. A reader then sees the old one or the new
         one; only where a directory is involved and the file system cannot exchange names is there a

@@ -48,7 +48,6 @@ class ObjectStore:
 
         Parameters
         ----------
-        location : Location
         private : bool
             As for `connect`.
         """

@@ -49,7 +49,6 @@ def plan_parts(sources: Sequence[Source], limits: Limits) -> list[Part]:
     ----------
     sources : sequence of bytes or Run
         In the order of the object to be made.
-    limits : Limits
 
     Returns
     -------
@@ -110,7 +109,6 @@ class ServerJoin:
 
         Parameters
         ----------
-        head, tail : bytes
         runs : sequence of Run
             What goes between them; their parts are paths. Those smaller than a part come first.
         replace : bool

@@ -84,7 +84,6 @@ def update_staging_for(
         A local path.
     identity : Identity
         Of the frame when it was opened.
-    sparse : bool
     header_len, frame_len, cbytes : int
         As its header says.
     resume_key : str, optional

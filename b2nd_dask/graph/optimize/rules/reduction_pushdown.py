@@ -70,10 +70,8 @@ def reduce_block(
 
     Parameters
     ----------
-    frame : FrameReference
     index : tuple of slice
         The block.
-    step : BlockReduction
     results : list
         Results of the dependencies of the elementwise work.
 
