@@ -107,7 +107,7 @@ class Fold:
         _, own = _with_keywords(self.func)
         return (
             is_among(combining.func, self.kind.combined_by)
-            and not (self.kind is _MULTIPLY and _is_inexact(own.get("dtype")))
+            and not (combining.func is chunk.prod and _is_inexact(own.get("dtype")))
             and combining.keywords.get("axis") == self.axis
             and combining.is_plain(own)
         )
