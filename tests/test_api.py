@@ -40,7 +40,7 @@ MEMBERS = {
     Frame: "attrs blocks cbytes chunk_kinds chunks close closed contiguous cparams cratio dtype "
     "info meta nbytes nchunks ndim path shape size version vlmeta",
     Verification: "bad checksum_state nchunks ok path reason",
-    StagingInfo: "key modified nbytes place",
+    StagingInfo: "key modified nbytes path",
 }
 
 FUNCTIONS = {

@@ -200,7 +200,7 @@ def staging(path: str, remove: bool, key: str | None, storage_options: dict[str,
     found = [info for info in listed if key in (None, info.key)]
     for info in found:
         when = f"{info.modified:%Y-%m-%d %H:%M:%S}" if info.modified else "unknown"
-        click.echo(f"{info.key}  {decimal(info.nbytes)}  {when}  {info.place}")
+        click.echo(f"{info.key}  {decimal(info.nbytes)}  {when}  {info.path}")
     if not found:
         click.echo("nothing is staged" + (f" with the key {key}" if key and listed else ""))
     elif remove:

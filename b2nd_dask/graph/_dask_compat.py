@@ -263,6 +263,8 @@ class _Namespace:
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
             raise AttributeError(name)
+        if (self._module, name) not in _BY_NAME:
+            raise AttributeError(f"{self._module}.{name} has no row in `NAMES` of this module")
         found = _BY_NAME[self._module, name].resolve()
         setattr(self, name, found)
         return found

@@ -133,7 +133,7 @@ class Scenario:
         """Which frame is there; an error where it is neither."""
         if not self.path.exists() and self.old is not None:
             # without renameat2 it may be set aside; to give the write up puts it back
-            assert any(info.place.endswith(".old") for info in list_staging(self.path))
+            assert any(info.path.endswith(".old") for info in list_staging(self.path))
             remove_staging(self.path)
         if not self.path.exists():
             assert self.old is None, "the old frame is gone"

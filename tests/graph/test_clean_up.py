@@ -138,7 +138,7 @@ def test_a_staging_area_has_lost_its_name_before_it_is_emptied(target, monkeypat
     original = local_names.remove_path
 
     def remove_path(path):
-        assert not Path(info.place).exists() or not path.exists()
+        assert not Path(info.path).exists() or not path.exists()
         emptied.append(path)
         original(path)
 
@@ -189,7 +189,7 @@ class TestWithoutExchange:
         aside = target.with_name(f".{target.name}.{'0' * 16}.old")
         target.rename(aside)
         (info,) = list_staging(target)
-        assert info.place == str(aside)
+        assert info.path == str(aside)
         remove_staging(target)
         np.testing.assert_array_equal(open_b2nd(target)[...], VALUES)
         assert list(target.parent.iterdir()) == [target]

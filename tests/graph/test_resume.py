@@ -135,7 +135,7 @@ def damage(area, how):
 @pytest.mark.parametrize("contiguous", [True, False])
 def test_what_was_damaged_is_computed_again(target, contiguous, how):
     done = fail_once(target, contiguous=contiguous)
-    (area,) = (Path(info.place) for info in list_staging(target))
+    (area,) = (Path(info.path) for info in list_staging(target))
     damage(area, how)
     again = Work()
     back = write(target, again, contiguous=contiguous)

@@ -26,7 +26,7 @@ _REMOTE_AREA = re.compile(r"\.([0-9a-f]{16})\.staging")
 class StagingInfo:
     """A staging area: the staged bytes of one write."""
 
-    place: str
+    path: str
     """Path or URL of the staging area."""
     key: str
     """Distinguishes the writes to one target."""
@@ -113,7 +113,7 @@ def remove_staging(
             # of either form: it also knows what an unfinished sparse frame leaves at its name
             SparseObjectStaging(location, False, info.key, False).discard()
         else:
-            remove_area(Path(info.place), _target(location))
+            remove_area(Path(info.path), _target(location))
     return removed
 
 
