@@ -103,9 +103,10 @@ class DaskName:
         where = f"{self.module}.{self.name}"
         try:
             found = getattr(importlib.import_module(self.module), self.name)
-        except (ImportError, AttributeError) as error:
+            now = self._described(found)
+        except Exception as error:  # a module may refuse a name by any, a warning among them
             raise DaskChangedError(f"dask {_VERSION} has no {where}") from error
-        if (now := self._described(found)) != self.parameters:
+        if now != self.parameters:
             raise DaskChangedError(
                 f"{where} of dask {_VERSION} is not ({self.parameters}), but ({now})"
             )
@@ -251,6 +252,7 @@ _DIRECT = {
 }
 #: What `optional` has found: it is asked for at every read.
 _OPTIONAL: dict[str, Any] = {}
+WITHOUT_LAYERS = "b2nd_dask leaves the reading of a frame to dask.array.from_array"
 _LAYERS = ("ArrayBlockwiseDep", "ArraySliceDep", "blockwise", "getter")
 
 
@@ -309,13 +311,17 @@ def warn_without_layers() -> None:
         for name in _LAYERS:
             __getattr__(name)
     except DaskChangedError as error:
-        warn_once("b2nd_dask leaves the reading of a frame to dask.array.from_array", error)
+        warn_once(WITHOUT_LAYERS, error)
 
 
 def is_planned() -> bool:
     """Whether dask's arrays are expressions (``array.query-planning``), not graphs of layers."""
     enabled = optional("array_expr_enabled")
-    return enabled is not None and bool(enabled())
+    try:
+        return enabled is not None and bool(enabled())
+    except Exception:
+        logger.debug("dask has changed", exc_info=True)
+        return False
 
 
 class _Warned:

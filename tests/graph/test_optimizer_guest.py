@@ -324,3 +324,28 @@ def test_installing_twice_changes_nothing():
     optimizer.install()
     assert optimizer._plain_hook() is hook
     assert da.Array.__dask_optimize__ == da.optimize
+
+
+@pytest.mark.parametrize("change", ["no attribute", "no descriptor"])
+def test_installing_where_dask_has_another_hook(frame, monkeypatch, unwarned, change):
+    if change == "no attribute":
+        monkeypatch.delattr(da.Array, "__dask_optimize__")
+    else:
+        monkeypatch.setattr(da.Array, "__dask_optimize__", object())
+    before = vars(da.Array).get("__dask_optimize__")
+    with pytest.warns(RuntimeWarning, match="leaves all graphs"):
+        optimizer.install()
+    assert vars(da.Array).get("__dask_optimize__") is before
+
+
+def test_a_name_that_is_refused_by_any_exception(monkeypatch):
+    monkeypatch.setattr(importlib, "import_module", fail)
+    with pytest.raises(_dask_compat.DaskChangedError, match="has no"):
+        _dask_compat.NAMES[0].resolve()
+
+
+def test_a_layer_that_cannot_be_built(tmp_path, frame, monkeypatch, unwarned):
+    monkeypatch.setitem(vars(_dask_compat), "blockwise", fail)
+    with pytest.warns(RuntimeWarning, match="leaves the reading"):
+        x = b2nd_dask.from_b2nd(tmp_path / "x.b2nd")
+    np.testing.assert_array_equal(x.compute(scheduler="sync"), frame[1])

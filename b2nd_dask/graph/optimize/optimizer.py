@@ -44,8 +44,14 @@ def install() -> None:
     The setting itself is left alone: a function in dask's configuration could not be sent to the
     workers of a cluster, as dask does with it.
     """
-    if not is_planned():  # else arrays have no graph of layers to optimize
-        da.Array.__dask_optimize__ = _Hook(_plain_hook())
+    if is_planned():
+        return  # arrays have no graph of layers to optimize
+    try:
+        before = _plain_hook()
+        before.__get__(None, da.Array)
+        da.Array.__dask_optimize__ = _Hook(before)
+    except Exception as error:  # noqa: BLE001 - then arrays are optimized by dask alone
+        warn_once("b2nd_dask leaves all graphs as dask has optimized them", error)
 
 
 def _plain_hook() -> Any:

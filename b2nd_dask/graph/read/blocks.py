@@ -138,16 +138,23 @@ def dask_array(
     layer : callable
         Returns the function, and its arguments with a value for each block (`ArrayBlockwiseDep`).
     """
-    if not _dask_compat.has_layers():
-        if not _dask_compat.is_planned():
-            _dask_compat.warn_without_layers()
-        plain: da.Array = da.from_array(source, chunks=sizes, name=name)
-        return plain
+    if _dask_compat.has_layers():
+        read, *arguments = layer()
+        try:
+            return _of_layer(read, arguments, sizes, name, source.dtype)
+        except Exception as error:  # noqa: BLE001 - whatever it is, dask can read the source
+            _dask_compat.warn_once(_dask_compat.WITHOUT_LAYERS, error)
+    elif not _dask_compat.is_planned():
+        _dask_compat.warn_without_layers()
+    plain: da.Array = da.from_array(source, chunks=sizes, name=name)
+    return plain
+
+
+def _of_layer(read: Any, arguments: list[Any], sizes: Chunks, name: str, dtype: Any) -> da.Array:
     indices = tuple(range(len(sizes)))
-    read, *arguments = layer()
     indexed = itertools.chain.from_iterable((argument, indices) for argument in arguments)
     blocks = _dask_compat.blockwise(
         read, name, indices, *indexed, numblocks={}, _data_producer=True
     )
     graph = HighLevelGraph.from_collections(name, blocks)
-    return da.Array(graph, name, sizes, dtype=source.dtype)
+    return da.Array(graph, name, sizes, dtype=dtype)
