@@ -185,8 +185,11 @@ def spellings(text: str) -> Iterator[str]:
     raw = text.encode("utf-8", "surrogateescape")
     # headers are read as Latin-1
     yield from (text, raw.decode("latin-1"))
-    yield unquote(text)
-    yield from (quote(raw, safe=""), quote(raw), quote_plus(raw))
+    plain = unquote(text).encode("utf-8", "surrogateescape")
+    yield plain.decode("utf-8", "surrogateescape")
+    # clients quote anew what came quoted: in capital digits, or more of it
+    for once_quoted in (raw, plain):
+        yield from (quote(once_quoted, safe=""), quote(once_quoted), quote_plus(once_quoted))
     inner: Callable[[object], str] = lambda value: repr(value)[1:-1]  # noqa: E731
     for once in (inner(text), repr(raw)[2:-1], json.dumps(text)[1:-1]):
         # the `repr` of a container, or of an error, that holds it

@@ -23,6 +23,7 @@ from fsspec import AbstractFileSystem
 from b2nd_dask.errors import StaleFrameError
 from b2nd_dask.storage import Location, Span, staging_for
 from b2nd_dask.storage.failures import OriginalError
+from b2nd_dask.storage.redaction import Secrets
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -145,6 +146,13 @@ def test_secrets_are_taken_out_in_whatever_type_and_spelling(given: str, spelled
         assert type(error.__cause__) is OSError
         assert "refused" in str(error.__cause__)
         assert "raise error" in shown
+
+
+@pytest.mark.parametrize("shown", ["ab%2FcdEFGH%3D", "ab/cdEFGH=", "ab/cdEFGH%3D"])
+def test_a_secret_that_was_given_quoted_is_taken_out_however_it_is_quoted_anew(shown: str) -> None:
+    secrets = Secrets("https://host/a.b2nd?signature=ab%2fcdEFGH%3d", {})
+
+    assert "cdEFGH" not in secrets.hide(f"the signature {shown} is too old")
 
 
 def test_a_long_number_that_the_command_line_took_for_one_is_a_secret() -> None:
