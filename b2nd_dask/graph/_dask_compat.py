@@ -40,9 +40,11 @@ if TYPE_CHECKING:
     from dask.layers import ArrayBlockwiseDep, ArraySliceDep
     from dask.system import CPU_COUNT
     from dask.utils import M, parse_bytes
+    from distributed.system import MEMORY_LIMIT
 
 __all__ = [
     "CPU_COUNT",
+    "MEMORY_LIMIT",
     "Alias",
     "ArrayBlockwiseDep",
     "ArraySliceDep",
@@ -220,6 +222,13 @@ NAMES = tuple(
             "makes such a layer",
         ),
         (
+            "dask.blockwise",
+            "Blockwise",
+            "output, output_indices, task, indices, numblocks, concatenate, new_axes, "
+            "output_blocks, annotations, io_deps",
+            "is such a layer, whose io_deps are the arguments of its blocks",
+        ),
+        (
             "dask.layers",
             "ArrayBlockwiseDep",
             "chunks",
@@ -239,6 +248,7 @@ NAMES = tuple(
         ("dask.core", "toposort", "dsk, dependencies", "tasks behind those that they depend on"),
         ("dask.utils", "parse_bytes", "s", "dask's array.chunk-size as a number"),
         ("dask.system", "CPU_COUNT", "int", "threads of dask's own schedulers"),
+        ("distributed.system", "MEMORY_LIMIT", "int", "what the machine or container leaves"),
     )
 )
 
@@ -303,6 +313,11 @@ def optional(name: str) -> Any:
 def has_layers() -> bool:
     """Whether graphs of layers can be built: none where dask's arrays are expressions."""
     return not is_planned() and None not in map(optional, _LAYERS)
+
+
+def block_arguments(layer: Any) -> list[Any]:
+    """List the arguments of a layer that each block has its own of; none for other layers."""
+    return list(getattr(layer, "io_deps", {}).values())
 
 
 def warn_without_layers() -> None:

@@ -65,7 +65,6 @@ def _own_threads() -> int:
 
 def _own_memory() -> int:
     """Bytes that this process may use: what the machine, its container and `ulimit` leave it."""
-    from distributed.system import MEMORY_LIMIT
-
+    machine = _dask_compat.optional("MEMORY_LIMIT") or sys.maxsize
     limits = (resource.getrlimit(kind)[0] for kind in (resource.RLIMIT_AS, resource.RLIMIT_DATA))
-    return min([MEMORY_LIMIT, *(limit for limit in limits if limit != resource.RLIM_INFINITY)])
+    return min([machine, *(limit for limit in limits if limit != resource.RLIM_INFINITY)])

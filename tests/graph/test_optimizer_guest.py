@@ -99,7 +99,39 @@ def without_all(tasks, output_keys, found):
     return tasks
 
 
+def with_fused(change):
+    """A rule that changes what is inside of fused tasks."""
+
+    def spoil(tasks, *_):
+        fused = {key: t for key, t in tasks.items() if t.func is _dask_compat._execute_subgraph}
+        assert fused
+        return {**tasks, **{key: _changed(task, change) for key, task in fused.items()}}
+
+    return spoil
+
+
+def _changed(task, change):
+    inner, out, names, *values = task.args
+    args = change(dict(inner), out, names, values)
+    return _dask_compat.Task(task.key, task.func, *args, _data_producer=task.data_producer)
+
+
+def _with_inner(inner, out, names, values, **more):
+    return {**inner, **more}, out, names, *values
+
+
+def _refers(key, other):
+    return _dask_compat.Task(key, abs, _dask_compat.TaskRef(other))
+
+
+INSIDE = {
+    "fused: output lost": lambda inner, out, names, values: (inner, "none", names, *values),
+    "fused: argument lost": lambda inner, out, names, values: (inner, out, (*names, "a"), *values),
+    "fused: dangling": lambda *args: _with_inner(*args, a=_refers("a", "none")),
+    "fused: cycle": lambda *args: _with_inner(*args, a=_refers("a", "b"), b=_refers("b", "a")),
+}
 BROKEN = {
+    **{name: with_fused(change) for name, change in INSIDE.items()},
     "raises": fail,
     "no graph": lambda tasks, *_: list(tasks),
     "no tasks": lambda tasks, *_: dict.fromkeys(tasks, 7),

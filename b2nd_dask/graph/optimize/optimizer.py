@@ -19,7 +19,7 @@ import dask
 import dask.array as da
 from dask.highlevelgraph import HighLevelGraph
 
-from b2nd_dask.graph._dask_compat import is_planned, resolve_all, warn_once
+from b2nd_dask.graph._dask_compat import block_arguments, is_planned, resolve_all, warn_once
 from b2nd_dask.graph.read.blocks import FrameBlocks
 
 Optimizer = Callable[..., Any]
@@ -169,7 +169,7 @@ def _reads_frames(dsk: Any) -> bool:
     return isinstance(dsk, HighLevelGraph) and any(
         isinstance(dep, FrameBlocks)
         for layer in dsk.layers.values()
-        for dep in getattr(layer, "io_deps", {}).values()
+        for dep in block_arguments(layer)
     )
 
 

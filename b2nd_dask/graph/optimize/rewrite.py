@@ -1,4 +1,4 @@
-"""Apply the rewrite rules to a graph that dask has optimized, and verify the result."""
+"""Apply the rewrite rules to a graph that dask has optimized, and check the result."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 from dask.typing import Key
 
-from b2nd_dask.graph._dask_compat import GraphNode, flatten
+from b2nd_dask.graph._dask_compat import GraphNode, Task, _execute_subgraph, flatten
 from b2nd_dask.graph.optimize.rules.aliases import ALIASES
 from b2nd_dask.graph.optimize.rules.index_pushdown import INDEX_PUSHDOWN
 from b2nd_dask.graph.optimize.rules.inline import INLINE_READS
@@ -66,11 +66,11 @@ def rewrite(optimized: Mapping[Any, Any], keys: Any, names: Container[str]) -> T
         for rule in group:
             if isinstance(rule, GraphRule):
                 tasks = rule.apply(tasks, output_keys)
-    verify(tasks, optimized, output_keys)
+    check_sound(tasks, optimized, output_keys)
     return tasks
 
 
-def verify(tasks: Any, before: Mapping[Any, Any], output_keys: set[Key]) -> None:
+def check_sound(tasks: Any, before: Mapping[Any, Any], output_keys: set[Key]) -> None:
     """Verify that a rewritten graph can be computed, given the graph from before.
 
     Raises
@@ -84,12 +84,14 @@ def verify(tasks: Any, before: Mapping[Any, Any], output_keys: set[Key]) -> None
     dropped = before.keys() - tasks.keys()
     lost = {key for key in output_keys if key in dropped}
     strange: list[Key] = []
+    seen: set[Any] = set()
     for key, node in tasks.items():
         old = before.get(key)
         if node is not old:
             # dask's own tasks need no check
             if not isinstance(node, GraphNode) or node.key != key:
                 raise UnsoundGraphError(f"{key!r} is no task of that key: {node!r:.200}")
+            _check_fused(node, seen)
             if node.dependencies and not node.dependencies <= _reachable(old, before):
                 strange.append(key)
         if dropped and not dropped.isdisjoint(node.dependencies):
@@ -102,6 +104,24 @@ def verify(tasks: Any, before: Mapping[Any, Any], output_keys: set[Key]) -> None
         raise UnsoundGraphError(f"no task for {', '.join(sorted(map(repr, lost))[:5])}")
     if strange and (left := _in_cycles(tasks)):
         raise UnsoundGraphError(f"tasks wait for each other: {', '.join(map(repr, left[:5]))}")
+
+
+def _check_fused(node: Any, seen: set[Any]) -> None:
+    """Check that the tasks fused into a task can be computed; those of a layer share one graph."""
+    if not isinstance(node, Task) or node.func is not _execute_subgraph:
+        return
+    inner, out, names, *values = node.args
+    if len(names) != len(values):
+        raise UnsoundGraphError(f"{node.key!r} has {len(values)} arguments for {len(names)} names")
+    if (alike := (id(inner), out, names)) in seen:
+        return
+    seen.add(alike)
+    known = {*inner, *names}
+    lost = {out, *itertools.chain.from_iterable(t.dependencies for t in inner.values())} - known
+    if lost or _in_cycles(inner):
+        raise UnsoundGraphError(f"the tasks fused into {node.key!r} cannot be computed: {lost}")
+    for task in inner.values():
+        _check_fused(task, seen)
 
 
 def _reachable(node: Any, before: Mapping[Any, Any]) -> Set[Key]:

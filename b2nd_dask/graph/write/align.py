@@ -136,7 +136,7 @@ def _source(arr: da.Array) -> FrameReference | Source | None:
         return None
     # of a layer that is fused the function is another
     func = getattr(getattr(layer, "task", None), "func", None)
-    for dep in getattr(layer, "io_deps", {}).values():
+    for dep in _dask_compat.block_arguments(layer):
         if isinstance(dep, FrameBlocks) and func is _dask_compat.getter:
             return dep.frame
         if isinstance(dep, ArrayBlocks) and func is np.asarray:

@@ -176,7 +176,7 @@ def constant_element(arr: da.Array) -> NDArray[Any] | None:
     if shape_dep is None or maker is None or _dask_compat.is_planned() or len(arr.dask.layers) != 1:
         return None
     layer = arr.dask.layers.get(arr.name)
-    deps = getattr(layer, "io_deps", {}).values()
+    deps = _dask_compat.block_arguments(layer)
     func: Any = getattr(getattr(layer, "task", None), "func", None)
     shapes = all(isinstance(dep, shape_dep) for dep in deps)
     if not shapes or _innermost(func) is not _innermost(maker):

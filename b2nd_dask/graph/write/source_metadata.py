@@ -94,7 +94,7 @@ def _frames_of(array: da.Array) -> list[FrameReference]:
     return [
         dep.frame
         for layer in array.dask.layers.values()
-        for dep in getattr(layer, "io_deps", {}).values()
+        for dep in _dask_compat.block_arguments(layer)
         if isinstance(dep, FrameBlocks)
     ]
 

@@ -196,8 +196,7 @@ def _fused_blocks(
         meta=np.empty((0,) * arr.ndim, object),
         align_arrays=False,
     )
-    keys = _missing_keys(records, missing)
-    return keys, dict(records.__dask_optimize__(records.__dask_graph__(), [*keys, opening]))
+    return _optimized(records, missing, opening)
 
 
 def _mapped_blocks(
@@ -217,8 +216,17 @@ def _mapped_blocks(
         dtype=object,
         meta=np.empty((0,) * arr.ndim, object),
     )
+    return _optimized(records, missing, opening)
+
+
+def _optimized(
+    records: da.Array, missing: NDArray[np.bool_], opening: str
+) -> tuple[list[Any], dict[Any, Any]]:
+    """Keys and optimized graph of the missing blocks' tasks."""
     keys = _missing_keys(records, missing)
-    return keys, dict(records.__dask_optimize__(records.__dask_graph__(), [*keys, opening]))
+    # a collection need not have an optimizer
+    optimize = getattr(records, "__dask_optimize__", lambda graph, keys: graph)
+    return keys, dict(optimize(records.__dask_graph__(), [*keys, opening]))
 
 
 def _write_mapped(block: Any, block_info: Any = None, **job: Any) -> ChunkRecords:
