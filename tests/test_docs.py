@@ -113,3 +113,14 @@ def test_every_block_is_run() -> None:
         text = (ROOT / page).read_text()
         assert len(blocks(page)) == text.count("```python")
         assert {need for need, _ in blocks(page)} <= known
+
+
+def test_the_architecture_names_what_exists() -> None:
+    page = (ROOT / "docs/architecture.md").read_text()
+    files = [str(path) for path in (ROOT / "b2nd_dask").rglob("*.py")]
+    named = re.findall(r"`([\w/]+\.py)`", page)
+    assert len(named) > 30
+    assert [name for name in named if not any(f.endswith(f"/{name}") for f in files)] == []
+    text = "".join(Path(path).read_text() for path in files)
+    functions = re.findall(r"`(_?[a-zA-Z]+(?:_[a-zA-Z]+)+|_[A-Z_]+)`", page)
+    assert [name for name in functions if not re.search(rf"\b{name}\b", text)] == []
