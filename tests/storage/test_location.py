@@ -55,6 +55,11 @@ def test_storage_options_are_for_urls(urlpath: str | bytes) -> None:
     assert Location.of(urlpath, storage_options={}) == Location.of(urlpath)
 
 
+def test_storage_options_are_a_mapping() -> None:
+    with pytest.raises(TypeError, match=r"storage_options is a mapping, .*, not str"):
+        Location.of("s3://bucket/a.b2nd", storage_options="anon")
+
+
 SECRET_URLS = [
     ("https://user:hunter2@host/a.b2nd", "https://host/a.b2nd"),
     ("https://hunter2@host/a.b2nd?X-Amz-Signature=hunter2", "https://host/a.b2nd"),

@@ -85,7 +85,7 @@ def compression_of(cparams: Any, itemsize: int) -> Compression:
     chosen = {name: value for name, value in given.items() if name not in _OURS}
     _check_names(chosen)
     if not isinstance(chosen.get("clevel", 1), int) or not 0 <= chosen.get("clevel", 1) <= 9:
-        raise ValueError(f"clevel={chosen['clevel']!r}; levels go from 0 to 9")
+        raise ValueError(f"clevel={chosen['clevel']!r}; levels go from 0 to 9, as int")
     if "codec" in chosen:
         chosen["codec"] = _member("codec", blosc2.Codec, chosen["codec"])
     if "filters" in chosen:

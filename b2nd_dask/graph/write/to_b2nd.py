@@ -241,7 +241,8 @@ def _check_mode(mode: str, region: Any, append_axis: int | None, options: FrameO
     if mode in _NEW:
         if region is not None or append_axis is not None:
             raise ValueError(
-                f'mode={mode!r} makes a new frame; region= and append_axis= go with mode="r+"'
+                f'mode={mode!r} makes a new frame; region= goes with mode="r+", '
+                'append_axis= with "r+" or "a"'
             )
     elif region is None and append_axis is None:
         ways = "region= or append_axis=" if mode == "r+" else "append_axis="

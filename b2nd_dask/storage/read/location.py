@@ -71,7 +71,8 @@ class Location:
         Raises
         ------
         TypeError
-            For anything else than a path, a URL or bytes.
+            For anything else than a path, a URL or bytes, and for storage options that are no
+            mapping.
         ValueError
             For a negative offset, for storage options where there is no file system, and for a
             text that is no URL but looks like one with a password.
@@ -81,11 +82,14 @@ class Location:
             raise TypeError(f"offset is a number of bytes, not {type(offset).__name__}")
         if offset < 0:
             raise ValueError(f"offset is {offset}; it must not be negative")
+        if not hasattr(storage_options or {}, "keys"):
+            kind = type(storage_options).__name__
+            raise TypeError(f'storage_options is a mapping, such as {{"anon": True}}, not {kind}')
         options = dict(storage_options or {}) or None
         location = cls(normalized, offset, options)
         if options is not None and not location.is_url:
             raise ValueError(
-                f"storage_options are for remote stores; {location.label} is local: leave them out"
+                f"storage_options are for remote stores; {location.label} is local and takes none"
             )
         return location
 
