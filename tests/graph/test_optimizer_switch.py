@@ -88,6 +88,11 @@ def test_nonsense_names_the_rules(tmp_path, value):
         x.sum().compute(scheduler="sync")
 
 
+def test_nonsense_leaves_arrays_without_frames_alone():
+    with dask.config.set({SWITCH: "nonsense"}):
+        assert da.ones((3, 3)).sum().compute(scheduler="sync") == 9
+
+
 def test_what_the_user_sets_for_arrays_wins(tmp_path):
     x, array = many_blocks(tmp_path)
     seen = []
@@ -112,8 +117,8 @@ def test_a_choice_travels_to_a_scheduler(tmp_path):
         sent = pickle.dumps((chosen, total.__dask_graph__(), total.__dask_keys__()))
     optimizer, graph, keys = pickle.loads(sent)
     assert optimizer == chosen == da.optimize
-    assert optimizer.rules == chosen.rules == ("aliases", "merge_blocks")
-    assert x.__dask_optimize__.rules == RULE_NAMES
+    assert optimizer.setting == chosen.setting == ["aliases", "merge_blocks"]
+    assert x.__dask_optimize__.setting is None
     assert not any(
         getattr(node, "func", None) is reduce_block for node in optimizer(graph, keys).values()
     )
@@ -121,11 +126,11 @@ def test_a_choice_travels_to_a_scheduler(tmp_path):
 
 SCRIPT = """
 import sys
-import numpy as np, dask.array as da
+import numpy as np, dask, dask.array as da
 from b2nd_dask.graph.optimize.optimizer import chosen_rules
 x = da.from_b2nd(sys.argv[1])
 assert (x + 1).sum().compute(scheduler="sync") == 18
-print(chosen_rules())
+print(chosen_rules(dask.config.get("b2nd_dask.optimize")))
 """
 
 
@@ -133,6 +138,9 @@ print(chosen_rules())
     ("value", "rules"),
     [
         ("false", ()),
+        ("off", ()),
+        ("0", ()),
+        ("on", RULE_NAMES),
         ("True", RULE_NAMES),
         ("aliases,merge_blocks", ("aliases", "merge_blocks")),
         ("['constant_views', 'aliases']", ("aliases", "constant_views")),
@@ -153,4 +161,4 @@ def test_the_environment_switches(tmp_path, value, rules):
     )
     assert done.returncode == 0, done.stderr
     assert done.stdout.strip() == str(rules)
-    assert chosen_rules() == RULE_NAMES
+    assert chosen_rules(None) == RULE_NAMES

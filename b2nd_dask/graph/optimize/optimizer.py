@@ -26,6 +26,11 @@ Optimizer = Callable[..., Any]
 _UNSET = object()
 
 KEY = "b2nd_dask.optimize"
+#: What environment variables say for true and false.
+_SWITCHES = {
+    **dict.fromkeys(("true", "on", "yes", "1"), True),
+    **dict.fromkeys(("false", "off", "no", "0"), False),
+}
 #: In the order in which they are applied. Here, since they must be known where the rules themselves
 #: cannot be imported.
 RULE_NAMES = (
@@ -73,8 +78,8 @@ class _Hook:
         own: Optimizer = self.before.__get__(instance, owner)
         if dask.config.get("array_optimize", _UNSET) is not _UNSET:
             return own
-        rules = chosen_rules()
-        return _ArrayOptimizer(own, rules) if rules else own
+        setting = dask.config.get(KEY, None)
+        return own if setting is False else _ArrayOptimizer(own, setting)
 
 
 class _ArrayOptimizer:
@@ -86,16 +91,16 @@ class _ArrayOptimizer:
     order (dask 2026.8.0).
     """
 
-    def __init__(self, own: Optimizer, rules: tuple[str, ...]) -> None:
+    def __init__(self, own: Optimizer, setting: Any) -> None:
         self.own = own
-        self.rules = rules
+        self.setting = setting
 
     def __call__(self, dsk: Any, keys: Any, **kwargs: Any) -> Any:
-        return _optimized(self.own, self.rules, dsk, keys, **kwargs)
+        return _optimized(self.own, self.setting, dsk, keys, **kwargs)
 
     def __reduce__(self) -> tuple[Any, ...]:
         # all rules, the default, leave the choice to the scheduler's own configuration
-        chosen = None if self.rules == RULE_NAMES else {"rules": self.rules}
+        chosen = None if self.setting in (None, True) else {"setting": self.setting}
         return getattr, (da.Array, "__dask_optimize__"), chosen
 
     def __eq__(self, other: object) -> bool:
@@ -127,39 +132,39 @@ def optimize(dsk: Any, keys: Any, **kwargs: Any) -> Any:
         The setting ``b2nd_dask.optimize`` is neither a boolean nor names of rules.
     """
     own: Optimizer = _plain_hook().__get__(None, da.Array)
-    return _optimized(own, chosen_rules(), dsk, keys, **kwargs)
+    return _optimized(own, dask.config.get(KEY, None), dsk, keys, **kwargs)
 
 
-def chosen_rules() -> tuple[str, ...]:
-    """Names of the rules that are switched on, in the order in which they are applied.
+class SettingError(ValueError):
+    """The setting ``b2nd_dask.optimize`` is neither a boolean nor names of rules."""
 
-    Raises
-    ------
-    ValueError
-        The setting is neither a boolean nor names of rules.
-    """
-    value: Any = dask.config.get(KEY, None)
-    if value is None or value is True:
+
+def chosen_rules(setting: Any) -> tuple[str, ...]:
+    """Names of the rules that a setting switches on, in the order in which they are applied."""
+    if setting is None or (switch := _SWITCHES.get(str(setting).lower())):
         return RULE_NAMES
-    if value is False:
+    if switch is False:
         return ()
-    names = value.replace(",", " ").split() if isinstance(value, str) else value
+    names = setting.replace(",", " ").split() if isinstance(setting, str) else setting
     listed = isinstance(names, list | tuple | set | frozenset)
     if not listed or not all(name in RULE_NAMES for name in names):
-        raise ValueError(
+        raise SettingError(
             f"{KEY} in dask's configuration must be true, false or a list of rules "
-            f"({', '.join(RULE_NAMES)}), not {value!r}"
+            f"({', '.join(RULE_NAMES)}), not {setting!r}"
         )
     return tuple(name for name in RULE_NAMES if name in names)
 
 
-def _optimized(own: Optimizer, rules: tuple[str, ...], dsk: Any, keys: Any, **kwargs: Any) -> Any:
+def _optimized(own: Optimizer, setting: Any, dsk: Any, keys: Any, **kwargs: Any) -> Any:
     found = own(dsk, keys, **kwargs)
     try:
         # with fusion turned off the graph keeps its layers
         if isinstance(found, HighLevelGraph) or not _reads_frames(dsk):
             return found
-        return _Rewriter.load()(found, keys, rules)
+        rules = chosen_rules(setting)
+        return _Rewriter.load()(found, keys, rules) if rules else found
+    except SettingError:
+        raise
     except Exception as error:  # noqa: BLE001 - whatever it is, dask's own graph is right
         warn_once("b2nd_dask leaves a graph as dask has optimized it", error)
         return found
