@@ -40,12 +40,19 @@ def crash(folder, kind, contiguous, fault, *, exchange=True):
     return run_forked(crashes.crash, kind, contiguous, fault, folder, exchange, seconds=880)
 
 
-def cases(quick, *axes):
-    """The product of some lists, of which only some cases are not slow."""
-    return [
-        pytest.param(*case, marks=() if case in quick else pytest.mark.slow)
-        for case in itertools.product(*axes)
-    ]
+#: Every error meets every kind of write, as one file or as a directory; the other pairs are long.
+ERRORS = {True: ("ENOSPC", "fsync", "rename"), False: ("EIO", "short", "late")}
+
+
+def cases(quick, *axes, slow=lambda *case: True):
+    """The product of some lists, of which only some cases are quick, and some slow."""
+    return [pytest.param(*c, marks=_mark(c, quick, slow)) for c in itertools.product(*axes)]
+
+
+def _mark(case, quick, slow):
+    if case in quick:
+        return ()
+    return pytest.mark.slow if slow(*case) else pytest.mark.long
 
 
 @pytest.mark.parametrize(("kind", "contiguous"), cases(QUICK, [*KINDS, "resume"], [True, False]))
@@ -74,7 +81,8 @@ def test_what_was_staged_is_reused_and_each_element_written_once(tmp_path, kind,
         QUICK_ERRORS,
         [*KINDS, "resume"],
         [True, False],
-        ["ENOSPC", "EIO", "short", "fsync", "rename", "late"],
+        sorted({*ERRORS[True], *ERRORS[False]}),
+        slow=lambda kind, contiguous, fault: fault in ERRORS[contiguous],
     ),
 )
 def test_errors_at_each_call(tmp_path, kind, contiguous, fault):
