@@ -19,15 +19,14 @@ if TYPE_CHECKING:
 pytest_plugins = ["tests.servers"]
 
 # Writing a frame takes milliseconds or, on a busy disk, seconds: no deadline, and no complaint that
-# drawing is slow. The first two profiles draw the same examples in every run of the same code, as
-# Hypothesis draws numbers that occur in it, too; "long" looks for new ones. Most examples are
-# variations that Hypothesis makes of the one before, so that "default" is quick, and .ci/run adds
-# "thorough" (HYPOTHESIS_PROFILE=thorough, -m hypothesis).
+# drawing is slow. "default" draws the same examples in every run of the same code, as Hypothesis
+# draws numbers that occur in it, too; "long" looks for new ones (HYPOTHESIS_PROFILE=long,
+# -m hypothesis). Most examples are variations that Hypothesis makes of the one before, so that few
+# are enough for the default.
 _settings = hypothesis.settings(
     deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow], print_blob=True
 )
-hypothesis.settings.register_profile("default", _settings, max_examples=50, derandomize=True)
-hypothesis.settings.register_profile("thorough", _settings, max_examples=200, derandomize=True)
+hypothesis.settings.register_profile("default", _settings, max_examples=75, derandomize=True)
 hypothesis.settings.register_profile("long", _settings, max_examples=3000)
 hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
 
