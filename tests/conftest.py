@@ -26,7 +26,7 @@ pytest_plugins = ["tests.servers"]
 _settings = hypothesis.settings(
     deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow], print_blob=True
 )
-hypothesis.settings.register_profile("default", _settings, max_examples=75, derandomize=True)
+hypothesis.settings.register_profile("default", _settings, max_examples=50, derandomize=True)
 hypothesis.settings.register_profile("long", _settings, max_examples=3000)
 hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
 
