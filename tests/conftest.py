@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import dask
 import hypothesis
 import pytest
+from distributed import client
 
 from tests import forked
 
@@ -49,6 +50,24 @@ def _scratch_space(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """Keep clusters from the directory that all clusters of a machine share."""
     with dask.config.set({"temporary-directory": str(tmp_path_factory.mktemp("scratch"))}):
         yield
+
+
+@pytest.fixture(autouse=True)
+def _no_client_of_other_tests(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Compute in this process, unless the test says otherwise.
+
+    The cluster of other tests in the same process may still be there, without workers: what dask
+    sends to it then never ends.
+    """
+    if "cluster" in request.fixturenames:
+        yield
+        return
+    others = dict(client._global_clients)
+    current = client._current_client.set(None)
+    client._global_clients.clear()
+    yield
+    client._global_clients.update(others)
+    client._current_client.reset(current)
 
 
 @pytest.fixture(scope="session")
