@@ -320,6 +320,11 @@ def block_arguments(layer: Any) -> list[Any]:
     return list(getattr(layer, "io_deps", {}).values())
 
 
+def block_function(layer: Any) -> Any:
+    """Return the function that a layer calls for each of its blocks; None for other layers."""
+    return getattr(getattr(layer, "task", None), "func", None)
+
+
 def warn_without_layers() -> None:
     """Warn that a frame is read without layers because dask has changed."""
     try:

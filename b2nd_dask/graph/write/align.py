@@ -135,7 +135,7 @@ def _source(arr: da.Array) -> FrameReference | Source | None:
     if len(arr.dask.layers) != 1:
         return None
     # of a layer that is fused the function is another
-    func = getattr(getattr(layer, "task", None), "func", None)
+    func = _dask_compat.block_function(layer)
     for dep in _dask_compat.block_arguments(layer):
         if isinstance(dep, FrameBlocks) and func is _dask_compat.getter:
             return dep.frame

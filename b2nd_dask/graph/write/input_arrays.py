@@ -177,7 +177,7 @@ def constant_element(arr: da.Array) -> NDArray[Any] | None:
         return None
     layer = arr.dask.layers.get(arr.name)
     deps = _dask_compat.block_arguments(layer)
-    func: Any = getattr(getattr(layer, "task", None), "func", None)
+    func = _dask_compat.block_function(layer)
     shapes = all(isinstance(dep, shape_dep) for dep in deps)
     if not shapes or _innermost(func) is not _innermost(maker):
         return None

@@ -33,7 +33,7 @@ _MISSING = (HTTPStatus.NOT_FOUND, HTTPStatus.GONE)
 class HttpRanges:
     """Request byte ranges from web servers, through the session of an fsspec file system.
 
-    A strong etag is sent along (If-Match); whatever the server makes of it, size and etag (else
+    A strong etag is sent along (If-Match); some servers ignore it, so size and etag (else
     the date of the last change) of each response must be the known ones.
     """
 
