@@ -172,9 +172,17 @@ def _from_descr(descr: object, text: str, depth: int = 1) -> np.dtype[Any]:
 def _field(field: object, text: str, depth: int) -> tuple[Any, ...]:
     if not isinstance(field, tuple | list) or len(field) not in (2, 3):
         raise FrameFormatError(f"{text[:80]!r} has a field that is not (name, dtype[, shape])")
-    name, kind, *shape = (
+    name, kind, *shapes = (
         tuple(part) if isinstance(part, list) and i != 1 else part for i, part in enumerate(field)
     )
     inner = _from_descr(kind, text, depth + 1) if isinstance(kind, list) else _plain(str(kind))
-    # NumPy warns of a bare number
-    return (name, inner, *((n,) if isinstance(n, int) else n for n in shape))
+    return (name, inner, *(_shape(shape, text) for shape in shapes))
+
+
+def _shape(shape: object, text: str) -> tuple[int, ...]:
+    if isinstance(shape, int):  # NumPy warns of a bare number
+        return (shape,)
+    # of an empty text NumPy makes a dtype that differs from the one of its own description
+    if not isinstance(shape, tuple) or not all(isinstance(n, int) for n in shape):
+        raise FrameFormatError(f"{text[:80]!r} has a field of shape {shape!r:.80}")
+    return shape

@@ -64,6 +64,8 @@ def test_any_bytes(raw: bytes) -> None:
 
 
 @given(st.lists(FIELDS, max_size=4))
+@example([("", "<i4", "")])
+@example([("a", "<i4", (2, [3]))])
 def test_descriptions_of_fields(fields: list[tuple]) -> None:
     require_tame(lambda: parse_dtype(repr(fields).encode("utf-8", "replace")))
     require_tame(lambda: dtype_of_descr(fields))

@@ -74,7 +74,8 @@ def test_a_response_that_breaks_off_is_requested_three_times(http_server: HttpSe
     reader.identity()
     http_server.requests.clear()
     http_server.cut = 10
-    with pytest.raises(OSError, match=r"a\.b2nd: the response broke off: .*\b90\b"):
+    # recent versions of aiohttp add how many bytes came
+    with pytest.raises(OSError, match=r"a\.b2nd: the response broke off: ClientPayloadError: "):
         reader.read([FAR])
     assert http_server.count("GET") == ATTEMPTS
     # the state of the server has changed, not that of the object
