@@ -325,6 +325,31 @@ def block_function(layer: Any) -> Any:
     return getattr(getattr(layer, "task", None), "func", None)
 
 
+def planned_source(array: Any) -> Any:
+    """Return what the expression of an array reads, if it does nothing else; None for others."""
+    expression = getattr(array, "expr", None)
+    plain = type(expression).__name__ == "FromArray"
+    return getattr(expression, "array", None) if plain else None
+
+
+def planned_nodes(array: Any) -> list[Any]:
+    """List the expression of an array and all operands below it, each once."""
+    nodes, found = [getattr(array, "expr", None)], {}
+    while nodes:
+        node = nodes.pop()
+        if id(node) not in found:
+            found[id(node)] = node
+            nodes += getattr(node, "operands", [])
+    return list(found.values())
+
+
+def schedulers() -> list[Any]:
+    """List the schedulers of distributed that run in this process."""
+    from distributed import Scheduler
+
+    return list(getattr(Scheduler, "_instances", ()))
+
+
 def warn_without_layers() -> None:
     """Warn that a frame is read without layers because dask has changed."""
     try:

@@ -38,9 +38,9 @@ def _cluster() -> tuple[int, int] | None:
     chosen = dask.config.get("scheduler", None)
     if "distributed" not in sys.modules or chosen not in (None, "dask.distributed", "distributed"):
         return None
-    from distributed import Scheduler, default_client
+    from distributed import default_client
 
-    running = {s.address: s for s in list(getattr(Scheduler, "_instances", ())) if s.total_nthreads}
+    running = {s.address: s for s in _dask_compat.schedulers() if s.total_nthreads}
     try:
         client = default_client()  # type: ignore[no-untyped-call]
     except ValueError:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import math
-from typing import Any
 
 import dask
 import dask.array as da
@@ -126,11 +125,8 @@ def _steps(total: int, step: int) -> tuple[int, ...]:
 def _source(arr: da.Array) -> FrameReference | Source | None:
     """The frame or the array that a dask array reads, if it does nothing else."""
     if _dask_compat.is_planned():
-        planned: Any = arr
-        expression = planned.expr
-        operand = getattr(expression, "array", None)
-        plain = type(expression).__name__ == "FromArray"
-        return reference_of(operand) if plain and isinstance(operand, Frame) else None
+        operand = _dask_compat.planned_source(arr)
+        return reference_of(operand) if isinstance(operand, Frame) else None
     layer = arr.dask.layers.get(arr.name)
     if len(arr.dask.layers) != 1:
         return None

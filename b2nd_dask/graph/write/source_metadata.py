@@ -81,11 +81,14 @@ def packed_metadata(
 
 def source_frames(array: da.Array) -> list[FrameReference]:
     """List the frames that the graph of an array reads, each once, without opening a file."""
-    found = _frames_of_expression(array) if _dask_compat.is_planned() else _frames_of(array)
+    found = _frames_of(array)
     return list({frame.version: frame for frame in found}.values())
 
 
 def _frames_of(array: da.Array) -> list[FrameReference]:
+    if _dask_compat.is_planned():
+        nodes = _dask_compat.planned_nodes(array)
+        return [reference_of(node) for node in nodes if isinstance(node, Frame)]
     if not _dask_compat.has_layers():
         # then `from_b2nd` leaves the graph to dask, where the frame is a value by itself
         single = [layer for layer in array.dask.layers.values() if len(layer) == 1]
@@ -97,19 +100,6 @@ def _frames_of(array: da.Array) -> list[FrameReference]:
         for dep in _dask_compat.block_arguments(layer)
         if isinstance(dep, FrameBlocks)
     ]
-
-
-def _frames_of_expression(array: Any) -> list[FrameReference]:
-    frames: list[FrameReference] = []
-    nodes, seen = [array.expr], set()
-    while nodes:
-        node = nodes.pop()
-        if id(node) in seen:
-            continue
-        seen.add(id(node))
-        frames += [reference_of(node)] if isinstance(node, Frame) else []
-        nodes += getattr(node, "operands", [])
-    return frames
 
 
 def _stored(frame: FrameReference, name: str) -> Iterable[str]:
