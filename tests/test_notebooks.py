@@ -5,14 +5,16 @@ from __future__ import annotations
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-import nbclient
-import nbformat
 import pytest
-from traitlets.config import Config
+
+nbclient = pytest.importorskip("nbclient", reason="they need the extra 'notebooks'")
+nbformat = pytest.importorskip("nbformat")
+traitlets = pytest.importorskip("traitlets.config")
 
 NOTEBOOKS = sorted((Path(__file__).parents[1] / "notebooks").glob("*.ipynb"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 def test_notebook_runs(path: Path) -> None:
     notebook = nbformat.read(path, as_version=4)
@@ -20,7 +22,7 @@ def test_notebook_runs(path: Path) -> None:
     # names may have about 100 characters
     with TemporaryDirectory() as folder:
         kernel = {"transport": "ipc", "ip": f"{folder}/kernel"}
-        config = Config({"KernelManager": kernel})
+        config = traitlets.Config({"KernelManager": kernel})
         client = nbclient.NotebookClient(
             notebook, config=config, timeout=600, startup_timeout=300, resources={}
         )
