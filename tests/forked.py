@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import multiprocessing
+import os
+import tempfile
 import traceback
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -46,3 +49,40 @@ def run_forked(function: Callable[..., Any], *arguments: Any, seconds: float = 6
             process.close()
     assert error is None, error[-4000:]
     return result
+
+
+class Ended(NamedTuple):
+    """How a process ended, and what it had written until then."""
+
+    stdout: str
+    stderr: str
+    code: int
+    """Exit code, or the negative number of the signal that ended it."""
+
+
+def _run_to_files(
+    stdout: Path, stderr: Path, function: Callable[..., Any], arguments: tuple[Any, ...]
+) -> None:
+    for descriptor, path in ((1, stdout), (2, stderr)):
+        file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+        os.dup2(file, descriptor)
+        os.close(file)
+    function(*arguments)
+
+
+def run_to_end(function: Callable[..., Any], *arguments: Any, seconds: float = 600) -> Ended:
+    """Run a function of a module that may crash its process; what it prints stays."""
+    with tempfile.TemporaryDirectory() as folder:
+        stdout, stderr = Path(folder) / "stdout", Path(folder) / "stderr"
+        arguments = (stdout, stderr, function, arguments)
+        process = _context.Process(target=_run_to_files, args=arguments)
+        process.start()
+        process.join(seconds)
+        code = process.exitcode
+        process.kill()
+        process.join()
+        process.close()
+        assert code is not None, f"it did not end within {seconds} seconds"
+        return Ended(
+            *(path.read_text() if path.exists() else "" for path in (stdout, stderr)), code
+        )

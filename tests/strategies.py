@@ -9,11 +9,13 @@ from __future__ import annotations
 import itertools
 import math
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 import blosc2
 import numpy as np
 from blosc2 import Codec, Filter, SplitMode
+from hypothesis import settings
 from hypothesis import strategies as st
 
 from tests.vectors import same
@@ -23,6 +25,12 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     Index = Any
+
+
+def examples(number: int) -> settings:
+    """Draw so many examples where the profile has 50, and more in proportion in the long run."""
+    return settings(max_examples=max(1, number * settings.default.max_examples // 50))
+
 
 LONGEST_AXIS = {1: 300, 2: 24, 3: 11, 4: 6, 5: 4}
 MOST_CHUNKS_ALONG = {1: 10, 2: 5, 3: 4, 4: 3, 5: 2}
@@ -72,6 +80,7 @@ def structured_dtypes(draw: st.DrawFn, depth: int = 2) -> np.dtype:
     return np.dtype(np.dtype(fields, align=draw(st.booleans())).descr)
 
 
+@lru_cache
 def dtypes() -> st.SearchStrategy[np.dtype]:
     """Draw any dtype of fixed size; one in five is structured."""
     simple = st.sampled_from(SIMPLE_DTYPES).map(np.dtype)
@@ -325,10 +334,18 @@ def _assignments(
 # ---- selections
 
 
+# kept, as Hypothesis validates each that is made
+@lru_cache(maxsize=1000)
 def _slices(length: int) -> st.SearchStrategy[slice]:
     bounds = st.none() | st.integers(-length - 3, length + 3)
     steps = st.none() | st.sampled_from([1, 2, 3, -1, -2, -5, length + 2, -length - 2])
     return st.builds(slice, bounds, bounds, steps)
+
+
+@lru_cache(maxsize=1000)
+def _items_or_slices(length: int) -> st.SearchStrategy[int | slice]:
+    slices = _slices(length)
+    return st.integers(-length, length - 1) | slices if length else slices
 
 
 @st.composite
@@ -338,10 +355,7 @@ def indices(draw: st.DrawFn, shape: tuple[int, ...]) -> Index:
     before = draw(st.integers(0, used)) if draw(st.booleans()) else None
     split = used if before is None else before
     lengths = [*shape[:split], *shape[len(shape) - (used - split) :]]
-    index: list[Any] = []
-    for length in lengths:
-        slices = _slices(length)
-        index.append(draw(st.integers(-length, length - 1) | slices if length else slices))
+    index: list[Any] = [draw(_items_or_slices(length)) for length in lengths]
     if before is not None:
         index.insert(before, ...)
     for _ in range(draw(st.sampled_from([0, 0, 0, 1, 2]))):

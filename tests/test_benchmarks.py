@@ -16,6 +16,7 @@ pytest.importorskip("zarr", reason="the benchmarks need the extra 'bench'")
 
 import numpy as np
 from blosc2 import compress2
+from click.testing import CliRunner
 from numpy.typing import NDArray
 
 from benchmarks import (
@@ -29,6 +30,7 @@ from benchmarks import (
     targets,
     writers,
 )
+from benchmarks.__main__ import main
 from benchmarks.cases import CASES
 from benchmarks.model import Contender, Dataset, Figures, Scenario, ScenarioResult
 from benchmarks.rawfile import RawFile
@@ -84,9 +86,9 @@ def test_a_case_writes_its_reports(name: str, tmp_path: Path) -> None:
 
 
 def test_the_list_names_every_case() -> None:
-    done = run_benchmarks("--list")
-    assert done.returncode == 0, done.stderr
-    assert all(name in done.stdout for name in CASES)
+    done = CliRunner().invoke(main, ["--list"])
+    assert done.exit_code == 0, done.output
+    assert all(name in done.output for name in CASES)
 
 
 def test_cases_of_many_minutes_and_of_the_optimizer_have_to_be_named() -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import blosc2
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from b2nd_dask import FrameFormatError, UnsupportedFrameError
@@ -23,6 +23,7 @@ from b2nd_dask.format.array_meta import (
 )
 from b2nd_dask.format.grid import Grid
 from tests.format.by_hand import changed, parts_of
+from tests.strategies import examples
 
 SHAPE, CHUNKS, BLOCKS = (10**12, 7), (4000, 9), (40, 3)
 
@@ -64,7 +65,7 @@ def test_what_is_written() -> None:
     assert build_caterva_meta(grid) == by_hand(5, b"")
 
 
-@settings(max_examples=40)
+@examples(40)
 @given(
     st.integers(0, 16).flatmap(
         lambda ndim: st.tuples(

@@ -8,7 +8,7 @@ from dataclasses import replace
 import blosc2
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from b2nd_dask import CorruptChunkError, UnsupportedFrameError
@@ -19,6 +19,7 @@ from b2nd_dask.format.grid import Grid
 from b2nd_dask.format.header import parse_header
 from b2nd_dask.format.shaped_chunk import decode_shaped_chunk
 from tests.format.by_hand import changed, parts_of
+from tests.strategies import examples
 
 VALUES = np.linspace(0, 1, 2000)
 PLAIN = Compression(codec=5, clevel=5, filters=(0, 0, 0, 0, 0, 1))
@@ -30,7 +31,7 @@ def decoded(raw: bytes, like: np.ndarray) -> np.ndarray:
     return out
 
 
-@settings(max_examples=40)
+@examples(40)
 @given(
     codec=st.sampled_from([0, 1, 2, 4, 5]),
     clevel=st.integers(0, 9),

@@ -7,15 +7,16 @@ import struct
 import blosc2
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from b2nd_dask import CorruptChunkError
 from b2nd_dask.format.chunk.chunk_header import parse_chunk_header
 from b2nd_dask.format.chunk.constant import constant_of, encode_repeated, nan_element, read_only
+from tests.strategies import examples
 
 
-@settings(max_examples=40)
+@examples(40)
 @given(st.binary(min_size=1, max_size=600), st.integers(2, 50))
 def test_repeated_elements_are_what_python_blosc2_decodes(value: bytes, count: int) -> None:
     nbytes = count * len(value)

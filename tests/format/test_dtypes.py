@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from b2nd_dask import FrameFormatError, UnsupportedFrameError, open_b2nd
 from b2nd_dask.format.dtypes import dtype_of_descr, format_dtype, parse_dtype
+from tests.strategies import examples
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -63,6 +64,7 @@ def test_any_bytes(raw: bytes) -> None:
     require_tame(lambda: parse_dtype(b"[" + raw + b"]"))
 
 
+@examples(25)
 @given(st.lists(FIELDS, max_size=4))
 @example([("", "<i4", "")])
 @example([("a", "<i4", (2, [3]))])

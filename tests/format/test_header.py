@@ -9,7 +9,7 @@ import blosc2
 import msgpack
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from b2nd_dask import FrameFormatError, UnsupportedFrameError
@@ -24,6 +24,7 @@ from b2nd_dask.format.header import (
     with_new_tail,
 )
 from tests.format.by_hand import changed, frame_bytes, parts_of
+from tests.strategies import examples
 
 VALUES = np.arange(3000, dtype="<i4").reshape(50, 60)
 RAW = frame_bytes(VALUES, chunks=(20, 30), blocks=(10, 10), meta={"user": 1})
@@ -79,7 +80,7 @@ def test_a_stock_msgpack_decoder_reads_what_is_written() -> None:
     assert built[offsets[b"one"] :] == b"\xc6\0\0\0\1\x01"
 
 
-@settings(max_examples=40)
+@examples(40)
 @given(
     numbers=st.tuples(st.integers(0, 2**63 - 1), st.integers(0, 2**63 - 1)),
     sizes=st.tuples(st.integers(1, 2**31 - 1), *[st.integers(0, 2**31 - 1)] * 2),

@@ -9,7 +9,7 @@ from pathlib import Path
 import blosc2
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from b2nd_dask import FrameFormatError
@@ -23,6 +23,7 @@ from b2nd_dask.format.index import (
     stored_chunks,
 )
 from tests.format.by_hand import changed, frame_bytes, parts_of
+from tests.strategies import examples
 
 VALUES = np.random.default_rng(1).random((40, 25))
 VALUES[10:20] = 0
@@ -89,7 +90,7 @@ def test_one_value_for_all_chunks_is_not_expanded(make, kind: int, tmp_path: Pat
     assert build_index(index.offsets) == parts.index
 
 
-@settings(max_examples=40)
+@examples(40)
 @given(
     st.lists(st.integers(0, 2**40 - 32) | st.sampled_from([special_code(k) for k in (1, 2, 4)]),
              min_size=1, max_size=60)

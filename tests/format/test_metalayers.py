@@ -6,18 +6,19 @@ import struct
 
 import msgpack
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from b2nd_dask import FrameFormatError
 from b2nd_dask.format.metalayers import MAX_METALAYERS, build_metalayers, parse_metalayers
 from tests.format.by_hand import changed, frame_bytes, parts_of
+from tests.strategies import examples
 
 NAMES = st.text(max_size=31).filter(lambda name: len(name.encode()) <= 31)
 ENTRIES = st.dictionaries(NAMES, st.binary(max_size=60), max_size=MAX_METALAYERS)
 
 
-@settings(max_examples=40)
+@examples(40)
 @given(ENTRIES, st.integers(0, 200))
 def test_what_is_written_is_msgpack_and_read_again(entries: dict[str, bytes], start: int) -> None:
     section = build_metalayers(entries, start, counted_from=start)

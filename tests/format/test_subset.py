@@ -7,13 +7,14 @@ import struct
 import blosc2
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from b2nd_dask.format.chunk.chunk_header import parse_chunk_header
 from b2nd_dask.format.chunk.constant import encode_repeated
 from b2nd_dask.format.chunk.subset import head_nbytes, subset_of
 from tests.format.by_hand import changed
+from tests.strategies import examples
 
 RNG = np.random.default_rng(3)
 KINDS = {
@@ -33,7 +34,7 @@ def assembled(raw: bytes, blocks: list[int]) -> bytes:
     return chunk
 
 
-@settings(max_examples=40)
+@examples(40)
 @given(
     kind=st.sampled_from(sorted(KINDS)),
     codec=st.sampled_from(list(blosc2.Codec)[:5]),

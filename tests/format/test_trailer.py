@@ -9,7 +9,7 @@ import msgpack
 import numpy as np
 import pytest
 import xxhash
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from b2nd_dask import FrameFormatError
@@ -29,6 +29,7 @@ from b2nd_dask.format.trailer import (
     with_fingerprint,
 )
 from tests.format.by_hand import changed, frame_bytes, parts_of
+from tests.strategies import examples
 
 EMPTY = bytes.fromhex("9401 93 cd0006 de0000 dc0000 ce00000023 d800") + bytes(16)
 
@@ -58,7 +59,7 @@ def test_entries_of_python_blosc2() -> None:
     assert not is_as_built(changed(raw, 1, 0), trailer.vlmeta)
 
 
-@settings(max_examples=40)
+@examples(40)
 @given(
     st.dictionaries(st.text("abc", max_size=9), st.binary(max_size=50), max_size=16),
     st.sampled_from([0, 4, 8, 16]),

@@ -7,7 +7,7 @@ import msgpack
 import numpy as np
 import pytest
 from blosc2 import msgpack_utils
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from b2nd_dask import (
@@ -29,6 +29,7 @@ from b2nd_dask.format.values import (
     unpack_value,
 )
 from tests.format.by_hand import parts_of
+from tests.strategies import examples
 
 
 @pytest.mark.parametrize("code", [45, 46])
@@ -99,7 +100,7 @@ plain = st.recursive(
 )  # fmt: skip
 
 
-@settings(max_examples=60)
+@examples(60)
 @given(plain)
 def test_any_value_round_trips(value):
     try:
@@ -113,7 +114,7 @@ def test_any_value_round_trips(value):
     assert pack_value(found) == raw
 
 
-@settings(max_examples=40)
+@examples(40)
 @given(plain, st.data())
 def test_a_value_that_is_cut_off_is_an_error(value, data):
     raw = pack_value(value)

@@ -1,8 +1,7 @@
-"""Read files that may do harm, in a process of its own: ``python -m tests.frame.probe < names``.
+"""Read files that may do harm, in a process of its own.
 
-Takes a JSON list of vectors on the standard input and prints one JSON line when it begins a vector
-and one when it has finished. A vector that takes too long or too much memory ends the process.
-With the path of a file as its argument it makes a graph of that file instead, in bounded memory.
+`run_vectors` prints one JSON line when it begins a vector and one when it has finished. A vector
+that takes too long or too much memory ends the process.
 """
 
 from __future__ import annotations
@@ -12,7 +11,6 @@ import json
 import math
 import resource
 import signal
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -133,13 +131,14 @@ def limit() -> None:
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
 
 
-def main() -> None:
-    """Probe the vectors named on the standard input, or make a graph of the file given."""
-    if len(sys.argv) > 1:
-        limit()
-        print(json.dumps(attempt(lambda: lazy(Path(sys.argv[1])))))
-        return
-    names = json.load(sys.stdin)
+def run_graph(path: Path) -> Outcome:
+    """Make a graph of a file, in bounded memory."""
+    limit()
+    return attempt(lambda: lazy(path))
+
+
+def run_vectors(names: list[str]) -> None:
+    """Probe vectors."""
     known = {row.file: row for row in load()}
     # what is imported at the first read must not count as memory that a vector takes
     sound = next(row for row in load() if row.expect == "read" and row.upstream_reads)
@@ -152,7 +151,3 @@ def main() -> None:
         found = probe(known[name])
         signal.setitimer(signal.ITIMER_PROF, 0)
         print(json.dumps({"done": name, "found": found}), flush=True)
-
-
-if __name__ == "__main__":
-    main()

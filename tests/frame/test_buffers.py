@@ -49,7 +49,7 @@ def test_threads_never_share_memory():
     pool, errors = Pool(), []
 
     def work(number):
-        for step in range(300):
+        for step in range(100):
             mine = pool.empty((POOLED_FROM + 64 * (step % 7),), BYTE)
             # an element of each page, so that this costs no time
             mine[::4096] = number

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import re
 import warnings
@@ -90,10 +91,23 @@ def flip_each(path: Path, values: np.ndarray, spans: list[range]) -> dict[tuple[
     return found
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("contiguous", [True, False], ids=["contiguous", "sparse"])
-@pytest.mark.parametrize("changed", [False, True], ids=["ours", "vlmeta by python-blosc2"])
-@pytest.mark.parametrize("name", ARRAYS)
+#: Each array, and each pair of the others, at least once: array, contiguous, changed.
+OFTEN_TRIED = {
+    ("1-D", True, False),
+    ("2-D", False, True),
+    ("text", False, False),
+    ("struct", True, True),
+    ("0-d", True, False),
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "contiguous", "changed"),
+    [
+        pytest.param(*case, marks=pytest.mark.slow if case in OFTEN_TRIED else pytest.mark.long)
+        for case in itertools.product(ARRAYS, (True, False), (False, True))
+    ],
+)
 def test_every_bit_around_the_chunks(
     tmp_path: Path, name: str, contiguous: bool, changed: bool
 ) -> None:

@@ -5,9 +5,7 @@ from __future__ import annotations
 import json
 import signal
 import struct
-import subprocess
 import sys
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import blosc2
@@ -15,19 +13,19 @@ import numpy as np
 import pytest
 
 from b2nd_dask import open_b2nd
+from tests.forked import run_forked, run_to_end
+from tests.frame.probe import run_graph, run_vectors
 from tests.vectors import rows
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from pathlib import Path
 
     from tests.vectors import Row
 
 pytestmark = pytest.mark.skipif(
     sys.platform != "linux", reason="memory is limited, and its use found out, as on Linux"
 )
-
-ROOT = Path(__file__).parents[2]
-SECONDS = 600
 
 DAMAGED = [row for row in rows("read") if row.file.startswith("hostile/")]
 BAD = [*rows("error", "undetectable", "chunk"), *DAMAGED]
@@ -37,24 +35,15 @@ Found = dict[str, Any]
 
 def run(names: list[str]) -> tuple[dict[str, Found], str | None, str]:
     """Probe files in one process: what was found, the file that ended the process, and how."""
-    process = subprocess.run(
-        [sys.executable, "-m", "tests.frame.probe"],
-        input=json.dumps(names),
-        capture_output=True,
-        text=True,
-        cwd=ROOT,
-        timeout=SECONDS,
-        check=False,
-    )
-    lines = [json.loads(line) for line in process.stdout.splitlines()]
+    ended = run_to_end(run_vectors, names)
+    lines = [json.loads(line) for line in ended.stdout.splitlines()]
     done = {line["done"]: line["found"] for line in lines if "done" in line}
     begun = [line["begun"] for line in lines if "begun" in line]
-    if process.returncode == 0:
+    if ended.code == 0:
         return done, None, ""
-    assert begun, process.stderr
-    code = -process.returncode
-    how = signal.Signals(code).name if code > 0 else f"exit code {-code}"
-    return done, begun[-1], f"{how} {process.stderr[-500:]}"
+    assert begun, ended.stderr
+    how = signal.Signals(-ended.code).name if ended.code < 0 else f"exit code {ended.code}"
+    return done, begun[-1], f"{how} {ended.stderr[-500:]}"
 
 
 @pytest.fixture(scope="module")
@@ -142,19 +131,6 @@ def test_nothing_is_said_to_be_missing(row: Row, found: dict[str, Found]) -> Non
     assert "FileNotFoundError" not in types
 
 
-def graph_of(path: Path) -> dict[str, Any]:
-    """Make a graph in a process with bounded memory."""
-    process = subprocess.run(
-        [sys.executable, "-m", "tests.frame.probe", str(path)],
-        capture_output=True,
-        text=True,
-        cwd=ROOT,
-        timeout=SECONDS,
-        check=True,
-    )
-    return json.loads(process.stdout)
-
-
 def test_an_empty_array_may_be_long_otherwise(fresh_path: Callable[[], Path]) -> None:
     # Where one axis is 0 there are no chunks, and nothing in the file bounds the other axes.
     path = fresh_path()
@@ -163,7 +139,7 @@ def test_an_empty_array_may_be_long_otherwise(fresh_path: Callable[[], Path]) ->
     length = struct.pack(">Bq", 0xD3, 5)
     assert content.count(length) == 1
     path.write_bytes(content.replace(length, struct.pack(">Bq", 0xD3, 2**56)))
-    assert graph_of(path)["outcome"] in ("right", "error")
+    assert run_forked(run_graph, path)["outcome"] in ("right", "error")
 
 
 def test_a_small_file_of_many_chunks(fresh_path: Callable[[], Path]) -> None:
@@ -171,4 +147,4 @@ def test_a_small_file_of_many_chunks(fresh_path: Callable[[], Path]) -> None:
     path = fresh_path()
     blosc2.zeros((2**27,), dtype="u1", urlpath=str(path), chunks=(1,), blocks=(1,))
     assert open_b2nd(path)[2**26 :: 2**25].tolist() == [0, 0]
-    assert graph_of(path)["outcome"] in ("right", "error")
+    assert run_forked(run_graph, path)["outcome"] in ("right", "error")

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import pickle
-import subprocess
-import sys
+import resource
 from collections.abc import Callable
 from pathlib import Path
 
@@ -17,9 +16,9 @@ from dask.array.core import normalize_chunks
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-import b2nd_dask
 from b2nd_dask import UninitializedChunkError, from_b2nd, open_b2nd
 from b2nd_dask.format.index import ChunkKind
+from tests.forked import run_forked
 from tests.strategies import (
     SEEDS,
     Case,
@@ -27,6 +26,7 @@ from tests.strategies import (
     Values,
     cases,
     dask_chunks,
+    examples,
     indices,
     special_cases,
 )
@@ -45,6 +45,7 @@ def computed(lazy: da.Array) -> np.ndarray:
     return got
 
 
+@examples(25)
 @given(case=cases())
 def test_whole(case: Case, fresh_path: Callable[[], Path]) -> None:
     path = fresh_path()
@@ -59,6 +60,7 @@ def test_whole(case: Case, fresh_path: Callable[[], Path]) -> None:
         assert len(frame) == len(case.array)
 
 
+@examples(25)
 @given(case=cases(), data=st.data())
 def test_selections(case: Case, data: st.DataObject, fresh_path: Callable[[], Path]) -> None:
     path = fresh_path()
@@ -70,6 +72,7 @@ def test_selections(case: Case, data: st.DataObject, fresh_path: Callable[[], Pa
 
 
 @pytest.mark.parametrize("start", ["zeros", "full", "nans", "uninit"])
+@examples(15)
 @given(data=st.data())
 def test_constants(start: str, data: st.DataObject, fresh_path: Callable[[], Path]) -> None:
     path = fresh_path()
@@ -86,6 +89,7 @@ def test_constants(start: str, data: st.DataObject, fresh_path: Callable[[], Pat
         values.assert_read(frame[index], index)
 
 
+@examples(20)
 @given(
     grid=st.lists(st.integers(1, 6), min_size=1, max_size=2).map(tuple),
     chunk=st.integers(1, 3),
@@ -122,6 +126,7 @@ def never_written(case: SpecialCase, kinds: np.ndarray) -> np.ndarray:
     return kinds == ChunkKind.UNINIT
 
 
+@examples(25)
 @given(case=special_cases("uninit"), filler=st.binary(min_size=1, max_size=1))
 def test_chunks_never_written(
     case: SpecialCase, filler: bytes, fresh_path: Callable[[], Path]
@@ -145,6 +150,7 @@ def test_chunks_never_written(
         from_b2nd(path, uninit="raise").compute(scheduler="sync")
 
 
+@examples(25)
 @given(case=cases(), data=st.data())
 def test_dask_chunks(case: Case, data: st.DataObject, fresh_path: Callable[[], Path]) -> None:
     path = fresh_path()
@@ -162,6 +168,7 @@ def test_dask_chunks(case: Case, data: st.DataObject, fresh_path: Callable[[], P
     assert same(got.astype(lazy.dtype), want.astype(lazy.dtype))
 
 
+@examples(20)
 @given(case=cases(), auto=st.booleans())
 def test_dask_chunks_of_the_frame(case: Case, auto: bool, fresh_path: Callable[[], Path]) -> None:
     path = fresh_path()
@@ -176,6 +183,7 @@ def test_dask_chunks_of_the_frame(case: Case, auto: bool, fresh_path: Callable[[
     values.assert_read(computed(lazy))
 
 
+@examples(20)
 @given(case=cases(contiguous=True), before=st.binary(min_size=1), after=st.binary())
 def test_at_an_offset(
     case: Case, before: bytes, after: bytes, fresh_path: Callable[[], Path]
@@ -189,6 +197,7 @@ def test_at_an_offset(
     values.assert_read(computed(from_b2nd(path, offset=len(before))))
 
 
+@examples(20)
 @given(case=cases(contiguous=True), data=st.data())
 def test_from_bytes(case: Case, data: st.DataObject, fresh_path: Callable[[], Path]) -> None:
     path = fresh_path()
@@ -203,6 +212,7 @@ def test_from_bytes(case: Case, data: st.DataObject, fresh_path: Callable[[], Pa
     values.assert_read(computed(from_b2nd(content)))
 
 
+@examples(20)
 @given(case=cases(), data=st.data())
 def test_wrong_indices(case: Case, data: st.DataObject, fresh_path: Callable[[], Path]) -> None:
     path = fresh_path()
@@ -219,6 +229,7 @@ def test_wrong_indices(case: Case, data: st.DataObject, fresh_path: Callable[[],
             frame[(slice(None),) * axis + (place,)]
 
 
+@examples(20)
 @given(case=cases(), data=st.data())
 def test_pickled(case: Case, data: st.DataObject, fresh_path: Callable[[], Path]) -> None:
     path = fresh_path()
@@ -248,24 +259,17 @@ def test_incompressible_with_a_dictionary(codec: Codec, fresh_path: Callable[[],
     assert same(frame[13:15, 7], array[13:15, 7])
 
 
-MANY_FRAMES = """
-import resource, sys
-import dask.array as da
-import numpy as np
-import b2nd_dask
-
-resource.setrlimit(resource.RLIMIT_NOFILE, (100, 100))
-paths = [f"{sys.argv[1]}/{number}.b2nd" for number in range(150)]
-x = da.concatenate([da.from_b2nd(path) for path in paths])
-assert x.sum().compute() == 4 * sum(range(150))
-assert (x.compute() == np.repeat(np.arange(150), 4)).all()
-frames = [b2nd_dask.open_b2nd(path) for path in paths]
-assert [frame[0] for frame in frames] == list(range(150))
-"""
+def read_with_few_files(paths: list[str]) -> None:
+    resource.setrlimit(resource.RLIMIT_NOFILE, (100, 100))
+    x = da.concatenate([from_b2nd(path) for path in paths])
+    assert x.sum().compute() == 4 * sum(range(len(paths)))
+    assert (x.compute() == np.repeat(np.arange(len(paths)), 4)).all()
+    frames = [open_b2nd(path) for path in paths]
+    assert [frame[0] for frame in frames] == list(range(len(paths)))
 
 
 def test_more_frames_than_a_process_may_have_files(tmp_path: Path) -> None:
-    for number in range(150):
-        blosc2.asarray(np.full(4, number), urlpath=f"{tmp_path}/{number}.b2nd")
-    code = [sys.executable, "-c", MANY_FRAMES, str(tmp_path)]
-    subprocess.run(code, check=True, cwd=Path(b2nd_dask.__file__).parents[1], timeout=600)
+    paths = [f"{tmp_path}/{number}.b2nd" for number in range(110)]
+    for number, path in enumerate(paths):
+        blosc2.asarray(np.full(4, number), urlpath=path)
+    run_forked(read_with_few_files, paths)

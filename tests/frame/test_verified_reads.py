@@ -97,7 +97,7 @@ def test_workers_check_as_the_client_does(path: Path) -> None:
     frame = pickle.loads(pickle.dumps(open_b2nd(path, verify=False)))
     assert np.count_nonzero(frame[...] != VALUES) == 1
     with pytest.raises(ChecksumError, match="chunk 3"):
-        from_b2nd(path).sum().compute(scheduler="processes")
+        from_b2nd(path).sum().compute(scheduler="processes", num_workers=1)
 
 
 def test_names_of_graphs_tell_the_wish(path: Path) -> None:

@@ -7,6 +7,7 @@ import tempfile
 import time
 from pathlib import Path
 
+from tests import forked
 from tests.fuzz.files import to_text
 from tests.fuzz.probe import case
 from tests.fuzz.run import run_batch, store_seeds
@@ -22,6 +23,7 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--folder", type=Path, help="where findings go", default=Path("findings"))
     args = parser.parse_args()
+    forked.preload()
     stop = time.monotonic() + args.seconds
     done = found = 0
     with tempfile.TemporaryDirectory() as folder:

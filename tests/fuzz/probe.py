@@ -1,7 +1,7 @@
 """Read mutated frames in a process of its own.
 
-``python -m tests.fuzz.probe SEEDS [SEED FIRST COUNT]`` prints a line when it begins a case and one
-for each finding. Cases that crash, hang or take too much memory end the process.
+`run_cases` prints a line when it begins a case and one for each finding. Cases that crash, hang or
+take too much memory end the process.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ import itertools
 import json
 import resource
 import signal
-import sys
 import tempfile
 import warnings
 from pathlib import Path
@@ -180,11 +179,13 @@ def limit() -> None:
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
 
 
-def main() -> None:
-    """Run the cases that the arguments name: numbers of mutations, or all frames as they are."""
-    seeds = load_seeds(Path(sys.argv[1]))
-    kept = len(sys.argv) == 2
-    seed, first, count = (0, 0, len(seeds)) if kept else map(int, sys.argv[2:5])
+def run_cases(path: Path, mutations: tuple[int, int, int] | None) -> None:
+    """Run mutations (seed, first, count) of the frames in a file; with None the frames as they are.
+
+    It leaves this process with little memory.
+    """
+    seeds = load_seeds(path)
+    seed, first, count = mutations or (0, 0, len(seeds))
     warnings.simplefilter("error")
     stirrer = Stirrer()
     with tempfile.TemporaryDirectory() as folder:
@@ -196,13 +197,9 @@ def main() -> None:
             print(json.dumps({"begun": number}), flush=True)
             # no handler: the signal ends the process even where C code holds the interpreter
             signal.setitimer(signal.ITIMER_PROF, SECONDS)
-            files = list(seeds.values())[number] if kept else case(seeds, seed, number)[1]
+            files = case(seeds, seed, number)[1] if mutations else list(seeds.values())[number]
             finding = run_case(files, Path(folder), number, stirrer)
             signal.setitimer(signal.ITIMER_PROF, 0)
             if finding:
                 print(json.dumps({"found": number, "what": finding}), flush=True)
     print(json.dumps({"finished": True}), flush=True)
-
-
-if __name__ == "__main__":
-    main()

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import json
 import signal
-import subprocess
-import sys
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from tests.forked import run_to_end
 from tests.fuzz.files import Files, to_text
+from tests.fuzz.probe import run_cases
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
+    from pathlib import Path
 
-ROOT = Path(__file__).parents[2]
 SECONDS = 800
 """For a process; a single case has its own, shorter limit."""
 
@@ -37,7 +36,7 @@ def run_batch(seeds: Path, seed: int, first: int, count: int) -> Iterator[Findin
     """Run mutations in processes of their own, going on behind each one that ends its process."""
     stop = first + count
     while first < stop:
-        lines, how = _run(str(seeds), str(seed), str(first), str(stop - first))
+        lines, how = _run(seeds, (seed, first, stop - first))
         yield from _findings(lines, how)
         first = stop if how is None else _last_begun(lines, how) + 1
 
@@ -46,25 +45,19 @@ def run_kept(cases: Sequence[Path], folder: Path) -> Iterator[Finding]:
     """Run stored cases as they are, in one process."""
     path = folder / "cases.json"
     path.write_text(json.dumps({p.stem: p.read_text("ascii") for p in cases}), "ascii")
-    yield from _findings(*_run(str(path)))
+    yield from _findings(*_run(path, None))
 
 
-def _run(*args: str) -> tuple[list[dict[str, Any]], str | None]:
+def _run(
+    path: Path, mutations: tuple[int, int, int] | None
+) -> tuple[list[dict[str, Any]], str | None]:
     """Run a process; gives what it reports, and how it ended if not well."""
-    process = subprocess.run(
-        [sys.executable, "-m", "tests.fuzz.probe", *args],
-        capture_output=True,
-        text=True,
-        cwd=ROOT,
-        timeout=SECONDS,
-        check=False,
-    )
-    lines = [json.loads(line) for line in process.stdout.splitlines() if line.startswith("{")]
+    ended = run_to_end(run_cases, path, mutations, seconds=SECONDS)
+    lines = [json.loads(line) for line in ended.stdout.splitlines() if line.startswith("{")]
     if any("finished" in line for line in lines):
         return lines, None
-    code = process.returncode
-    how = signal.Signals(-code).name if code < 0 else f"exit code {code}"
-    return lines, f"the process ended: {how} {process.stderr[-3000:]}"
+    how = signal.Signals(-ended.code).name if ended.code < 0 else f"exit code {ended.code}"
+    return lines, f"the process ended: {how} {ended.stderr[-3000:]}"
 
 
 def _findings(lines: list[dict[str, Any]], how: str | None) -> Iterator[Finding]:

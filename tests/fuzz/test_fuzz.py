@@ -30,11 +30,16 @@ def stored(seeds: dict[str, Files], tmp_path_factory: pytest.TempPathFactory) ->
 
 
 def test_mutations_give_values_or_a_documented_error(stored: Path) -> None:
-    assert list(run_batch(stored, 1, 0, 500)) == []
+    assert list(run_batch(stored, 1, 0, 300)) == []
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("seed", range(2, 8))
+@pytest.mark.parametrize(
+    "seed",
+    [
+        pytest.param(2, marks=pytest.mark.slow),
+        *(pytest.param(seed, marks=pytest.mark.long) for seed in range(3, 8)),
+    ],
+)
 def test_many_mutations_give_values_or_a_documented_error(stored: Path, seed: int) -> None:
     assert list(run_batch(stored, seed, 0, 1000)) == []
 

@@ -142,7 +142,7 @@ def test_many_threads_read_one_reader(store: Store) -> None:
         return reader.read(spans) == [DATA[start:stop] for start, stop in spans]
 
     with ThreadPoolExecutor(8) as threads:
-        assert all(threads.map(read, range(64)))
+        assert all(threads.map(read, range(24)))
 
 
 def test_a_closed_reader_reads_no_more(store: Store) -> None:

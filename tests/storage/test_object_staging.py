@@ -132,7 +132,9 @@ class TestEveryStore:
 
 
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
-@pytest.mark.parametrize(("method", "sparse"), [("fork", True), ("fork", False), ("spawn", False)])
+@pytest.mark.parametrize(
+    ("method", "sparse"), [("fork", True), ("fork", False), ("forkserver", False)]
+)
 def test_other_processes_append(
     recording_s3: RecordingS3,
     s3: Location,

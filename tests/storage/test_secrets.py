@@ -279,7 +279,7 @@ def test_errors_come_back_from_other_processes(http_server: HttpServer) -> None:
     location = with_secrets(http_server)
     http_server.status = 403
     here = error_of(location)
-    with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
+    with ProcessPoolExecutor(1, multiprocessing.get_context("forkserver")) as pool:
         there = pool.submit(error_of, location).result()
     assert type(there) is PermissionError
     assert str(there) == str(here)
