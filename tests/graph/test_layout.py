@@ -102,8 +102,7 @@ def test_memory_for_maps_that_become_series(tmp_path, contents):
         target=target,
         file=file,
     )
-    print("GROWTH", growth / MIB)
-    assert growth < 70 * MIB
+    assert growth < 40 * MIB
     np.testing.assert_array_equal(open_b2nd(target)[...], np.load(file))
     assert open_b2nd(target).chunks == (400, 9, 48)
 
