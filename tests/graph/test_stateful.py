@@ -392,7 +392,7 @@ def test_any_order(pool):
 
 @pytest.mark.slow
 def test_any_order_for_longer(pool):
-    run(pool, max_examples=50, stateful_step_count=25)
+    run(pool, max_examples=30, stateful_step_count=20)
 
 
 @pytest.mark.long
