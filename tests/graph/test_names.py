@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -99,20 +97,3 @@ def _fail_at_the_end(block: np.ndarray) -> np.ndarray:
     if block[-1, -1] == 9999:
         raise RuntimeError("half-way")
     return block
-
-
-def test_with_query_planning(path: Path) -> None:
-    script = f"""
-import dask
-dask.config.set({{"array.query-planning": True}})
-from dask.utils import key_split
-from b2nd_dask import from_b2nd, to_b2nd
-x = from_b2nd({str(path)!r})
-made = to_b2nd(x * 2, {str(path) + ".new"!r}, compute=False)
-print({{name for key in made.__dask_graph__() if (name := key_split(key)).endswith("b2nd")}})
-"""
-    # dask itself names the reads there
-    told = subprocess.run(
-        [sys.executable, "-c", script], capture_output=True, text=True, check=True
-    ).stdout
-    assert all(name in told for name in WRITING)

@@ -75,8 +75,23 @@ def test_raw_files(target, tmp_path, offset, order):
     np.testing.assert_array_equal(back, VALUES[10:])
 
 
-@pytest.mark.parametrize("chunks", [None, (400, 18, 48)])
-@pytest.mark.parametrize("kind", ["memmap", "array", "turned", "labelled"])
+SERIES = (400, 18, 48)
+
+
+# each kind in one of two layouts; in the other one it is slow
+@pytest.mark.parametrize(
+    ("kind", "chunks"),
+    [
+        ("memmap", None),
+        ("array", SERIES),
+        ("turned", SERIES),
+        ("labelled", None),
+        pytest.param("memmap", SERIES, marks=pytest.mark.slow),
+        pytest.param("array", None, marks=pytest.mark.slow),
+        pytest.param("turned", None, marks=pytest.mark.slow),
+        pytest.param("labelled", SERIES, marks=pytest.mark.slow),
+    ],
+)
 def test_memory_for_numpy_arrays(tmp_path, kind, chunks):
     file, target = str(tmp_path / "maps.npy"), str(tmp_path / "maps.b2nd")
     np.save(file, np.arange(400 * 180 * 480, dtype="f4").reshape(400, 180, 480))

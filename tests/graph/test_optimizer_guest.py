@@ -3,10 +3,8 @@
 import ast
 import importlib
 import logging
-import os
-import subprocess
-import sys
 import warnings
+from functools import cache
 from pathlib import Path
 
 import blosc2
@@ -19,6 +17,8 @@ from b2nd_dask.graph import _dask_compat
 from b2nd_dask.graph.optimize import optimizer, rewrite
 from b2nd_dask.graph.optimize.rewrite import RULES
 from b2nd_dask.graph.optimize.rules.rule import GraphRule, TaskRule
+from tests.forked import run_forked
+from tests.graph import names_changed
 
 PACKAGE = Path(b2nd_dask.__file__).parent
 PROGRAMS = {
@@ -37,20 +37,31 @@ def unwarned(monkeypatch):
 
 @pytest.fixture
 def frame(tmp_path):
-    array = np.random.default_rng(5).integers(0, 3, (40, 40)) / 2
-    array[10:20] = 0
+    array = elements()
     blosc2.asarray(array, urlpath=str(tmp_path / "x.b2nd"), chunks=(5, 10), blocks=(5, 5))
     return da.from_b2nd(tmp_path / "x.b2nd"), array
 
 
-def outcome(x, array):
+def elements():
+    array = np.random.default_rng(5).integers(0, 3, (40, 40)) / 2
+    array[10:20] = 0
+    return array
+
+
+@cache
+def results_without_frames():
+    plain = da.from_array(elements(), chunks=(5, 10))
+    return {name: program(plain).compute(scheduler="sync") for name, program in PROGRAMS.items()}
+
+
+def outcome(x):
     """The warnings of programs whose results are right."""
-    plain = da.from_array(array, chunks=x.chunks)
+    expected = results_without_frames()
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         for name, program in PROGRAMS.items():
-            got, want = (program(a).compute(scheduler="sync") for a in (x, plain))
-            np.testing.assert_allclose(got, want, rtol=1e-12, err_msg=name)
+            got = program(x).compute(scheduler="sync")
+            np.testing.assert_allclose(got, expected[name], rtol=1e-12, err_msg=name)
     return [str(w.message) for w in caught]
 
 
@@ -148,7 +159,7 @@ BROKEN = {
 
 def agree_with_one_warning(frame, caplog, what):
     caplog.set_level(logging.DEBUG, "b2nd_dask")
-    (warning,) = outcome(*frame)
+    (warning,) = outcome(frame[0])
     assert "Results are right" in warning
     assert what in warning
     assert any(r.exc_info and r.levelno == logging.DEBUG for r in caplog.records)
@@ -180,88 +191,7 @@ def test_a_task_rule_that_gives_no_task(frame, monkeypatch, unwarned, caplog):
 
 
 def test_sound_graphs_are_taken(frame, unwarned):
-    assert outcome(*frame) == []
-
-
-SCRIPT = """
-import importlib, shutil, sys, warnings
-from pathlib import Path
-from types import ModuleType
-import dask, dask.array as da, numpy as np
-import b2nd_dask
-from b2nd_dask.graph import _dask_compat
-from b2nd_dask.graph.optimize import optimizer
-
-PLAIN = optimizer._plain_hook()
-NAMES = _dask_compat.NAMES
-folder, way = Path(sys.argv[1]), sys.argv[2]
-array = np.load(folder / "array.npy")
-real = importlib.import_module
-dask.config.set(scheduler="sync")
-
-def changed(entry):
-    return object() if NAMES.index(entry) % 2 else lambda *anything: None
-
-def hide(entries):
-    hidden = {}
-    for entry in entries:
-        module = hidden.setdefault(entry.module, ModuleType(entry.module))
-        if not module.__dict__.get("copied"):
-            module.__dict__.update(real(entry.module).__dict__, copied=True)
-        del module.__dict__[entry.name]
-        if way != "missing":
-            module.__dict__[entry.name] = changed(entry)
-    def import_module(name, *args):
-        asked_by = sys._getframe(1).f_globals["__name__"]
-        ours = asked_by == "b2nd_dask.graph._dask_compat"
-        return hidden[name] if ours and name in hidden else real(name, *args)
-    importlib.import_module = import_module
-
-def import_anew():
-    for name in list(sys.modules):
-        if name == "b2nd_dask" or name.startswith("b2nd_dask.graph"):
-            del sys.modules[name]
-    da.Array.__dask_optimize__ = PLAIN
-    return real("b2nd_dask")
-
-def check(entries, *, full):
-    hide(entries)
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
-        b2nd = import_anew()
-        path = folder / "x.b2nd"
-        x = b2nd.from_b2nd(path)
-        same((x * 2 + 1).sum(axis=0), (array * 2 + 1).sum(axis=0))
-        same((x + 1)[3, ::7], (array + 1)[3, ::7])
-        same(x[[5, 18, 5]] - x.mean(), array[[5, 18, 5]] - array.mean())
-        if full:
-            same(b2nd.open_b2nd(path), array)
-            same(x.argmax(axis=1), array.argmax(axis=1))
-            use = folder / "use.b2nd"
-            use.unlink(missing_ok=True)
-            same(b2nd.to_b2nd(x + 1, use, chunks=(7, 5), vlmeta="keep"), array + 1)
-            begun = np.concatenate([array[:3], array[3:] + 1])
-            same(b2nd.to_b2nd(array[:3], use, mode="r+", region=slice(0, 3)), begun)
-            zeros = da.zeros((2, 20))
-            same(b2nd.to_b2nd(zeros, use, mode="a", append_axis=0)[-2:], np.zeros((2, 20)))
-            same(b2nd.to_b2nd(x.rechunk(20), use, mode="w"), array)
-    texts = [str(w.message) for w in caught if "b2nd_dask" in str(w.message)]
-    assert len(texts) == 1, ([e.name for e in entries], texts)
-    assert "Results are right" in texts[0]
-    if len(entries) == 1:
-        assert entries[0].name in texts[0], (entries, texts)
-
-def same(got, want):
-    np.testing.assert_allclose(np.asarray(got), want, rtol=1e-12)
-
-if way == "missing":
-    check(NAMES, full=True)
-for entry in NAMES:
-    check([entry], full=way == "missing" and entry.name in sys.argv[3].split())
-importlib.import_module = real
-assert not _dask_compat._Warned.done
-print("done", len(NAMES))
-"""
+    assert outcome(frame[0]) == []
 
 
 @pytest.mark.parametrize("way", ["missing", "changed"])
@@ -271,17 +201,8 @@ def test_names_of_dask_that_are_not_what_they_were(tmp_path, way):
     np.save(tmp_path / "array.npy", array)
     blosc2.asarray(array, urlpath=str(tmp_path / "x.b2nd"), chunks=(5, 10), blocks=(5, 5))
     # the others are the optimizer's alone
-    writing = " ".join(entry.name for entry in _dask_compat.NAMES if _is_for_layers(entry))
-    done = subprocess.run(
-        [sys.executable, "-c", SCRIPT, str(tmp_path), way, writing],
-        env={**os.environ, "PYTHONPATH": str(PACKAGE.parent)},
-        capture_output=True,
-        text=True,
-        timeout=850,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr[-3000:]
-    assert done.stdout.startswith("done")
+    writing = [entry.name for entry in _dask_compat.NAMES if _is_for_layers(entry)]
+    assert run_forked(names_changed.check_each, tmp_path, way, writing) == len(_dask_compat.NAMES)
 
 
 def _is_for_layers(entry):

@@ -16,6 +16,7 @@ from b2nd_dask.graph.optimize import rewrite
 from b2nd_dask.graph.optimize.optimizer import RULE_NAMES, chosen_rules
 from b2nd_dask.graph.optimize.rules.index_pushdown import index_block
 from b2nd_dask.graph.optimize.rules.reduction_pushdown import reduce_block
+from tests.forked import run_forked
 from tests.graph.pushing import computing_with, many_blocks, small_frame, tasks_of
 
 SWITCH = "b2nd_dask.optimize"
@@ -41,12 +42,12 @@ def test_names_are_those_of_the_rules():
 
 @pytest.mark.parametrize("value", [True, False, [], *([name] for name in RULE_NAMES)], ids=str)
 def test_results_are_the_same_with_each_setting(tmp_path, value):
-    x, array = many_blocks(tmp_path)
-    plain = da.from_array(array, chunks=x.chunks)
+    _, array = many_blocks(tmp_path)
+    x = da.from_b2nd(tmp_path / "x.b2nd", chunks=(10, 10))
     with dask.config.set({SWITCH: value, "scheduler": "sync"}), computing_with(held=1 << 10):
         for name, program in PROGRAMS.items():
             np.testing.assert_allclose(
-                program(x).compute(), program(plain).compute(), rtol=1e-12, err_msg=name
+                program(x).compute(), program(array), rtol=1e-12, err_msg=name
             )
 
 
@@ -132,6 +133,32 @@ x = da.from_b2nd(sys.argv[1])
 assert (x + 1).sum().compute(scheduler="sync") == 18
 print(chosen_rules(dask.config.get("b2nd_dask.optimize")))
 """
+VARIABLE = "DASK_B2ND_DASK__OPTIMIZE"
+
+
+def test_the_environment_switches(tmp_path):
+    done = subprocess.run(
+        [sys.executable, "-c", SCRIPT, str(small_frame(tmp_path, np.ones((3, 3))))],
+        env={
+            **os.environ,
+            VARIABLE: "aliases,merge_blocks",
+            "PYTHONPATH": str(Path(b2nd_dask.__file__).parents[1]),
+        },
+        capture_output=True,
+        text=True,
+        timeout=600,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.strip() == "('aliases', 'merge_blocks')"
+
+
+def rules_chosen_with(value, path):
+    """Those of a process with this variable, which dask reads as it does when it starts."""
+    os.environ[VARIABLE] = value
+    dask.config.refresh()
+    assert (da.from_b2nd(path) + 1).sum().compute(scheduler="sync") == 18
+    return chosen_rules(dask.config.get(SWITCH))
 
 
 @pytest.mark.parametrize(
@@ -146,19 +173,7 @@ print(chosen_rules(dask.config.get("b2nd_dask.optimize")))
         ("['constant_views', 'aliases']", ("aliases", "constant_views")),
     ],
 )
-def test_the_environment_switches(tmp_path, value, rules):
-    done = subprocess.run(
-        [sys.executable, "-c", SCRIPT, str(small_frame(tmp_path, np.ones((3, 3))))],
-        env={
-            **os.environ,
-            "DASK_B2ND_DASK__OPTIMIZE": value,
-            "PYTHONPATH": str(Path(b2nd_dask.__file__).parents[1]),
-        },
-        capture_output=True,
-        text=True,
-        timeout=600,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.strip() == str(rules)
+def test_values_of_the_environment(tmp_path, value, rules):
+    path = str(small_frame(tmp_path, np.ones((3, 3))))
+    assert run_forked(rules_chosen_with, value, path) == rules
     assert chosen_rules(None) == RULE_NAMES

@@ -1,4 +1,4 @@
-"""`to_b2nd` where dask plans array expressions; the option is read when dask is imported."""
+"""Frames where dask plans array expressions; the option is read when dask is imported."""
 
 import os
 import subprocess
@@ -12,14 +12,17 @@ import b2nd_dask
 from b2nd_dask import open_b2nd
 
 SCRIPT = """
-import logging, sys
+import logging, multiprocessing, sys
 import blosc2, dask, dask.array as da, numpy as np
 import b2nd_dask
 from b2nd_dask import from_b2nd, to_b2nd
+from dask.utils import key_split
 logging.basicConfig(level=logging.INFO, stream=sys.stdout, format="%(message)s")
 assert da.array_expr_enabled()
 values, folder = np.load(sys.argv[1]), sys.argv[2]
-dask.config.set(scheduler=sys.argv[3])
+dask.config.set({"scheduler": sys.argv[3], "multiprocessing.context": "forkserver"})
+# what each new process would import
+multiprocessing.get_context("forkserver").set_forkserver_preload(["b2nd_dask"])
 
 def fail(block, block_info=None):
     if block_info[0]["chunk-location"] == (3, 1) and fail.on:
@@ -29,6 +32,13 @@ def fail(block, block_info=None):
 def main():
     first = f"{folder}/first.b2nd"
     to_b2nd(values, first, chunks=(24, 17), vlmeta={"a": 1})
+    read = da.from_b2nd(first)
+    assert read.chunks[0][0] == 24
+    np.testing.assert_allclose((read[3:50] + 1).sum().compute(), (values[3:50] + 1).sum())
+    made = to_b2nd(read * 2, f"{folder}/named.b2nd", compute=False)
+    # dask itself names the reads here
+    named = {key_split(key) for key in made.__dask_graph__()}
+    assert named >= {"open_b2nd", "write_b2nd", "merge_b2nd", "commit_b2nd"}, named
     x = (from_b2nd(first) * 2)[::2]
     second = to_b2nd(x, f"{folder}/second.b2nd", chunks=(10, 60), vlmeta="keep")
     np.testing.assert_array_equal(second.compute(), values[::2] * 2)

@@ -1,9 +1,6 @@
 """`from_b2nd`: chunks, constants, names, and what of the file a computation reads."""
 
 import pickle
-import subprocess
-import sys
-from pathlib import Path
 
 import blosc2
 import dask
@@ -256,30 +253,6 @@ def test_compute_gives_arrays_of_ones_own(mostly_special):
     for result in (x.compute(scheduler="sync"), x.blocks[3, 3].compute(scheduler="sync")):
         result[0] = 1
         assert result.flags.writeable
-
-
-def test_works_with_query_planning(numbers):
-    """With array.query-planning dask arrays are expressions, chosen when dask.array is imported."""
-    code = """
-import sys, dask
-dask.config.set({"array.query-planning": True})
-import b2nd_dask, dask.array as da, numpy as np
-x = da.from_b2nd(sys.argv[1])
-assert da.array_expr_enabled()
-assert x.chunks[0][0] == 24
-print(repr(float((x[3:50] + 1).sum().compute())))
-"""
-    path, values = numbers
-    done = subprocess.run(
-        [sys.executable, "-W", "ignore", "-c", code, str(path)],
-        capture_output=True,
-        text=True,
-        timeout=600,
-        check=False,
-        cwd=Path(b2nd_dask.__file__).parents[1],
-    )
-    assert done.returncode == 0, done.stderr
-    assert float(done.stdout) == pytest.approx((values[3:50] + 1).sum())
 
 
 def test_chunk_kinds(mostly_special):

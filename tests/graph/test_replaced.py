@@ -58,12 +58,15 @@ print(seen["read"], seen["stale"])
 sys.exit("; ".join(wrong[:5]) or 0)
 """
 
-PROCESSES, TIMES = 8, 200
 
-
-@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("processes", "times"),
+    [pytest.param(2, 100, marks=pytest.mark.slow), pytest.param(8, 200, marks=pytest.mark.long)],
+)
 @pytest.mark.parametrize("contiguous", [True, False])
-def test_reads_are_of_one_version(tmp_path: Path, contiguous: bool) -> None:
+def test_reads_are_of_one_version(
+    tmp_path: Path, contiguous: bool, processes: int, times: int
+) -> None:
     path, stop = tmp_path / "x.b2nd", tmp_path / "stop"
     noise = np.random.default_rng(0).integers(0, 1000, (60, 200))
 
@@ -79,16 +82,16 @@ def test_reads_are_of_one_version(tmp_path: Path, contiguous: bool) -> None:
             text=True,
             cwd=Path(b2nd_dask.__file__).parents[1],
         )
-        for _ in range(PROCESSES)
+        for _ in range(processes)
     ]
     try:
         for reader in readers:
             reader.stdout.readline()
-        for version in range(1, TIMES + 1):
+        for version in range(1, times + 1):
             write(version)
     finally:
         stop.touch()
         done = [(*reader.communicate(timeout=600), reader.returncode) for reader in readers]
-    assert [code for _, _, code in done] == [0] * PROCESSES, [err for _, err, _ in done]
+    assert [code for _, _, code in done] == [0] * processes, [err for _, err, _ in done]
     reads = [int(out.split()[0]) for out, _, _ in done]
     assert min(reads) > 0

@@ -3,17 +3,25 @@
 import itertools
 import os
 import pickle
-import subprocess
-import sys
+from multiprocessing import get_context
 from pathlib import Path
 
 import blosc2
+import dask
 import dask.array as da
 import numpy as np
 import pytest
 
-import b2nd_dask
-from b2nd_dask import StaleFrameError, compact, list_staging, open_b2nd, seal, to_b2nd, verify
+from b2nd_dask import (
+    B2ndError,
+    StaleFrameError,
+    compact,
+    list_staging,
+    open_b2nd,
+    seal,
+    to_b2nd,
+    verify,
+)
 from b2nd_dask.frame.read import scan
 from b2nd_dask.storage.write import local_names, local_staging, local_update
 
@@ -184,22 +192,19 @@ def test_a_chunk_file_of_another_program_stays(target, monkeypatch):
     np.testing.assert_array_equal(open_b2nd(target)[...], OLD)
 
 
-#: Changes a frame in place again and again, until its standard input ends, and once at least.
-CHANGE = """
-import select, sys
-import dask, numpy as np, b2nd_dask
-dask.config.set(scheduler="sync")
-patch = np.arange(10) + 2**60
-print("begun", flush=True)
-done = 0
-while not (done and select.select([sys.stdin], [], [], 0)[0]):
-    try:
-        b2nd_dask.to_b2nd(patch, sys.argv[1], mode="r+", region=(slice(0, 10),))
-        done += 1
-    except b2nd_dask.B2ndError:
-        pass
-print(done, flush=True)
-"""
+def change(target, told):
+    """Change a frame in place again and again, until it is told to end, and once at least."""
+    patch = np.arange(10) + 2**60
+    told.send("begun")
+    done = 0
+    while not (done and told.poll()):
+        try:
+            with dask.config.set(scheduler="sync"):
+                to_b2nd(patch, target, mode="r+", region=(slice(0, 10),))
+            done += 1
+        except B2ndError:
+            pass
+    told.send(done)
 
 
 @pytest.mark.parametrize(
@@ -212,15 +217,12 @@ print(done, flush=True)
 def test_replacing_a_frame_that_another_process_changes(target, forms):
     values = np.random.default_rng(1).integers(0, 2**59, (20, 500))
     to_b2nd(values[0], target, chunks=10, contiguous=forms[0])
-    root = Path(b2nd_dask.__file__).parents[1]
-    changing = subprocess.Popen(
-        [sys.executable, "-c", CHANGE, str(target)],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-        env={**os.environ, "PYTHONPATH": str(root)},
-    )
-    changing.stdout.readline()
+    context = get_context("forkserver")
+    connection, told = context.Pipe()
+    changing = context.Process(target=change, args=(target, told))
+    changing.start()
+    told.close()
+    assert connection.recv() == "begun"
     for row, contiguous in zip(values, itertools.cycle(forms)):
         new = da.from_array(row, chunks=-1)
         to_b2nd(new, target, chunks=10, contiguous=contiguous, mode="w", compute=False).compute()
@@ -228,8 +230,11 @@ def test_replacing_a_frame_that_another_process_changes(target, forms):
         np.testing.assert_array_equal(found[10:], row[10:])
         patched = np.array_equal(found[:10], np.arange(10) + 2**60)
         assert patched or np.array_equal(found[:10], row[:10])
-    answer, _ = changing.communicate("", timeout=600)
-    assert int(answer) > 0
+    connection.send("end")
+    assert connection.poll(600)
+    assert connection.recv() > 0
+    changing.join()
+    connection.close()
     assert verify(target).ok
     assert list_staging(target) == []
     assert list(target.parent.iterdir()) == [target]

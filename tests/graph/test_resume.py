@@ -1,14 +1,14 @@
 """`to_b2nd(..., resume=True)`: going on after a crash with what was staged."""
 
 import errno
+import io
 import itertools
 import logging
 import os
 import signal
-import subprocess
-import sys
 import time
 import uuid
+from multiprocessing import get_context
 from pathlib import Path
 
 import blosc2
@@ -18,11 +18,12 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
-import b2nd_dask
 from b2nd_dask import list_staging, open_b2nd, remove_staging, to_b2nd
 from b2nd_dask.edges.cli import main
 from b2nd_dask.storage.read.local_reader import identity_of
 from b2nd_dask.storage.write.object_store import ObjectStore
+from tests.forked import run_forked
+from tests.graph.gate import pass_gate
 
 # 8 blocks of 2 x 1 chunks; of the last, the upper chunk is constant
 VALUES = np.random.default_rng(5).normal(size=(80, 40))
@@ -299,20 +300,33 @@ def test_a_commit_of_a_sparse_frame_in_a_store_is_resumed(request, monkeypatch, 
     assert list_staging(url, **keywords) == []
 
 
-SCRIPT = """
-import logging, sys
-import dask, dask.array as da, numpy as np, b2nd_dask
-from tests.graph.gate import pass_gate
-logging.basicConfig(level=logging.INFO, stream=sys.stdout, format="%(message)s")
-values = np.random.default_rng(5).normal(size=(400, 50))
-def work(block):
-    pass_gate(sys.argv[2], 20)
-    return block + 1
-x = da.from_array(values, chunks=(10, 50)).map_blocks(work, dtype=float, meta=np.empty((0, 0)))
-dask.config.set(scheduler=sys.argv[4], num_workers=2)
-if __name__ == "__main__":
-    b2nd_dask.to_b2nd(x, sys.argv[1], chunks=(5, 50), contiguous=sys.argv[3] == "1", resume=True)
-"""
+def write_at_a_gate(target, gate, contiguous, scheduler):
+    """Write in this process; half of the blocks wait at the gate. Gives what is said of it."""
+    values = np.random.default_rng(5).normal(size=(400, 50))
+    x = da.from_array(values, chunks=(10, 50))
+    x = x.map_blocks(AtGate(gate), dtype=float, meta=np.empty((0, 0)), name="at-a-gate")
+    said = io.StringIO()
+    logging.basicConfig(level=logging.INFO, stream=said, format="%(message)s")
+    # processes that are forked are of this one's group, and need not import everything
+    forked = {"multiprocessing.context": "fork"}
+    with dask.config.set(forked, scheduler=scheduler, num_workers=2):
+        to_b2nd(x, target, chunks=(5, 50), contiguous=contiguous, resume=True)
+    return said.getvalue()
+
+
+class AtGate:
+    def __init__(self, gate):
+        self.gate = gate
+
+    def __call__(self, block):
+        pass_gate(self.gate, 20)
+        return block + 1
+
+
+def write_in_a_group(*arguments):
+    """Write in a group of processes of its own, that ends as a whole."""
+    os.setsid()
+    write_at_a_gate(*arguments)
 
 
 @pytest.mark.parametrize(
@@ -325,16 +339,11 @@ if __name__ == "__main__":
     ],
 )
 def test_after_a_kill_another_process_goes_on(target, tmp_path, contiguous, scheduler):
-    script, gate = tmp_path / "script.py", tmp_path / "gate"
-    script.write_text(SCRIPT)
+    gate = tmp_path / "gate"
+    arguments = target, gate, contiguous, scheduler
     # half of the blocks wait at the gate: the write cannot end before it is killed
-    kind = str(int(contiguous))
-    arguments = [sys.executable, str(script), str(target), str(gate), kind, scheduler]
-    root = Path(b2nd_dask.__file__).parents[1]
-    environment = {**os.environ, "PYTHONPATH": str(root)}
-    first = subprocess.Popen(
-        arguments, env=environment, stdout=subprocess.DEVNULL, start_new_session=True
-    )
+    first = get_context("forkserver").Process(target=write_in_a_group, args=arguments)
+    first.start()
     try:
         deadline = time.monotonic() + 300
         while sum(info.nbytes for info in list_staging(target)) < 40_000:
@@ -342,13 +351,11 @@ def test_after_a_kill_another_process_goes_on(target, tmp_path, contiguous, sche
             time.sleep(0.05)
     finally:
         os.killpg(first.pid, signal.SIGKILL)
-        first.wait()
+        first.join()
     assert not target.exists()
     gate.touch()
-    second = subprocess.run(
-        arguments, env=environment, capture_output=True, text=True, check=True, timeout=600
-    )
-    reused = int(second.stdout.split(": ")[1].split(" of 80")[0])
+    said = run_forked(write_at_a_gate, *arguments)
+    reused = int(said.split(": ")[1].split(" of 80")[0])
     assert 0 < reused < 80
     values = np.random.default_rng(5).normal(size=(400, 50))
     np.testing.assert_array_equal(open_b2nd(target)[...], values + 1)

@@ -42,6 +42,7 @@ def agree(x):
         np.testing.assert_allclose(one, other, rtol=1e-12)
 
 
+@pytest.mark.slow
 def test_a_scheduler_that_sees_neither_files_nor_servers(tmp_path, http_server):
     path = write(tmp_path / "frames")
     url = http_server.put("elsewhere.b2nd", path.read_bytes())
@@ -57,6 +58,7 @@ def test_a_scheduler_that_sees_neither_files_nor_servers(tmp_path, http_server):
         np.testing.assert_array_equal(copied.compute(), ARRAY * 2)
 
 
+@pytest.mark.slow
 def test_a_scheduler_without_the_package(tmp_path):
     path = write(tmp_path / "frames")
     with cluster(tmp_path / "cluster", LACKS_PACKAGE):

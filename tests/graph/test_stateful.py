@@ -387,12 +387,12 @@ def run(pool, **options):
 
 
 def test_any_order(pool):
-    run(pool, max_examples=20, stateful_step_count=12)
+    run(pool, max_examples=12, stateful_step_count=10)
 
 
 @pytest.mark.slow
 def test_any_order_for_longer(pool):
-    run(pool, max_examples=100, stateful_step_count=30)
+    run(pool, max_examples=30, stateful_step_count=20)
 
 
 @pytest.mark.long

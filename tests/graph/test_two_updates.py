@@ -2,70 +2,73 @@
 
 import os
 import signal
-import subprocess
-import sys
-from pathlib import Path
+from contextlib import contextmanager
+from multiprocessing import get_context
 
 import blosc2
 import numpy as np
 import pytest
 
-import b2nd_dask
 from b2nd_dask import B2ndError, StaleFrameError, open_b2nd, to_b2nd
+from b2nd_dask.storage.read.local_reader import LocalReader
+from b2nd_dask.storage.write.local_update import frame_locked
 
 VALUES = np.random.default_rng(5).normal(size=(60, 40))
 
-#: Appends when it is told to, and says what came of it.
-APPEND = """
-import os, sys, time
-import dask, dask.array as da, numpy as np, b2nd_dask
-values = np.full((20, 40), float(sys.argv[2])) + np.arange(40)
-update = b2nd_dask.to_b2nd(values, sys.argv[1], mode="r+", append_axis=0, compute=False)
-print("planned", flush=True)
-sys.stdin.readline()
-try:
-    update.compute(scheduler="sync")
-except b2nd_dask.B2ndError as error:
-    print(type(error).__name__, error, flush=True)
-else:
-    print("done", flush=True)
-"""
 
-#: Holds the frame's lock, as an update does in its commit.
-HOLD = """
-import sys
-from pathlib import Path
-from b2nd_dask.storage.read.local_reader import LocalReader
-from b2nd_dask.storage.write.local_update import frame_locked
-path, label = Path(sys.argv[2]), sys.argv[1]
-with frame_locked(path, label, LocalReader(label).identity()):
-    print("held", flush=True)
-    sys.stdin.readline()
-"""
+def append(target, number, told):
+    """Append when it is told to, and say what came of it."""
+    values = np.full((20, 40), float(number)) + np.arange(40)
+    update = to_b2nd(values, target, mode="r+", append_axis=0, compute=False)
+    told.send("planned")
+    told.recv()
+    try:
+        update.compute(scheduler="sync")
+    except B2ndError as error:
+        told.send(f"{type(error).__name__} {error}")
+    else:
+        told.send("done")
 
 
-def start(code, *arguments):
-    process = subprocess.Popen(
-        [sys.executable, "-c", code, *map(str, arguments)],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-        env={**os.environ, "PYTHONPATH": str(Path(b2nd_dask.__file__).parents[1])},
-    )
-    process.stdout.readline()
-    return process
+def hold(target, path, told):
+    """Hold the frame's lock, as an update does in its commit."""
+    label = str(target)
+    with frame_locked(path, label, LocalReader(label).identity()):
+        told.send("held")
+        told.recv()
+
+
+@contextmanager
+def started(function, *arguments):
+    """A process that has said that it is there, and the connection to it."""
+    context = get_context("forkserver")
+    connection, told = context.Pipe()
+    process = context.Process(target=function, args=(*arguments, told))
+    process.start()
+    told.close()
+    try:
+        answer(connection)
+        yield process, connection
+    finally:
+        process.kill()
+        process.join()
+        connection.close()
+
+
+def answer(connection):
+    assert connection.poll(600), "it says nothing"
+    return connection.recv()
 
 
 @pytest.mark.parametrize("contiguous", [pytest.param(True, marks=pytest.mark.slow), False])
 def test_of_two_updates_one_is_refused(tmp_path, contiguous):
     target = tmp_path / "target.b2nd"
     to_b2nd(VALUES, target, chunks=(20, 40), contiguous=contiguous)
-    writers = [start(APPEND, target, number) for number in (1, 2)]
-    for writer in writers:
-        writer.stdin.write("go\n")
-        writer.stdin.flush()
-    answers = [writer.communicate(timeout=600)[0].strip() for writer in writers]
-    assert sum(answer == "done" for answer in answers) == 1
+    with started(append, target, 1) as (_, one), started(append, target, 2) as (_, two):
+        for writer in (one, two):
+            writer.send("go")
+        answers = [answer(writer) for writer in (one, two)]
+    assert answers.count("done") == 1
     winner = answers.index("done") + 1
     assert answers[2 - winner].startswith(("StaleFrameError", "B2ndError"))
     assert str(target) in answers[2 - winner]
@@ -81,13 +84,12 @@ def test_the_lock_of_a_dead_process_is_gone(tmp_path, contiguous):
     to_b2nd(VALUES, target, chunks=(20, 40), contiguous=contiguous)
     before = open_b2nd(target).version
     member = target if contiguous else target / "chunks.b2frame"
-    holder = start(HOLD, target, member)
-    with pytest.raises(B2ndError, match="another process is updating") as caught:
-        to_b2nd(VALUES, target, mode="r+", append_axis=0)
-    assert not isinstance(caught.value, StaleFrameError)
-    assert open_b2nd(target).version == before
-    holder.send_signal(signal.SIGKILL)
-    holder.communicate()
+    with started(hold, target, member) as (holder, _):
+        with pytest.raises(B2ndError, match="another process is updating") as caught:
+            to_b2nd(VALUES, target, mode="r+", append_axis=0)
+        assert not isinstance(caught.value, StaleFrameError)
+        assert open_b2nd(target).version == before
+        os.kill(holder.pid, signal.SIGKILL)
     to_b2nd(VALUES, target, mode="r+", append_axis=0)
     np.testing.assert_array_equal(open_b2nd(target)[...], np.concatenate([VALUES, VALUES]))
     assert list(tmp_path.iterdir()) == [target]

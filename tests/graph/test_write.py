@@ -1,7 +1,11 @@
 """`to_b2nd` on local files: what is written, what stays when something fails, who can read it."""
 
+import errno
+import gc
 import io
 import os
+import resource
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -13,11 +17,18 @@ import numpy as np
 import pytest
 from dask.diagnostics import Callback, ProgressBar
 
-import b2nd_dask
-from b2nd_dask import UnsupportedFrameError, from_b2nd, list_staging, open_b2nd, to_b2nd
+from b2nd_dask import (
+    StaleFrameError,
+    UnsupportedFrameError,
+    from_b2nd,
+    list_staging,
+    open_b2nd,
+    to_b2nd,
+)
 from b2nd_dask.format.array_meta import parse_array_meta
 from b2nd_dask.format.index import ChunkKind
 from b2nd_dask.frame.array import reference_of
+from tests.forked import run_forked
 
 VALUES = np.random.default_rng(3).normal(size=(100, 60))
 
@@ -141,29 +152,19 @@ def test_a_task_that_fails_leaves_the_old_frame(target, contiguous):
     assert leftovers(target) == []
 
 
+def errno_on_a_full_disk(target):
+    signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    values = np.random.default_rng(0).normal(size=(400, 1000))
+    resource.setrlimit(resource.RLIMIT_FSIZE, (500_000, 500_000))
+    with pytest.raises(OSError, match=r"target\.b2nd") as caught:
+        to_b2nd(values, target, mode="w", chunks=(20, 1000))
+    return caught.value.errno
+
+
 def test_a_full_disk_leaves_the_old_frame(target):
     """By the file size limit of the process, which the kernel enforces like a full disk."""
     to_b2nd(VALUES, target)
-    code = """
-import resource, signal, sys
-import numpy as np, b2nd_dask
-signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-values = np.random.default_rng(0).normal(size=(400, 1000))
-resource.setrlimit(resource.RLIMIT_FSIZE, (500_000, 500_000))
-try:
-    b2nd_dask.to_b2nd(values, sys.argv[1], mode="w", chunks=(20, 1000))
-except OSError as error:
-    print(type(error).__name__, error.errno)
-"""
-    done = subprocess.run(
-        [sys.executable, "-c", code, str(target)],
-        capture_output=True,
-        text=True,
-        check=True,
-        cwd=Path(b2nd_dask.__file__).parents[1],
-        timeout=600,
-    )
-    assert done.stdout.startswith("OSError 27")
+    assert run_forked(errno_on_a_full_disk, target) == errno.EFBIG
     np.testing.assert_array_equal(open_b2nd(target)[...], VALUES)
     assert leftovers(target) == []
 
@@ -289,25 +290,16 @@ def test_a_target_that_becomes_something_else_meanwhile_is_not_replaced(target):
 
 def test_a_replaced_frame_is_not_kept_open(target):
     """In a process of its own: the frames of other tests are open in this one."""
-    code = """
-import gc, os, sys
-import numpy as np, b2nd_dask
-for i in range(20):
-    b2nd_dask.to_b2nd(np.full((9, 9), i) + np.eye(9), sys.argv[1], mode="w")
-gc.collect()
-links = [f"/proc/self/fd/{fd}" for fd in os.listdir("/proc/self/fd")]
-names = [os.readlink(link) for link in links if os.path.islink(link)]
-print(sum("target.b2nd" in name for name in names))
-"""
-    done = subprocess.run(
-        [sys.executable, "-c", code, str(target)],
-        capture_output=True,
-        text=True,
-        check=True,
-        cwd=Path(b2nd_dask.__file__).parents[1],
-        timeout=600,
-    )
-    assert int(done.stdout) <= 1
+    assert run_forked(kept_open, target) <= 1
+
+
+def kept_open(target):
+    """How many files of a frame are open that was replaced again and again."""
+    for i in range(20):
+        to_b2nd(np.full((9, 9), i) + np.eye(9), target, mode="w")
+    gc.collect()
+    names = [str(fd.readlink()) for fd in list(Path("/proc/self/fd").iterdir()) if fd.is_symlink()]
+    return sum("target.b2nd" in name for name in names)
 
 
 def test_every_bit_of_a_constant_is_kept(target):
@@ -491,7 +483,7 @@ def test_an_update_of_a_frame_that_changed_meanwhile_is_refused(target):
     to_b2nd(VALUES, target)
     update = to_b2nd(VALUES, target, mode="r+", append_axis=0, compute=False)
     to_b2nd(VALUES * 2, target, mode="w")
-    with pytest.raises(b2nd_dask.StaleFrameError):
+    with pytest.raises(StaleFrameError):
         update.compute()
     np.testing.assert_array_equal(open_b2nd(target)[...], VALUES * 2)
 

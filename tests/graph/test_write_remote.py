@@ -1,8 +1,5 @@
 """`to_b2nd` to object stores: the same frames as on a disk, all or nothing."""
 
-import json
-import subprocess
-import sys
 import traceback
 import uuid
 from concurrent.futures import ThreadPoolExecutor
@@ -96,19 +93,9 @@ def test_blosc2_reads_what_was_written(store, tmp_path):
     to_b2nd(x, store.url, chunks=MIB // 8, **store.keywords)
     path = tmp_path / "copy.b2nd"
     path.write_bytes(store.data())
-    script = (
-        "import blosc2, json, sys; a = blosc2.open(sys.argv[1]);"
-        "print(json.dumps([a.shape, int(a[:].sum()), int(a[123456])]))"
-    )
-    out = subprocess.run(
-        [sys.executable, "-c", script, str(path)], capture_output=True, check=True, text=True
-    )
-    expected = x.compute()
-    assert json.loads(out.stdout) == [
-        list(x.shape),
-        int(expected.sum()),
-        int(expected[123456]),
-    ]
+    copy = blosc2.open(str(path))
+    assert copy.chunks == (MIB // 8,)
+    np.testing.assert_array_equal(copy[:], x.compute())
 
 
 def test_blosc2_reads_a_sparse_frame(s3, tmp_path):
@@ -136,7 +123,8 @@ def test_bytes_do_not_pass_through_the_committing_process(s3, recording_s3):
 
 @pytest.mark.parametrize("scheduler", ["sync", "threads", "processes"])
 def test_schedulers(s3, scheduler):
-    x = noise(24 * MIB, 6 * MIB)
+    # two parts of an upload, which are of 5 MiB at least
+    x = noise(12 * MIB, 6 * MIB)
     with dask.config.set(scheduler=scheduler, num_workers=2):
         y = to_b2nd(x + 1, s3.url, **s3.keywords)
         np.testing.assert_array_equal(y.compute(), x.compute() + 1)
@@ -151,9 +139,9 @@ def test_a_delayed_write(store, contiguous):
     np.testing.assert_array_equal(from_b2nd(store.url, **store.keywords), np.arange(1000))
 
 
-@pytest.mark.parametrize("nbytes", [MIB, 24 * MIB])
+@pytest.mark.parametrize("nbytes", [MIB, 12 * MIB])
 def test_a_frame_replaces_the_one_it_is_computed_from(store, nbytes):
-    x = noise(nbytes, nbytes // 4)
+    x = noise(nbytes, nbytes // 2)
     y = to_b2nd(x, store.url, **store.keywords)
     z = to_b2nd(y + 1, store.url, mode="w", **store.keywords)
     np.testing.assert_array_equal(z.compute(), x.compute() + 1)
