@@ -45,6 +45,11 @@ dask.config.set(
 )
 
 
+def pytest_xdist_auto_num_workers() -> int:
+    """Two for each core: a third of their time tests wait, for disks and for other processes."""
+    return 2 * (os.cpu_count() or 1)
+
+
 @pytest.fixture(scope="session", autouse=True)
 def _scratch_space(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """Keep clusters from the directory that all clusters of a machine share."""

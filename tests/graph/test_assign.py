@@ -23,9 +23,13 @@ def target(tmp_path):
     return tmp_path / "target.b2nd"
 
 
-@pytest.mark.parametrize("contiguous", [True, False])
+SCALARS = [0, -1.5, np.float32(2), np.array(7), float("nan"), True]
+
+
 @pytest.mark.parametrize("region", [..., slice(5, 35), REGION, (7, slice(3, 50)), (7, 8)])
-@pytest.mark.parametrize("value", [0, -1.5, np.float32(2), np.array(7), float("nan"), True])
+@pytest.mark.parametrize(
+    ("value", "contiguous"), [(value, i % 2 == 0) for i, value in enumerate(SCALARS)]
+)
 def test_scalars(target, value, region, contiguous):
     to_b2nd(VALUES, target, chunks=(24, 17), contiguous=contiguous)
     expected = VALUES.copy()

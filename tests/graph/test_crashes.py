@@ -41,7 +41,6 @@ SLOW_RESUMED = [
     ("resumed append, unsealed", True, "kill"),
 ]
 QUICK_ERRORS = [("append", True, "ENOSPC")]
-QUICK_RENAMES = [("overwrite", "kill")]
 LONG_RENAMES = [("overwrite", "late"), ("compact", "interrupt"), ("compact", "EIO")]
 
 
@@ -131,7 +130,7 @@ def test_interrupts_right_behind_each_call(tmp_path, kind, contiguous):
 @pytest.mark.parametrize(
     ("kind", "fault"),
     cases(
-        QUICK_RENAMES,
+        [],
         ["overwrite", "compact"],
         ["kill", "rename", "late", "interrupt", "EIO"],
         slow=lambda *case: case not in LONG_RENAMES,

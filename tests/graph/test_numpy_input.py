@@ -78,14 +78,14 @@ def test_raw_files(target, tmp_path, offset, order):
 SERIES = (400, 18, 48)
 
 
-# each kind in one of two layouts; in the other one it is slow
+# each kind in both layouts; most are slow
 @pytest.mark.parametrize(
     ("kind", "chunks"),
     [
         ("memmap", None),
-        ("array", SERIES),
         ("turned", SERIES),
-        ("labelled", None),
+        pytest.param("array", SERIES, marks=pytest.mark.slow),
+        pytest.param("labelled", None, marks=pytest.mark.slow),
         pytest.param("memmap", SERIES, marks=pytest.mark.slow),
         pytest.param("array", None, marks=pytest.mark.slow),
         pytest.param("turned", None, marks=pytest.mark.slow),

@@ -22,7 +22,9 @@ BATCHES = 6
 pytestmark = pytest.mark.filterwarnings("ignore")
 
 
-@pytest.mark.parametrize("batch", range(BATCHES))
+@pytest.mark.parametrize(
+    "batch", [pytest.param(b, marks=[pytest.mark.slow] if b % 2 else []) for b in range(BATCHES)]
+)
 def test_programs(tmp_path, batch):
     found = list(search(SEED, range(batch, PROGRAMS, BATCHES), tmp_path))
     assert not found, "\n".join(found)
