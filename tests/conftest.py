@@ -61,8 +61,7 @@ def _scratch_space(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 def _no_client_of_other_tests(request: pytest.FixtureRequest) -> Iterator[None]:
     """Compute in this process, unless the test says otherwise.
 
-    The cluster of other tests in the same process may still be there, without workers: what dask
-    sends to it then never ends.
+    A client that fails to start stays in dask's settings, and what dask sends to it never ends.
     """
     if "cluster" in request.fixturenames:
         yield
@@ -70,7 +69,8 @@ def _no_client_of_other_tests(request: pytest.FixtureRequest) -> Iterator[None]:
     others = dict(client._global_clients)
     current = client._current_client.set(None)
     client._global_clients.clear()
-    yield
+    with dask.config.set(scheduler=None):
+        yield
     client._global_clients.update(others)
     client._current_client.reset(current)
 

@@ -132,7 +132,7 @@ def test_a_cluster(target, file, kind):
     x = np.load(file, mmap_mode="r" if kind == "memmap" else None)
     with (
         dask.config.set(SMALL_BLOCKS),
-        Client(n_workers=1, threads_per_worker=1, dashboard_address=None),
+        Client(n_workers=1, threads_per_worker=1, dashboard_address="127.0.0.1:0"),
     ):
         back = to_b2nd(x, target, chunks=(100, 7))
         np.testing.assert_array_equal(back.compute(), VALUES)

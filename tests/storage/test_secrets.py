@@ -266,7 +266,7 @@ def test_errors_come_back_from_workers_with_their_cause(http_server: HttpServer)
     location = with_secrets(http_server)
     http_server.status = 403
     here = error_of(location)
-    with Client(n_workers=1, threads_per_worker=1, dashboard_address=None) as client:
+    with Client(n_workers=1, threads_per_worker=1, dashboard_address="127.0.0.1:0") as client:
         there = client.submit(identity_of, location).exception()
     assert type(there) is PermissionError
     assert str(there) == str(here)
