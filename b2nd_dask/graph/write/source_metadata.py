@@ -81,8 +81,7 @@ def packed_metadata(
 
 def source_frames(array: da.Array) -> list[FrameReference]:
     """List the frames that the graph of an array reads, each once, without opening a file."""
-    found = _frames_of(array)
-    return list({frame.version: frame for frame in found}.values())
+    return list({frame.version: frame for frame in _frames_of(array)}.values())
 
 
 def _frames_of(array: da.Array) -> list[FrameReference]:
