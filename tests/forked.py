@@ -6,12 +6,14 @@ import multiprocessing
 import os
 import tempfile
 import traceback
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
     from multiprocessing.connection import Connection
+    from multiprocessing.context import ForkServerProcess
 
 _context = multiprocessing.get_context("forkserver")
 
@@ -49,6 +51,29 @@ def run_forked(function: Callable[..., Any], *arguments: Any, seconds: float = 6
             process.close()
     assert error is None, error[-4000:]
     return result
+
+
+@contextmanager
+def started(
+    function: Callable[..., Any], *arguments: Any
+) -> Iterator[tuple[ForkServerProcess, Connection]]:
+    """Run a function beside the test, with a connection as its last argument, until it is left."""
+    connection, theirs = _context.Pipe()
+    process = _context.Process(target=function, args=(*arguments, theirs))
+    process.start()
+    theirs.close()
+    try:
+        yield process, connection
+    finally:
+        process.kill()
+        process.join()
+        connection.close()
+
+
+def answer(connection: Connection) -> Any:
+    """What such a function sends next."""
+    assert connection.poll(600), "it says nothing"
+    return connection.recv()
 
 
 class Ended(NamedTuple):

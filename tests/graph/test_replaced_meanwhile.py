@@ -3,7 +3,6 @@
 import itertools
 import os
 import pickle
-from multiprocessing import get_context
 from pathlib import Path
 
 import blosc2
@@ -24,6 +23,7 @@ from b2nd_dask import (
 )
 from b2nd_dask.frame.read import scan
 from b2nd_dask.storage.write import local_names, local_staging, local_update
+from tests.forked import answer, started
 
 OLD = np.random.default_rng(5).integers(0, 2**30, 4000)
 NEW = np.random.default_rng(6).integers(0, 2**30, 5000)
@@ -217,24 +217,19 @@ def change(target, told):
 def test_replacing_a_frame_that_another_process_changes(target, forms):
     values = np.random.default_rng(1).integers(0, 2**59, (20, 500))
     to_b2nd(values[0], target, chunks=10, contiguous=forms[0])
-    context = get_context("forkserver")
-    connection, told = context.Pipe()
-    changing = context.Process(target=change, args=(target, told))
-    changing.start()
-    told.close()
-    assert connection.recv() == "begun"
-    for row, contiguous in zip(values, itertools.cycle(forms)):
-        new = da.from_array(row, chunks=-1)
-        to_b2nd(new, target, chunks=10, contiguous=contiguous, mode="w", compute=False).compute()
-        found = values_of(target)
-        np.testing.assert_array_equal(found[10:], row[10:])
-        patched = np.array_equal(found[:10], np.arange(10) + 2**60)
-        assert patched or np.array_equal(found[:10], row[:10])
-    connection.send("end")
-    assert connection.poll(600)
-    assert connection.recv() > 0
-    changing.join()
-    connection.close()
+    with started(change, target) as (changing, connection):
+        assert answer(connection) == "begun"
+        for row, contiguous in zip(values, itertools.cycle(forms)):
+            new = da.from_array(row, chunks=-1)
+            write = to_b2nd(new, target, chunks=10, contiguous=contiguous, mode="w", compute=False)
+            write.compute()
+            found = values_of(target)
+            np.testing.assert_array_equal(found[10:], row[10:])
+            patched = np.array_equal(found[:10], np.arange(10) + 2**60)
+            assert patched or np.array_equal(found[:10], row[:10])
+        connection.send("end")
+        assert answer(connection) > 0
+        changing.join()
     assert verify(target).ok
     assert list_staging(target) == []
     assert list(target.parent.iterdir()) == [target]

@@ -2,8 +2,6 @@
 
 import os
 import signal
-from contextlib import contextmanager
-from multiprocessing import get_context
 
 import blosc2
 import numpy as np
@@ -12,6 +10,7 @@ import pytest
 from b2nd_dask import B2ndError, StaleFrameError, open_b2nd, to_b2nd
 from b2nd_dask.storage.read.local_reader import LocalReader
 from b2nd_dask.storage.write.local_update import frame_locked
+from tests.forked import answer, started
 
 VALUES = np.random.default_rng(5).normal(size=(60, 40))
 
@@ -38,33 +37,12 @@ def hold(target, path, told):
         told.recv()
 
 
-@contextmanager
-def started(function, *arguments):
-    """A process that has said that it is there, and the connection to it."""
-    context = get_context("forkserver")
-    connection, told = context.Pipe()
-    process = context.Process(target=function, args=(*arguments, told))
-    process.start()
-    told.close()
-    try:
-        answer(connection)
-        yield process, connection
-    finally:
-        process.kill()
-        process.join()
-        connection.close()
-
-
-def answer(connection):
-    assert connection.poll(600), "it says nothing"
-    return connection.recv()
-
-
 @pytest.mark.parametrize("contiguous", [pytest.param(True, marks=pytest.mark.slow), False])
 def test_of_two_updates_one_is_refused(tmp_path, contiguous):
     target = tmp_path / "target.b2nd"
     to_b2nd(VALUES, target, chunks=(20, 40), contiguous=contiguous)
     with started(append, target, 1) as (_, one), started(append, target, 2) as (_, two):
+        assert [answer(writer) for writer in (one, two)] == ["planned", "planned"]
         for writer in (one, two):
             writer.send("go")
         answers = [answer(writer) for writer in (one, two)]
@@ -84,7 +62,8 @@ def test_the_lock_of_a_dead_process_is_gone(tmp_path, contiguous):
     to_b2nd(VALUES, target, chunks=(20, 40), contiguous=contiguous)
     before = open_b2nd(target).version
     member = target if contiguous else target / "chunks.b2frame"
-    with started(hold, target, member) as (holder, _):
+    with started(hold, target, member) as (holder, connection):
+        assert answer(connection) == "held"
         with pytest.raises(B2ndError, match="another process is updating") as caught:
             to_b2nd(VALUES, target, mode="r+", append_axis=0)
         assert not isinstance(caught.value, StaleFrameError)
