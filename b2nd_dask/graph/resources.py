@@ -7,14 +7,29 @@ that one. Else threads of this process compute.
 
 from __future__ import annotations
 
+import logging
 import os
 import resource
 import sys
 from dataclasses import dataclass
+from typing import Any
 
 import dask
 
 from b2nd_dask.graph import _dask_compat
+
+logger = logging.getLogger("b2nd_dask")
+
+
+#: So long a scheduler may take to say what workers it has; then tasks are sized for this process.
+ANSWER_SECONDS = 10
+#: Blocks that `chunks="auto"` makes: so many fit into the memory of each thread of a cluster, since
+#: transforms need copies, results wait for others, and workers spill from 60 % of their memory on.
+BLOCKS_OF_A_THREAD = 12
+#: Fewer blocks than this for each thread would leave threads idle at the end ...
+TASKS_OF_A_THREAD = 4
+#: ... but a task of a cluster costs about as much as reading so many bytes.
+SMALLEST_BLOCK_NBYTES = 16 << 20
 
 
 @dataclass(frozen=True)
@@ -33,11 +48,34 @@ def available() -> Resources:
     return Resources(threads or own, memory or _own_memory())
 
 
-def _cluster() -> tuple[int, int] | None:
-    """Threads and memory of the workers of a cluster, where there is one."""
+def on_cluster() -> bool:
+    """Whether a cluster computes, rather than threads or processes of this machine."""
+    return _client_and_scheduler() != (None, None)
+
+
+def auto_block_nbytes(nbytes: int) -> int | None:
+    """Bytes of a block that suit the cluster that computes; None where dask's own choice does.
+
+    Parameters
+    ----------
+    nbytes : int
+        Of the whole array.
+    """
+    threads, memory = _cluster() or (0, 0)
+    if not threads:
+        return None
+    parse_bytes = _dask_compat.optional("parse_bytes")
+    limit: int = parse_bytes(dask.config.get("array.chunk-size")) if parse_bytes else 1 << 27
+    if memory:
+        limit = min(limit, memory // (threads * BLOCKS_OF_A_THREAD))
+    return min(limit, max(SMALLEST_BLOCK_NBYTES, nbytes // (threads * TASKS_OF_A_THREAD)))
+
+
+def _client_and_scheduler() -> tuple[Any, Any]:
+    """The client of the cluster that computes, and its scheduler if this process runs it."""
     chosen = dask.config.get("scheduler", None)
     if "distributed" not in sys.modules or chosen not in (None, "dask.distributed", "distributed"):
-        return None
+        return None, None
     from distributed import default_client
 
     running = {s.address: s for s in _dask_compat.schedulers() if s.total_nthreads}
@@ -46,15 +84,27 @@ def _cluster() -> tuple[int, int] | None:
     except ValueError:
         client = None
     address = None if client is None or client.scheduler is None else client.scheduler.address
-    scheduler = running.get(str(address)) or (
+    return client, running.get(str(address)) or (
         next(iter(running.values()), None) if not client else None
     )
+
+
+def _cluster() -> tuple[int, int] | None:
+    """Threads and memory of the workers of a cluster, where there is one."""
+    client, scheduler = _client_and_scheduler()
     if scheduler is not None:
         # totals, since workers may come and go in another thread meanwhile
         return scheduler.total_nthreads, scheduler.total_memory
     if client is None or client.asynchronous:
         return None  # only a coroutine may ask an asynchronous one
-    workers = client.scheduler_info(n_workers=-1)["workers"].values()
+    try:
+        # as `scheduler_info`, which waits for as long as a connection may take
+        identity = client.scheduler.identity
+        found = client.sync(identity, n_workers=-1, callback_timeout=ANSWER_SECONDS)
+    except OSError as error:
+        logger.debug("%s does not say what workers it has", client, exc_info=error)
+        return None
+    workers = found["workers"].values()
     return sum(w["nthreads"] for w in workers), sum(w["memory_limit"] or 0 for w in workers)
 
 

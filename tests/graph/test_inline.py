@@ -54,7 +54,7 @@ def test_no_block_waits_for_a_result_of_all_blocks(tmp_path, name):
 
     def reads():
         graph = optimize(twice.__dask_graph__(), twice.__dask_keys__())
-        return sum(str(key[0]).startswith("read_b2nd") for key in graph)
+        return sum(str(key[0]).startswith("read(") for key in graph)
 
     assert reads() == 16 * 16
     with computing_with(held=500):

@@ -12,10 +12,15 @@ import numpy as np
 import pytest
 from dask.callbacks import Callback
 from dask.utils import key_split
+from distributed import Client, LocalCluster
 
 from b2nd_dask import from_b2nd, open_b2nd, to_b2nd
+from b2nd_dask.graph.task_names import frame_name, of_frame
+from tests.servers import HttpServer
 
-WRITING = {"open_b2nd", "write_b2nd", "merge_b2nd", "commit_b2nd"}
+
+def writing(frame: str) -> set[str]:
+    return {f"{step}({frame})" for step in ("open", "write", "merge", "commit")}
 
 
 class Names(Callback):
@@ -43,32 +48,32 @@ def path(tmp_path: Path) -> Path:
 
 def test_reads(path: Path) -> None:
     x = from_b2nd(path)
-    assert x.name.startswith("read_b2nd-")
+    assert x.name.startswith("read(a)-")
     finish = "finalize-hlgfinalizecompute"
-    assert shown_of(x.compute) == {"read_b2nd", finish}
-    assert shown_of(from_b2nd(open_b2nd(path), chunks="auto").compute) <= {"read_b2nd", finish}
+    assert shown_of(x.compute) == {"read(a)", finish}
+    assert shown_of(from_b2nd(open_b2nd(path), chunks="auto").compute) <= {"read(a)", finish}
     # a read that becomes part of another task has its name, as with any array of dask
     assert shown_of(x.sum().compute) <= {"sum", "sum-partial", "sum-aggregate", finish}
-    assert not shown_of((x * 2 + 1)[3:50].compute) & {"read", "from", "b2nd"}
-    assert {key_split(key) for key in x.__dask_graph__()} == {"read_b2nd"}
-    assert {key_split(key) for key in x.sum().__dask_graph__()} >= {"read_b2nd"}
+    assert not shown_of((x * 2 + 1)[3:50].compute) & {"read(a)", "from"}
+    assert {key_split(key) for key in x.__dask_graph__()} == {"read(a)"}
+    assert {key_split(key) for key in x.sum().__dask_graph__()} >= {"read(a)"}
     assert from_b2nd(path, name="mine").name == "mine"
 
 
 def test_writes(path: Path, tmp_path: Path) -> None:
     x = from_b2nd(path)
     new = tmp_path / "new.b2nd"
-    assert shown_of(lambda: to_b2nd(x * 2, new)) == WRITING
-    assert shown_of(lambda: to_b2nd(x * 2, new, mode="w", contiguous=False)) == WRITING
+    assert shown_of(lambda: to_b2nd(x * 2, new)) == writing("new")
+    assert shown_of(lambda: to_b2nd(x * 2, new, mode="w", contiguous=False)) == writing("new")
     made = to_b2nd(x * 2, tmp_path / "later.b2nd", compute=False)
-    assert {key_split(key) for key in made.__dask_graph__()} == WRITING
-    assert shown_of(lambda: made.compute()) == WRITING
+    assert {key_split(key) for key in made.__dask_graph__()} == writing("later")
+    assert shown_of(lambda: made.compute()) == writing("later")
 
 
 def test_constants(tmp_path: Path) -> None:
     ones = da.ones((100, 100), chunks=(30, 100))
     shown = shown_of(lambda: to_b2nd(ones, tmp_path / "ones.b2nd"))
-    assert shown <= WRITING | {"known_b2nd"}
+    assert shown <= writing("ones") | {"known(ones)"}
 
 
 def test_changes(path: Path) -> None:
@@ -76,11 +81,9 @@ def test_changes(path: Path) -> None:
     rows = da.ones((7, 100), chunks=3).cumsum(axis=0)
     for how in ({"mode": "r+", "region": slice(25, 32)}, {"mode": "a", "append_axis": 0}):
         shown = shown_of(lambda how=how: to_b2nd(rows, path, **how))
-        assert shown >= WRITING
+        assert shown >= writing("a")
         x = from_b2nd(path)
-        assert "read" not in shown
         assert "from" not in shown
-        assert "open" not in shown
     assert x.shape == (107, 100)
 
 
@@ -90,10 +93,80 @@ def test_a_write_that_goes_on(path: Path, tmp_path: Path) -> None:
     with pytest.raises(RuntimeError, match="half-way"), dask.config.set(scheduler="sync"):
         to_b2nd(failing, new, resume=True)
     graph = to_b2nd(failing, new, resume=True, compute=False).__dask_graph__()
-    assert {key_split(key) for key in graph} == WRITING | {"known_b2nd"}
+    assert {key_split(key) for key in graph} == writing("new") | {"known(new)"}
 
 
 def _fail_at_the_end(block: np.ndarray) -> np.ndarray:
     if block[-1, -1] == 9999:
         raise RuntimeError("half-way")
     return block
+
+
+@pytest.mark.parametrize(
+    ("label", "name"),
+    [
+        ("/d/t2m-2020.b2nd", "t2m_2020"),
+        ("/d/0a1b2c3d4e5f60718293a4b5c6d7e8f9.b2nd", "0a1b2c3d4e5f60718293a4b5c6d7e8f9"),
+        ("/d/abcdefab.b2nd", "abcdefab"),
+        ('/d/(x\', "y").b2nd', "x_y"),
+        ("/d/<b>.b2nd[4096:]", "b"),
+        ("/d/temp\u00e9rature.b2nd", "temp\u00e9rature"),
+        ("/d/" + "x" * 300 + ".b2nd", "x" * 40),
+        ("/d/sparse.b2nd/", "sparse"),
+        ("/d/---", ""),
+        ("zip://in/a.b2nd::s3://bucket/all.zip", "a"),
+        ("simplecache::s3://bucket/a.b2nd", "a"),
+        ("https://host/[hidden]", ""),
+        ("[hidden]", ""),
+        ("<bytes, 200 B>", ""),
+    ],
+)
+def test_any_file_name_is_shown_as_one_word(label: str, name: str) -> None:
+    assert frame_name(label) == name
+    shown = f"read({name})" if name else "read"
+    for token in ("0a1b", "abcdefab", "f" * 32):
+        assert key_split(("read" + of_frame(label, token), 0, 1)) == shown or token.isalpha()
+        assert key_split("read" + of_frame(label, "0" + token)) == shown
+
+
+def test_names_hold_no_secrets(path: Path, http_server: HttpServer) -> None:
+    url = http_server.put("a-1.b2nd", path.read_bytes())
+    x = from_b2nd(f"{url}?signature=topsecret")
+    assert x.name.startswith("read(a_1)-")
+    assert "topsecret" not in str(list(x.__dask_graph__()))
+
+
+def test_names_are_those_of_the_same_read(path: Path) -> None:
+    assert from_b2nd(path).name == from_b2nd(path).name
+    assert from_b2nd(path, chunks=(60, 100)).name != from_b2nd(path).name
+
+
+@pytest.fixture(scope="module")
+def cluster():  # type: ignore[no-untyped-def]
+    with (
+        LocalCluster(
+            n_workers=1, threads_per_worker=2, processes=False, dashboard_address="127.0.0.1:0"
+        ) as cluster,
+        Client(cluster) as client,
+    ):
+        yield client
+
+
+def prefixes(client: Client) -> set[str]:
+    """What the scheduler, and so the dashboard, has grouped tasks by."""
+    return set(client.cluster.scheduler.task_prefixes)
+
+
+def test_a_cluster_shows_what_runs(cluster: Client, path: Path, tmp_path: Path) -> None:
+    values = np.random.default_rng(0).normal(size=(400, 300))
+    source, new = tmp_path / "t2m-2020.b2nd", tmp_path / "copy.b2nd"
+    to_b2nd(values, source, chunks=(10, 300))
+    x = from_b2nd(source)
+    np.testing.assert_allclose((x * 2 + 1).mean(axis=0).compute(), (values * 2 + 1).mean(axis=0))
+    assert x.max().compute() == values.max()
+    np.testing.assert_array_equal(x[::2].compute(), values[::2])
+    np.testing.assert_array_equal(to_b2nd(x * 2, new).compute(), values * 2)
+    shown = prefixes(cluster)
+    assert shown >= {"read_mean(t2m_2020)", "read_max(t2m_2020)", "read(copy)"} | writing("copy")
+    # under their old names nothing has read
+    assert "mean_chunk" not in shown

@@ -38,7 +38,7 @@ def main():
     made = to_b2nd(read * 2, f"{folder}/named.b2nd", compute=False)
     # dask itself names the reads here
     named = {key_split(key) for key in made.__dask_graph__()}
-    assert named >= {"open_b2nd", "write_b2nd", "merge_b2nd", "commit_b2nd"}, named
+    assert named >= {"open(named)", "write(named)", "merge(named)", "commit(named)"}, named
     x = (from_b2nd(first) * 2)[::2]
     second = to_b2nd(x, f"{folder}/second.b2nd", chunks=(10, 60), vlmeta="keep")
     np.testing.assert_array_equal(second.compute(), values[::2] * 2)

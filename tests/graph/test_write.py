@@ -85,7 +85,7 @@ def test_one_fused_task_reads_computes_and_writes_a_chunk(tmp_path, target):
     source = tmp_path / "source.b2nd"
     to_b2nd(VALUES, source, chunks=(24, 17))
     written = to_b2nd(from_b2nd(source) * 2, target, compute=False)
-    tasks = [key for key in dict(written.dask) if str(key).startswith("('write_b2nd-")]
+    tasks = [key for key in dict(written.dask) if str(key).startswith("('write(")]
     assert len(tasks) == 20
     # beside them the opening, one merge and the commit
     assert len(dict(written.dask)) == 23
@@ -491,7 +491,7 @@ def test_an_update_of_a_frame_that_changed_meanwhile_is_refused(target):
 def tasks_that_write(x, path):
     """Tasks of a write, less those for the frame as a whole."""
     graph = x.to_b2nd(path, compute=False).__dask_graph__()
-    return sum(str(key).startswith("('write_b2nd-") for key in dict(graph))
+    return sum(str(key).startswith("('write(") for key in dict(graph))
 
 
 def test_arrays_that_dask_made_of_zeros_need_no_task_for_a_block(target):
@@ -534,7 +534,7 @@ def test_progress_bars_tell_what_is_on_the_disk(target):
 
     class Watch(Callback):
         def _posttask(self, key, result, dsk, state, worker_id):
-            if str(key).startswith("('write_b2nd-"):
+            if str(key).startswith("('write("):
                 files = (p for p in target.parent.glob(".*.staging/**/*") if p.is_file())
                 staged.append(sum(p.stat().st_size for p in files))
 

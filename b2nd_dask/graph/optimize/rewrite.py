@@ -10,6 +10,7 @@ from typing import Any
 from dask.typing import Key
 
 from b2nd_dask.graph._dask_compat import GraphNode, Task, _execute_subgraph, flatten
+from b2nd_dask.graph.optimize.names import with_reading_names
 from b2nd_dask.graph.optimize.rules.aliases import ALIASES
 from b2nd_dask.graph.optimize.rules.index_pushdown import INDEX_PUSHDOWN
 from b2nd_dask.graph.optimize.rules.inline import INLINE_READS
@@ -18,6 +19,7 @@ from b2nd_dask.graph.optimize.rules.pushdown import push_down
 from b2nd_dask.graph.optimize.rules.reduction_pushdown import REDUCTION_PUSHDOWN
 from b2nd_dask.graph.optimize.rules.rule import GraphRule, Rule, TaskRule, Tasks
 from b2nd_dask.graph.optimize.rules.views import CONSTANT_VIEWS
+from b2nd_dask.graph.resources import on_cluster
 
 #: In the order in which they are applied.
 RULES: tuple[Rule, ...] = (
@@ -67,7 +69,8 @@ def rewrite(optimized: Mapping[Any, Any], keys: Any, names: Container[str]) -> T
             if isinstance(rule, GraphRule):
                 tasks = rule.apply(tasks, output_keys)
     check_sound(tasks, optimized, output_keys)
-    return tasks
+    # nobody sees the names of tasks in threads
+    return with_reading_names(tasks, output_keys) if on_cluster() else tasks
 
 
 def check_sound(tasks: Any, before: Mapping[Any, Any], output_keys: set[Key]) -> None:

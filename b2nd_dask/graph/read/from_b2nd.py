@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import dask.array as da
+import numpy as np
 from dask.array.core import normalize_chunks
 from dask.base import tokenize
 
@@ -17,6 +18,8 @@ from b2nd_dask.frame.open.opening import Verify
 from b2nd_dask.frame.reference import FrameReference
 from b2nd_dask.graph import _dask_compat
 from b2nd_dask.graph.read.blocks import Chunks, FrameBlocks, dask_array
+from b2nd_dask.graph.resources import auto_block_nbytes
+from b2nd_dask.graph.task_names import of_frame
 
 #: dask needs about 1 kB for each block of a graph before anything is computed.
 MAX_TASKS = 1 << 24
@@ -49,7 +52,8 @@ def from_b2nd(
     chunks : optional
         Blocks of the dask array. By default the frame's chunks, one task each (small ones that are
         reduced together share one); ``"auto"`` groups whole frame chunks up to dask's
-        ``array.chunk-size``; anything else that `dask.array.from_array` takes, aligned with the
+        ``array.chunk-size``, on a cluster no more than suits the memory and the number of its
+        workers; anything else that `dask.array.from_array` takes, aligned with the
         frame's chunks or not.
     dtype : dtype-like, optional
         For frames that store none (Caterva, the first b2nd files): the dtype of their elements, of
@@ -120,7 +124,7 @@ def from_b2nd(
 def array_of(frame: FrameReference, chunks: Any, name: str | None = None) -> da.Array:
     """Make a dask array of an opened frame; `chunks` and `name` as for `from_b2nd`."""
     sizes = block_sizes(frame, chunks)
-    name = name or f"read_b2nd-{tokenize(frame, sizes)}"
+    name = name or "read" + of_frame(frame.location.label, tokenize(frame, sizes))
 
     def layer() -> tuple[Any, ...]:
         slices = _dask_compat.ArraySliceDep(sizes)
@@ -141,7 +145,9 @@ def block_sizes(frame: FrameReference, chunks: Any) -> Chunks:
             'chunks="auto" to group them'
         )
     if count > MAX_TASKS or 0 in frame.shape:
-        sizes: Chunks = normalize_chunks(chunks, frame.shape, dtype=frame.dtype)
+        sizes: Chunks = normalize_chunks(
+            chunks, frame.shape, dtype=frame.dtype, limit=_auto_limit(frame, chunks)
+        )
         return _grouped(sizes, frame) if isinstance(chunks, str) else sizes
     sizes = normalize_chunks(frame.chunks, frame.shape)
     if chunks is None and count > MANY_TASKS:
@@ -151,8 +157,21 @@ def block_sizes(frame: FrameReference, chunks: Any) -> Chunks:
             stacklevel=level_of_caller(),
         )
     if chunks is not None:
-        sizes = normalize_chunks(chunks, frame.shape, dtype=frame.dtype, previous_chunks=sizes)
+        sizes = normalize_chunks(
+            chunks,
+            frame.shape,
+            dtype=frame.dtype,
+            limit=_auto_limit(frame, chunks),
+            previous_chunks=sizes,
+        )
     return sizes
+
+
+def _auto_limit(frame: FrameReference, chunks: Any) -> int | None:
+    """Bytes of a block that `chunks` leave to us; None where they do not, or dask's choice fits."""
+    parts = list(chunks.values()) if isinstance(chunks, dict) else chunks
+    texts = {part for part in np.ravel(np.array(parts, object)) if isinstance(part, str)}
+    return auto_block_nbytes(frame.nbytes) if texts == {"auto"} else None
 
 
 def _grouped(sizes: Chunks, frame: FrameReference) -> Chunks:

@@ -28,6 +28,7 @@ from b2nd_dask.frame.write.records import ChunkRecords, merge_records
 from b2nd_dask.frame.write.update import commit_update, content_of, update_plan, update_staging
 from b2nd_dask.frame.write.writer import FramePlan, constant_records
 from b2nd_dask.graph import _dask_compat
+from b2nd_dask.graph.task_names import of_frame
 from b2nd_dask.graph.write.align import aligned_to
 from b2nd_dask.graph.write.checked_cast import checked_cast, converted, fits
 from b2nd_dask.graph.write.input_arrays import constant_element
@@ -138,7 +139,7 @@ def write_graph(job: WriteJob, staged: ChunkRecords | None = None) -> Delayed:
     """
     arr = aligned_to(job.elements, job.plan.grid.chunks)
     # unique: a scheduler that knows a name would take the task that it knows
-    token = uuid.uuid4().hex
+    token = of_frame(job.staging.label, uuid.uuid4().hex)
     opening, name = _named("open", token), _named("commit", token)
     missing, extra = np.ones(arr.numblocks, bool), {}
     grid = job.plan.grid
@@ -168,8 +169,8 @@ def _special_records(arr: da.Array, origin: tuple[int, ...], grid: Grid) -> Chun
 
 
 def _named(step: str, token: str) -> str:
-    """Name the tasks of a step; dask's displays would drop a word with a digit behind a hyphen."""
-    return f"{step}_b2nd-{token}"
+    """Name the tasks of a step of a write; `token` from `of_frame`."""
+    return step + token
 
 
 def _fused_blocks(

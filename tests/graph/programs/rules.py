@@ -48,7 +48,7 @@ def _differences(plain: Any, ours: Any) -> set[str]:
         found |= {"constant_views"} if getattr(node, "views", False) else set()
     aliases = {key for key, node in plain.items() if isinstance(node, Alias)}
     found |= {"aliases"} if any(not isinstance(ours.get(k), Alias) for k in aliases) else set()
-    reads = {key for key in plain.keys() - aliases if str(key[0]).startswith("read_b2nd")}
+    reads = {key for key in plain.keys() - aliases if str(key[0]).startswith("read(")}
     targets = {plain[alias].target for alias in aliases}
     return found | ({"inline_reads"} if reads - targets - ours.keys() else set())
 

@@ -1,0 +1,53 @@
+"""Rename tasks that reduce what they read, so that a cluster's dashboard shows that they read."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from dask.typing import Key
+
+from b2nd_dask.frame.reference import FrameReference
+from b2nd_dask.graph._dask_compat import GraphNode, Task
+from b2nd_dask.graph.optimize.rules.reduction_pushdown import reduce_block
+from b2nd_dask.graph.optimize.rules.rule import Tasks
+from b2nd_dask.graph.task_names import reading_name
+
+
+def with_reading_names(tasks: Tasks, output_keys: set[Key]) -> Tasks:
+    """Rename the tasks of pushed-down reductions; others keep the keys that dask gave to them.
+
+    Output keys, by which dask finds results, stay.
+    """
+    names: dict[Key, Key] = {}
+    for key, node in tasks.items():
+        if key not in output_keys and (frame := _reduced_frame(node)) is not None:
+            label = frame.location.label
+            if isinstance(key, tuple):
+                names[key] = (reading_name(str(key[0]), label), *key[1:])
+            else:
+                names[key] = reading_name(str(key), label)
+    if not names:
+        return tasks
+    renamed: dict[Key, GraphNode] = {}
+    for key, node in tasks.items():
+        own = names.get(key, key)
+        used: dict[Key, Key | GraphNode] = {
+            name: names[name] for name in node.dependencies if name in names
+        }
+        renamed[own] = node.substitute(used, key=own) if used or own != key else node
+    return renamed
+
+
+def _reduced_frame(node: Any) -> FrameReference | None:
+    """Return the frame that a task reduces a block of: alone, or as the argument of a combination.
+
+    The first argument of `reduce_block` is the frame; merged blocks are one task inside lists.
+    """
+    while isinstance(node, Task):
+        if node.func is reduce_block:
+            frame: FrameReference = node.args[0]
+            return frame
+        if len(node.args) != 1:
+            return None
+        (node,) = node.args
+    return None

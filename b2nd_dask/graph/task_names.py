@@ -1,0 +1,75 @@
+"""Names of tasks, as dask's dashboard shows them: what runs, and on which frame.
+
+dask groups the keys of tasks by `dask.utils.key_split`, which keeps the first word of a key, up to
+a hyphen, and behind it only words of letters alone. So step and frame are one word.
+"""
+
+from __future__ import annotations
+
+import re
+
+#: Longer names of frames are cut: a dashboard has little room.
+MAX_NAME_LEN = 40
+
+_SUFFIX = re.compile(r"\.b2nd(\[\d+:\])?$")
+#: What dask adds to the name of a reduction.
+_STEP = re.compile(r"^(chunk_|_)|_(chunk|combine|agg|skip)$")
+_UNSAFE = re.compile(r"[^\w.]+")
+
+
+def of_frame(label: str, token: str) -> str:
+    """End of a task's name: its frame, and what makes the name unique.
+
+    Parameters
+    ----------
+    label : str
+        Path of a frame, or URL without secrets.
+    token : str
+        Goes behind a hyphen.
+
+    Examples
+    --------
+    >>> "read" + of_frame("/data/t2m-2020.b2nd", "0a1b")
+    'read(t2m_2020)-0a1b'
+    >>> "commit" + of_frame("<bytes, 200 B>", "0a1b")
+    'commit-0a1b'
+    """
+    name = frame_name(label)
+    return f"({name})-{token}" if name else f"-{token}"
+
+
+def frame_name(label: str) -> str:
+    """Last part of a path or URL, without what dask or a dashboard would read as syntax.
+
+    Examples
+    --------
+    >>> frame_name("s3://bucket/folder/sea 'ice'.b2nd")
+    'sea_ice'
+    >>> frame_name("simplecache::https://host/[hidden]")
+    ''
+    """
+    links = [link.partition("://")[2] or link for link in label.split("::") if "/" in link]
+    last = links[0].rstrip("/").rpartition("/")[2] if links else ""
+    if last.endswith("]") and "[hidden]" in last:
+        return ""
+    return _UNSAFE.sub("_", _SUFFIX.sub("", last)).strip("_")[:MAX_NAME_LEN]
+
+
+def reading_name(name: str, label: str) -> str:
+    """Name of a task that reduces blocks of a frame while it reads them.
+
+    Parameters
+    ----------
+    name : str
+        The name that dask gave to it.
+    label : str
+        As for `of_frame`.
+
+    Examples
+    --------
+    >>> reading_name("mean_combine-partial-0a1b", "/data/t2m.b2nd")
+    'read_mean(t2m)-mean_combine.partial.0a1b'
+    """
+    step = _STEP.sub("", name.partition("-")[0])
+    # names that differ stay so
+    return f"read_{step}" + of_frame(label, name.replace("-", "."))
