@@ -15,6 +15,7 @@ from b2nd_dask.errors import (
     StaleFrameError,
     UninitializedChunkError,
     UnsupportedFrameError,
+    VersionMismatchError,
 )
 from b2nd_dask.format.index import ChunkKind
 from b2nd_dask.frame.access import open_b2nd
@@ -43,6 +44,7 @@ __all__ = [
     "UninitializedChunkError",
     "UnsupportedFrameError",
     "Verification",
+    "VersionMismatchError",
     "__version__",
     "compact",
     "from_b2nd",

@@ -120,3 +120,7 @@ class UninitializedChunkError(B2ndError, ValueError):
 
 class StaleFrameError(B2ndError, OSError):
     """The frame changed after it was opened, or after the graph was built."""
+
+
+class VersionMismatchError(B2ndError, RuntimeError):
+    """Processes of a cluster have different versions of this package."""

@@ -17,8 +17,8 @@ VALUES = np.arange(600.0).reshape(20, 30)
 
 NAMES = """
 B2ndError ChecksumError ChunkKind CorruptChunkError Frame FrameFormatError StagingInfo
-StaleFrameError UninitializedChunkError UnsupportedFrameError Verification __version__ compact
-from_b2nd list_staging open_b2nd remove_staging seal to_b2nd verify
+StaleFrameError UninitializedChunkError UnsupportedFrameError Verification VersionMismatchError
+__version__ compact from_b2nd list_staging open_b2nd remove_staging seal to_b2nd verify
 """
 
 SIGNATURES = {

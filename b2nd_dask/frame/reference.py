@@ -25,6 +25,7 @@ from b2nd_dask.frame.read.partial_results import PartialResult
 from b2nd_dask.frame.read.points import read_points
 from b2nd_dask.frame.read.reduce import Reduction, reduce_region
 from b2nd_dask.frame.read.region import read_region
+from b2nd_dask.processes import reduced
 from b2nd_dask.storage import Location
 
 
@@ -60,7 +61,7 @@ class FrameReference:
     def __reduce__(self) -> tuple[Any, ...]:
         # a grid without what it has cached
         fields = (self.location, self.version, replace(self.grid), self._fill, self._verify)
-        return FrameReference, fields
+        return reduced(FrameReference, *fields)
 
     def __dask_tokenize__(self) -> tuple[Any, ...]:
         # no storage options and no secrets of a URL: keys are shown and stored

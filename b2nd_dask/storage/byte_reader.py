@@ -26,7 +26,7 @@ class Identity:
     """Bytes in the object."""
 
     token: str
-    """Changes with the object: from mtime, inode and device, an etag, or a digest."""
+    """Changes with the object: from mtime and inode, an etag, or a digest."""
 
 
 class Filled(NamedTuple):

@@ -8,12 +8,18 @@ from collections import OrderedDict
 
 from b2nd_dask.errors import StaleFrameError
 from b2nd_dask.frame.open.opening import OpenedFrame, parse_frame
+from b2nd_dask.processes import here, unseen
 from b2nd_dask.storage import Location
 
 #: Each local frame holds one file descriptor, of which a process may often have 1,024.
 MAX_OPEN_FRAMES = 64
 #: To open a frame that is replaced meanwhile.
 TRIES = 5
+
+_NOT_SHARED = (
+    "the frame was there when it was opened; if it was not removed since, this process needs it "
+    "under the same path (a shared file system, a mounted volume), or open it by a URL"
+)
 
 
 class FrameCache:
@@ -38,10 +44,11 @@ class FrameCache:
         """
         if version is not None and (known := self._get((location.key, version))):
             return known
-        opened = _open(location)
+        opened = _open(location) if version is None else _open_again(location)
         if version not in (None, opened.version):
             raise StaleFrameError(
-                "the frame changed after it was opened or after the graph was built; open it anew",
+                "the frame changed after it was opened or after the graph was built; open it anew "
+                f"(seen from {here()}, which may have another file of this name)",
                 path=location.label,
             )
         return self._put((location.key, opened.version), opened)
@@ -64,6 +71,16 @@ class FrameCache:
                 # a reader in use lives on with its user and closes its file with it
                 self._frames.popitem(last=False)
             return kept
+
+
+def _open_again(location: Location) -> OpenedFrame:
+    """Open a frame that was opened before, perhaps by a client on another host."""
+    try:
+        return _open(location)
+    except (FileNotFoundError, NotADirectoryError, PermissionError) as error:
+        if location.is_url:
+            raise
+        raise unseen(error, location.label, _NOT_SHARED) from None
 
 
 def _open(location: Location) -> OpenedFrame:

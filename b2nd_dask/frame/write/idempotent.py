@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 from numpy.typing import NDArray
@@ -19,6 +20,7 @@ from b2nd_dask.format.trailer import (
 from b2nd_dask.frame.open.opening import read_header
 from b2nd_dask.frame.write.records import ChunkRecords
 from b2nd_dask.frame.write.writer import FramePlan, write_block
+from b2nd_dask.processes import unseen
 from b2nd_dask.storage import ByteReader, Span, Staging
 
 logger = logging.getLogger("b2nd_dask")
@@ -26,6 +28,11 @@ logger = logging.getLogger("b2nd_dask")
 #: What a write meets that runs again after it published: its parts are gone, its target is there,
 #: the frame that it changes is another one, records are missing. A failing disk is none of these.
 RAN_BEFORE = (FileNotFoundError, FileExistsError, B2ndError)
+
+_NOT_SHARED = (
+    "all tasks of a write need its folder, and what others have staged there, under the same path "
+    "(a shared file system, a mounted volume); otherwise write to a URL"
+)
 
 
 class OpenedStaging(NamedTuple):
@@ -51,7 +58,8 @@ def open_staging(plan: FramePlan, staging: Staging) -> OpenedStaging:
     """
     again = is_published(plan, staging)
     if not again:
-        staging.prepare()
+        with _shared(staging):
+            staging.prepare()
     return OpenedStaging(staging, again)
 
 
@@ -67,9 +75,9 @@ def write_block_once(
     """
     try:
         return write_block(elements, origin, plan, opened.staging)
-    except FileNotFoundError:
+    except FileNotFoundError as error:
         if not is_published(plan, opened.staging):
-            raise
+            raise unseen(error, opened.staging.label, _NOT_SHARED) from error
     if not opened.again:
         return ChunkRecords.of({}, {}, {})
     opened.staging.make_area()
@@ -97,7 +105,17 @@ def finish_once(
     if opened.again:
         # blocks that are all constant have staged nothing
         opened.staging.make_area()
-    return finish(records, plan, opened.staging)
+    with _shared(opened.staging):
+        return finish(records, plan, opened.staging)
+
+
+@contextmanager
+def _shared(staging: Staging) -> Iterator[None]:
+    """Let errors of a folder that is not there say in which process it is not."""
+    try:
+        yield
+    except (FileNotFoundError, NotADirectoryError, PermissionError) as error:
+        raise unseen(error, staging.label, _NOT_SHARED) from error
 
 
 def is_published(plan: FramePlan, staging: Staging) -> bool:

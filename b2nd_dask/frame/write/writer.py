@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
 import numpy as np
@@ -21,6 +21,7 @@ from b2nd_dask.format.integrity import chunk_digest
 from b2nd_dask.frame.read.buffers import Scratch
 from b2nd_dask.frame.read.scatter import gather_chunk
 from b2nd_dask.frame.write.records import ChunkRecords, journal_rows
+from b2nd_dask.processes import reduced
 from b2nd_dask.storage import Run, Staging
 
 #: Elements compared at once when looking whether a chunk repeats one: the comparison stays in the
@@ -44,6 +45,9 @@ class FramePlan:
     """The user's variable-length metalayers, packed and compressed."""
     caterva: bool = False
     """Whether the header also has the metalayer of the older Caterva."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return reduced(FramePlan, *(getattr(self, field.name) for field in fields(self)))
 
     @property
     def own_meta(self) -> dict[str, bytes]:

@@ -14,6 +14,7 @@ from dask.highlevelgraph import HighLevelGraph
 from b2nd_dask.frame.read.plan import uniform_kinds
 from b2nd_dask.frame.reference import FrameReference
 from b2nd_dask.graph import _dask_compat
+from b2nd_dask.processes import reduced
 
 Chunks = tuple[tuple[int, ...], ...]
 
@@ -110,6 +111,9 @@ class FrameBlocks(BlockArgument):  # type: ignore[misc]
             return self._region
         return self._constants.get(int(self._kinds[block]), self._region)
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (*reduced(_empty_blocks), self.__getstate__())
+
     def __getstate__(self) -> dict[str, Any]:
         # the graph travels to the scheduler, and runs of equal kinds, which frames have, compress
         state = dict(self.__dict__)
@@ -122,6 +126,11 @@ class FrameBlocks(BlockArgument):  # type: ignore[misc]
         if self._kinds is not None:
             flat = np.frombuffer(zlib.decompress(state["_kinds"]), np.uint8)
             self._kinds = flat.reshape(self.numblocks)
+
+
+def _empty_blocks() -> FrameBlocks:
+    """Make an object for `FrameBlocks.__setstate__` to fill."""
+    return FrameBlocks.__new__(FrameBlocks)
 
 
 def dask_array(

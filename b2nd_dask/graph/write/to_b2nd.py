@@ -28,6 +28,7 @@ from b2nd_dask.graph.write.input_arrays import as_dask
 from b2nd_dask.graph.write.resume import log_reused
 from b2nd_dask.graph.write.source_metadata import warn_of_dropped
 from b2nd_dask.graph.write.write_tasks import WriteJob, new_job, update_job, write_graph
+from b2nd_dask.processes import unseen
 from b2nd_dask.storage import Location, only_here
 
 #: Whether each mode that makes a new frame may replace one.
@@ -185,9 +186,20 @@ def _write(
         return written
     if not done:
         _compute(job, written, warn, resume=resume)
-    frame = frame_at(location)
+    frame = _opened(job, location)
     # to build a graph of very many blocks takes minutes
     return array_of(frame, "auto" if frame.chunk_kinds().size > MANY_TASKS else None)
+
+
+def _opened(job: WriteJob, location: Location) -> FrameReference:
+    """Open the frame that a job has written."""
+    try:
+        return frame_at(location)
+    except FileNotFoundError as error:
+        # the client's own staging area, in which nobody has staged anything
+        clean_up(job.staging)
+        advice = "the tasks have written the frame where this process does not see it"
+        raise unseen(error, location.label, advice) from error
 
 
 def _finished_before(job: WriteJob) -> Delayed:

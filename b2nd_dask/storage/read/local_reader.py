@@ -139,8 +139,11 @@ class LocalReader:
 
 
 def identity_of(state: os.stat_result) -> Identity:
-    """Identity of a file, from its `stat`."""
-    return Identity(state.st_size, f"{state.st_mtime_ns}-{state.st_ino}-{state.st_dev}")
+    """Identity of a file, from its `stat`.
+
+    Without the number of its device: of one shared file system each host has another.
+    """
+    return Identity(state.st_size, f"{state.st_mtime_ns}-{state.st_ino}")
 
 
 def identity_at(path: str) -> Identity:

@@ -1,0 +1,138 @@
+"""Processes that differ: in the version of the package, in the files that they see."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import re
+import shutil
+import socket
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import blosc2
+import numpy as np
+import pytest
+
+from b2nd_dask import VersionMismatchError, _version, from_b2nd, open_b2nd, to_b2nd
+from b2nd_dask.frame.array import reference_of
+from b2nd_dask.frame.open import cache
+from b2nd_dask.graph.read.blocks import FrameBlocks
+from b2nd_dask.storage.read.local_reader import identity_of
+from tests.forked import run_forked
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+VALUES = np.arange(600.0).reshape(20, 30)
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    path = tmp_path / "x.b2nd"
+    blosc2.asarray(VALUES, urlpath=str(path), chunks=(6, 10), blocks=(3, 5))
+    return path
+
+
+def _blocks(path: Path) -> FrameBlocks:
+    return FrameBlocks(reference_of(open_b2nd(path)), from_b2nd(path).chunks)
+
+
+def _write(path: Path) -> object:
+    return to_b2nd(from_b2nd(path) + 1, path.with_name("y.b2nd"), compute=False)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [open_b2nd, lambda path: from_b2nd(path).sum(), _blocks, _write],
+    ids=["frame", "graph", "blocks", "write"],
+)
+def test_another_version_is_named(
+    path: Path, make: Callable[[Path], object], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sent = pickle.dumps(make(path))
+    pickle.loads(sent)
+    monkeypatch.setattr(_version, "__version__", "99.1")
+    with pytest.raises(VersionMismatchError) as caught:
+        pickle.loads(sent)
+    own = re.escape(socket.gethostname())
+    assert re.search(rf"b2nd-dask \d.*host {own}, process {os.getpid()}.* 99\.1", str(caught.value))
+    assert str(pickle.loads(pickle.dumps(caught.value))) == str(caught.value)
+
+
+@pytest.mark.parametrize("name", [b"Location", b"FrameReference", b"Grid"])
+def test_the_version_is_checked_before_a_class_is_looked_up(
+    path: Path, name: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sent = pickle.dumps(reference_of(open_b2nd(path)))
+    moved = sent.replace(name, b"X" * len(name))
+    assert moved != sent
+    with pytest.raises(AttributeError):
+        pickle.loads(moved)
+    monkeypatch.setattr(_version, "__version__", "99.1")
+    with pytest.raises(VersionMismatchError):
+        pickle.loads(moved)
+
+
+def _read_elsewhere(sent: bytes) -> tuple[int, str]:
+    try:
+        pickle.loads(sent)[0]
+    except OSError as error:
+        return os.getpid(), f"{type(error).__name__} {error}"
+    return os.getpid(), "nothing"
+
+
+def test_a_process_that_does_not_see_the_file_says_so(path: Path) -> None:
+    sent = pickle.dumps(open_b2nd(path))
+    path.rename(path.with_name("moved.b2nd"))
+    pid, problem = run_forked(_read_elsewhere, sent)
+    assert problem.startswith("FileNotFoundError [Errno 2] No such file or directory, seen from")
+    assert f"host {socket.gethostname()}, process {pid}: " in problem
+    assert str(path) in problem
+    assert "same path" in problem
+
+
+def test_another_file_of_the_same_name(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    sent = pickle.dumps(open_b2nd(path))
+    blosc2.asarray(VALUES * 2, urlpath=str(path), chunks=(6, 10), blocks=(3, 5), mode="w")
+    monkeypatch.setattr(cache, "_cache", cache.FrameCache())
+    with pytest.raises(OSError, match=f"changed.*host {re.escape(socket.gethostname())}"):
+        pickle.loads(sent)[0]
+
+
+def test_a_process_that_does_not_see_the_target_says_so(path: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    written = to_b2nd(from_b2nd(path) + 1, folder / "y.b2nd", compute=False)
+    folder.rename(tmp_path / "unmounted")
+    with pytest.raises(FileNotFoundError, match="seen from host") as caught:
+        written.compute(scheduler="sync")
+    assert f"there is no folder {folder}" in str(caught.value)
+    assert caught.value.filename == str(folder / "y.b2nd")
+
+
+def test_blocks_that_were_staged_elsewhere(path: Path, tmp_path: Path) -> None:
+    """Of a folder that hosts do not share each has its own, without this write's staging area."""
+
+    def elsewhere(block: np.ndarray) -> np.ndarray:
+        for area in tmp_path.glob(".*.staging"):
+            shutil.rmtree(area)
+        return block
+
+    x = from_b2nd(path).map_blocks(elsewhere, dtype="f8")
+    written = to_b2nd(x, tmp_path / "y.b2nd", compute=False)
+    with pytest.raises(FileNotFoundError, match=r"seen from host.*what others have staged"):
+        written.compute(scheduler="sync")
+
+
+def test_a_shared_file_has_one_identity_on_all_hosts(path: Path) -> None:
+    state = path.stat()
+    other = os.stat_result([*state[:2], state.st_dev + 1, *state[3:]], _named(state))
+    assert other.st_dev != state.st_dev
+    assert identity_of(other) == identity_of(state)
+    assert identity_of(other) != replace(identity_of(state), size=1)
+
+
+def _named(state: os.stat_result) -> dict[str, int]:
+    return {name: getattr(state, name) for name in ("st_atime_ns", "st_mtime_ns", "st_ctime_ns")}
