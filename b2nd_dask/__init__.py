@@ -1,7 +1,8 @@
 """Blosc2 frames (b2nd, Caterva) as dask arrays: parallel, out of core.
 
 Importing the package also sets ``from_b2nd`` and ``to_b2nd`` in ``dask.array``, and the method
-``to_b2nd`` of ``dask.array.Array``, and the way its graphs are optimized.
+``to_b2nd`` of ``dask.array.Array``, and the way its graphs are optimized; its method ``rechunk``
+reads frames in the new blocks where that costs little.
 """
 
 import dask.array as _da
@@ -24,10 +25,12 @@ from b2nd_dask.frame.compact import compact
 from b2nd_dask.frame.verify import Verification, seal, verify
 from b2nd_dask.graph.optimize.optimizer import install as _install
 from b2nd_dask.graph.read.from_b2nd import from_b2nd
+from b2nd_dask.graph.regrid.hook import install as _install_rechunk
 from b2nd_dask.graph.write.to_b2nd import to_b2nd
 from b2nd_dask.storage import StagingInfo, list_staging, remove_staging
 
 _install()
+_install_rechunk()
 _da.from_b2nd = from_b2nd  # type: ignore[attr-defined]
 _da.to_b2nd = to_b2nd  # type: ignore[attr-defined]
 _da.Array.to_b2nd = to_b2nd  # type: ignore[attr-defined]

@@ -90,6 +90,8 @@ def test_signatures_of_methods(function):
 def test_what_is_added_to_dask():
     assert da.from_b2nd is from_b2nd
     assert da.to_b2nd is da.Array.to_b2nd is to_b2nd
+    # arrays of all kinds are rechunked by the same call as before
+    assert signature(da.Array.rechunk) == signature(da.Array.rechunk.dask_own)
 
 
 @pytest.fixture

@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from b2nd_dask import ChecksumError, from_b2nd, open_b2nd, to_b2nd
+from b2nd_dask.graph.read import new_grid
 from b2nd_dask.graph.resources import Resources
-from b2nd_dask.graph.write import align
 from b2nd_dask.graph.write.align import aligned_sizes, aligned_to
 from tests.peak import peak_growth
 
@@ -92,7 +92,7 @@ def test_memory_for_maps_that_become_series(tmp_path, contents):
         "array": "np.load(file)",
     }
     # dask rechunks a frame that takes little of the memory, which is faster than to read it again
-    read_anew = "from b2nd_dask.graph.write import align\nalign.RECHUNKED_SHARE = 0\n"
+    read_anew = "from b2nd_dask.graph.read import new_grid\nnew_grid.HELD_SHARE = 0\n"
     before = f"{read_anew}{MAPS}np.save(file, maps.compute())\nx = {read[contents]}\ndel maps"
     growth = peak_growth(
         "to_b2nd(x, target, chunks=(400, 9, 48), blocks=(400, 3, 12))",
@@ -108,7 +108,7 @@ def test_memory_for_maps_that_become_series(tmp_path, contents):
 
 
 def test_a_frame_is_read_in_the_blocks_that_are_written(tmp_path, monkeypatch):
-    monkeypatch.setattr(align, "RECHUNKED_SHARE", 0)
+    monkeypatch.setattr(new_grid, "HELD_SHARE", 0)
     values = np.random.default_rng(1).normal(size=(120, 60, 60))
     to_b2nd(values, tmp_path / "maps.b2nd", chunks=(10, 60, 60))
     x = from_b2nd(tmp_path / "maps.b2nd")
@@ -132,7 +132,7 @@ def test_a_frame_is_read_in_the_blocks_that_are_written(tmp_path, monkeypatch):
 def test_a_frame_of_an_eighth_of_the_memory_is_rechunked(tmp_path, monkeypatch, spare, rechunked):
     values = np.random.default_rng(1).normal(size=(120, 60, 60))
     x = to_b2nd(values, tmp_path / "maps.b2nd", chunks=(10, 60, 60))
-    monkeypatch.setattr(align, "available", lambda: Resources(2, 8 * values.nbytes + spare))
+    monkeypatch.setattr(new_grid, "available", lambda: Resources(2, 8 * values.nbytes + spare))
     with dask.config.set({"array.chunk-size": "500kB"}):
         series = aligned_to(x, (120, 15, 15))
     # read in the new blocks, each task reads one; rechunked, the tasks of the old blocks stay
@@ -141,7 +141,7 @@ def test_a_frame_of_an_eighth_of_the_memory_is_rechunked(tmp_path, monkeypatch, 
 
 
 def test_damage_does_not_hide_behind_new_checksums(tmp_path, monkeypatch):
-    monkeypatch.setattr(align, "RECHUNKED_SHARE", 0)
+    monkeypatch.setattr(new_grid, "HELD_SHARE", 0)
     source = tmp_path / "maps.b2nd"
     values = np.random.default_rng(1).integers(0, 2**63, (40, 60, 60))
     # chunks of many blocks, of which each new chunk needs a part

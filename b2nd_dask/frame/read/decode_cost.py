@@ -9,14 +9,20 @@ from __future__ import annotations
 
 import itertools
 import math
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from b2nd_dask.format.grid import Grid
 
+#: Finding a chunk and its blocks takes as long as decoding so many bytes: 0.25 ms.
+VISIT_NBYTES = 1 << 17
 
-def decodes_per_block(grid: Grid, sizes: tuple[tuple[int, ...], ...]) -> float:
+Sizes = tuple[tuple[int, ...], ...]
+
+
+def decodes_per_block(grid: Grid, sizes: Sizes, corner: tuple[int, ...] | None = None) -> float:
     """How often each block is decoded, on average, when an array is read in boxes.
 
     Parameters
@@ -24,7 +30,9 @@ def decodes_per_block(grid: Grid, sizes: tuple[tuple[int, ...], ...]) -> float:
     grid : Grid
         Of the frame that is read; not of an empty array.
     sizes : tuple of tuple of int
-        Lengths of the boxes along each axis, which together cover the array.
+        Lengths of the boxes along each axis, which together cover the array, or a part of it.
+    corner : tuple of int, optional
+        Where the first box begins; by default at the first element.
 
     Returns
     -------
@@ -41,16 +49,38 @@ def decodes_per_block(grid: Grid, sizes: tuple[tuple[int, ...], ...]) -> float:
     >>> decodes_per_block(maps, ((6,), (25,) * 4, (100,)))
     2.0
     """
-    axes = zip(sizes, grid.shape, grid.chunks, grid.blocks, strict=True)
+    axes = zip(sizes, corner or (0,) * grid.ndim, grid.chunks, grid.blocks, strict=True)
     return math.prod(
-        _touched(along, chunk, block) / (_number(size - 1, chunk, block) + 1)
-        for along, size, chunk, block in axes
+        _touched(along, start, chunk, block) / _touched((sum(along),), start, chunk, block)
+        for along, start, chunk, block in axes
     )
 
 
-def _touched(sizes: tuple[int, ...], chunk: int, block: int) -> int:
+def relative_work(grid: Grid, sizes: Sizes, corner: tuple[int, ...] | None = None) -> float:
+    """How much longer reading in boxes takes than decoding every touched block once.
+
+    Parameters
+    ----------
+    grid, sizes, corner
+        As for `decodes_per_block`.
+
+    Examples
+    --------
+    Chunks of 40 kB that are found four times, and not decoded more often for that:
+
+    >>> maps = Grid((6, 100, 100), chunks=(1, 100, 100), blocks=(1, 50, 50), itemsize=4)
+    >>> round(relative_work(maps, ((6,), (50, 50), (50, 50))), 1)
+    3.3
+    """
+    visits = decodes_per_block(replace(grid, blocks=grid.chunks), sizes, corner)
+    decodes = decodes_per_block(grid, sizes, corner)
+    once = VISIT_NBYTES + grid.chunk_nbytes
+    return (visits * VISIT_NBYTES + decodes * grid.chunk_nbytes) / once
+
+
+def _touched(sizes: tuple[int, ...], start: int, chunk: int, block: int) -> int:
     """Blocks along one axis that boxes touch, counted once for each box."""
-    ends = np.fromiter(itertools.accumulate(sizes, initial=0), np.int64, len(sizes) + 1)
+    ends = np.fromiter(itertools.accumulate(sizes, initial=start), np.int64, len(sizes) + 1)
     starts, lasts = ends[:-1], ends[1:] - 1
     touched = _number(lasts, chunk, block) - _number(starts, chunk, block) + 1
     return int(touched[lasts >= starts].sum())

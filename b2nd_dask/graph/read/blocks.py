@@ -92,11 +92,15 @@ class FrameBlocks(BlockArgument):  # type: ignore[misc]
     ----------
     chunks : tuple of tuple of int
         Blocks of the dask array.
+    anew : bool
+        Whether a rechunk chose them: what is written of parts of chunks is verified then, as it
+        would be in blocks of whole chunks.
     """
 
-    def __init__(self, frame: FrameReference, chunks: Chunks) -> None:
+    def __init__(self, frame: FrameReference, chunks: Chunks, *, anew: bool = False) -> None:
         super().__init__(chunks)
         self.frame = frame
+        self.anew = anew
         self._region = FrameRegion(frame)
         self._kinds = uniform_kinds(frame.chunk_kinds(), frame.chunks, chunks)
         kinds = () if self._kinds is None else np.unique(self._kinds).tolist()

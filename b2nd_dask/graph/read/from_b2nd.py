@@ -121,14 +121,22 @@ def from_b2nd(
     return array_of(reference_of(frame), chunks, name)
 
 
-def array_of(frame: FrameReference, chunks: Any, name: str | None = None) -> da.Array:
-    """Make a dask array of an opened frame; `chunks` and `name` as for `from_b2nd`."""
+def array_of(
+    frame: FrameReference, chunks: Any, name: str | None = None, *, anew: bool = False
+) -> da.Array:
+    """Make a dask array of an opened frame; `chunks` and `name` as for `from_b2nd`.
+
+    Parameters
+    ----------
+    anew : bool
+        Whether a rechunk chose the blocks (`FrameBlocks.anew`).
+    """
     sizes = block_sizes(frame, chunks)
     name = name or "read" + of_frame(frame.location.label, tokenize(frame, sizes))
 
     def layer() -> tuple[Any, ...]:
         slices = _dask_compat.ArraySliceDep(sizes)
-        return _dask_compat.getter, FrameBlocks(frame, sizes), slices
+        return _dask_compat.getter, FrameBlocks(frame, sizes, anew=anew), slices
 
     return dask_array(Frame(frame), sizes, name, layer)
 

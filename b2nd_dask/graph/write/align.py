@@ -8,6 +8,7 @@ import math
 import dask
 import dask.array as da
 import numpy as np
+from dask.highlevelgraph import HighLevelGraph
 
 from b2nd_dask.frame.array import Frame, reference_of
 from b2nd_dask.frame.reference import FrameReference
@@ -15,21 +16,16 @@ from b2nd_dask.frame.write.update import verified_whole
 from b2nd_dask.graph import _dask_compat
 from b2nd_dask.graph.read.blocks import Chunks, FrameBlocks
 from b2nd_dask.graph.read.from_b2nd import array_of
-from b2nd_dask.graph.resources import available
+from b2nd_dask.graph.read.new_grid import is_read_anew, visits_per_chunk
 from b2nd_dask.graph.write.input_arrays import ArrayBlocks, Source, array_in_blocks
-
-#: A frame of at most this share of the memory is rechunked by dask, which may hold all of it;
-#: a larger one is read in the new blocks.
-RECHUNKED_SHARE = 1 / 8
-#: How often the chunks of a larger frame may be read.
-MOST_READS = 16
 
 
 def aligned_to(arr: da.Array, chunks: tuple[int, ...]) -> da.Array:
     """Give an array blocks that are made of whole frame chunks.
 
-    A frame or a NumPy array by itself is read in the new blocks; anything else is rechunked by
-    dask, which holds a block until all parts of it are used.
+    A NumPy array by itself is cut into the new blocks; anything else is rechunked, which reads
+    frames in the new blocks where that costs little (`graph.regrid`). Parts of chunks that are read
+    so get new checksums when they are written: the chunks are verified whole, lest damage hides.
 
     Parameters
     ----------
@@ -43,12 +39,11 @@ def aligned_to(arr: da.Array, chunks: tuple[int, ...]) -> da.Array:
     """
     wanted = aligned_sizes(arr.chunks, chunks, arr.dtype.itemsize)
     if wanted == arr.chunks:
-        return arr
-    source = _source(arr)
-    if isinstance(source, FrameReference):
-        read = _frame_in_blocks(source, wanted)
-        return arr.rechunk(wanted) if read is None else read
-    return arr.rechunk(wanted) if source is None else array_in_blocks(source, wanted)
+        return _verified(arr)
+    if _dask_compat.is_planned():
+        return _planned_in_blocks(arr, wanted)
+    source = _array_of(arr)
+    return _verified(arr.rechunk(wanted)) if source is None else array_in_blocks(source, wanted)
 
 
 def aligned_sizes(
@@ -122,45 +117,48 @@ def _steps(total: int, step: int) -> tuple[int, ...]:
     return (step,) * whole + ((rest,) if rest else ())
 
 
-def _source(arr: da.Array) -> FrameReference | Source | None:
-    """The frame or the array that a dask array reads, if it does nothing else."""
-    if _dask_compat.is_planned():
-        operand = _dask_compat.planned_source(arr)
-        return reference_of(operand) if isinstance(operand, Frame) else None
+def _planned_in_blocks(arr: da.Array, sizes: Chunks) -> da.Array:
+    """Rechunk an expression; a frame alone is read in the new blocks where that costs little."""
+    operand = _dask_compat.planned_source(arr)
+    if isinstance(operand, Frame):
+        frame = reference_of(operand)
+        if is_read_anew(frame, sizes, (0,) * arr.ndim):
+            return array_of(_verifying(frame, sizes), sizes)
+    rechunked: da.Array = arr.rechunk(sizes)
+    return rechunked
+
+
+def _array_of(arr: da.Array) -> Source | None:
+    """The NumPy array that a dask array is cut from, if it does nothing else."""
     layer = arr.dask.layers.get(arr.name)
     if len(arr.dask.layers) != 1:
         return None
     # of a layer that is fused the function is another
     func = _dask_compat.block_function(layer)
     for dep in _dask_compat.block_arguments(layer):
-        if isinstance(dep, FrameBlocks) and func is _dask_compat.getter:
-            return dep.frame
         if isinstance(dep, ArrayBlocks) and func is np.asarray:
             return dep.source
     return None
 
 
-def _frame_in_blocks(frame: FrameReference, sizes: Chunks) -> da.Array | None:
-    """Read a frame in other blocks; None where that reads its chunks too often."""
-    reads = _reads(sizes, frame.chunks)
-    if reads > 1:
-        if reads > MOST_READS or frame.is_remote:
-            return None
-        if frame.nbytes <= available().memory * RECHUNKED_SHARE:
-            return None
-        # parts of chunks get new checksums: damage must not hide behind them
-        frame = verified_whole(frame)
-    return array_of(frame, sizes)
+def _verified(arr: da.Array) -> da.Array:
+    """The same array; where a rechunk made it read parts of chunks, these are verified whole."""
+    if not isinstance(arr.dask, HighLevelGraph):
+        return arr
+    anew = {
+        name: dep
+        for name, layer in arr.dask.layers.items()
+        for dep in _dask_compat.block_arguments(layer)
+        if isinstance(dep, FrameBlocks) and dep.anew
+    }
+    layers = dict(arr.dask.layers)
+    for name, dep in anew.items():
+        read = array_of(_verifying(dep.frame, dep.chunks), dep.chunks, name)
+        layers[name] = read.dask.layers[name]
+    graph = HighLevelGraph(layers, arr.dask.dependencies)
+    verified = da.Array(graph, arr.name, arr.chunks, dtype=arr.dtype, meta=arr._meta)
+    return verified if anew else arr
 
 
-def _reads(sizes: Chunks, chunks: tuple[int, ...]) -> float:
-    """How often each chunk is read, on average, by blocks of these sizes."""
-
-    def touched(axis: tuple[int, ...], chunk: int) -> int:
-        edges = itertools.pairwise(itertools.accumulate(axis, initial=0))
-        return sum(-(-stop // chunk) - start // chunk for start, stop in edges)
-
-    return math.prod(
-        touched(axis, chunk) / max(1, -(-sum(axis) // chunk))
-        for axis, chunk in zip(sizes, chunks, strict=True)
-    )
+def _verifying(frame: FrameReference, sizes: Chunks) -> FrameReference:
+    return frame if visits_per_chunk(frame, sizes) == 1.0 else verified_whole(frame)

@@ -1,0 +1,239 @@
+"""Repeat the layers between the reads of frames and a dask array on other blocks.
+
+Layers are symbolic: a function, and which blocks go into which. Elementwise functions and
+transposes compute the same of any blocks; a slice moves the blocks of what it cuts. Nothing else is
+repeated: a function that is not known may depend on how large its blocks are.
+"""
+
+from __future__ import annotations
+
+import itertools
+import operator
+from contextlib import suppress
+from typing import Any, NamedTuple
+
+import dask.array as da
+import numpy as np
+from dask.base import tokenize
+from dask.highlevelgraph import HighLevelGraph
+
+from b2nd_dask.graph._dask_compat import (
+    Alias,
+    TaskRef,
+    block_arguments,
+    block_function,
+    blockwise,
+    getter,
+)
+from b2nd_dask.graph.optimize.calls.elementwise import UNKNOWN, is_elementwise
+from b2nd_dask.graph.read.blocks import Chunks, FrameBlocks
+from b2nd_dask.graph.read.from_b2nd import array_of
+from b2nd_dask.graph.read.new_grid import is_read_anew
+from b2nd_dask.graph.regrid.slices import NotRegriddableError, cut_of
+
+#: Longer chains of layers are left to dask: they are followed by recursion.
+MOST_LAYERS = 100
+
+__all__ = ["NotRegriddableError", "read_in_blocks"]
+
+
+class Axis(NamedTuple):
+    """Blocks along one axis of a layer, and what the slices behind it drop."""
+
+    sizes: tuple[int, ...]
+    before: int = 0
+    """Elements in front of the blocks."""
+    after: int = 0
+
+    @property
+    def lengths(self) -> tuple[int, ...]:
+        """Of all blocks: what is dropped is a block of its own, which is never computed."""
+        return tuple(filter(None, (self.before,))) + self.sizes + tuple(filter(None, (self.after,)))
+
+
+Axes = tuple[Axis, ...]
+#: Of an axis along which an argument is broadcast.
+_BROADCAST = Axis((1,))
+
+
+def read_in_blocks(arr: da.Array, sizes: Chunks) -> da.Array:
+    """Make the same array in other blocks, of reads in these.
+
+    Parameters
+    ----------
+    sizes : tuple of tuple of int
+        Lengths of the blocks along each axis.
+
+    Raises
+    ------
+    NotRegriddableError
+        Something between a read and the array cannot be repeated on other blocks, or reading in
+        these takes too long.
+    """
+    graph = _Regridding(arr.dask)
+    name = graph.layer(arr.name, tuple(map(Axis, sizes)))
+    found = HighLevelGraph(graph.layers, graph.dependencies)
+    return da.Array(found, name, sizes, dtype=arr.dtype, meta=arr._meta)
+
+
+class _Regridding:
+    """A graph that is built of the layers of another one."""
+
+    def __init__(self, old: HighLevelGraph) -> None:
+        self._old = old
+        self._names: dict[tuple[str, Axes], str] = {}
+        self._depth = 0
+        self.layers: dict[str, Any] = {}
+        self.dependencies: dict[str, set[str]] = {}
+
+    def layer(self, name: str, axes: Axes) -> str:
+        """Add a layer in other blocks, and those that it depends on; return its new name."""
+        if (name, axes) not in self._names:
+            self._depth += 1
+            if self._depth > MOST_LAYERS or 0 in map(sum, (axis.sizes for axis in axes)):
+                raise NotRegriddableError(f"{name}: empty, or too many layers")
+            self._names[name, axes] = self._added(name, axes)
+            self._depth -= 1
+        return self._names[name, axes]
+
+    def _added(self, name: str, axes: Axes) -> str:
+        layer = self._old.layers.get(name)
+        if getattr(layer, "annotations", None):
+            raise NotRegriddableError(f"{name} has annotations")
+        source = _frame_of(layer)
+        if source is not None:
+            return self._read(source, axes)
+        new = f"{name.rpartition('-')[0]}-{tokenize(name, axes)}"
+        if block_function(layer) is None:
+            return self._slice(layer, name, new, axes)
+        return self._elementwise(layer, name, new, axes)
+
+    def _read(self, source: FrameBlocks, axes: Axes) -> str:
+        lengths, sizes = _lengths(axes), tuple(axis.sizes for axis in axes)
+        frame = source.frame
+        if tuple(map(sum, lengths)) != frame.shape:
+            raise NotRegriddableError(f"{frame.description}: broadcast")
+        if not is_read_anew(frame, sizes, tuple(axis.before for axis in axes)):
+            raise NotRegriddableError(f"{frame.description}: its blocks would be read too often")
+        array = array_of(frame, lengths, anew=True)
+        name: str = array.name
+        self._add(name, array.dask.layers[name], set())
+        return name
+
+    def _elementwise(self, layer: Any, name: str, new: str, axes: Axes) -> str:
+        _check_elementwise(layer, name)
+        labelled = dict(zip(layer.output_indices, axes, strict=True))
+        pairs: list[Any] = []
+        numblocks: dict[str, Any] = {}
+        for argument, labels in layer.indices:
+            source = argument
+            if labels is not None:
+                wanted = tuple(
+                    _BROADCAST if count == 1 < layer.dims[label] else labelled[label]
+                    for label, count in zip(labels, layer.numblocks[argument], strict=True)
+                )
+                if all(axis is _BROADCAST for axis in wanted):
+                    self._keep(argument)
+                    numblocks[source] = layer.numblocks[argument]
+                else:
+                    source = self.layer(argument, wanted)
+                    numblocks[source] = tuple(map(len, _lengths(wanted)))
+            pairs += source, labels
+        task = layer.task
+        made = blockwise(
+            task.func, new, layer.output_indices, *pairs, numblocks=numblocks, **task.kwargs
+        )
+        self._add(new, made, set(numblocks))
+        return new
+
+    def _slice(self, layer: Any, name: str, new: str, axes: Axes) -> str:
+        cut = cut_of(layer, name, len(axes))
+        ends = [list(itertools.accumulate(along, initial=0)) for along in self._chunks(cut.source)]
+        windows = cut.windows(ends)
+        wanted = tuple(
+            Axis(axis.sizes, axis.before + start, axis.after + last[-1] - stop)
+            for axis, (start, stop), last in zip(axes, windows, ends, strict=True)
+        )
+        if any(
+            sum(a.lengths) != stop - start for a, (start, stop) in zip(axes, windows, strict=True)
+        ):
+            raise NotRegriddableError(f"{name}: broadcast")
+        source = self.layer(cut.source, wanted)
+        # one block more in front, where there was none in front of the slice
+        shift = [int(w.before > 0) - int(a.before > 0) for w, a in zip(wanted, axes, strict=True)]
+        tasks = {}
+        for block in itertools.product(*(range(len(axis.lengths)) for axis in axes)):
+            key: Any = (new, *block)
+            target: Any = (source, *map(operator.add, block, shift))
+            tasks[key] = Alias(key, target)
+        self._add(new, tasks, {source})
+        return new
+
+    def _chunks(self, name: str) -> Chunks:
+        """Lengths of the blocks of a layer, as it was."""
+        layer: Any = self._old.layers.get(name)
+        source = _frame_of(layer)
+        if source is not None:
+            found: Chunks = source.chunks
+            return found
+        if block_function(layer) is None:
+            first, *_ = (*self._old.dependencies[name], "")
+            before = self._chunks(first) if first else ()
+            ends = [list(itertools.accumulate(along, initial=0)) for along in before]
+            return cut_of(layer, name, len(before)).lengths(ends)
+        _check_elementwise(layer, name)
+        longest: dict[Any, tuple[int, ...]] = {}
+        for argument, labels in filter(operator.itemgetter(1), layer.indices):
+            # of what is broadcast the lengths may be unknown
+            with suppress(NotRegriddableError):
+                for label, along in zip(
+                    labels or (), self._chunks(argument) if labels else (), strict=True
+                ):
+                    longest[label] = max(longest.get(label, ()), along, key=sum)
+        if not longest.keys() >= set(layer.output_indices):
+            raise NotRegriddableError(f"{name}: its blocks are not known")
+        return tuple(longest[label] for label in layer.output_indices)
+
+    def _keep(self, name: str) -> None:
+        """Take a layer and what it depends on as they are."""
+        if name not in self.layers:
+            self._add(name, self._old.layers[name], self._old.dependencies[name])
+            for source in self._old.dependencies[name]:
+                self._keep(source)
+
+    def _add(self, name: str, layer: Any, dependencies: set[str]) -> None:
+        self.layers[name] = layer
+        self.dependencies[name] = set(dependencies)
+
+
+def _lengths(axes: Axes) -> Chunks:
+    return tuple(axis.lengths for axis in axes)
+
+
+def _frame_of(layer: Any) -> FrameBlocks | None:
+    """The frame that a layer reads, if it does nothing else."""
+    if block_function(layer) is getter:
+        for argument in block_arguments(layer):
+            if isinstance(argument, FrameBlocks):
+                return argument
+    return None
+
+
+def _check_elementwise(layer: Any, name: str) -> None:
+    """Raise NotRegriddableError unless a layer computes the same of any blocks."""
+    arguments = [UNKNOWN if labels is not None else given for given, labels in layer.indices]
+    used = set(layer.output_indices)
+    task = layer.task
+    plain = (
+        not layer.io_deps
+        and not layer.new_axes
+        and not layer.concatenate
+        and layer.output_blocks is None
+        and len(task.args) == len(arguments)
+        and all(isinstance(argument, TaskRef) for argument in task.args)
+        and not any(isinstance(argument, TaskRef) for argument in arguments)
+        and all(set(labels) <= used for _, labels in layer.indices if labels is not None)
+    )
+    permutes = task.func in (np.transpose, np.swapaxes) and arguments == [UNKNOWN]
+    if not plain or not (permutes or is_elementwise(task.func, arguments, task.kwargs)):
+        raise NotRegriddableError(f"{name}: {task.func} may depend on its blocks")

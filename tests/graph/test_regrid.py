@@ -1,0 +1,273 @@
+"""Rechunk close to the read: the same elements, in tasks that each read a block for themselves."""
+
+import pickle
+
+import blosc2
+import dask
+import dask.array as da
+import numpy as np
+import pytest
+import xarray as xr
+from distributed import Client, LocalCluster, wait
+from hypothesis import given
+from hypothesis import strategies as st
+
+from b2nd_dask import ChecksumError, from_b2nd, to_b2nd
+from b2nd_dask.frame.array import reference_of
+from b2nd_dask.frame.read import decode_cost
+from b2nd_dask.frame.read.decode_cost import decodes_per_block, relative_work
+from b2nd_dask.frame.reference import FrameReference
+from b2nd_dask.graph.read import new_grid
+from b2nd_dask.graph.read.new_grid import is_read_anew
+from tests.strategies import examples
+
+VALUES = np.random.default_rng(7).normal(size=(40, 30, 20))
+#: Whole blocks, as time series.
+SERIES = (40, 10, 10)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def cheap_visits():
+    """Tiny chunks as if they were large: what is decoded counts."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(decode_cost, "VISIT_NBYTES", 1)
+        yield
+
+
+@pytest.fixture(scope="module")
+def maps(tmp_path_factory):
+    path = tmp_path_factory.mktemp("maps") / "maps.b2nd"
+    to_b2nd(VALUES, path, chunks=(2, 30, 20), blocks=(1, 5, 5))
+    return path
+
+
+@pytest.fixture(scope="module")
+def cluster():
+    options = {"n_workers": 2, "threads_per_worker": 1, "dashboard_address": "127.0.0.1:0"}
+    with LocalCluster(**options) as made, Client(made) as client:
+        yield client
+
+
+def own(x, chunks):
+    return da.Array.rechunk.dask_own(x, chunks)
+
+
+def is_anew(x):
+    return not any("rechunk" in name for name in x.dask.layers)
+
+
+def check(x, expected, chunks, *, anew=True):
+    made = x.rechunk(chunks)
+    assert made.chunks == own(x, chunks).chunks
+    assert made.dtype == expected.dtype
+    assert is_anew(made) == anew
+    np.testing.assert_array_equal(made.compute(scheduler="sync"), expected)
+    return made
+
+
+CASES = {
+    "read": lambda x: x,
+    "elementwise": lambda x: x * 2 + 1,
+    "two reads": lambda x: np.sqrt(abs(x)) + x,
+    "cast": lambda x: x.astype("f4"),
+    "slice": lambda x: x[10:33, 5:],
+    "slices": lambda x: x[3:][:20, 2:22][1:],
+    "where": lambda x: x.clip(0, 1),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_reads_in_the_new_blocks(maps, name):
+    x = CASES[name](from_b2nd(maps))
+    made = check(x, CASES[name](VALUES), (x.shape[0], 10, 10))
+    # one task a block, and none waits for another
+    (done,) = dask.optimize(made)
+    tasks = dict(done.dask)
+    blocks = [task for task in tasks.values() if not task.dependencies]
+    assert len(blocks) == made.npartitions
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_transposes(maps, name):
+    x = CASES[name](from_b2nd(maps)).T
+    check(x, CASES[name](VALUES).T, (10, 10, x.shape[2]))
+    check(x.transpose(1, 0, 2), CASES[name](VALUES).T.transpose(1, 0, 2), (10, 10, -1))
+
+
+def test_same_as_chunks(maps):
+    """The same tasks as `chunks=`, so that they share work."""
+    x = from_b2nd(maps)
+    assert x.rechunk(SERIES).name == from_b2nd(maps, chunks=SERIES).name
+    assert x.rechunk(SERIES).rechunk(x.chunks).name == x.name
+    assert x.rechunk(x.chunks) is x
+    for chunks in ({0: -1, -1: 5}, "auto", -1, (None, 10, "auto"), {0: "auto"}):
+        check(x, VALUES, chunks)
+
+
+def test_mean_is_kept(maps):
+    """What is no block of the read stays as it is."""
+    x = from_b2nd(maps)
+    mean = x.mean().compute(scheduler="sync")
+    made = (x - x.mean()).rechunk(SERIES)
+    assert is_anew(made)
+    np.testing.assert_allclose(made.compute(scheduler="sync"), VALUES - mean)
+
+
+@pytest.mark.parametrize(
+    ("function", "chunks"),
+    [
+        (lambda x: x[::-1], SERIES),
+        (lambda x: x[::2], SERIES),
+        (lambda x: x[[5, 1, 3]], (3, 10, 10)),
+        (lambda x: x + x.mean(axis=0, keepdims=True), SERIES),
+        (lambda x: x.cumsum(axis=0), SERIES),
+        # one element of a block in each task
+        (lambda x: x, (40, 1, 1)),
+    ],
+)
+def test_left_to_dask(maps, function, chunks):
+    x = function(from_b2nd(maps))
+    made = x.rechunk(chunks)
+    assert not is_anew(made)
+    assert made.chunks == own(x, chunks).chunks
+    np.testing.assert_allclose(made.compute(scheduler="sync"), function(VALUES), atol=1e-12)
+
+
+def test_functions_that_see_their_block(maps):
+    x = from_b2nd(maps).map_blocks(lambda block: block - block.mean(), dtype=float)
+    expected = x.compute(scheduler="sync")
+    check(x, expected, SERIES, anew=False)
+    check(from_b2nd(maps).persist(scheduler="sync"), VALUES, SERIES, anew=False)
+
+
+def test_what_the_user_asks_for_goes_to_dask(maps):
+    x = from_b2nd(maps)
+    assert not is_anew(x.rechunk(SERIES, method="tasks"))
+    assert not is_anew(x.rechunk((7, 30, 20), balance=True))
+    with dask.config.set({"b2nd_dask.optimize": False}):
+        assert not is_anew(x.rechunk(SERIES))
+    with dask.annotate(priority=3):
+        annotated = x + 1
+    assert not is_anew(annotated.rechunk(SERIES))
+    for wrong in ({5: 1}, (1, 2), ((39,), 30, 20)):
+        with pytest.raises(Exception) as ours:  # noqa: PT011 - compared with dask's
+            x.rechunk(wrong)
+        with pytest.raises(ours.type) as theirs:
+            own(x, wrong)
+        assert str(ours.value) == str(theirs.value)
+
+
+@given(st.data())
+@examples(15)
+def test_any_grid(data):
+    shape = data.draw(st.lists(st.integers(1, 12), min_size=1, max_size=3), label="shape")
+    pieces = st.tuples(*(st.integers(1, n) for n in shape))
+    values = np.arange(float(np.prod(shape))).reshape(shape)
+    chunks = data.draw(pieces, label="chunks")
+    blocks = tuple(data.draw(st.integers(1, c)) for c in chunks)
+    x = from_b2nd(blosc2.asarray(values, chunks=chunks, blocks=blocks).to_cframe())
+    for _ in range(data.draw(st.integers(0, 4), label="steps")):
+        step = data.draw(st.sampled_from(["add", "transpose", "slice", "rechunk"]))
+        if step == "add":
+            x, values = x + 1, values + 1
+        elif step == "transpose":
+            order = data.draw(st.permutations(range(x.ndim)))
+            x, values = x.transpose(order), values.transpose(order)
+        elif step == "slice":
+            starts = [data.draw(st.integers(0, n - 1)) for n in x.shape]
+            stops = [data.draw(st.integers(s + 1, n)) for s, n in zip(starts, x.shape, strict=True)]
+            index = tuple(map(slice, starts, stops))
+            x, values = x[index], values[index]
+        x = x.rechunk(tuple(data.draw(st.integers(1, n)) for n in x.shape))
+    np.testing.assert_array_equal(x.compute(scheduler="sync"), values)
+
+
+def test_xarray_pickle_and_types(maps):
+    x = from_b2nd(maps)
+    labelled = xr.DataArray(x, dims=("t", "y", "x")) * 2
+    made = labelled.chunk({"t": -1, "y": 10, "x": 10})
+    assert is_anew(made.data)
+    np.testing.assert_array_equal(made.compute(scheduler="sync"), VALUES * 2)
+    rechunked = x.rechunk(SERIES)
+    assert type(rechunked) is da.Array
+    np.testing.assert_array_equal(pickle.loads(pickle.dumps(rechunked)), VALUES)
+    (done,) = dask.persist(rechunked, scheduler="sync")
+    np.testing.assert_array_equal(done, VALUES)
+
+
+def test_special_chunks_stay_special(tmp_path):
+    to_b2nd(da.zeros((40, 30, 20), chunks=(2, 30, 20)), tmp_path / "zeros.b2nd")
+    made = from_b2nd(tmp_path / "zeros.b2nd").rechunk(SERIES)
+    block = made.blocks[0, 0, 0]
+    assert is_anew(made)
+    assert (block.compute(scheduler="sync") == 0).all()
+
+
+def test_options_of_the_read_are_kept(maps):
+    raw = bytearray(maps.read_bytes())
+    # some byte of a chunk, in a block that is not read
+    raw[len(raw) // 2] ^= 1
+    x = from_b2nd(bytes(raw), verify=True).rechunk(SERIES)
+    with pytest.raises(ChecksumError):
+        x.compute(scheduler="sync")
+
+
+def test_no_data_travels(maps, cluster):
+    made = (from_b2nd(maps) * 2).rechunk(SERIES)
+    tops = made.map_blocks(lambda block: block.max(axis=(0, 1, 2), keepdims=True))
+    (done,) = dask.optimize(tops)
+    assert not [key for key, task in dict(done.dask).items() if task.dependencies]
+    before = _transferred(cluster)
+    computed = tops.persist()
+    wait(computed)
+    assert _transferred(cluster) == before
+    assert computed.compute().max() == VALUES.max() * 2
+    # dask's own moves blocks
+    wait(own(from_b2nd(maps) * 2, SERIES).persist())
+    assert _transferred(cluster) != before
+
+
+def _transferred(client):
+    return client.run(lambda dask_worker: dask_worker.state.transfer_incoming_count_total)
+
+
+def test_bounds_of_work(maps, monkeypatch):
+    frame = reference_of_path(maps)
+    grid = frame.grid
+    monkeypatch.setattr(decode_cost, "VISIT_NBYTES", 10 * grid.chunk_nbytes)
+    sizes = from_b2nd(maps, chunks=SERIES).chunks
+    assert decodes_per_block(grid, sizes) == 1.0
+    # six blocks read from each chunk
+    assert relative_work(grid, sizes) == pytest.approx((6 * 10 + 1) / 11)
+    assert not is_read_anew(frame, sizes, (0, 0, 0))
+    # what does not fit into the memory may take longer
+    monkeypatch.setattr(new_grid, "HELD_SHARE", 0)
+    assert is_read_anew(frame, sizes, (0, 0, 0))
+    # of objects in stores no chunk is asked for twice
+    monkeypatch.setattr(FrameReference, "is_remote", True)
+    assert not is_read_anew(frame, sizes, (0, 0, 0))
+    assert is_read_anew(frame, from_b2nd(maps, chunks=(10, 30, 20)).chunks, (0, 0, 0))
+
+
+def reference_of_path(path):
+    from b2nd_dask import open_b2nd
+
+    return reference_of(open_b2nd(path))
+
+
+def test_written_parts_are_verified(maps, tmp_path):
+    """What is rechunked and then written gets new checksums: no damage hides behind them."""
+    source = tmp_path / "damaged.b2nd"
+    # small chunks would be read whole
+    to_b2nd(VALUES, source, chunks=(10, 30, 20), blocks=(1, 5, 5), cparams={"clevel": 0})
+    raw = bytearray(source.read_bytes())
+    raw[len(raw) // 2] ^= 1
+    source.write_bytes(raw)
+    for function in (lambda x: x, lambda x: x + 1, lambda x: x[1:39]):
+        x = function(from_b2nd(source))
+        made = x.rechunk((x.shape[0], 10, 10))
+        assert is_anew(made)
+        with pytest.raises(ChecksumError, match=r"damaged\.b2nd"):
+            to_b2nd(made, tmp_path / "series.b2nd")
+    to_b2nd(from_b2nd(maps).rechunk(SERIES) * 2, tmp_path / "series.b2nd")
+    np.testing.assert_array_equal(from_b2nd(tmp_path / "series.b2nd"), VALUES * 2)
