@@ -31,7 +31,11 @@ _pool = Pool()
 
 
 def read_region(
-    opened: OpenedFrame, axes: tuple[range, ...], fill: Fill, threads: int = 1
+    opened: OpenedFrame,
+    axes: tuple[range, ...],
+    fill: Fill,
+    threads: int = 1,
+    most_nbytes: int | None = None,
 ) -> NDArray[Any]:
     """Read a region.
 
@@ -43,6 +47,9 @@ def read_region(
         What special chunks read as; its dtype is that of the result.
     threads : int
         That decode.
+    most_nbytes : int, optional
+        Compressed bytes to read at once, where memory is short: then that of the result is not kept
+        for the next one either. By default what is best for the store.
 
     Returns
     -------
@@ -69,8 +76,10 @@ def read_region(
     parts = list(plan.parts())
     if len(plan.chunks) == 1:
         return _read_single(opened, parts[0], shape, fill)
-    out = _with_specials(plan, fill, shape)
-    nbytes = opened.reader.batch_nbytes // (1 if threads == 1 else BATCHES_OF_A_THREAD)
+    empty = _pool.empty if most_nbytes is None else np.empty
+    out = _with_specials(plan, fill, shape, empty)
+    nbytes = opened.reader.batch_nbytes if most_nbytes is None else most_nbytes
+    nbytes //= 1 if threads == 1 else BATCHES_OF_A_THREAD
     requests = [
         ChunkRequest(part.chunk, touched_blocks(part.inner, opened.parsed.grid)) for part in parts
     ]
@@ -125,14 +134,16 @@ def _read_single(
     return out.view(fill.dtype) if element is None else np.broadcast_to(element, shape)
 
 
-def _with_specials(plan: RegionPlan, fill: Fill, shape: tuple[int, ...]) -> NDArray[Any]:
+def _with_specials(
+    plan: RegionPlan, fill: Fill, shape: tuple[int, ...], empty: Callable[..., NDArray[Any]]
+) -> NDArray[Any]:
     """Make the array of the result, with the elements of its special chunks."""
     dtype = carrier(fill.dtype)
     kinds, counts = np.unique(plan.kinds, return_counts=True)
     often = dict(zip(kinds.tolist(), counts.tolist(), strict=True))
     mostly_zeros = 2 * often.get(ChunkKind.ZEROS, 0) > len(plan.kinds)
     # fresh zeros cost nothing until they are written to
-    out = np.zeros(shape, dtype) if mostly_zeros else _pool.empty(shape, dtype)
+    out = np.zeros(shape, dtype) if mostly_zeros else empty(shape, dtype)
     for kind in often:
         if kind == ChunkKind.STORED or (kind == ChunkKind.ZEROS and mostly_zeros):
             continue
