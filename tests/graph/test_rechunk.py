@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import math
 from typing import TYPE_CHECKING, Any
 
 import blosc2
@@ -13,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from b2nd_dask import from_b2nd, open_b2nd, rechunk, to_b2nd, verify
+from b2nd_dask import rechunk, verify
 from b2nd_dask.frame.rechunk import passes as passes_module
 from tests.strategies import examples
 

@@ -161,8 +161,9 @@ def _memory(shapes: _Shapes, lanes: int, budget: Budget) -> NDArray[np.float64]:
     """Bytes of all tasks that run at once; each thread keeps buffers of the tasks that it ran."""
     idle = max(0, budget.threads - lanes)
     kept = np.minimum(shapes.scratch_nbytes, MAX_SCRATCH_NBYTES)
-    busy: NDArray[np.float64] = lanes * (shapes.region_nbytes + shapes.scratch_nbytes)
-    return busy + idle * kept
+    busy = lanes * (shapes.region_nbytes + shapes.scratch_nbytes)
+    total: NDArray[np.float64] = busy + idle * kept
+    return total
 
 
 def _fastest(shapes: _Shapes, lanes: int, budget: Budget) -> tuple[float, int] | None:

@@ -111,7 +111,7 @@ def _finish_verified(
 def _passes(tasks: _Tasks, passes: PassPlan, staged: ChunkRecords | None) -> tuple[Any, list[Any]]:
     """Keys of the merged records of the last pass, and of the verification of the source."""
     job = tasks.job
-    between = [_between(job, step.target) for step in passes.steps[:-1]]
+    between = [_between(job, i, step.target) for i, step in enumerate(passes.steps[:-1])]
     # what an interrupted run has finished already
     done = [number for number, one in enumerate(between) if job.staging.resumable and one.is_done()]
     first = done[-1] + 1 if done else 0
@@ -144,8 +144,9 @@ def _source_after(
     return None if opened.again else source_between(between, most_nbytes)
 
 
-def _between(job: RechunkJob, grid: Grid) -> Between:
-    key = tokenize(job.staging.key, grid)[:16]
+def _between(job: RechunkJob, number: int, grid: Grid) -> Between:
+    """An intermediate frame; another plan, with another `max_mem`, makes another one."""
+    key = tokenize(job.staging.key, number, grid)[:16]
     return Between.of(job.staging, grid, job.plan.dtype, key)
 
 
