@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from b2nd_dask.errors import B2ndError
 from b2nd_dask.format.index import ChunkKind
 from b2nd_dask.frame.open.opening import OpenedFrame
-from b2nd_dask.frame.read.buffers import Pool
+from b2nd_dask.frame.read.buffers import Pool, in_pages
 from b2nd_dask.frame.read.decode import Fill, carrier, decode_part
 from b2nd_dask.frame.read.fetch import ChunkRequest, LocatedRequest, batches, fetch
 from b2nd_dask.frame.read.plan import Part, RegionPlan, touched_blocks
@@ -74,9 +74,9 @@ def read_region(
         element = special_element(fill, plan.single_kind, int(plan.chunks[0]))
         return np.broadcast_to(element, shape)
     parts = list(plan.parts())
+    empty = _pool.empty if most_nbytes is None else in_pages
     if len(plan.chunks) == 1:
-        return _read_single(opened, parts[0], shape, fill)
-    empty = _pool.empty if most_nbytes is None else np.empty
+        return _read_single(opened, parts[0], fill, empty(shape, carrier(fill.dtype)))
     out = _with_specials(plan, fill, shape, empty)
     nbytes = opened.reader.batch_nbytes if most_nbytes is None else most_nbytes
     nbytes //= 1 if threads == 1 else BATCHES_OF_A_THREAD
@@ -122,16 +122,15 @@ def special_element(fill: Fill, kind: int, chunk: int) -> NDArray[Any]:
 
 
 def _read_single(
-    opened: OpenedFrame, part: Part, shape: tuple[int, ...], fill: Fill
+    opened: OpenedFrame, part: Part, fill: Fill, out: NDArray[Any]
 ) -> NDArray[Any]:
     """A region inside one stored chunk, which may turn out to repeat one element."""
-    out = _pool.empty(shape, carrier(fill.dtype))
     request = ChunkRequest(part.chunk, touched_blocks(part.inner, opened.parsed.grid))
     (batch,) = batches(opened, [request], 1)
     element = None
     for fetched in fetch(opened, batch):
         element = decode_part(opened, fetched, part, fill, out)
-    return out.view(fill.dtype) if element is None else np.broadcast_to(element, shape)
+    return out.view(fill.dtype) if element is None else np.broadcast_to(element, out.shape)
 
 
 def _with_specials(

@@ -18,9 +18,9 @@ _LEAST_CHUNK = 1 << 16
 #: And at most so many: reads and writes need buffers of a chunk.
 _MOST_CHUNK = 16 << 20
 #: Seconds for a byte that is compressed into an intermediate frame, by the model of `one_pass`.
-_BETWEEN = 1 / 1.0e9
+_BETWEEN = 1 / 0.4e9
 #: Seconds for a chunk of an intermediate frame.
-_CHUNK = 60e-6
+_CHUNK = 100e-6
 #: Another intermediate frame must save this part of the time.
 _SAVED = 0.85
 #: How near to the least memory an error comes.
