@@ -26,6 +26,7 @@ from b2nd_dask.frame.verify import Verification, seal, verify
 from b2nd_dask.graph.optimize.optimizer import install as _install
 from b2nd_dask.graph.read.from_b2nd import from_b2nd
 from b2nd_dask.graph.regrid.hook import install as _install_rechunk
+from b2nd_dask.graph.write.rechunk.rechunk import rechunk
 from b2nd_dask.graph.write.to_b2nd import to_b2nd
 from b2nd_dask.storage import StagingInfo, list_staging, remove_staging
 
@@ -53,6 +54,7 @@ __all__ = [
     "from_b2nd",
     "list_staging",
     "open_b2nd",
+    "rechunk",
     "remove_staging",
     "seal",
     "to_b2nd",

@@ -19,6 +19,8 @@ NAMES = """
 B2ndError ChecksumError ChunkKind CorruptChunkError Frame FrameFormatError StagingInfo
 StaleFrameError UninitializedChunkError UnsupportedFrameError Verification VersionMismatchError
 __version__ compact from_b2nd list_staging open_b2nd remove_staging seal to_b2nd verify
+StaleFrameError UninitializedChunkError UnsupportedFrameError Verification __version__ compact
+from_b2nd list_staging open_b2nd rechunk remove_staging seal to_b2nd verify
 """
 
 SIGNATURES = {
@@ -28,6 +30,9 @@ SIGNATURES = {
     "list_staging": "(urlpath, *, storage_options=None)",
     "open_b2nd": "(urlpath, *, dtype=None, uninit=None, verify='auto', storage_options=None, "
     "offset=0)",
+    "rechunk": "(src, dst, *, chunks, blocks=None, cparams=None, max_mem=None, mode='w-', "
+    "meta='keep', vlmeta='keep', contiguous=True, storage_options=None, compute=True, "
+    "resume=False)",
     "remove_staging": "(urlpath, *, key=None, storage_options=None)",
     "seal": "(urlpath, *, threads=None)",
     "to_b2nd": "(arr, urlpath, *, mode='w-', chunks=None, blocks=None, cparams=None, meta=None, "

@@ -180,14 +180,16 @@ class FrameReference:
         # `elements[()]` of a 0-d array would be a scalar, of native byte order: another dtype
         return elements[selection.finish] if selection.finish else elements
 
-    def read_axes(self, axes: tuple[range, ...], threads: int = 1) -> NDArray[Any]:
-        """Read the region of ascending positions along each axis; as `read` of that index."""
-        with self._reading() as (opened, fill):
-            return read_region(opened, axes, fill, threads)
+    def read_axes(
+        self, axes: tuple[range, ...], threads: int = 1, most_nbytes: int | None = None
+    ) -> NDArray[Any]:
+        """Read the region of ascending positions along each axis; see `read_region`."""
+        with self.reading() as (opened, fill):
+            return read_region(opened, axes, fill, threads, most_nbytes)
 
     def reduce(self, axes: tuple[range, ...], how: Reduction) -> PartialResult:
         """Reduce a region of at least one element while it is read, without an array of it."""
-        with self._reading() as (opened, fill):
+        with self.reading() as (opened, fill):
             return reduce_region(opened, axes, fill, how)
 
     def read_points(self, coords: tuple[NDArray[np.int64], ...]) -> NDArray[Any]:
@@ -213,11 +215,11 @@ class FrameReference:
         for axis, (positions, size) in enumerate(zip(coords, self.shape, strict=True)):
             if len(positions) and not 0 <= positions.min() <= positions.max() < size:
                 raise IndexError(f"a position is out of bounds for axis {axis} with size {size}")
-        with self._reading() as (opened, fill):
+        with self.reading() as (opened, fill):
             return read_points(opened, coords, fill)
 
     @contextmanager
-    def _reading(self) -> Iterator[tuple[OpenedFrame, Fill]]:
+    def reading(self) -> Iterator[tuple[OpenedFrame, Fill]]:
         """Open the frame; drop what was read of it if it changed meanwhile."""
         opened, fill = self._ready()
         try:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ctypes
+import math
+import mmap
 import threading
 import weakref
 from collections import deque
@@ -19,10 +21,23 @@ from numpy.typing import NDArray
 POOLED_FROM = 32 << 20
 #: Bytes that wait for their next use, in the whole process.
 MAX_FREE_NBYTES = 256 << 20
+#: Smaller arrays are left to glibc also where memory is short.
+_PAGED_FROM = 1 << 20
 #: A slab serves arrays down to this part of its size.
 _LEAST_USE = 0.8
 #: A thread keeps no scratch buffer larger than this.
 MAX_SCRATCH_NBYTES = 64 << 20
+
+
+def in_pages(shape: tuple[int, ...], dtype: np.dtype[Any]) -> NDArray[Any]:
+    """As `numpy.empty`, in pages that go back to the system as soon as the array is gone.
+
+    What glibc's lists keep of arrays below 32 MiB would count where memory is short.
+    """
+    nbytes = math.prod(shape) * dtype.itemsize
+    if nbytes < _PAGED_FROM:
+        return np.empty(shape, dtype)
+    return np.frombuffer(mmap.mmap(-1, nbytes), np.uint8).view(dtype).reshape(shape)
 
 
 class Scratch(threading.local):

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from b2nd_dask.errors import B2ndError
 from b2nd_dask.format.index import ChunkKind
 from b2nd_dask.frame.open.opening import OpenedFrame
-from b2nd_dask.frame.read.buffers import Pool
+from b2nd_dask.frame.read.buffers import Pool, in_pages
 from b2nd_dask.frame.read.decode import Fill, carrier, decode_part
 from b2nd_dask.frame.read.fetch import ChunkRequest, LocatedRequest, batches, fetch
 from b2nd_dask.frame.read.plan import Part, RegionPlan, touched_blocks
@@ -31,7 +31,11 @@ _pool = Pool()
 
 
 def read_region(
-    opened: OpenedFrame, axes: tuple[range, ...], fill: Fill, threads: int = 1
+    opened: OpenedFrame,
+    axes: tuple[range, ...],
+    fill: Fill,
+    threads: int = 1,
+    most_nbytes: int | None = None,
 ) -> NDArray[Any]:
     """Read a region.
 
@@ -43,6 +47,9 @@ def read_region(
         What special chunks read as; its dtype is that of the result.
     threads : int
         That decode.
+    most_nbytes : int, optional
+        Compressed bytes to read at once, where memory is short: then that of the result is not kept
+        for the next one either. By default what is best for the store.
 
     Returns
     -------
@@ -67,10 +74,12 @@ def read_region(
         element = special_element(fill, plan.single_kind, int(plan.chunks[0]))
         return np.broadcast_to(element, shape)
     parts = list(plan.parts())
+    empty = _pool.empty if most_nbytes is None else in_pages
     if len(plan.chunks) == 1:
-        return _read_single(opened, parts[0], shape, fill)
-    out = _with_specials(plan, fill, shape)
-    nbytes = opened.reader.batch_nbytes // (1 if threads == 1 else BATCHES_OF_A_THREAD)
+        return _read_single(opened, parts[0], fill, empty(shape, carrier(fill.dtype)))
+    out = _with_specials(plan, fill, shape, empty)
+    nbytes = opened.reader.batch_nbytes if most_nbytes is None else most_nbytes
+    nbytes //= 1 if threads == 1 else BATCHES_OF_A_THREAD
     requests = [
         ChunkRequest(part.chunk, touched_blocks(part.inner, opened.parsed.grid)) for part in parts
     ]
@@ -112,27 +121,26 @@ def special_element(fill: Fill, kind: int, chunk: int) -> NDArray[Any]:
         raise error.located(chunk=chunk) from error.__cause__
 
 
-def _read_single(
-    opened: OpenedFrame, part: Part, shape: tuple[int, ...], fill: Fill
-) -> NDArray[Any]:
+def _read_single(opened: OpenedFrame, part: Part, fill: Fill, out: NDArray[Any]) -> NDArray[Any]:
     """A region inside one stored chunk, which may turn out to repeat one element."""
-    out = _pool.empty(shape, carrier(fill.dtype))
     request = ChunkRequest(part.chunk, touched_blocks(part.inner, opened.parsed.grid))
     (batch,) = batches(opened, [request], 1)
     element = None
     for fetched in fetch(opened, batch):
         element = decode_part(opened, fetched, part, fill, out)
-    return out.view(fill.dtype) if element is None else np.broadcast_to(element, shape)
+    return out.view(fill.dtype) if element is None else np.broadcast_to(element, out.shape)
 
 
-def _with_specials(plan: RegionPlan, fill: Fill, shape: tuple[int, ...]) -> NDArray[Any]:
+def _with_specials(
+    plan: RegionPlan, fill: Fill, shape: tuple[int, ...], empty: Callable[..., NDArray[Any]]
+) -> NDArray[Any]:
     """Make the array of the result, with the elements of its special chunks."""
     dtype = carrier(fill.dtype)
     kinds, counts = np.unique(plan.kinds, return_counts=True)
     often = dict(zip(kinds.tolist(), counts.tolist(), strict=True))
     mostly_zeros = 2 * often.get(ChunkKind.ZEROS, 0) > len(plan.kinds)
     # fresh zeros cost nothing until they are written to
-    out = np.zeros(shape, dtype) if mostly_zeros else _pool.empty(shape, dtype)
+    out = np.zeros(shape, dtype) if mostly_zeros else empty(shape, dtype)
     for kind in often:
         if kind == ChunkKind.STORED or (kind == ChunkKind.ZEROS and mostly_zeros):
             continue

@@ -73,15 +73,22 @@ def write_block_once(
     elements, origin, plan
         Of `write_block`.
     """
+    return stage_once(lambda: write_block(elements, origin, plan, opened.staging), plan, opened)
+
+
+def stage_once(
+    stage: Callable[[], ChunkRecords], plan: FramePlan, opened: OpenedStaging
+) -> ChunkRecords:
+    """Stage chunks; nothing where the frame was published while the task ran again."""
     try:
-        return write_block(elements, origin, plan, opened.staging)
+        return stage()
     except FileNotFoundError as error:
         if not is_published(plan, opened.staging):
             raise unseen(error, opened.staging.label, _NOT_SHARED) from error
     if not opened.again:
         return ChunkRecords.of({}, {}, {})
     opened.staging.make_area()
-    return write_block(elements, origin, plan, opened.staging)
+    return stage()
 
 
 def finish_once(

@@ -117,19 +117,20 @@ def write_block(
             codes[chunk] = encoded
             continue
         if held_nbytes + len(encoded) > staging.batch_nbytes:
-            runs.update(_staged(held, staging))
+            runs.update(stage_chunks(held, staging))
             held, held_nbytes = {}, 0
         # while it is in the processor's cache
         digests[chunk] = chunk_digest(encoded)
         held[chunk] = encoded
         held_nbytes += len(encoded)
-    runs.update(_staged(held, staging))
+    runs.update(stage_chunks(held, staging))
     if codes and staging.resumable:
         staging.note(journal_rows(codes, {}, {}))
     return ChunkRecords.of(codes, runs, digests)
 
 
-def _staged(held: dict[int, bytes], staging: Staging) -> dict[int, Run]:
+def stage_chunks(held: dict[int, bytes], staging: Staging) -> dict[int, Run]:
+    """Stage encoded chunks by their numbers, and note them where the write can be resumed."""
     if not held:
         return {}
     runs = dict(zip(held, staging.append(list(held.values())), strict=True))

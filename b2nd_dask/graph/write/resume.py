@@ -23,11 +23,11 @@ _LAYOUT = 1
 
 
 def resume_key(
-    elements: da.Array, origin: tuple[int, ...], plan: FramePlan, label: str, state: str
+    elements: object, origin: tuple[int, ...], plan: FramePlan, label: str, state: str
 ) -> str:
     """The key, of 16 hexadecimal digits, that all runs of one write share, and no other write.
 
-    The array's name stands for its data, as everywhere in dask. `label` is the target without
+    The array's name, or a frame's version, stands for its data. `label` is the target without
     secrets, `state` the mode.
     """
     return tokenize(_LAYOUT, elements, origin, plan, label, state)[:16]

@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-import errno
 import operator
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
 import dask.array as da
-from dask.delayed import Delayed, delayed
+from dask.delayed import Delayed
 
-from b2nd_dask.frame.access import frame_at
 from b2nd_dask.frame.reference import FrameReference
-from b2nd_dask.frame.write.idempotent import RAN_BEFORE, clean_up, is_published
-from b2nd_dask.frame.write.records import read_journals
 from b2nd_dask.frame.write.update import open_for_update
-from b2nd_dask.graph.read.from_b2nd import MANY_TASKS, array_of
 from b2nd_dask.graph.write.checked_cast import as_elements
 from b2nd_dask.graph.write.frame_options import (
     FrameOptions,
@@ -25,11 +20,10 @@ from b2nd_dask.graph.write.frame_options import (
     new_plan,
 )
 from b2nd_dask.graph.write.input_arrays import as_dask
-from b2nd_dask.graph.write.resume import log_reused
+from b2nd_dask.graph.write.running import run_job
 from b2nd_dask.graph.write.source_metadata import warn_of_dropped
-from b2nd_dask.graph.write.write_tasks import WriteJob, new_job, update_job, write_graph
-from b2nd_dask.processes import unseen
-from b2nd_dask.storage import Location, only_here
+from b2nd_dask.graph.write.write_tasks import new_job, update_job
+from b2nd_dask.storage import Location
 
 #: Whether each mode that makes a new frame may replace one.
 _NEW = {"w-": False, "w": True}
@@ -168,75 +162,11 @@ def to_b2nd(
         replace = _NEW.get(mode, False)
         job = new_job(array, location, new_plan(array, options), replace=replace, resume=resume)
         warn = partial(warn_of_dropped, arr, array, meta=meta, vlmeta=vlmeta)
-        return _write(job, location, warn, compute=compute, resume=resume)
+        return run_job(job, location, warn, compute=compute, resume=resume)
     check_region_options(old, options)
     check_append_options(old, array, options)
     job = update_job(array, location, old, region, append_axis, resume=resume)
-    return _write(job, location, lambda: None, compute=compute, resume=resume)
-
-
-def _write(
-    job: WriteJob, location: Location, warn: Callable[[], None], *, compute: bool, resume: bool
-) -> da.Array | Delayed:
-    """Compute a job, or return the Delayed that does so, as `compute` of `to_b2nd` says."""
-    done = resume and is_published(job.plan, job.staging)
-    written = _finished_before(job) if done else _remaining_work(job, resume=resume)
-    if not compute:
-        warn()
-        return written
-    if not done:
-        _compute(job, written, warn, resume=resume)
-    frame = _opened(job, location)
-    # to build a graph of very many blocks takes minutes
-    return array_of(frame, "auto" if frame.chunk_kinds().size > MANY_TASKS else None)
-
-
-def _opened(job: WriteJob, location: Location) -> FrameReference:
-    """Open the frame that a job has written."""
-    try:
-        return frame_at(location)
-    except FileNotFoundError as error:
-        # the client's own staging area, in which nobody has staged anything
-        clean_up(job.staging)
-        advice = "the tasks have written the frame where this process does not see it"
-        raise unseen(error, location.label, advice) from error
-
-
-def _finished_before(job: WriteJob) -> Delayed:
-    """Clean up after a job that was killed when its frame was complete."""
-    clean_up(job.staging)
-    log_reused(job.staging.label, job.plan.grid.nchunks, job.plan.grid.nchunks)
-    done: Delayed = delayed(job.staging.label)
-    return done
-
-
-def _remaining_work(job: WriteJob, *, resume: bool) -> Delayed:
-    """The graph of what has to be computed of a job."""
-    staged = read_journals(job.staging, job.plan.grid.nchunks) if resume else None
-    return write_graph(job, staged)
-
-
-def _compute(job: WriteJob, written: Delayed, warn: Callable[[], None], *, resume: bool) -> None:
-    """Compute a job; leave no staging area behind, unless it can be resumed."""
-    # raises before anything is computed; a staging area that was never prepared is not cleaned up
-    job.staging.prepare()
-    try:
-        warn()
-        written.compute()
-    except BaseException as error:
-        if not resume:
-            # an interrupt, too, must not leave the disk full
-            clean_up(job.staging)
-        # a worker that is lost after it published has its tasks run again, on a staging area that
-        # is gone
-        if not isinstance(error, RAN_BEFORE) or not is_published(job.plan, job.staging):
-            raise
-    hint = only_here(job.staging.label)
-    if hint and not is_published(job.plan, job.staging):
-        clean_up(job.staging)
-        raise FileNotFoundError(
-            errno.ENOENT, f"another process wrote the frame{hint}", job.staging.label
-        )
+    return run_job(job, location, lambda: None, compute=compute, resume=resume)
 
 
 def _check_mode(mode: str, region: Any, append_axis: int | None, options: FrameOptions) -> None:

@@ -59,6 +59,10 @@ class WriteJob(NamedTuple):
     finish: Callable[[ChunkRecords, FramePlan, Staging], str]
     """Makes a frame of the staged chunks, and returns its path or URL."""
 
+    def graph(self, staged: ChunkRecords | None) -> Delayed:
+        """Build the tasks; see `write_graph`."""
+        return write_graph(self, staged)
+
 
 def new_job(
     array: da.Array, location: Location, plan: FramePlan, *, replace: bool, resume: bool
@@ -138,15 +142,14 @@ def write_graph(job: WriteJob, staged: ChunkRecords | None = None) -> Delayed:
         Computes to the frame's path or URL.
     """
     arr = aligned_to(job.elements, job.plan.grid.chunks)
-    # unique: a scheduler that knows a name would take the task that it knows
-    token = of_frame(job.staging.label, uuid.uuid4().hex)
-    opening, name = _named("open", token), _named("commit", token)
+    token = new_token(job.staging.label)
+    opening, name = named("open", token), named("commit", token)
     missing, extra = np.ones(arr.numblocks, bool), {}
     grid = job.plan.grid
     known = _special_records(job.elements, job.origin, grid) if staged is None else staged
     if known is not None:
         missing, reused = unstaged_blocks(arr.chunks, job.origin, grid, known)
-        extra = {_named("known", token): reused}
+        extra = {named("known", token): reused}
     if staged is not None:
         nchunks = math.prod(-(-n // c) for n, c in zip(arr.shape, grid.chunks, strict=True))
         log_reused(job.staging.label, len(reused.rows), nchunks)
@@ -155,7 +158,7 @@ def write_graph(job: WriteJob, staged: ChunkRecords | None = None) -> Delayed:
     tasks |= extra
     # before any block is written, and only when the graph is computed
     tasks[opening] = (open_staging, job.plan, job.staging)
-    top = _merge_tree([*keys, *extra], _named("merge", token), tasks)
+    top = merge_tree([*keys, *extra], named("merge", token), tasks)
     tasks[name] = (finish_once, job.finish, top, job.plan, opening)
     return Delayed(name, HighLevelGraph.from_collections(name, tasks))
 
@@ -168,8 +171,16 @@ def _special_records(arr: da.Array, origin: tuple[int, ...], grid: Grid) -> Chun
     return constant_records(element, origin, arr.shape, grid)
 
 
-def _named(step: str, token: str) -> str:
-    """Name the tasks of a step of a write; `token` from `of_frame`."""
+def new_token(label: str) -> str:
+    """Make the end of the names of the tasks that write a frame; `label` is its path or URL.
+
+    It is unique: a scheduler that knows a name would take the task that it knows.
+    """
+    return of_frame(label, uuid.uuid4().hex)
+
+
+def named(step: str, token: str) -> str:
+    """Name the tasks of a step of a write."""
     return step + token
 
 
@@ -179,7 +190,7 @@ def _fused_blocks(
     """Keys and graph of the missing blocks' tasks, each of which reads, computes and writes."""
     if not _dask_compat.has_layers():
         return _mapped_blocks(arr, job, token, missing)
-    indices, opening = tuple(range(arr.ndim)), _named("open", token)
+    indices, opening = tuple(range(arr.ndim)), named("open", token)
     first: Any = {opening: (open_staging, job.plan, job.staging)}
     # a Delayed instead of this array would not fuse
     records = da.blockwise(
@@ -192,7 +203,7 @@ def _fused_blocks(
         origin=job.origin,
         plan=job.plan,
         opened=Delayed(opening, HighLevelGraph.from_collections(opening, first)),
-        name=_named("write", token),
+        name=named("write", token),
         dtype=object,
         meta=np.empty((0,) * arr.ndim, object),
         align_arrays=False,
@@ -204,7 +215,7 @@ def _mapped_blocks(
     arr: da.Array, job: WriteJob, token: str, missing: NDArray[np.bool_]
 ) -> tuple[list[Any], dict[Any, Any]]:
     """The same where dask lacks what layers of our own are made of."""
-    opening = _named("open", token)
+    opening = named("open", token)
     first: Any = {opening: (open_staging, job.plan, job.staging)}
     map_blocks: Any = da.map_blocks
     records = map_blocks(
@@ -213,7 +224,7 @@ def _mapped_blocks(
         origin=job.origin,
         plan=job.plan,
         opened=Delayed(opening, HighLevelGraph.from_collections(opening, first)),
-        name=_named("write", token),
+        name=named("write", token),
         dtype=object,
         meta=np.empty((0,) * arr.ndim, object),
     )
@@ -244,7 +255,7 @@ def _planned_blocks(
     planned = expression.optimize()
     blocks = np.ndindex(missing.shape)
     slices = _dask_compat.ArraySliceDep(arr.chunks)
-    name, opening = _named("write", token), _named("open", token)
+    name, opening = named("write", token), named("open", token)
     writes = {
         (name, *at): (write_task, key, slices[at], job.origin, job.plan, opening)
         for at, key in zip(blocks, _flat(planned.__dask_keys__()), strict=True)
@@ -292,7 +303,7 @@ def _check_block(block: Any, name: str, shape: tuple[int, ...], wanted: np.dtype
         )
 
 
-def _merge_tree(keys: list[Any], name: str, tasks: dict[Any, Any]) -> Any:
+def merge_tree(keys: list[Any], name: str, tasks: dict[Any, Any]) -> Any:
     """Add tasks that merge records `FAN_IN` at a time, and return the key of the last."""
     level = 0
     while len(keys) > 1 or level == 0:

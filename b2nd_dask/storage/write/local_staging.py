@@ -26,6 +26,7 @@ import numpy as np
 from b2nd_dask.errors import StaleFrameError
 from b2nd_dask.storage.byte_reader import MAIN_MEMBER, ByteReader, Identity, chunk_member, is_member
 from b2nd_dask.storage.read.local_reader import LocalReader, identity_at
+from b2nd_dask.storage.read.location import Location
 from b2nd_dask.storage.spans import Span
 from b2nd_dask.storage.write.local_files import (
     about,
@@ -129,6 +130,10 @@ class _LocalStaging:
             # a Delayed may be computed twice
             self.directory.mkdir(exist_ok=True)
             (self.directory / _LOCK).touch()
+
+    def inside(self, name: str) -> Location:
+        """Locate a frame in the staging area; see `Staging.inside`."""
+        return Location.of(self.directory / name)
 
     def reader(self) -> ByteReader:
         """Open the target; see `Staging.reader`."""

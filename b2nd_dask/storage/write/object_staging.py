@@ -33,7 +33,7 @@ import re
 import uuid
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 import numpy as np
@@ -91,6 +91,12 @@ class BaseObjectStaging:
     def make_area(self) -> None:
         """Make the staging area; see `Staging.make_area`."""
         self.area().open()
+
+    def inside(self, name: str) -> Location:
+        """Locate a frame in the staging area; see `Staging.inside`."""
+        # a URL may have a query behind its path
+        path, mark, query = str(self.location.urlpath).rstrip("/").partition("?")
+        return replace(self.location, urlpath=f"{path}.{self.key}.staging/{name}{mark}{query}")
 
     def reader(self) -> ByteReader:
         """Open the target; see `Staging.reader`."""

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 if TYPE_CHECKING:
     from b2nd_dask.storage.byte_reader import ByteReader
+    from b2nd_dask.storage.read.location import Location
 
 
 class Run(NamedTuple):
@@ -74,6 +75,9 @@ class Staging(Protocol):
 
     def make_area(self) -> None:
         """Make the staging area, unless it is there; the target is not looked at."""
+
+    def inside(self, name: str) -> Location:
+        """Locate a frame in the staging area, which is removed with it."""
 
     def reader(self) -> ByteReader:
         """Open the target, for the caller to close."""

@@ -1,0 +1,94 @@
+"""Intermediate frames: written into the staging area of the target, and removed with it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Self
+
+import numpy as np
+
+from b2nd_dask.format.grid import Grid
+from b2nd_dask.frame.access import frame_at
+from b2nd_dask.frame.rechunk.work import RegionSource
+from b2nd_dask.frame.write.commit import commit
+from b2nd_dask.frame.write.idempotent import (
+    OpenedStaging,
+    finish_once,
+    is_published,
+    open_staging,
+)
+from b2nd_dask.frame.write.new_frame import plan_frame
+from b2nd_dask.frame.write.records import ChunkRecords
+from b2nd_dask.frame.write.writer import FramePlan
+from b2nd_dask.storage import Location, Staging, staging_for
+
+#: They are read once, soon: fast is better than small.
+_CPARAMS = {"codec": "lz4", "clevel": 1}
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Between:
+    """An intermediate frame, to be written."""
+
+    location: Location
+    plan: FramePlan
+    staging: Staging
+
+    @classmethod
+    def of(cls, outer: Staging, grid: Grid, dtype: np.dtype[Any], key: str) -> Self:
+        """Plan one.
+
+        Parameters
+        ----------
+        outer : Staging
+            Of the target.
+        grid : Grid
+            Its blocks are chosen anew.
+        key : str
+            Of 16 hexadecimal digits: the same for all runs of a write that can be resumed.
+        """
+        location = outer.inside(f"{key}.b2nd")
+        plan = plan_frame(
+            grid.shape,
+            dtype,
+            chunks=grid.chunks,
+            blocks=None,
+            cparams=_CPARAMS,
+            meta={},
+            vlmeta={},
+            sparse=False,
+            caterva=False,
+        )
+        staging = staging_for(
+            location,
+            sparse=False,
+            replace=False,
+            header_len=len(plan.header()),
+            resume_key=key if outer.resumable else None,
+        )
+        return cls(location, plan, staging)
+
+    def is_done(self) -> bool:
+        """Whether an earlier run of the same write has finished it."""
+        return is_published(self.plan, self.staging)
+
+
+def open_between(between: Between, outer: OpenedStaging) -> OpenedStaging:
+    """Make the staging area of an intermediate frame, inside that of the target."""
+    if outer.again:
+        # the target is there already, and nobody would remove the area
+        return OpenedStaging(between.staging, again=True)
+    return open_staging(between.plan, between.staging)
+
+
+def finish_between(between: Between, records: ChunkRecords, opened: OpenedStaging) -> str:
+    """Make the staged chunks the intermediate frame."""
+    if opened.again:
+        return between.staging.label
+    return finish_once(commit, records, between.plan, opened)
+
+
+def source_between(between: Between, most_nbytes: int) -> RegionSource:
+    """Open an intermediate frame for the next pass."""
+    frame = frame_at(between.location)
+    return RegionSource(frame, tuple(range(frame.ndim)), most_nbytes)

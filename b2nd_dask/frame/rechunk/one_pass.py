@@ -1,0 +1,199 @@
+"""One pass of a rechunk: the region that each task reads and writes, within a stated memory."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from functools import reduce
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from b2nd_dask.format.grid import Grid
+from b2nd_dask.frame.read.buffers import MAX_SCRATCH_NBYTES
+from b2nd_dask.frame.rechunk.axis import Choices, choices
+
+#: Shapes of regions that are compared.
+_MOST_SHAPES = 200_000
+#: Of shapes that take about as long, the one that takes the least memory is chosen.
+_ABOUT = 1.03
+
+# Seconds, measured with one thread; only their ratios matter.
+_DECODE = 1 / 1.5e9
+"""For a byte that is decoded and copied to the region."""
+_VISIT = 150e-6
+"""For each chunk of which a task reads some."""
+_TASK = 2e-3
+_VERIFY = 1 / 3.0e9
+"""For a stored byte that is read to be verified."""
+
+#: Bytes of the objects that a read makes for each chunk that it touches.
+_PER_CHUNK = 2048
+#: Bytes that any task takes beside its buffers.
+_PER_TASK = 1 << 20
+
+
+class Budget(NamedTuple):
+    """What a pass may take."""
+
+    nbytes: float
+    """Of memory, of all tasks that run at once."""
+    threads: int
+    """That run tasks."""
+    read_batch: int
+    """Compressed bytes that are read at once."""
+    write_batch: int
+    """Compressed bytes that are staged at once."""
+
+
+class OnePass(NamedTuple):
+    """How one frame becomes another."""
+
+    region: tuple[int, ...]
+    """Elements along each axis: whole chunks of the target, cut at the array's edge."""
+    lanes: int
+    """How many tasks may run at once."""
+    seconds: float
+    """What it takes beyond what every pass takes, by the model; to be compared."""
+    nbytes: float
+    """Memory of all tasks that run at once."""
+    verifies: bool
+    """Whether chunks are read in parts, so that their checksums need a look of their own."""
+    decodes: float
+    """How often a block is decoded, on average."""
+
+
+class _Shapes(NamedTuple):
+    """Columns for all shapes of a region that are compared."""
+
+    regions: NDArray[np.float64]
+    work: NDArray[np.float64]
+    """Seconds of all tasks together."""
+    decoded: NDArray[np.float64]
+    """Blocks."""
+    partial: NDArray[np.bool_]
+    region_nbytes: NDArray[np.float64]
+    scratch_nbytes: NDArray[np.float64]
+
+
+def best_pass(source: Grid, target: Grid, stored: int, budget: Budget) -> OnePass | None:
+    """Choose the region that takes the least time within the memory.
+
+    Parameters
+    ----------
+    source, target : Grid
+        Of one shape, which is not empty.
+    stored : int
+        Compressed bytes of the source that have to be verified; 0 without checksums.
+
+    Returns
+    -------
+    OnePass or None
+        None where not even single chunks of the target fit.
+
+    Examples
+    --------
+    >>> maps = Grid((100, 400, 400), chunks=(1, 400, 400), blocks=(1, 100, 100), itemsize=4)
+    >>> series = Grid(maps.shape, chunks=(100, 10, 10), blocks=(100, 10, 10), itemsize=4)
+    >>> found = best_pass(maps, series, 0, Budget(64e6, 2, 1 << 20, 1 << 20))
+    >>> found.region, found.decodes
+    ((100, 100, 400), 1.0)
+    """
+    axes = _axes(source, target)
+    shapes = _shapes(axes, source, target, stored, budget)
+    best: tuple[float, int, int] | None = None
+    lanes = budget.threads
+    while lanes:
+        found = _fastest(shapes, lanes, budget)
+        if found is not None and (best is None or found[0] < best[0]):
+            best = (*found, lanes)
+        lanes //= 2
+    return None if best is None else _chosen(best, axes, shapes, budget)
+
+
+def least_nbytes(source: Grid, target: Grid, budget: Budget) -> float:
+    """The least memory that a pass can do with."""
+    axes = _axes(source, target)
+    return float(_memory(_shapes(axes, source, target, 0, budget), 1, budget).min())
+
+
+def _axes(source: Grid, target: Grid) -> list[Choices]:
+    most = max(3, int(_MOST_SHAPES ** (1 / max(1, source.ndim))))
+    return [
+        choices(n, unit, chunk, block, most)
+        for n, unit, chunk, block in zip(
+            source.shape, target.chunks, source.chunks, source.blocks, strict=True
+        )
+    ]
+
+
+def _shapes(
+    axes: Sequence[Choices], source: Grid, target: Grid, stored: int, budget: Budget
+) -> _Shapes:
+    visits, decoded = _product(axes, "chunks"), _product(axes, "blocks")
+    regions = _product(axes, "regions")
+    partial = visits > source.nchunks
+    touched = _product(axes, "most_blocks") * source.block_nbytes
+    work = decoded * source.block_nbytes * _DECODE + visits * _VISIT + regions * _TASK
+    work += np.where(partial, stored * _VERIFY, 0.0)
+    # compressed and decoded bytes of what is touched; chunks that are gathered, compressed, staged
+    reading = 2 * budget.read_batch + 3 * touched + _product(axes, "most_chunks") * _PER_CHUNK
+    writing = budget.write_batch + 4 * target.chunk_nbytes
+    return _Shapes(
+        regions,
+        work,
+        decoded,
+        partial,
+        _product(axes, "length") * source.itemsize,
+        reading + writing + _PER_TASK,
+    )
+
+
+def _product(axes: Sequence[Choices], column: str) -> NDArray[np.float64]:
+    """Multiply a column along all axes, for each shape."""
+    columns = [getattr(axis, column) for axis in axes]
+    products: NDArray[np.float64] = reduce(np.multiply.outer, columns, np.ones((), np.float64))
+    return products
+
+
+def _memory(shapes: _Shapes, lanes: int, budget: Budget) -> NDArray[np.float64]:
+    """Bytes of all tasks that run at once; each thread keeps buffers of the tasks that it ran."""
+    idle = max(0, budget.threads - lanes)
+    kept = np.minimum(shapes.scratch_nbytes, MAX_SCRATCH_NBYTES)
+    busy = lanes * (shapes.region_nbytes + shapes.scratch_nbytes)
+    total: NDArray[np.float64] = busy + idle * kept
+    return total
+
+
+def _fastest(shapes: _Shapes, lanes: int, budget: Budget) -> tuple[float, int] | None:
+    """Seconds and number of the best shape where so many tasks run at once."""
+    memory = _memory(shapes, lanes, budget)
+    # the last tasks leave some lanes idle
+    rounds = np.ceil(shapes.regions / lanes) / shapes.regions
+    seconds = np.where(memory <= budget.nbytes, shapes.work * rounds, math.inf)
+    least = float(seconds.min())
+    if math.isinf(least):
+        return None
+    near = np.where(seconds <= least * _ABOUT, memory, math.inf)
+    return least, int(near.argmin())
+
+
+def _chosen(
+    best: tuple[float, int, int],
+    axes: Sequence[Choices],
+    shapes: _Shapes,
+    budget: Budget,
+) -> OnePass:
+    seconds, number, lanes = best
+    at = np.unravel_index(number, shapes.work.shape) if axes else ()
+    # the longest region is the whole axis
+    blocks = math.prod(float(axis.blocks[-1]) for axis in axes)
+    return OnePass(
+        tuple(int(axis.length[i]) for axis, i in zip(axes, at, strict=True)),
+        lanes,
+        seconds,
+        float(_memory(shapes, lanes, budget).flat[number]),
+        bool(shapes.partial.flat[number]),
+        float(shapes.decoded.flat[number]) / blocks,
+    )

@@ -1,0 +1,187 @@
+"""The passes of a rechunk: one, or several with intermediate frames between them."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from b2nd_dask.format.grid import Grid
+from b2nd_dask.frame.rechunk.one_pass import Budget, OnePass, best_pass, least_nbytes
+
+#: Intermediate frames that a plan may have.
+MOST_BETWEEN = 2
+#: Chunks of intermediate frames have at least so many bytes, where the array has: smaller ones
+#: take longer than their elements.
+_LEAST_CHUNK = 1 << 16
+#: And at most so many: reads and writes need buffers of a chunk.
+_MOST_CHUNK = 16 << 20
+#: Seconds for a byte that is compressed into an intermediate frame, by the model of `one_pass`.
+_BETWEEN = 1 / 0.4e9
+#: Seconds for a chunk of an intermediate frame.
+_CHUNK = 100e-6
+#: Another intermediate frame must save this part of the time.
+_SAVED = 0.85
+#: How near to the least memory an error comes.
+_NEAR = 1.02
+#: The part of the memory that the buffers of one task may fill with a region.
+_REGION_SHARE = 0.8
+
+
+class Step(NamedTuple):
+    """One pass, and the chunks of the frame that it writes."""
+
+    target: Grid
+    way: OnePass
+
+
+class PassPlan(NamedTuple):
+    """The passes from a frame to its target, in order."""
+
+    steps: tuple[Step, ...]
+    seconds: float
+    """By the model; to be compared."""
+
+    @property
+    def nbytes(self) -> float:
+        """Memory of the pass that takes the most."""
+        return max(step.way.nbytes for step in self.steps)
+
+
+def plan_passes(
+    source: Grid, target: Grid, stored: int, budget: Budget, most_between: int = MOST_BETWEEN
+) -> PassPlan:
+    """Plan the passes of a rechunk within a stated memory.
+
+    Parameters
+    ----------
+    source, target : Grid
+        Of one shape, which is not empty. For a transpose the source's axes are in the order of the
+        target's.
+    stored : int
+        Compressed bytes of the source that have to be verified; 0 without checksums.
+    most_between : int
+        Intermediate frames that are allowed.
+
+    Raises
+    ------
+    ValueError
+        The memory is too small for any plan; the message says the least that would do.
+
+    Examples
+    --------
+    Maps with large blocks as time series, with little memory:
+
+    >>> maps = Grid((2000, 600, 600), chunks=(1, 600, 600), blocks=(1, 300, 600), itemsize=4)
+    >>> series = Grid(maps.shape, chunks=(2000, 5, 10), blocks=(2000, 1, 10), itemsize=4)
+    >>> plan = plan_passes(maps, series, 0, Budget(64e6, 2, 1 << 20, 1 << 20))
+    >>> len(plan.steps)
+    2
+    """
+    best = _best(source, target, stored, budget, most_between)
+    if best is None:
+        least = _least_budget(source, target, budget)
+        raise ValueError(
+            f"max_mem={int(budget.nbytes)} bytes are too few for chunks {target.chunks} out of "
+            f"chunks {source.chunks} in blocks {source.blocks}: {least} are the least that would "
+            f"do ({least / 2**20:.0f} MiB); give more, or choose smaller chunks="
+        )
+    return best
+
+
+def _best(
+    source: Grid, target: Grid, stored: int, budget: Budget, most_between: int
+) -> PassPlan | None:
+    best = _alone(source, target, stored, budget)
+    nbytes = math.prod(source.shape) * source.itemsize
+    for between in range(1, most_between + 1):
+        # what the array takes that is compressed once more
+        if best is not None and best.seconds <= between * nbytes * _BETWEEN / budget.threads:
+            break
+        found = _through(source, target, stored, budget, between)
+        if found is not None and (best is None or found.seconds < best.seconds * _SAVED):
+            best = found
+        if found is not None and between == 1 and all(s.way.decodes < 2 for s in found.steps):
+            break
+    return best
+
+
+def _least_budget(source: Grid, target: Grid, budget: Budget) -> int:
+    """About the least memory for which there is a plan with one intermediate frame or none."""
+    low, high = budget.nbytes, least_nbytes(source, target, budget) + 1
+    while high > low * _NEAR:
+        middle = math.sqrt(low * high)
+        plan = _best(source, target, 0, budget._replace(nbytes=middle), 1)
+        low, high = (middle, high) if plan is None else (low, middle)
+    return math.ceil(high)
+
+
+def _alone(source: Grid, target: Grid, stored: int, budget: Budget) -> PassPlan | None:
+    way = best_pass(source, target, stored, budget)
+    return None if way is None else PassPlan((Step(target, way),), way.seconds)
+
+
+def _through(
+    source: Grid, target: Grid, stored: int, budget: Budget, between: int
+) -> PassPlan | None:
+    """The best plan with so many intermediate frames; None where there is none."""
+    best: PassPlan | None = None
+    for chunks in _between_chunks(source, target, budget):
+        grid = Grid(source.shape, chunks, chunks, source.itemsize)
+        last = _alone(grid, target, 0, budget)
+        if last is None or (best is not None and last.seconds >= best.seconds):
+            continue
+        first = (
+            _alone(source, grid, stored, budget)
+            if between == 1
+            else _through(source, grid, stored, budget, between - 1)
+        )
+        if first is None:
+            continue
+        nbytes = math.prod(source.shape) * source.itemsize
+        lanes = min(budget.threads, first.steps[-1].way.lanes)
+        written = (nbytes * _BETWEEN + grid.nchunks * _CHUNK) / lanes
+        seconds = first.seconds + last.seconds + written
+        if best is None or seconds < best.seconds:
+            best = PassPlan((*first.steps, *last.steps), seconds)
+    return best
+
+
+def _between_chunks(source: Grid, target: Grid, budget: Budget) -> Iterator[tuple[int, ...]]:
+    """Shapes of chunks that lie both in large regions of the source and of the target."""
+    room = budget.nbytes / budget.threads * _REGION_SHARE / source.itemsize
+    shape = source.shape
+    firsts = [*_grown(shape, source.chunks, room), *_grown(shape, source.blocks, room)]
+    lasts = list(_grown(shape, target.chunks, room))
+    found = dict.fromkeys(
+        _bounded(tuple(map(min, first, last)), source.itemsize)
+        for first, last in itertools.product(firsts, lasts)
+    )
+    least = min(_LEAST_CHUNK, math.prod(shape) * source.itemsize)
+    yield from (c for c in found if math.prod(c) * source.itemsize >= least)
+
+
+def _bounded(chunks: tuple[int, ...], itemsize: int) -> tuple[int, ...]:
+    """Halve chunks along their longest axes until they are small enough."""
+    sizes = list(chunks)
+    while math.prod(sizes) * itemsize > _MOST_CHUNK and max(sizes) > 1:
+        longest = sizes.index(max(sizes))
+        sizes[longest] = -(-sizes[longest] // 2)
+    return tuple(sizes)
+
+
+def _grown(shape: tuple[int, ...], unit: tuple[int, ...], room: float) -> Iterator[tuple[int, ...]]:
+    """Boxes of whole units with at most so many elements, as long as can be along one axis first.
+
+    Also half and a quarter as large: the chunks between two large boxes may be too large.
+    """
+    start = tuple(min(n, u) for n, u in zip(shape, unit, strict=True))
+    if math.prod(start) > room:
+        return
+    for axis, part in itertools.product(range(max(1, len(shape))), (1, 2, 4)):
+        box = list(start)
+        for along in [axis, *(a for a in reversed(range(len(shape))) if a != axis)]:
+            most = int(room / part // (math.prod(box) // box[along]) // unit[along])
+            box[along] = min(shape[along], max(1, most) * unit[along])
+        yield tuple(box)

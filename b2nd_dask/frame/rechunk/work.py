@@ -1,0 +1,163 @@
+"""What tasks of a rechunk do: read a region and stage it as chunks, copy chunks, verify them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from b2nd_dask.errors import B2ndError
+from b2nd_dask.format.chunk.chunk_header import Special
+from b2nd_dask.format.grid import Grid
+from b2nd_dask.format.index import ChunkKind
+from b2nd_dask.format.integrity import chunk_digest, require_digest
+from b2nd_dask.frame.open.opening import OpenedFrame
+from b2nd_dask.frame.read.fetch import ChunkRequest, batches, fetch
+from b2nd_dask.frame.read.scan import scan_chunks
+from b2nd_dask.frame.reference import FrameReference
+from b2nd_dask.frame.write.idempotent import OpenedStaging, stage_once
+from b2nd_dask.frame.write.records import ChunkRecords, merge_records
+from b2nd_dask.frame.write.writer import FramePlan, constant_records, stage_chunks, write_block
+from b2nd_dask.storage import Run
+
+Box = tuple[slice, ...]
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class RegionSource:
+    """Where the elements of a region come from."""
+
+    frame: FrameReference
+    order: tuple[int, ...]
+    """The axis of the frame that each axis of the target is; `range(ndim)` but for transposes."""
+    most_nbytes: int
+    """Compressed bytes to read at once."""
+
+    def read(self, region: Box) -> NDArray[Any]:
+        """Read a region of the target."""
+        axes = [range(0)] * len(region)
+        for axis, along in zip(self.order, region, strict=True):
+            axes[axis] = range(along.start, along.stop)
+        elements = self.frame.read_axes(tuple(axes), most_nbytes=self.most_nbytes)
+        return elements.transpose(self.order)
+
+
+def rechunk_region(
+    source: RegionSource, region: Box, plan: FramePlan, opened: OpenedStaging
+) -> ChunkRecords:
+    """Read one region, which is made of whole chunks of the new frame, and stage these."""
+    origin = tuple(along.start for along in region)
+    elements = source.read(region)
+    records = _constant(elements, origin, plan.grid)
+    if records is not None and not opened.staging.resumable:
+        return records
+    return stage_once(lambda: write_block(elements, origin, plan, opened.staging), plan, opened)
+
+
+def _constant(elements: NDArray[Any], origin: tuple[int, ...], grid: Grid) -> ChunkRecords | None:
+    """Records of a region that one element fills, where none of its chunks needs data."""
+    if any(elements.strides) or not elements.ndim:
+        return None
+    corner: tuple[Any, ...] = (*(slice(0, 1),) * elements.ndim, ...)
+    element = elements[corner].reshape(())
+    records = constant_records(element, origin, elements.shape, grid)
+    nchunks = 1
+    for n, chunk in zip(elements.shape, grid.chunks, strict=True):
+        nchunks *= -(-n // chunk)
+    return records if records is not None and len(records.rows) == nchunks else None
+
+
+def copy_chunks(
+    frame: FrameReference, first: int, last: int, plan: FramePlan, opened: OpenedStaging
+) -> ChunkRecords:
+    """Stage chunks of a frame as they are stored, each verified by its checksum if it has one.
+
+    Parameters
+    ----------
+    first, last : int
+        Numbers of the chunks, the last one not included. Both frames have the same grid, dtype and
+        compression.
+    """
+    return stage_once(partial(_copy, frame, first, last, plan, opened), plan, opened)
+
+
+def _copy(
+    frame: FrameReference, first: int, last: int, plan: FramePlan, opened: OpenedStaging
+) -> ChunkRecords:
+    staging = opened.staging
+    held: dict[int, bytes] = {}
+    runs: dict[int, Run] = {}
+    digests: dict[int, int] = {}
+    held_nbytes = 0
+    # of chunks that stand for one element, the element is written: `uninit` may have chosen it
+    constants: list[int] = []
+    with frame.reading() as (source, _):
+        for chunk, payload in _payloads(source, first, last):
+            if payload is None:
+                constants.append(chunk)
+                continue
+            if held_nbytes + len(payload) > staging.batch_nbytes:
+                runs.update(stage_chunks(held, staging))
+                held, held_nbytes = {}, 0
+            digests[chunk] = chunk_digest(payload)
+            held[chunk] = payload
+            held_nbytes += len(payload)
+        runs.update(stage_chunks(held, staging))
+    tables = [ChunkRecords.of({}, runs, digests)]
+    for chunk in constants:
+        origin, axes = _extent(chunk, plan.grid)
+        tables.append(write_block(frame.read_axes(axes), origin, plan, staging))
+    return merge_records(tables)
+
+
+def _payloads(opened: OpenedFrame, first: int, last: int) -> Iterator[tuple[int, bytes | None]]:
+    """Stored bytes of each chunk; None for those that stand for one element without data."""
+    kinds = opened.parsed.index.kinds[first:last]
+    for chunk in (first + np.flatnonzero(kinds != ChunkKind.STORED)).tolist():
+        yield chunk, None
+    stored = (first + np.flatnonzero(kinds == ChunkKind.STORED)).tolist()
+    requests = [ChunkRequest(chunk, None) for chunk in stored]
+    for batch in batches(opened, requests, opened.reader.batch_nbytes):
+        for fetched in fetch(opened, batch):
+            if fetched.header.special == Special.UNINIT:
+                yield fetched.chunk, None
+            else:
+                yield fetched.chunk, bytes(fetched.data[: fetched.header.cbytes])
+
+
+def _extent(chunk: int, grid: Grid) -> tuple[tuple[int, ...], tuple[range, ...]]:
+    """First element of a chunk, and its elements along each axis."""
+    cell = np.unravel_index(chunk, grid.counts) if grid.ndim else ()
+    origin = tuple(int(i) * c for i, c in zip(cell, grid.chunks, strict=True))
+    sizes = zip(origin, grid.chunks, grid.shape, strict=True)
+    return origin, tuple(range(at, min(at + c, n)) for at, c, n in sizes)
+
+
+def verify_stored(frame: FrameReference, first: int, last: int) -> None:
+    """Verify chunks by their checksums; raise ChecksumError for the first that differs.
+
+    Parameters
+    ----------
+    first, last : int
+        Numbers of the chunks, the last one not included.
+    """
+    with frame.reading() as (opened, _):
+        digests = opened.digests
+        if digests is None:
+            return
+        kinds = opened.parsed.index.kinds[first:last]
+        stored = first + np.flatnonzero(kinds == ChunkKind.STORED)
+
+        def look(chunk: int, data: memoryview) -> int:
+            require_digest(data, int(digests[chunk]))
+            return 0
+
+        if not len(stored):
+            return
+        for _, result in scan_chunks(opened, look, threads=1, chunks=stored):
+            if isinstance(result, B2ndError):
+                raise result

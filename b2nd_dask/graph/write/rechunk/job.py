@@ -1,0 +1,264 @@
+"""The tasks of a rechunk: regions of each pass, intermediate frames, the commit."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable
+from typing import Any, NamedTuple
+
+import numpy as np
+from dask.base import tokenize
+from dask.delayed import Delayed
+from dask.highlevelgraph import HighLevelGraph
+
+from b2nd_dask.format.grid import Grid
+from b2nd_dask.frame.rechunk.between import Between, finish_between, open_between, source_between
+from b2nd_dask.frame.rechunk.passes import PassPlan, Step
+from b2nd_dask.frame.rechunk.work import (
+    Box,
+    RegionSource,
+    copy_chunks,
+    rechunk_region,
+    verify_stored,
+)
+from b2nd_dask.frame.write.commit import commit
+from b2nd_dask.frame.write.idempotent import (
+    OpenedStaging,
+    finish_once,
+    open_staging,
+)
+from b2nd_dask.frame.write.records import ChunkRecords, read_journals
+from b2nd_dask.frame.write.writer import FramePlan
+from b2nd_dask.graph.write.resume import log_reused, unstaged_blocks
+from b2nd_dask.graph.write.write_tasks import merge_tree, named, new_token
+from b2nd_dask.storage import Staging
+
+#: Chunks that stay as they are, and those that are verified, are taken so many bytes at a time.
+_AT_ONCE = 64 << 20
+
+
+class RechunkJob(NamedTuple):
+    """Elements of a frame, and the frame with other chunks that they go to."""
+
+    source: RegionSource
+    passes: PassPlan | None
+    """None where chunks are copied as they are."""
+    lanes: int
+    """How many copies may run at once."""
+    plan: FramePlan
+    staging: Staging
+
+    def graph(self, staged: ChunkRecords | None) -> Delayed:
+        """Build the tasks; see `rechunk_graph`."""
+        return rechunk_graph(self, staged)
+
+
+class _Tasks:
+    """The graph so far, and the names that its tasks share."""
+
+    def __init__(self, job: RechunkJob) -> None:
+        self.job = job
+        self.token = new_token(job.staging.label)
+        self.graph: dict[Any, Any] = {}
+        self.opening = self.add("open", (open_staging, job.plan, job.staging))
+
+    def name(self, step: str, number: int = 0) -> str:
+        """Name a step of a pass; of the last pass as in any write."""
+        return named(step, f"{self.token}-{number}" if number else self.token)
+
+    def add(self, step: str, task: Any, number: int = 0) -> str:
+        """Add a single task, or a value."""
+        name = self.name(step, number)
+        self.graph[name] = task
+        return name
+
+
+def rechunk_graph(job: RechunkJob, staged: ChunkRecords | None = None) -> Delayed:
+    """Build the tasks of a rechunk: verification, regions, intermediate frames, commit.
+
+    Parameters
+    ----------
+    staged : ChunkRecords, optional
+        Chunks of the new frame that are staged already.
+
+    Returns
+    -------
+    dask.delayed.Delayed
+        Computes to the path or URL of the new frame.
+    """
+    tasks = _Tasks(job)
+    if staged is not None:
+        log_reused(job.staging.label, len(staged.rows), job.plan.grid.nchunks)
+    verified: list[Any] = []
+    if not job.plan.grid.nchunks:
+        records = merge_tree([], tasks.name("merge"), tasks.graph)
+    elif job.passes is None:
+        records = _copies(tasks, staged)
+    else:
+        records, verified = _passes(tasks, job.passes, staged)
+    plan = tasks.add("plan", job.plan)
+    last = tasks.add("commit", (_finish_verified, records, plan, tasks.opening, verified))
+    return Delayed(last, HighLevelGraph.from_collections(last, tasks.graph))
+
+
+def _finish_verified(
+    records: ChunkRecords, plan: FramePlan, opened: OpenedStaging, verified: list[None]
+) -> str:
+    """Publish; `verified` are the results of what must have succeeded before."""
+    return finish_once(commit, records, plan, opened)
+
+
+def _passes(tasks: _Tasks, passes: PassPlan, staged: ChunkRecords | None) -> tuple[Any, list[Any]]:
+    """Keys of the merged records of the last pass, and of the verification of the source."""
+    job = tasks.job
+    between = [_between(job, i, step.target) for i, step in enumerate(passes.steps[:-1])]
+    # what an interrupted run has finished already
+    done = [number for number, one in enumerate(between) if job.staging.resumable and one.is_done()]
+    first = done[-1] + 1 if done else 0
+    source: Any = job.source
+    if first:
+        source = source_between(between[first - 1], job.source.most_nbytes)
+    source = tasks.add("source", source, 1)
+    verified: list[Any] = []
+    for number, one in enumerate(between[first:], first + 1):
+        found = read_journals(one.staging, one.plan.grid.nchunks) if staged is not None else None
+        opening = tasks.add("open", (open_between, one, tasks.opening), number)
+        plan = tasks.add("plan", one.plan, number)
+        step = passes.steps[number - 1]
+        records, looks = _regions(tasks, step, source, plan, opening, found, number)
+        verified += looks
+        published = (finish_between, one, records, opening)
+        commits = tasks.add("commit", published, number)
+        most = job.source.most_nbytes
+        following = (_source_after, one, most, commits, tasks.opening)
+        source = tasks.add("source", following, number + 1)
+    plan = tasks.add("plan", job.plan)
+    step, number = passes.steps[-1], len(passes.steps)
+    records, looks = _regions(tasks, step, source, plan, tasks.opening, staged, number)
+    return records, verified + looks
+
+
+def _source_after(
+    between: Between, most_nbytes: int, published: str, opened: OpenedStaging
+) -> RegionSource | None:
+    return None if opened.again else source_between(between, most_nbytes)
+
+
+def _between(job: RechunkJob, number: int, grid: Grid) -> Between:
+    """An intermediate frame; another plan, with another `max_mem`, makes another one."""
+    key = tokenize(job.staging.key, number, grid)[:16]
+    return Between.of(job.staging, grid, job.plan.dtype, key)
+
+
+def _regions(
+    tasks: _Tasks,
+    step: Step,
+    source: str,
+    plan: str,
+    opening: str,
+    staged: ChunkRecords | None,
+    number: int,
+) -> tuple[Any, list[Any]]:
+    """Keys of the merged records of a pass, and of the verification of what it reads."""
+    grid = step.target
+    sizes = tuple(_steps(n, length) for n, length in zip(grid.shape, step.way.region, strict=True))
+    missing = np.ones(tuple(map(len, sizes)), bool)
+    extra: list[Any] = []
+    if staged is not None:
+        missing, reused = unstaged_blocks(sizes, (0,) * grid.ndim, grid, staged)
+        extra = [tasks.add("known", reused, number)]
+    looks: dict[Any, Any] = {}
+    if step.way.verifies and missing.any():
+        frame = tasks.job.source.frame
+        looks = {
+            (tasks.name("verify", number), i): (_verify, source, *ends)
+            for i, ends in enumerate(_ranges(frame.grid))
+        }
+    name = tasks.name("write", number)
+    work = {
+        (name, *at): (_write_region, source, region, plan, opening)
+        for at, region in zip(np.ndindex(missing.shape), _boxes(sizes), strict=True)
+        if missing[at]
+    }
+    tasks.graph |= in_lanes({**looks, **work}, step.way.lanes)
+    top = merge_tree([*work, *extra], tasks.name("merge", number), tasks.graph)
+    return top, list(looks)
+
+
+def _copies(tasks: _Tasks, staged: ChunkRecords | None) -> Any:
+    """Key of the merged records of chunks that are copied as they are."""
+    job = tasks.job
+    is_staged = np.zeros(job.plan.grid.nchunks, bool)
+    extra: list[Any] = []
+    source, plan = tasks.add("source", job.source), tasks.add("plan", job.plan)
+    name, work = tasks.name("write"), {}
+    if staged is not None:
+        is_staged[staged.rows["chunk"]] = True
+    whole = np.zeros(len(is_staged), bool)
+    for i, (first, last) in enumerate(_ranges(job.plan.grid)):
+        if is_staged[first:last].all():
+            whole[first:last] = True
+        else:
+            work[name, i] = (_copy, source, first, last, plan, tasks.opening)
+    if staged is not None:
+        reused = ChunkRecords(staged.parts, staged.rows[whole[staged.rows["chunk"]]])
+        extra = [tasks.add("known", reused)]
+    tasks.graph |= in_lanes(work, job.lanes)
+    return merge_tree([*work, *extra], tasks.name("merge"), tasks.graph)
+
+
+def in_lanes(work: dict[Any, tuple[Any, ...]], lanes: int) -> dict[Any, tuple[Any, ...]]:
+    """Make each task wait for the one so many before it: never do more run at once.
+
+    No scheduler starts a task before its dependencies are done, whatever its threads are, or
+    become: so the memory of all tasks stays bounded on all of them.
+    """
+    keys = list(work)
+    return {
+        key: (*task, keys[i - lanes]) if i >= lanes else task
+        for i, (key, task) in enumerate(work.items())
+    }
+
+
+def _write_region(
+    source: RegionSource, region: Box, plan: FramePlan, opened: OpenedStaging, *before: Any
+) -> ChunkRecords:
+    """Task of a region; `before` is the result that it waits for."""
+    if opened.again:
+        # published already: the commit finds that, too
+        return ChunkRecords.of({}, {}, {})
+    return rechunk_region(source, region, plan, opened)
+
+
+def _copy(
+    source: RegionSource,
+    first: int,
+    last: int,
+    plan: FramePlan,
+    opened: OpenedStaging,
+    *before: Any,
+) -> ChunkRecords:
+    if opened.again:
+        return ChunkRecords.of({}, {}, {})
+    return copy_chunks(source.frame, first, last, plan, opened)
+
+
+def _verify(source: RegionSource, first: int, last: int, *before: Any) -> None:
+    verify_stored(source.frame, first, last)
+
+
+def _ranges(grid: Grid) -> Iterable[tuple[int, int]]:
+    """First and last numbers of chunks that are taken by one task."""
+    step = max(1, _AT_ONCE // max(1, grid.chunk_nbytes))
+    return ((at, min(at + step, grid.nchunks)) for at in range(0, grid.nchunks, step))
+
+
+def _steps(total: int, step: int) -> tuple[int, ...]:
+    whole, rest = divmod(total, step)
+    return (step,) * whole + ((rest,) if rest else ())
+
+
+def _boxes(sizes: tuple[tuple[int, ...], ...]) -> Iterable[Box]:
+    """Regions in C order."""
+    edges = [list(itertools.accumulate(axis, initial=0)) for axis in sizes]
+    return itertools.product(*([slice(*ends) for ends in itertools.pairwise(e)] for e in edges))

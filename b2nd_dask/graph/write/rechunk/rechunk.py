@@ -1,0 +1,219 @@
+"""`rechunk`: a frame with other chunks, from frame to frame, within a stated memory."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import dask.array as da
+from dask.delayed import Delayed
+
+from b2nd_dask.format.grid import Grid
+from b2nd_dask.frame.access import open_b2nd
+from b2nd_dask.frame.array import Frame, reference_of
+from b2nd_dask.frame.rechunk.one_pass import Budget
+from b2nd_dask.frame.rechunk.passes import PassPlan, plan_passes
+from b2nd_dask.frame.rechunk.work import RegionSource
+from b2nd_dask.frame.reference import FrameReference
+from b2nd_dask.frame.write.writer import FramePlan
+from b2nd_dask.graph.read.from_b2nd import MANY_TASKS, array_of
+from b2nd_dask.graph.write.frame_options import FrameOptions, new_plan
+from b2nd_dask.graph.write.rechunk.budget import budget_of
+from b2nd_dask.graph.write.rechunk.job import RechunkJob
+from b2nd_dask.graph.write.resume import resume_key
+from b2nd_dask.graph.write.running import run_job
+from b2nd_dask.storage import Location, staging_for
+
+logger = logging.getLogger("b2nd_dask")
+
+#: Whether each mode replaces a frame.
+_MODES = {"w-": False, "w": True}
+
+
+def rechunk(
+    src: Any,
+    dst: Any,
+    *,
+    chunks: Any,
+    blocks: Any = None,
+    cparams: Any = None,
+    max_mem: int | float | str | None = None,
+    mode: str = "w-",
+    meta: Mapping[str, Any] | str | None = "keep",
+    vlmeta: Mapping[str, Any] | str | None = "keep",
+    contiguous: bool = True,
+    storage_options: Mapping[str, Any] | None = None,
+    compute: bool = True,
+    resume: bool = False,
+) -> da.Array | Delayed:
+    """Write a frame anew with other chunks, within a stated memory; all or nothing.
+
+    Each task reads a region of whole new chunks, of which it decodes only the blocks that it
+    touches, and compresses it. Where regions that fit into the memory would decode blocks too
+    often, the elements go through an intermediate frame, inside the staging area beside `dst`.
+    Chunks that stay as they are are copied without being decoded.
+
+    Parameters
+    ----------
+    src : str, os.PathLike, bytes, blosc2.NDArray or Frame
+        As for `from_b2nd`.
+    dst : str or os.PathLike
+        Path of the new frame, or an fsspec URL. May be the frame that is read.
+    chunks : int or tuple of int
+        Elements of a chunk along each axis; also whatever dask's ``rechunk`` takes.
+    blocks : int or tuple of int, optional
+        Elements of a block along each axis; by default python-blosc2's choice for the chunks.
+    cparams : blosc2.CParams or dict, optional
+        As for `to_b2nd`; by default those of `src`.
+    max_mem : int or str, optional
+        Bytes of memory, or a text such as ``"512MB"``, that the work may take in all threads and
+        processes together, beyond what they take while they are idle. By default a quarter of the
+        memory, and 512 MiB for each thread at most.
+    mode : {"w-", "w"}
+        Whether a frame that is there is replaced, as for `to_b2nd`.
+    meta, vlmeta : mapping, "keep" or None
+        As for `to_b2nd`; by default those of `src`.
+    contiguous : bool
+        One file (True), or a directory with a file for each chunk.
+    storage_options : mapping, optional
+        For the fsspec filesystems of URLs. A source that needs others is opened by `open_b2nd`.
+    compute, resume : bool
+        As for `to_b2nd`.
+
+    Returns
+    -------
+    dask.array.Array or dask.delayed.Delayed
+        The new frame, opened by `from_b2nd`; or a Delayed that computes to its path or URL.
+
+    Raises
+    ------
+    FileExistsError
+        The target exists, and `mode` does not allow to replace it.
+    ValueError
+        `max_mem` is too small for any plan (the message says the least that would do), or chunks,
+        blocks or metadata do not fit.
+    ChecksumError, CorruptChunkError
+        A chunk of `src` is damaged; `dst` stays as it was.
+    StaleFrameError
+        `src` changed meanwhile.
+
+    Examples
+    --------
+    >>> import pathlib, tempfile
+    >>> import dask.array as da
+    >>> folder = pathlib.Path(tempfile.mkdtemp())
+    >>> maps = da.to_b2nd(da.ones((60, 90, 180), chunks=(1, 90, 180)), folder / "maps.b2nd")
+    >>> series = rechunk(
+    ...     folder / "maps.b2nd", folder / "series.b2nd", chunks=(60, 10, 20), max_mem="64MB"
+    ... )
+    >>> series.chunksize
+    (60, 10, 20)
+    """
+    if mode not in _MODES:
+        raise ValueError(f"mode={mode!r}; known are {', '.join(map(repr, _MODES))}")
+    location = Location.of(dst, storage_options=storage_options)
+    frame = _opened(src, storage_options)
+    source = reference_of(frame)
+    many = source.chunk_kinds().size > MANY_TASKS
+    array = array_of(source, "auto" if many else None)
+    asked = frame.cparams if cparams is None else cparams
+    options = FrameOptions(chunks, blocks, asked, meta, vlmeta, contiguous, caterva=False)
+    plan = new_plan(array, options)
+    if blocks is None and plan.grid.chunks == source.chunks:
+        plan = new_plan(array, replace(options, blocks=source.blocks))
+    order = tuple(range(source.ndim))
+    job = rechunk_job(source, order, plan, location, max_mem, mode=mode, resume=resume)
+    return run_job(job, location, lambda: None, compute=compute, resume=resume)
+
+
+def rechunk_job(
+    source: FrameReference,
+    order: tuple[int, ...],
+    plan: FramePlan,
+    location: Location,
+    max_mem: Any,
+    *,
+    mode: str,
+    resume: bool,
+) -> RechunkJob:
+    """Plan the passes from a frame to a new one, whose axes are those of the frame in an order."""
+    key = None
+    if resume:
+        key = resume_key((source, order), (0,) * len(order), plan, location.label, mode)
+    staging = staging_for(
+        location,
+        sparse=plan.sparse,
+        replace=_MODES[mode],
+        header_len=len(plan.header()),
+        resume_key=key,
+    )
+    budget = budget_of(max_mem, source, staging)
+    grid = _in_order(source.grid, order)
+    regions = RegionSource(source, order, budget.read_batch)
+    if not grid.nchunks or _stays(source, grid, plan):
+        lanes = _copying_lanes(plan.grid, budget)
+        return RechunkJob(regions, None, lanes, plan, staging)
+    passes = plan_passes(grid, plan.grid, _verified_nbytes(source), budget)
+    _log(location.label, passes)
+    return RechunkJob(regions, passes, budget.threads, plan, staging)
+
+
+def _opened(src: Any, storage_options: Mapping[str, Any] | None) -> Frame:
+    if isinstance(src, Frame):
+        return src
+    # the options are those of the store that is written to, where only that is one
+    remote = isinstance(src, str) and Location.of(src).is_url
+    return open_b2nd(src, storage_options=storage_options if remote else None)
+
+
+def _in_order(grid: Grid, order: tuple[int, ...]) -> Grid:
+    """The grid of a transposed frame."""
+    shape, chunks, blocks = (
+        tuple(sizes[axis] for axis in order) for sizes in (grid.shape, grid.chunks, grid.blocks)
+    )
+    return Grid(shape, chunks, blocks, grid.itemsize)
+
+
+def _stays(source: FrameReference, grid: Grid, plan: FramePlan) -> bool:
+    """Whether the chunks of the new frame are those of the old one, to the byte."""
+    parsed = source.parsed
+    return (
+        grid == source.grid == plan.grid
+        and source.dtype == plan.dtype
+        and parsed.header.compression == plan.compression
+    )
+
+
+def _copying_lanes(grid: Grid, budget: Budget) -> int:
+    """How many tasks may copy chunks at once."""
+    each = 2 * budget.read_batch + budget.write_batch + 3 * grid.chunk_nbytes
+    if each > budget.nbytes:
+        raise ValueError(
+            f"max_mem={int(budget.nbytes)} bytes are too few to copy chunks of {grid.chunk_nbytes} "
+            f"bytes: {each} are the least that would do; give more"
+        )
+    return max(1, min(budget.threads, int(budget.nbytes // each)))
+
+
+def _verified_nbytes(source: FrameReference) -> int:
+    """Stored bytes whose checksums have to be verified; 0 without checksums."""
+    with source.reading() as (opened, _):
+        return opened.parsed.header.cbytes if opened.digests is not None else 0
+
+
+def _log(label: str, passes: PassPlan) -> None:
+    for number, step in enumerate(passes.steps, 1):
+        logger.info(
+            "%s: pass %d of %d reads regions %s, %d at once, for chunks %s; each block is decoded "
+            "%.2f times, and %.0f MiB of memory are enough",
+            label,
+            number,
+            len(passes.steps),
+            step.way.region,
+            step.way.lanes,
+            step.target.chunks,
+            step.way.decodes,
+            step.way.nbytes / 2**20,
+        )
