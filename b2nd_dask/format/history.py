@@ -8,6 +8,7 @@ history began.
 from __future__ import annotations
 
 import struct
+from collections.abc import Mapping
 from typing import NamedTuple
 
 import xxhash
@@ -22,7 +23,7 @@ UNKNOWN = bytes(TOKEN_NBYTES)
 MAX_UPDATES = 160
 
 _MAGIC = b"b2ndpast"
-#: Behind the updates: magic, base, digest of the array metalayer, number of updates.
+#: Behind the updates: magic, base, digest of the metadata, number of updates.
 _END = struct.Struct("<8s8s8sQ")
 #: Key, milliseconds since 1970, first and last chunk.
 _UPDATE = struct.Struct("<8sQII")
@@ -51,18 +52,34 @@ class History(NamedTuple):
     updates: tuple[PastUpdate, ...] = ()
 
 
-def build_history(history: History, array_meta: bytes) -> bytes:
-    """Write a history; older updates than the last `MAX_UPDATES` are left out.
+def metadata_digest(array_meta: bytes, vlmeta: Mapping[str, bytes]) -> bytes:
+    """Digest what other software may change and leave the history where it is.
 
     Parameters
     ----------
     array_meta : bytes
         Content of the metalayer that gives the array's shape.
+    vlmeta : mapping of str to bytes
+        The user's entries.
+    """
+    digest = xxhash.xxh3_64(array_meta)
+    for name, content in vlmeta.items():
+        digest.update(b"%d %d " % (len(name), len(content)) + name.encode() + content)
+    return digest.digest()
+
+
+def build_history(history: History, metadata: bytes) -> bytes:
+    """Write a history; older updates than the last `MAX_UPDATES` are left out.
+
+    Parameters
+    ----------
+    metadata : bytes
+        From `metadata_digest`.
 
     Examples
     --------
     >>> past = History(b"basebase", (PastUpdate("00" * 8, 1, 0, 3),))
-    >>> parse_history(build_history(past, b"shape"), b"shape") == past
+    >>> parse_history(build_history(past, b"metadata"), b"metadata") == past
     True
     """
     base, updates = history
@@ -71,14 +88,13 @@ def build_history(history: History, array_meta: bytes) -> bytes:
     rows = [
         _UPDATE.pack(bytes.fromhex(key), time, first, last) for key, time, first, last in updates
     ]
-    digest = xxhash.xxh3_64_digest(array_meta)
-    return b"".join(rows) + _END.pack(_MAGIC, base, digest, len(rows))
+    return b"".join(rows) + _END.pack(_MAGIC, base, metadata, len(rows))
 
 
-def parse_history(before: bytes, array_meta: bytes) -> History:
+def parse_history(before: bytes, metadata: bytes | None) -> History:
     """Read the history that ends at the end of some bytes; an empty one where none does.
 
-    One that was written for another shape does not count: other software resized the array.
+    One of a frame with other metadata does not count: other software changed these. None for any.
     """
     if len(before) < _END.size:
         return History()
@@ -86,19 +102,21 @@ def parse_history(before: bytes, array_meta: bytes) -> History:
     start = len(before) - _END.size - count * _UPDATE.size
     if magic != _MAGIC or not 0 < count <= MAX_UPDATES or start < 0:
         return History()
-    if digest != xxhash.xxh3_64_digest(array_meta):
+    if metadata not in (None, digest):
         return History()
     rows = _UPDATE.iter_unpack(before[start : len(before) - _END.size])
     return History(base, tuple(PastUpdate(row[0].hex(), *row[1:]) for row in rows))
 
 
-def parse_marks(before_trailer: bytes, array_meta: bytes) -> tuple[str | None, History]:
+def parse_marks(before_trailer: bytes, metadata: bytes | None) -> tuple[str | None, History]:
     """Read the write id and the history that stand before a trailer.
 
     Parameters
     ----------
     before_trailer : bytes
         What ends where the trailer starts; `MARKS_NBYTES` are enough.
+    metadata : bytes or None
+        As for `parse_history`.
 
     Returns
     -------
@@ -109,7 +127,7 @@ def parse_marks(before_trailer: bytes, array_meta: bytes) -> tuple[str | None, H
     key = parse_write_id(before_trailer[-WRITE_ID_NBYTES:])
     if key is None:
         return None, History()
-    history = parse_history(before_trailer[-MARKS_NBYTES:-WRITE_ID_NBYTES], array_meta)
+    history = parse_history(before_trailer[-MARKS_NBYTES:-WRITE_ID_NBYTES], metadata)
     if history.updates and history.updates[-1].key != key:
         return key, History()
     return key, history

@@ -18,7 +18,7 @@ from b2nd_dask.format.chunk.compression import MAX_TYPESIZE
 from b2nd_dask.format.dtypes import MAX_ITEMSIZE
 from b2nd_dask.format.grid import Grid
 from b2nd_dask.format.header import FrameHeader, header_len_of, parse_header
-from b2nd_dask.format.history import MARKS_NBYTES, History, parse_marks
+from b2nd_dask.format.history import MARKS_NBYTES, History, metadata_digest, parse_marks
 from b2nd_dask.format.index import MAX_CHUNKS, OffsetIndex, parse_index
 from b2nd_dask.format.integrity import Integrity, parse_integrity, users_vlmeta
 from b2nd_dask.format.trailer import Trailer, parse_trailer
@@ -233,9 +233,9 @@ def _parse_tail(
     digest = xxhash.xxh3_64(whole_head)
     digest.update(index_bytes)
     digest.update(trailer_bytes)
-    _, history = parse_marks(
-        index_bytes[-MARKS_NBYTES:], header.metalayers[name_of_array(header.metalayers)]
-    )
+    array_meta = header.metalayers[name_of_array(header.metalayers)]
+    metadata = metadata_digest(array_meta, trailer.vlmeta)
+    _, history = parse_marks(index_bytes[-MARKS_NBYTES:], metadata)
     return ParsedFrame(
         header, grid, dtype, index, trailer, integrity, identity, digest.hexdigest(), history
     )

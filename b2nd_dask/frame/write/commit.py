@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from b2nd_dask.errors import B2ndError
 from b2nd_dask.format.array_meta import name_of_array
 from b2nd_dask.format.header import with_new_tail
-from b2nd_dask.format.history import History, build_history
+from b2nd_dask.format.history import History, build_history, metadata_digest
 from b2nd_dask.format.index import build_index, stored_chunks
 from b2nd_dask.format.integrity import build_stamped_tail, has_room
 from b2nd_dask.format.trailer import Trailer, build_trailer, build_write_id
@@ -58,8 +58,9 @@ class Envelope:
     def planned(cls, plan: FramePlan, key: str, past: History | None = None) -> Self:
         """Make the envelope of a planned frame, which the write of a key makes."""
         array_meta = plan.own_meta["b2nd"]
-        history = b"" if past is None else build_history(past, array_meta)
-        marks = history + build_write_id(key)
+        marks = build_write_id(key)
+        if past is not None:
+            marks = build_history(past, metadata_digest(array_meta, plan.vlmeta)) + marks
         return cls(plan.header(), plan.sparse, array_meta, plan.vlmeta, marks)
 
 

@@ -9,7 +9,6 @@ from typing import Any, NamedTuple
 from numpy.typing import NDArray
 
 from b2nd_dask.errors import B2ndError
-from b2nd_dask.format.array_meta import name_of_array
 from b2nd_dask.format.history import MARKS_NBYTES, parse_marks
 from b2nd_dask.format.trailer import TAIL_LEN, Trailer, build_trailer, trailer_len_of
 from b2nd_dask.frame.open.opening import read_header
@@ -161,8 +160,7 @@ def keys_of(reader: ByteReader) -> tuple[str, ...]:
     if first >= start:
         return ()
     (marks,) = reader.read([Span(first, start)])
-    layers = header.metalayers
-    key, history = parse_marks(marks, layers.get(name_of_array(layers), b""))
+    key, history = parse_marks(marks, None)
     if key is None:
         return ()
     return tuple(update.key for update in reversed(history.updates)) or (key,)
