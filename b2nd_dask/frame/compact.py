@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from b2nd_dask.errors import B2ndError, ChecksumError
+from b2nd_dask.errors import B2ndError, ChecksumError, StaleFrameError
 from b2nd_dask.format.chunk.chunk_header import whole_chunk
 from b2nd_dask.format.integrity import ChecksumState, require_digest
 from b2nd_dask.format.trailer import build_write_id
@@ -27,7 +27,9 @@ from b2nd_dask.storage import (
     Staging,
     chunk_member,
     frame_locked,
+    identity_at,
     staging_for,
+    unless_replaced,
 )
 
 
@@ -59,9 +61,7 @@ def compact(urlpath: Any) -> int:
     ChecksumError
         A chunk, or the metadata, is not what was written.
     StaleFrameError
-        The frame was replaced meanwhile.
-    B2ndError
-        Another process is changing the frame.
+        The frame was changed or replaced meanwhile.
 
     Examples
     --------
@@ -85,7 +85,10 @@ def compact(urlpath: Any) -> int:
             raise ChecksumError(f"{parsed.integrity.reason}: not compacted")
         before = _size(path)
         member = path / MAIN_MEMBER if reader.is_directory else path
-        with frame_locked(member, str(path), parsed.identity):
+        with unless_replaced(str(path), parsed.identity), frame_locked(member, str(path)):
+            # of the name: what was opened may have lost it while this waited
+            if identity_at(str(path)) != parsed.identity:
+                raise StaleFrameError("the frame changed meanwhile: not compacted")
             spans = stored_extents(opened)
             if _is_compact(path, parsed, spans):
                 return 0

@@ -19,6 +19,7 @@ from b2nd_dask.format.grid import Grid, parse_selection
 from b2nd_dask.format.values import MetaView
 from b2nd_dask.frame.open.cache import process_cache
 from b2nd_dask.frame.open.checksum_state import require_checksums, require_current
+from b2nd_dask.frame.open.lineage import require_descendant, state_token
 from b2nd_dask.frame.open.opening import OWN_METALAYERS, OpenedFrame, ParsedFrame, Verify
 from b2nd_dask.frame.read.decode import Fill
 from b2nd_dask.frame.read.partial_results import PartialResult
@@ -37,13 +38,21 @@ class FrameReference:
     """
 
     def __init__(
-        self, location: Location, version: str, grid: Grid, fill: Fill, verify: Verify
+        self,
+        location: Location,
+        version: str,
+        grid: Grid,
+        fill: Fill,
+        verify: Verify,
+        since: bytes | None = None,
     ) -> None:
         self.location = location
         self.version = version
         self.grid = grid
         self._fill = fill
         self._verify: Verify = verify
+        # token of the state from which on updates of this package are followed
+        self._since = since
         # opened at the first read: a scheduler that passes references on may not see their files
         self._state: _State | None = None
         self._pid = os.getpid()
@@ -61,7 +70,7 @@ class FrameReference:
     def __reduce__(self) -> tuple[Any, ...]:
         # a grid without what it has cached
         fields = (self.location, self.version, replace(self.grid), self._fill, self._verify)
-        return reduced(FrameReference, *fields)
+        return reduced(FrameReference, *fields, *([self._since] if self._since else ()))
 
     def __dask_tokenize__(self) -> tuple[Any, ...]:
         # no storage options and no secrets of a URL: keys are shown and stored
@@ -75,6 +84,7 @@ class FrameReference:
             repr(self.dtype),
             None if uninit is None else uninit.tobytes(),
             self._verify,
+            *([self._since] if self._since else ()),
         )
 
     def __repr__(self) -> str:
@@ -157,10 +167,34 @@ class FrameReference:
         """Refer to the same frame, and read and verify every chunk that is touched as a whole."""
         return FrameReference(self.location, self.version, self.grid, self._fill, verify=True)
 
+    def following(self) -> FrameReference:
+        """Refer to the same frame, which others may update while it is read.
+
+        An element is then that of this state or of a later one that updates of this package have
+        made of it: whoever reads has to find out which chunks they wrote.
+        """
+        followed = FrameReference(
+            self.location,
+            self.version,
+            self.grid,
+            self._fill,
+            self._verify,
+            since=state_token(self.parsed),
+        )
+        followed._state, followed._pid = self._state, self._pid
+        return followed
+
     def check_current(self) -> None:
         """Raise StaleFrameError if the frame has changed; only where checking costs no request."""
         if not self.location.is_url:
-            require_current(self._ready()[0])
+            self._require_current(self._ready()[0])
+
+    def _require_current(self, opened: OpenedFrame) -> None:
+        if self._since is None:
+            require_current(opened)
+        elif opened.reader.identity() != opened.parsed.identity:
+            # what was read of it is there still: updates only add
+            require_descendant(process_cache().present(self.location), state_token(opened.parsed))
 
     def read(self, index: Any, threads: int = 1) -> Any:
         """Read a basic index, as NumPy has it.
@@ -225,20 +259,27 @@ class FrameReference:
         try:
             yield opened, fill
         except B2ndError as error:
-            require_current(opened)
+            self._require_current(opened)
             raise error.located(path=self.location.label) from error.__cause__
         if opened.reader.identity_is_cheap:
-            require_current(opened)
+            self._require_current(opened)
 
     def _ready(self) -> tuple[OpenedFrame, Fill]:
-        opened = self._known.opened() or process_cache().open(self.location, self.version)
+        opened = self._known.opened() or self._open()
         return replace(opened, verify=self._verify), self._fill
+
+    def _open(self) -> OpenedFrame:
+        if self._since is None:
+            return process_cache().open(self.location, self.version)
+        present = process_cache().present(self.location)
+        require_descendant(present, self._since)
+        return present
 
     @property
     def _known(self) -> _State:
         # after a fork the parent's connections are not ours
         if self._state is None or self._pid != os.getpid():
-            opened = process_cache().open(self.location, self.version)
+            opened = self._open()
             require_checksums(replace(opened, verify=self._verify))
             self._state = _State(weakref.ref(opened), opened.parsed)
             self._pid = os.getpid()

@@ -16,16 +16,18 @@ from b2nd_dask.storage.byte_reader import (
     chunk_member,
 )
 from b2nd_dask.storage.failures import TOGETHER, only_here
+from b2nd_dask.storage.read.local_reader import identity_at, is_same_file
 from b2nd_dask.storage.read.location import Location
 from b2nd_dask.storage.read.memory import stored_members
 from b2nd_dask.storage.redaction import Secrets
 from b2nd_dask.storage.spans import Span
+from b2nd_dask.storage.write.frame_lock import CHANGED, frame_locked, unless_replaced
 from b2nd_dask.storage.write.leftovers import StagingInfo, list_staging, remove_staging
-from b2nd_dask.storage.write.local_update import frame_locked
-from b2nd_dask.storage.write.staging import Placement, Run, StagedChunks, Staging
+from b2nd_dask.storage.write.staging import Placement, Run, StagedChunks, Staging, UpdateStaging
 from b2nd_dask.storage.write.targets import staging_for, update_staging_for
 
 __all__ = [
+    "CHANGED",
     "CHUNK_MEMBER",
     "HEAD_NBYTES",
     "MAIN_MEMBER",
@@ -41,12 +43,16 @@ __all__ = [
     "StagedChunks",
     "Staging",
     "StagingInfo",
+    "UpdateStaging",
     "chunk_member",
     "frame_locked",
+    "identity_at",
+    "is_same_file",
     "list_staging",
     "only_here",
     "remove_staging",
     "staging_for",
     "stored_members",
+    "unless_replaced",
     "update_staging_for",
 ]

@@ -53,6 +53,14 @@ class FrameCache:
             )
         return self._put((location.key, opened.version), opened)
 
+    def present(self, location: Location) -> OpenedFrame:
+        """Open a local frame as it is now, or take the one that is open if it still is that."""
+        with self._lock:
+            known = [frame for key, frame in self._frames.items() if key[0] == location.key]
+        if known and known[-1].reader.identity() == known[-1].parsed.identity:
+            return known[-1]
+        return self.open(location)
+
     def _get(self, key: tuple[str, str]) -> OpenedFrame | None:
         with self._lock:
             found = self._frames.get(key)

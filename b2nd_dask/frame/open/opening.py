@@ -13,11 +13,12 @@ import xxhash
 from numpy.typing import NDArray
 
 from b2nd_dask.errors import B2ndError, FrameFormatError, UnsupportedFrameError
-from b2nd_dask.format.array_meta import MAX_CHUNK_NBYTES, ArrayMeta, array_meta_of
+from b2nd_dask.format.array_meta import MAX_CHUNK_NBYTES, ArrayMeta, array_meta_of, name_of_array
 from b2nd_dask.format.chunk.compression import MAX_TYPESIZE
 from b2nd_dask.format.dtypes import MAX_ITEMSIZE
 from b2nd_dask.format.grid import Grid
 from b2nd_dask.format.header import FrameHeader, header_len_of, parse_header
+from b2nd_dask.format.history import MARKS_NBYTES, History, metadata_digest, parse_marks
 from b2nd_dask.format.index import MAX_CHUNKS, OffsetIndex, parse_index
 from b2nd_dask.format.integrity import Integrity, parse_integrity, users_vlmeta
 from b2nd_dask.format.trailer import Trailer, parse_trailer
@@ -51,6 +52,13 @@ class ParsedFrame:
     """Of the object that this was parsed from."""
     digest: str
     """XXH3 of header, index and trailer, in hexadecimal."""
+    history: History
+    """The updates since which no other software has changed the frame."""
+
+    @property
+    def version(self) -> str:
+        """Text that changes with the frame: the object's identity and the metadata's digest."""
+        return f"{self.identity.size}-{self.identity.token}-{self.digest}"
 
 
 @dataclass(frozen=True, eq=False, slots=True, weakref_slot=True)
@@ -69,9 +77,8 @@ class OpenedFrame:
 
     @property
     def version(self) -> str:
-        """Text that changes with the frame: the object's identity and the metadata's digest."""
-        identity = self.parsed.identity
-        return f"{identity.size}-{identity.token}-{self.parsed.digest}"
+        """See `ParsedFrame.version`."""
+        return self.parsed.version
 
 
 def parse_frame(reader: ByteReader) -> ParsedFrame:
@@ -226,7 +233,12 @@ def _parse_tail(
     digest = xxhash.xxh3_64(whole_head)
     digest.update(index_bytes)
     digest.update(trailer_bytes)
-    return ParsedFrame(header, grid, dtype, index, trailer, integrity, identity, digest.hexdigest())
+    array_meta = header.metalayers[name_of_array(header.metalayers)]
+    metadata = metadata_digest(array_meta, trailer.vlmeta)
+    _, history = parse_marks(index_bytes[-MARKS_NBYTES:], metadata)
+    return ParsedFrame(
+        header, grid, dtype, index, trailer, integrity, identity, digest.hexdigest(), history
+    )
 
 
 def _parse_index(data: bytes, header: FrameHeader, grid: Grid) -> OffsetIndex:

@@ -117,7 +117,7 @@ def _look_at_one(opened: OpenedFrame, look: Look, chunk: int, data: memoryview) 
 
 
 def content_digest(opened: OpenedFrame, chunks: NDArray[np.int64]) -> str:
-    """Digest a frame's metadata and some of its chunks.
+    """Digest some chunks of a frame.
 
     The checksums of a frame, where it has any, spare reading the chunks.
 
@@ -140,8 +140,9 @@ def content_digest(opened: OpenedFrame, chunks: NDArray[np.int64]) -> str:
     digests = parsed.integrity.by_chunk
     stored = chunks[parsed.index.offsets[chunks] >= 0]
     known = digests_on_disk(opened, stored) if digests is None else digests[stored]
-    digest = xxhash.xxh3_128(parsed.digest.encode())
-    digest.update(stored.astype("<i8").tobytes())
+    digest = xxhash.xxh3_128(chunks.astype("<i8").tobytes())
+    # special codes say all of their chunks; where the others lie does not matter
+    digest.update(np.minimum(parsed.index.offsets[chunks], 0).astype("<i8").tobytes())
     digest.update(known.astype("<u8").tobytes())
     return digest.hexdigest()
 

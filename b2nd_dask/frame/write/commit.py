@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import NamedTuple, Self
 
@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from b2nd_dask.errors import B2ndError
 from b2nd_dask.format.array_meta import name_of_array
 from b2nd_dask.format.header import with_new_tail
+from b2nd_dask.format.history import History, build_history, metadata_digest
 from b2nd_dask.format.index import build_index, stored_chunks
 from b2nd_dask.format.integrity import build_stamped_tail, has_room
 from b2nd_dask.format.trailer import Trailer, build_trailer, build_write_id
@@ -42,40 +43,36 @@ class Envelope:
     """Content of the metalayer that gives the array's shape."""
     vlmeta: Mapping[str, bytes]
     """The user's entries."""
-    write_id: bytes
-    """Goes behind the index, if there is one; empty for none."""
+    marks: bytes
+    """The write id, and a history before it: go behind the index, if there is one; or nothing."""
 
     @classmethod
-    def of(cls, reader: ByteReader, parsed: ParsedFrame, write_id: bytes) -> Self:
-        """Take the envelope of an existing frame, but for its write id."""
+    def of(cls, reader: ByteReader, parsed: ParsedFrame, marks: bytes) -> Self:
+        """Take the envelope of an existing frame, but for its write id and history."""
         header = parsed.header
         (head,) = reader.read([Span(0, header.header_len)])
         array_meta = header.metalayers[name_of_array(header.metalayers)]
-        return cls(head, header.sparse, array_meta, parsed.trailer.vlmeta, write_id)
+        return cls(head, header.sparse, array_meta, parsed.trailer.vlmeta, marks)
 
     @classmethod
-    def planned(cls, plan: FramePlan, staging: Staging) -> Self:
-        """Make the envelope of a planned frame."""
-        write_id = build_write_id(staging.key)
-        return cls(plan.header(), plan.sparse, plan.own_meta["b2nd"], plan.vlmeta, write_id)
+    def planned(cls, plan: FramePlan, key: str, past: History | None = None) -> Self:
+        """Make the envelope of a planned frame, which the write of a key makes."""
+        array_meta = plan.own_meta["b2nd"]
+        marks = build_write_id(key)
+        if past is not None:
+            marks = build_history(past, metadata_digest(array_meta, plan.vlmeta)) + marks
+        return cls(plan.header(), plan.sparse, array_meta, plan.vlmeta, marks)
 
 
-def commit(
-    records: ChunkRecords,
-    plan: FramePlan,
-    staging: Staging,
-    index_before: Callable[[FramePlan], ChunkIndex] | None = None,
-) -> str:
-    """Make staged chunks a frame, or changes of one: lock, join, build, publish, clean up.
+def commit(records: ChunkRecords, plan: FramePlan, staging: Staging) -> str:
+    """Make staged chunks a new frame: lock, join, build, publish, clean up.
 
     A task that runs again finds that the same write has published already, and is content.
 
     Parameters
     ----------
     records : ChunkRecords
-        Of every chunk of the frame; of the new ones, where `index_before` has the others.
-    index_before : callable, optional
-        Makes the index of the chunks that stay, in the grid of the plan.
+        Of every chunk of the frame.
 
     Returns
     -------
@@ -91,19 +88,26 @@ def commit(
     """
     try:
         with staging.exclusive():
-            index = index_before(plan) if index_before else _empty_index(records, plan, staging)
-            index.offsets[records.rows["chunk"]] = records.rows["code"]
-            stored = records.rows[records.rows["code"] == 0]
-            if index.digests is not None:
-                index.digests[stored["chunk"]] = stored["digest"]
-            staged = StagedChunks(records.parts, stored["part"], stored["start"], stored["nbytes"])
-            publish(staged, stored["chunk"], index, Envelope.planned(plan, staging), staging)
+            index = _empty_index(records, plan, staging)
+            publish_records(records, index, Envelope.planned(plan, staging.key), staging)
     except RAN_BEFORE:
         if not is_published(plan, staging):
             raise
     # not under the lock: NFS keeps a file that is open, and with it the directory
     clean_up(staging)
     return staging.label
+
+
+def publish_records(
+    records: ChunkRecords, index: ChunkIndex, envelope: Envelope, staging: Staging
+) -> None:
+    """Enter what tasks report of the chunks into an index, and publish the frame."""
+    index.offsets[records.rows["chunk"]] = records.rows["code"]
+    stored = records.rows[records.rows["code"] == 0]
+    if index.digests is not None:
+        index.digests[stored["chunk"]] = stored["digest"]
+    staged = StagedChunks(records.parts, stored["part"], stored["start"], stored["nbytes"])
+    publish(staged, stored["chunk"], index, envelope, staging)
 
 
 def publish(
@@ -148,7 +152,7 @@ def _empty_index(records: ChunkRecords, plan: FramePlan, staging: Staging) -> Ch
 def _build_tail(index: ChunkIndex, envelope: Envelope) -> tuple[bytes, bool]:
     """Build index and trailer, with checksums where there are chunks; tell if there is vlmeta."""
     offsets, digests = index
-    index_bytes = build_index(offsets) + envelope.write_id if len(offsets) else b""
+    index_bytes = build_index(offsets) + envelope.marks if len(offsets) else b""
     if index_bytes and digests is not None:
         of_stored = digests[stored_chunks(offsets)]
         if has_room(envelope.vlmeta, len(of_stored)):

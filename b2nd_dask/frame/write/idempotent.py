@@ -10,13 +10,8 @@ from typing import Any, NamedTuple
 from numpy.typing import NDArray
 
 from b2nd_dask.errors import B2ndError
-from b2nd_dask.format.trailer import (
-    WRITE_ID_NBYTES,
-    Trailer,
-    build_trailer,
-    parse_write_id,
-    trailer_len_of,
-)
+from b2nd_dask.format.history import MARKS_NBYTES, parse_marks
+from b2nd_dask.format.trailer import TAIL_LEN, Trailer, build_trailer, trailer_len_of
 from b2nd_dask.frame.open.opening import read_header
 from b2nd_dask.frame.write.records import ChunkRecords
 from b2nd_dask.frame.write.writer import FramePlan, write_block
@@ -126,7 +121,7 @@ def _shared(staging: Staging) -> Iterator[None]:
 
 
 def is_published(plan: FramePlan, staging: Staging) -> bool:
-    """Whether the frame that is there was made by this very write.
+    """Whether this very write made the frame that is there, or is one of its last updates.
 
     Returns
     -------
@@ -138,7 +133,7 @@ def is_published(plan: FramePlan, staging: Staging) -> bool:
         try:
             if plan.grid.nchunks == 0:
                 return _is_empty_frame(reader, plan)
-            return write_key_of(reader) == staging.key
+            return staging.key in keys_of(reader)
         finally:
             reader.close()
     except (OSError, B2ndError):
@@ -160,12 +155,20 @@ def clean_up(staging: Staging) -> None:
 
 
 def write_key_of(reader: ByteReader) -> str | None:
-    """The key of the write that made a frame.
+    """The key of the last write that made or changed a frame; arguments as for `keys_of`.
+
+    None where other software made it, or changed it since.
+    """
+    return next(iter(keys_of(reader)), None)
+
+
+def keys_of(reader: ByteReader) -> tuple[str, ...]:
+    """The keys of the writes that made and changed a frame, as far as it knows them.
 
     Returns
     -------
-    str or None
-        None where other software made it, or changed it since.
+    tuple of str
+        The last one first. Empty where other software made the frame, or changed it since.
 
     Raises
     ------
@@ -176,13 +179,16 @@ def write_key_of(reader: ByteReader) -> str | None:
     """
     _, header = read_header(reader, reader.opened_identity().size)
     end = header.frame_len
-    # 23 bytes are what `trailer_len_of` looks at
-    (tail,) = reader.read([Span(end - 23, end)])
+    (tail,) = reader.read([Span(end - TAIL_LEN, end)])
     start = end - trailer_len_of(tail, end - header.header_len)
-    if start - WRITE_ID_NBYTES < header.index_start:
-        return None
-    (write_id,) = reader.read([Span(start - WRITE_ID_NBYTES, start)])
-    return parse_write_id(write_id)
+    first = max(start - MARKS_NBYTES, header.index_start)
+    if first >= start:
+        return ()
+    (marks,) = reader.read([Span(first, start)])
+    key, history = parse_marks(marks, None)
+    if key is None:
+        return ()
+    return tuple(update.key for update in reversed(history.updates)) or (key,)
 
 
 def _is_empty_frame(reader: ByteReader, plan: FramePlan) -> bool:

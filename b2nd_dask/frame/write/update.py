@@ -2,25 +2,31 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from b2nd_dask.errors import UnsupportedFrameError
+from b2nd_dask.errors import B2ndError, UnsupportedFrameError
 from b2nd_dask.format.grid import Grid
 from b2nd_dask.format.index import ChunkKind, special_code
 from b2nd_dask.format.integrity import ChecksumState
 from b2nd_dask.frame.access import frame_at
 from b2nd_dask.frame.open.cache import process_cache
-from b2nd_dask.frame.open.opening import OWN_METALAYERS, ParsedFrame
+from b2nd_dask.frame.open.opening import OWN_METALAYERS, ParsedFrame, parse_frame
 from b2nd_dask.frame.read.scan import content_digest
 from b2nd_dask.frame.reference import FrameReference
-from b2nd_dask.frame.write.commit import ChunkIndex, commit
+from b2nd_dask.frame.write.commit import ChunkIndex, Envelope, publish_records
+from b2nd_dask.frame.write.idempotent import RAN_BEFORE, clean_up, is_published
+from b2nd_dask.frame.write.others import (
+    UpdateBase,
+    history_with,
+    renumbered,
+    require_disjoint,
+)
 from b2nd_dask.frame.write.records import ChunkRecords
 from b2nd_dask.frame.write.writer import FramePlan
-from b2nd_dask.storage import Location, Staging, update_staging_for
+from b2nd_dask.storage import Location, UpdateStaging, update_staging_for
 
 
 def update_plan(old: ParsedFrame, shape: tuple[int, ...]) -> FramePlan:
@@ -60,7 +66,7 @@ def update_plan(old: ParsedFrame, shape: tuple[int, ...]) -> FramePlan:
 
 def update_staging(
     location: Location, old: ParsedFrame, *, resume_key: str | None = None
-) -> Staging:
+) -> UpdateStaging:
     """Make the staging of a change; ValueError for a frame that cannot be changed in place."""
     header = old.header
     return update_staging_for(
@@ -75,21 +81,93 @@ def update_staging(
 
 
 def commit_update(
-    records: ChunkRecords, plan: FramePlan, staging: Staging, old: FrameReference
+    records: ChunkRecords, plan: FramePlan, staging: UpdateStaging, base: UpdateBase
 ) -> str:
-    """Commit a frame of which some chunks are new; `old` is the one that the update is planned for.
+    """Put staged chunks into the frame as it is now, on top of what others have published.
 
-    Returns the path of the frame, as `commit` does.
+    A task that runs again finds that the same write has published already, and is content.
+
+    Parameters
+    ----------
+    records : ChunkRecords
+        Of every chunk of the update.
+    plan : FramePlan
+        Of the frame as it would be if nobody else had changed it.
+    base : UpdateBase
+        The state that the update was planned on.
+
+    Returns
+    -------
+    str
+        Path of the frame.
+
+    Raises
+    ------
+    StaleFrameError
+        Others wrote the same chunks, or the frame is not what it was planned on: it stays as it is.
+    B2ndError
+        Chunks are missing: the frame stays as it is.
     """
-    return commit(records, plan, staging, partial(_index_before, old))
+    try:
+        with staging.exclusive():
+            present = _present(staging)
+            if staging.key not in (update.key for update in present.history.updates):
+                _publish_update(records, plan, staging, base, present)
+    except RAN_BEFORE:
+        if not is_published(plan, staging):
+            raise
+    # not under the lock: NFS keeps a file that is open, and with it the directory
+    clean_up(staging)
+    return staging.label
 
 
-def _index_before(old: FrameReference, plan: FramePlan) -> ChunkIndex:
-    """Carry offsets and checksums of the old chunks over into the grid of the plan."""
-    before = old.parsed
-    counts = before.grid.counts, plan.grid.counts
-    offsets = _carried(before.index.offsets, special_code(ChunkKind.ZEROS), *counts)
-    digests = before.integrity.lasting
+def _present(staging: UpdateStaging) -> ParsedFrame:
+    reader = staging.reader()
+    try:
+        return parse_frame(reader)
+    finally:
+        reader.close()
+
+
+def _publish_update(
+    records: ChunkRecords,
+    plan: FramePlan,
+    staging: UpdateStaging,
+    base: UpdateBase,
+    present: ParsedFrame,
+) -> None:
+    """Carry the update over to the present state, and publish it there."""
+    _require_all(records, plan, base, staging.label)
+    shape = require_disjoint(base, plan, present, staging.label)
+    now = update_plan(present, shape)
+    rows = records.rows.copy()
+    rows["chunk"] = renumbered(rows["chunk"], plan.grid, now.grid)
+    history = history_with(present, staging.key, base.box, now.grid)
+    rebased = staging.rebased(
+        present.identity, frame_len=present.header.frame_len, cbytes=present.header.cbytes
+    )
+    publish_records(
+        ChunkRecords(records.parts, rows),
+        _index_in(present, now.grid),
+        Envelope.planned(now, staging.key, history),
+        rebased,
+    )
+
+
+def _require_all(records: ChunkRecords, plan: FramePlan, base: UpdateBase, label: str) -> None:
+    """Check that each chunk of the update was staged."""
+    wanted = base.box.chunks(plan.grid)
+    if not np.array_equal(np.unique(records.rows["chunk"]), wanted):
+        raise B2ndError(
+            f"{len(records.rows)} chunk records for {len(wanted)} chunks: not published", path=label
+        )
+
+
+def _index_in(present: ParsedFrame, grid: Grid) -> ChunkIndex:
+    """Carry offsets and checksums of the chunks over into a grid that is as large or larger."""
+    counts = present.grid.counts, grid.counts
+    offsets = _carried(present.index.offsets, special_code(ChunkKind.ZEROS), *counts)
+    digests = present.integrity.lasting
     # the chunks that stay have none, and reading them all to make some is for `seal` to do
     return ChunkIndex(offsets, None if digests is None else _carried(digests, 0, *counts))
 
@@ -129,7 +207,7 @@ def verified_whole(frame: FrameReference) -> FrameReference:
 
 
 def content_of(location: Location, frame: FrameReference, chunks: NDArray[np.int64]) -> str:
-    """Digest the metadata of a frame, as it was opened, and some of its chunks."""
+    """Digest some chunks of a frame, as it was opened."""
     return content_digest(process_cache().open(location, frame.version), chunks)
 
 

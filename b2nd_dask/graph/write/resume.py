@@ -11,7 +11,7 @@ from dask.base import tokenize
 from numpy.typing import NDArray
 
 from b2nd_dask.format.grid import Grid
-from b2nd_dask.frame.write.idempotent import write_key_of
+from b2nd_dask.frame.write.idempotent import keys_of
 from b2nd_dask.frame.write.records import ChunkRecords
 from b2nd_dask.frame.write.writer import FramePlan
 from b2nd_dask.storage import Location, list_staging
@@ -54,7 +54,8 @@ def update_key(call: str, corner: tuple[int, ...], plan: FramePlan, content: str
     corner : tuple of int
         Index of the first new element.
     content : str
-        Digest of the frame as it is, at least of the chunks of which some elements stay.
+        Digest of the chunks of which some elements stay: what others write elsewhere in the frame
+        does not matter.
     """
     return call + tokenize(corner, plan, content)[:8]
 
@@ -62,17 +63,17 @@ def update_key(call: str, corner: tuple[int, ...], plan: FramePlan, content: str
 def finished_key(location: Location, call: str) -> str | None:
     """The key of the run of a call that has changed a frame already, but did not return; else None.
 
-    Then the frame has the id of that write, whose staging area is still there: it was killed, or
+    Then the frame's history has that write, whose staging area is still there: it was killed, or
     failed, after the switch to the new state. To do the same again would append twice.
     """
     reader = location.open()
     try:
-        key = write_key_of(reader)
+        keys = [key for key in keys_of(reader) if key.startswith(call)]
     finally:
         reader.close()
-    if key is None or not key.startswith(call):
-        return None
-    return key if any(info.key == key for info in list_staging(location.urlpath)) else None
+    # to list a directory takes long where it has many files
+    left = {info.key for info in list_staging(location.urlpath)} if keys else set()
+    return next((key for key in keys if key in left), None)
 
 
 def unstaged_blocks(

@@ -24,6 +24,7 @@ from b2nd_dask.frame.write.idempotent import (
     open_staging,
     write_block_once,
 )
+from b2nd_dask.frame.write.others import ChunkBox, UpdateBase
 from b2nd_dask.frame.write.records import ChunkRecords, merge_records
 from b2nd_dask.frame.write.update import commit_update, content_of, update_plan, update_staging
 from b2nd_dask.frame.write.writer import FramePlan, constant_records
@@ -56,7 +57,7 @@ class WriteJob(NamedTuple):
     """Index of the first element in the frame; the corner of a chunk."""
     plan: FramePlan
     staging: Staging
-    finish: Callable[[ChunkRecords, FramePlan, Staging], str]
+    finish: Callable[[ChunkRecords, FramePlan, Any], str]
     """Makes a frame of the staged chunks, and returns its path or URL."""
 
     def graph(self, staged: ChunkRecords | None) -> Delayed:
@@ -110,21 +111,25 @@ def update_job(
     array = converted(array, frame.dtype)
     # raises where the frame cannot be changed in place, before anything of it is read
     staging = update_staging(location, frame.parsed)
-    finish = partial(commit_update, old=frame)
     call = update_call(array, (region, append_axis), location.label) if resume else ""
     if resume and (key := finished_key(location, call)) is not None:
         plan = update_plan(frame.parsed, frame.shape)
         staging = update_staging(location, frame.parsed, resume_key=key)
-        return WriteJob(array, (0,) * frame.ndim, plan, staging, finish)
+        return WriteJob(array, (0,) * frame.ndim, plan, staging, commit)
+    # others may update it while the old elements of cut chunks are read
+    followed = frame.following()
     if region is not None:
-        patch = region_patch(array, frame, region)
+        patch = region_patch(array, followed, region)
     else:
-        patch = append_patch(array, frame, int(append_axis or 0))
+        patch = append_patch(array, followed, int(append_axis or 0))
     plan = update_plan(frame.parsed, patch.shape)
     if resume:
         content = content_of(location, frame, patch.cut_chunks(frame.parsed.grid))
         key = update_key(call, patch.corner, plan, content)
         staging = update_staging(location, frame.parsed, resume_key=key)
+    box = ChunkBox.of(patch.origin, patch.elements.shape, plan.grid)
+    base = UpdateBase.of(frame.parsed, box, carries=patch.elements is not patch.new)
+    finish = partial(commit_update, base=base)
     return WriteJob(patch.elements, patch.origin, plan, staging, finish)
 
 

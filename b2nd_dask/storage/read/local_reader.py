@@ -146,6 +146,11 @@ def identity_of(state: os.stat_result) -> Identity:
     return Identity(state.st_size, f"{state.st_mtime_ns}-{state.st_ino}")
 
 
+def is_same_file(one: Identity, other: Identity) -> bool:
+    """Whether two identities are those of one file, which may have changed in between."""
+    return one.token.split("-")[1:] == other.token.split("-")[1:]
+
+
 def identity_at(path: str) -> Identity:
     """Identity of the frame that a path names now."""
     reader = LocalReader(path)

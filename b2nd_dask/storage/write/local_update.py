@@ -6,22 +6,21 @@ leaves the old state, with bytes or chunk files that no index names.
 
 from __future__ import annotations
 
-import errno
-import fcntl
 import itertools
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Self
 
 import numpy as np
 
-from b2nd_dask.errors import B2ndError, StaleFrameError
+from b2nd_dask.errors import StaleFrameError
 from b2nd_dask.storage.byte_reader import CHUNK_MEMBER, MAIN_MEMBER, Identity, chunk_member
-from b2nd_dask.storage.read.local_reader import identity_at, identity_of
+from b2nd_dask.storage.read.local_reader import identity_of
+from b2nd_dask.storage.write.frame_lock import CHANGED, frame_locked, unless_replaced
 from b2nd_dask.storage.write.local_files import (
-    NO_LOCKS,
     about,
     link_or_copy,
     pwrite,
@@ -30,8 +29,6 @@ from b2nd_dask.storage.write.local_files import (
 )
 from b2nd_dask.storage.write.local_staging import ContiguousStaging, SparseStaging
 from b2nd_dask.storage.write.staging import Placement, Run, StagedChunks, in_order, runs_of
-
-_CHANGED = "the frame changed while its update was computed"
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,13 +46,18 @@ class ContiguousUpdate(ContiguousStaging):
 
     @contextmanager
     def exclusive(self) -> Iterator[None]:
-        """Lock the frame as well; see `Staging.exclusive`."""
+        """Wait for the frame's lock as well; see `Staging.exclusive`."""
         with (
             # not super(), which does not know a dataclass with slots
             ContiguousStaging.exclusive(self),
-            frame_locked(Path(self.target), self.target, self.identity),
+            unless_replaced(self.target, self.identity),
+            frame_locked(Path(self.target), self.target, self.directory),
         ):
             yield
+
+    def rebased(self, identity: Identity, *, frame_len: int, cbytes: int) -> Self:
+        """See `UpdateStaging.rebased`."""
+        return replace(self, identity=identity, frame_len=frame_len)
 
     def join(self, chunks: StagedChunks) -> Placement:
         """Lay the chunks out behind the old end; see `Staging.join`."""
@@ -77,7 +79,7 @@ class ContiguousUpdate(ContiguousStaging):
             try:
                 # a frame that took the name of the locked one must not be written into
                 if identity_of(os.fstat(fd)) != self.identity:
-                    raise StaleFrameError(_CHANGED, path=self.target)
+                    raise StaleFrameError(CHANGED, path=self.target)
                 # what a writer that was killed left behind
                 os.ftruncate(fd, self.frame_len)
                 try:
@@ -115,12 +117,18 @@ class SparseUpdate(SparseStaging):
 
     @contextmanager
     def exclusive(self) -> Iterator[None]:
-        """Lock the frame as well; see `Staging.exclusive`."""
+        """Wait for the frame's lock as well; see `Staging.exclusive`."""
         with (
+            # not super(), which does not know a dataclass with slots
             SparseStaging.exclusive(self),
-            frame_locked(Path(self.target, MAIN_MEMBER), self.target, self.identity),
+            unless_replaced(self.target, self.identity),
+            frame_locked(Path(self.target, MAIN_MEMBER), self.target, self.directory),
         ):
             yield
+
+    def rebased(self, identity: Identity, *, frame_len: int, cbytes: int) -> Self:
+        """See `UpdateStaging.rebased`."""
+        return replace(self, identity=identity, kept_nbytes=cbytes)
 
     def join(self, chunks: StagedChunks) -> Placement:
         """Give the chunks numbers that no file has; see `Staging.join`."""
@@ -149,7 +157,7 @@ class SparseUpdate(SparseStaging):
             except FileNotFoundError as error:
                 if not _leads_to(self.target, folder):
                     # the frame was replaced, and its directory is being emptied
-                    raise StaleFrameError(_CHANGED, path=self.target) from error
+                    raise StaleFrameError(CHANGED, path=self.target) from error
                 raise
             finally:
                 os.close(folder)
@@ -157,7 +165,7 @@ class SparseUpdate(SparseStaging):
     def _require_unchanged(self, folder: int) -> None:
         state = os.stat(MAIN_MEMBER, dir_fd=folder, follow_symlinks=False)
         if identity_of(state) != self.identity:
-            raise StaleFrameError(_CHANGED, path=self.target)
+            raise StaleFrameError(CHANGED, path=self.target)
 
     def _link_in(self, placement: Placement, folder: int) -> None:
         """Give the staged files their names, durably; or none of them."""
@@ -194,64 +202,3 @@ def _changed(old: bytes, new: bytes) -> tuple[bytes, int]:
     """
     differ = [at for at, (a, b) in enumerate(zip(old, new, strict=True)) if a != b] or [0]
     return new[differ[0] : differ[-1] + 1], differ[0]
-
-
-@contextmanager
-def frame_locked(path: Path, label: str, identity: Identity) -> Iterator[None]:
-    """Lock a frame against other changes, and see that it is still as it was.
-
-    Parameters
-    ----------
-    path : Path
-        The frame, or the index file of a sparse one.
-    label : str
-        Path of the frame.
-    identity : Identity
-        That it must have.
-
-    Raises
-    ------
-    B2ndError
-        Another process is changing it.
-    StaleFrameError
-        It changed.
-    OSError
-        The file system has no locks.
-    """
-    with _unless_replaced(label, identity), about(label):
-        fd = os.open(path, os.O_RDWR)
-    try:
-        try:
-            # the kernel drops the lock of a process that dies
-            with about(label):
-                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            if error.errno in NO_LOCKS:
-                message = "this file system has no locks, so frames on it cannot be changed"
-                raise OSError(error.errno, message, label) from error
-            if error.errno not in (errno.EWOULDBLOCK, errno.EACCES):
-                raise
-            raise B2ndError(
-                "another process is updating this frame; try again", path=label
-            ) from error
-        # by its name: what was locked may have lost it meanwhile
-        if identity_at(label) != identity:
-            raise StaleFrameError(_CHANGED, path=label)
-        with _unless_replaced(label, identity):
-            yield
-    finally:
-        os.close(fd)
-
-
-@contextmanager
-def _unless_replaced(label: str, identity: Identity) -> Iterator[None]:
-    """Raise StaleFrameError where another writer has replaced the frame."""
-    try:
-        yield
-    except (IsADirectoryError, NotADirectoryError) as error:
-        raise StaleFrameError(_CHANGED, path=label) from error
-    except FileNotFoundError as error:
-        # the directory of a frame that was replaced is being emptied
-        if Path(label).exists() and identity_at(label) != identity:
-            raise StaleFrameError(_CHANGED, path=label) from error
-        raise

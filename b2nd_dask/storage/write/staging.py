@@ -5,13 +5,13 @@ from __future__ import annotations
 import itertools
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 if TYPE_CHECKING:
-    from b2nd_dask.storage.byte_reader import ByteReader
+    from b2nd_dask.storage.byte_reader import ByteReader, Identity
     from b2nd_dask.storage.read.location import Location
 
 
@@ -129,6 +129,21 @@ class Staging(Protocol):
 
     def discard(self) -> None:
         """Remove everything that was staged; the target stays as it is."""
+
+
+class UpdateStaging(Staging, Protocol):
+    """A change of a frame in place. `exclusive` also keeps all others from changing the frame."""
+
+    def rebased(self, identity: Identity, *, frame_len: int, cbytes: int) -> Self:
+        """Change another state of the same frame, with what was staged already.
+
+        Parameters
+        ----------
+        identity : Identity
+            Of the frame as it is now; publishing checks that it still is that.
+        frame_len, cbytes : int
+            As its header says.
+        """
 
 
 def runs_of(chunks: StagedChunks) -> list[tuple[int, slice]]:

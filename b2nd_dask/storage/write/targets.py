@@ -10,7 +10,7 @@ from b2nd_dask.storage.read.location import Location
 from b2nd_dask.storage.write.local_staging import ContiguousStaging, SparseStaging
 from b2nd_dask.storage.write.local_update import ContiguousUpdate, SparseUpdate
 from b2nd_dask.storage.write.object_staging import ObjectStaging, SparseObjectStaging
-from b2nd_dask.storage.write.staging import Staging
+from b2nd_dask.storage.write.staging import Staging, UpdateStaging
 
 
 def staging_for(
@@ -75,7 +75,7 @@ def update_staging_for(
     frame_len: int,
     cbytes: int,
     resume_key: str | None = None,
-) -> Staging:
+) -> UpdateStaging:
     """Choose the staging that changes a frame in place.
 
     Parameters

@@ -1,0 +1,113 @@
+"""The lock of a local frame: of all who change it in place, one at a time publishes."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import logging
+import os
+import random
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from b2nd_dask.errors import StaleFrameError
+from b2nd_dask.storage.byte_reader import Identity
+from b2nd_dask.storage.read.local_reader import identity_at
+from b2nd_dask.storage.write.local_files import NO_LOCKS, about
+
+logger = logging.getLogger("b2nd_dask")
+
+CHANGED = "the frame changed while its update was computed"
+#: Pauses between two tries, in seconds: a switch takes milliseconds.
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.001, 0.1
+#: Seconds after which whoever waits says so, and says so again.
+_LONG = 10.0
+
+
+@contextmanager
+def frame_locked(path: Path, label: str, area: Path | None = None) -> Iterator[None]:
+    """Wait for the lock of a frame, and hold it.
+
+    Parameters
+    ----------
+    path : Path
+        The frame, or the index file of a sparse one.
+    label : str
+        Path of the frame.
+    area : Path, optional
+        The staging area of the write that waits. Once it is removed, the write was given up.
+
+    Raises
+    ------
+    FileNotFoundError
+        There is no frame, or the staging area was removed.
+    OSError
+        The file system has no locks.
+    """
+    fd = _wait_for(path, label, area)
+    try:
+        yield
+    finally:
+        os.close(fd)
+
+
+@contextmanager
+def unless_replaced(label: str, identity: Identity) -> Iterator[None]:
+    """Raise StaleFrameError where another writer has replaced the frame."""
+    try:
+        yield
+    except (IsADirectoryError, NotADirectoryError) as error:
+        raise StaleFrameError(CHANGED, path=label) from error
+    except FileNotFoundError as error:
+        # the directory of a frame that was replaced is being emptied
+        if Path(label).exists() and identity_at(label) != identity:
+            raise StaleFrameError(CHANGED, path=label) from error
+        raise
+
+
+def _wait_for(path: Path, label: str, area: Path | None) -> int:
+    """Try until the lock is had; returns the descriptor that holds it.
+
+    Not one call that blocks: a thread could not be told that its write was given up, and the file
+    that it waits for may be replaced by a new one.
+    """
+    pause, began, said = _FIRST_PAUSE, time.monotonic(), 0
+    while True:
+        # before each try: whoever interrupts a write removes its staging area
+        if area is not None and not area.is_dir():
+            message = "the staging area of this write was removed while it waited for others"
+            raise FileNotFoundError(errno.ENOENT, message, label)
+        with about(label):
+            fd = _try_lock(path, label)
+        if fd is not None:
+            return fd
+        if time.monotonic() - began > _LONG * (said + 1):
+            said += 1
+            logger.info("%s: waits for another process that is changing it", label)
+        time.sleep(pause * random.uniform(0.5, 1))  # noqa: S311 - so that waiters do not meet again
+        pause = min(2 * pause, _LONGEST_PAUSE)
+
+
+def _try_lock(path: Path, label: str) -> int | None:
+    """Lock what a path names; None where others hold the lock, or have replaced the file."""
+    fd = os.open(path, os.O_RDWR)
+    try:
+        # the kernel drops the lock of a process that dies
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        if os.path.samestat(path.stat(), os.fstat(fd)):
+            return fd
+    except OSError as error:
+        os.close(fd)
+        if error.errno in (errno.EWOULDBLOCK, errno.EACCES):
+            return None
+        if error.errno in NO_LOCKS:
+            message = "this file system has no locks, so frames on it cannot be changed"
+            raise OSError(error.errno, message, label) from error
+        raise
+    except BaseException:
+        os.close(fd)
+        raise
+    os.close(fd)
+    return None
