@@ -18,6 +18,7 @@ from b2nd_dask.storage.byte_reader import (
 from b2nd_dask.storage.failures import TOGETHER, only_here
 from b2nd_dask.storage.read.location import Location
 from b2nd_dask.storage.read.memory import stored_members
+from b2nd_dask.storage.read.pattern import matches_of
 from b2nd_dask.storage.redaction import Secrets
 from b2nd_dask.storage.spans import Span
 from b2nd_dask.storage.write.leftovers import StagingInfo, list_staging, remove_staging
@@ -44,6 +45,7 @@ __all__ = [
     "chunk_member",
     "frame_locked",
     "list_staging",
+    "matches_of",
     "only_here",
     "remove_staging",
     "staging_for",
