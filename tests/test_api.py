@@ -25,8 +25,8 @@ from_b2nd list_staging open_b2nd rechunk remove_staging seal to_b2nd verify
 
 SIGNATURES = {
     "compact": "(urlpath)",
-    "from_b2nd": "(urlpath, *, chunks=None, dtype=None, uninit=None, verify='auto', "
-    "storage_options=None, name=None, offset=0)",
+    "from_b2nd": "(urlpath, *, axis=None, stack=False, chunks=None, dtype=None, "
+    "uninit=None, verify='auto', storage_options=None, name=None, offset=0)",
     "list_staging": "(urlpath, *, storage_options=None)",
     "open_b2nd": "(urlpath, *, dtype=None, uninit=None, verify='auto', storage_options=None, "
     "offset=0)",

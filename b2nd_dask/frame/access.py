@@ -148,6 +148,7 @@ def _refuse_several(given: Any) -> None:
             "python-blosc2 is taken as it is, but not a slice of it, which NumPy holds"
         )
     if isinstance(given, list | tuple | set | frozenset | Iterator | np.ndarray):
-        raise TypeError(f"a {name}, where the path of one frame is needed: {TOGETHER}")
+        ordered = "" if isinstance(given, list | tuple) else ", in their order"
+        raise TypeError(f"a {name}, where the path of one frame is needed: {TOGETHER}{ordered}")
     if type(given).__module__.startswith("blosc2.") and hasattr(given, "keys"):
         raise TypeError(f"a {name} holds several arrays: pass one of them, as store[KEY]")

@@ -19,6 +19,7 @@ from b2nd_dask.storage.failures import TOGETHER, only_here
 from b2nd_dask.storage.read.local_reader import identity_at, is_same_file
 from b2nd_dask.storage.read.location import Location
 from b2nd_dask.storage.read.memory import stored_members
+from b2nd_dask.storage.read.pattern import matches_of
 from b2nd_dask.storage.redaction import Secrets
 from b2nd_dask.storage.spans import Span
 from b2nd_dask.storage.write.frame_lock import CHANGED, frame_locked, unless_replaced
@@ -49,6 +50,7 @@ __all__ = [
     "identity_at",
     "is_same_file",
     "list_staging",
+    "matches_of",
     "only_here",
     "remove_staging",
     "staging_for",

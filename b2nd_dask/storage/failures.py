@@ -47,8 +47,8 @@ _TRACEBACK = "Traceback of this error, without secrets and values of variables:\
 
 #: How several frames become one array.
 TOGETHER = (
-    "open each, and put them together by da.concatenate([da.from_b2nd(path) for path in paths]) "
-    "or da.stack"
+    "from_b2nd takes a list of paths or a pattern such as 'data/*.b2nd', and concatenates or, with "
+    "stack=True, stacks the frames"
 )
 
 #: Labels end in the offset of a frame, as in ``a.zip[38:]``.
@@ -261,7 +261,7 @@ def if_pattern(name: str) -> str:
     """
     if not _PATTERN.search(name):
         return ""
-    return f"; if it is a pattern, list its files by glob or fsspec: {TOGETHER}"
+    return f"; if it is a pattern: {TOGETHER}"
 
 
 def what_directory(path: str, names: Collection[str] = ()) -> str:

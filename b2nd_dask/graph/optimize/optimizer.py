@@ -20,7 +20,7 @@ import dask.array as da
 from dask.highlevelgraph import HighLevelGraph
 
 from b2nd_dask.graph._dask_compat import block_arguments, is_planned, resolve_all, warn_once
-from b2nd_dask.graph.read.blocks import FrameBlocks
+from b2nd_dask.graph.read.blocks import RegionBlocks
 
 Optimizer = Callable[..., Any]
 _UNSET = object()
@@ -172,7 +172,7 @@ def _optimized(own: Optimizer, setting: Any, dsk: Any, keys: Any, **kwargs: Any)
 
 def _reads_frames(dsk: Any) -> bool:
     return isinstance(dsk, HighLevelGraph) and any(
-        isinstance(dep, FrameBlocks)
+        isinstance(dep, RegionBlocks)
         for layer in dsk.layers.values()
         for dep in block_arguments(layer)
     )

@@ -10,7 +10,9 @@ from typing import Any
 import dask.array as da
 import numpy as np
 from dask.highlevelgraph import HighLevelGraph
+from numpy.typing import NDArray
 
+from b2nd_dask.frame.joined import Readable
 from b2nd_dask.frame.read.plan import uniform_kinds
 from b2nd_dask.frame.reference import FrameReference
 from b2nd_dask.graph import _dask_compat
@@ -20,7 +22,7 @@ Chunks = tuple[tuple[int, ...], ...]
 
 
 class FrameRegion:
-    """The whole frame, as dask's getter slices it in a task.
+    """The whole frame, or some that are joined, as dask's getter slices it in a task.
 
     dask fuses further slices into the index, so that only what is needed is read.
 
@@ -31,7 +33,7 @@ class FrameRegion:
         all are writable, as functions of the user may expect.
     """
 
-    def __init__(self, frame: FrameReference, *, views: bool = False) -> None:
+    def __init__(self, frame: Readable, *, views: bool = False) -> None:
         self.frame = frame
         self.views = views
 
@@ -56,7 +58,7 @@ class ConstantRegion:
         As for `FrameRegion`.
     """
 
-    def __init__(self, kind: int, frame: FrameReference, *, views: bool = False) -> None:
+    def __init__(self, kind: int, frame: Readable, *, views: bool = False) -> None:
         self.kind = kind
         self.frame = frame
         self.views = views
@@ -85,38 +87,32 @@ def writable(elements: Any) -> Any:
 BlockArgument: Any = _dask_compat.optional("ArrayBlockwiseDep") or object
 
 
-class FrameBlocks(BlockArgument):  # type: ignore[misc]
+class RegionBlocks(BlockArgument):  # type: ignore[misc]
     """The argument of each block's task, by the block's position in the grid.
 
     Parameters
     ----------
     chunks : tuple of tuple of int
         Blocks of the dask array.
-    anew : bool
-        Whether a rechunk chose them: what is written of parts of chunks is verified then, as it
-        would be in blocks of whole chunks.
+    kinds : ndarray of uint8 or None
+        The kind of chunks that fill each block; None where all hold data.
     """
 
-    def __init__(self, frame: FrameReference, chunks: Chunks, *, anew: bool = False) -> None:
+    def __init__(self, chunks: Chunks, kinds: NDArray[np.uint8] | None) -> None:
         super().__init__(chunks)
-        self.frame = frame
-        self.anew = anew
-        self._region = FrameRegion(frame)
-        self._kinds = uniform_kinds(frame.chunk_kinds(), frame.chunks, chunks)
-        kinds = () if self._kinds is None else np.unique(self._kinds).tolist()
-        self._constants = {
-            kind: ConstantRegion(kind, frame)
-            for kind in kinds
-            if frame.constant_element(kind) is not None
-        }
+        self._kinds = kinds
 
-    def __getitem__(self, block: tuple[int, ...]) -> FrameRegion | ConstantRegion:
-        if self._kinds is None:
-            return self._region
-        return self._constants.get(int(self._kinds[block]), self._region)
+    @property
+    def frames(self) -> tuple[FrameReference, ...]:
+        """The frames that are read."""
+        raise NotImplementedError
+
+    def kind_of(self, block: tuple[int, ...]) -> int:
+        """The kind of chunks that fill a block; 0 where it holds data."""
+        return 0 if self._kinds is None else int(self._kinds[block])
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return (*reduced(_empty_blocks), self.__getstate__())
+        return (*reduced(_empty_blocks, type(self)), self.__getstate__())
 
     def __getstate__(self) -> dict[str, Any]:
         # the graph travels to the scheduler, and runs of equal kinds, which frames have, compress
@@ -132,9 +128,42 @@ class FrameBlocks(BlockArgument):  # type: ignore[misc]
             self._kinds = flat.reshape(self.numblocks)
 
 
-def _empty_blocks() -> FrameBlocks:
-    """Make an object for `FrameBlocks.__setstate__` to fill."""
-    return FrameBlocks.__new__(FrameBlocks)
+def _empty_blocks(kind: type[RegionBlocks]) -> RegionBlocks:
+    """Make an object for `RegionBlocks.__setstate__` to fill."""
+    return kind.__new__(kind)
+
+
+class FrameBlocks(RegionBlocks):
+    """The region of one frame, or the constants that fill blocks of it.
+
+    Parameters
+    ----------
+    anew : bool
+        Whether a rechunk chose the blocks: what is written of parts of chunks is verified then, as
+        it would be in blocks of whole chunks.
+    """
+
+    def __init__(self, frame: FrameReference, chunks: Chunks, *, anew: bool = False) -> None:
+        kinds = uniform_kinds(frame.chunk_kinds(), frame.chunks, chunks)
+        super().__init__(chunks, kinds)
+        self.frame = frame
+        self.anew = anew
+        self._region = FrameRegion(frame)
+        self._constants = {
+            kind: ConstantRegion(kind, frame)
+            for kind in ([] if kinds is None else np.unique(kinds).tolist())
+            if frame.constant_element(kind) is not None
+        }
+
+    @property
+    def frames(self) -> tuple[FrameReference, ...]:
+        """As `RegionBlocks.frames`."""
+        return (self.frame,)
+
+    def __getitem__(self, block: tuple[int, ...]) -> FrameRegion | ConstantRegion:
+        if self._kinds is None:
+            return self._region
+        return self._constants.get(int(self._kinds[block]), self._region)
 
 
 def dask_array(

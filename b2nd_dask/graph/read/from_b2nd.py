@@ -1,10 +1,11 @@
-"""`from_b2nd`: a frame as a dask array."""
+"""`from_b2nd`: a frame, or several, as a dask array."""
 
 from __future__ import annotations
 
+import math
 import warnings
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
 
 import dask.array as da
 import numpy as np
@@ -14,12 +15,16 @@ from dask.base import tokenize
 from b2nd_dask.errors import UnsupportedFrameError, level_of_caller
 from b2nd_dask.frame.access import UrlPath, open_b2nd
 from b2nd_dask.frame.array import Frame, reference_of
+from b2nd_dask.frame.join import join, open_all, sources_of
+from b2nd_dask.frame.joined import JoinedReference
 from b2nd_dask.frame.open.opening import Verify
 from b2nd_dask.frame.reference import FrameReference
 from b2nd_dask.graph import _dask_compat
 from b2nd_dask.graph.read.blocks import Chunks, FrameBlocks, dask_array
 from b2nd_dask.graph.resources import auto_block_nbytes
 from b2nd_dask.graph.task_names import of_frame
+from b2nd_dask.graph.read.many import joined_array
+from b2nd_dask.graph.read.many_sizes import joined_sizes
 
 #: dask needs about 1 kB for each block of a graph before anything is computed.
 MAX_TASKS = 1 << 24
@@ -28,8 +33,10 @@ MANY_TASKS = 100_000
 
 
 def from_b2nd(
-    urlpath: UrlPath | Any,
+    urlpath: UrlPath | Sequence[Any] | Any,
     *,
+    axis: int | None = None,
+    stack: bool = False,
     chunks: Any = None,
     dtype: Any = None,
     uninit: Any = None,
@@ -38,7 +45,7 @@ def from_b2nd(
     name: str | None = None,
     offset: int = 0,
 ) -> da.Array:
-    """Open a frame as a dask array.
+    """Open a frame, or several, as a dask array.
 
     The graph is built from the frame's offset index alone: no chunk is read. Chunks that the index
     marks as zeros, NaN or never written become constants of the graph and are never read.
@@ -48,13 +55,20 @@ def from_b2nd(
     urlpath : str, os.PathLike, bytes, blosc2.NDArray or Frame
         A path to a contiguous frame or to the directory of a sparse one, an fsspec URL, the bytes
         of a contiguous frame, or an opened array (its file is opened anew; one in memory is
-        copied). What `open_b2nd` gave is used as it was opened.
+        copied). What `open_b2nd` gave is used as it was opened. A list or tuple of these: the
+        frames become one array. So do those that a pattern matches, as ``"data/*.b2nd"``, also in a
+        URL; they are sorted by name, numbers by their value: ``x2`` before ``x10``.
+    axis : int, optional
+        For several frames: the axis along which they follow each other, 0 by default. They may
+        differ in length along it, and in nothing else but chunks and metadata.
+    stack : bool, optional
+        For several frames, all of one shape: whether `axis` is a new axis, with one index for each.
     chunks : optional
         Blocks of the dask array. By default the frame's chunks, one task each (small ones that are
-        reduced together share one); ``"auto"`` groups whole frame chunks up to dask's
-        ``array.chunk-size``, on a cluster no more than suits the memory and the number of its
-        workers; anything else that `dask.array.from_array` takes, aligned with the
-        frame's chunks or not.
+        reduced together share one); ``"auto"`` groups whole frame chunks, and small frames, up to
+        dask's ``array.chunk-size``, on a cluster no more than suits the memory and the number of
+        its workers; anything else that `dask.array.from_array` takes, aligned with the frame's
+        chunks or not.
     dtype : dtype-like, optional
         For frames that store none (Caterva, the first b2nd files): the dtype of their elements, of
         the same itemsize. Without it such elements are raw bytes, ``V{itemsize}``.
@@ -82,7 +96,7 @@ def from_b2nd(
     Raises
     ------
     FileNotFoundError
-        There is no such file.
+        There is no such file, or nothing matches the pattern.
     FrameFormatError
         The file is not a frame, or damaged.
     UnsupportedFrameError
@@ -91,7 +105,7 @@ def from_b2nd(
         The frame's own metadata do not match their checksums, or it has none and `verify` is True.
     ValueError
         A `dtype`, `uninit` or `chunks` that does not fit, or arguments that a `Frame` was opened
-        with already.
+        with already. Frames that do not fit together: each is named, with what differs.
 
     Examples
     --------
@@ -101,24 +115,40 @@ def from_b2nd(
     ((2, 1), (2, 2))
     >>> x.sum(axis=0).compute()
     array([12, 15, 18, 21])
+    >>> parts = [blosc2.full((2, 4), i) for i in range(3)]
+    >>> from_b2nd(parts).shape, from_b2nd(parts, axis=-1, stack=True).shape
+    ((6, 4), (2, 4, 3))
     """
-    if isinstance(urlpath, Frame):
-        chosen = any(given is not None for given in (dtype, uninit, storage_options))
-        if chosen or offset or verify != "auto":
+    given = _Given(dtype, uninit, verify, storage_options, offset)
+    sources = sources_of(urlpath, storage_options)
+    if sources is not None:
+        joined = join(open_all(sources, given.opened), axis or 0, bool(stack))
+        return array_of_many(joined, chunks, name)
+    if axis is not None or stack:
+        raise ValueError("axis= and stack= put several frames together: pass a list or a pattern")
+    return array_of(given.opened(urlpath), chunks, name)
+
+
+class _Given(NamedTuple):
+    """How the user wants frames to be opened; as for `open_b2nd`."""
+
+    dtype: Any
+    uninit: Any
+    verify: Verify
+    storage_options: Mapping[str, Any] | None
+    offset: int
+
+    def opened(self, source: Any) -> FrameReference:
+        """Open one frame."""
+        if not isinstance(source, Frame):
+            return reference_of(open_b2nd(source, **self._asdict()))
+        chosen = any(value is not None for value in (self.dtype, self.uninit, self.storage_options))
+        if chosen or self.offset or self.verify != "auto":
             raise ValueError(
                 "a Frame is read as it was opened: give dtype=, uninit=, verify=, "
                 "storage_options= and offset= to open_b2nd"
             )
-        return array_of(reference_of(urlpath), chunks, name)
-    frame = open_b2nd(
-        urlpath,
-        dtype=dtype,
-        uninit=uninit,
-        verify=verify,
-        storage_options=storage_options,
-        offset=offset,
-    )
-    return array_of(reference_of(frame), chunks, name)
+        return reference_of(source)
 
 
 def array_of(
@@ -141,6 +171,20 @@ def array_of(
     return dask_array(Frame(frame), sizes, name, layer)
 
 
+def array_of_many(joined: JoinedReference, chunks: Any, name: str | None = None) -> da.Array:
+    """Make a dask array of joined frames; `chunks` and `name` as for `from_b2nd`."""
+    sizes = joined_sizes(joined, chunks)
+    count = math.prod(map(len, sizes))
+    if count > MAX_TASKS:
+        raise UnsupportedFrameError(
+            f"{joined.description} becomes {count} blocks, but a graph has room for {MAX_TASKS} "
+            'tasks; pass chunks="auto" to group them'
+        )
+    if chunks is None:
+        _warn_of_many(joined.description, count)
+    return joined_array(joined, sizes, name)
+
+
 def block_sizes(frame: FrameReference, chunks: Any) -> Chunks:
     """Resolve the user's `chunks` to the lengths of blocks along each axis."""
     if 0 in frame.shape and (chunks is None or isinstance(chunks, str)):
@@ -154,32 +198,37 @@ def block_sizes(frame: FrameReference, chunks: Any) -> Chunks:
         )
     if count > MAX_TASKS or 0 in frame.shape:
         sizes: Chunks = normalize_chunks(
-            chunks, frame.shape, dtype=frame.dtype, limit=_auto_limit(frame, chunks)
+            chunks, frame.shape, dtype=frame.dtype, limit=_auto_limit(frame.nbytes, chunks)
         )
         return _grouped(sizes, frame) if isinstance(chunks, str) else sizes
     sizes = normalize_chunks(frame.chunks, frame.shape)
-    if chunks is None and count > MANY_TASKS:
-        warnings.warn(
-            f"{frame.description} becomes {count} blocks, one for each chunk, and dask takes about "
-            '0.3 ms for each; pass chunks="auto" to group them',
-            stacklevel=level_of_caller(),
-        )
-    if chunks is not None:
+    if chunks is None:
+        _warn_of_many(frame.description, count)
+    else:
         sizes = normalize_chunks(
             chunks,
             frame.shape,
             dtype=frame.dtype,
-            limit=_auto_limit(frame, chunks),
+            limit=_auto_limit(frame.nbytes, chunks),
             previous_chunks=sizes,
         )
     return sizes
 
 
-def _auto_limit(frame: FrameReference, chunks: Any) -> int | None:
+def _warn_of_many(description: str, count: int) -> None:
+    if count > MANY_TASKS:
+        warnings.warn(
+            f"{description} becomes {count} blocks, one for each chunk, and dask takes about "
+            '0.3 ms for each; pass chunks="auto" to group them',
+            stacklevel=level_of_caller(),
+        )
+
+
+def _auto_limit(nbytes: int, chunks: Any) -> int | None:
     """Bytes of a block that `chunks` leave to us; None where they do not, or dask's choice fits."""
     parts = list(chunks.values()) if isinstance(chunks, dict) else chunks
     texts = {part for part in np.ravel(np.array(parts, object)) if isinstance(part, str)}
-    return auto_block_nbytes(frame.nbytes) if texts == {"auto"} else None
+    return auto_block_nbytes(nbytes) if texts == {"auto"} else None
 
 
 def _grouped(sizes: Chunks, frame: FrameReference) -> Chunks:

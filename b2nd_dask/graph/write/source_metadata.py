@@ -10,10 +10,11 @@ import dask.array as da
 
 from b2nd_dask.errors import B2ndError, level_of_caller
 from b2nd_dask.frame.array import Frame, reference_of
+from b2nd_dask.frame.joined import JoinedReference
 from b2nd_dask.frame.reference import FrameReference
 from b2nd_dask.frame.write.new_frame import pack_entries, users_names
 from b2nd_dask.graph import _dask_compat
-from b2nd_dask.graph.read.blocks import FrameBlocks
+from b2nd_dask.graph.read.blocks import RegionBlocks
 
 #: Names that a warning lists.
 _SHOWN = 5
@@ -86,19 +87,24 @@ def source_frames(array: da.Array) -> list[FrameReference]:
 
 def _frames_of(array: da.Array) -> list[FrameReference]:
     if _dask_compat.is_planned():
-        nodes = _dask_compat.planned_nodes(array)
-        return [reference_of(node) for node in nodes if isinstance(node, Frame)]
+        return _frames_among(_dask_compat.planned_nodes(array))
     if not _dask_compat.has_layers():
         # then `from_b2nd` leaves the graph to dask, where the frame is a value by itself
         single = [layer for layer in array.dask.layers.values() if len(layer) == 1]
-        values = [getattr(v, "value", v) for layer in single for v in layer.values()]
-        return [reference_of(value) for value in values if isinstance(value, Frame)]
+        return _frames_among([getattr(v, "value", v) for layer in single for v in layer.values()])
     return [
-        dep.frame
+        frame
         for layer in array.dask.layers.values()
         for dep in _dask_compat.block_arguments(layer)
-        if isinstance(dep, FrameBlocks)
+        if isinstance(dep, RegionBlocks)
+        for frame in dep.frames
     ]
+
+
+def _frames_among(values: list[Any]) -> list[FrameReference]:
+    """The frames that are read by values of a graph."""
+    joined = [frame for v in values if isinstance(v, JoinedReference) for frame in v.frames]
+    return [reference_of(value) for value in values if isinstance(value, Frame)] + joined
 
 
 def _stored(frame: FrameReference, name: str) -> Iterable[str]:

@@ -12,7 +12,7 @@ from dask.typing import Key
 from numpy.typing import NDArray
 
 from b2nd_dask.format.grid import parse_selection
-from b2nd_dask.frame.reference import FrameReference
+from b2nd_dask.frame.joined import Readable
 from b2nd_dask.graph._dask_compat import List, Task, TaskRef, _shuffle, chunk, core
 from b2nd_dask.graph.optimize.calls.elementwise import ElementwiseWork, elementwise_work_of
 from b2nd_dask.graph.optimize.calls.expression import (
@@ -67,7 +67,7 @@ def index_block(
 
 
 def _indexed(
-    frame: FrameReference,
+    frame: Readable,
     block: tuple[slice, ...],
     func: Any,
     work: ElementwiseWork,
@@ -148,7 +148,7 @@ def index_task(key: Key, found: IndexedRead, data_producer: bool) -> Task:
 class Window:
     """A block of a frame that is read when it is indexed; one slice selects it along each axis."""
 
-    def __init__(self, frame: FrameReference, index: tuple[slice, ...]) -> None:
+    def __init__(self, frame: Readable, index: tuple[slice, ...]) -> None:
         self._frame = frame
         self._index = index
         self._axes = parse_selection(index, frame.shape).axes

@@ -16,7 +16,7 @@ from typing import Any
 
 from dask.typing import Key
 
-from b2nd_dask.frame.reference import FrameReference
+from b2nd_dask.frame.joined import JoinedReference, Readable
 from b2nd_dask.graph._dask_compat import Alias, GraphNode, List, Task, TaskRef, _concatenate2
 from b2nd_dask.graph.optimize.calls.reductions import Combining
 from b2nd_dask.graph.optimize.rules.inline import dependents_of
@@ -32,9 +32,10 @@ TASKS_OF_A_THREAD = 4
 
 @dataclass(frozen=True, eq=False)
 class Block:
-    """A part of a frame that one task reduces."""
+    """A part of a frame, or of joined frames, that one task reduces."""
 
-    frame: FrameReference
+    frame: Readable
+    """Of joined frames all, so that blocks in different ones are neighbours."""
     axes: tuple[range, ...]
     step: BlockReduction
 
@@ -45,7 +46,12 @@ class Block:
             return None
         frame, index, step, _ = node.args
         # one slice with a positive step for each axis: quick to parse
-        return cls(frame, tuple(range(n)[s] for n, s in zip(frame.shape, index, strict=True)), step)
+        axes = tuple(range(n)[s] for n, s in zip(frame.shape, index, strict=True))
+        if isinstance(frame, JoinedReference):
+            if not all(axes):
+                return None
+            frame, axes = frame.whole, frame.shifted(axes, frame.start)
+        return cls(frame, axes, step)
 
     @property
     def nbytes(self) -> int:
@@ -54,8 +60,11 @@ class Block:
 
     def task(self) -> Task:
         """Make the task that reduces the block."""
-        index = tuple(slice(r.start, r.stop, r.step) for r in self.axes)
-        return Task(None, reduce_block, self.frame, index, self.step, List(), _data_producer=True)
+        frame, axes = self.frame, self.axes
+        if isinstance(frame, JoinedReference):
+            frame, axes = frame.part_of_axes(axes)
+        index = tuple(slice(r.start, r.stop, r.step) for r in axes)
+        return Task(None, reduce_block, frame, index, self.step, List(), _data_producer=True)
 
 
 @dataclass(frozen=True, eq=False)

@@ -11,9 +11,9 @@ from dask.typing import Key
 from numpy.typing import NDArray
 
 from b2nd_dask.format.grid import parse_selection
+from b2nd_dask.frame.joined import Readable
 from b2nd_dask.frame.read.partial_results import PartialResult
 from b2nd_dask.frame.read.reduce import Reduction
-from b2nd_dask.frame.reference import FrameReference
 from b2nd_dask.graph._dask_compat import List, Task, TaskRef
 from b2nd_dask.graph.optimize.calls.arg_reductions import search_of
 from b2nd_dask.graph.optimize.calls.elementwise import (
@@ -63,9 +63,7 @@ class BlockReduction:
     work: ElementwiseWork
 
 
-def reduce_block(
-    frame: FrameReference, index: Any, step: BlockReduction, results: list[Any]
-) -> Any:
+def reduce_block(frame: Readable, index: Any, step: BlockReduction, results: list[Any]) -> Any:
     """Compute the chunk step of a reduction for one block of a frame.
 
     Parameters

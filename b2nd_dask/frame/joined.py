@@ -1,0 +1,308 @@
+"""`JoinedReference`: frames one behind the other along an axis, or stacked along a new one."""
+
+from __future__ import annotations
+
+import math
+import zlib
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Any, NamedTuple
+
+import numpy as np
+import xxhash
+from numpy.typing import NDArray
+
+from b2nd_dask.format.grid import parse_selection
+from b2nd_dask.frame.read.buffers import Pool
+from b2nd_dask.frame.read.decode import Fill, carrier
+from b2nd_dask.frame.read.partial_results import PartialResult
+from b2nd_dask.frame.read.reduce import Reduction
+from b2nd_dask.frame.reference import FrameReference
+from b2nd_dask.storage import Location
+
+_pool = Pool()
+
+
+class FramePart(NamedTuple):
+    """The part of a region that lies in one frame."""
+
+    frame: FrameReference
+    axes: tuple[range, ...]
+    """Positions in the frame."""
+    out: slice
+    """Where they go in the result, along the joined axis."""
+
+
+class JoinedReference:
+    """Frames that are read as one array; what tasks carry of them, as `FrameReference` for one.
+
+    Parameters
+    ----------
+    frames : sequence of FrameReference
+        That fit, as `join` of `frame/join.py` checks.
+    axis : int
+        Along which they follow each other.
+    stacked : bool
+        Whether the axis is a new one, along which each frame has length 1.
+    whole : JoinedReference, optional
+        The array that this is a part of. It does not travel with the part.
+    start : int
+        Where the part begins in the whole, along the axis.
+    """
+
+    def __init__(
+        self,
+        frames: Sequence[FrameReference],
+        axis: int,
+        stacked: bool,
+        whole: JoinedReference | None = None,
+        start: int = 0,
+    ) -> None:
+        self.frames = tuple(frames)
+        self.axis = axis
+        self.stacked = stacked
+        self.whole = self if whole is None else whole
+        self.start = start
+        lengths = [1 if stacked else frame.shape[axis] for frame in self.frames]
+        self.starts: NDArray[np.int64] = np.cumsum([0, *lengths])
+        """Where each frame begins along the axis, and where the last one ends."""
+        shape = self.frames[0].shape
+        rest = shape[axis:] if stacked else shape[axis + 1 :]
+        self.shape: tuple[int, ...] = (*shape[:axis], int(self.starts[-1]), *rest)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _unpickled, (_packed(self.frames), self.axis, self.stacked)
+
+    def __dask_tokenize__(self) -> tuple[Any, ...]:
+        # of ten thousand frames dask would take seconds
+        digest = xxhash.xxh3_128()
+        for frame in self.frames:
+            _, _, *rest = frame.__dask_tokenize__()
+            digest.update(repr(rest).encode())
+        return "b2nd_dask.JoinedReference", digest.hexdigest(), self.axis, self.stacked
+
+    def __repr__(self) -> str:
+        return f"<JoinedReference {self.description}>"
+
+    def __getitem__(self, index: Any) -> Any:
+        """Elements of a basic index, writable."""
+        elements = self.read(index)
+        readonly = isinstance(elements, np.ndarray) and not elements.flags.writeable
+        return elements.copy(order="C") if readonly else elements
+
+    @property
+    def description(self) -> str:
+        """Number of frames, the first one, shape and dtype, for messages."""
+        first = self.frames[0].location.label
+        return f"{len(self.frames)} frames from {first} on: shape {self.shape}, {self.dtype}"
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """Dtype of the elements."""
+        return self.frames[0].dtype
+
+    @property
+    def ndim(self) -> int:
+        """Number of axes."""
+        return len(self.shape)
+
+    @property
+    def blocks(self) -> tuple[int, ...]:
+        """Elements of a block of the first frame along each axis."""
+        blocks = self.frames[0].blocks
+        return (*blocks[: self.axis], 1, *blocks[self.axis :]) if self.stacked else blocks
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all elements, uncompressed."""
+        return math.prod(self.shape) * self.dtype.itemsize
+
+    @property
+    def is_remote(self) -> bool:
+        """Whether reads of a frame are requests to a store."""
+        return any(frame.is_remote for frame in self.frames)
+
+    def part(self, start: int, stop: int) -> JoinedReference:
+        """Refer to the frames alone that hold positions of the joined axis; at least one."""
+        first = min(self._frame_of(start), len(self.frames) - 1)
+        last = max(self._frame_of(stop - 1), first)
+        begin = self.start + int(self.starts[first])
+        return JoinedReference(
+            self.frames[first : last + 1], self.axis, self.stacked, self.whole, begin
+        )
+
+    def part_of_axes(self, axes: tuple[range, ...]) -> tuple[JoinedReference, tuple[range, ...]]:
+        """Refer to the frames of a region alone; return the region in it, too."""
+        along = axes[self.axis]
+        part = self.part(along[0], along[-1] + 1)
+        return part, part.shifted(axes, self.start - part.start)
+
+    def shifted(self, axes: tuple[range, ...], by: int) -> tuple[range, ...]:
+        """Move a region along the joined axis."""
+        along = axes[self.axis]
+        moved = range(along.start + by, along.stop + by, along.step)
+        return (*axes[: self.axis], moved, *axes[self.axis + 1 :])
+
+    def split(self, axes: tuple[range, ...]) -> Iterator[FramePart]:
+        """Cut a region of ascending positions into the frames that it touches."""
+        along = axes[self.axis]
+        if not all(map(len, axes)):
+            return
+        for number in range(self._frame_of(along[0]), self._frame_of(along[-1]) + 1):
+            start, stop = self.starts[number : number + 2].tolist()
+            first = max(0, -((along.start - start) // along.step))
+            last = min(len(along), -((along.start - stop) // along.step))
+            if first < last:
+                inner = self.shifted(
+                    (*axes[: self.axis], along[first:last], *axes[self.axis + 1 :]), -start
+                )
+                yield FramePart(self.frames[number], self._of_frame(inner), slice(first, last))
+
+    def check_current(self) -> None:
+        """As `FrameReference.check_current`, of each frame."""
+        for frame in self.frames:
+            frame.check_current()
+
+    def constant_element(self, kind: int) -> NDArray[Any] | None:
+        """The 0-d element that chunks of a kind repeat in all frames; None where there is none."""
+        elements = [frame.constant_element(kind) for frame in self.frames]
+        distinct = {None if element is None else element.tobytes() for element in elements}
+        return elements[0] if len(distinct) == 1 else None
+
+    def read(self, index: Any, threads: int = 1) -> Any:
+        """As `FrameReference.read`."""
+        selection = parse_selection(index, self.shape)
+        elements = self.read_axes(selection.axes, threads)
+        return elements[selection.finish] if selection.finish else elements
+
+    def read_axes(self, axes: tuple[range, ...], threads: int = 1) -> NDArray[Any]:
+        """As `FrameReference.read_axes`."""
+        parts = list(self.split(axes))
+        if len(parts) == 1:
+            return self._expanded(parts[0].frame.read_axes(parts[0].axes, threads))
+        out = _pool.empty(tuple(map(len, axes)), carrier(self.dtype))
+        for part in parts:
+            elements = self._expanded(part.frame.read_axes(part.axes, threads))
+            out[(slice(None),) * self.axis + (part.out,)] = elements.view(out.dtype)
+        return out.view(self.dtype)
+
+    def read_points(self, coords: tuple[NDArray[np.int64], ...]) -> NDArray[Any]:
+        """As `FrameReference.read_points`."""
+        along = coords[self.axis]
+        if len(along) and not 0 <= along.min() <= along.max() < self.shape[self.axis]:
+            raise IndexError(f"a position is out of bounds for axis {self.axis}")
+        out = np.empty(len(along), carrier(self.dtype))
+        numbers = np.searchsorted(self.starts, along, side="right") - 1
+        for number in np.unique(numbers).tolist():
+            where = numbers == number
+            inner = [axis[where] for axis in coords]
+            inner[self.axis] = inner[self.axis] - self.starts[number]
+            frame, own = self.frames[number], self._of_frame(tuple(inner))
+            # an index of no axes has no points
+            found = frame.read_points(own) if own else frame.read(())
+            out[where] = found.view(out.dtype)
+        return out.view(self.dtype)
+
+    def reduce(self, axes: tuple[range, ...], how: Reduction) -> PartialResult:
+        """As `FrameReference.reduce`."""
+        parts = list(self.split(axes))
+        if len(parts) == 1 and not self.stacked:
+            return parts[0].frame.reduce(parts[0].axes, how)
+        if how.accumulation.positional or not parts[0].axes:
+            # positions count from the begin of the region, of which a frame knows nothing
+            return how.partial_result(self.read_axes(axes), (0,) * self.ndim)
+        own = self._reduction_of_frame(how)
+        results = [self._widened(part.frame.reduce(part.axes, own)) for part in parts]
+        if self.axis not in how.axis:
+            return {
+                name: np.concatenate([result[name] for result in results], axis=self.axis)
+                for name in results[0]
+            }
+        total = results[0]
+        for result in results[1:]:
+            total = how.accumulation.merge(total, result)
+        return total
+
+    def _frame_of(self, position: int) -> int:
+        # of empty frames none: they begin where the next one does
+        return int(np.searchsorted(self.starts, position, side="right")) - 1
+
+    def _of_frame(self, along_axes: tuple[Any, ...]) -> tuple[Any, ...]:
+        """Drop what belongs to the new axis, which frames do not have."""
+        if not self.stacked:
+            return along_axes
+        return along_axes[: self.axis] + along_axes[self.axis + 1 :]
+
+    def _expanded(self, elements: NDArray[Any]) -> NDArray[Any]:
+        return np.expand_dims(elements, self.axis) if self.stacked else elements
+
+    def _widened(self, result: PartialResult) -> PartialResult:
+        return {name: self._expanded(values) for name, values in result.items()}
+
+    def _reduction_of_frame(self, how: Reduction) -> Reduction:
+        """The same reduction, of elements without the new axis."""
+        if not self.stacked:
+            return how
+        axis = tuple(i - (i > self.axis) for i in how.axis if i != self.axis)
+        return replace(how, axis=axis, partial_result=partial(_reduced_flat, how, self.axis))
+
+
+Readable = FrameReference | JoinedReference
+"""What tasks read: one frame, or several that are joined."""
+
+
+def _reduced_flat(
+    how: Reduction, axis: int, elements: NDArray[Any], start: tuple[int, ...]
+) -> PartialResult:
+    """Reduce elements of a stacked frame as if they had the new axis; drop it again."""
+    full = how.partial_result(np.expand_dims(elements, axis), (*start[:axis], 0, *start[axis:]))
+    return {name: np.squeeze(values, axis) for name, values in full.items()}
+
+
+def _packed(frames: Sequence[FrameReference]) -> tuple[Any, ...]:
+    """References as columns: paths and versions compressed, equal grids and fills stored once."""
+    locations, versions, grids, fills, verify = zip(
+        *(f.__reduce__()[1] for f in frames), strict=True
+    )
+    known: dict[Any, Any] = {}
+    rows = tuple(
+        (
+            at.offset,
+            at.storage_options,
+            known.setdefault(grid, grid),
+            known.setdefault(_key(fill), fill),
+            checked,
+        )
+        for at, grid, fill, checked in zip(locations, grids, fills, verify, strict=True)
+    )
+    paths = [at.urlpath for at in locations]
+    # those of frames in memory are the frames
+    texts = paths if any(isinstance(p, bytes) for p in paths) else _compressed(paths)
+    return texts, _compressed(versions), rows
+
+
+def _key(fill: Fill) -> tuple[Any, ...]:
+    """Equal for equal fills, which compare by identity."""
+    return repr(fill.dtype), None if fill.uninit is None else fill.uninit.tobytes()
+
+
+def _compressed(texts: Sequence[str]) -> bytes:
+    return zlib.compress("\0".join(texts).encode("utf-8", "surrogateescape"), 1)
+
+
+def _unpickled(packed: tuple[Any, ...], axis: int, stacked: bool) -> JoinedReference:
+    paths, versions, rows = packed
+    if isinstance(paths, bytes):
+        paths = _decompressed(paths)
+    frames = [
+        FrameReference(Location(path, offset, options), version, grid, fill, verify)
+        for path, version, (offset, options, grid, fill, verify) in zip(
+            paths, _decompressed(versions), rows, strict=True
+        )
+    ]
+    return JoinedReference(frames, axis, stacked)
+
+
+def _decompressed(data: bytes) -> list[str]:
+    return zlib.decompress(data).decode("utf-8", "surrogateescape").split("\0")

@@ -1,0 +1,88 @@
+"""Patterns such as ``data/*.b2nd``: the paths or URLs that match, in the order of their numbers."""
+
+from __future__ import annotations
+
+import glob
+import os
+import re
+from typing import TYPE_CHECKING, Any
+
+from b2nd_dask.storage.read.connection import connect
+from b2nd_dask.storage.read.location import Location
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+_MARKS = re.compile(r"[*?\[]")
+_NUMBERS = re.compile(r"(\d+)")
+
+
+def matches_of(
+    urlpath: str | os.PathLike[str], storage_options: Mapping[str, Any] | None = None
+) -> list[str] | None:
+    """Expand a pattern.
+
+    A path is a pattern where it has ``*``, ``?`` or ``[`` and nothing of that very name is there; a
+    URL, where it has ``*``: the other marks may belong to a query or an address.
+
+    Parameters
+    ----------
+    storage_options : mapping, optional
+        For the fsspec file system of a URL.
+
+    Returns
+    -------
+    list of str or None
+        Paths or URLs, naturally sorted: ``x2`` comes before ``x10``. None where this is no pattern.
+
+    Raises
+    ------
+    FileNotFoundError
+        Nothing matches.
+    """
+    if not _MARKS.search(os.fsdecode(urlpath)):
+        return None
+    location = Location.of(urlpath, storage_options=storage_options)
+    if not location.is_url:
+        path = location.url
+        # such names are rare, but legal
+        if os.path.lexists(path) or not _MARKS.search(path):
+            return None
+        found = glob.glob(path, recursive=True)  # noqa: PTH207 - pathlib's drops trailing parts
+    elif "*" in location.url:
+        found = _matches_of_url(location)
+    else:
+        return None
+    if not found:
+        raise FileNotFoundError(f"{location.label}: nothing matches this pattern")
+    return sorted(found, key=natural_key)
+
+
+def natural_key(name: str) -> list[tuple[int, str]]:
+    """Sort key by which numbers in names go by their values.
+
+    Examples
+    --------
+    >>> sorted(["x10", "x2", "x2b", "a"], key=natural_key)
+    ['a', 'x2', 'x2b', 'x10']
+    """
+    # the text, too, so that 1 and 01 have one order
+    return [(int(part) if part.isdecimal() else -1, part) for part in _NUMBERS.split(name)]
+
+
+def _matches_of_url(location: Location) -> list[str]:
+    """Expand the link of a chain of URLs that has the pattern; the others stay."""
+    links = location.url.split("::")
+    at = next(i for i, link in enumerate(links) if "*" in link)
+    rest = "::".join(links[at:])
+    connection = connect(Location.of(rest, storage_options=location.storage_options))
+    # what the file system strips off a URL, as the scheme and the host, comes back in front
+    pattern = connection.path.lstrip("/")
+    prefix, mark, _ = links[at].rpartition(pattern)
+    if not mark:
+        raise ValueError(
+            f"{location.label}: the pattern cannot be expanded; pass a list of the URLs"
+        )
+    found = connection.call(lambda: connection.fs.glob(connection.path), location.label)
+    links_found = (prefix + name.lstrip("/") for name in found)
+    return ["::".join([*links[:at], link, *links[at + 1 :]]) for link in links_found]
