@@ -94,6 +94,8 @@ def test_the_list_names_every_case() -> None:
 def test_cases_of_many_minutes_and_of_the_optimizer_have_to_be_named() -> None:
     assert [case.name for case in CASES.values() if not case.by_default] == [
         "transform_big",
+        "cluster_million",
+        "rechunk_big",
         "ablation",
     ]
 
