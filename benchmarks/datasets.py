@@ -48,7 +48,16 @@ def _is_intact(folder: Path, recipe: object) -> bool:
 def _digests(folder: Path) -> dict[str, str]:
     files = (path for path in sorted(folder.rglob("*")) if path.is_file())
     return {
-        str(path.relative_to(folder)): xxhash.xxh3_128_hexdigest(path.read_bytes())
+        str(path.relative_to(folder)): _digest(path)
         for path in files
         if path.name != MANIFEST or path.parent != folder
     }
+
+
+def _digest(path: Path) -> str:
+    """Read in steps: there are files of many gigabytes."""
+    digest = xxhash.xxh3_128()
+    with path.open("rb") as file:
+        while piece := file.read(1 << 24):
+            digest.update(piece)
+    return str(digest.hexdigest())

@@ -110,6 +110,7 @@ def measure(case: Case, scenario: Scenario, paths: Paths, settings: Settings) ->
                         settings.quick,
                         scenario.threads or settings.threads,
                         {**paths, **target_folder(scenario, settings, stack)},
+                        scenario.all_processes,
                     )
                 )
             )

@@ -17,7 +17,9 @@ import psutil
 PACKAGES = (
     "b2nd-dask",
     "blosc2",
+    "cubed",
     "dask",
+    "distributed",
     "h5py",
     "hdf5plugin",
     "numcodecs",

@@ -21,16 +21,19 @@ def resident() -> int:
     return int(psutil.Process().memory_info().rss)
 
 
-def forget_peak() -> None:
+def forget_peak(pid: int | str = "self") -> None:
     if sys.platform == "linux":
-        Path("/proc/self/clear_refs").write_text(_FORGET_PEAK)
+        Path(f"/proc/{pid}/clear_refs").write_text(_FORGET_PEAK)
 
 
-def peak_resident() -> int:
+def peak_resident(pid: int | str = "self") -> int:
+    """Of another process than this one the kernel tells only on Linux."""
     if sys.platform == "linux":
-        lines = Path("/proc/self/status").read_text().splitlines()
+        lines = Path(f"/proc/{pid}/status").read_text().splitlines()
         (kib,) = (line.split()[1] for line in lines if line.startswith("VmHWM:"))
         return int(kib) * 1024
+    if pid != "self":
+        return int(psutil.Process(int(pid)).memory_info().rss)
     unit = 1 if sys.platform == "darwin" else 1024
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
 

@@ -116,6 +116,8 @@ class Scenario:
     """Where it lies on the axis of its case."""
     threads: int | None = None
     """Threads of every contender, where the scenario says how many."""
+    all_processes: bool = False
+    """Whether memory and CPU time are those of all processes of a contender together."""
 
 
 @dataclass(frozen=True)

@@ -147,7 +147,9 @@ def _figures_rows(result: ScenarioResult) -> list[list[str]]:
     for figures in result.figures:
         row = _figures_row(figures, ours)
         if figures.seconds:
-            row += [f"{figures.counts[what]:g}" if figures.counts else "" for what in counted]
+            row += [
+                f"{figures.counts[what]:g}" if what in figures.counts else "" for what in counted
+            ]
             row += [_bytes(figures.written)] if written else []
         rows.append(row + [""] * (len(header) - len(row)))
     return rows

@@ -1,6 +1,7 @@
-"""Servers with a latency, each in a process of its own: `python -m benchmarks.servers KIND FOLDER`.
+"""Servers with a latency, each in a process of its own.
 
-The process prints where it is reached, and ends when its standard input does.
+`python -m benchmarks.servers KIND FOLDER SECONDS` starts one. It prints where it is reached, and
+ends when its standard input does.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from urllib.request import urlopen
 
 Kind = Literal["http", "s3"]
 
-#: Seconds that each answer waits.
+#: Seconds that each answer waits, unless told otherwise.
 LATENCY = 0.02
 BUCKET = "bench"
 KEY, SECRET = "testing", "testing"
@@ -37,8 +38,9 @@ class Server:
     process: subprocess.Popen[str]
 
     @classmethod
-    def start(cls, kind: Kind, folder: Path) -> Server:
-        command = [sys.executable, "-m", "benchmarks.servers", kind, str(folder)]
+    def start(cls, kind: Kind, folder: Path, latency: float = LATENCY) -> Server:
+        arguments = [kind, str(folder), str(latency)]
+        command = [sys.executable, "-m", "benchmarks.servers", *arguments]
         # the pipe to its input closes with this process, however that ends
         process = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
@@ -72,7 +74,7 @@ class _Count:
         return str(value).encode()
 
 
-def _http_handler(folder: Path, count: _Count) -> type[BaseHTTPRequestHandler]:
+def _http_handler(folder: Path, count: _Count, latency: float) -> type[BaseHTTPRequestHandler]:
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
         # headers and body leave apart; the delayed ACK costs 40 ms
@@ -92,7 +94,7 @@ def _http_handler(folder: Path, count: _Count) -> type[BaseHTTPRequestHandler]:
 
         def _serve(self) -> None:
             count.add()
-            time.sleep(LATENCY)
+            time.sleep(latency)
             target = folder / self.path.lstrip("/")
             if not target.is_file():
                 self._answer(HTTPStatus.NOT_FOUND, {}, b"")
@@ -132,17 +134,17 @@ def _range(header: str | None, size: int) -> tuple[int, int]:
     return int(first), min(int(last) + 1, size) if last else size
 
 
-def _serve_http(folder: Path, count: _Count) -> str:
+def _serve_http(folder: Path, count: _Count, latency: float) -> str:
     class Server(ThreadingHTTPServer):
         daemon_threads = True
         request_queue_size = 128
 
-    server = Server(("127.0.0.1", 0), _http_handler(folder, count))
+    server = Server(("127.0.0.1", 0), _http_handler(folder, count, latency))
     threading.Thread(target=server.serve_forever, daemon=True).start()
     return f"http://127.0.0.1:{server.server_port}"
 
 
-def _serve_s3(folder: Path, count: _Count) -> str:
+def _serve_s3(folder: Path, count: _Count, latency: float) -> str:
     from moto.moto_server.werkzeug_app import (
         DomainDispatcherApplication,
         MotoRequestHandler,
@@ -161,7 +163,7 @@ def _serve_s3(folder: Path, count: _Count) -> str:
             return [count.take()]
         if is_filled.is_set():
             count.add()
-            time.sleep(LATENCY)
+            time.sleep(latency)
         answered: Iterable[bytes] = store(environ, start_response)
         return answered
 
@@ -191,11 +193,11 @@ def _fill(endpoint: str, folder: Path) -> None:
             client.put_object(Bucket=BUCKET, Key=key, Body=path.read_bytes())
 
 
-def main(kind: Kind, folder: Path) -> None:
+def main(kind: Kind, folder: Path, latency: float) -> None:
     serve = {"http": _serve_http, "s3": _serve_s3}[kind]
-    print(serve(folder, _Count()), flush=True)
+    print(serve(folder, _Count(), latency), flush=True)
     sys.stdin.read()
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], Path(sys.argv[2]))  # type: ignore[arg-type]
+    main(sys.argv[1], Path(sys.argv[2]), float(sys.argv[3]))  # type: ignore[arg-type]

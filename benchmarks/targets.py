@@ -54,12 +54,13 @@ def megabytes_below(limit: float) -> Target:
     return Target(f"memory under {limit:g} MB", limit, True, lambda ours, _: ours.growth / 1e6)
 
 
-def resident_below(megabytes: float) -> Target:
+def resident_below(megabytes: float, *only: str) -> Target:
     return Target(
         f"all resident memory under {megabytes:g} MB",
         megabytes,
         True,
         lambda ours, _: ours.resident_peak / 1e6,
+        only=only,
     )
 
 

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple, Self
 from benchmarks import memory
 from benchmarks.cases import CASES
 from benchmarks.model import TARGET, Contender, Counted, Run, Scenario
+from benchmarks.processes import INTERVAL, ProcessTree, kill_tree
 
 
 class WorkerError(RuntimeError):
@@ -47,6 +48,7 @@ class Task:
     quick: bool
     threads: int
     paths: Mapping[str, Path]
+    all_processes: bool = False
 
 
 class Worker:
@@ -56,9 +58,13 @@ class Worker:
         context = multiprocessing.get_context("spawn")
         self.name = task.contender
         self._connection, theirs = context.Pipe()
-        self._process = context.Process(target=_serve, args=(theirs, task), daemon=True)
+        # no daemon: these may not start processes of their own
+        self._process = context.Process(target=_serve, args=(theirs, task))
         self._process.start()
         theirs.close()
+        assert self._process.pid is not None
+        self._pid = self._process.pid
+        self._tree = ProcessTree(self._pid) if task.all_processes else None
 
     def __enter__(self) -> Self:
         return self
@@ -70,22 +76,34 @@ class Worker:
         where: TracebackType | None,
     ) -> None:
         self._connection.close()
-        self._process.join(10)
+        # to close a cluster takes seconds
+        self._process.join(60)
         if self._process.is_alive():
-            self._process.kill()
+            kill_tree(self._pid)
 
     def resident_before(self) -> int:
         """Bytes resident after the imports, before the first run; waits for the process."""
-        return int(self._receive())
+        alone = int(self._receive())
+        return self._tree.resident() if self._tree else alone
 
     def warm_up(self) -> tuple[Sample, Any]:
         """The first run, and what is observed of its result."""
-        sample, observed = self._ask("observe")
-        return sample, observed
+        return self._measured("observe")
 
     def run(self) -> Sample:
-        sample: Sample = self._ask("run")
+        sample, _ = self._measured("run")
         return sample
+
+    def _measured(self, what: str) -> tuple[Sample, Any]:
+        if self._tree is None:
+            return self._ask(what), self._receive()
+        self._tree.forget_peak()
+        cpu = self._tree.cpu_seconds()
+        sample: Sample = self._ask(what)
+        # what the process says of itself is exact
+        peak = max(sample.resident_peak, self._tree.peak)
+        cpu = self._tree.cpu_seconds() - cpu
+        return sample._replace(resident_peak=peak, cpu_seconds=cpu), self._receive()
 
     def _ask(self, what: str) -> Any:
         try:
@@ -95,6 +113,8 @@ class Worker:
         return self._receive()
 
     def _receive(self) -> Any:
+        while self._tree and not self._connection.poll(INTERVAL):
+            self._tree.resident()
         try:
             succeeded, answer = self._connection.recv()
         except (EOFError, ConnectionError):
@@ -115,11 +135,12 @@ def _serve(connection: Connection, task: Task) -> None:
             request = connection.recv()
             sample, result = _timed(run)
             sample = sample._replace(written=_size(task.paths.get(TARGET)))
+            connection.send((True, sample))
             observed = scenario.observe(result) if request == "observe" else None
             # kept any longer, this round's result would count in the memory of the next
             del result
             _empty(task.paths.get(TARGET))
-            connection.send((True, sample if request == "run" else (sample, observed)))
+            connection.send((True, observed))
     except (EOFError, KeyboardInterrupt):
         return
     except Exception:  # noqa: BLE001 - whatever it is, the parent has to say it

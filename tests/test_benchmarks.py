@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import os
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -15,25 +18,31 @@ import pytest
 pytest.importorskip("zarr", reason="the benchmarks need the extra 'bench'")
 
 import numpy as np
+import psutil
+import zarr
 from blosc2 import compress2
 from click.testing import CliRunner
 from numpy.typing import NDArray
+from tornado.iostream import IOStream
 
 from benchmarks import (
+    clusters,
     datasets,
     dense,
     harness,
     memory,
     observing,
+    processes,
     report,
     summary,
     targets,
     writers,
 )
 from benchmarks.__main__ import main
-from benchmarks.cases import CASES
+from benchmarks.cases import CASES, rechunk
 from benchmarks.model import Contender, Dataset, Figures, Scenario, ScenarioResult
 from benchmarks.rawfile import RawFile
+from tests.forked import run_forked
 
 ROOT = Path(__file__).parent.parent
 
@@ -94,6 +103,8 @@ def test_the_list_names_every_case() -> None:
 def test_cases_of_many_minutes_and_of_the_optimizer_have_to_be_named() -> None:
     assert [case.name for case in CASES.values() if not case.by_default] == [
         "transform_big",
+        "cluster_million",
+        "rechunk_big",
         "ablation",
     ]
 
@@ -162,6 +173,60 @@ def test_a_process_does_not_get_more_memory_than_its_limit() -> None:
         [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False
     )
     assert done.stdout.strip() == "refused", done.stderr
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="memory of one process is told elsewhere")
+def test_memory_and_time_of_all_processes_count_those_that_were_started() -> None:
+    code = "x = b'1' * (200 << 20); print(flush=True); input(); sum(range(10**6)); print(); input()"
+    tree = processes.ProcessTree(os.getpid())
+    before, spent = tree.resident(), tree.cpu_seconds()
+    with subprocess.Popen(
+        [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as child:
+        assert child.stdin
+        assert child.stdout
+        child.stdout.readline()
+        tree.forget_peak()
+        assert tree.resident() - before > 150 << 20
+        own = psutil.Process(child.pid).cpu_times()
+        assert tree.cpu_seconds() - spent >= own.user + own.system > 0
+        processes.kill_tree(child.pid)
+        assert child.wait() < 0
+    assert tree.resident() - before < 50 << 20
+    assert tree.peak - before > 150 << 20
+    assert tree.cpu_seconds() - spent >= own.user + own.system
+
+
+def count_bytes_of_a_socket() -> list[int]:
+    traffic = clusters.Traffic()
+
+    async def send_and_receive() -> list[int]:
+        one, other = map(IOStream, socket.socketpair())
+        await one.write(bytes(1000))
+        sent = traffic.nbytes
+        await other.read_bytes(1000)
+        return [sent, traffic.nbytes]
+
+    return asyncio.run(send_and_receive())
+
+
+def test_bytes_through_sockets_are_counted_in_both_directions() -> None:
+    assert run_forked(count_bytes_of_a_socket) == [1000, 2000]
+
+
+def test_a_checksum_of_series_does_not_see_chunks_but_sees_where_elements_lie() -> None:
+    shape = (6, 20, 100)
+    maps = np.concatenate([items for _, items in rechunk.maps(shape).pieces()])
+
+    def checksum(items: NDArray[np.float32], chunks: tuple[int, ...]) -> NDArray[np.uint64]:
+        return rechunk.checksum(shape, lambda: zarr.array(items, chunks=chunks))
+
+    expected = checksum(maps, (1, 20, 100))
+    for chunks in ((6, 10, 50), (4, 7, 30), (6, 20, 100)):
+        np.testing.assert_array_equal(checksum(maps, chunks), expected)
+    for axis in range(3):
+        swapped = np.roll(maps, 1, axis)
+        assert not np.array_equal(checksum(swapped, (6, 10, 50)), expected)
 
 
 def test_results_come_back_from_their_file(tmp_path: Path) -> None:

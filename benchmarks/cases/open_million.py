@@ -70,18 +70,22 @@ def _scenario(
     targets: Sequence[Target],
     observe: Callable[[Any], Any] | None = None,
 ) -> Scenario:
-    recipe = {"side": side, "chunk": CHUNK, "ndense": ndense}
-    stem = "ten-dense" if ndense else "zeros"
     chunks = f"{side**2:,} chunks, all special" + (f" but {ndense}" if ndense else " (zeros)")
     return Scenario(
         name=name,
         title=f"{chunks}, float64, {CHUNK} x {CHUNK} elements each; {work}",
-        datasets=(Dataset("b2nd", f"{stem}.b2nd", recipe, partial(_write, side, ndense)),),
+        datasets=(dataset(side, ndense),),
         contenders=contenders,
         targets=targets,
         observe=observe or _look_along_the_diagonal,
         rtol=1e-12,
     )
+
+
+def dataset(side: int, ndense: int) -> Dataset:
+    recipe = {"side": side, "chunk": CHUNK, "ndense": ndense}
+    stem = "ten-dense" if ndense else "zeros"
+    return Dataset("b2nd", f"{stem}.b2nd", recipe, partial(_write, side, ndense))
 
 
 def _nothing(array: Any) -> Any:

@@ -31,10 +31,10 @@ def _scenario(how: Compression, nchunks: int) -> Scenario:
         "it its name, the others leave that to the system unless marked",
         datasets=(array.b2nd, array.zarr),
         contenders=(
-            writers.b2nd_dask(_from_b2nd, how),
-            writers.b2nd_dask(_from_b2nd, how, synced=False),
-            writers.dask_to_zarr(_from_zarr, how),
-            writers.dask_to_zarr(_from_zarr, how, empty_check=False),
+            writers.b2nd_dask(of_b2nd, how),
+            writers.b2nd_dask(of_b2nd, how, synced=False),
+            writers.dask_to_zarr(of_zarr, how),
+            writers.dask_to_zarr(of_zarr, how, empty_check=False),
             writers.python_blosc2(_blosc2_writer, how),
             writers.raw_limit(_decoders, how),
             writers.raw_limit(_decoders, how, synced=True),
@@ -44,35 +44,35 @@ def _scenario(how: Compression, nchunks: int) -> Scenario:
             speedup_over(writers.TO_ZARR_UNCHECKED, 1.6),
             times_as_long_as(writers.RAW_LIMIT_SYNCED, 1.25),
         ),
-        observe=partial(writers.require_equal, partial(_expected, nchunks)),
+        observe=partial(writers.require_equal, partial(expected, nchunks)),
         writes=True,
     )
 
 
-def _transformed(array: Any) -> Any:
+def transformed(array: Any) -> Any:
     return array * 2 + 1
 
 
-def _expected(nchunks: int) -> Iterator[tuple[slice, NDArray[np.float64]]]:
+def expected(nchunks: int) -> Iterator[tuple[slice, NDArray[np.float64]]]:
     for where, items in dense.values(nchunks):
-        yield where, _transformed(items)
+        yield where, transformed(items)
 
 
-def _from_b2nd(paths: Paths, threads: int) -> Any:
+def of_b2nd(paths: Paths, threads: int) -> Any:
     from b2nd_dask import from_b2nd
 
-    return _transformed(from_b2nd(paths["b2nd"]))
+    return transformed(from_b2nd(paths["b2nd"]))
 
 
-def _from_zarr(paths: Paths, threads: int) -> Any:
+def of_zarr(paths: Paths, threads: int) -> Any:
     import dask.array as da
 
-    return _transformed(da.from_zarr(str(paths["zarr"])))
+    return transformed(da.from_zarr(str(paths["zarr"])))
 
 
 def _blosc2_writer(paths: Paths, threads: int) -> Callable[..., Any]:
     opened = peers.blosc2_opener(paths, threads)
-    return lambda **options: _transformed(opened()).compute(**options)
+    return lambda **options: transformed(opened()).compute(**options)
 
 
 def _decoders(paths: Paths, threads: int) -> list[Callable[[], NDArray[np.float64]]]:

@@ -12,12 +12,14 @@ from numpy.typing import NDArray
 
 from benchmarks import peers
 from benchmarks.model import TARGET, Case, Contender, Dataset, Paths, Run, Scenario
-from benchmarks.targets import resident_below
+from benchmarks.targets import completes, resident_below, times_as_long_as
 from benchmarks.writers import require_equal
 
 CHUNK = 1_000_000
 NCHUNKS = 2500
 QUICK_NCHUNKS = 25
+#: Bytes of private memory; see `benchmarks.memory.limit`.
+LIMIT = 10**9
 #: Items of the pattern that a chunk repeats; each chunk has its own.
 PATTERN = 1000
 
@@ -25,14 +27,21 @@ PATTERN = 1000
 def scenarios(quick: bool) -> list[Scenario]:
     nchunks = QUICK_NCHUNKS if quick else NCHUNKS
     recipe = {"nchunks": nchunks, "chunk": CHUNK, "pattern": PATTERN}
+    ours = Contender(peers.OURS, _prepare, is_ours=True)
+    in_bounds = peers.bounded(ours, LIMIT)
     return [
         Scenario(
             name="patterns",
             title=f"{nchunks * CHUNK * 8 / 1e9:.1f} GB float64 in chunks of {CHUNK * 8 / 1e6:g} MB "
-            "that repeat patterns, `from_b2nd(p).map_blocks(f).to_b2nd(q)`",
+            "that repeat patterns, `from_b2nd(p).map_blocks(f).to_b2nd(q)`, without a bound and "
+            f"with {LIMIT >> 20} MiB of private memory (RLIMIT_DATA)",
             datasets=(Dataset("b2nd", "patterns.b2nd", recipe, partial(_write, nchunks)),),
-            contenders=(Contender(peers.OURS, _prepare, is_ours=True),),
-            targets=(resident_below(1000),),
+            contenders=(ours, in_bounds),
+            targets=(
+                resident_below(1000),
+                completes(in_bounds.name),
+                times_as_long_as(ours.name, 1.2, in_bounds.name),
+            ),
             observe=partial(require_equal, partial(_expected, nchunks)),
             writes=True,
         )
