@@ -21,10 +21,10 @@ from b2nd_dask.frame.open.opening import Verify
 from b2nd_dask.frame.reference import FrameReference
 from b2nd_dask.graph import _dask_compat
 from b2nd_dask.graph.read.blocks import Chunks, FrameBlocks, dask_array
-from b2nd_dask.graph.resources import auto_block_nbytes
-from b2nd_dask.graph.task_names import of_frame
 from b2nd_dask.graph.read.many import joined_array
 from b2nd_dask.graph.read.many_sizes import joined_sizes
+from b2nd_dask.graph.resources import auto_block_nbytes
+from b2nd_dask.graph.task_names import of_frame
 
 #: dask needs about 1 kB for each block of a graph before anything is computed.
 MAX_TASKS = 1 << 24
