@@ -18,7 +18,8 @@ VALUES = np.arange(600.0).reshape(20, 30)
 NAMES = """
 B2ndError ChecksumError ChunkKind CorruptChunkError Frame FrameFormatError StagingInfo
 StaleFrameError UninitializedChunkError UnsupportedFrameError Verification VersionMismatchError
-__version__ compact from_b2nd list_staging open_b2nd remove_staging seal to_b2nd verify
+__version__ compact from_b2nd list_staging open_b2nd persist_compressed remove_staging seal
+to_b2nd verify
 """
 
 SIGNATURES = {
@@ -28,6 +29,7 @@ SIGNATURES = {
     "list_staging": "(urlpath, *, storage_options=None)",
     "open_b2nd": "(urlpath, *, dtype=None, uninit=None, verify='auto', storage_options=None, "
     "offset=0)",
+    "persist_compressed": "(x, *, cparams=None)",
     "remove_staging": "(urlpath, *, key=None, storage_options=None)",
     "seal": "(urlpath, *, threads=None)",
     "to_b2nd": "(arr, urlpath, *, mode='w-', chunks=None, blocks=None, cparams=None, meta=None, "
