@@ -24,6 +24,7 @@ from b2nd_dask.frame.array import Frame
 from b2nd_dask.frame.compact import compact
 from b2nd_dask.frame.verify import Verification, seal, verify
 from b2nd_dask.graph.optimize.optimizer import install as _install
+from b2nd_dask.graph.persist import persist_compressed
 from b2nd_dask.graph.read.from_b2nd import from_b2nd
 from b2nd_dask.graph.regrid.hook import install as _install_rechunk
 from b2nd_dask.graph.write.rechunk.rechunk import rechunk
@@ -54,6 +55,7 @@ __all__ = [
     "from_b2nd",
     "list_staging",
     "open_b2nd",
+    "persist_compressed",
     "rechunk",
     "remove_staging",
     "seal",

@@ -21,6 +21,8 @@ StaleFrameError UninitializedChunkError UnsupportedFrameError Verification Versi
 __version__ compact from_b2nd list_staging open_b2nd remove_staging seal to_b2nd verify
 StaleFrameError UninitializedChunkError UnsupportedFrameError Verification __version__ compact
 from_b2nd list_staging open_b2nd rechunk remove_staging seal to_b2nd verify
+__version__ compact from_b2nd list_staging open_b2nd persist_compressed remove_staging seal
+to_b2nd verify
 """
 
 SIGNATURES = {
@@ -33,6 +35,7 @@ SIGNATURES = {
     "rechunk": "(src, dst, *, chunks, blocks=None, cparams=None, max_mem=None, mode='w-', "
     "meta='keep', vlmeta='keep', contiguous=True, storage_options=None, compute=True, "
     "resume=False)",
+    "persist_compressed": "(x, *, cparams=None)",
     "remove_staging": "(urlpath, *, key=None, storage_options=None)",
     "seal": "(urlpath, *, threads=None)",
     "to_b2nd": "(arr, urlpath, *, mode='w-', chunks=None, blocks=None, cparams=None, meta=None, "

@@ -39,6 +39,8 @@ def main():
     # dask itself names the reads here
     named = {key_split(key) for key in made.__dask_graph__()}
     assert named >= {"open(named)", "write(named)", "merge(named)", "commit(named)"}, named
+    kept = b2nd_dask.persist_compressed(read + 1)
+    np.testing.assert_array_equal(kept[5:70:3].compute(), values[5:70:3] + 1)
     x = (from_b2nd(first) * 2)[::2]
     second = to_b2nd(x, f"{folder}/second.b2nd", chunks=(10, 60), vlmeta="keep")
     np.testing.assert_array_equal(second.compute(), values[::2] * 2)

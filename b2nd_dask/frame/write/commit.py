@@ -129,7 +129,7 @@ def publish(
     placement = staging.join(staged)
     if len(chunks):
         index.offsets[chunks] = placement.positions
-    tail, has_vlmeta = _build_tail(index, envelope)
+    tail, has_vlmeta = build_tail(index, envelope)
     data_len = 0 if envelope.sparse else placement.data_nbytes
     frame_len = len(envelope.head) + data_len + len(tail)
     head = with_new_tail(
@@ -149,7 +149,7 @@ def _empty_index(records: ChunkRecords, plan: FramePlan, staging: Staging) -> Ch
     return ChunkIndex(np.zeros(nchunks, np.int64), np.zeros(nchunks, np.uint64))
 
 
-def _build_tail(index: ChunkIndex, envelope: Envelope) -> tuple[bytes, bool]:
+def build_tail(index: ChunkIndex, envelope: Envelope) -> tuple[bytes, bool]:
     """Build index and trailer, with checksums where there are chunks; tell if there is vlmeta."""
     offsets, digests = index
     index_bytes = build_index(offsets) + envelope.marks if len(offsets) else b""

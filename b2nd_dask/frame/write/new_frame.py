@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -116,6 +117,21 @@ def check_storable(dtype: np.dtype[Any]) -> None:
     reason = not_stored(dtype)
     if reason:
         raise TypeError(f"elements of {dtype} are {reason}")
+
+
+def halved(sizes: Sequence[int], itemsize: int, most: int) -> tuple[int, ...]:
+    """Halve a shape along its longest axes until it has no more than `most` bytes.
+
+    Examples
+    --------
+    >>> halved((1000, 3000), 8, 1 << 22)
+    (500, 750)
+    """
+    sizes = list(sizes)
+    while math.prod(sizes) * itemsize > most and max(sizes) > 1:
+        longest = sizes.index(max(sizes))
+        sizes[longest] = -(-sizes[longest] // 2)
+    return tuple(sizes)
 
 
 def _new_grid(

@@ -12,7 +12,7 @@ import numpy as np
 from dask.array.core import normalize_chunks
 
 from b2nd_dask.frame.reference import FrameReference
-from b2nd_dask.frame.write.new_frame import plan_frame
+from b2nd_dask.frame.write.new_frame import halved, plan_frame
 from b2nd_dask.frame.write.update import differing_options, has_caterva
 from b2nd_dask.frame.write.writer import FramePlan
 from b2nd_dask.graph.write.source_metadata import packed_metadata
@@ -134,10 +134,7 @@ def _block_shape(blocks: Any, chunks: tuple[int, ...]) -> tuple[int, ...] | None
 def _default_shape(arr: da.Array) -> tuple[int, ...]:
     sizes = [max(1, *axis) if axis else 1 for axis in arr.chunks]
     sizes = _grouped(sizes, arr.shape, arr.dtype.itemsize)
-    while math.prod(sizes) * arr.dtype.itemsize > LARGEST_DEFAULT_CHUNK and max(sizes) > 1:
-        longest = int(np.argmax(sizes))
-        sizes[longest] = -(-sizes[longest] // 2)
-    return tuple(sizes)
+    return halved(sizes, arr.dtype.itemsize, LARGEST_DEFAULT_CHUNK)
 
 
 def _grouped(sizes: list[int], shape: tuple[int, ...], itemsize: int) -> list[int]:

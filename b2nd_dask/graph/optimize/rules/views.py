@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 from dask.typing import Key
 
+from b2nd_dask.frame.compressed import compress
 from b2nd_dask.graph._dask_compat import (
     Alias,
     DataNode,
@@ -58,6 +59,7 @@ _READING = frozenset(
         core.concatenate3,
         core.concatenate_shaped,
         np.concatenate,
+        compress,
         reduce_block,
         write_task,
     }

@@ -1,0 +1,166 @@
+"""An array in memory as the bytes of a frame: small, and read in parts like a frame in a file."""
+
+from __future__ import annotations
+
+import itertools
+from pickle import PickleBuffer
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from b2nd_dask.format.grid import parse_selection
+from b2nd_dask.format.header import with_new_tail
+from b2nd_dask.format.integrity import chunk_digest
+from b2nd_dask.frame.open.opening import OpenedFrame, parse_frame
+from b2nd_dask.frame.read.decode import Fill
+from b2nd_dask.frame.read.region import read_region
+from b2nd_dask.frame.write.commit import ChunkIndex, Envelope, build_tail
+from b2nd_dask.frame.write.new_frame import check_storable, halved, plan_frame
+from b2nd_dask.frame.write.writer import FramePlan, encode_elements
+from b2nd_dask.processes import reduced
+from b2nd_dask.storage import Location
+
+#: A chunk of one repeated value takes a few bytes, and smaller chunks are more often constant; each
+#: costs some 50 microseconds.
+CHUNK_NBYTES = 4 << 20
+
+#: Bitshuffle finds the bits that rounding has made equal, and the lowest level of Zstandard is ten
+#: times as fast as python-blosc2's default, level 5.
+DEFAULT_CPARAMS = {"codec": "zstd", "clevel": 1, "filters": ["bitshuffle"]}
+
+
+class CompressedArray:
+    """An array that is held compressed, and decompressed as far as it is indexed.
+
+    `sys.getsizeof`, and so `dask.sizeof`, says what the compressed bytes take. Pickles as these
+    bytes, which pickle protocol 5 does not copy.
+
+    Parameters
+    ----------
+    data : bytes-like
+        A contiguous frame.
+
+    Examples
+    --------
+    >>> import sys
+    >>> few = compress(np.arange(1000000) // 1000)
+    >>> few.shape, few[500000:500002], sys.getsizeof(few) < 100000
+    ((1000000,), array([500, 500]), True)
+    """
+
+    __slots__ = ("_data", "dtype", "shape")
+
+    def __init__(self, data: Any, shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
+        # what a message was received in may be larger than the part of it that this is
+        self._data = bytes(data)
+        self.shape = shape
+        self.dtype = dtype
+
+    def __reduce_ex__(self, protocol: Any) -> tuple[Any, ...]:
+        data: Any = PickleBuffer(self._data) if protocol >= 5 else self._data
+        return reduced(CompressedArray, data, self.shape, self.dtype)
+
+    def __sizeof__(self) -> int:
+        return object.__sizeof__(self) + len(self._data)
+
+    def __repr__(self) -> str:
+        return f"<CompressedArray shape {self.shape}, {self.dtype}, {len(self._data)} bytes>"
+
+    @property
+    def ndim(self) -> int:
+        """Number of axes."""
+        return len(self.shape)
+
+    @property
+    def cbytes(self) -> int:
+        """Bytes of memory that the elements take."""
+        return len(self._data)
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]:
+        if copy is False:
+            raise ValueError("a compressed array cannot become an array without a copy")
+        return np.asarray(self[...], dtype)
+
+    def __getitem__(self, index: Any) -> Any:
+        """Elements of an index, as NumPy has them; of a basic one only touched blocks are decoded.
+
+        Raises
+        ------
+        IndexError
+            As NumPy.
+        """
+        try:
+            selection = parse_selection(index, self.shape)
+        except IndexError:
+            return self[...][index]
+        reader = Location.of(self._data).open()
+        # parsed anew each time: the parsed frame of a small array is larger than its bytes
+        opened = OpenedFrame(reader, parse_frame(reader))
+        elements: Any = read_region(opened, selection.axes, Fill.of(self.dtype, None))
+        elements = elements[selection.finish] if selection.finish else elements
+        # of a repeated value a view of one element
+        read_only = isinstance(elements, np.ndarray) and not elements.flags.writeable
+        return elements.copy(order="C") if read_only else elements
+
+
+def memory_plan(shape: tuple[int, ...], dtype: np.dtype[Any], cparams: Any) -> FramePlan:
+    """Plan the frame of an array in memory; errors as for `plan_frame`, and of dtypes."""
+    check_storable(dtype)
+    return plan_frame(
+        shape,
+        dtype,
+        chunks=halved([max(1, n) for n in shape], dtype.itemsize, CHUNK_NBYTES),
+        blocks=None,
+        cparams=DEFAULT_CPARAMS if cparams is None else cparams,
+        meta={},
+        vlmeta={},
+        sparse=False,
+        caterva=False,
+    )
+
+
+def compress(elements: NDArray[Any], cparams: Any = None) -> CompressedArray:
+    """Compress an array, in this thread.
+
+    Parameters
+    ----------
+    cparams : blosc2.CParams or dict, optional
+        As for `to_b2nd`; by default `DEFAULT_CPARAMS`.
+
+    Raises
+    ------
+    TypeError
+        A masked array, or a dtype that a frame cannot hold.
+    """
+    if isinstance(elements, np.ma.MaskedArray):
+        raise TypeError("a masked array cannot be compressed: use da.ma.filled(x, value)")
+    plan = memory_plan(elements.shape, elements.dtype, cparams)
+    return CompressedArray(_frame_of(elements, plan), elements.shape, elements.dtype)
+
+
+def _frame_of(elements: NDArray[Any], plan: FramePlan) -> bytes:
+    """Make a contiguous frame of an array, with checksums."""
+    grid = plan.grid
+    index = ChunkIndex(np.zeros(grid.nchunks, np.int64), np.zeros(grid.nchunks, np.uint64))
+    payloads: list[bytes] = []
+    cbytes = 0
+    for chunk, cell in enumerate(itertools.product(*map(range, grid.counts))):
+        inside = [slice(i * c, (i + 1) * c) for i, c in zip(cell, grid.chunks, strict=True)]
+        # the ellipsis keeps a 0-d array an array
+        where: tuple[Any, ...] = (*inside, ...)
+        encoded = encode_elements(elements[where], grid, plan.compression)
+        if isinstance(encoded, int):
+            index.offsets[chunk] = encoded
+            continue
+        index.offsets[chunk] = cbytes
+        if index.digests is not None:
+            index.digests[chunk] = chunk_digest(encoded)
+        payloads.append(encoded)
+        cbytes += len(encoded)
+    head = plan.header()
+    envelope = Envelope(head, plan.sparse, plan.own_meta["b2nd"], plan.vlmeta, write_id=b"")
+    tail, has_vlmeta = build_tail(index, envelope)
+    frame_len = len(head) + cbytes + len(tail)
+    head = with_new_tail(head, cbytes=cbytes, frame_len=frame_len, has_vlmeta=has_vlmeta)
+    return b"".join([head, *payloads, tail])
