@@ -23,6 +23,8 @@ from b2nd_dask.frame.array import Frame
 from b2nd_dask.frame.compact import compact
 from b2nd_dask.frame.verify import Verification, seal, verify
 from b2nd_dask.graph.optimize.optimizer import install as _install
+from b2nd_dask.graph.plan.plan import plan
+from b2nd_dask.graph.plan.report import FrameReads, Plan, Target
 from b2nd_dask.graph.read.from_b2nd import from_b2nd
 from b2nd_dask.graph.regrid.hook import install as _install_rechunk
 from b2nd_dask.graph.write.to_b2nd import to_b2nd
@@ -41,8 +43,11 @@ __all__ = [
     "CorruptChunkError",
     "Frame",
     "FrameFormatError",
+    "FrameReads",
+    "Plan",
     "StagingInfo",
     "StaleFrameError",
+    "Target",
     "UninitializedChunkError",
     "UnsupportedFrameError",
     "Verification",
@@ -51,6 +56,7 @@ __all__ = [
     "from_b2nd",
     "list_staging",
     "open_b2nd",
+    "plan",
     "remove_staging",
     "seal",
     "to_b2nd",

@@ -9,16 +9,26 @@ import numpy as np
 import pytest
 
 import b2nd_dask
-from b2nd_dask import Frame, StagingInfo, Verification, from_b2nd, open_b2nd, to_b2nd
+from b2nd_dask import (
+    Frame,
+    FrameReads,
+    Plan,
+    StagingInfo,
+    Target,
+    Verification,
+    from_b2nd,
+    open_b2nd,
+    to_b2nd,
+)
 from b2nd_dask.frame.array import reference_of
 from b2nd_dask.frame.reference import FrameReference
 
 VALUES = np.arange(600.0).reshape(20, 30)
 
 NAMES = """
-B2ndError ChecksumError ChunkKind CorruptChunkError Frame FrameFormatError StagingInfo
-StaleFrameError UninitializedChunkError UnsupportedFrameError Verification __version__ compact
-from_b2nd list_staging open_b2nd remove_staging seal to_b2nd verify
+B2ndError ChecksumError ChunkKind CorruptChunkError Frame FrameFormatError FrameReads Plan
+StagingInfo StaleFrameError Target UninitializedChunkError UnsupportedFrameError Verification
+__version__ compact from_b2nd list_staging open_b2nd plan remove_staging seal to_b2nd verify
 """
 
 SIGNATURES = {
@@ -28,6 +38,7 @@ SIGNATURES = {
     "list_staging": "(urlpath, *, storage_options=None)",
     "open_b2nd": "(urlpath, *, dtype=None, uninit=None, verify='auto', storage_options=None, "
     "offset=0)",
+    "plan": "(*collections)",
     "remove_staging": "(urlpath, *, key=None, storage_options=None)",
     "seal": "(urlpath, *, threads=None)",
     "to_b2nd": "(arr, urlpath, *, mode='w-', chunks=None, blocks=None, cparams=None, meta=None, "
@@ -40,6 +51,11 @@ MEMBERS = {
     Frame: "attrs blocks cbytes chunk_kinds chunks close closed contiguous cparams cratio dtype "
     "info meta nbytes nchunks ndim path shape size version vlmeta",
     Verification: "bad checksum_state nchunks ok path reason",
+    FrameReads: "block_shape blocks chunk_shape chunks constants decode_nbytes dtype fetch_nbytes "
+    "path reads shape visits",
+    Plan: "blocks chunks constants decode_nbytes fetch_nbytes frames peak_nbytes reads targets "
+    "tasks writing_tasks",
+    Target: "block_shape chunk_shape chunks contiguous dtype path shape",
     StagingInfo: "key modified nbytes path",
 }
 
