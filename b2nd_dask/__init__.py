@@ -25,6 +25,8 @@ from b2nd_dask.frame.compact import compact
 from b2nd_dask.frame.verify import Verification, seal, verify
 from b2nd_dask.graph.optimize.optimizer import install as _install
 from b2nd_dask.graph.persist import persist_compressed
+from b2nd_dask.graph.plan.plan import plan
+from b2nd_dask.graph.plan.report import FrameReads, Plan, Target
 from b2nd_dask.graph.read.from_b2nd import from_b2nd
 from b2nd_dask.graph.regrid.hook import install as _install_rechunk
 from b2nd_dask.graph.write.rechunk.rechunk import rechunk
@@ -44,8 +46,11 @@ __all__ = [
     "CorruptChunkError",
     "Frame",
     "FrameFormatError",
+    "FrameReads",
+    "Plan",
     "StagingInfo",
     "StaleFrameError",
+    "Target",
     "UninitializedChunkError",
     "UnsupportedFrameError",
     "Verification",
@@ -56,6 +61,7 @@ __all__ = [
     "list_staging",
     "open_b2nd",
     "persist_compressed",
+    "plan",
     "rechunk",
     "remove_staging",
     "seal",

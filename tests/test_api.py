@@ -9,7 +9,17 @@ import numpy as np
 import pytest
 
 import b2nd_dask
-from b2nd_dask import Frame, StagingInfo, Verification, from_b2nd, open_b2nd, to_b2nd
+from b2nd_dask import (
+    Frame,
+    FrameReads,
+    Plan,
+    StagingInfo,
+    Target,
+    Verification,
+    from_b2nd,
+    open_b2nd,
+    to_b2nd,
+)
 from b2nd_dask.frame.array import reference_of
 from b2nd_dask.frame.reference import FrameReference
 
@@ -23,6 +33,9 @@ StaleFrameError UninitializedChunkError UnsupportedFrameError Verification __ver
 from_b2nd list_staging open_b2nd rechunk remove_staging seal to_b2nd verify
 __version__ compact from_b2nd list_staging open_b2nd persist_compressed remove_staging seal
 to_b2nd verify
+B2ndError ChecksumError ChunkKind CorruptChunkError Frame FrameFormatError FrameReads Plan
+StagingInfo StaleFrameError Target UninitializedChunkError UnsupportedFrameError Verification
+__version__ compact from_b2nd list_staging open_b2nd plan remove_staging seal to_b2nd verify
 """
 
 SIGNATURES = {
@@ -36,6 +49,7 @@ SIGNATURES = {
     "meta='keep', vlmeta='keep', contiguous=True, storage_options=None, compute=True, "
     "resume=False)",
     "persist_compressed": "(x, *, cparams=None)",
+    "plan": "(*collections)",
     "remove_staging": "(urlpath, *, key=None, storage_options=None)",
     "seal": "(urlpath, *, threads=None)",
     "to_b2nd": "(arr, urlpath, *, mode='w-', chunks=None, blocks=None, cparams=None, meta=None, "
@@ -48,6 +62,11 @@ MEMBERS = {
     Frame: "attrs blocks cbytes chunk_kinds chunks close closed contiguous cparams cratio dtype "
     "info meta nbytes nchunks ndim path shape size version vlmeta",
     Verification: "bad checksum_state nchunks ok path reason",
+    FrameReads: "block_shape blocks chunk_shape chunks constants decode_nbytes dtype fetch_nbytes "
+    "path reads shape visits",
+    Plan: "blocks chunks constants decode_nbytes fetch_nbytes frames peak_nbytes reads targets "
+    "tasks writing_tasks",
+    Target: "block_shape chunk_shape chunks contiguous dtype path shape",
     StagingInfo: "key modified nbytes path",
 }
 

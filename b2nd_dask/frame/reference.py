@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 import weakref
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import cached_property
@@ -24,6 +24,7 @@ from b2nd_dask.frame.open.opening import OWN_METALAYERS, OpenedFrame, ParsedFram
 from b2nd_dask.frame.read.decode import Fill
 from b2nd_dask.frame.read.partial_results import PartialResult
 from b2nd_dask.frame.read.points import read_points
+from b2nd_dask.frame.read.read_cost import ReadCosts, read_costs
 from b2nd_dask.frame.read.reduce import Reduction, reduce_region
 from b2nd_dask.frame.read.region import read_region
 from b2nd_dask.processes import reduced
@@ -225,6 +226,10 @@ class FrameReference:
         """Reduce a region of at least one element while it is read, without an array of it."""
         with self.reading() as (opened, fill):
             return reduce_region(opened, axes, fill, how)
+
+    def read_costs(self, regions: Sequence[tuple[range, ...]]) -> ReadCosts:
+        """What reading regions would take, without reading any."""
+        return read_costs(self._ready()[0], regions)
 
     def read_points(self, coords: tuple[NDArray[np.int64], ...]) -> NDArray[Any]:
         """Read single elements; each block that holds some is decoded once.

@@ -108,7 +108,7 @@ def touched_blocks(inner: tuple[range, ...], grid: Grid) -> NDArray[np.int64] | 
     >>> touched_blocks((range(5, 11), range(0, 32, 16)), grid)
     array([ 4,  6,  8, 10])
     """
-    touched = [_touched_along(r, b) for r, b in zip(inner, grid.blocks, strict=True)]
+    touched = [touched_along(r, b) for r, b in zip(inner, grid.blocks, strict=True)]
     if is_nearly_all(math.prod(map(len, touched)), grid):
         return None
     axes = np.ix_(*(np.array(t, np.int64) for t in touched))
@@ -121,7 +121,8 @@ def is_nearly_all(count: int, grid: Grid) -> bool:
     return count >= NEARLY_ALL * math.prod(grid.blocks_per_chunk)
 
 
-def _touched_along(positions: range, block: int) -> list[int]:
+def touched_along(positions: range, block: int) -> list[int]:
+    """Numbers of the blocks along one axis that hold selected positions."""
     if positions.step <= block:
         return list(range(positions[0] // block, positions[-1] // block + 1))
     return [position // block for position in positions]

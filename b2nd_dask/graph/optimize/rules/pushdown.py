@@ -107,7 +107,7 @@ class OncePerLayer:
         if type(node) is not Task or node.func is not _execute_subgraph:
             return self._rewrite(node)
         inner, out, names, *values = node.args
-        layer = id(inner), out, names, node.data_producer, *map(_kind_of, values)
+        layer = id(inner), out, names, node.data_producer, *map(kind_of, values)
         if layer not in self._known:
             found = self._rewrite(node)
             self._known[layer] = node, _copy_of(node, found)
@@ -116,7 +116,7 @@ class OncePerLayer:
         return self._rewrite(node) if copy is None else copy(node)
 
 
-def _kind_of(value: Any) -> Hashable:
+def kind_of(value: Any) -> Hashable:
     """Equal for arguments that the rules treat alike."""
     if type(value) is TaskRef:
         return TaskRef, value.key
@@ -136,11 +136,13 @@ def _copy_of(node: Task, found: GraphNode) -> Copy | None:
     """Return what rewrites the other tasks of the layer; None where each must be analysed."""
     if found is node:
         return lambda other: other
-    blocks = [i for i, arg in enumerate(node.args) if _is_block(_value(arg))]
+    blocks = [i for i, arg in enumerate(node.args) if _is_block(value_of(arg))]
     if len(blocks) != 1 or type(found) is not Task or found.func is _execute_subgraph:
         return None
     (source,) = blocks
-    targets = [i for i, arg in enumerate(found.args) if _value(arg) is _value(node.args[source])]
+    targets = [
+        i for i, arg in enumerate(found.args) if value_of(arg) is value_of(node.args[source])
+    ]
     if len(targets) != 1:
         return None
     (target,) = targets
@@ -162,5 +164,6 @@ def _copy_of(node: Task, found: GraphNode) -> Copy | None:
     return copy
 
 
-def _value(argument: Any) -> Any:
+def value_of(argument: Any) -> Any:
+    """The value of an argument that may be wrapped in a node."""
     return argument.value if type(argument) is DataNode else argument

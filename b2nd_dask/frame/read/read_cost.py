@@ -1,0 +1,249 @@
+"""What reading regions takes, before anything is read: chunks, blocks, bytes.
+
+All follows from the offset index and the grid. One thing does not: how long the compressed blocks
+of a chunk are. They count as equal parts of it.
+
+Regions are columns: a hundred thousand of them share a few ways in which an axis is cut.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from b2nd_dask.format.chunk.chunk_header import HEADER_LEN, longest_chunk
+from b2nd_dask.format.chunk.subset import head_nbytes
+from b2nd_dask.format.grid import Grid, split_positions
+from b2nd_dask.format.index import ChunkKind
+from b2nd_dask.frame.open.opening import OpenedFrame, ParsedFrame
+from b2nd_dask.frame.read.fetch import SMALL_CHUNK
+from b2nd_dask.frame.read.plan import is_nearly_all, touched_along
+
+Region = tuple[range, ...]
+#: Visits of chunks that are looked at together.
+_BATCH = 1 << 20
+
+
+@dataclass(frozen=True, eq=False)
+class ReadCosts:
+    """What reading takes, with a row for each region."""
+
+    visits: NDArray[np.int64]
+    """Chunks with data."""
+    constants: NDArray[np.int64]
+    """Chunks that the index marks as zeros, NaN or never written: they are not read."""
+    blocks: NDArray[np.int64]
+    """Blocks to decode."""
+    fetched: NDArray[np.float64]
+    """Bytes to fetch."""
+    decoded: NDArray[np.int64]
+    """Bytes to decode, padding included."""
+    buffers: NDArray[np.float64]
+    """Bytes that are fetched at a time."""
+    largest: NDArray[np.int64]
+    """Bytes that are decoded at a time."""
+    direct: NDArray[np.bool_]
+    """Whether they are decoded to where their elements belong, without a scratch buffer."""
+    touched: NDArray[np.bool_]
+    """For each chunk of the frame whether its data are read; no row for each region."""
+
+
+def read_costs(opened: OpenedFrame, regions: Sequence[Region]) -> ReadCosts:
+    """Say what reading takes.
+
+    Parameters
+    ----------
+    regions : sequence of tuple of range
+        Ascending positions along each axis.
+    """
+    count = len(regions)
+    number = opened.parsed.index.kinds.size
+    constant = bool(opened.parsed.index.single_kind)
+    costs = ReadCosts(
+        visits=np.zeros(count, np.int64),
+        constants=np.zeros(count, np.int64),
+        blocks=np.zeros(count, np.int64),
+        fetched=np.zeros(count),
+        decoded=np.zeros(count, np.int64),
+        buffers=np.zeros(count),
+        largest=np.zeros(count, np.int64),
+        direct=np.zeros(count, np.bool_),
+        touched=np.zeros(0 if constant else number, np.bool_),
+    )
+    cuts = _Cuts(opened.parsed.grid, regions)
+    if constant:
+        costs.constants[:] = cuts.counts.prod(axis=1)
+        return costs
+    chunks = _Chunks(opened)
+    for rows in cuts.alike():
+        visits = cuts.visits(rows)
+        for name, values in chunks.costs(visits, cuts).items():
+            getattr(costs, name)[rows] = values
+        stored = visits.numbers[chunks.kinds[visits.numbers] == ChunkKind.STORED]
+        costs.touched[stored] = True
+    costs.buffers[:] = np.minimum(costs.fetched, opened.reader.batch_nbytes + costs.buffers)
+    grid = opened.parsed.grid
+    costs.direct[:] = [_is_direct(grid, region) for region in regions]
+    costs.direct[:] &= (cuts.counts[:, 1:] == 1).all(axis=1)
+    return costs
+
+
+class _Visits(NamedTuple):
+    """Chunks of some regions that are cut into as many along each axis."""
+
+    numbers: NDArray[np.int64]
+    """Of chunks: a row for each region."""
+    patterns: NDArray[np.int64]
+    """Which blocks of each chunk are touched, by numbers for `_Cuts.blocks_of`."""
+
+
+class _Cuts:
+    """How regions are cut by chunks along each axis; equal cuts are made once."""
+
+    def __init__(self, grid: Grid, regions: Sequence[Region]) -> None:
+        self._grid = grid
+        self._touched: list[dict[tuple[int, ...], int]] = [{} for _ in grid.shape]
+        known: list[dict[range, int]] = [{} for _ in grid.shape]
+        self._cells: list[list[NDArray[np.int64]]] = [[] for _ in grid.shape]
+        self._patterns: list[list[NDArray[np.int64]]] = [[] for _ in grid.shape]
+        rows = np.zeros((len(regions), grid.ndim), np.int64)
+        for row, region in enumerate(regions):
+            for axis, positions in enumerate(region):
+                if positions not in known[axis]:
+                    known[axis][positions] = len(known[axis])
+                    self._cut(axis, positions)
+                rows[row, axis] = known[axis][positions]
+        self._rows = rows
+        lengths = [np.array([len(c) for c in along] or [0]) for along in self._cells]
+        #: Chunks along each axis that each region touches.
+        self.counts = (
+            np.stack([along[rows[:, axis]] for axis, along in enumerate(lengths)], axis=1)
+            if grid.ndim
+            else np.zeros((len(regions), 0), np.int64)
+        )
+
+    def _cut(self, axis: int, positions: range) -> None:
+        parts = split_positions(positions, self._grid.chunks[axis]) if len(positions) else []
+        numbers = self._touched[axis]
+        along = [
+            numbers.setdefault(tuple(touched_along(p.inner, self._grid.blocks[axis])), len(numbers))
+            for p in parts
+        ]
+        self._cells[axis].append(np.array([part.cell for part in parts], np.int64))
+        self._patterns[axis].append(np.array(along, np.int64))
+
+    def alike(self) -> Iterator[NDArray[np.int64]]:
+        """Numbers of regions that touch as many chunks along each axis, some at a time."""
+        if not self._grid.ndim:
+            yield np.arange(len(self.counts))
+        if not self.counts.size:
+            return
+        shapes, which = np.unique(self.counts, axis=0, return_inverse=True)
+        for number, shape in enumerate(shapes):
+            rows = np.flatnonzero(which.reshape(-1) == number)
+            if 0 in shape:
+                continue
+            step = max(1, _BATCH // math.prod(shape.tolist()))
+            yield from (rows[at : at + step] for at in range(0, len(rows), step))
+
+    def visits(self, rows: NDArray[np.int64]) -> _Visits:
+        """Chunks that regions touch, which are alike."""
+        numbers = np.zeros((len(rows), 1), np.int64)
+        patterns = np.zeros((len(rows), 1), np.int64)
+        for axis, count in enumerate(self._grid.counts):
+            distinct, which = np.unique(self._rows[rows, axis], return_inverse=True)
+            cells = np.stack([self._cells[axis][i] for i in distinct])[which]
+            along = np.stack([self._patterns[axis][i] for i in distinct])[which]
+            numbers = (numbers[:, :, None] * count + cells[:, None]).reshape(len(rows), -1)
+            radix = len(self._touched[axis])
+            patterns = (patterns[:, :, None] * radix + along[:, None]).reshape(len(rows), -1)
+        return _Visits(numbers, patterns)
+
+    def blocks_of(self, pattern: int) -> NDArray[np.int64]:
+        """Ascending numbers of the blocks of a chunk that a pattern touches."""
+        along: list[NDArray[np.int64]] = []
+        for touched in reversed(self._touched):
+            pattern, last = divmod(pattern, len(touched))
+            along.insert(0, np.array(next(t for t, n in touched.items() if n == last), np.int64))
+        numbers = np.zeros(1, np.int64)
+        for positions, count in zip(along, self._grid.blocks_per_chunk, strict=True):
+            numbers = (numbers[:, None] * count + positions).reshape(-1)
+        return numbers
+
+
+class _Chunks:
+    """What visits of the chunks of a frame cost."""
+
+    def __init__(self, opened: OpenedFrame) -> None:
+        self._opened = opened
+        self._grid = opened.parsed.grid
+        self.kinds = opened.parsed.index.kinds
+        self._lengths = _compressed_lengths(opened.parsed)
+
+    def costs(self, visits: _Visits, cuts: _Cuts) -> dict[str, NDArray[Any]]:
+        """Costs of each row of visits, by the names of `ReadCosts`."""
+        grid = self._grid
+        stored = self.kinds[visits.numbers] == ChunkKind.STORED
+        lengths = np.where(stored, self._lengths[visits.numbers], 0.0)
+        # a header and one element: all elements are equal, and nothing is decoded
+        repeated = (lengths == HEADER_LEN + grid.itemsize) & (grid.chunk_nbytes > grid.itemsize)
+        filled = stored & ~repeated
+        blocks = np.zeros(stored.shape, np.int64)
+        fetched = np.zeros(stored.shape)
+        for pattern in np.unique(visits.patterns).tolist():
+            here = visits.patterns == pattern
+            numbers = cuts.blocks_of(pattern)
+            all_of_it = is_nearly_all(len(numbers), grid)
+            blocks[here] = math.prod(grid.blocks_per_chunk) if all_of_it else len(numbers)
+            fetched[here] = lengths[here] if all_of_it else self._fetched(lengths[here], numbers)
+        blocks *= filled
+        return {
+            "visits": stored.sum(axis=1),
+            "constants": (~stored).sum(axis=1),
+            "blocks": blocks.sum(axis=1),
+            "fetched": fetched.sum(axis=1),
+            "decoded": blocks.sum(axis=1) * grid.block_nbytes,
+            "largest": blocks.max(axis=1) * grid.block_nbytes,
+            "buffers": lengths.max(axis=1),
+        }
+
+    def _fetched(
+        self, lengths: NDArray[np.float64], blocks: NDArray[np.int64]
+    ) -> NDArray[np.float64]:
+        """Bytes to fetch for some blocks of chunks of these compressed lengths."""
+        reader, nblocks = self._opened.reader, math.prod(self._grid.blocks_per_chunk)
+        head = head_nbytes(nblocks)
+        block = np.maximum(lengths - head, 0) / nblocks
+        fetched = np.minimum(lengths, head) + block * len(blocks)
+        between, often = np.unique(np.diff(blocks) - 1, return_counts=True)
+        for gap, count in zip(between.tolist(), often.tolist(), strict=True):
+            # what lies between two blocks is read, too, where it is little
+            fetched += np.where(gap * block <= reader.max_gap, count * gap * block, 0)
+        at_once = lengths <= max(SMALL_CHUNK, reader.max_gap)
+        return np.where(at_once | (self._opened.verify is True), lengths, fetched)
+
+
+def _is_direct(grid: Grid, region: Region) -> bool:
+    return grid.chunk_is_c_order and all(
+        positions.step == 1 and positions.start % n == 0 and len(positions) % n == 0
+        for positions, n in zip(region, grid.padded_chunk, strict=True)
+    )
+
+
+def _compressed_lengths(frame: ParsedFrame) -> NDArray[np.float64]:
+    """Compressed bytes of each chunk; of a sparse frame, whose index has none, their mean."""
+    kinds = frame.index.kinds
+    lengths = np.zeros(kinds.size)
+    stored = np.flatnonzero(kinds == ChunkKind.STORED)
+    if frame.header.sparse:
+        lengths[stored] = frame.header.cbytes / max(1, len(stored))
+        return lengths
+    starts, stops = frame.index.extents(stored)
+    longest = longest_chunk(frame.grid.chunk_nbytes, frame.grid.block_nbytes)
+    lengths[stored] = np.minimum(stops - starts, longest)
+    return lengths

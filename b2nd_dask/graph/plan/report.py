@@ -1,0 +1,196 @@
+"""What `plan` returns: numbers, a text and a table in HTML."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from html import escape
+from typing import Any
+
+import numpy as np
+
+_STYLE = (
+    "border-collapse: collapse; color: inherit; background: transparent; "
+    "font-variant-numeric: tabular-nums"
+)
+#: Lines in the middle between text and background, light or dark.
+_CELL = "text-align: left; padding: 2px 12px 2px 0; border-bottom: 1px solid rgba(128,128,128,.4)"
+
+
+@dataclass(frozen=True)
+class FrameReads:
+    """What a computation reads of one frame."""
+
+    path: str
+    """Path, or URL without secrets."""
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+    chunk_shape: tuple[int, ...]
+    block_shape: tuple[int, ...]
+    reads: int
+    """Regions that tasks read."""
+    chunks: int
+    """Chunks with data of which something is read."""
+    visits: int
+    """The same, counted for each region that reads from a chunk."""
+    blocks: int
+    """Blocks to decode, each as often as it is."""
+    constants: int
+    """Visits of chunks that the index marks as zeros, NaN or never written: nothing is read."""
+    fetch_nbytes: int
+    """Compressed bytes to fetch from the file or store."""
+    decode_nbytes: int
+    """Bytes to decode, padding of blocks included."""
+
+    def __str__(self) -> str:
+        return "\n".join([self.path, *_lines(_rows_of_frame(self), 2)])
+
+
+@dataclass(frozen=True)
+class Target:
+    """A frame that a computation writes."""
+
+    path: str
+    """Path, or URL without secrets."""
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+    chunk_shape: tuple[int, ...]
+    block_shape: tuple[int, ...]
+    chunks: int
+    """Chunks of the whole frame."""
+    contiguous: bool
+    """Whether it is one file."""
+
+    def __str__(self) -> str:
+        return "\n".join([self.path, *_lines(_rows_of_target(self), 2)])
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a computation takes; made by `plan`."""
+
+    tasks: int
+    """Tasks of the optimized graph."""
+    frames: tuple[FrameReads, ...]
+    """Frames that are read."""
+    targets: tuple[Target, ...]
+    """Frames that are written."""
+    writing_tasks: int
+    """Tasks that write a block."""
+    peak_nbytes: int
+    """The most that one task holds of those that read frames: its block, what it makes of the
+    block, and scratch buffers. As many at a time run as there are threads; results of other tasks
+    that wait are not counted."""
+
+    @property
+    def reads(self) -> int:
+        """Regions that tasks read."""
+        return sum(frame.reads for frame in self.frames)
+
+    @property
+    def chunks(self) -> int:
+        """Chunks with data of which something is read."""
+        return sum(frame.chunks for frame in self.frames)
+
+    @property
+    def blocks(self) -> int:
+        """Blocks to decode."""
+        return sum(frame.blocks for frame in self.frames)
+
+    @property
+    def constants(self) -> int:
+        """Chunks that need not be read since all their elements are known to be equal."""
+        return sum(frame.constants for frame in self.frames)
+
+    @property
+    def fetch_nbytes(self) -> int:
+        """Compressed bytes to fetch."""
+        return sum(frame.fetch_nbytes for frame in self.frames)
+
+    @property
+    def decode_nbytes(self) -> int:
+        """Bytes to decode."""
+        return sum(frame.decode_nbytes for frame in self.frames)
+
+    def __str__(self) -> str:
+        lines = ["Plan", *_lines(_rows_of_plan(self), 2)]
+        lines += [line for frame in self.frames for line in ("", f"reads {frame}")]
+        lines += [line for target in self.targets for line in ("", f"writes {target}")]
+        return "\n".join(lines)
+
+    def __repr__(self) -> str:
+        return str(self)
+
+    def _repr_html_(self) -> str:
+        """Tables that take the colours of the page, light or dark."""
+        parts = [_table("Plan", _rows_of_plan(self))]
+        parts += [_table(f"reads {f.path}", _rows_of_frame(f)) for f in self.frames]
+        parts += [_table(f"writes {t.path}", _rows_of_target(t)) for t in self.targets]
+        return f"<div>{''.join(parts)}</div>"
+
+
+Rows = list[tuple[str, str]]
+
+
+def _rows_of_plan(found: Plan) -> Rows:
+    rows = [
+        ("tasks", f"{found.tasks:,}"),
+        ("fetch", _size(found.fetch_nbytes)),
+        ("decode", _size(found.decode_nbytes)),
+        ("peak of a task", _size(found.peak_nbytes)),
+    ]
+    if found.targets:
+        rows.insert(1, ("writing tasks", f"{found.writing_tasks:,}"))
+    return rows
+
+
+def _rows_of_frame(reads: FrameReads) -> Rows:
+    often = reads.visits / reads.chunks if reads.chunks else 1
+    return [
+        *_grid(reads),
+        ("chunks read", f"{reads.chunks:,}" + f", {often:.1f} times each" * (often > 1)),
+        (
+            "blocks",
+            f"{reads.blocks:,} of {math.prod(reads.block_shape) * reads.dtype.itemsize:,} B",
+        ),
+        ("constants", f"{reads.constants:,}, not read"),
+        ("fetch", _size(reads.fetch_nbytes)),
+        ("decode", _size(reads.decode_nbytes)),
+    ]
+
+
+def _rows_of_target(target: Target) -> Rows:
+    layout = "contiguous" if target.contiguous else "sparse"
+    return [*_grid(target), ("number of chunks", f"{target.chunks:,}, {layout}")]
+
+
+def _grid(frame: FrameReads | Target) -> Rows:
+    return [
+        ("array", f"{_by(frame.shape)} {frame.dtype}"),
+        ("chunks", f"{_by(frame.chunk_shape)}, in blocks of {_by(frame.block_shape)}"),
+    ]
+
+
+def _by(shape: tuple[int, ...]) -> str:
+    return " x ".join(map(str, shape)) or "0-d"
+
+
+def _size(nbytes: int) -> str:
+    if nbytes < 1000:
+        return f"{nbytes} B"
+    power = min((len(str(nbytes)) - 1) // 3, 5)
+    return f"{nbytes / 1000**power:.1f} {' kMGTP'[power]}B"
+
+
+def _lines(rows: Rows, indent: int) -> list[str]:
+    width = max(len(name) for name, _ in rows)
+    return [f"{' ' * indent}{name:<{width}}  {value}" for name, value in rows]
+
+
+def _table(title: str, rows: Rows) -> str:
+    cells = "".join(
+        f'<tr><th style="{_CELL}">{escape(name)}</th><td style="{_CELL}">{escape(value)}</td></tr>'
+        for name, value in rows
+    )
+    heading = f'<caption style="text-align: left; color: inherit">{escape(title)}</caption>'
+    return f'<table style="{_STYLE}">{heading}{cells}</table>'

@@ -1,0 +1,272 @@
+"""`plan` says what computing takes: compared with what readers and decoders really do."""
+
+import threading
+import tracemalloc
+
+import blosc2
+import dask
+import dask.array as da
+import numpy as np
+import pytest
+import xarray as xr
+from dask.callbacks import Callback
+from hypothesis import given
+from hypothesis import strategies as st
+
+from b2nd_dask import Plan, from_b2nd, open_b2nd, plan, to_b2nd
+from b2nd_dask.frame.read import decode
+from tests.counting import bytes_read
+from tests.strategies import examples
+
+#: Rounded, so that blocks compress about alike.
+VALUES = np.round(np.random.default_rng(1).normal(size=(24, 200, 240)), 2).astype("f4")
+MIB = 1 << 20
+
+
+@pytest.fixture(scope="module")
+def cube(tmp_path_factory):
+    """Chunks of 768 kB in 40 blocks, of which a tenth is zeros."""
+    path = tmp_path_factory.mktemp("plan") / "cube.b2nd"
+    values = VALUES.copy()
+    values[:4, :, :120] = 0
+    to_b2nd(values, path, chunks=(4, 200, 120), blocks=(1, 40, 60))
+    return path
+
+
+@pytest.fixture
+def decoded(monkeypatch):
+    """Bytes of each piece that is decoded."""
+    found = []
+    real = decode.decode_chunk
+
+    def counting(data, header, out):
+        found.append(header.nbytes)
+        return real(data, header, out)
+
+    monkeypatch.setattr(decode, "decode_chunk", counting)
+    return found
+
+
+def close(planned, real):
+    return abs(planned - real) <= 0.1 * real
+
+
+def check(x, decoded):
+    """What was planned is within 10 % of what computing does."""
+    found = plan(x)
+    decoded.clear()
+    ran = []
+    with dask.config.set(scheduler="sync"), Callback(posttask=lambda key, *_: ran.append(key)):
+        fetched, _ = bytes_read(lambda: dask.compute(x))
+    assert close(found.fetch_nbytes, fetched), (found, fetched)
+    assert found.decode_nbytes == sum(decoded)
+    # and one that puts the blocks together
+    assert len(ran) - 1 <= found.tasks <= len(ran)
+    return found
+
+
+CASES = {
+    "whole": lambda x: x,
+    "elementwise": lambda x: x * 2 + 1,
+    "slice": lambda x: x[3:9, 20:90, 100:140],
+    "strided": lambda x: (x + 1)[::3, ::50],
+    "plane": lambda x: x[:, :, 30],
+    "point": lambda x: x[7, 100, 200],
+    "list": lambda x: x[:, [3, 190, 5]],
+    "points": lambda x: x.vindex[[8, 9, 9], [3, 150, 3], [150, 220, 151]],
+    "sum": lambda x: x.sum(),
+    "mean of a part": lambda x: (x[5:17] * 2).mean(axis=0),
+    "extreme": lambda x: x[:, 40:80].argmax(axis=0),
+    "series": lambda x: x.rechunk((24, 40, 60)),
+    "median": lambda x: da.median(x[:4], axis=0),
+    "sorted": lambda x: x.map_blocks(np.sort)[:2],
+    "read twice": lambda x: x - x.mean(axis=0),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_reads(cube, decoded, name):
+    check(CASES[name](from_b2nd(cube)), decoded)
+
+
+@pytest.mark.parametrize("verify", [True, False])
+def test_verified_reads(cube, decoded, verify):
+    """Whole chunks are fetched to be verified, and few of their blocks decoded."""
+    check(from_b2nd(cube, verify=verify)[:, :30, 100:130], decoded)
+
+
+def test_special_chunks(cube, decoded):
+    found = check(from_b2nd(cube).sum(), decoded)
+    (frame,) = found.frames
+    assert (frame.chunks, frame.visits, frame.constants) == (11, 11, 1)
+    assert frame.blocks == 11 * 4 * 5 * 2
+    assert frame.path == str(cube)
+    nothing = check(from_b2nd(cube)[:4, :, :120].max(), decoded)
+    assert (nothing.chunks, nothing.fetch_nbytes, nothing.peak_nbytes) == (0, 0, 0)
+
+
+def test_frame_of_zeros(tmp_path):
+    to_b2nd(da.zeros((10**5, 10**5), chunks=(10**4, 10**4)), tmp_path / "zeros.b2nd", chunks=1000)
+    found = plan(from_b2nd(tmp_path / "zeros.b2nd", chunks=10**4).sum())
+    assert (found.constants, found.chunks, found.fetch_nbytes) == (10**4, 0, 0)
+
+
+def test_sparse_frame_and_memory(cube, tmp_path, decoded):
+    to_b2nd(from_b2nd(cube), tmp_path / "sparse.b2nd", contiguous=False)
+    check(from_b2nd(tmp_path / "sparse.b2nd")[:, 20:60], decoded)
+    found = plan(from_b2nd(cube.read_bytes())[:, 20:60])
+    assert found.decode_nbytes == plan(from_b2nd(cube)[:, 20:60]).decode_nbytes
+
+
+def test_many_frames(cube, tmp_path, decoded):
+    to_b2nd(VALUES, tmp_path / "other.b2nd", chunks=(4, 200, 120))
+    x, y = from_b2nd(cube), from_b2nd(tmp_path / "other.b2nd")
+    found = check((x + y).sum(), decoded)
+    assert {frame.path for frame in found.frames} == {str(cube), str(tmp_path / "other.b2nd")}
+    both = plan(x.sum(), y.sum())
+    assert both.fetch_nbytes == found.fetch_nbytes
+    # what several collections need is read once
+    assert plan(x, x).chunks == plan(x).chunks == 11
+    assert plan(x, x).reads == plan(x).reads
+
+
+def test_writes(cube, tmp_path, decoded):
+    target = tmp_path / "target.b2nd"
+    made = to_b2nd(
+        from_b2nd(cube) * 2, target, chunks=(8, 100, 120), blocks=(4, 50, 60), compute=False
+    )
+    found = plan(made)
+    (written,) = found.targets
+    assert (written.path, written.shape) == (str(target), VALUES.shape)
+    assert (written.chunk_shape, written.block_shape) == ((8, 100, 120), (4, 50, 60))
+    assert written.chunks == 12
+    assert not target.exists()
+    decoded.clear()
+    assert found.decode_nbytes > 0
+    made.compute(scheduler="sync")
+    assert sum(decoded) == found.decode_nbytes
+    array = open_b2nd(target)
+    assert (written.chunk_shape, written.block_shape) == (array.chunks, array.blocks)
+    assert written.chunks == array.nchunks
+    assert found.writing_tasks > 0
+
+
+def test_regions(cube, tmp_path, decoded):
+    target = tmp_path / "target.b2nd"
+    to_b2nd(VALUES, target, chunks=(8, 100, 120))
+    region = (slice(3, 9), slice(None), slice(120))
+    made = to_b2nd(from_b2nd(cube)[:6, :, :120], target, mode="r+", region=region, compute=False)
+    found = plan(made)
+    assert [frame.path for frame in found.frames].count(str(cube)) == 1
+    assert {frame.path for frame in found.frames} == {str(cube), str(target)}
+    assert [written.path for written in found.targets] == [str(target)]
+    decoded.clear()
+    made.compute(scheduler="sync")
+    assert sum(decoded) == found.decode_nbytes
+
+
+def test_xarray(cube):
+    labelled = xr.Dataset({"a": (("t", "y", "x"), from_b2nd(cube)), "b": ("t", np.arange(24))})
+    assert plan(labelled.mean("t")).chunks == 11
+
+
+def test_without_the_optimizer(cube, decoded):
+    x = from_b2nd(cube)
+    with dask.config.set({"b2nd_dask.optimize": False}):
+        check((x * 2).sum(), decoded)
+        check(x[:5] + 1, decoded)
+
+
+@given(st.data())
+@examples(10)
+def test_any_selection(data):
+    shape = data.draw(st.lists(st.integers(1, 30), min_size=0, max_size=3))
+    chunks = [data.draw(st.integers(1, n)) for n in shape]
+    blocks = [data.draw(st.integers(1, c)) for c in chunks]
+    values = np.random.default_rng(0).integers(1, 1 << 62, shape)
+    frame = (
+        blosc2.asarray(values, chunks=chunks, blocks=blocks) if shape else blosc2.asarray(values)
+    )
+    x = from_b2nd(frame.to_cframe())
+    index = tuple(
+        slice(start, data.draw(st.integers(start, n)), data.draw(st.integers(1, 4)))
+        for n in shape
+        for start in [data.draw(st.integers(0, n - 1))]
+    )
+    found = []
+    with pytest.MonkeyPatch.context() as patch:
+        real = decode.decode_chunk
+        patch.setattr(
+            decode,
+            "decode_chunk",
+            lambda data, header, out: (found.append(header.nbytes), real(data, header, out)),
+        )
+        planned = plan(x[index])
+        x[index].compute(scheduler="sync")
+    assert planned.decode_nbytes == sum(found)
+
+
+def peak(function):
+    """Most bytes that are allocated in a thread of its own, with scratch buffers of its own."""
+    found = []
+
+    def run():
+        tracemalloc.start()
+        before, _ = tracemalloc.get_traced_memory()
+        function()
+        found.append(tracemalloc.get_traced_memory()[1] - before)
+        tracemalloc.stop()
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    thread.join()
+    return found[0]
+
+
+PEAKS = {
+    "read": lambda x: x,
+    "twice": lambda x: x * 2,
+    "chain": lambda x: np.sqrt(abs(x * 2 + 1)),
+    "wider": lambda x: x.astype("f8"),
+    "part": lambda x: x[:, :100, :90],
+    "sum": lambda x: x.sum(),
+}
+
+
+@pytest.mark.parametrize("name", PEAKS)
+def test_peak_memory_of_a_task(tmp_path, name):
+    values = np.round(np.random.default_rng(1).normal(size=(4, 640, 640)), 1).astype("f4")
+    to_b2nd(values, tmp_path / "x.b2nd", chunks=(4, 640, 640), blocks=(1, 80, 640))
+    x = PEAKS[name](from_b2nd(tmp_path / "x.b2nd"))
+    planned = plan(x).peak_nbytes
+    # without what compute() makes of the blocks
+    (done,) = dask.optimize(x)
+    (graph, keys) = dict(done.__dask_graph__()), done.__dask_keys__()
+    # a first run imports
+    dask.get(graph, keys)
+    real = peak(lambda: dask.get(graph, keys))
+    assert close(planned, real), (planned / MIB, real / MIB)
+
+
+def test_text_and_html(cube, tmp_path):
+    path = tmp_path / "<b>&.b2nd"
+    path.write_bytes(cube.read_bytes())
+    found = plan(to_b2nd(from_b2nd(path), tmp_path / "t<i>.b2nd", compute=False))
+    assert isinstance(found, Plan)
+    text = str(found)
+    assert repr(found) == text
+    for part in (str(path), "24 x 200 x 240 float32", "constants", "1, not read", "t<i>.b2nd"):
+        assert part in text
+    html = found._repr_html_()
+    assert "&lt;b&gt;&amp;.b2nd" in html
+    assert "t&lt;i&gt;.b2nd" in html
+    assert "<b>" not in html
+    # colours are those of the page
+    assert "inherit" in html
+    assert "#" not in html
+
+
+@pytest.mark.parametrize("wrong", [VALUES, "x.b2nd", None])
+def test_what_is_no_collection(wrong):
+    with pytest.raises(TypeError, match="argument 0 is no dask collection"):
+        plan(wrong)
