@@ -121,9 +121,7 @@ def special_element(fill: Fill, kind: int, chunk: int) -> NDArray[Any]:
         raise error.located(chunk=chunk) from error.__cause__
 
 
-def _read_single(
-    opened: OpenedFrame, part: Part, fill: Fill, out: NDArray[Any]
-) -> NDArray[Any]:
+def _read_single(opened: OpenedFrame, part: Part, fill: Fill, out: NDArray[Any]) -> NDArray[Any]:
     """A region inside one stored chunk, which may turn out to repeat one element."""
     request = ChunkRequest(part.chunk, touched_blocks(part.inner, opened.parsed.grid))
     (batch,) = batches(opened, [request], 1)
