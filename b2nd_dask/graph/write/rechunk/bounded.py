@@ -50,6 +50,8 @@ _BLOCKS_OF_TASK = 4
 _FLAT_CHUNK = 4 << 20
 #: And the part of the memory of a task that they have at most.
 _FLAT_SHARE = 1 / 16
+#: Bytes of arrays in the graph that dask itself may rechunk.
+_SMALL = 1 << 20
 
 
 def bounded_job(job: WriteJob, max_mem: Any) -> Job:
@@ -74,6 +76,7 @@ class _Source(NamedTuple):
 
     reads: RegionSource | LaterSource
     grid: Grid
+    dtype: np.dtype[Any]
     stored: int
     """Bytes to verify, as for `plan_passes`."""
 
@@ -95,7 +98,7 @@ class _Plan:
         if not plan.grid.nchunks:
             return self._write
         if self._is_view(array.name) or frame_of(self._layers, array.name) is not None:
-            return self._rechunked(self._source(array.name, array))
+            return self._rechunked(self._source(array.name, array.shape, array.dtype))
         elements = self._replaced(array)
         self._check_blocks(elements)
         sizes = aligned_sizes(array.chunks, plan.grid.chunks, array.dtype.itemsize)
@@ -114,27 +117,31 @@ class _Plan:
     def _is_view(self, name: str) -> bool:
         """Whether the elements of a layer are those of another, in other blocks or shape."""
         view = view_of(self._layers, name, ndim_of(self._layers, name))
-        return not view.is_base or reshaped_from(self._layers, name) is not None
+        moved = view.is_rechunked or frame_of(self._layers, view.base) is not None
+        return (moved and view.base != name) or reshaped_from(self._layers, view.base) is not None
 
-    def _source(self, name: str, array: da.Array | None = None) -> _Source:
-        """What has the elements of a layer that is a view; `array` where its shape is known."""
+    def _source(
+        self, name: str, shape: tuple[int, ...] | None, dtype: np.dtype[Any] | None
+    ) -> _Source:
+        """What has the elements of a layer that is a view; shape and dtype where they are known."""
         view = view_of(self._layers, name, ndim_of(self._layers, name))
         frame = frame_of(self._layers, view.base)
         if frame is not None:
             reads = RegionSource(frame, view.order, self._budget.read_batch)
-            return _Source(reads, in_order(frame.grid, view.order), verified_nbytes(frame))
+            grid = in_order(frame.grid, view.order)
+            return _Source(reads, grid, frame.dtype, verified_nbytes(frame))
         if reshaped_from(self._layers, view.base) is not None:
-            if array is None:
+            if shape is None:
                 raise self._not_understood(view.base)
-            shape = [0] * array.ndim
-            for axis, n in zip(view.order, array.shape, strict=True):
-                shape[axis] = n
-            return self._reshaped(view.base, tuple(shape), view.order)
+            below = [0] * len(shape)
+            for axis, n in zip(view.order, shape, strict=True):
+                below[axis] = n
+            return self._reshaped(view.base, tuple(below), view.order, dtype)
         sizes = chunks_of(self._layers, view.base)
         if sizes is None:
             raise self._not_understood(view.base)
-        base = array_at(self._array, view.base, sizes, self._array.dtype)
-        if array is None:
+        base = array_at(self._array, view.base, sizes, dtype or np.dtype("V1"))
+        if dtype is None:
             # its dtype shows when a block is computed
             block = base.blocks[(0,) * base.ndim].compute()
             base = array_at(self._array, view.base, sizes, block.dtype)
@@ -150,10 +157,16 @@ class _Plan:
         job = WriteJob(array, (0,) * array.ndim, between.plan, between.staging, commit)
         return self._later(between, job, order)
 
-    def _reshaped(self, name: str, shape: tuple[int, ...], order: tuple[int, ...]) -> _Source:
+    def _reshaped(
+        self,
+        name: str,
+        shape: tuple[int, ...],
+        order: tuple[int, ...],
+        dtype: np.dtype[Any] | None,
+    ) -> _Source:
         """Write an array of another shape to an intermediate frame, in ranges of its C order."""
         below = reshaped_from(self._layers, name)
-        source = self._source(str(below))
+        source = self._source(str(below), None, dtype)
         if math.prod(source.grid.shape) != math.prod(shape):
             raise self._not_understood(name)
         grid, way = _flat_pass(shape, source.grid.itemsize, self._budget)
@@ -165,14 +178,9 @@ class _Plan:
         else:
             reads = FlatSource(source.reads, source.grid.shape, shape)
         passes = PassPlan((Step(grid, way),), 0.0)
-        dtype = self._dtype_of(source)
-        between = self._between(grid, dtype, name)
+        between = self._between(grid, source.dtype, name)
         plan, staging = between.plan, between.staging
         return self._later(between, RechunkJob(reads, passes, 1, plan, staging), order)
-
-    def _dtype_of(self, source: _Source) -> np.dtype[Any]:
-        reads = source.reads
-        return reads.frame.dtype if isinstance(reads, RegionSource) else self._array.dtype
 
     def _between(self, grid: Grid, dtype: np.dtype[Any], name: str) -> Between:
         staging = self._write.staging
@@ -183,7 +191,7 @@ class _Plan:
         most = self._budget.read_batch
         grid = in_order(between.plan.grid, order)
         if job.staging.resumable and between.is_done():
-            return _Source(source_between(between, most, order), grid, 0)
+            return _Source(source_between(between, most, order), grid, between.plan.dtype, 0)
         staged = None
         if job.staging.resumable:
             staged = read_journals(between.staging, between.plan.grid.nchunks)
@@ -198,7 +206,7 @@ class _Plan:
         source = {key: (_opened, between, most, order, written.key, outer)}
         graph: dict[Any, Any] = dict(written.__dask_graph__())
         graph |= opening | source
-        return _Source(LaterSource(graph, key, most), grid, 0)
+        return _Source(LaterSource(graph, key, most), grid, between.plan.dtype, 0)
 
     def _replaced(self, array: da.Array) -> da.Array:
         """The same array, of which all views are read from frames."""
@@ -219,11 +227,15 @@ class _Plan:
         if name in reads:
             return
         if self._is_view(name):
+            if self._is_small(name, chunks):
+                return
             reads[name] = self._reading(name, chunks)
             return
         inputs = inputs_of(self._layers, name)
         if inputs is None:
-            raise self._not_understood(name)
+            if self._layers.dependencies[name]:
+                raise self._not_understood(name)
+            return
         for below, axes in inputs:
             if frame_of(self._layers, below) is not None:
                 continue
@@ -234,10 +246,17 @@ class _Plan:
                 known = tuple(chunks[axis] for axis in axes if axis is not None)
             self._replace(below, known, reads)
 
+    def _is_small(self, name: str, chunks: Chunks) -> bool:
+        """Whether a view is one of a small array that the graph holds, which dask may move."""
+        base = view_of(self._layers, name, len(chunks)).base
+        held = _dask_compat.block_function(self._layers.layers[base]) is None
+        nbytes = math.prod(map(sum, chunks)) * self._array.dtype.itemsize
+        return held and not self._layers.dependencies[base] and nbytes <= _SMALL
+
     def _reading(self, name: str, chunks: Chunks) -> dict[Any, Any]:
         """Tasks that read the blocks of a view."""
         shape = tuple(map(sum, chunks))
-        source = self._source(name)
+        source = self._source(name, shape, None)
         if source.grid.shape != shape:
             raise self._not_understood(name)
         if source.stored or decodes_per_block(source.grid, chunks) > 1:
@@ -256,7 +275,7 @@ class _Plan:
         """Rechunk a source to an intermediate frame that has blocks as chunks."""
         sizes = bounded_chunks(tuple(max(axis) for axis in chunks), source.grid.itemsize)
         grid = Grid(source.grid.shape, sizes, sizes, source.grid.itemsize)
-        between = self._between(grid, self._dtype_of(source), name)
+        between = self._between(grid, source.dtype, name)
         passes = plan_passes(source.grid, grid, source.stored, self._budget)
         log_passes(self._write.staging.label, passes)
         lanes = self._budget.threads

@@ -24,23 +24,24 @@ class View(NamedTuple):
     """Name of the layer below."""
     order: tuple[int, ...]
     """The axis of the base that each axis of the view is."""
-    is_base: bool
-    """Whether there is nothing between."""
+    is_rechunked: bool
+    """Whether the blocks of the base are not those of the view."""
 
 
 def view_of(layers: Any, name: str, ndim: int) -> View:
     """Look through rechunks and transposes."""
     order = tuple(range(ndim))
-    first = name
+    rechunked = False
     while True:
         axes = _transposed(layers, name)
         if axes is not None and len(axes) == ndim:
             order = tuple(axes[axis] for axis in order)
         elif not _has_name(layers, name, *_RECHUNKS):
-            return View(name, order, name == first)
+            return View(name, order, rechunked)
         below = _only_dependency(layers, name)
         if below is None:
-            return View(name, order, name == first)
+            return View(name, order, rechunked)
+        rechunked = rechunked or axes is None
         name = below
 
 
