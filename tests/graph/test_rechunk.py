@@ -3,21 +3,37 @@
 from __future__ import annotations
 
 import logging
+import os
+import signal
 from typing import TYPE_CHECKING, Any
 
 import blosc2
 import dask
+import dask.array as da
 import numpy as np
 import pytest
+from distributed import Client, LocalCluster
 from hypothesis import given
 from hypothesis import strategies as st
 
-from b2nd_dask import rechunk, verify
+from b2nd_dask import (
+    ChecksumError,
+    ChunkKind,
+    list_staging,
+    open_b2nd,
+    rechunk,
+    remove_staging,
+    to_b2nd,
+    verify,
+)
 from b2nd_dask.frame.rechunk import passes as passes_module
+from b2nd_dask.frame.rechunk import work as work_module
+from tests.forked import run_to_end
+from tests.peak import peak_growth
 from tests.strategies import examples
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
 
@@ -102,3 +118,296 @@ def force_passes(patch: pytest.MonkeyPatch, number: int) -> None:
         return through or plain(source, target, stored, budget, most_between)
 
     patch.setattr(passes_module, "_best", best)
+
+
+MAPS = values_of((96, 100, 200))
+#: A pass that decodes each block once needs more.
+LITTLE = "11MB"
+SERIES = (96, 5, 10)
+
+
+@pytest.fixture
+def maps(tmp_path: Path) -> Path:
+    path = tmp_path / "maps.b2nd"
+    to_b2nd(
+        MAPS,
+        path,
+        chunks=(1, 100, 200),
+        blocks=(1, 100, 200),
+        vlmeta={"units": "mm"},
+        meta={"grid": [1, 2]},
+        cparams={"codec": "lz4", "clevel": 3},
+    )
+    return path
+
+
+@pytest.fixture
+def target(tmp_path: Path) -> Path:
+    return tmp_path / "target" / "series.b2nd"
+
+
+@pytest.fixture(autouse=True)
+def _folder_and_threads(target: Path) -> Iterator[None]:
+    target.parent.mkdir()
+    # the memory is divided among them
+    with dask.config.set(num_workers=2):
+        yield
+
+
+def left_over(target: Path) -> list[str]:
+    return [path.name for path in target.parent.iterdir() if path != target]
+
+
+def assert_is_maps(target: Path) -> None:
+    np.testing.assert_array_equal(blosc2.open(str(target), mode="r")[...], MAPS)
+    assert verify(target).ok
+    assert left_over(target) == []
+
+
+@pytest.mark.parametrize("scheduler", ["sync", "threads", "processes"])
+def test_with_little_memory_through_an_intermediate_frame(
+    maps: Path, target: Path, scheduler: str, plans: Callable[[], list[str]]
+) -> None:
+    with dask.config.set(scheduler=scheduler):
+        rechunk(maps, target, chunks=SERIES, max_mem=LITTLE)
+    assert [text.partition(" reads")[0].partition(": ")[2] for text in plans()] == [
+        "pass 1 of 2",
+        "pass 2 of 2",
+    ]
+    assert_is_maps(target)
+
+
+def test_one_pass_where_blocks_line_up(
+    target: Path, plans: Callable[[], list[str]], tmp_path: Path
+) -> None:
+    blocks = tmp_path / "blocks.b2nd"
+    to_b2nd(MAPS, blocks, chunks=(1, 100, 200), blocks=(1, 10, 20))
+    rechunk(blocks, target, chunks=SERIES, max_mem="14MB")
+    (plan,) = plans()
+    assert "decoded 1.00 times" in plan
+    assert_is_maps(target)
+
+
+def test_what_is_not_asked_for_stays(maps: Path, target: Path) -> None:
+    rechunk(maps, target, chunks=SERIES)
+    old, new = open_b2nd(maps), open_b2nd(target)
+    assert dict(new.vlmeta) == {"units": "mm"}
+    assert dict(new.meta) == {"grid": [1, 2]}
+    assert new.cparams == old.cparams
+    rechunk(maps, target, chunks=SERIES, mode="w", meta={}, vlmeta=None, cparams={"clevel": 1})
+    new = open_b2nd(target)
+    assert (dict(new.vlmeta), dict(new.meta), new.cparams.clevel) == ({}, {}, 1)
+
+
+@pytest.mark.parametrize("contiguous", [True, False])
+def test_chunks_that_stay_are_copied(target: Path, contiguous: bool, tmp_path: Path) -> None:
+    values = MAPS.copy()
+    values[:9], values[9:12] = 0, np.nan
+    values[12:15] = 7
+    source = tmp_path / "source.b2nd"
+    # python-blosc2 of another level: recompressed bytes would differ
+    blosc2.asarray(values, urlpath=str(source), chunks=(3, 60, 150), blocks=(1, 30, 100))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("b2nd_dask.frame.write.writer.encode_chunk", None)
+        rechunk(source, target, chunks=(3, 60, 150), contiguous=contiguous)
+    old, new = (blosc2.open(str(path), mode="r") for path in (source, target))
+    assert new.blocks == old.blocks
+    np.testing.assert_array_equal(new[...], values)
+    assert verify(target).ok
+    stored = np.flatnonzero(open_b2nd(source).chunk_kinds().reshape(-1) == ChunkKind.STORED)
+    assert len(stored) > 100
+    for chunk in stored.tolist():
+        assert old.schunk.get_chunk(chunk) == new.schunk.get_chunk(chunk)
+    kinds = open_b2nd(target).chunk_kinds()
+    assert (kinds[:3] == ChunkKind.ZEROS).all()
+
+
+def damage(path: Path) -> None:
+    """Flip a bit in the data of a chunk in the middle."""
+    raw = bytearray(path.read_bytes())
+    raw[len(raw) // 2] ^= 8
+    path.write_bytes(raw)
+
+
+@pytest.mark.parametrize("chunks", [SERIES, (1, 100, 200), (2, 100, 200)])
+@pytest.mark.parametrize("max_mem", [LITTLE, "100MB"])
+def test_damage_is_found(maps: Path, target: Path, chunks: Any, max_mem: str) -> None:
+    damage(maps)
+    with pytest.raises(ChecksumError, match=r"maps\.b2nd.*chunk \d"):
+        rechunk(maps, target, chunks=chunks, max_mem=max_mem)
+    assert list(target.parent.iterdir()) == []
+
+
+def test_damage_that_reads_in_parts_do_not_see_is_found(tmp_path: Path, target: Path) -> None:
+    path = tmp_path / "blocks.b2nd"
+    noise = np.random.default_rng(2).random((96, 100, 200))
+    to_b2nd(noise, path, chunks=(1, 100, 200), blocks=(1, 20, 20), cparams={"clevel": 0})
+    damage(path)
+    assert not verify(path).ok
+    with pytest.raises(ChecksumError):
+        rechunk(path, target, chunks=(96, 4, 4), max_mem="14MB")
+    assert list(target.parent.iterdir()) == []
+
+
+def test_the_frame_that_is_read_may_be_the_target(maps: Path) -> None:
+    with pytest.raises(FileExistsError):
+        rechunk(maps, maps, chunks=SERIES, max_mem=LITTLE)
+    rechunk(maps, maps, chunks=SERIES, max_mem=LITTLE, mode="w")
+    assert open_b2nd(maps).chunks == SERIES
+    np.testing.assert_array_equal(blosc2.open(str(maps), mode="r")[...], MAPS)
+
+
+def test_a_delayed_rechunk(maps: Path, target: Path) -> None:
+    written = rechunk(maps, target, chunks=SERIES, max_mem=LITTLE, compute=False)
+    assert list(target.parent.iterdir()) == []
+    assert written.compute() == str(target)
+    assert_is_maps(target)
+    # as a cluster does that has lost the worker with the result
+    assert written.compute() == str(target)
+    assert_is_maps(target)
+
+
+@pytest.mark.parametrize("shape", [(), (0,), (3, 0, 2), (1,)])
+def test_arrays_with_few_elements_or_none(tmp_path: Path, target: Path, shape: Any) -> None:
+    path = tmp_path / "small.b2nd"
+    to_b2nd(np.ones(shape), path)
+    found = rechunk(path, target, chunks=tuple(2 for _ in shape))
+    np.testing.assert_array_equal(found.compute(), np.ones(shape))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "message"),
+    [
+        ({"max_mem": "1MB"}, ValueError, r"the least that would do"),
+        ({"max_mem": "much"}, ValueError, r"max_mem='much' is no positive number"),
+        ({"max_mem": -1}, ValueError, r"no positive number"),
+        ({"max_mem": True}, TypeError, r"give a number of bytes or a text"),
+        ({"max_mem": "1kB", "chunks": (1, 100, 200)}, ValueError, r"to copy chunks"),
+        ({"chunks": (1, 2)}, ValueError, r"one positive size for each of 3 axes"),
+        ({"chunks": 0}, ValueError, r"one positive size"),
+        ({"blocks": (97, 5, 10)}, ValueError, r"larger than chunks"),
+        ({"mode": "r+"}, ValueError, r"known are 'w-', 'w'"),
+        ({"vlmeta": "all"}, ValueError, r"vlmeta='all'"),
+    ],
+)
+def test_bad_arguments(
+    maps: Path, target: Path, arguments: dict[str, Any], error: type[Exception], message: str
+) -> None:
+    with pytest.raises(error, match=message):
+        rechunk(maps, target, **({"chunks": SERIES} | arguments))
+    assert list(target.parent.iterdir()) == []
+
+
+def test_the_least_memory_that_the_error_names_is_enough(maps: Path, target: Path) -> None:
+    with pytest.raises(ValueError, match="the least") as raised:
+        rechunk(maps, target, chunks=SERIES, max_mem="1MB")
+    least = int(str(raised.value).partition(": ")[2].partition(" are")[0])
+    rechunk(maps, target, chunks=SERIES, max_mem=least, compute=False)
+    with pytest.raises(ValueError, match="the least"):
+        rechunk(maps, target, chunks=SERIES, max_mem=int(least * 0.9), compute=False)
+
+
+def killed_after(number: int, maps: Path, target: Path, chunks: Any) -> None:
+    """Die in the middle of a rechunk, after so many regions or copies."""
+    done = []
+    for name in ("write_block", "stage_chunks"):
+        plain = getattr(work_module, name)
+
+        def counted(*arguments: Any, plain: Any = plain) -> Any:
+            result = plain(*arguments)
+            done.append(1)
+            if len(done) > number:
+                os.kill(os.getpid(), signal.SIGKILL)
+            return result
+
+        setattr(work_module, name, counted)
+    with dask.config.set(scheduler="sync", num_workers=2):
+        rechunk(maps, target, chunks=chunks, max_mem=LITTLE, resume=True)
+
+
+@pytest.mark.parametrize("number", [2, 6])
+def test_a_killed_rechunk_goes_on(
+    maps: Path, target: Path, number: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    ended = run_to_end(killed_after, number, maps, target, SERIES)
+    assert ended.code == -signal.SIGKILL, ended
+    assert not target.exists()
+    assert len(list_staging(target)) == 1
+    read = []
+    with pytest.MonkeyPatch.context() as patch, dask.config.set(scheduler="sync"):
+        plain = work_module.rechunk_region
+        patch.setattr(
+            "b2nd_dask.graph.write.rechunk.job.rechunk_region",
+            lambda *arguments: read.append(arguments[1]) or plain(*arguments),
+        )
+        rechunk(maps, target, chunks=SERIES, max_mem=LITTLE, resume=True)
+        again = len(read)
+        assert_is_maps(target)
+        rechunk(maps, target.with_name("other.b2nd"), chunks=SERIES, max_mem=LITTLE)
+    assert again == len(read) - again - (number + 1)
+
+
+def test_a_killed_rechunk_can_be_given_up(maps: Path, target: Path) -> None:
+    run_to_end(killed_after, 2, maps, target, SERIES)
+    remove_staging(target)
+    assert list(target.parent.iterdir()) == []
+
+
+def test_a_failure_leaves_nothing(maps: Path, target: Path) -> None:
+    rechunk(maps, target, chunks=(5, 5, 5))
+    before = target.read_bytes()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(work_module, "write_block", None)
+        with pytest.raises(TypeError):
+            rechunk(maps, target, chunks=SERIES, max_mem=LITTLE, mode="w")
+    assert target.read_bytes() == before
+    assert left_over(target) == []
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Client]:
+    with (
+        LocalCluster(
+            n_workers=2, threads_per_worker=1, processes=False, dashboard_address="127.0.0.1:0"
+        ) as cluster,
+        Client(cluster) as client,
+    ):
+        yield client
+
+
+@pytest.mark.parametrize("chunks", [SERIES, (1, 100, 200)])
+def test_on_a_cluster(cluster: Client, maps: Path, target: Path, chunks: Any) -> None:
+    rechunk(maps, target, chunks=chunks, max_mem=LITTLE)
+    assert_is_maps(target)
+
+
+MIB = 1 << 20
+
+
+@pytest.fixture(scope="module")
+def large(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """192 MiB of maps, cheap to write."""
+    path = tmp_path_factory.mktemp("large") / "maps.b2nd"
+    x = da.map_blocks(
+        lambda block_info: np.random.default_rng(block_info[None]["chunk-location"]).integers(
+            0, 9, (1, 256, 1024), "u2"
+        ),
+        chunks=((1,) * 384, (256,), (1024,)),
+        dtype="u2",
+    )
+    to_b2nd(x, path, blocks=(1, 64, 256), cparams={"codec": "lz4", "clevel": 1})
+    return path
+
+
+@pytest.mark.parametrize("megabytes", [24, 80])
+def test_memory_stays_within_what_was_stated(large: Path, tmp_path: Path, megabytes: int) -> None:
+    growth = peak_growth(
+        "b2nd_dask.rechunk(large, target, chunks=(384, 8, 16), max_mem=limit)",
+        large=large,
+        target=tmp_path / "series.b2nd",
+        limit=megabytes * MIB,
+    )
+    # what it loads at the first use, and the index, come on top
+    assert growth < (megabytes + 12) * MIB
+    source, found = open_b2nd(large), open_b2nd(tmp_path / "series.b2nd")
+    np.testing.assert_array_equal(found[:, 100:110, 500:520], source[:, 100:110, 500:520])

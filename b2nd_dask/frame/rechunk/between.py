@@ -88,7 +88,9 @@ def finish_between(between: Between, records: ChunkRecords, opened: OpenedStagin
     return finish_once(commit, records, between.plan, opened)
 
 
-def source_between(between: Between, most_nbytes: int) -> RegionSource:
-    """Open an intermediate frame for the next pass."""
+def source_between(
+    between: Between, most_nbytes: int, order: tuple[int, ...] | None = None
+) -> RegionSource:
+    """Open an intermediate frame for the next pass; its axes are taken in an order."""
     frame = frame_at(between.location)
-    return RegionSource(frame, tuple(range(frame.ndim)), most_nbytes)
+    return RegionSource(frame, order or tuple(range(frame.ndim)), most_nbytes)

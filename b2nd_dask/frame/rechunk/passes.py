@@ -155,14 +155,14 @@ def _between_chunks(source: Grid, target: Grid, budget: Budget) -> Iterator[tupl
     firsts = [*_grown(shape, source.chunks, room), *_grown(shape, source.blocks, room)]
     lasts = list(_grown(shape, target.chunks, room))
     found = dict.fromkeys(
-        _bounded(tuple(map(min, first, last)), source.itemsize)
+        bounded_chunks(tuple(map(min, first, last)), source.itemsize)
         for first, last in itertools.product(firsts, lasts)
     )
     least = min(_LEAST_CHUNK, math.prod(shape) * source.itemsize)
     yield from (c for c in found if math.prod(c) * source.itemsize >= least)
 
 
-def _bounded(chunks: tuple[int, ...], itemsize: int) -> tuple[int, ...]:
+def bounded_chunks(chunks: tuple[int, ...], itemsize: int) -> tuple[int, ...]:
     """Halve chunks along their longest axes until they are small enough."""
     sizes = list(chunks)
     while math.prod(sizes) * itemsize > _MOST_CHUNK and max(sizes) > 1:

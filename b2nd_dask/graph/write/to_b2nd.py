@@ -20,6 +20,7 @@ from b2nd_dask.graph.write.frame_options import (
     new_plan,
 )
 from b2nd_dask.graph.write.input_arrays import as_dask
+from b2nd_dask.graph.write.rechunk.bounded import bounded_job
 from b2nd_dask.graph.write.running import run_job
 from b2nd_dask.graph.write.source_metadata import warn_of_dropped
 from b2nd_dask.graph.write.write_tasks import new_job, update_job
@@ -47,6 +48,7 @@ def to_b2nd(
     storage_options: Mapping[str, Any] | None = None,
     compute: bool = True,
     resume: bool = False,
+    max_mem: int | float | str | None = None,
 ) -> da.Array | Delayed:
     """Write an array to a frame, in parallel and out of core; all or nothing.
 
@@ -111,6 +113,13 @@ def to_b2nd(
         removed, the same call is another update: an append that is made again appends again. One
         that was killed or failed in between is finished by the same call, and appends once.
 
+    max_mem : int or str, optional
+        Bytes of memory, or a text such as ``"512MB"``, that a new frame may take in all threads and
+        processes together, beyond what they take while they are idle. Rechunks, transposes and
+        reshapes of frames then become passes, as `rechunk` has them, instead of a shuffle between
+        tasks; functions of single blocks before and behind them keep the blocks that dask gave
+        them. An error says where memory cannot be bounded. By default it is not.
+
     Returns
     -------
     dask.array.Array or dask.delayed.Delayed
@@ -154,6 +163,8 @@ def to_b2nd(
     """
     options = FrameOptions(chunks, blocks, cparams, meta, vlmeta, contiguous, caterva)
     _check_mode(mode, region, append_axis, options)
+    if max_mem is not None and mode not in _NEW:
+        raise ValueError(f"max_mem= is for new frames, not for mode={mode!r}: leave it out")
     location = Location.of(urlpath, storage_options=storage_options)
     old = None if mode in _NEW else _existing_frame(location, mode)
     elements = arr if old is None else as_elements(arr, old.dtype)
@@ -161,8 +172,9 @@ def to_b2nd(
     if old is None:
         replace = _NEW.get(mode, False)
         job = new_job(array, location, new_plan(array, options), replace=replace, resume=resume)
+        bounded = job if max_mem is None else bounded_job(job, max_mem)
         warn = partial(warn_of_dropped, arr, array, meta=meta, vlmeta=vlmeta)
-        return run_job(job, location, warn, compute=compute, resume=resume)
+        return run_job(bounded, location, warn, compute=compute, resume=resume)
     check_region_options(old, options)
     check_append_options(old, array, options)
     job = update_job(array, location, old, region, append_axis, resume=resume)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 from b2nd_dask.frame.rechunk.one_pass import Budget
-from b2nd_dask.frame.reference import FrameReference
 from b2nd_dask.graph import _dask_compat
 from b2nd_dask.graph.resources import available
 from b2nd_dask.storage import Staging
@@ -17,7 +16,7 @@ _LOCAL_BATCH, _REMOTE_BATCH = 1 << 20, 64 << 20
 _BATCH_SHARE = 1 / 16
 
 
-def budget_of(max_mem: Any, source: FrameReference, staging: Staging) -> Budget:
+def budget_of(max_mem: Any, staging: Staging, *, is_remote: bool) -> Budget:
     """Divide the memory that a user states among threads and buffers; errors as for `nbytes_of`."""
     resources = available()
     if max_mem is None:
@@ -25,7 +24,7 @@ def budget_of(max_mem: Any, source: FrameReference, staging: Staging) -> Budget:
     else:
         most = nbytes_of(max_mem)
     batch = _LOCAL_BATCH
-    if source.is_remote:
+    if is_remote:
         share = int(most / resources.threads * _BATCH_SHARE)
         batch = max(batch, min(_REMOTE_BATCH, share))
     return Budget(most, max(1, resources.threads), batch, staging.batch_nbytes)

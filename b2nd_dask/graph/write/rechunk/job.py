@@ -16,9 +16,11 @@ from b2nd_dask.frame.rechunk.between import Between, finish_between, open_betwee
 from b2nd_dask.frame.rechunk.passes import PassPlan, Step
 from b2nd_dask.frame.rechunk.work import (
     Box,
+    FlatSource,
     RegionSource,
     copy_chunks,
     rechunk_region,
+    verified_nbytes,
     verify_stored,
 )
 from b2nd_dask.frame.write.commit import commit
@@ -37,10 +39,20 @@ from b2nd_dask.storage import Staging
 _AT_ONCE = 64 << 20
 
 
+class LaterSource(NamedTuple):
+    """A source that tasks of the same graph make before it is read."""
+
+    graph: dict[Any, Any]
+    key: Any
+    """Of the task that returns the `RegionSource`."""
+    most_nbytes: int
+    """As for `RegionSource`."""
+
+
 class RechunkJob(NamedTuple):
     """Elements of a frame, and the frame with other chunks that they go to."""
 
-    source: RegionSource
+    source: RegionSource | FlatSource | LaterSource
     passes: PassPlan | None
     """None where chunks are copied as they are."""
     lanes: int
@@ -115,10 +127,11 @@ def _passes(tasks: _Tasks, passes: PassPlan, staged: ChunkRecords | None) -> tup
     # what an interrupted run has finished already
     done = [number for number, one in enumerate(between) if job.staging.resumable and one.is_done()]
     first = done[-1] + 1 if done else 0
-    source: Any = job.source
+    most = job.source.most_nbytes
     if first:
-        source = source_between(between[first - 1], job.source.most_nbytes)
-    source = tasks.add("source", source, 1)
+        source = tasks.add("source", source_between(between[first - 1], most), 1)
+    else:
+        source = _source(tasks)
     verified: list[Any] = []
     for number, one in enumerate(between[first:], first + 1):
         found = read_journals(one.staging, one.plan.grid.nchunks) if staged is not None else None
@@ -129,13 +142,21 @@ def _passes(tasks: _Tasks, passes: PassPlan, staged: ChunkRecords | None) -> tup
         verified += looks
         published = (finish_between, one, records, opening)
         commits = tasks.add("commit", published, number)
-        most = job.source.most_nbytes
         following = (_source_after, one, most, commits, tasks.opening)
         source = tasks.add("source", following, number + 1)
     plan = tasks.add("plan", job.plan)
     step, number = passes.steps[-1], len(passes.steps)
     records, looks = _regions(tasks, step, source, plan, tasks.opening, staged, number)
     return records, verified + looks
+
+
+def _source(tasks: _Tasks) -> Any:
+    """Key of what the first pass reads."""
+    source = tasks.job.source
+    if not isinstance(source, LaterSource):
+        return tasks.add("source", source, 1)
+    tasks.graph |= source.graph
+    return source.key
 
 
 def _source_after(
@@ -168,16 +189,12 @@ def _regions(
         missing, reused = unstaged_blocks(sizes, (0,) * grid.ndim, grid, staged)
         extra = [tasks.add("known", reused, number)]
     looks: dict[Any, Any] = {}
-    if step.way.verifies and missing.any():
-        frame = tasks.job.source.frame
-        looks = {
-            (tasks.name("verify", number), i): (_verify, source, *ends)
-            for i, ends in enumerate(_ranges(frame.grid))
-        }
+    if step.way.verifies and number == 1 and missing.any():
+        looks = _looks(tasks, source)
     name = tasks.name("write", number)
     work = {
         (name, *at): (_write_region, source, region, plan, opening)
-        for at, region in zip(np.ndindex(missing.shape), _boxes(sizes), strict=True)
+        for at, region in zip(np.ndindex(missing.shape), boxes_of(sizes), strict=True)
         if missing[at]
     }
     tasks.graph |= in_lanes({**looks, **work}, step.way.lanes)
@@ -185,12 +202,25 @@ def _regions(
     return top, list(looks)
 
 
+def _looks(tasks: _Tasks, source: Any) -> dict[Any, Any]:
+    """Tasks that verify the chunks of a frame of the user, where it has checksums."""
+    read = tasks.job.source
+    if isinstance(read, LaterSource):
+        return {}
+    frame = read.source.frame if isinstance(read, FlatSource) else read.frame
+    if not verified_nbytes(frame):
+        return {}
+    name = tasks.name("verify", 1)
+    ranges = enumerate(_ranges(frame.grid))
+    return {(name, i): (_verify, source, *ends) for i, ends in ranges}
+
+
 def _copies(tasks: _Tasks, staged: ChunkRecords | None) -> Any:
     """Key of the merged records of chunks that are copied as they are."""
     job = tasks.job
     is_staged = np.zeros(job.plan.grid.nchunks, bool)
     extra: list[Any] = []
-    source, plan = tasks.add("source", job.source), tasks.add("plan", job.plan)
+    source, plan = _source(tasks), tasks.add("plan", job.plan)
     name, work = tasks.name("write"), {}
     if staged is not None:
         is_staged[staged.rows["chunk"]] = True
@@ -221,7 +251,11 @@ def in_lanes(work: dict[Any, tuple[Any, ...]], lanes: int) -> dict[Any, tuple[An
 
 
 def _write_region(
-    source: RegionSource, region: Box, plan: FramePlan, opened: OpenedStaging, *before: Any
+    source: RegionSource | FlatSource,
+    region: Box,
+    plan: FramePlan,
+    opened: OpenedStaging,
+    *before: Any,
 ) -> ChunkRecords:
     """Task of a region; `before` is the result that it waits for."""
     if opened.again:
@@ -243,8 +277,9 @@ def _copy(
     return copy_chunks(source.frame, first, last, plan, opened)
 
 
-def _verify(source: RegionSource, first: int, last: int, *before: Any) -> None:
-    verify_stored(source.frame, first, last)
+def _verify(source: RegionSource | FlatSource, first: int, last: int, *before: Any) -> None:
+    frame = source.source.frame if isinstance(source, FlatSource) else source.frame
+    verify_stored(frame, first, last)
 
 
 def _ranges(grid: Grid) -> Iterable[tuple[int, int]]:
@@ -258,7 +293,7 @@ def _steps(total: int, step: int) -> tuple[int, ...]:
     return (step,) * whole + ((rest,) if rest else ())
 
 
-def _boxes(sizes: tuple[tuple[int, ...], ...]) -> Iterable[Box]:
+def boxes_of(sizes: tuple[tuple[int, ...], ...]) -> Iterable[Box]:
     """Regions in C order."""
     edges = [list(itertools.accumulate(axis, initial=0)) for axis in sizes]
     return itertools.product(*([slice(*ends) for ends in itertools.pairwise(e)] for e in edges))

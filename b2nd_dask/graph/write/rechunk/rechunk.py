@@ -15,7 +15,7 @@ from b2nd_dask.frame.access import open_b2nd
 from b2nd_dask.frame.array import Frame, reference_of
 from b2nd_dask.frame.rechunk.one_pass import Budget
 from b2nd_dask.frame.rechunk.passes import PassPlan, plan_passes
-from b2nd_dask.frame.rechunk.work import RegionSource
+from b2nd_dask.frame.rechunk.work import RegionSource, verified_nbytes
 from b2nd_dask.frame.reference import FrameReference
 from b2nd_dask.frame.write.writer import FramePlan
 from b2nd_dask.graph.read.from_b2nd import MANY_TASKS, array_of
@@ -149,14 +149,14 @@ def rechunk_job(
         header_len=len(plan.header()),
         resume_key=key,
     )
-    budget = budget_of(max_mem, source, staging)
-    grid = _in_order(source.grid, order)
+    budget = budget_of(max_mem, staging, is_remote=source.is_remote)
+    grid = in_order(source.grid, order)
     regions = RegionSource(source, order, budget.read_batch)
     if not grid.nchunks or _stays(source, grid, plan):
         lanes = _copying_lanes(plan.grid, budget)
         return RechunkJob(regions, None, lanes, plan, staging)
-    passes = plan_passes(grid, plan.grid, _verified_nbytes(source), budget)
-    _log(location.label, passes)
+    passes = plan_passes(grid, plan.grid, verified_nbytes(source), budget)
+    log_passes(location.label, passes)
     return RechunkJob(regions, passes, budget.threads, plan, staging)
 
 
@@ -168,7 +168,7 @@ def _opened(src: Any, storage_options: Mapping[str, Any] | None) -> Frame:
     return open_b2nd(src, storage_options=storage_options if remote else None)
 
 
-def _in_order(grid: Grid, order: tuple[int, ...]) -> Grid:
+def in_order(grid: Grid, order: tuple[int, ...]) -> Grid:
     """The grid of a transposed frame."""
     shape, chunks, blocks = (
         tuple(sizes[axis] for axis in order) for sizes in (grid.shape, grid.chunks, grid.blocks)
@@ -197,13 +197,8 @@ def _copying_lanes(grid: Grid, budget: Budget) -> int:
     return max(1, min(budget.threads, int(budget.nbytes // each)))
 
 
-def _verified_nbytes(source: FrameReference) -> int:
-    """Stored bytes whose checksums have to be verified; 0 without checksums."""
-    with source.reading() as (opened, _):
-        return opened.parsed.header.cbytes if opened.digests is not None else 0
-
-
-def _log(label: str, passes: PassPlan) -> None:
+def log_passes(label: str, passes: PassPlan) -> None:
+    """Log what is planned."""
     for number, step in enumerate(passes.steps, 1):
         logger.info(
             "%s: pass %d of %d reads regions %s, %d at once, for chunks %s; each block is decoded "
