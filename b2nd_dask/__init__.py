@@ -21,8 +21,10 @@ from b2nd_dask.frame.access import open_b2nd
 from b2nd_dask.frame.array import Frame
 from b2nd_dask.frame.compact import compact
 from b2nd_dask.frame.verify import Verification, seal, verify
+from b2nd_dask.frame.write.parts import commit
 from b2nd_dask.graph.optimize.optimizer import install as _install
 from b2nd_dask.graph.read.from_b2nd import from_b2nd
+from b2nd_dask.graph.write.parts import create
 from b2nd_dask.graph.write.to_b2nd import to_b2nd
 from b2nd_dask.storage import StagingInfo, list_staging, remove_staging
 
@@ -44,7 +46,9 @@ __all__ = [
     "UnsupportedFrameError",
     "Verification",
     "__version__",
+    "commit",
     "compact",
+    "create",
     "from_b2nd",
     "list_staging",
     "open_b2nd",

@@ -17,12 +17,15 @@ VALUES = np.arange(600.0).reshape(20, 30)
 
 NAMES = """
 B2ndError ChecksumError ChunkKind CorruptChunkError Frame FrameFormatError StagingInfo
-StaleFrameError UninitializedChunkError UnsupportedFrameError Verification __version__ compact
-from_b2nd list_staging open_b2nd remove_staging seal to_b2nd verify
+StaleFrameError UninitializedChunkError UnsupportedFrameError Verification __version__ commit
+compact create from_b2nd list_staging open_b2nd remove_staging seal to_b2nd verify
 """
 
 SIGNATURES = {
+    "commit": "(urlpath, *, fill=None, storage_options=None)",
     "compact": "(urlpath)",
+    "create": "(urlpath, shape, dtype, *, mode='w-', chunks=None, blocks=None, cparams=None, "
+    "meta=None, vlmeta=None, contiguous=True, storage_options=None)",
     "from_b2nd": "(urlpath, *, chunks=None, dtype=None, uninit=None, verify='auto', "
     "storage_options=None, name=None, offset=0)",
     "list_staging": "(urlpath, *, storage_options=None)",

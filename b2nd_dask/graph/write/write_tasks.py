@@ -58,6 +58,8 @@ class WriteJob(NamedTuple):
     staging: Staging
     finish: Callable[[ChunkRecords, FramePlan, Any], str]
     """Makes a frame of the staged chunks, and returns its path or URL."""
+    open: Callable[[FramePlan, Any], OpenedStaging] = open_staging
+    """Makes or finds the staging area."""
 
 
 def new_job(
@@ -158,7 +160,7 @@ def write_graph(job: WriteJob, staged: ChunkRecords | None = None) -> Delayed:
     keys, tasks = build(arr, job, token, missing)
     tasks |= extra
     # before any block is written, and only when the graph is computed
-    tasks[opening] = (open_staging, job.plan, job.staging)
+    tasks[opening] = (job.open, job.plan, job.staging)
     top = _merge_tree([*keys, *extra], _named("merge", token), tasks)
     tasks[name] = (finish_once, job.finish, top, job.plan, opening)
     return Delayed(name, HighLevelGraph.from_collections(name, tasks))
@@ -184,7 +186,7 @@ def _fused_blocks(
     if not _dask_compat.has_layers():
         return _mapped_blocks(arr, job, token, missing)
     indices, opening = tuple(range(arr.ndim)), _named("open", token)
-    first: Any = {opening: (open_staging, job.plan, job.staging)}
+    first: Any = {opening: (job.open, job.plan, job.staging)}
     # a Delayed instead of this array would not fuse
     records = da.blockwise(
         write_task,
@@ -209,7 +211,7 @@ def _mapped_blocks(
 ) -> tuple[list[Any], dict[Any, Any]]:
     """The same where dask lacks what layers of our own are made of."""
     opening = _named("open", token)
-    first: Any = {opening: (open_staging, job.plan, job.staging)}
+    first: Any = {opening: (job.open, job.plan, job.staging)}
     map_blocks: Any = da.map_blocks
     records = map_blocks(
         _write_mapped,
