@@ -23,12 +23,14 @@ from b2nd_dask.frame.access import open_b2nd
 from b2nd_dask.frame.array import Frame
 from b2nd_dask.frame.compact import compact
 from b2nd_dask.frame.verify import Verification, seal, verify
+from b2nd_dask.frame.write.parts import commit
 from b2nd_dask.graph.optimize.optimizer import install as _install
 from b2nd_dask.graph.persist import persist_compressed
 from b2nd_dask.graph.plan.plan import plan
 from b2nd_dask.graph.plan.report import FrameReads, Plan, Target
 from b2nd_dask.graph.read.from_b2nd import from_b2nd
 from b2nd_dask.graph.regrid.hook import install as _install_rechunk
+from b2nd_dask.graph.write.parts import create
 from b2nd_dask.graph.write.rechunk.rechunk import rechunk
 from b2nd_dask.graph.write.to_b2nd import to_b2nd
 from b2nd_dask.storage import StagingInfo, list_staging, remove_staging
@@ -56,7 +58,9 @@ __all__ = [
     "Verification",
     "VersionMismatchError",
     "__version__",
+    "commit",
     "compact",
+    "create",
     "from_b2nd",
     "list_staging",
     "open_b2nd",

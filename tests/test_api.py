@@ -36,12 +36,19 @@ to_b2nd verify
 B2ndError ChecksumError ChunkKind CorruptChunkError Frame FrameFormatError FrameReads Plan
 StagingInfo StaleFrameError Target UninitializedChunkError UnsupportedFrameError Verification
 __version__ compact from_b2nd list_staging open_b2nd plan remove_staging seal to_b2nd verify
+StaleFrameError UninitializedChunkError UnsupportedFrameError Verification __version__ commit
+compact create from_b2nd list_staging open_b2nd remove_staging seal to_b2nd verify
 """
 
 SIGNATURES = {
+    "commit": "(urlpath, *, fill=None, storage_options=None)",
     "compact": "(urlpath)",
     "from_b2nd": "(urlpath, *, axis=None, stack=False, chunks=None, dtype=None, "
     "uninit=None, verify='auto', storage_options=None, name=None, offset=0)",
+    "create": "(urlpath, shape, dtype, *, mode='w-', chunks=None, blocks=None, cparams=None, "
+    "meta=None, vlmeta=None, contiguous=True, storage_options=None)",
+    "from_b2nd": "(urlpath, *, chunks=None, dtype=None, uninit=None, verify='auto', "
+    "storage_options=None, name=None, offset=0)",
     "list_staging": "(urlpath, *, storage_options=None)",
     "open_b2nd": "(urlpath, *, dtype=None, uninit=None, verify='auto', storage_options=None, "
     "offset=0)",

@@ -6,6 +6,7 @@ import re
 import shutil
 import signal
 import tempfile
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing
 from pathlib import Path
 
@@ -33,8 +34,7 @@ from b2nd_dask import (
 from b2nd_dask.format import history
 from b2nd_dask.frame.write.idempotent import write_key_of
 from b2nd_dask.storage import Location
-from b2nd_dask.storage.write import local_update
-from b2nd_dask.storage.write.frame_lock import frame_locked
+from b2nd_dask.storage.write import frame_lock, local_update
 from tests.forked import answer, run_to_end, started
 from tests.graph.test_write_again import commit_of
 from tests.strategies import examples
@@ -392,7 +392,7 @@ def test_more_updates_than_the_history_has(target, contiguous, cut, monkeypatch)
 
 def hold(path, told):
     """Hold the frame's lock, as an update does in its commit."""
-    with frame_locked(path, str(path)):
+    with frame_lock.frame_locked(path, str(path)):
         told.send("held")
         told.recv()
 
@@ -417,28 +417,21 @@ def test_a_commit_waits_until_the_lock_is_free(target, contiguous):
     holds(target, expected)
 
 
-def test_waiting_ends_when_the_write_is_given_up(target, contiguous):
+def test_waiting_ends_when_the_write_is_given_up(target, contiguous, monkeypatch, caplog):
+    """Of zeros, too, which stage nothing: nothing is missed when the staging area is gone."""
+    caplog.set_level("INFO", "b2nd_dask")
+    monkeypatch.setattr(frame_lock, "_LONG", 0.0)
     to_b2nd(VALUES, target, chunks=CHUNKS, contiguous=contiguous)
     member = target if contiguous else target / "chunks.b2frame"
-    with frame_locked(member, str(target)), started(write_zeros, target) as (_, writer):
-        assert answer(writer) == "begun"
-        while not list_staging(target):
-            pass
-        assert not writer.poll(0.3)
+    with frame_lock.frame_locked(member, str(target)), ThreadPoolExecutor(1) as threads:
+        writing = threads.submit(to_b2nd, 0, target, **rows(0, 10))
+        while "waits for another process" not in caplog.text:
+            assert not writing.done()
+        assert str(target) in caplog.text
         remove_staging(target)
-        assert answer(writer).startswith("FileNotFoundError")
+        with pytest.raises(FileNotFoundError, match="staging area of this write was removed"):
+            writing.result(600)
     holds(target, VALUES)
-
-
-def write_zeros(target, told):
-    """Write what stages nothing: nothing is missed when the staging area is gone."""
-    told.send("begun")
-    try:
-        to_b2nd(0, target, **rows(0, 10))
-    except OSError as error:
-        told.send(f"{type(error).__name__} {error}")
-    else:
-        told.send("done")
 
 
 @pytest.fixture(scope="module")

@@ -88,14 +88,20 @@ def commit(records: ChunkRecords, plan: FramePlan, staging: Staging) -> str:
     """
     try:
         with staging.exclusive():
-            index = _empty_index(records, plan, staging)
-            publish_records(records, index, Envelope.planned(plan, staging.key), staging)
+            commit_records(records, plan, staging, Envelope.planned(plan, staging.key))
     except RAN_BEFORE:
         if not is_published(plan, staging):
             raise
     # not under the lock: NFS keeps a file that is open, and with it the directory
     clean_up(staging)
     return staging.label
+
+
+def commit_records(
+    records: ChunkRecords, plan: FramePlan, staging: Staging, envelope: Envelope
+) -> None:
+    """Publish a new frame, of which there must be a record of each chunk."""
+    publish_records(records, _empty_index(records, plan, staging), envelope, staging)
 
 
 def publish_records(

@@ -128,12 +128,22 @@ def is_published(plan: FramePlan, staging: Staging) -> bool:
     bool
         False too where no frame is there.
     """
+    if plan.grid.nchunks:
+        return has_published(staging, staging.key)
+    return _of_target(staging, lambda reader: _is_empty_frame(reader, plan))
+
+
+def has_published(staging: Staging, key: str) -> bool:
+    """Whether the write of a key made the frame at the target, or is one of its last updates."""
+    return _of_target(staging, lambda reader: key in keys_of(reader))
+
+
+def _of_target(staging: Staging, says: Callable[[ByteReader], bool]) -> bool:
+    """What is true of the frame at the target; False where none is there, or another file."""
     try:
         reader = staging.reader()
         try:
-            if plan.grid.nchunks == 0:
-                return _is_empty_frame(reader, plan)
-            return staging.key in keys_of(reader)
+            return says(reader)
         finally:
             reader.close()
     except (OSError, B2ndError):

@@ -7,6 +7,7 @@ own do not matter to it.
 
 from __future__ import annotations
 
+import math
 import time
 from datetime import UTC, datetime
 from typing import Any, NamedTuple, Self
@@ -41,10 +42,21 @@ class ChunkBox(NamedTuple):
         ends = zip(origin, shape, grid.chunks, strict=True)
         return cls(start, tuple(-(-(at + n) // c) for at, n, c in ends))
 
+    @classmethod
+    def between(cls, first: int, last: int, grid: Grid) -> Self:
+        """Make the box that has its first and its last chunk where these chunks are."""
+        return cls(_cell(first, grid), tuple(at + 1 for at in _cell(last, grid)))
+
+    @property
+    def nchunks(self) -> int:
+        """Number of chunks."""
+        ends = zip(self.start, self.stop, strict=True)
+        return math.prod(max(b - a, 0) for a, b in ends)
+
     @property
     def is_empty(self) -> bool:
         """Whether there are no chunks; the box of a 0-d array has one."""
-        return any(a >= b for a, b in zip(self.start, self.stop, strict=True))
+        return self.nchunks == 0
 
     def chunks(self, grid: Grid) -> NDArray[np.int64]:
         """Number the chunks, ascending."""
@@ -190,8 +202,7 @@ def _box_of(update: PastUpdate, grid: Grid) -> ChunkBox:
     """The chunks that an update wrote."""
     if update.last < update.first or update.last >= grid.nchunks:
         return ChunkBox((0,) * grid.ndim, (0,) * grid.ndim)
-    first, last = (_cell(number, grid) for number in (update.first, update.last))
-    return ChunkBox(first, tuple(at + 1 for at in last))
+    return ChunkBox.between(update.first, update.last, grid)
 
 
 def _moved(update: PastUpdate, before: Grid, after: Grid) -> PastUpdate:

@@ -7,6 +7,7 @@ only after it has read the staged bytes and found their digest.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -16,7 +17,7 @@ import numpy as np
 import xxhash
 from numpy.typing import NDArray
 
-from b2nd_dask.format.index import ChunkKind, special_code
+from b2nd_dask.format.index import MAX_CHUNKS, ChunkKind, special_code
 from b2nd_dask.format.integrity import chunk_digest
 from b2nd_dask.storage import Run, Staging
 
@@ -34,6 +35,8 @@ _JOURNAL_ROW = np.dtype(
         ("check", "<u8"),
     ]
 )
+#: Names of what stagings append to.
+_PART = re.compile(rb"[0-9a-f]{32}(\.part|\.chunk)?")
 _CHECKED = _JOURNAL_ROW.itemsize - 8
 _CODES = [special_code(kind) if kind else 0 for kind in ChunkKind]
 #: Bytes and rows that one thread checks at a time.
@@ -106,23 +109,41 @@ def journal_rows(
     payloads : mapping of chunk to bytes
         What was staged there.
     """
-    rows = np.zeros(len(codes) + len(runs), _JOURNAL_ROW)
-    special = [(chunk, code, 0, 0, 0, b"", 0) for chunk, code in codes.items()]
-    stored = [
-        (
-            chunk,
-            0,
-            run.start,
-            run.stop - run.start,
-            chunk_digest(payloads[chunk]),
-            run.part.encode(),
-            0,
-        )
-        for chunk, run in runs.items()
-    ]
-    rows[:] = special + stored
+    digests = {chunk: chunk_digest(payload) for chunk, payload in payloads.items()}
+    return table_of(ChunkRecords.of(dict(codes), dict(runs), digests))
+
+
+def table_of(records: ChunkRecords) -> bytes:
+    """Write records as rows of a journal."""
+    rows = np.zeros(len(records.rows), _JOURNAL_ROW)
+    for name in ("chunk", "code", "start", "nbytes", "digest"):
+        rows[name] = records.rows[name]
+    # one more for the -1 of special chunks
+    parts = np.array([*(part.encode() for part in records.parts), b""], "S40")
+    rows["part"] = parts[records.rows["part"]]
     rows["check"] = _checks(rows.tobytes())
     return rows.tobytes()
+
+
+def parse_table(raw: bytes) -> ChunkRecords | None:
+    """Read what `table_of` wrote; None where it is not whole, or names what is no staged part."""
+    rows = _intact_rows(raw, MAX_CHUNKS)
+    named = all(_PART.fullmatch(part) for part in np.unique(rows["part"][rows["code"] == 0]))
+    whole = len(rows) * _JOURNAL_ROW.itemsize == len(raw)
+    unique = len(np.unique(rows["chunk"])) == len(rows)
+    return _records_of(rows) if whole and named and unique else None
+
+
+def _records_of(rows: NDArray[Any]) -> ChunkRecords:
+    stored = rows[rows["code"] == 0]
+    special = rows[rows["code"] != 0]
+    runs = {
+        chunk: Run(part.decode(), start, start + nbytes)
+        for chunk, _, start, nbytes, _, part, _ in stored.tolist()
+    }
+    codes = dict(zip(special["chunk"].tolist(), special["code"].tolist(), strict=True))
+    digests = dict(zip(stored["chunk"].tolist(), stored["digest"].tolist(), strict=True))
+    return ChunkRecords.of(codes, runs, digests)
 
 
 def read_journals(staging: Staging, nchunks: int) -> ChunkRecords:
@@ -145,16 +166,7 @@ def read_journals(staging: Staging, nchunks: int) -> ChunkRecords:
         rows = np.concatenate([np.empty(0, _JOURNAL_ROW), *good])
     # what ran twice was staged twice
     _, first = np.unique(rows["chunk"], return_index=True)
-    rows = rows[first]
-    stored = rows[rows["code"] == 0]
-    special = rows[rows["code"] != 0]
-    runs = {
-        chunk: Run(part.decode(), start, start + nbytes)
-        for chunk, _, start, nbytes, _, part, _ in stored.tolist()
-    }
-    codes = dict(zip(special["chunk"].tolist(), special["code"].tolist(), strict=True))
-    digests = dict(zip(stored["chunk"].tolist(), stored["digest"].tolist(), strict=True))
-    return ChunkRecords.of(codes, runs, digests)
+    return _records_of(rows[first])
 
 
 def _checks(raw: bytes) -> list[int]:

@@ -75,8 +75,8 @@ def region_patch(arr: da.Array, frame: FrameReference, region: Any) -> Patch:
     ValueError
         The region is no box in the array, or `arr` does not broadcast to it.
     """
-    bounds, singles = _bounds(region, frame.shape)
-    arr = broadcast_to_region(arr, frame, bounds, singles)
+    bounds, singles = region_bounds(region, frame.shape)
+    arr = broadcast_to_region(arr, block_sizes(frame, "auto"), bounds, singles)
     box = [
         (start // c * c, min(-(-stop // c) * c, n))
         for (start, stop), c, n in zip(bounds, frame.chunks, frame.shape, strict=True)
@@ -135,7 +135,7 @@ def append_patch(arr: da.Array, frame: FrameReference, axis: int) -> Patch:
     return Patch(da.concatenate([old, arr], axis=axis), origin, after, arr, corner)
 
 
-def _bounds(region: Any, shape: tuple[int, ...]) -> tuple[Bounds, list[int]]:
+def region_bounds(region: Any, shape: tuple[int, ...]) -> tuple[Bounds, list[int]]:
     """Start and stop of a region along each axis, and the axes that it names by an integer."""
     index = list(region) if isinstance(region, tuple) else [region]
     if any(part is None for part in index):
@@ -179,12 +179,14 @@ def _is_basic(part: Any) -> bool:
 
 
 def broadcast_to_region(
-    arr: da.Array, frame: FrameReference, bounds: Bounds, singles: list[int]
+    arr: da.Array, blocks: Chunks, bounds: Bounds, singles: list[int]
 ) -> da.Array:
     """Broadcast an array to a region as NumPy's assignment does, without copying its elements.
 
     Parameters
     ----------
+    blocks : tuple of tuple of int
+        Lengths of blocks of the whole frame, where those of a broadcast array end.
     bounds : list of tuple of int
         Start and stop of the region along each axis.
     singles : list of int
@@ -204,7 +206,7 @@ def broadcast_to_region(
     if 0 in shape:
         nothing: da.Array = da.zeros(shape, dtype=arr.dtype, chunks=shape)
         return nothing
-    sizes = _block_sizes(frame, bounds)
+    sizes = _block_sizes(blocks, bounds)
     element = constant_element(arr)
     wide: da.Array
     if element is None:
@@ -243,10 +245,10 @@ def _with_axes_of(shape: tuple[int, ...], singles: list[int], arr: da.Array) -> 
     return aligned
 
 
-def _block_sizes(frame: FrameReference, bounds: Bounds) -> Chunks:
-    """Lengths of blocks that end where the blocks of the old elements end, which they adjoin."""
+def _block_sizes(blocks: Chunks, bounds: Bounds) -> Chunks:
+    """Lengths of the blocks of a region that end where blocks of the whole frame end."""
     sizes = []
-    for (start, stop), axis in zip(bounds, block_sizes(frame, "auto"), strict=True):
+    for (start, stop), axis in zip(bounds, blocks, strict=True):
         inner = [edge for edge in itertools.accumulate(axis) if start < edge < stop]
         sizes.append(tuple(b - a for a, b in itertools.pairwise([start, *inner, stop])))
     return tuple(sizes)

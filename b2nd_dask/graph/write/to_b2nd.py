@@ -20,6 +20,7 @@ from b2nd_dask.graph.write.frame_options import (
     new_plan,
 )
 from b2nd_dask.graph.write.input_arrays import as_dask
+from b2nd_dask.graph.write.parts import part_job
 from b2nd_dask.graph.write.rechunk.bounded import bounded_job
 from b2nd_dask.graph.write.running import run_job
 from b2nd_dask.graph.write.source_metadata import warn_of_dropped
@@ -28,7 +29,7 @@ from b2nd_dask.storage import Location
 
 #: Whether each mode that makes a new frame may replace one.
 _NEW = {"w-": False, "w": True}
-_MODES = ("w-", "w", "a", "r+")
+_MODES = ("w-", "w", "a", "r+", "stage")
 
 
 def to_b2nd(
@@ -63,11 +64,12 @@ def to_b2nd(
         False; the file of a `numpy.memmap` is read block by block, in the tasks, which must see it.
     urlpath : str or os.PathLike
         Path of the new frame, or an fsspec URL.
-    mode : {"w-", "w", "a", "r+"}
+    mode : {"w-", "w", "a", "r+", "stage"}
         ``"w-"`` makes a new frame and replaces nothing, ``"w"`` replaces a frame. ``"r+"`` changes
         an existing frame, at `region` or behind its end along `append_axis`. ``"a"`` appends too,
         but makes a new frame where there is none. Options of a new frame may then be given; they
-        must match the existing one.
+        must match the existing one. ``"stage"`` stages a part of a frame that `create` has begun,
+        at `region`, which is made of whole chunks; the frame appears by `commit`.
     chunks : int or tuple of int, optional
         Elements of a frame chunk along each axis. By default dask's largest block, halved along its
         longest axes until it has no more than 32 MiB; of 100 and more blocks below 1 MiB, as many
@@ -123,7 +125,8 @@ def to_b2nd(
     Returns
     -------
     dask.array.Array or dask.delayed.Delayed
-        The new frame, opened by `from_b2nd`; or a Delayed that computes to its path or URL.
+        The new frame, opened by `from_b2nd`; or a Delayed that computes to its path or URL. With
+        ``mode="stage"``, which makes no frame, the array that was staged.
 
     Raises
     ------
@@ -142,7 +145,9 @@ def to_b2nd(
     FileNotFoundError
         There is no frame to change, or no directory to write to.
     StaleFrameError
-        The frame changed while its update was computed.
+        The frame was replaced, or other software changed it, or another update wrote the same
+        chunks, while this update was computed. Updates of disjoint chunks do not disturb each
+        other: each is published on top of what others have published.
     UnsupportedFrameError
         A codec or filter needs the array's shape, or an old frame cannot be changed in place.
     OSError
@@ -166,6 +171,8 @@ def to_b2nd(
     if max_mem is not None and mode not in _NEW:
         raise ValueError(f"max_mem= is for new frames, not for mode={mode!r}: leave it out")
     location = Location.of(urlpath, storage_options=storage_options)
+    if mode == "stage":
+        return _stage(arr, location, region, compute=compute, resume=resume)
     old = None if mode in _NEW else _existing_frame(location, mode)
     elements = arr if old is None else as_elements(arr, old.dtype)
     array = as_dask(elements, named=resume, snapshot=not compute)
@@ -179,6 +186,20 @@ def to_b2nd(
     check_append_options(old, array, options)
     job = update_job(array, location, old, region, append_axis, resume=resume)
     return run_job(job, location, lambda: None, compute=compute, resume=resume)
+
+
+def _stage(
+    arr: Any, location: Location, region: Any, *, compute: bool, resume: bool
+) -> da.Array | Delayed:
+    """Stage a part of a frame that was begun."""
+    if resume:
+        raise ValueError('resume=True: a part (mode="stage") is staged again as a whole; leave out')
+    job = part_job(arr, location, region, snapshot=not compute)
+    staged = job.graph(None)
+    if not compute:
+        return staged
+    staged.compute()
+    return job.elements
 
 
 def _check_mode(mode: str, region: Any, append_axis: int | None, options: FrameOptions) -> None:
@@ -198,15 +219,17 @@ def _check_mode(mode: str, region: Any, append_axis: int | None, options: FrameO
                 f'mode={mode!r} makes a new frame; region= goes with mode="r+", '
                 'append_axis= with "r+" or "a"'
             )
+    elif mode == "stage" and region is None:
+        raise ValueError('mode="stage" stages a part of a frame: say which, by region=')
     elif region is None and append_axis is None:
         ways = "region= or append_axis=" if mode == "r+" else "append_axis="
         raise ValueError(f"mode={mode!r} changes a frame: say where, by {ways}")
     elif mode == "a" and region is not None:
         raise ValueError('a region is written into a frame that is there: use mode="r+"')
-    elif mode == "r+" and options.given:
+    elif mode in ("r+", "stage") and options.given:
         raise ValueError(
-            'mode="r+" does not change chunks, compression and metadata of the frame: leave out '
-            f"{', '.join(f'{name}=' for name in options.given)}"
+            f"mode={mode!r} does not change chunks, compression and metadata of the frame: leave "
+            f"out {', '.join(f'{name}=' for name in options.given)}"
         )
 
 

@@ -59,6 +59,8 @@ class WriteJob(NamedTuple):
     staging: Staging
     finish: Callable[[ChunkRecords, FramePlan, Any], str]
     """Makes a frame of the staged chunks, and returns its path or URL."""
+    open: Callable[[FramePlan, Any], OpenedStaging] = open_staging
+    """Makes or finds the staging area."""
 
     def graph(self, staged: ChunkRecords | None) -> Delayed:
         """Build the tasks; see `write_graph`."""
@@ -162,7 +164,7 @@ def write_graph(job: WriteJob, staged: ChunkRecords | None = None) -> Delayed:
     keys, tasks = build(arr, job, token, missing)
     tasks |= extra
     # before any block is written, and only when the graph is computed
-    tasks[opening] = (open_staging, job.plan, job.staging)
+    tasks[opening] = (job.open, job.plan, job.staging)
     top = merge_tree([*keys, *extra], named("merge", token), tasks)
     tasks[name] = (finish_once, job.finish, top, job.plan, opening)
     return Delayed(name, HighLevelGraph.from_collections(name, tasks))
@@ -196,7 +198,7 @@ def _fused_blocks(
     if not _dask_compat.has_layers():
         return _mapped_blocks(arr, job, token, missing)
     indices, opening = tuple(range(arr.ndim)), named("open", token)
-    first: Any = {opening: (open_staging, job.plan, job.staging)}
+    first: Any = {opening: (job.open, job.plan, job.staging)}
     # a Delayed instead of this array would not fuse
     records = da.blockwise(
         write_task,
@@ -221,7 +223,7 @@ def _mapped_blocks(
 ) -> tuple[list[Any], dict[Any, Any]]:
     """The same where dask lacks what layers of our own are made of."""
     opening = named("open", token)
-    first: Any = {opening: (open_staging, job.plan, job.staging)}
+    first: Any = {opening: (job.open, job.plan, job.staging)}
     map_blocks: Any = da.map_blocks
     records = map_blocks(
         _write_mapped,

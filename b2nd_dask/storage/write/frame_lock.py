@@ -96,7 +96,7 @@ def _try_lock(path: Path, label: str) -> int | None:
     try:
         # the kernel drops the lock of a process that dies
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        if os.path.samestat(path.stat(), os.fstat(fd)):
+        if _is_named(path, fd):
             return fd
     except OSError as error:
         os.close(fd)
@@ -111,3 +111,13 @@ def _try_lock(path: Path, label: str) -> int | None:
         raise
     os.close(fd)
     return None
+
+
+def _is_named(path: Path, fd: int) -> bool:
+    """Whether a path names an open file, as it does until another update has replaced it."""
+    # opened: what NFS says of a name without opening it may be seconds old
+    named = os.open(path, os.O_RDONLY)
+    try:
+        return os.path.samestat(os.fstat(named), os.fstat(fd))
+    finally:
+        os.close(named)

@@ -40,7 +40,8 @@ def list_staging(urlpath: Any, *, storage_options: Any = None) -> list[StagingIn
     """List what writes to a frame have staged and not published.
 
     That is what a write leaves that was killed, or that failed with ``resume=True`` or
-    ``compute=False``; and what a write has staged that is under way. A path that ends in ``.old``
+    ``compute=False``; what a write has staged that is under way; and a frame that `create` has
+    begun, with the parts that are staged of it. A path that ends in ``.old``
     is a sparse frame that was being replaced where the file system cannot exchange directories.
 
     Parameters

@@ -45,7 +45,14 @@ from b2nd_dask.storage.write.local_names import (
     remove_path,
     sync_directory,
 )
-from b2nd_dask.storage.write.staging import Placement, Run, StagedChunks, in_order, runs_of
+from b2nd_dask.storage.write.staging import (
+    KEPT_SUFFIX,
+    Placement,
+    Run,
+    StagedChunks,
+    in_order,
+    runs_of,
+)
 
 #: A part with a larger share of unused bytes, left by tasks that ran twice, is copied.
 MAX_WASTE = 1 / 8
@@ -176,6 +183,30 @@ class _LocalStaging:
             except FileNotFoundError:
                 found += [b""] * len(spans)
         return found
+
+    def keep(self, name: str, payload: bytes) -> None:
+        """See `Staging.keep`."""
+        ready = self.directory / f"{uuid.uuid4().hex}.temporary"
+        with about(self.target):
+            write_file(ready, payload)
+            ready.rename(self.directory / f"{name}{KEPT_SUFFIX}")
+            sync_directory(self.directory)
+
+    def kept(self) -> list[str]:
+        """See `Staging.kept`."""
+        return [path.stem for path in self.directory.glob(f"*{KEPT_SUFFIX}")]
+
+    def read_kept(self, name: str) -> bytes:
+        """See `Staging.read_kept`."""
+        with about(self.target):
+            return (self.directory / f"{name}{KEPT_SUFFIX}").read_bytes()
+
+    def sync(self, parts: Sequence[str]) -> None:
+        """See `Staging.sync`."""
+        with about(self.target):
+            for part in parts:
+                sync_file(self.directory / part)
+            sync_directory(self.directory)
 
     def discard(self) -> None:
         """Remove everything that was staged."""

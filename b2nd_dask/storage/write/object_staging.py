@@ -42,7 +42,7 @@ from b2nd_dask.storage.byte_reader import CHUNK_MEMBER, MAIN_MEMBER, ByteReader,
 from b2nd_dask.storage.read.location import Location
 from b2nd_dask.storage.write.object_store import PIECE_NBYTES, ObjectStore, StagingArea
 from b2nd_dask.storage.write.s3_join import Limits, ServerJoin, abort_uploads
-from b2nd_dask.storage.write.staging import Placement, Run, StagedChunks
+from b2nd_dask.storage.write.staging import KEPT_SUFFIX, Placement, Run, StagedChunks
 
 #: A store joins objects of 5 MiB and more; much larger ones would only take memory.
 _BATCH_NBYTES = 32 << 20
@@ -143,6 +143,26 @@ class BaseObjectStaging:
             # an object that is gone, or shorter than the journal says
             return [b""] * len(runs)
         return [b""] * len(runs)
+
+    def keep(self, name: str, payload: bytes) -> None:
+        """See `Staging.keep`."""
+        self.area().put(f"{name}{KEPT_SUFFIX}", payload)
+
+    def kept(self) -> list[str]:
+        """See `Staging.kept`."""
+        return [
+            name.removesuffix(KEPT_SUFFIX)
+            for name in self.area().names()
+            if name.endswith(KEPT_SUFFIX)
+        ]
+
+    def read_kept(self, name: str) -> bytes:
+        """See `Staging.read_kept`."""
+        area = self.area()
+        return area.store.get(area.path(f"{name}{KEPT_SUFFIX}"))
+
+    def sync(self, parts: Sequence[str]) -> None:
+        """Nothing: an object that was put is there; see `Staging.sync`."""
 
     def discard(self) -> None:
         """Remove everything that was staged; give up what was begun with it."""

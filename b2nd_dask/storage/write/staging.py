@@ -15,6 +15,10 @@ if TYPE_CHECKING:
     from b2nd_dask.storage.read.location import Location
 
 
+#: Ends the names of what `Staging.keep` puts into a staging area.
+KEPT_SUFFIX = ".kept"
+
+
 class Run(NamedTuple):
     """A contiguous range of staged bytes."""
 
@@ -117,6 +121,29 @@ class Staging(Protocol):
 
     def fetch(self, runs: Sequence[Run]) -> list[bytes]:
         """Read staged bytes back; other bytes, or fewer, where they are not there any more."""
+
+    def keep(self, name: str, payload: bytes) -> None:
+        """Put a small file into the area, durably and all at once; instead of one of that name.
+
+        Parameters
+        ----------
+        name : str
+            Letters, digits and hyphens.
+
+        Raises
+        ------
+        FileNotFoundError
+            The staging area is gone.
+        """
+
+    def kept(self) -> list[str]:
+        """Names of the files that `keep` has put there; none where there is no area."""
+
+    def read_kept(self, name: str) -> bytes:
+        """Read such a file; FileNotFoundError where there is none."""
+
+    def sync(self, parts: Sequence[str]) -> None:
+        """Wait until parts of this staging area are on the disk, or in the store."""
 
     def join(self, chunks: StagedChunks) -> Placement:
         """Bring the staged chunks together."""

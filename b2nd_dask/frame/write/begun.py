@@ -1,0 +1,139 @@
+"""A frame that was begun, of which others stage parts: its plan, kept in its staging area."""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Self
+
+import numpy as np
+import xxhash
+
+from b2nd_dask.errors import FrameFormatError
+from b2nd_dask.format.array_meta import array_meta_of
+from b2nd_dask.format.grid import Grid
+from b2nd_dask.format.header import header_len_of, parse_header
+from b2nd_dask.format.trailer import Trailer, build_trailer, parse_trailer
+from b2nd_dask.frame.open.opening import OWN_METALAYERS
+from b2nd_dask.frame.write.writer import FramePlan
+from b2nd_dask.storage import Location, Staging, staging_for
+
+#: Of the staging area of all frames that are begun: any process finds it without a search.
+AREA_KEY = b"in parts".hex()
+PLAN_NAME = "plan"
+_MAGIC = b"b2ndplan"
+#: Magic, key, whether a frame may be replaced; behind the plan stands a digest of all.
+_FRONT, _DIGEST_NBYTES = len(_MAGIC) + 8 + 1, 8
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class BegunFrame:
+    """A frame that appears when its parts are committed."""
+
+    plan: FramePlan
+    replace: bool
+    """Whether a frame that is there may be replaced."""
+    key: str
+    """Of this frame, for its write id: 16 hexadecimal digits."""
+
+    def to_bytes(self) -> bytes:
+        """Write the plan as the header and trailer of the frame, without an index."""
+        trailer = build_trailer(Trailer(self.plan.vlmeta, b""))
+        length = len(self.plan.header()) + len(trailer)
+        head = self.plan.header(frame_len=length, has_vlmeta=bool(self.plan.vlmeta))
+        front = _MAGIC + bytes.fromhex(self.key) + bytes([self.replace])
+        return _with_digest(front + head + trailer)
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> Self:
+        """Read what `to_bytes` wrote; FrameFormatError for anything else."""
+        body = data[:-_DIGEST_NBYTES]
+        if not body.startswith(_MAGIC) or _with_digest(body) != data:
+            raise FrameFormatError(
+                "the plan of the frame that was begun here is damaged: remove_staging removes it"
+            )
+        frame = body[_FRONT:]
+        header = parse_header(frame, len(frame))
+        meta = array_meta_of(header.metalayers)
+        layers: Mapping[str, bytes] = header.metalayers
+        dtype = meta.dtype or np.dtype(f"V{header.typesize}")
+        plan = FramePlan(
+            grid=Grid(meta.shape, meta.chunks, meta.blocks, dtype.itemsize),
+            dtype=dtype,
+            compression=header.compression,
+            sparse=header.sparse,
+            meta={name: raw for name, raw in layers.items() if name not in OWN_METALAYERS},
+            vlmeta=parse_trailer(frame[header_len_of(frame) :]).vlmeta,
+            caterva="caterva" in layers,
+        )
+        return cls(plan, bool(body[_FRONT - 1]), body[len(_MAGIC) : _FRONT - 1].hex())
+
+    def staging(self, location: Location, *, commit: bool = False) -> Staging:
+        """Reach the staging area, to add to it or to commit."""
+        return staging_for(
+            location,
+            sparse=self.plan.sparse,
+            replace=self.replace,
+            header_len=len(self.plan.header()),
+            resume_key=AREA_KEY if commit else None,
+            area_key=AREA_KEY,
+        )
+
+
+def begin(location: Location, begun: BegunFrame) -> None:
+    """Make the staging area of a frame, or find that the same frame was begun already.
+
+    Raises
+    ------
+    FileExistsError
+        The target is there and may not be replaced, or another frame was begun there.
+    """
+    staging = begun.staging(location)
+    if PLAN_NAME in staging.kept():
+        there = begun_at(location)
+        # whatever its key is
+        if there.to_bytes()[_FRONT - 1 : -8] != begun.to_bytes()[_FRONT - 1 : -8]:
+            raise FileExistsError(
+                errno.EEXIST,
+                "another frame was begun here, with other options: commit it, or remove it by "
+                f"remove_staging(..., key={AREA_KEY!r})",
+                location.label,
+            )
+        return
+    staging.prepare()
+    staging.keep(PLAN_NAME, begun.to_bytes())
+
+
+def begun_at(location: Location) -> BegunFrame:
+    """Find the frame that was begun at a location.
+
+    Raises
+    ------
+    FileNotFoundError
+        None was, or it is committed.
+    """
+    # of either form: the plan says which
+    return begun_in(
+        staging_for(location, sparse=True, replace=False, header_len=0, area_key=AREA_KEY)
+    )
+
+
+def begun_in(staging: Staging) -> BegunFrame:
+    """Read the plan in a staging area; errors as for `begun_at`."""
+    try:
+        data = staging.read_kept(PLAN_NAME)
+    except FileNotFoundError as error:
+        raise FileNotFoundError(
+            errno.ENOENT,
+            "no frame is begun here, or it is committed: b2nd_dask.create begins one",
+            staging.label,
+        ) from error
+    try:
+        return BegunFrame.from_bytes(data)
+    except FrameFormatError as error:
+        raise error.located(path=staging.label) from None
+
+
+def _with_digest(body: bytes) -> bytes:
+    return body + xxhash.xxh3_64_digest(body)

@@ -1,0 +1,274 @@
+"""Parts of a frame that was begun: each staged by one write, all of them committed at once.
+
+A part is a box of whole chunks. The write that has staged all of them leaves a table of its chunks
+in the staging area, named after the box: a part that is staged again replaces its table.
+"""
+
+from __future__ import annotations
+
+import errno
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from b2nd_dask.errors import B2ndError
+from b2nd_dask.format.grid import Grid
+from b2nd_dask.frame.access import open_b2nd
+from b2nd_dask.frame.array import Frame
+from b2nd_dask.frame.write.begun import begun_at, begun_in
+from b2nd_dask.frame.write.commit import Envelope, commit_records
+from b2nd_dask.frame.write.idempotent import OpenedStaging, clean_up, has_published
+from b2nd_dask.frame.write.others import ChunkBox
+from b2nd_dask.frame.write.records import ChunkRecords, merge_records, parse_table, table_of
+from b2nd_dask.frame.write.writer import FramePlan, constant_records, write_block
+from b2nd_dask.storage import Location, Staging
+
+_NAME = re.compile(r"part-([0-9a-f]{1,8})-([0-9a-f]{1,8})")
+#: Missing or overlapping regions that an error lists.
+_LISTED = 5
+
+
+def open_part(_: FramePlan, staging: Staging, key: str) -> OpenedStaging:
+    """Find the staging area of the frame that was begun by a key."""
+    _require_begun(staging, key)
+    return OpenedStaging(staging, again=False)
+
+
+def finish_part(
+    records: ChunkRecords, plan: FramePlan, staging: Staging, box: ChunkBox, key: str
+) -> str:
+    """Enter a part whose chunks are all staged; returns the path or URL of the frame.
+
+    Raises
+    ------
+    B2ndError
+        Chunks are missing, or another part has some of the same chunks.
+    FileNotFoundError
+        The frame was committed or given up meanwhile.
+    """
+    wanted = box.chunks(plan.grid)
+    if not np.array_equal(np.sort(records.rows["chunk"]), wanted):
+        raise B2ndError(
+            f"{len(records.rows)} chunk records for {len(wanted)} chunks: the part is not staged",
+            path=staging.label,
+        )
+    staging.sync(records.parts)
+    with staging.exclusive():
+        _require_begun(staging, key)
+        if len(wanted):
+            others = [other for other in _boxes(staging, plan.grid) if other != box]
+            _require_apart([box, *others], plan.grid, staging.label, first_alone=True)
+            staging.keep(_name_of(box, plan.grid), table_of(records))
+    return staging.label
+
+
+def commit(urlpath: Any, *, fill: Any = None, storage_options: Any = None) -> Frame:
+    """Make the parts that were staged of a frame the frame, all at once.
+
+    The last step of three, which may run in as many processes, on as many machines and at any
+    time: `create` begins a frame, ``to_b2nd(x, urlpath, mode="stage", region=...)`` stages parts of
+    it, from the jobs of an array for instance, and `commit` joins them. Until then nothing is
+    there under the frame's name, or the old frame is. Call it when all jobs have ended.
+
+    Parameters
+    ----------
+    urlpath : str or os.PathLike
+        As for `create`.
+    fill : scalar, optional
+        What the elements of missing parts hold. By default it is an error that parts are missing.
+    storage_options : mapping, optional
+        For the fsspec filesystem of a URL.
+
+    Returns
+    -------
+    Frame
+
+    Raises
+    ------
+    FileNotFoundError
+        No frame was begun there, or it is committed already.
+    TypeError, OverflowError
+        The dtype cannot hold the `fill`.
+    B2ndError
+        Parts are missing and there is no `fill`, parts overlap, or what a job staged is damaged.
+    FileExistsError
+        A frame has appeared there that `create` was not told to replace.
+    OSError
+        The store failed; what was staged stays, and the same call goes on.
+
+    Examples
+    --------
+    >>> import pathlib, tempfile, b2nd_dask, numpy as np
+    >>> path = pathlib.Path(tempfile.mkdtemp(), "a.b2nd")
+    >>> b2nd_dask.create(path, (4, 6), "i2", chunks=(2, 6))
+    >>> for job in range(2):
+    ...     rows = slice(2 * job, 2 * job + 2)
+    ...     _ = b2nd_dask.to_b2nd(np.full((2, 6), job, "i2"), path, mode="stage", region=rows)
+    >>> commit(path)[:, 0]
+    array([0, 0, 1, 1], dtype=int16)
+    """
+    location = Location.of(urlpath, storage_options=storage_options)
+    begun = begun_at(location)
+    staging = begun.staging(location, commit=True)
+    # killed behind the switch to the new frame, before its staging area was removed
+    if not has_published(staging, begun.key):
+        # not under the lock, which tasks share that stage something
+        tables = _tables(staging, begun.plan.grid)
+        records = _records_of_all(tables, begun.plan, staging, fill)
+        with staging.exclusive():
+            if tables != _tables(staging, begun.plan.grid):
+                raise B2ndError(
+                    "parts were staged while they were committed: commit when all jobs have ended",
+                    path=staging.label,
+                )
+            if not has_published(staging, begun.key):
+                envelope = Envelope.planned(begun.plan, begun.key)
+                commit_records(records, begun.plan, staging, envelope)
+    # not under the lock: NFS keeps a file that is open, and with it the directory
+    clean_up(staging)
+    return open_b2nd(urlpath, storage_options=storage_options)
+
+
+def _tables(staging: Staging, grid: Grid) -> dict[ChunkBox, bytes]:
+    """The tables of all parts."""
+    return {box: staging.read_kept(_name_of(box, grid)) for box in _boxes(staging, grid)}
+
+
+def _records_of_all(
+    tables: dict[ChunkBox, bytes], plan: FramePlan, staging: Staging, fill: Any
+) -> ChunkRecords:
+    """Put the parts together; with a record of each chunk, or an error that says what is wrong."""
+    _require_apart(list(tables), plan.grid, staging.label)
+    records = merge_records(
+        [_read_part(box, table, plan.grid, staging.label) for box, table in tables.items()]
+    )
+    staged = np.zeros(plan.grid.nchunks, bool)
+    staged[records.rows["chunk"]] = True
+    if staged.all():
+        return records
+    if fill is None:
+        regions = _regions_of(~staged, plan.grid)
+        raise B2ndError(
+            f"{np.count_nonzero(~staged)} of {len(staged)} chunks were not staged: no part has "
+            f"the elements {regions}. Stage them, or pass fill=",
+            path=staging.label,
+        )
+    return merge_records([records, _filled(fill, np.flatnonzero(~staged), plan, staging)])
+
+
+def _filled(
+    fill: Any, chunks: NDArray[np.int64], plan: FramePlan, staging: Staging
+) -> ChunkRecords:
+    """Record chunks that repeat one element, and stage those for which the index has no code."""
+    grid = plan.grid
+    element = _element(fill, plan.dtype)
+    constant = constant_records(element, (0,) * grid.ndim, grid.shape, grid)
+    known = ChunkRecords.of({}, {}, {}) if constant is None else constant
+    known = ChunkRecords((), known.rows[np.isin(known.rows["chunk"], chunks)])
+    tables = [known]
+    for chunk in np.setdiff1d(chunks, known.rows["chunk"]).tolist():
+        cell = np.unravel_index(chunk, grid.counts) if grid.ndim else ()
+        origin = tuple(int(at) * c for at, c in zip(cell, grid.chunks, strict=True))
+        ends = zip(origin, grid.chunks, grid.shape, strict=True)
+        shape = tuple(min(c, n - at) for at, c, n in ends)
+        tables.append(write_block(np.broadcast_to(element, shape), origin, plan, staging))
+    return merge_records(tables)
+
+
+def _element(fill: Any, dtype: np.dtype[Any]) -> NDArray[Any]:
+    """Cast a scalar to a dtype, 0-d; an error where that would change more than its precision."""
+    given = np.array(fill)
+    element: NDArray[Any] = given.astype(dtype, casting="same_kind").reshape(())
+    if dtype.kind in "iu" and element != given:
+        raise OverflowError(f"fill={fill!r} does not fit elements of {dtype}")
+    return element
+
+
+def _require_begun(staging: Staging, key: str) -> None:
+    """Check that the frame of a key is begun and not committed yet."""
+    if begun_in(staging).key != key or has_published(staging, key):
+        raise FileNotFoundError(
+            errno.ENOENT, "the frame was committed or given up meanwhile", staging.label
+        )
+
+
+def _name_of(box: ChunkBox, grid: Grid) -> str:
+    first, last = box.chunks(grid)[[0, -1]].tolist()
+    return f"part-{first:x}-{last:x}"
+
+
+def _boxes(staging: Staging, grid: Grid) -> list[ChunkBox]:
+    """The boxes of all parts that are staged."""
+    named = filter(None, map(_NAME.fullmatch, staging.kept()))
+    ends = sorted((int(match[1], 16), int(match[2], 16)) for match in named)
+    return [ChunkBox.between(first, last, grid) for first, last in ends if last < grid.nchunks]
+
+
+def _read_part(box: ChunkBox, table: bytes, grid: Grid, label: str) -> ChunkRecords:
+    records = parse_table(table)
+    if records is None or not np.array_equal(np.sort(records.rows["chunk"]), box.chunks(grid)):
+        raise B2ndError(
+            f"the table of the part {box.region(grid)} is damaged: stage it again", path=label
+        )
+    return records
+
+
+def _require_apart(
+    boxes: list[ChunkBox], grid: Grid, label: str, *, first_alone: bool = False
+) -> None:
+    """Check that parts do not overlap: each two of them, or the first and the others."""
+    found = []
+    if first_alone:
+        found = [(boxes[0], other) for other in boxes[1:] if not boxes[0].common(other).is_empty]
+    elif sum(box.nchunks for box in boxes) > np.count_nonzero(_covered(boxes, grid)):
+        found = list(_meeting(boxes))
+    if found:
+        pairs = ", ".join(f"{a.region(grid)} and {b.region(grid)}" for a, b in found[:_LISTED])
+        raise B2ndError(
+            f"parts overlap: {pairs}. Parts are disjoint; the same part may be staged again, and "
+            "remove_staging removes all of them",
+            path=label,
+        )
+
+
+def _covered(boxes: list[ChunkBox], grid: Grid) -> NDArray[np.bool_]:
+    covered = np.zeros(grid.counts, bool)
+    for box in boxes:
+        covered[tuple(map(slice, box.start, box.stop))] = True
+    return covered
+
+
+def _meeting(boxes: list[ChunkBox]) -> Iterator[tuple[ChunkBox, ChunkBox]]:
+    for at, box in enumerate(boxes):
+        for other in boxes[at + 1 :]:
+            if not box.common(other).is_empty:
+                yield box, other
+
+
+def _regions_of(missing: NDArray[np.bool_], grid: Grid) -> str:
+    """Name the regions of chunks, as boxes; the first ones where there are many."""
+    left = missing.reshape(grid.counts).copy()
+    said: list[str] = []
+    while left.any() and len(said) < _LISTED:
+        box = _largest_from_first(left)
+        left[tuple(map(slice, box.start, box.stop))] = False
+        said.append(box.region(grid))
+    return ", ".join(said) + (" and others" if left.any() else "")
+
+
+def _largest_from_first(mask: NDArray[np.bool_]) -> ChunkBox:
+    """A box of true entries that begins at the first of them."""
+    start = tuple(int(at) for at in np.unravel_index(int(np.argmax(mask)), mask.shape))
+    stop = [at + 1 for at in start]
+    # along the last axis first, whose chunks follow each other
+    for axis in reversed(range(mask.ndim)):
+        while stop[axis] < mask.shape[axis]:
+            beside = [slice(a, b) for a, b in zip(start, stop, strict=True)]
+            beside[axis] = slice(stop[axis], stop[axis] + 1)
+            if not mask[tuple(beside)].all():
+                break
+            stop[axis] += 1
+    return ChunkBox(start, tuple(stop))

@@ -1,0 +1,356 @@
+"""Frames that are begun, staged in parts by many processes, and committed at once."""
+
+import os
+import random
+import re
+import signal
+import tempfile
+import uuid
+from contextlib import ExitStack
+from pathlib import Path
+
+import blosc2
+import dask
+import dask.array as da
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from b2nd_dask import (
+    B2ndError,
+    commit,
+    create,
+    list_staging,
+    open_b2nd,
+    remove_staging,
+    to_b2nd,
+    verify,
+)
+from b2nd_dask.frame.write import parts
+from tests.forked import answer, run_to_end, started
+from tests.strategies import examples
+
+VALUES = np.random.default_rng(5).normal(size=(60, 40))
+CHUNKS = (10, 20)
+
+
+@pytest.fixture
+def target(tmp_path):
+    return tmp_path / "target.b2nd"
+
+
+@pytest.fixture(params=[True, False], ids=["contiguous", "sparse"])
+def contiguous(request):
+    return request.param
+
+
+@pytest.fixture(params=["memory", "s3"])
+def store(request):
+    if request.param == "memory":
+        return f"memory://{uuid.uuid4().hex}.b2nd", {}
+    server = request.getfixturevalue("s3_server")
+    url = f"{server.url}/{uuid.uuid4().hex}.b2nd"
+    return url, {"storage_options": server.storage_options}
+
+
+def stage(target, values, start, stop, **keywords):
+    return to_b2nd(values, target, mode="stage", region=slice(start, stop), **keywords)
+
+
+def holds(target, expected):
+    np.testing.assert_array_equal(open_b2nd(target)[...], expected)
+    np.testing.assert_array_equal(blosc2.open(str(target))[...], expected)
+    assert verify(target).ok
+    assert list(target.parent.iterdir()) == [target]
+
+
+def stage_rows(target, start, stop, told):
+    told.send("begun")
+    told.recv()
+    stage(target, da.from_array(VALUES[start:stop], chunks=(10, 20)), start, stop)
+    told.send("done")
+
+
+def test_processes_that_stage_parts(target, contiguous):
+    create(target, (60, 40), float, chunks=CHUNKS, contiguous=contiguous, vlmeta={"a": 1})
+    with ExitStack() as stack:
+        writers = [
+            stack.enter_context(started(stage_rows, target, at, at + 20))[1] for at in (0, 20, 40)
+        ]
+        assert [answer(writer) for writer in writers] == ["begun"] * 3
+        random.Random(1).shuffle(writers)
+        for writer in writers:
+            writer.send("go")
+        assert [answer(writer) for writer in writers] == ["done"] * 3
+    assert not target.exists()
+    assert list_staging(target)[0].nbytes > VALUES.nbytes / 2
+    frame = commit(target)
+    assert dict(frame.vlmeta) == {"a": 1}
+    holds(target, VALUES)
+
+
+@pytest.mark.parametrize("contiguous", [True, False])
+def test_stores(store, contiguous):
+    url, options = store
+    create(url, (60, 40), "f8", chunks=CHUNKS, contiguous=contiguous, **options)
+    for start in (40, 0, 20):
+        stage(url, VALUES[start : start + 20], start, start + 20, **options)
+    # a job that runs again
+    stage(url, VALUES[:20], 0, 20, **options)
+    with pytest.raises(B2ndError, match=re.escape("parts overlap: [10:30, 0:40] and [")):
+        stage(url, VALUES[10:30], 10, 30, **options)
+    assert len(list_staging(url, **options)) == 1
+    frame = commit(url, **options)
+    np.testing.assert_array_equal(frame[...], VALUES)
+    assert list_staging(url, **options) == []
+    with pytest.raises(FileNotFoundError, match="create begins one"):
+        commit(url, **options)
+
+
+def test_a_part_that_is_staged_again_replaces_itself(target, contiguous):
+    create(target, (60, 40), float, chunks=CHUNKS, contiguous=contiguous)
+    for factor in (3, 2, 1):
+        stage(target, VALUES[:30] * factor, 0, 30)
+        stage(target, VALUES[30:] * factor, 30, 60)
+    commit(target)
+    holds(target, VALUES)
+    # and its old chunks are not left in the frame
+    assert sum(path.stat().st_size for path in [target, *target.rglob("*")]) < 2 * VALUES.nbytes
+
+
+def test_parts_that_overlap_are_refused(target, contiguous):
+    create(target, (60, 40), float, chunks=CHUNKS, contiguous=contiguous)
+    stage(target, VALUES[:30], 0, 30)
+    with pytest.raises(B2ndError, match=re.escape("[20:50, 0:40] and [0:30, 0:40]")) as caught:
+        stage(target, VALUES[20:50], 20, 50)
+    assert str(target) in str(caught.value)
+    stage(target, VALUES[30:], 30, 60)
+    commit(target)
+    holds(target, VALUES)
+
+
+def test_overlaps_that_nobody_saw_are_refused_by_the_commit(target, monkeypatch):
+    """As in a store, where two that finish at once do not see each other."""
+    create(target, (60, 40), float, chunks=CHUNKS)
+    with monkeypatch.context() as patch:
+        patch.setattr(parts, "_require_apart", lambda *_, **__: None)
+        stage(target, VALUES[:30], 0, 30)
+        stage(target, VALUES[20:], 20, 60)
+    with pytest.raises(B2ndError, match=re.escape("[0:30, 0:40] and [20:60, 0:40]")):
+        commit(target)
+    assert not target.exists()
+
+
+def test_missing_parts_are_named(target, contiguous):
+    create(target, (60, 40), float, chunks=CHUNKS, contiguous=contiguous)
+    stage(target, VALUES[10:20], 10, 20)
+    to_b2nd(VALUES[30:, :20], target, mode="stage", region=(slice(30, 60), slice(0, 20)))
+    with pytest.raises(B2ndError, match="7 of 12 chunks were not staged") as caught:
+        commit(target)
+    assert "[0:10, 0:40], [20:30, 0:40], [30:60, 20:40]. Stage" in str(caught.value)
+    assert not target.exists()
+    expected = np.full((60, 40), 7.5)
+    expected[10:20], expected[30:, :20] = VALUES[10:20], VALUES[30:, :20]
+    commit(target, fill=7.5)
+    holds(target, expected)
+
+
+@pytest.mark.parametrize("fill", [0, np.nan, -0.0])
+def test_a_fill(target, fill):
+    create(target, (55, 35), float, chunks=CHUNKS)
+    stage(target, VALUES[:20, :35], 0, 20)
+    commit(target, fill=fill)
+    expected = np.full((55, 35), fill, float)
+    expected[:20] = VALUES[:20, :35]
+    holds(target, expected)
+
+
+def test_a_fill_that_the_dtype_cannot_hold(target):
+    create(target, 10, "i2", chunks=5)
+    with pytest.raises(TypeError):
+        commit(target, fill=0.5)
+    with pytest.raises(OverflowError, match="fill=70000"):
+        commit(target, fill=70000)
+    assert not target.exists()
+
+
+def test_regions_that_cut_chunks(target):
+    create(target, (55, 35), float, chunks=CHUNKS)
+    with pytest.raises(ValueError, match=re.escape("stage [0:20, 20:35]")):
+        to_b2nd(0, target, mode="stage", region=(slice(5, 15), slice(20, 30)))
+    # up to the array's edge is whole
+    to_b2nd(1, target, mode="stage", region=(slice(50, 55), slice(20, 35)))
+    assert commit(target, fill=0)[...].sum() == 75
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [({}, "say which, by region="), ({"region": ..., "chunks": 5}, "leave out chunks=")],
+)
+def test_arguments_that_do_not_go_together(target, arguments, message):
+    create(target, 10, "i2", chunks=5)
+    with pytest.raises(ValueError, match=message):
+        to_b2nd(0, target, mode="stage", **arguments)
+    with pytest.raises(ValueError, match="resume"):
+        to_b2nd(0, target, mode="stage", region=..., resume=True)
+
+
+def test_nothing_was_begun(target):
+    for call in (lambda: commit(target), lambda: stage(target, VALUES, 0, 60)):
+        with pytest.raises(FileNotFoundError, match="create begins one") as caught:
+            call()
+        assert str(target) in str(caught.value)
+
+
+def test_beginning_again(target):
+    create(target, (60, 40), float, chunks=CHUNKS)
+    stage(target, VALUES[:30], 0, 30)
+    # a job that runs again
+    create(target, (60, 40), float, chunks=CHUNKS)
+    with pytest.raises(FileExistsError, match="another frame was begun here"):
+        create(target, (60, 40), float, chunks=10)
+    stage(target, VALUES[30:], 30, 60)
+    commit(target)
+    holds(target, VALUES)
+    with pytest.raises(FileExistsError, match="something is there already"):
+        create(target, (60, 40), float, chunks=CHUNKS)
+
+
+def test_the_old_frame_stays_until_the_commit(target, contiguous):
+    to_b2nd(VALUES, target, contiguous=contiguous)
+    create(target, (60, 40), float, chunks=CHUNKS, contiguous=contiguous, mode="w")
+    stage(target, VALUES * 2, 0, 60)
+    np.testing.assert_array_equal(open_b2nd(target)[...], VALUES)
+    commit(target)
+    holds(target, VALUES * 2)
+
+
+def test_a_frame_that_has_appeared_is_not_replaced(target):
+    create(target, (60, 40), float, chunks=CHUNKS)
+    stage(target, VALUES, 0, 60)
+    to_b2nd(VALUES * 2, target)
+    with pytest.raises(FileExistsError):
+        commit(target)
+    np.testing.assert_array_equal(open_b2nd(target)[...], VALUES * 2)
+    assert remove_staging(target)
+    holds(target, VALUES * 2)
+
+
+def test_a_part_that_fails_is_no_part(target):
+    create(target, (60, 40), float, chunks=CHUNKS)
+
+    def fail(block, block_info=None):
+        if block_info[0]["chunk-location"] == (2, 1):
+            raise RuntimeError("no more")
+        return block
+
+    x = da.from_array(VALUES[:30], chunks=CHUNKS).map_blocks(fail, meta=np.empty((0, 0)))
+    with pytest.raises(RuntimeError):
+        stage(target, x, 0, 30)
+    stage(target, VALUES[30:], 30, 60)
+    with pytest.raises(B2ndError, match=re.escape("the elements [0:30, 0:40]")):
+        commit(target)
+    stage(target, VALUES[:30], 0, 30)
+    commit(target)
+    holds(target, VALUES)
+
+
+def commit_and_die(target):
+    parts.clean_up = lambda staging: os.kill(os.getpid(), signal.SIGKILL)
+    commit(target)
+
+
+def test_a_commit_that_was_killed_when_the_frame_was_there(target, contiguous):
+    create(target, (60, 40), float, chunks=CHUNKS, contiguous=contiguous)
+    stage(target, VALUES, 0, 60)
+    late = stage(target, VALUES * 2, 0, 60, compute=False)
+    assert run_to_end(commit_and_die, target).code == -signal.SIGKILL
+    # a job that comes too late is told
+    with pytest.raises(FileNotFoundError, match="committed"):
+        late.compute()
+    commit(target)
+    holds(target, VALUES)
+
+
+def test_a_part_that_is_staged_during_the_commit(target, monkeypatch):
+    create(target, (60, 40), float, chunks=CHUNKS)
+    stage(target, VALUES, 0, 60)
+    original = parts._records_of_all
+
+    def then_stage(*arguments):
+        records = original(*arguments)
+        stage(target, VALUES * 2, 0, 60)
+        return records
+
+    with monkeypatch.context() as patch:
+        patch.setattr(parts, "_records_of_all", then_stage)
+        with pytest.raises(B2ndError, match="when all jobs have ended"):
+            commit(target)
+    assert not target.exists()
+    commit(target)
+    holds(target, VALUES * 2)
+
+
+def test_a_frame_that_was_given_up_and_begun_anew(target):
+    create(target, (60, 40), float, chunks=CHUNKS)
+    late = stage(target, VALUES * 2, 0, 60, compute=False)
+    remove_staging(target)
+    create(target, (60, 40), float, chunks=CHUNKS)
+    with pytest.raises(FileNotFoundError, match="given up"):
+        late.compute()
+    stage(target, VALUES, 0, 60)
+    commit(target)
+    holds(target, VALUES)
+
+
+def test_a_table_that_is_damaged(target):
+    create(target, (60, 40), float, chunks=CHUNKS)
+    stage(target, VALUES, 0, 60)
+    (table,) = target.parent.glob(".*/part-*")
+    whole = table.read_bytes()
+    for damaged in (whole[:-1], whole[104:], whole[:50] + b"x" + whole[51:], whole + whole[:104]):
+        table.write_bytes(damaged)
+        with pytest.raises(B2ndError, match=re.escape("[0:60, 0:40] is damaged: stage it again")):
+            commit(target)
+    assert not target.exists()
+    plan = next(target.parent.glob(".*/plan*"))
+    plan.write_bytes(plan.read_bytes()[:-1])
+    with pytest.raises(B2ndError, match="plan of the frame that was begun here is damaged"):
+        commit(target)
+
+
+@pytest.mark.parametrize("shape", [(), (0, 4), (3,)])
+def test_small_arrays(target, shape):
+    create(target, shape, ">i2")
+    to_b2nd(7, target, mode="stage", region=...)
+    commit(target)
+    np.testing.assert_array_equal(open_b2nd(target)[...], np.full(shape, 7))
+
+
+@examples(15)
+@given(data=st.data(), contiguous=st.booleans(), fill=st.sampled_from([None, 0, 3]))
+def test_any_parts(data, contiguous, fill):
+    shape = data.draw(st.tuples(st.integers(1, 9), st.integers(1, 9)))
+    chunks = tuple(data.draw(st.integers(1, n)) for n in shape)
+    expected = np.full(shape, 0 if fill is None else fill)
+    written = np.zeros(shape, bool)
+    with tempfile.TemporaryDirectory() as folder, dask.config.set(scheduler="sync"):
+        target = Path(folder, "x.b2nd")
+        create(target, shape, expected.dtype, chunks=chunks, contiguous=contiguous)
+        for number in range(data.draw(st.integers(0, 5))):
+            region = tuple(
+                slice(a * c, min(b * c, n))
+                for n, c in zip(shape, chunks, strict=True)
+                for a, b in [sorted(data.draw(st.tuples(*[st.integers(0, -(-n // c))] * 2)))]
+            )
+            if written[region].any():
+                continue
+            to_b2nd(number, target, mode="stage", region=region)
+            expected[region], written[region] = number, True
+        if fill is None and not written.all():
+            with pytest.raises(B2ndError, match="were not staged"):
+                commit(target)
+            return
+        commit(target, fill=fill)
+        holds(target, expected)
