@@ -227,13 +227,17 @@ def test_several_paths() -> None:
     paths = ["a.b2nd", "b.b2nd"]
     for path in paths:
         b2nd_dask.to_b2nd(VALUES, path)
-    for given in (paths, tuple(paths), set(paths), Path().glob("*.b2nd"), np.array(paths)):
-        for read in (da.from_b2nd, b2nd_dask.open_b2nd):
+    unordered = (set(paths), Path().glob("*.b2nd"), np.array(paths))
+    for read, several in (
+        (da.from_b2nd, unordered),
+        (b2nd_dask.open_b2nd, (paths, tuple(paths), *unordered)),
+    ):
+        for given in several:
             text = told(lambda read=read, given=given: read(given), TypeError)
             assert type(given).__name__ in text
-            assert "da.concatenate([da.from_b2nd(path) for path in paths])" in text
-            assert "da.stack" in text
-    joined = da.concatenate([da.from_b2nd(path) for path in paths])
+            assert "from_b2nd takes a list of paths or a pattern" in text
+            assert "stack=True" in text
+    joined = da.from_b2nd(paths)
     np.testing.assert_array_equal(joined.compute(), np.concatenate([VALUES, VALUES]))
 
 

@@ -228,7 +228,8 @@ class FrameReference:
             require_current(opened)
 
     def _ready(self) -> tuple[OpenedFrame, Fill]:
-        opened = self._known.opened() or process_cache().open(self.location, self.version)
+        known = self._known
+        opened = known.opened() or process_cache().open(self.location, self.version, known.parsed)
         return replace(opened, verify=self._verify), self._fill
 
     @property
