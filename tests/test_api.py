@@ -24,10 +24,10 @@ from_b2nd list_staging open_b2nd remove_staging seal to_b2nd verify
 SIGNATURES = {
     "compact": "(urlpath)",
     "from_b2nd": "(urlpath, *, axis=None, stack=False, chunks=None, dtype=None, "
-    "uninit=None, verify='auto', storage_options=None, name=None, offset=0)",
+    "uninit=None, verify='auto', storage_options=None, name=None, offset=0, component=None)",
     "list_staging": "(urlpath, *, storage_options=None)",
     "open_b2nd": "(urlpath, *, dtype=None, uninit=None, verify='auto', storage_options=None, "
-    "offset=0)",
+    "offset=0, component=None)",
     "remove_staging": "(urlpath, *, key=None, storage_options=None)",
     "seal": "(urlpath, *, threads=None)",
     "to_b2nd": "(arr, urlpath, *, mode='w-', chunks=None, blocks=None, cparams=None, meta=None, "

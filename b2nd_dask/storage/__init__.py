@@ -16,6 +16,12 @@ from b2nd_dask.storage.byte_reader import (
     chunk_member,
 )
 from b2nd_dask.storage.failures import TOGETHER, only_here
+from b2nd_dask.storage.read.container import (
+    is_zip,
+    member_offset,
+    split_store,
+    zip_members,
+)
 from b2nd_dask.storage.read.location import Location
 from b2nd_dask.storage.read.memory import stored_members
 from b2nd_dask.storage.read.pattern import matches_of
@@ -44,11 +50,15 @@ __all__ = [
     "StagingInfo",
     "chunk_member",
     "frame_locked",
+    "is_zip",
     "list_staging",
     "matches_of",
+    "member_offset",
     "only_here",
     "remove_staging",
+    "split_store",
     "staging_for",
     "stored_members",
     "update_staging_for",
+    "zip_members",
 ]

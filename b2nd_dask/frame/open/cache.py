@@ -8,6 +8,7 @@ from collections import OrderedDict
 from contextlib import suppress
 
 from b2nd_dask.errors import StaleFrameError
+from b2nd_dask.frame.open.embedded import open_reader
 from b2nd_dask.frame.open.opening import OpenedFrame, ParsedFrame, parse_frame
 from b2nd_dask.storage import Location
 
@@ -73,7 +74,7 @@ class FrameCache:
 
 def _open(location: Location) -> OpenedFrame:
     for _ in range(TRIES):
-        reader = location.open()
+        reader = open_reader(location)
         try:
             return OpenedFrame(reader, parse_frame(reader))
         except FileNotFoundError:
@@ -85,7 +86,7 @@ def _open(location: Location) -> OpenedFrame:
 
 def _reopened(location: Location, parsed: ParsedFrame) -> OpenedFrame | None:
     """Open a frame of which the metadata are known; None where it may be another by now."""
-    reader = location.open()
+    reader = open_reader(location)
     # stores may have an identity that says less than the metadata
     if reader.identity_is_cheap:
         with suppress(FileNotFoundError):  # a sparse frame that is replaced is emptied
