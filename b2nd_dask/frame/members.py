@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -22,6 +22,7 @@ from b2nd_dask.storage import (
     ByteReader,
     Location,
     is_zip,
+    matches_of,
     member_offset,
     zip_members,
 )
@@ -154,12 +155,11 @@ def _in_folder(location: Location, key: str) -> Location:
             raise FileNotFoundError(f"{location.label}: there is no {_EMBED}: not a store")
         else:
             raise FrameFormatError(f"a folder without {_EMBED} is no store of python-blosc2")
-    names = [] if location.is_url else list(_files(location))
     for suffix, what in _OTHERS.items():
         with _opened(_inside(location, key + suffix)) as reader:
             if reader is not None:
                 raise _no_array(key, what)
-    raise _absent(location, key, [*known, *map(_key_of, names)])
+    raise _absent(location, key, [*known, *map(_key_of, _files(location))])
 
 
 def _in_zip(location: Location, reader: ByteReader, key: str) -> Location:
@@ -242,8 +242,16 @@ def _kind_of(metalayers: Any) -> str:
 
 
 def _files(location: Location) -> Iterator[str]:
-    """Names of the files of a local store."""
+    """Names of the files of a store that is a folder, as far as the place lists folders."""
     root = location.url
+    if location.is_url:
+        root = root.partition("?")[0].rstrip("/")
+        with suppress(FileNotFoundError):
+            for url in matches_of(f"{root}/**/*.b2*", location.storage_options) or ():
+                name = url.rpartition(f"{root.rpartition('/')[2]}/")[2]
+                if name != _EMBED:
+                    yield name
+        return
     for folder, _, names in os.walk(root):
         for name in names:
             found = os.path.relpath(os.path.join(folder, name), root)  # noqa: PTH118
@@ -252,13 +260,9 @@ def _files(location: Location) -> Iterator[str]:
 
 
 def _of_folder(location: Location) -> Iterator[Member]:
-    if location.is_url:
-        with closing(_inside(location, _EMBED).open()) as reader:
-            yield from _of_embed_store(EmbedStore.of(reader))
-        return
     for name in _files(location):
-        path = Path(location.url, name)
-        yield Member(_key_of(name), _what_by_name(name), path.lstat().st_size)
+        nbytes = None if location.is_url else Path(location.url, name).lstat().st_size
+        yield Member(_key_of(name), _what_by_name(name), nbytes)
     with closing(_inside(location, _EMBED).open()) as reader:
         yield from _of_embed_store(EmbedStore.of(reader))
 

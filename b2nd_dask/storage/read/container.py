@@ -105,7 +105,7 @@ def zip_members(reader: ByteReader) -> dict[str, ZipMember]:
     entries.sort(key=lambda entry: entry.header_offset)
     starts = [entry.header_offset for entry in entries]
     members: dict[str, ZipMember] = {}
-    for entry, start, stop in zip(entries, starts, [*starts[1:], end], strict=True):
+    for entry, start, stop in zip(entries, starts, [*starts, end][1:], strict=True):
         name = entry.orig_filename
         if name in members:
             raise _damaged(reader, f"two files have the name {name!r}")
