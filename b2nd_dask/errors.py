@@ -11,7 +11,7 @@ import sys
 from typing import Any, Self
 
 #: How to read one array of a store of python-blosc2 (``.b2z``, ``.b2d``, ``.b2e``).
-OPEN_STORE = 'blosc2.open(PATH, mode="r")[KEY] opens an array of it, which from_b2nd takes'
+OPEN_STORE = "component=KEY reads an array of it, and `b2nd-dask info PATH` lists the keys"
 
 
 class B2ndError(Exception):

@@ -26,37 +26,27 @@ from b2nd_dask.frame.reference import FrameReference
 VALUES = np.arange(600.0).reshape(20, 30)
 
 NAMES = """
-B2ndError ChecksumError ChunkKind CorruptChunkError Frame FrameFormatError StagingInfo
-StaleFrameError UninitializedChunkError UnsupportedFrameError Verification VersionMismatchError
-__version__ compact from_b2nd list_staging open_b2nd remove_staging seal to_b2nd verify
-StaleFrameError UninitializedChunkError UnsupportedFrameError Verification __version__ compact
-from_b2nd list_staging open_b2nd rechunk remove_staging seal to_b2nd verify
-__version__ compact from_b2nd list_staging open_b2nd persist_compressed remove_staging seal
-to_b2nd verify
 B2ndError ChecksumError ChunkKind CorruptChunkError Frame FrameFormatError FrameReads Plan
 StagingInfo StaleFrameError Target UninitializedChunkError UnsupportedFrameError Verification
-__version__ compact from_b2nd list_staging open_b2nd plan remove_staging seal to_b2nd verify
-StaleFrameError UninitializedChunkError UnsupportedFrameError Verification __version__ commit
-compact create from_b2nd list_staging open_b2nd remove_staging seal to_b2nd verify
+VersionMismatchError __version__ commit compact create from_b2nd list_staging open_b2nd
+persist_compressed plan rechunk remove_staging seal to_b2nd verify
 """
 
 SIGNATURES = {
     "commit": "(urlpath, *, fill=None, storage_options=None)",
     "compact": "(urlpath)",
-    "from_b2nd": "(urlpath, *, axis=None, stack=False, chunks=None, dtype=None, "
-    "uninit=None, verify='auto', storage_options=None, name=None, offset=0)",
     "create": "(urlpath, shape, dtype, *, mode='w-', chunks=None, blocks=None, cparams=None, "
     "meta=None, vlmeta=None, contiguous=True, storage_options=None)",
-    "from_b2nd": "(urlpath, *, chunks=None, dtype=None, uninit=None, verify='auto', "
-    "storage_options=None, name=None, offset=0)",
+    "from_b2nd": "(urlpath, *, axis=None, stack=False, chunks=None, dtype=None, "
+    "uninit=None, verify='auto', storage_options=None, name=None, offset=0, component=None)",
     "list_staging": "(urlpath, *, storage_options=None)",
     "open_b2nd": "(urlpath, *, dtype=None, uninit=None, verify='auto', storage_options=None, "
-    "offset=0)",
+    "offset=0, component=None)",
+    "persist_compressed": "(x, *, cparams=None)",
+    "plan": "(*collections)",
     "rechunk": "(src, dst, *, chunks, blocks=None, cparams=None, max_mem=None, mode='w-', "
     "meta='keep', vlmeta='keep', contiguous=True, storage_options=None, compute=True, "
     "resume=False)",
-    "persist_compressed": "(x, *, cparams=None)",
-    "plan": "(*collections)",
     "remove_staging": "(urlpath, *, key=None, storage_options=None)",
     "seal": "(urlpath, *, threads=None)",
     "to_b2nd": "(arr, urlpath, *, mode='w-', chunks=None, blocks=None, cparams=None, meta=None, "

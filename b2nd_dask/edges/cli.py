@@ -16,9 +16,11 @@ from rich.table import Table
 from rich.text import Text
 
 from b2nd_dask._version import __version__
+from b2nd_dask.errors import B2ndError
 from b2nd_dask.format.integrity import ChecksumState
 from b2nd_dask.frame.access import open_b2nd
 from b2nd_dask.frame.compact import compact
+from b2nd_dask.frame.members import list_members
 from b2nd_dask.frame.verify import seal, verify
 from b2nd_dask.storage import Location, Secrets, list_staging, remove_staging
 
@@ -58,6 +60,7 @@ _SPELLINGS = (
     (re.compile(r"storage_options=\{'anon': True\}"), "--storage-option anon=true"),
     (re.compile(r"\bstorage_options are\b"), "--storage-option is"),
     (re.compile(r"\bstorage_options\b=?"), "--storage-option"),
+    (re.compile(r"\bcomponent=KEY reads\b"), "PATH/KEY is"),
     (re.compile(r"`?\blist_staging\b`?"), "`b2nd-dask staging PATH`"),
     (re.compile(r"`?\bremove_staging\b`?"), "`b2nd-dask staging PATH --remove`"),
     (re.compile(r"`?\bb2nd_dask\.(seal|verify|compact)\b`?"), r"`b2nd-dask \1 PATH`"),
@@ -120,11 +123,22 @@ def main() -> None:
 def info(path: str, storage_options: dict[str, Any]) -> None:
     """Print what the frame at PATH (a file, a directory or a URL) holds.
 
-    Reads its metadata, no chunk.
+    Of a store of python-blosc2 (.b2z, .b2d, .b2e) its members; PATH/KEY is one of them. Reads
+    metadata, no chunk.
     """
-    # says itself what is damaged
-    frame = open_b2nd(path, verify=False, storage_options=storage_options)
     table = Table(show_header=False, box=None, pad_edge=False)
+    try:
+        # says itself what is damaged
+        frame = open_b2nd(path, verify=False, storage_options=storage_options)
+    except (B2ndError, FileNotFoundError):
+        members = list_members(Location.of(path, storage_options=storage_options))
+        if members is None:
+            raise
+        for member in members:
+            size = "" if member.nbytes is None else decimal(member.nbytes)
+            table.add_row(Text(member.key, "bold"), Text(member.what), Text(size))
+        Console().print(table if members else "no members")
+        return
     for name, value in frame.info.items():
         shown = _as_commands(value, "") if name == "checksums" else value
         # Text, because rich takes brackets in a str for markup.

@@ -64,7 +64,7 @@ _OTHERS = {
     b"\x89HDF\r\n": " (it is an HDF5 file: h5py reads it)",
     b"\x93NUMPY": " (it is a NumPy file: numpy.load reads it)",
     b"PK\x03\x04": (
-        " (it is a ZIP archive: zip://NAME.b2nd::PATH is a frame inside it. A .b2z is a store of "
+        " (it is a ZIP archive; zip://NAME.b2nd::PATH is a frame inside it. A .b2z is a store of "
         f"python-blosc2: {OPEN_STORE})"
     ),
 }

@@ -273,17 +273,22 @@ def _slices(length: int) -> Iterator[slice]:
 
 def _check_entries(offsets: NDArray[np.int64], first: int, last: int) -> None:
     """Check the entries from chunk `first` on; no chunk begins behind `last`."""
-    kinds = _kinds_of(offsets)
-    wrong = (offsets < 0) & ~np.isin(kinds, [ChunkKind.ZEROS, ChunkKind.NAN, ChunkKind.UNINIT])
-    if wrong.any():
-        at = int(np.argmax(wrong))
-        raise FrameFormatError(
-            f"the offset index has the special code {kinds[at]} for chunk {first + at}; "
-            "known are 1, 2 and 4"
-        )
+    special = offsets < 0
+    if special.any():
+        _check_kinds(_kinds_of(offsets), special, first)
     outside = offsets > last
     if outside.any():
         at = int(np.argmax(outside))
         raise FrameFormatError(
             f"the offset index puts chunk {first + at} at {offsets[at]}, the last offset is {last}"
+        )
+
+
+def _check_kinds(kinds: NDArray[np.uint8], special: NDArray[np.bool_], first: int) -> None:
+    wrong = special & ~np.isin(kinds, [ChunkKind.ZEROS, ChunkKind.NAN, ChunkKind.UNINIT])
+    if wrong.any():
+        at = int(np.argmax(wrong))
+        raise FrameFormatError(
+            f"the offset index has the special code {kinds[at]} for chunk {first + at}; "
+            "known are 1, 2 and 4"
         )

@@ -11,13 +11,14 @@ import numpy as np
 
 from b2nd_dask.format.dtypes import not_stored
 from b2nd_dask.frame.array import Frame
+from b2nd_dask.frame.members import locate_member
 from b2nd_dask.frame.open.cache import process_cache
 from b2nd_dask.frame.open.checksum_state import warn_of_remedy
 from b2nd_dask.frame.open.opening import OpenedFrame, Verify
 from b2nd_dask.frame.opened_array import is_opened_array, location_of_array
 from b2nd_dask.frame.read.decode import Fill
 from b2nd_dask.frame.reference import FrameReference
-from b2nd_dask.storage import TOGETHER, Location
+from b2nd_dask.storage import TOGETHER, Location, split_store
 
 #: What `open_b2nd` takes, beside an opened `blosc2.NDArray`.
 UrlPath = str | os.PathLike[str] | bytes
@@ -31,6 +32,7 @@ def open_b2nd(
     verify: Verify = "auto",
     storage_options: Mapping[str, Any] | None = None,
     offset: int = 0,
+    component: str | None = None,
 ) -> Frame:
     """Open a frame as an array-like, without dask.
 
@@ -55,6 +57,9 @@ def open_b2nd(
         For the fsspec filesystem of a URL.
     offset : int, optional
         Bytes before the frame inside its file.
+    component : str, optional
+        Key of an array in a store of python-blosc2 (``.b2z``, ``.b2d``, ``.b2e``), which is read
+        in place; the path or URL of a store may also go on with it: ``runs.b2z/group/x``.
 
     Returns
     -------
@@ -63,11 +68,11 @@ def open_b2nd(
     Raises
     ------
     FileNotFoundError
-        No such file.
+        No such file, or no such member of a store.
     FrameFormatError
         Not a frame, or damaged.
     UnsupportedFrameError
-        A frame that is not an array, such as a plain SChunk or a lazy expression.
+        A frame or a member that is not an array, such as a plain SChunk or a lazy expression.
     ChecksumError
         The frame's own metadata do not match their checksums, or it has none and `verify` is True.
     ValueError
@@ -91,7 +96,7 @@ def open_b2nd(
         raise ValueError(f'verify={verify!r}; known are "auto", True and False')
     # NumPy's booleans too
     verify = "auto" if verify == "auto" else bool(verify)
-    location = locate(urlpath, offset, storage_options)
+    location = locate(urlpath, offset, storage_options, component)
     return Frame(frame_at(location, dtype, uninit, verify))
 
 
@@ -130,13 +135,21 @@ def _choose_dtype(opened: OpenedFrame, request: Any) -> np.dtype[Any]:
     return wanted
 
 
-def locate(urlpath: Any, offset: int, storage_options: Mapping[str, Any] | None) -> Location:
+def locate(
+    urlpath: Any,
+    offset: int,
+    storage_options: Mapping[str, Any] | None,
+    component: str | None = None,
+) -> Location:
     """Find the location of what a user named; arguments as for `open_b2nd`."""
     if is_opened_array(urlpath):
         found = location_of_array(urlpath, offset)
         urlpath, offset = found.urlpath, found.offset
     _refuse_several(urlpath)
-    return Location.of(urlpath, offset=offset, storage_options=storage_options)
+    if component is None and not offset:
+        urlpath, component = split_store(urlpath)
+    location = Location.of(urlpath, offset=offset, storage_options=storage_options)
+    return location if component is None else locate_member(location, component)
 
 
 def _refuse_several(given: Any) -> None:

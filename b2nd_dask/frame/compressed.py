@@ -159,7 +159,7 @@ def _frame_of(elements: NDArray[Any], plan: FramePlan) -> bytes:
         payloads.append(encoded)
         cbytes += len(encoded)
     head = plan.header()
-    envelope = Envelope(head, plan.sparse, plan.own_meta["b2nd"], plan.vlmeta, write_id=b"")
+    envelope = Envelope(head, plan.sparse, plan.own_meta["b2nd"], plan.vlmeta, marks=b"")
     tail, has_vlmeta = build_tail(index, envelope)
     frame_len = len(head) + cbytes + len(tail)
     head = with_new_tail(head, cbytes=cbytes, frame_len=frame_len, has_vlmeta=has_vlmeta)

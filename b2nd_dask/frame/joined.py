@@ -268,8 +268,7 @@ def _packed(frames: Sequence[FrameReference]) -> tuple[Any, ...]:
     known: dict[Any, Any] = {}
     rows = tuple(
         (
-            at.offset,
-            at.storage_options,
+            (at.offset, at.storage_options, at.member, at.embedded),
             known.setdefault(grid, grid),
             known.setdefault(_key(fill), fill),
             checked,
@@ -296,8 +295,8 @@ def _unpickled(packed: tuple[Any, ...], axis: int, stacked: bool) -> JoinedRefer
     if isinstance(paths, bytes):
         paths = _decompressed(paths)
     frames = [
-        FrameReference(Location(path, offset, options), version, grid, fill, verify)
-        for path, version, (offset, options, grid, fill, verify) in zip(
+        FrameReference(Location(path, *place), version, grid, fill, verify)
+        for path, version, (place, grid, fill, verify) in zip(
             paths, _decompressed(versions), rows, strict=True
         )
     ]

@@ -270,12 +270,13 @@ class FrameReference:
             self._require_current(opened)
 
     def _ready(self) -> tuple[OpenedFrame, Fill]:
-        opened = self._known.opened() or self._open()
+        known = self._known
+        opened = known.opened() or self._open(known.parsed)
         return replace(opened, verify=self._verify), self._fill
 
-    def _open(self) -> OpenedFrame:
+    def _open(self, parsed: ParsedFrame | None = None) -> OpenedFrame:
         if self._since is None:
-            return process_cache().open(self.location, self.version)
+            return process_cache().open(self.location, self.version, parsed)
         present = process_cache().present(self.location)
         require_descendant(present, self._since)
         return present

@@ -16,6 +16,12 @@ from b2nd_dask.storage.byte_reader import (
     chunk_member,
 )
 from b2nd_dask.storage.failures import TOGETHER, only_here
+from b2nd_dask.storage.read.container import (
+    is_zip,
+    member_offset,
+    split_store,
+    zip_members,
+)
 from b2nd_dask.storage.read.local_reader import identity_at, is_same_file
 from b2nd_dask.storage.read.location import Location
 from b2nd_dask.storage.read.memory import stored_members
@@ -49,12 +55,16 @@ __all__ = [
     "frame_locked",
     "identity_at",
     "is_same_file",
+    "is_zip",
     "list_staging",
     "matches_of",
+    "member_offset",
     "only_here",
     "remove_staging",
+    "split_store",
     "staging_for",
     "stored_members",
     "unless_replaced",
     "update_staging_for",
+    "zip_members",
 ]

@@ -284,7 +284,7 @@ def what_directory(path: str, names: Collection[str] = ()) -> str:
     if any(name.endswith(".chunk") for name in names):
         return " (there are chunks, but the index of a sparse frame is missing)"
     if "embed.b2e" in names or path.rstrip("/").endswith(".b2d"):
-        return f" (a .b2d is a store of python-blosc2: {OPEN_STORE}, as the path of a .b2nd in it)"
+        return f" (a .b2d is a store of python-blosc2: {OPEN_STORE})"
     frames = sorted(name for name in names if name.endswith(".b2nd"))
     if frames:
         return f" (there are frames in it, such as {frames[0]}: pass the path of one)"

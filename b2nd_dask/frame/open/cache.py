@@ -5,9 +5,11 @@ from __future__ import annotations
 import os
 import threading
 from collections import OrderedDict
+from contextlib import suppress
 
 from b2nd_dask.errors import StaleFrameError
-from b2nd_dask.frame.open.opening import OpenedFrame, parse_frame
+from b2nd_dask.frame.open.embedded import open_reader
+from b2nd_dask.frame.open.opening import OpenedFrame, ParsedFrame, parse_frame
 from b2nd_dask.processes import here, unseen
 from b2nd_dask.storage import Location
 
@@ -29,13 +31,17 @@ class FrameCache:
         self._lock = threading.Lock()
         self._frames: OrderedDict[tuple[str, str], OpenedFrame] = OrderedDict()
 
-    def open(self, location: Location, version: str | None = None) -> OpenedFrame:
+    def open(
+        self, location: Location, version: str | None = None, parsed: ParsedFrame | None = None
+    ) -> OpenedFrame:
         """Open a frame, or take the one that is open already.
 
         Parameters
         ----------
         version : str, optional
             The version that is wanted; the frame as it is now where this is None.
+        parsed : ParsedFrame, optional
+            Metadata of that version, which need not be read again.
 
         Raises
         ------
@@ -44,7 +50,7 @@ class FrameCache:
         """
         if version is not None and (known := self._get((location.key, version))):
             return known
-        opened = _open(location) if version is None else _open_again(location)
+        opened = _open(location) if version is None else _open_again(location, parsed)
         if version not in (None, opened.version):
             raise StaleFrameError(
                 "the frame changed after it was opened or after the graph was built; open it anew "
@@ -81,10 +87,10 @@ class FrameCache:
             return kept
 
 
-def _open_again(location: Location) -> OpenedFrame:
+def _open_again(location: Location, parsed: ParsedFrame | None) -> OpenedFrame:
     """Open a frame that was opened before, perhaps by a client on another host."""
     try:
-        return _open(location)
+        return (parsed and _reopened(location, parsed)) or _open(location)
     except (FileNotFoundError, NotADirectoryError, PermissionError) as error:
         if location.is_url:
             raise
@@ -93,7 +99,7 @@ def _open_again(location: Location) -> OpenedFrame:
 
 def _open(location: Location) -> OpenedFrame:
     for _ in range(TRIES):
-        reader = location.open()
+        reader = open_reader(location)
         try:
             return OpenedFrame(reader, parse_frame(reader))
         except FileNotFoundError:
@@ -101,6 +107,18 @@ def _open(location: Location) -> OpenedFrame:
             if not reader.is_directory:
                 raise
     raise StaleFrameError("it is replaced again and again while it is opened", path=location.label)
+
+
+def _reopened(location: Location, parsed: ParsedFrame) -> OpenedFrame | None:
+    """Open a frame of which the metadata are known; None where it may be another by now."""
+    reader = open_reader(location)
+    # stores may have an identity that says less than the metadata
+    if reader.identity_is_cheap:
+        with suppress(FileNotFoundError):  # a sparse frame that is replaced is emptied
+            if reader.opened_identity() == parsed.identity:
+                return OpenedFrame(reader, parsed)
+    reader.close()
+    return None
 
 
 _cache = FrameCache()

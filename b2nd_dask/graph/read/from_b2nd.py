@@ -44,6 +44,7 @@ def from_b2nd(
     storage_options: Mapping[str, Any] | None = None,
     name: str | None = None,
     offset: int = 0,
+    component: str | None = None,
 ) -> da.Array:
     """Open a frame, or several, as a dask array.
 
@@ -85,6 +86,9 @@ def from_b2nd(
         the arguments: equal reads share work, a changed file gets another name.
     offset : int, optional
         Bytes before the frame inside its file.
+    component : str, optional
+        Key of an array in a store of python-blosc2 (``.b2z``, ``.b2d``, ``.b2e``), or in each of
+        several. The path or URL of a store may also go on with it: ``runs.b2z/group/x``.
 
     Returns
     -------
@@ -119,7 +123,7 @@ def from_b2nd(
     >>> from_b2nd(parts).shape, from_b2nd(parts, axis=-1, stack=True).shape
     ((6, 4), (2, 4, 3))
     """
-    given = _Given(dtype, uninit, verify, storage_options, offset)
+    given = _Given(dtype, uninit, verify, storage_options, offset, component)
     sources = sources_of(urlpath, storage_options)
     if sources is not None:
         joined = join(open_all(sources, given.opened), axis or 0, bool(stack))
@@ -137,16 +141,18 @@ class _Given(NamedTuple):
     verify: Verify
     storage_options: Mapping[str, Any] | None
     offset: int
+    component: str | None
 
     def opened(self, source: Any) -> FrameReference:
         """Open one frame."""
         if not isinstance(source, Frame):
             return reference_of(open_b2nd(source, **self._asdict()))
-        chosen = any(value is not None for value in (self.dtype, self.uninit, self.storage_options))
+        given = (self.dtype, self.uninit, self.storage_options, self.component)
+        chosen = any(value is not None for value in given)
         if chosen or self.offset or self.verify != "auto":
             raise ValueError(
                 "a Frame is read as it was opened: give dtype=, uninit=, verify=, "
-                "storage_options= and offset= to open_b2nd"
+                "storage_options=, offset= and component= to open_b2nd"
             )
         return reference_of(source)
 

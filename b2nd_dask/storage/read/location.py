@@ -43,6 +43,13 @@ class Location:
     storage_options: Mapping[str, Any] | None = field(default=None, repr=False, hash=False)
     """Arguments of the file system; None for local files and bytes."""
 
+    member: str = ""
+    """Key of the frame, where the object is a store."""
+
+    embedded: bool = False
+    """Whether the frame is not in the object as it is, but among the elements of an embed store
+    that begins at the offset."""
+
     @classmethod
     def of(
         cls,
@@ -103,13 +110,17 @@ class Location:
             label = bytes_label(self.urlpath)
         else:
             label = public_url(self.urlpath) if self.is_url else self.urlpath
+        if self.member:
+            return f"{label}/{self.member.lstrip('/')}"
         return window_label(label, self.offset) if self.offset else label
 
     @cached_property
     def fingerprint(self) -> str:
-        """Digest of path and offset, which differs for URLs that have one label."""
+        """Digest of path and place inside, which differs for URLs that have one label."""
         path = self.urlpath if isinstance(self.urlpath, bytes) else self.urlpath.encode()
-        return hashlib.blake2b(b"%d " % self.offset + path, digest_size=16).hexdigest()
+        # of a frame that fills its object as it always was: names of arrays depend on it
+        inside = self.member.encode() + b"\0" if self.embedded else b""
+        return hashlib.blake2b(inside + b"%d " % self.offset + path, digest_size=16).hexdigest()
 
     @cached_property
     def key(self) -> str:
@@ -118,7 +129,8 @@ class Location:
         Storage options whose values are objects that pickle differently from one time to the next
         make different keys, which costs a cache its hit but never makes a wrong one.
         """
-        fields = (self.urlpath, self.offset, sorted((self.storage_options or {}).items()))
+        options = sorted((self.storage_options or {}).items())
+        fields = (self.urlpath, self.offset, options, self.member, self.embedded)
         return hashlib.blake2b(pickle.dumps(fields), digest_size=16).hexdigest()
 
     def open(self) -> ByteReader:
@@ -137,7 +149,9 @@ class Location:
             reader = RemoteReader(self)
         else:
             reader = LocalReader(self.urlpath)
-        return OffsetReader(reader, self.offset) if self.offset else reader
+        if not self.offset:
+            return reader
+        return OffsetReader(reader, self.offset, self.label if self.member else None)
 
     @property
     def url(self) -> str:

@@ -115,14 +115,16 @@ class OffsetReader:
         Of the object that holds the frame; closed with the window.
     offset : int
         Where the frame begins. It ends with the object.
+    label : str, optional
+        For messages; by default the object's, and the offset.
     """
 
     is_directory = False
 
-    def __init__(self, reader: ByteReader, offset: int) -> None:
+    def __init__(self, reader: ByteReader, offset: int, label: str | None = None) -> None:
         if offset < 0:
             raise ValueError(f"offset is {offset}; it must not be negative")
-        self.label = window_label(reader.label, offset)
+        self.label = label or window_label(reader.label, offset)
         self._reader = reader
         self._offset = offset
 

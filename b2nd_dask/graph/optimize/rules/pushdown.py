@@ -12,6 +12,7 @@ from typing import Any
 
 from dask.typing import Key
 
+from b2nd_dask.frame.joined import JoinedReference
 from b2nd_dask.graph._dask_compat import (
     DataNode,
     GraphNode,
@@ -23,6 +24,7 @@ from b2nd_dask.graph._dask_compat import (
 )
 from b2nd_dask.graph.optimize.calls.expression import Node, NotUnderstoodError, Read, Scope
 from b2nd_dask.graph.optimize.rules.rule import TaskRule, Tasks
+from b2nd_dask.graph.read.blocks import ConstantRegion, FrameRegion
 
 Rewrite = Callable[[GraphNode], GraphNode]
 #: Rewrites a task like another one of its layer.
@@ -94,7 +96,8 @@ def _named(scope: Scope, name: Any) -> Node | None:
 class OncePerLayer:
     """Rewrite one fused task of each layer, and the others like it.
 
-    The rewrite must not depend on the key of a task, nor on where the slices of a block lie.
+    The rewrite must not depend on the key of a task, nor on where the slices of a block lie or in
+    which of several joined frames.
     """
 
     def __init__(self, rewrite: Rewrite) -> None:
@@ -122,7 +125,11 @@ def kind_of(value: Any) -> Hashable:
         return TaskRef, value.key
     if type(value) is not DataNode:
         return id(value)
-    return (slice, len(value.value)) if _is_block(value.value) else (DataNode, id(value.value))
+    if _is_block(value.value):
+        return slice, len(value.value)
+    if joined := _joined_of(value.value):
+        return type(value.value), id(joined.whole)
+    return DataNode, id(value.value)
 
 
 def _is_block(value: Any) -> bool:
@@ -132,34 +139,39 @@ def _is_block(value: Any) -> bool:
     return all(type(part) is slice and (part.step is None or part.step > 0) for part in value)
 
 
+def _joined_of(value: Any) -> JoinedReference | None:
+    """The frames of a region of several; the regions of a layer are parts of one whole."""
+    frame = value.frame if isinstance(value, FrameRegion | ConstantRegion) else None
+    return frame if isinstance(frame, JoinedReference) else None
+
+
 def _copy_of(node: Task, found: GraphNode) -> Copy | None:
     """Return what rewrites the other tasks of the layer; None where each must be analysed."""
     if found is node:
         return lambda other: other
-    blocks = [i for i, arg in enumerate(node.args) if _is_block(value_of(arg))]
-    if len(blocks) != 1 or type(found) is not Task or found.func is _execute_subgraph:
+    if type(found) is not Task or found.func is _execute_subgraph:
         return None
-    (source,) = blocks
-    targets = [
-        i for i, arg in enumerate(found.args) if value_of(arg) is value_of(node.args[source])
+    values = [value_of(arg) for arg in node.args]
+    own = [i for i, value in enumerate(values) if _is_block(value) or _joined_of(value)]
+    # a rewritten task has the region, or the frames alone
+    uses = [
+        (target, source, value_of(arg) is not values[source])
+        for target, arg in enumerate(found.args)
+        for source in own
+        if value_of(arg) is values[source]
+        or (_joined_of(values[source]) and value_of(arg) is values[source].frame)
     ]
-    if len(targets) != 1:
+    if not any(map(_is_block, values)) or sorted(source for _, source, _ in uses) != own:
         return None
-    (target,) = targets
-    before, after = found.args[:target], found.args[target + 1 :]
-    wrapped = type(found.args[target]) is DataNode
 
     def copy(other: Task) -> Task:
-        block = other.args[source]
-        return Task(
-            other.key,
-            found.func,
-            *before,
-            block if wrapped else block.value,
-            *after,
-            _data_producer=found.data_producer,
-            **found.kwargs,
-        )
+        args = list(found.args)
+        for target, source, is_frame in uses:
+            value = value_of(other.args[source])
+            value = value.frame if is_frame else value
+            args[target] = DataNode(None, value) if type(args[target]) is DataNode else value
+        producer = found.data_producer
+        return Task(other.key, found.func, *args, _data_producer=producer, **found.kwargs)
 
     return copy
 

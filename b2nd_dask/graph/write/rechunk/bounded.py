@@ -264,7 +264,7 @@ class _Plan:
         if isinstance(source.reads, LaterSource):
             graph, key = dict(source.reads.graph), source.reads.key
         else:
-            key = named("source", new_token())
+            key = named("source", new_token(self._write.staging.label))
             graph = {key: source.reads}
         blocks = np.ndindex(*map(len, chunks))
         for at, region in zip(blocks, boxes_of(chunks), strict=True):

@@ -1,0 +1,247 @@
+"""Frames inside an embed store (``.b2e``, and ``embed.b2e`` of the other stores of python-blosc2).
+
+The store is a frame itself, of bytes without a shape. Its elements are the members, one behind the
+other; an entry of its vlmeta says where each begins (docs/format.md, Stores). So a member is a
+range of elements, which is decoded as far as it is needed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Self
+
+import numpy as np
+
+from b2nd_dask.errors import B2ndError, FrameFormatError, UnsupportedFrameError
+from b2nd_dask.format.chunk.chunk_header import Special, parse_chunk_header
+from b2nd_dask.format.chunk.codec import decode_chunk
+from b2nd_dask.format.chunk.constant import constant_of
+from b2nd_dask.format.header import FrameHeader
+from b2nd_dask.format.index import MAX_CHUNKS, ChunkKind, OffsetIndex, parse_index
+from b2nd_dask.format.trailer import parse_trailer
+from b2nd_dask.format.values import most_unpacked, unpack_entry, unpack_value
+from b2nd_dask.frame.open.opening import read_header
+from b2nd_dask.frame.open.tail import Tail
+from b2nd_dask.storage import ByteReader, Filled, Identity, Location, Span
+
+#: A chunk of a store has 8 KiB in practice; a longer one is decoded for each small read.
+MAX_CHUNK_NBYTES = 1 << 26
+#: Bytes of elements that are read at once.
+_BATCH_NBYTES = 1 << 24
+_BYTE = np.dtype(np.uint8)
+
+
+@dataclass(frozen=True, eq=False)
+class EmbedStore:
+    """An opened embed store."""
+
+    reader: ByteReader
+    header: FrameHeader
+    index: OffsetIndex
+    entries: Mapping[str, Any]
+    """What the store says of each member."""
+
+    @classmethod
+    def of(cls, reader: ByteReader) -> Self:
+        """Read the metadata of a store.
+
+        Raises
+        ------
+        FrameFormatError, CorruptChunkError
+            Not a frame, or damaged.
+        UnsupportedFrameError
+            A frame that is no embed store.
+        """
+        try:
+            head, header = read_header(reader, reader.opened_identity().size)
+            _check(header)
+            nchunks = -(-header.nbytes // header.chunksize) if header.nbytes else 0
+            tail = Tail.of(reader, head, header, nchunks)
+            index_bytes = tail.read_index(nchunks)
+            index = (
+                parse_index(index_bytes, header, nchunks)
+                if nchunks
+                else OffsetIndex(np.empty(0, np.int64), header.cbytes, sparse=False)
+            )
+            trailer = parse_trailer(tail.read_trailer(0))
+            return cls(reader, header, index, _entries(trailer.vlmeta))
+        except B2ndError as error:
+            raise error.located(path=reader.label) from error.__cause__
+
+    def range_of(self, key: str) -> tuple[int, int]:
+        """First byte and length of a member.
+
+        Raises
+        ------
+        FileNotFoundError
+            There is none of this key (any more).
+        UnsupportedFrameError
+            It is not in the store, but at another address.
+        FrameFormatError
+            It lies outside of the store.
+        """
+        if key not in self.entries:
+            raise FileNotFoundError(f"{self.reader.label}: no member {key} in this store")
+        entry = self.entries[key]
+        values = entry if isinstance(entry, dict) else {}
+        if "urlbase" in values:
+            raise UnsupportedFrameError(
+                f"{key} is a C2Array: the address of an array on a server, which is not in the "
+                "store; open it with python-blosc2",
+                path=self.reader.label,
+            )
+        offset, length = values.get("offset"), values.get("length")
+        if type(offset) is not int or type(length) is not int:
+            raise FrameFormatError(f"no position of {key} in the store", path=self.reader.label)
+        if not 0 <= offset < offset + length <= self.header.nbytes:
+            raise FrameFormatError(
+                f"{key} has bytes {offset} to {offset + length} of the store, which has "
+                f"{self.header.nbytes}",
+                path=self.reader.label,
+            )
+        return offset, length
+
+    def read(self, start: int, stop: int) -> bytes:
+        """Decode a range of elements."""
+        size = self.header.chunksize
+        parts = []
+        step = max(1, _BATCH_NBYTES // size)
+        last = -(-stop // size)
+        for first in range(start // size, last, step):
+            chunks = np.arange(first, min(first + step, last))
+            decoded = b"".join(self._decoded(chunks))
+            at = first * size
+            parts.append(decoded[max(0, start - at) : stop - at])
+        return parts[0] if len(parts) == 1 else b"".join(parts)
+
+    def _decoded(self, chunks: np.ndarray[Any, np.dtype[np.int64]]) -> list[bytes]:
+        stored = chunks[self.index.kinds[chunks] == ChunkKind.STORED]
+        starts, stops = self.index.extents(stored)
+        begin = self.header.header_len
+        spans = [
+            Span(begin + a, begin + b) for a, b in zip(starts.tolist(), stops.tolist(), strict=True)
+        ]
+        data = dict(zip(stored.tolist(), self.reader.read(spans), strict=True))
+        try:
+            return [self._decode(number, data.get(number)) for number in chunks.tolist()]
+        except B2ndError as error:
+            raise error.located(path=self.reader.label) from error.__cause__
+
+    def _decode(self, number: int, data: bytes | None) -> bytes:
+        nbytes = min(self.header.chunksize, self.header.nbytes - number * self.header.chunksize)
+        if data is None:
+            return bytes(nbytes)
+        try:
+            header = parse_chunk_header(data, nbytes=nbytes)
+            if header.needs_shape or header.special == Special.NAN:
+                raise UnsupportedFrameError("a chunk of bytes with a codec or filter of arrays")
+            value = constant_of(data, header, _BYTE)
+            if value is not None:
+                return bytes([int(value)]) * nbytes
+            out = np.zeros(nbytes, np.uint8)
+            if not header.special:
+                decode_chunk(data, header, out)
+        except B2ndError as error:
+            raise error.located(chunk=number) from error.__cause__
+        return out.tobytes()
+
+
+class EmbeddedReader:
+    """Read byte ranges of a member of an embed store, as `ByteReader`."""
+
+    is_directory = False
+
+    def __init__(self, store: EmbedStore, key: str, label: str) -> None:
+        self.label = label
+        self._store = store
+        self._start, self._size = store.range_of(key)
+        self.identity_is_cheap = store.reader.identity_is_cheap
+        self.batch_nbytes = store.reader.batch_nbytes
+        self.max_gap = max(store.reader.max_gap, store.header.chunksize)
+
+    def identity(self) -> Identity:
+        """That of the store, which may have another member under this key now."""
+        return self._of_member(self._store.reader.identity())
+
+    def opened_identity(self) -> Identity:
+        """As `identity`, of the store that is open."""
+        return self._of_member(self._store.reader.opened_identity())
+
+    def read(self, spans: Sequence[Span], member: str = "") -> list[bytes]:
+        """Decode byte ranges; see `ByteReader.read`."""
+        if member:
+            raise ValueError(f"{self.label} is one object; it has no member {member!r}")
+        return [self._range(span) for span in spans]
+
+    def read_into(
+        self, spans: Sequence[Span], targets: Sequence[memoryview], member: str = ""
+    ) -> list[int]:
+        """Decode byte ranges into buffers; see `ByteReader.read_into`."""
+        parts = self.read(spans, member)
+        for part, target in zip(parts, targets, strict=True):
+            target[: len(part)] = part
+        return [len(part) for part in parts]
+
+    def read_members_into(
+        self, items: Sequence[tuple[str, Span]], targets: Sequence[memoryview]
+    ) -> list[Filled]:
+        """See `ByteReader.read_members_into`."""
+        return [
+            Filled(self.read_into([span], [target], member)[0], self._size)
+            for (member, span), target in zip(items, targets, strict=True)
+        ]
+
+    def member_size(self, member: str) -> int:
+        """Bytes of the frame; `member` must be empty."""
+        self.read([], member)
+        return self._size
+
+    def close(self) -> None:
+        """Close the reader of the store."""
+        self._store.reader.close()
+
+    def _of_member(self, outer: Identity) -> Identity:
+        # the whole state of the store, of which the member is a part
+        return Identity(self._size, f"{outer.size}-{outer.token}")
+
+    def _range(self, span: Span) -> bytes:
+        start, stop = max(0, span.start), min(span.stop, self._size)
+        return self._store.read(self._start + start, self._start + stop) if start < stop else b""
+
+
+def open_reader(location: Location) -> ByteReader:
+    """Open the reader of a frame, which may be a member of an embed store."""
+    reader = location.open()
+    if not location.embedded:
+        return reader
+    try:
+        return EmbeddedReader(EmbedStore.of(reader), location.member, location.label)
+    except BaseException:
+        reader.close()
+        raise
+
+
+def _check(header: FrameHeader) -> None:
+    if not {"b2embed", "b2dict", "b2tree"} & header.metalayers.keys():
+        raise UnsupportedFrameError("this frame is no store, and has no members")
+    if header.sparse:
+        raise UnsupportedFrameError("an embed store in a sparse frame is not read")
+    if header.nbytes and not 0 < header.chunksize <= MAX_CHUNK_NBYTES:
+        raise UnsupportedFrameError(
+            f"an embed store in chunks of {header.chunksize} bytes; {MAX_CHUNK_NBYTES} is the most "
+            "that is read"
+        )
+    if header.nbytes and -(-header.nbytes // header.chunksize) > MAX_CHUNKS:
+        raise FrameFormatError(f"an embed store of {header.nbytes} bytes", offset=30)
+
+
+def _entries(vlmeta: Mapping[str, bytes]) -> Mapping[str, Any]:
+    raw = vlmeta.get("estore_metadata")
+    if raw is None:
+        return {}
+    found = unpack_value(unpack_entry(raw, most_unpacked(raw)))
+    entries = found.get("embed_map") if isinstance(found, dict) else None
+    if not isinstance(entries, dict) or not all(isinstance(key, str) for key in entries):
+        raise FrameFormatError("the list of members in the store is damaged")
+    return entries

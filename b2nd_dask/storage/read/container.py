@@ -1,0 +1,189 @@
+"""Containers of frames: which part of a path names one, and the files of a ZIP archive.
+
+A ``.b2z`` of python-blosc2 is a ZIP archive of frames that are stored, not deflated: a frame lies
+in one piece inside of it, and is read there (docs/format.md, Stores). Nothing is extracted. Names
+in an archive are compared, never used as paths.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import re
+import struct
+import zipfile
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from b2nd_dask.errors import FrameFormatError, UnsupportedFrameError
+from b2nd_dask.storage.byte_reader import HEAD_NBYTES
+from b2nd_dask.storage.spans import Span
+
+if TYPE_CHECKING:
+    from b2nd_dask.storage.byte_reader import ByteReader
+
+#: The list of files at the end of an archive: 200,000 entries with short names.
+MAX_DIRECTORY = 1 << 24
+
+_STORE = re.compile(r"(?P<store>[^?]*?\.b2[zde])/(?P<key>[^?]+?)(?P<query>\?.*)?", re.DOTALL)
+_URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*(::|://)")
+_LOCAL = struct.Struct("<4s2xHH16xHH")
+_LOCAL_MAGIC = b"PK\x03\x04"
+_ENCRYPTED = 1
+#: How an archive begins, also one without files.
+_MAGICS = (_LOCAL_MAGIC, b"PK\x05\x06")
+
+
+class ZipMember(NamedTuple):
+    """A file of an archive, as the list at its end says."""
+
+    name: str
+    header_offset: int
+    nbytes: int
+    """Bytes as they are stored."""
+    is_plain: bool
+    """Whether these are the bytes of the file: neither deflated nor encrypted."""
+    stop: int
+    """Where the next file begins, or the list of files."""
+
+
+def split_store(urlpath: Any) -> tuple[Any, str | None]:
+    """Split a path or URL that goes on inside of a store.
+
+    Examples
+    --------
+    >>> split_store("s3://bucket/runs.b2z/group/x")
+    ('s3://bucket/runs.b2z', 'group/x')
+    >>> split_store("https://example.org/runs.b2e/x?token=1")
+    ('https://example.org/runs.b2e?token=1', 'x')
+    >>> split_store("s3://bucket/runs.b2d/group/x.b2nd")
+    ('s3://bucket/runs.b2d/group/x.b2nd', None)
+    """
+    if not isinstance(urlpath, str | os.PathLike):
+        return urlpath, None
+    text = os.fsdecode(urlpath)
+    found = _STORE.fullmatch(text)
+    if found is None:
+        return urlpath, None
+    store, key = found["store"] + (found["query"] or ""), found["key"].strip("/")
+    # a folder's frames are files of their own
+    is_file = store.endswith(".b2d") and key.endswith(".b2nd")
+    is_local = _URL.match(text) is None
+    own = os.path.expanduser(text)  # noqa: PTH111 - Path's raises where there is no such user
+    if not key or is_file or (is_local and os.path.lexists(own)):
+        return urlpath, None
+    return store, key
+
+
+def is_zip(reader: ByteReader) -> bool:
+    """Whether an object begins as a ZIP archive."""
+    (head,) = reader.read([Span(0, 4)])
+    return head in _MAGICS
+
+
+def zip_members(reader: ByteReader) -> dict[str, ZipMember]:
+    """List the files of an archive, by name.
+
+    Raises
+    ------
+    FrameFormatError
+        No archive, a damaged one, or one whose files overlap or have one name.
+    """
+    file = _RangeFile(reader)
+    try:
+        with zipfile.ZipFile(file) as archive:
+            entries, end = archive.infolist(), archive.start_dir
+    except (
+        zipfile.BadZipFile,
+        NotImplementedError,
+        ValueError,
+        OverflowError,
+        struct.error,
+    ) as error:
+        if isinstance(error, FrameFormatError):
+            raise
+        raise _damaged(reader, str(error)) from error
+    entries.sort(key=lambda entry: entry.header_offset)
+    starts = [entry.header_offset for entry in entries]
+    members: dict[str, ZipMember] = {}
+    for entry, start, stop in zip(entries, starts, [*starts, end][1:], strict=True):
+        name = entry.orig_filename
+        if name in members:
+            raise _damaged(reader, f"two files have the name {name!r}")
+        if not 0 <= start <= start + _LOCAL.size + entry.compress_size <= stop <= end:
+            raise _damaged(reader, f"{name!r} overlaps what lies behind it")
+        plain = entry.compress_type == zipfile.ZIP_STORED and not entry.flag_bits & _ENCRYPTED
+        if plain and entry.compress_size != entry.file_size:
+            raise _damaged(reader, f"{name!r} is stored and has two sizes")
+        members[name] = ZipMember(name, start, entry.compress_size, plain, stop)
+    return members
+
+
+def member_offset(reader: ByteReader, member: ZipMember) -> int:
+    """Find where the bytes of a file begin in an archive.
+
+    Raises
+    ------
+    FrameFormatError
+        Its own header contradicts the list of files.
+    UnsupportedFrameError
+        It is deflated or encrypted.
+    """
+    if not member.is_plain:
+        raise UnsupportedFrameError(
+            f"{member.name!r} is compressed or encrypted by ZIP: a frame is read in place where it "
+            "is stored as it is, as python-blosc2 writes a .b2z",
+            path=reader.label,
+        )
+    (head,) = reader.read([Span(member.header_offset, member.header_offset + _LOCAL.size)])
+    if len(head) < _LOCAL.size or not head.startswith(_LOCAL_MAGIC):
+        raise _damaged(reader, f"{member.name!r} does not begin where the list of files says")
+    _, flags, method, name_nbytes, extra_nbytes = _LOCAL.unpack(head)
+    offset = member.header_offset + _LOCAL.size + int(name_nbytes) + int(extra_nbytes)
+    if flags & _ENCRYPTED or method or offset + member.nbytes > member.stop:
+        raise _damaged(reader, f"the header of {member.name!r} contradicts the list of files")
+    return offset
+
+
+def _damaged(reader: ByteReader, problem: str) -> FrameFormatError:
+    return FrameFormatError(f"a damaged ZIP archive: {problem}", path=reader.label)
+
+
+class _RangeFile(io.RawIOBase):
+    """What `zipfile` reads of an object: its end at once, and a bounded list of files."""
+
+    def __init__(self, reader: ByteReader) -> None:
+        self._reader = reader
+        self._size = reader.opened_identity().size
+        self._at = 0
+        # the list of files ends here, and mostly begins here, too
+        self._tail_start = max(0, self._size - HEAD_NBYTES)
+        (self._tail,) = reader.read([Span(self._tail_start, self._size)])
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def tell(self) -> int:
+        return self._at
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        begin = {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: self._size}[whence]
+        if begin + offset < 0:
+            # what files raise, for which `zipfile` looks
+            raise OSError("a position before the begin of the archive")
+        self._at = begin + offset
+        return self._at
+
+    def read(self, count: int = -1) -> bytes:
+        stop = self._size if count < 0 else min(self._at + count, self._size)
+        start = min(self._at, stop)
+        if stop - start > MAX_DIRECTORY:
+            raise _damaged(self._reader, f"a list of files of {stop - start} bytes")
+        if start >= self._tail_start:
+            data = self._tail[start - self._tail_start : stop - self._tail_start]
+        else:
+            (data,) = self._reader.read([Span(start, stop)])
+        self._at = start + len(data)
+        return data
