@@ -59,8 +59,11 @@ def on_cluster(contender: Contender) -> Contender:
         def counted() -> Counted:
             before = traffic.nbytes
             result = run()
-            megabytes = (traffic.nbytes - before) / 1e6
-            return Counted(result, lambda: {THROUGH_CLIENT_AND_SCHEDULER: megabytes})
+            counts = {THROUGH_CLIENT_AND_SCHEDULER: (traffic.nbytes - before) / 1e6}
+            if isinstance(result, Counted):
+                counts |= result.counts()
+                result = result.result
+            return Counted(result, lambda: counts)
 
         return counted
 
