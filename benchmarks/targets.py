@@ -50,6 +50,17 @@ def counted_at_most(what: str, limit: float, *only: str) -> Target:
     )
 
 
+def counted_times_less_than(peer: str, what: str, at_least: float, *only: str) -> Target:
+    return Target(
+        f"{peer} has at least {at_least:g} x as many {what}",
+        at_least,
+        False,
+        lambda ours, others: others[peer].counts[what] / ours.counts[what],
+        peer,
+        only,
+    )
+
+
 def megabytes_below(limit: float) -> Target:
     return Target(f"memory under {limit:g} MB", limit, True, lambda ours, _: ours.growth / 1e6)
 

@@ -167,13 +167,13 @@ def _unchanged(items: NDArray[np.float32]) -> NDArray[np.float32]:
 def _zarr_target(paths: Paths, shape: tuple[int, ...], chunks: tuple[int, ...]) -> Any:
     import zarr
 
-    blocksize = 4 * (chunks[1] * chunks[2])
     return zarr.create_array(
         str(paths[TARGET] / "array.zarr"),
         shape=shape,
         chunks=chunks,
         dtype=np.float32,
-        compressors=ZSTD.zarr_codec(4, blocksize),
+        # blocks as the library chooses them, as in the frames
+        compressors=ZSTD.zarr_codec(4, 0),
     )
 
 
