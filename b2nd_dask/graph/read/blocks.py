@@ -14,7 +14,7 @@ from dask.highlevelgraph import HighLevelGraph
 from b2nd_dask.frame.read.plan import uniform_kinds
 from b2nd_dask.frame.reference import FrameReference
 from b2nd_dask.graph import _dask_compat
-from b2nd_dask.processes import reduced
+from b2nd_dask.processes import reduced_strictly
 
 Chunks = tuple[tuple[int, ...], ...]
 
@@ -112,7 +112,7 @@ class FrameBlocks(BlockArgument):  # type: ignore[misc]
         return self._constants.get(int(self._kinds[block]), self._region)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return (*reduced(_empty_blocks), self.__getstate__())
+        return (*reduced_strictly(_empty_blocks), self.__getstate__())
 
     def __getstate__(self) -> dict[str, Any]:
         # the graph travels to the scheduler, and runs of equal kinds, which frames have, compress
