@@ -33,7 +33,9 @@ def eventually(condition):
 
 def pids(client):
     """Number of the process of each worker, by the worker's name."""
-    running = client.run(lambda dask_worker: (dask_worker.name, os.getpid()))
+    # of those that run: one that was killed is known for a moment still
+    named = client.run(lambda dask_worker: (dask_worker.name, os.getpid()), on_error="ignore")
+    running = {address: found for address, found in named.items() if found}
     return dict(running.values())
 
 
@@ -127,8 +129,8 @@ def check_killed_restarted_and_added(client, running, x, folder):
     # its nanny starts it again
     os.kill(before["watched"], signal.SIGKILL)
     running.start_worker("added", "--no-nanny", "--nthreads", "1")
+    eventually(lambda: pids(client).get("watched", before["watched"]) != before["watched"])
     eventually(lambda: pids(client).keys() == {"plain", "watched", "added"})
-    assert pids(client)["watched"] != before["watched"]
     os.kill(before["plain"], signal.SIGKILL)
     gate.touch()
     assert future.result(timeout=600) == str(target)
@@ -136,4 +138,4 @@ def check_killed_restarted_and_added(client, running, x, folder):
     assert not list(folder.glob(".*.staging"))
     # what the lost workers held is computed again
     np.testing.assert_array_equal(kept.compute(), VALUES + 5)
-    assert pids(client).keys() == {"watched", "added"}
+    eventually(lambda: pids(client).keys() == {"watched", "added"})
