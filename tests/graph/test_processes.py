@@ -11,8 +11,10 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import blosc2
+import dask
 import numpy as np
 import pytest
+from dask.callbacks import Callback
 
 from b2nd_dask import VersionMismatchError, _version, from_b2nd, open_b2nd, to_b2nd
 from b2nd_dask.frame.array import reference_of
@@ -133,6 +135,25 @@ def test_blocks_that_were_staged_elsewhere(path: Path, tmp_path: Path) -> None:
     written = to_b2nd(x, tmp_path / "y.b2nd", compute=False)
     with pytest.raises(FileNotFoundError, match=r"seen from host.*what others have staged"):
         written.compute(scheduler="sync")
+
+
+def test_a_frame_that_is_written_on_other_hosts_alone(path: Path, tmp_path: Path) -> None:
+    target = tmp_path / "folder" / "y.b2nd"
+    target.parent.mkdir()
+
+    class Unmount(Callback):
+        def _posttask(self, key: Any, result: Any, dsk: Any, state: Any, worker: Any) -> None:
+            if str(key).startswith("commit("):
+                target.rename(tmp_path / "elsewhere.b2nd")
+
+    with (
+        Unmount(),
+        dask.config.set(scheduler="sync"),
+        pytest.raises(FileNotFoundError, match="written the frame where this process does not see"),
+    ):
+        to_b2nd(from_b2nd(path) + 1, target)
+    assert list(target.parent.iterdir()) == []
+    np.testing.assert_array_equal(open_b2nd(tmp_path / "elsewhere.b2nd")[...], VALUES + 1)
 
 
 def test_a_shared_file_has_one_identity_on_all_hosts(path: Path) -> None:
