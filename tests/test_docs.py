@@ -107,9 +107,16 @@ def test_recipes_with_other_packages(need: str) -> None:
         assert b2nd_dask.verify("twice.b2nd").ok
 
 
+def test_running_on_a_cluster() -> None:
+    names = run("docs/cluster.md", "client")
+    assert names["ok"]
+    np.testing.assert_array_equal(blosc2.open("twice.b2nd")[:], blosc2.open("rain.b2nd")[:] * 2)
+    np.testing.assert_array_equal(names["kept"].compute(), names["days"].compute())
+
+
 def test_every_block_is_run() -> None:
-    known = {"", "s3", "http", "cluster", "zarr", "h5py"}
-    for page in ("README.md", "docs/recipes.md"):
+    known = {"", "s3", "http", "cluster", "client", "zarr", "h5py"}
+    for page in ("README.md", "docs/recipes.md", "docs/cluster.md"):
         text = (ROOT / page).read_text()
         assert len(blocks(page)) == text.count("```python")
         assert {need for need, _ in blocks(page)} <= known

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from pickle import PickleBuffer
 from typing import Any
 
@@ -24,6 +25,8 @@ from b2nd_dask.storage import Location
 #: A chunk of one repeated value takes a few bytes, and smaller chunks are more often constant; each
 #: costs some 50 microseconds.
 CHUNK_NBYTES = 4 << 20
+#: Arrays of so many bytes keep their parsed frame, of some kilobytes; to parse one takes 0.5 ms.
+KEPT_FROM = 1 << 20
 
 #: Bitshuffle finds the bits that rounding has made equal, and the lowest level of Zstandard is ten
 #: times as fast as python-blosc2's default, level 5.
@@ -49,11 +52,12 @@ class CompressedArray:
     ((1000000,), array([500, 500]), True)
     """
 
-    __slots__ = ("_data", "dtype", "shape")
+    __slots__ = ("_data", "_kept", "dtype", "shape")
 
     def __init__(self, data: Any, shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
         # what a message was received in may be larger than the part of it that this is
         self._data = bytes(data)
+        self._kept: OpenedFrame | None = None
         self.shape = shape
         self.dtype = dtype
 
@@ -94,14 +98,21 @@ class CompressedArray:
             selection = parse_selection(index, self.shape)
         except IndexError:
             return self[...][index]
-        reader = Location.of(self._data).open()
-        # parsed anew each time: the parsed frame of a small array is larger than its bytes
-        opened = OpenedFrame(reader, parse_frame(reader))
-        elements: Any = read_region(opened, selection.axes, Fill.of(self.dtype, None))
+        elements: Any = read_region(self._opened(), selection.axes, Fill.of(self.dtype, None))
         elements = elements[selection.finish] if selection.finish else elements
         # of a repeated value a view of one element
         read_only = isinstance(elements, np.ndarray) and not elements.flags.writeable
         return elements.copy(order="C") if read_only else elements
+
+    def _opened(self) -> OpenedFrame:
+        """Open the frame; of large arrays once."""
+        if self._kept is not None:
+            return self._kept
+        reader = Location.of(self._data).open()
+        opened = OpenedFrame(reader, parse_frame(reader))
+        if math.prod(self.shape) * self.dtype.itemsize >= KEPT_FROM:
+            self._kept = opened
+        return opened
 
 
 def memory_plan(shape: tuple[int, ...], dtype: np.dtype[Any], cparams: Any) -> FramePlan:

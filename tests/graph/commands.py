@@ -32,31 +32,80 @@ sys.meta_path.insert(0, Missing())
 """
 
 
+#: A folder that is mounted on other hosts only.
+NOT_MOUNTED = """
+import os, sys
+
+def refuse(event, args):
+    path = os.fspath(args[0]) if event == "open" and isinstance(args[0], (str, os.PathLike)) else ""
+    if str(path).startswith({folder!r}):
+        raise FileNotFoundError(2, "No such file or directory", path)
+
+sys.addaudithook(refuse)
+"""
+
+
+class Commands:
+    """The processes of a cluster, each started in a directory of its own."""
+
+    def __init__(self, folder):
+        self._folder, self._address = folder, folder / "scheduler.json"
+        self._processes = {}
+
+    def start(self, command, name, *options, preload=""):
+        """Start `dask scheduler` or `dask worker` as a process of that name."""
+        own = self._folder / name
+        own.mkdir(parents=True)
+        code = own / "preload.py"
+        code.write_text(preload)
+        options = ("--no-dashboard", "--scheduler-file", str(self._address), *options)
+        # the tests' own modules are no one else's
+        env = {k: v for k, v in os.environ.items() if k != "PYTHONPATH"}
+        with (own / "log.txt").open("w") as log:
+            self._processes[name] = subprocess.Popen(
+                [sys.executable, "-m", "dask", command, *options, "--preload", str(code)],
+                cwd=own,
+                env=env,
+                stderr=log,
+            )
+
+    def start_scheduler(self, preload=""):
+        self.start("scheduler", "scheduler", "--host", "127.0.0.1", "--port", "0", preload=preload)
+
+    def start_worker(self, name, *options, preload=""):
+        scratch = ("--local-directory", str(self._folder / f"scratch-{name}"))
+        self.start("worker", name, "--name", name, *scratch, *options, preload=preload)
+
+    def send(self, name, number):
+        """Send a signal to a process."""
+        self._processes[name].send_signal(number)
+
+    def end(self):
+        # a worker that is asked to end may wait for its scheduler, which has ended
+        for process in self._processes.values():
+            process.kill()
+            process.wait()
+
+    def client(self):
+        return Client(scheduler_file=str(self._address), timeout=120)
+
+
+@contextmanager
+def commands(folder):
+    """Start processes one by one; all end with the block."""
+    running = Commands(folder)
+    try:
+        yield running
+    finally:
+        running.end()
+
+
 @contextmanager
 def cluster(folder, preload):
     """Client of a scheduler that runs some code before anything else, and of one plain worker."""
-    folder.mkdir(exist_ok=True)
-    address, code = folder / "scheduler.json", folder / "preload.py"
-    code.write_text(preload)
-    dask = [sys.executable, "-m", "dask"]
-    scratch = ["--local-directory", str(folder / "scratch")]
-    quiet = ["--no-dashboard", "--scheduler-file", str(address)]
-    commands = [
-        [*dask, "scheduler", "--host", "127.0.0.1", "--port", "0", "--preload", str(code), *quiet],
-        [*dask, "worker", "--no-nanny", "--nthreads", "2", *quiet, *scratch],
-    ]
-    with (folder / "log.txt").open("w") as log:
-        # the tests' own modules are no one else's
-        env = {k: v for k, v in os.environ.items() if k != "PYTHONPATH"}
-        processes = [
-            subprocess.Popen(command, cwd=folder, env=env, stderr=log) for command in commands
-        ]
-        try:
-            with Client(scheduler_file=str(address), timeout=120) as client:
-                client.wait_for_workers(1, timeout=120)
-                yield client
-        finally:
-            # a worker that is asked to end may wait for its scheduler, which has ended
-            for process in processes:
-                process.kill()
-                process.wait()
+    with commands(folder) as running:
+        running.start_scheduler(preload)
+        running.start_worker("worker", "--no-nanny", "--nthreads", "2")
+        with running.client() as client:
+            client.wait_for_workers(1, timeout=120)
+            yield client

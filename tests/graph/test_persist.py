@@ -143,9 +143,9 @@ def test_what_cannot_be_compressed():
         persist_compressed(da.from_array(np.array([1, "a"], object), chunks=2))
     with pytest.raises(TypeError, match=r"da\.ma\.filled"):
         persist_compressed(da.ma.masked_greater(da.ones(4), 2))
+    # that its blocks are masked, this array does not say
+    x = da.ones(4).map_blocks(np.ma.masked_array, meta=np.empty(0))
     with pytest.raises(TypeError, match=r"da\.ma\.filled"):
-        # that its blocks are masked, this array does not say
-        x = da.ones(4).map_blocks(np.ma.masked_array, meta=np.empty(0))
         persist_compressed(x)
     x = da.ones(9, chunks=3)
     with pytest.raises(ValueError, match="compute_chunk_sizes"):

@@ -8,16 +8,19 @@ import re
 import shutil
 import socket
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import blosc2
+import dask
 import numpy as np
 import pytest
+from dask.callbacks import Callback
 
 from b2nd_dask import VersionMismatchError, _version, from_b2nd, open_b2nd, to_b2nd
 from b2nd_dask.frame.array import reference_of
+from b2nd_dask.frame.compressed import compress
 from b2nd_dask.frame.open import cache
-from b2nd_dask.graph.read.blocks import FrameBlocks
+from b2nd_dask.graph.read.blocks import FrameBlocks, FrameRegion
 from b2nd_dask.storage.read.local_reader import identity_of
 from tests.forked import run_forked
 
@@ -39,40 +42,48 @@ def _blocks(path: Path) -> FrameBlocks:
     return FrameBlocks(reference_of(open_b2nd(path)), from_b2nd(path).chunks)
 
 
-def _write(path: Path) -> object:
+def _write(path: Path) -> Any:
     return to_b2nd(from_b2nd(path) + 1, path.with_name("y.b2nd"), compute=False)
 
 
-@pytest.mark.parametrize(
-    "make",
-    [open_b2nd, lambda path: from_b2nd(path).sum(), _blocks, _write],
-    ids=["frame", "graph", "blocks", "write"],
-)
+#: What makes something that is sent, and what uses it in the other process.
+SENT: dict[str, tuple[Callable[[Path], Any], Callable[[Any], Any]]] = {
+    "frame": (open_b2nd, lambda frame: frame[0]),
+    "read": (open_b2nd, lambda frame: FrameRegion(reference_of(frame))[3:5]),
+    "graph": (lambda path: from_b2nd(path).sum(), lambda x: x.compute(scheduler="sync")),
+    "blocks": (_blocks, lambda blocks: blocks[0, 0]),
+    "write": (_write, lambda written: written.compute(scheduler="sync")),
+    "compressed": (lambda path: compress(VALUES), lambda small: small[0]),
+}
+
+
+@pytest.mark.parametrize("kind", SENT)
 def test_another_version_is_named(
-    path: Path, make: Callable[[Path], object], monkeypatch: pytest.MonkeyPatch
+    path: Path, kind: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
+    make, use = SENT[kind]
     sent = pickle.dumps(make(path))
-    pickle.loads(sent)
+    use(pickle.loads(sent))
+    path.with_name("y.b2nd").unlink(missing_ok=True)
     monkeypatch.setattr(_version, "__version__", "99.1")
     with pytest.raises(VersionMismatchError) as caught:
-        pickle.loads(sent)
+        use(pickle.loads(sent))
     own = re.escape(socket.gethostname())
     assert re.search(rf"b2nd-dask \d.*host {own}, process {os.getpid()}.* 99\.1", str(caught.value))
     assert str(pickle.loads(pickle.dumps(caught.value))) == str(caught.value)
+    assert str(caught.value) in caplog.text
 
 
-@pytest.mark.parametrize("name", [b"Location", b"FrameReference", b"Grid"])
-def test_the_version_is_checked_before_a_class_is_looked_up(
-    path: Path, name: bytes, monkeypatch: pytest.MonkeyPatch
+def test_what_tasks_carry_unpickles_and_travels_on(
+    path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """A worker that could not unpickle a task would end, and leave it to the next."""
     sent = pickle.dumps(reference_of(open_b2nd(path)))
-    moved = sent.replace(name, b"X" * len(name))
-    assert moved != sent
-    with pytest.raises(AttributeError):
-        pickle.loads(moved)
     monkeypatch.setattr(_version, "__version__", "99.1")
-    with pytest.raises(VersionMismatchError):
-        pickle.loads(moved)
+    seen = pickle.loads(pickle.dumps(pickle.loads(sent)))
+    for use in (lambda: seen.shape, lambda: seen[0], lambda: seen.read(0)):
+        with pytest.raises(VersionMismatchError, match="process"):
+            use()
 
 
 def _read_elsewhere(sent: bytes) -> tuple[int, str]:
@@ -124,6 +135,25 @@ def test_blocks_that_were_staged_elsewhere(path: Path, tmp_path: Path) -> None:
     written = to_b2nd(x, tmp_path / "y.b2nd", compute=False)
     with pytest.raises(FileNotFoundError, match=r"seen from host.*what others have staged"):
         written.compute(scheduler="sync")
+
+
+def test_a_frame_that_is_written_on_other_hosts_alone(path: Path, tmp_path: Path) -> None:
+    target = tmp_path / "folder" / "y.b2nd"
+    target.parent.mkdir()
+
+    class Unmount(Callback):
+        def _posttask(self, key: Any, result: Any, dsk: Any, state: Any, worker: Any) -> None:
+            if str(key).startswith("commit("):
+                target.rename(tmp_path / "elsewhere.b2nd")
+
+    with (
+        Unmount(),
+        dask.config.set(scheduler="sync"),
+        pytest.raises(FileNotFoundError, match="written the frame where this process does not see"),
+    ):
+        to_b2nd(from_b2nd(path) + 1, target)
+    assert list(target.parent.iterdir()) == []
+    np.testing.assert_array_equal(open_b2nd(tmp_path / "elsewhere.b2nd")[...], VALUES + 1)
 
 
 def test_a_shared_file_has_one_identity_on_all_hosts(path: Path) -> None:

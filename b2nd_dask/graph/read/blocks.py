@@ -16,7 +16,7 @@ from b2nd_dask.frame.joined import Readable
 from b2nd_dask.frame.read.plan import uniform_kinds
 from b2nd_dask.frame.reference import FrameReference
 from b2nd_dask.graph import _dask_compat
-from b2nd_dask.processes import reduced
+from b2nd_dask.processes import reduced_strictly
 
 Chunks = tuple[tuple[int, ...], ...]
 
@@ -112,7 +112,7 @@ class RegionBlocks(BlockArgument):  # type: ignore[misc]
         return 0 if self._kinds is None else int(self._kinds[block])
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return (*reduced(_empty_blocks, type(self)), self.__getstate__())
+        return (*reduced_strictly(_empty_blocks, type(self)), self.__getstate__())
 
     def __getstate__(self) -> dict[str, Any]:
         # the graph travels to the scheduler, and runs of equal kinds, which frames have, compress
