@@ -1,5 +1,6 @@
 """Several writers of one frame: disjoint updates succeed in any order, others are refused."""
 
+import fcntl
 import os
 import random
 import re
@@ -258,14 +259,16 @@ def test_changes_by_others_are_no_updates(target, contiguous, change, updated):
     to_b2nd(VALUES, target, chunks=CHUNKS, cparams={"clevel": 0}, contiguous=contiguous)
     if updated or change == "compact":
         to_b2nd(VALUES[:10], target, **rows(0, 10))
-    update = planned(target, VALUES[:15] + 1, **rows(0, 15))
+    # the one of whole chunks reads nothing: only its commit can tell
+    updates = [planned(target, VALUES[:n] + 1, **rows(0, n)) for n in (10, 15)]
     CHANGES[change](target)
     # an update that was planned later, on top
     if change not in ("resize", "element", "vlmeta"):
         to_b2nd(VALUES[50:] + 1, target, **rows(50, 60))
     found = blosc2.open(str(target))[...]
-    with pytest.raises(StaleFrameError, match="changed"):
-        update.compute()
+    for update in updates:
+        with pytest.raises(StaleFrameError, match="changed"):
+            update.compute(scheduler="sync")
     np.testing.assert_array_equal(blosc2.open(str(target))[...], found)
 
 
@@ -374,14 +377,16 @@ def test_more_updates_than_the_history_has(target, contiguous, cut, monkeypatch)
     to_b2nd(VALUES, target, chunks=CHUNKS, contiguous=contiguous)
     update = planned(target, VALUES[: 15 if cut else 10] + 1, **rows(0, 15 if cut else 10))
     late = planned(target, VALUES[20:30], **rows(20, 30))
+    commit = commit_of(planned(target, VALUES[:15] + 1, **rows(0, 15)))
     for at in range(20, 60, 10):
         to_b2nd(VALUES[at : at + 10] + 1, target, **rows(at, at + 10))
     expected = VALUES.copy()
     expected[20:] += 1
     if cut:
         # other elements than those of now might have been read
-        with pytest.raises(StaleFrameError):
-            update.compute()
+        for call in (update.compute, commit):
+            with pytest.raises(StaleFrameError):
+                call()
     else:
         update.compute()
         expected[:10] += 1
@@ -537,3 +542,23 @@ def test_the_array_that_is_returned_has_what_others_wrote(target):
     expected[:10], expected[20:30] = 1, 2
     np.testing.assert_array_equal(back.compute(), expected)
     np.testing.assert_array_equal(from_b2nd(target).compute(), expected)
+
+
+def test_the_lock_is_that_of_the_file_that_has_the_name(target, monkeypatch):
+    """An update of a sparse frame replaces the file that others wait for."""
+    to_b2nd(VALUES, target, chunks=CHUNKS, contiguous=False)
+    member = target / "chunks.b2frame"
+    original = frame_lock.fcntl.flock
+
+    def flock(fd, how):
+        monkeypatch.setattr(frame_lock.fcntl, "flock", original)
+        to_b2nd(0, target, **rows(0, 10))
+        return original(fd, how)
+
+    monkeypatch.setattr(frame_lock.fcntl, "flock", flock)
+    with (
+        frame_lock.frame_locked(member, str(target)),
+        member.open("rb+") as named,
+        pytest.raises(BlockingIOError),
+    ):
+        original(named, fcntl.LOCK_EX | fcntl.LOCK_NB)
