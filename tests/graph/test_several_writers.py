@@ -251,7 +251,7 @@ CHANGES = {
 }
 
 
-@pytest.mark.parametrize("updated", [True, False])
+@pytest.mark.parametrize("updated", [True, pytest.param(False, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("change", CHANGES)
 def test_changes_by_others_are_no_updates(target, contiguous, change, updated):
     if change == "copied" and not contiguous:
