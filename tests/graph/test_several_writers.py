@@ -33,7 +33,9 @@ from b2nd_dask import (
     verify,
 )
 from b2nd_dask.format import history
-from b2nd_dask.frame.write.idempotent import write_key_of
+from b2nd_dask.frame.open import opening
+from b2nd_dask.frame.write import idempotent
+from b2nd_dask.frame.write.idempotent import keys_of, write_key_of
 from b2nd_dask.storage import Location
 from b2nd_dask.storage.write import frame_lock, local_update
 from tests.forked import answer, run_to_end, started
@@ -56,6 +58,14 @@ def contiguous(request):
 
 def rows(start, stop):
     return {"mode": "r+", "region": slice(start, stop)}
+
+
+APPEND = {"mode": "r+", "append_axis": 0}
+
+
+def keys_at(target):
+    with closing(Location.of(target).open()) as reader:
+        return keys_of(reader)
 
 
 def planned(target, values, **where):
@@ -562,3 +572,34 @@ def test_the_lock_is_that_of_the_file_that_has_the_name(target, monkeypatch):
         pytest.raises(BlockingIOError),
     ):
         original(named, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+
+@pytest.mark.parametrize(
+    ("module", "moment"),
+    [(opening, "read_header"), (opening, "_parse_tail"), (idempotent, "read_header")],
+    ids=["header", "index", "keys"],
+)
+def test_opening_while_another_publishes(target, contiguous, monkeypatch, module, moment):
+    """Between the calls that read size, header and index; larger than what one call reads."""
+    values = np.random.default_rng(1).normal(size=(600, 40))
+    to_b2nd(values, target, chunks=(1, 40), contiguous=contiguous)
+    with monkeypatch.context() as patch:
+        patch.setattr(module, moment, publishing_once(target, getattr(module, moment)))
+        if module is opening:
+            # what it read at first may be a state that fits
+            assert open_b2nd(target).shape in ((600, 40), (700, 40))
+        else:
+            assert len(keys_at(target)) == 1
+    assert open_b2nd(target).shape == (700, 40)
+
+
+def publishing_once(target, original):
+    """A function before whose first call another process publishes an append."""
+    calls = iter([True])
+
+    def first_publish(*arguments):
+        if next(calls, False):
+            to_b2nd(np.random.default_rng(2).normal(size=(100, 40)), target, **APPEND)
+        return original(*arguments)
+
+    return first_publish
