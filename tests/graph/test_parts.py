@@ -90,7 +90,7 @@ def test_processes_that_stage_parts(target, contiguous):
     holds(target, VALUES)
 
 
-@pytest.mark.parametrize("contiguous", [True, False])
+@pytest.mark.parametrize("contiguous", [True, pytest.param(False, marks=pytest.mark.slow)])
 def test_stores(store, contiguous):
     url, options = store
     create(url, (60, 40), "f8", chunks=CHUNKS, contiguous=contiguous, **options)
@@ -307,14 +307,14 @@ def test_a_frame_that_was_given_up_and_begun_anew(target):
 def test_a_table_that_is_damaged(target):
     create(target, (60, 40), float, chunks=CHUNKS)
     stage(target, VALUES, 0, 60)
-    (table,) = target.parent.glob(".*/part-*")
+    (table,) = target.parent.glob(".*/kept/part-*")
     whole = table.read_bytes()
     for damaged in (whole[:-1], whole[104:], whole[:50] + b"x" + whole[51:], whole + whole[:104]):
         table.write_bytes(damaged)
         with pytest.raises(B2ndError, match=re.escape("[0:60, 0:40] is damaged: stage it again")):
             commit(target)
     assert not target.exists()
-    plan = next(target.parent.glob(".*/plan*"))
+    plan = next(target.parent.glob(".*/kept/plan*"))
     plan.write_bytes(plan.read_bytes()[:-1])
     with pytest.raises(B2ndError, match="plan of the frame that was begun here is damaged"):
         commit(target)

@@ -1,5 +1,6 @@
 """Several writers of one frame: disjoint updates succeed in any order, others are refused."""
 
+import fcntl
 import os
 import random
 import re
@@ -32,7 +33,9 @@ from b2nd_dask import (
     verify,
 )
 from b2nd_dask.format import history
-from b2nd_dask.frame.write.idempotent import write_key_of
+from b2nd_dask.frame.open import opening
+from b2nd_dask.frame.write import idempotent
+from b2nd_dask.frame.write.idempotent import keys_of, write_key_of
 from b2nd_dask.storage import Location
 from b2nd_dask.storage.write import frame_lock, local_update
 from tests.forked import answer, run_to_end, started
@@ -55,6 +58,14 @@ def contiguous(request):
 
 def rows(start, stop):
     return {"mode": "r+", "region": slice(start, stop)}
+
+
+APPEND = {"mode": "r+", "append_axis": 0}
+
+
+def keys_at(target):
+    with closing(Location.of(target).open()) as reader:
+        return keys_of(reader)
 
 
 def planned(target, values, **where):
@@ -250,7 +261,7 @@ CHANGES = {
 }
 
 
-@pytest.mark.parametrize("updated", [True, False])
+@pytest.mark.parametrize("updated", [True, pytest.param(False, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("change", CHANGES)
 def test_changes_by_others_are_no_updates(target, contiguous, change, updated):
     if change == "copied" and not contiguous:
@@ -258,14 +269,16 @@ def test_changes_by_others_are_no_updates(target, contiguous, change, updated):
     to_b2nd(VALUES, target, chunks=CHUNKS, cparams={"clevel": 0}, contiguous=contiguous)
     if updated or change == "compact":
         to_b2nd(VALUES[:10], target, **rows(0, 10))
-    update = planned(target, VALUES[:15] + 1, **rows(0, 15))
+    # the one of whole chunks reads nothing: only its commit can tell
+    updates = [planned(target, VALUES[:n] + 1, **rows(0, n)) for n in (10, 15)]
     CHANGES[change](target)
     # an update that was planned later, on top
     if change not in ("resize", "element", "vlmeta"):
         to_b2nd(VALUES[50:] + 1, target, **rows(50, 60))
     found = blosc2.open(str(target))[...]
-    with pytest.raises(StaleFrameError, match="changed"):
-        update.compute()
+    for update in updates:
+        with pytest.raises(StaleFrameError, match="changed"):
+            update.compute(scheduler="sync")
     np.testing.assert_array_equal(blosc2.open(str(target))[...], found)
 
 
@@ -374,14 +387,16 @@ def test_more_updates_than_the_history_has(target, contiguous, cut, monkeypatch)
     to_b2nd(VALUES, target, chunks=CHUNKS, contiguous=contiguous)
     update = planned(target, VALUES[: 15 if cut else 10] + 1, **rows(0, 15 if cut else 10))
     late = planned(target, VALUES[20:30], **rows(20, 30))
+    commit = commit_of(planned(target, VALUES[:15] + 1, **rows(0, 15)))
     for at in range(20, 60, 10):
         to_b2nd(VALUES[at : at + 10] + 1, target, **rows(at, at + 10))
     expected = VALUES.copy()
     expected[20:] += 1
     if cut:
         # other elements than those of now might have been read
-        with pytest.raises(StaleFrameError):
-            update.compute()
+        for call in (update.compute, commit):
+            with pytest.raises(StaleFrameError):
+                call()
     else:
         update.compute()
         expected[:10] += 1
@@ -537,3 +552,54 @@ def test_the_array_that_is_returned_has_what_others_wrote(target):
     expected[:10], expected[20:30] = 1, 2
     np.testing.assert_array_equal(back.compute(), expected)
     np.testing.assert_array_equal(from_b2nd(target).compute(), expected)
+
+
+def test_the_lock_is_that_of_the_file_that_has_the_name(target, monkeypatch):
+    """An update of a sparse frame replaces the file that others wait for."""
+    to_b2nd(VALUES, target, chunks=CHUNKS, contiguous=False)
+    member = target / "chunks.b2frame"
+    original = frame_lock.fcntl.flock
+
+    def flock(fd, how):
+        monkeypatch.setattr(frame_lock.fcntl, "flock", original)
+        to_b2nd(0, target, **rows(0, 10))
+        return original(fd, how)
+
+    monkeypatch.setattr(frame_lock.fcntl, "flock", flock)
+    with (
+        frame_lock.frame_locked(member, str(target)),
+        member.open("rb+") as named,
+        pytest.raises(BlockingIOError),
+    ):
+        original(named, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+
+@pytest.mark.parametrize(
+    ("module", "moment"),
+    [(opening, "read_header"), (opening, "_parse_tail"), (idempotent, "read_header")],
+    ids=["header", "index", "keys"],
+)
+def test_opening_while_another_publishes(target, contiguous, monkeypatch, module, moment):
+    """Between the calls that read size, header and index; larger than what one call reads."""
+    values = np.random.default_rng(1).normal(size=(600, 40))
+    to_b2nd(values, target, chunks=(1, 40), contiguous=contiguous)
+    with monkeypatch.context() as patch:
+        patch.setattr(module, moment, publishing_once(target, getattr(module, moment)))
+        if module is opening:
+            # what it read at first may be a state that fits
+            assert open_b2nd(target).shape in ((600, 40), (700, 40))
+        else:
+            assert len(keys_at(target)) == 1
+    assert open_b2nd(target).shape == (700, 40)
+
+
+def publishing_once(target, original):
+    """A function before whose first call another process publishes an append."""
+    calls = iter([True])
+
+    def first_publish(*arguments):
+        if next(calls, False):
+            to_b2nd(np.random.default_rng(2).normal(size=(100, 40)), target, **APPEND)
+        return original(*arguments)
+
+    return first_publish

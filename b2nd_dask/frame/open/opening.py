@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 import numpy as np
 import xxhash
@@ -27,6 +27,11 @@ from b2nd_dask.storage import HEAD_NBYTES, ByteReader, Identity, Span, chunk_mem
 
 #: NumPy counts bytes in 63 bits.
 MAX_NBYTES = 2**63 - 1
+
+#: To read metadata that others change meanwhile.
+_TRIES = 20
+
+_Result = TypeVar("_Result")
 
 #: Metalayers that make a frame an array; the others are the user's.
 OWN_METALAYERS = ("b2nd", "caterva")
@@ -94,22 +99,43 @@ def parse_frame(reader: ByteReader) -> ParsedFrame:
         A frame that is not an array.
     """
     try:
-        identity = reader.opened_identity()
-        head, header = read_header(reader, identity.size)
-        if header.sparse != reader.is_directory:
-            raise FrameFormatError(
-                "the header says that the frame is "
-                + (
-                    "sparse, but it is a single file"
-                    if header.sparse
-                    else "contiguous, but it is a directory"
-                ),
-                offset=26,
-            )
-        grid, dtype = _geometry(header)
-        return _parse_tail(reader, head, header, grid, dtype, identity)
+        return steadily(reader, lambda identity: _parse(reader, identity))
     except B2ndError as error:
         raise error.located(path=reader.label) from error.__cause__
+
+
+def steadily(reader: ByteReader, read: Callable[[Identity], _Result]) -> _Result:
+    """Read metadata by several calls; from the begin if an update between two made them not fit.
+
+    Parameters
+    ----------
+    read : callable
+        Gets the identity of what is read.
+    """
+    for _ in range(_TRIES):
+        identity = reader.opened_identity()
+        try:
+            return read(identity)
+        except B2ndError:
+            if reader.opened_identity() == identity:
+                raise
+    return read(reader.opened_identity())
+
+
+def _parse(reader: ByteReader, identity: Identity) -> ParsedFrame:
+    head, header = read_header(reader, identity.size)
+    if header.sparse != reader.is_directory:
+        raise FrameFormatError(
+            "the header says that the frame is "
+            + (
+                "sparse, but it is a single file"
+                if header.sparse
+                else "contiguous, but it is a directory"
+            ),
+            offset=26,
+        )
+    grid, dtype = _geometry(header)
+    return _parse_tail(reader, head, header, grid, dtype, identity)
 
 
 def read_header(reader: ByteReader, size: int) -> tuple[bytes, FrameHeader]:

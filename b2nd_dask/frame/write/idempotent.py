@@ -12,11 +12,11 @@ from numpy.typing import NDArray
 from b2nd_dask.errors import B2ndError
 from b2nd_dask.format.history import MARKS_NBYTES, parse_marks
 from b2nd_dask.format.trailer import TAIL_LEN, Trailer, build_trailer, trailer_len_of
-from b2nd_dask.frame.open.opening import read_header
+from b2nd_dask.frame.open.opening import read_header, steadily
 from b2nd_dask.frame.write.records import ChunkRecords
 from b2nd_dask.frame.write.writer import FramePlan, write_block
 from b2nd_dask.processes import unseen
-from b2nd_dask.storage import ByteReader, Span, Staging
+from b2nd_dask.storage import ByteReader, Identity, Span, Staging
 
 logger = logging.getLogger("b2nd_dask")
 
@@ -187,7 +187,11 @@ def keys_of(reader: ByteReader) -> tuple[str, ...]:
     FrameFormatError
         It is no frame.
     """
-    _, header = read_header(reader, reader.opened_identity().size)
+    return steadily(reader, lambda identity: _keys_of(reader, identity))
+
+
+def _keys_of(reader: ByteReader, identity: Identity) -> tuple[str, ...]:
+    _, header = read_header(reader, identity.size)
     end = header.frame_len
     (tail,) = reader.read([Span(end - TAIL_LEN, end)])
     start = end - trailer_len_of(tail, end - header.header_len)

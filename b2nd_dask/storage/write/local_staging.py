@@ -61,6 +61,8 @@ MAX_WASTE = 1 / 8
 _BATCH_NBYTES = 1 << 20
 #: Names of what is staged.
 _STAGED = re.compile(r"[0-9a-f]{32}\.(part|chunk)")
+#: Folder of what `Staging.keep` puts there: found without a list of all chunk files.
+_KEPT = "kept"
 #: Locked shared by who appends, exclusively by who commits.
 _LOCK = "lock"
 
@@ -186,20 +188,22 @@ class _LocalStaging:
 
     def keep(self, name: str, payload: bytes) -> None:
         """See `Staging.keep`."""
-        ready = self.directory / f"{uuid.uuid4().hex}.temporary"
+        folder = self.directory / _KEPT
+        ready = folder / uuid.uuid4().hex
         with about(self.target):
+            folder.mkdir(exist_ok=True)
             write_file(ready, payload)
-            ready.rename(self.directory / f"{name}{KEPT_SUFFIX}")
-            sync_directory(self.directory)
+            ready.rename(folder / f"{name}{KEPT_SUFFIX}")
+            sync_directory(folder)
 
     def kept(self) -> list[str]:
         """See `Staging.kept`."""
-        return [path.stem for path in self.directory.glob(f"*{KEPT_SUFFIX}")]
+        return [path.stem for path in (self.directory / _KEPT).glob(f"*{KEPT_SUFFIX}")]
 
     def read_kept(self, name: str) -> bytes:
         """See `Staging.read_kept`."""
         with about(self.target):
-            return (self.directory / f"{name}{KEPT_SUFFIX}").read_bytes()
+            return (self.directory / _KEPT / f"{name}{KEPT_SUFFIX}").read_bytes()
 
     def sync(self, parts: Sequence[str]) -> None:
         """See `Staging.sync`."""

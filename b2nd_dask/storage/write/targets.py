@@ -100,7 +100,8 @@ def update_staging_for(
     """
     if isinstance(location.urlpath, bytes) or location.offset or location.is_url:
         raise ValueError(
-            f"{location.label}: only frames in local files can be changed; write a new frame"
+            f"{location.label}: only frames in local files can be changed; write a new frame, in "
+            "parts if many jobs write it (create)"
         )
     key, resumable = _key(resume_key)
     target = os.path.realpath(location.urlpath)
