@@ -105,6 +105,7 @@ def test_cases_of_many_minutes_and_of_the_optimizer_have_to_be_named() -> None:
         "transform_big",
         "cluster_million",
         "rechunk_big",
+        "many_frames",
         "ablation",
     ]
 

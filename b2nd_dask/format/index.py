@@ -87,9 +87,16 @@ class OffsetIndex:
 
     @cached_property
     def _starts(self) -> NDArray[np.int64]:
-        """Starts of all stored chunks in ascending order, and the data region's end."""
+        """Starts of all stored chunks in ascending order.
+
+        The offsets themselves where they ascend: for 100 million chunks a column less in each
+        process.
+        """
         offsets = _distinct(self.offsets)
-        return np.append(np.unique(offsets[offsets >= 0]), self.data_nbytes)
+        if _ascends(offsets):
+            return offsets
+        # not np.unique: it takes 80 times as long (NumPy 2.4), and equal starts do no harm
+        return np.sort(offsets[offsets >= 0])
 
     def extents(self, chunks: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Where stored chunks of a contiguous frame lie in the data region.
@@ -108,7 +115,10 @@ class OffsetIndex:
             Counted from the data region's start.
         """
         starts = self.offsets[chunks]
-        return starts, self._starts[np.searchsorted(self._starts, starts, side="right")]
+        following = np.searchsorted(self._starts, starts, side="right")
+        stops = self._starts.take(following, mode="clip")
+        stops[following == len(self._starts)] = self.data_nbytes
+        return starts, stops
 
 
 def parse_index(data: bytes, header: FrameHeader, nchunks: int) -> OffsetIndex:
@@ -258,6 +268,15 @@ def _decode_offsets(data: bytes, nchunks: int) -> NDArray[np.int64]:
 def _distinct(column: NDArray[Any]) -> NDArray[Any]:
     """The entries worth looking at: one of a zero-stride column."""
     return column[:1] if column.strides == (0,) else column
+
+
+def _ascends(offsets: NDArray[np.int64]) -> bool:
+    """Whether all entries are offsets, none of them below the one before."""
+    if not len(offsets) or offsets[0] < 0:
+        return False
+    # each slice begins with the last entry of the one before
+    parts = (offsets[max(0, part.start - 1) : part.stop] for part in _slices(len(offsets)))
+    return all(bool((part[:-1] <= part[1:]).all()) for part in parts)
 
 
 def _kinds_of(offsets: NDArray[np.int64]) -> NDArray[np.uint8]:

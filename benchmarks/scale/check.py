@@ -49,6 +49,7 @@ def check(costs: Costs, workers: tuple[int, ...] = WORKERS, count: int = NCHUNKS
         array.b2nd.build(folder / "dense.b2nd")
         with ExitStack() as stack:
             server = Server.start("http", folder, LATENCY)
+            stack.enter_context(server.process)
             stack.callback(server.process.kill)
             return [
                 row

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import struct
+import tracemalloc
 from dataclasses import replace
 from pathlib import Path
 
@@ -110,6 +112,37 @@ def test_round_trip(entries: list[int]) -> None:
     starts, stops = index.extents(stored_chunks(offsets))
     for start, stop in zip(starts.tolist(), stops.tolist(), strict=True):
         assert stop == min((e for e in entries if e > start), default=2**40)
+
+
+#: Where entries that are looked at together end.
+SLICE = 1 << 16
+
+
+@pytest.mark.parametrize("descent", [None, 1, SLICE - 1, SLICE, SLICE + 1, SLICE + 9])
+def test_ends_of_many_chunks(descent: int | None) -> None:
+    count = SLICE + 10
+    offsets = np.arange(count) * 40
+    # two chunks may have one start
+    offsets[7] = offsets[6]
+    if descent is not None:
+        offsets = np.roll(offsets, descent)
+    index = parse_index(compressed(offsets), ROOMY, count)
+    starts, stops = index.extents(np.arange(count))
+    np.testing.assert_array_equal(starts, offsets)
+    following = dict(itertools.pairwise([*sorted(set(offsets.tolist())), 2**40]))
+    assert stops.tolist() == [following[start] for start in offsets.tolist()]
+
+
+def test_the_starts_of_chunks_in_order_take_no_second_column() -> None:
+    count = 100_000
+    index = parse_index(compressed(np.arange(count) * 40), ROOMY, count)
+    tracemalloc.start()
+    try:
+        index.extents(np.arange(3))
+        held, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert held < count
 
 
 @pytest.mark.parametrize(
