@@ -247,7 +247,9 @@ def test_elements_in_place_of_a_path() -> None:
         assert "not a slice of it" in text
 
 
-@pytest.mark.parametrize("pattern", ["*.b2nd", "[ab].b2nd", "?.b2nd", "gone/*.b2nd", "memory://gone*"])
+@pytest.mark.parametrize(
+    "pattern", ["*.b2nd", "[ab].b2nd", "?.b2nd", "gone/*.b2nd", "memory://gone*"]
+)
 def test_a_pattern_of_paths(pattern: str) -> None:
     text = told(lambda: da.from_b2nd(pattern), FileNotFoundError)
     assert "nothing matches this pattern" in text

@@ -300,7 +300,7 @@ def test_files_stay_few(days, monkeypatch):
     before = _open_files()
     x = from_b2nd(paths)
     assert same(x.compute(), want)
-    assert _open_files() <= before + 3 + 8
+    assert _open_files() <= before + 3 + 4
 
 
 def test_metadata_of_an_evicted_frame_are_not_parsed_again(days, monkeypatch):
