@@ -87,7 +87,7 @@ def test_arrays_of_stores(stores: Path, name: str, key: str) -> None:
     assert verify(f"{path}{key}").reason
 
 
-@examples(25)
+@examples(15)
 @given(st.data())
 def test_parts_of_embedded_frames(stores: Path, data: st.DataObject) -> None:
     frame = open_b2nd(stores / "embed.b2e", component="/g/large")
