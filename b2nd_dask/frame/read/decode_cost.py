@@ -42,9 +42,11 @@ def decodes_per_block(grid: Grid, sizes: tuple[tuple[int, ...], ...]) -> float:
     2.0
     """
     axes = zip(sizes, grid.shape, grid.chunks, grid.blocks, strict=True)
-    return math.prod(
-        _touched(along, chunk, block) / (_number(size - 1, chunk, block) + 1)
-        for along, size, chunk, block in axes
+    return float(
+        math.prod(
+            _touched(along, chunk, block) / (_number(size - 1, chunk, block) + 1)
+            for along, size, chunk, block in axes
+        )
     )
 
 
