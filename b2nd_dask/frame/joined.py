@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from b2nd_dask.format.grid import parse_selection
 from b2nd_dask.frame.read.buffers import Pool
-from b2nd_dask.frame.read.decode import Fill, carrier
+from b2nd_dask.frame.read.decode import carrier
 from b2nd_dask.frame.read.partial_results import PartialResult
 from b2nd_dask.frame.read.reduce import Reduction
 from b2nd_dask.frame.reference import FrameReference
@@ -261,29 +261,22 @@ def _reduced_flat(
 
 
 def _packed(frames: Sequence[FrameReference]) -> tuple[Any, ...]:
-    """References as columns: paths and versions compressed, equal grids and fills stored once."""
+    """References as columns: paths and versions compressed, what is equal stored once."""
     locations, versions, grids, fills, verify = zip(
         *(f.__reduce__()[1] for f in frames), strict=True
     )
     known: dict[Any, Any] = {}
-    rows = tuple(
-        (
-            (at.offset, at.storage_options, at.member, at.embedded),
-            known.setdefault(grid, grid),
-            known.setdefault(_key(fill), fill),
-            checked,
-        )
-        for at, grid, fill, checked in zip(locations, grids, fills, verify, strict=True)
-    )
+    rows = []
+    for at, grid, fill, checked in zip(locations, grids, fills, verify, strict=True):
+        content = repr(fill.dtype), None if fill.uninit is None else fill.uninit.tobytes()
+        fill = known.setdefault(content, fill)
+        place = at.offset, at.storage_options, at.member, at.embedded
+        kind = at.offset, id(at.storage_options), at.member, at.embedded, grid, content, checked
+        rows.append(known.setdefault(kind, (place, grid, fill, checked)))
     paths = [at.urlpath for at in locations]
     # those of frames in memory are the frames
     texts = paths if any(isinstance(p, bytes) for p in paths) else _compressed(paths)
-    return texts, _compressed(versions), rows
-
-
-def _key(fill: Fill) -> tuple[Any, ...]:
-    """Equal for equal fills, which compare by identity."""
-    return repr(fill.dtype), None if fill.uninit is None else fill.uninit.tobytes()
+    return texts, _compressed(versions), tuple(rows)
 
 
 def _compressed(texts: Sequence[str]) -> bytes:

@@ -17,6 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from b2nd_dask import (
+    CorruptChunkError,
     FrameFormatError,
     StaleFrameError,
     UnsupportedFrameError,
@@ -86,7 +87,7 @@ def test_arrays_of_stores(stores: Path, name: str, key: str) -> None:
     assert verify(f"{path}{key}").reason
 
 
-@examples(25)
+@examples(15)
 @given(st.data())
 def test_parts_of_embedded_frames(stores: Path, data: st.DataObject) -> None:
     frame = open_b2nd(stores / "embed.b2e", component="/g/large")
@@ -97,7 +98,9 @@ def test_parts_of_embedded_frames(stores: Path, data: st.DataObject) -> None:
 def test_ranges_of_embedded_frames(stores: Path) -> None:
     reader = Location.of(stores / "embed.b2e").open()
     with closing(EmbeddedReader(EmbedStore.of(reader), "/g/large", "label")) as member:
-        whole = blosc2.asarray(LARGE, chunks=(16, 20), blocks=(8, 10)).to_cframe()
+        store = blosc2.open(str(stores / "embed.b2e"), mode="r")
+        entry = store._embed_map["/g/large"]
+        whole = bytes(store._store[entry["offset"] : entry["offset"] + entry["length"]])
         size = member.opened_identity().size
         assert (size, member.member_size("")) == (len(whole), len(whole))
         rng = np.random.default_rng(1)
@@ -231,6 +234,28 @@ def test_a_store_that_changes_is_stale(stores: Path, tmp_path: Path, name: str) 
     with pytest.raises(StaleFrameError, match="small"):
         x.compute()
     assert same(open_b2nd(path, component="/more")[...], SMALL * 2)
+
+
+@pytest.mark.parametrize("name", ["tree.b2z", "embed.b2e"])
+def test_damage_inside_of_a_store_is_located(stores: Path, tmp_path: Path, name: str) -> None:
+    path = shutil.copy(stores / name, tmp_path / name)
+    data = bytearray((tmp_path / name).read_bytes())
+    # the noise of the large array takes most of the file
+    middle = len(data) // 2
+    data[middle : middle + 2000] = bytes(2000)
+    (tmp_path / name).write_bytes(data)
+    frame = open_b2nd(path, component="/g/large")
+    with pytest.raises(CorruptChunkError, match=rf"{name}(/g/large)?: chunk \d+"):
+        frame[...]
+
+
+def test_a_damaged_frame_in_an_archive_has_its_key_in_the_message(tmp_path: Path) -> None:
+    damaged = bytearray(FRAME)
+    start = open_b2nd(FRAME)._reference.parsed.header.header_len
+    damaged[start : start + 32] = b"\xff" * 32
+    path = _zip(tmp_path / "a.b2z", **{"g/x.b2nd": bytes(damaged)})
+    with pytest.raises(CorruptChunkError, match=r"a\.b2z/g/x: chunk 0"):
+        open_b2nd(path, component="/g/x")[...]
 
 
 def _zip(path: Path, how: int = zipfile.ZIP_STORED, **files: bytes) -> Path:

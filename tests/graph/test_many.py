@@ -72,7 +72,7 @@ def _want(arrays, axis, stack):
     return (np.stack if stack else np.concatenate)(arrays, axis)
 
 
-@examples(40)
+@examples(25)
 @given(parts(), st.data())
 def test_frames_are_read_as_one_array(case, data):
     arrays, frames, axis, stack = case
@@ -296,11 +296,13 @@ def _open_files():
 def test_files_stay_few(days, monkeypatch):
     paths, want = days
     monkeypatch.setattr(cache, "MAX_OPEN_FRAMES", 3)
+    # other tests, and the writing, have left open files in the other one
+    monkeypatch.setattr(cache, "_cache", cache.FrameCache())
     monkeypatch.setattr(join, "THREADS", 2)
     before = _open_files()
     x = from_b2nd(paths)
     assert same(x.compute(), want)
-    assert _open_files() <= before + 3 + 8
+    assert _open_files() <= before + 3 + 4
 
 
 def test_metadata_of_an_evicted_frame_are_not_parsed_again(days, monkeypatch):
@@ -320,12 +322,12 @@ def test_graphs_are_small_and_travel(tmp_path):
     again = pickle.loads(pickle.dumps(x))
     assert same(again.compute(), x.compute())
     names = []
-    for i in range(400):
+    for i in range(150):
         names.append(tmp_path / f"{i}.b2nd")
         blosc2.full((2, 3), i, urlpath=str(names[-1]))
     y = from_b2nd(names)
     # versions and paths, not references as they are
-    assert len(pickle.dumps(y.dask)) < 400 * 100
+    assert len(pickle.dumps(y.dask)) < 150 * 120
     assert run_forked(_computed, pickle.dumps(y[7])).tolist() == [3, 3, 3]
 
 

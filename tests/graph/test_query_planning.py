@@ -35,6 +35,11 @@ def main():
     read = da.from_b2nd(first)
     assert read.chunks[0][0] == 24
     np.testing.assert_allclose((read[3:50] + 1).sum().compute(), (values[3:50] + 1).sum())
+    both = da.from_b2nd([first, first])
+    np.testing.assert_array_equal(both[70:].compute(), np.concatenate([values, values])[70:])
+    stacked = da.from_b2nd([first, first], stack=True, chunks="auto")
+    np.testing.assert_allclose(stacked.sum(axis=0).compute(), values * 2)
+    to_b2nd(both, f"{folder}/both.b2nd", vlmeta={})
     made = to_b2nd(read * 2, f"{folder}/named.b2nd", compute=False)
     # dask itself names the reads here
     named = {key_split(key) for key in made.__dask_graph__()}

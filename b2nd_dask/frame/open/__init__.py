@@ -1,6 +1,7 @@
 """From a location to a parsed frame, which the process keeps.
 
 `opening` parses header and geometry, `tail` reads index and trailer within bounds, `cache` keeps
-opened frames of one version, `checksum_state` says whether one may be read and is still current.
+opened frames of one version, `embedded` reads those inside an embed store,
+`checksum_state` says whether one may be read and is still current.
 Imports `format` and `storage` alone.
 """

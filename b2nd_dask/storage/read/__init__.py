@@ -2,6 +2,7 @@
 
 `location` is the way in: it distinguishes local paths, URLs and bytes and opens the reader of each.
 `remote` plans the requests for an object behind a URL; `ranged` and the modules named after it send
-them, in the way of each kind of store; `connection` makes and shares file systems of fsspec. What
-stands in `storage` itself may be imported, `storage.write` never.
+them, in the way of each kind of store; `connection` makes and shares file systems of fsspec;
+`pattern` expands patterns, and `container` finds the files of an archive. What stands in
+`storage` itself may be imported, `storage.write` never.
 """
