@@ -170,6 +170,8 @@ def test_random_programs(program: dict[str, Any], fresh_path: Callable[[], Path]
         (lambda x: x.reshape(2880, 80), {"max_mem": "1MB"}, "the least that would do"),
         (lambda x: x.sum(axis=0), {"max_mem": "1GB"}, r"of the layer sum-aggregate-\w+: only"),
         (lambda x: da.roll(x, 3, 0), {"max_mem": "1GB"}, "of the layer concatenate"),
+        (lambda x: da.reshape_blockwise(x, (2880, 80)), {"max_mem": "1GB"}, "reshape-blockwise"),
+        (lambda x: x.rechunk((9, 9, 9)).sum(0), {"max_mem": "1GB"}, "of the layer sum-aggregate"),
         (lambda x: x, {"max_mem": "64"}, "too few"),
         (lambda x: x, {"max_mem": "1GB", "mode": "a", "append_axis": 0}, "for new frames"),
     ],

@@ -36,6 +36,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
+    from tests.servers import S3Server
+
 
 def values_of(shape: tuple[int, ...], dtype: str = "f4") -> np.ndarray:
     return np.random.default_rng(len(shape)).integers(0, 100, shape).astype(dtype)
@@ -362,6 +364,26 @@ def test_a_failure_leaves_nothing(maps: Path, target: Path) -> None:
             rechunk(maps, target, chunks=SERIES, max_mem=LITTLE, mode="w")
     assert target.read_bytes() == before
     assert left_over(target) == []
+
+
+def test_between_objects_of_a_store(s3_server: S3Server, maps: Path) -> None:
+    options = s3_server.storage_options
+    s3_server.client.create_bucket(Bucket="rechunk")
+    where = {"storage_options": options, "max_mem": "400MB", "chunks": SERIES}
+    rechunk(maps, "s3://rechunk/one.b2nd", **where)
+    with pytest.MonkeyPatch.context() as patch:
+        force_passes(patch, 2)
+        rechunk(
+            "s3://rechunk/one.b2nd", "s3://rechunk/two.b2nd", **(where | {"chunks": (9, 9, 200)})
+        )
+        # a failure clears the store, too
+        patch.setattr("b2nd_dask.graph.write.rechunk.job.source_between", None)
+        with pytest.raises(TypeError):
+            rechunk("s3://rechunk/one.b2nd", "s3://rechunk/not.b2nd", **where | {"chunks": 20})
+    found = open_b2nd("s3://rechunk/two.b2nd", storage_options=options)
+    np.testing.assert_array_equal(found[...], MAPS)
+    names = [entry["Key"] for entry in s3_server.client.list_objects(Bucket="rechunk")["Contents"]]
+    assert sorted(names) == ["one.b2nd", "two.b2nd"]
 
 
 @pytest.fixture(scope="module")

@@ -257,7 +257,9 @@ class _Plan:
         """Tasks that read the blocks of a view."""
         shape = tuple(map(sum, chunks))
         source = self._source(name, shape, None)
-        if source.grid.shape != shape:
+        numbers = list(np.ndindex(*map(len, chunks)))
+        known = {key[1:] for key in self._layers.layers[name].get_output_keys() if key[0] == name}
+        if source.grid.shape != shape or known != set(numbers):
             raise self._not_understood(name)
         if source.stored or decodes_per_block(source.grid, chunks) > 1:
             source = self._in_chunks(source, chunks, name)
@@ -266,8 +268,7 @@ class _Plan:
         else:
             key = named("source", new_token())
             graph = {key: source.reads}
-        blocks = np.ndindex(*map(len, chunks))
-        for at, region in zip(blocks, boxes_of(chunks), strict=True):
+        for at, region in zip(numbers, boxes_of(chunks), strict=True):
             graph[(name, *at)] = (_read, key, region)
         return graph
 
