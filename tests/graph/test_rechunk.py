@@ -5,6 +5,8 @@ from __future__ import annotations
 import logging
 import os
 import signal
+import threading
+import time
 from typing import TYPE_CHECKING, Any
 
 import blosc2
@@ -12,6 +14,7 @@ import dask
 import dask.array as da
 import numpy as np
 import pytest
+from dask.threaded import get as threaded_get
 from distributed import Client, LocalCluster
 from hypothesis import given
 from hypothesis import strategies as st
@@ -28,6 +31,7 @@ from b2nd_dask import (
 )
 from b2nd_dask.frame.rechunk import passes as passes_module
 from b2nd_dask.frame.rechunk import work as work_module
+from b2nd_dask.graph.write.rechunk.job import in_lanes
 from tests.forked import run_to_end
 from tests.peak import peak_growth
 from tests.strategies import examples
@@ -401,6 +405,23 @@ def cluster() -> Iterator[Client]:
 def test_on_a_cluster(cluster: Client, maps: Path, target: Path, chunks: Any) -> None:
     rechunk(maps, target, chunks=chunks, max_mem=LITTLE)
     assert_is_maps(target)
+
+
+def test_no_more_tasks_than_lanes_run_at_once() -> None:
+    running, most, lock = [], [], threading.Lock()
+
+    def work(number: int, *before: int) -> int:
+        with lock:
+            running.append(number)
+            most.append(len(running))
+        time.sleep(0.002)
+        with lock:
+            running.remove(number)
+        return number
+
+    tasks = in_lanes({("work", i): (work, i) for i in range(40)}, 3)
+    assert threaded_get(tasks, list(tasks), num_workers=8) == tuple(range(40))
+    assert max(most) <= 3
 
 
 MIB = 1 << 20

@@ -14,10 +14,8 @@ from dask.highlevelgraph import HighLevelGraph
 from b2nd_dask.format.grid import Grid
 from b2nd_dask.frame.rechunk.between import Between, finish_between, open_between, source_between
 from b2nd_dask.frame.rechunk.passes import PassPlan, Step
+from b2nd_dask.frame.rechunk.source import Box, FlatSource, RegionSource
 from b2nd_dask.frame.rechunk.work import (
-    Box,
-    FlatSource,
-    RegionSource,
     copy_chunks,
     rechunk_region,
     verified_nbytes,
