@@ -228,6 +228,16 @@ def test_chunks_that_stay_are_copied(target: Path, contiguous: bool, tmp_path: P
     assert (kinds[:3] == ChunkKind.ZEROS).all()
 
 
+@pytest.mark.parametrize("element", [0.0, np.nan, 2.5])
+def test_regions_of_one_element(tmp_path: Path, target: Path, element: float) -> None:
+    path = tmp_path / "constant.b2nd"
+    to_b2nd(da.full((50, 50), element, chunks=(10, 10)), path)
+    # the chunks at the edge are cut
+    rechunk(path, target, chunks=(20, 15))
+    np.testing.assert_array_equal(blosc2.open(str(target), mode="r")[...], element)
+    assert verify(target).ok
+
+
 def damage(path: Path) -> None:
     """Flip a bit in the data of a chunk in the middle."""
     raw = bytearray(path.read_bytes())
@@ -331,7 +341,7 @@ def killed_after(number: int, maps: Path, target: Path, chunks: Any) -> None:
         rechunk(maps, target, chunks=chunks, max_mem=LITTLE, resume=True)
 
 
-@pytest.mark.parametrize("number", [2, 6])
+@pytest.mark.parametrize("number", [2, 10])
 def test_a_killed_rechunk_goes_on(
     maps: Path, target: Path, number: int, caplog: pytest.LogCaptureFixture
 ) -> None:
