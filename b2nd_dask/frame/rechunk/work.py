@@ -9,14 +9,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from b2nd_dask.errors import B2ndError
 from b2nd_dask.format.chunk.chunk_header import Special
 from b2nd_dask.format.grid import Grid
 from b2nd_dask.format.index import ChunkKind
 from b2nd_dask.format.integrity import chunk_digest, require_digest
-from b2nd_dask.frame.open.opening import OpenedFrame
-from b2nd_dask.frame.read.fetch import ChunkRequest, batches, fetch
-from b2nd_dask.frame.read.scan import scan_chunks
+from b2nd_dask.frame.open.opening import OpenedFrame, located
+from b2nd_dask.frame.read.fetch import ChunkRequest, batches, fetch, read_whole
 from b2nd_dask.frame.rechunk.source import Box, FlatSource, RegionSource
 from b2nd_dask.frame.reference import FrameReference
 from b2nd_dask.frame.write.idempotent import OpenedStaging, stage_once
@@ -122,27 +120,25 @@ def _extent(chunk: int, grid: Grid) -> tuple[tuple[int, ...], tuple[range, ...]]
     return origin, tuple(range(at, min(at + c, n)) for at, c, n in sizes)
 
 
-def verify_stored(frame: FrameReference, first: int, last: int) -> None:
+def verify_stored(frame: FrameReference, first: int, last: int, most_nbytes: int) -> None:
     """Verify chunks by their checksums; raise ChecksumError for the first that differs.
 
     Parameters
     ----------
     first, last : int
         Numbers of the chunks, the last one not included.
+    most_nbytes : int
+        Compressed bytes to read at once.
     """
     with frame.reading() as (opened, _):
         digests = opened.digests
         if digests is None:
             return
         kinds = opened.parsed.index.kinds[first:last]
-        stored = first + np.flatnonzero(kinds == ChunkKind.STORED)
-
-        def look(chunk: int, data: memoryview) -> int:
-            require_digest(data, int(digests[chunk]))
-            return 0
-
-        if not len(stored):
-            return
-        for _, result in scan_chunks(opened, look, threads=1, chunks=stored):
-            if isinstance(result, B2ndError):
-                raise result
+        stored = (first + np.flatnonzero(kinds == ChunkKind.STORED)).tolist()
+        requests = [ChunkRequest(chunk, None) for chunk in stored]
+        # in this thread: buffers of others would count, too
+        for batch in batches(opened, requests, most_nbytes):
+            for request, data in read_whole(opened, batch):
+                with located(opened, request.chunk):
+                    require_digest(data, int(digests[request.chunk]))

@@ -277,7 +277,7 @@ def _copy(
 
 def _verify(source: RegionSource | FlatSource, first: int, last: int, *before: Any) -> None:
     frame = source.source.frame if isinstance(source, FlatSource) else source.frame
-    verify_stored(frame, first, last)
+    verify_stored(frame, first, last, source.most_nbytes)
 
 
 def _ranges(grid: Grid) -> Iterable[tuple[int, int]]:
