@@ -170,7 +170,9 @@ def assert_is_maps(target: Path) -> None:
     assert left_over(target) == []
 
 
-@pytest.mark.parametrize("scheduler", ["sync", "threads", "processes"])
+@pytest.mark.parametrize(
+    "scheduler", ["sync", "threads", pytest.param("processes", marks=pytest.mark.slow)]
+)
 def test_with_little_memory_through_an_intermediate_frame(
     maps: Path, target: Path, scheduler: str, plans: Callable[[], list[str]]
 ) -> None:
