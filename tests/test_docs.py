@@ -1,13 +1,15 @@
-"""The Python of the README and of the recipes runs as it stands."""
+"""The Python of the README and of the pages for users runs as it stands."""
 
 from __future__ import annotations
 
 import json
+import logging
 import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import blosc2
+import dask
 import numpy as np
 import pytest
 import s3fs
@@ -54,6 +56,22 @@ def test_recipes_on_the_disk() -> None:
     expected = blosc2.open("rain.b2nd")[:]
     np.testing.assert_array_equal(expected[10:15], expected[:5])
     np.testing.assert_array_equal(blosc2.open("days.b2nd")[:], expected)
+
+
+def test_larger_than_memory(caplog: pytest.LogCaptureFixture) -> None:
+    # what the page sets is undone
+    caplog.set_level(logging.INFO, "b2nd_dask")
+    with dask.config.set(num_workers=2):
+        run("docs/larger-than-memory.md")
+    plans = [text for text in caplog.messages if "series.b2nd: pass" in text]
+    assert "pass 1 of 1 reads regions (240, 30, 120), 2 at once" in plans[0]
+    assert "decoded 1.00 times" in plans[0]
+    assert any("pass 2 of 2" in text for text in plans)
+    series, maps = blosc2.open("series.b2nd"), blosc2.open("maps.b2nd")
+    np.testing.assert_array_equal(series[:, 40:50, 90], maps[:, 40:50, 90])
+    np.testing.assert_array_equal(blosc2.open("turned.b2nd")[90, 45], maps[:, 45, 90])
+    daily = (maps[:, 45, 90] * 24).round()
+    np.testing.assert_array_equal(blosc2.open("daily.b2nd")[:, 45, 90], daily)
 
 
 def test_recipes_for_s3(s3_server: S3Server, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -116,7 +134,8 @@ def test_running_on_a_cluster() -> None:
 
 def test_every_block_is_run() -> None:
     known = {"", "s3", "http", "cluster", "client", "zarr", "h5py"}
-    for page in ("README.md", "docs/recipes.md", "docs/cluster.md"):
+    pages = ("README.md", "docs/recipes.md", "docs/cluster.md", "docs/larger-than-memory.md")
+    for page in pages:
         text = (ROOT / page).read_text()
         assert len(blocks(page)) == text.count("```python")
         assert {need for need, _ in blocks(page)} <= known

@@ -9,7 +9,7 @@ import numpy as np
 
 from b2nd_dask.format.grid import Grid
 from b2nd_dask.frame.access import frame_at
-from b2nd_dask.frame.rechunk.work import RegionSource
+from b2nd_dask.frame.rechunk.source import RegionSource
 from b2nd_dask.frame.write.commit import commit
 from b2nd_dask.frame.write.idempotent import (
     OpenedStaging,

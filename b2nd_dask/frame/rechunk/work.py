@@ -3,116 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from b2nd_dask.errors import B2ndError
 from b2nd_dask.format.chunk.chunk_header import Special
 from b2nd_dask.format.grid import Grid
 from b2nd_dask.format.index import ChunkKind
 from b2nd_dask.format.integrity import chunk_digest, require_digest
-from b2nd_dask.frame.open.opening import OpenedFrame
-from b2nd_dask.frame.read.buffers import in_pages
-from b2nd_dask.frame.read.decode import carrier
-from b2nd_dask.frame.read.fetch import ChunkRequest, batches, fetch
-from b2nd_dask.frame.read.scan import scan_chunks
+from b2nd_dask.frame.open.opening import OpenedFrame, located
+from b2nd_dask.frame.read.fetch import ChunkRequest, batches, fetch, read_whole
+from b2nd_dask.frame.rechunk.source import Box, FlatSource, RegionSource
 from b2nd_dask.frame.reference import FrameReference
 from b2nd_dask.frame.write.idempotent import OpenedStaging, stage_once
 from b2nd_dask.frame.write.records import ChunkRecords, merge_records
 from b2nd_dask.frame.write.writer import FramePlan, constant_records, stage_chunks, write_block
 from b2nd_dask.storage import Run
-
-Box = tuple[slice, ...]
-
-
-@dataclass(frozen=True, eq=False, slots=True)
-class RegionSource:
-    """Where the elements of a region come from."""
-
-    frame: FrameReference
-    order: tuple[int, ...]
-    """The axis of the frame that each axis of the target is; `range(ndim)` but for transposes."""
-    most_nbytes: int
-    """Compressed bytes to read at once."""
-
-    def read(self, region: Box) -> NDArray[Any]:
-        """Read a region of the target."""
-        axes = [range(0)] * len(region)
-        for axis, along in zip(self.order, region, strict=True):
-            axes[axis] = range(along.start, along.stop)
-        elements = self.frame.read_axes(tuple(axes), most_nbytes=self.most_nbytes)
-        return elements.transpose(self.order)
-
-
-@dataclass(frozen=True, eq=False, slots=True)
-class FlatSource:
-    """Elements of another shape: those of a frame in C order."""
-
-    source: RegionSource
-    source_shape: tuple[int, ...]
-    shape: tuple[int, ...]
-
-    @property
-    def most_nbytes(self) -> int:
-        """As for `RegionSource`."""
-        return self.source.most_nbytes
-
-    def read(self, region: Box) -> NDArray[Any]:
-        """Read a region of the target: each range that is contiguous in C order at once."""
-        sizes = tuple(along.stop - along.start for along in region)
-        elements = in_pages(sizes, carrier(self.source.frame.dtype))
-        # behind this axis the region has all elements
-        split = len(sizes)
-        while split > 1 and sizes[split - 1] == self.shape[split - 1]:
-            split -= 1
-        split = max(0, split - 1)
-        for outer in np.ndindex(sizes[:split]):
-            start = [along.start + i for along, i in zip(region, outer, strict=False)]
-            rest = [along.start for along in region[split:]]
-            first = int(np.ravel_multi_index((*start, *rest), self.shape)) if self.shape else 0
-            part = elements[outer].reshape(-1)
-            for box, (begin, end) in flat_boxes(first, first + part.size, self.source_shape):
-                part[begin:end] = self.source.read(box).reshape(-1).view(part.dtype)
-        return elements.view(self.source.frame.dtype)
-
-
-def flat_boxes(
-    start: int, stop: int, shape: tuple[int, ...]
-) -> Iterator[tuple[Box, tuple[int, int]]]:
-    """Divide a range of an array in C order into boxes, each with its part of the range.
-
-    Examples
-    --------
-    >>> for box, part in flat_boxes(3, 21, (4, 6)):
-    ...     print([(along.start, along.stop) for along in box], part)
-    [(0, 1), (3, 6)] (0, 3)
-    [(1, 3), (0, 6)] (3, 15)
-    [(3, 4), (0, 3)] (15, 18)
-    """
-    at = start
-    while at < stop:
-        inner = 1
-        axis = len(shape)
-        # the largest rows that begin here and end inside the range
-        while axis and at % (inner * shape[axis - 1]) == 0 and at + inner * shape[axis - 1] <= stop:
-            axis -= 1
-            inner *= shape[axis]
-        if not axis:
-            count = 1
-        else:
-            left = shape[axis - 1] - at // inner % shape[axis - 1]
-            count = min(left, (stop - at) // inner)
-        cell = np.unravel_index(at, shape) if shape else ()
-        box = [slice(int(i), int(i) + 1) for i in cell[: max(0, axis - 1)]]
-        if axis:
-            box.append(slice(int(cell[axis - 1]), int(cell[axis - 1]) + count))
-        box += [slice(0, n) for n in shape[axis:]]
-        yield tuple(box), (at - start, at - start + count * inner)
-        at += count * inner
 
 
 def verified_nbytes(frame: FrameReference) -> int:
@@ -212,27 +120,25 @@ def _extent(chunk: int, grid: Grid) -> tuple[tuple[int, ...], tuple[range, ...]]
     return origin, tuple(range(at, min(at + c, n)) for at, c, n in sizes)
 
 
-def verify_stored(frame: FrameReference, first: int, last: int) -> None:
+def verify_stored(frame: FrameReference, first: int, last: int, most_nbytes: int) -> None:
     """Verify chunks by their checksums; raise ChecksumError for the first that differs.
 
     Parameters
     ----------
     first, last : int
         Numbers of the chunks, the last one not included.
+    most_nbytes : int
+        Compressed bytes to read at once.
     """
     with frame.reading() as (opened, _):
         digests = opened.digests
         if digests is None:
             return
         kinds = opened.parsed.index.kinds[first:last]
-        stored = first + np.flatnonzero(kinds == ChunkKind.STORED)
-
-        def look(chunk: int, data: memoryview) -> int:
-            require_digest(data, int(digests[chunk]))
-            return 0
-
-        if not len(stored):
-            return
-        for _, result in scan_chunks(opened, look, threads=1, chunks=stored):
-            if isinstance(result, B2ndError):
-                raise result
+        stored = (first + np.flatnonzero(kinds == ChunkKind.STORED)).tolist()
+        requests = [ChunkRequest(chunk, None) for chunk in stored]
+        # in this thread: buffers of others would count, too
+        for batch in batches(opened, requests, most_nbytes):
+            for request, data in read_whole(opened, batch):
+                with located(opened, request.chunk):
+                    require_digest(data, int(digests[request.chunk]))

@@ -134,8 +134,8 @@ def to_b2nd(
         The target exists, and `mode` does not allow to replace it.
     ValueError
         Chunks have an unknown size, chunks or blocks do not fit, there are too many metadata
-        entries, a block has another shape than the array promises, or options contradict the
-        existing frame.
+        entries, a block has another shape than the array promises, options contradict the existing
+        frame, or `max_mem` is too small or cannot be kept.
     TypeError
         The dtype holds Python objects, metadata cannot be stored, an axis is no number, or a cast
         (of the array to the frame's dtype, of a block to the array's) would lose more than

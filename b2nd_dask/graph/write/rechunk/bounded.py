@@ -18,9 +18,10 @@ from dask.highlevelgraph import HighLevelGraph, MaterializedLayer
 from b2nd_dask.format.grid import Grid
 from b2nd_dask.frame.read.decode_cost import decodes_per_block
 from b2nd_dask.frame.rechunk.between import Between, open_between, source_between
-from b2nd_dask.frame.rechunk.one_pass import Budget, OnePass
+from b2nd_dask.frame.rechunk.flat import flat_pass
 from b2nd_dask.frame.rechunk.passes import PassPlan, Step, bounded_chunks, plan_passes
-from b2nd_dask.frame.rechunk.work import Box, FlatSource, RegionSource, verified_nbytes
+from b2nd_dask.frame.rechunk.source import Box, FlatSource, RegionSource
+from b2nd_dask.frame.rechunk.work import verified_nbytes
 from b2nd_dask.frame.write.commit import commit
 from b2nd_dask.frame.write.idempotent import OpenedStaging, open_staging
 from b2nd_dask.frame.write.records import read_journals
@@ -46,10 +47,6 @@ from b2nd_dask.graph.write.write_tasks import WriteJob, named, new_token
 #: Blocks that a task of functions is taken to hold: what it reads, temporary results, what it
 #: compresses.
 _BLOCKS_OF_TASK = 4
-#: Bytes of chunks of intermediate frames that have another shape than the array before.
-_FLAT_CHUNK = 4 << 20
-#: And the part of the memory of a task that they have at most.
-_FLAT_SHARE = 1 / 16
 #: Bytes of arrays in the graph that dask itself may rechunk.
 _SMALL = 1 << 20
 
@@ -169,7 +166,7 @@ class _Plan:
         source = self._source(str(below), None, dtype)
         if math.prod(source.grid.shape) != math.prod(shape):
             raise self._not_understood(name)
-        grid, way = _flat_pass(shape, source.grid.itemsize, self._budget)
+        grid, way = flat_pass(shape, source.grid.itemsize, self._budget)
         reads: FlatSource | LaterSource
         if isinstance(source.reads, LaterSource):
             key = f"flat-{source.reads.key}"
@@ -257,7 +254,9 @@ class _Plan:
         """Tasks that read the blocks of a view."""
         shape = tuple(map(sum, chunks))
         source = self._source(name, shape, None)
-        if source.grid.shape != shape:
+        numbers = list(np.ndindex(*map(len, chunks)))
+        known = {key[1:] for key in self._layers.layers[name].get_output_keys() if key[0] == name}
+        if source.grid.shape != shape or known != set(numbers):
             raise self._not_understood(name)
         if source.stored or decodes_per_block(source.grid, chunks) > 1:
             source = self._in_chunks(source, chunks, name)
@@ -266,8 +265,7 @@ class _Plan:
         else:
             key = named("source", new_token(self._write.staging.label))
             graph = {key: source.reads}
-        blocks = np.ndindex(*map(len, chunks))
-        for at, region in zip(blocks, boxes_of(chunks), strict=True):
+        for at, region in zip(numbers, boxes_of(chunks), strict=True):
             graph[(name, *at)] = (_read, key, region)
         return graph
 
@@ -321,37 +319,3 @@ def _read(source: RegionSource, region: Box) -> Any:
 def _common(sizes: tuple[int, ...]) -> int:
     """The longest chunk of which blocks of these lengths are made."""
     return math.gcd(*sizes[:-1]) if len(sizes) > 1 else max(1, sizes[0])
-
-
-def _flat_pass(shape: tuple[int, ...], itemsize: int, budget: Budget) -> tuple[Grid, OnePass]:
-    """Chunks and regions that are ranges in C order."""
-    share = int(budget.nbytes / budget.threads * _FLAT_SHARE)
-    chunks = _flat_box(shape, min(_FLAT_CHUNK, share) // itemsize)
-    chunk = math.prod(chunks) * itemsize
-    scratch = 2 * budget.read_batch + budget.write_batch + 4 * chunk
-    lanes = min(budget.threads, int(budget.nbytes // (scratch + 2 * chunk)))
-    if not lanes:
-        raise ValueError(
-            f"max_mem={int(budget.nbytes)} bytes are too few for a reshape to {shape}: "
-            f"{scratch + 2 * chunk} are the least that would do; give more"
-        )
-    room = int((budget.nbytes / lanes - scratch) / 2 / itemsize)
-    box = _flat_box(shape, room)
-    region = tuple(
-        n if length == n else length // c * c
-        for n, length, c in zip(shape, box, chunks, strict=True)
-    )
-    return Grid(shape, chunks, chunks, itemsize), OnePass(
-        region, lanes, 0.0, budget.nbytes, verifies=True, decodes=1.0
-    )
-
-
-def _flat_box(shape: tuple[int, ...], room: int) -> tuple[int, ...]:
-    """The largest box of so many elements that is contiguous in C order."""
-    sizes = [1] * len(shape)
-    for axis in reversed(range(len(shape))):
-        sizes[axis] = min(shape[axis], max(1, room))
-        room //= sizes[axis]
-        if sizes[axis] < shape[axis]:
-            break
-    return tuple(sizes)

@@ -14,10 +14,8 @@ from dask.highlevelgraph import HighLevelGraph
 from b2nd_dask.format.grid import Grid
 from b2nd_dask.frame.rechunk.between import Between, finish_between, open_between, source_between
 from b2nd_dask.frame.rechunk.passes import PassPlan, Step
+from b2nd_dask.frame.rechunk.source import Box, FlatSource, RegionSource
 from b2nd_dask.frame.rechunk.work import (
-    Box,
-    FlatSource,
-    RegionSource,
     copy_chunks,
     rechunk_region,
     verified_nbytes,
@@ -279,7 +277,7 @@ def _copy(
 
 def _verify(source: RegionSource | FlatSource, first: int, last: int, *before: Any) -> None:
     frame = source.source.frame if isinstance(source, FlatSource) else source.frame
-    verify_stored(frame, first, last)
+    verify_stored(frame, first, last, source.most_nbytes)
 
 
 def _ranges(grid: Grid) -> Iterable[tuple[int, int]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from typing import Any, NamedTuple
 
 import dask.array as da
@@ -13,8 +14,9 @@ from b2nd_dask.graph import _dask_compat
 from b2nd_dask.graph.read.blocks import Chunks, FrameBlocks
 
 #: Names that dask gives to layers which move elements and do not change them.
-_RECHUNKS = ("rechunk-merge-", "rechunk-p2p-")
-_RESHAPE = "reshape-"
+_RECHUNK = re.compile(r"rechunk-(merge|p2p)-[0-9a-f]{32}")
+#: Not "reshape-blockwise-", whose elements are in another order.
+_RESHAPE = re.compile(r"reshape-[0-9a-f]{32}")
 
 
 class View(NamedTuple):
@@ -36,7 +38,7 @@ def view_of(layers: Any, name: str, ndim: int) -> View:
         axes = _transposed(layers, name)
         if axes is not None and len(axes) == ndim:
             order = tuple(axes[axis] for axis in order)
-        elif not _has_name(layers, name, *_RECHUNKS):
+        elif not _has_name(layers, name, _RECHUNK):
             return View(name, order, rechunked)
         below = _only_dependency(layers, name)
         if below is None:
@@ -123,10 +125,10 @@ def largest_block(chunks: Chunks) -> int:
     return math.prod(max(axis, default=0) for axis in chunks)
 
 
-def _has_name(layers: Any, name: str, *prefixes: str) -> bool:
+def _has_name(layers: Any, name: str, pattern: re.Pattern[str]) -> bool:
     """Whether dask has named a layer so, which is no layer of a function of the user."""
     layer = layers.layers.get(name)
-    return name.startswith(prefixes) and _dask_compat.block_function(layer) is None
+    return pattern.fullmatch(name) is not None and _dask_compat.block_function(layer) is None
 
 
 def _only_dependency(layers: Any, name: str) -> str | None:

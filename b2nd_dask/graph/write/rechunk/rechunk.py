@@ -15,7 +15,8 @@ from b2nd_dask.frame.access import open_b2nd
 from b2nd_dask.frame.array import Frame, reference_of
 from b2nd_dask.frame.rechunk.one_pass import Budget
 from b2nd_dask.frame.rechunk.passes import PassPlan, plan_passes
-from b2nd_dask.frame.rechunk.work import RegionSource, verified_nbytes
+from b2nd_dask.frame.rechunk.source import RegionSource
+from b2nd_dask.frame.rechunk.work import verified_nbytes
 from b2nd_dask.frame.reference import FrameReference
 from b2nd_dask.frame.write.writer import FramePlan
 from b2nd_dask.graph.read.from_b2nd import MANY_TASKS, array_of

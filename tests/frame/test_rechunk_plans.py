@@ -1,0 +1,89 @@
+"""Plans of rechunks: regions are made of chunks, the memory is kept, the counts are right."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from b2nd_dask.format.grid import Grid
+from b2nd_dask.frame.read.decode_cost import decodes_per_block
+from b2nd_dask.frame.rechunk.flat import flat_pass
+from b2nd_dask.frame.rechunk.one_pass import Budget, best_pass
+from b2nd_dask.frame.rechunk.passes import plan_passes
+from b2nd_dask.frame.rechunk.source import flat_boxes
+from tests.strategies import examples
+
+
+@st.composite
+def grids(draw: st.DrawFn) -> tuple[Grid, Grid]:
+    """Draw a source and a target of one shape."""
+    shape = draw(st.lists(st.integers(1, 400), min_size=1, max_size=4).map(tuple))
+    chunks = draw(st.tuples(*(st.integers(1, n) for n in shape)))
+    blocks = draw(st.tuples(*(st.integers(1, c) for c in chunks)))
+    wanted = draw(st.tuples(*(st.integers(1, n) for n in shape)))
+    return Grid(shape, chunks, blocks, 4), Grid(shape, wanted, wanted, 4)
+
+
+def steps(total: int, step: int) -> tuple[int, ...]:
+    return tuple(min(step, total - at) for at in range(0, total, step))
+
+
+@examples(40)
+@given(pair=grids(), megabytes=st.integers(8, 4000), threads=st.integers(1, 5))
+def test_passes(pair: tuple[Grid, Grid], megabytes: int, threads: int) -> None:
+    source, target = pair
+    budget = Budget(megabytes << 20, threads, 1 << 16, 1 << 16)
+    try:
+        plan = plan_passes(source, target, 0, budget)
+    except ValueError as error:
+        assert "the least that would do" in str(error)  # noqa: PT017
+        assert best_pass(source, target, 0, budget) is None
+        return
+    assert plan.nbytes <= budget.nbytes
+    assert plan.steps[-1].target == target
+    before = source
+    for step in plan.steps:
+        way, sizes = step.way, zip(step.way.region, step.target.chunks, before.shape, strict=True)
+        assert all(length == n or length % chunk == 0 for length, chunk, n in sizes)
+        assert 1 <= way.lanes <= threads
+        assert math.prod(way.region) * 4 * way.lanes <= budget.nbytes
+        cut = tuple(map(steps, before.shape, way.region))
+        assert way.decodes == pytest.approx(decodes_per_block(before, cut))
+        before = step.target
+
+
+@examples(60)
+@given(st.data())
+def test_ranges_in_c_order_as_boxes(data: Any) -> None:
+    shape = data.draw(st.lists(st.integers(1, 5), max_size=4).map(tuple))
+    elements = np.arange(math.prod(shape)).reshape(shape)
+    stop = data.draw(st.integers(0, elements.size))
+    start = data.draw(st.integers(0, stop))
+    found = np.full(stop - start, -1)
+    for box, (first, last) in flat_boxes(start, stop, shape):
+        assert (found[first:last] == -1).all()
+        found[first:last] = elements[box].reshape(-1)
+    np.testing.assert_array_equal(found, np.arange(start, stop))
+
+
+@examples(30)
+@given(
+    shape=st.lists(st.integers(1, 500), min_size=1, max_size=4).map(tuple),
+    megabytes=st.integers(6, 200),
+)
+def test_regions_of_a_reshape(shape: tuple[int, ...], megabytes: int) -> None:
+    grid, way = flat_pass(shape, 8, Budget(megabytes << 20, 2, 1 << 16, 1 << 16))
+    sizes = list(zip(way.region, grid.chunks, shape, strict=True))
+    assert all(length == n or length % chunk == 0 for length, chunk, n in sizes)
+    for box in (way.region, grid.chunks):
+        # ones, one of any length, whole axes
+        inner = [
+            axis for axis, (length, n) in enumerate(zip(box, shape, strict=True)) if length < n
+        ]
+        assert all(box[axis] == 1 for axis in range(max(inner, default=0)))
+    assert 2 * math.prod(way.region) * 8 * way.lanes <= megabytes << 20
