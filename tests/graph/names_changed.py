@@ -101,6 +101,7 @@ class _Check:
         x = b2nd.from_b2nd(path)
         same((x * 2 + 1).sum(axis=0), (array * 2 + 1).sum(axis=0))
         same((x + 1)[3, ::7], (array + 1)[3, ::7])
+        same((x + 1).rechunk(-1), array + 1)
         same(x[[5, 18, 5]] - x.mean(), array[[5, 18, 5]] - array.mean())
         if not full:
             return

@@ -227,7 +227,7 @@ DOCUMENTED = {
     "dask": {"config"},
     "dask.array": None,
     "dask.array.core": {"normalize_chunks"},
-    "dask.base": {"compute", "tokenize"},
+    "dask.base": {"compute", "is_dask_collection", "optimize", "tokenize"},
     "dask.delayed": {"Delayed", "delayed"},
     "dask.diagnostics.progress": {"ProgressBar"},
     "dask.highlevelgraph": {"HighLevelGraph"},

@@ -248,6 +248,22 @@ def test_peak_memory_of_a_task(tmp_path, name):
     assert close(planned, real), (planned / MIB, real / MIB)
 
 
+@pytest.mark.parametrize("chunks", [(4, 640, 640), (2, 320, 640)])
+@pytest.mark.parametrize("factor", [None, 2])
+def test_peak_memory_of_a_write(tmp_path, chunks, factor):
+    values = np.round(np.random.default_rng(1).normal(size=(4, 640, 640)), 1).astype("f4")
+    x = to_b2nd(values, tmp_path / "x.b2nd", chunks=(4, 640, 640), blocks=(1, 80, 640))
+    made = [
+        to_b2nd(x * factor if factor else x, tmp_path / name, chunks=chunks, compute=False)
+        for name in ("first.b2nd", "second.b2nd")
+    ]
+    planned = plan(made[1]).peak_nbytes
+    # a first run imports
+    made[0].compute(scheduler="sync")
+    real = peak(lambda: made[1].compute(scheduler="sync"))
+    assert close(planned, real), (planned / MIB, real / MIB)
+
+
 def test_text_and_html(cube, tmp_path):
     path = tmp_path / "<b>&.b2nd"
     path.write_bytes(cube.read_bytes())

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from dask.base import is_dask_collection, optimize
-from numpy.typing import NDArray
 
 from b2nd_dask.frame.read.read_cost import ReadCosts
 from b2nd_dask.frame.reference import FrameReference
@@ -112,30 +111,55 @@ def _by_frame(tasks: list[FoundTask]) -> list[_OfFrame]:
 
 def _read(tasks: list[FoundTask], targets: list[FoundWrite]) -> tuple[tuple[FrameReads, ...], int]:
     """What is read of each frame, and the most that a task holds."""
-    chunk = max((target.plan.grid.chunk_nbytes for target in targets), default=0)
-    # a chunk that is written is copied into the order of its blocks, and compressed
-    held = np.array([2.0 * chunk * task.writes for task in tasks])
+    memory = _Memory(tasks, targets)
     frames = []
     for group in _by_frame(tasks):
         costs = group.frame.read_costs([read.region for read in group.reads])
-        np.add.at(held, group.tasks, _held(group, costs))
+        memory.add(group, costs)
         frames.append(_of_frame(group.frame, costs))
-    return tuple(frames), int(held.max(initial=0))
+    return tuple(frames), memory.peak
 
 
-def _held(group: _OfFrame, costs: ReadCosts) -> NDArray[np.float64]:
-    """Bytes that each read holds, with the work on its elements."""
-    nbytes = np.array([math.prod(map(len, read.region)) for read in group.reads], float)
-    nbytes *= group.frame.dtype.itemsize
-    work = np.array([read.held for read in group.reads])
-    streamed = np.array([read.is_streamed for read in group.reads], bool)
-    at_once = np.where(streamed, np.minimum(costs.largest, nbytes), nbytes)
-    scratch = np.where(costs.direct & ~streamed, 0, costs.largest)
-    # what is decoded in another order than that of the elements is copied
-    grid = group.frame.grid
-    copied = streamed & ((costs.largest < grid.chunk_nbytes) | (not grid.chunk_is_c_order))
-    held: NDArray[np.float64] = costs.buffers + scratch + at_once * work
-    return held + np.where(streamed, at_once * copied, nbytes)
+class _Memory:
+    """Bytes that tasks hold, a row for each."""
+
+    def __init__(self, tasks: list[FoundTask], targets: list[FoundWrite]) -> None:
+        self._targets = targets
+        self._writes = np.array([task.writes for task in tasks], bool)
+        self._working, self._buffers, self._block, self._fetched = np.zeros((4, len(tasks)))
+
+    def add(self, group: _OfFrame, costs: ReadCosts) -> None:
+        """Add the reads of a frame, with the work on their elements."""
+        grid, rows = group.frame.grid, group.tasks
+        count = np.array([math.prod(map(len, read.region)) for read in group.reads], float)
+        nbytes = count * grid.itemsize
+        work = np.array([read.held for read in group.reads])
+        streamed = np.array([read.is_streamed for read in group.reads], bool)
+        at_once = np.where(streamed, np.minimum(costs.largest, nbytes), nbytes)
+        buffers = costs.buffers + np.where(costs.direct & ~streamed, 0, costs.largest)
+        # what is decoded in another order than that of the elements is copied
+        copied = streamed & ((costs.largest < grid.chunk_nbytes) | (not grid.chunk_is_c_order))
+        elements = np.where(streamed, at_once * copied, nbytes)
+        np.add.at(self._working, rows, buffers + elements + at_once * work)
+        np.add.at(self._buffers, rows, buffers)
+        np.add.at(self._fetched, rows, costs.fetched)
+        np.maximum.at(self._block, rows, count)
+
+    @property
+    def peak(self) -> int:
+        """The most of all tasks."""
+        peaks = [self._working]
+        for target in self._targets:
+            grid = target.plan.grid
+            block = self._block * target.plan.dtype.itemsize
+            # a chunk in the order of its blocks, unless it is the block; and as many bytes for its
+            # compressed ones, which are about as long as they were
+            direct = (block <= grid.chunk_nbytes) & grid.chunk_is_c_order
+            chunk = grid.chunk_nbytes * np.where(direct, 1, 2)
+            one = self._fetched * np.minimum(1, grid.chunk_nbytes / np.maximum(block, 1))
+            encoded = np.clip(self._fetched, None, np.maximum(target.staging.batch_nbytes, one))
+            peaks.append(np.where(self._writes, self._buffers + block + chunk + encoded, 0))
+        return int(np.max(peaks, initial=0))
 
 
 def _of_frame(frame: FrameReference, costs: ReadCosts) -> FrameReads:

@@ -101,7 +101,7 @@ def _call_of(node: Any) -> tuple[Any, tuple[Any, ...]]:
     if isinstance(node, Task):
         return node.func, tuple(node.args)
     # as the tasks that write are made
-    return (node[0], node[1:]) if is_run(node) else (None, ())
+    return (node[0], node[1:]) if isinstance(node, tuple) and node else (None, ())
 
 
 class _Walk:
