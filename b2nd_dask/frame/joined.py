@@ -19,6 +19,7 @@ from b2nd_dask.frame.read.decode import carrier
 from b2nd_dask.frame.read.partial_results import PartialResult
 from b2nd_dask.frame.read.reduce import Reduction
 from b2nd_dask.frame.reference import FrameReference
+from b2nd_dask.processes import reduced
 from b2nd_dask.storage import Location
 
 _pool = Pool()
@@ -72,7 +73,7 @@ class JoinedReference:
         self.shape: tuple[int, ...] = (*shape[:axis], int(self.starts[-1]), *rest)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _unpickled, (_packed(self.frames), self.axis, self.stacked)
+        return reduced(_unpickled, _packed(self.frames), self.axis, self.stacked)
 
     def __dask_tokenize__(self) -> tuple[Any, ...]:
         # of ten thousand frames dask would take seconds
@@ -262,9 +263,7 @@ def _reduced_flat(
 
 def _packed(frames: Sequence[FrameReference]) -> tuple[Any, ...]:
     """References as columns: paths and versions compressed, what is equal stored once."""
-    locations, versions, grids, fills, verify = zip(
-        *(f.__reduce__()[1] for f in frames), strict=True
-    )
+    locations, versions, grids, fills, verify = zip(*(f.fields for f in frames), strict=True)
     known: dict[Any, Any] = {}
     rows = []
     for at, grid, fill, checked in zip(locations, grids, fills, verify, strict=True):

@@ -68,10 +68,14 @@ class FrameReference:
         reference._state = _State(weakref.ref(opened), opened.parsed)
         return reference
 
-    def __reduce__(self) -> tuple[Any, ...]:
+    @property
+    def fields(self) -> tuple[Location, str, Grid, Fill, Verify]:
+        """What it was made of, and pickles as."""
         # a grid without what it has cached
-        fields = (self.location, self.version, replace(self.grid), self._fill, self._verify)
-        return reduced(FrameReference, *fields, *([self._since] if self._since else ()))
+        return self.location, self.version, replace(self.grid), self._fill, self._verify
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return reduced(FrameReference, *self.fields, *([self._since] if self._since else ()))
 
     def __dask_tokenize__(self) -> tuple[Any, ...]:
         # no storage options and no secrets of a URL: keys are shown and stored
@@ -166,7 +170,9 @@ class FrameReference:
 
     def verifying(self) -> FrameReference:
         """Refer to the same frame, and read and verify every chunk that is touched as a whole."""
-        return FrameReference(self.location, self.version, self.grid, self._fill, verify=True)
+        return FrameReference(
+            self.location, self.version, self.grid, self._fill, verify=True, since=self._since
+        )
 
     def following(self) -> FrameReference:
         """Refer to the same frame, which others may update while it is read.
@@ -174,14 +180,7 @@ class FrameReference:
         An element is then that of this state or of a later one that updates of this package have
         made of it: whoever reads has to find out which chunks they wrote.
         """
-        followed = FrameReference(
-            self.location,
-            self.version,
-            self.grid,
-            self._fill,
-            self._verify,
-            since=state_token(self.parsed),
-        )
+        followed = FrameReference(*self.fields, since=state_token(self.parsed))
         followed._state, followed._pid = self._state, self._pid
         return followed
 

@@ -26,6 +26,7 @@ from b2nd_dask.graph.read.blocks import (
     RegionBlocks,
     dask_array,
 )
+from b2nd_dask.graph.task_names import of_frame
 
 #: No kind of chunks has this code.
 _UNSEEN = 255
@@ -33,7 +34,7 @@ _UNSEEN = 255
 
 def joined_array(joined: JoinedReference, sizes: Chunks, name: str | None = None) -> da.Array:
     """Make a dask array of joined frames; `sizes` are the lengths of its blocks along each axis."""
-    name = name or f"read_b2nd-{tokenize(joined, sizes)}"
+    name = name or "read" + of_frame(joined.frames[0].location.label, tokenize(joined, sizes))
 
     def layer() -> tuple[Any, ...]:
         parts = _Parts(joined, sizes[joined.axis])

@@ -87,5 +87,5 @@ def _error(outcome: Any) -> str:
     """Type and text of an error; names of tasks and places in memory differ in each run."""
     if not isinstance(outcome, Exception):
         return f"no error, {type(outcome).__name__}"
-    text = re.sub(r"[0-9a-f]{16,}|0x[0-9a-f]+|(?<=dask.array<)[\w-]+", "#", str(outcome))
+    text = re.sub(r"[0-9a-f]{16,}|0x[0-9a-f]+|(?<=dask.array<)[^,]+", "#", str(outcome))
     return f"{type(outcome).__name__}: {text}"

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import dask.array as da
 import numpy as np
 from dask.base import tokenize
-from dask.highlevelgraph import HighLevelGraph, MaterializedLayer
+from dask.highlevelgraph import HighLevelGraph
 
 from b2nd_dask.format.grid import Grid
 from b2nd_dask.frame.read.decode_cost import decodes_per_block
@@ -193,7 +193,7 @@ class _Plan:
         if job.staging.resumable:
             staged = read_journals(between.staging, between.plan.grid.nchunks)
         written = job.graph(staged)
-        token = written.key.rpartition("-")[2]
+        token = written.key.removeprefix("commit")
         outer = named("outer", token)
         opening = {
             outer: (open_staging, self._write.plan, self._write.staging),
@@ -212,7 +212,7 @@ class _Plan:
         if not reads:
             return array
         below = {name: layer for name, layer in array.dask.layers.items() if name not in reads}
-        layers = {**below, **{name: MaterializedLayer(graph) for name, graph in reads.items()}}
+        layers: dict[str, Any] = {**below, **reads}
         dependencies = {
             name: set() if name in reads else array.dask.dependencies[name] for name in layers
         }
