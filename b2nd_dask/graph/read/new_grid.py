@@ -9,9 +9,9 @@ from b2nd_dask.graph.resources import available
 
 #: A frame of at most this share of the memory may be held whole, as dask's rechunk does.
 HELD_SHARE = 1 / 8
-#: How much longer reading in other blocks may take than reading each once. Dask's rechunk takes
-#: twice that, by tasks, copies and memory.
-MOST_WORK = 4.0
+#: How much longer reading in other blocks may take than reading each once: as long as dask's
+#: rechunk takes, by tasks and copies.
+MOST_WORK = 2.0
 #: The same for a larger frame.
 MOST_WORK_LARGE = 16.0
 
