@@ -96,6 +96,18 @@ class AxisSlice(NamedTuple):
     """Where these elements go in the result."""
 
 
+def steps(total: int, step: int) -> tuple[int, ...]:
+    """Lengths of the cells of an axis: the last one is what is left.
+
+    Examples
+    --------
+    >>> steps(10, 4)
+    (4, 4, 2)
+    """
+    whole, rest = divmod(total, step)
+    return (step,) * whole + ((rest,) if rest else ())
+
+
 def split_positions(positions: range, size: int) -> list[AxisSlice]:
     """Cut an ascending range of positions along one axis into the cells that it touches.
 

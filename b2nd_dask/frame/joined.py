@@ -93,9 +93,15 @@ class JoinedReference:
         return elements.copy(order="C") if readonly else elements
 
     @property
+    def label(self) -> str:
+        """Path or URL of the first frame of the whole, and how many others there are."""
+        frames = self.whole.frames
+        return frames[0].label + (f" and {len(frames) - 1} others" if len(frames) > 1 else "")
+
+    @property
     def description(self) -> str:
         """Number of frames, the first one, shape and dtype, for messages."""
-        first = self.frames[0].location.label
+        first = self.frames[0].label
         return f"{len(self.frames)} frames from {first} on: shape {self.shape}, {self.dtype}"
 
     @property

@@ -96,6 +96,11 @@ class FrameReference:
         return f"<FrameReference {self.description}>"
 
     @property
+    def label(self) -> str:
+        """Path, or URL without secrets."""
+        return self.location.label
+
+    @property
     def description(self) -> str:
         """Path, shape, dtype and chunks, for messages."""
         return f"{self.location.label}: shape {self.shape}, {self.dtype}, chunks {self.chunks}"

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import dask
+import numpy as np
 
 from b2nd_dask.graph import _dask_compat
 
@@ -53,6 +54,27 @@ def on_cluster() -> bool:
     return _client_and_scheduler() != (None, None)
 
 
+def array_chunk_nbytes() -> int:
+    """Bytes of a block by dask's ``array.chunk-size``."""
+    parse_bytes = _dask_compat.optional("parse_bytes")
+    return int(parse_bytes(dask.config.get("array.chunk-size"))) if parse_bytes else 1 << 27
+
+
+def auto_limit(nbytes: int, chunks: Any) -> int | None:
+    """Bytes of a block that `chunks` leave to us; None where they do not, or dask's choice fits.
+
+    Parameters
+    ----------
+    nbytes : int
+        Of the whole array.
+    chunks
+        As for `from_b2nd`.
+    """
+    parts = list(chunks.values()) if isinstance(chunks, dict) else chunks
+    texts = {part for part in np.ravel(np.array(parts, object)) if isinstance(part, str)}
+    return auto_block_nbytes(nbytes) if texts == {"auto"} else None
+
+
 def auto_block_nbytes(nbytes: int) -> int | None:
     """Bytes of a block that suit the cluster that computes; None where dask's own choice does.
 
@@ -64,8 +86,7 @@ def auto_block_nbytes(nbytes: int) -> int | None:
     threads, memory = _cluster() or (0, 0)
     if not threads:
         return None
-    parse_bytes = _dask_compat.optional("parse_bytes")
-    limit: int = parse_bytes(dask.config.get("array.chunk-size")) if parse_bytes else 1 << 27
+    limit = array_chunk_nbytes()
     if memory:
         limit = min(limit, memory // (threads * BLOCKS_OF_A_THREAD))
     return min(limit, max(SMALLEST_BLOCK_NBYTES, nbytes // (threads * TASKS_OF_A_THREAD)))

@@ -12,6 +12,8 @@ import re
 MAX_NAME_LEN = 40
 
 _SUFFIX = re.compile(r"\.b2nd(\[\d+:\])?$")
+#: How the label of joined frames ends.
+_OTHERS = re.compile(r" and (\d+) others$")
 #: What dask adds to the name of a reduction.
 _STEP = re.compile(r"^(chunk_|_)|_(chunk|combine|agg|skip)$")
 _UNSAFE = re.compile(r"[^\w.]+")
@@ -23,7 +25,7 @@ def of_frame(label: str, token: str) -> str:
     Parameters
     ----------
     label : str
-        Path of a frame, or URL without secrets.
+        Path of a frame, or URL without secrets; of joined frames as `JoinedReference.label`.
     token : str
         Goes behind a hyphen.
 
@@ -47,12 +49,19 @@ def frame_name(label: str) -> str:
     'sea_ice'
     >>> frame_name("simplecache::https://host/[hidden]")
     ''
+    >>> frame_name("/data/day0.b2nd and 3 others")
+    'day0_and_3'
     """
+    others = _OTHERS.search(label)
+    if others:
+        label = label[: others.start()]
     links = [link.partition("://")[2] or link for link in label.split("::") if "/" in link]
     last = links[0].rstrip("/").rpartition("/")[2] if links else ""
     if last.endswith("]") and "[hidden]" in last:
         return ""
-    return _UNSAFE.sub("_", _SUFFIX.sub("", last)).strip("_")[:MAX_NAME_LEN]
+    end = f"_and_{others[1]}" if others else ""
+    name = _UNSAFE.sub("_", _SUFFIX.sub("", last)).strip("_")[: MAX_NAME_LEN - len(end)]
+    return name and name + end
 
 
 def reading_name(name: str, label: str) -> str:

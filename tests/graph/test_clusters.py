@@ -135,6 +135,10 @@ def test_auto_blocks_fit_the_workers(cluster, tmp_path):
     with dask.config.set({"array.chunk-size": "1 GiB"}):
         x = from_b2nd(path, chunks="auto")
         assert auto_block_nbytes(x.nbytes) <= 10**9 / 12
+        # nor are those of several frames larger
+        for chunks in ("auto", (500, "auto")):
+            several = from_b2nd([path, path], chunks=chunks)
+            assert np.prod(several.chunksize) * 8 <= 10**9 / 12 * 1.3
     assert x.npartitions >= 4 * threads
     assert np.prod(x.chunksize) * 8 <= 10**9 / 12 * 1.3
     # what a user says in bytes counts

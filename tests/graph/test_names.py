@@ -15,6 +15,7 @@ from dask.utils import key_split
 from distributed import Client, LocalCluster
 
 from b2nd_dask import from_b2nd, open_b2nd, to_b2nd
+from b2nd_dask.graph import _dask_compat
 from b2nd_dask.graph.task_names import frame_name, of_frame
 from tests.servers import HttpServer
 
@@ -119,6 +120,11 @@ def _fail_at_the_end(block: np.ndarray) -> np.ndarray:
         ("https://host/[hidden]", ""),
         ("[hidden]", ""),
         ("<bytes, 200 B>", ""),
+        ("/d/d0.b2nd and 3 others", "d0_and_3"),
+        ("/d/" + "x" * 300 + ".b2nd and 12 others", "x" * 33 + "_and_12"),
+        ("zip://in/a.b2nd::s3://bucket/all.zip and 1 others", "a_and_1"),
+        ("https://host/[hidden] and 3 others", ""),
+        ("<bytes, 200 B> and 3 others", ""),
     ],
 )
 def test_any_file_name_is_shown_as_one_word(label: str, name: str) -> None:
@@ -170,3 +176,21 @@ def test_a_cluster_shows_what_runs(cluster: Client, path: Path, tmp_path: Path) 
     assert shown >= {"read_mean(t2m_2020)", "read_max(t2m_2020)", "read(copy)"} | writing("copy")
     # under their old names nothing has read
     assert "mean_chunk" not in shown
+
+
+def test_a_cluster_shows_reads_of_joined_frames(
+    cluster: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(_dask_compat._Warned, "done", False)
+    values = np.random.default_rng(0).normal(size=(4, 60, 50))
+    paths = [tmp_path / f"d{i}.b2nd" for i in range(4)]
+    for path, part in zip(paths, values, strict=True):
+        to_b2nd(part, path, chunks=(10, 50))
+    x = from_b2nd(paths, stack=True)
+    assert x.name.startswith("read(d0_and_3)-")
+    np.testing.assert_allclose(x.sum(axis=(0, 1)).compute(), values.sum(axis=(0, 1)))
+    np.testing.assert_allclose(x[2:].mean().compute(), values[2:].mean())
+    # parts of the frames have the name of all
+    assert prefixes(cluster) >= {"read_sum(d0_and_3)", "read_mean(d0_and_3)"}
+    assert not {"sum", "mean_chunk"} & prefixes(cluster)
+    assert not _dask_compat._Warned.done

@@ -8,17 +8,21 @@ import dask.array as da
 import numpy as np
 import pytest
 import xarray as xr
+from dask.blockwise import optimize_blockwise
 from distributed import Client, LocalCluster, wait
 from hypothesis import given
 from hypothesis import strategies as st
 
 from b2nd_dask import ChecksumError, from_b2nd, to_b2nd
 from b2nd_dask.frame.array import reference_of
+from b2nd_dask.frame.join import join
 from b2nd_dask.frame.read import decode_cost
 from b2nd_dask.frame.read.decode_cost import decodes_per_block, relative_work
 from b2nd_dask.frame.reference import FrameReference
 from b2nd_dask.graph.read import new_grid
+from b2nd_dask.graph.read.blocks import ConstantRegion, FrameRegion, readings
 from b2nd_dask.graph.read.new_grid import is_read_anew
+from tests.counting import bytes_read
 from tests.strategies import examples
 
 VALUES = np.random.default_rng(7).normal(size=(40, 30, 20))
@@ -195,12 +199,24 @@ def test_xarray_pickle_and_types(maps):
     np.testing.assert_array_equal(done, VALUES)
 
 
-def test_special_chunks_stay_special(tmp_path):
-    to_b2nd(da.zeros((40, 30, 20), chunks=(2, 30, 20)), tmp_path / "zeros.b2nd")
-    made = from_b2nd(tmp_path / "zeros.b2nd").rechunk(SERIES)
-    block = made.blocks[0, 0, 0]
+@pytest.mark.parametrize("count", [1, 2])
+def test_special_chunks_stay_special(tmp_path, count):
+    values = np.concatenate([np.zeros((20, 30, 20)), VALUES[20:]])
+    paths = [tmp_path / f"half{i}.b2nd" for i in range(count)]
+    for path in paths:
+        to_b2nd(values, path, chunks=(2, 30, 20), blocks=(1, 5, 5))
+    made = from_b2nd(paths).rechunk((20, 10, 10))
     assert is_anew(made)
-    assert (block.compute(scheduler="sync") == 0).all()
+    (reading,) = readings(made.dask)
+    kinds = [type(reading[i, 0, 0]) for i in range(2 * count)]
+    assert kinds == [ConstantRegion, FrameRegion] * count
+    zeros, data = made[: 20 - 1] + 1, made[20:40, :10] + 1
+    # what is imported for it is no part of it
+    dask.compute(zeros, data, scheduler="sync")
+    read, block = bytes_read(lambda: zeros.compute(scheduler="sync"))
+    assert read == 0
+    assert (block == 1).all()
+    assert bytes_read(lambda: data.compute(scheduler="sync"))[0] > 0
 
 
 def test_options_of_the_read_are_kept(maps):
@@ -271,3 +287,106 @@ def test_written_parts_are_verified(maps, tmp_path):
             to_b2nd(made, tmp_path / "series.b2nd")
     to_b2nd(from_b2nd(maps).rechunk(SERIES) * 2, tmp_path / "series.b2nd")
     np.testing.assert_array_equal(from_b2nd(tmp_path / "series.b2nd"), VALUES * 2)
+
+
+@pytest.fixture(scope="module")
+def parts(tmp_path_factory):
+    """The same elements in four frames, one of them with other chunks."""
+    folder = tmp_path_factory.mktemp("parts")
+    for number, (start, stop) in enumerate(PARTS):
+        chunks = (3 if number == 2 else 2, 30, 20)
+        to_b2nd(VALUES[start:stop], folder / f"p{number}.b2nd", chunks=chunks, blocks=(1, 5, 5))
+    return sorted(folder.iterdir())
+
+
+PARTS = [(0, 10), (10, 14), (14, 29), (29, 40)]
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_joined_frames(parts, name):
+    x = CASES[name](from_b2nd(parts))
+    made = check(x, CASES[name](VALUES), (x.shape[0], 10, 10))
+    (done,) = dask.optimize(made)
+    blocks = [task for task in dict(done.dask).values() if not task.dependencies]
+    assert len(blocks) == made.npartitions
+    check(x, CASES[name](VALUES), (12, 10, 10))
+    check(x.T, CASES[name](VALUES).T, (10, 10, x.shape[0]))
+    # one element of a block in each task
+    check(x, CASES[name](VALUES), (x.shape[0], 1, 1), anew=False)
+
+
+def test_joined_frames_same_as_chunks(parts):
+    x = from_b2nd(parts)
+    assert x.rechunk(SERIES).name == from_b2nd(parts, chunks=SERIES).name
+    assert x.rechunk(SERIES).rechunk(x.chunks).name == x.name
+    stacked = from_b2nd([parts[0]] * 5, axis=1, stack=True)
+    check(stacked, np.stack([VALUES[:10]] * 5, axis=1), (10, 5, 10, 10))
+    pickled = pickle.loads(pickle.dumps(x.rechunk(SERIES) + 1))
+    np.testing.assert_array_equal(pickled.compute(scheduler="sync"), VALUES + 1)
+
+
+@given(st.data())
+@examples(15)
+def test_any_grid_of_joined_frames(data):
+    shape = data.draw(st.lists(st.integers(1, 9), min_size=1, max_size=3), label="shape")
+    stack = data.draw(st.booleans(), label="stack")
+    axis = data.draw(st.integers(0, len(shape) - 1 + stack), label="axis")
+    frames, arrays = [], []
+    for seed in range(data.draw(st.integers(1, 4), label="frames")):
+        own = list(shape)
+        if not stack:
+            own[axis] = data.draw(st.integers(1, 6))
+        values = np.random.default_rng(seed).normal(size=own) * (seed != 1)
+        chunks = tuple(data.draw(st.integers(1, n)) for n in own)
+        blocks = tuple(data.draw(st.integers(1, c)) for c in chunks)
+        frames.append(blosc2.asarray(values, chunks=chunks, blocks=blocks).to_cframe())
+        arrays.append(values)
+    values = (np.stack if stack else np.concatenate)(arrays, axis)
+    x = from_b2nd(frames, axis=axis, stack=stack)
+    for _ in range(2):
+        starts = [data.draw(st.integers(0, n - 1)) for n in x.shape]
+        stops = [data.draw(st.integers(s + 1, n)) for s, n in zip(starts, x.shape, strict=True)]
+        index = tuple(map(slice, starts, stops))
+        x, values = x[index] + 1, values[index] + 1
+        chunks = tuple(data.draw(st.integers(1, n)) for n in x.shape)
+        assert x.rechunk(chunks).chunks == own_chunks(x, chunks)
+        x = x.rechunk(chunks)
+    np.testing.assert_array_equal(x.compute(scheduler="sync"), values)
+
+
+def own_chunks(x, chunks):
+    return own(x, chunks).chunks
+
+
+def test_bounds_of_work_of_joined_frames(parts, monkeypatch):
+    joined = join([reference_of_path(path) for path in parts], 0, stacked=False)
+    sizes = from_b2nd(parts, chunks=SERIES).chunks
+    assert is_read_anew(joined, sizes, (0, 0, 0))
+    monkeypatch.setattr(FrameReference, "is_remote", True)
+    assert not is_read_anew(joined, sizes, (0, 0, 0))
+    # whole chunks of each frame
+    whole = ((14, 12, 14), (30,), (20,))
+    assert is_read_anew(joined, whole, (0, 0, 0))
+    assert not is_read_anew(joined, ((13, 13, 14), (30,), (20,)), (0, 0, 0))
+
+
+def test_written_parts_of_joined_frames_are_verified(parts, tmp_path):
+    source = tmp_path / "damaged.b2nd"
+    to_b2nd(VALUES[:10], source, chunks=(10, 30, 20), blocks=(1, 5, 5), cparams={"clevel": 0})
+    raw = bytearray(source.read_bytes())
+    raw[len(raw) // 2] ^= 1
+    source.write_bytes(raw)
+    x = from_b2nd([source, *parts[1:]])
+    with pytest.raises(ChecksumError, match=r"damaged\.b2nd"):
+        to_b2nd(x, tmp_path / "series.b2nd", chunks=SERIES)
+    series = to_b2nd(from_b2nd(parts), tmp_path / "series.b2nd", chunks=SERIES)
+    np.testing.assert_array_equal(series.compute(scheduler="sync"), VALUES)
+
+
+def test_what_others_have_fused_is_written_as_it_is(maps, tmp_path):
+    x = from_b2nd(maps).rechunk(SERIES) + 1
+    fused = optimize_blockwise(x.dask, [x.name])
+    assert len(fused.layers) == 1
+    x = da.Array(fused, x.name, x.chunks, x.dtype)
+    to_b2nd(x, tmp_path / "series.b2nd", chunks=SERIES)
+    np.testing.assert_array_equal(from_b2nd(tmp_path / "series.b2nd"), VALUES + 1)

@@ -6,7 +6,7 @@ from typing import Any
 
 from dask.typing import Key
 
-from b2nd_dask.frame.reference import FrameReference
+from b2nd_dask.frame.joined import Readable
 from b2nd_dask.graph._dask_compat import GraphNode, Task
 from b2nd_dask.graph.optimize.rules.reduction_pushdown import reduce_block
 from b2nd_dask.graph.optimize.rules.rule import Tasks
@@ -21,7 +21,7 @@ def with_reading_names(tasks: Tasks, output_keys: set[Key]) -> Tasks:
     names: dict[Key, Key] = {}
     for key, node in tasks.items():
         if key not in output_keys and (frame := _reduced_frame(node)) is not None:
-            label = frame.location.label
+            label = frame.label
             if isinstance(key, tuple):
                 names[key] = (reading_name(str(key[0]), label), *key[1:])
             else:
@@ -38,14 +38,15 @@ def with_reading_names(tasks: Tasks, output_keys: set[Key]) -> Tasks:
     return renamed
 
 
-def _reduced_frame(node: Any) -> FrameReference | None:
-    """Return the frame that a task reduces a block of: alone, or as the argument of a combination.
+def _reduced_frame(node: Any) -> Readable | None:
+    """Return what a task reduces a block of: alone, or as the argument of a combination.
 
-    The first argument of `reduce_block` is the frame; merged blocks are one task inside lists.
+    The first argument of `reduce_block` is the frame, or joined ones; merged blocks are one task
+    inside lists.
     """
     while isinstance(node, Task):
         if node.func is reduce_block:
-            frame: FrameReference = node.args[0]
+            frame: Readable = node.args[0]
             return frame
         if len(node.args) != 1:
             return None

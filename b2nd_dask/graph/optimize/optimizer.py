@@ -19,8 +19,8 @@ import dask
 import dask.array as da
 from dask.highlevelgraph import HighLevelGraph
 
-from b2nd_dask.graph._dask_compat import block_arguments, is_planned, resolve_all, warn_once
-from b2nd_dask.graph.read.blocks import RegionBlocks
+from b2nd_dask.graph._dask_compat import is_planned, resolve_all, warn_once
+from b2nd_dask.graph.read.blocks import readings
 
 Optimizer = Callable[..., Any]
 _UNSET = object()
@@ -171,11 +171,7 @@ def _optimized(own: Optimizer, setting: Any, dsk: Any, keys: Any, **kwargs: Any)
 
 
 def _reads_frames(dsk: Any) -> bool:
-    return isinstance(dsk, HighLevelGraph) and any(
-        isinstance(dep, RegionBlocks)
-        for layer in dsk.layers.values()
-        for dep in block_arguments(layer)
-    )
+    return isinstance(dsk, HighLevelGraph) and next(readings(dsk), None) is not None
 
 
 class _Rewriter:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import dask.array as da
@@ -96,11 +96,22 @@ class RegionBlocks(BlockArgument):  # type: ignore[misc]
         Blocks of the dask array.
     kinds : ndarray of uint8 or None
         The kind of chunks that fill each block; None where all hold data.
+    anew : bool
+        Whether a rechunk chose the blocks: what is written of parts of chunks is verified then, as
+        it would be in blocks of whole chunks.
     """
 
-    def __init__(self, chunks: Chunks, kinds: NDArray[np.uint8] | None) -> None:
+    def __init__(
+        self, chunks: Chunks, kinds: NDArray[np.uint8] | None, *, anew: bool = False
+    ) -> None:
         super().__init__(chunks)
         self._kinds = kinds
+        self.anew = anew
+
+    @property
+    def source(self) -> Readable:
+        """What is read."""
+        raise NotImplementedError
 
     @property
     def frames(self) -> tuple[FrameReference, ...]:
@@ -134,26 +145,23 @@ def _empty_blocks(kind: type[RegionBlocks]) -> RegionBlocks:
 
 
 class FrameBlocks(RegionBlocks):
-    """The region of one frame, or the constants that fill blocks of it.
-
-    Parameters
-    ----------
-    anew : bool
-        Whether a rechunk chose the blocks: what is written of parts of chunks is verified then, as
-        it would be in blocks of whole chunks.
-    """
+    """The region of one frame, or the constants that fill blocks of it."""
 
     def __init__(self, frame: FrameReference, chunks: Chunks, *, anew: bool = False) -> None:
         kinds = uniform_kinds(frame.chunk_kinds(), frame.chunks, chunks)
-        super().__init__(chunks, kinds)
+        super().__init__(chunks, kinds, anew=anew)
         self.frame = frame
-        self.anew = anew
         self._region = FrameRegion(frame)
         self._constants = {
             kind: ConstantRegion(kind, frame)
             for kind in ([] if kinds is None else np.unique(kinds).tolist())
             if frame.constant_element(kind) is not None
         }
+
+    @property
+    def source(self) -> FrameReference:
+        """As `RegionBlocks.source`."""
+        return self.frame
 
     @property
     def frames(self) -> tuple[FrameReference, ...]:
@@ -164,6 +172,24 @@ class FrameBlocks(RegionBlocks):
         if self._kinds is None:
             return self._region
         return self._constants.get(int(self._kinds[block]), self._region)
+
+
+def reading_of(layer: Any) -> RegionBlocks | None:
+    """Say what a layer reads, if it does nothing else; None for other layers."""
+    func = _dask_compat.block_function(layer)
+    if func is None or func is not _dask_compat.optional("getter"):
+        return None
+    return next(_readings_in(layer), None)
+
+
+def readings(graph: Any) -> Iterator[RegionBlocks]:
+    """List what the layers of a graph read, also those that dask has fused with others."""
+    for layer in getattr(graph, "layers", {}).values():
+        yield from _readings_in(layer)
+
+
+def _readings_in(layer: Any) -> Iterator[RegionBlocks]:
+    return (dep for dep in _dask_compat.block_arguments(layer) if isinstance(dep, RegionBlocks))
 
 
 def dask_array(

@@ -8,7 +8,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import dask.array as da
-import numpy as np
 from dask.array.core import normalize_chunks
 from dask.base import tokenize
 
@@ -16,14 +15,14 @@ from b2nd_dask.errors import UnsupportedFrameError, level_of_caller
 from b2nd_dask.frame.access import UrlPath, open_b2nd
 from b2nd_dask.frame.array import Frame, reference_of
 from b2nd_dask.frame.join import join, open_all, sources_of
-from b2nd_dask.frame.joined import JoinedReference
+from b2nd_dask.frame.joined import JoinedReference, Readable
 from b2nd_dask.frame.open.opening import Verify
 from b2nd_dask.frame.reference import FrameReference
 from b2nd_dask.graph import _dask_compat
 from b2nd_dask.graph.read.blocks import Chunks, FrameBlocks, dask_array
 from b2nd_dask.graph.read.many import joined_array
 from b2nd_dask.graph.read.many_sizes import joined_sizes
-from b2nd_dask.graph.resources import auto_block_nbytes
+from b2nd_dask.graph.resources import auto_limit
 from b2nd_dask.graph.task_names import of_frame
 
 #: dask needs about 1 kB for each block of a graph before anything is computed.
@@ -165,16 +164,25 @@ def array_of(
     Parameters
     ----------
     anew : bool
-        Whether a rechunk chose the blocks (`FrameBlocks.anew`).
+        As for `RegionBlocks`.
     """
     sizes = block_sizes(frame, chunks)
-    name = name or "read" + of_frame(frame.location.label, tokenize(frame, sizes))
+    name = name or "read" + of_frame(frame.label, tokenize(frame, sizes))
 
     def layer() -> tuple[Any, ...]:
         slices = _dask_compat.ArraySliceDep(sizes)
         return _dask_compat.getter, FrameBlocks(frame, sizes, anew=anew), slices
 
     return dask_array(Frame(frame), sizes, name, layer)
+
+
+def array_reading(
+    source: Readable, sizes: Chunks, name: str | None = None, *, anew: bool = False
+) -> da.Array:
+    """Make a dask array of a frame, or of joined ones, in blocks of given lengths."""
+    if isinstance(source, JoinedReference):
+        return joined_array(source, sizes, name, anew=anew)
+    return array_of(source, sizes, name, anew=anew)
 
 
 def array_of_many(joined: JoinedReference, chunks: Any, name: str | None = None) -> da.Array:
@@ -204,7 +212,7 @@ def block_sizes(frame: FrameReference, chunks: Any) -> Chunks:
         )
     if count > MAX_TASKS or 0 in frame.shape:
         sizes: Chunks = normalize_chunks(
-            chunks, frame.shape, dtype=frame.dtype, limit=_auto_limit(frame.nbytes, chunks)
+            chunks, frame.shape, dtype=frame.dtype, limit=auto_limit(frame.nbytes, chunks)
         )
         return _grouped(sizes, frame) if isinstance(chunks, str) else sizes
     sizes = normalize_chunks(frame.chunks, frame.shape)
@@ -215,7 +223,7 @@ def block_sizes(frame: FrameReference, chunks: Any) -> Chunks:
             chunks,
             frame.shape,
             dtype=frame.dtype,
-            limit=_auto_limit(frame.nbytes, chunks),
+            limit=auto_limit(frame.nbytes, chunks),
             previous_chunks=sizes,
         )
     return sizes
@@ -228,13 +236,6 @@ def _warn_of_many(description: str, count: int) -> None:
             '0.3 ms for each; pass chunks="auto" to group them',
             stacklevel=level_of_caller(),
         )
-
-
-def _auto_limit(nbytes: int, chunks: Any) -> int | None:
-    """Bytes of a block that `chunks` leave to us; None where they do not, or dask's choice fits."""
-    parts = list(chunks.values()) if isinstance(chunks, dict) else chunks
-    texts = {part for part in np.ravel(np.array(parts, object)) if isinstance(part, str)}
-    return auto_block_nbytes(nbytes) if texts == {"auto"} else None
 
 
 def _grouped(sizes: Chunks, frame: FrameReference) -> Chunks:

@@ -32,13 +32,23 @@ from b2nd_dask.graph.task_names import of_frame
 _UNSEEN = 255
 
 
-def joined_array(joined: JoinedReference, sizes: Chunks, name: str | None = None) -> da.Array:
-    """Make a dask array of joined frames; `sizes` are the lengths of its blocks along each axis."""
-    name = name or "read" + of_frame(joined.frames[0].location.label, tokenize(joined, sizes))
+def joined_array(
+    joined: JoinedReference, sizes: Chunks, name: str | None = None, *, anew: bool = False
+) -> da.Array:
+    """Make a dask array of joined frames.
+
+    Parameters
+    ----------
+    sizes : tuple of tuple of int
+        Lengths of the blocks along each axis.
+    anew : bool
+        As for `RegionBlocks`.
+    """
+    name = name or "read" + of_frame(joined.label, tokenize(joined, sizes))
 
     def layer() -> tuple[Any, ...]:
         parts = _Parts(joined, sizes[joined.axis])
-        blocks, slices = JoinedBlocks(parts, sizes), JoinedSlices(parts, sizes)
+        blocks, slices = JoinedBlocks(parts, sizes, anew=anew), JoinedSlices(parts, sizes)
         return _dask_compat.getter, blocks, slices
 
     return dask_array(joined, sizes, name, layer)
@@ -81,23 +91,23 @@ class _Parts:
 class JoinedBlocks(RegionBlocks):
     """The argument of each block's task: the frames that it lies in, or a constant."""
 
-    def __init__(self, parts: _Parts, chunks: Chunks) -> None:
-        super().__init__(chunks, _kinds_of(parts, chunks))
+    def __init__(self, parts: _Parts, chunks: Chunks, *, anew: bool = False) -> None:
+        super().__init__(chunks, _kinds_of(parts, chunks), anew=anew)
         self._parts = parts
         self._regions: dict[tuple[int, int], FrameRegion | ConstantRegion] = {}
 
     @property
-    def joined(self) -> JoinedReference:
-        """What is read."""
+    def source(self) -> JoinedReference:
+        """As `RegionBlocks.source`."""
         return self._parts.joined
 
     @property
     def frames(self) -> tuple[FrameReference, ...]:
         """As `RegionBlocks.frames`."""
-        return self.joined.frames
+        return self.source.frames
 
     def __getitem__(self, block: tuple[int, ...]) -> FrameRegion | ConstantRegion:
-        part = self._parts.of(block[self.joined.axis])
+        part = self._parts.of(block[self.source.axis])
         known = id(part), self.kind_of(block)
         if known not in self._regions:
             constant = part.constant_element(known[1]) is not None

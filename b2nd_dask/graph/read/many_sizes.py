@@ -5,13 +5,14 @@ from __future__ import annotations
 import math
 from typing import Any
 
-import dask
 from dask.array.core import normalize_chunks
 
+from b2nd_dask.format.grid import steps
 from b2nd_dask.frame.joined import JoinedReference
 from b2nd_dask.frame.reference import FrameReference
 from b2nd_dask.graph import _dask_compat
 from b2nd_dask.graph.read.blocks import Chunks
+from b2nd_dask.graph.resources import array_chunk_nbytes, auto_block_nbytes, auto_limit
 
 #: Frames that a block is made of at most: to open one takes a worker about as long as dask takes
 #: for a task.
@@ -27,14 +28,21 @@ def joined_sizes(joined: JoinedReference, chunks: Any) -> Chunks:
         return tuple((n,) for n in joined.shape)
     sizes: Chunks
     if 0 in joined.shape:
-        sizes = normalize_chunks(chunks, joined.shape, dtype=joined.dtype)
+        sizes = normalize_chunks(
+            chunks, joined.shape, dtype=joined.dtype, limit=auto_limit(joined.nbytes, chunks)
+        )
     elif chunks is None:
         sizes = _own_sizes(joined)
     elif isinstance(chunks, str):
-        sizes = _grouped(joined, chunks)
+        sizes = _grouped(joined, _limit(joined.nbytes, chunks))
     else:
-        own = _own_sizes(joined)
-        sizes = normalize_chunks(chunks, joined.shape, dtype=joined.dtype, previous_chunks=own)
+        sizes = normalize_chunks(
+            chunks,
+            joined.shape,
+            dtype=joined.dtype,
+            limit=auto_limit(joined.nbytes, chunks),
+            previous_chunks=_own_sizes(joined),
+        )
     return sizes
 
 
@@ -42,7 +50,7 @@ def _own_sizes(joined: JoinedReference) -> Chunks:
     """Blocks of the frames' chunks."""
     frames, axis = joined.frames, joined.axis
     others = [
-        _steps(n, _common({frame.chunks[i] for frame in frames}))
+        steps(n, _common({frame.chunks[i] for frame in frames}))
         for i, n in enumerate(frames[0].shape)
         if joined.stacked or i != axis
     ]
@@ -55,31 +63,25 @@ def _common(lengths: set[int]) -> int:
     return together if together <= _LONGER * longest else longest
 
 
-def _steps(total: int, step: int) -> tuple[int, ...]:
-    whole, rest = divmod(total, step)
-    return (step,) * whole + ((rest,) if rest else ())
-
-
 def _concatenated(frames: tuple[FrameReference, ...], axis: int, length: int) -> tuple[int, ...]:
     """Blocks of whole chunks along the joined axis, about as long as given; none in two frames."""
     return tuple(
         size
         for frame in frames
-        for size in _steps(
+        for size in steps(
             frame.shape[axis], max(1, length // frame.chunks[axis]) * frame.chunks[axis]
         )
     )
 
 
-def _grouped(joined: JoinedReference, chunks: str) -> Chunks:
+def _grouped(joined: JoinedReference, limit: int) -> Chunks:
     """Blocks of several frames, or of several chunks of a frame, up to a number of bytes."""
-    limit = _limit(chunks)
     frames, axis = joined.frames, joined.axis
     largest = max(frames, key=lambda frame: frame.nbytes)
     if largest.nbytes > limit:
-        sizes: Chunks = normalize_chunks(chunks, largest.shape, dtype=joined.dtype)
+        sizes: Chunks = normalize_chunks("auto", largest.shape, limit, joined.dtype)
         others = [
-            _steps(n, max(1, size[0] // chunk) * chunk)
+            steps(n, max(1, size[0] // chunk) * chunk)
             for n, size, chunk in zip(largest.shape, sizes, largest.chunks, strict=True)
         ]
         if joined.stacked:
@@ -91,10 +93,12 @@ def _grouped(joined: JoinedReference, chunks: str) -> Chunks:
     return tuple(whole)
 
 
-def _limit(chunks: str) -> int:
-    given = dask.config.get("array.chunk-size") if chunks == "auto" else chunks
+def _limit(nbytes: int, chunks: str) -> int:
+    """Bytes of a block, of an array of so many."""
+    if chunks == "auto":
+        return auto_block_nbytes(nbytes) or array_chunk_nbytes()
     parse_bytes = _dask_compat.optional("parse_bytes")
-    return int(parse_bytes(given)) if parse_bytes else 1 << 27
+    return int(parse_bytes(chunks)) if parse_bytes else array_chunk_nbytes()
 
 
 def _put_together(joined: JoinedReference, limit: int) -> tuple[int, ...]:

@@ -2,6 +2,16 @@
 
 from __future__ import annotations
 
+import math
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import NamedTuple
+
+import numpy as np
+
+from b2nd_dask.format.grid import Grid
+from b2nd_dask.frame.joined import JoinedReference, Readable
 from b2nd_dask.frame.read.decode_cost import decodes_per_block, relative_work
 from b2nd_dask.frame.reference import FrameReference
 from b2nd_dask.graph.read.blocks import Chunks
@@ -16,8 +26,29 @@ MOST_WORK = 2.0
 MOST_WORK_LARGE = 16.0
 
 
-def is_read_anew(frame: FrameReference, sizes: Chunks, corner: tuple[int, ...]) -> bool:
-    """Whether to read (a part of) a frame in other blocks.
+class Boxes(NamedTuple):
+    """The parts of blocks that lie in one frame."""
+
+    grid: Grid
+    """Of the frame."""
+    sizes: Chunks
+    corner: tuple[int, ...]
+    """Where the first one begins."""
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all elements."""
+        return math.prod(map(sum, self.sizes)) * self.grid.itemsize
+
+    @property
+    def visits_per_chunk(self) -> float:
+        """How many of them read from a chunk, on average."""
+        whole = replace(self.grid, blocks=self.grid.chunks)
+        return decodes_per_block(whole, self.sizes, self.corner)
+
+
+def is_read_anew(source: Readable, sizes: Chunks, corner: tuple[int, ...]) -> bool:
+    """Whether to read (a part of) a frame, or of joined frames, in other blocks.
 
     Parameters
     ----------
@@ -28,20 +59,45 @@ def is_read_anew(frame: FrameReference, sizes: Chunks, corner: tuple[int, ...]) 
     """
     if not all(map(sum, sizes)):
         return False
-    if frame.parsed.index.single_kind:
-        return True  # of chunks that repeat one element nothing is read
-    if frame.is_remote:
+    # of chunks that repeat one element nothing is read
+    found = Counter(
+        boxes
+        for frame, boxes in _boxes(source, sizes, corner)
+        if not frame.parsed.index.single_kind
+    )
+    if source.is_remote:
         # each request costs more than what it brings: no chunk is asked for twice
-        return visits_per_chunk(frame, sizes, corner) == 1.0
-    is_large = frame.nbytes > available().memory * HELD_SHARE
+        return all(boxes.visits_per_chunk == 1.0 for boxes in found)
+    is_large = source.nbytes > available().memory * HELD_SHARE
     most = MOST_WORK_LARGE if is_large else MOST_WORK
-    return relative_work(frame.grid, sizes, corner) <= most
+    once = sum(count * boxes.nbytes for boxes, count in found.items())
+    work = sum(count * boxes.nbytes * relative_work(*boxes) for boxes, count in found.items())
+    return work <= most * once
 
 
-def visits_per_chunk(
-    frame: FrameReference, sizes: Chunks, corner: tuple[int, ...] | None = None
-) -> float:
-    """How many blocks of these lengths read from a chunk, on average."""
-    grid = frame.grid
-    whole = type(grid)(grid.shape, grid.chunks, grid.chunks, grid.itemsize)
-    return decodes_per_block(whole, sizes, corner)
+def are_read_once(source: Readable, sizes: Chunks) -> bool:
+    """Whether no chunk is read for two blocks of these lengths."""
+    found = {boxes for _, boxes in _boxes(source, sizes, (0,) * source.ndim)}
+    return all(boxes.visits_per_chunk == 1.0 for boxes in found)
+
+
+def _boxes(
+    source: Readable, sizes: Chunks, corner: tuple[int, ...]
+) -> Iterator[tuple[FrameReference, Boxes]]:
+    """Cut blocks at the ends of frames; frames that none lies in are left out."""
+    if not isinstance(source, JoinedReference):
+        yield source, Boxes(source.grid, sizes, corner)
+        return
+    axis, starts = source.axis, source.starts
+    edges = corner[axis] + np.cumsum([0, *sizes[axis]])
+    firsts = np.maximum(np.searchsorted(edges, starts[:-1], side="right") - 1, 0).tolist()
+    lasts = np.searchsorted(edges, starts[1:], side="left").tolist()
+    for number, frame in enumerate(source.frames):
+        begin, stop = starts[number : number + 2].tolist()
+        inner = np.clip(edges[firsts[number] : lasts[number] + 1], begin, stop)
+        lengths = tuple(filter(None, np.diff(inner).tolist()))
+        if not lengths:
+            continue
+        own, at = ((), ()) if source.stacked else ((lengths,), (int(inner[0]) - begin,))
+        along = (*sizes[:axis], *own, *sizes[axis + 1 :])
+        yield frame, Boxes(frame.grid, along, (*corner[:axis], *at, *corner[axis + 1 :]))

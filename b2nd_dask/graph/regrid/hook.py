@@ -12,7 +12,7 @@ from dask.array.core import normalize_chunks
 
 from b2nd_dask.graph import _dask_compat
 from b2nd_dask.graph.optimize.optimizer import KEY, chosen_rules
-from b2nd_dask.graph.read.blocks import Chunks, FrameBlocks
+from b2nd_dask.graph.read.blocks import Chunks, readings
 
 logger = logging.getLogger("b2nd_dask")
 
@@ -37,7 +37,7 @@ def _read_anew(
 ) -> da.Array | None:
     """The array in other blocks; None where dask has to cut and join those that it has."""
     # whoever names a method or a threshold wants dask's rechunk
-    if others or any(kwargs.values()) or not reads_frames(arr):
+    if others or any(kwargs.values()) or next(readings(arr.dask), None) is None:
         return None
     if not chosen_rules(dask.config.get(KEY, None)):
         return None
@@ -60,15 +60,6 @@ def _read_anew(
     except Exception as error:  # noqa: BLE001 - whatever it is, dask's own rechunk is right
         _dask_compat.warn_once("b2nd_dask leaves a rechunk to dask", error)
     return None
-
-
-def reads_frames(arr: da.Array) -> bool:
-    """Whether a layer below an array reads a frame."""
-    return any(
-        isinstance(dep, FrameBlocks)
-        for layer in getattr(arr.dask, "layers", {}).values()
-        for dep in _dask_compat.block_arguments(layer)
-    )
 
 
 def _resolved(arr: da.Array, chunks: Any, limit: Any) -> Chunks:

@@ -20,14 +20,12 @@ from dask.highlevelgraph import HighLevelGraph
 from b2nd_dask.graph._dask_compat import (
     Alias,
     TaskRef,
-    block_arguments,
     block_function,
     blockwise,
-    getter,
 )
 from b2nd_dask.graph.optimize.calls.elementwise import UNKNOWN, is_elementwise
-from b2nd_dask.graph.read.blocks import Chunks, FrameBlocks
-from b2nd_dask.graph.read.from_b2nd import array_of
+from b2nd_dask.graph.read.blocks import Chunks, RegionBlocks, reading_of
+from b2nd_dask.graph.read.from_b2nd import array_reading
 from b2nd_dask.graph.read.new_grid import is_read_anew
 from b2nd_dask.graph.regrid.slices import NotRegriddableError, cut_of
 
@@ -100,22 +98,22 @@ class _Regridding:
         layer = self._old.layers.get(name)
         if getattr(layer, "annotations", None):
             raise NotRegriddableError(f"{name} has annotations")
-        source = _frame_of(layer)
-        if source is not None:
-            return self._read(source, axes)
+        reading = reading_of(layer)
+        if reading is not None:
+            return self._read(reading, axes)
         new = f"{name.rpartition('-')[0]}-{tokenize(name, axes)}"
         if block_function(layer) is None:
             return self._slice(layer, name, new, axes)
         return self._elementwise(layer, name, new, axes)
 
-    def _read(self, source: FrameBlocks, axes: Axes) -> str:
+    def _read(self, reading: RegionBlocks, axes: Axes) -> str:
         lengths, sizes = _lengths(axes), tuple(axis.sizes for axis in axes)
-        frame = source.frame
-        if tuple(map(sum, lengths)) != frame.shape:
-            raise NotRegriddableError(f"{frame.description}: broadcast")
-        if not is_read_anew(frame, sizes, tuple(axis.before for axis in axes)):
-            raise NotRegriddableError(f"{frame.description}: its blocks would be read too often")
-        array = array_of(frame, lengths, anew=True)
+        source = reading.source
+        if tuple(map(sum, lengths)) != source.shape:
+            raise NotRegriddableError(f"{source.description}: broadcast")
+        if not is_read_anew(source, sizes, tuple(axis.before for axis in axes)):
+            raise NotRegriddableError(f"{source.description}: its blocks would be read too often")
+        array = array_reading(source, lengths, anew=True)
         name: str = array.name
         self._add(name, array.dask.layers[name], set())
         return name
@@ -172,9 +170,9 @@ class _Regridding:
     def _chunks(self, name: str) -> Chunks:
         """Lengths of the blocks of a layer, as it was."""
         layer: Any = self._old.layers.get(name)
-        source = _frame_of(layer)
-        if source is not None:
-            found: Chunks = source.chunks
+        reading = reading_of(layer)
+        if reading is not None:
+            found: Chunks = reading.chunks
             return found
         if block_function(layer) is None:
             first, *_ = (*self._old.dependencies[name], "")
@@ -208,15 +206,6 @@ class _Regridding:
 
 def _lengths(axes: Axes) -> Chunks:
     return tuple(axis.lengths for axis in axes)
-
-
-def _frame_of(layer: Any) -> FrameBlocks | None:
-    """The frame that a layer reads, if it does nothing else."""
-    if block_function(layer) is getter:
-        for argument in block_arguments(layer):
-            if isinstance(argument, FrameBlocks):
-                return argument
-    return None
 
 
 def _check_elementwise(layer: Any, name: str) -> None:

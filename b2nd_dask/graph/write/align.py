@@ -5,18 +5,19 @@ from __future__ import annotations
 import itertools
 import math
 
-import dask
 import dask.array as da
 import numpy as np
 from dask.highlevelgraph import HighLevelGraph
 
+from b2nd_dask.format.grid import steps
 from b2nd_dask.frame.array import Frame, reference_of
-from b2nd_dask.frame.reference import FrameReference
+from b2nd_dask.frame.joined import JoinedReference, Readable
 from b2nd_dask.frame.write.update import verified_whole
 from b2nd_dask.graph import _dask_compat
-from b2nd_dask.graph.read.blocks import Chunks, FrameBlocks
-from b2nd_dask.graph.read.from_b2nd import array_of
-from b2nd_dask.graph.read.new_grid import is_read_anew, visits_per_chunk
+from b2nd_dask.graph.read.blocks import Chunks, reading_of
+from b2nd_dask.graph.read.from_b2nd import array_reading
+from b2nd_dask.graph.read.new_grid import are_read_once, is_read_anew
+from b2nd_dask.graph.resources import array_chunk_nbytes
 from b2nd_dask.graph.write.input_arrays import ArrayBlocks, Source, array_in_blocks
 
 
@@ -73,8 +74,7 @@ def aligned_sizes(
         return wanted
     chunk = math.prod(min(c, n) for c, n in zip(chunks, shape, strict=True))
     if limit is None:
-        parse_bytes = _dask_compat.optional("parse_bytes")
-        limit = parse_bytes(dask.config.get("array.chunk-size")) if parse_bytes else 1 << 27
+        limit = array_chunk_nbytes()
     bound = max(limit // itemsize, chunk, math.prod(map(max, sizes)))
     if largest <= bound:
         return wanted
@@ -98,7 +98,7 @@ def _aligned_axis(sizes: tuple[int, ...], chunk: int) -> tuple[int, ...]:
     step = max(1, round(max(sizes) / chunk)) * chunk
     # the edges of a region lie between those of blocks that line up
     merged = tuple(after - at for at, after in itertools.pairwise([0, *aligned, total]))
-    return merged if max(merged) <= step else _steps(total, step)
+    return merged if max(merged) <= step else steps(total, step)
 
 
 def _at_most(sizes: tuple[int, ...], chunk: int, room: int) -> tuple[int, ...]:
@@ -109,12 +109,7 @@ def _at_most(sizes: tuple[int, ...], chunk: int, room: int) -> tuple[int, ...]:
     most = max(1, room // chunk)
     # as few blocks, but all of about the same size
     blocks = -(-total // (most * chunk))
-    return _steps(total, -(-total // (blocks * chunk)) * chunk)
-
-
-def _steps(total: int, step: int) -> tuple[int, ...]:
-    whole, rest = divmod(total, step)
-    return (step,) * whole + ((rest,) if rest else ())
+    return steps(total, -(-total // (blocks * chunk)) * chunk)
 
 
 def _planned_in_blocks(arr: da.Array, sizes: Chunks) -> da.Array:
@@ -123,7 +118,7 @@ def _planned_in_blocks(arr: da.Array, sizes: Chunks) -> da.Array:
     if isinstance(operand, Frame):
         frame = reference_of(operand)
         if is_read_anew(frame, sizes, (0,) * arr.ndim):
-            return array_of(_verifying(frame, sizes), sizes)
+            return array_reading(_verifying(frame, sizes), sizes)
     rechunked: da.Array = arr.rechunk(sizes)
     return rechunked
 
@@ -145,20 +140,24 @@ def _verified(arr: da.Array) -> da.Array:
     """The same array; where a rechunk made it read parts of chunks, these are verified whole."""
     if not isinstance(arr.dask, HighLevelGraph):
         return arr
-    anew = {
-        name: dep
-        for name, layer in arr.dask.layers.items()
-        for dep in _dask_compat.block_arguments(layer)
-        if isinstance(dep, FrameBlocks) and dep.anew
-    }
     layers = dict(arr.dask.layers)
-    for name, dep in anew.items():
-        read = array_of(_verifying(dep.frame, dep.chunks), dep.chunks, name)
+    found = {name: reading_of(layer) for name, layer in layers.items()}
+    anew = {
+        name: reading for name, reading in found.items() if reading is not None and reading.anew
+    }
+    for name, reading in anew.items():
+        sizes = reading.chunks
+        read = array_reading(_verifying(reading.source, sizes), sizes, name)
         layers[name] = read.dask.layers[name]
     graph = HighLevelGraph(layers, arr.dask.dependencies)
     verified = da.Array(graph, arr.name, arr.chunks, dtype=arr.dtype, meta=arr._meta)
     return verified if anew else arr
 
 
-def _verifying(frame: FrameReference, sizes: Chunks) -> FrameReference:
-    return frame if visits_per_chunk(frame, sizes) == 1.0 else verified_whole(frame)
+def _verifying(source: Readable, sizes: Chunks) -> Readable:
+    if are_read_once(source, sizes):
+        return source
+    if isinstance(source, JoinedReference):
+        frames = tuple(map(verified_whole, source.frames))
+        return JoinedReference(frames, source.axis, source.stacked)
+    return verified_whole(source)

@@ -14,7 +14,7 @@ from b2nd_dask.frame.joined import JoinedReference
 from b2nd_dask.frame.reference import FrameReference
 from b2nd_dask.frame.write.new_frame import pack_entries, users_names
 from b2nd_dask.graph import _dask_compat
-from b2nd_dask.graph.read.blocks import RegionBlocks
+from b2nd_dask.graph.read.blocks import readings
 
 #: Names that a warning lists.
 _SHOWN = 5
@@ -92,13 +92,7 @@ def _frames_of(array: da.Array) -> list[FrameReference]:
         # then `from_b2nd` leaves the graph to dask, where the frame is a value by itself
         single = [layer for layer in array.dask.layers.values() if len(layer) == 1]
         return _frames_among([getattr(v, "value", v) for layer in single for v in layer.values()])
-    return [
-        frame
-        for layer in array.dask.layers.values()
-        for dep in _dask_compat.block_arguments(layer)
-        if isinstance(dep, RegionBlocks)
-        for frame in dep.frames
-    ]
+    return [frame for reading in readings(array.dask) for frame in reading.frames]
 
 
 def _frames_among(values: list[Any]) -> list[FrameReference]:
