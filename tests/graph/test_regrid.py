@@ -368,6 +368,8 @@ def test_bounds_of_work_of_joined_frames(parts, monkeypatch):
     whole = ((14, 12, 14), (30,), (20,))
     assert is_read_anew(joined, whole, (0, 0, 0))
     assert not is_read_anew(joined, ((13, 13, 14), (30,), (20,)), (0, 0, 0))
+    # a part of the frames: its blocks end where chunks do
+    assert is_read_anew(joined, ((1, 2, 15, 11), (30,), (20,)), (11, 0, 0))
 
 
 def test_written_parts_of_joined_frames_are_verified(parts, tmp_path):
@@ -376,9 +378,10 @@ def test_written_parts_of_joined_frames_are_verified(parts, tmp_path):
     raw = bytearray(source.read_bytes())
     raw[len(raw) // 2] ^= 1
     source.write_bytes(raw)
-    x = from_b2nd([source, *parts[1:]])
+    made = from_b2nd([source, *parts[1:]]).rechunk(SERIES)
+    assert is_anew(made)
     with pytest.raises(ChecksumError, match=r"damaged\.b2nd"):
-        to_b2nd(x, tmp_path / "series.b2nd", chunks=SERIES)
+        to_b2nd(made, tmp_path / "series.b2nd")
     series = to_b2nd(from_b2nd(parts), tmp_path / "series.b2nd", chunks=SERIES)
     np.testing.assert_array_equal(series.compute(scheduler="sync"), VALUES)
 
