@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 import os
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -64,7 +65,13 @@ def join(frames: Sequence[FrameReference], axis: int, stacked: bool) -> JoinedRe
     ------
     ValueError
         Frames of other shapes or dtypes, each named, or an axis that the frames do not have.
+    TypeError
+        An axis that is no number.
     """
+    try:
+        axis = operator.index(axis)
+    except TypeError:
+        raise TypeError(f"axis={axis!r}: give the number of an axis") from None
     ndim = Counter(frame.ndim for frame in frames).most_common(1)[0][0] + stacked
     if not -ndim <= axis < ndim:
         what = "stacked" if stacked else "concatenated"

@@ -263,6 +263,8 @@ def test_frames_that_do_not_fit_are_named(tmp_path):
         from_b2nd([*good, other], stack=True)
     with pytest.raises(ValueError, match="axis=2: the frames have 2 axes"):
         from_b2nd(good, axis=2)
+    with pytest.raises(TypeError, match="axis='time': give the number"):
+        from_b2nd(good, axis="time")
     assert from_b2nd(good, axis=2, stack=True).shape == (2, 5, 3)
     with pytest.raises(ValueError, match="an empty list"):
         from_b2nd([])

@@ -271,6 +271,19 @@ def test_very_many_blocks_are_warned_of_once(tmp_path):
     assert from_b2nd(path, chunks="auto").sum().compute() == 0
 
 
+def test_blocks_that_take_much_longer_are_warned_of(tmp_path):
+    path = str(tmp_path / "maps.b2nd")
+    # chunks of one value take no room, and are stored
+    sizes = {"chunks": (1, 512, 512), "blocks": (1, 512, 512)}
+    blosc2.full((400, 512, 512), 1, dtype="f4", urlpath=path, **sizes)
+    with pytest.warns(UserWarning, match=r"64 times as long.*rechunk") as caught:
+        x = from_b2nd(path, chunks=(400, 8, 512))
+    assert [warning.filename for warning in caught] == [__file__]
+    assert x[:, 3, 3].sum().compute() == 400
+    from_b2nd(path, chunks=(40, 512, 512))
+    from_b2nd(path, chunks=(400, 256, 512))
+
+
 def test_an_opened_frame_is_read_as_it_was_opened(tmp_path):
     path = str(tmp_path / "part.b2nd")
     blosc2.uninit((40, 30), dtype="f8", chunks=(10, 30), urlpath=path)[:10] = 1

@@ -22,6 +22,7 @@ from b2nd_dask.graph import _dask_compat
 from b2nd_dask.graph.read.blocks import Chunks, FrameBlocks, dask_array
 from b2nd_dask.graph.read.many import joined_array
 from b2nd_dask.graph.read.many_sizes import joined_sizes
+from b2nd_dask.graph.read.new_grid import warn_of_work
 from b2nd_dask.graph.resources import auto_limit
 from b2nd_dask.graph.task_names import of_frame
 
@@ -129,7 +130,11 @@ def from_b2nd(
         return array_of_many(joined, chunks, name)
     if axis is not None or stack:
         raise ValueError("axis= and stack= put several frames together: pass a list or a pattern")
-    return array_of(given.opened(urlpath), chunks, name)
+    frame = given.opened(urlpath)
+    array = array_of(frame, chunks, name)
+    if chunks is not None:
+        warn_of_work(frame, array.chunks)
+    return array
 
 
 class _Given(NamedTuple):

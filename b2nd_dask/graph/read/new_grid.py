@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import warnings
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
@@ -10,6 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from b2nd_dask.errors import level_of_caller
 from b2nd_dask.format.grid import Grid
 from b2nd_dask.frame.joined import JoinedReference, Readable
 from b2nd_dask.frame.read.decode_cost import decodes_per_block, relative_work
@@ -24,6 +26,9 @@ HELD_SHARE = 1 / 8
 MOST_WORK = 2.0
 #: The same for a larger frame.
 MOST_WORK_LARGE = 16.0
+
+#: Whoever asks for blocks that take so much longer, for so many bytes, is told.
+_MUCH_WORK, _MANY_NBYTES = 4.0, 1 << 30
 
 
 class Boxes(NamedTuple):
@@ -101,3 +106,22 @@ def _boxes(
         own, at = ((), ()) if source.stacked else ((lengths,), (int(inner[0]) - begin,))
         along = (*sizes[:axis], *own, *sizes[axis + 1 :])
         yield frame, Boxes(frame.grid, along, (*corner[:axis], *at, *corner[axis + 1 :]))
+
+
+def warn_of_work(frame: FrameReference, sizes: Chunks) -> None:
+    """Warn where all of a frame takes much longer in these blocks than in its own."""
+    kinds = frame.chunk_kinds()
+    # special chunks have a kind other than 0, and are not decoded
+    stored = kinds.size - np.count_nonzero(kinds)
+    if not stored or 0 in frame.shape:
+        return
+    work = relative_work(frame.grid, sizes)
+    if work > _MUCH_WORK and work * stored * frame.grid.chunk_nbytes > _MANY_NBYTES:
+        warnings.warn(
+            f"{frame.description}: to compute all of it in the blocks of chunks= takes about "
+            f"{work:.0f} times as long as in its own, since each reads parts of many chunks. Give "
+            "larger blocks, or multiples of its own; from_b2nd(path).rechunk(chunks) leaves it to "
+            "dask, which may hold the whole array; b2nd_dask.rechunk writes a frame of such chunks "
+            "in little memory",
+            stacklevel=level_of_caller(),
+        )

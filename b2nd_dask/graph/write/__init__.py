@@ -4,5 +4,5 @@
 frame, `parts` begins frames that others fill, and `write_tasks` says which elements go where
 (`patch`, `checked_cast`) and makes the graph (`align`, `resume`). Imports `graph.read` and `frame`;
 of the format only the grid, since limits of the format belong to `frame.write`; nothing of the
-optimizer.
+optimizer, but `align` calls dask's `rechunk`, in front of which `graph.regrid` may stand.
 """
