@@ -60,10 +60,10 @@ MEMBERS = {
     "info meta nbytes nchunks ndim path shape size version vlmeta",
     Verification: "bad checksum_state nchunks ok path reason",
     FrameReads: "block_shape blocks chunk_shape chunks constants decode_nbytes dtype fetch_nbytes "
-    "path reads shape visits",
+    "is_intermediate path reads shape visits",
     Plan: "blocks chunks constants decode_nbytes fetch_nbytes frames peak_nbytes reads targets "
     "tasks writing_tasks",
-    Target: "block_shape chunk_shape chunks contiguous dtype path shape",
+    Target: "block_shape chunk_shape chunks contiguous dtype is_intermediate path shape",
     StagingInfo: "key modified nbytes path",
 }
 

@@ -166,6 +166,17 @@ class JoinedReference:
                 )
                 yield FramePart(self.frames[number], self._of_frame(inner), slice(first, last))
 
+    def split_points(
+        self, coords: tuple[NDArray[np.int64], ...]
+    ) -> Iterator[tuple[FrameReference, tuple[NDArray[np.int64], ...], NDArray[np.bool_]]]:
+        """The frames that hold single elements, their coordinates there, and which they are."""
+        numbers = np.searchsorted(self.starts, coords[self.axis], side="right") - 1
+        for number in np.unique(numbers).tolist():
+            where = numbers == number
+            inner = [axis[where] for axis in coords]
+            inner[self.axis] = inner[self.axis] - self.starts[number]
+            yield self.frames[number], self._of_frame(tuple(inner)), where
+
     def check_current(self) -> None:
         """As `FrameReference.check_current`, of each frame."""
         for frame in self.frames:
@@ -190,8 +201,9 @@ class JoinedReference:
             return self._expanded(parts[0].frame.read_axes(parts[0].axes, threads))
         out = _pool.empty(tuple(map(len, axes)), carrier(self.dtype))
         for part in parts:
-            elements = self._expanded(part.frame.read_axes(part.axes, threads))
-            out[(slice(None),) * self.axis + (part.out,)] = elements.view(out.dtype)
+            where = (slice(None),) * self.axis + (part.out,)
+            # no name for the elements: they go before those of the next frame come
+            out[where] = self._expanded(part.frame.read_axes(part.axes, threads)).view(out.dtype)
         return out.view(self.dtype)
 
     def read_points(self, coords: tuple[NDArray[np.int64], ...]) -> NDArray[Any]:
@@ -200,12 +212,7 @@ class JoinedReference:
         if len(along) and not 0 <= along.min() <= along.max() < self.shape[self.axis]:
             raise IndexError(f"a position is out of bounds for axis {self.axis}")
         out = np.empty(len(along), carrier(self.dtype))
-        numbers = np.searchsorted(self.starts, along, side="right") - 1
-        for number in np.unique(numbers).tolist():
-            where = numbers == number
-            inner = [axis[where] for axis in coords]
-            inner[self.axis] = inner[self.axis] - self.starts[number]
-            frame, own = self.frames[number], self._of_frame(tuple(inner))
+        for frame, own, where in self.split_points(coords):
             # an index of no axes has no points
             found = frame.read_points(own) if own else frame.read(())
             out[where] = found.view(out.dtype)

@@ -24,7 +24,7 @@ from b2nd_dask.frame.open.opening import OWN_METALAYERS, OpenedFrame, ParsedFram
 from b2nd_dask.frame.read.decode import Fill
 from b2nd_dask.frame.read.partial_results import PartialResult
 from b2nd_dask.frame.read.points import read_points
-from b2nd_dask.frame.read.read_cost import ReadCosts, read_costs
+from b2nd_dask.frame.read.read_cost import ReadCosts, Region, read_costs
 from b2nd_dask.frame.read.reduce import Reduction, reduce_region
 from b2nd_dask.frame.read.region import read_region
 from b2nd_dask.processes import reduced
@@ -231,7 +231,7 @@ class FrameReference:
         with self.reading() as (opened, fill):
             return reduce_region(opened, axes, fill, how)
 
-    def read_costs(self, regions: Sequence[tuple[range, ...]]) -> ReadCosts:
+    def read_costs(self, regions: Sequence[Region]) -> ReadCosts:
         """What reading regions would take, without reading any."""
         return read_costs(self._ready()[0], regions)
 

@@ -24,9 +24,20 @@ from b2nd_dask.frame.open.opening import OpenedFrame, ParsedFrame
 from b2nd_dask.frame.read.fetch import SMALL_CHUNK
 from b2nd_dask.frame.read.plan import is_nearly_all, touched_along
 
-Region = tuple[range, ...]
+
+class ChunkRange(NamedTuple):
+    """Whole chunks that are fetched and not decoded, by their numbers."""
+
+    first: int
+    last: int
+    """Not included."""
+
+
+Region = tuple[range, ...] | ChunkRange
 #: Visits of chunks that are looked at together.
 _BATCH = 1 << 20
+#: What readers of local files have as `max_gap` and `batch_nbytes`.
+_LOCAL_GAP, _LOCAL_BATCH = 512, 1 << 20
 
 
 @dataclass(frozen=True, eq=False)
@@ -53,17 +64,62 @@ class ReadCosts:
     """For each chunk of the frame whether its data are read; no row for each region."""
 
 
+class _Stored(NamedTuple):
+    """How the chunks of a frame are stored, and how its reader reads them."""
+
+    grid: Grid
+    kinds: NDArray[np.uint8]
+    lengths: NDArray[np.float64]
+    """Compressed bytes of each chunk."""
+    is_constant: bool
+    """Whether no chunk has data."""
+    max_gap: int
+    batch_nbytes: int
+    fetches_whole: bool
+    """Whether chunks are always fetched as a whole."""
+
+
 def read_costs(opened: OpenedFrame, regions: Sequence[Region]) -> ReadCosts:
     """Say what reading takes.
 
     Parameters
     ----------
-    regions : sequence of tuple of range
+    regions : sequence of tuple of range, or of ChunkRange
         Ascending positions along each axis.
     """
-    count = len(regions)
-    number = opened.parsed.index.kinds.size
-    constant = bool(opened.parsed.index.single_kind)
+    index, reader = opened.parsed.index, opened.reader
+    constant = bool(index.single_kind)
+    lengths = np.zeros(0) if constant else _compressed_lengths(opened.parsed)
+    stored = _Stored(
+        opened.parsed.grid,
+        index.kinds,
+        lengths,
+        constant,
+        reader.max_gap,
+        reader.batch_nbytes,
+        opened.verify is True,
+    )
+    return _costs(stored, regions)
+
+
+def uncompressed_costs(grid: Grid, regions: Sequence[Region]) -> ReadCosts:
+    """Say what reading a local frame takes that is not there yet, as if nothing compressed.
+
+    Parameters
+    ----------
+    grid : Grid
+        Of the frame.
+    regions
+        As for `read_costs`.
+    """
+    kinds = np.full(grid.nchunks, ChunkKind.STORED, np.uint8)
+    lengths = np.full(grid.nchunks, float(HEADER_LEN + grid.chunk_nbytes))
+    stored = _Stored(grid, kinds, lengths, False, _LOCAL_GAP, _LOCAL_BATCH, False)
+    return _costs(stored, regions)
+
+
+def _costs(frame: _Stored, regions: Sequence[Region]) -> ReadCosts:
+    count, number = len(regions), frame.kinds.size
     costs = ReadCosts(
         visits=np.zeros(count, np.int64),
         constants=np.zeros(count, np.int64),
@@ -73,22 +129,28 @@ def read_costs(opened: OpenedFrame, regions: Sequence[Region]) -> ReadCosts:
         buffers=np.zeros(count),
         largest=np.zeros(count, np.int64),
         direct=np.zeros(count, np.bool_),
-        touched=np.zeros(0 if constant else number, np.bool_),
+        touched=np.zeros(0 if frame.is_constant else number, np.bool_),
     )
-    cuts = _Cuts(opened.parsed.grid, regions)
-    if constant:
+    whole = {row: found for row, found in enumerate(regions) if isinstance(found, ChunkRange)}
+    nothing = (range(0),) * frame.grid.ndim
+    boxes = [nothing if isinstance(found, ChunkRange) else found for found in regions]
+    cuts = _Cuts(frame.grid, boxes)
+    if frame.is_constant:
         costs.constants[:] = cuts.counts.prod(axis=1)
+        for row, (first, last) in whole.items():
+            costs.constants[row] = last - first
         return costs
-    chunks = _Chunks(opened)
+    chunks = _Chunks(frame)
     for rows in cuts.alike():
         visits = cuts.visits(rows)
         for name, values in chunks.costs(visits, cuts).items():
             getattr(costs, name)[rows] = values
         stored = visits.numbers[chunks.kinds[visits.numbers] == ChunkKind.STORED]
         costs.touched[stored] = True
-    costs.buffers[:] = np.minimum(costs.fetched, opened.reader.batch_nbytes + costs.buffers)
-    grid = opened.parsed.grid
-    costs.direct[:] = [_is_direct(grid, region) for region in regions]
+    for row, found in whole.items():
+        chunks.fetch_whole(found, row, costs)
+    costs.buffers[:] = np.minimum(costs.fetched, frame.batch_nbytes + costs.buffers)
+    costs.direct[:] = [_is_direct(frame.grid, box) for box in boxes]
     costs.direct[:] &= (cuts.counts[:, 1:] == 1).all(axis=1)
     return costs
 
@@ -105,7 +167,7 @@ class _Visits(NamedTuple):
 class _Cuts:
     """How regions are cut by chunks along each axis; equal cuts are made once."""
 
-    def __init__(self, grid: Grid, regions: Sequence[Region]) -> None:
+    def __init__(self, grid: Grid, regions: Sequence[tuple[range, ...]]) -> None:
         self._grid = grid
         self._touched: list[dict[tuple[int, ...], int]] = [{} for _ in grid.shape]
         known: list[dict[range, int]] = [{} for _ in grid.shape]
@@ -179,11 +241,11 @@ class _Cuts:
 class _Chunks:
     """What visits of the chunks of a frame cost."""
 
-    def __init__(self, opened: OpenedFrame) -> None:
-        self._opened = opened
-        self._grid = opened.parsed.grid
-        self.kinds = opened.parsed.index.kinds
-        self._lengths = _compressed_lengths(opened.parsed)
+    def __init__(self, frame: _Stored) -> None:
+        self._frame = frame
+        self._grid = frame.grid
+        self.kinds = frame.kinds
+        self._lengths = frame.lengths
 
     def costs(self, visits: _Visits, cuts: _Cuts) -> dict[str, NDArray[Any]]:
         """Costs of each row of visits, by the names of `ReadCosts`."""
@@ -212,23 +274,34 @@ class _Chunks:
             "buffers": lengths.max(axis=1),
         }
 
+    def fetch_whole(self, chunks: ChunkRange, row: int, costs: ReadCosts) -> None:
+        """Enter what fetching whole chunks costs, of which nothing is decoded."""
+        stored = np.flatnonzero(self.kinds[chunks.first : chunks.last] == ChunkKind.STORED)
+        stored += chunks.first
+        costs.visits[row] = len(stored)
+        costs.constants[row] = chunks.last - chunks.first - len(stored)
+        costs.blocks[row] = costs.decoded[row] = costs.largest[row] = 0
+        costs.fetched[row] = self._lengths[stored].sum()
+        costs.buffers[row] = self._lengths[stored].max(initial=0)
+        costs.touched[stored] = True
+
     def _fetched(
         self, lengths: NDArray[np.float64], blocks: NDArray[np.int64]
     ) -> NDArray[np.float64]:
         """Bytes to fetch for some blocks of chunks of these compressed lengths."""
-        reader, nblocks = self._opened.reader, math.prod(self._grid.blocks_per_chunk)
+        max_gap, nblocks = self._frame.max_gap, math.prod(self._grid.blocks_per_chunk)
         head = head_nbytes(nblocks)
         block = np.maximum(lengths - head, 0) / nblocks
         fetched = np.minimum(lengths, head) + block * len(blocks)
         between, often = np.unique(np.diff(blocks) - 1, return_counts=True)
         for gap, count in zip(between.tolist(), often.tolist(), strict=True):
             # what lies between two blocks is read, too, where it is little
-            fetched += np.where(gap * block <= reader.max_gap, count * gap * block, 0)
-        at_once = lengths <= max(SMALL_CHUNK, reader.max_gap)
-        return np.where(at_once | (self._opened.verify is True), lengths, fetched)
+            fetched += np.where(gap * block <= max_gap, count * gap * block, 0)
+        at_once = lengths <= max(SMALL_CHUNK, max_gap)
+        return np.where(at_once | self._frame.fetches_whole, lengths, fetched)
 
 
-def _is_direct(grid: Grid, region: Region) -> bool:
+def _is_direct(grid: Grid, region: tuple[range, ...]) -> bool:
     return grid.chunk_is_c_order and all(
         positions.step == 1 and positions.start % n == 0 and len(positions) % n == 0
         for positions, n in zip(region, grid.padded_chunk, strict=True)

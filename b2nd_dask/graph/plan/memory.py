@@ -50,7 +50,10 @@ def held_in(task: Task) -> float:
         return 1.0
     reads: list[int] = []
     size = _size(top, reads)
-    return max(0.0, size.peak / max(reads, default=1) - 1)
+    if not reads:
+        # of a source of another kind
+        return 1.0
+    return max(0.0, size.peak / max(reads) - 1)
 
 
 def held_by_work(work: ElementwiseWork, dtype: np.dtype[Any]) -> float:

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 from dask.base import is_dask_collection, optimize
 
-from b2nd_dask.frame.read.read_cost import ReadCosts
-from b2nd_dask.frame.reference import FrameReference
+from b2nd_dask.frame.read.read_cost import ReadCosts, Region
+from b2nd_dask.graph.plan.reads import FoundRead, IntermediateFrame, ReadFrame
 from b2nd_dask.graph.plan.report import FrameReads, Plan, Target
+from b2nd_dask.graph.plan.task_memory import TaskMemory
 
 if TYPE_CHECKING:
-    from b2nd_dask.graph.plan.walk import FoundRead, FoundTask, FoundWrite
+    from b2nd_dask.graph.plan.walk import FoundTask, FoundWrite
 
 
 def plan(*collections: Any) -> Plan:
@@ -87,82 +86,40 @@ def _optimized(collections: Iterable[Any]) -> Mapping[Any, Any]:
 
 @dataclass
 class _OfFrame:
-    """The reads of one frame, and the numbers of their tasks."""
+    """What is read of one frame, and the numbers of the reads that it belongs to."""
 
-    frame: FrameReference
-    reads: list[FoundRead] = field(default_factory=list)
-    tasks: list[int] = field(default_factory=list)
+    frame: ReadFrame
+    regions: list[Region] = field(default_factory=list)
+    reads: list[int] = field(default_factory=list)
 
 
-def _by_frame(tasks: list[FoundTask]) -> list[_OfFrame]:
+def _by_frame(reads: Iterable[FoundRead]) -> list[_OfFrame]:
     groups: dict[Any, _OfFrame] = {}
     known: dict[int, _OfFrame] = {}
-    for number, task in enumerate(tasks):
-        for read in task.reads:
-            # by identity, since tokens take long; tasks keep the references
-            if id(read.frame) not in known:
-                token = read.frame.__dask_tokenize__()
-                known[id(read.frame)] = groups.setdefault(token, _OfFrame(read.frame))
-            group = known[id(read.frame)]
-            group.reads.append(read)
-            group.tasks.append(number)
+    for number, read in enumerate(reads):
+        for frame, region in read.pieces:
+            # by identity, since tokens take long; reads keep the references
+            if id(frame) not in known:
+                token = frame.__dask_tokenize__()
+                known[id(frame)] = groups.setdefault(token, _OfFrame(frame))
+            group = known[id(frame)]
+            group.regions.append(region)
+            group.reads.append(number)
     return list(groups.values())
 
 
 def _read(tasks: list[FoundTask], targets: list[FoundWrite]) -> tuple[tuple[FrameReads, ...], int]:
     """What is read of each frame, and the most that a task holds."""
-    memory = _Memory(tasks, targets)
+    memory = TaskMemory(tasks, targets)
     frames = []
-    for group in _by_frame(tasks):
-        costs = group.frame.read_costs([read.region for read in group.reads])
-        memory.add(group, costs)
+    for group in _by_frame(read for task in tasks for read in task.reads):
+        costs = group.frame.read_costs(group.regions)
+        memory.add(group.frame, group.regions, group.reads, costs)
         frames.append(_of_frame(group.frame, costs))
     return tuple(frames), memory.peak
 
 
-class _Memory:
-    """Bytes that tasks hold, a row for each."""
-
-    def __init__(self, tasks: list[FoundTask], targets: list[FoundWrite]) -> None:
-        self._targets = targets
-        self._writes = np.array([task.writes for task in tasks], bool)
-        self._working, self._buffers, self._block, self._fetched = np.zeros((4, len(tasks)))
-
-    def add(self, group: _OfFrame, costs: ReadCosts) -> None:
-        """Add the reads of a frame, with the work on their elements."""
-        grid, rows = group.frame.grid, group.tasks
-        count = np.array([math.prod(map(len, read.region)) for read in group.reads], float)
-        nbytes = count * grid.itemsize
-        work = np.array([read.held for read in group.reads])
-        streamed = np.array([read.is_streamed for read in group.reads], bool)
-        at_once = np.where(streamed, np.minimum(costs.largest, nbytes), nbytes)
-        buffers = costs.buffers + np.where(costs.direct & ~streamed, 0, costs.largest)
-        # what is decoded in another order than that of the elements is copied
-        copied = streamed & ((costs.largest < grid.chunk_nbytes) | (not grid.chunk_is_c_order))
-        elements = np.where(streamed, at_once * copied, nbytes)
-        np.add.at(self._working, rows, buffers + elements + at_once * work)
-        np.add.at(self._buffers, rows, buffers)
-        np.add.at(self._fetched, rows, costs.fetched)
-        np.maximum.at(self._block, rows, count)
-
-    @property
-    def peak(self) -> int:
-        """The most of all tasks."""
-        peaks = [self._working]
-        for target in self._targets:
-            grid = target.plan.grid
-            block = self._block * target.plan.dtype.itemsize
-            # a chunk in the order of its blocks, unless it is the block; and as many bytes for its
-            # compressed ones, which are about as long as they were
-            direct = (block <= grid.chunk_nbytes) & grid.chunk_is_c_order
-            chunk = grid.chunk_nbytes * np.where(direct, 1, 2)
-            one = self._fetched * np.minimum(1, grid.chunk_nbytes / np.maximum(block, 1))
-            encoded = np.clip(self._fetched, None, np.maximum(target.staging.batch_nbytes, one))
-            peaks.append(np.where(self._writes, self._buffers + block + chunk + encoded, 0))
-        return int(np.max(peaks, initial=0))
-
-
-def _of_frame(frame: FrameReference, costs: ReadCosts) -> FrameReads:
+def _of_frame(frame: ReadFrame, costs: ReadCosts) -> FrameReads:
     grid = frame.grid
     return FrameReads(
         path=frame.location.label,
@@ -177,6 +134,7 @@ def _of_frame(frame: FrameReference, costs: ReadCosts) -> FrameReads:
         constants=int(costs.constants.sum()),
         fetch_nbytes=round(costs.fetched.sum()),
         decode_nbytes=int(costs.decoded.sum()),
+        is_intermediate=isinstance(frame, IntermediateFrame),
     )
 
 
@@ -190,4 +148,5 @@ def _target(found: FoundWrite) -> Target:
         block_shape=grid.blocks,
         chunks=grid.nchunks,
         contiguous=not found.plan.sparse,
+        is_intermediate=found.is_intermediate,
     )

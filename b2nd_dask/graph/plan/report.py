@@ -41,6 +41,9 @@ class FrameReads:
     """Compressed bytes to fetch from the file or store."""
     decode_nbytes: int
     """Bytes to decode, padding of blocks included."""
+    is_intermediate: bool = False
+    """Whether the computation itself writes it before. How well it will compress is not known:
+    bytes to fetch, and chunks without data, count as if nothing did."""
 
     def __str__(self) -> str:
         return "\n".join([self.path, *_lines(_rows_of_frame(self), 2)])
@@ -60,6 +63,8 @@ class Target:
     """Chunks of the whole frame."""
     contiguous: bool
     """Whether it is one file."""
+    is_intermediate: bool = False
+    """Whether the computation reads it again, and then removes it."""
 
     def __str__(self) -> str:
         return "\n".join([self.path, *_lines(_rows_of_target(self), 2)])
@@ -104,7 +109,7 @@ class Plan:
 
     @property
     def fetch_nbytes(self) -> int:
-        """Compressed bytes to fetch."""
+        """Compressed bytes to fetch; of intermediate frames as if they did not compress."""
         return sum(frame.fetch_nbytes for frame in self.frames)
 
     @property
@@ -135,7 +140,7 @@ Rows = list[tuple[str, str]]
 def _rows_of_plan(found: Plan) -> Rows:
     rows = [
         ("tasks", f"{found.tasks:,}"),
-        ("fetch", _size(found.fetch_nbytes)),
+        ("fetch", _fetch(found, any(frame.is_intermediate for frame in found.frames))),
         ("decode", _size(found.decode_nbytes)),
         ("peak of a task", _size(found.peak_nbytes)),
     ]
@@ -154,7 +159,7 @@ def _rows_of_frame(reads: FrameReads) -> Rows:
             f"{reads.blocks:,} of {math.prod(reads.block_shape) * reads.dtype.itemsize:,} B",
         ),
         ("constants", f"{reads.constants:,}, not read"),
-        ("fetch", _size(reads.fetch_nbytes)),
+        ("fetch", _fetch(reads, reads.is_intermediate)),
         ("decode", _size(reads.decode_nbytes)),
     ]
 
@@ -164,9 +169,14 @@ def _rows_of_target(target: Target) -> Rows:
     return [*_grid(target), ("number of chunks", f"{target.chunks:,}, {layout}")]
 
 
+def _fetch(found: Plan | FrameReads, is_unknown: bool) -> str:
+    unknown = ", intermediate frames as if they did not compress"
+    return _size(found.fetch_nbytes) + unknown * is_unknown
+
+
 def _grid(frame: FrameReads | Target) -> Rows:
     return [
-        ("array", f"{_by(frame.shape)} {frame.dtype}"),
+        ("array", f"{_by(frame.shape)} {frame.dtype}" + ", intermediate" * frame.is_intermediate),
         ("chunks", f"{_by(frame.chunk_shape)}, in blocks of {_by(frame.block_shape)}"),
     ]
 

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterator, Mapping
+from functools import partial
 from typing import Any, NamedTuple
-
-import numpy as np
-from numpy.typing import NDArray
 
 from b2nd_dask.format.grid import parse_selection
 from b2nd_dask.frame.array import Frame, reference_of
-from b2nd_dask.frame.reference import FrameReference
+from b2nd_dask.frame.joined import Readable
+from b2nd_dask.frame.rechunk.between import open_between
 from b2nd_dask.frame.write.idempotent import open_staging
+from b2nd_dask.frame.write.parts import open_part
 from b2nd_dask.frame.write.writer import FramePlan
 from b2nd_dask.graph._dask_compat import (
     Alias,
@@ -26,23 +26,20 @@ from b2nd_dask.graph.optimize.rules.index_pushdown import Window, index_block
 from b2nd_dask.graph.optimize.rules.pushdown import kind_of, value_of
 from b2nd_dask.graph.optimize.rules.reduction_pushdown import reduce_block
 from b2nd_dask.graph.plan.memory import held_by_reduction, held_by_work, held_in
+from b2nd_dask.graph.plan.reads import FoundRead, Recorder, found_read
+from b2nd_dask.graph.plan.rechunks import (
+    RECHUNK_TASKS,
+    Source,
+    Sources,
+    box_of,
+    call_of,
+    index_of,
+)
 from b2nd_dask.graph.read.blocks import ConstantRegion, FrameRegion
 from b2nd_dask.graph.write.write_tasks import write_task
 from b2nd_dask.storage import Staging
 
 _GETTERS = (core.getter, core.getter_inline, core.getter_nofancy)
-Region = tuple[range, ...]
-
-
-class FoundRead(NamedTuple):
-    """A region of a frame that a task reads."""
-
-    frame: FrameReference
-    region: Region
-    is_streamed: bool
-    """Whether chunks are reduced one by one, and no array of the region is built."""
-    held: float
-    """Bytes that work on the elements holds beside them, for each byte of elements."""
 
 
 class FoundWrite(NamedTuple):
@@ -50,6 +47,8 @@ class FoundWrite(NamedTuple):
 
     plan: FramePlan
     staging: Staging
+    is_intermediate: bool = False
+    """Whether the same graph reads it, and the end removes it."""
 
 
 class FoundTask(NamedTuple):
@@ -57,6 +56,8 @@ class FoundTask(NamedTuple):
 
     reads: list[FoundRead]
     writes: bool
+    plan: FramePlan | None = None
+    """Of the frame that it writes to, where the task itself says so."""
 
 
 class _Site(NamedTuple):
@@ -64,10 +65,12 @@ class _Site(NamedTuple):
 
     func: Any
     source: Any
-    """Region or reference."""
+    """Region, reference or source of a rechunk."""
     index: Any
     rest: tuple[Any, ...]
     """The other arguments."""
+    plan: FramePlan | None = None
+    """Of the frame that a task of a rechunk writes to."""
 
 
 def tasks_of(graph: Mapping[Any, Any]) -> Iterator[FoundTask]:
@@ -81,13 +84,20 @@ def tasks_of(graph: Mapping[Any, Any]) -> Iterator[FoundTask]:
 
 def writes_of(graph: Mapping[Any, Any]) -> list[FoundWrite]:
     """Frames that are written, each once."""
-    found: list[FoundWrite] = []
+    found: dict[Any, FoundWrite] = {}
     for node in graph.values():
-        func, args = _call_of(node)
-        if func is open_staging:
-            plan, staging = (value_of(arg) for arg in args)
-            found.append(FoundWrite(plan, staging))
-    return found
+        func, args = call_of(node)
+        opening = func.func if isinstance(func, partial) else func
+        if opening in (open_staging, open_part):
+            write = FoundWrite(*(value_of(arg) for arg in args[:2]))
+        elif opening is open_between:
+            between = value_of(args[0])
+            write = FoundWrite(between.plan, between.staging, is_intermediate=True)
+        else:
+            continue
+        # tasks of several steps open the same area
+        found.setdefault((write.staging.label, write.staging.key), write)
+    return list(found.values())
 
 
 def is_run(node: Any) -> bool:
@@ -97,73 +107,82 @@ def is_run(node: Any) -> bool:
     return isinstance(node, tuple) and bool(node) and callable(node[0])
 
 
-def _call_of(node: Any) -> tuple[Any, tuple[Any, ...]]:
-    if isinstance(node, Task):
-        return node.func, tuple(node.args)
-    # as the tasks that write are made
-    return (node[0], node[1:]) if isinstance(node, tuple) and node else (None, ())
+class _Place(NamedTuple):
+    """A read in the tasks of a layer."""
+
+    site: _Site
+    """In the first of them."""
+    source_at: int | None
+    """Which of the task's arguments is the source; None where it is the same in all."""
+    index_at: int | None
+
+    def in_task(self, given: list[Any]) -> _Site:
+        """The read in another task."""
+        source = self.site.source if self.source_at is None else given[self.source_at]
+        index = self.site.index if self.index_at is None else given[self.index_at]
+        return self.site._replace(source=source, index=index)
 
 
 class _Walk:
     def __init__(self, graph: Mapping[Any, Any]) -> None:
         self._graph = graph
-        self._known_held: dict[tuple[int, ...], float] = {}
+        self._known_held: dict[tuple[Any, ...], float] = {}
         # with a task of each, since identities are part of the keys
-        self._layers: dict[Hashable, tuple[Any, list[tuple[_Site, int | None]], bool, float]] = {}
+        self._layers: dict[Hashable, tuple[Any, list[_Place], bool, float]] = {}
+        self._sources = Sources(self._node)
 
     def task(self, node: Any) -> FoundTask:
         """What a task of the graph does."""
-        if not isinstance(node, Task):
+        func, _ = call_of(node)
+        if not callable(func):
             return FoundTask([], writes=False)
-        if node.func is _execute_subgraph:
+        if func is _execute_subgraph:
             return self._fused(node)
         sites, writes = self._sites(node, {})
         reads = [read for site in sites for read in self._reads(site, 0.0)]
-        return FoundTask(reads, writes)
+        plans = [site.plan for site in sites if site.plan is not None]
+        return FoundTask(reads, writes, plans[0] if plans else None)
 
     def _fused(self, node: Task) -> FoundTask:
         inner, out, names, *values = node.args
         layer = id(inner), out, names, *map(kind_of, values)
+        given = [value_of(value) for value in values]
         if layer not in self._layers:
             sites, writes = self._sites(node, {})
-            given = [value_of(value) for value in values]
-            positions = [
-                next((i for i, value in enumerate(given) if value is site.index), None)
+            places = [
+                _Place(site, _position(site.source, given), _position(site.index, given))
                 for site in sites
             ]
-            known = list(zip(sites, positions, strict=True))
-            self._layers[layer] = node, known, writes, self._held(node, sites)
-        _, known, writes, held = self._layers[layer]
-        reads = []
-        for site, position in known:
-            index = site.index if position is None else value_of(values[position])
-            reads += self._reads(site._replace(index=index), held)
+            self._layers[layer] = node, places, writes, self._held(node, sites)
+        _, places, writes, held = self._layers[layer]
+        reads = [read for place in places for read in self._reads(place.in_task(given), held)]
         return FoundTask(reads, writes)
 
     def _held(self, node: Task, sites: list[_Site]) -> float:
-        """What work in a fused task holds: alike for the same functions of the same frames."""
+        """What work in a fused task holds: alike for the same functions of the same dtypes."""
         functions = (id(getattr(task, "func", None)) for task in node.args[0].values())
-        work = *functions, *(id(_frame_of(site.source)) for site in sites)
+        work = *functions, *(_frame_of(site.source).dtype for site in sites)
         if work not in self._known_held:
             self._known_held[work] = held_in(node)
         return self._known_held[work]
 
     def _sites(self, node: Any, scope: Mapping[Any, Any]) -> tuple[list[_Site], bool]:
         """The reads in a task, and whether one of its calls writes a block."""
-        if isinstance(node, list | tuple):
+        if isinstance(node, list | tuple) and not callable(call_of(node)[0]):
             args: tuple[Any, ...] = tuple(node)
             func = None
-        elif not isinstance(node, Task):
+        elif not isinstance(node, Task | tuple):
             return [], False
-        elif node.func is _execute_subgraph:
+        elif isinstance(node, Task) and node.func is _execute_subgraph:
             inner, _, names, *values = node.args
             inside = {n: self._known(v, scope) for n, v in zip(names, values, strict=True)}
             func, args, scope = None, tuple(inner.values()), {**scope, **inside}
         else:
-            func, args = node.func, (*node.args, *node.kwargs.values())
-            site = self._site(func, node.args, scope)
+            func, args = call_of(node)
+            site = self._site(func, args, scope)
             if site is not None:
-                return [site], False
+                return [site], site.plan is not None
+            args += tuple(getattr(node, "kwargs", {}).values())
         sites, writes = [], func is write_task
         for arg in args:
             more, more_writes = self._sites(arg, scope)
@@ -174,9 +193,32 @@ class _Walk:
     def _site(self, func: Any, args: tuple[Any, ...], scope: Mapping[Any, Any]) -> _Site | None:
         if func in (reduce_block, index_block) or func in _GETTERS:
             source, index, *rest = (self._known(arg, scope) for arg in args)
-            if isinstance(source, FrameRegion | ConstantRegion | FrameReference | Frame):
+            if isinstance(source, FrameRegion | ConstantRegion | Readable | Frame):
                 return _Site(func, source, index, tuple(rest))
+        elif func in RECHUNK_TASKS:
+            return self._rechunk_site(func, args, scope)
+        elif len(args) == 2 and (region := box_of(self._known(args[1], scope))) is not None:
+            # a block of an array that is read as passes are
+            found = self._sources.of(self._known(args[0], scope))
+            return found and _Site(func, found, region, ())
         return None
+
+    def _rechunk_site(self, func: Any, args: tuple[Any, ...], scope: Mapping[Any, Any]) -> _Site:
+        source = self._sources.of(self._known(args[0], scope))
+        if source is None:
+            raise ValueError(f"plan does not know what a task reads: {func.__name__} of {args[0]}")
+        values = [value_of(self._node(self._known(arg, scope))) for arg in args[1:]]
+        plan = next((value for value in values if isinstance(value, FramePlan)), None)
+        return _Site(func, source, index_of(func, values), (), plan)
+
+    def _node(self, arg: Any) -> Any:
+        """The node of the graph that an argument refers to, or the argument."""
+        while isinstance(arg, TaskRef | Alias):
+            key = arg.key if isinstance(arg, TaskRef) else arg.target
+            if key not in self._graph:
+                return arg
+            arg = self._graph[key]
+        return self._node(self._graph[arg]) if isinstance(arg, str) and arg in self._graph else arg
 
     def _known(self, arg: Any, scope: Mapping[Any, Any]) -> Any:
         """The value of an argument, where the graph tells it."""
@@ -189,26 +231,36 @@ class _Walk:
         return value_of(arg)
 
     def _reads(self, site: _Site, held: float) -> list[FoundRead]:
-        frame = _frame_of(site.source)
+        if isinstance(site.source, Source):
+            return [site.source.read(site.index)._replace(held=held)]
+        frame = _readable(site.source)
         if site.func is reduce_block:
             held = held_by_reduction(site.rest[0], frame.dtype)
-            return [FoundRead(frame, _region(site.index, frame), is_streamed=True, held=held)]
+            return [found_read(frame, _region(site.index, frame), held, is_streamed=True)]
         if site.func is index_block:
             func, work, _, *arguments = site.rest
             held = max(held, held_by_work(work, frame.dtype))
-            regions = _indexed(frame, site.index, func, arguments)
-            return [FoundRead(frame, region, is_streamed=False, held=held) for region in regions]
-        return [FoundRead(frame, _region(site.index, frame), is_streamed=False, held=held)]
+            return _indexed(frame, site.index, func, arguments, held)
+        return [found_read(frame, _region(site.index, frame), held)]
 
 
-def _frame_of(source: Any) -> FrameReference:
+def _position(value: Any, given: list[Any]) -> int | None:
+    return next((i for i, one in enumerate(given) if one is value), None)
+
+
+def _frame_of(source: Any) -> Any:
+    """What has the dtype of what is read."""
+    return source.frame if isinstance(source, Source) else _readable(source)
+
+
+def _readable(source: Any) -> Readable:
     if isinstance(source, Frame):
         return reference_of(source)
-    frame: FrameReference = source if isinstance(source, FrameReference) else source.frame
+    frame: Readable = source if isinstance(source, Readable) else source.frame
     return frame
 
 
-def _region(index: Any, frame: FrameReference) -> Region:
+def _region(index: Any, frame: Readable) -> tuple[range, ...]:
     try:
         return parse_selection(index, frame.shape).axes
     except IndexError:
@@ -216,38 +268,13 @@ def _region(index: Any, frame: FrameReference) -> Region:
         return tuple(map(range, frame.shape))
 
 
-def _indexed(frame: FrameReference, block: Any, func: Any, arguments: list[Any]) -> list[Region]:
-    """Regions that a block is read in when it is indexed."""
-    recorder = _Recorder(frame)
+def _indexed(
+    frame: Readable, block: Any, func: Any, arguments: list[Any], held: float
+) -> list[FoundRead]:
+    """What is read of a block when it is indexed."""
+    recorder = Recorder(frame, held)
     try:
         func(Window(recorder, block), *arguments)  # type: ignore[arg-type]
     except Exception:  # noqa: BLE001 - an index that only a running graph knows
-        return [_region(block, frame)]
-    return recorder.regions
-
-
-class _Recorder:
-    """Looks like a frame to `Window`, and notes what is read of it."""
-
-    def __init__(self, frame: FrameReference) -> None:
-        self.shape = frame.shape
-        self.blocks = frame.blocks
-        self.dtype = frame.dtype
-        self.regions: list[Region] = []
-
-    def read_axes(self, axes: Region) -> NDArray[Any]:
-        """Note a region; return elements of its shape."""
-        self.regions.append(axes)
-        return np.broadcast_to(np.zeros((), self.dtype), tuple(map(len, axes)))
-
-    def read(self, index: Any) -> Any:
-        """Note a region by its index."""
-        selection = parse_selection(index, self.shape)
-        return self.read_axes(selection.axes)[selection.finish]
-
-    def read_points(self, coords: tuple[NDArray[np.int64], ...]) -> NDArray[Any]:
-        """Note the blocks of single elements, as a region each."""
-        blocks = np.array(self.blocks)[:, None]
-        for corner in np.unique(np.stack(coords) // blocks * blocks, axis=1).T.tolist():
-            self.regions.append(tuple(range(at, at + 1) for at in corner))
-        return np.zeros(len(coords[0]), self.dtype)
+        return [found_read(frame, _region(block, frame), held)]
+    return recorder.reads

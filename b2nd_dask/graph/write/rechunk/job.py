@@ -191,7 +191,7 @@ def _regions(
         looks = _looks(tasks, source)
     name = tasks.name("write", number)
     work = {
-        (name, *at): (_write_region, source, region, plan, opening)
+        (name, *at): (write_region, source, region, plan, opening)
         for at, region in zip(np.ndindex(missing.shape), boxes_of(sizes), strict=True)
         if missing[at]
     }
@@ -210,7 +210,7 @@ def _looks(tasks: _Tasks, source: Any) -> dict[Any, Any]:
         return {}
     name = tasks.name("verify", 1)
     ranges = enumerate(_ranges(frame.grid))
-    return {(name, i): (_verify, source, *ends) for i, ends in ranges}
+    return {(name, i): (verify_task, source, *ends) for i, ends in ranges}
 
 
 def _copies(tasks: _Tasks, staged: ChunkRecords | None) -> Any:
@@ -227,7 +227,7 @@ def _copies(tasks: _Tasks, staged: ChunkRecords | None) -> Any:
         if is_staged[first:last].all():
             whole[first:last] = True
         else:
-            work[name, i] = (_copy, source, first, last, plan, tasks.opening)
+            work[name, i] = (copy_task, source, first, last, plan, tasks.opening)
     if staged is not None:
         reused = ChunkRecords(staged.parts, staged.rows[whole[staged.rows["chunk"]]])
         extra = [tasks.add("known", reused)]
@@ -248,7 +248,7 @@ def in_lanes(work: dict[Any, tuple[Any, ...]], lanes: int) -> dict[Any, tuple[An
     }
 
 
-def _write_region(
+def write_region(
     source: RegionSource | FlatSource,
     region: Box,
     plan: FramePlan,
@@ -262,7 +262,7 @@ def _write_region(
     return rechunk_region(source, region, plan, opened)
 
 
-def _copy(
+def copy_task(
     source: RegionSource,
     first: int,
     last: int,
@@ -270,12 +270,14 @@ def _copy(
     opened: OpenedStaging,
     *before: Any,
 ) -> ChunkRecords:
+    """Task that copies chunks as they are stored."""
     if opened.again:
         return ChunkRecords.of({}, {}, {})
     return copy_chunks(source.frame, first, last, plan, opened)
 
 
-def _verify(source: RegionSource | FlatSource, first: int, last: int, *before: Any) -> None:
+def verify_task(source: RegionSource | FlatSource, first: int, last: int, *before: Any) -> None:
+    """Task that verifies chunks by their checksums."""
     frame = source.source.frame if isinstance(source, FlatSource) else source.frame
     verify_stored(frame, first, last, source.most_nbytes)
 

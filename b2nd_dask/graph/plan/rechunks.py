@@ -1,0 +1,132 @@
+"""What the tasks of a rechunk read: regions of a frame, or of one that another task writes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from b2nd_dask.frame.read.read_cost import ChunkRange
+from b2nd_dask.frame.rechunk.between import Between
+from b2nd_dask.frame.rechunk.source import Box, FlatSource, RegionSource, flat_boxes
+from b2nd_dask.graph._dask_compat import Task
+from b2nd_dask.graph.optimize.rules.pushdown import value_of
+from b2nd_dask.graph.plan.reads import FoundRead, IntermediateFrame, Piece, ReadFrame
+from b2nd_dask.graph.write.rechunk.job import copy_task, verify_task, write_region
+
+#: Tasks that a rechunk is made of.
+RECHUNK_TASKS = (write_region, copy_task, verify_task)
+
+
+class FlatShapes(NamedTuple):
+    """The shapes of a source and of what has the same elements in C order."""
+
+    source: tuple[int, ...]
+    target: tuple[int, ...]
+
+
+class Source(NamedTuple):
+    """Where a task of a rechunk reads its region, as `RegionSource` or `FlatSource` would."""
+
+    frame: ReadFrame
+    order: tuple[int, ...]
+    flat: FlatShapes | None = None
+
+    def read(self, region: Box | ChunkRange) -> FoundRead:
+        """The read of a region of the target, or of chunks."""
+        if isinstance(region, ChunkRange):
+            return FoundRead([Piece(self.frame, region)])
+        boxes = [region] if self.flat is None else list(_flat_boxes(region, self.flat))
+        return FoundRead([self._piece(box) for box in boxes], is_copied=self.flat is not None)
+
+    def _piece(self, box: Box) -> Piece:
+        axes = [range(0)] * len(box)
+        for axis, along in zip(self.order, box, strict=True):
+            axes[axis] = range(along.start, along.stop)
+        return Piece(self.frame, tuple(axes))
+
+
+def call_of(node: Any) -> tuple[Any, tuple[Any, ...]]:
+    """The function and the arguments of a task."""
+    if isinstance(node, Task):
+        return node.func, tuple(node.args)
+    # as the tasks that write are made
+    return (node[0], node[1:]) if isinstance(node, tuple) and node else (None, ())
+
+
+def index_of(func: Any, values: list[Any]) -> Box | ChunkRange:
+    """What one of `RECHUNK_TASKS` reads of its source; `values` are its other arguments."""
+    if func is write_region:
+        region: Box = values[0]
+        return region
+    return ChunkRange(int(values[0]), int(values[1]))
+
+
+def box_of(argument: Any) -> Any:
+    """The region that an argument is, a slice for each axis; None if it is another one."""
+    value = value_of(argument)
+    is_box = type(value) is tuple and all(type(along) is slice for along in value)
+    return value if is_box else None
+
+
+class Sources:
+    """Finds what tasks of a rechunk read.
+
+    Parameters
+    ----------
+    node_of : callable
+        Returns the node of a graph that an argument refers to, or the argument.
+    """
+
+    def __init__(self, node_of: Callable[[Any], Any]) -> None:
+        self._node_of = node_of
+        # one for all tasks that read it
+        self._frames: dict[int, tuple[Between, IntermediateFrame]] = {}
+
+    def of(self, argument: Any) -> Source | None:
+        """What an argument reads; None if it is no source."""
+        node = self._node_of(argument)
+        value = value_of(node)
+        if isinstance(value, RegionSource):
+            return Source(value.frame, value.order)
+        if isinstance(value, FlatSource):
+            shapes = FlatShapes(value.source_shape, value.shape)
+            return Source(value.source.frame, value.source.order, shapes)
+        func, args = call_of(node)
+        if func is FlatSource:
+            below, *shapes_below = args
+            source = self.of(below)
+            return source and source._replace(flat=FlatShapes(*map(value_of, shapes_below)))
+        between = value_of(args[0]) if args else None
+        return self._of_between(between, args) if isinstance(between, Between) else None
+
+    def _of_between(self, between: Between, args: tuple[Any, ...]) -> Source:
+        """What a task opens behind the pass that writes it, perhaps with axes in an order."""
+        frame = self._frames.setdefault(id(between), (between, IntermediateFrame(between)))[1]
+        plain = tuple(range(frame.grid.ndim))
+        orders = (value_of(arg) for arg in args[1:])
+        return Source(frame, next((o for o in orders if _is_order(o, plain)), plain))
+
+
+def _is_order(value: Any, plain: tuple[int, ...]) -> bool:
+    is_axes = isinstance(value, tuple) and all(isinstance(axis, int) for axis in value)
+    return is_axes and tuple(sorted(value)) == plain
+
+
+def _flat_boxes(region: Box, shapes: FlatShapes) -> Iterator[Box]:
+    """Boxes of the source that `FlatSource.read` reads for a region."""
+    sizes = tuple(along.stop - along.start for along in region)
+    split = len(sizes)
+    while split > 1 and sizes[split - 1] == shapes.target[split - 1]:
+        split -= 1
+    split = max(0, split - 1)
+    for outer in np.ndindex(sizes[:split]):
+        start = [along.start + i for along, i in zip(region, outer, strict=False)]
+        rest = [along.start for along in region[split:]]
+        at = (*start, *rest)
+        first = int(np.ravel_multi_index(at, shapes.target)) if shapes.target else 0
+        yield from (
+            b for b, _ in flat_boxes(first, first + math.prod(sizes[split:]), shapes.source)
+        )
