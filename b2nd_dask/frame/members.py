@@ -122,6 +122,15 @@ def _inside(location: Location, name: str) -> Location:
     return replace(location, urlpath=f"{path.rstrip('/')}/{name}{mark}{query}")
 
 
+def _require_inside(location: Location, found: Location, name: str) -> None:
+    """Check that a file of a store is no link out of it: who packed the store chose its target."""
+    if location.is_url:
+        return
+    root, own = (os.path.realpath(path) for path in (location.url, found.url))
+    if os.path.commonpath([root, own]) != root:
+        raise UnsupportedFrameError(f"{name} is a link to a file outside of the store")
+
+
 @contextmanager
 def _opened(location: Location) -> Iterator[ByteReader | None]:
     """Open an object that need not be there."""
@@ -137,14 +146,12 @@ def _opened(location: Location) -> Iterator[ByteReader | None]:
 
 def _in_folder(location: Location, key: str) -> Location:
     found = _inside(location, key + _ARRAY)
-    if not location.is_url:
-        root, own = (os.path.realpath(p) for p in (location.url, found.url))
-        if os.path.commonpath([root, own]) != root:
-            raise UnsupportedFrameError(f"/{key} is a link to a file outside of the store")
+    _require_inside(location, found, f"/{key}")
     with _opened(found) as reader:
         if reader is not None:
             return found
     embed = _inside(location, _EMBED)
+    _require_inside(location, embed, _EMBED)
     with _opened(embed) as reader:
         if reader is not None:
             store = EmbedStore.of(reader)
@@ -263,7 +270,9 @@ def _of_folder(location: Location) -> Iterator[Member]:
     for name in _files(location):
         nbytes = None if location.is_url else Path(location.url, name).lstat().st_size
         yield Member(_key_of(name), _what_by_name(name), nbytes)
-    with closing(_inside(location, _EMBED).open()) as reader:
+    embed = _inside(location, _EMBED)
+    _require_inside(location, embed, _EMBED)
+    with closing(embed.open()) as reader:
         yield from _of_embed_store(EmbedStore.of(reader))
 
 

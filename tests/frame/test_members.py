@@ -380,3 +380,20 @@ def test_chunks_of_stores_are_bounded(stores: Path, monkeypatch) -> None:
     monkeypatch.setattr(embedded, "MAX_CHUNK_NBYTES", 4096)
     with pytest.raises(UnsupportedFrameError, match="an embed store in chunks of 8192 bytes"):
         open_b2nd(stores / "embed.b2e", component="/small")
+
+
+def test_an_embed_store_that_is_a_link_out_of_the_store(stores: Path, tmp_path: Path) -> None:
+    """Who packed a store must not choose which other files are read."""
+    shutil.copytree(stores / "tree.b2d", tmp_path / "s.b2d")
+    link = tmp_path / "s.b2d" / "embed.b2e"
+    link.unlink()
+    link.symlink_to(stores / "embed.b2e")
+    message = "embed.b2e is a link to a file outside of the store"
+    with pytest.raises(UnsupportedFrameError, match=message) as caught:
+        open_b2nd(tmp_path / "s.b2d", component="/small")
+    assert str(tmp_path / "s.b2d") in str(caught.value)
+    with pytest.raises(UnsupportedFrameError, match=message):
+        list_members(Location.of(tmp_path / "s.b2d"))
+    # a link to the store itself, and one inside it, is its owner's
+    (tmp_path / "l.b2d").symlink_to(stores / "tree.b2d")
+    assert same(open_b2nd(tmp_path / "l.b2d", component="/small")[...], SMALL)

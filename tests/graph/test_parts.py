@@ -6,7 +6,7 @@ import re
 import signal
 import tempfile
 import uuid
-from contextlib import ExitStack
+from contextlib import ExitStack, nullcontext
 from pathlib import Path
 
 import blosc2
@@ -28,6 +28,10 @@ from b2nd_dask import (
     verify,
 )
 from b2nd_dask.frame.write import parts
+from b2nd_dask.frame.write.begun import begun_at
+from b2nd_dask.storage import Location
+from b2nd_dask.storage.write.local_staging import _LocalStaging
+from b2nd_dask.storage.write.object_staging import BaseObjectStaging
 from tests.forked import answer, run_to_end, started
 from tests.strategies import examples
 
@@ -354,3 +358,199 @@ def test_any_parts(data, contiguous, fill):
             return
         commit(target, fill=fill)
         holds(target, expected)
+
+
+def damage_cut(path):
+    os.truncate(path, 100)
+
+
+def damage_byte(path):
+    raw = bytearray(path.read_bytes())
+    raw[-1] ^= 1
+    path.write_bytes(raw)
+
+
+@pytest.mark.parametrize("damage", [damage_cut, damage_byte, Path.unlink])
+def test_what_was_staged_is_damaged(target, contiguous, damage):
+    to_b2nd(VALUES[:5], target, contiguous=contiguous)
+    create(target, (60, 40), float, chunks=CHUNKS, contiguous=contiguous, mode="w")
+    stage(target, VALUES[:30], 0, 30)
+    # in a file of its own, as parts of other processes are
+    assert run_to_end(stage, target, VALUES[30:], 30, 60).code == 0
+    begun = target.parent.glob(".*.staging/*")
+    newest = max(
+        (p for p in begun if p.suffix in (".part", ".chunk")), key=lambda p: p.stat().st_mtime_ns
+    )
+    damage(newest)
+    with pytest.raises(B2ndError, match=re.escape("stage the parts [30:60, 0:40] again")) as caught:
+        commit(target)
+    assert str(target) in str(caught.value)
+    np.testing.assert_array_equal(open_b2nd(target)[...], VALUES[:5])
+    assert len(list_staging(target)) == 1
+    stage(target, VALUES[30:], 30, 60)
+    commit(target)
+    holds(target, VALUES)
+
+
+def test_an_object_that_is_gone(store):
+    url, options = store
+    create(url, (60, 40), "f8", chunks=CHUNKS, **options)
+    stage(url, VALUES[:30], 0, 30, **options)
+    staging = begun_at(Location.of(url, **options)).staging(Location.of(url, **options))
+    before = set(staging.area().names())
+    stage(url, VALUES[30:], 30, 60, **options)
+    (gone,) = (name for name in set(staging.area().names()) - before if "." not in name)
+    staging.area().store.remove([staging.area().path(gone)])
+    with pytest.raises(B2ndError, match=re.escape("stage the parts [30:60, 0:40] again")):
+        commit(url, **options)
+    stage(url, VALUES[30:], 30, 60, **options)
+    np.testing.assert_array_equal(commit(url, **options)[...], VALUES)
+
+
+@pytest.mark.parametrize("place", ["memory", "s3", "local"])
+def test_plans_that_are_begun_at_once(request, tmp_path, monkeypatch, place):
+    """Each sees that nothing is begun, then all go on."""
+    url, options = str(tmp_path / "target.b2nd"), {}
+    if place == "memory":
+        url = f"memory://{uuid.uuid4().hex}.b2nd"
+    if place == "s3":
+        server = request.getfixturevalue("s3_server")
+        url = f"{server.url}/{uuid.uuid4().hex}.b2nd"
+        options = {"storage_options": server.storage_options}
+    with monkeypatch.context() as patch:
+        for kind in (_LocalStaging, BaseObjectStaging):
+            patch.setattr(kind, "kept", lambda _: [])
+        create(url, 10, "i2", chunks=5, **options)
+        first = begun_at(Location.of(url, **options)).key
+        create(url, 10, "i2", chunks=5, **options)
+        with pytest.raises(FileExistsError, match="another frame was begun here"):
+            create(url, 10, "i2", chunks=2, **options)
+    # nobody replaced the plan that jobs stage parts of
+    assert begun_at(Location.of(url, **options)).key == first
+    assert len(list_staging(url, **options)) == 1
+
+
+def create_and_stage(target, at, told):
+    told.send("begun")
+    told.recv()
+    create(target, (40, 4), "i4", chunks=(10, 4))
+    stage(target, np.int32(at), at, at + 10)
+    told.send("done")
+
+
+def test_jobs_that_all_begin_the_frame(target):
+    with ExitStack() as stack:
+        jobs = [
+            stack.enter_context(started(create_and_stage, target, at))[1] for at in range(0, 40, 10)
+        ]
+        assert [answer(job) for job in jobs] == ["begun"] * 4
+        for job in jobs:
+            job.send("go")
+        assert [answer(job) for job in jobs] == ["done"] * 4
+    commit(target)
+    holds(target, np.repeat([0, 10, 20, 30], 10)[:, None] * np.ones((1, 4), "i4"))
+
+
+@pytest.mark.parametrize("step", ["damaged_chunks", "_tables", "commit_records"])
+def test_commits_at_once(target, contiguous, monkeypatch, step):
+    """Another one is faster, whatever this one is about to do; and takes everything away."""
+    create(target, (60, 40), float, chunks=CHUNKS, contiguous=contiguous)
+    stage(target, VALUES, 0, 60)
+    original = getattr(parts, step)
+
+    def after_another(*arguments):
+        with monkeypatch.context() as patch:
+            patch.setattr(parts, step, original)
+            if not target.exists():
+                if step == "commit_records":
+                    monkeypatch.setattr(_LocalStaging, "exclusive", lambda _: nullcontext())
+                commit(target)
+        return original(*arguments)
+
+    monkeypatch.setattr(parts, step, after_another)
+    np.testing.assert_array_equal(commit(target)[...], VALUES)
+    holds(target, VALUES)
+
+
+@pytest.mark.parametrize("when", ["before it is staged", "before it is entered"])
+def test_a_job_that_loses_against_the_commit(target, contiguous, monkeypatch, when):
+    create(target, (60, 40), float, chunks=CHUNKS, contiguous=contiguous)
+    stage(target, VALUES, 0, 60)
+
+    def then_commit(block):
+        if not target.exists():
+            commit(target)
+        return block
+
+    late = da.from_array(VALUES * 2, chunks=CHUNKS)
+    if when == "before it is staged":
+        late = late.map_blocks(then_commit, meta=np.empty((0, 0)))
+    else:
+        original = _LocalStaging.sync
+
+        def commit_first(staging, names):
+            commit(target)
+            return original(staging, names)
+
+        monkeypatch.setattr(_LocalStaging, "sync", commit_first)
+    with pytest.raises(FileNotFoundError, match="the frame was committed meanwhile") as caught:
+        stage(target, late, 0, 60)
+    assert "same path" not in str(caught.value)
+    holds(target, VALUES)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "fill"),
+    [
+        ("u1", 0),
+        ("u1", 255),
+        ("?", 0),
+        ("?", 1),
+        (">i2", -5),
+        ("f4", 0.1),
+        ("f2", np.inf),
+        ("M8[s]", "NaT"),
+        ("M8[s]", "2020-01-02T03:04:05"),
+        ("M8[D]", np.datetime64("2020-01-02T00", "h")),
+        ("m8[s]", "NaT"),
+        ("m8[s]", 7),
+        ("S3", b"ab"),
+        ("U2", "é"),
+        ("c8", 1j),
+    ],
+)
+def test_fills(target, dtype, fill):
+    create(target, 10, dtype, chunks=4)
+    expected = np.full(10, fill, dtype)
+    np.testing.assert_array_equal(commit(target, fill=fill)[...], expected)
+    assert verify(target).ok
+
+
+@pytest.mark.parametrize(
+    ("dtype", "fill", "error"),
+    [
+        ("u1", 256, OverflowError),
+        ("u1", -1, OverflowError),
+        ("i8", 2**63, OverflowError),
+        ("u8", 2**64, TypeError),
+        ("?", 2, OverflowError),
+        ("?", 0.0, TypeError),
+        ("f4", 1e300, OverflowError),
+        ("f2", 70000, OverflowError),
+        ("c8", 1e300, OverflowError),
+        ("f4", 1j, TypeError),
+        ("i4", np.nan, TypeError),
+        ("S3", b"abcdef", TypeError),
+        ("S3", 12345, TypeError),
+        ("U2", "abc", TypeError),
+        ("M8[D]", "2020-01-02T03", OverflowError),
+        ("M8[ns]", "9999-01-01", OverflowError),
+        ("M8[s]", 0, TypeError),
+    ],
+)
+def test_fills_that_would_be_altered(target, dtype, fill, error):
+    create(target, 10, dtype, chunks=4)
+    with pytest.raises(error, match=re.escape(f"fill={fill!r}")):
+        commit(target, fill=fill)
+    assert not target.exists()
+    assert len(list_staging(target)) == 1

@@ -22,6 +22,7 @@ from hypothesis import strategies as st
 from b2nd_dask import (
     ChecksumError,
     ChunkKind,
+    CorruptChunkError,
     list_staging,
     open_b2nd,
     rechunk,
@@ -472,3 +473,27 @@ def test_memory_stays_within_what_was_stated(
     assert growth < (megabytes + 16) * MIB
     source, found = open_b2nd(large), open_b2nd(tmp_path / "series.b2nd")
     np.testing.assert_array_equal(found[:, 100:110, 500:520], source[:, 100:110, 500:520])
+
+
+@pytest.mark.parametrize("onto_itself", [False, True])
+def test_a_damaged_chunk_without_checksum_is_not_copied(tmp_path: Path, onto_itself: bool) -> None:
+    """A checksum of the copy would call it good."""
+    src = tmp_path / "src.b2nd"
+    values = np.random.default_rng(0).integers(0, 4000, (20, 50, 50)).astype("f4")
+    blosc2.asarray(values, urlpath=str(src), chunks=(1, 50, 50), blocks=(1, 25, 50))
+    assert not verify(src).ok
+    dst = src if onto_itself else tmp_path / "dst.b2nd"
+    if not onto_itself:
+        to_b2nd(np.arange(3), dst)
+    copy = rechunk(src, tmp_path / "whole.b2nd", chunks=(1, 50, 50))
+    np.testing.assert_array_equal(copy[...], values)
+    raw = bytearray(src.read_bytes())
+    at = len(raw) * 3 // 10
+    raw[at : at + 8] = bytes(255 - byte for byte in raw[at : at + 8])
+    src.write_bytes(raw)
+    with pytest.raises(CorruptChunkError) as caught:
+        open_b2nd(src)[...]
+    before = dst.read_bytes()
+    with pytest.raises(CorruptChunkError, match=rf"chunk {caught.value.chunk}\b"):
+        rechunk(src, dst, chunks=(1, 50, 50), mode="w")
+    assert dst.read_bytes() == before

@@ -14,13 +14,17 @@ from b2nd_dask.format.grid import Grid
 from b2nd_dask.format.index import ChunkKind
 from b2nd_dask.format.integrity import chunk_digest, require_digest
 from b2nd_dask.frame.open.opening import OpenedFrame, located
-from b2nd_dask.frame.read.fetch import ChunkRequest, batches, fetch, read_whole
+from b2nd_dask.frame.read.buffers import Scratch
+from b2nd_dask.frame.read.decode import decode_raw
+from b2nd_dask.frame.read.fetch import ChunkBytes, ChunkRequest, batches, fetch, read_whole
 from b2nd_dask.frame.rechunk.source import Box, FlatSource, RegionSource
 from b2nd_dask.frame.reference import FrameReference
 from b2nd_dask.frame.write.idempotent import OpenedStaging, stage_once
 from b2nd_dask.frame.write.records import ChunkRecords, merge_records
 from b2nd_dask.frame.write.writer import FramePlan, constant_records, stage_chunks, write_block
 from b2nd_dask.storage import Run
+
+_scratch = Scratch()
 
 
 def verified_nbytes(frame: FrameReference) -> int:
@@ -109,7 +113,15 @@ def _payloads(opened: OpenedFrame, first: int, last: int) -> Iterator[tuple[int,
             if fetched.header.special == Special.UNINIT:
                 yield fetched.chunk, None
             else:
+                # a checksum that nobody made before would call a damaged chunk good
+                if opened.digests is None:
+                    _require_decodes(opened, fetched)
                 yield fetched.chunk, bytes(fetched.data[: fetched.header.cbytes])
+
+
+def _require_decodes(opened: OpenedFrame, fetched: ChunkBytes) -> None:
+    with _scratch.borrow(opened.parsed.grid.chunk_nbytes) as raw, located(opened, fetched.chunk):
+        decode_raw(opened.parsed, fetched, raw)
 
 
 def _extent(chunk: int, grid: Grid) -> tuple[tuple[int, ...], tuple[range, ...]]:

@@ -90,19 +90,20 @@ def begin(location: Location, begun: BegunFrame) -> None:
         The target is there and may not be replaced, or another frame was begun there.
     """
     staging = begun.staging(location)
-    if PLAN_NAME in staging.kept():
-        there = begun_at(location)
-        # whatever its key is
-        if there.to_bytes()[_FRONT - 1 : -8] != begun.to_bytes()[_FRONT - 1 : -8]:
-            raise FileExistsError(
-                errno.EEXIST,
-                "another frame was begun here, with other options: commit it, or remove it by "
-                f"remove_staging(..., key={AREA_KEY!r})",
-                location.label,
-            )
-        return
-    staging.prepare()
-    staging.keep(PLAN_NAME, begun.to_bytes())
+    if PLAN_NAME not in staging.kept():
+        staging.prepare()
+        # another job may begin it in this moment
+        if staging.keep_new(PLAN_NAME, begun.to_bytes()):
+            return
+    there = begun_at(location)
+    # whatever its key is
+    if there.to_bytes()[_FRONT - 1 : -8] != begun.to_bytes()[_FRONT - 1 : -8]:
+        raise FileExistsError(
+            errno.EEXIST,
+            "another frame was begun here, with other options: commit it, or remove it by "
+            f"remove_staging(..., key={AREA_KEY!r})",
+            location.label,
+        )
 
 
 def begun_at(location: Location) -> BegunFrame:

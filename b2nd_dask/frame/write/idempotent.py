@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import logging
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -39,6 +40,8 @@ class OpenedStaging(NamedTuple):
     worker and its tasks are to run again, of which perhaps none will; or a Delayed is computed
     twice. The staging area is made by the first task that needs it: nobody would remove it after
     the last."""
+    begun_key: str | None = None
+    """Of the frame that a part is staged of."""
 
 
 def open_staging(plan: FramePlan, staging: Staging) -> OpenedStaging:
@@ -78,6 +81,8 @@ def stage_once(
     try:
         return stage()
     except FileNotFoundError as error:
+        if opened.begun_key is not None:
+            require_uncommitted(opened.staging, opened.begun_key)
         if not is_published(plan, opened.staging):
             raise unseen(error, opened.staging.label, _NOT_SHARED) from error
     if not opened.again:
@@ -107,16 +112,18 @@ def finish_once(
     if opened.again:
         # blocks that are all constant have staged nothing
         opened.staging.make_area()
-    with _shared(opened.staging):
+    with _shared(opened.staging, opened.begun_key):
         return finish(records, plan, opened.staging)
 
 
 @contextmanager
-def _shared(staging: Staging) -> Iterator[None]:
+def _shared(staging: Staging, begun_key: str | None = None) -> Iterator[None]:
     """Let errors of a folder that is not there say in which process it is not."""
     try:
         yield
     except (FileNotFoundError, NotADirectoryError, PermissionError) as error:
+        if begun_key is not None:
+            require_uncommitted(staging, begun_key)
         raise unseen(error, staging.label, _NOT_SHARED) from error
 
 
@@ -136,6 +143,17 @@ def is_published(plan: FramePlan, staging: Staging) -> bool:
 def has_published(staging: Staging, key: str) -> bool:
     """Whether the write of a key made the frame at the target, or is one of its last updates."""
     return _of_target(staging, lambda reader: key in keys_of(reader))
+
+
+def require_uncommitted(staging: Staging, key: str) -> None:
+    """Raise FileNotFoundError where the frame that was begun by a key is committed."""
+    if has_published(staging, key):
+        raise FileNotFoundError(
+            errno.ENOENT,
+            "the frame was committed meanwhile, without what was staged now: write that by "
+            'to_b2nd(..., mode="r+", region=...)',
+            staging.label,
+        )
 
 
 def _of_target(staging: Staging, says: Callable[[ByteReader], bool]) -> bool:

@@ -18,11 +18,24 @@ from b2nd_dask.errors import B2ndError
 from b2nd_dask.format.grid import Grid
 from b2nd_dask.frame.access import open_b2nd
 from b2nd_dask.frame.array import Frame
-from b2nd_dask.frame.write.begun import begun_at, begun_in
+from b2nd_dask.frame.write.begun import BegunFrame, begun_at, begun_in
+from b2nd_dask.frame.write.casts import cast_value
 from b2nd_dask.frame.write.commit import Envelope, commit_records
-from b2nd_dask.frame.write.idempotent import OpenedStaging, clean_up, has_published
+from b2nd_dask.frame.write.idempotent import (
+    RAN_BEFORE,
+    OpenedStaging,
+    clean_up,
+    has_published,
+    require_uncommitted,
+)
 from b2nd_dask.frame.write.others import ChunkBox
-from b2nd_dask.frame.write.records import ChunkRecords, merge_records, parse_table, table_of
+from b2nd_dask.frame.write.records import (
+    ChunkRecords,
+    damaged_chunks,
+    merge_records,
+    parse_table,
+    table_of,
+)
 from b2nd_dask.frame.write.writer import FramePlan, constant_records, write_block
 from b2nd_dask.storage import Location, Staging
 
@@ -34,7 +47,7 @@ _LISTED = 5
 def open_part(_: FramePlan, staging: Staging, key: str) -> OpenedStaging:
     """Find the staging area of the frame that was begun by a key."""
     _require_begun(staging, key)
-    return OpenedStaging(staging, again=False)
+    return OpenedStaging(staging, again=False, begun_key=key)
 
 
 def finish_part(
@@ -71,7 +84,8 @@ def commit(urlpath: Any, *, fill: Any = None, storage_options: Any = None) -> Fr
     The last step of three, which may run in as many processes, on as many machines and at any
     time: `create` begins a frame, ``to_b2nd(x, urlpath, mode="stage", region=...)`` stages parts of
     it, from the jobs of an array for instance, and `commit` joins them. Until then nothing is
-    there under the frame's name, or the old frame is. Call it when all jobs have ended.
+    there under the frame's name, or the old frame is. Call it when all jobs have ended. It reads
+    what was staged once, to see that it is as the jobs wrote it.
 
     Parameters
     ----------
@@ -115,21 +129,31 @@ def commit(urlpath: Any, *, fill: Any = None, storage_options: Any = None) -> Fr
     staging = begun.staging(location, commit=True)
     # killed behind the switch to the new frame, before its staging area was removed
     if not has_published(staging, begun.key):
-        # not under the lock, which tasks share that stage something
-        tables = _tables(staging, begun.plan.grid)
-        records = _records_of_all(tables, begun.plan, staging, fill)
-        with staging.exclusive():
-            if tables != _tables(staging, begun.plan.grid):
-                raise B2ndError(
-                    "parts were staged while they were committed: commit when all jobs have ended",
-                    path=staging.label,
-                )
+        try:
+            _join_parts(begun, staging, fill)
+        except RAN_BEFORE:
+            # another commit of the same frame was faster, and has removed what was staged
             if not has_published(staging, begun.key):
-                envelope = Envelope.planned(begun.plan, begun.key)
-                commit_records(records, begun.plan, staging, envelope)
+                raise
     # not under the lock: NFS keeps a file that is open, and with it the directory
     clean_up(staging)
     return open_b2nd(urlpath, storage_options=storage_options)
+
+
+def _join_parts(begun: BegunFrame, staging: Staging, fill: Any) -> None:
+    """Make the frame of the parts that are staged, unless another commit just has."""
+    # not under the lock, which tasks share that stage something
+    tables = _tables(staging, begun.plan.grid)
+    records = _records_of_all(tables, begun.plan, staging, fill)
+    with staging.exclusive():
+        if has_published(staging, begun.key):
+            return
+        if tables != _tables(staging, begun.plan.grid):
+            raise B2ndError(
+                "parts were staged while they were committed: commit when all jobs have ended",
+                path=staging.label,
+            )
+        commit_records(records, begun.plan, staging, Envelope.planned(begun.plan, begun.key))
 
 
 def _tables(staging: Staging, grid: Grid) -> dict[ChunkBox, bytes]:
@@ -147,16 +171,32 @@ def _records_of_all(
     )
     staged = np.zeros(plan.grid.nchunks, bool)
     staged[records.rows["chunk"]] = True
-    if staged.all():
-        return records
-    if fill is None:
+    if fill is None and not staged.all():
         regions = _regions_of(~staged, plan.grid)
         raise B2ndError(
             f"{np.count_nonzero(~staged)} of {len(staged)} chunks were not staged: no part has "
             f"the elements {regions}. Stage them, or pass fill=",
             path=staging.label,
         )
+    _require_as_staged(records, list(tables), plan.grid, staging)
+    if staged.all():
+        return records
     return merge_records([records, _filled(fill, np.flatnonzero(~staged), plan, staging)])
+
+
+def _require_as_staged(
+    records: ChunkRecords, boxes: list[ChunkBox], grid: Grid, staging: Staging
+) -> None:
+    """Read what was staged, before it takes the place of a frame; an error names what differs."""
+    damaged = damaged_chunks(records, staging)
+    if len(damaged):
+        hit = [box for box in boxes if np.isin(box.chunks(grid), damaged).any()]
+        regions = ", ".join(box.region(grid) for box in hit[:_LISTED])
+        raise B2ndError(
+            f"what was staged of {len(damaged)} chunks is damaged or gone: stage the parts "
+            f"{regions}{' and others' if len(hit) > _LISTED else ''} again, then commit",
+            path=staging.label,
+        )
 
 
 def _filled(
@@ -180,18 +220,25 @@ def _filled(
 
 def _element(fill: Any, dtype: np.dtype[Any]) -> NDArray[Any]:
     """Cast a scalar to a dtype, 0-d; an error where that would change more than its precision."""
-    given = np.array(fill)
-    element: NDArray[Any] = given.astype(dtype, casting="same_kind").reshape(())
-    if dtype.kind in "iu" and element != given:
-        raise OverflowError(f"fill={fill!r} does not fit elements of {dtype}")
+    is_time = dtype.kind in "mM"
+    # in the unit that a text is written in
+    given = np.array(fill, dtype.kind) if is_time and isinstance(fill, str) else np.array(fill)
+    element = cast_value(given, dtype, f"fill={fill!r}").reshape(())
+    problem = f"fill={fill!r} does not fit elements of {dtype}"
+    if element.dtype != dtype:
+        both_whole = given.dtype.kind in "iub" and dtype.kind in "iub"
+        raise (OverflowError if both_whole else TypeError)(problem)
+    if is_time and not np.array_equal(element, given.reshape(()), equal_nan=True):
+        raise OverflowError(problem)
     return element
 
 
 def _require_begun(staging: Staging, key: str) -> None:
     """Check that the frame of a key is begun and not committed yet."""
-    if begun_in(staging).key != key or has_published(staging, key):
+    require_uncommitted(staging, key)
+    if begun_in(staging).key != key:
         raise FileNotFoundError(
-            errno.ENOENT, "the frame was committed or given up meanwhile", staging.label
+            errno.ENOENT, "the frame was given up meanwhile, and begun anew", staging.label
         )
 
 

@@ -169,6 +169,15 @@ def read_journals(staging: Staging, nchunks: int) -> ChunkRecords:
     return _records_of(rows[first])
 
 
+def damaged_chunks(records: ChunkRecords, staging: Staging) -> NDArray[np.int64]:
+    """Number the chunks whose staged bytes are not those that were staged; reads all of them."""
+    rows = np.frombuffer(table_of(records), _JOURNAL_ROW)
+    with ThreadPoolExecutor(_THREADS) as threads:
+        good = threads.map(lambda batch: _same_as_staged(batch, staging), _batches(rows))
+        found = [batch["chunk"] for batch in good]
+    return np.setdiff1d(rows["chunk"], np.concatenate([np.empty(0, np.int64), *found]))
+
+
 def _checks(raw: bytes) -> list[int]:
     view = memoryview(raw)
     return [

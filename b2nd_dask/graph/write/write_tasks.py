@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from b2nd_dask.format.grid import Grid
 from b2nd_dask.frame.reference import FrameReference
+from b2nd_dask.frame.write.casts import checked_cast, fits
 from b2nd_dask.frame.write.commit import commit
 from b2nd_dask.frame.write.idempotent import (
     OpenedStaging,
@@ -31,7 +32,7 @@ from b2nd_dask.frame.write.writer import FramePlan, constant_records
 from b2nd_dask.graph import _dask_compat
 from b2nd_dask.graph.task_names import of_frame
 from b2nd_dask.graph.write.align import aligned_to
-from b2nd_dask.graph.write.checked_cast import checked_cast, converted, fits
+from b2nd_dask.graph.write.checked_cast import converted
 from b2nd_dask.graph.write.input_arrays import constant_element
 from b2nd_dask.graph.write.patch import append_patch, region_patch
 from b2nd_dask.graph.write.resume import (

@@ -188,13 +188,31 @@ class _LocalStaging:
 
     def keep(self, name: str, payload: bytes) -> None:
         """See `Staging.keep`."""
+        with about(self.target):
+            ready = self._ready_to_keep(payload)
+            ready.rename(ready.with_name(f"{name}{KEPT_SUFFIX}"))
+            sync_directory(ready.parent)
+
+    def keep_new(self, name: str, payload: bytes) -> bool:
+        """See `Staging.keep_new`."""
+        # the lock is for file systems without hard links, where a name appears before its bytes
+        with self.exclusive(), about(self.target):
+            ready = self._ready_to_keep(payload)
+            try:
+                link_or_copy(ready, ready.with_name(f"{name}{KEPT_SUFFIX}"))
+            except FileExistsError:
+                return False
+            finally:
+                ready.unlink()
+            sync_directory(ready.parent)
+        return True
+
+    def _ready_to_keep(self, payload: bytes) -> Path:
         folder = self.directory / _KEPT
         ready = folder / uuid.uuid4().hex
-        with about(self.target):
-            folder.mkdir(exist_ok=True)
-            write_file(ready, payload)
-            ready.rename(folder / f"{name}{KEPT_SUFFIX}")
-            sync_directory(folder)
+        folder.mkdir(exist_ok=True)
+        write_file(ready, payload)
+        return ready
 
     def kept(self) -> list[str]:
         """See `Staging.kept`."""

@@ -133,20 +133,26 @@ class BaseObjectStaging:
 
     def fetch(self, runs: Sequence[Run]) -> list[bytes]:
         """Get staged bytes back; see `Staging.fetch`."""
+        # a journal names objects of its own area only
+        if not all(_STAGED.fullmatch(run.part) for run in runs):
+            return [b""] * len(runs)
         area = self.area()
         located = [Run(area.path(run.part), run.start, run.stop) for run in runs]
         try:
-            # a journal names objects of its own area only
-            if all(_STAGED.fullmatch(run.part) for run in runs):
-                return area.store.fetch(located)
+            return area.store.fetch(located)
         except OSError:
-            # an object that is gone, or shorter than the journal says
-            return [b""] * len(runs)
-        return [b""] * len(runs)
+            # an object is gone, or shorter than the journal says: the others may be whole
+            return area.store.each(partial(_fetched, area.store), located)
 
     def keep(self, name: str, payload: bytes) -> None:
         """See `Staging.keep`."""
         self.area().put(f"{name}{KEPT_SUFFIX}", payload)
+
+    def keep_new(self, name: str, payload: bytes) -> bool:
+        """See `Staging.keep_new`; of two at once, a store that cannot tell keeps the later."""
+        if name in self.kept():
+            return False
+        return self.area().put_new(f"{name}{KEPT_SUFFIX}", payload)
 
     def kept(self) -> list[str]:
         """See `Staging.kept`."""
@@ -320,6 +326,14 @@ def _stream(store: ObjectStore, head: bytes, runs: Iterable[Run], tail: bytes) -
         store.call(file.close)
         undo.pop_all()
     store.call(transaction.complete)
+
+
+def _fetched(store: ObjectStore, run: Run) -> bytes:
+    """Fetch a range; nothing where it is not there."""
+    try:
+        return store.fetch([run])[0]
+    except OSError:
+        return b""
 
 
 def _pieces(runs: Iterable[Run]) -> Iterator[Run]:

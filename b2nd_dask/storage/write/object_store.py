@@ -129,6 +129,18 @@ class ObjectStore:
         """Store an object, all at once."""
         self.call(lambda: self.fs.pipe_file(path, data))
 
+    def put_new(self, path: str, data: bytes) -> bool:
+        """Store an object, unless there is one; where the store cannot tell, as `put`."""
+        try:
+            self.call(lambda: self.fs.pipe_file(path, data, mode="create"))
+        except (OSError, NotImplementedError, ValueError) as error:
+            # servers have several errors for an object that is there, and for one that another
+            # client makes at the same time
+            if isinstance(error, FileExistsError) or self.kind(path) is not None:
+                return False
+            self.put(path, data)
+        return True
+
     def get(self, path: str) -> bytes:
         """Fetch an object."""
         data: bytes = self.call(lambda: self.fs.cat_file(path))
@@ -240,6 +252,18 @@ class StagingArea:
             self.store.remove([path])
             raise
         return path
+
+    def put_new(self, name: str, data: bytes) -> bool:
+        """Stage an object, unless there is one of the name; as for `put`."""
+        path = self.path(name)
+        is_new = self.store.put_new(path, data)
+        try:
+            self.check()
+        except FileNotFoundError:
+            if is_new:
+                self.store.remove([path])
+            raise
+        return is_new
 
     def check(self) -> None:
         """Raise FileNotFoundError where the area was cleared."""

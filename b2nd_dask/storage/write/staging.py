@@ -136,6 +136,9 @@ class Staging(Protocol):
             The staging area is gone.
         """
 
+    def keep_new(self, name: str, payload: bytes) -> bool:
+        """As `keep`; false, and nothing is changed, where there is one of that name."""
+
     def kept(self) -> list[str]:
         """Names of the files that `keep` has put there; none where there is no area."""
 

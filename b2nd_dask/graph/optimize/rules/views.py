@@ -17,6 +17,7 @@ import numpy as np
 from dask.typing import Key
 
 from b2nd_dask.frame.compressed import compress
+from b2nd_dask.frame.write.casts import checked_cast
 from b2nd_dask.graph._dask_compat import (
     Alias,
     DataNode,
@@ -38,7 +39,6 @@ from b2nd_dask.graph.optimize.rules.index_pushdown import index_block
 from b2nd_dask.graph.optimize.rules.reduction_pushdown import reduce_block
 from b2nd_dask.graph.optimize.rules.rule import GraphRule, Tasks
 from b2nd_dask.graph.read.blocks import ConstantRegion, FrameRegion
-from b2nd_dask.graph.write.checked_cast import checked_cast
 from b2nd_dask.graph.write.write_tasks import write_task
 
 

@@ -1,0 +1,82 @@
+"""Casts of elements that raise an error instead of losing more than precision."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+
+def fits(given: np.dtype[Any], wanted: np.dtype[Any]) -> bool:
+    """Whether elements convert with no other loss than of floating-point or time precision.
+
+    Examples
+    --------
+    >>> fits(np.dtype("f8"), np.dtype("f4")), fits(np.dtype("i8"), np.dtype("i4"))
+    (True, False)
+    """
+    lossy = (wanted.kind in "fc" and given.kind in "iufc") or given.kind == wanted.kind in "mM"
+    return np.can_cast(given, wanted, "same_kind" if lossy else "safe")
+
+
+def cast_value(elements: NDArray[Any], dtype: np.dtype[Any], name_in_error: str) -> NDArray[Any]:
+    """Cast elements whose own dtype nobody chose: these have to fit, not their dtype.
+
+    Returns
+    -------
+    ndarray
+        Of `dtype`, or the same elements where it cannot represent them.
+
+    Raises
+    ------
+    OverflowError
+        A number is too large for a float type, or a time for the unit.
+
+    Examples
+    --------
+    >>> u1 = np.dtype("u1")
+    >>> cast_value(np.array(255), u1, "").dtype, cast_value(np.array(256), u1, "").dtype
+    (dtype('uint8'), dtype('int64'))
+    """
+    if fits(elements.dtype, dtype):
+        return checked_cast(elements, dtype, name_in_error)
+    if elements.dtype.kind in "biu" and dtype.kind in "biu":
+        cast = elements.astype(dtype)
+        return cast if np.array_equal(cast, elements) else elements
+    return elements
+
+
+def checked_cast(block: Any, wanted: np.dtype[Any], name_in_error: str) -> NDArray[Any]:
+    """Cast a block; raise OverflowError where NumPy would write infinity or wrap times around."""
+    try:
+        with np.errstate(over="raise"):
+            elements = np.asarray(block, wanted)
+    except FloatingPointError:
+        raise OverflowError(
+            f"{name_in_error} has elements that are too large for {wanted}: they would be written "
+            "as infinity. Where that is meant, convert by .astype before, or write a frame of a "
+            "wider dtype"
+        ) from None
+    if _has_wrapped(np.asarray(block), elements):
+        raise OverflowError(
+            f"{name_in_error} has times that are out of the range of {wanted}: they would become "
+            "other times. Write a frame of a coarser unit"
+        )
+    return elements
+
+
+def _has_wrapped(given: NDArray[Any], elements: NDArray[Any]) -> bool:
+    """Whether there are times that are too far off for a finer unit."""
+    if given.dtype == elements.dtype:
+        return False
+    if given.dtype.names and elements.dtype.names:
+        # NumPy assigns fields by position
+        fields = zip(given.dtype.names, elements.dtype.names, strict=True)
+        return any(_has_wrapped(given[one], elements[other]) for one, other in fields)
+    if not given.dtype.kind == elements.dtype.kind in "mM":
+        return False
+    # NumPy calls casts safe that keep the kind and gain precision
+    finer = np.can_cast(given.dtype, elements.dtype, "safe")
+    same = (elements.astype(given.dtype) == given) | np.isnat(given)
+    return finer and not bool(same.all())
