@@ -39,6 +39,8 @@ class OpenedStaging(NamedTuple):
     worker and its tasks are to run again, of which perhaps none will; or a Delayed is computed
     twice. The staging area is made by the first task that needs it: nobody would remove it after
     the last."""
+    is_skipped: bool = False
+    """Whether nothing is staged: an intermediate frame whose target was published before."""
 
 
 def open_staging(plan: FramePlan, staging: Staging) -> OpenedStaging:
@@ -75,6 +77,8 @@ def stage_once(
     stage: Callable[[], ChunkRecords], plan: FramePlan, opened: OpenedStaging
 ) -> ChunkRecords:
     """Stage chunks; nothing where the frame was published while the task ran again."""
+    if opened.is_skipped:
+        return ChunkRecords.of({}, {}, {})
     try:
         return stage()
     except FileNotFoundError as error:
@@ -104,6 +108,8 @@ def finish_once(
     str
         Path or URL of the frame.
     """
+    if opened.is_skipped:
+        return opened.staging.label
     if opened.again:
         # blocks that are all constant have staged nothing
         opened.staging.make_area()

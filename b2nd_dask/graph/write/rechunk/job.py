@@ -12,7 +12,7 @@ from dask.delayed import Delayed
 from dask.highlevelgraph import HighLevelGraph
 
 from b2nd_dask.format.grid import Grid
-from b2nd_dask.frame.rechunk.between import Between, finish_between, open_between, source_between
+from b2nd_dask.frame.rechunk.between import Between, open_between, source_between
 from b2nd_dask.frame.rechunk.passes import PassPlan, Step
 from b2nd_dask.frame.rechunk.source import Box, FlatSource, RegionSource
 from b2nd_dask.frame.rechunk.work import (
@@ -57,6 +57,8 @@ class RechunkJob(NamedTuple):
     """How many copies may run at once."""
     plan: FramePlan
     staging: Staging
+    token: str = ""
+    """End of the names of tasks; by default a new one of the frame that is written."""
 
     def graph(self, staged: ChunkRecords | None) -> Delayed:
         """Build the tasks; see `rechunk_graph`."""
@@ -68,7 +70,7 @@ class _Tasks:
 
     def __init__(self, job: RechunkJob) -> None:
         self.job = job
-        self.token = new_token(job.staging.label)
+        self.token = job.token or new_token(job.staging.label)
         self.graph: dict[Any, Any] = {}
         self.opening = self.add("open", (open_staging, job.plan, job.staging))
 
@@ -138,7 +140,7 @@ def _passes(tasks: _Tasks, passes: PassPlan, staged: ChunkRecords | None) -> tup
         step = passes.steps[number - 1]
         records, looks = _regions(tasks, step, source, plan, opening, found, number)
         verified += looks
-        published = (finish_between, one, records, opening)
+        published = (finish_once, commit, records, plan, opening)
         commits = tasks.add("commit", published, number)
         following = (_source_after, one, most, commits, tasks.opening)
         source = tasks.add("source", following, number + 1)
@@ -205,12 +207,13 @@ def _looks(tasks: _Tasks, source: Any) -> dict[Any, Any]:
     read = tasks.job.source
     if isinstance(read, LaterSource):
         return {}
-    frame = read.source.frame if isinstance(read, FlatSource) else read.frame
-    if not verified_nbytes(frame):
-        return {}
     name = tasks.name("verify", 1)
-    ranges = enumerate(_ranges(frame.grid))
-    return {(name, i): (_verify, source, *ends) for i, ends in ranges}
+    return {
+        (name, number, i): (_verify, source, number, *ends)
+        for number, frame in enumerate(read.frames)
+        if verified_nbytes(frame)
+        for i, ends in enumerate(_ranges(frame.grid))
+    }
 
 
 def _copies(tasks: _Tasks, staged: ChunkRecords | None) -> Any:
@@ -272,12 +275,14 @@ def _copy(
 ) -> ChunkRecords:
     if opened.again:
         return ChunkRecords.of({}, {}, {})
-    return copy_chunks(source.frame, first, last, plan, opened)
+    (frame,) = source.frames
+    return copy_chunks(frame, first, last, plan, opened)
 
 
-def _verify(source: RegionSource | FlatSource, first: int, last: int, *before: Any) -> None:
-    frame = source.source.frame if isinstance(source, FlatSource) else source.frame
-    verify_stored(frame, first, last, source.most_nbytes)
+def _verify(
+    source: RegionSource | FlatSource, number: int, first: int, last: int, *before: Any
+) -> None:
+    verify_stored(source.frames[number], first, last, source.most_nbytes)
 
 
 def _ranges(grid: Grid) -> Iterable[tuple[int, int]]:
