@@ -316,8 +316,8 @@ class _Plan:
     def _not_understood(self, name: str) -> ValueError:
         return ValueError(
             f"max_mem= cannot bound the memory of the layer {name}: only rechunks, transposes and "
-            "reshapes of frames are planned, with functions of single blocks before or behind "
-            "them; write the array below that layer to a frame first, or leave max_mem= out"
+            "reshapes of frames are planned, with functions of single blocks before, between and "
+            "behind them; write the array below that layer to a frame first, or leave max_mem= out"
         )
 
 
