@@ -13,8 +13,8 @@ import numpy as np
 import xxhash
 from numpy.typing import NDArray
 
-from b2nd_dask.format.grid import parse_selection
-from b2nd_dask.frame.read.buffers import Pool
+from b2nd_dask.format.grid import Grid, parse_selection
+from b2nd_dask.frame.read.buffers import Pool, in_pages
 from b2nd_dask.frame.read.decode import carrier
 from b2nd_dask.frame.read.partial_results import PartialResult
 from b2nd_dask.frame.read.reduce import Reduction
@@ -121,6 +121,16 @@ class JoinedReference:
         return (*blocks[: self.axis], 1, *blocks[self.axis :]) if self.stacked else blocks
 
     @property
+    def grid(self) -> Grid:
+        """A grid to plan reads with: each length of a chunk or block is the largest of all frames.
+
+        Frames have chunks of their own, which begin anew where a frame does.
+        """
+        chunks = self._largest([frame.chunks for frame in self.frames])
+        blocks = self._largest([frame.blocks for frame in self.frames])
+        return Grid(self.shape, chunks, blocks, self.dtype.itemsize)
+
+    @property
     def nbytes(self) -> int:
         """Bytes of all elements, uncompressed."""
         return math.prod(self.shape) * self.dtype.itemsize
@@ -194,16 +204,33 @@ class JoinedReference:
         elements = self.read_axes(selection.axes, threads)
         return elements[selection.finish] if selection.finish else elements
 
-    def read_axes(self, axes: tuple[range, ...], threads: int = 1) -> NDArray[Any]:
+    def read_axes(
+        self, axes: tuple[range, ...], threads: int = 1, most_nbytes: int | None = None
+    ) -> NDArray[Any]:
         """As `FrameReference.read_axes`."""
         parts = list(self.split(axes))
         if len(parts) == 1:
-            return self._expanded(parts[0].frame.read_axes(parts[0].axes, threads))
+            return self._expanded(parts[0].frame.read_axes(parts[0].axes, threads, most_nbytes))
+        if most_nbytes is not None:
+            return self._read_bounded(axes, parts, most_nbytes)
         out = _pool.empty(tuple(map(len, axes)), carrier(self.dtype))
         for part in parts:
             where = (slice(None),) * self.axis + (part.out,)
             # no name for the elements: they go before those of the next frame come
             out[where] = self._expanded(part.frame.read_axes(part.axes, threads)).view(out.dtype)
+        return out.view(self.dtype)
+
+    def _read_bounded(
+        self, axes: tuple[range, ...], parts: Sequence[FramePart], most_nbytes: int
+    ) -> NDArray[Any]:
+        """Read a region of several frames; each decodes to where its elements go."""
+        out = in_pages(tuple(map(len, axes)), carrier(self.dtype))
+        for part in parts:
+            at: Any = part.out.start if self.stacked else part.out
+            where = out[(*(slice(None),) * self.axis, at, ...)]
+            elements = part.frame.read_axes(part.axes, 1, most_nbytes, where)
+            if not np.may_share_memory(elements, where):
+                where[...] = elements.view(out.dtype)
         return out.view(self.dtype)
 
     def read_points(self, coords: tuple[NDArray[np.int64], ...]) -> NDArray[Any]:
@@ -237,6 +264,11 @@ class JoinedReference:
         for result in results[1:]:
             total = how.accumulation.merge(total, result)
         return total
+
+    def _largest(self, sizes: list[tuple[int, ...]]) -> tuple[int, ...]:
+        """The largest length along each axis; 1 along a new one."""
+        largest = list(map(max, zip(*sizes, strict=True)))
+        return tuple(largest[: self.axis] + [1] * self.stacked + largest[self.axis :])
 
     def _frame_of(self, position: int) -> int:
         # of empty frames none: they begin where the next one does

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import importlib
+import logging
 import os
+import re
 import signal
+from collections import Counter
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import blosc2
@@ -11,21 +16,22 @@ import dask
 import dask.array as da
 import numpy as np
 import pytest
+from dask.utils import key_split
 from distributed import Client, LocalCluster
 from hypothesis import given
 from hypothesis import strategies as st
 
 import b2nd_dask
-from b2nd_dask import from_b2nd, list_staging, to_b2nd, verify
+from b2nd_dask import ChecksumError, from_b2nd, list_staging, to_b2nd, verify
 from b2nd_dask.frame.rechunk import work as work_module
+from b2nd_dask.frame.write import idempotent
 from tests.forked import run_to_end
 from tests.peak import peak_growth
 from tests.strategies import examples
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-    from pathlib import Path
-
+MIB = 1 << 20
 VALUES = np.random.default_rng(1).integers(0, 100, (48, 60, 80)).astype("i4")
 
 
@@ -73,6 +79,8 @@ ARRAYS: dict[str, Callable[[Any], Any]] = {
     "split an axis": lambda x: x.reshape(48, 15, 4, 80),
     "reshape, rechunk": lambda x: chunked(x.reshape(48, 4800), (48, 100)),
     "transpose, reshape": lambda x: x.T.reshape(80 * 60, 48),
+    "of both": lambda x: chunked(chunked(x + 1, (48, 5, 10)) * 2, (9, 60, 8)),
+    "swapaxes": lambda x: x.swapaxes(0, 2),
     "functions, reshape": lambda x: (x + 1).reshape(48 * 60, 80) * 2,
 }
 
@@ -92,11 +100,16 @@ def test_arrays_over_frames(source: Path, target: Path, what: str, chunks: int |
     assert_written(target, function(VALUES))
 
 
-@pytest.mark.parametrize("what", ["both", "functions, reshape", "rechunk, functions"])
+@pytest.mark.parametrize(
+    "what", ["functions, rechunk", "reshape, rechunk", "both", "functions, reshape", "of both"]
+)
 def test_delayed(source: Path, target: Path, what: str) -> None:
     x = ARRAYS[what](from_b2nd(source))
     written = to_b2nd(x, target, max_mem="32MB", compute=False)
     assert list(target.parent.iterdir()) == []
+    assert written.compute() == str(target)
+    assert_written(target, ARRAYS[what](VALUES))
+    # as a cluster does that has lost the worker with the result
     assert written.compute() == str(target)
     assert_written(target, ARRAYS[what](VALUES))
 
@@ -148,15 +161,7 @@ def test_random_programs(program: dict[str, Any], fresh_path: Callable[[], Path]
     blosc2.asarray(values, urlpath=str(source), chunks=program["chunks"])
     x = result_of(from_b2nd(source), program["steps"])
     with dask.config.set(scheduler="sync"):
-        try:
-            to_b2nd(x, target, chunks=program["wanted"], max_mem="64MB")
-        except ValueError as error:
-            # a rechunk between two functions of which the lower one has been moved itself
-            assert "cannot bound the memory of the layer" in str(error)  # noqa: PT017
-            assert not target.exists()
-            kinds = [kind for kind, _ in program["steps"]]
-            assert sum(kind in ("chunks", "axes", "shape") for kind in kinds) > 1
-            return
+        to_b2nd(x, target, chunks=program["wanted"], max_mem="64MB")
     expected = result_of(values, program["steps"])
     np.testing.assert_array_equal(blosc2.open(str(target), mode="r")[...], expected)
     assert not list(target.parent.glob(f".{target.name}*"))
@@ -188,7 +193,7 @@ def test_what_cannot_be_bounded(
     assert list(target.parent.iterdir()) == []
 
 
-def test_other_arrays_are_bounded_by_their_blocks(target: Path) -> None:
+def test_other_arrays(target: Path) -> None:
     x = da.from_array(VALUES, chunks=(8, 60, 80))
     to_b2nd(x + 1, target, max_mem="32MB")
     assert_written(target, VALUES + 1)
@@ -196,9 +201,121 @@ def test_other_arrays_are_bounded_by_their_blocks(target: Path) -> None:
     assert_written(target, VALUES)
 
 
+def test_other_arrays_are_bounded_by_their_blocks(tmp_path: Path) -> None:
+    growth = peak_growth(
+        "to_b2nd(x, target, max_mem=limit, cparams={'clevel': 1})",
+        before="make = lambda n: da.full((n, 512, 512), 3, chunks=(1, 512, 512), dtype='i4')"
+        ".map_blocks(lambda b: b + np.arange(512, dtype='i4')); x = make(96); "
+        "to_b2nd(make(4), small, max_mem=limit, cparams={'clevel': 1})",
+        small=tmp_path / "small.b2nd",
+        target=tmp_path / "target.b2nd",
+        limit=20 * MIB,
+    )
+    # the array has 96 MiB
+    assert growth < 20 * MIB
+    expected = np.broadcast_to(3 + np.arange(512), (512, 512))
+    np.testing.assert_array_equal(b2nd_dask.open_b2nd(tmp_path / "target.b2nd")[95], expected)
+
+
+def names_of(x: da.Array, target: Path) -> Counter[str]:
+    """Names of the tasks, as the dashboard shows them, and how many have each."""
+    written = to_b2nd(x, target, max_mem="32MB", compute=False)
+    return Counter(map(key_split, written.__dask_graph__()))
+
+
+@pytest.mark.parametrize("what", ["functions, rechunk", "reshape, rechunk", "rechunk"])
+def test_names_of_tasks_tell_the_step_and_the_target(source: Path, target: Path, what: str) -> None:
+    names = names_of(ARRAYS[what](from_b2nd(source)), target)
+    documented = (Path(__file__).parents[2] / "docs/cluster.md").read_text(encoding="utf-8")
+    steps = ("open", "plan", "source", "flat", "write", "verify", "known", "merge", "commit")
+    assert set(names) <= {f"{step}(target)" for step in steps}
+    assert all(f"`{name.partition('(')[0]}(out)`" in documented for name in names)
+
+
+def test_axes_that_are_swapped_need_no_intermediate_frame(source: Path, target: Path) -> None:
+    x = from_b2nd(source)
+    for turned in (x.T, x.swapaxes(0, 2), x.swapaxes(-1, 1), da.moveaxis(x, 0, -1)):
+        assert names_of(turned, target)["commit(target)"] == 1
+    assert names_of((x + 1).rechunk((48, 5, 10)), target)["commit(target)"] == 2
+
+
+@pytest.mark.parametrize(
+    ("held", "written", "is_small"), [("i1", "c16", True), ("f8", "i1", False), ("f8", "f8", False)]
+)
+def test_an_array_is_small_by_its_own_bytes(
+    target: Path, held: str, written: str, is_small: bool
+) -> None:
+    values = np.arange(200_000).astype(held)
+    x = da.from_array(values, chunks=50_000).rechunk(60_000).map_blocks(np.real).astype(written)
+    assert (names_of(x, target)["commit(target)"] == 1) == is_small
+    to_b2nd(x, target, max_mem="32MB")
+    assert_written(target, values.astype(written))
+
+
+def test_planning_computes_no_block(source: Path, target: Path) -> None:
+    def here(block: Any) -> Any:
+        # dask itself calls it with arrays of one element at most, for the dtype
+        assert block.size <= 1, "a block was computed"
+        return block * 1.5
+
+    for dtype in (None, "f8"):
+        x = from_b2nd(source).map_blocks(here, dtype=dtype).rechunk((48, 5, 10)) * 2
+        to_b2nd(x, target, max_mem="32MB", compute=False)
+
+
+def joined(tmp_path: Path, *, stacked: bool) -> tuple[list[Path], da.Array, np.ndarray]:
+    """Frames with chunks of their own, one behind the other or stacked."""
+    parts = [VALUES, VALUES + 1, VALUES * 2] if stacked else [VALUES, VALUES[:7] * 2, VALUES[:30]]
+    paths = [tmp_path / f"part{number}.b2nd" for number in range(3)]
+    for number, (part, path) in enumerate(zip(parts, paths, strict=True)):
+        to_b2nd(part, path, chunks=(number + 1, 60, 80), blocks=(1, 20, 40 - 10 * number))
+    values = np.stack(parts, axis=1) if stacked else np.concatenate(parts)
+    return paths, from_b2nd(paths, axis=int(stacked), stack=stacked), values
+
+
+@pytest.mark.parametrize("stacked", [False, True])
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x: x,
+        lambda x: x.T,
+        lambda x: chunked(x, (20, *(9,) * (x.ndim - 1))) * 2,
+        lambda x: (chunked(x, (20, *(9,) * (x.ndim - 1))) + 1).reshape(-1, 80),
+        lambda x: x.reshape(-1, 4800),
+    ],
+    ids=["read", "transpose", "rechunk, functions", "all", "reshape"],
+)
+def test_joined_frames(
+    tmp_path: Path, target: Path, function: Callable[[Any], Any], stacked: bool
+) -> None:
+    _, x, values = joined(tmp_path, stacked=stacked)
+    wanted = tuple(min(n, 11) for n in function(values).shape)
+    to_b2nd(function(x), target, chunks=wanted, max_mem="32MB")
+    assert_written(target, function(values))
+
+
+def test_joined_frames_are_read_without_intermediate_frames(tmp_path: Path, target: Path) -> None:
+    paths, x, _ = joined(tmp_path, stacked=False)
+    names = names_of(x.rechunk((85, 10, 40)), target)
+    assert names["commit(target)"] == 1
+    assert names["verify(target)"] >= len(paths)
+
+
+def test_damage_in_one_of_joined_frames_is_found(tmp_path: Path, target: Path) -> None:
+    paths, x, _ = joined(tmp_path, stacked=False)
+    raw = bytearray(paths[1].read_bytes())
+    raw[len(raw) // 2] ^= 8
+    paths[1].write_bytes(raw)
+    x = from_b2nd(paths)
+    with pytest.raises(ChecksumError, match=r"part1\.b2nd.*chunk \d"):
+        to_b2nd(x.T.rechunk((80, 5, 85)), target, max_mem="32MB")
+    assert list(target.parent.iterdir()) == []
+
+
 def killed_in(name: str, number: int, source: Path, target: Path, what: str) -> None:
-    """Die after so many regions."""
-    plain, done = getattr(work_module, name), []
+    """Die after so many blocks or regions that a module writes."""
+    module = importlib.import_module(name)
+    plain, done = module.write_block, []
 
     def counted(*arguments: Any) -> Any:
         done.append(1)
@@ -206,15 +323,27 @@ def killed_in(name: str, number: int, source: Path, target: Path, what: str) -> 
             os.kill(os.getpid(), signal.SIGKILL)
         return plain(*arguments)
 
-    setattr(work_module, name, counted)
+    module.write_block = counted
     with dask.config.set(scheduler="sync", num_workers=2):
         x = ARRAYS[what](from_b2nd(source))
         to_b2nd(x, target, max_mem="12MB", resume=True, chunks=(16, 10, 20))
 
 
-@pytest.mark.parametrize(("what", "number"), [("functions, rechunk", 1), ("rechunk", 0)])
-def test_a_killed_write_goes_on(source: Path, target: Path, what: str, number: int) -> None:
-    ended = run_to_end(killed_in, "write_block", number, source, target, what)
+@pytest.mark.parametrize(
+    ("what", "module", "number"),
+    [("functions, rechunk", idempotent, 10), ("rechunk", work_module, 1)],
+    ids=["blocks of functions", "regions"],
+)
+def test_a_killed_write_goes_on(
+    source: Path,
+    target: Path,
+    what: str,
+    module: Any,
+    number: int,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level(logging.INFO, "b2nd_dask")
+    ended = run_to_end(killed_in, module.__name__, number, source, target, what)
     assert ended.code == -signal.SIGKILL, ended
     assert not target.exists()
     (area,) = list_staging(target)
@@ -223,6 +352,8 @@ def test_a_killed_write_goes_on(source: Path, target: Path, what: str, number: i
         to_b2nd(x, target, max_mem="12MB", resume=True, chunks=(16, 10, 20))
     assert_written(target, ARRAYS[what](VALUES))
     assert area.key
+    reused = re.findall(r"(\d+) of \d+ chunks are reused", caplog.text)
+    assert max(map(int, reused)) > 0, caplog.text
 
 
 @pytest.fixture(scope="module")
@@ -244,9 +375,6 @@ def test_on_a_cluster(cluster: Client, source: Path, target: Path, method: str) 
     assert_written(target, ((VALUES + 1) * 2).T)
 
 
-MIB = 1 << 20
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("expression", "megabytes"),
@@ -254,6 +382,7 @@ MIB = 1 << 20
         ("x.T.rechunk((32, 32, 256))", 40),
         ("(x + 1).rechunk((256, 32, 32))", 40),
         ("x.reshape(256 * 512, 512)", 40),
+        ("joined.rechunk((512, 16, 32))", 40),
     ],
 )
 def test_memory_stays_within_what_was_stated(
@@ -274,13 +403,14 @@ def test_memory_stays_within_what_was_stated(
         before="x = from_b2nd(path); to_b2nd(x[:1].T, small, cparams={'clevel': 1})",
         small=tmp_path / "small.b2nd",
         path=path,
+        joined=from_b2nd([path, path]),
         target=tmp_path / "target.b2nd",
         limit=megabytes * MIB,
     )
     # what it loads at the first use, and the graph, come on top
     assert growth < (megabytes + 20) * MIB
     found = b2nd_dask.open_b2nd(tmp_path / "target.b2nd")
-    names = {"x": from_b2nd(path)}
+    names = {"x": from_b2nd(path), "joined": from_b2nd([path, path])}
     expected = eval(expression, names)
     index = (slice(100, 110), *(slice(3, 9),) * (len(found.shape) - 1))
     np.testing.assert_array_equal(found[index], expected[index].compute())

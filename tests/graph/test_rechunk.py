@@ -317,6 +317,13 @@ def test_bad_arguments(
     assert list(target.parent.iterdir()) == []
 
 
+@pytest.mark.parametrize("kind", ["list", "pattern"])
+def test_several_frames_are_an_error_that_says_how(maps: Path, target: Path, kind: str) -> None:
+    source = [maps, maps] if kind == "list" else f"{maps.parent}/*.b2nd"
+    with pytest.raises(ValueError, match=r"rechunk takes one: write from_b2nd\(src\)"):
+        rechunk(source, target, chunks=SERIES)
+
+
 def test_the_least_memory_that_the_error_names_is_enough(maps: Path, target: Path) -> None:
     with pytest.raises(ValueError, match="the least") as raised:
         rechunk(maps, target, chunks=SERIES, max_mem="1MB")

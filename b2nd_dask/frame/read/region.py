@@ -8,6 +8,7 @@ import os
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any, TypeVar
 
 import numpy as np
@@ -36,6 +37,7 @@ def read_region(
     fill: Fill,
     threads: int = 1,
     most_nbytes: int | None = None,
+    into: NDArray[Any] | None = None,
 ) -> NDArray[Any]:
     """Read a region.
 
@@ -50,6 +52,9 @@ def read_region(
     most_nbytes : int, optional
         Compressed bytes to read at once, where memory is short: then that of the result is not kept
         for the next one either. By default what is best for the store.
+    into : ndarray, optional
+        Where elements are decoded to, of the shape of the region and the `carrier` dtype. The
+        result lies in it, or is one element that fills the region.
 
     Returns
     -------
@@ -75,9 +80,11 @@ def read_region(
         return np.broadcast_to(element, shape)
     parts = list(plan.parts())
     empty = _pool.empty if most_nbytes is None else in_pages
+    if into is not None:
+        empty = partial(_given, into)
     if len(plan.chunks) == 1:
         return _read_single(opened, parts[0], fill, empty(shape, carrier(fill.dtype)))
-    out = _with_specials(plan, fill, shape, empty)
+    out = _with_specials(plan, fill, shape, empty, is_given=into is not None)
     nbytes = opened.reader.batch_nbytes if most_nbytes is None else most_nbytes
     nbytes //= 1 if threads == 1 else BATCHES_OF_A_THREAD
     requests = [
@@ -131,14 +138,24 @@ def _read_single(opened: OpenedFrame, part: Part, fill: Fill, out: NDArray[Any])
     return out.view(fill.dtype) if element is None else np.broadcast_to(element, out.shape)
 
 
+def _given(out: NDArray[Any], shape: tuple[int, ...], dtype: np.dtype[Any]) -> NDArray[Any]:
+    """Take an array that is there already for the result."""
+    return out
+
+
 def _with_specials(
-    plan: RegionPlan, fill: Fill, shape: tuple[int, ...], empty: Callable[..., NDArray[Any]]
+    plan: RegionPlan,
+    fill: Fill,
+    shape: tuple[int, ...],
+    empty: Callable[..., NDArray[Any]],
+    *,
+    is_given: bool,
 ) -> NDArray[Any]:
     """Make the array of the result, with the elements of its special chunks."""
     dtype = carrier(fill.dtype)
     kinds, counts = np.unique(plan.kinds, return_counts=True)
     often = dict(zip(kinds.tolist(), counts.tolist(), strict=True))
-    mostly_zeros = 2 * often.get(ChunkKind.ZEROS, 0) > len(plan.kinds)
+    mostly_zeros = not is_given and 2 * often.get(ChunkKind.ZEROS, 0) > len(plan.kinds)
     # fresh zeros cost nothing until they are written to
     out = np.zeros(shape, dtype) if mostly_zeros else empty(shape, dtype)
     for kind in often:

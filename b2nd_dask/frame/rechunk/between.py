@@ -10,15 +10,12 @@ import numpy as np
 from b2nd_dask.format.grid import Grid
 from b2nd_dask.frame.access import frame_at
 from b2nd_dask.frame.rechunk.source import RegionSource
-from b2nd_dask.frame.write.commit import commit
 from b2nd_dask.frame.write.idempotent import (
     OpenedStaging,
-    finish_once,
     is_published,
     open_staging,
 )
 from b2nd_dask.frame.write.new_frame import plan_frame
-from b2nd_dask.frame.write.records import ChunkRecords
 from b2nd_dask.frame.write.writer import FramePlan
 from b2nd_dask.storage import Location, Staging, staging_for
 
@@ -73,19 +70,20 @@ class Between:
         return is_published(self.plan, self.staging)
 
 
-def open_between(between: Between, outer: OpenedStaging) -> OpenedStaging:
-    """Make the staging area of an intermediate frame, inside that of the target."""
+def open_between(between: Between, outer: OpenedStaging, is_needed: bool = False) -> OpenedStaging:
+    """Make the staging area of an intermediate frame, inside that of the target.
+
+    Parameters
+    ----------
+    is_needed : bool
+        Whether functions read the frame, which dask calls again where the tasks run again.
+    """
+    if outer.again and not is_needed:
+        return OpenedStaging(between.staging, again=True, is_skipped=True)
     if outer.again:
-        # the target is there already, and nobody would remove the area
-        return OpenedStaging(between.staging, again=True)
+        # the commit of the target, which runs again too, removes it
+        outer.staging.make_area()
     return open_staging(between.plan, between.staging)
-
-
-def finish_between(between: Between, records: ChunkRecords, opened: OpenedStaging) -> str:
-    """Make the staged chunks the intermediate frame."""
-    if opened.again:
-        return between.staging.label
-    return finish_once(commit, records, between.plan, opened)
 
 
 def source_between(

@@ -49,9 +49,7 @@ class PassPlan(NamedTuple):
         return max(step.way.nbytes for step in self.steps)
 
 
-def plan_passes(
-    source: Grid, target: Grid, stored: int, budget: Budget, most_between: int = MOST_BETWEEN
-) -> PassPlan:
+def plan_passes(source: Grid, target: Grid, stored: int, budget: Budget) -> PassPlan:
     """Plan the passes of a rechunk within a stated memory.
 
     Parameters
@@ -61,8 +59,6 @@ def plan_passes(
         target's.
     stored : int
         Compressed bytes of the source that have to be verified; 0 without checksums.
-    most_between : int
-        Intermediate frames that are allowed.
 
     Raises
     ------
@@ -79,7 +75,7 @@ def plan_passes(
     >>> len(plan.steps)
     2
     """
-    best = _best(source, target, stored, budget, most_between)
+    best = _best(source, target, stored, budget, MOST_BETWEEN)
     if best is None:
         least = _least_budget(source, target, budget)
         raise ValueError(

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from b2nd_dask.frame.joined import JoinedReference, Readable
 from b2nd_dask.frame.read.buffers import in_pages
 from b2nd_dask.frame.read.decode import carrier
 from b2nd_dask.frame.reference import FrameReference
@@ -20,11 +21,16 @@ Box = tuple[slice, ...]
 class RegionSource:
     """Where the elements of a region come from."""
 
-    frame: FrameReference
+    frame: Readable
     order: tuple[int, ...]
     """The axis of the frame that each axis of the target is; `range(ndim)` but for transposes."""
     most_nbytes: int
     """Compressed bytes to read at once."""
+
+    @property
+    def frames(self) -> tuple[FrameReference, ...]:
+        """The frames that are read."""
+        return frames_of(self.frame)
 
     def read(self, region: Box) -> NDArray[Any]:
         """Read a region of the target."""
@@ -48,6 +54,11 @@ class FlatSource:
         """As for `RegionSource`."""
         return self.source.most_nbytes
 
+    @property
+    def frames(self) -> tuple[FrameReference, ...]:
+        """As `RegionSource.frames`."""
+        return self.source.frames
+
     def read(self, region: Box) -> NDArray[Any]:
         """Read a region of the target: each range that is contiguous in C order at once."""
         sizes = tuple(along.stop - along.start for along in region)
@@ -65,6 +76,11 @@ class FlatSource:
             for box, (begin, end) in flat_boxes(first, first + part.size, self.source_shape):
                 part[begin:end] = self.source.read(box).reshape(-1).view(part.dtype)
         return elements.view(self.source.frame.dtype)
+
+
+def frames_of(readable: Readable) -> tuple[FrameReference, ...]:
+    """List the frames that are joined, or the one."""
+    return readable.frames if isinstance(readable, JoinedReference) else (readable,)
 
 
 def flat_boxes(

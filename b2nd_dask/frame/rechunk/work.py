@@ -13,11 +13,12 @@ from b2nd_dask.format.chunk.chunk_header import Special
 from b2nd_dask.format.grid import Grid
 from b2nd_dask.format.index import ChunkKind
 from b2nd_dask.format.integrity import chunk_digest, require_digest
+from b2nd_dask.frame.joined import Readable
 from b2nd_dask.frame.open.opening import OpenedFrame, located
 from b2nd_dask.frame.read.buffers import Scratch
 from b2nd_dask.frame.read.decode import decode_raw
 from b2nd_dask.frame.read.fetch import ChunkBytes, ChunkRequest, batches, fetch, read_whole
-from b2nd_dask.frame.rechunk.source import Box, FlatSource, RegionSource
+from b2nd_dask.frame.rechunk.source import Box, FlatSource, RegionSource, frames_of
 from b2nd_dask.frame.reference import FrameReference
 from b2nd_dask.frame.write.idempotent import OpenedStaging, stage_once
 from b2nd_dask.frame.write.records import ChunkRecords, merge_records
@@ -27,8 +28,12 @@ from b2nd_dask.storage import Run
 _scratch = Scratch()
 
 
-def verified_nbytes(frame: FrameReference) -> int:
+def verified_nbytes(readable: Readable) -> int:
     """Stored bytes whose checksums are to be verified; 0 without checksums."""
+    return sum(map(_verified, frames_of(readable)))
+
+
+def _verified(frame: FrameReference) -> int:
     with frame.reading() as (opened, _):
         return opened.parsed.header.cbytes if opened.digests is not None else 0
 

@@ -42,6 +42,8 @@ class OpenedStaging(NamedTuple):
     the last."""
     begun_key: str | None = None
     """Of the frame that a part is staged of."""
+    is_skipped: bool = False
+    """Whether nothing is staged: an intermediate frame whose target was published before."""
 
 
 def open_staging(plan: FramePlan, staging: Staging) -> OpenedStaging:
@@ -78,6 +80,8 @@ def stage_once(
     stage: Callable[[], ChunkRecords], plan: FramePlan, opened: OpenedStaging
 ) -> ChunkRecords:
     """Stage chunks; nothing where the frame was published while the task ran again."""
+    if opened.is_skipped:
+        return ChunkRecords.of({}, {}, {})
     try:
         return stage()
     except FileNotFoundError as error:
@@ -109,6 +113,8 @@ def finish_once(
     str
         Path or URL of the frame.
     """
+    if opened.is_skipped:
+        return opened.staging.label
     if opened.again:
         # blocks that are all constant have staged nothing
         opened.staging.make_area()

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 
+from b2nd_dask.frame.joined import JoinedReference
 from b2nd_dask.frame.read.read_cost import ChunkRange
 from b2nd_dask.frame.rechunk.between import Between
 from b2nd_dask.frame.rechunk.source import Box, FlatSource, RegionSource, flat_boxes
@@ -30,22 +31,31 @@ class FlatShapes(NamedTuple):
 class Source(NamedTuple):
     """Where a task of a rechunk reads its region, as `RegionSource` or `FlatSource` would."""
 
-    frame: ReadFrame
+    frame: ReadFrame | JoinedReference
     order: tuple[int, ...]
     flat: FlatShapes | None = None
 
-    def read(self, region: Box | ChunkRange) -> FoundRead:
-        """The read of a region of the target, or of chunks."""
-        if isinstance(region, ChunkRange):
-            return FoundRead([Piece(self.frame, region)])
-        boxes = [region] if self.flat is None else list(_flat_boxes(region, self.flat))
-        return FoundRead([self._piece(box) for box in boxes], is_copied=self.flat is not None)
+    def of_frame(self, number: int) -> Source:
+        """One of several joined frames."""
+        if isinstance(self.frame, JoinedReference):
+            return self._replace(frame=self.frame.frames[number])
+        return self
 
-    def _piece(self, box: Box) -> Piece:
+    def read(self, region: Box | ChunkRange) -> FoundRead:
+        """The read of a region of the target, or of chunks, which are those of one frame."""
+        if isinstance(region, ChunkRange):
+            return FoundRead([Piece(cast(ReadFrame, self.frame), region)])
+        boxes = [region] if self.flat is None else list(_flat_boxes(region, self.flat))
+        pieces = [piece for box in boxes for piece in self._pieces(box)]
+        return FoundRead(pieces, is_copied=self.flat is not None or len(pieces) > 1)
+
+    def _pieces(self, box: Box) -> list[Piece]:
         axes = [range(0)] * len(box)
         for axis, along in zip(self.order, box, strict=True):
             axes[axis] = range(along.start, along.stop)
-        return Piece(self.frame, tuple(axes))
+        if isinstance(self.frame, JoinedReference):
+            return [Piece(part.frame, part.axes) for part in self.frame.split(tuple(axes))]
+        return [Piece(self.frame, tuple(axes))]
 
 
 def call_of(node: Any) -> tuple[Any, tuple[Any, ...]]:

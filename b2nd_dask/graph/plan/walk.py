@@ -36,6 +36,7 @@ from b2nd_dask.graph.plan.rechunks import (
     index_of,
 )
 from b2nd_dask.graph.read.blocks import ConstantRegion, FrameRegion
+from b2nd_dask.graph.write.rechunk.job import verify_task
 from b2nd_dask.graph.write.write_tasks import write_task
 from b2nd_dask.storage import Staging
 
@@ -209,6 +210,8 @@ class _Walk:
             raise ValueError(f"plan does not know what a task reads: {func.__name__} of {args[0]}")
         values = [value_of(self._node(self._known(arg, scope))) for arg in args[1:]]
         plan = next((value for value in values if isinstance(value, FramePlan)), None)
+        if func is verify_task:
+            source, values = source.of_frame(values[0]), values[1:]
         return _Site(func, source, index_of(func, values), (), plan)
 
     def _node(self, arg: Any) -> Any:

@@ -62,6 +62,8 @@ class WriteJob(NamedTuple):
     """Makes a frame of the staged chunks, and returns its path or URL."""
     open: Callable[[FramePlan, Any], OpenedStaging] = open_staging
     """Makes or finds the staging area."""
+    token: str = ""
+    """End of the names of tasks; by default a new one of the frame that is written."""
 
     def graph(self, staged: ChunkRecords | None) -> Delayed:
         """Build the tasks; see `write_graph`."""
@@ -150,7 +152,7 @@ def write_graph(job: WriteJob, staged: ChunkRecords | None = None) -> Delayed:
         Computes to the frame's path or URL.
     """
     arr = aligned_to(job.elements, job.plan.grid.chunks)
-    token = new_token(job.staging.label)
+    token = job.token or new_token(job.staging.label)
     opening, name = named("open", token), named("commit", token)
     missing, extra = np.ones(arr.numblocks, bool), {}
     grid = job.plan.grid

@@ -33,9 +33,11 @@ from b2nd_dask.graph.write.rechunk.job import LaterSource, RechunkJob, boxes_of
 from b2nd_dask.graph.write.rechunk.layers import (
     array_at,
     chunks_of,
+    dtype_of,
     frame_of,
     inputs_of,
     largest_block,
+    nbytes_of_layer,
     ndim_of,
     reshaped_from,
     view_of,
@@ -88,6 +90,8 @@ class _Plan:
         frames = [frame_of(self._layers, name) for name in self._layers.layers]
         is_remote = any(frame is not None and frame.is_remote for frame in frames)
         self._budget = budget_of(max_mem, job.staging, is_remote=is_remote)
+        self._opening = named("open", new_token(job.staging.label))
+        self._reads_again = self._has_functions_above_views()
 
     def job(self) -> Job:
         """The job of the last step, with all others in its graph."""
@@ -95,7 +99,7 @@ class _Plan:
         if not plan.grid.nchunks:
             return self._write
         if self._is_view(array.name) or frame_of(self._layers, array.name) is not None:
-            return self._rechunked(self._source(array.name, array.shape, array.dtype))
+            return self._rechunked(self._source(array.name, array.shape))
         elements = self._replaced(array)
         self._check_blocks(elements)
         sizes = aligned_sizes(array.chunks, plan.grid.chunks, array.dtype.itemsize)
@@ -111,16 +115,23 @@ class _Plan:
         log_passes(job.staging.label, passes)
         return RechunkJob(source.reads, passes, self._budget.threads, job.plan, job.staging)
 
+    def _has_functions_above_views(self) -> bool:
+        """Whether functions read what is moved, which run again where the write does."""
+        return any(
+            self._is_view(below)
+            for name in self._layers.layers
+            for below, _ in inputs_of(self._layers, name) or ()
+            if not self._is_view(name)
+        )
+
     def _is_view(self, name: str) -> bool:
         """Whether the elements of a layer are those of another, in other blocks or shape."""
         view = view_of(self._layers, name, ndim_of(self._layers, name))
         moved = view.is_rechunked or frame_of(self._layers, view.base) is not None
         return (moved and view.base != name) or reshaped_from(self._layers, view.base) is not None
 
-    def _source(
-        self, name: str, shape: tuple[int, ...] | None, dtype: np.dtype[Any] | None
-    ) -> _Source:
-        """What has the elements of a layer that is a view; shape and dtype where they are known."""
+    def _source(self, name: str, shape: tuple[int, ...] | None) -> _Source:
+        """What has the elements of a layer that is a view; its shape where it is known."""
         view = view_of(self._layers, name, ndim_of(self._layers, name))
         frame = frame_of(self._layers, view.base)
         if frame is not None:
@@ -128,21 +139,25 @@ class _Plan:
             grid = in_order(frame.grid, view.order)
             return _Source(reads, grid, frame.dtype, verified_nbytes(frame))
         if reshaped_from(self._layers, view.base) is not None:
+            sizes = chunks_of(self._layers, name)
+            if shape is None and sizes is not None:
+                shape = tuple(map(sum, sizes))
             if shape is None:
                 raise self._not_understood(view.base)
             below = [0] * len(shape)
             for axis, n in zip(view.order, shape, strict=True):
                 below[axis] = n
-            return self._reshaped(view.base, tuple(below), view.order, dtype)
+            return self._reshaped(view.base, tuple(below), view.order)
         sizes = chunks_of(self._layers, view.base)
         if sizes is None:
             raise self._not_understood(view.base)
-        base = array_at(self._array, view.base, sizes, dtype or np.dtype("V1"))
+        dtype = dtype_of(self._layers, view.base)
         if dtype is None:
-            # its dtype shows when a block is computed
-            block = base.blocks[(0,) * base.ndim].compute()
-            base = array_at(self._array, view.base, sizes, block.dtype)
-        base = self._replaced(base)
+            raise ValueError(
+                f"max_mem= needs the dtype of the layer {view.base}, which the graph does not say: "
+                "pass dtype= where its function is called, as to map_blocks, or leave max_mem= out"
+            )
+        base = self._replaced(array_at(self._array, view.base, sizes, dtype))
         self._check_blocks(base)
         return self._written(base, view.order)
 
@@ -151,7 +166,9 @@ class _Plan:
         chunks = tuple(_common(sizes) for sizes in array.chunks)
         grid = Grid(array.shape, chunks, chunks, array.dtype.itemsize)
         between = self._between(grid, array.dtype, array.name)
-        job = WriteJob(array, (0,) * array.ndim, between.plan, between.staging, commit)
+        job = WriteJob(
+            array, (0,) * array.ndim, between.plan, between.staging, commit, token=self._token()
+        )
         return self._later(between, job, order)
 
     def _reshaped(
@@ -159,17 +176,16 @@ class _Plan:
         name: str,
         shape: tuple[int, ...],
         order: tuple[int, ...],
-        dtype: np.dtype[Any] | None,
     ) -> _Source:
         """Write an array of another shape to an intermediate frame, in ranges of its C order."""
         below = reshaped_from(self._layers, name)
-        source = self._source(str(below), None, dtype)
+        source = self._source(str(below), None)
         if math.prod(source.grid.shape) != math.prod(shape):
             raise self._not_understood(name)
         grid, way = flat_pass(shape, source.grid.itemsize, self._budget)
         reads: FlatSource | LaterSource
         if isinstance(source.reads, LaterSource):
-            key = f"flat-{source.reads.key}"
+            key = named("flat", self._token())
             flat = {key: (FlatSource, source.reads.key, source.grid.shape, shape)}
             reads = source.reads._replace(graph=source.reads.graph | flat, key=key)
         else:
@@ -177,13 +193,20 @@ class _Plan:
         passes = PassPlan((Step(grid, way),), 0.0)
         between = self._between(grid, source.dtype, name)
         plan, staging = between.plan, between.staging
-        return self._later(between, RechunkJob(reads, passes, 1, plan, staging), order)
+        job = RechunkJob(reads, passes, 1, plan, staging, self._token())
+        return self._later(between, job, order)
 
     def _between(self, grid: Grid, dtype: np.dtype[Any], name: str) -> Between:
         staging = self._write.staging
         return Between.of(staging, grid, dtype, tokenize(staging.key, name, grid)[:16])
 
-    def _later(self, between: Between, job: Job, order: tuple[int, ...]) -> _Source:
+    def _token(self) -> str:
+        """End of the names of tasks; they are shown as those of the target."""
+        return new_token(self._write.staging.label)
+
+    def _later(
+        self, between: Between, job: WriteJob | RechunkJob, order: tuple[int, ...]
+    ) -> _Source:
         """Tasks that write an intermediate frame, and one that opens it."""
         most = self._budget.read_batch
         grid = in_order(between.plan.grid, order)
@@ -193,16 +216,13 @@ class _Plan:
         if job.staging.resumable:
             staged = read_journals(between.staging, between.plan.grid.nchunks)
         written = job.graph(staged)
-        token = written.key.removeprefix("commit")
-        outer = named("outer", token)
-        opening = {
-            outer: (open_staging, self._write.plan, self._write.staging),
-            named("open", token): (open_between, between, outer),
-        }
-        key = named("source", token)
-        source = {key: (_opened, between, most, order, written.key, outer)}
+        opening, key = named("open", job.token), named("source", job.token)
         graph: dict[Any, Any] = dict(written.__dask_graph__())
-        graph |= opening | source
+        graph |= {
+            self._opening: (open_staging, self._write.plan, self._write.staging),
+            opening: (open_between, between, self._opening, self._reads_again),
+            key: (_opened, between, most, order, written.key, opening),
+        }
         return _Source(LaterSource(graph, key, most), grid, between.plan.dtype, 0)
 
     def _replaced(self, array: da.Array) -> da.Array:
@@ -247,13 +267,13 @@ class _Plan:
         """Whether a view is one of a small array that the graph holds, which dask may move."""
         base = view_of(self._layers, name, len(chunks)).base
         held = _dask_compat.block_function(self._layers.layers[base]) is None
-        nbytes = math.prod(map(sum, chunks)) * self._array.dtype.itemsize
+        nbytes = nbytes_of_layer(self._layers, base)
         return held and not self._layers.dependencies[base] and nbytes <= _SMALL
 
     def _reading(self, name: str, chunks: Chunks) -> dict[Any, Any]:
         """Tasks that read the blocks of a view."""
         shape = tuple(map(sum, chunks))
-        source = self._source(name, shape, None)
+        source = self._source(name, shape)
         numbers = list(np.ndindex(*map(len, chunks)))
         known = {key[1:] for key in self._layers.layers[name].get_output_keys() if key[0] == name}
         if source.grid.shape != shape or known != set(numbers):
@@ -263,7 +283,7 @@ class _Plan:
         if isinstance(source.reads, LaterSource):
             graph, key = dict(source.reads.graph), source.reads.key
         else:
-            key = named("source", new_token(self._write.staging.label))
+            key = named("source", self._token())
             graph = {key: source.reads}
         for at, region in zip(numbers, boxes_of(chunks), strict=True):
             graph[(name, *at)] = (_read, key, region)
@@ -277,7 +297,8 @@ class _Plan:
         passes = plan_passes(source.grid, grid, source.stored, self._budget)
         log_passes(self._write.staging.label, passes)
         lanes = self._budget.threads
-        job = RechunkJob(source.reads, passes, lanes, between.plan, between.staging)
+        plan, staging = between.plan, between.staging
+        job = RechunkJob(source.reads, passes, lanes, plan, staging, self._token())
         return self._later(between, job, tuple(range(len(sizes))))
 
     def _check_blocks(self, array: da.Array) -> None:
@@ -295,8 +316,8 @@ class _Plan:
     def _not_understood(self, name: str) -> ValueError:
         return ValueError(
             f"max_mem= cannot bound the memory of the layer {name}: only rechunks, transposes and "
-            "reshapes of frames are planned, with functions of single blocks before or behind "
-            "them; write the array below that layer to a frame first, or leave max_mem= out"
+            "reshapes of frames are planned, with functions of single blocks before, between and "
+            "behind them; write the array below that layer to a frame first, or leave max_mem= out"
         )
 
 
@@ -305,10 +326,10 @@ def _opened(
     most_nbytes: int,
     order: tuple[int, ...],
     published: str,
-    outer: OpenedStaging,
+    opened: OpenedStaging,
 ) -> RegionSource | None:
     """Task that opens an intermediate frame when it is there."""
-    return None if outer.again else source_between(between, most_nbytes, order)
+    return None if opened.is_skipped else source_between(between, most_nbytes, order)
 
 
 def _read(source: RegionSource, region: Box) -> Any:

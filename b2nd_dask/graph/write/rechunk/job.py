@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
@@ -11,8 +10,8 @@ from dask.base import tokenize
 from dask.delayed import Delayed
 from dask.highlevelgraph import HighLevelGraph
 
-from b2nd_dask.format.grid import Grid
-from b2nd_dask.frame.rechunk.between import Between, finish_between, open_between, source_between
+from b2nd_dask.format.grid import Grid, steps
+from b2nd_dask.frame.rechunk.between import Between, open_between, source_between
 from b2nd_dask.frame.rechunk.passes import PassPlan, Step
 from b2nd_dask.frame.rechunk.source import Box, FlatSource, RegionSource
 from b2nd_dask.frame.rechunk.work import (
@@ -57,6 +56,8 @@ class RechunkJob(NamedTuple):
     """How many copies may run at once."""
     plan: FramePlan
     staging: Staging
+    token: str = ""
+    """End of the names of tasks; by default a new one of the frame that is written."""
 
     def graph(self, staged: ChunkRecords | None) -> Delayed:
         """Build the tasks; see `rechunk_graph`."""
@@ -68,7 +69,7 @@ class _Tasks:
 
     def __init__(self, job: RechunkJob) -> None:
         self.job = job
-        self.token = new_token(job.staging.label)
+        self.token = job.token or new_token(job.staging.label)
         self.graph: dict[Any, Any] = {}
         self.opening = self.add("open", (open_staging, job.plan, job.staging))
 
@@ -138,7 +139,7 @@ def _passes(tasks: _Tasks, passes: PassPlan, staged: ChunkRecords | None) -> tup
         step = passes.steps[number - 1]
         records, looks = _regions(tasks, step, source, plan, opening, found, number)
         verified += looks
-        published = (finish_between, one, records, opening)
+        published = (finish_once, commit, records, plan, opening)
         commits = tasks.add("commit", published, number)
         following = (_source_after, one, most, commits, tasks.opening)
         source = tasks.add("source", following, number + 1)
@@ -180,7 +181,7 @@ def _regions(
 ) -> tuple[Any, list[Any]]:
     """Keys of the merged records of a pass, and of the verification of what it reads."""
     grid = step.target
-    sizes = tuple(_steps(n, length) for n, length in zip(grid.shape, step.way.region, strict=True))
+    sizes = tuple(steps(n, length) for n, length in zip(grid.shape, step.way.region, strict=True))
     missing = np.ones(tuple(map(len, sizes)), bool)
     extra: list[Any] = []
     if staged is not None:
@@ -205,12 +206,13 @@ def _looks(tasks: _Tasks, source: Any) -> dict[Any, Any]:
     read = tasks.job.source
     if isinstance(read, LaterSource):
         return {}
-    frame = read.source.frame if isinstance(read, FlatSource) else read.frame
-    if not verified_nbytes(frame):
-        return {}
     name = tasks.name("verify", 1)
-    ranges = enumerate(_ranges(frame.grid))
-    return {(name, i): (verify_task, source, *ends) for i, ends in ranges}
+    return {
+        (name, number, i): (verify_task, source, number, *ends)
+        for number, frame in enumerate(read.frames)
+        if verified_nbytes(frame)
+        for i, ends in enumerate(_ranges(frame.grid))
+    }
 
 
 def _copies(tasks: _Tasks, staged: ChunkRecords | None) -> Any:
@@ -273,27 +275,18 @@ def copy_task(
     """Task that copies chunks as they are stored."""
     if opened.again:
         return ChunkRecords.of({}, {}, {})
-    return copy_chunks(source.frame, first, last, plan, opened)
+    (frame,) = source.frames
+    return copy_chunks(frame, first, last, plan, opened)
 
 
-def verify_task(source: RegionSource | FlatSource, first: int, last: int, *before: Any) -> None:
-    """Task that verifies chunks by their checksums."""
-    frame = source.source.frame if isinstance(source, FlatSource) else source.frame
-    verify_stored(frame, first, last, source.most_nbytes)
+def verify_task(
+    source: RegionSource | FlatSource, number: int, first: int, last: int, *before: Any
+) -> None:
+    """Task that verifies chunks of one of the frames by their checksums."""
+    verify_stored(source.frames[number], first, last, source.most_nbytes)
 
 
 def _ranges(grid: Grid) -> Iterable[tuple[int, int]]:
     """First and last numbers of chunks that are taken by one task."""
     step = max(1, _AT_ONCE // max(1, grid.chunk_nbytes))
     return ((at, min(at + step, grid.nchunks)) for at in range(0, grid.nchunks, step))
-
-
-def _steps(total: int, step: int) -> tuple[int, ...]:
-    whole, rest = divmod(total, step)
-    return (step,) * whole + ((rest,) if rest else ())
-
-
-def boxes_of(sizes: tuple[tuple[int, ...], ...]) -> Iterable[Box]:
-    """Regions in C order."""
-    edges = [list(itertools.accumulate(axis, initial=0)) for axis in sizes]
-    return itertools.product(*([slice(*ends) for ends in itertools.pairwise(e)] for e in edges))

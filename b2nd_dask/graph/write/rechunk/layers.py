@@ -9,9 +9,9 @@ from typing import Any, NamedTuple
 import dask.array as da
 import numpy as np
 
-from b2nd_dask.frame.reference import FrameReference
+from b2nd_dask.frame.joined import Readable
 from b2nd_dask.graph import _dask_compat
-from b2nd_dask.graph.read.blocks import Chunks, FrameBlocks
+from b2nd_dask.graph.read.blocks import Chunks, reading_of
 
 #: Names that dask gives to layers which move elements and do not change them.
 _RECHUNK = re.compile(r"rechunk-(merge|p2p)-[0-9a-f]{32}")
@@ -47,13 +47,10 @@ def view_of(layers: Any, name: str, ndim: int) -> View:
         name = below
 
 
-def frame_of(layers: Any, name: str) -> FrameReference | None:
-    """The frame that a layer reads; None for other layers."""
-    layer = layers.layers.get(name)
-    if _dask_compat.block_function(layer) is not _dask_compat.getter:
-        return None
-    found = [d.frame for d in _dask_compat.block_arguments(layer) if isinstance(d, FrameBlocks)]
-    return found[0] if found else None
+def frame_of(layers: Any, name: str) -> Readable | None:
+    """The frame that a layer reads, or those that are joined; None for other layers."""
+    reading = reading_of(layers.layers.get(name))
+    return None if reading is None else reading.source
 
 
 def reshaped_from(layers: Any, name: str) -> str | None:
@@ -81,7 +78,10 @@ def inputs_of(layers: Any, name: str) -> list[tuple[str, tuple[int | None, ...]]
 
 
 def chunks_of(layers: Any, name: str) -> Chunks | None:
-    """Lengths of the blocks of a layer, from what it reads; None where they cannot be known."""
+    """Lengths of the blocks of a layer; None where they cannot be known."""
+    noted = _noted(layers, name, "chunks")
+    if noted is not None:
+        return None if np.isnan(sum(map(sum, noted))) else noted
     layer = layers.layers.get(name)
     inputs = inputs_of(layers, name)
     if inputs is None:
@@ -103,6 +103,52 @@ def chunks_of(layers: Any, name: str) -> Chunks | None:
             if axis is not None and (len(along), sum(along)) > (len(found[axis]), sum(found[axis])):
                 found[axis] = tuple(along)
     return tuple(found)
+
+
+def dtype_of(layers: Any, name: str) -> np.dtype[Any] | None:
+    """The dtype of a layer; None where it cannot be known without computing a block."""
+    noted: np.dtype[Any] | None = _noted(layers, name, "dtype")
+    if noted is not None:
+        return noted
+    frame = frame_of(layers, name)
+    if frame is not None:
+        return frame.dtype
+    below = _only_dependency(layers, name)
+    if below is not None and (_has_name(layers, name, _RECHUNK) or reshaped_from(layers, name)):
+        return dtype_of(layers, below)
+    return _dtype_of_function(layers, name)
+
+
+def _dtype_of_function(layers: Any, name: str) -> np.dtype[Any] | None:
+    """The dtype that a function returns for arrays without elements, as dask finds it."""
+    layer = layers.layers.get(name)
+    if inputs_of(layers, name) is None or layer.io_deps:
+        return None
+    arguments: list[Any] = []
+    for source, indices in layer.indices:
+        dtype = None if indices is None else dtype_of(layers, source)
+        if indices is not None and dtype is None:
+            return None
+        arguments.append(source if indices is None else np.empty((0,) * len(indices), dtype))
+    try:
+        with np.errstate(all="ignore"):
+            found = layer.task.func(*arguments, **layer.task.kwargs)
+    except Exception:  # noqa: BLE001 - a function of the user need not take such arrays
+        return None
+    return getattr(found, "dtype", None)
+
+
+def nbytes_of_layer(layers: Any, name: str) -> float:
+    """Bytes of all blocks of a layer; infinite where they cannot be known."""
+    sizes, dtype = chunks_of(layers, name), dtype_of(layers, name)
+    if sizes is None or dtype is None:
+        return math.inf
+    return math.prod(map(sum, sizes)) * dtype.itemsize
+
+
+def _noted(layers: Any, name: str, what: str) -> Any:
+    """What dask has noted of the array that a layer was; None where it was none."""
+    return (getattr(layers.layers.get(name), "collection_annotations", None) or {}).get(what)
 
 
 def ndim_of(layers: Any, name: str) -> int:
@@ -139,14 +185,19 @@ def _only_dependency(layers: Any, name: str) -> str | None:
 def _transposed(layers: Any, name: str) -> tuple[int, ...] | None:
     """The axes of a transpose, as NumPy has them; None for other layers."""
     layer = layers.layers.get(name)
-    if _dask_compat.block_function(layer) is not np.transpose:
+    function = _dask_compat.block_function(layer)
+    inputs = inputs_of(layers, name) if function in (np.transpose, np.swapaxes) else None
+    if inputs is None or len(layer.indices) != 1:
         return None
-    axes = getattr(layer.task, "kwargs", {}).get("axes")
-    inputs = inputs_of(layers, name)
-    if not isinstance(axes, tuple) or inputs is None or len(inputs) != 1:
-        return None
-    if set(inputs[0][1]) != set(range(len(axes))):
+    ((_, own),) = inputs
+    if set(own) != set(range(len(own))):
         return None
     # dask moves the blocks along with their elements
-    moved = tuple(inputs[0][1].index(axis) for axis in range(len(axes)))
-    return moved if moved == tuple(axis % len(axes) for axis in axes) else None
+    moved = tuple(own.index(axis) for axis in range(len(own)))
+    # NumPy itself says what the function does, by an array whose lengths tell its axes apart
+    numbered = np.empty(tuple(range(len(own))))
+    try:
+        result = function(numbered, **layer.task.kwargs).shape
+    except (TypeError, ValueError):
+        return None
+    return moved if moved == result else None

@@ -13,6 +13,7 @@ from dask.delayed import Delayed
 from b2nd_dask.format.grid import Grid
 from b2nd_dask.frame.access import open_b2nd
 from b2nd_dask.frame.array import Frame, reference_of
+from b2nd_dask.frame.join import sources_of
 from b2nd_dask.frame.rechunk.one_pass import Budget
 from b2nd_dask.frame.rechunk.passes import PassPlan, plan_passes
 from b2nd_dask.frame.rechunk.source import RegionSource
@@ -59,7 +60,8 @@ def rechunk(
     Parameters
     ----------
     src : str, os.PathLike, bytes, blosc2.NDArray or Frame
-        As for `from_b2nd`.
+        As for `open_b2nd`. Several frames are rechunked by `to_b2nd` with `max_mem`, from what
+        `from_b2nd` makes of them.
     dst : str or os.PathLike
         Path of the new frame, or an fsspec URL. May be the frame that is read.
     chunks : int or tuple of int
@@ -94,7 +96,7 @@ def rechunk(
         The target exists, and `mode` does not allow to replace it.
     ValueError
         `max_mem` is too small for any plan (the message says the least that would do), or chunks,
-        blocks or metadata do not fit.
+        blocks or metadata do not fit; or `src` is a list or a pattern.
     ChecksumError, CorruptChunkError
         A chunk of `src` is damaged; `dst` stays as it was.
     StaleFrameError
@@ -124,14 +126,12 @@ def rechunk(
     plan = new_plan(array, options)
     if blocks is None and plan.grid.chunks == source.chunks:
         plan = new_plan(array, replace(options, blocks=source.blocks))
-    order = tuple(range(source.ndim))
-    job = rechunk_job(source, order, plan, location, max_mem, mode=mode, resume=resume)
+    job = rechunk_job(source, plan, location, max_mem, mode=mode, resume=resume)
     return run_job(job, location, lambda: None, compute=compute, resume=resume)
 
 
 def rechunk_job(
     source: FrameReference,
-    order: tuple[int, ...],
     plan: FramePlan,
     location: Location,
     max_mem: Any,
@@ -139,10 +139,10 @@ def rechunk_job(
     mode: str,
     resume: bool,
 ) -> RechunkJob:
-    """Plan the passes from a frame to a new one, whose axes are those of the frame in an order."""
+    """Plan the passes from a frame to a new one."""
     key = None
     if resume:
-        key = resume_key((source, order), (0,) * len(order), plan, location.label, mode)
+        key = resume_key(source, (0,) * source.ndim, plan, location.label, mode)
     staging = staging_for(
         location,
         sparse=plan.sparse,
@@ -151,9 +151,9 @@ def rechunk_job(
         resume_key=key,
     )
     budget = budget_of(max_mem, staging, is_remote=source.is_remote)
-    grid = in_order(source.grid, order)
-    regions = RegionSource(source, order, budget.read_batch)
-    if not grid.nchunks or _stays(source, grid, plan):
+    grid = source.grid
+    regions = RegionSource(source, tuple(range(source.ndim)), budget.read_batch)
+    if not grid.nchunks or _stays(source, plan):
         lanes = _copying_lanes(plan.grid, budget)
         return RechunkJob(regions, None, lanes, plan, staging)
     passes = plan_passes(grid, plan.grid, verified_nbytes(source), budget)
@@ -164,6 +164,11 @@ def rechunk_job(
 def _opened(src: Any, storage_options: Mapping[str, Any] | None) -> Frame:
     if isinstance(src, Frame):
         return src
+    if isinstance(src, list | tuple) or sources_of(src, storage_options) is not None:
+        raise ValueError(
+            f"src={src!r} means several frames, and rechunk takes one: write "
+            "from_b2nd(src).rechunk(chunks) by to_b2nd(..., dst, max_mem=)"
+        )
     # the options are those of the store that is written to, where only that is one
     remote = isinstance(src, str) and Location.of(src).is_url
     return open_b2nd(src, storage_options=storage_options if remote else None)
@@ -177,11 +182,11 @@ def in_order(grid: Grid, order: tuple[int, ...]) -> Grid:
     return Grid(shape, chunks, blocks, grid.itemsize)
 
 
-def _stays(source: FrameReference, grid: Grid, plan: FramePlan) -> bool:
+def _stays(source: FrameReference, plan: FramePlan) -> bool:
     """Whether the chunks of the new frame are those of the old one, to the byte."""
     parsed = source.parsed
     return (
-        grid == source.grid == plan.grid
+        source.grid == plan.grid
         and source.dtype == plan.dtype
         and parsed.header.compression == plan.compression
     )
