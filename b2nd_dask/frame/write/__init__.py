@@ -2,6 +2,6 @@
 
 `new_frame` and `update` plan the frame, `writer` turns blocks into staged chunks, `records` says
 where these are, in memory and in journals. `commit` joins, builds and publishes; `others` says
-whether updates meet, `begun` and `parts` make frames in parts, `idempotent` lets tasks run twice.
-Imports everything of `frame` but `verify` and `compact`.
+whether updates meet, `begun` and `parts` make frames in parts, `casts` refuses what a dtype cannot
+hold, `idempotent` lets tasks run twice. Imports everything of `frame` but `verify` and `compact`.
 """

@@ -46,7 +46,9 @@ def create(
     ``to_b2nd(x, urlpath, mode="stage", region=...)`` stages a part: whole chunks, from any process
     on any machine that reaches the target, at any time and in any order. Parts must not overlap. A
     job that runs again stages its part again. `list_staging` shows the begun frame, and
-    `remove_staging` gives it up. To begin the same frame again changes nothing.
+    `remove_staging` gives it up. To begin the same frame again changes nothing, and jobs may do so
+    at once. Of two that differ the later is refused, but not for certain in a store that cannot
+    put an object on the condition that there is none; S3 can.
 
     Parameters
     ----------
