@@ -290,3 +290,9 @@ def _ranges(grid: Grid) -> Iterable[tuple[int, int]]:
     """First and last numbers of chunks that are taken by one task."""
     step = max(1, _AT_ONCE // max(1, grid.chunk_nbytes))
     return ((at, min(at + step, grid.nchunks)) for at in range(0, grid.nchunks, step))
+
+
+def boxes_of(sizes: tuple[tuple[int, ...], ...]) -> Iterable[Box]:
+    """Regions in C order."""
+    edges = [list(itertools.accumulate(axis, initial=0)) for axis in sizes]
+    return itertools.product(*([slice(*ends) for ends in itertools.pairwise(e)] for e in edges))
