@@ -332,6 +332,15 @@ def test_small_arrays(target, shape):
     np.testing.assert_array_equal(open_b2nd(target)[...], np.full(shape, 7))
 
 
+def test_a_part_without_elements(tmp_path):
+    target = tmp_path / "x.b2nd"
+    create(target, (3, 1), "f8", chunks=(2, 1))
+    to_b2nd(1.0, target, mode="stage", region=np.s_[:, :])
+    # from the end of the last chunk on, which the array's edge cuts
+    to_b2nd(2.0, target, mode="stage", region=np.s_[4:3, 0:0])
+    assert commit(target)[:].tolist() == [[1.0]] * 3
+
+
 @examples(15)
 @given(data=st.data(), contiguous=st.booleans(), fill=st.sampled_from([None, 0, 3]))
 def test_any_parts(data, contiguous, fill):

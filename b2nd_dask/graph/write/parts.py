@@ -126,6 +126,8 @@ def _blocks_of(grid: Grid, dtype: np.dtype[Any]) -> Any:
 
 def _require_whole_chunks(bounds: Bounds, grid: Grid, region: Any) -> None:
     """Check that no part writes a piece of a chunk, of which another would write the rest."""
+    if any(start == stop for start, stop in bounds):
+        return  # no elements, of no chunk
     axes = list(zip(bounds, grid.chunks, grid.shape, strict=True))
     whole = [
         (start // max(c, 1) * c, min(-(-stop // max(c, 1)) * c, n)) for (start, stop), c, n in axes
