@@ -34,6 +34,7 @@ from b2nd_dask import (
 )
 from b2nd_dask.format import history
 from b2nd_dask.frame.open import opening
+from b2nd_dask.frame.open.cache import process_cache
 from b2nd_dask.frame.write import idempotent
 from b2nd_dask.frame.write.idempotent import keys_of, write_key_of
 from b2nd_dask.storage import Location
@@ -603,3 +604,17 @@ def publishing_once(target, original):
         return original(*arguments)
 
     return first_publish
+
+
+@pytest.mark.parametrize("first", [True, False], ids=["file first", "directory first"])
+def test_a_frame_that_has_become_a_directory_or_a_file_is_opened_anew(tmp_path, first):
+    location = Location.of(tmp_path / "x.b2nd")
+    to_b2nd(np.zeros(6), location.urlpath, contiguous=first)
+    before = process_cache().present(location)
+    # another process, as far as the cache can tell
+    to_b2nd(np.ones(6), tmp_path / "y.b2nd", contiguous=not first)
+    (tmp_path / "x.b2nd").rename(tmp_path / "old.b2nd")
+    (tmp_path / "y.b2nd").rename(tmp_path / "x.b2nd")
+    present = process_cache().present(location)
+    assert present.reader.is_directory is first
+    assert present.version != before.version

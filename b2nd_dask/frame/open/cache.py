@@ -63,8 +63,10 @@ class FrameCache:
         """Open a local frame as it is now, or take the one that is open if it still is that."""
         with self._lock:
             known = [frame for key, frame in self._frames.items() if key[0] == location.key]
-        if known and known[-1].reader.identity() == known[-1].parsed.identity:
-            return known[-1]
+        # one that has become a directory, or a file, has no identity as what it was
+        with suppress(StaleFrameError, FileNotFoundError, NotADirectoryError):
+            if known and known[-1].reader.identity() == known[-1].parsed.identity:
+                return known[-1]
         return self.open(location)
 
     def _get(self, key: tuple[str, str]) -> OpenedFrame | None:
