@@ -82,11 +82,11 @@ def _touched(sizes: tuple[int, ...], start: int, chunk: int, block: int) -> int:
     """Blocks along one axis that boxes touch, counted once for each box."""
     ends = np.fromiter(itertools.accumulate(sizes, initial=start), np.int64, len(sizes) + 1)
     starts, lasts = ends[:-1], ends[1:] - 1
-    touched = _number(lasts, chunk, block) - _number(starts, chunk, block) + 1
+    touched = block_number(lasts, chunk, block) - block_number(starts, chunk, block) + 1
     return int(touched[lasts >= starts].sum())
 
 
-def _number(position: Any, chunk: int, block: int) -> Any:
+def block_number(position: Any, chunk: int, block: int) -> Any:
     """Numbers of the blocks that hold positions; blocks begin anew in each chunk."""
     cell, inner = position // chunk, position % chunk
     return cell * -(-chunk // block) + inner // block

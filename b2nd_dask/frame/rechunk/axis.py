@@ -8,6 +8,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from b2nd_dask.frame.read.decode_cost import block_number
+
 #: Regions of the larger lengths differ by this factor at least.
 _GROWTH = 1.25
 #: An axis is also divided into so many equal regions, and all fewer.
@@ -92,7 +94,7 @@ def _touched(size: int, length: int, chunk: int, block: int) -> tuple[float, ...
     counted = min(regions, _COUNTED)
     first = np.arange(counted, dtype=np.int64) * length
     last = np.minimum(first + length, size) - 1
-    blocks = _block_number(last, chunk, block) - _block_number(first, chunk, block) + 1
+    blocks = block_number(last, chunk, block) - block_number(first, chunk, block) + 1
     chunks = last // chunk - first // chunk + 1
     like_them = regions / counted
     in_chunk = min(int(blocks.max()), -(-chunk // block))
@@ -103,8 +105,3 @@ def _touched(size: int, length: int, chunk: int, block: int) -> tuple[float, ...
         in_chunk,
         int(chunks.max()),
     )
-
-
-def _block_number(position: NDArray[np.int64], chunk: int, block: int) -> NDArray[np.int64]:
-    """Numbers of the blocks that hold positions; blocks begin anew in each chunk."""
-    return position // chunk * -(-chunk // block) + position % chunk // block

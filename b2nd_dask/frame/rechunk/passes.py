@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from b2nd_dask.format.grid import Grid
 from b2nd_dask.frame.rechunk.one_pass import Budget, OnePass, best_pass, least_nbytes
+from b2nd_dask.frame.write.new_frame import halved
 
 #: Intermediate frames that a plan may have.
 MOST_BETWEEN = 2
@@ -160,11 +161,7 @@ def _between_chunks(source: Grid, target: Grid, budget: Budget) -> Iterator[tupl
 
 def bounded_chunks(chunks: tuple[int, ...], itemsize: int) -> tuple[int, ...]:
     """Halve chunks along their longest axes until they are small enough."""
-    sizes = list(chunks)
-    while math.prod(sizes) * itemsize > _MOST_CHUNK and max(sizes) > 1:
-        longest = sizes.index(max(sizes))
-        sizes[longest] = -(-sizes[longest] // 2)
-    return tuple(sizes)
+    return halved(chunks, itemsize, _MOST_CHUNK)
 
 
 def _grown(shape: tuple[int, ...], unit: tuple[int, ...], room: float) -> Iterator[tuple[int, ...]]:

@@ -27,7 +27,7 @@ MOST_WORK = 2.0
 #: The same for a larger frame.
 MOST_WORK_LARGE = 16.0
 
-#: Whoever asks for blocks that take so much longer, for so many bytes, is told.
+#: Blocks that take so much longer, for so many bytes, are warned of.
 _MUCH_WORK, _MANY_NBYTES = 4.0, 1 << 30
 
 
