@@ -14,6 +14,7 @@ import dask
 import dask.array as da
 import numpy as np
 import pytest
+from dask.core import get_dependencies
 from dask.threaded import get as threaded_get
 from distributed import Client, LocalCluster
 from hypothesis import given
@@ -32,7 +33,8 @@ from b2nd_dask import (
 )
 from b2nd_dask.frame.rechunk import passes as passes_module
 from b2nd_dask.frame.rechunk import work as work_module
-from b2nd_dask.graph.write.rechunk.job import in_lanes
+from b2nd_dask.frame.write.idempotent import open_staging
+from b2nd_dask.graph.write.rechunk.job import in_lanes, verify_task
 from tests.forked import run_to_end
 from tests.peak import peak_growth
 from tests.strategies import examples
@@ -257,15 +259,35 @@ def test_damage_is_found(maps: Path, target: Path, chunks: Any, max_mem: str) ->
     assert list(target.parent.iterdir()) == []
 
 
-def test_damage_that_reads_in_parts_do_not_see_is_found(tmp_path: Path, target: Path) -> None:
+@pytest.fixture
+def read_in_parts(tmp_path: Path) -> Path:
+    """A frame of which a rechunk to (96, 4, 4) reads some blocks of chunks at a time."""
     path = tmp_path / "blocks.b2nd"
     noise = np.random.default_rng(2).random((96, 100, 200))
     to_b2nd(noise, path, chunks=(1, 100, 200), blocks=(1, 20, 20), cparams={"clevel": 0})
+    return path
+
+
+def test_damage_that_reads_in_parts_do_not_see_is_found(read_in_parts: Path, target: Path) -> None:
+    path = read_in_parts
     damage(path)
     assert not verify(path).ok
     with pytest.raises(ChecksumError):
         rechunk(path, target, chunks=(96, 4, 4), max_mem="14MB")
     assert list(target.parent.iterdir()) == []
+
+
+def test_no_task_can_fail_before_the_staging_area_is_made(
+    read_in_parts: Path, target: Path
+) -> None:
+    # one that is made while the write that has failed is cleaned up would stay behind
+    written = rechunk(read_in_parts, target, chunks=(96, 4, 4), max_mem="14MB", compute=False)
+    graph = dict(written.__dask_graph__())
+    tasks = {key: task for key, task in graph.items() if type(task) is tuple}
+    areas = {key for key, task in tasks.items() if task[0] is open_staging}
+    verifies = [key for key, task in tasks.items() if task[0] is verify_task]
+    assert verifies
+    assert all(areas & get_dependencies(graph, key) for key in verifies)
 
 
 def test_the_frame_that_is_read_may_be_the_target(maps: Path) -> None:
