@@ -11,7 +11,7 @@ import numpy as np
 
 from b2nd_dask.format.dtypes import not_stored
 from b2nd_dask.frame.array import Frame
-from b2nd_dask.frame.members import locate_member
+from b2nd_dask.frame.members.locate import locate_member
 from b2nd_dask.frame.open.cache import process_cache
 from b2nd_dask.frame.open.checksum_state import warn_of_remedy
 from b2nd_dask.frame.open.opening import OpenedFrame, Verify

@@ -20,6 +20,7 @@ from b2nd_dask.storage.read.container import (
     is_zip,
     member_offset,
     split_store,
+    store_in,
     zip_members,
 )
 from b2nd_dask.storage.read.local_reader import identity_at, is_same_file
@@ -63,6 +64,7 @@ __all__ = [
     "remove_staging",
     "split_store",
     "staging_for",
+    "store_in",
     "stored_members",
     "unless_replaced",
     "update_staging_for",

@@ -58,20 +58,27 @@ def split_store(urlpath: Any) -> tuple[Any, str | None]:
     >>> split_store("s3://bucket/runs.b2d/group/x.b2nd")
     ('s3://bucket/runs.b2d/group/x.b2nd', None)
     """
-    if not isinstance(urlpath, str | os.PathLike):
-        return urlpath, None
-    text = os.fsdecode(urlpath)
-    found = _STORE.fullmatch(text)
+    found = store_in(urlpath)
     if found is None:
         return urlpath, None
-    store, key = found["store"] + (found["query"] or ""), found["key"].strip("/")
+    store, key = found
+    text = os.fsdecode(urlpath)
     # a folder's frames are files of their own
-    is_file = store.endswith(".b2d") and key.endswith(".b2nd")
+    is_file = store.partition("?")[0].endswith(".b2d") and key.endswith(".b2nd")
     is_local = _URL.match(text) is None
     own = os.path.expanduser(text)  # noqa: PTH111 - Path's raises where there is no such user
-    if not key or is_file or (is_local and os.path.lexists(own)):
+    if is_file or (is_local and os.path.lexists(own)):
         return urlpath, None
     return store, key
+
+
+def store_in(urlpath: Any) -> tuple[str, str] | None:
+    """Find the store that a path or URL goes on inside of by its name alone, and the rest."""
+    if not isinstance(urlpath, str | os.PathLike):
+        return None
+    found = _STORE.fullmatch(os.fsdecode(urlpath))
+    key = found["key"].strip("/") if found else ""
+    return (found["store"] + (found["query"] or ""), key) if found and key else None
 
 
 def is_zip(reader: ByteReader) -> bool:
