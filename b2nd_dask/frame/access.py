@@ -161,7 +161,9 @@ def _refuse_several(given: Any) -> None:
             "python-blosc2 is taken as it is, but not a slice of it, which NumPy holds"
         )
     if isinstance(given, list | tuple | set | frozenset | Iterator | np.ndarray):
-        ordered = "" if isinstance(given, list | tuple) else ", in their order"
-        raise TypeError(f"a {name}, where the path of one frame is needed: {TOGETHER}{ordered}")
+        # Path.glob gives the order of the file system
+        ordered = "; pass sorted(...), or list(...) where the order is that of the frames already"
+        more = "" if isinstance(given, list | tuple) else ordered
+        raise TypeError(f"a {name}, where the path of one frame is needed: {TOGETHER}{more}")
     if type(given).__module__.startswith("blosc2.") and hasattr(given, "keys"):
         raise TypeError(f"a {name} holds several arrays: pass one of them, as store[KEY]")

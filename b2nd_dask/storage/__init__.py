@@ -26,7 +26,7 @@ from b2nd_dask.storage.read.container import (
 from b2nd_dask.storage.read.local_reader import identity_at, is_same_file
 from b2nd_dask.storage.read.location import Location
 from b2nd_dask.storage.read.memory import stored_members
-from b2nd_dask.storage.read.pattern import matches_of
+from b2nd_dask.storage.read.pattern import matches_of, natural_key
 from b2nd_dask.storage.redaction import Secrets
 from b2nd_dask.storage.spans import Span
 from b2nd_dask.storage.write.frame_lock import CHANGED, frame_locked, unless_replaced
@@ -60,6 +60,7 @@ __all__ = [
     "list_staging",
     "matches_of",
     "member_offset",
+    "natural_key",
     "only_here",
     "remove_staging",
     "split_store",

@@ -169,3 +169,61 @@ def test_commands_say_what_a_path_into_a_store_is(made, name):
         said = _said(command, f"{store}/g/large")
         assert ("give " if name == "a.b2d" else "only read here") in said
         assert said.count(store) <= 2
+
+
+@pytest.mark.parametrize("name", ["a.b2z", "a.b2d", "a.b2e"])
+def test_keys_with_marks_of_patterns_come_first(made, name):
+    for path in (
+        f"{made}/{name}/g/run[1]",
+        made / name / "g/run[1]",
+        f"file://{made}/{name}/g/run[1]",
+    ):
+        assert same(from_b2nd(path).compute(), LARGE + 1)
+    assert same(from_b2nd(f"{made}/{name}/g/run[0-9]").compute(), LARGE + 2)
+    x = from_b2nd(made / name, component="/g/run[1]")
+    assert x.name == from_b2nd(f"{made}/{name}/g/run[1]").name
+
+
+@pytest.mark.parametrize("name", ["a.b2z", "a.b2d", "a.b2e"])
+def test_patterns_for_members(made, name):
+    x = from_b2nd(f"{made}/{name}/g/?[!m]*")
+    assert same(x.compute(), np.concatenate([LARGE, LARGE + 2, LARGE + 1]))
+    # an SChunk is no array, and `*` stays inside of a group
+    for pattern in ("*", "**/*mall*/*", "g/*/*"):
+        with pytest.raises(FileNotFoundError, match=r"no array matches /.*, which has /g/large"):
+            from_b2nd(made / name / pattern)
+    assert same(from_b2nd(made / name / "**/small").compute(), SMALL)
+    every = f"{made}/[a-z]{name[1:]}/g/run1"
+    assert same(from_b2nd(every, stack=True).compute(), (LARGE + 2)[None])
+    with pytest.raises(FileNotFoundError, match=r"gone\*\.b2z: nothing matches"):
+        from_b2nd(f"{made}/gone*.b2z/g/x")
+    with pytest.raises(FileNotFoundError, match=r"gone\.b2z"):
+        from_b2nd(f"{made}/gone.b2z/*")
+
+
+def test_patterns_for_members_at_urls(made, s3_server, http_server):
+    for path in made.rglob("*"):
+        if path.is_file():
+            name = f"p/{path.relative_to(made)}"
+            s3_server.client.put_object(Bucket=s3_server.bucket, Key=name, Body=path.read_bytes())
+    http_server.put("a.b2z", (made / "a.b2z").read_bytes())
+    want = np.concatenate([LARGE + 2, LARGE + 1])
+    for name in ("a.b2z", "a.b2d", "a.b2e"):
+        url = f"s3://{s3_server.bucket}/p/{name}/g/run*"
+        x = from_b2nd(url, storage_options=s3_server.storage_options)
+        assert same(x.compute(scheduler="sync"), want)
+    y = from_b2nd(f"{http_server.url}/a.b2z/g/run*")
+    assert same(y.compute(scheduler="sync"), want)
+    with pytest.raises(ValueError, match=r"pass a list of paths, STORE/KEY"):
+        from_b2nd(f"{http_server.url}/a.b2d/g/run*")
+
+
+def test_folders_with_marks_of_patterns_come_first(tmp_path, monkeypatch):
+    for number, name in enumerate(("run[1]", "run1")):
+        (tmp_path / name).mkdir()
+        to_b2nd(np.full(3, number), tmp_path / name / "x.b2nd")
+    assert same(from_b2nd(f"{tmp_path}/run[1]/*.b2nd").compute(), np.full(3, 0))
+    assert same(from_b2nd(f"{tmp_path}/run[0-9]/*.b2nd").compute(), np.full(3, 1))
+    monkeypatch.chdir(tmp_path / "run[1]")
+    assert same(from_b2nd("*.b2nd").compute(), np.full(3, 0))
+    assert same(from_b2nd("../run1/*.b2nd").compute(), np.full(3, 1))

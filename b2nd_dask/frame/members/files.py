@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
@@ -18,6 +18,8 @@ EMBED = "embed.b2e"
 ARRAY = ".b2nd"
 #: What the other files of a store hold, by how they end.
 OTHERS = {".b2f": "an SChunk", ".b2b": "a BatchArray"}
+#: Keys that an error lists, at most.
+_LISTED = 10
 
 
 def is_folder(location: Location) -> bool:
@@ -83,6 +85,11 @@ def files(location: Location) -> Iterator[str]:
 def key_of(name: str) -> str:
     """Key of the member that a file holds."""
     return "/" + os.path.splitext(name)[0]  # noqa: PTH122 - a name in an archive is no path
+
+
+def some_keys(keys: Sequence[str]) -> str:
+    """The first of some keys, for an error."""
+    return ", ".join([*keys[:_LISTED], *["..."][: len(keys) > _LISTED]]) or "nothing"
 
 
 def what_by_name(name: str) -> str:

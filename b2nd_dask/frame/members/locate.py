@@ -17,14 +17,12 @@ from b2nd_dask.frame.members.files import (
     key_of,
     opened,
     require_inside,
+    some_keys,
     what_of,
 )
 from b2nd_dask.frame.open.embedded import EmbeddedReader, EmbedStore
 from b2nd_dask.frame.open.opening import read_header
 from b2nd_dask.storage import ByteReader, Location, is_zip, member_offset, zip_members
-
-#: Keys that an error lists, at most.
-_LISTED = 10
 
 
 def locate_member(location: Location, key: str) -> Location:
@@ -139,10 +137,10 @@ def _absent(location: Location, key: str, known: Iterable[str]) -> Exception:
     """The error for a key that no member has."""
     keys = sorted(set(known))
     group = [name for name in keys if name.startswith(f"/{key}/")]
-    listed = ", ".join((group or keys)[:_LISTED]) or "nothing"
-    more = ", ..." if len(group or keys) > _LISTED else ""
     if group:
-        return UnsupportedFrameError(f"/{key} is a group; pass one of its members: {listed}{more}")
+        return UnsupportedFrameError(
+            f"/{key} is a group; pass one of its members: {some_keys(group)}"
+        )
     return FileNotFoundError(
-        f"{location.label}: no member /{key} in this store, which has {listed}{more}"
+        f"{location.label}: no member /{key} in this store, which has {some_keys(keys)}"
     )

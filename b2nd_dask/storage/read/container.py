@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 #: The list of files at the end of an archive: 200,000 entries with short names.
 MAX_DIRECTORY = 1 << 24
 
-_STORE = re.compile(r"(?P<store>[^?]*?\.b2[zde])/(?P<key>[^?]+?)(?P<query>\?.*)?", re.DOTALL)
+_STORE = re.compile(r"(?P<store>.*?\.b2[zde])/(?P<key>.+)", re.DOTALL)
 _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*(::|://)")
 _LOCAL = struct.Struct("<4s2xHH16xHH")
 _LOCAL_MAGIC = b"PK\x03\x04"
@@ -76,9 +76,12 @@ def store_in(urlpath: Any) -> tuple[str, str] | None:
     """Find the store that a path or URL goes on inside of by its name alone, and the rest."""
     if not isinstance(urlpath, str | os.PathLike):
         return None
-    found = _STORE.fullmatch(os.fsdecode(urlpath))
+    path, mark, query = os.fsdecode(urlpath), "", ""
+    if _URL.match(path):
+        path, mark, query = path.partition("?")
+    found = _STORE.fullmatch(path)
     key = found["key"].strip("/") if found else ""
-    return (found["store"] + (found["query"] or ""), key) if found and key else None
+    return (found["store"] + mark + query, key) if found and key else None
 
 
 def is_zip(reader: ByteReader) -> bool:
