@@ -25,7 +25,6 @@ from b2nd_dask.storage.read.container import (
 )
 from b2nd_dask.storage.read.local_reader import identity_at, is_same_file
 from b2nd_dask.storage.read.location import Location
-from b2nd_dask.storage.read.memory import stored_members
 from b2nd_dask.storage.read.pattern import matches_of, natural_key
 from b2nd_dask.storage.redaction import Secrets
 from b2nd_dask.storage.spans import Span
@@ -66,7 +65,6 @@ __all__ = [
     "split_store",
     "staging_for",
     "store_in",
-    "stored_members",
     "unless_replaced",
     "update_staging_for",
     "zip_members",

@@ -1,12 +1,8 @@
-"""Frames in memory, frames at an offset inside another object, and where these begin in a ZIP."""
+"""Frames in memory, and frames at an offset inside another object."""
 
 from __future__ import annotations
 
-import os
-import struct
-import zipfile
-from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import xxhash
 
@@ -15,21 +11,7 @@ from b2nd_dask.storage.byte_reader import ByteReader, Filled, Identity, copy_int
 from b2nd_dask.storage.spans import Span, clip
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-#: A local file header: its magic, and the lengths of the name and the extra field behind it.
-_LOCAL = struct.Struct("<4s22xHH")
-_LOCAL_MAGIC = b"PK\x03\x04"
-
-#: What `zipfile` raises for a list of files that makes no sense: a version to come, names that are
-#: no text (ValueError), fields that are cut off or too large.
-_NO_DIRECTORY = (
-    zipfile.BadZipFile,
-    NotImplementedError,
-    ValueError,
-    OverflowError,
-    struct.error,
-)
+    from collections.abc import Sequence
 
 
 class BytesReader:
@@ -221,40 +203,3 @@ def bytes_label(data: bytes) -> str:
 def window_label(label: str, offset: int) -> str:
     """Name the part of an object after an offset in messages."""
     return f"{label}[{offset}:]"
-
-
-class StoredMember(NamedTuple):
-    """A file of an archive that is not compressed."""
-
-    name: str
-    offset: int
-    """Where its bytes begin in the archive."""
-
-
-def stored_members(path: str | os.PathLike[str]) -> Iterator[StoredMember]:
-    """List the uncompressed files of a ZIP archive; nothing where it is none, or a damaged one.
-
-    Parameters
-    ----------
-    path : str or os.PathLike
-        A local file.
-    """
-    try:
-        with zipfile.ZipFile(path) as archive:
-            entries = archive.infolist()
-    except (FileNotFoundError, *_NO_DIRECTORY):
-        return
-    with Path(path).open("rb") as file:
-        size = os.fstat(file.fileno()).st_size
-        for entry in entries:
-            # is_dir() of older Pythons fails for a name without a letter
-            if entry.compress_type != zipfile.ZIP_STORED or entry.filename.endswith("/"):
-                continue
-            # a directory with a wrong offset of its own shifts all of them
-            if not 0 <= entry.header_offset < size:
-                continue
-            file.seek(entry.header_offset)
-            head = file.read(_LOCAL.size)
-            if len(head) == _LOCAL.size and head.startswith(_LOCAL_MAGIC):
-                _, name, extra = _LOCAL.unpack(head)
-                yield StoredMember(entry.filename, entry.header_offset + len(head) + name + extra)
