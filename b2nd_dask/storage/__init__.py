@@ -25,6 +25,7 @@ from b2nd_dask.storage.read.container import (
 )
 from b2nd_dask.storage.read.local_reader import identity_at, is_same_file
 from b2nd_dask.storage.read.location import Location
+from b2nd_dask.storage.read.memory import ObjectReader
 from b2nd_dask.storage.read.pattern import matches_of, natural_key
 from b2nd_dask.storage.redaction import Secrets
 from b2nd_dask.storage.spans import Span
@@ -43,6 +44,7 @@ __all__ = [
     "Filled",
     "Identity",
     "Location",
+    "ObjectReader",
     "Placement",
     "Run",
     "Secrets",
