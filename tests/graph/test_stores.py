@@ -114,6 +114,19 @@ def test_no_file_hides_a_member_of_the_embed_store(stores):
     assert same(open_b2nd(stores / "a.b2d/g/small")[...], SMALL + 1)
 
 
+def test_groups_are_no_arrays(stores):
+    store = stores / "a.b2d"
+    (store / "g/large").mkdir()
+    (store / "text").mkdir()
+    before = _content(stores)
+    with pytest.raises(ValueError, match=r"g\.b2nd: /g is a group of the store, with /g/"):
+        to_b2nd(SMALL, store / "g.b2nd", mode="w")
+    for key in ("/g/large", "/text"):
+        with pytest.raises(ValueError, match=rf"{key} is a member of the store, and no group"):
+            to_b2nd(SMALL, f"{store}{key}/x.b2nd")
+    assert _content(stores) == before
+
+
 @pytest.mark.parametrize("name", ["a.b2z", "a.b2e"])
 def test_members_of_archives_and_embed_stores_are_only_read(stores, name):
     before = _content(stores)
@@ -121,6 +134,8 @@ def test_members_of_archives_and_embed_stores_are_only_read(stores, name):
         for mode in ("w-", "w"):
             with pytest.raises(ValueError, match=rf"member of the store .*{name}.*store\[KEY\] ="):
                 to_b2nd(LARGE, path, mode=mode)
+        with pytest.raises(ValueError, match=rf"member of the store .*{name}"):
+            to_b2nd(LARGE, path, mode="stage", region=...)
         for change in (
             lambda path: to_b2nd(0, path, mode="r+", region=0),
             lambda path: to_b2nd(LARGE, path, mode="a", append_axis=0),

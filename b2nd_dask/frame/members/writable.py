@@ -12,7 +12,16 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from b2nd_dask.frame.members.files import ARRAY, EMBED, inside, is_folder, is_store, opened
+from b2nd_dask.frame.members.files import (
+    ARRAY,
+    EMBED,
+    files,
+    inside,
+    is_folder,
+    is_store,
+    key_of,
+    opened,
+)
 from b2nd_dask.frame.members.listing import list_members
 from b2nd_dask.frame.open.embedded import EmbedStore
 from b2nd_dask.storage import Location, store_in
@@ -88,12 +97,8 @@ def _require_own_file(location: Location, *, is_new: bool) -> bool:
     own = inside(store, f"{member[1:]}{ARRAY}")
     with opened(own) as reader:
         is_file = reader is not None
-    if not is_file and _is_embedded(store, member):
-        raise ValueError(
-            f"{location.label}: {member} is in the {EMBED} of the store, and members of embed "
-            "stores are only read here; a file for the same key would hide it: change it with "
-            "python-blosc2, or delete it there before its file is written"
-        )
+    if not is_file:
+        _require_free(location, store, member)
     if own != location:
         raise ValueError(
             f"{location.label}: in the folder of a store the array {member} is a file with a "
@@ -116,6 +121,19 @@ def _in_archive(store: Location, key: str, *, is_new: bool) -> str:
     )
 
 
-def _is_embedded(store: Location, member: str) -> bool:
+def _require_free(location: Location, store: Location, member: str) -> None:
+    """Check that a file for a key would hide no member; a group and an array have no one key."""
     with opened(inside(store, EMBED)) as reader:
-        return reader is not None and member in EmbedStore.of(reader).entries
+        keys = [] if reader is None else [*EmbedStore.of(reader).entries]
+    if member in keys:
+        raise ValueError(
+            f"{location.label}: {member} is in the {EMBED} of the store, and members of embed "
+            "stores are only read here; a file for the same key would hide it: change it with "
+            "python-blosc2, or delete it there before its file is written"
+        )
+    keys += [] if store.is_url else map(key_of, files(store))
+    for key in keys:
+        if key.startswith(f"{member}/"):
+            raise ValueError(f"{location.label}: {member} is a group of the store, with {key}")
+        if member.startswith(f"{key}/"):
+            raise ValueError(f"{location.label}: {key} is a member of the store, and no group")

@@ -172,7 +172,7 @@ def to_b2nd(
     if max_mem is not None and mode not in _NEW:
         raise ValueError(f"max_mem= is for new frames, not for mode={mode!r}: leave it out")
     if mode == "stage":
-        location = Location.of(urlpath, storage_options=storage_options)
+        location = target_of(urlpath, storage_options)
         return _stage(arr, location, region, compute=compute, resume=resume)
     old = None if mode in _NEW else _existing_frame(urlpath, storage_options, mode)
     if old is None:
