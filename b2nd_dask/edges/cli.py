@@ -20,9 +20,9 @@ from b2nd_dask.errors import B2ndError
 from b2nd_dask.format.integrity import ChecksumState
 from b2nd_dask.frame.access import open_b2nd
 from b2nd_dask.frame.compact import compact
-from b2nd_dask.frame.members import list_members
+from b2nd_dask.frame.members.listing import list_members
 from b2nd_dask.frame.verify import seal, verify
-from b2nd_dask.storage import Location, Secrets, list_staging, remove_staging
+from b2nd_dask.storage import Location, Secrets, list_staging, remove_staging, split_store
 
 #: Exit codes of `verify`; click uses 2 for wrong arguments.
 _DAMAGED, _UNKNOWN = 1, 3
@@ -61,6 +61,7 @@ _SPELLINGS = (
     (re.compile(r"\bstorage_options are\b"), "--storage-option is"),
     (re.compile(r"\bstorage_options\b=?"), "--storage-option"),
     (re.compile(r"\bcomponent=KEY reads\b"), "PATH/KEY is"),
+    (re.compile(r"\bcomponent=(?=')"), "KEY "),
     (re.compile(r"`?\blist_staging\b`?"), "`b2nd-dask staging PATH`"),
     (re.compile(r"`?\bremove_staging\b`?"), "`b2nd-dask staging PATH --remove`"),
     (re.compile(r"`?\bb2nd_dask\.(seal|verify|compact)\b`?"), r"`b2nd-dask \1 PATH`"),
@@ -83,12 +84,14 @@ def _message(error: Exception, path: str | None, options: Mapping[str, Any] | No
         return text
     try:
         location = Location.of(path)
+        store = Location.of(split_store(path)[0])
     except ValueError:
         # the error says that it is no path or URL, and does not show it
         return text
     if location.is_url:
         text = Secrets(path, options).hide(text)
-    return text if path in text or location.label in text else f"{location.label}: {text}"
+    named = any(name in text for name in (path, location.label, store.label))
+    return text if named else f"{location.label}: {text}"
 
 
 def _reported(command: Callable[..., None]) -> Callable[..., None]:
@@ -131,7 +134,9 @@ def info(path: str, storage_options: dict[str, Any]) -> None:
         # says itself what is damaged
         frame = open_b2nd(path, verify=False, storage_options=storage_options)
     except (B2ndError, FileNotFoundError):
-        members = list_members(Location.of(path, storage_options=storage_options))
+        is_member = split_store(path)[1] is not None
+        location = Location.of(path, storage_options=storage_options)
+        members = None if is_member else list_members(location)
         if members is None:
             raise
         for member in members:

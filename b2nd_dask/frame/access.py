@@ -11,7 +11,7 @@ import numpy as np
 
 from b2nd_dask.format.dtypes import not_stored
 from b2nd_dask.frame.array import Frame
-from b2nd_dask.frame.members import locate_member
+from b2nd_dask.frame.members.locate import locate_member
 from b2nd_dask.frame.open.cache import process_cache
 from b2nd_dask.frame.open.checksum_state import warn_of_remedy
 from b2nd_dask.frame.open.opening import OpenedFrame, Verify
@@ -161,7 +161,9 @@ def _refuse_several(given: Any) -> None:
             "python-blosc2 is taken as it is, but not a slice of it, which NumPy holds"
         )
     if isinstance(given, list | tuple | set | frozenset | Iterator | np.ndarray):
-        ordered = "" if isinstance(given, list | tuple) else ", in their order"
-        raise TypeError(f"a {name}, where the path of one frame is needed: {TOGETHER}{ordered}")
+        # Path.glob gives the order of the file system
+        ordered = "; pass sorted(...), or list(...) where the order is that of the frames already"
+        more = "" if isinstance(given, list | tuple) else ordered
+        raise TypeError(f"a {name}, where the path of one frame is needed: {TOGETHER}{more}")
     if type(given).__module__.startswith("blosc2.") and hasattr(given, "keys"):
         raise TypeError(f"a {name} holds several arrays: pass one of them, as store[KEY]")

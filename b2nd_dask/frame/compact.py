@@ -14,6 +14,7 @@ from b2nd_dask.errors import B2ndError, ChecksumError, StaleFrameError
 from b2nd_dask.format.chunk.chunk_header import whole_chunk
 from b2nd_dask.format.integrity import ChecksumState, require_digest
 from b2nd_dask.format.trailer import build_write_id
+from b2nd_dask.frame.members.writable import frame_to_change
 from b2nd_dask.frame.open.opening import OpenedFrame, ParsedFrame, located, parse_frame
 from b2nd_dask.frame.read.scan import stored_extents
 from b2nd_dask.frame.write.commit import ChunkIndex, Envelope, publish
@@ -73,7 +74,7 @@ def compact(urlpath: Any) -> int:
     >>> compact(path) > 0
     True
     """
-    location = Location.of(urlpath)
+    location = frame_to_change(urlpath)
     if isinstance(location.urlpath, bytes) or location.is_url:
         raise ValueError(f"{location.label}: only frames in local files are compacted")
     path = Path(os.path.realpath(location.urlpath))

@@ -5,18 +5,28 @@ from __future__ import annotations
 import operator
 import os
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
+from b2nd_dask.errors import B2ndError, StaleFrameError
 from b2nd_dask.frame.joined import JoinedReference
+from b2nd_dask.frame.members.matching import members_matching
 from b2nd_dask.frame.reference import FrameReference
 from b2nd_dask.storage import matches_of
 
 #: Requests to open frames that wait at the same time; disks of the network are stores, too.
 THREADS = 16
 #: Frames that an error lists, at most.
-_LISTED = 100
+_LISTED = 10
+#: What is wrong with one frame, and soon known.
+_OF_ONE_FRAME = (
+    FileNotFoundError,
+    NotADirectoryError,
+    PermissionError,
+    ValueError,
+    StaleFrameError,
+)
 
 
 def sources_of(given: Any, storage_options: Mapping[str, Any] | None = None) -> list[Any] | None:
@@ -30,7 +40,8 @@ def sources_of(given: Any, storage_options: Mapping[str, Any] | None = None) -> 
         An empty list.
     """
     if isinstance(given, str | os.PathLike):
-        return matches_of(given, storage_options)
+        in_stores = members_matching(given, storage_options)
+        return matches_of(given, storage_options) if in_stores is None else in_stores or None
     if not isinstance(given, list | tuple):
         return None
     if not given:
@@ -41,14 +52,46 @@ def sources_of(given: Any, storage_options: Mapping[str, Any] | None = None) -> 
 def open_all(
     sources: Sequence[Any], open_one: Callable[[Any], FrameReference]
 ) -> list[FrameReference]:
-    """Open frames concurrently; raise the first error, after which no more are opened."""
+    """Open frames concurrently.
+
+    What is missing or no readable frame is named, all of it; any other error, as of a store that
+    does not answer, is raised at once, and no more are opened.
+    """
+    frames, errors = [], []
     with ThreadPoolExecutor(min(THREADS, len(sources))) as pool:
         opened = [pool.submit(open_one, source) for source in sources]
         try:
-            return [each.result() for each in opened]
+            for each in opened:
+                try:
+                    frames.append(each.result())
+                except _OF_ONE_FRAME as error:
+                    errors.append(error)
         except BaseException:
             pool.shutdown(wait=False, cancel_futures=True)
             raise
+    if errors:
+        raise _error_of(errors, len(sources)) from errors[0].__cause__
+    return frames
+
+
+def _error_of(errors: Sequence[Exception], nsources: int) -> Exception:
+    """One error for all; of the kind of the first, as which callers of one frame catch it."""
+    first = errors[0]
+    # an argument may be what is wrong, for each of them
+    if len({str(error) for error in errors}) == 1:
+        return first
+    problem = f"{len(errors)} of {nsources} frames cannot be opened:" + _listed(map(str, errors))
+    kind = type(first)
+    if not isinstance(first, B2ndError):
+        kind = next(each for each in _OF_ONE_FRAME if isinstance(first, each))
+    return kind(problem)
+
+
+def _listed(lines: Iterable[str]) -> str:
+    """A line for each frame, up to some."""
+    lines = list(lines)
+    more = [f"and {len(lines) - _LISTED} others"] if len(lines) > _LISTED else []
+    return "".join(f"\n  {line}" for line in [*lines[:_LISTED], *more])
 
 
 def join(frames: Sequence[FrameReference], axis: int, stacked: bool) -> JoinedReference:
@@ -98,12 +141,11 @@ def _require_fit(frames: Sequence[FrameReference], along: int | None) -> None:
         return
     example = next(frame for frame in frames if kind(frame) == usual)
     lines = [f"{frame.location.label}: {_difference(frame, example, along)}" for frame in others]
-    more = [f"and {len(lines) - _LISTED} more"] if len(lines) > _LISTED else []
     where = "" if along is None else f" (along axis {along} any length)"
     raise ValueError(
         f"{len(others)} of {len(frames)} frames do not fit the others, which have "
-        f"shape {example.shape}{where} and dtype {example.dtype}, as {example.location.label}:\n  "
-        + "\n  ".join([*lines[:_LISTED], *more])
+        f"shape {example.shape}{where} and dtype {example.dtype}, as {example.location.label}:"
+        + _listed(lines)
     )
 
 

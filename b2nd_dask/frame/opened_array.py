@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import warnings
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import closing, suppress
 from itertools import chain, islice
 from pathlib import Path
 from typing import Any
@@ -21,7 +21,7 @@ from b2nd_dask.errors import B2ndError, level_of_caller
 from b2nd_dask.format.index import stored_chunks
 from b2nd_dask.frame.open.opening import OpenedFrame, ParsedFrame, parse_frame, read_header
 from b2nd_dask.frame.read.scan import scan_chunks
-from b2nd_dask.storage import Location, stored_members
+from b2nd_dask.storage import Location, member_offset, zip_members
 
 #: python-blosc2's code for chunks that repeat a value, which are stored chunks to the index.
 _REPEATED_VALUE = 3
@@ -154,9 +154,12 @@ def _member_of(
 
 
 def _members_of_key(archive: Path, key: str | None) -> Iterator[Location]:
-    for member in stored_members(archive):
-        if key is None or os.path.splitext(member.name)[0] == key.lstrip("/"):  # noqa: PTH122
-            yield Location.of(archive, offset=member.offset)
+    """Where files of an archive begin; nothing where it is none, or a damaged one."""
+    with suppress(FileNotFoundError, B2ndError), closing(Location.of(archive).open()) as reader:
+        for member in zip_members(reader).values():
+            own = os.path.splitext(member.name)[0]  # noqa: PTH122 - a name in an archive is no path
+            if member.is_plain and (key is None or own == key.lstrip("/")):
+                yield Location.of(archive, offset=member_offset(reader, member))
 
 
 def _alike(array: Any, locations: list[Location]) -> Iterator[Location]:

@@ -17,6 +17,7 @@ from b2nd_dask.format.integrity import ChecksumState, digest_column, has_room, r
 from b2nd_dask.format.metalayers import MAX_METALAYERS
 from b2nd_dask.format.trailer import build_write_id
 from b2nd_dask.frame.access import UrlPath, locate
+from b2nd_dask.frame.members.writable import frame_to_change
 from b2nd_dask.frame.open.cache import process_cache
 from b2nd_dask.frame.open.checksum_state import require_current
 from b2nd_dask.frame.open.opening import OpenedFrame
@@ -24,7 +25,7 @@ from b2nd_dask.frame.read.scan import digests_on_disk, scan_chunks, stored_exten
 from b2nd_dask.frame.write.commit import ChunkIndex, Envelope, publish
 from b2nd_dask.frame.write.idempotent import clean_up
 from b2nd_dask.frame.write.update import update_staging
-from b2nd_dask.storage import Location, Span, StagedChunks, Staging
+from b2nd_dask.storage import Span, StagedChunks, Staging
 
 
 @dataclass(frozen=True)
@@ -172,7 +173,7 @@ def seal(urlpath: str | os.PathLike[str], *, threads: int | None = None) -> bool
     >>> verify(path).ok
     True
     """
-    location = Location.of(urlpath)
+    location = frame_to_change(urlpath)
     if isinstance(location.urlpath, bytes) or location.is_url:
         raise ValueError(f"{location.label}: only frames in local files are sealed")
     opened = process_cache().open(location)

@@ -20,12 +20,13 @@ from b2nd_dask.storage.read.container import (
     is_zip,
     member_offset,
     split_store,
+    store_in,
     zip_members,
 )
 from b2nd_dask.storage.read.local_reader import identity_at, is_same_file
 from b2nd_dask.storage.read.location import Location
-from b2nd_dask.storage.read.memory import stored_members
-from b2nd_dask.storage.read.pattern import matches_of
+from b2nd_dask.storage.read.memory import ObjectReader
+from b2nd_dask.storage.read.pattern import matches_of, natural_key
 from b2nd_dask.storage.redaction import Secrets
 from b2nd_dask.storage.spans import Span
 from b2nd_dask.storage.write.frame_lock import CHANGED, frame_locked, unless_replaced
@@ -43,6 +44,7 @@ __all__ = [
     "Filled",
     "Identity",
     "Location",
+    "ObjectReader",
     "Placement",
     "Run",
     "Secrets",
@@ -59,11 +61,12 @@ __all__ = [
     "list_staging",
     "matches_of",
     "member_offset",
+    "natural_key",
     "only_here",
     "remove_staging",
     "split_store",
     "staging_for",
-    "stored_members",
+    "store_in",
     "unless_replaced",
     "update_staging_for",
     "zip_members",

@@ -27,7 +27,7 @@ from b2nd_dask import (
 )
 from b2nd_dask.edges.cli import main
 from b2nd_dask.frame.array import reference_of
-from b2nd_dask.frame.members import list_members
+from b2nd_dask.frame.members.listing import list_members
 from b2nd_dask.frame.open import embedded
 from b2nd_dask.frame.open.embedded import EmbeddedReader, EmbedStore
 from b2nd_dask.storage import Location, Span

@@ -291,6 +291,48 @@ def test_one_bad_file_among_many_is_named(days):
         from_b2nd(paths)
 
 
+def test_all_bad_files_are_named(days, tmp_path):
+    paths, _ = days
+    paths[2].unlink()
+    paths[5].unlink()
+    paths[7].write_bytes(b"no frame at all" * 20)
+    with pytest.raises(FileNotFoundError, match=r"^3 of 12 frames cannot be opened:") as error:
+        from_b2nd(paths)
+    lines = str(error.value).splitlines()
+    assert all(f"day{i}.b2nd" in line for i, line in zip((2, 5, 7), lines[1:], strict=True))
+    assert "not a Blosc2 frame" in lines[3]
+    gone = [tmp_path / f"gone{i}.b2nd" for i in range(15)]
+    with pytest.raises(FileNotFoundError) as error:
+        from_b2nd([*paths[:2], *gone])
+    lines = str(error.value).splitlines()
+    assert lines[0] == "15 of 17 frames cannot be opened:"
+    assert all(f"gone{i}.b2nd" in lines[1 + i] for i in range(10))
+    assert lines[11:] == ["  and 5 others"]
+    paths[2].write_bytes(b"")
+    with pytest.raises(FrameFormatError, match="2 of 2 frames"):
+        from_b2nd([paths[2], paths[7]])
+    for path in gone:
+        to_b2nd(np.zeros((1, 7, 8), "f4"), path)
+    with pytest.raises(ValueError, match=r"gone9\.b2nd: .*\n  and 5 others$"):
+        from_b2nd([*gone, *paths[8:] * 4])
+    with pytest.raises(ValueError, match=r"^verify='no'; known"):
+        from_b2nd(paths[:2], verify="no")
+
+
+def test_an_order_that_nobody_chose_is_an_error(days, tmp_path):
+    paths, want = days
+    assert same(from_b2nd(tuple(paths)).compute(), want)
+    for several in (
+        tmp_path.glob("day*.b2nd"),
+        (path for path in paths),
+        iter(paths),
+        {*paths},
+        np.array([str(path) for path in paths]),
+    ):
+        with pytest.raises(TypeError, match=r"; pass sorted\(.*, or list\(.* where the order"):
+            from_b2nd(several)
+
+
 def _open_files():
     return len(list(Path("/proc/self/fd").iterdir()))
 

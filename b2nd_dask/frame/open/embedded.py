@@ -23,7 +23,7 @@ from b2nd_dask.format.trailer import parse_trailer
 from b2nd_dask.format.values import most_unpacked, unpack_entry, unpack_value
 from b2nd_dask.frame.open.opening import read_header
 from b2nd_dask.frame.open.tail import Tail
-from b2nd_dask.storage import ByteReader, Filled, Identity, Location, Span
+from b2nd_dask.storage import ByteReader, Identity, Location, ObjectReader, Span
 
 #: A chunk of a store has 8 KiB in practice; a longer one is decoded for each small read.
 MAX_CHUNK_NBYTES = 1 << 26
@@ -147,10 +147,8 @@ class EmbedStore:
         return out.tobytes()
 
 
-class EmbeddedReader:
+class EmbeddedReader(ObjectReader):
     """Read byte ranges of a member of an embed store, as `ByteReader`."""
-
-    is_directory = False
 
     def __init__(self, store: EmbedStore, key: str, label: str) -> None:
         self.label = label
@@ -170,31 +168,12 @@ class EmbeddedReader:
 
     def read(self, spans: Sequence[Span], member: str = "") -> list[bytes]:
         """Decode byte ranges; see `ByteReader.read`."""
-        if member:
-            raise ValueError(f"{self.label} is one object; it has no member {member!r}")
+        self.require_no_member(member)
         return [self._range(span) for span in spans]
-
-    def read_into(
-        self, spans: Sequence[Span], targets: Sequence[memoryview], member: str = ""
-    ) -> list[int]:
-        """Decode byte ranges into buffers; see `ByteReader.read_into`."""
-        parts = self.read(spans, member)
-        for part, target in zip(parts, targets, strict=True):
-            target[: len(part)] = part
-        return [len(part) for part in parts]
-
-    def read_members_into(
-        self, items: Sequence[tuple[str, Span]], targets: Sequence[memoryview]
-    ) -> list[Filled]:
-        """See `ByteReader.read_members_into`."""
-        return [
-            Filled(self.read_into([span], [target], member)[0], self._size)
-            for (member, span), target in zip(items, targets, strict=True)
-        ]
 
     def member_size(self, member: str) -> int:
         """Bytes of the frame; `member` must be empty."""
-        self.read([], member)
+        self.require_no_member(member)
         return self._size
 
     def close(self) -> None:

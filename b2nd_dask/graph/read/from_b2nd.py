@@ -58,7 +58,8 @@ def from_b2nd(
         of a contiguous frame, or an opened array (its file is opened anew; one in memory is
         copied). What `open_b2nd` gave is used as it was opened. A list or tuple of these: the
         frames become one array. So do those that a pattern matches, as ``"data/*.b2nd"``, also in a
-        URL; they are sorted by name, numbers by their value: ``x2`` before ``x10``.
+        URL and inside of a store, as ``"runs.b2z/*/rain"``; they are sorted by name, numbers by
+        their value: ``x2`` before ``x10``.
     axis : int, optional
         For several frames: the axis along which they follow each other, 0 by default. They may
         differ in length along it, and in nothing else but chunks and metadata.
@@ -100,7 +101,7 @@ def from_b2nd(
     Raises
     ------
     FileNotFoundError
-        There is no such file, or nothing matches the pattern.
+        There is no such file, or nothing matches the pattern. Of several, all are named.
     FrameFormatError
         The file is not a frame, or damaged.
     UnsupportedFrameError

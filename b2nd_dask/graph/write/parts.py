@@ -13,6 +13,7 @@ import numpy as np
 from dask.array.core import normalize_chunks
 
 from b2nd_dask.format.grid import Grid
+from b2nd_dask.frame.members.writable import target_of
 from b2nd_dask.frame.write.begun import BegunFrame, begin, begun_at
 from b2nd_dask.frame.write.others import ChunkBox
 from b2nd_dask.frame.write.parts import finish_part, open_part
@@ -85,7 +86,7 @@ def create(
     """
     if mode not in _MODES:
         raise ValueError(f"mode={mode!r}; known are {', '.join(map(repr, _MODES))}")
-    location = Location.of(urlpath, storage_options=storage_options)
+    location = target_of(urlpath, storage_options, contiguous=contiguous)
     options = FrameOptions(chunks, blocks, cparams, meta, vlmeta, contiguous, caterva=False)
     like = da.zeros(shape, dtype=dtype, chunks="auto")
     begin(location, BegunFrame(new_plan(like, options), _MODES[mode], uuid.uuid4().hex[:16]))

@@ -10,6 +10,7 @@ from typing import Any
 import dask.array as da
 from dask.delayed import Delayed
 
+from b2nd_dask.frame.members.writable import frame_to_change, target_of
 from b2nd_dask.frame.reference import FrameReference
 from b2nd_dask.frame.write.update import open_for_update
 from b2nd_dask.graph.write.checked_cast import as_elements
@@ -170,11 +171,14 @@ def to_b2nd(
     _check_mode(mode, region, append_axis, options)
     if max_mem is not None and mode not in _NEW:
         raise ValueError(f"max_mem= is for new frames, not for mode={mode!r}: leave it out")
-    location = Location.of(urlpath, storage_options=storage_options)
     if mode == "stage":
+        location = target_of(urlpath, storage_options)
         return _stage(arr, location, region, compute=compute, resume=resume)
-    old = None if mode in _NEW else _existing_frame(location, mode)
-    elements = arr if old is None else as_elements(arr, old.dtype)
+    old = None if mode in _NEW else _existing_frame(urlpath, storage_options, mode)
+    if old is None:
+        location, elements = target_of(urlpath, storage_options, contiguous=contiguous), arr
+    else:
+        location, elements = old.location, as_elements(arr, old.dtype)
     array = as_dask(elements, named=resume, snapshot=not compute)
     if old is None:
         replace = _NEW.get(mode, False)
@@ -233,9 +237,11 @@ def _check_mode(mode: str, region: Any, append_axis: int | None, options: FrameO
         )
 
 
-def _existing_frame(location: Location, mode: str) -> FrameReference | None:
+def _existing_frame(
+    urlpath: Any, storage_options: Mapping[str, Any] | None, mode: str
+) -> FrameReference | None:
     try:
-        return open_for_update(location)
+        return open_for_update(frame_to_change(urlpath, storage_options))
     except FileNotFoundError:
         if mode == "r+":
             raise

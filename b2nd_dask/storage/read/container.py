@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 #: The list of files at the end of an archive: 200,000 entries with short names.
 MAX_DIRECTORY = 1 << 24
 
-_STORE = re.compile(r"(?P<store>[^?]*?\.b2[zde])/(?P<key>[^?]+?)(?P<query>\?.*)?", re.DOTALL)
+_STORE = re.compile(r"(?P<store>.*?\.b2[zde])/(?P<key>.+)", re.DOTALL)
 _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*(::|://)")
 _LOCAL = struct.Struct("<4s2xHH16xHH")
 _LOCAL_MAGIC = b"PK\x03\x04"
@@ -58,20 +58,30 @@ def split_store(urlpath: Any) -> tuple[Any, str | None]:
     >>> split_store("s3://bucket/runs.b2d/group/x.b2nd")
     ('s3://bucket/runs.b2d/group/x.b2nd', None)
     """
-    if not isinstance(urlpath, str | os.PathLike):
-        return urlpath, None
-    text = os.fsdecode(urlpath)
-    found = _STORE.fullmatch(text)
+    found = store_in(urlpath)
     if found is None:
         return urlpath, None
-    store, key = found["store"] + (found["query"] or ""), found["key"].strip("/")
+    store, key = found
+    text = os.fsdecode(urlpath)
     # a folder's frames are files of their own
-    is_file = store.endswith(".b2d") and key.endswith(".b2nd")
+    is_file = store.partition("?")[0].endswith(".b2d") and key.endswith(".b2nd")
     is_local = _URL.match(text) is None
     own = os.path.expanduser(text)  # noqa: PTH111 - Path's raises where there is no such user
-    if not key or is_file or (is_local and os.path.lexists(own)):
+    if is_file or (is_local and os.path.lexists(own)):
         return urlpath, None
     return store, key
+
+
+def store_in(urlpath: Any) -> tuple[str, str] | None:
+    """Find the store that a path or URL goes on inside of by its name alone, and the rest."""
+    if not isinstance(urlpath, str | os.PathLike):
+        return None
+    path, mark, query = os.fsdecode(urlpath), "", ""
+    if _URL.match(path):
+        path, mark, query = path.partition("?")
+    found = _STORE.fullmatch(path)
+    key = found["key"].strip("/") if found else ""
+    return (found["store"] + mark + query, key) if found and key else None
 
 
 def is_zip(reader: ByteReader) -> bool:

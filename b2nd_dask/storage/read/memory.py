@@ -1,12 +1,9 @@
-"""Frames in memory, frames at an offset inside another object, and where these begin in a ZIP."""
+"""Frames in memory, and frames at an offset inside another object."""
 
 from __future__ import annotations
 
-import os
-import struct
-import zipfile
-from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from abc import ABC, abstractmethod
+from typing import TYPE_CHECKING
 
 import xxhash
 
@@ -15,24 +12,49 @@ from b2nd_dask.storage.byte_reader import ByteReader, Filled, Identity, copy_int
 from b2nd_dask.storage.spans import Span, clip
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-#: A local file header: its magic, and the lengths of the name and the extra field behind it.
-_LOCAL = struct.Struct("<4s22xHH")
-_LOCAL_MAGIC = b"PK\x03\x04"
-
-#: What `zipfile` raises for a list of files that makes no sense: a version to come, names that are
-#: no text (ValueError), fields that are cut off or too large.
-_NO_DIRECTORY = (
-    zipfile.BadZipFile,
-    NotImplementedError,
-    ValueError,
-    OverflowError,
-    struct.error,
-)
+    from collections.abc import Sequence
 
 
-class BytesReader:
+class ObjectReader(ABC):
+    """What readers of one object without members have in common."""
+
+    is_directory = False
+    label: str
+
+    @abstractmethod
+    def opened_identity(self) -> Identity:
+        """See `ByteReader.opened_identity`."""
+
+    @abstractmethod
+    def read(self, spans: Sequence[Span], member: str = "") -> list[bytes]:
+        """Read byte ranges; see `ByteReader.read`."""
+
+    def read_into(
+        self, spans: Sequence[Span], targets: Sequence[memoryview], member: str = ""
+    ) -> list[int]:
+        """Read byte ranges into buffers; see `ByteReader.read_into`."""
+        return copy_into(self.read(spans, member), targets)
+
+    def read_members_into(
+        self, items: Sequence[tuple[str, Span]], targets: Sequence[memoryview]
+    ) -> list[Filled]:
+        """Read byte ranges of several members; see `ByteReader.read_members_into`."""
+        return read_by_member(items, targets, self._fill)
+
+    def require_no_member(self, member: str) -> None:
+        """Check that the object itself is meant, of which the name is empty."""
+        if member:
+            raise ValueError(f"{self.label} is one object; it has no member {member!r}")
+
+    def _fill(
+        self, spans: Sequence[Span], targets: Sequence[memoryview], member: str
+    ) -> list[Filled]:
+        counts = self.read_into(spans, targets, member)
+        size = self.opened_identity().size
+        return [Filled(count, size) for count in counts]
+
+
+class BytesReader(ObjectReader):
     """Read byte ranges of bytes in memory.
 
     Parameters
@@ -41,7 +63,6 @@ class BytesReader:
         The object.
     """
 
-    is_directory = False
     identity_is_cheap = True
     batch_nbytes = 1 << 20
     max_gap = 0
@@ -72,18 +93,6 @@ class BytesReader:
         data = self._open(member)
         return [data[start:stop] for start, stop in (clip(span, len(data)) for span in spans)]
 
-    def read_into(
-        self, spans: Sequence[Span], targets: Sequence[memoryview], member: str = ""
-    ) -> list[int]:
-        """Read byte ranges into buffers; see `ByteReader.read_into`."""
-        return copy_into(self.read(spans, member), targets)
-
-    def read_members_into(
-        self, items: Sequence[tuple[str, Span]], targets: Sequence[memoryview]
-    ) -> list[Filled]:
-        """Read byte ranges of several members; see `ByteReader.read_members_into`."""
-        return read_by_member(items, targets, self._fill)
-
     def member_size(self, member: str) -> int:
         """Bytes in the object; `member` must be empty."""
         return len(self._open(member))
@@ -92,21 +101,14 @@ class BytesReader:
         """Release the bytes."""
         self._data = None
 
-    def _fill(
-        self, spans: Sequence[Span], targets: Sequence[memoryview], member: str
-    ) -> list[Filled]:
-        size = len(self._open(member))
-        return [Filled(count, size) for count in self.read_into(spans, targets, member)]
-
     def _open(self, member: str = "") -> bytes:
-        if member:
-            raise ValueError(f"{self.label} is one object; it has no member {member!r}")
+        self.require_no_member(member)
         if self._data is None:
             raise ValueError(f"{self.label}: the reader is closed")
         return self._data
 
 
-class OffsetReader:
+class OffsetReader(ObjectReader):
     """Read a frame that begins at an offset inside another object.
 
     Parameters
@@ -118,8 +120,6 @@ class OffsetReader:
     label : str, optional
         For messages; by default the object's, and the offset.
     """
-
-    is_directory = False
 
     def __init__(self, reader: ByteReader, offset: int, label: str | None = None) -> None:
         if offset < 0:
@@ -165,18 +165,6 @@ class OffsetReader:
             [Span(span.start + self._offset, span.stop + self._offset) for span in spans]
         )
 
-    def read_into(
-        self, spans: Sequence[Span], targets: Sequence[memoryview], member: str = ""
-    ) -> list[int]:
-        """Read byte ranges into buffers; see `ByteReader.read_into`."""
-        return copy_into(self.read(spans, member), targets)
-
-    def read_members_into(
-        self, items: Sequence[tuple[str, Span]], targets: Sequence[memoryview]
-    ) -> list[Filled]:
-        """Read byte ranges of several members; see `ByteReader.read_members_into`."""
-        return read_by_member(items, targets, self._fill)
-
     def member_size(self, member: str) -> int:
         """Bytes from the offset to the end; `member` must be empty."""
         self._check(member)
@@ -186,16 +174,8 @@ class OffsetReader:
         """Close the reader of the outer object."""
         self._reader.close()
 
-    def _fill(
-        self, spans: Sequence[Span], targets: Sequence[memoryview], member: str
-    ) -> list[Filled]:
-        self._check(member)
-        size = self.opened_identity().size
-        return [Filled(count, size) for count in self.read_into(spans, targets, member)]
-
     def _check(self, member: str) -> None:
-        if member:
-            raise ValueError(f"{self.label} is one object; it has no member {member!r}")
+        self.require_no_member(member)
         # Here and not in __init__: a remote reader needs a request to know.
         if self._reader.is_directory:
             raise FrameFormatError(
@@ -221,40 +201,3 @@ def bytes_label(data: bytes) -> str:
 def window_label(label: str, offset: int) -> str:
     """Name the part of an object after an offset in messages."""
     return f"{label}[{offset}:]"
-
-
-class StoredMember(NamedTuple):
-    """A file of an archive that is not compressed."""
-
-    name: str
-    offset: int
-    """Where its bytes begin in the archive."""
-
-
-def stored_members(path: str | os.PathLike[str]) -> Iterator[StoredMember]:
-    """List the uncompressed files of a ZIP archive; nothing where it is none, or a damaged one.
-
-    Parameters
-    ----------
-    path : str or os.PathLike
-        A local file.
-    """
-    try:
-        with zipfile.ZipFile(path) as archive:
-            entries = archive.infolist()
-    except (FileNotFoundError, *_NO_DIRECTORY):
-        return
-    with Path(path).open("rb") as file:
-        size = os.fstat(file.fileno()).st_size
-        for entry in entries:
-            # is_dir() of older Pythons fails for a name without a letter
-            if entry.compress_type != zipfile.ZIP_STORED or entry.filename.endswith("/"):
-                continue
-            # a directory with a wrong offset of its own shifts all of them
-            if not 0 <= entry.header_offset < size:
-                continue
-            file.seek(entry.header_offset)
-            head = file.read(_LOCAL.size)
-            if len(head) == _LOCAL.size and head.startswith(_LOCAL_MAGIC):
-                _, name, extra = _LOCAL.unpack(head)
-                yield StoredMember(entry.filename, entry.header_offset + len(head) + name + extra)

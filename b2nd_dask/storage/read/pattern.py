@@ -5,6 +5,7 @@ from __future__ import annotations
 import glob
 import os
 import re
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from b2nd_dask.storage.read.connection import connect
@@ -48,7 +49,8 @@ def matches_of(
         # such names are rare, but legal
         if os.path.lexists(path) or not _MARKS.search(path):
             return None
-        found = glob.glob(path, recursive=True)  # noqa: PTH207 - pathlib's drops trailing parts
+        pattern = _escape_folders(path)
+        found = glob.glob(pattern, recursive=True)  # noqa: PTH207 - pathlib's drops trailing parts
     elif "*" in location.url:
         found = _matches_of_url(location)
     else:
@@ -68,6 +70,12 @@ def natural_key(name: str) -> list[tuple[int, str]]:
     """
     # the text, too, so that 1 and 01 have one order
     return [(int(part) if part.isdecimal() else -1, part) for part in _NUMBERS.split(name)]
+
+
+def _escape_folders(pattern: str) -> str:
+    """Escape the marks of the folders in front that are there under these very names."""
+    folder = next(str(each) for each in Path(pattern).parents if os.path.lexists(each))
+    return glob.escape(folder) + pattern.removeprefix(folder)
 
 
 def _matches_of_url(location: Location) -> list[str]:

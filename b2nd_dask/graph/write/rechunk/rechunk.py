@@ -14,6 +14,7 @@ from b2nd_dask.format.grid import Grid
 from b2nd_dask.frame.access import open_b2nd
 from b2nd_dask.frame.array import Frame, reference_of
 from b2nd_dask.frame.join import sources_of
+from b2nd_dask.frame.members.writable import target_of
 from b2nd_dask.frame.rechunk.one_pass import Budget
 from b2nd_dask.frame.rechunk.passes import PassPlan, plan_passes
 from b2nd_dask.frame.rechunk.source import RegionSource
@@ -116,7 +117,7 @@ def rechunk(
     """
     if mode not in _MODES:
         raise ValueError(f"mode={mode!r}; known are {', '.join(map(repr, _MODES))}")
-    location = Location.of(dst, storage_options=storage_options)
+    location = target_of(dst, storage_options, contiguous=contiguous)
     frame = _opened(src, storage_options)
     source = reference_of(frame)
     many = source.chunk_kinds().size > MANY_TASKS

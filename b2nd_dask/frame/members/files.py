@@ -1,0 +1,119 @@
+"""The files of a store, and what each holds."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager, suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from b2nd_dask.errors import UnsupportedFrameError
+from b2nd_dask.format.array_meta import array_meta_of
+from b2nd_dask.frame.open.opening import read_header
+from b2nd_dask.storage import ByteReader, Location, matches_of
+
+EMBED = "embed.b2e"
+ARRAY = ".b2nd"
+#: What the other files of a store hold, by how they end.
+OTHERS = {".b2f": "an SChunk", ".b2b": "a BatchArray"}
+#: Keys that an error lists, at most.
+_LISTED = 10
+
+
+def is_folder(location: Location) -> bool:
+    """Whether a store is, or would be, a folder."""
+    if location.is_url:
+        return location.url.partition("?")[0].rstrip("/").endswith(".b2d")
+    return os.path.isdir(location.url)  # noqa: PTH112 - Path's raises where it may not look
+
+
+def is_store(location: Location) -> bool:
+    """Whether a folder is a store; of a URL that is left open."""
+    return location.is_url or Path(location.url, EMBED).exists()
+
+
+def inside(location: Location, name: str) -> Location:
+    """A file in the folder of a store."""
+    path, mark, query = location.url, "", ""
+    if location.is_url:
+        path, mark, query = path.partition("?")
+    return replace(location, urlpath=f"{path.rstrip('/')}/{name}{mark}{query}")
+
+
+def require_inside(location: Location, found: Location, name: str) -> None:
+    """Check that a file of a store is no link out of it: who packed the store chose its target."""
+    if location.is_url:
+        return
+    root, own = (os.path.realpath(path) for path in (location.url, found.url))
+    if os.path.commonpath([root, own]) != root:
+        raise UnsupportedFrameError(f"{name} is a link to a file outside of the store")
+
+
+@contextmanager
+def opened(location: Location) -> Iterator[ByteReader | None]:
+    """Open an object that need not be there."""
+    try:
+        reader = location.open()
+        reader.opened_identity()
+    except (FileNotFoundError, NotADirectoryError):
+        yield None
+        return
+    with closing(reader):
+        yield reader
+
+
+def files(location: Location) -> Iterator[str]:
+    """Names of the files of a store that is a folder, as far as the place lists folders."""
+    root = location.url
+    if location.is_url:
+        root = root.partition("?")[0].rstrip("/")
+        with suppress(FileNotFoundError):
+            for url in matches_of(f"{root}/**/*.b2*", location.storage_options) or ():
+                name = url.rpartition(f"{root.rpartition('/')[2]}/")[2]
+                if name != EMBED:
+                    yield name
+        return
+    for folder, _, names in os.walk(root):
+        for name in names:
+            found = os.path.relpath(os.path.join(folder, name), root)  # noqa: PTH118
+            if found != EMBED:
+                yield found
+
+
+def key_of(name: str) -> str:
+    """Key of the member that a file holds."""
+    return "/" + os.path.splitext(name)[0]  # noqa: PTH122 - a name in an archive is no path
+
+
+def some_keys(keys: Sequence[str]) -> str:
+    """The first of some keys, for an error."""
+    return ", ".join([*keys[:_LISTED], *["..."][: len(keys) > _LISTED]]) or "nothing"
+
+
+def what_by_name(name: str) -> str:
+    """Say what a file of a store holds."""
+    suffix = os.path.splitext(name)[1]  # noqa: PTH122
+    return "array" if suffix == ARRAY else OTHERS.get(suffix, f"another file, {name}")
+
+
+def what_of(reader: ByteReader) -> str:
+    """Say what the frame of a member is."""
+    try:
+        _, header = read_header(reader, reader.opened_identity().size)
+    except UnsupportedFrameError as error:
+        return error.problem
+    if not {"b2nd", "caterva"} & header.metalayers.keys():
+        return _kind_of(header.metalayers)
+    try:
+        meta = array_meta_of(header.metalayers)
+    except UnsupportedFrameError as error:
+        return error.problem
+    shape = " x ".join(map(str, meta.shape)) or "of one element"
+    return f"array {shape}, {meta.dtype or f'V{header.typesize}'}"
+
+
+def _kind_of(metalayers: Any) -> str:
+    others = ", ".join(sorted(metalayers))
+    return f"an SChunk ({others})" if others else "an SChunk"

@@ -1,0 +1,83 @@
+"""What a store holds."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from b2nd_dask.errors import B2ndError, UnsupportedFrameError
+from b2nd_dask.frame.members.files import (
+    EMBED,
+    files,
+    inside,
+    is_folder,
+    is_store,
+    key_of,
+    require_inside,
+    what_by_name,
+    what_of,
+)
+from b2nd_dask.frame.open.embedded import EmbeddedReader, EmbedStore
+from b2nd_dask.storage import ByteReader, Location, is_zip, member_offset, zip_members
+
+
+@dataclass(frozen=True)
+class Member:
+    """A member of a store."""
+
+    key: str
+    what: str
+    """Such as ``"array 3 x 4, float64"``."""
+    nbytes: int | None
+    """As they are stored; None where nothing is."""
+
+
+def list_members(location: Location) -> list[Member] | None:
+    """List the members of a store, sorted by key; None where a location holds none."""
+    if isinstance(location.urlpath, bytes) or location.offset or location.member:
+        return None
+    if is_folder(location):
+        return sorted(_of_folder(location), key=lambda m: m.key) if is_store(location) else None
+    with closing(location.open()) as reader:
+        if is_zip(reader):
+            return sorted(_of_zip(location, reader), key=lambda member: member.key)
+        try:
+            store = EmbedStore.of(reader)
+        except B2ndError:
+            return None  # a frame, or nothing that opens
+        return sorted(_of_embed_store(store), key=lambda member: member.key)
+
+
+def _of_folder(location: Location) -> Iterator[Member]:
+    for name in files(location):
+        nbytes = None if location.is_url else Path(location.url, name).lstat().st_size
+        yield Member(key_of(name), what_by_name(name), nbytes)
+    embed = inside(location, EMBED)
+    require_inside(location, embed, EMBED)
+    with closing(embed.open()) as reader:
+        yield from _of_embed_store(EmbedStore.of(reader))
+
+
+def _of_zip(location: Location, reader: ByteReader) -> Iterator[Member]:
+    for name, member in zip_members(reader).items():
+        if name == EMBED:
+            with closing(replace(location, offset=member_offset(reader, member)).open()) as own:
+                yield from _of_embed_store(EmbedStore.of(own))
+        elif not name.endswith("/"):
+            how = "" if member.is_plain else ", compressed by ZIP: cannot be read in place"
+            yield Member(key_of(name), what_by_name(name) + how, member.nbytes)
+
+
+def _of_embed_store(store: EmbedStore) -> Iterator[Member]:
+    for key in store.entries:
+        nbytes = None
+        try:
+            nbytes = store.range_of(key)[1]
+            what = what_of(EmbeddedReader(store, key, key))
+        except UnsupportedFrameError:
+            what = "a C2Array: an address on a server"
+        except B2ndError as error:
+            what = f"damaged: {error.problem}"
+        yield Member(key, what, nbytes)

@@ -1,0 +1,93 @@
+"""Patterns that go on inside of stores, such as ``runs.b2z/*/rain`` and ``run*.b2z/warm/rain``."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from fnmatch import fnmatchcase
+from typing import Any
+
+from b2nd_dask.frame.members.files import ARRAY, OTHERS, inside, is_folder, some_keys
+from b2nd_dask.frame.members.listing import list_members
+from b2nd_dask.frame.members.locate import locate_member
+from b2nd_dask.storage import Location, matches_of, natural_key, split_store
+
+_MARKS = re.compile(r"[*?\[]")
+_WEB = re.compile(r"(.*::)?https?://")
+#: What a pattern passes over; what may be an array and cannot be read is an error of its own.
+_NO_ARRAYS = (*OTHERS.values(), "another file")
+
+
+def members_matching(
+    urlpath: str | os.PathLike[str], storage_options: Mapping[str, Any] | None = None
+) -> list[str] | None:
+    """Expand a pattern for arrays in stores.
+
+    As in paths, ``*`` matches inside of one part of a key, and ``**`` any number of parts. A store
+    or a key of this very name comes first.
+
+    Returns
+    -------
+    list of str or None
+        Paths or URLs that go on inside of a store, naturally sorted. Empty for the key of one
+        member, whose name only looks like a pattern; None where this is no pattern in a store.
+
+    Raises
+    ------
+    FileNotFoundError
+        Nothing matches.
+    ValueError
+        The store cannot be listed.
+    """
+    if not _MARKS.search(os.fsdecode(urlpath)):
+        return None
+    location = Location.of(urlpath, storage_options=storage_options)
+    name, key = split_store(location.url)
+    if key is None or (location.is_url and "*" not in location.url):
+        return None
+    stores = matches_of(name, storage_options)
+    found: list[str] = []
+    for path in [name] if stores is None else stores:
+        store = replace(location, urlpath=path)
+        keys = _keys_in(store, key)
+        if keys is None and stores is None:
+            return []
+        found += [inside(store, each).url for each in keys or [key]]
+    return found
+
+
+def _keys_in(store: Location, pattern: str) -> list[str] | None:
+    """Keys that match; None where the pattern is a key."""
+    if not _MARKS.search(pattern):
+        return None
+    if is_folder(store) and _WEB.match(store.url):
+        raise ValueError(
+            f"{store.label}: what is in a folder of a web server is not known for certain: pass a "
+            "list of paths, STORE/KEY for each member"
+        )
+    members = list_members(store)
+    key = pattern.removesuffix(ARRAY)
+    if members is None or any(member.key == f"/{key}" for member in members):
+        locate_member(store, pattern)  # says what is wrong with a store that is none
+        return None
+    arrays = {m.key.strip("/") for m in members if not m.what.startswith(_NO_ARRAYS)}
+    parts = key.split("/")
+    found = [each for each in arrays if _matches(each.split("/"), parts)]
+    if not found:
+        raise FileNotFoundError(
+            f"{store.label}: no array matches /{key} in this store, "
+            f"which has {some_keys([member.key for member in members])}"
+        )
+    return sorted(found, key=natural_key)
+
+
+def _matches(parts: Sequence[str], patterns: Sequence[str]) -> bool:
+    if not patterns:
+        return not parts
+    if patterns[0] == "**":
+        rest = range(len(parts) + 1)
+        return any(_matches(parts[start:], patterns[1:]) for start in rest)
+    own = bool(parts) and fnmatchcase(parts[0], patterns[0])
+    return own and _matches(parts[1:], patterns[1:])

@@ -1,0 +1,139 @@
+"""Which paths a frame may be written to: in a store, only files of their own.
+
+python-blosc2 finds the members of a ``.b2d`` by the files in it, ``KEY.b2nd`` for arrays, before it
+looks into its embed store. So such a file may be written, under its own name; a file without the
+suffix would be a second one for the key, and one for a key of the embed store would hide an array.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from b2nd_dask.frame.members.files import (
+    ARRAY,
+    EMBED,
+    files,
+    inside,
+    is_folder,
+    is_store,
+    key_of,
+    opened,
+)
+from b2nd_dask.frame.members.listing import list_members
+from b2nd_dask.frame.open.embedded import EmbedStore
+from b2nd_dask.storage import Location, store_in
+
+_STORES = (".b2z", ".b2d", ".b2e")
+
+
+def target_of(
+    urlpath: Any, storage_options: Mapping[str, Any] | None = None, *, contiguous: bool = True
+) -> Location:
+    """Find where a new frame is to be written; arguments as for `to_b2nd`.
+
+    Raises
+    ------
+    ValueError
+        It would have the name of a store, or lie in one where python-blosc2 would not find it.
+    """
+    location = Location.of(urlpath, storage_options=storage_options)
+    if isinstance(location.urlpath, bytes):
+        return location
+    if _is_named_store(location):
+        raise ValueError(
+            f"{location.label}: {', '.join(_STORES)} are names of stores, which hold arrays by "
+            f"their keys: write the frame to a file NAME{ARRAY}; store[KEY] = blosc2.open(FILE) of "
+            f"python-blosc2 puts it into a store, and STORE.b2d/KEY{ARRAY} is a file in a folder"
+        )
+    if _require_own_file(location, is_new=True) and not contiguous:
+        raise ValueError(
+            f"{location.label}: members of a store are contiguous frames: no contiguous=False"
+        )
+    return location
+
+
+def frame_to_change(urlpath: Any, storage_options: Mapping[str, Any] | None = None) -> Location:
+    """Find a frame that is to be changed in place; arguments as for `to_b2nd`.
+
+    Raises
+    ------
+    ValueError
+        It is a store, or in a store and no file of its own there.
+    """
+    location = Location.of(urlpath, storage_options=storage_options)
+    if isinstance(location.urlpath, bytes):
+        return location
+    # a frame may have such a name
+    is_there = not location.is_url and os.path.lexists(location.url)
+    if is_there and _is_named_store(location) and list_members(location) is not None:
+        raise ValueError(
+            f"{location.label}: this is a store of python-blosc2, not a frame: only the frames "
+            f"that are files of their own in a .b2d can be changed here, as STORE.b2d/KEY{ARRAY}"
+        )
+    if not is_there:
+        _require_own_file(location, is_new=False)
+    return location
+
+
+def _is_named_store(location: Location) -> bool:
+    path = location.url.partition("?")[0] if location.is_url else location.url
+    return path.rstrip("/").endswith(_STORES)
+
+
+def _require_own_file(location: Location, *, is_new: bool) -> bool:
+    """Check that a path is not in a store, or a file of its own there; tell which."""
+    found = store_in(location.url)
+    if found is None:
+        return False
+    store, key = replace(location, urlpath=found[0]), found[1]
+    if not store.is_url and os.path.isdir(store.url) and not is_store(store):  # noqa: PTH112
+        return False  # a folder that has the name of a store
+    if not is_folder(store) and not store.url.endswith(".b2d"):
+        raise ValueError(f"{location.label}: {_in_archive(store, key, is_new=is_new)}")
+    member = f"/{key.removesuffix(ARRAY)}"
+    own = inside(store, f"{member[1:]}{ARRAY}")
+    with opened(own) as reader:
+        is_file = reader is not None
+    if not is_file:
+        _require_free(location, store, member)
+    if own != location:
+        raise ValueError(
+            f"{location.label}: in the folder of a store the array {member} is a file with a "
+            f"suffix: give {own.label}"
+        )
+    return True
+
+
+def _in_archive(store: Location, key: str, *, is_new: bool) -> str:
+    """Say what to do instead of writing to a member."""
+    what = f"{key} is a member of the store {store.label}, and members of .b2z and .b2e are only "
+    if is_new:
+        return (
+            f"{what}read here: write a file NAME{ARRAY}, and put it into the store by "
+            "store[KEY] = blosc2.open(FILE) of python-blosc2"
+        )
+    return (
+        f"{what}read here: change them with python-blosc2, or copy this one to a file of its own, "
+        "to_b2nd(from_b2nd(MEMBER), FILE), and change that"
+    )
+
+
+def _require_free(location: Location, store: Location, member: str) -> None:
+    """Check that a file for a key would hide no member; a group and an array have no one key."""
+    with opened(inside(store, EMBED)) as reader:
+        keys = [] if reader is None else [*EmbedStore.of(reader).entries]
+    if member in keys:
+        raise ValueError(
+            f"{location.label}: {member} is in the {EMBED} of the store, and members of embed "
+            "stores are only read here; a file for the same key would hide it: change it with "
+            "python-blosc2, or delete it there before its file is written"
+        )
+    keys += [] if store.is_url else map(key_of, files(store))
+    for key in keys:
+        if key.startswith(f"{member}/"):
+            raise ValueError(f"{location.label}: {member} is a group of the store, with {key}")
+        if member.startswith(f"{key}/"):
+            raise ValueError(f"{location.label}: {key} is a member of the store, and no group")

@@ -1,0 +1,244 @@
+"""Writing beside, into and over the stores of python-blosc2, and changing what is in them."""
+
+from __future__ import annotations
+
+import shutil
+
+import blosc2
+import numpy as np
+import pytest
+from click.testing import CliRunner
+
+import b2nd_dask
+from b2nd_dask import compact, from_b2nd, open_b2nd, seal, to_b2nd
+from b2nd_dask.edges.cli import main
+from tests.vectors import same
+
+#: Each mode that writes to a frame, and where.
+MODES = (("w-", {}), ("w", {}), ("a", {"append_axis": 0}), ("r+", {"region": 0}))
+LARGE = np.arange(6000.0).reshape(60, 100)
+SMALL = np.arange(5.0)
+KEYS = {"/g/large", "/g/small", "/g/run[1]", "/g/run1"}
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("stores")
+    for name in ("a.b2d", "a.b2z"):
+        with blosc2.TreeStore(str(folder / name), mode="w", threshold=10_000) as store:
+            _fill(store)
+    _fill(blosc2.EmbedStore(urlpath=str(folder / "a.b2e"), mode="w"))
+    return folder
+
+
+def _fill(store):
+    store["/g/large"], store["/g/small"] = LARGE, SMALL
+    store["/g/run[1]"], store["/g/run1"] = LARGE + 1, LARGE + 2
+    store["/text"] = blosc2.SChunk(chunksize=400, data=b"some text" * 10)
+
+
+@pytest.fixture
+def stores(made, tmp_path):
+    return shutil.copytree(made, tmp_path / "stores")
+
+
+def _content(store):
+    """Files of a store, as they are."""
+    return {path: path.read_bytes() for path in store.rglob("*") if path.is_file()}
+
+
+@pytest.mark.parametrize("suffix", ["b2z", "b2d", "b2e"])
+@pytest.mark.parametrize("there", [True, False])
+def test_no_frame_has_the_name_of_a_store(stores, suffix, there):
+    path = stores / f"{'a' if there else 'new'}.{suffix}"
+    before = _content(stores)
+    for mode in ("w-", "w"):
+        with pytest.raises(ValueError, match=rf"\.{suffix}: .* names of stores.*NAME\.b2nd"):
+            to_b2nd(SMALL, path, mode=mode)
+    with pytest.raises(ValueError, match="names of stores"):
+        b2nd_dask.create(path, (4,), "f8", mode="w")
+    with pytest.raises(ValueError, match="names of stores"):
+        b2nd_dask.rechunk(stores / "a.b2d/g/large.b2nd", path, chunks=(60, 10), mode="w")
+    with pytest.raises(ValueError, match="a store of" if there else "names of stores"):
+        to_b2nd(SMALL, path, mode="a", append_axis=0)
+    assert _content(stores) == before
+    with pytest.raises(ValueError, match="names of stores"):
+        to_b2nd(SMALL, f"memory://{path}?x=1", mode="w")
+
+
+def test_members_of_a_folder_are_written_under_the_names_of_their_files(stores):
+    store, before = stores / "a.b2d", _content(stores)
+    for key in ("g/large", "g/new"):
+        for mode, where in (
+            ("w-", {}),
+            ("w", {}),
+            ("a", {"append_axis": 0}),
+            ("r+", {"region": 0}),
+        ):
+            with pytest.raises(ValueError, match=rf"give {stores}/a\.b2d/{key}\.b2nd$"):
+                to_b2nd(LARGE[0], store / key, mode=mode, **where)
+        with pytest.raises(ValueError, match=rf"give .*{key}\.b2nd"):
+            b2nd_dask.create(store / key, (4,), "f8")
+    with pytest.raises(ValueError, match="members of a store are contiguous"):
+        to_b2nd(LARGE, store / "g/new.b2nd", contiguous=False)
+    assert _content(stores) == before
+    to_b2nd(LARGE[0], store / "g/large.b2nd", mode="r+", region=3)
+    to_b2nd(LARGE + 5, store / "g/new.b2nd")
+    seal(store / "g/run1.b2nd")
+    want = LARGE.copy()
+    want[3] = LARGE[0]
+    with blosc2.TreeStore(str(store), mode="r") as tree:
+        assert {*tree.keys()} == {*KEYS, "/g", "/text", "/g/new"}
+        assert same(tree["/g/large"][:], want)
+        assert same(tree["/g/new"][:], LARGE + 5)
+        assert same(tree["/g/run1"][:], LARGE + 2)
+
+
+def test_no_file_hides_a_member_of_the_embed_store(stores):
+    before = _content(stores)
+    for path in ("a.b2d/g/small.b2nd", "a.b2d/g/small"):
+        for mode, where in (
+            ("w-", {}),
+            ("w", {}),
+            ("a", {"append_axis": 0}),
+            ("r+", {"region": 0}),
+        ):
+            with pytest.raises(ValueError, match=r"/g/small is in the embed\.b2e of the store"):
+                to_b2nd(SMALL, stores / path, mode=mode, **where)
+    with pytest.raises(ValueError, match=r"only read here"):
+        seal(stores / "a.b2d/g/small.b2nd")
+    assert _content(stores) == before
+    with blosc2.TreeStore(str(stores / "a.b2d"), mode="a") as tree:
+        del tree["/g/small"]
+    to_b2nd(SMALL + 1, stores / "a.b2d/g/small.b2nd")
+    assert same(open_b2nd(stores / "a.b2d/g/small")[...], SMALL + 1)
+
+
+def test_groups_are_no_arrays(stores):
+    store = stores / "a.b2d"
+    (store / "g/large").mkdir()
+    (store / "text").mkdir()
+    before = _content(stores)
+    with pytest.raises(ValueError, match=r"g\.b2nd: /g is a group of the store, with /g/"):
+        to_b2nd(SMALL, store / "g.b2nd", mode="w")
+    for key in ("/g/large", "/text"):
+        with pytest.raises(ValueError, match=rf"{key} is a member of the store, and no group"):
+            to_b2nd(SMALL, f"{store}{key}/x.b2nd")
+    assert _content(stores) == before
+
+
+@pytest.mark.parametrize("name", ["a.b2z", "a.b2e"])
+def test_members_of_archives_and_embed_stores_are_only_read(stores, name):
+    before = _content(stores)
+    for path in (stores / name / "g/large", stores / name / "g/large.b2nd"):
+        for mode in ("w-", "w"):
+            with pytest.raises(ValueError, match=rf"member of the store .*{name}.*store\[KEY\] ="):
+                to_b2nd(LARGE, path, mode=mode)
+        with pytest.raises(ValueError, match=rf"member of the store .*{name}"):
+            to_b2nd(LARGE, path, mode="stage", region=...)
+        for change in (
+            lambda path: to_b2nd(0, path, mode="r+", region=0),
+            lambda path: to_b2nd(LARGE, path, mode="a", append_axis=0),
+            seal,
+            compact,
+        ):
+            with pytest.raises(ValueError, match=rf"{name}.*only read here.*to_b2nd\(from_b2nd"):
+                change(path)
+    assert _content(stores) == before
+
+
+def test_folders_with_names_of_stores_are_folders(tmp_path):
+    for name in ("a.b2z", "a.b2d"):
+        (tmp_path / name).mkdir()
+        path = tmp_path / name / "x"
+        to_b2nd(SMALL, path)
+        to_b2nd(SMALL, path, mode="a", append_axis=0)
+        seal(path)
+        assert same(from_b2nd(path).compute(), np.concatenate([SMALL, SMALL]))
+
+
+def _said(*arguments):
+    """The one line that a command prints when it fails."""
+    result = CliRunner().invoke(main, arguments, catch_exceptions=False)
+    assert result.exit_code == 1
+    assert result.output.startswith("Error: ")
+    assert result.output.count("\n") == 1
+    return result.output
+
+
+@pytest.mark.parametrize("name", ["a.b2z", "a.b2d", "a.b2e"])
+def test_commands_say_what_a_path_into_a_store_is(made, name):
+    store = f"{made}/{name}"
+    for command in ("info", "verify"):
+        assert "no member /no in this store, which has /g/" in _said(command, f"{store}/no")
+    if name != "a.b2d":  # there it is a folder
+        said = _said("info", f"{store}/g")
+        assert (
+            said
+            == f"Error: {store}: /g is a group; pass one of its members: /g/"
+            + (said.partition(": /g/")[2])
+        )
+    assert "`b2nd-dask info PATH` lists the keys" in _said("verify", store)
+    for command in ("seal", "compact"):
+        assert "this is a store of python-blosc2, not a frame" in _said(command, store)
+        said = _said(command, f"{store}/g/large")
+        assert ("give " if name == "a.b2d" else "only read here") in said
+        assert said.count(store) <= 2
+
+
+@pytest.mark.parametrize("name", ["a.b2z", "a.b2d", "a.b2e"])
+def test_keys_with_marks_of_patterns_come_first(made, name):
+    for path in (
+        f"{made}/{name}/g/run[1]",
+        made / name / "g/run[1]",
+        f"file://{made}/{name}/g/run[1]",
+    ):
+        assert same(from_b2nd(path).compute(), LARGE + 1)
+    assert same(from_b2nd(f"{made}/{name}/g/run[0-9]").compute(), LARGE + 2)
+    x = from_b2nd(made / name, component="/g/run[1]")
+    assert x.name == from_b2nd(f"{made}/{name}/g/run[1]").name
+
+
+@pytest.mark.parametrize("name", ["a.b2z", "a.b2d", "a.b2e"])
+def test_patterns_for_members(made, name):
+    x = from_b2nd(f"{made}/{name}/g/?[!m]*")
+    assert same(x.compute(), np.concatenate([LARGE, LARGE + 2, LARGE + 1]))
+    # an SChunk is no array, and `*` stays inside of a group
+    for pattern in ("*", "**/*mall*/*", "g/*/*"):
+        with pytest.raises(FileNotFoundError, match=r"no array matches /.*, which has /g/large"):
+            from_b2nd(made / name / pattern)
+    assert same(from_b2nd(made / name / "**/small").compute(), SMALL)
+    every = f"{made}/[a-z]{name[1:]}/g/run1"
+    assert same(from_b2nd(every, stack=True).compute(), (LARGE + 2)[None])
+    with pytest.raises(FileNotFoundError, match=r"gone\*\.b2z: nothing matches"):
+        from_b2nd(f"{made}/gone*.b2z/g/x")
+    with pytest.raises(FileNotFoundError, match=r"gone\.b2z"):
+        from_b2nd(f"{made}/gone.b2z/*")
+
+
+def test_patterns_for_members_at_urls(made, s3_server, http_server):
+    for path in made.rglob("*"):
+        if path.is_file():
+            name = f"p/{path.relative_to(made)}"
+            s3_server.client.put_object(Bucket=s3_server.bucket, Key=name, Body=path.read_bytes())
+    http_server.put("a.b2z", (made / "a.b2z").read_bytes())
+    want = np.concatenate([LARGE + 2, LARGE + 1])
+    for name in ("a.b2z", "a.b2d", "a.b2e"):
+        url = f"s3://{s3_server.bucket}/p/{name}/g/run*"
+        x = from_b2nd(url, storage_options=s3_server.storage_options)
+        assert same(x.compute(scheduler="sync"), want)
+    y = from_b2nd(f"{http_server.url}/a.b2z/g/run*")
+    assert same(y.compute(scheduler="sync"), want)
+    with pytest.raises(ValueError, match=r"pass a list of paths, STORE/KEY"):
+        from_b2nd(f"{http_server.url}/a.b2d/g/run*")
+
+
+def test_folders_with_marks_of_patterns_come_first(tmp_path, monkeypatch):
+    for number, name in enumerate(("run[1]", "run1")):
+        (tmp_path / name).mkdir()
+        to_b2nd(np.full(3, number), tmp_path / name / "x.b2nd")
+    assert same(from_b2nd(f"{tmp_path}/run[1]/*.b2nd").compute(), np.full(3, 0))
+    assert same(from_b2nd(f"{tmp_path}/run[0-9]/*.b2nd").compute(), np.full(3, 1))
+    monkeypatch.chdir(tmp_path / "run[1]")
+    assert same(from_b2nd("*.b2nd").compute(), np.full(3, 0))
+    assert same(from_b2nd("../run1/*.b2nd").compute(), np.full(3, 1))
