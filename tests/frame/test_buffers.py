@@ -3,9 +3,11 @@
 import gc
 import threading
 
+import dask
+import distributed  # noqa: F401 - for its configuration
 import numpy as np
 
-from b2nd_dask.frame.read.buffers import POOLED_FROM, Pool, Scratch
+from b2nd_dask.frame.read.buffers import POOLED_FROM, Pool, Scratch, pooled_from
 
 BYTE = np.dtype("u1")
 
@@ -72,3 +74,9 @@ def test_scratch_is_lent_once_at_a_time():
         assert not np.shares_memory(outer, inner)
     with scratch.borrow(50) as again:
         assert again.nbytes == 50
+
+
+def test_workers_of_distributed_use_pages_of_small_arrays_again() -> None:
+    # as its nanny sets up glibc, which then maps fresh pages for all of them
+    settings = dask.config.get("distributed.nanny.pre-spawn-environ")
+    assert pooled_from(settings) < pooled_from({}) == 32 << 20

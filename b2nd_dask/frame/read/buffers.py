@@ -5,10 +5,11 @@ from __future__ import annotations
 import ctypes
 import math
 import mmap
+import os
 import threading
 import weakref
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -18,7 +19,17 @@ from numpy.typing import NDArray
 #: glibc maps fresh pages for arrays from here on, always. What is smaller comes out of its lists,
 #: warm, as soon as it has seen one such array freed; arrays that a pool keeps from being freed
 #: would spoil that for everybody else (a transform of 8 MB chunks took twice as long).
-POOLED_FROM = 32 << 20
+_MAPPED_FROM = 32 << 20
+#: Each of these settings keeps glibc from learning that (mallopt(3), M_MMAP_THRESHOLD). distributed
+#: starts its workers with the first one.
+_FIXING = (
+    "MALLOC_TRIM_THRESHOLD_",
+    "MALLOC_TOP_PAD_",
+    "MALLOC_MMAP_THRESHOLD_",
+    "MALLOC_MMAP_MAX_",
+)
+#: For smaller arrays a pool costs more than their pages.
+_LEAST_POOLED = 1 << 20
 #: Bytes that wait for their next use, in the whole process.
 MAX_FREE_NBYTES = 256 << 20
 #: Smaller arrays are left to glibc also where memory is short.
@@ -27,6 +38,15 @@ _PAGED_FROM = 1 << 20
 _LEAST_USE = 0.8
 #: A thread keeps no scratch buffer larger than this.
 MAX_SCRATCH_NBYTES = 64 << 20
+
+
+def pooled_from(environment: Mapping[str, str]) -> int:
+    """Bytes of the smallest arrays that a pool is faster for than glibc, as it is set up."""
+    fixed = any(name in environment for name in _FIXING)
+    return _LEAST_POOLED if fixed else _MAPPED_FROM
+
+
+POOLED_FROM = pooled_from(os.environ)
 
 
 def in_pages(shape: tuple[int, ...], dtype: np.dtype[Any]) -> NDArray[Any]:
