@@ -40,7 +40,7 @@ from b2nd_dask.graph.write.rechunk.job import verify_task
 from b2nd_dask.graph.write.write_tasks import write_task
 from b2nd_dask.storage import Staging
 
-_GETTERS = (core.getter, core.getter_inline, core.getter_nofancy)
+_READERS = (core.getter, core.getter_inline, core.getter_nofancy)
 
 
 class FoundWrite(NamedTuple):
@@ -192,7 +192,7 @@ class _Walk:
         return sites, writes
 
     def _site(self, func: Any, args: tuple[Any, ...], scope: Mapping[Any, Any]) -> _Site | None:
-        if func in (reduce_block, index_block) or func in _GETTERS:
+        if func in (reduce_block, index_block) or func in _READERS:
             source, index, *rest = (self._known(arg, scope) for arg in args)
             if isinstance(source, FrameRegion | ConstantRegion | Readable | Frame):
                 return _Site(func, source, index, tuple(rest))
