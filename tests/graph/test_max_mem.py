@@ -31,6 +31,9 @@ from tests.strategies import examples
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+
+    from tests.servers import S3Server
+
 MIB = 1 << 20
 VALUES = np.random.default_rng(1).integers(0, 100, (48, 60, 80)).astype("i4")
 
@@ -341,6 +344,31 @@ def test_damage_in_one_of_joined_frames_is_found(tmp_path: Path, target: Path) -
     with pytest.raises(ChecksumError, match=r"part1\.b2nd.*chunk \d"):
         to_b2nd(x.T.rechunk((80, 5, 85)), target, max_mem="32MB")
     assert list(target.parent.iterdir()) == []
+
+
+def test_joined_frames_of_a_store(
+    s3_server: S3Server, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    s3_server.client.create_bucket(Bucket="joined")
+    paths, _, values = joined(tmp_path, stacked=False)
+    for path in paths:
+        s3_server.client.upload_file(str(path), "joined", f"parts/{path.name}")
+    options = {"storage_options": s3_server.storage_options}
+    x = from_b2nd("s3://joined/parts/*.b2nd", **options)
+    assert x.shape == values.shape
+    caplog.set_level(logging.INFO, "b2nd_dask")
+    for target, made, expected in (
+        ("s3://joined/turned.b2nd", x[20:70].T.rechunk((80, 9, 50)), values[20:70].T),
+        # through an intermediate frame, in the store as well
+        ("s3://joined/flat.b2nd", (x + 1).reshape(-1, 4800), (values + 1).reshape(-1, 4800)),
+    ):
+        to_b2nd(made, target, max_mem="400MB", **options)
+        np.testing.assert_array_equal(b2nd_dask.open_b2nd(target, **options)[...], expected)
+    # what is read at once is a share of the memory
+    assert "pass 1 of 1" in caplog.text
+    listed = s3_server.client.list_objects(Bucket="joined")["Contents"]
+    names = [f"parts/{path.name}" for path in paths]
+    assert sorted(entry["Key"] for entry in listed) == ["flat.b2nd", *names, "turned.b2nd"]
 
 
 def damaged(path: Path, number: int) -> None:

@@ -64,7 +64,8 @@ def shown(nbytes: float) -> str:
     """
     factor, unit = next(((f, u) for f, u in ((1e6, "MB"), (1e3, "kB")) if nbytes >= f), (1.0, "B"))
     number = nbytes / factor
-    return f"{math.ceil(number * 10) / 10 if number < 10 else math.ceil(number):g}{unit}"
+    few = f"{math.ceil(number * 10) / 10:g}"
+    return f"{few if number < 10 else math.ceil(number)}{unit}"
 
 
 class OnePass(NamedTuple):

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from b2nd_dask.graph._dask_compat import Task
+from b2nd_dask.graph.optimize.calls.arg_reductions import Search
 from b2nd_dask.graph.optimize.calls.elementwise import (
     UNKNOWN,
     ElementwiseWork,
@@ -23,6 +24,9 @@ from b2nd_dask.graph.optimize.calls.expression import (
 )
 from b2nd_dask.graph.optimize.rules.reduction_pushdown import BlockReduction
 from b2nd_dask.graph.write.write_tasks import write_task
+
+#: Arrays of positions that a search holds when it ends.
+_POSITIONS_OF_RESULT = 4
 
 
 class _Size(NamedTuple):
@@ -74,6 +78,20 @@ def held_by_work(work: ElementwiseWork, dtype: np.dtype[Any]) -> float:
 def held_by_reduction(step: BlockReduction, dtype: np.dtype[Any]) -> float:
     """The same for elementwise work and the chunk step of a reduction."""
     return held_by_work(step.work, dtype)
+
+
+def held_by_search(
+    search: Search, work: ElementwiseWork, dtype: np.dtype[Any], shape: tuple[int, ...]
+) -> float:
+    """The same for a search for positions in an array as a whole, after elementwise work."""
+    axis = search.numpy_axis
+    if axis is None:
+        return held_by_work(work, dtype)
+    # NumPy copies elements that do not follow each other along the axis
+    turned = float(axis != len(shape) - 1)
+    # positions in the block, along the axis and in the whole array, and the elements there
+    found = (_POSITIONS_OF_RESULT * 8 + dtype.itemsize) / dtype.itemsize / shape[axis]
+    return held_by_work(work, dtype) + max(turned, found)
 
 
 def _size(node: Node, reads: list[int]) -> _Size:
