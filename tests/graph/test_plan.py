@@ -403,6 +403,38 @@ def test_peak_memory_of_positions_in_joined_frames(tmp_path, name, stack):
     assert close(planned, real), (planned / MIB, real / MIB)
 
 
+@pytest.mark.parametrize("stack", [False, True])
+def test_peak_memory_of_partial_results(tmp_path, stack):
+    """Of a mean of maps they take more than the maps."""
+    values = np.round(np.random.default_rng(1).normal(size=(8, 640, 320)), 1).astype("f4")
+    to_b2nd(values, tmp_path / "a.b2nd", chunks=(1, 640, 320), blocks=(1, 80, 320))
+    paths = [tmp_path / "a.b2nd"] * 2 if stack else tmp_path / "a.b2nd"
+    x = from_b2nd(paths, chunks=-1, stack=stack).mean(axis=0)
+    planned = plan(x).peak_nbytes
+    (done,) = dask.optimize(x)
+    (graph, keys) = dict(done.__dask_graph__()), done.__dask_keys__()
+    # a first run imports
+    dask.get(graph, keys)
+    real = peak(lambda: dask.get(graph, keys))
+    assert close(planned, real), (planned / MIB, real / MIB)
+
+
+SLICES = {
+    "slice": lambda x: x[3:21].T,
+    "unaligned slice": lambda x: x[3:20, 7:, 5:190].rechunk((17, 50, 60)),
+    "slice of a rechunk": lambda x: (x + 1).rechunk((24, 20, 60))[5:, :, 3:],
+}
+
+
+@pytest.mark.parametrize("name", SLICES)
+def test_writes_of_slices(cube, tmp_path, decoded, name):
+    x = from_b2nd(cube)
+    found = check(
+        to_b2nd(SLICES[name](x), tmp_path / "t.b2nd", max_mem="256MB", compute=False), decoded
+    )
+    assert [t.shape for t in found.targets if not t.is_intermediate] == [SLICES[name](x).shape]
+
+
 @pytest.mark.parametrize("name", ["rechunk", "joined"])
 def test_peak_memory_of_other_tasks(tmp_path, name):
     values = np.round(np.random.default_rng(1).normal(size=(8, 640, 320)), 1).astype("f4")

@@ -11,7 +11,7 @@ import re
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
-from dask.highlevelgraph import HighLevelGraph, MaterializedLayer
+from dask.highlevelgraph import HighLevelGraph
 
 from b2nd_dask.frame.joined import Readable
 from b2nd_dask.graph import _dask_compat
@@ -24,6 +24,11 @@ if TYPE_CHECKING:
 _RECHUNK = re.compile(r"rechunk-(merge|p2p)-[0-9a-f]{32}")
 #: Not "reshape-blockwise-", whose elements are in another order.
 _RESHAPE = re.compile(r"reshape-[0-9a-f]{32}")
+
+
+def function_name(name: str) -> str:
+    """The name of a layer without dask's token, for messages."""
+    return re.sub(r"-[0-9a-f]{32}$", "", name)
 
 
 class View(NamedTuple):
@@ -87,8 +92,10 @@ class Layers:
         return self._cuts[name]
 
     def _cut(self, name: str) -> Cut | None:
-        layer, below = self._layers.get(name), self._only_below(name)
-        if below is None or type(layer) is not MaterializedLayer or self._has_name(name, _RECHUNK):
+        below = self._only_below(name)
+        # of layers that are no functions of blocks dask holds the tasks, or makes them when asked
+        tasks = getattr(self._layers.get(name), "mapping", None)
+        if below is None or not isinstance(tasks, dict) or self._has_name(name, _RECHUNK):
             return None
         sizes = self.chunks(below)
         if sizes is None:
@@ -98,7 +105,7 @@ class Layers:
             from b2nd_dask.graph.layers.slices import cut_of
         except _dask_compat.DaskChangedError:
             return None
-        return cut_of(layer, name, below, sizes)
+        return cut_of(tasks, name, below, sizes)
 
     def inputs(self, name: str) -> list[tuple[str, tuple[int | None, ...]]] | None:
         """The layers that a layer of one task a block reads, and its own axis for each of theirs.

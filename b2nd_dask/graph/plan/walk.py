@@ -31,6 +31,7 @@ from b2nd_dask.graph.plan.memory import (
     held_by_search,
     held_by_work,
     held_in,
+    results_of,
 )
 from b2nd_dask.graph.plan.reads import FoundRead, Recorder, found_read
 from b2nd_dask.graph.plan.rechunks import (
@@ -281,9 +282,9 @@ def _reduced(frame: Readable, region: tuple[range, ...], step: BlockReduction) -
     held = held_by_reduction(step, frame.dtype)
     found = found_read(frame, region, held, is_streamed=True)
     several = isinstance(frame, JoinedReference) and (frame.stacked or len(found.pieces) > 1)
-    if not several or not isinstance(step.chunk, Search):
-        return found
     shape = tuple(map(len, region))
+    if not several or not isinstance(step.chunk, Search):
+        return found._replace(results=results_of(step, frame.dtype, shape))
     held = held_by_search(step.chunk, step.work, frame.dtype, shape)
     return found._replace(is_streamed=False, held=held)
 

@@ -13,13 +13,12 @@ from typing import Any
 import dask.array as da
 import numpy as np
 from dask.highlevelgraph import HighLevelGraph
-from dask.utils import key_split
 
 from b2nd_dask.frame.read.decode_cost import decodes_per_block
 from b2nd_dask.frame.rechunk.one_pass import shown
 from b2nd_dask.frame.rechunk.source import Box, RegionSource
 from b2nd_dask.graph import _dask_compat
-from b2nd_dask.graph.layers.layers import Layers, View
+from b2nd_dask.graph.layers.layers import Layers, View, function_name
 from b2nd_dask.graph.read.blocks import Chunks, writable
 from b2nd_dask.graph.write.align import aligned_sizes
 from b2nd_dask.graph.write.rechunk.budget import budget_of
@@ -130,7 +129,7 @@ class _Bounded:
         dtype = self._layers.dtype(view.base)
         if dtype is None:
             raise ValueError(
-                f"max_mem= needs the dtype of what {key_split(view.base)} returns, which the graph "
+                f"max_mem= needs the dtype of what {function_name(view.base)} returns, which the graph "
                 "does not say: pass dtype= where the function is called, as to map_blocks, or "
                 "leave max_mem= out"
             )
@@ -222,7 +221,7 @@ class _Bounded:
         if least > self._budget.nbytes:
             raise self._budget.too_little(
                 f"for blocks of {shown(block)} in {self._budget.threads} threads, of which a task "
-                f"of {key_split(array.name)} takes about {_BLOCKS_OF_TASK} at once",
+                f"of {function_name(array.name)} takes about {_BLOCKS_OF_TASK} at once",
                 least,
                 "read the frame in smaller blocks (chunks= of from_b2nd), or compute in fewer "
                 "threads",
@@ -230,7 +229,7 @@ class _Bounded:
 
 
 def _not_understood(name: str) -> ValueError:
-    function = key_split(name)
+    function = function_name(name)
     if function == "getitem":
         function = "indexing by integers, lists or slices with steps"
     return ValueError(
