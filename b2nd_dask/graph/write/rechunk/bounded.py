@@ -129,8 +129,8 @@ class _Bounded:
         dtype = self._layers.dtype(view.base)
         if dtype is None:
             raise ValueError(
-                f"max_mem= needs the dtype of what {function_name(view.base)} returns, which the graph "
-                "does not say: pass dtype= where the function is called, as to map_blocks, or "
+                f"max_mem= needs the dtype of what {function_name(view.base)} returns, which the "
+                "graph does not say: pass dtype= where the function is called, as to map_blocks, or "
                 "leave max_mem= out"
             )
         graph = self._array.dask.cull_layers([view.base])
