@@ -130,8 +130,8 @@ class _Bounded:
         if dtype is None:
             raise ValueError(
                 f"max_mem= needs the dtype of what {function_name(view.base)} returns, which the "
-                "graph does not say: pass dtype= where the function is called, as to map_blocks, or "
-                "leave max_mem= out"
+                "graph does not say: pass dtype= where the function is called, as to map_blocks, "
+                "or leave max_mem= out"
             )
         graph = self._array.dask.cull_layers([view.base])
         base = self._replaced(da.Array(graph, view.base, sizes, dtype=dtype))
