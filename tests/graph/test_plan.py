@@ -146,7 +146,9 @@ def test_special_chunks(cube, decoded):
     assert frame.blocks == 11 * 4 * 5 * 2
     assert frame.path == str(cube)
     nothing = check(from_b2nd(cube)[:4, :, :120].max(), decoded)
-    assert (nothing.chunks, nothing.fetch_nbytes, nothing.peak_nbytes) == (0, 0, 0)
+    assert (nothing.chunks, nothing.fetch_nbytes) == (0, 0)
+    # partial results of one element
+    assert nothing.peak_nbytes <= 6 * 4
 
 
 def test_frame_of_zeros(tmp_path):
