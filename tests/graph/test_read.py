@@ -282,6 +282,12 @@ def test_blocks_that_take_much_longer_are_warned_of(tmp_path):
     assert x[:, 3, 3].sum().compute() == 400
     from_b2nd(path, chunks=(40, 512, 512))
     from_b2nd(path, chunks=(400, 256, 512))
+    with pytest.warns(UserWarning, match=r"2 frames from .* 64 times as long") as caught:
+        from_b2nd([path, path], chunks=(400, 8, 512))
+    assert [warning.filename for warning in caught] == [__file__]
+    with pytest.warns(UserWarning, match=r"2 frames from .* 64 times as long"):
+        from_b2nd([path, path], chunks=(2, 400, 8, 512), stack=True)
+    from_b2nd([path, path], chunks=(40, 512, 512))
 
 
 def test_an_opened_frame_is_read_as_it_was_opened(tmp_path):

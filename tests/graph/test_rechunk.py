@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 import signal
 import threading
 import time
@@ -325,6 +326,12 @@ def test_arrays_with_few_elements_or_none(tmp_path: Path, target: Path, shape: A
         ({"max_mem": True}, TypeError, r"give a number of bytes or a text"),
         ({"max_mem": "1kB", "chunks": (1, 100, 200)}, ValueError, r"to copy chunks"),
         ({"chunks": (1, 2)}, ValueError, r"one positive size for each of 3 axes"),
+        (
+            {"chunks": ((96,), (40, 60), (200,))},
+            ValueError,
+            r"lists \(40, 60\) along axis 1, of 100",
+        ),
+        ({"chunks": {2: (20, 0, 20)}}, ValueError, r"along axis 2.*give that size"),
         ({"chunks": 0}, ValueError, r"one positive size"),
         ({"blocks": (97, 5, 10)}, ValueError, r"larger than chunks"),
         ({"mode": "r+"}, ValueError, r"known are 'w-', 'w'"),
@@ -339,6 +346,22 @@ def test_bad_arguments(
     assert list(target.parent.iterdir()) == []
 
 
+@pytest.mark.parametrize(
+    ("chunks", "found"),
+    [
+        (((96,), (40, 40, 20), (100, 100)), (96, 40, 100)),
+        ((-1, [30, 30, 30, 10], 20), (96, 30, 20)),
+        ({1: (50, 50), 0: 7}, (7, 50, 200)),
+        ("auto", (96, 100, 200)),
+    ],
+)
+def test_chunks_as_dask_lists_them(
+    maps: Path, target: Path, chunks: Any, found: tuple[int, ...]
+) -> None:
+    rechunk(maps, target, chunks=chunks, max_mem="200MB")
+    assert open_b2nd(target).chunks == found
+
+
 @pytest.mark.parametrize("kind", ["list", "pattern"])
 def test_several_frames_are_an_error_that_says_how(maps: Path, target: Path, kind: str) -> None:
     source = [maps, maps] if kind == "list" else f"{maps.parent}/*.b2nd"
@@ -349,10 +372,15 @@ def test_several_frames_are_an_error_that_says_how(maps: Path, target: Path, kin
 def test_the_least_memory_that_the_error_names_is_enough(maps: Path, target: Path) -> None:
     with pytest.raises(ValueError, match="the least") as raised:
         rechunk(maps, target, chunks=SERIES, max_mem="1MB")
-    least = int(str(raised.value).partition(": ")[2].partition(" are")[0])
-    rechunk(maps, target, chunks=SERIES, max_mem=least, compute=False)
+    found = re.match(
+        r'max_mem="1MB" is too little for new chunks .* of 20kB.* Pass max_mem="([\d.]+)MB" or',
+        str(raised.value),
+    )
+    assert found, raised.value
+    least = float(found[1])
+    rechunk(maps, target, chunks=SERIES, max_mem=f"{least}MB", compute=False)
     with pytest.raises(ValueError, match="the least"):
-        rechunk(maps, target, chunks=SERIES, max_mem=int(least * 0.9), compute=False)
+        rechunk(maps, target, chunks=SERIES, max_mem=int(least * 0.9e6), compute=False)
 
 
 def killed_after(number: int, maps: Path, target: Path, chunks: Any) -> None:

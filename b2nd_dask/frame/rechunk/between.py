@@ -87,8 +87,11 @@ def open_between(between: Between, outer: OpenedStaging, is_needed: bool = False
 
 
 def source_between(
-    between: Between, most_nbytes: int, order: tuple[int, ...] | None = None
+    between: Between,
+    most_nbytes: int,
+    order: tuple[int, ...] | None = None,
+    window: tuple[range, ...] | None = None,
 ) -> RegionSource:
-    """Open an intermediate frame for the next pass; its axes are taken in an order."""
+    """Open an intermediate frame for the next pass; `order` and `window` as for `RegionSource`."""
     frame = frame_at(between.location)
-    return RegionSource(frame, order or tuple(range(frame.ndim)), most_nbytes)
+    return RegionSource(frame, order or tuple(range(frame.ndim)), most_nbytes, window)

@@ -33,10 +33,7 @@ def flat_pass(shape: tuple[int, ...], itemsize: int, budget: Budget) -> tuple[Gr
     scratch = 2 * budget.read_batch + budget.write_batch + 4 * chunk
     lanes = min(budget.threads, int(budget.nbytes // (scratch + 2 * chunk)))
     if not lanes:
-        raise ValueError(
-            f"max_mem={int(budget.nbytes)} bytes are too few for a reshape to {shape}: "
-            f"{scratch + 2 * chunk} are the least that would do; give more"
-        )
+        raise budget.too_little(f"for a reshape to {shape}", scratch + 2 * chunk)
     room = int((budget.nbytes / lanes - scratch) / 2 / itemsize)
     box = _flat_box(shape, room)
     region = tuple(

@@ -46,6 +46,27 @@ class Budget(NamedTuple):
     write_batch: int
     """Compressed bytes that are staged at once."""
 
+    def too_little(self, what: str, least: float, advice: str = "") -> ValueError:
+        """The error where a plan needs more memory: for what, and how to give it."""
+        return ValueError(
+            f'max_mem="{shown(self.nbytes)}" is too little {what}. Pass max_mem="{shown(least)}" '
+            "or more, which is the least that would do" + (f"; or {advice}" if advice else "")
+        )
+
+
+def shown(nbytes: float) -> str:
+    """Show a number of bytes, rounded up, as `max_mem` takes it.
+
+    Examples
+    --------
+    >>> shown(12_300_001), shown(1_500_000), shown(999), shown(2.1e9)
+    ('13MB', '1.5MB', '999B', '2100MB')
+    """
+    factor, unit = next(((f, u) for f, u in ((1e6, "MB"), (1e3, "kB")) if nbytes >= f), (1.0, "B"))
+    number = nbytes / factor
+    few = f"{math.ceil(number * 10) / 10:g}"
+    return f"{few if number < 10 else math.ceil(number)}{unit}"
+
 
 class OnePass(NamedTuple):
     """How one frame becomes another."""

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from b2nd_dask.format.grid import Grid
-from b2nd_dask.frame.rechunk.one_pass import Budget, OnePass, best_pass, least_nbytes
+from b2nd_dask.frame.rechunk.one_pass import Budget, OnePass, best_pass, least_nbytes, shown
 from b2nd_dask.frame.write.new_frame import halved
 
 #: Intermediate frames that a plan may have.
@@ -79,10 +79,12 @@ def plan_passes(source: Grid, target: Grid, stored: int, budget: Budget) -> Pass
     best = _best(source, target, stored, budget, MOST_BETWEEN)
     if best is None:
         least = _least_budget(source, target, budget)
-        raise ValueError(
-            f"max_mem={int(budget.nbytes)} bytes are too few for chunks {target.chunks} out of "
-            f"chunks {source.chunks} in blocks {source.blocks}: {least} are the least that would "
-            f"do ({least / 2**20:.0f} MiB); give more, or choose smaller chunks="
+        raise budget.too_little(
+            f"for new chunks {target.chunks} of {shown(target.chunk_nbytes)} out of chunks "
+            f"{source.chunks} of {shown(source.chunk_nbytes)} in blocks {source.blocks}: a task "
+            "holds a few new chunks, and what they touch of the old ones",
+            least,
+            "choose smaller chunks=",
         )
     return best
 

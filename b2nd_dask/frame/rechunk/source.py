@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -26,6 +27,8 @@ class RegionSource:
     """The axis of the frame that each axis of the target is; `range(ndim)` but for transposes."""
     most_nbytes: int
     """Compressed bytes to read at once."""
+    window: tuple[range, ...] | None = None
+    """What is read of each axis of the frame; None for all of it."""
 
     @property
     def frames(self) -> tuple[FrameReference, ...]:
@@ -34,11 +37,19 @@ class RegionSource:
 
     def read(self, region: Box) -> NDArray[Any]:
         """Read a region of the target."""
-        axes = [range(0)] * len(region)
-        for axis, along in zip(self.order, region, strict=True):
-            axes[axis] = range(along.start, along.stop)
-        elements = self.frame.read_axes(tuple(axes), most_nbytes=self.most_nbytes)
+        axes = axes_of(region, self.order, self.window)
+        elements = self.frame.read_axes(axes, most_nbytes=self.most_nbytes)
         return elements.transpose(self.order)
+
+    def parts(self) -> Iterator[tuple[int, tuple[range, ...]]]:
+        """Numbers of the frames that are read, and what is read of each."""
+        axes = self.window or tuple(map(range, self.frame.shape))
+        if not isinstance(self.frame, JoinedReference):
+            yield 0, axes
+            return
+        for part in self.frame.split(axes):
+            first = axes[self.frame.axis][part.out.start]
+            yield int(np.searchsorted(self.frame.starts, first, "right")) - 1, part.axes
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -59,28 +70,61 @@ class FlatSource:
         """As `RegionSource.frames`."""
         return self.source.frames
 
+    def parts(self) -> Iterator[tuple[int, tuple[range, ...]]]:
+        """As `RegionSource.parts`."""
+        return self.source.parts()
+
     def read(self, region: Box) -> NDArray[Any]:
         """Read a region of the target: each range that is contiguous in C order at once."""
         sizes = tuple(along.stop - along.start for along in region)
         elements = in_pages(sizes, carrier(self.source.frame.dtype))
-        # behind this axis the region has all elements
-        split = len(sizes)
-        while split > 1 and sizes[split - 1] == self.shape[split - 1]:
-            split -= 1
-        split = max(0, split - 1)
-        for outer in np.ndindex(sizes[:split]):
-            start = [along.start + i for along, i in zip(region, outer, strict=False)]
-            rest = [along.start for along in region[split:]]
-            first = int(np.ravel_multi_index((*start, *rest), self.shape)) if self.shape else 0
-            part = elements[outer].reshape(-1)
-            for box, (begin, end) in flat_boxes(first, first + part.size, self.source_shape):
-                part[begin:end] = self.source.read(box).reshape(-1).view(part.dtype)
+        for outer, box, (begin, end) in reshaped_boxes(region, self.shape, self.source_shape):
+            part = elements[outer].reshape(-1)[begin:end]
+            part[:] = self.source.read(box).reshape(-1).view(part.dtype)
         return elements.view(self.source.frame.dtype)
 
 
 def frames_of(readable: Readable) -> tuple[FrameReference, ...]:
     """List the frames that are joined, or the one."""
     return readable.frames if isinstance(readable, JoinedReference) else (readable,)
+
+
+def axes_of(
+    region: Box, order: tuple[int, ...], window: tuple[range, ...] | None
+) -> tuple[range, ...]:
+    """Where a region of a view lies in its frame; arguments as for `RegionSource`."""
+    axes = [range(0)] * len(region)
+    for axis, along in zip(order, region, strict=True):
+        axes[axis] = window[axis][along] if window else range(along.start, along.stop)
+    return tuple(axes)
+
+
+def reshaped_boxes(
+    region: Box, shape: tuple[int, ...], source_shape: tuple[int, ...]
+) -> Iterator[tuple[tuple[int, ...], Box, tuple[int, int]]]:
+    """Divide a region into boxes of an array that has the same elements in another shape.
+
+    Yields
+    ------
+    tuple of int
+        Index of a part of the region that is contiguous in C order.
+    tuple of slice
+        A box of the other array.
+    tuple of int
+        First and last element of it in that part.
+    """
+    sizes = tuple(along.stop - along.start for along in region)
+    # behind this axis the region has all elements
+    split = len(sizes)
+    while split > 1 and sizes[split - 1] == shape[split - 1]:
+        split -= 1
+    split = max(0, split - 1)
+    for outer in np.ndindex(sizes[:split]):
+        start = [along.start + i for along, i in zip(region, outer, strict=False)]
+        rest = [along.start for along in region[split:]]
+        first = int(np.ravel_multi_index((*start, *rest), shape)) if shape else 0
+        for box, part in flat_boxes(first, first + math.prod(sizes[split:]), source_shape):
+            yield outer, box, part
 
 
 def flat_boxes(

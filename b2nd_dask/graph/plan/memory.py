@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 import warnings
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from b2nd_dask.graph._dask_compat import Task
+from b2nd_dask.graph.optimize.calls.arg_reductions import Search
 from b2nd_dask.graph.optimize.calls.elementwise import (
     UNKNOWN,
     ElementwiseWork,
@@ -23,6 +25,11 @@ from b2nd_dask.graph.optimize.calls.expression import (
 )
 from b2nd_dask.graph.optimize.rules.reduction_pushdown import BlockReduction
 from b2nd_dask.graph.write.write_tasks import write_task
+
+#: Partial results of chunks, those that they are merged with, and copies of both, as measured.
+_COPIES_OF_RESULTS = 6.0
+#: Arrays of positions that a search holds when it ends.
+_POSITIONS_OF_RESULT = 4
 
 
 class _Size(NamedTuple):
@@ -74,6 +81,33 @@ def held_by_work(work: ElementwiseWork, dtype: np.dtype[Any]) -> float:
 def held_by_reduction(step: BlockReduction, dtype: np.dtype[Any]) -> float:
     """The same for elementwise work and the chunk step of a reduction."""
     return held_by_work(step.work, dtype)
+
+
+def results_of(step: BlockReduction, dtype: np.dtype[Any], shape: tuple[int, ...]) -> float:
+    """Bytes of the partial results of a block: of what is read so far, and of a chunk more."""
+    kept = math.prod(n for axis, n in enumerate(shape) if axis not in step.chunk.axis)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            made = step.chunk.whole(step.work.run(np.ones((1,) * len(shape), dtype), {}))
+    except Exception:  # noqa: BLE001 - results of dependencies are not known
+        made = np.ones(1)
+    fields = made.values() if isinstance(made, dict) else (made,)
+    return _COPIES_OF_RESULTS * kept * sum(np.asarray(field).nbytes for field in fields)
+
+
+def held_by_search(
+    search: Search, work: ElementwiseWork, dtype: np.dtype[Any], shape: tuple[int, ...]
+) -> float:
+    """The same for a search for positions in an array as a whole, after elementwise work."""
+    axis = search.numpy_axis
+    if axis is None:
+        return held_by_work(work, dtype)
+    # NumPy copies elements that do not follow each other along the axis
+    turned = float(axis != len(shape) - 1)
+    # positions in the block, along the axis and in the whole array, and the elements there
+    found = (_POSITIONS_OF_RESULT * 8 + dtype.itemsize) / dtype.itemsize / shape[axis]
+    return held_by_work(work, dtype) + max(turned, found)
 
 
 def _size(node: Node, reads: list[int]) -> _Size:

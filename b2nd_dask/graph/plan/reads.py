@@ -74,6 +74,8 @@ class FoundRead(NamedTuple):
     """Bytes that work on the elements holds beside them, for each byte of elements."""
     is_copied: bool = False
     """Whether the pieces are copied to where they belong in one array."""
+    results: float = 0.0
+    """Bytes of partial results, where chunks are reduced one by one."""
 
 
 def found_read(

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any, NamedTuple, cast
-
-import numpy as np
 
 from b2nd_dask.frame.joined import JoinedReference
 from b2nd_dask.frame.read.read_cost import ChunkRange
 from b2nd_dask.frame.rechunk.between import Between
-from b2nd_dask.frame.rechunk.source import Box, FlatSource, RegionSource, flat_boxes
+from b2nd_dask.frame.rechunk.source import (
+    Box,
+    FlatSource,
+    RegionSource,
+    axes_of,
+    reshaped_boxes,
+)
 from b2nd_dask.graph._dask_compat import Task
 from b2nd_dask.graph.optimize.rules.pushdown import value_of
 from b2nd_dask.graph.plan.reads import FoundRead, IntermediateFrame, Piece, ReadFrame
@@ -33,6 +36,7 @@ class Source(NamedTuple):
 
     frame: ReadFrame | JoinedReference
     order: tuple[int, ...]
+    window: tuple[range, ...] | None = None
     flat: FlatShapes | None = None
 
     def of_frame(self, number: int) -> Source:
@@ -45,17 +49,18 @@ class Source(NamedTuple):
         """The read of a region of the target, or of chunks, which are those of one frame."""
         if isinstance(region, ChunkRange):
             return FoundRead([Piece(cast(ReadFrame, self.frame), region)])
-        boxes = [region] if self.flat is None else list(_flat_boxes(region, self.flat))
+        boxes = [region]
+        if self.flat is not None:
+            found = reshaped_boxes(region, self.flat.target, self.flat.source)
+            boxes = [box for _, box, _ in found]
         pieces = [piece for box in boxes for piece in self._pieces(box)]
         return FoundRead(pieces, is_copied=self.flat is not None or len(pieces) > 1)
 
     def _pieces(self, box: Box) -> list[Piece]:
-        axes = [range(0)] * len(box)
-        for axis, along in zip(self.order, box, strict=True):
-            axes[axis] = range(along.start, along.stop)
+        axes = axes_of(box, self.order, self.window)
         if isinstance(self.frame, JoinedReference):
-            return [Piece(part.frame, part.axes) for part in self.frame.split(tuple(axes))]
-        return [Piece(self.frame, tuple(axes))]
+            return [Piece(part.frame, part.axes) for part in self.frame.split(axes)]
+        return [Piece(self.frame, axes)]
 
 
 def call_of(node: Any) -> tuple[Any, tuple[Any, ...]]:
@@ -100,10 +105,11 @@ class Sources:
         node = self._node_of(argument)
         value = value_of(node)
         if isinstance(value, RegionSource):
-            return Source(value.frame, value.order)
+            return Source(value.frame, value.order, value.window)
         if isinstance(value, FlatSource):
             shapes = FlatShapes(value.source_shape, value.shape)
-            return Source(value.source.frame, value.source.order, shapes)
+            source = self.of(value.source)
+            return source and source._replace(flat=shapes)
         func, args = call_of(node)
         if func is FlatSource:
             below, *shapes_below = args
@@ -116,8 +122,9 @@ class Sources:
         """What a task opens behind the pass that writes it, perhaps with axes in an order."""
         frame = self._frames.setdefault(id(between), (between, IntermediateFrame(between)))[1]
         plain = tuple(range(frame.grid.ndim))
-        orders = (value_of(arg) for arg in args[1:])
-        return Source(frame, next((o for o in orders if _is_order(o, plain)), plain))
+        values = [value_of(arg) for arg in args[1:]]
+        order = next((value for value in values if _is_order(value, plain)), plain)
+        return Source(frame, order, next(filter(_is_window, values), None))
 
 
 def _is_order(value: Any, plain: tuple[int, ...]) -> bool:
@@ -125,18 +132,5 @@ def _is_order(value: Any, plain: tuple[int, ...]) -> bool:
     return is_axes and tuple(sorted(value)) == plain
 
 
-def _flat_boxes(region: Box, shapes: FlatShapes) -> Iterator[Box]:
-    """Boxes of the source that `FlatSource.read` reads for a region."""
-    sizes = tuple(along.stop - along.start for along in region)
-    split = len(sizes)
-    while split > 1 and sizes[split - 1] == shapes.target[split - 1]:
-        split -= 1
-    split = max(0, split - 1)
-    for outer in np.ndindex(sizes[:split]):
-        start = [along.start + i for along, i in zip(region, outer, strict=False)]
-        rest = [along.start for along in region[split:]]
-        at = (*start, *rest)
-        first = int(np.ravel_multi_index(at, shapes.target)) if shapes.target else 0
-        yield from (
-            b for b, _ in flat_boxes(first, first + math.prod(sizes[split:]), shapes.source)
-        )
+def _is_window(value: Any) -> bool:
+    return isinstance(value, tuple) and bool(value) and all(type(one) is range for one in value)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
 from typing import Any
@@ -15,6 +16,9 @@ _STYLE = (
 )
 #: Lines in the middle between text and background, light or dark.
 _CELL = "text-align: left; padding: 2px 12px 2px 0; border-bottom: 1px solid rgba(128,128,128,.4)"
+
+#: More frames are shown as one.
+_MOST_SHOWN = 10
 
 
 @dataclass(frozen=True)
@@ -46,7 +50,7 @@ class FrameReads:
     bytes to fetch, and chunks without data, count as if nothing did."""
 
     def __str__(self) -> str:
-        return "\n".join([self.path, *_lines(_rows_of_frame(self), 2)])
+        return "\n".join([self.path, *_lines(_rows_of_frames([self]), 2)])
 
 
 @dataclass(frozen=True)
@@ -77,7 +81,7 @@ class Plan:
     tasks: int
     """Tasks of the optimized graph."""
     frames: tuple[FrameReads, ...]
-    """Frames that are read."""
+    """Frames that are read, each; the text and the table sum up more than ten."""
     targets: tuple[Target, ...]
     """Frames that are written."""
     writing_tasks: int
@@ -119,7 +123,8 @@ class Plan:
 
     def __str__(self) -> str:
         lines = ["Plan", *_lines(_rows_of_plan(self), 2)]
-        lines += [line for frame in self.frames for line in ("", f"reads {frame}")]
+        for title, rows in _shown_frames(self.frames):
+            lines += ["", title, *_lines(rows, 2)]
         lines += [line for target in self.targets for line in ("", f"writes {target}")]
         return "\n".join(lines)
 
@@ -129,7 +134,7 @@ class Plan:
     def _repr_html_(self) -> str:
         """Tables that take the colours of the page, light or dark."""
         parts = [_table("Plan", _rows_of_plan(self))]
-        parts += [_table(f"reads {f.path}", _rows_of_frame(f)) for f in self.frames]
+        parts += [_table(title, rows) for title, rows in _shown_frames(self.frames)]
         parts += [_table(f"writes {t.path}", _rows_of_target(t)) for t in self.targets]
         return f"<div>{''.join(parts)}</div>"
 
@@ -140,7 +145,7 @@ Rows = list[tuple[str, str]]
 def _rows_of_plan(found: Plan) -> Rows:
     rows = [
         ("tasks", f"{found.tasks:,}"),
-        ("fetch", _fetch(found, any(frame.is_intermediate for frame in found.frames))),
+        ("fetch", _fetch(found.fetch_nbytes, any(f.is_intermediate for f in found.frames))),
         ("decode", _size(found.decode_nbytes)),
         ("peak of a task", _size(found.peak_nbytes)),
     ]
@@ -149,18 +154,30 @@ def _rows_of_plan(found: Plan) -> Rows:
     return rows
 
 
-def _rows_of_frame(reads: FrameReads) -> Rows:
-    often = reads.visits / reads.chunks if reads.chunks else 1
+def _shown_frames(frames: Sequence[FrameReads]) -> list[tuple[str, Rows]]:
+    """A title and rows for each frame, or for all where they are many."""
+    if len(frames) <= _MOST_SHOWN:
+        return [(f"reads {frame.path}", _rows_of_frames([frame])) for frame in frames]
+    title = f"reads {len(frames):,} frames, from {frames[0].path} to {frames[-1].path}"
+    return [(title, _rows_of_frames(frames))]
+
+
+def _rows_of_frames(frames: Sequence[FrameReads]) -> Rows:
+    """What is read of frames together; the attributes of a plan list each."""
+    grids = {tuple(_grid(frame)) for frame in frames}
+    sizes = {math.prod(frame.block_shape) * frame.dtype.itemsize for frame in frames}
+    chunks, visits, blocks, constants, fetched, decoded = (
+        sum(getattr(frame, name) for frame in frames)
+        for name in ("chunks", "visits", "blocks", "constants", "fetch_nbytes", "decode_nbytes")
+    )
+    often = visits / chunks if chunks else 1
     return [
-        *_grid(reads),
-        ("chunks read", f"{reads.chunks:,}" + f", {often:.1f} times each" * (often > 1)),
-        (
-            "blocks",
-            f"{reads.blocks:,} of {math.prod(reads.block_shape) * reads.dtype.itemsize:,} B",
-        ),
-        ("constants", f"{reads.constants:,}, not read"),
-        ("fetch", _fetch(reads, reads.is_intermediate)),
-        ("decode", _size(reads.decode_nbytes)),
+        *(grids.pop() if len(grids) == 1 else [("arrays", f"of {len(grids):,} kinds")]),
+        ("chunks read", f"{chunks:,}" + f", {often:.1f} times each" * (often > 1)),
+        ("blocks", f"{blocks:,}" + (f" of {sizes.pop():,} B" if len(sizes) == 1 else "")),
+        ("constants", f"{constants:,}, not read"),
+        ("fetch", _fetch(fetched, any(frame.is_intermediate for frame in frames))),
+        ("decode", _size(decoded)),
     ]
 
 
@@ -169,9 +186,9 @@ def _rows_of_target(target: Target) -> Rows:
     return [*_grid(target), ("number of chunks", f"{target.chunks:,}, {layout}")]
 
 
-def _fetch(found: Plan | FrameReads, is_unknown: bool) -> str:
+def _fetch(nbytes: int, is_unknown: bool) -> str:
     unknown = ", intermediate frames as if they did not compress"
-    return _size(found.fetch_nbytes) + unknown * is_unknown
+    return _size(nbytes) + unknown * is_unknown
 
 
 def _grid(frame: FrameReads | Target) -> Rows:

@@ -27,6 +27,7 @@ class TaskMemory:
         self._work = np.array([read.held for read in reads], float)
         self._streamed = np.array([read.is_streamed for read in reads], bool)
         self._copied = np.array([read.is_copied for read in reads], bool)
+        self._results = np.array([read.results for read in reads], float)
         rows = np.zeros((6, len(reads)))
         #: Of the piece that takes the most.
         self._buffers, self._elements, self._at_once = rows[:3]
@@ -58,7 +59,7 @@ class TaskMemory:
         """The most of all tasks."""
         whole = self._copied & ~self._streamed
         # the array that pieces are copied to, and a piece, or what work makes of the array
-        alone = self._elements + self._at_once * self._work
+        alone = self._elements + self._at_once * self._work + self._results
         copied = self._nbytes + np.maximum(self._elements, self._nbytes * self._work)
         working = self._sum(self._buffers + np.where(whole, copied, alone))
         buffers = self._sum(self._buffers + np.where(whole, self._elements, 0))

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from b2nd_dask.format.grid import parse_selection
 from b2nd_dask.frame.array import Frame, reference_of
-from b2nd_dask.frame.joined import Readable
+from b2nd_dask.frame.joined import JoinedReference, Readable
 from b2nd_dask.frame.rechunk.between import open_between
 from b2nd_dask.frame.write.idempotent import open_staging
 from b2nd_dask.frame.write.parts import open_part
@@ -22,10 +22,17 @@ from b2nd_dask.graph._dask_compat import (
     _execute_subgraph,
     core,
 )
+from b2nd_dask.graph.optimize.calls.arg_reductions import Search
 from b2nd_dask.graph.optimize.rules.index_pushdown import Window, index_block
 from b2nd_dask.graph.optimize.rules.pushdown import kind_of, value_of
-from b2nd_dask.graph.optimize.rules.reduction_pushdown import reduce_block
-from b2nd_dask.graph.plan.memory import held_by_reduction, held_by_work, held_in
+from b2nd_dask.graph.optimize.rules.reduction_pushdown import BlockReduction, reduce_block
+from b2nd_dask.graph.plan.memory import (
+    held_by_reduction,
+    held_by_search,
+    held_by_work,
+    held_in,
+    results_of,
+)
 from b2nd_dask.graph.plan.reads import FoundRead, Recorder, found_read
 from b2nd_dask.graph.plan.rechunks import (
     RECHUNK_TASKS,
@@ -40,7 +47,7 @@ from b2nd_dask.graph.write.rechunk.job import verify_task
 from b2nd_dask.graph.write.write_tasks import write_task
 from b2nd_dask.storage import Staging
 
-_GETTERS = (core.getter, core.getter_inline, core.getter_nofancy)
+_READERS = (core.getter, core.getter_inline, core.getter_nofancy)
 
 
 class FoundWrite(NamedTuple):
@@ -192,7 +199,7 @@ class _Walk:
         return sites, writes
 
     def _site(self, func: Any, args: tuple[Any, ...], scope: Mapping[Any, Any]) -> _Site | None:
-        if func in (reduce_block, index_block) or func in _GETTERS:
+        if func in (reduce_block, index_block) or func in _READERS:
             source, index, *rest = (self._known(arg, scope) for arg in args)
             if isinstance(source, FrameRegion | ConstantRegion | Readable | Frame):
                 return _Site(func, source, index, tuple(rest))
@@ -238,8 +245,7 @@ class _Walk:
             return [site.source.read(site.index)._replace(held=held)]
         frame = _readable(site.source)
         if site.func is reduce_block:
-            held = held_by_reduction(site.rest[0], frame.dtype)
-            return [found_read(frame, _region(site.index, frame), held, is_streamed=True)]
+            return [_reduced(frame, _region(site.index, frame), site.rest[0])]
         if site.func is index_block:
             func, work, _, *arguments = site.rest
             held = max(held, held_by_work(work, frame.dtype))
@@ -269,6 +275,18 @@ def _region(index: Any, frame: Readable) -> tuple[range, ...]:
     except IndexError:
         # lists of positions, of which dask leaves few here
         return tuple(map(range, frame.shape))
+
+
+def _reduced(frame: Readable, region: tuple[range, ...], step: BlockReduction) -> FoundRead:
+    """The read of a reduction, chunk by chunk where `JoinedReference.reduce` takes them so."""
+    held = held_by_reduction(step, frame.dtype)
+    found = found_read(frame, region, held, is_streamed=True)
+    several = isinstance(frame, JoinedReference) and (frame.stacked or len(found.pieces) > 1)
+    shape = tuple(map(len, region))
+    if not several or not isinstance(step.chunk, Search):
+        return found._replace(results=results_of(step, frame.dtype, shape))
+    held = held_by_search(step.chunk, step.work, frame.dtype, shape)
+    return found._replace(is_streamed=False, held=held)
 
 
 def _indexed(

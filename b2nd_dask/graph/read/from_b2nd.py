@@ -128,13 +128,17 @@ def from_b2nd(
     sources = sources_of(urlpath, storage_options)
     if sources is not None:
         joined = join(open_all(sources, given.opened), axis or 0, bool(stack))
-        return array_of_many(joined, chunks, name)
+        return _warned(joined, array_of_many(joined, chunks, name), chunks)
     if axis is not None or stack:
         raise ValueError("axis= and stack= put several frames together: pass a list or a pattern")
     frame = given.opened(urlpath)
-    array = array_of(frame, chunks, name)
+    return _warned(frame, array_of(frame, chunks, name), chunks)
+
+
+def _warned(source: Readable, array: da.Array, chunks: Any) -> da.Array:
+    """The array, after a warning where the user's blocks take long to read."""
     if chunks is not None:
-        warn_of_work(frame, array.chunks)
+        warn_of_work(source, array.chunks)
     return array
 
 

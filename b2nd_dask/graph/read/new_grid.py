@@ -108,20 +108,25 @@ def _boxes(
         yield frame, Boxes(frame.grid, along, (*corner[:axis], *at, *corner[axis + 1 :]))
 
 
-def warn_of_work(frame: FrameReference, sizes: Chunks) -> None:
-    """Warn where all of a frame takes much longer in these blocks than in its own."""
-    kinds = frame.chunk_kinds()
-    # special chunks have a kind other than 0, and are not decoded
-    stored = kinds.size - np.count_nonzero(kinds)
-    if not stored or 0 in frame.shape:
-        return
-    work = relative_work(frame.grid, sizes)
-    if work > _MUCH_WORK and work * stored * frame.grid.chunk_nbytes > _MANY_NBYTES:
+def warn_of_work(source: Readable, sizes: Chunks) -> None:
+    """Warn where all of a frame, or of joined ones, takes much longer in these blocks."""
+    stored, work = 0.0, 0.0
+    known: dict[Boxes, float] = {}
+    for frame, boxes in _boxes(source, sizes, (0,) * source.ndim):
+        kinds = frame.chunk_kinds()
+        # special chunks have a kind other than 0, and are not decoded
+        nbytes = (kinds.size - np.count_nonzero(kinds)) * frame.grid.chunk_nbytes
+        if nbytes and boxes.nbytes:
+            if boxes not in known:
+                known[boxes] = relative_work(*boxes)
+            stored += nbytes
+            work += nbytes * known[boxes]
+    if work > _MUCH_WORK * stored and work > _MANY_NBYTES:
         warnings.warn(
-            f"{frame.description}: to compute all of it in the blocks of chunks= takes about "
-            f"{work:.0f} times as long as in its own, since each reads parts of many chunks. Give "
-            "larger blocks, or multiples of its own; from_b2nd(path).rechunk(chunks) leaves it to "
-            "dask, which may hold the whole array; b2nd_dask.rechunk writes a frame of such chunks "
-            "in little memory",
+            f"{source.description}: to compute all of it in the blocks of chunks= takes about "
+            f"{work / stored:.0f} times as long as in its own, since each reads parts of many "
+            "chunks. Give larger blocks, or multiples of its own; from_b2nd(...).rechunk(chunks) "
+            "leaves it to dask, which may hold the whole array; written by to_b2nd(..., max_mem=) "
+            "it becomes a frame of such chunks in little memory",
             stacklevel=level_of_caller(),
         )

@@ -49,7 +49,7 @@ def _read_anew(
         return None
     try:
         # it needs private names of dask
-        from b2nd_dask.graph.regrid.layers import NotRegriddableError, read_in_blocks
+        from b2nd_dask.graph.regrid.repeat import NotRegriddableError, read_in_blocks
     except _dask_compat.DaskChangedError as error:
         _dask_compat.warn_once("b2nd_dask leaves a rechunk to dask", error)
         return None

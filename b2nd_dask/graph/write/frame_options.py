@@ -11,6 +11,7 @@ import dask.array as da
 import numpy as np
 from dask.array.core import normalize_chunks
 
+from b2nd_dask.format.grid import steps
 from b2nd_dask.frame.reference import FrameReference
 from b2nd_dask.frame.write.new_frame import halved, plan_frame
 from b2nd_dask.frame.write.update import differing_options, has_caterva
@@ -160,11 +161,28 @@ def _grouped(sizes: list[int], shape: tuple[int, ...], itemsize: int) -> list[in
 
 def _resolved_shape(arr: da.Array, chunks: Any) -> tuple[int, ...]:
     """The user's chunks: sizes, which may exceed the shape, or what only dask can resolve."""
+    if isinstance(chunks, dict):
+        chunks = {axis: _one_size(n, arr.shape, axis) for axis, n in chunks.items()}
+    elif isinstance(chunks, tuple | list) and len(chunks) == arr.ndim:
+        chunks = tuple(_one_size(n, arr.shape, axis) for axis, n in enumerate(chunks))
     parts = chunks.values() if isinstance(chunks, dict) else np.ravel(np.array(chunks, object))
     if not isinstance(chunks, dict | str) and not any(p in (-1, None, "auto") for p in parts):
         return _per_axis("chunks", chunks, arr.ndim)
     resolved = normalize_chunks(chunks, arr.shape, dtype=arr.dtype, previous_chunks=arr.chunks)
     return tuple(max(1, *axis, 1) for axis in resolved)
+
+
+def _one_size(lengths: Any, shape: tuple[int, ...], axis: int) -> Any:
+    """The size of chunks whose lengths along an axis are listed, as dask lists them."""
+    if not isinstance(lengths, tuple | list):
+        return lengths
+    size, n = next(iter(lengths), 0), shape[axis]
+    if not isinstance(size, int | np.integer) or size < 1 or steps(n, int(size)) != tuple(lengths):
+        raise ValueError(
+            f"chunks= lists {tuple(lengths)!s:.60} along axis {axis}, of {n} elements: chunks of a "
+            "frame have one size, and the last is what is left; give that size"
+        )
+    return int(size)
 
 
 def _per_axis(name: str, sizes: Any, ndim: int) -> tuple[int, ...]:

@@ -118,10 +118,10 @@ def to_b2nd(
 
     max_mem : int or str, optional
         Bytes of memory, or a text such as ``"512MB"``, that a new frame may take in all threads and
-        processes together, beyond what they take while they are idle. Rechunks, transposes and
-        reshapes of frames then become passes, as `rechunk` has them, instead of a shuffle between
-        tasks; functions of single blocks before and behind them keep the blocks that dask gave
-        them. An error says where memory cannot be bounded. By default it is not.
+        processes together, beyond what they take while they are idle. Rechunks, transposes,
+        reshapes and slices of frames then become passes, as `rechunk` has them, instead of a
+        shuffle between tasks; functions of single blocks before and behind them keep the blocks
+        that dask gave them. An error says where memory cannot be bounded. By default it is not.
 
     Returns
     -------

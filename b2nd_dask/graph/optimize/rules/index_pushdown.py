@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import operator
 from dataclasses import dataclass
 from types import EllipsisType
 from typing import Any
@@ -13,7 +12,8 @@ from numpy.typing import NDArray
 
 from b2nd_dask.format.grid import parse_selection
 from b2nd_dask.frame.joined import Readable
-from b2nd_dask.graph._dask_compat import List, Task, TaskRef, _shuffle, chunk, core
+from b2nd_dask.graph._dask_compat import List, Task, TaskRef, _shuffle, core
+from b2nd_dask.graph.layers.slices import GETTERS
 from b2nd_dask.graph.optimize.calls.elementwise import ElementwiseWork, elementwise_work_of
 from b2nd_dask.graph.optimize.calls.expression import (
     Call,
@@ -27,8 +27,6 @@ from b2nd_dask.graph.optimize.calls.expression import (
 from b2nd_dask.graph.optimize.rules.rule import TaskRule
 from b2nd_dask.graph.read.blocks import ConstantRegion, FrameRegion, writable
 
-#: Functions that index their first argument by their second.
-_GETTERS = frozenset({chunk.getitem, operator.getitem})
 #: dask's functions that index their first argument by positions alone.
 _POSITION_GETTERS = frozenset({core._vindex_slice_and_transpose, _shuffle._getitem})
 
@@ -89,7 +87,7 @@ def _indexed(
 def _indexes(call: Call) -> bool:
     if is_among(call.func, _POSITION_GETTERS):
         return True
-    if not is_among(call.func, _GETTERS) or len(call.args) != 2:
+    if not is_among(call.func, GETTERS) or len(call.args) != 2:
         return False
     index = call.args[1]
     if not isinstance(index, Literal):

@@ -8,43 +8,29 @@ that dask gave them.
 from __future__ import annotations
 
 import math
-from typing import Any, NamedTuple
+from typing import Any
 
 import dask.array as da
 import numpy as np
-from dask.base import tokenize
 from dask.highlevelgraph import HighLevelGraph
 
-from b2nd_dask.format.grid import Grid
 from b2nd_dask.frame.read.decode_cost import decodes_per_block
-from b2nd_dask.frame.rechunk.between import Between, open_between, source_between
-from b2nd_dask.frame.rechunk.flat import flat_pass
-from b2nd_dask.frame.rechunk.passes import PassPlan, Step, bounded_chunks, plan_passes
-from b2nd_dask.frame.rechunk.source import Box, FlatSource, RegionSource
-from b2nd_dask.frame.rechunk.work import verified_nbytes
-from b2nd_dask.frame.write.commit import commit
-from b2nd_dask.frame.write.idempotent import OpenedStaging, open_staging
-from b2nd_dask.frame.write.records import read_journals
+from b2nd_dask.frame.rechunk.one_pass import shown
+from b2nd_dask.frame.rechunk.source import Box, RegionSource
 from b2nd_dask.graph import _dask_compat
+from b2nd_dask.graph.layers.layers import Layers, View, function_name
 from b2nd_dask.graph.read.blocks import Chunks, writable
 from b2nd_dask.graph.write.align import aligned_sizes
 from b2nd_dask.graph.write.rechunk.budget import budget_of
-from b2nd_dask.graph.write.rechunk.job import LaterSource, RechunkJob, boxes_of
-from b2nd_dask.graph.write.rechunk.layers import (
-    array_at,
-    chunks_of,
-    dtype_of,
-    frame_of,
-    inputs_of,
-    largest_block,
-    nbytes_of_layer,
-    ndim_of,
-    reshaped_from,
-    view_of,
+from b2nd_dask.graph.write.rechunk.intermediate import (
+    Elements,
+    IntermediateFrames,
+    elements_of,
+    passes_to,
 )
-from b2nd_dask.graph.write.rechunk.rechunk import in_order, log_passes
+from b2nd_dask.graph.write.rechunk.job import LaterSource, RechunkJob, boxes_of
 from b2nd_dask.graph.write.running import Job
-from b2nd_dask.graph.write.write_tasks import WriteJob, named, new_token
+from b2nd_dask.graph.write.write_tasks import WriteJob, named
 
 #: Blocks that a task of functions is taken to hold: what it reads, temporary results, what it
 #: compresses.
@@ -59,7 +45,7 @@ def bounded_job(job: WriteJob, max_mem: Any) -> Job:
     Raises
     ------
     ValueError
-        There is no plan for the array, with the layer that is in the way, or the memory is too
+        There is no plan for the array, with the function that is in the way, or the memory is too
         small.
     """
     if not _dask_compat.has_layers() or not isinstance(job.elements.dask, HighLevelGraph):
@@ -67,163 +53,106 @@ def bounded_job(job: WriteJob, max_mem: Any) -> Job:
             "max_mem= needs dask arrays of layers, which this dask, or its option "
             "array.query-planning, does not have: leave max_mem= out"
         )
-    return _Plan(job, max_mem).job()
+    return _Bounded(job, max_mem).job()
 
 
-class _Source(NamedTuple):
-    """Elements that regions are read from, in the order of the target's axes."""
-
-    reads: RegionSource | LaterSource
-    grid: Grid
-    dtype: np.dtype[Any]
-    stored: int
-    """Bytes to verify, as for `plan_passes`."""
-
-
-class _Plan:
+class _Bounded:
     """What is planned for one array."""
 
     def __init__(self, job: WriteJob, max_mem: Any) -> None:
         self._write = job
         self._array = job.elements
-        self._layers = job.elements.dask
-        frames = [frame_of(self._layers, name) for name in self._layers.layers]
+        self._layers = Layers(job.elements.dask)
+        names = job.elements.dask.layers
+        frames = [self._layers.frame(name) for name in names]
         is_remote = any(frame is not None and frame.is_remote for frame in frames)
         self._budget = budget_of(max_mem, job.staging, is_remote=is_remote)
-        self._opening = named("open", new_token(job.staging.label))
-        self._reads_again = self._has_functions_above_views()
+        # functions that read what is moved run again where the write does
+        again = any(
+            self._is_view(below)
+            for name in names
+            for below, _ in self._layers.inputs(name) or ()
+            if not self._is_view(name)
+        )
+        self._frames = IntermediateFrames(job, self._budget, reads_again=again)
 
     def job(self) -> Job:
         """The job of the last step, with all others in its graph."""
         array, plan = self._array, self._write.plan
         if not plan.grid.nchunks:
             return self._write
-        if self._is_view(array.name) or frame_of(self._layers, array.name) is not None:
-            return self._rechunked(self._source(array.name, array.shape))
+        if self._is_view(array.name) or self._layers.frame(array.name) is not None:
+            return self._rechunked(self._elements(array.name, array.shape))
         elements = self._replaced(array)
         self._check_blocks(elements)
         sizes = aligned_sizes(array.chunks, plan.grid.chunks, array.dtype.itemsize)
         if sizes == array.chunks:
             return self._write._replace(elements=elements)
-        return self._rechunked(self._written(elements, tuple(range(array.ndim))))
+        whole = View(array.name, tuple(range(array.ndim)))
+        return self._rechunked(self._frames.written(elements, whole))
 
-    def _rechunked(self, source: _Source) -> RechunkJob:
+    def _rechunked(self, source: Elements) -> RechunkJob:
         job = self._write
         if source.grid.shape != job.plan.grid.shape:
-            raise self._not_understood(self._array.name)
-        passes = plan_passes(source.grid, job.plan.grid, source.stored, self._budget)
-        log_passes(job.staging.label, passes)
+            raise _not_understood(self._array.name)
+        passes = passes_to(job.plan.grid, source, self._budget, job.staging.label)
         return RechunkJob(source.reads, passes, self._budget.threads, job.plan, job.staging)
-
-    def _has_functions_above_views(self) -> bool:
-        """Whether functions read what is moved, which run again where the write does."""
-        return any(
-            self._is_view(below)
-            for name in self._layers.layers
-            for below, _ in inputs_of(self._layers, name) or ()
-            if not self._is_view(name)
-        )
 
     def _is_view(self, name: str) -> bool:
         """Whether the elements of a layer are those of another, in other blocks or shape."""
-        view = view_of(self._layers, name, ndim_of(self._layers, name))
-        moved = view.is_rechunked or frame_of(self._layers, view.base) is not None
-        return (moved and view.base != name) or reshaped_from(self._layers, view.base) is not None
+        view = self._layers.view(name)
+        moved = view.is_rechunked or self._layers.frame(view.base) is not None
+        return (moved and view.base != name) or self._layers.reshaped_from(view.base) is not None
 
-    def _source(self, name: str, shape: tuple[int, ...] | None) -> _Source:
-        """What has the elements of a layer that is a view; its shape where it is known."""
-        view = view_of(self._layers, name, ndim_of(self._layers, name))
-        frame = frame_of(self._layers, view.base)
+    def _is_read(self, name: str) -> bool:
+        """Whether a layer reads frames, or slices of them, as dask's tasks do."""
+        cut = self._layers.cut(name)
+        return self._layers.frame(name) is not None or (
+            cut is not None and self._is_read(cut.source)
+        )
+
+    def _elements(self, name: str, shape: tuple[int, ...] | None) -> Elements:
+        """The elements of a layer that is a view; its shape where it is known."""
+        view = self._layers.view(name)
+        frame = self._layers.frame(view.base)
         if frame is not None:
-            reads = RegionSource(frame, view.order, self._budget.read_batch)
-            grid = in_order(frame.grid, view.order)
-            return _Source(reads, grid, frame.dtype, verified_nbytes(frame))
-        if reshaped_from(self._layers, view.base) is not None:
-            sizes = chunks_of(self._layers, name)
-            if shape is None and sizes is not None:
-                shape = tuple(map(sum, sizes))
-            if shape is None:
-                raise self._not_understood(view.base)
-            below = [0] * len(shape)
-            for axis, n in zip(view.order, shape, strict=True):
-                below[axis] = n
-            return self._reshaped(view.base, tuple(below), view.order)
-        sizes = chunks_of(self._layers, view.base)
+            return elements_of(frame, view, self._budget.read_batch)
+        below, sizes = self._layers.reshaped_from(view.base), self._layers.chunks(view.base)
+        if below is not None:
+            reshaped = self._base_shape(view, self._layers.chunks(name), shape)
+            source = self._elements(below, None)
+            if math.prod(source.grid.shape) != math.prod(reshaped):
+                raise _not_understood(view.base)
+            return self._frames.reshaped(source, reshaped, view)
         if sizes is None:
-            raise self._not_understood(view.base)
-        dtype = dtype_of(self._layers, view.base)
+            raise _not_understood(view.base)
+        dtype = self._layers.dtype(view.base)
         if dtype is None:
             raise ValueError(
-                f"max_mem= needs the dtype of the layer {view.base}, which the graph does not say: "
-                "pass dtype= where its function is called, as to map_blocks, or leave max_mem= out"
+                f"max_mem= needs the dtype of what {function_name(view.base)} returns, which the "
+                "graph does not say: pass dtype= where the function is called, as to map_blocks, "
+                "or leave max_mem= out"
             )
-        base = self._replaced(array_at(self._array, view.base, sizes, dtype))
+        graph = self._array.dask.cull_layers([view.base])
+        base = self._replaced(da.Array(graph, view.base, sizes, dtype=dtype))
         self._check_blocks(base)
-        return self._written(base, view.order)
+        return self._frames.written(base, view)
 
-    def _written(self, array: da.Array, order: tuple[int, ...]) -> _Source:
-        """Write an array of which nothing has to be moved to an intermediate frame."""
-        chunks = tuple(_common(sizes) for sizes in array.chunks)
-        grid = Grid(array.shape, chunks, chunks, array.dtype.itemsize)
-        between = self._between(grid, array.dtype, array.name)
-        job = WriteJob(
-            array, (0,) * array.ndim, between.plan, between.staging, commit, token=self._token()
-        )
-        return self._later(between, job, order)
-
-    def _reshaped(
-        self,
-        name: str,
-        shape: tuple[int, ...],
-        order: tuple[int, ...],
-    ) -> _Source:
-        """Write an array of another shape to an intermediate frame, in ranges of its C order."""
-        below = reshaped_from(self._layers, name)
-        source = self._source(str(below), None)
-        if math.prod(source.grid.shape) != math.prod(shape):
-            raise self._not_understood(name)
-        grid, way = flat_pass(shape, source.grid.itemsize, self._budget)
-        reads: FlatSource | LaterSource
-        if isinstance(source.reads, LaterSource):
-            key = named("flat", self._token())
-            flat = {key: (FlatSource, source.reads.key, source.grid.shape, shape)}
-            reads = source.reads._replace(graph=source.reads.graph | flat, key=key)
-        else:
-            reads = FlatSource(source.reads, source.grid.shape, shape)
-        passes = PassPlan((Step(grid, way),), 0.0)
-        between = self._between(grid, source.dtype, name)
-        plan, staging = between.plan, between.staging
-        job = RechunkJob(reads, passes, 1, plan, staging, self._token())
-        return self._later(between, job, order)
-
-    def _between(self, grid: Grid, dtype: np.dtype[Any], name: str) -> Between:
-        staging = self._write.staging
-        return Between.of(staging, grid, dtype, tokenize(staging.key, name, grid)[:16])
-
-    def _token(self) -> str:
-        """End of the names of tasks; they are shown as those of the target."""
-        return new_token(self._write.staging.label)
-
-    def _later(
-        self, between: Between, job: WriteJob | RechunkJob, order: tuple[int, ...]
-    ) -> _Source:
-        """Tasks that write an intermediate frame, and one that opens it."""
-        most = self._budget.read_batch
-        grid = in_order(between.plan.grid, order)
-        if job.staging.resumable and between.is_done():
-            return _Source(source_between(between, most, order), grid, between.plan.dtype, 0)
-        staged = None
-        if job.staging.resumable:
-            staged = read_journals(between.staging, between.plan.grid.nchunks)
-        written = job.graph(staged)
-        opening, key = named("open", job.token), named("source", job.token)
-        graph: dict[Any, Any] = dict(written.__dask_graph__())
-        graph |= {
-            self._opening: (open_staging, self._write.plan, self._write.staging),
-            opening: (open_between, between, self._opening, self._reads_again),
-            key: (_opened, between, most, order, written.key, opening),
-        }
-        return _Source(LaterSource(graph, key, most), grid, between.plan.dtype, 0)
+    def _base_shape(
+        self, view: View, sizes: Chunks | None, shape: tuple[int, ...] | None
+    ) -> tuple[int, ...]:
+        """The shape of the base of a view, by what is known of the base or of the view."""
+        known = self._layers.chunks(view.base)
+        if known is not None:
+            return tuple(map(sum, known))
+        if shape is None and sizes is not None:
+            shape = tuple(map(sum, sizes))
+        if shape is None or view.window is not None:
+            raise _not_understood(view.base)
+        below = [0] * len(shape)
+        for axis, n in zip(view.order, shape, strict=True):
+            below[axis] = n
+        return tuple(below)
 
     def _replaced(self, array: da.Array) -> da.Array:
         """The same array, of which all views are read from frames."""
@@ -241,102 +170,76 @@ class _Plan:
 
     def _replace(self, name: str, chunks: Chunks, reads: dict[str, dict[Any, Any]]) -> None:
         """Find the views below a layer, and add the tasks that read them."""
-        if name in reads:
+        if name in reads or self._is_read(name):
             return
         if self._is_view(name):
-            if self._is_small(name, chunks):
-                return
-            reads[name] = self._reading(name, chunks)
+            if not self._is_small(name):
+                reads[name] = self._reading(name, chunks)
             return
-        inputs = inputs_of(self._layers, name)
+        inputs = self._layers.inputs(name)
         if inputs is None:
-            if self._layers.dependencies[name]:
-                raise self._not_understood(name)
+            if self._array.dask.dependencies[name]:
+                raise _not_understood(name)
             return
         for below, axes in inputs:
-            if frame_of(self._layers, below) is not None:
-                continue
-            known = chunks_of(self._layers, below)
+            known = self._layers.chunks(below)
             if known is None:
                 if None in axes:
-                    raise self._not_understood(below)
+                    raise _not_understood(below)
                 known = tuple(chunks[axis] for axis in axes if axis is not None)
             self._replace(below, known, reads)
 
-    def _is_small(self, name: str, chunks: Chunks) -> bool:
+    def _is_small(self, name: str) -> bool:
         """Whether a view is one of a small array that the graph holds, which dask may move."""
-        base = view_of(self._layers, name, len(chunks)).base
-        held = _dask_compat.block_function(self._layers.layers[base]) is None
-        nbytes = nbytes_of_layer(self._layers, base)
-        return held and not self._layers.dependencies[base] and nbytes <= _SMALL
+        base = self._layers.view(name).base
+        return self._layers.is_held(base) and self._layers.nbytes(base) <= _SMALL
 
     def _reading(self, name: str, chunks: Chunks) -> dict[Any, Any]:
         """Tasks that read the blocks of a view."""
         shape = tuple(map(sum, chunks))
-        source = self._source(name, shape)
+        source = self._elements(name, shape)
         numbers = list(np.ndindex(*map(len, chunks)))
-        known = {key[1:] for key in self._layers.layers[name].get_output_keys() if key[0] == name}
+        keys = self._array.dask.layers[name].get_output_keys()
+        known = {key[1:] for key in keys if key[0] == name}
         if source.grid.shape != shape or known != set(numbers):
-            raise self._not_understood(name)
+            raise _not_understood(name)
         if source.stored or decodes_per_block(source.grid, chunks) > 1:
-            source = self._in_chunks(source, chunks, name)
+            source = self._frames.in_chunks(source, chunks, name)
         if isinstance(source.reads, LaterSource):
             graph, key = dict(source.reads.graph), source.reads.key
         else:
-            key = named("source", self._token())
+            key = named("source", self._frames.token())
             graph = {key: source.reads}
         for at, region in zip(numbers, boxes_of(chunks), strict=True):
             graph[(name, *at)] = (_read, key, region)
         return graph
 
-    def _in_chunks(self, source: _Source, chunks: Chunks, name: str) -> _Source:
-        """Rechunk a source to an intermediate frame that has blocks as chunks."""
-        sizes = bounded_chunks(tuple(max(axis) for axis in chunks), source.grid.itemsize)
-        grid = Grid(source.grid.shape, sizes, sizes, source.grid.itemsize)
-        between = self._between(grid, source.dtype, name)
-        passes = plan_passes(source.grid, grid, source.stored, self._budget)
-        log_passes(self._write.staging.label, passes)
-        lanes = self._budget.threads
-        plan, staging = between.plan, between.staging
-        job = RechunkJob(source.reads, passes, lanes, plan, staging, self._token())
-        return self._later(between, job, tuple(range(len(sizes))))
-
     def _check_blocks(self, array: da.Array) -> None:
         """Raise ValueError where blocks of functions need more memory than there is."""
-        block = largest_block(array.chunks) * array.dtype.itemsize
+        block = math.prod(max(axis, default=0) for axis in array.chunks) * array.dtype.itemsize
         least = block * _BLOCKS_OF_TASK * self._budget.threads
         if least > self._budget.nbytes:
-            raise ValueError(
-                f"max_mem={int(self._budget.nbytes)} bytes are too few for blocks of {block} bytes "
-                f"in {self._budget.threads} threads, in the layer {array.name}: {least} are the "
-                "least that would do; give more, read the frame in smaller blocks (chunks= of "
-                "from_b2nd), or compute in fewer threads"
+            raise self._budget.too_little(
+                f"for blocks of {shown(block)} in {self._budget.threads} threads, of which a task "
+                f"of {function_name(array.name)} takes about {_BLOCKS_OF_TASK} at once",
+                least,
+                "read the frame in smaller blocks (chunks= of from_b2nd), or compute in fewer "
+                "threads",
             )
 
-    def _not_understood(self, name: str) -> ValueError:
-        return ValueError(
-            f"max_mem= cannot bound the memory of the layer {name}: only rechunks, transposes and "
-            "reshapes of frames are planned, with functions of single blocks before, between and "
-            "behind them; write the array below that layer to a frame first, or leave max_mem= out"
-        )
 
-
-def _opened(
-    between: Between,
-    most_nbytes: int,
-    order: tuple[int, ...],
-    published: str,
-    opened: OpenedStaging,
-) -> RegionSource | None:
-    """Task that opens an intermediate frame when it is there."""
-    return None if opened.is_skipped else source_between(between, most_nbytes, order)
+def _not_understood(name: str) -> ValueError:
+    function = function_name(name)
+    if function == "getitem":
+        function = "indexing by integers, lists or slices with steps"
+    return ValueError(
+        f"max_mem= cannot bound the memory of {function}: only rechunks, transposes, reshapes and "
+        "slices of frames are planned, with functions of single blocks before, between and behind "
+        "them. Write the array before that step to a frame, and go on from that frame; or leave "
+        "max_mem= out"
+    )
 
 
 def _read(source: RegionSource, region: Box) -> Any:
     """Task that reads a block; functions may change it in place."""
     return writable(source.read(region))
-
-
-def _common(sizes: tuple[int, ...]) -> int:
-    """The longest chunk of which blocks of these lengths are made."""
-    return math.gcd(*sizes[:-1]) if len(sizes) > 1 else max(1, sizes[0])

@@ -138,16 +138,16 @@ def _passes(tasks: _Tasks, passes: PassPlan, staged: ChunkRecords | None) -> tup
         opening = tasks.add("open", (open_between, one, tasks.opening), number)
         plan = tasks.add("plan", one.plan, number)
         step = passes.steps[number - 1]
-        records, looks = _regions(tasks, step, source, plan, opening, found, number)
-        verified += looks
+        records, checks = _regions(tasks, step, source, plan, opening, found, number)
+        verified += checks
         published = (finish_once, commit, records, plan, opening)
         commits = tasks.add("commit", published, number)
         following = (_source_after, one, most, commits, tasks.opening)
         source = tasks.add("source", following, number + 1)
     plan = tasks.add("plan", job.plan)
     step, number = passes.steps[-1], len(passes.steps)
-    records, looks = _regions(tasks, step, source, plan, tasks.opening, staged, number)
-    return records, verified + looks
+    records, checks = _regions(tasks, step, source, plan, tasks.opening, staged, number)
+    return records, verified + checks
 
 
 def _source(tasks: _Tasks) -> Any:
@@ -188,21 +188,21 @@ def _regions(
     if staged is not None:
         missing, reused = unstaged_blocks(sizes, (0,) * grid.ndim, grid, staged)
         extra = [tasks.add("known", reused, number)]
-    looks: dict[Any, Any] = {}
+    checks: dict[Any, Any] = {}
     if step.way.verifies and number == 1 and missing.any():
-        looks = _looks(tasks, source)
+        checks = _checks(tasks, source)
     name = tasks.name("write", number)
     work = {
         (name, *at): (write_region, source, region, plan, opening)
         for at, region in zip(np.ndindex(missing.shape), boxes_of(sizes), strict=True)
         if missing[at]
     }
-    tasks.graph |= in_lanes({**looks, **work}, step.way.lanes)
+    tasks.graph |= in_lanes({**checks, **work}, step.way.lanes)
     top = merge_tree([*work, *extra], tasks.name("merge", number), tasks.graph)
-    return top, list(looks)
+    return top, list(checks)
 
 
-def _looks(tasks: _Tasks, source: Any) -> dict[Any, Any]:
+def _checks(tasks: _Tasks, source: Any) -> dict[Any, Any]:
     """Tasks that verify the chunks of a frame of the user, where it has checksums."""
     read = tasks.job.source
     if isinstance(read, LaterSource):
@@ -210,9 +210,9 @@ def _looks(tasks: _Tasks, source: Any) -> dict[Any, Any]:
     name = tasks.name("verify", 1)
     return {
         (name, number, i): (verify_task, source, number, *ends, tasks.opening)
-        for number, frame in enumerate(read.frames)
-        if verified_nbytes(frame)
-        for i, ends in enumerate(_ranges(frame.grid))
+        for number, axes in read.parts()
+        if verified_nbytes(read.frames[number])
+        for i, ends in enumerate(_ranges(read.frames[number].grid, axes))
     }
 
 
@@ -297,10 +297,17 @@ def verify_task(
         verify_stored(source.frames[number], first, last, source.most_nbytes)
 
 
-def _ranges(grid: Grid) -> Iterable[tuple[int, int]]:
-    """First and last numbers of chunks that are taken by one task."""
+def _ranges(grid: Grid, axes: tuple[range, ...] | None = None) -> Iterable[tuple[int, int]]:
+    """First and last numbers of chunks that are taken by one task, of those that a region needs."""
+    first, stop = 0, grid.nchunks
+    if axes:
+        corners = [
+            [along[end] // c for along, c in zip(axes, grid.chunks, strict=True)] for end in (0, -1)
+        ]
+        first, last = np.ravel_multi_index(tuple(np.transpose(corners)), grid.counts).tolist()
+        stop = last + 1
     step = max(1, _AT_ONCE // max(1, grid.chunk_nbytes))
-    return ((at, min(at + step, grid.nchunks)) for at in range(0, grid.nchunks, step))
+    return ((at, min(at + step, stop)) for at in range(first, stop, step))
 
 
 def boxes_of(sizes: tuple[tuple[int, ...], ...]) -> Iterable[Box]:

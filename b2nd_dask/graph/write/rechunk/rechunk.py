@@ -15,7 +15,7 @@ from b2nd_dask.frame.access import open_b2nd
 from b2nd_dask.frame.array import Frame, reference_of
 from b2nd_dask.frame.join import sources_of
 from b2nd_dask.frame.members.writable import target_of
-from b2nd_dask.frame.rechunk.one_pass import Budget
+from b2nd_dask.frame.rechunk.one_pass import Budget, shown
 from b2nd_dask.frame.rechunk.passes import PassPlan, plan_passes
 from b2nd_dask.frame.rechunk.source import RegionSource
 from b2nd_dask.frame.rechunk.work import verified_nbytes
@@ -175,14 +175,6 @@ def _opened(src: Any, storage_options: Mapping[str, Any] | None) -> Frame:
     return open_b2nd(src, storage_options=storage_options if remote else None)
 
 
-def in_order(grid: Grid, order: tuple[int, ...]) -> Grid:
-    """The grid of a transposed frame."""
-    shape, chunks, blocks = (
-        tuple(sizes[axis] for axis in order) for sizes in (grid.shape, grid.chunks, grid.blocks)
-    )
-    return Grid(shape, chunks, blocks, grid.itemsize)
-
-
 def _stays(source: FrameReference, plan: FramePlan) -> bool:
     """Whether the chunks of the new frame are those of the old one, to the byte."""
     parsed = source.parsed
@@ -197,10 +189,7 @@ def _copying_lanes(grid: Grid, budget: Budget) -> int:
     """How many tasks may copy chunks at once."""
     each = 2 * budget.read_batch + budget.write_batch + 3 * grid.chunk_nbytes
     if each > budget.nbytes:
-        raise ValueError(
-            f"max_mem={int(budget.nbytes)} bytes are too few to copy chunks of {grid.chunk_nbytes} "
-            f"bytes: {each} are the least that would do; give more"
-        )
+        raise budget.too_little(f"to copy chunks of {shown(grid.chunk_nbytes)}", each)
     return max(1, min(budget.threads, int(budget.nbytes // each)))
 
 

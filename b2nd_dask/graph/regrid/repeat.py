@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import itertools
 import operator
-from contextlib import suppress
 from typing import Any, NamedTuple
 
 import dask.array as da
@@ -23,16 +22,18 @@ from b2nd_dask.graph._dask_compat import (
     block_function,
     blockwise,
 )
+from b2nd_dask.graph.layers.layers import Layers
 from b2nd_dask.graph.optimize.calls.elementwise import UNKNOWN, is_elementwise
 from b2nd_dask.graph.read.blocks import Chunks, RegionBlocks, reading_of
 from b2nd_dask.graph.read.from_b2nd import array_reading
 from b2nd_dask.graph.read.new_grid import is_read_anew
-from b2nd_dask.graph.regrid.slices import NotRegriddableError, cut_of
 
 #: Longer chains of layers are left to dask: they are followed by recursion.
 MOST_LAYERS = 100
 
-__all__ = ["NotRegriddableError", "read_in_blocks"]
+
+class NotRegriddableError(Exception):
+    """A graph that cannot be repeated on other blocks, or should not be."""
 
 
 class Axis(NamedTuple):
@@ -79,6 +80,7 @@ class _Regridding:
 
     def __init__(self, old: HighLevelGraph) -> None:
         self._old = old
+        self._cut = Layers(old).cut
         self._names: dict[tuple[str, Axes], str] = {}
         self._depth = 0
         self.layers: dict[str, Any] = {}
@@ -103,7 +105,7 @@ class _Regridding:
             return self._read(reading, axes)
         new = f"{name.rpartition('-')[0]}-{tokenize(name, axes)}"
         if block_function(layer) is None:
-            return self._slice(layer, name, new, axes)
+            return self._slice(name, new, axes)
         return self._elementwise(layer, name, new, axes)
 
     def _read(self, reading: RegionBlocks, axes: Axes) -> str:
@@ -144,17 +146,15 @@ class _Regridding:
         self._add(new, made, set(numblocks))
         return new
 
-    def _slice(self, layer: Any, name: str, new: str, axes: Axes) -> str:
-        cut = cut_of(layer, name, len(axes))
-        ends = [list(itertools.accumulate(along, initial=0)) for along in self._chunks(cut.source)]
-        windows = cut.windows(ends)
+    def _slice(self, name: str, new: str, axes: Axes) -> str:
+        cut = self._cut(name)
+        if cut is None:
+            raise NotRegriddableError(f"{name} is no grid of slices")
         wanted = tuple(
-            Axis(axis.sizes, axis.before + start, axis.after + last[-1] - stop)
-            for axis, (start, stop), last in zip(axes, windows, ends, strict=True)
+            Axis(axis.sizes, axis.before + along.start, axis.after + n - along.stop)
+            for axis, along, n in zip(axes, cut.window, cut.shape, strict=True)
         )
-        if any(
-            sum(a.lengths) != stop - start for a, (start, stop) in zip(axes, windows, strict=True)
-        ):
+        if any(sum(axis.lengths) != n for axis, n in zip(wanted, cut.shape, strict=True)):
             raise NotRegriddableError(f"{name}: broadcast")
         source = self.layer(cut.source, wanted)
         # one block more in front, where there was none in front of the slice
@@ -166,31 +166,6 @@ class _Regridding:
             tasks[key] = Alias(key, target)
         self._add(new, tasks, {source})
         return new
-
-    def _chunks(self, name: str) -> Chunks:
-        """Lengths of the blocks of a layer, as it was."""
-        layer: Any = self._old.layers.get(name)
-        reading = reading_of(layer)
-        if reading is not None:
-            found: Chunks = reading.chunks
-            return found
-        if block_function(layer) is None:
-            first, *_ = (*self._old.dependencies[name], "")
-            before = self._chunks(first) if first else ()
-            ends = [list(itertools.accumulate(along, initial=0)) for along in before]
-            return cut_of(layer, name, len(before)).lengths(ends)
-        _check_elementwise(layer, name)
-        longest: dict[Any, tuple[int, ...]] = {}
-        for argument, labels in filter(operator.itemgetter(1), layer.indices):
-            # of what is broadcast the lengths may be unknown
-            with suppress(NotRegriddableError):
-                for label, along in zip(
-                    labels or (), self._chunks(argument) if labels else (), strict=True
-                ):
-                    longest[label] = max(longest.get(label, ()), along, key=sum)
-        if not longest.keys() >= set(layer.output_indices):
-            raise NotRegriddableError(f"{name}: its blocks are not known")
-        return tuple(longest[label] for label in layer.output_indices)
 
     def _keep(self, name: str) -> None:
         """Take a layer and what it depends on as they are."""
