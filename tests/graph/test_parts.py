@@ -30,8 +30,8 @@ from b2nd_dask import (
 from b2nd_dask.frame.write import parts
 from b2nd_dask.frame.write.begun import begun_at
 from b2nd_dask.storage import Location
+from b2nd_dask.storage.write.kept_files import LocalKeptFiles, ObjectKeptFiles
 from b2nd_dask.storage.write.local_staging import _LocalStaging
-from b2nd_dask.storage.write.object_staging import BaseObjectStaging
 from tests.forked import answer, run_to_end, started
 from tests.strategies import examples
 
@@ -427,8 +427,8 @@ def test_plans_that_are_begun_at_once(request, tmp_path, monkeypatch, place):
         url = f"{server.url}/{uuid.uuid4().hex}.b2nd"
         options = {"storage_options": server.storage_options}
     with monkeypatch.context() as patch:
-        for kind in (_LocalStaging, BaseObjectStaging):
-            patch.setattr(kind, "kept", lambda _: [])
+        for kind in (LocalKeptFiles, ObjectKeptFiles):
+            patch.setattr(kind, "names", lambda _: [])
         create(url, 10, "i2", chunks=5, **options)
         first = begun_at(Location.of(url, **options)).key
         create(url, 10, "i2", chunks=5, **options)

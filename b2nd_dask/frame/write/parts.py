@@ -74,7 +74,7 @@ def finish_part(
         if len(wanted):
             others = [other for other in _boxes(staging, plan.grid) if other != box]
             _require_apart([box, *others], plan.grid, staging.label, first_alone=True)
-            staging.keep(_name_of(box, plan.grid), table_of(records))
+            staging.kept.put(_name_of(box, plan.grid), table_of(records))
     return staging.label
 
 
@@ -158,7 +158,7 @@ def _join_parts(begun: BegunFrame, staging: Staging, fill: Any) -> None:
 
 def _tables(staging: Staging, grid: Grid) -> dict[ChunkBox, bytes]:
     """The tables of all parts."""
-    return {box: staging.read_kept(_name_of(box, grid)) for box in _boxes(staging, grid)}
+    return {box: staging.kept.read(_name_of(box, grid)) for box in _boxes(staging, grid)}
 
 
 def _records_of_all(
@@ -249,7 +249,7 @@ def _name_of(box: ChunkBox, grid: Grid) -> str:
 
 def _boxes(staging: Staging, grid: Grid) -> list[ChunkBox]:
     """The boxes of all parts that are staged."""
-    named = filter(None, map(_NAME.fullmatch, staging.kept()))
+    named = filter(None, map(_NAME.fullmatch, staging.kept.names()))
     ends = sorted((int(match[1], 16), int(match[2], 16)) for match in named)
     return [ChunkBox.between(first, last, grid) for first, last in ends if last < grid.nchunks]
 
