@@ -45,7 +45,7 @@ class ChunkBox(NamedTuple):
     @classmethod
     def between(cls, first: int, last: int, grid: Grid) -> Self:
         """Make the box that has its first and its last chunk where these chunks are."""
-        return cls(_cell(first, grid), tuple(at + 1 for at in _cell(last, grid)))
+        return cls(grid.cell(first), tuple(at + 1 for at in grid.cell(last)))
 
     @property
     def nchunks(self) -> int:
@@ -212,10 +212,6 @@ def _moved(update: PastUpdate, before: Grid, after: Grid) -> PastUpdate:
     ends = np.array([update.first, update.last], np.int64)
     first, last = renumbered(ends, before, after).tolist()
     return update._replace(first=first, last=last)
-
-
-def _cell(number: int, grid: Grid) -> tuple[int, ...]:
-    return tuple(int(at) for at in np.unravel_index(number, grid.counts)) if grid.ndim else ()
 
 
 def _numbers(cells: tuple[NDArray[Any], ...], counts: tuple[int, ...]) -> NDArray[np.int64]:

@@ -210,11 +210,9 @@ def _filled(
     known = ChunkRecords((), known.rows[np.isin(known.rows["chunk"], chunks)])
     tables = [known]
     for chunk in np.setdiff1d(chunks, known.rows["chunk"]).tolist():
-        cell = np.unravel_index(chunk, grid.counts) if grid.ndim else ()
-        origin = tuple(int(at) * c for at, c in zip(cell, grid.chunks, strict=True))
-        ends = zip(origin, grid.chunks, grid.shape, strict=True)
-        shape = tuple(min(c, n - at) for at, c, n in ends)
-        tables.append(write_block(np.broadcast_to(element, shape), origin, plan, staging))
+        axes = grid.extent(chunk)
+        elements = np.broadcast_to(element, tuple(map(len, axes)))
+        tables.append(write_block(elements, tuple(axis.start for axis in axes), plan, staging))
     return merge_records(tables)
 
 
