@@ -21,11 +21,6 @@ from b2nd_dask.storage.write.object_store import StagingArea
 VALUES = np.random.default_rng(5).normal(size=1000)
 
 
-@pytest.fixture
-def target(tmp_path):
-    return tmp_path / "target.b2nd"
-
-
 @pytest.fixture(autouse=True)
 def _in_this_thread():
     with dask.config.set(scheduler="sync"):

@@ -9,7 +9,6 @@ import uuid
 from contextlib import ExitStack, nullcontext
 from pathlib import Path
 
-import blosc2
 import dask
 import dask.array as da
 import numpy as np
@@ -33,20 +32,8 @@ from b2nd_dask.storage import Location
 from b2nd_dask.storage.write.kept_files import LocalKeptFiles, ObjectKeptFiles
 from b2nd_dask.storage.write.local_staging import _LocalStaging
 from tests.forked import answer, run_to_end, started
+from tests.graph.written import CHUNKS, VALUES, holds
 from tests.strategies import examples
-
-VALUES = np.random.default_rng(5).normal(size=(60, 40))
-CHUNKS = (10, 20)
-
-
-@pytest.fixture
-def target(tmp_path):
-    return tmp_path / "target.b2nd"
-
-
-@pytest.fixture(params=[True, False], ids=["contiguous", "sparse"])
-def contiguous(request):
-    return request.param
 
 
 @pytest.fixture(params=["memory", "s3"])
@@ -60,13 +47,6 @@ def store(request):
 
 def stage(target, values, start, stop, **keywords):
     return to_b2nd(values, target, mode="stage", region=slice(start, stop), **keywords)
-
-
-def holds(target, expected):
-    np.testing.assert_array_equal(open_b2nd(target)[...], expected)
-    np.testing.assert_array_equal(blosc2.open(str(target))[...], expected)
-    assert verify(target).ok
-    assert list(target.parent.iterdir()) == [target]
 
 
 def stage_rows(target, start, stop, told):

@@ -35,7 +35,7 @@ from b2nd_dask.frame.rechunk import work as work_module
 from b2nd_dask.frame.write.writer import StagedBatches
 from b2nd_dask.graph.write.rechunk.job import in_lanes
 from tests.forked import run_to_end
-from tests.peak import peak_growth
+from tests.peak import peak_growth, write_maps
 from tests.strategies import examples
 
 if TYPE_CHECKING:
@@ -451,14 +451,7 @@ MIB = 1 << 20
 def large(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """192 MiB of maps, cheap to write."""
     path = tmp_path_factory.mktemp("large") / "maps.b2nd"
-    x = da.map_blocks(
-        lambda block_info: np.random.default_rng(block_info[None]["chunk-location"]).integers(
-            0, 9, (1, 256, 1024), "u2"
-        ),
-        chunks=((1,) * 384, (256,), (1024,)),
-        dtype="u2",
-    )
-    to_b2nd(x, path, blocks=(1, 64, 256), cparams={"codec": "lz4", "clevel": 1})
+    write_maps(path, (384, 256, 1024), (1, 64, 256))
     return path
 
 

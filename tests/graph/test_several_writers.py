@@ -30,7 +30,6 @@ from b2nd_dask import (
     remove_staging,
     seal,
     to_b2nd,
-    verify,
 )
 from b2nd_dask.format import history
 from b2nd_dask.frame.open import opening
@@ -41,20 +40,8 @@ from b2nd_dask.storage import Location
 from b2nd_dask.storage.write import frame_lock, local_update
 from tests.forked import answer, run_to_end, started
 from tests.graph.test_write_again import commit_of
+from tests.graph.written import CHUNKS, VALUES, holds
 from tests.strategies import examples
-
-VALUES = np.random.default_rng(5).normal(size=(60, 40))
-CHUNKS = (10, 20)
-
-
-@pytest.fixture
-def target(tmp_path):
-    return tmp_path / "target.b2nd"
-
-
-@pytest.fixture(params=[True, False], ids=["contiguous", "sparse"])
-def contiguous(request):
-    return request.param
 
 
 def rows(start, stop):
@@ -71,14 +58,6 @@ def keys_at(target):
 
 def planned(target, values, **where):
     return to_b2nd(values, target, compute=False, **where)
-
-
-def holds(target, expected):
-    """Check with this package, its checksums and python-blosc2."""
-    np.testing.assert_array_equal(open_b2nd(target)[...], expected)
-    np.testing.assert_array_equal(blosc2.open(str(target))[...], expected)
-    assert verify(target).ok
-    assert list(target.parent.iterdir()) == [target]
 
 
 def write_rows(target, start, stop, value, told):
