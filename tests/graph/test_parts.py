@@ -543,3 +543,35 @@ def test_fills_that_would_be_altered(target, dtype, fill, error):
         commit(target, fill=fill)
     assert not target.exists()
     assert len(list_staging(target)) == 1
+
+
+@pytest.mark.parametrize(
+    ("shape", "dtype", "options", "error", "message"),
+    [
+        (10, "f88", {}, TypeError, "dtype='f88'"),
+        (10, 5, {}, TypeError, "dtype=5"),
+        (10, "U", {}, TypeError, "dtype='U' has no length"),
+        (10, object, {}, TypeError, "elements of object"),
+        (-1, "f4", {}, ValueError, "shape=-1"),
+        ((3, -4), "f4", {}, ValueError, "shape=(3, -4)"),
+        (2.5, "f4", {}, ValueError, "shape=2.5"),
+        ("abc", "f4", {}, ValueError, "shape='abc'"),
+        (None, "f4", {}, ValueError, "shape=None"),
+        ((2**40, 2**40), "f4", {}, ValueError, "shape=(1099511627776, 1099511627776)"),
+        (2**60, "u1", {}, ValueError, "give chunks="),
+        (2**40, "u1", {"chunks": 2}, ValueError, "choose larger chunks="),
+        (10, "f4", {"chunks": "abc"}, ValueError, "chunks='abc'"),
+        (10, "f4", {"chunks": 2.5}, ValueError, "chunks=2.5"),
+        (10, "f4", {"chunks": 2**70}, ValueError, "choose smaller chunks="),
+        (10, "f4", {"chunks": 5, "blocks": 2.5}, ValueError, "blocks=2.5"),
+    ],
+)
+def test_arguments_of_create_that_make_no_frame(target, shape, dtype, options, error, message):
+    with pytest.raises(error, match=re.escape(message)):
+        create(target, shape, dtype, **options)
+    assert list(target.parent.iterdir()) == []
+
+
+def test_shapes_of_other_integers(target):
+    create(target, [np.int64(3), 4], "f4", chunks=2)
+    assert commit(target, fill=1).shape == (3, 4)
