@@ -131,15 +131,17 @@ def require_disjoint(
         common = base.box.common(_box_of(update, present.grid))
         if not common.is_empty:
             raise StaleFrameError(
-                f"{CHANGED}: both write the elements {common.region(present.grid)}"
-                f"{_named([update])}. Write this update again if it is to come after that one",
+                f"{CHANGED}: this update writes the chunks of the elements "
+                f"{common.region(present.grid)}{_named([update])}. Write it again if it is to come "
+                f"after that one. Chunks, of {plan.grid.chunks} elements, are written whole: "
+                "regions that begin and end at multiples of these share none",
                 path=label,
             )
     # without the updates themselves only their results tell
     if _entries_digest(present, base.box) != base.entries or (lost and not _is_proven(base)):
         raise StaleFrameError(
-            f"{CHANGED}: others wrote some of the elements {base.box.region(plan.grid)}, or so "
-            "many updates came in between that this cannot be ruled out. Write again",
+            f"{CHANGED}: others wrote some of the chunks of the elements "
+            f"{base.box.region(plan.grid)}, or so many updates came in between that this cannot be ruled out. Write again",
             path=label,
         )
     return present.grid.shape if base.shape == plan.grid.shape else plan.grid.shape
