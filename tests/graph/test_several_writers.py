@@ -538,6 +538,19 @@ def test_the_array_that_is_returned_has_what_others_wrote(target):
     np.testing.assert_array_equal(from_b2nd(target).compute(), expected)
 
 
+def test_an_array_of_the_frame_itself_is_of_the_state_before(target, contiguous):
+    """What it reads is not followed: the second update needs the frame opened anew, and says so."""
+    to_b2nd(VALUES, target, chunks=CHUNKS, contiguous=contiguous)
+    x = from_b2nd(target)
+    back = to_b2nd(x[:10] + 1, target, **rows(0, 10))
+    with pytest.raises(StaleFrameError, match="open it anew by from_b2nd"):
+        to_b2nd(x[10:20] + 1, target, **rows(10, 20))
+    to_b2nd(back[10:20] + 1, target, **rows(10, 20))
+    expected = VALUES.copy()
+    expected[:20] += 1
+    holds(target, expected)
+
+
 def test_the_lock_is_that_of_the_file_that_has_the_name(target, monkeypatch):
     """An update of a sparse frame replaces the file that others wait for."""
     to_b2nd(VALUES, target, chunks=CHUNKS, contiguous=False)

@@ -141,7 +141,8 @@ def require_disjoint(
     if _entries_digest(present, base.box) != base.entries or (lost and not _is_proven(base)):
         raise StaleFrameError(
             f"{CHANGED}: others wrote some of the chunks of the elements "
-            f"{base.box.region(plan.grid)}, or so many updates came in between that this cannot be ruled out. Write again",
+            f"{base.box.region(plan.grid)}, or so many updates came in between that this cannot be "
+            "ruled out. Write again",
             path=label,
         )
     return present.grid.shape if base.shape == plan.grid.shape else plan.grid.shape
