@@ -364,13 +364,10 @@ def test_what_was_staged_is_damaged(target, contiguous, damage):
     to_b2nd(VALUES[:5], target, contiguous=contiguous)
     create(target, (60, 40), float, chunks=CHUNKS, contiguous=contiguous, mode="w")
     stage(target, VALUES[:30], 0, 30)
+    before = set(target.parent.glob(".*.staging/*"))
     # in a file of its own, as parts of other processes are
     assert run_to_end(stage, target, VALUES[30:], 30, 60).code == 0
-    begun = target.parent.glob(".*.staging/*")
-    newest = max(
-        (p for p in begun if p.suffix in (".part", ".chunk")), key=lambda p: p.stat().st_mtime_ns
-    )
-    damage(newest)
+    damage(min(set(target.parent.glob(".*.staging/*")) - before))
     with pytest.raises(B2ndError, match=re.escape("stage the parts [30:60, 0:40] again")) as caught:
         commit(target)
     assert str(target) in str(caught.value)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 import pickle
-import time
 
 import blosc2
 import dask
@@ -24,6 +23,7 @@ from b2nd_dask import from_b2nd, persist_compressed
 from b2nd_dask.edges.landmask import find_mask, land_bands
 from b2nd_dask.frame.compressed import CompressedArray, compress
 from b2nd_dask.frame.read import decode
+from tests.graph.gate import eventually
 from tests.strategies import examples
 
 RNG = np.random.default_rng(5)
@@ -206,13 +206,12 @@ def test_workers_hold_compressed_blocks(cluster, tmp_path):
     assert values.nbytes > 5 * stored(cluster)["compress"] > 0
     np.testing.assert_allclose(kept.std().compute(), values.std())
     del kept
-    for _ in range(600):
-        gc.collect()
-        if not cluster.run_on_scheduler(_names_held).get("compress"):
-            break
-        time.sleep(0.1)
-    else:
-        raise AssertionError("the blocks are still held")
+    eventually(lambda: _is_freed(cluster))
+
+
+def _is_freed(cluster):
+    gc.collect()
+    return not cluster.run_on_scheduler(_names_held).get("compress")
 
 
 def _names_held(dask_scheduler):
