@@ -1,4 +1,4 @@
-"""Waiting: of the blocks of a write at a gate, until it is opened; of a test, until something is."""
+"""Waiting: of the blocks of a write at a gate, until it is opened; of tests, until something is."""
 
 import time
 from contextlib import suppress
