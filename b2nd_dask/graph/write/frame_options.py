@@ -11,7 +11,6 @@ import dask.array as da
 import numpy as np
 from dask.array.core import normalize_chunks
 
-from b2nd_dask.format.index import MAX_CHUNKS
 from b2nd_dask.frame.open.opening import MAX_NBYTES
 from b2nd_dask.frame.reference import FrameReference
 from b2nd_dask.frame.write.new_frame import check_storable, halved, plan_frame
@@ -25,6 +24,8 @@ LARGEST_DEFAULT_CHUNK = 32 << 20
 SMALLEST_DEFAULT_CHUNK = 1 << 20
 #: Fewer dask blocks than this are written as they are, however small.
 MANY_BLOCKS = 100
+#: Of larger arrays dask would list too many; the format has room for as many chunks.
+_MOST_BLOCKS = 1 << 28
 
 
 @dataclass(frozen=True, eq=False)
@@ -89,7 +90,7 @@ def array_like(shape: Any, dtype: Any, chunks: Any) -> da.Array:
         raise ValueError(f"shape={shape!r} of {elements} has {nbytes} bytes, {MAX_NBYTES} is most")
     # dask lists the lengths of blocks
     blocks = sizes if chunks is not None and _are_sizes(chunks) else "auto"
-    if blocks == "auto" and nbytes > LARGEST_DEFAULT_CHUNK * MAX_CHUNKS:
+    if blocks == "auto" and nbytes > LARGEST_DEFAULT_CHUNK * _MOST_BLOCKS:
         raise ValueError(f"shape={shape!r} is too large for the default of chunks=: give chunks=")
     zeros: da.Array = da.zeros(sizes, dtype=elements, chunks=blocks)
     return zeros
