@@ -46,16 +46,10 @@ def on_cluster(contender: Contender) -> Contender:
     """
 
     def prepare(paths: Paths, threads: int) -> Run:
-        from distributed import Client, LocalCluster
+        from distributed import LocalCluster
 
         run = contender.prepare(paths, threads)
-        traffic = Traffic()
-        cluster = LocalCluster(
-            n_workers=threads, threads_per_worker=1, dashboard_address="127.0.0.1:0"
-        )
-        # the last to set dask's scheduler, it computes
-        client = Client(cluster)
-        _close_at_exit(client, cluster)
+        traffic, client = _start(LocalCluster, threads)
         client.run(_use_one_thread)
 
         def counted() -> Counted:
@@ -76,16 +70,10 @@ def on_processes(contender: Contender) -> Contender:
     """The same with the scheduler, too, in a process of its own; counts what that one needs."""
 
     def prepare(paths: Paths, threads: int) -> Run:
-        from distributed import Client
         from distributed.deploy.subprocess import SubprocessCluster
 
         run = contender.prepare(paths, threads)
-        traffic = Traffic()
-        cluster = SubprocessCluster(
-            n_workers=threads, threads_per_worker=1, dashboard_address="127.0.0.1:0"
-        )
-        client = Client(cluster)
-        _close_at_exit(client, cluster)
+        traffic, client = _start(SubprocessCluster, threads)
         client.wait_for_workers(threads)
         scheduler = client.run_on_scheduler(os.getpid)
 
@@ -104,11 +92,18 @@ def on_processes(contender: Contender) -> Contender:
     return replace(contender, name=name_on_cluster(contender.name), prepare=prepare)
 
 
-def _close_at_exit(client: Any, cluster: Any) -> None:
-    """Before multiprocessing ends the processes, which a nanny would start again."""
+def _start(kind: Any, workers: int) -> tuple[Traffic, Any]:
+    """Start a cluster, with a client that computes: the last one to set dask's scheduler does."""
+    from distributed import Client
+
+    traffic = Traffic()
+    cluster = kind(n_workers=workers, threads_per_worker=1, dashboard_address="127.0.0.1:0")
+    client = Client(cluster)
     for one in (cluster, client):
-        # of those registered, the last runs first
+        # before multiprocessing ends the processes, which a nanny would start again; of those
+        # registered, the last runs first
         Finalize(None, one.close, exitpriority=1)
+    return traffic, client
 
 
 def _use_one_thread() -> None:

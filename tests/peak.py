@@ -36,6 +36,18 @@ def _growth(code: str, before: str, config: dict[str, Any], values: dict[str, An
     return peak_resident() - start
 
 
+def write_maps(path: Any, shape: tuple[int, int, int], blocks: tuple[int, int, int]) -> None:
+    """Write many maps of small numbers, each a chunk; cheap to compute and to write."""
+    x: Any = da.map_blocks(
+        lambda block_info: np.random.default_rng(block_info[None]["chunk-location"]).integers(
+            0, 9, (1, *shape[1:]), "u2"
+        ),
+        chunks=((1,) * shape[0], *((n,) for n in shape[1:])),
+        dtype="u2",
+    )
+    to_b2nd(x, path, blocks=blocks, cparams={"codec": "lz4", "clevel": 1})
+
+
 def peak_growth(code: str, *, before: str = "", config: Any = None, **values: Any) -> int:
     """Bytes of resident memory by which the peak of `code` exceeds what was there before.
 

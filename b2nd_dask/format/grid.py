@@ -24,6 +24,8 @@ class Grid:
     >>> grid = Grid(shape=(100, 60), chunks=(24, 17), blocks=(10, 5), itemsize=8)
     >>> grid.counts, grid.nchunks, grid.blocks_per_chunk, grid.padded_chunk
     ((5, 4), 20, (3, 4), (30, 20))
+    >>> grid.cell(7), grid.extent(7)
+    ((1, 3), (range(24, 48), range(51, 60)))
     >>> grid.chunk_nbytes, grid.block_nbytes
     (4800, 400)
     """
@@ -53,6 +55,19 @@ class Grid:
     def nchunks(self) -> int:
         """Number of chunks: 1 for a 0-d array, 0 for an empty one."""
         return math.prod(self.counts)
+
+    def cell(self, chunk: int) -> tuple[int, ...]:
+        """Coordinates of a chunk in the chunk grid, by its number."""
+        cell = []
+        for count in reversed(self.counts):
+            chunk, at = divmod(chunk, count)
+            cell.append(at)
+        return tuple(reversed(cell))
+
+    def extent(self, chunk: int) -> tuple[range, ...]:
+        """Positions of a chunk's elements along each axis; less than a chunk at the edges."""
+        axes = zip(self.cell(chunk), self.chunks, self.shape, strict=True)
+        return tuple(range(at * c, min((at + 1) * c, n)) for at, c, n in axes)
 
     @cached_property
     def blocks_per_chunk(self) -> tuple[int, ...]:

@@ -11,12 +11,15 @@ from dask.highlevelgraph import HighLevelGraph
 from numpy.typing import NDArray
 
 from b2nd_dask.frame.compressed import CompressedArray, compress, memory_plan
+from b2nd_dask.frame.write.casts import checked_cast
 from b2nd_dask.graph import _dask_compat
 from b2nd_dask.graph.read.blocks import BlockArgument
 from b2nd_dask.graph.write.input_arrays import as_dask
+from b2nd_dask.graph.write.source_metadata import is_labelled
+from b2nd_dask.graph.write.write_tasks import check_block
 
 
-def persist_compressed(x: Any, *, cparams: Any = None) -> da.Array:
+def persist_compressed(x: Any, *, cparams: Any = None) -> Any:
     """Compute an array and keep its blocks in memory, compressed by Blosc2.
 
     As `dask.array.Array.persist`, for arrays that do not fit into the memory as they are: on a
@@ -26,7 +29,7 @@ def persist_compressed(x: Any, *, cparams: Any = None) -> da.Array:
     Parameters
     ----------
     x : dask.array.Array or array-like
-        Anything that `to_b2nd` takes. It is computed now.
+        Anything that `to_b2nd` takes, also a `xarray.DataArray`. It is computed now.
     cparams : blosc2.CParams or dict, optional
         Codec, level and filters as for `to_b2nd`. By default Zstandard at level 1 behind
         bitshuffle: masks, rounded numbers and integers of small ranges take a fifth of their memory
@@ -34,13 +37,15 @@ def persist_compressed(x: Any, *, cparams: Any = None) -> da.Array:
 
     Returns
     -------
-    dask.array.Array
-        In the same blocks. The compressed blocks are freed with the last array that uses them.
+    dask.array.Array or xarray.DataArray
+        In the same blocks; of a labelled array with its labels. The compressed blocks are freed
+        with the last array that uses them.
 
     Raises
     ------
     TypeError
-        The dtype holds Python objects, or the array is masked.
+        The dtype holds Python objects, the array is masked, a block is not what the array promises,
+        or it is a `xarray.Dataset`: pass its arrays, by ``x.map(persist_compressed)``.
     ValueError
         Chunks have an unknown size, or the array has more than 16 dimensions.
     UnsupportedFrameError
@@ -52,18 +57,32 @@ def persist_compressed(x: Any, *, cparams: Any = None) -> da.Array:
     >>> x.mean().compute(), x[5999:6001].compute()
     (np.float64(499.5), array([5, 6]))
     """
+    if is_labelled(x):
+        if not hasattr(x, "dtype"):
+            raise TypeError(
+                f"a {type(x).__name__} is not one array: call x.map(b2nd_dask.persist_compressed, "
+                "keep_attrs=True), or pass its arrays one by one"
+            )
+        return x.copy(data=persist_compressed(x.data, cparams=cparams))
     array = as_dask(x, named=False, snapshot=False)
     # raises here what would otherwise be an error of a worker
     memory_plan(tuple(max(axis, default=0) for axis in array.chunks), array.dtype, cparams)
     compressed = da.map_blocks(
-        compress,
+        _compress_block,
         array,
-        cparams=cparams,
+        array.dtype,
+        cparams,
         token="compress",  # noqa: S106 - begins the name of the tasks
         dtype=object,
         meta=np.empty((0,) * array.ndim, object),
     ).persist()
     return _decompressed(compressed, array)
+
+
+def _compress_block(block: Any, dtype: np.dtype[Any], cparams: Any) -> CompressedArray:
+    name = "persist_compressed: a block"
+    check_block(block, name, np.shape(block), dtype)
+    return compress(checked_cast(np.asarray(block), dtype, name), cparams)
 
 
 def _decompressed(compressed: da.Array, like: da.Array) -> da.Array:

@@ -43,6 +43,21 @@ def test_what_is_no_basic_index_of_the_shape_is_an_index_error(index):
         parse_selection(index, (5, 4))
 
 
+@given(st.lists(st.tuples(st.integers(1, 9), st.integers(1, 5)), max_size=3))
+def test_extents_of_chunks_are_the_array_cut_into_chunks(axes):
+    grid = Grid(tuple(n for n, _ in axes), tuple(c for _, c in axes), (1,) * len(axes), 8)
+    expected = np.empty(grid.shape, int)
+    cells = list(np.ndindex(grid.counts))
+    for number, cell in enumerate(cells):
+        where = [slice(i * c, (i + 1) * c) for i, c in zip(cell, grid.chunks, strict=True)]
+        expected[tuple(where)] = number
+    found = np.full(grid.shape, -1)
+    for number, cell in enumerate(cells):
+        assert grid.cell(number) == cell
+        found[np.ix_(*grid.extent(number))] = number
+    assert found.tolist() == expected.tolist()
+
+
 @given(st.data())
 def test_scatter_is_the_inverse_of_blocking(data):
     ndim = data.draw(st.integers(0, 3))

@@ -1,4 +1,4 @@
-"""A gate for the blocks of a write: until it is opened, the write cannot end."""
+"""Waiting: of the blocks of a write at a gate, until it is opened; of tests, until something is."""
 
 import time
 from contextlib import suppress
@@ -16,3 +16,13 @@ def pass_gate(gate, first, of=""):
             return
     while not Path(gate).exists():
         time.sleep(0.02)
+
+
+def eventually(condition):
+    """Wait until something is true; returns it. On a busy machine that may take minutes."""
+    end = time.monotonic() + 600
+    while time.monotonic() < end:
+        if found := condition():
+            return found
+        time.sleep(0.05)
+    raise AssertionError("it did not happen")

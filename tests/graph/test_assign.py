@@ -18,11 +18,6 @@ VALUES = np.random.default_rng(3).normal(size=(100, 60))
 REGION = (slice(5, 35), slice(10, 50))
 
 
-@pytest.fixture
-def target(tmp_path):
-    return tmp_path / "target.b2nd"
-
-
 SCALARS = [0, -1.5, np.float32(2), np.array(7), float("nan"), True]
 
 

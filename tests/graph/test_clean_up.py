@@ -4,26 +4,26 @@ import errno
 import itertools
 import logging
 import os
+import threading
 import uuid
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 
 import blosc2
 import dask
+import dask.array as da
 import numpy as np
 import pytest
 
 from b2nd_dask import compact, list_staging, open_b2nd, remove_staging, seal, to_b2nd
 from b2nd_dask.storage import Location, staging_for
 from b2nd_dask.storage.write import local_names
+from b2nd_dask.storage.write.local_staging import ContiguousStaging
+from b2nd_dask.storage.write.object_staging import ObjectStaging
 from b2nd_dask.storage.write.object_store import StagingArea
 
 VALUES = np.random.default_rng(5).normal(size=1000)
-
-
-@pytest.fixture
-def target(tmp_path):
-    return tmp_path / "target.b2nd"
 
 
 @pytest.fixture(autouse=True)
@@ -200,3 +200,40 @@ def test_a_replaced_directory_keeps_its_mode(target):
     target.chmod(0o2775)
     new(target, False)
     assert target.stat().st_mode & 0o7777 == 0o2775
+
+
+@pytest.mark.parametrize("store", ["local", "memory"])
+def test_a_task_that_opens_the_staging_area_after_the_write_failed(target, monkeypatch, store):
+    """Blocks that are rechunked are computed beside the opening, in other threads."""
+    url = target if store == "local" else f"memory://{uuid.uuid4().hex}.b2nd"
+    kind = ContiguousStaging if store == "local" else ObjectStaging
+    opening, failed = threading.Event(), threading.Event()
+    prepare, discard = kind.prepare, kind.discard
+
+    def late(staging):
+        if threading.current_thread() is not threading.main_thread():
+            opening.set()
+            assert failed.wait(600)
+        prepare(staging)
+
+    def then_open(staging):
+        discard(staging)
+        failed.set()
+
+    def fail(block):
+        assert opening.wait(600)
+        raise RuntimeError("no more")
+
+    monkeypatch.setattr(kind, "prepare", late)
+    monkeypatch.setattr(kind, "discard", then_open)
+    x = da.zeros(8, chunks=4).map_blocks(fail, meta=np.empty(0)).rechunk(8)
+    with (
+        ThreadPoolExecutor(4) as pool,
+        dask.config.set(scheduler="threads", pool=pool),
+        pytest.raises(RuntimeError, match="no more"),
+    ):
+        to_b2nd(x, url)
+    # the pool has waited for all tasks
+    assert failed.is_set()
+    assert list_staging(url) == []
+    assert list(target.parent.iterdir()) == []

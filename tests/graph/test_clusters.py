@@ -6,7 +6,6 @@ import os
 import pickle
 import shutil
 import signal
-import time
 
 import blosc2
 import dask
@@ -17,7 +16,7 @@ from distributed import Client, LocalCluster
 from b2nd_dask import from_b2nd, persist_compressed, to_b2nd, verify
 from b2nd_dask.frame.open import cache
 from b2nd_dask.graph.resources import auto_block_nbytes
-from tests.graph.gate import pass_gate
+from tests.graph.gate import eventually, pass_gate
 
 VALUES = np.random.default_rng(1).normal(size=(240, 90, 8)).astype("f4")
 VALUES[120:180] = 0
@@ -174,10 +173,7 @@ def test_a_worker_that_dies_while_others_reduce(path, tmp_path, cluster):
 
     x = from_b2nd(path).map_blocks(work, dtype="f4").sum(axis=0)
     future = cluster.compute(x)
-    for _ in range(6000):
-        if len(list(tmp_path.glob("gate.*"))) >= 3:
-            break
-        time.sleep(0.05)
+    eventually(lambda: len(list(tmp_path.glob("gate.*"))) >= 3)
     victim, other = (worker.pid for worker in cluster.cluster.workers.values())
     os.kill(victim, signal.SIGKILL)
     gate.touch()

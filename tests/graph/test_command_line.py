@@ -19,16 +19,9 @@ from b2nd_dask import (
 )
 from b2nd_dask.graph import resources
 from tests.graph.commands import NOT_MOUNTED, commands
+from tests.graph.gate import eventually
 
 VALUES = np.random.default_rng(4).normal(size=(240, 90))
-
-
-def eventually(condition):
-    for _ in range(1200):
-        if found := condition():
-            return found
-        time.sleep(0.05)
-    raise AssertionError("it did not happen")
 
 
 def pids(client):

@@ -16,11 +16,6 @@ ATTRIBUTES = {"units": "mm", "history": ["made"]}
 
 
 @pytest.fixture
-def target(tmp_path):
-    return tmp_path / "target.b2nd"
-
-
-@pytest.fixture
 def source(tmp_path):
     to_b2nd(VALUES, tmp_path / "source.b2nd", chunks=(2, 6), vlmeta=ATTRIBUTES)
     return tmp_path / "source.b2nd"

@@ -26,7 +26,7 @@ from b2nd_dask import ChecksumError, from_b2nd, list_staging, to_b2nd, verify
 from b2nd_dask.frame.rechunk import work as work_module
 from b2nd_dask.frame.write import idempotent
 from tests.forked import run_to_end
-from tests.peak import peak_growth
+from tests.peak import peak_growth, write_maps
 from tests.strategies import examples
 
 if TYPE_CHECKING:
@@ -484,14 +484,7 @@ def test_memory_stays_within_what_was_stated(
     tmp_path: Path, expression: str, megabytes: int
 ) -> None:
     path = tmp_path / "large.b2nd"
-    x = da.map_blocks(
-        lambda block_info: np.random.default_rng(block_info[None]["chunk-location"]).integers(
-            0, 9, (1, 512, 512), "u2"
-        ),
-        chunks=((1,) * 256, (512,), (512,)),
-        dtype="u2",
-    )
-    to_b2nd(x, path, blocks=(1, 64, 512), cparams={"codec": "lz4", "clevel": 1})
+    write_maps(path, (256, 512, 512), (1, 64, 512))
     growth = peak_growth(
         f"to_b2nd({expression}, target, max_mem=limit, cparams={{'clevel': 1}})",
         # what is loaded at the first use is not what the work takes

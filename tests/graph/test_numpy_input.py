@@ -18,11 +18,6 @@ SMALL_BLOCKS = {"array.chunk-size": "5kB"}
 
 
 @pytest.fixture
-def target(tmp_path):
-    return tmp_path / "target.b2nd"
-
-
-@pytest.fixture
 def file(tmp_path):
     np.save(tmp_path / "values.npy", VALUES)
     return tmp_path / "values.npy"

@@ -9,7 +9,6 @@ import uuid
 from contextlib import ExitStack, nullcontext
 from pathlib import Path
 
-import blosc2
 import dask
 import dask.array as da
 import numpy as np
@@ -30,23 +29,11 @@ from b2nd_dask import (
 from b2nd_dask.frame.write import parts
 from b2nd_dask.frame.write.begun import begun_at
 from b2nd_dask.storage import Location
+from b2nd_dask.storage.write.kept_files import LocalKeptFiles, ObjectKeptFiles
 from b2nd_dask.storage.write.local_staging import _LocalStaging
-from b2nd_dask.storage.write.object_staging import BaseObjectStaging
 from tests.forked import answer, run_to_end, started
+from tests.graph.written import CHUNKS, VALUES, holds
 from tests.strategies import examples
-
-VALUES = np.random.default_rng(5).normal(size=(60, 40))
-CHUNKS = (10, 20)
-
-
-@pytest.fixture
-def target(tmp_path):
-    return tmp_path / "target.b2nd"
-
-
-@pytest.fixture(params=[True, False], ids=["contiguous", "sparse"])
-def contiguous(request):
-    return request.param
 
 
 @pytest.fixture(params=["memory", "s3"])
@@ -60,13 +47,6 @@ def store(request):
 
 def stage(target, values, start, stop, **keywords):
     return to_b2nd(values, target, mode="stage", region=slice(start, stop), **keywords)
-
-
-def holds(target, expected):
-    np.testing.assert_array_equal(open_b2nd(target)[...], expected)
-    np.testing.assert_array_equal(blosc2.open(str(target))[...], expected)
-    assert verify(target).ok
-    assert list(target.parent.iterdir()) == [target]
 
 
 def stage_rows(target, start, stop, told):
@@ -384,13 +364,10 @@ def test_what_was_staged_is_damaged(target, contiguous, damage):
     to_b2nd(VALUES[:5], target, contiguous=contiguous)
     create(target, (60, 40), float, chunks=CHUNKS, contiguous=contiguous, mode="w")
     stage(target, VALUES[:30], 0, 30)
+    before = set(target.parent.glob(".*.staging/*"))
     # in a file of its own, as parts of other processes are
     assert run_to_end(stage, target, VALUES[30:], 30, 60).code == 0
-    begun = target.parent.glob(".*.staging/*")
-    newest = max(
-        (p for p in begun if p.suffix in (".part", ".chunk")), key=lambda p: p.stat().st_mtime_ns
-    )
-    damage(newest)
+    damage(min(set(target.parent.glob(".*.staging/*")) - before))
     with pytest.raises(B2ndError, match=re.escape("stage the parts [30:60, 0:40] again")) as caught:
         commit(target)
     assert str(target) in str(caught.value)
@@ -427,8 +404,8 @@ def test_plans_that_are_begun_at_once(request, tmp_path, monkeypatch, place):
         url = f"{server.url}/{uuid.uuid4().hex}.b2nd"
         options = {"storage_options": server.storage_options}
     with monkeypatch.context() as patch:
-        for kind in (_LocalStaging, BaseObjectStaging):
-            patch.setattr(kind, "kept", lambda _: [])
+        for kind in (LocalKeptFiles, ObjectKeptFiles):
+            patch.setattr(kind, "names", lambda _: [])
         create(url, 10, "i2", chunks=5, **options)
         first = begun_at(Location.of(url, **options)).key
         create(url, 10, "i2", chunks=5, **options)
@@ -563,3 +540,35 @@ def test_fills_that_would_be_altered(target, dtype, fill, error):
         commit(target, fill=fill)
     assert not target.exists()
     assert len(list_staging(target)) == 1
+
+
+@pytest.mark.parametrize(
+    ("shape", "dtype", "options", "error", "message"),
+    [
+        (10, "f88", {}, TypeError, "dtype='f88'"),
+        (10, 5, {}, TypeError, "dtype=5"),
+        (10, "U", {}, TypeError, "dtype='U' has no length"),
+        (10, object, {}, TypeError, "elements of object"),
+        (-1, "f4", {}, ValueError, "shape=-1"),
+        ((3, -4), "f4", {}, ValueError, "shape=(3, -4)"),
+        (2.5, "f4", {}, ValueError, "shape=2.5"),
+        ("abc", "f4", {}, ValueError, "shape='abc'"),
+        (None, "f4", {}, ValueError, "shape=None"),
+        ((2**40, 2**40), "f4", {}, ValueError, "shape=(1099511627776, 1099511627776)"),
+        (2**60, "u1", {}, ValueError, "give chunks="),
+        (2**40, "u1", {"chunks": 2}, ValueError, "choose larger chunks="),
+        (10, "f4", {"chunks": "abc"}, ValueError, "chunks='abc'"),
+        (10, "f4", {"chunks": 2.5}, ValueError, "chunks=2.5"),
+        (10, "f4", {"chunks": 2**70}, ValueError, "choose smaller chunks="),
+        (10, "f4", {"chunks": 5, "blocks": 2.5}, ValueError, "blocks=2.5"),
+    ],
+)
+def test_arguments_of_create_that_make_no_frame(target, shape, dtype, options, error, message):
+    with pytest.raises(error, match=re.escape(message)):
+        create(target, shape, dtype, **options)
+    assert list(target.parent.iterdir()) == []
+
+
+def test_shapes_of_other_integers(target):
+    create(target, [np.int64(3), 4], "f4", chunks=2)
+    assert commit(target, fill=1).shape == (3, 4)

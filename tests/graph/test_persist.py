@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 import pickle
-import time
 
 import blosc2
 import dask
@@ -13,6 +12,7 @@ import hypothesis.extra.numpy as hnp
 import hypothesis.strategies as st
 import numpy as np
 import pytest
+import xarray as xr
 from dask.sizeof import sizeof
 from distributed import Client, LocalCluster
 from distributed.protocol import deserialize, serialize
@@ -23,6 +23,7 @@ from b2nd_dask import from_b2nd, persist_compressed
 from b2nd_dask.edges.landmask import find_mask, land_bands
 from b2nd_dask.frame.compressed import CompressedArray, compress
 from b2nd_dask.frame.read import decode
+from tests.graph.gate import eventually
 from tests.strategies import examples
 
 RNG = np.random.default_rng(5)
@@ -205,14 +206,55 @@ def test_workers_hold_compressed_blocks(cluster, tmp_path):
     assert values.nbytes > 5 * stored(cluster)["compress"] > 0
     np.testing.assert_allclose(kept.std().compute(), values.std())
     del kept
-    for _ in range(600):
-        gc.collect()
-        if not cluster.run_on_scheduler(_names_held).get("compress"):
-            break
-        time.sleep(0.1)
-    else:
-        raise AssertionError("the blocks are still held")
+    eventually(lambda: _is_freed(cluster))
+
+
+def _is_freed(cluster):
+    gc.collect()
+    return not cluster.run_on_scheduler(_names_held).get("compress")
 
 
 def _names_held(dask_scheduler):
     return {name: len(p.groups) for name, p in dask_scheduler.task_prefixes.items() if p.groups}
+
+
+@pytest.mark.parametrize("lazy", [True, False])
+def test_labelled_arrays_keep_their_labels(lazy):
+    values = rounded_field((60, 80))
+    x = xr.DataArray(
+        da.from_array(values, chunks=(30, 40)) if lazy else values,
+        dims=("y", "x"),
+        coords={"y": np.arange(60), "t": 5},
+        name="field",
+        attrs={"units": "K"},
+    )
+    kept = persist_compressed(x)
+    assert blocks_of(kept.data)
+    xr.testing.assert_identical(kept.compute(), x.compute())
+    assert isinstance(persist_compressed(x.variable), xr.Variable)
+    dataset = xr.Dataset({"a": x, "b": x + 1}, attrs={"title": "two"})
+    with pytest.raises(TypeError, match=r"x\.map\(b2nd_dask\.persist_compressed, keep"):
+        persist_compressed(dataset)
+    both = dataset.map(persist_compressed, keep_attrs=True)
+    xr.testing.assert_identical(both.compute(), dataset.compute())
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda block: np.ma.masked_equal(block, 3), "da.ma.filled"),
+        (lambda block: block.astype(object), "has the dtype object"),
+        (lambda block: block + 0.5, "has the dtype float64, the array promises int64"),
+        (lambda block: [{"a": 1}], "has the dtype object"),
+    ],
+    ids=["masked", "objects", "floats", "list"],
+)
+def test_blocks_that_are_not_what_the_array_promises(change, message):
+    x = da.arange(8, chunks=4).map_blocks(change, dtype="i8", meta=np.empty(0, "i8"))
+    with pytest.raises(TypeError, match=f"persist_compressed: a block .*{message}"):
+        persist_compressed(x)
+
+
+def test_masked_arrays():
+    with pytest.raises(TypeError, match=r"no masks: pass da\.ma\.filled"):
+        persist_compressed(np.ma.masked_equal(np.arange(5), 3))

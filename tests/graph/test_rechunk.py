@@ -35,9 +35,10 @@ from b2nd_dask import (
 from b2nd_dask.frame.rechunk import passes as passes_module
 from b2nd_dask.frame.rechunk import work as work_module
 from b2nd_dask.frame.write.idempotent import open_staging
+from b2nd_dask.frame.write.writer import StagedBatches
 from b2nd_dask.graph.write.rechunk.job import in_lanes, verify_task
 from tests.forked import run_to_end
-from tests.peak import peak_growth
+from tests.peak import peak_growth, write_maps
 from tests.strategies import examples
 
 if TYPE_CHECKING:
@@ -386,17 +387,16 @@ def test_the_least_memory_that_the_error_names_is_enough(maps: Path, target: Pat
 def killed_after(number: int, maps: Path, target: Path, chunks: Any) -> None:
     """Die in the middle of a rechunk, after so many regions or copies."""
     done = []
-    for name in ("write_block", "stage_chunks"):
-        plain = getattr(work_module, name)
+    plain = StagedBatches.finish
 
-        def counted(*arguments: Any, plain: Any = plain) -> Any:
-            result = plain(*arguments)
-            done.append(1)
-            if len(done) > number:
-                os.kill(os.getpid(), signal.SIGKILL)
-            return result
+    def counted(batches: StagedBatches) -> Any:
+        done.append(1)
+        records = plain(batches)
+        if len(done) > number:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return records
 
-        setattr(work_module, name, counted)
+    StagedBatches.finish = counted  # type: ignore[method-assign]
     with dask.config.set(scheduler="sync", num_workers=2):
         rechunk(maps, target, chunks=chunks, max_mem=LITTLE, resume=True)
 
@@ -501,14 +501,7 @@ MIB = 1 << 20
 def large(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """192 MiB of maps, cheap to write."""
     path = tmp_path_factory.mktemp("large") / "maps.b2nd"
-    x = da.map_blocks(
-        lambda block_info: np.random.default_rng(block_info[None]["chunk-location"]).integers(
-            0, 9, (1, 256, 1024), "u2"
-        ),
-        chunks=((1,) * 384, (256,), (1024,)),
-        dtype="u2",
-    )
-    to_b2nd(x, path, blocks=(1, 64, 256), cparams={"codec": "lz4", "clevel": 1})
+    write_maps(path, (384, 256, 1024), (1, 64, 256))
     return path
 
 

@@ -29,11 +29,6 @@ OLD = np.random.default_rng(5).integers(0, 2**30, 4000)
 NEW = np.random.default_rng(6).integers(0, 2**30, 5000)
 
 
-@pytest.fixture
-def target(tmp_path):
-    return tmp_path / "target.b2nd"
-
-
 def before_publish(monkeypatch, form, act):
     """Do something when a commit has looked at its target and is about to publish."""
     original = form.publish

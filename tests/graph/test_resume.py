@@ -31,11 +31,6 @@ VALUES[70:75, 20:] = 3.0
 CHUNKS = (5, 20)
 
 
-@pytest.fixture
-def target(tmp_path):
-    return tmp_path / "target.b2nd"
-
-
 class Work:
     """Counts the blocks that are computed; fails when it has done some."""
 

@@ -14,7 +14,7 @@ import pytest
 from distributed import Client, LocalCluster
 
 from b2nd_dask import StaleFrameError, from_b2nd, open_b2nd, verify
-from tests.graph.gate import pass_gate
+from tests.graph.gate import eventually, pass_gate
 
 
 @pytest.fixture(scope="module")
@@ -164,19 +164,11 @@ def test_a_worker_that_dies_leaves_one_good_frame(field, tmp_path):
     ):
         x = from_b2nd(path).map_blocks(work, dtype="f4")
         future = client.compute(x.to_b2nd(target, chunks=(10, 30, 8), compute=False))
-        (area,) = _eventually(lambda: list(target.parent.glob(".*.staging")))
-        _eventually(lambda: len(list(area.glob("*.part"))) == 2)
+        (area,) = eventually(lambda: list(target.parent.glob(".*.staging")))
+        eventually(lambda: len(list(area.glob("*.part"))) == 2)
         victim = next(iter(cluster.workers.values())).pid
         os.kill(victim, signal.SIGKILL)
         gate.touch()
         assert future.result(timeout=600) == str(target)
     np.testing.assert_array_equal(blosc2.open(str(target))[...], values + 1)
     assert list(target.parent.iterdir()) == [target]
-
-
-def _eventually(condition):
-    for _ in range(6000):
-        if found := condition():
-            return found
-        time.sleep(0.05)
-    raise AssertionError("it did not happen")

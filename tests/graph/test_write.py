@@ -33,11 +33,6 @@ from tests.forked import run_forked
 VALUES = np.random.default_rng(3).normal(size=(100, 60))
 
 
-@pytest.fixture
-def target(tmp_path):
-    return tmp_path / "target.b2nd"
-
-
 def leftovers(path):
     """Everything beside a target: staging areas, for instance."""
     return sorted(p.name for p in path.parent.iterdir() if p != path)

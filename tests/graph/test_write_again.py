@@ -20,11 +20,6 @@ VALUES = np.random.default_rng(5).normal(size=(90, 40))
 KINDS = ["w-", "w", "region", "append"]
 
 
-@pytest.fixture
-def target(tmp_path):
-    return tmp_path / "target.b2nd"
-
-
 def delayed_write(target, kind, contiguous, function=None):
     """A write that is not computed yet, and what the frame holds afterwards."""
     if kind in ("region", "append"):

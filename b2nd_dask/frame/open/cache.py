@@ -9,7 +9,7 @@ from contextlib import suppress
 
 from b2nd_dask.errors import StaleFrameError
 from b2nd_dask.frame.open.embedded import open_reader
-from b2nd_dask.frame.open.opening import OpenedFrame, ParsedFrame, parse_frame
+from b2nd_dask.frame.open.opening import OUTDATED, OpenedFrame, ParsedFrame, parse_frame
 from b2nd_dask.processes import here, unseen
 from b2nd_dask.storage import Location
 
@@ -53,8 +53,7 @@ class FrameCache:
         opened = _open(location) if version is None else _open_again(location, parsed)
         if version not in (None, opened.version):
             raise StaleFrameError(
-                "the frame changed after it was opened or after the graph was built; open it anew "
-                f"(seen from {here()}, which may have another file of this name)",
+                f"{OUTDATED} (seen from {here()}, which may have another file of this name)",
                 path=location.label,
             )
         return self._put((location.key, opened.version), opened)

@@ -6,7 +6,7 @@ import warnings
 
 from b2nd_dask.errors import ChecksumError, StaleFrameError, level_of_caller
 from b2nd_dask.format.integrity import ChecksumState
-from b2nd_dask.frame.open.opening import OpenedFrame
+from b2nd_dask.frame.open.opening import OUTDATED, OpenedFrame
 
 
 def require_checksums(opened: OpenedFrame) -> None:
@@ -53,7 +53,4 @@ def require_current(opened: OpenedFrame) -> None:
         It is not.
     """
     if opened.reader.identity() != opened.parsed.identity:
-        raise StaleFrameError(
-            "the frame changed after it was opened or after the graph was built; open it anew",
-            path=opened.reader.label,
-        )
+        raise StaleFrameError(OUTDATED, path=opened.reader.label)

@@ -7,7 +7,7 @@ import hashlib
 from b2nd_dask.errors import StaleFrameError
 from b2nd_dask.format.history import TOKEN_NBYTES, UNKNOWN, History, PastUpdate
 from b2nd_dask.format.integrity import ChecksumState
-from b2nd_dask.frame.open.opening import OpenedFrame, ParsedFrame
+from b2nd_dask.frame.open.opening import OUTDATED, OpenedFrame, ParsedFrame
 
 
 def state_token(parsed: ParsedFrame) -> bytes:
@@ -49,7 +49,4 @@ def require_descendant(opened: OpenedFrame, token: bytes) -> None:
     """
     parsed = opened.parsed
     if token != state_token(parsed) and updates_since(parsed.history, token) is None:
-        raise StaleFrameError(
-            "the frame changed after it was opened or after the graph was built; open it anew",
-            path=opened.reader.label,
-        )
+        raise StaleFrameError(OUTDATED, path=opened.reader.label)

@@ -27,6 +27,11 @@ from b2nd_dask.storage import HEAD_NBYTES, ByteReader, Identity, Span, chunk_mem
 
 #: NumPy counts bytes in 63 bits.
 MAX_NBYTES = 2**63 - 1
+#: What StaleFrameError says of a frame that is no more what was opened.
+OUTDATED = (
+    "the frame changed after it was opened or after the graph was built: open it anew by from_b2nd "
+    "or open_b2nd, and build what reads it anew from that"
+)
 
 #: To read metadata that others change meanwhile.
 _TRIES = 20

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from b2nd_dask.format.chunk.chunk_header import Special
 from b2nd_dask.format.grid import Grid
 from b2nd_dask.format.index import ChunkKind
-from b2nd_dask.format.integrity import chunk_digest, require_digest
+from b2nd_dask.format.integrity import require_digest
 from b2nd_dask.frame.joined import Readable
 from b2nd_dask.frame.open.opening import OpenedFrame, located
 from b2nd_dask.frame.read.buffers import Scratch
@@ -22,8 +22,7 @@ from b2nd_dask.frame.rechunk.source import Box, FlatSource, RegionSource, frames
 from b2nd_dask.frame.reference import FrameReference
 from b2nd_dask.frame.write.idempotent import OpenedStaging, stage_once
 from b2nd_dask.frame.write.records import ChunkRecords, merge_records
-from b2nd_dask.frame.write.writer import FramePlan, constant_records, stage_chunks, write_block
-from b2nd_dask.storage import Run
+from b2nd_dask.frame.write.writer import FramePlan, StagedBatches, constant_records, write_block
 
 _scratch = Scratch()
 
@@ -80,29 +79,20 @@ def copy_chunks(
 def _copy(
     frame: FrameReference, first: int, last: int, plan: FramePlan, opened: OpenedStaging
 ) -> ChunkRecords:
-    staging = opened.staging
-    held: dict[int, bytes] = {}
-    runs: dict[int, Run] = {}
-    digests: dict[int, int] = {}
-    held_nbytes = 0
+    batches = StagedBatches(opened.staging)
     # of chunks that stand for one element, the element is written: `uninit` may have chosen it
     constants: list[int] = []
     with frame.reading() as (source, _):
         for chunk, payload in _payloads(source, first, last):
             if payload is None:
                 constants.append(chunk)
-                continue
-            if held_nbytes + len(payload) > staging.batch_nbytes:
-                runs.update(stage_chunks(held, staging))
-                held, held_nbytes = {}, 0
-            digests[chunk] = chunk_digest(payload)
-            held[chunk] = payload
-            held_nbytes += len(payload)
-        runs.update(stage_chunks(held, staging))
-    tables = [ChunkRecords.of({}, runs, digests)]
+            else:
+                batches.add(chunk, payload)
+        tables = [batches.finish()]
     for chunk in constants:
-        origin, axes = _extent(chunk, plan.grid)
-        tables.append(write_block(frame.read_axes(axes), origin, plan, staging))
+        axes = plan.grid.extent(chunk)
+        origin = tuple(axis.start for axis in axes)
+        tables.append(write_block(frame.read_axes(axes), origin, plan, opened.staging))
     return merge_records(tables)
 
 
@@ -127,14 +117,6 @@ def _payloads(opened: OpenedFrame, first: int, last: int) -> Iterator[tuple[int,
 def _require_decodes(opened: OpenedFrame, fetched: ChunkBytes) -> None:
     with _scratch.borrow(opened.parsed.grid.chunk_nbytes) as raw, located(opened, fetched.chunk):
         decode_raw(opened.parsed, fetched, raw)
-
-
-def _extent(chunk: int, grid: Grid) -> tuple[tuple[int, ...], tuple[range, ...]]:
-    """First element of a chunk, and its elements along each axis."""
-    cell = np.unravel_index(chunk, grid.counts) if grid.ndim else ()
-    origin = tuple(int(i) * c for i, c in zip(cell, grid.chunks, strict=True))
-    sizes = zip(origin, grid.chunks, grid.shape, strict=True)
-    return origin, tuple(range(at, min(at + c, n)) for at, c, n in sizes)
 
 
 def verify_stored(frame: FrameReference, first: int, last: int, most_nbytes: int) -> None:

@@ -31,6 +31,10 @@ _NOT_SHARED = (
 )
 
 
+#: Keys of writes that failed in this process, whose other threads may still run tasks of them.
+_given_up: set[str] = set()
+
+
 class OpenedStaging(NamedTuple):
     """Where the tasks of a write stage their chunks."""
 
@@ -60,6 +64,11 @@ def open_staging(plan: FramePlan, staging: Staging) -> OpenedStaging:
     if not again:
         with _shared(staging):
             staging.prepare()
+        # looked for behind that: whichever comes first, no staging area stays
+        if staging.key in _given_up:
+            clean_up(staging)
+            problem = "another task of this write failed"
+            raise FileNotFoundError(errno.ENOENT, problem, staging.label)
     return OpenedStaging(staging, again)
 
 
@@ -186,6 +195,12 @@ def clean_up(staging: Staging) -> None:
             staging.key,
             error,
         )
+
+
+def give_up(staging: Staging) -> None:
+    """Remove what a write of this process has staged that failed, for good."""
+    _given_up.add(staging.key)
+    clean_up(staging)
 
 
 def write_key_of(reader: ByteReader) -> str | None:

@@ -21,6 +21,7 @@ from b2nd_dask.format.chunk.compression import (
 from b2nd_dask.format.dtypes import not_stored
 from b2nd_dask.format.grid import Grid
 from b2nd_dask.format.header import MAX_HEADER_LEN
+from b2nd_dask.format.index import MAX_CHUNKS
 from b2nd_dask.format.integrity import RECORD_NAME, has_room, is_record, users_vlmeta
 from b2nd_dask.format.metalayers import MAX_METALAYERS
 from b2nd_dask.format.values import pack_metadata
@@ -146,16 +147,18 @@ def _new_grid(
         raise ValueError(
             f"the array has {len(shape)} dimensions; a frame has at most {MAX_NDIM}: reshape it"
         )
+    _check_chunk(chunks, dtype, math.prod(chunks) * dtype.itemsize)
     if blocks is None:
         full = tuple(max(n, 1) for n in shape)
         blocks = default_blocks(full, chunks, dtype, compression)
     elif any(b > c for b, c in zip(blocks, chunks, strict=True)):
         raise ValueError(f"blocks {blocks} are larger than chunks {chunks}: choose smaller blocks=")
     grid = Grid(shape, chunks, blocks, dtype.itemsize)
-    if grid.chunk_nbytes > LARGEST_WRITTEN_CHUNK:
+    _check_chunk(chunks, dtype, grid.chunk_nbytes)
+    if grid.nchunks > MAX_CHUNKS:
         raise ValueError(
-            f"chunks {chunks} of {dtype} have {grid.chunk_nbytes} bytes, "
-            f"{LARGEST_WRITTEN_CHUNK} is the most: choose smaller chunks="
+            f"the shape {shape} in chunks {chunks} has {grid.nchunks} chunks, {MAX_CHUNKS} is the "
+            "most: choose larger chunks="
         )
     if grid.block_nbytes > MAX_BLOCKSIZE:
         raise ValueError(
@@ -163,6 +166,14 @@ def _new_grid(
             f"{MAX_BLOCKSIZE} is the most: choose smaller blocks="
         )
     return grid
+
+
+def _check_chunk(chunks: tuple[int, ...], dtype: np.dtype[Any], nbytes: int) -> None:
+    if nbytes > LARGEST_WRITTEN_CHUNK:
+        raise ValueError(
+            f"chunks {chunks} of {dtype} have {nbytes} bytes, {LARGEST_WRITTEN_CHUNK} is the most: "
+            "choose smaller chunks="
+        )
 
 
 def _check_metadata(plan: FramePlan) -> None:

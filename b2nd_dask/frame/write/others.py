@@ -45,7 +45,7 @@ class ChunkBox(NamedTuple):
     @classmethod
     def between(cls, first: int, last: int, grid: Grid) -> Self:
         """Make the box that has its first and its last chunk where these chunks are."""
-        return cls(_cell(first, grid), tuple(at + 1 for at in _cell(last, grid)))
+        return cls(grid.cell(first), tuple(at + 1 for at in grid.cell(last)))
 
     @property
     def nchunks(self) -> int:
@@ -131,15 +131,18 @@ def require_disjoint(
         common = base.box.common(_box_of(update, present.grid))
         if not common.is_empty:
             raise StaleFrameError(
-                f"{CHANGED}: both write the elements {common.region(present.grid)}"
-                f"{_named([update])}. Write this update again if it is to come after that one",
+                f"{CHANGED}: this update writes the chunks of the elements "
+                f"{common.region(present.grid)}{_named([update])}. Write it again if it is to come "
+                f"after that one. Chunks, of {plan.grid.chunks} elements, are written whole: "
+                "regions that begin and end at multiples of these share none",
                 path=label,
             )
     # without the updates themselves only their results tell
     if _entries_digest(present, base.box) != base.entries or (lost and not _is_proven(base)):
         raise StaleFrameError(
-            f"{CHANGED}: others wrote some of the elements {base.box.region(plan.grid)}, or so "
-            "many updates came in between that this cannot be ruled out. Write again",
+            f"{CHANGED}: others wrote some of the chunks of the elements "
+            f"{base.box.region(plan.grid)}, or so many updates came in between that this cannot be "
+            "ruled out. Write again",
             path=label,
         )
     return present.grid.shape if base.shape == plan.grid.shape else plan.grid.shape
@@ -212,10 +215,6 @@ def _moved(update: PastUpdate, before: Grid, after: Grid) -> PastUpdate:
     ends = np.array([update.first, update.last], np.int64)
     first, last = renumbered(ends, before, after).tolist()
     return update._replace(first=first, last=last)
-
-
-def _cell(number: int, grid: Grid) -> tuple[int, ...]:
-    return tuple(int(at) for at in np.unravel_index(number, grid.counts)) if grid.ndim else ()
 
 
 def _numbers(cells: tuple[NDArray[Any], ...], counts: tuple[int, ...]) -> NDArray[np.int64]:

@@ -74,7 +74,7 @@ def finish_part(
         if len(wanted):
             others = [other for other in _boxes(staging, plan.grid) if other != box]
             _require_apart([box, *others], plan.grid, staging.label, first_alone=True)
-            staging.keep(_name_of(box, plan.grid), table_of(records))
+            staging.kept.put(_name_of(box, plan.grid), table_of(records))
     return staging.label
 
 
@@ -158,7 +158,7 @@ def _join_parts(begun: BegunFrame, staging: Staging, fill: Any) -> None:
 
 def _tables(staging: Staging, grid: Grid) -> dict[ChunkBox, bytes]:
     """The tables of all parts."""
-    return {box: staging.read_kept(_name_of(box, grid)) for box in _boxes(staging, grid)}
+    return {box: staging.kept.read(_name_of(box, grid)) for box in _boxes(staging, grid)}
 
 
 def _records_of_all(
@@ -210,11 +210,9 @@ def _filled(
     known = ChunkRecords((), known.rows[np.isin(known.rows["chunk"], chunks)])
     tables = [known]
     for chunk in np.setdiff1d(chunks, known.rows["chunk"]).tolist():
-        cell = np.unravel_index(chunk, grid.counts) if grid.ndim else ()
-        origin = tuple(int(at) * c for at, c in zip(cell, grid.chunks, strict=True))
-        ends = zip(origin, grid.chunks, grid.shape, strict=True)
-        shape = tuple(min(c, n - at) for at, c, n in ends)
-        tables.append(write_block(np.broadcast_to(element, shape), origin, plan, staging))
+        axes = grid.extent(chunk)
+        elements = np.broadcast_to(element, tuple(map(len, axes)))
+        tables.append(write_block(elements, tuple(axis.start for axis in axes), plan, staging))
     return merge_records(tables)
 
 
@@ -249,7 +247,7 @@ def _name_of(box: ChunkBox, grid: Grid) -> str:
 
 def _boxes(staging: Staging, grid: Grid) -> list[ChunkBox]:
     """The boxes of all parts that are staged."""
-    named = filter(None, map(_NAME.fullmatch, staging.kept()))
+    named = filter(None, map(_NAME.fullmatch, staging.kept.names()))
     ends = sorted((int(match[1], 16), int(match[2], 16)) for match in named)
     return [ChunkBox.between(first, last, grid) for first, last in ends if last < grid.nchunks]
 

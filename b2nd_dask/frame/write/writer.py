@@ -98,11 +98,7 @@ def write_block(
         Where the block's first element lies in the array; the corner of a chunk.
     """
     grid = plan.grid
-    codes: dict[int, int] = {}
-    runs: dict[int, Run] = {}
-    digests: dict[int, int] = {}
-    held: dict[int, bytes] = {}
-    held_nbytes = 0
+    batches = StagedBatches(staging)
     elements = np.asarray(elements, plan.dtype)
     counts = [-(-n // c) for n, c in zip(elements.shape, grid.chunks, strict=True)]
     first = [at // c for at, c in zip(origin, grid.chunks, strict=True)]
@@ -112,31 +108,51 @@ def write_block(
         chunk = int(np.ravel_multi_index(cell, grid.counts)) if cell else 0
         # the ellipsis keeps a 0-d block an array
         index: tuple[Any, ...] = (*inside, ...)
-        encoded = encode_elements(elements[index], grid, plan.compression)
+        batches.add(chunk, encode_elements(elements[index], grid, plan.compression))
+    return batches.finish()
+
+
+class StagedBatches:
+    """Encoded chunks, held until they fill a batch of the staging, then staged together.
+
+    Where the write can be resumed, each batch is noted once it is staged.
+    """
+
+    def __init__(self, staging: Staging) -> None:
+        self._staging = staging
+        self._codes: dict[int, int] = {}
+        self._held: dict[int, bytes] = {}
+        self._held_nbytes = 0
+        self._runs: dict[int, Run] = {}
+        self._digests: dict[int, int] = {}
+
+    def add(self, chunk: int, encoded: int | bytes) -> None:
+        """Add what `encode_elements` made of a chunk; stage those before it if there is no room."""
         if isinstance(encoded, int):
-            codes[chunk] = encoded
-            continue
-        if held_nbytes + len(encoded) > staging.batch_nbytes:
-            runs.update(stage_chunks(held, staging))
-            held, held_nbytes = {}, 0
+            self._codes[chunk] = encoded
+            return
+        if self._held_nbytes + len(encoded) > self._staging.batch_nbytes:
+            self._stage()
         # while it is in the processor's cache
-        digests[chunk] = chunk_digest(encoded)
-        held[chunk] = encoded
-        held_nbytes += len(encoded)
-    runs.update(stage_chunks(held, staging))
-    if codes and staging.resumable:
-        staging.note(journal_rows(codes, {}, {}))
-    return ChunkRecords.of(codes, runs, digests)
+        self._digests[chunk] = chunk_digest(encoded)
+        self._held[chunk] = encoded
+        self._held_nbytes += len(encoded)
 
+    def finish(self) -> ChunkRecords:
+        """Stage the rest, and record all chunks."""
+        self._stage()
+        if self._codes and self._staging.resumable:
+            self._staging.note(journal_rows(self._codes, {}, {}))
+        return ChunkRecords.of(self._codes, self._runs, self._digests)
 
-def stage_chunks(held: dict[int, bytes], staging: Staging) -> dict[int, Run]:
-    """Stage encoded chunks by their numbers, and note them where the write can be resumed."""
-    if not held:
-        return {}
-    runs = dict(zip(held, staging.append(list(held.values())), strict=True))
-    if staging.resumable:
-        staging.note(journal_rows({}, runs, held))
-    return runs
+    def _stage(self) -> None:
+        if not self._held:
+            return
+        runs = dict(zip(self._held, self._staging.append(list(self._held.values())), strict=True))
+        if self._staging.resumable:
+            self._staging.note(journal_rows({}, runs, self._held))
+        self._runs |= runs
+        self._held, self._held_nbytes = {}, 0
 
 
 def constant_records(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,8 +12,9 @@ import numpy as np
 from dask.array.core import normalize_chunks
 
 from b2nd_dask.format.grid import steps
+from b2nd_dask.frame.open.opening import MAX_NBYTES
 from b2nd_dask.frame.reference import FrameReference
-from b2nd_dask.frame.write.new_frame import halved, plan_frame
+from b2nd_dask.frame.write.new_frame import check_storable, halved, plan_frame
 from b2nd_dask.frame.write.update import differing_options, has_caterva
 from b2nd_dask.frame.write.writer import FramePlan
 from b2nd_dask.graph.write.source_metadata import packed_metadata
@@ -24,6 +25,8 @@ LARGEST_DEFAULT_CHUNK = 32 << 20
 SMALLEST_DEFAULT_CHUNK = 1 << 20
 #: Fewer dask blocks than this are written as they are, however small.
 MANY_BLOCKS = 100
+#: Of larger arrays dask would list too many; the format has room for as many chunks.
+_MOST_BLOCKS = 1 << 28
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,6 +62,39 @@ def new_plan(array: da.Array, options: FrameOptions) -> FramePlan:
         sparse=not options.contiguous,
         caterva=options.caterva,
     )
+
+
+def array_like(shape: Any, dtype: Any, chunks: Any) -> da.Array:
+    """Make an array of zeros, in dask's blocks unless the sizes of `chunks` are given.
+
+    Raises
+    ------
+    TypeError
+        It is no dtype, or one that a frame cannot hold.
+    ValueError
+        It is no shape, or one that is beyond the format.
+    """
+    try:
+        elements = np.dtype(dtype)
+    except TypeError as error:
+        raise TypeError(f"dtype={dtype!r} is no dtype: {error}") from None
+    if not elements.itemsize:
+        raise TypeError(f"dtype={dtype!r} has no length: give it one, as in {elements.str[:2]}20")
+    check_storable(elements)
+    sizes = tuple(shape) if isinstance(shape, list | tuple) else (shape,)
+    if not all(isinstance(n, int | np.integer) and not isinstance(n, bool) for n in sizes):
+        raise ValueError(f"shape={shape!r} is not a number of elements for each axis")
+    if min(sizes, default=0) < 0:
+        raise ValueError(f"shape={shape!r}: lengths are 0 or more")
+    nbytes = math.prod(max(int(n), 1) for n in sizes) * elements.itemsize
+    if nbytes > MAX_NBYTES:
+        raise ValueError(f"shape={shape!r} of {elements} has {nbytes} bytes, {MAX_NBYTES} is most")
+    # dask lists the lengths of blocks
+    blocks = sizes if chunks is not None and _are_sizes(chunks) else "auto"
+    if blocks == "auto" and nbytes > LARGEST_DEFAULT_CHUNK * _MOST_BLOCKS:
+        raise ValueError(f"shape={shape!r} is too large for the default of chunks=: give chunks=")
+    zeros: da.Array = da.zeros(sizes, dtype=elements, chunks=blocks)
+    return zeros
 
 
 def check_append_options(frame: FrameReference, array: da.Array, options: FrameOptions) -> None:
@@ -168,7 +204,10 @@ def _resolved_shape(arr: da.Array, chunks: Any) -> tuple[int, ...]:
     parts = chunks.values() if isinstance(chunks, dict) else np.ravel(np.array(chunks, object))
     if not isinstance(chunks, dict | str) and not any(p in (-1, None, "auto") for p in parts):
         return _per_axis("chunks", chunks, arr.ndim)
-    resolved = normalize_chunks(chunks, arr.shape, dtype=arr.dtype, previous_chunks=arr.chunks)
+    try:
+        resolved = normalize_chunks(chunks, arr.shape, dtype=arr.dtype, previous_chunks=arr.chunks)
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"chunks={chunks!r} for the shape {arr.shape}: {error}") from error
     return tuple(max(1, *axis, 1) for axis in resolved)
 
 
@@ -186,7 +225,7 @@ def _one_size(lengths: Any, shape: tuple[int, ...], axis: int) -> Any:
 
 
 def _per_axis(name: str, sizes: Any, ndim: int) -> tuple[int, ...]:
-    given = (sizes,) * ndim if isinstance(sizes, int | np.integer) else tuple(sizes)
+    given = tuple(sizes) if isinstance(sizes, Iterable) else (sizes,) * ndim
     if len(given) != ndim or any(
         not isinstance(n, int | np.integer) or isinstance(n, bool) or n < 1 for n in given
     ):

@@ -76,13 +76,13 @@ def _check_elements(arr: Any) -> None:
         dtype = np.dtype(arr.dtype)
     except TypeError:
         raise TypeError(
-            f"a {type(arr).__name__} without a dtype of NumPy's cannot be written: make it an "
-            "array first, for instance by .astype, .to_numpy or da.from_delayed"
+            f"a {type(arr).__name__} without a dtype of NumPy's is no array that a frame can hold: "
+            "make it one first, for instance by .astype, .to_numpy or da.from_delayed"
         ) from None
     check_storable(dtype)
     if isinstance(getattr(arr, "_meta", arr), np.ma.MaskedArray):
         raise TypeError(
-            "a masked array cannot be written, since a frame has no masks: write "
+            "a masked array cannot be written or compressed, since a frame has no masks: pass "
             "da.ma.filled(x, value)"
         )
 

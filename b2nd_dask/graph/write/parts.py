@@ -8,7 +8,6 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
-import dask.array as da
 import numpy as np
 from dask.array.core import normalize_chunks
 
@@ -18,7 +17,7 @@ from b2nd_dask.frame.write.begun import BegunFrame, begin, begun_at
 from b2nd_dask.frame.write.others import ChunkBox
 from b2nd_dask.frame.write.parts import finish_part, open_part
 from b2nd_dask.graph.write.checked_cast import as_elements, converted
-from b2nd_dask.graph.write.frame_options import FrameOptions, new_plan
+from b2nd_dask.graph.write.frame_options import FrameOptions, array_like, new_plan
 from b2nd_dask.graph.write.input_arrays import as_dask
 from b2nd_dask.graph.write.patch import Bounds, broadcast_to_region, region_bounds
 from b2nd_dask.graph.write.write_tasks import WriteJob
@@ -70,9 +69,9 @@ def create(
     FileExistsError
         Something is there that `mode` does not allow to replace, or another frame was begun there.
     ValueError
-        Chunks or blocks do not fit, or there are too many metadata entries.
+        The shape, chunks or blocks do not fit, or there are too many metadata entries.
     TypeError
-        The dtype holds Python objects, or metadata cannot be stored.
+        It is no dtype, or holds Python objects, or metadata cannot be stored.
     OSError
         Nothing can be written there.
 
@@ -88,7 +87,7 @@ def create(
         raise ValueError(f"mode={mode!r}; known are {', '.join(map(repr, _MODES))}")
     location = target_of(urlpath, storage_options, contiguous=contiguous)
     options = FrameOptions(chunks, blocks, cparams, meta, vlmeta, contiguous, caterva=False)
-    like = da.zeros(shape, dtype=dtype, chunks="auto")
+    like = array_like(shape, dtype, chunks)
     begin(location, BegunFrame(new_plan(like, options), _MODES[mode], uuid.uuid4().hex[:16]))
 
 

@@ -11,7 +11,7 @@ from dask.delayed import Delayed, delayed
 
 from b2nd_dask.frame.access import frame_at
 from b2nd_dask.frame.reference import FrameReference
-from b2nd_dask.frame.write.idempotent import RAN_BEFORE, clean_up, is_published
+from b2nd_dask.frame.write.idempotent import RAN_BEFORE, clean_up, give_up, is_published
 from b2nd_dask.frame.write.records import ChunkRecords, read_journals
 from b2nd_dask.frame.write.writer import FramePlan
 from b2nd_dask.graph.read.from_b2nd import MANY_TASKS, array_of
@@ -86,7 +86,7 @@ def _compute(job: Job, written: Delayed, warn: Callable[[], None], *, resume: bo
     except BaseException as error:
         if not resume:
             # an interrupt, too, must not leave the disk full
-            clean_up(job.staging)
+            give_up(job.staging)
         # a worker that is lost after it published has its tasks run again, on a staging area that
         # is gone
         if not isinstance(error, RAN_BEFORE) or not is_published(job.plan, job.staging):

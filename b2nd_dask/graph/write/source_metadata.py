@@ -111,9 +111,14 @@ def _stored(frame: FrameReference, name: str) -> Iterable[str]:
     return users_names(entries.stored)
 
 
+def is_labelled(given: Any) -> bool:
+    """Whether something is an object of xarray, which is not imported for it."""
+    return any(base.__module__.split(".")[0] == "xarray" for base in type(given).__mro__)
+
+
 def _labels(given: Any) -> list[str]:
-    """What a labelled array of xarray has beside its elements; xarray is not imported for it."""
-    if not any(base.__module__.split(".")[0] == "xarray" for base in type(given).__mro__):
+    """What a labelled array of xarray has beside its elements."""
+    if not is_labelled(given):
         return []
     kind = type(given).__name__
     dims = list(getattr(given, "dims", ()))

@@ -289,12 +289,12 @@ def write_task(
 ) -> ChunkRecords:
     """Write one block, which may be read-only; `region` is its position in the dask array."""
     name = f"{opened.staging.label}: the block at {tuple(axis.start for axis in region)}"
-    _check_block(block, name, tuple(axis.stop - axis.start for axis in region), plan.dtype)
+    check_block(block, name, tuple(axis.stop - axis.start for axis in region), plan.dtype)
     corner = tuple(start + axis.start for start, axis in zip(origin, region, strict=True))
     return write_block_once(checked_cast(block, plan.dtype, name), corner, plan, opened)
 
 
-def _check_block(block: Any, name: str, shape: tuple[int, ...], wanted: np.dtype[Any]) -> None:
+def check_block(block: Any, name: str, shape: tuple[int, ...], wanted: np.dtype[Any]) -> None:
     """Check that a block has the shape and dtype that the dask array promises."""
     if np.shape(block) != shape:
         raise ValueError(
@@ -303,7 +303,7 @@ def _check_block(block: Any, name: str, shape: tuple[int, ...], wanted: np.dtype
         )
     if isinstance(block, np.ma.MaskedArray):
         raise TypeError(
-            f"{name} is a masked array, and a frame has no masks: write da.ma.filled(x, value)"
+            f"{name} is a masked array, and a frame has no masks: pass da.ma.filled(x, value)"
         )
     dtype = np.asarray(block).dtype
     if not fits(dtype, wanted):

@@ -3,6 +3,6 @@
 `targets` is the way in, `staging` the protocol that all writes follow. `local_staging` and
 `local_update` write new files and change old ones (one at a time: `frame_lock`), by way of
 `local_names` and `local_files`; `object_staging` writes to stores of fsspec, by way of
-`object_store` and `s3_join`. `leftovers` finds what a write has left.
-`storage.read` may be imported.
+`object_store` and `s3_join`. `kept_files` are of frames that were begun; `leftovers` finds what a
+write has left. `storage.read` may be imported.
 """

@@ -17,10 +17,16 @@ import errno
 import hashlib
 import os
 import re
+import stat
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
+from b2nd_dask.storage.byte_reader import MAIN_MEMBER, is_member
+
+#: In a staging area; locked shared by who appends, exclusively by who commits.
+LOCK_NAME = "lock"
 #: A longer name of a target is cut, since names end at 255 bytes.
 _LONGEST_NAME = 150
 _HIDDEN = re.compile(r"([0-9a-f]{16})\.(staging|removed|old)")
@@ -130,6 +136,37 @@ def publish_path(ready: Path, target: Path, *, replace: bool) -> None:
     else:
         _rename_new(ready, target)
     sync_directory(target.parent)
+
+
+def mode_of(target: Path, is_same_form: Callable[[int], bool]) -> int | None:
+    """Permissions of the file or directory that is replaced, if it is of the same form."""
+    # looked at once: another writer may replace it by one of the other form
+    with suppress(FileNotFoundError):
+        mode = target.stat().st_mode
+        return stat.S_IMODE(mode) if is_same_form(mode) else None
+    return None
+
+
+def require_frame(path: Path) -> None:
+    """Check that what is replaced is a frame or empty."""
+    fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+    try:
+        if stat.S_ISDIR(os.fstat(fd).st_mode):
+            with os.scandir(fd) as members:
+                names = [member.name for member in members]
+            frame = not names or (MAIN_MEMBER in names and all(map(is_member, names)))
+        else:
+            # 0x9e, 0xa8 and the magic begin every frame (docs/format.md, Frame header)
+            frame = os.read(fd, 10)[2:] in (b"b2frame\0", b"")
+    finally:
+        os.close(fd)
+    if not frame:
+        raise FileExistsError(
+            errno.EEXIST,
+            "this is not a frame, or has other files in it, and is not replaced: remove it "
+            "yourself, or write to another path",
+            str(path),
+        )
 
 
 def sync_directory(path: Path) -> None:

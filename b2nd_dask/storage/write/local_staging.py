@@ -16,7 +16,7 @@ import re
 import stat
 import threading
 import uuid
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -24,10 +24,11 @@ from pathlib import Path
 import numpy as np
 
 from b2nd_dask.errors import StaleFrameError
-from b2nd_dask.storage.byte_reader import MAIN_MEMBER, ByteReader, Identity, chunk_member, is_member
+from b2nd_dask.storage.byte_reader import MAIN_MEMBER, ByteReader, Identity, chunk_member
 from b2nd_dask.storage.read.local_reader import LocalReader, identity_at
 from b2nd_dask.storage.read.location import Location
 from b2nd_dask.storage.spans import Span
+from b2nd_dask.storage.write.kept_files import KeptFiles, LocalKeptFiles
 from b2nd_dask.storage.write.local_files import (
     about,
     append_whole,
@@ -39,14 +40,16 @@ from b2nd_dask.storage.write.local_files import (
     write_file,
 )
 from b2nd_dask.storage.write.local_names import (
+    LOCK_NAME,
     area_of,
+    mode_of,
     publish_path,
     remove_area,
     remove_path,
+    require_frame,
     sync_directory,
 )
 from b2nd_dask.storage.write.staging import (
-    KEPT_SUFFIX,
     Placement,
     Run,
     StagedChunks,
@@ -61,10 +64,6 @@ MAX_WASTE = 1 / 8
 _BATCH_NBYTES = 1 << 20
 #: Names of what is staged.
 _STAGED = re.compile(r"[0-9a-f]{32}\.(part|chunk)")
-#: Folder of what `Staging.keep` puts there: found without a list of all chunk files.
-_KEPT = "kept"
-#: Locked shared by who appends, exclusively by who commits.
-_LOCK = "lock"
 
 #: Locked while this process appends to a file of its own.
 _writing = threading.Lock()
@@ -119,7 +118,7 @@ class _LocalStaging:
                 raise FileExistsError(errno.EEXIST, message, self.target)
             # another writer may have removed it
             with suppress(FileNotFoundError):
-                _require_frame(path)
+                require_frame(path)
 
     def prepare(self) -> None:
         """Look at the target and make the staging area; see `Staging.prepare`."""
@@ -138,7 +137,7 @@ class _LocalStaging:
         with about(self.target):
             # a Delayed may be computed twice
             self.directory.mkdir(exist_ok=True)
-            (self.directory / _LOCK).touch()
+            (self.directory / LOCK_NAME).touch()
 
     def inside(self, name: str) -> Location:
         """Locate a frame in the staging area; see `Staging.inside`."""
@@ -150,7 +149,7 @@ class _LocalStaging:
 
     def exclusive(self) -> AbstractContextManager[None]:
         """Wait for tasks that append and for another run of the commit; see `Staging.exclusive`."""
-        return locked(self.directory / _LOCK, fcntl.LOCK_EX, self.target)
+        return locked(self.directory / LOCK_NAME, fcntl.LOCK_EX, self.target)
 
     def note(self, rows: bytes) -> None:
         """Append to the journal of this process; see `Staging.note`."""
@@ -186,42 +185,10 @@ class _LocalStaging:
                 found += [b""] * len(spans)
         return found
 
-    def keep(self, name: str, payload: bytes) -> None:
-        """See `Staging.keep`."""
-        with about(self.target):
-            ready = self._ready_to_keep(payload)
-            ready.rename(ready.with_name(f"{name}{KEPT_SUFFIX}"))
-            sync_directory(ready.parent)
-
-    def keep_new(self, name: str, payload: bytes) -> bool:
-        """See `Staging.keep_new`."""
-        # the lock is for file systems without hard links, where a name appears before its bytes
-        with self.exclusive(), about(self.target):
-            ready = self._ready_to_keep(payload)
-            try:
-                link_or_copy(ready, ready.with_name(f"{name}{KEPT_SUFFIX}"))
-            except FileExistsError:
-                return False
-            finally:
-                ready.unlink()
-            sync_directory(ready.parent)
-        return True
-
-    def _ready_to_keep(self, payload: bytes) -> Path:
-        folder = self.directory / _KEPT
-        ready = folder / uuid.uuid4().hex
-        folder.mkdir(exist_ok=True)
-        write_file(ready, payload)
-        return ready
-
-    def kept(self) -> list[str]:
+    @property
+    def kept(self) -> KeptFiles:
         """See `Staging.kept`."""
-        return [path.stem for path in (self.directory / _KEPT).glob(f"*{KEPT_SUFFIX}")]
-
-    def read_kept(self, name: str) -> bytes:
-        """See `Staging.read_kept`."""
-        with about(self.target):
-            return (self.directory / _KEPT / f"{name}{KEPT_SUFFIX}").read_bytes()
+        return LocalKeptFiles(self.directory, self.target)
 
     def sync(self, parts: Sequence[str]) -> None:
         """See `Staging.sync`."""
@@ -257,7 +224,7 @@ class ContiguousStaging(_LocalStaging):
 
     def _appending(self) -> AbstractContextManager[None]:
         """Keep a commit from taking a part while it grows."""
-        return locked(self.directory / _LOCK, fcntl.LOCK_SH, self.target)
+        return locked(self.directory / LOCK_NAME, fcntl.LOCK_SH, self.target)
 
     @contextmanager
     def _part(self, name: str) -> Iterator[int]:
@@ -325,7 +292,7 @@ class ContiguousStaging(_LocalStaging):
         with about(self.target):
             fd = os.open(ready, os.O_RDWR)
             try:
-                if (mode := _mode_of(target, stat.S_ISREG)) is not None:
+                if (mode := mode_of(target, stat.S_ISREG)) is not None:
                     os.fchmod(fd, mode)
                 end = self.header_len + placement.data_nbytes
                 os.ftruncate(fd, end)
@@ -376,38 +343,7 @@ class SparseStaging(_LocalStaging):
             for member in frame.iterdir():
                 sync_file(member)
             write_file(frame / MAIN_MEMBER, head + tail)
-            if (mode := _mode_of(target, stat.S_ISDIR)) is not None:
+            if (mode := mode_of(target, stat.S_ISDIR)) is not None:
                 frame.chmod(mode)
             sync_directory(frame)
             self.give_name(frame)
-
-
-def _mode_of(target: Path, is_same_form: Callable[[int], bool]) -> int | None:
-    """Permissions of the file or directory that is replaced, if it is of the same form."""
-    # looked at once: another writer may replace it by one of the other form
-    with suppress(FileNotFoundError):
-        mode = target.stat().st_mode
-        return stat.S_IMODE(mode) if is_same_form(mode) else None
-    return None
-
-
-def _require_frame(path: Path) -> None:
-    """Check that what is replaced is a frame or empty."""
-    fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
-    try:
-        if stat.S_ISDIR(os.fstat(fd).st_mode):
-            with os.scandir(fd) as members:
-                names = [member.name for member in members]
-            frame = not names or (MAIN_MEMBER in names and all(map(is_member, names)))
-        else:
-            # 0x9e, 0xa8 and the magic begin every frame (docs/format.md, Frame header)
-            frame = os.read(fd, 10)[2:] in (b"b2frame\0", b"")
-    finally:
-        os.close(fd)
-    if not frame:
-        raise FileExistsError(
-            errno.EEXIST,
-            "this is not a frame, or has other files in it, and is not replaced: remove it "
-            "yourself, or write to another path",
-            str(path),
-        )

@@ -40,9 +40,10 @@ import numpy as np
 
 from b2nd_dask.storage.byte_reader import CHUNK_MEMBER, MAIN_MEMBER, ByteReader, chunk_member
 from b2nd_dask.storage.read.location import Location
+from b2nd_dask.storage.write.kept_files import KeptFiles, ObjectKeptFiles
 from b2nd_dask.storage.write.object_store import PIECE_NBYTES, ObjectStore, StagingArea
 from b2nd_dask.storage.write.s3_join import Limits, ServerJoin, abort_uploads
-from b2nd_dask.storage.write.staging import KEPT_SUFFIX, Placement, Run, StagedChunks
+from b2nd_dask.storage.write.staging import Placement, Run, StagedChunks
 
 #: A store joins objects of 5 MiB and more; much larger ones would only take memory.
 _BATCH_NBYTES = 32 << 20
@@ -144,28 +145,10 @@ class BaseObjectStaging:
             # an object is gone, or shorter than the journal says: the others may be whole
             return area.store.each(partial(_fetched, area.store), located)
 
-    def keep(self, name: str, payload: bytes) -> None:
-        """See `Staging.keep`."""
-        self.area().put(f"{name}{KEPT_SUFFIX}", payload)
-
-    def keep_new(self, name: str, payload: bytes) -> bool:
-        """See `Staging.keep_new`; of two at once, a store that cannot tell keeps the later."""
-        if name in self.kept():
-            return False
-        return self.area().put_new(f"{name}{KEPT_SUFFIX}", payload)
-
-    def kept(self) -> list[str]:
+    @property
+    def kept(self) -> KeptFiles:
         """See `Staging.kept`."""
-        return [
-            name.removesuffix(KEPT_SUFFIX)
-            for name in self.area().names()
-            if name.endswith(KEPT_SUFFIX)
-        ]
-
-    def read_kept(self, name: str) -> bytes:
-        """See `Staging.read_kept`."""
-        area = self.area()
-        return area.store.get(area.path(f"{name}{KEPT_SUFFIX}"))
+        return ObjectKeptFiles(self.area())
 
     def sync(self, parts: Sequence[str]) -> None:
         """Nothing: an object that was put is there; see `Staging.sync`."""

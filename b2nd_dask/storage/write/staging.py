@@ -13,10 +13,7 @@ from numpy.typing import NDArray
 if TYPE_CHECKING:
     from b2nd_dask.storage.byte_reader import ByteReader, Identity
     from b2nd_dask.storage.read.location import Location
-
-
-#: Ends the names of what `Staging.keep` puts into a staging area.
-KEPT_SUFFIX = ".kept"
+    from b2nd_dask.storage.write.kept_files import KeptFiles
 
 
 class Run(NamedTuple):
@@ -122,28 +119,9 @@ class Staging(Protocol):
     def fetch(self, runs: Sequence[Run]) -> list[bytes]:
         """Read staged bytes back; other bytes, or fewer, where they are not there any more."""
 
-    def keep(self, name: str, payload: bytes) -> None:
-        """Put a small file into the area, durably and all at once; instead of one of that name.
-
-        Parameters
-        ----------
-        name : str
-            Letters, digits and hyphens.
-
-        Raises
-        ------
-        FileNotFoundError
-            The staging area is gone.
-        """
-
-    def keep_new(self, name: str, payload: bytes) -> bool:
-        """As `keep`; false, and nothing is changed, where there is one of that name."""
-
-    def kept(self) -> list[str]:
-        """Names of the files that `keep` has put there; none where there is no area."""
-
-    def read_kept(self, name: str) -> bytes:
-        """Read such a file; FileNotFoundError where there is none."""
+    @property
+    def kept(self) -> KeptFiles:
+        """Small named files in the area."""
 
     def sync(self, parts: Sequence[str]) -> None:
         """Wait until parts of this staging area are on the disk, or in the store."""

@@ -1,0 +1,116 @@
+"""Small named files in the staging area of a frame that was begun: its plan, tables of its parts.
+
+Unlike what tasks append, each is there whole or not at all, and durable when the call returns.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import uuid
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from b2nd_dask.storage.write.local_files import about, link_or_copy, locked, write_file
+from b2nd_dask.storage.write.local_names import LOCK_NAME, sync_directory
+from b2nd_dask.storage.write.object_store import StagingArea
+
+_SUFFIX = ".kept"
+#: Folder of local ones: found without a list of all chunk files.
+_FOLDER = "kept"
+
+
+class KeptFiles(Protocol):
+    """The files of one staging area; names are letters, digits and hyphens."""
+
+    def put(self, name: str, payload: bytes) -> None:
+        """Put a file, instead of one of that name.
+
+        Raises
+        ------
+        FileNotFoundError
+            The staging area is gone.
+        """
+
+    def put_new(self, name: str, payload: bytes) -> bool:
+        """As `put`; false, and nothing is changed, where there is one of that name."""
+
+    def names(self) -> list[str]:
+        """Names of all; none where there is no area."""
+
+    def read(self, name: str) -> bytes:
+        """Read a file; FileNotFoundError where there is none."""
+
+
+@dataclass(frozen=True, slots=True)
+class LocalKeptFiles:
+    """Files on a local disk."""
+
+    area: Path
+    """Directory of the staging area."""
+    target: str
+    """Path of the frame, for messages."""
+
+    def put(self, name: str, payload: bytes) -> None:
+        """See `KeptFiles.put`."""
+        with about(self.target):
+            ready = self._ready(payload)
+            ready.rename(self._path(name))
+            sync_directory(ready.parent)
+
+    def put_new(self, name: str, payload: bytes) -> bool:
+        """See `KeptFiles.put_new`."""
+        # the lock is for file systems without hard links, where a name appears before its bytes
+        with locked(self.area / LOCK_NAME, fcntl.LOCK_EX, self.target), about(self.target):
+            ready = self._ready(payload)
+            try:
+                link_or_copy(ready, self._path(name))
+            except FileExistsError:
+                return False
+            finally:
+                ready.unlink()
+            sync_directory(ready.parent)
+        return True
+
+    def names(self) -> list[str]:
+        """See `KeptFiles.names`."""
+        return [path.stem for path in (self.area / _FOLDER).glob(f"*{_SUFFIX}")]
+
+    def read(self, name: str) -> bytes:
+        """See `KeptFiles.read`."""
+        with about(self.target):
+            return self._path(name).read_bytes()
+
+    def _path(self, name: str) -> Path:
+        return self.area / _FOLDER / f"{name}{_SUFFIX}"
+
+    def _ready(self, payload: bytes) -> Path:
+        """A durable file without a name of its own yet."""
+        ready = self.area / _FOLDER / uuid.uuid4().hex
+        ready.parent.mkdir(exist_ok=True)
+        write_file(ready, payload)
+        return ready
+
+
+@dataclass(frozen=True, slots=True)
+class ObjectKeptFiles:
+    """Objects in an fsspec store."""
+
+    area: StagingArea
+
+    def put(self, name: str, payload: bytes) -> None:
+        """See `KeptFiles.put`."""
+        self.area.put(f"{name}{_SUFFIX}", payload)
+
+    def put_new(self, name: str, payload: bytes) -> bool:
+        """See `KeptFiles.put_new`; of two at once, a store that cannot tell keeps the later."""
+        return name not in self.names() and self.area.put_new(f"{name}{_SUFFIX}", payload)
+
+    def names(self) -> list[str]:
+        """See `KeptFiles.names`."""
+        found = self.area.names()
+        return [name.removesuffix(_SUFFIX) for name in found if name.endswith(_SUFFIX)]
+
+    def read(self, name: str) -> bytes:
+        """See `KeptFiles.read`."""
+        return self.area.store.get(self.area.path(f"{name}{_SUFFIX}"))
