@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from b2nd_dask.format.chunk.chunk_header import parse_chunk_header
 from b2nd_dask.format.chunk.constant import encode_repeated
-from b2nd_dask.format.chunk.subset import head_nbytes, subset_of
+from b2nd_dask.format.chunk.subset import AlikeSubsets, alike_subsets, head_nbytes, subset_of
 from tests.format.by_hand import changed
 from tests.strategies import examples
 
@@ -111,3 +111,60 @@ def test_fewer_bytes_than_offsets() -> None:
     header = parse_chunk_header(RAW)
     assert subset_of(RAW[: head_nbytes(4)], header, np.array([3])) is not None
     assert subset_of(RAW[: head_nbytes(4) - 1], header, np.array([3])) is None
+
+
+CHUNKS = [
+    blosc2.compress2(values, **ZSTD)
+    for values in (KINDS["smooth"], KINDS["runs"], np.sqrt(KINDS["smooth"]))
+]
+
+
+def alike(chunks: list[bytes], blocks: list[int], more: int = 0) -> AlikeSubsets | None:
+    first = parse_chunk_header(chunks[0])
+    return alike_subsets(chunks, [len(c) + more for c in chunks], first, np.array(blocks))
+
+
+@examples(20)
+@given(st.sets(st.integers(0, 3), min_size=1).map(sorted), st.permutations(CHUNKS), st.data())
+def test_chunks_that_are_alike_at_once(blocks, chunks, data) -> None:
+    # streams in another order than their offsets
+    order = data.draw(st.permutations(range(4)))
+    chunks = [reordered(chunks[0], order), *chunks[1:]]
+    found = alike(chunks, blocks)
+    alone = [subset_of(raw, parse_chunk_header(raw), np.array(blocks)) for raw in chunks]
+    assert found.heads == [one.head for one in alone]
+    assert found.spans.tolist() == [one.spans.tolist() for one in alone]
+    assert found.cbytes == [one.header.cbytes for one in alone]
+    assert {found.nbytes} == {one.header.nbytes for one in alone}
+    assert found.whole_cbytes == list(map(len, chunks))
+
+
+def reordered(raw: bytes, order: list[int]) -> bytes:
+    offsets = struct.unpack_from("<4i", raw, 32)
+    ends = sorted([*offsets, len(raw)])
+    streams = [raw[at : ends[ends.index(at) + 1]] for at in offsets]
+    at, placed = head_nbytes(4), [0] * 4
+    for block in order:
+        placed[block] = at
+        at += len(streams[block])
+    body = b"".join(streams[block] for block in order)
+    return raw[:32] + struct.pack("<4i", *placed) + body
+
+
+@pytest.mark.parametrize("offset", [-1, 0, 32 + 16 - 1, len(CHUNKS[1]) - 3, 2**31 - 1])
+def test_one_of_them_with_an_offset_that_cannot_be(offset: int) -> None:
+    raw = changed(CHUNKS[1], 32 + 4 * 2, struct.pack("<i", offset))
+    assert alike([CHUNKS[0], CHUNKS[1]], [0]) is not None
+    assert alike([CHUNKS[0], raw], [0]) is None
+
+
+@pytest.mark.parametrize("at", [*range(12), *range(16, 32)])
+def test_headers_that_differ_are_not_alike(at: int) -> None:
+    raw = changed(CHUNKS[1], at, bytes([CHUNKS[1][at] ^ 1]))
+    assert alike([CHUNKS[0], raw], [0]) is None
+
+
+def test_one_of_them_that_is_too_long_or_has_a_stream_twice() -> None:
+    assert alike([CHUNKS[0], CHUNKS[1]], [0], more=-1) is None
+    of_one_stream = changed(CHUNKS[1], 32 + 4 * 2, CHUNKS[1][32 + 4 : 32 + 8])
+    assert alike([CHUNKS[0], of_one_stream], [0]) is None

@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from b2nd_dask import open_b2nd
+from b2nd_dask.errors import CorruptChunkError
 from b2nd_dask.frame.array import reference_of
 from b2nd_dask.frame.read import fetch
 from tests import strategies
@@ -125,6 +126,17 @@ def test_a_damaged_place_of_a_block_is_an_error_not_other_data(tmp_path, smooth)
         os.utime(path)
         with pytest.raises(Exception, match="chunk 0"):
             open_b2nd(path)[30, 60, 3]
+
+
+def test_a_damaged_place_in_one_of_several_chunks_names_that_chunk(tmp_path, smooth):
+    path = write(tmp_path / "x.b2nd", smooth, codec=Codec.ZSTD)
+    index = reference_of(open_b2nd(path)).parsed
+    with path.open("r+b") as file:
+        file.seek(index.header.header_len + int(index.index.offsets[2]) + 32 + 4 * 5)
+        file.write(struct.pack("<i", 1))
+    os.utime(path)
+    with pytest.raises(CorruptChunkError, match="chunk 2"):
+        open_b2nd(path)[:, 60, 3]
 
 
 def test_points(tmp_path, smooth):

@@ -16,6 +16,9 @@ from b2nd_dask.format.chunk.chunk_header import HEADER_LEN, Buffer, ChunkHeader
 from b2nd_dask.format.chunk.compression import DELTA_FILTER
 
 _OFFSET = np.dtype("<i4")
+#: Of a header as words of an offset's size: uncompressed and compressed bytes of the chunk.
+_NBYTES, _CBYTES = 1, 3
+_HEADER_WORDS = HEADER_LEN // _OFFSET.itemsize
 
 
 class BlockSubset(NamedTuple):
@@ -66,18 +69,99 @@ def subset_of(head: Buffer, header: ChunkHeader, blocks: NDArray[np.int64]) -> B
     return BlockSubset(smaller, b"".join([head[:4], sizes, head[16:HEADER_LEN], offsets]), spans)
 
 
-def _block_spans(
-    head: Buffer, header: ChunkHeader, blocks: NDArray[np.int64]
+class AlikeSubsets(NamedTuple):
+    """The same blocks of several chunks; each row as a `BlockSubset`."""
+
+    heads: list[bytes]
+    nbytes: int
+    """Uncompressed, of each smaller chunk."""
+    cbytes: list[int]
+    """Of the smaller chunks."""
+    whole_cbytes: list[int]
+    """Of the chunks that they come from."""
+    spans: NDArray[np.int64]
+    """First byte and end of each block (last axis) of each chunk (first axis)."""
+
+
+def alike_subsets(
+    heads: list[Buffer], available: list[int], header: ChunkHeader, blocks: NDArray[np.int64]
+) -> AlikeSubsets | None:
+    """Begin the chunks that consist of the same blocks of several chunks, all of them at once.
+
+    Parameters
+    ----------
+    heads : list of bytes-like
+        What each chunk begins with; the first `head_nbytes`, or more.
+    available : list of int
+        Bytes that may belong to each chunk.
+    header : ChunkHeader
+        Of the first chunk, checked.
+    blocks : ndarray of int64
+        Numbers of blocks.
+
+    Returns
+    -------
+    AlikeSubsets or None
+        None where another header says anything else but its length, or one chunk would not do: look
+        at each alone, to learn what is wrong with it.
+    """
+    count = head_nbytes(header.nblocks)
+    if header.memcpyed or _decodes_whole(header) or min(map(len, heads)) < count:
+        return None
+    words = np.frombuffer(b"".join([head[:count] for head in heads]), _OFFSET)
+    words = words.reshape(len(heads), -1)
+    fixed, offsets = words[:, :_HEADER_WORDS].copy(), words[:, _HEADER_WORDS:].astype(np.int64)
+    cbytes = fixed[:, _CBYTES].astype(np.int64)
+    fixed[:, _CBYTES] = 0
+    ends = _ends_of_blocks(offsets, cbytes)
+    if ends is None or (fixed != fixed[0]).any() or (cbytes > available).any():
+        return None
+    spans = np.stack([offsets[:, blocks], ends[:, blocks]], axis=2)
+    lengths = spans[..., 1] - spans[..., 0]
+    stops = head_nbytes(len(blocks)) + np.cumsum(lengths, axis=1)
+    nbytes = len(blocks) * header.blocksize
+    fixed[:, _NBYTES], fixed[:, _CBYTES] = nbytes, stops[:, -1]
+    smaller = np.concatenate([fixed, (stops - lengths).astype(_OFFSET)], axis=1)
+    return AlikeSubsets(
+        [row.tobytes() for row in smaller], nbytes, stops[:, -1].tolist(), cbytes.tolist(), spans
+    )
+
+
+def _ends_of_blocks(
+    offsets: NDArray[np.int64], cbytes: NDArray[np.int64]
 ) -> NDArray[np.int64] | None:
-    """Find first byte and end of blocks; None where they cannot be decoded alone."""
-    if (
+    """Where the streams of blocks end, for rows of chunks; None where one of them cannot be."""
+    order = np.argsort(offsets, axis=1)
+    edges = np.empty((len(offsets), offsets.shape[1] + 1), np.int64)
+    edges[:, :-1] = np.take_along_axis(offsets, order, axis=1)
+    edges[:, -1] = cbytes
+    # as in `_block_spans`
+    if (edges[:, 0] < head_nbytes(offsets.shape[1])).any() or (
+        np.diff(edges, axis=1) < _OFFSET.itemsize
+    ).any():
+        return None
+    ends = np.empty_like(offsets)
+    np.put_along_axis(ends, order, edges[:, 1:], axis=1)
+    return ends
+
+
+def _decodes_whole(header: ChunkHeader) -> bool:
+    """Whether the blocks of such a chunk cannot be decoded alone."""
+    return bool(
         header.header_len != HEADER_LEN
         or header.special
         or header.has_dict
         or header.needs_shape
         or DELTA_FILTER in header.filters
         or header.nbytes % header.blocksize
-    ):
+    )
+
+
+def _block_spans(
+    head: Buffer, header: ChunkHeader, blocks: NDArray[np.int64]
+) -> NDArray[np.int64] | None:
+    """Find first byte and end of blocks; None where they cannot be decoded alone."""
+    if _decodes_whole(header):
         return None
     if header.memcpyed:
         starts = HEADER_LEN + blocks * header.blocksize

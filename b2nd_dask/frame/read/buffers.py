@@ -10,7 +10,7 @@ import threading
 import weakref
 from collections import deque
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import numpy as np
@@ -34,6 +34,8 @@ _LEAST_POOLED = 1 << 20
 MAX_FREE_NBYTES = 256 << 20
 #: Smaller arrays are left to glibc also where memory is short.
 _PAGED_FROM = 1 << 20
+#: Such arrays are asked for in huge pages, as NumPy asks for its own.
+_HUGE_FROM = 1 << 22
 #: A slab serves arrays down to this part of its size.
 _LEAST_USE = 0.8
 #: A thread keeps no scratch buffer larger than this.
@@ -57,7 +59,12 @@ def in_pages(shape: tuple[int, ...], dtype: np.dtype[Any]) -> NDArray[Any]:
     nbytes = math.prod(shape) * dtype.itemsize
     if nbytes < _PAGED_FROM:
         return np.empty(shape, dtype)
-    return np.frombuffer(mmap.mmap(-1, nbytes), np.uint8).view(dtype).reshape(shape)
+    # shared pages, the default, are never huge, and each takes longer until it is there
+    pages = mmap.mmap(-1, nbytes, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    if nbytes >= _HUGE_FROM and hasattr(mmap, "MADV_HUGEPAGE"):
+        with suppress(OSError):  # a system without them
+            pages.madvise(mmap.MADV_HUGEPAGE)
+    return np.frombuffer(pages, np.uint8).view(dtype).reshape(shape)
 
 
 class Scratch(threading.local):

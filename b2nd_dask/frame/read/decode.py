@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -149,14 +150,14 @@ def constant_in(fetched: ChunkBytes, fill: Fill) -> NDArray[Any] | None:
 
 
 def _decode(frame: ParsedFrame, fetched: ChunkBytes, part: Part, out: NDArray[Any]) -> None:
-    grid, inner = frame.grid, part.inner
-    if not fetched.some_blocks and _fills_exactly(grid, inner, out):
+    grid, inner, some = frame.grid, part.inner, fetched.some_blocks
+    if out.flags.c_contiguous and _is_c_order(grid, inner, some_blocks=some):
         decode_raw(frame, fetched, out)
         return
     with _scratch.borrow(fetched.header.nbytes) as buffer:
         raw = buffer.view(out.dtype)
         decode_raw(frame, fetched, raw)
-        scatter_chunk(raw, grid, inner, out, some_blocks=fetched.some_blocks)
+        scatter_chunk(raw, grid, inner, out, some_blocks=some)
 
 
 def decode_raw(frame: ParsedFrame, fetched: ChunkBytes, raw: NDArray[Any]) -> None:
@@ -179,12 +180,16 @@ def decode_raw(frame: ParsedFrame, fetched: ChunkBytes, raw: NDArray[Any]) -> No
         decode_chunk(fetched.data, header, raw)
 
 
-def _fills_exactly(grid: Grid, inner: tuple[range, ...], out: NDArray[Any]) -> bool:
-    """Whether a chunk's decoded bytes, as they are, are what `out` must hold."""
-    return (
-        grid.chunk_is_c_order
-        and out.flags.c_contiguous
-        and all(
-            positions == range(n) for positions, n in zip(inner, grid.padded_chunk, strict=True)
-        )
+# most chunks of a region are cut alike
+@lru_cache(maxsize=1024)
+def _is_c_order(grid: Grid, inner: tuple[range, ...], *, some_blocks: bool) -> bool:
+    """Whether decoded bytes, as they are, are the selected elements in C order."""
+    if not some_blocks:
+        whole = tuple(map(range, grid.padded_chunk))
+        return grid.chunk_is_c_order and inner == whole
+    aligned = all(
+        positions.step == 1 and not positions.start % block and not positions.stop % block
+        for positions, block in zip(inner, grid.blocks, strict=True)
     )
+    # the touched blocks are like a chunk of nothing else
+    return aligned and replace(grid, chunks=tuple(map(len, inner))).chunk_is_c_order

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from b2nd_dask.errors import CorruptChunkError
 from b2nd_dask.format.chunk.chunk_header import ChunkHeader, longest_chunk, parse_chunk_header
-from b2nd_dask.format.chunk.subset import head_nbytes, subset_of
+from b2nd_dask.format.chunk.subset import alike_subsets, head_nbytes, subset_of
 from b2nd_dask.format.grid import Grid
 from b2nd_dask.format.integrity import require_digest
 from b2nd_dask.frame.open.opening import OpenedFrame, ParsedFrame, located
@@ -213,7 +213,7 @@ def _fetch_blocks(
     opened: OpenedFrame, some: Sequence[tuple[LocatedRequest, memoryview]]
 ) -> Iterator[ChunkBytes]:
     """The second round: offsets of blocks are known now."""
-    found = [_find_blocks(opened, request, data) for request, data in some]
+    found = list(_find_all(opened, some))
     with _second_buffer.borrow(sum(row.nbytes for row in found)) as room:
         rest = room.data
         missing: list[tuple[LocatedRequest, Span, memoryview]] = []
@@ -243,6 +243,50 @@ def _fill_in(row: _Found, body: memoryview) -> Iterator[tuple[LocatedRequest, Sp
             yield row.request, run, target
 
 
+def _find_all(
+    opened: OpenedFrame, some: Sequence[tuple[LocatedRequest, memoryview]]
+) -> Iterator[_Found]:
+    """Find the blocks of each chunk; of neighbours of which the same are wanted all at once."""
+    # what `touched_blocks` gives for parts that are alike is one object
+    for _, alike in itertools.groupby(some, lambda row: id(row[0].blocks)):
+        rows = list(alike)
+        found = _find_alike(opened, rows) if len(rows) > 1 else None
+        yield from found or (_find_blocks(opened, *row) for row in rows)
+
+
+def _find_alike(
+    opened: OpenedFrame, rows: list[tuple[LocatedRequest, memoryview]]
+) -> list[_Found] | None:
+    """Find the same blocks of several chunks; None for chunks that are looked at one by one."""
+    (first, head), blocks = rows[0], rows[0][0].blocks
+    with located(opened, first.chunk):
+        header = _header_of(opened, head, first.available)
+    available = [request.available for request, _ in rows]
+    found = None
+    if blocks is not None:
+        found = alike_subsets([data for _, data in rows], available, header, blocks)
+    if found is None:
+        return None
+    if opened.digests is not None:
+        for (request, data), cbytes in zip(rows, found.whole_cbytes, strict=True):
+            if len(data) >= cbytes:
+                with located(opened, request.chunk):
+                    _verify_chunk(opened, request.chunk, data)
+    return [
+        _Found(
+            request,
+            data,
+            header._replace(nbytes=found.nbytes, cbytes=cbytes),
+            smaller,
+            runs,
+            some_blocks=True,
+        )
+        for (request, data), cbytes, smaller, runs in zip(
+            rows, found.cbytes, found.heads, _runs(found.spans), strict=True
+        )
+    ]
+
+
 def _find_blocks(opened: OpenedFrame, request: LocatedRequest, data: memoryview) -> _Found:
     with located(opened, request.chunk):
         header = _header_of(opened, data, request.available)
@@ -252,16 +296,19 @@ def _find_blocks(opened: OpenedFrame, request: LocatedRequest, data: memoryview)
     if subset is None:
         rest = [Span(len(data), header.cbytes)] if len(data) < header.cbytes else []
         return _Found(request, data, header, data[: header.cbytes], rest, some_blocks=False)
-    runs = _runs(subset.spans)
+    (runs,) = _runs(subset.spans[None])
     return _Found(request, data, subset.header, subset.head, runs, some_blocks=True)
 
 
-def _runs(spans: NDArray[np.int64]) -> list[Span]:
-    """Spans that follow one another as one."""
-    breaks = np.flatnonzero(spans[1:, 0] != spans[:-1, 1])
-    starts = spans[np.append(0, breaks + 1), 0]
-    stops = spans[np.append(breaks, len(spans) - 1), 1]
-    return [Span(a, b) for a, b in zip(starts.tolist(), stops.tolist(), strict=True)]
+def _runs(spans: NDArray[np.int64]) -> list[list[Span]]:
+    """Spans of each chunk (a row) that follow one another as one."""
+    begins = np.ones(spans.shape[:2], np.bool_)
+    begins[:, 1:] = spans[:, 1:, 0] != spans[:, :-1, 1]
+    # a run ends where the next one of the chunk begins
+    ends = np.roll(begins, -1, axis=1)
+    pairs = zip(spans[..., 0][begins].tolist(), spans[..., 1][ends].tolist(), strict=True)
+    runs = itertools.starmap(Span, pairs)
+    return [list(itertools.islice(runs, count)) for count in begins.sum(axis=1).tolist()]
 
 
 def _read(

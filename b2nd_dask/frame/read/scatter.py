@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Iterator
 from functools import lru_cache
 from typing import Any, NamedTuple
@@ -10,6 +11,9 @@ from typing import Any, NamedTuple
 from numpy.typing import NDArray
 
 from b2nd_dask.format.grid import Grid, split_positions
+
+#: Of chunks that are cut alike, so many moves are kept from one to the next.
+_FEW_MOVES = 8
 
 
 class Tile(NamedTuple):
@@ -80,11 +84,7 @@ def scatter_chunk(
     some_blocks : bool
         Whether `raw` has the touched blocks alone.
     """
-    axes = [tiles(r, b, compact=some_blocks) for r, b in zip(inner, grid.blocks, strict=True)]
-    counts = grid.blocks_per_chunk
-    if some_blocks:
-        counts = tuple(axis[-1].blocks.stop for axis in axes)
-    for stored, target in _paired_views(raw.reshape(counts + grid.blocks), axes, out):
+    for stored, target in _paired_views(_layout(grid, inner, some_blocks), raw, out):
         target[...] = stored
 
 
@@ -98,23 +98,66 @@ def gather_chunk(elements: NDArray[Any], grid: Grid, raw: NDArray[Any]) -> None:
     raw : ndarray
         1-D, for all elements of the chunk; padding is left as it is.
     """
-    axes = [tiles(range(n), b) for n, b in zip(elements.shape, grid.blocks, strict=True)]
-    blocks = raw.reshape(grid.blocks_per_chunk + grid.blocks)
-    for stored, source in _paired_views(blocks, axes, elements):
+    layout = _layout(grid, tuple(map(range, elements.shape)), False)
+    for stored, source in _paired_views(layout, raw, elements):
         stored[...] = source
 
 
+class _Move(NamedTuple):
+    """Where the elements of one tile along each axis lie."""
+
+    stored: tuple[Any, ...]
+    out: tuple[Any, ...]
+    shape: tuple[int, ...]
+    """Of the elements: (block number, elements) axis by axis."""
+
+
+class _Layout(NamedTuple):
+    """How the selected elements of a chunk lie in stored order, and in an array."""
+
+    shape: tuple[int, ...]
+    """Of what is stored: (block numbers ..., elements ...)."""
+    axes: tuple[tuple[Tile, ...], ...]
+    moves: tuple[_Move, ...] | None
+    """None where they are too many to be kept."""
+
+
+# most chunks of a region are cut alike
+@lru_cache(maxsize=256)
+def _layout(grid: Grid, inner: tuple[range, ...], some_blocks: bool) -> _Layout:
+    axes = tuple(tiles(r, b, compact=some_blocks) for r, b in zip(inner, grid.blocks, strict=True))
+    counts = grid.blocks_per_chunk
+    if some_blocks:
+        counts = tuple(axis[-1].blocks.stop for axis in axes)
+    few = math.prod(map(len, axes)) <= _FEW_MOVES
+    return _Layout(counts + grid.blocks, axes, tuple(_moves(axes)) if few else None)
+
+
+def _moves(axes: tuple[tuple[Tile, ...], ...]) -> Iterator[_Move]:
+    for combination in itertools.product(*axes):
+        numbers, inside = (t.blocks for t in combination), (t.inner for t in combination)
+        sizes = ((_length(t.blocks), _length(t.inner)) for t in combination)
+        yield _Move(
+            # the ellipsis keeps a 0-d result an array
+            (*numbers, *inside, ...),
+            (*(t.out for t in combination), ...),
+            tuple(itertools.chain.from_iterable(sizes)),
+        )
+
+
+def _length(along: slice) -> int:
+    return len(range(along.start, along.stop, along.step or 1))
+
+
 def _paired_views(
-    blocks: NDArray[Any], axes: list[tuple[Tile, ...]], elements: NDArray[Any]
+    layout: _Layout, raw: NDArray[Any], elements: NDArray[Any]
 ) -> Iterator[tuple[NDArray[Any], NDArray[Any]]]:
     """Views of the same elements in stored order and in the array, tile by tile."""
     ndim = elements.ndim
     # (block numbers ..., elements ...) to (block number, elements) axis by axis
     interleaved = tuple(itertools.chain.from_iterable((i, ndim + i) for i in range(ndim)))
-    for combination in itertools.product(*axes):
-        numbers, inside = (t.blocks for t in combination), (t.inner for t in combination)
-        # the ellipsis keeps a 0-d result an array
-        stored = blocks[(*numbers, *inside, ...)].transpose(interleaved)  # type: ignore[arg-type]
-        part = elements[(*(t.out for t in combination), ...)]  # type: ignore[arg-type]
+    blocks = raw.reshape(layout.shape)
+    for stored, out, shape in layout.moves or _moves(layout.axes):
         # splitting axes never needs a copy, and a copy here would lose what is written
-        yield stored, part.reshape(stored.shape, copy=False)
+        part = elements[out].reshape(shape, copy=False)
+        yield blocks[stored].transpose(interleaved), part
