@@ -19,12 +19,10 @@ from b2nd_dask.frame.write.parts import finish_part, open_part
 from b2nd_dask.graph.write.checked_cast import as_elements, converted
 from b2nd_dask.graph.write.frame_options import FrameOptions, array_like, new_plan
 from b2nd_dask.graph.write.input_arrays import as_dask
+from b2nd_dask.graph.write.modes import NEW, check_mode
 from b2nd_dask.graph.write.patch import Bounds, broadcast_to_region, region_bounds
 from b2nd_dask.graph.write.write_tasks import WriteJob
 from b2nd_dask.storage import Location
-
-#: Whether a frame that is there may be replaced.
-_MODES = {"w-": False, "w": True}
 
 
 def create(
@@ -83,12 +81,11 @@ def create(
     >>> path.exists()
     False
     """
-    if mode not in _MODES:
-        raise ValueError(f"mode={mode!r}; known are {', '.join(map(repr, _MODES))}")
+    check_mode(mode)
     location = target_of(urlpath, storage_options, contiguous=contiguous)
     options = FrameOptions(chunks, blocks, cparams, meta, vlmeta, contiguous, caterva=False)
     like = array_like(shape, dtype, chunks)
-    begin(location, BegunFrame(new_plan(like, options), _MODES[mode], uuid.uuid4().hex[:16]))
+    begin(location, BegunFrame(new_plan(like, options), NEW[mode], uuid.uuid4().hex[:16]))
 
 
 def part_job(arr: Any, location: Location, region: Any, *, snapshot: bool) -> WriteJob:

@@ -21,6 +21,7 @@ from b2nd_dask.graph.write.frame_options import (
     new_plan,
 )
 from b2nd_dask.graph.write.input_arrays import as_dask
+from b2nd_dask.graph.write.modes import NEW, check_mode
 from b2nd_dask.graph.write.parts import part_job
 from b2nd_dask.graph.write.rechunk.bounded import bounded_job
 from b2nd_dask.graph.write.running import run_job
@@ -28,9 +29,7 @@ from b2nd_dask.graph.write.source_metadata import warn_of_dropped
 from b2nd_dask.graph.write.write_tasks import new_job, update_job
 from b2nd_dask.storage import Location
 
-#: Whether each mode that makes a new frame may replace one.
-_NEW = {"w-": False, "w": True}
-_MODES = ("w-", "w", "a", "r+", "stage")
+_MODES = (*NEW, "a", "r+", "stage")
 
 
 def to_b2nd(
@@ -169,19 +168,19 @@ def to_b2nd(
     """
     options = FrameOptions(chunks, blocks, cparams, meta, vlmeta, contiguous, caterva)
     _check_mode(mode, region, append_axis, options)
-    if max_mem is not None and mode not in _NEW:
+    if max_mem is not None and mode not in NEW:
         raise ValueError(f"max_mem= is for new frames, not for mode={mode!r}: leave it out")
     if mode == "stage":
         location = target_of(urlpath, storage_options)
         return _stage(arr, location, region, compute=compute, resume=resume)
-    old = None if mode in _NEW else _existing_frame(urlpath, storage_options, mode)
+    old = None if mode in NEW else _existing_frame(urlpath, storage_options, mode)
     if old is None:
         location, elements = target_of(urlpath, storage_options, contiguous=contiguous), arr
     else:
         location, elements = old.location, as_elements(arr, old.dtype)
     array = as_dask(elements, named=resume, snapshot=not compute)
     if old is None:
-        replace = _NEW.get(mode, False)
+        replace = NEW.get(mode, False)
         job = new_job(array, location, new_plan(array, options), replace=replace, resume=resume)
         bounded = job if max_mem is None else bounded_job(job, max_mem)
         warn = partial(warn_of_dropped, arr, array, meta=meta, vlmeta=vlmeta)
@@ -208,8 +207,7 @@ def _stage(
 
 def _check_mode(mode: str, region: Any, append_axis: int | None, options: FrameOptions) -> None:
     """Check that arguments do not contradict each other."""
-    if mode not in _MODES:
-        raise ValueError(f"mode={mode!r}; known are {', '.join(map(repr, _MODES))}")
+    check_mode(mode, _MODES)
     if region is not None and append_axis is not None:
         raise ValueError("give region= or append_axis=, not both")
     if append_axis is not None:
@@ -217,7 +215,7 @@ def _check_mode(mode: str, region: Any, append_axis: int | None, options: FrameO
             operator.index(append_axis)
         except TypeError:
             raise TypeError(f"append_axis={append_axis!r}: give the number of an axis") from None
-    if mode in _NEW:
+    if mode in NEW:
         if region is not None or append_axis is not None:
             raise ValueError(
                 f'mode={mode!r} makes a new frame; region= goes with mode="r+", '

@@ -23,6 +23,7 @@ from b2nd_dask.frame.reference import FrameReference
 from b2nd_dask.frame.write.writer import FramePlan
 from b2nd_dask.graph.read.from_b2nd import MANY_TASKS, array_of
 from b2nd_dask.graph.write.frame_options import FrameOptions, new_plan
+from b2nd_dask.graph.write.modes import NEW, check_mode
 from b2nd_dask.graph.write.rechunk.budget import budget_of
 from b2nd_dask.graph.write.rechunk.job import RechunkJob
 from b2nd_dask.graph.write.resume import resume_key
@@ -30,9 +31,6 @@ from b2nd_dask.graph.write.running import run_job
 from b2nd_dask.storage import Location, staging_for
 
 logger = logging.getLogger("b2nd_dask")
-
-#: Whether each mode replaces a frame.
-_MODES = {"w-": False, "w": True}
 
 
 def rechunk(
@@ -115,8 +113,7 @@ def rechunk(
     >>> series.chunksize
     (60, 10, 20)
     """
-    if mode not in _MODES:
-        raise ValueError(f"mode={mode!r}; known are {', '.join(map(repr, _MODES))}")
+    check_mode(mode)
     location = target_of(dst, storage_options, contiguous=contiguous)
     frame = _opened(src, storage_options)
     source = reference_of(frame)
@@ -147,7 +144,7 @@ def rechunk_job(
     staging = staging_for(
         location,
         sparse=plan.sparse,
-        replace=_MODES[mode],
+        replace=NEW[mode],
         header_len=len(plan.header()),
         resume_key=key,
     )
