@@ -51,7 +51,10 @@ def _write_results(context: click.Context, _: click.Parameter, sources: tuple[Pa
     help="Make benchmarks/RESULTS.md and its plots from the results.json of runs and end.",
 )  # fmt: skip
 @click.option("--quick", is_flag=True, help="Small sizes: a trial of the code, not a measurement.")
-@click.option("--repeat", type=click.IntRange(min=1), default=7, show_default=True)
+@click.option(
+    "--repeat", type=click.IntRange(min=0), default=7, show_default=True,
+    help="Rounds behind the first run; with 0 that one counts.",
+)  # fmt: skip
 @click.option(
     "--threads", type=click.IntRange(min=1), default=machine.usable_cores,
     help="Threads of every contender; by default, the cores.",

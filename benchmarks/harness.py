@@ -210,6 +210,8 @@ def _figures(contender: Contender, before: _Try, samples: Sequence[Sample]) -> F
             contender.name, contender.is_ours, [], [], before.resident_before, 0,
             failure=before.failure,
         )  # fmt: skip
+    # with no rounds, for work of many minutes, the first run is what counts
+    samples = samples or [warm_up]
     return Figures(
         contender.name,
         contender.is_ours,

@@ -60,10 +60,10 @@ def scenario(shape: tuple[int, int, int]) -> Scenario:
         contenders=(
             ours,
             on_cluster(ours),
-            Contender(CUBED, partial(_prepare_cubed, chunks), needs=("cubed",)),
-            bounded,
             Contender(COPY, _prepare_copy, is_ours=True),
             Contender(COPY_ZARR, _prepare_copy_zarr),
+            bounded,
+            Contender(CUBED, partial(_prepare_cubed, chunks), needs=("cubed",)),
         ),
         targets=(
             resident_below(1000, OURS),
