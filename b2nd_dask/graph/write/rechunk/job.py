@@ -121,7 +121,7 @@ def _finish_verified(
 
 
 def _passes(tasks: _Tasks, passes: PassPlan, staged: ChunkRecords | None) -> tuple[Any, list[Any]]:
-    """Keys of the merged records of the last pass, and of the verification of the source."""
+    """Keys of the merged records of the last pass, and of the verification of what it reads."""
     job = tasks.job
     between = [_between(job, i, step.target) for i, step in enumerate(passes.steps[:-1])]
     # what an interrupted run has finished already
@@ -132,22 +132,20 @@ def _passes(tasks: _Tasks, passes: PassPlan, staged: ChunkRecords | None) -> tup
         source = tasks.add("source", source_between(between[first - 1], most), 1)
     else:
         source = _source(tasks)
-    verified: list[Any] = []
     for number, one in enumerate(between[first:], first + 1):
         found = read_journals(one.staging, one.plan.grid.nchunks) if staged is not None else None
         opening = tasks.add("open", (open_between, one, tasks.opening), number)
         plan = tasks.add("plan", one.plan, number)
         step = passes.steps[number - 1]
         records, checks = _regions(tasks, step, source, plan, opening, found, number)
-        verified += checks
-        published = (finish_once, commit, records, plan, opening)
+        # a run that goes on takes what is published as it is, without a look at what it is made of
+        published = (_finish_verified, records, plan, opening, checks)
         commits = tasks.add("commit", published, number)
         following = (_source_after, one, most, commits, tasks.opening)
         source = tasks.add("source", following, number + 1)
     plan = tasks.add("plan", job.plan)
     step, number = passes.steps[-1], len(passes.steps)
-    records, checks = _regions(tasks, step, source, plan, tasks.opening, staged, number)
-    return records, verified + checks
+    return _regions(tasks, step, source, plan, tasks.opening, staged, number)
 
 
 def _source(tasks: _Tasks) -> Any:
@@ -189,7 +187,8 @@ def _regions(
         missing, reused = unstaged_blocks(sizes, (0,) * grid.ndim, grid, staged)
         extra = [tasks.add("known", reused, number)]
     checks: dict[Any, Any] = {}
-    if step.way.verifies and number == 1 and missing.any():
+    # also where no chunk is missing: those that are staged may be of a run that found damage
+    if step.way.verifies and number == 1:
         checks = _checks(tasks, source)
     name = tasks.name("write", number)
     work = {
