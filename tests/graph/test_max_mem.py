@@ -399,6 +399,32 @@ def test_damage_is_found_in_the_chunks_of_a_slice(
         assert_written(target, VALUES[10:20, columns])
 
 
+@pytest.mark.parametrize("at_once", [3 * 1600, 64 * MIB])
+@pytest.mark.parametrize(("at", "chunk"), [((3, 70), None), ((13, 30), 5)])
+def test_chunks_beside_a_slice_are_not_verified(
+    tmp_path: Path,
+    target: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    at: tuple[int, int],
+    chunk: int | None,
+    at_once: int,
+) -> None:
+    path = tmp_path / "plain.b2nd"
+    values = np.random.default_rng(3).random((40, 80))
+    to_b2nd(values, path, chunks=(10, 20), blocks=(5, 20), cparams={"clevel": 0})
+    raw = bytearray(path.read_bytes())
+    raw[raw.index(values[at].tobytes())] ^= 8
+    path.write_bytes(raw)
+    monkeypatch.setattr(job_module, "_AT_ONCE", at_once)
+    x = from_b2nd(path)[:, :25].rechunk((40, 5))
+    if chunk is None:
+        to_b2nd(x, target, max_mem="32MB")
+        assert_written(target, values[:, :25])
+    else:
+        with pytest.raises(ChecksumError, match=rf"plain\.b2nd.*chunk {chunk}\b"):
+            to_b2nd(x, target, max_mem="32MB")
+
+
 def test_damage_is_found_again_when_a_write_is_resumed(
     tmp_path: Path,
     target: Path,

@@ -425,6 +425,7 @@ SLICES = {
     "slice": lambda x: x[3:21].T,
     "unaligned slice": lambda x: x[3:20, 7:, 5:190].rechunk((17, 50, 60)),
     "slice of a rechunk": lambda x: (x + 1).rechunk((24, 20, 60))[5:, :, 3:],
+    "columns": lambda x: x[:, :, 7:100].rechunk((24, 50, 93)),
 }
 
 

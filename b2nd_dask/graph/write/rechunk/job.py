@@ -16,6 +16,7 @@ from b2nd_dask.frame.rechunk.between import Between, open_between, source_betwee
 from b2nd_dask.frame.rechunk.passes import PassPlan, Step
 from b2nd_dask.frame.rechunk.source import Box, FlatSource, RegionSource
 from b2nd_dask.frame.rechunk.work import (
+    boxes_to_verify,
     copy_chunks,
     rechunk_region,
     verified_nbytes,
@@ -207,12 +208,13 @@ def _checks(tasks: _Tasks, source: Any) -> dict[Any, Any]:
     if isinstance(read, LaterSource):
         return {}
     name = tasks.name("verify", 1)
-    return {
-        (name, number, i): (verify_task, source, number, *ends, tasks.opening)
-        for number, axes in read.parts()
-        if verified_nbytes(read.frames[number])
-        for i, ends in enumerate(_ranges(read.frames[number].grid, axes))
-    }
+    checks = {}
+    for number, axes in read.parts():
+        if verified_nbytes(read.frames[number]):
+            grid = read.frames[number].grid
+            for i, corners in enumerate(boxes_to_verify(grid, axes, _most_chunks(grid))):
+                checks[name, number, i] = (verify_task, source, number, *corners, tasks.opening)
+    return checks
 
 
 def _copies(tasks: _Tasks, staged: ChunkRecords | None) -> Any:
@@ -287,7 +289,7 @@ def verify_task(
     opened: OpenedStaging,
     *before: Any,
 ) -> None:
-    """Task that verifies chunks of one of the frames by their checksums.
+    """Task that verifies a box of chunks of one of the frames by their checksums.
 
     It runs after the staging area is made: an area that is made after another task has failed
     would stay behind. And a frame that was rechunked onto itself is not there to be verified again.
@@ -296,17 +298,15 @@ def verify_task(
         verify_stored(source.frames[number], first, last, source.most_nbytes)
 
 
-def _ranges(grid: Grid, axes: tuple[range, ...] | None = None) -> Iterable[tuple[int, int]]:
-    """First and last numbers of chunks that are taken by one task, of those that a region needs."""
-    first, stop = 0, grid.nchunks
-    if axes:
-        corners = [
-            [along[end] // c for along, c in zip(axes, grid.chunks, strict=True)] for end in (0, -1)
-        ]
-        first, last = np.ravel_multi_index(tuple(np.transpose(corners)), grid.counts).tolist()
-        stop = last + 1
-    step = max(1, _AT_ONCE // max(1, grid.chunk_nbytes))
-    return ((at, min(at + step, stop)) for at in range(first, stop, step))
+def _ranges(grid: Grid) -> Iterable[tuple[int, int]]:
+    """First and last numbers of chunks that are taken by one task, the last one not included."""
+    step = _most_chunks(grid)
+    return ((at, min(at + step, grid.nchunks)) for at in range(0, grid.nchunks, step))
+
+
+def _most_chunks(grid: Grid) -> int:
+    """Chunks that one task takes."""
+    return max(1, _AT_ONCE // max(1, grid.chunk_nbytes))
 
 
 def boxes_of(sizes: tuple[tuple[int, ...], ...]) -> Iterable[Box]:
