@@ -456,6 +456,20 @@ def test_damage_is_found_again_when_a_write_is_resumed(
     assert not target.exists()
 
 
+@pytest.mark.parametrize("index", [slice(0, 10), slice(None)])
+def test_damage_is_found_where_joined_frames_do_not_line_up(
+    tmp_path: Path, target: Path, index: slice
+) -> None:
+    paths = [tmp_path / "part0.b2nd", tmp_path / "part1.b2nd"]
+    for path, rows in zip(paths, (7, 10), strict=True):
+        to_b2nd(VALUES[:rows], path, chunks=(5, 60, 80), blocks=(1, 60, 80), cparams={"clevel": 0})
+    # the chunk is read by two regions, or a part of it by one
+    damaged(paths[1], 1)
+    with pytest.raises(ChecksumError, match=r"part1\.b2nd.*chunk 0\b"):
+        to_b2nd(from_b2nd(paths)[index], target, chunks=(5, 60, 80), max_mem="32MB")
+    assert list(target.parent.iterdir()) == []
+
+
 @pytest.mark.parametrize("stacked", [False, True])
 def test_slices_of_joined_frames(tmp_path: Path, target: Path, stacked: bool) -> None:
     _, x, values = joined(tmp_path, stacked=stacked)

@@ -280,6 +280,30 @@ def test_damage_that_reads_in_parts_do_not_see_is_found(read_in_parts: Path, tar
     assert list(target.parent.iterdir()) == []
 
 
+@pytest.mark.parametrize(
+    "write",
+    [
+        lambda path, target: rechunk(path, target, chunks=(1, 100, 200)),
+        lambda path, target: to_b2nd(from_b2nd(path), target),
+        lambda path, target: to_b2nd(from_b2nd(path).rechunk((1, 100, 200)), target),
+        lambda path, target: to_b2nd(from_b2nd(path), target, max_mem="64MB"),
+    ],
+    ids=["rechunk", "to_b2nd", "rechunked by dask", "max_mem"],
+)
+def test_damage_is_found_at_the_edge(
+    tmp_path: Path, target: Path, write: Callable[[Path, Path], Any]
+) -> None:
+    path = tmp_path / "edge.b2nd"
+    noise = np.random.default_rng(2).random((7, 100, 200))
+    to_b2nd(noise, path, chunks=(5, 100, 200), blocks=(1, 100, 200), cparams={"clevel": 0})
+    raw = bytearray(path.read_bytes())
+    raw[raw.index(noise[5, 50].tobytes())] ^= 8
+    path.write_bytes(raw)
+    with pytest.raises(ChecksumError, match=r"edge\.b2nd.*chunk 1\b"):
+        write(path, target)
+    assert list(target.parent.iterdir()) == []
+
+
 def test_intermediate_frames_wait_for_the_verification(read_in_parts: Path, target: Path) -> None:
     # a run that goes on would take what is published
     damage(read_in_parts)
