@@ -173,3 +173,32 @@ def test_every_kind_of_chunk_is_checked(tmp_path: Path, name: str, verify: Any) 
 def test_unknown_wishes(path: Path, verify: Any) -> None:
     with pytest.raises(ValueError, match="known are"):
         open_b2nd(path, verify=verify)
+
+
+@pytest.mark.parametrize("contiguous", [True, False])
+def test_chunks_at_the_edge_of_which_all_elements_are_read(
+    tmp_path: Path, contiguous: bool
+) -> None:
+    """What is left of their blocks is padding, which is read for the checksum."""
+    path = tmp_path / "a.b2nd"
+    values = np.random.default_rng(7).random((7, 100, 200))
+    shape = {"chunks": (5, 100, 200), "blocks": (1, 100, 200)}
+    to_b2nd(values, path, **shape, contiguous=contiguous, cparams={"clevel": 0})
+    for index in (np.s_[:], np.s_[5:], np.s_[:2], np.s_[5:, 3:70]):
+        np.testing.assert_array_equal(open_b2nd(path)[index], values[index])
+    file, start, _ = stored_chunks(path)[1]
+    # in the first of its rows
+    flip(file, start + 100, 4)
+    x = from_b2nd(path)
+    for read in (
+        lambda: open_b2nd(path)[...],
+        lambda: open_b2nd(path)[5:],
+        x.compute,
+        x.sum().compute,
+    ):
+        with pytest.raises(ChecksumError, match="chunk 1"):
+            read()
+    # parts of it are read as of any chunk
+    for index in (np.s_[6:], np.s_[:5]):
+        np.testing.assert_array_equal(open_b2nd(path)[index], values[index])
+    assert np.count_nonzero(open_b2nd(path, verify=False)[...] != values) == 1

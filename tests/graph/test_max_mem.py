@@ -7,6 +7,7 @@ import logging
 import os
 import re
 import signal
+import threading
 from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -25,6 +26,7 @@ import b2nd_dask
 from b2nd_dask import ChecksumError, from_b2nd, list_staging, to_b2nd, verify
 from b2nd_dask.frame.rechunk import work as work_module
 from b2nd_dask.frame.write import idempotent
+from b2nd_dask.graph.write.rechunk import job as job_module
 from tests.forked import run_to_end
 from tests.peak import peak_growth, write_maps
 from tests.strategies import examples
@@ -395,6 +397,77 @@ def test_damage_is_found_in_the_chunks_of_a_slice(
     else:
         to_b2nd(x, target, max_mem="32MB")
         assert_written(target, VALUES[10:20, columns])
+
+
+@pytest.mark.parametrize("at_once", [3 * 1600, 64 * MIB])
+@pytest.mark.parametrize(("at", "chunk"), [((3, 70), None), ((13, 30), 5)])
+def test_chunks_beside_a_slice_are_not_verified(
+    tmp_path: Path,
+    target: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    at: tuple[int, int],
+    chunk: int | None,
+    at_once: int,
+) -> None:
+    path = tmp_path / "plain.b2nd"
+    values = np.random.default_rng(3).random((40, 80))
+    to_b2nd(values, path, chunks=(10, 20), blocks=(5, 20), cparams={"clevel": 0})
+    raw = bytearray(path.read_bytes())
+    raw[raw.index(values[at].tobytes())] ^= 8
+    path.write_bytes(raw)
+    monkeypatch.setattr(job_module, "_AT_ONCE", at_once)
+    x = from_b2nd(path)[:, :25].rechunk((40, 5))
+    if chunk is None:
+        to_b2nd(x, target, max_mem="32MB")
+        assert_written(target, values[:, :25])
+    else:
+        with pytest.raises(ChecksumError, match=rf"plain\.b2nd.*chunk {chunk}\b"):
+            to_b2nd(x, target, max_mem="32MB")
+
+
+def test_damage_is_found_again_when_a_write_is_resumed(
+    tmp_path: Path,
+    target: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    path = tmp_path / "plain.b2nd"
+    to_b2nd(VALUES, path, chunks=(8, 60, 80), blocks=(1, 60, 80), cparams={"clevel": 0})
+    damaged(path, 6)
+    # the only region is staged before the damage is found
+    staged = threading.Event()
+
+    def read(*arguments: Any) -> Any:
+        records = work_module.rechunk_region(*arguments)
+        staged.set()
+        return records
+
+    def verified(*arguments: Any) -> None:
+        assert staged.wait(60)
+        work_module.verify_stored(*arguments)
+
+    monkeypatch.setattr(job_module, "rechunk_region", read)
+    monkeypatch.setattr(job_module, "verify_stored", verified)
+    caplog.set_level(logging.INFO, "b2nd_dask")
+    for _ in range(2):
+        with pytest.raises(ChecksumError, match=r"plain\.b2nd.*chunk 0\b"):
+            to_b2nd(from_b2nd(path)[5:45], target, chunks=(40, 60, 80), max_mem="32MB", resume=True)
+    assert "1 of 1 chunks are reused" in caplog.text
+    assert not target.exists()
+
+
+@pytest.mark.parametrize("index", [slice(0, 10), slice(None)])
+def test_damage_is_found_where_joined_frames_do_not_line_up(
+    tmp_path: Path, target: Path, index: slice
+) -> None:
+    paths = [tmp_path / "part0.b2nd", tmp_path / "part1.b2nd"]
+    for path, rows in zip(paths, (7, 10), strict=True):
+        to_b2nd(VALUES[:rows], path, chunks=(5, 60, 80), blocks=(1, 60, 80), cparams={"clevel": 0})
+    # the chunk is read by two regions, or a part of it by one
+    damaged(paths[1], 1)
+    with pytest.raises(ChecksumError, match=r"part1\.b2nd.*chunk 0\b"):
+        to_b2nd(from_b2nd(paths)[index], target, chunks=(5, 60, 80), max_mem="32MB")
+    assert list(target.parent.iterdir()) == []
 
 
 @pytest.mark.parametrize("stacked", [False, True])

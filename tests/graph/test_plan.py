@@ -223,6 +223,21 @@ def test_parts(cube, tmp_path, decoded):
     assert found.peak_nbytes == plain.peak_nbytes > 0
 
 
+def test_chunks_at_the_edge(tmp_path, decoded):
+    # all their elements are in some of their blocks, but the others are verified, too
+    to_b2nd(
+        VALUES[:6],
+        tmp_path / "edge.b2nd",
+        chunks=(5, 200, 240),
+        blocks=(1, 40, 60),
+        cparams={"clevel": 0},
+    )
+    x = from_b2nd(tmp_path / "edge.b2nd")
+    for y in (x, x[5:].sum(), x[4:, :50]):
+        check(y, decoded)
+    check(from_b2nd(tmp_path / "edge.b2nd", verify=False) * 2, decoded)
+
+
 def test_rechunk_in_one_pass(cube, tmp_path, decoded):
     target = tmp_path / "series.b2nd"
     found = check(rechunk(cube, target, chunks=(24, 40, 60), compute=False), decoded)
@@ -425,6 +440,7 @@ SLICES = {
     "slice": lambda x: x[3:21].T,
     "unaligned slice": lambda x: x[3:20, 7:, 5:190].rechunk((17, 50, 60)),
     "slice of a rechunk": lambda x: (x + 1).rechunk((24, 20, 60))[5:, :, 3:],
+    "columns": lambda x: x[:, :, 7:100].rechunk((24, 50, 93)),
 }
 
 

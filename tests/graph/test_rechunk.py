@@ -25,6 +25,7 @@ from b2nd_dask import (
     ChecksumError,
     ChunkKind,
     CorruptChunkError,
+    from_b2nd,
     list_staging,
     open_b2nd,
     rechunk,
@@ -277,6 +278,45 @@ def test_damage_that_reads_in_parts_do_not_see_is_found(read_in_parts: Path, tar
     with pytest.raises(ChecksumError):
         rechunk(path, target, chunks=(96, 4, 4), max_mem="14MB")
     assert list(target.parent.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    "write",
+    [
+        lambda path, target: rechunk(path, target, chunks=(1, 100, 200)),
+        lambda path, target: to_b2nd(from_b2nd(path), target),
+        lambda path, target: to_b2nd(from_b2nd(path).rechunk((1, 100, 200)), target),
+        lambda path, target: to_b2nd(from_b2nd(path), target, max_mem="64MB"),
+    ],
+    ids=["rechunk", "to_b2nd", "rechunked by dask", "max_mem"],
+)
+def test_damage_is_found_at_the_edge(
+    tmp_path: Path, target: Path, write: Callable[[Path, Path], Any]
+) -> None:
+    path = tmp_path / "edge.b2nd"
+    noise = np.random.default_rng(2).random((7, 100, 200))
+    to_b2nd(noise, path, chunks=(5, 100, 200), blocks=(1, 100, 200), cparams={"clevel": 0})
+    raw = bytearray(path.read_bytes())
+    raw[raw.index(noise[5, 50].tobytes())] ^= 8
+    path.write_bytes(raw)
+    with pytest.raises(ChecksumError, match=r"edge\.b2nd.*chunk 1\b"):
+        write(path, target)
+    assert list(target.parent.iterdir()) == []
+
+
+def test_intermediate_frames_wait_for_the_verification(read_in_parts: Path, target: Path) -> None:
+    # a run that goes on would take what is published
+    damage(read_in_parts)
+    with pytest.MonkeyPatch.context() as patch:
+        force_passes(patch, 2)
+        # of a single region, after which others could wait for the verification
+        patch.setattr(passes_module, "_between_chunks", lambda source, *_: [source.shape])
+        x = from_b2nd(read_in_parts)[:, 25:75]
+        written = to_b2nd(x, target, chunks=(96, 9, 20), max_mem="400MB", compute=False)
+    graph = dict(written.__dask_graph__())
+    (published,) = {key for key in graph if str(key).startswith("commit(")} - {written.key}
+    with pytest.raises(ChecksumError):
+        threaded_get(graph, published)
 
 
 def test_no_task_can_fail_before_the_staging_area_is_made(

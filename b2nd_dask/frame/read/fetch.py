@@ -29,6 +29,8 @@ class ChunkRequest(NamedTuple):
     chunk: int
     blocks: NDArray[np.int64] | None
     """Ascending numbers of blocks; None for the whole chunk."""
+    whole: bool = False
+    """Whether to read all of the chunk, and verify it, though only some blocks are decoded."""
 
 
 #: Compressed chunks up to this size are read at once: a second read costs more than the rest of it.
@@ -56,6 +58,8 @@ class LocatedRequest(NamedTuple):
     number: int
     chunk: int
     blocks: NDArray[np.int64] | None
+    whole: bool
+    """As in `ChunkRequest`."""
     start: int
     """Of the chunk, in the object that holds it."""
     available: int
@@ -80,9 +84,11 @@ def batches(
     grid, room = opened.parsed.grid, nbytes
     starts, lengths = _locate(opened.parsed, [request.chunk for request in requests])
     batch: list[LocatedRequest] = []
-    for number, (chunk, blocks) in enumerate(requests):
-        batch.append(LocatedRequest(number, chunk, blocks, starts[number], lengths[number]))
-        room -= lengths[number] * (1.0 if opened.verify is True else _portion(blocks, grid))
+    for number, (chunk, blocks, whole) in enumerate(requests):
+        place = starts[number], lengths[number]
+        batch.append(LocatedRequest(number, chunk, blocks, whole, *place))
+        is_whole = whole or opened.verify is True
+        room -= lengths[number] * (1.0 if is_whole else _portion(blocks, grid))
         if room <= 0:
             yield batch
             batch, room = [], nbytes
@@ -154,7 +160,8 @@ def read_whole(
 def _first_read(opened: OpenedFrame, request: LocatedRequest) -> int:
     """Bytes to read before the offsets of blocks are known."""
     small = max(SMALL_CHUNK, opened.reader.max_gap)
-    if request.blocks is None or request.available <= small or opened.verify is True:
+    is_whole = request.blocks is None or request.whole or opened.verify is True
+    if is_whole or request.available <= small:
         return request.available
     nblocks = math.prod(opened.parsed.grid.blocks_per_chunk)
     return min(head_nbytes(nblocks), request.available)

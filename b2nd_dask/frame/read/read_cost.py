@@ -77,6 +77,8 @@ class _Stored(NamedTuple):
     batch_nbytes: int
     fetches_whole: bool
     """Whether chunks are always fetched as a whole."""
+    verifies: bool
+    """Whether chunks of which all elements are read are fetched as a whole."""
 
 
 def read_costs(opened: OpenedFrame, regions: Sequence[Region]) -> ReadCosts:
@@ -98,6 +100,7 @@ def read_costs(opened: OpenedFrame, regions: Sequence[Region]) -> ReadCosts:
         reader.max_gap,
         reader.batch_nbytes,
         opened.verify is True,
+        opened.digests is not None,
     )
     return _costs(stored, regions)
 
@@ -114,7 +117,8 @@ def uncompressed_costs(grid: Grid, regions: Sequence[Region]) -> ReadCosts:
     """
     kinds = np.full(grid.nchunks, ChunkKind.STORED, np.uint8)
     lengths = np.full(grid.nchunks, float(HEADER_LEN + grid.chunk_nbytes))
-    stored = _Stored(grid, kinds, lengths, False, _LOCAL_GAP, _LOCAL_BATCH, False)
+    # padding, which is read with the chunks at the edge to verify them, compresses to nothing
+    stored = _Stored(grid, kinds, lengths, False, _LOCAL_GAP, _LOCAL_BATCH, False, False)
     return _costs(stored, regions)
 
 
@@ -164,12 +168,20 @@ class _Visits(NamedTuple):
     """Which blocks of each chunk are touched, by numbers for `_Cuts.blocks_of`."""
 
 
+class _Touched(NamedTuple):
+    """What regions touch of a chunk along one axis."""
+
+    blocks: tuple[int, ...]
+    is_whole: bool
+    """Whether they have all positions of the chunk, at the array's edge less than its length."""
+
+
 class _Cuts:
     """How regions are cut by chunks along each axis; equal cuts are made once."""
 
     def __init__(self, grid: Grid, regions: Sequence[tuple[range, ...]]) -> None:
         self._grid = grid
-        self._touched: list[dict[tuple[int, ...], int]] = [{} for _ in grid.shape]
+        self._touched: list[dict[_Touched, int]] = [{} for _ in grid.shape]
         known: list[dict[range, int]] = [{} for _ in grid.shape]
         self._cells: list[list[NDArray[np.int64]]] = [[] for _ in grid.shape]
         self._patterns: list[list[NDArray[np.int64]]] = [[] for _ in grid.shape]
@@ -190,12 +202,16 @@ class _Cuts:
         )
 
     def _cut(self, axis: int, positions: range) -> None:
-        parts = split_positions(positions, self._grid.chunks[axis]) if len(positions) else []
+        size, chunk, block = (
+            along[axis] for along in (self._grid.shape, self._grid.chunks, self._grid.blocks)
+        )
+        parts = split_positions(positions, chunk) if len(positions) else []
         numbers = self._touched[axis]
-        along = [
-            numbers.setdefault(tuple(touched_along(p.inner, self._grid.blocks[axis])), len(numbers))
-            for p in parts
-        ]
+        along = []
+        for part in parts:
+            is_whole = len(part.inner) == min(chunk, size - part.cell * chunk)
+            touched = _Touched(tuple(touched_along(part.inner, block)), is_whole)
+            along.append(numbers.setdefault(touched, len(numbers)))
         self._cells[axis].append(np.array([part.cell for part in parts], np.int64))
         self._patterns[axis].append(np.array(along, np.int64))
 
@@ -226,16 +242,19 @@ class _Cuts:
             patterns = (patterns[:, :, None] * radix + along[:, None]).reshape(len(rows), -1)
         return _Visits(numbers, patterns)
 
-    def blocks_of(self, pattern: int) -> NDArray[np.int64]:
-        """Ascending numbers of the blocks of a chunk that a pattern touches."""
-        along: list[NDArray[np.int64]] = []
+    def blocks_of(self, pattern: int) -> tuple[NDArray[np.int64], bool]:
+        """Ascending numbers of the blocks that a pattern touches; whether these have all elements.
+
+        Other blocks of a chunk at the array's edge may be nothing but padding.
+        """
+        along: list[_Touched] = []
         for touched in reversed(self._touched):
             pattern, last = divmod(pattern, len(touched))
-            along.insert(0, np.array(next(t for t, n in touched.items() if n == last), np.int64))
+            along.insert(0, next(found for found, number in touched.items() if number == last))
         numbers = np.zeros(1, np.int64)
-        for positions, count in zip(along, self._grid.blocks_per_chunk, strict=True):
-            numbers = (numbers[:, None] * count + positions).reshape(-1)
-        return numbers
+        for found, count in zip(along, self._grid.blocks_per_chunk, strict=True):
+            numbers = (numbers[:, None] * count + np.array(found.blocks, np.int64)).reshape(-1)
+        return numbers, all(found.is_whole for found in along)
 
 
 class _Chunks:
@@ -259,10 +278,11 @@ class _Chunks:
         fetched = np.zeros(stored.shape)
         for pattern in np.unique(visits.patterns).tolist():
             here = visits.patterns == pattern
-            numbers = cuts.blocks_of(pattern)
+            numbers, is_whole = cuts.blocks_of(pattern)
             all_of_it = is_nearly_all(len(numbers), grid)
             blocks[here] = math.prod(grid.blocks_per_chunk) if all_of_it else len(numbers)
-            fetched[here] = lengths[here] if all_of_it else self._fetched(lengths[here], numbers)
+            at_once = all_of_it or (is_whole and self._frame.verifies)
+            fetched[here] = lengths[here] if at_once else self._fetched(lengths[here], numbers)
         blocks *= filled
         return {
             "visits": stored.sum(axis=1),

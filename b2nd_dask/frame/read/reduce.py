@@ -15,7 +15,7 @@ from b2nd_dask.format.index import ChunkKind
 from b2nd_dask.frame.open.opening import OpenedFrame, located
 from b2nd_dask.frame.read.buffers import Scratch
 from b2nd_dask.frame.read.decode import Fill, constant_in, decode_raw
-from b2nd_dask.frame.read.fetch import ChunkBytes, ChunkRequest, batches, fetch
+from b2nd_dask.frame.read.fetch import ChunkBytes, batches, fetch
 from b2nd_dask.frame.read.partial_results import (
     Accumulation,
     BoxRuns,
@@ -23,8 +23,8 @@ from b2nd_dask.frame.read.partial_results import (
     ConstantRuns,
     PartialResult,
 )
-from b2nd_dask.frame.read.plan import Part, RegionPlan, touched_blocks
-from b2nd_dask.frame.read.region import special_element
+from b2nd_dask.frame.read.plan import Part, RegionPlan
+from b2nd_dask.frame.read.region import chunk_requests, special_element
 from b2nd_dask.frame.read.scatter import scatter_chunk
 
 _stored_order = Scratch()
@@ -182,9 +182,7 @@ def iter_chunks(
     CorruptChunkError, UnsupportedFrameError, UninitializedChunkError
         With the chunk's number.
     """
-    requests = [
-        ChunkRequest(part.chunk, touched_blocks(part.inner, opened.parsed.grid)) for part in parts
-    ]
+    requests = chunk_requests(opened, parts)
     for batch in batches(opened, requests, opened.reader.batch_nbytes):
         for fetched in fetch(opened, batch):
             part = parts[fetched.number]

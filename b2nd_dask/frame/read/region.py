@@ -6,7 +6,7 @@ import itertools
 import multiprocessing
 import os
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any, TypeVar
@@ -20,7 +20,7 @@ from b2nd_dask.frame.open.opening import OpenedFrame
 from b2nd_dask.frame.read.buffers import Pool, in_pages
 from b2nd_dask.frame.read.decode import Fill, carrier, decode_part
 from b2nd_dask.frame.read.fetch import ChunkRequest, LocatedRequest, batches, fetch
-from b2nd_dask.frame.read.plan import Part, RegionPlan, touched_blocks
+from b2nd_dask.frame.read.plan import Part, RegionPlan, holds_all, wanted_of
 
 T = TypeVar("T")
 
@@ -87,9 +87,7 @@ def read_region(
     out = _with_specials(plan, fill, shape, empty, is_given=into is not None)
     nbytes = opened.reader.batch_nbytes if most_nbytes is None else most_nbytes
     nbytes //= 1 if threads == 1 else BATCHES_OF_A_THREAD
-    requests = [
-        ChunkRequest(part.chunk, touched_blocks(part.inner, opened.parsed.grid)) for part in parts
-    ]
+    requests = chunk_requests(opened, parts)
 
     def decode(batch: list[LocatedRequest]) -> None:
         for fetched in fetch(opened, batch):
@@ -102,6 +100,21 @@ def read_region(
 
     _each(decode, batches(opened, requests, nbytes), threads)
     return out.view(fill.dtype)
+
+
+def chunk_requests(opened: OpenedFrame, parts: Iterable[Part]) -> list[ChunkRequest]:
+    """What is wanted of the chunks of a region.
+
+    Where a chunk is padded at the array's edge, all its elements may lie in some of its blocks:
+    then it is read whole to be verified, as any chunk is that is read whole.
+    """
+    grid, verifies = opened.parsed.grid, opened.digests is not None
+    requests = []
+    for part in parts:
+        blocks, may_be_whole = wanted_of(part.inner, grid)
+        whole = may_be_whole and verifies and holds_all(part, grid)
+        requests.append(ChunkRequest(part.chunk, blocks, whole))
+    return requests
 
 
 def special_element(fill: Fill, kind: int, chunk: int) -> NDArray[Any]:
@@ -130,8 +143,7 @@ def special_element(fill: Fill, kind: int, chunk: int) -> NDArray[Any]:
 
 def _read_single(opened: OpenedFrame, part: Part, fill: Fill, out: NDArray[Any]) -> NDArray[Any]:
     """A region inside one stored chunk, which may turn out to repeat one element."""
-    request = ChunkRequest(part.chunk, touched_blocks(part.inner, opened.parsed.grid))
-    (batch,) = batches(opened, [request], 1)
+    (batch,) = batches(opened, chunk_requests(opened, [part]), 1)
     element = None
     for fetched in fetch(opened, batch):
         element = decode_part(opened, fetched, part, fill, out)

@@ -28,14 +28,14 @@ def flat_pass(shape: tuple[int, ...], itemsize: int, budget: Budget) -> tuple[Gr
     ((625, 200), (1000, 200))
     """
     share = int(budget.nbytes / budget.threads * _FLAT_SHARE)
-    chunks = _flat_box(shape, min(_FLAT_CHUNK, share) // itemsize)
+    chunks = flat_box(shape, min(_FLAT_CHUNK, share) // itemsize)
     chunk = math.prod(chunks) * itemsize
     scratch = 2 * budget.read_batch + budget.write_batch + 4 * chunk
     lanes = min(budget.threads, int(budget.nbytes // (scratch + 2 * chunk)))
     if not lanes:
         raise budget.too_little(f"for a reshape to {shape}", scratch + 2 * chunk)
     room = int((budget.nbytes / lanes - scratch) / 2 / itemsize)
-    box = _flat_box(shape, room)
+    box = flat_box(shape, room)
     region = tuple(
         n if length == n else length // c * c
         for n, length, c in zip(shape, box, chunks, strict=True)
@@ -45,7 +45,7 @@ def flat_pass(shape: tuple[int, ...], itemsize: int, budget: Budget) -> tuple[Gr
     )
 
 
-def _flat_box(shape: tuple[int, ...], room: int) -> tuple[int, ...]:
+def flat_box(shape: tuple[int, ...], room: int) -> tuple[int, ...]:
     """The largest box of so many elements that is contiguous in C order."""
     sizes = [1] * len(shape)
     for axis in reversed(range(len(shape))):

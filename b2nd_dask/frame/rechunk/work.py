@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 from functools import partial
 from typing import Any
@@ -18,9 +19,11 @@ from b2nd_dask.frame.open.opening import OpenedFrame, located
 from b2nd_dask.frame.read.buffers import Scratch
 from b2nd_dask.frame.read.decode import decode_raw
 from b2nd_dask.frame.read.fetch import ChunkBytes, ChunkRequest, batches, fetch, read_whole
+from b2nd_dask.frame.rechunk.flat import flat_box
 from b2nd_dask.frame.rechunk.source import Box, FlatSource, RegionSource, frames_of
 from b2nd_dask.frame.reference import FrameReference
 from b2nd_dask.frame.write.idempotent import OpenedStaging, stage_once
+from b2nd_dask.frame.write.others import ChunkBox
 from b2nd_dask.frame.write.records import ChunkRecords, merge_records
 from b2nd_dask.frame.write.writer import FramePlan, StagedBatches, constant_records, write_block
 
@@ -119,13 +122,41 @@ def _require_decodes(opened: OpenedFrame, fetched: ChunkBytes) -> None:
         decode_raw(opened.parsed, fetched, raw)
 
 
+def boxes_to_verify(
+    grid: Grid, axes: tuple[range, ...], most_chunks: int
+) -> Iterator[tuple[int, int]]:
+    """Divide the chunks of a region into boxes of at most so many.
+
+    Yields
+    ------
+    int, int
+        Numbers of the first and of the last chunk of a box.
+
+    Examples
+    --------
+    >>> grid = Grid((40, 40), chunks=(10, 10), blocks=(5, 5), itemsize=8)
+    >>> list(boxes_to_verify(grid, (range(5, 40), range(25)), 6))
+    [(0, 6), (8, 14)]
+    """
+    touched = ChunkBox.of(tuple(along.start for along in axes), tuple(map(len, axes)), grid)
+    ends = list(zip(touched.start, touched.stop, strict=True))
+    sizes = flat_box(tuple(stop - start for start, stop in ends), max(1, most_chunks))
+    starts = (range(*along, size) for along, size in zip(ends, sizes, strict=True))
+    for start in itertools.product(*starts):
+        stop = tuple(
+            min(at + size, end) for at, size, end in zip(start, sizes, touched.stop, strict=True)
+        )
+        first, last = ChunkBox(start, stop).chunks(grid)[[0, -1]].tolist()
+        yield first, last
+
+
 def verify_stored(frame: FrameReference, first: int, last: int, most_nbytes: int) -> None:
-    """Verify chunks by their checksums; raise ChecksumError for the first that differs.
+    """Verify a box of chunks by their checksums; raise ChecksumError for the first that differs.
 
     Parameters
     ----------
     first, last : int
-        Numbers of the chunks, the last one not included.
+        Numbers of the chunks at its first and at its last corner.
     most_nbytes : int
         Compressed bytes to read at once.
     """
@@ -133,8 +164,9 @@ def verify_stored(frame: FrameReference, first: int, last: int, most_nbytes: int
         digests = opened.digests
         if digests is None:
             return
-        kinds = opened.parsed.index.kinds[first:last]
-        stored = (first + np.flatnonzero(kinds == ChunkKind.STORED)).tolist()
+        grid, kinds = opened.parsed.grid, opened.parsed.index.kinds
+        chunks = ChunkBox.between(first, last, grid).chunks(grid)
+        stored = chunks[kinds[chunks] == ChunkKind.STORED].tolist()
         requests = [ChunkRequest(chunk, None) for chunk in stored]
         # in this thread: buffers of others would count, too
         for batch in batches(opened, requests, most_nbytes):

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NamedTuple, cast
 
+import numpy as np
+
 from b2nd_dask.frame.joined import JoinedReference
 from b2nd_dask.frame.read.read_cost import ChunkRange
 from b2nd_dask.frame.rechunk.between import Between
@@ -15,6 +17,7 @@ from b2nd_dask.frame.rechunk.source import (
     axes_of,
     reshaped_boxes,
 )
+from b2nd_dask.frame.write.others import ChunkBox
 from b2nd_dask.graph._dask_compat import Task
 from b2nd_dask.graph.optimize.rules.pushdown import value_of
 from b2nd_dask.graph.plan.reads import FoundRead, IntermediateFrame, Piece, ReadFrame
@@ -31,6 +34,13 @@ class FlatShapes(NamedTuple):
     target: tuple[int, ...]
 
 
+class VerifiedBox(NamedTuple):
+    """Chunks that a task verifies, by the numbers of those at the corners of their box."""
+
+    first: int
+    last: int
+
+
 class Source(NamedTuple):
     """Where a task of a rechunk reads its region, as `RegionSource` or `FlatSource` would."""
 
@@ -45,16 +55,25 @@ class Source(NamedTuple):
             return self._replace(frame=self.frame.frames[number])
         return self
 
-    def read(self, region: Box | ChunkRange) -> FoundRead:
+    def read(self, region: Box | ChunkRange | VerifiedBox) -> FoundRead:
         """The read of a region of the target, or of chunks, which are those of one frame."""
         if isinstance(region, ChunkRange):
             return FoundRead([Piece(cast(ReadFrame, self.frame), region)])
+        if isinstance(region, VerifiedBox):
+            return FoundRead(self._verified(region))
         boxes = [region]
         if self.flat is not None:
             found = reshaped_boxes(region, self.flat.target, self.flat.source)
             boxes = [box for _, box, _ in found]
         pieces = [piece for box in boxes for piece in self._pieces(box)]
         return FoundRead(pieces, is_copied=self.flat is not None or len(pieces) > 1)
+
+    def _verified(self, box: VerifiedBox) -> list[Piece]:
+        """Chunks of a box, those that follow one another as one piece."""
+        frame = cast(ReadFrame, self.frame)
+        numbers = ChunkBox.between(*box, frame.grid).chunks(frame.grid)
+        runs = np.split(numbers, np.flatnonzero(np.diff(numbers) > 1) + 1)
+        return [Piece(frame, ChunkRange(int(run[0]), int(run[-1]) + 1)) for run in runs]
 
     def _pieces(self, box: Box) -> list[Piece]:
         axes = axes_of(box, self.order, self.window)
@@ -71,12 +90,13 @@ def call_of(node: Any) -> tuple[Any, tuple[Any, ...]]:
     return (node[0], node[1:]) if isinstance(node, tuple) and node else (None, ())
 
 
-def index_of(func: Any, values: list[Any]) -> Box | ChunkRange:
+def index_of(func: Any, values: list[Any]) -> Box | ChunkRange | VerifiedBox:
     """What one of `RECHUNK_TASKS` reads of its source; `values` are its other arguments."""
     if func is write_region:
         region: Box = values[0]
         return region
-    return ChunkRange(int(values[0]), int(values[1]))
+    numbers = int(values[0]), int(values[1])
+    return VerifiedBox(*numbers) if func is verify_task else ChunkRange(*numbers)
 
 
 def box_of(argument: Any) -> Any:

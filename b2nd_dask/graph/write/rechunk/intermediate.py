@@ -36,7 +36,8 @@ class Elements(NamedTuple):
     stored: int = 0
     """Bytes to verify, as for `plan_passes`."""
     is_cut: bool = False
-    """Whether the elements begin or end inside of chunks, which are verified by themselves."""
+    """Whether the elements begin or end inside of chunks, or these do not lie as in `grid`: then
+    they are verified by themselves."""
 
 
 def elements_of(frame: Readable, view: View, most_nbytes: int) -> Elements:
@@ -49,12 +50,21 @@ def elements_of(frame: Readable, view: View, most_nbytes: int) -> Elements:
     seen = _seen(grid, view)
     if window is not None:
         stored = math.ceil(stored * math.prod(seen.shape) / math.prod(grid.shape))
-    is_cut = window is not None and any(
+    is_cut = not _lines_up(frame)
+    is_cut |= window is not None and any(
         along.start % c or (along.stop % c and along.stop != n)
         for along, n, c in zip(window, grid.shape, grid.chunks, strict=True)
     )
     reads = RegionSource(frame, view.order, most_nbytes, window)
     return Elements(reads, seen, frame.dtype, stored, is_cut)
+
+
+def _lines_up(frame: Readable) -> bool:
+    """Whether chunks of joined frames lie as those of one frame would that has their grid."""
+    if not isinstance(frame, JoinedReference):
+        return True
+    alike = len({own.chunks for own in frame.frames}) == 1
+    return alike and not (frame.starts[:-1] % frame.grid.chunks[frame.axis]).any()
 
 
 def passes_to(grid: Grid, source: Elements, budget: Budget, label: str) -> PassPlan:

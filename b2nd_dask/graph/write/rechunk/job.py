@@ -16,6 +16,7 @@ from b2nd_dask.frame.rechunk.between import Between, open_between, source_betwee
 from b2nd_dask.frame.rechunk.passes import PassPlan, Step
 from b2nd_dask.frame.rechunk.source import Box, FlatSource, RegionSource
 from b2nd_dask.frame.rechunk.work import (
+    boxes_to_verify,
     copy_chunks,
     rechunk_region,
     verified_nbytes,
@@ -121,7 +122,7 @@ def _finish_verified(
 
 
 def _passes(tasks: _Tasks, passes: PassPlan, staged: ChunkRecords | None) -> tuple[Any, list[Any]]:
-    """Keys of the merged records of the last pass, and of the verification of the source."""
+    """Keys of the merged records of the last pass, and of the verification of what it reads."""
     job = tasks.job
     between = [_between(job, i, step.target) for i, step in enumerate(passes.steps[:-1])]
     # what an interrupted run has finished already
@@ -132,22 +133,20 @@ def _passes(tasks: _Tasks, passes: PassPlan, staged: ChunkRecords | None) -> tup
         source = tasks.add("source", source_between(between[first - 1], most), 1)
     else:
         source = _source(tasks)
-    verified: list[Any] = []
     for number, one in enumerate(between[first:], first + 1):
         found = read_journals(one.staging, one.plan.grid.nchunks) if staged is not None else None
         opening = tasks.add("open", (open_between, one, tasks.opening), number)
         plan = tasks.add("plan", one.plan, number)
         step = passes.steps[number - 1]
         records, checks = _regions(tasks, step, source, plan, opening, found, number)
-        verified += checks
-        published = (finish_once, commit, records, plan, opening)
+        # a run that goes on takes what is published as it is, without a look at what it is made of
+        published = (_finish_verified, records, plan, opening, checks)
         commits = tasks.add("commit", published, number)
         following = (_source_after, one, most, commits, tasks.opening)
         source = tasks.add("source", following, number + 1)
     plan = tasks.add("plan", job.plan)
     step, number = passes.steps[-1], len(passes.steps)
-    records, checks = _regions(tasks, step, source, plan, tasks.opening, staged, number)
-    return records, verified + checks
+    return _regions(tasks, step, source, plan, tasks.opening, staged, number)
 
 
 def _source(tasks: _Tasks) -> Any:
@@ -189,7 +188,8 @@ def _regions(
         missing, reused = unstaged_blocks(sizes, (0,) * grid.ndim, grid, staged)
         extra = [tasks.add("known", reused, number)]
     checks: dict[Any, Any] = {}
-    if step.way.verifies and number == 1 and missing.any():
+    # also where no chunk is missing: those that are staged may be of a run that found damage
+    if step.way.verifies and number == 1:
         checks = _checks(tasks, source)
     name = tasks.name("write", number)
     work = {
@@ -208,12 +208,13 @@ def _checks(tasks: _Tasks, source: Any) -> dict[Any, Any]:
     if isinstance(read, LaterSource):
         return {}
     name = tasks.name("verify", 1)
-    return {
-        (name, number, i): (verify_task, source, number, *ends, tasks.opening)
-        for number, axes in read.parts()
-        if verified_nbytes(read.frames[number])
-        for i, ends in enumerate(_ranges(read.frames[number].grid, axes))
-    }
+    checks = {}
+    for number, axes in read.parts():
+        if verified_nbytes(read.frames[number]):
+            grid = read.frames[number].grid
+            for i, corners in enumerate(boxes_to_verify(grid, axes, _most_chunks(grid))):
+                checks[name, number, i] = (verify_task, source, number, *corners, tasks.opening)
+    return checks
 
 
 def _copies(tasks: _Tasks, staged: ChunkRecords | None) -> Any:
@@ -288,7 +289,7 @@ def verify_task(
     opened: OpenedStaging,
     *before: Any,
 ) -> None:
-    """Task that verifies chunks of one of the frames by their checksums.
+    """Task that verifies a box of chunks of one of the frames by their checksums.
 
     It runs after the staging area is made: an area that is made after another task has failed
     would stay behind. And a frame that was rechunked onto itself is not there to be verified again.
@@ -297,17 +298,15 @@ def verify_task(
         verify_stored(source.frames[number], first, last, source.most_nbytes)
 
 
-def _ranges(grid: Grid, axes: tuple[range, ...] | None = None) -> Iterable[tuple[int, int]]:
-    """First and last numbers of chunks that are taken by one task, of those that a region needs."""
-    first, stop = 0, grid.nchunks
-    if axes:
-        corners = [
-            [along[end] // c for along, c in zip(axes, grid.chunks, strict=True)] for end in (0, -1)
-        ]
-        first, last = np.ravel_multi_index(tuple(np.transpose(corners)), grid.counts).tolist()
-        stop = last + 1
-    step = max(1, _AT_ONCE // max(1, grid.chunk_nbytes))
-    return ((at, min(at + step, stop)) for at in range(first, stop, step))
+def _ranges(grid: Grid) -> Iterable[tuple[int, int]]:
+    """First and last numbers of chunks that are taken by one task, the last one not included."""
+    step = _most_chunks(grid)
+    return ((at, min(at + step, grid.nchunks)) for at in range(0, grid.nchunks, step))
+
+
+def _most_chunks(grid: Grid) -> int:
+    """Chunks that one task takes."""
+    return max(1, _AT_ONCE // max(1, grid.chunk_nbytes))
 
 
 def boxes_of(sizes: tuple[tuple[int, ...], ...]) -> Iterable[Box]:
