@@ -12,6 +12,8 @@ from click.testing import CliRunner
 import b2nd_dask
 from b2nd_dask import compact, from_b2nd, open_b2nd, seal, to_b2nd
 from b2nd_dask.edges.cli import main
+from b2nd_dask.frame.members.listing import list_members
+from b2nd_dask.storage import Location
 from tests.vectors import same
 
 #: Each mode that writes to a frame, and where.
@@ -231,6 +233,23 @@ def test_patterns_for_members_at_urls(made, s3_server, http_server):
     assert same(y.compute(scheduler="sync"), want)
     with pytest.raises(ValueError, match=r"pass a list of paths, STORE/KEY"):
         from_b2nd(f"{http_server.url}/a.b2d/g/run*")
+
+
+def test_what_writes_stage_in_a_store_is_no_member(stores, s3_server):
+    b2nd_dask.create(stores / "a.b2d/g/run7.b2nd", LARGE.shape, "f8")
+    (area,) = b2nd_dask.list_staging(stores / "a.b2d/g/run7.b2nd")
+    # as the intermediate frames of a rechunk lie there
+    shutil.copy(stores / "a.b2d/g/large.b2nd", f"{area.path}/0123456789abcdef.b2nd")
+    want = np.concatenate([LARGE, LARGE + 2, LARGE + 1])
+    assert same(from_b2nd(f"{stores}/a.b2d/g/**/[lr0]*").compute(), want)
+    hidden = [m for m in list_members(Location.of(stores / "a.b2d")) if "staging" in m.key]
+    assert hidden == []
+    for path in (stores / "a.b2d").rglob("*.b2*"):
+        name = f"h/{path.relative_to(stores)}"
+        s3_server.client.put_object(Bucket=s3_server.bucket, Key=name, Body=path.read_bytes())
+    options = {"storage_options": s3_server.storage_options}
+    url = f"s3://{s3_server.bucket}/h/a.b2d/g/**/[lr0]*"
+    assert same(from_b2nd(url, **options).compute(scheduler="sync"), want)
 
 
 def test_folders_with_marks_of_patterns_come_first(tmp_path, monkeypatch):

@@ -65,21 +65,30 @@ def opened(location: Location) -> Iterator[ByteReader | None]:
 
 
 def files(location: Location) -> Iterator[str]:
-    """Names of the files of a store that is a folder, as far as the place lists folders."""
+    """Names of the files of a store that is a folder, as far as the place lists folders.
+
+    Hidden ones are left out: writes stage what they make in hidden areas beside their targets.
+    """
     root = location.url
     if location.is_url:
         root = root.partition("?")[0].rstrip("/")
         with suppress(FileNotFoundError):
             for url in matches_of(f"{root}/**/*.b2*", location.storage_options) or ():
                 name = url.rpartition(f"{root.rpartition('/')[2]}/")[2]
-                if name != EMBED:
+                if name != EMBED and not any(map(_is_hidden, name.split("/"))):
                     yield name
         return
-    for folder, _, names in os.walk(root):
+    for folder, folders, names in os.walk(root):
+        # `os.walk` enters those that are left
+        folders[:] = [name for name in folders if not _is_hidden(name)]
         for name in names:
             found = os.path.relpath(os.path.join(folder, name), root)  # noqa: PTH118
-            if found != EMBED:
+            if found != EMBED and not _is_hidden(name):
                 yield found
+
+
+def _is_hidden(name: str) -> bool:
+    return name.startswith(".")
 
 
 def key_of(name: str) -> str:
