@@ -116,6 +116,30 @@ def test_no_file_hides_a_member_of_the_embed_store(stores):
     assert same(open_b2nd(stores / "a.b2d/g/small")[...], SMALL + 1)
 
 
+def test_paths_with_dots_lead_to_members(stores):
+    (stores / "elsewhere/deep").mkdir(parents=True)
+    (stores / "a.b2d/link").symlink_to(stores / "elsewhere/deep")
+    before = _content(stores)
+    small = f"{stores}/elsewhere/../a.b2d/g/../g/small.b2nd"
+    for path in (f"{stores}/a.b2d/no/../g/small.b2nd", f"{stores}/a.b2z/../a.b2d/g/small", small):
+        for mode, where in MODES:
+            with pytest.raises(ValueError, match=r"/g/small is in the embed\.b2e of the store"):
+                to_b2nd(SMALL, path, mode=mode, **where)
+        with pytest.raises(ValueError, match=r"/g/small is in the embed\.b2e of the store"):
+            seal(path)
+    for mode in ("w-", "w"):
+        with pytest.raises(ValueError, match="names of stores"):
+            to_b2nd(SMALL, f"{stores}/a.b2d/g/..", mode=mode)
+    with pytest.raises(ValueError, match="a store of python-blosc2"):
+        seal(f"{stores}/a.b2d/g/..")
+    assert _content(stores) == before
+    # out of the store, and out of what a link points to
+    to_b2nd(SMALL, f"{stores}/a.b2d/../out")
+    assert same(from_b2nd(stores / "out").compute(), SMALL)
+    to_b2nd(SMALL, f"{stores}/a.b2d/link/../small", contiguous=False)
+    assert same(from_b2nd(stores / "elsewhere/small").compute(), SMALL)
+
+
 def test_groups_are_no_arrays(stores):
     store = stores / "a.b2d"
     (store / "g/large").mkdir()

@@ -42,13 +42,14 @@ def target_of(
     location = Location.of(urlpath, storage_options=storage_options)
     if isinstance(location.urlpath, bytes):
         return location
-    if _is_named_store(location):
+    named = _without_dots(location)
+    if _is_named_store(named):
         raise ValueError(
             f"{location.label}: {', '.join(_STORES)} are names of stores, which hold arrays by "
             f"their keys: write the frame to a file NAME{ARRAY}; store[KEY] = blosc2.open(FILE) of "
             f"python-blosc2 puts it into a store, and STORE.b2d/KEY{ARRAY} is a file in a folder"
         )
-    if _require_own_file(location, is_new=True) and not contiguous:
+    if _require_own_file(named, is_new=True) and not contiguous:
         raise ValueError(
             f"{location.label}: members of a store are contiguous frames: no contiguous=False"
         )
@@ -68,14 +69,26 @@ def frame_to_change(urlpath: Any, storage_options: Mapping[str, Any] | None = No
         return location
     # a frame may have such a name
     is_there = not location.is_url and os.path.lexists(location.url)
-    if is_there and _is_named_store(location) and list_members(location) is not None:
+    named = _without_dots(location)
+    if is_there and _is_named_store(named) and list_members(named) is not None:
         raise ValueError(
             f"{location.label}: this is a store of python-blosc2, not a frame: only the frames "
             f"that are files of their own in a .b2d can be changed here, as STORE.b2d/KEY{ARRAY}"
         )
     if not is_there:
-        _require_own_file(location, is_new=False)
+        _require_own_file(named, is_new=False)
     return location
+
+
+def _without_dots(location: Location) -> Location:
+    """Resolve a path up to its last ``..``, which leads to the parent of what a link points to."""
+    parts = [] if location.is_url else location.url.split(os.sep)
+    if ".." not in parts:
+        return location
+    at = len(parts) - parts[::-1].index("..")
+    # links behind it stay: a store is known by the name that the user gives
+    folder = os.path.realpath(os.sep.join(parts[:at]))
+    return replace(location, urlpath=os.path.join(folder, *parts[at:]))  # noqa: PTH118
 
 
 def _is_named_store(location: Location) -> bool:
