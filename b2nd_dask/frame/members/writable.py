@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from b2nd_dask.frame.members.files import (
@@ -18,7 +19,7 @@ from b2nd_dask.frame.members.files import (
     files,
     inside,
     is_folder,
-    is_store,
+    is_plain_folder,
     key_of,
     opened,
 )
@@ -82,13 +83,13 @@ def frame_to_change(urlpath: Any, storage_options: Mapping[str, Any] | None = No
 
 def _without_dots(location: Location) -> Location:
     """Resolve a path up to its last ``..``, which leads to the parent of what a link points to."""
-    parts = [] if location.is_url else location.url.split(os.sep)
+    parts = () if location.is_url else Path(location.url).parts
     if ".." not in parts:
         return location
     at = len(parts) - parts[::-1].index("..")
     # links behind it stay: a store is known by the name that the user gives
-    folder = os.path.realpath(os.sep.join(parts[:at]))
-    return replace(location, urlpath=os.path.join(folder, *parts[at:]))  # noqa: PTH118
+    folder = os.path.realpath(Path(*parts[:at]))
+    return replace(location, urlpath=str(Path(folder, *parts[at:])))
 
 
 def _is_named_store(location: Location) -> bool:
@@ -102,8 +103,8 @@ def _require_own_file(location: Location, *, is_new: bool) -> bool:
     if found is None:
         return False
     store, key = replace(location, urlpath=found[0]), found[1]
-    if not store.is_url and os.path.isdir(store.url) and not is_store(store):  # noqa: PTH112
-        return False  # a folder that has the name of a store
+    if is_plain_folder(store):
+        return False
     if not is_folder(store) and not store.url.endswith(".b2d"):
         raise ValueError(f"{location.label}: {_in_archive(store, key, is_new=is_new)}")
     member = f"/{key.removesuffix(ARRAY)}"
@@ -136,8 +137,9 @@ def _in_archive(store: Location, key: str, *, is_new: bool) -> str:
 
 def _require_free(location: Location, store: Location, member: str) -> None:
     """Check that a file for a key would hide no member; a group and an array have no one key."""
-    with opened(inside(store, EMBED)) as reader:
-        keys = [] if reader is None else [*EmbedStore.of(reader).entries]
+    embed = inside(store, EMBED)
+    with opened(embed) as reader:
+        keys = [] if reader is None else [*EmbedStore.of(reader, embed).entries]
     if member in keys:
         raise ValueError(
             f"{location.label}: {member} is in the {EMBED} of the store, and members of embed "
