@@ -334,8 +334,8 @@ def test_what_is_wrong_for_all_frames_is_raised_at_the_first(monkeypatch, kind):
     def fail(source):
         opened.append(source)
         # the others begin only when the first has failed, and its error has been seen
-        if source:
-            cancelled.wait(10)
+        if source and not cancelled.wait(10):
+            cancelled.set()
         raise kind(f"frame {source}")
 
     monkeypatch.setattr(join, "ThreadPoolExecutor", Pool)
