@@ -309,7 +309,7 @@ def test_names_that_no_part_of_the_frame_can_have(target):
     stage(target, VALUES, 0, 60)
     (table,) = target.parent.glob(".*/kept/part-*")
     for name in ("part-5-2", "part-ffff-2", "part-1-2", "part-0-ffff"):
-        table.with_name(name).write_bytes(b"")
+        table.with_stem(name).write_bytes(b"")
     commit(target)
     holds(target, VALUES)
 
