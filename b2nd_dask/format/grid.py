@@ -57,7 +57,15 @@ class Grid:
         return math.prod(self.counts)
 
     def cell(self, chunk: int) -> tuple[int, ...]:
-        """Coordinates of a chunk in the chunk grid, by its number."""
+        """Coordinates of a chunk in the chunk grid, by its number.
+
+        Raises
+        ------
+        ValueError
+            There is no such chunk.
+        """
+        if not 0 <= chunk < self.nchunks:
+            raise ValueError(f"chunk {chunk} of an array that has {self.nchunks}")
         cell = []
         for count in reversed(self.counts):
             chunk, at = divmod(chunk, count)

@@ -11,7 +11,7 @@ import numpy as np
 
 from b2nd_dask.format.dtypes import not_stored
 from b2nd_dask.frame.array import Frame
-from b2nd_dask.frame.members.locate import locate_member
+from b2nd_dask.frame.members.locate import StoredArray, locate_member
 from b2nd_dask.frame.open.cache import process_cache
 from b2nd_dask.frame.open.checksum_state import warn_of_remedy
 from b2nd_dask.frame.open.opening import OpenedFrame, Verify
@@ -142,6 +142,13 @@ def locate(
     component: str | None = None,
 ) -> Location:
     """Find the location of what a user named; arguments as for `open_b2nd`."""
+    if isinstance(urlpath, StoredArray):
+        if offset or component is not None:
+            raise ValueError(
+                f"{urlpath.store.label}: the pattern goes on with the keys of members: give no "
+                "offset= and component="
+            )
+        return locate_member(urlpath.store, urlpath.key)
     if is_opened_array(urlpath):
         found = location_of_array(urlpath, offset)
         urlpath, offset = found.urlpath, found.offset

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-from b2nd_dask.errors import B2ndError, StaleFrameError
+from b2nd_dask.errors import B2ndError
 from b2nd_dask.frame.joined import JoinedReference
 from b2nd_dask.frame.members.matching import members_matching
 from b2nd_dask.frame.reference import FrameReference
@@ -19,14 +19,8 @@ from b2nd_dask.storage import matches_of
 THREADS = 16
 #: Frames that an error lists, at most.
 _LISTED = 10
-#: What is wrong with one frame, and soon known.
-_OF_ONE_FRAME = (
-    FileNotFoundError,
-    NotADirectoryError,
-    PermissionError,
-    ValueError,
-    StaleFrameError,
-)
+#: What is wrong with one frame, and soon known. Credentials and arguments are those of all frames.
+_OF_ONE_FRAME = (FileNotFoundError, NotADirectoryError, B2ndError)
 
 
 def sources_of(given: Any, storage_options: Mapping[str, Any] | None = None) -> list[Any] | None:
@@ -55,7 +49,7 @@ def open_all(
     """Open frames concurrently.
 
     What is missing or no readable frame is named, all of it; any other error, as of a store that
-    does not answer, is raised at once, and no more are opened.
+    does not answer, of credentials or of an argument, is raised at once, and no more are opened.
     """
     frames, errors = [], []
     with ThreadPoolExecutor(min(THREADS, len(sources))) as pool:
@@ -77,7 +71,7 @@ def open_all(
 def _error_of(errors: Sequence[Exception], nsources: int) -> Exception:
     """One error for all; of the kind of the first, as which callers of one frame catch it."""
     first = errors[0]
-    # an argument may be what is wrong, for each of them
+    # one frame, perhaps named several times
     if len({str(error) for error in errors}) == 1:
         return first
     problem = f"{len(errors)} of {nsources} frames cannot be opened:" + _listed(map(str, errors))

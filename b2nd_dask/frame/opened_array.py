@@ -159,7 +159,8 @@ def _members_of_key(archive: Path, key: str | None) -> Iterator[Location]:
         for member in zip_members(reader).values():
             own = os.path.splitext(member.name)[0]  # noqa: PTH122 - a name in an archive is no path
             if member.is_plain and (key is None or own == key.lstrip("/")):
-                yield Location.of(archive, offset=member_offset(reader, member))
+                with suppress(B2ndError):  # of this member; the others may be whole
+                    yield Location.of(archive, offset=member_offset(reader, member))
 
 
 def _alike(array: Any, locations: list[Location]) -> Iterator[Location]:

@@ -17,6 +17,7 @@ from b2nd_dask.storage.byte_reader import (
 )
 from b2nd_dask.storage.failures import TOGETHER, only_here
 from b2nd_dask.storage.read.container import (
+    ZipMember,
     is_zip,
     member_offset,
     split_store,
@@ -53,6 +54,7 @@ __all__ = [
     "Staging",
     "StagingInfo",
     "UpdateStaging",
+    "ZipMember",
     "chunk_member",
     "frame_locked",
     "identity_at",

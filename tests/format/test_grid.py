@@ -56,6 +56,9 @@ def test_extents_of_chunks_are_the_array_cut_into_chunks(axes):
         assert grid.cell(number) == cell
         found[np.ix_(*grid.extent(number))] = number
     assert found.tolist() == expected.tolist()
+    for number in (-1, len(cells), 2 * len(cells) + 1):
+        with pytest.raises(ValueError, match=f"chunk {number} of an array"):
+            grid.cell(number)
 
 
 @given(st.data())

@@ -222,6 +222,22 @@ def test_a_store_whose_list_of_files_changed_after_an_array_was_opened(
         open_b2nd(array)
 
 
+def test_a_damaged_member_in_front_of_an_array_is_passed_over(tmp_path: Path) -> None:
+    path = tmp_path / "t.b2z"
+    with blosc2.DictStore(str(path), mode="w") as store:
+        fill(store, {"/a": TWINS["/g/two"], "/b": TWINS["/one"]})
+    with zipfile.ZipFile(path) as archive:
+        places = {entry.filename: entry.header_offset for entry in archive.infolist()}
+    offset, _ = blosc2.DictStore(str(path), mode="r").member_window("/b")
+    array = blosc2.open(str(path), mode="r", offset=offset)
+    raw = bytearray(path.read_bytes())
+    # the header in front of a member is not the one that the list of files promises
+    raw[places["a.b2nd"] : places["a.b2nd"] + 4] = b"gone"
+    assert places["a.b2nd"] < places["b.b2nd"]
+    path.write_bytes(raw)
+    assert reference_of(open_b2nd(array)).location.offset == offset
+
+
 def test_an_archive_of_many_arrays_is_looked_through_up_to_a_bound(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -2,7 +2,9 @@
 
 import os
 import pickle
+import threading
 import zipfile
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import blosc2
@@ -317,6 +319,29 @@ def test_all_bad_files_are_named(days, tmp_path):
         from_b2nd([*gone, *paths[8:] * 4])
     with pytest.raises(ValueError, match=r"^verify='no'; known"):
         from_b2nd(paths[:2], verify="no")
+
+
+@pytest.mark.parametrize("kind", [ValueError, PermissionError])
+def test_what_is_wrong_for_all_frames_is_raised_at_the_first(monkeypatch, kind):
+    cancelled, opened = threading.Event(), []
+
+    class Pool(ThreadPoolExecutor):
+        def shutdown(self, wait=True, **keywords):
+            super().shutdown(wait=False, **keywords)
+            cancelled.set()
+            super().shutdown(wait)
+
+    def fail(source):
+        opened.append(source)
+        # the others begin only when the first has failed, and its error has been seen
+        if source and not cancelled.wait(10):
+            cancelled.set()
+        raise kind(f"frame {source}")
+
+    monkeypatch.setattr(join, "ThreadPoolExecutor", Pool)
+    with pytest.raises(kind, match=r"^frame 0$"):
+        join.open_all(range(500), fail)
+    assert len(opened) <= join.THREADS + 1
 
 
 def test_an_order_that_nobody_chose_is_an_error(days, tmp_path):

@@ -304,6 +304,16 @@ def test_a_table_that_is_damaged(target):
         commit(target)
 
 
+def test_names_that_no_part_of_the_frame_can_have(target):
+    create(target, (60, 40), float, chunks=CHUNKS)
+    stage(target, VALUES, 0, 60)
+    (table,) = target.parent.glob(".*/kept/part-*")
+    for name in ("part-5-2", "part-ffff-2", "part-1-2", "part-0-ffff"):
+        table.with_stem(name).write_bytes(b"")
+    commit(target)
+    holds(target, VALUES)
+
+
 @pytest.mark.parametrize("shape", [(), (0, 4), (3,)])
 def test_small_arrays(target, shape):
     create(target, shape, ">i2")

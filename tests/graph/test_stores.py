@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import shutil
+import zipfile
+from pathlib import Path
 
 import blosc2
 import numpy as np
@@ -10,8 +12,12 @@ import pytest
 from click.testing import CliRunner
 
 import b2nd_dask
-from b2nd_dask import compact, from_b2nd, open_b2nd, seal, to_b2nd
+from b2nd_dask import UnsupportedFrameError, compact, from_b2nd, open_b2nd, seal, to_b2nd
 from b2nd_dask.edges.cli import main
+from b2nd_dask.frame.members import files
+from b2nd_dask.frame.members.listing import list_members
+from b2nd_dask.frame.open import embedded
+from b2nd_dask.storage import Location
 from tests.vectors import same
 
 #: Each mode that writes to a frame, and where.
@@ -114,6 +120,30 @@ def test_no_file_hides_a_member_of_the_embed_store(stores):
     assert same(open_b2nd(stores / "a.b2d/g/small")[...], SMALL + 1)
 
 
+def test_paths_with_dots_lead_to_members(stores):
+    (stores / "elsewhere/deep").mkdir(parents=True)
+    (stores / "a.b2d/link").symlink_to(stores / "elsewhere/deep")
+    before = _content(stores)
+    small = f"{stores}/elsewhere/../a.b2d/g/../g/small.b2nd"
+    for path in (small, f"{stores}/a.b2d/no/../g/small.b2nd", f"{stores}/a.b2z/../a.b2d/g/small"):
+        for mode, where in MODES:
+            with pytest.raises(ValueError, match=r"/g/small is in the embed\.b2e of the store"):
+                to_b2nd(SMALL, path, mode=mode, **where)
+        with pytest.raises(ValueError, match=r"/g/small is in the embed\.b2e of the store"):
+            seal(path)
+    for mode in ("w-", "w"):
+        with pytest.raises(ValueError, match="names of stores"):
+            to_b2nd(SMALL, f"{stores}/a.b2d/g/..", mode=mode)
+    with pytest.raises(ValueError, match="a store of python-blosc2"):
+        seal(f"{stores}/a.b2d/g/..")
+    assert _content(stores) == before
+    # out of the store, and out of what a link points to
+    to_b2nd(SMALL, f"{stores}/a.b2d/../out")
+    assert same(from_b2nd(stores / "out").compute(), SMALL)
+    to_b2nd(SMALL, f"{stores}/a.b2d/link/../small", contiguous=False)
+    assert same(from_b2nd(stores / "elsewhere/small").compute(), SMALL)
+
+
 def test_groups_are_no_arrays(stores):
     store = stores / "a.b2d"
     (store / "g/large").mkdir()
@@ -155,6 +185,17 @@ def test_folders_with_names_of_stores_are_folders(tmp_path):
         to_b2nd(SMALL, path, mode="a", append_axis=0)
         seal(path)
         assert same(from_b2nd(path).compute(), np.concatenate([SMALL, SMALL]))
+        for number in (1, 2):
+            to_b2nd(SMALL + number, tmp_path / name / f"y{number}.b2nd")
+        for pattern in ("y*", "y*.b2nd", "[y]?.b2nd", "**/y*"):
+            x = from_b2nd(tmp_path / name / pattern)
+            assert same(x.compute(), np.concatenate([SMALL + 1, SMALL + 2]))
+        with pytest.raises(FileNotFoundError, match=rf"{name}/no\*: nothing matches"):
+            from_b2nd(tmp_path / name / "no*")
+    with blosc2.TreeStore(str(tmp_path / "b.b2d"), mode="w") as store:
+        store["/y1"] = SMALL + 3
+    x = from_b2nd(f"{tmp_path}/[ab].b2d/y*")
+    assert same(x.compute(), np.concatenate([SMALL + 1, SMALL + 2, SMALL + 3]))
 
 
 def _said(*arguments):
@@ -231,6 +272,85 @@ def test_patterns_for_members_at_urls(made, s3_server, http_server):
     assert same(y.compute(scheduler="sync"), want)
     with pytest.raises(ValueError, match=r"pass a list of paths, STORE/KEY"):
         from_b2nd(f"{http_server.url}/a.b2d/g/run*")
+
+
+@pytest.mark.parametrize("suffix", ["b2d", "b2z", "b2e"])
+def test_keys_of_a_store_do_not_lead_out_of_it(tmp_path, suffix):
+    """Who packed a store must not choose which other files are read."""
+    to_b2nd(SMALL, tmp_path / "private.b2nd")
+    path = tmp_path / f"evil.{suffix}"
+    embed = path if suffix == "b2e" else tmp_path / "evil.b2d/embed.b2e"
+    embed.parent.mkdir(exist_ok=True)
+    store = blosc2.EmbedStore(urlpath=str(embed), mode="w")
+    store["/a"] = LARGE
+    for key in ("/../private.b2nd", "/x.b2nd", "//a"):
+        store._embed_map[key] = store._embed_map["/a"]
+    store._save_metadata()
+    if suffix == "b2z":
+        with zipfile.ZipFile(path, "w") as archive:
+            archive.write(embed, "embed.b2e")
+            archive.write(tmp_path / "private.b2nd", "../outside.b2nd")
+    for pattern in ("**", "*/*", "../*", "x*", "*/a"):
+        with pytest.raises(
+            UnsupportedFrameError, match=rf"evil\.{suffix}: .* no key to open it by: '/[./xa]"
+        ):
+            from_b2nd(f"{path}/{pattern}")
+    assert same(from_b2nd(f"{path}/[a-w]").compute(), LARGE)
+    wrong = {m.key for m in list_members(Location.of(path)) if "key does not open it" in m.what}
+    assert wrong - {"/../outside"} == {"/../private.b2nd", "/x.b2nd", "//a"}
+    if suffix == "b2d":
+        (path / "x.b2nd").symlink_to(tmp_path / "private.b2nd")
+        with pytest.raises(UnsupportedFrameError, match="link to a file outside of the store"):
+            from_b2nd(f"{path}/[x]")
+        with pytest.raises(UnsupportedFrameError, match="no key to open it by"):
+            from_b2nd(f"{path}/x*")
+
+
+def test_keys_with_marks_of_queries_at_urls(tmp_path, http_server):
+    store = blosc2.EmbedStore(urlpath=str(tmp_path / "q.b2e"), mode="w")
+    store["/g/what?now"], store["/g/what"] = SMALL, SMALL + 1
+    http_server.put("q.b2e", (tmp_path / "q.b2e").read_bytes())
+    x = from_b2nd(f"{http_server.url}/q.b2e/g/*")
+    assert same(x.compute(scheduler="sync"), np.concatenate([SMALL + 1, SMALL]))
+
+
+def test_what_writes_stage_in_a_store_is_no_member(stores, s3_server):
+    b2nd_dask.create(stores / "a.b2d/g/run7.b2nd", LARGE.shape, "f8")
+    (area,) = b2nd_dask.list_staging(stores / "a.b2d/g/run7.b2nd")
+    # as the intermediate frames of a rechunk lie there
+    shutil.copy(stores / "a.b2d/g/large.b2nd", f"{area.path}/0123456789abcdef.b2nd")
+    want = np.concatenate([LARGE, LARGE + 2, LARGE + 1])
+    assert same(from_b2nd(f"{stores}/a.b2d/g/**/[lr0]*").compute(), want)
+    hidden = [m for m in list_members(Location.of(stores / "a.b2d")) if "staging" in m.key]
+    assert hidden == []
+    for path in filter(Path.is_file, (stores / "a.b2d").rglob("*.b2*")):
+        name = f"h/{path.relative_to(stores)}"
+        s3_server.client.put_object(Bucket=s3_server.bucket, Key=name, Body=path.read_bytes())
+    options = {"storage_options": s3_server.storage_options}
+    url = f"s3://{s3_server.bucket}/h/a.b2d/g/**/[lr0]*"
+    assert same(from_b2nd(url, **options).compute(scheduler="sync"), want)
+
+
+@pytest.mark.parametrize("name", ["a.b2z", "a.b2d", "a.b2e"])
+def test_a_store_is_listed_once_for_all_members(stores, monkeypatch, name):
+    lists = []
+
+    def counted(module, what):
+        parse = getattr(module, what)
+        monkeypatch.setattr(module, what, lambda reader: lists.append(what) or parse(reader))
+
+    counted(embedded, "_read_list")
+    counted(files, "zip_members")
+    with blosc2.open(str(stores / name), mode="a") as store:
+        for number in range(20):
+            store[f"/h/{number}"] = SMALL + number
+    del store
+    x = from_b2nd(stores / name / "h/*")
+    want = np.concatenate([SMALL + number for number in range(20)])
+    assert same(x.compute(), want)
+    paths = [stores / name / f"h/{number}" for number in range(20)]
+    assert same(from_b2nd(paths).compute(), want)
+    assert sorted(lists) == ["_read_list"] + ["zip_members"] * (name == "a.b2z")
 
 
 def test_folders_with_marks_of_patterns_come_first(tmp_path, monkeypatch):

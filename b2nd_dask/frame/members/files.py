@@ -12,7 +12,8 @@ from typing import Any
 from b2nd_dask.errors import UnsupportedFrameError
 from b2nd_dask.format.array_meta import array_meta_of
 from b2nd_dask.frame.open.opening import read_header
-from b2nd_dask.storage import ByteReader, Location, matches_of
+from b2nd_dask.frame.open.store_lists import StoreLists
+from b2nd_dask.storage import ByteReader, Location, ZipMember, matches_of, zip_members
 
 EMBED = "embed.b2e"
 ARRAY = ".b2nd"
@@ -20,6 +21,8 @@ ARRAY = ".b2nd"
 OTHERS = {".b2f": "an SChunk", ".b2b": "a BatchArray"}
 #: Keys that an error lists, at most.
 _LISTED = 10
+
+_zip_lists: StoreLists[dict[str, ZipMember]] = StoreLists()
 
 
 def is_folder(location: Location) -> bool:
@@ -32,6 +35,12 @@ def is_folder(location: Location) -> bool:
 def is_store(location: Location) -> bool:
     """Whether a folder is a store; of a URL that is left open."""
     return location.is_url or Path(location.url, EMBED).exists()
+
+
+def is_plain_folder(location: Location) -> bool:
+    """Whether this is a local folder that has the name of a store, and is none."""
+    local = not location.is_url and os.path.isdir(location.url)  # noqa: PTH112 - as above
+    return local and not is_store(location)
 
 
 def inside(location: Location, name: str) -> Location:
@@ -64,22 +73,56 @@ def opened(location: Location) -> Iterator[ByteReader | None]:
         yield reader
 
 
+def zip_list(location: Location, reader: ByteReader) -> dict[str, ZipMember]:
+    """The files of an opened archive, by name; see `zip_members`."""
+    return _zip_lists.get(location, reader, lambda: zip_members(reader))
+
+
 def files(location: Location) -> Iterator[str]:
-    """Names of the files of a store that is a folder, as far as the place lists folders."""
+    """Names of the files of a store that is a folder, as far as the place lists folders.
+
+    Hidden ones are left out: writes stage what they make in hidden areas beside their targets.
+    """
     root = location.url
     if location.is_url:
         root = root.partition("?")[0].rstrip("/")
         with suppress(FileNotFoundError):
             for url in matches_of(f"{root}/**/*.b2*", location.storage_options) or ():
                 name = url.rpartition(f"{root.rpartition('/')[2]}/")[2]
-                if name != EMBED:
+                if name != EMBED and not any(map(_is_hidden, name.split("/"))):
                     yield name
         return
-    for folder, _, names in os.walk(root):
+    for folder, folders, names in os.walk(root):
+        # `os.walk` enters those that are left
+        folders[:] = [name for name in folders if not _is_hidden(name)]
         for name in names:
             found = os.path.relpath(os.path.join(folder, name), root)  # noqa: PTH118
-            if found != EMBED:
+            if found != EMBED and not _is_hidden(name):
                 yield found
+
+
+def _is_hidden(name: str) -> bool:
+    return name.startswith(".")
+
+
+def plain_key(key: str) -> str:
+    """A key without the slash in front and the suffix; ValueError where it leads elsewhere."""
+    plain = key.strip("/").removesuffix(ARRAY)
+    if not plain or any(part in ("", ".", "..") for part in plain.split("/")) or "\0" in plain:
+        raise ValueError(f"component={key!r} is no key: give one such as '/group/x'")
+    return plain
+
+
+def is_key(key: str) -> bool:
+    """Whether a key that a store has is one by which the member is found.
+
+    Who packed the store chose it: ``/../x`` would lead out of a folder, and ``/x.b2nd`` would name
+    the file of another member.
+    """
+    try:
+        return key == f"/{plain_key(key)}"
+    except ValueError:
+        return False
 
 
 def key_of(name: str) -> str:

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Self
 
 from b2nd_dask.errors import B2ndError, UnsupportedFrameError
 from b2nd_dask.frame.members.files import (
@@ -13,14 +14,16 @@ from b2nd_dask.frame.members.files import (
     files,
     inside,
     is_folder,
+    is_key,
     is_store,
     key_of,
     require_inside,
     what_by_name,
     what_of,
+    zip_list,
 )
 from b2nd_dask.frame.open.embedded import EmbeddedReader, EmbedStore
-from b2nd_dask.storage import ByteReader, Location, is_zip, member_offset, zip_members
+from b2nd_dask.storage import ByteReader, Location, is_zip, member_offset
 
 
 @dataclass(frozen=True)
@@ -33,6 +36,11 @@ class Member:
     nbytes: int | None
     """As they are stored; None where nothing is."""
 
+    @classmethod
+    def of(cls, key: str, what: str, nbytes: int | None) -> Self:
+        """Make a member of what a store says of it, which may be no key."""
+        return cls(key, what if is_key(key) else f"{what}; its key does not open it", nbytes)
+
 
 def list_members(location: Location) -> list[Member] | None:
     """List the members of a store, sorted by key; None where a location holds none."""
@@ -44,7 +52,7 @@ def list_members(location: Location) -> list[Member] | None:
         if is_zip(reader):
             return sorted(_of_zip(location, reader), key=lambda member: member.key)
         try:
-            store = EmbedStore.of(reader)
+            store = EmbedStore.of(reader, location)
         except B2ndError:
             return None  # a frame, or nothing that opens
         return sorted(_of_embed_store(store), key=lambda member: member.key)
@@ -53,21 +61,22 @@ def list_members(location: Location) -> list[Member] | None:
 def _of_folder(location: Location) -> Iterator[Member]:
     for name in files(location):
         nbytes = None if location.is_url else Path(location.url, name).lstat().st_size
-        yield Member(key_of(name), what_by_name(name), nbytes)
+        yield Member.of(key_of(name), what_by_name(name), nbytes)
     embed = inside(location, EMBED)
     require_inside(location, embed, EMBED)
     with closing(embed.open()) as reader:
-        yield from _of_embed_store(EmbedStore.of(reader))
+        yield from _of_embed_store(EmbedStore.of(reader, embed))
 
 
 def _of_zip(location: Location, reader: ByteReader) -> Iterator[Member]:
-    for name, member in zip_members(reader).items():
+    for name, member in zip_list(location, reader).items():
         if name == EMBED:
-            with closing(replace(location, offset=member_offset(reader, member)).open()) as own:
-                yield from _of_embed_store(EmbedStore.of(own))
+            at = replace(location, offset=member_offset(reader, member))
+            with closing(at.open()) as own:
+                yield from _of_embed_store(EmbedStore.of(own, at))
         elif not name.endswith("/"):
             how = "" if member.is_plain else ", compressed by ZIP: cannot be read in place"
-            yield Member(key_of(name), what_by_name(name) + how, member.nbytes)
+            yield Member.of(key_of(name), what_by_name(name) + how, member.nbytes)
 
 
 def _of_embed_store(store: EmbedStore) -> Iterator[Member]:
@@ -80,4 +89,4 @@ def _of_embed_store(store: EmbedStore) -> Iterator[Member]:
             what = "a C2Array: an address on a server"
         except B2ndError as error:
             what = f"damaged: {error.problem}"
-        yield Member(key, what, nbytes)
+        yield Member.of(key, what, nbytes)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from contextlib import closing
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from b2nd_dask.errors import B2ndError, FrameFormatError, UnsupportedFrameError
 from b2nd_dask.frame.members.files import (
@@ -16,13 +16,23 @@ from b2nd_dask.frame.members.files import (
     is_folder,
     key_of,
     opened,
+    plain_key,
     require_inside,
     some_keys,
     what_of,
+    zip_list,
 )
 from b2nd_dask.frame.open.embedded import EmbeddedReader, EmbedStore
 from b2nd_dask.frame.open.opening import read_header
-from b2nd_dask.storage import ByteReader, Location, is_zip, member_offset, zip_members
+from b2nd_dask.storage import ByteReader, Location, is_zip, member_offset
+
+
+@dataclass(frozen=True)
+class StoredArray:
+    """An array of a store, by its key there."""
+
+    store: Location
+    key: str
 
 
 def locate_member(location: Location, key: str) -> Location:
@@ -44,7 +54,9 @@ def locate_member(location: Location, key: str) -> Location:
     FrameFormatError
         The store is damaged, or no store.
     """
-    plain = _plain_key(key)
+    if not isinstance(key, str):
+        raise TypeError(f"component is the key of a member, not a {type(key).__name__}")
+    plain = plain_key(key)
     if isinstance(location.urlpath, bytes) or location.offset:
         raise ValueError(f"{location.label}: component= needs the path or URL of a store")
     try:
@@ -53,18 +65,9 @@ def locate_member(location: Location, key: str) -> Location:
         with closing(location.open()) as reader:
             if is_zip(reader):
                 return _in_zip(location, reader, plain)
-            return _embedded(location, EmbedStore.of(reader), plain)
+            return _embedded(location, EmbedStore.of(reader, location), plain)
     except B2ndError as error:
         raise error.located(path=location.label) from error.__cause__
-
-
-def _plain_key(key: str) -> str:
-    if not isinstance(key, str):
-        raise TypeError(f"component is the key of a member, not a {type(key).__name__}")
-    plain = key.strip("/").removesuffix(ARRAY)
-    if not plain or any(part in ("", ".", "..") for part in plain.split("/")) or "\0" in plain:
-        raise ValueError(f"component={key!r} is no key: give one such as '/group/x'")
-    return plain
 
 
 def _in_folder(location: Location, key: str) -> Location:
@@ -77,7 +80,7 @@ def _in_folder(location: Location, key: str) -> Location:
     require_inside(location, embed, EMBED)
     with opened(embed) as reader:
         if reader is not None:
-            store = EmbedStore.of(reader)
+            store = EmbedStore.of(reader, embed)
             if f"/{key}" in store.entries:
                 return _embedded(embed, store, key)
             known = [*store.entries]
@@ -93,7 +96,7 @@ def _in_folder(location: Location, key: str) -> Location:
 
 
 def _in_zip(location: Location, reader: ByteReader, key: str) -> Location:
-    members = zip_members(reader)
+    members = zip_list(location, reader)
     found = members.get(key + ARRAY)
     if found is not None:
         offset = member_offset(reader, found)
@@ -112,7 +115,7 @@ def _in_zip(location: Location, reader: ByteReader, key: str) -> Location:
     if EMBED in members:
         at = replace(location, offset=member_offset(reader, members[EMBED]))
         with closing(at.open()) as own:
-            store = EmbedStore.of(own)
+            store = EmbedStore.of(own, at)
             if f"/{key}" in store.entries:
                 return _embedded(at, store, key)
             known += store.entries

@@ -4,14 +4,23 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from fnmatch import fnmatchcase
 from typing import Any
 
-from b2nd_dask.frame.members.files import ARRAY, OTHERS, inside, is_folder, some_keys
+from b2nd_dask.errors import UnsupportedFrameError
+from b2nd_dask.frame.members.files import (
+    ARRAY,
+    OTHERS,
+    inside,
+    is_folder,
+    is_key,
+    is_plain_folder,
+    some_keys,
+)
 from b2nd_dask.frame.members.listing import list_members
-from b2nd_dask.frame.members.locate import locate_member
+from b2nd_dask.frame.members.locate import StoredArray, locate_member
 from b2nd_dask.storage import Location, matches_of, natural_key, split_store
 
 _MARKS = re.compile(r"[*?\[]")
@@ -22,7 +31,7 @@ _NO_ARRAYS = (*OTHERS.values(), "another file")
 
 def members_matching(
     urlpath: str | os.PathLike[str], storage_options: Mapping[str, Any] | None = None
-) -> list[str] | None:
+) -> list[StoredArray | str] | None:
     """Expand a pattern for arrays in stores.
 
     As in paths, ``*`` matches inside of one part of a key, and ``**`` any number of parts. A store
@@ -30,9 +39,10 @@ def members_matching(
 
     Returns
     -------
-    list of str or None
-        Paths or URLs that go on inside of a store, naturally sorted. Empty for the key of one
-        member, whose name only looks like a pattern; None where this is no pattern in a store.
+    list of StoredArray or str, or None
+        Arrays of stores, naturally sorted; and paths, where a folder only has the name of a store.
+        Empty for the key of one member, whose name only looks like a pattern; None where this is
+        no pattern in a store.
 
     Raises
     ------
@@ -40,6 +50,8 @@ def members_matching(
         Nothing matches.
     ValueError
         The store cannot be listed.
+    UnsupportedFrameError
+        What matches has a key that is none.
     """
     if not _MARKS.search(os.fsdecode(urlpath)):
         return None
@@ -47,14 +59,24 @@ def members_matching(
     name, key = split_store(location.url)
     if key is None or (location.is_url and "*" not in location.url):
         return None
-    stores = matches_of(name, storage_options)
-    found: list[str] = []
-    for path in [name] if stores is None else stores:
-        store = replace(location, urlpath=path)
+    names = matches_of(name, storage_options)
+    stores = [replace(location, urlpath=each) for each in ([name] if names is None else names)]
+    if all(map(is_plain_folder, stores)):
+        return None
+    found: list[StoredArray | str] = []
+    for store in stores:
+        own = inside(store, key)
+        if is_plain_folder(store):
+            found += matches_of(own.url) or [own.url]
+            continue
         keys = _keys_in(store, key)
-        if keys is None and stores is None:
+        if keys is None and names is None:
             return []
-        found += [inside(store, each).url for each in keys or [key]]
+        if keys is None and not store.is_url and os.path.lexists(own.url):
+            # a file of the very name, as where there is no pattern
+            found.append(own.url)
+        else:
+            found += [StoredArray(store, each) for each in keys or [key]]
     return found
 
 
@@ -72,15 +94,26 @@ def _keys_in(store: Location, pattern: str) -> list[str] | None:
     if members is None or any(member.key == f"/{key}" for member in members):
         locate_member(store, pattern)  # says what is wrong with a store that is none
         return None
-    arrays = {m.key.strip("/") for m in members if not m.what.startswith(_NO_ARRAYS)}
-    parts = key.split("/")
-    found = [each for each in arrays if _matches(each.split("/"), parts)]
+    arrays = {m.key for m in members if not m.what.startswith(_NO_ARRAYS)}
+    found = sorted(_matching(arrays, key), key=natural_key)
     if not found:
         raise FileNotFoundError(
             f"{store.label}: no array matches /{key} in this store, "
             f"which has {some_keys([member.key for member in members])}"
         )
-    return sorted(found, key=natural_key)
+    wrong = [each for each in found if not is_key(each)]
+    if wrong:
+        raise UnsupportedFrameError(
+            f"/{key} matches what has no key to open it by: {some_keys([*map(repr, wrong)])}; "
+            "python-blosc2 can give it another one, and a narrower pattern leaves it out",
+            path=store.label,
+        )
+    return found
+
+
+def _matching(keys: set[str], pattern: str) -> Iterator[str]:
+    parts = pattern.split("/")
+    return (key for key in keys if _matches(key.removeprefix("/").split("/"), parts))
 
 
 def _matches(parts: Sequence[str], patterns: Sequence[str]) -> bool:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from b2nd_dask.frame.members.files import (
@@ -18,7 +19,7 @@ from b2nd_dask.frame.members.files import (
     files,
     inside,
     is_folder,
-    is_store,
+    is_plain_folder,
     key_of,
     opened,
 )
@@ -42,13 +43,14 @@ def target_of(
     location = Location.of(urlpath, storage_options=storage_options)
     if isinstance(location.urlpath, bytes):
         return location
-    if _is_named_store(location):
+    named = _without_dots(location)
+    if _is_named_store(named):
         raise ValueError(
             f"{location.label}: {', '.join(_STORES)} are names of stores, which hold arrays by "
             f"their keys: write the frame to a file NAME{ARRAY}; store[KEY] = blosc2.open(FILE) of "
             f"python-blosc2 puts it into a store, and STORE.b2d/KEY{ARRAY} is a file in a folder"
         )
-    if _require_own_file(location, is_new=True) and not contiguous:
+    if _require_own_file(named, is_new=True) and not contiguous:
         raise ValueError(
             f"{location.label}: members of a store are contiguous frames: no contiguous=False"
         )
@@ -68,14 +70,26 @@ def frame_to_change(urlpath: Any, storage_options: Mapping[str, Any] | None = No
         return location
     # a frame may have such a name
     is_there = not location.is_url and os.path.lexists(location.url)
-    if is_there and _is_named_store(location) and list_members(location) is not None:
+    named = _without_dots(location)
+    if is_there and _is_named_store(named) and list_members(named) is not None:
         raise ValueError(
             f"{location.label}: this is a store of python-blosc2, not a frame: only the frames "
             f"that are files of their own in a .b2d can be changed here, as STORE.b2d/KEY{ARRAY}"
         )
     if not is_there:
-        _require_own_file(location, is_new=False)
+        _require_own_file(named, is_new=False)
     return location
+
+
+def _without_dots(location: Location) -> Location:
+    """Resolve a path up to its last ``..``, which leads to the parent of what a link points to."""
+    parts = () if location.is_url else Path(location.url).parts
+    if ".." not in parts:
+        return location
+    at = len(parts) - parts[::-1].index("..")
+    # links behind it stay: a store is known by the name that the user gives
+    folder = os.path.realpath(Path(*parts[:at]))
+    return replace(location, urlpath=str(Path(folder, *parts[at:])))
 
 
 def _is_named_store(location: Location) -> bool:
@@ -89,8 +103,8 @@ def _require_own_file(location: Location, *, is_new: bool) -> bool:
     if found is None:
         return False
     store, key = replace(location, urlpath=found[0]), found[1]
-    if not store.is_url and os.path.isdir(store.url) and not is_store(store):  # noqa: PTH112
-        return False  # a folder that has the name of a store
+    if is_plain_folder(store):
+        return False
     if not is_folder(store) and not store.url.endswith(".b2d"):
         raise ValueError(f"{location.label}: {_in_archive(store, key, is_new=is_new)}")
     member = f"/{key.removesuffix(ARRAY)}"
@@ -123,8 +137,9 @@ def _in_archive(store: Location, key: str, *, is_new: bool) -> str:
 
 def _require_free(location: Location, store: Location, member: str) -> None:
     """Check that a file for a key would hide no member; a group and an array have no one key."""
-    with opened(inside(store, EMBED)) as reader:
-        keys = [] if reader is None else [*EmbedStore.of(reader).entries]
+    embed = inside(store, EMBED)
+    with opened(embed) as reader:
+        keys = [] if reader is None else [*EmbedStore.of(reader, embed).entries]
     if member in keys:
         raise ValueError(
             f"{location.label}: {member} is in the {EMBED} of the store, and members of embed "

@@ -22,6 +22,7 @@ from b2nd_dask.format.index import MAX_CHUNKS, ChunkKind, OffsetIndex, parse_ind
 from b2nd_dask.format.trailer import parse_trailer
 from b2nd_dask.format.values import most_unpacked, unpack_entry, unpack_value
 from b2nd_dask.frame.open.opening import read_header
+from b2nd_dask.frame.open.store_lists import StoreLists
 from b2nd_dask.frame.open.tail import Tail
 from b2nd_dask.storage import ByteReader, Identity, Location, ObjectReader, Span
 
@@ -30,6 +31,9 @@ MAX_CHUNK_NBYTES = 1 << 26
 #: Bytes of elements that are read at once.
 _BATCH_NBYTES = 1 << 24
 _BYTE = np.dtype(np.uint8)
+#: Header and index of a store, and what it says of each member.
+_List = tuple[FrameHeader, OffsetIndex, Mapping[str, Any]]
+_lists: StoreLists[_List] = StoreLists()
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,8 +47,8 @@ class EmbedStore:
     """What the store says of each member."""
 
     @classmethod
-    def of(cls, reader: ByteReader) -> Self:
-        """Read the metadata of a store.
+    def of(cls, reader: ByteReader, location: Location) -> Self:
+        """Read the metadata of a store, which is opened at a location, unless they are known.
 
         Raises
         ------
@@ -54,18 +58,7 @@ class EmbedStore:
             A frame that is no embed store.
         """
         try:
-            head, header = read_header(reader, reader.opened_identity().size)
-            _check(header)
-            nchunks = -(-header.nbytes // header.chunksize) if header.nbytes else 0
-            tail = Tail.of(reader, head, header, nchunks)
-            index_bytes = tail.read_index(nchunks)
-            index = (
-                parse_index(index_bytes, header, nchunks)
-                if nchunks
-                else OffsetIndex(np.empty(0, np.int64), header.cbytes, sparse=False)
-            )
-            trailer = parse_trailer(tail.read_trailer(0))
-            return cls(reader, header, index, _entries(trailer.vlmeta))
+            return cls(reader, *_lists.get(location, reader, lambda: _read_list(reader)))
         except B2ndError as error:
             raise error.located(path=reader.label) from error.__cause__
 
@@ -195,10 +188,25 @@ def open_reader(location: Location) -> ByteReader:
     if not location.embedded:
         return reader
     try:
-        return EmbeddedReader(EmbedStore.of(reader), location.member, location.label)
+        return EmbeddedReader(EmbedStore.of(reader, location), location.member, location.label)
     except BaseException:
         reader.close()
         raise
+
+
+def _read_list(reader: ByteReader) -> _List:
+    head, header = read_header(reader, reader.opened_identity().size)
+    _check(header)
+    nchunks = -(-header.nbytes // header.chunksize) if header.nbytes else 0
+    tail = Tail.of(reader, head, header, nchunks)
+    index_bytes = tail.read_index(nchunks)
+    index = (
+        parse_index(index_bytes, header, nchunks)
+        if nchunks
+        else OffsetIndex(np.empty(0, np.int64), header.cbytes, sparse=False)
+    )
+    trailer = parse_trailer(tail.read_trailer(0))
+    return header, index, _entries(trailer.vlmeta)
 
 
 def _check(header: FrameHeader) -> None:

@@ -249,7 +249,9 @@ def _boxes(staging: Staging, grid: Grid) -> list[ChunkBox]:
     """The boxes of all parts that are staged."""
     named = filter(None, map(_NAME.fullmatch, staging.kept.names()))
     ends = sorted((int(match[1], 16), int(match[2], 16)) for match in named)
-    return [ChunkBox.between(first, last, grid) for first, last in ends if last < grid.nchunks]
+    numbers = (pair for pair in ends if pair[0] <= pair[1] < grid.nchunks)
+    boxes = (ChunkBox.between(first, last, grid) for first, last in numbers)
+    return [box for box in boxes if not box.is_empty]
 
 
 def _read_part(box: ChunkBox, table: bytes, grid: Grid, label: str) -> ChunkRecords:
