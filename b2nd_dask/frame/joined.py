@@ -33,6 +33,8 @@ class FramePart(NamedTuple):
     """Positions in the frame."""
     out: slice
     """Where they go in the result, along the joined axis."""
+    number: int
+    """Of the frame, among those that are joined."""
 
 
 class JoinedReference:
@@ -174,7 +176,8 @@ class JoinedReference:
                 inner = self.shifted(
                     (*axes[: self.axis], along[first:last], *axes[self.axis + 1 :]), -start
                 )
-                yield FramePart(self.frames[number], self._of_frame(inner), slice(first, last))
+                own, out = self._of_frame(inner), slice(first, last)
+                yield FramePart(self.frames[number], own, out, number)
 
     def split_points(
         self, coords: tuple[NDArray[np.int64], ...]

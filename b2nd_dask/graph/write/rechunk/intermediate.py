@@ -14,7 +14,13 @@ from b2nd_dask.frame.joined import JoinedReference, Readable
 from b2nd_dask.frame.rechunk.between import Between, open_between, source_between
 from b2nd_dask.frame.rechunk.flat import flat_pass
 from b2nd_dask.frame.rechunk.one_pass import Budget
-from b2nd_dask.frame.rechunk.passes import PassPlan, Step, bounded_chunks, plan_passes
+from b2nd_dask.frame.rechunk.passes import (
+    PassPlan,
+    Step,
+    bounded_chunks,
+    log_passes,
+    plan_passes,
+)
 from b2nd_dask.frame.rechunk.source import FlatSource, RegionSource
 from b2nd_dask.frame.rechunk.work import verified_nbytes
 from b2nd_dask.frame.write.commit import commit
@@ -23,7 +29,6 @@ from b2nd_dask.frame.write.records import read_journals
 from b2nd_dask.graph.layers.layers import View
 from b2nd_dask.graph.read.blocks import Chunks
 from b2nd_dask.graph.write.rechunk.job import LaterSource, RechunkJob
-from b2nd_dask.graph.write.rechunk.rechunk import log_passes
 from b2nd_dask.graph.write.write_tasks import WriteJob, named, new_token
 
 
