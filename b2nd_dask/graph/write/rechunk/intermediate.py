@@ -185,7 +185,7 @@ class IntermediateFrames:
         if commits is None:
             return Elements(source_between(between, most, order, window), grid, dtype)
         key = named("source", self.token())
-        source = (_opened, between, most, order, window, commits, opening)
+        source = (open_view, between, most, order, window, commits, opening)
         return Elements(LaterSource({**graph, key: source}, key, most), grid, dtype)
 
 
@@ -205,7 +205,7 @@ def _seen(grid: Grid, view: View) -> Grid:
     return Grid(shape, chunks, blocks, grid.itemsize)
 
 
-def _opened(
+def open_view(
     between: Between,
     most_nbytes: int,
     order: tuple[int, ...],
