@@ -18,8 +18,9 @@ from b2nd_dask.errors import B2ndError
 from b2nd_dask.format.index import ChunkKind
 from b2nd_dask.frame.open.opening import OpenedFrame
 from b2nd_dask.frame.read.buffers import Pool, in_pages
+from b2nd_dask.frame.read.chunk_requests import ChunkRequest, LocatedRequest, batches
 from b2nd_dask.frame.read.decode import Fill, carrier, decode_part
-from b2nd_dask.frame.read.fetch import ChunkRequest, LocatedRequest, batches, fetch
+from b2nd_dask.frame.read.fetch import fetch
 from b2nd_dask.frame.read.plan import Part, RegionPlan, touched_blocks
 
 T = TypeVar("T")
