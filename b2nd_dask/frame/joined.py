@@ -14,15 +14,13 @@ import xxhash
 from numpy.typing import NDArray
 
 from b2nd_dask.format.grid import Grid, parse_selection
-from b2nd_dask.frame.read.buffers import Pool, in_pages
+from b2nd_dask.frame.read.buffers import in_pages, result_pool
 from b2nd_dask.frame.read.decode import carrier
 from b2nd_dask.frame.read.partial_results import PartialResult
 from b2nd_dask.frame.read.reduce import Reduction
 from b2nd_dask.frame.reference import FrameReference
 from b2nd_dask.processes import reduced
 from b2nd_dask.storage import Location
-
-_pool = Pool()
 
 
 class FramePart(NamedTuple):
@@ -216,7 +214,7 @@ class JoinedReference:
             return self._expanded(parts[0].frame.read_axes(parts[0].axes, threads, most_nbytes))
         if most_nbytes is not None:
             return self._read_bounded(axes, parts, most_nbytes)
-        out = _pool.empty(tuple(map(len, axes)), carrier(self.dtype))
+        out = result_pool.empty(tuple(map(len, axes)), carrier(self.dtype))
         for part in parts:
             where = (slice(None),) * self.axis + (part.out,)
             # no name for the elements: they go before those of the next frame come
