@@ -16,12 +16,13 @@ JSON_NAME = "results.json"
 CONDITIONS = (
     "Each contender works in a process of its own, all with {threads} threads. One warm-up, after "
     "which results are compared; then {repeat} rounds in which the contenders take turns (with 0 "
-    "the first run counts). Data is in the page cache (warm). Time is the median of the rounds and its spread, CPU the median of "
-    "the time of all cores. Memory is how far resident memory rose at its peak above the process "
-    "with its libraries imported (and what it writes from memory made), and the peak itself. "
-    "Every run opens its file anew, and no contender keeps decoded data from one to the next. "
-    "Files are written anew in each round and removed after it. What was written before may still "
-    "be on its way to the disk meanwhile: times with an fsync vary with it."
+    "the first run counts). Data is in the page cache (warm). Time is the median of the rounds and "
+    "its spread, CPU the median of the time of all cores. Memory is how far resident memory rose "
+    "at its peak above the process with its libraries imported (and what it writes from memory "
+    "made), and the peak itself. Every run opens its file anew, and no contender keeps decoded "
+    "data from one to the next. Files are written anew in each round and removed after it. What "
+    "was written before may still be on its way to the disk meanwhile: times with an fsync vary "
+    "with it."
 )
 
 

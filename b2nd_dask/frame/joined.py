@@ -14,15 +14,13 @@ import xxhash
 from numpy.typing import NDArray
 
 from b2nd_dask.format.grid import Grid, parse_selection
-from b2nd_dask.frame.read.buffers import Pool, in_pages
+from b2nd_dask.frame.read.buffers import in_pages, result_pool
 from b2nd_dask.frame.read.decode import carrier
 from b2nd_dask.frame.read.partial_results import PartialResult
 from b2nd_dask.frame.read.reduce import Reduction
 from b2nd_dask.frame.reference import FrameReference
 from b2nd_dask.processes import reduced
 from b2nd_dask.storage import Location
-
-_pool = Pool()
 
 
 class FramePart(NamedTuple):
@@ -33,6 +31,8 @@ class FramePart(NamedTuple):
     """Positions in the frame."""
     out: slice
     """Where they go in the result, along the joined axis."""
+    number: int
+    """Of the frame, among those that are joined."""
 
 
 class JoinedReference:
@@ -174,7 +174,8 @@ class JoinedReference:
                 inner = self.shifted(
                     (*axes[: self.axis], along[first:last], *axes[self.axis + 1 :]), -start
                 )
-                yield FramePart(self.frames[number], self._of_frame(inner), slice(first, last))
+                own, out = self._of_frame(inner), slice(first, last)
+                yield FramePart(self.frames[number], own, out, number)
 
     def split_points(
         self, coords: tuple[NDArray[np.int64], ...]
@@ -213,7 +214,7 @@ class JoinedReference:
             return self._expanded(parts[0].frame.read_axes(parts[0].axes, threads, most_nbytes))
         if most_nbytes is not None:
             return self._read_bounded(axes, parts, most_nbytes)
-        out = _pool.empty(tuple(map(len, axes)), carrier(self.dtype))
+        out = result_pool.empty(tuple(map(len, axes)), carrier(self.dtype))
         for part in parts:
             where = (slice(None),) * self.axis + (part.out,)
             # no name for the elements: they go before those of the next frame come

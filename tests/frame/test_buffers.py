@@ -7,7 +7,17 @@ import dask
 import distributed  # noqa: F401 - for its configuration
 import numpy as np
 
-from b2nd_dask.frame.read.buffers import POOLED_FROM, Pool, Scratch, pooled_from
+from b2nd_dask import open_b2nd, to_b2nd
+from b2nd_dask.frame.array import reference_of
+from b2nd_dask.frame.joined import JoinedReference
+from b2nd_dask.frame.read.buffers import (
+    MAX_FREE_NBYTES,
+    POOLED_FROM,
+    Pool,
+    Scratch,
+    pool_limits,
+    result_pool,
+)
 
 BYTE = np.dtype("u1")
 
@@ -35,6 +45,29 @@ def test_no_more_than_the_bound_is_kept():
     arrays.clear()
     gc.collect()
     assert pool.free_nbytes == 3 * POOLED_FROM
+
+
+def test_sizes_that_nobody_asks_for_make_room():
+    pool = Pool(max_free_nbytes=4 * POOLED_FROM)
+    old = [pool.empty((POOLED_FROM,), BYTE) for _ in range(4)]
+    old.clear()
+    assert pool.free_nbytes == 4 * POOLED_FROM
+    array = pool.empty((2 * POOLED_FROM,), BYTE)
+    del array
+    assert pool.free_nbytes == 4 * POOLED_FROM
+    # it waits there in the place of two others
+    again = pool.empty((2 * POOLED_FROM,), BYTE)
+    assert pool.free_nbytes == 4 * POOLED_FROM - again.nbytes
+
+
+def test_one_array_larger_than_the_bound_is_used_again():
+    pool = Pool(max_free_nbytes=POOLED_FROM)
+    place = pool.empty((2 * POOLED_FROM,), BYTE).ctypes.data
+    assert pool.empty((2 * POOLED_FROM,), BYTE).ctypes.data == place
+    assert pool.free_nbytes == 2 * POOLED_FROM
+    small = pool.empty((POOLED_FROM,), BYTE)
+    del small
+    assert pool.free_nbytes == POOLED_FROM
 
 
 def test_a_much_larger_slab_is_not_wasted_on_a_small_array():
@@ -66,6 +99,8 @@ def test_threads_never_share_memory():
     for thread in threads:
         thread.join()
     assert not errors
+    # also where several threads gave back at once
+    assert pool.free_nbytes <= MAX_FREE_NBYTES
 
 
 def test_scratch_is_lent_once_at_a_time():
@@ -79,4 +114,20 @@ def test_scratch_is_lent_once_at_a_time():
 def test_workers_of_distributed_use_pages_of_small_arrays_again() -> None:
     # as its nanny sets up glibc, which then maps fresh pages for all of them
     settings = dask.config.get("distributed.nanny.pre-spawn-environ")
-    assert pooled_from(settings) < pooled_from({}) == 32 << 20
+    assert pool_limits(settings).pooled_from < pool_limits({}).pooled_from == 32 << 20
+    # what waits there counts to the memory that a worker may have
+    assert pool_limits(settings).max_free_nbytes == 64 << 20
+
+
+def test_reads_of_one_frame_and_of_joined_frames_share_a_pool(tmp_path):
+    values = np.resize(np.arange(251, dtype="u1"), (2, POOLED_FROM // 2))
+    frames = []
+    for name, part in {"whole": values, "first": values[:1], "second": values[1:]}.items():
+        to_b2nd(part, tmp_path / name, chunks=(1, values.shape[1] // 4), cparams={"clevel": 1})
+        frames.append(reference_of(open_b2nd(tmp_path / name)))
+    np.testing.assert_array_equal(frames[0].read(()), values)
+    gc.collect()
+    before = result_pool.free_nbytes
+    elements = JoinedReference(frames[1:], 0, stacked=False).read(())
+    assert result_pool.free_nbytes <= before - POOLED_FROM
+    np.testing.assert_array_equal(elements, values)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,7 @@ from b2nd_dask.frame.rechunk.passes import plan_passes
 from b2nd_dask.frame.rechunk.source import flat_boxes
 from b2nd_dask.frame.rechunk.work import boxes_to_verify
 from b2nd_dask.frame.write.others import ChunkBox
+from b2nd_dask.graph.write.rechunk.budget import nbytes_of
 from tests.strategies import examples
 
 
@@ -57,6 +59,36 @@ def test_passes(pair: tuple[Grid, Grid], megabytes: int, threads: int) -> None:
         cut = tuple(map(steps, before.shape, way.region))
         assert way.decodes == pytest.approx(decodes_per_block(before, cut))
         before = step.target
+
+
+def told(error: ValueError) -> tuple[str, str]:
+    """What an error says of the memory: what was passed, and what to pass."""
+    passed, least = re.findall(r'max_mem="([^"]+)"', str(error))
+    return passed, least
+
+
+@examples(60)
+@given(asked=st.integers(1, 10**13), more=st.integers(1, 10**9))
+def test_the_least_memory_looks_like_more_than_was_passed(asked: int, more: int) -> None:
+    passed, least = told(Budget(asked, 1, 1, 1).too_little("for this", asked + more))
+    assert nbytes_of(passed) <= asked < asked + more <= nbytes_of(least)
+    assert nbytes_of(least) <= 1.01 * (asked + more) + 1
+
+
+def test_numbers_of_three_digits_are_shown_as_they_were_passed() -> None:
+    for number in ("12.3MB", "12.8MB", "999B", "1.05MB", "64MB", "820kB", "2100MB"):
+        budget = Budget(nbytes_of(number), 1, 1, 1)
+        assert told(budget.too_little("for this", budget.nbytes)) == (number, number)
+
+
+@examples(30)
+@given(threads=st.integers(1, 9), itemsize=st.sampled_from([1, 8, 10**6]), n=st.integers(1, 10**6))
+def test_the_least_memory_of_a_reshape_is_enough(threads: int, itemsize: int, n: int) -> None:
+    budget = Budget(10**6, threads, 1 << 20, 1 << 20)
+    with pytest.raises(ValueError, match="for a reshape") as raised:
+        flat_pass((n, 30), itemsize, budget)
+    least = nbytes_of(told(raised.value)[1])
+    flat_pass((n, 30), itemsize, budget._replace(nbytes=least))
 
 
 @examples(60)

@@ -99,12 +99,31 @@ ARRAYS: dict[str, Callable[[Any], Any]] = {
     "slices of both": lambda x: (
         chunked(x[1:41], (40, 9, 9)) + chunked(x[8:, :, 1:], (9, 9, 9))[:, :, :1]
     ),
+    "slices of one rechunk": lambda x: difference(chunked(x * 2, (48, 7, 8))),
+    "slices of one reshape": lambda x: difference(chunked(x.reshape(48 * 60, 80), (7, 80))),
+    "rechunks of one function": lambda x: (
+        chunked(x * 2, (48, 15, 20)) - chunked(x * 2, (24, 30, 20))
+    ),
+    "rechunk and its transpose": lambda x: with_transpose(
+        chunked(x[:, :48, :48] * 2, (24, 12, 12))
+    ),
+    "reshape and its transpose": lambda x: with_transpose(x[:8, :10].reshape(80, 80)),
 }
 
 
 def chunked(x: Any, chunks: tuple[int, ...]) -> Any:
     """Rechunk a dask array; return NumPy's as it is."""
     return x.rechunk(chunks) if isinstance(x, da.Array) else x
+
+
+def difference(x: Any) -> Any:
+    """Read two slices of an array."""
+    return x[1:] - x[:-1]
+
+
+def with_transpose(x: Any) -> Any:
+    """Read an array twice, the second time with other axes."""
+    return x + x.T
 
 
 @pytest.mark.parametrize("chunks", [None, 7])
@@ -266,6 +285,24 @@ def test_names_of_tasks_tell_the_step_and_the_target(source: Path, target: Path,
     steps = ("open", "plan", "source", "flat", "write", "verify", "known", "merge", "commit")
     assert set(names) <= {f"{step}(target)" for step in steps}
     assert all(f"`{name.partition('(')[0]}(out)`" in documented for name in names)
+
+
+@pytest.mark.parametrize("resume", [False, True])
+@pytest.mark.parametrize("views", [difference, with_transpose])
+def test_what_two_views_read_is_computed_once(
+    source: Path, target: Path, views: Callable[[Any], Any], resume: bool
+) -> None:
+    computed = []
+
+    def counted(block: Any) -> Any:
+        # of two elements at most where dask looks for the dtype
+        computed.extend([block.shape] * (block.size > 2))
+        return block * 2
+
+    x = from_b2nd(source)[:, :48, :48].map_blocks(counted, dtype="i4").rechunk((24, 12, 12))
+    to_b2nd(views(x), target, max_mem="32MB", resume=resume)
+    assert_written(target, views(VALUES[:, :48, :48] * 2))
+    assert len(computed) == 48
 
 
 def test_axes_that_are_swapped_need_no_intermediate_frame(source: Path, target: Path) -> None:

@@ -414,7 +414,7 @@ def test_the_least_memory_that_the_error_names_is_enough(maps: Path, target: Pat
     with pytest.raises(ValueError, match="the least") as raised:
         rechunk(maps, target, chunks=SERIES, max_mem="1MB")
     found = re.match(
-        r'max_mem="1MB" is too little for new chunks .* of 20kB.* Pass max_mem="([\d.]+)MB" or',
+        r'max_mem="1MB" is too little for new chunks .* of 19.2kB.* Pass max_mem="([\d.]+)MB" or',
         str(raised.value),
     )
     assert found, raised.value
@@ -422,6 +422,16 @@ def test_the_least_memory_that_the_error_names_is_enough(maps: Path, target: Pat
     rechunk(maps, target, chunks=SERIES, max_mem=f"{least}MB", compute=False)
     with pytest.raises(ValueError, match="the least"):
         rechunk(maps, target, chunks=SERIES, max_mem=int(least * 0.9e6), compute=False)
+
+
+def test_the_least_memory_is_enough_where_larger_batches_are_read_with_more(target: Path) -> None:
+    source = "memory://least/source.b2nd"
+    to_b2nd(da.zeros((4, 8 << 20), dtype="u1", chunks=(1, 8 << 20)), source, mode="w")
+    wanted = {"chunks": (2, 4 << 20), "blocks": (1, 1 << 20), "compute": False}
+    with pytest.raises(ValueError, match="the least") as raised:
+        rechunk(source, target, max_mem="4MB", **wanted)
+    _, least = re.findall(r'max_mem="([^"]+)"', str(raised.value))
+    rechunk(source, target, max_mem=least, **wanted)
 
 
 def killed_after(number: int, maps: Path, target: Path, chunks: Any) -> None:

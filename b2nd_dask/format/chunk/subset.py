@@ -131,17 +131,16 @@ def _ends_of_blocks(
     offsets: NDArray[np.int64], cbytes: NDArray[np.int64]
 ) -> NDArray[np.int64] | None:
     """Where the streams of blocks end, for rows of chunks; None where one of them cannot be."""
-    order = np.argsort(offsets, axis=1)
+    rows, order = np.arange(len(offsets))[:, None], np.argsort(offsets, axis=1)
     edges = np.empty((len(offsets), offsets.shape[1] + 1), np.int64)
-    edges[:, :-1] = np.take_along_axis(offsets, order, axis=1)
+    edges[:, :-1] = offsets[rows, order]
     edges[:, -1] = cbytes
-    # as in `_block_spans`
-    if (edges[:, 0] < head_nbytes(offsets.shape[1])).any() or (
-        np.diff(edges, axis=1) < _OFFSET.itemsize
-    ).any():
+    # streams begin behind the offsets, are not empty, and no two are one
+    is_behind = edges[:, 0] >= head_nbytes(offsets.shape[1])
+    if not is_behind.all() or (edges[:, 1:] - edges[:, :-1] < _OFFSET.itemsize).any():
         return None
     ends = np.empty_like(offsets)
-    np.put_along_axis(ends, order, edges[:, 1:], axis=1)
+    ends[rows, order] = edges[:, 1:]
     return ends
 
 
@@ -169,9 +168,5 @@ def _block_spans(
     if len(head) < head_nbytes(header.nblocks):
         return None
     offsets = np.frombuffer(head, _OFFSET, header.nblocks, HEADER_LEN).astype(np.int64)
-    edges = np.append(np.sort(offsets), header.cbytes)
-    # streams begin behind the offsets, are not empty, and no two are one
-    if edges[0] < head_nbytes(header.nblocks) or (np.diff(edges) < _OFFSET.itemsize).any():
-        return None
-    starts = offsets[blocks]
-    return np.stack([starts, edges[np.searchsorted(edges, starts, side="right")]], axis=1)
+    ends = _ends_of_blocks(offsets[None], np.array([header.cbytes]))
+    return None if ends is None else np.stack([offsets[blocks], ends[0, blocks]], axis=1)

@@ -11,7 +11,7 @@ import weakref
 from collections import deque
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,8 +30,10 @@ _FIXING = (
 )
 #: For smaller arrays a pool costs more than their pages.
 _LEAST_POOLED = 1 << 20
-#: Bytes that wait for their next use, in the whole process.
-MAX_FREE_NBYTES = 256 << 20
+#: Bytes that wait for their next use, in the whole process; of small arrays a few blocks in flight.
+_MAX_FREE, _MAX_FREE_SMALL = 256 << 20, 64 << 20
+#: Larger arrays are never pooled.
+_MOST_POOLED = 256 << 20
 #: Smaller arrays are left to glibc also where memory is short.
 _PAGED_FROM = 1 << 20
 #: Such arrays are asked for in huge pages, as NumPy asks for its own.
@@ -42,13 +44,23 @@ _LEAST_USE = 0.8
 MAX_SCRATCH_NBYTES = 64 << 20
 
 
-def pooled_from(environment: Mapping[str, str]) -> int:
-    """Bytes of the smallest arrays that a pool is faster for than glibc, as it is set up."""
-    fixed = any(name in environment for name in _FIXING)
-    return _LEAST_POOLED if fixed else _MAPPED_FROM
+class PoolLimits(NamedTuple):
+    """Which arrays come from a pool, and how much of them it keeps."""
+
+    pooled_from: int
+    """Bytes of the smallest arrays that a pool is faster for than glibc."""
+    max_free_nbytes: int
+    """Bytes that wait for their next use."""
 
 
-POOLED_FROM = pooled_from(os.environ)
+def pool_limits(environment: Mapping[str, str]) -> PoolLimits:
+    """What a pool is for, with glibc as it is set up."""
+    if any(name in environment for name in _FIXING):
+        return PoolLimits(_LEAST_POOLED, _MAX_FREE_SMALL)
+    return PoolLimits(_MAPPED_FROM, _MAX_FREE)
+
+
+POOLED_FROM, MAX_FREE_NBYTES = pool_limits(os.environ)
 
 
 def in_pages(shape: tuple[int, ...], dtype: np.dtype[Any]) -> NDArray[Any]:
@@ -140,7 +152,7 @@ class Pool:
         (2, 3)
         """
         nbytes = int(np.prod(shape, dtype=object)) * dtype.itemsize
-        if not POOLED_FROM <= nbytes <= self._max_free_nbytes:
+        if not POOLED_FROM <= nbytes <= _MOST_POOLED:
             return np.empty(shape, dtype)
         slab = self._take(nbytes)
         # NumPy keeps the owner of memory alive, views of views included: this object is the owner
@@ -159,5 +171,16 @@ class Pool:
         return _Slab(nbytes)
 
     def _give_back(self, slab: _Slab) -> None:
-        if self.free_nbytes + slab.nbytes <= self._max_free_nbytes:
-            self._free.append(slab)
+        """Keep a slab, and rather than it none of those that have waited longest.
+
+        It stays also where it alone is more than the bound: the next one takes its place.
+        """
+        self._free.append(slab)
+        while self.free_nbytes > self._max_free_nbytes and len(self._free) > 1:
+            # another thread may be faster
+            with suppress(IndexError):
+                self._free.popleft()
+
+
+#: Of the results of all reads of this process.
+result_pool = Pool()

@@ -7,31 +7,23 @@ import math
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-import numpy as np
-from numpy.typing import NDArray
-
 from b2nd_dask.errors import CorruptChunkError
-from b2nd_dask.format.chunk.chunk_header import ChunkHeader, longest_chunk, parse_chunk_header
-from b2nd_dask.format.chunk.subset import alike_subsets, head_nbytes, subset_of
-from b2nd_dask.format.grid import Grid
-from b2nd_dask.format.integrity import require_digest
-from b2nd_dask.frame.open.opening import OpenedFrame, ParsedFrame, located
+from b2nd_dask.format.chunk.chunk_header import ChunkHeader
+from b2nd_dask.format.chunk.subset import head_nbytes
+from b2nd_dask.frame.open.opening import OpenedFrame, located
 from b2nd_dask.frame.read.buffers import Scratch
+from b2nd_dask.frame.read.chunk_requests import LocatedRequest
+from b2nd_dask.frame.read.found_blocks import (
+    FirstRead,
+    FoundBlocks,
+    find_blocks,
+    header_of,
+    verify_chunk,
+)
 from b2nd_dask.storage import Filled, Span, chunk_member
 
 _first_buffer = Scratch()
 _second_buffer = Scratch()
-
-
-class ChunkRequest(NamedTuple):
-    """What is wanted of a stored chunk."""
-
-    chunk: int
-    blocks: NDArray[np.int64] | None
-    """Ascending numbers of blocks; None for the whole chunk."""
-    whole: bool = False
-    """Whether to read all of the chunk, and verify it, though only some blocks are decoded."""
-
 
 #: Compressed chunks up to this size are read at once: a second read costs more than the rest of it.
 #: From stores where reads cost more, larger ones are.
@@ -50,50 +42,6 @@ class ChunkBytes(NamedTuple):
     """A chunk. Valid until the next one is asked for."""
     some_blocks: bool
     """Whether `data` is a chunk of the wanted blocks alone."""
-
-
-class LocatedRequest(NamedTuple):
-    """A chunk request, and where its chunk lies."""
-
-    number: int
-    chunk: int
-    blocks: NDArray[np.int64] | None
-    whole: bool
-    """As in `ChunkRequest`."""
-    start: int
-    """Of the chunk, in the object that holds it."""
-    available: int
-    """Bytes that may belong to the chunk."""
-
-
-def batches(
-    opened: OpenedFrame, requests: Sequence[ChunkRequest], nbytes: float
-) -> Iterator[list[LocatedRequest]]:
-    """Divide reads into some of bounded size.
-
-    Parameters
-    ----------
-    nbytes : float
-        Compressed bytes after which a batch ends.
-
-    Yields
-    ------
-    list of LocatedRequest
-        For `fetch`. Never empty.
-    """
-    grid, room = opened.parsed.grid, nbytes
-    starts, lengths = _locate(opened.parsed, [request.chunk for request in requests])
-    batch: list[LocatedRequest] = []
-    for number, (chunk, blocks, whole) in enumerate(requests):
-        place = starts[number], lengths[number]
-        batch.append(LocatedRequest(number, chunk, blocks, whole, *place))
-        is_whole = whole or opened.verify is True
-        room -= lengths[number] * (1.0 if is_whole else _portion(blocks, grid))
-        if room <= 0:
-            yield batch
-            batch, room = [], nbytes
-    if batch:
-        yield batch
 
 
 def fetch(opened: OpenedFrame, batch: Sequence[LocatedRequest]) -> Iterator[ChunkBytes]:
@@ -116,17 +64,18 @@ def fetch(opened: OpenedFrame, batch: Sequence[LocatedRequest]) -> Iterator[Chun
     """
     wanted = [(request, Span(0, _first_read(opened, request))) for request in batch]
     with _first_buffer.borrow(sum(span.stop for _, span in wanted)) as room:
-        later: list[tuple[LocatedRequest, memoryview]] = []
+        later: list[FirstRead] = []
         for request, data, size in _read(opened, wanted, room.data):
-            if request.blocks is None:
+            blocks = request.blocks
+            if blocks is None:
                 with located(opened, request.chunk):
-                    _verify_chunk(opened, request.chunk, data)
-                    header = _header_of(opened, data, len(data))
+                    verify_chunk(opened, request.chunk, data)
+                    header = header_of(opened, data, len(data))
                 yield ChunkBytes(request.number, request.chunk, header, data, some_blocks=False)
             else:
                 # the size of its file came with reading it: no more is there of the chunk
                 available = min(request.available, size - request.start)
-                later.append((request._replace(available=available), data))
+                later.append(FirstRead(request._replace(available=available), blocks, data))
         if later:
             yield from _fetch_blocks(opened, later)
 
@@ -167,60 +116,9 @@ def _first_read(opened: OpenedFrame, request: LocatedRequest) -> int:
     return min(head_nbytes(nblocks), request.available)
 
 
-def _verify_chunk(opened: OpenedFrame, chunk: int, data: memoryview) -> None:
-    """Verify a chunk that was read whole by its checksum, where there is one."""
-    digests = opened.digests
-    if digests is not None:
-        require_digest(data, int(digests[chunk]))
-
-
-def _header_of(opened: OpenedFrame, data: memoryview, available: int) -> ChunkHeader:
-    """Parse a chunk's header and check it against the frame."""
-    grid = opened.parsed.grid
-    return parse_chunk_header(
-        data,
-        available,
-        nbytes=grid.chunk_nbytes,
-        blocksize=grid.block_nbytes,
-        typesize=grid.itemsize,
-    )
-
-
-def _locate(frame: ParsedFrame, chunks: Sequence[int]) -> tuple[list[int], list[int]]:
-    """Starts of chunks in their objects, and bytes that may belong to each."""
-    longest = longest_chunk(frame.grid.chunk_nbytes, frame.grid.block_nbytes)
-    if frame.header.sparse:
-        return [0] * len(chunks), [longest] * len(chunks)
-    starts, stops = frame.index.extents(np.array(chunks, np.int64))
-    lengths = np.minimum(stops - starts, longest)
-    return (starts + frame.header.header_len).tolist(), lengths.tolist()
-
-
-class _Found(NamedTuple):
-    """What is known of a chunk's blocks after its first read."""
-
-    request: LocatedRequest
-    data: memoryview
-    """What was read first."""
-    header: ChunkHeader
-    """Of the chunk of the wanted blocks, or of the whole one where all have to be decoded."""
-    head: bytes | memoryview
-    """What that chunk begins with. Of a whole chunk it is what was read first: bytes that are read
-    again may have changed since they were checked."""
-    runs: list[Span]
-    """What follows: the blocks, or the rest of the chunk, in as few spans as can be."""
-    some_blocks: bool
-
-    @property
-    def nbytes(self) -> int:
-        return len(self.head) + sum(b - a for a, b in self.runs)
-
-
-def _fetch_blocks(
-    opened: OpenedFrame, some: Sequence[tuple[LocatedRequest, memoryview]]
-) -> Iterator[ChunkBytes]:
+def _fetch_blocks(opened: OpenedFrame, some: list[FirstRead]) -> Iterator[ChunkBytes]:
     """The second round: offsets of blocks are known now."""
-    found = list(_find_all(opened, some))
+    found = list(find_blocks(opened, some))
     with _second_buffer.borrow(sum(row.nbytes for row in found)) as room:
         rest = room.data
         missing: list[tuple[LocatedRequest, Span, memoryview]] = []
@@ -235,11 +133,13 @@ def _fetch_blocks(
             number, at = row.request.number, row.request.chunk
             if row.runs and not row.some_blocks:
                 with located(opened, at):
-                    _verify_chunk(opened, at, chunk)
+                    verify_chunk(opened, at, chunk)
             yield ChunkBytes(number, at, row.header, chunk, row.some_blocks)
 
 
-def _fill_in(row: _Found, body: memoryview) -> Iterator[tuple[LocatedRequest, Span, memoryview]]:
+def _fill_in(
+    row: FoundBlocks, body: memoryview
+) -> Iterator[tuple[LocatedRequest, Span, memoryview]]:
     """Copy the runs that were read already; gives the others and where they go."""
     for run in row.runs:
         length = run.stop - run.start
@@ -248,74 +148,6 @@ def _fill_in(row: _Found, body: memoryview) -> Iterator[tuple[LocatedRequest, Sp
             target[:] = row.data[run.start : run.stop]
         else:
             yield row.request, run, target
-
-
-def _find_all(
-    opened: OpenedFrame, some: Sequence[tuple[LocatedRequest, memoryview]]
-) -> Iterator[_Found]:
-    """Find the blocks of each chunk; of neighbours of which the same are wanted all at once."""
-    # what `touched_blocks` gives for parts that are alike is one object
-    for _, alike in itertools.groupby(some, lambda row: id(row[0].blocks)):
-        rows = list(alike)
-        found = _find_alike(opened, rows) if len(rows) > 1 else None
-        yield from found or (_find_blocks(opened, *row) for row in rows)
-
-
-def _find_alike(
-    opened: OpenedFrame, rows: list[tuple[LocatedRequest, memoryview]]
-) -> list[_Found] | None:
-    """Find the same blocks of several chunks; None for chunks that are looked at one by one."""
-    (first, head), blocks = rows[0], rows[0][0].blocks
-    with located(opened, first.chunk):
-        header = _header_of(opened, head, first.available)
-    available = [request.available for request, _ in rows]
-    found = None
-    if blocks is not None:
-        found = alike_subsets([data for _, data in rows], available, header, blocks)
-    if found is None:
-        return None
-    if opened.digests is not None:
-        for (request, data), cbytes in zip(rows, found.whole_cbytes, strict=True):
-            if len(data) >= cbytes:
-                with located(opened, request.chunk):
-                    _verify_chunk(opened, request.chunk, data)
-    return [
-        _Found(
-            request,
-            data,
-            header._replace(nbytes=found.nbytes, cbytes=cbytes),
-            smaller,
-            runs,
-            some_blocks=True,
-        )
-        for (request, data), cbytes, smaller, runs in zip(
-            rows, found.cbytes, found.heads, _runs(found.spans), strict=True
-        )
-    ]
-
-
-def _find_blocks(opened: OpenedFrame, request: LocatedRequest, data: memoryview) -> _Found:
-    with located(opened, request.chunk):
-        header = _header_of(opened, data, request.available)
-        if len(data) >= header.cbytes:
-            _verify_chunk(opened, request.chunk, data)
-    subset = None if request.blocks is None else subset_of(data, header, request.blocks)
-    if subset is None:
-        rest = [Span(len(data), header.cbytes)] if len(data) < header.cbytes else []
-        return _Found(request, data, header, data[: header.cbytes], rest, some_blocks=False)
-    (runs,) = _runs(subset.spans[None])
-    return _Found(request, data, subset.header, subset.head, runs, some_blocks=True)
-
-
-def _runs(spans: NDArray[np.int64]) -> list[list[Span]]:
-    """Spans of each chunk (a row) that follow one another as one."""
-    begins = np.ones(spans.shape[:2], np.bool_)
-    begins[:, 1:] = spans[:, 1:, 0] != spans[:, :-1, 1]
-    # a run ends where the next one of the chunk begins
-    ends = np.roll(begins, -1, axis=1)
-    pairs = zip(spans[..., 0][begins].tolist(), spans[..., 1][ends].tolist(), strict=True)
-    runs = itertools.starmap(Span, pairs)
-    return [list(itertools.islice(runs, count)) for count in begins.sum(axis=1).tolist()]
 
 
 def _read(
@@ -361,8 +193,3 @@ def _read_some(
             raise
         chunk = rows[names.index(missing)][0].chunk
         raise CorruptChunkError(f"its file {missing} is missing", chunk=chunk) from error
-
-
-def _portion(blocks: NDArray[np.int64] | None, grid: Grid) -> float:
-    """Part of a chunk's blocks that is wanted."""
-    return 1.0 if blocks is None else len(blocks) / math.prod(grid.blocks_per_chunk)

@@ -12,8 +12,9 @@ from b2nd_dask.format.grid import Grid
 from b2nd_dask.format.index import ChunkKind
 from b2nd_dask.frame.open.opening import OpenedFrame, located
 from b2nd_dask.frame.read.buffers import Scratch
+from b2nd_dask.frame.read.chunk_requests import ChunkRequest, batches
 from b2nd_dask.frame.read.decode import Fill, carrier, constant_in, decode_raw
-from b2nd_dask.frame.read.fetch import ChunkBytes, ChunkRequest, batches, fetch
+from b2nd_dask.frame.read.fetch import ChunkBytes, fetch
 from b2nd_dask.frame.read.plan import is_nearly_all
 from b2nd_dask.frame.read.region import special_element
 

@@ -14,8 +14,9 @@ from b2nd_dask.format.chunk.constant import read_only
 from b2nd_dask.format.index import ChunkKind
 from b2nd_dask.frame.open.opening import OpenedFrame, located
 from b2nd_dask.frame.read.buffers import Scratch
+from b2nd_dask.frame.read.chunk_requests import batches
 from b2nd_dask.frame.read.decode import Fill, constant_in, decode_raw
-from b2nd_dask.frame.read.fetch import ChunkBytes, batches, fetch
+from b2nd_dask.frame.read.fetch import ChunkBytes, fetch
 from b2nd_dask.frame.read.partial_results import (
     Accumulation,
     BoxRuns,

@@ -17,9 +17,10 @@ from numpy.typing import NDArray
 from b2nd_dask.errors import B2ndError
 from b2nd_dask.format.index import ChunkKind
 from b2nd_dask.frame.open.opening import OpenedFrame
-from b2nd_dask.frame.read.buffers import Pool, in_pages
+from b2nd_dask.frame.read.buffers import in_pages, result_pool
+from b2nd_dask.frame.read.chunk_requests import ChunkRequest, LocatedRequest, batches
 from b2nd_dask.frame.read.decode import Fill, carrier, decode_part
-from b2nd_dask.frame.read.fetch import ChunkRequest, LocatedRequest, batches, fetch
+from b2nd_dask.frame.read.fetch import fetch
 from b2nd_dask.frame.read.plan import Part, RegionPlan, holds_all, wanted_of
 
 T = TypeVar("T")
@@ -28,7 +29,6 @@ T = TypeVar("T")
 BATCHES_OF_A_THREAD = 8
 
 #: Results of reads.
-_pool = Pool()
 
 
 def read_region(
@@ -79,7 +79,7 @@ def read_region(
         element = special_element(fill, plan.single_kind, int(plan.chunks[0]))
         return np.broadcast_to(element, shape)
     parts = list(plan.parts())
-    empty = _pool.empty if most_nbytes is None else in_pages
+    empty = result_pool.empty if most_nbytes is None else in_pages
     if into is not None:
         empty = partial(_given, into)
     if len(plan.chunks) == 1:

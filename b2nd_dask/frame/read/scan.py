@@ -17,7 +17,8 @@ from b2nd_dask.format.chunk.chunk_header import HEADER_LEN, chunk_length, whole_
 from b2nd_dask.format.index import stored_chunks
 from b2nd_dask.format.integrity import chunk_digest
 from b2nd_dask.frame.open.opening import OpenedFrame, located
-from b2nd_dask.frame.read.fetch import ChunkRequest, LocatedRequest, batches, read_whole
+from b2nd_dask.frame.read.chunk_requests import ChunkRequest, LocatedRequest, batches
+from b2nd_dask.frame.read.fetch import read_whole
 from b2nd_dask.frame.read.region import usable_cores
 from b2nd_dask.storage import ByteReader, Span, chunk_member
 

@@ -30,10 +30,14 @@ def flat_pass(shape: tuple[int, ...], itemsize: int, budget: Budget) -> tuple[Gr
     share = int(budget.nbytes / budget.threads * _FLAT_SHARE)
     chunks = flat_box(shape, min(_FLAT_CHUNK, share) // itemsize)
     chunk = math.prod(chunks) * itemsize
-    scratch = 2 * budget.read_batch + budget.write_batch + 4 * chunk
+    batches = 2 * budget.read_batch + budget.write_batch
+    scratch = batches + 4 * chunk
     lanes = min(budget.threads, int(budget.nbytes // (scratch + 2 * chunk)))
     if not lanes:
-        raise budget.too_little(f"for a reshape to {shape}", scratch + 2 * chunk)
+        # the chunks grow with the memory
+        growing = batches / (1 - 6 * _FLAT_SHARE / budget.threads)
+        least = max(min(growing, batches + 6 * _FLAT_CHUNK), batches + 6 * itemsize)
+        raise budget.too_little(f"for a reshape to {shape}", least)
     room = int((budget.nbytes / lanes - scratch) / 2 / itemsize)
     box = flat_box(shape, room)
     region = tuple(

@@ -45,27 +45,38 @@ class Budget(NamedTuple):
     """Compressed bytes that are read at once."""
     write_batch: int
     """Compressed bytes that are staged at once."""
+    batch_share: float = 0.0
+    """Part of the memory that the batches of all threads take while they are read, where
+    `read_batch` grows with the memory."""
 
     def too_little(self, what: str, least: float, advice: str = "") -> ValueError:
         """The error where a plan needs more memory: for what, and how to give it."""
-        return ValueError(
-            f'max_mem="{shown(self.nbytes)}" is too little {what}. Pass max_mem="{shown(least)}" '
-            "or more, which is the least that would do" + (f"; or {advice}" if advice else "")
-        )
+        # with more memory larger batches are read
+        grown = (least - 2 * self.threads * self.read_batch) / (1 - self.batch_share)
+        least = max(least, grown)
+        problem = f'max_mem="{shown(self.nbytes, up=False)}" is too little {what}'
+        least_mem = f'Pass max_mem="{shown(least)}" or more, which is the least that would do'
+        return ValueError(f"{problem}. {least_mem}" + (f"; or {advice}" if advice else ""))
 
 
-def shown(nbytes: float) -> str:
-    """Show a number of bytes, rounded up, as `max_mem` takes it.
+def shown(nbytes: float, *, up: bool = True) -> str:
+    """Show a number of bytes with three digits, as `max_mem` takes it.
+
+    Parameters
+    ----------
+    up : bool
+        Whether it is rounded up; else down, so that a larger number never looks the same.
 
     Examples
     --------
-    >>> shown(12_300_001), shown(1_500_000), shown(999), shown(2.1e9)
-    ('13MB', '1.5MB', '999B', '2100MB')
+    >>> shown(12_310_000), shown(12_310_000, up=False), shown(999), shown(2.1e9)
+    ('12.4MB', '12.3MB', '999B', '2100MB')
     """
-    factor, unit = next(((f, u) for f, u in ((1e6, "MB"), (1e3, "kB")) if nbytes >= f), (1.0, "B"))
-    number = nbytes / factor
-    few = f"{math.ceil(number * 10) / 10:g}"
-    return f"{few if number < 10 else math.ceil(number)}{unit}"
+    step = 10 ** max(0, len(str(int(nbytes))) - 3)
+    rounded = (math.ceil if up else math.floor)(nbytes / step) * step
+    units = ((10**6, "MB"), (1000, "kB"), (1, "B"))
+    factor, unit = next((f, u) for f, u in units if rounded >= f or f == 1)
+    return f"{rounded / factor:.12g}{unit}"
 
 
 class OnePass(NamedTuple):

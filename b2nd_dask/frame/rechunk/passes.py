@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import logging
 import math
 from collections.abc import Iterator
 from typing import NamedTuple
@@ -10,6 +11,8 @@ from typing import NamedTuple
 from b2nd_dask.format.grid import Grid
 from b2nd_dask.frame.rechunk.one_pass import Budget, OnePass, best_pass, least_nbytes, shown
 from b2nd_dask.frame.write.new_frame import halved
+
+logger = logging.getLogger("b2nd_dask")
 
 #: Intermediate frames that a plan may have.
 MOST_BETWEEN = 2
@@ -180,3 +183,20 @@ def _grown(shape: tuple[int, ...], unit: tuple[int, ...], room: float) -> Iterat
             most = int(room / part // (math.prod(box) // box[along]) // unit[along])
             box[along] = min(shape[along], max(1, most) * unit[along])
         yield tuple(box)
+
+
+def log_passes(label: str, passes: PassPlan) -> None:
+    """Log what is planned."""
+    for number, step in enumerate(passes.steps, 1):
+        logger.info(
+            "%s: pass %d of %d reads regions %s, %d at once, for chunks %s; each block is decoded "
+            "%.2f times, and %.0f MiB of memory are enough",
+            label,
+            number,
+            len(passes.steps),
+            step.way.region,
+            step.way.lanes,
+            step.target.chunks,
+            step.way.decodes,
+            step.way.nbytes / 2**20,
+        )

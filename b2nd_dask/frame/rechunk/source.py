@@ -48,8 +48,7 @@ class RegionSource:
             yield 0, axes
             return
         for part in self.frame.split(axes):
-            first = axes[self.frame.axis][part.out.start]
-            yield int(np.searchsorted(self.frame.starts, first, "right")) - 1, part.axes
+            yield part.number, part.axes
 
 
 @dataclass(frozen=True, eq=False, slots=True)

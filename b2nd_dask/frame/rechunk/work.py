@@ -17,8 +17,9 @@ from b2nd_dask.format.integrity import require_digest
 from b2nd_dask.frame.joined import Readable
 from b2nd_dask.frame.open.opening import OpenedFrame, located
 from b2nd_dask.frame.read.buffers import Scratch
+from b2nd_dask.frame.read.chunk_requests import ChunkRequest, batches
 from b2nd_dask.frame.read.decode import decode_raw
-from b2nd_dask.frame.read.fetch import ChunkBytes, ChunkRequest, batches, fetch, read_whole
+from b2nd_dask.frame.read.fetch import ChunkBytes, fetch, read_whole
 from b2nd_dask.frame.rechunk.flat import flat_box
 from b2nd_dask.frame.rechunk.source import Box, FlatSource, RegionSource, frames_of
 from b2nd_dask.frame.reference import FrameReference

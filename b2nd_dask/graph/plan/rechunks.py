@@ -21,6 +21,7 @@ from b2nd_dask.frame.write.others import ChunkBox
 from b2nd_dask.graph._dask_compat import Task
 from b2nd_dask.graph.optimize.rules.pushdown import value_of
 from b2nd_dask.graph.plan.reads import FoundRead, IntermediateFrame, Piece, ReadFrame
+from b2nd_dask.graph.write.rechunk.intermediate import open_view
 from b2nd_dask.graph.write.rechunk.job import copy_task, verify_task, write_region
 
 #: Tasks that a rechunk is made of.
@@ -136,21 +137,16 @@ class Sources:
             source = self.of(below)
             return source and source._replace(flat=FlatShapes(*map(value_of, shapes_below)))
         between = value_of(args[0]) if args else None
-        return self._of_between(between, args) if isinstance(between, Between) else None
+        if not isinstance(between, Between):
+            return None
+        source = self._of_between(between)
+        if func is not open_view:
+            # what the next pass reads
+            return source
+        _, _, order, window, *_ = map(value_of, args)
+        return source._replace(order=order, window=window)
 
-    def _of_between(self, between: Between, args: tuple[Any, ...]) -> Source:
-        """What a task opens behind the pass that writes it, perhaps with axes in an order."""
+    def _of_between(self, between: Between) -> Source:
+        """All of what a task opens behind the pass that writes it."""
         frame = self._frames.setdefault(id(between), (between, IntermediateFrame(between)))[1]
-        plain = tuple(range(frame.grid.ndim))
-        values = [value_of(arg) for arg in args[1:]]
-        order = next((value for value in values if _is_order(value, plain)), plain)
-        return Source(frame, order, next(filter(_is_window, values), None))
-
-
-def _is_order(value: Any, plain: tuple[int, ...]) -> bool:
-    is_axes = isinstance(value, tuple) and all(isinstance(axis, int) for axis in value)
-    return is_axes and tuple(sorted(value)) == plain
-
-
-def _is_window(value: Any) -> bool:
-    return isinstance(value, tuple) and bool(value) and all(type(one) is range for one in value)
+        return Source(frame, tuple(range(frame.grid.ndim)))

@@ -75,6 +75,8 @@ class _Bounded:
             if not self._is_view(name)
         )
         self._frames = IntermediateFrames(job, self._budget, reads_again=again)
+        # by their names: several views may be of one
+        self._bases: dict[str, da.Array] = {}
 
     def job(self) -> Job:
         """The job of the last step, with all others in its graph."""
@@ -117,26 +119,32 @@ class _Bounded:
         frame = self._layers.frame(view.base)
         if frame is not None:
             return elements_of(frame, view, self._budget.read_batch)
-        below, sizes = self._layers.reshaped_from(view.base), self._layers.chunks(view.base)
+        below = self._layers.reshaped_from(view.base)
         if below is not None:
             reshaped = self._base_shape(view, self._layers.chunks(name), shape)
             source = self._elements(below, None)
             if math.prod(source.grid.shape) != math.prod(reshaped):
                 raise _not_understood(view.base)
             return self._frames.reshaped(source, reshaped, view)
+        if view.base not in self._bases:
+            self._bases[view.base] = self._base(view.base)
+        return self._frames.written(self._bases[view.base], view)
+
+    def _base(self, name: str) -> da.Array:
+        """The blocks of functions that a view is one of."""
+        sizes, dtype = self._layers.chunks(name), self._layers.dtype(name)
         if sizes is None:
-            raise _not_understood(view.base)
-        dtype = self._layers.dtype(view.base)
+            raise _not_understood(name)
         if dtype is None:
             raise ValueError(
-                f"max_mem= needs the dtype of what {function_name(view.base)} returns, which the "
+                f"max_mem= needs the dtype of what {function_name(name)} returns, which the "
                 "graph does not say: pass dtype= where the function is called, as to map_blocks, "
                 "or leave max_mem= out"
             )
-        graph = self._array.dask.cull_layers([view.base])
-        base = self._replaced(da.Array(graph, view.base, sizes, dtype=dtype))
+        graph = self._array.dask.cull_layers([name])
+        base = self._replaced(da.Array(graph, name, sizes, dtype=dtype))
         self._check_blocks(base)
-        return self._frames.written(base, view)
+        return base
 
     def _base_shape(
         self, view: View, sizes: Chunks | None, shape: tuple[int, ...] | None

@@ -23,11 +23,12 @@ def budget_of(max_mem: Any, staging: Staging, *, is_remote: bool) -> Budget:
         most = min(resources.memory * _SHARE, resources.threads * _MOST_OF_THREAD)
     else:
         most = nbytes_of(max_mem)
-    batch = _LOCAL_BATCH
-    if is_remote:
-        share = int(most / resources.threads * _BATCH_SHARE)
-        batch = max(batch, min(_REMOTE_BATCH, share))
-    return Budget(most, max(1, resources.threads), batch, staging.batch_nbytes)
+    threads = max(1, resources.threads)
+    if not is_remote:
+        return Budget(most, threads, _LOCAL_BATCH, staging.batch_nbytes)
+    batch = max(_LOCAL_BATCH, min(_REMOTE_BATCH, int(most / threads * _BATCH_SHARE)))
+    # compressed bytes are held twice
+    return Budget(most, threads, batch, staging.batch_nbytes, 2 * _BATCH_SHARE)
 
 
 def nbytes_of(max_mem: Any) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import dask.array as da
@@ -14,7 +15,13 @@ from b2nd_dask.frame.joined import JoinedReference, Readable
 from b2nd_dask.frame.rechunk.between import Between, open_between, source_between
 from b2nd_dask.frame.rechunk.flat import flat_pass
 from b2nd_dask.frame.rechunk.one_pass import Budget
-from b2nd_dask.frame.rechunk.passes import PassPlan, Step, bounded_chunks, plan_passes
+from b2nd_dask.frame.rechunk.passes import (
+    PassPlan,
+    Step,
+    bounded_chunks,
+    log_passes,
+    plan_passes,
+)
 from b2nd_dask.frame.rechunk.source import FlatSource, RegionSource
 from b2nd_dask.frame.rechunk.work import verified_nbytes
 from b2nd_dask.frame.write.commit import commit
@@ -23,7 +30,6 @@ from b2nd_dask.frame.write.records import read_journals
 from b2nd_dask.graph.layers.layers import View
 from b2nd_dask.graph.read.blocks import Chunks
 from b2nd_dask.graph.write.rechunk.job import LaterSource, RechunkJob
-from b2nd_dask.graph.write.rechunk.rechunk import log_passes
 from b2nd_dask.graph.write.write_tasks import WriteJob, named, new_token
 
 
@@ -78,8 +84,19 @@ def passes_to(grid: Grid, source: Elements, budget: Budget, label: str) -> PassP
     return passes
 
 
+class _Written(NamedTuple):
+    """An intermediate frame, and the tasks that write it."""
+
+    between: Between
+    graph: dict[Any, Any]
+    commit: Any
+    """Key of the task that publishes it; None where it is there already."""
+    opening: Any
+    """Key of the task that makes its staging area."""
+
+
 class IntermediateFrames:
-    """Those of one write: each is written before it is read.
+    """Those of one write: each is written once, before it is read.
 
     Parameters
     ----------
@@ -92,70 +109,94 @@ class IntermediateFrames:
         self._budget = budget
         self._reads_again = reads_again
         self._opening = named("open", new_token(write.staging.label))
+        self._known: dict[tuple[str, Grid], _Written] = {}
 
     def written(self, array: da.Array, view: View) -> Elements:
         """Write an array of which nothing has to be moved; `view` is that of the array."""
         chunks = tuple(_common(sizes) for sizes in array.chunks)
         grid = Grid(array.shape, chunks, chunks, array.dtype.itemsize)
-        between = self._between(grid, array.dtype, array.name)
-        job = WriteJob(
-            array, (0,) * array.ndim, between.plan, between.staging, commit, token=self.token()
-        )
-        return self._later(between, job, view)
+
+        def job(between: Between) -> WriteJob:
+            origin, plan, staging = (0,) * array.ndim, between.plan, between.staging
+            return WriteJob(array, origin, plan, staging, commit, token=self.token())
+
+        return self._viewed(self._once(array.name, grid, array.dtype, job), view)
 
     def reshaped(self, source: Elements, shape: tuple[int, ...], view: View) -> Elements:
         """Write elements in another shape, in ranges of their C order."""
         grid, way = flat_pass(shape, source.grid.itemsize, self._budget)
-        reads: FlatSource | LaterSource
-        if isinstance(source.reads, LaterSource):
-            key = named("flat", self.token())
-            flat = {key: (FlatSource, source.reads.key, source.grid.shape, shape)}
-            reads = source.reads._replace(graph=source.reads.graph | flat, key=key)
-        else:
-            reads = FlatSource(source.reads, source.grid.shape, shape)
-        passes = PassPlan((Step(grid, way),), 0.0)
-        between = self._between(grid, source.dtype, view.base)
-        plan, staging = between.plan, between.staging
-        job = RechunkJob(reads, passes, 1, plan, staging, self.token())
-        return self._later(between, job, view)
+
+        def job(between: Between) -> RechunkJob:
+            reads: FlatSource | LaterSource
+            if isinstance(source.reads, LaterSource):
+                key = named("flat", self.token())
+                flat = {key: (FlatSource, source.reads.key, source.grid.shape, shape)}
+                reads = source.reads._replace(graph=source.reads.graph | flat, key=key)
+            else:
+                reads = FlatSource(source.reads, source.grid.shape, shape)
+            passes = PassPlan((Step(grid, way),), 0.0)
+            return RechunkJob(reads, passes, 1, between.plan, between.staging, self.token())
+
+        return self._viewed(self._once(view.base, grid, source.dtype, job), view)
 
     def in_chunks(self, source: Elements, chunks: Chunks, name: str) -> Elements:
         """Rechunk elements to a frame that has blocks as chunks."""
         sizes = bounded_chunks(tuple(max(axis) for axis in chunks), source.grid.itemsize)
         grid = Grid(source.grid.shape, sizes, sizes, source.grid.itemsize)
-        between = self._between(grid, source.dtype, name)
-        passes = passes_to(grid, source, self._budget, self._write.staging.label)
-        lanes = self._budget.threads
-        plan, staging = between.plan, between.staging
-        job = RechunkJob(source.reads, passes, lanes, plan, staging, self.token())
-        return self._later(between, job, View(name, tuple(range(len(sizes)))))
+
+        def job(between: Between) -> RechunkJob:
+            passes = passes_to(grid, source, self._budget, self._write.staging.label)
+            lanes, plan, staging = self._budget.threads, between.plan, between.staging
+            return RechunkJob(source.reads, passes, lanes, plan, staging, self.token())
+
+        whole = View(name, tuple(range(len(sizes))))
+        return self._viewed(self._once(name, grid, source.dtype, job), whole)
 
     def token(self) -> str:
         """End of the names of tasks; they are shown as those of the target."""
         return new_token(self._write.staging.label)
 
-    def _between(self, grid: Grid, dtype: np.dtype[Any], name: str) -> Between:
-        staging = self._write.staging
-        return Between.of(staging, grid, dtype, tokenize(staging.key, name, grid)[:16])
+    def _once(
+        self,
+        name: str,
+        grid: Grid,
+        dtype: np.dtype[Any],
+        job: Callable[[Between], WriteJob | RechunkJob],
+    ) -> _Written:
+        """Plan the frame of a layer, unless another view of the layer is read from it already."""
+        if (name, grid) not in self._known:
+            staging = self._write.staging
+            key = tokenize(staging.key, name, grid)[:16]
+            between = Between.of(staging, grid, dtype, key)
+            self._known[name, grid] = self._tasks(between, job)
+        return self._known[name, grid]
 
-    def _later(self, between: Between, job: WriteJob | RechunkJob, view: View) -> Elements:
-        """Tasks that write an intermediate frame, and one that opens it."""
-        most, order, window = self._budget.read_batch, view.order, view.window
-        grid, dtype = _seen(between.plan.grid, view), between.plan.dtype
-        if job.staging.resumable and between.is_done():
-            return Elements(source_between(between, most, order, window), grid, dtype)
+    def _tasks(self, between: Between, job: Callable[[Between], WriteJob | RechunkJob]) -> _Written:
+        """Tasks that write an intermediate frame; none where an earlier run has finished it."""
         staged = None
-        if job.staging.resumable:
+        if between.staging.resumable:
+            if between.is_done():
+                return _Written(between, {}, None, None)
             staged = read_journals(between.staging, between.plan.grid.nchunks)
-        written = job.graph(staged)
-        opening, key = named("open", job.token), named("source", job.token)
+        made = job(between)
+        written, opening = made.graph(staged), named("open", made.token)
         graph: dict[Any, Any] = dict(written.__dask_graph__())
         graph |= {
             self._opening: (open_staging, self._write.plan, self._write.staging),
             opening: (open_between, between, self._opening, self._reads_again),
-            key: (_opened, between, most, order, window, written.key, opening),
         }
-        return Elements(LaterSource(graph, key, most), grid, dtype)
+        return _Written(between, graph, written.key, opening)
+
+    def _viewed(self, written: _Written, view: View) -> Elements:
+        """The elements of a view of an intermediate frame, with the tasks that make them."""
+        between, graph, commits, opening = written
+        most, order, window = self._budget.read_batch, view.order, view.window
+        grid, dtype = _seen(between.plan.grid, view), between.plan.dtype
+        if commits is None:
+            return Elements(source_between(between, most, order, window), grid, dtype)
+        key = named("source", self.token())
+        source = (open_view, between, most, order, window, commits, opening)
+        return Elements(LaterSource({**graph, key: source}, key, most), grid, dtype)
 
 
 def _seen(grid: Grid, view: View) -> Grid:
@@ -174,7 +215,7 @@ def _seen(grid: Grid, view: View) -> Grid:
     return Grid(shape, chunks, blocks, grid.itemsize)
 
 
-def _opened(
+def open_view(
     between: Between,
     most_nbytes: int,
     order: tuple[int, ...],
@@ -182,7 +223,7 @@ def _opened(
     published: str,
     opened: OpenedStaging,
 ) -> RegionSource | None:
-    """Task that opens an intermediate frame when it is there."""
+    """Task that opens an intermediate frame, or a view of it, when it is there."""
     return None if opened.is_skipped else source_between(between, most_nbytes, order, window)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
@@ -16,7 +15,6 @@ from b2nd_dask.frame.array import Frame, reference_of
 from b2nd_dask.frame.join import sources_of
 from b2nd_dask.frame.members.writable import target_of
 from b2nd_dask.frame.rechunk.one_pass import Budget, shown
-from b2nd_dask.frame.rechunk.passes import PassPlan, plan_passes
 from b2nd_dask.frame.rechunk.source import RegionSource
 from b2nd_dask.frame.rechunk.work import verified_nbytes
 from b2nd_dask.frame.reference import FrameReference
@@ -25,12 +23,11 @@ from b2nd_dask.graph.read.from_b2nd import MANY_TASKS, array_of
 from b2nd_dask.graph.write.frame_options import FrameOptions, new_plan
 from b2nd_dask.graph.write.modes import NEW, check_mode
 from b2nd_dask.graph.write.rechunk.budget import budget_of
+from b2nd_dask.graph.write.rechunk.intermediate import Elements, passes_to
 from b2nd_dask.graph.write.rechunk.job import RechunkJob
 from b2nd_dask.graph.write.resume import resume_key
 from b2nd_dask.graph.write.running import run_job
 from b2nd_dask.storage import Location, staging_for
-
-logger = logging.getLogger("b2nd_dask")
 
 
 def rechunk(
@@ -154,8 +151,8 @@ def rechunk_job(
     if not grid.nchunks or _stays(source, plan):
         lanes = _copying_lanes(plan.grid, budget)
         return RechunkJob(regions, None, lanes, plan, staging)
-    passes = plan_passes(grid, plan.grid, verified_nbytes(source), budget)
-    log_passes(location.label, passes)
+    elements = Elements(regions, grid, source.dtype, verified_nbytes(source))
+    passes = passes_to(plan.grid, elements, budget, location.label)
     return RechunkJob(regions, passes, budget.threads, plan, staging)
 
 
@@ -188,20 +185,3 @@ def _copying_lanes(grid: Grid, budget: Budget) -> int:
     if each > budget.nbytes:
         raise budget.too_little(f"to copy chunks of {shown(grid.chunk_nbytes)}", each)
     return max(1, min(budget.threads, int(budget.nbytes // each)))
-
-
-def log_passes(label: str, passes: PassPlan) -> None:
-    """Log what is planned."""
-    for number, step in enumerate(passes.steps, 1):
-        logger.info(
-            "%s: pass %d of %d reads regions %s, %d at once, for chunks %s; each block is decoded "
-            "%.2f times, and %.0f MiB of memory are enough",
-            label,
-            number,
-            len(passes.steps),
-            step.way.region,
-            step.way.lanes,
-            step.target.chunks,
-            step.way.decodes,
-            step.way.nbytes / 2**20,
-        )
