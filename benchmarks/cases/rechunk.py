@@ -44,12 +44,13 @@ def scenarios(quick: bool) -> list[Scenario]:
 CASE = Case("rechunk", "maps to time series, 2 GB", scenarios)
 
 
-def scenario(shape: tuple[int, int, int]) -> Scenario:
+def scenario(shape: tuple[int, int, int], *, with_cubed: bool = True) -> Scenario:
     array = maps(shape)
     chunks = (shape[0], ROWS, COLUMNS)
     ours = Contender(OURS, partial(_prepare_ours, chunks), is_ours=True)
     in_dask = Contender(DASK, partial(_prepare_dask, chunks))
     bounded = replace(in_dask, memory_limit=MOST_MEMORY)
+    cubed = (Contender(CUBED, partial(_prepare_cubed, chunks), needs=("cubed",)),)
     return Scenario(
         name="maps to time series",
         title=f"{array.title()}, to chunks of {chunks[0]:,} x {ROWS} x {COLUMNS} with "
@@ -63,12 +64,12 @@ def scenario(shape: tuple[int, int, int]) -> Scenario:
             Contender(COPY, _prepare_copy, is_ours=True),
             Contender(COPY_ZARR, _prepare_copy_zarr),
             bounded,
-            Contender(CUBED, partial(_prepare_cubed, chunks), needs=("cubed",)),
+            *(cubed if with_cubed else ()),
         ),
         targets=(
             resident_below(1000, OURS),
             times_as_long_as(COPY, 2, OURS),
-            speedup_over(CUBED, 3, OURS),
+            *((speedup_over(CUBED, 3, OURS),) if with_cubed else ()),
             speedup_over(DASK, 3, OURS),
         ),
         observe=partial(checksum, shape),
