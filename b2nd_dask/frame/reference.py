@@ -197,7 +197,7 @@ class FrameReference:
     def _require_current(self, opened: OpenedFrame) -> None:
         if self._since is None:
             require_current(opened)
-        elif opened.reader.identity() != opened.parsed.identity:
+        elif not opened.is_current():
             # what was read of it is there still: updates only add
             require_descendant(process_cache().present(self.location), state_token(opened.parsed))
 

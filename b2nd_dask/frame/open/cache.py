@@ -56,7 +56,8 @@ class FrameCache:
                 f"{OUTDATED} (seen from {here()}, which may have another file of this name)",
                 path=location.label,
             )
-        return self._put((location.key, opened.version), opened)
+        key = location.key, opened.version
+        return self._get(key) or self._put(key, opened)
 
     def present(self, location: Location) -> OpenedFrame:
         """Open a local frame as it is now, or take the one that is open if it still is that."""
@@ -64,7 +65,7 @@ class FrameCache:
             known = [frame for key, frame in self._frames.items() if key[0] == location.key]
         # one that has become a directory, or a file, has no identity as what it was
         with suppress(StaleFrameError, FileNotFoundError, NotADirectoryError):
-            if known and known[-1].reader.identity() == known[-1].parsed.identity:
+            if known and known[-1].is_current():
                 return known[-1]
         return self.open(location)
 
@@ -73,7 +74,12 @@ class FrameCache:
             found = self._frames.get(key)
             if found is not None:
                 self._frames.move_to_end(key)
+        if found is None or found.is_held():
             return found
+        with self._lock:
+            if self._frames.get(key) is found:
+                del self._frames[key]
+        return None
 
     def _put(self, key: tuple[str, str], opened: OpenedFrame) -> OpenedFrame:
         with self._lock:

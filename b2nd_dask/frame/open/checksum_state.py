@@ -52,5 +52,5 @@ def require_current(opened: OpenedFrame) -> None:
     StaleFrameError
         It is not.
     """
-    if opened.reader.identity() != opened.parsed.identity:
+    if not opened.is_current():
         raise StaleFrameError(OUTDATED, path=opened.reader.label)

@@ -90,6 +90,25 @@ class OpenedFrame:
         """See `ParsedFrame.version`."""
         return self.parsed.version
 
+    def is_current(self) -> bool:
+        """Whether the location holds what was parsed, and the reader can read it."""
+        return self.reader.identity() == self.parsed.identity and self.is_held()
+
+    def is_held(self) -> bool:
+        """Whether the frame that is open still has its files; asks local directories alone.
+
+        An open directory keeps none of its files: when it is removed, a copy that takes its place
+        may get their inodes, and has the same identity if it has their times. To keep a file open
+        as well would not do on NFS, where the directory could not be removed then.
+        """
+        if not (self.reader.is_directory and self.reader.identity_is_cheap):
+            return True
+        try:
+            self.reader.opened_identity()
+        except OSError:  # also ESTALE, of what another host has removed
+            return False
+        return True
+
 
 def parse_frame(reader: ByteReader) -> ParsedFrame:
     """Read and check all metadata of a frame, in two reads (one for a small frame).

@@ -72,8 +72,11 @@ class LocalReader:
 
     def opened_identity(self) -> Identity:
         """Size, mtime, inode and device of what is open, whatever the path names meanwhile."""
-        with self._opened("") as fd:
-            return identity_of(os.fstat(fd))
+        handle = self._held()
+        if self.is_directory:
+            # one call, since every read of a sparse frame asks
+            return identity_of(os.stat(MAIN_MEMBER, dir_fd=handle.fd, follow_symlinks=False))
+        return identity_of(os.fstat(handle.fd))
 
     def read(self, spans: Sequence[Span], member: str = "") -> list[bytes]:
         """Read byte ranges; see `ByteReader.read`."""
@@ -117,9 +120,7 @@ class LocalReader:
 
     @contextmanager
     def _opened(self, member: str) -> Iterator[int]:
-        handle = self._handle  # keeps the descriptor open for this call, whoever closes the reader
-        if handle is None:
-            raise ValueError(f"{self.label}: the reader is closed")
+        handle = self._held()
         if not self.is_directory:
             if member:
                 raise ValueError(f"{self.label} is one file; it has no member {member!r}")
@@ -130,6 +131,12 @@ class LocalReader:
             yield fd
         finally:
             os.close(fd)
+
+    def _held(self) -> _Handle:
+        handle = self._handle  # keeps the descriptor open for this call, whoever closes the reader
+        if handle is None:
+            raise ValueError(f"{self.label}: the reader is closed")
+        return handle
 
     def _open_member(self, name: str, dir_fd: int) -> int:
         if name in (".", "..") or "/" in name or "\0" in name:
