@@ -362,3 +362,43 @@ def test_folders_with_marks_of_patterns_come_first(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path / "run[1]")
     assert same(from_b2nd("*.b2nd").compute(), np.full(3, 0))
     assert same(from_b2nd("../run1/*.b2nd").compute(), np.full(3, 1))
+
+
+#: Paths through links that lead out of the store, and patterns that match them.
+LINKS = ("link.b2nd", "link", "dir/x.b2nd", "dir/x", "dir/../x.b2nd", "g/../link.b2nd")
+PATTERNS = ("*.b2nd", "l*.b2nd", "*/x.b2nd", "dir/*.b2nd", "**/*.b2nd")
+
+
+@pytest.fixture
+def linked(stores):
+    """A store with links to a file and to a folder outside, and to a folder inside."""
+    store, outside = stores / "a.b2d", stores / "outside"
+    (outside / "dir").mkdir(parents=True)
+    for name in ("x.b2nd", "dir/x.b2nd"):
+        to_b2nd(LARGE, outside / name)
+    (store / "link.b2nd").symlink_to(outside / "x.b2nd")
+    (store / "dir").symlink_to(outside / "dir")
+    (store / "inner").symlink_to("g")
+    (stores / "same.b2d").symlink_to(store)
+    return store
+
+
+@pytest.mark.parametrize("name", [*LINKS, *PATTERNS])
+def test_links_out_of_a_store_are_not_read(linked, name):
+    """Who packed a store must not choose which other files are read."""
+    message = "a.b2d: /.* is a link to a file outside of the store"
+    with pytest.raises(UnsupportedFrameError, match=message):
+        from_b2nd(f"{linked}/{name}")
+    if name in LINKS:
+        for path in (linked / name, linked.parent / "same.b2d" / name, f"file://{linked}/{name}"):
+            with pytest.raises(UnsupportedFrameError, match="link to a file outside of the store"):
+                open_b2nd(path)
+
+
+def test_links_inside_of_a_store_are_read(linked):
+    for path in ("a.b2d/inner/large.b2nd", "same.b2d/g/large.b2nd", "a.b2d/inner/*.b2nd"):
+        assert from_b2nd(linked.parent / path).shape[1:] == LARGE.shape[1:]
+    # that is not in the store, and the user says so
+    assert same(open_b2nd(f"{linked}/../outside/x.b2nd")[...], LARGE)
+    (linked / "embed.b2e").unlink()
+    assert same(open_b2nd(linked / "link.b2nd")[...], LARGE)

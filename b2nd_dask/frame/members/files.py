@@ -16,6 +16,8 @@ from b2nd_dask.frame.open.store_lists import StoreLists
 from b2nd_dask.storage import ByteReader, Location, ZipMember, matches_of, zip_members
 
 EMBED = "embed.b2e"
+#: How the names of stores end.
+STORES = (".b2z", ".b2d", ".b2e")
 ARRAY = ".b2nd"
 #: What the other files of a store hold, by how they end.
 OTHERS = {".b2f": "an SChunk", ".b2b": "a BatchArray"}
@@ -58,6 +60,32 @@ def require_inside(location: Location, found: Location, name: str) -> None:
     root, own = (os.path.realpath(path) for path in (location.url, found.url))
     if os.path.commonpath([root, own]) != root:
         raise UnsupportedFrameError(f"{name} is a link to a file outside of the store")
+
+
+def require_no_link_out(location: Location) -> None:
+    """Check that a path into the folder of a store is no link out of it, spelled out or matched.
+
+    Raises
+    ------
+    UnsupportedFrameError
+        It leads to a file or folder outside of the store.
+    """
+    if isinstance(location.urlpath, bytes) or location.is_url:
+        return
+    # `Path` keeps each "..", which leads to the parent of what a link points to
+    parts = Path(location.url).parts
+    for end in range(1, len(parts)):
+        if not parts[end - 1].endswith(STORES):
+            continue
+        store = replace(location, urlpath=str(Path(*parts[:end])))
+        key = os.path.normpath(Path(*parts[end:]))
+        # of its own accord the path leaves the store by ".."
+        if key.split(os.sep)[0] == ".." or not is_store(store):
+            continue
+        try:
+            require_inside(store, location, f"/{key}")
+        except UnsupportedFrameError as error:
+            raise error.located(path=store.label) from None
 
 
 @contextmanager

@@ -16,6 +16,7 @@ from typing import Any
 from b2nd_dask.frame.members.files import (
     ARRAY,
     EMBED,
+    STORES,
     files,
     inside,
     is_folder,
@@ -26,8 +27,6 @@ from b2nd_dask.frame.members.files import (
 from b2nd_dask.frame.members.listing import list_members
 from b2nd_dask.frame.open.embedded import EmbedStore
 from b2nd_dask.storage import Location, store_in
-
-_STORES = (".b2z", ".b2d", ".b2e")
 
 
 def target_of(
@@ -46,7 +45,7 @@ def target_of(
     named = _without_dots(location)
     if _is_named_store(named):
         raise ValueError(
-            f"{location.label}: {', '.join(_STORES)} are names of stores, which hold arrays by "
+            f"{location.label}: {', '.join(STORES)} are names of stores, which hold arrays by "
             f"their keys: write the frame to a file NAME{ARRAY}; store[KEY] = blosc2.open(FILE) of "
             f"python-blosc2 puts it into a store, and STORE.b2d/KEY{ARRAY} is a file in a folder"
         )
@@ -94,7 +93,7 @@ def _without_dots(location: Location) -> Location:
 
 def _is_named_store(location: Location) -> bool:
     path = location.url.partition("?")[0] if location.is_url else location.url
-    return path.rstrip("/").endswith(_STORES)
+    return path.rstrip("/").endswith(STORES)
 
 
 def _require_own_file(location: Location, *, is_new: bool) -> bool:
