@@ -137,10 +137,13 @@ def test_paths_with_dots_lead_to_members(stores):
     with pytest.raises(ValueError, match="a store of python-blosc2"):
         seal(f"{stores}/a.b2d/g/..")
     assert _content(stores) == before
-    # out of the store, and out of what a link points to
-    to_b2nd(SMALL, f"{stores}/a.b2d/../out")
+    # what a link points to has another parent
+    with pytest.raises(UnsupportedFrameError, match="link to a file outside of the store"):
+        to_b2nd(SMALL, f"{stores}/a.b2d/link/../small.b2nd")
+    (stores / "link").symlink_to(stores / "elsewhere/deep")
+    for path in ("a.b2d/../out", "a.b2d/../link/../small"):
+        to_b2nd(SMALL, f"{stores}/{path}", contiguous=False)
     assert same(from_b2nd(stores / "out").compute(), SMALL)
-    to_b2nd(SMALL, f"{stores}/a.b2d/link/../small", contiguous=False)
     assert same(from_b2nd(stores / "elsewhere/small").compute(), SMALL)
 
 
@@ -402,3 +405,23 @@ def test_links_inside_of_a_store_are_read(linked):
     assert same(open_b2nd(f"{linked}/../outside/x.b2nd")[...], LARGE)
     (linked / "embed.b2e").unlink()
     assert same(open_b2nd(linked / "link.b2nd")[...], LARGE)
+
+
+@pytest.mark.parametrize("name", [*LINKS[2:], "link.b2nd", "dir/new.b2nd", "same"])
+def test_nothing_is_written_through_links_out_of_a_store(linked, name):
+    path = linked / name if name != "same" else linked.parent / "same.b2d/link.b2nd"
+    path, before = str(path), _content(linked.parent)
+    calls = [lambda mode=mode, at=at: to_b2nd(LARGE, path, mode=mode, **at) for mode, at in MODES]
+    calls += [
+        lambda: to_b2nd(LARGE, path, mode="stage", region=...),
+        lambda: b2nd_dask.create(path, LARGE.shape, "f8", mode="w"),
+        lambda: b2nd_dask.commit(path),
+        lambda: b2nd_dask.rechunk(linked / "g/large.b2nd", path, chunks=(60, 10), mode="w"),
+        lambda: seal(path),
+        lambda: compact(path),
+    ]
+    for call in calls:
+        with pytest.raises(UnsupportedFrameError, match="link to a file outside of the store"):
+            call()
+    assert _content(linked.parent) == before
+    assert (linked / "link.b2nd").is_symlink()

@@ -23,6 +23,8 @@ from b2nd_dask.frame.members.files import (
     is_plain_folder,
     key_of,
     opened,
+    require_inside,
+    require_no_link_out,
 )
 from b2nd_dask.frame.members.listing import list_members
 from b2nd_dask.frame.open.embedded import EmbedStore
@@ -38,10 +40,13 @@ def target_of(
     ------
     ValueError
         It would have the name of a store, or lie in one where python-blosc2 would not find it.
+    UnsupportedFrameError
+        The path leads out of a store by a link there.
     """
     location = Location.of(urlpath, storage_options=storage_options)
     if isinstance(location.urlpath, bytes):
         return location
+    require_no_link_out(location)
     named = _without_dots(location)
     if _is_named_store(named):
         raise ValueError(
@@ -63,10 +68,13 @@ def frame_to_change(urlpath: Any, storage_options: Mapping[str, Any] | None = No
     ------
     ValueError
         It is a store, or in a store and no file of its own there.
+    UnsupportedFrameError
+        The path leads out of a store by a link there.
     """
     location = Location.of(urlpath, storage_options=storage_options)
     if isinstance(location.urlpath, bytes):
         return location
+    require_no_link_out(location)
     # a frame may have such a name
     is_there = not location.is_url and os.path.lexists(location.url)
     named = _without_dots(location)
@@ -137,6 +145,7 @@ def _in_archive(store: Location, key: str, *, is_new: bool) -> str:
 def _require_free(location: Location, store: Location, member: str) -> None:
     """Check that a file for a key would hide no member; a group and an array have no one key."""
     embed = inside(store, EMBED)
+    require_inside(store, embed, EMBED)
     with opened(embed) as reader:
         keys = [] if reader is None else [*EmbedStore.of(reader, embed).entries]
     if member in keys:
