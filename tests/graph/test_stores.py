@@ -17,7 +17,7 @@ from b2nd_dask.edges.cli import main
 from b2nd_dask.frame.members import files
 from b2nd_dask.frame.members.listing import list_members
 from b2nd_dask.frame.open import embedded
-from b2nd_dask.storage import Location
+from b2nd_dask.storage import Location, natural_key
 from tests.vectors import same
 
 #: Each mode that writes to a frame, and where.
@@ -425,3 +425,28 @@ def test_nothing_is_written_through_links_out_of_a_store(linked, name):
             call()
     assert _content(linked.parent) == before
     assert (linked / "link.b2nd").is_symlink()
+
+
+def _embed_store(path, keys):
+    """A store of a few hundred bytes, whose keys all have the bytes of one array."""
+    store = blosc2.EmbedStore(urlpath=str(path), mode="w")
+    store["/k"] = SMALL
+    entry = store._embed_map.pop("/k")
+    for key in keys:
+        store._embed_map[key] = entry
+    store._save_metadata()
+    return path
+
+
+def test_numbers_of_many_digits_in_keys(tmp_path):
+    """More than `int` converts."""
+    nines = "9" * 4090
+    names = [f"/r{nines}", f"/r1{nines}", "/r10", "/r2", "/r٣", "/r0002"]
+    want = ["/r0002", "/r2", "/r٣", "/r10", f"/r{nines}", f"/r1{nines}"]
+    assert sorted(names, key=natural_key) == want
+    nines = "9" * 5000
+    assert sorted([f"a{nines}", "a1", f"a0{nines}"], key=natural_key)[0] == "a1"
+    with zipfile.ZipFile(tmp_path / "d.b2z", "w") as archive:
+        archive.write(_embed_store(tmp_path / "d.b2e", ["/r1"]), "embed.b2e")
+        archive.writestr(f"r{nines}.b2nd", b"no frame")
+    assert from_b2nd(tmp_path / "d.b2z/*1").shape == SMALL.shape

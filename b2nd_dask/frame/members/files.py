@@ -78,12 +78,12 @@ def require_no_link_out(location: Location) -> None:
         if not parts[end - 1].endswith(STORES):
             continue
         store = replace(location, urlpath=str(Path(*parts[:end])))
-        key = os.path.normpath(Path(*parts[end:]))
+        key = Path(os.path.normpath(Path(*parts[end:])))
         # of its own accord the path leaves the store by ".."
-        if key.split(os.sep)[0] == ".." or not is_store(store):
+        if key.parts[:1] == ("..",) or not is_store(store):
             continue
         try:
-            require_inside(store, location, f"/{key}")
+            require_inside(store, location, f"/{key.as_posix()}")
         except UnsupportedFrameError as error:
             raise error.located(path=store.label) from None
 
