@@ -14,7 +14,7 @@ from click.testing import CliRunner
 import b2nd_dask
 from b2nd_dask import UnsupportedFrameError, compact, from_b2nd, open_b2nd, seal, to_b2nd
 from b2nd_dask.edges.cli import main
-from b2nd_dask.frame.members import files
+from b2nd_dask.frame.members import files, listing
 from b2nd_dask.frame.members.listing import list_members
 from b2nd_dask.frame.open import embedded
 from b2nd_dask.storage import Location, natural_key
@@ -438,7 +438,7 @@ def _embed_store(path, keys):
     return path
 
 
-def test_numbers_of_many_digits_in_keys(tmp_path):
+def test_numbers_of_many_digits_in_names():
     """More than `int` converts."""
     nines = "9" * 4090
     names = [f"/r{nines}", f"/r1{nines}", "/r10", "/r2", "/r٣", "/r0002"]
@@ -446,7 +446,38 @@ def test_numbers_of_many_digits_in_keys(tmp_path):
     assert sorted(names, key=natural_key) == want
     nines = "9" * 5000
     assert sorted([f"a{nines}", "a1", f"a0{nines}"], key=natural_key)[0] == "a1"
-    with zipfile.ZipFile(tmp_path / "d.b2z", "w") as archive:
-        archive.write(_embed_store(tmp_path / "d.b2e", ["/r1"]), "embed.b2e")
-        archive.writestr(f"r{nines}.b2nd", b"no frame")
-    assert from_b2nd(tmp_path / "d.b2z/*1").shape == SMALL.shape
+
+
+def test_keys_that_take_long_to_match_are_refused(tmp_path):
+    """Or their copies take hours, of a file of some hundred bytes."""
+    for key in ("/" + "a/" * 5000 + "x", "/" + "y" * 5000):
+        store = _embed_store(tmp_path / "long.b2e", [key, "/x"])
+        with pytest.raises(UnsupportedFrameError, match=r"long\.b2e: a key has .* at most 4096"):
+            from_b2nd(f"{store}/**/x")
+        assert same(open_b2nd(store, component="x")[...], SMALL)
+        assert same(open_b2nd(store, component=key)[...], SMALL)
+        store.unlink()
+
+
+@pytest.mark.parametrize("pattern", ["**/**/**/**/**/x", "**/a/**/a/**/x", "**", "a/*/**/x"])
+def test_parts_of_any_number(tmp_path, pattern):
+    deep = "/" + "a/" * 200 + "x"
+    store = _embed_store(tmp_path / "deep.b2e", [deep, "/a/b/a/x", "/a/a"])
+    assert len(from_b2nd(f"{store}/{pattern}", stack=True)) == 2 + (pattern == "**")
+    with pytest.raises(FileNotFoundError, match="no array matches"):
+        from_b2nd(f"{store}/{pattern}/z")
+
+
+def test_only_members_that_match_are_opened(tmp_path, monkeypatch):
+    """And those of many keys once."""
+    opened = []
+    known = listing.what_of
+    monkeypatch.setattr(listing, "what_of", lambda reader: opened.append(1) or known(reader))
+    store = _embed_store(tmp_path / "many.b2e", [f"/n{i}" for i in range(300)])
+    with pytest.raises(FileNotFoundError, match="no array matches"):
+        from_b2nd(f"{store}/z*")
+    assert opened == []
+    assert from_b2nd(f"{store}/n1?", stack=True).shape == (10, 5)
+    assert opened == [1]
+    assert len(list_members(Location.of(store))) == 300
+    assert opened == [1, 1]

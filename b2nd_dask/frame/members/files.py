@@ -23,6 +23,8 @@ ARRAY = ".b2nd"
 OTHERS = {".b2f": "an SChunk", ".b2b": "a BatchArray"}
 #: Keys that an error lists, at most.
 _LISTED = 10
+#: Characters and parts of a key, at most; paths of file systems have no more, either.
+MAX_KEY, MAX_PARTS = 4096, 256
 
 _zip_lists: StoreLists[dict[str, ZipMember]] = StoreLists()
 
@@ -139,6 +141,11 @@ def plain_key(key: str) -> str:
     if not plain or any(part in ("", ".", "..") for part in plain.split("/")) or "\0" in plain:
         raise ValueError(f"component={key!r} is no key: give one such as '/group/x'")
     return plain
+
+
+def is_too_long(key: str) -> bool:
+    """Whether a key of a store is too long to be matched with patterns."""
+    return len(key) > MAX_KEY or key.count("/") > MAX_PARTS
 
 
 def is_key(key: str) -> bool:
