@@ -295,7 +295,7 @@ def test_keys_of_a_store_do_not_lead_out_of_it(tmp_path, suffix):
             archive.write(tmp_path / "private.b2nd", "../outside.b2nd")
     for pattern in ("**", "*/*", "../*", "x*", "*/a"):
         with pytest.raises(
-            UnsupportedFrameError, match=rf"evil\.{suffix}: .* no key to open it by: '/[./xa]"
+            UnsupportedFrameError, match=rf"evil\.{suffix}: .* no key to open it by: /[./xa]"
         ):
             from_b2nd(f"{path}/{pattern}")
     assert same(from_b2nd(f"{path}/[a-w]").compute(), LARGE)
@@ -481,3 +481,25 @@ def test_only_members_that_match_are_opened(tmp_path, monkeypatch):
     assert opened == [1]
     assert len(list_members(Location.of(store))) == 300
     assert opened == [1, 1]
+
+
+def test_keys_are_shown_in_one_line_without_codes_of_terminals(tmp_path):
+    """Who packed a store must not write to the terminal of who lists it."""
+    bad, long = "/x\n\x1b[31mred\x9b\u202e", "/" + "n" * 100_000
+    store = _embed_store(tmp_path / "bad.b2e", [bad, long, "/é"])
+    shown = [CliRunner().invoke(main, ["info", str(store)]).output]
+    opened = open_b2nd(store, component=bad)
+    assert same(opened[...], SMALL)
+    shown.append(opened.path)
+    assert r"/x\n\x1b[31mred\x9b\u202e" in shown[1]
+    calls = (lambda: open_b2nd(store, component="no"), lambda: open_b2nd(store, component=bad[:-1]))
+    for call in calls:
+        with pytest.raises(FileNotFoundError, match="which has") as caught:
+            call()
+        assert "é" in str(caught.value)
+        shown.append(str(caught.value))
+    for text in shown:
+        assert not {"\x1b", "\x9b", "\u202e"} & set(text)
+        assert r"\x1b[31mred" in text
+        assert len(text) < 3000
+    assert all("\n" not in text for text in shown[1:])

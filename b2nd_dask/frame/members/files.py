@@ -13,7 +13,14 @@ from b2nd_dask.errors import UnsupportedFrameError
 from b2nd_dask.format.array_meta import array_meta_of
 from b2nd_dask.frame.open.opening import read_header
 from b2nd_dask.frame.open.store_lists import StoreLists
-from b2nd_dask.storage import ByteReader, Location, ZipMember, matches_of, zip_members
+from b2nd_dask.storage import (
+    ByteReader,
+    Location,
+    ZipMember,
+    matches_of,
+    printable,
+    zip_members,
+)
 
 EMBED = "embed.b2e"
 #: How the names of stores end.
@@ -167,7 +174,9 @@ def key_of(name: str) -> str:
 
 def some_keys(keys: Sequence[str]) -> str:
     """The first of some keys, for an error."""
-    return ", ".join([*keys[:_LISTED], *["..."][: len(keys) > _LISTED]]) or "nothing"
+    return (
+        ", ".join([*map(printable, keys[:_LISTED]), *["..."][: len(keys) > _LISTED]]) or "nothing"
+    )
 
 
 def what_by_name(name: str) -> str:

@@ -110,7 +110,7 @@ def _keys_in(store: Location, pattern: str) -> list[str] | None:
     wrong = [each for each in found if not is_key(each)]
     if wrong:
         raise UnsupportedFrameError(
-            f"/{key} matches what has no key to open it by: {some_keys([*map(repr, wrong)])}; "
+            f"/{key} matches what has no key to open it by: {some_keys(wrong)}; "
             "python-blosc2 can give it another one, and a narrower pattern leaves it out",
             path=store.label,
         )

@@ -28,7 +28,7 @@ from b2nd_dask.frame.members.files import (
 )
 from b2nd_dask.frame.members.listing import list_members
 from b2nd_dask.frame.open.embedded import EmbedStore
-from b2nd_dask.storage import Location, store_in
+from b2nd_dask.storage import Location, printable, store_in
 
 
 def target_of(
@@ -157,6 +157,10 @@ def _require_free(location: Location, store: Location, member: str) -> None:
     keys += [] if store.is_url else map(key_of, files(store))
     for key in keys:
         if key.startswith(f"{member}/"):
-            raise ValueError(f"{location.label}: {member} is a group of the store, with {key}")
+            raise ValueError(
+                f"{location.label}: {member} is a group of the store, with {printable(key)}"
+            )
         if member.startswith(f"{key}/"):
-            raise ValueError(f"{location.label}: {key} is a member of the store, and no group")
+            raise ValueError(
+                f"{location.label}: {printable(key)} is a member of the store, and no group"
+            )
