@@ -22,7 +22,14 @@ from b2nd_dask.frame.access import open_b2nd
 from b2nd_dask.frame.compact import compact
 from b2nd_dask.frame.members.listing import list_members
 from b2nd_dask.frame.verify import seal, verify
-from b2nd_dask.storage import Location, Secrets, list_staging, remove_staging, split_store
+from b2nd_dask.storage import (
+    Location,
+    Secrets,
+    list_staging,
+    printable,
+    remove_staging,
+    split_store,
+)
 
 #: Exit codes of `verify`; click uses 2 for wrong arguments.
 _DAMAGED, _UNKNOWN = 1, 3
@@ -141,7 +148,8 @@ def info(path: str, storage_options: dict[str, Any]) -> None:
             raise
         for member in members:
             size = "" if member.nbytes is None else decimal(member.nbytes)
-            table.add_row(Text(member.key, "bold"), Text(member.what), Text(size))
+            key, what = printable(member.key), printable(member.what)
+            table.add_row(Text(key, "bold"), Text(what), Text(size))
         Console().print(table if members else "no members")
         return
     for name, value in frame.info.items():

@@ -11,6 +11,7 @@ import numpy as np
 
 from b2nd_dask.format.dtypes import not_stored
 from b2nd_dask.frame.array import Frame
+from b2nd_dask.frame.members.files import require_no_link_out
 from b2nd_dask.frame.members.locate import StoredArray, locate_member
 from b2nd_dask.frame.open.cache import process_cache
 from b2nd_dask.frame.open.checksum_state import warn_of_remedy
@@ -156,7 +157,10 @@ def locate(
     if component is None and not offset:
         urlpath, component = split_store(urlpath)
     location = Location.of(urlpath, offset=offset, storage_options=storage_options)
-    return location if component is None else locate_member(location, component)
+    if component is not None:
+        return locate_member(location, component)
+    require_no_link_out(location)
+    return location
 
 
 def _refuse_several(given: Any) -> None:

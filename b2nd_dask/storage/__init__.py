@@ -28,7 +28,7 @@ from b2nd_dask.storage.read.local_reader import identity_at, is_same_file
 from b2nd_dask.storage.read.location import Location
 from b2nd_dask.storage.read.memory import ObjectReader
 from b2nd_dask.storage.read.pattern import matches_of, natural_key
-from b2nd_dask.storage.redaction import Secrets
+from b2nd_dask.storage.redaction import Secrets, printable
 from b2nd_dask.storage.spans import Span
 from b2nd_dask.storage.write.frame_lock import CHANGED, frame_locked, unless_replaced
 from b2nd_dask.storage.write.leftovers import StagingInfo, list_staging, remove_staging
@@ -65,6 +65,7 @@ __all__ = [
     "member_offset",
     "natural_key",
     "only_here",
+    "printable",
     "remove_staging",
     "split_store",
     "staging_for",

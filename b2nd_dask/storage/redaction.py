@@ -36,6 +36,8 @@ _AUTHORITY = re.compile(r"://([^/?#]*)")
 _SEPARATORS = re.compile(r"[:/?#@;&=]+")
 
 _LONG_NUMBER = 10**5
+#: Characters of a text that a file chose, as a key of a store, that are shown.
+_MOST_SHOWN = 500
 """Shorter ones are ports, limits and times, without which messages say little."""
 _DEEPEST = 8
 _FEWEST_ENCODED = 8
@@ -240,3 +242,15 @@ def _encoded(raw: bytes) -> Iterator[str]:
             bits = 8 * (shift + len(raw))
             part = encoded[-(-8 * shift // 6) : bits // 6]
             yield part
+
+
+def printable(text: str) -> str:
+    r"""Show text that a file chose: in one line, of some length, and no code for a terminal.
+
+    Examples
+    --------
+    >>> print(printable("/x\n\x1b[31mred"))
+    /x\n\x1b[31mred
+    """
+    cut = text if len(text) <= _MOST_SHOWN else f"{text[:_MOST_SHOWN]}..."
+    return "".join(each if each.isprintable() else ascii(each)[1:-1] for each in cut)

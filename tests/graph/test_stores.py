@@ -14,10 +14,10 @@ from click.testing import CliRunner
 import b2nd_dask
 from b2nd_dask import UnsupportedFrameError, compact, from_b2nd, open_b2nd, seal, to_b2nd
 from b2nd_dask.edges.cli import main
-from b2nd_dask.frame.members import files
+from b2nd_dask.frame.members import files, listing
 from b2nd_dask.frame.members.listing import list_members
 from b2nd_dask.frame.open import embedded
-from b2nd_dask.storage import Location
+from b2nd_dask.storage import Location, natural_key
 from tests.vectors import same
 
 #: Each mode that writes to a frame, and where.
@@ -137,10 +137,13 @@ def test_paths_with_dots_lead_to_members(stores):
     with pytest.raises(ValueError, match="a store of python-blosc2"):
         seal(f"{stores}/a.b2d/g/..")
     assert _content(stores) == before
-    # out of the store, and out of what a link points to
-    to_b2nd(SMALL, f"{stores}/a.b2d/../out")
+    # what a link points to has another parent
+    with pytest.raises(UnsupportedFrameError, match="link to a file outside of the store"):
+        to_b2nd(SMALL, f"{stores}/a.b2d/link/../small.b2nd")
+    (stores / "link").symlink_to(stores / "elsewhere/deep")
+    for path in ("a.b2d/../out", "a.b2d/../link/../small"):
+        to_b2nd(SMALL, f"{stores}/{path}", contiguous=False)
     assert same(from_b2nd(stores / "out").compute(), SMALL)
-    to_b2nd(SMALL, f"{stores}/a.b2d/link/../small", contiguous=False)
     assert same(from_b2nd(stores / "elsewhere/small").compute(), SMALL)
 
 
@@ -292,7 +295,7 @@ def test_keys_of_a_store_do_not_lead_out_of_it(tmp_path, suffix):
             archive.write(tmp_path / "private.b2nd", "../outside.b2nd")
     for pattern in ("**", "*/*", "../*", "x*", "*/a"):
         with pytest.raises(
-            UnsupportedFrameError, match=rf"evil\.{suffix}: .* no key to open it by: '/[./xa]"
+            UnsupportedFrameError, match=rf"evil\.{suffix}: .* no key to open it by: /[./xa]"
         ):
             from_b2nd(f"{path}/{pattern}")
     assert same(from_b2nd(f"{path}/[a-w]").compute(), LARGE)
@@ -362,3 +365,141 @@ def test_folders_with_marks_of_patterns_come_first(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path / "run[1]")
     assert same(from_b2nd("*.b2nd").compute(), np.full(3, 0))
     assert same(from_b2nd("../run1/*.b2nd").compute(), np.full(3, 1))
+
+
+#: Paths through links that lead out of the store, and patterns that match them.
+LINKS = ("link.b2nd", "link", "dir/x.b2nd", "dir/x", "dir/../x.b2nd", "g/../link.b2nd")
+PATTERNS = ("*.b2nd", "l*.b2nd", "*/x.b2nd", "dir/*.b2nd", "**/*.b2nd")
+
+
+@pytest.fixture
+def linked(stores):
+    """A store with links to a file and to a folder outside, and to a folder inside."""
+    store, outside = stores / "a.b2d", stores / "outside"
+    (outside / "dir").mkdir(parents=True)
+    for name in ("x.b2nd", "dir/x.b2nd"):
+        to_b2nd(LARGE, outside / name)
+    (store / "link.b2nd").symlink_to(outside / "x.b2nd")
+    (store / "dir").symlink_to(outside / "dir")
+    (store / "inner").symlink_to("g")
+    (stores / "same.b2d").symlink_to(store)
+    return store
+
+
+@pytest.mark.parametrize("name", [*LINKS, *PATTERNS])
+def test_links_out_of_a_store_are_not_read(linked, name):
+    """Who packed a store must not choose which other files are read."""
+    message = "a.b2d: /.* is a link to a file outside of the store"
+    with pytest.raises(UnsupportedFrameError, match=message):
+        from_b2nd(f"{linked}/{name}")
+    if name in LINKS:
+        for path in (linked / name, linked.parent / "same.b2d" / name, f"file://{linked}/{name}"):
+            with pytest.raises(UnsupportedFrameError, match="link to a file outside of the store"):
+                open_b2nd(path)
+
+
+def test_links_inside_of_a_store_are_read(linked):
+    for path in ("a.b2d/inner/large.b2nd", "same.b2d/g/large.b2nd", "a.b2d/inner/*.b2nd"):
+        assert from_b2nd(linked.parent / path).shape[1:] == LARGE.shape[1:]
+    # that is not in the store, and the user says so
+    assert same(open_b2nd(f"{linked}/../outside/x.b2nd")[...], LARGE)
+    (linked / "embed.b2e").unlink()
+    assert same(open_b2nd(linked / "link.b2nd")[...], LARGE)
+
+
+@pytest.mark.parametrize("name", [*LINKS[2:], "link.b2nd", "dir/new.b2nd", "same"])
+def test_nothing_is_written_through_links_out_of_a_store(linked, name):
+    path = linked / name if name != "same" else linked.parent / "same.b2d/link.b2nd"
+    path, before = str(path), _content(linked.parent)
+    calls = [lambda mode=mode, at=at: to_b2nd(LARGE, path, mode=mode, **at) for mode, at in MODES]
+    calls += [
+        lambda: to_b2nd(LARGE, path, mode="stage", region=...),
+        lambda: b2nd_dask.create(path, LARGE.shape, "f8", mode="w"),
+        lambda: b2nd_dask.commit(path),
+        lambda: b2nd_dask.rechunk(linked / "g/large.b2nd", path, chunks=(60, 10), mode="w"),
+        lambda: seal(path),
+        lambda: compact(path),
+    ]
+    for call in calls:
+        with pytest.raises(UnsupportedFrameError, match="link to a file outside of the store"):
+            call()
+    assert _content(linked.parent) == before
+    assert (linked / "link.b2nd").is_symlink()
+
+
+def _embed_store(path, keys):
+    """A store of a few hundred bytes, whose keys all have the bytes of one array."""
+    store = blosc2.EmbedStore(urlpath=str(path), mode="w")
+    store["/k"] = SMALL
+    entry = store._embed_map.pop("/k")
+    for key in keys:
+        store._embed_map[key] = entry
+    store._save_metadata()
+    return path
+
+
+def test_numbers_of_many_digits_in_names():
+    """More than `int` converts."""
+    nines = "9" * 4090
+    names = [f"/r{nines}", f"/r1{nines}", "/r10", "/r2", "/r٣", "/r0002"]
+    want = ["/r0002", "/r2", "/r٣", "/r10", f"/r{nines}", f"/r1{nines}"]
+    assert sorted(names, key=natural_key) == want
+    nines = "9" * 5000
+    assert sorted([f"a{nines}", "a1", f"a0{nines}"], key=natural_key)[0] == "a1"
+
+
+def test_keys_that_take_long_to_match_are_refused(tmp_path):
+    """Or their copies take hours, of a file of some hundred bytes."""
+    for key in ("/" + "a/" * 5000 + "x", "/" + "y" * 5000):
+        store = _embed_store(tmp_path / "long.b2e", [key, "/x"])
+        with pytest.raises(UnsupportedFrameError, match=r"long\.b2e: a key has .* at most 4096"):
+            from_b2nd(f"{store}/**/x")
+        assert same(open_b2nd(store, component="x")[...], SMALL)
+        assert same(open_b2nd(store, component=key)[...], SMALL)
+        store.unlink()
+
+
+@pytest.mark.parametrize("pattern", ["**/**/**/**/**/x", "**/a/**/a/**/x", "**", "a/*/**/x"])
+def test_parts_of_any_number(tmp_path, pattern):
+    deep = "/" + "a/" * 200 + "x"
+    store = _embed_store(tmp_path / "deep.b2e", [deep, "/a/b/a/x", "/a/a"])
+    assert len(from_b2nd(f"{store}/{pattern}", stack=True)) == 2 + (pattern == "**")
+    with pytest.raises(FileNotFoundError, match="no array matches"):
+        from_b2nd(f"{store}/{pattern}/z")
+
+
+def test_only_members_that_match_are_opened(tmp_path, monkeypatch):
+    """And those of many keys once."""
+    opened = []
+    known = listing.what_of
+    monkeypatch.setattr(listing, "what_of", lambda reader: opened.append(1) or known(reader))
+    store = _embed_store(tmp_path / "many.b2e", [f"/n{i}" for i in range(300)])
+    with pytest.raises(FileNotFoundError, match="no array matches"):
+        from_b2nd(f"{store}/z*")
+    assert opened == []
+    assert from_b2nd(f"{store}/n1?", stack=True).shape == (10, 5)
+    assert opened == [1]
+    assert len(list_members(Location.of(store))) == 300
+    assert opened == [1, 1]
+
+
+def test_keys_are_shown_in_one_line_without_codes_of_terminals(tmp_path):
+    """Who packed a store must not write to the terminal of who lists it."""
+    bad, long = "/x\n\x1b[31mred\x9b\u202e", "/" + "n" * 100_000
+    store = _embed_store(tmp_path / "bad.b2e", [bad, long, "/é"])
+    shown = [CliRunner().invoke(main, ["info", str(store)]).output]
+    opened = open_b2nd(store, component=bad)
+    assert same(opened[...], SMALL)
+    shown.append(opened.path)
+    assert r"/x\n\x1b[31mred\x9b\u202e" in shown[1]
+    calls = (lambda: open_b2nd(store, component="no"), lambda: open_b2nd(store, component=bad[:-1]))
+    for call in calls:
+        with pytest.raises(FileNotFoundError, match="which has") as caught:
+            call()
+        assert "é" in str(caught.value)
+        shown.append(str(caught.value))
+    for text in shown:
+        assert not {"\x1b", "\x9b", "\u202e"} & set(text)
+        assert r"\x1b[31mred" in text
+        assert len(text) < 3000
+    assert all("\n" not in text for text in shown[1:])

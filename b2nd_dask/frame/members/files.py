@@ -13,14 +13,25 @@ from b2nd_dask.errors import UnsupportedFrameError
 from b2nd_dask.format.array_meta import array_meta_of
 from b2nd_dask.frame.open.opening import read_header
 from b2nd_dask.frame.open.store_lists import StoreLists
-from b2nd_dask.storage import ByteReader, Location, ZipMember, matches_of, zip_members
+from b2nd_dask.storage import (
+    ByteReader,
+    Location,
+    ZipMember,
+    matches_of,
+    printable,
+    zip_members,
+)
 
 EMBED = "embed.b2e"
+#: How the names of stores end.
+STORES = (".b2z", ".b2d", ".b2e")
 ARRAY = ".b2nd"
 #: What the other files of a store hold, by how they end.
 OTHERS = {".b2f": "an SChunk", ".b2b": "a BatchArray"}
 #: Keys that an error lists, at most.
 _LISTED = 10
+#: Characters and parts of a key, at most; paths of file systems have no more, either.
+MAX_KEY, MAX_PARTS = 4096, 256
 
 _zip_lists: StoreLists[dict[str, ZipMember]] = StoreLists()
 
@@ -58,6 +69,32 @@ def require_inside(location: Location, found: Location, name: str) -> None:
     root, own = (os.path.realpath(path) for path in (location.url, found.url))
     if os.path.commonpath([root, own]) != root:
         raise UnsupportedFrameError(f"{name} is a link to a file outside of the store")
+
+
+def require_no_link_out(location: Location) -> None:
+    """Check that a path into the folder of a store is no link out of it, spelled out or matched.
+
+    Raises
+    ------
+    UnsupportedFrameError
+        It leads to a file or folder outside of the store.
+    """
+    if isinstance(location.urlpath, bytes) or location.is_url:
+        return
+    # `Path` keeps each "..", which leads to the parent of what a link points to
+    parts = Path(location.url).parts
+    for end in range(1, len(parts)):
+        if not parts[end - 1].endswith(STORES):
+            continue
+        store = replace(location, urlpath=str(Path(*parts[:end])))
+        key = Path(os.path.normpath(Path(*parts[end:])))
+        # of its own accord the path leaves the store by ".."
+        if key.parts[:1] == ("..",) or not is_store(store):
+            continue
+        try:
+            require_inside(store, location, f"/{key.as_posix()}")
+        except UnsupportedFrameError as error:
+            raise error.located(path=store.label) from None
 
 
 @contextmanager
@@ -113,6 +150,11 @@ def plain_key(key: str) -> str:
     return plain
 
 
+def is_too_long(key: str) -> bool:
+    """Whether a key of a store is too long to be matched with patterns."""
+    return len(key) > MAX_KEY or key.count("/") > MAX_PARTS
+
+
 def is_key(key: str) -> bool:
     """Whether a key that a store has is one by which the member is found.
 
@@ -132,7 +174,9 @@ def key_of(name: str) -> str:
 
 def some_keys(keys: Sequence[str]) -> str:
     """The first of some keys, for an error."""
-    return ", ".join([*keys[:_LISTED], *["..."][: len(keys) > _LISTED]]) or "nothing"
+    return (
+        ", ".join([*map(printable, keys[:_LISTED]), *["..."][: len(keys) > _LISTED]]) or "nothing"
+    )
 
 
 def what_by_name(name: str) -> str:

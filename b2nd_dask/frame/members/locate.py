@@ -24,7 +24,7 @@ from b2nd_dask.frame.members.files import (
 )
 from b2nd_dask.frame.open.embedded import EmbeddedReader, EmbedStore
 from b2nd_dask.frame.open.opening import read_header
-from b2nd_dask.storage import ByteReader, Location, is_zip, member_offset
+from b2nd_dask.storage import ByteReader, Location, is_zip, member_offset, printable
 
 
 @dataclass(frozen=True)
@@ -133,7 +133,9 @@ def _embedded(location: Location, store: EmbedStore, key: str) -> Location:
 
 
 def _no_array(key: str, what: str) -> UnsupportedFrameError:
-    return UnsupportedFrameError(f"/{key} is {what}, not an array: open it with python-blosc2")
+    return UnsupportedFrameError(
+        f"/{printable(key)} is {what}, not an array: open it with python-blosc2"
+    )
 
 
 def _absent(location: Location, key: str, known: Iterable[str]) -> Exception:
@@ -142,8 +144,8 @@ def _absent(location: Location, key: str, known: Iterable[str]) -> Exception:
     group = [name for name in keys if name.startswith(f"/{key}/")]
     if group:
         return UnsupportedFrameError(
-            f"/{key} is a group; pass one of its members: {some_keys(group)}"
+            f"/{printable(key)} is a group; pass one of its members: {some_keys(group)}"
         )
     return FileNotFoundError(
-        f"{location.label}: no member /{key} in this store, which has {some_keys(keys)}"
+        f"{location.label}: no member /{printable(key)} in this store, which has {some_keys(keys)}"
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from fnmatch import fnmatchcase
 from typing import Any
@@ -12,14 +12,17 @@ from typing import Any
 from b2nd_dask.errors import UnsupportedFrameError
 from b2nd_dask.frame.members.files import (
     ARRAY,
+    MAX_KEY,
+    MAX_PARTS,
     OTHERS,
     inside,
     is_folder,
     is_key,
     is_plain_folder,
+    is_too_long,
     some_keys,
 )
-from b2nd_dask.frame.members.listing import list_members
+from b2nd_dask.frame.members.listing import Member, list_members
 from b2nd_dask.frame.members.locate import StoredArray, locate_member
 from b2nd_dask.storage import Location, matches_of, natural_key, split_store
 
@@ -89,13 +92,16 @@ def _keys_in(store: Location, pattern: str) -> list[str] | None:
             f"{store.label}: what is in a folder of a web server is not known for certain: pass a "
             "list of paths, STORE/KEY for each member"
         )
-    members = list_members(store)
     key = pattern.removesuffix(ARRAY)
+    parts = key.split("/")
+    # a store of some hundred bytes may have very many keys, and to open each takes long
+    members = list_members(store, lambda each: _matches(each, parts))
     if members is None or any(member.key == f"/{key}" for member in members):
         locate_member(store, pattern)  # says what is wrong with a store that is none
         return None
-    arrays = {m.key for m in members if not m.what.startswith(_NO_ARRAYS)}
-    found = sorted(_matching(arrays, key), key=natural_key)
+    _require_short(store, members)
+    arrays = {m.key for m in members if m.what and not m.what.startswith(_NO_ARRAYS)}
+    found = sorted(arrays, key=natural_key)
     if not found:
         raise FileNotFoundError(
             f"{store.label}: no array matches /{key} in this store, "
@@ -104,23 +110,33 @@ def _keys_in(store: Location, pattern: str) -> list[str] | None:
     wrong = [each for each in found if not is_key(each)]
     if wrong:
         raise UnsupportedFrameError(
-            f"/{key} matches what has no key to open it by: {some_keys([*map(repr, wrong)])}; "
+            f"/{key} matches what has no key to open it by: {some_keys(wrong)}; "
             "python-blosc2 can give it another one, and a narrower pattern leaves it out",
             path=store.label,
         )
     return found
 
 
-def _matching(keys: set[str], pattern: str) -> Iterator[str]:
-    parts = pattern.split("/")
-    return (key for key in keys if _matches(key.removeprefix("/").split("/"), parts))
+def _require_short(store: Location, members: Sequence[Member]) -> None:
+    """Check that all keys can be matched: one must not be left out, nor take hours."""
+    long = [len(member.key) for member in members if is_too_long(member.key)]
+    if long:
+        raise UnsupportedFrameError(
+            f"a key has {max(long)} characters, and patterns are for stores with keys of at most "
+            f"{MAX_KEY}, in {MAX_PARTS} parts: pass the keys of members instead",
+            path=store.label,
+        )
 
 
-def _matches(parts: Sequence[str], patterns: Sequence[str]) -> bool:
-    if not patterns:
-        return not parts
-    if patterns[0] == "**":
-        rest = range(len(parts) + 1)
-        return any(_matches(parts[start:], patterns[1:]) for start in rest)
-    own = bool(parts) and fnmatchcase(parts[0], patterns[0])
-    return own and _matches(parts[1:], patterns[1:])
+def _matches(key: str, patterns: Sequence[str]) -> bool:
+    if is_too_long(key):
+        return False
+    parts = key.removeprefix("/").split("/")
+    # how many parts the patterns so far may take
+    ends = {0}
+    for pattern in patterns:
+        if pattern == "**":
+            ends = set(range(min(ends, default=len(parts) + 1), len(parts) + 1))
+        else:
+            ends = {n + 1 for n in ends if n < len(parts) and fnmatchcase(parts[n], pattern)}
+    return len(parts) in ends

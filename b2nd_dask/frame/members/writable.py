@@ -16,18 +16,19 @@ from typing import Any
 from b2nd_dask.frame.members.files import (
     ARRAY,
     EMBED,
+    STORES,
     files,
     inside,
     is_folder,
     is_plain_folder,
     key_of,
     opened,
+    require_inside,
+    require_no_link_out,
 )
 from b2nd_dask.frame.members.listing import list_members
 from b2nd_dask.frame.open.embedded import EmbedStore
-from b2nd_dask.storage import Location, store_in
-
-_STORES = (".b2z", ".b2d", ".b2e")
+from b2nd_dask.storage import Location, printable, store_in
 
 
 def target_of(
@@ -39,14 +40,17 @@ def target_of(
     ------
     ValueError
         It would have the name of a store, or lie in one where python-blosc2 would not find it.
+    UnsupportedFrameError
+        The path leads out of a store by a link there.
     """
     location = Location.of(urlpath, storage_options=storage_options)
     if isinstance(location.urlpath, bytes):
         return location
+    require_no_link_out(location)
     named = _without_dots(location)
     if _is_named_store(named):
         raise ValueError(
-            f"{location.label}: {', '.join(_STORES)} are names of stores, which hold arrays by "
+            f"{location.label}: {', '.join(STORES)} are names of stores, which hold arrays by "
             f"their keys: write the frame to a file NAME{ARRAY}; store[KEY] = blosc2.open(FILE) of "
             f"python-blosc2 puts it into a store, and STORE.b2d/KEY{ARRAY} is a file in a folder"
         )
@@ -64,10 +68,13 @@ def frame_to_change(urlpath: Any, storage_options: Mapping[str, Any] | None = No
     ------
     ValueError
         It is a store, or in a store and no file of its own there.
+    UnsupportedFrameError
+        The path leads out of a store by a link there.
     """
     location = Location.of(urlpath, storage_options=storage_options)
     if isinstance(location.urlpath, bytes):
         return location
+    require_no_link_out(location)
     # a frame may have such a name
     is_there = not location.is_url and os.path.lexists(location.url)
     named = _without_dots(location)
@@ -94,7 +101,7 @@ def _without_dots(location: Location) -> Location:
 
 def _is_named_store(location: Location) -> bool:
     path = location.url.partition("?")[0] if location.is_url else location.url
-    return path.rstrip("/").endswith(_STORES)
+    return path.rstrip("/").endswith(STORES)
 
 
 def _require_own_file(location: Location, *, is_new: bool) -> bool:
@@ -138,6 +145,7 @@ def _in_archive(store: Location, key: str, *, is_new: bool) -> str:
 def _require_free(location: Location, store: Location, member: str) -> None:
     """Check that a file for a key would hide no member; a group and an array have no one key."""
     embed = inside(store, EMBED)
+    require_inside(store, embed, EMBED)
     with opened(embed) as reader:
         keys = [] if reader is None else [*EmbedStore.of(reader, embed).entries]
     if member in keys:
@@ -149,6 +157,10 @@ def _require_free(location: Location, store: Location, member: str) -> None:
     keys += [] if store.is_url else map(key_of, files(store))
     for key in keys:
         if key.startswith(f"{member}/"):
-            raise ValueError(f"{location.label}: {member} is a group of the store, with {key}")
+            raise ValueError(
+                f"{location.label}: {member} is a group of the store, with {printable(key)}"
+            )
         if member.startswith(f"{key}/"):
-            raise ValueError(f"{location.label}: {key} is a member of the store, and no group")
+            raise ValueError(
+                f"{location.label}: {printable(key)} is a member of the store, and no group"
+            )

@@ -24,7 +24,7 @@ from b2nd_dask.format.values import most_unpacked, unpack_entry, unpack_value
 from b2nd_dask.frame.open.opening import read_header
 from b2nd_dask.frame.open.store_lists import StoreLists
 from b2nd_dask.frame.open.tail import Tail
-from b2nd_dask.storage import ByteReader, Identity, Location, ObjectReader, Span
+from b2nd_dask.storage import ByteReader, Identity, Location, ObjectReader, Span, printable
 
 #: A chunk of a store has 8 KiB in practice; a longer one is decoded for each small read.
 MAX_CHUNK_NBYTES = 1 << 26
@@ -75,21 +75,25 @@ class EmbedStore:
             It lies outside of the store.
         """
         if key not in self.entries:
-            raise FileNotFoundError(f"{self.reader.label}: no member {key} in this store")
+            raise FileNotFoundError(
+                f"{self.reader.label}: no member {printable(key)} in this store"
+            )
         entry = self.entries[key]
         values = entry if isinstance(entry, dict) else {}
         if "urlbase" in values:
             raise UnsupportedFrameError(
-                f"{key} is a C2Array: the address of an array on a server, which is not in the "
-                "store; open it with python-blosc2",
+                f"{printable(key)} is a C2Array: the address of an array on a server, which is "
+                "not in the store; open it with python-blosc2",
                 path=self.reader.label,
             )
         offset, length = values.get("offset"), values.get("length")
         if type(offset) is not int or type(length) is not int:
-            raise FrameFormatError(f"no position of {key} in the store", path=self.reader.label)
+            raise FrameFormatError(
+                f"no position of {printable(key)} in the store", path=self.reader.label
+            )
         if not 0 <= offset < offset + length <= self.header.nbytes:
             raise FrameFormatError(
-                f"{key} has bytes {offset} to {offset + length} of the store, which has "
+                f"{printable(key)} has bytes {offset} to {offset + length} of the store, which has "
                 f"{self.header.nbytes}",
                 path=self.reader.label,
             )

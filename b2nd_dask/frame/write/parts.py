@@ -18,6 +18,7 @@ from b2nd_dask.errors import B2ndError
 from b2nd_dask.format.grid import Grid
 from b2nd_dask.frame.access import open_b2nd
 from b2nd_dask.frame.array import Frame
+from b2nd_dask.frame.members.files import require_no_link_out
 from b2nd_dask.frame.write.begun import BegunFrame, begun_at, begun_in
 from b2nd_dask.frame.write.casts import cast_value
 from b2nd_dask.frame.write.commit import Envelope, commit_records
@@ -125,6 +126,7 @@ def commit(urlpath: Any, *, fill: Any = None, storage_options: Any = None) -> Fr
     array([0, 0, 1, 1], dtype=int16)
     """
     location = Location.of(urlpath, storage_options=storage_options)
+    require_no_link_out(location)
     begun = begun_at(location)
     staging = begun.staging(location, commit=True)
     # killed behind the switch to the new frame, before its staging area was removed

@@ -15,7 +15,7 @@ from urllib.parse import unquote
 from b2nd_dask.storage.read.local_reader import LocalReader
 from b2nd_dask.storage.read.memory import BytesReader, OffsetReader, bytes_label, window_label
 from b2nd_dask.storage.read.remote import RemoteReader
-from b2nd_dask.storage.redaction import Secrets, public_url
+from b2nd_dask.storage.redaction import Secrets, printable, public_url
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -111,7 +111,7 @@ class Location:
         else:
             label = public_url(self.urlpath) if self.is_url else self.urlpath
         if self.member:
-            return f"{label}/{self.member.lstrip('/')}"
+            return f"{label}/{printable(self.member.lstrip('/'))}"
         return window_label(label, self.offset) if self.offset else label
 
     @cached_property

@@ -60,7 +60,7 @@ def matches_of(
     return sorted(found, key=natural_key)
 
 
-def natural_key(name: str) -> list[tuple[int, str]]:
+def natural_key(name: str) -> list[tuple[int, str, str]]:
     """Sort key by which numbers in names go by their values.
 
     Examples
@@ -68,8 +68,17 @@ def natural_key(name: str) -> list[tuple[int, str]]:
     >>> sorted(["x10", "x2", "x2b", "a"], key=natural_key)
     ['a', 'x2', 'x2b', 'x10']
     """
+    return [_order(part) for part in _NUMBERS.split(name)]
+
+
+def _order(part: str) -> tuple[int, str, str]:
+    """Sort key of a number, which may have more digits than `int` takes, or of a text."""
+    if not part.isdecimal():
+        return -1, "", part
+    # other scripts have digits, too
+    digits = "".join(str(int(digit)) for digit in part).lstrip("0")
     # the text, too, so that 1 and 01 have one order
-    return [(int(part) if part.isdecimal() else -1, part) for part in _NUMBERS.split(name)]
+    return len(digits), digits, part
 
 
 def _escape_folders(pattern: str) -> str:
