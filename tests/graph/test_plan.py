@@ -364,18 +364,22 @@ PEAKS = {
 }
 
 
+def peak_of_tasks(x):
+    """Most bytes that the tasks of an array take, without what compute() makes of the blocks."""
+    (done,) = dask.optimize(x)
+    (graph, keys) = dict(done.__dask_graph__()), done.__dask_keys__()
+    # a first run imports
+    dask.get(graph, keys)
+    return peak(lambda: dask.get(graph, keys))
+
+
 @pytest.mark.parametrize("name", PEAKS)
 def test_peak_memory_of_a_task(tmp_path, name):
     values = np.round(np.random.default_rng(1).normal(size=(4, 640, 640)), 1).astype("f4")
     to_b2nd(values, tmp_path / "x.b2nd", chunks=(4, 640, 640), blocks=(1, 80, 640))
     x = PEAKS[name](from_b2nd(tmp_path / "x.b2nd"))
     planned = plan(x).peak_nbytes
-    # without what compute() makes of the blocks
-    (done,) = dask.optimize(x)
-    (graph, keys) = dict(done.__dask_graph__()), done.__dask_keys__()
-    # a first run imports
-    dask.get(graph, keys)
-    real = peak(lambda: dask.get(graph, keys))
+    real = peak_of_tasks(x)
     assert close(planned, real), (planned / MIB, real / MIB)
 
 
@@ -412,11 +416,7 @@ def test_peak_memory_of_positions_in_joined_frames(tmp_path, name, stack):
         to_b2nd(values, path, chunks=(1, 640, 320), blocks=(1, 80, 320))
     x = SEARCHES[name](from_b2nd(paths, chunks=-1, stack=stack))
     planned = plan(x).peak_nbytes
-    (done,) = dask.optimize(x)
-    (graph, keys) = dict(done.__dask_graph__()), done.__dask_keys__()
-    # a first run imports
-    dask.get(graph, keys)
-    real = peak(lambda: dask.get(graph, keys))
+    real = peak_of_tasks(x)
     assert close(planned, real), (planned / MIB, real / MIB)
 
 
@@ -428,11 +428,7 @@ def test_peak_memory_of_partial_results(tmp_path, stack):
     paths = [tmp_path / "a.b2nd"] * 2 if stack else tmp_path / "a.b2nd"
     x = from_b2nd(paths, chunks=-1, stack=stack).mean(axis=0)
     planned = plan(x).peak_nbytes
-    (done,) = dask.optimize(x)
-    (graph, keys) = dict(done.__dask_graph__()), done.__dask_keys__()
-    # a first run imports
-    dask.get(graph, keys)
-    real = peak(lambda: dask.get(graph, keys))
+    real = peak_of_tasks(x)
     assert close(planned, real), (planned / MIB, real / MIB)
 
 
