@@ -1,7 +1,7 @@
 """`rechunk_big`: `rechunk` of an array that is as big as the memory.
 
-Without cubed: after 26 minutes, with other work beside it, it had filled a disk with 30 GB of
-intermediate files, and was not done.
+Without cubed: in 26 minutes, with other work beside it, it had written over 26 GB of intermediate
+files, and was not done when the disk was full.
 """
 
 from __future__ import annotations
