@@ -206,14 +206,14 @@ class JoinedReference:
         return elements[selection.finish] if selection.finish else elements
 
     def read_axes(
-        self, axes: tuple[range, ...], threads: int = 1, most_nbytes: int | None = None
+        self, axes: tuple[range, ...], threads: int = 1, batch_nbytes: int | None = None
     ) -> NDArray[Any]:
         """As `FrameReference.read_axes`."""
         parts = list(self.split(axes))
         if len(parts) == 1:
-            return self._expanded(parts[0].frame.read_axes(parts[0].axes, threads, most_nbytes))
-        if most_nbytes is not None:
-            return self._read_bounded(axes, parts, most_nbytes)
+            return self._expanded(parts[0].frame.read_axes(parts[0].axes, threads, batch_nbytes))
+        if batch_nbytes is not None:
+            return self._read_bounded(axes, parts, batch_nbytes)
         out = result_pool.empty(tuple(map(len, axes)), carrier(self.dtype))
         for part in parts:
             where = (slice(None),) * self.axis + (part.out,)
@@ -222,14 +222,14 @@ class JoinedReference:
         return out.view(self.dtype)
 
     def _read_bounded(
-        self, axes: tuple[range, ...], parts: Sequence[FramePart], most_nbytes: int
+        self, axes: tuple[range, ...], parts: Sequence[FramePart], batch_nbytes: int
     ) -> NDArray[Any]:
         """Read a region of several frames; each decodes to where its elements go."""
         out = in_pages(tuple(map(len, axes)), carrier(self.dtype))
         for part in parts:
             at: Any = part.out.start if self.stacked else part.out
             where = out[(*(slice(None),) * self.axis, at, ...)]
-            elements = part.frame.read_axes(part.axes, 1, most_nbytes, where)
+            elements = part.frame.read_axes(part.axes, 1, batch_nbytes, where)
             if not np.may_share_memory(elements, where):
                 where[...] = elements.view(out.dtype)
         return out.view(self.dtype)

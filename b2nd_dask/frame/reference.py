@@ -223,12 +223,12 @@ class FrameReference:
         self,
         axes: tuple[range, ...],
         threads: int = 1,
-        most_nbytes: int | None = None,
+        batch_nbytes: int | None = None,
         into: NDArray[Any] | None = None,
     ) -> NDArray[Any]:
         """Read the region of ascending positions along each axis; see `read_region`."""
         with self.reading() as (opened, fill):
-            return read_region(opened, axes, fill, threads, most_nbytes, into)
+            return read_region(opened, axes, fill, threads, batch_nbytes, into)
 
     def reduce(self, axes: tuple[range, ...], how: Reduction) -> PartialResult:
         """Reduce a region of at least one element while it is read, without an array of it."""

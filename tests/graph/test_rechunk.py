@@ -124,10 +124,10 @@ def force_passes(patch: pytest.MonkeyPatch, number: int) -> None:
     """Make plans of a number of passes, where there is one."""
     plain = passes_module._best
 
-    def best(source, target, stored, budget, most_between):  # type: ignore[no-untyped-def]
+    def best(source, target, stored, budget, most_intermediate):  # type: ignore[no-untyped-def]
         patch.setattr(passes_module, "_LEAST_CHUNK", 1)
         through = passes_module._through(source, target, stored, budget, number - 1)
-        return through or plain(source, target, stored, budget, most_between)
+        return through or plain(source, target, stored, budget, most_intermediate)
 
     patch.setattr(passes_module, "_best", best)
 
@@ -310,7 +310,7 @@ def test_intermediate_frames_wait_for_the_verification(read_in_parts: Path, targ
     with pytest.MonkeyPatch.context() as patch:
         force_passes(patch, 2)
         # of a single region, after which others could wait for the verification
-        patch.setattr(passes_module, "_between_chunks", lambda source, *_: [source.shape])
+        patch.setattr(passes_module, "_intermediate_chunks", lambda source, *_: [source.shape])
         x = from_b2nd(read_in_parts)[:, 25:75]
         written = to_b2nd(x, target, chunks=(96, 9, 20), max_mem="400MB", compute=False)
     graph = dict(written.__dask_graph__())
@@ -501,7 +501,7 @@ def test_between_objects_of_a_store(s3_server: S3Server, maps: Path) -> None:
             "s3://rechunk/one.b2nd", "s3://rechunk/two.b2nd", **(where | {"chunks": (9, 9, 200)})
         )
         # a failure clears the store, too
-        patch.setattr("b2nd_dask.graph.write.rechunk.job.source_between", None)
+        patch.setattr("b2nd_dask.graph.write.rechunk.job.intermediate_source", None)
         with pytest.raises(TypeError):
             rechunk("s3://rechunk/one.b2nd", "s3://rechunk/not.b2nd", **where | {"chunks": 20})
     found = open_b2nd("s3://rechunk/two.b2nd", storage_options=options)

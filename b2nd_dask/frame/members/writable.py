@@ -43,10 +43,9 @@ def target_of(
     UnsupportedFrameError
         The path leads out of a store by a link there.
     """
-    location = Location.of(urlpath, storage_options=storage_options)
+    location = _located(urlpath, storage_options)
     if isinstance(location.urlpath, bytes):
         return location
-    require_no_link_out(location)
     named = _without_dots(location)
     if _is_named_store(named):
         raise ValueError(
@@ -71,10 +70,9 @@ def frame_to_change(urlpath: Any, storage_options: Mapping[str, Any] | None = No
     UnsupportedFrameError
         The path leads out of a store by a link there.
     """
-    location = Location.of(urlpath, storage_options=storage_options)
+    location = _located(urlpath, storage_options)
     if isinstance(location.urlpath, bytes):
         return location
-    require_no_link_out(location)
     # a frame may have such a name
     is_there = not location.is_url and os.path.lexists(location.url)
     named = _without_dots(location)
@@ -85,6 +83,14 @@ def frame_to_change(urlpath: Any, storage_options: Mapping[str, Any] | None = No
         )
     if not is_there:
         _require_own_file(named, is_new=False)
+    return location
+
+
+def _located(urlpath: Any, storage_options: Mapping[str, Any] | None) -> Location:
+    """Find a path, which no link of a store leads out of it."""
+    location = Location.of(urlpath, storage_options=storage_options)
+    if not isinstance(location.urlpath, bytes):
+        require_no_link_out(location)
     return location
 
 

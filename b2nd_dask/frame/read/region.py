@@ -36,7 +36,7 @@ def read_region(
     axes: tuple[range, ...],
     fill: Fill,
     threads: int = 1,
-    most_nbytes: int | None = None,
+    batch_nbytes: int | None = None,
     into: NDArray[Any] | None = None,
 ) -> NDArray[Any]:
     """Read a region.
@@ -49,7 +49,7 @@ def read_region(
         What special chunks read as; its dtype is that of the result.
     threads : int
         That decode.
-    most_nbytes : int, optional
+    batch_nbytes : int, optional
         Compressed bytes to read at once, where memory is short: then that of the result is not kept
         for the next one either. By default what is best for the store.
     into : ndarray, optional
@@ -79,13 +79,13 @@ def read_region(
         element = special_element(fill, plan.single_kind, int(plan.chunks[0]))
         return np.broadcast_to(element, shape)
     parts = list(plan.parts())
-    empty = result_pool.empty if most_nbytes is None else in_pages
+    empty = result_pool.empty if batch_nbytes is None else in_pages
     if into is not None:
         empty = partial(_given, into)
     if len(plan.chunks) == 1:
         return _read_single(opened, parts[0], fill, empty(shape, carrier(fill.dtype)))
     out = _with_specials(plan, fill, shape, empty, is_given=into is not None)
-    nbytes = opened.reader.batch_nbytes if most_nbytes is None else most_nbytes
+    nbytes = opened.reader.batch_nbytes if batch_nbytes is None else batch_nbytes
     nbytes //= 1 if threads == 1 else BATCHES_OF_A_THREAD
     requests = chunk_requests(opened, parts)
 

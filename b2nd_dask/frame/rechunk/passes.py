@@ -15,14 +15,14 @@ from b2nd_dask.frame.write.new_frame import halved
 logger = logging.getLogger("b2nd_dask")
 
 #: Intermediate frames that a plan may have.
-MOST_BETWEEN = 2
+MOST_INTERMEDIATE = 2
 #: Chunks of intermediate frames have at least so many bytes, where the array has: smaller ones
 #: take longer than their elements.
 _LEAST_CHUNK = 1 << 16
 #: And at most so many: reads and writes need buffers of a chunk.
 _MOST_CHUNK = 16 << 20
 #: Seconds for a byte that is compressed into an intermediate frame, by the model of `one_pass`.
-_BETWEEN = 1 / 0.4e9
+_INTERMEDIATE = 1 / 0.4e9
 #: Seconds for a chunk of an intermediate frame.
 _CHUNK = 100e-6
 #: Another intermediate frame must save this part of the time.
@@ -79,7 +79,7 @@ def plan_passes(source: Grid, target: Grid, stored: int, budget: Budget) -> Pass
     >>> len(plan.steps)
     2
     """
-    best = _best(source, target, stored, budget, MOST_BETWEEN)
+    best = _best(source, target, stored, budget, MOST_INTERMEDIATE)
     if best is None:
         least = _least_budget(source, target, budget)
         raise budget.too_little(
@@ -93,18 +93,18 @@ def plan_passes(source: Grid, target: Grid, stored: int, budget: Budget) -> Pass
 
 
 def _best(
-    source: Grid, target: Grid, stored: int, budget: Budget, most_between: int
+    source: Grid, target: Grid, stored: int, budget: Budget, most_count: int
 ) -> PassPlan | None:
     best = _alone(source, target, stored, budget)
     nbytes = math.prod(source.shape) * source.itemsize
-    for between in range(1, most_between + 1):
+    for count in range(1, most_count + 1):
         # what the array takes that is compressed once more
-        if best is not None and best.seconds <= between * nbytes * _BETWEEN / budget.threads:
+        if best is not None and best.seconds <= count * nbytes * _INTERMEDIATE / budget.threads:
             break
-        found = _through(source, target, stored, budget, between)
+        found = _through(source, target, stored, budget, count)
         if found is not None and (best is None or found.seconds < best.seconds * _SAVED):
             best = found
-        if found is not None and between == 1 and all(s.way.decodes < 2 for s in found.steps):
+        if found is not None and count == 1 and all(s.way.decodes < 2 for s in found.steps):
             break
     return best
 
@@ -125,32 +125,32 @@ def _alone(source: Grid, target: Grid, stored: int, budget: Budget) -> PassPlan 
 
 
 def _through(
-    source: Grid, target: Grid, stored: int, budget: Budget, between: int
+    source: Grid, target: Grid, stored: int, budget: Budget, count: int
 ) -> PassPlan | None:
     """The best plan with so many intermediate frames; None where there is none."""
     best: PassPlan | None = None
-    for chunks in _between_chunks(source, target, budget):
+    for chunks in _intermediate_chunks(source, target, budget):
         grid = Grid(source.shape, chunks, chunks, source.itemsize)
         last = _alone(grid, target, 0, budget)
         if last is None or (best is not None and last.seconds >= best.seconds):
             continue
         first = (
             _alone(source, grid, stored, budget)
-            if between == 1
-            else _through(source, grid, stored, budget, between - 1)
+            if count == 1
+            else _through(source, grid, stored, budget, count - 1)
         )
         if first is None:
             continue
         nbytes = math.prod(source.shape) * source.itemsize
         lanes = min(budget.threads, first.steps[-1].way.lanes)
-        written = (nbytes * _BETWEEN + grid.nchunks * _CHUNK) / lanes
+        written = (nbytes * _INTERMEDIATE + grid.nchunks * _CHUNK) / lanes
         seconds = first.seconds + last.seconds + written
         if best is None or seconds < best.seconds:
             best = PassPlan((*first.steps, *last.steps), seconds)
     return best
 
 
-def _between_chunks(source: Grid, target: Grid, budget: Budget) -> Iterator[tuple[int, ...]]:
+def _intermediate_chunks(source: Grid, target: Grid, budget: Budget) -> Iterator[tuple[int, ...]]:
     """Shapes of chunks that lie both in large regions of the source and of the target."""
     room = budget.nbytes / budget.threads * _REGION_SHARE / source.itemsize
     shape = source.shape

@@ -25,7 +25,7 @@ class RegionSource:
     frame: Readable
     order: tuple[int, ...]
     """The axis of the frame that each axis of the target is; `range(ndim)` but for transposes."""
-    most_nbytes: int
+    batch_nbytes: int
     """Compressed bytes to read at once."""
     window: tuple[range, ...] | None = None
     """What is read of each axis of the frame; None for all of it."""
@@ -38,7 +38,7 @@ class RegionSource:
     def read(self, region: Box) -> NDArray[Any]:
         """Read a region of the target."""
         axes = axes_of(region, self.order, self.window)
-        elements = self.frame.read_axes(axes, most_nbytes=self.most_nbytes)
+        elements = self.frame.read_axes(axes, batch_nbytes=self.batch_nbytes)
         return elements.transpose(self.order)
 
     def parts(self) -> Iterator[tuple[int, tuple[range, ...]]]:
@@ -60,9 +60,9 @@ class FlatSource:
     shape: tuple[int, ...]
 
     @property
-    def most_nbytes(self) -> int:
+    def batch_nbytes(self) -> int:
         """As for `RegionSource`."""
-        return self.source.most_nbytes
+        return self.source.batch_nbytes
 
     @property
     def frames(self) -> tuple[FrameReference, ...]:

@@ -151,14 +151,14 @@ def boxes_to_verify(
         yield first, last
 
 
-def verify_stored(frame: FrameReference, first: int, last: int, most_nbytes: int) -> None:
+def verify_stored(frame: FrameReference, first: int, last: int, batch_nbytes: int) -> None:
     """Verify a box of chunks by their checksums; raise ChecksumError for the first that differs.
 
     Parameters
     ----------
     first, last : int
         Numbers of the chunks at its first and at its last corner.
-    most_nbytes : int
+    batch_nbytes : int
         Compressed bytes to read at once.
     """
     with frame.reading() as (opened, _):
@@ -170,7 +170,7 @@ def verify_stored(frame: FrameReference, first: int, last: int, most_nbytes: int
         stored = chunks[kinds[chunks] == ChunkKind.STORED].tolist()
         requests = [ChunkRequest(chunk, None) for chunk in stored]
         # in this thread: buffers of others would count, too
-        for batch in batches(opened, requests, most_nbytes):
+        for batch in batches(opened, requests, batch_nbytes):
             for request, data in read_whole(opened, batch):
                 with located(opened, request.chunk):
                     require_digest(data, int(digests[request.chunk]))

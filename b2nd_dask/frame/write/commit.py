@@ -64,7 +64,7 @@ class Envelope:
         return cls(plan.header(), plan.sparse, array_meta, plan.vlmeta, marks)
 
 
-def commit(records: ChunkRecords, plan: FramePlan, staging: Staging) -> str:
+def commit_frame(records: ChunkRecords, plan: FramePlan, staging: Staging) -> str:
     """Make staged chunks a new frame: lock, join, build, publish, clean up.
 
     A task that runs again finds that the same write has published already, and is content.

@@ -115,7 +115,7 @@ def finish_once(
     Parameters
     ----------
     finish : callable
-        `commit`, or what does its work for an update.
+        `commit_frame`, or what does its work for an update.
 
     Returns
     -------

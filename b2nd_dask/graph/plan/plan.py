@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from dask.base import is_dask_collection, optimize
 
 from b2nd_dask.frame.read.read_cost import ReadCosts, Region
-from b2nd_dask.graph.plan.reads import FoundRead, IntermediateFrame, ReadFrame
+from b2nd_dask.graph.plan.reads import FoundRead, PlannedFrame, ReadFrame
 from b2nd_dask.graph.plan.report import FrameReads, Plan, Target
 from b2nd_dask.graph.plan.task_memory import TaskMemory
 
@@ -134,7 +134,7 @@ def _of_frame(frame: ReadFrame, costs: ReadCosts) -> FrameReads:
         constants=int(costs.constants.sum()),
         fetch_nbytes=round(costs.fetched.sum()),
         decode_nbytes=int(costs.decoded.sum()),
-        is_intermediate=isinstance(frame, IntermediateFrame),
+        is_intermediate=isinstance(frame, PlannedFrame),
     )
 
 

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from b2nd_dask.format.grid import Grid, parse_selection
 from b2nd_dask.frame.joined import JoinedReference, Readable
 from b2nd_dask.frame.read.read_cost import ReadCosts, Region, uncompressed_costs
-from b2nd_dask.frame.rechunk.between import Between
+from b2nd_dask.frame.rechunk.intermediate_frame import IntermediateFrame
 from b2nd_dask.storage import Location
 
 
@@ -40,20 +40,20 @@ class ReadFrame(Protocol):
     def __dask_tokenize__(self) -> Any: ...
 
 
-class IntermediateFrame:
+class PlannedFrame:
     """A frame that the same graph writes before it reads it: how well it compresses is unknown."""
 
-    def __init__(self, between: Between) -> None:
-        self.location = between.location
-        self.grid = between.plan.grid
-        self.dtype = between.plan.dtype
+    def __init__(self, intermediate: IntermediateFrame) -> None:
+        self.location = intermediate.location
+        self.grid = intermediate.plan.grid
+        self.dtype = intermediate.plan.dtype
 
     def read_costs(self, regions: Sequence[Region]) -> ReadCosts:
         """What reading regions would take if nothing compressed."""
         return uncompressed_costs(self.grid, regions)
 
     def __dask_tokenize__(self) -> Any:
-        return "b2nd_dask.IntermediateFrame", self.location.label
+        return "b2nd_dask.PlannedFrame", self.location.label
 
 
 class Piece(NamedTuple):

@@ -9,7 +9,7 @@ import numpy as np
 
 from b2nd_dask.frame.joined import JoinedReference
 from b2nd_dask.frame.read.read_cost import ChunkRange
-from b2nd_dask.frame.rechunk.between import Between
+from b2nd_dask.frame.rechunk.intermediate_frame import IntermediateFrame
 from b2nd_dask.frame.rechunk.source import (
     Box,
     FlatSource,
@@ -20,7 +20,7 @@ from b2nd_dask.frame.rechunk.source import (
 from b2nd_dask.frame.write.others import ChunkBox
 from b2nd_dask.graph._dask_compat import Task
 from b2nd_dask.graph.optimize.rules.pushdown import value_of
-from b2nd_dask.graph.plan.reads import FoundRead, IntermediateFrame, Piece, ReadFrame
+from b2nd_dask.graph.plan.reads import FoundRead, Piece, PlannedFrame, ReadFrame
 from b2nd_dask.graph.write.rechunk.intermediate import open_view
 from b2nd_dask.graph.write.rechunk.job import copy_task, verify_task, write_region
 
@@ -119,7 +119,7 @@ class Sources:
     def __init__(self, node_of: Callable[[Any], Any]) -> None:
         self._node_of = node_of
         # one for all tasks that read it
-        self._frames: dict[int, tuple[Between, IntermediateFrame]] = {}
+        self._frames: dict[int, tuple[IntermediateFrame, PlannedFrame]] = {}
 
     def of(self, argument: Any) -> Source | None:
         """What an argument reads; None if it is no source."""
@@ -136,17 +136,19 @@ class Sources:
             below, *shapes_below = args
             source = self.of(below)
             return source and source._replace(flat=FlatShapes(*map(value_of, shapes_below)))
-        between = value_of(args[0]) if args else None
-        if not isinstance(between, Between):
+        intermediate = value_of(args[0]) if args else None
+        if not isinstance(intermediate, IntermediateFrame):
             return None
-        source = self._of_between(between)
+        source = self._of_intermediate(intermediate)
         if func is not open_view:
             # what the next pass reads
             return source
         _, _, order, window, *_ = map(value_of, args)
         return source._replace(order=order, window=window)
 
-    def _of_between(self, between: Between) -> Source:
+    def _of_intermediate(self, intermediate: IntermediateFrame) -> Source:
         """All of what a task opens behind the pass that writes it."""
-        frame = self._frames.setdefault(id(between), (between, IntermediateFrame(between)))[1]
+        frame = self._frames.setdefault(
+            id(intermediate), (intermediate, PlannedFrame(intermediate))
+        )[1]
         return Source(frame, tuple(range(frame.grid.ndim)))

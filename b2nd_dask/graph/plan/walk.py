@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from b2nd_dask.format.grid import parse_selection
 from b2nd_dask.frame.array import Frame, reference_of
 from b2nd_dask.frame.joined import JoinedReference, Readable
-from b2nd_dask.frame.rechunk.between import open_between
+from b2nd_dask.frame.rechunk.intermediate_frame import open_intermediate
 from b2nd_dask.frame.write.idempotent import open_staging
 from b2nd_dask.frame.write.parts import open_part
 from b2nd_dask.frame.write.writer import FramePlan
@@ -98,9 +98,9 @@ def writes_of(graph: Mapping[Any, Any]) -> list[FoundWrite]:
         opening = func.func if isinstance(func, partial) else func
         if opening in (open_staging, open_part):
             write = FoundWrite(*(value_of(arg) for arg in args[:2]))
-        elif opening is open_between:
-            between = value_of(args[0])
-            write = FoundWrite(between.plan, between.staging, is_intermediate=True)
+        elif opening is open_intermediate:
+            intermediate = value_of(args[0])
+            write = FoundWrite(intermediate.plan, intermediate.staging, is_intermediate=True)
         else:
             continue
         # tasks of several steps open the same area

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from b2nd_dask.format.grid import Grid
 from b2nd_dask.frame.reference import FrameReference
 from b2nd_dask.frame.write.casts import checked_cast, fits
-from b2nd_dask.frame.write.commit import commit
+from b2nd_dask.frame.write.commit import commit_frame
 from b2nd_dask.frame.write.idempotent import (
     OpenedStaging,
     finish_once,
@@ -83,7 +83,7 @@ def new_job(
         header_len=len(plan.header()),
         resume_key=resume_key(array, origin, plan, location.label, state) if resume else None,
     )
-    return WriteJob(array, origin, plan, staging, commit)
+    return WriteJob(array, origin, plan, staging, commit_frame)
 
 
 def update_job(
@@ -120,7 +120,7 @@ def update_job(
     if resume and (key := finished_key(location, call)) is not None:
         plan = update_plan(frame.parsed, frame.shape)
         staging = update_staging(location, frame.parsed, resume_key=key)
-        return WriteJob(array, (0,) * frame.ndim, plan, staging, commit)
+        return WriteJob(array, (0,) * frame.ndim, plan, staging, commit_frame)
     # others may update it while the old elements of cut chunks are read
     followed = frame.following()
     if region is not None:

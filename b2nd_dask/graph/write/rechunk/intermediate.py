@@ -12,8 +12,12 @@ from dask.base import tokenize
 
 from b2nd_dask.format.grid import Grid
 from b2nd_dask.frame.joined import JoinedReference, Readable
-from b2nd_dask.frame.rechunk.between import Between, open_between, source_between
 from b2nd_dask.frame.rechunk.flat import flat_pass
+from b2nd_dask.frame.rechunk.intermediate_frame import (
+    IntermediateFrame,
+    intermediate_source,
+    open_intermediate,
+)
 from b2nd_dask.frame.rechunk.one_pass import Budget
 from b2nd_dask.frame.rechunk.passes import (
     PassPlan,
@@ -24,7 +28,7 @@ from b2nd_dask.frame.rechunk.passes import (
 )
 from b2nd_dask.frame.rechunk.source import FlatSource, RegionSource
 from b2nd_dask.frame.rechunk.work import verified_nbytes
-from b2nd_dask.frame.write.commit import commit
+from b2nd_dask.frame.write.commit import commit_frame
 from b2nd_dask.frame.write.idempotent import OpenedStaging, open_staging
 from b2nd_dask.frame.write.records import read_journals
 from b2nd_dask.graph.layers.layers import View
@@ -46,7 +50,7 @@ class Elements(NamedTuple):
     they are verified by themselves."""
 
 
-def elements_of(frame: Readable, view: View, most_nbytes: int) -> Elements:
+def elements_of(frame: Readable, view: View, batch_nbytes: int) -> Elements:
     """The elements of a view of frames."""
     window = view.window
     if window is not None and isinstance(frame, JoinedReference):
@@ -61,7 +65,7 @@ def elements_of(frame: Readable, view: View, most_nbytes: int) -> Elements:
         along.start % c or (along.stop % c and along.stop != n)
         for along, n, c in zip(window, grid.shape, grid.chunks, strict=True)
     )
-    reads = RegionSource(frame, view.order, most_nbytes, window)
+    reads = RegionSource(frame, view.order, batch_nbytes, window)
     return Elements(reads, seen, frame.dtype, stored, is_cut)
 
 
@@ -87,7 +91,7 @@ def passes_to(grid: Grid, source: Elements, budget: Budget, label: str) -> PassP
 class _Written(NamedTuple):
     """An intermediate frame, and the tasks that write it."""
 
-    between: Between
+    intermediate: IntermediateFrame
     graph: dict[Any, Any]
     commit: Any
     """Key of the task that publishes it; None where it is there already."""
@@ -116,9 +120,9 @@ class IntermediateFrames:
         chunks = tuple(_common(sizes) for sizes in array.chunks)
         grid = Grid(array.shape, chunks, chunks, array.dtype.itemsize)
 
-        def job(between: Between) -> WriteJob:
-            origin, plan, staging = (0,) * array.ndim, between.plan, between.staging
-            return WriteJob(array, origin, plan, staging, commit, token=self.token())
+        def job(intermediate: IntermediateFrame) -> WriteJob:
+            origin, plan, staging = (0,) * array.ndim, intermediate.plan, intermediate.staging
+            return WriteJob(array, origin, plan, staging, commit_frame, token=self.token())
 
         return self._viewed(self._once(array.name, grid, array.dtype, job), view)
 
@@ -126,7 +130,7 @@ class IntermediateFrames:
         """Write elements in another shape, in ranges of their C order."""
         grid, way = flat_pass(shape, source.grid.itemsize, self._budget)
 
-        def job(between: Between) -> RechunkJob:
+        def job(intermediate: IntermediateFrame) -> RechunkJob:
             reads: FlatSource | LaterSource
             if isinstance(source.reads, LaterSource):
                 key = named("flat", self.token())
@@ -135,7 +139,9 @@ class IntermediateFrames:
             else:
                 reads = FlatSource(source.reads, source.grid.shape, shape)
             passes = PassPlan((Step(grid, way),), 0.0)
-            return RechunkJob(reads, passes, 1, between.plan, between.staging, self.token())
+            return RechunkJob(
+                reads, passes, 1, intermediate.plan, intermediate.staging, self.token()
+            )
 
         return self._viewed(self._once(view.base, grid, source.dtype, job), view)
 
@@ -144,9 +150,9 @@ class IntermediateFrames:
         sizes = bounded_chunks(tuple(max(axis) for axis in chunks), source.grid.itemsize)
         grid = Grid(source.grid.shape, sizes, sizes, source.grid.itemsize)
 
-        def job(between: Between) -> RechunkJob:
+        def job(intermediate: IntermediateFrame) -> RechunkJob:
             passes = passes_to(grid, source, self._budget, self._write.staging.label)
-            lanes, plan, staging = self._budget.threads, between.plan, between.staging
+            lanes, plan, staging = self._budget.threads, intermediate.plan, intermediate.staging
             return RechunkJob(source.reads, passes, lanes, plan, staging, self.token())
 
         whole = View(name, tuple(range(len(sizes))))
@@ -161,41 +167,45 @@ class IntermediateFrames:
         name: str,
         grid: Grid,
         dtype: np.dtype[Any],
-        job: Callable[[Between], WriteJob | RechunkJob],
+        job: Callable[[IntermediateFrame], WriteJob | RechunkJob],
     ) -> _Written:
         """Plan the frame of a layer, unless another view of the layer is read from it already."""
         if (name, grid) not in self._known:
             staging = self._write.staging
             key = tokenize(staging.key, name, grid)[:16]
-            between = Between.of(staging, grid, dtype, key)
-            self._known[name, grid] = self._tasks(between, job)
+            intermediate = IntermediateFrame.of(staging, grid, dtype, key)
+            self._known[name, grid] = self._tasks(intermediate, job)
         return self._known[name, grid]
 
-    def _tasks(self, between: Between, job: Callable[[Between], WriteJob | RechunkJob]) -> _Written:
+    def _tasks(
+        self,
+        intermediate: IntermediateFrame,
+        job: Callable[[IntermediateFrame], WriteJob | RechunkJob],
+    ) -> _Written:
         """Tasks that write an intermediate frame; none where an earlier run has finished it."""
         staged = None
-        if between.staging.resumable:
-            if between.is_done():
-                return _Written(between, {}, None, None)
-            staged = read_journals(between.staging, between.plan.grid.nchunks)
-        made = job(between)
+        if intermediate.staging.resumable:
+            if intermediate.is_done():
+                return _Written(intermediate, {}, None, None)
+            staged = read_journals(intermediate.staging, intermediate.plan.grid.nchunks)
+        made = job(intermediate)
         written, opening = made.graph(staged), named("open", made.token)
         graph: dict[Any, Any] = dict(written.__dask_graph__())
         graph |= {
             self._opening: (open_staging, self._write.plan, self._write.staging),
-            opening: (open_between, between, self._opening, self._reads_again),
+            opening: (open_intermediate, intermediate, self._opening, self._reads_again),
         }
-        return _Written(between, graph, written.key, opening)
+        return _Written(intermediate, graph, written.key, opening)
 
     def _viewed(self, written: _Written, view: View) -> Elements:
         """The elements of a view of an intermediate frame, with the tasks that make them."""
-        between, graph, commits, opening = written
+        intermediate, graph, commits, opening = written
         most, order, window = self._budget.read_batch, view.order, view.window
-        grid, dtype = _seen(between.plan.grid, view), between.plan.dtype
+        grid, dtype = _seen(intermediate.plan.grid, view), intermediate.plan.dtype
         if commits is None:
-            return Elements(source_between(between, most, order, window), grid, dtype)
+            return Elements(intermediate_source(intermediate, most, order, window), grid, dtype)
         key = named("source", self.token())
-        source = (open_view, between, most, order, window, commits, opening)
+        source = (open_view, intermediate, most, order, window, commits, opening)
         return Elements(LaterSource({**graph, key: source}, key, most), grid, dtype)
 
 
@@ -216,15 +226,19 @@ def _seen(grid: Grid, view: View) -> Grid:
 
 
 def open_view(
-    between: Between,
-    most_nbytes: int,
+    intermediate: IntermediateFrame,
+    batch_nbytes: int,
     order: tuple[int, ...],
     window: tuple[range, ...] | None,
     published: str,
     opened: OpenedStaging,
 ) -> RegionSource | None:
     """Task that opens an intermediate frame, or a view of it, when it is there."""
-    return None if opened.is_skipped else source_between(between, most_nbytes, order, window)
+    return (
+        None
+        if opened.is_skipped
+        else intermediate_source(intermediate, batch_nbytes, order, window)
+    )
 
 
 def _common(sizes: tuple[int, ...]) -> int:

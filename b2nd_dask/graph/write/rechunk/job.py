@@ -12,7 +12,11 @@ from dask.delayed import Delayed
 from dask.highlevelgraph import HighLevelGraph
 
 from b2nd_dask.format.grid import Grid, steps
-from b2nd_dask.frame.rechunk.between import Between, open_between, source_between
+from b2nd_dask.frame.rechunk.intermediate_frame import (
+    IntermediateFrame,
+    intermediate_source,
+    open_intermediate,
+)
 from b2nd_dask.frame.rechunk.passes import PassPlan, Step
 from b2nd_dask.frame.rechunk.source import Box, FlatSource, RegionSource
 from b2nd_dask.frame.rechunk.work import (
@@ -22,7 +26,7 @@ from b2nd_dask.frame.rechunk.work import (
     verified_nbytes,
     verify_stored,
 )
-from b2nd_dask.frame.write.commit import commit
+from b2nd_dask.frame.write.commit import commit_frame
 from b2nd_dask.frame.write.idempotent import (
     OpenedStaging,
     finish_once,
@@ -44,7 +48,7 @@ class LaterSource(NamedTuple):
     graph: dict[Any, Any]
     key: Any
     """Of the task that returns the `RegionSource`."""
-    most_nbytes: int
+    batch_nbytes: int
     """As for `RegionSource`."""
 
 
@@ -118,24 +122,24 @@ def _finish_verified(
     records: ChunkRecords, plan: FramePlan, opened: OpenedStaging, verified: list[None]
 ) -> str:
     """Publish; `verified` are the results of what must have succeeded before."""
-    return finish_once(commit, records, plan, opened)
+    return finish_once(commit_frame, records, plan, opened)
 
 
 def _passes(tasks: _Tasks, passes: PassPlan, staged: ChunkRecords | None) -> tuple[Any, list[Any]]:
     """Keys of the merged records of the last pass, and of the verification of what it reads."""
     job = tasks.job
-    between = [_between(job, i, step.target) for i, step in enumerate(passes.steps[:-1])]
+    frames = [_intermediate(job, i, step.target) for i, step in enumerate(passes.steps[:-1])]
     # what an interrupted run has finished already
-    done = [number for number, one in enumerate(between) if job.staging.resumable and one.is_done()]
+    done = [number for number, one in enumerate(frames) if job.staging.resumable and one.is_done()]
     first = done[-1] + 1 if done else 0
-    most = job.source.most_nbytes
+    most = job.source.batch_nbytes
     if first:
-        source = tasks.add("source", source_between(between[first - 1], most), 1)
+        source = tasks.add("source", intermediate_source(frames[first - 1], most), 1)
     else:
         source = _source(tasks)
-    for number, one in enumerate(between[first:], first + 1):
+    for number, one in enumerate(frames[first:], first + 1):
         found = read_journals(one.staging, one.plan.grid.nchunks) if staged is not None else None
-        opening = tasks.add("open", (open_between, one, tasks.opening), number)
+        opening = tasks.add("open", (open_intermediate, one, tasks.opening), number)
         plan = tasks.add("plan", one.plan, number)
         step = passes.steps[number - 1]
         records, checks = _regions(tasks, step, source, plan, opening, found, number)
@@ -159,15 +163,15 @@ def _source(tasks: _Tasks) -> Any:
 
 
 def _source_after(
-    between: Between, most_nbytes: int, published: str, opened: OpenedStaging
+    intermediate: IntermediateFrame, batch_nbytes: int, published: str, opened: OpenedStaging
 ) -> RegionSource | None:
-    return None if opened.again else source_between(between, most_nbytes)
+    return None if opened.again else intermediate_source(intermediate, batch_nbytes)
 
 
-def _between(job: RechunkJob, number: int, grid: Grid) -> Between:
+def _intermediate(job: RechunkJob, number: int, grid: Grid) -> IntermediateFrame:
     """An intermediate frame; another plan, with another `max_mem`, makes another one."""
     key = tokenize(job.staging.key, number, grid)[:16]
-    return Between.of(job.staging, grid, job.plan.dtype, key)
+    return IntermediateFrame.of(job.staging, grid, job.plan.dtype, key)
 
 
 def _regions(
@@ -295,7 +299,7 @@ def verify_task(
     would stay behind. And a frame that was rechunked onto itself is not there to be verified again.
     """
     if not opened.again:
-        verify_stored(source.frames[number], first, last, source.most_nbytes)
+        verify_stored(source.frames[number], first, last, source.batch_nbytes)
 
 
 def _ranges(grid: Grid) -> Iterable[tuple[int, int]]:

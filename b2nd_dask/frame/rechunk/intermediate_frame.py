@@ -24,7 +24,7 @@ _CPARAMS = {"codec": "lz4", "clevel": 1}
 
 
 @dataclass(frozen=True, eq=False, slots=True)
-class Between:
+class IntermediateFrame:
     """An intermediate frame, to be written."""
 
     location: Location
@@ -70,7 +70,9 @@ class Between:
         return is_published(self.plan, self.staging)
 
 
-def open_between(between: Between, outer: OpenedStaging, is_needed: bool = False) -> OpenedStaging:
+def open_intermediate(
+    intermediate: IntermediateFrame, outer: OpenedStaging, is_needed: bool = False
+) -> OpenedStaging:
     """Make the staging area of an intermediate frame, inside that of the target.
 
     Parameters
@@ -79,19 +81,19 @@ def open_between(between: Between, outer: OpenedStaging, is_needed: bool = False
         Whether functions read the frame, which dask calls again where the tasks run again.
     """
     if outer.again and not is_needed:
-        return OpenedStaging(between.staging, again=True, is_skipped=True)
+        return OpenedStaging(intermediate.staging, again=True, is_skipped=True)
     if outer.again:
         # the commit of the target, which runs again too, removes it
         outer.staging.make_area()
-    return open_staging(between.plan, between.staging)
+    return open_staging(intermediate.plan, intermediate.staging)
 
 
-def source_between(
-    between: Between,
-    most_nbytes: int,
+def intermediate_source(
+    intermediate: IntermediateFrame,
+    batch_nbytes: int,
     order: tuple[int, ...] | None = None,
     window: tuple[range, ...] | None = None,
 ) -> RegionSource:
     """Open an intermediate frame for the next pass; `order` and `window` as for `RegionSource`."""
-    frame = frame_at(between.location)
-    return RegionSource(frame, order or tuple(range(frame.ndim)), most_nbytes, window)
+    frame = frame_at(intermediate.location)
+    return RegionSource(frame, order or tuple(range(frame.ndim)), batch_nbytes, window)
