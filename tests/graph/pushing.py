@@ -11,6 +11,7 @@ import numpy as np
 from hypothesis import strategies as st
 
 from b2nd_dask import from_b2nd
+from b2nd_dask.frame.read import reduce
 from b2nd_dask.graph.optimize.optimizer import optimize
 from b2nd_dask.graph.optimize.rules import inline, merge
 from b2nd_dask.graph.resources import Resources
@@ -51,6 +52,15 @@ def computing_with(*, threads=2, held=1 << 28):
         mock.patch.object(inline, "LATE_NBYTES", min(held, inline.LATE_NBYTES)),
     ):
         yield
+
+
+def reducing_at_once(nbytes):
+    """Reduce elements of small chunks so many bytes at a time; with 0 chunk by chunk."""
+    return mock.patch.object(reduce, "_GROUP_NBYTES", nbytes)
+
+
+#: Chunk by chunk; some chunks of the frames below, often; all of their elements.
+nbytes_at_once = st.sampled_from([0, 2000, 1 << 20])
 
 
 def tasks_of(function, array):

@@ -383,6 +383,16 @@ def test_peak_memory_of_a_task(tmp_path, name):
     assert close(planned, real), (planned / MIB, real / MIB)
 
 
+@pytest.mark.parametrize("blocks", [(1, 64, 64), (1, 16, 32)])
+@pytest.mark.parametrize("axis", [None, 0, (1, 2)])
+def test_peak_memory_of_a_reduction_of_small_chunks(tmp_path, blocks, axis):
+    values = np.round(np.random.default_rng(1).normal(size=(500, 64, 64)), 1).astype("f4")
+    to_b2nd(values, tmp_path / "x.b2nd", chunks=(1, 64, 64), blocks=blocks)
+    x = from_b2nd(tmp_path / "x.b2nd", chunks=-1).max(axis=axis)
+    planned, real = plan(x).peak_nbytes, peak_of_tasks(x)
+    assert close(planned, real), (planned / MIB, real / MIB)
+
+
 @pytest.mark.parametrize("chunks", [(4, 640, 640), (2, 320, 640)])
 @pytest.mark.parametrize("factor", [None, 2])
 def test_peak_memory_of_a_write(tmp_path, chunks, factor):

@@ -25,7 +25,9 @@ from tests.graph.pushing import (
     WORK,
     frames,
     modes,
+    nbytes_at_once,
     outcome,
+    reducing_at_once,
     same,
     small_frame,
     tasks_of,
@@ -48,7 +50,8 @@ def test_reductions(fresh_path, data):
     def reduced(x):
         return REDUCTIONS[name](work(x), axis=axis)
 
-    got = outcome(reduced, frame, data.draw(modes))
+    with reducing_at_once(data.draw(nbytes_at_once)):
+        got = outcome(reduced, frame, data.draw(modes))
     same(got, outcome(reduced, plain), exact=False)
 
 

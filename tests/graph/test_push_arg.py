@@ -15,7 +15,16 @@ from hypothesis import strategies as st
 from b2nd_dask import from_b2nd
 from b2nd_dask.graph.optimize.optimizer import optimize
 from b2nd_dask.graph.optimize.rules.reduction_pushdown import reduce_block
-from tests.graph.pushing import WORK, frames, modes, outcome, small_frame, tasks_of
+from tests.graph.pushing import (
+    WORK,
+    frames,
+    modes,
+    nbytes_at_once,
+    outcome,
+    reducing_at_once,
+    small_frame,
+    tasks_of,
+)
 
 NAMES = ("argmin", "argmax", "nanargmin", "nanargmax")
 SEARCHES = {name: getattr(da, name) for name in NAMES}
@@ -53,12 +62,13 @@ def test_searches(fresh_path, data):
             for n in frame.shape
         )
         frame, plain = frame[index], plain[index]
-    agree(
-        lambda x: search(work(x), axis=axis, keepdims=keepdims, split_every=split_every),
-        frame,
-        plain,
-        data.draw(modes),
-    )
+    with reducing_at_once(data.draw(nbytes_at_once)):
+        agree(
+            lambda x: search(work(x), axis=axis, keepdims=keepdims, split_every=split_every),
+            frame,
+            plain,
+            data.draw(modes),
+        )
 
 
 @given(data=st.data())
@@ -73,7 +83,8 @@ def test_the_partial_results_are_those_of_dask(fresh_path, data):
         graph = optimize(lazy.__dask_graph__(), keys)
         return dict(zip([key[1:] for key in keys], dask.get(graph, keys), strict=True))
 
-    got, want = partial_results(frame), partial_results(plain)
+    with reducing_at_once(data.draw(nbytes_at_once)):
+        got, want = partial_results(frame), partial_results(plain)
     assert got.keys() == want.keys()
     for block in want:
         assert got[block].dtype == want[block].dtype

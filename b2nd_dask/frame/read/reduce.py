@@ -1,7 +1,12 @@
-"""Reduce a region while it is read: chunks are decoded one by one, and no array is built."""
+"""Reduce a region while it is read: no array of it is built, chunks are decoded one by one.
+
+Small ones are reduced in groups.
+"""
 
 from __future__ import annotations
 
+import itertools
+import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -11,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from b2nd_dask.format.chunk.constant import read_only
+from b2nd_dask.format.grid import Grid
 from b2nd_dask.format.index import ChunkKind
 from b2nd_dask.frame.open.opening import OpenedFrame, located
 from b2nd_dask.frame.read.buffers import Scratch
@@ -25,8 +31,16 @@ from b2nd_dask.frame.read.partial_results import (
     PartialResult,
 )
 from b2nd_dask.frame.read.plan import Part, RegionPlan
-from b2nd_dask.frame.read.region import chunk_requests, special_element
+from b2nd_dask.frame.read.region import chunk_requests, read_region, special_element
 from b2nd_dask.frame.read.scatter import scatter_chunk
+
+#: Elements of small chunks are reduced so many bytes at a time: what NumPy and the merge of partial
+#: results take for each call is more than decoding such a chunk takes.
+_GROUP_NBYTES = 1 << 20
+#: At least so many chunks make a group.
+_LEAST_CHUNKS = 8
+#: Where more is best read at once, from stores, requests take longer than all of that.
+_MOST_BATCH = 1 << 20
 
 _stored_order = Scratch()
 _array_order = Scratch()
@@ -73,13 +87,55 @@ def reduce_region(
         if kind != ChunkKind.STORED:
             first = int(plan.chunks[np.argmax(plan.kinds == kind)])
             total.add_constants(special_element(fill, kind, first), plan.kinds == kind)
+    if _in_groups(opened, plan):
+        _add_groups(opened, axes, fill, plan, total)
+        return total.fields
     in_order = how.accumulation.positional or len(how.axis) < len(axes)
     for part, elements in iter_chunks(opened, list(plan.parts()), fill, in_order=in_order):
         if elements.ndim:
-            total.add(part, how.partial_result(elements, tuple(s.start for s in part.out)))
+            total.add_elements(elements, part.out)
         else:
-            total.add_constant(part, elements)
+            total.add_constant(part.out, elements)
     return total.fields
+
+
+def reduced_nbytes(grid: Grid) -> int:
+    """Bytes of elements that are reduced at once."""
+    is_small = grid.chunk_nbytes * _LEAST_CHUNKS <= _GROUP_NBYTES
+    return _GROUP_NBYTES if is_small else grid.chunk_nbytes
+
+
+def _in_groups(opened: OpenedFrame, plan: RegionPlan) -> bool:
+    grid = opened.parsed.grid
+    return (
+        not plan.kinds.any()
+        and opened.reader.batch_nbytes <= _MOST_BATCH
+        and reduced_nbytes(grid) > grid.chunk_nbytes
+    )
+
+
+def _add_groups(
+    opened: OpenedFrame, axes: tuple[range, ...], fill: Fill, plan: RegionPlan, total: _Total
+) -> None:
+    """Add boxes of small chunks, all of them stored."""
+    itemsize = fill.dtype.itemsize
+    for out in _boxes(plan, _GROUP_NBYTES // opened.parsed.grid.chunk_nbytes):
+        region = tuple(axis[along] for axis, along in zip(axes, out, strict=True))
+        shape = tuple(map(len, region))
+        with _array_order.borrow(math.prod(shape) * itemsize) as buffer:
+            elements = buffer.view(fill.dtype).reshape(shape)
+            total.add_elements(read_only(read_region(opened, region, fill, into=elements)), out)
+
+
+def _boxes(plan: RegionPlan, most: int) -> Iterator[tuple[slice, ...]]:
+    """Divide a region into boxes of at most so many chunks, long along the last axes."""
+    runs = []
+    for cells in reversed(plan.slices):
+        count = min(len(cells), most)
+        most //= count
+        groups = [cells[at : at + count] for at in range(0, len(cells), count)]
+        runs.append([slice(group[0].out.start, group[-1].out.stop) for group in groups])
+    return itertools.product(*reversed(runs))
 
 
 def _of_constant(element: NDArray[Any], axes: tuple[range, ...], how: Reduction) -> PartialResult:
@@ -105,9 +161,12 @@ class _Total:
         self._last: tuple[bytes, PartialResult] | None = None
         self.fields: dict[str, NDArray[Any]] = {}
 
-    def add(self, part: Part, new: PartialResult) -> None:
-        """Add what one chunk contributes."""
-        where = self._where(part)
+    def add_elements(self, elements: NDArray[Any], out: tuple[slice, ...]) -> None:
+        """Add a box of the region."""
+        self._add(self._how.partial_result(elements, tuple(along.start for along in out)), out)
+
+    def _add(self, new: PartialResult, out: tuple[slice, ...]) -> None:
+        where = tuple(slice(0, 1) if i in self._how.axis else own for i, own in enumerate(out))
         if self._seen[where].all():
             new = self._how.accumulation.merge(
                 {k: v[where] for k, v in self._all(new).items()}, new
@@ -116,9 +175,9 @@ class _Total:
             self._all(new)[name][where] = values
         self._seen[where] = True
 
-    def add_constant(self, part: Part, element: NDArray[Any]) -> None:
-        """Add a chunk that repeats one element."""
-        self.add(part, self._repeated(element, BoxRuns(part.out, self._how.axis)))
+    def add_constant(self, out: tuple[slice, ...], element: NDArray[Any]) -> None:
+        """Add a box that repeats one element."""
+        self._add(self._repeated(element, BoxRuns(out, self._how.axis)), out)
 
     def add_constants(self, element: NDArray[Any], chosen: NDArray[np.bool_]) -> None:
         """Add all chunks of the plan that are chosen; all repeat one element."""
@@ -150,9 +209,6 @@ class _Total:
                 for name, values in like.items()
             }
         return self.fields
-
-    def _where(self, part: Part) -> tuple[slice, ...]:
-        return tuple(slice(0, 1) if i in self._how.axis else out for i, out in enumerate(part.out))
 
 
 class ChunkElements(NamedTuple):
