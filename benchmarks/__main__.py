@@ -31,14 +31,6 @@ def _list_cases(context: click.Context, _: click.Parameter, wanted: bool) -> Non
     context.exit()
 
 
-def _write_results(context: click.Context, _: click.Parameter, sources: tuple[Path, ...]) -> None:
-    if not sources:
-        return
-    for path in summary.write(HERE, sources):
-        click.echo(path)
-    context.exit()
-
-
 @click.command()
 @click.argument("cases", metavar="[CASE]...", nargs=-1, type=click.Choice(list(CASES)))
 @click.option(
@@ -46,9 +38,12 @@ def _write_results(context: click.Context, _: click.Parameter, sources: tuple[Pa
     help="Show the cases and end.",
 )  # fmt: skip
 @click.option(
-    "--results", type=click.Path(exists=True, dir_okay=False, path_type=Path), is_eager=True,
-    expose_value=False, callback=_write_results, multiple=True,
-    help="Make benchmarks/RESULTS.md and its plots from the results.json of runs and end.",
+    "--results", "sources", type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    multiple=True, help="Make RESULTS.md and its plots from the results.json of runs and end.",
+)  # fmt: skip
+@click.option(
+    "--into", type=click.Path(exists=True, file_okay=False, path_type=Path), default=HERE,
+    help="Where RESULTS.md goes.",
 )  # fmt: skip
 @click.option("--quick", is_flag=True, help="Small sizes: a trial of the code, not a measurement.")
 @click.option(
@@ -67,8 +62,14 @@ def _write_results(context: click.Context, _: click.Parameter, sources: tuple[Pa
     "--output", type=click.Path(file_okay=False, path_type=Path), default=HERE / "results",
     help="Where results.json, results.md and the plots go; written after each case.",
 )  # fmt: skip
-def main(cases: tuple[str, ...], output: Path, **options: Any) -> None:
+def main(
+    cases: tuple[str, ...], output: Path, sources: tuple[Path, ...], into: Path, **options: Any
+) -> None:
     """Measure b2nd_dask beside its peers: the usual cases, or those named."""
+    if sources:
+        for path in summary.write(into, sources):
+            click.echo(path)
+        return
     settings = Settings(**options)
     run = {
         "machine": machine.describe(),
