@@ -6,6 +6,7 @@ import sys
 import time
 
 import blosc2
+import dask
 import numpy as np
 import pytest
 
@@ -53,10 +54,9 @@ def test_workers_that_go_come_and_differ(tmp_path, monkeypatch):
             monkeypatch.setattr(resources, "ANSWER_SECONDS", 0.5)
             running.send("scheduler", signal.SIGSTOP)
             try:
-                start = time.monotonic()
-                assert resources.available().threads > 0
-                # not the 30 seconds that a connection may take
-                assert time.monotonic() - start < 25
+                # no connection is given up before the test is
+                with dask.config.set({"distributed.comm.timeouts.connect": "1h"}):
+                    assert resources.available().threads > 0
             finally:
                 running.send("scheduler", signal.SIGCONT)
             assert resources.available().threads > 0
