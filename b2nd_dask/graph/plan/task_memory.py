@@ -44,7 +44,7 @@ class TaskMemory:
         nbytes = count * grid.itemsize
         streamed = self._streamed[rows]
         group = reduced_nbytes(grid)
-        most = np.maximum(costs.largest, group)
+        most = np.where(costs.largest > 0, np.maximum(costs.largest, group), 0)
         at_once = np.where(streamed, np.minimum(most, nbytes), nbytes)
         buffers = costs.buffers + np.where(costs.direct & ~streamed, 0, costs.largest)
         # what is decoded in another order than that of the elements is copied, and what is gathered
