@@ -248,6 +248,29 @@ def test_what_cannot_be_bounded(
     assert list(target.parent.iterdir()) == []
 
 
+@pytest.mark.parametrize("threads", [1, 2, 4])
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda x: x.reshape(2880, 80),
+        lambda x: ((x + 1).rechunk((48, 10, 20)) * 2).rechunk((12, 60, 80)),
+        lambda x: (x[10:40, :, 20:60] + 1).rechunk((30, 10, 20)),
+        lambda x: x.T.rechunk((20, 10, 48)),
+    ],
+    ids=["reshape", "two rechunks", "slice", "transpose"],
+)
+def test_the_least_memory_that_an_error_names_is_enough_for_all_steps(
+    source: Path, target: Path, make: Callable[[da.Array], da.Array], threads: int
+) -> None:
+    x = make(from_b2nd(source))
+    with dask.config.set(num_workers=threads):
+        with pytest.raises(ValueError, match="the least that would do") as raised:
+            to_b2nd(x, target, max_mem="1kB")
+        (_, least) = re.findall(r'max_mem="([^"]+)"', str(raised.value))
+        to_b2nd(x, target, max_mem=least)
+    assert_written(target, x.compute(scheduler="sync"))
+
+
 def test_other_arrays(target: Path) -> None:
     x = da.from_array(VALUES, chunks=(8, 60, 80))
     to_b2nd(x + 1, target, max_mem="32MB")

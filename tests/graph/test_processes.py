@@ -112,6 +112,18 @@ def test_another_file_of_the_same_name(path: Path, monkeypatch: pytest.MonkeyPat
         pickle.loads(sent)[0]
 
 
+@pytest.mark.parametrize("contiguous", [True, False])
+def test_a_frame_that_is_open_and_gone_is_looked_for_by_name(
+    tmp_path: Path, contiguous: bool
+) -> None:
+    x = to_b2nd(VALUES, tmp_path / "x.b2nd", chunks=(6, 10), contiguous=contiguous)
+    assert x.max().compute(scheduler="sync") == VALUES.max()
+    (tmp_path / "x.b2nd").rename(tmp_path / "moved.b2nd")
+    with pytest.raises(FileNotFoundError, match=r"seen from host.*if it was not removed") as caught:
+        (x + 1).compute(scheduler="sync")
+    assert caught.value.filename == str(tmp_path / "x.b2nd")
+
+
 def test_a_process_that_does_not_see_the_target_says_so(path: Path, tmp_path: Path) -> None:
     folder = tmp_path / "folder"
     folder.mkdir()

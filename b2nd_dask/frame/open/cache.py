@@ -9,7 +9,7 @@ from contextlib import suppress
 
 from b2nd_dask.errors import StaleFrameError
 from b2nd_dask.frame.open.embedded import open_reader
-from b2nd_dask.frame.open.opening import OUTDATED, OpenedFrame, ParsedFrame, parse_frame
+from b2nd_dask.frame.open.opening import NOT_SHARED, OUTDATED, OpenedFrame, ParsedFrame, parse_frame
 from b2nd_dask.processes import here, unseen
 from b2nd_dask.storage import Location
 
@@ -17,11 +17,6 @@ from b2nd_dask.storage import Location
 MAX_OPEN_FRAMES = 64
 #: To open a frame that is replaced meanwhile.
 TRIES = 5
-
-_NOT_SHARED = (
-    "the frame was there when it was opened; if it was not removed since, this process needs it "
-    "under the same path (a shared file system, a mounted volume), or open it by a URL"
-)
 
 
 class FrameCache:
@@ -101,7 +96,7 @@ def _open_again(location: Location, parsed: ParsedFrame | None) -> OpenedFrame:
     except (FileNotFoundError, NotADirectoryError, PermissionError) as error:
         if location.is_url:
             raise
-        raise unseen(error, location.label, _NOT_SHARED) from None
+        raise unseen(error, location.label, NOT_SHARED) from None
 
 
 def _open(location: Location) -> OpenedFrame:

@@ -6,7 +6,8 @@ import warnings
 
 from b2nd_dask.errors import ChecksumError, StaleFrameError, level_of_caller
 from b2nd_dask.format.integrity import ChecksumState
-from b2nd_dask.frame.open.opening import OUTDATED, OpenedFrame
+from b2nd_dask.frame.open.opening import NOT_SHARED, OUTDATED, OpenedFrame
+from b2nd_dask.processes import unseen
 
 
 def require_checksums(opened: OpenedFrame) -> None:
@@ -51,6 +52,14 @@ def require_current(opened: OpenedFrame) -> None:
     ------
     StaleFrameError
         It is not.
+    FileNotFoundError
+        The path of a local frame is not there, in this process.
     """
-    if not opened.is_current():
+    try:
+        is_current = opened.is_current()
+    except (FileNotFoundError, NotADirectoryError) as error:
+        if not opened.reader.identity_is_cheap:
+            raise
+        raise unseen(error, opened.reader.label, NOT_SHARED) from None
+    if not is_current:
         raise StaleFrameError(OUTDATED, path=opened.reader.label)

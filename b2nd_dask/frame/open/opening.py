@@ -32,6 +32,11 @@ OUTDATED = (
     "the frame changed after it was opened or after the graph was built: open it anew by from_b2nd "
     "or open_b2nd, and build what reads it anew from that"
 )
+#: What FileNotFoundError says of a frame that was there.
+NOT_SHARED = (
+    "the frame was there when it was opened; if it was not removed since, this process needs it "
+    "under the same path (a shared file system, a mounted volume), or open it by a URL"
+)
 
 #: To read metadata that others change meanwhile.
 _TRIES = 20

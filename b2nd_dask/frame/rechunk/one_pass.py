@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from functools import reduce
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,6 +34,30 @@ _PER_CHUNK = 2048
 _PER_TASK = 1 << 20
 
 
+class TooLittleMemoryError(ValueError):
+    """A plan needs more memory than was stated.
+
+    Parameters
+    ----------
+    asked, least : float
+        Bytes that were stated, and that would do.
+    what, advice : str
+        What the memory is for, and what else would help.
+    """
+
+    def __init__(self, asked: float, least: float, what: str, advice: str) -> None:
+        self.asked, self.what, self.advice = asked, what, advice
+        #: What to pass as `max_mem`.
+        self.least = shown(least)
+        self._fields = asked, least, what, advice
+        problem = f'max_mem="{shown(asked, up=False)}" is too little {what}'
+        remedy = f'Pass max_mem="{self.least}" or more, which is the least that would do'
+        super().__init__(f"{problem}. {remedy}" + (f"; or {advice}" if advice else ""))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), self._fields
+
+
 class Budget(NamedTuple):
     """What a pass may take."""
 
@@ -49,14 +73,11 @@ class Budget(NamedTuple):
     """Part of the memory that the batches of all threads take while they are read, where
     `read_batch` grows with the memory."""
 
-    def too_little(self, what: str, least: float, advice: str = "") -> ValueError:
+    def too_little(self, what: str, least: float, advice: str = "") -> TooLittleMemoryError:
         """The error where a plan needs more memory: for what, and how to give it."""
         # with more memory larger batches are read
         grown = (least - 2 * self.threads * self.read_batch) / (1 - self.batch_share)
-        least = max(least, grown)
-        problem = f'max_mem="{shown(self.nbytes, up=False)}" is too little {what}'
-        least_mem = f'Pass max_mem="{shown(least)}" or more, which is the least that would do'
-        return ValueError(f"{problem}. {least_mem}" + (f"; or {advice}" if advice else ""))
+        return TooLittleMemoryError(self.nbytes, max(least, grown), what, advice)
 
 
 def shown(nbytes: float, *, up: bool = True) -> str:

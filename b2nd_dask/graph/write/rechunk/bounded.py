@@ -15,13 +15,13 @@ import numpy as np
 from dask.highlevelgraph import HighLevelGraph
 
 from b2nd_dask.frame.read.decode_cost import decodes_per_block
-from b2nd_dask.frame.rechunk.one_pass import shown
+from b2nd_dask.frame.rechunk.one_pass import TooLittleMemoryError, shown
 from b2nd_dask.frame.rechunk.source import Box, RegionSource
 from b2nd_dask.graph import _dask_compat
 from b2nd_dask.graph.layers.layers import Layers, View, function_name
 from b2nd_dask.graph.read.blocks import Chunks, writable
 from b2nd_dask.graph.write.align import aligned_sizes
-from b2nd_dask.graph.write.rechunk.budget import budget_of
+from b2nd_dask.graph.write.rechunk.budget import budget_of, nbytes_of
 from b2nd_dask.graph.write.rechunk.intermediate import (
     Elements,
     IntermediateFrames,
@@ -35,6 +35,8 @@ from b2nd_dask.graph.write.write_tasks import WriteJob, named
 #: Blocks that a task of functions is taken to hold: what it reads, temporary results, what it
 #: compresses.
 _BLOCKS_OF_TASK = 4
+#: So often more memory is tried until all steps have enough.
+_TRIES = 20
 #: Bytes of arrays in the graph that dask itself may rechunk.
 _SMALL = 1 << 20
 
@@ -53,7 +55,28 @@ def bounded_job(job: WriteJob, max_mem: Any) -> Job:
             "max_mem= needs dask arrays of layers, which this dask, or its option "
             "array.query-planning, does not have: leave max_mem= out"
         )
-    return _Bounded(job, max_mem).job()
+    try:
+        return _Bounded(job, max_mem).job()
+    except TooLittleMemoryError as error:
+        least = nbytes_of(_least(job, error))
+        raise TooLittleMemoryError(error.asked, least, error.what, error.advice) from None
+
+
+def _least(job: WriteJob, error: TooLittleMemoryError) -> str:
+    """What all steps can do with, where one step says what that one needs.
+
+    Intermediate frames have larger chunks where there is more memory, and then what reads them
+    needs more, too.
+    """
+    least = error.least
+    for _ in range(_TRIES):
+        try:
+            _Bounded(job, least).job()
+        except TooLittleMemoryError as another:
+            least = another.least
+        else:
+            break
+    return least
 
 
 class _Bounded:
