@@ -11,6 +11,7 @@ from matplotlib import colormaps
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
+from matplotlib.ticker import LogLocator, NullFormatter
 
 from benchmarks.model import Figures, ScenarioResult
 from benchmarks.report import reference
@@ -121,6 +122,10 @@ def _overview(results: Sequence[ScenarioResult]) -> Figure:
             panel.plot(ratio, place, mark, color=colours[name], label=label)
     panel.axvline(1, color=OURS[0])
     panel.set_xscale("log")
+    # labels of all minor ticks overlap where ratios are within some powers of ten
+    panel.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+    panel.xaxis.set_major_formatter("{x:g}")
+    panel.xaxis.set_minor_formatter(NullFormatter())
     panel.set_yticks(range(len(results)), [f"{one.case}: {one.scenario}" for one in results])
     panel.invert_yaxis()
     panel.set_xlabel("time / time of b2nd_dask (right of the line: slower)")
