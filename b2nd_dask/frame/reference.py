@@ -18,7 +18,7 @@ from b2nd_dask.errors import B2ndError
 from b2nd_dask.format.grid import Grid, parse_selection
 from b2nd_dask.format.values import MetaView
 from b2nd_dask.frame.open.cache import process_cache
-from b2nd_dask.frame.open.checksum_state import require_checksums, require_current
+from b2nd_dask.frame.open.checksum_state import is_current, require_checksums, require_current
 from b2nd_dask.frame.open.lineage import require_descendant, state_token
 from b2nd_dask.frame.open.opening import OWN_METALAYERS, OpenedFrame, ParsedFrame, Verify
 from b2nd_dask.frame.read.decode import Fill
@@ -197,7 +197,7 @@ class FrameReference:
     def _require_current(self, opened: OpenedFrame) -> None:
         if self._since is None:
             require_current(opened)
-        elif not opened.is_current():
+        elif not is_current(opened):
             # what was read of it is there still: updates only add
             require_descendant(process_cache().present(self.location), state_token(opened.parsed))
 

@@ -124,10 +124,10 @@ def force_passes(patch: pytest.MonkeyPatch, number: int) -> None:
     """Make plans of a number of passes, where there is one."""
     plain = passes_module._best
 
-    def best(source, target, stored, budget, most_intermediate):  # type: ignore[no-untyped-def]
+    def best(source, target, stored, budget, most_count):  # type: ignore[no-untyped-def]
         patch.setattr(passes_module, "_LEAST_CHUNK", 1)
         through = passes_module._through(source, target, stored, budget, number - 1)
-        return through or plain(source, target, stored, budget, most_intermediate)
+        return through or plain(source, target, stored, budget, most_count)
 
     patch.setattr(passes_module, "_best", best)
 

@@ -45,6 +45,22 @@ def warn_of_remedy(opened: OpenedFrame) -> None:
     )
 
 
+def is_current(opened: OpenedFrame) -> bool:
+    """Whether an opened frame is still what its location holds.
+
+    Raises
+    ------
+    FileNotFoundError, PermissionError
+        The path of a local frame is not there, in this process.
+    """
+    try:
+        return opened.is_current()
+    except (FileNotFoundError, NotADirectoryError, PermissionError) as error:
+        if not opened.reader.identity_is_cheap:
+            raise
+        raise unseen(error, opened.reader.label, NOT_SHARED) from None
+
+
 def require_current(opened: OpenedFrame) -> None:
     """Check that an opened frame is still what its location holds.
 
@@ -52,14 +68,8 @@ def require_current(opened: OpenedFrame) -> None:
     ------
     StaleFrameError
         It is not.
-    FileNotFoundError
-        The path of a local frame is not there, in this process.
+    FileNotFoundError, PermissionError
+        As for `is_current`.
     """
-    try:
-        is_current = opened.is_current()
-    except (FileNotFoundError, NotADirectoryError) as error:
-        if not opened.reader.identity_is_cheap:
-            raise
-        raise unseen(error, opened.reader.label, NOT_SHARED) from None
-    if not is_current:
+    if not is_current(opened):
         raise StaleFrameError(OUTDATED, path=opened.reader.label)

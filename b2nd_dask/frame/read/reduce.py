@@ -37,8 +37,8 @@ from b2nd_dask.frame.read.scatter import scatter_chunk
 #: Elements of small chunks are reduced so many bytes at a time: what NumPy and the merge of partial
 #: results take for each call is more than decoding such a chunk takes.
 _GROUP_NBYTES = 1 << 20
-#: At least so many chunks make a group.
-_LEAST_CHUNKS = 8
+#: A group has room for at least so many chunks, and takes so many at most: each needs some objects.
+_LEAST_CHUNKS, _MOST_CHUNKS = 8, 1024
 #: Where more is best read at once, from stores, requests take longer than all of that.
 _MOST_BATCH = 1 << 20
 
@@ -99,18 +99,18 @@ def reduce_region(
     return total.fields
 
 
-def reduced_nbytes(grid: Grid) -> int:
-    """Bytes of elements that are reduced at once."""
+def group_nbytes(grid: Grid) -> int:
+    """Bytes of elements that are reduced at once, at most; 0 where chunks are taken one by one."""
     is_small = grid.chunk_nbytes * _LEAST_CHUNKS <= _GROUP_NBYTES
-    return _GROUP_NBYTES if is_small else grid.chunk_nbytes
+    return min(_GROUP_NBYTES, _MOST_CHUNKS * grid.chunk_nbytes) if is_small else 0
 
 
 def _in_groups(opened: OpenedFrame, plan: RegionPlan) -> bool:
-    grid = opened.parsed.grid
     return (
-        not plan.kinds.any()
+        len(plan.chunks) > 1
+        and not plan.kinds.any()
         and opened.reader.batch_nbytes <= _MOST_BATCH
-        and reduced_nbytes(grid) > grid.chunk_nbytes
+        and group_nbytes(opened.parsed.grid) > 0
     )
 
 
@@ -119,7 +119,8 @@ def _add_groups(
 ) -> None:
     """Add boxes of small chunks, all of them stored."""
     itemsize = fill.dtype.itemsize
-    for out in _boxes(plan, _GROUP_NBYTES // opened.parsed.grid.chunk_nbytes):
+    grid = opened.parsed.grid
+    for out in _boxes(plan, group_nbytes(grid) // grid.chunk_nbytes):
         region = tuple(axis[along] for axis, along in zip(axes, out, strict=True))
         shape = tuple(map(len, region))
         with _array_order.borrow(math.prod(shape) * itemsize) as buffer:

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from b2nd_dask.frame.read.read_cost import ChunkRange, ReadCosts, Region
-from b2nd_dask.frame.read.reduce import reduced_nbytes
+from b2nd_dask.frame.read.reduce import group_nbytes
 from b2nd_dask.graph.plan.reads import ReadFrame
 
 if TYPE_CHECKING:
@@ -43,13 +43,13 @@ class TaskMemory:
         count = np.array([_count(region) for region in regions], float)
         nbytes = count * grid.itemsize
         streamed = self._streamed[rows]
-        group = reduced_nbytes(grid)
+        group = group_nbytes(grid)
         most = np.where(costs.largest > 0, np.maximum(costs.largest, group), 0)
         at_once = np.where(streamed, np.minimum(most, nbytes), nbytes)
         buffers = costs.buffers + np.where(costs.direct & ~streamed, 0, costs.largest)
         # what is decoded in another order than that of the elements is copied, and what is gathered
         in_place = (costs.largest == grid.chunk_nbytes) & grid.chunk_is_c_order
-        copied = ~in_place | (group > grid.chunk_nbytes)
+        copied = ~in_place | (group > 0)
         elements = np.where(streamed, at_once * copied, nbytes)
         np.maximum.at(self._buffers, rows, buffers)
         np.maximum.at(self._elements, rows, elements)

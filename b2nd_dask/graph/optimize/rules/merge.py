@@ -25,7 +25,7 @@ from b2nd_dask.graph.optimize.rules.rule import GraphRule, Tasks
 from b2nd_dask.graph.resources import available
 
 #: Blocks are merged up to this many bytes of elements, as dask's `array.chunk-size` has them: more
-#: hardly make a task cheaper. They are reduced chunk by chunk, so that none is in memory.
+#: hardly make a task cheaper. They are reduced by parts, so that none is in memory.
 MERGED_NBYTES = 1 << 27
 #: Fewer tasks than this would leave threads idle at the end.
 TASKS_OF_A_THREAD = 4

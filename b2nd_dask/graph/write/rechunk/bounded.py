@@ -58,25 +58,24 @@ def bounded_job(job: WriteJob, max_mem: Any) -> Job:
     try:
         return _Bounded(job, max_mem).job()
     except TooLittleMemoryError as error:
-        least = nbytes_of(_least(job, error))
-        raise TooLittleMemoryError(error.asked, least, error.what, error.advice) from None
+        raise _for_all_steps(job, error) from None
 
 
-def _least(job: WriteJob, error: TooLittleMemoryError) -> str:
-    """What all steps can do with, where one step says what that one needs.
+def _for_all_steps(job: WriteJob, error: TooLittleMemoryError) -> TooLittleMemoryError:
+    """The error of the step that needs the most, where that of another step is known.
 
     Intermediate frames have larger chunks where there is more memory, and then what reads them
     needs more, too.
     """
-    least = error.least
+    asked = error.asked
     for _ in range(_TRIES):
         try:
-            _Bounded(job, least).job()
+            _Bounded(job, error.least).job()
         except TooLittleMemoryError as another:
-            least = another.least
+            error = another
         else:
             break
-    return least
+    return TooLittleMemoryError(asked, nbytes_of(error.least), error.what, error.advice)
 
 
 class _Bounded:
