@@ -35,10 +35,10 @@ as the first part of a password with a slash may. Such a value of an option is n
 _AUTHORITY = re.compile(r"://([^/?#]*)")
 _SEPARATORS = re.compile(r"[:/?#@;&=]+")
 
+#: Shorter ones are ports, limits and times, without which messages say little.
 _LONG_NUMBER = 10**5
 #: Characters of a text that a file chose, as a key of a store, that are shown.
 _MOST_SHOWN = 500
-"""Shorter ones are ports, limits and times, without which messages say little."""
 _DEEPEST = 8
 _FEWEST_ENCODED = 8
 """Shorter ones would be found inside of ordinary words."""

@@ -28,8 +28,6 @@ T = TypeVar("T")
 #: Threads that share a read take smaller batches, so that all have work until the end.
 BATCHES_OF_A_THREAD = 8
 
-#: Results of reads.
-
 
 def read_region(
     opened: OpenedFrame,

@@ -46,16 +46,13 @@ class TooLittleMemoryError(ValueError):
     """
 
     def __init__(self, asked: float, least: float, what: str, advice: str) -> None:
-        self.asked, self.what, self.advice = asked, what, advice
-        #: What to pass as `max_mem`.
-        self.least = shown(least)
-        self._fields = asked, least, what, advice
+        self.asked, self.least, self.what, self.advice = asked, least, what, advice
         problem = f'max_mem="{shown(asked, up=False)}" is too little {what}'
-        remedy = f'Pass max_mem="{self.least}" or more, which is the least that would do'
+        remedy = f'Pass max_mem="{shown(least)}" or more, which is the least that would do'
         super().__init__(f"{problem}. {remedy}" + (f"; or {advice}" if advice else ""))
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return type(self), self._fields
+        return type(self), (self.asked, self.least, self.what, self.advice)
 
 
 class Budget(NamedTuple):

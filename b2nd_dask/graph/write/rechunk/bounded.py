@@ -21,7 +21,7 @@ from b2nd_dask.graph import _dask_compat
 from b2nd_dask.graph.layers.layers import Layers, View, function_name
 from b2nd_dask.graph.read.blocks import Chunks, writable
 from b2nd_dask.graph.write.align import aligned_sizes
-from b2nd_dask.graph.write.rechunk.budget import budget_of, nbytes_of
+from b2nd_dask.graph.write.rechunk.budget import budget_of
 from b2nd_dask.graph.write.rechunk.intermediate import (
     Elements,
     IntermediateFrames,
@@ -70,12 +70,13 @@ def _for_all_steps(job: WriteJob, error: TooLittleMemoryError) -> TooLittleMemor
     asked = error.asked
     for _ in range(_TRIES):
         try:
-            _Bounded(job, error.least).job()
+            # as it is shown, which is what the user passes
+            _Bounded(job, shown(error.least)).job()
         except TooLittleMemoryError as another:
             error = another
         else:
             break
-    return TooLittleMemoryError(asked, nbytes_of(error.least), error.what, error.advice)
+    return TooLittleMemoryError(asked, error.least, error.what, error.advice)
 
 
 class _Bounded:
