@@ -58,12 +58,19 @@ def checked_cast(block: Any, wanted: np.dtype[Any], name_in_error: str) -> NDArr
             "as infinity. Where that is meant, convert by .astype before, or write a frame of a "
             "wider dtype"
         ) from None
+    except OverflowError:
+        # NumPy 2.5 does not wrap times around
+        raise _out_of_range(wanted, name_in_error) from None
     if _has_wrapped(np.asarray(block), elements):
-        raise OverflowError(
-            f"{name_in_error} has times that are out of the range of {wanted}: they would become "
-            "other times. Write a frame of a coarser unit"
-        )
+        raise _out_of_range(wanted, name_in_error)
     return elements
+
+
+def _out_of_range(wanted: np.dtype[Any], name_in_error: str) -> OverflowError:
+    return OverflowError(
+        f"{name_in_error} has times that are out of the range of {wanted}: they would become "
+        "other times. Write a frame of a coarser unit"
+    )
 
 
 def _has_wrapped(given: NDArray[Any], elements: NDArray[Any]) -> bool:

@@ -218,11 +218,18 @@ def _filled(
     return merge_records(tables)
 
 
+def _dtype_of_text(fill: str, dtype: np.dtype[Any]) -> np.dtype[Any] | str | None:
+    """Choose how a text is read: a date in the unit that it is written in."""
+    if dtype.kind == "M" and fill.strip().lower() not in ("nat", ""):
+        return "M8"
+    # durations as texts, and NaT, say no unit
+    return dtype if dtype.kind in "mM" else None
+
+
 def _element(fill: Any, dtype: np.dtype[Any]) -> NDArray[Any]:
     """Cast a scalar to a dtype, 0-d; an error where that would change more than its precision."""
     is_time = dtype.kind in "mM"
-    # in the unit that a text is written in
-    given = np.array(fill, dtype.kind) if is_time and isinstance(fill, str) else np.array(fill)
+    given = np.array(fill, _dtype_of_text(fill, dtype) if isinstance(fill, str) else None)
     element = cast_value(given, dtype, f"fill={fill!r}").reshape(())
     problem = f"fill={fill!r} does not fit elements of {dtype}"
     if element.dtype != dtype:
