@@ -40,7 +40,7 @@ class Labels:
     attrs : mapping of str to object
         Attributes as Python and NumPy values.
     coords : mapping of str to bytes
-        Coordinates that the frame holds in itself: for each a contiguous frame, with its own labels.
+        Coordinates that the frame holds in itself: for each a contiguous frame with its own labels.
 
     Examples
     --------

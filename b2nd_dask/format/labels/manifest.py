@@ -113,7 +113,7 @@ def _own_entry(stored: dict[str, Any]) -> dict[str, Any]:
     own = _map(stored, "b2nd")
     if own and own.get("version") != VERSION:
         raise UnsupportedFrameError(
-            f"version {own.get('version')!r} of the manifest; this package knows {VERSION}: update it"
+            f"version {own.get('version')!r} of the manifest, where {VERSION} is known: update b2nd_dask"
         )
     return own
 

@@ -29,9 +29,8 @@ from b2nd_dask.format.labels.labels import (
 SCALAR_DIM = "_scalar"
 #: Entries that xarray-blosc2 keeps its books in, and that say nothing of the array.
 _BOOKKEEPING = frozenset(
-    """
-    nbytes cbytes cratio lineage dtype labels change_time knowledge_time valid_time
-    """.split()
+    {"nbytes", "cbytes", "cratio", "lineage", "dtype", "labels"}
+    | {"change_time", "knowledge_time", "valid_time"}
 )
 _OWN = frozenset({DIMS, NAME, IS_COORD, COORD_NAME, ATTRS, TYPED_ATTRS, COORDS, *OWN_ATTRS})
 #: Entries of this package begin so.
@@ -50,6 +49,8 @@ class UnpackedLabels:
     """Elements of a coordinate of text, where they stand in vlmeta instead of the array."""
     is_scalar: bool = False
     """Whether the one element of the array stands for one without axes."""
+    typed: frozenset[str] = frozenset()
+    """Names of attributes that stand there with types that JSON loses."""
 
 
 def unpack_labels(entries: Mapping[str, Any], shape: Sequence[int]) -> UnpackedLabels:
@@ -87,8 +88,9 @@ def unpack_labels(entries: Mapping[str, Any], shape: Sequence[int]) -> UnpackedL
     strings = _strings(entries, shape) if is_coord else None
     dims, is_scalar = _dims(entries[DIMS], shape)
     name, is_named = _name(entries, is_coord=is_coord)
-    labels = Labels(dims, name, is_coord, _attrs(entries), _coords(entries))
-    return UnpackedLabels(labels, is_named, strings, is_scalar)
+    typed = typed_attrs(entries[TYPED_ATTRS]) if TYPED_ATTRS in entries else {}
+    labels = Labels(dims, name, is_coord, _attrs(entries) | typed, _coords(entries))
+    return UnpackedLabels(labels, is_named, strings, is_scalar, frozenset(typed))
 
 
 def _dims(stored: Any, shape: Sequence[int]) -> tuple[tuple[str, ...], bool]:
@@ -96,8 +98,8 @@ def _dims(stored: Any, shape: Sequence[int]) -> tuple[tuple[str, ...], bool]:
     if not isinstance(stored, list | tuple):
         raise _wrong(DIMS, f"names of dims are a list of text, not {_kind(stored)}")
     dims = tuple(_checked_name(DIMS, each) for each in stored)
-    if tuple(shape) == (1,) and dims in ((SCALAR_DIM,), ()):
-        return (), True
+    if tuple(shape) in ((), (1,)) and dims in ((SCALAR_DIM,), ()):
+        return (), bool(shape)
     if len(dims) != len(shape):
         raise _wrong(DIMS, f"it names {len(dims)} dims, and the array has {len(shape)} axes")
     if len(set(dims)) < len(dims):
@@ -139,10 +141,7 @@ def _attrs(entries: Mapping[str, Any]) -> dict[str, Any]:
     found |= _decoded(entries, (name for name in OWN_ATTRS if name in entries))
     if ATTRS in entries:
         found |= _map_of_attrs(entries[ATTRS])
-    found |= _other_attrs(entries, _OWN | _BOOKKEEPING)
-    if TYPED_ATTRS in entries:
-        found |= typed_attrs(entries[TYPED_ATTRS])
-    return found
+    return found | _other_attrs(entries, _OWN | _BOOKKEEPING)
 
 
 def _map_of_attrs(stored: Any) -> dict[str, Any]:
