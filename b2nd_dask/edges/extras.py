@@ -1,4 +1,4 @@
-"""Packages that only some users need: imported where they are used, named where they are missing."""
+"""Packages that only some users need: imported late, named with their extra where missing."""
 
 from __future__ import annotations
 

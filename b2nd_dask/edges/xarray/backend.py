@@ -21,7 +21,7 @@ from b2nd_dask.edges.xarray.places import (
 )
 from b2nd_dask.edges.xarray.variables import Contents, contents_of_frame, contents_of_place
 from b2nd_dask.frame.array import Frame, reference_of
-from b2nd_dask.storage import Location
+from b2nd_dask.storage import Location, printable
 
 #: What the names of files and directories of this engine end in.
 _SUFFIXES = (".b2nd", ".b2z", ".b2d", ".b2e", ".b2frame")
@@ -49,7 +49,7 @@ class B2ndBackend(BackendEntrypoint):
         "uninit",
     )
 
-    def open_dataset(  # type: ignore[override] # xarray passes what the parameters name
+    def open_dataset(
         self,
         filename_or_obj: Any,
         *,
@@ -105,7 +105,10 @@ class B2ndBackend(BackendEntrypoint):
             return combined(
                 found, lambda place: decoded(contents_of_place(place, options, dropped))
             )
-        return decoded(contents_of_place(found, options, dropped))
+        contents = contents_of_place(found, options, dropped)
+        if not contents.variables and not dropped:
+            _require_contents(found, contents)
+        return decoded(contents)
 
     def guess_can_open(self, filename_or_obj: Any) -> bool:
         """Whether the name says that this engine opens it; directories by what is in them."""
@@ -125,36 +128,44 @@ class B2ndBackend(BackendEntrypoint):
         except OSError:
             return False
 
-    def open_datatree(  # type: ignore[override] # as above
-        self, filename_or_obj: Any, *, group: str | None = None, **options: Any
-    ) -> xr.DataTree:
+    def open_datatree(self, filename_or_obj: Any, **options: Any) -> xr.DataTree:
         """Open a store or directory with all its groups; called by `xarray.open_datatree`."""
-        groups = self.open_groups_as_dict(filename_or_obj, group=group, **options)
-        return xr.DataTree.from_dict(groups)
+        groups = self.open_groups_as_dict(filename_or_obj, **options)
+        try:
+            return xr.DataTree.from_dict(groups)
+        except ValueError:
+            # dims without names, which groups have in common with those that they are in
+            groups = self._groups(filename_or_obj, own_dims=True, **options)
+            return xr.DataTree.from_dict(groups)
 
-    def open_groups_as_dict(  # type: ignore[override] # as above
+    def open_groups_as_dict(self, filename_or_obj: Any, **options: Any) -> dict[str, xr.Dataset]:
+        """Open each group of a store or directory; called by `xarray.open_groups`."""
+        return self._groups(filename_or_obj, own_dims=False, **options)
+
+    def _groups(
         self,
         filename_or_obj: Any,
         *,
+        own_dims: bool,
+        drop_variables: str | Iterable[str] | None = None,
         group: str | None = None,
         storage_options: Mapping[str, Any] | None = None,
-        **options: Any,
+        verify: Any = "auto",
+        uninit: Any = None,
+        **decoders: Any,
     ) -> dict[str, xr.Dataset]:
-        """Open each group of a store or directory; called by `xarray.open_groups`."""
         install()
-        location = location_of(filename_or_obj, storage_options)
-        place = place_of(location)
-        if place is None:
-            opened = self.open_dataset(filename_or_obj, storage_options=storage_options, **options)
-            return {"/": opened}
-        place = in_group(place, group or "")
-        how = OpenOptions(options.pop("uninit", None), options.pop("verify", "auto"))
-        dropped = _names(options.pop("drop_variables", None))
-        options.setdefault("concat_characters", False)
-        return {
-            path: _decoded(contents_of_place(each, how, dropped), dropped, options)
-            for path, each in _levels(place)
-        }
+        options = OpenOptions(uninit, verify)
+        dropped = _names(drop_variables)
+        decoders = {"concat_characters": False, **decoders}
+        found = _found(filename_or_obj, storage_options, options, group)
+        if isinstance(found, Contents):
+            return {"/": _decoded(found, dropped, decoders)}
+
+        def contents(place: Place) -> Contents:
+            return contents_of_place(place, options, dropped, own_dims=own_dims)
+
+        return {path: _decoded(contents(each), dropped, decoders) for path, each in _levels(found)}
 
 
 def _levels(place: Place, path: str = "/", depth: int = 0) -> Iterable[tuple[str, Place]]:
@@ -162,6 +173,18 @@ def _levels(place: Place, path: str = "/", depth: int = 0) -> Iterable[tuple[str
     if depth < _DEEPEST:
         for group in place.groups():
             yield from _levels(place.inside(group), f"{path.rstrip('/')}/{group}", depth + 1)
+
+
+def _require_contents(place: Place, contents: Contents) -> None:
+    """Check that a place is a dataset, if one without variables."""
+    groups = place.groups()
+    if groups:
+        raise ValueError(
+            f"{place.label}: no arrays here, but groups: {', '.join(map(printable, groups[:10]))}; "
+            "pass group=, or open all by xarray.open_datatree"
+        )
+    if not contents.attrs:
+        raise FileNotFoundError(f"{place.label}: no frames (.b2nd) here")
 
 
 def _names(given: str | Iterable[str] | None) -> frozenset[str]:
@@ -180,10 +203,10 @@ def _found(
     if isinstance(source, Frame):
         reference_of(source)  # says that it is closed
         return contents_of_frame(source, _stem(source.path))
-    location = location_of(source, storage_options)
+    location, inner = location_of(source, storage_options)
     place = place_of(location)
     if place is not None:
-        return in_group(place, group or "")
+        return in_group(place, f"{inner}/{group or ''}")
     if group:
         raise ValueError(f"{location.label}: this is one frame, which has no groups: group={group}")
     return contents_of_frame(options.open(location), _stem_of(location))
@@ -240,7 +263,7 @@ def _decoded(
 ) -> xr.Dataset:
     """Decode by the CF conventions, as xarray does for any store."""
     ds = StoreBackendEntrypoint().open_dataset(
-        _Store(contents),  # type: ignore[arg-type] # annotated for stores of netCDF
+        _Store(contents),
         drop_variables=dropped,
         **decoders,
     )

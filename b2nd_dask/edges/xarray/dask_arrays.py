@@ -52,12 +52,12 @@ def install() -> None:
     manager.from_array = from_array
 
 
-def _array_of(data: Any, chunks: Any, kwargs: dict[str, Any]) -> da.Array | None:
+def _array_of(data: Any, chunks: Any, kwargs: dict[str, Any]) -> Any:
     """The array made of `from_b2nd`; None where it is xarray's to make."""
     names = _xarray_compat.names()
     if not isinstance(data, names.ImplicitToExplicitIndexingAdapter):
         return None
-    if kwargs.get("lock") or not _KNOWN >= kwargs.keys():
+    if kwargs.get("lock") or not kwargs.keys() <= _KNOWN:
         return None
     try:
         frames = _Converter(names)
@@ -89,7 +89,7 @@ class _Converter:
             lazy = lazy.array
         return type(lazy) is FrameArray
 
-    def convert(self, lazy: Any, chunks: Any) -> da.Array:
+    def convert(self, lazy: Any, chunks: Any) -> Any:
         """Make the dask array; blocks as for `from_b2nd`."""
         kind = type(lazy)
         if kind is FrameArray:
@@ -104,7 +104,7 @@ class _Converter:
             return self._decode(self.convert(lazy.array, chunks), lazy.func, lazy.dtype)
         raise _UnknownError(kind.__name__)
 
-    def _selected(self, lazy: Any, chunks: Any) -> da.Array:
+    def _selected(self, lazy: Any, chunks: Any) -> Any:
         """Make the array of what is selected of an inner one."""
         key = lazy.key.tuple
         whole = slice(None)
@@ -121,7 +121,7 @@ class _Converter:
                 array = array[(*[whole] * axis, key[axis])]
         return array.rechunk(chunks)
 
-    def _decode(self, array: da.Array, func: Any, dtype: np.dtype[Any]) -> da.Array:
+    def _decode(self, array: da.Array, func: Any, dtype: np.dtype[Any]) -> Any:
         """Apply a function that decodes elements."""
         known = isinstance(func, partial) and not func.args
         numbers = array.dtype.kind in _NUMBERS and dtype.kind in _NUMBERS
@@ -132,7 +132,7 @@ class _Converter:
         return array.map_blocks(func, dtype=dtype, meta=np.empty((0,) * array.ndim, dtype))
 
 
-def _read(lazy: FrameArray, chunks: Any) -> da.Array:
+def _read(lazy: FrameArray, chunks: Any) -> Any:
     """The frame as a dask array."""
     if lazy.shape == lazy.frame.shape:
         return from_b2nd(lazy.frame, chunks=chunks)
@@ -141,9 +141,7 @@ def _read(lazy: FrameArray, chunks: Any) -> da.Array:
     return from_b2nd(lazy.frame)[lazy.region].rechunk({} if chunks is None else chunks)
 
 
-def _masked(
-    array: da.Array, encoded_fill_values: Any, decoded_fill_value: Any, dtype: Any
-) -> da.Array:
+def _masked(array: da.Array, encoded_fill_values: Any, decoded_fill_value: Any, dtype: Any) -> Any:
     """`xarray.coding.variables._apply_mask` by functions that reads can do."""
     cast = array.astype(dtype)
     condition: Any = None
@@ -155,7 +153,7 @@ def _masked(
     return da.where(condition, cast.dtype.type(decoded_fill_value), cast)
 
 
-def _scaled(array: da.Array, scale_factor: Any, add_offset: Any, dtype: Any) -> da.Array:
+def _scaled(array: da.Array, scale_factor: Any, add_offset: Any, dtype: Any) -> Any:
     """`xarray.coding.variables._scale_offset_decoding` likewise."""
     cast = array.astype(dtype)
     # xarray multiplies and adds in place: the result has the dtype of the array

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -17,7 +17,15 @@ from b2nd_dask.frame.array import Frame
 from b2nd_dask.frame.members.files import ARRAY, inside, is_folder, is_store, opened
 from b2nd_dask.frame.members.listing import list_members
 from b2nd_dask.frame.members.locate import locate_member
-from b2nd_dask.storage import Location, Span, is_zip, matches_of, printable, read_text_file
+from b2nd_dask.storage import (
+    Location,
+    Span,
+    is_zip,
+    matches_of,
+    printable,
+    read_text_file,
+    split_store,
+)
 
 #: Files that a sparse frame has in its directory.
 _SPARSE = "chunks.b2frame"
@@ -82,9 +90,11 @@ class Folder:
 
     @property
     def label(self) -> str:
+        """Path or URL for messages."""
         return self.location.label
 
     def arrays(self) -> list[str] | None:
+        """Names of the frames here."""
         names = self._names
         if names is None:
             return None
@@ -94,6 +104,7 @@ class Folder:
         return sorted(name.removesuffix(ARRAY) for name in names if name.endswith(ARRAY))
 
     def groups(self) -> list[str]:
+        """Names of the places inside."""
         if self.location.is_url:
             names = [url.rstrip("/").split("/")[-2] for url in self._listed(f"*/*{ARRAY}") or ()]
             return sorted({name for name in names if not name.startswith(".")})
@@ -101,12 +112,15 @@ class Folder:
         return sorted(each.name for each in root.iterdir() if _is_group(each))
 
     def inside(self, group: str) -> Folder:
+        """The directory of a group."""
         return Folder(inside(self.location, group))
 
     def locate(self, name: str) -> Location:
+        """Where the frame of a name lies."""
         return inside(self.location, name + ARRAY)
 
     def read(self, name: str) -> bytes | None:
+        """A small file that lies here; None where there is none."""
         with opened(inside(self.location, name)) as reader:
             if reader is None:
                 return None
@@ -118,7 +132,8 @@ class Folder:
     def _names(self) -> list[str] | None:
         """Names of the files and folders here."""
         if not self.location.is_url:
-            return [name for name in os.listdir(self.location.url) if not name.startswith(".")]
+            names = (path.name for path in Path(self.location.url).iterdir())
+            return [name for name in names if not name.startswith(".")]
         found = self._listed("*")
         if found is None:
             return None
@@ -154,21 +169,27 @@ class StoreLevel:
 
     @property
     def label(self) -> str:
+        """Path or URL for messages."""
         return f"{self.store.label}{printable(self.group)}"
 
     def arrays(self) -> list[str]:
+        """Names of the frames here."""
         return sorted(rest for rest in self._rests() if "/" not in rest)
 
     def groups(self) -> list[str]:
+        """Names of the places inside."""
         return sorted({rest.partition("/")[0] for rest in self._rests() if "/" in rest})
 
     def inside(self, group: str) -> StoreLevel:
+        """The level of a group."""
         return replace(self, group=f"{self.group}/{group}")
 
     def locate(self, name: str) -> Location:
+        """Where the frame of a name lies."""
         return locate_member(self.store, f"{self.group}/{name}")
 
     def read(self, name: str) -> bytes | None:
+        """A small file that lies here; None where there is none."""
         inner = f"{self.group}/{name}".lstrip("/")
         if is_folder(self.store):
             return Folder(self.store).read(inner)
@@ -261,18 +282,26 @@ def in_group(place: Place, group: str) -> Place:
     return place
 
 
-def location_of(source: Any, storage_options: Mapping[str, Any] | None) -> Location:
-    """Location of what a user names: a frame, a directory or a store."""
-    if isinstance(source, str | os.PathLike):
-        location = Location.of(source, storage_options=storage_options)
-        if not location.is_url and not os.path.lexists(location.url):
-            # a key behind the name of a store, or nothing
-            return locate(source, 0, storage_options)
-        if not location.is_url:
-            return location
-        if location.url.partition("?")[0].rstrip("/").endswith((".b2z", ".b2d", ".b2e")):
-            return location
-    return locate(source, 0, storage_options)
+def location_of(source: Any, storage_options: Mapping[str, Any] | None) -> tuple[Location, str]:
+    """Location of what a user names, and the group where it goes on inside of a store."""
+    if not isinstance(source, str | os.PathLike):
+        return locate(source, 0, storage_options), ""
+    path, key = split_store(source)
+    location = Location.of(path, storage_options=storage_options)
+    if key is None:
+        return (location, "") if _is_place(location) else (locate(source, 0, storage_options), "")
+    if not location.is_url and not os.path.lexists(location.url):
+        return locate(source, 0, storage_options), ""
+    store = place_of(location)
+    inner = key.strip("/")
+    if isinstance(store, StoreLevel) and any(k.startswith(f"/{inner}/") for k in store.keys):
+        return location, inner
+    return locate(source, 0, storage_options), ""
 
 
-Opener = Callable[[Location], Frame]
+def _is_place(location: Location) -> bool:
+    """Whether this may be a directory or a store, rather than one frame or nothing."""
+    path = location.url.partition("?")[0].rstrip("/")
+    if location.is_url:
+        return not path.endswith(ARRAY)
+    return os.path.lexists(location.url)

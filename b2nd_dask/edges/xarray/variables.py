@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -29,6 +29,9 @@ _COMMIT = "_commit"
 _PACKING = ("scale_factor", "add_offset", "_OriginalType")
 
 logger = logging.getLogger("b2nd_dask")
+
+#: A frame, by its stem, and what its labels say.
+_Read = tuple[str, Frame, UnpackedLabels]
 
 
 @dataclass
@@ -58,7 +61,8 @@ class Contents:
         """Add the variables of another one; attributes that contradict are left out."""
         for name, variable in other.variables.items():
             known = self.variables.get(name)
-            if name in other.coords and known is not None and known.identical(variable):
+            same = known is not None and known.identical(variable)  # type: ignore[no-untyped-call]
+            if name in other.coords and same:
                 continue
             self.add(name, variable, other.sources[name], is_coord=name in other.coords)
         if not self.attrs:
@@ -103,15 +107,19 @@ def contents_of_frame(frame: Frame, stem: str) -> Contents:
 
 
 def contents_of_place(
-    place: Place, options: OpenOptions, dropped: Collection[str]
+    place: Place, options: OpenOptions, dropped: Collection[str], *, own_dims: bool = False
 ) -> Contents:
-    """The frames of a directory, or of a level of a store."""
+    """The frames of a directory, or of a level of a store.
+
+    Arrays that name no dims get ones of their own with `own_dims`, or where their lengths differ.
+    """
     manifest = manifest_of(place)
     stems = _stems(place, manifest, dropped)
     shown = [stem for stem in stems if not _is_sidecar(stem)]
     frames = _open(place, shown, options)
     contents = Contents(place.label, attrs=dict(manifest.attrs))
     read = [(stem, frame, _unpacked(frame)) for stem, frame in zip(shown, frames, strict=True)]
+    read = _with_own_dims(read, always=own_dims)
     committed = _committed(place, stems, options)
     sizes = _committed_sizes(read, manifest, committed)
     for stem, frame, unpacked in read:
@@ -166,6 +174,24 @@ def _unpacked(frame: Frame) -> UnpackedLabels:
         raise error.located(path=frame.path) from error.__cause__
 
 
+def _with_own_dims(read: list[_Read], *, always: bool) -> list[_Read]:
+    """Give arrays that name no dims ones of their own, where their lengths differ."""
+    unnamed = [(frame, unpacked) for _, frame, unpacked in read if not unpacked.has_dims]
+    sizes = {
+        item for frame, own in unnamed for item in zip(own.labels.dims, frame.shape, strict=True)
+    }
+    if not always and len(sizes) == len({dim for dim, _ in sizes}):
+        return read
+    return [
+        (stem, frame, own if own.has_dims else _prefixed(own, stem)) for stem, frame, own in read
+    ]
+
+
+def _prefixed(unpacked: UnpackedLabels, name: str) -> UnpackedLabels:
+    dims = tuple(f"{name}_{dim}" for dim in unpacked.labels.dims)
+    return replace(unpacked, labels=replace(unpacked.labels, dims=dims))
+
+
 def _name_in_place(stem: str, unpacked: UnpackedLabels, manifest: Manifest) -> tuple[str, bool]:
     """Name of a variable, and whether it is a coordinate."""
     name = unpacked.labels.name or stem.removeprefix(COORD)
@@ -201,7 +227,7 @@ def _committed(place: Place, stems: Iterable[str], options: OpenOptions) -> int 
 
 
 def _committed_sizes(
-    read: Sequence[tuple[str, Frame, UnpackedLabels]], manifest: Manifest, committed: int | None
+    read: Sequence[_Read], manifest: Manifest, committed: int | None
 ) -> dict[str, int]:
     """Lengths of dims that are committed, where frames may be longer."""
     sizes = dict(manifest.sizes) if manifest.commits else {}

@@ -113,7 +113,7 @@ def _own_entry(stored: dict[str, Any]) -> dict[str, Any]:
     own = _map(stored, "b2nd")
     if own and own.get("version") != VERSION:
         raise UnsupportedFrameError(
-            f"version {own.get('version')!r} of the manifest, where {VERSION} is known: update b2nd_dask"
+            f"version {own.get('version')!r} of the manifest: a newer b2nd_dask reads it"
         )
     return own
 

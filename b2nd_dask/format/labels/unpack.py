@@ -49,6 +49,8 @@ class UnpackedLabels:
     """Elements of a coordinate of text, where they stand in vlmeta instead of the array."""
     is_scalar: bool = False
     """Whether the one element of the array stands for one without axes."""
+    has_dims: bool = True
+    """Whether the frame names its dims."""
     typed: frozenset[str] = frozenset()
     """Names of attributes that stand there with types that JSON loses."""
 
@@ -83,14 +85,15 @@ def unpack_labels(entries: Mapping[str, Any], shape: Sequence[int]) -> UnpackedL
     """
     if DIMS not in entries:
         dims = tuple(f"dim_{axis}" for axis in range(len(shape)))
-        return UnpackedLabels(Labels(dims, attrs=_other_attrs(entries, ())), is_named=False)
+        labels = Labels(dims, attrs=_other_attrs(entries, ()))
+        return UnpackedLabels(labels, is_named=False, has_dims=False)
     is_coord = IS_COORD in entries and entries[IS_COORD] in _TRUE
     strings = _strings(entries, shape) if is_coord else None
     dims, is_scalar = _dims(entries[DIMS], shape)
     name, is_named = _name(entries, is_coord=is_coord)
     typed = typed_attrs(entries[TYPED_ATTRS]) if TYPED_ATTRS in entries else {}
     labels = Labels(dims, name, is_coord, _attrs(entries) | typed, _coords(entries))
-    return UnpackedLabels(labels, is_named, strings, is_scalar, frozenset(typed))
+    return UnpackedLabels(labels, is_named, strings, is_scalar, typed=frozenset(typed))
 
 
 def _dims(stored: Any, shape: Sequence[int]) -> tuple[tuple[str, ...], bool]:
