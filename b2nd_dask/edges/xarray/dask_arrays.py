@@ -129,7 +129,8 @@ class _Converter:
             return _masked(array, **func.keywords)
         if known and numbers and func.func is self._names._scale_offset_decoding:
             return _scaled(array, **func.keywords)
-        return array.map_blocks(func, dtype=dtype, meta=np.empty((0,) * array.ndim, dtype))
+        meta = np.empty((0,) * array.ndim, dtype)
+        return da.map_blocks(func, array, dtype=dtype, meta=meta)
 
 
 def _read(lazy: FrameArray, chunks: Any) -> Any:
