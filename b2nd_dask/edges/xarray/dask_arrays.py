@@ -18,6 +18,7 @@ import numpy as np
 
 from b2nd_dask.edges.xarray import _xarray_compat
 from b2nd_dask.edges.xarray.backend_array import FrameArray
+from b2nd_dask.graph.read.blocks import readings
 from b2nd_dask.graph.read.from_b2nd import from_b2nd
 
 logger = logging.getLogger("b2nd_dask")
@@ -87,6 +88,8 @@ class _Converter:
         layers = (*self._wrappers, *self._casts, self._decoded, self._names.LazilyIndexedArray)
         while type(lazy) in layers:
             lazy = lazy.array
+        if type(lazy) is self._names.DaskIndexingAdapter:
+            return next(readings(lazy.array.dask), None) is not None
         return type(lazy) is FrameArray
 
     def convert(self, lazy: Any, chunks: Any) -> Any:
@@ -94,6 +97,8 @@ class _Converter:
         kind = type(lazy)
         if kind is FrameArray:
             return _read(lazy, chunks)
+        if kind is self._names.DaskIndexingAdapter:
+            return lazy.array if chunks is None else lazy.array.rechunk(chunks)
         if kind in self._wrappers:
             return self.convert(lazy.array, chunks)
         if kind is self._names.LazilyIndexedArray:

@@ -44,7 +44,7 @@ outer = st.fixed_dictionaries(
 
 
 @given(first=outer, then=st.booleans())
-@examples(150)
+@examples(80)
 def test_indexes_along_each_axis(path, first, then):
     ours, plain = xr.open_dataset(path, engine="b2nd").x, xr.DataArray(ARRAY, dims=DIMS, name="x")
     ours, plain = ours.isel(first), plain.isel(first)
@@ -55,7 +55,7 @@ def test_indexes_along_each_axis(path, first, then):
 
 
 @given(data=st.data())
-@examples(100)
+@examples(60)
 def test_points(path, data):
     ours, plain = xr.open_dataset(path, engine="b2nd").x, xr.DataArray(ARRAY, dims=DIMS, name="x")
     shape = data.draw(st.sampled_from([(0,), (1,), (5,), (2, 3)]))

@@ -98,7 +98,7 @@ def test_over_http(http_server, ds, tmp_path, chunks):
     # a web server lists nothing: the manifest does
     found = xr.open_dataset(f"{url}/", engine="b2nd", chunks=chunks)
     xr.testing.assert_identical(found.compute(), local)
-    one = xr.open_dataset(f"{url}/t.b2nd", chunks=chunks)
+    one = xr.open_dataset(f"{url}/t.b2nd", engine="b2nd", chunks=chunks)
     np.testing.assert_array_equal(one.t, local.t)
     (folder / "dataset.json").unlink()
     with pytest.raises(Exception, match=r"w"):
@@ -132,5 +132,6 @@ def test_stores_on_s3(s3_server, tmp_path):
     with blosc2.TreeStore(str(path), mode="w") as tree:
         fill(tree)
     url = s3_server.put(f"{tmp_path.name}/s.b2z", path.read_bytes())
-    found = xr.open_dataset(url, group="model", storage_options=s3_server.storage_options)
+    options = {"storage_options": s3_server.storage_options, "engine": "b2nd"}
+    found = xr.open_dataset(url, group="model", **options)
     xr.testing.assert_identical(found.load(), MODEL)
