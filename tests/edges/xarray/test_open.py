@@ -163,6 +163,11 @@ def test_uninit_and_verify(tmp_path):
     empty[:2] = 1
     found = xr.open_dataset(path, engine="b2nd", uninit=np.nan).x.values
     np.testing.assert_array_equal(found[2:], np.nan)
+    folder = tmp_path / "set"
+    folder.mkdir()
+    blosc2.uninit((4,), np.dtype("i4"), urlpath=str(folder / "_coord_time.b2nd"))
+    write_frame(folder / "x.b2nd", np.zeros(4), ("dim_0",))
+    assert xr.open_dataset(folder, engine="b2nd", uninit=np.nan).time.dtype == "i4"
     with pytest.raises(b2nd_dask.ChecksumError, match="checksums"):
         xr.open_dataset(path, engine="b2nd", verify=True)
 

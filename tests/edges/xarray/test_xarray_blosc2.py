@@ -1,6 +1,7 @@
 """Datasets that the PyPI package xarray-blosc2 writes are opened as it opens them."""
 
 import json
+import os
 
 import blosc2
 import numpy as np
@@ -83,8 +84,21 @@ def test_geogrid(tmp_path, chunks):
     ours, theirs = both(path, chunks=chunks)
     xr.testing.assert_identical(ours, theirs)
     lazy = xr.open_dataset(path, engine="b2nd", chunks=chunks)
+    again = xr.open_dataset(path, engine="b2nd", chunks=chunks)
+    assert chunks is None or lazy.t.data.name == again.t.data.name
     for key in ({"lon": [4, 1]}, {"lon": -2, "time": 3}, {"lon": slice(4, None, -2)}, {"lon": []}):
         xr.testing.assert_identical(lazy.isel(key).compute(), theirs.isel(key))
+
+
+def test_names_of_unpacked_arrays_follow_from_the_frame(tmp_path):
+    names = set()
+    path = tmp_path / "a.b2"
+    for days in (10, 20):
+        ds = dataset(20).isel(time=slice(days - 10, days))
+        xarray_blosc2.save_dataset(ds, path, preset="geogrid")
+        os.utime(path, (1, 1))  # as where a file is changed, not the directory
+        names.add(xr.open_dataset(path, engine="b2nd", chunks={}).t.data.name)
+    assert len(names) == 2
 
 
 def test_appended(tmp_path):
