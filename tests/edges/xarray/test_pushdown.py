@@ -38,7 +38,9 @@ def t(path, request):
 
 REDUCTIONS = {
     **{name: operator.methodcaller(name) for name in ["mean", "min", "max", "std", "var"]},
-    "sum": lambda t: t.sum(skipna=False),
+    "sum": lambda t: t.sum(),
+    "prod": lambda t: (t / 60).prod("time"),
+    "sum of all": lambda t: t.sum(skipna=False),
     "mean of time": lambda t: t.mean("time"),
     "mean of a plane": lambda t: t.mean(("lat", "lon")),
     "work": lambda t: ((t - 273.15) * 1.8).max("lat"),
