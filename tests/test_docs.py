@@ -132,9 +132,17 @@ def test_running_on_a_cluster() -> None:
     np.testing.assert_array_equal(names["kept"].compute(), names["days"].compute())
 
 
+def test_xarray() -> None:
+    pytest.importorskip("flox", reason="needs the extra interop")
+    names = run("docs/xarray.md", "xarray")
+    assert names["point"].shape == (10, 2)
+    np.testing.assert_allclose(names["climatology"].mean(), names["values"].mean(), rtol=1e-3)
+
+
 def test_every_block_is_run() -> None:
-    known = {"", "s3", "http", "cluster", "client", "zarr", "h5py"}
+    known = {"", "s3", "http", "cluster", "client", "zarr", "h5py", "xarray"}
     pages = ("README.md", "docs/recipes.md", "docs/cluster.md", "docs/larger-than-memory.md")
+    pages += ("docs/xarray.md",)
     for page in pages:
         text = (ROOT / page).read_text()
         assert len(blocks(page)) == text.count("```python")
