@@ -9,13 +9,13 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from rich.filesize import decimal
 
 from b2nd_dask.errors import B2ndError
 from b2nd_dask.format.chunk.compression import cparams_of
 from b2nd_dask.format.index import ChunkKind
 from b2nd_dask.format.integrity import ChecksumState
 from b2nd_dask.frame.reference import FrameReference
+from b2nd_dask.frame.sizes import decimal
 
 _KIND_NAMES = {
     ChunkKind.STORED: "stored",
