@@ -7,6 +7,7 @@ reads frames in the new blocks where that costs little.
 
 import dask.array as _da
 
+from b2nd_dask import plot
 from b2nd_dask._version import __version__
 from b2nd_dask.edges.display import install as _install_display
 from b2nd_dask.errors import (
@@ -68,6 +69,7 @@ __all__ = [
     "open_b2nd",
     "persist_compressed",
     "plan",
+    "plot",
     "rechunk",
     "remove_staging",
     "seal",

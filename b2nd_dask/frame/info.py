@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from rich.filesize import decimal
 
 from b2nd_dask.errors import B2ndError
 from b2nd_dask.format.chunk.compression import cparams_of
@@ -25,6 +24,7 @@ from b2nd_dask.frame.chunk_table import (
     superseded_nbytes,
 )
 from b2nd_dask.frame.reference import FrameReference
+from b2nd_dask.frame.sizes import decimal
 
 #: Kinds of chunks, as texts and pictures name them.
 KIND_NAMES = {

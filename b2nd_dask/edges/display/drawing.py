@@ -22,7 +22,9 @@ _MOST = {0: (), 1: (96,), 2: (48, 64), 3: (8, 20, 28)}
 #: Pixels of the longest side, and the least of the other.
 _LONG, _SHORT, _STRIP = 230, 40, 26
 #: How a sheet lies: its rows go to the left, and are so much closer together.
-_SKEW, _FLAT, _GAP = 0.5, 0.36, 14
+_SKEW, _FLAT, _GAP = 0.45, 0.36, 8
+#: Pixels of all sheets together, which lie flatter where they are many.
+_STACK = 260
 #: Narrower cells have no lines between them.
 _LINED = 5.0
 _MARGIN = 16
@@ -118,20 +120,21 @@ def _plane(grid: ChunkGrid, label: str) -> str:
 def _sheets(grid: ChunkGrid, label: str) -> str:
     width, height = _sides(grid.shape[1:], 0.75)
     columns, rows = _edges(grid, -1, width), _edges(grid, -2, height)
-    shift, pitch, left = _SKEW * height, _FLAT * height + _GAP, 58.0
+    flat = min(_FLAT, (_STACK / len(grid.kinds) - _GAP) / height)
+    shift, pitch, left = _SKEW * height, flat * height + _GAP, 58.0
     parts = []
     for number, sheet in enumerate(grid.kinds):
         top = 2 + number * pitch
-        matrix = f"matrix(1,0,{-_SKEW},{_FLAT},{left + shift:.1f},{top:.1f})"
+        matrix = f"matrix(1,0,{-_SKEW},{flat:.3f},{left + shift:.1f},{top:.1f})"
         parts.append(f'<g transform="{matrix}">{_cells(sheet, rows, columns)}</g>')
         start = number * grid.chunks[0]
         stop = min(start + grid.chunks[0], grid.shape[0])
         text = f"{start}:{stop}" if stop - start > 1 else str(start)
-        parts.append(_text(left + shift / 2 - 8, top + _FLAT * height / 2 + 4, text, "end"))
-    bottom = 2 + (len(grid.kinds) - 1) * pitch + _FLAT * height
+        parts.append(_text(left + shift / 2 - 14, top + flat * height / 2 + 4, text, "end"))
+    bottom = 2 + (len(grid.kinds) - 1) * pitch + flat * height
     parts.append(_text(left + width / 2, bottom + 13, _axis_text(grid, -1)))
     side = left + width + shift / 2 + 6
-    parts.append(_text(side, bottom - _FLAT * height / 2 + 8, _axis_text(grid, -2), "start"))
+    parts.append(_text(side, bottom - flat * height / 2 + 8, _axis_text(grid, -2), "start"))
     if grid.names[0]:
         parts.insert(0, _text(0, 12, _short(grid.names[0]), "start"))
     return _svg(left + width + shift + 50, bottom + _MARGIN, label, "".join(parts))

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from html import escape
 
-from rich.filesize import decimal
-
 from b2nd_dask.edges.display.drawing import draw_chunks
 from b2nd_dask.edges.display.kinds import KINDS, MIXED
 from b2nd_dask.edges.display.meta_html import entries_table
@@ -33,6 +31,7 @@ from b2nd_dask.frame.info import (
     sizes_text,
 )
 from b2nd_dask.frame.reference import FrameReference
+from b2nd_dask.frame.sizes import decimal
 
 #: Attributes are shown at once where there are few.
 _FEW = 4

@@ -50,7 +50,7 @@ overflow-x:auto;white-space:pre}
 .b2nd code{background:transparent;color:inherit;padding:0;font-size:12px}
 .b2nd svg{display:block;max-width:100%;height:auto;overflow:visible}
 .b2nd svg text{fill:currentColor;font-size:11px;font-family:sans-serif}
-.b2nd svg .b2nd-lines{fill:none;stroke:currentColor;stroke-opacity:.3;stroke-width:.6}
+.b2nd svg .b2nd-lines{fill:none;stroke:currentColor;stroke-opacity:.45;stroke-width:.6}
 .b2nd svg .b2nd-edge{fill:none;stroke:currentColor;stroke-opacity:.75;stroke-width:1.2}
 .b2nd .b2nd-legend{display:flex;flex-wrap:wrap;gap:0 14px;margin-top:6px;max-width:250px}
 .b2nd .b2nd-legend span{white-space:nowrap}
