@@ -109,7 +109,7 @@ def most_headers(reference: FrameReference) -> int:
     return MOST_FILES if reference.parsed.header.sparse else MOST_HEADERS
 
 
-def superseded_nbytes(reference: FrameReference, table: ChunkTable) -> int | None:
+def superseded_in(reference: FrameReference, table: ChunkTable) -> int | None:
     """Say what `compact` would give back, but for a few bytes of metadata.
 
     Returns

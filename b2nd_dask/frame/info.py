@@ -21,7 +21,7 @@ from b2nd_dask.frame.chunk_table import (
     ChunkTable,
     chunk_table,
     most_headers,
-    superseded_nbytes,
+    superseded_in,
 )
 from b2nd_dask.frame.reference import FrameReference
 from b2nd_dask.frame.sizes import decimal
@@ -123,7 +123,7 @@ def _rows_of_chunks(reference: FrameReference) -> Iterator[tuple[str, str]]:
         yield "special chunks", f"{special} of {table.kinds.size} ({share}){of_these}"
     if len(table.nbytes):
         yield "chunk sizes", sizes_text(table)
-    superseded = superseded_nbytes(reference, table)
+    superseded = superseded_in(reference, table)
     if superseded:
         yield "superseded", f"{decimal(superseded)}, which `b2nd_dask.compact` gives back"
 

@@ -21,7 +21,7 @@ from b2nd_dask.errors import B2ndError
 from b2nd_dask.format.integrity import ChecksumState
 from b2nd_dask.format.values import MetaView
 from b2nd_dask.frame.array import Frame, reference_of
-from b2nd_dask.frame.chunk_table import ChunkTable, chunk_table, most_headers, superseded_nbytes
+from b2nd_dask.frame.chunk_table import ChunkTable, chunk_table, most_headers, superseded_in
 from b2nd_dask.frame.info import (
     checksums_text,
     codec_text,
@@ -92,7 +92,7 @@ def _layout(frame: Frame, reference: FrameReference, found: ChunkTable) -> str:
         ("layout", layout),
         ("checksums", _checksums(reference)),
     ]
-    superseded = superseded_nbytes(reference, found)
+    superseded = superseded_in(reference, found)
     if superseded:
         facts.append(("superseded", f"{decimal(superseded)}; compact(path) gives them back"))
     return table([*rows, *facts], ("", "array", "chunk", "block"))

@@ -15,8 +15,8 @@ import pytest
 from click.testing import CliRunner, Result
 
 import b2nd_dask
-from b2nd_dask.edges import demo
-from b2nd_dask.edges.cli import main
+from b2nd_dask.edges.cli import demo, main
+from b2nd_dask.edges.demo import land_cover
 from tests.servers import HttpServer, S3Server
 
 
@@ -283,7 +283,7 @@ def test_demo_passes_its_options(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_demo_without_its_extra(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(demo, "find_mask", lambda: None)
+    monkeypatch.setattr(land_cover, "find_mask", lambda: None)
     result = run("demo", "--output", str(tmp_path / "out"))
     assert result.exit_code == 1
     assert "pip install global-land-mask matplotlib" in result.output

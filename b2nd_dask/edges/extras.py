@@ -1,0 +1,46 @@
+"""Packages that only some users need: imported late, named with their extra where missing."""
+
+from __future__ import annotations
+
+import importlib
+from types import ModuleType
+
+
+def require(extra: str, package: str) -> ModuleType:
+    """Import a package of an extra, or say how to install it.
+
+    Parameters
+    ----------
+    extra : str
+        Name of the extra in pyproject.toml that brings the package.
+    package : str
+        Name to import, also of a module in the package.
+
+    Returns
+    -------
+    module
+
+    Raises
+    ------
+    ImportError
+        The package is not installed; the message holds the command that installs it.
+
+    Examples
+    --------
+    >>> require("cli", "json.decoder").__name__
+    'json.decoder'
+    >>> require("plot", "no_such_package.pyplot")
+    Traceback (most recent call last):
+    ImportError: no_such_package is not installed; install it with: pip install 'b2nd-dask[plot]'
+    """
+    root = package.partition(".")[0]
+    try:
+        return importlib.import_module(package)
+    except ModuleNotFoundError as error:
+        # a package that is there, but lacks another, says so itself
+        if error.name is None or error.name.partition(".")[0] != root:
+            raise
+    # outside of the except clause: the message says all
+    raise ImportError(
+        f"{root} is not installed; install it with: pip install 'b2nd-dask[{extra}]'", name=root
+    )
