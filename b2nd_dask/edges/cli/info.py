@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from b2nd_dask.edges.cli.facts import dims_of, facts_of, facts_of_members, ratio_text, superseded
+from b2nd_dask.edges.cli.facts import facts_of, facts_of_members, ratio_text
 from b2nd_dask.edges.cli.failures import FAILED, Verb, as_commands, message_of
 from b2nd_dask.edges.cli.options import json_option, paths_argument, storage_options
 from b2nd_dask.edges.cli.sources import Source, label_of, opened
@@ -68,7 +68,7 @@ def _facts(shown: Source, path: str) -> dict[str, Any]:
 
 def _print(shown: Source, path: str, *, many: bool) -> None:
     if isinstance(shown, Frame):
-        print_rows(_rows(shown, path))
+        print_rows(_rows(shown))
         return
     if many:
         click.echo(label_of(path))
@@ -81,12 +81,8 @@ def _size(nbytes: int | None) -> str:
     return "" if nbytes is None else decimal(nbytes)
 
 
-def _rows(frame: Frame, path: str) -> Iterator[tuple[str, str]]:
+def _rows(frame: Frame) -> Iterator[tuple[str, str]]:
     for name, value in frame.info.items():
-        yield name, as_commands(value, "") if name == "checksums" else value
-        if name == "shape" and (dims := dims_of(frame)) is not None:
-            yield "dims", ", ".join(dims)
-        elif name == "size":
+        yield name, as_commands(value, "") if name in ("checksums", "superseded") else value
+        if name == "size":
             yield "ratio", ratio_text(frame)
-            if given_back := superseded(frame, path):
-                yield "superseded", f"about {decimal(given_back)}: `b2nd-dask compact PATH`"
