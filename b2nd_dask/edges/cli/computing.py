@@ -13,7 +13,7 @@ from b2nd_dask.edges.cli.terminal import progress
 
 @contextmanager
 def computing(what: str) -> Iterator[None]:
-    """Show how many tasks are done of what dask computes in the block, in threads of this process."""
+    """Show how many tasks are done of what dask computes in threads while the block runs."""
     with progress(what) as show:
 
         def after_task(_key: Any, _result: Any, _graph: Any, state: Any, _worker: Any) -> None:

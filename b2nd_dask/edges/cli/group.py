@@ -26,6 +26,7 @@ class _Row(NamedTuple):
 #: A module takes seconds to import where it needs dask: help and completion read this alone.
 VERBS = {
     "info": _Row("info", "What frames and stores hold."),
+    "map": _Row("map", "A picture of the chunks of a frame."),
     "stat": _Row("stat", "Minimum, maximum, mean of arrays, out of core."),
     "verify": _Row("checksums", "Verify frames by their checksums."),
     "seal": _Row("checksums", "Add checksums to a frame that has none."),

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from b2nd_dask.edges.cli.facts import facts_of, facts_of_members, ratio_text
+from b2nd_dask.edges.cli.facts import facts_of, facts_of_members
 from b2nd_dask.edges.cli.failures import FAILED, Verb, as_commands, message_of
 from b2nd_dask.edges.cli.options import json_option, paths_argument, storage_options
 from b2nd_dask.edges.cli.sources import Source, label_of, opened
@@ -62,7 +62,7 @@ def info_command(
 
 def _facts(shown: Source, path: str) -> dict[str, Any]:
     if isinstance(shown, Frame):
-        return facts_of(shown, path)
+        return facts_of(shown)
     return facts_of_members(shown, label_of(path))
 
 
@@ -84,5 +84,3 @@ def _size(nbytes: int | None) -> str:
 def _rows(frame: Frame) -> Iterator[tuple[str, str]]:
     for name, value in frame.info.items():
         yield name, as_commands(value, "") if name in ("checksums", "superseded") else value
-        if name == "size":
-            yield "ratio", ratio_text(frame)

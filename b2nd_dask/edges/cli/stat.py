@@ -12,13 +12,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from b2nd_dask.edges.cli.computing import computing
-from b2nd_dask.edges.cli.facts import grid_text
 from b2nd_dask.edges.cli.failures import FAILED, Verb, message_of
 from b2nd_dask.edges.cli.moments import moments
 from b2nd_dask.edges.cli.options import json_option, lengths, paths_argument, storage_options
 from b2nd_dask.edges.cli.sources import arrays
 from b2nd_dask.edges.cli.terminal import print_columns, print_json, safe
 from b2nd_dask.frame.array import Frame
+from b2nd_dask.frame.info import lengths_text
 from b2nd_dask.graph.read.from_b2nd import from_b2nd
 
 #: Bytes of elements that a task reads at once: of narrow ones it makes floats of eight bytes.
@@ -126,7 +126,9 @@ def _listed(values: NDArray[Any] | None) -> Any:
 
 
 def _print(found: dict[str, Any]) -> None:
-    click.echo(safe(f"{found['path']}: {grid_text(found['shape'])}, {np.dtype(found['dtype'])}"))
+    click.echo(
+        safe(f"{found['path']}: {lengths_text(tuple(found['shape']))}, {np.dtype(found['dtype'])}")
+    )
     if found["axes"] is None:
         print_columns(
             [
