@@ -30,8 +30,11 @@ VERBS = {
     "stat": _Row("stat", "Minimum, maximum, mean of arrays, out of core."),
     "verify": _Row("checksums", "Verify frames by their checksums."),
     "seal": _Row("checksums", "Add checksums to a frame that has none."),
+    "copy": _Row("copying", "Copy a frame, also with another compression."),
+    "rechunk": _Row("copying", "Write a frame anew with other chunks."),
     "compact": _Row("space", "Give back the space of superseded chunks."),
     "staging": _Row("space", "What interrupted writes have left behind."),
+    "plan": _Row("plan", "What a read or a rechunk would take."),
     "demo": _Row("demo", "How much of the Earth is land, out of core."),
     "completion": _Row("completion", "Print the script that completes verbs and paths."),
 }

@@ -14,10 +14,9 @@ import numpy as np
 from rich.console import Console
 from rich.text import Text
 
-from b2nd_dask.edges.cli.failures import Verb
+from b2nd_dask.edges.cli.failures import Verb, safe
 from b2nd_dask.edges.cli.options import lengths, path_argument, storage_options
 from b2nd_dask.edges.cli.picture import GAP, LEVELS, MOST_LEVELS, Picture, picture_of
-from b2nd_dask.edges.cli.terminal import safe
 from b2nd_dask.edges.display.kinds import MIXED
 from b2nd_dask.edges.extras import require
 from b2nd_dask.format.index import ChunkKind
@@ -86,8 +85,8 @@ def map_command(
 ) -> None:
     """Draw the chunks of the frame at PATH, each a cell, or some neighbours where there are many.
 
-    The last two axes are rows and columns; planes of the others stand side by side, or are projected
-    where they are too many. No chunk is decoded.
+    The last two axes are rows and columns; planes of the others stand side by side, or are
+    projected where they are too many. No chunk is decoded.
 
     \b
     Examples:

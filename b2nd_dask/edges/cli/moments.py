@@ -34,12 +34,12 @@ def moments(x: da.Array, axis: tuple[int, ...] | None = None) -> da.Array:
         Records: `n` (elements that are no NaN or NaT), `nan`, `zeros`, `min`, `max`, `mean` and
         `m2`, the sum of squared differences from the mean.
     """
-    if x.dtype.kind not in _ORDERED + _AVERAGED:
+    if not is_described(x.dtype):
         raise UnsupportedFrameError(
             f"elements are {x.dtype}: minimum and mean are those of numbers and dates"
         )
     record = record_of(x.dtype)
-    return da.reduction(
+    records: da.Array = da.reduction(
         x,
         chunk=_of_block,
         combine=_together,
@@ -48,6 +48,12 @@ def moments(x: da.Array, axis: tuple[int, ...] | None = None) -> da.Array:
         dtype=record,
         meta=np.empty((0,) * (x.ndim - len(axis) if axis is not None else 0), record),
     )
+    return records
+
+
+def is_described(dtype: np.dtype[Any]) -> bool:
+    """Whether elements of a dtype have a minimum or a mean."""
+    return dtype.kind in _ORDERED + _AVERAGED
 
 
 def record_of(dtype: np.dtype[Any]) -> np.dtype[Any]:
@@ -107,7 +113,8 @@ def _average(found: NDArray[Any], block: NDArray[Any], axis: tuple[int, ...], va
     total = block.sum(axis, dtype=found["mean"].dtype, keepdims=True, where=valid)
     found["mean"] = total / np.maximum(1, found["n"])
     off = np.abs(block - found["mean"])
-    found["m2"] = np.multiply(off, off, out=off).sum(axis, keepdims=True, where=valid)
+    off *= off
+    found["m2"] = np.sum(off, axis, keepdims=True, where=valid)
 
 
 def _together(parts: NDArray[Any], axis: tuple[int, ...], keepdims: bool) -> NDArray[Any]:

@@ -6,9 +6,9 @@ from typing import Any
 
 import click
 
-from b2nd_dask.edges.cli.failures import Verb
+from b2nd_dask.edges.cli.failures import Verb, safe
 from b2nd_dask.edges.cli.options import json_option, path_argument, storage_options
-from b2nd_dask.edges.cli.terminal import print_json, safe
+from b2nd_dask.edges.cli.terminal import print_json
 from b2nd_dask.frame.access import open_b2nd
 from b2nd_dask.frame.array import reference_of
 from b2nd_dask.frame.chunk_table import chunk_table, superseded_in

@@ -12,11 +12,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from b2nd_dask.edges.cli.computing import computing
-from b2nd_dask.edges.cli.failures import FAILED, Verb, message_of
-from b2nd_dask.edges.cli.moments import moments
+from b2nd_dask.edges.cli.failures import FAILED, Verb, message_of, safe
+from b2nd_dask.edges.cli.moments import is_described, moments
 from b2nd_dask.edges.cli.options import json_option, lengths, paths_argument, storage_options
 from b2nd_dask.edges.cli.sources import arrays
-from b2nd_dask.edges.cli.terminal import print_columns, print_json, safe
+from b2nd_dask.edges.cli.terminal import print_columns, print_json
 from b2nd_dask.frame.array import Frame
 from b2nd_dask.frame.info import lengths_text
 from b2nd_dask.graph.read.from_b2nd import from_b2nd
@@ -61,6 +61,10 @@ def stat_command(
     for path in paths:
         try:
             for name, frame in arrays(path, storage_options):
+                if name != frame.path and not is_described(frame.dtype):
+                    # of a store what has numbers
+                    click.echo(safe(f"{name}: {frame.dtype}, left out"), err=True)
+                    continue
                 found.append(_described(name, frame, axis))
                 if not as_json:
                     _print(found[-1])

@@ -17,19 +17,10 @@ from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, T
 from rich.table import Table
 from rich.text import Text
 
+from b2nd_dask.edges.cli.failures import safe
+
 #: Seconds from one state of a bar to the next.
 _BETWEEN = 0.1
-
-
-def safe(text: str) -> str:
-    r"""Escape what a terminal would take for a code; line ends stay.
-
-    Examples
-    --------
-    >>> print(safe("\x1b[31mred"))
-    \x1b[31mred
-    """
-    return "".join(c if c.isprintable() or c == "\n" else ascii(c)[1:-1] for c in text)
 
 
 def print_rows(rows: Iterable[tuple[str, str]]) -> None:
