@@ -55,6 +55,9 @@ def message_of(
         What the command reads, and what it writes.
     """
     text = str(error) or type(error).__name__
+    if isinstance(error, OSError) and error.strerror and isinstance(error.filename, str):
+        # without the number of the error
+        text = f"{error.filename}: {error.strerror}"
     text = as_commands(text, path or "")
     named = False
     for each in filter(None, (target, path)):
