@@ -17,6 +17,7 @@ from rich.text import Text
 from b2nd_dask.edges.cli.failures import Verb, safe
 from b2nd_dask.edges.cli.options import lengths, path_argument, storage_options
 from b2nd_dask.edges.cli.picture import GAP, LEVELS, MOST_LEVELS, Picture, picture_of
+from b2nd_dask.edges.cli.terminal import Stdout
 from b2nd_dask.edges.display.kinds import MIXED
 from b2nd_dask.edges.extras import require
 from b2nd_dask.format.index import ChunkKind
@@ -149,9 +150,12 @@ def _print(
     picture: Picture,
     width: int,
 ) -> None:
-    console = Console(highlight=False, markup=False, emoji=False)
-    console.print(Text(safe(f"{frame.path}: {lengths_text(table.kinds.shape)} chunks")))
-    console.print(Text(safe(_axes_text(frame, at, picture))))
+    console = Stdout()
+    for text in (
+        f"{frame.path}: {lengths_text(table.kinds.shape)} chunks",
+        _axes_text(frame, at, picture),
+    ):
+        console.print(Text(safe(text)), soft_wrap=True)
     symbols = _symbols(table, by, is_ascii=_is_plain(console))
     wide = 2 if picture.cells.shape[1] * 2 <= width else 1
     for row in picture.cells.tolist():

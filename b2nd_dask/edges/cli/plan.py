@@ -42,7 +42,10 @@ def _part(text: str) -> Any:
         return ...
     if ":" not in text:
         return int(text)
-    return slice(*(int(bound) if bound.strip() else None for bound in text.split(":")[:4]))
+    bounds = [int(bound) if bound.strip() else None for bound in text.split(":")]
+    if len(bounds) > 3:
+        raise ValueError(text)
+    return slice(*bounds)
 
 
 @click.command("plan", cls=Verb)

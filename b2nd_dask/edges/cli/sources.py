@@ -50,16 +50,12 @@ def _frames_in(folder: Path) -> Iterator[Member]:
             yield Member(path.name, f"array {shape}, {frame.dtype}", frame.cbytes)
 
 
-def arrays(path: str, options: dict[str, Any]) -> Iterator[tuple[str, Frame]]:
-    """Frames that a path names, each with a label: the frame itself, or the arrays of a store."""
-    source = opened(path, options)
-    if isinstance(source, Frame):
-        yield source.path, source
-        return
-    for member in source:
+def arrays_of(members: list[Member], path: str, options: dict[str, Any]) -> Iterator[Frame]:
+    """Open the arrays of a store or of a directory of frames."""
+    for member in members:
         if member.what.startswith("array"):
             name = f"{path.rstrip('/')}/{member.key.lstrip('/')}"
-            yield name, open_b2nd(name, storage_options=options)
+            yield open_b2nd(name, storage_options=options)
 
 
 def label_of(path: str) -> str:

@@ -15,8 +15,9 @@ from b2nd_dask.edges.cli.computing import computing
 from b2nd_dask.edges.cli.failures import FAILED, Verb, message_of, safe
 from b2nd_dask.edges.cli.moments import is_described, moments
 from b2nd_dask.edges.cli.options import json_option, lengths, paths_argument, storage_options
-from b2nd_dask.edges.cli.sources import arrays
+from b2nd_dask.edges.cli.sources import arrays_of, opened
 from b2nd_dask.edges.cli.terminal import print_columns, print_json
+from b2nd_dask.frame.access import open_b2nd
 from b2nd_dask.frame.array import Frame
 from b2nd_dask.frame.info import lengths_text
 from b2nd_dask.graph.read.from_b2nd import from_b2nd
@@ -60,12 +61,8 @@ def stat_command(
     found, failed = [], False
     for path in paths:
         try:
-            for name, frame in arrays(path, storage_options):
-                if name != frame.path and not is_described(frame.dtype):
-                    # of a store what has numbers
-                    click.echo(safe(f"{name}: {frame.dtype}, left out"), err=True)
-                    continue
-                found.append(_described(name, frame, axis))
+            for frame in _frames(path, storage_options):
+                found.append(_described(frame, axis))
                 if not as_json:
                     _print(found[-1])
         except BrokenPipeError:
@@ -78,16 +75,30 @@ def stat_command(
     context.exit(FAILED if failed else 0)
 
 
-def _described(name: str, frame: Frame, axis: int | tuple[int, ...] | None) -> dict[str, Any]:
+def _frames(path: str, options: dict[str, Any]) -> Iterator[Frame]:
+    """The frame at a path, or what a store has of numbers."""
+    source = opened(path, options)
+    if isinstance(source, Frame):
+        # it was opened to be looked at: what is read is verified
+        yield open_b2nd(path, storage_options=options)
+        return
+    for frame in arrays_of(source, path, options):
+        if is_described(frame.dtype):
+            yield frame
+        else:
+            click.echo(safe(f"{frame.path}: {frame.dtype}, left out"), err=True)
+
+
+def _described(frame: Frame, axis: int | tuple[int, ...] | None) -> dict[str, Any]:
     axes = _axes(frame, axis)
     with dask.config.set({"array.chunk-size": _BLOCK}):
         x = from_b2nd(frame, chunks="auto")
-    with computing(f"computing {name}"):
+    with computing(f"computing {frame.path}"):
         record = np.asarray(moments(x, axes).compute(scheduler="threads"))
     values = {key: _listed(_value(record, key, frame.dtype)) for key in _NAMES}
     kept = None if axes is None else [n for n in range(frame.ndim) if n not in axes]
     return {
-        "path": name,
+        "path": frame.path,
         "shape": list(frame.shape),
         "dtype": frame.dtype.str,
         "axes": None if axes is None else list(axes),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import math
 import sys
@@ -23,6 +24,17 @@ from b2nd_dask.edges.cli.failures import safe
 _BETWEEN = 0.1
 
 
+class Stdout(Console):
+    """What rich prints on; text is neither markup nor highlighted."""
+
+    def __init__(self) -> None:
+        super().__init__(highlight=False, markup=False, emoji=False)
+
+    def on_broken_pipe(self) -> None:
+        """Let the command end as any other whose reader is gone."""
+        raise BrokenPipeError(errno.EPIPE, "nobody reads on")
+
+
 def print_rows(rows: Iterable[tuple[str, str]]) -> None:
     """Print names and texts, wrapped on a terminal, one line each in a pipe."""
     rows = [(safe(name), safe(text)) for name, text in rows]
@@ -31,7 +43,7 @@ def print_rows(rows: Iterable[tuple[str, str]]) -> None:
         for name, text in rows:
             # Text, because rich takes brackets in a str for markup
             table.add_row(Text(name, "bold"), Text(text, overflow="fold"))
-        Console().print(table)
+        Stdout().print(table)
         return
     width = max((len(name) for name, _ in rows), default=0)
     for name, text in rows:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import json
+import math
 from collections.abc import Callable
 from pathlib import Path
 
@@ -11,7 +13,7 @@ import numpy as np
 import pytest
 
 import b2nd_dask
-from tests.edges.cli.running import rows, run
+from tests.edges.cli.running import rows, run, told
 
 
 def test_info_of_an_array(tmp_path: Path) -> None:
@@ -99,3 +101,71 @@ def test_info_tells_how_it_is_compressed(tmp_path: Path, contiguous: bool) -> No
     again = str(tmp_path / "b.b2nd")
     b2nd_dask.to_b2nd(np.arange(10.0), again, cparams=ours)
     assert b2nd_dask.open_b2nd(again).cparams == ours
+
+
+def test_json_is_what_python_says(tmp_path: Path) -> None:
+    path = tmp_path / "a.b2nd"
+    values = np.arange(600.0, dtype="f4").reshape(20, 30)
+    values[:10] = 0
+    entries = {"dims": ["y", "x"], "units": "K", "raw": b"\xff", "bad": math.nan}
+    b2nd_dask.to_b2nd(values, path, chunks=(10, 10), vlmeta=entries, cparams={"codec": "lz4"})
+    (found,) = told("info", str(path))
+    frame = b2nd_dask.open_b2nd(path)
+    for name in ("shape", "chunks", "blocks"):
+        assert found[name] == list(getattr(frame, name))
+    for name in ("path", "nchunks", "nbytes", "cbytes"):
+        assert found[name] == getattr(frame, name)
+    assert found["ratio"] == pytest.approx(frame.cratio)
+    assert found["dtype"] == "<f4"
+    assert found["dims"] == ["y", "x"]
+    assert found["chunk_grid"] == [2, 3]
+    assert found["chunk_kinds"] == {"stored": 3, "zeros": 3, "nan": 0, "uninit": 0}
+    assert (found["codec"], found["clevel"], found["layout"]) == ("lz4", 5, "contiguous")
+    assert found["checksums"] == {"state": "valid", "reason": None}
+    assert found["attributes"]["units"] == "K"
+    assert found["attributes"]["bad"] == "nan"
+    assert found["superseded_nbytes"] == 0
+    assert list(found) == KEYS
+
+
+KEYS = [
+    *("path", "kind", "shape", "dims", "dtype", "chunks", "blocks", "chunk_grid", "nchunks"),
+    *("chunk_kinds", "nbytes", "cbytes", "ratio", "superseded_nbytes", "layout", "codec"),
+    *("clevel", "filters", "checksums", "metalayers", "attributes"),
+]
+
+
+def test_several_paths_of_which_one_is_missing(tmp_path: Path) -> None:
+    paths = [str(tmp_path / f"{name}.b2nd") for name in "abc"]
+    for path in paths[::2]:
+        b2nd_dask.to_b2nd(np.arange(3), path)
+    result = run("info", *paths, "--json")
+    assert result.exit_code == 1
+    assert [each["path"] for each in json.loads(result.stdout)] == paths[::2]
+    assert result.stderr == f"Error: {paths[1]}: No such file or directory\n"
+
+
+def test_members_of_a_store_and_frames_of_a_directory(tmp_path: Path) -> None:
+    store = str(tmp_path / "s.b2z")
+    with blosc2.TreeStore(store, mode="w") as tree:
+        tree["/g/x"] = np.arange(6.0)
+        tree["/y"] = np.arange(3)
+    (found,) = told("info", store)
+    assert (found["kind"], found["path"]) == ("store", store)
+    assert [each["key"] for each in found["members"]] == ["/g/x", "/y"]
+    assert told("info", f"{store}/g/x")[0]["shape"] == [6]
+    b2nd_dask.to_b2nd(np.arange(4), tmp_path / "z.b2nd")
+    assert "z.b2nd  array 4, int64" in run("info", str(tmp_path)).output
+
+
+def test_info_says_what_compact_gives_back(tmp_path: Path) -> None:
+    path = tmp_path / "a.b2nd"
+    b2nd_dask.to_b2nd(np.random.default_rng(0).random(4000), path, chunks=1000)
+    b2nd_dask.to_b2nd(np.arange(1000.0), path, mode="r+", region=slice(0, 1000))
+    (found,) = told("info", str(path))
+    assert "`b2nd-dask compact PATH`" in rows(run("info", str(path)))["superseded"]
+    assert run("compact", "--dry-run", str(path)).output.startswith("about 7.")
+    nbytes = path.stat().st_size
+    assert run("compact", str(path)).output.endswith("given back\n")
+    assert nbytes - path.stat().st_size == pytest.approx(found["superseded_nbytes"], abs=300)
+    assert told("info", str(path))[0]["superseded_nbytes"] == 0
