@@ -12,8 +12,6 @@ from typing import Any
 
 import click
 
-from b2nd_dask.storage import Location, Secrets, split_store
-
 #: Exit codes, beside 0; click uses 2 for wrong arguments.
 FAILED, NO_CHECKSUMS, INTERRUPTED, BROKEN_PIPE = 1, 3, 130, 141
 
@@ -54,6 +52,9 @@ def message_of(
     path, target : str, optional
         What the command reads, and what it writes.
     """
+    # help and completion do without
+    from b2nd_dask.storage import Location, Secrets, split_store
+
     text = str(error) or type(error).__name__
     if isinstance(error, OSError) and error.strerror and isinstance(error.filename, str):
         # without the number of the error

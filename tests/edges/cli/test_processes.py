@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import runpy
 import signal
+import subprocess
 import sys
 import threading
 from multiprocessing.connection import Connection
@@ -88,3 +89,44 @@ def test_an_interrupt_ends_it(path: str) -> None:
     with started(_interrupted, path) as (_, connection):
         os.kill(answer(connection), signal.SIGINT)
         assert answer(connection) == 130
+
+
+WITHOUT_DASK = """
+import sys, b2nd_dask_command
+sys.argv = ["b2nd-dask", "info", sys.argv[1]]
+try:
+    b2nd_dask_command.main()
+except SystemExit as ended:
+    assert not ended.code
+assert "dask" not in sys.modules
+"""
+
+
+def test_the_script_looks_at_frames_without_dask(path: str) -> None:
+    ended = subprocess.run(
+        [sys.executable, "-c", WITHOUT_DASK, path], capture_output=True, text=True, check=False
+    )
+    assert (ended.returncode, ended.stderr) == (0, "")
+    assert "float64" in ended.stdout
+
+
+WITH_DASK = """
+import sys, b2nd_dask_command
+sys.argv = ["b2nd-dask", "stat", sys.argv[1]]
+try:
+    b2nd_dask_command.main()
+except SystemExit as ended:
+    assert not ended.code
+import b2nd_dask, dask.array
+assert dask.array.from_b2nd is b2nd_dask.from_b2nd
+assert hasattr(dask.array.Array.rechunk, "dask_own")
+"""
+
+
+@pytest.mark.slow
+def test_the_script_completes_the_package_for_what_computes(path: str) -> None:
+    ended = subprocess.run(
+        [sys.executable, "-c", WITH_DASK, path], capture_output=True, text=True, check=False
+    )
+    assert (ended.returncode, ended.stderr) == (0, "")
+    assert "mean   2.5" in ended.stdout
