@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -103,6 +103,20 @@ def verify(
     >>> result.ok, result.nchunks
     (True, 4)
     """
+    return verify_noting(
+        urlpath, lambda *_: None, threads=threads, storage_options=storage_options, offset=offset
+    )
+
+
+def verify_noting(
+    urlpath: UrlPath | Any,
+    note: Callable[[int, int], None],
+    *,
+    threads: int | None = None,
+    storage_options: Mapping[str, Any] | None = None,
+    offset: int = 0,
+) -> Verification:
+    """Verify, and call a function after each chunk with how many are done, and of how many."""
     opened = process_cache().open(locate(urlpath, offset, storage_options))
     integrity = opened.parsed.integrity
     digests = integrity.by_chunk
@@ -111,6 +125,7 @@ def verify(
     if digests is not None:
         for chunk, result in scan_chunks(opened, partial(_check, digests), threads):
             nchunks += 1
+            note(nchunks, opened.parsed.index.nstored)
             if isinstance(result, B2ndError):
                 bad[chunk] = result
     # what another program changed meanwhile is no damage

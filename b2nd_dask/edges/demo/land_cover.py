@@ -14,13 +14,13 @@ from dask.base import compute
 from dask.diagnostics.progress import ProgressBar
 from numpy.typing import NDArray
 from rich.console import Console
-from rich.filesize import decimal
 from rich.progress import Progress
 
-from b2nd_dask.edges.landmask import find_mask, land_bands, mask_shape, write_frame
+from b2nd_dask.edges.demo.landmask import find_mask, land_bands, mask_shape, write_frame
 from b2nd_dask.format.index import ChunkKind
 from b2nd_dask.frame.access import open_b2nd
 from b2nd_dask.frame.array import Frame
+from b2nd_dask.frame.sizes import decimal
 from b2nd_dask.graph.read.from_b2nd import from_b2nd
 from b2nd_dask.graph.write.to_b2nd import to_b2nd
 

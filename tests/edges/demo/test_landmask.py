@@ -9,7 +9,7 @@ import blosc2
 import numpy as np
 import pytest
 
-from b2nd_dask.edges.landmask import land_bands, mask_shape, write_frame
+from b2nd_dask.edges.demo.landmask import land_bands, mask_shape, write_frame
 
 
 def save_sea(path: Path, sea: np.ndarray) -> Path:

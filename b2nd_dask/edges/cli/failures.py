@@ -1,0 +1,128 @@
+"""What fails: exit codes, messages that spell options as the command line does, no traceback."""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import click
+
+#: Exit codes, beside 0; click uses 2 for wrong arguments.
+FAILED, NO_CHECKSUMS, INTERRUPTED, BROKEN_PIPE = 1, 3, 130, 141
+
+#: Python in messages of the package, and how the command line spells the same.
+_SPELLINGS = (
+    (re.compile(r"storage_options=\{'anon': True\}"), "--storage-option anon=true"),
+    (re.compile(r"\bstorage_options are\b"), "--storage-option is"),
+    (re.compile(r"\bstorage_options\b=?"), "--storage-option"),
+    (re.compile(r"\b(?:pass|with) mode=\"w\""), "give --force"),
+    (re.compile(r"\bmax_mem="), "--max-mem "),
+    (re.compile(r"\bchunks=(?!\S)"), "--chunks"),
+    (re.compile(r"\bcomponent=KEY reads\b"), "PATH/KEY is"),
+    (re.compile(r"\bcomponent=(?=')"), "KEY "),
+    (re.compile(r"`?\blist_staging\b`?"), "`b2nd-dask staging PATH`"),
+    (re.compile(r"`?\bremove_staging\b`?"), "`b2nd-dask staging PATH --remove`"),
+    (re.compile(r"`?\bb2nd_dask\.(seal|verify|compact)\b`?"), r"`b2nd-dask \1 PATH`"),
+)
+
+
+def as_commands(text: str, path: str) -> str:
+    """Spell Python in a message as commands and options, except in the path."""
+    parts = text.split(path) if path else [text]
+    for python, shell in _SPELLINGS:
+        parts = [python.sub(shell, part) for part in parts]
+    return path.join(parts)
+
+
+def message_of(
+    error: Exception,
+    path: str | None,
+    options: Mapping[str, Any] | None = None,
+    target: str | None = None,
+) -> str:
+    """One message: what failed, in which file, with options as the command line spells them.
+
+    Parameters
+    ----------
+    path, target : str, optional
+        What the command reads, and what it writes.
+    """
+    # help and completion do without
+    from b2nd_dask.storage import Location, Secrets, split_store
+
+    text = str(error) or type(error).__name__
+    if isinstance(error, OSError) and error.strerror and isinstance(error.filename, str):
+        # without the number of the error
+        text = f"{error.filename}: {error.strerror}"
+    text = as_commands(text, path or "")
+    named = False
+    for each in filter(None, (target, path)):
+        try:
+            location = Location.of(each)
+            store = Location.of(split_store(each)[0])
+        except ValueError:
+            # the error says that it is no path or URL, and does not show it
+            return safe(text)
+        if location.is_url:
+            text = Secrets(each, options).hide(text)
+        named = named or any(name in text for name in (each, location.label, store.label))
+        label = location.label
+    return safe(text if named or path is None else f"{label}: {text}")
+
+
+def safe(text: str) -> str:
+    r"""Escape what a terminal would take for a code; line ends stay.
+
+    Examples
+    --------
+    >>> print(safe("\x1b[31mred"))
+    \x1b[31mred
+    """
+    return "".join(c if c.isprintable() or c == "\n" else ascii(c)[1:-1] for c in text)
+
+
+class Verb(click.Command):
+    """A command that fails with a message, not with a traceback.
+
+    Its parameter `path` is named in messages; values of `storage_options` are left out of them.
+    """
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run the command."""
+        with reported(ctx.params):
+            return super().invoke(ctx)
+
+
+@contextmanager
+def reported(parameters: Mapping[str, Any]) -> Iterator[None]:
+    """Turn what a command raises into a message, or into the exit code of what stopped it."""
+    try:
+        yield
+    except (click.ClickException, click.exceptions.Exit, click.Abort):
+        raise
+    except KeyboardInterrupt:
+        click.echo("Interrupted", err=True)
+        failure: Exception = click.exceptions.Exit(INTERRUPTED)
+    except Exception as error:  # noqa: BLE001 - file systems have trees of their own
+        if isinstance(error, OSError) and error.errno == errno.EPIPE:
+            _silence()
+            failure = click.exceptions.Exit(BROKEN_PIPE)
+        else:
+            named = (parameters.get(name) for name in ("path", "storage_options", "target"))
+            failure = click.ClickException(message_of(error, *named))
+    else:
+        return
+    # outside of the except clause, so that the original is not shown with it
+    raise failure
+
+
+def _silence() -> None:
+    """Let nobody write to a pipe whose reader is gone, also when Python ends and flushes."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, sys.stdout.fileno())
+    os.close(nowhere)

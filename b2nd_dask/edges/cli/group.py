@@ -1,0 +1,112 @@
+"""The command `b2nd-dask` and the table of its verbs, which are imported when they are used."""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+import sys
+from typing import Any, NamedTuple
+
+import click
+from click.shell_completion import CompletionItem
+
+from b2nd_dask._version import __version__
+from b2nd_dask.edges.cli.failures import reported, safe
+from b2nd_dask.edges.extras import require
+
+
+class _Row(NamedTuple):
+    """Where a verb is, and what it does."""
+
+    module: str
+    """In `b2nd_dask.edges.cli`; the command is its `VERB_command`."""
+    what: str
+
+
+#: A module takes seconds to import where it needs dask: help and completion read this alone.
+VERBS = {
+    "info": _Row("info", "What frames and stores hold."),
+    "map": _Row("map", "A picture of the chunks of a frame."),
+    "stat": _Row("stat", "Minimum, maximum, mean of arrays, out of core."),
+    "verify": _Row("checksums", "Verify frames by their checksums."),
+    "seal": _Row("checksums", "Add checksums to a frame that has none."),
+    "copy": _Row("copying", "Copy a frame, also with another compression."),
+    "rechunk": _Row("copying", "Write a frame anew with other chunks."),
+    "compact": _Row("space", "Give back the space of superseded chunks."),
+    "staging": _Row("space", "What interrupted writes have left behind."),
+    "plan": _Row("plan", "What a read or a rechunk would take."),
+    "demo": _Row("demo", "How much of the Earth is land, out of core."),
+    "completion": _Row("completion", "Print the script that completes verbs and paths."),
+}
+
+
+class _Verbs(click.Group):
+    """A group that imports a verb when it is used, and reports all errors as messages."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(VERBS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        row = VERBS.get(cmd_name)
+        if row is None:
+            return None
+        try:
+            require("cli", "rich")
+            module = importlib.import_module(f"b2nd_dask.edges.cli.{row.module}")
+        except ImportError as error:
+            message = str(error)
+        else:
+            _complete_package()
+            command: click.Command = getattr(module, f"{cmd_name}_command")
+            return command
+        raise click.ClickException(message)
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        if args[0] not in VERBS:
+            near = difflib.get_close_matches(args[0], VERBS, n=1)
+            hint = f" Did you mean {near[0]!r}?" if near else ""
+            ctx.fail(f"No such command {safe(args[0])!r}.{hint}")
+        return super().resolve_command(ctx, args)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, row.what) for name, row in VERBS.items()])
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        verbs = [
+            CompletionItem(name, help=row.what)
+            for name, row in VERBS.items()
+            if name.startswith(incomplete)
+        ]
+        return verbs + click.Command.shell_complete(self, ctx, incomplete)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        with reported({}):
+            return super().invoke(ctx)
+
+
+def _complete_package() -> None:
+    """Run the package's `__init__` where the script has not, and a verb has imported dask.
+
+    It installs what reads and writes go through in dask.
+    """
+    package = sys.modules["b2nd_dask"]
+    if "dask.array" in sys.modules and not hasattr(package, "from_b2nd"):
+        spec = package.__spec__
+        if spec is not None and spec.loader is not None:
+            spec.loader.exec_module(package)
+
+
+@click.group(cls=_Verbs, name="b2nd", context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, prog_name="b2nd-dask")
+def main() -> None:
+    """Blosc2 array frames: look at them, check their checksums, copy and compute, out of core.
+
+    PATH is a file (.b2nd), a directory or a URL; PATH.b2z/KEY is a member of a store. Each command
+    has a --help with examples.
+
+    Exit codes: 0 done, 1 failed or damaged, 2 wrong arguments, 3 no checksums to verify by, 130
+    interrupted.
+    """

@@ -1,0 +1,106 @@
+"""What commands print: tables on stdout, progress on stderr where that is a terminal."""
+
+from __future__ import annotations
+
+import errno
+import json
+import math
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import click
+from rich.console import Console
+from rich.markup import escape
+from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
+from rich.table import Table
+from rich.text import Text
+
+from b2nd_dask.edges.cli.failures import safe
+
+#: Seconds from one state of a bar to the next.
+_BETWEEN = 0.1
+
+
+class Stdout(Console):
+    """What rich prints on; text is neither markup nor highlighted."""
+
+    def __init__(self) -> None:
+        super().__init__(highlight=False, markup=False, emoji=False)
+
+    def on_broken_pipe(self) -> None:
+        """Let the command end as any other whose reader is gone."""
+        raise BrokenPipeError(errno.EPIPE, "nobody reads on")
+
+
+def print_rows(rows: Iterable[tuple[str, str]]) -> None:
+    """Print names and texts, wrapped on a terminal, one line each in a pipe."""
+    rows = [(safe(name), safe(text)) for name, text in rows]
+    if sys.stdout.isatty():
+        table = Table.grid(padding=(0, 2))
+        for name, text in rows:
+            # Text, because rich takes brackets in a str for markup
+            table.add_row(Text(name, "bold"), Text(text, overflow="fold"))
+        Stdout().print(table)
+        return
+    width = max((len(name) for name, _ in rows), default=0)
+    for name, text in rows:
+        click.echo(f"{name:<{width}}  {text}".rstrip())
+
+
+def print_columns(rows: Iterable[tuple[str, ...]], head: tuple[str, ...] = ()) -> None:
+    """Print texts in columns, the first of them to the left, of numbers to the right."""
+    rows = [tuple(map(safe, row)) for row in ([head, *rows] if head else rows)]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    for row in rows:
+        first, *others = (text.ljust(width) for text, width in zip(row, widths, strict=True))
+        click.echo("  ".join([first, *others]).rstrip())
+
+
+def print_json(value: Any) -> None:
+    """Print JSON in which NaN and infinities, which it has no numbers for, are texts."""
+    click.echo(json.dumps(_plain(value), indent=2, ensure_ascii=True, allow_nan=False))
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {str(key): _plain(each) for key, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(each) for each in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)
+    return value if isinstance(value, str | int | float | None) else str(value)
+
+
+@contextmanager
+def progress(what: str, total: int | None = None) -> Iterator[Callable[[int, int], None]]:
+    """Show a bar on stderr while the block runs, where stderr is a terminal.
+
+    Yields
+    ------
+    callable
+        Takes how much is done, and of how much.
+    """
+    columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn())
+    console = Console(stderr=True)
+    with Progress(
+        *columns,
+        TimeRemainingColumn(),
+        console=console,
+        transient=True,
+        disable=not console.is_terminal,
+    ) as bar:
+        task = bar.add_task(escape(safe(what)), total=total)
+
+        shown = 0.0
+
+        def show(done: int, of: int) -> None:
+            nonlocal shown
+            # it is called for each of maybe millions of chunks
+            if not bar.disable and (time.monotonic() > shown + _BETWEEN or done == of):
+                shown = time.monotonic()
+                bar.update(task, completed=done, total=of)
+
+        yield show
