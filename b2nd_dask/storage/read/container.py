@@ -12,6 +12,7 @@ import os
 import re
 import struct
 import zipfile
+import zlib
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from b2nd_dask.errors import FrameFormatError, UnsupportedFrameError
@@ -152,6 +153,33 @@ def member_offset(reader: ByteReader, member: ZipMember) -> int:
     if flags & _ENCRYPTED or method or offset + member.nbytes > member.stop:
         raise _damaged(reader, f"the header of {member.name!r} contradicts the list of files")
     return offset
+
+
+def read_text_file(reader: ByteReader, name: str, most: int) -> bytes | None:
+    """Read a small file of an archive, which may be deflated; None where there is none.
+
+    Raises
+    ------
+    FrameFormatError
+        It has more bytes than `most`, or is damaged.
+    UnsupportedFrameError
+        It is encrypted, or compressed in a way that is not known.
+    """
+    try:
+        with zipfile.ZipFile(_RangeFile(reader)) as archive:
+            if name not in archive.namelist():
+                return None
+            with archive.open(name) as file:
+                data = file.read(most + 1)
+    except (RuntimeError, NotImplementedError) as error:
+        raise UnsupportedFrameError(f"{name!r}: {error}", path=reader.label) from error
+    except (zipfile.BadZipFile, zlib.error, EOFError, ValueError, struct.error) as error:
+        if isinstance(error, FrameFormatError):
+            raise
+        raise _damaged(reader, f"{name!r}: {error}") from error
+    if len(data) > most:
+        raise _damaged(reader, f"{name!r} has more than {most} bytes")
+    return data
 
 
 def _damaged(reader: ByteReader, problem: str) -> FrameFormatError:

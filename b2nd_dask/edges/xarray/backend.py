@@ -1,0 +1,273 @@
+"""The engine ``b2nd`` of xarray: `xr.open_dataset(path, engine="b2nd")`."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Collection, Iterable, Mapping
+from pathlib import Path
+from typing import Any, ClassVar
+
+import xarray as xr
+from xarray.backends import AbstractDataStore, BackendEntrypoint, StoreBackendEntrypoint
+
+from b2nd_dask.edges.xarray.dask_arrays import install
+from b2nd_dask.edges.xarray.nested import combined, is_nested
+from b2nd_dask.edges.xarray.places import (
+    OpenOptions,
+    Place,
+    in_group,
+    location_of,
+    place_of,
+)
+from b2nd_dask.edges.xarray.variables import Contents, contents_of_frame, contents_of_place
+from b2nd_dask.frame.array import Frame, reference_of
+from b2nd_dask.storage import Location, printable
+
+#: What the names of files and directories of this engine end in.
+_SUFFIXES = (".b2nd", ".b2z", ".b2d", ".b2e", ".b2frame")
+#: Levels of groups that are followed.
+_DEEPEST = 32
+
+
+class B2ndBackend(BackendEntrypoint):
+    """Blosc2 frames, directories of them and stores of python-blosc2 as datasets."""
+
+    description = "Blosc2 frames (.b2nd), directories and stores of them (b2nd_dask)"
+    supports_groups: ClassVar[bool] = True
+    open_dataset_parameters: ClassVar[tuple[str, ...]] = (
+        "filename_or_obj",
+        "drop_variables",
+        "mask_and_scale",
+        "decode_times",
+        "concat_characters",
+        "decode_coords",
+        "use_cftime",
+        "decode_timedelta",
+        "group",
+        "storage_options",
+        "verify",
+        "uninit",
+    )
+
+    def open_dataset(
+        self,
+        filename_or_obj: Any,
+        *,
+        drop_variables: str | Iterable[str] | None = None,
+        mask_and_scale: Any = True,
+        decode_times: Any = True,
+        concat_characters: Any = False,
+        decode_coords: Any = True,
+        use_cftime: Any = None,
+        decode_timedelta: Any = None,
+        group: str | None = None,
+        storage_options: Mapping[str, Any] | None = None,
+        verify: Any = "auto",
+        uninit: Any = None,
+    ) -> xr.Dataset:
+        """Open a dataset; called by `xarray.open_dataset`.
+
+        Parameters
+        ----------
+        filename_or_obj : path, URL, bytes, Frame, blosc2.NDArray, or a list of these
+            A frame, a directory of frames, or a store (``.b2z``, ``.b2d``, ``.b2e``).
+        concat_characters : bool
+            Whether arrays of single characters become text. Text is stored as text, so that this
+            is False unless asked for.
+        group : str, optional
+            Level of a store, or directory inside of a directory, such as ``"model/run1"``.
+        storage_options : mapping, optional
+            For the fsspec file system of URLs.
+        verify, uninit
+            As for `b2nd_dask.open_b2nd`.
+        drop_variables, mask_and_scale, decode_times, decode_coords, use_cftime, decode_timedelta
+            As for `xarray.open_dataset`.
+        """
+        install()
+        options = OpenOptions(uninit, verify)
+        dropped = _names(drop_variables)
+        decoders = {
+            "mask_and_scale": mask_and_scale,
+            "decode_times": decode_times,
+            "concat_characters": concat_characters,
+            "decode_coords": decode_coords,
+            "use_cftime": use_cftime,
+            "decode_timedelta": decode_timedelta,
+        }
+
+        def decoded(contents: Contents) -> xr.Dataset:
+            return _decoded(contents, dropped, decoders)
+
+        found = _found(filename_or_obj, storage_options, options, group)
+        if isinstance(found, Contents):
+            return decoded(found)
+        if is_nested(found):
+            return combined(
+                found, lambda place: decoded(contents_of_place(place, options, dropped))
+            )
+        contents = contents_of_place(found, options, dropped)
+        if not contents.variables and not dropped:
+            _require_contents(found, contents)
+        return decoded(contents)
+
+    def guess_can_open(self, filename_or_obj: Any) -> bool:
+        """Whether the name says that this engine opens it; directories by what is in them."""
+        if isinstance(filename_or_obj, Frame):
+            return True
+        if not isinstance(filename_or_obj, str | os.PathLike):
+            return False
+        name = os.fspath(filename_or_obj)
+        if not isinstance(name, str):
+            return False
+        if name.partition("?")[0].rstrip("/").endswith(_SUFFIXES):
+            return True
+        path = Path(name)
+        try:
+            # one of the names that xarray-blosc2 and this package give, not a look at every file
+            return (path / "dataset.json").is_file() and any(path.glob("*.b2nd"))
+        except OSError:
+            return False
+
+    def open_datatree(self, filename_or_obj: Any, **options: Any) -> xr.DataTree:
+        """Open a store or directory with all its groups; called by `xarray.open_datatree`."""
+        groups = self.open_groups_as_dict(filename_or_obj, **options)
+        try:
+            return xr.DataTree.from_dict(groups)
+        except ValueError:
+            # dims without names, which groups have in common with those that they are in
+            groups = self._groups(filename_or_obj, own_dims=True, **options)
+            return xr.DataTree.from_dict(groups)
+
+    def open_groups_as_dict(self, filename_or_obj: Any, **options: Any) -> dict[str, xr.Dataset]:
+        """Open each group of a store or directory; called by `xarray.open_groups`."""
+        return self._groups(filename_or_obj, own_dims=False, **options)
+
+    def _groups(
+        self,
+        filename_or_obj: Any,
+        *,
+        own_dims: bool,
+        drop_variables: str | Iterable[str] | None = None,
+        group: str | None = None,
+        storage_options: Mapping[str, Any] | None = None,
+        verify: Any = "auto",
+        uninit: Any = None,
+        **decoders: Any,
+    ) -> dict[str, xr.Dataset]:
+        install()
+        options = OpenOptions(uninit, verify)
+        dropped = _names(drop_variables)
+        decoders = {"concat_characters": False, **decoders}
+        found = _found(filename_or_obj, storage_options, options, group)
+        if isinstance(found, Contents):
+            return {"/": _decoded(found, dropped, decoders)}
+
+        def contents(place: Place) -> Contents:
+            return contents_of_place(place, options, dropped, own_dims=own_dims)
+
+        return {path: _decoded(contents(each), dropped, decoders) for path, each in _levels(found)}
+
+
+def _levels(place: Place, path: str = "/", depth: int = 0) -> Iterable[tuple[str, Place]]:
+    yield path, place
+    if depth < _DEEPEST:
+        for group in place.groups():
+            yield from _levels(place.inside(group), f"{path.rstrip('/')}/{group}", depth + 1)
+
+
+def _require_contents(place: Place, contents: Contents) -> None:
+    """Check that a place is a dataset, if one without variables."""
+    groups = place.groups()
+    if groups:
+        raise ValueError(
+            f"{place.label}: no arrays here, but groups: {', '.join(map(printable, groups[:10]))}; "
+            "pass group=, or open all by xarray.open_datatree"
+        )
+    if not contents.attrs:
+        raise FileNotFoundError(f"{place.label}: no frames (.b2nd) here")
+
+
+def _names(given: str | Iterable[str] | None) -> frozenset[str]:
+    return frozenset([given] if isinstance(given, str) else given or ())
+
+
+def _found(
+    source: Any,
+    storage_options: Mapping[str, Any] | None,
+    options: OpenOptions,
+    group: str | None,
+) -> Contents | Place:
+    """What a user names: the contents of frames, or the place of a dataset."""
+    if isinstance(source, list | tuple):
+        return _of_list(source, storage_options, options, group)
+    if isinstance(source, Frame):
+        reference_of(source)  # says that it is closed
+        return contents_of_frame(source, _stem(source.path))
+    location, inner = location_of(source, storage_options)
+    place = place_of(location)
+    if place is not None:
+        return in_group(place, f"{inner}/{group or ''}")
+    if group:
+        raise ValueError(f"{location.label}: this is one frame, which has no groups: group={group}")
+    return contents_of_frame(options.open(location), _stem_of(location))
+
+
+def _of_list(
+    sources: Collection[Any],
+    storage_options: Mapping[str, Any] | None,
+    options: OpenOptions,
+    group: str | None,
+) -> Contents:
+    """Frames that are the variables of one dataset."""
+    if not sources:
+        raise ValueError("an empty list, where the paths of frames are needed")
+    contents = Contents("a list of frames")
+    for source in sources:
+        found = _found(source, storage_options, options, group)
+        if not isinstance(found, Contents):
+            found = contents_of_place(found, options, ())
+        contents.update(found)
+    contents.require_fit()
+    return contents
+
+
+def _stem_of(location: Location) -> str:
+    """Name of the variable of a frame that says none."""
+    if isinstance(location.urlpath, bytes):
+        return "data"
+    return _stem(location.member or location.url.partition("?")[0])
+
+
+def _stem(path: str) -> str:
+    name = path.rstrip("/").rpartition("/")[2]
+    for suffix in _SUFFIXES:
+        name = name.removesuffix(suffix)
+    return name if name and not name.startswith("<") else "data"
+
+
+class _Store(AbstractDataStore):
+    """What `StoreBackendEntrypoint` decodes."""
+
+    def __init__(self, contents: Contents) -> None:
+        self._contents = contents
+
+    def load(self) -> tuple[dict[str, xr.Variable], dict[str, Any]]:
+        return self._contents.variables, self._contents.attrs
+
+    def get_encoding(self) -> dict[str, Any]:
+        return {}
+
+
+def _decoded(
+    contents: Contents, dropped: Collection[str], decoders: Mapping[str, Any]
+) -> xr.Dataset:
+    """Decode by the CF conventions, as xarray does for any store."""
+    ds = StoreBackendEntrypoint().open_dataset(
+        _Store(contents),
+        drop_variables=dropped,
+        **decoders,
+    )
+    # a coordinate need not be that of a dim
+    ds = ds.set_coords([name for name in contents.coords if name in ds.variables])
+    ds.encoding["source"] = contents.label
+    return ds

@@ -1,0 +1,164 @@
+"""Under ``chunks=``: the dask arrays of `from_b2nd`, rather than xarray's own.
+
+xarray makes dask arrays of what it opened by `DaskManager.from_array`: each task indexes xarray's
+lazy array, of which dask knows nothing. Here the same array is made of `from_b2nd` and of dask's
+own functions, so that selections and reductions are pushed into the reads, special chunks are not
+read, and names follow from the version of the frame. What is not known is left to xarray.
+"""
+
+from __future__ import annotations
+
+import functools
+import logging
+from functools import partial
+from typing import Any
+
+import dask.array as da
+import numpy as np
+
+from b2nd_dask.edges.xarray import _xarray_compat
+from b2nd_dask.edges.xarray.backend_array import FrameArray
+from b2nd_dask.graph.read.from_b2nd import from_b2nd
+
+logger = logging.getLogger("b2nd_dask")
+
+#: Arguments that change nothing here: reads need no lock, and frames are small in graphs.
+_KNOWN = frozenset({"name", "inline_array", "lock", "meta"})
+#: Kinds of dtype for which dask's functions decode exactly as xarray's.
+_NUMBERS = "iuf"
+
+
+class _UnknownError(Exception):
+    """An array that is no frame, or decoded in a way that is not known."""
+
+
+def install() -> None:
+    """Put `from_array` in front of xarray's own, once; leave it where xarray has changed."""
+    try:
+        manager = _xarray_compat.names().DaskManager
+    except _xarray_compat.XarrayChangedError as error:
+        _xarray_compat.warn_once(str(error))
+        return
+    own = manager.from_array
+    if hasattr(own, "xarray_own"):
+        return
+
+    @functools.wraps(own)
+    def from_array(self: Any, data: Any, chunks: Any, **kwargs: Any) -> Any:
+        found = _array_of(data, chunks, kwargs)
+        return own(self, data, chunks, **kwargs) if found is None else found
+
+    from_array.xarray_own = own  # type: ignore[attr-defined]
+    manager.from_array = from_array
+
+
+def _array_of(data: Any, chunks: Any, kwargs: dict[str, Any]) -> Any:
+    """The array made of `from_b2nd`; None where it is xarray's to make."""
+    names = _xarray_compat.names()
+    if not isinstance(data, names.ImplicitToExplicitIndexingAdapter):
+        return None
+    if kwargs.get("lock") or not kwargs.keys() <= _KNOWN:
+        return None
+    try:
+        frames = _Converter(names)
+        if not frames.has_frame(data.array):
+            return None
+        array = frames.convert(data.array, chunks)
+    except _UnknownError as unknown:
+        logger.debug("left to xarray: %s", unknown)
+        return None
+    if array.shape != data.shape or array.dtype != data.dtype:
+        logger.debug("left to xarray: %s %s", array, data)
+        return None
+    return array
+
+
+class _Converter:
+    """Makes dask arrays of xarray's lazy arrays."""
+
+    def __init__(self, names: Any) -> None:
+        self._names = names
+        self._wrappers = (names.CopyOnWriteArray, names.MemoryCachedArray)
+        self._casts = (names.NativeEndiannessArray, names.BoolTypeArray)
+        self._decoded = names._ElementwiseFunctionArray
+
+    def has_frame(self, lazy: Any) -> bool:
+        """Whether a frame is at the bottom."""
+        layers = (*self._wrappers, *self._casts, self._decoded, self._names.LazilyIndexedArray)
+        while type(lazy) in layers:
+            lazy = lazy.array
+        return type(lazy) is FrameArray
+
+    def convert(self, lazy: Any, chunks: Any) -> Any:
+        """Make the dask array; blocks as for `from_b2nd`."""
+        kind = type(lazy)
+        if kind is FrameArray:
+            return _read(lazy, chunks)
+        if kind in self._wrappers:
+            return self.convert(lazy.array, chunks)
+        if kind is self._names.LazilyIndexedArray:
+            return self._selected(lazy, chunks)
+        if kind in self._casts:
+            return self.convert(lazy.array, chunks).astype(lazy.dtype)
+        if kind is self._decoded:
+            return self._decode(self.convert(lazy.array, chunks), lazy.func, lazy.dtype)
+        raise _UnknownError(kind.__name__)
+
+    def _selected(self, lazy: Any, chunks: Any) -> Any:
+        """Make the array of what is selected of an inner one."""
+        key = lazy.key.tuple
+        whole = slice(None)
+        sizes = lazy.array.shape
+        if all(
+            isinstance(k, slice) and range(n)[k] == range(n)[whole]
+            for k, n in zip(key, sizes, strict=True)
+        ):
+            return self.convert(lazy.array, chunks)
+        array = self.convert(lazy.array, None)
+        # arrays of positions are independent of each other
+        for axis in reversed(range(len(key))):
+            if not isinstance(key[axis], slice) or key[axis] != whole:
+                array = array[(*[whole] * axis, key[axis])]
+        return array.rechunk(chunks)
+
+    def _decode(self, array: da.Array, func: Any, dtype: np.dtype[Any]) -> Any:
+        """Apply a function that decodes elements."""
+        known = isinstance(func, partial) and not func.args
+        numbers = array.dtype.kind in _NUMBERS and dtype.kind in _NUMBERS
+        if known and numbers and func.func is self._names._apply_mask:
+            return _masked(array, **func.keywords)
+        if known and numbers and func.func is self._names._scale_offset_decoding:
+            return _scaled(array, **func.keywords)
+        return array.map_blocks(func, dtype=dtype, meta=np.empty((0,) * array.ndim, dtype))
+
+
+def _read(lazy: FrameArray, chunks: Any) -> Any:
+    """The frame as a dask array."""
+    if lazy.shape == lazy.frame.shape:
+        return from_b2nd(lazy.frame, chunks=chunks)
+    if len(lazy.shape) < lazy.frame.ndim:
+        return from_b2nd(lazy.frame)[0]
+    return from_b2nd(lazy.frame)[lazy.region].rechunk({} if chunks is None else chunks)
+
+
+def _masked(array: da.Array, encoded_fill_values: Any, decoded_fill_value: Any, dtype: Any) -> Any:
+    """`xarray.coding.variables._apply_mask` by functions that reads can do."""
+    cast = array.astype(dtype)
+    condition: Any = None
+    for value in sorted(encoded_fill_values, key=repr):
+        found = cast == value
+        condition = found if condition is None else condition | found
+    if condition is None:
+        return cast
+    return da.where(condition, cast.dtype.type(decoded_fill_value), cast)
+
+
+def _scaled(array: da.Array, scale_factor: Any, add_offset: Any, dtype: Any) -> Any:
+    """`xarray.coding.variables._scale_offset_decoding` likewise."""
+    cast = array.astype(dtype)
+    # xarray multiplies and adds in place: the result has the dtype of the array
+    if scale_factor is not None:
+        cast = (cast * scale_factor).astype(cast.dtype)
+    if add_offset is not None:
+        cast = (cast + add_offset).astype(cast.dtype)
+    return cast

@@ -1,0 +1,77 @@
+"""Directories of datasets that are parts of one, as xarray-blosc2 writes them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+import xarray as xr
+
+from b2nd_dask.edges.xarray.places import Folder, Place, manifest_of, place_of
+from b2nd_dask.storage import Location, printable
+
+
+def is_nested(place: Place) -> bool:
+    """Whether there is no frame in a directory, but directories or archives of them."""
+    return isinstance(place, Folder) and not place.arrays() and bool(_parts(place))
+
+
+def combined(place: Place, open_one: Callable[[Place], xr.Dataset]) -> xr.Dataset:
+    """Open each part, and combine them by their coordinates.
+
+    Attributes that differ between the parts become dims, or those that ``group_by`` in the manifest
+    of the parent names.
+    """
+    parts = list(_parts(place))
+    attrs = [dict(manifest_of(part).attrs) for part in parts]
+    keys = set(manifest_of(place).group_by) or _differing(attrs)
+    datasets = []
+    for part, own in zip(parts, attrs, strict=True):
+        ds = _chunked(open_one(part))
+        expand = {key: [own[key]] for key in sorted(keys) if key in own and key not in ds.dims}
+        for key in expand:
+            ds.attrs.pop(key, None)
+        datasets.append(ds.expand_dims(expand) if expand else ds)
+    if len(datasets) == 1:
+        return datasets[0]
+    try:
+        return xr.combine_by_coords(datasets, combine_attrs="drop_conflicts")  # type: ignore[return-value]
+    except ValueError as error:
+        some = ", ".join(printable(part.label) for part in parts[:3])
+        raise ValueError(
+            f"{place.label}: its {len(parts)} datasets ({some}, ...) are no parts of one: {error}; "
+            "group= opens one of them, xarray.open_datatree all"
+        ) from error
+
+
+def _chunked(ds: xr.Dataset) -> xr.Dataset:
+    """The dataset with dask arrays: xarray concatenates only these lazily."""
+    arrays = {
+        name: array.chunk(array.encoding.get("preferred_chunks", {}))
+        for name, array in ds.data_vars.items()
+    }
+    return ds.assign(arrays)
+
+
+def _parts(place: Place) -> list[Place]:
+    groups = [place.inside(name) for name in place.groups()]
+    return groups or list(_archives(place))
+
+
+def _archives(place: Place) -> Iterable[Place]:
+    """Datasets that are frozen to one file each."""
+    if not isinstance(place, Folder) or place.location.is_url:
+        return
+    for path in sorted(Path(place.location.url).glob("*.b2z")):
+        found = place_of(Location.of(path))
+        if found is not None:
+            yield found
+
+
+def _differing(attrs: list[dict[str, Any]]) -> set[str]:
+    """Attributes of the first dataset that others have, with other values."""
+    if len(attrs) < 2:
+        return set()
+    texts = {key: {str(own[key]) for own in attrs if key in own} for key in attrs[0]}
+    return {key for key, values in texts.items() if len(values) > 1}

@@ -1,0 +1,307 @@
+"""Where the arrays of a dataset lie: a directory, a level of a store, with what is beside them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping
+from contextlib import closing
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Protocol
+
+from b2nd_dask.errors import B2ndError, UnsupportedFrameError
+from b2nd_dask.format.labels.manifest import MANIFEST, MAX_MANIFEST_NBYTES, Manifest, parse_manifest
+from b2nd_dask.frame.access import frame_at, locate
+from b2nd_dask.frame.array import Frame
+from b2nd_dask.frame.members.files import ARRAY, inside, is_folder, is_store, opened
+from b2nd_dask.frame.members.listing import list_members
+from b2nd_dask.frame.members.locate import locate_member
+from b2nd_dask.storage import (
+    Location,
+    Span,
+    is_zip,
+    matches_of,
+    printable,
+    read_text_file,
+    split_store,
+)
+
+#: Files that a sparse frame has in its directory.
+_SPARSE = "chunks.b2frame"
+#: How the name of the file of a coordinate begins.
+COORD = "_coord_"
+_SEALED = (".b2enc",)
+#: Names of groups that an error lists.
+_LISTED = 10
+
+
+@dataclass(frozen=True)
+class OpenOptions:
+    """How frames are opened, as for `open_b2nd`."""
+
+    uninit: Any = None
+    verify: Any = "auto"
+
+    def open(self, location: Location) -> Frame:
+        """Open the frame at a location."""
+        return Frame(frame_at(location, None, self.uninit, self.verify))
+
+
+class Place(Protocol):
+    """A directory, or a level of a store."""
+
+    @property
+    def label(self) -> str:
+        """Path or URL for messages."""
+
+    def arrays(self) -> list[str] | None:
+        """Names of the frames here, without suffix; None where they cannot be listed."""
+
+    def groups(self) -> list[str]:
+        """Names of the places inside."""
+
+    def inside(self, group: str) -> Place:
+        """The place of a group."""
+
+    def locate(self, name: str) -> Location:
+        """Where the frame of a name lies."""
+
+    def read(self, name: str) -> bytes | None:
+        """A small file that lies here; None where there is none."""
+
+
+def manifest_of(place: Place) -> Manifest:
+    """Parse what `dataset.json` says of the frames here."""
+    raw = place.read(MANIFEST)
+    if raw is None:
+        return Manifest()
+    try:
+        return parse_manifest(raw)
+    except B2ndError as error:
+        raise error.located(path=f"{place.label.rstrip('/')}/{MANIFEST}") from error.__cause__
+
+
+@dataclass(frozen=True)
+class Folder:
+    """A directory of frames, on a disk or in an object store."""
+
+    location: Location
+
+    @property
+    def label(self) -> str:
+        """Path or URL for messages."""
+        return self.location.label
+
+    def arrays(self) -> list[str] | None:
+        """Names of the frames here."""
+        names = self._names
+        if names is None:
+            return None
+        sealed = [name for name in names if name.endswith(_SEALED)]
+        if sealed:
+            raise _sealed(self.label, sealed[0])
+        return sorted(name.removesuffix(ARRAY) for name in names if name.endswith(ARRAY))
+
+    def groups(self) -> list[str]:
+        """Names of the places inside."""
+        if self.location.is_url:
+            names = [url.rstrip("/").split("/")[-2] for url in self._listed(f"*/*{ARRAY}") or ()]
+            return sorted({name for name in names if not name.startswith(".")})
+        root = Path(self.location.url)
+        return sorted(each.name for each in root.iterdir() if _is_group(each))
+
+    def inside(self, group: str) -> Folder:
+        """The directory of a group."""
+        return Folder(inside(self.location, group))
+
+    def locate(self, name: str) -> Location:
+        """Where the frame of a name lies."""
+        return inside(self.location, name + ARRAY)
+
+    def read(self, name: str) -> bytes | None:
+        """A small file that lies here; None where there is none."""
+        with opened(inside(self.location, name)) as reader:
+            if reader is None:
+                return None
+            size = reader.opened_identity().size
+            (data,) = reader.read([Span(0, min(size, MAX_MANIFEST_NBYTES + 1))])
+            return bytes(data)
+
+    @cached_property
+    def _names(self) -> list[str] | None:
+        """Names of the files and folders here."""
+        if not self.location.is_url:
+            names = (path.name for path in Path(self.location.url).iterdir())
+            return [name for name in names if not name.startswith(".")]
+        found = self._listed("*")
+        if found is None:
+            return None
+        return [url.partition("?")[0].rstrip("/").rpartition("/")[2] for url in found]
+
+    def _listed(self, pattern: str) -> list[str] | None:
+        """URLs that match a pattern here; None where the server does not list."""
+        if self.location.url.startswith(("http://", "https://")):
+            return None
+        try:
+            return matches_of(inside(self.location, pattern).url, self.location.storage_options)
+        except FileNotFoundError:
+            return []
+
+
+def _is_group(path: Path) -> bool:
+    """Whether a directory holds frames, and is none."""
+    if path.name.startswith(".") or path.name.endswith(ARRAY) or not path.is_dir():
+        return False
+    return not (path / _SPARSE).exists() and (
+        (path / MANIFEST).exists() or any(path.glob(f"*{ARRAY}"))
+    )
+
+
+@dataclass(frozen=True)
+class StoreLevel:
+    """The root or a group of a store of python-blosc2."""
+
+    store: Location
+    keys: tuple[str, ...]
+    """Of all arrays in the store."""
+    group: str = ""
+
+    @property
+    def label(self) -> str:
+        """Path or URL for messages."""
+        return f"{self.store.label}{printable(self.group)}"
+
+    def arrays(self) -> list[str]:
+        """Names of the frames here."""
+        return sorted(rest for rest in self._rests() if "/" not in rest)
+
+    def groups(self) -> list[str]:
+        """Names of the places inside."""
+        return sorted({rest.partition("/")[0] for rest in self._rests() if "/" in rest})
+
+    def inside(self, group: str) -> StoreLevel:
+        """The level of a group."""
+        return replace(self, group=f"{self.group}/{group}")
+
+    def locate(self, name: str) -> Location:
+        """Where the frame of a name lies."""
+        return locate_member(self.store, f"{self.group}/{name}")
+
+    def read(self, name: str) -> bytes | None:
+        """A small file that lies here; None where there is none."""
+        inner = f"{self.group}/{name}".lstrip("/")
+        if is_folder(self.store):
+            return Folder(self.store).read(inner)
+        with closing(self.store.open()) as reader:
+            if is_zip(reader):
+                return read_text_file(reader, inner, MAX_MANIFEST_NBYTES)
+        return None
+
+    def _rests(self) -> Iterable[str]:
+        prefix = f"{self.group}/"
+        return (key.removeprefix(prefix) for key in self.keys if key.startswith(prefix))
+
+
+def place_of(location: Location) -> Place | None:
+    """The place at a location; None where there is a frame."""
+    if isinstance(location.urlpath, bytes) or location.offset or location.member:
+        return None
+    return _remote_place(location) if location.is_url else _local_place(location)
+
+
+def _local_place(location: Location) -> Place | None:
+    path = Path(location.url)
+    if path.is_dir():
+        if (path / _SPARSE).exists():
+            return None
+        if path.suffix == ".b2d" and is_store(location):
+            return _store(location)
+        return Folder(location)
+    with closing(location.open()) as reader:
+        (head,) = reader.read([Span(0, 8)])
+        if bytes(head).startswith(b"B2ENCBLB"):
+            raise _sealed(location.label, path.name)
+        return _store(location) if is_zip(reader) or path.suffix == ".b2e" else None
+
+
+def _remote_place(location: Location) -> Place | None:
+    path = location.url.partition("?")[0]
+    if path.endswith((".b2z", ".b2e")):
+        return _store(location)
+    if path.rstrip("/").endswith((ARRAY, ".cat2", ".caterva")):
+        return None
+    folder = Folder(location)
+    if path.rstrip("/").endswith(".b2d"):
+        with opened(inside(location, "embed.b2e")) as reader:
+            # a web server lists nothing: its manifest has to
+            if reader is not None and folder.arrays() is not None:
+                return _store(location)
+        return folder
+    if folder.read(MANIFEST) is not None or folder.arrays():
+        return folder
+    return folder if path.endswith("/") and folder.groups() else None
+
+
+def _store(location: Location) -> Place | None:
+    try:
+        members = list_members(location)
+    except B2ndError as error:
+        raise error.located(path=location.label) from error.__cause__
+    if members is None:
+        return None
+    sealed = [member.key for member in members if _SEALED[0] in member.what]
+    if sealed:
+        raise _sealed(location.label, sealed[0])
+    return StoreLevel(location, tuple(m.key for m in members if m.what.startswith("array")))
+
+
+def _sealed(label: str, name: str) -> UnsupportedFrameError:
+    return UnsupportedFrameError(
+        f"{printable(name)} is encrypted by xarray-blosc2, which opens it: "
+        "xarray_blosc2.open(PATH, key=KEY)",
+        path=label,
+    )
+
+
+def in_group(place: Place, group: str) -> Place:
+    """Go to a group, given as a path such as ``"model/run1"``.
+
+    Raises
+    ------
+    FileNotFoundError
+        There is none of that name; those that are there are listed.
+    """
+    for part in filter(None, group.split("/")):
+        known = place.groups()
+        # of a web server nothing is listed
+        if part not in known and (part in (".", "..") or place.arrays() is not None):
+            listed = ", ".join(map(printable, known[:_LISTED])) or "none"
+            raise FileNotFoundError(f"{place.label}: no group {part!r} here; groups: {listed}")
+        place = place.inside(part)
+    return place
+
+
+def location_of(source: Any, storage_options: Mapping[str, Any] | None) -> tuple[Location, str]:
+    """Location of what a user names, and the group where it goes on inside of a store."""
+    if not isinstance(source, str | os.PathLike):
+        return locate(source, 0, storage_options), ""
+    path, key = split_store(source)
+    location = Location.of(path, storage_options=storage_options)
+    if key is None:
+        return (location, "") if _is_place(location) else (locate(source, 0, storage_options), "")
+    if not location.is_url and not os.path.lexists(location.url):
+        return locate(source, 0, storage_options), ""
+    store = place_of(location)
+    inner = key.strip("/")
+    if isinstance(store, StoreLevel) and any(k.startswith(f"/{inner}/") for k in store.keys):
+        return location, inner
+    return locate(source, 0, storage_options), ""
+
+
+def _is_place(location: Location) -> bool:
+    """Whether this may be a directory or a store, rather than one frame or nothing."""
+    path = location.url.partition("?")[0].rstrip("/")
+    if location.is_url:
+        return not path.endswith(ARRAY)
+    return os.path.lexists(location.url)

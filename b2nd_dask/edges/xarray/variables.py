@@ -1,0 +1,299 @@
+"""From frames and their labels to xarray's variables."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+import xarray as xr
+from xarray.core import indexing
+
+from b2nd_dask.edges.xarray.backend_array import FrameArray, GeogridArray
+from b2nd_dask.edges.xarray.places import COORD, OpenOptions, Place, manifest_of
+from b2nd_dask.errors import B2ndError, FrameFormatError
+from b2nd_dask.format.labels.labels import COORDS
+from b2nd_dask.format.labels.manifest import Manifest
+from b2nd_dask.format.labels.unpack import UnpackedLabels, unpack_labels
+from b2nd_dask.frame.array import Frame, reference_of
+from b2nd_dask.frame.join import open_all
+from b2nd_dask.storage import Location
+
+#: The name that xarray itself gives to an array without one.
+NAMELESS = "__xarray_dataarray_variable__"
+#: Sidecar of xarray-blosc2: how much of `time` is written.
+_COMMIT = "_commit"
+#: Attributes in which xarray-blosc2 says how it packed a variable.
+_PACKING = ("scale_factor", "add_offset", "_OriginalType")
+
+logger = logging.getLogger("b2nd_dask")
+
+#: A frame, by its stem, and what its labels say.
+_Read = tuple[str, Frame, UnpackedLabels]
+
+
+@dataclass
+class Contents:
+    """What a dataset is made of, before it is decoded."""
+
+    label: str
+    variables: dict[str, xr.Variable] = field(default_factory=dict)
+    coords: set[str] = field(default_factory=set)
+    attrs: dict[str, Any] = field(default_factory=dict)
+    sources: dict[str, str] = field(default_factory=dict)
+    """For each variable the file, for messages."""
+
+    def add(self, name: str, variable: xr.Variable, source: str, *, is_coord: bool) -> None:
+        """Add a variable, whose name must be new."""
+        if name in self.variables:
+            raise FrameFormatError(
+                f"two variables are called {name!r}: the other one is in {self.sources[name]}",
+                path=source,
+            )
+        self.variables[name] = variable
+        self.sources[name] = source
+        if is_coord:
+            self.coords.add(name)
+
+    def update(self, other: Contents) -> None:
+        """Add the variables of another one; attributes that contradict are left out."""
+        for name, variable in other.variables.items():
+            known = self.variables.get(name)
+            same = known is not None and known.identical(variable)  # type: ignore[no-untyped-call]
+            if name in other.coords and same:
+                continue
+            self.add(name, variable, other.sources[name], is_coord=name in other.coords)
+        if not self.attrs:
+            self.attrs = dict(other.attrs)
+
+    def require_fit(self) -> None:
+        """Check that variables agree about the lengths of dims."""
+        found: dict[Any, tuple[int, str]] = {}
+        for name, variable in self.variables.items():
+            for dim, size in variable.sizes.items():
+                known, other = found.setdefault(dim, (size, name))
+                if known != size:
+                    raise FrameFormatError(
+                        f"dim {dim!r} of {name!r} has the length {size}, but {known} in {other!r} "
+                        f"({self.sources[other]}); drop_variables=[{name!r}] leaves it out",
+                        path=self.sources[name],
+                    )
+
+
+def contents_of_frame(frame: Frame, stem: str) -> Contents:
+    """A frame alone, with the coordinates that it holds in itself."""
+    contents = Contents(frame.path)
+    unpacked = _unpacked(frame)
+    labels = unpacked.labels
+    name = labels.name if unpacked.is_named else stem
+    name = NAMELESS if name is None else name
+    variable = _variable(frame, unpacked, frame.shape)
+    contents.add(name, variable, frame.path, is_coord=labels.is_coord)
+    for coord, raw in labels.coords.items():
+        try:
+            inner = OpenOptions().open(Location.of(raw))
+            own = _unpacked(inner)
+            found = _variable(inner, own, inner.shape)
+        except B2ndError as error:
+            error.problem = f"in the metadata entry {COORDS!r}, {coord!r}: {error.problem}"
+            error.path = frame.path
+            raise
+        found.encoding["source"] = frame.path
+        contents.add(coord, found, f"{frame.path}, coordinate {coord!r}", is_coord=True)
+    contents.require_fit()
+    return contents
+
+
+def contents_of_place(
+    place: Place, options: OpenOptions, dropped: Collection[str], *, own_dims: bool = False
+) -> Contents:
+    """The frames of a directory, or of a level of a store.
+
+    Arrays that name no dims get ones of their own with `own_dims`, or where their lengths differ.
+    """
+    manifest = manifest_of(place)
+    stems = _stems(place, manifest, dropped)
+    shown = [stem for stem in stems if not _is_sidecar(stem)]
+    frames = _open(place, shown, options)
+    contents = Contents(place.label, attrs=dict(manifest.attrs))
+    read = [(stem, frame, _unpacked(frame)) for stem, frame in zip(shown, frames, strict=True)]
+    read = _with_own_dims(read, always=own_dims)
+    committed = _committed(place, stems, options)
+    sizes = _committed_sizes(read, manifest, committed)
+    for stem, frame, unpacked in read:
+        name, is_coord = _name_in_place(stem, unpacked, manifest)
+        if name in dropped:
+            continue
+        variable = _variable(frame, unpacked, _trimmed(frame, unpacked, sizes), name, manifest)
+        contents.add(name, variable, frame.path, is_coord=is_coord)
+    _require_all(contents, manifest, dropped)
+    if committed is not None:
+        contents.attrs["committed_extent"] = committed
+    _order(contents, manifest)
+    contents.require_fit()
+    return contents
+
+
+def _stems(place: Place, manifest: Manifest, dropped: Collection[str]) -> list[str]:
+    """Names of the frames of a place, without those that are dropped."""
+    stems = place.arrays()
+    if stems is None:
+        if not manifest.names:
+            raise FileNotFoundError(
+                f"{place.label}: a web server does not list what it has, and there is no "
+                "dataset.json that does: pass a list of the URLs of frames"
+            )
+        stems = [*manifest.data_vars, *(COORD + name for name in manifest.coords)]
+    return [stem for stem in stems if stem.removeprefix(COORD) not in dropped]
+
+
+def _is_sidecar(stem: str) -> bool:
+    """Whether a frame says something of the others, rather than being a variable."""
+    return stem.startswith("_") and not stem.startswith(COORD)
+
+
+def _open(place: Place, stems: Sequence[str], options: OpenOptions) -> list[Frame]:
+    if not stems:
+        return []
+
+    def opened(stem: str) -> Any:
+        try:
+            return reference_of(options.open(place.locate(stem)))
+        except FileNotFoundError as error:
+            raise FileNotFoundError(f"{error}; the dataset {place.label} has it") from error
+
+    return [Frame(reference) for reference in open_all(stems, opened)]
+
+
+def _unpacked(frame: Frame) -> UnpackedLabels:
+    try:
+        return unpack_labels(frame.vlmeta, frame.shape)
+    except B2ndError as error:
+        raise error.located(path=frame.path) from error.__cause__
+
+
+def _with_own_dims(read: list[_Read], *, always: bool) -> list[_Read]:
+    """Give arrays that name no dims ones of their own, where their lengths differ."""
+    unnamed = [(frame, unpacked) for _, frame, unpacked in read if not unpacked.has_dims]
+    sizes = {
+        item for frame, own in unnamed for item in zip(own.labels.dims, frame.shape, strict=True)
+    }
+    if not always and len(sizes) == len({dim for dim, _ in sizes}):
+        return read
+    return [
+        (stem, frame, own if own.has_dims else _prefixed(own, stem)) for stem, frame, own in read
+    ]
+
+
+def _prefixed(unpacked: UnpackedLabels, name: str) -> UnpackedLabels:
+    dims = tuple(f"{name}_{dim}" for dim in unpacked.labels.dims)
+    return replace(unpacked, labels=replace(unpacked.labels, dims=dims))
+
+
+def _name_in_place(stem: str, unpacked: UnpackedLabels, manifest: Manifest) -> tuple[str, bool]:
+    """Name of a variable, and whether it is a coordinate."""
+    name = unpacked.labels.name or stem.removeprefix(COORD)
+    is_coord = unpacked.labels.is_coord or stem.startswith(COORD)
+    return name, is_coord or (name in manifest.coords and name not in manifest.data_vars)
+
+
+def _require_all(contents: Contents, manifest: Manifest, dropped: Collection[str]) -> None:
+    missing = [n for n in manifest.names if n not in contents.variables and n not in dropped]
+    if missing:
+        raise FrameFormatError(
+            f"dataset.json names {', '.join(map(repr, missing))}, and there is no frame of it "
+            f"here; drop_variables={missing!r} leaves it out",
+            path=contents.label,
+        )
+
+
+def _order(contents: Contents, manifest: Manifest) -> None:
+    """Put variables into the order that they were written in."""
+    rank = {name: number for number, name in enumerate(manifest.names)}
+    names = sorted(contents.variables, key=lambda name: rank.get(name, len(rank)))
+    contents.variables = {name: contents.variables[name] for name in names}
+
+
+def _committed(place: Place, stems: Iterable[str], options: OpenOptions) -> int | None:
+    """How much of `time` is written, by xarray-blosc2's sidecar."""
+    if _COMMIT not in stems:
+        return None
+    frame = options.open(place.locate(_COMMIT))
+    if frame.size != 1 or frame.dtype.kind not in "iu":
+        raise FrameFormatError("the committed length of time is one integer", path=frame.path)
+    return int(np.asarray(frame).ravel()[0])
+
+
+def _committed_sizes(
+    read: Sequence[_Read], manifest: Manifest, committed: int | None
+) -> dict[str, int]:
+    """Lengths of dims that are committed, where frames may be longer."""
+    sizes = dict(manifest.sizes) if manifest.commits else {}
+    if committed is not None and committed >= 0:
+        sizes["time"] = min(committed, sizes.get("time", committed))
+    for _, frame, unpacked in read:
+        for dim, n in zip(unpacked.labels.dims, frame.shape, strict=False):
+            if manifest.commits and n < sizes.get(dim, 0) and dim in manifest.sizes:
+                raise FrameFormatError(
+                    f"dim {dim!r} has the length {n}, and {manifest.sizes[dim]} in dataset.json",
+                    path=frame.path,
+                )
+    return sizes
+
+
+def _trimmed(frame: Frame, unpacked: UnpackedLabels, sizes: Mapping[str, int]) -> tuple[int, ...]:
+    """Shape of what is committed."""
+    if unpacked.is_scalar:
+        return frame.shape
+    dims = unpacked.labels.dims
+    shape = tuple(min(n, sizes.get(dim, n)) for dim, n in zip(dims, frame.shape, strict=True))
+    if shape != frame.shape:
+        logger.info("%s: %s of %s is committed", frame.path, shape, frame.shape)
+    return shape
+
+
+def _variable(
+    frame: Frame,
+    unpacked: UnpackedLabels,
+    shape: tuple[int, ...],
+    name: str = "",
+    manifest: Manifest = Manifest(),  # noqa: B008 - frozen
+) -> xr.Variable:
+    """A variable that reads its frame when it is indexed."""
+    labels = unpacked.labels
+    attrs = {**labels.attrs}
+    given = manifest.variable_attrs.get(name, {})
+    # those of the frame itself whose type JSON would lose
+    attrs |= {key: value for key, value in given.items() if key not in unpacked.typed}
+    if unpacked.strings is not None:
+        text = np.array(unpacked.strings[: shape[0]] or [""])[: shape[0]]
+        elements: Any = text[0] if unpacked.is_scalar else text
+        return xr.Variable(labels.dims, elements, attrs, {"source": frame.path})
+    array: Any = FrameArray(frame, () if unpacked.is_scalar else shape)
+    packing = manifest.geogrid.get(name)
+    if packing is not None:
+        array = GeogridArray(array, packing)
+        attrs = {
+            key: value
+            for key, value in attrs.items()
+            if key not in _PACKING and not key.startswith("_geogrid")
+        }
+    return xr.Variable(
+        labels.dims, indexing.LazilyIndexedArray(array), attrs, _encoding(frame, labels.dims, shape)
+    )
+
+
+def _encoding(frame: Frame, dims: Sequence[str], shape: Sequence[int]) -> dict[str, Any]:
+    """How the frame is stored."""
+    codec = frame.cparams.codec
+    encoding = {
+        "source": frame.path,
+        "blocks": frame.blocks,
+        "codec": getattr(codec, "name", str(codec)).lower(),
+    }
+    if dims and all(frame.chunks):
+        chunks = tuple(min(c, max(n, 1)) for c, n in zip(frame.chunks, shape, strict=False))
+        encoding |= {"chunks": chunks, "preferred_chunks": dict(zip(dims, chunks, strict=True))}
+    return encoding

@@ -1,0 +1,192 @@
+"""`dataset.json`: what the frames of a directory are to each other.
+
+The form is that of the PyPI package xarray-blosc2, with an entry of our own, ``b2nd``:
+``{"version": 1, "attrs": TEXT}``, where the text is base64 of the msgpack map of those attributes
+of the dataset that JSON loses.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from b2nd_dask.errors import FrameFormatError, UnsupportedFrameError
+from b2nd_dask.format.labels.labels import MAX_NAME_LENGTH
+from b2nd_dask.format.labels.unpack import typed_attrs
+from b2nd_dask.format.values import unpack_value
+
+#: Name of the file.
+MANIFEST = "dataset.json"
+#: Bytes that it may have.
+MAX_MANIFEST_NBYTES = 16 << 20
+#: What this package writes in its own entry.
+VERSION = 1
+
+
+@dataclass(frozen=True)
+class Geogrid:
+    """How xarray-blosc2 packed a variable: integers, differences along the last axis."""
+
+    scale_factor: float
+    add_offset: float
+    dtype: str
+    """Of the elements before they were packed."""
+    row_diff: bool
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """What `dataset.json` says; empty where there is none."""
+
+    data_vars: tuple[str, ...] = ()
+    coords: tuple[str, ...] = ()
+    sizes: Mapping[str, int] = field(default_factory=dict)
+    """Lengths of dims, as the last append left them."""
+    attrs: Mapping[str, Any] = field(default_factory=dict)
+    variable_attrs: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    geogrid: Mapping[str, Geogrid] = field(default_factory=dict)
+    group_by: tuple[str, ...] = ()
+    commits: bool = False
+    """Whether the lengths of dims commit appends: only in manifests of this package."""
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Names of all variables."""
+        return (*self.data_vars, *(name for name in self.coords if name not in self.data_vars))
+
+
+def parse_manifest(raw: bytes) -> Manifest:
+    """Parse the bytes of `dataset.json`.
+
+    Raises
+    ------
+    FrameFormatError
+        It is no JSON, or an entry is not what it has to be; the error names the entry.
+    UnsupportedFrameError
+        Variables that are stored in another format, or a version of later software.
+
+    Examples
+    --------
+    >>> parse_manifest(b'{"data_vars": ["t"], "coords": [], "dims": {"x": 3}}').data_vars
+    ('t',)
+    """
+    if len(raw) > MAX_MANIFEST_NBYTES:
+        raise FrameFormatError(f"{len(raw)} bytes; the most is {MAX_MANIFEST_NBYTES}")
+    try:
+        stored = json.loads(raw)
+    except (ValueError, RecursionError) as error:
+        raise FrameFormatError(f"it is no JSON: {str(error) or 'nested too deep'}") from error
+    if not isinstance(stored, dict):
+        raise FrameFormatError("it is no JSON object")
+    packed = _map(stored, "zstd_dict").get("variables") or ()
+    if packed:
+        raise UnsupportedFrameError(
+            "xarray-blosc2 compressed variables with a zstd dictionary (files .zstd, which are no "
+            "frames): open the dataset with xarray_blosc2.open, and save it without zstd_dict="
+        )
+    own = _own_entry(stored)
+    attrs = dict(_map(stored, "attrs"))
+    if lineage := stored.get("lineage"):
+        # as xarray-blosc2 reads it: text, since netCDF has no maps as attributes
+        attrs["lineage"] = lineage if isinstance(lineage, str) else json.dumps(lineage)
+    attrs |= _typed(own)
+    return Manifest(
+        _names(stored, "data_vars"),
+        _names(stored, "coords"),
+        _sizes(stored),
+        attrs,
+        {
+            name: _map(_map(stored, "variable_attrs"), name)
+            for name in _map(stored, "variable_attrs")
+        },
+        {name: _geogrid(name, packing) for name, packing in _map(stored, "geogrid").items()},
+        _names(stored, "group_by"),
+        commits=bool(own) and not lineage,
+    )
+
+
+def _own_entry(stored: dict[str, Any]) -> dict[str, Any]:
+    own = _map(stored, "b2nd")
+    if own and own.get("version") != VERSION:
+        raise UnsupportedFrameError(
+            f"version {own.get('version')!r} of the manifest: a newer b2nd_dask reads it"
+        )
+    return own
+
+
+def _typed(own: dict[str, Any]) -> dict[str, Any]:
+    if "attrs" not in own:
+        return {}
+    try:
+        raw = base64.b64decode(own["attrs"], validate=True)
+    except (TypeError, ValueError, binascii.Error) as error:
+        raise _wrong("b2nd", f"its attributes are no base64: {error}") from error
+    try:
+        return typed_attrs(unpack_value(raw))
+    except (FrameFormatError, UnsupportedFrameError) as error:
+        error.problem = f"in the entry 'b2nd': {error.problem}"
+        raise
+
+
+def _map(stored: Mapping[str, Any], entry: str) -> dict[str, Any]:
+    value = stored.get(entry)
+    if value is None:
+        return {}
+    if not isinstance(value, dict):
+        raise _wrong(entry, f"a JSON object is needed, not {type(value).__name__}")
+    return value
+
+
+def _names(stored: Mapping[str, Any], entry: str) -> tuple[str, ...]:
+    value = stored.get(entry)
+    if value is None:
+        return ()
+    if not isinstance(value, list):
+        raise _wrong(entry, f"a list of names is needed, not {type(value).__name__}")
+    for name in value:
+        if not is_file_stem(name):
+            raise _wrong(entry, f"{name!r} is no name that a file can have")
+    if len(set(value)) < len(value):
+        raise _wrong(entry, "it names a variable twice")
+    return tuple(value)
+
+
+def is_file_stem(name: Any) -> bool:
+    """Whether this is the name of a file inside a folder, and of no other one."""
+    return (
+        isinstance(name, str)
+        and 0 < len(name) <= MAX_NAME_LENGTH
+        and not name.startswith(".")
+        and not {"/", "\\", "\0"} & set(name)
+    )
+
+
+def _sizes(stored: Mapping[str, Any]) -> dict[str, int]:
+    sizes = _map(stored, "dims")
+    for dim, size in sizes.items():
+        if type(size) is not int or not 0 <= size < 1 << 63:
+            raise _wrong("dims", f"the length of {dim!r} is {size!r}")
+    return sizes
+
+
+def _geogrid(name: str, packing: Any) -> Geogrid:
+    if not isinstance(packing, dict):
+        raise _wrong("geogrid", f"the packing of {name!r} is no JSON object")
+    # xarray-blosc2 writes what is no number or bool of Python as text
+    try:
+        scale, offset = float(packing["scale_factor"]), float(packing["add_offset"])
+    except (KeyError, TypeError, ValueError) as error:
+        raise _wrong("geogrid", f"{name!r} has no scale_factor or add_offset") from error
+    dtype = packing.get("original_dtype", "float32")
+    if dtype not in ("float16", "float32", "float64"):
+        raise _wrong("geogrid", f"{name!r} was of dtype {dtype!r}, which is no float")
+    row_diff = packing.get("row_diff", False) in (True, "True")
+    return Geogrid(scale, offset, dtype, row_diff)
+
+
+def _wrong(entry: str, problem: str) -> FrameFormatError:
+    return FrameFormatError(f"in the entry {entry!r}: {problem}")
