@@ -28,6 +28,7 @@ VERBS = {
     "info": _Row("info", "What frames and stores hold."),
     "verify": _Row("checksums", "Verify frames by their checksums."),
     "seal": _Row("checksums", "Add checksums to a frame that has none."),
+    "convert": _Row("convert", "Convert zarr, HDF5 / NetCDF, npy, Caterva to frames and back."),
     "compact": _Row("space", "Give back the space of superseded chunks."),
     "staging": _Row("space", "What interrupted writes have left behind."),
     "demo": _Row("demo", "How much of the Earth is land, out of core."),
