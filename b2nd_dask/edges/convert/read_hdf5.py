@@ -196,11 +196,8 @@ def _attrs(node: Any, label: str, lost: list[str], *, squeeze: bool) -> dict[str
             lost.append(f"attribute {name!r} of {label} (it cannot be read: {error})")
     values = kept(found, label, lost)
     for name, value in values.items():
-        if (
-            isinstance(value, np.ndarray)
-            and value.shape == (1,)
-            and (squeeze or name == "_FillValue")
-        ):
+        single = np.shape(value) == (1,) and not isinstance(value, str)
+        if single and (squeeze or name == "_FillValue"):
             values[name] = value[0]
     return values
 
