@@ -28,13 +28,16 @@ VALUES = np.arange(600.0).reshape(20, 30)
 NAMES = """
 B2ndError ChecksumError ChunkKind CorruptChunkError Frame FrameFormatError FrameReads Plan
 StagingInfo StaleFrameError Target UninitializedChunkError UnsupportedFrameError Verification
-VersionMismatchError __version__ commit compact create from_b2nd list_staging open_b2nd
+VersionMismatchError __version__ commit compact convert create from_b2nd list_staging open_b2nd
 persist_compressed plan rechunk remove_staging seal to_b2nd verify
 """
 
 SIGNATURES = {
     "commit": "(urlpath, *, fill=None, storage_options=None)",
     "compact": "(urlpath)",
+    "convert": "(src, dst, *, source_format=None, target_format=None, member=None, dtype=None, "
+    "chunks=None, blocks=None, cparams=None, max_mem=None, overwrite=False, skip=False, "
+    "check=False, storage_options=None, progress=None)",
     "create": "(urlpath, shape, dtype, *, mode='w-', chunks=None, blocks=None, cparams=None, "
     "meta=None, vlmeta=None, contiguous=True, storage_options=None)",
     "from_b2nd": "(urlpath, *, axis=None, stack=False, chunks=None, dtype=None, "

@@ -33,6 +33,7 @@ from b2nd_dask.storage.redaction import Secrets, printable
 from b2nd_dask.storage.spans import Span
 from b2nd_dask.storage.write.frame_lock import CHANGED, frame_locked, unless_replaced
 from b2nd_dask.storage.write.leftovers import StagingInfo, list_staging, remove_staging
+from b2nd_dask.storage.write.local_names import area_of, publish_path, remove_path, sync_directory
 from b2nd_dask.storage.write.staging import Placement, Run, StagedChunks, Staging, UpdateStaging
 from b2nd_dask.storage.write.targets import staging_for, update_staging_for
 
@@ -56,6 +57,7 @@ __all__ = [
     "StagingInfo",
     "UpdateStaging",
     "ZipMember",
+    "area_of",
     "chunk_member",
     "frame_locked",
     "identity_at",
@@ -67,11 +69,14 @@ __all__ = [
     "natural_key",
     "only_here",
     "printable",
+    "publish_path",
     "read_text_file",
+    "remove_path",
     "remove_staging",
     "split_store",
     "staging_for",
     "store_in",
+    "sync_directory",
     "unless_replaced",
     "update_staging_for",
     "zip_members",

@@ -32,6 +32,7 @@ VERBS = {
     "seal": _Row("checksums", "Add checksums to a frame that has none."),
     "copy": _Row("copying", "Copy a frame, also with another compression."),
     "rechunk": _Row("copying", "Write a frame anew with other chunks."),
+    "convert": _Row("convert", "Convert zarr, HDF5 / NetCDF, npy, Caterva to frames and back."),
     "compact": _Row("space", "Give back the space of superseded chunks."),
     "staging": _Row("space", "What interrupted writes have left behind."),
     "plan": _Row("plan", "What a read or a rechunk would take."),

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import inspect
 import operator
 from collections.abc import Mapping
+from dataclasses import replace as replaced
 from functools import partial
 from typing import Any
 
@@ -14,6 +16,7 @@ from b2nd_dask.frame.members.writable import frame_to_change, target_of
 from b2nd_dask.frame.reference import FrameReference
 from b2nd_dask.frame.write.update import open_for_update
 from b2nd_dask.graph.write.checked_cast import as_elements
+from b2nd_dask.graph.write.foreign import ArrayGroup, adapted
 from b2nd_dask.graph.write.frame_options import (
     FrameOptions,
     check_append_options,
@@ -62,6 +65,8 @@ def to_b2nd(
     arr : dask.array.Array, numpy.ndarray, array-like or scalar
         Anything that `dask.array.asarray` accepts. NumPy arrays are not copied, unless `compute` is
         False; the file of a `numpy.memmap` is read block by block, in the tasks, which must see it.
+        Arrays of zarr and datasets of h5py are read in blocks of their chunks, with dims and
+        attributes; their groups become a directory (``.b2d``) or a file (``.b2z``) of frames.
     urlpath : str or os.PathLike
         Path of the new frame, or an fsspec URL.
     mode : {"w-", "w", "a", "r+", "stage"}
@@ -166,6 +171,12 @@ def to_b2nd(
     >>> to_b2nd(0, path, mode="r+", region=slice(10, 20)).sum().compute()
     np.float64(18000.0)
     """
+    foreign = adapted(arr)
+    if isinstance(foreign, ArrayGroup):
+        return foreign.write(urlpath, _given(locals()))  # type: ignore[no-any-return]
+    labels = None
+    if foreign is not None:
+        arr, labels = foreign.array, foreign.vlmeta
     options = FrameOptions(chunks, blocks, cparams, meta, vlmeta, contiguous, caterva)
     _check_mode(mode, region, append_axis, options)
     if max_mem is not None and mode not in NEW:
@@ -181,6 +192,8 @@ def to_b2nd(
     array = as_dask(elements, named=resume, snapshot=not compute)
     if old is None:
         replace = NEW.get(mode, False)
+        if vlmeta is None and labels:
+            options = replaced(options, vlmeta=labels)
         job = new_job(array, location, new_plan(array, options), replace=replace, resume=resume)
         bounded = job if max_mem is None else bounded_job(job, max_mem)
         warn = partial(warn_of_dropped, arr, array, meta=meta, vlmeta=vlmeta)
@@ -189,6 +202,16 @@ def to_b2nd(
     check_append_options(old, array, options)
     job = update_job(array, location, old, region, append_axis, resume=resume)
     return run_job(job, location, lambda: None, compute=compute, resume=resume)
+
+
+def _given(arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """The options among arguments that differ from their defaults."""
+    parameters = inspect.signature(to_b2nd).parameters
+    return {
+        name: arguments[name]
+        for name, parameter in parameters.items()
+        if parameter.kind is parameter.KEYWORD_ONLY and arguments[name] is not parameter.default
+    }
 
 
 def _stage(

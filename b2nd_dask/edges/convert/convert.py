@@ -1,0 +1,229 @@
+"""`convert`: one format to another, out of core, all or nothing."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+import warnings
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from b2nd_dask.edges.convert.copying import compare
+from b2nd_dask.edges.convert.formats import format_of, split_member
+from b2nd_dask.edges.convert.lazy import Budget
+from b2nd_dask.edges.convert.options import Options, Progress
+from b2nd_dask.edges.convert.read_hdf5 import read_hdf5
+from b2nd_dask.edges.convert.read_npy import read_npy, read_npz
+from b2nd_dask.edges.convert.read_zarr import read_zarr
+from b2nd_dask.edges.convert.staged import Staged, staged
+from b2nd_dask.edges.convert.tree import Tree
+from b2nd_dask.edges.convert.write_frames import (
+    check_frames,
+    write_archive,
+    write_folder,
+    write_frame,
+)
+from b2nd_dask.edges.convert.write_hdf5 import check_hdf5, write_hdf5
+from b2nd_dask.edges.convert.write_npy import check_npy, write_npy, write_npz
+from b2nd_dask.edges.convert.write_zarr import check_zarr, write_zarr
+from b2nd_dask.errors import level_of_caller
+from b2nd_dask.graph.resources import available
+from b2nd_dask.graph.write.rechunk.budget import nbytes_of
+
+_FRAMES = ("b2nd", "b2d", "b2z")
+#: Losses that a warning lists.
+_LISTED = 10
+
+
+def convert(
+    src: str | os.PathLike[str],
+    dst: str | os.PathLike[str],
+    *,
+    source_format: str | None = None,
+    target_format: str | None = None,
+    member: str | None = None,
+    dtype: Any = None,
+    chunks: int | tuple[int, ...] | None = None,
+    blocks: int | tuple[int, ...] | None = None,
+    cparams: Any = None,
+    max_mem: int | float | str | None = None,
+    overwrite: bool = False,
+    skip: bool = False,
+    check: bool = False,
+    storage_options: Mapping[str, Any] | None = None,
+    progress: Progress | None = None,
+) -> str:
+    """Convert between frames and zarr, HDF5 / NetCDF-4, npy, npz and Caterva.
+
+    Elements, dims and attributes are kept, block by block, without ever holding all of an array.
+    Values that are packed (``scale_factor``) stay packed. The target appears when it is complete.
+
+    Parameters
+    ----------
+    src, dst : str or os.PathLike
+        The suffix says the format: ``.b2nd`` (one array, with its coordinates; also Caterva's
+        ``.caterva``), ``.b2d`` (directory), ``.b2z`` (one file of several arrays), ``.zarr`` (also
+        ``.zip``; written as version 3), ``.h5``, ``.nc``, ``.npy``, ``.npz``. ``src`` may be a URL
+        where it is of frames or zarr, and end in ``::/group/array`` for a part.
+    source_format, target_format : str, optional
+        ``"b2nd"``, ``"b2d"``, ``"b2z"``, ``"zarr"``, ``"hdf5"``, ``"npy"`` or ``"npz"``, where
+        the suffix does not say it.
+    member : str, optional
+        The group or array of `src` that is converted.
+    dtype : dtype-like, optional
+        Of the elements of a frame of Caterva, which stores none.
+    chunks, blocks, cparams : optional
+        Of the target, as for `to_b2nd`; by default chunks are those of the source. zarr and HDF5
+        take the codecs that they have.
+    max_mem : int or str, optional
+        Bytes of memory for blocks, or a text such as ``"512MB"``.
+    overwrite : bool
+        Whether a target that exists is replaced; until the new one is complete the old one stays.
+    skip : bool
+        Leave out arrays that the target cannot hold (objects, strings of any length), with a
+        warning, instead of an error.
+    check : bool
+        Compare all elements with the source before the target appears.
+    storage_options : mapping, optional
+        For the fsspec file system of the URL of `src`.
+    progress : callable, optional
+        Takes how many blocks are done, and of how many.
+
+    Returns
+    -------
+    str
+        Path of the target.
+
+    Raises
+    ------
+    FileExistsError
+        The target exists, and `overwrite` is false.
+    FileNotFoundError
+        No such source, member or directory of the target.
+    TypeError
+        Elements that the target has no form for, and `skip` is false.
+    ValueError
+        A format that is not known, a damaged source, options that do not fit, too little memory.
+    ImportError
+        A package is missing; the message says how to install it.
+
+    Warns
+    -----
+    UserWarning
+        Attributes, names or unlimited axes that the target cannot hold: all of them are named
+        before anything is written.
+
+    Examples
+    --------
+    >>> import numpy as np, b2nd_dask
+    >>> folder = tempfile.mkdtemp()
+    >>> np.save(f"{folder}/x.npy", np.arange(12.0).reshape(3, 4))
+    >>> path = convert(f"{folder}/x.npy", f"{folder}/x.b2nd", check=True)
+    >>> b2nd_dask.open_b2nd(path)[1]
+    array([4., 5., 6., 7.])
+    """
+    source, member = split_member(os.fspath(src), member)
+    target, inner = split_member(os.fspath(dst), None)
+    read_as = format_of(source, source_format, "source_format")
+    write_as = format_of(target, target_format, "target_format")
+    budget = Budget(None if max_mem is None else nbytes_of(max_mem), available().threads)
+    options = Options(budget, chunks, blocks, cparams, progress)
+    if "://" in target:
+        raise ValueError(
+            f"{target}: a conversion writes local files alone, since it appears at once; upload it "
+            "then, or use to_b2nd, which writes frames to URLs"
+        )
+    if inner is not None and write_as != "hdf5":
+        raise ValueError(f"{dst}: only a dataset in an HDF5 file can be named by ::")
+    if dtype is not None and read_as not in _FRAMES:
+        raise ValueError("dtype= is for frames of Caterva, which store none: leave it out")
+    place = Path(os.path.abspath(target))  # noqa: PTH100 - keeps links as they are
+    with tempfile.TemporaryDirectory(prefix="b2nd-dask-") as scratch:
+        tree = _read(source, read_as, budget, dtype, storage_options, Path(scratch))
+        tree = tree if member is None else tree.part(member)
+        _check(tree, write_as, options)
+        with staged(place, replace=overwrite) as made:
+            _announce(tree, target, skip=skip)
+            _write(tree, made, write_as, options, inner)
+            if check:
+                _compare(tree, made, write_as, budget, Path(scratch))
+    return target
+
+
+def _read(
+    source: str,
+    read_as: str,
+    budget: Budget,
+    dtype: Any,
+    storage_options: Mapping[str, Any] | None,
+    scratch: Path,
+) -> Tree:
+    """Describe a source."""
+    if read_as in _FRAMES:
+        # not before: it needs xarray, which the core does not
+        from b2nd_dask.edges.convert.read_frames import read_frames
+
+        return read_frames(source, dtype, storage_options)
+    if read_as == "zarr":
+        return read_zarr(source, budget, storage_options)
+    if "://" in source:
+        raise ValueError(f"{source}: only frames and zarr are read from URLs; download the file")
+    if read_as == "hdf5":
+        return read_hdf5(source, budget)
+    return read_npy(source, budget) if read_as == "npy" else read_npz(source, budget, scratch)
+
+
+def _check(tree: Tree, write_as: str, options: Options) -> None:
+    """Check all that can be checked before anything is written."""
+    if not tree.attrs and not any(True for _ in tree.walk()) and not tree.notes("refused"):
+        raise ValueError(f"{tree.label}: there is no array in it")
+    if write_as in _FRAMES:
+        check_frames(tree, single=write_as == "b2nd")
+    elif write_as == "zarr":
+        check_zarr(tree, options)
+    elif write_as == "hdf5":
+        check_hdf5(tree, options)
+    else:
+        check_npy(tree, options, single=write_as == "npy")
+
+
+def _announce(tree: Tree, target: str, *, skip: bool) -> None:
+    """Say what cannot be kept: metadata by a warning, arrays by an error."""
+    refused = tree.notes("refused")
+    if refused and not skip:
+        raise TypeError(
+            f"{'; '.join(refused[:_LISTED])}. skip=True (--skip) leaves "
+            f"{'it' if len(refused) == 1 else f'these {len(refused)} arrays'} out"
+        )
+    lost = [f"left out: {note}" for note in refused] + tree.notes("lost")
+    lost = list(dict.fromkeys(lost))
+    if lost:
+        more = f"; and {len(lost) - _LISTED} more" if len(lost) > _LISTED else ""
+        warnings.warn(
+            f"{target} cannot hold: {'; '.join(lost[:_LISTED])}{more}",
+            UserWarning,
+            stacklevel=level_of_caller(),
+        )
+
+
+def _write(tree: Tree, made: Staged, write_as: str, options: Options, inner: str | None) -> None:
+    if write_as == "b2nd":
+        write_frame(tree, made.ready, options)
+    elif write_as == "b2d":
+        write_folder(tree, made.ready, options)
+    elif write_as == "b2z":
+        write_archive(tree, made.ready, options)
+    elif write_as == "zarr":
+        write_zarr(tree, made.ready, options)
+    elif write_as == "hdf5":
+        write_hdf5(tree, made.ready, options, inner and inner.strip("/"))
+    elif write_as == "npy":
+        write_npy(tree, made.ready, options)
+    else:
+        write_npz(tree, made.ready, options)
+
+
+def _compare(tree: Tree, made: Staged, write_as: str, budget: Budget, scratch: Path) -> None:
+    written = _read(str(made.ready), write_as, budget, None, None, scratch)
+    compare(tree, written, budget)

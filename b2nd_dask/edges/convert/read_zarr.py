@@ -1,0 +1,114 @@
+"""Arrays and groups of zarr, versions 2 and 3."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from b2nd_dask.edges.convert.attributes import kept
+from b2nd_dask.edges.convert.lazy import Budget, lazy
+from b2nd_dask.edges.convert.tree import Member, Tree
+from b2nd_dask.edges.extras import require
+from b2nd_dask.frame.write.new_frame import check_storable
+
+#: Dims in the attributes of version 2, as xarray writes them.
+_DIMS_V2 = "_ARRAY_DIMENSIONS"
+
+
+def open_zarr(path: str, storage_options: Mapping[str, Any] | None) -> Any:
+    """Open an array or a group, in a directory, a .zip or at a URL.
+
+    Raises
+    ------
+    FileNotFoundError
+        There is none.
+    """
+    zarr = require("convert", "zarr")
+    if "://" not in path and path.endswith(".zip"):
+        return zarr.open(zarr.storage.ZipStore(path, mode="r"), mode="r")
+    # zarr takes options with URLs only
+    options = dict(storage_options) if storage_options else None
+    return zarr.open(path, mode="r", storage_options=options)
+
+
+def read_zarr(path: str, budget: Budget, storage_options: Mapping[str, Any] | None) -> Tree:
+    """Describe a store of zarr."""
+    return zarr_tree(open_zarr(path, storage_options), path, budget)
+
+
+def zarr_tree(node: Any, label: str, budget: Budget) -> Tree:
+    """Describe an opened array or group."""
+    tree = Tree(label)
+    if hasattr(node, "shape"):
+        tree.only = zarr_member(node, label, budget, tree.lost)
+        return tree
+    tree.attrs = kept(dict(node.attrs), label, tree.lost)
+    with warnings.catch_warnings():
+        # a member with damaged metadata is left out with a warning: here it is an error
+        warnings.filterwarnings("error", message=".*not recognized as a component.*")
+        members = sorted(node.members())
+    for name, child in members:
+        inner = f"{label}/{name}"
+        if not hasattr(child, "shape"):
+            tree.groups[name] = zarr_tree(child, inner, budget)
+            continue
+        try:
+            tree.members[name] = zarr_member(child, inner, budget, tree.lost)
+        except TypeError as error:
+            tree.refused.append(f"{inner}: {error}")
+    return tree
+
+
+def zarr_member(array: Any, label: str, budget: Budget, lost: list[str]) -> Member:
+    """Describe an opened array.
+
+    Raises
+    ------
+    TypeError
+        Strings of any length, Python objects.
+    """
+    if array.dtype.kind in "OT":
+        raise TypeError(
+            f"elements of {array.dtype} (strings of any length, objects) have no fixed size: write "
+            'it with a dtype such as "U20" first'
+        )
+    check_storable(array.dtype)
+    attrs = dict(array.attrs)
+    dims = attrs.pop(_DIMS_V2, None)
+    if array.metadata.zarr_format == 3:
+        dims = array.metadata.dimension_names or dims
+    elements = lazy(array, array.shards or array.chunks, budget, label)
+    found = kept(attrs, label, lost)
+    found |= _fill_attrs(array, found, labelled=_DIMS_V2 in array.attrs)
+    return Member(elements, full_dims(dims, array.ndim), found)
+
+
+def _fill_attrs(array: Any, attrs: Mapping[str, Any], *, labelled: bool) -> dict[str, Any]:
+    """What stands for missing elements, as attributes.
+
+    In version 2 xarray keeps `_FillValue` as zarr's fill value; in version 3 as an attribute, of
+    which floats are coded.
+    """
+    fill = array.fill_value
+    if "_FillValue" in attrs and array.metadata.zarr_format == 3:
+        coder = require("convert", "xarray.backends.zarr").FillValueCoder
+        try:
+            return {"_FillValue": coder.decode(attrs["_FillValue"], array.dtype.str)}
+        except (TypeError, ValueError, KeyError):
+            return {}
+    if array.metadata.zarr_format == 2 and labelled and fill is not None:
+        return {"_FillValue": array.dtype.type(fill)} if array.dtype.kind in "iuf" else {}
+    default = np.zeros((), array.dtype)[()]
+    is_default = fill is None or fill == default
+    return {} if is_default or array.dtype.kind not in "biufc" else {"fill_value": fill}
+
+
+def full_dims(dims: Any, ndim: int) -> tuple[str, ...] | None:
+    """Names of all axes, where any is named; None where they are not, or two are the same."""
+    if dims is None or len(dims) != ndim or not any(dims):
+        return None if ndim or dims is None else ()
+    names = tuple(str(dim) if dim else f"dim_{axis}" for axis, dim in enumerate(dims))
+    return names if len(set(names)) == ndim else None

@@ -1,0 +1,75 @@
+"""A target that appears at once: until then a hidden directory beside it has what is written."""
+
+from __future__ import annotations
+
+import errno
+import os
+import secrets
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from b2nd_dask.storage import area_of, publish_path, remove_path, sync_directory
+
+
+@dataclass(frozen=True)
+class Staged:
+    """Where a conversion writes until it is done."""
+
+    area: Path
+    """Hidden directory, also for what is needed in between."""
+    ready: Path
+    """What becomes the target: a file or a directory."""
+
+
+@contextmanager
+def staged(target: Path, *, replace: bool) -> Iterator[Staged]:
+    """Write a file or directory beside a target, and give it its name at the end.
+
+    Where the block fails nothing is left; where the process is killed a hidden directory, which
+    `list_staging` shows and `remove_staging` removes.
+
+    Raises
+    ------
+    FileExistsError
+        The target exists and `replace` is false.
+    FileNotFoundError
+        There is no directory to write to.
+    """
+    if os.path.lexists(target) and not replace:
+        raise FileExistsError(
+            errno.EEXIST, "it exists; overwrite=True (--overwrite) replaces it", str(target)
+        )
+    area = area_of(target, secrets.token_hex(8))
+    area.mkdir()
+    try:
+        made = Staged(area, area / target.name)
+        yield made
+        _sync(made.ready)
+        publish_path(made.ready, target, replace=replace)
+    finally:
+        # also what was there before, where it was exchanged
+        remove_path(area)
+        old = area.with_suffix(".old")
+        if old.exists():
+            remove_path(old)
+
+
+def _sync(path: Path) -> None:
+    """Make a file, or a directory with all in it, durable."""
+    if not path.is_dir():
+        _sync_file(path)
+        return
+    for folder, _, names in os.walk(path):
+        for name in names:
+            _sync_file(Path(folder, name))
+        sync_directory(Path(folder))
+
+
+def _sync_file(path: Path) -> None:
+    fd = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)

@@ -1,0 +1,185 @@
+"""A tree as one frame, or as a directory or an archive of frames."""
+
+from __future__ import annotations
+
+import shutil
+import zipfile
+from contextlib import nullcontext
+from pathlib import Path
+from typing import Any
+
+import dask
+from dask.callbacks import Callback
+
+from b2nd_dask.edges.convert.copying import Counter
+from b2nd_dask.edges.convert.entries import check_attrs, entries_of, manifest_json
+from b2nd_dask.edges.convert.lazy import Budget
+from b2nd_dask.edges.convert.options import Options
+from b2nd_dask.edges.convert.tree import Member, Tree
+from b2nd_dask.format.labels.labels import MAX_COORDS_NBYTES
+from b2nd_dask.format.labels.manifest import MANIFEST
+from b2nd_dask.graph.write.to_b2nd import to_b2nd
+
+#: How the name of the file of a coordinate begins.
+COORD = "_coord_"
+_LONGEST_NAME = 200
+
+
+def check_frames(tree: Tree, *, single: bool) -> None:
+    """Check that a tree can be frames.
+
+    Raises
+    ------
+    ValueError
+        Several arrays for one frame; names that no file can have.
+    """
+    check_attrs(tree)
+    if single:
+        data_of(tree)
+        return
+    if tree.only is not None:
+        return
+    names = [*tree.members, *tree.groups]
+    for name in names:
+        if not name or name[0] in "._" or set(name) & set("/\\\0") or len(name) > _LONGEST_NAME:
+            raise ValueError(
+                f"{tree.label}: {name!r} cannot be the name of a file (no leading . or _, no "
+                "slashes): rename it in the source, or convert the arrays by member= (--member) "
+                "one by one"
+            )
+    folded = [name.casefold() for name in names]
+    if len(set(folded)) < len(folded):
+        raise ValueError(f"{tree.label}: names that differ in case alone; rename one of them")
+    for dim, sizes in _sizes(tree).items():
+        if len(sizes) > 1:
+            raise ValueError(
+                f"{tree.label}: the dim {dim!r} has the lengths {sorted(sizes)}; arrays of one "
+                "dataset share their dims: convert them by member= (--member) one by one"
+            )
+    for group in tree.groups.values():
+        check_frames(group, single=False)
+
+
+def _sizes(tree: Tree) -> dict[str, set[int]]:
+    sizes: dict[str, set[int]] = {}
+    for member in tree.members.values():
+        for dim, size in zip(member.dims or (), member.array.shape, strict=False):
+            sizes.setdefault(dim, set()).add(size)
+    return sizes
+
+
+def data_of(tree: Tree) -> tuple[str | None, Member, dict[str, Member]]:
+    """The one array of a tree, and its coordinates.
+
+    Raises
+    ------
+    ValueError
+        There are several, or none.
+    """
+    if tree.only is not None:
+        return tree.only.name, tree.only, {}
+    data = {n: m for n, m in tree.members.items() if not m.is_coordinate(n)} or tree.members
+    if len(data) != 1 or tree.groups:
+        raise ValueError(
+            f"{tree.label} holds {tree.listed()}: a .b2nd file is one array. Choose it by member= "
+            "(--member NAME), or write all of them to a directory (.b2d) or a file (.b2z)"
+        )
+    ((name, member),) = data.items()
+    coords = {
+        n: m
+        for n, m in tree.members.items()
+        if n != name and set(m.dims or ()) <= set(member.dims or ())
+    }
+    nbytes = sum(each.array.nbytes for each in coords.values())
+    if nbytes > MAX_COORDS_NBYTES:
+        raise ValueError(
+            f"{tree.label}: {nbytes} bytes of coordinates are too many for one frame: write a "
+            "directory (.b2d)"
+        )
+    return name, member, coords
+
+
+def write_frame(tree: Tree, ready: Path | str, options: Options, **more: Any) -> None:
+    """Write the array of a tree, with its coordinates in the frame."""
+    name, member, coords = data_of(tree)
+    packed = {each: _packed(coords[each], each, Path(ready)) for each in coords}
+    _write(member, name, ready, options, coords=packed, **more)
+
+
+def _packed(member: Member, name: str, beside: Path) -> bytes:
+    """The bytes of a frame of a coordinate."""
+    path = beside.with_name("coordinate.part")
+    _write(member, name, path, Options(Budget(None, 1)))
+    raw = path.read_bytes()
+    path.unlink()
+    return raw
+
+
+def write_folder(tree: Tree, ready: Path, options: Options) -> None:
+    """Write a directory of frames, with `dataset.json` last."""
+    ready.mkdir()
+    if tree.only is not None:
+        tree = Tree(tree.label, members={tree.only.name or "values": tree.only})
+    for name, member in tree.members.items():
+        stem = COORD + name if member.is_coordinate(name) else name
+        _write(member, name, ready / f"{stem}.b2nd", options)
+    for name, group in tree.groups.items():
+        write_folder(group, ready / name, options)
+    (ready / MANIFEST).write_bytes(manifest_json(tree))
+
+
+def write_archive(tree: Tree, ready: Path, options: Options) -> None:
+    """Write a .b2z: an uncompressed zip of the frames, which are read where they lie in it."""
+    folder = ready.with_name("frames.part")
+    write_folder(tree, folder, options)
+    with zipfile.ZipFile(ready, "w", zipfile.ZIP_STORED) as archive:
+        for path in sorted(folder.rglob("*")):
+            if path.is_file():
+                archive.write(path, path.relative_to(folder).as_posix())
+    shutil.rmtree(folder)
+
+
+def _write(
+    member: Member,
+    name: str | None,
+    path: Any,
+    options: Options,
+    *,
+    coords: dict[str, bytes] | None = None,
+    **more: Any,
+) -> None:
+    chunks = options.chunks
+    if isinstance(chunks, tuple) and len(chunks) != member.array.ndim:
+        # of a coordinate, beside the arrays that they are meant for
+        chunks = None
+    limit = options.budget.nbytes
+    bar = _Bar(options) if options.progress is not None else nullcontext()
+    with dask.config.set(num_workers=options.budget.threads) if limit else nullcontext(), bar:
+        to_b2nd(
+            member.array,
+            path,
+            chunks=chunks,
+            blocks=options.blocks if chunks is not None else None,
+            cparams=options.cparams,
+            vlmeta=entries_of(member, name, coords=coords),
+            meta={},
+            max_mem=limit if limit and chunks is not None else None,
+            **more,
+        )
+
+
+class _Bar(Callback):
+    """Tasks of dask that are done, where they run in this process."""
+
+    def __init__(self, options: Options) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self._options = options
+        self._counter: Counter | None = None
+
+    def _start_state(self, dsk: Any, state: Any) -> None:
+        total = sum(len(state[kind]) for kind in ("ready", "waiting", "running"))
+        self._counter = Counter(self._options.progress, total)
+
+    def _posttask(self, key: Any, result: Any, dsk: Any, state: Any, worker_id: Any) -> None:
+        if self._counter is not None:
+            self._counter.step()

@@ -1,0 +1,74 @@
+"""A tree as files of NumPy, which hold elements and nothing else."""
+
+from __future__ import annotations
+
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from b2nd_dask.edges.convert.copying import Counter, blocks_of, copy_blocks
+from b2nd_dask.edges.convert.options import Options
+from b2nd_dask.edges.convert.tree import Member, Tree
+from b2nd_dask.edges.convert.write_frames import data_of
+
+
+def check_npy(tree: Tree, options: Options, *, single: bool) -> None:
+    """Check that a tree can be .npy (one array) or .npz; labels are noted as lost."""
+    for name in ("chunks", "blocks", "cparams"):
+        if getattr(options, name) is not None:
+            raise ValueError(
+                f"{name}=: files of NumPy are neither cut nor compressed; leave it out"
+            )
+    if single:
+        _, member, coords = data_of(tree)
+        if coords:
+            tree.lost.append(f"the coordinates {', '.join(coords)}")
+        pairs = [("", member)]
+    else:
+        pairs = list(tree.walk())
+    for path, member in pairs:
+        if member.attrs:
+            tree.lost.append(f"attributes of {path or tree.label}: {', '.join(member.attrs)}")
+        if member.dims:
+            tree.lost.append(f"dims of {path or tree.label}: {', '.join(member.dims)}")
+    if tree.attrs:
+        tree.lost.append(f"attributes of {tree.label}: {', '.join(tree.attrs)}")
+
+
+def write_npy(tree: Tree, ready: Path, options: Options) -> None:
+    """Write the one array of a tree."""
+    member = data_of(tree)[1]
+    _write(member, ready, options, Counter(options.progress, _count(member, options)))
+
+
+def write_npz(tree: Tree, ready: Path, options: Options) -> None:
+    """Write all arrays of a tree, uncompressed as `numpy.savez` does."""
+    counter = Counter(options.progress, sum(_count(each, options) for _, each in tree.walk()))
+    with zipfile.ZipFile(ready, "w", zipfile.ZIP_STORED, allowZip64=True) as archive:
+        for path, member in tree.walk():
+            plain = ready.with_name("array.part")
+            _write(member, plain, options, counter)
+            archive.write(plain, f"{path or member.name or 'values'}.npy")
+            plain.unlink()
+
+
+def _write(member: Member, path: Path, options: Options, counter: Counter) -> None:
+    array = member.array
+    if not array.size or not array.ndim:
+        with path.open("wb") as file:
+            np.lib.format.write_array(file, np.asarray(array.compute()), allow_pickle=False)
+        counter.step()
+        return
+    target: Any = np.lib.format.open_memmap(path, "w+", array.dtype, array.shape)
+    copy_blocks(array, target, _unit(member), options.budget, counter)
+    target.flush()
+
+
+def _unit(member: Member) -> tuple[int, ...]:
+    return tuple(max(1, *axis, 1) for axis in member.array.chunks)
+
+
+def _count(member: Member, options: Options) -> int:
+    return blocks_of(member.array, _unit(member), options.budget) if member.array.ndim else 1

@@ -1,0 +1,123 @@
+"""A tree as zarr version 3: an array, or a group of arrays with their dimension names."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from b2nd_dask.edges.convert.attributes import NotKeptError, as_json
+from b2nd_dask.edges.convert.copying import Counter, blocks_of, copy_blocks
+from b2nd_dask.edges.convert.options import Options
+from b2nd_dask.edges.convert.tree import Member, Tree
+from b2nd_dask.edges.extras import require
+
+_BLOSC = ("blosclz", "lz4", "lz4hc", "zlib", "zstd")
+_SHUFFLES = ("bitshuffle", "shuffle", "noshuffle")
+
+
+def check_zarr(tree: Tree, options: Options) -> None:
+    """Check that a tree can be zarr; attributes that JSON cannot hold are noted as lost.
+
+    Raises
+    ------
+    ValueError
+        Unknown compression.
+    """
+    codec_of(options.cparams)
+    for path, member in tree.walk():
+        options.chunks_of(member.array.shape, _default(member))
+        zarr_attrs(member.attrs, path or tree.label, tree.lost, member)
+    zarr_attrs(tree.attrs, tree.label, tree.lost)
+
+
+def codec_of(cparams: Any) -> Any:
+    """The codec of zarr for compression that is named as for frames; None is zarr's default."""
+    if cparams is None:
+        return None
+    zarr = require("convert", "zarr")
+    given = dict(cparams) if isinstance(cparams, Mapping) else vars(cparams)
+    codec = _name(given.get("codec", "zstd"))
+    filters = [_name(each) for each in given.get("filters", ["shuffle"])]
+    if codec not in _BLOSC or not set(filters) <= {*_SHUFFLES, "nofilter"}:
+        raise ValueError(
+            f"cparams={cparams!r}: of zarr's codecs there are {', '.join(_BLOSC)}, with the "
+            "filters shuffle, bitshuffle or none"
+        )
+    shuffle = next((each for each in filters if each != "nofilter"), "noshuffle")
+    return zarr.codecs.BloscCodec(cname=codec, clevel=int(given.get("clevel", 5)), shuffle=shuffle)
+
+
+def _name(choice: Any) -> str:
+    return str(getattr(choice, "name", choice)).lower()
+
+
+def zarr_attrs(
+    attrs: Mapping[str, Any], label: str, lost: list[str], member: Member | None = None
+) -> dict[str, Any]:
+    """Attributes as JSON, with the fill value as xarray codes it."""
+    found: dict[str, Any] = {}
+    for name, value in attrs.items():
+        try:
+            if name == "_FillValue" and member is not None:
+                coder = require("convert", "xarray.backends.zarr").FillValueCoder
+                found[name] = coder.encode(value, member.array.dtype)
+            else:
+                found[name] = as_json(value)
+        except (NotKeptError, TypeError, ValueError, KeyError) as reason:
+            lost.append(f"attribute {name!r} of {label} ({reason})")
+    return found
+
+
+def write_zarr(tree: Tree, ready: Path, options: Options) -> None:
+    """Write a tree into a new directory, or a .zip."""
+    zarr = require("convert", "zarr")
+    zipped = ready.suffix == ".zip"
+    store = zarr.storage.ZipStore(ready, mode="w") if zipped else zarr.storage.LocalStore(ready)
+    try:
+        total = sum(
+            blocks_of(m.array, options.chunks_of(m.array.shape, _default(m)), options.budget)
+            for _, m in tree.walk()
+        )
+        _write(tree, store, "", options, Counter(options.progress, total))
+    finally:
+        store.close()
+
+
+def _write(tree: Tree, store: Any, path: str, options: Options, counter: Counter) -> None:
+    zarr = require("convert", "zarr")
+    if tree.only is not None:
+        _write_array(tree.only, store, path, options, counter)
+        return
+    attrs = zarr_attrs(tree.attrs, tree.label, [])
+    zarr.create_group(store, path=path, zarr_format=3, attributes=attrs)
+    for name, member in tree.members.items():
+        _write_array(member, store, f"{path}/{name}".lstrip("/"), options, counter)
+    for name, group in tree.groups.items():
+        _write(group, store, f"{path}/{name}".lstrip("/"), options, counter)
+
+
+def _write_array(member: Member, store: Any, path: str, options: Options, counter: Counter) -> None:
+    zarr = require("convert", "zarr")
+    chunks = options.chunks_of(member.array.shape, _default(member))
+    attrs = zarr_attrs(member.attrs, path, [], member)
+    fill = attrs.pop("fill_value", None)
+    compression = {} if options.cparams is None else {"compressors": codec_of(options.cparams)}
+    target = zarr.create_array(
+        store,
+        name=path or None,
+        shape=member.array.shape,
+        dtype=member.array.dtype,
+        chunks=chunks,
+        zarr_format=3,
+        fill_value=fill,
+        dimension_names=member.dims,
+        attributes=attrs,
+        **compression,
+    )
+    copy_blocks(member.array, target, chunks, options.budget, counter)
+
+
+def _default(member: Member) -> tuple[int, ...]:
+    """Chunks of the source, whose edges blocks have."""
+    return tuple(max(1, *axis, 1) for axis in member.array.chunks)
