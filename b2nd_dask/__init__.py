@@ -9,9 +9,10 @@ import dask.array as _da
 
 from b2nd_dask import plot
 from b2nd_dask._version import __version__
-from b2nd_dask.edges.display import install as _install_display
 from b2nd_dask.edges.convert.convert import convert
 from b2nd_dask.edges.convert.inputs import install as _install_inputs
+from b2nd_dask.edges.display import install as _install_display
+from b2nd_dask.edges.labelled import install as _install_xarray
 from b2nd_dask.errors import (
     B2ndError,
     ChecksumError,
@@ -43,6 +44,7 @@ _install()
 _install_rechunk()
 _install_display()
 _install_inputs()
+_install_xarray()
 _da.from_b2nd = from_b2nd  # type: ignore[attr-defined]
 _da.to_b2nd = to_b2nd  # type: ignore[attr-defined]
 _da.Array.to_b2nd = to_b2nd  # type: ignore[attr-defined]

@@ -7,9 +7,7 @@ from typing import Any
 
 import numpy as np
 
-
-class NotKeptError(Exception):
-    """A value that the target has no form for."""
+from b2nd_dask.format.labels.pack import NotKeptError
 
 
 def normal(value: Any) -> Any:
@@ -60,40 +58,3 @@ def kept(attrs: Mapping[str, Any], label: str, lost: list[str]) -> dict[str, Any
         except NotKeptError as reason:
             lost.append(f"attribute {name!r} of {label} ({reason})")
     return found
-
-
-def as_json(value: Any) -> Any:
-    """The same as JSON can hold it: numbers without their dtype, arrays as lists.
-
-    Raises
-    ------
-    NotKeptError
-        Bytes, complex numbers, times.
-
-    Examples
-    --------
-    >>> as_json({"scale": np.float32(0.5), "range": np.array([0, 3], "i2")})
-    {'scale': 0.5, 'range': [0, 3]}
-    """
-    if isinstance(value, np.ndarray | np.generic):
-        if value.dtype.kind not in "biufU":
-            raise NotKeptError(f"a value of {value.dtype}")
-        return value.tolist()
-    if isinstance(value, list | tuple):
-        return [as_json(each) for each in value]
-    if isinstance(value, Mapping):
-        return {str(key): as_json(each) for key, each in value.items()}
-    if value is None or isinstance(value, str | bool | int | float):
-        return value
-    raise NotKeptError(f"a value of type {type(value).__name__}")
-
-
-def loses_type(value: Any) -> bool:
-    """Whether JSON loses more than the order of keys: dtypes of NumPy, bytes, complex numbers."""
-    if isinstance(value, list):
-        return any(map(loses_type, value))
-    if isinstance(value, dict):
-        return any(map(loses_type, value.values()))
-    return not (value is None or isinstance(value, str | bool | int | float)) or isinstance(
-        value, np.generic
-    )

@@ -16,8 +16,6 @@ from b2nd_dask.edges.convert.options import Options, Progress
 from b2nd_dask.edges.convert.read_hdf5 import read_hdf5
 from b2nd_dask.edges.convert.read_npy import read_npy, read_npz
 from b2nd_dask.edges.convert.read_zarr import read_zarr
-from b2nd_dask.edges.convert.staged import Staged, staged
-from b2nd_dask.edges.convert.tree import Tree
 from b2nd_dask.edges.convert.write_frames import (
     check_frames,
     write_archive,
@@ -27,6 +25,8 @@ from b2nd_dask.edges.convert.write_frames import (
 from b2nd_dask.edges.convert.write_hdf5 import check_hdf5, write_hdf5
 from b2nd_dask.edges.convert.write_npy import check_npy, write_npy, write_npz
 from b2nd_dask.edges.convert.write_zarr import check_zarr, write_zarr
+from b2nd_dask.edges.datasets.staged import Staged, staged
+from b2nd_dask.edges.datasets.tree import Tree
 from b2nd_dask.errors import level_of_caller
 from b2nd_dask.graph.resources import available
 from b2nd_dask.graph.write.rechunk.budget import nbytes_of

@@ -13,7 +13,7 @@ import numpy as np
 
 from b2nd_dask.edges.convert.lazy import Budget, block_of
 from b2nd_dask.edges.convert.options import Progress
-from b2nd_dask.edges.convert.tree import Tree
+from b2nd_dask.edges.datasets.tree import Tree
 
 Region = tuple[slice, ...]
 

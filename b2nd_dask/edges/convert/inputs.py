@@ -8,17 +8,17 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from b2nd_dask.edges.convert.entries import check_attrs, entries_of
 from b2nd_dask.edges.convert.lazy import Budget
 from b2nd_dask.edges.convert.options import Options
 from b2nd_dask.edges.convert.read_hdf5 import hdf5_member, hdf5_tree
 from b2nd_dask.edges.convert.read_zarr import zarr_member, zarr_tree
-from b2nd_dask.edges.convert.staged import staged
-from b2nd_dask.edges.convert.tree import Tree
 from b2nd_dask.edges.convert.write_frames import check_frames, write_archive, write_folder
+from b2nd_dask.edges.datasets.entries import drop_unstorable, entries_of
+from b2nd_dask.edges.datasets.staged import staged
+from b2nd_dask.edges.datasets.tree import Tree
 from b2nd_dask.errors import level_of_caller
 from b2nd_dask.graph.read.from_b2nd import from_b2nd
-from b2nd_dask.graph.write.foreign import ArrayGroup, LabelledArray, register
+from b2nd_dask.graph.write.foreign import LabelledArray, OwnWriter, register
 
 #: Options of `to_b2nd` that a group takes.
 _OPTIONS = ("chunks", "blocks", "cparams")
@@ -34,7 +34,7 @@ def _budget() -> Budget:
     return Budget(None, 1)
 
 
-def _of_zarr(given: Any) -> LabelledArray | ArrayGroup | None:
+def _of_zarr(given: Any) -> LabelledArray | OwnWriter | None:
     kind = type(given).__name__
     if kind == "Array":
         tree = Tree(_label(given))
@@ -43,7 +43,7 @@ def _of_zarr(given: Any) -> LabelledArray | ArrayGroup | None:
     return _group(zarr_tree(given, _label(given), _budget())) if kind == "Group" else None
 
 
-def _of_h5py(given: Any) -> LabelledArray | ArrayGroup | None:
+def _of_h5py(given: Any) -> LabelledArray | OwnWriter | None:
     kind = type(given).__name__
     if kind == "Dataset":
         tree = Tree(f"{given.file.filename}::{given.name}")
@@ -61,18 +61,18 @@ def _label(given: Any) -> str:
 
 
 def _labelled(tree: Tree) -> LabelledArray | None:
-    check_attrs(tree)
+    drop_unstorable(tree)
     _warn(tree)
     if tree.only is None:
         return None
     return LabelledArray(tree.only.array, entries_of(tree.only, None))
 
 
-def _group(tree: Tree) -> ArrayGroup:
+def _group(tree: Tree) -> OwnWriter:
     def write(urlpath: str, options: Mapping[str, Any]) -> dict[str, Any]:
         return _write_group(tree, urlpath, options)
 
-    return ArrayGroup(write)
+    return OwnWriter(write)
 
 
 def _write_group(tree: Tree, urlpath: str, options: Mapping[str, Any]) -> dict[str, Any]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from b2nd_dask.edges.convert.tree import Member, Tree
+from b2nd_dask.edges.datasets.tree import Member, Tree
 from b2nd_dask.edges.xarray.places import (
     COORD,
     Place,

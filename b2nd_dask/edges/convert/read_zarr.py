@@ -10,7 +10,7 @@ import numpy as np
 
 from b2nd_dask.edges.convert.attributes import kept
 from b2nd_dask.edges.convert.lazy import Budget, lazy
-from b2nd_dask.edges.convert.tree import Member, Tree
+from b2nd_dask.edges.datasets.tree import Member, Tree
 from b2nd_dask.edges.extras import require
 from b2nd_dask.frame.write.new_frame import check_storable
 

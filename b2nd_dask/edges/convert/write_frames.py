@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
-import zipfile
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
@@ -12,17 +10,18 @@ import dask
 from dask.callbacks import Callback
 
 from b2nd_dask.edges.convert.copying import Counter
-from b2nd_dask.edges.convert.entries import check_attrs, entries_of, manifest_json
-from b2nd_dask.edges.convert.lazy import Budget
 from b2nd_dask.edges.convert.options import Options
-from b2nd_dask.edges.convert.tree import Member, Tree
+from b2nd_dask.edges.datasets.entries import drop_unstorable, entries_of
+from b2nd_dask.edges.datasets.frames import (
+    check_layout,
+    finish_folder,
+    pack_folder,
+    packed_frame,
+    stem_of,
+)
+from b2nd_dask.edges.datasets.tree import Member, Tree
 from b2nd_dask.format.labels.labels import MAX_COORDS_NBYTES
-from b2nd_dask.format.labels.manifest import MANIFEST
 from b2nd_dask.graph.write.to_b2nd import to_b2nd
-
-#: How the name of the file of a coordinate begins.
-COORD = "_coord_"
-_LONGEST_NAME = 200
 
 
 def check_frames(tree: Tree, *, single: bool) -> None:
@@ -33,39 +32,14 @@ def check_frames(tree: Tree, *, single: bool) -> None:
     ValueError
         Several arrays for one frame; names that no file can have.
     """
-    check_attrs(tree)
+    drop_unstorable(tree)
     if single:
         data_of(tree)
-        return
-    if tree.only is not None:
-        return
-    names = [*tree.members, *tree.groups]
-    for name in names:
-        if not name or name[0] in "._" or set(name) & set("/\\\0") or len(name) > _LONGEST_NAME:
-            raise ValueError(
-                f"{tree.label}: {name!r} cannot be the name of a file (no leading . or _, no "
-                "slashes): rename it in the source, or convert the arrays by member= (--member) "
-                "one by one"
-            )
-    folded = [name.casefold() for name in names]
-    if len(set(folded)) < len(folded):
-        raise ValueError(f"{tree.label}: names that differ in case alone; rename one of them")
-    for dim, sizes in _sizes(tree).items():
-        if len(sizes) > 1:
-            raise ValueError(
-                f"{tree.label}: the dim {dim!r} has the lengths {sorted(sizes)}; arrays of one "
-                "dataset share their dims: convert them by member= (--member) one by one"
-            )
-    for group in tree.groups.values():
-        check_frames(group, single=False)
-
-
-def _sizes(tree: Tree) -> dict[str, set[int]]:
-    sizes: dict[str, set[int]] = {}
-    for member in tree.members.values():
-        for dim, size in zip(member.dims or (), member.array.shape, strict=False):
-            sizes.setdefault(dim, set()).add(size)
-    return sizes
+    elif tree.only is None:
+        check_layout(
+            tree,
+            "rename it in the source, or convert the arrays by member= (--member) one by one",
+        )
 
 
 def data_of(tree: Tree) -> tuple[str | None, Member, dict[str, Member]]:
@@ -102,17 +76,8 @@ def data_of(tree: Tree) -> tuple[str | None, Member, dict[str, Member]]:
 def write_frame(tree: Tree, ready: Path | str, options: Options, **more: Any) -> None:
     """Write the array of a tree, with its coordinates in the frame."""
     name, member, coords = data_of(tree)
-    packed = {each: _packed(coords[each], each, Path(ready)) for each in coords}
+    packed = {each: packed_frame(coords[each], each) for each in coords}
     _write(member, name, ready, options, coords=packed, **more)
-
-
-def _packed(member: Member, name: str, beside: Path) -> bytes:
-    """The bytes of a frame of a coordinate."""
-    path = beside.with_name("coordinate.part")
-    _write(member, name, path, Options(Budget(None, 1)))
-    raw = path.read_bytes()
-    path.unlink()
-    return raw
 
 
 def write_folder(tree: Tree, ready: Path, options: Options) -> None:
@@ -121,22 +86,18 @@ def write_folder(tree: Tree, ready: Path, options: Options) -> None:
     if tree.only is not None:
         tree = Tree(tree.label, members={tree.only.name or "values": tree.only})
     for name, member in tree.members.items():
-        stem = COORD + name if member.is_coordinate(name) else name
+        stem = stem_of(name, is_coord=member.is_coordinate(name))
         _write(member, name, ready / f"{stem}.b2nd", options)
     for name, group in tree.groups.items():
         write_folder(group, ready / name, options)
-    (ready / MANIFEST).write_bytes(manifest_json(tree))
+    finish_folder(tree, ready)
 
 
 def write_archive(tree: Tree, ready: Path, options: Options) -> None:
-    """Write a .b2z: an uncompressed zip of the frames, which are read where they lie in it."""
+    """Write a .b2z."""
     folder = ready.with_name("frames.part")
     write_folder(tree, folder, options)
-    with zipfile.ZipFile(ready, "w", zipfile.ZIP_STORED) as archive:
-        for path in sorted(folder.rglob("*")):
-            if path.is_file():
-                archive.write(path, path.relative_to(folder).as_posix())
-    shutil.rmtree(folder)
+    pack_folder(folder, ready)
 
 
 def _write(

@@ -11,7 +11,7 @@ import numpy as np
 
 from b2nd_dask.edges.convert.copying import Counter, blocks_of, copy_blocks
 from b2nd_dask.edges.convert.options import Options
-from b2nd_dask.edges.convert.tree import Member, Tree
+from b2nd_dask.edges.datasets.tree import Member, Tree
 from b2nd_dask.edges.extras import require
 
 _UNITS = {

@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from b2nd_dask.edges.convert.attributes import NotKeptError, as_json
 from b2nd_dask.edges.convert.copying import Counter, blocks_of, copy_blocks
 from b2nd_dask.edges.convert.options import Options
-from b2nd_dask.edges.convert.tree import Member, Tree
+from b2nd_dask.edges.datasets.tree import Member, Tree
 from b2nd_dask.edges.extras import require
+from b2nd_dask.format.labels.pack import NotKeptError, as_json
 
 _BLOSC = ("blosclz", "lz4", "lz4hc", "zlib", "zstd")
 _SHUFFLES = ("bitshuffle", "shuffle", "noshuffle")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -81,7 +83,11 @@ def update_staging(
 
 
 def commit_update(
-    records: ChunkRecords, plan: FramePlan, staging: UpdateStaging, base: UpdateBase
+    records: ChunkRecords,
+    plan: FramePlan,
+    staging: UpdateStaging,
+    base: UpdateBase,
+    entries: Mapping[str, bytes],
 ) -> str:
     """Put staged chunks into the frame as it is now, on top of what others have published.
 
@@ -95,6 +101,8 @@ def commit_update(
         Of the frame as it would be if nobody else had changed it.
     base : UpdateBase
         The state that the update was planned on.
+    entries : mapping of str to bytes
+        Entries of vlmeta that the update changes.
 
     Returns
     -------
@@ -112,7 +120,7 @@ def commit_update(
         with staging.exclusive():
             present = _present(staging)
             if staging.key not in (update.key for update in present.history.updates):
-                _publish_update(records, plan, staging, base, present)
+                _publish_update(records, plan, staging, base, present, entries)
     except RAN_BEFORE:
         if not is_published(plan, staging):
             raise
@@ -135,11 +143,13 @@ def _publish_update(
     staging: UpdateStaging,
     base: UpdateBase,
     present: ParsedFrame,
+    entries: Mapping[str, bytes],
 ) -> None:
     """Carry the update over to the present state, and publish it there."""
     _require_all(records, plan, base, staging.label)
     shape = require_disjoint(base, plan, present, staging.label)
     now = update_plan(present, shape)
+    now = replace(now, vlmeta={**now.vlmeta, **entries})
     rows = records.rows.copy()
     rows["chunk"] = renumbered(rows["chunk"], plan.grid, now.grid)
     history = history_with(present, staging.key, base.box, now.grid)

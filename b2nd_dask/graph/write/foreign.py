@@ -18,14 +18,14 @@ class LabelledArray:
 
 
 @dataclass(frozen=True)
-class ArrayGroup:
-    """What becomes a directory of frames."""
+class OwnWriter:
+    """An object that is not written as one array, or not as elements alone."""
 
     write: Callable[[str, Mapping[str, Any]], Any]
     """Takes the path and the options of `to_b2nd` that differ from their defaults."""
 
 
-Adapter = Callable[[Any], LabelledArray | ArrayGroup | None]
+Adapter = Callable[[Any], LabelledArray | OwnWriter | None]
 _adapters: dict[str, Adapter] = {}
 
 
@@ -34,7 +34,7 @@ def register(package: str, adapter: Adapter) -> None:
     _adapters[package] = adapter
 
 
-def adapted(given: Any) -> LabelledArray | ArrayGroup | None:
+def adapted(given: Any) -> LabelledArray | OwnWriter | None:
     """Ask the adapter of an object's package; None where there is none, or it does not know it."""
     package = type(given).__module__.partition(".")[0]
     adapter = _adapters.get(package)

@@ -3,36 +3,11 @@
 from __future__ import annotations
 
 import inspect
-import operator
 from collections.abc import Mapping
-from dataclasses import replace as replaced
-from functools import partial
 from typing import Any
 
-import dask.array as da
-from dask.delayed import Delayed
-
-from b2nd_dask.frame.members.writable import frame_to_change, target_of
-from b2nd_dask.frame.reference import FrameReference
-from b2nd_dask.frame.write.update import open_for_update
-from b2nd_dask.graph.write.checked_cast import as_elements
-from b2nd_dask.graph.write.foreign import ArrayGroup, adapted
-from b2nd_dask.graph.write.frame_options import (
-    FrameOptions,
-    check_append_options,
-    check_region_options,
-    new_plan,
-)
-from b2nd_dask.graph.write.input_arrays import as_dask
-from b2nd_dask.graph.write.modes import NEW, check_mode
-from b2nd_dask.graph.write.parts import part_job
-from b2nd_dask.graph.write.rechunk.bounded import bounded_job
-from b2nd_dask.graph.write.running import run_job
-from b2nd_dask.graph.write.source_metadata import warn_of_dropped
-from b2nd_dask.graph.write.write_tasks import new_job, update_job
-from b2nd_dask.storage import Location
-
-_MODES = (*NEW, "a", "r+", "stage")
+from b2nd_dask.graph.write.foreign import OwnWriter, adapted
+from b2nd_dask.graph.write.write_array import write_array
 
 
 def to_b2nd(
@@ -53,7 +28,9 @@ def to_b2nd(
     compute: bool = True,
     resume: bool = False,
     max_mem: int | float | str | None = None,
-) -> da.Array | Delayed:
+    append_dim: str | None = None,
+    encoding: Mapping[Any, Mapping[str, Any]] | None = None,
+) -> Any:
     """Write an array to a frame, in parallel and out of core; all or nothing.
 
     Each task computes, compresses and stages whole frame chunks; only records of a few bytes
@@ -67,6 +44,8 @@ def to_b2nd(
         False; the file of a `numpy.memmap` is read block by block, in the tasks, which must see it.
         Arrays of zarr and datasets of h5py are read in blocks of their chunks, with dims and
         attributes; their groups become a directory (``.b2d``) or a file (``.b2z``) of frames.
+        A `xarray.DataArray` keeps its labels and coordinates in its frame; a `xarray.Dataset` or
+        `DataTree` becomes a directory or a file of frames, all or nothing (docs/xarray.md).
     urlpath : str or os.PathLike
         Path of the new frame, or an fsspec URL.
     mode : {"w-", "w", "a", "r+", "stage"}
@@ -92,13 +71,14 @@ def to_b2nd(
         them without a warning.
     contiguous : bool
         One file (True), or a directory with a file for each chunk.
-    region : int, slice, Ellipsis, or a tuple of these, optional
+    region : int, slice, Ellipsis, a tuple of these, mapping or "auto", optional
         Index of the array in an existing frame, as in ``frame[region] = arr``: slices of step 1
         inside the frame, and integers. A scalar or a smaller array is broadcast to the region, out
         of core. The other elements, the chunks, the compression and the metadata of the frame stay.
         Numbers that only lose precision in the frame's dtype are cast, such as floats to narrower
         floats. Integers without a dtype, alone or in lists, are cast if the frame's dtype can
-        represent them.
+        represent them. For objects of xarray also by dims, as in ``{"time": slice(0, 10)}``;
+        ``"auto"``, also for single dims, finds labels where they are.
     append_axis : int, optional
         The axis along which the array is appended to an existing frame.
     caterva : bool
@@ -127,11 +107,19 @@ def to_b2nd(
         shuffle between tasks; functions of single blocks before and behind them keep the blocks
         that dask gave them. An error says where memory cannot be bounded. By default it is not.
 
+    append_dim : str, optional
+        For objects of xarray, the name of the dim along which they are appended.
+    encoding : mapping, optional
+        For objects of xarray, how variables are stored, by their names: ``chunks``, ``blocks``,
+        ``cparams`` (``chunks`` and ``blocks`` also by dims, as in ``{"time": 24}``), and CF's
+        ``scale_factor``, ``add_offset``, ``_FillValue``, ``dtype``, ``units``, ``calendar``.
+
     Returns
     -------
     dask.array.Array or dask.delayed.Delayed
         The new frame, opened by `from_b2nd`; or a Delayed that computes to its path or URL. With
-        ``mode="stage"``, which makes no frame, the array that was staged.
+        ``mode="stage"``, which makes no frame, the array that was staged. For objects of xarray
+        one of the same kind, opened with dask arrays.
 
     Raises
     ------
@@ -171,37 +159,18 @@ def to_b2nd(
     >>> to_b2nd(0, path, mode="r+", region=slice(10, 20)).sum().compute()
     np.float64(18000.0)
     """
+    given = _given(locals())
     foreign = adapted(arr)
-    if isinstance(foreign, ArrayGroup):
-        return foreign.write(urlpath, _given(locals()))  # type: ignore[no-any-return]
-    labels = None
+    if isinstance(foreign, OwnWriter):
+        return foreign.write(urlpath, given)
+    for name in ("append_dim", "encoding"):
+        if name in given:
+            raise ValueError(f"{name}= is for objects of xarray, which have names: leave it out")
     if foreign is not None:
-        arr, labels = foreign.array, foreign.vlmeta
-    options = FrameOptions(chunks, blocks, cparams, meta, vlmeta, contiguous, caterva)
-    _check_mode(mode, region, append_axis, options)
-    if max_mem is not None and mode not in NEW:
-        raise ValueError(f"max_mem= is for new frames, not for mode={mode!r}: leave it out")
-    if mode == "stage":
-        location = target_of(urlpath, storage_options)
-        return _stage(arr, location, region, compute=compute, resume=resume)
-    old = None if mode in NEW else _existing_frame(urlpath, storage_options, mode)
-    if old is None:
-        location, elements = target_of(urlpath, storage_options, contiguous=contiguous), arr
-    else:
-        location, elements = old.location, as_elements(arr, old.dtype)
-    array = as_dask(elements, named=resume, snapshot=not compute)
-    if old is None:
-        replace = NEW.get(mode, False)
-        if vlmeta is None and labels:
-            options = replaced(options, vlmeta=labels)
-        job = new_job(array, location, new_plan(array, options), replace=replace, resume=resume)
-        bounded = job if max_mem is None else bounded_job(job, max_mem)
-        warn = partial(warn_of_dropped, arr, array, meta=meta, vlmeta=vlmeta)
-        return run_job(bounded, location, warn, compute=compute, resume=resume)
-    check_region_options(old, options)
-    check_append_options(old, array, options)
-    job = update_job(array, location, old, region, append_axis, resume=resume)
-    return run_job(job, location, lambda: None, compute=compute, resume=resume)
+        arr = foreign.array
+        if mode not in ("a", "r+", "stage"):
+            given.setdefault("vlmeta", foreign.vlmeta)
+    return write_array(arr, urlpath, **given)
 
 
 def _given(arguments: Mapping[str, Any]) -> dict[str, Any]:
@@ -212,58 +181,3 @@ def _given(arguments: Mapping[str, Any]) -> dict[str, Any]:
         for name, parameter in parameters.items()
         if parameter.kind is parameter.KEYWORD_ONLY and arguments[name] is not parameter.default
     }
-
-
-def _stage(
-    arr: Any, location: Location, region: Any, *, compute: bool, resume: bool
-) -> da.Array | Delayed:
-    """Stage a part of a frame that was begun."""
-    if resume:
-        raise ValueError('resume=True: a part (mode="stage") is staged again as a whole; leave out')
-    job = part_job(arr, location, region, snapshot=not compute)
-    staged = job.graph(None)
-    if not compute:
-        return staged
-    staged.compute()
-    return job.elements
-
-
-def _check_mode(mode: str, region: Any, append_axis: int | None, options: FrameOptions) -> None:
-    """Check that arguments do not contradict each other."""
-    check_mode(mode, _MODES)
-    if region is not None and append_axis is not None:
-        raise ValueError("give region= or append_axis=, not both")
-    if append_axis is not None:
-        try:
-            operator.index(append_axis)
-        except TypeError:
-            raise TypeError(f"append_axis={append_axis!r}: give the number of an axis") from None
-    if mode in NEW:
-        if region is not None or append_axis is not None:
-            raise ValueError(
-                f'mode={mode!r} makes a new frame; region= goes with mode="r+", '
-                'append_axis= with "r+" or "a"'
-            )
-    elif mode == "stage" and region is None:
-        raise ValueError('mode="stage" stages a part of a frame: say which, by region=')
-    elif region is None and append_axis is None:
-        ways = "region= or append_axis=" if mode == "r+" else "append_axis="
-        raise ValueError(f"mode={mode!r} changes a frame: say where, by {ways}")
-    elif mode == "a" and region is not None:
-        raise ValueError('a region is written into a frame that is there: use mode="r+"')
-    elif mode in ("r+", "stage") and options.given:
-        raise ValueError(
-            f"mode={mode!r} does not change chunks, compression and metadata of the frame: leave "
-            f"out {', '.join(f'{name}=' for name in options.given)}"
-        )
-
-
-def _existing_frame(
-    urlpath: Any, storage_options: Mapping[str, Any] | None, mode: str
-) -> FrameReference | None:
-    try:
-        return open_for_update(frame_to_change(urlpath, storage_options))
-    except FileNotFoundError:
-        if mode == "r+":
-            raise
-        return None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -25,6 +25,7 @@ from b2nd_dask.frame.write.idempotent import (
     open_staging,
     write_block_once,
 )
+from b2nd_dask.frame.write.new_frame import pack_entries
 from b2nd_dask.frame.write.others import ChunkBox, UpdateBase
 from b2nd_dask.frame.write.records import ChunkRecords, merge_records
 from b2nd_dask.frame.write.update import commit_update, content_of, update_plan, update_staging
@@ -94,6 +95,7 @@ def update_job(
     append_axis: int | None,
     *,
     resume: bool,
+    entries: Mapping[str, Any] | None = None,
 ) -> WriteJob:
     """Make the job of changing a frame.
 
@@ -105,6 +107,8 @@ def update_job(
         As for `to_b2nd`.
     resume : bool
         Whether to go on with what another run has staged.
+    entries : mapping, optional
+        Entries of vlmeta that change together with the elements.
 
     Raises
     ------
@@ -134,7 +138,8 @@ def update_job(
         staging = update_staging(location, frame.parsed, resume_key=key)
     box = ChunkBox.of(patch.origin, patch.elements.shape, plan.grid)
     base = UpdateBase.of(frame.parsed, box, carries=patch.elements is not patch.new)
-    finish = partial(commit_update, base=base)
+    packed = pack_entries(entries, compressed=True)
+    finish = partial(commit_update, base=base, entries=packed)
     return WriteJob(patch.elements, patch.origin, plan, staging, finish)
 
 

@@ -1,0 +1,106 @@
+"""How the frames of a dataset lie in a directory or an archive."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+import zipfile
+from pathlib import Path
+from typing import Any
+
+from b2nd_dask.edges.datasets.entries import entries_of, manifest_json
+from b2nd_dask.edges.datasets.tree import Member, Tree
+from b2nd_dask.format.labels.manifest import MANIFEST
+from b2nd_dask.format.labels.pack import build_embed
+from b2nd_dask.graph.write.to_b2nd import to_b2nd
+
+#: How the name of the file of a coordinate begins.
+COORD = "_coord_"
+#: Characters of a name, so that the names of staging areas fit, too.
+_LONGEST_NAME = 100
+
+
+def stem_of(name: str, *, is_coord: bool) -> str:
+    """Name of the file of a variable, without suffix."""
+    return COORD + name if is_coord else name
+
+
+def check_layout(tree: Tree, advice: str) -> None:
+    """Check that the arrays of a tree can be files, and agree about their dims.
+
+    Parameters
+    ----------
+    advice : str
+        How names are changed, for messages.
+
+    Raises
+    ------
+    ValueError
+        Names that no file can have, that differ in case alone, or dims of several lengths.
+    """
+    names = [*tree.members, *tree.groups]
+    for name in names:
+        problem = _problem_of_name(name)
+        if problem:
+            raise ValueError(
+                f"{tree.label}: {name!r} cannot be the name of a file: {problem}; {advice}"
+            )
+    folded: dict[str, str] = {}
+    for name in names:
+        other = folded.setdefault(name.casefold(), name)
+        if other != name:
+            raise ValueError(
+                f"{tree.label}: {other!r} and {name!r} differ in case alone, and are one file on "
+                f"some systems; {advice}"
+            )
+    _check_sizes(tree)
+    for group in tree.groups.values():
+        check_layout(group, advice)
+
+
+def _problem_of_name(name: str) -> str | None:
+    if not name:
+        return "it is empty"
+    if name[0] in "._":
+        return f"{name[0]!r} at its beginning marks files that are no variables"
+    if wrong := sorted(set(name) & set('/\\:*?"<>|') | {c for c in name if not c.isprintable()}):
+        return f"it has {', '.join(map(repr, wrong))}"
+    return (
+        f"it is longer than {_LONGEST_NAME} bytes" if len(name.encode()) > _LONGEST_NAME else None
+    )
+
+
+def _check_sizes(tree: Tree) -> None:
+    found: dict[str, tuple[int, str]] = {}
+    for name, member in tree.members.items():
+        for dim, size in zip(member.dims or (), member.array.shape, strict=False):
+            known, other = found.setdefault(dim, (size, name))
+            if known != size:
+                raise ValueError(
+                    f"{tree.label}: the dim {dim!r} has the length {known} in {other!r} and "
+                    f"{size} in {name!r}; arrays of one dataset share their dims"
+                )
+
+
+def finish_folder(tree: Tree, folder: Path) -> None:
+    """Write what stands beside the frames: python-blosc2's list of members, and the manifest."""
+    (folder / "embed.b2e").write_bytes(build_embed())
+    (folder / MANIFEST).write_bytes(manifest_json(tree))
+
+
+def pack_folder(folder: Path, archive: Path) -> None:
+    """Move a directory into a .b2z: an uncompressed zip; frames are read where they lie in it."""
+    with zipfile.ZipFile(archive, "w", zipfile.ZIP_STORED) as target:
+        for path in sorted(folder.rglob("*")):
+            if path.is_file():
+                target.write(path, path.relative_to(folder).as_posix())
+    shutil.rmtree(folder)
+
+
+def packed_frame(member: Member, name: str) -> bytes:
+    """The bytes of a frame of a coordinate, which another frame holds in itself."""
+    with tempfile.TemporaryDirectory(prefix="b2nd-dask-") as folder:
+        path = Path(folder, "coordinate.b2nd")
+        options: dict[str, Any] = {"meta": {}, "vlmeta": entries_of(member, name)}
+        to_b2nd(member.array, path, **options)
+        return path.read_bytes()

@@ -1,0 +1,78 @@
+"""The accessor ``.b2nd`` of DataArrays and Datasets."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import xarray as xr
+
+from b2nd_dask.graph.plan.plan import plan
+from b2nd_dask.graph.plan.report import Plan
+from b2nd_dask.graph.write.to_b2nd import to_b2nd
+
+
+class B2ndAccessor:
+    """What frames have to do with an object of xarray: ``ds.b2nd``.
+
+    Examples
+    --------
+    >>> import tempfile, numpy as np, b2nd_dask
+    >>> path = tempfile.mkdtemp() + "/field.b2d"
+    >>> ds = xr.Dataset({"t": (("time", "x"), np.ones((4, 3)))}, attrs={"title": "ones"})
+    >>> float(ds.b2nd.to_b2nd(path).t.sum())
+    12.0
+    >>> ds.b2nd.to_b2nd(path, mode="a", append_dim="time").sizes["time"]
+    8
+    """
+
+    def __init__(self, labelled: Any) -> None:
+        self._labelled = labelled
+
+    def to_b2nd(self, urlpath: Any, **options: Any) -> Any:
+        """Write to a frame (DataArray), or to a directory or archive of frames.
+
+        Parameters
+        ----------
+        urlpath : str or os.PathLike
+            ``NAME.b2nd`` for a DataArray, ``NAME.b2d`` or ``NAME.b2z`` for a Dataset or DataTree.
+        **options
+            As for `b2nd_dask.to_b2nd`.
+
+        Returns
+        -------
+        DataArray, Dataset, DataTree or Delayed
+            What was written, opened with dask arrays.
+        """
+        return to_b2nd(self._labelled, urlpath, **options)
+
+    @property
+    def paths(self) -> dict[str, str]:
+        """Paths or URLs of the frames that variables were read from, by their names."""
+        variables = (
+            {self._labelled.name: self._labelled.variable}
+            if isinstance(self._labelled, xr.DataArray)
+            else dict(self._labelled.variables)
+        )
+        found = {str(name): each.encoding.get("source") for name, each in variables.items()}
+        return {name: path for name, path in found.items() if path is not None}
+
+    def plan(self) -> Plan | dict[str, Plan]:
+        """What computing this reads: as `b2nd_dask.plan`, for each variable with a dask array."""
+        if isinstance(self._labelled, xr.DataArray):
+            return plan(self._labelled.data)
+        return {
+            str(name): plan(each.data)
+            for name, each in self._labelled.variables.items()
+            if each.chunks is not None
+        }
+
+
+def register() -> None:
+    """Register the accessor with xarray."""
+    makers: tuple[Any, ...] = (
+        xr.register_dataarray_accessor,
+        xr.register_dataset_accessor,
+        xr.register_datatree_accessor,
+    )
+    for maker in makers:
+        maker("b2nd")(B2ndAccessor)

@@ -1,0 +1,107 @@
+"""What `to_b2nd` does with objects of xarray."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import xarray as xr
+
+from b2nd_dask.edges.xarray.append import append_dataset, write_region
+from b2nd_dask.edges.xarray.arrays import (
+    append_array,
+    opened_array,
+    write_new_array,
+    write_region_of_array,
+)
+from b2nd_dask.edges.xarray.write import NEW_OPTIONS, local_path, write_new
+from b2nd_dask.frame.access import open_b2nd
+from b2nd_dask.graph.write.write_array import write_array
+
+
+def write_labelled(given: Any, urlpath: Any, options: Mapping[str, Any]) -> Any:
+    """Write a DataArray, Dataset or DataTree.
+
+    Parameters
+    ----------
+    options : mapping
+        Those of `to_b2nd` that were given.
+
+    Returns
+    -------
+    DataArray, Dataset, DataTree or Delayed
+        What was written, opened.
+    """
+    if isinstance(given, xr.DataArray):
+        return _write_array(given, urlpath, dict(options))
+    path = local_path(urlpath)
+    mode, append_dim, region = _place(given, options)
+    if mode in ("w-", "w"):
+        write_new(given, path, options, replace=mode == "w")
+    elif region is not None:
+        write_region(given, path, region)
+    elif mode == "r+" or path.exists():
+        append_dataset(given, path, append_dim)
+    else:
+        write_new(given, path, options, replace=False)
+    if isinstance(given, xr.DataTree):
+        return xr.open_datatree(path, engine="b2nd", chunks={})
+    return xr.open_dataset(path, engine="b2nd", chunks={})
+
+
+def _place(given: Any, options: Mapping[str, Any]) -> tuple[str, Any, Any]:
+    """Mode, dim and region, which do not contradict each other."""
+    mode = options.get("mode", "w-")
+    append_dim, region = options.get("append_dim"), options.get("region")
+    kind = type(given).__name__
+    allowed = (*NEW_OPTIONS, "encoding") if mode in ("w-", "w", "a") else ()
+    unknown = [name for name in options if name not in (*allowed, "mode", "append_dim", "region")]
+    if unknown or mode not in ("w-", "w", "a", "r+"):
+        names = ", ".join(f"{name}=" for name in unknown) or f"mode={mode!r}"
+        raise ValueError(
+            f"{names}: not for a {kind} with mode={mode!r}; its arrays take it one by one"
+        )
+    if isinstance(given, xr.DataTree) and mode not in ("w-", "w"):
+        raise ValueError("a DataTree is written anew; change its groups one by one")
+    if mode in ("w-", "w") and (append_dim is not None or region is not None):
+        raise ValueError(
+            f'mode={mode!r} makes a new dataset; append_dim= goes with mode="a", region= with "r+"'
+        )
+    if mode == "a" and (append_dim is None or region is not None):
+        raise ValueError('mode="a" appends: say along which dim, by append_dim=')
+    if mode == "r+" and (append_dim is None) == (region is None):
+        raise ValueError('mode="r+" changes a dataset: say where, by region= or append_dim=')
+    return mode, append_dim, region
+
+
+def _write_array(given: xr.DataArray, urlpath: Any, options: dict[str, Any]) -> Any:
+    """Write one array with its labels in the frame."""
+    dim, region, mode = options.get("append_dim"), options.get("region"), options.get("mode")
+    axis = options.get("append_axis")
+    storage = options.get("storage_options")
+    if dim is None and axis is not None:
+        dim = given.dims[axis]
+    by_name = region == "auto" or isinstance(region, Mapping)
+    if mode == "r+" and by_name:
+        written = write_region_of_array(given, urlpath, region, options)
+    elif region is not None:
+        # a place by numbers: the elements alone
+        written = write_array(given, urlpath, **options)
+    elif dim is not None and (mode == "r+" or (mode == "a" and _exists(urlpath, storage))):
+        written = append_array(given, urlpath, dim, options)
+    else:
+        if dim is not None and mode != "a":
+            raise ValueError('append_dim= goes with mode="a" or "r+"')
+        new = {key: value for key, value in options.items() if not key.startswith("append_")}
+        written = write_new_array(given, urlpath, new | ({"mode": "w-"} if mode == "a" else {}))
+    if not options.get("compute", True) or mode == "stage":
+        return written
+    return opened_array(urlpath, storage)
+
+
+def _exists(urlpath: Any, storage_options: Any) -> bool:
+    try:
+        open_b2nd(urlpath, storage_options=storage_options)
+    except FileNotFoundError:
+        return False
+    return True

@@ -1,0 +1,186 @@
+"""Changes of a dataset that is there: appends along a dim, and regions, by names.
+
+Each frame changes all or nothing. What is appended counts when `dataset.json`, which is replaced
+last, says that its dim is longer: until then readers leave it out, and the next append writes over
+it. Changes take turns by a lock on the directory.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Hashable, Iterator
+from contextlib import contextmanager, suppress
+from fcntl import LOCK_EX, LOCK_NB, flock
+from pathlib import Path
+from typing import Any
+
+import dask.array as da
+import xarray as xr
+from dask.base import compute
+from dask.delayed import Delayed
+
+from b2nd_dask.edges.xarray.existing import member_like, require_equal, slices_of
+from b2nd_dask.errors import StaleFrameError
+from b2nd_dask.format.labels.manifest import MANIFEST
+from b2nd_dask.format.labels.pack import with_sizes
+from b2nd_dask.frame.access import open_b2nd
+from b2nd_dask.graph.write.to_b2nd import to_b2nd
+from b2nd_dask.storage import remove_staging, sync_directory
+
+
+def append_dataset(ds: xr.Dataset, path: Path, dim: str) -> None:
+    """Append along a dim of a dataset in a directory.
+
+    Raises
+    ------
+    ValueError
+        Variables that are missing or new, dims and coordinates that differ.
+    StaleFrameError
+        Another process changes the dataset.
+    """
+    _require_folder(path)
+    with _locked(path):
+        present = xr.open_dataset(path, engine="b2nd")
+        if dim not in ds.dims or dim not in present.dims:
+            raise ValueError(
+                f"append_dim={dim!r}: the dims are {list(ds.sizes)}, and in the dataset that is "
+                f"there {list(present.sizes)}"
+            )
+        growing = _growing(ds, present, dim)
+        start, count = present.sizes[dim], ds.sizes[dim]
+        waiting: list[Delayed] = []
+        members = {
+            name: member_like(name, ds.variables[name], present.variables[name]) for name in growing
+        }
+        for name, member in members.items():
+            target = str(present.variables[name].encoding["source"])
+            axis = present.variables[name].dims.index(dim)
+            waiting += _placed(member.array, target, axis, start)
+        _together(waiting, [str(present.variables[name].encoding["source"]) for name in growing])
+        _commit_size(path, dim, start + count)
+
+
+def _growing(ds: xr.Dataset, present: xr.Dataset, dim: str) -> list[Hashable]:
+    """Names of variables that are appended to, after all the others were compared."""
+    growing = [name for name in present.variables if dim in present.variables[name].dims]
+    missing = [name for name in growing if name not in ds.variables]
+    unknown = [name for name in ds.variables if name not in present.variables]
+    if missing or unknown:
+        what = (
+            f"{missing[0]!r} is missing in what is appended"
+            if missing
+            else f"{unknown[0]!r} is not in the dataset that is there"
+        )
+        raise ValueError(
+            f"{what}: an append has the variables that have the dim {dim!r}: {growing}"
+        )
+    others = [name for name in ds.variables if name not in growing]
+    require_equal(others, ds, present, f"it does not have the dim {dim!r}, so it does not grow")
+    return growing
+
+
+def _placed(array: Any, target: str, axis: int, start: int) -> list[Delayed]:
+    """Writes of elements behind what is committed: over what is there, and behind the end."""
+    there = open_b2nd(target).shape[axis] - start
+    array = da.asarray(array)
+    count = array.shape[axis]
+    head, tail = (
+        tuple(slice(*ends) if at == axis else slice(None) for at in range(array.ndim))
+        for ends in ((0, min(there, count)), (there, count))
+    )
+    writes = []
+    if there and count:
+        # left by an append that was interrupted
+        region = tuple(
+            slice(start, start + min(there, count)) if at == axis else slice(None)
+            for at in range(array.ndim)
+        )
+        to_b2nd(array[head], target, mode="r+", region=region)
+    if count > there:
+        writes.append(to_b2nd(array[tail], target, mode="r+", append_axis=axis, compute=False))
+    return writes
+
+
+def write_region(ds: xr.Dataset, path: Path, region: Any) -> None:
+    """Write into a region of a dataset in a directory.
+
+    Raises
+    ------
+    ValueError
+        A region that is not there, variables without its dims, coordinates that differ.
+    StaleFrameError
+        Another process changes the dataset.
+    """
+    _require_folder(path)
+    with _locked(path):
+        present = xr.open_dataset(path, engine="b2nd")
+        slices = slices_of(region, ds, present)
+        unknown = [name for name in ds.variables if name not in present.variables]
+        if unknown:
+            raise ValueError(f"{unknown[0]!r} is not in the dataset that is there")
+        at = present.isel(slices)
+        require_equal(ds.coords, ds, at, "at that region")
+        waiting, targets = [], []
+        for name, variable in ds.data_vars.variables.items():
+            if not set(variable.dims) & set(slices):
+                raise ValueError(
+                    f"{name!r} has none of the dims of the region: leave it out by "
+                    f".drop_vars({name!r})"
+                )
+            member = member_like(name, variable, present.variables[name])
+            target = str(present.variables[name].encoding["source"])
+            place = tuple(
+                slices.get(d, slice(0, n))
+                for d, n in zip(variable.dims, variable.shape, strict=True)
+            )
+            waiting.append(to_b2nd(member.array, target, mode="r+", region=place, compute=False))
+            targets.append(target)
+        _together(waiting, targets)
+
+
+def _together(waiting: list[Any], targets: list[str]) -> None:
+    """Compute writes together; where one fails, remove what is staged of the others."""
+    try:
+        if waiting:
+            compute(*waiting)  # type: ignore[no-untyped-call]
+    except BaseException:
+        for target in targets:
+            with suppress(OSError):
+                remove_staging(target)
+        raise
+
+
+def _require_folder(path: Path) -> None:
+    if not path.exists():
+        raise FileNotFoundError(f"{path}: there is no dataset to change")
+    if not (path / MANIFEST).is_file():
+        what = "a .b2z is read only: write it anew" if path.is_file() else f"it has no {MANIFEST}"
+        raise ValueError(f"{path}: only a directory that holds a dataset is changed; {what}")
+
+
+@contextmanager
+def _locked(path: Path) -> Iterator[None]:
+    """Keep others from changing a dataset meanwhile."""
+    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        try:
+            flock(fd, LOCK_EX | LOCK_NB)
+        except BlockingIOError:
+            raise StaleFrameError(
+                "another process changes this dataset: try again when it is done", path=str(path)
+            ) from None
+        yield
+    finally:
+        os.close(fd)
+
+
+def _commit_size(path: Path, dim: str, size: int) -> None:
+    """Replace the manifest: from now on what was appended counts."""
+    manifest = path / MANIFEST
+    new = manifest.with_name(f".{MANIFEST}.new")
+    with new.open("wb") as file:
+        file.write(with_sizes(manifest.read_bytes(), {dim: size}))
+        file.flush()
+        os.fsync(file.fileno())
+    new.replace(manifest)
+    sync_directory(path)

@@ -1,0 +1,152 @@
+"""One array of xarray as one frame, which holds its labels and coordinates in itself."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping
+from typing import Any
+
+import xarray as xr
+
+from b2nd_dask.edges.datasets.frames import packed_frame
+from b2nd_dask.edges.datasets.tree import Member
+from b2nd_dask.edges.xarray.existing import member_like, require_equal, slices_of
+from b2nd_dask.edges.xarray.write import storage_of, tree_of
+from b2nd_dask.format.labels.labels import COORDS, MAX_COORDS_NBYTES, Labels
+from b2nd_dask.format.labels.pack import pack_labels
+from b2nd_dask.graph.write.write_array import write_array
+
+#: As xarray calls an array without a name in a dataset.
+_NAMELESS = "__xarray_dataarray_variable__"
+
+
+def write_new_array(given: xr.DataArray, urlpath: Any, options: Mapping[str, Any]) -> Any:
+    """Write a new frame of an array with its labels."""
+    options = dict(options)
+    encoding = dict(options.pop("encoding", None) or {})
+    ds = _dataset(given)
+    name = next(iter(ds.data_vars))
+    if encoding and given.name not in encoding and not set(encoding) & set(ds.variables):
+        # of the one array, without its name
+        encoding = {name: encoding}
+    tree = tree_of(ds, f"the array {given.name!r}", encoding, as_files=False)
+    member = tree.members.pop(str(name))
+    options |= storage_of(str(name), member, {**options, "encoding": encoding})
+    if options.get("vlmeta") is None:
+        coords = _packed(tree.members)
+        labels = Labels(member.dims or (), _name_of(given), False, member.attrs, coords)
+        options["vlmeta"] = pack_labels(labels)
+        options.setdefault("meta", {})
+    return write_array(member.array, urlpath, **options)
+
+
+def _name_of(given: xr.DataArray) -> str | None:
+    return None if given.name is None else str(given.name)
+
+
+def _dataset(given: xr.DataArray) -> xr.Dataset:
+    """An array and its coordinates as a dataset, the array first."""
+    name: Hashable = _NAMELESS if given.name is None else given.name
+    coords: Any = given.coords
+    if name in coords:
+        if not given.variable.identical(coords[name].variable):  # type: ignore[no-untyped-call]
+            raise ValueError(
+                f"the array and one of its coordinates are both called {name!r}: "
+                ".rename(NAME) gives the array another name"
+            )
+        # a coordinate by itself
+        coords = coords.to_dataset().drop_vars([name]).coords
+    if name in given.dims:
+        # in a dataset it would be a coordinate
+        return xr.Dataset({_NAMELESS: given.variable.to_base_variable()}, coords=coords)
+    return xr.Dataset({name: given.variable}, coords=coords)
+
+
+def _packed(coords: Mapping[str, Member]) -> dict[str, bytes]:
+    nbytes = {name: int(member.array.nbytes) for name, member in coords.items()}
+    if sum(nbytes.values()) > MAX_COORDS_NBYTES:
+        largest = max(nbytes, key=lambda name: nbytes[name])
+        raise ValueError(
+            f"coordinates of {sum(nbytes.values())} bytes, of which {largest!r} has "
+            f"{nbytes[largest]}, are too many for one frame ({MAX_COORDS_NBYTES} bytes): write "
+            f"a dataset (.to_dataset(), to a .b2d), or leave it out by .drop_vars({largest!r})"
+        )
+    return {name: packed_frame(member, name) for name, member in coords.items()}
+
+
+def append_array(
+    given: xr.DataArray, urlpath: Any, dim: Hashable, options: Mapping[str, Any]
+) -> Any:
+    """Append to the array in a frame, and to its coordinates, in one commit."""
+    ds, present, name = _both(given, urlpath)
+    if dim not in given.dims:
+        raise ValueError(f"append_dim={dim!r}: the array has the dims {given.dims}")
+    member = member_like(name, ds.variables[name], present.variables[name])
+    axis = given.dims.index(dim)
+    theirs, ours = set(present.coords), set(ds.coords)
+    grown = [coord for coord in present.coords if dim in present.variables[coord].dims]
+    missing = [coord for coord in grown if coord not in ours]
+    unknown = [coord for coord in ds.coords if coord not in theirs]
+    if missing or unknown:
+        what = f"has no coordinate {missing[0]!r}" if missing else f"has {unknown[0]!r}, too"
+        raise ValueError(
+            f"the array that is appended {what}; the one that is there has the coordinates "
+            f"{sorted(map(str, theirs))}"
+        )
+    require_equal([c for c in ds.coords if c not in grown], ds, present, "it does not grow")
+    entries = None
+    if present.coords:
+        entries = {COORDS: _packed({str(c): _grown(c, ds, present, dim) for c in present.coords})}
+    rest = {key: options[key] for key in _UPDATE_OPTIONS if key in options}
+    return write_array(member.array, urlpath, mode="r+", append_axis=axis, entries=entries, **rest)
+
+
+#: Options of updates that `write_array` takes.
+_UPDATE_OPTIONS = ("compute", "resume", "storage_options")
+
+
+def _grown(coord: Hashable, ds: xr.Dataset, present: xr.Dataset, dim: Hashable) -> Member:
+    """A coordinate with what is appended to it."""
+    old = present.variables[coord].to_base_variable()
+    if dim not in old.dims:
+        both = old
+    else:
+        new = ds.variables[coord].to_base_variable()
+        both = xr.Variable.concat([old, new], dim)  # type: ignore[no-untyped-call]
+    member = member_like(coord, both, old)
+    return Member(member.array, member.dims, {**old.attrs, **member.attrs}, str(coord), True)
+
+
+def write_region_of_array(
+    given: xr.DataArray, urlpath: Any, region: Any, options: Mapping[str, Any]
+) -> Any:
+    """Write into the array in a frame, at a place that is said by names of dims."""
+    ds, present, name = _both(given, urlpath)
+    slices = slices_of(region, ds, present)
+    at = present.isel(slices)
+    shared = [coord for coord in ds.coords if coord in present.coords]
+    require_equal(shared, ds, at, "at that region")
+    member = member_like(name, ds.variables[name], present.variables[name])
+    place = tuple(slices.get(dim, slice(None)) for dim in given.dims)
+    rest = {key: options[key] for key in _UPDATE_OPTIONS if key in options}
+    return write_array(member.array, urlpath, mode="r+", region=place, **rest)
+
+
+def _both(given: xr.DataArray, urlpath: Any) -> tuple[xr.Dataset, xr.Dataset, Hashable]:
+    """The array and the one that is there, as datasets with one name."""
+    ds, present = _dataset(given), xr.open_dataset(urlpath, engine="b2nd")
+    (ours,), (theirs,) = ds.data_vars, present.data_vars
+    if given.name is not None and theirs not in (_NAMELESS, given.name):
+        raise ValueError(
+            f"the array is called {given.name!r}, and the one that is there {theirs!r}"
+        )
+    return ds.rename({ours: theirs}) if ours != theirs else ds, present, theirs
+
+
+def opened_array(urlpath: Any, storage_options: Any) -> xr.DataArray:
+    """Open what was written."""
+    ds = xr.open_dataset(urlpath, engine="b2nd", chunks={}, storage_options=storage_options)
+    if len(ds.data_vars) != 1:
+        # called as one of its dims
+        return ds[next(iter(ds.variables))]
+    array = ds[next(iter(ds.data_vars))]
+    return array.rename(None) if array.name == _NAMELESS else array

@@ -1,0 +1,131 @@
+"""What is there already, where something is added to it: packing, places by names, checks."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable, Mapping
+from typing import Any
+
+import numpy as np
+import xarray as xr
+
+from b2nd_dask.edges.datasets.tree import Member
+from b2nd_dask.edges.xarray.encoding import member_of
+
+_PACKING = ("scale_factor", "add_offset", "_FillValue", "missing_value", "_Unsigned")
+_LISTED = 5
+
+
+def member_like(name: Hashable, variable: xr.Variable, present: xr.Variable) -> Member:
+    """Make an array of a variable as one that is there is packed.
+
+    Raises
+    ------
+    ValueError
+        Its dims are others.
+    """
+    if variable.dims != present.dims:
+        raise ValueError(
+            f"{name!r} has the dims {variable.dims}, and the one that is there {present.dims}"
+        )
+    packing = {key: present.encoding[key] for key in _PACKING if key in present.encoding}
+    if "units" in present.encoding:
+        packing |= {key: present.encoding[key] for key in ("units", "calendar")}
+    if packing:
+        packing["dtype"] = present.encoding["dtype"]
+    variable = variable.copy(deep=False)
+    variable.encoding = {
+        key: value for key, value in variable.encoding.items() if key == "preferred_chunks"
+    }
+    return member_of(name, variable, packing, is_coord=False)
+
+
+def require_equal(names: Iterable[Hashable], given: Any, present: Any, why: str) -> None:
+    """Check that variables have the elements that are there.
+
+    Raises
+    ------
+    ValueError
+        One differs; the message names it and what to do.
+    """
+    for name in names:
+        new, old = given.variables[name], present.variables[name]
+        if new.dims != old.dims or new.shape != old.shape or not _same(new, old):
+            raise ValueError(
+                f"{name!r} is not what is there: {why}; leave it out by .drop_vars({name!r}), or "
+                "select what is the same"
+            )
+
+
+def _same(new: xr.Variable, old: xr.Variable) -> bool:
+    first, second = np.asarray(new.values), np.asarray(old.values)
+    floats = first.dtype.kind in "fcmM" and second.dtype.kind in "fcmM"
+    return bool(np.array_equal(first, second, equal_nan=floats))
+
+
+def slices_of(region: Any, given: xr.Dataset, present: xr.Dataset) -> dict[Hashable, slice]:
+    """Find the place of a dataset in one that is there.
+
+    Parameters
+    ----------
+    region : mapping or "auto"
+        For each dim a slice of step 1, or ``"auto"``: where the labels of `given` are.
+
+    Raises
+    ------
+    ValueError
+        A dim that there is not, labels that are not there or not in a row, or other lengths.
+    """
+    if region == "auto":
+        region = {dim: "auto" for dim in given.dims if dim in given.indexes}
+    if not isinstance(region, Mapping):
+        raise TypeError(
+            f"region={region!r}: name dims, as in region={{'time': slice(0, 10)}}, or \"auto\""
+        )
+    unknown = [dim for dim in region if dim not in present.sizes]
+    if unknown:
+        raise ValueError(
+            f"region={region!r}: there is no dim {unknown[0]!r}, but {list(present.sizes)}"
+        )
+    found = {dim: _slice(dim, where, given, present) for dim, where in region.items()}
+    for dim, size in given.sizes.items():
+        wanted = found.get(dim, slice(0, present.sizes.get(dim, size)))
+        if wanted.stop - wanted.start != size:
+            raise ValueError(
+                f"region={region!r}: the length of {dim!r} is {size}, and its place has "
+                f"{wanted.stop - wanted.start}"
+            )
+    return found
+
+
+def _slice(dim: Hashable, where: Any, given: xr.Dataset, present: xr.Dataset) -> slice:
+    if where == "auto":
+        return _found(dim, given, present)
+    if not isinstance(where, slice) or where.step not in (None, 1):
+        raise ValueError(f'region={{{dim!r}: {where!r}}}: give a slice of step 1, or "auto"')
+    if any(not isinstance(end, int | np.integer | None) for end in (where.start, where.stop)):
+        raise TypeError(
+            f'region={{{dim!r}: {where!r}}}: a slice of positions, not of labels; "auto" finds '
+            "the labels"
+        )
+    start, stop, _ = where.indices(present.sizes[dim])
+    if (where.stop or 0) > present.sizes[dim]:
+        raise ValueError(
+            f"region={{{dim!r}: {where!r}}}: {dim!r} has the length {present.sizes[dim]}; "
+            "append_dim= adds to it"
+        )
+    return slice(start, max(start, stop))
+
+
+def _found(dim: Hashable, given: xr.Dataset, present: xr.Dataset) -> slice:
+    """The place of labels."""
+    if dim not in given.indexes or dim not in present.indexes:
+        raise ValueError(
+            f'region={{{dim!r}: "auto"}}: {dim!r} has no labels here and there: give a slice'
+        )
+    at = present.indexes[dim].get_indexer(given.indexes[dim])
+    if (at < 0).any():
+        missing = given.indexes[dim][at < 0][:_LISTED].tolist()
+        raise ValueError(f"labels of {dim!r} that are not there: {missing}; append_dim= adds them")
+    if len(at) and not np.array_equal(at, np.arange(at[0], at[0] + len(at))):
+        raise ValueError(f"the labels of {dim!r} are not in a row there: write them in parts")
+    return slice(int(at[0]), int(at[0]) + len(at)) if len(at) else slice(0, 0)

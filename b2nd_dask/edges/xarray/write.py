@@ -1,0 +1,182 @@
+"""Datasets and arrays of xarray to frames: what is written, and new ones all at once."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Hashable, Mapping
+from pathlib import Path
+from typing import Any
+
+import dask.array as da
+import pandas as pd
+import xarray as xr
+from dask.base import compute
+from dask.delayed import Delayed
+
+from b2nd_dask.edges.datasets.entries import entries_of, unstorable_attrs
+from b2nd_dask.edges.datasets.frames import check_layout, finish_folder, pack_folder, stem_of
+from b2nd_dask.edges.datasets.staged import staged
+from b2nd_dask.edges.datasets.tree import Member, Tree
+from b2nd_dask.edges.xarray.encoding import STORAGE, check_encoding, member_of
+from b2nd_dask.graph.write.to_b2nd import to_b2nd
+
+Encoding = Mapping[Hashable, Mapping[str, Any]]
+#: Options of `to_b2nd` that new datasets take.
+NEW_OPTIONS = ("chunks", "blocks", "cparams", "max_mem")
+_RENAME = "change it by .rename"
+_LISTED = 5
+
+
+def tree_of(ds: xr.Dataset, label: str, encoding: Encoding, *, as_files: bool = True) -> Tree:
+    """Describe the arrays of a dataset, and check all that can be checked before they are written.
+
+    Raises
+    ------
+    TypeError
+        Elements, names or attributes that a frame cannot hold.
+    ValueError
+        Names that no file can have; dims or names that clash.
+    """
+    check_encoding(ds, encoding)
+    for name, index in ds.indexes.items():
+        if isinstance(index, pd.MultiIndex):
+            raise TypeError(
+                f"{label}: the index {name!r} has several levels, which are not stored: "
+                f".reset_index({name!r}) makes coordinates of them"
+            )
+    tree = Tree(label, attrs={str(key): value for key, value in ds.attrs.items()})
+    for name in [*ds.data_vars, *ds.coords]:
+        given = encoding.get(name, {})
+        is_coord = name in ds.coords
+        tree.members[str(name)] = member_of(name, ds.variables[name], given, is_coord=is_coord)
+    _require_attrs(tree)
+    if as_files:
+        check_layout(tree, _RENAME)
+    return tree
+
+
+def _require_attrs(tree: Tree) -> None:
+    bad = [
+        f"the attribute {name!r} of {owner} ({problem})"
+        for owner, _, name, problem in unstorable_attrs(tree)
+    ]
+    if bad:
+        more = f" and {len(bad) - _LISTED} more" if len(bad) > _LISTED else ""
+        raise TypeError(
+            f"not stored: {'; '.join(bad[:_LISTED])}{more}. Attributes are text, numbers, bytes, "
+            "NumPy arrays, and lists and maps of these: convert or remove them"
+        )
+
+
+def write_new(
+    source: xr.Dataset | xr.DataTree, path: Path, options: Mapping[str, Any], *, replace: bool
+) -> None:
+    """Write a directory (``.b2d``) or an archive (``.b2z``) of frames, all or nothing.
+
+    Parameters
+    ----------
+    options : mapping
+        `NEW_OPTIONS` and ``encoding``.
+    """
+    encoding = options.get("encoding") or {}
+    if isinstance(source, xr.DataTree):
+        tree = _tree_of_groups(source, path.name, encoding)
+    else:
+        tree = tree_of(source, path.name, encoding)
+    is_archive = path.suffix == ".b2z"
+    with staged(path, replace=replace) as made:
+        folder = made.area / "frames" if is_archive else made.ready
+        waiting: list[Delayed] = []
+        _begin(tree, folder, options, waiting)
+        if waiting:
+            # together: what several variables are computed from is computed once
+            compute(*waiting)  # type: ignore[no-untyped-call]
+        if is_archive:
+            pack_folder(folder, made.ready)
+
+
+def _tree_of_groups(source: xr.DataTree, label: str, encoding: Encoding) -> Tree:
+    own = {k: v for k, v in encoding.items() if k in source.dataset.variables}
+    tree = tree_of(source.to_dataset(inherit=False), label, own)
+    for name, child in source.children.items():
+        tree.groups[name] = _tree_of_groups(child, f"{label}/{name}", encoding)
+    check_layout(Tree(label, groups=tree.groups), _RENAME)
+    return tree
+
+
+def _begin(tree: Tree, folder: Path, options: Mapping[str, Any], waiting: list[Delayed]) -> None:
+    """Write what is in memory, and collect what has to be computed."""
+    folder.mkdir()
+    for name, member in tree.members.items():
+        stem = stem_of(name, is_coord=member.is_coordinate(name))
+        how = storage_of(name, member, options)
+        lazy = isinstance(member.array, da.Array)
+        written: Any = to_b2nd(
+            member.array,
+            folder / f"{stem}.b2nd",
+            vlmeta=entries_of(member, name),
+            meta={},
+            # NumPy arrays would be copied
+            compute=not lazy,
+            **how,
+        )
+        if lazy:
+            waiting.append(written)
+    for name, group in tree.groups.items():
+        _begin(group, folder / name, options, waiting)
+    finish_folder(tree, folder)
+
+
+def storage_of(name: str, member: Member, options: Mapping[str, Any]) -> dict[str, Any]:
+    """How the frame of one variable is stored: by `encoding=`, or by options of all variables."""
+    own = dict((options.get("encoding") or {}).get(name, {}))
+    found = {key: own.get(key, options.get(key)) for key in (*STORAGE, "max_mem")}
+    dims = member.dims or ()
+    for key in ("chunks", "blocks"):
+        found[key] = _sizes(found[key], dims, member.array.shape, given=key in own)
+    if found["chunks"] is None:
+        found["blocks"] = found["blocks"] if "blocks" in own else None
+    if member.is_coordinate(name) and "chunks" not in own:
+        # coordinates are read whole
+        found |= {"chunks": None, "blocks": None, "max_mem": None}
+    return {key: value for key, value in found.items() if value is not None}
+
+
+def _sizes(
+    asked: Any, dims: tuple[str, ...], shape: tuple[int, ...], *, given: bool
+) -> tuple[int, ...] | int | None:
+    """Lengths of chunks along each axis, out of a mapping of dims."""
+    if not isinstance(asked, Mapping):
+        if isinstance(asked, tuple | list) and not given:
+            raise ValueError(
+                f"chunks={asked!r}: the variables of a dataset differ in their dims; name them, "
+                "as in chunks={'time': 24, 'lat': 100}"
+            )
+        return asked  # type: ignore[no-any-return]
+    if not set(asked) & set(dims):
+        return None
+    return tuple(int(asked.get(dim, max(n, 1))) for dim, n in zip(dims, shape, strict=True))
+
+
+def local_path(urlpath: Any) -> Path:
+    """Path of a dataset, which is local.
+
+    Raises
+    ------
+    ValueError
+        A URL, or the name of a single frame.
+    """
+    text = os.fspath(urlpath)
+    if not isinstance(text, str) or "://" in text:
+        raise ValueError(
+            f"{text!r}: a dataset is written to a local directory or .b2z file, since it appears "
+            "at once; upload that, or write its arrays one by one"
+        )
+    path = Path(text).expanduser()
+    if path.suffix in (".b2nd", ".b2e"):
+        raise ValueError(
+            f"{text}: a {path.suffix} file is one array; write a dataset to a directory "
+            f"({path.with_suffix('.b2d').name}) or one file ({path.with_suffix('.b2z').name}), or "
+            "one of its arrays, as ds['NAME'].b2nd.to_b2nd"
+        )
+    return Path(os.path.abspath(path))  # noqa: PTH100 - keeps links as they are
