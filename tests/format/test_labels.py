@@ -43,7 +43,7 @@ shapes = st.lists(st.integers(0, 3), max_size=3)
 
 
 @given(entries=entries, shape=shapes)
-@examples(150)
+@examples(100)
 def test_anything_is_labels_or_an_error(entries, shape):
     try:
         found = unpack_labels(entries, shape)
@@ -71,7 +71,7 @@ manifests = st.dictionaries(
 
 
 @given(raw=manifests.map(lambda found: json.dumps(found).encode()) | st.binary(max_size=20))
-@examples(150)
+@examples(100)
 def test_any_manifest_is_parsed_or_an_error(raw):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
