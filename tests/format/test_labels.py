@@ -43,7 +43,7 @@ shapes = st.lists(st.integers(0, 3), max_size=3)
 
 
 @given(entries=entries, shape=shapes)
-@examples(150)
+@examples(100)
 def test_anything_is_labels_or_an_error(entries, shape):
     try:
         found = unpack_labels(entries, shape)
@@ -71,7 +71,7 @@ manifests = st.dictionaries(
 
 
 @given(raw=manifests.map(lambda found: json.dumps(found).encode()) | st.binary(max_size=20))
-@examples(150)
+@examples(100)
 def test_any_manifest_is_parsed_or_an_error(raw):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
@@ -90,6 +90,9 @@ def test_any_manifest_is_parsed_or_an_error(raw):
     [
         ({"dims": ["x" * (MAX_NAME_LENGTH + 1)]}, "characters"),
         ({"dims": ["x"], "coords": {"x": bytes(MAX_COORDS_NBYTES + 1)}}, "the most is"),
+        ({"dims": ["x"], "coords": [("x", b"")]}, "map of names to frames"),
+        ({"dims": ["x"], "coords": {"x": "text"}}, "not the bytes of a frame"),
+        ({"dims": ["x"], "attrs": '{"a": 1'}, "no JSON"),
         ({"dims": ["x"], "is_coord": True, "dtype": "string", "labels": ["a"]}, "1 elements"),
     ],
 )
@@ -105,6 +108,8 @@ def test_bounds(entries, message):
         (b"[" * 100_000, "no JSON"),
         (b"[]", "no JSON object"),
         (b'{"dims": {"x": ' + b"9" * 5000 + b"}}", "no JSON"),
+        (b'{"coords": [".x"]}', "no name that a file can have"),
+        (b'{"data_vars": ["x", "x"]}', "twice"),
         (b'{"dims": {"x": true}}', "length of 'x' is True"),
         (b'{"geogrid": {"t": {"scale_factor": 1}}}', "add_offset"),
         (b'{"b2nd": {"version": 1, "attrs": "!"}}', "base64"),

@@ -14,7 +14,14 @@ from b2nd_dask.errors import B2ndError, UnsupportedFrameError
 from b2nd_dask.format.labels.manifest import MANIFEST, MAX_MANIFEST_NBYTES, Manifest, parse_manifest
 from b2nd_dask.frame.access import frame_at, locate
 from b2nd_dask.frame.array import Frame
-from b2nd_dask.frame.members.files import ARRAY, inside, is_folder, is_store, opened
+from b2nd_dask.frame.members.files import (
+    ARRAY,
+    inside,
+    is_folder,
+    is_store,
+    opened,
+    require_inside,
+)
 from b2nd_dask.frame.members.listing import list_members
 from b2nd_dask.frame.members.locate import locate_member
 from b2nd_dask.storage import (
@@ -197,6 +204,7 @@ class StoreLevel:
         """A small file that lies here; None where there is none."""
         inner = f"{self.group}/{name}".lstrip("/")
         if is_folder(self.store):
+            require_inside(self.store, inside(self.store, inner), inner)
             return Folder(self.store).read(inner)
         with closing(self.store.open()) as reader:
             if is_zip(reader):

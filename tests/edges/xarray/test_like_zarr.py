@@ -46,8 +46,8 @@ OPERATIONS = {
 @pytest.mark.parametrize("chunks", [None, {}], ids=["lazy", "dask"])
 @pytest.mark.parametrize("name", OPERATIONS)
 def test_operations(pair, name, chunks):
-    # compiling takes seconds for each function
-    with xr.set_options(use_numbagg=False):
+    # these compile for seconds
+    with xr.set_options(use_numbagg=False, use_flox=False):
         ours, theirs = (OPERATIONS[name](ds).compute() for ds in opened(pair, chunks))
     # blocks are added in another order
     xr.testing.assert_allclose(ours, theirs, rtol=1e-5)

@@ -48,7 +48,8 @@ REDUCTIONS = {
 
 
 @pytest.mark.parametrize("name", REDUCTIONS)
-def test_reductions_are_pushed_into_the_reads(t, name):
+def test_reductions_are_pushed_into_the_reads(path, name):
+    t = xr.open_dataset(path, engine="b2nd", chunks={}).t
     reduced = REDUCTIONS[name](t)
     assert tasks_of(reduce_block, reduced.data) > 0
     assert tasks_of(getter, reduced.data) == 0

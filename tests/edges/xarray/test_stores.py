@@ -77,6 +77,16 @@ def test_no_arrays_at_the_root(tmp_path):
         xr.open_dataset(path)
 
 
+def test_a_manifest_that_is_a_link_out_of_the_store(tmp_path):
+    path = tmp_path / "s.b2d"
+    with blosc2.TreeStore(str(path), mode="w") as tree:
+        tree["/a"] = np.arange(3)
+    (tmp_path / "secret").write_text("{}")
+    (path / "dataset.json").symlink_to(tmp_path / "secret")
+    with pytest.raises(B2ndError, match=r"dataset\.json is a link to a file outside"):
+        xr.open_dataset(path)
+
+
 def test_a_manifest_that_is_too_long(tmp_path):
     path = tmp_path / "s.b2z"
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:

@@ -80,7 +80,11 @@ def test_lossy_packing(tmp_path):
 @pytest.mark.parametrize("chunks", [None, {}, {"lon": 2}])
 @pytest.mark.filterwarnings("ignore:The specified chunks separate:UserWarning")
 def test_geogrid(tmp_path, chunks):
-    path = xarray_blosc2.save_dataset(dataset(), tmp_path / "a.b2", preset="geogrid")
+    ds = dataset()
+    # smooth along each row, as what the preset is for: then differences are stored
+    ds["t"] = ds.t * 0 + ds.lon * 3.3 + ds.lat
+    path = xarray_blosc2.save_dataset(ds, tmp_path / "a.b2", preset="geogrid")
+    assert '"row_diff": true' in (path / "dataset.json").read_text()
     ours, theirs = both(path, chunks=chunks)
     xr.testing.assert_identical(ours, theirs)
     lazy = xr.open_dataset(path, engine="b2nd", chunks=chunks)
