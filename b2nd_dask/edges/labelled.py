@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
 from typing import Any
 
-from b2nd_dask.edges.on_import import when_imported
 from b2nd_dask.graph.write.foreign import OwnWriter
 from b2nd_dask.graph.write.foreign import register as register_input
 
@@ -13,9 +13,13 @@ _KINDS = ("DataArray", "Dataset", "DataTree")
 
 
 def install() -> None:
-    """Let `to_b2nd` take objects of xarray; give them the accessor when xarray is imported."""
+    """Let `to_b2nd` take objects of xarray, and give them the accessor ``.b2nd``."""
     register_input("xarray", _of_xarray)
-    when_imported("xarray", _register_accessor)
+    # dask.array, without which nothing here works, has imported xarray where it is installed
+    if "xarray" in sys.modules:
+        from b2nd_dask.edges.xarray.accessor import register
+
+        register()
 
 
 def _of_xarray(given: Any) -> OwnWriter | None:
@@ -28,9 +32,3 @@ def _of_xarray(given: Any) -> OwnWriter | None:
         return write_labelled(given, urlpath, options)
 
     return OwnWriter(write)
-
-
-def _register_accessor() -> None:
-    from b2nd_dask.edges.xarray.accessor import register
-
-    register()

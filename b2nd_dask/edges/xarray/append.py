@@ -142,7 +142,7 @@ def _together(waiting: list[Any], targets: list[str]) -> None:
     """Compute writes together; where one fails, remove what is staged of the others."""
     try:
         if waiting:
-            compute(*waiting)  # type: ignore[no-untyped-call]
+            compute(*waiting)
     except BaseException:
         for target in targets:
             with suppress(OSError):

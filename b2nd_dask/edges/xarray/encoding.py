@@ -8,7 +8,6 @@ from typing import Any
 import dask.array as da
 import numpy as np
 import xarray as xr
-from xarray.coding import times
 
 from b2nd_dask.edges.datasets.tree import Member
 
@@ -125,7 +124,10 @@ def _encoded(variable: xr.Variable, name: str, given: Mapping[str, Any], where: 
 
 
 def _holds_cftime(variable: xr.Variable) -> bool:
-    return variable.dtype.kind == "O" and bool(times.contains_cftime_datetimes(variable))
+    if variable.dtype.kind != "O" or not variable.size:
+        return False
+    first = np.asarray(variable[(0,) * variable.ndim].values).item()
+    return type(first).__module__.partition(".")[0] == "cftime"
 
 
 def _by_cf(

@@ -90,7 +90,7 @@ def write_new(
         _begin(tree, folder, options, waiting)
         if waiting:
             # together: what several variables are computed from is computed once
-            compute(*waiting)  # type: ignore[no-untyped-call]
+            compute(*waiting)
         if is_archive:
             pack_folder(folder, made.ready)
 

@@ -24,7 +24,6 @@ from b2nd_dask.format.labels.labels import (
 from b2nd_dask.format.labels.manifest import VERSION
 from b2nd_dask.format.values import pack_value
 
-
 #: Of a list of members that has none.
 _EMBED_CHUNK_NBYTES = 1 << 16
 
