@@ -27,6 +27,7 @@ _SPELLINGS = (
     (re.compile(r"\b(\w+)=(True)? \((--[\w-]+[^)]*)\)"), r"\3"),
     (re.compile(r"\bsource_format="), "--from "),
     (re.compile(r"\btarget_format="), "--to "),
+    (re.compile(r"\bcparams=(?=\{)"), "--codec, --level, --filter "),
     (re.compile(r"\b(max_mem|chunks|dtype)="), lambda found: f"--{found[1].replace('_', '-')} "),
     (re.compile(r"`?\blist_staging\b`?"), "`b2nd-dask staging PATH`"),
     (re.compile(r"`?\bremove_staging\b`?"), "`b2nd-dask staging PATH --remove`"),

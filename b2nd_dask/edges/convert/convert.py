@@ -178,6 +178,8 @@ def _check(tree: Tree, write_as: str, options: Options) -> None:
     """Check all that can be checked before anything is written."""
     if not tree.attrs and not any(True for _ in tree.walk()) and not tree.notes("refused"):
         raise ValueError(f"{tree.label}: there is no array in it")
+    options.check_chunks(tree)
+    options.check_memory(tree)
     if write_as in _FRAMES:
         check_frames(tree, single=write_as == "b2nd")
     elif write_as == "zarr":

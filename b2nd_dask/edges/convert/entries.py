@@ -7,6 +7,8 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
+
 from b2nd_dask.edges.convert.attributes import NotKeptError, as_json, loses_type
 from b2nd_dask.edges.convert.tree import Member, Tree
 from b2nd_dask.format.labels.labels import (
@@ -60,12 +62,21 @@ def split_attrs(attrs: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any
     plain, typed = {}, {}
     for name, value in attrs.items():
         if loses_type(value):
-            typed[name] = value
+            typed[name] = _as_arrays(value)
         try:
             plain[name] = as_json(value)
         except NotKeptError:
             continue
     return plain, typed
+
+
+def _as_arrays(value: Any) -> Any:
+    """Numbers of NumPy as arrays without axes: msgpack keeps no dtype of a number."""
+    if isinstance(value, np.generic):
+        return np.asarray(value)
+    if isinstance(value, list):
+        return [_as_arrays(each) for each in value]
+    return value
 
 
 def check_attrs(tree: Tree) -> None:
