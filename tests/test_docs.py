@@ -132,10 +132,24 @@ def test_running_on_a_cluster() -> None:
     np.testing.assert_array_equal(names["kept"].compute(), names["days"].compute())
 
 
+@pytest.mark.parametrize("page", ["from-zarr", "from-hdf5", "from-blosc2"])
+def test_coming_from_other_formats(page: str) -> None:
+    pytest.importorskip("zarr", reason="of the extra convert")
+    names = run(f"docs/{page}.md")
+    if page == "from-zarr":
+        np.testing.assert_array_equal(names["rain"].compute(), names["ds"]["rain"])
+    elif page == "from-hdf5":
+        assert names["rain"].attrs["dims"] == ["time", "dim_1"]
+        np.testing.assert_array_equal(names["doubled"].compute(), names["rain"][:] * 2)
+    else:
+        np.testing.assert_array_equal(names["values"][:] * 2, blosc2.open("ours.b2nd")[:])
+
+
 def test_every_block_is_run() -> None:
     known = {"", "s3", "http", "cluster", "client", "zarr", "h5py"}
-    pages = ("README.md", "docs/recipes.md", "docs/cluster.md", "docs/larger-than-memory.md")
-    for page in pages:
+    others = [f"docs/from-{name}.md" for name in ("zarr", "hdf5", "blosc2")]
+    pages = ["README.md", "docs/recipes.md", "docs/cluster.md", "docs/larger-than-memory.md"]
+    for page in pages + others:
         text = (ROOT / page).read_text()
         assert len(blocks(page)) == text.count("```python")
         assert {need for need, _ in blocks(page)} <= known

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 import warnings
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,8 @@ from hypothesis import strategies as st
 
 import b2nd_dask
 from b2nd_dask import convert, open_b2nd, to_b2nd
+from tests.forked import answer, started
+from tests.peak import peak_growth
 from tests.strategies import examples
 
 zarr = pytest.importorskip("zarr", reason="of the extra convert")
@@ -443,3 +446,90 @@ def test_progress_reaches_the_end() -> None:
         assert len(seen) > 1
         assert seen[-1][0] == seen[-1][1]
     assert b2nd_dask.verify("x.b2nd").ok
+
+
+# ---- other software, killed processes, memory
+
+
+def test_against_the_tool_of_python_blosc2() -> None:
+    from blosc2.cli.b2nd_to_zarr import b2nd_to_zarr
+
+    values = RNG.integers(0, 50, (60, 45)).astype("i4")
+    to_b2nd(values, "x.b2nd", chunks=(20, 15))
+    convert("x.b2nd", "ours.zarr")
+    b2nd_to_zarr("x.b2nd", "theirs.zarr")
+    ours, theirs = zarr.open_array("ours.zarr"), zarr.open_array("theirs.zarr")
+    np.testing.assert_array_equal(ours[:], theirs[:])
+    assert (ours.dtype, ours.chunks) == (theirs.dtype, theirs.chunks)
+    # and what it writes comes back
+    convert("theirs.zarr", "back.b2nd")
+    np.testing.assert_array_equal(open_b2nd("back.b2nd")[:], values)
+
+
+def test_files_of_caterva() -> None:
+    path = Path(__file__).parents[1] / "data/caterva/cat054d_2d_i2.caterva"
+    raw = open_b2nd(path)
+    convert(path, "new.b2nd", dtype="i2", check=True)
+    got = blosc2.open("new.b2nd")
+    assert got.dtype == np.int16
+    assert got[:].tobytes() == raw[...].tobytes()
+
+
+def _converting(source: str, target: str, connection: Any) -> None:
+    def wait(done: int, of: int) -> None:
+        connection.send((done, of))
+        time.sleep(600)
+
+    convert(source, target, progress=wait)
+
+
+@pytest.mark.parametrize("suffix", ["zarr", "h5", "b2d"])
+def test_a_killed_conversion_leaves_nothing_under_the_name(suffix: str, tmp_path: Path) -> None:
+    np.savez("x.npz", x=RNG.random((1500, 1500)), y=np.arange(3))
+    target = tmp_path / f"new.{suffix}"
+    source = str(tmp_path / "x.npz")
+    with started(_converting, source, str(target)) as (process, connection):
+        done, of = answer(connection)
+        assert 0 < done < of
+        assert not target.exists()
+        process.kill()
+        process.join()
+    assert not target.exists()
+    assert [name for name in names(tmp_path) if not name.startswith(".")] == ["x.npz"]
+    (left,) = b2nd_dask.list_staging(target)
+    assert left.path.endswith(".staging")
+    b2nd_dask.remove_staging(target)
+    assert names(tmp_path) == {"x.npz"}
+    convert(source, target)
+    assert target.exists()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("first", "second"), [("zarr", "b2nd"), ("b2nd", "zarr"), ("h5", "b2nd")])
+def test_memory_is_bounded(first: str, second: str, tmp_path: Path) -> None:
+    shape, chunks = (400, 1000, 100), (10, 500, 100)
+    values = np.random.default_rng(1).integers(0, 9, shape)
+    source, target = tmp_path / f"x.{first}", tmp_path / f"y.{second}"
+    if first == "zarr":
+        zarr.create_array(source, data=values, chunks=chunks)
+    elif first == "h5":
+        with h5py.File(source, "w") as file:
+            file.create_dataset("x", data=values, chunks=chunks)
+    else:
+        to_b2nd(values, source, chunks=chunks)
+    grown = peak_growth(
+        "b2nd_dask.convert(source, target, max_mem='96MB')",
+        before=f"b2nd_dask.convert(small, str(small) + '.{second}')",
+        small=_small(tmp_path, first),
+        source=source,
+        target=target,
+    )
+    assert grown < 128 << 20 < values.nbytes // 2
+
+
+def _small(folder: Path, kind: str) -> Path:
+    """A tiny file of the same format, by which all packages are loaded."""
+    small = folder / f"small.{kind}"
+    np.save(folder / "small.npy", np.arange(3))
+    convert(folder / "small.npy", small)
+    return small
