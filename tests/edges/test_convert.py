@@ -355,6 +355,56 @@ def test_damaged_sources(kind: str, tmp_path: Path) -> None:
     assert names(tmp_path) == before
 
 
+def test_hostile_files_of_hdf5(tmp_path: Path) -> None:
+    (tmp_path / "secret").write_bytes(bytes(16))
+    with h5py.File("src.h5", "w") as file:
+        file["g/x"] = np.arange(4)
+        file["g/again"] = file["g"]
+        file["red\x1b[31m"] = np.arange(3)
+        file["red\x1b[31m"].attrs["a\x1b"] = file["g"].ref
+        file.create_dataset("out", (4,), "i4", external=[("secret", 0, 16)])
+        file["soft"] = h5py.SoftLink("/g/x")
+    with pytest.raises(TypeError, match=r"src\.h5/out: its elements lie in other files"):
+        convert("src.h5", "new.b2d")
+    with pytest.warns(UserWarning) as warned:
+        convert("src.h5", "new.zarr", skip=True)
+    (text,) = (str(each.message) for each in warned if "cannot hold" in str(each.message))
+    assert "g/again, which is another name of a group" in text
+    assert "src.h5/soft, which is a link" in text
+    assert "\x1b" not in text
+    assert list(zarr.open_group("new.zarr")["g"]) == ["x"]
+
+
+def test_a_variable_that_is_called_as_a_dim_of_others() -> None:
+    ds = xr.Dataset({"a": (("x", "y"), RNG.random((2, 3))), "x": (("z", "y"), np.ones((4, 3)))})
+    ds.to_netcdf("src.nc", engine="netcdf4")
+    convert("src.nc", "new.b2d")
+    xr.testing.assert_identical(opened("new.b2d"), ds)
+
+
+def test_zarr_at_a_url(s3_server: Any) -> None:
+    values = RNG.random((20, 30))
+    s3_server.client.create_bucket(Bucket="zarrs")
+    options = s3_server.storage_options
+    array = zarr.create_array(
+        "s3://zarrs/a.zarr", data=values, chunks=(10, 10), storage_options=options
+    )
+    convert("s3://zarrs/a.zarr", "a.b2nd", storage_options=options, check=True)
+    to_b2nd(array, "b.b2nd")
+    for name in ("a.b2nd", "b.b2nd"):
+        np.testing.assert_array_equal(open_b2nd(name)[:], values)
+
+
+def test_our_datasets_open_elsewhere() -> None:
+    other = pytest.importorskip("xarray_blosc2", reason="of the extra test")
+    source = write_as("zarr3", dataset()[["count"]])
+    convert(source, "new.b2d")
+    convert(source, "new.b2z")
+    np.testing.assert_array_equal(other.open("new.b2d")["count"], np.arange(6))
+    with blosc2.open("new.b2z") as store:
+        np.testing.assert_array_equal(store["/count"][:], np.arange(6))
+
+
 # ---- arrays and groups of zarr and h5py as input of to_b2nd
 
 

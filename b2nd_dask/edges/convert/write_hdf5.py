@@ -13,6 +13,7 @@ from b2nd_dask.edges.convert.copying import Counter, blocks_of, copy_blocks
 from b2nd_dask.edges.convert.options import Options
 from b2nd_dask.edges.convert.tree import Member, Tree
 from b2nd_dask.edges.extras import require
+from b2nd_dask.storage import printable
 
 _UNITS = {
     "ns": "nanoseconds",
@@ -39,7 +40,7 @@ def check_hdf5(tree: Tree, options: Options) -> None:
     """
     compression_of(options.cparams)
     for path, member in tree.walk():
-        encoded(member, path or tree.label)
+        encoded(member, printable(path) or tree.label)
         _held_attrs(member.attrs, path or tree.label, tree.lost)
     _held_attrs(tree.attrs, tree.label, tree.lost)
 
