@@ -145,11 +145,19 @@ def test_coming_from_other_formats(page: str) -> None:
         np.testing.assert_array_equal(names["values"][:] * 2, blosc2.open("ours.b2nd")[:])
 
 
+def test_xarray() -> None:
+    pytest.importorskip("flox", reason="needs the extra interop")
+    names = run("docs/xarray.md", "xarray")
+    assert names["point"].shape == (10, 2)
+    np.testing.assert_allclose(names["climatology"].mean(), names["values"].mean(), rtol=1e-3)
+
+
 def test_every_block_is_run() -> None:
-    known = {"", "s3", "http", "cluster", "client", "zarr", "h5py"}
-    others = [f"docs/from-{name}.md" for name in ("zarr", "hdf5", "blosc2")]
+    known = {"", "s3", "http", "cluster", "client", "zarr", "h5py", "xarray"}
     pages = ["README.md", "docs/recipes.md", "docs/cluster.md", "docs/larger-than-memory.md"]
-    for page in pages + others:
+    pages += [f"docs/from-{name}.md" for name in ("zarr", "hdf5", "blosc2")]
+    pages += ["docs/xarray.md"]
+    for page in pages:
         text = (ROOT / page).read_text()
         assert len(blocks(page)) == text.count("```python")
         assert {need for need, _ in blocks(page)} <= known

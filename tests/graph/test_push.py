@@ -214,6 +214,20 @@ def test_long_chains_and_values_used_twice(tmp_path):
     assert raised.sum().compute() == 600 * 301
 
 
+def test_blocks_of_constants_are_scalars_where_shapes_agree(tmp_path):
+    array = np.arange(5.0).reshape(1, 5)
+    blosc2.asarray(array, urlpath=str(tmp_path / "x.b2nd"))
+    x = from_b2nd(tmp_path / "x.b2nd")
+    same = da.where(x > 2, x, da.ones_like(x)).sum()
+    assert tasks_of(reduce_block, same) == 1
+    assert same.compute() == 10
+    taller = da.where(x > 2, x, da.ones((4, 5), chunks=-1))
+    assert tasks_of(reduce_block, taller.sum()) == 0
+    assert taller.sum().compute() == 40
+    np.testing.assert_array_equal(taller[3].compute(), [1, 1, 1, 3, 4])
+    np.testing.assert_array_equal(taller[:, 4].compute(), [4] * 4)
+
+
 def test_results_of_steps_are_dropped_when_nobody_needs_them():
     made, most = [], 0
 

@@ -42,6 +42,7 @@ NAMES = tuple(
         (_INDEXING, "CopyOnWriteArray", "array", "wraps each variable of an opened dataset"),
         (_INDEXING, "MemoryCachedArray", "array", "likewise, where values are kept once read"),
         (_INDEXING, "LazilyIndexedArray", "array key", "holds selections that are not read yet"),
+        (_INDEXING, "DaskIndexingAdapter", "array", "wraps the arrays of several directories"),
         ("xarray.coding.common", "_ElementwiseFunctionArray", "array func dtype", "decodes lazily"),
         (_VARIABLES, "NativeEndiannessArray", "array", "decodes the byte order"),
         (_VARIABLES, "BoolTypeArray", "array", "decodes booleans"),

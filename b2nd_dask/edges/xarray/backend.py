@@ -79,7 +79,7 @@ class B2ndBackend(BackendEntrypoint):
         storage_options : mapping, optional
             For the fsspec file system of URLs.
         verify, uninit
-            As for `b2nd_dask.open_b2nd`.
+            As for `b2nd_dask.open_b2nd`; `uninit` is for data variables.
         drop_variables, mask_and_scale, decode_times, decode_coords, use_cftime, decode_timedelta
             As for `xarray.open_dataset`.
         """

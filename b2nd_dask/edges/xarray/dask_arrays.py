@@ -15,9 +15,12 @@ from typing import Any
 
 import dask.array as da
 import numpy as np
+from dask.base import tokenize
 
 from b2nd_dask.edges.xarray import _xarray_compat
-from b2nd_dask.edges.xarray.backend_array import FrameArray
+from b2nd_dask.edges.xarray.backend_array import FrameArray, GeogridArray
+from b2nd_dask.errors import UnsupportedFrameError
+from b2nd_dask.graph.read.blocks import readings
 from b2nd_dask.graph.read.from_b2nd import from_b2nd
 
 logger = logging.getLogger("b2nd_dask")
@@ -29,7 +32,7 @@ _NUMBERS = "iuf"
 
 
 class _UnknownError(Exception):
-    """An array that is no frame, or decoded in a way that is not known."""
+    """An array that is no frame, or selected or decoded in a way that is not known."""
 
 
 def install() -> None:
@@ -45,26 +48,28 @@ def install() -> None:
 
     @functools.wraps(own)
     def from_array(self: Any, data: Any, chunks: Any, **kwargs: Any) -> Any:
-        found = _array_of(data, chunks, kwargs)
-        return own(self, data, chunks, **kwargs) if found is None else found
+        frames = _Converter(_xarray_compat.names())
+        bottom = frames.bottom_of(data)
+        if bottom is None:
+            return own(self, data, chunks, **kwargs)
+        if not kwargs.get("lock") and kwargs.keys() <= _KNOWN:
+            found = _array_of(frames, data, chunks)
+            if found is not None:
+                return found
+        if kwargs.get("name"):
+            # xarray's depends on the time of the path, which need not be that of the frame
+            kwargs["name"] = f"{kwargs['name']}-{tokenize(bottom)}"
+        return own(self, data, chunks, **kwargs)
 
     from_array.xarray_own = own  # type: ignore[attr-defined]
     manager.from_array = from_array
 
 
-def _array_of(data: Any, chunks: Any, kwargs: dict[str, Any]) -> Any:
+def _array_of(frames: _Converter, data: Any, chunks: Any) -> Any:
     """The array made of `from_b2nd`; None where it is xarray's to make."""
-    names = _xarray_compat.names()
-    if not isinstance(data, names.ImplicitToExplicitIndexingAdapter):
-        return None
-    if kwargs.get("lock") or not kwargs.keys() <= _KNOWN:
-        return None
     try:
-        frames = _Converter(names)
-        if not frames.has_frame(data.array):
-            return None
         array = frames.convert(data.array, chunks)
-    except _UnknownError as unknown:
+    except (_UnknownError, UnsupportedFrameError) as unknown:
         logger.debug("left to xarray: %s", unknown)
         return None
     if array.shape != data.shape or array.dtype != data.dtype:
@@ -82,18 +87,25 @@ class _Converter:
         self._casts = (names.NativeEndiannessArray, names.BoolTypeArray)
         self._decoded = names._ElementwiseFunctionArray
 
-    def has_frame(self, lazy: Any) -> bool:
-        """Whether a frame is at the bottom."""
+    def bottom_of(self, data: Any) -> Any:
+        """What is at the bottom, where it is of this engine; None otherwise."""
+        if not isinstance(data, self._names.ImplicitToExplicitIndexingAdapter):
+            return None
+        lazy = data.array
         layers = (*self._wrappers, *self._casts, self._decoded, self._names.LazilyIndexedArray)
         while type(lazy) in layers:
             lazy = lazy.array
-        return type(lazy) is FrameArray
+        if type(lazy) is self._names.DaskIndexingAdapter:
+            return lazy.array if next(readings(lazy.array.dask), None) is not None else None
+        return lazy if isinstance(lazy, FrameArray | GeogridArray) else None
 
     def convert(self, lazy: Any, chunks: Any) -> Any:
         """Make the dask array; blocks as for `from_b2nd`."""
         kind = type(lazy)
         if kind is FrameArray:
             return _read(lazy, chunks)
+        if kind is self._names.DaskIndexingAdapter:
+            return lazy.array if chunks is None else lazy.array.rechunk(chunks)
         if kind in self._wrappers:
             return self.convert(lazy.array, chunks)
         if kind is self._names.LazilyIndexedArray:
@@ -129,7 +141,8 @@ class _Converter:
             return _masked(array, **func.keywords)
         if known and numbers and func.func is self._names._scale_offset_decoding:
             return _scaled(array, **func.keywords)
-        return array.map_blocks(func, dtype=dtype, meta=np.empty((0,) * array.ndim, dtype))
+        meta = np.empty((0,) * array.ndim, dtype)
+        return da.map_blocks(func, array, dtype=dtype, meta=meta)
 
 
 def _read(lazy: FrameArray, chunks: Any) -> Any:

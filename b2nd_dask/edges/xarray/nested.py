@@ -11,6 +11,15 @@ import xarray as xr
 from b2nd_dask.edges.xarray.places import Folder, Place, manifest_of, place_of
 from b2nd_dask.storage import Location, printable
 
+#: Said, since the defaults of xarray are about to change; these are what xarray-blosc2 combines by.
+_HOW: dict[str, Any] = {
+    "combine_attrs": "drop_conflicts",
+    "data_vars": "all",
+    "coords": "different",
+    "compat": "no_conflicts",
+    "join": "outer",
+}
+
 
 def is_nested(place: Place) -> bool:
     """Whether there is no frame in a directory, but directories or archives of them."""
@@ -36,7 +45,7 @@ def combined(place: Place, open_one: Callable[[Place], xr.Dataset]) -> xr.Datase
     if len(datasets) == 1:
         return datasets[0]
     try:
-        return xr.combine_by_coords(datasets, combine_attrs="drop_conflicts")  # type: ignore[return-value]
+        return xr.combine_by_coords(datasets, **_HOW)  # type: ignore[return-value]
     except ValueError as error:
         some = ", ".join(printable(part.label) for part in parts[:3])
         raise ValueError(
@@ -51,7 +60,9 @@ def _chunked(ds: xr.Dataset) -> xr.Dataset:
         name: array.chunk(array.encoding.get("preferred_chunks", {}))
         for name, array in ds.data_vars.items()
     }
-    return ds.assign(arrays)
+    # as xarray makes them of what an engine returns
+    indexed = {name: array.variable for name, array in ds.coords.items() if array.dims == (name,)}
+    return ds.assign(arrays).assign_coords(xr.Coordinates(indexed))
 
 
 def _parts(place: Place) -> list[Place]:

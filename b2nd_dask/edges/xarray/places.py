@@ -43,6 +43,11 @@ class OpenOptions:
     uninit: Any = None
     verify: Any = "auto"
 
+    @property
+    def of_coordinates(self) -> OpenOptions:
+        """The same for coordinates, whose dtypes need not have the value of `uninit`."""
+        return self if isinstance(self.uninit, str) else replace(self, uninit=None)
+
     def open(self, location: Location) -> Frame:
         """Open the frame at a location."""
         return Frame(frame_at(location, None, self.uninit, self.verify))

@@ -160,7 +160,8 @@ def _open(place: Place, stems: Sequence[str], options: OpenOptions) -> list[Fram
 
     def opened(stem: str) -> Any:
         try:
-            return reference_of(options.open(place.locate(stem)))
+            how = options.of_coordinates if stem.startswith(COORD) else options
+            return reference_of(how.open(place.locate(stem)))
         except FileNotFoundError as error:
             raise FileNotFoundError(f"{error}; the dataset {place.label} has it") from error
 

@@ -17,7 +17,7 @@ import numpy as np
 from dask.typing import Key
 from numpy.typing import NDArray
 
-from b2nd_dask.graph._dask_compat import _enforce_dtype, chunk
+from b2nd_dask.graph._dask_compat import _enforce_dtype, chunk, optional
 from b2nd_dask.graph.optimize.calls.expression import (
     Call,
     Dependency,
@@ -110,6 +110,9 @@ _SIGNATURES: dict[Callable[..., Any], _Signature] = {
     np.round: _signature(1, 2, decimals=is_scalar),
     np.where: _signature(3, 3),
 }
+
+#: What fills the blocks of constant arrays.
+_CONSTANTS = frozenset({np.zeros_like, np.ones_like, np.full_like})
 
 #: Elementwise functions that may return their argument, or a view of it.
 _VIEWING = frozenset({chunk.astype, np.imag, np.real, np.round})
@@ -239,6 +242,9 @@ def elementwise_work_of(top: Node) -> tuple[Read, ElementwiseWork] | None:
     operand = found.operand(top)
     if operand is None or len(found.reads) != 1:
         return None
+    # a scalar in the place of another shape would broadcast to another result
+    if found.shapes and found.shapes != {found.reads[0].shape}:
+        return None
     return found.reads[0], ElementwiseWork(tuple(found.steps), operand, tuple(found.dependencies))
 
 
@@ -247,8 +253,10 @@ class _Steps:
         self.reads: list[Read] = []
         self.dependencies: list[Key] = []
         self.steps: list[Step] = []
+        self.shapes: set[tuple[int, ...]] = set()
+        """Of blocks of constants, which scalars stand for."""
         # by identity: a node that is used twice is computed once
-        self._done: dict[int, Result | None] = {}
+        self._done: dict[int, Operand | None] = {}
 
     def operand(self, node: Node) -> Operand | None:
         if isinstance(node, Literal):
@@ -262,8 +270,23 @@ class _Steps:
                 self.reads.append(node)
             return Result(0)
         if id(node) not in self._done:
-            self._done[id(node)] = self._call(node)
+            self._done[id(node)] = self._constant(node) or self._call(node)
         return self._done[id(node)]
+
+    def _constant(self, node: Call) -> Literal | None:
+        """The element of a block that `da.zeros_like` or the like makes, as xarray's sums do."""
+        maker = optional("_broadcast_trick_inner")
+        if maker is None or not isinstance(node.func, partial):
+            return None
+        curried: Any = node.func.func
+        shape = [getattr(arg, "value", None) for arg in node.args]
+        known = getattr(curried, "func", None) is maker.func and not node.kwargs
+        if not known or not is_among(curried.args[0], _CONSTANTS) or len(shape) != 1:
+            return None
+        if not isinstance(shape[0], tuple) or not shape[0]:
+            return None
+        self.shapes.add(shape[0])
+        return Literal(np.asarray(node.func((1,) * len(shape[0]))).reshape(()))
 
     def _call(self, node: Call) -> Result | None:
         if not is_elementwise(node.func, list(map(_known, node.args)), node.kwargs):

@@ -44,6 +44,14 @@ class Read:
             and all(isinstance(s, slice) and (s.step is None or s.step > 0) for s in self.index)
         )
 
+    @property
+    def shape(self) -> tuple[int, ...] | None:
+        """Shape of what is read; None where it is not selected by slices alone."""
+        if not self.selects_slices:
+            return None
+        lengths = zip(self.index, self.region.frame.shape, strict=True)
+        return tuple(len(range(n)[index]) for index, n in lengths)
+
 
 @dataclass(frozen=True)
 class Dependency:

@@ -1,0 +1,13 @@
+import pytest
+
+from tests.edges.xarray.labelled import weather, write_dataset
+
+
+@pytest.fixture(scope="session")
+def pair(tmp_path_factory):
+    """One dataset as frames and as zarr, written by xarray: the paths of both."""
+    root = tmp_path_factory.mktemp("weather")
+    ds = weather()
+    zarr = root / "weather.zarr"
+    ds.to_zarr(zarr, consolidated=False, zarr_format=2)
+    return write_dataset(ds, root / "weather", {"time": 10}), zarr

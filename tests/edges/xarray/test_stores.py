@@ -1,0 +1,137 @@
+"""Stores of python-blosc2, and frames behind URLs."""
+
+import zipfile
+
+import blosc2
+import numpy as np
+import pytest
+import xarray as xr
+
+from b2nd_dask import B2ndError
+from tests.edges.xarray.labelled import labels, weather, write_dataset, write_frame
+
+BIG = np.random.default_rng(0).random((50, 400))
+
+
+def fill(store):
+    """A labelled dataset, arrays without labels, and something else."""
+    t = blosc2.asarray(np.arange(12.0).reshape(3, 4))
+    for entry, value in labels(("x", "y"), "t", attrs={"units": "K"}).items():
+        t.vlmeta[entry] = value
+    store["/model/t"] = t
+    x = blosc2.asarray(np.arange(3) * 10)
+    for entry, value in labels(("x",), "x", coord=True).items():
+        x.vlmeta[entry] = value
+    store["/model/x"] = x
+    store["/plain/a"] = np.arange(5)
+    store["/plain/big"] = BIG
+    store["/top"] = np.arange(2)
+
+
+@pytest.fixture(params=[".b2z", ".b2d", ".b2e"])
+def store(tmp_path, request):
+    path = str(tmp_path / f"s{request.param}")
+    if request.param == ".b2e":
+        fill(blosc2.EmbedStore(path, mode="w"))
+    else:
+        with blosc2.TreeStore(path, mode="w") as tree:
+            fill(tree)
+            tree.vlmeta["title"] = "attributes of groups are not read"
+    return path
+
+
+MODEL = xr.Dataset(
+    {"t": (("x", "y"), np.arange(12.0).reshape(3, 4), {"units": "K"})}, {"x": np.arange(3) * 10}
+)
+
+
+@pytest.mark.parametrize("chunks", [None, {}])
+def test_groups(store, chunks):
+    for ds in (
+        xr.open_dataset(store, group="model", chunks=chunks),
+        xr.open_dataset(f"{store}/model", engine="b2nd", chunks=chunks),
+    ):
+        xr.testing.assert_identical(ds.compute(), MODEL)
+    plain = xr.open_dataset(store, engine="b2nd", group="/plain/", chunks=chunks)
+    # lengths differ
+    assert plain.big.dims == ("big_dim_0", "big_dim_1")
+    np.testing.assert_array_equal(plain.big[3:5].values, BIG[3:5])
+    assert list(xr.open_dataset(store).data_vars) == ["top"]
+    assert xr.open_dataset(f"{store}/plain/a", engine="b2nd").a.dims == ("dim_0",)
+
+
+def test_tree(store):
+    tree = xr.open_datatree(store)
+    assert set(tree.groups) == {"/", "/model", "/plain"}
+    xr.testing.assert_identical(tree["model"].to_dataset().load(), MODEL)
+    assert set(xr.open_groups(store)) == {"/", "/model", "/plain"}
+    with pytest.raises(FileNotFoundError, match="no group 'nix' here; groups: model, plain"):
+        xr.open_dataset(store, group="nix")
+
+
+def test_no_arrays_at_the_root(tmp_path):
+    path = str(tmp_path / "s.b2z")
+    with blosc2.TreeStore(path, mode="w") as tree:
+        tree["/g/a"] = np.arange(3)
+    with pytest.raises(ValueError, match="no arrays here, but groups: g; pass group="):
+        xr.open_dataset(path)
+
+
+def test_a_manifest_that_is_too_long(tmp_path):
+    path = tmp_path / "s.b2z"
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("dataset.json", b" " * (17 << 20))
+    with pytest.raises(B2ndError, match=r"s\.b2z.*'dataset\.json' has more than"):
+        xr.open_dataset(path)
+
+
+@pytest.fixture
+def ds():
+    return weather(12)
+
+
+@pytest.mark.parametrize("chunks", [None, {}])
+def test_over_http(http_server, ds, tmp_path, chunks):
+    folder = write_dataset(ds, http_server.folder / tmp_path.name / "w")
+    url = f"{http_server.url}/{tmp_path.name}/w"
+    local = xr.open_dataset(folder, engine="b2nd").load()
+    # a web server lists nothing: the manifest does
+    found = xr.open_dataset(f"{url}/", engine="b2nd", chunks=chunks)
+    xr.testing.assert_identical(found.compute(), local)
+    one = xr.open_dataset(f"{url}/t.b2nd", engine="b2nd", chunks=chunks)
+    np.testing.assert_array_equal(one.t, local.t)
+    (folder / "dataset.json").unlink()
+    with pytest.raises(Exception, match=r"w"):
+        xr.open_dataset(f"{url}/", engine="b2nd")
+
+
+@pytest.mark.parametrize("chunks", [None, {}])
+def test_on_s3(s3_server, ds, tmp_path, chunks):
+    name = tmp_path.name
+    folder = write_dataset(ds, tmp_path / "w")
+    write_frame(folder / "sparse.b2nd", BIG, ("a", "b"), "sparse", contiguous=False)
+    for file in folder.rglob("*"):
+        if file.is_file():
+            s3_server.put(f"{name}/{file.relative_to(tmp_path)}", file.read_bytes())
+    options = {"storage_options": s3_server.storage_options, "engine": "b2nd", "chunks": chunks}
+    local = xr.open_dataset(folder, engine="b2nd").load()
+    for url in (f"{s3_server.url}/{name}/w", f"{s3_server.url}/{name}/w/"):
+        found = xr.open_dataset(url, **options)
+        xr.testing.assert_identical(found.compute(), local)
+    assert list(xr.open_dataset(f"{s3_server.url}/{name}/w/t.b2nd", **options)) == ["t"]
+    sparse = xr.open_dataset(f"{s3_server.url}/{name}/w/sparse.b2nd/", **options)
+    np.testing.assert_array_equal(sparse.sparse, BIG)
+    tree = xr.open_datatree(f"{s3_server.url}/{name}/", **options)
+    assert "/w" in tree.groups
+    with pytest.raises(FileNotFoundError):
+        xr.open_dataset(f"{s3_server.url}/{name}/nothing", **options)
+
+
+def test_stores_on_s3(s3_server, tmp_path):
+    path = tmp_path / "s.b2z"
+    with blosc2.TreeStore(str(path), mode="w") as tree:
+        fill(tree)
+    url = s3_server.put(f"{tmp_path.name}/s.b2z", path.read_bytes())
+    options = {"storage_options": s3_server.storage_options, "engine": "b2nd"}
+    found = xr.open_dataset(url, group="model", **options)
+    xr.testing.assert_identical(found.load(), MODEL)
