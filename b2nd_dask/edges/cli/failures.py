@@ -20,7 +20,7 @@ _SPELLINGS = (
     (re.compile(r"storage_options=\{'anon': True\}"), "--storage-option anon=true"),
     (re.compile(r"\bstorage_options are\b"), "--storage-option is"),
     (re.compile(r"\bstorage_options\b=?"), "--storage-option"),
-    (re.compile(r"\b(?:pass|with) mode=\"w\""), "give --force"),
+    (re.compile(r"\b(?:pass|with) mode=\"w\""), "give --overwrite"),
     (re.compile(r"\bmax_mem="), "--max-mem "),
     (re.compile(r"\bchunks=(?!\S)"), "--chunks"),
     (re.compile(r"\bcomponent=KEY reads\b"), "PATH/KEY is"),
