@@ -190,7 +190,7 @@ def _of_headers(
         flat[stored] = special
         kinds = flat.reshape(kinds.shape)
     named = [_codec_of(header) for header in headers]
-    names = tuple(sorted(set(named)))
+    names = tuple(sorted(set(named), key=lambda name: (name == _NO_CODEC, name)))
     number = {name: at for at, name in enumerate(names)}
     codecs = np.array([number[name] for name in named], np.uint8)
     return ChunkTable(kinds, stored, nbytes, codecs, names, chunk_nbytes)

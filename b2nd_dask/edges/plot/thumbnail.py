@@ -138,24 +138,25 @@ def _pixels(array: da.Array, step: int, method: Method) -> NDArray[Any]:
 
 def _reduce_squares(block: NDArray[Any], step: int, method: Method) -> NDArray[Any]:
     """Means or maxima of squares, of those at the edge of what there is of them."""
-    starts = [np.arange(0, n, step) for n in block.shape]
+    is_float = block.dtype.kind == "f"
     if method == "max":
-        ufunc = np.fmax if block.dtype.kind == "f" else np.maximum
-        greatest: NDArray[Any] = ufunc.reduceat(ufunc.reduceat(block, starts[0], 0), starts[1], 1)
-        return greatest
-    valid = ~np.isnan(block) if block.dtype.kind == "f" else None
-    total = _sums(block if valid is None else np.where(valid, block, 0), starts)
-    if valid is None:
-        sides = [np.diff([*at, n]) for at, n in zip(starts, block.shape, strict=True)]
-        means: NDArray[Any] = total / np.outer(*sides)
-        return means
-    count = _sums(valid, starts)
-    return np.divide(total, count, out=np.full(total.shape, np.nan), where=count > 0)
+        return _reduced(np.fmax if is_float else np.maximum, block, step, None)
+    valid = ~np.isnan(block) if is_float else None
+    if valid is None or valid.all():
+        counts: NDArray[Any] = np.outer(*[np.diff([*range(0, n, step), n]) for n in block.shape])
+    else:
+        block, counts = np.where(valid, block, 0), _reduced(np.add, valid, step, np.float64)
+    total = _reduced(np.add, block, step, np.float64)
+    means: NDArray[Any] = np.full(total.shape, np.nan)
+    return np.divide(total, counts, out=means, where=counts > 0)
 
 
-def _sums(block: NDArray[Any], starts: list[NDArray[np.int64]]) -> NDArray[Any]:
-    rows = np.add.reduceat(block, starts[0], 0, dtype=np.float64)
-    return np.add.reduceat(rows, starts[1], 1)
+def _reduced(ufunc: np.ufunc, block: NDArray[Any], step: int, dtype: Any) -> NDArray[Any]:
+    # 20 times as fast as reduceat along the first axis
+    starts = range(0, len(block), step)
+    rows = np.array([ufunc.reduce(block[at : at + step], 0, dtype=dtype) for at in starts])
+    reduced: NDArray[Any] = ufunc.reduceat(rows, np.arange(0, block.shape[1], step), 1)
+    return reduced
 
 
 def _placed(
