@@ -89,7 +89,7 @@ def _drawn_axes(grid: ChunkGrid) -> ChunkGrid:
     kept = [axis for axis, count in enumerate(counts) if count > 1]
     first, last = kept[:-2], kept[-2:]
     joined = [] if not first else [math.prod(counts[axis] for axis in first)]
-    kinds = grid.kinds.reshape(*joined, *(counts[axis] for axis in last))
+    kinds = grid.kinds.reshape((*joined, *(counts[axis] for axis in last)))
     shape = tuple(grid.shape[axis] for axis in last)
     chunks = tuple(grid.chunks[axis] for axis in last)
     names = tuple(grid.names[axis] for axis in last)

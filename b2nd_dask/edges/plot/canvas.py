@@ -37,6 +37,8 @@ def new_figure(size: tuple[float, float]) -> Figure:
     """
     pyplot = require("plot", "matplotlib.pyplot")
     figure: Figure = pyplot.figure(figsize=size, layout="constrained")
+    # inches; less cuts off the tops of letters
+    figure.get_layout_engine().set(h_pad=0.08, w_pad=0.08)
     return figure
 
 

@@ -115,7 +115,7 @@ def _colours(shown: _Shown, by: By, cmap: Any) -> NDArray[np.uint8]:
     """Colours of all cells, RGBA, in the order of the cells."""
     kinds = shown.table.kinds
     palette = np.zeros((256, 4), np.uint8)
-    for code, kind in KINDS.items():
+    for code in KINDS:
         palette[code] = _rgba(_shade(code, by))
     if by == "codec" and shown.table.codecs is not None:
         for number in range(len(shown.table.codec_names)):
@@ -142,8 +142,7 @@ def _colours(shown: _Shown, by: By, cmap: Any) -> NDArray[np.uint8]:
 def _with_codecs(table: ChunkTable, codecs: NDArray[np.uint8]) -> NDArray[np.uint8]:
     """Kinds of chunks, of those that hold data the codec instead."""
     flat = table.kinds.reshape(-1).copy()
-    data = flat[table.stored] == ChunkKind.STORED
-    flat[table.stored[data]] = _CODECS + codecs[data]
+    flat[table.stored[table.data]] = _CODECS + codecs[table.data]
     return flat.reshape(table.kinds.shape)
 
 
@@ -176,8 +175,7 @@ def _legend(shown: _Shown, by: By) -> None:
     if by == "codec" and shown.table.codecs is not None:
         for number, name in enumerate(shown.table.codec_names):
             colour = _CODEC_COLOURS[number % len(_CODEC_COLOURS)]
-            stored = shown.table.kinds.reshape(-1)[shown.table.stored] == ChunkKind.STORED
-            count = int(np.count_nonzero(shown.table.codecs[stored] == number))
+            count = int(np.count_nonzero(shown.table.codecs[shown.table.data] == number))
             if count:
                 handles.append(patch(facecolor=colour, label=f"{name}: {count:,}"))
     if not handles:
