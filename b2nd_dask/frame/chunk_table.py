@@ -60,7 +60,7 @@ class ChunkTable:
     @cached_property
     def data(self) -> NDArray[np.bool_]:
         """Whether each chunk that has bytes holds more than one value, as far as is known."""
-        return self.kinds.reshape(-1)[self.stored] == ChunkKind.STORED
+        return np.equal(self.kinds.reshape(-1)[self.stored], np.uint8(ChunkKind.STORED))
 
     @cached_property
     def counts(self) -> dict[int, int]:

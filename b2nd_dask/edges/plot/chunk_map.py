@@ -85,11 +85,15 @@ def chunk_map(frame: Any, by: By = "kind", *, ax: Axes | None = None, cmap: Any 
     names = dims_of(reference) or tuple(f"axis {axis}" for axis in range(opened.ndim))
     cells = Cells.of(table.kinds.shape, opened.chunks, names)
     shown = _Shown(axes, cells, table)
-    drawn = cells.tiled(_colours(shown, by, cmap))
-    axes.imshow(drawn, interpolation="nearest", aspect=cells.aspect(drawn.shape))
-    cells.label(axes)
-    cells.draw_lines(axes)
-    _legend(shown, by)
+    if table.kinds.size:
+        drawn = cells.tiled(_colours(shown, by, cmap))
+        axes.imshow(drawn, interpolation="nearest", aspect=cells.aspect(drawn.shape))
+        cells.label(axes)
+        cells.draw_lines(axes)
+        _legend(shown, by)
+    else:
+        axes.set_axis_off()
+        axes.text(0.5, 0.5, "no chunks", transform=axes.transAxes, ha="center")
     axes.set_title(plain(f"{short_path(opened.path)}: {_SUBJECTS[by]}"), loc="left", fontsize=10)
     return axes
 

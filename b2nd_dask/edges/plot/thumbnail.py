@@ -100,9 +100,12 @@ def _plane(source: Source) -> tuple[da.Array, list[Axis]]:
     # an array of one row is a picture, too
     kept = sorted(kept + [axis for axis in range(len(shape)) if axis not in kept][: 2 - len(kept)])
     if len(kept) != 2:
+        remedy = (
+            ": give one of its planes, as x[0], or look through them with b2nd_dask.plot.slices"
+        )
         raise ValueError(
-            f"an array of shape {shape} is no picture: give one of its planes, as x[0], or look "
-            "through them with b2nd_dask.plot.slices"
+            f"an array of shape {shape} is no picture, which has two axes"
+            + remedy * (len(kept) > 2)
         )
     if 0 in shape:
         raise ValueError(f"an array of shape {shape} has no elements")
@@ -148,7 +151,8 @@ def _reduce_squares(block: NDArray[Any], step: int, method: Method) -> NDArray[A
         block, counts = np.where(valid, block, 0), _reduced(np.add, valid, step, np.float64)
     total = _reduced(np.add, block, step, np.float64)
     means: NDArray[Any] = np.full(total.shape, np.nan)
-    return np.divide(total, counts, out=means, where=counts > 0)
+    np.divide(total, counts, out=means, where=counts > 0)
+    return means
 
 
 def _reduced(ufunc: np.ufunc, block: NDArray[Any], step: int, dtype: Any) -> NDArray[Any]:
