@@ -118,7 +118,7 @@ def _plane(grid: ChunkGrid, label: str) -> str:
 
 
 def _sheets(grid: ChunkGrid, label: str) -> str:
-    width, height = _sides(grid.shape[1:], 0.75)
+    width, height = _sides(grid.shape[1:], 0.68)
     columns, rows = _edges(grid, -1, width), _edges(grid, -2, height)
     flat = min(_FLAT, (_STACK / len(grid.kinds) - _GAP) / height)
     shift, pitch, left = _SKEW * height, flat * height + _GAP, 58.0
