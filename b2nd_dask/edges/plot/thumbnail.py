@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 Method = Literal["mean", "max", "nearest"]
+#: Blocks that were smaller may grow to so many bytes, since they have to hold whole squares.
+_BLOCK_NBYTES = 128 << 20
 _METHODS = ("mean", "max", "nearest")
 
 
@@ -129,14 +131,21 @@ def _pixels(array: da.Array, step: int, method: Method) -> NDArray[Any]:
         return found
     if step == 1:
         return np.asarray(array.compute())
-    # blocks of whole squares, about as large as they were
-    sizes = tuple(max(1, round(max(c) / step)) * step for c in array.chunks)
-    squares = array.rechunk(sizes)
+    squares = array.rechunk(_block_sizes(array, step))
     chunks = tuple(tuple(-(-n // step) for n in along) for along in squares.chunks)
     dtype = np.dtype(np.float64) if method == "mean" else array.dtype
     reduced = squares.map_blocks(_reduce_squares, step, method, chunks=chunks, dtype=dtype)
     pixels: NDArray[Any] = reduced.compute()
     return pixels
+
+
+def _block_sizes(array: da.Array, step: int) -> tuple[int, int]:
+    """Lengths of blocks of whole squares: as they are, unless that would take much memory."""
+    rows, columns = (max(1, round(max(along) / step)) for along in array.chunks)
+    most = max(_BLOCK_NBYTES // array.dtype.itemsize // step**2, 1)
+    while rows * columns > most:
+        rows, columns = (rows // 2, columns) if rows > columns else (rows, columns // 2)
+    return max(rows, 1) * step, max(columns, 1) * step
 
 
 def _reduce_squares(block: NDArray[Any], step: int, method: Method) -> NDArray[Any]:
