@@ -7,9 +7,11 @@ reads frames in the new blocks where that costs little.
 
 import dask.array as _da
 
+from b2nd_dask import plot
 from b2nd_dask._version import __version__
 from b2nd_dask.edges.convert.convert import convert
 from b2nd_dask.edges.convert.inputs import install as _install_inputs
+from b2nd_dask.edges.display import install as _install_display
 from b2nd_dask.errors import (
     B2ndError,
     ChecksumError,
@@ -40,6 +42,7 @@ from b2nd_dask.storage import StagingInfo, list_staging, remove_staging
 _install()
 _install_rechunk()
 _install_inputs()
+_install_display()
 _da.from_b2nd = from_b2nd  # type: ignore[attr-defined]
 _da.to_b2nd = to_b2nd  # type: ignore[attr-defined]
 _da.Array.to_b2nd = to_b2nd  # type: ignore[attr-defined]
@@ -70,6 +73,7 @@ __all__ = [
     "open_b2nd",
     "persist_compressed",
     "plan",
+    "plot",
     "rechunk",
     "remove_staging",
     "seal",

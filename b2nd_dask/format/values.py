@@ -71,6 +71,19 @@ class MetaView(Mapping[str, Any]):
     def __repr__(self) -> str:
         return f"<{type(self).__name__} of {', '.join(map(repr, self)) or 'nothing'}>"
 
+    def nbytes_of(self, name: str) -> int:
+        """Bytes that an entry has unpacked, without unpacking it.
+
+        Raises
+        ------
+        KeyError
+            No such entry.
+        CorruptChunkError
+            The entry's chunk is damaged.
+        """
+        entry = self._entries[name]
+        return parse_chunk_header(entry).nbytes if self._compressed else len(entry)
+
     @property
     def stored(self) -> Mapping[str, bytes]:
         """The entries as they stand in the frame, for copying them into another."""

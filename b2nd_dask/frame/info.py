@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import reprlib
+import textwrap
 from collections.abc import Iterator, Mapping
 from enum import Enum
 from typing import Any
@@ -14,14 +15,24 @@ from b2nd_dask.errors import B2ndError
 from b2nd_dask.format.chunk.compression import cparams_of
 from b2nd_dask.format.index import ChunkKind
 from b2nd_dask.format.integrity import ChecksumState
+from b2nd_dask.format.values import MetaView
+from b2nd_dask.frame.chunk_table import (
+    ONE_VALUE,
+    ChunkTable,
+    chunk_table,
+    most_headers,
+    superseded_in,
+)
 from b2nd_dask.frame.reference import FrameReference
 from b2nd_dask.frame.sizes import decimal
 
-_KIND_NAMES = {
+#: Kinds of chunks, as texts and pictures name them.
+KIND_NAMES = {
     ChunkKind.STORED: "stored",
     ChunkKind.ZEROS: "zeros",
     ChunkKind.NAN: "NaN",
     ChunkKind.UNINIT: "never written",
+    ONE_VALUE: "one value",
 }
 
 _CHECKSUMS = {
@@ -30,9 +41,11 @@ _CHECKSUMS = {
     ChecksumState.DAMAGED: "damaged: {}",
 }
 
-_VALUES = reprlib.Repr()
-_VALUES.maxstring = _VALUES.maxother = 200
-_VALUES.maxlist = _VALUES.maxdict = 20
+#: Of a terminal; paths and names are not broken.
+_COLUMNS = 80
+
+#: An entry of vlmeta that unpacks to more is not decoded to be shown.
+_MOST_SHOWN = 1 << 20
 
 
 class FrameInfo(Mapping[str, str]):
@@ -52,7 +65,15 @@ class FrameInfo(Mapping[str, str]):
 
     def __repr__(self) -> str:
         width = max(map(len, self._rows))
-        return "\n".join(f"{name:<{width}}  {text}" for name, text in self._rows.items())
+        lines = textwrap.TextWrapper(
+            _COLUMNS,
+            subsequent_indent=" " * (width + 2),
+            break_long_words=False,
+            break_on_hyphens=False,
+        )
+        return "\n".join(
+            lines.fill(f"{name:<{width}}  {text}") for name, text in self._rows.items()
+        )
 
 
 def info_of(reference: FrameReference) -> FrameInfo:
@@ -63,23 +84,94 @@ def info_of(reference: FrameReference) -> FrameInfo:
 def _rows(reference: FrameReference) -> Iterator[tuple[str, str]]:
     kinds, parsed = reference.chunk_kinds(), reference.parsed
     yield "path", reference.location.label
-    yield "shape", _lengths(reference.shape)
+    yield "shape", lengths_text(reference.shape)
+    dims = dims_of(reference)
+    if dims is not None:
+        yield "dims", ", ".join(map(_plain, dims))
     yield "dtype", str(reference.dtype)
-    yield "chunks", f"{_lengths(reference.chunks)}, in a grid of {_lengths(kinds.shape)}"
-    yield "blocks", _lengths(reference.blocks)
-    compressed = decimal(parsed.header.cbytes)
-    yield "size", f"{decimal(reference.nbytes)} as an array, {compressed} compressed"
+    yield "chunks", f"{lengths_text(reference.chunks)}, in a grid of {lengths_text(kinds.shape)}"
+    yield "blocks", lengths_text(reference.blocks)
+    cbytes = parsed.header.cbytes
+    ratio = f" (ratio {ratio_text(reference.nbytes / cbytes)})" if cbytes else ""
+    yield "size", f"{decimal(reference.nbytes)} as an array, {decimal(cbytes)} compressed{ratio}"
     yield "chunk kinds", ", ".join(_kind_counts(kinds)) or "no chunks"
+    yield from _rows_of_chunks(reference)
     yield "layout", "sparse" if parsed.header.sparse else "contiguous"
-    how = cparams_of(parsed.header.compression, reference.grid.itemsize)
-    filters = [name for name in map(_name_of, how.filters) if name != "nofilter"]
-    yield "codec", f"{_name_of(how.codec)}, level {how.clevel}"
-    yield "filters", ", ".join(filters) or "none"
-    integrity = parsed.integrity
-    yield "checksums", _CHECKSUMS[integrity.checksum_state].format(integrity.reason)
+    yield "codec", codec_text(reference)
+    yield "filters", filters_text(reference)
+    yield "checksums", checksums_text(reference)
     for title, layer in (("metalayer", reference.meta), ("vlmeta", reference.vlmeta)):
         for name in layer:
-            yield f"{title} {name!r}", _value(layer, name)
+            yield f"{title} {name!r}", value_text(layer, name)
+
+
+def _rows_of_chunks(reference: FrameReference) -> Iterator[tuple[str, str]]:
+    """What the headers of the chunks say, where these are not too many or far away."""
+    if not reference.parsed.index.nstored:
+        return
+    try:
+        table = chunk_table(reference, most_headers(reference))
+    except (B2ndError, OSError) as error:
+        yield "chunk sizes", f"(cannot be shown: {getattr(error, 'problem', error)})"
+        return
+    counts = table.counts
+    special = table.kinds.size - counts.get(ChunkKind.STORED, 0)
+    if special:
+        values = counts.get(ONE_VALUE, 0)
+        of_these = f", {values} of them one value" if values else ""
+        share = f"{100 * special / table.kinds.size:.3g} %"
+        yield "special chunks", f"{special} of {table.kinds.size} ({share}){of_these}"
+    if len(table.nbytes):
+        yield "chunk sizes", sizes_text(table)
+    superseded = superseded_in(reference, table)
+    if superseded:
+        yield "superseded", f"{decimal(superseded)}, which `b2nd_dask.compact` gives back"
+
+
+def sizes_text(table: ChunkTable) -> str:
+    """Compressed sizes of the smallest, the median and the largest chunk that has data."""
+    nbytes = table.nbytes[table.data] if table.data.any() else table.nbytes
+    low, median, high = (int(n) for n in np.quantile(nbytes, [0, 0.5, 1], method="lower"))
+    bound = "" if table.is_exact else ", at most"
+    if low == high:
+        return f"{decimal(low)} each{bound}"
+    return f"{decimal(low)} to {decimal(high)}, median {decimal(median)}{bound}"
+
+
+def ratio_text(ratio: float) -> str:
+    """A compression ratio with the digits that matter."""
+    return f"{ratio:,.0f}" if ratio >= 100 else f"{ratio:.3g}"
+
+
+def dims_of(reference: FrameReference) -> tuple[str, ...] | None:
+    """Names of the axes, if the entry `dims` of vlmeta has one for each."""
+    if "dims" not in reference.vlmeta:
+        return None
+    try:
+        dims = reference.vlmeta["dims"]
+    except B2ndError:
+        return None
+    if not isinstance(dims, list | tuple) or len(dims) != reference.ndim:
+        return None
+    return tuple(dims) if all(isinstance(name, str) for name in dims) else None
+
+
+def codec_text(reference: FrameReference) -> str:
+    """Codec and level that the frame names for its chunks."""
+    how = cparams_of(reference.parsed.header.compression, reference.grid.itemsize)
+    return f"{_name_of(how.codec)}, level {how.clevel}"
+
+
+def filters_text(reference: FrameReference) -> str:
+    """Filters that the frame names for its chunks."""
+    how = cparams_of(reference.parsed.header.compression, reference.grid.itemsize)
+    return ", ".join(name for name in map(_name_of, how.filters) if name != "nofilter") or "none"
+
+
+def checksums_text(reference: FrameReference) -> str:
+    """State of the frame's checksums."""
+    integrity = reference.parsed.integrity
+    return _CHECKSUMS[integrity.checksum_state].format(integrity.reason)
 
 
 def _name_of(choice: Any) -> str:
@@ -87,22 +179,37 @@ def _name_of(choice: Any) -> str:
     return choice.name.lower() if isinstance(choice, Enum) else f"number {choice}"
 
 
-def _lengths(lengths: tuple[int, ...]) -> str:
+def lengths_text(lengths: tuple[int, ...]) -> str:
+    """A shape, as people write it."""
     return " x ".join(map(str, lengths)) or "0-d"
+
+
+def _plain(name: str) -> str:
+    """A name from a file without what acts on a terminal, and not too long."""
+    shown = name if name.isprintable() else repr(name)
+    return shown if len(shown) <= 40 else f"{shown[:37]}..."
 
 
 def _kind_counts(kinds: NDArray[np.uint8]) -> Iterator[str]:
     # of very many chunks that are all alike, one says all
     alike = kinds.size > 0 and not any(kinds.strides)
     looked_at = kinds.reshape(-1)[:1] if alike else kinds
-    for kind, name in _KIND_NAMES.items():
+    for kind, name in KIND_NAMES.items():
         count = np.count_nonzero(looked_at == kind) * (kinds.size if alike else 1)
         if count:
             yield f"{count} {name}"
 
 
-def _value(layer: Mapping[str, Any], name: str) -> str:
+def value_text(layer: MetaView, name: str, most: int = 200) -> str:
+    """A text of an entry's value in one line of bounded length, or why there is none."""
+    shown = reprlib.Repr()
+    shown.maxstring = shown.maxother = most
+    shown.maxlist = shown.maxtuple = shown.maxset = shown.maxdict = 20
     try:
-        return _VALUES.repr(layer[name])
+        nbytes = layer.nbytes_of(name)
+        if nbytes > _MOST_SHOWN:
+            return f"({decimal(nbytes)}, not shown)"
+        text = " ".join(shown.repr(layer[name]).split())
+        return text if len(text) <= 4 * most else f"{text[: 4 * most]}..."
     except B2ndError as error:
         return f"(cannot be shown: {error.problem})"

@@ -366,7 +366,7 @@ def test_hostile_files_of_hdf5(tmp_path: Path) -> None:
         file["soft"] = h5py.SoftLink("/g/x")
     with pytest.raises(TypeError, match=r"src\.h5/out: its elements lie in other files"):
         convert("src.h5", "new.b2d")
-    with pytest.warns(UserWarning) as warned:
+    with pytest.warns(UserWarning, match="cannot hold") as warned:
         convert("src.h5", "new.zarr", skip=True)
     (text,) = (str(each.message) for each in warned if "cannot hold" in str(each.message))
     assert "g/again, which is another name of a group" in text
@@ -399,10 +399,7 @@ def test_our_datasets_open_elsewhere() -> None:
     other = pytest.importorskip("xarray_blosc2", reason="of the extra test")
     source = write_as("zarr3", dataset()[["count"]])
     convert(source, "new.b2d")
-    convert(source, "new.b2z")
     np.testing.assert_array_equal(other.open("new.b2d")["count"], np.arange(6))
-    with blosc2.open("new.b2z") as store:
-        np.testing.assert_array_equal(store["/count"][:], np.arange(6))
 
 
 # ---- arrays and groups of zarr and h5py as input of to_b2nd

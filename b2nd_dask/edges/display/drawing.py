@@ -1,0 +1,209 @@
+"""The chunk grid as SVG: a strip, a plane, or sheets above each other, of a bounded size.
+
+Each cell is a chunk, or where there are too many a box of neighbours. Axes along which there is one
+chunk only are left out; axes before the last three become one.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from html import escape
+
+import numpy as np
+from numpy.typing import NDArray
+
+from b2nd_dask.edges.display.kinds import KINDS, binned_kinds, step_for
+from b2nd_dask.frame.info import lengths_text
+
+#: The most cells along the axes of a strip, a plane, and sheets.
+_MOST = {0: (), 1: (96,), 2: (48, 64), 3: (8, 20, 28)}
+#: Pixels of the longest side, and the least of the other.
+_LONG, _SHORT, _STRIP = 230, 40, 26
+#: How a sheet lies: its rows go to the left, and are so much closer together.
+_SKEW, _FLAT, _GAP = 0.45, 0.36, 8
+#: Pixels of all sheets together, which lie flatter where they are many.
+_STACK = 260
+#: Narrower cells have no lines between them.
+_LINED = 5.0
+_MARGIN = 16
+
+
+@dataclass(frozen=True)
+class ChunkGrid:
+    """Chunks to draw: axes with their names, lengths and positions of the cells."""
+
+    kinds: NDArray[np.uint8]
+    shape: tuple[int, ...]
+    chunks: tuple[int, ...]
+    names: tuple[str, ...]
+
+    @property
+    def ndim(self) -> int:
+        """Axes that are drawn."""
+        return len(self.shape)
+
+
+def draw_chunks(
+    kinds: NDArray[np.uint8],
+    shape: tuple[int, ...],
+    chunks: tuple[int, ...],
+    names: tuple[str, ...] = (),
+) -> str:
+    """Draw the chunks of an array, in the colours of their kinds.
+
+    Parameters
+    ----------
+    kinds : ndarray of uint8
+        In the shape of the chunk grid.
+    shape, chunks : tuple of int
+        Elements of the array and of a chunk along each axis.
+    names : tuple of str, optional
+        Of the axes.
+
+    Returns
+    -------
+    str
+        An `svg` element, and what its cells stand for where these are not the chunks themselves.
+    """
+    if not kinds.size:
+        return '<div class="b2nd-soft">no chunks</div>'
+    whole = _drawn_axes(ChunkGrid(kinds, shape, chunks, names or ("",) * len(shape)))
+    step = step_for(whole.kinds.shape, _MOST[whole.ndim])
+    cells = replace(
+        whole,
+        kinds=binned_kinds(whole.kinds, step),
+        chunks=tuple(c * s for c, s in zip(whole.chunks, step, strict=True)),
+    )
+    label = f"grid of {lengths_text(kinds.shape)} chunks"
+    picture = _sheets(cells, label) if whole.ndim == 3 else _plane(cells, label)
+    if max(step, default=1) == 1:
+        return picture
+    return f'{picture}<div class="b2nd-soft">a cell: up to {lengths_text(step)} chunks</div>'
+
+
+def _drawn_axes(grid: ChunkGrid) -> ChunkGrid:
+    """Leave out axes of one chunk; join those before the last two of the others."""
+    counts = grid.kinds.shape
+    kept = [axis for axis, count in enumerate(counts) if count > 1]
+    first, last = kept[:-2], kept[-2:]
+    joined = [] if not first else [math.prod(counts[axis] for axis in first)]
+    kinds = grid.kinds.reshape((*joined, *(counts[axis] for axis in last)))
+    shape = tuple(grid.shape[axis] for axis in last)
+    chunks = tuple(grid.chunks[axis] for axis in last)
+    names = tuple(grid.names[axis] for axis in last)
+    if len(first) == 1:
+        (axis,) = first
+        shape, chunks = (grid.shape[axis], *shape), (grid.chunks[axis], *chunks)
+        names = (grid.names[axis], *names)
+    elif first:
+        # of several axes together only chunks can be counted
+        together = "axes " + ", ".join(map(str, first))
+        shape, chunks, names = (joined[0], *shape), (1, *chunks), (together, *names)
+    return ChunkGrid(kinds, shape, chunks, names)
+
+
+def _plane(grid: ChunkGrid, label: str) -> str:
+    width, height = _sides(grid.shape)
+    columns = _edges(grid, -1, width) if grid.ndim else np.array([0.0, width])
+    rows = _edges(grid, -2, height) if grid.ndim == 2 else np.array([0.0, height])
+    kinds = grid.kinds.reshape(len(rows) - 1, len(columns) - 1)
+    body = f'<g transform="translate(1,1)">{_cells(kinds, rows, columns)}</g>'
+    if grid.ndim:
+        body += _text(width / 2, height + 13, _axis_text(grid, -1))
+    if grid.ndim == 2:
+        body += _turned(width + 6, height / 2, _axis_text(grid, -2))
+    return _svg(width + 2 + _MARGIN, height + 2 + _MARGIN, label, body)
+
+
+def _sheets(grid: ChunkGrid, label: str) -> str:
+    width, height = _sides(grid.shape[1:], 0.68)
+    columns, rows = _edges(grid, -1, width), _edges(grid, -2, height)
+    flat = min(_FLAT, (_STACK / len(grid.kinds) - _GAP) / height)
+    shift, pitch, left = _SKEW * height, flat * height + _GAP, 58.0
+    parts = []
+    for number, sheet in enumerate(grid.kinds):
+        top = 2 + number * pitch
+        matrix = f"matrix(1,0,{-_SKEW},{flat:.3f},{left + shift:.1f},{top:.1f})"
+        parts.append(f'<g transform="{matrix}">{_cells(sheet, rows, columns)}</g>')
+        start = number * grid.chunks[0]
+        stop = min(start + grid.chunks[0], grid.shape[0])
+        text = f"{start}:{stop}" if stop - start > 1 else str(start)
+        parts.append(_text(left + shift / 2 - 14, top + flat * height / 2 + 4, text, "end"))
+    bottom = 2 + (len(grid.kinds) - 1) * pitch + flat * height
+    parts.append(_text(left + width / 2, bottom + 13, _axis_text(grid, -1)))
+    side = left + width + shift / 2 + 6
+    parts.append(_text(side, bottom - flat * height / 2 + 8, _axis_text(grid, -2), "start"))
+    if grid.names[0]:
+        parts.insert(0, _text(0, 12, _short(grid.names[0]), "start"))
+    return _svg(left + width + shift + 50, bottom + _MARGIN, label, "".join(parts))
+
+
+def _sides(shape: tuple[int, ...], scale: float = 1.0) -> tuple[float, float]:
+    """Width and height, in proportion unless one side would be too short."""
+    if len(shape) < 2:
+        return (1.4 * _LONG if shape else _STRIP), _STRIP
+    longest = max(shape)
+    height, width = (scale * max(_LONG * n / longest, _SHORT) for n in shape)
+    return width, height
+
+
+def _edges(grid: ChunkGrid, axis: int, length: float) -> NDArray[np.float64]:
+    """Where the cells begin and end along an axis, in pixels."""
+    at = np.arange(grid.kinds.shape[axis] + 1) * grid.chunks[axis]
+    edges: NDArray[np.float64] = np.minimum(at, grid.shape[axis]) * (length / grid.shape[axis])
+    return edges
+
+
+def _cells(
+    kinds: NDArray[np.uint8], rows: NDArray[np.float64], columns: NDArray[np.float64]
+) -> str:
+    """Cells in the colours of their kinds, one path for each colour, and lines between them."""
+    parts = []
+    for code, kind in KINDS.items():
+        path = "".join(_runs(kinds == code, rows, columns))
+        if path:
+            parts.append(f'<path class="b2nd-{kind.css}" d="{path}"/>')
+    wide = min(columns[-1] / (len(columns) - 1), rows[-1] / (len(rows) - 1))
+    if wide >= _LINED:
+        lines = "".join(f"M{x:.1f},0V{rows[-1]:.1f}" for x in columns[1:-1])
+        lines += "".join(f"M0,{y:.1f}H{columns[-1]:.1f}" for y in rows[1:-1])
+        parts.append(f'<path class="b2nd-lines" d="{lines}"/>')
+    parts.append(f'<path class="b2nd-edge" d="M0,0H{columns[-1]:.1f}V{rows[-1]:.1f}H0Z"/>')
+    return "".join(parts)
+
+
+def _runs(
+    chosen: NDArray[np.bool_], rows: NDArray[np.float64], columns: NDArray[np.float64]
+) -> Iterator[str]:
+    """Boxes of the chosen cells, those beside each other in one."""
+    for row, line in enumerate(chosen):
+        edges = np.flatnonzero(np.diff(np.concatenate([[False], line, [False]]).astype(np.int8)))
+        top, height = rows[row], rows[row + 1] - rows[row]
+        for first, stop in edges.reshape(-1, 2).tolist():
+            x, width = columns[first], columns[stop] - columns[first]
+            yield f"M{x:.1f},{top:.1f}h{width:.1f}v{height:.1f}h{-width:.1f}z"
+
+
+def _axis_text(grid: ChunkGrid, axis: int) -> str:
+    name = _short(grid.names[axis])
+    return f"{name}: {grid.shape[axis]}" if name else str(grid.shape[axis])
+
+
+def _short(name: str) -> str:
+    return name if len(name) <= 14 else f"{name[:13]}\u2026"
+
+
+def _text(x: float, y: float, text: str, anchor: str = "middle") -> str:
+    return f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}">{escape(text)}</text>'
+
+
+def _turned(x: float, y: float, text: str) -> str:
+    turn = f"translate({x:.1f},{y:.1f}) rotate(90)"
+    return f'<text transform="{turn}" text-anchor="middle">{escape(text)}</text>'
+
+
+def _svg(width: float, height: float, label: str, body: str) -> str:
+    size = f'width="{width:.0f}" height="{height:.0f}" viewBox="0 0 {width:.0f} {height:.0f}"'
+    return f'<svg role="img" aria-label="{escape(label)}" {size}>{body}</svg>'

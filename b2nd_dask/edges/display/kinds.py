@@ -1,0 +1,80 @@
+"""The colours of kinds of chunks, in HTML and in plots, and chunk grids with fewer cells."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from b2nd_dask.format.index import ChunkKind
+from b2nd_dask.frame.chunk_table import ONE_VALUE
+from b2nd_dask.frame.info import KIND_NAMES
+
+#: Of a cell that stands for chunks of several kinds.
+MIXED = 9
+
+
+class Kind(NamedTuple):
+    """How a kind of chunks is shown."""
+
+    name: str
+    css: str
+    light: str
+    """Its colour on white."""
+    dark: str
+    """Its colour on black."""
+
+
+def _kind(code: int, css: str, light: str, dark: str) -> Kind:
+    return Kind(KIND_NAMES.get(code, "several kinds"), css, light, dark)
+
+
+#: From the palette of Okabe and Ito, which people with any colour vision tell apart; what has no
+#: data is pale.
+KINDS: dict[int, Kind] = {
+    ChunkKind.STORED: _kind(ChunkKind.STORED, "stored", "#0072b2", "#3d9bd9"),
+    MIXED: _kind(MIXED, "mixed", "#7fb9dc", "#1f5f8c"),
+    ChunkKind.ZEROS: _kind(ChunkKind.ZEROS, "zeros", "#e3e6ea", "#3a414b"),
+    ONE_VALUE: _kind(ONE_VALUE, "value", "#009e73", "#2fc49a"),
+    ChunkKind.NAN: _kind(ChunkKind.NAN, "nan", "#e69f00", "#f0b93a"),
+    ChunkKind.UNINIT: _kind(ChunkKind.UNINIT, "uninit", "#cc79a7", "#d98cb8"),
+}
+
+
+def step_for(counts: tuple[int, ...], most: tuple[int, ...]) -> tuple[int, ...]:
+    """How many chunks along each axis a cell stands for, where there are to be at most so many."""
+    return tuple(max(1, -(-n // m)) for n, m in zip(counts, most, strict=True))
+
+
+def binned_kinds(kinds: NDArray[np.uint8], step: tuple[int, ...]) -> NDArray[np.uint8]:
+    """Put neighbouring chunks into one cell each.
+
+    Parameters
+    ----------
+    kinds : ndarray of uint8
+        In the shape of the chunk grid.
+    step : tuple of int
+        Chunks of a cell along each axis; fewer at the edge.
+
+    Returns
+    -------
+    ndarray of uint8
+        The kind that all chunks of a cell share, or `MIXED`.
+
+    Examples
+    --------
+    >>> binned_kinds(np.array([0, 0, 1, 1, 0, 1, 4], np.uint8), (2,))
+    array([0, 1, 9, 4], dtype=uint8)
+    """
+    if kinds.size and not any(kinds.strides):
+        counts = tuple(-(-n // s) for n, s in zip(kinds.shape, step, strict=True))
+        return np.broadcast_to(kinds.reshape(-1)[:1].reshape(()), counts)
+    low = high = kinds
+    for axis, size in enumerate(step):
+        if size > 1:
+            starts = np.arange(0, kinds.shape[axis], size)
+            low = np.minimum.reduceat(low, starts, axis)
+            high = np.maximum.reduceat(high, starts, axis)
+    mixed: NDArray[Any] = np.where(low == high, low, np.uint8(MIXED))
+    return mixed.astype(np.uint8)

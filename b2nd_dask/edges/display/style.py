@@ -1,0 +1,145 @@
+"""What all HTML pages share: the style sheet, tables, sections that fold, and the escaping.
+
+Colours of text and lines are those of the page, so that any theme fits, also one that is not known
+here. The colours of chunks are legible on white and on black; themes that say that they are dark
+get lighter ones.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from html import escape
+
+from b2nd_dask.edges.display.kinds import KINDS
+
+#: Of JupyterLab, VS Code, and the Sphinx themes.
+_DARK = (
+    'body[data-jp-theme-light="false"] .b2nd',
+    "body.vscode-dark .b2nd",
+    "body.vscode-high-contrast .b2nd",
+    'html[data-theme="dark"] .b2nd',
+)
+
+_SHEET = """
+.b2nd{color:inherit;background:transparent;font-size:13px;line-height:1.45;max-width:66em;
+text-align:left}
+.b2nd *{box-sizing:border-box}
+.b2nd .b2nd-title{font-family:monospace;padding-bottom:4px;margin-bottom:6px;
+border-bottom:1px solid rgba(128,128,128,.5);overflow-wrap:anywhere}
+.b2nd .b2nd-title b{font-weight:600}
+.b2nd .b2nd-soft{opacity:.7}
+.b2nd .b2nd-side{display:flex;flex-wrap:wrap;gap:8px 28px;align-items:flex-start}
+.b2nd table{border-collapse:collapse!important;border:none!important;margin:0 0 4px!important;
+color:inherit!important;background:transparent!important;font-size:inherit!important;
+font-variant-numeric:tabular-nums;table-layout:auto!important}
+.b2nd .b2nd-side table{max-width:36em!important}
+.b2nd .b2nd-side td{overflow-wrap:break-word}
+.b2nd tr{background:transparent!important}
+.b2nd th,.b2nd td{color:inherit!important;text-align:left!important;vertical-align:top!important;
+padding:2px 14px 2px 0!important;border:none!important;background:transparent!important;
+border-bottom:1px solid rgba(128,128,128,.25)!important;max-width:44em!important;
+white-space:normal!important;overflow-wrap:anywhere}
+.b2nd th{font-weight:600!important;white-space:nowrap!important}
+.b2nd tr:last-child>*{border-bottom:none!important}
+.b2nd details{margin:2px 0}
+.b2nd summary{cursor:pointer;font-weight:600;padding:2px 0}
+.b2nd summary span{font-weight:normal;opacity:.7}
+.b2nd details>:not(summary){margin-left:16px!important}
+.b2nd pre{margin:2px 0;padding:0;background:transparent;color:inherit;font-size:12px;
+overflow-x:auto;white-space:pre}
+.b2nd code{background:transparent;color:inherit;padding:0;font-size:12px}
+.b2nd svg{display:block;max-width:100%;height:auto;overflow:visible}
+.b2nd svg text{fill:currentColor;font-size:11px;font-family:sans-serif}
+.b2nd svg .b2nd-lines{fill:none;stroke:currentColor;stroke-opacity:.45;stroke-width:.6}
+.b2nd svg .b2nd-edge{fill:none;stroke:currentColor;stroke-opacity:.75;stroke-width:1.2}
+.b2nd .b2nd-legend{display:flex;flex-wrap:wrap;gap:0 14px;margin-top:6px;max-width:250px}
+.b2nd .b2nd-legend span{white-space:nowrap}
+.b2nd .b2nd-legend i{display:inline-block;width:10px;height:10px;margin-right:5px;
+border:1px solid rgba(128,128,128,.6)}
+.b2nd .b2nd-mark{display:inline-block;margin-bottom:5px;
+padding:0 7px;border-radius:3px;font-weight:600;
+border:1.5px solid}
+.b2nd .b2nd-good{color:var(--b2nd-good)}
+.b2nd .b2nd-bad{color:var(--b2nd-bad)}
+.b2nd .b2nd-warn{color:var(--b2nd-warn)}
+"""
+
+
+def _colours() -> str:
+    light = "".join(f"--b2nd-{kind.css}:{kind.light};" for kind in KINDS.values())
+    dark = "".join(f"--b2nd-{kind.css}:{kind.dark};" for kind in KINDS.values())
+    light += "--b2nd-good:#00724c;--b2nd-bad:#b23a00;--b2nd-warn:#8a6100;"
+    dark += "--b2nd-good:#3ecf9b;--b2nd-bad:#ff8a4c;--b2nd-warn:#f0b93a;"
+    fills = "".join(
+        f".b2nd .b2nd-{k.css}{{fill:var(--b2nd-{k.css});background:var(--b2nd-{k.css})}}"
+        for k in KINDS.values()
+    )
+    # pages that follow the system say so by color-scheme, and light-dark() goes by that
+    both = "".join(f"--b2nd-{k.css}:light-dark({k.light},{k.dark});" for k in KINDS.values())
+    media = f"@supports (color:light-dark(red,red)){{.b2nd{{{both}}}}}"
+    return f".b2nd{{{light}}}{media}{','.join(_DARK)}{{{dark}}}{fills}"
+
+
+STYLE = f"<style>{_SHEET.strip()}{_colours()}</style>".replace("\n", "")
+
+Cell = str
+
+
+def page(parts: Iterable[str]) -> str:
+    """One element, with its style sheet."""
+    return f'{STYLE}<div class="b2nd">{"".join(parts)}</div>'
+
+
+def title(name: str, *rest: str) -> str:
+    """The first line: what it is, and of which file."""
+    soft = "".join(f' <span class="b2nd-soft">{escape(text)}</span>' for text in rest)
+    return f'<div class="b2nd-title"><b>{escape(name)}</b>{soft}</div>'
+
+
+def table(rows: Iterable[tuple[str, ...]], head: tuple[str, ...] = ()) -> str:
+    """A table of texts, whose first column names the rows.
+
+    Parameters
+    ----------
+    rows : iterable of tuple of str
+        Of a row that is shorter than the others the last cell is as wide as what is missing.
+    head : tuple of str, optional
+        Names of the columns.
+    """
+    listed = list(rows)
+    width = max([len(head), *map(len, listed)], default=0)
+    lines = [f"<tr>{''.join(f'<th>{escape(name)}</th>' for name in head)}</tr>"] if head else []
+    for name, *cells in listed:
+        missing = width - 1 - len(cells)
+        span = f' colspan="{missing + 1}"' if missing else ""
+        data = "".join(
+            f"<td{span if at == len(cells) - 1 else ''}>{escape(cell)}</td>"
+            for at, cell in enumerate(cells)
+        )
+        lines.append(f"<tr><th>{escape(name)}</th>{data}</tr>")
+    return f"<table>{''.join(lines)}</table>"
+
+
+def section(name: str, note: str, body: str, *, is_open: bool = False) -> str:
+    """A part of a page that folds."""
+    mark = " open" if is_open else ""
+    heading = f"<summary>{escape(name)} <span>{escape(note)}</span></summary>"
+    return f"<details{mark}>{heading}<div>{body}</div></details>"
+
+
+def preformatted(text: str) -> str:
+    """Lines as they are."""
+    return f"<pre>{escape(text)}</pre>"
+
+
+def paragraph(text: str) -> str:
+    """A line of text."""
+    return f'<div class="b2nd-soft">{escape(text)}</div>'
+
+
+def guarded(part: Callable[[], str]) -> str:
+    """Make a part of a page; where that fails the part is the error, and the rest is shown."""
+    try:
+        return part()
+    except Exception as error:  # noqa: BLE001 - a damaged or vanished file must not break a repr
+        return paragraph(f"(cannot be shown: {type(error).__name__}: {str(error)[:500]})")

@@ -1,0 +1,215 @@
+"""A map of the chunks of a frame: what each is, or how well it is compressed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from b2nd_dask.edges.display.kinds import KINDS, MIXED
+from b2nd_dask.edges.extras import require
+from b2nd_dask.edges.plot.canvas import axes_for, colormap, plain
+from b2nd_dask.edges.plot.cells import Cells
+from b2nd_dask.edges.plot.sources import frame_of, short_path
+from b2nd_dask.format.index import ChunkKind
+from b2nd_dask.frame.array import reference_of
+from b2nd_dask.frame.chunk_table import ChunkTable, chunk_table
+from b2nd_dask.frame.info import dims_of
+from b2nd_dask.frame.sizes import decimal
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+By = Literal["kind", "cbytes", "ratio", "codec"]
+_BY = ("kind", "cbytes", "ratio", "codec")
+#: Of the map of codecs: the palette of Okabe and Ito.
+#: Points from the axes to the legend.
+_BELOW = 32
+#: Added to the number of a codec, so that it is no kind.
+_CODECS = 100
+_CODEC_COLOURS = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00", "#f0e442")
+
+
+def chunk_map(frame: Any, by: By = "kind", *, ax: Axes | None = None, cmap: Any = None) -> Axes:
+    """Draw the grid of chunks of a frame, each chunk a cell.
+
+    No chunk is decoded: what the frame's index and the headers of local chunks say is enough.
+    Arrays of more than two axes are drawn as panels, one for each chunk along the first axes.
+    Where there are too many chunks a cell stands for some neighbours.
+
+    Parameters
+    ----------
+    frame : path, URL, bytes, Frame, dask array or DataArray
+        An array that reads one frame stands for this frame.
+    by : {"kind", "cbytes", "ratio", "codec"}
+        What colours say: whether chunks hold data, zeros, NaN, one value, or were never written;
+        their compressed bytes; their compression ratio; their codec. Of frames in a store the bytes
+        are those up to the next chunk, since no chunk is asked for.
+    ax : matplotlib.axes.Axes, optional
+        Where to draw; by default in a new figure.
+    cmap : optional
+        Colour map for ``"cbytes"`` and ``"ratio"``; ``"viridis"`` by default.
+
+    Returns
+    -------
+    matplotlib.axes.Axes
+
+    Raises
+    ------
+    ImportError
+        matplotlib is not installed.
+    ValueError
+        An unknown `by`; codecs of a frame in a store; sizes of a sparse frame in a store.
+
+    Examples
+    --------
+    >>> import tempfile, pathlib, numpy as np, b2nd_dask
+    >>> import matplotlib; matplotlib.use("agg")
+    >>> path = pathlib.Path(tempfile.mkdtemp(), "eye.b2nd")
+    >>> _ = b2nd_dask.to_b2nd(np.eye(60), path, chunks=(20, 20))
+    >>> ax = b2nd_dask.plot.chunk_map(path)
+    >>> ax.figure.savefig(path.with_suffix(".png"))
+    """
+    if by not in _BY:
+        raise ValueError(f"by={by!r}; a map shows one of {', '.join(map(repr, _BY))}")
+    opened = frame_of(frame)
+    reference = reference_of(opened)
+    table = chunk_table(reference)
+    if by == "codec" and not table.is_exact:
+        raise ValueError(f"{opened.path}: codecs stand in the chunks, which are in a store")
+    if by in ("cbytes", "ratio") and len(table.stored) and not len(table.nbytes):
+        raise ValueError(f"{opened.path}: a sparse frame in a store says no sizes of its chunks")
+    axes = axes_for(ax)
+    names = dims_of(reference) or tuple(f"axis {axis}" for axis in range(opened.ndim))
+    cells = Cells.of(table.kinds.shape, opened.chunks, names)
+    shown = _Shown(axes, cells, table)
+    if table.kinds.size:
+        drawn = cells.tiled(_colours(shown, by, cmap))
+        axes.imshow(drawn, interpolation="nearest", aspect=cells.aspect(drawn.shape))
+        cells.label(axes)
+        cells.draw_lines(axes)
+        _legend(shown, by)
+    else:
+        axes.set_axis_off()
+        axes.text(0.5, 0.5, "no chunks", transform=axes.transAxes, ha="center")
+    axes.set_title(plain(f"{short_path(opened.path)}: {_SUBJECTS[by]}"), loc="left", fontsize=10)
+    return axes
+
+
+_SUBJECTS = {
+    "kind": "kinds of chunks",
+    "cbytes": "compressed bytes of chunks",
+    "ratio": "compression ratio of chunks",
+    "codec": "codecs of chunks",
+}
+
+
+@dataclass(frozen=True, eq=False)
+class _Shown:
+    """Where and what is drawn."""
+
+    axes: Axes
+    cells: Cells
+    table: ChunkTable
+
+
+def _colours(shown: _Shown, by: By, cmap: Any) -> NDArray[np.uint8]:
+    """Colours of all cells, RGBA, in the order of the cells."""
+    kinds = shown.table.kinds
+    palette = np.zeros((256, 4), np.uint8)
+    for code in KINDS:
+        palette[code] = _rgba(_shade(code, by))
+    if by == "codec" and shown.table.codecs is not None:
+        for number in range(len(shown.table.codec_names)):
+            palette[_CODECS + number] = _rgba(_CODEC_COLOURS[number % len(_CODEC_COLOURS)])
+        kinds = _with_codecs(shown.table, shown.table.codecs)
+    colours: NDArray[np.uint8] = palette[shown.cells.in_cells(kinds).reshape(-1)]
+    if by in ("kind", "codec") or not len(shown.table.stored):
+        return colours
+    values = np.full(kinds.size, np.nan)
+    nbytes = np.maximum(shown.table.nbytes, 1)
+    values[shown.table.stored] = nbytes if by == "cbytes" else shown.table.chunk_nbytes / nbytes
+    values[kinds.reshape(-1) != ChunkKind.STORED] = np.nan
+    found = shown.cells.in_cells(values, mean=True).reshape(-1)
+    known = np.isfinite(found)
+    if known.any():
+        scale = _scale(found[known], cmap)
+        colours[known] = scale.to_rgba(found[known], bytes=True)
+        bar = shown.axes.figure.colorbar(scale, ax=shown.axes, shrink=0.8, label=_UNITS[by])
+        if by == "cbytes":
+            bar.ax.yaxis.set_major_formatter(lambda value, _: decimal(round(value)))
+    return colours
+
+
+def _with_codecs(table: ChunkTable, codecs: NDArray[np.uint8]) -> NDArray[np.uint8]:
+    """Kinds of chunks, of those that hold data the codec instead."""
+    flat = table.kinds.reshape(-1).copy()
+    flat[table.stored[table.data]] = _CODECS + codecs[table.data]
+    return flat.reshape(table.kinds.shape)
+
+
+_UNITS = {"cbytes": "compressed bytes", "ratio": "compression ratio"}
+
+
+def _scale(values: NDArray[np.float64], cmap: Any) -> Any:
+    """Colours for numbers, logarithmic where they spread."""
+    colors = require("plot", "matplotlib.colors")
+    low, high = float(values.min()), float(values.max())
+    norm = colors.LogNorm if high > 20 * low else colors.Normalize
+    mappable = require("plot", "matplotlib.cm").ScalarMappable
+    return mappable(norm(low, high if high > low else low + 1), colormap(cmap or "viridis"))
+
+
+def _legend(shown: _Shown, by: By) -> None:
+    """Name the kinds that there are, with how many chunks are of each."""
+    patch = require("plot", "matplotlib.patches").Patch
+    handles = []
+    total = max(shown.table.kinds.size, 1)
+    is_mixed = bool((shown.cells.in_cells(shown.table.kinds) == MIXED).any())
+    for code, kind in KINDS.items():
+        count = shown.table.counts.get(code, 0)
+        if (not count and not (code == MIXED and is_mixed)) or (
+            by != "kind" and code in (ChunkKind.STORED, MIXED)
+        ):
+            continue
+        text = f"{kind.name}: {count:,} ({100 * count / total:.3g} %)" if count else kind.name
+        handles.append(patch(facecolor=_shade(code, by), edgecolor="#888888", lw=0.5, label=text))
+    if by == "codec" and shown.table.codecs is not None:
+        for number, name in enumerate(shown.table.codec_names):
+            colour = _CODEC_COLOURS[number % len(_CODEC_COLOURS)]
+            count = int(np.count_nonzero(shown.table.codecs[shown.table.data] == number))
+            if count:
+                handles.append(patch(facecolor=colour, label=f"{name}: {count:,}"))
+    if not handles:
+        return
+    figure = shown.axes.figure
+    transforms = require("plot", "matplotlib.transforms")
+    # so many points below the axes, whatever their height is
+    below = transforms.ScaledTranslation(0, -_BELOW / 72, figure.dpi_scale_trans)
+    shown.axes.legend(
+        handles=handles,
+        loc="upper center",
+        bbox_to_anchor=(0.5, 0),
+        bbox_transform=shown.axes.transAxes + below,
+        ncols=3,
+        frameon=False,
+        fontsize="small",
+    )
+
+
+def _shade(code: int, by: By) -> str:
+    """The colour of a kind; pale where other colours say something else."""
+    colour = KINDS[code].light
+    if by == "kind" or code == ChunkKind.ZEROS:
+        return colour
+    return "#" + "".join(
+        f"{round(0.3 * part + 0.7 * 255):02x}" for part in bytes.fromhex(colour[1:])
+    )
+
+
+def _rgba(colour: str) -> tuple[int, int, int, int]:
+    """Bytes of a colour such as ``#0072b2``."""
+    red, green, blue = bytes.fromhex(colour[1:])
+    return red, green, blue, 255

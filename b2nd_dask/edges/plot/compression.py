@@ -1,0 +1,166 @@
+"""How well frames are compressed: ratios of their chunks, bytes by kind, the largest chunks."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from b2nd_dask.edges.display.kinds import KINDS
+from b2nd_dask.edges.extras import require
+from b2nd_dask.edges.plot.canvas import new_figure, plain
+from b2nd_dask.edges.plot.sources import frame_of, short_path
+from b2nd_dask.frame.array import Frame, reference_of
+from b2nd_dask.frame.chunk_table import ChunkTable, chunk_table
+from b2nd_dask.frame.info import ratio_text
+from b2nd_dask.frame.sizes import decimal
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+_COLOURS = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00")
+_MOST_FRAMES, _LARGEST, _BINS = 6, 10, 40
+
+
+class _Looked(NamedTuple):
+    name: str
+    frame: Frame
+    table: ChunkTable
+    nbytes: NDArray[np.int64]
+    """Compressed bytes of the chunks that hold data."""
+    chunks: NDArray[np.int64]
+    """Their numbers."""
+
+
+def compression(frames: Any, *, figure: Figure | None = None) -> Figure:
+    """Show how well one frame, or several beside each other, are compressed.
+
+    Three panels: how many chunks have which compression ratio; the share of chunks of each kind,
+    with the bytes before and after; the largest chunks, by their coordinates in the chunk grid.
+
+    Parameters
+    ----------
+    frames : path, URL, bytes, Frame, dask array or DataArray, or a list of these
+        At most six.
+    figure : matplotlib.figure.Figure, optional
+        Where to draw; by default in a new one.
+
+    Returns
+    -------
+    matplotlib.figure.Figure
+
+    Raises
+    ------
+    ImportError
+        matplotlib is not installed.
+    ValueError
+        No frame, or more than six; a sparse frame in a store, which says no sizes of its chunks.
+
+    Examples
+    --------
+    >>> import tempfile, pathlib, numpy as np, b2nd_dask
+    >>> import matplotlib; matplotlib.use("agg")
+    >>> path = pathlib.Path(tempfile.mkdtemp(), "a.b2nd")
+    >>> _ = b2nd_dask.to_b2nd(np.arange(1e4), path, chunks=500)
+    >>> len(b2nd_dask.plot.compression(path).axes)
+    3
+    """
+    given = (
+        list(frames)
+        if isinstance(frames, Sequence) and not isinstance(frames, str | bytes)
+        else [frames]
+    )
+    if not 0 < len(given) <= _MOST_FRAMES:
+        raise ValueError(f"{len(given)} frames; from 1 to {_MOST_FRAMES} are shown side by side")
+    looked = [_look(frame_of(one)) for one in given]
+    figure = figure or new_figure((10, 3.6))
+    ratios, kinds, largest = figure.subplots(1, 3, width_ratios=(1.2, 1, 1))
+    _draw_ratios(ratios, looked)
+    _draw_kinds(kinds, looked)
+    _draw_largest(largest, looked)
+    return figure
+
+
+def _look(frame: Frame) -> _Looked:
+    table = chunk_table(reference_of(frame))
+    if len(table.stored) and not len(table.nbytes):
+        raise ValueError(f"{frame.path}: a sparse frame in a store says no sizes of its chunks")
+    nbytes, chunks = (column[table.data] for column in (table.nbytes, table.stored))
+    return _Looked(short_path(frame.path), frame, table, nbytes, chunks)
+
+
+def _draw_ratios(axes: Axes, looked: list[_Looked]) -> None:
+    axes.set_title("chunks with data", loc="left", fontsize=10)
+    axes.set(xlabel="compression ratio", ylabel="chunks")
+    ratios = [one.table.chunk_nbytes / np.maximum(one.nbytes, 1) for one in looked]
+    some = np.concatenate(ratios)
+    if not len(some):
+        axes.text(0.5, 0.5, "no chunk has data", transform=axes.transAxes, ha="center")
+        return
+    low, high = float(some.min()), float(some.max())
+    is_wide = high > 20 * low
+    edges = np.geomspace(low, high, _BINS + 1) if is_wide else np.linspace(low, high, _BINS + 1)
+    if high <= low * (1 + 1e-9):
+        edges = np.array([low - 0.5, low + 0.5])
+    # rounding must not leave the extremes out
+    edges[0], edges[-1] = min(edges[0], low), max(edges[-1], high)
+    if is_wide:
+        axes.set_xscale("log")
+    for number, (one, values) in enumerate(zip(looked, ratios, strict=True)):
+        label = plain(f"{one.name}: {_overall(one)}", 40)
+        how: dict[str, Any] = {"histtype": "stepfilled", "alpha": 0.5} if len(looked) > 1 else {}
+        axes.hist(values, edges.tolist(), color=_COLOURS[number], label=label, **how)
+    axes.legend(frameon=False, fontsize="small")
+
+
+def _overall(one: _Looked) -> str:
+    return f"ratio {ratio_text(one.frame.cratio)}" if one.frame.cbytes else "no data"
+
+
+def _draw_kinds(axes: Axes, looked: list[_Looked]) -> None:
+    """A bar for each frame: the shares of its chunks; before and after in the label."""
+    axes.set_title("kinds of chunks", loc="left", fontsize=10)
+    shown = set()
+    for row, one in enumerate(looked):
+        left, total = 0.0, max(one.table.kinds.size, 1)
+        for code, kind in KINDS.items():
+            share = 100 * one.table.counts.get(code, 0) / total
+            if share:
+                label = None if code in shown else kind.name
+                axes.barh(
+                    row, share, 0.6, left, color=kind.light, ec="#888888", lw=0.5, label=label
+                )
+                shown.add(code)
+                left += share
+    labels = [
+        f"{plain(one.name, 24)}\n{decimal(one.frame.nbytes)} \u2192 {decimal(one.frame.cbytes)}"
+        for one in looked
+    ]
+    axes.set_yticks(range(len(looked)), labels, fontsize="small")
+    axes.set(xlim=(0, 100), xlabel="share of chunks (%)", ylim=(len(looked) - 0.4, -0.6))
+    if shown:
+        axes.legend(
+            frameon=False, fontsize="small", loc="upper center", bbox_to_anchor=(0.5, -0.2), ncols=2
+        )
+
+
+def _draw_largest(axes: Axes, looked: list[_Looked]) -> None:
+    axes.set_title("largest chunks", loc="left", fontsize=10)
+    found = [
+        (int(one.nbytes[at]), number, int(one.chunks[at]))
+        for number, one in enumerate(looked)
+        for at in np.argsort(-one.nbytes, kind="stable")[:_LARGEST]
+    ]
+    found = sorted(found, key=lambda row: -row[0])[:_LARGEST]
+    names = []
+    for row, (nbytes, number, chunk) in enumerate(found):
+        axes.barh(row, nbytes, color=_COLOURS[number])
+        cell = reference_of(looked[number].frame).grid.cell(chunk)
+        names.append(f"({', '.join(map(str, cell))})")
+    axes.set_yticks(range(len(names)), names, fontsize="small")
+    axes.set(xlabel="compressed", ylim=(max(len(names), 1) - 0.4, -0.6))
+    axes.xaxis.set_major_formatter(lambda value, _: decimal(round(value)))
+    axes.xaxis.set_major_locator(require("plot", "matplotlib.ticker").MaxNLocator(3))

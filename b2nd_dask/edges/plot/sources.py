@@ -1,0 +1,108 @@
+"""What users plot: paths, frames, dask arrays, DataArrays, as frames or as arrays with labels."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import dask.array as da
+import numpy as np
+from numpy.typing import NDArray
+
+from b2nd_dask.frame.access import open_b2nd
+from b2nd_dask.frame.array import Frame, reference_of
+from b2nd_dask.frame.info import dims_of
+from b2nd_dask.graph.read.blocks import readings
+from b2nd_dask.graph.read.from_b2nd import from_b2nd
+
+
+@dataclass(frozen=True, eq=False)
+class Axis:
+    """What stands at an axis of a plot."""
+
+    label: str
+    coordinate: NDArray[Any] | None = None
+    """Evenly spaced numbers, one for each element; None to count elements."""
+
+
+@dataclass(frozen=True, eq=False)
+class Source:
+    """An array to plot, and what it is called."""
+
+    array: Any
+    """A dask array, or a Frame, which reads planes without a graph."""
+    axes: tuple[Axis, ...]
+    title: str
+
+    def as_dask(self) -> da.Array:
+        """The array as a dask array, in blocks of a size that is good to read."""
+        return from_b2nd(self.array, chunks="auto") if isinstance(self.array, Frame) else self.array
+
+
+def source_of(x: Any) -> Source:
+    """Take what the user gave as an array.
+
+    Raises
+    ------
+    TypeError
+        It is nothing that holds an array.
+    """
+    if _is_labelled(x):
+        data = x.data if getattr(x, "chunks", None) is not None else x.chunk().data
+        return Source(data, tuple(_axis_of(x, dim) for dim in x.dims), str(x.name or ""))
+    if isinstance(x, da.Array):
+        return Source(x, tuple(Axis(f"axis {axis}") for axis in range(x.ndim)), "")
+    if isinstance(x, np.ndarray):
+        return source_of(da.from_array(x))
+    frame = x if isinstance(x, Frame) else open_b2nd(x)
+    names = dims_of(reference_of(frame)) or tuple(f"axis {axis}" for axis in range(frame.ndim))
+    return Source(frame, tuple(map(Axis, names)), short_path(frame.path))
+
+
+def frame_of(x: Any) -> Frame:
+    """Find the frame whose chunks are meant.
+
+    Raises
+    ------
+    ValueError
+        An array that reads no frame, or several.
+    """
+    if isinstance(x, Frame):
+        return x
+    if _is_labelled(x):
+        x = x.data if getattr(x, "chunks", None) is not None else None
+    if x is None or isinstance(x, da.Array | np.ndarray):
+        graph = None if x is None or isinstance(x, np.ndarray) else x.dask
+        found = {ref.version + ref.label: ref for read in readings(graph) for ref in read.frames}
+        if len(found) == 1:
+            return Frame(next(iter(found.values())))
+        raise ValueError(
+            f"the array reads {len(found) or 'no'} frames, and the chunks of one are shown: pass "
+            "its path, or open_b2nd(path)"
+        )
+    # its metadata may be damaged: the map shows what there is
+    return open_b2nd(x, verify=False)
+
+
+def short_path(path: str) -> str:
+    """The last part of a path."""
+    return path.rstrip("/").rpartition("/")[2] or path
+
+
+def _is_labelled(x: Any) -> bool:
+    # not isinstance: xarray would have to be imported
+    return all(hasattr(x, name) for name in ("dims", "coords", "data", "name", "chunk"))
+
+
+def _axis_of(x: Any, dim: Any) -> Axis:
+    label, found = str(dim), x.coords.get(dim)
+    if found is None or found.ndim != 1 or found.size < 2:
+        return Axis(label)
+    units = found.attrs.get("units")
+    label = f"{label} [{units}]" if isinstance(units, str) else label
+    values = np.asarray(found.values)
+    if values.dtype.kind not in "iuf" or not np.isfinite(values).all():
+        return Axis(str(dim))
+    steps = np.diff(values.astype(np.float64))
+    even = steps[0] != 0 and np.allclose(steps, steps.mean(), rtol=1e-3, atol=0)
+    return Axis(label, values) if even else Axis(str(dim))

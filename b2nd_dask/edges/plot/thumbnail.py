@@ -1,0 +1,194 @@
+"""A small picture of a large 2-D array, computed block by block."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Literal
+
+import dask.array as da
+import numpy as np
+from numpy.typing import NDArray
+
+from b2nd_dask.edges.plot.canvas import axes_for, plain
+from b2nd_dask.edges.plot.sources import Axis, Source, source_of
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+Method = Literal["mean", "max", "nearest"]
+#: Blocks that were smaller may grow to so many bytes, since they have to hold whole squares.
+_BLOCK_NBYTES = 128 << 20
+_METHODS = ("mean", "max", "nearest")
+
+
+def thumbnail(
+    x: Any,
+    *,
+    size: int = 400,
+    method: Method = "mean",
+    ax: Axes | None = None,
+    colorbar: bool = True,
+    **image: Any,
+) -> Axes:
+    """Draw a large 2-D array as a small picture, without loading it.
+
+    Each pixel stands for a square of elements. NaN do not count, where a square has others.
+
+    Parameters
+    ----------
+    x : path, URL, Frame, dask array or DataArray
+        Of two axes, and maybe others of length 1. Evenly spaced coordinates of a DataArray stand at
+        the axes.
+    size : int
+        Pixels along the longer side, at most.
+    method : {"mean", "max", "nearest"}
+        What a pixel shows of its square: the mean or the greatest of all elements, for which all
+        chunks are read; or the element in its middle, for which only the blocks are decoded that
+        hold one of them.
+    ax : matplotlib.axes.Axes, optional
+        Where to draw; by default in a new figure.
+    colorbar : bool
+        Whether to say what colours stand for.
+    **image
+        For `matplotlib.axes.Axes.imshow`: `cmap`, `vmin`, `vmax`, `norm`, ...
+
+    Returns
+    -------
+    matplotlib.axes.Axes
+        Its image holds the pixels: ``ax.images[0].get_array()``.
+
+    Raises
+    ------
+    ImportError
+        matplotlib is not installed.
+    ValueError
+        Another number of axes, no elements, an unknown method, a size below 1.
+    TypeError
+        Elements that have no colour: texts, times, records, complex numbers.
+
+    Examples
+    --------
+    >>> import tempfile, pathlib, numpy as np, b2nd_dask
+    >>> import matplotlib; matplotlib.use("agg")
+    >>> path = pathlib.Path(tempfile.mkdtemp(), "a.b2nd")
+    >>> _ = b2nd_dask.to_b2nd(np.arange(1e6).reshape(1000, 1000), path, chunks=(250, 250))
+    >>> ax = b2nd_dask.plot.thumbnail(path, size=100)
+    >>> ax.images[0].get_array().shape
+    (100, 100)
+    """
+    if method not in _METHODS:
+        raise ValueError(f"method={method!r}; one of {', '.join(map(repr, _METHODS))}")
+    if size < 1:
+        raise ValueError(f"size={size}; a picture has at least one pixel")
+    source = source_of(x)
+    array, axes_of = _plane(source)
+    _check_elements(array.dtype)
+    axes = axes_for(ax, (6.4, 4.4))
+    step = max(1, -(-max(array.shape) // size))
+    pixels = _pixels(array, step, method)
+    placed = _placed(array.shape, pixels.shape, step, axes_of)
+    shown = axes.imshow(pixels, **{"interpolation": "nearest", **placed, **image})
+    axes.set(xlabel=plain(axes_of[1].label), ylabel=plain(axes_of[0].label))
+    if source.title:
+        axes.set_title(plain(source.title), loc="left", fontsize=10)
+    if colorbar:
+        axes.figure.colorbar(shown, ax=axes, shrink=0.8)
+    return axes
+
+
+def _plane(source: Source) -> tuple[da.Array, list[Axis]]:
+    """The array without axes of length 1, of which two must be left."""
+    shape = source.array.shape
+    kept = [axis for axis, length in enumerate(shape) if length != 1]
+    # an array of one row is a picture, too
+    kept = sorted(kept + [axis for axis in range(len(shape)) if axis not in kept][: 2 - len(kept)])
+    if len(kept) != 2:
+        remedy = (
+            ": give one of its planes, as x[0], or look through them with b2nd_dask.plot.slices"
+        )
+        raise ValueError(
+            f"an array of shape {shape} is no picture, which has two axes"
+            + remedy * (len(kept) > 2)
+        )
+    if 0 in shape:
+        raise ValueError(f"an array of shape {shape} has no elements")
+    index = tuple(slice(None) if axis in kept else 0 for axis in range(len(shape)))
+    return source.as_dask()[index], [source.axes[axis] for axis in kept]
+
+
+def _check_elements(dtype: np.dtype[Any]) -> None:
+    if dtype.kind not in "biuf":
+        raise TypeError(
+            f"elements of dtype {dtype} have no colour: convert them first, as x.astype(float), "
+            "x.real or abs(x)"
+        )
+
+
+def _pixels(array: da.Array, step: int, method: Method) -> NDArray[Any]:
+    """Compute a pixel for each square of `step` x `step` elements."""
+    if method == "nearest":
+        rows, columns = (slice(min(step // 2, n - 1), None, step) for n in array.shape)
+        found: NDArray[Any] = array[rows, columns].compute()
+        return found
+    if step == 1:
+        return np.asarray(array.compute())
+    squares = array.rechunk(_block_sizes(array, step))
+    chunks = tuple(tuple(-(-n // step) for n in along) for along in squares.chunks)
+    dtype = np.dtype(np.float64) if method == "mean" else array.dtype
+    reduced = squares.map_blocks(_reduce_squares, step, method, chunks=chunks, dtype=dtype)
+    pixels: NDArray[Any] = reduced.compute()
+    return pixels
+
+
+def _block_sizes(array: da.Array, step: int) -> tuple[int, int]:
+    """Lengths of blocks of whole squares: as they are, unless that would take much memory."""
+    rows, columns = (max(1, round(max(along) / step)) for along in array.chunks)
+    most = max(_BLOCK_NBYTES // array.dtype.itemsize // step**2, 1)
+    while rows * columns > most:
+        rows, columns = (rows // 2, columns) if rows > columns else (rows, columns // 2)
+    return max(rows, 1) * step, max(columns, 1) * step
+
+
+def _reduce_squares(block: NDArray[Any], step: int, method: Method) -> NDArray[Any]:
+    """Means or maxima of squares, of those at the edge of what there is of them."""
+    is_float = block.dtype.kind == "f"
+    if method == "max":
+        return _reduced(np.fmax if is_float else np.maximum, block, step, None)
+    valid = ~np.isnan(block) if is_float else None
+    if valid is None or valid.all():
+        counts: NDArray[Any] = np.outer(*[np.diff([*range(0, n, step), n]) for n in block.shape])
+    else:
+        block, counts = np.where(valid, block, 0), _reduced(np.add, valid, step, np.float64)
+    total = _reduced(np.add, block, step, np.float64)
+    means: NDArray[Any] = np.full(total.shape, np.nan)
+    np.divide(total, counts, out=means, where=counts > 0)
+    return means
+
+
+def _reduced(ufunc: np.ufunc, block: NDArray[Any], step: int, dtype: Any) -> NDArray[Any]:
+    # 20 times as fast as reduceat along the first axis
+    starts = range(0, len(block), step)
+    rows = np.array([ufunc.reduce(block[at : at + step], 0, dtype=dtype) for at in starts])
+    reduced: NDArray[Any] = ufunc.reduceat(rows, np.arange(0, block.shape[1], step), 1)
+    return reduced
+
+
+def _placed(
+    shape: tuple[int, ...], pixels: tuple[int, ...], step: int, axes: list[Axis]
+) -> dict[str, Any]:
+    """Where `imshow` draws: what it calls extent, origin and aspect."""
+    ends = []
+    for axis, length, count in zip(axes, shape, pixels, strict=True):
+        first, space = -0.5, 1.0
+        if axis.coordinate is not None:
+            space = float(axis.coordinate[-1] - axis.coordinate[0]) / (length - 1)
+            first = float(axis.coordinate[0]) - space / 2
+        ends.append((first, first + space * step * count))
+    (top, bottom), (left, right) = ends
+    # coordinates grow upwards, as on a map; rows go down, as in a matrix
+    up = axes[0].coordinate is not None and bottom > top
+    where: dict[str, Any] = {"origin": "lower" if up else "upper"}
+    where["extent"] = (left, right, top, bottom) if up else (left, right, bottom, top)
+    units = [axis.coordinate is None for axis in axes]
+    tall = abs(bottom - top) / max(abs(right - left), 1e-300)
+    where["aspect"] = "equal" if units[0] == units[1] and 0.2 <= tall <= 5 else "auto"
+    return where

@@ -1,0 +1,211 @@
+"""What is known of every chunk of a frame without decoding one: kind, compressed bytes, codec."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from b2nd_dask.errors import B2ndError
+from b2nd_dask.format.chunk.chunk_header import (
+    HEADER_LEN,
+    ChunkHeader,
+    Special,
+    longest_chunk,
+    parse_chunk_header,
+)
+from b2nd_dask.format.index import ChunkKind, stored_chunks
+from b2nd_dask.frame.open.opening import OpenedFrame
+from b2nd_dask.frame.reference import FrameReference
+from b2nd_dask.storage import CHUNK_MEMBER, Span, chunk_member
+
+#: The kind of a stored chunk that repeats one value; `ChunkKind` has the others.
+ONE_VALUE = int(Special.REPEATED)
+#: Chunks of which `Frame.info` and the drawing of a frame read the headers, some 10 microseconds
+#: each; those of a sparse frame are files of their own, and take more.
+MOST_HEADERS, MOST_FILES = 20_000, 2_000
+
+_BUILTIN = {0: "blosclz", 1: "lz4", 3: "zlib", 4: "zstd"}
+_AS_IS, _NO_CODEC, _UNREADABLE = "stored as is", "one value", "unreadable"
+#: Chunks whose headers are read together.
+_AT_ONCE = 1024
+
+
+@dataclass(frozen=True, eq=False)
+class ChunkTable:
+    """The chunks of a frame; its columns have a row for each chunk with bytes of its own."""
+
+    kinds: NDArray[np.uint8]
+    """`ChunkKind` or `ONE_VALUE` of each chunk, in the shape of the chunk grid."""
+    stored: NDArray[np.int64]
+    """Numbers of the chunks that have bytes, ascending."""
+    nbytes: NDArray[np.int64]
+    """Bytes of each of them. Where headers were not read, the most that it may have: up to where
+    the next one begins. Empty where not even that is known."""
+    codecs: NDArray[np.uint8] | None
+    """Of each of them the number of its name in `codec_names`; None where headers were not read."""
+    codec_names: tuple[str, ...]
+    chunk_nbytes: int
+    """Uncompressed bytes of a chunk, padding included."""
+
+    @property
+    def is_exact(self) -> bool:
+        """Whether the headers of the chunks were read."""
+        return self.codecs is not None
+
+    @cached_property
+    def data(self) -> NDArray[np.bool_]:
+        """Whether each chunk that has bytes holds more than one value, as far as is known."""
+        return np.equal(self.kinds.reshape(-1)[self.stored], np.uint8(ChunkKind.STORED))
+
+    @cached_property
+    def counts(self) -> dict[int, int]:
+        """Number of chunks of each kind that there is."""
+        kinds = self.kinds
+        if kinds.size and not any(kinds.strides):
+            return {int(kinds.flat[0]): kinds.size}
+        found = np.bincount(kinds.reshape(-1), minlength=5)
+        return {kind: int(count) for kind, count in enumerate(found) if count}
+
+
+def chunk_table(reference: FrameReference, most: int | None = None) -> ChunkTable:
+    """Describe the chunks of a frame.
+
+    Parameters
+    ----------
+    most : int, optional
+        Headers of chunks are read where there are at most so many chunks with bytes, and never of
+        a frame in a store, where each may be a request. Any number by default.
+
+    Raises
+    ------
+    StaleFrameError
+        The frame was changed meanwhile.
+    """
+    parsed = reference.parsed
+    kinds, index = reference.chunk_kinds(), parsed.index
+    stored = stored_chunks(index.offsets) if index.nstored else np.empty(0, np.int64)
+    grid, sparse = parsed.grid, parsed.header.sparse
+    longest = longest_chunk(grid.chunk_nbytes, grid.block_nbytes) if grid.nchunks else 0
+    nbytes = np.empty(0, np.int64)
+    if len(stored) and not sparse:
+        starts, stops = index.extents(stored)
+        nbytes = np.minimum(stops - starts, longest)
+    if not len(stored) or not reads_headers(reference, len(stored), most):
+        none = None if len(stored) else np.empty(0, np.uint8)
+        return ChunkTable(kinds, stored, nbytes, none, (), grid.chunk_nbytes)
+    available = np.full(len(stored), longest) if sparse else nbytes
+    with reference.reading() as (opened, _):
+        headers = _headers(opened, stored, available)
+    return _of_headers(kinds, stored, available, headers, grid.chunk_nbytes)
+
+
+def reads_headers(reference: FrameReference, count: int, most: int | None) -> bool:
+    """Whether `chunk_table` reads the headers of so many chunks."""
+    return not reference.is_remote and (most is None or count <= most)
+
+
+def most_headers(reference: FrameReference) -> int:
+    """Bound the headers that are read for a description that is to appear at once."""
+    return MOST_FILES if reference.parsed.header.sparse else MOST_HEADERS
+
+
+def superseded_in(reference: FrameReference, table: ChunkTable) -> int | None:
+    """Say what `compact` would give back, but for a few bytes of metadata.
+
+    Returns
+    -------
+    int or None
+        None where it is not known: headers of chunks were not read, or the frame is no local file
+        or directory of its own.
+    """
+    location, header = reference.location, reference.parsed.header
+    if location.offset or location.member or not isinstance(location.urlpath, str):
+        return None
+    if location.is_url or not table.is_exact:
+        return None
+    used = int(table.nbytes.sum())
+    try:
+        if not header.sparse:
+            behind = Path(location.urlpath).stat().st_size - header.frame_len
+            return max(header.cbytes - used + behind, 0)
+        offsets = reference.parsed.index.offsets[table.stored]
+        members = {chunk_member(number) for number in offsets.tolist()}
+        with os.scandir(location.urlpath) as entries:
+            sizes = [e.stat().st_size for e in entries if _is_left(e.name, members)]
+    except OSError:
+        return None
+    return sum(sizes)
+
+
+def _is_left(name: str, used: set[str]) -> bool:
+    return CHUNK_MEMBER.fullmatch(name) is not None and name not in used
+
+
+def _headers(
+    opened: OpenedFrame, stored: NDArray[np.int64], available: NDArray[np.int64]
+) -> list[ChunkHeader | None]:
+    """Read the headers of chunks; None for one that is damaged or missing."""
+    offsets = opened.parsed.index.offsets[stored]
+    if opened.parsed.header.sparse:
+        heads = [_head_of_member(opened, number) for number in offsets.tolist()]
+    else:
+        starts = (offsets + opened.parsed.header.header_len).tolist()
+        heads = []
+        for first in range(0, len(starts), _AT_ONCE):
+            spans = [Span(at, at + HEADER_LEN) for at in starts[first : first + _AT_ONCE]]
+            heads += opened.reader.read(spans)
+    return [_parsed(head, most) for head, most in zip(heads, available.tolist(), strict=True)]
+
+
+def _head_of_member(opened: OpenedFrame, number: int) -> bytes:
+    try:
+        return opened.reader.read([Span(0, HEADER_LEN)], chunk_member(number))[0]
+    except (B2ndError, OSError):
+        return b""
+
+
+def _parsed(head: bytes, available: int) -> ChunkHeader | None:
+    try:
+        return parse_chunk_header(head, available)
+    except B2ndError:
+        return None
+
+
+def _of_headers(
+    kinds: NDArray[np.uint8],
+    stored: NDArray[np.int64],
+    available: NDArray[np.int64],
+    headers: list[ChunkHeader | None],
+    chunk_nbytes: int,
+) -> ChunkTable:
+    nbytes = np.array(
+        [
+            most if h is None else h.cbytes
+            for h, most in zip(headers, available.tolist(), strict=True)
+        ]
+    )
+    special = np.array([0 if h is None else h.special for h in headers], np.uint8)
+    if special.any():
+        flat = kinds.reshape(-1).copy()
+        flat[stored] = special
+        kinds = flat.reshape(kinds.shape)
+    named = [_codec_of(header) for header in headers]
+    names = tuple(sorted(set(named), key=lambda name: (name == _NO_CODEC, name)))
+    number = {name: at for at, name in enumerate(names)}
+    codecs = np.array([number[name] for name in named], np.uint8)
+    return ChunkTable(kinds, stored, nbytes, codecs, names, chunk_nbytes)
+
+
+def _codec_of(header: ChunkHeader | None) -> str:
+    if header is None:
+        return _UNREADABLE
+    if header.special:
+        return _NO_CODEC
+    if header.memcpyed:
+        return _AS_IS
+    return f"plug-in {header.codec_id}" if header.codec_id >= 0 else _BUILTIN[header.flags >> 5]
