@@ -485,6 +485,22 @@ def test_memory_that_is_too_little() -> None:
     convert("a.zarr", "a.b2nd", max_mem="64MB")
 
 
+def test_check_sees_what_was_written_wrongly(monkeypatch: pytest.MonkeyPatch) -> None:
+    from b2nd_dask.edges.convert import write_npy
+
+    copy = write_npy.copy_blocks
+
+    def one_wrong(array: Any, target: Any, *rest: Any) -> None:
+        copy(array, target, *rest)
+        target[3, 2] += 1
+
+    monkeypatch.setattr(write_npy, "copy_blocks", one_wrong)
+    zarr.create_array("a.zarr", data=RNG.random((6, 5)))
+    with pytest.raises(ValueError, match="differ"):
+        convert("a.zarr", "a.npy", check=True)
+    assert names(Path()) == {"a.zarr"}
+
+
 def test_progress_reaches_the_end() -> None:
     np.save("x.npy", RNG.random((3000, 1000)))
     for target in ("x.b2nd", "x.zarr", "x.h5"):
