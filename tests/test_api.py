@@ -29,7 +29,7 @@ NAMES = """
 B2ndError ChecksumError ChunkKind CorruptChunkError Frame FrameFormatError FrameReads Plan
 StagingInfo StaleFrameError Target UninitializedChunkError UnsupportedFrameError Verification
 VersionMismatchError __version__ commit compact convert create from_b2nd list_staging open_b2nd
-persist_compressed plan rechunk remove_staging seal to_b2nd verify
+persist_compressed plan plot rechunk remove_staging seal to_b2nd verify
 """
 
 SIGNATURES = {
@@ -70,6 +70,13 @@ MEMBERS = {
     StagingInfo: "key modified nbytes path",
 }
 
+PLOTS = {
+    "chunk_map": "(frame, by='kind', *, ax=None, cmap=None)",
+    "compression": "(frames, *, figure=None)",
+    "slices": "(x, axis=0, *, interactive=None, count=12, figure=None, **image)",
+    "thumbnail": "(x, *, size=400, method='mean', ax=None, colorbar=True, **image)",
+}
+
 FUNCTIONS = {
     Frame.chunk_kinds: "(self)",
     Frame.close: "(self)",
@@ -97,6 +104,11 @@ def test_names():
 @pytest.mark.parametrize("name", SIGNATURES)
 def test_signatures(name):
     assert signature(getattr(b2nd_dask, name)) == SIGNATURES[name]
+
+
+def test_signatures_of_plots():
+    assert {name: signature(getattr(b2nd_dask.plot, name)) for name in PLOTS} == PLOTS
+    assert sorted(b2nd_dask.plot.__all__) == sorted(PLOTS)
 
 
 def test_every_function_is_pinned():

@@ -74,6 +74,20 @@ def test_larger_than_memory(caplog: pytest.LogCaptureFixture) -> None:
     np.testing.assert_array_equal(blosc2.open("daily.b2nd")[:, 45, 90], daily)
 
 
+def test_looking() -> None:
+    matplotlib = pytest.importorskip("matplotlib", reason="an extra")
+    matplotlib.use("agg")
+    names = run("docs/looking.md")
+    pyplot = pytest.importorskip("matplotlib.pyplot")
+    pyplot.close("all")
+    titles = [ax.get_title() for ax in names["figure"].axes[:8]]
+    assert (titles[0], titles[-1]) == ("z: 0", "z: 39")
+    assert Path("map.png").stat().st_size > 1000
+    pictures = re.findall(r"\]\((_static/[^)]+)\)", (ROOT / "docs/looking.md").read_text())
+    assert len(pictures) == 7
+    assert all((ROOT / "docs" / picture).is_file() for picture in pictures)
+
+
 def test_recipes_for_s3(s3_server: S3Server, monkeypatch: pytest.MonkeyPatch) -> None:
     options = s3_server.storage_options
     monkeypatch.setenv("AWS_ENDPOINT_URL", options["client_kwargs"]["endpoint_url"])
@@ -132,6 +146,19 @@ def test_running_on_a_cluster() -> None:
     np.testing.assert_array_equal(names["kept"].compute(), names["days"].compute())
 
 
+@pytest.mark.parametrize("page", ["from-zarr", "from-hdf5", "from-blosc2"])
+def test_coming_from_other_formats(page: str) -> None:
+    pytest.importorskip("zarr", reason="of the extra convert")
+    names = run(f"docs/{page}.md")
+    if page == "from-zarr":
+        np.testing.assert_array_equal(names["rain"].compute(), names["ds"]["rain"])
+    elif page == "from-hdf5":
+        assert names["rain"].attrs["dims"] == ["time", "dim_1"]
+        np.testing.assert_array_equal(names["doubled"].compute(), names["rain"][:] * 2)
+    else:
+        np.testing.assert_array_equal(names["values"][:] * 2, blosc2.open("ours.b2nd")[:])
+
+
 def test_xarray() -> None:
     pytest.importorskip("flox", reason="needs the extra interop")
     names = run("docs/xarray.md", "xarray")
@@ -141,8 +168,9 @@ def test_xarray() -> None:
 
 def test_every_block_is_run() -> None:
     known = {"", "s3", "http", "cluster", "client", "zarr", "h5py", "xarray"}
-    pages = ("README.md", "docs/recipes.md", "docs/cluster.md", "docs/larger-than-memory.md")
-    pages += ("docs/xarray.md",)
+    pages = ["README.md", "docs/recipes.md", "docs/cluster.md", "docs/larger-than-memory.md"]
+    pages += [f"docs/from-{name}.md" for name in ("zarr", "hdf5", "blosc2")]
+    pages += ["docs/xarray.md", "docs/looking.md"]
     for page in pages:
         text = (ROOT / page).read_text()
         assert len(blocks(page)) == text.count("```python")

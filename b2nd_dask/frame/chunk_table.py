@@ -18,7 +18,7 @@ from b2nd_dask.format.chunk.chunk_header import (
     longest_chunk,
     parse_chunk_header,
 )
-from b2nd_dask.format.index import stored_chunks
+from b2nd_dask.format.index import ChunkKind, stored_chunks
 from b2nd_dask.frame.open.opening import OpenedFrame
 from b2nd_dask.frame.reference import FrameReference
 from b2nd_dask.storage import CHUNK_MEMBER, Span, chunk_member
@@ -56,6 +56,11 @@ class ChunkTable:
     def is_exact(self) -> bool:
         """Whether the headers of the chunks were read."""
         return self.codecs is not None
+
+    @cached_property
+    def data(self) -> NDArray[np.bool_]:
+        """Whether each chunk that has bytes holds more than one value, as far as is known."""
+        return np.equal(self.kinds.reshape(-1)[self.stored], np.uint8(ChunkKind.STORED))
 
     @cached_property
     def counts(self) -> dict[int, int]:
@@ -190,7 +195,7 @@ def _of_headers(
         flat[stored] = special
         kinds = flat.reshape(kinds.shape)
     named = [_codec_of(header) for header in headers]
-    names = tuple(sorted(set(named)))
+    names = tuple(sorted(set(named), key=lambda name: (name == _NO_CODEC, name)))
     number = {name: at for at, name in enumerate(names)}
     codecs = np.array([number[name] for name in named], np.uint8)
     return ChunkTable(kinds, stored, nbytes, codecs, names, chunk_nbytes)

@@ -130,7 +130,8 @@ def _rows_of_chunks(reference: FrameReference) -> Iterator[tuple[str, str]]:
 
 def sizes_text(table: ChunkTable) -> str:
     """Compressed sizes of the smallest, the median and the largest chunk that has data."""
-    low, median, high = (int(n) for n in np.quantile(table.nbytes, [0, 0.5, 1], method="lower"))
+    nbytes = table.nbytes[table.data] if table.data.any() else table.nbytes
+    low, median, high = (int(n) for n in np.quantile(nbytes, [0, 0.5, 1], method="lower"))
     bound = "" if table.is_exact else ", at most"
     if low == high:
         return f"{decimal(low)} each{bound}"

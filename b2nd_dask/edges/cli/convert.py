@@ -7,9 +7,9 @@ from typing import Any
 
 import click
 
-from b2nd_dask.edges.cli.failures import Verb
+from b2nd_dask.edges.cli.failures import Verb, safe
 from b2nd_dask.edges.cli.options import PATH, lengths, storage_options
-from b2nd_dask.edges.cli.terminal import progress, safe
+from b2nd_dask.edges.cli.terminal import progress
 from b2nd_dask.edges.convert.convert import convert
 from b2nd_dask.edges.convert.formats import FORMATS
 

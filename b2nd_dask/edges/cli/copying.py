@@ -26,8 +26,8 @@ class _Compression(NamedTuple):
     """What is asked for; None for what the source has."""
 
     codec: str | None
-    clevel: int | None
-    filters: str | None
+    level: int | None
+    filters: tuple[str, ...]
 
 
 def _writes(command: Callable[..., None]) -> Callable[..., None]:
@@ -37,14 +37,19 @@ def _writes(command: Callable[..., None]) -> Callable[..., None]:
             click.argument("path", metavar="SOURCE", type=PATH),
             click.argument("target", type=PATH),
             click.option("--codec", help="Such as zstd, lz4, blosclz; by default as in SOURCE."),
-            click.option("--clevel", type=click.IntRange(0, 9), help="By default as in SOURCE."),
-            click.option("--filters", help="Such as shuffle,bytedelta, or none."),
+            click.option("--level", type=click.IntRange(0, 9), help="By default as in SOURCE."),
+            click.option(
+                "--filter",
+                "filters",
+                multiple=True,
+                help="Such as shuffle or bitshuffle, or none. Repeatable; by default as in SOURCE.",
+            ),
             click.option(
                 "--contiguous/--sparse",
                 default=None,
                 help="One file, or a directory with a file for each chunk; as SOURCE by default.",
             ),
-            click.option("--force", is_flag=True, help="Replace a frame that is there."),
+            click.option("--overwrite", is_flag=True, help="Replace a frame that is there."),
             click.option("--max-mem", help='Memory that it may take, such as "2GB".'),
             click.option(
                 "--verify/--no-verify",
@@ -72,7 +77,7 @@ def copy_command(context: click.Context, /, path: str, target: str, **options: A
     \b
     Examples:
       b2nd-dask copy store.b2z/group/rain rain.b2nd
-      b2nd-dask copy --codec zstd --clevel 9 rain.b2nd archive/rain.b2nd
+      b2nd-dask copy --codec zstd --level 9 rain.b2nd archive/rain.b2nd
       b2nd-dask copy --sparse rain.b2nd s3://bucket/rain.b2nd
     """
     source = open_b2nd(path, storage_options=_options_for(path, options))
@@ -136,7 +141,7 @@ def _write(
     options: dict[str, Any],
 ) -> None:
     """Write, read back, and say what became of it."""
-    asked = _Compression(options["codec"], options["clevel"], options["filters"])
+    asked = _Compression(options["codec"], options["level"], options["filters"])
     contiguous = source.contiguous if options["contiguous"] is None else options["contiguous"]
     storage = _options_for(target, options)
     with computing(f"writing {target}"):
@@ -147,7 +152,7 @@ def _write(
             blocks=blocks,
             cparams=_cparams(source, asked),
             max_mem=options["max_mem"],
-            mode="w" if options["force"] else "w-",
+            mode="w" if options["overwrite"] else "w-",
             contiguous=contiguous,
             storage_options=storage,
         )
@@ -168,15 +173,15 @@ def _write(
 
 def _cparams(source: Frame, asked: _Compression) -> Any:
     """The compression of the source, with what is asked for instead."""
-    if asked == (None, None, None):
+    if asked == (None, None, ()):
         return None
     kept = {field.name for field in dataclasses.fields(source.cparams)}
     found = {name: getattr(source.cparams, name) for name in kept - {"blocksize", "typesize"}}
     if asked.codec is not None:
         found |= {"codec": asked.codec.lower(), "codec_meta": 0}
-    if asked.clevel is not None:
-        found["clevel"] = asked.clevel
-    if asked.filters is not None:
-        names = [each for each in asked.filters.lower().split(",") if each != "none"]
+    if asked.level is not None:
+        found["clevel"] = asked.level
+    if asked.filters:
+        names = [each.lower() for each in asked.filters if each.lower() != "none"]
         found |= {"filters": names or ["nofilter"], "filters_meta": [0] * (len(names) or 1)}
     return found

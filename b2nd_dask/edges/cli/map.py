@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import shutil
 import sys
@@ -160,9 +161,9 @@ def _print(
     wide = 2 if picture.cells.shape[1] * 2 <= width else 1
     for row in picture.cells.tolist():
         line = Text(no_wrap=True)
-        for code in row:
+        for code, cells in itertools.groupby(row):
             symbol = symbols[code]
-            line.append(symbol[0] * wide, symbol[1] or None)
+            line.append(symbol[0] * wide * len(list(cells)), symbol[1] or None)
         console.print(line, soft_wrap=True)
     for line in _legend(table, by, picture, symbols):
         console.print(line, soft_wrap=True)

@@ -112,6 +112,10 @@ def _numbers(block: NDArray[Any]) -> NDArray[Any]:
 def _average(found: NDArray[Any], block: NDArray[Any], axis: tuple[int, ...], valid: Any) -> None:
     total = block.sum(axis, dtype=found["mean"].dtype, keepdims=True, where=valid)
     found["mean"] = total / np.maximum(1, found["n"])
+    if block.dtype.kind == "b":
+        # without an array of floats
+        found["m2"] = total * (1 - found["mean"])
+        return
     off = np.abs(block - found["mean"])
     off *= off
     found["m2"] = np.sum(off, axis, keepdims=True, where=valid)

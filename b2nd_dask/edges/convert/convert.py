@@ -30,6 +30,7 @@ from b2nd_dask.edges.datasets.tree import Tree
 from b2nd_dask.errors import level_of_caller
 from b2nd_dask.graph.resources import available
 from b2nd_dask.graph.write.rechunk.budget import nbytes_of
+from b2nd_dask.storage import printable
 
 _FRAMES = ("b2nd", "b2d", "b2z")
 #: Losses that a warning lists.
@@ -178,6 +179,8 @@ def _check(tree: Tree, write_as: str, options: Options) -> None:
     """Check all that can be checked before anything is written."""
     if not tree.attrs and not any(True for _ in tree.walk()) and not tree.notes("refused"):
         raise ValueError(f"{tree.label}: there is no array in it")
+    options.check_chunks(tree)
+    options.check_memory(tree)
     if write_as in _FRAMES:
         check_frames(tree, single=write_as == "b2nd")
     elif write_as == "zarr":
@@ -197,7 +200,8 @@ def _announce(tree: Tree, target: str, *, skip: bool) -> None:
             f"{'it' if len(refused) == 1 else f'these {len(refused)} arrays'} out"
         )
     lost = [f"left out: {note}" for note in refused] + tree.notes("lost")
-    lost = list(dict.fromkeys(lost))
+    # attributes are called as the source says
+    lost = [printable(note) for note in dict.fromkeys(lost)]
     if lost:
         more = f"; and {len(lost) - _LISTED} more" if len(lost) > _LISTED else ""
         warnings.warn(

@@ -18,6 +18,7 @@ from b2nd_dask.format.labels.unpack import unpack_labels
 from b2nd_dask.frame.access import frame_at, open_b2nd
 from b2nd_dask.frame.array import Frame
 from b2nd_dask.graph.read.from_b2nd import from_b2nd
+from b2nd_dask.storage import printable
 
 
 def read_frames(path: str, dtype: Any, storage_options: Mapping[str, Any] | None) -> Tree:
@@ -54,7 +55,7 @@ def _tree(place: Place, label: str, storage_options: Mapping[str, Any] | None) -
         member = member_of(frame, is_coord=name != plain, attrs=manifest.variable_attrs.get(plain))
         tree.members[plain] = member
     for name in place.groups():
-        tree.groups[name] = _tree(place.inside(name), f"{label}/{name}", storage_options)
+        tree.groups[name] = _tree(place.inside(name), f"{label}/{printable(name)}", storage_options)
     return tree
 
 

@@ -15,12 +15,15 @@ from b2nd_dask.edges.convert.read_zarr import full_dims
 from b2nd_dask.edges.datasets.tree import Member, Tree
 from b2nd_dask.edges.extras import require
 from b2nd_dask.frame.write.new_frame import check_storable
+from b2nd_dask.storage import printable
 
 #: What dimension scales and the NetCDF library keep their books in.
 _BOOKKEEPING = frozenset(
     {"CLASS", "NAME", "DIMENSION_LIST", "REFERENCE_LIST", "DIMENSION_LABELS"}
     | {"_Netcdf4Dimid", "_Netcdf4Coordinates", "_NCProperties", "_nc3_strict"}
 )
+#: The NetCDF library puts this before the name of a variable that is called as a dim of others.
+_NO_COORDINATE = "_nc4_non_coord_"
 #: The name of a scale that stands for a dim without a coordinate.
 _NO_VARIABLE = b"This is a netCDF dimension but not a netCDF variable"
 
@@ -93,31 +96,41 @@ def read_hdf5(path: str, budget: Budget) -> Tree:
         return hdf5_tree(file, path, budget, squeeze="_NCProperties" in file.attrs)
 
 
-def hdf5_tree(group: Any, label: str, budget: Budget, *, squeeze: bool) -> Tree:
+def hdf5_tree(
+    group: Any, label: str, budget: Budget, *, squeeze: bool, seen: set[int] | None = None
+) -> Tree:
     """Describe an opened group.
 
     Parameters
     ----------
     squeeze : bool
         Whether attributes of one element are numbers: NetCDF knows no others.
+    seen : set of int, optional
+        Addresses of the groups so far: one may have several names, also inside of itself.
     """
     h5py = require("convert", "h5py")
+    seen = set() if seen is None else seen
+    seen.add(h5py.h5o.get_info(group.id).addr)
     tree = Tree(label)
     tree.attrs = _attrs(group, label, tree.lost, squeeze=squeeze)
     for name in group:
-        inner = f"{label}/{name}"
+        inner = f"{label}/{printable(name)}"
         link = group.get(name, getlink=True)
         if not isinstance(link, h5py.HardLink):
             tree.lost.append(f"{inner}, which is a link to another place")
             continue
         child = group[name]
         if isinstance(child, h5py.Group):
-            tree.groups[name] = hdf5_tree(child, inner, budget, squeeze=squeeze)
+            if h5py.h5o.get_info(child.id).addr in seen:
+                tree.lost.append(f"{inner}, which is another name of a group")
+                continue
+            tree.groups[name] = hdf5_tree(child, inner, budget, squeeze=squeeze, seen=seen)
         elif isinstance(child, h5py.Datatype):
             tree.lost.append(f"{inner}, which is a named type")
         elif not _is_bare_dim(child):
             try:
-                tree.members[name] = hdf5_member(child, inner, budget, tree.lost, squeeze=squeeze)
+                member = hdf5_member(child, inner, budget, tree.lost, squeeze=squeeze)
+                tree.members[name.removeprefix(_NO_COORDINATE)] = member
             except TypeError as error:
                 tree.refused.append(f"{inner}: {error}")
     return tree
@@ -155,6 +168,8 @@ def hdf5_member(
 def _element_dtype(dataset: Any) -> tuple[np.dtype[Any], bool]:
     """Dtype of the elements as NumPy has it, and whether they are UTF-8."""
     h5py = require("convert", "h5py")
+    if dataset.external:
+        raise TypeError("its elements lie in other files, which the file names: copy them into it")
     if dataset.shape is None:
         raise TypeError("it is empty: it has a type, and no shape")
     dtype = dataset.dtype

@@ -14,6 +14,7 @@ from b2nd_dask.edges.datasets.tree import Member, Tree
 from b2nd_dask.frame.write.new_frame import check_storable
 from b2nd_dask.graph.write.input_arrays import array_in_blocks
 from b2nd_dask.graph.write.mapped import mapped_array
+from b2nd_dask.storage import printable
 
 
 def read_npy(path: str, budget: Budget) -> Tree:
@@ -41,7 +42,7 @@ def read_npz(path: str, budget: Budget, scratch: Path) -> Tree:
             with archive.open(entry) as packed, plain.open("wb") as out:
                 shutil.copyfileobj(packed, out, 1 << 20)
             try:
-                tree.members[name] = _member(plain, f"{path}::{name}", budget)
+                tree.members[name] = _member(plain, f"{path}::{printable(name)}", budget)
             except TypeError as error:
                 tree.refused.append(str(error))
     return tree

@@ -13,6 +13,7 @@ from b2nd_dask.edges.convert.lazy import Budget, lazy
 from b2nd_dask.edges.datasets.tree import Member, Tree
 from b2nd_dask.edges.extras import require
 from b2nd_dask.frame.write.new_frame import check_storable
+from b2nd_dask.storage import printable
 
 #: Dims in the attributes of version 2, as xarray writes them.
 _DIMS_V2 = "_ARRAY_DIMENSIONS"
@@ -51,7 +52,7 @@ def zarr_tree(node: Any, label: str, budget: Budget) -> Tree:
         warnings.filterwarnings("error", message=".*not recognized as a component.*")
         members = sorted(node.members())
     for name, child in members:
-        inner = f"{label}/{name}"
+        inner = f"{label}/{printable(name)}"
         if not hasattr(child, "shape"):
             tree.groups[name] = zarr_tree(child, inner, budget)
             continue

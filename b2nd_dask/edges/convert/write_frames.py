@@ -110,7 +110,7 @@ def _write(
     **more: Any,
 ) -> None:
     chunks = options.chunks
-    if isinstance(chunks, tuple) and len(chunks) != member.array.ndim:
+    if isinstance(chunks, tuple | list) and len(chunks) != member.array.ndim:
         # of a coordinate, beside the arrays that they are meant for
         chunks = None
     limit = options.budget.nbytes

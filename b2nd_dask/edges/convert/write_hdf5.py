@@ -13,6 +13,7 @@ from b2nd_dask.edges.convert.copying import Counter, blocks_of, copy_blocks
 from b2nd_dask.edges.convert.options import Options
 from b2nd_dask.edges.datasets.tree import Member, Tree
 from b2nd_dask.edges.extras import require
+from b2nd_dask.storage import printable
 
 _UNITS = {
     "ns": "nanoseconds",
@@ -39,10 +40,9 @@ def check_hdf5(tree: Tree, options: Options) -> None:
     """
     compression_of(options.cparams)
     for path, member in tree.walk():
-        options.chunks_of(member.array.shape, _default(member))
-        encoded(member, path or tree.label)
-        _split_attrs(member.attrs, path or tree.label, tree.lost)
-    _split_attrs(tree.attrs, tree.label, tree.lost)
+        encoded(member, printable(path) or tree.label)
+        _held_attrs(member.attrs, path or tree.label, tree.lost)
+    _held_attrs(tree.attrs, tree.label, tree.lost)
 
 
 def compression_of(cparams: Any) -> dict[str, Any]:
@@ -90,8 +90,6 @@ def encoded(member: Member, label: str) -> Member:
         width = max(1, dtype.itemsize)
         text = da.map_blocks(_utf8, array, width, dtype=f"S{width}")
         return Member(text, member.dims, attrs, member.name, member.is_coord)
-    if dtype.kind == "V" and dtype.names is None:
-        return member
     return member
 
 
@@ -101,7 +99,7 @@ def _utf8(elements: Any, width: int) -> Any:
     return np.char.encode(elements, "utf-8").astype(f"S{width}")
 
 
-def _split_attrs(attrs: Mapping[str, Any], label: str, lost: list[str]) -> dict[str, Any]:
+def _held_attrs(attrs: Mapping[str, Any], label: str, lost: list[str]) -> dict[str, Any]:
     found = {}
     for name, value in attrs.items():
         kind = np.asarray(value).dtype.kind if not isinstance(value, Mapping) else "O"
@@ -133,10 +131,10 @@ def write_hdf5(tree: Tree, ready: Path, options: Options, member: str | None = N
 
 
 def _write(tree: Tree, group: Any, options: Options, counter: Counter) -> None:
-    group.attrs.update(_forms(_split_attrs(tree.attrs, tree.label, [])))
+    group.attrs.update(_forms(_held_attrs(tree.attrs, tree.label, [])))
     made = {}
     for name, member in tree.members.items():
-        made[name] = _write_dataset(encoded(member, name), name, group, options, counter)
+        made[name] = _write_dataset(member, name, group, options, counter)
     scales = {}
     for name, member in tree.members.items():
         if member.dims == (name,):
@@ -167,10 +165,12 @@ def _write_dataset(
     member: Member, name: str, group: Any, options: Options, counter: Counter
 ) -> Any:
     h5py = require("convert", "h5py")
-    array, attrs = member.array, _split_attrs(member.attrs, name, [])
+    is_text = member.array.dtype.kind == "U"
+    member = encoded(member, name)
+    array, attrs = member.array, _held_attrs(member.attrs, name, [])
     chunks = options.chunks_of(array.shape, _default(member))
     dtype: Any = array.dtype
-    if dtype.kind == "S" and member.array.name.startswith("_utf8"):
+    if is_text:
         dtype = h5py.string_dtype("utf-8", dtype.itemsize)
     cut = {"chunks": chunks, **compression_of(options.cparams)} if array.ndim and array.size else {}
     fill = attrs.get("_FillValue", attrs.pop("fill_value", None))
@@ -180,8 +180,19 @@ def _write_dataset(
         attrs["_FillValue"] = array.dtype.type(attrs["_FillValue"])
     dataset.attrs.update(_forms(attrs))
     if array.size:
-        copy_blocks(array, dataset, chunks, options.budget, counter, together=False)
+        target = _Text(dataset, dtype) if is_text else dataset
+        copy_blocks(array, target, chunks, options.budget, counter, together=False)
     return dataset
+
+
+class _Text:
+    """A dataset of UTF-8, for which h5py has to be told that bytes are that."""
+
+    def __init__(self, dataset: Any, dtype: Any) -> None:
+        self._dataset, self._dtype = dataset, dtype
+
+    def __setitem__(self, region: Any, elements: Any) -> None:
+        self._dataset[region] = elements.astype(self._dtype)
 
 
 def _forms(attrs: Mapping[str, Any]) -> dict[str, Any]:

@@ -26,7 +26,6 @@ def check_zarr(tree: Tree, options: Options) -> None:
     """
     codec_of(options.cparams)
     for path, member in tree.walk():
-        options.chunks_of(member.array.shape, _default(member))
         zarr_attrs(member.attrs, path or tree.label, tree.lost, member)
     zarr_attrs(tree.attrs, tree.label, tree.lost)
 

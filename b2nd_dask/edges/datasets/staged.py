@@ -41,6 +41,10 @@ def staged(target: Path, *, replace: bool) -> Iterator[Staged]:
         raise FileExistsError(
             errno.EEXIST, "it exists; overwrite=True (--overwrite) replaces it", str(target)
         )
+    if not target.parent.is_dir():
+        raise FileNotFoundError(
+            errno.ENOENT, "there is no such directory to write to", str(target.parent)
+        )
     area = area_of(target, secrets.token_hex(8))
     area.mkdir()
     try:

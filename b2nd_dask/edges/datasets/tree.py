@@ -8,6 +8,8 @@ from typing import Any
 
 import dask.array as da
 
+from b2nd_dask.storage import printable
+
 #: Names that an error lists.
 _LISTED = 8
 
@@ -65,7 +67,7 @@ class Tree:
 
         Raises
         ------
-        KeyError
+        FileNotFoundError
             There is no such member; the message lists those that are there.
         """
         found = self
@@ -84,7 +86,7 @@ class Tree:
 
     def listed(self) -> str:
         """Names of the arrays, for messages."""
-        names = [path for path, _ in self.walk()]
+        names = [printable(path) for path, _ in self.walk()]
         if not names:
             return "no arrays"
         more = f" and {len(names) - _LISTED} more" if len(names) > _LISTED else ""

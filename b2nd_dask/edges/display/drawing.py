@@ -89,7 +89,7 @@ def _drawn_axes(grid: ChunkGrid) -> ChunkGrid:
     kept = [axis for axis, count in enumerate(counts) if count > 1]
     first, last = kept[:-2], kept[-2:]
     joined = [] if not first else [math.prod(counts[axis] for axis in first)]
-    kinds = grid.kinds.reshape(*joined, *(counts[axis] for axis in last))
+    kinds = grid.kinds.reshape((*joined, *(counts[axis] for axis in last)))
     shape = tuple(grid.shape[axis] for axis in last)
     chunks = tuple(grid.chunks[axis] for axis in last)
     names = tuple(grid.names[axis] for axis in last)
@@ -118,7 +118,7 @@ def _plane(grid: ChunkGrid, label: str) -> str:
 
 
 def _sheets(grid: ChunkGrid, label: str) -> str:
-    width, height = _sides(grid.shape[1:], 0.75)
+    width, height = _sides(grid.shape[1:], 0.68)
     columns, rows = _edges(grid, -1, width), _edges(grid, -2, height)
     flat = min(_FLAT, (_STACK / len(grid.kinds) - _GAP) / height)
     shift, pitch, left = _SKEW * height, flat * height + _GAP, 58.0

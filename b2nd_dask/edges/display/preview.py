@@ -73,12 +73,13 @@ def _plane_of(region: tuple[range, ...]) -> tuple[int, int]:
 def _lines(elements: NDArray[Any], shape: tuple[int, ...]) -> list[str]:
     """Rows of elements, with dots for what is left out between them."""
     texts = [[_element(value) for value in row] for row in elements]
-    if shape and shape[-1] > elements.shape[1]:
-        texts = [[*row[:_ENDS], _DOTS, *row[_ENDS:]] for row in texts]
     if len(shape) > 1 and shape[-2] > elements.shape[0]:
         texts.insert(_ENDS, [_DOTS] * len(texts[0]))
     width = max(len(text) for row in texts for text in row)
-    return ["  ".join(text.rjust(width) for text in row) for row in texts]
+    lines = [[text.rjust(width) for text in row] for row in texts]
+    if shape and shape[-1] > elements.shape[1]:
+        lines = [[*row[:_ENDS], _DOTS, *row[_ENDS:]] for row in lines]
+    return ["  ".join(row) for row in lines]
 
 
 def _element(value: Any) -> str:

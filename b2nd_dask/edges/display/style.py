@@ -56,7 +56,8 @@ overflow-x:auto;white-space:pre}
 .b2nd .b2nd-legend span{white-space:nowrap}
 .b2nd .b2nd-legend i{display:inline-block;width:10px;height:10px;margin-right:5px;
 border:1px solid rgba(128,128,128,.6)}
-.b2nd .b2nd-mark{display:inline-block;padding:0 7px;border-radius:3px;font-weight:600;
+.b2nd .b2nd-mark{display:inline-block;margin-bottom:5px;
+padding:0 7px;border-radius:3px;font-weight:600;
 border:1.5px solid}
 .b2nd .b2nd-good{color:var(--b2nd-good)}
 .b2nd .b2nd-bad{color:var(--b2nd-bad)}

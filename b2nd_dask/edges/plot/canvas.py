@@ -36,7 +36,9 @@ def new_figure(size: tuple[float, float]) -> Figure:
         matplotlib is not installed.
     """
     pyplot = require("plot", "matplotlib.pyplot")
-    figure: Figure = pyplot.figure(figsize=size, layout="constrained")
+    engine = require("plot", "matplotlib.layout_engine").ConstrainedLayoutEngine
+    # inches; less cuts off the tops of letters
+    figure: Figure = pyplot.figure(figsize=size, layout=engine(h_pad=0.08, w_pad=0.08))
     return figure
 
 

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 _MOST_CELLS, _MOST_PANELS = 1024, 36
 #: More chunks in a row go on in the next.
 _MOST_IN_A_ROW = 64
+#: Cells along an axis that have lines between them.
+_MOST_LINED = 80
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,6 +38,8 @@ class Cells:
     chunks: tuple[int, ...]
     names: tuple[str, ...]
     is_wrapped: bool
+    first: tuple[int, ...]
+    """Chunks along the axes that panels are for."""
 
     @classmethod
     def of(cls, grid: tuple[int, ...], chunks: tuple[int, ...], names: tuple[str, ...]) -> Cells:
@@ -54,7 +58,7 @@ class Cells:
             panels = (1, -(-cells[0] // width), width)
         else:
             panels = (*([1, 1, 1][: 3 - len(cells)]), *cells)  # type: ignore[assignment]
-        return cls(panels, counts, step, chunks, names, wrapped)
+        return cls(panels, counts, step, chunks, names, wrapped, grid[:-2])
 
     def in_cells(self, values: NDArray[Any], *, mean: bool = False) -> NDArray[Any]:
         """Values of chunks as values of cells: kinds, or means of numbers without NaN."""
@@ -82,7 +86,7 @@ class Cells:
     def aspect(self, picture: tuple[int, ...]) -> Any:
         """Height of a cell for one of width 1: as the chunks have it, unless that is too long."""
         if len(self.counts) < 2:
-            return "equal" if picture[0] > 1 else "auto"
+            return "equal" if picture[0] > 1 else 0.12 * picture[1]
         cell = [c * s for c, s in zip(self.chunks[-2:], self.step[-2:], strict=True)]
         whole = cell[0] * picture[0] / max(cell[1] * picture[1], 1)
         return cell[0] / max(cell[1], 1) if 0.2 <= whole <= 5 else "auto"
@@ -118,9 +122,27 @@ class Cells:
                 number * self.step[0],
                 min((number + 1) * self.step[0], self.counts[0]) - 1,
             )
-            text = f"{first}" if first == last else f"{first}\u2013{last}"
-            text = f"{before} {text}" if number == 0 else text
+            text = self._chunk_text(first)
+            text = text if first == last else f"{text} \u2013 {self._chunk_text(last)}"
+            text = f"{before}: {text}" if number == 0 else text
             axes.text(left - 0.5, top - 0.7, plain(text), fontsize=7, va="bottom", ha="left")
+
+    def _chunk_text(self, number: int) -> str:
+        """Coordinates of a chunk along the first axes."""
+        return ", ".join(map(str, np.unravel_index(number, self.first)))
+
+    def draw_lines(self, axes: Axes) -> None:
+        """Draw lines between cells, where these are not too small."""
+        panels, rows, columns = self.panels
+        picture = self._extent() if panels > 1 else (rows, columns)
+        if max(picture) > _MOST_LINED or not self.counts:
+            return
+        how: dict[str, Any] = {"colors": "white", "linewidth": 0.5}
+        for number in range(panels):
+            top, left = self._corner(number) if panels > 1 else (0, 0)
+            across, down = np.arange(1, rows) + top - 0.5, np.arange(1, columns) + left - 0.5
+            axes.hlines(across, left - 0.5, left + columns - 0.5, **how)
+            axes.vlines(down, top - 0.5, top + rows - 0.5, **how)
 
     def _columns(self) -> int:
         panels, rows, columns = self.panels

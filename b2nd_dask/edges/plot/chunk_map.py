@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 By = Literal["kind", "cbytes", "ratio", "codec"]
 _BY = ("kind", "cbytes", "ratio", "codec")
 #: Of the map of codecs: the palette of Okabe and Ito.
+#: Points from the axes to the legend.
+_BELOW = 32
 #: Added to the number of a codec, so that it is no kind.
 _CODECS = 100
 _CODEC_COLOURS = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00", "#f0e442")
@@ -83,10 +85,15 @@ def chunk_map(frame: Any, by: By = "kind", *, ax: Axes | None = None, cmap: Any 
     names = dims_of(reference) or tuple(f"axis {axis}" for axis in range(opened.ndim))
     cells = Cells.of(table.kinds.shape, opened.chunks, names)
     shown = _Shown(axes, cells, table)
-    drawn = cells.tiled(_colours(shown, by, cmap))
-    axes.imshow(drawn, interpolation="nearest", aspect=cells.aspect(drawn.shape))
-    cells.label(axes)
-    _legend(shown, by)
+    if table.kinds.size:
+        drawn = cells.tiled(_colours(shown, by, cmap))
+        axes.imshow(drawn, interpolation="nearest", aspect=cells.aspect(drawn.shape))
+        cells.label(axes)
+        cells.draw_lines(axes)
+        _legend(shown, by)
+    else:
+        axes.set_axis_off()
+        axes.text(0.5, 0.5, "no chunks", transform=axes.transAxes, ha="center")
     axes.set_title(plain(f"{short_path(opened.path)}: {_SUBJECTS[by]}"), loc="left", fontsize=10)
     return axes
 
@@ -112,8 +119,8 @@ def _colours(shown: _Shown, by: By, cmap: Any) -> NDArray[np.uint8]:
     """Colours of all cells, RGBA, in the order of the cells."""
     kinds = shown.table.kinds
     palette = np.zeros((256, 4), np.uint8)
-    for code, kind in KINDS.items():
-        palette[code] = _rgba(kind.light)
+    for code in KINDS:
+        palette[code] = _rgba(_shade(code, by))
     if by == "codec" and shown.table.codecs is not None:
         for number in range(len(shown.table.codec_names)):
             palette[_CODECS + number] = _rgba(_CODEC_COLOURS[number % len(_CODEC_COLOURS)])
@@ -139,8 +146,7 @@ def _colours(shown: _Shown, by: By, cmap: Any) -> NDArray[np.uint8]:
 def _with_codecs(table: ChunkTable, codecs: NDArray[np.uint8]) -> NDArray[np.uint8]:
     """Kinds of chunks, of those that hold data the codec instead."""
     flat = table.kinds.reshape(-1).copy()
-    data = flat[table.stored] == ChunkKind.STORED
-    flat[table.stored[data]] = _CODECS + codecs[data]
+    flat[table.stored[table.data]] = _CODECS + codecs[table.data]
     return flat.reshape(table.kinds.shape)
 
 
@@ -169,23 +175,38 @@ def _legend(shown: _Shown, by: By) -> None:
         ):
             continue
         text = f"{kind.name}: {count:,} ({100 * count / total:.3g} %)" if count else kind.name
-        handles.append(patch(facecolor=kind.light, edgecolor="#888888", lw=0.5, label=text))
+        handles.append(patch(facecolor=_shade(code, by), edgecolor="#888888", lw=0.5, label=text))
     if by == "codec" and shown.table.codecs is not None:
         for number, name in enumerate(shown.table.codec_names):
             colour = _CODEC_COLOURS[number % len(_CODEC_COLOURS)]
-            stored = shown.table.kinds.reshape(-1)[shown.table.stored] == ChunkKind.STORED
-            count = int(np.count_nonzero(shown.table.codecs[stored] == number))
+            count = int(np.count_nonzero(shown.table.codecs[shown.table.data] == number))
             if count:
                 handles.append(patch(facecolor=colour, label=f"{name}: {count:,}"))
-    if handles:
-        shown.axes.legend(
-            handles=handles,
-            loc="upper center",
-            bbox_to_anchor=(0.5, -0.12),
-            ncols=3,
-            frameon=False,
-            fontsize="small",
-        )
+    if not handles:
+        return
+    figure = shown.axes.figure
+    transforms = require("plot", "matplotlib.transforms")
+    # so many points below the axes, whatever their height is
+    below = transforms.ScaledTranslation(0, -_BELOW / 72, figure.dpi_scale_trans)
+    shown.axes.legend(
+        handles=handles,
+        loc="upper center",
+        bbox_to_anchor=(0.5, 0),
+        bbox_transform=shown.axes.transAxes + below,
+        ncols=3,
+        frameon=False,
+        fontsize="small",
+    )
+
+
+def _shade(code: int, by: By) -> str:
+    """The colour of a kind; pale where other colours say something else."""
+    colour = KINDS[code].light
+    if by == "kind" or code == ChunkKind.ZEROS:
+        return colour
+    return "#" + "".join(
+        f"{round(0.3 * part + 0.7 * 255):02x}" for part in bytes.fromhex(colour[1:])
+    )
 
 
 def _rgba(colour: str) -> tuple[int, int, int, int]:

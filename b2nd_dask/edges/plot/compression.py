@@ -12,7 +12,6 @@ from b2nd_dask.edges.display.kinds import KINDS
 from b2nd_dask.edges.extras import require
 from b2nd_dask.edges.plot.canvas import new_figure, plain
 from b2nd_dask.edges.plot.sources import frame_of, short_path
-from b2nd_dask.format.index import ChunkKind
 from b2nd_dask.frame.array import Frame, reference_of
 from b2nd_dask.frame.chunk_table import ChunkTable, chunk_table
 from b2nd_dask.frame.info import ratio_text
@@ -89,8 +88,8 @@ def _look(frame: Frame) -> _Looked:
     table = chunk_table(reference_of(frame))
     if len(table.stored) and not len(table.nbytes):
         raise ValueError(f"{frame.path}: a sparse frame in a store says no sizes of its chunks")
-    data = table.kinds.reshape(-1)[table.stored] == ChunkKind.STORED
-    return _Looked(short_path(frame.path), frame, table, table.nbytes[data], table.stored[data])
+    nbytes, chunks = (column[table.data] for column in (table.nbytes, table.stored))
+    return _Looked(short_path(frame.path), frame, table, nbytes, chunks)
 
 
 def _draw_ratios(axes: Axes, looked: list[_Looked]) -> None:

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 Method = Literal["mean", "max", "nearest"]
+#: Blocks that were smaller may grow to so many bytes, since they have to hold whole squares.
+_BLOCK_NBYTES = 128 << 20
 _METHODS = ("mean", "max", "nearest")
 
 
@@ -100,9 +102,12 @@ def _plane(source: Source) -> tuple[da.Array, list[Axis]]:
     # an array of one row is a picture, too
     kept = sorted(kept + [axis for axis in range(len(shape)) if axis not in kept][: 2 - len(kept)])
     if len(kept) != 2:
+        remedy = (
+            ": give one of its planes, as x[0], or look through them with b2nd_dask.plot.slices"
+        )
         raise ValueError(
-            f"an array of shape {shape} is no picture: give one of its planes, as x[0], or look "
-            "through them with b2nd_dask.plot.slices"
+            f"an array of shape {shape} is no picture, which has two axes"
+            + remedy * (len(kept) > 2)
         )
     if 0 in shape:
         raise ValueError(f"an array of shape {shape} has no elements")
@@ -126,9 +131,7 @@ def _pixels(array: da.Array, step: int, method: Method) -> NDArray[Any]:
         return found
     if step == 1:
         return np.asarray(array.compute())
-    # blocks of whole squares, about as large as they were
-    sizes = tuple(max(1, round(max(c) / step)) * step for c in array.chunks)
-    squares = array.rechunk(sizes)
+    squares = array.rechunk(_block_sizes(array, step))
     chunks = tuple(tuple(-(-n // step) for n in along) for along in squares.chunks)
     dtype = np.dtype(np.float64) if method == "mean" else array.dtype
     reduced = squares.map_blocks(_reduce_squares, step, method, chunks=chunks, dtype=dtype)
@@ -136,26 +139,37 @@ def _pixels(array: da.Array, step: int, method: Method) -> NDArray[Any]:
     return pixels
 
 
+def _block_sizes(array: da.Array, step: int) -> tuple[int, int]:
+    """Lengths of blocks of whole squares: as they are, unless that would take much memory."""
+    rows, columns = (max(1, round(max(along) / step)) for along in array.chunks)
+    most = max(_BLOCK_NBYTES // array.dtype.itemsize // step**2, 1)
+    while rows * columns > most:
+        rows, columns = (rows // 2, columns) if rows > columns else (rows, columns // 2)
+    return max(rows, 1) * step, max(columns, 1) * step
+
+
 def _reduce_squares(block: NDArray[Any], step: int, method: Method) -> NDArray[Any]:
     """Means or maxima of squares, of those at the edge of what there is of them."""
-    starts = [np.arange(0, n, step) for n in block.shape]
+    is_float = block.dtype.kind == "f"
     if method == "max":
-        ufunc = np.fmax if block.dtype.kind == "f" else np.maximum
-        greatest: NDArray[Any] = ufunc.reduceat(ufunc.reduceat(block, starts[0], 0), starts[1], 1)
-        return greatest
-    valid = ~np.isnan(block) if block.dtype.kind == "f" else None
-    total = _sums(block if valid is None else np.where(valid, block, 0), starts)
-    if valid is None:
-        sides = [np.diff([*at, n]) for at, n in zip(starts, block.shape, strict=True)]
-        means: NDArray[Any] = total / np.outer(*sides)
-        return means
-    count = _sums(valid, starts)
-    return np.divide(total, count, out=np.full(total.shape, np.nan), where=count > 0)
+        return _reduced(np.fmax if is_float else np.maximum, block, step, None)
+    valid = ~np.isnan(block) if is_float else None
+    if valid is None or valid.all():
+        counts: NDArray[Any] = np.outer(*[np.diff([*range(0, n, step), n]) for n in block.shape])
+    else:
+        block, counts = np.where(valid, block, 0), _reduced(np.add, valid, step, np.float64)
+    total = _reduced(np.add, block, step, np.float64)
+    means: NDArray[Any] = np.full(total.shape, np.nan)
+    np.divide(total, counts, out=means, where=counts > 0)
+    return means
 
 
-def _sums(block: NDArray[Any], starts: list[NDArray[np.int64]]) -> NDArray[Any]:
-    rows = np.add.reduceat(block, starts[0], 0, dtype=np.float64)
-    return np.add.reduceat(rows, starts[1], 1)
+def _reduced(ufunc: np.ufunc, block: NDArray[Any], step: int, dtype: Any) -> NDArray[Any]:
+    # 20 times as fast as reduceat along the first axis
+    starts = range(0, len(block), step)
+    rows = np.array([ufunc.reduce(block[at : at + step], 0, dtype=dtype) for at in starts])
+    reduced: NDArray[Any] = ufunc.reduceat(rows, np.arange(0, block.shape[1], step), 1)
+    return reduced
 
 
 def _placed(

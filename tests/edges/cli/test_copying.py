@@ -36,14 +36,14 @@ def test_a_copy_has_the_bytes_of_the_chunks(source: Path, tmp_path: Path) -> Non
     again = run("copy", str(source), str(target))
     assert again.exit_code == 1
     assert again.stderr == (
-        f"Error: {target}: something is there already; give --force to replace it\n"
+        f"Error: {target}: something is there already; give --overwrite to replace it\n"
     )
-    assert run("copy", "--force", "--no-verify", str(source), str(target)).exit_code == 0
+    assert run("copy", "--overwrite", "--no-verify", str(source), str(target)).exit_code == 0
 
 
 def test_a_copy_with_another_compression(source: Path, tmp_path: Path) -> None:
     target = str(tmp_path / "out.b2nd")
-    options = ("--codec", "LZ4", "--clevel", "9", "--filters", "bitshuffle", "--sparse")
+    options = ("--codec", "LZ4", "--level", "9", "--filter", "bitshuffle", "--sparse")
     result = run("copy", *options, str(source), target)
     assert result.exit_code == 0, result.output
     frame = b2nd_dask.open_b2nd(target)
@@ -55,7 +55,7 @@ def test_a_copy_with_another_compression(source: Path, tmp_path: Path) -> None:
     assert frame.chunks == (10, 15)
     np.testing.assert_array_equal(blosc2.open(target)[...], VALUES)
     back = str(tmp_path / "back.b2nd")
-    assert run("copy", "--contiguous", "--filters", "none", target, back).exit_code == 0
+    assert run("copy", "--contiguous", "--filter", "none", target, back).exit_code == 0
     assert b2nd_dask.open_b2nd(back).cparams.clevel == 9
     assert b2nd_dask.open_b2nd(back).contiguous
     assert run("copy", "--codec", "nope", str(source), str(tmp_path / "no.b2nd")).exit_code == 1
@@ -92,11 +92,11 @@ def test_rechunk(source: Path, tmp_path: Path) -> None:
     assert result.exit_code == 0, result.output
     assert b2nd_dask.open_b2nd(target).chunks == (40, 5)
     np.testing.assert_array_equal(blosc2.open(target)[...], VALUES)
-    result = run("rechunk", "--chunks", "4", "--blocks", "2,2", "--force", str(source), target)
+    result = run("rechunk", "--chunks", "4", "--blocks", "2,2", "--overwrite", str(source), target)
     assert result.exit_code == 0, result.output
     assert b2nd_dask.open_b2nd(target).chunks == (4, 4)
     assert b2nd_dask.open_b2nd(target).blocks == (2, 2)
-    result = run("rechunk", "--chunks", "3", "--max-mem", "1kB", str(source), target, "--force")
+    result = run("rechunk", "--chunks", "3", "--max-mem", "1kB", str(source), target, "--overwrite")
     assert result.exit_code == 1
     assert '--max-mem "1kB" is too little' in result.stderr
     assert "max_mem" not in result.stderr

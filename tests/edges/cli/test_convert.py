@@ -1,0 +1,73 @@
+"""`b2nd-dask convert`: what it prints, and exit codes."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import blosc2
+import numpy as np
+import pytest
+from click.testing import CliRunner, Result
+
+from b2nd_dask.edges.cli import main
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+pytest.importorskip("zarr", reason="of the extra convert")
+
+
+@pytest.fixture
+def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> object:
+    monkeypatch.chdir(tmp_path)
+    np.save("x.npy", np.arange(60.0).reshape(6, 10))
+
+    def call(line: str) -> Result:
+        return CliRunner().invoke(main, ["convert", *line.split()])
+
+    return call
+
+
+def test_there_and_back(run) -> None:
+    for line in (
+        "x.npy x.b2nd --chunks 3,5 --codec lz4 --level 2 --filter shuffle --check",
+        "x.b2nd x.zarr --max-mem 100MB",
+        "x.zarr y --to npy",
+    ):
+        result = run(line)
+        assert (result.exit_code, result.stdout.strip()) == (0, line.split()[1])
+    frame = blosc2.open("x.b2nd")
+    assert (frame.chunks, frame.cparams.codec) == ((3, 5), blosc2.Codec.LZ4)
+    np.testing.assert_array_equal(np.load("y"), np.load("x.npy"))
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("x.npy x.tiff", "say it by --to"),
+        ("x x.b2nd", "say it by --from"),
+        ("none.npy x.b2nd", "none.npy"),
+        ("x.npy none/x.b2nd", "no such directory"),
+        ("x.npy x.b2nd --chunks 2", "arrays of x.npy have 2 axes"),
+        ("x.npy x.zarr --codec none", "--codec, --level, --filter"),
+        ("x.npy::a x.b2nd", "nothing is called 'a'"),
+        ("x.npy x.npy", "--overwrite replaces it"),
+    ],
+)
+def test_mistakes_are_messages(run, line: str, message: str) -> None:
+    if line == "x.npy x.b2nd --chunks 2":
+        line += ",2,2"
+    result = run(line)
+    assert result.exit_code == 1
+    assert message in result.stderr
+    assert "Traceback" not in result.output
+
+
+def test_losses_are_warnings_on_stderr(run) -> None:
+    run("x.npy x.b2nd")
+    zarr = pytest.importorskip("zarr")
+    zarr.create_array("u.zarr", data=np.arange(3), attributes={"units": "K"})
+    result = run("u.zarr u.npy")
+    assert result.exit_code == 0
+    assert "Warning: u.npy cannot hold: attributes of u.zarr: units" in result.stderr
+    assert result.stdout == "u.npy\n"

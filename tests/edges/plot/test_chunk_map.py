@@ -1,0 +1,175 @@
+"""The map of chunks has the colours of what the chunks are."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import blosc2
+import fsspec
+import matplotlib as mpl
+import numpy as np
+import pytest
+from matplotlib import pyplot
+from matplotlib.figure import Figure
+
+import b2nd_dask
+from b2nd_dask import from_b2nd, open_b2nd, plot, to_b2nd
+from b2nd_dask.edges.display.kinds import KINDS
+
+
+def colour(code: int) -> list[int]:
+    return [*bytes.fromhex(KINDS[code].light[1:]), 255]
+
+
+def picture(ax) -> np.ndarray:
+    return np.asarray(ax.images[0].get_array())
+
+
+def kinds_of(path: Path) -> np.ndarray:
+    frame = blosc2.open(str(path))
+    codes = [info.special.value for info in frame.schunk.iterchunks_info()]
+    grid = [-(-n // c) for n, c in zip(frame.shape, frame.chunks, strict=True)]
+    return np.array(codes).reshape(grid)
+
+
+def test_colours_are_the_kinds_of_the_chunks(path: Path) -> None:
+    found, kinds = picture(plot.chunk_map(path)), kinds_of(path)
+    assert set(kinds.reshape(-1)) == {0, 1, 2, 3}
+    for cell in np.ndindex(kinds.shape):
+        assert found[cell].tolist() == colour(kinds[cell])
+
+
+def test_anything_that_is_one_frame(path: Path) -> None:
+    xarray = pytest.importorskip("xarray", reason="an extra")
+    x = from_b2nd(path)
+    frame = open_b2nd(path)
+    expected = picture(plot.chunk_map(str(path)))
+    for given in (frame, path.read_bytes(), x, x[3:] + 1, xarray.DataArray(x, dims=("y", "x"))):
+        np.testing.assert_array_equal(picture(plot.chunk_map(given)), expected)
+    import dask.array as da
+
+    for given, message in ((da.ones(3), "reads no frames"), (np.ones(3), "reads no frames")):
+        with pytest.raises(ValueError, match=message):
+            plot.chunk_map(given)
+
+
+def test_given_axes_are_drawn_in(path: Path) -> None:
+    figure = Figure()
+    ax = figure.subplots()
+    before = pyplot.get_fignums()
+    assert plot.chunk_map(path, ax=ax) is ax
+    assert pyplot.get_fignums() == before
+
+
+def test_legend_counts_the_chunks(path: Path) -> None:
+    texts = [text.get_text() for text in plot.chunk_map(path).get_legend().get_texts()]
+    assert texts == [
+        "stored: 9 (56.2 %)",
+        "zeros: 4 (25 %)",
+        "one value: 1 (6.25 %)",
+        "NaN: 2 (12.5 %)",
+    ]
+
+
+@pytest.mark.parametrize("by", ["cbytes", "ratio"])
+def test_numbers_are_those_of_the_chunks(path: Path, by: str) -> None:
+    ax = plot.chunk_map(path, by)
+    frame = blosc2.open(str(path))
+    kinds = kinds_of(path)
+    sizes = np.array([len(frame.schunk.get_chunk(n)) for n in range(kinds.size)], float)
+    numbers = sizes if by == "cbytes" else 1200 / sizes
+    data = numbers[kinds.reshape(-1) == 0]
+    norm = mpl.colors.Normalize(data.min(), data.max())
+    expected = mpl.colormaps["viridis"](norm(numbers.reshape(kinds.shape)), bytes=True)
+    np.testing.assert_array_equal(picture(ax)[kinds == 0], expected[kinds == 0])
+    # the others are pale, and none of these colours
+    assert (picture(ax)[kinds != 0][:, :3].min(axis=1) > 150).all()
+
+
+def test_codecs(tmp_path: Path) -> None:
+    path = str(tmp_path / "x.b2nd")
+    array = blosc2.zeros(
+        (30,),
+        dtype="i8",
+        chunks=(10,),
+        blocks=(10,),
+        urlpath=path,
+        cparams={"codec": blosc2.Codec.LZ4},
+    )
+    array[:10] = np.arange(10)
+    array[10:20] = np.random.default_rng(0).integers(0, 2**62, 10)
+    texts = [text.get_text() for text in plot.chunk_map(path, "codec").get_legend().get_texts()]
+    assert texts == ["zeros: 1 (33.3 %)", "lz4: 1", "stored as is: 1"]
+
+
+def test_panels_of_more_axes(tmp_path: Path) -> None:
+    values = np.zeros((4, 6, 6), "i4")
+    values[1, :3, 3:] = values[3] = np.arange(9).reshape(3, 3).repeat(2)[:9].reshape(3, 3).max()
+    values[3] += np.arange(36).reshape(6, 6).astype("i4")
+    to_b2nd(values, tmp_path / "x.b2nd", chunks=(1, 3, 3))
+    ax = plot.chunk_map(tmp_path / "x.b2nd")
+    found = picture(ax).reshape(-1, 4)
+    kinds = kinds_of(tmp_path / "x.b2nd")
+    for code in np.unique(kinds):
+        count = (found == colour(code)).all(axis=1).sum()
+        assert count == (kinds == code).sum()
+    assert [text.get_text() for text in ax.texts] == ["axis 0: 0", "1", "2", "3"]
+
+
+@pytest.mark.parametrize("shape", [(), (5,), (500,), (0, 3), (1, 1, 1), (2, 3, 4, 5), (2,) * 6])
+def test_any_shape_is_drawn(tmp_path: Path, shape: tuple[int, ...]) -> None:
+    frame = open_b2nd(
+        blosc2.asarray(np.ones(shape), chunks=(1,) * len(shape) if 0 not in shape else None)
+    )
+    ax = plot.chunk_map(frame)
+    ax.figure.savefig(tmp_path / "x.png")
+    drawn = (picture(ax)[..., 3] > 0).sum() if frame.nchunks else 0
+    assert drawn == frame.nchunks
+
+
+def test_a_million_chunks(tmp_path: Path) -> None:
+    blosc2.zeros(
+        (8000, 16000), dtype="u1", chunks=(8, 8), blocks=(8, 8), urlpath=str(tmp_path / "z.b2nd")
+    )
+    ax = plot.chunk_map(tmp_path / "z.b2nd")
+    assert max(picture(ax).shape) <= 1024
+    assert "a cell: up to 1 x 2 chunks" in ax.get_xlabel()
+
+
+def test_chunks_of_a_store_are_not_asked_for(path: Path) -> None:
+    fsspec.filesystem("memory").pipe("/map/x.b2nd", path.read_bytes())
+    remote = "memory://map/x.b2nd"
+    plot.chunk_map(remote, "ratio")
+    with pytest.raises(ValueError, match=r"memory://map/x\.b2nd: codecs stand in the chunks"):
+        plot.chunk_map(remote, "codec")
+
+
+def test_names_from_files_are_no_formulas(tmp_path: Path) -> None:
+    to_b2nd(np.ones((4, 4)), tmp_path / "$\\frac$.b2nd", vlmeta={"dims": ["$\\oops{$", "\x1b"]})
+    plot.chunk_map(tmp_path / "$\\frac$.b2nd").figure.savefig(tmp_path / "x.png")
+
+
+def test_unknown_by() -> None:
+    with pytest.raises(ValueError, match="by='size'; a map shows one of 'kind', 'cbytes'"):
+        plot.chunk_map("x.b2nd", "size")
+
+
+def test_without_matplotlib(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "matplotlib.pyplot", None)
+    for name in list(sys.modules):
+        if name.partition(".")[0] == "matplotlib":
+            monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    for draw in (plot.chunk_map, plot.compression, plot.thumbnail):
+        with pytest.raises(ImportError, match=r"pip install 'b2nd-dask\[plot\]'"):
+            draw(path)
+
+
+@pytest.mark.slow
+def test_importing_the_package_imports_no_matplotlib() -> None:
+    code = "import sys, b2nd_dask; b2nd_dask.plot.chunk_map; print('matplotlib' in sys.modules)"
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert found.stdout.strip() == "False"
+    assert b2nd_dask.plot is plot

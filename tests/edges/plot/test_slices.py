@@ -1,0 +1,136 @@
+"""Planes of a stack: the right ones, read one by one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from matplotlib.backend_bases import KeyEvent
+from matplotlib.figure import Figure
+
+from b2nd_dask import open_b2nd, plot, to_b2nd
+from b2nd_dask.edges.plot.planes import Planes
+from b2nd_dask.edges.plot.sources import source_of
+from b2nd_dask.frame.array import Frame
+from tests.counting import bytes_read
+
+STACK = np.random.default_rng(0).normal(size=(12, 20, 30))
+
+
+@pytest.fixture
+def stack(tmp_path: Path) -> Path:
+    to_b2nd(STACK, tmp_path / "s.b2nd", chunks=(4, 10, 10), vlmeta={"dims": ["t", "y", "x"]})
+    return tmp_path / "s.b2nd"
+
+
+def shown(figure) -> np.ndarray:
+    return np.asarray(figure.axes[0].images[0].get_array())
+
+
+def test_planes_beside_each_other(stack: Path) -> None:
+    figure = plot.slices(stack, "t", count=4)
+    numbers = [0, 4, 7, 11]
+    for ax, number in zip(figure.axes[:4], numbers, strict=True):
+        assert ax.get_title() == f"t: {number}"
+        np.testing.assert_array_equal(ax.images[0].get_array(), STACK[number])
+        assert ax.images[0].get_clim() == (STACK[numbers].min(), STACK[numbers].max())
+
+
+@pytest.mark.parametrize("axis", [0, 1, 2, -1])
+def test_axes(stack: Path, axis: int) -> None:
+    figure = plot.slices(stack, axis, count=1)
+    np.testing.assert_array_equal(shown(figure), np.take(STACK, 0, axis))
+
+
+def test_the_slider_shows_planes(stack: Path) -> None:
+    figure = plot.slices(stack, interactive=True)
+    np.testing.assert_array_equal(shown(figure), STACK[6])
+    slider = figure.b2nd_browser.slider
+    for number in (0, 11, 3):
+        slider.set_val(number)
+        np.testing.assert_array_equal(shown(figure), STACK[number])
+        assert figure.axes[0].get_title() == f"t: {number}"
+    low, high = figure.axes[0].images[0].get_clim()
+    assert (low, high) == (STACK[[6, 0, 11, 3]].min(), STACK[[6, 0, 11, 3]].max())
+
+
+def test_keys_move_the_slider(stack: Path) -> None:
+    figure = plot.slices(stack, interactive=True)
+    for key, number in (("right", 7), ("left", 6), ("pageup", 11), ("pagedown", 1), ("a", 1)):
+        figure.canvas.callbacks.process(
+            "key_press_event", KeyEvent("key_press_event", figure.canvas, key)
+        )
+        np.testing.assert_array_equal(shown(figure), STACK[number])
+
+
+def test_a_plane_is_read_once_and_its_neighbours_before(
+    stack: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read, own = [], Frame.__getitem__
+    monkeypatch.setattr(
+        Frame, "__getitem__", lambda self, index: read.append(index[0]) or own(self, index)
+    )
+    figure = plot.slices(open_b2nd(stack), interactive=True)
+    browser = figure.b2nd_browser
+    browser.slider.set_val(7)
+    browser.slider.set_val(6)
+    browser._kept.close()
+    assert len(read) == len(set(read))
+    assert {6, 7} <= set(read) <= {5, 6, 7, 8}
+    # without the thread, too
+    browser.slider.set_val(0)
+    np.testing.assert_array_equal(shown(figure), STACK[0])
+
+
+def test_one_plane_of_the_file_is_read(tmp_path: Path) -> None:
+    values = np.random.default_rng(0).normal(size=(64, 100, 200))
+    to_b2nd(values, tmp_path / "x.b2nd", chunks=(16, 100, 200), blocks=(1, 100, 200))
+    planes = Planes.of(source_of(tmp_path / "x.b2nd"), 0)
+    nbytes, plane = bytes_read(lambda: planes.read(20))
+    np.testing.assert_array_equal(plane, values[20])
+    assert nbytes < 2 * plane.nbytes < values.nbytes / 20
+
+
+def test_wide_planes_are_read_in_steps(tmp_path: Path) -> None:
+    values = np.arange(2 * 3000 * 4).reshape(2, 3000, 4)
+    planes = Planes.of(source_of(values), 0)
+    np.testing.assert_array_equal(planes.read(1), values[1, ::3])
+
+
+def test_labels_of_data_arrays(stack: Path) -> None:
+    xarray = pytest.importorskip("xarray", reason="an extra")
+    x = xarray.DataArray(STACK, dims=("time", "lat", "lon"), coords={"time": np.arange(12) * 0.5})
+    figure = plot.slices(x, "time", count=3)
+    assert figure.axes[1].get_title() == "time: 3"
+    assert plot.slices(x, "lat", count=1).axes[0].get_title() == "lat: 0"
+
+
+def test_a_given_figure_and_limits(stack: Path) -> None:
+    figure = Figure()
+    assert plot.slices(stack, figure=figure, count=2, vmin=0, vmax=1) is figure
+    assert figure.axes[0].images[0].get_clim() == (0, 1)
+
+
+def test_planes_of_nan_and_of_bools(tmp_path: Path) -> None:
+    for values in (np.full((3, 4, 5), np.nan), np.ones((3, 4, 5), bool)):
+        plot.slices(values).savefig(tmp_path / "x.png")
+        figure = plot.slices(values, interactive=True)
+        figure.b2nd_browser.slider.set_val(2)
+        figure.savefig(tmp_path / "x.png")
+
+
+@pytest.mark.parametrize(
+    ("values", "how", "error", "message"),
+    [
+        (np.ones((2, 3)), {"axis": 2}, ValueError, "axis=2 of an array of 2 axes"),
+        (np.ones((2, 3, 4, 5)), {}, ValueError, "no stack of planes"),
+        (np.ones((2, 3, 0)), {}, ValueError, "no stack of planes"),
+        (np.ones((2, 3, 4)), {"axis": "z"}, ValueError, "no axis is called 'z'; there are axis 0"),
+        (np.ones((2, 3, 4)), {"count": 0}, ValueError, "from 1 to 100"),
+        (np.ones((2, 3, 4), "S1"), {}, TypeError, "have no colour"),
+    ],
+)
+def test_what_is_no_stack(values, how, error, message) -> None:
+    with pytest.raises(error, match=message):
+        plot.slices(values, **how)
