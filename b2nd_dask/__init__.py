@@ -45,8 +45,6 @@ _install_rechunk()
 _install_display()
 _install_inputs()
 _install_xarray()
-_install_inputs()
-_install_display()
 _da.from_b2nd = from_b2nd  # type: ignore[attr-defined]
 _da.to_b2nd = to_b2nd  # type: ignore[attr-defined]
 _da.Array.to_b2nd = to_b2nd  # type: ignore[attr-defined]
