@@ -75,7 +75,9 @@ def compact(urlpath: Any) -> int:
     True
     """
     location = frame_to_change(urlpath)
-    path = _local(location)
+    if isinstance(location.urlpath, bytes) or location.is_url:
+        raise ValueError(f"{location.label}: only frames in local files are compacted")
+    path = Path(os.path.realpath(location.urlpath))
     reader = Location.of(path).open()
     try:
         opened = OpenedFrame(reader, parse_frame(reader))
@@ -99,37 +101,6 @@ def compact(urlpath: Any) -> int:
     finally:
         reader.close()
     return before - _size(path)
-
-
-def superseded_nbytes(urlpath: Any) -> int:
-    """About how many bytes `compact` would give back; reads the headers of all chunks.
-
-    Parameters and errors as for `compact`, but for changes meanwhile and checksums, which it does
-    not look at.
-    """
-    location = frame_to_change(urlpath)
-    path = _local(location)
-    reader = Location.of(path).open()
-    try:
-        opened = OpenedFrame(reader, parse_frame(reader))
-        header = opened.parsed.header
-        spans = stored_extents(opened)
-        if _is_compact(path, opened.parsed, spans):
-            return 0
-        used = int((spans[2] - spans[1]).sum())
-    except B2ndError as error:
-        raise error.located(path=location.label) from error.__cause__
-    finally:
-        reader.close()
-    # what lies behind the frame's end, and chunks that the index does not name
-    beside = header.frame_len - header.cbytes
-    return max(0, _size(path) - beside - used)
-
-
-def _local(location: Location) -> Path:
-    if isinstance(location.urlpath, bytes) or location.is_url:
-        raise ValueError(f"{location.label}: only frames in local files are compacted")
-    return Path(os.path.realpath(location.urlpath))
 
 
 def _is_compact(path: Path, parsed: ParsedFrame, used: NDArray[np.int64]) -> bool:

@@ -6,14 +6,14 @@ from typing import Any
 
 import click
 
-from b2nd_dask.edges.cli.failures import FAILED, NO_CHECKSUMS, Verb, as_commands, message_of
+from b2nd_dask.edges.cli.failures import FAILED, NO_CHECKSUMS, Verb, as_commands, message_of, safe
 from b2nd_dask.edges.cli.options import (
     path_argument,
     paths_argument,
     storage_options,
     threads_option,
 )
-from b2nd_dask.edges.cli.terminal import progress, safe
+from b2nd_dask.edges.cli.terminal import progress
 from b2nd_dask.format.integrity import ChecksumState
 from b2nd_dask.frame.verify import Verification, seal, verify_noting
 

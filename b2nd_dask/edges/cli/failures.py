@@ -12,8 +12,6 @@ from typing import Any
 
 import click
 
-from b2nd_dask.storage import Location, Secrets, split_store
-
 #: Exit codes, beside 0; click uses 2 for wrong arguments.
 FAILED, NO_CHECKSUMS, INTERRUPTED, BROKEN_PIPE = 1, 3, 130, 141
 
@@ -22,6 +20,9 @@ _SPELLINGS = (
     (re.compile(r"storage_options=\{'anon': True\}"), "--storage-option anon=true"),
     (re.compile(r"\bstorage_options are\b"), "--storage-option is"),
     (re.compile(r"\bstorage_options\b=?"), "--storage-option"),
+    (re.compile(r"\b(?:pass|with) mode=\"w\""), "give --overwrite"),
+    (re.compile(r"\bmax_mem="), "--max-mem "),
+    (re.compile(r"\bchunks=(?!\S)"), "--chunks"),
     (re.compile(r"\bcomponent=KEY reads\b"), "PATH/KEY is"),
     (re.compile(r"\bcomponent=(?=')"), "KEY "),
     (re.compile(r"`?\blist_staging\b`?"), "`b2nd-dask staging PATH`"),
@@ -38,22 +39,51 @@ def as_commands(text: str, path: str) -> str:
     return path.join(parts)
 
 
-def message_of(error: Exception, path: str | None, options: Mapping[str, Any] | None = None) -> str:
-    """One message: what failed, in which file, with options as the command line spells them."""
+def message_of(
+    error: Exception,
+    path: str | None,
+    options: Mapping[str, Any] | None = None,
+    target: str | None = None,
+) -> str:
+    """One message: what failed, in which file, with options as the command line spells them.
+
+    Parameters
+    ----------
+    path, target : str, optional
+        What the command reads, and what it writes.
+    """
+    # help and completion do without
+    from b2nd_dask.storage import Location, Secrets, split_store
+
     text = str(error) or type(error).__name__
+    if isinstance(error, OSError) and error.strerror and isinstance(error.filename, str):
+        # without the number of the error
+        text = f"{error.filename}: {error.strerror}"
     text = as_commands(text, path or "")
-    if path is None:
-        return text
-    try:
-        location = Location.of(path)
-        store = Location.of(split_store(path)[0])
-    except ValueError:
-        # the error says that it is no path or URL, and does not show it
-        return text
-    if location.is_url:
-        text = Secrets(path, options).hide(text)
-    named = any(name in text for name in (path, location.label, store.label))
-    return text if named else f"{location.label}: {text}"
+    named = False
+    for each in filter(None, (target, path)):
+        try:
+            location = Location.of(each)
+            store = Location.of(split_store(each)[0])
+        except ValueError:
+            # the error says that it is no path or URL, and does not show it
+            return safe(text)
+        if location.is_url:
+            text = Secrets(each, options).hide(text)
+        named = named or any(name in text for name in (each, location.label, store.label))
+        label = location.label
+    return safe(text if named or path is None else f"{label}: {text}")
+
+
+def safe(text: str) -> str:
+    r"""Escape what a terminal would take for a code; line ends stay.
+
+    Examples
+    --------
+    >>> print(safe("\x1b[31mred"))
+    \x1b[31mred
+    """
+    return "".join(c if c.isprintable() or c == "\n" else ascii(c)[1:-1] for c in text)
 
 
 class Verb(click.Command):
@@ -83,8 +113,8 @@ def reported(parameters: Mapping[str, Any]) -> Iterator[None]:
             _silence()
             failure = click.exceptions.Exit(BROKEN_PIPE)
         else:
-            path, options = parameters.get("path"), parameters.get("storage_options")
-            failure = click.ClickException(message_of(error, path, options))
+            named = (parameters.get(name) for name in ("path", "storage_options", "target"))
+            failure = click.ClickException(message_of(error, *named))
     else:
         return
     # outside of the except clause, so that the original is not shown with it

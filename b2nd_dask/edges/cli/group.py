@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import difflib
 import importlib
+import sys
 from typing import Any, NamedTuple
 
 import click
 from click.shell_completion import CompletionItem
 
 from b2nd_dask._version import __version__
-from b2nd_dask.edges.cli.failures import reported
+from b2nd_dask.edges.cli.failures import reported, safe
 from b2nd_dask.edges.extras import require
-from b2nd_dask.storage import printable
 
 
 class _Row(NamedTuple):
@@ -26,10 +26,15 @@ class _Row(NamedTuple):
 #: A module takes seconds to import where it needs dask: help and completion read this alone.
 VERBS = {
     "info": _Row("info", "What frames and stores hold."),
+    "map": _Row("map", "A picture of the chunks of a frame."),
+    "stat": _Row("stat", "Minimum, maximum, mean of arrays, out of core."),
     "verify": _Row("checksums", "Verify frames by their checksums."),
     "seal": _Row("checksums", "Add checksums to a frame that has none."),
+    "copy": _Row("copying", "Copy a frame, also with another compression."),
+    "rechunk": _Row("copying", "Write a frame anew with other chunks."),
     "compact": _Row("space", "Give back the space of superseded chunks."),
     "staging": _Row("space", "What interrupted writes have left behind."),
+    "plan": _Row("plan", "What a read or a rechunk would take."),
     "demo": _Row("demo", "How much of the Earth is land, out of core."),
     "completion": _Row("completion", "Print the script that completes verbs and paths."),
 }
@@ -51,6 +56,7 @@ class _Verbs(click.Group):
         except ImportError as error:
             message = str(error)
         else:
+            _complete_package()
             command: click.Command = getattr(module, f"{cmd_name}_command")
             return command
         raise click.ClickException(message)
@@ -61,7 +67,7 @@ class _Verbs(click.Group):
         if args[0] not in VERBS:
             near = difflib.get_close_matches(args[0], VERBS, n=1)
             hint = f" Did you mean {near[0]!r}?" if near else ""
-            ctx.fail(f"No such command {printable(args[0])!r}.{hint}")
+            ctx.fail(f"No such command {safe(args[0])!r}.{hint}")
         return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
@@ -79,6 +85,18 @@ class _Verbs(click.Group):
     def invoke(self, ctx: click.Context) -> Any:
         with reported({}):
             return super().invoke(ctx)
+
+
+def _complete_package() -> None:
+    """Run the package's `__init__` where the script has not, and a verb has imported dask.
+
+    It installs what reads and writes go through in dask.
+    """
+    package = sys.modules["b2nd_dask"]
+    if "dask.array" in sys.modules and not hasattr(package, "from_b2nd"):
+        spec = package.__spec__
+        if spec is not None and spec.loader is not None:
+            spec.loader.exec_module(package)
 
 
 @click.group(cls=_Verbs, name="b2nd", context_settings={"help_option_names": ["-h", "--help"]})

@@ -7,16 +7,14 @@ from typing import Any
 
 import click
 
-from b2nd_dask.edges.cli.facts import facts_of, facts_of_members, ratio_text
+from b2nd_dask.edges.cli.facts import facts_of, facts_of_members
 from b2nd_dask.edges.cli.failures import FAILED, Verb, as_commands, message_of
 from b2nd_dask.edges.cli.options import json_option, paths_argument, storage_options
-from b2nd_dask.edges.cli.terminal import print_columns, print_json, print_rows, safe
-from b2nd_dask.errors import B2ndError
-from b2nd_dask.frame.access import open_b2nd
+from b2nd_dask.edges.cli.sources import Source, label_of, opened
+from b2nd_dask.edges.cli.terminal import print_columns, print_json, print_rows
 from b2nd_dask.frame.array import Frame
-from b2nd_dask.frame.members.listing import Member, list_members
 from b2nd_dask.frame.sizes import decimal
-from b2nd_dask.storage import Location, printable, split_store
+from b2nd_dask.storage import printable
 
 
 @click.command("info", cls=Verb)
@@ -44,7 +42,7 @@ def info_command(
     found, failed = [], False
     for number, path in enumerate(paths):
         try:
-            shown = _opened(path, storage_options)
+            shown = opened(path, storage_options)
         except BrokenPipeError:
             raise
         except Exception as error:  # noqa: BLE001 - file systems have trees of their own
@@ -62,40 +60,18 @@ def info_command(
     context.exit(FAILED if failed else 0)
 
 
-#: A frame, or the members of a store.
-_Shown = Frame | list[Member]
-
-
-def _opened(path: str, options: dict[str, Any]) -> _Shown:
-    try:
-        # says itself what is damaged
-        return open_b2nd(path, verify=False, storage_options=options)
-    except (B2ndError, FileNotFoundError):
-        is_member = split_store(path)[1] is not None
-        location = Location.of(path, storage_options=options)
-        members = None if is_member else list_members(location)
-        if members is None:
-            raise
-        return members
-
-
-def _facts(shown: _Shown, path: str) -> dict[str, Any]:
+def _facts(shown: Source, path: str) -> dict[str, Any]:
     if isinstance(shown, Frame):
-        return facts_of(shown, path)
-    return facts_of_members(shown, _label(path))
+        return facts_of(shown)
+    return facts_of_members(shown, label_of(path))
 
 
-def _label(path: str) -> str:
-    """Path, or URL without secrets."""
-    return Location.of(path).label
-
-
-def _print(shown: _Shown, path: str, *, many: bool) -> None:
+def _print(shown: Source, path: str, *, many: bool) -> None:
     if isinstance(shown, Frame):
         print_rows(_rows(shown))
         return
     if many:
-        click.echo(safe(_label(path)))
+        click.echo(label_of(path))
     if not shown:
         click.echo("no members")
     print_columns((printable(each.key), printable(each.what), _size(each.nbytes)) for each in shown)
@@ -108,5 +84,3 @@ def _size(nbytes: int | None) -> str:
 def _rows(frame: Frame) -> Iterator[tuple[str, str]]:
     for name, value in frame.info.items():
         yield name, as_commands(value, "") if name in ("checksums", "superseded") else value
-        if name == "size":
-            yield "ratio", ratio_text(frame)

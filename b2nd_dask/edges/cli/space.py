@@ -6,10 +6,14 @@ from typing import Any
 
 import click
 
-from b2nd_dask.edges.cli.failures import Verb
+from b2nd_dask.edges.cli.failures import Verb, safe
 from b2nd_dask.edges.cli.options import json_option, path_argument, storage_options
-from b2nd_dask.edges.cli.terminal import print_json, safe
-from b2nd_dask.frame.compact import compact, superseded_nbytes
+from b2nd_dask.edges.cli.terminal import print_json
+from b2nd_dask.frame.access import open_b2nd
+from b2nd_dask.frame.array import reference_of
+from b2nd_dask.frame.chunk_table import chunk_table, superseded_in
+from b2nd_dask.frame.compact import compact
+from b2nd_dask.frame.members.writable import frame_to_change
 from b2nd_dask.frame.sizes import decimal
 from b2nd_dask.storage import StagingInfo, list_staging, remove_staging
 
@@ -28,9 +32,20 @@ def compact_command(path: str, dry_run: bool) -> None:
       b2nd-dask compact rain.b2nd
     """
     if dry_run:
-        click.echo(f"about {decimal(superseded_nbytes(path))} would be given back")
+        click.echo(f"about {decimal(_superseded(path))} would be given back")
     else:
         click.echo(f"{decimal(compact(path))} given back")
+
+
+def _superseded(path: str) -> int:
+    """About what `compact` would give back; the headers of all chunks are read."""
+    # the same errors as of what would be done
+    label = frame_to_change(path).label
+    reference = reference_of(open_b2nd(path, verify=False))
+    nbytes = superseded_in(reference, chunk_table(reference))
+    if nbytes is None:
+        raise click.ClickException(f"{label}: only frames in local files are compacted")
+    return nbytes
 
 
 @click.command("staging", cls=Verb)

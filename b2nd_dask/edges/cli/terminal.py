@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import math
 import sys
@@ -17,19 +18,21 @@ from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, T
 from rich.table import Table
 from rich.text import Text
 
+from b2nd_dask.edges.cli.failures import safe
+
 #: Seconds from one state of a bar to the next.
 _BETWEEN = 0.1
 
 
-def safe(text: str) -> str:
-    r"""Escape what a terminal would take for a code; line ends stay.
+class Stdout(Console):
+    """What rich prints on; text is neither markup nor highlighted."""
 
-    Examples
-    --------
-    >>> print(safe("\x1b[31mred"))
-    \x1b[31mred
-    """
-    return "".join(c if c.isprintable() or c == "\n" else ascii(c)[1:-1] for c in text)
+    def __init__(self) -> None:
+        super().__init__(highlight=False, markup=False, emoji=False)
+
+    def on_broken_pipe(self) -> None:
+        """Let the command end as any other whose reader is gone."""
+        raise BrokenPipeError(errno.EPIPE, "nobody reads on")
 
 
 def print_rows(rows: Iterable[tuple[str, str]]) -> None:
@@ -40,7 +43,7 @@ def print_rows(rows: Iterable[tuple[str, str]]) -> None:
         for name, text in rows:
             # Text, because rich takes brackets in a str for markup
             table.add_row(Text(name, "bold"), Text(text, overflow="fold"))
-        Console().print(table)
+        Stdout().print(table)
         return
     width = max((len(name) for name, _ in rows), default=0)
     for name, text in rows:

@@ -1,0 +1,121 @@
+"""`plan`: what a read, a reduction or a rechunk would take, without doing it."""
+
+from __future__ import annotations
+
+import dataclasses
+import tempfile
+import uuid
+from pathlib import Path
+from typing import Any
+
+import click
+import dask.array as da
+import numpy as np
+
+from b2nd_dask.edges.cli.failures import Verb, safe
+from b2nd_dask.edges.cli.options import json_option, lengths, path_argument, storage_options
+from b2nd_dask.edges.cli.terminal import print_json
+from b2nd_dask.frame.access import open_b2nd
+from b2nd_dask.frame.array import Frame
+from b2nd_dask.graph.plan.plan import plan
+from b2nd_dask.graph.plan.report import Plan
+from b2nd_dask.graph.read.from_b2nd import MANY_TASKS, from_b2nd
+from b2nd_dask.graph.write.rechunk.rechunk import rechunk
+
+_REDUCTIONS = ("sum", "mean", "std", "min", "max", "any", "all")
+
+
+def _index(context: click.Context, parameter: click.Parameter, text: str | None) -> Any:
+    """An index such as ``0:100,:,5``, as it stands between NumPy's brackets."""
+    if text is None:
+        return ...
+    try:
+        return tuple(_part(part.strip()) for part in text.strip("[]").split(","))
+    except ValueError:
+        raise click.BadParameter(
+            f"{text!r}: give an index as of NumPy, such as 0:100,:,5", context, parameter
+        ) from None
+
+
+def _part(text: str) -> Any:
+    if text == "...":
+        return ...
+    if ":" not in text:
+        return int(text)
+    bounds = [int(bound) if bound.strip() else None for bound in text.split(":")]
+    if len(bounds) > 3:
+        raise ValueError(text)
+    return slice(*bounds)
+
+
+@click.command("plan", cls=Verb)
+@path_argument
+@click.option(
+    "--slice", "index", callback=_index, metavar="INDEX", help="Of the array; all by default."
+)
+@click.option("--reduce", type=click.Choice(_REDUCTIONS), help="What is computed of it.")
+@click.option("--axis", callback=lengths, metavar="N,...", help="Axes to reduce; all by default.")
+@click.option(
+    "--rechunk", "chunks", callback=lengths, metavar="N,...", help="Plan a rechunk to these."
+)
+@click.option("--max-mem", help='For a rechunk, such as "2GB".')
+@json_option
+@storage_options
+def plan_command(
+    path: str,
+    index: Any,
+    reduce: str | None,
+    axis: int | tuple[int, ...] | None,
+    chunks: int | tuple[int, ...] | None,
+    max_mem: str | None,
+    as_json: bool,
+    storage_options: dict[str, Any],
+) -> None:
+    """Say what reading from the frame at PATH would take: chunks, bytes, memory. Reads no chunk.
+
+    \b
+    Examples:
+      b2nd-dask plan --slice 0:24,:,: rain.b2nd
+      b2nd-dask plan --reduce mean --axis 0 rain.b2nd
+      b2nd-dask plan --rechunk 8760,10,20 --max-mem 2GB rain.b2nd
+    """
+    frame = open_b2nd(path, storage_options=storage_options)
+    if chunks is None:
+        if max_mem is not None:
+            raise click.UsageError("--max-mem goes with --rechunk")
+        found = plan(_read(frame, index, reduce, axis))
+    elif index is not ... or reduce is not None or axis is not None:
+        raise click.UsageError("--rechunk is of the whole frame: leave --slice and --reduce out")
+    else:
+        # nothing is made there
+        target = Path(tempfile.gettempdir(), f"{uuid.uuid4().hex}.b2nd")
+        written = rechunk(frame, target, chunks=chunks, max_mem=max_mem, compute=False)
+        found = _without_target(plan(written), target)
+    if as_json:
+        print_json(_facts(found))
+    else:
+        click.echo(safe(str(found)))
+
+
+def _read(frame: Frame, index: Any, reduce: str | None, axis: Any) -> da.Array:
+    if axis is not None and reduce is None:
+        raise click.UsageError("--axis goes with --reduce")
+    x: da.Array = from_b2nd(frame, chunks="auto" if frame.nchunks > MANY_TASKS else None)[index]
+    found: da.Array = x if reduce is None else getattr(x, reduce)(axis=axis)
+    return found
+
+
+def _without_target(found: Plan, target: Path) -> Plan:
+    """Name what would be written as the user has not named it."""
+    targets = tuple(
+        dataclasses.replace(each, path="the new frame") if target.name in each.path else each
+        for each in found.targets
+    )
+    return dataclasses.replace(found, targets=targets)
+
+
+def _facts(found: Plan) -> dict[str, Any]:
+    facts = dataclasses.asdict(found)
+    for each in (*facts["frames"], *facts["targets"]):
+        each["dtype"] = np.dtype(each["dtype"]).str
+    return facts | {"fetch_nbytes": found.fetch_nbytes, "decode_nbytes": found.decode_nbytes}

@@ -1,0 +1,63 @@
+"""What a path on the command line names: a frame, or what holds several."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from b2nd_dask.errors import B2ndError
+from b2nd_dask.frame.access import open_b2nd
+from b2nd_dask.frame.array import Frame
+from b2nd_dask.frame.members.listing import Member, list_members
+from b2nd_dask.storage import Location, printable, split_store
+
+#: A frame, or the members of a store or of a directory of frames.
+Source = Frame | list[Member]
+
+
+def opened(path: str, options: dict[str, Any]) -> Source:
+    """Open the frame at a path, or list what the store or directory there holds."""
+    try:
+        # says itself what is damaged
+        return open_b2nd(path, verify=False, storage_options=options)
+    except (B2ndError, OSError):
+        is_member = split_store(path)[1] is not None
+        location = Location.of(path, storage_options=options)
+        members = None if is_member else list_members(location)
+        if members is None and not location.is_url:
+            members = list(_frames_in(Path(path)))
+        if not members and not is_store_name(path):
+            raise
+        return members or []
+
+
+def is_store_name(path: str) -> bool:
+    """Whether a path is named like a store of python-blosc2."""
+    return Path(path).suffix in {".b2z", ".b2d", ".b2e"}
+
+
+def _frames_in(folder: Path) -> Iterator[Member]:
+    """Frames in a directory, such as the variables of a dataset."""
+    found = sorted(folder.glob("*.b2nd")) if folder.is_dir() else []
+    for path in found:
+        try:
+            frame = open_b2nd(path, verify=False)
+        except (B2ndError, OSError) as error:
+            yield Member(path.name, f"damaged: {error}", None)
+        else:
+            shape = " x ".join(map(str, frame.shape)) or "0-d"
+            yield Member(path.name, f"array {shape}, {frame.dtype}", frame.cbytes)
+
+
+def arrays_of(members: list[Member], path: str, options: dict[str, Any]) -> Iterator[Frame]:
+    """Open the arrays of a store or of a directory of frames."""
+    for member in members:
+        if member.what.startswith("array"):
+            name = f"{path.rstrip('/')}/{member.key.lstrip('/')}"
+            yield open_b2nd(name, storage_options=options)
+
+
+def label_of(path: str) -> str:
+    """Path, or URL without secrets, for a terminal."""
+    return printable(Location.of(path).label)

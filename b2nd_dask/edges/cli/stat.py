@@ -1,0 +1,171 @@
+"""`stat`: minimum, maximum, mean and standard deviation of arrays, out of core."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from typing import Any
+
+import click
+import dask
+import numpy as np
+from numpy.typing import NDArray
+
+from b2nd_dask.edges.cli.computing import computing
+from b2nd_dask.edges.cli.failures import FAILED, Verb, message_of, safe
+from b2nd_dask.edges.cli.moments import is_described, moments
+from b2nd_dask.edges.cli.options import json_option, lengths, paths_argument, storage_options
+from b2nd_dask.edges.cli.sources import arrays_of, opened
+from b2nd_dask.edges.cli.terminal import print_columns, print_json
+from b2nd_dask.frame.access import open_b2nd
+from b2nd_dask.frame.array import Frame
+from b2nd_dask.frame.info import lengths_text
+from b2nd_dask.graph.read.from_b2nd import from_b2nd
+
+#: Bytes of elements that a task reads at once: of narrow ones it makes floats of eight bytes.
+_BLOCK = "16MiB"
+
+_NAMES = ("n", "nan", "zeros", "min", "max", "mean", "std")
+_HEAD = ("count", "NaN", "zeros", "min", "max", "mean", "std")
+
+
+@click.command("stat", cls=Verb)
+@paths_argument
+@click.option(
+    "--axis",
+    callback=lengths,
+    metavar="N,...",
+    help="Axes to reduce, such as 0 or 0,-1; all by default.",
+)
+@json_option
+@storage_options
+@click.pass_context
+def stat_command(
+    context: click.Context,
+    paths: tuple[str, ...],
+    axis: int | tuple[int, ...] | None,
+    as_json: bool,
+    storage_options: dict[str, Any],
+) -> None:
+    """Compute minimum, maximum, mean and standard deviation of the arrays at PATHS, out of core.
+
+    Of a store, or of a directory of frames, those of each array. Every chunk with data is read
+    once, and verified where it has a checksum. NaN and NaT are counted, and left out of the rest.
+
+    \b
+    Examples:
+      b2nd-dask stat rain.b2nd
+      b2nd-dask stat --axis 0,1 era5.b2nd
+      b2nd-dask stat --json store.b2z | jq '.[] | [.path, .mean]'
+    """
+    found, failed = [], False
+    for path in paths:
+        try:
+            for frame in _frames(path, storage_options):
+                found.append(_described(frame, axis))
+                if not as_json:
+                    _print(found[-1])
+        except BrokenPipeError:
+            raise
+        except Exception as error:  # noqa: BLE001 - file systems have trees of their own
+            click.echo(f"Error: {message_of(error, path, storage_options)}", err=True)
+            failed = True
+    if as_json:
+        print_json(found)
+    context.exit(FAILED if failed else 0)
+
+
+def _frames(path: str, options: dict[str, Any]) -> Iterator[Frame]:
+    """The frame at a path, or what a store has of numbers."""
+    source = opened(path, options)
+    if isinstance(source, Frame):
+        # it was opened to be looked at: what is read is verified
+        yield open_b2nd(path, storage_options=options)
+        return
+    for frame in arrays_of(source, path, options):
+        if is_described(frame.dtype):
+            yield frame
+        else:
+            click.echo(safe(f"{frame.path}: {frame.dtype}, left out"), err=True)
+
+
+def _described(frame: Frame, axis: int | tuple[int, ...] | None) -> dict[str, Any]:
+    axes = _axes(frame, axis)
+    with dask.config.set({"array.chunk-size": _BLOCK}):
+        x = from_b2nd(frame, chunks="auto")
+    with computing(f"computing {frame.path}"):
+        record = np.asarray(moments(x, axes).compute(scheduler="threads"))
+    values = {key: _listed(_value(record, key, frame.dtype)) for key in _NAMES}
+    kept = None if axes is None else [n for n in range(frame.ndim) if n not in axes]
+    return {
+        "path": frame.path,
+        "shape": list(frame.shape),
+        "dtype": frame.dtype.str,
+        "axes": None if axes is None else list(axes),
+        "kept_axes": kept,
+        "count": values.pop("n"),
+        **values,
+    }
+
+
+def _axes(frame: Frame, axis: int | tuple[int, ...] | None) -> tuple[int, ...] | None:
+    if axis is None:
+        return None
+    given = axis if isinstance(axis, tuple) else (axis,)
+    return tuple(sorted(np.lib.array_utils.normalize_axis_tuple(given, frame.ndim, "--axis")))
+
+
+def _value(record: NDArray[Any], name: str, dtype: np.dtype[Any]) -> NDArray[Any] | None:
+    """One statistic; None where elements of the dtype have none, masked where there are none."""
+    if name in ("n", "nan", "zeros"):
+        return record[name]
+    field = "m2" if name == "std" else name
+    if field not in (record.dtype.names or ()):
+        return None
+    values = record[field]
+    if name == "std":
+        values = np.sqrt(values / np.maximum(1, record["n"]))
+    elif name in ("min", "max") and dtype.kind in "bmM":
+        values = values.view(dtype.newbyteorder("=")) if dtype.kind != "b" else values > 0
+    return np.ma.masked_array(values, mask=record["n"] == 0)
+
+
+def _listed(values: NDArray[Any] | None) -> Any:
+    """Values for JSON, with None where there is none."""
+    if values is None:
+        return None
+    if values.dtype.kind in "mMc":
+        texts = np.ma.masked_array(values.astype(str).astype(object), np.ma.getmask(values))
+        return texts.tolist()
+    return values.tolist()
+
+
+def _print(found: dict[str, Any]) -> None:
+    click.echo(
+        safe(f"{found['path']}: {lengths_text(tuple(found['shape']))}, {np.dtype(found['dtype'])}")
+    )
+    if found["axes"] is None:
+        print_columns(
+            [
+                ("  " + head, _text(found["count" if name == "n" else name]))
+                for name, head in zip(_NAMES, _HEAD, strict=True)
+            ]
+        )
+        return
+    head = ("  index", *_HEAD)
+    print_columns(_lines(found), head)
+
+
+def _lines(found: dict[str, Any]) -> Iterator[tuple[str, ...]]:
+    """A row for each element that is left."""
+    left = [found["shape"][number] for number in found["kept_axes"]]
+    columns = [np.asarray(found["count" if name == "n" else name], object) for name in _NAMES]
+    for index in itertools.product(*map(range, left)):
+        cells = (_text(column[index] if column.ndim else column[()]) for column in columns)
+        yield "  " + ",".join(map(str, index)), *cells
+
+
+def _text(value: Any) -> str:
+    if value is None:
+        return "-"
+    return f"{value:.6g}" if isinstance(value, float) else str(value)

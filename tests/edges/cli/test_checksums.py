@@ -1,0 +1,81 @@
+"""`verify` and `seal`: results, exit codes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import blosc2
+import numpy as np
+import pytest
+
+import b2nd_dask
+from tests.edges.cli.running import rows, run
+from tests.servers import HttpServer
+
+
+def test_verify_and_seal(tmp_path: Path) -> None:
+    ours, theirs, gone = (str(tmp_path / f"{name}.b2nd") for name in ("ours", "theirs", "gone"))
+    b2nd_dask.to_b2nd(np.arange(1000.0), ours, chunks=100)
+    blosc2.asarray(np.arange(1000.0), urlpath=theirs)
+    result = run("verify", ours)
+    assert result.exit_code == 0
+    assert result.output == f"{ours}: verified: all 10 stored chunks are as they were written\n"
+    assert rows(run("info", ours))["checksums"] == "present (not verified: `b2nd-dask verify PATH`)"
+    result = run("verify", theirs, ours)
+    assert result.exit_code == 3
+    assert result.output.splitlines()[0] == (
+        f"{theirs}: no valid checksums: it was written without checksums"
+    )
+    assert rows(run("info", theirs))["checksums"] == "absent: it was written without checksums"
+    result = run("seal", theirs)
+    assert (result.exit_code, result.output) == (0, f"{theirs}: checksums added\n")
+    result = run("seal", theirs)
+    assert result.exit_code == 0
+    assert result.output.startswith(f"{theirs}: already has checksums; `b2nd-dask verify PATH`")
+    assert run("verify", theirs, ours, "--threads", "1").exit_code == 0
+    raw = bytearray(Path(ours).read_bytes())
+    raw[-1] ^= 1
+    Path(ours).write_bytes(raw)
+    assert rows(run("info", ours))["checksums"].startswith("damaged: its trailer")
+    result = run("verify", theirs, gone, ours)
+    assert result.exit_code == 1
+    assert gone in result.stderr
+    assert run("seal", gone).exit_code == 1
+
+
+def test_commands_name_the_command_that_repairs(tmp_path: Path) -> None:
+    # a path is no Python, whatever it looks like
+    path = str(tmp_path / "storage_options.b2nd")
+    b2nd_dask.to_b2nd(np.arange(10.0), path)
+    array = blosc2.open(path, mode="a")
+    array.schunk.vlmeta["b2nd.xxh3"] = "mine"
+    del array
+    result = run("verify", path)
+    assert result.exit_code == 1
+    assert result.output.startswith(f"{path}: damaged: ")
+    assert "then call `b2nd-dask seal PATH`" in result.output
+    assert "b2nd_dask." not in result.output
+    assert "then call `b2nd-dask seal PATH`" in " ".join(run("info", path).output.split())
+    result = run("seal", path)
+    assert result.exit_code == 1
+    assert path in result.stderr
+
+
+def test_verify_lists_every_damaged_chunk(tmp_path: Path) -> None:
+    path = tmp_path / "a.b2nd"
+    b2nd_dask.to_b2nd(np.arange(1000.0), path, chunks=100, cparams={"clevel": 0})
+    raw = bytearray(path.read_bytes())
+    for chunk in (2, 7):
+        raw[raw.index(np.arange(chunk * 100.0, chunk * 100 + 100).tobytes())] ^= 1
+    path.write_bytes(raw)
+    result = run("verify", str(path))
+    assert result.exit_code == 1
+    first, *others = result.output.splitlines()
+    assert first == f"{path}: damaged: 2 of 10 stored chunks"
+    assert [line.split(": ")[1] for line in others] == ["chunk 2", "chunk 7"]
+
+
+def test_seal_asks_no_server(http_server: HttpServer) -> None:
+    with pytest.raises(ValueError, match="only frames in local files are sealed"):
+        b2nd_dask.seal(f"{http_server.url}/a.b2nd")
+    assert http_server.requests == []

@@ -1,0 +1,106 @@
+"""`copy` and `rechunk`: the same elements and metadata, with other layouts."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import blosc2
+import numpy as np
+import pytest
+
+import b2nd_dask
+from tests.edges.cli.running import run
+
+VALUES = np.random.default_rng(0).random((40, 30)).round(2)
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Path:
+    path = tmp_path / "in.b2nd"
+    b2nd_dask.to_b2nd(VALUES, path, chunks=(10, 15), vlmeta={"units": "K"}, meta={"m": 1})
+    return path
+
+
+def test_a_copy_has_the_bytes_of_the_chunks(source: Path, tmp_path: Path) -> None:
+    target = tmp_path / "out.b2nd"
+    result = run("copy", str(source), str(target))
+    assert result.exit_code == 0, result.output
+    assert f"{target}: verified: all 8 stored chunks are as they were written" in result.output
+    old, new = blosc2.open(str(source)), blosc2.open(str(target))
+    assert [old.schunk.get_chunk(i) for i in range(8)] == [
+        new.schunk.get_chunk(i) for i in range(8)
+    ]
+    frame = b2nd_dask.open_b2nd(target)
+    assert dict(frame.attrs) == {"units": "K"}
+    assert dict(frame.meta) == {"m": 1}
+    again = run("copy", str(source), str(target))
+    assert again.exit_code == 1
+    assert again.stderr == (
+        f"Error: {target}: something is there already; give --overwrite to replace it\n"
+    )
+    assert run("copy", "--overwrite", "--no-verify", str(source), str(target)).exit_code == 0
+
+
+def test_a_copy_with_another_compression(source: Path, tmp_path: Path) -> None:
+    target = str(tmp_path / "out.b2nd")
+    options = ("--codec", "LZ4", "--level", "9", "--filter", "bitshuffle", "--sparse")
+    result = run("copy", *options, str(source), target)
+    assert result.exit_code == 0, result.output
+    frame = b2nd_dask.open_b2nd(target)
+    assert frame.cparams.codec is blosc2.Codec.LZ4
+    assert frame.cparams.clevel == 9
+    assert blosc2.Filter.BITSHUFFLE in frame.cparams.filters
+    assert blosc2.Filter.SHUFFLE not in frame.cparams.filters
+    assert not frame.contiguous
+    assert frame.chunks == (10, 15)
+    np.testing.assert_array_equal(blosc2.open(target)[...], VALUES)
+    back = str(tmp_path / "back.b2nd")
+    assert run("copy", "--contiguous", "--filter", "none", target, back).exit_code == 0
+    assert b2nd_dask.open_b2nd(back).cparams.clevel == 9
+    assert b2nd_dask.open_b2nd(back).contiguous
+    assert run("copy", "--codec", "nope", str(source), str(tmp_path / "no.b2nd")).exit_code == 1
+
+
+def test_into_a_folder_and_out_of_a_store(source: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    assert run("copy", str(source), str(folder)).exit_code == 0
+    np.testing.assert_array_equal(blosc2.open(str(folder / "in.b2nd"))[...], VALUES)
+    store = str(tmp_path / "s.b2z")
+    with blosc2.TreeStore(store, mode="w") as tree:
+        tree["/g/x"] = VALUES
+    assert run("copy", f"{store}/g/x", str(tmp_path / "x.b2nd")).exit_code == 0
+    np.testing.assert_array_equal(blosc2.open(str(tmp_path / "x.b2nd"))[...], VALUES)
+
+
+def test_damage_is_not_copied(tmp_path: Path) -> None:
+    source, target = tmp_path / "a.b2nd", tmp_path / "b.b2nd"
+    b2nd_dask.to_b2nd(np.arange(1000.0), source, chunks=100, cparams={"clevel": 0})
+    raw = bytearray(source.read_bytes())
+    raw[raw.index(np.arange(200.0, 300).tobytes())] ^= 1
+    source.write_bytes(raw)
+    for options in ((), ("--codec", "lz4")):
+        result = run("copy", *options, str(source), str(target))
+        assert result.exit_code == 1
+        assert "chunk 2" in result.stderr
+        assert [path.name for path in tmp_path.iterdir()] == ["a.b2nd"]
+
+
+def test_rechunk(source: Path, tmp_path: Path) -> None:
+    target = str(tmp_path / "out.b2nd")
+    result = run("rechunk", "--chunks", "-1,5", str(source), target)
+    assert result.exit_code == 0, result.output
+    assert b2nd_dask.open_b2nd(target).chunks == (40, 5)
+    np.testing.assert_array_equal(blosc2.open(target)[...], VALUES)
+    result = run("rechunk", "--chunks", "4", "--blocks", "2,2", "--overwrite", str(source), target)
+    assert result.exit_code == 0, result.output
+    assert b2nd_dask.open_b2nd(target).chunks == (4, 4)
+    assert b2nd_dask.open_b2nd(target).blocks == (2, 2)
+    result = run("rechunk", "--chunks", "3", "--max-mem", "1kB", str(source), target, "--overwrite")
+    assert result.exit_code == 1
+    assert '--max-mem "1kB" is too little' in result.stderr
+    assert "max_mem" not in result.stderr
+    for chunks in ("a", "1,2,3"):
+        result = run("rechunk", "--chunks", chunks, str(source), str(tmp_path / "no.b2nd"))
+        assert result.exit_code in (1, 2)
+    assert b2nd_dask.open_b2nd(target).chunks == (4, 4)

@@ -1,0 +1,28 @@
+"""`demo` on the command line."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from b2nd_dask.edges.cli import demo
+from b2nd_dask.edges.demo import land_cover
+from tests.edges.cli.running import run
+
+
+def test_demo_passes_its_options(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen = []
+    monkeypatch.setattr(
+        demo, "run_demo", lambda output, *, force, console: seen.append((output, force))
+    )
+    assert run("demo").exit_code == 0
+    assert run("demo", "--output", "elsewhere", "--force").exit_code == 0
+    assert seen == [(Path("demo-output"), False), (Path("elsewhere"), True)]
+
+
+def test_demo_without_its_extra(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(land_cover, "find_mask", lambda: None)
+    result = run("demo", "--output", str(tmp_path / "out"))
+    assert result.exit_code == 1
+    assert "pip install global-land-mask matplotlib" in result.output

@@ -1,0 +1,150 @@
+"""Failures: messages instead of tracebacks, no secrets, nothing that acts on a terminal."""
+
+from __future__ import annotations
+
+import errno
+import json
+import sys
+from pathlib import Path
+
+import blosc2
+import numpy as np
+import pytest
+
+import b2nd_dask
+from b2nd_dask.edges.cli import checksums
+from tests.edges.cli.running import rows, run
+from tests.servers import S3Server
+
+
+@pytest.mark.parametrize("command", ["info", "verify", "staging", "seal", "compact"])
+@pytest.mark.parametrize(
+    "url",
+    [
+        "bogus://u:hunter2@x/y",
+        "http://",
+        "s3://",
+        "github://a",
+        "s3://AK:hunter2@bucket/x",
+        "http:/u:hunter2@host/x",
+    ],
+)
+def test_what_fails_is_told_without_a_traceback(
+    command: str, url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_PROFILE"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", "/nonexistent")
+    result = run(command, url)
+    if command != "staging" or not url.startswith("http"):
+        assert result.exit_code == 1
+        assert result.stderr.startswith("Error: ")
+    assert "hunter2" not in result.output
+
+
+def test_a_missing_package_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "gcsfs", None)
+    result = run("info", "gs://b/x")
+    assert result.exit_code == 1
+    assert result.stderr.startswith("Error: gs://b/x: ")
+    assert "gcsfs" in result.stderr
+
+
+def test_storage_options_on_the_command_line(s3_server: S3Server, tmp_path: Path) -> None:
+    target = tmp_path / "a.b2nd"
+    b2nd_dask.to_b2nd(np.arange(10), target)
+    url = s3_server.put("cli.b2nd", target.read_bytes())
+    pairs = [
+        f"{key}={value if isinstance(value, str) else json.dumps(value)}"
+        for key, value in s3_server.storage_options.items()
+    ]
+    options = [text for pair in pairs for text in ("--storage-option", pair)]
+    assert rows(run("info", url, *options))["shape"] == "10"
+    assert run("verify", url, *options).exit_code == 0
+    result = run("info", url, "--storage-option", "hunter2")
+    assert result.exit_code == 2
+    assert "KEY=VALUE" in result.stderr
+    assert "hunter2" not in result.output
+
+
+HOSTILE = "\x1b]0;title\x07[red]\x1b[31m\u202e[/]\r\n"
+
+
+@pytest.mark.parametrize(
+    "verb",
+    [
+        ("info",),
+        ("info", "--json"),
+        ("map",),
+        ("map", "--by", "codec"),
+        ("stat",),
+        ("stat", "--json"),
+        ("verify",),
+        ("plan",),
+        ("seal",),
+        ("compact",),
+        ("staging",),
+    ],
+)
+def test_names_from_files_do_not_act_on_the_terminal(verb: tuple[str, ...], tmp_path: Path) -> None:
+    folder = tmp_path / HOSTILE.replace("/", "").strip()
+    folder.mkdir()
+    path = folder / "a.b2nd"
+    entries = {HOSTILE: HOSTILE, "dims": [HOSTILE, "x"]}
+    b2nd_dask.to_b2nd(np.arange(6.0).reshape(2, 3), path, vlmeta=entries, meta={"m": HOSTILE})
+    for named in (path, folder / "gone.b2nd"):
+        output = run(*verb, str(named)).output
+        assert output.replace("\n", "").isprintable()
+        assert "\u202e" not in output
+
+
+def test_keys_of_stores_do_not_act_on_the_terminal(tmp_path: Path) -> None:
+    store = str(tmp_path / "s.b2z")
+    with blosc2.TreeStore(store, mode="w") as tree:
+        tree["/\x1b[31mred[bold]"] = np.arange(3)
+    for verb in ("info", "stat"):
+        output = run(verb, store).output
+        assert "[31mred[bold]" in output
+        assert "\x1b" not in output
+
+
+def test_a_directory_and_a_file_that_may_not_be_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    result = run("info", str(tmp_path))
+    assert result.exit_code == 1
+    assert result.stderr.startswith("Error: ")
+    path = tmp_path / "a.b2nd"
+    b2nd_dask.to_b2nd(np.arange(3), path)
+
+    def refuse(*_: object, **__: object) -> None:
+        raise PermissionError(errno.EACCES, "Permission denied", str(path))
+
+    # the superuser may read all files
+    monkeypatch.setattr(checksums, "verify_noting", refuse)
+    result = run("verify", str(path))
+    assert result.exit_code == 1
+    assert result.stderr == f"Error: {path}: Permission denied\n"
+
+
+def test_an_error_of_the_target_names_the_target(tmp_path: Path) -> None:
+    path = tmp_path / "a.b2nd"
+    b2nd_dask.to_b2nd(np.arange(3), path)
+    target = tmp_path / "gone" / "b.b2nd"
+    result = run("copy", str(path), str(target))
+    assert result.exit_code == 1
+    assert f"there is no folder {tmp_path / 'gone'}" in result.stderr
+    assert str(path) not in result.stderr
+    result = run("copy", str(path), "bogus://u:hunter2@x/y")
+    assert result.exit_code == 1
+    assert "hunter2" not in result.output
+
+
+def test_an_interrupt_has_its_exit_code(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    def interrupt(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(checksums, "verify_noting", interrupt)
+    result = run("verify", str(tmp_path))
+    assert (result.exit_code, result.stderr) == (130, "Interrupted\n")

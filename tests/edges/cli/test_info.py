@@ -1,0 +1,171 @@
+"""`info`: what it prints of frames and stores, and as JSON."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+from collections.abc import Callable
+from pathlib import Path
+
+import blosc2
+import numpy as np
+import pytest
+
+import b2nd_dask
+from tests.edges.cli.running import rows, run, told
+
+
+def test_info_of_an_array(tmp_path: Path) -> None:
+    path = tmp_path / "a.b2nd"
+    array = blosc2.zeros(
+        (10, 7), dtype="f8", chunks=(4, 4), blocks=(2, 4), urlpath=str(path), meta={"who": "[me]"}
+    )
+    array[:4, :4] = np.arange(16.0).reshape(4, 4)
+    array.schunk.vlmeta["units"] = {"t": ["K", 1]}
+    result = run("info", str(path))
+    assert result.exit_code == 0
+    found = rows(result)
+    assert found["shape"] == "10 x 7"
+    assert found["dtype"] == "float64"
+    assert found["chunks"] == "4 x 4, in a grid of 3 x 2"
+    assert found["blocks"] == "2 x 4"
+    assert found["size"].startswith("560 bytes as an array")
+    assert found["chunk kinds"] == "1 stored, 5 zeros"
+    assert found["metalayer 'who'"] == "'[me]'"
+    assert found["vlmeta 'units'"] == "{'t': ['K', 1]}"
+
+
+@pytest.mark.parametrize(
+    ("make", "kinds"),
+    [
+        (lambda path: blosc2.nans((6,), dtype="f4", chunks=(3,), urlpath=path), "2 NaN"),
+        (
+            lambda path: blosc2.uninit((6,), dtype="f4", chunks=(3,), urlpath=path),
+            "2 never written",
+        ),
+        (lambda path: blosc2.asarray(np.array(5), urlpath=path), "1 stored"),
+        (lambda path: blosc2.asarray(np.empty((0, 3)), urlpath=path), "no chunks"),
+    ],
+    ids=["nan", "uninit", "0-d", "empty"],
+)
+def test_info_names_the_kinds(tmp_path: Path, make: Callable[[str], object], kinds: str) -> None:
+    path = str(tmp_path / "a.b2nd")
+    make(path)
+    assert rows(run("info", path))["chunk kinds"] == kinds
+
+
+def test_info_of_a_0d_array(tmp_path: Path) -> None:
+    path = str(tmp_path / "a.b2nd")
+    blosc2.asarray(np.array(5), urlpath=path)
+    assert rows(run("info", path))["shape"] == "0-d"
+
+
+def test_info_shows_the_rest_when_a_metalayer_cannot_be_shown(tmp_path: Path) -> None:
+    path = tmp_path / "a.b2nd"
+    array = blosc2.asarray(np.arange(4), urlpath=str(path), meta={"bad": 12345})
+    del array
+    raw = path.read_bytes()
+    # 0xcd is a two-byte integer; 0xc1 is never used by msgpack.
+    assert raw.count(b"\xcd\x30\x39") == 1
+    path.write_bytes(raw.replace(b"\xcd\x30\x39", b"\xc1\x30\x39"))
+    found = rows(run("info", str(path)))
+    assert found["shape"] == "4"
+    assert found["metalayer 'bad'"].startswith("(cannot be shown: ")
+
+
+@pytest.mark.parametrize("content", [None, b"", b"no frame at all" * 20])
+def test_info_fails_with_one_line(tmp_path: Path, content: bytes | None) -> None:
+    path = tmp_path / "a.b2nd"
+    if content is not None:
+        path.write_bytes(content)
+    result = run("info", str(path))
+    assert result.exit_code == 1
+    assert result.output.startswith("Error: ")
+    assert "a.b2nd" in result.output
+    assert result.output.count("\n") == 1
+
+
+@pytest.mark.parametrize("contiguous", [True, False])
+def test_info_tells_how_it_is_compressed(tmp_path: Path, contiguous: bool) -> None:
+    path = str(tmp_path / "a.b2nd")
+    cparams = {"codec": "lz4", "clevel": 3, "filters": ["trunc_prec", "bitshuffle"]}
+    cparams["filters_meta"] = [10, 0]
+    b2nd_dask.to_b2nd(np.arange(10.0), path, cparams=cparams, contiguous=contiguous)
+    found = rows(run("info", path))
+    assert found["layout"] == ("contiguous" if contiguous else "sparse")
+    assert found["codec"] == "lz4, level 3"
+    assert found["filters"] == "trunc_prec, bitshuffle"
+    theirs, ours = blosc2.open(path).cparams, b2nd_dask.open_b2nd(path).cparams
+    assert dataclasses.replace(theirs, blocksize=0) == ours
+    again = str(tmp_path / "b.b2nd")
+    b2nd_dask.to_b2nd(np.arange(10.0), again, cparams=ours)
+    assert b2nd_dask.open_b2nd(again).cparams == ours
+
+
+def test_json_is_what_python_says(tmp_path: Path) -> None:
+    path = tmp_path / "a.b2nd"
+    values = np.arange(600.0, dtype="f4").reshape(20, 30)
+    values[:10] = 0
+    entries = {"dims": ["y", "x"], "units": "K", "raw": b"\xff", "bad": math.nan}
+    b2nd_dask.to_b2nd(values, path, chunks=(10, 10), vlmeta=entries, cparams={"codec": "lz4"})
+    (found,) = told("info", str(path))
+    frame = b2nd_dask.open_b2nd(path)
+    for name in ("shape", "chunks", "blocks"):
+        assert found[name] == list(getattr(frame, name))
+    for name in ("path", "nchunks", "nbytes", "cbytes"):
+        assert found[name] == getattr(frame, name)
+    assert found["ratio"] == pytest.approx(frame.cratio)
+    assert found["dtype"] == "<f4"
+    assert found["dims"] == ["y", "x"]
+    assert found["chunk_grid"] == [2, 3]
+    assert found["chunk_kinds"] == {"stored": 3, "zeros": 3, "nan": 0, "uninit": 0}
+    assert (found["codec"], found["clevel"], found["layout"]) == ("lz4", 5, "contiguous")
+    assert found["checksums"] == {"state": "valid", "reason": None}
+    assert found["attributes"]["units"] == "K"
+    assert found["attributes"]["bad"] == "nan"
+    assert found["superseded_nbytes"] == 0
+    assert list(found) == KEYS
+
+
+KEYS = [
+    *("path", "kind", "shape", "dims", "dtype", "chunks", "blocks", "chunk_grid", "nchunks"),
+    *("chunk_kinds", "nbytes", "cbytes", "ratio", "superseded_nbytes", "layout", "codec"),
+    *("clevel", "filters", "checksums", "metalayers", "attributes"),
+]
+
+
+def test_several_paths_of_which_one_is_missing(tmp_path: Path) -> None:
+    paths = [str(tmp_path / f"{name}.b2nd") for name in "abc"]
+    for path in paths[::2]:
+        b2nd_dask.to_b2nd(np.arange(3), path)
+    result = run("info", *paths, "--json")
+    assert result.exit_code == 1
+    assert [each["path"] for each in json.loads(result.stdout)] == paths[::2]
+    assert result.stderr == f"Error: {paths[1]}: No such file or directory\n"
+
+
+def test_members_of_a_store_and_frames_of_a_directory(tmp_path: Path) -> None:
+    store = str(tmp_path / "s.b2z")
+    with blosc2.TreeStore(store, mode="w") as tree:
+        tree["/g/x"] = np.arange(6.0)
+        tree["/y"] = np.arange(3)
+    (found,) = told("info", store)
+    assert (found["kind"], found["path"]) == ("store", store)
+    assert [each["key"] for each in found["members"]] == ["/g/x", "/y"]
+    assert told("info", f"{store}/g/x")[0]["shape"] == [6]
+    b2nd_dask.to_b2nd(np.arange(4), tmp_path / "z.b2nd")
+    assert "z.b2nd  array 4, int64" in run("info", str(tmp_path)).output
+
+
+def test_info_says_what_compact_gives_back(tmp_path: Path) -> None:
+    path = tmp_path / "a.b2nd"
+    b2nd_dask.to_b2nd(np.random.default_rng(0).random(4000), path, chunks=1000)
+    b2nd_dask.to_b2nd(np.arange(1000.0), path, mode="r+", region=slice(0, 1000))
+    (found,) = told("info", str(path))
+    assert "`b2nd-dask compact PATH`" in rows(run("info", str(path)))["superseded"]
+    assert run("compact", "--dry-run", str(path)).output.startswith("about 7.")
+    nbytes = path.stat().st_size
+    assert run("compact", str(path)).output.endswith("given back\n")
+    assert nbytes - path.stat().st_size == pytest.approx(found["superseded_nbytes"], abs=300)
+    assert told("info", str(path))[0]["superseded_nbytes"] == 0

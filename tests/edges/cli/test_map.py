@@ -1,0 +1,136 @@
+"""`map`: cells against the kinds of chunks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import blosc2
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from matplotlib.image import imread
+
+import b2nd_dask
+from b2nd_dask.edges.cli.picture import GAP, LEVELS, picture_of
+from b2nd_dask.edges.display.kinds import MIXED
+from b2nd_dask.frame.array import reference_of
+from b2nd_dask.frame.chunk_table import chunk_table
+from tests.edges.cli.running import run
+from tests.strategies import SpecialCase, examples, special_cases
+
+
+@pytest.fixture
+def checkered(tmp_path: Path) -> Path:
+    """A grid of 2 x 3 chunks, of data, zeros and NaN."""
+    path = tmp_path / "a.b2nd"
+    values = np.arange(2400.0).reshape(40, 60) + 1
+    values[:20, 20:40] = 0
+    values[20:, :20] = values[20:, 40:] = np.nan
+    b2nd_dask.to_b2nd(values, path, chunks=(20, 20), vlmeta={"dims": ["lat", "[b]lon[/]"]})
+    return path
+
+
+def test_kinds_are_cells(checkered: Path) -> None:
+    lines = run("map", str(checkered)).output.splitlines()
+    assert lines[1] == "rows lat, columns [b]lon[/]; a cell is a chunk"
+    assert lines[2:4] == ["██··██", "░░██░░"]
+    assert "█ stored 3 (50 %)" in lines
+    assert "░ NaN 2 (33.3 %)" in lines
+    assert run("map", "--width", "3", str(checkered)).output.splitlines()[2:4] == ["█·█", "░█░"]
+
+
+def test_a_dumb_terminal_gets_ascii(checkered: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TERM", "dumb")
+    output = run("map", str(checkered)).output
+    assert output.isascii()
+    assert output.splitlines()[2:4] == ["##..##", "nn##nn"]
+
+
+def test_neighbours_share_a_cell(checkered: Path) -> None:
+    table = chunk_table(reference_of(b2nd_dask.open_b2nd(checkered)))
+    small = picture_of(table, "kind", (), rows=1, columns=3)
+    assert small.step == (2, 1)
+    assert small.cells.tolist() == [[MIXED, MIXED, MIXED]]
+
+
+@given(data=st.data())
+@examples(25)
+def test_cells_of_frames_of_any_shape(data: st.DataObject, fresh_path: Callable[[], Path]) -> None:
+    case: SpecialCase = data.draw(special_cases(data.draw(st.sampled_from(["zeros", "uninit"]))))
+    path = fresh_path()
+    case.write(path)
+    frame = b2nd_dask.open_b2nd(path)
+    table = chunk_table(reference_of(frame))
+    rows, columns = data.draw(st.integers(4, 30)), data.draw(st.integers(1, 40))
+    found = picture_of(table, "kind", (), rows, columns)
+    down, across = found.cells.shape
+    assert down <= rows
+    assert across <= columns
+    if found.step == (1, 1) and (frame.ndim < 3 or found.panels > 1):
+        cells = found.cells[found.cells != GAP]
+        # each chunk once, those of panels beside each other in another order
+        assert sorted(cells.tolist()) == sorted(table.kinds.reshape(-1).tolist())
+    if frame.ndim == 2:
+        for (row, column), code in np.ndenumerate(found.cells):
+            box = tuple(
+                slice(at * step, (at + 1) * step)
+                for at, step in zip((row, column), found.step, strict=True)
+            )
+            kinds = set(table.kinds[box].reshape(-1).tolist())
+            assert kinds == {code} or (len(kinds) > 1 and code == MIXED)
+    assert run("map", "--width", "50", str(path)).exit_code == 0
+
+
+def test_panels_and_positions(tmp_path: Path) -> None:
+    path = tmp_path / "a.b2nd"
+    values = np.arange(24.0).reshape(3, 2, 4) + 1
+    values[1] = 0
+    b2nd_dask.to_b2nd(values, path, chunks=(1, 1, 2))
+    lines = run("map", str(path)).output.splitlines()
+    assert lines[1] == "a panel for each of axis 0; rows axis 1, columns axis 2; a cell is a chunk"
+    assert lines[2:4] == ["████  ····  ████"] * 2
+    lines = run("map", "--at", "1", str(path)).output.splitlines()
+    assert lines[2:4] == ["····"] * 2
+    for at in ("3", "0,0", "x"):
+        assert run("map", "--at", at, str(path)).exit_code == 2
+    lines = run("map", "--width", "3", str(path)).output.splitlines()
+    assert lines[1].startswith("a panel for each")
+    planes = ["██", "██", "", "··", "··", "", "██", "██"]
+    assert [line.rstrip() for line in lines[2:10]] == planes
+
+
+def test_sizes_have_levels(tmp_path: Path) -> None:
+    path = tmp_path / "a.b2nd"
+    values = np.random.default_rng(0).random(4000)
+    values[:1000] = np.linspace(0, 1, 1000).round(1)
+    values[1000:2000] = 0
+    b2nd_dask.to_b2nd(values, path, chunks=1000)
+    table = chunk_table(reference_of(b2nd_dask.open_b2nd(path)))
+    found = picture_of(table, "cbytes", (), 10, 10)
+    assert found.cells.tolist() == [[LEVELS, 1, LEVELS + 7, LEVELS + 7]]
+    assert found.bounds == (min(table.nbytes), max(table.nbytes))
+    lines = run("map", "--by", "ratio", str(path)).output.splitlines()
+    assert lines[2] == "██··▁▁▁▁"
+
+
+def test_codecs_have_letters(tmp_path: Path) -> None:
+    path = str(tmp_path / "a.b2nd")
+    noise = np.random.default_rng(0).integers(0, 255, 4000, "u1")
+    noise[:2000] = np.arange(2000) % 7
+    blosc2.asarray(noise, chunks=(2000,), urlpath=path, cparams={"codec": blosc2.Codec.LZ4})
+    output = run("map", "--by", "codec", path).output
+    assert output.splitlines()[2] == "AABB"
+    assert "A lz4 1 (50 %)" in output
+    assert "B stored as is 1 (50 %)" in output
+
+
+def test_output_is_a_png(checkered: Path, tmp_path: Path) -> None:
+    target = tmp_path / "map.png"
+    result = run("map", "--output", str(target), str(checkered))
+    assert (result.exit_code, result.output) == (0, f"{target}\n")
+    assert imread(target).ndim == 3
+    result = run("map", "--output", str(tmp_path / "no" / "map.png"), str(checkered))
+    assert result.exit_code == 1
+    assert "No such file" in result.stderr

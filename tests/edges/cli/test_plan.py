@@ -1,0 +1,56 @@
+"""`plan`: what `b2nd_dask.plan` says."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import b2nd_dask
+from tests.edges.cli.running import run, told
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> str:
+    name = str(tmp_path / "a.b2nd")
+    b2nd_dask.to_b2nd(np.random.default_rng(0).random((40, 30)), name, chunks=(10, 15))
+    return name
+
+
+def test_a_slice(path: str) -> None:
+    want = b2nd_dask.plan(b2nd_dask.from_b2nd(path)[5:25:2, 3])
+    found = told("plan", "--slice", "5:25:2,3", path)
+    assert found["tasks"] == want.tasks
+    assert found["decode_nbytes"] == want.decode_nbytes
+    assert found["frames"][0]["chunks"] == want.frames[0].chunks == 3
+    assert run("plan", "--slice", "5:25:2,3", path).output == f"{want}\n"
+
+
+def test_a_reduction_and_a_rechunk(path: str, tmp_path: Path) -> None:
+    want = b2nd_dask.plan(b2nd_dask.from_b2nd(path).mean(axis=0))
+    assert run("plan", "--reduce", "mean", "--axis", "0", path).output == f"{want}\n"
+    output = run("plan", "--rechunk", "40,3", "--max-mem", "1GB", path).output
+    assert "writes the new frame\n" in output
+    assert "40 x 3" in output
+    assert [each.name for each in tmp_path.iterdir()] == ["a.b2nd"]
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        ("--slice", "a"),
+        ("--slice", "1:2:3:4"),
+        ("--axis", "0"),
+        ("--max-mem", "1GB"),
+        ("--rechunk", "3", "--slice", "0"),
+    ],
+)
+def test_options_that_say_nothing(path: str, options: tuple[str, ...]) -> None:
+    result = run("plan", *options, path)
+    assert result.exit_code == 2
+    assert "Error: " in result.stderr
+
+
+def test_an_index_out_of_bounds(path: str) -> None:
+    assert run("plan", "--slice", "1,2,3", path).exit_code == 1

@@ -1,0 +1,151 @@
+"""`stat`: against NumPy."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import blosc2
+import dask.array as da
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import b2nd_dask
+from b2nd_dask.edges.cli.moments import moments
+from tests.edges.cli.running import run, told
+from tests.strategies import SpecialCase, examples, shapes, special_cases
+
+DTYPES = ["?", "i1", "u1", "<i4", ">i8", "<u8", "<f2", ">f4", "<f8", ">f8", "<c8", "<c16", "<M8[s]"]
+
+
+@st.composite
+def arrays(draw: st.DrawFn) -> np.ndarray:
+    """Numbers of all kinds, with NaN and zeros."""
+    dtype = np.dtype(draw(st.sampled_from(DTYPES)))
+    shape = draw(shapes())
+    rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
+    values: Any = rng.integers(-9, 9, shape) if draw(st.booleans()) else rng.normal(3, 9, shape)
+    if dtype.kind in "uM?":
+        values = np.abs(values)
+    values = np.asarray(values).astype("i8" if dtype.kind == "M" else dtype).astype(dtype)
+    if dtype.kind in "fcM":
+        values[rng.random(shape) < draw(st.sampled_from([0, 0.3, 1]))] = (
+            "NaT" if dtype.kind == "M" else np.nan
+        )
+    return values
+
+
+def expected(values: np.ndarray, axis: Any) -> dict[str, np.ndarray]:
+    """What NumPy says; by its functions that leave out NaN."""
+    kind = values.dtype.kind
+    missing = np.isnan(values) if kind in "fcM" else np.zeros(values.shape, bool)
+    found = {
+        "n": (~missing).sum(axis),
+        "nan": missing.sum(axis),
+        "zeros": (values == np.zeros((), values.dtype)).sum(axis),
+    }
+    wide: Any = values.astype({"c": "c16"}.get(kind, "f8")) if kind != "M" else None
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        if wide is not None and values.size:
+            found["mean"] = np.nanmean(wide, axis)
+            found["std"] = np.nanstd(wide, axis)
+        if kind not in "cM" and values.size:
+            found["min"], found["max"] = np.nanmin(wide, axis), np.nanmax(wide, axis)
+    return found
+
+
+@given(arrays(), st.data())
+@examples(60)
+def test_moments_are_those_of_numpy(values: np.ndarray, data: st.DataObject) -> None:
+    axes = data.draw(st.none() | st.sets(st.integers(0, max(0, values.ndim - 1)), min_size=1))
+    axis = None if axes is None or not values.ndim else tuple(sorted(axes))
+    x = da.from_array(values, chunks=tuple(max(1, -(-n // 2)) for n in values.shape))
+    got = np.asarray(moments(x, axis).compute(scheduler="sync"))
+    want = expected(values, axis)
+    for name in ("n", "nan", "zeros"):
+        np.testing.assert_array_equal(got[name], want[name])
+    some = got["n"] > 0
+    for name in set(want) & {"min", "max", "mean"}:
+        np.testing.assert_allclose(got[name][some], want[name][some], rtol=1e-12, atol=1e-12)
+    if "std" in want:
+        std = np.sqrt(got["m2"][some] / got["n"][some])
+        np.testing.assert_allclose(std, want["std"][some], rtol=1e-9, atol=1e-9)
+
+
+@given(data=st.data())
+@examples(15)
+def test_special_chunks_count(data: st.DataObject, fresh_path: Callable[[], Path]) -> None:
+    case: SpecialCase = data.draw(special_cases(data.draw(st.sampled_from(["zeros", "nans"]))))
+    if case.dtype.kind not in "biuf":
+        return
+    path = fresh_path()
+    case.write(path)
+    values = blosc2.open(str(path))[...]
+    (found,) = told("stat", str(path))
+    want = expected(values, None)
+    assert (found["count"], found["nan"], found["zeros"]) == (
+        want["n"],
+        want["nan"],
+        want["zeros"],
+    )
+    if want["n"]:
+        assert found["min"] == want["min"]
+        assert found["max"] == want["max"]
+    else:
+        assert found["min"] is found["mean"] is None
+
+
+def test_axis_and_dates(tmp_path: Path) -> None:
+    path = str(tmp_path / "t.b2nd")
+    days = np.arange("2020-01-01", "2020-01-07", dtype="M8[D]").reshape(2, 3)
+    days[0, 1] = "NaT"
+    b2nd_dask.to_b2nd(days, path)
+    (found,) = told("stat", path, "--axis", "-1")
+    assert found["axes"] == [1]
+    assert found["kept_axes"] == [0]
+    assert found["min"] == ["2020-01-01", "2020-01-04"]
+    assert found["max"] == ["2020-01-03", "2020-01-06"]
+    assert found["nan"] == [1, 0]
+    assert found["mean"] is None
+    lines = run("stat", path, "--axis", "1").output.splitlines()
+    assert lines[1].split() == ["index", "count", "NaN", "zeros", "min", "max", "mean", "std"]
+    assert lines[2].split()[:5] == ["0", "2", "1", "0", "2020-01-01"]
+
+
+@pytest.mark.parametrize("axis", ["2", "0,0", "x", "-3"])
+def test_axes_that_are_none(tmp_path: Path, axis: str) -> None:
+    path = tmp_path / "t.b2nd"
+    b2nd_dask.to_b2nd(np.ones((2, 3)), path)
+    result = run("stat", str(path), "--axis", axis)
+    assert result.exit_code in (1, 2)
+    assert "axis" in result.stderr
+
+
+def test_arrays_of_a_store_that_have_numbers(tmp_path: Path) -> None:
+    store = str(tmp_path / "s.b2z")
+    with blosc2.TreeStore(store, mode="w") as tree:
+        tree["/g/x"] = np.arange(6.0)
+        tree["/names"] = np.array(["a", "b"])
+    result = run("stat", store, "--json")
+    assert result.exit_code == 0
+    assert '"mean": 2.5' in result.stdout
+    assert f"{store}/names: <U1, left out" in result.stderr
+    result = run("stat", f"{store}/names")
+    assert result.exit_code == 1
+    assert "numbers and dates" in result.stderr
+
+
+def test_a_damaged_chunk_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "a.b2nd"
+    b2nd_dask.to_b2nd(np.arange(1000.0), path, chunks=100, cparams={"clevel": 0})
+    raw = bytearray(path.read_bytes())
+    raw[raw.index(np.arange(200.0, 300).tobytes())] ^= 1
+    path.write_bytes(raw)
+    result = run("stat", str(path))
+    assert result.exit_code == 1
+    assert f"{path}: chunk 2: " in result.stderr
