@@ -25,9 +25,9 @@ from b2nd_dask.storage import CHUNK_MEMBER, Span, chunk_member
 
 #: The kind of a stored chunk that repeats one value; `ChunkKind` has the others.
 ONE_VALUE = int(Special.REPEATED)
-#: Chunks of which `Frame.info` and the drawing of a frame read the headers, some 10 microseconds
+#: Chunks of which `Frame.info` and the drawing of a frame read the headers, some 20 microseconds
 #: each; those of a sparse frame are files of their own, and take more.
-MOST_HEADERS, MOST_FILES = 20_000, 2_000
+MOST_HEADERS, MOST_FILES = 10_000, 2_000
 
 _BUILTIN = {0: "blosclz", 1: "lz4", 3: "zlib", 4: "zstd"}
 _AS_IS, _NO_CODEC, _UNREADABLE = "stored as is", "one value", "unreadable"

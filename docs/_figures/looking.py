@@ -37,7 +37,7 @@ def screenshot(shown: object, name: str, size: str, *, dark: bool = False) -> No
         html = shown._repr_html_().replace(tempfile.gettempdir() + "/b2nd-looking", "/data")
         body = f'<body style="font-family:sans-serif;margin:12px;{css}">{html}'
         page.write_text(f'<!doctype html><html data-theme="{theme}"><meta charset="utf-8">{body}')
-        subprocess.run(
+        subprocess.run(  # noqa: S603 - nothing of it comes from elsewhere
             [
                 shutil.which("chromium") or "chromium",
                 *_CHROMIUM.split(),
@@ -65,7 +65,8 @@ def main() -> None:
     try:
         land, brain = folder / "land.b2nd", folder / "brain.b2nd"
         mask = find_mask()
-        assert mask is not None
+        if mask is None:
+            raise SystemExit("pip install global-land-mask")
         write_frame(land_bands(mask, 720), land, 720, lambda: None)
         b2nd_dask.compact(land)
         template = load_mni152_template(resolution=2)

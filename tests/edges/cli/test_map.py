@@ -97,6 +97,8 @@ def test_panels_and_positions(tmp_path: Path) -> None:
         assert run("map", "--at", at, str(path)).exit_code == 2
     lines = run("map", "--width", "3", str(path)).output.splitlines()
     assert lines[1].startswith("a panel for each")
+    planes = ["██", "██", "", "··", "··", "", "██", "██"]
+    assert [line.rstrip() for line in lines[2:10]] == planes
 
 
 def test_sizes_have_levels(tmp_path: Path) -> None:

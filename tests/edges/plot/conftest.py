@@ -13,9 +13,13 @@ from b2nd_dask import to_b2nd
 
 
 @pytest.fixture(autouse=True)
-def _figures() -> Iterator[None]:
+def _figures(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     mpl.use("agg")
     from matplotlib import pyplot
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+
+    # a tenth of a second for each move of a slider that nobody sees; savefig draws nevertheless
+    monkeypatch.setattr(FigureCanvasAgg, "draw_idle", lambda self: None)
 
     yield
     pyplot.close("all")

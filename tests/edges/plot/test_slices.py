@@ -113,11 +113,10 @@ def test_a_given_figure_and_limits(stack: Path) -> None:
 
 
 def test_planes_of_nan_and_of_bools(tmp_path: Path) -> None:
-    for values in (np.full((3, 4, 5), np.nan), np.ones((3, 4, 5), bool)):
-        plot.slices(values).savefig(tmp_path / "x.png")
-        figure = plot.slices(values, interactive=True)
-        figure.b2nd_browser.slider.set_val(2)
-        figure.savefig(tmp_path / "x.png")
+    plot.slices(np.ones((3, 4, 5), bool)).savefig(tmp_path / "x.png")
+    figure = plot.slices(np.full((3, 4, 5), np.nan), interactive=True)
+    figure.b2nd_browser.slider.set_val(2)
+    figure.savefig(tmp_path / "x.png")
 
 
 @pytest.mark.parametrize(
