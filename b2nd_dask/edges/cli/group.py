@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import importlib
 import sys
+import warnings
 from typing import Any, NamedTuple
 
 import click
@@ -84,8 +85,14 @@ class _Verbs(click.Group):
         return verbs + click.Command.shell_complete(self, ctx, incomplete)
 
     def invoke(self, ctx: click.Context) -> Any:
-        with reported({}):
+        with reported({}), warnings.catch_warnings():
+            # without the line of the source that warns
+            warnings.showwarning = _show_warning
             return super().invoke(ctx)
+
+
+def _show_warning(message: Warning | str, *_: Any, **__: Any) -> None:
+    click.echo(f"Warning: {safe(str(message))}", err=True)
 
 
 def _complete_package() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import sys
+import warnings
 from pathlib import Path
 
 import blosc2
@@ -148,3 +149,15 @@ def test_an_interrupt_has_its_exit_code(monkeypatch: pytest.MonkeyPatch, tmp_pat
     monkeypatch.setattr(checksums, "verify_noting", interrupt)
     result = run("verify", str(tmp_path))
     assert (result.exit_code, result.stderr) == (130, "Interrupted\n")
+
+
+def test_a_warning_is_one_line(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    def warn(*_: object, **__: object) -> None:
+        warnings.warn("look\x1b[31m at it", stacklevel=1)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(checksums, "verify_noting", warn)
+    with warnings.catch_warnings():
+        warnings.simplefilter("always")
+        result = run("verify", str(tmp_path))
+    assert result.stderr == "Warning: look\\x1b[31m at it\nInterrupted\n"
