@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from b2nd_dask.edges.convert.lazy import Budget
-from b2nd_dask.edges.convert.tree import Tree
+from b2nd_dask.edges.datasets.tree import Tree
 
 #: Takes how many blocks are done, and of how many.
 Progress = Callable[[int, int], None]

@@ -39,7 +39,9 @@ def staged(target: Path, *, replace: bool) -> Iterator[Staged]:
     """
     if os.path.lexists(target) and not replace:
         raise FileExistsError(
-            errno.EEXIST, "it exists; overwrite=True (--overwrite) replaces it", str(target)
+            errno.EEXIST,
+            'it exists; mode="w", or overwrite=True (--overwrite) of convert, replaces it',
+            str(target),
         )
     if not target.parent.is_dir():
         raise FileNotFoundError(

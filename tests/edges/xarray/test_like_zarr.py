@@ -76,7 +76,7 @@ DECODERS = [
 
 
 @pytest.mark.parametrize("chunks", [None, {}])
-@pytest.mark.parametrize("decoders", DECODERS, ids=str)
+@pytest.mark.parametrize("decoders", DECODERS, ids=range(len(DECODERS)))
 def test_decoders(pair, decoders, chunks):
     frames, zarr = pair
     ours = xr.open_dataset(frames, engine="b2nd", chunks=chunks, **decoders)
