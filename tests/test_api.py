@@ -54,7 +54,8 @@ SIGNATURES = {
     "seal": "(urlpath, *, threads=None)",
     "to_b2nd": "(arr, urlpath, *, mode='w-', chunks=None, blocks=None, cparams=None, meta=None, "
     "vlmeta=None, contiguous=True, region=None, append_axis=None, caterva=False, "
-    "storage_options=None, compute=True, resume=False, max_mem=None)",
+    "storage_options=None, compute=True, resume=False, max_mem=None, append_dim=None, "
+    "encoding=None)",
     "verify": "(urlpath, *, threads=None, storage_options=None, offset=0)",
 }
 

@@ -278,7 +278,7 @@ def test_what_frames_cannot_hold_is_an_error_before_anything_is_written(tmp_path
     assert names(tmp_path) == before
     with pytest.warns(UserWarning, match=r"left out.*src\.h5/text"):
         convert("src.h5", "new.b2d", skip=True)
-    assert names(tmp_path / "new.b2d") == {"good.b2nd", "dataset.json"}
+    assert names(tmp_path / "new.b2d") == {"good.b2nd", "dataset.json", "embed.b2e"}
 
 
 def test_attributes_that_do_not_fit_are_named() -> None:
@@ -364,8 +364,11 @@ def test_hostile_files_of_hdf5(tmp_path: Path) -> None:
         file["red\x1b[31m"].attrs["a\x1b"] = file["g"].ref
         file.create_dataset("out", (4,), "i4", external=[("secret", 0, 16)])
         file["soft"] = h5py.SoftLink("/g/x")
-    with pytest.raises(TypeError, match=r"src\.h5/out: its elements lie in other files"):
+    with pytest.raises(ValueError, match="red.* cannot be the name of a file") as error:
         convert("src.h5", "new.b2d")
+    assert "\x1b" not in str(error.value)
+    with pytest.raises(TypeError, match=r"src\.h5/out: its elements lie in other files"):
+        convert("src.h5", "new.zarr")
     with pytest.warns(UserWarning, match="cannot hold") as warned:
         convert("src.h5", "new.zarr", skip=True)
     (text,) = (str(each.message) for each in warned if "cannot hold" in str(each.message))

@@ -50,7 +50,7 @@ def convert_command(
     \b
     Examples:
       b2nd-dask convert rain.zarr rain.b2d
-      b2nd-dask convert model.nc::/run1/t2m t2m.b2nd --chunks 24,180,360 --codec zstd --level 5
+      b2nd-dask convert model.nc::/run1/t2m t2m.b2nd --chunks 24,180,360
       b2nd-dask convert x.npy x.b2nd --check
       b2nd-dask convert archive.b2z archive.nc
     """

@@ -144,7 +144,7 @@ def convert(
         tree = _read(source, read_as, budget, dtype, storage_options, Path(scratch))
         tree = tree if member is None else tree.part(member)
         _check(tree, write_as, options)
-        with staged(place, replace=overwrite) as made:
+        with staged(place, replace=overwrite, advice="overwrite=True (--overwrite)") as made:
             _announce(tree, target, skip=skip)
             _write(tree, made, write_as, options, inner)
             if check:

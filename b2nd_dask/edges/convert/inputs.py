@@ -96,7 +96,7 @@ def _write_group(tree: Tree, urlpath: str, options: Mapping[str, Any]) -> dict[s
         raise TypeError("; ".join(refused))
     _warn(tree)
     chosen = {name: options[name] for name in _OPTIONS if name in options}
-    with staged(Path(os.path.abspath(path)), replace=mode == "w") as made:  # noqa: PTH100
+    with staged(Path(os.path.abspath(path)), replace=mode == "w", advice='mode="w"') as made:  # noqa: PTH100
         write = write_archive if path.endswith(".b2z") else write_folder
         write(tree, made.ready, Options(_budget(), **chosen))
     return {name: from_b2nd(path, component=_key(name, tree)) for name, _ in tree.walk()}

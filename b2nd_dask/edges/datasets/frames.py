@@ -13,6 +13,7 @@ from b2nd_dask.edges.datasets.tree import Member, Tree
 from b2nd_dask.format.labels.manifest import MANIFEST
 from b2nd_dask.format.labels.pack import build_embed
 from b2nd_dask.graph.write.to_b2nd import to_b2nd
+from b2nd_dask.storage import printable
 
 #: How the name of the file of a coordinate begins.
 COORD = "_coord_"
@@ -43,7 +44,8 @@ def check_layout(tree: Tree, advice: str) -> None:
         problem = _problem_of_name(name)
         if problem:
             raise ValueError(
-                f"{tree.label}: {name!r} cannot be the name of a file: {problem}; {advice}"
+                f"{tree.label}: {printable(name)!r} cannot be the name of a file: {problem}; "
+                f"{advice}"
             )
     folded: dict[str, str] = {}
     for name in names:
@@ -63,7 +65,7 @@ def _problem_of_name(name: str) -> str | None:
         return "it is empty"
     if name[0] in "._":
         return f"{name[0]!r} at its beginning marks files that are no variables"
-    if wrong := sorted(set(name) & set('/\\:*?"<>|') | {c for c in name if not c.isprintable()}):
+    if wrong := sorted({c for c in name if c in "/\\" or not c.isprintable()}):
         return f"it has {', '.join(map(repr, wrong))}"
     return (
         f"it is longer than {_LONGEST_NAME} bytes" if len(name.encode()) > _LONGEST_NAME else None

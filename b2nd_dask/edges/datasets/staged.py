@@ -24,11 +24,16 @@ class Staged:
 
 
 @contextmanager
-def staged(target: Path, *, replace: bool) -> Iterator[Staged]:
+def staged(target: Path, *, replace: bool, advice: str) -> Iterator[Staged]:
     """Write a file or directory beside a target, and give it its name at the end.
 
     Where the block fails nothing is left; where the process is killed a hidden directory, which
     `list_staging` shows and `remove_staging` removes.
+
+    Parameters
+    ----------
+    advice : str
+        What `replace` is called where the user says it.
 
     Raises
     ------
@@ -40,7 +45,7 @@ def staged(target: Path, *, replace: bool) -> Iterator[Staged]:
     if os.path.lexists(target) and not replace:
         raise FileExistsError(
             errno.EEXIST,
-            'it exists; mode="w", or overwrite=True (--overwrite) of convert, replaces it',
+            f"it exists; {advice} replaces it",
             str(target),
         )
     if not target.parent.is_dir():

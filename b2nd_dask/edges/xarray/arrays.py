@@ -34,9 +34,15 @@ def write_new_array(given: xr.DataArray, urlpath: Any, options: Mapping[str, Any
     if options.get("vlmeta") is None:
         coords = _packed(tree.members)
         labels = Labels(member.dims or (), _name_of(given), False, member.attrs, coords)
-        options["vlmeta"] = pack_labels(labels)
+        options["vlmeta"] = {} if _is_plain(labels) else pack_labels(labels)
         options.setdefault("meta", {})
     return write_array(member.array, urlpath, **options)
+
+
+def _is_plain(labels: Labels) -> bool:
+    """Whether there is nothing but what any frame is opened with."""
+    dims = tuple(f"dim_{axis}" for axis in range(len(labels.dims)))
+    return labels == Labels(dims)
 
 
 def _name_of(given: xr.DataArray) -> str | None:

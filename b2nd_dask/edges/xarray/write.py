@@ -84,7 +84,7 @@ def write_new(
     else:
         tree = tree_of(source, path.name, encoding)
     is_archive = path.suffix == ".b2z"
-    with staged(path, replace=replace) as made:
+    with staged(path, replace=replace, advice='mode="w"') as made:
         folder = made.area / "frames" if is_archive else made.ready
         waiting: list[Delayed] = []
         _begin(tree, folder, options, waiting)

@@ -292,7 +292,7 @@ WITHOUT_XARRAY = """
 import sys
 sys.modules["xarray"] = None
 import b2nd_dask
-assert "b2nd_dask.edges" not in sys.modules
+assert "b2nd_dask.edges.xarray" not in sys.modules
 try:
     import b2nd_dask.edges.xarray.backend
 except ImportError as error:
