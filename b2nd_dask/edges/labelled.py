@@ -16,7 +16,7 @@ def install() -> None:
     """Let `to_b2nd` take objects of xarray, and give them the accessor ``.b2nd``."""
     register_input("xarray", _of_xarray)
     # dask.array, without which nothing here works, has imported xarray where it is installed
-    if "xarray" in sys.modules:
+    if sys.modules.get("xarray") is not None:
         from b2nd_dask.edges.xarray.accessor import register
 
         register()

@@ -364,7 +364,7 @@ def test_hostile_files_of_hdf5(tmp_path: Path) -> None:
         file["red\x1b[31m"].attrs["a\x1b"] = file["g"].ref
         file.create_dataset("out", (4,), "i4", external=[("secret", 0, 16)])
         file["soft"] = h5py.SoftLink("/g/x")
-    with pytest.raises(ValueError, match="red.* cannot be the name of a file") as error:
+    with pytest.raises(ValueError, match=r"red.* cannot be the name of a file") as error:
         convert("src.h5", "new.b2d")
     assert "\x1b" not in str(error.value)
     with pytest.raises(TypeError, match=r"src\.h5/out: its elements lie in other files"):
