@@ -77,7 +77,14 @@ def _copy_pages(app: Sphinx, config: Config) -> None:
             target.write_text(text, encoding="utf-8")
 
 
+def _is_there(line: str) -> bool:
+    return not re.fullmatch(r"[\w-]+", line) or (DOCS / f"{line}.md").exists()
+
+
 def _fit_page(app: Sphinx, name: str, content: list[str]) -> None:
+    if name == "how-to":
+        # pages that a checkout lacks are left out of the list
+        content[0] = "\n".join(filter(_is_there, content[0].split("\n")))
     path = f"{name}.md"
     if path not in _pages().values() and (DOCS / path).exists():
         content[0] = fitted(content[0], f"docs/{path}", path)
