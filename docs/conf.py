@@ -66,7 +66,7 @@ html_theme_options = {
         "text": "b2nd_dask",
         "alt_text": "b2nd_dask, to the start page",
     },
-    "header_links_before_dropdown": 7,
+    "header_links_before_dropdown": 5,
     "navbar_align": "left",
     "show_prev_next": True,
     "show_toc_level": 2,

@@ -27,6 +27,7 @@ def land_by_chunk(frame: b2nd_dask.Frame) -> np.ndarray:
 
 
 def chunk_map(path: str) -> None:
+    """Draw the land mask beside its chunks."""
     frame = b2nd_dask.open_b2nd(path)
     share = land_by_chunk(frame)
     constant = (share == 0) | (share == 1)
@@ -36,13 +37,15 @@ def chunk_map(path: str) -> None:
     left.imshow(land, cmap=ListedColormap(["#e7f5ff", "#7f9a65"]), extent=extent)
     left.set_title("the array: 21,600 x 43,200 cells, 933 MB", fontsize=10)
     right.imshow(constant, cmap=ListedColormap([STORED, CONSTANT]), extent=extent)
-    title = f"its {constant.size:,} chunks: {int((~constant).sum())} are read, {constant.mean():.0%} repeat one value"
+    stored = int((~constant).sum())
+    title = (
+        f"its {constant.size:,} chunks: {stored} are read, {constant.mean():.0%} repeat one value"
+    )
     right.set_title(title, fontsize=10)
     for axes in (left, right):
         axes.set_xticks([])
         axes.set_yticks([])
     fig.savefig(STATIC / "land-chunks.png", dpi=110)
-    print(f"land-chunks.png: {int((~constant).sum())} of {constant.size} chunks are stored")
 
 
 def _grid(axes: Axes, touched: set[tuple[int, int]], title: str) -> None:
@@ -66,6 +69,7 @@ def _grid(axes: Axes, touched: set[tuple[int, int]], title: str) -> None:
 
 
 def blocks() -> None:
+    """Draw which blocks a column and a sum decode."""
     fig, (left, right) = plt.subplots(1, 2, figsize=(9, 3.4), layout="constrained")
     _grid(left, {(row, 5) for row in range(12)}, "x[:, 22]")
     everything = {(row, column) for row in range(12) for column in range(16)}
