@@ -59,6 +59,8 @@ html_favicon = "_static/logo.svg"
 html_show_sourcelink = False
 html_copy_source = False
 html_show_sphinx = False
+# without it the theme writes an error to the console
+html_context = {"default_mode": "auto"}
 html_theme_options = {
     "logo": {
         "image_light": "_static/logo.svg",

@@ -38,9 +38,7 @@ def chunk_map(path: str) -> None:
     left.set_title("the array: 21,600 x 43,200 cells, 933 MB", fontsize=10)
     right.imshow(constant, cmap=ListedColormap([STORED, CONSTANT]), extent=extent)
     stored = int((~constant).sum())
-    title = (
-        f"its {constant.size:,} chunks: {stored} are read, {constant.mean():.0%} repeat one value"
-    )
+    title = f"its {constant.size:,} chunks: {stored} are read, {constant.mean():.0%} are constant"
     right.set_title(title, fontsize=10)
     for axes in (left, right):
         axes.set_xticks([])
