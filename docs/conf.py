@@ -32,6 +32,9 @@ default_role = "autolink"
 # names of other projects are no links; ours must be there
 nitpick_ignore_regex = [(r"py:.*", r"(?!b2nd_dask\b).*")]
 
+# a word such as `path` that is an attribute of several classes: no link, and no fault
+suppress_warnings = ["ref.python"]
+
 myst_enable_extensions = ["attrs_block", "attrs_inline", "colon_fence", "deflist"]
 myst_heading_anchors = 4
 # executing the notebooks takes minutes: -D nb_execution_mode=cache does
