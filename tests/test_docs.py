@@ -74,6 +74,14 @@ def test_larger_than_memory(caplog: pytest.LogCaptureFixture) -> None:
     np.testing.assert_array_equal(blosc2.open("daily.b2nd")[:, 45, 90], daily)
 
 
+def test_start_page() -> None:
+    values = np.random.default_rng(2).random((4, 60, 100))
+    b2nd_dask.to_b2nd(values, "field.b2nd")
+    run("docs/index.md")
+    anomaly = blosc2.open("anomaly.b2nd")[:]
+    np.testing.assert_allclose(anomaly, values - values.mean(axis=0))
+
+
 def test_install() -> None:
     run("docs/install.md")
     assert blosc2.open("first.b2nd")[:].tolist() == list(range(6))
