@@ -398,7 +398,7 @@ def convert_from_s3(options: dict[str, Any], folder: str) -> None:
 
 def test_zarr_at_a_url(s3_server: Any, tmp_path: Path) -> None:
     s3_server.client.create_bucket(Bucket="zarrs")
-    # in a process of its own: zarr leaves connections open, of which Python warns when it finds them
+    # in a process of its own: zarr leaves connections open, of which Python warns later
     run_forked(convert_from_s3, s3_server.storage_options, str(tmp_path))
 
 
