@@ -80,7 +80,7 @@ def write_frame(tree: Tree, ready: Path | str, options: Options, **more: Any) ->
     _write(member, name, ready, options, coords=packed, **more)
 
 
-def write_folder(tree: Tree, ready: Path, options: Options) -> None:
+def write_folder(tree: Tree, ready: Path, options: Options, *, is_root: bool = True) -> None:
     """Write a directory of frames, with `dataset.json` last."""
     ready.mkdir()
     if tree.only is not None:
@@ -89,8 +89,8 @@ def write_folder(tree: Tree, ready: Path, options: Options) -> None:
         stem = stem_of(name, is_coord=member.is_coordinate(name))
         _write(member, name, ready / f"{stem}.b2nd", options)
     for name, group in tree.groups.items():
-        write_folder(group, ready / name, options)
-    finish_folder(tree, ready)
+        write_folder(group, ready / name, options, is_root=False)
+    finish_folder(tree, ready, is_root=is_root)
 
 
 def write_archive(tree: Tree, ready: Path, options: Options) -> None:

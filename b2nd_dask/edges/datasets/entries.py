@@ -66,4 +66,4 @@ def sizes_of(tree: Tree) -> dict[str, int]:
 def manifest_json(tree: Tree) -> bytes:
     """`dataset.json` of a group."""
     labels = {name: labels_of(member, name) for name, member in tree.members.items()}
-    return build_manifest(labels, sizes_of(tree), tree.attrs)
+    return build_manifest(labels, sizes_of(tree), tree.attrs, list(tree.groups))

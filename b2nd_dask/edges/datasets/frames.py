@@ -84,9 +84,10 @@ def _check_sizes(tree: Tree) -> None:
                 )
 
 
-def finish_folder(tree: Tree, folder: Path) -> None:
-    """Write what stands beside the frames: python-blosc2's list of members, and the manifest."""
-    (folder / "embed.b2e").write_bytes(build_embed())
+def finish_folder(tree: Tree, folder: Path, *, is_root: bool) -> None:
+    """Write what stands beside the frames: the manifest; python-blosc2's list of members."""
+    if is_root:
+        (folder / "embed.b2e").write_bytes(build_embed())
     (folder / MANIFEST).write_bytes(manifest_json(tree))
 
 

@@ -96,7 +96,7 @@ def _write_array(given: xr.DataArray, urlpath: Any, options: dict[str, Any]) -> 
         written = write_new_array(given, urlpath, new | ({"mode": "w-"} if mode == "a" else {}))
     if not options.get("compute", True) or mode == "stage":
         return written
-    return opened_array(urlpath, storage)
+    return opened_array(urlpath, given, storage)
 
 
 def _exists(urlpath: Any, storage_options: Any) -> bool:

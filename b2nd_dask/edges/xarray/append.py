@@ -9,23 +9,22 @@ from __future__ import annotations
 
 import os
 from collections.abc import Hashable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from fcntl import LOCK_EX, LOCK_NB, flock
 from pathlib import Path
 from typing import Any
 
-import dask.array as da
 import xarray as xr
-from dask.base import compute
-from dask.delayed import Delayed
 
 from b2nd_dask.edges.xarray.existing import member_like, require_equal, slices_of
 from b2nd_dask.errors import StaleFrameError
 from b2nd_dask.format.labels.manifest import MANIFEST
 from b2nd_dask.format.labels.pack import with_sizes
 from b2nd_dask.frame.access import open_b2nd
+from b2nd_dask.graph.write.running import Job
 from b2nd_dask.graph.write.to_b2nd import to_b2nd
-from b2nd_dask.storage import remove_staging, sync_directory
+from b2nd_dask.graph.write.write_array import run_together, write_job
+from b2nd_dask.storage import sync_directory
 
 
 def append_dataset(ds: xr.Dataset, path: Path, dim: str) -> None:
@@ -48,15 +47,13 @@ def append_dataset(ds: xr.Dataset, path: Path, dim: str) -> None:
             )
         growing = _growing(ds, present, dim)
         start, count = present.sizes[dim], ds.sizes[dim]
-        waiting: list[Delayed] = []
-        members = {
-            name: member_like(name, ds.variables[name], present.variables[name]) for name in growing
-        }
-        for name, member in members.items():
-            target = str(present.variables[name].encoding["source"])
-            axis = present.variables[name].dims.index(dim)
-            waiting += _placed(member.array, target, axis, start)
-        _together(waiting, [str(present.variables[name].encoding["source"]) for name in growing])
+        jobs: list[Job] = []
+        for name in growing:
+            old = present.variables[name]
+            member = member_like(name, ds.variables[name], old)
+            target = str(old.encoding["source"])
+            jobs += _placed(member.array, target, old.dims.index(dim), start)
+        run_together(jobs)
         _commit_size(path, dim, start + count)
 
 
@@ -79,26 +76,24 @@ def _growing(ds: xr.Dataset, present: xr.Dataset, dim: str) -> list[Hashable]:
     return growing
 
 
-def _placed(array: Any, target: str, axis: int, start: int) -> list[Delayed]:
+def _placed(array: Any, target: str, axis: int, start: int) -> list[Job]:
     """Writes of elements behind what is committed: over what is there, and behind the end."""
-    there = open_b2nd(target).shape[axis] - start
-    array = da.asarray(array)
     count = array.shape[axis]
-    head, tail = (
-        tuple(slice(*ends) if at == axis else slice(None) for at in range(array.ndim))
-        for ends in ((0, min(there, count)), (there, count))
-    )
-    writes = []
-    if there and count:
-        # left by an append that was interrupted
-        region = tuple(
-            slice(start, start + min(there, count)) if at == axis else slice(None)
-            for at in range(array.ndim)
-        )
-        to_b2nd(array[head], target, mode="r+", region=region)
-    if count > there:
-        writes.append(to_b2nd(array[tail], target, mode="r+", append_axis=axis, compute=False))
-    return writes
+    # left by an append that was interrupted
+    there = min(open_b2nd(target).shape[axis] - start, count)
+    if there:
+        region = _along(axis, array.ndim, slice(start, start + there))
+        head = array[_along(axis, array.ndim, slice(0, there))]
+        # by itself: of two changes of a frame at a time one would find it changed
+        to_b2nd(head, target, mode="r+", region=region)
+    if there == count:
+        return []
+    tail = array[_along(axis, array.ndim, slice(there, None))]
+    return [write_job(tail, target, mode="r+", append_axis=axis)[0]]
+
+
+def _along(axis: int, ndim: int, part: slice) -> tuple[slice, ...]:
+    return tuple(part if at == axis else slice(None) for at in range(ndim))
 
 
 def write_region(ds: xr.Dataset, path: Path, region: Any) -> None:
@@ -120,34 +115,19 @@ def write_region(ds: xr.Dataset, path: Path, region: Any) -> None:
             raise ValueError(f"{unknown[0]!r} is not in the dataset that is there")
         at = present.isel(slices)
         require_equal(ds.coords, ds, at, "at that region")
-        waiting, targets = [], []
+        jobs = []
         for name, variable in ds.data_vars.variables.items():
             if not set(variable.dims) & set(slices):
                 raise ValueError(
                     f"{name!r} has none of the dims of the region: leave it out by "
                     f".drop_vars({name!r})"
                 )
-            member = member_like(name, variable, present.variables[name])
-            target = str(present.variables[name].encoding["source"])
-            place = tuple(
-                slices.get(d, slice(0, n))
-                for d, n in zip(variable.dims, variable.shape, strict=True)
-            )
-            waiting.append(to_b2nd(member.array, target, mode="r+", region=place, compute=False))
-            targets.append(target)
-        _together(waiting, targets)
-
-
-def _together(waiting: list[Any], targets: list[str]) -> None:
-    """Compute writes together; where one fails, remove what is staged of the others."""
-    try:
-        if waiting:
-            compute(*waiting)
-    except BaseException:
-        for target in targets:
-            with suppress(OSError):
-                remove_staging(target)
-        raise
+            old = present.variables[name]
+            member = member_like(name, variable, old)
+            place = tuple(slices.get(d, slice(0, n)) for d, n in variable.sizes.items())
+            target = str(old.encoding["source"])
+            jobs.append(write_job(member.array, target, mode="r+", region=place)[0])
+        run_together(jobs)
 
 
 def _require_folder(path: Path) -> None:

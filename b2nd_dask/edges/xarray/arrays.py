@@ -33,7 +33,9 @@ def write_new_array(given: xr.DataArray, urlpath: Any, options: Mapping[str, Any
     options |= storage_of(str(name), member, {**options, "encoding": encoding})
     if options.get("vlmeta") is None:
         coords = _packed(tree.members)
-        labels = Labels(member.dims or (), _name_of(given), False, member.attrs, coords)
+        # a coordinate by itself is one
+        is_coord = given.name is not None and given.name in given.coords
+        labels = Labels(member.dims or (), _name_of(given), is_coord, member.attrs, coords)
         options["vlmeta"] = {} if _is_plain(labels) else pack_labels(labels)
         options.setdefault("meta", {})
     return write_array(member.array, urlpath, **options)
@@ -148,11 +150,14 @@ def _both(given: xr.DataArray, urlpath: Any) -> tuple[xr.Dataset, xr.Dataset, Ha
     return ds.rename({ours: theirs}) if ours != theirs else ds, present, theirs
 
 
-def opened_array(urlpath: Any, storage_options: Any) -> xr.DataArray:
-    """Open what was written."""
+def opened_array(urlpath: Any, given: xr.DataArray, storage_options: Any) -> xr.DataArray:
+    """Open what was written of an array."""
     ds = xr.open_dataset(urlpath, engine="b2nd", chunks={}, storage_options=storage_options)
-    if len(ds.data_vars) != 1:
-        # called as one of its dims
-        return ds[next(iter(ds.variables))]
-    array = ds[next(iter(ds.data_vars))]
-    return array.rename(None) if array.name == _NAMELESS else array
+    if len(ds.data_vars) == 1:
+        return ds[next(iter(ds.data_vars))].rename(given.name)
+    name = given.name
+    if name in given.coords:
+        return ds[name]
+    # called as one of its dims, of which xarray makes a coordinate where it opens it
+    coords = {key: each.variable for key, each in ds.coords.items() if key != name}
+    return xr.DataArray(ds.variables[name].to_base_variable(), coords=coords, name=name)

@@ -17,6 +17,7 @@ from b2nd_dask.edges.xarray.places import (
     Place,
     in_group,
     location_of,
+    manifest_of,
     place_of,
 )
 from b2nd_dask.edges.xarray.variables import Contents, contents_of_frame, contents_of_place
@@ -171,7 +172,7 @@ class B2ndBackend(BackendEntrypoint):
 def _levels(place: Place, path: str = "/", depth: int = 0) -> Iterable[tuple[str, Place]]:
     yield path, place
     if depth < _DEEPEST:
-        for group in place.groups():
+        for group in sorted({*place.groups(), *manifest_of(place).groups}):
             yield from _levels(place.inside(group), f"{path.rstrip('/')}/{group}", depth + 1)
 
 

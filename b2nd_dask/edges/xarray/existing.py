@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import xarray as xr
+from numpy.typing import NDArray
 
 from b2nd_dask.edges.datasets.tree import Member
 from b2nd_dask.edges.xarray.encoding import member_of
@@ -51,13 +52,24 @@ def require_equal(names: Iterable[Hashable], given: Any, present: Any, why: str)
         new, old = given.variables[name], present.variables[name]
         if new.dims != old.dims or new.shape != old.shape or not _same(new, old):
             raise ValueError(
-                f"{name!r} is not what is there: {why}; leave it out by .drop_vars({name!r}), or "
-                "select what is the same"
+                f"{name!r} is not what is there ({_difference(new, old)}): {why}; leave it out by "
+                f".drop_vars({name!r}), or select what is the same"
             )
 
 
+def _difference(new: xr.Variable, old: xr.Variable) -> str:
+    if new.dims != old.dims or new.shape != old.shape:
+        return f"{dict(new.sizes)}, there {dict(old.sizes)}"
+    first, second = np.ravel(new.values), np.ravel(old.values)
+    at = next(i for i in range(first.size) if not _equal(first[i : i + 1], second[i : i + 1]))
+    return f"element {at} is {first[at]!r}, there {second[at]!r}"
+
+
 def _same(new: xr.Variable, old: xr.Variable) -> bool:
-    first, second = np.asarray(new.values), np.asarray(old.values)
+    return _equal(np.asarray(new.values), np.asarray(old.values))
+
+
+def _equal(first: NDArray[Any], second: NDArray[Any]) -> bool:
     floats = first.dtype.kind in "fcmM" and second.dtype.kind in "fcmM"
     return bool(np.array_equal(first, second, equal_nan=floats))
 

@@ -7,18 +7,16 @@ from collections.abc import Hashable, Mapping
 from pathlib import Path
 from typing import Any
 
-import dask.array as da
 import pandas as pd
 import xarray as xr
-from dask.base import compute
-from dask.delayed import Delayed
 
 from b2nd_dask.edges.datasets.entries import entries_of, unstorable_attrs
 from b2nd_dask.edges.datasets.frames import check_layout, finish_folder, pack_folder, stem_of
 from b2nd_dask.edges.datasets.staged import staged
 from b2nd_dask.edges.datasets.tree import Member, Tree
 from b2nd_dask.edges.xarray.encoding import STORAGE, check_encoding, member_of
-from b2nd_dask.graph.write.to_b2nd import to_b2nd
+from b2nd_dask.graph.write.running import Job
+from b2nd_dask.graph.write.write_array import run_together, write_job
 
 Encoding = Mapping[Hashable, Mapping[str, Any]]
 #: Options of `to_b2nd` that new datasets take.
@@ -86,11 +84,7 @@ def write_new(
     is_archive = path.suffix == ".b2z"
     with staged(path, replace=replace, advice='mode="w"') as made:
         folder = made.area / "frames" if is_archive else made.ready
-        waiting: list[Delayed] = []
-        _begin(tree, folder, options, waiting)
-        if waiting:
-            # together: what several variables are computed from is computed once
-            compute(*waiting)
+        run_together(_begin(tree, folder, options))
         if is_archive:
             pack_folder(folder, made.ready)
 
@@ -104,27 +98,22 @@ def _tree_of_groups(source: xr.DataTree, label: str, encoding: Encoding) -> Tree
     return tree
 
 
-def _begin(tree: Tree, folder: Path, options: Mapping[str, Any], waiting: list[Delayed]) -> None:
-    """Write what is in memory, and collect what has to be computed."""
+def _begin(
+    tree: Tree, folder: Path, options: Mapping[str, Any], *, is_root: bool = True
+) -> list[Job]:
+    """Make what lies beside the frames, and the jobs that write them."""
     folder.mkdir()
+    jobs = []
     for name, member in tree.members.items():
         stem = stem_of(name, is_coord=member.is_coordinate(name))
         how = storage_of(name, member, options)
-        lazy = isinstance(member.array, da.Array)
-        written: Any = to_b2nd(
-            member.array,
-            folder / f"{stem}.b2nd",
-            vlmeta=entries_of(member, name),
-            meta={},
-            # NumPy arrays would be copied
-            compute=not lazy,
-            **how,
-        )
-        if lazy:
-            waiting.append(written)
+        entries = entries_of(member, name)
+        path = folder / f"{stem}.b2nd"
+        jobs.append(write_job(member.array, path, vlmeta=entries, meta={}, **how)[0])
     for name, group in tree.groups.items():
-        _begin(group, folder / name, options, waiting)
-    finish_folder(tree, folder)
+        jobs += _begin(group, folder / name, options, is_root=False)
+    finish_folder(tree, folder, is_root=is_root)
+    return jobs
 
 
 def storage_of(name: str, member: Member, options: Mapping[str, Any]) -> dict[str, Any]:

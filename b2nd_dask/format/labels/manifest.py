@@ -50,6 +50,8 @@ class Manifest:
     variable_attrs: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     geogrid: Mapping[str, Geogrid] = field(default_factory=dict)
     group_by: tuple[str, ...] = ()
+    groups: tuple[str, ...] = ()
+    """Names of datasets inside."""
     commits: bool = False
     """Whether the lengths of dims commit appends: only in manifests of this package."""
 
@@ -105,6 +107,7 @@ def parse_manifest(raw: bytes) -> Manifest:
         },
         {name: _geogrid(name, packing) for name, packing in _map(stored, "geogrid").items()},
         _names(stored, "group_by"),
+        _names(own, "groups"),
         commits=bool(own) and not lineage,
     )
 

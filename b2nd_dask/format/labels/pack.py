@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import blosc2
@@ -58,7 +58,10 @@ def pack_labels(labels: Labels) -> dict[str, Any]:
 
 
 def build_manifest(
-    variables: Mapping[str, Labels], sizes: Mapping[str, int], attrs: Mapping[str, Any]
+    variables: Mapping[str, Labels],
+    sizes: Mapping[str, int],
+    attrs: Mapping[str, Any],
+    groups: Sequence[str] = (),
 ) -> bytes:
     """Make the bytes of `dataset.json`.
 
@@ -70,11 +73,15 @@ def build_manifest(
         Length of each dim: where frames are longer, what lies behind is not committed.
     attrs : mapping
         Of the dataset.
+    groups : sequence of str
+        Datasets inside of this one, which may have no variable that would show them.
     """
     plain, typed = split_attrs(attrs)
     own: dict[str, Any] = {"version": VERSION}
     if typed:
         own["attrs"] = base64.b64encode(pack_value(typed)).decode()
+    if groups:
+        own["groups"] = list(groups)
     stored = {
         "data_vars": [name for name, labels in variables.items() if not labels.is_coord],
         "coords": [name for name, labels in variables.items() if labels.is_coord],

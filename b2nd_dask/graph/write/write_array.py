@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import fields
 from functools import partial
 from typing import Any
 
 import dask.array as da
+from dask.base import compute as compute_together
 from dask.delayed import Delayed
 
 from b2nd_dask.frame.members.writable import frame_to_change, target_of
 from b2nd_dask.frame.reference import FrameReference
+from b2nd_dask.frame.write.idempotent import give_up
 from b2nd_dask.frame.write.update import open_for_update
 from b2nd_dask.graph.write.checked_cast import as_elements
 from b2nd_dask.graph.write.frame_options import (
@@ -24,15 +27,28 @@ from b2nd_dask.graph.write.input_arrays import as_dask
 from b2nd_dask.graph.write.modes import NEW, check_mode
 from b2nd_dask.graph.write.parts import part_job
 from b2nd_dask.graph.write.rechunk.bounded import bounded_job
-from b2nd_dask.graph.write.running import run_job
+from b2nd_dask.graph.write.running import Job, run_job
 from b2nd_dask.graph.write.source_metadata import warn_of_dropped
-from b2nd_dask.graph.write.write_tasks import new_job, update_job
+from b2nd_dask.graph.write.write_tasks import WriteJob, new_job, update_job, write_graphs
 from b2nd_dask.storage import Location
 
+_FIELDS = fields(FrameOptions)
 _MODES = (*NEW, "a", "r+", "stage")
 
 
-def write_array(
+def write_array(arr: Any, urlpath: Any, *, compute: bool = True, **options: Any) -> Any:
+    """Write elements, as `to_b2nd`; `options` are those of `write_job`."""
+    if options.get("mode") == "stage":
+        _check_mode("stage", options.get("region"), options.get("append_axis"), _asked(options))
+        _check_max_mem("stage", options.get("max_mem"))
+        location = target_of(urlpath, options.get("storage_options"))
+        resume = options.get("resume", False)
+        return _stage(arr, location, options["region"], compute=compute, resume=resume)
+    job, location, warn = write_job(arr, urlpath, snapshot=not compute, **options)
+    return run_job(job, location, warn, compute=compute, resume=options.get("resume", False))
+
+
+def write_job(
     arr: Any,
     urlpath: Any,
     *,
@@ -47,41 +63,66 @@ def write_array(
     append_axis: int | None = None,
     caterva: bool = False,
     storage_options: Mapping[str, Any] | None = None,
-    compute: bool = True,
     resume: bool = False,
     max_mem: int | float | str | None = None,
     entries: Mapping[str, Any] | None = None,
-) -> da.Array | Delayed:
-    """Write elements; as `to_b2nd`, but for objects that bring labels.
+    snapshot: bool = False,
+) -> tuple[Job, Location, Callable[[], None]]:
+    """Make the job of a write, the place of its frame, and what warns of dropped metadata.
 
     Parameters
     ----------
     entries : mapping, optional
         Entries of vlmeta that an update changes together with the elements.
+    snapshot : bool
+        Whether NumPy arrays are copied, since they may change before the job is computed.
+    others
+        As for `to_b2nd`.
     """
     options = FrameOptions(chunks, blocks, cparams, meta, vlmeta, contiguous, caterva)
     _check_mode(mode, region, append_axis, options)
-    if max_mem is not None and mode not in NEW:
-        raise ValueError(f"max_mem= is for new frames, not for mode={mode!r}: leave it out")
-    if mode == "stage":
-        location = target_of(urlpath, storage_options)
-        return _stage(arr, location, region, compute=compute, resume=resume)
+    _check_max_mem(mode, max_mem)
     old = None if mode in NEW else _existing_frame(urlpath, storage_options, mode)
     if old is None:
         location, elements = target_of(urlpath, storage_options, contiguous=contiguous), arr
     else:
         location, elements = old.location, as_elements(arr, old.dtype)
-    array = as_dask(elements, named=resume, snapshot=not compute)
+    array = as_dask(elements, named=resume, snapshot=snapshot)
     if old is None:
         replace = NEW.get(mode, False)
         job = new_job(array, location, new_plan(array, options), replace=replace, resume=resume)
         bounded = job if max_mem is None else bounded_job(job, max_mem)
         warn = partial(warn_of_dropped, arr, array, meta=meta, vlmeta=vlmeta)
-        return run_job(bounded, location, warn, compute=compute, resume=resume)
+        return bounded, location, warn
     check_region_options(old, options)
     check_append_options(old, array, options)
     job = update_job(array, location, old, region, append_axis, resume=resume, entries=entries)
-    return run_job(job, location, lambda: None, compute=compute, resume=resume)
+    return job, location, lambda: None
+
+
+def run_together(jobs: Sequence[Job]) -> None:
+    """Compute several writes, of which what they share is computed once.
+
+    Where one fails, nothing is left of those that were not published.
+    """
+    together = [job for job in jobs if isinstance(job, WriteJob)]
+    others = [job.graph(None) for job in jobs if not isinstance(job, WriteJob)]
+    try:
+        compute_together(*write_graphs(together), *others)
+    except BaseException:
+        for job in jobs:
+            give_up(job.staging)
+        raise
+
+
+def _check_max_mem(mode: str, max_mem: Any) -> None:
+    if max_mem is not None and mode not in NEW:
+        raise ValueError(f"max_mem= is for new frames, not for mode={mode!r}: leave it out")
+
+
+def _asked(options: Mapping[str, Any]) -> FrameOptions:
+    defaults = {"contiguous": True, "caterva": False}
+    return FrameOptions(**{f.name: options.get(f.name, defaults.get(f.name)) for f in _FIELDS})
 
 
 def _stage(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -156,24 +156,67 @@ def write_graph(job: WriteJob, staged: ChunkRecords | None = None) -> Delayed:
     dask.delayed.Delayed
         Computes to the frame's path or URL.
     """
-    arr = aligned_to(job.elements, job.plan.grid.chunks)
+    blocks = _blocks_of(job, staged)
+    tasks = _planned_blocks(blocks) if _dask_compat.is_planned() else _optimized([blocks])
+    return _with_commit(blocks, tasks)
+
+
+def write_graphs(jobs: Sequence[WriteJob]) -> list[Delayed]:
+    """Build the tasks that write several frames, so that what they share is computed once."""
+    if _dask_compat.is_planned():
+        return [write_graph(job) for job in jobs]
+    each = [_blocks_of(job, None) for job in jobs]
+    # together: by itself each would fuse what it shares with others into tasks of its own
+    tasks = _optimized(each) if each else {}
+    return [_with_commit(blocks, tasks) for blocks in each]
+
+
+class _Blocks(NamedTuple):
+    """The blocks of a job that are written."""
+
+    job: WriteJob
+    array: da.Array
+    token: str
+    missing: NDArray[np.bool_]
+    """Whether a block is to be computed."""
+    known: Mapping[Any, Any]
+    """Tasks of what is known already."""
+
+    @property
+    def opening(self) -> str:
+        """Key of the task that opens the staging area."""
+        return named("open", self.token)
+
+    @property
+    def keys(self) -> list[Any]:
+        """Keys of the tasks that write blocks."""
+        name = named("write", self.token)
+        return [(name, *at) for at in np.ndindex(self.missing.shape) if self.missing[at]]
+
+
+def _blocks_of(job: WriteJob, staged: ChunkRecords | None) -> _Blocks:
+    """Tell which blocks are to be computed."""
+    array = aligned_to(job.elements, job.plan.grid.chunks)
     token = job.token or new_token(job.staging.label)
-    opening, name = named("open", token), named("commit", token)
-    missing, extra = np.ones(arr.numblocks, bool), {}
+    missing, extra = np.ones(array.numblocks, bool), {}
     grid = job.plan.grid
     known = _special_records(job.elements, job.origin, grid) if staged is None else staged
     if known is not None:
-        missing, reused = unstaged_blocks(arr.chunks, job.origin, grid, known)
+        missing, reused = unstaged_blocks(array.chunks, job.origin, grid, known)
         extra = {named("known", token): reused}
     if staged is not None:
-        nchunks = math.prod(-(-n // c) for n, c in zip(arr.shape, grid.chunks, strict=True))
+        nchunks = math.prod(-(-n // c) for n, c in zip(array.shape, grid.chunks, strict=True))
         log_reused(job.staging.label, len(reused.rows), nchunks)
-    build = _planned_blocks if _dask_compat.is_planned() else _fused_blocks
-    keys, tasks = build(arr, job, token, missing)
-    tasks |= extra
+    return _Blocks(job, array, token, missing, extra)
+
+
+def _with_commit(blocks: _Blocks, tasks: Mapping[Any, Any]) -> Delayed:
+    """Add what opens the staging area, merges records and publishes the frame."""
+    job, opening, name = blocks.job, blocks.opening, named("commit", blocks.token)
+    tasks = {**tasks, **blocks.known}
     # before any block is written, and only when the graph is computed
     tasks[opening] = (job.open, job.plan, job.staging)
-    top = merge_tree([*keys, *extra], named("merge", token), tasks)
+    top = merge_tree([*blocks.keys, *blocks.known], named("merge", blocks.token), tasks)
     tasks[name] = (finish_once, job.finish, top, job.plan, opening)
     return Delayed(name, HighLevelGraph.from_collections(name, tasks))
 
@@ -199,61 +242,41 @@ def named(step: str, token: str) -> str:
     return step + token
 
 
-def _fused_blocks(
-    arr: da.Array, job: WriteJob, token: str, missing: NDArray[np.bool_]
-) -> tuple[list[Any], dict[Any, Any]]:
-    """Keys and graph of the missing blocks' tasks, each of which reads, computes and writes."""
+def _records_of(blocks: _Blocks) -> da.Array:
+    """An array of records, of which the task of each block reads, computes and writes it."""
+    arr, job, opening = blocks.array, blocks.job, blocks.opening
+    first: Any = {opening: (job.open, job.plan, job.staging)}
+    # a Delayed instead of the array would not fuse
+    opened = Delayed(opening, HighLevelGraph.from_collections(opening, first))
+    common: dict[str, Any] = {
+        "origin": job.origin,
+        "plan": job.plan,
+        "opened": opened,
+        "name": named("write", blocks.token),
+        "dtype": object,
+        "meta": np.empty((0,) * arr.ndim, object),
+    }
     if not _dask_compat.has_layers():
-        return _mapped_blocks(arr, job, token, missing)
-    indices, opening = tuple(range(arr.ndim)), named("open", token)
-    first: Any = {opening: (job.open, job.plan, job.staging)}
-    # a Delayed instead of this array would not fuse
-    records = da.blockwise(
-        write_task,
-        indices,
-        arr,
-        indices,
-        _dask_compat.ArraySliceDep(arr.chunks),
-        indices,
-        origin=job.origin,
-        plan=job.plan,
-        opened=Delayed(opening, HighLevelGraph.from_collections(opening, first)),
-        name=named("write", token),
-        dtype=object,
-        meta=np.empty((0,) * arr.ndim, object),
-        align_arrays=False,
+        # where dask lacks what layers of our own are made of
+        map_blocks: Any = da.map_blocks
+        mapped: da.Array = map_blocks(_write_mapped, arr, **common)
+        return mapped
+    indices = tuple(range(arr.ndim))
+    slices = _dask_compat.ArraySliceDep(arr.chunks)
+    records: da.Array = da.blockwise(
+        write_task, indices, arr, indices, slices, indices, align_arrays=False, **common
     )
-    return _optimized(records, missing, opening)
+    return records
 
 
-def _mapped_blocks(
-    arr: da.Array, job: WriteJob, token: str, missing: NDArray[np.bool_]
-) -> tuple[list[Any], dict[Any, Any]]:
-    """The same where dask lacks what layers of our own are made of."""
-    opening = named("open", token)
-    first: Any = {opening: (job.open, job.plan, job.staging)}
-    map_blocks: Any = da.map_blocks
-    records = map_blocks(
-        _write_mapped,
-        arr,
-        origin=job.origin,
-        plan=job.plan,
-        opened=Delayed(opening, HighLevelGraph.from_collections(opening, first)),
-        name=named("write", token),
-        dtype=object,
-        meta=np.empty((0,) * arr.ndim, object),
-    )
-    return _optimized(records, missing, opening)
-
-
-def _optimized(
-    records: da.Array, missing: NDArray[np.bool_], opening: str
-) -> tuple[list[Any], dict[Any, Any]]:
-    """Keys and optimized graph of the missing blocks' tasks."""
-    keys = _missing_keys(records, missing)
+def _optimized(each: Sequence[_Blocks]) -> dict[Any, Any]:
+    """Optimize the tasks of the blocks that are to be computed."""
+    records = [_records_of(blocks) for blocks in each]
+    graph = HighLevelGraph.merge(*(array.__dask_graph__() for array in records))
+    keys = [key for blocks in each for key in [*blocks.keys, blocks.opening]]
     # a collection need not have an optimizer
-    optimize = getattr(records, "__dask_optimize__", lambda graph, keys: graph)
-    return keys, dict(optimize(records.__dask_graph__(), [*keys, opening]))
+    optimize = getattr(records[0], "__dask_optimize__", lambda graph, keys: graph)
+    return dict(optimize(graph, keys))
 
 
 def _write_mapped(block: Any, block_info: Any = None, **job: Any) -> ChunkRecords:
@@ -262,27 +285,20 @@ def _write_mapped(block: Any, block_info: Any = None, **job: Any) -> ChunkRecord
     return write_task(block, region, **job)
 
 
-def _planned_blocks(
-    arr: da.Array, job: WriteJob, token: str, missing: NDArray[np.bool_]
-) -> tuple[list[Any], dict[Any, Any]]:
-    """As `_fused_blocks`, where dask's option array.query-planning makes arrays expressions."""
-    expression: Any = arr
+def _planned_blocks(blocks: _Blocks) -> dict[Any, Any]:
+    """As `_optimized`, where dask's option array.query-planning makes arrays expressions."""
+    job, opening, missing = blocks.job, blocks.opening, blocks.missing
+    expression: Any = blocks.array
     planned = expression.optimize()
-    blocks = np.ndindex(missing.shape)
-    slices = _dask_compat.ArraySliceDep(arr.chunks)
-    name, opening = named("write", token), named("open", token)
+    slices = _dask_compat.ArraySliceDep(blocks.array.chunks)
+    name = named("write", blocks.token)
     writes = {
         (name, *at): (write_task, key, slices[at], job.origin, job.plan, opening)
-        for at, key in zip(blocks, _flat(planned.__dask_keys__()), strict=True)
+        for at, key in zip(np.ndindex(missing.shape), _flat(planned.__dask_keys__()), strict=True)
         if missing[at]
     }
     graph, _ = cull({**planned.__dask_graph__(), **writes, opening: job.staging}, list(writes))
-    return list(writes), dict(graph)
-
-
-def _missing_keys(arr: da.Array, missing: NDArray[np.bool_]) -> list[Any]:
-    keys = _flat(arr.__dask_keys__())
-    return [key for key, needed in zip(keys, missing.flat, strict=True) if needed]
+    return dict(graph)
 
 
 def write_task(
