@@ -15,7 +15,7 @@ from b2nd_dask.storage import area_of, publish_path, remove_path, sync_directory
 
 @dataclass(frozen=True)
 class Staged:
-    """Where a conversion writes until it is done."""
+    """Where the target is written until it is complete."""
 
     area: Path
     """Hidden directory, also for what is needed in between."""
@@ -43,11 +43,7 @@ def staged(target: Path, *, replace: bool, advice: str) -> Iterator[Staged]:
         There is no directory to write to.
     """
     if os.path.lexists(target) and not replace:
-        raise FileExistsError(
-            errno.EEXIST,
-            f"it exists; {advice} replaces it",
-            str(target),
-        )
+        raise FileExistsError(errno.EEXIST, f"it exists; {advice} replaces it", str(target))
     if not target.parent.is_dir():
         raise FileNotFoundError(
             errno.ENOENT, "there is no such directory to write to", str(target.parent)

@@ -108,7 +108,7 @@ def problem_of(value: Any) -> str | None:
     Examples
     --------
     >>> problem_of([1, 2.5, "m"]), problem_of(object())
-    (None, 'a value of type object')
+    (None, 'object is no metadata type')
     """
     try:
         if _loses_type(value):
