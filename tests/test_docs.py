@@ -88,6 +88,32 @@ def test_looking() -> None:
     assert all((ROOT / "docs" / picture).is_file() for picture in pictures)
 
 
+def test_start_page() -> None:
+    values = np.random.default_rng(2).random((4, 60, 100))
+    b2nd_dask.to_b2nd(values, "field.b2nd")
+    run("docs/index.md")
+    anomaly = blosc2.open("anomaly.b2nd")[:]
+    np.testing.assert_allclose(anomaly, values - values.mean(axis=0))
+
+
+def test_install() -> None:
+    run("docs/install.md")
+    assert blosc2.open("first.b2nd")[:].tolist() == list(range(6))
+
+
+def test_tutorial(capsys: pytest.CaptureFixture[str]) -> None:
+    names = run("docs/tutorial.md")
+    assert names["result"].ok
+    celsius = blosc2.open("celsius.b2nd")[:]
+    assert celsius.shape == (370, 90, 180)
+    np.testing.assert_array_equal(celsius[365:], celsius[:5])
+    np.testing.assert_array_equal(blosc2.open("series.b2nd")[:], celsius)
+    before = blosc2.open("anomaly.b2nd")[:] + names["mean"]
+    before[100] += 1
+    np.testing.assert_allclose(before, celsius[:365], atol=1e-3)
+    assert "True" in capsys.readouterr().out.splitlines()
+
+
 def test_recipes_for_s3(s3_server: S3Server, monkeypatch: pytest.MonkeyPatch) -> None:
     options = s3_server.storage_options
     monkeypatch.setenv("AWS_ENDPOINT_URL", options["client_kwargs"]["endpoint_url"])
@@ -103,7 +129,7 @@ def test_recipes_for_s3(s3_server: S3Server, monkeypatch: pytest.MonkeyPatch) ->
     s3_server.client.put_bucket_policy(Bucket="open-data", Policy=json.dumps(policy))
     values = np.random.default_rng(2).random((60, 90, 180))
     b2nd_dask.to_b2nd(values, "s3://open-data/rain.b2nd")
-    names = run("docs/recipes.md", "s3")
+    names = run("docs/stores.md", "s3")
     assert names["private"].shape == names["public"].shape == (60, 90, 180)
     frame = b2nd_dask.open_b2nd("s3://climate/rain.b2nd", storage_options=options)
     np.testing.assert_array_equal(names["private"].compute(), frame[...])
@@ -116,7 +142,7 @@ def test_recipes_for_http(http_server: HttpServer) -> None:
     values = np.random.default_rng(2).random((60, 90, 180))
     b2nd_dask.to_b2nd(values, "served.b2nd", chunks=(10, 90, 180))
     http_server.put("rain.b2nd", Path("served.b2nd").read_bytes())
-    names = run("docs/recipes.md", "http", (STAND_IN, http_server.url))
+    names = run("docs/stores.md", "http", (STAND_IN, http_server.url))
     assert names["remote"].shape == (60, 90, 180)
 
 
@@ -168,9 +194,7 @@ def test_xarray() -> None:
 
 def test_every_block_is_run() -> None:
     known = {"", "s3", "http", "cluster", "client", "zarr", "h5py", "xarray"}
-    pages = ["README.md", "docs/recipes.md", "docs/cluster.md", "docs/larger-than-memory.md"]
-    pages += [f"docs/from-{name}.md" for name in ("zarr", "hdf5", "blosc2")]
-    pages += ["docs/xarray.md", "docs/looking.md"]
+    pages = ["README.md", *(f"docs/{path.name}" for path in (ROOT / "docs").glob("*.md"))]
     for page in pages:
         text = (ROOT / page).read_text()
         assert len(blocks(page)) == text.count("```python")

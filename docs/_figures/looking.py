@@ -37,7 +37,7 @@ def screenshot(shown: object, name: str, size: str, *, dark: bool = False) -> No
         html = shown._repr_html_().replace(tempfile.gettempdir() + "/b2nd-looking", "/data")
         body = f'<body style="font-family:sans-serif;margin:12px;{css}">{html}'
         page.write_text(f'<!doctype html><html data-theme="{theme}"><meta charset="utf-8">{body}')
-        subprocess.run(  # noqa: S603 - nothing of it comes from elsewhere
+        subprocess.run(
             [
                 shutil.which("chromium") or "chromium",
                 *_CHROMIUM.split(),

@@ -228,6 +228,7 @@ DOCUMENTED = {
     "dask.array": None,
     "dask.array.core": {"normalize_chunks"},
     "dask.base": {"compute", "is_dask_collection", "optimize", "tokenize"},
+    "dask.callbacks": {"Callback"},
     "dask.delayed": {"Delayed", "delayed"},
     "dask.diagnostics.progress": {"ProgressBar"},
     "dask.highlevelgraph": {"HighLevelGraph"},

@@ -74,5 +74,7 @@ def register() -> None:
         xr.register_dataset_accessor,
         xr.register_datatree_accessor,
     )
-    for maker in makers:
-        maker("b2nd")(B2ndAccessor)
+    for kind, maker in zip((xr.DataArray, xr.Dataset, xr.DataTree), makers, strict=True):
+        # xarray warns of a name that is taken, also where a package is imported anew
+        if getattr(kind, "b2nd", None) is None:
+            maker("b2nd")(B2ndAccessor)

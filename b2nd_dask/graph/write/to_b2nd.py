@@ -148,7 +148,7 @@ def to_b2nd(
 
     Examples
     --------
-    >>> import tempfile, pathlib
+    >>> import tempfile, pathlib, dask.array as da
     >>> path = pathlib.Path(tempfile.mkdtemp(), "ones.b2nd")
     >>> x = to_b2nd(da.ones((100, 100), chunks=(50, 50)) * 2, path)
     >>> x.sum().compute()
