@@ -5,14 +5,15 @@ Importing the package also sets ``from_b2nd`` and ``to_b2nd`` in ``dask.array``,
 reads frames in the new blocks where that costs little.
 """
 
+from importlib import import_module as _import_module
+from typing import TYPE_CHECKING as _TYPE_CHECKING
+from typing import Any as _Any
+
 import dask.array as _da
 
-from b2nd_dask import plot
 from b2nd_dask._version import __version__
-from b2nd_dask.edges.convert.convert import convert
-from b2nd_dask.edges.convert.inputs import install as _install_inputs
 from b2nd_dask.edges.display import install as _install_display
-from b2nd_dask.edges.labelled import install as _install_xarray
+from b2nd_dask.edges.inputs import install as _install_inputs
 from b2nd_dask.errors import (
     B2ndError,
     ChecksumError,
@@ -40,11 +41,14 @@ from b2nd_dask.graph.write.rechunk.rechunk import rechunk
 from b2nd_dask.graph.write.to_b2nd import to_b2nd
 from b2nd_dask.storage import StagingInfo, list_staging, remove_staging
 
+if _TYPE_CHECKING:
+    from b2nd_dask import plot
+    from b2nd_dask.edges.convert.convert import convert
+
 _install()
 _install_rechunk()
 _install_display()
 _install_inputs()
-_install_xarray()
 _da.from_b2nd = from_b2nd  # type: ignore[attr-defined]
 _da.to_b2nd = to_b2nd  # type: ignore[attr-defined]
 _da.Array.to_b2nd = to_b2nd  # type: ignore[attr-defined]
@@ -82,3 +86,16 @@ __all__ = [
     "to_b2nd",
     "verify",
 ]
+
+
+def __getattr__(name: str) -> _Any:
+    """Import what few programs use when it is first asked for."""
+    if name == "plot":
+        return _import_module("b2nd_dask.plot")
+    if name == "convert":
+        return _import_module("b2nd_dask.edges.convert.convert").convert
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

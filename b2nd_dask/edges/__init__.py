@@ -1,6 +1,7 @@
-"""Ways in beside the Python API: the command line and its demo.
+"""What people and other libraries use on top of frames and graphs; nothing below imports it.
 
-They turn arguments into calls and results into text. They may import everything below: `graph`,
-`frame`, `storage`, `format` and `errors`; nothing imports them, so that no command is needed by a
-library.
+`cli` is the command line and `demo` what its demo computes, `display` the HTML in notebooks, `plot`
+the plots, `xarray` the engine and writer of datasets, `convert` the conversions of other formats.
+`datasets` lays several arrays out as a directory, for the last two. `inputs` lets `to_b2nd` take
+objects of other libraries; `extras` imports packages that only some users have.
 """

@@ -159,13 +159,13 @@ def dims_of(reference: FrameReference) -> tuple[str, ...] | None:
 def codec_text(reference: FrameReference) -> str:
     """Codec and level that the frame names for its chunks."""
     how = cparams_of(reference.parsed.header.compression, reference.grid.itemsize)
-    return f"{_name_of(how.codec)}, level {how.clevel}"
+    return f"{choice_name(how.codec)}, level {how.clevel}"
 
 
 def filters_text(reference: FrameReference) -> str:
     """Filters that the frame names for its chunks."""
     how = cparams_of(reference.parsed.header.compression, reference.grid.itemsize)
-    return ", ".join(name for name in map(_name_of, how.filters) if name != "nofilter") or "none"
+    return ", ".join(name for name in map(choice_name, how.filters) if name != "nofilter") or "none"
 
 
 def checksums_text(reference: FrameReference) -> str:
@@ -174,7 +174,7 @@ def checksums_text(reference: FrameReference) -> str:
     return _CHECKSUMS[integrity.checksum_state].format(integrity.reason)
 
 
-def _name_of(choice: Any) -> str:
+def choice_name(choice: Any) -> str:
     """Name of a codec or filter; its number where python-blosc2 has no name for it."""
     return choice.name.lower() if isinstance(choice, Enum) else f"number {choice}"
 

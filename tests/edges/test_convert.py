@@ -402,6 +402,27 @@ def test_zarr_at_a_url(s3_server: Any, tmp_path: Path) -> None:
     run_forked(convert_from_s3, s3_server.storage_options, str(tmp_path))
 
 
+def test_what_is_not_committed_is_not_converted() -> None:
+    rain = xr.DataArray(np.arange(12.0).reshape(4, 3), dims=("time", "lat"), name="rain")
+    rain.to_dataset().b2nd.to_b2nd("src.b2d")
+    # an append that ended before `dataset.json` was replaced
+    to_b2nd(np.ones((2, 3)), "src.b2d/rain.b2nd", mode="r+", append_axis=0)
+    convert("src.b2d", "out.zarr")
+    assert (zarr.open("out.zarr/rain")[:] == rain.values).all()
+
+
+def test_text_and_numbers_of_xarray_blosc2() -> None:
+    xarray_blosc2 = pytest.importorskip("xarray_blosc2", reason="of the extra test")
+    coords = {"station": ["Aa", "Bergen"], "height": 2.0}
+    ds = xr.Dataset({"rain": ("station", [1.0, 2.0])}, coords=coords)
+    xarray_blosc2.save_dataset(ds, "src")
+    convert("src", "out.nc", source_format="b2d")
+    with xr.open_dataset("out.nc") as found:
+        assert found.station.values.tolist() == ["Aa", "Bergen"]
+        assert found.rain.values.tolist() == [1.0, 2.0]
+        assert found.height.values == 2.0
+
+
 def test_our_datasets_open_elsewhere() -> None:
     other = pytest.importorskip("xarray_blosc2", reason="of the extra test")
     source = write_as("zarr3", dataset()[["count"]])

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from enum import Enum
 from typing import Any
 
 from b2nd_dask.errors import B2ndError
 from b2nd_dask.format.index import ChunkKind
 from b2nd_dask.frame.array import Frame, reference_of
 from b2nd_dask.frame.chunk_table import chunk_table, superseded_in
-from b2nd_dask.frame.info import dims_of
+from b2nd_dask.frame.info import choice_name, dims_of
 from b2nd_dask.frame.members.listing import Member
 from b2nd_dask.frame.reference import FrameReference
 
@@ -40,9 +39,9 @@ def facts_of(frame: Frame) -> dict[str, Any]:
         "ratio": frame.cratio if frame.cbytes else None,
         "superseded_nbytes": superseded(reference),
         "layout": "contiguous" if frame.contiguous else "sparse",
-        "codec": _name(how.codec),
+        "codec": choice_name(how.codec),
         "clevel": int(how.clevel),
-        "filters": [name for name in map(_name, how.filters) if name != "nofilter"],
+        "filters": [name for name in map(choice_name, how.filters) if name != "nofilter"],
         "checksums": {
             "state": parsed.integrity.checksum_state.value,
             "reason": parsed.integrity.reason or None,
@@ -65,10 +64,6 @@ def superseded(reference: FrameReference) -> int | None:
     except (B2ndError, OSError):
         # a damaged chunk: `verify` tells of that
         return None
-
-
-def _name(choice: Any) -> str:
-    return choice.name.lower() if isinstance(choice, Enum) else f"number {choice}"
 
 
 def _values(layer: Mapping[str, Any]) -> dict[str, Any]:

@@ -219,8 +219,7 @@ def _legend(
     if (picture.cells == MIXED).any():
         counts[MIXED] = None
     if by == "codec" and table.codecs is not None:
-        has_data = table.kinds.reshape(-1)[table.stored] == ChunkKind.STORED
-        found = np.bincount(table.codecs[has_data], minlength=len(table.codec_names))
+        found = np.bincount(table.codecs[table.data], minlength=len(table.codec_names))
         counts |= {LEVELS + number: int(count) for number, count in enumerate(found) if count}
     if picture.bounds is not None:
         low, high = (_value_text(bound, by) for bound in picture.bounds)

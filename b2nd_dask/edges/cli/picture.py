@@ -9,8 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from b2nd_dask.edges.display.kinds import binned_kinds, step_for
-from b2nd_dask.format.index import ChunkKind
+from b2nd_dask.edges.display.kinds import binned_kinds, binned_means, step_for
 from b2nd_dask.frame.chunk_table import ChunkTable
 
 #: Codes of cells: kinds of chunks below; levels of a value, and codecs, from here on.
@@ -105,29 +104,12 @@ def _side_by_side(panels: NDArray[np.uint8], width: int) -> NDArray[np.uint8]:
     return picture[:-1, :-1]
 
 
-def binned_means(values: NDArray[np.float64], step: tuple[int, ...]) -> NDArray[np.float64]:
-    """Means of the numbers that cells stand for; NaN where there is none.
-
-    Examples
-    --------
-    >>> binned_means(np.array([1.0, 3, np.nan, np.nan, 5]), (2,))
-    array([ 2., nan,  5.])
-    """
-    total, count = np.nan_to_num(values), np.isfinite(values).astype(np.float64)
-    for axis, size in enumerate(step):
-        starts = np.arange(0, values.shape[axis], size)
-        total, count = (np.add.reduceat(each, starts, axis) for each in (total, count))
-    none: NDArray[np.float64] = np.full(total.shape, np.nan)
-    return np.divide(total, count, out=none, where=count > 0)
-
-
 def _codes(table: ChunkTable, by: str) -> NDArray[np.uint8]:
     """Kinds of chunks; of those with data the codec where that is asked for."""
     if by != "codec" or table.codecs is None:
         return table.kinds
     flat = table.kinds.reshape(-1).copy()
-    has_data = flat[table.stored] == ChunkKind.STORED
-    flat[table.stored[has_data]] = LEVELS + table.codecs[has_data]
+    flat[table.stored[table.data]] = LEVELS + table.codecs[table.data]
     return flat.reshape(table.kinds.shape)
 
 
@@ -136,9 +118,8 @@ def _values(table: ChunkTable, by: str) -> NDArray[np.float64] | None:
     if by not in ("cbytes", "ratio"):
         return None
     flat = np.full(table.kinds.size, np.nan)
-    has_data = table.kinds.reshape(-1)[table.stored] == ChunkKind.STORED
-    nbytes = np.maximum(table.nbytes[has_data], 1)
-    flat[table.stored[has_data]] = nbytes if by == "cbytes" else table.chunk_nbytes / nbytes
+    nbytes = np.maximum(table.nbytes[table.data], 1)
+    flat[table.stored[table.data]] = nbytes if by == "cbytes" else table.chunk_nbytes / nbytes
     return flat.reshape(table.kinds.shape)
 
 

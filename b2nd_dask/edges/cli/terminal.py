@@ -75,7 +75,7 @@ def _plain(value: Any) -> Any:
 
 
 @contextmanager
-def progress(what: str, total: int | None = None) -> Iterator[Callable[[int, int], None]]:
+def progress(what: str) -> Iterator[Callable[[int, int], None]]:
     """Show a bar on stderr while the block runs, where stderr is a terminal.
 
     Yields
@@ -92,7 +92,7 @@ def progress(what: str, total: int | None = None) -> Iterator[Callable[[int, int
         transient=True,
         disable=not console.is_terminal,
     ) as bar:
-        task = bar.add_task(escape(safe(what)), total=total)
+        task = bar.add_task(escape(safe(what)), total=None)
 
         shown = 0.0
 

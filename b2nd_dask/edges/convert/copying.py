@@ -11,8 +11,8 @@ from typing import Any
 import dask.array as da
 import numpy as np
 
-from b2nd_dask.edges.convert.lazy import Budget, block_of
-from b2nd_dask.edges.convert.options import Progress
+from b2nd_dask.edges.convert.lazy import Budget, block_of, unit_of
+from b2nd_dask.edges.convert.options import Options, Progress
 from b2nd_dask.edges.datasets.tree import Tree
 
 Region = tuple[slice, ...]
@@ -33,9 +33,9 @@ class Counter:
     def __init__(self, progress: Progress | None, total: int) -> None:
         self._progress, self._done, self._total = progress, 0, total
 
-    def step(self, count: int = 1) -> None:
-        """Count blocks."""
-        self._done += count
+    def step(self) -> None:
+        """Count a block."""
+        self._done += 1
         if self._progress is not None:
             self._progress(min(self._done, self._total), self._total)
 
@@ -90,6 +90,15 @@ def blocks_of(array: da.Array, unit: tuple[int, ...], budget: Budget) -> int:
     """How many regions `copy_blocks` will copy."""
     sizes = block_of(array.shape, unit, array.dtype.itemsize, budget.block)
     return math.prod(-(-n // size) for n, size in zip(array.shape, sizes, strict=True))
+
+
+def blocks_of_tree(tree: Tree, options: Options) -> int:
+    """How many regions `copy_blocks` will copy of all arrays, with the chunks of the target."""
+    arrays = [member.array for _, member in tree.walk()]
+    units = [options.chunks_of(array.shape, unit_of(array)) for array in arrays]
+    return sum(
+        blocks_of(array, unit, options.budget) for array, unit in zip(arrays, units, strict=True)
+    )
 
 
 def compare(source: Tree, written: Tree, budget: Budget) -> None:

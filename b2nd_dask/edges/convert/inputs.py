@@ -14,27 +14,23 @@ from b2nd_dask.edges.convert.read_hdf5 import hdf5_member, hdf5_tree
 from b2nd_dask.edges.convert.read_zarr import zarr_member, zarr_tree
 from b2nd_dask.edges.convert.write_frames import check_frames, write_archive, write_folder
 from b2nd_dask.edges.datasets.entries import drop_unstorable, entries_of
+from b2nd_dask.edges.datasets.frames import stem_of
 from b2nd_dask.edges.datasets.staged import staged
 from b2nd_dask.edges.datasets.tree import Tree
 from b2nd_dask.errors import level_of_caller
 from b2nd_dask.graph.read.from_b2nd import from_b2nd
-from b2nd_dask.graph.write.foreign import LabelledArray, OwnWriter, register
+from b2nd_dask.graph.write.foreign import LabelledArray, OwnWriter
 
 #: Options of `to_b2nd` that a group takes.
 _OPTIONS = ("chunks", "blocks", "cparams")
-
-
-def install() -> None:
-    """Let `to_b2nd` take what zarr and h5py hold."""
-    register("zarr", _of_zarr)
-    register("h5py", _of_h5py)
 
 
 def _budget() -> Budget:
     return Budget(None, 1)
 
 
-def _of_zarr(given: Any) -> LabelledArray | OwnWriter | None:
+def of_zarr(given: Any) -> LabelledArray | OwnWriter | None:
+    """An array or a group of zarr; None for another object of the package."""
     kind = type(given).__name__
     if kind == "Array":
         tree = Tree(_label(given))
@@ -43,7 +39,8 @@ def _of_zarr(given: Any) -> LabelledArray | OwnWriter | None:
     return _group(zarr_tree(given, _label(given), _budget())) if kind == "Group" else None
 
 
-def _of_h5py(given: Any) -> LabelledArray | OwnWriter | None:
+def of_h5py(given: Any) -> LabelledArray | OwnWriter | None:
+    """A dataset, a group or a file of h5py; None for another object of the package."""
     kind = type(given).__name__
     if kind == "Dataset":
         tree = Tree(f"{given.file.filename}::{given.name}")
@@ -106,7 +103,7 @@ def _key(name: str, tree: Tree) -> str:
     """Key of an array in the directory: coordinates have a prefix."""
     group, _, last = name.rpartition("/")
     member = tree.part(name).only
-    stem = f"_coord_{last}" if member is not None and member.is_coordinate(last) else last
+    stem = stem_of(last, is_coord=member is not None and member.is_coordinate(last))
     return f"/{group}/{stem}" if group else f"/{stem}"
 
 

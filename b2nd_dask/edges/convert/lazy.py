@@ -80,6 +80,11 @@ def lazy(source: Any, unit: Sequence[int] | None, budget: Budget, label: str) ->
     return array
 
 
+def unit_of(array: da.Array) -> tuple[int, ...]:
+    """Chunks of the source, whose edges the blocks of its array have."""
+    return tuple(max(1, *axis, 1) for axis in array.chunks)
+
+
 def block_of(
     shape: Sequence[int], unit: Sequence[int] | None, itemsize: int, nbytes: int
 ) -> tuple[int, ...]:

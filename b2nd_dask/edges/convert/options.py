@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from b2nd_dask.edges.convert.lazy import Budget
+from b2nd_dask.edges.convert.lazy import Budget, unit_of
 from b2nd_dask.edges.datasets.tree import Tree
 
 #: Takes how many blocks are done, and of how many.
@@ -68,6 +68,6 @@ class Options:
         """
         for path, member in tree.walk():
             array = member.array
-            of_source = tuple(max(1, *axis, 1) for axis in array.chunks)
+            of_source = unit_of(array)
             for unit in (of_source, self.chunks_of(array.shape, of_source)):
                 self.budget.check(path or tree.label, unit, array.dtype.itemsize)

@@ -5,17 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+import dask.array as da
+import numpy as np
+
 from b2nd_dask.edges.datasets.tree import Member, Tree
-from b2nd_dask.edges.xarray.places import (
-    COORD,
-    Place,
-    in_group,
-    location_of,
-    manifest_of,
-    place_of,
-)
+from b2nd_dask.edges.xarray.dask_arrays import install
+from b2nd_dask.edges.xarray.places import OpenOptions, Place, in_group, location_of, place_of
+from b2nd_dask.edges.xarray.variables import contents_of_place
 from b2nd_dask.format.labels.unpack import unpack_labels
-from b2nd_dask.frame.access import frame_at, open_b2nd
+from b2nd_dask.frame.access import open_b2nd
 from b2nd_dask.frame.array import Frame
 from b2nd_dask.graph.read.from_b2nd import from_b2nd
 from b2nd_dask.storage import printable
@@ -35,27 +33,22 @@ def read_frames(path: str, dtype: Any, storage_options: Mapping[str, Any] | None
         return _single(open_b2nd(path, dtype=dtype, storage_options=storage_options), path)
     if dtype is not None:
         raise ValueError("dtype= is for a single frame of Caterva, which stores none: leave it out")
-    return _tree(in_group(place, group), path, storage_options)
+    # so that variables become arrays of `from_b2nd`
+    install()
+    return _tree(in_group(place, group), path)
 
 
-def _tree(place: Place, label: str, storage_options: Mapping[str, Any] | None) -> Tree:
-    manifest = manifest_of(place)
-    if manifest.geogrid:
-        raise ValueError(
-            f"{label}: xarray-blosc2 packed {', '.join(manifest.geogrid)} as a geogrid: open it by "
-            'xarray.open_dataset(PATH, engine="b2nd") and write it from there'
-        )
-    tree = Tree(label, attrs=dict(manifest.attrs))
-    names = place.arrays()
-    if names is None:
-        names = [*manifest.data_vars, *(COORD + name for name in manifest.coords)]
-    for name in names:
-        frame = Frame(frame_at(place.locate(name)))
-        plain = name.removeprefix(COORD)
-        member = member_of(frame, is_coord=name != plain, attrs=manifest.variable_attrs.get(plain))
-        tree.members[plain] = member
+def _tree(place: Place, label: str) -> Tree:
+    """What the engine of xarray opens there: without what is not committed, nor side-cars."""
+    contents = contents_of_place(place, OpenOptions(), (), own_dims=True)
+    tree = Tree(label, attrs=contents.attrs)
+    for name, variable in contents.variables.items():
+        dims = None if name in contents.without_dims else tuple(map(str, variable.dims))
+        elements = variable.chunk(variable.encoding.get("preferred_chunks", {})).data
+        is_coord = name in contents.coords
+        tree.members[name] = Member(elements, dims, dict(variable.attrs), is_coord=is_coord)
     for name in place.groups():
-        tree.groups[name] = _tree(place.inside(name), f"{label}/{printable(name)}", storage_options)
+        tree.groups[name] = _tree(place.inside(name), f"{label}/{printable(name)}")
     return tree
 
 
@@ -71,16 +64,15 @@ def _single(frame: Frame, label: str) -> Tree:
     return tree
 
 
-def member_of(
-    frame: Frame, *, is_coord: bool = False, attrs: Mapping[str, Any] | None = None
-) -> Member:
+def member_of(frame: Frame, *, is_coord: bool = False) -> Member:
     """Describe an opened frame."""
     found = unpack_labels(frame.vlmeta, frame.shape)
     labels = found.labels
+    array = from_b2nd(frame) if found.strings is None else da.from_array(np.array(found.strings))
     return Member(
-        from_b2nd(frame),
+        array[0] if found.is_scalar else array,
         labels.dims if found.has_dims else None,
-        {**(attrs or {}), **labels.attrs},
+        labels.attrs,
         labels.name,
         is_coord or labels.is_coord,
     )

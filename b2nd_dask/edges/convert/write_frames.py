@@ -73,11 +73,11 @@ def data_of(tree: Tree) -> tuple[str | None, Member, dict[str, Member]]:
     return name, member, coords
 
 
-def write_frame(tree: Tree, ready: Path | str, options: Options, **more: Any) -> None:
+def write_frame(tree: Tree, ready: Path, options: Options) -> None:
     """Write the array of a tree, with its coordinates in the frame."""
     name, member, coords = data_of(tree)
     packed = {each: packed_frame(coords[each], each) for each in coords}
-    _write(member, name, ready, options, coords=packed, **more)
+    _write(member, name, ready, options, coords=packed)
 
 
 def write_folder(tree: Tree, ready: Path, options: Options, *, is_root: bool = True) -> None:
@@ -103,11 +103,10 @@ def write_archive(tree: Tree, ready: Path, options: Options) -> None:
 def _write(
     member: Member,
     name: str | None,
-    path: Any,
+    path: Path,
     options: Options,
     *,
     coords: dict[str, bytes] | None = None,
-    **more: Any,
 ) -> None:
     chunks = options.chunks
     if isinstance(chunks, tuple | list) and len(chunks) != member.array.ndim:
@@ -125,7 +124,6 @@ def _write(
             vlmeta=entries_of(member, name, coords=coords),
             meta={},
             max_mem=limit if limit and chunks is not None else None,
-            **more,
         )
 
 

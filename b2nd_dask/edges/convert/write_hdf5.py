@@ -9,7 +9,8 @@ from typing import Any
 import dask.array as da
 import numpy as np
 
-from b2nd_dask.edges.convert.copying import Counter, blocks_of, copy_blocks
+from b2nd_dask.edges.convert.copying import Counter, blocks_of_tree, copy_blocks
+from b2nd_dask.edges.convert.lazy import unit_of
 from b2nd_dask.edges.convert.options import Options
 from b2nd_dask.edges.datasets.tree import Member, Tree
 from b2nd_dask.edges.extras import require
@@ -119,10 +120,7 @@ def write_hdf5(tree: Tree, ready: Path, options: Options, member: str | None = N
         Name of the dataset, where the source is a single array.
     """
     h5py = require("convert", "h5py")
-    total = sum(
-        blocks_of(m.array, options.chunks_of(m.array.shape, _default(m)), options.budget)
-        for _, m in tree.walk()
-    )
+    total = blocks_of_tree(tree, options)
     counter = Counter(options.progress, total)
     with h5py.File(ready, "w", track_order=True) as file:
         if tree.only is not None:
@@ -168,7 +166,7 @@ def _write_dataset(
     is_text = member.array.dtype.kind == "U"
     member = encoded(member, name)
     array, attrs = member.array, _held_attrs(member.attrs, name, [])
-    chunks = options.chunks_of(array.shape, _default(member))
+    chunks = options.chunks_of(array.shape, unit_of(member.array))
     dtype: Any = array.dtype
     if is_text:
         dtype = h5py.string_dtype("utf-8", dtype.itemsize)
@@ -203,7 +201,3 @@ def _forms(attrs: Mapping[str, Any]) -> dict[str, Any]:
         else value
         for name, value in attrs.items()
     }
-
-
-def _default(member: Member) -> tuple[int, ...]:
-    return tuple(max(1, *axis, 1) for axis in member.array.chunks)

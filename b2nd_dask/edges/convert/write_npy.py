@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from b2nd_dask.edges.convert.copying import Counter, blocks_of, copy_blocks
+from b2nd_dask.edges.convert.lazy import unit_of
 from b2nd_dask.edges.convert.options import Options
 from b2nd_dask.edges.convert.write_frames import data_of
 from b2nd_dask.edges.datasets.tree import Member, Tree
@@ -62,13 +63,11 @@ def _write(member: Member, path: Path, options: Options, counter: Counter) -> No
         counter.step()
         return
     target: Any = np.lib.format.open_memmap(path, "w+", array.dtype, array.shape)
-    copy_blocks(array, target, _unit(member), options.budget, counter)
+    copy_blocks(array, target, unit_of(member.array), options.budget, counter)
     target.flush()
 
 
-def _unit(member: Member) -> tuple[int, ...]:
-    return tuple(max(1, *axis, 1) for axis in member.array.chunks)
-
-
 def _count(member: Member, options: Options) -> int:
-    return blocks_of(member.array, _unit(member), options.budget) if member.array.ndim else 1
+    return (
+        blocks_of(member.array, unit_of(member.array), options.budget) if member.array.ndim else 1
+    )

@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from b2nd_dask.edges.convert.copying import Counter, blocks_of, copy_blocks
+from b2nd_dask.edges.convert.copying import Counter, blocks_of_tree, copy_blocks
+from b2nd_dask.edges.convert.lazy import unit_of
 from b2nd_dask.edges.convert.options import Options
 from b2nd_dask.edges.datasets.tree import Member, Tree
 from b2nd_dask.edges.extras import require
@@ -74,10 +75,7 @@ def write_zarr(tree: Tree, ready: Path, options: Options) -> None:
     zipped = ready.suffix == ".zip"
     store = zarr.storage.ZipStore(ready, mode="w") if zipped else zarr.storage.LocalStore(ready)
     try:
-        total = sum(
-            blocks_of(m.array, options.chunks_of(m.array.shape, _default(m)), options.budget)
-            for _, m in tree.walk()
-        )
+        total = blocks_of_tree(tree, options)
         _write(tree, store, "", options, Counter(options.progress, total))
     finally:
         store.close()
@@ -98,7 +96,7 @@ def _write(tree: Tree, store: Any, path: str, options: Options, counter: Counter
 
 def _write_array(member: Member, store: Any, path: str, options: Options, counter: Counter) -> None:
     zarr = require("convert", "zarr")
-    chunks = options.chunks_of(member.array.shape, _default(member))
+    chunks = options.chunks_of(member.array.shape, unit_of(member.array))
     attrs = zarr_attrs(member.attrs, path, [], member)
     fill = attrs.pop("fill_value", None)
     compression = {} if options.cparams is None else {"compressors": codec_of(options.cparams)}
@@ -115,8 +113,3 @@ def _write_array(member: Member, store: Any, path: str, options: Options, counte
         **compression,
     )
     copy_blocks(member.array, target, chunks, options.budget, counter)
-
-
-def _default(member: Member) -> tuple[int, ...]:
-    """Chunks of the source, whose edges blocks have."""
-    return tuple(max(1, *axis, 1) for axis in member.array.chunks)

@@ -10,13 +10,11 @@ from typing import Any
 
 from b2nd_dask.edges.datasets.entries import entries_of, manifest_json
 from b2nd_dask.edges.datasets.tree import Member, Tree
-from b2nd_dask.format.labels.manifest import MANIFEST
+from b2nd_dask.format.labels.manifest import COORD, MANIFEST
 from b2nd_dask.format.labels.pack import build_embed
 from b2nd_dask.graph.write.to_b2nd import to_b2nd
 from b2nd_dask.storage import printable
 
-#: How the name of the file of a coordinate begins.
-COORD = "_coord_"
 #: Characters of a name, so that the names of staging areas fit, too.
 _LONGEST_NAME = 100
 

@@ -23,7 +23,7 @@ _OURS = re.compile(
 
 @dataclass(frozen=True)
 class Staged:
-    """Where a conversion writes until it is done."""
+    """Where the target is written until it is complete."""
 
     area: Path
     """Hidden directory, also for what is needed in between."""
@@ -51,11 +51,7 @@ def staged(target: Path, *, replace: bool, advice: str) -> Iterator[Staged]:
         There is no directory to write to.
     """
     if os.path.lexists(target) and not replace:
-        raise FileExistsError(
-            errno.EEXIST,
-            f"it exists; {advice} replaces it",
-            str(target),
-        )
+        raise FileExistsError(errno.EEXIST, f"it exists; {advice} replaces it", str(target))
     _check_replaceable(target)
     if not target.parent.is_dir():
         raise FileNotFoundError(

@@ -78,3 +78,20 @@ def binned_kinds(kinds: NDArray[np.uint8], step: tuple[int, ...]) -> NDArray[np.
             high = np.maximum.reduceat(high, starts, axis)
     mixed: NDArray[Any] = np.where(low == high, low, np.uint8(MIXED))
     return mixed.astype(np.uint8)
+
+
+def binned_means(values: NDArray[np.float64], step: tuple[int, ...]) -> NDArray[np.float64]:
+    """Means of the numbers that cells stand for; NaN where there is none.
+
+    Examples
+    --------
+    >>> binned_means(np.array([1.0, 3, np.nan, np.nan, 5]), (2,))
+    array([ 2., nan,  5.])
+    """
+    total, count = np.nan_to_num(values), np.isfinite(values).astype(np.float64)
+    for axis, size in enumerate(step):
+        if size > 1:
+            starts = np.arange(0, values.shape[axis], size)
+            total, count = (np.add.reduceat(each, starts, axis) for each in (total, count))
+    none: NDArray[np.float64] = np.full(total.shape, np.nan)
+    return np.divide(total, count, out=none, where=count > 0)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from b2nd_dask.edges.display.kinds import binned_kinds, step_for
+from b2nd_dask.edges.display.kinds import binned_kinds, binned_means, step_for
 from b2nd_dask.edges.extras import require
 from b2nd_dask.edges.plot.canvas import plain
 from b2nd_dask.frame.info import lengths_text
@@ -64,7 +64,7 @@ class Cells:
         """Values of chunks as values of cells: kinds, or means of numbers without NaN."""
         values = values.reshape(self.counts)
         if mean:
-            return _means(values, self.step)
+            return binned_means(values, self.step)
         return binned_kinds(values, self.step)
 
     def tiled(self, colours: NDArray[np.uint8]) -> NDArray[np.uint8]:
@@ -168,15 +168,3 @@ def _whole_ticks(axes: Axes) -> None:
     ticker = require("plot", "matplotlib.ticker")
     for axis in (axes.xaxis, axes.yaxis):
         axis.set_major_locator(ticker.MaxNLocator(6, integer=True))
-
-
-def _means(values: NDArray[np.float64], step: tuple[int, ...]) -> NDArray[np.float64]:
-    """Means of the numbers in each cell; NaN where there is none."""
-    total, count = np.nan_to_num(values), np.isfinite(values).astype(np.float64)
-    for axis, size in enumerate(step):
-        if size > 1:
-            starts = np.arange(0, values.shape[axis], size)
-            total = np.add.reduceat(total, starts, axis)
-            count = np.add.reduceat(count, starts, axis)
-    none: NDArray[np.float64] = np.full(total.shape, np.nan)
-    return np.divide(total, count, out=none, where=count > 0)

@@ -24,11 +24,11 @@ if TYPE_CHECKING:
 
 By = Literal["kind", "cbytes", "ratio", "codec"]
 _BY = ("kind", "cbytes", "ratio", "codec")
-#: Of the map of codecs: the palette of Okabe and Ito.
 #: Points from the axes to the legend.
 _BELOW = 32
 #: Added to the number of a codec, so that it is no kind.
 _CODECS = 100
+#: Of the map of codecs: the palette of Okabe and Ito.
 _CODEC_COLOURS = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00", "#f0e442")
 
 

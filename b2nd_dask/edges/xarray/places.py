@@ -36,8 +36,6 @@ from b2nd_dask.storage import (
 
 #: Files that a sparse frame has in its directory.
 _SPARSE = "chunks.b2frame"
-#: How the name of the file of a coordinate begins.
-COORD = "_coord_"
 _SEALED = (".b2enc",)
 #: Names of groups that an error lists.
 _LISTED = 10

@@ -12,10 +12,10 @@ import xarray as xr
 from xarray.core import indexing
 
 from b2nd_dask.edges.xarray.backend_array import FrameArray, GeogridArray
-from b2nd_dask.edges.xarray.places import COORD, OpenOptions, Place, manifest_of
+from b2nd_dask.edges.xarray.places import OpenOptions, Place, manifest_of
 from b2nd_dask.errors import B2ndError, FrameFormatError
 from b2nd_dask.format.labels.labels import COORDS
-from b2nd_dask.format.labels.manifest import Manifest
+from b2nd_dask.format.labels.manifest import COORD, Manifest
 from b2nd_dask.format.labels.unpack import UnpackedLabels, unpack_labels
 from b2nd_dask.frame.array import Frame, reference_of
 from b2nd_dask.frame.join import open_all
@@ -41,6 +41,8 @@ class Contents:
     label: str
     variables: dict[str, xr.Variable] = field(default_factory=dict)
     coords: set[str] = field(default_factory=set)
+    without_dims: set[str] = field(default_factory=set)
+    """Variables whose frames name no dims."""
     attrs: dict[str, Any] = field(default_factory=dict)
     sources: dict[str, str] = field(default_factory=dict)
     """For each variable the file, for messages."""
@@ -128,6 +130,8 @@ def contents_of_place(
             continue
         variable = _variable(frame, unpacked, _trimmed(frame, unpacked, sizes), name, manifest)
         contents.add(name, variable, frame.path, is_coord=is_coord)
+        if not unpacked.has_dims:
+            contents.without_dims.add(name)
     _require_all(contents, manifest, dropped)
     if committed is not None:
         contents.attrs["committed_extent"] = committed

@@ -21,6 +21,8 @@ from b2nd_dask.format.values import unpack_value
 
 #: Name of the file.
 MANIFEST = "dataset.json"
+#: How the name of the file of a coordinate begins, beside it.
+COORD = "_coord_"
 #: Bytes that it may have.
 MAX_MANIFEST_NBYTES = 16 << 20
 #: What this package writes in its own entry.

@@ -168,8 +168,15 @@ def test_without_matplotlib(path: Path, monkeypatch: pytest.MonkeyPatch) -> None
 
 
 @pytest.mark.slow
-def test_importing_the_package_imports_no_matplotlib() -> None:
-    code = "import sys, b2nd_dask; b2nd_dask.plot.chunk_map; print('matplotlib' in sys.modules)"
+def test_importing_the_package_imports_neither_extras_nor_what_uses_them() -> None:
+    code = """
+import sys, b2nd_dask
+late = ("cli", "convert", "datasets", "demo", "plot", "display.drawing")
+print([name for name in late if f"b2nd_dask.edges.{name}" in sys.modules])
+b2nd_dask.plot.chunk_map
+b2nd_dask.convert
+print([name for name in ("h5py", "matplotlib", "zarr") if name in sys.modules])
+"""
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert found.stdout.strip() == "False"
+    assert found.stdout.split("\n") == ["[]", "[]", ""]
     assert b2nd_dask.plot is plot

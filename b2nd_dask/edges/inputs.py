@@ -1,4 +1,7 @@
-"""xarray's objects as input of `to_b2nd`, and the accessor ``.b2nd``, without importing xarray."""
+"""Objects of xarray, zarr and h5py as input of `to_b2nd`, without importing these packages.
+
+The accessor ``.b2nd`` of xarray's objects is registered here, too.
+"""
 
 from __future__ import annotations
 
@@ -6,15 +9,17 @@ import sys
 from collections.abc import Mapping
 from typing import Any
 
-from b2nd_dask.graph.write.foreign import OwnWriter
+from b2nd_dask.graph.write.foreign import LabelledArray, OwnWriter
 from b2nd_dask.graph.write.foreign import register as register_input
 
 _KINDS = ("DataArray", "Dataset", "DataTree")
 
 
 def install() -> None:
-    """Let `to_b2nd` take objects of xarray, and give them the accessor ``.b2nd``."""
+    """Let `to_b2nd` take objects of other libraries, and give those of xarray ``.b2nd``."""
     register_input("xarray", _of_xarray)
+    register_input("zarr", _of_zarr)
+    register_input("h5py", _of_h5py)
     # dask.array, without which nothing here works, has imported xarray where it is installed
     if sys.modules.get("xarray") is not None:
         from b2nd_dask.edges.xarray.accessor import register
@@ -32,3 +37,15 @@ def _of_xarray(given: Any) -> OwnWriter | None:
         return write_labelled(given, urlpath, options)
 
     return OwnWriter(write)
+
+
+def _of_zarr(given: Any) -> LabelledArray | OwnWriter | None:
+    from b2nd_dask.edges.convert.inputs import of_zarr
+
+    return of_zarr(given)
+
+
+def _of_h5py(given: Any) -> LabelledArray | OwnWriter | None:
+    from b2nd_dask.edges.convert.inputs import of_h5py
+
+    return of_h5py(given)
