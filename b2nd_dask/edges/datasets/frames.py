@@ -85,6 +85,9 @@ def _check_sizes(tree: Tree) -> None:
 def finish_folder(tree: Tree, folder: Path) -> None:
     """Write what stands beside the frames: python-blosc2's list of members, and the manifest."""
     (folder / "embed.b2e").write_bytes(build_embed())
+    for group in tree.groups:
+        # one for the whole store: inside of it python-blosc2 takes it for a member
+        (folder / group / "embed.b2e").unlink(missing_ok=True)
     (folder / MANIFEST).write_bytes(manifest_json(tree))
 
 

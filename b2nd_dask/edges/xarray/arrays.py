@@ -142,11 +142,14 @@ def _both(given: xr.DataArray, urlpath: Any) -> tuple[xr.Dataset, xr.Dataset, Ha
     return ds.rename({ours: theirs}) if ours != theirs else ds, present, theirs
 
 
-def opened_array(urlpath: Any, storage_options: Any) -> xr.DataArray:
-    """Open what was written."""
+def opened_array(given: xr.DataArray, urlpath: Any, storage_options: Any) -> xr.DataArray:
+    """Open what was written of an array."""
     ds = xr.open_dataset(urlpath, engine="b2nd", chunks={}, storage_options=storage_options)
+    if given.name in given.coords and given.name in ds.variables:
+        # a coordinate by itself
+        return ds.set_coords([given.name])[given.name]
     if len(ds.data_vars) != 1:
-        # called as one of its dims
-        return ds[next(iter(ds.variables))]
+        # called as one of its dims, whose labels it is not
+        return ds[given.name].drop_vars([given.name])
     array = ds[next(iter(ds.data_vars))]
     return array.rename(None) if array.name == _NAMELESS else array
