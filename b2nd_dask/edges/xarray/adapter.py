@@ -76,6 +76,11 @@ def _place(given: Any, options: Mapping[str, Any]) -> tuple[str, Any, Any]:
 
 def _write_array(given: xr.DataArray, urlpath: Any, options: dict[str, Any]) -> Any:
     """Write one array with its labels in the frame."""
+    if str(urlpath).endswith((".b2d", ".b2z")):
+        raise ValueError(
+            f"{urlpath}: that is the name of a dataset, and this is one array: write it to a "
+            "NAME.b2nd, or as a dataset, by .to_dataset(name=...)"
+        )
     dim, region, mode = options.get("append_dim"), options.get("region"), options.get("mode")
     axis = options.get("append_axis")
     storage = options.get("storage_options")

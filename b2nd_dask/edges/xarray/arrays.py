@@ -142,6 +142,11 @@ def write_region_of_array(
 def _both(given: xr.DataArray, urlpath: Any) -> tuple[xr.Dataset, xr.Dataset, Hashable]:
     """The array and the one that is there, as datasets with one name."""
     ds, present = _dataset(given), xr.open_dataset(urlpath, engine="b2nd")
+    if len(present.data_vars) != 1:
+        raise ValueError(
+            f"{urlpath}: the array there is called as one of its dims, {list(present.coords)}: "
+            "change it by append_axis= or region= of its .data, or write it anew"
+        )
     (ours,), (theirs,) = ds.data_vars, present.data_vars
     if given.name is not None and theirs not in (_NAMELESS, given.name):
         raise ValueError(

@@ -42,6 +42,9 @@ def tree_of(ds: xr.Dataset, label: str, encoding: Encoding, *, as_files: bool = 
                 f"{label}: the index {name!r} has several levels, which are not stored: "
                 f".reset_index({name!r}) makes coordinates of them"
             )
+    lost = [key for key in ds.attrs if not isinstance(key, str)]
+    if lost:
+        raise TypeError(f"{label}: the attribute {lost[0]!r} has a name that is no text: rename it")
     tree = Tree(label, attrs={str(key): value for key, value in ds.attrs.items()})
     for name in [*ds.data_vars, *ds.coords]:
         given = encoding.get(name, {})
@@ -81,12 +84,29 @@ def write_new(
         tree = _tree_of_groups(source, path.name, encoding)
     else:
         tree = tree_of(source, path.name, encoding)
+    _check_dims(source, options)
     is_archive = path.suffix == ".b2z"
     with staged(path, replace=replace, advice='mode="w"') as made:
         folder = made.area / "frames" if is_archive else made.ready
         run_together(_begin(tree, folder, options))
         if is_archive:
             pack_folder(folder, made.ready)
+
+
+def _check_dims(source: xr.Dataset | xr.DataTree, options: Mapping[str, Any]) -> None:
+    """Check that the dims that chunks are given for are there."""
+    groups = source.subtree if isinstance(source, xr.DataTree) else [source]
+    known = {dim for group in groups for dim in group.dims}
+    encoding = options.get("encoding") or {}
+    for how in (options, *encoding.values()):
+        for key in ("chunks", "blocks"):
+            asked = how.get(key)
+            unknown = set(asked) - known if isinstance(asked, Mapping) else set()
+            if unknown:
+                raise ValueError(
+                    f"{key}={asked!r}: there is no dim {min(unknown, key=str)!r}, but "
+                    f"{sorted(map(str, known))}"
+                )
 
 
 def _tree_of_groups(source: xr.DataTree, label: str, encoding: Encoding) -> Tree:

@@ -1,0 +1,47 @@
+"""Appends and regions by names."""
+
+import numpy as np
+import pytest
+import xarray as xr
+
+from b2nd_dask.edges.xarray import append
+from tests.edges.xarray.labelled import weather
+
+W = weather().drop_encoding()
+
+
+@pytest.mark.parametrize("chunks", [None, {"time": 7}])
+def test_append_and_region(tmp_path, chunks):
+    ds, path = (W if chunks is None else W.chunk(chunks)), tmp_path / "w.b2d"
+    ds.isel(time=slice(0, 25)).b2nd.to_b2nd(path, mode="a", append_dim="time")
+    found = ds.isel(time=slice(25, 60)).b2nd.to_b2nd(path, mode="a", append_dim="time")
+    xr.testing.assert_identical(found.compute(), W)
+    part = (ds[["t"]] * 0 + 5).isel(time=slice(10, 20), lat=slice(1, 3))
+    found = part.b2nd.to_b2nd(path, mode="r+", region="auto")
+    expected = W.t.values.copy()
+    expected[10:20, 1:3] = 5
+    np.testing.assert_array_equal(found.t.values, expected)
+
+
+def test_array(tmp_path):
+    path = tmp_path / "t.b2nd"
+    W.t[:25].b2nd.to_b2nd(path)
+    found = W.t[25:].b2nd.to_b2nd(path, mode="a", append_dim="time")
+    xr.testing.assert_identical(found.compute(), W.t)
+
+
+def test_an_append_that_does_not_commit_is_repaired(tmp_path, monkeypatch):
+    path = tmp_path / "w.b2d"
+    first, rest = W.isel(time=slice(0, 25)), W.isel(time=slice(25, 60))
+    first.b2nd.to_b2nd(path)
+
+    def fail(*_):
+        raise OSError("power")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(append, "_commit_size", fail)
+        with pytest.raises(OSError, match="power"):
+            rest.assign(t=rest.t * 3).b2nd.to_b2nd(path, mode="a", append_dim="time")
+    xr.testing.assert_identical(xr.open_dataset(path, engine="b2nd").compute(), first)
+    found = rest.b2nd.to_b2nd(path, mode="a", append_dim="time")
+    xr.testing.assert_identical(found.compute(), W)

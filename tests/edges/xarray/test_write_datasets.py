@@ -1,0 +1,60 @@
+"""New datasets and arrays come back as they were."""
+
+import blosc2
+import numpy as np
+import pytest
+import xarray as xr
+
+from tests.edges.xarray.labelled import weather
+
+W = weather().drop_encoding()
+TREE = xr.DataTree.from_dict(
+    {
+        "/": xr.Dataset({"a": ("x", np.arange(3))}, {"x": [1, 2, 3]}),
+        "/g/h": xr.Dataset({"c": ("y", np.arange(2))}, attrs={"q": 1}),
+    }
+)
+ATTRS = {"i": 1, "f": np.float32(1.5), "l": [1, "a"], "b": b"x", "t": (1, 2), "n": np.arange(3)}
+ARRAYS = {
+    "values": W.t,
+    "nameless": W.t.rename(None),
+    "dim": W.lat,
+    "scalar coordinate": W.height,
+    "text": W.zone,
+    "called as a dim": xr.DataArray(np.arange(3.0), dims="x", name="x"),
+    "scalar": xr.DataArray(3.5, name="q", attrs=ATTRS),
+}
+
+
+@pytest.mark.parametrize("suffix", ["", ".b2d", ".b2z"])
+def test_dataset(tmp_path, suffix):
+    found = W.b2nd.to_b2nd(tmp_path / f"w{suffix}").compute()
+    xr.testing.assert_identical(found, W)
+    assert {n: v.dtype for n, v in found.variables.items()} == {
+        n: v.dtype for n, v in W.variables.items()
+    }
+
+
+@pytest.mark.parametrize("array", ARRAYS.values(), ids=ARRAYS)
+def test_array(tmp_path, array):
+    found = array.b2nd.to_b2nd(tmp_path / "a.b2nd").compute()
+    xr.testing.assert_identical(found, array)
+    assert {k: type(v) for k, v in found.attrs.items()} == {
+        k: type(v) for k, v in array.attrs.items()
+    }
+
+
+@pytest.mark.parametrize("suffix", [".b2d", ".b2z"])
+def test_tree_is_a_store_of_blosc2(tmp_path, suffix):
+    path = tmp_path / f"tree{suffix}"
+    xr.testing.assert_identical(TREE.b2nd.to_b2nd(path).load(), TREE)
+    store = blosc2.open(str(path), mode="r")
+    assert set(store.keys()) == {"/a", "/_coord_x", "/g", "/g/h", "/g/h/c"}
+    np.testing.assert_array_equal(store["/g/h/c"][:], [0, 1])
+
+
+def test_packed_as_zarr(tmp_path, pair):
+    found = weather().b2nd.to_b2nd(tmp_path / "w.b2d")
+    expected = xr.open_zarr(pair[1], consolidated=False)
+    xr.testing.assert_identical(found.compute(), expected.compute())
+    assert found.rain.encoding["dtype"] == np.dtype("i2")
