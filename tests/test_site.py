@@ -71,7 +71,9 @@ def _public() -> set[str]:
 
 def test_the_reference_has_every_public_name() -> None:
     page = (DOCS / "reference/index.md").read_text()
-    assert sorted(re.findall(r"^   ([\w.]+)$", page, re.MULTILINE)) == sorted(_public())
+    listed = set(re.findall(r"^   ([\w.]+)$", page, re.MULTILINE))
+    # reached through xarray alone
+    assert listed - {"B2ndAccessor"} == set(_public())
 
 
 class _Quiet(SimpleHTTPRequestHandler):

@@ -173,6 +173,7 @@ def test_map_overlap(volume: Path) -> None:
 
 
 def test_linear_algebra(table: Any) -> None:
+    pytest.importorskip("scipy", reason="of the extra interop")
     q, r = da.linalg.tsqr(table)
     np.testing.assert_allclose((q @ r).compute(), TABLE)
     np.testing.assert_allclose(da.linalg.norm(table).compute(), np.linalg.norm(TABLE))

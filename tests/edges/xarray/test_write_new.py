@@ -254,9 +254,6 @@ def test_a_write_that_is_computed_later(tmp_path):
     )
 
 
-ELEMENTS = st.sampled_from([np.dtype(d) for d in ("f4", "i2", "?", "M8[ns]", "m8[s]", "c8", "U3")])
-
-
 @examples(25)
 @given(
     variable=xrst.variables(
