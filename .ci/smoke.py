@@ -17,8 +17,8 @@ import numpy as np
 import b2nd_dask
 
 VALUES = np.arange(60.0).reshape(6, 10)
-#: Packages that only extras bring.
-OPTIONAL = ("click", "global_land_mask", "h5py", "matplotlib", "s3fs", "xarray", "zarr")
+#: Packages that only extras bring; click and rich come with dask and python-blosc2 today.
+OPTIONAL = ("global_land_mask", "h5py", "matplotlib", "s3fs", "xarray", "zarr")
 
 
 def core() -> None:
@@ -37,10 +37,6 @@ def core() -> None:
 def core_alone() -> None:
     brought = [name for name in OPTIONAL if find_spec(name)]
     assert not brought, brought
-    run = command("info", "smoke.b2nd")
-    assert run.returncode != 0, run
-    assert "b2nd-dask[cli]" in run.stderr, run
-    assert "Traceback" not in run.stderr, run
     says_how_to_install("plot", lambda: b2nd_dask.plot.chunk_map("smoke.b2nd"))
     says_how_to_install("convert", lambda: b2nd_dask.convert("smoke.b2nd", "smoke.zarr"))
 

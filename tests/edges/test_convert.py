@@ -465,6 +465,10 @@ def test_arrays_of_zarr(how: str) -> None:
     to_b2nd(array, "x.b2nd", mode="r+", region=...)
     to_b2nd(array, "y.b2nd", vlmeta={})
     assert not dict(open_b2nd("y.b2nd").vlmeta)
+    # an append that begins a frame
+    to_b2nd(array, "z.b2nd", mode="a", append_axis=0)
+    assert to_b2nd(array, "z.b2nd", mode="a", append_axis=0).shape == (60, 20)
+    assert open_b2nd("z.b2nd").attrs["dims"] == list(labelled.dims)
 
 
 def test_shards_are_read_once() -> None:

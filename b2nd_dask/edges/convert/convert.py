@@ -27,6 +27,7 @@ from b2nd_dask.edges.convert.write_npy import check_npy, write_npy, write_npz
 from b2nd_dask.edges.convert.write_zarr import check_zarr, write_zarr
 from b2nd_dask.edges.datasets.staged import Staged, staged
 from b2nd_dask.edges.datasets.tree import Tree
+from b2nd_dask.edges.extras import require
 from b2nd_dask.errors import level_of_caller
 from b2nd_dask.graph.resources import available
 from b2nd_dask.graph.write.rechunk.budget import nbytes_of
@@ -162,7 +163,7 @@ def _read(
 ) -> Tree:
     """Describe a source."""
     if read_as in _FRAMES:
-        # not before: it needs xarray, which the core does not
+        require("convert", "xarray")
         from b2nd_dask.edges.convert.read_frames import read_frames
 
         return read_frames(source, dtype, storage_options)

@@ -167,9 +167,7 @@ def to_b2nd(
         if name in given:
             raise ValueError(f"{name}= is for objects of xarray, which have names: leave it out")
     if foreign is not None:
-        arr = foreign.array
-        if mode not in ("a", "r+", "stage"):
-            given.setdefault("vlmeta", foreign.vlmeta)
+        return write_array(foreign.array, urlpath, labels=foreign.vlmeta, **given)
     return write_array(arr, urlpath, **given)
 
 

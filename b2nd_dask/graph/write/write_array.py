@@ -5,6 +5,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields
+from dataclasses import replace as replaced
 from functools import partial
 from typing import Any
 
@@ -65,6 +66,7 @@ def write_job(
     storage_options: Mapping[str, Any] | None = None,
     resume: bool = False,
     max_mem: int | float | str | None = None,
+    labels: Mapping[str, Any] | None = None,
     entries: Mapping[str, Any] | None = None,
     snapshot: bool = False,
 ) -> tuple[Job, Location, Callable[[], None]]:
@@ -72,6 +74,8 @@ def write_job(
 
     Parameters
     ----------
+    labels : mapping, optional
+        The vlmeta of a new frame for which none is given.
     entries : mapping, optional
         Entries of vlmeta that an update changes together with the elements.
     snapshot : bool
@@ -90,6 +94,8 @@ def write_job(
     array = as_dask(elements, named=resume, snapshot=snapshot)
     if old is None:
         replace = NEW.get(mode, False)
+        if vlmeta is None and labels:
+            options = replaced(options, vlmeta=labels)
         job = new_job(array, location, new_plan(array, options), replace=replace, resume=resume)
         bounded = job if max_mem is None else bounded_job(job, max_mem)
         warn = partial(warn_of_dropped, arr, array, meta=meta, vlmeta=vlmeta)
