@@ -55,12 +55,23 @@ def _all_attrs(tree: Tree) -> list[tuple[str, dict[str, Any]]]:
 
 
 def sizes_of(tree: Tree) -> dict[str, int]:
-    """Length of each dim."""
-    sizes: dict[str, int] = {}
-    for member in tree.members.values():
+    """Length of each dim.
+
+    Raises
+    ------
+    ValueError
+        A dim has several lengths.
+    """
+    found: dict[str, tuple[int, str]] = {}
+    for name, member in tree.members.items():
         for dim, size in zip(member.dims or (), member.array.shape, strict=False):
-            sizes.setdefault(dim, size)
-    return sizes
+            known, other = found.setdefault(dim, (size, name))
+            if known != size:
+                raise ValueError(
+                    f"{tree.label}: the dim {dim!r} has the length {known} in {other!r} and "
+                    f"{size} in {name!r}; arrays of one dataset share their dims"
+                )
+    return {dim: size for dim, (size, _) in found.items()}
 
 
 def manifest_json(tree: Tree) -> bytes:

@@ -8,7 +8,7 @@ import zipfile
 from pathlib import Path
 from typing import Any
 
-from b2nd_dask.edges.datasets.entries import entries_of, manifest_json
+from b2nd_dask.edges.datasets.entries import entries_of, manifest_json, sizes_of
 from b2nd_dask.edges.datasets.tree import Member, Tree
 from b2nd_dask.format.labels.manifest import COORD, MANIFEST
 from b2nd_dask.format.labels.pack import build_embed
@@ -53,7 +53,7 @@ def check_layout(tree: Tree, advice: str) -> None:
                 f"{tree.label}: {other!r} and {name!r} differ in case alone, and are one file on "
                 f"some systems; {advice}"
             )
-    _check_sizes(tree)
+    sizes_of(tree)
     for group in tree.groups.values():
         check_layout(group, advice)
 
@@ -68,18 +68,6 @@ def _problem_of_name(name: str) -> str | None:
     return (
         f"it is longer than {_LONGEST_NAME} bytes" if len(name.encode()) > _LONGEST_NAME else None
     )
-
-
-def _check_sizes(tree: Tree) -> None:
-    found: dict[str, tuple[int, str]] = {}
-    for name, member in tree.members.items():
-        for dim, size in zip(member.dims or (), member.array.shape, strict=False):
-            known, other = found.setdefault(dim, (size, name))
-            if known != size:
-                raise ValueError(
-                    f"{tree.label}: the dim {dim!r} has the length {known} in {other!r} and "
-                    f"{size} in {name!r}; arrays of one dataset share their dims"
-                )
 
 
 def finish_folder(tree: Tree, folder: Path, *, is_root: bool) -> None:

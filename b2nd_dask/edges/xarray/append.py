@@ -8,12 +8,13 @@ it. Changes take turns by a lock on the directory.
 from __future__ import annotations
 
 import os
-from collections.abc import Hashable, Iterator
+from collections.abc import Hashable, Iterable, Iterator
 from contextlib import contextmanager
 from fcntl import LOCK_EX, LOCK_NB, flock
 from pathlib import Path
 from typing import Any
 
+import dask.array as da
 import xarray as xr
 
 from b2nd_dask.edges.xarray.existing import member_like, require_equal, slices_of
@@ -76,24 +77,36 @@ def _growing(ds: xr.Dataset, present: xr.Dataset, dim: str) -> list[Hashable]:
     return growing
 
 
-def _placed(array: Any, target: str, axis: int, start: int) -> list[Job]:
+def _placed(array: da.Array, target: str, axis: int, start: int) -> list[Job]:
     """Writes of elements behind what is committed: over what is there, and behind the end."""
     count = array.shape[axis]
-    # left by an append that was interrupted
-    there = min(open_b2nd(target).shape[axis] - start, count)
+    # longer than what is committed, along any dim, where an append was interrupted
+    shape = open_b2nd(target).shape
+    there = min(shape[axis] - start, count)
     if there:
-        region = _along(axis, array.ndim, slice(start, start + there))
-        head = array[_along(axis, array.ndim, slice(0, there))]
+        head = array[_along(axis, array.shape, slice(0, there))]
+        region = _along(axis, array.shape, slice(start, start + there))
         # by itself: of two changes of a frame at a time one would find it changed
         to_b2nd(head, target, mode="r+", region=region)
     if there == count:
         return []
-    tail = array[_along(axis, array.ndim, slice(there, None))]
-    return [write_job(tail, target, mode="r+", append_axis=axis)[0]]
+    tail = array[_along(axis, array.shape, slice(there, None))]
+    wanted = (tail.shape[axis] if at == axis else n for at, n in enumerate(shape))
+    return [write_job(_widened(tail, wanted), target, mode="r+", append_axis=axis)[0]]
 
 
-def _along(axis: int, ndim: int, part: slice) -> tuple[slice, ...]:
-    return tuple(part if at == axis else slice(None) for at in range(ndim))
+def _along(axis: int, shape: tuple[int, ...], part: slice) -> tuple[slice, ...]:
+    return tuple(part if at == axis else slice(0, n) for at, n in enumerate(shape))
+
+
+def _widened(array: da.Array, shape: Iterable[int]) -> da.Array:
+    """Add zeros behind the ends of dims: elements that are not committed."""
+    for axis, n in enumerate(shape):
+        missing = n - array.shape[axis]
+        if missing:
+            rest = (missing if at == axis else m for at, m in enumerate(array.shape))
+            array = da.concatenate([array, da.zeros(tuple(rest), array.dtype)], axis)
+    return array
 
 
 def write_region(ds: xr.Dataset, path: Path, region: Any) -> None:

@@ -30,14 +30,14 @@ def test_array(tmp_path):
     xr.testing.assert_identical(found.compute(), W.t)
 
 
+def fail(*_):
+    raise OSError("power")
+
+
 def test_an_append_that_does_not_commit_is_repaired(tmp_path, monkeypatch):
     path = tmp_path / "w.b2d"
     first, rest = W.isel(time=slice(0, 25)), W.isel(time=slice(25, 60))
     first.b2nd.to_b2nd(path)
-
-    def fail(*_):
-        raise OSError("power")
-
     with monkeypatch.context() as patch:
         patch.setattr(append, "_commit_size", fail)
         with pytest.raises(OSError, match="power"):
@@ -45,3 +45,20 @@ def test_an_append_that_does_not_commit_is_repaired(tmp_path, monkeypatch):
     xr.testing.assert_identical(xr.open_dataset(path, engine="b2nd").compute(), first)
     found = rest.b2nd.to_b2nd(path, mode="a", append_dim="time")
     xr.testing.assert_identical(found.compute(), W)
+
+
+@pytest.mark.parametrize("days", [4, 35])
+def test_after_an_append_that_does_not_commit_another_dim_grows(tmp_path, monkeypatch, days):
+    path = tmp_path / "w.b2d"
+    first, rest = W.isel(time=slice(0, 25)), W.isel(time=slice(25, 25 + days))
+    first.isel(lat=slice(0, 4)).b2nd.to_b2nd(path)
+    with monkeypatch.context() as patch:
+        patch.setattr(append, "_commit_size", fail)
+        with pytest.raises(OSError, match="power"):
+            rest.isel(lat=slice(0, 4)).b2nd.to_b2nd(path, mode="a", append_dim="time")
+        with pytest.raises(OSError, match="power"):
+            (first.isel(lat=slice(4, 5)) * 2).b2nd.to_b2nd(path, mode="a", append_dim="lat")
+    found = first.isel(lat=slice(4, 6)).b2nd.to_b2nd(path, mode="a", append_dim="lat")
+    xr.testing.assert_identical(found.compute(), first)
+    found = rest.b2nd.to_b2nd(path, mode="a", append_dim="time")
+    xr.testing.assert_identical(found.compute(), W.isel(time=slice(0, 25 + days)))
