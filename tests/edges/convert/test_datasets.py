@@ -1,0 +1,95 @@
+"""Conversions of labelled datasets and groups, by what other software reads of them."""
+
+from __future__ import annotations
+
+import blosc2
+import numpy as np
+import pytest
+
+from b2nd_dask import convert, to_b2nd
+from tests.edges.convert.samples import RNG, dataset, opened, write_as
+
+zarr = pytest.importorskip("zarr", reason="of the extra convert")
+h5py = pytest.importorskip("h5py", reason="of the extra convert")
+xr = pytest.importorskip("xarray", reason="of the extra convert")
+
+
+@pytest.mark.parametrize("kind", ["zarr2", "zarr3", "netcdf4", "h5netcdf"])
+def test_a_dataset_is_the_same_in_all_formats(kind: str) -> None:
+    source = write_as(kind, dataset())
+    want = opened(source)
+    for number, suffix in enumerate(["b2d", "b2z", "zarr", "nc"]):
+        target = f"new{number}.{suffix}"
+        assert convert(source, target, check=True) == target
+        xr.testing.assert_identical(opened(target), want)
+    # and back
+    for frames in ("new0.b2d", "new1.b2z"):
+        for suffix in ("zarr", "nc"):
+            back = f"{frames[:4]}-back.{suffix}"
+            convert(frames, back)
+            xr.testing.assert_identical(opened(back), want)
+
+
+def test_packed_values_stay_packed() -> None:
+    source = write_as("netcdf4", dataset())
+    convert(source, "new.b2d")
+    with h5py.File(source) as file:
+        stored = file["rain"][:]
+    frame = blosc2.open("new.b2d/rain.b2nd")
+    assert frame.dtype == stored.dtype == np.int16
+    np.testing.assert_array_equal(frame[:], stored)
+    assert stored[2, 1] == -9
+
+
+def test_groups_stay_groups() -> None:
+    with h5py.File("src.h5", "w") as file:
+        file["a"] = np.arange(5)
+        file.create_dataset("run/b", data=np.arange(6.0).reshape(2, 3))
+        file["run/deep/c"] = np.arange(3, dtype="u1")
+        file["run"].attrs["who"] = "me"
+    convert("src.h5", "new.b2d")
+    convert("new.b2d", "back.zarr")
+    convert("src.h5", "new.b2z")
+    convert("new.b2z", "back.h5")
+    group = zarr.open("back.zarr")
+    with h5py.File("back.h5") as back, h5py.File("src.h5") as file:
+        for name in ("a", "run/b", "run/deep/c"):
+            for got in (back[name], group[name]):
+                assert got.dtype == file[name].dtype
+                np.testing.assert_array_equal(got[:], file[name][:])
+        assert back["run"].attrs["who"] == group["run"].attrs["who"] == "me"
+
+
+def test_a_variable_that_is_called_as_a_dim_of_others() -> None:
+    ds = xr.Dataset({"a": (("x", "y"), RNG.random((2, 3))), "x": (("z", "y"), np.ones((4, 3)))})
+    ds.to_netcdf("src.nc", engine="netcdf4")
+    convert("src.nc", "new.b2d")
+    xr.testing.assert_identical(opened("new.b2d"), ds)
+
+
+def test_what_is_not_committed_is_not_converted() -> None:
+    rain = xr.DataArray(np.arange(12.0).reshape(4, 3), dims=("time", "lat"), name="rain")
+    rain.to_dataset().b2nd.to_b2nd("src.b2d")
+    # an append that ended before `dataset.json` was replaced
+    to_b2nd(np.ones((2, 3)), "src.b2d/rain.b2nd", mode="r+", append_axis=0)
+    convert("src.b2d", "out.zarr")
+    assert (zarr.open("out.zarr/rain")[:] == rain.values).all()
+
+
+def test_text_and_numbers_of_xarray_blosc2() -> None:
+    xarray_blosc2 = pytest.importorskip("xarray_blosc2", reason="of the extra test")
+    coords = {"station": ["Aa", "Bergen"], "height": 2.0}
+    ds = xr.Dataset({"rain": ("station", [1.0, 2.0])}, coords=coords)
+    xarray_blosc2.save_dataset(ds, "src")
+    convert("src", "out.nc", source_format="b2d")
+    with xr.open_dataset("out.nc") as found:
+        assert found.station.values.tolist() == ["Aa", "Bergen"]
+        assert found.rain.values.tolist() == [1.0, 2.0]
+        assert found.height.values == 2.0
+
+
+def test_our_datasets_open_elsewhere() -> None:
+    other = pytest.importorskip("xarray_blosc2", reason="of the extra test")
+    source = write_as("zarr3", dataset()[["count"]])
+    convert(source, "new.b2d")
+    np.testing.assert_array_equal(other.open("new.b2d")["count"], np.arange(6))

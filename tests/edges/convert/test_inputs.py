@@ -1,0 +1,113 @@
+"""Arrays and groups of zarr and h5py as input of to_b2nd."""
+
+from __future__ import annotations
+
+import warnings
+from pathlib import Path
+from typing import Any
+
+import blosc2
+import numpy as np
+import pytest
+
+from b2nd_dask import convert, open_b2nd, to_b2nd
+from tests.edges.convert.samples import RNG, dataset, opened, write_as
+from tests.forked import run_forked
+
+zarr = pytest.importorskip("zarr", reason="of the extra convert")
+h5py = pytest.importorskip("h5py", reason="of the extra convert")
+xr = pytest.importorskip("xarray", reason="of the extra convert")
+
+
+def convert_from_s3(options: dict[str, Any], folder: str) -> None:
+    values = np.random.default_rng(5).random((20, 30))
+    array = zarr.create_array(
+        "s3://zarrs/a.zarr", data=values, chunks=(10, 10), storage_options=options
+    )
+    convert("s3://zarrs/a.zarr", f"{folder}/a.b2nd", storage_options=options, check=True)
+    to_b2nd(array, f"{folder}/b.b2nd")
+    for name in ("a.b2nd", "b.b2nd"):
+        np.testing.assert_array_equal(open_b2nd(f"{folder}/{name}")[:], values)
+
+
+def test_zarr_at_a_url(s3_server: Any, tmp_path: Path) -> None:
+    s3_server.client.create_bucket(Bucket="zarrs")
+    # in a process of its own: zarr leaves connections open, of which Python warns later
+    run_forked(convert_from_s3, s3_server.storage_options, str(tmp_path))
+
+
+@pytest.mark.parametrize("how", ["v2", "v3", "sharded", "zip", "memory"])
+def test_arrays_of_zarr(how: str) -> None:
+    values = RNG.random((30, 20))
+    store: Any = "a.zarr"
+    if how == "zip":
+        store = zarr.storage.ZipStore("a.zip", mode="w")
+    elif how == "memory":
+        store = zarr.storage.MemoryStore()
+    more: dict[str, Any] = {"dimension_names": ("y", "x")} if how != "v2" else {}
+    if how == "sharded":
+        more["shards"] = (15, 20)
+    array = zarr.create_array(
+        store,
+        data=values,
+        chunks=(5, 10),
+        zarr_format=2 if how == "v2" else 3,
+        attributes={"units": "K", "n": 3},
+        **more,
+    )
+    if how == "zip":
+        store.close()
+        array = zarr.open_array(zarr.storage.ZipStore("a.zip", mode="r"), mode="r")
+    x = to_b2nd(array, "x.b2nd")
+    np.testing.assert_array_equal(x.compute(), values)
+    np.testing.assert_array_equal(blosc2.open("x.b2nd")[:], values)
+    labelled = xr.open_dataarray("x.b2nd", engine="b2nd")
+    assert labelled.attrs == {"units": "K", "n": 3}
+    assert labelled.dims == (("dim_0", "dim_1") if how == "v2" else ("y", "x"))
+    # into a part of a frame, and with metadata of one's own
+    to_b2nd(array, "x.b2nd", mode="r+", region=...)
+    to_b2nd(array, "y.b2nd", vlmeta={})
+    assert not dict(open_b2nd("y.b2nd").vlmeta)
+    # an append that begins a frame
+    to_b2nd(array, "z.b2nd", mode="a", append_axis=0)
+    assert to_b2nd(array, "z.b2nd", mode="a", append_axis=0).shape == (60, 20)
+    assert open_b2nd("z.b2nd").attrs["dims"] == list(labelled.dims)
+
+
+def test_shards_are_read_once() -> None:
+    array = zarr.create_array(
+        zarr.storage.MemoryStore(),
+        shape=(4000, 300),
+        chunks=(100, 100),
+        shards=(1000, 300),
+        dtype="f8",
+    )
+    x = to_b2nd(array, "x.b2nd")
+    assert all(size % 1000 == 0 for size in x.chunks[0])
+    assert all(size % 300 == 0 for size in x.chunks[1])
+
+
+def test_groups_of_zarr_and_h5py() -> None:
+    source = write_as("zarr3", dataset())
+    arrays = to_b2nd(zarr.open_group(source), "new.b2d")
+    xr.testing.assert_identical(opened("new.b2d"), opened(source))
+    np.testing.assert_array_equal(arrays["count"].compute(), np.arange(6))
+    dataset().to_netcdf("src.nc", engine="netcdf4")
+    with h5py.File("src.nc") as file:
+        to_b2nd(file, "new.b2z")
+        x = to_b2nd(file["rain"], "rain.b2nd")
+        np.testing.assert_array_equal(x.compute(), file["rain"][:])
+        with pytest.raises(ValueError, match=r"append_axis=.*new directory"):
+            to_b2nd(file, "more.b2d", mode="a", append_axis=0)
+        with pytest.raises(ValueError, match=r"NAME\.b2d"):
+            to_b2nd(file, "more.b2nd")
+    assert open_b2nd("rain.b2nd").vlmeta["dims"] == ["time", "lat"]
+    xr.testing.assert_identical(opened("new.b2z"), opened("src.nc"))
+
+
+def test_strings_of_any_length_of_zarr() -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        array = zarr.create_array(zarr.storage.MemoryStore(), shape=3, dtype="str")
+    with pytest.raises(TypeError, match='"U20"'):
+        to_b2nd(array, "x.b2nd")

@@ -1,0 +1,131 @@
+"""What cannot be converted is an error before anything is written."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from b2nd_dask import convert, open_b2nd, to_b2nd
+from tests.edges.convert.samples import RNG, names
+
+zarr = pytest.importorskip("zarr", reason="of the extra convert")
+h5py = pytest.importorskip("h5py", reason="of the extra convert")
+xr = pytest.importorskip("xarray", reason="of the extra convert")
+
+
+def test_what_frames_cannot_hold_is_an_error_before_anything_is_written(tmp_path: Path) -> None:
+    with h5py.File("src.h5", "w") as file:
+        file["good"] = np.arange(4)
+        file["text"] = np.array(["a", "bcd"], object)
+        file["link"] = np.array([file["good"].ref], h5py.ref_dtype)
+        file["kind"] = np.zeros(3, h5py.enum_dtype({"A": 0, "B": 1}, "i4"))
+        file["empty"] = h5py.Empty("f4")
+    before = names(tmp_path)
+    with pytest.raises(TypeError) as error:
+        convert("src.h5", "new.b2d")
+    for text in ("src.h5/text: strings", "link: elements of references", "kind: an enum", "empty"):
+        assert text in str(error.value)
+    assert "skip=True" in str(error.value)
+    assert names(tmp_path) == before
+    with pytest.warns(UserWarning, match=r"left out.*src\.h5/text"):
+        convert("src.h5", "new.b2d", skip=True)
+    assert names(tmp_path / "new.b2d") == {"good.b2nd", "dataset.json", "embed.b2e"}
+
+
+def test_attributes_that_do_not_fit_are_named() -> None:
+    with h5py.File("src.h5", "w") as file:
+        file.create_dataset("x", data=np.arange(4), maxshape=(None,))
+        file["x"].attrs["ref"] = file["x"].ref
+        file["x"].attrs["kept"] = np.float32(0.5)
+    with pytest.warns(UserWarning, match=r"'ref' of src\.h5/x.*unlimited|unlimited.*'ref'"):
+        convert("src.h5", "x.b2nd")
+    kept = xr.open_dataarray("x.b2nd", engine="b2nd").attrs["kept"]
+    assert (kept, kept.dtype) == (0.5, np.float32)
+    with pytest.warns(UserWarning, match="attributes of .*kept"):
+        convert("x.b2nd", "x.npy")
+
+
+def test_names_that_no_file_can_have() -> None:
+    with h5py.File("src.h5", "w") as file:
+        file[".hidden"] = np.arange(4)
+    with pytest.raises(ValueError, match=r"'\.hidden' cannot be the name of a file"):
+        convert("src.h5", "new.b2d")
+    zarr.create_array("a.zarr", data=np.arange(3))
+    for bad, text in (
+        (("a.zarr", "new.tiff"), "target_format="),
+        (("a.zarr", "s3://bucket/new.b2nd"), "local files"),
+        (("https://host/a.h5", "new.b2nd"), "download"),
+        (("none.h5", "new.b2nd"), "no such file"),
+    ):
+        with pytest.raises((ValueError, FileNotFoundError), match=text):
+            convert(*bad)
+
+
+def test_a_target_is_replaced_only_when_asked() -> None:
+    np.save("x.npy", np.arange(5))
+    convert("x.npy", "x.b2nd")
+    np.save("x.npy", np.arange(7))
+    with pytest.raises(FileExistsError, match="overwrite"):
+        convert("x.npy", "x.b2nd")
+    assert open_b2nd("x.b2nd").shape == (5,)
+    convert("x.npy", "x.b2nd", overwrite=True)
+    assert open_b2nd("x.b2nd").shape == (7,)
+    convert("x.npy", "x.zarr")
+    convert("x.npy", "x.zarr", overwrite=True, chunks=3)
+    assert zarr.open("x.zarr").chunks == (3,)
+    assert not [name for name in names(Path()) if name.startswith(".")]
+
+
+@pytest.mark.parametrize("kind", ["npy", "h5", "zarr", "npz", "zarr.json", "b2nd"])
+def test_damaged_sources(kind: str, tmp_path: Path) -> None:
+    values = RNG.random((50, 40))
+    source = tmp_path / f"src.{kind}"
+    if kind == "npy":
+        np.save(source, values)
+    elif kind == "npz":
+        np.savez(source, x=values)
+    elif kind == "b2nd":
+        to_b2nd(values, source)
+    elif kind == "h5":
+        with h5py.File(source, "w") as file:
+            file["x"] = values
+    else:
+        source = tmp_path / "src.zarr"
+        group = zarr.open_group(source, mode="w")
+        group.create_array("x", data=values, chunks=(50, 40))
+        name = "c/0/0" if kind == "zarr" else "zarr.json"
+        raw = (source / "x" / name).read_bytes()
+        (source / "x" / name).write_bytes(raw[: len(raw) // 2])
+    if source.is_file():
+        raw = source.read_bytes()
+        source.write_bytes(raw[: len(raw) // 2])
+    before = names(tmp_path)
+    with pytest.raises(Exception, match=r".") as error:
+        convert(source, "new.b2d")
+    assert not isinstance(error.value, AssertionError)
+    assert names(tmp_path) == before
+
+
+def test_hostile_files_of_hdf5(tmp_path: Path) -> None:
+    (tmp_path / "secret").write_bytes(bytes(16))
+    with h5py.File("src.h5", "w") as file:
+        file["g/x"] = np.arange(4)
+        file["g/again"] = file["g"]
+        file["red\x1b[31m"] = np.arange(3)
+        file["red\x1b[31m"].attrs["a\x1b"] = file["g"].ref
+        file.create_dataset("out", (4,), "i4", external=[("secret", 0, 16)])
+        file["soft"] = h5py.SoftLink("/g/x")
+    with pytest.raises(ValueError, match=r"red.* cannot be the name of a file") as error:
+        convert("src.h5", "new.b2d")
+    assert "\x1b" not in str(error.value)
+    with pytest.raises(TypeError, match=r"src\.h5/out: its elements lie in other files"):
+        convert("src.h5", "new.zarr")
+    with pytest.warns(UserWarning, match="cannot hold") as warned:
+        convert("src.h5", "new.zarr", skip=True)
+    (text,) = (str(each.message) for each in warned if "cannot hold" in str(each.message))
+    assert "g/again, which is another name of a group" in text
+    assert "src.h5/soft, which is a link" in text
+    assert "\x1b" not in text
+    assert list(zarr.open_group("new.zarr")["g"]) == ["x"]

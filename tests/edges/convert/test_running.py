@@ -1,0 +1,112 @@
+"""How conversions run: memory, checks, progress, processes that are killed."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import b2nd_dask
+from b2nd_dask import convert, to_b2nd
+from tests.edges.convert.samples import RNG, names
+from tests.forked import answer, started
+from tests.peak import peak_growth
+
+zarr = pytest.importorskip("zarr", reason="of the extra convert")
+h5py = pytest.importorskip("h5py", reason="of the extra convert")
+
+
+def test_memory_that_is_too_little() -> None:
+    zarr.create_array("a.zarr", shape=(1000, 1000), chunks=(1000, 1000), dtype="f8")
+    with pytest.raises(ValueError, match="give 32000000 or more"):
+        convert("a.zarr", "a.b2nd", max_mem="1MB")
+    convert("a.zarr", "a.b2nd", max_mem="64MB")
+
+
+def test_check_sees_what_was_written_wrongly(monkeypatch: pytest.MonkeyPatch) -> None:
+    from b2nd_dask.edges.convert import write_npy
+
+    copy = write_npy.copy_blocks
+
+    def one_wrong(array: Any, target: Any, *rest: Any) -> None:
+        copy(array, target, *rest)
+        target[3, 2] += 1
+
+    monkeypatch.setattr(write_npy, "copy_blocks", one_wrong)
+    zarr.create_array("a.zarr", data=RNG.random((6, 5)))
+    with pytest.raises(ValueError, match="differ"):
+        convert("a.zarr", "a.npy", check=True)
+    assert names(Path()) == {"a.zarr"}
+
+
+def test_progress_reaches_the_end() -> None:
+    np.save("x.npy", RNG.random((3000, 1000)))
+    for target in ("x.b2nd", "x.zarr", "x.h5"):
+        seen: list[tuple[int, int]] = []
+        convert("x.npy", target, progress=lambda done, of: seen.append((done, of)))  # noqa: B023
+        assert len(seen) > 1
+        assert seen[-1][0] == seen[-1][1]
+    assert b2nd_dask.verify("x.b2nd").ok
+
+
+def _converting(source: str, target: str, connection: Any) -> None:
+    def wait(done: int, of: int) -> None:
+        connection.send((done, of))
+        time.sleep(600)
+
+    convert(source, target, progress=wait)
+
+
+@pytest.mark.parametrize("suffix", ["zarr", "h5", "b2d"])
+def test_a_killed_conversion_leaves_nothing_under_the_name(suffix: str, tmp_path: Path) -> None:
+    np.savez("x.npz", x=RNG.random((1500, 1500)), y=np.arange(3))
+    target = tmp_path / f"new.{suffix}"
+    source = str(tmp_path / "x.npz")
+    with started(_converting, source, str(target)) as (process, connection):
+        done, of = answer(connection)
+        assert 0 < done < of
+        assert not target.exists()
+        process.kill()
+        process.join()
+    assert not target.exists()
+    assert [name for name in names(tmp_path) if not name.startswith(".")] == ["x.npz"]
+    (left,) = b2nd_dask.list_staging(target)
+    assert left.path.endswith(".staging")
+    b2nd_dask.remove_staging(target)
+    assert names(tmp_path) == {"x.npz"}
+    convert(source, target)
+    assert target.exists()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("first", "second"), [("zarr", "b2nd"), ("b2nd", "zarr"), ("h5", "b2nd")])
+def test_memory_is_bounded(first: str, second: str, tmp_path: Path) -> None:
+    shape, chunks = (400, 1000, 100), (10, 500, 100)
+    values = np.random.default_rng(1).integers(0, 9, shape)
+    source, target = tmp_path / f"x.{first}", tmp_path / f"y.{second}"
+    if first == "zarr":
+        zarr.create_array(source, data=values, chunks=chunks)
+    elif first == "h5":
+        with h5py.File(source, "w") as file:
+            file.create_dataset("x", data=values, chunks=chunks)
+    else:
+        to_b2nd(values, source, chunks=chunks)
+    grown = peak_growth(
+        "b2nd_dask.convert(source, target, max_mem='96MB')",
+        before=f"b2nd_dask.convert(small, str(small) + '.{second}')",
+        small=_small(tmp_path, first),
+        source=source,
+        target=target,
+    )
+    assert grown < 128 << 20 < values.nbytes // 2
+
+
+def _small(folder: Path, kind: str) -> Path:
+    """A tiny file of the same format, by which all packages are loaded."""
+    small = folder / f"small.{kind}"
+    np.save(folder / "small.npy", np.arange(3))
+    convert(folder / "small.npy", small)
+    return small
