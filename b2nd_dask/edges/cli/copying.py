@@ -9,10 +9,10 @@ from typing import Any, NamedTuple
 
 import click
 
-from b2nd_dask.edges.cli.computing import computing
 from b2nd_dask.edges.cli.failures import FAILED, Verb, safe
 from b2nd_dask.edges.cli.options import PATH, lengths, storage_options
 from b2nd_dask.edges.cli.terminal import progress
+from b2nd_dask.edges.progress import tasks_shown
 from b2nd_dask.frame.access import open_b2nd
 from b2nd_dask.frame.array import Frame
 from b2nd_dask.frame.info import lengths_text
@@ -144,7 +144,7 @@ def _write(
     asked = _Compression(options["codec"], options["level"], options["filters"])
     contiguous = source.contiguous if options["contiguous"] is None else options["contiguous"]
     storage = _options_for(target, options)
-    with computing(f"writing {target}"):
+    with progress(f"writing {target}") as show, tasks_shown(show):
         rechunk(
             source,
             target,

@@ -11,12 +11,12 @@ import dask
 import numpy as np
 from numpy.typing import NDArray
 
-from b2nd_dask.edges.cli.computing import computing
 from b2nd_dask.edges.cli.failures import FAILED, Verb, message_of, safe
 from b2nd_dask.edges.cli.moments import is_described, moments
 from b2nd_dask.edges.cli.options import json_option, lengths, paths_argument, storage_options
 from b2nd_dask.edges.cli.sources import arrays_of, opened
-from b2nd_dask.edges.cli.terminal import print_columns, print_json
+from b2nd_dask.edges.cli.terminal import print_columns, print_json, progress
+from b2nd_dask.edges.progress import tasks_shown
 from b2nd_dask.frame.access import open_b2nd
 from b2nd_dask.frame.array import Frame
 from b2nd_dask.frame.info import lengths_text
@@ -93,7 +93,7 @@ def _described(frame: Frame, axis: int | tuple[int, ...] | None) -> dict[str, An
     axes = _axes(frame, axis)
     with dask.config.set({"array.chunk-size": _BLOCK}):
         x = from_b2nd(frame, chunks="auto")
-    with computing(f"computing {frame.path}"):
+    with progress(f"computing {frame.path}") as show, tasks_shown(show):
         record = np.asarray(moments(x, axes).compute(scheduler="threads"))
     values = {key: _listed(_value(record, key, frame.dtype)) for key in _NAMES}
     kept = None if axes is None else [n for n in range(frame.ndim) if n not in axes]

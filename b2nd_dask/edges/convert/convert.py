@@ -12,7 +12,7 @@ from typing import Any
 from b2nd_dask.edges.convert.copying import compare
 from b2nd_dask.edges.convert.formats import format_of, split_member
 from b2nd_dask.edges.convert.lazy import Budget
-from b2nd_dask.edges.convert.options import Options, Progress
+from b2nd_dask.edges.convert.options import Options
 from b2nd_dask.edges.convert.read_hdf5 import read_hdf5
 from b2nd_dask.edges.convert.read_npy import read_npy, read_npz
 from b2nd_dask.edges.convert.read_zarr import read_zarr
@@ -28,6 +28,7 @@ from b2nd_dask.edges.convert.write_zarr import check_zarr, write_zarr
 from b2nd_dask.edges.datasets.staged import Staged, staged
 from b2nd_dask.edges.datasets.tree import Tree
 from b2nd_dask.edges.extras import require
+from b2nd_dask.edges.progress import Progress
 from b2nd_dask.errors import level_of_caller
 from b2nd_dask.graph.resources import available
 from b2nd_dask.graph.write.rechunk.budget import nbytes_of

@@ -12,8 +12,9 @@ import dask.array as da
 import numpy as np
 
 from b2nd_dask.edges.convert.lazy import Budget, block_of, unit_of
-from b2nd_dask.edges.convert.options import Options, Progress
+from b2nd_dask.edges.convert.options import Options
 from b2nd_dask.edges.datasets.tree import Tree
+from b2nd_dask.edges.progress import Progress
 
 Region = tuple[slice, ...]
 

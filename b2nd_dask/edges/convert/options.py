@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 from b2nd_dask.edges.convert.lazy import Budget, unit_of
 from b2nd_dask.edges.datasets.tree import Tree
-
-#: Takes how many blocks are done, and of how many.
-Progress = Callable[[int, int], None]
+from b2nd_dask.edges.progress import Progress
 
 
 @dataclass(frozen=True)

@@ -4,12 +4,9 @@ from __future__ import annotations
 
 from contextlib import nullcontext
 from pathlib import Path
-from typing import Any
 
 import dask
-from dask.callbacks import Callback
 
-from b2nd_dask.edges.convert.copying import Counter
 from b2nd_dask.edges.convert.options import Options
 from b2nd_dask.edges.datasets.entries import drop_unstorable, entries_of
 from b2nd_dask.edges.datasets.frames import (
@@ -20,6 +17,7 @@ from b2nd_dask.edges.datasets.frames import (
     stem_of,
 )
 from b2nd_dask.edges.datasets.tree import Member, Tree
+from b2nd_dask.edges.progress import tasks_shown
 from b2nd_dask.format.labels.labels import MAX_COORDS_NBYTES
 from b2nd_dask.graph.write.to_b2nd import to_b2nd
 
@@ -113,7 +111,7 @@ def _write(
         # of a coordinate, beside the arrays that they are meant for
         chunks = None
     limit = options.budget.nbytes
-    bar = _Bar(options) if options.progress is not None else nullcontext()
+    bar = tasks_shown(options.progress) if options.progress else nullcontext()
     with dask.config.set(num_workers=options.budget.threads) if limit else nullcontext(), bar:
         to_b2nd(
             member.array,
@@ -125,20 +123,3 @@ def _write(
             meta={},
             max_mem=limit if limit and chunks is not None else None,
         )
-
-
-class _Bar(Callback):
-    """Tasks of dask that are done, where they run in this process."""
-
-    def __init__(self, options: Options) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
-        self._options = options
-        self._counter: Counter | None = None
-
-    def _start_state(self, dsk: Any, state: Any) -> None:
-        total = sum(len(state[kind]) for kind in ("ready", "waiting", "running"))
-        self._counter = Counter(self._options.progress, total)
-
-    def _posttask(self, key: Any, result: Any, dsk: Any, state: Any, worker_id: Any) -> None:
-        if self._counter is not None:
-            self._counter.step()
