@@ -1,0 +1,94 @@
+"""Writes of datasets in processes that are killed, beside each other, and on a cluster."""
+
+import time
+
+import numpy as np
+import pytest
+import xarray as xr
+from distributed import Client, LocalCluster
+
+import b2nd_dask
+from b2nd_dask.errors import StaleFrameError
+from tests.edges.xarray.labelled import weather
+from tests.forked import answer, started
+
+W = weather().drop_encoding()
+FIRST, REST = W.isel(time=slice(0, 25)), W.isel(time=slice(25, 60))
+
+
+def _write_and_stay(path, options, connection):
+    """Write a dataset, whose last blocks never come."""
+
+    global _connection
+    _connection = connection
+    ds = REST.chunk(time=9)
+    ds = ds.assign(t=ds.t.copy(data=ds.t.data.map_blocks(_stay_in_the_last, dtype="f4")))
+    ds.b2nd.to_b2nd(path, **options)
+
+
+def _stay_in_the_last(block, block_info=None):
+    if block_info[0]["chunk-location"][0] == 3:
+        _connection.send("writing")
+        time.sleep(600)
+    return block
+
+
+@pytest.mark.parametrize("name", ["w.b2d", "w.b2z"])
+@pytest.mark.parametrize("replaced", [False, True])
+def test_a_killed_write_leaves_what_was_there(tmp_path, name, replaced):
+    path = tmp_path / name
+    if replaced:
+        FIRST.b2nd.to_b2nd(path)
+    with started(_write_and_stay, str(path), {"mode": "w"}) as (process, connection):
+        assert answer(connection) == "writing"
+        process.kill()
+        process.join()
+    if replaced:
+        with xr.open_dataset(path, engine="b2nd") as found:
+            xr.testing.assert_identical(found.load(), FIRST)
+    else:
+        assert not path.exists()
+    assert len(b2nd_dask.list_staging(path)) == 1
+    xr.testing.assert_identical(REST.b2nd.to_b2nd(path, mode="w").compute(), REST)
+    b2nd_dask.remove_staging(path)
+    assert [each.name for each in tmp_path.iterdir()] == [name]
+
+
+def test_appends_take_turns_and_a_killed_one_did_not_happen(tmp_path):
+    path = tmp_path / "w.b2d"
+    FIRST.b2nd.to_b2nd(path)
+    append = {"mode": "a", "append_dim": "time"}
+    with started(_write_and_stay, str(path), append) as (process, connection):
+        assert answer(connection) == "writing"
+        with pytest.raises(StaleFrameError, match="another process changes this dataset"):
+            REST.b2nd.to_b2nd(path, **append)
+        with pytest.raises(StaleFrameError, match="another process changes this dataset"):
+            FIRST[["t"]].b2nd.to_b2nd(path, mode="r+", region="auto")
+        process.kill()
+        process.join()
+    xr.testing.assert_identical(xr.open_dataset(path, engine="b2nd").load(), FIRST)
+    xr.testing.assert_identical(REST.b2nd.to_b2nd(path, **append).compute(), W)
+
+
+@pytest.fixture(scope="module")
+def cluster():
+    with (
+        LocalCluster(
+            n_workers=2, threads_per_worker=1, dashboard_address="127.0.0.1:0"
+        ) as workers,
+        Client(workers) as client,
+    ):
+        yield client
+
+
+@pytest.mark.slow
+def test_on_a_cluster(cluster, tmp_path):
+    path = tmp_path / "w.b2d"
+    FIRST.chunk(time=10).b2nd.to_b2nd(path)
+    found = REST.chunk(time=10).b2nd.to_b2nd(path, mode="a", append_dim="time")
+    xr.testing.assert_identical(found.compute(), W)
+    monthly = found.groupby("time.month").mean()
+    monthly.chunk().b2nd.to_b2nd(tmp_path / "monthly.b2z")
+    with xr.open_dataset(tmp_path / "monthly.b2z", engine="b2nd") as means:
+        xr.testing.assert_allclose(means.load(), W.groupby("time.month").mean())
+    np.testing.assert_array_equal(means.month, [1, 2, 3])
