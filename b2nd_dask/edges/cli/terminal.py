@@ -83,15 +83,12 @@ def progress(what: str) -> Iterator[Callable[[int, int], None]]:
     callable
         Takes how much is done, and of how much.
     """
-    columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn())
     console = Console(stderr=True)
-    with Progress(
-        *columns,
-        TimeRemainingColumn(),
-        console=console,
-        transient=True,
-        disable=not console.is_terminal,
-    ) as bar:
+    if not console.is_terminal:
+        yield lambda _done, _of: None
+        return
+    columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn())
+    with Progress(*columns, TimeRemainingColumn(), console=console, transient=True) as bar:
         task = bar.add_task(escape(safe(what)), total=None)
 
         shown = 0.0
@@ -99,7 +96,7 @@ def progress(what: str) -> Iterator[Callable[[int, int], None]]:
         def show(done: int, of: int) -> None:
             nonlocal shown
             # it is called for each of maybe millions of chunks
-            if not bar.disable and (time.monotonic() > shown + _BETWEEN or done == of):
+            if time.monotonic() > shown + _BETWEEN or done == of:
                 shown = time.monotonic()
                 bar.update(task, completed=done, total=of)
 

@@ -3,6 +3,7 @@
 import json
 
 import blosc2
+import msgpack
 import numpy as np
 import xarray as xr
 
@@ -32,10 +33,17 @@ def labels(dims=None, name=None, *, attrs=None, coord=False):
         entries |= {"is_coord": True, "coord_name": name}
     if attrs:
         entries["attrs"] = json.dumps(attrs, default=_plain)
-        typed = {k: np.array(v) for k, v in attrs.items() if isinstance(v, np.generic | np.ndarray)}
+        typed = {k: packed(v) for k, v in attrs.items() if isinstance(v, np.generic | np.ndarray)}
         if typed:
             entries["b2nd.attrs"] = typed
     return entries
+
+
+def packed(value):
+    """An array as python-blosc2 packs it since version 4.14."""
+    array = np.asarray(value)
+    fields = {"dtype": {"str": array.dtype.str}, "shape": array.shape, "data": array.tobytes()}
+    return msgpack.ExtType(46, msgpack.packb(fields))
 
 
 def _plain(value):
