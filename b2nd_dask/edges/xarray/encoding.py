@@ -10,6 +10,7 @@ import numpy as np
 import xarray as xr
 
 from b2nd_dask.edges.datasets.tree import Member
+from b2nd_dask.edges.xarray.packing import pack
 
 #: How xarray packs values, where `.encoding` or `encoding=` says it.
 _PACKING = ("scale_factor", "add_offset", "_FillValue", "missing_value", "dtype", "_Unsigned")
@@ -112,7 +113,7 @@ def _encoded(variable: xr.Variable, name: str, given: Mapping[str, Any], where: 
         if kind in "mM" and not asked:
             return variable
         units = {key: kept[key] for key in _TIMES if key in kept and kind == "O"}
-        return _by_cf(variable, name, units | asked, where)
+        return pack(variable, name, units | asked, where)
     if kind in "OT":
         return _text(variable, where)
     packing = {key: kept[key] for key in _PACKING if key in kept} | asked
@@ -120,7 +121,7 @@ def _encoded(variable: xr.Variable, name: str, given: Mapping[str, Any], where: 
         packing.pop("dtype", None)
     if not packing or (kind in "bSUV" and not asked):
         return variable
-    return _by_cf(variable, name, packing, where)
+    return pack(variable, name, packing, where)
 
 
 def _holds_cftime(variable: xr.Variable) -> bool:
@@ -128,18 +129,6 @@ def _holds_cftime(variable: xr.Variable) -> bool:
         return False
     first = np.asarray(variable[(0,) * variable.ndim].values).item()
     return type(first).__module__.partition(".")[0] == "cftime"
-
-
-def _by_cf(
-    variable: xr.Variable, name: str, encoding: Mapping[str, Any], where: str
-) -> xr.Variable:
-    variable.encoding = dict(encoding)
-    try:
-        encoded = xr.conventions.encode_cf_variable(variable, name=name)
-    except (ValueError, TypeError, OverflowError) as error:
-        raise type(error)(f"{where} cannot be encoded with {dict(encoding)}: {error}") from error
-    encoded.encoding = {}
-    return encoded
 
 
 def _text(variable: xr.Variable, where: str) -> xr.Variable:

@@ -12,7 +12,15 @@ from numpy.typing import NDArray
 from b2nd_dask.edges.datasets.tree import Member
 from b2nd_dask.edges.xarray.encoding import member_of
 
-_PACKING = ("scale_factor", "add_offset", "_FillValue", "missing_value", "_Unsigned")
+_PACKING = (
+    "scale_factor",
+    "add_offset",
+    "_FillValue",
+    "missing_value",
+    "_Unsigned",
+    "units",
+    "calendar",
+)
 _LISTED = 5
 
 
@@ -29,8 +37,6 @@ def member_like(name: Hashable, variable: xr.Variable, present: xr.Variable) -> 
             f"{name!r} has the dims {variable.dims}, and the one that is there {present.dims}"
         )
     packing = {key: present.encoding[key] for key in _PACKING if key in present.encoding}
-    if "units" in present.encoding:
-        packing |= {key: present.encoding[key] for key in ("units", "calendar")}
     if packing:
         packing["dtype"] = present.encoding["dtype"]
     variable = variable.copy(deep=False)

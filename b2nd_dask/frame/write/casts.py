@@ -9,7 +9,9 @@ from numpy.typing import NDArray
 
 
 def fits(given: np.dtype[Any], wanted: np.dtype[Any]) -> bool:
-    """Whether elements convert with no other loss than of floating-point or time precision.
+    """Whether elements convert with no other loss than of floating-point precision.
+
+    Times do where their values allow it, which `checked_cast` sees.
 
     Examples
     --------
@@ -48,7 +50,7 @@ def cast_value(elements: NDArray[Any], dtype: np.dtype[Any], name_in_error: str)
 
 
 def checked_cast(block: Any, wanted: np.dtype[Any], name_in_error: str) -> NDArray[Any]:
-    """Cast a block; raise OverflowError where NumPy would write infinity or wrap times around."""
+    """Cast a block; raise OverflowError where NumPy would write infinity or other times."""
     try:
         with np.errstate(over="raise"):
             elements = np.asarray(block, wanted)
@@ -60,30 +62,27 @@ def checked_cast(block: Any, wanted: np.dtype[Any], name_in_error: str) -> NDArr
         ) from None
     except OverflowError:
         # NumPy 2.5 does not wrap times around
-        raise _out_of_range(wanted, name_in_error) from None
-    if _has_wrapped(np.asarray(block), elements):
-        raise _out_of_range(wanted, name_in_error)
+        raise _other_times(wanted, name_in_error) from None
+    if _has_other_times(np.asarray(block), elements):
+        raise _other_times(wanted, name_in_error)
     return elements
 
 
-def _out_of_range(wanted: np.dtype[Any], name_in_error: str) -> OverflowError:
+def _other_times(wanted: np.dtype[Any], name_in_error: str) -> OverflowError:
     return OverflowError(
-        f"{name_in_error} has times that are out of the range of {wanted}: they would become "
-        "other times. Write a frame of a coarser unit"
+        f"{name_in_error} has times that {wanted} cannot hold, out of its range or between its "
+        "units: they would become other times. Write a frame of another unit, or round them before"
     )
 
 
-def _has_wrapped(given: NDArray[Any], elements: NDArray[Any]) -> bool:
-    """Whether there are times that are too far off for a finer unit."""
+def _has_other_times(given: NDArray[Any], elements: NDArray[Any]) -> bool:
+    """Whether there are times that are too far off for a finer unit, or between coarser ones."""
     if given.dtype == elements.dtype:
         return False
     if given.dtype.names and elements.dtype.names:
         # NumPy assigns fields by position
         fields = zip(given.dtype.names, elements.dtype.names, strict=True)
-        return any(_has_wrapped(given[one], elements[other]) for one, other in fields)
+        return any(_has_other_times(given[one], elements[other]) for one, other in fields)
     if not given.dtype.kind == elements.dtype.kind in "mM":
         return False
-    # NumPy calls casts safe that keep the kind and gain precision
-    finer = np.can_cast(given.dtype, elements.dtype, "safe")
-    same = (elements.astype(given.dtype) == given) | np.isnat(given)
-    return finer and not bool(same.all())
+    return not bool(((elements.astype(given.dtype) == given) | np.isnat(given)).all())

@@ -50,8 +50,8 @@ def converted(arr: da.Array, dtype: np.dtype[Any]) -> da.Array:
     Raises
     ------
     TypeError
-        Elements would lose more than floating-point or time precision. That an element is too large
-        for the dtype shows when it is computed, as an OverflowError.
+        Elements would lose more than floating-point precision. That an element is too large for
+        the dtype, or a time between its units, shows when it is computed, as an OverflowError.
     """
     if arr.dtype == dtype:
         return arr

@@ -73,9 +73,7 @@ def test_appends_take_turns_and_a_killed_one_did_not_happen(tmp_path):
 @pytest.fixture(scope="module")
 def cluster():
     with (
-        LocalCluster(
-            n_workers=2, threads_per_worker=1, dashboard_address="127.0.0.1:0"
-        ) as workers,
+        LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address="127.0.0.1:0") as workers,
         Client(workers) as client,
     ):
         yield client
