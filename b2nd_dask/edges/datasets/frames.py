@@ -15,6 +15,8 @@ from b2nd_dask.format.labels.pack import build_embed
 from b2nd_dask.graph.write.to_b2nd import to_b2nd
 from b2nd_dask.storage import printable
 
+#: Of what directories and stores of frames consist of.
+_SUFFIXES = (".b2nd", ".b2f", ".b2b", ".b2e", ".b2d", ".b2z", ".b2frame")
 #: Characters of a name, so that the names of staging areas fit, too.
 _LONGEST_NAME = 100
 
@@ -63,6 +65,8 @@ def _problem_of_name(name: str) -> str | None:
         return "it is empty"
     if name[0] in "._":
         return f"{name[0]!r} at its beginning marks files that are no variables"
+    if name == MANIFEST or Path(name).suffix in _SUFFIXES:
+        return "files of this name, or with this suffix, are something else in a store"
     if wrong := sorted({c for c in name if c in "/\\" or not c.isprintable()}):
         return f"it has {', '.join(map(repr, wrong))}"
     return (

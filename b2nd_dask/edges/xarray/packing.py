@@ -36,7 +36,7 @@ def pack(variable: xr.Variable, name: str, encoding: Mapping[str, Any], where: s
     given = variable.data
     variable.encoding = dict(encoding)
     try:
-        with warnings.catch_warnings():
+        with warnings.catch_warnings(), np.errstate(invalid="ignore"):
             # that it takes other units, and that NaN has no form: errors below
             warnings.simplefilter("ignore", UserWarning)
             warnings.simplefilter("ignore", xr.SerializationWarning)
@@ -49,7 +49,9 @@ def pack(variable: xr.Variable, name: str, encoding: Mapping[str, Any], where: s
         encoded.attrs["units"] = encoding["units"]
     if encoded.dtype.kind not in "iu":
         return encoded
-    same = partial(_require_same, attrs=dict(encoded.attrs), name=name, where=where)
+    same = partial(
+        _require_same, dtype=encoded.dtype, attrs=dict(encoded.attrs), name=name, where=where
+    )
     if isinstance(given, da.Array):
         encoded.data = da.map_blocks(same, encoded.data, given, dtype=encoded.dtype)
     else:
@@ -60,11 +62,14 @@ def pack(variable: xr.Variable, name: str, encoding: Mapping[str, Any], where: s
 def _require_same(
     encoded: NDArray[Any],
     given: NDArray[Any],
+    dtype: np.dtype[Any],
     attrs: Mapping[str, Any],
     name: str,
     where: str,
 ) -> NDArray[Any]:
     """Decode a block again, and compare it."""
+    # lazily xarray gives integers of other lengths than it says
+    encoded = encoded.astype(dtype)
     if given.dtype.kind in "iu":
         # integers that are missing are given as what marks them
         attrs = {key: value for key, value in attrs.items() if key not in _MISSING}

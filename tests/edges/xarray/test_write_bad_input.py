@@ -8,6 +8,8 @@ X = np.arange(2)
 BAD = {
     "slash": ({"a/b": ("x", X)}, {}, "cannot be the name of a file"),
     "dot": ({".a": ("x", X)}, {}, "cannot be the name of a file"),
+    "suffix": ({"a.b2nd": ("x", X)}, {}, "something else in a store"),
+    "manifest": ({"dataset.json": ("x", X)}, {}, "something else in a store"),
     "case": ({"a": ("x", X), "A": ("x", X)}, {}, "differ in case alone"),
     "number": ({1: ("x", X)}, {}, "names are text"),
     "objects": ({"a": ("x", np.array([1, {}], object))}, {}, "Python objects"),
@@ -35,3 +37,42 @@ def test_names_of_targets(tmp_path):
     with pytest.raises(ValueError, match="local directory"):
         ds.b2nd.to_b2nd("s3://bucket/d.b2d")
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("name", ["t.b2nd", "dataset.json", "embed.b2e", "chunks.b2frame"])
+def test_names_of_groups(tmp_path, name):
+    tree = xr.DataTree.from_dict(
+        {"/": xr.Dataset({"t": ("x", X)}), f"/{name}": xr.Dataset({"u": 1})}
+    )
+    with pytest.raises(ValueError, match="something else in a store"):
+        tree.b2nd.to_b2nd(tmp_path / "d.b2d")
+    assert not list(tmp_path.iterdir())
+
+
+DAYS = np.array(["2001-01-01", "2001-01-02"], "M8[ns]")
+SINCE = {"units": "days since 2001-01-01", "dtype": "i2"}
+PACKED = {
+    "between days": (DAYS, DAYS + np.timedelta64(60, "h"), SINCE),
+    "far off": (DAYS, DAYS + np.timedelta64(70_000, "D"), SINCE),
+    "NaT": (DAYS, np.array(["2001-01-03", "NaT"], "M8[ns]"), SINCE),
+    "too large": ([1.0, 2.0], [3.0, 400.0], {"scale_factor": 0.01, "dtype": "i2"}),
+    "NaN": ([1.0, 2.0], [3.0, np.nan], {"scale_factor": 0.01, "dtype": "i2"}),
+    "what marks missing": ([1.0], [2.0], {"dtype": "i2", "_FillValue": np.int16(2)}),
+}
+
+
+@pytest.mark.filterwarnings("ignore:invalid value encountered in cast:RuntimeWarning")
+@pytest.mark.parametrize("lazy", [False, True])
+@pytest.mark.parametrize(("there", "new", "encoding"), PACKED.values(), ids=PACKED)
+def test_values_that_packing_would_change(tmp_path, there, new, encoding, lazy):
+    path = tmp_path / "d.b2d"
+    ds, more = (xr.Dataset({"v": ("x", values)}) for values in (there, new))
+    ds.b2nd.to_b2nd(path, encoding={"v": encoding})
+    more = more.chunk() if lazy else more
+    refused = pytest.raises(ValueError, match=r"the variable 'v'|serialized faithfully")
+    with refused:
+        more.b2nd.to_b2nd(path, mode="a", append_dim="x")
+    with refused:
+        more.b2nd.to_b2nd(tmp_path / "e.b2d", encoding={"v": encoding})
+    xr.testing.assert_identical(xr.open_dataset(path, engine="b2nd").load(), ds)
+    assert [each.name for each in tmp_path.iterdir()] == ["d.b2d"]

@@ -62,3 +62,19 @@ def test_after_an_append_that_does_not_commit_another_dim_grows(tmp_path, monkey
     xr.testing.assert_identical(found.compute(), first)
     found = rest.b2nd.to_b2nd(path, mode="a", append_dim="time")
     xr.testing.assert_identical(found.compute(), W.isel(time=slice(0, 25 + days)))
+
+
+@pytest.mark.parametrize("lazy", [False, True])
+@pytest.mark.parametrize("dtype", ["i2", "i8", "f8"])
+def test_numbers_of_days_grow(tmp_path, lazy, dtype):
+    path = tmp_path / "w.b2d"
+    elapsed = W.time - W.time[0]
+    ds = W.assign(elapsed=("time", elapsed.data)).rename(time="day").reset_index("day")
+    packing = {"day": {"units": "days since 2001-01-01", "dtype": dtype}}
+    packing["elapsed"] = {"units": "days", "dtype": dtype}
+    ds.isel(day=slice(0, 25)).b2nd.to_b2nd(path, encoding=packing)
+    rest = ds.isel(day=slice(25, 60))
+    found = (rest.chunk() if lazy else rest).b2nd.to_b2nd(path, mode="a", append_dim="day")
+    assert xr.open_dataset(path, engine="b2nd", decode_times=False).day.dtype == dtype
+    np.testing.assert_array_equal(found.day, ds.day)
+    np.testing.assert_array_equal(found.elapsed, ds.elapsed)

@@ -53,6 +53,15 @@ def test_a_directory(saved, chunks):
     assert xr.open_dataset(saved).t.encoding["source"] == str(saved / "t.b2nd")
 
 
+def test_what_is_not_ours_is_not_appended_to(saved):
+    found = xr.open_dataset(saved, engine="b2nd").load()
+    with pytest.raises(ValueError, match="another program wrote this dataset"):
+        found.b2nd.to_b2nd(saved, mode="a", append_dim="time")
+    with pytest.raises(ValueError, match="another program wrote this dataset"):
+        found[["n"]].b2nd.to_b2nd(saved, mode="r+", region="auto")
+    xr.testing.assert_identical(xr.open_dataset(saved, engine="b2nd").load(), found)
+
+
 @pytest.mark.parametrize("chunks", [None, {}])
 def test_frozen(tmp_path, chunks):
     path = xarray_blosc2.save_dataset(dataset(), tmp_path / "a.b2", freeze=True)
