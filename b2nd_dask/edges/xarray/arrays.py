@@ -9,10 +9,13 @@ import xarray as xr
 
 from b2nd_dask.edges.datasets.frames import packed_frame
 from b2nd_dask.edges.datasets.tree import Member
+from b2nd_dask.edges.xarray.encoding import STORAGE
 from b2nd_dask.edges.xarray.existing import member_like, require_equal, slices_of
-from b2nd_dask.edges.xarray.write import storage_of, tree_of
+from b2nd_dask.edges.xarray.write import check_dims, storage_of, tree_of
+from b2nd_dask.errors import StaleFrameError
 from b2nd_dask.format.labels.labels import COORDS, MAX_COORDS_NBYTES, Labels
 from b2nd_dask.format.labels.pack import pack_labels
+from b2nd_dask.frame.reference import FrameReference
 from b2nd_dask.graph.write.write_array import write_array
 
 #: As xarray calls an array without a name in a dataset.
@@ -28,6 +31,9 @@ def write_new_array(given: xr.DataArray, urlpath: Any, options: Mapping[str, Any
     if encoding and given.name not in encoding and not set(encoding) & set(ds.variables):
         # of the one array, without its name
         encoding = {name: encoding}
+    check_dims(ds, {**options, "encoding": encoding})
+    own = {key: options[key] for key in STORAGE if options.get(key) is not None}
+    encoding[name] = own | dict(encoding.get(name, {}))
     tree = tree_of(ds, f"the array {given.name!r}", encoding, as_files=False)
     member = tree.members.pop(str(name))
     options |= storage_of(str(name), member, {**options, "encoding": encoding})
@@ -101,9 +107,15 @@ def append_array(
             f"{sorted(map(str, theirs))}"
         )
     require_equal([c for c in ds.coords if c not in grown], ds, present, "it does not grow")
-    entries = None
-    if present.coords:
-        entries = {COORDS: _packed({str(c): _grown(c, ds, present, dim) for c in present.coords})}
+
+    def entries(frame: FrameReference) -> dict[str, Any]:
+        if frame.shape != present[name].shape:
+            raise StaleFrameError(
+                "another process appended to this array meanwhile: try again", path=str(urlpath)
+            )
+        coords = {str(each): _grown(each, ds, present, dim) for each in present.coords}
+        return {COORDS: _packed(coords)} if coords else {}
+
     rest = {key: options[key] for key in _UPDATE_OPTIONS if key in options}
     return write_array(member.array, urlpath, mode="r+", append_axis=axis, entries=entries, **rest)
 

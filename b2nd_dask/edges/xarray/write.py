@@ -84,7 +84,7 @@ def write_new(
         tree = _tree_of_groups(source, path.name, encoding)
     else:
         tree = tree_of(source, path.name, encoding)
-    _check_dims(source, options)
+    check_dims(source, options)
     is_archive = path.suffix == ".b2z"
     with staged(path, replace=replace, advice='mode="w"') as made:
         folder = made.area / "frames" if is_archive else made.ready
@@ -93,8 +93,14 @@ def write_new(
             pack_folder(folder, made.ready)
 
 
-def _check_dims(source: xr.Dataset | xr.DataTree, options: Mapping[str, Any]) -> None:
-    """Check that the dims that chunks are given for are there."""
+def check_dims(source: xr.Dataset | xr.DataTree, options: Mapping[str, Any]) -> None:
+    """Check that the dims that chunks are given for are there.
+
+    Raises
+    ------
+    ValueError
+        One is not.
+    """
     groups = source.subtree if isinstance(source, xr.DataTree) else [source]
     known = {dim for group in groups for dim in group.dims}
     encoding = options.get("encoding") or {}

@@ -67,7 +67,7 @@ def write_job(
     resume: bool = False,
     max_mem: int | float | str | None = None,
     labels: Mapping[str, Any] | None = None,
-    entries: Mapping[str, Any] | None = None,
+    entries: Callable[[FrameReference], Mapping[str, Any]] | None = None,
     snapshot: bool = False,
 ) -> tuple[Job, Location, Callable[[], None]]:
     """Make the job of a write, the place of its frame, and what warns of dropped metadata.
@@ -76,8 +76,9 @@ def write_job(
     ----------
     labels : mapping, optional
         The vlmeta of a new frame for which none is given.
-    entries : mapping, optional
-        Entries of vlmeta that an update changes together with the elements.
+    entries : callable, optional
+        Takes the frame that is changed; gives the entries of vlmeta that change together with the
+        elements.
     snapshot : bool
         Whether NumPy arrays are copied, since they may change before the job is computed.
     others
@@ -102,7 +103,8 @@ def write_job(
         return bounded, location, warn
     check_region_options(old, options)
     check_append_options(old, array, options)
-    job = update_job(array, location, old, region, append_axis, resume=resume, entries=entries)
+    new = None if entries is None else entries(old)
+    job = update_job(array, location, old, region, append_axis, resume=resume, entries=new)
     return job, location, lambda: None
 
 

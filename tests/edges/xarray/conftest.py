@@ -1,5 +1,6 @@
 import pytest
 
+import b2nd_dask  # noqa: F401 - registers the accessor
 from tests.edges.xarray.labelled import weather, write_dataset
 
 

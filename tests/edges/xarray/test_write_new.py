@@ -267,3 +267,11 @@ def test_any_variable(tmp_path_factory, variable):
         return
     array = xr.DataArray(variable, name="v")
     xr.testing.assert_identical(b2nd_dask.to_b2nd(array, path).compute(), array)
+
+
+@pytest.mark.parametrize("chunks", [(7, 2, 8), {"time": 7, "lat": 2}, 3])
+def test_chunks_of_one_array(tmp_path, chunks):
+    found = weather().t.b2nd.to_b2nd(tmp_path / "t.b2nd", chunks=chunks)
+    assert found.encoding["chunks"] == ((3, 3, 3) if chunks == 3 else (7, 2, 8))
+    with pytest.raises(ValueError, match="no dim 'tiem'"):
+        weather().t.b2nd.to_b2nd(tmp_path / "u.b2nd", chunks={"tiem": 3})

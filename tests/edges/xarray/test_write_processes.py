@@ -8,6 +8,7 @@ import xarray as xr
 from distributed import Client, LocalCluster
 
 import b2nd_dask
+from b2nd_dask.edges.xarray import arrays
 from b2nd_dask.errors import StaleFrameError
 from tests.edges.xarray.labelled import weather
 from tests.forked import answer, started
@@ -68,6 +69,23 @@ def test_appends_take_turns_and_a_killed_one_did_not_happen(tmp_path):
         process.join()
     xr.testing.assert_identical(xr.open_dataset(path, engine="b2nd").load(), FIRST)
     xr.testing.assert_identical(REST.b2nd.to_b2nd(path, **append).compute(), W)
+
+
+def test_an_append_to_an_array_that_another_one_overtakes(tmp_path, monkeypatch):
+    path, array = tmp_path / "t.b2nd", W.t
+    array[:25].b2nd.to_b2nd(path)
+    compare = arrays.require_equal
+
+    def overtaken(*args):
+        monkeypatch.undo()
+        array[25:40].b2nd.to_b2nd(path, mode="a", append_dim="time")
+        compare(*args)
+
+    monkeypatch.setattr(arrays, "require_equal", overtaken)
+    with pytest.raises(StaleFrameError, match="another process appended"):
+        array[40:].b2nd.to_b2nd(path, mode="a", append_dim="time")
+    found = array[40:].b2nd.to_b2nd(path, mode="a", append_dim="time")
+    xr.testing.assert_identical(found.compute(), array)
 
 
 @pytest.fixture(scope="module")
