@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from typing import Any
 
@@ -13,7 +13,7 @@ import numpy as np
 
 from b2nd_dask.edges.convert.lazy import Budget, block_of, unit_of
 from b2nd_dask.edges.convert.options import Options
-from b2nd_dask.edges.datasets.tree import Tree
+from b2nd_dask.edges.datasets.tree import Member, Tree
 from b2nd_dask.edges.progress import Progress
 
 Region = tuple[slice, ...]
@@ -102,8 +102,18 @@ def blocks_of_tree(tree: Tree, options: Options) -> int:
     )
 
 
-def compare(source: Tree, written: Tree, budget: Budget) -> None:
+def compare(
+    source: Tree,
+    written: Tree,
+    budget: Budget,
+    stored: Callable[[Member, str], Member] | None = None,
+) -> None:
     """Compare all elements of two trees.
+
+    Parameters
+    ----------
+    stored : callable, optional
+        Makes of an array of the source the one that the target stores.
 
     Raises
     ------
@@ -113,6 +123,7 @@ def compare(source: Tree, written: Tree, budget: Budget) -> None:
     found = dict(written.walk())
     for path, member in source.walk():
         other = found.get(path) or written.single()
+        member = member if stored is None else stored(member, path)
         if other is None or other.array.shape != member.array.shape:
             raise ValueError(f"{written.label}: {path!r} was not written as it is in the source")
         sizes = block_of(member.array.shape, None, member.array.dtype.itemsize, budget.block)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -68,6 +69,22 @@ def encoded(member: Member, label: str) -> Member:
     TypeError
         Elements without a form.
     """
+    dtype = member.array.dtype
+    if dtype.kind == "U":
+        width = max(1, dtype.itemsize)
+        text = da.map_blocks(_utf8, member.array, width, dtype=f"S{width}")
+        return replace(member, array=text)
+    return with_numbers(member, label)
+
+
+def with_numbers(member: Member, label: str) -> Member:
+    """The array with numbers for times.
+
+    Raises
+    ------
+    TypeError
+        A unit that CF has no word for.
+    """
     array, dtype, attrs = member.array, member.array.dtype, dict(member.attrs)
     if dtype.kind in "mM":
         unit, step = np.datetime_data(dtype)
@@ -86,11 +103,7 @@ def encoded(member: Member, label: str) -> Member:
             }
         else:
             attrs["units"] = _UNITS[unit]
-        return Member(numbers, member.dims, attrs, member.name, member.is_coord)
-    if dtype.kind == "U":
-        width = max(1, dtype.itemsize)
-        text = da.map_blocks(_utf8, array, width, dtype=f"S{width}")
-        return Member(text, member.dims, attrs, member.name, member.is_coord)
+        return replace(member, array=numbers, attrs=attrs)
     return member
 
 

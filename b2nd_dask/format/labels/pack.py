@@ -156,7 +156,8 @@ def as_json(value: Any) -> Any:
     {'scale': 0.5, 'range': [0, 3]}
     """
     if isinstance(value, np.ndarray | np.generic):
-        if value.dtype.kind not in "biufU":
+        # Python has no number of more bytes than a double
+        if value.dtype.kind not in "biufU" or value.dtype.char == "g":
             raise NotKeptError(f"a value of {value.dtype}")
         return value.tolist()
     if isinstance(value, list | tuple):
@@ -187,4 +188,6 @@ def _as_arrays(value: Any) -> Any:
         return np.asarray(value)
     if isinstance(value, list | tuple):
         return type(value)(_as_arrays(each) for each in value)
+    if isinstance(value, Mapping):
+        return {key: _as_arrays(each) for key, each in value.items()}
     return value

@@ -183,6 +183,10 @@ def _scalar_or_array(value: Any) -> Any:
     if isinstance(value, np.ndarray):
         # arrays of unpacked values are read-only views of its bytes
         return value[()] if value.ndim == 0 else value.copy()
+    if isinstance(value, list | tuple):
+        return type(value)(_scalar_or_array(each) for each in value)
+    if isinstance(value, dict):
+        return {key: _scalar_or_array(each) for key, each in value.items()}
     return value
 
 

@@ -93,7 +93,7 @@ def test_texts_and_times_through_hdf5() -> None:
     to_b2nd(np.array(["a", "naïve", ""]), "text.b2nd")
     to_b2nd(np.array(["2020-01-01", "NaT", "1969-03-01"], "M8[s]"), "time.b2nd")
     for name in ("text", "time"):
-        convert(f"{name}.b2nd", f"{name}.nc::values")
+        convert(f"{name}.b2nd", f"{name}.nc::values", check=True)
     with xr.open_dataset("time.nc", engine="h5netcdf", phony_dims="sort") as ds:
         want = blosc2.open("time.b2nd")[:]
         np.testing.assert_array_equal(ds["values"].values.astype("M8[s]"), want)

@@ -14,7 +14,16 @@ TREE = xr.DataTree.from_dict(
         "/g/h": xr.Dataset({"c": ("y", np.arange(2))}, attrs={"q": 1}),
     }
 )
-ATTRS = {"i": 1, "f": np.float32(1.5), "l": [1, "a"], "b": b"x", "t": (1, 2), "n": np.arange(3)}
+ATTRS = {
+    "i": 1,
+    "f": np.float32(1.5),
+    "l": [1, "a"],
+    "b": b"x",
+    "t": (1, 2),
+    "n": np.arange(3),
+    "inner": [np.int16(1), 2, {"q": np.float32(2)}],
+    "g": np.longdouble(1) / 3,
+}
 ARRAYS = {
     "values": W.t,
     "nameless": W.t.rename(None),
@@ -42,6 +51,9 @@ def test_array(tmp_path, array):
     assert {k: type(v) for k, v in found.attrs.items()} == {
         k: type(v) for k, v in array.attrs.items()
     }
+    if "inner" in found.attrs:
+        assert [type(each) for each in found.inner] == [np.int16, int, dict]
+        assert type(found.inner[2]["q"]) is np.float32
 
 
 @pytest.mark.parametrize("suffix", [".b2d", ".b2z"])
