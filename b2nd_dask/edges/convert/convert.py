@@ -142,6 +142,7 @@ def convert(
     if dtype is not None and read_as not in _FRAMES:
         raise ValueError("dtype= is for frames of Caterva, which store none: leave it out")
     place = Path(os.path.abspath(target))  # noqa: PTH100 - keeps links as they are
+    _require_apart(source, member, place, inner)
     with tempfile.TemporaryDirectory(prefix="b2nd-dask-") as scratch:
         tree = _read(source, read_as, budget, dtype, storage_options, Path(scratch))
         tree = tree if member is None else tree.part(member)
@@ -152,6 +153,24 @@ def convert(
             if check:
                 _compare(tree, made, write_as, budget, Path(scratch))
     return target
+
+
+def _require_apart(source: str, member: str | None, place: Path, inner: str | None) -> None:
+    """Refuse to replace a whole by a part of it, and a file by one of several datasets in it."""
+    if inner is not None and place.exists():
+        raise ValueError(
+            f"{place}::{inner}: a dataset is not added to a file that is there, and to replace it "
+            "would remove the others in it: choose another file"
+        )
+    if "://" in source:
+        return
+    origin, target = Path(os.path.realpath(source)), Path(os.path.realpath(place))
+    inside = origin in target.parents or target in origin.parents
+    if inside or (origin == target and member is not None):
+        raise ValueError(
+            f"{source} and {place} lie in each other: one would become a part of the other, or "
+            "be removed with it; choose another target"
+        )
 
 
 def _read(

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import zipfile
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -63,6 +65,7 @@ def _write(member: Member, path: Path, options: Options, counter: Counter) -> No
         counter.step()
         return
     target: Any = np.lib.format.open_memmap(path, "w+", array.dtype, array.shape)
+    _allocate(path)
     copy_blocks(array, target, unit_of(member.array), options.budget, counter)
     target.flush()
 
@@ -71,3 +74,9 @@ def _count(member: Member, options: Options) -> int:
     return (
         blocks_of(member.array, unit_of(member.array), options.budget) if member.array.ndim else 1
     )
+
+
+def _allocate(path: Path) -> None:
+    """Take the space of a file: where there is none, writes to mapped memory kill a process."""
+    with path.open("r+b") as file, suppress(AttributeError):
+        os.posix_fallocate(file.fileno(), 0, path.stat().st_size)

@@ -8,6 +8,7 @@ import xarray as xr
 from distributed import Client, LocalCluster
 
 import b2nd_dask
+from b2nd_dask.edges.datasets import locks
 from b2nd_dask.edges.xarray import arrays
 from b2nd_dask.errors import StaleFrameError
 from tests.edges.xarray.labelled import weather
@@ -69,6 +70,26 @@ def test_appends_take_turns_and_a_killed_one_did_not_happen(tmp_path):
         process.join()
     xr.testing.assert_identical(xr.open_dataset(path, engine="b2nd").load(), FIRST)
     xr.testing.assert_identical(REST.b2nd.to_b2nd(path, **append).compute(), W)
+
+
+def test_a_dataset_is_replaced_when_a_change_of_it_is_done(tmp_path, monkeypatch):
+    path, waited = tmp_path / "w.b2d", []
+    FIRST.b2nd.to_b2nd(path)
+    real = locks.flock
+
+    def replaced_meanwhile(fd, how):
+        monkeypatch.undo()
+        REST.b2nd.to_b2nd(path, mode="w")
+        real(fd, how)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(locks, "flock", lambda fd, how: waited.append(how) or real(fd, how))
+        FIRST.b2nd.to_b2nd(path, mode="w")
+    assert waited == [locks.LOCK_EX]
+    monkeypatch.setattr(locks, "flock", replaced_meanwhile)
+    with pytest.raises(StaleFrameError, match="another process replaced this dataset"):
+        REST.b2nd.to_b2nd(path, mode="a", append_dim="time")
+    xr.testing.assert_identical(xr.open_dataset(path, engine="b2nd").load(), REST)
 
 
 def test_an_append_to_an_array_that_another_one_overtakes(tmp_path, monkeypatch):
