@@ -13,6 +13,7 @@ from b2nd_dask.edges.cli.options import (
     storage_options,
     threads_option,
 )
+from b2nd_dask.edges.cli.sources import files_in, frames_at
 from b2nd_dask.edges.cli.terminal import progress
 from b2nd_dask.format.integrity import ChecksumState
 from b2nd_dask.frame.verify import Verification, seal, verify_noting
@@ -31,7 +32,7 @@ def verify_command(
 ) -> None:
     """Verify the frames at PATHS (files, directories or URLs) by their checksums.
 
-    Reads all of them and lists every damaged chunk.
+    Reads all of them and lists every damaged chunk. Of a dataset or a store all its arrays.
 
     Exits with 0 if all is as it was written, with 1 if anything is damaged or cannot be read, with
     3 if frames have no valid checksums and nothing else is wrong.
@@ -41,7 +42,8 @@ def verify_command(
       b2nd-dask verify rain.b2nd
       b2nd-dask verify archive/*.b2nd > report.txt
     """
-    codes = [_verified(path, threads, storage_options) for path in paths]
+    frames = (each for path in paths for each in frames_at(path, storage_options))
+    codes = [_verified(frame, threads, storage_options) for frame in frames]
     context.exit(FAILED if FAILED in codes else max(codes))
 
 
@@ -74,13 +76,15 @@ def _code_of(result: Verification) -> int:
 def seal_command(path: str, threads: int | None) -> None:
     """Add checksums to the local frame at PATH, if it has no valid ones.
 
-    They show later damage, not damage that is there already.
+    Of a directory, to all frames in it. They show later damage, not damage that is there already.
 
     \b
     Example:
       b2nd-dask seal rain.b2nd
     """
-    if seal(path, threads=threads):
-        click.echo(safe(f"{path}: checksums added"))
-    else:
-        click.echo(safe(f"{path}: already has checksums; `b2nd-dask verify PATH` verifies them"))
+    for frame in files_in(path) or [path]:
+        if seal(frame, threads=threads):
+            click.echo(safe(f"{frame}: checksums added"))
+        else:
+            done = f"{frame}: already has checksums; `b2nd-dask verify PATH` verifies them"
+            click.echo(safe(done))

@@ -52,10 +52,34 @@ def _frames_in(folder: Path) -> Iterator[Member]:
 
 def arrays_of(members: list[Member], path: str, options: dict[str, Any]) -> Iterator[Frame]:
     """Open the arrays of a store or of a directory of frames."""
-    for member in members:
-        if member.what.startswith("array"):
-            name = f"{path.rstrip('/')}/{member.key.lstrip('/')}"
-            yield open_b2nd(name, storage_options=options)
+    for name in _names(members, path):
+        yield open_b2nd(name, storage_options=options)
+
+
+def frames_at(path: str, options: dict[str, Any]) -> list[str]:
+    """Paths of the frames that a path names: itself, or those of a store, dataset or directory."""
+    files = files_in(path)
+    if files:
+        return files
+    try:
+        source = opened(path, options)
+    except Exception:  # noqa: BLE001 - what is done with it says what is wrong
+        return [path]
+    return [path] if isinstance(source, Frame) else _names(source, path) or [path]
+
+
+def files_in(path: str) -> list[str]:
+    """Frames that are files in a directory, also in groups of it."""
+    folder = Path(path)
+    if "://" in path or not folder.is_dir() or (folder / "chunks.b2frame").exists():
+        return []
+    found = (file for file in folder.rglob("*.b2nd") if "/." not in f"/{file.relative_to(folder)}")
+    return sorted(map(str, found))
+
+
+def _names(members: list[Member], path: str) -> list[str]:
+    arrays = (member.key for member in members if member.what.startswith("array"))
+    return [f"{path.rstrip('/')}/{key.lstrip('/')}" for key in arrays]
 
 
 def label_of(path: str) -> str:

@@ -8,6 +8,7 @@ import click
 
 from b2nd_dask.edges.cli.failures import Verb, safe
 from b2nd_dask.edges.cli.options import json_option, path_argument, storage_options
+from b2nd_dask.edges.cli.sources import files_in
 from b2nd_dask.edges.cli.terminal import print_json
 from b2nd_dask.frame.access import open_b2nd
 from b2nd_dask.frame.array import reference_of
@@ -24,17 +25,19 @@ from b2nd_dask.storage import StagingInfo, list_staging, remove_staging
 def compact_command(path: str, dry_run: bool) -> None:
     """Give back the space of chunks that updates of the frame at PATH have superseded.
 
-    The disk needs room for a second copy of the frame until it is done.
+    Of a directory, of all frames in it. The disk needs room for a second copy of the frame until
+    it is done.
 
     \b
     Examples:
       b2nd-dask compact --dry-run rain.b2nd
       b2nd-dask compact rain.b2nd
     """
+    frames = files_in(path) or [path]
     if dry_run:
-        click.echo(f"about {decimal(_superseded(path))} would be given back")
+        click.echo(f"about {decimal(sum(map(_superseded, frames)))} would be given back")
     else:
-        click.echo(f"{decimal(compact(path))} given back")
+        click.echo(f"{decimal(sum(map(compact, frames)))} given back")
 
 
 def _superseded(path: str) -> int:
@@ -57,7 +60,7 @@ def _superseded(path: str) -> int:
 def staging_command(
     path: str, remove: bool, key: str | None, as_json: bool, storage_options: dict[str, Any]
 ) -> None:
-    """List the staging areas that interrupted writes to the frame at PATH have left beside it.
+    """List the staging areas that interrupted writes to PATH have left, beside it and in it.
 
     One line for each: key, size, time of the last change, path.
 
@@ -66,11 +69,16 @@ def staging_command(
       b2nd-dask staging rain.b2nd
       b2nd-dask staging rain.b2nd --remove
     """
-    listed = (
-        remove_staging(path, key=key, storage_options=storage_options)
-        if remove
-        else list_staging(path, storage_options=storage_options)
-    )
+    places = {
+        each: list_staging(each, storage_options=storage_options)
+        for each in (path, *files_in(path))
+    }
+    listed = [info for each in places.values() for info in each]
+    if remove:
+        # where there is none of the key, the path itself says so
+        having = [each for each, infos in places.items() if key in {None, *_keys(infos)}]
+        for each in having or [path]:
+            remove_staging(each, key=key, storage_options=storage_options)
     found = [info for info in listed if key in (None, info.key)]
     if as_json:
         print_json([_facts(info) | {"removed": remove} for info in found])
@@ -82,6 +90,10 @@ def staging_command(
         click.echo("nothing is staged" + (f" with the key {key}" if key and listed else ""))
     elif remove:
         click.echo(f"{len(found)} removed")
+
+
+def _keys(infos: list[StagingInfo]) -> set[str]:
+    return {info.key for info in infos}
 
 
 def _facts(info: StagingInfo) -> dict[str, Any]:
