@@ -196,6 +196,11 @@ class GeogridArray(BackendArray):
         return ("b2nd_dask.GeogridArray", self._packed.__dask_tokenize__(), repr(self._how))
 
     def __getitem__(self, key: indexing.ExplicitIndexer) -> Any:
+        if isinstance(key, indexing.OuterIndexer):
+            # xarray below 2026.9 looks for the first of no positions
+            none = (isinstance(index, np.ndarray) and not index.size for index in key.tuple)
+            pairs = zip(key.tuple, none, strict=True)
+            key = indexing.OuterIndexer(tuple(slice(0) if empty else i for i, empty in pairs))
         return indexing.explicit_indexing_adapter(
             key, self.shape, indexing.IndexingSupport.BASIC, self._read
         )
