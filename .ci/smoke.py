@@ -39,6 +39,8 @@ def core_alone() -> None:
     assert not brought, brought
     says_how_to_install("plot", lambda: b2nd_dask.plot.chunk_map("smoke.b2nd"))
     says_how_to_install("convert", lambda: b2nd_dask.convert("smoke.b2nd", "smoke.zarr"))
+    says_how_to_install("s3", lambda: da.from_b2nd("s3://bucket/smoke.b2nd"))
+    says_how_to_install("http", lambda: da.from_b2nd("https://localhost/smoke.b2nd"))
 
 
 def says_how_to_install(extra: str, call: Callable[[], object]) -> None:

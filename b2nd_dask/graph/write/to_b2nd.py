@@ -45,7 +45,7 @@ def to_b2nd(
         Arrays of zarr and datasets of h5py are read in blocks of their chunks, with dims and
         attributes; their groups become a directory (``.b2d``) or a file (``.b2z``) of frames.
         A `xarray.DataArray` keeps its labels and coordinates in its frame; a `xarray.Dataset` or
-        `DataTree` becomes a directory or a file of frames, all or nothing (docs/xarray.md).
+        `DataTree` becomes a directory or a file of frames, all or nothing.
     urlpath : str or os.PathLike
         Path of the new frame, or an fsspec URL.
     mode : {"w-", "w", "a", "r+", "stage"}
@@ -65,10 +65,9 @@ def to_b2nd(
         Codec, level, filters, split mode and dictionary, with python-blosc2's defaults; codecs and
         filters also by name, as in ``{"codec": "lz4", "filters": ["bitshuffle"]}``.
     meta, vlmeta : mapping or "keep", optional
-        Fixed and variable-length metadata. ``"keep"`` copies those of the frame that `arr` was read
-        from. Where they are left out and `arr` has some (also attributes, dimensions and
-        coordinates of a `xarray.DataArray`), a warning says that they are dropped; ``{}`` drops
-        them without a warning.
+        Metadata: entries of `meta` keep their length in the file, those of `vlmeta` may change.
+        ``"keep"`` copies those of the frame that `arr` was read from. Where they are left out and
+        that frame has some, a warning says that they are dropped; ``{}`` drops them without one.
     contiguous : bool
         One file (True), or a directory with a file for each chunk.
     region : int, slice, Ellipsis, a tuple of these, mapping or "auto", optional

@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 
 _Result = TypeVar("_Result")
 
+#: Extras of this package that bring the file systems of protocols.
+_EXTRAS = {"s3": "s3", "s3a": "s3", "http": "http", "https": "http"}
+
 _locks: dict[int, threading.Lock] = {}
 """One for each process, since a fork may copy a lock that another thread holds."""
 
@@ -122,7 +125,14 @@ def _filesystem(location: Location, private: bool) -> tuple[Any, str]:
     options = dict(location.storage_options or {})
     if private:
         options["skip_instance_cache"] = True
-    found: tuple[Any, str] = url_to_fs(location.url, **options)
+    try:
+        found: tuple[Any, str] = url_to_fs(location.url, **options)
+    except ImportError as error:
+        extra = _EXTRAS.get(location.url.partition("://")[0])
+        if extra is None:
+            raise
+        how = f"{error.name or extra} is not installed; install it with: "
+        raise ImportError(f"{how}pip install 'b2nd-dask[{extra}]'") from error
     return found
 
 
