@@ -4,21 +4,14 @@ from __future__ import annotations
 
 import errno
 import os
-import re
 import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from b2nd_dask.storage import area_of, printable, publish_path, remove_path, sync_directory
-
-#: Names of files that datasets, stores, sparse frames and zarr consist of.
-_OURS = re.compile(
-    r"dataset\.json|chunks\.b2frame|.+\.(b2nd|b2e|b2f|b2d|b2z|chunk|lock)"
-    r"|zarr\.json|\.z(group|array|attrs|metadata)|c|(c\.)?\d+(\.\d+)*",
-    re.DOTALL,
-)
+from b2nd_dask.edges.datasets.replaceable import require_replaceable
+from b2nd_dask.storage import area_of, publish_path, remove_path, sync_directory
 
 
 @dataclass(frozen=True)
@@ -46,13 +39,13 @@ def staged(target: Path, *, replace: bool, advice: str) -> Iterator[Staged]:
     Raises
     ------
     FileExistsError
-        The target exists and `replace` is false, or it is a directory with files of other kinds.
+        The target exists and `replace` is false, or it is something else than arrays.
     FileNotFoundError
         There is no directory to write to.
     """
     if os.path.lexists(target) and not replace:
         raise FileExistsError(errno.EEXIST, f"it exists; {advice} replaces it", str(target))
-    _check_replaceable(target)
+    require_replaceable(target)
     if not target.parent.is_dir():
         raise FileNotFoundError(
             errno.ENOENT, "there is no such directory to write to", str(target.parent)
@@ -64,7 +57,7 @@ def staged(target: Path, *, replace: bool, advice: str) -> Iterator[Staged]:
         yield made
         _sync(made.ready)
         # files may have come while it was written
-        _check_replaceable(target)
+        require_replaceable(target)
         publish_path(made.ready, target, replace=replace)
     finally:
         # also what was there before, where it was exchanged
@@ -72,26 +65,6 @@ def staged(target: Path, *, replace: bool, advice: str) -> Iterator[Staged]:
         old = area.with_suffix(".old")
         if old.exists():
             remove_path(old)
-
-
-def _check_replaceable(target: Path) -> None:
-    """Refuse to replace a directory that has anything but arrays in it."""
-    if target.is_symlink() or not target.is_dir():
-        return
-
-    def refuse(error: OSError) -> None:
-        raise error
-
-    for folder, _, names in os.walk(target, onerror=refuse):
-        for name in names:
-            if _OURS.fullmatch(name) is None:
-                raise FileExistsError(
-                    errno.EEXIST,
-                    "it is a directory that is not replaced, since it has a file that belongs to "
-                    f"no dataset ({printable(os.path.relpath(Path(folder, name), target))}); "
-                    "choose another name, or move the directory away",
-                    str(target),
-                )
 
 
 def _sync(path: Path) -> None:

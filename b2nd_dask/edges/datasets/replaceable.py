@@ -1,0 +1,133 @@
+"""What may be replaced: arrays, and nothing else that a user keeps under a name."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import re
+import stat
+import zipfile
+from pathlib import Path
+
+from b2nd_dask.format.header import MAGIC
+from b2nd_dask.format.labels.manifest import MANIFEST
+from b2nd_dask.storage import MAIN_MEMBER, printable
+
+#: One of these lies at the top of every dataset, store, sparse frame and zarr.
+_MARKERS = frozenset((MANIFEST, "embed.b2e", MAIN_MEMBER, "zarr.json", ".zgroup", ".zarray"))
+#: Names of the other files in them.
+_PARTS = re.compile(r".+\.(b2nd|b2e|b2f|b2d|b2z|chunk|lock)|\.z(attrs|metadata)", re.DOTALL)
+#: Names of folders and files of chunks, in the folder of an array of zarr.
+_ZARR_CHUNK = re.compile(r"c|(c\.)?\d+(\.\d+)*")
+#: What an append that was killed leaves in a dataset.
+_LEFT_FOLDER = re.compile(r"\..+\.[0-9a-f]{16}\.(staging|removed|old)", re.DOTALL)
+_LEFT_FILE = f".{MANIFEST}.new"
+#: How files of arrays begin: npy, HDF5, NetCDF-3; a frame has its magic behind two bytes.
+_HEADS = (b"\x93NUMPY", b"\x89HDF\r\n\x1a\n", b"CDF\x01", b"CDF\x02", b"CDF\x05")
+#: HDF5 may follow a block of the user: 512 bytes in files of MATLAB.
+_USER_BLOCK_NBYTES = 512
+#: A longer `zarr.json` is not one of an array.
+_MAX_JSON_NBYTES = 16 << 20
+
+
+def require_replaceable(target: Path) -> None:
+    """Check that nothing is there, or something empty, or nothing but arrays.
+
+    Raises
+    ------
+    FileExistsError
+        A file that holds no arrays; a directory that is no dataset, or has other files in it.
+    """
+    if not os.path.lexists(target):
+        return
+    mode = target.stat().st_mode
+    if stat.S_ISDIR(mode):
+        _require_dataset(target)
+    elif not stat.S_ISREG(mode):
+        raise _refused(target, "it is neither a file nor a directory")
+    elif not _holds_arrays(target):
+        raise _refused(target, "it is a file that holds no arrays")
+
+
+def _holds_arrays(path: Path) -> bool:
+    """Whether a file is empty, or begins as those of arrays do."""
+    with path.open("rb") as file:
+        head = file.read(_USER_BLOCK_NBYTES + 8)
+        if head[:2] == b"PK":
+            return _is_archive_of_arrays(path)
+    return (
+        not head
+        or head[2:10] == MAGIC
+        or head.startswith(_HEADS)
+        or head[_USER_BLOCK_NBYTES:] == _HEADS[1]
+    )
+
+
+def _is_archive_of_arrays(path: Path) -> bool:
+    """Whether a zip is empty or has arrays in it: documents of offices are zips, too."""
+    try:
+        with zipfile.ZipFile(path) as archive:
+            names = archive.namelist()
+    except (zipfile.BadZipFile, NotImplementedError, ValueError, OverflowError):
+        return False
+    return not names or any(
+        name.endswith((".npy", ".b2nd")) or name.rpartition("/")[2] in _MARKERS for name in names
+    )
+
+
+def _require_dataset(target: Path) -> None:
+    """Refuse a directory that is no dataset, or has anything but arrays in it."""
+
+    def refuse(error: OSError) -> None:
+        raise error
+
+    # folders of arrays of zarr, and those of chunks in them
+    of_zarr: set[Path] = set()
+    for at, folders, names in os.walk(target, onerror=refuse):
+        folder = Path(at)
+        inside = folder.parent in of_zarr and _ZARR_CHUNK.fullmatch(folder.name)
+        if inside or _is_zarr_array(folder, names):
+            of_zarr.add(folder)
+        folders[:] = [name for name in folders if _LEFT_FOLDER.fullmatch(name) is None]
+        for name in names:
+            if not _is_part(name, in_zarr=folder in of_zarr):
+                raise _refused(
+                    target,
+                    "it is a directory that has a file that belongs to no dataset "
+                    f"({printable(os.path.relpath(folder / name, target))})",
+                )
+    present = {entry.name for entry in target.iterdir()}
+    if present and not present & _MARKERS:
+        raise _refused(
+            target,
+            f"it is a directory that is no dataset, though it may have arrays in it: it has no "
+            f"{MANIFEST}, {MAIN_MEMBER} or zarr.json at its top",
+        )
+
+
+def _is_part(name: str, *, in_zarr: bool) -> bool:
+    if name in _MARKERS or name == _LEFT_FILE or _PARTS.fullmatch(name):
+        return True
+    return in_zarr and _ZARR_CHUNK.fullmatch(name) is not None
+
+
+def _is_zarr_array(folder: Path, names: list[str]) -> bool:
+    if "zarr.json" not in names:
+        return ".zarray" in names
+    path = folder / "zarr.json"
+    if path.stat().st_size > _MAX_JSON_NBYTES:
+        return False
+    try:
+        found = json.loads(path.read_bytes())
+    except (ValueError, RecursionError):
+        return False
+    return isinstance(found, dict) and found.get("node_type") == "array"
+
+
+def _refused(target: Path, why: str) -> FileExistsError:
+    return FileExistsError(
+        errno.EEXIST,
+        f"{why}; it is not replaced: choose another name, or move it away yourself",
+        str(target),
+    )
