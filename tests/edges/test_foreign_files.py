@@ -153,3 +153,49 @@ def test_what_an_append_left_that_was_killed_is_replaced_too(tmp_path: Path) -> 
     (target / ".a.b2nd.kept").write_text("kept")
     with pytest.raises(FileExistsError, match="kept"):
         to_b2nd(DATASET, target, mode="w")
+
+
+@pytest.mark.parametrize("there", [False, True])
+@pytest.mark.parametrize("name", ["ds.b2d", "ds.b2z"])
+def test_a_link_is_written_through(tmp_path: Path, name: str, there: bool) -> None:
+    """As to_b2nd of an array does; also where it leads to nothing yet."""
+    (tmp_path / "disk").mkdir()
+    real, link = tmp_path / "disk" / "real", tmp_path / name
+    if there:
+        to_b2nd(DATASET, link)
+        link.rename(real)
+    link.symlink_to(real)
+    with pytest.raises(FileExistsError, match='mode="w" replaces it'):
+        to_b2nd(DATASET + 1, link)
+    assert real.exists() == there
+    to_b2nd(DATASET + 2, link, mode="w")
+    assert link.is_symlink()
+    assert real.is_dir() == (name == "ds.b2d")
+    with xarray.open_dataset(link, engine="b2nd") as found:
+        xarray.testing.assert_equal(found.load(), DATASET + 2)
+    assert [each.name for each in real.parent.iterdir()] == ["real"]
+
+
+@pytest.mark.parametrize("name", ["x.b2nd", "x.b2d", "x.h5", "x.zarr", "x.zarr.zip", "y.npy"])
+def test_convert_writes_through_links(tmp_path: Path, source: Path, name: str) -> None:
+    (tmp_path / "disk").mkdir()
+    real, link = tmp_path / "disk" / "real", tmp_path / name
+    link.symlink_to(real)
+    with pytest.raises(FileExistsError, match="--overwrite"):
+        convert(source, link)
+    for _ in range(2):
+        convert(source, link, overwrite=True, check=True)
+        assert link.is_symlink()
+        assert real.is_dir() == (name in ("x.b2d", "x.zarr"))
+    convert(link, tmp_path / "back.npy", overwrite=True)
+    np.testing.assert_array_equal(np.load(tmp_path / "back.npy"), np.arange(12.0))
+
+
+def test_a_link_to_something_else_is_kept(tmp_path: Path, source: Path) -> None:
+    (tmp_path / "thesis.txt").write_text("years of work")
+    (tmp_path / "ds.b2d").symlink_to(tmp_path / "thesis.txt")
+    with pytest.raises(FileExistsError, match="holds no arrays"):
+        to_b2nd(DATASET, tmp_path / "ds.b2d", mode="w")
+    with pytest.raises(FileExistsError, match="holds no arrays"):
+        convert(source, tmp_path / "ds.b2d", overwrite=True)
+    assert (tmp_path / "thesis.txt").read_text() == "years of work"

@@ -28,6 +28,8 @@ class Staged:
 def staged(target: Path, *, replace: bool, advice: str) -> Iterator[Staged]:
     """Write a file or directory beside a target, and give it its name at the end.
 
+    What a link leads to is written, as other writes do, also where nothing is there yet.
+
     Where the block fails nothing is left; where the process is killed a hidden directory, which
     `list_staging` shows and `remove_staging` removes.
 
@@ -45,6 +47,8 @@ def staged(target: Path, *, replace: bool, advice: str) -> Iterator[Staged]:
     """
     if os.path.lexists(target) and not replace:
         raise FileExistsError(errno.EEXIST, f"it exists; {advice} replaces it", str(target))
+    # the suffix of what the user named counts
+    name, target = target.name, Path(os.path.realpath(target))
     require_replaceable(target)
     if not target.parent.is_dir():
         raise FileNotFoundError(
@@ -53,7 +57,7 @@ def staged(target: Path, *, replace: bool, advice: str) -> Iterator[Staged]:
     area = area_of(target, secrets.token_hex(8))
     area.mkdir()
     try:
-        made = Staged(area, area / target.name)
+        made = Staged(area, area / name)
         yield made
         _sync(made.ready)
         # files may have come while it was written
