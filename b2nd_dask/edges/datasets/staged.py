@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from b2nd_dask.edges.datasets.locks import replacing
 from b2nd_dask.edges.datasets.replaceable import require_replaceable
 from b2nd_dask.storage import area_of, publish_path, remove_path, sync_directory
 
@@ -44,12 +45,16 @@ def staged(target: Path, *, replace: bool, advice: str) -> Iterator[Staged]:
         The target exists and `replace` is false, or it is something else than arrays.
     FileNotFoundError
         There is no directory to write to.
+    StaleFrameError
+        Another process changes the dataset that is replaced.
     """
     if os.path.lexists(target) and not replace:
         raise FileExistsError(errno.EEXIST, f"it exists; {advice} replaces it", str(target))
     # the suffix of what the user named counts
     name, target = target.name, Path(os.path.realpath(target))
-    require_replaceable(target)
+    # now, since what is written may take hours
+    with replacing(target):
+        require_replaceable(target)
     if not target.parent.is_dir():
         raise FileNotFoundError(
             errno.ENOENT, "there is no such directory to write to", str(target.parent)
@@ -60,9 +65,10 @@ def staged(target: Path, *, replace: bool, advice: str) -> Iterator[Staged]:
         made = Staged(area, area / name)
         yield made
         _sync(made.ready)
-        # files may have come while it was written
-        require_replaceable(target)
-        publish_path(made.ready, target, replace=replace)
+        with replacing(target):
+            # files may have come while it was written
+            require_replaceable(target)
+            publish_path(made.ready, target, replace=replace)
     finally:
         # also what was there before, where it was exchanged
         remove_path(area)

@@ -8,17 +8,15 @@ it. Changes take turns by a lock on the directory.
 from __future__ import annotations
 
 import os
-from collections.abc import Hashable, Iterable, Iterator
-from contextlib import contextmanager
-from fcntl import LOCK_EX, LOCK_NB, flock
+from collections.abc import Hashable, Iterable
 from pathlib import Path
 from typing import Any
 
 import dask.array as da
 import xarray as xr
 
+from b2nd_dask.edges.datasets.locks import changing
 from b2nd_dask.edges.xarray.existing import member_like, require_equal, slices_of
-from b2nd_dask.errors import StaleFrameError
 from b2nd_dask.format.labels.manifest import MANIFEST
 from b2nd_dask.format.labels.pack import with_sizes
 from b2nd_dask.frame.access import open_b2nd
@@ -39,7 +37,7 @@ def append_dataset(ds: xr.Dataset, path: Path, dim: str) -> None:
         Another process changes the dataset.
     """
     _require_folder(path)
-    with _locked(path):
+    with changing(path):
         present = xr.open_dataset(path, engine="b2nd")
         if dim not in ds.dims or dim not in present.dims:
             raise ValueError(
@@ -120,7 +118,7 @@ def write_region(ds: xr.Dataset, path: Path, region: Any) -> None:
         Another process changes the dataset.
     """
     _require_folder(path)
-    with _locked(path):
+    with changing(path):
         present = xr.open_dataset(path, engine="b2nd")
         slices = slices_of(region, ds, present)
         unknown = [name for name in ds.variables if name not in present.variables]
@@ -149,22 +147,6 @@ def _require_folder(path: Path) -> None:
     if not (path / MANIFEST).is_file():
         what = "a .b2z is read only: write it anew" if path.is_file() else f"it has no {MANIFEST}"
         raise ValueError(f"{path}: only a directory that holds a dataset is changed; {what}")
-
-
-@contextmanager
-def _locked(path: Path) -> Iterator[None]:
-    """Keep others from changing a dataset meanwhile."""
-    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        try:
-            flock(fd, LOCK_EX | LOCK_NB)
-        except BlockingIOError:
-            raise StaleFrameError(
-                "another process changes this dataset: try again when it is done", path=str(path)
-            ) from None
-        yield
-    finally:
-        os.close(fd)
 
 
 def _commit_size(path: Path, dim: str, size: int) -> None:
