@@ -14,6 +14,9 @@ from b2nd_dask.edges.datasets.locks import replacing
 from b2nd_dask.edges.datasets.replaceable import require_replaceable
 from b2nd_dask.storage import area_of, publish_path, remove_path, sync_directory
 
+#: Errors of a disk, a quota or a limit that is full.
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+
 
 @dataclass(frozen=True)
 class Staged:
@@ -69,6 +72,10 @@ def staged(target: Path, *, replace: bool, advice: str) -> Iterator[Staged]:
             # files may have come while it was written
             require_replaceable(target)
             publish_path(made.ready, target, replace=replace)
+    except OSError as error:
+        if error.errno in _FULL and error.filename is None:
+            raise OSError(error.errno, os.strerror(error.errno), str(target)) from error
+        raise
     finally:
         # also what was there before, where it was exchanged
         remove_path(area)
