@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import zipfile
 from pathlib import Path
 
@@ -9,6 +10,7 @@ import numpy as np
 import pytest
 
 from b2nd_dask import convert, to_b2nd
+from b2nd_dask.edges.datasets import locks
 
 pytest.importorskip("h5py", reason="extra convert")
 pytest.importorskip("zarr", reason="extra convert")
@@ -199,3 +201,18 @@ def test_a_link_to_something_else_is_kept(tmp_path: Path, source: Path) -> None:
     with pytest.raises(FileExistsError, match="holds no arrays"):
         convert(source, tmp_path / "ds.b2d", overwrite=True)
     assert (tmp_path / "thesis.txt").read_text() == "years of work"
+
+
+def test_without_locks_datasets_are_still_replaced(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*args: int) -> None:
+        raise OSError(errno.ENOLCK, "no locks")
+
+    monkeypatch.setattr(locks, "flock", refuse)
+    path = tmp_path / "ds.b2d"
+    to_b2nd(DATASET, path)
+    to_b2nd(DATASET + 1, path, mode="w")
+    xarray.testing.assert_equal(xarray.open_dataset(path, engine="b2nd").load(), DATASET + 1)
+    with pytest.raises(OSError, match="no locks"):
+        to_b2nd(DATASET, path, mode="a", append_dim="t")
