@@ -33,6 +33,7 @@ from b2nd_dask.storage.redaction import Secrets, printable
 from b2nd_dask.storage.spans import Span
 from b2nd_dask.storage.write.frame_lock import CHANGED, frame_locked, unless_replaced
 from b2nd_dask.storage.write.leftovers import StagingInfo, list_staging, remove_staging
+from b2nd_dask.storage.write.local_files import NO_LOCKS
 from b2nd_dask.storage.write.local_names import area_of, publish_path, remove_path, sync_directory
 from b2nd_dask.storage.write.staging import Placement, Run, StagedChunks, Staging, UpdateStaging
 from b2nd_dask.storage.write.targets import staging_for, update_staging_for
@@ -42,6 +43,7 @@ __all__ = [
     "CHUNK_MEMBER",
     "HEAD_NBYTES",
     "MAIN_MEMBER",
+    "NO_LOCKS",
     "TOGETHER",
     "ByteReader",
     "Filled",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import tempfile
 import warnings
@@ -101,13 +102,15 @@ def convert(
     Raises
     ------
     FileExistsError
-        The target exists, and `overwrite` is false.
+        The target exists, and `overwrite` is false; or it is a part of a file that is there, or
+        something else than arrays.
     FileNotFoundError
         No such source, member or directory of the target.
     TypeError
         Elements that the target has no form for, and `skip` is false.
     ValueError
-        A format that is not known, a damaged source, options that do not fit, too little memory.
+        A format that is not known, a damaged source, options that do not fit, too little memory;
+        a target that is the source, or one that lies inside the other.
     ImportError
         A package is missing; the message says how to install it.
 
@@ -142,7 +145,7 @@ def convert(
     if dtype is not None and read_as not in _FRAMES:
         raise ValueError("dtype= is for frames of Caterva, which store none: leave it out")
     place = Path(os.path.abspath(target))  # noqa: PTH100 - keeps links as they are
-    _require_apart(source, member, place, inner)
+    _require_apart(source, place, inner)
     with tempfile.TemporaryDirectory(prefix="b2nd-dask-") as scratch:
         tree = _read(source, read_as, budget, dtype, storage_options, Path(scratch))
         tree = tree if member is None else tree.part(member)
@@ -155,21 +158,25 @@ def convert(
     return target
 
 
-def _require_apart(source: str, member: str | None, place: Path, inner: str | None) -> None:
-    """Refuse to replace a whole by a part of it, and a file by one of several datasets in it."""
-    if inner is not None and place.exists():
-        raise ValueError(
-            f"{place}::{inner}: a dataset is not added to a file that is there, and to replace it "
-            "would remove the others in it: choose another file"
+def _require_apart(source: str, place: Path, inner: str | None) -> None:
+    """Refuse a target whose replacement would remove the source, or other parts of a file."""
+    if inner is not None and os.path.lexists(place):
+        raise FileExistsError(
+            errno.EEXIST,
+            f"a conversion makes a new file, and would replace all of it, not {inner} alone: "
+            "convert to another file",
+            str(place),
         )
-    if "://" in source:
+    local = source.removeprefix("file://")
+    if "://" in local:
         return
-    origin, target = Path(os.path.realpath(source)), Path(os.path.realpath(place))
-    inside = origin in target.parents or target in origin.parents
-    if inside or (origin == target and member is not None):
+    origin, target = Path(os.path.realpath(local)), Path(os.path.realpath(place))
+    if origin == target:
+        raise ValueError(f"{place}: source and target are the same: choose another target")
+    if origin in target.parents or target in origin.parents:
         raise ValueError(
-            f"{source} and {place} lie in each other: one would become a part of the other, or "
-            "be removed with it; choose another target"
+            f"{place}: of {origin} and {target} one lies inside the other, and would be lost or "
+            "changed with it: choose another target"
         )
 
 

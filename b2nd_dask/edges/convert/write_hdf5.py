@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +11,7 @@ import dask.array as da
 import numpy as np
 
 from b2nd_dask.edges.convert.copying import Counter, blocks_of_tree, copy_blocks
+from b2nd_dask.edges.convert.hdf5_file import SurvivingFile
 from b2nd_dask.edges.convert.lazy import unit_of
 from b2nd_dask.edges.convert.options import Options
 from b2nd_dask.edges.datasets.tree import Member, Tree
@@ -134,11 +135,19 @@ def write_hdf5(tree: Tree, ready: Path, options: Options, member: str | None = N
     """
     h5py = require("convert", "h5py")
     total = blocks_of_tree(tree, options)
-    counter = Counter(options.progress, total)
-    with h5py.File(ready, "w", track_order=True) as file:
-        if tree.only is not None:
-            tree = Tree(tree.label, members={member or tree.only.name or "values": tree.only})
-        _write(tree, file, options, counter)
+    with closing(SurvivingFile(ready)) as disk:
+
+        def step(done: int, total: int) -> None:
+            disk.check()
+            if options.progress is not None:
+                options.progress(done, total)
+
+        counter = Counter(step, total)
+        with h5py.File(disk, "w", track_order=True) as file:
+            if tree.only is not None:
+                tree = Tree(tree.label, members={member or tree.only.name or "values": tree.only})
+            _write(tree, file, options, counter)
+        disk.check()
 
 
 def _write(tree: Tree, group: Any, options: Options, counter: Counter) -> None:

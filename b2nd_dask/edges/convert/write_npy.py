@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import io
 import os
 import zipfile
 from contextlib import suppress
@@ -15,6 +17,10 @@ from b2nd_dask.edges.convert.lazy import unit_of
 from b2nd_dask.edges.convert.options import Options
 from b2nd_dask.edges.convert.write_frames import data_of
 from b2nd_dask.edges.datasets.tree import Member, Tree
+
+#: Errors of posix_fallocate on file systems that cannot allocate.
+_NO_ALLOCATION = (errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS)
+_ZEROS_NBYTES = 1 << 20
 
 
 def check_npy(tree: Tree, options: Options, *, single: bool) -> None:
@@ -65,7 +71,7 @@ def _write(member: Member, path: Path, options: Options, counter: Counter) -> No
         counter.step()
         return
     target: Any = np.lib.format.open_memmap(path, "w+", array.dtype, array.shape)
-    _allocate(path)
+    _allocate(path, target.offset, target.nbytes)
     copy_blocks(array, target, unit_of(member.array), options.budget, counter)
     target.flush()
 
@@ -76,7 +82,28 @@ def _count(member: Member, options: Options) -> int:
     )
 
 
-def _allocate(path: Path) -> None:
-    """Take the space of a file: where there is none, writes to mapped memory kill a process."""
-    with path.open("r+b") as file, suppress(AttributeError):
-        os.posix_fallocate(file.fileno(), 0, path.stat().st_size)
+def _allocate(path: Path, start: int, nbytes: int) -> None:
+    """Take the space of a file now: on a full disk a write to mapped memory ends the process.
+
+    Parameters
+    ----------
+    start, nbytes : int
+        Where the elements are.
+    """
+    with path.open("r+b", buffering=0) as file:
+        try:
+            os.posix_fallocate(file.fileno(), 0, start + nbytes)
+        except AttributeError:
+            # a system without the call
+            _fill(file, start, nbytes)
+        except OSError as error:
+            if error.errno not in _NO_ALLOCATION:
+                raise
+            _fill(file, start, nbytes)
+
+
+def _fill(file: io.FileIO, start: int, nbytes: int) -> None:
+    zeros = memoryview(bytes(min(nbytes, _ZEROS_NBYTES)))
+    file.seek(start)
+    while nbytes:
+        nbytes -= file.write(zeros[:nbytes])

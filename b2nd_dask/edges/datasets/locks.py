@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -10,6 +9,7 @@ from fcntl import LOCK_EX, LOCK_NB, flock
 from pathlib import Path
 
 from b2nd_dask.errors import StaleFrameError
+from b2nd_dask.storage import NO_LOCKS
 
 
 @contextmanager
@@ -19,42 +19,54 @@ def changing(path: Path) -> Iterator[None]:
     Raises
     ------
     StaleFrameError
-        Another process changes it, or replaced it in this moment.
+        Another process changes it.
     """
-    with _opened(path) as fd:
-        try:
-            flock(fd, LOCK_EX | LOCK_NB)
-        except BlockingIOError:
-            raise StaleFrameError(
-                "another process changes this dataset: try again when it is done", path=str(path)
-            ) from None
-        if not os.path.samestat(os.fstat(fd), path.stat()):
-            raise StaleFrameError(
-                "another process replaced this dataset: try again", path=str(path)
-            )
+    fd = _lock(path)
+    try:
         yield
+    finally:
+        os.close(fd)
 
 
 @contextmanager
 def replacing(path: Path) -> Iterator[None]:
-    """Wait until nobody changes what is replaced; a path that is no directory needs no turns."""
-    if not path.is_dir():
-        yield
-        return
-    with _opened(path) as fd:
+    """Keep others from changing what is replaced, where that is a directory.
+
+    Raises
+    ------
+    StaleFrameError
+        Another process changes it.
+    """
+    fd = None
+    if path.is_dir():
         try:
-            flock(fd, LOCK_EX)
+            fd = _lock(path)
         except OSError as error:
-            # a file system without locks has no changes of datasets either
-            if error.errno not in (errno.ENOLCK, errno.ENOTSUP, errno.ENOSYS):
+            # where there are no locks, datasets are not changed either
+            if error.errno not in NO_LOCKS:
                 raise
-        yield
-
-
-@contextmanager
-def _opened(path: Path) -> Iterator[int]:
-    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
     try:
-        yield fd
+        yield
     finally:
+        if fd is not None:
+            os.close(fd)
+
+
+def _lock(path: Path) -> int:
+    """Lock the directory that a path names now; returns the descriptor that holds it."""
+    while True:
+        fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            flock(fd, LOCK_EX | LOCK_NB)
+            # between the two calls another may have replaced it
+            if os.path.samestat(path.stat(), os.fstat(fd)):
+                return fd
+        except BlockingIOError:
+            os.close(fd)
+            raise StaleFrameError(
+                "another process changes this dataset: try again when it is done", path=str(path)
+            ) from None
+        except BaseException:
+            os.close(fd)
+            raise
         os.close(fd)

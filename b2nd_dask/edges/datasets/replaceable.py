@@ -3,76 +3,107 @@
 from __future__ import annotations
 
 import errno
+import json
 import os
 import re
+import stat
+import zipfile
 from pathlib import Path
 
+from b2nd_dask.format.header import MAGIC
 from b2nd_dask.format.labels.manifest import MANIFEST
-from b2nd_dask.storage import printable
+from b2nd_dask.storage import MAIN_MEMBER, printable
 
-#: One of these is in the directory of every dataset, store, sparse frame and zarr.
-_MARKERS = {MANIFEST, "embed.b2e", "chunks.b2frame", "zarr.json", ".zgroup", ".zarray"}
+#: One of these lies at the top of every dataset, store, sparse frame and zarr.
+_MARKERS = frozenset((MANIFEST, "embed.b2e", MAIN_MEMBER, "zarr.json", ".zgroup", ".zarray"))
 #: Names of the other files in them.
 _PARTS = re.compile(r".+\.(b2nd|b2e|b2f|b2d|b2z|chunk|lock)|\.z(attrs|metadata)", re.DOTALL)
-#: Names of chunks of zarr, in the directory of an array or inside of it.
+#: Names of folders and files of chunks, in the folder of an array of zarr.
 _ZARR_CHUNK = re.compile(r"c|(c\.)?\d+(\.\d+)*")
-_ZARR_ARRAY = {"zarr.json", ".zarray"}
-#: What a change that was killed leaves in a dataset.
-_LEFT_FOLDER = re.compile(r"\..+\.[0-9a-f]{16}\.(staging|removed)", re.DOTALL)
+#: What an append that was killed leaves in a dataset.
+_LEFT_FOLDER = re.compile(r"\..+\.[0-9a-f]{16}\.(staging|removed|old)", re.DOTALL)
 _LEFT_FILE = f".{MANIFEST}.new"
-#: How files of arrays begin: npy, zip, HDF5; frames from their third byte on.
-_MAGIC = (b"\x93NUMPY", b"PK\x03\x04", b"PK\x05\x06", b"\x89HDF\r\n\x1a\n")
-_FRAME_MAGIC = b"b2frame\0"
+#: How files of arrays begin: npy, HDF5, NetCDF-3; a frame has its magic behind two bytes.
+_HEADS = (b"\x93NUMPY", b"\x89HDF\r\n\x1a\n", b"CDF\x01", b"CDF\x02", b"CDF\x05")
+#: HDF5 may follow a block of the user: 512 bytes in files of MATLAB.
+_USER_BLOCK_NBYTES = 512
+#: A longer `zarr.json` is not one of an array.
+_MAX_JSON_NBYTES = 16 << 20
 
 
 def require_replaceable(target: Path) -> None:
-    """Check that there is nothing, or nothing but arrays.
+    """Check that nothing is there, or something empty, or nothing but arrays.
 
     Raises
     ------
     FileExistsError
         A file that holds no arrays; a directory that is no dataset, or has other files in it.
     """
-    if target.is_dir():
+    if not os.path.lexists(target):
+        return
+    mode = target.stat().st_mode
+    if stat.S_ISDIR(mode):
         _require_dataset(target)
-    elif target.exists():
-        _require_array_file(target)
+    elif not stat.S_ISREG(mode):
+        raise _refused(target, "it is neither a file nor a directory")
+    elif not _holds_arrays(target):
+        raise _refused(target, "it is a file that holds no arrays")
 
 
-def _require_array_file(target: Path) -> None:
-    # of a pipe nothing is waited for
-    fd = os.open(target, os.O_RDONLY | os.O_NONBLOCK)
+def _holds_arrays(path: Path) -> bool:
+    """Whether a file is empty, or begins as those of arrays do."""
+    with path.open("rb") as file:
+        head = file.read(_USER_BLOCK_NBYTES + 8)
+        if head[:2] == b"PK":
+            return _is_archive_of_arrays(path)
+    return (
+        not head
+        or head[2:10] == MAGIC
+        or head.startswith(_HEADS)
+        or head[_USER_BLOCK_NBYTES:] == _HEADS[1]
+    )
+
+
+def _is_archive_of_arrays(path: Path) -> bool:
+    """Whether a zip is empty or has arrays in it: documents of offices are zips, too."""
     try:
-        begin = os.read(fd, 16)
-    finally:
-        os.close(fd)
-    if begin and not begin.startswith(_MAGIC) and begin[2:10] != _FRAME_MAGIC:
-        raise _refused(target, "a file", "it holds no arrays")
+        with zipfile.ZipFile(path) as archive:
+            names = archive.namelist()
+    except (zipfile.BadZipFile, NotImplementedError, ValueError, OverflowError):
+        return False
+    return not names or any(
+        name.endswith((".npy", ".b2nd")) or name.rpartition("/")[2] in _MARKERS for name in names
+    )
 
 
 def _require_dataset(target: Path) -> None:
-    present = set(os.listdir(target))  # noqa: PTH208 - names
-    if present and not present & _MARKERS:
-        raise _refused(
-            target,
-            "a directory",
-            f"it is no dataset, though it may hold some: it has no {MANIFEST}",
-        )
+    """Refuse a directory that is no dataset, or has anything but arrays in it."""
 
     def refuse(error: OSError) -> None:
         raise error
 
-    of_zarr: set[str] = set()
-    for folder, folders, names in os.walk(target, onerror=refuse):
-        if _ZARR_ARRAY & set(names) or os.path.dirname(folder) in of_zarr:  # noqa: PTH120 - text
+    # folders of arrays of zarr, and those of chunks in them
+    of_zarr: set[Path] = set()
+    for at, folders, names in os.walk(target, onerror=refuse):
+        folder = Path(at)
+        inside = folder.parent in of_zarr and _ZARR_CHUNK.fullmatch(folder.name)
+        if inside or _is_zarr_array(folder, names):
             of_zarr.add(folder)
         folders[:] = [name for name in folders if _LEFT_FOLDER.fullmatch(name) is None]
         for name in names:
             if not _is_part(name, in_zarr=folder in of_zarr):
-                where = printable(os.path.relpath(Path(folder, name), target))
                 raise _refused(
-                    target, "a directory", f"it has a file that belongs to no dataset ({where})"
+                    target,
+                    "it is a directory that has a file that belongs to no dataset "
+                    f"({printable(os.path.relpath(folder / name, target))})",
                 )
+    present = {entry.name for entry in target.iterdir()}
+    if present and not present & _MARKERS:
+        raise _refused(
+            target,
+            f"it is a directory that is no dataset, though it may have arrays in it: it has no "
+            f"{MANIFEST}, {MAIN_MEMBER} or zarr.json at its top",
+        )
 
 
 def _is_part(name: str, *, in_zarr: bool) -> bool:
@@ -81,9 +112,22 @@ def _is_part(name: str, *, in_zarr: bool) -> bool:
     return in_zarr and _ZARR_CHUNK.fullmatch(name) is not None
 
 
-def _refused(target: Path, kind: str, why: str) -> FileExistsError:
+def _is_zarr_array(folder: Path, names: list[str]) -> bool:
+    if "zarr.json" not in names:
+        return ".zarray" in names
+    path = folder / "zarr.json"
+    if path.stat().st_size > _MAX_JSON_NBYTES:
+        return False
+    try:
+        found = json.loads(path.read_bytes())
+    except (ValueError, RecursionError):
+        return False
+    return isinstance(found, dict) and found.get("node_type") == "array"
+
+
+def _refused(target: Path, why: str) -> FileExistsError:
     return FileExistsError(
         errno.EEXIST,
-        f"it is {kind} that is not replaced, since {why}; choose another name, or move it away",
+        f"{why}; it is not replaced: choose another name, or move it away yourself",
         str(target),
     )

@@ -14,6 +14,9 @@ from b2nd_dask.edges.datasets.locks import replacing
 from b2nd_dask.edges.datasets.replaceable import require_replaceable
 from b2nd_dask.storage import area_of, publish_path, remove_path, sync_directory
 
+#: Errors of a disk, a quota or a limit that is full.
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+
 
 @dataclass(frozen=True)
 class Staged:
@@ -29,6 +32,8 @@ class Staged:
 def staged(target: Path, *, replace: bool, advice: str) -> Iterator[Staged]:
     """Write a file or directory beside a target, and give it its name at the end.
 
+    What a link leads to is written, as other writes do, also where nothing is there yet.
+
     Where the block fails nothing is left; where the process is killed a hidden directory, which
     `list_staging` shows and `remove_staging` removes.
 
@@ -43,12 +48,18 @@ def staged(target: Path, *, replace: bool, advice: str) -> Iterator[Staged]:
         The target exists and `replace` is false, or it is something else than arrays.
     FileNotFoundError
         There is no directory to write to.
+    StaleFrameError
+        Another process changes the dataset that is replaced.
     """
     # as other writes do: what a link leads to is replaced, not the link
     target = Path(os.path.realpath(target))
     if os.path.lexists(target) and not replace:
         raise FileExistsError(errno.EEXIST, f"it exists; {advice} replaces it", str(target))
-    require_replaceable(target)
+    # the suffix of what the user named counts
+    name, target = target.name, Path(os.path.realpath(target))
+    # now, since what is written may take hours
+    with replacing(target):
+        require_replaceable(target)
     if not target.parent.is_dir():
         raise FileNotFoundError(
             errno.ENOENT, "there is no such directory to write to", str(target.parent)
@@ -56,13 +67,17 @@ def staged(target: Path, *, replace: bool, advice: str) -> Iterator[Staged]:
     area = area_of(target, secrets.token_hex(8))
     area.mkdir()
     try:
-        made = Staged(area, area / target.name)
+        made = Staged(area, area / name)
         yield made
         _sync(made.ready)
         with replacing(target):
             # files may have come while it was written
             require_replaceable(target)
             publish_path(made.ready, target, replace=replace)
+    except OSError as error:
+        if error.errno in _FULL and error.filename is None:
+            raise OSError(error.errno, os.strerror(error.errno), str(target)) from error
+        raise
     finally:
         # also what was there before, where it was exchanged
         remove_path(area)

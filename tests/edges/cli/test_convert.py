@@ -51,12 +51,14 @@ def test_there_and_back(run) -> None:
         ("x.npy x.b2nd --chunks 2", "arrays of x.npy have 2 axes"),
         ("x.npy x.zarr --codec none", "--codec, --level, --filter"),
         ("x.npy::a x.b2nd", "nothing is called 'a'"),
-        ("x.npy x.npy", "--overwrite replaces it"),
+        ("x.npy there.npy", "--overwrite replaces it"),
+        ("x.npy x.npy --overwrite", "source and target are the same"),
     ],
 )
 def test_mistakes_are_messages(run, line: str, message: str) -> None:
     if line == "x.npy x.b2nd --chunks 2":
         line += ",2,2"
+    np.save("there.npy", np.arange(3))
     result = run(line)
     assert result.exit_code == 1
     assert message in result.stderr

@@ -129,3 +129,59 @@ def test_hostile_files_of_hdf5(tmp_path: Path) -> None:
     assert "src.h5/soft, which is a link" in text
     assert "\x1b" not in text
     assert list(zarr.open_group("new.zarr")["g"]) == ["x"]
+
+
+def _tree(path: Path) -> None:
+    inner = xr.Dataset({"b": ("t", np.arange(4.0))})
+    to_b2nd(xr.DataTree.from_dict({"/": xr.Dataset({"a": ("t", np.ones(4))}), "/g": inner}), path)
+
+
+@pytest.mark.parametrize(
+    ("source", "target"),
+    [
+        ("tree.b2d::/g", "tree.b2d"),
+        ("tree.b2d", "tree.b2d"),
+        ("tree.b2d", "./tree.b2d/../tree.b2d/"),
+        ("tree.b2d", "link.b2d"),
+        ("link.b2d", "tree.b2d"),
+        ("tree.b2d/a.b2nd", "tree.b2d"),
+        ("tree.b2d/g/b.b2nd", "link.b2d"),
+        ("tree.b2d::/g", "tree.b2d/new.b2d"),
+        ("tree.b2d", "tree.b2d/g/new.h5"),
+        ("x.npy", "x.npy"),
+    ],
+)
+def test_source_and_target_are_apart(tmp_path: Path, source: str, target: str) -> None:
+    np.save("x.npy", np.arange(5))
+    _tree(tmp_path / "tree.b2d")
+    Path("link.b2d").symlink_to("tree.b2d")
+    before = {each: each.is_file() and each.read_bytes() for each in tmp_path.rglob("*")}
+    for start in ("", "file://" + str(tmp_path) + "/"):
+        if start and "npy" in source:
+            continue
+        with pytest.raises(ValueError, match=r"the same|inside the other"):
+            convert(start + source, target, overwrite=True)
+        after = {each: each.is_file() and each.read_bytes() for each in tmp_path.rglob("*")}
+        assert after == before
+
+
+def test_neighbours_are_apart(tmp_path: Path) -> None:
+    _tree(tmp_path / "tree.b2d")
+    convert("tree.b2d/a.b2nd", "tree.b2d.h5")
+    with h5py.File("tree.b2d.h5") as file:
+        np.testing.assert_array_equal(file["a"], np.ones(4))
+    convert("tree.b2d", "tree.b2d2", target_format="b2d", check=True)
+
+
+def test_a_part_of_a_file_does_not_replace_the_others() -> None:
+    np.save("x.npy", np.arange(5))
+    with h5py.File("o.h5", "w") as file:
+        file["a"], file["b"] = np.arange(3), np.arange(4)
+    for overwrite in (False, True):
+        with pytest.raises(FileExistsError, match=r"all of it, not /c alone.*another file.*o\.h5"):
+            convert("x.npy", "o.h5::/c", overwrite=overwrite)
+    with h5py.File("o.h5") as file:
+        assert list(file) == ["a", "b"]
+    convert("x.npy", "new.h5::/c", overwrite=True)
+    with h5py.File("new.h5") as file:
+        assert list(file) == ["c"]

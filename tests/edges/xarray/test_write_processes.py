@@ -1,5 +1,7 @@
 """Writes of datasets in processes that are killed, beside each other, and on a cluster."""
 
+import os
+import shutil
 import time
 
 import numpy as np
@@ -8,8 +10,7 @@ import xarray as xr
 from distributed import Client, LocalCluster
 
 import b2nd_dask
-from b2nd_dask.edges.datasets import locks
-from b2nd_dask.edges.xarray import arrays
+from b2nd_dask.edges.datasets import locks, staged
 from b2nd_dask.errors import StaleFrameError
 from tests.edges.xarray.labelled import weather
 from tests.forked import answer, started
@@ -72,41 +73,67 @@ def test_appends_take_turns_and_a_killed_one_did_not_happen(tmp_path):
     xr.testing.assert_identical(REST.b2nd.to_b2nd(path, **append).compute(), W)
 
 
-def test_a_dataset_is_replaced_when_a_change_of_it_is_done(tmp_path, monkeypatch):
-    path, waited = tmp_path / "w.b2d", []
+@pytest.mark.parametrize("kind", ["dataset", "convert"])
+def test_what_is_appended_to_is_not_replaced(tmp_path, kind):
+    path = tmp_path / "w.b2d"
     FIRST.b2nd.to_b2nd(path)
-    real = locks.flock
+    np.save(tmp_path / "x.npy", np.arange(5))
 
-    def replaced_meanwhile(fd, how):
-        monkeypatch.undo()
-        REST.b2nd.to_b2nd(path, mode="w")
-        real(fd, how)
+    def replace():
+        if kind == "dataset":
+            W.b2nd.to_b2nd(path, mode="w")
+        else:
+            b2nd_dask.convert(tmp_path / "x.npy", path, overwrite=True)
 
-    with monkeypatch.context() as patch:
-        patch.setattr(locks, "flock", lambda fd, how: waited.append(how) or real(fd, how))
-        FIRST.b2nd.to_b2nd(path, mode="w")
-    assert waited == [locks.LOCK_EX]
-    monkeypatch.setattr(locks, "flock", replaced_meanwhile)
-    with pytest.raises(StaleFrameError, match="another process replaced this dataset"):
-        REST.b2nd.to_b2nd(path, mode="a", append_dim="time")
-    xr.testing.assert_identical(xr.open_dataset(path, engine="b2nd").load(), REST)
+    append = {"mode": "a", "append_dim": "time"}
+    with started(_write_and_stay, str(path), append) as (process, connection):
+        assert answer(connection) == "writing"
+        with pytest.raises(StaleFrameError, match="another process changes this dataset"):
+            replace()
+        process.kill()
+        process.join()
+    xr.testing.assert_identical(xr.open_dataset(path, engine="b2nd").load(), FIRST)
+    replace()
+    assert sorted(each.name for each in tmp_path.iterdir()) == ["w.b2d", "x.npy"]
 
 
-def test_an_append_to_an_array_that_another_one_overtakes(tmp_path, monkeypatch):
-    path, array = tmp_path / "t.b2nd", W.t
-    array[:25].b2nd.to_b2nd(path)
-    compare = arrays.require_equal
+def test_an_append_while_a_dataset_is_replaced_goes_to_neither(tmp_path, monkeypatch):
+    """Where the directory is exchanged while it publishes, an append finds the lock taken."""
+    path = tmp_path / "w.b2d"
+    FIRST.b2nd.to_b2nd(path)
+    publish, seen = staged.publish_path, []
 
-    def overtaken(*args):
-        monkeypatch.undo()
-        array[25:40].b2nd.to_b2nd(path, mode="a", append_dim="time")
-        compare(*args)
+    def publish_late(*args, **options):
+        with pytest.raises(StaleFrameError, match="another process changes this dataset"):
+            REST.b2nd.to_b2nd(path, mode="a", append_dim="time")
+        seen.append("refused")
+        publish(*args, **options)
 
-    monkeypatch.setattr(arrays, "require_equal", overtaken)
-    with pytest.raises(StaleFrameError, match="another process appended"):
-        array[40:].b2nd.to_b2nd(path, mode="a", append_dim="time")
-    found = array[40:].b2nd.to_b2nd(path, mode="a", append_dim="time")
-    xr.testing.assert_identical(found.compute(), array)
+    monkeypatch.setattr(staged, "publish_path", publish_late)
+    (FIRST + 1).b2nd.to_b2nd(path, mode="w")
+    assert seen == ["refused"]
+    xr.testing.assert_equal(xr.open_dataset(path, engine="b2nd").load(), FIRST + 1)
+
+
+def test_the_lock_is_that_of_the_directory_that_has_the_name(tmp_path, monkeypatch):
+    """A directory that was replaced between its opening and its lock is let go."""
+    path = tmp_path / "w.b2d"
+    FIRST.b2nd.to_b2nd(path)
+    flock, calls = locks.flock, []
+
+    def flock_late(fd, how):
+        if not calls:
+            path.rename(tmp_path / "old")
+            shutil.copytree(tmp_path / "old", path)
+        calls.append(os.fstat(fd).st_ino)
+        flock(fd, how)
+
+    monkeypatch.setattr(locks, "flock", flock_late)
+    REST.b2nd.to_b2nd(path, mode="a", append_dim="time")
+    assert len(calls) == 2
+    assert calls[1] == path.stat().st_ino
+    xr.testing.assert_identical(xr.open_dataset(path, engine="b2nd").load(), W)
+    xr.testing.assert_identical(xr.open_dataset(tmp_path / "old", engine="b2nd").load(), FIRST)
 
 
 @pytest.fixture(scope="module")
