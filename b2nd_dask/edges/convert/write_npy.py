@@ -6,7 +6,6 @@ import errno
 import io
 import os
 import zipfile
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 

@@ -29,18 +29,18 @@ def changing(path: Path) -> Iterator[None]:
 
 
 @contextmanager
-def replacing(path: Path) -> Iterator[None]:
+def replacing(path: Path, *, wait: bool = False) -> Iterator[None]:
     """Keep others from changing what is replaced, where that is a directory.
 
     Raises
     ------
     StaleFrameError
-        Another process changes it.
+        Another process changes it, and `wait` is false.
     """
     fd = None
     if path.is_dir():
         try:
-            fd = _lock(path)
+            fd = _lock(path, wait=wait)
         except OSError as error:
             # where there are no locks, datasets are not changed either
             if error.errno not in NO_LOCKS:
@@ -52,12 +52,12 @@ def replacing(path: Path) -> Iterator[None]:
             os.close(fd)
 
 
-def _lock(path: Path) -> int:
+def _lock(path: Path, *, wait: bool = False) -> int:
     """Lock the directory that a path names now; returns the descriptor that holds it."""
     while True:
         fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
         try:
-            flock(fd, LOCK_EX | LOCK_NB)
+            flock(fd, LOCK_EX if wait else LOCK_EX | LOCK_NB)
             # between the two calls another may have replaced it
             if os.path.samestat(path.stat(), os.fstat(fd)):
                 return fd

@@ -51,8 +51,6 @@ def staged(target: Path, *, replace: bool, advice: str) -> Iterator[Staged]:
     StaleFrameError
         Another process changes the dataset that is replaced.
     """
-    # as other writes do: what a link leads to is replaced, not the link
-    target = Path(os.path.realpath(target))
     if os.path.lexists(target) and not replace:
         raise FileExistsError(errno.EEXIST, f"it exists; {advice} replaces it", str(target))
     # the suffix of what the user named counts
@@ -70,7 +68,7 @@ def staged(target: Path, *, replace: bool, advice: str) -> Iterator[Staged]:
         made = Staged(area, area / name)
         yield made
         _sync(made.ready)
-        with replacing(target):
+        with replacing(target, wait=True):
             # files may have come while it was written
             require_replaceable(target)
             publish_path(made.ready, target, replace=replace)

@@ -17,6 +17,7 @@ import xarray as xr
 
 from b2nd_dask.edges.datasets.locks import changing
 from b2nd_dask.edges.xarray.existing import member_like, require_equal, slices_of
+from b2nd_dask.edges.xarray.places import Folder, manifest_of
 from b2nd_dask.format.labels.manifest import MANIFEST
 from b2nd_dask.format.labels.pack import with_sizes
 from b2nd_dask.frame.access import open_b2nd
@@ -147,6 +148,12 @@ def _require_folder(path: Path) -> None:
     if not (path / MANIFEST).is_file():
         what = "a .b2z is read only: write it anew" if path.is_file() else f"it has no {MANIFEST}"
         raise ValueError(f"{path}: only a directory that holds a dataset is changed; {what}")
+    if not manifest_of(Folder(Location(str(path)))).commits:
+        raise ValueError(
+            f"{path}: another program wrote this dataset or appended to it, and has rules of its "
+            "own for what counts as written: append by that program, or write the dataset anew, "
+            "as by xr.open_dataset(..., chunks={}).b2nd.to_b2nd(...)"
+        )
 
 
 def _commit_size(path: Path, dim: str, size: int) -> None:

@@ -2,6 +2,7 @@
 
 import os
 import shutil
+import threading
 import time
 
 import numpy as np
@@ -11,6 +12,7 @@ from distributed import Client, LocalCluster
 
 import b2nd_dask
 from b2nd_dask.edges.datasets import locks, staged
+from b2nd_dask.edges.xarray import arrays
 from b2nd_dask.errors import StaleFrameError
 from tests.edges.xarray.labelled import weather
 from tests.forked import answer, started
@@ -115,6 +117,26 @@ def test_an_append_while_a_dataset_is_replaced_goes_to_neither(tmp_path, monkeyp
     xr.testing.assert_equal(xr.open_dataset(path, engine="b2nd").load(), FIRST + 1)
 
 
+def test_what_was_computed_waits_for_its_turn(tmp_path, monkeypatch):
+    path, sync, held = tmp_path / "w.b2d", staged._sync, threading.Event()
+    FIRST.b2nd.to_b2nd(path)
+
+    def change():
+        with locks.changing(path):
+            held.set()
+            time.sleep(0.5)
+
+    def sync_while_another_changes_it(ready):
+        sync(ready)
+        other.start()
+        assert held.wait(60)
+
+    other = threading.Thread(target=change)
+    monkeypatch.setattr(staged, "_sync", sync_while_another_changes_it)
+    xr.testing.assert_identical(REST.b2nd.to_b2nd(path, mode="w").compute(), REST)
+    other.join()
+
+
 def test_the_lock_is_that_of_the_directory_that_has_the_name(tmp_path, monkeypatch):
     """A directory that was replaced between its opening and its lock is let go."""
     path = tmp_path / "w.b2d"
@@ -134,6 +156,23 @@ def test_the_lock_is_that_of_the_directory_that_has_the_name(tmp_path, monkeypat
     assert calls[1] == path.stat().st_ino
     xr.testing.assert_identical(xr.open_dataset(path, engine="b2nd").load(), W)
     xr.testing.assert_identical(xr.open_dataset(tmp_path / "old", engine="b2nd").load(), FIRST)
+
+
+def test_an_append_to_an_array_that_another_one_overtakes(tmp_path, monkeypatch):
+    path, array = tmp_path / "t.b2nd", W.t
+    array[:25].b2nd.to_b2nd(path)
+    compare = arrays.require_equal
+
+    def overtaken(*args):
+        monkeypatch.undo()
+        array[25:40].b2nd.to_b2nd(path, mode="a", append_dim="time")
+        compare(*args)
+
+    monkeypatch.setattr(arrays, "require_equal", overtaken)
+    with pytest.raises(StaleFrameError, match="another process appended"):
+        array[40:].b2nd.to_b2nd(path, mode="a", append_dim="time")
+    found = array[40:].b2nd.to_b2nd(path, mode="a", append_dim="time")
+    xr.testing.assert_identical(found.compute(), array)
 
 
 @pytest.fixture(scope="module")
