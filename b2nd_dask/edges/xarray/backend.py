@@ -21,6 +21,7 @@ from b2nd_dask.edges.xarray.places import (
     place_of,
 )
 from b2nd_dask.edges.xarray.variables import Contents, contents_of_frame, contents_of_place
+from b2nd_dask.format.labels.manifest import MANIFEST
 from b2nd_dask.frame.array import Frame, reference_of
 from b2nd_dask.storage import Location, printable
 
@@ -184,7 +185,7 @@ def _require_contents(place: Place, contents: Contents) -> None:
             f"{place.label}: no arrays here, but groups: {', '.join(map(printable, groups[:10]))}; "
             "pass group=, or open all by xarray.open_datatree"
         )
-    if not contents.attrs:
+    if not contents.attrs and place.read(MANIFEST) is None:
         raise FileNotFoundError(f"{place.label}: no frames (.b2nd) here")
 
 
@@ -263,11 +264,18 @@ def _decoded(
     contents: Contents, dropped: Collection[str], decoders: Mapping[str, Any]
 ) -> xr.Dataset:
     """Decode by the CF conventions, as xarray does for any store."""
-    ds = StoreBackendEntrypoint().open_dataset(
-        _Store(contents),
-        drop_variables=dropped,
-        **decoders,
-    )
+    try:
+        ds = StoreBackendEntrypoint().open_dataset(
+            _Store(contents),
+            drop_variables=dropped,
+            **decoders,
+        )
+    except Exception as error:
+        error.add_note(
+            f"{contents.label}: xarray cannot decode it; mask_and_scale=False, decode_times=False "
+            "or decode_coords=False opens it as it is stored"
+        )
+        raise
     # a coordinate need not be that of a dim
     ds = ds.set_coords([name for name in contents.coords if name in ds.variables])
     ds.encoding["source"] = contents.label

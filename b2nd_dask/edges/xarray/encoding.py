@@ -11,6 +11,7 @@ import xarray as xr
 
 from b2nd_dask.edges.datasets.tree import Member
 from b2nd_dask.edges.xarray.packing import pack
+from b2nd_dask.format.labels.labels import MAX_NAME_LENGTH
 
 #: How xarray packs values, where `.encoding` or `encoding=` says it.
 _PACKING = ("scale_factor", "add_offset", "_FillValue", "missing_value", "dtype", "_Unsigned")
@@ -68,9 +69,16 @@ def member_of(
     """
     where = f"the variable {name!r}"
     _check_names(name, variable, where)
+    if not isinstance(variable.dtype, np.dtype):
+        raise TypeError(
+            f"{where}: elements of {variable.dtype}, a dtype of pandas, are not stored: convert "
+            "them, as by .astype(float), .astype(str) or, of times with a zone, "
+            ".dt.tz_convert(None)"
+        )
     variable = _lazy(variable.to_base_variable())
     variable = _encoded(variable, str(name), given, where)
     array = variable.data
+    _check_decodes(variable, str(name), where)
     lost = [key for key in variable.attrs if not isinstance(key, str)]
     if lost:
         raise TypeError(f"{where}: the attribute {lost[0]!r} has a name that is no text: rename it")
@@ -80,6 +88,11 @@ def member_of(
 
 def _check_names(name: Hashable, variable: xr.Variable, where: str) -> None:
     for each in (name, *variable.dims):
+        if each == "" or (isinstance(each, str) and len(each) > MAX_NAME_LENGTH):
+            raise ValueError(
+                f"{where}: names have 1 to {MAX_NAME_LENGTH} characters, and one has {len(each)}; "
+                "change it by .rename"
+            )
         if not isinstance(each, str):
             raise TypeError(
                 f"{where}: names are text in a frame, and {each!r} is of type "
@@ -90,6 +103,22 @@ def _check_names(name: Hashable, variable: xr.Variable, where: str) -> None:
             f"{where}: two axes have one name, {variable.dims}; give them names of their own, as "
             "by xr.Variable(dims, values)"
         )
+
+
+def _check_decodes(variable: xr.Variable, name: str, where: str) -> None:
+    """Check that attributes by which elements are unpacked are what xarray takes for it."""
+    none = np.zeros((0,) * variable.ndim, variable.dtype)
+    try:
+        empty = xr.Variable(variable.dims, none, variable.attrs)
+        decoded = xr.conventions.decode_cf_variable(
+            name, empty, decode_times=False, decode_timedelta=False
+        )
+        decoded.load()
+    except Exception as error:
+        raise ValueError(
+            f"{where}: its attributes say how it is packed, and xarray would not open it with "
+            f"them ({error}): correct or rename them"
+        ) from error
 
 
 def _lazy(variable: xr.Variable) -> xr.Variable:
@@ -141,10 +170,10 @@ def _text(variable: xr.Variable, where: str) -> xr.Variable:
     elements = np.asarray(variable.values, object)
     odd = next((each for each in elements.flat if not isinstance(each, str)), None)
     if odd is not None or any(each is None for each in elements.flat):
+        how = {bytes: '.astype("S20")', type(None): '.fillna("")'}.get(type(odd), ".astype(float)")
         raise TypeError(
             f"{where}: Python objects, one of them of type {type(odd).__name__}, are not stored; "
-            'convert them, as by .astype(float) or .astype("U20"), or leave the variable out by '
-            ".drop_vars"
+            f"convert them, as by {how}, or leave the variable out by .drop_vars"
         )
     if any(each.endswith("\0") for each in elements.flat):
         raise ValueError(f"{where}: text that ends in NUL would lose it: strip it before")

@@ -1,6 +1,7 @@
 """Bad input is an error before anything is written."""
 
 import numpy as np
+import pandas as pd
 import pytest
 import xarray as xr
 
@@ -8,6 +9,12 @@ X = np.arange(2)
 BAD = {
     "slash": ({"a/b": ("x", X)}, {}, "cannot be the name of a file"),
     "dot": ({".a": ("x", X)}, {}, "cannot be the name of a file"),
+    "empty dim": ({"a": ("", X)}, {}, "names have 1 to"),
+    "pandas": ({"a": ("x", pd.array([1, None], "Int64"))}, {}, "a dtype of pandas"),
+    "zone": ({"a": ("x", pd.date_range("2001", periods=2, tz="UTC"))}, {}, "dtype of pandas"),
+    "scale": ({"a": ("x", X, {"scale_factor": "q"})}, {}, "how it is packed"),
+    "offset": ({"a": ("x", X, {"add_offset": "q"})}, {}, "how it is packed"),
+    "bytes": ({"a": ("x", np.array([b"a", b"b"], object))}, {}, r'as by \.astype\("S20"\)'),
     "suffix": ({"a.b2nd": ("x", X)}, {}, "something else in a store"),
     "manifest": ({"dataset.json": ("x", X)}, {}, "something else in a store"),
     "case": ({"a": ("x", X), "A": ("x", X)}, {}, "differ in case alone"),
@@ -76,3 +83,12 @@ def test_values_that_packing_would_change(tmp_path, there, new, encoding, lazy):
         more.b2nd.to_b2nd(tmp_path / "e.b2d", encoding={"v": encoding})
     xr.testing.assert_identical(xr.open_dataset(path, engine="b2nd").load(), ds)
     assert [each.name for each in tmp_path.iterdir()] == ["d.b2d"]
+
+
+def test_an_array_with_an_empty_name_replaces_nothing(tmp_path):
+    path = tmp_path / "a.b2nd"
+    array = xr.DataArray(np.arange(3.0), dims="x", name="good")
+    array.b2nd.to_b2nd(path)
+    with pytest.raises(ValueError, match="names have 1 to"):
+        array.rename("").b2nd.to_b2nd(path, mode="w")
+    xr.testing.assert_identical(xr.open_dataarray(path, engine="b2nd").load(), array)

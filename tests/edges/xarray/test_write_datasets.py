@@ -44,6 +44,12 @@ def test_dataset(tmp_path, suffix):
     }
 
 
+@pytest.mark.parametrize("suffix", [".b2d", ".b2z"])
+def test_a_dataset_of_nothing(tmp_path, suffix):
+    found = xr.Dataset().b2nd.to_b2nd(tmp_path / f"e{suffix}")
+    xr.testing.assert_identical(found, xr.Dataset())
+
+
 @pytest.mark.parametrize("array", ARRAYS.values(), ids=ARRAYS)
 def test_array(tmp_path, array):
     found = array.b2nd.to_b2nd(tmp_path / "a.b2nd").compute()
