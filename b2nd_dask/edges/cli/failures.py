@@ -65,6 +65,8 @@ def message_of(
         # without the number of the error
         text = f"{error.filename}: {error.strerror}"
     text = as_commands(text, path or "")
+    if path == "":
+        return safe(f"the path is empty: {text}")
     named = False
     for each in filter(None, (target, path)):
         try:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from b2nd_dask.errors import B2ndError
 from b2nd_dask.frame.access import open_b2nd
-from b2nd_dask.frame.array import Frame
+from b2nd_dask.frame.array import Frame, reference_of
+from b2nd_dask.frame.info import dims_of
 from b2nd_dask.frame.members.listing import Member, list_members
 from b2nd_dask.storage import Location, printable, split_store
 
@@ -29,7 +31,7 @@ def opened(path: str, options: dict[str, Any]) -> Source:
             members = list(_frames_in(Path(path)))
         if not members and not is_store_name(path):
             raise
-        return members or []
+        return [_with_shape(each, path, location) for each in members or []]
 
 
 def is_store_name(path: str) -> bool:
@@ -46,8 +48,26 @@ def _frames_in(folder: Path) -> Iterator[Member]:
         except (B2ndError, OSError) as error:
             yield Member(path.name, f"damaged: {error}", None)
         else:
-            shape = " x ".join(map(str, frame.shape)) or "0-d"
-            yield Member(path.name, f"array {shape}, {frame.dtype}", frame.cbytes)
+            yield Member(path.name, _described(frame), frame.cbytes)
+
+
+def _with_shape(member: Member, path: str, location: Location) -> Member:
+    """A member with what its header says, which is read where that costs no request."""
+    if member.what != "array" or location.is_url:
+        return member
+    try:
+        frame = open_b2nd(_names([member], path)[0], verify=False)
+    except (B2ndError, OSError) as error:
+        return replace(member, what=f"damaged: {error}")
+    return replace(member, what=_described(frame))
+
+
+def _described(frame: Frame) -> str:
+    """Lengths, with names of dims where there are any, and dtype."""
+    names = dims_of(reference_of(frame)) or ("",) * frame.ndim
+    pairs = zip(names, frame.shape, strict=True)
+    shape = " x ".join(f"{name} {n}".strip() for name, n in pairs) or "0-d"
+    return f"array {shape}, {frame.dtype}"
 
 
 def arrays_of(members: list[Member], path: str, options: dict[str, Any]) -> Iterator[Frame]:

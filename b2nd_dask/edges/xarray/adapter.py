@@ -18,6 +18,8 @@ from b2nd_dask.edges.xarray.write import NEW_OPTIONS, local_path, write_new
 from b2nd_dask.frame.access import open_b2nd
 from b2nd_dask.graph.write.write_array import write_array
 
+_MODES = ("w-", "w", "a", "r+")
+
 
 def write_labelled(given: Any, urlpath: Any, options: Mapping[str, Any]) -> Any:
     """Write a DataArray, Dataset or DataTree.
@@ -56,10 +58,13 @@ def _place(given: Any, options: Mapping[str, Any]) -> tuple[str, Any, Any]:
     kind = type(given).__name__
     allowed = (*NEW_OPTIONS, "encoding") if mode in ("w-", "w", "a") else ()
     unknown = [name for name in options if name not in (*allowed, "mode", "append_dim", "region")]
-    if unknown or mode not in ("w-", "w", "a", "r+"):
-        names = ", ".join(f"{name}=" for name in unknown) or f"mode={mode!r}"
+    if mode not in _MODES:
+        raise ValueError(f"mode={mode!r}: a {kind} has {', '.join(map(repr, _MODES))}")
+    if unknown:
+        names = ", ".join(f"{name}=" for name in unknown)
         raise ValueError(
-            f"{names}: not for a {kind} with mode={mode!r}; its arrays take it one by one"
+            f"{names}: not for a {kind}, which is written at once, with mode={mode!r}; its arrays "
+            f"take it one by one, as .b2nd.to_b2nd of each"
         )
     if isinstance(given, xr.DataTree) and mode not in ("w-", "w"):
         raise ValueError("a DataTree is written anew; change its groups one by one")

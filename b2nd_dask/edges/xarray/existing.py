@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from b2nd_dask.edges.datasets.tree import Member
 from b2nd_dask.edges.xarray.encoding import member_of
+from b2nd_dask.frame.write.casts import fits
 
 _PACKING = (
     "scale_factor",
@@ -31,6 +32,8 @@ def member_like(name: Hashable, variable: xr.Variable, present: xr.Variable) -> 
     ------
     ValueError
         Its dims are others.
+    TypeError
+        Its elements do not fit the dtype.
     """
     if variable.dims != present.dims:
         raise ValueError(
@@ -43,7 +46,15 @@ def member_like(name: Hashable, variable: xr.Variable, present: xr.Variable) -> 
     variable.encoding = {
         key: value for key, value in variable.encoding.items() if key == "preferred_chunks"
     }
-    return member_of(name, variable, packing, is_coord=False)
+    member = member_of(name, variable, packing, is_coord=False)
+    stored = np.dtype(present.encoding.get("dtype", present.dtype))
+    if not fits(member.array.dtype, stored):
+        raise TypeError(
+            f"{name!r} has elements of {member.array.dtype}, which the ones that are there, of "
+            f"{stored}, cannot hold: write the dataset anew with a wider dtype, or convert by "
+            ".astype what loses nothing by it"
+        )
+    return member
 
 
 def require_equal(names: Iterable[Hashable], given: Any, present: Any, why: str) -> None:
@@ -139,6 +150,10 @@ def _found(dim: Hashable, given: xr.Dataset, present: xr.Dataset) -> slice:
     if dim not in given.indexes or dim not in present.indexes:
         raise ValueError(
             f'region={{{dim!r}: "auto"}}: {dim!r} has no labels here and there: give a slice'
+        )
+    if not present.indexes[dim].is_unique:
+        raise ValueError(
+            f'region={{{dim!r}: "auto"}}: labels of {dim!r} repeat there: give a slice of positions'
         )
     at = present.indexes[dim].get_indexer(given.indexes[dim])
     if (at < 0).any():

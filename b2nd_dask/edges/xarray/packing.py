@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 #: Values that are scaled come back rounded to multiples of `scale_factor`; with a little for that
 #: rounding itself.
 _ROUNDED = 0.5 + 1e-3
+_REMEDY = "another dtype, finer units or a _FillValue in encoding= of a new file can hold it"
 _MISSING = ("_FillValue", "missing_value")
 
 
@@ -75,9 +76,15 @@ def _require_same(
         attrs = {key: value for key, value in attrs.items() if key not in _MISSING}
     dims = tuple(f"dim_{axis}" for axis in range(encoded.ndim))
     times = xr.coders.CFDatetimeCoder(use_cftime=True if given.dtype.kind == "O" else None)
-    decoded = xr.conventions.decode_cf_variable(
-        name, xr.Variable(dims, encoded, attrs), decode_times=times, decode_timedelta=True
-    ).values
+    try:
+        decoded = xr.conventions.decode_cf_variable(
+            name, xr.Variable(dims, encoded, attrs), decode_times=times, decode_timedelta=True
+        ).values
+    except (ValueError, OverflowError) as error:
+        raise ValueError(
+            f"{where} cannot be written as {encoded.dtype} with {dict(attrs)}, which could not be "
+            f"read again: {_REMEDY}"
+        ) from error
     if given.dtype.kind in "iuf":
         step = abs(float(attrs.get("scale_factor", 1)))
         near = abs(decoded - given) <= _ROUNDED * step + np.spacing(abs(given), dtype="f8")
@@ -89,7 +96,6 @@ def _require_same(
         was, becomes = np.atleast_1d(given)[at], np.atleast_1d(decoded)[at]
         raise ValueError(
             f"{where}: {was} cannot be written as {encoded.dtype} with {dict(attrs)}: it would be "
-            f"read as {becomes}; another dtype, finer units or a _FillValue in encoding= of a new "
-            "file can hold it"
+            f"read as {becomes}; {_REMEDY}"
         )
     return encoded

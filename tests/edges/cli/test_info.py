@@ -169,3 +169,19 @@ def test_info_says_what_compact_gives_back(tmp_path: Path) -> None:
     assert run("compact", str(path)).output.endswith("given back\n")
     assert nbytes - path.stat().st_size == pytest.approx(found["superseded_nbytes"], abs=300)
     assert told("info", str(path))[0]["superseded_nbytes"] == 0
+
+
+@pytest.mark.parametrize("name", ["d.b2d", "d.b2z"])
+def test_arrays_of_a_dataset_have_dims_and_dtypes(tmp_path: Path, name: str) -> None:
+    xr = pytest.importorskip("xarray", reason="of the extra xarray")
+    ds = xr.Dataset({"rain": (("time", "lat"), np.zeros((5, 3), "f4"))}, {"time": np.arange(5)})
+    b2nd_dask.to_b2nd(ds, tmp_path / name)
+    lines = run("info", str(tmp_path / name)).output.splitlines()
+    assert any("/rain" in each and "array time 5 x lat 3, float32" in each for each in lines)
+    assert any("/_coord_time" in each and "array time 5, int64" in each for each in lines)
+
+
+def test_no_path() -> None:
+    result = run("info", "")
+    assert result.exit_code == 1
+    assert result.stderr == "Error: the path is empty: urlpath is empty\n"

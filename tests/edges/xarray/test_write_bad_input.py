@@ -92,3 +92,17 @@ def test_an_array_with_an_empty_name_replaces_nothing(tmp_path):
     with pytest.raises(ValueError, match="names have 1 to"):
         array.rename("").b2nd.to_b2nd(path, mode="w")
     xr.testing.assert_identical(xr.open_dataarray(path, engine="b2nd").load(), array)
+
+
+def test_appends_that_do_not_fit(tmp_path):
+    path, ds = tmp_path / "d.b2d", xr.Dataset({"n": ("x", ["a", "b"])}, {"x": [1, 1]})
+    ds.b2nd.to_b2nd(path)
+    with pytest.raises(TypeError, match=r"'n' has elements of <U6, which the ones that are there"):
+        ds.assign(n=("x", ["longer", "a"])).b2nd.to_b2nd(path, mode="a", append_dim="x")
+    with pytest.raises(ValueError, match="labels of 'x' repeat there"):
+        ds.b2nd.to_b2nd(path, mode="r+", region="auto")
+    with pytest.raises(ValueError, match="compute=: not for a Dataset"):
+        ds.b2nd.to_b2nd(path, mode="w", compute=False)
+    with pytest.raises(ValueError, match=r"a Dataset has 'w-', 'w', 'a', 'r\+'"):
+        ds.b2nd.to_b2nd(path, mode="q")
+    xr.testing.assert_identical(xr.open_dataset(path, engine="b2nd").load(), ds)
