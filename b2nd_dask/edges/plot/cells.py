@@ -117,7 +117,7 @@ class Cells:
         axes.set_frame_on(False)
         before = ", ".join(self.names[:-2])
         for number in range(self.panels[0]):
-            top, left = self._corner(number)
+            top, left = self._corner(number) if self.panels[0] > 1 else (0, 0)
             first, last = (
                 number * self.step[0],
                 min((number + 1) * self.step[0], self.counts[0]) - 1,
@@ -125,13 +125,7 @@ class Cells:
             text = self._chunk_text(first)
             text = text if first == last else f"{text} \u2013 {self._chunk_text(last)}"
             text = f"{before}: {text}" if number == 0 else text
-            how: dict[str, Any] = {"fontsize": 7, "va": "bottom"}
-            if self.panels[0] == 1:
-                # its picture has no room between panels; the title is at the left
-                where = axes.transAxes
-                axes.text(1, 1.01, plain(text), ha="right", transform=where, **how)
-            else:
-                axes.text(left - 0.5, top - 0.7, plain(text), ha="left", **how)
+            axes.text(left - 0.5, top - 0.7, plain(text), fontsize=7, va="bottom", ha="left")
 
     def _chunk_text(self, number: int) -> str:
         """Coordinates of a chunk along the first axes."""

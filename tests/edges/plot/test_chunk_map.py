@@ -189,7 +189,5 @@ def test_one_chunk_has_whole_ticks_and_its_name_above(tmp_path: Path) -> None:
     # those at the sides of the only cell are outside
     assert not [tick for tick in (*ax.get_xticks(), *ax.get_yticks()) if tick % 1]
     to_b2nd(np.ones((2, 30, 40)), tmp_path / "panel.b2nd")
-    ax = plot.chunk_map(tmp_path / "panel.b2nd")
-    (text,) = ax.texts
-    assert text.get_text() == "axis 0: 0"
-    assert text.get_transform().transform(text.get_position())[1] > ax.bbox.y1
+    (text,) = plot.chunk_map(tmp_path / "panel.b2nd").texts
+    assert text.get_position()[1] < -0.5
