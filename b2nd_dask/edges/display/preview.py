@@ -40,10 +40,8 @@ def preview(frame: Frame) -> str:
     if reference.is_remote and costs.visits.any():
         return "not read, since the frame is in a store"
     fetched, decoded = int(costs.fetched.sum()), int(costs.decoded.sum())
-    if decoded > MOST_DECODED:
+    if fetched > MOST_FETCHED or decoded > MOST_DECODED:
         return f"not read, since {decoded:,} bytes would have to be decoded"
-    if fetched > MOST_FETCHED:
-        return f"not read, since {fetched:,} bytes would have to be fetched"
     last = [len(axis) for axis in corners[-2:]]
     parts = [reference.read_axes(region).reshape(_plane_of(region)) for region in regions]
     rows = last[0] if len(last) == 2 else 1
@@ -85,9 +83,6 @@ def _lines(elements: NDArray[Any], shape: tuple[int, ...]) -> list[str]:
 
 
 def _element(value: Any) -> str:
-    if isinstance(value, np.datetime64 | np.timedelta64):
-        # ISO 8601 or a number with its unit, whole: where it is cut off, all look the same
-        return str(value)
     if isinstance(value, np.floating | np.complexfloating):
         text = f"{value:.6g}"
     else:

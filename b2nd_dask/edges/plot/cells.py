@@ -117,7 +117,7 @@ class Cells:
         axes.set_frame_on(False)
         before = ", ".join(self.names[:-2])
         for number in range(self.panels[0]):
-            top, left = self._corner(number) if self.panels[0] > 1 else (0, 0)
+            top, left = self._corner(number)
             first, last = (
                 number * self.step[0],
                 min((number + 1) * self.step[0], self.counts[0]) - 1,
@@ -167,4 +167,4 @@ class Cells:
 def _whole_ticks(axes: Axes) -> None:
     ticker = require("plot", "matplotlib.ticker")
     for axis in (axes.xaxis, axes.yaxis):
-        axis.set_major_locator(ticker.MaxNLocator(6, integer=True, min_n_ticks=1))
+        axis.set_major_locator(ticker.MaxNLocator(6, integer=True))

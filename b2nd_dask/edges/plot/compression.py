@@ -113,10 +113,7 @@ def _draw_ratios(axes: Axes, looked: list[_Looked]) -> None:
         label = plain(f"{one.name}: {_overall(one)}", 40)
         how: dict[str, Any] = {"histtype": "stepfilled", "alpha": 0.5} if len(looked) > 1 else {}
         axes.hist(values, edges.tolist(), color=_COLOURS[number], label=label, **how)
-    # below, where it hides no bar
-    axes.legend(
-        frameon=False, fontsize="small", loc="upper center", bbox_to_anchor=(0.5, -0.2), ncols=1
-    )
+    axes.legend(frameon=False, fontsize="small")
 
 
 def _overall(one: _Looked) -> str:

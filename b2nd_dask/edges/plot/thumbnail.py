@@ -85,11 +85,8 @@ def thumbnail(
     axes = axes_for(ax, (6.4, 4.4))
     step = max(1, -(-max(array.shape) // size))
     pixels = _pixels(array, step, method)
-    placed, ends = _placed(array.shape, pixels.shape, step, axes_of)
+    placed = _placed(array.shape, pixels.shape, step, axes_of)
     shown = axes.imshow(pixels, **{"interpolation": "nearest", **placed, **image})
-    if not {"extent", "origin"} & image.keys():
-        # pixels at the edge may stand for less than a square: the axes end with the array
-        axes.set(**ends)
     axes.set(xlabel=plain(axes_of[1].label), ylabel=plain(axes_of[0].label))
     if source.title:
         axes.set_title(plain(source.title), loc="left", fontsize=10)
@@ -105,10 +102,9 @@ def _plane(source: Source) -> tuple[da.Array, list[Axis]]:
     # an array of one row is a picture, too
     kept = sorted(kept + [axis for axis in range(len(shape)) if axis not in kept][: 2 - len(kept)])
     if len(kept) != 2:
-        plane = f"x[{', '.join('0' * (len(kept) - 2))}]"
-        remedy = f": give one of its planes, as {plane}"
-        if len(kept) == 3:
-            remedy += ", or look through them with b2nd_dask.plot.slices"
+        remedy = (
+            ": give one of its planes, as x[0], or look through them with b2nd_dask.plot.slices"
+        )
         raise ValueError(
             f"an array of shape {shape} is no picture, which has two axes"
             + remedy * (len(kept) > 2)
@@ -121,10 +117,9 @@ def _plane(source: Source) -> tuple[da.Array, list[Axis]]:
 
 def _check_elements(dtype: np.dtype[Any]) -> None:
     if dtype.kind not in "biuf":
-        remedies = {"c": "x.real or abs(x)", "V": "one field of a record, as x['name']"}
-        remedy = remedies.get(dtype.kind, "x.astype(float)")
         raise TypeError(
-            f"elements of dtype {dtype} have no colour: convert them first, as {remedy}"
+            f"elements of dtype {dtype} have no colour: convert them first, as x.astype(float), "
+            "x.real or abs(x)"
         )
 
 
@@ -179,23 +174,21 @@ def _reduced(ufunc: np.ufunc, block: NDArray[Any], step: int, dtype: Any) -> NDA
 
 def _placed(
     shape: tuple[int, ...], pixels: tuple[int, ...], step: int, axes: list[Axis]
-) -> tuple[dict[str, Any], dict[str, tuple[float, float]]]:
-    """Where `imshow` draws: what it calls extent, origin and aspect; and where the array ends."""
-    ends, limits = [], []
+) -> dict[str, Any]:
+    """Where `imshow` draws: what it calls extent, origin and aspect."""
+    ends = []
     for axis, length, count in zip(axes, shape, pixels, strict=True):
         first, space = -0.5, 1.0
         if axis.coordinate is not None:
             space = float(axis.coordinate[-1] - axis.coordinate[0]) / (length - 1)
             first = float(axis.coordinate[0]) - space / 2
         ends.append((first, first + space * step * count))
-        limits.append((first, first + space * length))
     (top, bottom), (left, right) = ends
     # coordinates grow upwards, as on a map; rows go down, as in a matrix
     up = axes[0].coordinate is not None and bottom > top
     where: dict[str, Any] = {"origin": "lower" if up else "upper"}
     where["extent"] = (left, right, top, bottom) if up else (left, right, bottom, top)
     units = [axis.coordinate is None for axis in axes]
-    rows, columns = limits
-    tall = abs(rows[1] - rows[0]) / max(abs(columns[1] - columns[0]), 1e-300)
+    tall = abs(bottom - top) / max(abs(right - left), 1e-300)
     where["aspect"] = "equal" if units[0] == units[1] and 0.2 <= tall <= 5 else "auto"
-    return where, {"xlim": columns, "ylim": rows if up else rows[::-1]}
+    return where

@@ -270,19 +270,3 @@ def test_plain_repr_is_still_there(path: Path) -> None:
     frame = open_b2nd(path)
     assert repr(frame).startswith("<Frame ")
     assert all(len(line) <= 80 or frame.path in line for line in str(frame.info).splitlines())
-
-
-@pytest.mark.parametrize(
-    ("values", "shown"),
-    [
-        (np.array(["2020-01-01", "2020-01-02"], "M8[D]"), "2020-01-01  2020-01-02"),
-        (
-            np.array(["2020-01-01", "NaT"], "M8[ns]"),
-            "2020-01-01T00:00:00.000000000                            NaT",
-        ),
-        (np.array([1, 25], "m8[h]"), " 1 hours  25 hours"),
-    ],
-)
-def test_times_are_shown_whole(tmp_path: Path, values: np.ndarray, shown: str) -> None:
-    to_b2nd(values, tmp_path / "t.b2nd")
-    assert preview(open_b2nd(tmp_path / "t.b2nd")) == shown

@@ -180,14 +180,3 @@ print([name for name in ("h5py", "matplotlib", "zarr") if name in sys.modules])
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert found.stdout.split("\n") == ["[]", "[]", ""]
     assert b2nd_dask.plot is plot
-
-
-def test_one_chunk_has_whole_ticks_and_its_name_above(tmp_path: Path) -> None:
-    to_b2nd(np.ones((3, 4)), tmp_path / "one.b2nd")
-    ax = plot.chunk_map(tmp_path / "one.b2nd")
-    ax.figure.canvas.draw()
-    # those at the sides of the only cell are outside
-    assert not [tick for tick in (*ax.get_xticks(), *ax.get_yticks()) if tick % 1]
-    to_b2nd(np.ones((2, 30, 40)), tmp_path / "panel.b2nd")
-    (text,) = plot.chunk_map(tmp_path / "panel.b2nd").texts
-    assert text.get_position()[1] < -0.5

@@ -135,20 +135,3 @@ def test_axes_and_arguments_of_imshow(path: Path) -> None:
 def test_what_is_no_picture(given_, how, error, message) -> None:
     with pytest.raises(error, match=message):
         plot.thumbnail(given_, **how)
-
-
-@pytest.mark.parametrize("shape", [(10, 10_000), (1000, 1), (1, 1), (41, 7)])
-@pytest.mark.parametrize("method", ["mean", "max", "nearest"])
-def test_axes_end_with_the_array(shape, method) -> None:
-    ax = plot.thumbnail(np.ones(shape), size=40, method=method)
-    assert ax.get_xlim() == (-0.5, shape[1] - 0.5)
-    assert ax.get_ylim() == (shape[0] - 0.5, -0.5)
-
-
-def test_what_is_advised_is_a_plane() -> None:
-    x = np.ones((2, 3, 4, 5))
-    with pytest.raises(ValueError, match=r"as x\[0, 0\]$"):
-        plot.thumbnail(x)
-    plot.thumbnail(x[0, 0])
-    with pytest.raises(TypeError, match=r"x\['name'\]"):
-        plot.thumbnail(np.zeros((2, 2), [("name", "f4")]))
