@@ -35,6 +35,8 @@ KIND_NAMES = {
     ONE_VALUE: "one value",
 }
 
+_BY_INDEX = " (by the index; headers of chunks were not read)"
+
 _CHECKSUMS = {
     ChecksumState.VALID: "present (not verified: `b2nd_dask.verify`)",
     ChecksumState.ABSENT: "absent: {}",
@@ -82,19 +84,21 @@ def info_of(reference: FrameReference) -> FrameInfo:
 
 
 def _rows(reference: FrameReference) -> Iterator[tuple[str, str]]:
-    kinds, parsed = reference.chunk_kinds(), reference.parsed
+    parsed = reference.parsed
     yield "path", reference.location.label
     yield "shape", lengths_text(reference.shape)
     dims = dims_of(reference)
     if dims is not None:
         yield "dims", ", ".join(map(_plain, dims))
     yield "dtype", str(reference.dtype)
-    yield "chunks", f"{lengths_text(reference.chunks)}, in a grid of {lengths_text(kinds.shape)}"
+    yield (
+        "chunks",
+        f"{lengths_text(reference.chunks)}, in a grid of {lengths_text(reference.grid.counts)}",
+    )
     yield "blocks", lengths_text(reference.blocks)
     cbytes = parsed.header.cbytes
     ratio = f" (ratio {ratio_text(reference.nbytes / cbytes)})" if cbytes else ""
     yield "size", f"{decimal(reference.nbytes)} as an array, {decimal(cbytes)} compressed{ratio}"
-    yield "chunk kinds", ", ".join(_kind_counts(kinds)) or "no chunks"
     yield from _rows_of_chunks(reference)
     yield "layout", "sparse" if parsed.header.sparse else "contiguous"
     yield "codec", codec_text(reference)
@@ -107,13 +111,18 @@ def _rows(reference: FrameReference) -> Iterator[tuple[str, str]]:
 
 def _rows_of_chunks(reference: FrameReference) -> Iterator[tuple[str, str]]:
     """What the headers of the chunks say, where these are not too many or far away."""
+    by_index = _kinds_text(reference.chunk_kinds())
     if not reference.parsed.index.nstored:
+        yield "chunk kinds", by_index
         return
     try:
         table = chunk_table(reference, most_headers(reference))
     except (B2ndError, OSError) as error:
+        yield "chunk kinds", by_index + _BY_INDEX
         yield "chunk sizes", f"(cannot be shown: {getattr(error, 'problem', error)})"
         return
+    # the index calls a chunk of one value stored, which only the chunk's header tells apart
+    yield "chunk kinds", _kinds_text(table.kinds) if table.is_exact else by_index + _BY_INDEX
     counts = table.counts
     special = table.kinds.size - counts.get(ChunkKind.STORED, 0)
     if special:
@@ -188,6 +197,10 @@ def _plain(name: str) -> str:
     """A name from a file without what acts on a terminal, and not too long."""
     shown = name if name.isprintable() else repr(name)
     return shown if len(shown) <= 40 else f"{shown[:37]}..."
+
+
+def _kinds_text(kinds: NDArray[np.uint8]) -> str:
+    return ", ".join(_kind_counts(kinds)) or "no chunks"
 
 
 def _kind_counts(kinds: NDArray[np.uint8]) -> Iterator[str]:

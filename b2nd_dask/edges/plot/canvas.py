@@ -8,6 +8,7 @@ from b2nd_dask.edges.extras import require
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.axis import Axis
     from matplotlib.figure import Figure
 
 _MOST_TEXT = 60
@@ -59,3 +60,9 @@ def plain(text: object, most: int = _MOST_TEXT) -> str:
 def colormap(name: Any) -> Any:
     """A colour map by its name, or the given one."""
     return require("plot", "matplotlib.pyplot").get_cmap(name)
+
+
+def whole_ticks(axis: Axis, most: int = 9) -> None:
+    """Put ticks of an axis at whole numbers alone, be it at one."""
+    locator = require("plot", "matplotlib.ticker").MaxNLocator
+    axis.set_major_locator(locator(most, integer=True, min_n_ticks=1))

@@ -10,8 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from b2nd_dask.edges.display.kinds import binned_kinds, binned_means, step_for
-from b2nd_dask.edges.extras import require
-from b2nd_dask.edges.plot.canvas import plain
+from b2nd_dask.edges.plot.canvas import plain, whole_ticks
 from b2nd_dask.frame.info import lengths_text
 
 if TYPE_CHECKING:
@@ -74,7 +73,7 @@ class Cells:
         padded = np.zeros((panels * rows * columns, 4), np.uint8)
         padded[: len(flat)] = flat
         boxes = padded.reshape(panels, rows, columns, 4)
-        if panels == 1:
+        if len(self.counts) < 3:
             only: NDArray[np.uint8] = boxes[0]
             return only
         picture = np.zeros((*self._extent(), 4), np.uint8)
@@ -104,7 +103,8 @@ class Cells:
         if len(self.counts) == 2:
             axes.set_ylabel(plain(f"{self.names[0]}, chunks of {self.chunks[0]}"))
             axes.set_xlabel(plain(f"{self.names[1]}, chunks of {self.chunks[1]}{step}"))
-            _whole_ticks(axes)
+            whole_ticks(axes.xaxis, 6)
+            whole_ticks(axes.yaxis, 6)
         elif len(self.counts) == 1:
             order = ", row by row" if self.is_wrapped else ""
             axes.set_xlabel(plain(f"{self.names[0]}, chunks of {self.chunks[0]}{order}{step}"))
@@ -134,12 +134,13 @@ class Cells:
     def draw_lines(self, axes: Axes) -> None:
         """Draw lines between cells, where these are not too small."""
         panels, rows, columns = self.panels
-        picture = self._extent() if panels > 1 else (rows, columns)
+        is_one = len(self.counts) < 3
+        picture = (rows, columns) if is_one else self._extent()
         if max(picture) > _MOST_LINED or not self.counts:
             return
         how: dict[str, Any] = {"colors": "white", "linewidth": 0.5}
         for number in range(panels):
-            top, left = self._corner(number) if panels > 1 else (0, 0)
+            top, left = (0, 0) if is_one else self._corner(number)
             across, down = np.arange(1, rows) + top - 0.5, np.arange(1, columns) + left - 0.5
             axes.hlines(across, left - 0.5, left + columns - 0.5, **how)
             axes.vlines(down, top - 0.5, top + rows - 0.5, **how)
@@ -161,10 +162,5 @@ class Cells:
     def _extent(self) -> tuple[int, int]:
         down, across = self._pitch()
         columns = self._columns()
-        return -(-self.panels[0] // columns) * down, columns * across
-
-
-def _whole_ticks(axes: Axes) -> None:
-    ticker = require("plot", "matplotlib.ticker")
-    for axis in (axes.xaxis, axes.yaxis):
-        axis.set_major_locator(ticker.MaxNLocator(6, integer=True))
+        # nothing is right of the last column
+        return -(-self.panels[0] // columns) * down, (columns - 1) * across + self.panels[2]

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 _COLOURS = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00")
+#: Points from the axes to the legend.
+_BELOW = 32
 _MOST_FRAMES, _LARGEST, _BINS = 6, 10, 40
 
 
@@ -113,7 +115,22 @@ def _draw_ratios(axes: Axes, looked: list[_Looked]) -> None:
         label = plain(f"{one.name}: {_overall(one)}", 40)
         how: dict[str, Any] = {"histtype": "stepfilled", "alpha": 0.5} if len(looked) > 1 else {}
         axes.hist(values, edges.tolist(), color=_COLOURS[number], label=label, **how)
-    axes.legend(frameon=False, fontsize="small")
+    _legend_below(axes, 1)
+
+
+def _legend_below(axes: Axes, columns: int) -> None:
+    """Name the colours below the axes, where no bar is behind."""
+    transforms = require("plot", "matplotlib.transforms")
+    # so many points below the axes, whatever their height is
+    below = transforms.ScaledTranslation(0, -_BELOW / 72, axes.figure.dpi_scale_trans)
+    axes.legend(
+        frameon=False,
+        fontsize="small",
+        loc="upper center",
+        bbox_to_anchor=(0.5, 0),
+        bbox_transform=axes.transAxes + below,
+        ncols=columns,
+    )
 
 
 def _overall(one: _Looked) -> str:
@@ -142,9 +159,7 @@ def _draw_kinds(axes: Axes, looked: list[_Looked]) -> None:
     axes.set_yticks(range(len(looked)), labels, fontsize="small")
     axes.set(xlim=(0, 100), xlabel="share of chunks (%)", ylim=(len(looked) - 0.4, -0.6))
     if shown:
-        axes.legend(
-            frameon=False, fontsize="small", loc="upper center", bbox_to_anchor=(0.5, -0.2), ncols=2
-        )
+        _legend_below(axes, 2)
 
 
 def _draw_largest(axes: Axes, looked: list[_Looked]) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from b2nd_dask.edges.plot.sources import Axis, Source
+from b2nd_dask.edges.plot.sources import Axis, Source, check_colours
 
 #: Elements along a side of a plane; of more, every second, third, ... is read.
 _MOST_PIXELS = 1200
@@ -45,9 +45,11 @@ class Planes:
         others = [n for n in range(array.ndim) if n not in kept]
         kept = sorted(kept + others[: max(0, 3 - len(kept))])
         if len(kept) != 3 or 0 in array.shape:
-            raise ValueError(f"an array of shape {array.shape} is no stack of planes: give 3 axes")
-        if array.dtype.kind not in "biuf":
-            raise TypeError(f"elements of dtype {array.dtype} have no colour: convert them first")
+            remedy = f", as x[{', '.join('0' * (array.ndim - 3))}]" if len(kept) > 3 else ""
+            raise ValueError(
+                f"an array of shape {array.shape} is no stack of planes: give 3 axes{remedy}"
+            )
+        check_colours(array)
         sides = [n for n in kept if n != along]
         steps = {n: max(1, -(-array.shape[n] // _MOST_PIXELS)) for n in sides}
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import reprlib
 from dataclasses import dataclass
 from typing import Any
 
@@ -82,6 +83,39 @@ def frame_of(x: Any) -> Frame:
         )
     # its metadata may be damaged: the map shows what there is
     return open_b2nd(x, verify=False)
+
+
+def check_colours(array: Any) -> None:
+    """Check that the elements of an array are numbers, which have colours.
+
+    Raises
+    ------
+    TypeError
+        They are not; its text says how to make numbers of them.
+    """
+    dtype = array.dtype
+    if dtype.kind in "biuf":
+        return
+    remedy = _REMEDIES.get(dtype.kind, "")
+    if dtype.names:
+        remedy = f"give one field of the records, as x[{reprlib.repr(_field_of(dtype))}]"
+    if remedy and isinstance(array, Frame):
+        remedy += ", where x = b2nd_dask.from_b2nd(path)"
+    raise TypeError(f"elements of dtype {dtype} have no colour: {remedy or 'they are not drawn'}")
+
+
+_REMEDIES = {
+    "c": "convert them first, as x.real or abs(x)",
+    "M": "convert them first, as x.astype('i8') or "
+    "(x - np.datetime64('2000-01-01')) / np.timedelta64(1, 'D')",
+    "m": "convert them first, as x.astype('i8') or x / np.timedelta64(1, 's')",
+}
+
+
+def _field_of(dtype: np.dtype[Any]) -> str:
+    """The first field that can be drawn, or the first one."""
+    names = dtype.names or ("",)
+    return next((name for name in names if dtype[name].kind in "biuf"), names[0])
 
 
 def short_path(path: str) -> str:

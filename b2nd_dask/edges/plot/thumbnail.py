@@ -8,8 +8,8 @@ import dask.array as da
 import numpy as np
 from numpy.typing import NDArray
 
-from b2nd_dask.edges.plot.canvas import axes_for, plain
-from b2nd_dask.edges.plot.sources import Axis, Source, source_of
+from b2nd_dask.edges.plot.canvas import axes_for, plain, whole_ticks
+from b2nd_dask.edges.plot.sources import Axis, Source, check_colours, source_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -81,12 +81,14 @@ def thumbnail(
         raise ValueError(f"size={size}; a picture has at least one pixel")
     source = source_of(x)
     array, axes_of = _plane(source)
-    _check_elements(array.dtype)
+    check_colours(source.array)
     axes = axes_for(ax, (6.4, 4.4))
     step = max(1, -(-max(array.shape) // size))
     pixels = _pixels(array, step, method)
     placed = _placed(array.shape, pixels.shape, step, axes_of)
     shown = axes.imshow(pixels, **{"interpolation": "nearest", **placed, **image})
+    if "extent" not in image:
+        _end_at_elements(axes, array.shape, axes_of)
     axes.set(xlabel=plain(axes_of[1].label), ylabel=plain(axes_of[0].label))
     if source.title:
         axes.set_title(plain(source.title), loc="left", fontsize=10)
@@ -102,25 +104,16 @@ def _plane(source: Source) -> tuple[da.Array, list[Axis]]:
     # an array of one row is a picture, too
     kept = sorted(kept + [axis for axis in range(len(shape)) if axis not in kept][: 2 - len(kept)])
     if len(kept) != 2:
-        remedy = (
-            ": give one of its planes, as x[0], or look through them with b2nd_dask.plot.slices"
-        )
-        raise ValueError(
-            f"an array of shape {shape} is no picture, which has two axes"
-            + remedy * (len(kept) > 2)
-        )
+        remedy = ""
+        if len(kept) > 2:
+            remedy = f": give one of its planes, as x[{', '.join('0' * (kept[-3] + 1))}]"
+        if len(kept) == 3:
+            remedy += ", or look through them with b2nd_dask.plot.slices"
+        raise ValueError(f"an array of shape {shape} is no picture, which has two axes{remedy}")
     if 0 in shape:
         raise ValueError(f"an array of shape {shape} has no elements")
     index = tuple(slice(None) if axis in kept else 0 for axis in range(len(shape)))
     return source.as_dask()[index], [source.axes[axis] for axis in kept]
-
-
-def _check_elements(dtype: np.dtype[Any]) -> None:
-    if dtype.kind not in "biuf":
-        raise TypeError(
-            f"elements of dtype {dtype} have no colour: convert them first, as x.astype(float), "
-            "x.real or abs(x)"
-        )
 
 
 def _pixels(array: da.Array, step: int, method: Method) -> NDArray[Any]:
@@ -172,17 +165,35 @@ def _reduced(ufunc: np.ufunc, block: NDArray[Any], step: int, dtype: Any) -> NDA
     return reduced
 
 
+def _ends(axis: Axis, length: int, count: int) -> tuple[float, float]:
+    """Where the first of `count` elements begins and the last ends, of an axis of `length`."""
+    first, space = -0.5, 1.0
+    if axis.coordinate is not None:
+        space = float(axis.coordinate[-1] - axis.coordinate[0]) / (length - 1)
+        first = float(axis.coordinate[0]) - space / 2
+    return first, first + space * count
+
+
+def _end_at_elements(axes: Axes, shape: tuple[int, ...], axes_of: list[Axis]) -> None:
+    """Cut the last pixels off where the array ends, whose squares may go beyond."""
+    (top, bottom), (left, right) = (
+        _ends(axis, length, length) for axis, length in zip(axes_of, shape, strict=True)
+    )
+    up = axes_of[0].coordinate is not None and bottom > top
+    axes.set(xlim=(left, right), ylim=(top, bottom) if up else (bottom, top))
+    for axis, one in ((axes.yaxis, axes_of[0]), (axes.xaxis, axes_of[1])):
+        if one.coordinate is None:
+            whole_ticks(axis)
+
+
 def _placed(
     shape: tuple[int, ...], pixels: tuple[int, ...], step: int, axes: list[Axis]
 ) -> dict[str, Any]:
     """Where `imshow` draws: what it calls extent, origin and aspect."""
-    ends = []
-    for axis, length, count in zip(axes, shape, pixels, strict=True):
-        first, space = -0.5, 1.0
-        if axis.coordinate is not None:
-            space = float(axis.coordinate[-1] - axis.coordinate[0]) / (length - 1)
-            first = float(axis.coordinate[0]) - space / 2
-        ends.append((first, first + space * step * count))
+    ends = [
+        _ends(axis, length, step * count)
+        for axis, length, count in zip(axes, shape, pixels, strict=True)
+    ]
     (top, bottom), (left, right) = ends
     # coordinates grow upwards, as on a map; rows go down, as in a matrix
     up = axes[0].coordinate is not None and bottom > top

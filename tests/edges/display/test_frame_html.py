@@ -270,3 +270,23 @@ def test_plain_repr_is_still_there(path: Path) -> None:
     frame = open_b2nd(path)
     assert repr(frame).startswith("<Frame ")
     assert all(len(line) <= 80 or frame.path in line for line in str(frame.info).splitlines())
+
+
+@pytest.mark.parametrize(
+    ("values", "texts"),
+    [
+        (np.array(["2020-01-01", "NaT"], "M8[D]"), ["2020-01-01", "NaT"]),
+        (
+            np.array(["2020-01-01T00:00:00", "2020-01-01T00:00:00.000000001", "NaT"], "M8[ns]"),
+            ["2020-01-01", "2020-01-01T00:00:00.000000001", "NaT"],
+        ),
+        (np.array(["2020-03", "1969-12"], "M8[M]"), ["2020-03", "1969-12"]),
+        (np.array([0, 86_400, 90, -3_600, "NaT"], "m8[s]"), ["0 s", "1 D", "90 s", "-1 h", "NaT"]),
+        (np.array([86_400 * 10**9, 1], "m8[ns]"), ["1 D", "1 ns"]),
+    ],
+)
+def test_times_are_readable(values: np.ndarray, texts: list[str]) -> None:
+    shown = preview(open_b2nd(blosc2.asarray(values)))
+    assert re.split(r"\s{2,}", shown.strip()) == texts
+    read = [np.datetime64(text) for text in texts] if values.dtype.kind == "M" else []
+    np.testing.assert_array_equal(read, values[: len(read)])

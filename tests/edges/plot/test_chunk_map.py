@@ -180,3 +180,29 @@ print([name for name in ("h5py", "matplotlib", "zarr") if name in sys.modules])
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert found.stdout.split("\n") == ["[]", "[]", ""]
     assert b2nd_dask.plot is plot
+
+
+@pytest.mark.parametrize("shape", [(20, 3), (3, 20), (3, 3)])
+def test_ticks_are_numbers_of_chunks(tmp_path: Path, shape: tuple[int, int]) -> None:
+    to_b2nd(np.ones(shape), tmp_path / "x.b2nd", chunks=(3, 3))
+    ax = plot.chunk_map(tmp_path / "x.b2nd")
+    for ticks, count in ((ax.get_yticks(), shape[0]), (ax.get_xticks(), shape[1])):
+        assert 0 in ticks
+        assert set(ticks) <= set(range(-9, 99)), count
+
+
+@pytest.mark.parametrize("shape", [(1, 6, 6), (3, 6, 6), (1, 2, 2), (1, 200, 3)])
+def test_names_of_panels_are_beside_the_picture(tmp_path: Path, shape: tuple[int, ...]) -> None:
+    ax = plot.chunk_map(open_b2nd(blosc2.asarray(np.ones(shape), chunks=(1, 2, 2))))
+    figure = ax.figure
+    figure.canvas.draw()
+    title = ax._left_title.get_window_extent()
+    cells = picture(ax)[..., 3] > 0
+    assert len(ax.texts) == shape[0]
+    for text in ax.texts:
+        where = text.get_window_extent()
+        corners = ax.transData.inverted().transform(where.get_points())
+        (left, bottom), (right, top) = corners
+        rows = slice(max(round(top), 0), max(round(bottom) + 1, 0))
+        assert not cells[rows, max(round(left), 0) : round(right) + 1].any()
+        assert where.y1 <= title.y0

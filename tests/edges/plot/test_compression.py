@@ -51,3 +51,13 @@ def test_frames_without_data(tmp_path: Path) -> None:
 def test_how_many(path: Path, count: int) -> None:
     with pytest.raises(ValueError, match=f"{count} frames; from 1 to 6"):
         plot.compression([path] * count)
+
+
+@pytest.mark.parametrize("count", [1, 6])
+def test_legends_are_not_over_the_bars(path: Path, count: int) -> None:
+    figure = plot.compression([path] * count)
+    figure.canvas.draw()
+    for axes in figure.axes[:2]:
+        legend = axes.get_legend().get_window_extent()
+        assert legend.y1 <= axes.xaxis.label.get_window_extent().y0 < axes.bbox.y0
+        assert legend.y0 >= 0

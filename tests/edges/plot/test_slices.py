@@ -133,3 +133,10 @@ def test_planes_of_nan_and_of_bools(tmp_path: Path) -> None:
 def test_what_is_no_stack(values, how, error, message) -> None:
     with pytest.raises(error, match=message):
         plot.slices(values, **how)
+
+
+def test_the_advice_for_more_axes_works() -> None:
+    x = np.ones((2, 2, 3, 4, 5))
+    with pytest.raises(ValueError, match=r"give 3 axes, as x\[0, 0\]$"):
+        plot.slices(x)
+    plot.slices(x[0, 0], count=1)

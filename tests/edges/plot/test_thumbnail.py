@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from pathlib import Path
 
 import dask
@@ -135,3 +136,66 @@ def test_axes_and_arguments_of_imshow(path: Path) -> None:
 def test_what_is_no_picture(given_, how, error, message) -> None:
     with pytest.raises(error, match=message):
         plot.thumbnail(given_, **how)
+
+
+@pytest.mark.parametrize("shape", [(2, 3, 4), (2, 2, 2, 3, 4), (1, 2, 3, 4), (2, 1, 3, 2, 4)])
+def test_the_advice_for_more_axes_works(shape: tuple[int, ...]) -> None:
+    x = np.arange(float(math.prod(shape))).reshape(shape)
+    with pytest.raises(ValueError, match="is no picture") as raised:
+        plot.thumbnail(x)
+    text = str(raised.value)
+    zeros = re.findall(r"as x\[([0, ]+)\]", text)
+    plot.thumbnail(x[tuple(int(n) for n in zeros[0].split(","))])
+    assert ("plot.slices" in text) == (len(np.squeeze(x).shape) == 3)
+
+
+@pytest.mark.parametrize(
+    ("given_", "advice"),
+    [
+        (np.ones((2, 2), [("t", "M8[s]"), ("a", "f8")]), ["x['a']"]),
+        (np.array([["a", "b"]]), []),
+        (np.array([[b"a", b"b"]]), []),
+        (np.zeros((2, 2), "V3"), []),
+        (
+            np.zeros((2, 2), "M8[s]"),
+            ["x.astype('i8')", "(x - np.datetime64('2000-01-01')) / np.timedelta64(1, 'D')"],
+        ),
+        (np.zeros((2, 2), "m8[s]"), ["x.astype('i8')", "x / np.timedelta64(1, 's')"]),
+        (np.ones((2, 2), complex), ["x.real", "abs(x)"]),
+    ],
+    ids=["records", "texts", "bytes", "void", "times", "spans", "complex"],
+)
+def test_the_advice_for_elements_without_colour_works(
+    tmp_path: Path, given_: np.ndarray, advice: list[str]
+) -> None:
+    to_b2nd(given_, tmp_path / "x.b2nd")
+    for one in (given_, tmp_path / "x.b2nd"):
+        with pytest.raises(TypeError, match="have no colour") as raised:
+            plot.thumbnail(one)
+        text = str(raised.value)
+        assert ("astype" in text) == any("astype" in expression for expression in advice)
+        assert ("from_b2nd" in text) == (bool(advice) and one is not given_)
+        x = from_b2nd(tmp_path / "x.b2nd")
+        for expression in advice:
+            assert expression in text
+            plot.thumbnail(eval(expression, {"x": x, "np": np}))
+
+
+@pytest.mark.parametrize("shape", [(10, 100_000), (1000, 1), (1000, 999), (3, 4)])
+@pytest.mark.parametrize("method", ["mean", "nearest"])
+def test_axes_have_the_numbers_of_the_elements(shape: tuple[int, int], method: str) -> None:
+    ax = plot.thumbnail(da.ones(shape, chunks=(1000, 1000)), method=method)
+    rows, columns = shape
+    assert ax.get_ylim() == (rows - 0.5, -0.5)
+    assert ax.get_xlim() == (-0.5, columns - 0.5)
+    for ticks in (ax.get_xticks(), ax.get_yticks()):
+        assert (ticks == np.round(ticks)).all()
+
+
+def test_pixels_stand_where_their_elements_are() -> None:
+    # the last pixel has one element of ten
+    ax = plot.thumbnail(np.arange(91.0 * 91).reshape(91, 91), size=10)
+    assert pixels(ax).shape == (10, 10)
+    assert ax.images[0].get_extent() == [-0.5, 99.5, 99.5, -0.5]
+    assert ax.get_xlim() == (-0.5, 90.5)
+    assert plot.thumbnail(np.ones((91, 9)), size=10, extent=(0, 1, 0, 2)).get_xlim() == (0, 1)
