@@ -7,12 +7,14 @@ from typing import Any
 
 from b2nd_dask.errors import B2ndError
 from b2nd_dask.format.index import ChunkKind
+from b2nd_dask.format.integrity import ChecksumState
 from b2nd_dask.frame.array import Frame, reference_of
 from b2nd_dask.frame.chunk_table import chunk_table, superseded_in
 from b2nd_dask.frame.info import choice_name, dims_of
 from b2nd_dask.frame.members.listing import Member
 from b2nd_dask.frame.reference import FrameReference
 
+_STATES = {ChecksumState.VALID: "present"}
 #: Headers of more chunks are not looked at to tell what `compact` would give back.
 _MOST_HEADERS = 200_000
 
@@ -43,7 +45,8 @@ def facts_of(frame: Frame) -> dict[str, Any]:
         "clevel": int(how.clevel),
         "filters": [name for name in map(choice_name, how.filters) if name != "nofilter"],
         "checksums": {
-            "state": parsed.integrity.checksum_state.value,
+            # only `verify` reads what they are of
+            "state": _STATES.get(state := parsed.integrity.checksum_state, state.value),
             "reason": parsed.integrity.reason or None,
         },
         "metalayers": _values(frame.meta),

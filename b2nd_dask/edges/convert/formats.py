@@ -71,6 +71,4 @@ def format_of(path: str, given: str | None, argument: str) -> str:
     for known in ("b2z", "b2d", "zarr"):
         if any(part.lower().endswith(FORMATS[known]) for part in path.split("/")):
             return known
-    raise ValueError(
-        f"{path}: its suffix says no format; say it by {argument}=, one of {', '.join(FORMATS)}"
-    )
+    raise ValueError(f"{path}: its suffix says no format; say it: {argument}={' | '.join(FORMATS)}")

@@ -121,7 +121,7 @@ def test_json_is_what_python_says(tmp_path: Path) -> None:
     assert found["chunk_grid"] == [2, 3]
     assert found["chunk_kinds"] == {"stored": 3, "zeros": 3, "nan": 0, "uninit": 0}
     assert (found["codec"], found["clevel"], found["layout"]) == ("lz4", 5, "contiguous")
-    assert found["checksums"] == {"state": "valid", "reason": None}
+    assert found["checksums"] == {"state": "present", "reason": None}
     assert found["attributes"]["units"] == "K"
     assert found["attributes"]["bad"] == "nan"
     assert found["superseded_nbytes"] == 0
