@@ -44,8 +44,8 @@ def test_there_and_back(run) -> None:
 @pytest.mark.parametrize(
     ("line", "message"),
     [
-        ("x.npy x.tiff", "say it by --to"),
-        ("x x.b2nd", "say it by --from"),
+        ("x.npy x.tiff", "say it: --to b2nd"),
+        ("x x.b2nd", "say it: --from b2nd"),
         ("none.npy x.b2nd", "none.npy"),
         ("x.npy none/x.b2nd", "no such directory"),
         ("x.npy x.b2nd --chunks 2", "arrays of x.npy have 2 axes"),
