@@ -86,7 +86,9 @@ def test_entries_are_what_python_blosc2_writes(tmp_path):
 
 
 def test_python_blosc2_reads_what_is_packed():
-    values = VALUES | {"n": np.float32(0.5), "c": 1 + 2j, "s": {1, "b"}, "a": np.arange(6.0)}
+    values = VALUES | {"n": np.float32(0.5), "c": 1 + 2j, "s": {1, "b"}}
+    if tuple(map(int, blosc2.__version__.split(".")[:2])) >= (4, 14):
+        values["a"] = np.arange(6.0)
     for name, raw in pack_metadata(values, compressed=False).items():
         np.testing.assert_equal(msgpack_utils.msgpack_unpackb(raw), values[name])
 
