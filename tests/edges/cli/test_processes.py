@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import threading
+from importlib import metadata
 from multiprocessing.connection import Connection
 from pathlib import Path
 
@@ -62,6 +63,14 @@ def test_a_sub_command_of_dask(path: str) -> None:
     assert (ended.code, ended.stderr) == (0, "")
     assert "verified: all 1 stored chunks" in ended.stdout
     assert run_to_end(_dask, "b2nd", "info", f"{path}.gone").code == 1
+
+
+def test_dask_loads_no_package_for_its_other_verbs() -> None:
+    code = "import b2nd_dask_command, sys; print(sorted({'b2nd_dask', 'dask'} & set(sys.modules)))"
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert found.stdout == "[]\n"
+    (entry,) = metadata.entry_points(group="dask_cli", name="b2nd")
+    assert entry.module == "b2nd_dask_command"
 
 
 def test_a_reader_that_is_gone_ends_it_quietly(path: str) -> None:
