@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import sys
 import threading
+import time
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -138,6 +139,19 @@ def _requested(browser: Any) -> set[str]:
     return {url.netloc for url in urls if url.scheme in {"http", "https", "ws", "wss"}}
 
 
+def _look(browser: Any, url: str) -> dict[str, Any]:
+    """Open a page, and look at it when all of it is there, which `get` does not always wait for."""
+    browser.get(url)
+    loaded = "return document.readyState === 'complete' && location.href === arguments[0]"
+    deadline = time.monotonic() + 60
+    while not browser.execute_script(loaded, url):
+        assert time.monotonic() < deadline, f"{url} is not loaded"
+        time.sleep(0.05)
+    look: dict[str, Any] = browser.execute_script(LOOK)
+    assert "main-content" in look["anchors"], (url, look)
+    return look
+
+
 @pytest.mark.slow
 def test_pages_of_the_site(site: Path, address: str, browser: Any) -> None:
     """Links, anchors, pictures, errors, requests, and the width of a telephone."""
@@ -150,8 +164,7 @@ def test_pages_of_the_site(site: Path, address: str, browser: Any) -> None:
     looks: dict[str, dict[str, list[str]]] = {}
     wide, silent = {}, {}
     for page in pages:
-        browser.get(address + page)
-        look = looks[address + page] = browser.execute_script(LOOK)
+        look = looks[address + page] = _look(browser, address + page)
         if look["wide"] > 1:
             wide[page] = look["wide"]
         silent[page] = [look["broken"], look["mute"]]
