@@ -10,6 +10,7 @@ import click
 import numpy as np
 import pytest
 from click.shell_completion import ShellComplete
+from click.testing import CliRunner
 
 import b2nd_dask
 from b2nd_dask.edges.cli import main
@@ -94,8 +95,14 @@ def test_scripts_of_completion(shell: str) -> None:
     assert run("completion", "tcsh").exit_code == 2
 
 
-def test_dask_has_the_group_as_a_sub_command() -> None:
+def test_dask_has_the_group_as_a_sub_command(tmp_path: Path) -> None:
     (point,) = entry_points(group="dask_cli", name="b2nd")
-    assert point.load() is main
-    # its name is that of the sub-command
-    assert main.name == "b2nd"
+    command = point.load()
+    assert command.name == "b2nd"
+    result = CliRunner().invoke(command, ["--help"])
+    assert result.output.startswith("Usage: dask b2nd [OPTIONS] COMMAND")
+    # options behind the verb are those of the verb
+    b2nd_dask.to_b2nd(np.arange(4), tmp_path / "a.b2nd")
+    result = CliRunner().invoke(command, ["info", "--json", str(tmp_path / "a.b2nd")])
+    assert result.exit_code == 0
+    assert '"shape"' in result.output
