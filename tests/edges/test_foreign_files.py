@@ -27,6 +27,18 @@ def _all_of(path: Path) -> dict[str, bytes]:
     }
 
 
+def _refused_and_kept(target: Path, source: Path, match: str) -> None:
+    """Neither a dataset nor a conversion replaces a target; nothing beside it changes."""
+    before = _all_of(target.parent)
+    for write in (
+        lambda: to_b2nd(DATASET, target, mode="w"),
+        lambda: convert(source, target, overwrite=True),
+    ):
+        with pytest.raises(FileExistsError, match=match):
+            write()
+        assert _all_of(target.parent) == before
+
+
 @pytest.fixture
 def source(tmp_path: Path) -> Path:
     np.save(tmp_path / "x.npy", np.arange(12.0))
@@ -42,14 +54,7 @@ def test_a_directory_that_is_none_is_kept(tmp_path: Path, source: Path, names) -
     for name in names:
         (target / name).parent.mkdir(parents=True, exist_ok=True)
         (target / name).write_text("kept")
-    before = _all_of(tmp_path)
-    for write in (
-        lambda: to_b2nd(DATASET, target, mode="w"),
-        lambda: convert(source, target, overwrite=True),
-    ):
-        with pytest.raises(FileExistsError, match=r"mail\.b2d"):
-            write()
-        assert _all_of(tmp_path) == before
+    _refused_and_kept(target, source, r"mail\.b2d")
 
 
 def test_a_directory_of_frames_is_kept_and_the_error_says_what_to_do(
@@ -60,14 +65,7 @@ def test_a_directory_of_frames_is_kept_and_the_error_says_what_to_do(
     for name in ("a", "b"):
         to_b2nd(np.arange(5), target / f"{name}.b2nd")
     to_b2nd(DATASET, target / "inner.b2d")
-    before = _all_of(tmp_path)
-    for write in (
-        lambda: to_b2nd(DATASET, target, mode="w"),
-        lambda: convert(source, target, overwrite=True),
-    ):
-        with pytest.raises(FileExistsError, match=r"no dataset\.json.*move it away yourself"):
-            write()
-        assert _all_of(tmp_path) == before
+    _refused_and_kept(target, source, r"no dataset\.json.*move it away yourself")
 
 
 def test_digits_belong_to_arrays_of_zarr_alone(tmp_path: Path, source: Path) -> None:

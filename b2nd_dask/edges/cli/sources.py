@@ -12,7 +12,7 @@ from b2nd_dask.frame.access import open_b2nd
 from b2nd_dask.frame.array import Frame, reference_of
 from b2nd_dask.frame.info import dims_of
 from b2nd_dask.frame.members.listing import Member, list_members
-from b2nd_dask.storage import Location, printable, split_store
+from b2nd_dask.storage import MAIN_MEMBER, Location, printable, split_store
 
 #: A frame, or the members of a store or of a directory of frames.
 Source = Frame | list[Member]
@@ -91,7 +91,7 @@ def frames_at(path: str, options: dict[str, Any]) -> list[str]:
 def files_in(path: str) -> list[str]:
     """Frames that are files in a directory, also in groups of it."""
     folder = Path(path)
-    if "://" in path or not folder.is_dir() or (folder / "chunks.b2frame").exists():
+    if "://" in path or not folder.is_dir() or (folder / MAIN_MEMBER).exists():
         return []
     found = (file for file in folder.rglob("*.b2nd") if "/." not in f"/{file.relative_to(folder)}")
     return sorted(map(str, found))

@@ -12,6 +12,7 @@ from b2nd_dask.edges.datasets.entries import entries_of, manifest_json, sizes_of
 from b2nd_dask.edges.datasets.tree import Member, Tree
 from b2nd_dask.format.labels.manifest import COORD, MANIFEST
 from b2nd_dask.format.labels.pack import build_embed
+from b2nd_dask.frame.members.files import EMBED
 from b2nd_dask.graph.write.to_b2nd import to_b2nd
 from b2nd_dask.storage import printable
 
@@ -77,7 +78,7 @@ def _problem_of_name(name: str) -> str | None:
 def finish_folder(tree: Tree, folder: Path, *, is_root: bool) -> None:
     """Write what stands beside the frames: the manifest; python-blosc2's list of members."""
     if is_root:
-        (folder / "embed.b2e").write_bytes(build_embed())
+        (folder / EMBED).write_bytes(build_embed())
     (folder / MANIFEST).write_bytes(manifest_json(tree))
 
 

@@ -12,10 +12,11 @@ from pathlib import Path
 
 from b2nd_dask.format.header import MAGIC
 from b2nd_dask.format.labels.manifest import MANIFEST
+from b2nd_dask.frame.members.files import EMBED
 from b2nd_dask.storage import MAIN_MEMBER, printable
 
 #: One of these lies at the top of every dataset, store, sparse frame and zarr.
-_MARKERS = frozenset((MANIFEST, "embed.b2e", MAIN_MEMBER, "zarr.json", ".zgroup", ".zarray"))
+_MARKERS = frozenset((MANIFEST, EMBED, MAIN_MEMBER, "zarr.json", ".zgroup", ".zarray"))
 #: Names of the other files in them.
 _PARTS = re.compile(r".+\.(b2nd|b2e|b2f|b2d|b2z|chunk|lock)|\.z(attrs|metadata)", re.DOTALL)
 #: Names of folders and files of chunks, in the folder of an array of zarr.

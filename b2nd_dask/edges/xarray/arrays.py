@@ -11,15 +11,13 @@ from b2nd_dask.edges.datasets.frames import packed_frame
 from b2nd_dask.edges.datasets.tree import Member
 from b2nd_dask.edges.xarray.encoding import STORAGE
 from b2nd_dask.edges.xarray.existing import member_like, require_equal, slices_of
+from b2nd_dask.edges.xarray.variables import NAMELESS
 from b2nd_dask.edges.xarray.write import check_dims, storage_of, tree_of
 from b2nd_dask.errors import StaleFrameError
 from b2nd_dask.format.labels.labels import COORDS, MAX_COORDS_NBYTES, Labels
 from b2nd_dask.format.labels.pack import pack_labels
 from b2nd_dask.frame.reference import FrameReference
 from b2nd_dask.graph.write.write_array import write_array
-
-#: As xarray calls an array without a name in a dataset.
-_NAMELESS = "__xarray_dataarray_variable__"
 
 
 def write_new_array(given: xr.DataArray, urlpath: Any, options: Mapping[str, Any]) -> Any:
@@ -59,7 +57,7 @@ def _name_of(given: xr.DataArray) -> str | None:
 
 def _dataset(given: xr.DataArray) -> xr.Dataset:
     """An array and its coordinates as a dataset, the array first."""
-    name: Hashable = _NAMELESS if given.name is None else given.name
+    name: Hashable = NAMELESS if given.name is None else given.name
     coords: Any = given.coords
     if name in coords:
         if not given.variable.identical(coords[name].variable):  # type: ignore[no-untyped-call]
@@ -71,7 +69,7 @@ def _dataset(given: xr.DataArray) -> xr.Dataset:
         coords = coords.to_dataset().drop_vars([name]).coords
     if name in given.dims:
         # in a dataset it would be a coordinate
-        return xr.Dataset({_NAMELESS: given.variable.to_base_variable()}, coords=coords)
+        return xr.Dataset({NAMELESS: given.variable.to_base_variable()}, coords=coords)
     return xr.Dataset({name: given.variable}, coords=coords)
 
 
@@ -160,7 +158,7 @@ def _both(given: xr.DataArray, urlpath: Any) -> tuple[xr.Dataset, xr.Dataset, Ha
             "change it by append_axis= or region= of its .data, or write it anew"
         )
     (ours,), (theirs,) = ds.data_vars, present.data_vars
-    if given.name is not None and theirs not in (_NAMELESS, given.name):
+    if given.name is not None and theirs not in (NAMELESS, given.name):
         raise ValueError(
             f"the array is called {given.name!r}, and the one that is there {theirs!r}"
         )

@@ -16,6 +16,7 @@ from b2nd_dask.frame.access import frame_at, locate
 from b2nd_dask.frame.array import Frame
 from b2nd_dask.frame.members.files import (
     ARRAY,
+    EMBED,
     inside,
     is_folder,
     is_store,
@@ -25,6 +26,7 @@ from b2nd_dask.frame.members.files import (
 from b2nd_dask.frame.members.listing import list_members
 from b2nd_dask.frame.members.locate import locate_member
 from b2nd_dask.storage import (
+    MAIN_MEMBER,
     Location,
     Span,
     is_zip,
@@ -34,8 +36,6 @@ from b2nd_dask.storage import (
     split_store,
 )
 
-#: Files that a sparse frame has in its directory.
-_SPARSE = "chunks.b2frame"
 _SEALED = (".b2enc",)
 #: Names of groups that an error lists.
 _LISTED = 10
@@ -163,7 +163,7 @@ def _is_group(path: Path) -> bool:
     """Whether a directory holds frames, and is none."""
     if path.name.startswith(".") or path.name.endswith(ARRAY) or not path.is_dir():
         return False
-    return not (path / _SPARSE).exists() and (
+    return not (path / MAIN_MEMBER).exists() and (
         (path / MANIFEST).exists() or any(path.glob(f"*{ARRAY}"))
     )
 
@@ -224,7 +224,7 @@ def place_of(location: Location) -> Place | None:
 def _local_place(location: Location) -> Place | None:
     path = Path(location.url)
     if path.is_dir():
-        if (path / _SPARSE).exists():
+        if (path / MAIN_MEMBER).exists():
             return None
         if path.suffix == ".b2d" and is_store(location):
             return _store(location)
@@ -244,7 +244,7 @@ def _remote_place(location: Location) -> Place | None:
         return None
     folder = Folder(location)
     if path.rstrip("/").endswith(".b2d"):
-        with opened(inside(location, "embed.b2e")) as reader:
+        with opened(inside(location, EMBED)) as reader:
             # a web server lists nothing: its manifest has to
             if reader is not None and folder.arrays() is not None:
                 return _store(location)
