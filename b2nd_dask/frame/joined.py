@@ -17,7 +17,7 @@ from b2nd_dask.format.grid import Grid, parse_selection
 from b2nd_dask.frame.read.buffers import in_pages, result_pool
 from b2nd_dask.frame.read.decode import carrier
 from b2nd_dask.frame.read.partial_results import PartialResult
-from b2nd_dask.frame.read.reduce import Reduction
+from b2nd_dask.frame.read.reduction import Reduction
 from b2nd_dask.frame.reference import FrameReference
 from b2nd_dask.processes import reduced
 from b2nd_dask.storage import Location

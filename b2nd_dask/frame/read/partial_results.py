@@ -67,6 +67,55 @@ class BoxRuns:
         return tuple(np.full(self._shape, self._out[i].start, np.int64) for i in self._axis)
 
 
+class Cells:
+    """The cells of the chunk grid that a region touches.
+
+    Parameters
+    ----------
+    slices : sequence of list of AxisSlice
+        The cells along each axis.
+    axis : tuple of int
+        Reduced axes.
+    """
+
+    def __init__(self, slices: Sequence[list[AxisSlice]], axis: tuple[int, ...]) -> None:
+        self._slices = slices
+        self._axis = axis
+
+    def of_chunks(self, values: NDArray[Any]) -> NDArray[Any]:
+        """Give values of the touched chunks, in C order, the shape of the cells."""
+        return values.reshape([len(cells) for cells in self._slices])
+
+    def spread(self, values: NDArray[Any]) -> NDArray[Any]:
+        """Repeat values of cells along the axes that are kept, for each element of the cells."""
+        for i in range(values.ndim):
+            if i not in self._axis:
+                values = np.repeat(values, self.lengths(i), axis=i)
+        return values
+
+    def lengths(self, axis: int) -> NDArray[np.int64]:
+        """Selected positions in each cell along an axis."""
+        return np.array([len(part.inner) for part in self._slices[axis]], np.int64)
+
+
+class CountedRuns:
+    """Runs of which only the lengths are known.
+
+    Parameters
+    ----------
+    counts : ndarray of int64
+        As `ConstantRuns.counts`.
+    """
+
+    def __init__(self, counts: NDArray[np.int64]) -> None:
+        self.counts = counts
+
+    @property
+    def firsts(self) -> tuple[NDArray[np.int64], ...]:
+        """Raise LookupError: nobody knows."""
+        raise LookupError("runs that are only counted have no positions")
+
+
 class CellRuns:
     """Runs that fill some cells of a grid.
 
@@ -84,7 +133,8 @@ class CellRuns:
         self, slices: Sequence[list[AxisSlice]], chosen: NDArray[np.bool_], axis: tuple[int, ...]
     ) -> None:
         self._slices = slices
-        self._chosen = chosen.reshape([len(cells) for cells in slices])
+        self._cells = Cells(slices, axis)
+        self._chosen = self._cells.of_chunks(chosen)
         self._axis = axis
 
     @property
@@ -92,8 +142,9 @@ class CellRuns:
         """As `ConstantRuns.counts`."""
         counts = self._chosen.astype(np.int64)
         for i in self._axis:
-            counts = np.moveaxis(np.moveaxis(counts, i, -1) @ self._lengths(i)[:, None], -1, i)
-        return self._repeat_cells(counts)
+            lengths = self._cells.lengths(i)[:, None]
+            counts = np.moveaxis(np.moveaxis(counts, i, -1) @ lengths, -1, i)
+        return self._cells.spread(counts)
 
     @property
     def firsts(self) -> tuple[NDArray[np.int64], ...]:
@@ -105,19 +156,9 @@ class CellRuns:
         first = np.argmax(cells.reshape(*cells.shape[: len(kept)], -1), axis=-1)
         numbers = np.unravel_index(np.expand_dims(first, self._axis), reduced)
         return tuple(
-            self._repeat_cells(self._starts(i)[along])
+            self._cells.spread(self._starts(i)[along])
             for i, along in zip(self._axis, numbers, strict=True)
         )
-
-    def _repeat_cells(self, values: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Repeat values of cells along the axes that are kept, for each element of the cells."""
-        for i in range(self._chosen.ndim):
-            if i not in self._axis:
-                values = np.repeat(values, self._lengths(i), axis=i)
-        return values
-
-    def _lengths(self, axis: int) -> NDArray[np.int64]:
-        return np.array([len(part.inner) for part in self._slices[axis]], np.int64)
 
     def _starts(self, axis: int) -> NDArray[np.int64]:
         return np.array([part.out.start for part in self._slices[axis]], np.int64)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -18,6 +18,8 @@ from b2nd_dask.frame.open.opening import ParsedFrame
 
 #: Where more than this part of a chunk's blocks is touched, all are read.
 NEARLY_ALL = 0.9
+#: No `ChunkKind`.
+_LEFT_OUT = np.uint8(255)
 
 
 class Part(NamedTuple):
@@ -64,6 +66,10 @@ class RegionPlan:
         """The special kind that all touched chunks share; None where there is none."""
         kind = int(self.kinds[0])
         return kind if kind and (self.kinds == kind).all() else None
+
+    def without(self, chosen: NDArray[np.bool_]) -> RegionPlan:
+        """The same region, as if it did not touch the chosen chunks."""
+        return replace(self, kinds=np.where(chosen, _LEFT_OUT, self.kinds))
 
     def parts(self, of_kind: int = ChunkKind.STORED) -> Iterator[Part]:
         """Parts in chunks of one kind, in C order."""

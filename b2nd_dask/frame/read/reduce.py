@@ -7,9 +7,8 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -19,20 +18,17 @@ from b2nd_dask.format.chunk.constant import read_only
 from b2nd_dask.format.grid import Grid
 from b2nd_dask.format.index import ChunkKind
 from b2nd_dask.frame.open.opening import OpenedFrame, located
+from b2nd_dask.frame.read.answers import add_answers
 from b2nd_dask.frame.read.buffers import Scratch
 from b2nd_dask.frame.read.chunk_requests import batches
 from b2nd_dask.frame.read.decode import Fill, constant_in, decode_raw
 from b2nd_dask.frame.read.fetch import ChunkBytes, fetch
-from b2nd_dask.frame.read.partial_results import (
-    Accumulation,
-    BoxRuns,
-    CellRuns,
-    ConstantRuns,
-    PartialResult,
-)
+from b2nd_dask.frame.read.partial_results import BoxRuns, PartialResult
 from b2nd_dask.frame.read.plan import Part, RegionPlan
+from b2nd_dask.frame.read.reduction import Reduction, of_one
 from b2nd_dask.frame.read.region import chunk_requests, read_region, special_element
 from b2nd_dask.frame.read.scatter import scatter_chunk
+from b2nd_dask.frame.read.total import Total
 
 #: Elements of small chunks are reduced so many bytes at a time: what NumPy and the merge of partial
 #: results take for each call is more than decoding such a chunk takes.
@@ -46,24 +42,13 @@ _stored_order = Scratch()
 _array_order = Scratch()
 
 
-@dataclass(frozen=True)
-class Reduction:
-    """What to reduce: the axes, one function of elements, and how its results accumulate."""
-
-    axis: tuple[int, ...]
-    """In ascending order."""
-    accumulation: Accumulation
-    partial_result: Callable[[NDArray[Any], tuple[int, ...]], PartialResult]
-    """Of a box of elements, and of the position of its corner in the region. Where all axes are
-    reduced and nothing is positional, elements come in any order and shape."""
-
-
 def reduce_region(
     opened: OpenedFrame, axes: tuple[range, ...], fill: Fill, how: Reduction
 ) -> PartialResult:
     """Reduce a region.
 
-    Chunks that repeat one element are counted, not expanded.
+    Chunks that repeat one element are counted, not expanded; of those whose statistics tell the
+    result nothing is read.
 
     Parameters
     ----------
@@ -82,11 +67,13 @@ def reduce_region(
         # of any number of chunks, none is looked at
         return _of_constant(special_element(fill, constant, 0), axes, how)
     plan = RegionPlan.of(opened.parsed, axes)
-    total = _Total(plan, how)
+    total = Total(plan, how)
     for kind in np.unique(plan.kinds).tolist():
         if kind != ChunkKind.STORED:
             first = int(plan.chunks[np.argmax(plan.kinds == kind)])
             total.add_constants(special_element(fill, kind, first), plan.kinds == kind)
+    if how.ask is not None and (statistics := opened.parsed.statistics) is not None:
+        plan = plan.without(add_answers(total, plan, statistics, opened.parsed.grid, how.ask))
     if _in_groups(opened, plan):
         _add_groups(opened, axes, fill, plan, total)
         return total.fields
@@ -115,7 +102,7 @@ def _in_groups(opened: OpenedFrame, plan: RegionPlan) -> bool:
 
 
 def _add_groups(
-    opened: OpenedFrame, axes: tuple[range, ...], fill: Fill, plan: RegionPlan, total: _Total
+    opened: OpenedFrame, axes: tuple[range, ...], fill: Fill, plan: RegionPlan, total: Total
 ) -> None:
     """Add boxes of small chunks, all of them stored."""
     itemsize = fill.dtype.itemsize
@@ -141,75 +128,7 @@ def _boxes(plan: RegionPlan, most: int) -> Iterator[tuple[slice, ...]]:
 
 def _of_constant(element: NDArray[Any], axes: tuple[range, ...], how: Reduction) -> PartialResult:
     region = tuple(slice(0, len(axis)) for axis in axes)
-    one = _of_one(element, len(axes), how)
-    return how.accumulation.repeat(one, BoxRuns(region, how.axis))
-
-
-def _of_one(element: NDArray[Any], ndim: int, how: Reduction) -> PartialResult:
-    return how.partial_result(element.reshape((1,) * ndim), (0,) * ndim)
-
-
-class _Total:
-    """The partial results so far, for each element of the reduced result."""
-
-    def __init__(self, plan: RegionPlan, how: Reduction) -> None:
-        self._how = how
-        self._slices = plan.slices
-        self._shape = tuple(
-            1 if i in how.axis else cells[-1].out.stop for i, cells in enumerate(plan.slices)
-        )
-        self._seen = np.zeros(self._shape, bool)
-        self._last: tuple[bytes, PartialResult] | None = None
-        self.fields: dict[str, NDArray[Any]] = {}
-
-    def add_elements(self, elements: NDArray[Any], out: tuple[slice, ...]) -> None:
-        """Add a box of the region."""
-        self._add(self._how.partial_result(elements, tuple(along.start for along in out)), out)
-
-    def _add(self, new: PartialResult, out: tuple[slice, ...]) -> None:
-        where = tuple(slice(0, 1) if i in self._how.axis else own for i, own in enumerate(out))
-        if self._seen[where].all():
-            new = self._how.accumulation.merge(
-                {k: v[where] for k, v in self._all(new).items()}, new
-            )
-        for name, values in new.items():
-            self._all(new)[name][where] = values
-        self._seen[where] = True
-
-    def add_constant(self, out: tuple[slice, ...], element: NDArray[Any]) -> None:
-        """Add a box that repeats one element."""
-        self._add(self._repeated(element, BoxRuns(out, self._how.axis)), out)
-
-    def add_constants(self, element: NDArray[Any], chosen: NDArray[np.bool_]) -> None:
-        """Add all chunks of the plan that are chosen; all repeat one element."""
-        runs = CellRuns(self._slices, chosen, self._how.axis)
-        counts = runs.counts
-        new = self._repeated(element, runs)
-        old = self._all(new)
-        merged = self._how.accumulation.merge(old, new) if self._seen.any() else new
-        for name, values in old.items():
-            more = (...,) + (None,) * (values.ndim - counts.ndim)
-            both, only = (self._seen & (counts > 0))[more], (~self._seen & (counts > 0))[more]
-            np.copyto(values, merged[name], where=both)
-            np.copyto(values, new[name], where=only)
-        self._seen |= counts > 0
-
-    def _repeated(self, element: NDArray[Any], runs: ConstantRuns) -> PartialResult:
-        # chunks that repeat an element are often followed by chunks that repeat the same
-        content = element.tobytes()
-        if self._last is None or self._last[0] != content:
-            self._last = content, _of_one(element, len(self._shape), self._how)
-        return self._how.accumulation.repeat(self._last[1], runs)
-
-    def _all(self, like: PartialResult) -> dict[str, NDArray[Any]]:
-        """The arrays of the whole result, made when the dtypes of partial results are known."""
-        if not self.fields:
-            ndim = len(self._shape)
-            self.fields = {
-                name: np.zeros(self._shape + values.shape[ndim:], values.dtype)
-                for name, values in like.items()
-            }
-        return self.fields
+    return how.accumulation.repeat(of_one(element, len(axes), how), BoxRuns(region, how.axis))
 
 
 class ChunkElements(NamedTuple):

@@ -12,10 +12,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from b2nd_dask.frame.read.partial_results import PartialResult, first_extremes
-from b2nd_dask.frame.read.reduce import Reduction
+from b2nd_dask.frame.read.reduction import Reduction
 from b2nd_dask.graph._dask_compat import chunk, reductions
+from b2nd_dask.graph.optimize.calls.elementwise import BoundWork
 from b2nd_dask.graph.optimize.calls.expression import Call, Literal, Node, is_among
-from b2nd_dask.graph.optimize.calls.reductions import Combining, Work
+from b2nd_dask.graph.optimize.calls.reductions import Combining
 
 #: Functions in dask's chunk step, and what finds the value beside the element. Only those that
 #: skip NaNs need the latter: they locate a NaN as if it were infinite, but return the value of an
@@ -59,7 +60,7 @@ class Search:
         """As `reduction_pushdown.ChunkStep.whole`."""
         return self.func(elements, self.axis, self.offset)
 
-    def streamed(self, work: Work) -> StreamedSearch:
+    def streamed(self, work: BoundWork) -> StreamedSearch:
         """As `reduction_pushdown.ChunkStep.streamed`."""
         return StreamedSearch(self, work)
 
@@ -77,7 +78,7 @@ class Search:
 class StreamedSearch:
     """A search chunk by chunk, after elementwise work, as `reduction_pushdown.Streamed`."""
 
-    def __init__(self, step: Search, work: Work) -> None:
+    def __init__(self, step: Search, work: BoundWork) -> None:
         accumulation = first_extremes(step.argfunc, step.value, step.locate)
         self.reduction = Reduction(step.axis, accumulation, self._partial_result)
         self._step = step

@@ -123,7 +123,7 @@ def is_elementwise(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) ->
 
     Positional arguments that are results of other tasks are `UNKNOWN`.
     """
-    func, kwargs = _unwrapped(func, kwargs)
+    func, kwargs = unwrapped(func, kwargs)
     kwargs = dict(kwargs)
     if not _is_dtype(kwargs.pop("enforce_dtype", np.dtype(bool))):
         return False
@@ -138,7 +138,7 @@ def is_elementwise(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) ->
 
 def returns_numbers(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
     """Whether an elementwise call returns booleans or numbers for booleans and numbers."""
-    _, kwargs = _unwrapped(func, kwargs)
+    _, kwargs = unwrapped(func, kwargs)
     dtypes = [np.dtype(value) for name, value in kwargs.items() if name in _DTYPES]
     values = [value for name, value in kwargs.items() if name not in _DTYPES | {"casting"}]
     return all(dtype.kind in NUMBERS for dtype in dtypes) and all(
@@ -148,7 +148,7 @@ def returns_numbers(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -
 
 def may_return_view(func: Any, kwargs: Mapping[str, Any]) -> bool:
     """Whether an elementwise call may return its argument, or a view of it."""
-    return is_among(_unwrapped(func, kwargs)[0], _VIEWING)
+    return is_among(unwrapped(func, kwargs)[0], _VIEWING)
 
 
 def is_number(value: Any) -> bool:
@@ -156,7 +156,7 @@ def is_number(value: Any) -> bool:
     return is_scalar(value) and np.asarray(value).dtype.kind in NUMBERS
 
 
-def _unwrapped(func: Any, kwargs: Mapping[str, Any]) -> tuple[Any, Mapping[str, Any]]:
+def unwrapped(func: Any, kwargs: Mapping[str, Any]) -> tuple[Any, Mapping[str, Any]]:
     """Return the function inside dask's wrapper that casts results, or the function itself."""
     if isinstance(func, partial) and func.func is _enforce_dtype and not func.args:
         func, kwargs = _enforce_dtype, {**func.keywords, **kwargs}
@@ -231,6 +231,21 @@ class ElementwiseWork:
         if isinstance(self.top, Result):
             last[self.top.number] = len(self.steps) + 1
         return last
+
+
+@dataclass(frozen=True, eq=False)
+class BoundWork:
+    """Elementwise work, with the results of the tasks that it depends on."""
+
+    work: ElementwiseWork
+    results: Mapping[Key, Any]
+    dtype: np.dtype[Any]
+    """Of the elements that are read."""
+
+    def __call__(self, elements: NDArray[Any]) -> NDArray[Any]:
+        """Run it on elements."""
+        made: NDArray[Any] = self.work.run(elements, self.results)
+        return made
 
 
 def elementwise_work_of(top: Node) -> tuple[Read, ElementwiseWork] | None:

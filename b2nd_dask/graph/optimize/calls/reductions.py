@@ -18,12 +18,11 @@ from b2nd_dask.frame.read.partial_results import (
     PartialResult,
     extremes,
 )
-from b2nd_dask.frame.read.reduce import Reduction
+from b2nd_dask.frame.read.reduction import Reduction
 from b2nd_dask.graph._dask_compat import chunk, reductions
+from b2nd_dask.graph.optimize.calls.asking import Question
+from b2nd_dask.graph.optimize.calls.elementwise import BoundWork
 from b2nd_dask.graph.optimize.calls.expression import Call, is_among
-
-Work = Callable[[NDArray[Any]], NDArray[Any]]
-
 
 #: Keywords of dask's chunk steps.
 _KEYWORDS = frozenset({"dtype", "implicit_complex_dtype", "numel", "order", "sum"})
@@ -116,7 +115,7 @@ class Fold:
         """As `reduction_pushdown.ChunkStep.whole`."""
         return self.func(elements, axis=self.axis, keepdims=True)
 
-    def streamed(self, work: Work) -> StreamedFold:
+    def streamed(self, work: BoundWork) -> StreamedFold:
         """As `reduction_pushdown.ChunkStep.streamed`."""
         return StreamedFold(self, work)
 
@@ -124,8 +123,10 @@ class Fold:
 class StreamedFold:
     """A fold chunk by chunk, after elementwise work, as `reduction_pushdown.Streamed`."""
 
-    def __init__(self, step: Fold, work: Work) -> None:
-        self.reduction = Reduction(step.axis, step.kind.accumulation, self._partial_result)
+    def __init__(self, step: Fold, work: BoundWork) -> None:
+        func, keywords = _with_keywords(step.func)
+        ask = Question(func, keywords, work)
+        self.reduction = Reduction(step.axis, step.kind.accumulation, self._partial_result, ask)
         self._step = step
         self._work = work
         self._wide = _accumulating(step.func) if step.kind.widens else None
@@ -138,15 +139,21 @@ class StreamedFold:
             self._dtypes = {name: values.dtype for name, values in found.items()}
             return found
         if not self._dtypes:
-            one = elements[(slice(0, 1),) * elements.ndim]
-            with np.errstate(all="ignore"):
-                found = _fields(self._step.whole(one))
-            self._dtypes = {name: values.dtype for name, values in found.items()}
+            self._dtypes = self._dtypes_for(elements[(slice(0, 1),) * elements.ndim])
         found = _fields(self._wide(elements, axis=self._step.axis, keepdims=True))
         return {name: _widened(values) for name, values in found.items()}
 
+    def _dtypes_for(self, one: NDArray[Any]) -> dict[str, np.dtype[Any]]:
+        with np.errstate(all="ignore"):
+            found = _fields(self._step.whole(one))
+        return {name: values.dtype for name, values in found.items()}
+
     def result(self, total: PartialResult) -> Any:
         """As `reduction_pushdown.Streamed.result`."""
+        if not self._dtypes:
+            # statistics told all of it
+            one = np.zeros((1,) * (max(self._step.axis) + 1), self._work.dtype)
+            self._dtypes = self._dtypes_for(self._work(one))
         with np.errstate(over="ignore"):
             fields = {name: v.astype(self._dtypes[name], copy=False) for name, v in total.items()}
         return fields.get("", fields)

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from functools import partial
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 import numpy as np
@@ -13,17 +12,18 @@ from numpy.typing import NDArray
 from b2nd_dask.format.grid import parse_selection
 from b2nd_dask.frame.joined import Readable
 from b2nd_dask.frame.read.partial_results import PartialResult
-from b2nd_dask.frame.read.reduce import Reduction
+from b2nd_dask.frame.read.reduction import Reduction
 from b2nd_dask.graph._dask_compat import List, Task, TaskRef
 from b2nd_dask.graph.optimize.calls.arg_reductions import search_of
 from b2nd_dask.graph.optimize.calls.elementwise import (
     NUMBERS,
+    BoundWork,
     ElementwiseWork,
     elementwise_work_of,
     is_number,
 )
 from b2nd_dask.graph.optimize.calls.expression import Call, Node, Read
-from b2nd_dask.graph.optimize.calls.reductions import Combining, Work, fold_of
+from b2nd_dask.graph.optimize.calls.reductions import Combining, fold_of
 from b2nd_dask.graph.optimize.rules.rule import TaskRule
 
 
@@ -51,7 +51,7 @@ class ChunkStep(Protocol):
     def whole(self, elements: NDArray[Any]) -> Any:
         """Run dask's own chunk step on elements."""
 
-    def streamed(self, work: Work) -> Streamed:
+    def streamed(self, work: BoundWork) -> Streamed:
         """Prepare the step for elements that come chunk by chunk, after elementwise work."""
 
 
@@ -61,6 +61,8 @@ class BlockReduction:
 
     chunk: ChunkStep
     work: ElementwiseWork
+    asks: bool = False
+    """Whether statistics of chunks may tell its result."""
 
 
 def reduce_block(frame: Readable, index: Any, step: BlockReduction, results: list[Any]) -> Any:
@@ -78,12 +80,14 @@ def reduce_block(frame: Readable, index: Any, step: BlockReduction, results: lis
     ndarray or dict of ndarray
         The result of dask's own chunk step for the block.
     """
-    worked = partial(step.work.run, results=dict(zip(step.work.dependencies, results, strict=True)))
+    known = dict(zip(step.work.dependencies, results, strict=True))
+    work = BoundWork(step.work, known, frame.dtype)
     axes = parse_selection(index, frame.shape).axes
     if not all(map(is_number, results)) or not all(axes):
-        return step.chunk.whole(worked(np.asarray(frame.read_axes(axes))))
-    streamed = step.chunk.streamed(worked)
-    return streamed.result(frame.reduce(axes, streamed.reduction))
+        return step.chunk.whole(work(np.asarray(frame.read_axes(axes))))
+    streamed = step.chunk.streamed(work)
+    how = streamed.reduction if step.asks else replace(streamed.reduction, ask=None)
+    return streamed.result(frame.reduce(axes, how))
 
 
 def block_reduction_of(top: Node) -> tuple[Read, BlockReduction] | None:

@@ -1,0 +1,131 @@
+"""The partial results of a region that is reduced, as they accumulate."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from b2nd_dask.frame.read.partial_results import (
+    Accumulation,
+    BoxRuns,
+    CellRuns,
+    Cells,
+    ConstantRuns,
+    CountedRuns,
+    PartialResult,
+)
+from b2nd_dask.frame.read.plan import RegionPlan
+from b2nd_dask.frame.read.reduction import PerChunk, Reduction, of_one
+
+
+class Total:
+    """The partial results so far, for each element of the reduced result."""
+
+    def __init__(self, plan: RegionPlan, how: Reduction) -> None:
+        self._how = how
+        self._slices = plan.slices
+        self._shape = tuple(
+            1 if i in how.axis else cells[-1].out.stop for i, cells in enumerate(plan.slices)
+        )
+        self._seen = np.zeros(self._shape, bool)
+        self._last: tuple[bytes, PartialResult] | None = None
+        self.fields: dict[str, NDArray[Any]] = {}
+
+    @property
+    def axis(self) -> tuple[int, ...]:
+        """Reduced axes."""
+        return self._how.axis
+
+    def add_elements(self, elements: NDArray[Any], out: tuple[slice, ...]) -> None:
+        """Add a box of the region."""
+        self._add(self._how.partial_result(elements, tuple(along.start for along in out)), out)
+
+    def _add(self, new: PartialResult, out: tuple[slice, ...]) -> None:
+        where = tuple(slice(0, 1) if i in self._how.axis else own for i, own in enumerate(out))
+        if self._seen[where].all():
+            new = self._how.accumulation.merge(
+                {k: v[where] for k, v in self._all(new).items()}, new
+            )
+        for name, values in new.items():
+            self._all(new)[name][where] = values
+        self._seen[where] = True
+
+    def add_constant(self, out: tuple[slice, ...], element: NDArray[Any]) -> None:
+        """Add a box that repeats one element."""
+        self._add(self._repeated(element, BoxRuns(out, self._how.axis)), out)
+
+    def add_constants(self, element: NDArray[Any], chosen: NDArray[np.bool_]) -> None:
+        """Add all chunks of the plan that are chosen; all repeat one element."""
+        runs = CellRuns(self._slices, chosen, self._how.axis)
+        self._add_where(self._repeated(element, runs), runs.counts > 0)
+
+    def add_counted(self, element: NDArray[Any], counts: NDArray[np.int64]) -> None:
+        """Add so many of an element for each chunk of the plan; see `are_whole`."""
+        cells = Cells(self._slices, self._how.axis)
+        runs = CountedRuns(cells.spread(cells.of_chunks(counts).sum(self._how.axis, keepdims=True)))
+        self._add_where(self._repeated(element, runs), runs.counts > 0)
+
+    def add_totals(self, totals: PerChunk, chosen: NDArray[np.bool_]) -> None:
+        """Add the partial results of the chunks of the plan that are chosen; see `are_whole`."""
+        cells = Cells(self._slices, self._how.axis)
+        fields = {name: cells.of_chunks(values) for name, values in totals.items()}
+        seen = cells.of_chunks(chosen)
+        for axis in self._how.axis:
+            fields, seen = _halved(self._how.accumulation, fields, seen, axis)
+        self._add_where({k: cells.spread(v) for k, v in fields.items()}, cells.spread(seen))
+
+    def _add_where(self, new: PartialResult, chosen: NDArray[np.bool_]) -> None:
+        """Add partial results of all elements of the reduced result that are chosen."""
+        old = self._all(new)
+        merged = self._how.accumulation.merge(old, new) if self._seen.any() else new
+        for name, values in old.items():
+            more = (...,) + (None,) * (values.ndim - chosen.ndim)
+            both, only = (self._seen & chosen)[more], (~self._seen & chosen)[more]
+            np.copyto(values, merged[name], where=both)
+            np.copyto(values, new[name], where=only)
+        self._seen |= chosen
+
+    def _repeated(self, element: NDArray[Any], runs: ConstantRuns) -> PartialResult:
+        # chunks that repeat an element are often followed by chunks that repeat the same
+        content = element.tobytes()
+        if self._last is None or self._last[0] != content:
+            self._last = content, of_one(element, len(self._shape), self._how)
+        return self._how.accumulation.repeat(self._last[1], runs)
+
+    def _all(self, like: PartialResult) -> dict[str, NDArray[Any]]:
+        """The arrays of the whole result, made when the dtypes of partial results are known."""
+        if not self.fields:
+            ndim = len(self._shape)
+            self.fields = {
+                name: np.zeros(self._shape + values.shape[ndim:], values.dtype)
+                for name, values in like.items()
+            }
+        return self.fields
+
+
+def _halved(
+    accumulation: Accumulation, fields: PartialResult, seen: NDArray[np.bool_], axis: int
+) -> tuple[PartialResult, NDArray[np.bool_]]:
+    """Merge partial results along an axis, always two halves: sums lose as little as pairwise."""
+
+    def part(values: NDArray[Any], start: int, stop: int) -> NDArray[Any]:
+        return values[(slice(None),) * axis + (slice(start, stop),)]
+
+    while (length := seen.shape[axis]) > 1:
+        half = (length + 1) // 2
+        rest = length - half
+        one, other = part(seen, 0, rest), part(seen, half, length)
+        with np.errstate(all="ignore"):
+            merged = accumulation.merge(
+                {name: part(values, 0, rest) for name, values in fields.items()},
+                {name: part(values, half, length) for name, values in fields.items()},
+            )
+        joined = {}
+        for name, values in fields.items():
+            alone = np.where(one, part(values, 0, rest), part(values, half, length))
+            found = np.where(one & other, merged[name], alone)
+            joined[name] = np.concatenate([found, part(values, rest, half)], axis)
+        fields, seen = joined, np.concatenate([one | other, part(seen, rest, half)], axis)
+    return fields, seen

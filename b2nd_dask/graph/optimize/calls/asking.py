@@ -1,0 +1,269 @@
+"""What the chunk steps of dask's reductions can be told from statistics of chunks."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from b2nd_dask.format.statistics import ChunkStatistics
+from b2nd_dask.frame.read.reduction import Answers
+from b2nd_dask.graph._dask_compat import chunk, reductions
+from b2nd_dask.graph.optimize.calls.elementwise import (
+    BoundWork,
+    ElementwiseWork,
+    Operand,
+    Result,
+    Step,
+    unwrapped,
+)
+from b2nd_dask.graph.optimize.calls.expression import Literal, is_among
+from b2nd_dask.graph.optimize.calls.ranges import is_settled
+
+#: Results of settled chunks that are added each for itself; chunks with yet others are read.
+_MOST_RESULTS = 64
+#: Sums of whole numbers below this have not wrapped around, and are exact as floats' sums are.
+_EXACT = 2.0**62
+_ELEMENTS = Result(0)
+
+Known = tuple[NDArray[Any], NDArray[np.bool_] | bool]
+"""A value for each chunk, and for which chunks it is known."""
+
+
+@dataclass(frozen=True, eq=False)
+class Question:
+    """A chunk step after elementwise work, as `frame.read.reduction.Ask`."""
+
+    step: Callable[..., Any]
+    """dask's chunk step, without its keywords."""
+    keywords: Mapping[str, Any]
+    bound: BoundWork
+
+    @property
+    def work(self) -> ElementwiseWork:
+        """The steps of the work."""
+        return self.bound.work
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """Of the elements."""
+        return self.bound.dtype
+
+    def __call__(self, statistics: ChunkStatistics, counts: NDArray[np.int64]) -> Answers:
+        """Answer for each chunk."""
+        chunks = _Chunks(statistics, counts)
+        totals = self._totals(chunks)
+        if totals is not None or not self.work.steps:
+            return Answers(totals=totals)
+        return Answers(self._settled(chunks), self._classes(chunks))
+
+    def _totals(self, chunks: _Chunks) -> tuple[dict[str, NDArray[Any]], NDArray[np.bool_]] | None:
+        """The fields of the chunk step where the work leaves the elements as they are."""
+        found = _as_they_are(self.work, self.dtype)
+        if found is None or not is_among(self.step, _FIELDS):
+            return None
+        dtype, filled = found
+        fields = _FIELDS[self.step](chunks, dtype, filled, self.keywords)
+        known: NDArray[np.bool_] = chunks.statistics.known
+        for _, told in fields.values():
+            known = known & told
+        return {name: values for name, (values, _) in fields.items()}, known
+
+    def _settled(self, chunks: _Chunks) -> list[tuple[NDArray[Any], NDArray[np.bool_]]]:
+        settled = is_settled(self.bound, chunks.statistics, chunks.counts)
+        if not settled.any():
+            return []
+        # of the range, or NaN where all elements are: any stands for the others
+        elements = chunks.statistics.least[settled]
+        with np.errstate(all="ignore"):
+            made = np.broadcast_to(self.bound(elements), elements.shape)
+        # by their bits: 0.0 is not -0.0
+        bits = np.ascontiguousarray(made).view(np.uint8).reshape(len(made), made.dtype.itemsize)
+        _, first, which = np.unique(bits, axis=0, return_index=True, return_inverse=True)
+        groups = []
+        for number, at in enumerate(first[:_MOST_RESULTS].tolist()):
+            chosen = settled.copy()
+            chosen[settled] = which.reshape(-1) == number
+            groups.append((elements[at : at + 1].reshape(()), chosen))
+        return groups
+
+    def _classes(self, chunks: _Chunks) -> list[tuple[NDArray[Any], NDArray[np.int64]]]:
+        """Elements that stand for all that the work does not tell apart, and how many there are."""
+        uses = [step for step in self.work.steps if _ELEMENTS in step.args]
+        if self.work.top == _ELEMENTS or not uses:
+            return []
+        zero, one = np.zeros((), self.dtype), np.ones((), self.dtype)
+        known, counts = chunks.statistics.known, chunks.counts
+        if all(map(_asks_for_nan, uses)):
+            nan = np.full((), "NaT" if self.dtype.kind in "mM" else np.nan, self.dtype)
+            nans = np.where(known, chunks.statistics.nans, 0)
+            return [(nan, nans), (zero, np.where(known, counts - nans, 0))]
+        if all(map(_asks_for_zero, uses)):
+            nonzeros = np.where(known, chunks.statistics.nonzeros, 0)
+            return [(one, nonzeros), (zero, np.where(known, counts - nonzeros, 0))]
+        return []
+
+
+@dataclass(frozen=True, eq=False)
+class _Chunks:
+    statistics: ChunkStatistics
+    counts: NDArray[np.int64]
+
+    @property
+    def has_nan(self) -> NDArray[np.bool_]:
+        return self.statistics.nans > 0
+
+    @property
+    def all_nan(self) -> NDArray[np.bool_]:
+        return self.statistics.nans == self.counts
+
+
+def _nan_of(dtype: np.dtype[Any]) -> Any:
+    return np.full((), "NaT" if dtype.kind in "mM" else np.nan, dtype)
+
+
+def _as_they_are(work: ElementwiseWork, dtype: np.dtype[Any]) -> tuple[np.dtype[Any], bool] | None:
+    """Whether work leaves numbers as they are, but for exact casts, and zeros in place of NaN.
+
+    Returns
+    -------
+    tuple of dtype and bool, or None
+        What the elements become, and whether NaN becomes 0. None where work does more.
+    """
+    last: Operand = _ELEMENTS
+    for number, step in enumerate(work.steps, start=1):
+        func, keywords = unwrapped(step.func, step.keywords)
+        wanted = np.dtype(keywords["astype_dtype"]) if func is chunk.astype else None
+        if wanted is None or step.args != (last,) or not np.can_cast(dtype, wanted, "safe"):
+            return (dtype, True) if _replaces_nan(work) and dtype.kind in "fc" else None
+        dtype, last = wanted, Result(number)
+    return (dtype, False) if work.top == last else None
+
+
+def _replaces_nan(work: ElementwiseWork) -> bool:
+    """Whether work is ``where(isnan(x), 0, x)``, as xarray's sums make it."""
+    if len(work.steps) != 2 or work.top != Result(2):
+        return False
+    first, second = work.steps
+    if first.func is not np.isnan or second.func is not np.where or first.kwargs or second.kwargs:
+        return False
+    mask, zero, elements = second.args
+    is_zero = isinstance(zero, Literal) and bool(np.asarray(zero.value) == 0)
+    return first.args == (_ELEMENTS,) and (mask, elements) == (Result(1), _ELEMENTS) and is_zero
+
+
+def _asks_for_nan(step: Step) -> bool:
+    return step.func in (np.isnan, np.isnat) and not step.kwargs
+
+
+def _asks_for_zero(step: Step) -> bool:
+    func, keywords = unwrapped(step.func, step.keywords)
+    if func is chunk.astype:
+        return np.dtype(keywords["astype_dtype"]).kind == "b"
+    if keywords:
+        return False
+    others = [arg for arg in step.args if arg != _ELEMENTS]
+    with_zero = len(others) == 1 and isinstance(others[0], Literal) and _is_zero(others[0].value)
+    compares = func in (operator.eq, operator.ne, np.equal, np.not_equal)
+    return func is np.logical_not or (compares and with_zero)
+
+
+def _is_zero(value: Any) -> bool:
+    return np.asarray(value).dtype.kind in "biufc" and bool(value == 0)
+
+
+Fields = dict[str, Known]
+"""The fields of a partial result."""
+
+
+def _sum(chunks: _Chunks, dtype: np.dtype[Any], wanted: Any, *, without_nan: bool) -> Known:
+    """Sums of elements that were cast to a dtype, in the `wanted` one."""
+    statistics, known = chunks.statistics, _all_of(chunks)
+    wanted = np.sum(np.zeros(1, dtype)).dtype if wanted is None else np.dtype(wanted)
+    if statistics.total.dtype.kind in "iu":
+        # modulo 2**64, as NumPy's own sums
+        known = known if wanted.kind in "iu" else _is_exact(chunks) & (wanted.kind == "f")
+    else:
+        known = known & (wanted.kind == dtype.kind and wanted.itemsize >= dtype.itemsize)
+    total = statistics.total.astype(_ACCUMULATORS.get(wanted.kind, wanted.newbyteorder("=")))
+    if not without_nan and chunks.has_nan.any():
+        # which part of a complex sum is NaN is not known
+        known = known & (~chunks.has_nan | (total.dtype.kind != "c"))
+        total = np.where(chunks.has_nan, total.dtype.type(np.nan), total)
+    return total, known
+
+
+#: What sums of floats accumulate in.
+_ACCUMULATORS = {"f": np.dtype("f8"), "c": np.dtype("c16")}
+
+
+def _all_of(chunks: _Chunks) -> NDArray[np.bool_]:
+    return np.ones(len(chunks.counts), np.bool_)
+
+
+def _is_exact(chunks: _Chunks) -> NDArray[np.bool_]:
+    """Whether sums of whole numbers have not wrapped around."""
+    statistics = chunks.statistics
+    most = np.maximum(abs(statistics.least.astype("f8")), abs(statistics.greatest.astype("f8")))
+    exact: NDArray[np.bool_] = most * chunks.counts < _EXACT
+    return exact
+
+
+def _total_rule(chunks: _Chunks, dtype: np.dtype[Any], filled: bool, keywords: Any) -> Fields:
+    return {"": _sum(chunks, dtype, keywords.get("dtype"), without_nan=filled)}
+
+
+def _nan_total_rule(chunks: _Chunks, dtype: np.dtype[Any], filled: bool, keywords: Any) -> Fields:
+    return {"": _sum(chunks, dtype, keywords.get("dtype"), without_nan=True)}
+
+
+def _mean_rule(chunks: _Chunks, dtype: np.dtype[Any], filled: bool, keywords: Any) -> Fields:
+    skips = keywords.get("sum", chunk.sum) is chunk.nansum
+    skips_in_count = keywords.get("numel", reductions.numel) is reductions.nannumel
+    wanted = keywords.get("dtype", "f8")
+    counts = (
+        chunks.counts - chunks.statistics.nans if skips_in_count and not filled else chunks.counts
+    )
+    total = _sum(chunks, dtype, wanted, without_nan=skips or filled)
+    return {"n": (counts.astype(total[0].dtype), _all_of(chunks)), "total": total}
+
+
+def _any_rule(chunks: _Chunks, dtype: np.dtype[Any], filled: bool, keywords: Any) -> Fields:
+    nonzeros = chunks.statistics.nonzeros - (chunks.statistics.nans if filled else 0)
+    return {"": (nonzeros > 0, _all_of(chunks))}
+
+
+def _all_rule(chunks: _Chunks, dtype: np.dtype[Any], filled: bool, keywords: Any) -> Fields:
+    nonzeros = chunks.statistics.nonzeros - (chunks.statistics.nans if filled else 0)
+    return {"": (nonzeros == chunks.counts, _all_of(chunks))}
+
+
+def _extreme_rule(*, greatest: bool, skips_nan: bool) -> Callable[..., Fields]:
+    def fields(chunks: _Chunks, dtype: np.dtype[Any], filled: bool, keywords: Any) -> Fields:
+        statistics = chunks.statistics
+        known = _all_of(chunks) & (statistics.has_range and not filled)
+        values = (statistics.greatest if greatest else statistics.least).astype(dtype)
+        nan = chunks.all_nan if skips_nan else chunks.has_nan
+        if nan.any():
+            values = np.where(nan, _nan_of(dtype), values)
+        return {"": (values, known)}
+
+    return fields
+
+
+#: Chunks, the dtype of their elements, whether NaN is 0, and keywords, to fields of the result.
+_FIELDS: dict[Callable[..., Any], Callable[..., Fields]] = {
+    chunk.sum: _total_rule,
+    chunk.nansum: _nan_total_rule,
+    chunk.any: _any_rule,
+    chunk.all: _all_rule,
+    reductions.chunk_min: _extreme_rule(greatest=False, skips_nan=False),
+    reductions.chunk_max: _extreme_rule(greatest=True, skips_nan=False),
+    reductions._nanmin_skip: _extreme_rule(greatest=False, skips_nan=True),
+    reductions._nanmax_skip: _extreme_rule(greatest=True, skips_nan=True),
+    reductions.mean_chunk: _mean_rule,
+}
