@@ -16,7 +16,7 @@ import b2nd_dask
 from b2nd_dask.graph import _dask_compat
 from b2nd_dask.graph.optimize import optimizer, rewrite
 from b2nd_dask.graph.optimize.rewrite import RULES
-from b2nd_dask.graph.optimize.rules.rule import GraphRule, TaskRule
+from b2nd_dask.graph.optimize.rules.rule import GraphRule, LayerRule, TaskRule
 from tests.forked import run_forked
 from tests.graph import names_changed
 
@@ -28,6 +28,9 @@ PROGRAMS = {
     "list": lambda x: x[[5, 30, 5]],
     "persisted": lambda x: (x + 1).persist(scheduler="sync").sum(axis=1)[::2],
 }
+
+
+TASK_RULES = [rule for rule in RULES if not isinstance(rule, LayerRule)]
 
 
 @pytest.fixture
@@ -173,8 +176,43 @@ def test_a_rule_that_spoils_the_graph(frame, monkeypatch, unwarned, caplog, way)
     agree_with_one_warning(frame, caplog, "leaves a graph as dask has optimized it")
 
 
+def whole_graph(change):
+    """A rule for layers that gives the graph which dask has optimized, after a change."""
+
+    def tasks(layers, output_keys):
+        found = da.optimization.optimize(layers, output_keys)
+        return change(dict(found), output_keys, True)
+
+    return LayerRule(RULES[0].name, "None.", tasks)
+
+
+#: None stands for layers that a rule does not know.
+SPOILT = BROKEN.keys() - INSIDE.keys() - {"nothing", "emptied", "dependency lost"}
+
+
+@pytest.mark.parametrize("way", sorted(SPOILT))
+def test_a_rule_for_layers_that_gives_no_sound_graph(frame, monkeypatch, unwarned, caplog, way):
+    monkeypatch.setattr(rewrite, "RULES", (whole_graph(BROKEN[way]), *RULES))
+    agree_with_one_warning(frame, caplog, "leaves a graph as dask has optimized it")
+
+
+def test_the_first_rule_that_knows_all_layers_wins(frame, monkeypatch, unwarned):
+    asked = []
+
+    def first(layers, output_keys):
+        asked.append(output_keys)
+
+    unreached = LayerRule(RULES[0].name, "None.", fail)
+    first, second = LayerRule(RULES[0].name, "None.", first), whole_graph(lambda found, *_: found)
+    monkeypatch.setattr(rewrite, "RULES", (first, second, unreached))
+    monkeypatch.setattr(rewrite, "push_down", fail)
+    assert outcome(frame[0]) == []
+    assert len(asked) >= len(PROGRAMS)
+    assert all(isinstance(keys, set) and keys for keys in asked)
+
+
 @pytest.mark.parametrize("part", ["condition", "replacement"])
-@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.name)
+@pytest.mark.parametrize("rule", TASK_RULES, ids=lambda rule: rule.name)
 def test_each_rule_may_fail(frame, monkeypatch, unwarned, caplog, rule, part):
     parts = {"condition": rule.condition, "replacement": rule.replacement, part: fail}
     if part == "replacement" and isinstance(rule, GraphRule):

@@ -1,7 +1,8 @@
 """The hook in dask, which calls `optimize` for every graph of arrays.
 
-This module needs documented names of dask alone. The graph that dask's own optimizer returns is
-rewritten by the rules of `rewrite`, which need others; where these fail, dask's graph stays.
+This module needs documented names of dask alone. The rules of `rewrite` need others: some answer
+for a graph of layers in place of dask's own optimizer, others rewrite the graph that this returns.
+Where rules fail, dask's graph stays.
 
 The key ``b2nd_dask.optimize`` of dask's configuration selects the rules: true (all, the default),
 false (none: dask's own graph is used as it is), a list of names out of `RULE_NAMES`, or these names
@@ -13,6 +14,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
+from types import ModuleType
 from typing import Any
 
 import dask
@@ -111,7 +113,7 @@ class _ArrayOptimizer:
 
 
 def optimize(dsk: Any, keys: Any, **kwargs: Any) -> Any:
-    """Optimize a graph of arrays as dask does, then rewrite what reads frames.
+    """Optimize a graph of arrays as dask does, or by our rules what these know, and rewrite it.
 
     The result is dask's own graph where a name of dask is missing or changed, a rule raises an
     exception, or the rewritten graph is unsound. A warning then says so, once a process.
@@ -156,35 +158,54 @@ def chosen_rules(setting: Any) -> tuple[str, ...]:
 
 
 def _optimized(own: Optimizer, setting: Any, dsk: Any, keys: Any, **kwargs: Any) -> Any:
+    answered = _guarded(_answered, setting, dsk, keys)
+    if answered is not None:
+        return answered
     found = own(dsk, keys, **kwargs)
+    rewritten = _guarded(_rewritten, setting, dsk, keys, found)
+    return found if rewritten is None else rewritten
+
+
+def _guarded(step: Callable[..., Any], setting: Any, dsk: Any, *rest: Any) -> Any:
+    """Another graph by our rules; None for dask's own, which is right whatever went wrong."""
     try:
-        # with fusion turned off the graph keeps its layers
-        if isinstance(found, HighLevelGraph) or not _reads_frames(dsk):
-            return found
-        rules = chosen_rules(setting)
-        return _Rewriter.load()(found, keys, rules) if rules else found
+        rules = chosen_rules(setting) if _reads_frames(dsk) else ()
+        return step(rules, dsk, *rest) if rules else None
     except SettingError:
         raise
     except Exception as error:  # noqa: BLE001 - whatever it is, dask's own graph is right
         warn_once("b2nd_dask leaves a graph as dask has optimized it", error)
-        return found
+        return None
+
+
+def _answered(rules: tuple[str, ...], dsk: Any, keys: Any) -> Any:
+    # who turns fusion off wants to see the layers
+    if dask.config.get("optimization.fuse.active", None) is False:
+        return None
+    return _Rules.load().answer(dsk, keys, rules)
+
+
+def _rewritten(rules: tuple[str, ...], dsk: Any, keys: Any, found: Any) -> Any:
+    # with fusion turned off the graph keeps its layers
+    return None if isinstance(found, HighLevelGraph) else _Rules.load().rewrite(found, keys, rules)
 
 
 def _reads_frames(dsk: Any) -> bool:
     return isinstance(dsk, HighLevelGraph) and next(readings(dsk), None) is not None
 
 
-class _Rewriter:
-    """Import `rewrite` for the first graph that reads a frame; a failure is final."""
+class _Rules:
+    """Import the rules for the first graph that reads a frame; a failure is final."""
 
-    _found: Callable[..., Any] | Exception | None = None
+    _found: ModuleType | Exception | None = None
 
     @classmethod
-    def load(cls) -> Callable[..., Any]:
+    def load(cls) -> Any:
+        """The module `rewrite`."""
         if cls._found is None:
             try:
                 resolve_all()
-                from b2nd_dask.graph.optimize.rewrite import rewrite
+                from b2nd_dask.graph.optimize import rewrite
 
                 cls._found = rewrite
             except Exception as error:  # noqa: BLE001 - raised again below, each time

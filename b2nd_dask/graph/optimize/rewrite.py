@@ -1,4 +1,4 @@
-"""Apply the rewrite rules to a graph that dask has optimized, and check the result."""
+"""Apply the rules to a graph, before or after dask has optimized it, and check the result."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections import defaultdict
 from collections.abc import Container, Mapping, Set
 from typing import Any
 
+from dask.highlevelgraph import HighLevelGraph
 from dask.typing import Key
 
 from b2nd_dask.graph._dask_compat import GraphNode, Task, _execute_subgraph, flatten
@@ -17,11 +18,11 @@ from b2nd_dask.graph.optimize.rules.inline import INLINE_READS
 from b2nd_dask.graph.optimize.rules.merge import MERGE_BLOCKS
 from b2nd_dask.graph.optimize.rules.pushdown import push_down
 from b2nd_dask.graph.optimize.rules.reduction_pushdown import REDUCTION_PUSHDOWN
-from b2nd_dask.graph.optimize.rules.rule import GraphRule, Rule, TaskRule, Tasks
+from b2nd_dask.graph.optimize.rules.rule import GraphRule, LayerRule, Rule, TaskRule, Tasks
 from b2nd_dask.graph.optimize.rules.views import CONSTANT_VIEWS
 from b2nd_dask.graph.resources import on_cluster
 
-#: In the order in which they are applied.
+#: In the order in which they are applied; those for layers stand in front.
 RULES: tuple[Rule, ...] = (
     ALIASES,
     INLINE_READS,
@@ -36,8 +37,38 @@ class UnsoundGraphError(Exception):
     """A rewritten graph that cannot be computed."""
 
 
+def answer(layers: HighLevelGraph, keys: Any, names: Container[str]) -> Tasks | None:
+    """Apply the named rules for graphs of layers until one knows all of the graph.
+
+    Parameters
+    ----------
+    layers : HighLevelGraph
+        As users have built it; it does not change.
+    keys, names
+        As for `rewrite`.
+
+    Returns
+    -------
+    mapping or None
+        A sound graph that computes the output keys; None where no rule knows the graph.
+
+    Raises
+    ------
+    Exception
+        An error of any rule, or `UnsoundGraphError`.
+    """
+    output_keys = _flat(keys)
+    for rule in RULES:
+        if isinstance(rule, LayerRule) and rule.name in names:
+            tasks = rule.tasks(layers, output_keys)
+            if tasks is not None:
+                check_complete(tasks, output_keys)
+                return tasks
+    return None
+
+
 def rewrite(optimized: Mapping[Any, Any], keys: Any, names: Container[str]) -> Tasks:
-    """Apply the named rules in order, neighbouring task rules in one pass.
+    """Apply the named rules for tasks in order, neighbouring task rules in one pass.
 
     Parameters
     ----------
@@ -58,7 +89,7 @@ def rewrite(optimized: Mapping[Any, Any], keys: Any, names: Container[str]) -> T
     Exception
         An error of any rule, or `UnsoundGraphError`.
     """
-    output_keys = set(flatten(keys if isinstance(keys, list | set) else [keys]))
+    output_keys = _flat(keys)
     # a copy: no rule can change dask's own graph
     tasks: Tasks = dict(optimized)
     for kind, group in itertools.groupby((r for r in RULES if r.name in names), type):
@@ -71,6 +102,32 @@ def rewrite(optimized: Mapping[Any, Any], keys: Any, names: Container[str]) -> T
     check_sound(tasks, optimized, output_keys)
     # nobody sees the names of tasks in threads
     return with_reading_names(tasks, output_keys) if on_cluster() else tasks
+
+
+def _flat(keys: Any) -> set[Key]:
+    return set(flatten(keys if isinstance(keys, list | set) else [keys]))
+
+
+def check_complete(tasks: Any, output_keys: set[Key]) -> None:
+    """Verify that a graph can be computed which replaces another one as a whole.
+
+    Raises
+    ------
+    UnsoundGraphError
+        It is no graph of tasks, an output key or a dependency has no task, or tasks depend on each
+        other.
+    """
+    if not isinstance(tasks, Mapping):
+        raise UnsoundGraphError(f"a rule made a {type(tasks).__name__} of layers")
+    for key, node in tasks.items():
+        if not isinstance(node, GraphNode) or node.key != key:
+            raise UnsoundGraphError(f"{key!r} is no task of that key: {node!r:.200}")
+        _check_fused(node, set())
+    lost = output_keys.union(*(node.dependencies for node in tasks.values())) - tasks.keys()
+    if lost:
+        raise UnsoundGraphError(f"no task for {', '.join(sorted(map(repr, lost))[:5])}")
+    if left := _in_cycles(tasks):
+        raise UnsoundGraphError(f"tasks wait for each other: {', '.join(map(repr, left[:5]))}")
 
 
 def check_sound(tasks: Any, before: Mapping[Any, Any], output_keys: set[Key]) -> None:

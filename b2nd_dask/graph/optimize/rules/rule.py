@@ -1,4 +1,4 @@
-"""The two kinds of rewrite rules."""
+"""The three kinds of rules: for graphs of layers, for graphs of tasks, for single tasks."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from dask.highlevelgraph import HighLevelGraph
 from dask.typing import Key
 
 from b2nd_dask.graph._dask_compat import GraphNode, Task
@@ -13,6 +14,23 @@ from b2nd_dask.graph.optimize.calls.expression import Node
 
 Tasks = Mapping[Key, GraphNode]
 """An optimized graph: tasks by their keys. Rules never change one, nor a task in it."""
+
+
+@dataclass(frozen=True)
+class LayerRule:
+    """A rule for a graph of layers, which dask has not optimized yet.
+
+    Where it answers, neither dask's optimizer nor any other rule is called.
+    """
+
+    name: str
+    """The name in ``b2nd_dask.optimize``."""
+    reason: str
+    """Why it pays."""
+    tasks: Callable[[HighLevelGraph, set[Key]], Tasks | None]
+    """Layers and output keys to all tasks that these need; None where the rule does not know every
+    layer. Of ``x.compute()`` the one output key is that of dask's `finalize`, a layer of its own.
+    The layers must not change. A distributed scheduler, which may see no files, calls it too."""
 
 
 @dataclass(frozen=True)
@@ -48,4 +66,4 @@ class TaskRule:
     """Key, the result of `condition` and dask's flag of data producers to a task."""
 
 
-Rule = GraphRule | TaskRule
+Rule = LayerRule | GraphRule | TaskRule
