@@ -266,6 +266,14 @@ class JoinedReference:
             total = how.accumulation.merge(total, result)
         return total
 
+    def untold_nbytes(self, axes: tuple[range, ...], how: Reduction) -> int | None:
+        """As `FrameReference.untold_nbytes`."""
+        if how.accumulation.positional or not all(axes):
+            return None
+        own = self._reduction_of_frame(how)
+        found = [part.frame.untold_nbytes(part.axes, own) for part in self.split(axes)]
+        return None if None in found else sum(filter(None, found))
+
     def _largest(self, sizes: list[tuple[int, ...]]) -> tuple[int, ...]:
         """The largest length along each axis; 1 along a new one."""
         largest = list(map(max, zip(*sizes, strict=True)))

@@ -21,8 +21,10 @@ from b2nd_dask.frame.open.cache import process_cache
 from b2nd_dask.frame.open.checksum_state import is_current, require_checksums, require_current
 from b2nd_dask.frame.open.lineage import require_descendant, state_token
 from b2nd_dask.frame.open.opening import OWN_METALAYERS, OpenedFrame, ParsedFrame, Verify
+from b2nd_dask.frame.read.answers import untold_nbytes
 from b2nd_dask.frame.read.decode import Fill
 from b2nd_dask.frame.read.partial_results import PartialResult
+from b2nd_dask.frame.read.plan import RegionPlan
 from b2nd_dask.frame.read.points import read_points
 from b2nd_dask.frame.read.read_cost import ReadCosts, Region, read_costs
 from b2nd_dask.frame.read.reduce import reduce_region
@@ -236,6 +238,21 @@ class FrameReference:
         with self.reading() as (opened, fill):
             return reduce_region(opened, axes, fill, how)
 
+    def untold_nbytes(self, axes: tuple[range, ...], how: Reduction) -> int | None:
+        """Bytes of elements that a reduction would read, since no statistics tell of them.
+
+        None where this process has not opened the frame, or it has no statistics. Reads nothing.
+        """
+        if self._is_known:
+            parsed = self._known.parsed
+        elif opened := process_cache().known(self.location, self.version):
+            parsed = opened.parsed
+        else:
+            return None
+        if parsed.statistics is None:
+            return None
+        return untold_nbytes(parsed.statistics, RegionPlan.of(parsed, axes), self.grid, how)
+
     def read_costs(self, regions: Sequence[Region]) -> ReadCosts:
         """What reading regions would take, without reading any."""
         return read_costs(self._ready()[0], regions)
@@ -291,9 +308,13 @@ class FrameReference:
         return present
 
     @property
-    def _known(self) -> _State:
+    def _is_known(self) -> bool:
         # after a fork the parent's connections are not ours
-        if self._state is None or self._pid != os.getpid():
+        return self._state is not None and self._pid == os.getpid()
+
+    @property
+    def _known(self) -> _State:
+        if not self._is_known:
             opened = self._open()
             require_checksums(replace(opened, verify=self._verify))
             self._state = _State(weakref.ref(opened), opened.parsed)

@@ -64,6 +64,10 @@ class FrameCache:
                 return known[-1]
         return self.open(location)
 
+    def known(self, location: Location, version: str) -> OpenedFrame | None:
+        """A version of a frame that is open already; None where it is not."""
+        return self._get((location.key, version))
+
     def _get(self, key: tuple[str, str]) -> OpenedFrame | None:
         with self._lock:
             found = self._frames.get(key)

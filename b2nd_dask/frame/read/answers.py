@@ -1,91 +1,111 @@
-"""Add to a reduction what the statistics of chunks tell of it: their elements need not be read."""
+"""What the statistics of chunks tell of a reduction: their elements need not be read."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from b2nd_dask.format.grid import AxisSlice, Grid
+from b2nd_dask.format.grid import Grid
 from b2nd_dask.format.index import ChunkKind
 from b2nd_dask.format.statistics import ChunkStatistics
+from b2nd_dask.frame.read.partial_results import Cells
 from b2nd_dask.frame.read.plan import RegionPlan
-from b2nd_dask.frame.read.reduction import Answers, Ask
+from b2nd_dask.frame.read.reduction import Answers, Reduction
 from b2nd_dask.frame.read.total import Total
 
 
-def add_answers(
-    total: Total, plan: RegionPlan, statistics: ChunkStatistics, grid: Grid, ask: Ask
-) -> NDArray[np.bool_]:
-    """Add what statistics tell of the stored chunks of a region.
+@dataclass(frozen=True, eq=False)
+class Told:
+    """What statistics tell of the touched chunks; masks have an entry for each."""
 
-    Returns
-    -------
-    ndarray of bool
-        Which of the touched chunks were added.
-    """
+    answers: Answers
+    settled: list[NDArray[np.bool_]]
+    """For each element of `Answers.settled` the chunks that it stands for."""
+    by_totals: NDArray[np.bool_]
+    """Chunks of which `Answers.totals` is added."""
+    by_classes: NDArray[np.bool_]
+    """Chunks of which `Answers.classes` are added."""
+
+    @property
+    def chunks(self) -> NDArray[np.bool_]:
+        """Chunks of which nothing needs to be read."""
+        told = self.by_totals | self.by_classes
+        for chosen in self.settled:
+            told = told | chosen
+        return told
+
+    def add_to(self, total: Total) -> None:
+        """Add what is told to a reduction."""
+        for (element, _), chosen in zip(self.answers.settled, self.settled, strict=True):
+            if chosen.any():
+                total.add_constants(element, chosen)
+        if self.answers.totals is not None and self.by_totals.any():
+            total.add_totals(self.answers.totals[0], self.by_totals)
+        if self.by_classes.any():
+            for element, counts in self.answers.classes:
+                total.add_counted(element, np.where(self.by_classes, counts, 0))
+
+
+def told_by(
+    statistics: ChunkStatistics, plan: RegionPlan, grid: Grid, how: Reduction
+) -> Told | None:
+    """Ask statistics for a reduction of a region; None where it asks nothing."""
+    if how.ask is None:
+        return None
     found = statistics.of_chunks(plan.chunks)
-    counts = element_counts(plan.slices, grid)
-    answers = ask(found, counts)
-    asked = (plan.kinds == ChunkKind.STORED) & found.known
-    left = asked
-    for element, chosen in answers.settled:
-        if (chosen := chosen & left).any():
-            total.add_constants(element, chosen)
-            left = left & ~chosen
-    left = _add_whole(total, answers, counts, left, are_whole(plan.slices, grid, total.axis))
-    return asked & ~left
-
-
-def _add_whole(
-    total: Total,
-    answers: Answers,
-    counts: NDArray[np.int64],
-    left: NDArray[np.bool_],
-    whole: NDArray[np.bool_],
-) -> NDArray[np.bool_]:
-    """Add whole chunks; return what is left."""
-    if answers.totals is not None:
-        fields, known = answers.totals
-        if (chosen := left & whole & known).any():
-            total.add_totals(fields, chosen)
-            left = left & ~chosen
+    counts = _element_counts(plan, grid)
+    answers = how.ask(found, counts)
+    left = (plan.kinds == ChunkKind.STORED) & found.known
+    settled = []
+    for _, chosen in answers.settled:
+        settled.append(left & chosen)
+        left = left & ~chosen
+    left = left & _are_whole(plan, grid, how.axis)
+    nothing = np.zeros(len(left), np.bool_)
+    by_totals = nothing if answers.totals is None else left & answers.totals[1]
+    left = left & ~by_totals
+    by_classes = nothing
     if answers.classes:
-        told = sum(each for _, each in answers.classes) == counts
-        if (chosen := left & whole & told).any():
-            for element, each in answers.classes:
-                total.add_counted(element, np.where(chosen, each, 0))
-            left = left & ~chosen
-    return left
+        by_classes = left & (sum(each for _, each in answers.classes) == counts)
+    return Told(answers, settled, by_totals, by_classes)
 
 
-def element_counts(slices: tuple[list[AxisSlice], ...], grid: Grid) -> NDArray[np.int64]:
-    """Count the elements of each touched chunk, in C order; those behind the edge do not count."""
-    extents = [_extents(cells, axis, grid) for axis, cells in enumerate(slices)]
+def untold_nbytes(
+    statistics: ChunkStatistics, plan: RegionPlan, grid: Grid, how: Reduction
+) -> int:
+    """Bytes of the selected elements in stored chunks of which statistics do not tell."""
+    told = told_by(statistics, plan, grid, how)
+    stored = plan.kinds == ChunkKind.STORED
+    left = stored if told is None else stored & ~told.chunks
+    cells = Cells(plan.slices, how.axis)
+    lengths = [cells.lengths(axis) for axis in range(grid.ndim)]
+    return int(_outer(np.multiply, lengths, np.dtype(np.int64))[left].sum()) * grid.itemsize
+
+
+def _element_counts(plan: RegionPlan, grid: Grid) -> NDArray[np.int64]:
+    """Count all elements of each chunk; what lies behind the array's edge does not count."""
+    extents = [_extents(plan, axis, grid) for axis in range(grid.ndim)]
     return _outer(np.multiply, extents, np.dtype(np.int64))
 
 
-def are_whole(
-    slices: tuple[list[AxisSlice], ...], grid: Grid, axis: tuple[int, ...]
-) -> NDArray[np.bool_]:
-    """Tell which of the touched chunks have all of their elements in one element of the result.
+def _are_whole(plan: RegionPlan, grid: Grid, axis: tuple[int, ...]) -> NDArray[np.bool_]:
+    """Tell which chunks have all of their elements in one element of the result.
 
-    Parameters
-    ----------
-    axis : tuple of int
-        Reduced axes. Along the others such a chunk has the length 1.
+    Along axes that are not reduced such a chunk has the length 1.
     """
+    cells = Cells(plan.slices, axis)
     wholes = []
-    for i, cells in enumerate(slices):
-        extents = _extents(cells, i, grid)
-        lengths = np.array([len(cell.inner) for cell in cells], np.int64)
-        wholes.append((lengths == extents) & ((extents == 1) | (i in axis)))
+    for i in range(grid.ndim):
+        extents = _extents(plan, i, grid)
+        wholes.append((cells.lengths(i) == extents) & ((extents == 1) | (i in axis)))
     return _outer(np.logical_and, wholes, np.dtype(np.bool_))
 
 
-def _extents(cells: list[AxisSlice], axis: int, grid: Grid) -> NDArray[np.int64]:
-    starts = np.array([cell.cell for cell in cells], np.int64) * grid.chunks[axis]
+def _extents(plan: RegionPlan, axis: int, grid: Grid) -> NDArray[np.int64]:
+    starts = np.array([cell.cell for cell in plan.slices[axis]], np.int64) * grid.chunks[axis]
     return np.minimum(grid.chunks[axis], grid.shape[axis] - starts)
 
 

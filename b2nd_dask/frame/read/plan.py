@@ -69,6 +69,8 @@ class RegionPlan:
 
     def without(self, chosen: NDArray[np.bool_]) -> RegionPlan:
         """The same region, as if it did not touch the chosen chunks."""
+        if not chosen.any():
+            return self
         return replace(self, kinds=np.where(chosen, _LEFT_OUT, self.kinds))
 
     def parts(self, of_kind: int = ChunkKind.STORED) -> Iterator[Part]:

@@ -18,7 +18,7 @@ from b2nd_dask.format.chunk.constant import read_only
 from b2nd_dask.format.grid import Grid
 from b2nd_dask.format.index import ChunkKind
 from b2nd_dask.frame.open.opening import OpenedFrame, located
-from b2nd_dask.frame.read.answers import add_answers
+from b2nd_dask.frame.read.answers import told_by
 from b2nd_dask.frame.read.buffers import Scratch
 from b2nd_dask.frame.read.chunk_requests import batches
 from b2nd_dask.frame.read.decode import Fill, constant_in, decode_raw
@@ -72,8 +72,10 @@ def reduce_region(
         if kind != ChunkKind.STORED:
             first = int(plan.chunks[np.argmax(plan.kinds == kind)])
             total.add_constants(special_element(fill, kind, first), plan.kinds == kind)
-    if how.ask is not None and (statistics := opened.parsed.statistics) is not None:
-        plan = plan.without(add_answers(total, plan, statistics, opened.parsed.grid, how.ask))
+    statistics = opened.parsed.statistics if how.ask is not None else None
+    if statistics is not None and (told := told_by(statistics, plan, opened.parsed.grid, how)):
+        told.add_to(total)
+        plan = plan.without(told.chunks)
     if _in_groups(opened, plan):
         _add_groups(opened, axes, fill, plan, total)
         return total.fields

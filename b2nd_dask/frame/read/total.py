@@ -33,11 +33,6 @@ class Total:
         self._last: tuple[bytes, PartialResult] | None = None
         self.fields: dict[str, NDArray[Any]] = {}
 
-    @property
-    def axis(self) -> tuple[int, ...]:
-        """Reduced axes."""
-        return self._how.axis
-
     def add_elements(self, elements: NDArray[Any], out: tuple[slice, ...]) -> None:
         """Add a box of the region."""
         self._add(self._how.partial_result(elements, tuple(along.start for along in out)), out)

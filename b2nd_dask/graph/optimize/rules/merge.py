@@ -87,7 +87,7 @@ class Combination:
             return None
         depth, names = _nested(node.args[0])
         parts = [blocks[name] for name in names if name is not None and name in blocks]
-        step = _combining_step(node.func)
+        step = combining_step(node.func)
         if step is None or depth == 0 or not parts or len(parts) < len(names):
             return None
         block = _merged(parts)
@@ -109,7 +109,7 @@ def blocks_to_merge(tasks: Tasks, output_keys: set[Key]) -> dict[Key, Combinatio
     if not blocks:
         return {}
     total = sum(block.nbytes for block in blocks.values())
-    limit = min(MERGED_NBYTES, total // (TASKS_OF_A_THREAD * available().threads))
+    limit = most_merged_nbytes(total)
     dependents = dependents_of(tasks)
     # a result with several dependents would be computed for each
     single = {key for key, names in dependents.items() if len(names) == 1} - output_keys
@@ -129,6 +129,11 @@ def blocks_to_merge(tasks: Tasks, output_keys: set[Key]) -> dict[Key, Combinatio
             free.add(key)
             todo += dependents[key]
     return merged
+
+
+def most_merged_nbytes(total: int) -> int:
+    """Bytes that one task reads at most, of so many in all."""
+    return min(MERGED_NBYTES, total // (TASKS_OF_A_THREAD * available().threads))
 
 
 def merge_blocks(tasks: Tasks, output_keys: set[Key], merged: Mapping[Key, Combination]) -> Tasks:
@@ -155,7 +160,7 @@ def _key_of(node: Any) -> Key | None:
     return node.key if isinstance(node, TaskRef) else None
 
 
-def _combining_step(func: Any) -> Combining | None:
+def combining_step(func: Any) -> Combining | None:
     """Parse a function that combines, perhaps after dask concatenates the partial results."""
     first = getattr(func, "first", None)  # of those that toolz composed
     concatenated = isinstance(first, partial) and first.func is _concatenate2

@@ -1,4 +1,4 @@
-"""The three kinds of rules: for graphs of layers, for graphs of tasks, for single tasks."""
+"""The kinds of rules: for graphs of layers, for graphs of tasks, for single tasks."""
 
 from __future__ import annotations
 
@@ -34,6 +34,18 @@ class LayerRule:
 
 
 @dataclass(frozen=True)
+class LayerRewrite:
+    """A rule that replaces layers of a graph, before dask optimizes it."""
+
+    name: str
+    """The name in ``b2nd_dask.optimize``."""
+    reason: str
+    """Why it pays."""
+    layers: Callable[[HighLevelGraph, set[Key]], HighLevelGraph | None]
+    """Layers and output keys to others that compute the same; None where nothing is replaced."""
+
+
+@dataclass(frozen=True)
 class GraphRule:
     """A rule for a whole graph."""
 
@@ -66,4 +78,4 @@ class TaskRule:
     """Key, the result of `condition` and dask's flag of data producers to a task."""
 
 
-Rule = LayerRule | GraphRule | TaskRule
+Rule = LayerRewrite | LayerRule | GraphRule | TaskRule
