@@ -17,7 +17,7 @@ from b2nd_dask.format.trailer import build_write_id
 from b2nd_dask.frame.members.writable import frame_to_change
 from b2nd_dask.frame.open.opening import OpenedFrame, ParsedFrame, located, parse_frame
 from b2nd_dask.frame.read.scan import stored_extents
-from b2nd_dask.frame.write.commit import ChunkIndex, Envelope, publish
+from b2nd_dask.frame.write.commit import ChunkIndex, ChunkRows, Envelope, publish
 from b2nd_dask.frame.write.idempotent import clean_up, write_key_of
 from b2nd_dask.storage import (
     CHUNK_MEMBER,
@@ -131,7 +131,11 @@ def _rewrite(opened: OpenedFrame, used: NDArray[np.int64], path: Path) -> Stagin
         part, start, nbytes = np.array(columns, np.int64).reshape(-1, 3).T
         staged = StagedChunks(tuple(number), part, start, nbytes)
         offsets = parsed.index.offsets
-        index = ChunkIndex(offsets.copy() if len(used[0]) else offsets, parsed.integrity.lasting)
+        index = ChunkIndex(
+            offsets.copy() if len(used[0]) else offsets,
+            parsed.integrity.lasting,
+            ChunkRows.of(parsed),
+        )
         publish(staged, used[0], index, _envelope(opened), staging)
     except BaseException:
         clean_up(staging)

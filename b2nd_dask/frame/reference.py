@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from b2nd_dask.errors import B2ndError
 from b2nd_dask.format.grid import Grid, parse_selection
+from b2nd_dask.format.statistics import ChunkStatistics
 from b2nd_dask.format.values import MetaView
 from b2nd_dask.frame.open.cache import process_cache
 from b2nd_dask.frame.open.checksum_state import is_current, require_checksums, require_current
@@ -164,6 +165,15 @@ class FrameReference:
     def vlmeta(self) -> MetaView:
         """The user's variable-length metalayers as Python objects."""
         return MetaView(self.parsed.trailer.vlmeta, self.location.label, compressed=True)
+
+    @property
+    def statistics(self) -> ChunkStatistics | None:
+        """Statistics of the chunks as they are, in C order of the chunk grid.
+
+        None where there are none, or if the elements are read as another dtype than the frame's.
+        """
+        parsed = self.parsed
+        return parsed.statistics if parsed.stored_dtype == self.dtype else None
 
     def chunk_kinds(self) -> NDArray[np.uint8]:
         """`ChunkKind` of each chunk by the offset index, in the shape of the chunk grid."""

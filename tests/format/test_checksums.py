@@ -15,7 +15,6 @@ from b2nd_dask import ChecksumError, CorruptChunkError
 from b2nd_dask.format.header import parse_header, with_new_tail
 from b2nd_dask.format.index import parse_index, special_code
 from b2nd_dask.format.integrity import (
-    RECORD_NAME,
     ChecksumState,
     Integrity,
     build_stamped_tail,
@@ -25,8 +24,8 @@ from b2nd_dask.format.integrity import (
     is_record,
     parse_integrity,
     require_digest,
-    users_vlmeta,
 )
+from b2nd_dask.format.own_vlmeta import RECORD_NAME, users_vlmeta
 from b2nd_dask.format.trailer import Trailer, build_trailer, parse_trailer
 from tests.format.by_hand import changed, frame_bytes, parts_of
 

@@ -26,7 +26,8 @@ from b2nd_dask import (
     to_b2nd,
     verify,
 )
-from b2nd_dask.format.integrity import RECORD_NAME, ChecksumState
+from b2nd_dask.format.integrity import ChecksumState
+from b2nd_dask.format.own_vlmeta import RECORD_NAME
 from b2nd_dask.format.trailer import WRITE_ID_NBYTES
 from b2nd_dask.frame.array import reference_of
 from tests.frame.sealed import (

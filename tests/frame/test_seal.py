@@ -25,7 +25,8 @@ from b2nd_dask import (
     to_b2nd,
     verify,
 )
-from b2nd_dask.format.integrity import RECORD_NAME, ChecksumState
+from b2nd_dask.format.integrity import ChecksumState
+from b2nd_dask.format.own_vlmeta import RECORD_NAME
 from b2nd_dask.format.trailer import Trailer, build_trailer
 from b2nd_dask.frame.read import scan
 from tests.frame.sealed import (

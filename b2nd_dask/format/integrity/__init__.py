@@ -6,23 +6,21 @@ frame is opened. Import from here; other modules of `format` import nothing of i
 """
 
 from b2nd_dask.format.integrity.record import (
-    RECORD_NAME,
     chunk_digest,
     digest_column,
     has_room,
     is_record,
     require_digest,
-    users_vlmeta,
 )
 from b2nd_dask.format.integrity.state import (
     ChecksumState,
     Integrity,
     build_stamped_tail,
     parse_integrity,
+    record_digest,
 )
 
 __all__ = [
-    "RECORD_NAME",
     "ChecksumState",
     "Integrity",
     "build_stamped_tail",
@@ -31,6 +29,6 @@ __all__ = [
     "has_room",
     "is_record",
     "parse_integrity",
+    "record_digest",
     "require_digest",
-    "users_vlmeta",
 ]

@@ -25,8 +25,6 @@ from b2nd_dask.format.index import stored_chunks
 from b2nd_dask.format.metalayers import MAX_METALAYERS
 from b2nd_dask.format.values import most_unpacked, pack_value, unpack_entry, unpack_value
 
-#: The vlmeta entry that holds the record.
-RECORD_NAME = "b2nd.xxh3"
 _VERSION = 1
 _KEYS = ["version", "array", "index", "chunks"]
 
@@ -104,11 +102,6 @@ def digest_column(offsets: NDArray[np.int64], digests: NDArray[np.uint64]) -> ND
     column = np.zeros(len(offsets), np.uint64)
     column[stored_chunks(offsets)] = digests
     return column
-
-
-def users_vlmeta(vlmeta: Mapping[str, Any]) -> dict[str, Any]:
-    """Leave the record out of vlmeta."""
-    return {name: value for name, value in vlmeta.items() if name != RECORD_NAME}
 
 
 def is_record(value: object) -> bool:

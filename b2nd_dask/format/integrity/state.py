@@ -9,7 +9,7 @@ chunk.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import Enum
 from functools import cached_property
@@ -24,7 +24,6 @@ from b2nd_dask.format.chunk.chunk_header import whole_chunk
 from b2nd_dask.format.header import FrameHeader, odd_byte
 from b2nd_dask.format.index import OffsetIndex
 from b2nd_dask.format.integrity.record import (
-    RECORD_NAME,
     build_record,
     digest_column,
     may_be_copied,
@@ -34,6 +33,7 @@ from b2nd_dask.format.integrity.record import (
     record_entry,
     unpack_record,
 )
+from b2nd_dask.format.own_vlmeta import RECORD_NAME
 from b2nd_dask.format.trailer import (
     Trailer,
     fingerprint_matches,
@@ -67,6 +67,8 @@ class Integrity:
     stored: NDArray[np.uint64] | None = None
     """Digests of the stored chunks, in the order of the chunks; None where their bytes may have
     changed since."""
+    record_digest: bytes | None = None
+    """XXH3-64 of the record of checksums; None unless they are valid."""
     remedy: str = ""
     """What to do where they are absent and a change by other software looks like damage: the user
     is warned of such a frame."""
@@ -113,7 +115,8 @@ def parse_integrity(
     """
     if not len(index):
         # no chunk, nothing to check
-        return Integrity(ChecksumState.VALID, "", index, np.empty(0, np.uint64))
+        nothing = np.empty(0, np.uint64)
+        return Integrity(ChecksumState.VALID, "", index, nothing, record_digest(b""))
     stamp = stamp_in(index_chunk)
     stamped = begins_as_stamp(stamp)
     if RECORD_NAME not in vlmeta and not stamped:
@@ -188,7 +191,7 @@ def _judge_record(
     if len(stored) != index.nstored:
         return _damaged(index, f"it has {len(stored)} checksums for {index.nstored} stored chunks")
     if array_meta == metalayers[name]:
-        return Integrity(ChecksumState.VALID, "", index, stored)
+        return Integrity(ChecksumState.VALID, "", index, stored, record_digest(record))
     resized = metalayers[name] == with_shape(array_meta, now.shape)
     if resized and _counts(before) == _counts(now):
         # python-blosc2 leaves index and trailer as they are when no chunk comes or goes
@@ -197,7 +200,7 @@ def _judge_record(
             "other software resized it, or its header is damaged"
         )
         remedy = "If the shape is right, b2nd_dask.seal makes the checksums valid again"
-        return Integrity(ChecksumState.ABSENT, reason, index, stored, remedy)
+        return Integrity(ChecksumState.ABSENT, reason, index, stored, remedy=remedy)
     return _damaged(index, "its array metalayer is not the one that its checksums were written for")
 
 
@@ -226,7 +229,12 @@ def begins_as_stamp(stamp: bytes) -> bool:
 
 def stamp_of(record: bytes) -> bytes:
     """Compute the stamp that matches a record."""
-    return _FIRST_BYTE + xxhash.xxh3_64_digest(record)[: _STAMP.stop - _STAMP.start - 1]
+    return _FIRST_BYTE + record_digest(record)[: _STAMP.stop - _STAMP.start - 1]
+
+
+def record_digest(record: bytes) -> bytes:
+    """Digest a record, for the stamp and for what is bound to the record."""
+    return xxhash.xxh3_64_digest(record)
 
 
 def index_digest(index_chunk: bytes) -> bytes:
@@ -240,7 +248,11 @@ def index_digest(index_chunk: bytes) -> bytes:
 
 
 def build_stamped_tail(
-    index: bytes, vlmeta: Mapping[str, bytes], array_meta: bytes, digests: NDArray[np.uint64]
+    index: bytes,
+    vlmeta: Mapping[str, bytes],
+    array_meta: bytes,
+    digests: NDArray[np.uint64],
+    bound: Callable[[bytes], Mapping[str, bytes]] = lambda _: {},
 ) -> bytes:
     """Write the stamped index chunk and the trailer with the record and the fingerprint.
 
@@ -254,9 +266,11 @@ def build_stamped_tail(
         Content of the metalayer that gives the array's shape.
     digests : ndarray of uint64
         Of the stored chunks, in the order of the chunks.
+    bound : callable
+        Gets XXH3-64 of the record, and returns the other entries that belong to it.
     """
     record = build_record(array_meta, index_digest(index), digests)
     stamped = bytearray(index)
     stamped[_STAMP] = stamp_of(record)
-    entries = {**vlmeta, RECORD_NAME: record_entry(record)}
+    entries = {**vlmeta, RECORD_NAME: record_entry(record), **bound(record_digest(record))}
     return bytes(stamped) + with_fingerprint(Trailer(entries, b""))

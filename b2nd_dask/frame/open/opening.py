@@ -20,7 +20,9 @@ from b2nd_dask.format.grid import Grid
 from b2nd_dask.format.header import FrameHeader, header_len_of, parse_header
 from b2nd_dask.format.history import MARKS_NBYTES, History, metadata_digest, parse_marks
 from b2nd_dask.format.index import MAX_CHUNKS, OffsetIndex, parse_index
-from b2nd_dask.format.integrity import Integrity, parse_integrity, users_vlmeta
+from b2nd_dask.format.integrity import Integrity, parse_integrity
+from b2nd_dask.format.own_vlmeta import STATISTICS_NAME, users_vlmeta
+from b2nd_dask.format.statistics import ChunkStatistics, StatisticsEntry, supports_statistics
 from b2nd_dask.format.trailer import Trailer, parse_trailer
 from b2nd_dask.frame.open.tail import Tail
 from b2nd_dask.storage import HEAD_NBYTES, ByteReader, Identity, Span, chunk_member
@@ -60,7 +62,7 @@ class ParsedFrame:
     """None where the frame's metalayer has no dtype."""
     index: OffsetIndex
     trailer: Trailer
-    """Without the record of checksums."""
+    """Without the frame's own entries of vlmeta."""
     integrity: Integrity
     """The frame's checksums, where it has any."""
     identity: Identity
@@ -69,6 +71,18 @@ class ParsedFrame:
     """XXH3 of header, index and trailer, in hexadecimal."""
     history: History
     """The updates since which no other software has changed the frame."""
+    statistics_entry: StatisticsEntry | None
+    """None where there is none, or the checksums are not valid."""
+
+    @property
+    def has_statistics(self) -> bool:
+        """Whether there seem to be statistics of the chunks; does not unpack them."""
+        return self.statistics_entry is not None
+
+    @property
+    def statistics(self) -> ChunkStatistics | None:
+        """Statistics of the chunks as they are; None where there are none, or of other chunks."""
+        return self.statistics_entry.columns if self.statistics_entry else None
 
     @property
     def version(self) -> str:
@@ -284,6 +298,7 @@ def _parse_tail(
     integrity = parse_integrity(
         index_bytes, trailer_bytes, trailer.vlmeta, whole_head, header, index
     )
+    statistics = _statistics_entry(trailer, integrity, dtype, grid)
     trailer = replace(trailer, vlmeta=users_vlmeta(trailer.vlmeta))
     digest = xxhash.xxh3_64(whole_head)
     digest.update(index_bytes)
@@ -292,8 +307,29 @@ def _parse_tail(
     metadata = metadata_digest(array_meta, trailer.vlmeta)
     _, history = parse_marks(index_bytes[-MARKS_NBYTES:], metadata)
     return ParsedFrame(
-        header, grid, dtype, index, trailer, integrity, identity, digest.hexdigest(), history
+        header,
+        grid,
+        dtype,
+        index,
+        trailer,
+        integrity,
+        identity,
+        digest.hexdigest(),
+        history,
+        statistics,
     )
+
+
+def _statistics_entry(
+    trailer: Trailer, integrity: Integrity, dtype: np.dtype[Any] | None, grid: Grid
+) -> StatisticsEntry | None:
+    """Find the statistics, which count only while the checksums do that they are bound to."""
+    entry = trailer.vlmeta.get(STATISTICS_NAME)
+    if entry is None or integrity.record_digest is None or dtype is None:
+        return None
+    if not supports_statistics(dtype):
+        return None
+    return StatisticsEntry(entry, integrity.record_digest, dtype, grid, integrity.index)
 
 
 def _parse_index(data: bytes, header: FrameHeader, grid: Grid) -> OffsetIndex:

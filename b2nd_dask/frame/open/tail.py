@@ -9,6 +9,7 @@ from b2nd_dask.errors import B2ndError, FrameFormatError
 from b2nd_dask.format.chunk.chunk_header import HEADER_LEN
 from b2nd_dask.format.header import FrameHeader
 from b2nd_dask.format.index import index_len_of
+from b2nd_dask.format.statistics import MAX_ROW_NBYTES
 from b2nd_dask.format.trailer import TAIL_LEN, check_trailer_start, trailer_len_of
 from b2nd_dask.storage import ByteReader, Span
 
@@ -18,8 +19,8 @@ MAX_METADATA = 1 << 28
 PART_NBYTES = 1 << 24
 #: Between the index chunk and the trailer, where writers leave their write id.
 _MAX_GAP = 1 << 12
-#: Of a checksum in the trailer, with room for how it is stored.
-_CHECKSUM_NBYTES = 16
+#: Of a checksum in the trailer, with room for how it is stored, and of the statistics of a chunk.
+_RECORD_NBYTES = 16 + MAX_ROW_NBYTES
 #: Python-blosc2 may leave an index chunk uncompressed.
 _OFFSET_NBYTES = 16
 
@@ -60,7 +61,7 @@ class Tail:
                 f"the data region of {header.cbytes} bytes reaches past the frame's end at {stop}",
                 offset=39,
             )
-        if stop - start > _OFFSET_NBYTES * nchunks + MAX_METADATA:
+        if stop - start > (_OFFSET_NBYTES + _RECORD_NBYTES) * nchunks + MAX_METADATA:
             raise FrameFormatError(
                 f"{stop - start} bytes behind the data are no index of {nchunks} chunks and "
                 "metadata",
@@ -128,20 +129,20 @@ class Tail:
         Parameters
         ----------
         nstored : int
-            Chunks that may have checksums in it.
+            Chunks that may have checksums and statistics in it.
 
         Raises
         ------
         FrameFormatError
-            It does not begin as one, or is longer than metadata and checksums can be.
+            It does not begin as one, or is longer than metadata, checksums and statistics can be.
         """
         if self.held:
             return self.held[self.index_len :]
         start = self.start + self.index_len
         length = self.stop - start
-        if length > _CHECKSUM_NBYTES * nstored + MAX_METADATA:
+        if length > _RECORD_NBYTES * nstored + MAX_METADATA:
             raise FrameFormatError(
-                f"a trailer of {length} bytes is more than metadata and the checksums of "
+                f"a trailer of {length} bytes is more than metadata, checksums and statistics of "
                 f"{nstored} chunks",
                 offset=0,
             )

@@ -87,11 +87,13 @@ def _copy(
     # of chunks that stand for one element, the element is written: `uninit` may have chosen it
     constants: list[int] = []
     with frame.reading() as (source, _):
+        statistics = frame.statistics if plan.stats else None
+        rows = None if statistics is None else statistics.rows(slice(first, last))
         for chunk, payload in _payloads(source, first, last):
             if payload is None:
                 constants.append(chunk)
             else:
-                batches.add(chunk, payload)
+                batches.add(chunk, payload, None if rows is None else rows[chunk - first].tobytes())
         tables = [batches.finish()]
     for chunk in constants:
         axes = plan.grid.extent(chunk)

@@ -23,7 +23,8 @@ from b2nd_dask.storage import Location, Staging, staging_for
 AREA_KEY = b"in parts".hex()
 PLAN_NAME = "plan"
 _MAGIC = b"b2ndplan"
-#: Magic, key, whether a frame may be replaced; behind the plan stands a digest of all.
+#: Magic, key, a byte of flags; behind the plan stands a digest of all.
+_REPLACE, _STATS = 1, 2
 _FRONT, _DIGEST_NBYTES = len(_MAGIC) + 8 + 1, 8
 
 
@@ -42,7 +43,8 @@ class BegunFrame:
         trailer = build_trailer(Trailer(self.plan.vlmeta, b""))
         length = len(self.plan.header()) + len(trailer)
         head = self.plan.header(frame_len=length, has_vlmeta=bool(self.plan.vlmeta))
-        front = _MAGIC + bytes.fromhex(self.key) + bytes([self.replace])
+        flags = _REPLACE * self.replace | _STATS * self.plan.stats
+        front = _MAGIC + bytes.fromhex(self.key) + bytes([flags])
         return _with_digest(front + head + trailer)
 
     @classmethod
@@ -53,7 +55,7 @@ class BegunFrame:
             raise FrameFormatError(
                 "the plan of the frame that was begun here is damaged: remove_staging removes it"
             )
-        frame = body[_FRONT:]
+        flags, frame = body[_FRONT - 1], body[_FRONT:]
         header = parse_header(frame, len(frame))
         meta = array_meta_of(header.metalayers)
         layers: Mapping[str, bytes] = header.metalayers
@@ -66,8 +68,9 @@ class BegunFrame:
             meta={name: raw for name, raw in layers.items() if name not in OWN_METALAYERS},
             vlmeta=parse_trailer(frame[header_len_of(frame) :]).vlmeta,
             caterva="caterva" in layers,
+            stats=bool(flags & _STATS),
         )
-        return cls(plan, bool(body[_FRONT - 1]), body[len(_MAGIC) : _FRONT - 1].hex())
+        return cls(plan, bool(flags & _REPLACE), body[len(_MAGIC) : _FRONT - 1].hex())
 
     def staging(self, location: Location, *, commit: bool = False) -> Staging:
         """Reach the staging area, to add to it or to commit."""

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import NamedTuple, Self
+from functools import partial
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,13 +15,40 @@ from b2nd_dask.format.array_meta import name_of_array
 from b2nd_dask.format.header import with_new_tail
 from b2nd_dask.format.history import History, build_history, metadata_digest
 from b2nd_dask.format.index import build_index, stored_chunks
-from b2nd_dask.format.integrity import build_stamped_tail, has_room
+from b2nd_dask.format.integrity import build_stamped_tail, has_room, record_digest
+from b2nd_dask.format.own_vlmeta import STATISTICS_NAME
+from b2nd_dask.format.statistics import ROW as STATISTICS_ROW
+from b2nd_dask.format.statistics import build_statistics, has_room_for_statistics
 from b2nd_dask.format.trailer import Trailer, build_trailer, build_write_id
 from b2nd_dask.frame.open.opening import ParsedFrame
 from b2nd_dask.frame.write.idempotent import RAN_BEFORE, clean_up, is_published
 from b2nd_dask.frame.write.records import ChunkRecords
 from b2nd_dask.frame.write.writer import FramePlan
 from b2nd_dask.storage import ByteReader, Span, StagedChunks, Staging
+
+
+class ChunkRows(NamedTuple):
+    """Statistics of all chunks of a frame, whatever those of special chunks are."""
+
+    rows: NDArray[Any]
+    dtype: np.dtype[Any]
+    """Of the elements."""
+
+    @classmethod
+    def unknown(cls, nchunks: int, dtype: np.dtype[Any]) -> Self:
+        """Rows of chunks of which nothing is known."""
+        return cls(np.zeros(nchunks, STATISTICS_ROW), dtype)
+
+    @classmethod
+    def of(cls, frame: ParsedFrame) -> Self | None:
+        """Take those of an existing frame, if it has some."""
+        statistics = frame.statistics
+        return None if statistics is None else cls(statistics.rows(), statistics.least.dtype)
+
+    def carried(self, before: tuple[int, ...], after: tuple[int, ...]) -> Self:
+        """Carry them over into a larger grid."""
+        rows = carried(self.rows, np.zeros((), STATISTICS_ROW), before, after)
+        return self._replace(rows=rows)
 
 
 class ChunkIndex(NamedTuple):
@@ -30,6 +58,8 @@ class ChunkIndex(NamedTuple):
     """The offset index; the entries of chunks that are still staged have any value."""
     digests: NDArray[np.uint64] | None
     """Checksums of the chunks, 0 for special ones; None for a frame without checksums."""
+    statistics: ChunkRows | None = None
+    """Statistics of the chunks; None for a frame without."""
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -62,6 +92,15 @@ class Envelope:
         if past is not None:
             marks = build_history(past, metadata_digest(array_meta, plan.vlmeta)) + marks
         return cls(plan.header(), plan.sparse, array_meta, plan.vlmeta, marks)
+
+
+def carried(
+    column: NDArray[Any], fill: Any, before: tuple[int, ...], after: tuple[int, ...]
+) -> NDArray[Any]:
+    """Move one entry for each chunk of a grid into a larger grid, of which the rest gets `fill`."""
+    moved = np.full(after, fill, column.dtype)
+    moved[tuple(slice(0, n) for n in before)] = column.reshape(before)
+    return moved.reshape(-1)
 
 
 def commit_frame(records: ChunkRecords, plan: FramePlan, staging: Staging) -> str:
@@ -112,6 +151,8 @@ def publish_records(
     stored = records.rows[records.rows["code"] == 0]
     if index.digests is not None:
         index.digests[stored["chunk"]] = stored["digest"]
+    if index.statistics is not None:
+        index.statistics.rows[records.rows["chunk"]] = records.statistics
     staged = StagedChunks(records.parts, stored["part"], stored["start"], stored["nbytes"])
     publish(staged, stored["chunk"], index, envelope, staging)
 
@@ -152,16 +193,36 @@ def _empty_index(records: ChunkRecords, plan: FramePlan, staging: Staging) -> Ch
             f"{len(records.rows)} chunk records for {nchunks} chunks: not published",
             path=staging.label,
         )
-    return ChunkIndex(np.zeros(nchunks, np.int64), np.zeros(nchunks, np.uint64))
+    statistics = ChunkRows.unknown(nchunks, plan.dtype) if plan.stats else None
+    return ChunkIndex(np.zeros(nchunks, np.int64), np.zeros(nchunks, np.uint64), statistics)
 
 
 def build_tail(index: ChunkIndex, envelope: Envelope) -> tuple[bytes, bool]:
     """Build index and trailer, with checksums where there are chunks; tell if there is vlmeta."""
-    offsets, digests = index
+    offsets, digests = index.offsets, index.digests
     index_bytes = build_index(offsets) + envelope.marks if len(offsets) else b""
     if index_bytes and digests is not None:
         of_stored = digests[stored_chunks(offsets)]
         if has_room(envelope.vlmeta, len(of_stored)):
-            tail = build_stamped_tail(index_bytes, envelope.vlmeta, envelope.array_meta, of_stored)
+            bound = partial(_statistics_entry, index, envelope.vlmeta)
+            tail = build_stamped_tail(
+                index_bytes, envelope.vlmeta, envelope.array_meta, of_stored, bound
+            )
             return tail, True
-    return index_bytes + build_trailer(Trailer(envelope.vlmeta, b"")), bool(envelope.vlmeta)
+    vlmeta = envelope.vlmeta
+    if not len(offsets):
+        # of a frame without chunks, to which some may be appended
+        vlmeta = {**vlmeta, **_statistics_entry(index, vlmeta, record_digest(b""))}
+    return index_bytes + build_trailer(Trailer(vlmeta, b"")), bool(vlmeta)
+
+
+def _statistics_entry(
+    index: ChunkIndex, vlmeta: Mapping[str, bytes], digest: bytes
+) -> Mapping[str, bytes]:
+    """Build the statistics of a frame whose record of checksums has a digest, if they have room."""
+    if index.statistics is None:
+        return {}
+    rows = index.statistics.rows[stored_chunks(index.offsets)]
+    if not has_room_for_statistics(vlmeta, len(rows)):
+        return {}
+    return {STATISTICS_NAME: build_statistics(rows, index.statistics.dtype, digest)}

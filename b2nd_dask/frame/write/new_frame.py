@@ -22,14 +22,22 @@ from b2nd_dask.format.dtypes import not_stored
 from b2nd_dask.format.grid import Grid
 from b2nd_dask.format.header import MAX_HEADER_LEN
 from b2nd_dask.format.index import MAX_CHUNKS
-from b2nd_dask.format.integrity import RECORD_NAME, has_room, is_record, users_vlmeta
+from b2nd_dask.format.integrity import is_record
 from b2nd_dask.format.metalayers import MAX_METALAYERS
+from b2nd_dask.format.own_vlmeta import RECORD_NAME, STATISTICS_NAME, users_vlmeta
+from b2nd_dask.format.statistics import is_statistics, supports_statistics
 from b2nd_dask.format.values import pack_metadata
 from b2nd_dask.frame.write.writer import FramePlan
 
 #: The format allows 2**31 - 33; the largest that was seen to work in python-blosc2 throughout is
 #: used.
 LARGEST_WRITTEN_CHUNK = 2**31 - 2**20
+
+#: Entries of vlmeta that are the frame's own: name, how to recognize them, and what they are.
+_OWN_ENTRIES = (
+    (RECORD_NAME, is_record, "checksums"),
+    (STATISTICS_NAME, is_statistics, "statistics"),
+)
 
 
 def plan_frame(
@@ -43,6 +51,7 @@ def plan_frame(
     vlmeta: Mapping[str, bytes],
     sparse: bool,
     caterva: bool,
+    stats: bool = False,
 ) -> FramePlan:
     """Fix everything about a new frame but its data.
 
@@ -56,7 +65,7 @@ def plan_frame(
         As for `compression_of`.
     meta, vlmeta : mapping of str to bytes
         The user's entries as `pack_entries` returns them.
-    sparse, caterva : bool
+    sparse, caterva, stats : bool
         As for `FramePlan`.
 
     Raises
@@ -64,7 +73,7 @@ def plan_frame(
     ValueError
         Chunks or blocks that do not fit, or more metadata than the format has room for.
     TypeError
-        An unknown compression parameter.
+        An unknown compression parameter, or statistics of elements that have none.
     UnsupportedFrameError
         A codec or filter that needs the array's shape.
     """
@@ -77,14 +86,17 @@ def plan_frame(
         meta=meta,
         vlmeta=vlmeta,
         caterva=caterva,
+        stats=stats,
     )
+    if stats:
+        check_statistics(dtype)
     _check_metadata(plan)
     _warn_of_delta(plan)
     return plan
 
 
 def pack_entries(entries: Mapping[str, Any] | None, *, compressed: bool) -> Mapping[str, bytes]:
-    """Pack a user's metadata, without the record of checksums that python-blosc2 lists among them.
+    """Pack a user's metadata, without the frame's own entries that python-blosc2 lists among them.
 
     Parameters
     ----------
@@ -94,22 +106,23 @@ def pack_entries(entries: Mapping[str, Any] | None, *, compressed: bool) -> Mapp
     Raises
     ------
     ValueError
-        A name that is too long, or that of the record with another value.
+        A name that is too long, or that of an own entry with another value.
     TypeError
         A value that msgpack cannot hold.
     """
     if compressed and isinstance(entries, Mapping):
-        if RECORD_NAME in entries and not is_record(entries[RECORD_NAME]):
-            raise ValueError(
-                f"vlmeta={{{RECORD_NAME!r}: ...}}: this name belongs to the frame's own "
-                "checksums; choose another name"
-            )
+        for name, is_own, what in _OWN_ENTRIES:
+            if name in entries and not is_own(entries[name]):
+                raise ValueError(
+                    f"vlmeta={{{name!r}: ...}}: this name belongs to the frame's own {what}; "
+                    "choose another name"
+                )
         entries = users_vlmeta(entries)
     return pack_metadata(entries or {}, compressed=compressed)
 
 
 def users_names(vlmeta: Mapping[str, Any]) -> list[str]:
-    """Names of vlmeta entries, without the record of checksums."""
+    """Names of vlmeta entries, without the frame's own."""
     return list(users_vlmeta(vlmeta))
 
 
@@ -118,6 +131,15 @@ def check_storable(dtype: np.dtype[Any]) -> None:
     reason = not_stored(dtype)
     if reason:
         raise TypeError(f"elements of {dtype} are {reason}")
+
+
+def check_statistics(dtype: np.dtype[Any]) -> None:
+    """Raise TypeError, with what to do, for a dtype of which there are no statistics."""
+    if not supports_statistics(dtype):
+        raise TypeError(
+            f"stats=True: there are statistics of numbers of up to 64 bits (complex ones of 128), "
+            f"bool and times, not of elements of {dtype}; leave stats= out"
+        )
 
 
 def halved(sizes: Sequence[int], itemsize: int, most: int) -> tuple[int, ...]:
@@ -188,10 +210,12 @@ def _check_metadata(plan: FramePlan) -> None:
             f"{MAX_CATERVA_NDIM}; leave caterva= out"
         )
     room = MAX_METALAYERS - 1 - plan.caterva
-    if len(plan.meta) > room or not has_room(plan.vlmeta, 0):
+    own = 1 + plan.stats
+    if len(plan.meta) > room or len(plan.vlmeta) + own > MAX_METALAYERS:
+        what = "checksums and statistics" if plan.stats else "checksums"
         raise ValueError(
-            f"a frame has room for {room} entries of meta=, and beside its checksums for "
-            f"{MAX_METALAYERS - 1} of vlmeta=, but {len(plan.meta)} and {len(plan.vlmeta)} are "
+            f"a frame has room for {room} entries of meta=, and beside its {what} for "
+            f"{MAX_METALAYERS - own} of vlmeta=, but {len(plan.meta)} and {len(plan.vlmeta)} are "
             "given; put several values into one entry"
         )
     header_len = len(plan.header())

@@ -19,10 +19,15 @@ from numpy.typing import NDArray
 
 from b2nd_dask.format.index import MAX_CHUNKS, ChunkKind, special_code
 from b2nd_dask.format.integrity import chunk_digest
+from b2nd_dask.format.statistics import ROW as STATISTICS_ROW
 from b2nd_dask.storage import Run, Staging
 
 _COLUMNS = ("chunk", "code", "part", "start", "nbytes")
 _ROW = np.dtype([*((name, "i8") for name in _COLUMNS), ("digest", "u8")])
+_NAMES = _ROW.names or ()
+_UNKNOWN = bytes(STATISTICS_ROW.itemsize)
+#: Of frames with statistics.
+_WIDE_ROW = np.dtype([*_ROW.descr, ("statistics", STATISTICS_ROW)])
 
 _JOURNAL_ROW = np.dtype(
     [
@@ -31,6 +36,7 @@ _JOURNAL_ROW = np.dtype(
         ("start", "<i8"),
         ("nbytes", "<i8"),
         ("digest", "<u8"),
+        ("statistics", STATISTICS_ROW),
         ("part", "S40"),
         ("check", "<u8"),
     ]
@@ -52,11 +58,16 @@ class ChunkRecords:
     """Names of staged parts."""
     rows: NDArray[Any]
     """Columns chunk; code (0 where stored, else the special code of the offset index); part, as a
-    position in `parts`; start and nbytes in the part; digest (0 unless stored)."""
+    position in `parts`; start and nbytes in the part; digest (0 unless stored); and statistics in
+    tables in which a chunk has some."""
 
     @classmethod
     def of(
-        cls, codes: dict[int, int], runs: dict[int, Run], digests: dict[int, int]
+        cls,
+        codes: dict[int, int],
+        runs: dict[int, Run],
+        digests: dict[int, int],
+        statistics: Mapping[int, bytes] | None = None,
     ) -> ChunkRecords:
         """Make a table.
 
@@ -66,6 +77,8 @@ class ChunkRecords:
             Where stored chunks were staged.
         digests : dict of chunk to int
             Of the same chunks.
+        statistics : mapping of chunk to bytes, optional
+            Rows of statistics of some of the same chunks.
         """
         parts = tuple(dict.fromkeys(run.part for run in runs.values()))
         number = {name: i for i, name in enumerate(parts)}
@@ -73,7 +86,12 @@ class ChunkRecords:
             (c, 0, number[r.part], r.start, r.stop - r.start, digests[c]) for c, r in runs.items()
         ]
         special = [(chunk, code, -1, 0, 0, 0) for chunk, code in codes.items()]
-        return cls(parts, np.array(special + stored, _ROW))
+        rows = np.array(special + stored, _ROW)
+        if statistics:
+            rows = _widened(rows)
+            found = b"".join(statistics.get(chunk, _UNKNOWN) for chunk in runs)
+            rows["statistics"][len(special) :] = np.frombuffer(found, STATISTICS_ROW)
+        return cls(parts, rows)
 
     @classmethod
     def of_special(cls, chunks: NDArray[np.int64], code: int) -> ChunkRecords:
@@ -82,23 +100,49 @@ class ChunkRecords:
         rows["chunk"], rows["code"], rows["part"] = chunks, code, -1
         return cls((), rows)
 
+    @property
+    def statistics(self) -> NDArray[Any]:
+        """Rows of statistics, which are unknown in a table without."""
+        if _has_statistics(self.rows):
+            return self.rows["statistics"]
+        return np.zeros(len(self.rows), STATISTICS_ROW)
+
+
+def _has_statistics(rows: NDArray[Any]) -> bool:
+    return rows.dtype == _WIDE_ROW
+
+
+def _widened(rows: NDArray[Any]) -> NDArray[Any]:
+    """The same rows with a column for statistics."""
+    if _has_statistics(rows):
+        return rows
+    wide = np.zeros(len(rows), _WIDE_ROW)
+    for name in _NAMES:
+        wide[name] = rows[name]
+    return wide
+
 
 def merge_records(tables: Sequence[ChunkRecords]) -> ChunkRecords:
     """Put tables together."""
     parts = tuple(dict.fromkeys(name for table in tables for name in table.parts))
     number = {name: i for i, name in enumerate(parts)}
+    wide = any(_has_statistics(table.rows) for table in tables)
     rows = []
     for table in tables:
         # one more for the -1 of special chunks
         renumbered = np.array([*(number[name] for name in table.parts), -1])
-        moved = table.rows.copy()
+        moved = (_widened(table.rows) if wide else table.rows).copy()
         moved["part"] = renumbered[moved["part"]]
         rows.append(moved)
-    return ChunkRecords(parts, np.concatenate([np.empty(0, _ROW), *rows]))
+    none = np.empty(0, _WIDE_ROW if wide else _ROW)
+    return ChunkRecords(parts, np.concatenate([none, *rows]))
 
 
 def journal_rows(
-    codes: Mapping[int, int], runs: Mapping[int, Run], payloads: Mapping[int, bytes]
+    codes: Mapping[int, int],
+    runs: Mapping[int, Run],
+    payloads: Mapping[int, bytes],
+    statistics: Mapping[int, bytes],
 ) -> bytes:
     """Write rows of a journal.
 
@@ -108,9 +152,11 @@ def journal_rows(
         Where stored chunks were staged.
     payloads : mapping of chunk to bytes
         What was staged there.
+    statistics : mapping of chunk to bytes
+        Of these chunks and maybe others, or of none.
     """
     digests = {chunk: chunk_digest(payload) for chunk, payload in payloads.items()}
-    return table_of(ChunkRecords.of(dict(codes), dict(runs), digests))
+    return table_of(ChunkRecords.of(dict(codes), dict(runs), digests, statistics))
 
 
 def table_of(records: ChunkRecords) -> bytes:
@@ -118,6 +164,7 @@ def table_of(records: ChunkRecords) -> bytes:
     rows = np.zeros(len(records.rows), _JOURNAL_ROW)
     for name in ("chunk", "code", "start", "nbytes", "digest"):
         rows[name] = records.rows[name]
+    rows["statistics"] = records.statistics
     # one more for the -1 of special chunks
     parts = np.array([*(part.encode() for part in records.parts), b""], "S40")
     rows["part"] = parts[records.rows["part"]]
@@ -139,11 +186,17 @@ def _records_of(rows: NDArray[Any]) -> ChunkRecords:
     special = rows[rows["code"] != 0]
     runs = {
         chunk: Run(part.decode(), start, start + nbytes)
-        for chunk, _, start, nbytes, _, part, _ in stored.tolist()
+        for chunk, start, nbytes, part in stored[["chunk", "start", "nbytes", "part"]].tolist()
     }
     codes = dict(zip(special["chunk"].tolist(), special["code"].tolist(), strict=True))
     digests = dict(zip(stored["chunk"].tolist(), stored["digest"].tolist(), strict=True))
-    return ChunkRecords.of(codes, runs, digests)
+    statistics = {}
+    if stored["statistics"]["known"].any():
+        found = stored["statistics"].copy()
+        statistics = {
+            chunk: found[at : at + 1].tobytes() for at, chunk in enumerate(stored["chunk"].tolist())
+        }
+    return ChunkRecords.of(codes, runs, digests, statistics)
 
 
 def read_journals(staging: Staging, nchunks: int) -> ChunkRecords:
@@ -207,7 +260,7 @@ def _same_as_staged(rows: NDArray[Any], staging: Staging) -> NDArray[Any]:
     stored = rows[rows["code"] == 0]
     runs = [
         Run(part.decode(), start, start + nbytes)
-        for _, _, start, nbytes, _, part, _ in stored.tolist()
+        for start, nbytes, part in stored[["start", "nbytes", "part"]].tolist()
     ]
     found = [chunk_digest(chunk) for chunk in staging.fetch(runs)]
     good = stored["digest"] == np.array(found, np.uint64)

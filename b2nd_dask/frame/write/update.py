@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,7 +17,7 @@ from b2nd_dask.frame.open.cache import process_cache
 from b2nd_dask.frame.open.opening import OWN_METALAYERS, ParsedFrame, parse_frame
 from b2nd_dask.frame.read.scan import content_digest
 from b2nd_dask.frame.reference import FrameReference
-from b2nd_dask.frame.write.commit import ChunkIndex, Envelope, publish_records
+from b2nd_dask.frame.write.commit import ChunkIndex, ChunkRows, Envelope, carried, publish_records
 from b2nd_dask.frame.write.idempotent import RAN_BEFORE, clean_up, is_published
 from b2nd_dask.frame.write.others import (
     UpdateBase,
@@ -58,6 +57,7 @@ def update_plan(old: ParsedFrame, shape: tuple[int, ...]) -> FramePlan:
         meta=meta,
         vlmeta=old.trailer.vlmeta,
         caterva="caterva" in header.metalayers,
+        stats=old.statistics is not None,
     )
     if len(plan.header()) != header.header_len:
         raise UnsupportedFrameError(
@@ -176,19 +176,14 @@ def _require_all(records: ChunkRecords, plan: FramePlan, base: UpdateBase, label
 def _index_in(present: ParsedFrame, grid: Grid) -> ChunkIndex:
     """Carry offsets and checksums of the chunks over into a grid that is as large or larger."""
     counts = present.grid.counts, grid.counts
-    offsets = _carried(present.index.offsets, special_code(ChunkKind.ZEROS), *counts)
-    digests = present.integrity.lasting
+    offsets = carried(present.index.offsets, special_code(ChunkKind.ZEROS), *counts)
+    digests, statistics = present.integrity.lasting, ChunkRows.of(present)
     # the chunks that stay have none, and reading them all to make some is for `seal` to do
-    return ChunkIndex(offsets, None if digests is None else _carried(digests, 0, *counts))
-
-
-def _carried(
-    column: NDArray[Any], fill: int, before: tuple[int, ...], after: tuple[int, ...]
-) -> NDArray[Any]:
-    """Move one entry for each chunk of a grid into a larger grid, of which the rest gets `fill`."""
-    moved = np.full(after, fill, column.dtype)
-    moved[tuple(slice(0, n) for n in before)] = column.reshape(before)
-    return moved.reshape(-1)
+    return ChunkIndex(
+        offsets,
+        None if digests is None else carried(digests, 0, *counts),
+        None if statistics is None else statistics.carried(*counts),
+    )
 
 
 def open_for_update(location: Location) -> FrameReference:

@@ -18,6 +18,7 @@ from b2nd_dask.format.grid import Grid
 from b2nd_dask.format.header import FrameHeader, build_header
 from b2nd_dask.format.index import ChunkKind, special_code
 from b2nd_dask.format.integrity import chunk_digest
+from b2nd_dask.format.statistics import chunk_statistics
 from b2nd_dask.frame.read.buffers import Scratch
 from b2nd_dask.frame.read.scatter import gather_chunk
 from b2nd_dask.frame.write.records import ChunkRecords, journal_rows
@@ -45,6 +46,8 @@ class FramePlan:
     """The user's variable-length metalayers, packed and compressed."""
     caterva: bool = False
     """Whether the header also has the metalayer of the older Caterva."""
+    stats: bool = False
+    """Whether the frame has statistics of its chunks."""
 
     def __reduce__(self) -> tuple[Any, ...]:
         return reduced(FramePlan, *(getattr(self, field.name) for field in fields(self)))
@@ -108,7 +111,7 @@ def write_block(
         chunk = int(np.ravel_multi_index(cell, grid.counts)) if cell else 0
         # the ellipsis keeps a 0-d block an array
         index: tuple[Any, ...] = (*inside, ...)
-        batches.add(chunk, encode_elements(elements[index], grid, plan.compression))
+        batches.add_elements(chunk, elements[index], plan)
     return batches.finish()
 
 
@@ -125,8 +128,16 @@ class StagedBatches:
         self._held_nbytes = 0
         self._runs: dict[int, Run] = {}
         self._digests: dict[int, int] = {}
+        self._statistics: dict[int, bytes] = {}
 
-    def add(self, chunk: int, encoded: int | bytes) -> None:
+    def add_elements(self, chunk: int, elements: NDArray[Any], plan: FramePlan) -> None:
+        """Encode and add a chunk of valid elements."""
+        encoded = encode_elements(elements, plan.grid, plan.compression)
+        # the index says all of special chunks
+        has_row = plan.stats and not isinstance(encoded, int)
+        self.add(chunk, encoded, chunk_statistics(elements) if has_row else None)
+
+    def add(self, chunk: int, encoded: int | bytes, statistics: bytes | None) -> None:
         """Add what `encode_elements` made of a chunk; stage those before it if there is no room."""
         if isinstance(encoded, int):
             self._codes[chunk] = encoded
@@ -135,6 +146,8 @@ class StagedBatches:
             self._stage()
         # while it is in the processor's cache
         self._digests[chunk] = chunk_digest(encoded)
+        if statistics is not None:
+            self._statistics[chunk] = statistics
         self._held[chunk] = encoded
         self._held_nbytes += len(encoded)
 
@@ -142,15 +155,15 @@ class StagedBatches:
         """Stage the rest, and record all chunks."""
         self._stage()
         if self._codes and self._staging.resumable:
-            self._staging.note(journal_rows(self._codes, {}, {}))
-        return ChunkRecords.of(self._codes, self._runs, self._digests)
+            self._staging.note(journal_rows(self._codes, {}, {}, {}))
+        return ChunkRecords.of(self._codes, self._runs, self._digests, self._statistics)
 
     def _stage(self) -> None:
         if not self._held:
             return
         runs = dict(zip(self._held, self._staging.append(list(self._held.values())), strict=True))
         if self._staging.resumable:
-            self._staging.note(journal_rows({}, runs, self._held))
+            self._staging.note(journal_rows({}, runs, self._held, self._statistics))
         self._runs |= runs
         self._held, self._held_nbytes = {}, 0
 

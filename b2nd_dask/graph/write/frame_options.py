@@ -40,6 +40,7 @@ class FrameOptions:
     vlmeta: Mapping[str, Any] | str | None
     contiguous: bool
     caterva: bool
+    stats: bool = False
 
     @property
     def given(self) -> list[str]:
@@ -61,6 +62,7 @@ def new_plan(array: da.Array, options: FrameOptions) -> FramePlan:
         vlmeta=packed_metadata(array, "vlmeta", options.vlmeta),
         sparse=not options.contiguous,
         caterva=options.caterva,
+        stats=options.stats,
     )
 
 
@@ -133,7 +135,7 @@ def check_region_options(frame: FrameReference, options: FrameOptions) -> None:
     Raises
     ------
     ValueError
-        The frame is one file and not sparse, or has no metalayer of Caterva.
+        The frame is one file and not sparse, or has no metalayer of Caterva or no statistics.
     """
     if not options.contiguous and not frame.parsed.header.sparse:
         raise ValueError(
@@ -144,6 +146,11 @@ def check_region_options(frame: FrameReference, options: FrameOptions) -> None:
         raise ValueError(
             "caterva=True: the frame that is there has no metalayer of Caterva, and a change adds "
             'none; leave caterva= out, or write a new frame with mode="w"'
+        )
+    if options.stats and frame.statistics is None:
+        raise ValueError(
+            "stats=True: the frame that is there has no statistics of its chunks, and a change of "
+            "some of them adds none; b2nd_dask.add_stats does: call it, and leave stats= out"
         )
 
 

@@ -38,6 +38,7 @@ def create(
     vlmeta: Mapping[str, Any] | None = None,
     contiguous: bool = True,
     storage_options: Mapping[str, Any] | None = None,
+    stats: bool = False,
 ) -> None:
     """Begin a frame, of which jobs then stage parts, until `commit` makes it appear.
 
@@ -58,7 +59,7 @@ def create(
         Of its elements.
     mode : {"w-", "w"}
         Whether the commit may replace a frame that is there: ``"w"``.
-    chunks, blocks, cparams, meta, vlmeta, contiguous, storage_options
+    chunks, blocks, cparams, meta, vlmeta, contiguous, storage_options, stats
         As for `to_b2nd`. Give `chunks` so that each part is made of whole ones; by default they are
         dask's choice for the shape.
 
@@ -83,7 +84,7 @@ def create(
     """
     check_mode(mode)
     location = target_of(urlpath, storage_options, contiguous=contiguous)
-    options = FrameOptions(chunks, blocks, cparams, meta, vlmeta, contiguous, caterva=False)
+    options = FrameOptions(chunks, blocks, cparams, meta, vlmeta, contiguous, False, stats)
     like = array_like(shape, dtype, chunks)
     begin(location, BegunFrame(new_plan(like, options), NEW[mode], uuid.uuid4().hex[:16]))
 

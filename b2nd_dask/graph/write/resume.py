@@ -19,7 +19,7 @@ from b2nd_dask.storage import Location, list_staging
 logger = logging.getLogger("b2nd_dask")
 
 #: Changes with what is staged and how, so that no version resumes what another one has staged.
-_LAYOUT = 1
+_LAYOUT = 2
 
 
 def resume_key(

@@ -30,6 +30,7 @@ def to_b2nd(
     max_mem: int | float | str | None = None,
     append_dim: str | None = None,
     encoding: Mapping[Any, Mapping[str, Any]] | None = None,
+    stats: bool = False,
 ) -> Any:
     """Write an array to a frame, in parallel and out of core; all or nothing.
 
@@ -112,6 +113,11 @@ def to_b2nd(
         For objects of xarray, how variables are stored, by their names: ``chunks``, ``blocks``,
         ``cparams`` (``chunks`` and ``blocks`` also by dims, as in ``{"time": 24}``), and CF's
         ``scale_factor``, ``add_offset``, ``_FillValue``, ``dtype``, ``units``, ``calendar``.
+    stats : bool
+        Keep statistics of each chunk in the new frame: least and greatest element, sum, and how
+        many are NaN and not zero; see `Frame.stats`. Reductions and comparisons of the frame are
+        then answered without reading chunks that the statistics decide. For numbers, bool and
+        times. Changes of a frame with statistics keep them, and `add_stats` adds them to a frame.
 
     Returns
     -------
@@ -129,9 +135,9 @@ def to_b2nd(
         entries, a block has another shape than the array promises, options contradict the existing
         frame, or `max_mem` is too small or cannot be kept.
     TypeError
-        The dtype holds Python objects, metadata cannot be stored, an axis is no number, or a cast
-        (of the array to the frame's dtype, of a block to the array's) would lose more than
-        precision.
+        The dtype holds Python objects, or has no statistics and `stats` asks for them, metadata
+        cannot be stored, an axis is no number, or a cast (of the array to the frame's dtype, of a
+        block to the array's) would lose more than precision.
     OverflowError
         A number is too large for the float type that it is cast to, or a time for the unit.
     FileNotFoundError

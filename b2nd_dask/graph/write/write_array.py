@@ -43,8 +43,8 @@ def write_array(arr: Any, urlpath: Any, *, compute: bool = True, **options: Any)
         _check_mode("stage", options.get("region"), options.get("append_axis"), _asked(options))
         _check_max_mem("stage", options.get("max_mem"))
         location = target_of(urlpath, options.get("storage_options"))
-        resume = options.get("resume", False)
-        return _stage(arr, location, options["region"], compute=compute, resume=resume)
+        own = {name: options.get(name, False) for name in ("resume", "stats")}
+        return _stage(arr, location, options["region"], compute=compute, **own)
     job, location, warn = write_job(arr, urlpath, snapshot=not compute, **options)
     return run_job(job, location, warn, compute=compute, resume=options.get("resume", False))
 
@@ -68,6 +68,7 @@ def write_job(
     max_mem: int | float | str | None = None,
     labels: Mapping[str, Any] | None = None,
     entries: Callable[[FrameReference], Mapping[str, Any]] | None = None,
+    stats: bool = False,
     snapshot: bool = False,
 ) -> tuple[Job, Location, Callable[[], None]]:
     """Make the job of a write, the place of its frame, and what warns of dropped metadata.
@@ -84,7 +85,7 @@ def write_job(
     others
         As for `to_b2nd`.
     """
-    options = FrameOptions(chunks, blocks, cparams, meta, vlmeta, contiguous, caterva)
+    options = FrameOptions(chunks, blocks, cparams, meta, vlmeta, contiguous, caterva, stats)
     _check_mode(mode, region, append_axis, options)
     _check_max_mem(mode, max_mem)
     old = None if mode in NEW else _existing_frame(urlpath, storage_options, mode)
@@ -129,14 +130,16 @@ def _check_max_mem(mode: str, max_mem: Any) -> None:
 
 
 def _asked(options: Mapping[str, Any]) -> FrameOptions:
-    defaults = {"contiguous": True, "caterva": False}
+    defaults = {"contiguous": True, "caterva": False, "stats": False}
     return FrameOptions(**{f.name: options.get(f.name, defaults.get(f.name)) for f in _FIELDS})
 
 
 def _stage(
-    arr: Any, location: Location, region: Any, *, compute: bool, resume: bool
+    arr: Any, location: Location, region: Any, *, compute: bool, resume: bool, stats: bool
 ) -> da.Array | Delayed:
     """Stage a part of a frame that was begun."""
+    if stats:
+        raise ValueError("stats=True: whether a frame has statistics, create(..., stats=) says")
     if resume:
         raise ValueError('resume=True: a part (mode="stage") is staged again as a whole; leave out')
     job = part_job(arr, location, region, snapshot=not compute)

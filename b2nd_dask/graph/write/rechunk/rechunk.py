@@ -45,6 +45,7 @@ def rechunk(
     storage_options: Mapping[str, Any] | None = None,
     compute: bool = True,
     resume: bool = False,
+    stats: bool | None = None,
 ) -> da.Array | Delayed:
     """Write a frame anew with other chunks, within a stated memory; all or nothing.
 
@@ -80,6 +81,8 @@ def rechunk(
         For the fsspec filesystems of URLs. A source that needs others is opened by `open_b2nd`.
     compute, resume : bool
         As for `to_b2nd`.
+    stats : bool, optional
+        As for `to_b2nd`; by default whether `src` has statistics.
 
     Returns
     -------
@@ -117,7 +120,8 @@ def rechunk(
     many = source.chunk_kinds().size > MANY_TASKS
     array = array_of(source, "auto" if many else None)
     asked = frame.cparams if cparams is None else cparams
-    options = FrameOptions(chunks, blocks, asked, meta, vlmeta, contiguous, caterva=False)
+    kept = source.statistics is not None if stats is None else stats
+    options = FrameOptions(chunks, blocks, asked, meta, vlmeta, contiguous, False, kept)
     plan = new_plan(array, options)
     if blocks is None and plan.grid.chunks == source.chunks:
         plan = new_plan(array, replace(options, blocks=source.blocks))
@@ -176,6 +180,7 @@ def _stays(source: FrameReference, plan: FramePlan) -> bool:
         source.grid == plan.grid
         and source.dtype == plan.dtype
         and parsed.header.compression == plan.compression
+        and (source.statistics is not None or not plan.stats)
     )
 
 

@@ -1,0 +1,158 @@
+"""The statistics of a frame as an entry of vlmeta (docs/statistics.md, Entry).
+
+The entry names the record of checksums that it was written with by a digest. Where that record is
+valid, no other software has changed a chunk since; any other entry, an older one or one copied from
+another frame, is not used. A digest of its own tells of damage.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import xxhash
+from numpy.typing import NDArray
+
+from b2nd_dask.errors import B2ndError
+from b2nd_dask.format.chunk.codec import encode_chunk
+from b2nd_dask.format.chunk.compression import Compression
+from b2nd_dask.format.grid import Grid
+from b2nd_dask.format.index import OffsetIndex
+from b2nd_dask.format.metalayers import MAX_METALAYERS
+from b2nd_dask.format.statistics.columns import (
+    ChunkStatistics,
+    spread_to_all,
+    statistics_of_rows,
+    total_dtype,
+)
+from b2nd_dask.format.values import pack_value, unpack_entry, unpack_value
+
+_VERSION = 1
+_KEYS = ["version", "record", "dtype", "columns", "digest"]
+#: The widest row: a sum of 16 bytes or a range of 16 and a sum of 8, two counts of 4, one flag.
+MAX_ROW_NBYTES = 33
+#: An entry has at most so many bytes beside its columns.
+_ROOM = 4096
+#: The entry is one chunk, whose length is an int32.
+_MAX_ROWS = (2**31 - (1 << 20)) // MAX_ROW_NBYTES
+#: zstd and a shuffle of 8 bytes.
+_COMPRESSION = Compression(codec=5, clevel=1, filters=(0, 0, 0, 0, 0, 1))
+
+
+@dataclass(frozen=True, eq=False)
+class StatisticsEntry:
+    """The entry of a frame, which is unpacked when it is first asked for."""
+
+    entry: bytes
+    """As stored."""
+    record_digest: bytes
+    """XXH3-64 of the frame's record of checksums."""
+    dtype: np.dtype[Any]
+    grid: Grid
+    index: OffsetIndex
+
+    @property
+    def columns(self) -> ChunkStatistics | None:
+        """The statistics of all chunks; None where the entry is not of this state, or damaged."""
+        return self._judged[0]
+
+    @property
+    def problem(self) -> str:
+        """What is damaged, or nothing."""
+        return self._judged[1]
+
+    @cached_property
+    def _judged(self) -> tuple[ChunkStatistics | None, str]:
+        try:
+            value = unpack_value(unpack_entry(self.entry, self._most_nbytes()))
+            if not is_statistics(value) or value["version"] != _VERSION:
+                return None, "" if is_statistics(value) else "it is no map of the known keys"
+            if value["digest"] != _digest(*(value[key] for key in _KEYS[1:4])):
+                return None, "it does not match its checksum"
+            if value["record"] != self.record_digest or value["dtype"] != self.dtype.str:
+                return None, ""
+            return self._parsed(value["columns"])
+        except (B2ndError, TypeError, ValueError) as error:
+            return None, f"it cannot be read ({error})"
+
+    def _most_nbytes(self) -> int:
+        return _ROOM + MAX_ROW_NBYTES * self.index.nstored
+
+    def _parsed(self, raw: bytes) -> tuple[ChunkStatistics | None, str]:
+        nstored = self.index.nstored
+        fields = _fields(self.dtype)
+        if len(raw) != nstored * sum(dtype.itemsize for dtype in fields.values()):
+            return None, f"its columns are not those of {nstored} stored chunks"
+        columns, start = {}, 0
+        for name, dtype in fields.items():
+            columns[name] = np.frombuffer(raw, dtype, nstored, start)
+            start += nstored * dtype.itemsize
+        blank = np.broadcast_to(np.zeros((), self.dtype), (nstored,))
+        stored = ChunkStatistics(
+            columns["known"] != 0,
+            columns.get("least", blank),
+            columns.get("greatest", blank),
+            columns["total"],
+            columns["nans"].astype(np.int64),
+            columns["nonzeros"].astype(np.int64),
+        )
+        most = math.prod(self.grid.chunks)
+        if nstored and max(stored.nans.max(), stored.nonzeros.max()) > most:
+            return None, f"it counts more than the {most} elements of a chunk"
+        statistics = spread_to_all(stored, self.index, self.grid)
+        return statistics, ""
+
+
+def is_statistics(value: object) -> bool:
+    """Whether a value of vlmeta is an entry of statistics, as python-blosc2 lists it."""
+    return isinstance(value, Mapping) and set(value) >= set(_KEYS)
+
+
+def has_room_for_statistics(vlmeta: Mapping[str, bytes], nstored: int) -> bool:
+    """Whether a frame can hold statistics of so many chunks beside checksums and user's vlmeta."""
+    return len(vlmeta) + 2 <= MAX_METALAYERS and nstored <= _MAX_ROWS
+
+
+def build_statistics(rows: NDArray[Any], dtype: np.dtype[Any], record_digest: bytes) -> bytes:
+    """Write the entry.
+
+    Parameters
+    ----------
+    rows : ndarray of ROW
+        Of the stored chunks, in the order of the chunks.
+    dtype : numpy.dtype
+        Of the elements.
+    record_digest : bytes
+        XXH3-64 of the record of checksums.
+    """
+    statistics = statistics_of_rows(rows, dtype)
+    columns = b"".join(
+        getattr(statistics, name).astype(column).tobytes()
+        for name, column in _fields(dtype).items()
+    )
+    digest = _digest(record_digest, dtype.str, columns)
+    values = [_VERSION, record_digest, dtype.str, columns, digest]
+    raw = pack_value(dict(zip(_KEYS, values, strict=True)))
+    return encode_chunk(np.frombuffer(raw, np.uint8), _COMPRESSION, typesize=8, blocksize=0)
+
+
+def _fields(dtype: np.dtype[Any]) -> dict[str, np.dtype[Any]]:
+    """The columns in the order in which they are stored."""
+    ends = {} if dtype.kind == "c" else {"least": dtype, "greatest": dtype}
+    counts: dict[str, np.dtype[Any]] = {
+        "nans": np.dtype("<u4"),
+        "nonzeros": np.dtype("<u4"),
+        "known": np.dtype("u1"),
+    }
+    return {"total": total_dtype(dtype), **ends, **counts}
+
+
+def _digest(record_digest: bytes, dtype: str, columns: bytes) -> bytes:
+    digest = xxhash.xxh3_64(record_digest)
+    digest.update(dtype.encode())
+    digest.update(columns)
+    return digest.digest()
