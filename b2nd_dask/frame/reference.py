@@ -253,8 +253,8 @@ class FrameReference:
 
         None where this process has not opened the frame, or it has no statistics. Reads nothing.
         """
-        if self._is_known:
-            parsed = self._known.parsed
+        if state := self._own_state:
+            parsed = state.parsed
         elif opened := process_cache().known(self.location, self.version):
             parsed = opened.parsed
         else:
@@ -318,18 +318,19 @@ class FrameReference:
         return present
 
     @property
-    def _is_known(self) -> bool:
+    def _own_state(self) -> _State | None:
         # after a fork the parent's connections are not ours
-        return self._state is not None and self._pid == os.getpid()
+        return self._state if self._pid == os.getpid() else None
 
     @property
     def _known(self) -> _State:
-        if not self._is_known:
-            opened = self._open()
-            require_checksums(replace(opened, verify=self._verify))
-            self._state = _State(weakref.ref(opened), opened.parsed)
-            self._pid = os.getpid()
-        return self._state
+        if known := self._own_state:
+            return known
+        opened = self._open()
+        require_checksums(replace(opened, verify=self._verify))
+        self._state = known = _State(weakref.ref(opened), opened.parsed)
+        self._pid = os.getpid()
+        return known
 
 
 class _State(NamedTuple):

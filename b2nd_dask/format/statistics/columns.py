@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
 import numpy as np
@@ -49,6 +49,12 @@ class ChunkStatistics:
     def has_range(self) -> bool:
         """Whether `least` and `greatest` mean something: complex numbers have no order."""
         return self.least.dtype.kind != "c"
+
+    def of_chunks(self, chunks: NDArray[np.int64]) -> ChunkStatistics:
+        """Choose some chunks, by their numbers."""
+        if len(chunks) == len(self.known) and np.array_equal(chunks, np.arange(len(chunks))):
+            return self
+        return ChunkStatistics(*(getattr(self, field.name)[chunks] for field in fields(self)))
 
     def rows(self, of: slice = slice(None)) -> NDArray[Any]:
         """Make the rows of some chunks, all by default."""

@@ -73,9 +73,7 @@ def told_by(
     return Told(answers, settled, by_totals, by_classes)
 
 
-def untold_nbytes(
-    statistics: ChunkStatistics, plan: RegionPlan, grid: Grid, how: Reduction
-) -> int:
+def untold_nbytes(statistics: ChunkStatistics, plan: RegionPlan, grid: Grid, how: Reduction) -> int:
     """Bytes of the selected elements in stored chunks of which statistics do not tell."""
     told = told_by(statistics, plan, grid, how)
     stored = plan.kinds == ChunkKind.STORED

@@ -65,7 +65,7 @@ class Total:
     def add_totals(self, totals: PerChunk, chosen: NDArray[np.bool_]) -> None:
         """Add the partial results of the chunks of the plan that are chosen; see `are_whole`."""
         cells = Cells(self._slices, self._how.axis)
-        fields = {name: cells.of_chunks(values) for name, values in totals.items()}
+        fields: PartialResult = {name: cells.of_chunks(v) for name, v in totals.items()}
         seen = cells.of_chunks(chosen)
         for axis in self._how.axis:
             fields, seen = _halved(self._how.accumulation, fields, seen, axis)

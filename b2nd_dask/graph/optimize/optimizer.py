@@ -40,6 +40,7 @@ RULE_NAMES = (
     "inline_reads",
     "reduction_pushdown",
     "index_pushdown",
+    "statistics",
     "merge_blocks",
     "constant_views",
 )
@@ -158,6 +159,7 @@ def chosen_rules(setting: Any) -> tuple[str, ...]:
 
 
 def _optimized(own: Optimizer, setting: Any, dsk: Any, keys: Any, **kwargs: Any) -> Any:
+    dsk = _guarded(_replaced, setting, dsk, keys) or dsk
     answered = _guarded(_answered, setting, dsk, keys)
     if answered is not None:
         return answered
@@ -176,6 +178,10 @@ def _guarded(step: Callable[..., Any], setting: Any, dsk: Any, *rest: Any) -> An
     except Exception as error:  # noqa: BLE001 - whatever it is, dask's own graph is right
         warn_once("b2nd_dask leaves a graph as dask has optimized it", error)
         return None
+
+
+def _replaced(rules: tuple[str, ...], dsk: Any, keys: Any) -> Any:
+    return _Rules.load().replace_layers(dsk, keys, rules)
 
 
 def _answered(rules: tuple[str, ...], dsk: Any, keys: Any) -> Any:

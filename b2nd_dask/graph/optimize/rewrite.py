@@ -18,16 +18,26 @@ from b2nd_dask.graph.optimize.rules.inline import INLINE_READS
 from b2nd_dask.graph.optimize.rules.merge import MERGE_BLOCKS
 from b2nd_dask.graph.optimize.rules.pushdown import push_down
 from b2nd_dask.graph.optimize.rules.reduction_pushdown import REDUCTION_PUSHDOWN
-from b2nd_dask.graph.optimize.rules.rule import GraphRule, LayerRule, Rule, TaskRule, Tasks
+from b2nd_dask.graph.optimize.rules.rule import (
+    GraphRule,
+    LayerRewrite,
+    LayerRule,
+    Rule,
+    TaskRule,
+    Tasks,
+)
+from b2nd_dask.graph.optimize.rules.statistics import ASKING_STEPS, TOLD_LAYERS
 from b2nd_dask.graph.optimize.rules.views import CONSTANT_VIEWS
 from b2nd_dask.graph.resources import on_cluster
 
 #: In the order in which they are applied; those for layers stand in front.
 RULES: tuple[Rule, ...] = (
+    TOLD_LAYERS,
     ALIASES,
     INLINE_READS,
     REDUCTION_PUSHDOWN,
     INDEX_PUSHDOWN,
+    ASKING_STEPS,
     MERGE_BLOCKS,
     CONSTANT_VIEWS,
 )
@@ -35,6 +45,23 @@ RULES: tuple[Rule, ...] = (
 
 class UnsoundGraphError(Exception):
     """A rewritten graph that cannot be computed."""
+
+
+def replace_layers(
+    layers: HighLevelGraph, keys: Any, names: Container[str]
+) -> HighLevelGraph | None:
+    """Apply the named rules that replace layers; None where they replace none.
+
+    Parameters
+    ----------
+    layers, keys, names
+        As for `answer`.
+    """
+    found = None
+    for rule in RULES:
+        if isinstance(rule, LayerRewrite) and rule.name in names:
+            found = rule.layers(found or layers, _flat(keys)) or found
+    return found
 
 
 def answer(layers: HighLevelGraph, keys: Any, names: Container[str]) -> Tasks | None:

@@ -30,7 +30,7 @@ _MOST_RESULTS = 64
 _EXACT = 2.0**62
 _ELEMENTS = Result(0)
 
-Known = tuple[NDArray[Any], NDArray[np.bool_] | bool]
+Known = tuple[NDArray[Any], NDArray[np.bool_]]
 """A value for each chunk, and for which chunks it is known."""
 
 
@@ -68,10 +68,8 @@ class Question:
             return None
         dtype, filled = found
         fields = _FIELDS[self.step](chunks, dtype, filled, self.keywords)
-        known: NDArray[np.bool_] = chunks.statistics.known
-        for _, told in fields.values():
-            known = known & told
-        return {name: values for name, (values, _) in fields.items()}, known
+        known = [chunks.statistics.known, *(known for _, known in fields.values())]
+        return {name: values for name, (values, _) in fields.items()}, np.logical_and.reduce(known)
 
     def _settled(self, chunks: _Chunks) -> list[tuple[NDArray[Any], NDArray[np.bool_]]]:
         settled = is_settled(self.bound, chunks.statistics, chunks.counts)
@@ -173,7 +171,7 @@ def _asks_for_zero(step: Step) -> bool:
 
 
 def _is_zero(value: Any) -> bool:
-    return np.asarray(value).dtype.kind in "biufc" and bool(value == 0)
+    return np.asarray(value).dtype.kind in "biufc" and not bool(value)
 
 
 Fields = dict[str, Known]

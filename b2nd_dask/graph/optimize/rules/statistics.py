@@ -47,7 +47,20 @@ def told_layers(graph: HighLevelGraph, output_keys: set[Key]) -> HighLevelGraph 
     if not told:
         return None
     below = {name: set() if name in told else used for name, used in graph.dependencies.items()}
-    return HighLevelGraph({**graph.layers, **told}, below)
+    return _without_idle(HighLevelGraph({**graph.layers, **told}, below), graph, output_keys)
+
+
+def _without_idle(
+    changed: HighLevelGraph, before: HighLevelGraph, output_keys: set[Key]
+) -> HighLevelGraph:
+    """Drop layers that had dependents before and have none now; dask keeps all it is given."""
+    below = dict(changed.dependencies)
+    outputs = {key[0] if isinstance(key, tuple) else key for key in output_keys}
+    had_users = set().union(*before.dependencies.values()) - outputs
+    while idle := (had_users & below.keys()) - set().union(*below.values()):
+        for name in idle:
+            del below[name]
+    return HighLevelGraph({name: changed.layers[name] for name in below}, below)
 
 
 class _Reduced:
@@ -149,14 +162,14 @@ def _step_of(
     """What is done with the first block of the source, and so with each."""
     corner = (0,) * frame.ndim
     tasks: dict[Key, GraphNode] = {}
-    todo = [(name, *corner)]
+    todo = [name]
     while todo:
-        key = todo.pop()
-        if key in tasks or key[0] == source:
-            continue
-        block, below = graph.layers[key[0]].cull({key}, set())
-        tasks.update(dict(block))
-        todo += [other for others in below.values() for other in others]
+        layer = todo.pop()
+        if (layer, *corner) not in tasks and layer != source:
+            # the task of one block alone
+            block, _ = graph.layers[layer].cull({(layer, *corner)}, set())
+            tasks.update(dict(block))
+            todo += graph.dependencies[layer]
     index = tuple(
         slice(axis.start, axis.start + along[0]) for axis, along in zip(window, sizes, strict=True)
     )
