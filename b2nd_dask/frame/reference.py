@@ -31,6 +31,7 @@ from b2nd_dask.frame.read.read_cost import ReadCosts, Region, read_costs
 from b2nd_dask.frame.read.reduce import reduce_region
 from b2nd_dask.frame.read.reduction import Reduction
 from b2nd_dask.frame.read.region import read_region
+from b2nd_dask.frame.read.settled import Settles, read_unsettled
 from b2nd_dask.processes import reduced
 from b2nd_dask.storage import Location
 
@@ -243,23 +244,31 @@ class FrameReference:
         with self.reading() as (opened, fill):
             return read_region(opened, axes, fill, threads, batch_nbytes, into)
 
+    def read_unsettled(self, index: Any, settles: Settles) -> Any:
+        """As `read`, but chunks that do not matter read as any element; see `read_unsettled`."""
+        selection = parse_selection(index, self.shape)
+        with self.reading() as (opened, fill):
+            elements = read_unsettled(opened, selection.axes, fill, settles)
+        return elements[selection.finish] if selection.finish else elements
+
     def reduce(self, axes: tuple[range, ...], how: Reduction) -> PartialResult:
         """Reduce a region of at least one element while it is read, without an array of it."""
         with self.reading() as (opened, fill):
             return reduce_region(opened, axes, fill, how)
+
+    @property
+    def has_statistics(self) -> bool:
+        """Whether there may be statistics: False only where this process knows of none."""
+        parsed = self._parsed_here
+        return parsed is None or parsed.has_statistics
 
     def untold_nbytes(self, axes: tuple[range, ...], how: Reduction) -> int | None:
         """Bytes of elements that a reduction would read, since no statistics tell of them.
 
         None where this process has not opened the frame, or it has no statistics. Reads nothing.
         """
-        if state := self._own_state:
-            parsed = state.parsed
-        elif opened := process_cache().known(self.location, self.version):
-            parsed = opened.parsed
-        else:
-            return None
-        if parsed.statistics is None:
+        parsed = self._parsed_here
+        if parsed is None or parsed.statistics is None:
             return None
         return untold_nbytes(parsed.statistics, RegionPlan.of(parsed, axes), self.grid, how)
 
@@ -321,6 +330,14 @@ class FrameReference:
     def _own_state(self) -> _State | None:
         # after a fork the parent's connections are not ours
         return self._state if self._pid == os.getpid() else None
+
+    @property
+    def _parsed_here(self) -> ParsedFrame | None:
+        """The metadata, where this process has opened the frame."""
+        if state := self._own_state:
+            return state.parsed
+        opened = process_cache().known(self.location, self.version)
+        return opened.parsed if opened else None
 
     @property
     def _known(self) -> _State:

@@ -73,9 +73,9 @@ class RegionPlan:
             return self
         return replace(self, kinds=np.where(chosen, _LEFT_OUT, self.kinds))
 
-    def parts(self, of_kind: int = ChunkKind.STORED) -> Iterator[Part]:
-        """Parts in chunks of one kind, in C order."""
-        where = np.flatnonzero(self.kinds == of_kind)
+    def parts(self, chosen: NDArray[np.bool_] | None = None) -> Iterator[Part]:
+        """Parts in the chosen chunks, by default in the stored ones, in C order."""
+        where = np.flatnonzero(self.kinds == ChunkKind.STORED if chosen is None else chosen)
         # 0-d arrays have one chunk and no axes
         cells = np.unravel_index(where, self.counts) if self.counts else ()
         columns = [

@@ -171,7 +171,7 @@ def _with_specials(
     for kind in often:
         if kind == ChunkKind.STORED or (kind == ChunkKind.ZEROS and mostly_zeros):
             continue
-        for part in plan.parts(kind):
+        for part in plan.parts(plan.kinds == kind):
             out[part.out] = special_element(fill, kind, part.chunk).view(dtype)
     return out
 

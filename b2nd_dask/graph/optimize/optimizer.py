@@ -36,11 +36,13 @@ _SWITCHES = {
 #: In the order in which they are applied. Here, since they must be known where the rules themselves
 #: cannot be imported.
 RULE_NAMES = (
+    "statistics_layers",
     "aliases",
     "inline_reads",
     "reduction_pushdown",
     "index_pushdown",
-    "statistics",
+    "statistics_blocks",
+    "statistics_reads",
     "merge_blocks",
     "constant_views",
 )

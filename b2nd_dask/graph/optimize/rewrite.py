@@ -26,7 +26,8 @@ from b2nd_dask.graph.optimize.rules.rule import (
     TaskRule,
     Tasks,
 )
-from b2nd_dask.graph.optimize.rules.statistics import ASKING_STEPS, TOLD_LAYERS
+from b2nd_dask.graph.optimize.rules.statistics import ASKING_READS, ASKING_STEPS
+from b2nd_dask.graph.optimize.rules.told_layers import TOLD_LAYERS
 from b2nd_dask.graph.optimize.rules.views import CONSTANT_VIEWS
 from b2nd_dask.graph.resources import on_cluster
 
@@ -38,6 +39,7 @@ RULES: tuple[Rule, ...] = (
     REDUCTION_PUSHDOWN,
     INDEX_PUSHDOWN,
     ASKING_STEPS,
+    ASKING_READS,
     MERGE_BLOCKS,
     CONSTANT_VIEWS,
 )

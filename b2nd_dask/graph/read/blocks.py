@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from b2nd_dask.frame.joined import Readable
 from b2nd_dask.frame.read.plan import uniform_kinds
+from b2nd_dask.frame.read.settled import Settles
 from b2nd_dask.frame.reference import FrameReference
 from b2nd_dask.graph import _dask_compat
 from b2nd_dask.processes import reduced_strictly
@@ -31,19 +32,27 @@ class FrameRegion:
     views : bool
         Whether blocks of one repeated value may be read-only views of a single element. Otherwise
         all are writable, as functions of the user may expect.
+    settles : Settles, optional
+        Tells of chunks whose elements do not matter; of a single frame.
     """
 
-    def __init__(self, frame: Readable, *, views: bool = False) -> None:
+    def __init__(
+        self, frame: Readable, *, views: bool = False, settles: Settles | None = None
+    ) -> None:
         self.frame = frame
         self.views = views
+        self.settles = settles
 
     def __getitem__(self, index: Any) -> Any:
-        elements = self.frame.read(index)
+        if self.settles is not None and isinstance(self.frame, FrameReference):
+            elements = self.frame.read_unsettled(index, self.settles)
+        else:
+            elements = self.frame.read(index)
         return elements if self.views else writable(elements)
 
     def giving_views(self) -> FrameRegion:
         """The same region, which returns views."""
-        return FrameRegion(self.frame, views=True)
+        return FrameRegion(self.frame, views=True, settles=self.settles)
 
 
 class ConstantRegion:

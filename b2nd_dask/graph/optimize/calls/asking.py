@@ -69,7 +69,8 @@ class Question:
         dtype, filled = found
         fields = _FIELDS[self.step](chunks, dtype, filled, self.keywords)
         known = [chunks.statistics.known, *(known for _, known in fields.values())]
-        return {name: values for name, (values, _) in fields.items()}, np.logical_and.reduce(known)
+        told: NDArray[np.bool_] = np.logical_and.reduce(known)
+        return {name: values for name, (values, _) in fields.items()}, told
 
     def _settled(self, chunks: _Chunks) -> list[tuple[NDArray[Any], NDArray[np.bool_]]]:
         settled = is_settled(self.bound, chunks.statistics, chunks.counts)
@@ -113,11 +114,13 @@ class _Chunks:
 
     @property
     def has_nan(self) -> NDArray[np.bool_]:
-        return self.statistics.nans > 0
+        has: NDArray[np.bool_] = self.statistics.nans > 0
+        return has
 
     @property
     def all_nan(self) -> NDArray[np.bool_]:
-        return self.statistics.nans == self.counts
+        all_are: NDArray[np.bool_] = self.statistics.nans == self.counts
+        return all_are
 
 
 def _nan_of(dtype: np.dtype[Any]) -> Any:
@@ -155,7 +158,7 @@ def _replaces_nan(work: ElementwiseWork) -> bool:
 
 
 def _asks_for_nan(step: Step) -> bool:
-    return step.func in (np.isnan, np.isnat) and not step.kwargs
+    return is_among(step.func, {np.isnan, np.isnat}) and not step.kwargs
 
 
 def _asks_for_zero(step: Step) -> bool:
@@ -171,7 +174,7 @@ def _asks_for_zero(step: Step) -> bool:
 
 
 def _is_zero(value: Any) -> bool:
-    return np.asarray(value).dtype.kind in "biufc" and not bool(value)
+    return bool(np.asarray(value).dtype.kind in "biufc" and value == 0)
 
 
 Fields = dict[str, Known]

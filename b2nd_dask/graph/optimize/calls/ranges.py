@@ -55,14 +55,27 @@ def is_settled(
     counts : ndarray of int64
         Elements of each chunk.
     """
+    top = _top(bound, statistics, counts)
+    told = False if top is None else top.is_constant
+    return np.broadcast_to(told, len(counts)) & statistics.known
+
+
+def is_false(
+    bound: BoundWork, statistics: ChunkStatistics, counts: NDArray[np.int64]
+) -> NDArray[np.bool_]:
+    """Tell in which chunks work is false, whatever their elements are; as `is_settled`."""
+    top = _top(bound, statistics, counts)
+    told = False if top is None or not top.is_boolean else ~np.asarray(top.high)
+    return np.broadcast_to(told, len(counts)) & statistics.known
+
+
+def _top(bound: BoundWork, statistics: ChunkStatistics, counts: NDArray[np.int64]) -> Range | None:
     if not statistics.has_range:
-        return np.zeros(len(counts), np.bool_)
-    elements = Range(
-        statistics.least, statistics.greatest, statistics.nans > 0, statistics.nans < counts, False
-    )
+        return None
+    has_nan, has_others = statistics.nans > 0, statistics.nans < counts
+    elements = Range(statistics.least, statistics.greatest, has_nan, has_others, False)
     with np.errstate(all="ignore"):
-        top = _range_of(bound, elements)
-    return np.broadcast_to(top.is_constant, len(counts)) & statistics.known
+        return _range_of(bound, elements)
 
 
 def _range_of(bound: BoundWork, elements: Range) -> Range:

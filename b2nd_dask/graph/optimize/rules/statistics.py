@@ -1,194 +1,22 @@
-"""Reductions are told from statistics of chunks, as far as frames have them.
-
-Where little is left to read, one task reduces all, however many blocks dask has made: the layers of
-a reduction become one of a single task for each block of the result. Elsewhere each task asks for
-the chunks of its block.
-"""
+"""Tasks ask statistics of chunks, and read neither those that are told nor those without effect."""
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from dask.highlevelgraph import HighLevelGraph, MaterializedLayer
 from dask.typing import Key
 
 from b2nd_dask.frame.joined import Readable
-from b2nd_dask.graph._dask_compat import GraphNode, List, Task, block_function
-from b2nd_dask.graph.layers.layers import Layers
-from b2nd_dask.graph.layers.reduction_trees import Box, ReductionTree, tree_over
-from b2nd_dask.graph.optimize.calls.elementwise import BoundWork
-from b2nd_dask.graph.optimize.calls.expression import NotUnderstoodError, Read, Scope
-from b2nd_dask.graph.optimize.calls.reductions import is_chunk_step
-from b2nd_dask.graph.optimize.rules.merge import combining_step, most_merged_nbytes
-from b2nd_dask.graph.optimize.rules.reduction_pushdown import (
-    BlockReduction,
-    block_reduction_of,
-    reduce_block,
-)
-from b2nd_dask.graph.optimize.rules.rule import GraphRule, LayerRewrite, Tasks
-from b2nd_dask.graph.read.blocks import Chunks, FrameRegion
-
-#: So little is read by one task in any case: dask takes longer for a few tasks.
-_LITTLE_NBYTES = 1 << 22
-
-
-def told_layers(graph: HighLevelGraph, output_keys: set[Key]) -> HighLevelGraph | None:
-    """Replace the layers of reductions that statistics tell; None where there are none."""
-    layers = Layers(graph)
-    told: dict[str, MaterializedLayer] = {}
-    for name, layer in graph.layers.items():
-        if is_chunk_step(block_function(layer)):
-            found = _Reduced.of(graph, layers, name)
-            if found is not None and found.is_told():
-                told[found.tree.top] = MaterializedLayer(found.tasks())
-    if not told:
-        return None
-    below = {name: set() if name in told else used for name, used in graph.dependencies.items()}
-    return _without_idle(HighLevelGraph({**graph.layers, **told}, below), graph, output_keys)
-
-
-def _without_idle(
-    changed: HighLevelGraph, before: HighLevelGraph, output_keys: set[Key]
-) -> HighLevelGraph:
-    """Drop layers that had dependents before and have none now; dask keeps all it is given."""
-    below = dict(changed.dependencies)
-    outputs = {key[0] if isinstance(key, tuple) else key for key in output_keys}
-    had_users = set().union(*before.dependencies.values()) - outputs
-    while idle := (had_users & below.keys()) - set().union(*below.values()):
-        for name in idle:
-            del below[name]
-    return HighLevelGraph({name: changed.layers[name] for name in below}, below)
-
-
-class _Reduced:
-    """A reduction of a frame, or of a window of it, by the layers that make it."""
-
-    def __init__(
-        self,
-        frame: Readable,
-        window: tuple[range, ...],
-        sizes: Chunks,
-        step: BlockReduction,
-        tree: ReductionTree,
-    ) -> None:
-        self.frame = frame
-        self.window = window
-        self.step = step
-        self.tree = tree
-        self._ends = [
-            [axis.start + n for n in itertools.accumulate(along, initial=0)]
-            for axis, along in zip(window, sizes, strict=True)
-        ]
-
-    @classmethod
-    def of(cls, graph: HighLevelGraph, layers: Layers, name: str) -> _Reduced | None:
-        """Parse the layers below and above a layer of chunk steps."""
-        source = _source_of(graph, layers, name)
-        if source is None:
-            return None
-        view = layers.view(source)
-        frame, sizes = layers.frame(view.base), layers.chunks(source)
-        if frame is None or sizes is None or view.order != tuple(range(frame.ndim)):
-            return None
-        window = view.window or tuple(map(range, frame.shape))
-        step = _step_of(graph, name, source, frame, window, sizes)
-        if step is None:
-            return None
-
-        def combines(func: Any) -> bool:
-            combining = combining_step(func)
-            return combining is not None and step.chunk.is_combined_by(combining)
-
-        tree = tree_over(graph, name, combines)
-        return None if tree is None else cls(frame, window, sizes, step, tree)
-
-    def is_told(self) -> bool:
-        """Whether little is left to read."""
-        if not all(self.window):
-            return False
-        work = BoundWork(self.step.work, {}, self.frame.dtype)
-        how = self.step.chunk.streamed(work).reduction
-        left = self.frame.untold_nbytes(self.window, how)
-        nbytes = self.frame.dtype.itemsize
-        for axis in self.window:
-            nbytes *= len(axis)
-        return left is not None and left <= max(_LITTLE_NBYTES, most_merged_nbytes(nbytes))
-
-    def tasks(self) -> Tasks:
-        """One task for each block of the result."""
-        return {key: self._task(key, box) for key, box in self.tree.boxes.items()}
-
-    def _task(self, key: Key, box: Box) -> Task:
-        index = tuple(
-            slice(ends[along.start], ends[along.stop])
-            for ends, along in zip(self._ends, box, strict=True)
-        )
-        argument = Task(
-            None, reduce_block, self.frame, index, self.step, List(), _data_producer=True
-        )
-        for _ in range(self.tree.nesting[key]):
-            argument = List(argument)
-        return Task(key, self.tree.func, argument, _data_producer=True)
-
-
-def _source_of(graph: HighLevelGraph, layers: Layers, name: str) -> str | None:
-    """The one layer on whose blocks a function of blocks works, through others; else None."""
-    found = set()
-    todo = [name]
-    while todo:
-        inputs = layers.inputs(todo.pop())
-        if inputs is None or not inputs:
-            return None
-        for below, _ in inputs:
-            view = layers.view(below)
-            if layers.frame(view.base) is not None:
-                found.add(below)
-            elif graph.dependencies[below]:
-                todo.append(below)
-    return found.pop() if len(found) == 1 else None
-
-
-def _step_of(
-    graph: HighLevelGraph,
-    name: str,
-    source: str,
-    frame: Readable,
-    window: tuple[range, ...],
-    sizes: Chunks,
-) -> BlockReduction | None:
-    """What is done with the first block of the source, and so with each."""
-    corner = (0,) * frame.ndim
-    tasks: dict[Key, GraphNode] = {}
-    todo = [name]
-    while todo:
-        layer = todo.pop()
-        if (layer, *corner) not in tasks and layer != source:
-            # the task of one block alone
-            block, _ = graph.layers[layer].cull({(layer, *corner)}, set())
-            tasks.update(dict(block))
-            todo += graph.dependencies[layer]
-    index = tuple(
-        slice(axis.start, axis.start + along[0]) for axis, along in zip(window, sizes, strict=True)
-    )
-    read = Read(FrameRegion(frame), index)
-    try:
-        top = Scope(tasks, {(source, *corner): read}, []).named((name, *corner))
-    except NotUnderstoodError:
-        return None
-    found = block_reduction_of(top)
-    if found is None or found[1].work.dependencies:
-        return None
-    return replace(found[1], asks=True)
-
-
-TOLD_LAYERS = LayerRewrite(
-    "statistics",
-    "A reduction that statistics tell needs no task for each block.",
-    told_layers,
-)
+from b2nd_dask.frame.reference import FrameReference
+from b2nd_dask.graph._dask_compat import DataNode, GraphNode, Task, _execute_subgraph
+from b2nd_dask.graph.optimize.calls.expression import Call, Node, NotUnderstoodError, Read, Scope
+from b2nd_dask.graph.optimize.calls.settling import condition_of
+from b2nd_dask.graph.optimize.rules.pushdown import kind_of, value_of
+from b2nd_dask.graph.optimize.rules.reduction_pushdown import BlockReduction, reduce_block
+from b2nd_dask.graph.optimize.rules.rule import GraphRule, Tasks
+from b2nd_dask.graph.read.blocks import FrameRegion
 
 
 def silent_steps(tasks: Tasks, output_keys: set[Key]) -> dict[Key, Task]:
@@ -215,8 +43,116 @@ def asking_steps(tasks: Tasks, output_keys: set[Key], silent: Mapping[Key, Task]
 
 
 ASKING_STEPS = GraphRule(
-    "statistics",
+    "statistics_blocks",
     "Chunks of which the statistics tell what a reduction makes of them are not read.",
     silent_steps,
     asking_steps,
+)
+
+
+def unsettled_reads(tasks: Tasks, output_keys: set[Key]) -> dict[Key, Task]:
+    """Find the tasks whose result not all elements that they read can change."""
+    conditions = _Conditions()
+    return {key: found for key, node in tasks.items() if (found := conditions.asking(node))}
+
+
+class _Conditions:
+    """What may settle the reads of fused tasks: found once for those of a layer."""
+
+    def __init__(self) -> None:
+        # with the task, since identities of its values are part of the key
+        self._known: dict[Hashable, tuple[Task, dict[int, FrameRegion]]] = {}
+
+    def asking(self, node: GraphNode) -> Task | None:
+        """The same task with reads that ask; None where nothing is to be asked."""
+        if type(node) is not Task or node.func is not _execute_subgraph:
+            return None
+        inner, out, names, *values = node.args
+        layer = id(inner), out, names, *map(kind_of, values)
+        if layer not in self._known:
+            self._known[layer] = node, _asking_regions(node) if _may_ask(node) else {}
+        _, found = self._known[layer]
+        return _with_regions(node, found) if found else None
+
+
+def _may_ask(node: Any) -> bool:
+    """Whether a task, or one fused into it, reads a frame that may have statistics."""
+    if type(node) is Task:
+        inner = node.args[0].values() if node.func is _execute_subgraph else ()
+        return any(map(_may_ask, (*inner, *node.args)))
+    region = value_of(node)
+    return isinstance(region, FrameRegion) and region.settles is None and _has(region.frame)
+
+
+def _has(frame: Readable) -> bool:
+    return isinstance(frame, FrameReference) and frame.has_statistics
+
+
+def _with_regions(node: Task, regions: Mapping[int, FrameRegion]) -> Task:
+    """Replace regions, by their identity, in a task and in those fused into it."""
+    args = list(node.args)
+    if node.func is _execute_subgraph:
+        inner = {
+            key: _with_regions(task, regions) if type(task) is Task else task
+            for key, task in args[0].items()
+        }
+        # tasks of a layer share the graph inside them
+        if any(inner[key] is not task for key, task in args[0].items()):
+            args[0] = inner
+    for at, value in enumerate(args):
+        if (region := regions.get(id(value_of(value)))) is not None:
+            args[at] = DataNode(None, region)
+    if all(new is old for new, old in zip(args, node.args, strict=True)):
+        return node
+    return Task(node.key, node.func, *args, _data_producer=node.data_producer, **node.kwargs)
+
+
+def _asking_regions(node: Task) -> dict[int, FrameRegion]:
+    """For the regions that a task reads, by their identity, those that ask."""
+    try:
+        top = Scope.of(node).named(node.args[1])
+        reads = list(_reads_in(top))
+    except NotUnderstoodError:
+        return {}
+    asking = {}
+    for read in reads:
+        region = read.region
+        alone = all(other == read for other in reads if other.region is region)
+        if not alone or not isinstance(region, FrameRegion) or region.settles is not None:
+            continue
+        condition = condition_of(top, read) if _has(region.frame) else None
+        if condition is not None and (condition.leaves or condition.parts):
+            asking[id(region)] = FrameRegion(region.frame, views=region.views, settles=condition)
+    return asking
+
+
+def _reads_in(top: Node) -> list[Read]:
+    """The reads of an expression, in which a node may be used several times."""
+    found: list[Read] = []
+    seen: set[int] = set()
+    todo = [top]
+    while todo:
+        node = todo.pop()
+        if id(node) in seen:
+            continue
+        seen.add(id(node))
+        if isinstance(node, Read):
+            found.append(node)
+        elif isinstance(node, Call):
+            todo += node.args
+            todo += [value for value in node.kwargs.values() if isinstance(value, Read | Call)]
+    return found
+
+
+def asking_reads(tasks: Tasks, output_keys: set[Key], found: Mapping[Key, Task]) -> Tasks:
+    """Let tasks ask whether what they read can change their result."""
+    return {key: found.get(key, node) for key, node in tasks.items()}
+
+
+ASKING_READS = GraphRule(
+    "statistics_reads",
+    "Chunks of which statistics tell that no element passes a comparison, or all do, are not read "
+    "where nothing else depends on them.",
+    unsettled_reads,
+    asking_reads,
 )
