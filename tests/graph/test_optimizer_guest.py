@@ -11,12 +11,13 @@ import blosc2
 import dask.array as da
 import numpy as np
 import pytest
+from dask.highlevelgraph import HighLevelGraph
 
 import b2nd_dask
 from b2nd_dask.graph import _dask_compat
 from b2nd_dask.graph.optimize import optimizer, rewrite
 from b2nd_dask.graph.optimize.rewrite import RULES
-from b2nd_dask.graph.optimize.rules.rule import GraphRule, LayerRule, TaskRule
+from b2nd_dask.graph.optimize.rules.rule import GraphRule, LayerRewrite, LayerRule, TaskRule
 from tests.forked import run_forked
 from tests.graph import names_changed
 
@@ -30,7 +31,7 @@ PROGRAMS = {
 }
 
 
-TASK_RULES = [rule for rule in RULES if not isinstance(rule, LayerRule)]
+TASK_RULES = [rule for rule in RULES if not isinstance(rule, LayerRule | LayerRewrite)]
 
 
 @pytest.fixture
@@ -209,6 +210,22 @@ def test_the_first_rule_that_knows_all_layers_wins(frame, monkeypatch, unwarned)
     assert outcome(frame[0]) == []
     assert len(asked) >= len(PROGRAMS)
     assert all(isinstance(keys, set) and keys for keys in asked)
+
+
+@pytest.mark.parametrize(
+    "layers",
+    [
+        fail,
+        lambda layers, _: HighLevelGraph({}, {}),
+        lambda layers, _: dict(layers.layers),
+        lambda layers, _: HighLevelGraph(layers.layers, {n: {"lost"} for n in layers.layers}),
+    ],
+    ids=["error", "no layers", "no graph", "dependency lost"],
+)
+def test_a_rule_that_spoils_the_layers(frame, monkeypatch, unwarned, caplog, layers):
+    broken = LayerRewrite(RULES[0].name, "None.", layers)
+    monkeypatch.setattr(rewrite, "RULES", (*RULES, broken))
+    agree_with_one_warning(frame, caplog, "leaves a graph as dask has optimized it")
 
 
 @pytest.mark.parametrize("part", ["condition", "replacement"])

@@ -8,6 +8,9 @@ The key ``b2nd_dask.optimize`` of dask's configuration selects the rules: true (
 false (none: dask's own graph is used as it is), a list of names out of `RULE_NAMES`, or these names
 in a string. As any key of dask's it may stand in a YAML file, in ``dask.config.set`` and in the
 environment, there as ``DASK_B2ND_DASK__OPTIMIZE``.
+
+The key ``b2nd_dask.statistics`` (true by default) switches off, if it is false, the rules that take
+results from statistics of chunks instead of reading these.
 """
 
 from __future__ import annotations
@@ -28,6 +31,7 @@ Optimizer = Callable[..., Any]
 _UNSET = object()
 
 KEY = "b2nd_dask.optimize"
+STATISTICS_KEY = "b2nd_dask.statistics"
 #: What environment variables say for true and false.
 _SWITCHES = {
     **dict.fromkeys(("true", "on", "yes", "1"), True),
@@ -83,8 +87,23 @@ class _Hook:
         own: Optimizer = self.before.__get__(instance, owner)
         if dask.config.get("array_optimize", _UNSET) is not _UNSET:
             return own
-        setting = dask.config.get(KEY, None)
+        setting = _setting()
         return own if setting is False else _ArrayOptimizer(own, setting)
+
+
+def _setting() -> Any:
+    """The user's choice of rules: for `chosen_rules`, or the error that it is."""
+    setting = dask.config.get(KEY, None)
+    if dask.config.get(STATISTICS_KEY, True) is True or setting is False:
+        return setting
+    asks = _SWITCHES.get(str(dask.config.get(STATISTICS_KEY)).lower())
+    if asks is None:
+        return SettingError(f"{STATISTICS_KEY} in dask's configuration must be true or false")
+    try:
+        names = chosen_rules(setting)
+    except SettingError as error:
+        return error
+    return names if asks else [name for name in names if not name.startswith("statistics")]
 
 
 class _ArrayOptimizer:
@@ -137,7 +156,7 @@ def optimize(dsk: Any, keys: Any, **kwargs: Any) -> Any:
         The setting ``b2nd_dask.optimize`` is neither a boolean nor names of rules.
     """
     own: Optimizer = _plain_hook().__get__(None, da.Array)
-    return _optimized(own, dask.config.get(KEY, None), dsk, keys, **kwargs)
+    return _optimized(own, _setting(), dsk, keys, **kwargs)
 
 
 class SettingError(ValueError):
@@ -146,6 +165,8 @@ class SettingError(ValueError):
 
 def chosen_rules(setting: Any) -> tuple[str, ...]:
     """Names of the rules that a setting switches on, in the order in which they are applied."""
+    if isinstance(setting, SettingError):
+        raise setting
     if setting is None or (switch := _SWITCHES.get(str(setting).lower())):
         return RULE_NAMES
     if switch is False:

@@ -63,6 +63,8 @@ def replace_layers(
     for rule in RULES:
         if isinstance(rule, LayerRewrite) and rule.name in names:
             found = rule.layers(found or layers, _flat(keys)) or found
+    if found is not None:
+        check_layers(found, layers, _flat(keys))
     return found
 
 
@@ -135,6 +137,22 @@ def rewrite(optimized: Mapping[Any, Any], keys: Any, names: Container[str]) -> T
 
 def _flat(keys: Any) -> set[Key]:
     return set(flatten(keys if isinstance(keys, list | set) else [keys]))
+
+
+def check_layers(found: Any, before: HighLevelGraph, output_keys: set[Key]) -> None:
+    """Verify that dask can optimize layers that replace others, and make the output keys of them.
+
+    Raises
+    ------
+    UnsoundGraphError
+        They are no graph of layers, or one is missing.
+    """
+    if not isinstance(found, HighLevelGraph) or found.layers.keys() != found.dependencies.keys():
+        raise UnsoundGraphError(f"a rule made a {type(found).__name__} of layers")
+    outputs = {key[0] if isinstance(key, tuple) else key for key in output_keys}
+    needed = set().union(outputs & before.layers.keys(), *found.dependencies.values())
+    if lost := needed - found.layers.keys():
+        raise UnsoundGraphError(f"no layer {', '.join(sorted(map(repr, lost))[:5])}")
 
 
 def check_complete(tasks: Any, output_keys: set[Key]) -> None:

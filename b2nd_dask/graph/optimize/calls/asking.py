@@ -154,7 +154,8 @@ def _replaces_nan(work: ElementwiseWork) -> bool:
         return False
     mask, zero, elements = second.args
     is_zero = isinstance(zero, Literal) and bool(np.asarray(zero.value) == 0)
-    return first.args == (_ELEMENTS,) and (mask, elements) == (Result(1), _ELEMENTS) and is_zero
+    in_order = first.args == (_ELEMENTS,) and (mask, elements) == (Result(1), _ELEMENTS)
+    return bool(in_order and is_zero)
 
 
 def _asks_for_nan(step: Step) -> bool:
