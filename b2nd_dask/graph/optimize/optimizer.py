@@ -182,7 +182,8 @@ def chosen_rules(setting: Any) -> tuple[str, ...]:
 
 
 def _optimized(own: Optimizer, setting: Any, dsk: Any, keys: Any, **kwargs: Any) -> Any:
-    dsk = _guarded(_replaced, setting, dsk, keys) or dsk
+    replaced = _guarded(_replaced, setting, dsk, keys)
+    dsk = dsk if replaced is None else replaced
     answered = _guarded(_answered, setting, dsk, keys)
     if answered is not None:
         return answered

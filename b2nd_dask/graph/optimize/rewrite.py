@@ -59,12 +59,15 @@ def replace_layers(
     layers, keys, names
         As for `answer`.
     """
-    found = None
+    output_keys = _flat(keys)
+    found = layers
     for rule in RULES:
         if isinstance(rule, LayerRewrite) and rule.name in names:
-            found = rule.layers(found or layers, _flat(keys)) or found
-    if found is not None:
-        check_layers(found, layers, _flat(keys))
+            changed = rule.layers(found, output_keys)
+            found = found if changed is None else changed
+    if found is layers:
+        return None
+    check_layers(found, layers, output_keys)
     return found
 
 

@@ -165,7 +165,7 @@ def _asks_for_nan(step: Step) -> bool:
 def _asks_for_zero(step: Step) -> bool:
     func, keywords = unwrapped(step.func, step.keywords)
     if func is chunk.astype:
-        return np.dtype(keywords["astype_dtype"]).kind == "b"
+        return bool(np.dtype(keywords["astype_dtype"]).kind == "b")
     if keywords:
         return False
     others = [arg for arg in step.args if arg != _ELEMENTS]

@@ -10,7 +10,7 @@ import itertools
 from dataclasses import replace
 from typing import Any
 
-from dask.highlevelgraph import HighLevelGraph, MaterializedLayer
+from dask.highlevelgraph import HighLevelGraph
 from dask.typing import Key
 
 from b2nd_dask.frame.joined import Readable
@@ -36,12 +36,12 @@ _LITTLE_NBYTES = 1 << 22
 def told_layers(graph: HighLevelGraph, output_keys: set[Key]) -> HighLevelGraph | None:
     """Replace the layers of reductions that statistics tell; None where there are none."""
     layers = Layers(graph)
-    told: dict[str, MaterializedLayer] = {}
+    told: dict[str, Tasks] = {}
     for name, layer in graph.layers.items():
         if is_chunk_step(block_function(layer)):
             found = _Reduced.of(graph, layers, name)
             if found is not None and found.is_told():
-                told[found.tree.top] = MaterializedLayer(found.tasks())
+                told[found.tree.top] = found.tasks()
     if not told:
         return None
     below = {name: set() if name in told else used for name, used in graph.dependencies.items()}
