@@ -26,6 +26,7 @@ from b2nd_dask.errors import (
 )
 from b2nd_dask.format.index import ChunkKind
 from b2nd_dask.frame.access import open_b2nd
+from b2nd_dask.frame.add_stats import add_stats
 from b2nd_dask.frame.array import Frame
 from b2nd_dask.frame.compact import compact
 from b2nd_dask.frame.verify import Verification, seal, verify
@@ -70,6 +71,7 @@ __all__ = [
     "Verification",
     "VersionMismatchError",
     "__version__",
+    "add_stats",
     "commit",
     "compact",
     "convert",

@@ -28,8 +28,8 @@ VALUES = np.arange(600.0).reshape(20, 30)
 NAMES = """
 B2ndError ChecksumError ChunkKind CorruptChunkError Frame FrameFormatError FrameReads Plan
 StagingInfo StaleFrameError Target UninitializedChunkError UnsupportedFrameError Verification
-VersionMismatchError __version__ commit compact convert create from_b2nd list_staging open_b2nd
-persist_compressed plan plot rechunk remove_staging seal to_b2nd verify
+VersionMismatchError __version__ add_stats commit compact convert create from_b2nd list_staging
+open_b2nd persist_compressed plan plot rechunk remove_staging seal to_b2nd verify
 """
 
 SIGNATURES = {
@@ -38,8 +38,9 @@ SIGNATURES = {
     "convert": "(src, dst, *, source_format=None, target_format=None, member=None, dtype=None, "
     "chunks=None, blocks=None, cparams=None, max_mem=None, overwrite=False, skip=False, "
     "check=False, storage_options=None, progress=None)",
+    "add_stats": "(urlpath, *, threads=None)",
     "create": "(urlpath, shape, dtype, *, mode='w-', chunks=None, blocks=None, cparams=None, "
-    "meta=None, vlmeta=None, contiguous=True, storage_options=None)",
+    "meta=None, vlmeta=None, contiguous=True, storage_options=None, stats=False)",
     "from_b2nd": "(urlpath, *, axis=None, stack=False, chunks=None, dtype=None, "
     "uninit=None, verify='auto', storage_options=None, name=None, offset=0, component=None)",
     "list_staging": "(urlpath, *, storage_options=None)",
@@ -49,20 +50,20 @@ SIGNATURES = {
     "plan": "(*collections)",
     "rechunk": "(src, dst, *, chunks, blocks=None, cparams=None, max_mem=None, mode='w-', "
     "meta='keep', vlmeta='keep', contiguous=True, storage_options=None, compute=True, "
-    "resume=False)",
+    "resume=False, stats=None)",
     "remove_staging": "(urlpath, *, key=None, storage_options=None)",
     "seal": "(urlpath, *, threads=None)",
     "to_b2nd": "(arr, urlpath, *, mode='w-', chunks=None, blocks=None, cparams=None, meta=None, "
     "vlmeta=None, contiguous=True, region=None, append_axis=None, caterva=False, "
     "storage_options=None, compute=True, resume=False, max_mem=None, append_dim=None, "
-    "encoding=None)",
+    "encoding=None, stats=False)",
     "verify": "(urlpath, *, threads=None, storage_options=None, offset=0)",
 }
 
 MEMBERS = {
     Frame: "attrs blocks cbytes chunk_kinds chunks close closed contiguous cparams cratio dtype "
-    "info meta nbytes nchunks ndim path shape size version vlmeta",
-    Verification: "bad checksum_state nchunks ok path reason",
+    "info meta nbytes nchunks ndim path shape size stats version vlmeta",
+    Verification: "bad bad_statistics checksum_state nchunks ok path reason",
     FrameReads: "block_shape blocks chunk_shape chunks constants decode_nbytes dtype fetch_nbytes "
     "is_intermediate path reads shape visits",
     Plan: "blocks chunks constants decode_nbytes fetch_nbytes frames peak_nbytes reads targets "

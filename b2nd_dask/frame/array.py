@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from b2nd_dask.format.chunk.compression import cparams_of
 from b2nd_dask.format.values import MetaView
+from b2nd_dask.frame.frame_stats import FrameStats
 from b2nd_dask.frame.info import FrameInfo, info_of
 from b2nd_dask.frame.read.region import own_threads
 from b2nd_dask.frame.reference import FrameReference
@@ -152,6 +153,17 @@ class Frame:
     def info(self) -> FrameInfo:
         """Summary to print: layout, codec, kinds of chunks, metalayers, state of the checksums."""
         return info_of(self._reference)
+
+    @property
+    def stats(self) -> FrameStats | None:
+        """Statistics of the elements and of each chunk; None where the frame has none.
+
+        ``to_b2nd(..., stats=True)`` writes them, and `b2nd_dask.add_stats` adds them. A change by
+        other software makes them void.
+        """
+        reference = self._reference
+        columns = reference.statistics
+        return None if columns is None else FrameStats(columns, reference.grid, self.dtype)
 
     @property
     def version(self) -> str:

@@ -169,12 +169,8 @@ class FrameReference:
 
     @property
     def statistics(self) -> ChunkStatistics | None:
-        """Statistics of the chunks as they are, in C order of the chunk grid.
-
-        None where there are none, or if the elements are read as another dtype than the frame's.
-        """
-        parsed = self.parsed
-        return parsed.statistics if parsed.stored_dtype == self.dtype else None
+        """Statistics of the chunks as they are, in C order of the chunk grid; None if none."""
+        return self.parsed.statistics
 
     def chunk_kinds(self) -> NDArray[np.uint8]:
         """`ChunkKind` of each chunk by the offset index, in the shape of the chunk grid."""

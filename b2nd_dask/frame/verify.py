@@ -43,11 +43,14 @@ class Verification:
     bad: tuple[B2ndError, ...]
     """One error for each chunk that is not what was written, in the order of the chunks; see
     `B2ndError.chunk`."""
+    bad_statistics: str = ""
+    """What is damaged of the statistics of the chunks, which are not used then; mostly nothing."""
 
     @property
     def ok(self) -> bool:
-        """Whether there are valid checksums, and every chunk matches its own."""
-        return self.checksum_state is ChecksumState.VALID and not self.bad
+        """Whether there are valid checksums, and chunks and statistics match their own."""
+        intact = not self.bad and not self.bad_statistics
+        return self.checksum_state is ChecksumState.VALID and intact
 
     def __str__(self) -> str:
         if self.checksum_state is ChecksumState.ABSENT and not self.bad:
@@ -56,6 +59,11 @@ class Verification:
             return f"{self.path}: damaged: {self.reason}"
         if self.bad:
             return f"{self.path}: damaged: {len(self.bad)} of {self.nchunks} stored chunks"
+        if self.bad_statistics:
+            return (
+                f"{self.path}: all {self.nchunks} stored chunks are as they were written, but the "
+                f"statistics are damaged: {self.bad_statistics}; add_stats writes them anew"
+            )
         return f"{self.path}: verified: all {self.nchunks} stored chunks are as they were written"
 
 
@@ -136,6 +144,7 @@ def verify_noting(
         reason=integrity.reason,
         nchunks=nchunks,
         bad=tuple(bad[chunk] for chunk in sorted(bad)),
+        bad_statistics=entry.problem if (entry := opened.parsed.statistics_entry) else "",
     )
 
 
@@ -203,9 +212,9 @@ def seal(urlpath: str | os.PathLike[str], *, threads: int | None = None) -> bool
             f"format allows {MAX_METALAYERS}",
             path=opened.reader.label,
         )
-    _require_usual_header(opened)
+    require_usual_header(opened)
     staging = update_staging(location, parsed)
-    digests = _digests_of(opened, threads)
+    digests = digests_of(opened, threads)
     staging.prepare()
     try:
         with staging.exclusive():
@@ -215,7 +224,7 @@ def seal(urlpath: str | os.PathLike[str], *, threads: int | None = None) -> bool
     return True
 
 
-def _require_usual_header(opened: OpenedFrame) -> None:
+def require_usual_header(opened: OpenedFrame) -> None:
     """Raise FrameFormatError for a header that would count as damaged once it is sealed."""
     header = opened.parsed.header
     (head,) = opened.reader.read([Span(0, header.header_len)])
@@ -236,7 +245,7 @@ def _check(digests: NDArray[np.uint64], chunk: int, data: memoryview) -> int:
     return expected
 
 
-def _digests_of(opened: OpenedFrame, threads: int | None) -> NDArray[np.uint64]:
+def digests_of(opened: OpenedFrame, threads: int | None) -> NDArray[np.uint64]:
     """Digests of all chunks as they are, 0 for special ones."""
     chunks = stored_extents(opened)[0]
     return digest_column(opened.parsed.index.offsets, digests_on_disk(opened, chunks, threads))

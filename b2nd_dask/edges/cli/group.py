@@ -28,7 +28,7 @@ class _Row(NamedTuple):
 VERBS = {
     "info": _Row("info", "What frames and stores hold."),
     "map": _Row("map", "A picture of the chunks of a frame."),
-    "stat": _Row("stat", "Minimum, maximum, mean of arrays, out of core."),
+    "stats": _Row("stats", "Minimum, maximum, mean of arrays, from records or out of core."),
     "verify": _Row("checksums", "Verify frames by their checksums."),
     "seal": _Row("checksums", "Add checksums to a frame that has none."),
     "convert": _Row("convert", "Convert zarr, HDF5 / NetCDF, npy, Caterva to frames and back."),

@@ -14,7 +14,7 @@ from b2nd_dask.edges.plot.canvas import axes_for, colormap, plain
 from b2nd_dask.edges.plot.cells import Cells
 from b2nd_dask.edges.plot.sources import frame_of, short_path
 from b2nd_dask.format.index import ChunkKind
-from b2nd_dask.frame.array import reference_of
+from b2nd_dask.frame.array import Frame, reference_of
 from b2nd_dask.frame.chunk_table import ChunkTable, chunk_table
 from b2nd_dask.frame.info import dims_of
 from b2nd_dask.frame.sizes import decimal
@@ -22,8 +22,10 @@ from b2nd_dask.frame.sizes import decimal
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-By = Literal["kind", "cbytes", "ratio", "codec"]
-_BY = ("kind", "cbytes", "ratio", "codec")
+By = Literal["kind", "cbytes", "ratio", "codec", "min", "max", "mean", "nans", "nonzeros"]
+#: Of the frame's statistics.
+_STATS = ("min", "max", "mean", "nans", "nonzeros")
+_BY = ("kind", "cbytes", "ratio", "codec", *_STATS)
 #: Points from the axes to the legend.
 _BELOW = 32
 #: Added to the number of a codec, so that it is no kind.
@@ -43,14 +45,15 @@ def chunk_map(frame: Any, by: By = "kind", *, ax: Axes | None = None, cmap: Any 
     ----------
     frame : path, URL, bytes, Frame, dask array or DataArray
         An array that reads one frame stands for this frame.
-    by : {"kind", "cbytes", "ratio", "codec"}
+    by : {"kind", "cbytes", "ratio", "codec", "min", "max", "mean", "nans", "nonzeros"}
         What colours say: whether chunks hold data, zeros, NaN, one value, or were never written;
         their compressed bytes; their compression ratio; their codec. Of frames in a store the bytes
-        are those up to the next chunk, since no chunk is asked for.
+        are those up to the next chunk, since no chunk is asked for. The others are statistics of
+        the chunk's elements, which the frame holds (see `Frame.stats`).
     ax : matplotlib.axes.Axes, optional
         Where to draw; by default in a new figure.
     cmap : optional
-        Colour map for ``"cbytes"`` and ``"ratio"``; ``"viridis"`` by default.
+        Colour map for numbers; ``"viridis"`` by default.
 
     Returns
     -------
@@ -61,7 +64,8 @@ def chunk_map(frame: Any, by: By = "kind", *, ax: Axes | None = None, cmap: Any 
     ImportError
         matplotlib is not installed.
     ValueError
-        An unknown `by`; codecs of a frame in a store; sizes of a sparse frame in a store.
+        An unknown `by`; codecs of a frame in a store; sizes of a sparse frame in a store; a
+        statistic that the frame does not hold.
 
     Examples
     --------
@@ -84,7 +88,7 @@ def chunk_map(frame: Any, by: By = "kind", *, ax: Axes | None = None, cmap: Any 
     axes = axes_for(ax)
     names = dims_of(reference) or tuple(f"axis {axis}" for axis in range(opened.ndim))
     cells = Cells.of(table.kinds.shape, opened.chunks, names)
-    shown = _Shown(axes, cells, table)
+    shown = _Shown(axes, cells, table, _statistic(opened, by) if by in _STATS else None)
     if table.kinds.size:
         drawn = cells.tiled(_colours(shown, by, cmap))
         axes.imshow(drawn, interpolation="nearest", aspect=cells.aspect(drawn.shape))
@@ -103,7 +107,26 @@ _SUBJECTS = {
     "cbytes": "compressed bytes of chunks",
     "ratio": "compression ratio of chunks",
     "codec": "codecs of chunks",
+    **{name: f"{name} of chunks" for name in _STATS},
 }
+
+
+def _statistic(frame: Frame, name: str) -> NDArray[np.float64]:
+    """One statistic of each chunk as a number, NaN where there is none."""
+    found = None if frame.stats is None else getattr(frame.stats.chunks, name)
+    if found is None or found.dtype.kind == "c":
+        hint = "they have no order" if frame.stats else "b2nd_dask.add_stats adds statistics"
+        raise ValueError(f"{frame.path}: no {name} is known of its chunks: {hint}")
+    values = np.ma.filled(_numbers(found).astype(np.float64), np.nan)
+    values[~np.isfinite(values)] = np.nan
+    return values.reshape(-1)
+
+
+def _numbers(column: NDArray[Any]) -> NDArray[Any]:
+    """Times as their ticks."""
+    if column.dtype.kind in "mM":
+        return column.astype(column.dtype.newbyteorder("=")).view(np.int64)
+    return column
 
 
 @dataclass(frozen=True, eq=False)
@@ -113,6 +136,8 @@ class _Shown:
     axes: Axes
     cells: Cells
     table: ChunkTable
+    statistic: NDArray[np.float64] | None
+    """Of each chunk, where colours say one."""
 
 
 def _colours(shown: _Shown, by: By, cmap: Any) -> NDArray[np.uint8]:
@@ -126,21 +151,28 @@ def _colours(shown: _Shown, by: By, cmap: Any) -> NDArray[np.uint8]:
             palette[_CODECS + number] = _rgba(_CODEC_COLOURS[number % len(_CODEC_COLOURS)])
         kinds = _with_codecs(shown.table, shown.table.codecs)
     colours: NDArray[np.uint8] = palette[shown.cells.in_cells(kinds).reshape(-1)]
-    if by in ("kind", "codec") or not len(shown.table.stored):
+    if by in ("kind", "codec"):
         return colours
-    values = np.full(kinds.size, np.nan)
-    nbytes = np.maximum(shown.table.nbytes, 1)
-    values[shown.table.stored] = nbytes if by == "cbytes" else shown.table.chunk_nbytes / nbytes
-    values[kinds.reshape(-1) != ChunkKind.STORED] = np.nan
+    values = _sizes(shown.table, by) if shown.statistic is None else shown.statistic
     found = shown.cells.in_cells(values, mean=True).reshape(-1)
     known = np.isfinite(found)
     if known.any():
-        scale = _scale(found[known], cmap)
+        scale = _scale(found[known], cmap, spread=shown.statistic is None)
         colours[known] = scale.to_rgba(found[known], bytes=True)
-        bar = shown.axes.figure.colorbar(scale, ax=shown.axes, shrink=0.8, label=_UNITS[by])
+        bar = shown.axes.figure.colorbar(scale, ax=shown.axes, shrink=0.8, label=_UNITS.get(by, by))
         if by == "cbytes":
             bar.ax.yaxis.set_major_formatter(lambda value, _: decimal(round(value)))
     return colours
+
+
+def _sizes(table: ChunkTable, by: By) -> NDArray[np.float64]:
+    """Compressed bytes or the ratio of each chunk that holds data, NaN of the others."""
+    values = np.full(table.kinds.size, np.nan)
+    if len(table.stored):
+        nbytes = np.maximum(table.nbytes, 1)
+        values[table.stored] = nbytes if by == "cbytes" else table.chunk_nbytes / nbytes
+    values[table.kinds.reshape(-1) != ChunkKind.STORED] = np.nan
+    return values
 
 
 def _with_codecs(table: ChunkTable, codecs: NDArray[np.uint8]) -> NDArray[np.uint8]:
@@ -153,11 +185,11 @@ def _with_codecs(table: ChunkTable, codecs: NDArray[np.uint8]) -> NDArray[np.uin
 _UNITS = {"cbytes": "compressed bytes", "ratio": "compression ratio"}
 
 
-def _scale(values: NDArray[np.float64], cmap: Any) -> Any:
-    """Colours for numbers, logarithmic where they spread."""
+def _scale(values: NDArray[np.float64], cmap: Any, *, spread: bool) -> Any:
+    """Colours for numbers, logarithmic where they spread and may."""
     colors = require("plot", "matplotlib.colors")
     low, high = float(values.min()), float(values.max())
-    norm = colors.LogNorm if high > 20 * low else colors.Normalize
+    norm = colors.LogNorm if spread and high > 20 * low else colors.Normalize
     mappable = require("plot", "matplotlib.cm").ScalarMappable
     return mappable(norm(low, high if high > low else low + 1), colormap(cmap or "viridis"))
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from typing import Any
 
@@ -132,10 +132,10 @@ class StagedBatches:
 
     def add_elements(self, chunk: int, elements: NDArray[Any], plan: FramePlan) -> None:
         """Encode and add a chunk of valid elements."""
-        encoded = encode_elements(elements, plan.grid, plan.compression)
-        # the index says all of special chunks
-        has_row = plan.stats and not isinstance(encoded, int)
-        self.add(chunk, encoded, chunk_statistics(elements) if has_row else None)
+        rows: list[bytes] = []
+        look = (lambda found: rows.append(chunk_statistics(found))) if plan.stats else None
+        encoded = encode_elements(elements, plan.grid, plan.compression, look)
+        self.add(chunk, encoded, rows[0] if rows else None)
 
     def add(self, chunk: int, encoded: int | bytes, statistics: bytes | None) -> None:
         """Add what `encode_elements` made of a chunk; stage those before it if there is no room."""
@@ -204,13 +204,21 @@ def constant_records(
     return ChunkRecords.of_special(np.asarray(numbers).reshape(-1), code)
 
 
-def encode_elements(elements: NDArray[Any], grid: Grid, how: Compression) -> int | bytes:
+def encode_elements(
+    elements: NDArray[Any],
+    grid: Grid,
+    how: Compression,
+    look: Callable[[NDArray[Any]], None] | None = None,
+) -> int | bytes:
     """Encode the elements of one chunk.
 
     Parameters
     ----------
     elements : ndarray
         The chunk's valid elements: of the shape of a chunk, or less at the array's edges.
+    look : callable, optional
+        Gets the valid elements of a chunk that is stored, in any order and shape, while they are in
+        the processor's cache.
 
     Returns
     -------
@@ -220,13 +228,18 @@ def encode_elements(elements: NDArray[Any], grid: Grid, how: Compression) -> int
     element = repeated_element(elements)
     # what grows over a cut chunk's edge later must read as zeros: there only zeros are constant
     if element is not None and (elements.shape == grid.chunks or not any(element.tobytes())):
-        return encode_constant(element, grid)
+        encoded = encode_constant(element, grid)
+        if look is not None and not isinstance(encoded, int):
+            look(np.broadcast_to(element, elements.shape))
+        return encoded
     moved = elements if elements.dtype.fields is None else elements.view(f"V{grid.itemsize}")
     if (
         grid.chunk_is_c_order
         and elements.shape == grid.padded_chunk
         and elements.flags.c_contiguous
     ):
+        if look is not None:
+            look(elements)
         return encode_chunk(
             moved.reshape(-1), how, typesize=grid.itemsize, blocksize=grid.block_nbytes
         )
@@ -234,6 +247,9 @@ def encode_elements(elements: NDArray[Any], grid: Grid, how: Compression) -> int
         if elements.shape != grid.padded_chunk:
             raw[:] = 0
         gather_chunk(moved, grid, raw.view(moved.dtype))
+        if look is not None:
+            # those of a whole chunk have just been moved, and lie one behind the other now
+            look(raw.view(elements.dtype) if elements.shape == grid.padded_chunk else elements)
         return encode_chunk(raw, how, typesize=grid.itemsize, blocksize=grid.block_nbytes)
 
 

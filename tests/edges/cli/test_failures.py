@@ -79,8 +79,8 @@ HOSTILE = "\x1b]0;title\x07[red]\x1b[31m\u202e[/]\r\n"
         ("info", "--json"),
         ("map",),
         ("map", "--by", "codec"),
-        ("stat",),
-        ("stat", "--json"),
+        ("stats",),
+        ("stats", "--json"),
         ("verify",),
         ("plan",),
         ("seal",),
@@ -104,7 +104,7 @@ def test_keys_of_stores_do_not_act_on_the_terminal(tmp_path: Path) -> None:
     store = str(tmp_path / "s.b2z")
     with blosc2.TreeStore(store, mode="w") as tree:
         tree["/\x1b[31mred[bold]"] = np.arange(3)
-    for verb in ("info", "stat"):
+    for verb in ("info", "stats"):
         output = run(verb, store).output
         assert "[31mred[bold]" in output
         assert "\x1b" not in output

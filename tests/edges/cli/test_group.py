@@ -79,7 +79,7 @@ def completions(*arguments: str) -> list[str]:
 
 def test_completion_knows_verbs_options_and_paths() -> None:
     assert completions("") == list(VERBS)
-    assert completions("s") == ["stat", "seal", "staging"]
+    assert completions("s") == ["stats", "seal", "staging"]
     assert completions("map", "--b") == ["--by"]
     assert completions("map", "--by", "c") == ["cbytes", "codec"]
     complete = ShellComplete(main, {}, "b2nd-dask", "_B2ND_DASK_COMPLETE")

@@ -74,7 +74,7 @@ def test_dask_loads_no_package_for_its_other_verbs() -> None:
 
 
 def test_a_reader_that_is_gone_ends_it_quietly(path: str) -> None:
-    for verb in ("info", "map", "stat", "verify", "plan"):
+    for verb in ("info", "map", "stats", "verify", "plan"):
         ended = run_to_end(_into_a_closed_pipe, verb, path)
         assert ended == Ended("", "", 141)
 
@@ -121,7 +121,7 @@ def test_the_script_looks_at_frames_without_dask(path: str) -> None:
 
 WITH_DASK = """
 import sys, b2nd_dask_command
-sys.argv = ["b2nd-dask", "stat", sys.argv[1]]
+sys.argv = ["b2nd-dask", "stats", sys.argv[1]]
 try:
     b2nd_dask_command.main()
 except SystemExit as ended:

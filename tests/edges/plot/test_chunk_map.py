@@ -206,3 +206,28 @@ def test_names_of_panels_are_beside_the_picture(tmp_path: Path, shape: tuple[int
         rows = slice(max(round(top), 0), max(round(bottom) + 1, 0))
         assert not cells[rows, max(round(left), 0) : round(right) + 1].any()
         assert where.y1 <= title.y0
+
+
+def test_colours_are_the_statistics_of_the_chunks(tmp_path: Path) -> None:
+    values = np.random.default_rng(2).normal(size=(30, 20))
+    values[:10, :10], values[10:20, :10] = 0, np.nan
+    path = tmp_path / "x.b2nd"
+    to_b2nd(values, path, chunks=(10, 10))
+    with pytest.raises(ValueError, match="add_stats"):
+        plot.chunk_map(path, "mean")
+    b2nd_dask.add_stats(path)
+    cells = values.reshape(3, 10, 2, 10).transpose(0, 2, 1, 3).reshape(3, 2, 100)
+    for by, wanted in (
+        ("mean", cells.mean(-1)),
+        ("min", cells.min(-1)),
+        ("max", cells.max(-1)),
+        ("nans", np.isnan(cells).sum(-1)),
+        ("nonzeros", np.count_nonzero(cells, axis=-1)),
+    ):
+        found = picture(plot.chunk_map(path, by))
+        low, high = np.nanmin(wanted), np.nanmax(wanted)
+        expected = mpl.colormaps["viridis"]((wanted - low) / (high - low), bytes=True)
+        known = np.isfinite(wanted)
+        np.testing.assert_allclose(found[known].astype(int), expected[known].astype(int), atol=3)
+        # the kind of what has none
+        assert known.all() or (found[1, 0] != found[known]).any(-1).all()

@@ -1,4 +1,4 @@
-"""`stat`: against NumPy."""
+"""`stats`: against NumPy."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def test_special_chunks_count(data: st.DataObject, fresh_path: Callable[[], Path
     path = fresh_path()
     case.write(path)
     values = blosc2.open(str(path))[...]
-    (found,) = told("stat", str(path))
+    (found,) = told("stats", str(path))
     want = expected(values, None)
     assert (found["count"], found["nan"], found["zeros"]) == (
         want["n"],
@@ -105,14 +105,14 @@ def test_axis_and_dates(tmp_path: Path) -> None:
     days = np.arange("2020-01-01", "2020-01-07", dtype="M8[D]").reshape(2, 3)
     days[0, 1] = "NaT"
     b2nd_dask.to_b2nd(days, path)
-    (found,) = told("stat", path, "--axis", "-1")
+    (found,) = told("stats", path, "--axis", "-1")
     assert found["axes"] == [1]
     assert found["kept_axes"] == [0]
     assert found["min"] == ["2020-01-01", "2020-01-04"]
     assert found["max"] == ["2020-01-03", "2020-01-06"]
     assert found["nan"] == [1, 0]
     assert found["mean"] is None
-    lines = run("stat", path, "--axis", "1").output.splitlines()
+    lines = run("stats", path, "--axis", "1").output.splitlines()
     assert lines[1].split() == ["index", "count", "NaN", "zeros", "min", "max", "mean", "std"]
     assert lines[2].split()[:5] == ["0", "2", "1", "0", "2020-01-01"]
 
@@ -121,7 +121,7 @@ def test_axis_and_dates(tmp_path: Path) -> None:
 def test_axes_that_are_none(tmp_path: Path, axis: str) -> None:
     path = tmp_path / "t.b2nd"
     b2nd_dask.to_b2nd(np.ones((2, 3)), path)
-    result = run("stat", str(path), "--axis", axis)
+    result = run("stats", str(path), "--axis", axis)
     assert result.exit_code in (1, 2)
     assert "axis" in result.stderr
 
@@ -131,13 +131,51 @@ def test_arrays_of_a_store_that_have_numbers(tmp_path: Path) -> None:
     with blosc2.TreeStore(store, mode="w") as tree:
         tree["/g/x"] = np.arange(6.0)
         tree["/names"] = np.array(["a", "b"])
-    result = run("stat", store, "--json")
+    result = run("stats", store, "--json")
     assert result.exit_code == 0
     assert '"mean": 2.5' in result.stdout
     assert f"{store}/names: <U1, left out" in result.stderr
-    result = run("stat", f"{store}/names")
+    result = run("stats", f"{store}/names")
     assert result.exit_code == 1
     assert "numbers and dates" in result.stderr
+
+
+def test_records_answer_without_the_elements(tmp_path: Path) -> None:
+    path = tmp_path / "a.b2nd"
+    values = np.random.default_rng(0).normal(size=(30, 20))
+    values[:3] = np.nan
+    values[5, 5] = 0
+    b2nd_dask.to_b2nd(values, path, chunks=(10, 10))
+    (read,) = told("stats", str(path))
+    assert (read["source"], read["records"]["chunks"]) == ("elements", 0)
+    assert "--add" in run("stats", str(path)).output
+    (found,) = told("stats", "--add", str(path))
+    assert found["source"] == "records"
+    assert found["records"]["chunks"] == found["records"]["of"] == 6
+    for name in ("count", "nan", "zeros", "min", "max"):
+        assert found[name] == read[name]
+    assert found["mean"] == pytest.approx(np.nanmean(values))
+    assert "6 of 6 chunks" in run("stats", str(path)).output
+    (again,) = told("stats", "--read", str(path))
+    assert again["std"] == read["std"]
+    # nothing is read: nobody sees damage of the elements
+    raw = bytearray(path.read_bytes())
+    raw[b2nd_dask.open_b2nd(path).cbytes // 2] ^= 1
+    path.write_bytes(raw)
+    assert run("stats", str(path)).exit_code == 0
+    assert run("stats", "--read", str(path)).exit_code == 1
+
+
+@pytest.mark.parametrize("dtype", ["M8[s]", ">i2", "?", "c8", "m8[D]"])
+def test_records_say_what_elements_say(tmp_path: Path, dtype: str) -> None:
+    path = str(tmp_path / "a.b2nd")
+    values = np.arange(-5, 35).astype("i8").astype(dtype).reshape(8, 5)
+    b2nd_dask.to_b2nd(values, path, chunks=(3, 2), stats=True)
+    (found,) = told("stats", path)
+    (read,) = told("stats", "--read", path)
+    assert (found["source"], read["source"]) == ("records", "elements")
+    for name in ("count", "nan", "zeros", "min", "max", "mean"):
+        assert found[name] == read[name]
 
 
 def test_a_damaged_chunk_is_named(tmp_path: Path) -> None:
@@ -146,6 +184,6 @@ def test_a_damaged_chunk_is_named(tmp_path: Path) -> None:
     raw = bytearray(path.read_bytes())
     raw[raw.index(np.arange(200.0, 300).tobytes())] ^= 1
     path.write_bytes(raw)
-    result = run("stat", str(path))
+    result = run("stats", str(path))
     assert result.exit_code == 1
     assert f"{path}: chunk 2: " in result.stderr

@@ -1,4 +1,4 @@
-"""`stat`: minimum, maximum, mean and standard deviation of arrays, out of core."""
+"""`stats`: minimum, maximum, mean of arrays, from the records in their frames or out of core."""
 
 from __future__ import annotations
 
@@ -14,12 +14,15 @@ from numpy.typing import NDArray
 from b2nd_dask.edges.cli.failures import FAILED, Verb, message_of, safe
 from b2nd_dask.edges.cli.moments import is_described, moments
 from b2nd_dask.edges.cli.options import json_option, lengths, paths_argument, storage_options
-from b2nd_dask.edges.cli.sources import arrays_of, opened
+from b2nd_dask.edges.cli.recorded import recorded, records_of
+from b2nd_dask.edges.cli.sources import arrays_of, files_in, opened
 from b2nd_dask.edges.cli.terminal import print_columns, print_json, progress
 from b2nd_dask.edges.progress import tasks_shown
 from b2nd_dask.frame.access import open_b2nd
+from b2nd_dask.frame.add_stats import add_stats
 from b2nd_dask.frame.array import Frame
 from b2nd_dask.frame.info import lengths_text
+from b2nd_dask.frame.sizes import decimal
 from b2nd_dask.graph.read.from_b2nd import from_b2nd
 
 #: Bytes of elements that a task reads at once: of narrow ones it makes floats of eight bytes.
@@ -29,40 +32,48 @@ _NAMES = ("n", "nan", "zeros", "min", "max", "mean", "std")
 _HEAD = ("count", "NaN", "zeros", "min", "max", "mean", "std")
 
 
-@click.command("stat", cls=Verb)
+@click.command("stats", cls=Verb)
 @paths_argument
 @click.option(
     "--axis",
     callback=lengths,
     metavar="N,...",
-    help="Axes to reduce, such as 0 or 0,-1; all by default.",
+    help="Axes to reduce, such as 0 or 0,-1; all by default. Reads the elements.",
 )
+@click.option("--read", is_flag=True, help="Read the elements, also for the standard deviation.")
+@click.option("--add", is_flag=True, help="First add records to the local frames without.")
 @json_option
 @storage_options
 @click.pass_context
-def stat_command(
+def stats_command(
     context: click.Context,
     paths: tuple[str, ...],
     axis: int | tuple[int, ...] | None,
+    read: bool,
+    add: bool,
     as_json: bool,
     storage_options: dict[str, Any],
 ) -> None:
-    """Compute minimum, maximum, mean and standard deviation of the arrays at PATHS, out of core.
+    """Minimum, maximum and mean of the arrays at PATHS; of a store or a directory those of each.
 
-    Of a store, or of a directory of frames, those of each array. Every chunk with data is read
-    once, and verified where it has a checksum. NaN and NaT are counted, and left out of the rest.
+    Frames that hold records of all their chunks (to_b2nd(..., stats=True), or --add) are not read.
+    Of others every chunk with data is read once, and verified where it has a checksum; that also
+    gives the standard deviation. NaN and NaT are counted, and left out of the rest.
 
     \b
     Examples:
-      b2nd-dask stat rain.b2nd
-      b2nd-dask stat --axis 0,1 era5.b2nd
-      b2nd-dask stat --json store.b2z | jq '.[] | [.path, .mean]'
+      b2nd-dask stats rain.b2nd
+      b2nd-dask stats --add archive/*.b2nd
+      b2nd-dask stats --axis 0,1 era5.b2nd
+      b2nd-dask stats --json store.b2z | jq '.[] | [.path, .mean]'
     """
     found, failed = [], False
     for path in paths:
         try:
+            if add:
+                _add(path)
             for frame in _frames(path, storage_options):
-                found.append(_described(frame, axis))
+                found.append(_described(frame, axis, read=read))
                 if not as_json:
                     _print(found[-1])
         except BrokenPipeError:
@@ -89,13 +100,20 @@ def _frames(path: str, options: dict[str, Any]) -> Iterator[Frame]:
             click.echo(safe(f"{frame.path}: {frame.dtype}, left out"), err=True)
 
 
-def _described(frame: Frame, axis: int | tuple[int, ...] | None) -> dict[str, Any]:
+def _add(path: str) -> None:
+    for frame in files_in(path) or [path]:
+        try:
+            add_stats(frame)
+        except TypeError as error:
+            # of a directory, what has no numbers
+            click.echo(safe(f"{frame}: {error}"), err=True)
+
+
+def _described(frame: Frame, axis: int | tuple[int, ...] | None, *, read: bool) -> dict[str, Any]:
     axes = _axes(frame, axis)
-    with dask.config.set({"array.chunk-size": _BLOCK}):
-        x = from_b2nd(frame, chunks="auto")
-    with progress(f"computing {frame.path}") as show, tasks_shown(show):
-        record = np.asarray(moments(x, axes).compute(scheduler="threads"))
-    values = {key: _listed(_value(record, key, frame.dtype)) for key in _NAMES}
+    found = None if read or axes is not None else recorded(frame)
+    source = "elements" if found is None else "records"
+    values = _computed(frame, axes) if found is None else _texts(found)
     kept = None if axes is None else [n for n in range(frame.ndim) if n not in axes]
     return {
         "path": frame.path,
@@ -105,7 +123,24 @@ def _described(frame: Frame, axis: int | tuple[int, ...] | None) -> dict[str, An
         "kept_axes": kept,
         "count": values.pop("n"),
         **values,
+        "source": source,
+        "records": records_of(frame),
     }
+
+
+def _texts(found: dict[str, Any]) -> dict[str, Any]:
+    return {
+        name: None if value is None else _listed(np.ma.masked_array(value))
+        for name, value in found.items()
+    }
+
+
+def _computed(frame: Frame, axes: tuple[int, ...] | None) -> dict[str, Any]:
+    with dask.config.set({"array.chunk-size": _BLOCK}):
+        x = from_b2nd(frame, chunks="auto")
+    with progress(f"computing {frame.path}") as show, tasks_shown(show):
+        record = np.asarray(moments(x, axes).compute(scheduler="threads"))
+    return {key: _listed(_value(record, key, frame.dtype)) for key in _NAMES}
 
 
 def _axes(frame: Frame, axis: int | tuple[int, ...] | None) -> tuple[int, ...] | None:
@@ -150,10 +185,19 @@ def _print(found: dict[str, Any]) -> None:
                 ("  " + head, _text(found["count" if name == "n" else name]))
                 for name, head in zip(_NAMES, _HEAD, strict=True)
             ]
+            + [("  records", _said_of_records(found))]
         )
         return
     head = ("  index", *_HEAD)
     print_columns(_lines(found), head)
+
+
+def _said_of_records(found: dict[str, Any]) -> str:
+    records = found["records"]
+    if not records["chunks"] and records["of"]:
+        return "none, the elements were read; --add keeps some in the frame"
+    said = f"{records['chunks']} of {records['of']} chunks, {decimal(records['nbytes'])}"
+    return said + ("; the elements were read" if found["source"] == "elements" else "")
 
 
 def _lines(found: dict[str, Any]) -> Iterator[tuple[str, ...]]:

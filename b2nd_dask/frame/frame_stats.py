@@ -1,0 +1,214 @@
+"""`FrameStats`: the statistics that a frame holds, as users look at them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from b2nd_dask.format.grid import Grid
+from b2nd_dask.format.statistics import ChunkStatistics, element_counts
+
+_NAMES = ("min", "max", "sum", "mean", "count", "nans", "nonzeros")
+
+
+@dataclass(frozen=True, eq=False)
+class FrameStats:
+    """Statistics of all elements of a frame, and of each chunk, as the frame's records say them.
+
+    Nothing is read for them but the records. A statistic is None where the dtype has none (an order
+    of complex numbers, a sum of dates), where there are no elements that are not NaN, and where
+    nothing is known of some chunks (see `chunks.known`).
+    """
+
+    _columns: ChunkStatistics
+    _grid: Grid
+    _dtype: np.dtype[Any]
+
+    @cached_property
+    def chunks(self) -> ChunkStats:
+        """The same for each chunk: arrays of the shape of the chunk grid."""
+        return ChunkStats(self._columns, self._grid, self._dtype)
+
+    @property
+    def min(self) -> Any:
+        """Least element; NaN and NaT are left out."""
+        return self._end("least", np.min)
+
+    @property
+    def max(self) -> Any:
+        """Greatest element; NaN and NaT are left out."""
+        return self._end("greatest", np.max)
+
+    @cached_property
+    def sum(self) -> Any:
+        """Sum of the elements that are not NaN; of integers modulo 2**64, as NumPy's."""
+        if self._dtype.kind == "M" or not self._all_known:
+            return None
+        with np.errstate(all="ignore"):
+            total = np.add.reduce(self._columns.total)
+        return total if self._dtype.kind != "m" else total.astype(_native(self._dtype))
+
+    @cached_property
+    def mean(self) -> Any:
+        """Mean of the elements that are not NaN."""
+        n = 0 if self.count is None else self.count - self.nans
+        if not n or not _are_exact(self._columns, self._counts):
+            return None
+        if self._dtype.kind in "fc":
+            return self.sum / n
+        # not modulo 2**64
+        total = sum(self._columns.total.tolist())
+        if self._dtype.kind in "mM":
+            return np.array(total // n, np.int64).view(_native(self._dtype))[()]
+        return np.float64(total / n)
+
+    @property
+    def count(self) -> int | None:
+        """Elements, NaN among them."""
+        return int(self._counts.sum()) if self._all_known else None
+
+    @property
+    def nans(self) -> Any:
+        """Elements that are NaN or NaT."""
+        return int(self._columns.nans.sum()) if self._all_known else None
+
+    @property
+    def nonzeros(self) -> Any:
+        """Elements that are not zero; NaN and NaT are not."""
+        return int(self._columns.nonzeros.sum()) if self._all_known else None
+
+    def __repr__(self) -> str:
+        values = ", ".join(f"{name}={_text(getattr(self, name))}" for name in _NAMES)
+        unknown = len(self._columns.known) - np.count_nonzero(self._columns.known)
+        return f"<FrameStats {values}{f', {unknown} chunks unknown' * bool(unknown)}>"
+
+    def _repr_html_(self) -> str:
+        rows = (f"<tr><th>{name}</th><td>{_text(getattr(self, name))}</td></tr>" for name in _NAMES)
+        return f"<table>{''.join(rows)}</table>"
+
+    @cached_property
+    def _all_known(self) -> bool:
+        return bool(self._columns.known.all())
+
+    @cached_property
+    def _counts(self) -> NDArray[np.int64]:
+        return element_counts(self._grid)
+
+    def _end(self, name: str, choose: Any) -> Any:
+        if not self._all_known or not self._columns.has_range:
+            return None
+        has_some = self._columns.nans < self._counts
+        found = getattr(self._columns, name)[has_some]
+        return choose(found) if len(found) else None
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class ChunkStats:
+    """Statistics of each chunk, in the shape of the chunk grid.
+
+    Arrays are masked where nothing is known of a chunk, or it has no such statistic.
+    """
+
+    _columns: ChunkStatistics
+    _grid: Grid
+    _dtype: np.dtype[Any]
+
+    @property
+    def known(self) -> NDArray[np.bool_]:
+        """Whether there is a record of the chunk."""
+        return self._columns.known.reshape(self._grid.counts)
+
+    @property
+    def min(self) -> NDArray[Any] | None:
+        """Least elements; None of complex numbers."""
+        return self._masked(self._columns.least, some=True) if self._columns.has_range else None
+
+    @property
+    def max(self) -> NDArray[Any] | None:
+        """Greatest elements; None of complex numbers."""
+        return self._masked(self._columns.greatest, some=True) if self._columns.has_range else None
+
+    @property
+    def sum(self) -> NDArray[Any] | None:
+        """Sums of the elements that are not NaN; None of dates."""
+        total = self._columns.total
+        if self._dtype.kind == "M":
+            return None
+        return self._masked(total if self._dtype.kind != "m" else total.view(_native(self._dtype)))
+
+    @property
+    def mean(self) -> NDArray[Any]:
+        """Means of the elements that are not NaN; masked also where a sum is too large for them."""
+        n = np.maximum(1, self._flat_count - self._columns.nans)
+        if self._dtype.kind in "mM":
+            means: NDArray[Any] = (self._columns.total // n).view(_native(self._dtype))
+        else:
+            means = self._columns.total / n
+        found = self._masked(means, some=True)
+        exact = _each_is_exact(self._columns, self._flat_count)
+        return np.ma.masked_array(
+            found, mask=np.ma.getmaskarray(found) | ~exact.reshape(found.shape)
+        )
+
+    @property
+    def count(self) -> NDArray[np.int64]:
+        """Elements, without the padding behind the array's edge."""
+        return self._flat_count.reshape(self._grid.counts)
+
+    @property
+    def nans(self) -> NDArray[Any]:
+        """Elements that are NaN or NaT."""
+        return self._masked(self._columns.nans)
+
+    @property
+    def nonzeros(self) -> NDArray[Any]:
+        """Elements that are not zero; NaN and NaT are not."""
+        return self._masked(self._columns.nonzeros)
+
+    def __repr__(self) -> str:
+        return f"<ChunkStats of {' x '.join(map(str, self._grid.counts))} chunks>"
+
+    @property
+    def _flat_count(self) -> NDArray[np.int64]:
+        return element_counts(self._grid)
+
+    def _masked(self, column: NDArray[Any], *, some: bool = False) -> NDArray[Any]:
+        """In the shape of the grid; masked where unknown, or `some` elements are needed."""
+        mask = ~self._columns.known
+        if some:
+            mask = mask | (self._columns.nans >= self._flat_count)
+        return np.ma.masked_array(column.copy(), mask=mask).reshape(self._grid.counts)
+
+
+def _are_exact(columns: ChunkStatistics, counts: NDArray[np.int64]) -> bool:
+    return bool(_each_is_exact(columns, counts).all())
+
+
+def _each_is_exact(columns: ChunkStatistics, counts: NDArray[np.int64]) -> NDArray[np.bool_]:
+    """Whether sums of integers cannot have wrapped around."""
+    kind = columns.least.dtype.kind
+    if kind not in "iumM":
+        return np.ones(len(counts), bool)
+    low, high = (_as_floats(column) for column in (columns.least, columns.greatest))
+    fit = np.maximum(np.abs(low), np.abs(high)) * counts < (2.0**64 if kind == "u" else 2.0**63)
+    return fit | (columns.nans >= counts)
+
+
+def _as_floats(column: NDArray[Any]) -> NDArray[np.float64]:
+    native = column.astype(_native(column.dtype))
+    ticks: NDArray[Any] = native.view(np.int64) if native.dtype.kind in "mM" else native
+    return ticks.astype(np.float64)
+
+
+def _native(dtype: np.dtype[Any]) -> np.dtype[Any]:
+    return dtype.newbyteorder("=")
+
+
+def _text(value: Any) -> str:
+    if value is None:
+        return "unknown"
+    return f"{value:.6g}" if isinstance(value, float) else str(value)
