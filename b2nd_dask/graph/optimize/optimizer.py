@@ -36,6 +36,7 @@ _SWITCHES = {
 #: In the order in which they are applied. Here, since they must be known where the rules themselves
 #: cannot be imported.
 RULE_NAMES = (
+    "read_at_once",
     "aliases",
     "inline_reads",
     "reduction_pushdown",
