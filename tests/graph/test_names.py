@@ -51,8 +51,10 @@ def test_reads(path: Path) -> None:
     x = from_b2nd(path)
     assert x.name.startswith("read(a)-")
     finish = "finalize-hlgfinalizecompute"
-    assert shown_of(x.compute) == {"read(a)", finish}
-    assert shown_of(from_b2nd(open_b2nd(path), chunks="auto").compute) <= {"read(a)", finish}
+    # one task reads it all; nobody sees the names of tasks in threads
+    assert shown_of(x.compute) == {finish}
+    assert shown_of(x.persist) == {"read(a)"}
+    assert shown_of(from_b2nd(open_b2nd(path), chunks="auto").persist) == {"read(a)"}
     # a read that becomes part of another task has its name, as with any array of dask
     assert shown_of(x.sum().compute) <= {"sum", "sum-partial", "sum-aggregate", finish}
     assert not shown_of((x * 2 + 1)[3:50].compute) & {"read(a)", "from"}

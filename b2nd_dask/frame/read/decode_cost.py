@@ -90,3 +90,17 @@ def block_number(position: Any, chunk: int, block: int) -> Any:
     """Numbers of the blocks that hold positions; blocks begin anew in each chunk."""
     cell, inner = position // chunk, position % chunk
     return cell * -(-chunk // block) + inner // block
+
+
+def touched_blocks_along(positions: range, chunk: int, block: int) -> int:
+    """Blocks along one axis that hold some of ascending positions, or a few more.
+
+    Examples
+    --------
+    >>> touched_blocks_along(range(5, 25), 10, 4), touched_blocks_along(range(0, 100, 50), 10, 4)
+    (6, 2)
+    """
+    if not positions:
+        return 0
+    span = block_number(positions[-1], chunk, block) - block_number(positions[0], chunk, block)
+    return min(len(positions), int(span) + 1)

@@ -41,6 +41,7 @@ _SWITCHES = {
 #: cannot be imported.
 RULE_NAMES = (
     "statistics_layers",
+    "read_at_once",
     "aliases",
     "inline_reads",
     "reduction_pushdown",

@@ -17,6 +17,7 @@ from b2nd_dask.graph.optimize.rules.index_pushdown import INDEX_PUSHDOWN
 from b2nd_dask.graph.optimize.rules.inline import INLINE_READS
 from b2nd_dask.graph.optimize.rules.merge import MERGE_BLOCKS
 from b2nd_dask.graph.optimize.rules.pushdown import push_down
+from b2nd_dask.graph.optimize.rules.read_at_once import READ_AT_ONCE
 from b2nd_dask.graph.optimize.rules.reduction_pushdown import REDUCTION_PUSHDOWN
 from b2nd_dask.graph.optimize.rules.rule import (
     GraphRule,
@@ -34,6 +35,7 @@ from b2nd_dask.graph.resources import on_cluster
 #: In the order in which they are applied; those for layers stand in front.
 RULES: tuple[Rule, ...] = (
     TOLD_LAYERS,
+    READ_AT_ONCE,
     ALIASES,
     INLINE_READS,
     REDUCTION_PUSHDOWN,
