@@ -14,6 +14,7 @@ from b2nd_dask.graph._dask_compat import (
     Alias,
     DataNode,
     GraphNode,
+    List,
     Task,
     TaskRef,
     _enforce_dtype,
@@ -149,6 +150,8 @@ class Scope:
             return self.named(value.target)
         if type(value) is Task:
             return self.call(value)
+        if type(value) is List:
+            return Call(list, tuple(map(self.node, value.args)), {})
         if isinstance(value, GraphNode):
             raise NotUnderstoodError
         return Literal(value)

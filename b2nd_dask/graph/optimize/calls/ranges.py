@@ -96,14 +96,17 @@ def _range_of(bound: BoundWork, elements: Range) -> Range:
 
 
 def _call(func: Any, args: list[Range], keywords: Mapping[str, Any]) -> Range:
+    others = {name: value for name, value in keywords.items() if name != "enforce_dtype"}
     found = None
-    if func is np.where and args[0].is_boolean:
+    if func is np.where and args[0].is_boolean and not others:
         found = _where(*args)
     elif all(arg.low is not None for arg in args):
         if func is chunk.astype:
-            found = _cast(args[0], np.dtype(keywords["astype_dtype"]))
-        elif not keywords and func in _RULES:
+            found = _cast(args[0], np.dtype(others["astype_dtype"]))
+        elif not others and func in _RULES:
             found = _RULES[func](*args)
+    if found is not None and found.low is not None and "enforce_dtype" in keywords:
+        found = _cast(found, np.dtype(keywords["enforce_dtype"]))
     return found or _anything(args)
 
 

@@ -1,0 +1,289 @@
+"""What statistics of chunks tell is not read, and is what NumPy computes of the elements."""
+
+import warnings
+from contextlib import contextmanager
+
+import dask
+import dask.array as da
+import numpy as np
+import pytest
+from distributed import Client, LocalCluster
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import b2nd_dask
+from b2nd_dask.frame.read import reduce as reduce_module
+from b2nd_dask.frame.read import region as region_module
+from b2nd_dask.graph.optimize.rules.reduction_pushdown import reduce_block
+from tests.graph.pushing import tasks_of
+
+REDUCTIONS = {
+    "sum": lambda x, m: m.sum(x),
+    "min": lambda x, m: m.min(x),
+    "max": lambda x, m: m.max(x),
+    "mean": lambda x, m: m.mean(x),
+    "any": lambda x, m: m.any(x),
+    "all": lambda x, m: m.all(x),
+    "nansum": lambda x, m: m.nansum(x),
+    "nanmin": lambda x, m: m.nanmin(x),
+    "nanmax": lambda x, m: m.nanmax(x),
+    "nanmean": lambda x, m: m.nanmean(x),
+    "count_nonzero": lambda x, m: m.count_nonzero(x),
+    "isnan": lambda x, m: m.isnan(x).sum(),
+    "not isnan": lambda x, m: (~m.isnan(x)).mean(),
+    "filled": lambda x, m: m.where(m.isnan(x), 0, x).sum(),
+    "wider": lambda x, m: x.astype("f8").max(),
+    "zeros": lambda x, m: (x == 0).sum(),
+}
+#: Comparisons and what is made of them; the scalar lies somewhere among the elements.
+SEARCHES = {
+    "any": lambda x, m, t: (x > t).any(),
+    "sum": lambda x, m, t: (x > t).sum(),
+    "all": lambda x, m, t: (x <= t).all(),
+    "axis": lambda x, m, t: (x >= t).sum(axis=-1),
+    "both": lambda x, m, t: ((x > t) & (x < t + 2)).sum(),
+    "either": lambda x, m, t: ((x < t) | ~(x < t + 2)).any(axis=0),
+    "equal": lambda x, m, t: (x == t).sum(),
+    "unequal": lambda x, m, t: (x != t).sum(),
+    "scaled": lambda x, m, t: (x * 0.5 - 1.0 > t).sum(),
+    "negative": lambda x, m, t: (abs(-(x * 1.0)) > t).sum(),
+    "where": lambda x, m, t: m.where(x > t, x, 0),
+    "where not": lambda x, m, t: m.where(x > t, 0, x * 2),
+    "infinite": lambda x, m, t: (m.isfinite(x) & (x > t)).sum(),
+    "elements": lambda x, m, t: x[x > t],
+    "positions": lambda x, m, t: m.nonzero(x > t)[0],
+    "mean of": lambda x, m, t: m.where(x > t, 1.5, 0).mean(),
+    "dependent": lambda x, m, t: (x > m.nanmax(x)).sum(),
+}
+FLOATS = [0.0, -0.0, 1.5, -2.25, 100.0, np.nan, np.inf, -np.inf]
+DTYPES = ["f8", ">f8", "f4", "f2", "i1", "u1", "i4", ">i4", "i8", "u8", "?"]
+
+
+@contextmanager
+def chunks_read():
+    """Count the chunks that are fetched meanwhile."""
+    counts = []
+    real = region_module.fetch
+
+    def fetch(opened, batch):
+        batch = list(batch)
+        counts.extend(batch)
+        return real(opened, batch)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(region_module, "fetch", fetch)
+        patch.setattr(reduce_module, "fetch", fetch)
+        yield counts
+
+
+@st.composite
+def arrays(draw):
+    """Elements in runs, so that many chunks are settled and some hold one value, or NaN alone."""
+    dtype = np.dtype(draw(st.sampled_from(DTYPES)))
+    shape = tuple(draw(st.lists(st.integers(1, 13), min_size=1, max_size=3)))
+    rng = np.random.default_rng(draw(st.integers(0, 2**32)))
+    if dtype.kind == "f":
+        array = rng.choice(FLOATS[: draw(st.integers(1, len(FLOATS)))], shape)
+        array += np.cumsum(rng.integers(0, 2, shape[0])).reshape(-1, *(1,) * (len(shape) - 1))
+    elif dtype.kind == "b":
+        array = rng.integers(0, 2, shape)
+    else:
+        # up to the ends of the dtype, where sums wrap around
+        ends = np.iinfo(dtype)
+        wide = draw(st.booleans())
+        low, high = (ends.min, ends.max) if wide else (0, 100)
+        array = rng.integers(low, high, shape, dtype.newbyteorder("="))
+    chunks = tuple(draw(st.integers(1, n)) for n in shape)
+    return array.astype(dtype), chunks
+
+
+def written(folder, array, chunks, **options):
+    path = folder / "x.b2nd"
+    b2nd_dask.to_b2nd(array, path, chunks=chunks, mode="w", stats=True, **options)
+    return path
+
+
+def computed(program, *arguments):
+    with warnings.catch_warnings(), np.errstate(all="ignore"):
+        warnings.simplefilter("ignore")
+        found = program(*arguments)
+        return found.compute(scheduler="sync") if isinstance(found, da.Array) else found
+
+
+def agree(found, expected, name):
+    assert np.asarray(found).dtype.newbyteorder("=") == np.asarray(expected).dtype.newbyteorder("=")
+    tolerance = {"f2": 1e-2, "f4": 1e-5}.get(np.asarray(expected).dtype.str[1:], 1e-11)
+    np.testing.assert_allclose(found, expected, rtol=tolerance, atol=tolerance, err_msg=name)
+
+
+@settings(max_examples=8, deadline=None)
+@given(arrays(), st.data())
+def test_reductions_are_those_of_the_elements(tmp_path_factory, made, data):
+    array, chunks = made
+    path = written(tmp_path_factory.mktemp("frame"), array, chunks)
+    blocks = data.draw(st.sampled_from([None, "auto", -1]))
+    start, stop = sorted(data.draw(st.tuples(*[st.integers(0, array.shape[0])] * 2)))
+    x = da.from_b2nd(path, chunks=blocks)
+    cut = slice(start, max(stop, start + 1) if start < array.shape[0] else None)
+    for name, program in REDUCTIONS.items():
+        for part in (slice(None), cut if array[cut].size else slice(None)):
+            with dask.config.set({"b2nd_dask.statistics": False}):
+                without = computed(program, x[part], da)
+            agree(computed(program, x[part], da), without, name)
+
+
+@settings(max_examples=8, deadline=None)
+@given(arrays(), st.data())
+def test_searches_are_those_of_the_elements(tmp_path_factory, made, data):
+    array, chunks = made
+    path = written(tmp_path_factory.mktemp("frame"), array, chunks)
+    x = da.from_b2nd(path, chunks=data.draw(st.sampled_from([None, "auto", -1])))
+    some = array.reshape(-1)[:2].tolist()
+    limit = data.draw(st.sampled_from([0, 1, 3.5, -2, np.inf, np.nan, *some]))
+    if array.dtype.kind in "biu" and isinstance(limit, float):
+        limit = 7
+    for name, program in SEARCHES.items():
+        if array.dtype.kind in "bu" and name in ("negative", "both", "either"):
+            continue
+        with dask.config.set({"b2nd_dask.statistics": False}):
+            without = computed(program, x, da, limit)
+        found = computed(program, x, da, limit)
+        assert found.dtype == without.dtype
+        np.testing.assert_array_equal(found, without, err_msg=name)
+
+
+@pytest.mark.slow
+@settings(max_examples=150, deadline=None)
+@given(arrays(), st.data())
+def test_many_reductions(tmp_path_factory, made, data):
+    test_reductions_are_those_of_the_elements.hypothesis.inner_test(tmp_path_factory, made, data)
+
+
+@pytest.mark.slow
+@settings(max_examples=150, deadline=None)
+@given(arrays(), st.data())
+def test_many_searches(tmp_path_factory, made, data):
+    test_searches_are_those_of_the_elements.hypothesis.inner_test(tmp_path_factory, made, data)
+
+
+@pytest.fixture
+def rows(tmp_path):
+    """1,000 rows that grow from one to the next, some of them NaN, in 10 x 3 chunks."""
+    array = np.arange(1000.0)[:, None] + np.linspace(0, 0.9, 30)
+    array[250:260] = np.nan
+    return written(tmp_path, array, (100, 10)), array
+
+
+@pytest.mark.parametrize("name", REDUCTIONS)
+@pytest.mark.parametrize("blocks", [None, "auto"], ids=str)
+def test_nothing_is_read(rows, name, blocks):
+    path, array = rows
+    with chunks_read() as counts:
+        found = computed(REDUCTIONS[name], da.from_b2nd(path, chunks=blocks), da)
+    assert counts == []
+    agree(found, computed(REDUCTIONS[name], array, np), name)
+
+
+@pytest.mark.parametrize(
+    ("program", "chunks"),
+    [
+        (lambda x, m: m.nanmean(x[300:700]), 0),
+        (lambda x, m: m.nanmax(x[350:700, 5:]), 6),
+        (lambda x, m: m.nanmin(x[:, 10:20]), 0),
+        (lambda x, m: (x > 2000).any(), 0),
+        (lambda x, m: (x > 2000).sum(axis=0), 0),
+        (lambda x, m: (x >= 950).sum(), 3),
+        (lambda x, m: (x * 2 + 1 >= 1901).sum(), 3),
+        (lambda x, m: m.where(x > 950, x, -1), 3),
+        (lambda x, m: m.where(x > 950, 1, 2)[700:], 3),
+        (lambda x, m: m.nonzero(x > 950)[1], 3),
+        (lambda x, m: (x > m.nanmax(x)).any(), 0),
+        (lambda x, m: m.isnan(x).any(axis=0), 3),
+    ],
+    ids=str,
+)
+def test_only_chunks_in_doubt_are_read(rows, program, chunks):
+    path, array = rows
+    with chunks_read() as counts:
+        found = computed(program, da.from_b2nd(path), da)
+    assert len(counts) == chunks
+    np.testing.assert_array_equal(found, computed(program, array, np))
+
+
+def test_the_switch(rows):
+    path, array = rows
+    with chunks_read() as counts, dask.config.set({"b2nd_dask.statistics": False}):
+        assert da.nanmax(da.from_b2nd(path)).compute() == np.nanmax(array)
+        assert len(counts) == 30
+    wrong = dask.config.set({"b2nd_dask.statistics": "perhaps"})
+    with wrong, pytest.raises(ValueError, match=r"b2nd_dask\.statistics"):
+        da.nanmax(da.from_b2nd(path)).compute()
+
+
+def test_axes_are_kept_where_chunks_have_one_position(tmp_path):
+    array = np.random.default_rng(1).random((20, 30, 40))
+    x = da.from_b2nd(written(tmp_path, array, (1, 15, 40)))
+    with chunks_read() as counts:
+        np.testing.assert_array_equal(x.max(axis=(1, 2)).compute(), array.max(axis=(1, 2)))
+        np.testing.assert_allclose(x[5:].mean(axis=(1, 2)), array[5:].mean(axis=(1, 2)))
+        assert counts == []
+        np.testing.assert_array_equal(x.max(axis=0).compute(), array.max(axis=0))
+        assert len(counts) == 40
+
+
+def test_one_task_for_any_number_of_blocks(rows):
+    x = da.from_b2nd(rows[0])
+    for result in (x.mean(), da.nanmax(x), (x > 2000).any(), x[300:600].sum()):
+        (optimized,) = dask.optimize(result)
+        assert len(optimized.__dask_graph__()) == 1
+    deviation = x - da.nanmean(x)
+    assert tasks_of(reduce_block, deviation) <= 1
+
+
+def test_several_outputs_and_graphs_that_are_optimized_twice(rows):
+    path, array = rows
+    x = da.from_b2nd(path)
+    results = dask.compute(da.nanmean(x), x[3], da.nanmax(x) - da.nanmin(x), scheduler="sync")
+    agree(results[0], np.nanmean(array), "mean")
+    np.testing.assert_array_equal(results[1], array[3])
+    assert results[2] == np.nanmax(array) - np.nanmin(array)
+    (twice,) = dask.optimize(*dask.optimize(da.nanmean(x)))
+    agree(twice.compute(), np.nanmean(array), "mean")
+    (twice,) = dask.optimize(*dask.optimize(da.where(x > 950, x, 0)))
+    np.testing.assert_array_equal(twice.compute(), np.where(array > 950, array, 0))
+
+
+def test_times(tmp_path):
+    array = np.datetime64("2020-01-01", "s") + np.arange(10_000).reshape(100, 100)
+    array[5, 5] = "NaT"
+    x = da.from_b2nd(written(tmp_path, array, (10, 100)))
+    limit = np.datetime64("2020-01-01T02:00:00")
+    with chunks_read() as counts:
+        assert (x > limit).sum().compute() == (array > limit).sum()
+        assert len(counts) == 1
+        assert x.map_blocks(np.isnat).sum().compute() == 1
+        assert x[20:40].min().compute() == array[20:40].min()
+        assert np.isnat(x.max().compute())
+
+
+def test_changed_by_other_software(rows):
+    import blosc2
+
+    path, array = rows
+    blosc2.open(str(path), mode="a")[500, 5] = array[500, 5] = 5000
+    with chunks_read() as counts:
+        assert da.nanmax(da.from_b2nd(path)).compute() == 5000
+        assert len(counts) == 30
+
+
+def test_a_cluster(rows):
+    path, array = rows
+    cluster = LocalCluster(
+        n_workers=2, threads_per_worker=1, processes=True, dashboard_address="127.0.0.1:0"
+    )
+    with cluster, Client(cluster):
+        x = da.from_b2nd(path)
+        agree(da.nanmean(x).compute(), np.nanmean(array), "mean")
+        assert (x >= 950).sum().compute() == (array >= 950).sum()
+        np.testing.assert_array_equal(x[x > 950].compute(), array[array > 950])
+        np.testing.assert_array_equal(da.where(x > 950, x, 0), np.where(array > 950, array, 0))
