@@ -380,3 +380,33 @@ def test_stats_of_integers_and_times(path: Path) -> None:
     assert stats.sum is None
     assert stats.mean == np.datetime64("2020-01-02")
     assert stats.max == np.datetime64("2020-01-03")
+
+
+def test_datasets_of_xarray(tmp_path: Path) -> None:
+    xr = pytest.importorskip("xarray", reason="an extra")
+    values = some((6, 5))
+    ds = xr.Dataset({"t": (("y", "x"), values), "n": (("y",), np.array(list("abcdef")))})
+    to_b2nd(ds, tmp_path / "a.b2d", stats=True)
+    check(tmp_path / "a.b2d" / "t.b2nd", values)
+    assert open_b2nd(tmp_path / "a.b2d" / "n.b2nd").stats is None
+    to_b2nd(ds.t, tmp_path / "t.b2nd", stats=True)
+    check(tmp_path / "t.b2nd", values)
+
+
+def test_what_other_processes_write(path: Path) -> None:
+    from distributed import Client, LocalCluster
+
+    values = some((40, 10))
+    values[:10] = 0
+    address = {"dashboard_address": "127.0.0.1:0"}
+    with LocalCluster(n_workers=2, threads_per_worker=1, **address) as cluster, Client(cluster):
+        to_b2nd(da.from_array(values, chunks=(5, 10)), path, stats=True)
+    check(path, values)
+
+
+def test_object_stores() -> None:
+    values = some((20, 10))
+    to_b2nd(values, "memory://statistics/a.b2nd", chunks=(5, 5), stats=True)
+    stats = open_b2nd("memory://statistics/a.b2nd").stats
+    assert stats is not None
+    assert stats.max == values.max()

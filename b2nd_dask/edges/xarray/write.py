@@ -15,12 +15,13 @@ from b2nd_dask.edges.datasets.frames import check_layout, finish_folder, pack_fo
 from b2nd_dask.edges.datasets.staged import staged
 from b2nd_dask.edges.datasets.tree import Member, Tree
 from b2nd_dask.edges.xarray.encoding import STORAGE, check_encoding, member_of
+from b2nd_dask.format.statistics import supports_statistics
 from b2nd_dask.graph.write.running import Job
 from b2nd_dask.graph.write.write_array import run_together, write_job
 
 Encoding = Mapping[Hashable, Mapping[str, Any]]
 #: Options of `to_b2nd` that new datasets take.
-NEW_OPTIONS = ("chunks", "blocks", "cparams", "max_mem")
+NEW_OPTIONS = ("chunks", "blocks", "cparams", "max_mem", "stats")
 _RENAME = "change it by .rename"
 _LISTED = 5
 
@@ -154,6 +155,9 @@ def storage_of(name: str, member: Member, options: Mapping[str, Any]) -> dict[st
     if member.is_coordinate(name) and "chunks" not in own:
         # coordinates are read whole
         found |= {"chunks": None, "blocks": None, "max_mem": None}
+    if options.get("stats") and supports_statistics(member.array.dtype):
+        # text and the like have none
+        found["stats"] = True
     return {key: value for key, value in found.items() if value is not None}
 
 
