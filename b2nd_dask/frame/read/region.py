@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 import multiprocessing
 import os
 import threading
@@ -15,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from b2nd_dask.errors import B2ndError
+from b2nd_dask.format.grid import Grid
 from b2nd_dask.format.index import ChunkKind
 from b2nd_dask.frame.open.opening import OpenedFrame
 from b2nd_dask.frame.read.buffers import in_pages, result_pool
@@ -25,8 +27,10 @@ from b2nd_dask.frame.read.plan import Part, RegionPlan, holds_all, wanted_of
 
 T = TypeVar("T")
 
-#: Threads that share a read take smaller batches, so that all have work until the end.
-BATCHES_OF_A_THREAD = 8
+#: A thread that decodes less costs more than it brings: threads wait for the GIL of each other.
+LEAST_OF_A_THREAD = 1 << 22
+#: Threads that share a read take so many batches each, or more: all have work until the end.
+BATCHES_OF_A_THREAD = 3
 
 
 def read_region(
@@ -83,9 +87,14 @@ def read_region(
     if len(plan.chunks) == 1:
         return _read_single(opened, parts[0], fill, empty(shape, carrier(fill.dtype)))
     out = _with_specials(plan, fill, shape, empty, is_given=into is not None)
-    nbytes = opened.reader.batch_nbytes if batch_nbytes is None else batch_nbytes
-    nbytes //= 1 if threads == 1 else BATCHES_OF_A_THREAD
+    nbytes: float = opened.reader.batch_nbytes if batch_nbytes is None else batch_nbytes
     requests = chunk_requests(opened, parts)
+    if threads > 1:
+        decoded = _decoded_nbytes(requests, opened.parsed.grid)
+        threads = min(threads, 1 + decoded // LEAST_OF_A_THREAD)
+        header = opened.parsed.header
+        compressed = decoded * header.cbytes / header.nbytes
+        nbytes = min(nbytes, max(1, compressed / (threads * BATCHES_OF_A_THREAD)))
 
     def decode(batch: list[LocatedRequest]) -> None:
         for fetched in fetch(opened, batch):
@@ -176,14 +185,40 @@ def _with_specials(
     return out
 
 
+def _decoded_nbytes(requests: Iterable[ChunkRequest], grid: Grid) -> int:
+    """Bytes of the blocks that are decoded for requests."""
+    whole = math.prod(grid.blocks_per_chunk)
+    counts = (whole if request.blocks is None else len(request.blocks) for request in requests)
+    return sum(counts) * grid.block_nbytes
+
+
 def _each(work: Callable[[T], None], elements: Iterator[T], threads: int) -> None:
+    """Work on each element; this thread takes its share."""
     first = list(itertools.islice(elements, 2))
+    todo = itertools.chain(first, elements)
     if threads == 1 or len(first) < 2:
-        for element in itertools.chain(first, elements):
+        for element in todo:
             work(element)
         return
-    with ThreadPoolExecutor(threads) as pool:
-        for done in [pool.submit(work, element) for element in itertools.chain(first, elements)]:
+    lock = threading.Lock()
+
+    def take() -> T | None:
+        with lock:
+            return next(todo, None)
+
+    def share() -> None:
+        while (element := take()) is not None and not failed:
+            try:
+                work(element)
+            except BaseException:
+                failed.append(True)
+                raise
+
+    failed: list[bool] = []
+    with ThreadPoolExecutor(threads - 1) as pool:
+        others = [pool.submit(share) for _ in range(threads - 1)]
+        share()
+        for done in others:
             done.result()
 
 
