@@ -36,11 +36,11 @@ OLD = np.random.default_rng(1).normal(size=(40, 30))
 NEW = np.random.default_rng(2).normal(size=(40, 30))
 OLD[:20, 15:] = 0
 #: Calls that change something on the disk.
-CHANGES = ["open", "writev", "pwrite", "ftruncate", "fsync", "link", "rename", "replace", "mkdir"]
+CHANGES = ["open", "pwritev", "pwrite", "ftruncate", "fsync", "link", "rename", "replace", "mkdir"]
 CHANGES += ["unlink", "rmdir", "copy_file_range", "fchmod"]
 #: What is written whole or not at all: memory pages and sectors of disks are no smaller.
 SECTOR = 512
-WRITES = ("writev", "pwrite")
+WRITES = ("pwritev", "pwrite")
 RENAMES = ("link", "rename", "replace", "renameat2")
 
 
@@ -207,9 +207,9 @@ class Faults:
     @staticmethod
     def part(name: str, arguments: tuple[Any, ...]) -> tuple[Any, ...]:
         fd, data, *rest = arguments
-        whole = b"".join(data) if name == "writev" else bytes(data)
+        whole = b"".join(data) if name == "pwritev" else bytes(data)
         part = whole[: len(whole) // 2 // SECTOR * SECTOR]
-        return fd, [part] if name == "writev" else part, *rest
+        return fd, [part] if name == "pwritev" else part, *rest
 
 
 def attempt(scenario: Scenario, faults: Faults) -> str:

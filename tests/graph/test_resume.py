@@ -214,20 +214,20 @@ def test_object_stores(request, kind, contiguous, caplog):
 
 
 def test_a_row_of_the_journal_that_was_cut_by_a_full_disk(target, monkeypatch):
-    original, count = os.writev, itertools.count()
+    original, count = os.pwrite, itertools.count()
 
-    def writev(fd, buffers):
+    def pwrite(fd, rows, start):
         if Path(f"/proc/self/fd/{fd}").readlink().suffix != ".journal":
-            return original(fd, buffers)
+            return original(fd, rows, start)
         at = next(count)
         if at == 1:
-            return original(fd, [bytes(buffers[0])[:20]])
+            return original(fd, bytes(rows)[:20], start)
         if at == 2:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-        return original(fd, buffers)
+        return original(fd, rows, start)
 
     with monkeypatch.context() as patch:
-        patch.setattr(os, "writev", writev)
+        patch.setattr(os, "pwrite", pwrite)
         with pytest.raises(OSError, match="No space") as caught:
             write(target, Work())
     assert str(target) in str(caught.value)

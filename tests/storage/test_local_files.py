@@ -1,38 +1,100 @@
 """System calls for writing, where they do less than they should."""
 
+import errno
 import os
+import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
+import pytest
 
-from b2nd_dask.storage import Location, staging_for
-from b2nd_dask.storage.write.local_files import append_whole
+from b2nd_dask.storage import Location, StagedChunks, staging_for
+from b2nd_dask.storage.write.local_files import pwrite_all
+
+
+@pytest.fixture
+def staging(tmp_path):
+    found = staging_for(
+        Location.of(tmp_path / "a.b2nd"), sparse=False, replace=False, header_len=100
+    )
+    found.prepare()
+    return found
 
 
 def test_a_write_that_the_system_cuts_is_gone_on_with(tmp_path, monkeypatch):
     """As Linux does at 2 GiB: however often it is tried, the whole never fits into one call."""
-    original = os.writev
+    original = os.pwritev
 
-    def writev(fd, buffers):
-        return original(fd, [b"".join(buffers)[:1000]])
+    def pwritev(fd, buffers, at):
+        return original(fd, [b"".join(buffers)[:1000]], at)
 
-    monkeypatch.setattr(os, "writev", writev)
+    monkeypatch.setattr(os, "pwritev", pwritev)
     payloads = [os.urandom(n) for n in (700, 0, 700, 2500, 1, 99)]
     path = tmp_path / "a.part"
     path.write_bytes(b"before")
     fd = os.open(path, os.O_RDWR)
     try:
-        assert append_whole(fd, payloads) == 6
+        pwrite_all(fd, payloads, 6)
     finally:
         os.close(fd)
     assert path.read_bytes() == b"before" + b"".join(payloads)
 
 
-def test_more_chunks_than_one_call_takes(tmp_path):
-    staging = staging_for(
-        Location.of(tmp_path / "a.b2nd"), sparse=False, replace=False, header_len=100
-    )
-    staging.prepare()
+def test_more_chunks_than_one_call_takes(staging):
     payloads = [bytes([i % 251]) * (i % 7) for i in range(3 * os.sysconf("SC_IOV_MAX") + 5)]
     runs = staging.append(payloads)
     assert staging.fetch(runs) == payloads
     np.testing.assert_array_equal([run.stop - run.start for run in runs], [*map(len, payloads)])
+
+
+def test_threads_write_at_the_same_time(staging, monkeypatch):
+    original, both = os.pwritev, threading.Barrier(2)
+
+    def pwritev(fd, buffers, at):
+        both.wait(30)
+        return original(fd, buffers, at)
+
+    monkeypatch.setattr(os, "pwritev", pwritev)
+    payloads = [[bytes([i]) * (1000 + i), b"end"] for i in range(8)]
+    with ThreadPoolExecutor(2) as threads:
+        runs = list(threads.map(staging.append, payloads))
+    assert [staging.fetch(of_task) for of_task in runs] == payloads
+    # one part for both, without gaps
+    assert {run.part for of_task in runs for run in of_task} == {runs[0][0].part}
+    spans = sorted((run.start, run.stop) for of_task in runs for run in of_task)
+    assert [start for start, _ in spans] == [100, *(stop for _, stop in spans[:-1])]
+
+
+def test_a_write_that_fails_beside_another(staging, monkeypatch):
+    original, order = os.pwritev, [threading.Event(), threading.Event()]
+
+    def pwritev(fd, buffers, at):
+        if len(buffers[0]) == 5:
+            order[0].set()
+            assert order[1].wait(30)
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        return original(fd, buffers, at)
+
+    monkeypatch.setattr(os, "pwritev", pwritev)
+    with ThreadPoolExecutor(1) as other:
+        failing = other.submit(staging.append, [b"fails"])
+        assert order[0].wait(30)
+        # behind the range that is never filled
+        payloads = [b"first", b"second"]
+        runs = [*staging.append([payloads[0] * 2])]
+        order[1].set()
+        with pytest.raises(OSError, match="No space left"):
+            failing.result()
+    runs += staging.append([payloads[1]])
+    assert staging.fetch(runs) == [payloads[0] * 2, payloads[1]]
+    placement = staging.join(
+        StagedChunks(
+            (runs[0].part,),
+            np.zeros(2, np.int64),
+            np.array([run.start for run in runs]),
+            np.array([run.stop - run.start for run in runs]),
+        )
+    )
+    # what nobody names is more than is left in a frame
+    assert placement.positions.tolist() == [0, 10]
+    assert placement.data_nbytes == 16

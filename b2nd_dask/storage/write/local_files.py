@@ -39,21 +39,20 @@ def about(target: str) -> Iterator[None]:
         raise type(error)(error.errno, problem, target) from error
 
 
-def append_whole(fd: int, payloads: Sequence[bytes]) -> int:
-    """Append to a file that nobody else appends to; returns where it starts.
+def pwrite_all(fd: int, payloads: Sequence[bytes], at: int) -> None:
+    """Write one behind the other at a position.
 
     What the system cuts short is gone on with: it writes no more than 2 GiB at once, and less where
     the disk gets full.
     """
-    start = os.lseek(fd, 0, os.SEEK_END)
     left = deque(memoryview(payload) for payload in payloads)
     while left:
-        written = os.writev(fd, list(itertools.islice(left, _IOV_MAX)))
+        written = os.pwritev(fd, list(itertools.islice(left, _IOV_MAX)), at)
+        at += written
         while left and written >= len(left[0]):
             written -= len(left.popleft())
         if left:
             left[0] = left[0][written:]
-    return start
 
 
 @contextmanager

@@ -1,9 +1,9 @@
 """Contiguous and sparse frames written to a local (or shared) file system.
 
 Every process appends to a part file of its own in a hidden directory beside the target, so no two
-processes ever lock or share a file. The parts of a contiguous frame begin with room for the header:
-the largest part becomes the frame, and only what other processes staged is copied, inside the
-kernel.
+processes ever lock or share a file (`own_files.py`). The parts of a contiguous frame begin with
+room for the header: the largest part becomes the frame, and only what other processes staged is
+copied, inside the kernel.
 """
 
 from __future__ import annotations
@@ -14,10 +14,9 @@ import itertools
 import os
 import re
 import stat
-import threading
 import uuid
-from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, suppress
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -31,7 +30,6 @@ from b2nd_dask.storage.spans import Span
 from b2nd_dask.storage.write.kept_files import KeptFiles, LocalKeptFiles
 from b2nd_dask.storage.write.local_files import (
     about,
-    append_whole,
     copy_range,
     link_or_copy,
     locked,
@@ -49,6 +47,7 @@ from b2nd_dask.storage.write.local_names import (
     require_frame,
     sync_directory,
 )
+from b2nd_dask.storage.write.own_files import append_rows, append_to_part
 from b2nd_dask.storage.write.staging import (
     Placement,
     Run,
@@ -64,19 +63,6 @@ MAX_WASTE = 1 / 8
 _BATCH_NBYTES = 1 << 20
 #: Names of what is staged.
 _STAGED = re.compile(r"[0-9a-f]{32}\.(part|chunk)")
-
-#: Locked while this process appends to a file of its own.
-_writing = threading.Lock()
-#: Of this process alone: process ids and even host names repeat among containers.
-_process = uuid.uuid4().hex
-
-
-def _start_anew() -> None:
-    global _process, _writing
-    _writing, _process = threading.Lock(), uuid.uuid4().hex
-
-
-os.register_at_fork(after_in_child=_start_anew)
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,19 +139,8 @@ class _LocalStaging:
 
     def note(self, rows: bytes) -> None:
         """Append to the journal of this process; see `Staging.note`."""
-        with about(self.target), _writing:
-            path = self.directory / f"{_process}.journal"
-            fd = os.open(path, os.O_WRONLY | os.O_CREAT, 0o666)
-            try:
-                end = os.fstat(fd).st_size
-                try:
-                    append_whole(fd, [rows])
-                except BaseException:
-                    # a part of a row would misalign all that this process notes later
-                    os.ftruncate(fd, end)
-                    raise
-            finally:
-                os.close(fd)
+        with about(self.target):
+            append_rows(self.directory, rows)
 
     def journals(self) -> list[bytes]:
         """Read the journals of all processes; see `Staging.journals`."""
@@ -213,32 +188,12 @@ class ContiguousStaging(_LocalStaging):
 
     def append(self, payloads: Sequence[bytes]) -> list[Run]:
         """Stage chunks as one range; see `Staging.append`."""
-        name = f"{_process}.part"
-        runs = []
-        with about(self.target), self._appending(), self._part(name) as fd:
-            start = append_whole(fd, payloads)
-            for payload in payloads:
-                runs.append(Run(name, start, start + len(payload)))
-                start += len(payload)
-        return runs
+        with about(self.target), self._appending():
+            return append_to_part(self.directory, payloads, self.header_len)
 
     def _appending(self) -> AbstractContextManager[None]:
         """Keep a commit from taking a part while it grows."""
         return locked(self.directory / LOCK_NAME, fcntl.LOCK_SH, self.target)
-
-    @contextmanager
-    def _part(self, name: str) -> Iterator[int]:
-        # opened and closed for each append: closing makes the bytes visible to other machines on
-        # NFS
-        path = self.directory / name
-        with _writing:
-            fd = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
-            try:
-                if os.fstat(fd).st_size == 0:
-                    os.ftruncate(fd, self.header_len)
-                yield fd
-            finally:
-                os.close(fd)
 
     def join(self, chunks: StagedChunks) -> Placement:
         """Copy all parts to the end of the largest; see `Staging.join`.

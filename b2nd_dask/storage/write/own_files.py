@@ -1,0 +1,114 @@
+"""What a process appends to in a staging area: a part file and a journal of its own.
+
+Threads of a process share both. Each reserves a range of the part first, and writes into it while
+others write into theirs: the lock is held for a number, not for the disk.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import uuid
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from b2nd_dask.storage.write.local_files import pwrite, pwrite_all
+from b2nd_dask.storage.write.staging import Run
+
+#: Locked while a range is reserved, and while rows are noted.
+_lock = threading.Lock()
+#: Of this process alone: process ids and even host names repeat among containers.
+_process = uuid.uuid4().hex
+
+
+class _Ranges:
+    """Ranges of a part that threads have reserved."""
+
+    def __init__(self) -> None:
+        self.end = 0
+        """Of the last one."""
+        self.unfinished = 0
+
+
+#: Of parts in which some are unfinished, by device and inode. The size of any other part says where
+#: its bytes end.
+_reserved: dict[tuple[int, int], _Ranges] = {}
+
+
+def _start_anew() -> None:
+    global _lock, _process
+    _lock, _process = threading.Lock(), uuid.uuid4().hex
+    # threads of the parent, which are not in the child
+    _reserved.clear()
+
+
+os.register_at_fork(after_in_child=_start_anew)
+
+
+def append_to_part(directory: Path, payloads: Sequence[bytes], header_len: int) -> list[Run]:
+    """Append to the part of this process, as one range.
+
+    Where that fails, the part has a range that nobody names, full of anything.
+
+    Parameters
+    ----------
+    directory : Path
+        The staging area.
+    header_len : int
+        Bytes that are left free at the start of the part.
+
+    Returns
+    -------
+    list of Run
+        One for each.
+    """
+    name = f"{_process}.part"
+    nbytes = sum(map(len, payloads))
+    # opened and closed for each append: closing makes the bytes visible to other machines on NFS
+    fd = os.open(directory / name, os.O_RDWR | os.O_CREAT, 0o666)
+    try:
+        with _range(fd, nbytes, header_len) as start:
+            pwrite_all(fd, payloads, start)
+    finally:
+        os.close(fd)
+    runs = []
+    for payload in payloads:
+        runs.append(Run(name, start, start + len(payload)))
+        start += len(payload)
+    return runs
+
+
+@contextmanager
+def _range(fd: int, nbytes: int, header_len: int) -> Iterator[int]:
+    """Keep other threads out of a range behind all others, which starts there."""
+    with _lock:
+        state = os.fstat(fd)
+        part = (state.st_dev, state.st_ino)
+        ranges = _reserved.setdefault(part, _Ranges())
+        start = max(ranges.end, state.st_size, header_len)
+        ranges.end = start + nbytes
+        ranges.unfinished += 1
+    try:
+        yield start
+    finally:
+        with _lock:
+            ranges.unfinished -= 1
+            if not ranges.unfinished:
+                del _reserved[part]
+
+
+def append_rows(directory: Path, rows: bytes) -> None:
+    """Append to the journal of this process, all or nothing."""
+    with _lock:
+        fd = os.open(directory / f"{_process}.journal", os.O_WRONLY | os.O_CREAT, 0o666)
+        try:
+            end = os.fstat(fd).st_size
+            try:
+                pwrite(fd, rows, end)
+            except BaseException:
+                # a part of a row would misalign all that this process notes later
+                os.ftruncate(fd, end)
+                raise
+        finally:
+            os.close(fd)
