@@ -28,8 +28,8 @@ from tornado.iostream import IOStream
 from benchmarks import (
     clusters,
     datasets,
-    dense,
     disk,
+    grids,
     harness,
     memory,
     observing,
@@ -41,6 +41,7 @@ from benchmarks import (
 )
 from benchmarks.__main__ import main
 from benchmarks.cases import CASES, rechunk
+from benchmarks.compression import ZSTD
 from benchmarks.model import Contender, Dataset, Figures, Scenario, ScenarioResult
 from benchmarks.rawfile import RawFile
 from tests.forked import run_forked
@@ -125,13 +126,12 @@ def test_what_was_written_is_held_against_what_should_be() -> None:
 
 
 def test_a_raw_file_gives_its_chunks_back(tmp_path: Path) -> None:
-    rows = [np.full(dense.CHUNK, value) for value in (1.0, 2.0, 3.0)]
-    raw = RawFile.write(
-        tmp_path / "raw", [partial(np.copy, row) for row in rows], compress2, 2, synced=True
-    )
-    assert raw.shape == (3 * dense.CHUNK,)
-    for i, row in enumerate(rows):
-        np.testing.assert_array_equal(raw[i * dense.CHUNK : (i + 1) * dense.CHUNK], row)
+    array = grids.matrix(ZSTD, quick=True)
+    chunks = [partial(np.copy, items) for _, items in array.pieces()]
+    raw = RawFile.write(tmp_path / "raw", array, chunks, compress2, 2)
+    assert raw.shape == array.shape
+    for where, items in array.pieces():
+        np.testing.assert_array_equal(raw[where], items)
 
 
 def test_contenders_that_disagree_stop_the_run() -> None:
