@@ -55,6 +55,10 @@ def _list_cases(context: click.Context, _: click.Parameter, wanted: bool) -> Non
     help="Threads of every contender; by default, the cores.",
 )  # fmt: skip
 @click.option(
+    "--seed", type=int, default=0, show_default=True,
+    help="Of the order in which contenders take turns, which is shuffled in each round.",
+)  # fmt: skip
+@click.option(
     "--data", type=click.Path(file_okay=False, path_type=Path), default=HERE / "data",
     help="Where data is made and kept.",
 )  # fmt: skip
@@ -76,6 +80,7 @@ def main(
         "quick": settings.quick,
         "repeat": settings.repeat,
         "threads": settings.threads,
+        "seed": settings.seed,
         "page_cache": "warm",
         "memory_used_before": True,
         "load_before": machine.load(),

@@ -55,6 +55,19 @@ class ArrayData:
     def nbytes(self) -> int:
         return math.prod(self.shape) * self.dtype.itemsize
 
+    @property
+    def block_nbytes(self) -> int:
+        return math.prod(self.blocks) * self.dtype.itemsize
+
+    def zarr_codec(self) -> Any:
+        return self.how.zarr_codec(self.dtype.itemsize, self.block_nbytes)
+
+    def in_memory(self) -> NDArray[Any]:
+        array = np.zeros(self.shape, self.dtype)
+        for where, items in self.pieces():
+            array[where] = items
+        return array
+
     def title(self) -> str:
         def text(lengths: tuple[int, ...]) -> str:
             return " x ".join(f"{n:,}" for n in lengths)
@@ -82,13 +95,12 @@ class ArrayData:
     def _write_zarr(self, path: Path) -> None:
         import zarr
 
-        itemsize = self.dtype.itemsize
         array = zarr.create_array(
             str(path),
             shape=self.shape,
             chunks=self.chunks,
             dtype=self.dtype,
-            compressors=self.how.zarr_codec(itemsize, math.prod(self.blocks) * itemsize),
+            compressors=self.zarr_codec(),
         )
         for where, items in self.pieces():
             array[where] = items

@@ -24,6 +24,12 @@ IMAGE_CHUNKS = (1000, 1000)
 #: What python-blosc2 chooses for these chunks.
 IMAGE_BLOCKS = (50, 1000)
 
+MATRIX_SIDE = 8_000
+QUICK_MATRIX_SIDE = 3_000
+MATRIX_CHUNKS = (1000, 1000)
+#: Over the whole last axis of a chunk, so that elements of a chunk lie in the order of its blocks.
+MATRIX_BLOCKS = (50, 1000)
+
 SPECIAL_CHUNK = 200
 SPECIAL_GRID = 100
 QUICK_SPECIAL_GRID = 20
@@ -43,6 +49,24 @@ def volume(how: Compression, quick: bool) -> ArrayData:
 def image(quick: bool) -> ArrayData:
     side = QUICK_IMAGE_SIDE if quick else IMAGE_SIDE
     return _field("image", (side, side), IMAGE_CHUNKS, IMAGE_BLOCKS, ZSTD)
+
+
+def matrix(how: Compression, quick: bool) -> ArrayData:
+    """Measured values: a smooth field with noise, in steps of 1/4096, far from constant."""
+    side = QUICK_MATRIX_SIDE if quick else MATRIX_SIDE
+    shape = (side, side)
+    recipe = {
+        "data": "sum of sines along each axis, uniform noise of 8 bits, in steps of 1/4096",
+        "seed": SEED,
+        "shape": shape,
+        "chunks": MATRIX_CHUNKS,
+        "blocks": MATRIX_BLOCKS,
+        "codec": how.codec,
+        "clevel": how.clevel,
+    }
+    pieces = partial(_matrix_pieces, shape)
+    dtype = np.dtype(np.float64)
+    return ArrayData("matrix", shape, MATRIX_CHUNKS, MATRIX_BLOCKS, dtype, how, recipe, pieces)
 
 
 def mostly_special(quick: bool) -> ArrayData:
@@ -90,6 +114,14 @@ def _rows_pieces(shape: tuple[int, ...]) -> Iterator[tuple[Index, NDArray[Any]]]
     rng = np.random.default_rng(SEED)
     for where in chunk_slices(shape, ROWS_CHUNKS):
         yield where, rng.integers(0, 2**32, ROWS_CHUNKS) / 2**16
+
+
+def _matrix_pieces(shape: tuple[int, ...]) -> Iterator[tuple[Index, NDArray[Any]]]:
+    rng = np.random.default_rng(SEED)
+    for where in chunk_slices(shape, MATRIX_CHUNKS):
+        waves = (np.round(409_600 * np.sin(np.arange(one.start, one.stop) / 50)) for one in where)
+        noise = rng.integers(0, 256, MATRIX_CHUNKS, np.uint8)
+        yield where, (sum(np.ix_(*waves)) + noise) / 4096
 
 
 def _dense_pieces(

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import importlib
+import itertools
+import random
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
@@ -13,7 +15,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from benchmarks import memory
+from benchmarks import disk, memory
 from benchmarks.datasets import ensure
 from benchmarks.model import (
     TARGET,
@@ -37,6 +39,8 @@ class Settings:
     repeat: int
     threads: int
     data: Path
+    seed: int = 0
+    """Of the order in which contenders take turns."""
 
 
 class DisagreementError(RuntimeError):
@@ -64,16 +68,18 @@ def _run_scenario(
     say(f"{case.name} {scenario.name}: {len(present)} contenders")
     for line in left_out:
         say(f"  left out: {line}")
-    figures = measure(case, replace(scenario, contenders=present), paths, settings)
+    measured = measure(case, replace(scenario, contenders=present), paths, settings)
     return ScenarioResult(
         case.name,
         scenario.name,
         scenario.title,
-        figures,
-        judge(scenario.targets, {one.contender: one for one in figures}),
+        measured.figures,
+        judge(scenario.targets, {one.contender: one for one in measured.figures}),
         left_out,
         case.axis,
         scenario.point,
+        measured.order,
+        measured.dirty_bytes,
     )
 
 
@@ -97,44 +103,88 @@ def missing_module(names: Sequence[str]) -> str:
     return ""
 
 
-def measure(case: Case, scenario: Scenario, paths: Paths, settings: Settings) -> list[Figures]:
+class Measured(NamedTuple):
+    """What all contenders of a scenario gave, and under which conditions."""
+
+    figures: list[Figures]
+    order: list[list[str]]
+    """Names of the contenders, in each round as they ran."""
+    dirty_bytes: int | None
+    """The most that waited to be written to the disk when a run began."""
+
+
+def measure(case: Case, scenario: Scenario, paths: Paths, settings: Settings) -> Measured:
     """Warm up, compare the results, then time round by round."""
     with ExitStack() as stack:
-        workers = [
-            stack.enter_context(
-                Worker(
-                    Task(
-                        case.name,
-                        scenario.name,
-                        contender.name,
-                        settings.quick,
-                        scenario.threads or settings.threads,
-                        {**paths, **target_folder(scenario, settings, stack)},
-                        scenario.all_processes,
-                    )
-                )
-            )
-            for contender in scenario.contenders
-        ]
+        tasks = _tasks(case, scenario, paths, settings, stack)
+        workers = [stack.enter_context(Worker(task)) for task in tasks]
         # all have finished their imports before the first one is measured
         starts = [_start(worker, one) for worker, one in _pairs(workers, scenario)]
+        before = _BeforeRun(scenario.writes)
         tries = [
-            _try(worker, one, start)
+            _try(worker, one, start, before)
             for (worker, one), start in zip(_pairs(workers, scenario), starts, strict=True)
         ]
-        able = [place for place, one in enumerate(tries) if not one.failure]
-        names = [scenario.contenders[place].name for place in able]
-        require_agreement(scenario, names, [tries[place].observed for place in able])
-        running = [workers[place] for place in able]
-        most = max((one.warm_up.resident_peak for one in tries if one.warm_up), default=0)
-        rounds = [_round(running, number, most) for number in range(settings.repeat)]
-    samples: dict[int, list[Sample]] = {
-        place: [one[number] for one in rounds] for number, place in enumerate(able)
-    }
-    return [
-        _figures(contender, tries[place], samples.get(place, []))
-        for place, contender in enumerate(scenario.contenders)
+        able = {
+            contender.name: worker
+            for (worker, contender), one in zip(_pairs(workers, scenario), tries, strict=True)
+            if not one.failure
+        }
+        observed = [one.observed for one in tries if not one.failure]
+        require_agreement(scenario, list(able), observed)
+        before.memory = max((one.warm_up.resident_peak for one in tries if one.warm_up), default=0)
+        order = shuffled(
+            list(able), settings.repeat, f"{settings.seed} {case.name} {scenario.name}"
+        )
+        samples: dict[str, list[Sample]] = {name: [] for name in able}
+        for name in itertools.chain(*order):
+            before.prepare()
+            samples[name].append(able[name].run())
+    figures = [
+        _figures(contender, one, samples.get(contender.name, []))
+        for contender, one in zip(scenario.contenders, tries, strict=True)
     ]
+    return Measured(figures, order, before.dirty_bytes if scenario.writes else None)
+
+
+def _tasks(
+    case: Case, scenario: Scenario, paths: Paths, settings: Settings, stack: ExitStack
+) -> list[Task]:
+    return [
+        Task(
+            case.name,
+            scenario.name,
+            contender.name,
+            settings.quick,
+            scenario.threads or settings.threads,
+            {**paths, **target_folder(scenario, settings, stack)},
+            scenario.all_processes,
+        )
+        for contender in scenario.contenders
+    ]
+
+
+def shuffled(names: Sequence[str], rounds: int, seed: str) -> list[list[str]]:
+    """The order of each round: another each time, since each run feels what ran before it."""
+    source = random.Random(seed)
+    return [source.sample(names, len(names)) for _ in range(rounds)]
+
+
+class _BeforeRun:
+    """Gives each run the same conditions, whatever ran before it."""
+
+    def __init__(self, writes: bool) -> None:
+        self._writes = writes
+        self.memory = 0
+        """Bytes that some run needs."""
+        self.dirty_bytes = 0
+        """The most that waited to be written to the disk when a run began."""
+
+    def prepare(self) -> None:
+        if self._writes:
+            self.dirty_bytes = max(self.dirty_bytes, disk.write_back())
+        if self.memory > MUCH_MEMORY:
+            memory.touch(self.memory)
 
 
 class _Try(NamedTuple):
@@ -154,8 +204,9 @@ def _start(worker: Worker, contender: Contender) -> _Try:
     return _unless_bounded(contender, lambda: _Try(worker.resident_before()))
 
 
-def _try(worker: Worker, contender: Contender, start: _Try) -> _Try:
+def _try(worker: Worker, contender: Contender, start: _Try, before: _BeforeRun) -> _Try:
     def warm_up() -> _Try:
+        before.prepare()
         sample, observed = worker.warm_up()
         return start._replace(warm_up=sample, observed=observed)
 
@@ -190,17 +241,6 @@ def require_agreement(scenario: Scenario, names: Sequence[str], observed: Sequen
             raise DisagreementError(
                 f"{scenario.name}: {name} and {names[0]} differ: {error}"
             ) from None
-
-
-def _round(workers: Sequence[Worker], number: int, most: int) -> list[Sample]:
-    """One run of each; every round begins with another, since each feels what ran before it."""
-    samples: dict[int, Sample] = {}
-    for step in range(len(workers)):
-        place = (number + step) % len(workers)
-        if most > MUCH_MEMORY:
-            memory.touch(most)
-        samples[place] = workers[place].run()
-    return [samples[place] for place in range(len(workers))]
 
 
 def _figures(contender: Contender, before: _Try, samples: Sequence[Sample]) -> Figures:

@@ -155,3 +155,7 @@ class ScenarioResult:
     """Which contenders could not take part, and why."""
     axis: str | None = None
     point: float | None = None
+    order: Sequence[Sequence[str]] = ()
+    """Contenders of each round, as they ran."""
+    dirty_bytes: int | None = None
+    """The most that waited to be written to the disk when a run began, where contenders write."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,26 +13,26 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from benchmarks import dense
+from benchmarks.arrays import ArrayData, Index
 
 
 @dataclass(frozen=True)
 class RawFile:
-    """Compressed chunks, and where they lie."""
+    """Compressed chunks of an array, and where they lie."""
 
     path: Path
-    places: Sequence[tuple[int, int]]
-    """Start and length of each chunk."""
+    array: ArrayData
+    extents: Sequence[tuple[int, int]]
+    """Byte offset and length of each chunk, the last axis running fastest."""
 
     @classmethod
     def write(
         cls,
         path: Path,
-        chunks: Sequence[Callable[[], NDArray[Any]]],
+        array: ArrayData,
+        chunks: Iterable[Callable[[], NDArray[Any]]],
         compress: Callable[[NDArray[Any]], bytes],
         threads: int,
-        *,
-        synced: bool,
     ) -> Self:
         end, lock = 0, Lock()
         fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
@@ -45,24 +45,26 @@ class RawFile:
             os.pwrite(fd, payload, start)
             return start, len(payload)
 
-        with ThreadPoolExecutor(threads) as pool:
-            places = list(pool.map(write_one, chunks))
-        if synced:
-            os.fsync(fd)
-        os.close(fd)
-        return cls(path, places)
+        try:
+            with ThreadPoolExecutor(threads) as pool:
+                extents = list(pool.map(write_one, chunks))
+        finally:
+            os.close(fd)
+        return cls(path, array, extents)
 
     @property
     def shape(self) -> tuple[int, ...]:
-        return (len(self.places) * dense.CHUNK,)
+        return self.array.shape
 
-    def __getitem__(self, where: slice) -> NDArray[np.float64]:
+    def __getitem__(self, where: Index) -> NDArray[Any]:
         """One whole chunk."""
         import blosc2
 
-        start, nbytes = self.places[where.start // dense.CHUNK]
+        starts = [one.start // n for one, n in zip(where, self.array.chunks, strict=True)]
+        counts = [-(-n // c) for n, c in zip(self.array.shape, self.array.chunks, strict=True)]
+        start, nbytes = self.extents[int(np.ravel_multi_index(starts, counts))]
+        items = np.empty([one.stop - one.start for one in where], self.array.dtype)
         with self.path.open("rb") as file:
             file.seek(start)
-            items = np.empty(dense.CHUNK)
-            blosc2.decompress2(file.read(nbytes), dst=items.view(np.uint8), nthreads=1)
+            blosc2.decompress2(file.read(nbytes), dst=items.reshape(-1).view(np.uint8), nthreads=1)
         return items

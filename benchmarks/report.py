@@ -15,14 +15,14 @@ JSON_NAME = "results.json"
 
 CONDITIONS = (
     "Each contender works in a process of its own, all with {threads} threads. One warm-up, after "
-    "which results are compared; then {repeat} rounds in which the contenders take turns (with 0 "
-    "the first run counts). Data is in the page cache (warm). Time is the median of the rounds and "
-    "its spread, CPU the median of the time of all cores. Memory is how far resident memory rose "
-    "at its peak above the process with its libraries imported (and what it writes from memory "
-    "made), and the peak itself. Every run opens its file anew, and no contender keeps decoded "
-    "data from one to the next. Files are written anew in each round and removed after it. What "
-    "was written before may still be on its way to the disk meanwhile: times with an fsync vary "
-    "with it."
+    "which results are compared; then {repeat} rounds in which the contenders take turns in "
+    "shuffled order (with 0 the first run counts). Data is in the page cache (warm). Time is the "
+    "median of the rounds and its spread, CPU the median of the time of all cores. Memory is how "
+    "far resident memory rose at its peak above the process with its libraries imported (and what "
+    "it writes from memory made), and the peak itself. Every run opens its file anew, and no "
+    "contender keeps decoded data from one to the next. Files get a new name in each run and are "
+    "removed after it; before a run that writes, all that is dirty in the page cache is written "
+    "to the disk. Neither is timed."
 )
 
 
@@ -89,6 +89,11 @@ def section(result: ScenarioResult) -> list[str]:
         "",
         *table(_figures_rows(result)),
     ]
+    if result.dirty_bytes is not None:
+        lines += [
+            "",
+            f"Dirty in the page cache before a run: at most {_bytes(result.dirty_bytes)}.",
+        ]
     if result.left_out:
         lines += ["", *(f"Left out: {line}." for line in result.left_out)]
     if result.verdicts:
@@ -139,7 +144,7 @@ def _from_json(document: dict[str, Any]) -> ScenarioResult:
 
 def _figures_rows(result: ScenarioResult) -> list[list[str]]:
     ours = reference(result)
-    counted = sorted({what for figures in result.figures for what in figures.counts})
+    counted = list(dict.fromkeys(what for figures in result.figures for what in figures.counts))
     written = any(figures.written for figures in result.figures)
     header = ["contender", "time", "min .. max", "CPU"]
     header += [f"time / {ours.contender if ours else 'ours'}", "memory", "peak", *counted]
@@ -149,7 +154,7 @@ def _figures_rows(result: ScenarioResult) -> list[list[str]]:
         row = _figures_row(figures, ours)
         if figures.seconds:
             row += [
-                f"{figures.counts[what]:g}" if what in figures.counts else "" for what in counted
+                _count(figures.counts[what]) if what in figures.counts else "" for what in counted
             ]
             row += [_bytes(figures.written)] if written else []
         rows.append(row + [""] * (len(header) - len(row)))
@@ -173,6 +178,10 @@ def _figures_row(figures: Figures, ours: Figures | None) -> list[str]:
 
 def _ms(seconds: float) -> str:
     return f"{seconds * 1e3:.3g} ms" if seconds < 1 else f"{seconds:.2f} s"
+
+
+def _count(value: float) -> str:
+    return f"{value:g}" if value == round(value) else f"{value:.3g}"
 
 
 def _bytes(count: int) -> str:

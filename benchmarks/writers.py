@@ -1,38 +1,46 @@
 """Ways to write the same array, each used as its documentation advises.
 
-Libraries are imported in `prepare`; see `benchmarks.peers`. Every run gives a function that opens
-what it wrote, for the comparison that is not timed.
+Libraries are imported in `prepare`; see `benchmarks.peers`. Every run writes to a path that was
+never there, and gives a function that opens it, for the comparison that is not timed. Where
+contenders sync, all do so within their time.
 """
 
 from __future__ import annotations
 
+import itertools
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from benchmarks import dense, peers
+from benchmarks import disk, peers
+from benchmarks.arrays import ArrayData, Index
 from benchmarks.compression import Compression
 from benchmarks.model import TARGET, Contender, Paths, Run
-from benchmarks.rawfile import RawFile
 
-#: From where the data lies and the number of threads to what a contender writes.
-Source = Callable[[Paths, int], Any]
+#: From where the data lies and the number of threads to a function that a run calls.
+Source = Callable[[Paths, int], Callable[..., Any]]
 
-OURS = f"{peers.OURS} (fsync)"
-OURS_UNSYNCED = f"{peers.OURS}, its fsync taken out"
-TO_ZARR = "da.to_zarr (no fsync)"
-TO_ZARR_UNCHECKED = "da.to_zarr, write_empty_chunks (no fsync)"
-PYTHON_BLOSC2 = "python-blosc2 (no fsync)"
-RAW_LIMIT = "raw limit (no fsync)"
-RAW_LIMIT_SYNCED = "raw limit (fsync)"
+TO_ZARR = "da.to_zarr"
+TO_ZARR_UNCHECKED = "da.to_zarr, write_empty_chunks"
 
 
-def b2nd_dask(source: Source, how: Compression, *, synced: bool = True) -> Contender:
-    """Our own; `source` gives a dask array."""
+def scenario_name(how: Compression, synced: bool) -> str:
+    return f"{how.name} fsync" if synced else how.name
+
+
+def how_synced(synced: bool) -> str:
+    return "fsync of all that was written" if synced else "without fsync"
+
+
+def b2nd_dask(
+    source: Source, array: ArrayData, *, synced: bool, name: str = peers.OURS
+) -> Contender:
+    """Our own; `source` gives what makes a dask array."""
 
     def prepare(paths: Paths, threads: int) -> Run:
         import blosc2
@@ -43,23 +51,26 @@ def b2nd_dask(source: Source, how: Compression, *, synced: bool = True) -> Conte
             # what the write costs without waiting for the disk, as the others do not
             os.fsync = lambda fd: None
         peers.use_dask_threads(threads)
-        array = source(paths, threads)
-        path = paths[TARGET] / "array.b2nd"
+        made = source(paths, threads)
+        fresh = fresh_paths(paths, ".b2nd")
 
         def run() -> Callable[[], Any]:
-            params = how.blosc2_params()
-            to_b2nd(array, path, mode="w", chunks=dense.CHUNK, blocks=dense.BLOCK, cparams=params)
+            path = next(fresh)
+            params = array.how.blosc2_params()
+            to_b2nd(made(), path, chunks=array.chunks, blocks=array.blocks, cparams=params)
             return lambda: blosc2.open(str(path), mode="r")
 
         return run
 
-    return Contender(OURS if synced else OURS_UNSYNCED, prepare, is_ours=True)
+    return Contender(name, prepare, is_ours=True)
 
 
-def dask_to_zarr(source: Source, how: Compression, *, empty_check: bool = True) -> Contender:
-    """dask over zarr 3; `source` gives a dask array.
+def dask_to_zarr(
+    source: Source, array: ArrayData, *, synced: bool, empty_check: bool = True
+) -> Contender:
+    """dask over zarr 3; `source` gives what makes a dask array.
 
-    By default zarr compares every item with the fill value, to leave such chunks out.
+    By default zarr compares every element with the fill value, to leave such chunks out.
     """
 
     def prepare(paths: Paths, threads: int) -> Run:
@@ -68,24 +79,26 @@ def dask_to_zarr(source: Source, how: Compression, *, empty_check: bool = True) 
 
         peers.use_dask_threads(threads)
         peers.use_zarr_threads(threads)
-        array = source(paths, threads)
-        path = str(paths[TARGET] / "array.zarr")
+        made = source(paths, threads)
+        fresh = fresh_paths(paths, ".zarr")
         options = {
-            "compressors": how.zarr_codec(dense.ITEM, dense.BLOCK * dense.ITEM),
+            "compressors": array.zarr_codec(),
             "config": {"write_empty_chunks": not empty_check},
         }
 
         def run() -> Callable[[], Any]:
+            path = next(fresh)
             # without a lock, which mode="w" would take; what it could overwrite is not there
-            da.to_zarr(array, path, **options)
-            return lambda: zarr.open_array(path, mode="r")
+            da.to_zarr(made(), str(path), **options)
+            _sync_if(synced, path)
+            return lambda: zarr.open_array(str(path), mode="r")
 
         return run
 
     return Contender(TO_ZARR if empty_check else TO_ZARR_UNCHECKED, prepare)
 
 
-def python_blosc2(source: Source, how: Compression) -> Contender:
+def python_blosc2(source: Source, array: ArrayData, *, synced: bool) -> Contender:
     """python-blosc2 alone; `source` gives a function that writes with the arguments it gets."""
 
     def prepare(paths: Paths, threads: int) -> Run:
@@ -93,50 +106,63 @@ def python_blosc2(source: Source, how: Compression) -> Contender:
 
         blosc2.set_nthreads(threads)
         write = source(paths, threads)
-        path = str(paths[TARGET] / "array.b2nd")
-        cparams = blosc2.CParams(**how.blosc2_params(nthreads=threads))
+        fresh = fresh_paths(paths, ".b2nd")
+        cparams = blosc2.CParams(**array.how.blosc2_params(nthreads=threads))
+        options = {"chunks": array.chunks, "blocks": array.blocks, "cparams": cparams}
 
         def run() -> Callable[[], Any]:
-            write(
-                urlpath=path,
-                mode="w",
-                chunks=(dense.CHUNK,),
-                blocks=(dense.BLOCK,),
-                cparams=cparams,
-            )
-            return lambda: blosc2.open(path, mode="r")
+            path = next(fresh)
+            write(urlpath=str(path), mode="w", **options)
+            _sync_if(synced, path)
+            return lambda: blosc2.open(str(path), mode="r")
 
         return run
 
-    return Contender(PYTHON_BLOSC2, prepare)
+    return Contender(peers.PYTHON_BLOSC2, prepare)
 
 
-def raw_limit(source: Source, how: Compression, *, synced: bool = False) -> Contender:
-    """compress2 and pwrite in bare threads; `source` gives the chunks as functions."""
+def raw_limit(source: Source, array: ArrayData, *, synced: bool) -> Contender:
+    """compress2 and pwrite in bare threads; `source` gives what makes functions of chunks."""
 
     def prepare(paths: Paths, threads: int) -> Run:
         import blosc2
 
+        from benchmarks.rawfile import RawFile
+
         blosc2.set_releasegil(True)
         chunks = source(paths, threads)
-        params = how.blosc2_params(typesize=dense.ITEM, blocksize=dense.BLOCK * dense.ITEM)
+        sizes = {"typesize": array.dtype.itemsize, "blocksize": array.block_nbytes}
+        params = array.how.blosc2_params(**sizes)
         compress = partial(blosc2.compress2, nthreads=1, **params)
-        path = paths[TARGET] / "array.raw"
+        fresh = fresh_paths(paths, ".raw")
 
         def run() -> Callable[[], Any]:
-            raw = RawFile.write(path, chunks, compress, threads, synced=synced)
+            path = next(fresh)
+            raw = RawFile.write(path, array, chunks(), compress, threads)
+            _sync_if(synced, path)
             return lambda: raw
 
         return run
 
-    return Contender(RAW_LIMIT_SYNCED if synced else RAW_LIMIT, prepare)
+    return Contender(peers.RAW_LIMIT, prepare)
+
+
+def fresh_paths(paths: Paths, suffix: str) -> Iterator[Path]:
+    """Where each run writes: no two have the same name."""
+    return (paths[TARGET] / f"array-{number}{suffix}" for number in itertools.count())
 
 
 def require_equal(
-    expected: Callable[[], Iterator[tuple[slice, NDArray[Any]]]], opened: Callable[[], Any]
+    expected: Callable[[], Iterable[tuple[Index | slice, NDArray[Any]]]],
+    opened: Callable[[], Any],
 ) -> tuple[int, ...]:
-    """Read what was written and hold every item against what it should be."""
+    """Read what was written and compare every element with what it should be."""
     array = opened()
     for where, items in expected():
         np.testing.assert_array_equal(array[where], items)
     return tuple(array.shape)
+
+
+def _sync_if(synced: bool, path: Path) -> None:
+    if synced:
+        disk.sync(path)

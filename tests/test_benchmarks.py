@@ -28,7 +28,8 @@ from tornado.iostream import IOStream
 from benchmarks import (
     clusters,
     datasets,
-    dense,
+    disk,
+    grids,
     harness,
     memory,
     observing,
@@ -40,6 +41,7 @@ from benchmarks import (
 )
 from benchmarks.__main__ import main
 from benchmarks.cases import CASES, rechunk
+from benchmarks.compression import ZSTD
 from benchmarks.model import Contender, Dataset, Figures, Scenario, ScenarioResult
 from benchmarks.rawfile import RawFile
 from tests.forked import run_forked
@@ -88,6 +90,9 @@ def test_a_case_writes_its_reports(name: str, tmp_path: Path) -> None:
         assert next(one["ratio"] for one in result["figures"] if one["is_ours"]) == 1
         assert all(one["resident_peak"] > 0 for one in result["figures"] if not one["failure"])
         assert all(f"| {contender} |" in text for contender in contenders)
+        able = sorted(one["contender"] for one in result["figures"] if not one["failure"])
+        assert [sorted(names) for names in result["order"]] == [able]
+        assert (result["dirty_bytes"] is not None) == scenario.writes
         assert len(result["verdicts"]) >= len(scenario.targets)
         assert (result["figures"][0]["written"] > 0) == scenario.writes
     assert (output / "plots" / f"{name}.png").stat().st_size > 1000
@@ -121,13 +126,12 @@ def test_what_was_written_is_held_against_what_should_be() -> None:
 
 
 def test_a_raw_file_gives_its_chunks_back(tmp_path: Path) -> None:
-    rows = [np.full(dense.CHUNK, value) for value in (1.0, 2.0, 3.0)]
-    raw = RawFile.write(
-        tmp_path / "raw", [partial(np.copy, row) for row in rows], compress2, 2, synced=True
-    )
-    assert raw.shape == (3 * dense.CHUNK,)
-    for i, row in enumerate(rows):
-        np.testing.assert_array_equal(raw[i * dense.CHUNK : (i + 1) * dense.CHUNK], row)
+    array = grids.matrix(ZSTD, quick=True)
+    chunks = [partial(np.copy, items) for _, items in array.pieces()]
+    raw = RawFile.write(tmp_path / "raw", array, chunks, compress2, 2)
+    assert raw.shape == array.shape
+    for where, items in array.pieces():
+        np.testing.assert_array_equal(raw[where], items)
 
 
 def test_contenders_that_disagree_stop_the_run() -> None:
@@ -138,6 +142,49 @@ def test_contenders_that_disagree_stop_the_run() -> None:
         harness.require_agreement(scenario, names, [1.0, 1.001])
     with pytest.raises(harness.DisagreementError):
         harness.require_agreement(scenario, names, [np.zeros(2), np.zeros(3)])
+
+
+def test_the_order_of_each_round_is_shuffled_by_the_seed() -> None:
+    names = ["one", "two", "three", "four"]
+    order = harness.shuffled(names, 40, "0 case scenario")
+    assert all(sorted(one) == sorted(names) for one in order)
+    assert {one[0] for one in order} == set(names)
+    assert harness.shuffled(names, 40, "0 case scenario") == order
+    assert harness.shuffled(names, 40, "1 case scenario") != order
+
+
+def test_a_run_begins_when_little_is_dirty(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    kib = [90_000, 70_000, 300]
+
+    def one_more_sync() -> None:
+        text = f"MemFree: 5000 kB\nDirty: {kib.pop(0)} kB\nWriteback: 100 kB\n"
+        meminfo.write_text(text)
+
+    meminfo = tmp_path / "meminfo"
+    monkeypatch.setattr("os.sync", one_more_sync)
+    monkeypatch.setattr(disk, "MEMINFO", meminfo)
+    assert disk.write_back() == 400 * 1024
+    assert kib == []
+    kib += [90_000]
+    monkeypatch.setattr(disk, "PATIENCE", -1)
+    assert disk.write_back() == 90_100 * 1024
+
+
+def test_files_and_folders_are_synced_with_their_names(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    synced = []
+    monkeypatch.setattr("os.fsync", lambda fd: synced.append(os.fstat(fd).st_ino))
+    store = tmp_path / "store"
+    (store / "c" / "0").mkdir(parents=True)
+    (store / "zarr.json").touch()
+    (store / "c" / "0" / "1").touch()
+    disk.sync(store)
+    everything = [tmp_path, *tmp_path.rglob("*")]
+    assert sorted(synced) == sorted(path.stat().st_ino for path in everything)
+    synced.clear()
+    disk.sync(store / "zarr.json")
+    assert synced == [(store / "zarr.json").stat().st_ino, store.stat().st_ino]
 
 
 def test_a_digest_tells_shapes_kinds_and_bits_apart() -> None:
@@ -236,7 +283,10 @@ def test_results_come_back_from_their_file(tmp_path: Path) -> None:
     ours = Figures("ours", True, [1.0, 2.0], [1.5, 1.5], 10**6, 3 * 10**6, counts={"requests": 2})
     broken = Figures("peer", False, [], [], 10**6, 0, failure="MemoryError: 8 MB | more")
     verdicts = targets.judge([targets.seconds_below(2.0)], {"ours": ours, "peer": broken})
-    result = ScenarioResult("case", "one", "title", [ours, broken], verdicts, ["x: no y"], "n", 3.0)
+    order = [["peer", "ours"]]
+    result = ScenarioResult(
+        "case", "one", "title", [ours, broken], verdicts, ["x: no y"], "n", 3.0, order, 5000
+    )
     machine_facts = dict.fromkeys(
         ("command", "date", "revision", "cpu", "usable_cores", "system", "python"), "?"
     )
@@ -257,6 +307,7 @@ def test_results_come_back_from_their_file(tmp_path: Path) -> None:
     assert "| case: one | under 2 s | ours | 1.5 | reached |" in text
     assert "failed: MemoryError: 8 MB / more" in text
     assert "Left out: x: no y." in text
+    assert "Dirty in the page cache before a run: at most 5 kB." in text
     assert "not a measurement" in text
     assert [path.name for path in paths[1:]] == ["case.png"]
     assert all(path.stat().st_size > 1000 for path in paths[1:])

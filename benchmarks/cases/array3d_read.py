@@ -42,6 +42,7 @@ def _whole(how: Compression, quick: bool) -> Scenario:
         targets=(
             speedup_over(peers.PYTHON_BLOSC2, 1.5, peers.OPEN_B2ND),
             speedup_over(peers.ZARR_ALONE, 3, peers.OPEN_B2ND),
+            speedup_over(peers.FROM_ZARR, 2.5, peers.OPEN_B2ND),
             speedup_over(peers.FROM_ZARR, 2, *THROUGH_DASK),
         ),
         observe=observing.digest,
@@ -64,7 +65,7 @@ def _sum(how: Compression, quick: bool) -> Scenario:
             peers_hdf5.dask_from_h5py(dask_sum),
         ),
         targets=(
-            speedup_over(peers.PYTHON_BLOSC2, 1.0, *THROUGH_DASK),
+            speedup_over(peers.PYTHON_BLOSC2, 1.2, *THROUGH_DASK),
             speedup_over(peers.FROM_ZARR, 2.5, *THROUGH_DASK),
         ),
         # sums of float32 in another order

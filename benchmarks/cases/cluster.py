@@ -45,20 +45,21 @@ def _sum(count: int) -> Scenario:
 
 
 def _transform(count: int) -> Scenario:
-    ours = writers.b2nd_dask(of_b2nd, ZSTD)
-    both = (ours, writers.dask_to_zarr(of_zarr, ZSTD))
     array = dense.array(ZSTD, count)
+    ours = writers.b2nd_dask(of_b2nd, array, synced=True)
+    both = (ours, writers.dask_to_zarr(of_zarr, array, synced=True))
     megabytes = array.nbytes * SHARE / 1e6
     return Scenario(
         name="transform",
-        title=f"{dense.title(ZSTD, count)}; x*2+1 to a new file; workers as above",
+        title=f"{dense.title(ZSTD, count)}; x*2+1 to a new file, {writers.how_synced(True)}; "
+        "workers as above",
         datasets=(array.b2nd, array.zarr),
         contenders=(*both, *map(on_cluster, both)),
         targets=(
             times_as_long_as(ours.name, 1.3, name_on_cluster(ours.name)),
             counted_at_most(THROUGH_CLIENT_AND_SCHEDULER, megabytes, name_on_cluster(ours.name)),
         ),
-        observe=partial(writers.require_equal, partial(expected, count)),
+        observe=partial(writers.require_equal, partial(expected, array)),
         writes=True,
         all_processes=True,
     )

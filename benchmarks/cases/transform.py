@@ -10,41 +10,42 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from benchmarks import dense, peers, writers
-from benchmarks.compression import COMPRESSIONS, Compression
+from benchmarks import grids, peers, writers
+from benchmarks.arrays import B2ND, ZARR, ArrayData, Index
+from benchmarks.compression import COMPRESSIONS
 from benchmarks.model import Case, Paths, Scenario
 from benchmarks.targets import speedup_over, times_as_long_as
 
 
 def scenarios(quick: bool) -> list[Scenario]:
-    return [_scenario(how, dense.nchunks(quick)) for how in COMPRESSIONS]
+    return [
+        _scenario(grids.matrix(how, quick), synced)
+        for synced in (False, True)
+        for how in COMPRESSIONS
+    ]
 
 
-CASE = Case("transform", "x*2+1 from a file to a new one of the same format", scenarios)
+CASE = Case("transform", "x * 2 + 1 from a file to a new one, without and with fsync", scenarios)
 
 
-def _scenario(how: Compression, nchunks: int) -> Scenario:
-    array = dense.array(how, nchunks)
+def _scenario(array: ArrayData, synced: bool) -> Scenario:
     return Scenario(
-        name=how.name,
-        title=f"{dense.title(how, nchunks)}; b2nd_dask syncs the file to the disk before it gives "
-        "it its name, the others leave that to the system unless marked",
+        name=writers.scenario_name(array.how, synced),
+        title=f"{array.title()}; {writers.how_synced(synced)}",
         datasets=(array.b2nd, array.zarr),
         contenders=(
-            writers.b2nd_dask(of_b2nd, how),
-            writers.b2nd_dask(of_b2nd, how, synced=False),
-            writers.dask_to_zarr(of_zarr, how),
-            writers.dask_to_zarr(of_zarr, how, empty_check=False),
-            writers.python_blosc2(_blosc2_writer, how),
-            writers.raw_limit(_decoders, how),
-            writers.raw_limit(_decoders, how, synced=True),
+            writers.b2nd_dask(of_b2nd, array, synced=synced),
+            writers.dask_to_zarr(of_zarr, array, synced=synced),
+            writers.dask_to_zarr(of_zarr, array, synced=synced, empty_check=False),
+            writers.python_blosc2(_blosc2_writer, array, synced=synced),
+            writers.raw_limit(partial(_decoders, array), array, synced=synced),
         ),
         targets=(
             speedup_over(writers.TO_ZARR, 1.6),
             speedup_over(writers.TO_ZARR_UNCHECKED, 1.6),
-            times_as_long_as(writers.RAW_LIMIT_SYNCED, 1.25),
+            times_as_long_as(peers.RAW_LIMIT, 1.25),
         ),
-        observe=partial(writers.require_equal, partial(expected, nchunks)),
+        observe=partial(writers.require_equal, partial(expected, array)),
         writes=True,
     )
 
@@ -53,21 +54,21 @@ def transformed(array: Any) -> Any:
     return array * 2 + 1
 
 
-def expected(nchunks: int) -> Iterator[tuple[slice, NDArray[np.float64]]]:
-    for where, items in dense.values(nchunks):
+def expected(array: ArrayData) -> Iterator[tuple[Index, NDArray[Any]]]:
+    for where, items in array.pieces():
         yield where, transformed(items)
 
 
-def of_b2nd(paths: Paths, threads: int) -> Any:
+def of_b2nd(paths: Paths, threads: int) -> Callable[[], Any]:
     from b2nd_dask import from_b2nd
 
-    return transformed(from_b2nd(paths["b2nd"]))
+    return lambda: transformed(from_b2nd(paths[B2ND]))
 
 
-def of_zarr(paths: Paths, threads: int) -> Any:
+def of_zarr(paths: Paths, threads: int) -> Callable[[], Any]:
     import dask.array as da
 
-    return transformed(da.from_zarr(str(paths["zarr"])))
+    return lambda: transformed(da.from_zarr(str(paths[ZARR])))
 
 
 def _blosc2_writer(paths: Paths, threads: int) -> Callable[..., Any]:
@@ -75,21 +76,26 @@ def _blosc2_writer(paths: Paths, threads: int) -> Callable[..., Any]:
     return lambda **options: transformed(opened()).compute(**options)
 
 
-def _decoders(paths: Paths, threads: int) -> list[Callable[[], NDArray[np.float64]]]:
-    """Functions that decode a chunk into this thread's buffer and compute there."""
+def _decoders(
+    array: ArrayData, paths: Paths, threads: int
+) -> Callable[[], Iterator[Callable[[], NDArray[Any]]]]:
+    """Functions that decode a chunk into this thread's buffer and compute there.
+
+    The blocks of a chunk follow each other as its elements do, since they span its last axis.
+    """
     import blosc2
 
-    array = blosc2.open(paths["b2nd"], mode="r")
-    chunks = [array.schunk.get_chunk(i) for i in range(array.schunk.nchunks)]
+    opened = blosc2.open(paths[B2ND], mode="r")
+    chunks = [opened.schunk.get_chunk(i) for i in range(opened.schunk.nchunks)]
     mine = local()
 
-    def decoded(chunk: bytes) -> NDArray[np.float64]:
+    def decoded(chunk: bytes) -> NDArray[Any]:
         if not hasattr(mine, "items"):
-            mine.items = np.empty(dense.CHUNK)
-        blosc2.decompress2(chunk, dst=mine.items.view(np.uint8), nthreads=1)
-        items: NDArray[np.float64] = mine.items
+            mine.items = np.empty(array.chunks, array.dtype)
+        items: NDArray[Any] = mine.items
+        blosc2.decompress2(chunk, dst=items.reshape(-1).view(np.uint8), nthreads=1)
         items *= 2
         items += 1
         return items
 
-    return [partial(decoded, chunk) for chunk in chunks]
+    return lambda: (partial(decoded, chunk) for chunk in chunks)

@@ -2,66 +2,75 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from benchmarks import dense, writers
-from benchmarks.compression import COMPRESSIONS, Compression
+from benchmarks import grids, peers, writers
+from benchmarks.arrays import ArrayData, Index, chunk_slices
+from benchmarks.compression import COMPRESSIONS
 from benchmarks.model import Case, Paths, Scenario
 from benchmarks.targets import speedup_over, times_as_long_as
 
 
 def scenarios(quick: bool) -> list[Scenario]:
-    return [_scenario(how, dense.nchunks(quick)) for how in COMPRESSIONS]
+    return [
+        _scenario(grids.matrix(how, quick), synced)
+        for synced in (False, True)
+        for how in COMPRESSIONS
+    ]
 
 
-CASE = Case("write_dense", "write a dense float64 array from memory", scenarios)
+CASE = Case("write_dense", "write a float64 array from memory, without and with fsync", scenarios)
 
 
-def _scenario(how: Compression, nchunks: int) -> Scenario:
-    dask_source = partial(_dask_array, nchunks)
+def _scenario(array: ArrayData, synced: bool) -> Scenario:
+    dask_array = partial(_dask_array, array)
     return Scenario(
-        name=how.name,
-        title=f"{dense.title(how, nchunks)}; b2nd_dask syncs the file to the disk before it gives "
-        "it its name, the others leave that to the system unless marked",
+        name=writers.scenario_name(array.how, synced),
+        title=f"{array.title()}; {writers.how_synced(synced)}",
         datasets=(),
         contenders=(
-            writers.b2nd_dask(dask_source, how),
-            writers.b2nd_dask(dask_source, how, synced=False),
-            writers.dask_to_zarr(dask_source, how),
-            writers.dask_to_zarr(dask_source, how, empty_check=False),
-            writers.python_blosc2(partial(_blosc2_writer, nchunks), how),
-            writers.raw_limit(partial(_chunks, nchunks), how),
-            writers.raw_limit(partial(_chunks, nchunks), how, synced=True),
+            writers.b2nd_dask(dask_array, array, synced=synced),
+            writers.dask_to_zarr(dask_array, array, synced=synced),
+            writers.dask_to_zarr(dask_array, array, synced=synced, empty_check=False),
+            writers.python_blosc2(partial(_blosc2_writer, array), array, synced=synced),
+            writers.raw_limit(partial(_chunks, array), array, synced=synced),
         ),
         targets=(
-            speedup_over(writers.TO_ZARR, 1.5),
-            speedup_over(writers.TO_ZARR_UNCHECKED, 1.5),
-            times_as_long_as(writers.PYTHON_BLOSC2, 1.0),
-            times_as_long_as(writers.RAW_LIMIT, 1.25),
-            times_as_long_as(writers.RAW_LIMIT_SYNCED, 1.25),
+            speedup_over(peers.PYTHON_BLOSC2, 1.2),
+            speedup_over(writers.TO_ZARR, 1.6),
+            speedup_over(writers.TO_ZARR_UNCHECKED, 1.6),
+            times_as_long_as(peers.RAW_LIMIT, 1.2),
         ),
-        observe=partial(writers.require_equal, partial(dense.values, nchunks)),
+        observe=partial(writers.require_equal, array.pieces),
         writes=True,
     )
 
 
-def _dask_array(nchunks: int, paths: Paths, threads: int) -> Any:
+def _dask_array(array: ArrayData, paths: Paths, threads: int) -> Callable[[], Any]:
     import dask.array as da
 
-    return da.from_array(dense.in_memory(nchunks), chunks=dense.CHUNK)
+    x = da.from_array(array.in_memory(), chunks=array.chunks)
+    return lambda: x
 
 
-def _blosc2_writer(nchunks: int, paths: Paths, threads: int) -> Callable[..., Any]:
+def _blosc2_writer(array: ArrayData, paths: Paths, threads: int) -> Callable[..., Any]:
     import blosc2
 
-    return partial(blosc2.asarray, dense.in_memory(nchunks))
+    return partial(blosc2.asarray, array.in_memory())
 
 
-def _chunks(nchunks: int, paths: Paths, threads: int) -> list[Callable[[], NDArray[np.float64]]]:
-    rows = dense.in_memory(nchunks).reshape(nchunks, dense.CHUNK)
-    return [partial(rows.__getitem__, i) for i in range(nchunks)]
+def _chunks(
+    array: ArrayData, paths: Paths, threads: int
+) -> Callable[[], Iterator[Callable[[], NDArray[Any]]]]:
+    items = array.in_memory()
+
+    def chunk(where: Index) -> NDArray[Any]:
+        return np.ascontiguousarray(items[where])
+
+    slices = chunk_slices(array.shape, array.chunks)
+    return lambda: (partial(chunk, where) for where in slices)
