@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from b2nd_dask.errors import B2ndError
 from b2nd_dask.format.grid import Grid, parse_selection
-from b2nd_dask.format.statistics import ChunkStatistics
+from b2nd_dask.format.statistics import ChunkStatistics, element_counts
 from b2nd_dask.format.values import MetaView
 from b2nd_dask.frame.open.cache import process_cache
 from b2nd_dask.frame.open.checksum_state import is_current, require_checksums, require_current
@@ -257,6 +257,16 @@ class FrameReference:
         """Whether there may be statistics: False only where this process knows of none."""
         parsed = self._parsed_here
         return parsed is None or parsed.has_statistics
+
+    def settled_share(self, settles: Settles) -> float:
+        """Which part of the chunks does not matter for some work; 0 where that is not known here.
+
+        Reads nothing.
+        """
+        parsed = self._parsed_here
+        if parsed is None or parsed.statistics is None or not len(parsed.index):
+            return 0.0
+        return float(settles(parsed.statistics, element_counts(self.grid)).mean())
 
     def untold_nbytes(self, axes: tuple[range, ...], how: Reduction) -> int | None:
         """Bytes of elements that a reduction would read, since no statistics tell of them.

@@ -85,6 +85,11 @@ class Layers:
         """The layer whose elements a layer has in another shape; None for other layers."""
         return self._only_below(name) if self._has_name(name, _RESHAPE) else None
 
+    def moved_from(self, name: str) -> str | None:
+        """The layer whose elements a layer has, in the same order, in other blocks or lengths."""
+        below = self.reshaped_from(name)
+        return self._only_below(name) if below is None and self._has_name(name, _RECHUNK) else below
+
     def cut(self, name: str) -> Cut | None:
         """What a layer takes of another by slices of step 1; None for other layers."""
         if name not in self._cuts:

@@ -41,6 +41,7 @@ _SWITCHES = {
 #: cannot be imported.
 RULE_NAMES = (
     "statistics_layers",
+    "statistics_masks",
     "read_at_once",
     "aliases",
     "inline_reads",

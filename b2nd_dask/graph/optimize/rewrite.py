@@ -15,6 +15,7 @@ from b2nd_dask.graph.optimize.names import with_reading_names
 from b2nd_dask.graph.optimize.rules.aliases import ALIASES
 from b2nd_dask.graph.optimize.rules.index_pushdown import INDEX_PUSHDOWN
 from b2nd_dask.graph.optimize.rules.inline import INLINE_READS
+from b2nd_dask.graph.optimize.rules.masked_layers import MASKED_LAYERS
 from b2nd_dask.graph.optimize.rules.merge import MERGE_BLOCKS
 from b2nd_dask.graph.optimize.rules.pushdown import push_down
 from b2nd_dask.graph.optimize.rules.read_at_once import READ_AT_ONCE
@@ -35,6 +36,7 @@ from b2nd_dask.graph.resources import on_cluster
 #: In the order in which they are applied; those for layers stand in front.
 RULES: tuple[Rule, ...] = (
     TOLD_LAYERS,
+    MASKED_LAYERS,
     READ_AT_ONCE,
     ALIASES,
     INLINE_READS,
@@ -70,7 +72,23 @@ def replace_layers(
     if found is layers:
         return None
     check_layers(found, layers, output_keys)
-    return found
+    return _without_idle(found, layers, output_keys)
+
+
+def _without_idle(
+    changed: HighLevelGraph, before: HighLevelGraph, output_keys: set[Key]
+) -> HighLevelGraph:
+    """Drop layers that had dependents before and have none now: dask may keep their tasks."""
+    below = dict(changed.dependencies)
+    had_users = set().union(*before.dependencies.values()) - _layers_of(output_keys)
+    while idle := (had_users & below.keys()) - set().union(*below.values()):
+        for name in idle:
+            del below[name]
+    return HighLevelGraph({name: changed.layers[name] for name in below}, below)
+
+
+def _layers_of(keys: set[Key]) -> set[Any]:
+    return {key[0] if isinstance(key, tuple) else key for key in keys}
 
 
 def answer(layers: HighLevelGraph, keys: Any, names: Container[str]) -> Tasks | None:
@@ -154,8 +172,9 @@ def check_layers(found: Any, before: HighLevelGraph, output_keys: set[Key]) -> N
     """
     if not isinstance(found, HighLevelGraph) or found.layers.keys() != found.dependencies.keys():
         raise UnsoundGraphError(f"a rule made a {type(found).__name__} of layers")
-    outputs = {key[0] if isinstance(key, tuple) else key for key in output_keys}
-    needed = set().union(outputs & before.layers.keys(), *found.dependencies.values())
+    needed = set().union(
+        _layers_of(output_keys) & before.layers.keys(), *found.dependencies.values()
+    )
     if lost := needed - found.layers.keys():
         raise UnsoundGraphError(f"no layer {', '.join(sorted(map(repr, lost))[:5])}")
 

@@ -156,16 +156,27 @@ def _empty_blocks(kind: type[RegionBlocks]) -> RegionBlocks:
 class FrameBlocks(RegionBlocks):
     """The region of one frame, or the constants that fill blocks of it."""
 
-    def __init__(self, frame: FrameReference, chunks: Chunks, *, anew: bool = False) -> None:
+    def __init__(
+        self,
+        frame: FrameReference,
+        chunks: Chunks,
+        *,
+        anew: bool = False,
+        settles: Settles | None = None,
+    ) -> None:
         kinds = uniform_kinds(frame.chunk_kinds(), frame.chunks, chunks)
         super().__init__(chunks, kinds, anew=anew)
         self.frame = frame
-        self._region = FrameRegion(frame)
+        self._region = FrameRegion(frame, settles=settles)
         self._constants = {
             kind: ConstantRegion(kind, frame)
             for kind in ([] if kinds is None else np.unique(kinds).tolist())
             if frame.constant_element(kind) is not None
         }
+
+    def settled_by(self, settles: Settles) -> FrameBlocks:
+        """The same blocks, of which chunks whose elements do not matter are not read."""
+        return FrameBlocks(self.frame, self.chunks, anew=self.anew, settles=settles)
 
     @property
     def source(self) -> FrameReference:
@@ -228,10 +239,12 @@ def dask_array(
 
 
 def _of_layer(read: Any, arguments: list[Any], sizes: Chunks, name: str, dtype: Any) -> da.Array:
-    indices = tuple(range(len(sizes)))
-    indexed = itertools.chain.from_iterable((argument, indices) for argument in arguments)
-    blocks = _dask_compat.blockwise(
-        read, name, indices, *indexed, numblocks={}, _data_producer=True
-    )
-    graph = HighLevelGraph.from_collections(name, blocks)
+    graph = HighLevelGraph.from_collections(name, reading_layer(read, arguments, name))
     return da.Array(graph, name, sizes, dtype=dtype)
+
+
+def reading_layer(read: Any, arguments: list[Any], name: str) -> Any:
+    """Make a layer of which each block is read by one function; arguments as for `dask_array`."""
+    indices = tuple(range(len(arguments[0].numblocks)))
+    indexed = itertools.chain.from_iterable((argument, indices) for argument in arguments)
+    return _dask_compat.blockwise(read, name, indices, *indexed, numblocks={}, _data_producer=True)

@@ -17,7 +17,7 @@ from b2nd_dask.graph.optimize.calls.expression import Call, Node, Read, is_among
 from b2nd_dask.graph.optimize.calls.ranges import is_false, is_settled
 
 #: Functions that take the elements at which a mask is true.
-_CHOOSING = frozenset({operator.getitem, chunk.getitem})
+CHOOSING = frozenset({operator.getitem, chunk.getitem})
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,8 +62,8 @@ def _of_arguments(node: Call, read: Read) -> Condition | None:
     if any(isinstance(value, Read | Call) for value in node.kwargs.values()):
         return None
     func, _ = unwrapped(node.func, node.kwargs)
-    if is_among(func, _CHOOSING) and len(parts) == 2:
-        chosen = _never_chosen(node.args[1], read)
+    if is_among(func, CHOOSING) and len(parts) == 2:
+        chosen = never_chosen(node.args[1], read)
         if chosen is not None:
             rest = _all(parts)
             return chosen if rest is None else Condition((), np.logical_or, (chosen, rest))
@@ -77,7 +77,7 @@ def _all(parts: list[Condition | None]) -> Condition | None:
     return Condition((), np.logical_and, tuple(needed)) if needed else _ALWAYS
 
 
-def _never_chosen(mask: Node, read: Read) -> Condition | None:
+def never_chosen(mask: Node, read: Read) -> Condition | None:
     """The condition under which a mask is false everywhere."""
     found = elementwise_work_of(mask)
     if found is None or found[0] != read or found[1].dependencies or not found[1].steps:

@@ -14,11 +14,12 @@ from dask.highlevelgraph import HighLevelGraph
 from dask.typing import Key
 
 from b2nd_dask.frame.joined import Readable
-from b2nd_dask.graph._dask_compat import GraphNode, List, Task, block_function
+from b2nd_dask.graph._dask_compat import List, Task, block_function
 from b2nd_dask.graph.layers.layers import Layers
 from b2nd_dask.graph.layers.reduction_trees import Box, ReductionTree, tree_over
 from b2nd_dask.graph.optimize.calls.elementwise import BoundWork
-from b2nd_dask.graph.optimize.calls.expression import NotUnderstoodError, Read, Scope
+from b2nd_dask.graph.optimize.calls.expression import Read
+from b2nd_dask.graph.optimize.calls.layer_expression import block_expression, source_of
 from b2nd_dask.graph.optimize.calls.reductions import is_chunk_step
 from b2nd_dask.graph.optimize.rules.merge import combining_step, most_merged_nbytes
 from b2nd_dask.graph.optimize.rules.reduction_pushdown import (
@@ -45,20 +46,7 @@ def told_layers(graph: HighLevelGraph, output_keys: set[Key]) -> HighLevelGraph 
     if not told:
         return None
     below = {name: set() if name in told else used for name, used in graph.dependencies.items()}
-    return _without_idle(HighLevelGraph({**graph.layers, **told}, below), graph, output_keys)
-
-
-def _without_idle(
-    changed: HighLevelGraph, before: HighLevelGraph, output_keys: set[Key]
-) -> HighLevelGraph:
-    """Drop layers that had dependents before and have none now; dask keeps all it is given."""
-    below = dict(changed.dependencies)
-    outputs = {key[0] if isinstance(key, tuple) else key for key in output_keys}
-    had_users = set().union(*before.dependencies.values()) - outputs
-    while idle := (had_users & below.keys()) - set().union(*below.values()):
-        for name in idle:
-            del below[name]
-    return HighLevelGraph({name: changed.layers[name] for name in below}, below)
+    return HighLevelGraph({**graph.layers, **told}, below)
 
 
 class _Reduced:
@@ -84,7 +72,7 @@ class _Reduced:
     @classmethod
     def of(cls, graph: HighLevelGraph, layers: Layers, name: str) -> _Reduced | None:
         """Parse the layers below and above a layer of chunk steps."""
-        source = _source_of(graph, layers, name)
+        source = source_of(graph, layers, name)
         if source is None:
             return None
         view = layers.view(source)
@@ -92,9 +80,15 @@ class _Reduced:
         if frame is None or sizes is None or view.order != tuple(range(frame.ndim)):
             return None
         window = view.window or tuple(map(range, frame.shape))
-        step = _step_of(graph, name, source, frame, window, sizes)
-        if step is None:
+        first = tuple(
+            slice(axis.start, axis.start + along[0])
+            for axis, along in zip(window, sizes, strict=True)
+        )
+        top = block_expression(graph, name, source, Read(FrameRegion(frame), first))
+        found = top and block_reduction_of(top)
+        if not found or found[1].work.dependencies:
             return None
+        step = replace(found[1], asks=True)
 
         def combines(func: Any) -> bool:
             combining = combining_step(func)
@@ -130,56 +124,6 @@ class _Reduced:
         for _ in range(self.tree.nesting[key]):
             argument = List(argument)
         return Task(key, self.tree.func, argument, _data_producer=True)
-
-
-def _source_of(graph: HighLevelGraph, layers: Layers, name: str) -> str | None:
-    """The one layer on whose blocks a function of blocks works, through others; else None."""
-    found = set()
-    todo = [name]
-    while todo:
-        inputs = layers.inputs(todo.pop())
-        if inputs is None or not inputs:
-            return None
-        for below, _ in inputs:
-            view = layers.view(below)
-            if layers.frame(view.base) is not None:
-                found.add(below)
-            elif graph.dependencies[below]:
-                todo.append(below)
-    return found.pop() if len(found) == 1 else None
-
-
-def _step_of(
-    graph: HighLevelGraph,
-    name: str,
-    source: str,
-    frame: Readable,
-    window: tuple[range, ...],
-    sizes: Chunks,
-) -> BlockReduction | None:
-    """What is done with the first block of the source, and so with each."""
-    corner = (0,) * frame.ndim
-    tasks: dict[Key, GraphNode] = {}
-    todo = [name]
-    while todo:
-        layer = todo.pop()
-        if (layer, *corner) not in tasks and layer != source:
-            # the task of one block alone
-            block, _ = graph.layers[layer].cull({(layer, *corner)}, set())
-            tasks.update(dict(block))
-            todo += graph.dependencies[layer]
-    index = tuple(
-        slice(axis.start, axis.start + along[0]) for axis, along in zip(window, sizes, strict=True)
-    )
-    read = Read(FrameRegion(frame), index)
-    try:
-        top = Scope(tasks, {(source, *corner): read}, []).named((name, *corner))
-    except NotUnderstoodError:
-        return None
-    found = block_reduction_of(top)
-    if found is None or found[1].work.dependencies:
-        return None
-    return replace(found[1], asks=True)
 
 
 TOLD_LAYERS = LayerRewrite(

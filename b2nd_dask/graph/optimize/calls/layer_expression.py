@@ -1,0 +1,55 @@
+"""What layers of a graph compute of each block of another one, before dask fuses them."""
+
+from __future__ import annotations
+
+from dask.highlevelgraph import HighLevelGraph
+from dask.typing import Key
+
+from b2nd_dask.graph._dask_compat import GraphNode
+from b2nd_dask.graph.layers.layers import Layers
+from b2nd_dask.graph.optimize.calls.expression import Node, NotUnderstoodError, Read, Scope
+
+
+def source_of(graph: HighLevelGraph, layers: Layers, name: str) -> str | None:
+    """The one layer of elements of a frame that a layer is a function of, block by block.
+
+    None where there are several, or something else is in between.
+    """
+    found = set()
+    todo = [name]
+    while todo:
+        inputs = layers.inputs(todo.pop())
+        if not inputs:
+            return None
+        for below, _ in inputs:
+            if layers.frame(layers.view(below).base) is not None:
+                found.add(below)
+            elif graph.dependencies[below]:
+                todo.append(below)
+    return found.pop() if len(found) == 1 else None
+
+
+def block_expression(graph: HighLevelGraph, name: str, source: str, read: Read) -> Node | None:
+    """What a layer computes of the first block of its source, and so of each.
+
+    Parameters
+    ----------
+    source : str
+        As `source_of` says.
+    read : Read
+        Stands for that block.
+    """
+    corner = (0,) * read.region.frame.ndim
+    tasks: dict[Key, GraphNode] = {}
+    todo = [name]
+    while todo:
+        layer = todo.pop()
+        if (layer, *corner) not in tasks and layer != source:
+            # the task of one block alone
+            block, _ = graph.layers[layer].cull({(layer, *corner)}, set())
+            tasks.update(dict(block))
+            todo += graph.dependencies[layer]
+    try:
+        return Scope(tasks, {(source, *corner): read}, []).named((name, *corner))
+    except NotUnderstoodError:
+        return None
