@@ -142,7 +142,7 @@ def journal_rows(
     codes: Mapping[int, int],
     runs: Mapping[int, Run],
     payloads: Mapping[int, bytes],
-    statistics: Mapping[int, bytes],
+    statistics: Mapping[int, bytes] | None = None,
 ) -> bytes:
     """Write rows of a journal.
 
@@ -152,8 +152,8 @@ def journal_rows(
         Where stored chunks were staged.
     payloads : mapping of chunk to bytes
         What was staged there.
-    statistics : mapping of chunk to bytes
-        Of these chunks and maybe others, or of none.
+    statistics : mapping of chunk to bytes, optional
+        Of these chunks and maybe others.
     """
     digests = {chunk: chunk_digest(payload) for chunk, payload in payloads.items()}
     return table_of(ChunkRecords.of(dict(codes), dict(runs), digests, statistics))

@@ -155,7 +155,7 @@ class StagedBatches:
         """Stage the rest, and record all chunks."""
         self._stage()
         if self._codes and self._staging.resumable:
-            self._staging.note(journal_rows(self._codes, {}, {}, {}))
+            self._staging.note(journal_rows(self._codes, {}, {}))
         return ChunkRecords.of(self._codes, self._runs, self._digests, self._statistics)
 
     def _stage(self) -> None:
