@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -23,7 +24,7 @@ from b2nd_dask.format.index import MAX_CHUNKS, OffsetIndex, parse_index
 from b2nd_dask.format.integrity import Integrity, parse_integrity, users_vlmeta
 from b2nd_dask.format.trailer import Trailer, parse_trailer
 from b2nd_dask.frame.open.tail import Tail
-from b2nd_dask.storage import HEAD_NBYTES, ByteReader, Identity, Span, chunk_member
+from b2nd_dask.storage import HEAD_NBYTES, ByteReader, Identity, Span, chunk_member, is_settled
 
 #: NumPy counts bytes in 63 bits.
 MAX_NBYTES = 2**63 - 1
@@ -69,6 +70,9 @@ class ParsedFrame:
     """XXH3 of header, index and trailer, in hexadecimal."""
     history: History
     """The updates since which no other software has changed the frame."""
+    is_settled: bool
+    """Whether a change after it was parsed shows in the identity; that of a store's object may not
+    show it."""
 
     @property
     def version(self) -> str:
@@ -152,6 +156,7 @@ def steadily(reader: ByteReader, read: Callable[[Identity], _Result]) -> _Result
 
 
 def _parse(reader: ByteReader, identity: Identity) -> ParsedFrame:
+    moment_ns = time.time_ns()
     head, header = read_header(reader, identity.size)
     if header.sparse != reader.is_directory:
         raise FrameFormatError(
@@ -164,7 +169,7 @@ def _parse(reader: ByteReader, identity: Identity) -> ParsedFrame:
             offset=26,
         )
     grid, dtype = _geometry(header)
-    return _parse_tail(reader, head, header, grid, dtype, identity)
+    return _parse_tail(reader, head, header, grid, dtype, identity, moment_ns)
 
 
 def read_header(reader: ByteReader, size: int) -> tuple[bytes, FrameHeader]:
@@ -268,6 +273,7 @@ def _parse_tail(
     grid: Grid,
     dtype: np.dtype[Any] | None,
     identity: Identity,
+    moment_ns: int,
 ) -> ParsedFrame:
     tail = Tail.of(reader, head, header, grid.nchunks)
     try:
@@ -292,7 +298,16 @@ def _parse_tail(
     metadata = metadata_digest(array_meta, trailer.vlmeta)
     _, history = parse_marks(index_bytes[-MARKS_NBYTES:], metadata)
     return ParsedFrame(
-        header, grid, dtype, index, trailer, integrity, identity, digest.hexdigest(), history
+        header,
+        grid,
+        dtype,
+        index,
+        trailer,
+        integrity,
+        identity,
+        digest.hexdigest(),
+        history,
+        reader.identity_is_cheap and is_settled(identity, moment_ns),
     )
 
 
