@@ -105,7 +105,7 @@ def frame_at(
     location: Location, dtype: Any = None, uninit: Any = None, verify: Verify = "auto"
 ) -> FrameReference:
     """Open the frame at a location, as it is now; other arguments as for `open_b2nd`."""
-    opened = process_cache().open(location)
+    opened = process_cache().current(location)
     fill = Fill.of(_choose_dtype(opened, dtype), uninit)
     frame = FrameReference.of(opened, location, fill, verify)
     # here, where a user named the frame, and not in each process that uses it

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import threading
 from collections import OrderedDict
-from contextlib import suppress
+from contextlib import closing, suppress
 
 from b2nd_dask.errors import StaleFrameError
 from b2nd_dask.frame.open.embedded import open_reader
@@ -54,19 +54,38 @@ class FrameCache:
         key = location.key, opened.version
         return self._get(key) or self._put(key, opened)
 
+    def current(self, location: Location) -> OpenedFrame:
+        """Open a frame as it is now; one that is open and still that is not parsed again."""
+        known = self._newest(location)
+        if known is None or not known.parsed.is_settled:
+            return self.open(location)
+        # one that has become a directory, or a file, has no identity as what it was
+        with (
+            suppress(StaleFrameError, FileNotFoundError, NotADirectoryError),
+            # a network's file system may answer `stat` from its memory, but not `open`
+            closing(open_reader(location)) as reader,
+        ):
+            if reader.opened_identity() == known.parsed.identity and known.is_held():
+                return known
+        return self.open(location)
+
     def present(self, location: Location) -> OpenedFrame:
         """Open a local frame as it is now, or take the one that is open if it still is that."""
-        with self._lock:
-            known = [frame for key, frame in self._frames.items() if key[0] == location.key]
+        known = self._newest(location)
         # one that has become a directory, or a file, has no identity as what it was
         with suppress(StaleFrameError, FileNotFoundError, NotADirectoryError):
-            if known and known[-1].is_current():
-                return known[-1]
+            if known and known.is_current():
+                return known
         return self.open(location)
 
     def known(self, location: Location, version: str) -> OpenedFrame | None:
         """A version of a frame that is open already; None where it is not."""
         return self._get((location.key, version))
+
+    def _newest(self, location: Location) -> OpenedFrame | None:
+        with self._lock:
+            known = [frame for key, frame in self._frames.items() if key[0] == location.key]
+        return known[-1] if known else None
 
     def _get(self, key: tuple[str, str]) -> OpenedFrame | None:
         with self._lock:

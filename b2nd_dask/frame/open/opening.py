@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -25,7 +26,7 @@ from b2nd_dask.format.own_vlmeta import STATISTICS_NAME, users_vlmeta
 from b2nd_dask.format.statistics import ChunkStatistics, StatisticsEntry, supports_statistics
 from b2nd_dask.format.trailer import Trailer, parse_trailer
 from b2nd_dask.frame.open.tail import Tail
-from b2nd_dask.storage import HEAD_NBYTES, ByteReader, Identity, Span, chunk_member
+from b2nd_dask.storage import HEAD_NBYTES, ByteReader, Identity, Span, chunk_member, is_settled
 
 #: NumPy counts bytes in 63 bits.
 MAX_NBYTES = 2**63 - 1
@@ -73,6 +74,9 @@ class ParsedFrame:
     """The updates since which no other software has changed the frame."""
     statistics_entry: StatisticsEntry | None
     """None where there is none, or the checksums are not valid."""
+    is_settled: bool
+    """Whether a change after it was parsed shows in the identity; that of a store's object may not
+    show it."""
 
     @property
     def has_statistics(self) -> bool:
@@ -166,6 +170,7 @@ def steadily(reader: ByteReader, read: Callable[[Identity], _Result]) -> _Result
 
 
 def _parse(reader: ByteReader, identity: Identity) -> ParsedFrame:
+    moment_ns = time.time_ns()
     head, header = read_header(reader, identity.size)
     if header.sparse != reader.is_directory:
         raise FrameFormatError(
@@ -178,7 +183,7 @@ def _parse(reader: ByteReader, identity: Identity) -> ParsedFrame:
             offset=26,
         )
     grid, dtype = _geometry(header)
-    return _parse_tail(reader, head, header, grid, dtype, identity)
+    return _parse_tail(reader, head, header, grid, dtype, identity, moment_ns)
 
 
 def read_header(reader: ByteReader, size: int) -> tuple[bytes, FrameHeader]:
@@ -282,6 +287,7 @@ def _parse_tail(
     grid: Grid,
     dtype: np.dtype[Any] | None,
     identity: Identity,
+    moment_ns: int,
 ) -> ParsedFrame:
     tail = Tail.of(reader, head, header, grid.nchunks)
     try:
@@ -317,6 +323,7 @@ def _parse_tail(
         digest.hexdigest(),
         history,
         statistics,
+        reader.identity_is_cheap and is_settled(identity, moment_ns),
     )
 
 

@@ -31,6 +31,8 @@ T = TypeVar("T")
 LEAST_OF_A_THREAD = 1 << 22
 #: Threads that share a read take so many batches each, or more: all have work until the end.
 BATCHES_OF_A_THREAD = 3
+#: No batch is smaller than this part of what is best for the store: each is a request.
+SMALLEST_BATCH = 8
 
 
 def read_region(
@@ -94,7 +96,8 @@ def read_region(
         threads = min(threads, 1 + decoded // LEAST_OF_A_THREAD)
         header = opened.parsed.header
         compressed = decoded * header.cbytes / header.nbytes
-        nbytes = min(nbytes, max(1, compressed / (threads * BATCHES_OF_A_THREAD)))
+        share = compressed / (threads * BATCHES_OF_A_THREAD)
+        nbytes = min(nbytes, max(nbytes / SMALLEST_BATCH, share))
 
     def decode(batch: list[LocatedRequest]) -> None:
         for fetched in fetch(opened, batch):

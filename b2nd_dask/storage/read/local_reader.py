@@ -18,6 +18,8 @@ from b2nd_dask.storage.spans import Span, read_merged
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+_CLOCK_STEP_NS = 2 * 10**9
+
 MAX_GAP = 512
 """Bytes to read over. From the page cache a call of pread costs as much as copying 6 kB (measured:
 spans of 2 kB are served faster merged up to gaps of 4 kB, slower from 8 kB on)."""
@@ -156,6 +158,17 @@ def identity_of(state: os.stat_result) -> Identity:
 def is_same_file(one: Identity, other: Identity) -> bool:
     """Whether two identities are those of one file, which may have changed in between."""
     return one.token.split("-")[1:] == other.token.split("-")[1:]
+
+
+def is_settled(identity: Identity, moment_ns: int) -> bool:
+    """Whether every change of a local object after a moment gives it another identity.
+
+    Clocks of file systems have steps, up to two seconds: what changed so shortly before the moment
+    may change again without another time.
+    """
+    # a member of a store has the size of the store in front; bytes in memory have a digest alone
+    *_, changed, _ = ("0", *identity.token.split("-"))
+    return int(changed) + _CLOCK_STEP_NS < moment_ns
 
 
 def identity_at(path: str) -> Identity:

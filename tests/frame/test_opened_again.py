@@ -1,0 +1,95 @@
+"""A frame that is open already is not parsed again, and never taken for what has replaced it."""
+
+import os
+import shutil
+import time
+
+import blosc2
+import numpy as np
+import pytest
+
+from b2nd_dask import FrameFormatError, open_b2nd
+from tests.counting import bytes_read
+
+LONG_AGO = time.time_ns() - 10**10
+ARRAY = np.arange(400).reshape(20, 20)
+
+
+def write(path, array=ARRAY, *, contiguous=True):
+    options = {"chunks": (5, 10), "blocks": (5, 5), "cparams": {"clevel": 0}}
+    stored = blosc2.asarray(array, urlpath=str(path), contiguous=contiguous, **options)
+    stored.schunk.vlmeta["first"] = int(array[0, 0])
+    dated(path, LONG_AGO)
+    return path
+
+
+def dated(path, moment):
+    for one in [path, *path.glob("*")] if path.is_dir() else [path]:
+        os.utime(one, ns=(moment, moment))
+
+
+def elements(path):
+    return open_b2nd(path)[...]
+
+
+@pytest.fixture(params=[True, False], ids=["contiguous", "sparse"])
+def frame(tmp_path, request):
+    return write(tmp_path / "x.b2nd", contiguous=request.param)
+
+
+def test_the_metadata_are_read_once(frame):
+    assert bytes_read(lambda: open_b2nd(frame))[0] > 0
+    assert bytes_read(lambda: open_b2nd(frame))[0] == 0
+    assert open_b2nd(frame, verify=False)[3, 7] == ARRAY[3, 7]
+
+
+@pytest.mark.parametrize("contiguous", [True, False], ids=["contiguous", "sparse"])
+def test_another_frame_of_the_same_size_and_time(tmp_path, frame, contiguous):
+    np.testing.assert_array_equal(elements(frame), ARRAY)
+    other = write(tmp_path / "other.b2nd", ARRAY + 1, contiguous=contiguous)
+    (shutil.rmtree if frame.is_dir() else os.unlink)(frame)
+    other.rename(frame)
+    np.testing.assert_array_equal(elements(frame), ARRAY + 1)
+
+
+def test_a_change_in_the_same_step_of_the_clock(tmp_path):
+    path = write(tmp_path / "x.b2nd")
+    other = write(tmp_path / "other.b2nd", ARRAY + 1).read_bytes()
+    now = time.time_ns()
+    dated(path, now)
+    open_b2nd(path)
+    with path.open("r+b") as file:
+        file.write(other)
+    dated(path, now)
+    opened = open_b2nd(path)
+    assert opened.vlmeta["first"] == 1
+    np.testing.assert_array_equal(opened[...], ARRAY + 1)
+
+
+def test_a_later_change_of_python_blosc2(frame):
+    open_b2nd(frame)
+    changed = blosc2.open(str(frame), mode="a")
+    changed[3, 7] = 1000
+    assert elements(frame)[3, 7] == 1000
+
+
+def test_what_is_no_frame_any_more(frame):
+    open_b2nd(frame)
+    (shutil.rmtree if frame.is_dir() else os.unlink)(frame)
+    with pytest.raises(FileNotFoundError):
+        open_b2nd(frame)
+    frame.mkdir()
+    with pytest.raises(FrameFormatError):
+        open_b2nd(frame)
+
+
+def test_members_of_an_embed_store(tmp_path):
+    path = tmp_path / "store.b2e"
+    for value in (1, 2):
+        path.unlink(missing_ok=True)
+        store = blosc2.EmbedStore(str(path), mode="w")
+        store["/x"] = np.full((5, 5), value)
+        del store
+        # of one size and one time, which is too young to tell them apart
+        dated(path, time.time_ns())
+        assert (open_b2nd(path, component="/x")[...] == value).all()
