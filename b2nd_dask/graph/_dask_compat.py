@@ -21,6 +21,7 @@ import numpy as np
 from b2nd_dask.errors import level_of_caller
 
 if TYPE_CHECKING:
+    from dask._expr import FinalizeCompute
     from dask._task_spec import (
         Alias,
         DataNode,
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
     )
     from dask.array import _shuffle, chunk, core, reductions
     from dask.array.core import _concatenate2, _enforce_dtype, getter
+    from dask.base import collections_to_expr
     from dask.blockwise import blockwise
     from dask.core import flatten, toposort
     from dask.layers import ArrayBlockwiseDep, ArraySliceDep
@@ -49,6 +51,7 @@ __all__ = [
     "ArrayBlockwiseDep",
     "ArraySliceDep",
     "DataNode",
+    "FinalizeCompute",
     "GraphNode",
     "List",
     "M",
@@ -62,6 +65,7 @@ __all__ = [
     "_shuffle",
     "blockwise",
     "chunk",
+    "collections_to_expr",
     "core",
     "cull",
     "flatten",
@@ -244,6 +248,8 @@ NAMES = tuple(
         ),
         # helpers
         ("dask.array", "array_expr_enabled", "", "whether arrays are expressions, not layers"),
+        ("dask._expr", "FinalizeCompute", "*args, _determ_token, **kwargs", "what `compute` adds"),
+        ("dask.base", "collections_to_expr", "collections, optimize_graph", "what it adds that to"),
         ("dask.core", "flatten", "seq, container", "nested lists of output keys"),
         ("dask.core", "toposort", "dsk, dependencies", "tasks behind those that they depend on"),
         ("dask.utils", "parse_bytes", "s", "dask's array.chunk-size as a number"),

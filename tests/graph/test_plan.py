@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from b2nd_dask import Plan, create, from_b2nd, open_b2nd, plan, rechunk, to_b2nd
 from b2nd_dask.frame.read import decode
+from b2nd_dask.graph.optimize.rules import read_at_once
 from tests.counting import bytes_read
 from tests.strategies import examples
 
@@ -44,6 +45,8 @@ def decoded(monkeypatch):
         return real(data, header, out)
 
     monkeypatch.setattr(decode, "decode_chunk", counting)
+    # what is fetched is counted in one thread
+    monkeypatch.setattr(read_at_once, "own_threads", lambda: 1)
     return found
 
 

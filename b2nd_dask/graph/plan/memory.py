@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from b2nd_dask.graph._dask_compat import Task
+from b2nd_dask.graph._dask_compat import Task, core
 from b2nd_dask.graph.optimize.calls.arg_reductions import Search
 from b2nd_dask.graph.optimize.calls.elementwise import (
     UNKNOWN,
@@ -125,6 +125,9 @@ def _size(node: Node, reads: list[int]) -> _Size:
     if node.func is write_task:
         # a chunk at a time
         return _Size(None, peak)
+    if node.func in (list, core.finalize) and len(args) == 1:
+        # of one block, which is the result
+        return _Size(args[0].result, peak)
     result = _result(node, args)
     return _Size(result, max(peak, held + (result.itemsize if result else 0)))
 

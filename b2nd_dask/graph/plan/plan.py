@@ -6,9 +6,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from dask.base import is_dask_collection, optimize
+from dask.base import is_dask_collection
 
 from b2nd_dask.frame.read.read_cost import ReadCosts, Region
+from b2nd_dask.graph._dask_compat import FinalizeCompute, collections_to_expr
 from b2nd_dask.graph.plan.reads import FoundRead, PlannedFrame, ReadFrame
 from b2nd_dask.graph.plan.report import FrameReads, Plan, Target
 from b2nd_dask.graph.plan.task_memory import TaskMemory
@@ -73,14 +74,9 @@ def plan(*collections: Any) -> Plan:
 
 
 def _optimized(collections: Iterable[Any]) -> Mapping[Any, Any]:
-    graph: dict[Any, Any] = {}
-    # those that are optimized together share one graph
-    seen: set[int] = set()
-    for collection in optimize(*collections):
-        found = collection.__dask_graph__()
-        if id(found) not in seen:
-            seen.add(id(found))
-            graph.update(found)
+    """The tasks that `compute` runs, with those that put the blocks of a result together."""
+    expression: Any = FinalizeCompute(collections_to_expr(collections))
+    graph: Mapping[Any, Any] = expression.optimize().__dask_graph__()
     return graph
 
 

@@ -25,6 +25,7 @@ from b2nd_dask.graph._dask_compat import (
 from b2nd_dask.graph.optimize.calls.arg_reductions import Search
 from b2nd_dask.graph.optimize.rules.index_pushdown import Window, index_block
 from b2nd_dask.graph.optimize.rules.pushdown import kind_of, value_of
+from b2nd_dask.graph.optimize.rules.read_at_once import read_at_once
 from b2nd_dask.graph.optimize.rules.reduction_pushdown import BlockReduction, reduce_block
 from b2nd_dask.graph.plan.memory import (
     held_by_reduction,
@@ -203,6 +204,9 @@ class _Walk:
             source, index, *rest = (self._known(arg, scope) for arg in args)
             if isinstance(source, FrameRegion | ConstantRegion | Readable | Frame):
                 return _Site(func, source, index, tuple(rest))
+        elif func is read_at_once:
+            source, axes = (self._known(arg, scope) for arg in args[:2])
+            return _Site(func, source, axes, ())
         elif func in RECHUNK_TASKS:
             return self._rechunk_site(func, args, scope)
         elif len(args) == 2 and (region := box_of(self._known(args[1], scope))) is not None:
@@ -244,6 +248,8 @@ class _Walk:
         if isinstance(site.source, Source):
             return [site.source.read(site.index)._replace(held=held)]
         frame = _readable(site.source)
+        if site.func is read_at_once:
+            return [found_read(frame, site.index, held)]
         if site.func is reduce_block:
             return [_reduced(frame, _region(site.index, frame), site.rest[0])]
         if site.func is index_block:

@@ -68,22 +68,36 @@ def read_at_once(
 def tasks_at_once(graph: HighLevelGraph, output_keys: set[Key]) -> Tasks | None:
     """Make one task for each result; None unless all of them are slices of frames."""
     tasks: dict[Key, GraphNode] = {}
+    made: dict[Key, FrameSelection] = {}
     for key in output_keys:
         selection = _result_of(graph, key)
         threads = None if selection is None else _threads_for(selection)
         if selection is None or threads is None:
             return None
-        source, axes = selection.source, selection.ascending
-        if isinstance(source, JoinedReference) and all(axes):
-            source, axes = source.part_of_axes(axes)
-        name = key
-        if on_cluster():
-            # its dashboard shows that a task reads
-            name = "read" + of_frame(source.label, str(key).replace("-", "."))
-            tasks[key] = Alias(key, name)
-        arguments = source, axes, selection.finish, threads
-        tasks[name] = Task(name, read_at_once, *arguments, _data_producer=True)
+        of_same = {k: other for k, other in made.items() if other.source is selection.source}
+        same = next((k for k, other in of_same.items() if other == selection), None)
+        if same is not None:
+            tasks[key] = Alias(key, same)
+            continue
+        # several results may share blocks, which tasks of blocks read once
+        if of_same and sum(map(_touched_nbytes, (selection, *of_same.values()))) > SMALL_NBYTES:
+            return None
+        made[key] = selection
+        tasks |= _tasks_for(key, selection, threads)
     return tasks
+
+
+def _tasks_for(key: Key, selection: FrameSelection, threads: int) -> dict[Key, GraphNode]:
+    source, axes = selection.source, selection.ascending
+    if isinstance(source, JoinedReference) and all(axes):
+        source, axes = source.part_of_axes(axes)
+    arguments = source, axes, selection.finish, threads
+    if not on_cluster():
+        return {key: Task(key, read_at_once, *arguments, _data_producer=True)}
+    # its dashboard shows that a task reads
+    name = "read" + of_frame(source.label, str(key).replace("-", "."))
+    reading = Task(name, read_at_once, *arguments, _data_producer=True)
+    return {key: Alias(key, name), name: reading}
 
 
 def _result_of(graph: HighLevelGraph, key: Key) -> FrameSelection | None:
@@ -109,9 +123,7 @@ def _result_of(graph: HighLevelGraph, key: Key) -> FrameSelection | None:
 def _threads_for(selection: FrameSelection) -> int | None:
     """How many threads shall read a selection; None where tasks of dask's do it better."""
     source = selection.source
-    axes = zip(selection.ascending, source.grid.chunks, source.grid.blocks, strict=True)
-    touched = math.prod(touched_blocks_along(*axis) for axis in axes)
-    small = touched * source.grid.block_nbytes <= SMALL_NBYTES
+    small = _touched_nbytes(selection) <= SMALL_NBYTES
     if on_cluster():
         return 1 if small else None
     if small:
@@ -121,6 +133,13 @@ def _threads_for(selection: FrameSelection) -> int | None:
     alone = isinstance(source, JoinedReference) or source.is_remote or not in_threads
     nbytes = math.prod(map(len, selection.positions)) * source.dtype.itemsize
     return None if alone or nbytes > MOST_NBYTES else available().threads
+
+
+def _touched_nbytes(selection: FrameSelection) -> int:
+    """Bytes of the blocks that a selection touches."""
+    grid = selection.source.grid
+    axes = zip(selection.ascending, grid.chunks, grid.blocks, strict=True)
+    return math.prod(touched_blocks_along(*axis) for axis in axes) * grid.block_nbytes
 
 
 READ_AT_ONCE = LayerRule(
