@@ -45,6 +45,7 @@ def rechunk(
     storage_options: Mapping[str, Any] | None = None,
     compute: bool = True,
     resume: bool = False,
+    fsync: bool = True,
 ) -> da.Array | Delayed:
     """Write a frame anew with other chunks, within a stated memory; all or nothing.
 
@@ -78,7 +79,7 @@ def rechunk(
         One file (True), or a directory with a file for each chunk.
     storage_options : mapping, optional
         For the fsspec filesystems of URLs. A source that needs others is opened by `open_b2nd`.
-    compute, resume : bool
+    compute, resume, fsync : bool
         As for `to_b2nd`.
 
     Returns
@@ -121,7 +122,7 @@ def rechunk(
     plan = new_plan(array, options)
     if blocks is None and plan.grid.chunks == source.chunks:
         plan = new_plan(array, replace(options, blocks=source.blocks))
-    job = rechunk_job(source, plan, location, max_mem, mode=mode, resume=resume)
+    job = rechunk_job(source, plan, location, max_mem, mode=mode, resume=resume, fsync=fsync)
     return run_job(job, location, lambda: None, compute=compute, resume=resume)
 
 
@@ -133,6 +134,7 @@ def rechunk_job(
     *,
     mode: str,
     resume: bool,
+    fsync: bool,
 ) -> RechunkJob:
     """Plan the passes from a frame to a new one."""
     key = None
@@ -144,6 +146,7 @@ def rechunk_job(
         replace=NEW[mode],
         header_len=len(plan.header()),
         resume_key=key,
+        fsync=fsync,
     )
     budget = budget_of(max_mem, staging, is_remote=source.is_remote)
     grid = source.grid
