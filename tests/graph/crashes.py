@@ -91,17 +91,18 @@ class Scenario:
 
     def write(self) -> None:
         x = da.from_array(NEW, chunks=(20, 30))
+        how: dict[str, Any] = {"resume": self.resume, "fsync": "unsynced" not in self.kind}
         new: dict[str, Any] = {"chunks": (20, 15), "contiguous": self.contiguous}
         if self.kind == "compact":
             compact(self.path)
         elif "append" in self.kind:
-            to_b2nd(x, self.path, mode="r+", append_axis=0, resume=self.resume)
+            to_b2nd(x, self.path, mode="r+", append_axis=0, **how)
         elif "region" in self.kind:
             region = (slice(5, 35), slice(10, 30))
-            to_b2nd(x[region], self.path, mode="r+", region=region, resume=self.resume)
+            to_b2nd(x[region], self.path, mode="r+", region=region, **how)
         else:
-            mode = "w" if self.kind == "overwrite" else "w-"
-            to_b2nd(x, self.path, mode=mode, resume=self.resume, **new)
+            mode = "w" if "overwrite" in self.kind else "w-"
+            to_b2nd(x, self.path, mode=mode, **how, **new)
 
     def write_again(self) -> str:
         """Go on with a write that was killed; tells how much of it was not computed again."""

@@ -63,7 +63,10 @@ def _mark(case, quick, slow):
     return pytest.mark.slow if slow(*case) else pytest.mark.long
 
 
-@pytest.mark.parametrize(("kind", "contiguous"), cases(QUICK, ALL, [True, False]))
+@pytest.mark.parametrize(
+    ("kind", "contiguous"),
+    cases(QUICK, [*ALL, "unsynced overwrite", "unsynced append"], [True, False]),
+)
 def test_killed_at_each_call(tmp_path, kind, contiguous):
     outcomes = crash(tmp_path, kind, contiguous, "kill")
     # old and new frame of `compact` hold the same

@@ -75,12 +75,12 @@ def _group(tree: Tree) -> OwnWriter:
 def _write_group(tree: Tree, urlpath: str, options: Mapping[str, Any]) -> dict[str, Any]:
     """Write a group as `convert` does; returns its arrays by their paths."""
     mode = options.get("mode", "w-")
-    unknown = [name for name in options if name not in (*_OPTIONS, "mode")]
+    unknown = [name for name in options if name not in (*_OPTIONS, "mode", "fsync")]
     if unknown or mode not in ("w-", "w"):
         names = ", ".join(f"{name}=" for name in unknown) or f"mode={mode!r}"
         raise ValueError(
-            f"{names}: a group becomes a new directory, with chunks=, blocks=, cparams= and mode= "
-            '"w-" or "w"; write its arrays one by one for the others'
+            f"{names}: a group becomes a new directory, with chunks=, blocks=, cparams=, fsync= "
+            'and mode= "w-" or "w"; write its arrays one by one for the others'
         )
     path = os.fspath(urlpath)
     if "://" in path or not path.endswith((".b2d", ".b2z")):
@@ -93,7 +93,9 @@ def _write_group(tree: Tree, urlpath: str, options: Mapping[str, Any]) -> dict[s
         raise TypeError("; ".join(refused))
     _warn(tree)
     chosen = {name: options[name] for name in _OPTIONS if name in options}
-    with staged(Path(os.path.abspath(path)), replace=mode == "w", advice='mode="w"') as made:  # noqa: PTH100
+    target = Path(os.path.abspath(path))  # noqa: PTH100
+    replace, fsync = mode == "w", options.get("fsync", True)
+    with staged(target, replace=replace, advice='mode="w"', fsync=fsync) as made:
         write = write_archive if path.endswith(".b2z") else write_folder
         write(tree, made.ready, Options(_budget(), **chosen))
     return {name: from_b2nd(path, component=_key(name, tree)) for name, _ in tree.walk()}

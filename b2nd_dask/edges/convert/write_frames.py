@@ -122,4 +122,6 @@ def _write(
             vlmeta=entries_of(member, name, coords=coords),
             meta={},
             max_mem=limit if limit and chunks is not None else None,
+            # what is staged is synced as a whole
+            fsync=False,
         )

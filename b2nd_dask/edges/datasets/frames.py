@@ -95,6 +95,6 @@ def packed_frame(member: Member, name: str) -> bytes:
     """The bytes of a frame of a coordinate, which another frame holds in itself."""
     with tempfile.TemporaryDirectory(prefix="b2nd-dask-") as folder:
         path = Path(folder, "coordinate.b2nd")
-        options: dict[str, Any] = {"meta": {}, "vlmeta": entries_of(member, name)}
+        options: dict[str, Any] = {"meta": {}, "vlmeta": entries_of(member, name), "fsync": False}
         to_b2nd(member.array, path, **options)
         return path.read_bytes()

@@ -29,7 +29,7 @@ class Staged:
 
 
 @contextmanager
-def staged(target: Path, *, replace: bool, advice: str) -> Iterator[Staged]:
+def staged(target: Path, *, replace: bool, advice: str, fsync: bool = True) -> Iterator[Staged]:
     """Write a file or directory beside a target, and give it its name at the end.
 
     What a link leads to is written, as other writes do, also where nothing is there yet.
@@ -41,6 +41,8 @@ def staged(target: Path, *, replace: bool, advice: str) -> Iterator[Staged]:
     ----------
     advice : str
         What `replace` is called where the user says it.
+    fsync : bool
+        Whether all is on the disk before it gets its name.
 
     Raises
     ------
@@ -67,11 +69,12 @@ def staged(target: Path, *, replace: bool, advice: str) -> Iterator[Staged]:
     try:
         made = Staged(area, area / name)
         yield made
-        _sync(made.ready)
+        if fsync:
+            _sync(made.ready)
         with replacing(target, wait=True):
             # files may have come while it was written
             require_replaceable(target)
-            publish_path(made.ready, target, replace=replace)
+            publish_path(made.ready, target, replace=replace, fsync=fsync)
     except OSError as error:
         if error.errno in _FULL and error.filename is None:
             raise OSError(error.errno, os.strerror(error.errno), str(target)) from error

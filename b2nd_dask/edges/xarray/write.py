@@ -21,7 +21,7 @@ from b2nd_dask.graph.write.write_array import run_together, write_job
 
 Encoding = Mapping[Hashable, Mapping[str, Any]]
 #: Options of `to_b2nd` that new datasets take.
-NEW_OPTIONS = ("chunks", "blocks", "cparams", "max_mem", "stats")
+NEW_OPTIONS = ("chunks", "blocks", "cparams", "max_mem", "fsync", "stats")
 _RENAME = "change it by .rename"
 _LISTED = 5
 
@@ -87,7 +87,8 @@ def write_new(
         tree = tree_of(source, path.name, encoding)
     check_dims(source, options)
     is_archive = path.suffix == ".b2z"
-    with staged(path, replace=replace, advice='mode="w"') as made:
+    fsync = options.get("fsync", True)
+    with staged(path, replace=replace, advice='mode="w"', fsync=fsync) as made:
         folder = made.area / "frames" if is_archive else made.ready
         run_together(_begin(tree, folder, options))
         if is_archive:
@@ -136,7 +137,9 @@ def _begin(
         how = storage_of(name, member, options)
         entries = entries_of(member, name)
         path = folder / f"{stem}.b2nd"
-        jobs.append(write_job(member.array, path, vlmeta=entries, meta={}, **how)[0])
+        # all is synced together
+        job = write_job(member.array, path, vlmeta=entries, meta={}, fsync=False, **how)[0]
+        jobs.append(job)
     for name, group in tree.groups.items():
         jobs += _begin(group, folder / name, options, is_root=False)
     finish_folder(tree, folder, is_root=is_root)

@@ -62,6 +62,8 @@ class IntermediateFrame:
             replace=False,
             header_len=len(plan.header()),
             resume_key=key if outer.resumable else None,
+            # otherwise nobody reads it after a power cut
+            fsync=outer.resumable,
         )
         return cls(location, plan, staging)
 

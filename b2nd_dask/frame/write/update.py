@@ -67,7 +67,7 @@ def update_plan(old: ParsedFrame, shape: tuple[int, ...]) -> FramePlan:
 
 
 def update_staging(
-    location: Location, old: ParsedFrame, *, resume_key: str | None = None
+    location: Location, old: ParsedFrame, *, resume_key: str | None = None, fsync: bool = True
 ) -> UpdateStaging:
     """Make the staging of a change; ValueError for a frame that cannot be changed in place."""
     header = old.header
@@ -79,6 +79,7 @@ def update_staging(
         frame_len=header.frame_len,
         cbytes=header.cbytes,
         resume_key=resume_key,
+        fsync=fsync,
     )
 
 

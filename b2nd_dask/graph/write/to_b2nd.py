@@ -27,6 +27,7 @@ def to_b2nd(
     storage_options: Mapping[str, Any] | None = None,
     compute: bool = True,
     resume: bool = False,
+    fsync: bool = True,
     max_mem: int | float | str | None = None,
     append_dim: str | None = None,
     encoding: Mapping[Any, Mapping[str, Any]] | None = None,
@@ -99,7 +100,12 @@ def to_b2nd(
         of the chunks that it writes are unchanged. Once it has finished and its staging area is
         removed, the same call is another update: an append that is made again appends again. One
         that was killed or failed in between is finished by the same call, and appends once.
-
+    fsync : bool
+        Whether to wait until the frame is on the disk. Without that a new frame also appears whole
+        or not at all whatever happens to processes; but a power cut within about half a minute may
+        leave a damaged frame under the name, and none of what it replaced. A change in place
+        (`region`, `append_axis`) may then be lost, but neither the frame nor its other elements: of
+        two waits only the second is left out. Object stores wait for themselves.
     max_mem : int or str, optional
         Bytes of memory, or a text such as ``"512MB"``, that a new frame may take in all threads and
         processes together, beyond what they take while they are idle. Rechunks, transposes,

@@ -42,9 +42,9 @@ def write_array(arr: Any, urlpath: Any, *, compute: bool = True, **options: Any)
     if options.get("mode") == "stage":
         _check_mode("stage", options.get("region"), options.get("append_axis"), _asked(options))
         _check_max_mem("stage", options.get("max_mem"))
+        _check_stage(options)
         location = target_of(urlpath, options.get("storage_options"))
-        own = {name: options.get(name, False) for name in ("resume", "stats")}
-        return _stage(arr, location, options["region"], compute=compute, **own)
+        return _stage(arr, location, options["region"], compute=compute)
     job, location, warn = write_job(arr, urlpath, snapshot=not compute, **options)
     return run_job(job, location, warn, compute=compute, resume=options.get("resume", False))
 
@@ -65,6 +65,7 @@ def write_job(
     caterva: bool = False,
     storage_options: Mapping[str, Any] | None = None,
     resume: bool = False,
+    fsync: bool = True,
     max_mem: int | float | str | None = None,
     labels: Mapping[str, Any] | None = None,
     entries: Callable[[FrameReference], Mapping[str, Any]] | None = None,
@@ -98,14 +99,17 @@ def write_job(
         replace = NEW.get(mode, False)
         if vlmeta is None and labels:
             options = replaced(options, vlmeta=labels)
-        job = new_job(array, location, new_plan(array, options), replace=replace, resume=resume)
+        plan = new_plan(array, options)
+        job = new_job(array, location, plan, replace=replace, resume=resume, fsync=fsync)
         bounded = job if max_mem is None else bounded_job(job, max_mem)
         warn = partial(warn_of_dropped, arr, array, meta=meta, vlmeta=vlmeta)
         return bounded, location, warn
     check_region_options(old, options)
     check_append_options(old, array, options)
     new = None if entries is None else entries(old)
-    job = update_job(array, location, old, region, append_axis, resume=resume, entries=new)
+    job = update_job(
+        array, location, old, region, append_axis, resume=resume, fsync=fsync, entries=new
+    )
     return job, location, lambda: None
 
 
@@ -134,14 +138,19 @@ def _asked(options: Mapping[str, Any]) -> FrameOptions:
     return FrameOptions(**{f.name: options.get(f.name, defaults.get(f.name)) for f in _FIELDS})
 
 
-def _stage(
-    arr: Any, location: Location, region: Any, *, compute: bool, resume: bool, stats: bool
-) -> da.Array | Delayed:
-    """Stage a part of a frame that was begun."""
-    if stats:
-        raise ValueError("stats=True: whether a frame has statistics, create(..., stats=) says")
-    if resume:
+def _check_stage(options: Mapping[str, Any]) -> None:
+    if options.get("resume", False):
         raise ValueError('resume=True: a part (mode="stage") is staged again as a whole; leave out')
+    if options.get("stats", False):
+        raise ValueError("stats=True: whether a frame has statistics, create(..., stats=) says")
+    if not options.get("fsync", True):
+        raise ValueError(
+            'fsync=False: a part (mode="stage") must last until its frame is committed; leave out'
+        )
+
+
+def _stage(arr: Any, location: Location, region: Any, *, compute: bool) -> da.Array | Delayed:
+    """Stage a part of a frame that was begun."""
     job = part_job(arr, location, region, snapshot=not compute)
     staged = job.graph(None)
     if not compute:

@@ -72,7 +72,13 @@ class WriteJob(NamedTuple):
 
 
 def new_job(
-    array: da.Array, location: Location, plan: FramePlan, *, replace: bool, resume: bool
+    array: da.Array,
+    location: Location,
+    plan: FramePlan,
+    *,
+    replace: bool,
+    resume: bool,
+    fsync: bool,
 ) -> WriteJob:
     """Make the job of writing a new frame; raise OSError where the target cannot be written."""
     origin = (0,) * array.ndim
@@ -83,6 +89,7 @@ def new_job(
         replace=replace,
         header_len=len(plan.header()),
         resume_key=resume_key(array, origin, plan, location.label, state) if resume else None,
+        fsync=fsync,
     )
     return WriteJob(array, origin, plan, staging, commit_frame)
 
@@ -95,6 +102,7 @@ def update_job(
     append_axis: int | None,
     *,
     resume: bool,
+    fsync: bool,
     entries: Mapping[str, Any] | None = None,
 ) -> WriteJob:
     """Make the job of changing a frame.
@@ -107,6 +115,8 @@ def update_job(
         As for `to_b2nd`.
     resume : bool
         Whether to go on with what another run has staged.
+    fsync : bool
+        Whether the change is on the disk when it is published.
     entries : mapping, optional
         Entries of vlmeta that change together with the elements.
 
@@ -119,11 +129,11 @@ def update_job(
     """
     array = converted(array, frame.dtype)
     # raises where the frame cannot be changed in place, before anything of it is read
-    staging = update_staging(location, frame.parsed)
+    staging = update_staging(location, frame.parsed, fsync=fsync)
     call = update_call(array, (region, append_axis), location.label) if resume else ""
     if resume and (key := finished_key(location, call)) is not None:
         plan = update_plan(frame.parsed, frame.shape)
-        staging = update_staging(location, frame.parsed, resume_key=key)
+        staging = update_staging(location, frame.parsed, resume_key=key, fsync=fsync)
         return WriteJob(array, (0,) * frame.ndim, plan, staging, commit_frame)
     # others may update it while the old elements of cut chunks are read
     followed = frame.following()
@@ -135,7 +145,7 @@ def update_job(
     if resume:
         content = content_of(location, frame, patch.cut_chunks(frame.parsed.grid))
         key = update_key(call, patch.corner, plan, content)
-        staging = update_staging(location, frame.parsed, resume_key=key)
+        staging = update_staging(location, frame.parsed, resume_key=key, fsync=fsync)
     box = ChunkBox.of(patch.origin, patch.elements.shape, plan.grid)
     base = UpdateBase.of(frame.parsed, box, carries=patch.elements is not patch.new)
     packed = pack_entries(entries, compressed=True)

@@ -132,12 +132,13 @@ def link_or_copy(source: Path, target: str | Path, folder: int | None = None) ->
                 os.close(fd)
 
 
-def write_file(path: Path, payload: bytes) -> None:
+def write_file(path: Path, payload: bytes, *, fsync: bool = True) -> None:
     """Write a whole file anew, and wait until it is on the disk."""
     fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o666)
     try:
         pwrite(fd, payload, 0)
-        os.fsync(fd)
+        if fsync:
+            os.fsync(fd)
     finally:
         os.close(fd)
 

@@ -111,8 +111,8 @@ def _prefix(name: str) -> str:
     return f".{name}."
 
 
-def publish_path(ready: Path, target: Path, *, replace: bool) -> None:
-    """Give a finished file or directory its name; durable when this returns.
+def publish_path(ready: Path, target: Path, *, replace: bool, fsync: bool = True) -> None:
+    """Give a finished file or directory its name.
 
     A directory that was replaced is then where `ready` was, or beside it under the name of the
     staging area that ends in ``.old``: to be removed by who removes that area.
@@ -120,11 +120,13 @@ def publish_path(ready: Path, target: Path, *, replace: bool) -> None:
     Parameters
     ----------
     ready : Path
-        Finished and synced, in a staging area beside `target`.
+        Finished, in a staging area beside `target`.
     replace : bool
         Whether something that is there may be replaced. A reader then sees the old one or the new
         one; only where a directory is involved and the file system cannot exchange names is there a
         moment without any.
+    fsync : bool
+        Whether the name is durable when this returns. Then `ready` must be.
 
     Raises
     ------
@@ -135,7 +137,8 @@ def publish_path(ready: Path, target: Path, *, replace: bool) -> None:
         _replace(ready, target)
     else:
         _rename_new(ready, target)
-    sync_directory(target.parent)
+    if fsync:
+        sync_directory(target.parent)
 
 
 def mode_of(target: Path, is_same_form: Callable[[int], bool]) -> int | None:

@@ -79,6 +79,8 @@ class _LocalStaging:
     """Whether the area outlives a failure; see `Staging.resumable`."""
     replaces: Identity | None = field(default=None, kw_only=True)
     """Of the only frame that may be replaced; by default any may."""
+    fsync: bool = field(default=True, kw_only=True)
+    """Whether the frame is on the disk when it is published."""
 
     @property
     def label(self) -> str:
@@ -116,7 +118,7 @@ class _LocalStaging:
         # between this look and the rename a few microseconds remain
         if self.replaces is not None and identity_at(self.target) != self.replaces:
             raise StaleFrameError("the frame was replaced meanwhile", path=self.target)
-        publish_path(ready, Path(self.target), replace=self.replace)
+        publish_path(ready, Path(self.target), replace=self.replace, fsync=self.fsync)
 
     def make_area(self) -> None:
         """Make the staging area; see `Staging.make_area`."""
@@ -253,7 +255,8 @@ class ContiguousStaging(_LocalStaging):
                 os.ftruncate(fd, end)
                 pwrite(fd, tail, end)
                 pwrite(fd, head, 0)
-                os.fsync(fd)
+                if self.fsync:
+                    os.fsync(fd)
             finally:
                 os.close(fd)
             self.give_name(ready)
@@ -295,10 +298,12 @@ class SparseStaging(_LocalStaging):
         self.check_target()
         frame, target = self.directory / "frame", Path(self.target)
         with about(self.target):
-            for member in frame.iterdir():
-                sync_file(member)
-            write_file(frame / MAIN_MEMBER, head + tail)
+            if self.fsync:
+                for member in frame.iterdir():
+                    sync_file(member)
+            write_file(frame / MAIN_MEMBER, head + tail, fsync=self.fsync)
             if (mode := mode_of(target, stat.S_ISDIR)) is not None:
                 frame.chmod(mode)
-            sync_directory(frame)
+            if self.fsync:
+                sync_directory(frame)
             self.give_name(frame)

@@ -1,7 +1,9 @@
 """Changes to local frames that are there already: new chunks beside the old ones, then one switch.
 
 Nothing that the old state of the frame uses is touched before the new state is on the disk. A crash
-leaves the old state, with bytes or chunk files that no index names.
+leaves the old state, with bytes or chunk files that no index names. That is so without `fsync`,
+too, which only says whether the switch itself is waited for: a switch that reached the disk before
+what it leads to would lose the whole frame, and not just the change.
 """
 
 from __future__ import annotations
@@ -89,7 +91,8 @@ class ContiguousUpdate(ContiguousStaging):
                     raise
                 # the switch: until here the old header names the old index
                 pwrite(fd, *_changed(os.pread(fd, len(head), 0), head))
-                os.fsync(fd)
+                if self.fsync:
+                    os.fsync(fd)
             finally:
                 os.close(fd)
 
@@ -153,7 +156,8 @@ class SparseUpdate(SparseStaging):
                 self._link_in(placement, folder)
                 # whatever this raises, the new index may be there: its chunks stay
                 os.rename(index, MAIN_MEMBER, dst_dir_fd=folder)
-                os.fsync(folder)
+                if self.fsync:
+                    os.fsync(folder)
             except FileNotFoundError as error:
                 if not _leads_to(self.target, folder):
                     # the frame was replaced, and its directory is being emptied

@@ -22,6 +22,7 @@ def staging_for(
     resume_key: str | None = None,
     area_key: str | None = None,
     replaces: Identity | None = None,
+    fsync: bool = True,
 ) -> Staging:
     """Choose the staging that writes a new frame.
 
@@ -42,6 +43,9 @@ def staging_for(
         The same for a write whose tasks note nothing for a next run.
     replaces : Identity, optional
         Of the only frame that may be replaced at a local path; by default any may.
+    fsync : bool
+        Whether a frame at a local path is on the disk when it is published. Stores say themselves
+        when an object is safe.
 
     Raises
     ------
@@ -66,8 +70,10 @@ def staging_for(
         return form(location, replace, key, resumable)
     target = os.path.realpath(location.urlpath)
     if sparse:
-        return SparseStaging(target, replace, key, resumable, replaces=replaces)
-    return ContiguousStaging(target, replace, key, resumable, header_len, replaces=replaces)
+        return SparseStaging(target, replace, key, resumable, replaces=replaces, fsync=fsync)
+    return ContiguousStaging(
+        target, replace, key, resumable, header_len, replaces=replaces, fsync=fsync
+    )
 
 
 def update_staging_for(
@@ -79,6 +85,7 @@ def update_staging_for(
     frame_len: int,
     cbytes: int,
     resume_key: str | None = None,
+    fsync: bool = True,
 ) -> UpdateStaging:
     """Choose the staging that changes a frame in place.
 
@@ -92,6 +99,8 @@ def update_staging_for(
         As its header says.
     resume_key : str, optional
         As for `staging_for`.
+    fsync : bool
+        Whether the change is on the disk when it is published; what it consists of always is.
 
     Raises
     ------
@@ -106,8 +115,10 @@ def update_staging_for(
     key, resumable = _key(resume_key)
     target = os.path.realpath(location.urlpath)
     if sparse:
-        return SparseUpdate(target, True, key, resumable, identity, cbytes)
-    return ContiguousUpdate(target, True, key, resumable, header_len, identity, frame_len)
+        return SparseUpdate(target, True, key, resumable, identity, cbytes, fsync=fsync)
+    return ContiguousUpdate(
+        target, True, key, resumable, header_len, identity, frame_len, fsync=fsync
+    )
 
 
 def _key(resume_key: str | None) -> tuple[str, bool]:

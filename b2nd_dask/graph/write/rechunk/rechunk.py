@@ -45,6 +45,7 @@ def rechunk(
     storage_options: Mapping[str, Any] | None = None,
     compute: bool = True,
     resume: bool = False,
+    fsync: bool = True,
     stats: bool | None = None,
 ) -> da.Array | Delayed:
     """Write a frame anew with other chunks, within a stated memory; all or nothing.
@@ -79,7 +80,7 @@ def rechunk(
         One file (True), or a directory with a file for each chunk.
     storage_options : mapping, optional
         For the fsspec filesystems of URLs. A source that needs others is opened by `open_b2nd`.
-    compute, resume : bool
+    compute, resume, fsync : bool
         As for `to_b2nd`.
     stats : bool, optional
         As for `to_b2nd`; by default whether `src` has statistics.
@@ -125,7 +126,7 @@ def rechunk(
     plan = new_plan(array, options)
     if blocks is None and plan.grid.chunks == source.chunks:
         plan = new_plan(array, replace(options, blocks=source.blocks))
-    job = rechunk_job(source, plan, location, max_mem, mode=mode, resume=resume)
+    job = rechunk_job(source, plan, location, max_mem, mode=mode, resume=resume, fsync=fsync)
     return run_job(job, location, lambda: None, compute=compute, resume=resume)
 
 
@@ -137,6 +138,7 @@ def rechunk_job(
     *,
     mode: str,
     resume: bool,
+    fsync: bool,
 ) -> RechunkJob:
     """Plan the passes from a frame to a new one."""
     key = None
@@ -148,6 +150,7 @@ def rechunk_job(
         replace=NEW[mode],
         header_len=len(plan.header()),
         resume_key=key,
+        fsync=fsync,
     )
     budget = budget_of(max_mem, staging, is_remote=source.is_remote)
     grid = source.grid
