@@ -256,6 +256,14 @@ def test_several_outputs_and_graphs_that_are_optimized_twice(rows):
     np.testing.assert_array_equal(twice.compute(), np.where(array > 950, array, 0))
 
 
+def test_plans(rows):
+    x = da.from_b2nd(rows[0])
+    assert b2nd_dask.plan(da.nanmean(x)).chunks == 0
+    assert b2nd_dask.plan((x > 2000).any()).chunks == 0
+    with dask.config.set({"b2nd_dask.statistics": False}):
+        assert b2nd_dask.plan(da.nanmean(x)).chunks == 30
+
+
 def test_times(tmp_path):
     array = np.datetime64("2020-01-01", "s") + np.arange(10_000).reshape(100, 100)
     array[5, 5] = "NaT"
