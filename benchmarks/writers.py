@@ -8,7 +8,6 @@ contenders sync, all do so within their time.
 from __future__ import annotations
 
 import itertools
-import os
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from pathlib import Path
@@ -47,9 +46,6 @@ def b2nd_dask(
 
         from b2nd_dask import to_b2nd
 
-        if not synced:
-            # what the write costs without waiting for the disk, as the others do not
-            os.fsync = lambda fd: None
         peers.use_dask_threads(threads)
         made = source(paths, threads)
         fresh = fresh_paths(paths, ".b2nd")
@@ -58,7 +54,7 @@ def b2nd_dask(
 
         def run() -> Callable[[], Any]:
             path = next(fresh)
-            to_b2nd(made(), path, **options)
+            to_b2nd(made(), path, fsync=synced, **options)
             return lambda: blosc2.open(str(path), mode="r")
 
         return run

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from benchmarks import dense, peers, writers
+from benchmarks.arrays import ArrayData
 from benchmarks.compression import COMPRESSIONS, Compression
-from benchmarks.model import TARGET, Case, Contender, Dataset, Paths, Run, Scenario
+from benchmarks.model import Case, Contender, Dataset, Paths, Run, Scenario
 from benchmarks.targets import times_as_long_as
 
 UNCHECKED = "sum, verify=False"
@@ -55,16 +57,17 @@ def _verify(how: Compression, nchunks: int) -> Scenario:
 
 
 def _write(how: Compression, nchunks: int) -> Scenario:
+    array = dense.array(how, nchunks)
     return Scenario(
         name=f"write-{how.name}",
-        title=f"{dense.title(how, nchunks)}; without fsync",
+        title=f"{dense.title(how, nchunks)}; {writers.how_synced(False)}",
         datasets=(),
         contenders=(
-            _to_b2nd(WITHOUT, how, nchunks, checksums=False),
-            _to_b2nd("to_b2nd", how, nchunks, checksums=True),
+            _to_b2nd(WITHOUT, array, checksums=False),
+            _to_b2nd("to_b2nd", array, checksums=True),
         ),
         targets=(times_as_long_as(WITHOUT, 1.05),),
-        observe=partial(writers.require_equal, partial(dense.values, nchunks)),
+        observe=partial(writers.require_equal, array.pieces),
         writes=True,
     )
 
@@ -110,29 +113,14 @@ def _prepare_verify(paths: Paths, threads: int) -> Run:
     return run
 
 
-def _to_b2nd(name: str, how: Compression, nchunks: int, *, checksums: bool) -> Contender:
-    def prepare(paths: Paths, threads: int) -> Run:
-        import os
-
-        import blosc2
-        import dask.array as da
-
-        from b2nd_dask import to_b2nd
+def _to_b2nd(name: str, array: ArrayData, *, checksums: bool) -> Contender:
+    def source(paths: Paths, threads: int) -> Callable[[], Any]:
         from b2nd_dask.frame.write import writer
 
-        # waiting for the disk would hide the difference
-        os.fsync = lambda fd: None
         if not checksums:
             writer.chunk_digest = lambda chunk: 0
-        peers.use_dask_threads(threads)
-        array = da.from_array(dense.in_memory(nchunks), chunks=dense.CHUNK)
-        path = paths[TARGET] / "array.b2nd"
+        return writers.from_memory(array, paths, threads)
 
-        def run() -> Callable[[], Any]:
-            params = how.blosc2_params()
-            to_b2nd(array, path, mode="w", chunks=dense.CHUNK, blocks=dense.BLOCK, cparams=params)
-            return lambda: blosc2.open(str(path), mode="r")
-
-        return run
-
-    return Contender(name, prepare, is_ours=checksums)
+    # waiting for the disk would hide the difference
+    ours = writers.b2nd_dask(source, array, synced=False, name=name)
+    return replace(ours, is_ours=checksums)
