@@ -38,9 +38,9 @@ def how_synced(synced: bool) -> str:
 
 
 def b2nd_dask(
-    source: Source, array: ArrayData, *, synced: bool, name: str = peers.OURS
+    source: Source, array: ArrayData, *, synced: bool, name: str = peers.OURS, **others: Any
 ) -> Contender:
-    """Our own; `source` gives what makes a dask array."""
+    """Our own; `source` gives what makes a dask array, `others` are options of `to_b2nd`."""
 
     def prepare(paths: Paths, threads: int) -> Run:
         import blosc2
@@ -53,11 +53,12 @@ def b2nd_dask(
         peers.use_dask_threads(threads)
         made = source(paths, threads)
         fresh = fresh_paths(paths, ".b2nd")
+        params = array.how.blosc2_params()
+        options = {"chunks": array.chunks, "blocks": array.blocks, "cparams": params, **others}
 
         def run() -> Callable[[], Any]:
             path = next(fresh)
-            params = array.how.blosc2_params()
-            to_b2nd(made(), path, chunks=array.chunks, blocks=array.blocks, cparams=params)
+            to_b2nd(made(), path, **options)
             return lambda: blosc2.open(str(path), mode="r")
 
         return run
@@ -145,6 +146,14 @@ def raw_limit(source: Source, array: ArrayData, *, synced: bool) -> Contender:
         return run
 
     return Contender(peers.RAW_LIMIT, prepare)
+
+
+def from_memory(array: ArrayData, paths: Paths, threads: int) -> Callable[[], Any]:
+    """A source: a dask array of an array in memory, in blocks of its chunks."""
+    import dask.array as da
+
+    x = da.from_array(array.in_memory(), chunks=array.chunks)
+    return lambda: x
 
 
 def fresh_paths(paths: Paths, suffix: str) -> Iterator[Path]:

@@ -50,13 +50,13 @@ SIGNATURES = {
     "plan": "(*collections)",
     "rechunk": "(src, dst, *, chunks, blocks=None, cparams=None, max_mem=None, mode='w-', "
     "meta='keep', vlmeta='keep', contiguous=True, storage_options=None, compute=True, "
-    "resume=False, stats=None)",
+    "resume=False, fsync=True, stats=None)",
     "remove_staging": "(urlpath, *, key=None, storage_options=None)",
     "seal": "(urlpath, *, threads=None)",
     "to_b2nd": "(arr, urlpath, *, mode='w-', chunks=None, blocks=None, cparams=None, meta=None, "
     "vlmeta=None, contiguous=True, region=None, append_axis=None, caterva=False, "
-    "storage_options=None, compute=True, resume=False, max_mem=None, append_dim=None, "
-    "encoding=None, stats=False)",
+    "storage_options=None, compute=True, resume=False, fsync=True, max_mem=None, "
+    "append_dim=None, encoding=None, stats=False)",
     "verify": "(urlpath, *, threads=None, storage_options=None, offset=0)",
 }
 

@@ -14,6 +14,7 @@ from benchmarks.model import Case, Contender, Counted, Paths, Run, Scenario
 
 #: As `b2nd_dask.optimize` names them.
 RULES = (
+    "read_at_once",
     "aliases",
     "inline_reads",
     "reduction_pushdown",

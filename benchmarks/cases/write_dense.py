@@ -28,7 +28,7 @@ CASE = Case("write_dense", "write a float64 array from memory, without and with 
 
 
 def _scenario(array: ArrayData, synced: bool) -> Scenario:
-    dask_array = partial(_dask_array, array)
+    dask_array = partial(writers.from_memory, array)
     return Scenario(
         name=writers.scenario_name(array.how, synced),
         title=f"{array.title()}; {writers.how_synced(synced)}",
@@ -49,13 +49,6 @@ def _scenario(array: ArrayData, synced: bool) -> Scenario:
         observe=partial(writers.require_equal, array.pieces),
         writes=True,
     )
-
-
-def _dask_array(array: ArrayData, paths: Paths, threads: int) -> Callable[[], Any]:
-    import dask.array as da
-
-    x = da.from_array(array.in_memory(), chunks=array.chunks)
-    return lambda: x
 
 
 def _blosc2_writer(array: ArrayData, paths: Paths, threads: int) -> Callable[..., Any]:

@@ -256,6 +256,14 @@ def test_several_outputs_and_graphs_that_are_optimized_twice(rows):
     np.testing.assert_array_equal(twice.compute(), np.where(array > 950, array, 0))
 
 
+def test_plans(rows):
+    x = da.from_b2nd(rows[0])
+    assert b2nd_dask.plan(da.nanmean(x)).chunks == 0
+    assert b2nd_dask.plan((x > 2000).any()).chunks == 0
+    with dask.config.set({"b2nd_dask.statistics": False}):
+        assert b2nd_dask.plan(da.nanmean(x)).chunks == 30
+
+
 def test_times(tmp_path):
     array = np.datetime64("2020-01-01", "s") + np.arange(10_000).reshape(100, 100)
     array[5, 5] = "NaT"
@@ -290,3 +298,12 @@ def test_a_cluster(rows):
         assert (x >= 950).sum().compute() == (array >= 950).sum()
         np.testing.assert_array_equal(x[x > 950].compute(), array[array > 950])
         np.testing.assert_array_equal(da.where(x > 950, x, 0), np.where(array > 950, array, 0))
+
+
+@pytest.mark.parametrize("dtype", ["i8", "u8"])
+def test_sums_that_wrap_around(tmp_path, dtype):
+    array = np.arange(2**62, 2**62 + 400, dtype=dtype).reshape(20, 20)
+    x = da.from_b2nd(written(tmp_path, array, (10, 10)))
+    assert x.sum().compute() == array.sum()
+    # in 64 bits the sum of a chunk is another number
+    assert x.mean().compute() == pytest.approx(2.0**62)

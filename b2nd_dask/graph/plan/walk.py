@@ -23,6 +23,7 @@ from b2nd_dask.graph._dask_compat import (
     core,
 )
 from b2nd_dask.graph.optimize.calls.arg_reductions import Search
+from b2nd_dask.graph.optimize.calls.elementwise import BoundWork
 from b2nd_dask.graph.optimize.rules.index_pushdown import Window, index_block
 from b2nd_dask.graph.optimize.rules.pushdown import kind_of, value_of
 from b2nd_dask.graph.optimize.rules.read_at_once import read_at_once
@@ -251,7 +252,8 @@ class _Walk:
         if site.func is read_at_once:
             return [found_read(frame, site.index, held)]
         if site.func is reduce_block:
-            return [_reduced(frame, _region(site.index, frame), site.rest[0])]
+            step, region = site.rest[0], _region(site.index, frame)
+            return [] if _is_told(frame, region, step) else [_reduced(frame, region, step)]
         if site.func is index_block:
             func, work, _, *arguments = site.rest
             held = max(held, held_by_work(work, frame.dtype))
@@ -281,6 +283,14 @@ def _region(index: Any, frame: Readable) -> tuple[range, ...]:
     except IndexError:
         # lists of positions, of which dask leaves few here
         return tuple(map(range, frame.shape))
+
+
+def _is_told(frame: Readable, region: tuple[range, ...], step: BlockReduction) -> bool:
+    """Whether statistics of chunks tell all of a reduction; what they tell in part counts."""
+    if not step.asks or step.work.dependencies or not all(region):
+        return False
+    how = step.chunk.streamed(BoundWork(step.work, {}, frame.dtype)).reduction
+    return frame.untold_nbytes(region, how) == 0
 
 
 def _reduced(frame: Readable, region: tuple[range, ...], step: BlockReduction) -> FoundRead:
