@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from dask.base import is_dask_collection
 
 from b2nd_dask.frame.read.read_cost import ReadCosts, Region
-from b2nd_dask.graph._dask_compat import FinalizeCompute, collections_to_expr
+from b2nd_dask.graph import _dask_compat
 from b2nd_dask.graph.plan.reads import FoundRead, PlannedFrame, ReadFrame
 from b2nd_dask.graph.plan.report import FrameReads, Plan, Target
 from b2nd_dask.graph.plan.task_memory import TaskMemory
@@ -75,7 +75,8 @@ def plan(*collections: Any) -> Plan:
 
 def _optimized(collections: Iterable[Any]) -> Mapping[Any, Any]:
     """The tasks that `compute` runs, with those that put the blocks of a result together."""
-    expression: Any = FinalizeCompute(collections_to_expr(collections))
+    # looked up here: without these names of dask all but plans is there
+    expression: Any = _dask_compat.FinalizeCompute(_dask_compat.collections_to_expr(collections))
     graph: Mapping[Any, Any] = expression.optimize().__dask_graph__()
     return graph
 
