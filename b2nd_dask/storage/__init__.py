@@ -25,7 +25,7 @@ from b2nd_dask.storage.read.container import (
     store_in,
     zip_members,
 )
-from b2nd_dask.storage.read.local_reader import identity_at, is_same_file, is_settled
+from b2nd_dask.storage.read.local_reader import changes_show, identity_at, is_same_file
 from b2nd_dask.storage.read.location import Location
 from b2nd_dask.storage.read.memory import ObjectReader
 from b2nd_dask.storage.read.pattern import matches_of, natural_key
@@ -60,11 +60,11 @@ __all__ = [
     "UpdateStaging",
     "ZipMember",
     "area_of",
+    "changes_show",
     "chunk_member",
     "frame_locked",
     "identity_at",
     "is_same_file",
-    "is_settled",
     "is_zip",
     "list_staging",
     "matches_of",

@@ -57,7 +57,7 @@ class FrameCache:
     def current(self, location: Location) -> OpenedFrame:
         """Open a frame as it is now; one that is open and still that is not parsed again."""
         known = self._newest(location)
-        if known is None or not known.parsed.is_settled:
+        if known is None or not known.parsed.changes_show:
             return self.open(location)
         # one that has become a directory, or a file, has no identity as what it was
         with (

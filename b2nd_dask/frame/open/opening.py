@@ -26,7 +26,7 @@ from b2nd_dask.format.own_vlmeta import STATISTICS_NAME, users_vlmeta
 from b2nd_dask.format.statistics import ChunkStatistics, StatisticsEntry, supports_statistics
 from b2nd_dask.format.trailer import Trailer, parse_trailer
 from b2nd_dask.frame.open.tail import Tail
-from b2nd_dask.storage import HEAD_NBYTES, ByteReader, Identity, Span, chunk_member, is_settled
+from b2nd_dask.storage import HEAD_NBYTES, ByteReader, Identity, Span, changes_show, chunk_member
 
 #: NumPy counts bytes in 63 bits.
 MAX_NBYTES = 2**63 - 1
@@ -74,7 +74,7 @@ class ParsedFrame:
     """The updates since which no other software has changed the frame."""
     statistics_entry: StatisticsEntry | None
     """None where there is none, or the checksums are not valid."""
-    is_settled: bool
+    changes_show: bool
     """Whether a change after it was parsed shows in the identity; that of a store's object may not
     show it."""
 
@@ -323,7 +323,7 @@ def _parse_tail(
         digest.hexdigest(),
         history,
         statistics,
-        reader.identity_is_cheap and is_settled(identity, moment_ns),
+        reader.identity_is_cheap and changes_show(identity, moment_ns),
     )
 
 

@@ -160,7 +160,7 @@ def is_same_file(one: Identity, other: Identity) -> bool:
     return one.token.split("-")[1:] == other.token.split("-")[1:]
 
 
-def is_settled(identity: Identity, moment_ns: int) -> bool:
+def changes_show(identity: Identity, moment_ns: int) -> bool:
     """Whether every change of a local object after a moment gives it another identity.
 
     Clocks of file systems have steps, up to two seconds: what changed so shortly before the moment

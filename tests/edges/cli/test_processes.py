@@ -138,4 +138,4 @@ def test_the_script_completes_the_package_for_what_computes(path: str) -> None:
         [sys.executable, "-c", WITH_DASK, path], capture_output=True, text=True, check=False
     )
     assert (ended.returncode, ended.stderr) == (0, "")
-    assert "mean   2.5" in ended.stdout
+    assert "mean     2.5" in ended.stdout
