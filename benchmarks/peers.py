@@ -53,7 +53,7 @@ def open_b2nd(work: Work) -> Contender:
     def prepare(paths: Paths, threads: int) -> Run:
         from b2nd_dask import open_b2nd
 
-        return lambda: work(open_b2nd(paths[B2ND]))
+        return lambda: work(open_b2nd(paths[B2ND], threads=threads))
 
     return Contender(OPEN_B2ND, prepare, is_ours=True)
 

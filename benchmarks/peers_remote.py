@@ -41,7 +41,8 @@ def open_b2nd(kind: Kind, work: Work) -> Contender:
     def make(place: Place, threads: int) -> Run:
         from b2nd_dask import open_b2nd
 
-        return lambda: work(open_b2nd(place.url, storage_options=place.storage_options))
+        options = place.storage_options
+        return lambda: work(open_b2nd(place.url, storage_options=options, threads=threads))
 
     return _contender(peers.OPEN_B2ND, kind, B2ND, make)
 

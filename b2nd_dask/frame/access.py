@@ -34,6 +34,7 @@ def open_b2nd(
     storage_options: Mapping[str, Any] | None = None,
     offset: int = 0,
     component: str | None = None,
+    threads: int | None = None,
 ) -> Frame:
     """Open a frame as an array-like, without dask.
 
@@ -61,6 +62,10 @@ def open_b2nd(
     component : str, optional
         Key of an array in a store of python-blosc2 (``.b2z``, ``.b2d``, ``.b2e``), which is read
         in place; the path or URL of a store may also go on with it: ``runs.b2z/group/x``.
+    threads : int, optional
+        At most so many decode what one index selects. By default one for each core in the main
+        thread of a program, and one alone in other threads and in processes of `multiprocessing`,
+        of which several most often read at the same time.
 
     Returns
     -------
@@ -77,7 +82,7 @@ def open_b2nd(
     ChecksumError
         The frame's own metadata do not match their checksums, or it has none and `verify` is True.
     ValueError
-        A `dtype` that does not fit, an `uninit` that the dtype cannot hold.
+        A `dtype` that does not fit, an `uninit` that the dtype cannot hold, less than one thread.
 
     Warns
     -----
@@ -97,8 +102,10 @@ def open_b2nd(
         raise ValueError(f'verify={verify!r}; known are "auto", True and False')
     # NumPy's booleans too
     verify = "auto" if verify == "auto" else bool(verify)
+    if threads is not None and threads < 1:
+        raise ValueError(f"threads={threads}: at least one has to read")
     location = locate(urlpath, offset, storage_options, component)
-    return Frame(frame_at(location, dtype, uninit, verify))
+    return Frame(frame_at(location, dtype, uninit, verify), threads)
 
 
 def frame_at(

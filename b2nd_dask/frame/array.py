@@ -26,12 +26,13 @@ class Frame:
     with the reference. May be shared by threads.
     """
 
-    def __init__(self, reference: FrameReference) -> None:
+    def __init__(self, reference: FrameReference, threads: int | None = None) -> None:
         self._opened = reference
+        self._threads = threads
         self._closed = False
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return Frame, (self._reference,)
+        return Frame, (self._reference, self._threads)
 
     def __dask_tokenize__(self) -> tuple[Any, ...]:
         return self._opened.__dask_tokenize__()
@@ -224,7 +225,7 @@ class Frame:
         ValueError
             The frame is closed.
         """
-        elements = self._reference.read(index, threads=own_threads())
+        elements = self._reference.read(index, threads=self._threads or own_threads())
         if isinstance(elements, np.ndarray) and not elements.flags.writeable:
             elements = elements.copy(order="C")
         # `read` keeps a 0-d array an array; NumPy gives a scalar

@@ -100,7 +100,7 @@ def _dask_sum(name: str, *, verify: Any, is_ours: bool = True) -> Contender:
 def _prepare_read(paths: Paths, threads: int) -> Run:
     from b2nd_dask import open_b2nd
 
-    return lambda: open_b2nd(paths["sealed"], verify=False)[...].size
+    return lambda: open_b2nd(paths["sealed"], verify=False, threads=threads)[...].size
 
 
 def _prepare_verify(paths: Paths, threads: int) -> Run:

@@ -14,12 +14,14 @@ import blosc2
 import dask
 import numpy as np
 import pytest
+from dask.base import tokenize
 from dask.callbacks import Callback
 
 from b2nd_dask import VersionMismatchError, _version, from_b2nd, open_b2nd, to_b2nd
 from b2nd_dask.frame.array import reference_of
 from b2nd_dask.frame.compressed import compress
 from b2nd_dask.frame.open import cache
+from b2nd_dask.graph.optimize.calls.settling import Condition
 from b2nd_dask.graph.read.blocks import FrameBlocks, FrameRegion
 from b2nd_dask.storage.read.local_reader import identity_of
 from tests.forked import run_forked
@@ -55,6 +57,22 @@ SENT: dict[str, tuple[Callable[[Path], Any], Callable[[Any], Any]]] = {
     "write": (_write, lambda written: written.compute(scheduler="sync")),
     "compressed": (lambda path: compress(VALUES), lambda small: small[0]),
 }
+
+
+def test_blocks_are_told_apart_by_what_they_read(path: Path) -> None:
+    other = path.with_name("other.b2nd")
+    blosc2.asarray(VALUES, urlpath=str(other), chunks=(6, 10), blocks=(3, 5))
+    blocks = _blocks(path)
+    same = [_blocks(path), pickle.loads(pickle.dumps(blocks))]
+    assert {tokenize(found) for found in same} == {tokenize(blocks)}
+    frame = reference_of(open_b2nd(path))
+    others = [
+        _blocks(other),
+        FrameBlocks(frame, from_b2nd(path, chunks=(12, 10)).chunks),
+        FrameBlocks(frame, blocks.chunks, anew=True),
+        blocks.settled_by(Condition(())),
+    ]
+    assert len({tokenize(found) for found in (blocks, *others)}) == 5
 
 
 @pytest.mark.parametrize("kind", SENT)

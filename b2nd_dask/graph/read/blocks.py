@@ -9,6 +9,7 @@ from typing import Any
 
 import dask.array as da
 import numpy as np
+from dask.base import normalize_token
 from dask.highlevelgraph import HighLevelGraph
 from numpy.typing import NDArray
 
@@ -173,6 +174,17 @@ class FrameBlocks(RegionBlocks):
             for kind in ([] if kinds is None else np.unique(kinds).tolist())
             if frame.constant_element(kind) is not None
         }
+
+    def __dask_tokenize__(self) -> tuple[Any, ...]:
+        # dask itself would pickle the blocks, and unpickle them again
+        settles = normalize_token(self._region.settles)
+        return (
+            "b2nd_dask.FrameBlocks",
+            *self.frame.__dask_tokenize__(),
+            self.chunks,
+            self.anew,
+            settles,
+        )
 
     def settled_by(self, settles: Settles) -> FrameBlocks:
         """The same blocks, of which chunks whose elements do not matter are not read."""
