@@ -9,10 +9,14 @@ from __future__ import annotations
 
 import math
 import operator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from types import EllipsisType
 from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
 
 
 @dataclass(frozen=True)
@@ -131,10 +135,11 @@ def steps(total: int, step: int) -> tuple[int, ...]:
     return (step,) * whole + ((rest,) if rest else ())
 
 
-def split_positions(positions: range, size: int) -> list[AxisSlice]:
-    """Cut an ascending range of positions along one axis into the cells that it touches.
+class AxisCells:
+    """The cells of one axis that an ascending range of positions touches, in ascending order.
 
-    Cells without a selected position are left out, so the cost is that of the cells touched.
+    Cells without a selected position are left out. A million cells need no object for each: what
+    is asked of all of them are columns, and an `AxisSlice` is made when its cell is looked at.
 
     Parameters
     ----------
@@ -143,29 +148,71 @@ def split_positions(positions: range, size: int) -> list[AxisSlice]:
     size : int
         Elements of a cell.
 
-    Returns
-    -------
-    list of AxisSlice
-        In ascending order of cells.
-
     Examples
     --------
-    >>> for part in split_positions(range(3, 12, 4), 5):
+    >>> for part in AxisCells(range(3, 12, 4), 5):
     ...     print(part)
     AxisSlice(cell=0, inner=range(3, 4, 4), out=slice(0, 1, None))
     AxisSlice(cell=1, inner=range(2, 3, 4), out=slice(1, 2, None))
     AxisSlice(cell=2, inner=range(1, 2, 4), out=slice(2, 3, None))
+    >>> AxisCells(range(7), 5).numbers, AxisCells(range(7), 5).lengths
+    (array([0, 1]), array([5, 2]))
     """
-    slices = []
-    done, step = 0, positions.step
-    while done < len(positions):
-        first = positions[done]
-        cell, start = divmod(first, size)
-        count = min(len(positions) - done, -(-(size - start) // step))
-        inner = range(start, start + (count - 1) * step + 1, step)
-        slices.append(AxisSlice(cell, inner, slice(done, done + count)))
-        done += count
-    return slices
+
+    def __init__(self, positions: range, size: int) -> None:
+        self._positions = positions
+        self._size = size
+        # with longer steps each position has a cell of its own, and cells in between have none
+        self._is_dense = positions.step <= size
+        self._first = positions.start // size
+        self._count = len(positions)
+        if positions and self._is_dense:
+            self._count = positions[-1] // size - self._first + 1
+
+    def __len__(self) -> int:
+        return self._count
+
+    def __iter__(self) -> Iterator[AxisSlice]:
+        return map(self.__getitem__, range(self._count))
+
+    def __getitem__(self, index: int) -> AxisSlice:
+        index = range(self._count)[index]
+        start, end = self._bound(index), self._bound(index + 1)
+        first = self._positions[start]
+        cell, inner = divmod(first, self._size)
+        step = self._positions.step
+        return AxisSlice(
+            cell, range(inner, inner + (end - start - 1) * step + 1, step), slice(start, end)
+        )
+
+    def _bound(self, index: int) -> int:
+        """How many positions lie in the cells before one."""
+        if not self._is_dense:
+            return index
+        before = (self._first + index) * self._size - self._positions.start
+        return min(max(0, -(-before // self._positions.step)), len(self._positions))
+
+    @cached_property
+    def numbers(self) -> NDArray[np.int64]:
+        """Number of each cell along the axis."""
+        at = np.arange(self._count, dtype=np.int64)
+        if self._is_dense:
+            return at + self._first
+        return (at * self._positions.step + self._positions.start) // self._size
+
+    @cached_property
+    def bounds(self) -> NDArray[np.int64]:
+        """Where the positions of each cell begin in the result; one more value for its end."""
+        at = np.arange(self._count + 1, dtype=np.int64)
+        if not self._is_dense:
+            return at
+        before = (at + self._first) * self._size - self._positions.start
+        return np.clip(-(-before // self._positions.step), 0, len(self._positions))
+
+    @property
+    def lengths(self) -> NDArray[np.int64]:
+        """Selected positions in each cell."""
+        return np.diff(self.bounds)
 
 
 class Selection(NamedTuple):

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from b2nd_dask.format.grid import Grid, parse_selection, split_positions
+from b2nd_dask.format.grid import AxisCells, Grid, parse_selection
 from b2nd_dask.frame.read.scatter import scatter_chunk, tiles
 
 ranges = st.builds(
@@ -18,12 +18,18 @@ ranges = st.builds(
 
 @given(ranges, st.integers(1, 25))
 def test_pieces_are_the_positions_cut_into_cells(positions, size):
-    pieces = split_positions(positions, size)
+    pieces = AxisCells(positions, size)
     found = [piece.cell * size + i for piece in pieces for i in piece.inner]
     assert found == list(positions)
     assert all(0 <= i < size for piece in pieces for i in piece.inner)
     assert [i for piece in pieces for i in range(100)[piece.out]] == list(range(len(positions)))
     assert len({piece.cell for piece in pieces}) == len(pieces)
+    assert pieces.numbers.tolist() == [piece.cell for piece in pieces]
+    assert pieces.lengths.tolist() == [len(piece.inner) for piece in pieces]
+    assert pieces.bounds.tolist() == [0, *(piece.out.stop for piece in pieces)]
+    assert [pieces[-1 - i] for i in range(len(pieces))] == [*pieces][::-1]
+    with pytest.raises(IndexError):
+        pieces[len(pieces)]
 
 
 @given(ranges, st.integers(1, 25))

@@ -78,7 +78,7 @@ def untold_nbytes(statistics: ChunkStatistics, plan: RegionPlan, grid: Grid, how
     told = told_by(statistics, plan, grid, how)
     stored = plan.kinds == ChunkKind.STORED
     left = stored if told is None else stored & ~told.chunks
-    cells = Cells(plan.slices, how.axis)
+    cells = Cells(plan.cells, how.axis)
     lengths = [cells.lengths(axis) for axis in range(grid.ndim)]
     return int(_outer(np.multiply, lengths, np.dtype(np.int64))[left].sum()) * grid.itemsize
 
@@ -94,7 +94,7 @@ def _are_whole(plan: RegionPlan, grid: Grid, axis: tuple[int, ...]) -> NDArray[n
 
     Along axes that are not reduced such a chunk has the length 1.
     """
-    cells = Cells(plan.slices, axis)
+    cells = Cells(plan.cells, axis)
     wholes = []
     for i in range(grid.ndim):
         extents = _extents(plan, i, grid)
@@ -103,7 +103,7 @@ def _are_whole(plan: RegionPlan, grid: Grid, axis: tuple[int, ...]) -> NDArray[n
 
 
 def _extents(plan: RegionPlan, axis: int, grid: Grid) -> NDArray[np.int64]:
-    starts = np.array([cell.cell for cell in plan.slices[axis]], np.int64) * grid.chunks[axis]
+    starts = plan.cells[axis].numbers * grid.chunks[axis]
     return np.minimum(grid.chunks[axis], grid.shape[axis] - starts)
 
 

@@ -11,7 +11,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from b2nd_dask.format.grid import AxisSlice
+from b2nd_dask.format.grid import AxisCells
 
 PartialResult = Mapping[str, NDArray[Any]]
 """What some elements contribute to a reduction: arrays with length 1 along the reduced axes. Axes
@@ -72,19 +72,19 @@ class Cells:
 
     Parameters
     ----------
-    slices : sequence of list of AxisSlice
+    cells : sequence of AxisCells
         The cells along each axis.
     axis : tuple of int
         Reduced axes.
     """
 
-    def __init__(self, slices: Sequence[list[AxisSlice]], axis: tuple[int, ...]) -> None:
-        self._slices = slices
+    def __init__(self, cells: Sequence[AxisCells], axis: tuple[int, ...]) -> None:
+        self._cells = cells
         self._axis = axis
 
     def of_chunks(self, values: NDArray[Any]) -> NDArray[Any]:
         """Give values of the touched chunks, in C order, the shape of the cells."""
-        return values.reshape([len(cells) for cells in self._slices])
+        return values.reshape([len(along) for along in self._cells])
 
     def spread(self, values: NDArray[Any]) -> NDArray[Any]:
         """Repeat values of cells along the axes that are kept, for each element of the cells."""
@@ -95,7 +95,7 @@ class Cells:
 
     def lengths(self, axis: int) -> NDArray[np.int64]:
         """Selected positions in each cell along an axis."""
-        return np.array([len(part.inner) for part in self._slices[axis]], np.int64)
+        return self._cells[axis].lengths
 
 
 class CountedRuns:
@@ -121,7 +121,7 @@ class CellRuns:
 
     Parameters
     ----------
-    slices : sequence of list of AxisSlice
+    cells : sequence of AxisCells
         The cells along each axis.
     chosen : ndarray of bool
         Which cells, in C order.
@@ -130,10 +130,10 @@ class CellRuns:
     """
 
     def __init__(
-        self, slices: Sequence[list[AxisSlice]], chosen: NDArray[np.bool_], axis: tuple[int, ...]
+        self, cells: Sequence[AxisCells], chosen: NDArray[np.bool_], axis: tuple[int, ...]
     ) -> None:
-        self._slices = slices
-        self._cells = Cells(slices, axis)
+        self._along = cells
+        self._cells = Cells(cells, axis)
         self._chosen = self._cells.of_chunks(chosen)
         self._axis = axis
 
@@ -156,12 +156,9 @@ class CellRuns:
         first = np.argmax(cells.reshape(*cells.shape[: len(kept)], -1), axis=-1)
         numbers = np.unravel_index(np.expand_dims(first, self._axis), reduced)
         return tuple(
-            self._cells.spread(self._starts(i)[along])
+            self._cells.spread(self._along[i].bounds[along])
             for i, along in zip(self._axis, numbers, strict=True)
         )
-
-    def _starts(self, axis: int) -> NDArray[np.int64]:
-        return np.array([part.out.start for part in self._slices[axis]], np.int64)
 
 
 @dataclass(frozen=True)

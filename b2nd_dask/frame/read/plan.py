@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from b2nd_dask.format.grid import AxisSlice, Grid, split_positions
+from b2nd_dask.format.grid import AxisCells, Grid
 from b2nd_dask.format.index import ChunkKind
 from b2nd_dask.frame.open.opening import ParsedFrame
 
@@ -36,10 +36,10 @@ class Part(NamedTuple):
 class RegionPlan:
     """The touched chunks as columns: regions of a million chunks need no object for each."""
 
-    slices: tuple[list[AxisSlice], ...]
+    cells: tuple[AxisCells, ...]
     """The cells of the chunk grid that are touched along each axis."""
     chunks: NDArray[np.int64]
-    """Numbers of the touched chunks, in C order over the slices."""
+    """Numbers of the touched chunks, in C order over the cells."""
     kinds: NDArray[np.uint8]
     """`ChunkKind` of each."""
 
@@ -52,14 +52,14 @@ class RegionPlan:
         axes : tuple of range
             Ascending positions along each axis, at least one each.
         """
-        slices = tuple(split_positions(a, c) for a, c in zip(axes, frame.grid.chunks, strict=True))
-        chunks = _chunk_numbers(slices, frame.grid)
-        return cls(slices, chunks, frame.index.kinds[chunks])
+        cells = tuple(AxisCells(a, c) for a, c in zip(axes, frame.grid.chunks, strict=True))
+        chunks = _chunk_numbers(cells, frame.grid)
+        return cls(cells, chunks, frame.index.kinds[chunks])
 
     @property
     def counts(self) -> tuple[int, ...]:
         """Touched chunks along each axis."""
-        return tuple(map(len, self.slices))
+        return tuple(map(len, self.cells))
 
     @property
     def single_kind(self) -> int | None:
@@ -77,21 +77,20 @@ class RegionPlan:
         """Parts in the chosen chunks, by default in the stored ones, in C order."""
         where = np.flatnonzero(self.kinds == ChunkKind.STORED if chosen is None else chosen)
         # 0-d arrays have one chunk and no axes
-        cells = np.unravel_index(where, self.counts) if self.counts else ()
+        numbers = np.unravel_index(where, self.counts) if self.counts else ()
         columns = [
             [axis[i] for i in along.tolist()]
-            for axis, along in zip(self.slices, cells, strict=True)
+            for axis, along in zip(self.cells, numbers, strict=True)
         ]
         rows = zip(*columns, strict=True) if columns else ((),) * len(where)
         for chunk, row in zip(self.chunks[where].tolist(), rows, strict=True):
             yield Part(chunk, tuple(p.inner for p in row), tuple(p.out for p in row))
 
 
-def _chunk_numbers(slices: tuple[list[AxisSlice], ...], grid: Grid) -> NDArray[np.int64]:
+def _chunk_numbers(cells: tuple[AxisCells, ...], grid: Grid) -> NDArray[np.int64]:
     numbers = np.zeros(1, np.int64)
-    for axis, count in zip(slices, grid.counts, strict=True):
-        cells = np.array([part.cell for part in axis], np.int64)
-        numbers = (numbers[:, None] * count + cells).reshape(-1)
+    for axis, count in zip(cells, grid.counts, strict=True):
+        numbers = (numbers[:, None] * count + axis.numbers).reshape(-1)
     return numbers
 
 

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from b2nd_dask.format.chunk.chunk_header import HEADER_LEN, longest_chunk
 from b2nd_dask.format.chunk.subset import head_nbytes
-from b2nd_dask.format.grid import Grid, split_positions
+from b2nd_dask.format.grid import AxisCells, Grid
 from b2nd_dask.format.index import ChunkKind
 from b2nd_dask.frame.open.opening import OpenedFrame, ParsedFrame
 from b2nd_dask.frame.read.fetch import SMALL_CHUNK
@@ -205,14 +205,14 @@ class _Cuts:
         size, chunk, block = (
             along[axis] for along in (self._grid.shape, self._grid.chunks, self._grid.blocks)
         )
-        parts = split_positions(positions, chunk) if len(positions) else []
+        parts = AxisCells(positions, chunk)
         numbers = self._touched[axis]
         along = []
         for part in parts:
             is_whole = len(part.inner) == min(chunk, size - part.cell * chunk)
             touched = _Touched(tuple(touched_along(part.inner, block)), is_whole)
             along.append(numbers.setdefault(touched, len(numbers)))
-        self._cells[axis].append(np.array([part.cell for part in parts], np.int64))
+        self._cells[axis].append(parts.numbers)
         self._patterns[axis].append(np.array(along, np.int64))
 
     def alike(self) -> Iterator[NDArray[np.int64]]:

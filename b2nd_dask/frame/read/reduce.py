@@ -120,11 +120,11 @@ def _add_groups(
 def _boxes(plan: RegionPlan, most: int) -> Iterator[tuple[slice, ...]]:
     """Divide a region into boxes of at most so many chunks, long along the last axes."""
     runs = []
-    for cells in reversed(plan.slices):
+    for cells in reversed(plan.cells):
         count = min(len(cells), most)
         most //= count
-        groups = [cells[at : at + count] for at in range(0, len(cells), count)]
-        runs.append([slice(group[0].out.start, group[-1].out.stop) for group in groups])
+        bounds = [*cells.bounds[:-1:count].tolist(), int(cells.bounds[-1])]
+        runs.append(list(itertools.starmap(slice, itertools.pairwise(bounds))))
     return itertools.product(*reversed(runs))
 
 

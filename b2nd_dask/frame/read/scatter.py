@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from numpy.typing import NDArray
 
-from b2nd_dask.format.grid import Grid, split_positions
+from b2nd_dask.format.grid import AxisCells, Grid
 
 #: Of chunks that are cut alike, so many moves are kept from one to the next.
 _FEW_MOVES = 8
@@ -52,7 +52,7 @@ def tiles(positions: range, block: int, *, compact: bool = False) -> tuple[Tile,
     (Tile(blocks=slice(0, 2, None), inner=slice(0, 1, 20), out=slice(0, 2, None)),)
     """
     merged: list[Tile] = []
-    for number, (cell, inner, out) in enumerate(split_positions(positions, block)):
+    for number, (cell, inner, out) in enumerate(AxisCells(positions, block)):
         at = number if compact else cell
         tile = Tile(slice(at, at + 1), slice(inner.start, inner.stop, inner.step), out)
         if merged and merged[-1].inner == tile.inner and merged[-1].blocks.stop == at:

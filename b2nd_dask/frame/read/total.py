@@ -25,9 +25,9 @@ class Total:
 
     def __init__(self, plan: RegionPlan, how: Reduction) -> None:
         self._how = how
-        self._slices = plan.slices
+        self._cells = plan.cells
         self._shape = tuple(
-            1 if i in how.axis else cells[-1].out.stop for i, cells in enumerate(plan.slices)
+            1 if i in how.axis else int(cells.bounds[-1]) for i, cells in enumerate(plan.cells)
         )
         self._seen = np.zeros(self._shape, bool)
         self._last: tuple[bytes, PartialResult] | None = None
@@ -53,18 +53,18 @@ class Total:
 
     def add_constants(self, element: NDArray[Any], chosen: NDArray[np.bool_]) -> None:
         """Add all chunks of the plan that are chosen; all repeat one element."""
-        runs = CellRuns(self._slices, chosen, self._how.axis)
+        runs = CellRuns(self._cells, chosen, self._how.axis)
         self._add_where(self._repeated(element, runs), runs.counts > 0)
 
     def add_counted(self, element: NDArray[Any], counts: NDArray[np.int64]) -> None:
         """Add so many of an element for each chunk of the plan; see `are_whole`."""
-        cells = Cells(self._slices, self._how.axis)
+        cells = Cells(self._cells, self._how.axis)
         runs = CountedRuns(cells.spread(cells.of_chunks(counts).sum(self._how.axis, keepdims=True)))
         self._add_where(self._repeated(element, runs), runs.counts > 0)
 
     def add_totals(self, totals: PerChunk, chosen: NDArray[np.bool_]) -> None:
         """Add the partial results of the chunks of the plan that are chosen; see `are_whole`."""
-        cells = Cells(self._slices, self._how.axis)
+        cells = Cells(self._cells, self._how.axis)
         fields: PartialResult = {name: cells.of_chunks(v) for name, v in totals.items()}
         seen = cells.of_chunks(chosen)
         for axis in self._how.axis:
