@@ -282,7 +282,7 @@ DOCUMENTED = {
     "dask": {"config"},
     "dask.array": None,
     "dask.array.core": {"normalize_chunks"},
-    "dask.base": {"compute", "is_dask_collection", "optimize", "tokenize"},
+    "dask.base": {"compute", "is_dask_collection", "normalize_token", "optimize", "tokenize"},
     "dask.callbacks": {"Callback"},
     "dask.delayed": {"Delayed", "delayed"},
     "dask.diagnostics.progress": {"ProgressBar"},

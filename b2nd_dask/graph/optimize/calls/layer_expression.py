@@ -7,7 +7,13 @@ from dask.typing import Key
 
 from b2nd_dask.graph._dask_compat import GraphNode
 from b2nd_dask.graph.layers.layers import Layers
-from b2nd_dask.graph.optimize.calls.expression import Node, NotUnderstoodError, Read, Scope
+from b2nd_dask.graph.optimize.calls.expression import (
+    MAX_STEPS,
+    Node,
+    NotUnderstoodError,
+    Read,
+    Scope,
+)
 
 
 def source_of(graph: HighLevelGraph, layers: Layers, name: str) -> str | None:
@@ -16,12 +22,13 @@ def source_of(graph: HighLevelGraph, layers: Layers, name: str) -> str | None:
     None where there are several, or something else is in between.
     """
     found = set()
-    todo = [name]
+    seen, todo = {name}, [name]
     while todo:
         inputs = layers.inputs(todo.pop())
         if not inputs:
             return None
-        for below, _ in inputs:
+        for below in {below for below, _ in inputs} - seen:
+            seen.add(below)
             if layers.frame(layers.view(below).base) is not None:
                 found.add(below)
             elif graph.dependencies[below]:
@@ -31,6 +38,8 @@ def source_of(graph: HighLevelGraph, layers: Layers, name: str) -> str | None:
 
 def block_expression(graph: HighLevelGraph, name: str, source: str, read: Read) -> Node | None:
     """What a layer computes of the first block of its source, and so of each.
+
+    None of more than `MAX_STEPS` tasks, or where one of them is not understood.
 
     Parameters
     ----------
@@ -49,7 +58,9 @@ def block_expression(graph: HighLevelGraph, name: str, source: str, read: Read) 
             block, _ = graph.layers[layer].cull({(layer, *corner)}, set())
             tasks.update(dict(block))
             todo += graph.dependencies[layer]
+            if len(tasks) > MAX_STEPS:
+                return None
     try:
-        return Scope(tasks, {(source, *corner): read}, []).named((name, *corner))
+        return Scope(tasks, {(source, *corner): read}, [None] * len(tasks)).named((name, *corner))
     except NotUnderstoodError:
         return None
