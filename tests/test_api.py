@@ -45,7 +45,7 @@ SIGNATURES = {
     "uninit=None, verify='auto', storage_options=None, name=None, offset=0, component=None)",
     "list_staging": "(urlpath, *, storage_options=None)",
     "open_b2nd": "(urlpath, *, dtype=None, uninit=None, verify='auto', storage_options=None, "
-    "offset=0, component=None)",
+    "offset=0, component=None, threads=None)",
     "persist_compressed": "(x, *, cparams=None)",
     "plan": "(*collections)",
     "rechunk": "(src, dst, *, chunks, blocks=None, cparams=None, max_mem=None, mode='w-', "
