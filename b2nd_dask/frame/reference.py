@@ -274,7 +274,8 @@ class FrameReference:
         None where this process has not opened the frame, or it has no statistics. Reads nothing.
         """
         parsed = self._parsed_here
-        if parsed is None or parsed.statistics is None:
+        # of chunks that all repeat one element none is looked at in any case
+        if parsed is None or parsed.statistics is None or parsed.index.single_kind:
             return None
         return untold_nbytes(parsed.statistics, RegionPlan.of(parsed, axes), self.grid, how)
 

@@ -231,6 +231,8 @@ def require_usual_header(opened: OpenedFrame) -> None:
     head = with_new_tail(head, cbytes=header.cbytes, frame_len=header.frame_len)
     odd = odd_byte(head, header, has_vlmeta=True)
     if odd is not None:
+        # an update in the meantime has another header
+        require_current(opened)
         raise FrameFormatError(
             "no software of today writes the header like this: not sealed; look at the values, "
             "and write the frame anew if they are right",

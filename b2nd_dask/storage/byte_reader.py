@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
 from b2nd_dask.storage.spans import Span
@@ -27,6 +27,10 @@ class Identity:
 
     token: str
     """Changes with the object: from mtime and inode, an etag, or a digest."""
+
+    changed: int = field(default=0, compare=False)
+    """When a local file was last touched: its ctime, in ns. Shows that its times were set
+    back, but also what leaves its bytes alone, such as a new name."""
 
 
 class Filled(NamedTuple):

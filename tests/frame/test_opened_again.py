@@ -52,6 +52,23 @@ def test_another_frame_of_the_same_size_and_time(tmp_path, frame, contiguous):
     np.testing.assert_array_equal(elements(frame), ARRAY + 1)
 
 
+def test_a_copy_over_it_that_keeps_size_and_times(tmp_path):
+    path = write(tmp_path / "x.b2nd")
+    np.testing.assert_array_equal(elements(path), ARRAY)
+    other = write(tmp_path / "other.b2nd", ARRAY + 1)
+    # longer than a step of the clock that the system stamps changes by
+    time.sleep(0.05)
+    before = path.stat()
+    shutil.copy2(other, path)
+    after = path.stat()
+    assert (after.st_ino, after.st_size, after.st_mtime_ns) == (
+        before.st_ino,
+        before.st_size,
+        before.st_mtime_ns,
+    )
+    np.testing.assert_array_equal(elements(path), ARRAY + 1)
+
+
 def test_a_change_in_the_same_step_of_the_clock(tmp_path):
     path = write(tmp_path / "x.b2nd")
     other = write(tmp_path / "other.b2nd", ARRAY + 1).read_bytes()

@@ -264,6 +264,27 @@ def test_an_entry_that_was_changed(path: Path, key: str | None) -> None:
     assert ("statistics are damaged" in str(found)) == (key != "version")
 
 
+@pytest.mark.parametrize("key", ["columns", "digest", "record", "dtype", "version"])
+@pytest.mark.parametrize("value", [None, 5, [1], {"a": 1}, "x"], ids=str)
+def test_values_of_other_types(path: Path, key: str, value: Any) -> None:
+    values = some((20, 10))
+    to_b2nd(values, path, chunks=(5, 5), stats=True)
+    set_by_blosc2(path, STATISTICS_NAME, {**entry_of(path), key: value})
+    assert open_b2nd(path).stats is None
+    assert b2nd_dask.verify(path).ok == (key == "version")
+    assert b2nd_dask.from_b2nd(path).max().compute() == values.max()
+    assert b2nd_dask.add_stats(path)
+    check(path, values)
+
+
+@pytest.mark.parametrize("part", [complex(0, np.inf), complex(-np.inf, 1), complex(2, 3)], ids=str)
+@pytest.mark.parametrize("n", [1, 3])
+def test_complex_sums_of_one_element(path: Path, part: complex, n: int) -> None:
+    values = np.full(n, part)
+    to_b2nd(values, path, chunks=(3,), stats=True)
+    np.testing.assert_array_equal(open_b2nd(path).stats.sum, values.sum())
+
+
 def test_bits_that_flip(path: Path) -> None:
     to_b2nd(some((20, 10)), path, chunks=(5, 5), stats=True, vlmeta={"a": 1})
     raw = path.read_bytes()

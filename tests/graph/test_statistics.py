@@ -277,6 +277,61 @@ def test_times(tmp_path):
         assert np.isnat(x.max().compute())
 
 
+UNITS = ["D", "h", "s", "ms", "ns"]
+#: The last one is beyond what nanoseconds can say.
+MOMENTS = ["NaT", "1999-01-01", "2010-01-01", "2020-01-01", "9999-12-31"]
+
+
+@pytest.mark.parametrize("kind", "Mm")
+@settings(max_examples=25, deadline=None)
+@given(
+    days=st.lists(st.sampled_from(MOMENTS), min_size=1, max_size=6),
+    units=st.tuples(st.sampled_from(UNITS), st.sampled_from(UNITS)),
+)
+def test_times_of_two_units(tmp_path_factory, kind, days, units):
+    stored, asked = units
+    values = np.array(days, f"M8[{stored}]")
+    limit = np.datetime64("2010-01-01", asked)
+    if kind == "m":
+        values, limit = values.astype("i8").view(f"m8[{stored}]"), limit - np.datetime64(0, asked)
+    path = tmp_path_factory.mktemp("times") / "x.b2nd"
+    b2nd_dask.to_b2nd(values, path, chunks=(2,), stats=True)
+    x = b2nd_dask.from_b2nd(path)
+    for search in (
+        lambda x: x[x > limit],
+        lambda x: (x > limit).any(),
+        lambda x: (x < limit).sum(),
+        lambda x: (x == limit).sum(),
+        lambda x: (x != limit).all(),
+        lambda x: (limit <= x).sum(),
+    ):
+        np.testing.assert_array_equal(search(x).compute(), search(values))
+
+
+@pytest.mark.parametrize("dtype", ["f8", "f4", "c16"])
+@pytest.mark.filterwarnings("ignore::RuntimeWarning", "ignore:Casting complex")
+def test_sums_as_integers(tmp_path, dtype):
+    values = np.arange(12.0).reshape(4, 3).astype(dtype)
+    values[1, 1] = np.nan
+    b2nd_dask.to_b2nd(values, tmp_path / "x.b2nd", chunks=(2, 3), stats=True)
+    x = b2nd_dask.from_b2nd(tmp_path / "x.b2nd")
+    for how in ({"dtype": "i8"}, {"dtype": "i4"}, {"dtype": "i8", "axis": 1}):
+        found = x.sum(**how).compute()
+        with dask.config.set({"b2nd_dask.statistics": False}):
+            np.testing.assert_array_equal(found, x.sum(**how).compute())
+
+
+def test_chains_of_elements_that_are_used_twice(tmp_path):
+    values = np.arange(60.0).reshape(6, 10)
+    b2nd_dask.to_b2nd(values, tmp_path / "x.b2nd", chunks=(2, 5), stats=True)
+    x = doubled = b2nd_dask.from_b2nd(tmp_path / "x.b2nd")
+    for _ in range(40):
+        doubled = doubled + doubled
+    assert doubled.max().compute() == 59 * 2.0**40
+    assert (doubled > 58.5 * 2.0**40).sum().compute() == 1
+    np.testing.assert_array_equal(x[doubled > 57.5 * 2.0**40].compute(), [58, 59])
+
+
 def test_changed_by_other_software(rows):
     import blosc2
 

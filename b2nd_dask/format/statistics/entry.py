@@ -33,6 +33,7 @@ from b2nd_dask.format.values import pack_value, unpack_entry, unpack_value
 
 _VERSION = 1
 _KEYS = ["version", "record", "dtype", "columns", "digest"]
+_TYPES = (int, bytes, str, bytes, bytes)
 #: The widest row: a sum of 16 bytes or a range of 16 and a sum of 8, two counts of 4, one flag.
 MAX_ROW_NBYTES = 33
 #: An entry has at most so many bytes beside its columns.
@@ -71,6 +72,8 @@ class StatisticsEntry:
             value = unpack_value(unpack_entry(self.entry, self._most_nbytes()))
             if not is_statistics(value) or value["version"] != _VERSION:
                 return None, "" if is_statistics(value) else "it is no map of the known keys"
+            if not all(map(isinstance, (value[key] for key in _KEYS), _TYPES)):
+                return None, "its values are of other types"
             if value["digest"] != _digest(*(value[key] for key in _KEYS[1:4])):
                 return None, "it does not match its checksum"
             if value["record"] != self.record_digest or value["dtype"] != self.dtype.str:

@@ -147,7 +147,11 @@ def _find_integers(piece: NDArray[Any]) -> _Found:
 
 def _repeated(one: _Found, size: int) -> _Found:
     """Statistics of as many elements, of which each is that of `one`."""
-    return _Found(one.least, one.greatest, one.total * size, one.nans * size, one.nonzeros * size)
+    total = one.total * size
+    if isinstance(total, complex):
+        # as complex numbers, an infinite part times 0 would be NaN
+        total = complex(one.total.real * size, one.total.imag * size)
+    return _Found(one.least, one.greatest, total, one.nans * size, one.nonzeros * size)
 
 
 def _merged(pieces: Sequence[_Found]) -> _Found:

@@ -65,7 +65,9 @@ class FrameCache:
             # a network's file system may answer `stat` from its memory, but not `open`
             closing(open_reader(location)) as reader,
         ):
-            if reader.opened_identity() == known.parsed.identity and known.is_held():
+            now, before = reader.opened_identity(), known.parsed.identity
+            # a copy with its times may have the size and the times of what it overwrites
+            if now == before and now.changed == before.changed and known.is_held():
                 return known
         return self.open(location)
 

@@ -179,7 +179,7 @@ class EmbeddedReader(ObjectReader):
 
     def _of_member(self, outer: Identity) -> Identity:
         # the whole state of the store, of which the member is a part
-        return Identity(self._size, f"{outer.size}-{outer.token}")
+        return Identity(self._size, f"{outer.size}-{outer.token}", outer.changed)
 
     def _range(self, span: Span) -> bytes:
         start, stop = max(0, span.start), min(span.stop, self._size)

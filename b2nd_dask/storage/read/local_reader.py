@@ -152,7 +152,7 @@ def identity_of(state: os.stat_result) -> Identity:
 
     Without the number of its device: of one shared file system each host has another.
     """
-    return Identity(state.st_size, f"{state.st_mtime_ns}-{state.st_ino}")
+    return Identity(state.st_size, f"{state.st_mtime_ns}-{state.st_ino}", state.st_ctime_ns)
 
 
 def is_same_file(one: Identity, other: Identity) -> bool:

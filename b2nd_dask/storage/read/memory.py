@@ -149,12 +149,12 @@ class OffsetReader(ObjectReader):
     def identity(self) -> Identity:
         """Identity of the outer object, with the size of the rest after the offset."""
         outer = self._reader.identity()
-        return Identity(self._rest(outer.size), outer.token)
+        return Identity(self._rest(outer.size), outer.token, outer.changed)
 
     def opened_identity(self) -> Identity:
         """As `identity`, of the object that is open."""
         outer = self._reader.opened_identity()
-        return Identity(self._rest(outer.size), outer.token)
+        return Identity(self._rest(outer.size), outer.token, outer.changed)
 
     def read(self, spans: Sequence[Span], member: str = "") -> list[bytes]:
         """Read byte ranges, counted from the offset; see `ByteReader.read`."""

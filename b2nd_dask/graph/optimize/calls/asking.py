@@ -191,11 +191,15 @@ def _sum(chunks: _Chunks, dtype: np.dtype[Any], wanted: Any, *, without_nan: boo
         known = known if wanted.kind in "iu" else _is_exact(chunks) & (wanted.kind == "f")
     else:
         known = known & (wanted.kind == dtype.kind and wanted.itemsize >= dtype.itemsize)
+    if not known.any():
+        # a cast may warn
+        return np.zeros(len(known)), known
     total = statistics.total.astype(_ACCUMULATORS.get(wanted.kind, wanted.newbyteorder("=")))
     if not without_nan and chunks.has_nan.any():
-        # which part of a complex sum is NaN is not known
-        known = known & (~chunks.has_nan | (total.dtype.kind != "c"))
-        total = np.where(chunks.has_nan, total.dtype.type(np.nan), total)
+        # which part of a complex sum is NaN is not known, nor what NumPy makes of a NaN in others
+        known = known & (~chunks.has_nan | (total.dtype.kind == "f"))
+        if total.dtype.kind == "f":
+            total = np.where(chunks.has_nan, np.nan, total)
     return total, known
 
 

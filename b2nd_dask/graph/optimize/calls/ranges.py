@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -137,6 +137,7 @@ def _comparison(
     """A comparison, which is false for NaN."""
 
     def compare(a: Range, b: Range) -> Range:
+        a, b = _in_one_unit(a, b)
         always = is_least(a, b) & ~_any(a.has_nan, b.has_nan)
         return _truths(always & _all(a, b), is_most(a, b) & _all(a, b))
 
@@ -149,6 +150,30 @@ def _any(*flags: Any) -> Any:
 
 def _all(a: Range, b: Range) -> Any:
     return np.logical_and(a.has_others, b.has_others)
+
+
+def _in_one_unit(a: Range, b: Range) -> tuple[Range, Range]:
+    """Two ranges of which times have the finer unit; NumPy wraps around what is too far for it."""
+    kinds = {np.asarray(end).dtype.kind for end in (a.low, b.low)}
+    if not kinds <= set("mM") or np.asarray(a.low).dtype == np.asarray(b.low).dtype:
+        return a, b
+    unit = np.result_type(a.low, b.low)
+    return _in_unit(a, unit), _in_unit(b, unit)
+
+
+def _in_unit(a: Range, unit: np.dtype[Any]) -> Range:
+    """Times in another unit; of chunks with an end that wraps around, any that there are."""
+    ticks = np.iinfo(np.int64)
+    low, high = np.asarray(a.low), np.asarray(a.high)
+    fits = np.logical_and.reduce(
+        [(end.astype(unit).astype(end.dtype) == end) | np.isnat(end) for end in (low, high)]
+    )
+    least, most = (np.array(end, np.int64).view(unit) for end in (ticks.min + 1, ticks.max))
+    return replace(
+        a,
+        low=np.where(fits, low.astype(unit), least),
+        high=np.where(fits, high.astype(unit), most),
+    )
 
 
 _GREATER = _comparison(lambda a, b: a.low > b.high, lambda a, b: a.high > b.low)
@@ -278,6 +303,7 @@ def _where(condition: Range, a: Range, b: Range) -> Range:
     constant = (always & a.is_constant) | (never & b.is_constant)
     if a.low is None or b.low is None:
         return Range(None, None, True, True, constant)
+    a, b = _in_one_unit(a, b)
     low = np.where(a.has_others, a.low, b.low), np.where(b.has_others, b.low, a.low)
     high = np.where(a.has_others, a.high, b.high), np.where(b.has_others, b.high, a.high)
 
