@@ -305,7 +305,12 @@ def test_times_of_two_units(tmp_path_factory, kind, days, units):
         lambda x: (x != limit).all(),
         lambda x: (limit <= x).sum(),
     ):
-        np.testing.assert_array_equal(search(x).compute(), search(values))
+        try:
+            expected = search(values)
+        except OverflowError:
+            # NumPy 2.5 compares no times that are beyond the other unit
+            continue
+        np.testing.assert_array_equal(search(x).compute(), expected)
 
 
 @pytest.mark.parametrize("dtype", ["f8", "f4", "c16"])

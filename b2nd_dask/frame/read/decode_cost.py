@@ -98,7 +98,7 @@ def touched_blocks_along(positions: range, chunk: int, block: int) -> int:
     Examples
     --------
     >>> touched_blocks_along(range(5, 25), 10, 4), touched_blocks_along(range(0, 100, 50), 10, 4)
-    (6, 2)
+    (7, 2)
     """
     if not positions:
         return 0

@@ -165,15 +165,19 @@ def _in_unit(a: Range, unit: np.dtype[Any]) -> Range:
     """Times in another unit; of chunks with an end that wraps around, any that there are."""
     ticks = np.iinfo(np.int64)
     low, high = np.asarray(a.low), np.asarray(a.high)
-    fits = np.logical_and.reduce(
-        [(end.astype(unit).astype(end.dtype) == end) | np.isnat(end) for end in (low, high)]
-    )
     least, most = (np.array(end, np.int64).view(unit) for end in (ticks.min + 1, ticks.max))
-    return replace(
-        a,
-        low=np.where(fits, low.astype(unit), least),
-        high=np.where(fits, high.astype(unit), most),
+    try:
+        ends = low.astype(unit), high.astype(unit)
+    except OverflowError:
+        # NumPy 2.5 refuses what those before it wrap around
+        return replace(a, low=least, high=most)
+    fits = np.logical_and.reduce(
+        [
+            (end.astype(own.dtype) == own) | np.isnat(own)
+            for end, own in zip(ends, (low, high), strict=True)
+        ]
     )
+    return replace(a, low=np.where(fits, ends[0], least), high=np.where(fits, ends[1], most))
 
 
 _GREATER = _comparison(lambda a, b: a.low > b.high, lambda a, b: a.high > b.low)
