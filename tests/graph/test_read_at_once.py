@@ -65,7 +65,8 @@ def test_chained_slices(case, data):
         x, array = x[index], np.asarray(array[index])
         scalar = scalar or not array.ndim
     got, count = tasks_for(lambda: x.compute(scheduler="sync"))
-    assert count == 1
+    # dask's own tasks make what is empty along a new axis
+    assert count == 1 or not array.size
     if isinstance(got, np.ndarray):
         assert got.flags.writeable
         assert got.flags.c_contiguous

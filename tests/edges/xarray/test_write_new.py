@@ -265,6 +265,9 @@ def test_any_variable(tmp_path_factory, variable):
     path = tmp_path_factory.mktemp("any") / "x.b2nd"
     if variable.dtype.kind in "mM" and np.datetime_data(variable.dtype)[0] == "generic":
         return
+    if "dtype" in variable.attrs:
+        # xarray itself takes it for how booleans are packed
+        return
     array = xr.DataArray(variable, name="v")
     xr.testing.assert_identical(b2nd_dask.to_b2nd(array, path).compute(), array)
 
