@@ -98,7 +98,8 @@ class Question:
         zero, one = np.zeros((), self.dtype), np.ones((), self.dtype)
         known, counts = chunks.statistics.known, chunks.counts
         if all(map(_asks_for_nan, uses)):
-            nan = np.full((), "NaT" if self.dtype.kind in "mM" else np.nan, self.dtype)
+            # of integers none is NaN
+            nan = _nan_of(self.dtype) if self.dtype.kind in "fcmM" else zero
             nans = np.where(known, chunks.statistics.nans, 0)
             return [(nan, nans), (zero, np.where(known, counts - nans, 0))]
         if all(map(_asks_for_zero, uses)):

@@ -19,13 +19,18 @@ from b2nd_dask.graph.optimize.calls.expression import (
 def source_of(graph: HighLevelGraph, layers: Layers, name: str) -> str | None:
     """The one layer of elements of a frame that a layer is a function of, block by block.
 
-    None where there are several, or something else is in between.
+    None where there are several, or something else is in between; also where axes are exchanged, or
+    blocks have arguments of their own.
     """
     found = set()
     seen, todo = {name}, [name]
     while todo:
-        inputs = layers.inputs(todo.pop())
-        if not inputs:
+        layer = todo.pop()
+        inputs = layers.inputs(layer)
+        in_order = tuple(range(layers.ndim(layer)))
+        if not inputs or any(axes != in_order for _, axes in inputs):
+            return None
+        if getattr(graph.layers[layer], "io_deps", None):
             return None
         for below in {below for below, _ in inputs} - seen:
             seen.add(below)

@@ -275,17 +275,24 @@ def _with_scalar(operation: Callable[[Any, Any], Any]) -> Callable[[Range, Range
 
     def combine(a: Range, b: Range) -> Range | None:
         scalar = next((arg.low for arg in (a, b) if arg.low is arg.high), None)
-        if scalar is None or np.asarray(scalar).dtype.kind not in "biuf" or np.isinf(scalar):
+        if scalar is None or np.asarray(scalar).dtype.kind not in "biuf":
             return None
         ends = operation(a.low, b.low), operation(a.high, b.high)
+        if np.isinf(_as_result(scalar, ends[0])):
+            return None
         return _floats(np.minimum(*ends), np.maximum(*ends), [a, b])
 
     return combine
 
 
+def _as_result(scalar: Any, result: Any) -> Any:
+    """A scalar as NumPy takes it for a result: 1e300 is infinite, and 1e-50 zero, among float32."""
+    return np.asarray(scalar).astype(np.asarray(result).dtype)
+
+
 def _divided(a: Range, b: Range) -> Range | None:
     # there is a pole at 0
-    if b.low is not b.high or np.any(b.low == 0):
+    if b.low is not b.high or np.any(_as_result(b.low, a.low / b.low) == 0):
         return None
     return _with_scalar(operator.truediv)(a, b)
 

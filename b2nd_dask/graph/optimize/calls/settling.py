@@ -62,12 +62,24 @@ def _of_arguments(node: Call, read: Read) -> Condition | None:
     if any(isinstance(value, Read | Call) for value in node.kwargs.values()):
         return None
     func, _ = unwrapped(node.func, node.kwargs)
-    if is_among(func, CHOOSING) and len(parts) == 2:
+    if is_among(func, CHOOSING) and len(parts) == 2 and _keeps_places(node.args[0], read):
         chosen = never_chosen(node.args[1], read)
         if chosen is not None:
             rest = _all(parts)
             return chosen if rest is None else Condition((), np.logical_or, (chosen, rest))
     return _all(parts)
+
+
+def _keeps_places(node: Node, read: Read) -> bool:
+    """Whether each element of a result depends on the one at its place in a read alone, or on none.
+
+    Of a cumulative sum, an element that a mask chooses depends on others that it does not.
+    """
+    found = elementwise_work_of(node)
+    if found is not None and found[0] == read:
+        # dependencies may broadcast to more axes
+        return not found[1].dependencies
+    return condition_of(node, read) is _ALWAYS
 
 
 def _all(parts: list[Condition | None]) -> Condition | None:
