@@ -17,7 +17,7 @@ import b2nd_dask
 from b2nd_dask.graph import _dask_compat
 from b2nd_dask.graph.optimize import optimizer, rewrite
 from b2nd_dask.graph.optimize.rewrite import RULES
-from b2nd_dask.graph.optimize.rules.rule import GraphRule, LayerRewrite, LayerRule, TaskRule
+from b2nd_dask.graph.optimize.rules.rule import GraphRule, LayerAnswer, LayerRewrite, TaskRule
 from tests.forked import run_forked
 from tests.graph import names_changed
 
@@ -31,7 +31,7 @@ PROGRAMS = {
 }
 
 
-TASK_RULES = [rule for rule in RULES if not isinstance(rule, LayerRule | LayerRewrite)]
+TASK_RULES = [rule for rule in RULES if not isinstance(rule, LayerAnswer | LayerRewrite)]
 
 
 @pytest.fixture
@@ -184,7 +184,7 @@ def whole_graph(change):
         found = da.optimization.optimize(layers, output_keys)
         return change(dict(found), output_keys, True)
 
-    return LayerRule(RULES[0].name, "None.", tasks)
+    return LayerAnswer(RULES[0].name, "None.", tasks)
 
 
 #: None stands for layers that a rule does not know.
@@ -203,8 +203,8 @@ def test_the_first_rule_that_knows_all_layers_wins(frame, monkeypatch, unwarned)
     def first(layers, output_keys):
         asked.append(output_keys)
 
-    unreached = LayerRule(RULES[0].name, "None.", fail)
-    first, second = LayerRule(RULES[0].name, "None.", first), whole_graph(lambda found, *_: found)
+    unreached = LayerAnswer(RULES[0].name, "None.", fail)
+    first, second = LayerAnswer(RULES[0].name, "None.", first), whole_graph(lambda found, *_: found)
     monkeypatch.setattr(rewrite, "RULES", (first, second, unreached))
     monkeypatch.setattr(rewrite, "push_down", fail)
     assert outcome(frame[0]) == []
@@ -219,8 +219,9 @@ def test_the_first_rule_that_knows_all_layers_wins(frame, monkeypatch, unwarned)
         lambda layers, _: HighLevelGraph({}, {}),
         lambda layers, _: dict(layers.layers),
         lambda layers, _: HighLevelGraph(layers.layers, {n: {"lost"} for n in layers.layers}),
+        lambda layers, _: HighLevelGraph({n: {} for n in layers.layers}, layers.dependencies),
     ],
-    ids=["error", "no layers", "no graph", "dependency lost"],
+    ids=["error", "no layers", "no graph", "dependency lost", "tasks lost"],
 )
 def test_a_rule_that_spoils_the_layers(frame, monkeypatch, unwarned, caplog, layers):
     broken = LayerRewrite(RULES[0].name, "None.", layers)

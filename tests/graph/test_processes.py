@@ -21,7 +21,7 @@ from b2nd_dask import VersionMismatchError, _version, from_b2nd, open_b2nd, to_b
 from b2nd_dask.frame.array import reference_of
 from b2nd_dask.frame.compressed import compress
 from b2nd_dask.frame.open import cache
-from b2nd_dask.graph.optimize.calls.settling import Condition
+from b2nd_dask.graph.optimize.calls.settling import ALWAYS
 from b2nd_dask.graph.read.blocks import FrameBlocks, FrameRegion
 from b2nd_dask.storage.read.local_reader import identity_of
 from tests.forked import run_forked
@@ -70,7 +70,7 @@ def test_blocks_are_told_apart_by_what_they_read(path: Path) -> None:
         _blocks(other),
         FrameBlocks(frame, from_b2nd(path, chunks=(12, 10)).chunks),
         FrameBlocks(frame, blocks.chunks, anew=True),
-        blocks.settled_by(Condition(())),
+        blocks.settled_by(ALWAYS),
     ]
     assert len({tokenize(found) for found in (blocks, *others)}) == 5
 

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 from b2nd_dask import CorruptChunkError, StaleFrameError, UninitializedChunkError, from_b2nd
 from b2nd_dask.frame.open import cache
+from b2nd_dask.frame.reference import FrameReference
 from b2nd_dask.graph.optimize.rules import read_at_once
 from tests.graph.pushing import MODES
 from tests.strategies import dask_chunks, examples, grids, indices
@@ -171,13 +172,13 @@ def graph_of(x):
 def test_more_threads_than_one_read(image, monkeypatch):
     path, array = image
     seen = set()
-    decoding = read_at_once.Readable.__args__[0].read_axes
+    decoding = FrameReference.read_axes
 
     def noted(self, axes, threads=1, *rest):
         seen.add((threading.current_thread() is threading.main_thread(), threads))
         return decoding(self, axes, threads, *rest)
 
-    monkeypatch.setattr(read_at_once.Readable.__args__[0], "read_axes", noted)
+    monkeypatch.setattr(FrameReference, "read_axes", noted)
     with dask.config.set(num_workers=3):
         assert same(from_b2nd(path)[5:50].compute(scheduler="threads"), array[5:50])
     assert seen == {(False, 3)}

@@ -144,6 +144,12 @@ def test_functions_that_see_their_block(maps):
     check(from_b2nd(maps).persist(scheduler="sync"), VALUES, SERIES, anew=False)
 
 
+def test_blocks_that_a_function_does_not_find_at_its_own_place(maps):
+    x = from_b2nd(maps, chunks=(10, 10, 10))[:20, :, :]
+    made = da.blockwise(np.negative, "ijk", x, "ikj", dtype=float)
+    check(made, made.compute(scheduler="sync"), (20, 10, 10), anew=False)
+
+
 def test_what_the_user_asks_for_goes_to_dask(maps):
     x = from_b2nd(maps)
     assert not is_anew(x.rechunk(SERIES, method="tasks"))

@@ -1,169 +1,22 @@
 """What statistics of chunks tell is not read, and is what NumPy computes of the elements."""
 
+import operator
 import warnings
-from contextlib import contextmanager
 
 import dask
 import dask.array as da
 import numpy as np
 import pytest
+from dask.layers import ArrayBlockwiseDep
 from distributed import Client, LocalCluster
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import b2nd_dask
-from b2nd_dask.frame.read import reduce as reduce_module
-from b2nd_dask.frame.read import region as region_module
 from b2nd_dask.graph.optimize.rules.reduction_pushdown import reduce_block
+from tests.frame.sealed import flip, stored_chunks
 from tests.graph.pushing import tasks_of
-
-REDUCTIONS = {
-    "sum": lambda x, m: m.sum(x),
-    "min": lambda x, m: m.min(x),
-    "max": lambda x, m: m.max(x),
-    "mean": lambda x, m: m.mean(x),
-    "any": lambda x, m: m.any(x),
-    "all": lambda x, m: m.all(x),
-    "nansum": lambda x, m: m.nansum(x),
-    "nanmin": lambda x, m: m.nanmin(x),
-    "nanmax": lambda x, m: m.nanmax(x),
-    "nanmean": lambda x, m: m.nanmean(x),
-    "count_nonzero": lambda x, m: m.count_nonzero(x),
-    "isnan": lambda x, m: m.isnan(x).sum(),
-    "not isnan": lambda x, m: (~m.isnan(x)).mean(),
-    "filled": lambda x, m: m.where(m.isnan(x), 0, x).sum(),
-    "wider": lambda x, m: x.astype("f8").max(),
-    "zeros": lambda x, m: (x == 0).sum(),
-}
-#: Comparisons and what is made of them; the scalar lies somewhere among the elements.
-SEARCHES = {
-    "any": lambda x, m, t: (x > t).any(),
-    "sum": lambda x, m, t: (x > t).sum(),
-    "all": lambda x, m, t: (x <= t).all(),
-    "axis": lambda x, m, t: (x >= t).sum(axis=-1),
-    "both": lambda x, m, t: ((x > t) & (x < t + 2)).sum(),
-    "either": lambda x, m, t: ((x < t) | ~(x < t + 2)).any(axis=0),
-    "equal": lambda x, m, t: (x == t).sum(),
-    "unequal": lambda x, m, t: (x != t).sum(),
-    "scaled": lambda x, m, t: (x * 0.5 - 1.0 > t).sum(),
-    "negative": lambda x, m, t: (abs(-(x * 1.0)) > t).sum(),
-    "where": lambda x, m, t: m.where(x > t, x, 0),
-    "where not": lambda x, m, t: m.where(x > t, 0, x * 2),
-    "infinite": lambda x, m, t: (m.isfinite(x) & (x > t)).sum(),
-    "elements": lambda x, m, t: x[x > t],
-    "positions": lambda x, m, t: m.nonzero(x > t)[0],
-    "mean of": lambda x, m, t: m.where(x > t, 1.5, 0).mean(),
-    "dependent": lambda x, m, t: (x > m.nanmax(x)).sum(),
-}
-FLOATS = [0.0, -0.0, 1.5, -2.25, 100.0, np.nan, np.inf, -np.inf]
-DTYPES = ["f8", ">f8", "f4", "f2", "i1", "u1", "i4", ">i4", "i8", "u8", "?"]
-
-
-@contextmanager
-def chunks_read():
-    """Count the chunks that are fetched meanwhile."""
-    counts = []
-    real = region_module.fetch
-
-    def fetch(opened, batch):
-        batch = list(batch)
-        counts.extend(batch)
-        return real(opened, batch)
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(region_module, "fetch", fetch)
-        patch.setattr(reduce_module, "fetch", fetch)
-        yield counts
-
-
-@st.composite
-def arrays(draw):
-    """Elements in runs, so that many chunks are settled and some hold one value, or NaN alone."""
-    dtype = np.dtype(draw(st.sampled_from(DTYPES)))
-    shape = tuple(draw(st.lists(st.integers(1, 13), min_size=1, max_size=3)))
-    rng = np.random.default_rng(draw(st.integers(0, 2**32)))
-    if dtype.kind == "f":
-        array = rng.choice(FLOATS[: draw(st.integers(1, len(FLOATS)))], shape)
-        array += np.cumsum(rng.integers(0, 2, shape[0])).reshape(-1, *(1,) * (len(shape) - 1))
-    elif dtype.kind == "b":
-        array = rng.integers(0, 2, shape)
-    else:
-        # up to the ends of the dtype, where sums wrap around
-        ends = np.iinfo(dtype)
-        wide = draw(st.booleans())
-        low, high = (ends.min, ends.max) if wide else (0, 100)
-        array = rng.integers(low, high, shape, dtype.newbyteorder("="))
-    chunks = tuple(draw(st.integers(1, n)) for n in shape)
-    return array.astype(dtype), chunks
-
-
-def written(folder, array, chunks, **options):
-    path = folder / "x.b2nd"
-    b2nd_dask.to_b2nd(array, path, chunks=chunks, mode="w", stats=True, **options)
-    return path
-
-
-def computed(program, *arguments):
-    with warnings.catch_warnings(), np.errstate(all="ignore"):
-        warnings.simplefilter("ignore")
-        found = program(*arguments)
-        return found.compute(scheduler="sync") if isinstance(found, da.Array) else found
-
-
-def agree(found, expected, name):
-    assert np.asarray(found).dtype.newbyteorder("=") == np.asarray(expected).dtype.newbyteorder("=")
-    tolerance = {"f2": 1e-2, "f4": 1e-5}.get(np.asarray(expected).dtype.str[1:], 1e-11)
-    np.testing.assert_allclose(found, expected, rtol=tolerance, atol=tolerance, err_msg=name)
-
-
-@settings(max_examples=8, deadline=None)
-@given(arrays(), st.data())
-def test_reductions_are_those_of_the_elements(tmp_path_factory, made, data):
-    array, chunks = made
-    path = written(tmp_path_factory.mktemp("frame"), array, chunks)
-    blocks = data.draw(st.sampled_from([None, "auto", -1]))
-    start, stop = sorted(data.draw(st.tuples(*[st.integers(0, array.shape[0])] * 2)))
-    x = da.from_b2nd(path, chunks=blocks)
-    cut = slice(start, max(stop, start + 1) if start < array.shape[0] else None)
-    for name, program in REDUCTIONS.items():
-        for part in (slice(None), cut if array[cut].size else slice(None)):
-            with dask.config.set({"b2nd_dask.statistics": False}):
-                without = computed(program, x[part], da)
-            agree(computed(program, x[part], da), without, name)
-
-
-@settings(max_examples=8, deadline=None)
-@given(arrays(), st.data())
-def test_searches_are_those_of_the_elements(tmp_path_factory, made, data):
-    array, chunks = made
-    path = written(tmp_path_factory.mktemp("frame"), array, chunks)
-    x = da.from_b2nd(path, chunks=data.draw(st.sampled_from([None, "auto", -1])))
-    some = array.reshape(-1)[:2].tolist()
-    limit = data.draw(st.sampled_from([0, 1, 3.5, -2, np.inf, np.nan, *some]))
-    if array.dtype.kind in "biu" and isinstance(limit, float):
-        limit = 7
-    for name, program in SEARCHES.items():
-        if array.dtype.kind in "bu" and name in ("negative", "both", "either"):
-            continue
-        with dask.config.set({"b2nd_dask.statistics": False}):
-            without = computed(program, x, da, limit)
-        found = computed(program, x, da, limit)
-        assert found.dtype == without.dtype
-        np.testing.assert_array_equal(found, without, err_msg=name)
-
-
-@pytest.mark.slow
-@settings(max_examples=150, deadline=None)
-@given(arrays(), st.data())
-def test_many_reductions(tmp_path_factory, made, data):
-    test_reductions_are_those_of_the_elements.hypothesis.inner_test(tmp_path_factory, made, data)
-
-
-@pytest.mark.slow
-@settings(max_examples=150, deadline=None)
-@given(arrays(), st.data())
-def test_many_searches(tmp_path_factory, made, data):
-    test_searches_are_those_of_the_elements.hypothesis.inner_test(tmp_path_factory, made, data)
+from tests.graph.telling import REDUCTIONS, agree, chunks_read, computed, written
 
 
 @pytest.fixture
@@ -246,7 +99,10 @@ def test_one_task_for_any_number_of_blocks(rows):
 def test_several_outputs_and_graphs_that_are_optimized_twice(rows):
     path, array = rows
     x = da.from_b2nd(path)
-    results = dask.compute(da.nanmean(x), x[3], da.nanmax(x) - da.nanmin(x), scheduler="sync")
+    with chunks_read() as counts:
+        results = dask.compute(da.nanmean(x), x[3], da.nanmax(x) - da.nanmin(x), scheduler="sync")
+    # of the row alone
+    assert len(counts) == 3
     agree(results[0], np.nanmean(array), "mean")
     np.testing.assert_array_equal(results[1], array[3])
     assert results[2] == np.nanmax(array) - np.nanmin(array)
@@ -337,6 +193,77 @@ def test_chains_of_elements_that_are_used_twice(tmp_path):
     np.testing.assert_array_equal(x[doubled > 57.5 * 2.0**40].compute(), [58, 59])
 
 
+@pytest.mark.parametrize(
+    "function",
+    [np.cumsum, lambda block: block[::-1], lambda block: block - block.mean()],
+    ids=["running", "backwards", "centred"],
+)
+def test_what_a_mask_chooses_may_depend_on_what_it_does_not(tmp_path, function):
+    values = np.arange(1000.0)
+    x = da.from_b2nd(written(tmp_path, values, (10,)), chunks=100)
+    expected = function(values[900:])[values[900:] > 950]
+    np.testing.assert_array_equal(x.map_blocks(function, dtype=float)[x > 950], expected)
+
+
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+@pytest.mark.parametrize(("dtype", "scalar"), [("f4", 1e300), ("f2", 1e5)])
+def test_scalars_that_overflow_or_vanish_in_the_dtype(tmp_path, dtype, scalar):
+    values = np.linspace(-1, 1, 21, dtype=dtype)
+    x = da.from_b2nd(written(tmp_path, values, (21,)))
+    assert da.isnan(x * scalar).sum().compute() == 1
+    assert not (x * scalar >= -np.inf).all().compute()
+    assert da.isnan(x / (1e-4 / scalar)).sum().compute() == 1
+    assert da.where(x * scalar >= -np.inf, 1, 0).sum().compute() == 20
+
+
+@pytest.mark.parametrize("dtype", ["i8", "u1", "?"])
+def test_no_warnings_of_its_own(tmp_path, dtype):
+    x = da.from_b2nd(written(tmp_path, np.ones(20, dtype), (5,)))
+    with warnings.catch_warnings(), np.errstate(all="raise"):
+        warnings.simplefilter("error")
+        assert da.isnan(x).sum().compute(scheduler="sync") == 0
+
+
+class PositionSum(ArrayBlockwiseDep):
+    """Gives each block the sum of its position."""
+
+    def __getitem__(self, position):
+        return sum(position)
+
+
+def test_blocks_with_exchanged_axes_or_arguments_of_their_own(tmp_path):
+    array = np.kron([[0.0, 2], [1, 0]], np.ones((10, 10)))
+    x = da.from_b2nd(written(tmp_path, array, (10, 10)))
+    turned = da.blockwise(operator.gt, "ij", x, "ij", x, "ji", dtype=bool)
+    assert turned.sum().compute() == (array > array.T).sum() == 100
+    mask = da.blockwise(operator.gt, "ij", x, "ji", 1, None, dtype=bool)
+    np.testing.assert_array_equal(x[mask].compute(), array[array.T > 1])
+    limits = PositionSum(x.chunks)
+    own = da.blockwise(operator.gt, "ij", x, "ij", limits, "ij", dtype=bool, align_arrays=False)
+    assert own.sum().compute() == 100
+
+
+def test_masks_of_masks(tmp_path):
+    values = np.arange(60.0)
+    x = da.from_b2nd(written(tmp_path, values, (10,)), chunks=30)
+    chosen = x
+    # asked level by level, these would take minutes
+    for limit in range(22):
+        chosen = chosen[chosen > limit]
+    np.testing.assert_array_equal(chosen.compute(), values[22:])
+    sums = x
+    for _ in range(40):
+        sums = da.map_blocks(np.add, sums, sums.map_blocks(lambda block: block * 0))
+    np.testing.assert_array_equal(da.where(sums > 50, sums, 0), np.where(values > 50, values, 0))
+
+
+def test_layers_are_kept_where_fusion_is_off(rows):
+    x = da.from_b2nd(rows[0])
+    with dask.config.set({"optimization.fuse.active": False}):
+        (optimized,) = dask.optimize(da.nanmean(x))
+        assert len(optimized.__dask_graph__()) > 30
+
+
 def test_changed_by_other_software(rows):
     import blosc2
 
@@ -347,8 +274,10 @@ def test_changed_by_other_software(rows):
         assert len(counts) == 30
 
 
-def test_a_cluster(rows):
+def test_a_cluster_reads_only_what_is_in_doubt(rows):
     path, array = rows
+    # reading the first chunk is an error
+    flip(path, stored_chunks(path)[0][2] - 1)
     cluster = LocalCluster(
         n_workers=2, threads_per_worker=1, processes=True, dashboard_address="127.0.0.1:0"
     )
@@ -358,6 +287,8 @@ def test_a_cluster(rows):
         assert (x >= 950).sum().compute() == (array >= 950).sum()
         np.testing.assert_array_equal(x[x > 950].compute(), array[array > 950])
         np.testing.assert_array_equal(da.where(x > 950, x, 0), np.where(array > 950, array, 0))
+        with pytest.raises(b2nd_dask.ChecksumError):
+            x.std().compute()
 
 
 @pytest.mark.parametrize("dtype", ["i8", "u8"])

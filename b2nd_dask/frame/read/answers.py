@@ -56,7 +56,7 @@ def told_by(
     if how.ask is None:
         return None
     found = statistics.of_chunks(plan.chunks)
-    counts = element_counts(plan, grid)
+    counts = touched_counts(plan, grid)
     answers = how.ask(found, counts)
     left = (plan.kinds == ChunkKind.STORED) & found.known
     settled = []
@@ -83,8 +83,8 @@ def untold_nbytes(statistics: ChunkStatistics, plan: RegionPlan, grid: Grid, how
     return int(_outer(np.multiply, lengths, np.dtype(np.int64))[left].sum()) * grid.itemsize
 
 
-def element_counts(plan: RegionPlan, grid: Grid) -> NDArray[np.int64]:
-    """Count all elements of each chunk; what lies behind the array's edge does not count."""
+def touched_counts(plan: RegionPlan, grid: Grid) -> NDArray[np.int64]:
+    """Count all elements of each touched chunk, without what lies behind the array's edge."""
     extents = [_extents(plan, axis, grid) for axis in range(grid.ndim)]
     return _outer(np.multiply, extents, np.dtype(np.int64))
 

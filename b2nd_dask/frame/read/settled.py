@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from b2nd_dask.format.index import ChunkKind
 from b2nd_dask.format.statistics import ChunkStatistics
 from b2nd_dask.frame.open.opening import OpenedFrame
-from b2nd_dask.frame.read.answers import element_counts
+from b2nd_dask.frame.read.answers import touched_counts
 from b2nd_dask.frame.read.buffers import result_pool
 from b2nd_dask.frame.read.decode import Fill, carrier
 from b2nd_dask.frame.read.plan import RegionPlan
@@ -39,7 +39,7 @@ def read_unsettled(
         return read_region(opened, axes, fill)
     plan = RegionPlan.of(opened.parsed, axes)
     found = statistics.of_chunks(plan.chunks)
-    counts = element_counts(plan, opened.parsed.grid)
+    counts = touched_counts(plan, opened.parsed.grid)
     settled = settles(found, counts) & found.known & (plan.kinds == ChunkKind.STORED)
     if not settled.any():
         return read_region(opened, axes, fill)

@@ -57,13 +57,19 @@ class Total:
         self._add_where(self._repeated(element, runs), runs.counts > 0)
 
     def add_counted(self, element: NDArray[Any], counts: NDArray[np.int64]) -> None:
-        """Add so many of an element for each chunk of the plan; see `are_whole`."""
+        """Add so many of an element for each chunk of the plan.
+
+        None of a chunk that has elements in several ones of the result.
+        """
         cells = Cells(self._cells, self._how.axis)
         runs = CountedRuns(cells.spread(cells.of_chunks(counts).sum(self._how.axis, keepdims=True)))
         self._add_where(self._repeated(element, runs), runs.counts > 0)
 
     def add_totals(self, totals: PerChunk, chosen: NDArray[np.bool_]) -> None:
-        """Add the partial results of the chunks of the plan that are chosen; see `are_whole`."""
+        """Add the partial results of the chunks of the plan that are chosen.
+
+        None of them has elements in several ones of the result.
+        """
         cells = Cells(self._cells, self._how.axis)
         fields: PartialResult = {name: cells.of_chunks(v) for name, v in totals.items()}
         seen = cells.of_chunks(chosen)

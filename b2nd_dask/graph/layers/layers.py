@@ -63,7 +63,7 @@ class Layers:
         """Look through rechunks, transposes, and slices of these and of frames."""
         below = self._only_below(name)
         if below is not None:
-            axes = self._transposed(name)
+            axes = self.transposed(name)
             if axes is not None:
                 view = self.view(below)
                 return view._replace(order=tuple(view.order[axis] for axis in axes))
@@ -234,7 +234,7 @@ class Layers:
         below = self._below.get(name, set())
         return next(iter(below)) if len(below) == 1 else None
 
-    def _transposed(self, name: str) -> tuple[int, ...] | None:
+    def transposed(self, name: str) -> tuple[int, ...] | None:
         """The axes of a transpose, as NumPy has them; None for other layers."""
         layer: Any = self._layers.get(name)
         function = _dask_compat.block_function(layer)

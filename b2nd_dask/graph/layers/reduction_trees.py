@@ -95,7 +95,7 @@ def _combining(task: Any) -> tuple[Callable[..., Any], int, list[Any]] | None:
         return None
     depth, nodes = 0, [argument]
     while nodes and all(_is_list(node) for node in nodes):
-        depth, nodes = depth + 1, [inner for node in nodes for inner in _parts(node)]
+        depth, nodes = depth + 1, [inner for node in nodes for inner in _inner_nodes(node)]
     return func, depth, [node.key if isinstance(node, TaskRef) else node for node in nodes]
 
 
@@ -103,7 +103,7 @@ def _is_list(node: Any) -> bool:
     return isinstance(node, list) or (isinstance(node, Task) and node.kwargs.get("typ") is list)
 
 
-def _parts(node: Any) -> Iterator[Any]:
+def _inner_nodes(node: Any) -> Iterator[Any]:
     return iter(node if isinstance(node, list) else node.args)
 
 

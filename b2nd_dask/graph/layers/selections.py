@@ -96,7 +96,7 @@ def _selected(
     inserted = [axis for axis, kind in enumerate(kinds) if kind is None]
     tables: list[dict[int, _Piece]] = [{} for _ in axes]
     for key, task in tasks.items():
-        parts = _parts(task, source, kinds)
+        parts = _pieces_of(task, source, kinds)
         if parts is None or not isinstance(key, tuple) or key[0] != name:
             return None
         # an axis that is dropped has one block, one that is inserted too
@@ -121,7 +121,7 @@ def _kinds(task: Any, ndim: int) -> tuple[type | None, ...] | None:
     return kinds if known and len(kinds) - kinds.count(None) == ndim else None
 
 
-def _parts(task: Any, source: str, kinds: tuple[type | None, ...]) -> list[_Piece] | None:
+def _pieces_of(task: Any, source: str, kinds: tuple[type | None, ...]) -> list[_Piece] | None:
     """The block that a task takes a part of, and what it takes, along each axis of the block."""
     if type(task) is Alias:
         key: Any = task.target

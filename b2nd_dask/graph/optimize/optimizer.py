@@ -1,8 +1,8 @@
 """The hook in dask, which calls `optimize` for every graph of arrays.
 
-This module needs documented names of dask alone. The rules of `rewrite` need others: some answer
-for a graph of layers in place of dask's own optimizer, others rewrite the graph that this returns.
-Where rules fail, dask's graph stays.
+This module needs documented names of dask alone. The rules of `rewrite` need others: some replace
+layers before dask's own optimizer sees them, some answer for a graph of layers in its place, others
+rewrite the graph that it returns. Where rules fail, dask's graph stays.
 
 The key ``b2nd_dask.optimize`` of dask's configuration selects the rules: true (all, the default),
 false (none: dask's own graph is used as it is), a list of names out of `RULE_NAMES`, or these names
@@ -51,6 +51,10 @@ RULE_NAMES = (
     "statistics_reads",
     "merge_blocks",
     "constant_views",
+)
+#: Those that `STATISTICS_KEY` switches off.
+STATISTICS_RULES = frozenset(
+    {"statistics_layers", "statistics_masks", "statistics_blocks", "statistics_reads"}
 )
 
 
@@ -105,7 +109,7 @@ def _setting() -> Any:
         names = chosen_rules(setting)
     except SettingError as error:
         return error
-    return names if asks else [name for name in names if not name.startswith("statistics")]
+    return names if asks else [name for name in names if name not in STATISTICS_RULES]
 
 
 class _ArrayOptimizer:
@@ -155,14 +159,15 @@ def optimize(dsk: Any, keys: Any, **kwargs: Any) -> Any:
     Raises
     ------
     ValueError
-        The setting ``b2nd_dask.optimize`` is neither a boolean nor names of rules.
+        The setting ``b2nd_dask.optimize`` is neither a boolean nor names of rules, or
+        ``b2nd_dask.statistics`` no boolean.
     """
     own: Optimizer = _plain_hook().__get__(None, da.Array)
     return _optimized(own, _setting(), dsk, keys, **kwargs)
 
 
 class SettingError(ValueError):
-    """The setting ``b2nd_dask.optimize`` is neither a boolean nor names of rules."""
+    """A setting of this package in dask's configuration that means nothing."""
 
 
 def chosen_rules(setting: Any) -> tuple[str, ...]:
@@ -184,11 +189,13 @@ def chosen_rules(setting: Any) -> tuple[str, ...]:
 
 
 def _optimized(own: Optimizer, setting: Any, dsk: Any, keys: Any, **kwargs: Any) -> Any:
-    replaced = _guarded(_replaced, setting, dsk, keys)
-    dsk = dsk if replaced is None else replaced
-    answered = _guarded(_answered, setting, dsk, keys)
-    if answered is not None:
-        return answered
+    # who turns fusion off wants to see the layers
+    if dask.config.get("optimization.fuse.active", None) is not False:
+        replaced = _guarded(_replaced, setting, dsk, keys)
+        dsk = dsk if replaced is None else replaced
+        answered = _guarded(_answered, setting, dsk, keys)
+        if answered is not None:
+            return answered
     found = own(dsk, keys, **kwargs)
     rewritten = _guarded(_rewritten, setting, dsk, keys, found)
     return found if rewritten is None else rewritten
@@ -211,9 +218,6 @@ def _replaced(rules: tuple[str, ...], dsk: Any, keys: Any) -> Any:
 
 
 def _answered(rules: tuple[str, ...], dsk: Any, keys: Any) -> Any:
-    # who turns fusion off wants to see the layers
-    if dask.config.get("optimization.fuse.active", None) is False:
-        return None
     return _Rules.load().answer(dsk, keys, rules)
 
 

@@ -13,6 +13,8 @@ from dask.typing import Key
 from b2nd_dask.graph._dask_compat import GraphNode, Task, _execute_subgraph, flatten
 from b2nd_dask.graph.optimize.names import with_reading_names
 from b2nd_dask.graph.optimize.rules.aliases import ALIASES
+from b2nd_dask.graph.optimize.rules.asking_reads import ASKING_READS
+from b2nd_dask.graph.optimize.rules.asking_steps import ASKING_STEPS
 from b2nd_dask.graph.optimize.rules.index_pushdown import INDEX_PUSHDOWN
 from b2nd_dask.graph.optimize.rules.inline import INLINE_READS
 from b2nd_dask.graph.optimize.rules.masked_layers import MASKED_LAYERS
@@ -22,13 +24,12 @@ from b2nd_dask.graph.optimize.rules.read_at_once import READ_AT_ONCE
 from b2nd_dask.graph.optimize.rules.reduction_pushdown import REDUCTION_PUSHDOWN
 from b2nd_dask.graph.optimize.rules.rule import (
     GraphRule,
+    LayerAnswer,
     LayerRewrite,
-    LayerRule,
     Rule,
     TaskRule,
     Tasks,
 )
-from b2nd_dask.graph.optimize.rules.statistics import ASKING_READS, ASKING_STEPS
 from b2nd_dask.graph.optimize.rules.told_layers import TOLD_LAYERS
 from b2nd_dask.graph.optimize.rules.views import CONSTANT_VIEWS
 from b2nd_dask.graph.resources import on_cluster
@@ -80,15 +81,15 @@ def _without_idle(
 ) -> HighLevelGraph:
     """Drop layers that had dependents before and have none now: dask may keep their tasks."""
     below = dict(changed.dependencies)
-    had_users = set().union(*before.dependencies.values()) - _layers_of(output_keys)
+    had_users = set().union(*before.dependencies.values()) - set(map(_layer_of, output_keys))
     while idle := (had_users & below.keys()) - set().union(*below.values()):
         for name in idle:
             del below[name]
     return HighLevelGraph({name: changed.layers[name] for name in below}, below)
 
 
-def _layers_of(keys: set[Key]) -> set[Any]:
-    return {key[0] if isinstance(key, tuple) else key for key in keys}
+def _layer_of(key: Key) -> Any:
+    return key[0] if isinstance(key, tuple) else key
 
 
 def answer(layers: HighLevelGraph, keys: Any, names: Container[str]) -> Tasks | None:
@@ -113,7 +114,7 @@ def answer(layers: HighLevelGraph, keys: Any, names: Container[str]) -> Tasks | 
     """
     output_keys = _flat(keys)
     for rule in RULES:
-        if isinstance(rule, LayerRule) and rule.name in names:
+        if isinstance(rule, LayerAnswer) and rule.name in names:
             tasks = rule.tasks(layers, output_keys)
             if tasks is not None:
                 check_complete(tasks, output_keys)
@@ -168,15 +169,17 @@ def check_layers(found: Any, before: HighLevelGraph, output_keys: set[Key]) -> N
     Raises
     ------
     UnsoundGraphError
-        They are no graph of layers, or one is missing.
+        They are no graph of layers, or one is missing, or a task for an output key.
     """
     if not isinstance(found, HighLevelGraph) or found.layers.keys() != found.dependencies.keys():
         raise UnsoundGraphError(f"a rule made a {type(found).__name__} of layers")
-    needed = set().union(
-        _layers_of(output_keys) & before.layers.keys(), *found.dependencies.values()
-    )
-    if lost := needed - found.layers.keys():
+    of_outputs = set(map(_layer_of, output_keys)) & before.layers.keys()
+    if lost := of_outputs.union(*found.dependencies.values()) - found.layers.keys():
         raise UnsoundGraphError(f"no layer {', '.join(sorted(map(repr, lost))[:5])}")
+    new = {name for name in of_outputs if found.layers[name] is not before.layers[name]}
+    wanted = {key for key in output_keys if _layer_of(key) in new}
+    if missing := wanted.difference(*(found.layers[name].get_output_keys() for name in new)):
+        raise UnsoundGraphError(f"no task for {', '.join(sorted(map(repr, missing))[:5])}")
 
 
 def check_complete(tasks: Any, output_keys: set[Key]) -> None:

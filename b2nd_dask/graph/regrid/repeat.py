@@ -12,7 +12,6 @@ import operator
 from typing import Any, NamedTuple
 
 import dask.array as da
-import numpy as np
 from dask.base import tokenize
 from dask.highlevelgraph import HighLevelGraph
 
@@ -80,7 +79,7 @@ class _Regridding:
 
     def __init__(self, old: HighLevelGraph) -> None:
         self._old = old
-        self._cut = Layers(old).cut
+        self._old_layers = Layers(old)
         self._names: dict[tuple[str, Axes], str] = {}
         self._depth = 0
         self.layers: dict[str, Any] = {}
@@ -121,7 +120,7 @@ class _Regridding:
         return name
 
     def _elementwise(self, layer: Any, name: str, new: str, axes: Axes) -> str:
-        _check_elementwise(layer, name)
+        _check_elementwise(layer, name, permutes=self._old_layers.transposed(name) is not None)
         labelled = dict(zip(layer.output_indices, axes, strict=True))
         pairs: list[Any] = []
         numblocks: dict[str, Any] = {}
@@ -147,7 +146,7 @@ class _Regridding:
         return new
 
     def _slice(self, name: str, new: str, axes: Axes) -> str:
-        cut = self._cut(name)
+        cut = self._old_layers.cut(name)
         if cut is None:
             raise NotRegriddableError(f"{name} is no grid of slices")
         wanted = tuple(
@@ -183,10 +182,10 @@ def _lengths(axes: Axes) -> Chunks:
     return tuple(axis.lengths for axis in axes)
 
 
-def _check_elementwise(layer: Any, name: str) -> None:
+def _check_elementwise(layer: Any, name: str, *, permutes: bool) -> None:
     """Raise NotRegriddableError unless a layer computes the same of any blocks."""
     arguments = [UNKNOWN if labels is not None else given for given, labels in layer.indices]
-    used = set(layer.output_indices)
+    own = layer.output_indices
     task = layer.task
     plain = (
         not layer.io_deps
@@ -196,8 +195,13 @@ def _check_elementwise(layer: Any, name: str) -> None:
         and len(task.args) == len(arguments)
         and all(isinstance(argument, TaskRef) for argument in task.args)
         and not any(isinstance(argument, TaskRef) for argument in arguments)
-        and all(set(labels) <= used for _, labels in layer.indices if labels is not None)
     )
-    permutes = task.func in (np.transpose, np.swapaxes) and arguments == [UNKNOWN]
-    if not plain or not (permutes or is_elementwise(task.func, arguments, task.kwargs)):
+    # blocks lie where NumPy broadcasts their elements to
+    in_place = all(
+        tuple(labels) == tuple(own[len(own) - len(labels) :])
+        for _, labels in layer.indices
+        if labels is not None
+    )
+    works = in_place and is_elementwise(task.func, arguments, task.kwargs)
+    if not plain or not (permutes or works):
         raise NotRegriddableError(f"{name}: {task.func} may depend on its blocks")

@@ -22,7 +22,7 @@ from b2nd_dask.graph.optimize.calls.elementwise import (
     unwrapped,
 )
 from b2nd_dask.graph.optimize.calls.expression import Literal, is_among
-from b2nd_dask.graph.optimize.calls.ranges import is_settled
+from b2nd_dask.graph.optimize.calls.outcomes import is_settled
 
 #: Results of settled chunks that are added each for itself; chunks with yet others are read.
 _MOST_RESULTS = 64
@@ -136,12 +136,14 @@ def _as_they_are(work: ElementwiseWork, dtype: np.dtype[Any]) -> tuple[np.dtype[
     tuple of dtype and bool, or None
         What the elements become, and whether NaN becomes 0. None where work does more.
     """
+    if _replaces_nan(work):
+        return (dtype, True) if dtype.kind in "fc" else None
     last: Operand = _ELEMENTS
     for number, step in enumerate(work.steps, start=1):
         func, keywords = unwrapped(step.func, step.keywords)
         wanted = np.dtype(keywords["astype_dtype"]) if func is chunk.astype else None
         if wanted is None or step.args != (last,) or not np.can_cast(dtype, wanted, "safe"):
-            return (dtype, True) if _replaces_nan(work) and dtype.kind in "fc" else None
+            return None
         dtype, last = wanted, Result(number)
     return (dtype, False) if work.top == last else None
 

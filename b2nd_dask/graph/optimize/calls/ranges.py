@@ -7,17 +7,11 @@ all others. What is not known to be so may have any result.
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
-
-from b2nd_dask.format.statistics import ChunkStatistics
-from b2nd_dask.graph._dask_compat import chunk
-from b2nd_dask.graph.optimize.calls.elementwise import BoundWork, Operand, Result, unwrapped
-from b2nd_dask.graph.optimize.calls.expression import Dependency
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,79 +39,7 @@ class Range:
         return self.low is not None and np.asarray(self.low).dtype.kind == "f"
 
 
-def is_settled(
-    bound: BoundWork, statistics: ChunkStatistics, counts: NDArray[np.int64]
-) -> NDArray[np.bool_]:
-    """Tell in which chunks work has one result, whatever their elements are.
-
-    Parameters
-    ----------
-    counts : ndarray of int64
-        Elements of each chunk.
-    """
-    top = _top(bound, statistics, counts)
-    told = False if top is None else top.is_constant
-    return np.broadcast_to(told, len(counts)) & statistics.known
-
-
-def is_false(
-    bound: BoundWork, statistics: ChunkStatistics, counts: NDArray[np.int64]
-) -> NDArray[np.bool_]:
-    """Tell in which chunks work is false, whatever their elements are; as `is_settled`."""
-    top = _top(bound, statistics, counts)
-    told = False if top is None or not top.is_boolean else ~np.asarray(top.high)
-    return np.broadcast_to(told, len(counts)) & statistics.known
-
-
-def _top(bound: BoundWork, statistics: ChunkStatistics, counts: NDArray[np.int64]) -> Range | None:
-    if not statistics.has_range:
-        return None
-    has_nan, has_others = statistics.nans > 0, statistics.nans < counts
-    elements = Range(statistics.least, statistics.greatest, has_nan, has_others, False)
-    with np.errstate(all="ignore"):
-        return _range_of(bound, elements)
-
-
-def _range_of(bound: BoundWork, elements: Range) -> Range:
-    work, results = bound.work, bound.results
-    values = {0: elements}
-
-    def value(operand: Operand) -> Range:
-        if isinstance(operand, Result):
-            return values[operand.number]
-        return _of_scalar(
-            results[operand.key] if isinstance(operand, Dependency) else operand.value
-        )
-
-    for number, step in enumerate(work.steps, start=1):
-        func, keywords = unwrapped(step.func, step.keywords)
-        values[number] = _call(func, [value(arg) for arg in step.args], keywords)
-    return value(work.top)
-
-
-def _call(func: Any, args: list[Range], keywords: Mapping[str, Any]) -> Range:
-    others = {name: value for name, value in keywords.items() if name != "enforce_dtype"}
-    found = None
-    if func is np.where and args[0].is_boolean and not others:
-        found = _where(*args)
-    elif all(arg.low is not None for arg in args):
-        if func is chunk.astype:
-            found = _cast(args[0], np.dtype(others["astype_dtype"]))
-        elif not others and func in _RULES:
-            found = _RULES[func](*args)
-    if found is not None and found.low is not None and "enforce_dtype" in keywords:
-        found = _cast(found, np.dtype(keywords["enforce_dtype"]))
-    return found or _anything(args)
-
-
-def _of_scalar(value: Any) -> Range:
-    if np.asarray(value).dtype.kind not in "biufmM":
-        return Range(None, None, True, True, True)
-    is_nan = bool(value != value)
-    return Range(value, value, is_nan, not is_nan, True)
-
-
-def _anything(args: list[Range]) -> Range:
+def anything_of(args: list[Range]) -> Range:
     """The result of a function that is not known, but depends on its arguments alone."""
     constant: Any = True
     for arg in args:
@@ -248,7 +170,8 @@ def _all_infinite(a: Range) -> Any:
     return (np.asarray(a.low) == np.inf) | (np.asarray(a.high) == -np.inf)
 
 
-def _cast(a: Range, dtype: np.dtype[Any]) -> Range | None:
+def cast(a: Range, dtype: np.dtype[Any]) -> Range | None:
+    """The values of another dtype; None where nothing is known of them."""
     source = np.asarray(a.low).dtype
     if dtype.kind == "b":
         return _truth(a)
@@ -267,7 +190,7 @@ def _floats(low: Any, high: Any, args: list[Range]) -> Range | None:
     low, high = np.where(unknown, -np.inf, low), np.where(unknown, np.inf, high)
     has_others = np.logical_and.reduce(np.broadcast_arrays(*(arg.has_others for arg in args)))
     has_nan = _any(unknown & has_others, *(arg.has_nan for arg in args))
-    return Range(low, high, has_nan, has_others, _anything(args).is_constant)
+    return Range(low, high, has_nan, has_others, anything_of(args).is_constant)
 
 
 def _with_scalar(operation: Callable[[Any, Any], Any]) -> Callable[[Range, Range], Range | None]:
@@ -309,7 +232,8 @@ def _absolute(a: Range) -> Range | None:
     return _floats(least, np.maximum(low, high), [a])
 
 
-def _where(condition: Range, a: Range, b: Range) -> Range:
+def where(condition: Range, a: Range, b: Range) -> Range:
+    """The values of `a` where a condition is true, and of `b` elsewhere."""
     always, never = condition.low, ~condition.high
     constant = (always & a.is_constant) | (never & b.is_constant)
     if a.low is None or b.low is None:
@@ -334,7 +258,8 @@ def _swapped(rule: Callable[[Range, Range], Range]) -> Callable[[Range, Range], 
     return lambda a, b: rule(b, a)
 
 
-_RULES: dict[Callable[..., Any], Callable[..., Range | None]] = {
+#: What functions make of ranges; None where nothing is known of the result.
+RULES: dict[Callable[..., Any], Callable[..., Range | None]] = {
     **dict.fromkeys((operator.gt, np.greater), _GREATER),
     **dict.fromkeys((operator.lt, np.less), _swapped(_GREATER)),
     **dict.fromkeys((operator.ge, np.greater_equal), _GREATER_EQUAL),

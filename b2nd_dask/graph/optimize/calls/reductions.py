@@ -19,7 +19,7 @@ from b2nd_dask.frame.read.partial_results import (
     extremes,
 )
 from b2nd_dask.frame.read.reduction import Reduction
-from b2nd_dask.graph._dask_compat import chunk, reductions
+from b2nd_dask.graph._dask_compat import _concatenate2, chunk, reductions
 from b2nd_dask.graph.optimize.calls.asking import Question
 from b2nd_dask.graph.optimize.calls.elementwise import BoundWork
 from b2nd_dask.graph.optimize.calls.expression import Call, is_among
@@ -74,6 +74,17 @@ class Combining:
             and is_among(self.keywords.get("numel"), (None, own.get("numel")))
             and (is_among(sums, (None, np.sum)) or sums is own.get("sum"))
         )
+
+
+def combining_step(func: Any) -> Combining | None:
+    """Parse a function that combines, perhaps after dask concatenates the partial results."""
+    first = getattr(func, "first", None)  # of those that toolz composed
+    concatenated = isinstance(first, partial) and first.func is _concatenate2
+    if concatenated:
+        (func,) = func.funcs
+    if not isinstance(func, partial) or func.args:
+        return None
+    return Combining(func.func, func.keywords, concatenated)
 
 
 def _same_dtype(one: Any, other: Any) -> bool:

@@ -14,6 +14,7 @@ from dask.base import tokenize
 from dask.highlevelgraph import HighLevelGraph
 from dask.typing import Key
 
+from b2nd_dask.frame.read.settled import Settles
 from b2nd_dask.graph._dask_compat import (
     ArraySliceDep,
     GraphNode,
@@ -25,7 +26,7 @@ from b2nd_dask.graph.layers.layers import Layers
 from b2nd_dask.graph.optimize.calls.elementwise import unwrapped
 from b2nd_dask.graph.optimize.calls.expression import Read, is_among
 from b2nd_dask.graph.optimize.calls.layer_expression import block_expression, source_of
-from b2nd_dask.graph.optimize.calls.settling import CHOOSING, Condition, never_chosen
+from b2nd_dask.graph.optimize.calls.settling import CHOOSING, never_chosen
 from b2nd_dask.graph.optimize.rules.rule import LayerRewrite
 from b2nd_dask.graph.read.blocks import FrameBlocks, FrameRegion, reading_layer, reading_of
 
@@ -55,7 +56,7 @@ class _Masked(NamedTuple):
     source: str
     """The layer that reads them."""
     blocks: FrameBlocks
-    condition: Condition
+    condition: Settles
     """When the mask chooses nothing."""
 
 

@@ -11,14 +11,13 @@ import math
 import operator
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 from dask.typing import Key
 
 from b2nd_dask.frame.joined import JoinedReference, Readable
-from b2nd_dask.graph._dask_compat import Alias, GraphNode, List, Task, TaskRef, _concatenate2
-from b2nd_dask.graph.optimize.calls.reductions import Combining
+from b2nd_dask.graph._dask_compat import Alias, GraphNode, List, Task, TaskRef
+from b2nd_dask.graph.optimize.calls.reductions import combining_step
 from b2nd_dask.graph.optimize.rules.inline import dependents_of
 from b2nd_dask.graph.optimize.rules.reduction_pushdown import BlockReduction, reduce_block
 from b2nd_dask.graph.optimize.rules.rule import GraphRule, Tasks
@@ -158,17 +157,6 @@ def _key_of(node: Any) -> Key | None:
     if isinstance(node, Alias):
         return node.target
     return node.key if isinstance(node, TaskRef) else None
-
-
-def combining_step(func: Any) -> Combining | None:
-    """Parse a function that combines, perhaps after dask concatenates the partial results."""
-    first = getattr(func, "first", None)  # of those that toolz composed
-    concatenated = isinstance(first, partial) and first.func is _concatenate2
-    if concatenated:
-        (func,) = func.funcs
-    if not isinstance(func, partial) or func.args:
-        return None
-    return Combining(func.func, func.keywords, concatenated)
 
 
 def _merged(blocks: Sequence[Block]) -> Block | None:

@@ -23,7 +23,7 @@ from b2nd_dask.frame.read.decode_cost import touched_blocks_along
 from b2nd_dask.frame.read.region import own_threads
 from b2nd_dask.graph._dask_compat import Alias, GraphNode, List, Task, TaskRef, core
 from b2nd_dask.graph.layers.selections import FrameSelection, selection_of
-from b2nd_dask.graph.optimize.rules.rule import LayerRule, Tasks
+from b2nd_dask.graph.optimize.rules.rule import LayerAnswer, Tasks
 from b2nd_dask.graph.resources import available, on_cluster
 from b2nd_dask.graph.task_names import of_frame
 
@@ -142,7 +142,7 @@ def _touched_nbytes(selection: FrameSelection) -> int:
     return math.prod(touched_blocks_along(*axis) for axis in axes) * grid.block_nbytes
 
 
-READ_AT_ONCE = LayerRule(
+READ_AT_ONCE = LayerAnswer(
     "read_at_once",
     "One read of few blocks takes less time than tasks for all of the chunks that they lie in, "
     "and what is read to where it belongs need not be copied there.",

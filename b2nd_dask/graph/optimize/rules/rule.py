@@ -17,7 +17,7 @@ Tasks = Mapping[Key, GraphNode]
 
 
 @dataclass(frozen=True)
-class LayerRule:
+class LayerAnswer:
     """A rule for a graph of layers, which dask has not optimized yet.
 
     Where it answers, neither dask's optimizer nor any other rule is called.
@@ -78,4 +78,4 @@ class TaskRule:
     """Key, the result of `condition` and dask's flag of data producers to a task."""
 
 
-Rule = LayerRewrite | LayerRule | GraphRule | TaskRule
+Rule = LayerRewrite | LayerAnswer | GraphRule | TaskRule

@@ -20,8 +20,8 @@ from b2nd_dask.graph.layers.reduction_trees import Box, ReductionTree, tree_over
 from b2nd_dask.graph.optimize.calls.elementwise import BoundWork
 from b2nd_dask.graph.optimize.calls.expression import Read
 from b2nd_dask.graph.optimize.calls.layer_expression import block_expression, source_of
-from b2nd_dask.graph.optimize.calls.reductions import is_chunk_step
-from b2nd_dask.graph.optimize.rules.merge import combining_step, most_merged_nbytes
+from b2nd_dask.graph.optimize.calls.reductions import combining_step, is_chunk_step
+from b2nd_dask.graph.optimize.rules.merge import most_merged_nbytes
 from b2nd_dask.graph.optimize.rules.reduction_pushdown import (
     BlockReduction,
     block_reduction_of,

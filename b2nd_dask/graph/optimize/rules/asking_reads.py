@@ -1,9 +1,8 @@
-"""Tasks ask statistics of chunks, and read neither those that are told nor those without effect."""
+"""Tasks ask statistics of chunks, and read no chunk whose elements cannot change their result."""
 
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping
-from dataclasses import replace
 from typing import Any
 
 from dask.typing import Key
@@ -14,40 +13,8 @@ from b2nd_dask.graph._dask_compat import DataNode, GraphNode, Task, _execute_sub
 from b2nd_dask.graph.optimize.calls.expression import Call, Node, NotUnderstoodError, Read, Scope
 from b2nd_dask.graph.optimize.calls.settling import condition_of
 from b2nd_dask.graph.optimize.rules.pushdown import kind_of, value_of
-from b2nd_dask.graph.optimize.rules.reduction_pushdown import BlockReduction, reduce_block
 from b2nd_dask.graph.optimize.rules.rule import GraphRule, Tasks
 from b2nd_dask.graph.read.blocks import FrameRegion
-
-
-def silent_steps(tasks: Tasks, output_keys: set[Key]) -> dict[Key, Task]:
-    """Find the tasks that reduce blocks and do not ask for statistics yet."""
-    return {
-        key: node
-        for key, node in tasks.items()
-        if isinstance(node, Task) and node.func is reduce_block and not node.args[2].asks
-    }
-
-
-def asking_steps(tasks: Tasks, output_keys: set[Key], silent: Mapping[Key, Task]) -> Tasks:
-    """Let tasks that reduce blocks ask for statistics."""
-    # the tasks of a layer share one step, and are merged by that
-    asking: dict[int, BlockReduction] = {}
-    changed = dict(tasks)
-    for key, node in silent.items():
-        frame, index, step, results = node.args
-        step = asking.setdefault(id(step), replace(step, asks=True))
-        changed[key] = Task(
-            key, reduce_block, frame, index, step, results, _data_producer=node.data_producer
-        )
-    return changed
-
-
-ASKING_STEPS = GraphRule(
-    "statistics_blocks",
-    "Chunks of which the statistics tell what a reduction makes of them are not read.",
-    silent_steps,
-    asking_steps,
-)
 
 
 def unsettled_reads(tasks: Tasks, output_keys: set[Key]) -> dict[Key, Task]:
@@ -121,7 +88,7 @@ def _asking_regions(node: Task) -> dict[int, FrameRegion]:
         if not alone or not isinstance(region, FrameRegion) or region.settles is not None:
             continue
         condition = condition_of(top, read) if _has(region.frame) else None
-        if condition is not None and (condition.leaves or condition.parts):
+        if condition is not None:
             asking[id(region)] = FrameRegion(region.frame, views=region.views, settles=condition)
     return asking
 

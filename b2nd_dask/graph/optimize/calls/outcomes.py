@@ -1,0 +1,87 @@
+"""What elementwise work makes of each chunk, as far as its statistics tell."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from b2nd_dask.format.statistics import ChunkStatistics
+from b2nd_dask.graph._dask_compat import chunk
+from b2nd_dask.graph.optimize.calls.elementwise import BoundWork, Operand, Result, unwrapped
+from b2nd_dask.graph.optimize.calls.expression import Dependency
+from b2nd_dask.graph.optimize.calls.ranges import RULES, Range, anything_of, cast, where
+
+
+def is_settled(
+    bound: BoundWork, statistics: ChunkStatistics, counts: NDArray[np.int64]
+) -> NDArray[np.bool_]:
+    """Tell in which chunks work has one result, whatever their elements are.
+
+    Parameters
+    ----------
+    counts : ndarray of int64
+        Elements of each chunk.
+    """
+    top = _top(bound, statistics, counts)
+    told = False if top is None else top.is_constant
+    return np.broadcast_to(told, len(counts)) & statistics.known
+
+
+def is_false(
+    bound: BoundWork, statistics: ChunkStatistics, counts: NDArray[np.int64]
+) -> NDArray[np.bool_]:
+    """Tell in which chunks work is false, whatever their elements are; as `is_settled`."""
+    top = _top(bound, statistics, counts)
+    told = False if top is None or not top.is_boolean else ~np.asarray(top.high)
+    return np.broadcast_to(told, len(counts)) & statistics.known
+
+
+def _top(bound: BoundWork, statistics: ChunkStatistics, counts: NDArray[np.int64]) -> Range | None:
+    if not statistics.has_range:
+        return None
+    has_nan, has_others = statistics.nans > 0, statistics.nans < counts
+    elements = Range(statistics.least, statistics.greatest, has_nan, has_others, False)
+    with np.errstate(all="ignore"):
+        return _range_of(bound, elements)
+
+
+def _range_of(bound: BoundWork, elements: Range) -> Range:
+    work, results = bound.work, bound.results
+    values = {0: elements}
+
+    def value(operand: Operand) -> Range:
+        if isinstance(operand, Result):
+            return values[operand.number]
+        return _of_scalar(
+            results[operand.key] if isinstance(operand, Dependency) else operand.value
+        )
+
+    for number, step in enumerate(work.steps, start=1):
+        func, keywords = unwrapped(step.func, step.keywords)
+        values[number] = _call(func, [value(arg) for arg in step.args], keywords)
+    return value(work.top)
+
+
+def _call(func: Any, args: list[Range], keywords: Mapping[str, Any]) -> Range:
+    others = {name: value for name, value in keywords.items() if name != "enforce_dtype"}
+    found = None
+    if func is np.where and args[0].is_boolean and not others:
+        found = where(*args)
+    elif all(arg.low is not None for arg in args):
+        if func is chunk.astype:
+            found = cast(args[0], np.dtype(others["astype_dtype"]))
+        elif not others and func in RULES:
+            found = RULES[func](*args)
+    if found is not None and found.low is not None and "enforce_dtype" in keywords:
+        found = cast(found, np.dtype(keywords["enforce_dtype"]))
+    return found or anything_of(args)
+
+
+def _of_scalar(value: Any) -> Range:
+    if np.asarray(value).dtype.kind not in "biufmM":
+        return Range(None, None, True, True, True)
+    is_nan = bool(value != value)
+    return Range(value, value, is_nan, not is_nan, True)
