@@ -33,6 +33,7 @@ _SPELLINGS = (
     (re.compile(r"`?\blist_staging\b`?"), "`b2nd-dask staging PATH`"),
     (re.compile(r"`?\bremove_staging\b`?"), "`b2nd-dask staging PATH --remove`"),
     (re.compile(r"`?\bb2nd_dask\.(seal|verify|compact)\b`?"), r"`b2nd-dask \1 PATH`"),
+    (re.compile(r"`?\bb2nd_dask\.add_stats\b`?"), "`b2nd-dask stats --add PATH`"),
 )
 
 

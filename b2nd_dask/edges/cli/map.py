@@ -20,6 +20,7 @@ from b2nd_dask.edges.cli.options import lengths, path_argument, storage_options
 from b2nd_dask.edges.cli.picture import GAP, LEVELS, MOST_LEVELS, Picture, picture_of
 from b2nd_dask.edges.cli.terminal import Stdout
 from b2nd_dask.edges.display.kinds import MIXED
+from b2nd_dask.edges.display.statistics import STATISTICS, chunk_statistic
 from b2nd_dask.edges.extras import require
 from b2nd_dask.format.index import ChunkKind
 from b2nd_dask.frame.access import open_b2nd
@@ -59,7 +60,7 @@ _STYLES = ("blue", "cyan", "green", "yellow", "magenta", "red", "bright_blue", "
 @path_argument
 @click.option(
     "--by",
-    type=click.Choice(["kind", "cbytes", "ratio", "codec"]),
+    type=click.Choice(["kind", "cbytes", "ratio", "codec", *STATISTICS]),
     default="kind",
     show_default=True,
     help="What a cell shows of a chunk.",
@@ -94,6 +95,7 @@ def map_command(
     Examples:
       b2nd-dask map rain.b2nd
       b2nd-dask map --by ratio --at 0 rain.b2nd
+      b2nd-dask map --by max rain.b2nd
       b2nd-dask map --by codec --output rain.png rain.b2nd
     """
     frame = open_b2nd(path, verify=False, storage_options=storage_options)
@@ -105,7 +107,8 @@ def map_command(
     chosen = _chosen(table, at)
     size = shutil.get_terminal_size((_COLUMNS, _ROWS + 8))
     rows = max(4, size.lines - 8) if sys.stdout.isatty() else _ROWS
-    picture = picture_of(table, by, chosen, rows, width or size.columns)
+    statistic = chunk_statistic(frame, by) if by in STATISTICS else None
+    picture = picture_of(table, by, chosen, rows, width or size.columns, statistic)
     _print(frame, table, by, chosen, picture, width or size.columns)
 
 
@@ -119,7 +122,7 @@ def _save(frame: Frame, by: str, output: Path) -> None:
 
 def _table(frame: Frame, by: str) -> ChunkTable:
     reference = reference_of(frame)
-    all_of_them = by == "codec" or (by != "kind" and not frame.contiguous)
+    all_of_them = by == "codec" or (by in _UNIT and not frame.contiguous)
     table = chunk_table(reference, None if all_of_them else _MOST_HEADERS)
     if len(table.stored) and by == "codec" and not table.is_exact:
         raise click.ClickException(f"{frame.path}: codecs stand in the chunks, which are remote")
@@ -165,7 +168,7 @@ def _print(
             symbol = symbols[code]
             line.append(symbol[0] * wide * len(list(cells)), symbol[1] or None)
         console.print(line, soft_wrap=True)
-    for line in _legend(table, by, picture, symbols):
+    for line in _legend(frame, table, by, picture, symbols):
         console.print(line, soft_wrap=True)
 
 
@@ -212,29 +215,44 @@ def _axes_text(frame: Frame, at: tuple[int, ...], picture: Picture) -> str:
 
 
 def _legend(
-    table: ChunkTable, by: str, picture: Picture, symbols: dict[int, tuple[str, str, str]]
+    frame: Frame,
+    table: ChunkTable,
+    by: str,
+    picture: Picture,
+    symbols: dict[int, tuple[str, str, str]],
 ) -> Iterator[Text]:
     """Name the symbols that there are, with how many chunks are of each."""
     counts: dict[int, int | None] = dict(table.counts)
+    if by in STATISTICS:
+        # which special chunks have, too
+        counts = {code: None for code in counts if (picture.cells == code).any()}
     if (picture.cells == MIXED).any():
         counts[MIXED] = None
     if by == "codec" and table.codecs is not None:
         found = np.bincount(table.codecs[table.data], minlength=len(table.codec_names))
         counts |= {LEVELS + number: int(count) for number, count in enumerate(found) if count}
     if picture.bounds is not None:
-        low, high = (_value_text(bound, by) for bound in picture.bounds)
+        low, high = (_value_text(bound, by, frame.dtype) for bound in picture.bounds)
         first, last = (symbols[LEVELS + level][0] for level in (0, MOST_LEVELS - 1))
-        yield Text.assemble((first, "blue"), f" {low} to ", (last, "blue"), f" {high} {_UNIT[by]}")
+        yield Text.assemble(
+            (first, "blue"), f" {low} to ", (last, "blue"), f" {high} {_UNIT.get(by, by)}"
+        )
     for code, count in counts.items():
-        if by != "kind" and code == ChunkKind.STORED:
+        if by in _SAY_STORED and code == ChunkKind.STORED:
             continue
         symbol, style, name = symbols[code]
         share = "" if count is None else f" {count} ({100 * count / table.kinds.size:.3g} %)"
         yield Text.assemble((symbol, style), f" {name}{share}")
 
 
+#: What only chunks with data have.
+_SAY_STORED = ("cbytes", "ratio", "codec")
 _UNIT = {"cbytes": "a chunk", "ratio": "compression ratio"}
 
 
-def _value_text(value: float, by: str) -> str:
-    return decimal(round(value)) if by == "cbytes" else f"{value:.3g}"
+def _value_text(value: float, by: str, dtype: np.dtype[Any]) -> str:
+    if by == "cbytes":
+        return decimal(round(value))
+    if dtype.kind in "mM" and by in ("min", "max", "mean"):
+        return str(np.array(round(value), np.int64).view(dtype.newbyteorder("=")))
+    return f"{value:.3g}"

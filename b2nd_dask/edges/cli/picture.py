@@ -36,20 +36,32 @@ class Picture:
     """Of the lowest and the highest level."""
 
 
-def picture_of(table: ChunkTable, by: str, at: tuple[int, ...], rows: int, columns: int) -> Picture:
+def picture_of(
+    table: ChunkTable,
+    by: str,
+    at: tuple[int, ...],
+    rows: int,
+    columns: int,
+    statistic: NDArray[np.float64] | None = None,
+) -> Picture:
     """Arrange the chunks of a frame.
 
     Parameters
     ----------
-    by : {"kind", "cbytes", "ratio", "codec"}
+    by : str
+        "kind", "cbytes", "ratio", "codec" or the name of a statistic.
     at : tuple of int
         Positions in the chunk grid along the first axes, of those that the picture leaves out.
         What is left of them gives planes side by side; where these are too many it is projected,
         and a cell stands for the chunks of all positions.
     rows, columns : int
         The most cells.
+    statistic : ndarray of float64, optional
+        What cells show of all chunks, in C order; NaN where nothing is known.
     """
-    codes, values = _codes(table, by), _values(table, by)
+    codes = _codes(table, by)
+    values = _values(table, by) if statistic is None else statistic.reshape(codes.shape)
+    spreads = statistic is None
     if at:
         codes, values = codes[at], None if values is None else values[at]
     shape = codes.shape
@@ -60,13 +72,18 @@ def picture_of(table: ChunkTable, by: str, at: tuple[int, ...], rows: int, colum
             flat, bounds = (panels, *shape[-2:]), None
             cells = codes.reshape(flat)
             if values is not None:
-                cells, bounds = _with_levels(cells, values.reshape(flat))
+                cells, bounds = _with_levels(cells, values.reshape(flat), spreads=spreads)
             return Picture(_side_by_side(cells, width), (1, 1), False, panels, bounds)
-    return _one_plane(codes, values, rows, columns)
+    return _one_plane(codes, values, rows, columns, spreads=spreads)
 
 
 def _one_plane(
-    codes: NDArray[np.uint8], values: NDArray[np.float64] | None, rows: int, columns: int
+    codes: NDArray[np.uint8],
+    values: NDArray[np.float64] | None,
+    rows: int,
+    columns: int,
+    *,
+    spreads: bool,
 ) -> Picture:
     """Project the first axes, and let cells stand for several chunks where there are many."""
     shape = codes.shape
@@ -81,7 +98,8 @@ def _one_plane(
         flat, step = (projected, *flat), (max(1, projected), *step)
     cells, bounds = binned_kinds(codes.reshape(flat), step), None
     if values is not None:
-        cells, bounds = _with_levels(cells, binned_means(values.reshape(flat), step))
+        means = binned_means(values.reshape(flat), step)
+        cells, bounds = _with_levels(cells, means, spreads=spreads)
     plane = cells.reshape(cells.shape[-2:])
     return Picture(_wrapped(plane, columns) if wraps else plane, step[-2:], wraps, 1, bounds)
 
@@ -123,15 +141,17 @@ def _values(table: ChunkTable, by: str) -> NDArray[np.float64] | None:
     return flat.reshape(table.kinds.shape)
 
 
-def _with_levels(cells: NDArray[np.uint8], values: NDArray[np.float64]) -> tuple[Any, Any]:
-    """Cells with a level where they have a value; levels are logarithmic where values spread."""
+def _with_levels(
+    cells: NDArray[np.uint8], values: NDArray[np.float64], *, spreads: bool
+) -> tuple[Any, Any]:
+    """Cells with a level where they have a value; logarithmic where they may and do spread."""
     known = np.isfinite(values)
     if not known.any():
         return cells, None
     low, high = float(values[known].min()), float(values[known].max())
     scaled = (
         np.log(values[known] / low) / np.log(high / low)
-        if high > 20 * low
+        if spreads and high > 20 * low
         else ((values[known] - low) / max(high - low, 1e-300))
     )
     levels = cells.copy()

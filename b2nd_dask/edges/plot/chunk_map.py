@@ -9,12 +9,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from b2nd_dask.edges.display.kinds import KINDS, MIXED
+from b2nd_dask.edges.display.statistics import STATISTICS, chunk_statistic
 from b2nd_dask.edges.extras import require
 from b2nd_dask.edges.plot.canvas import axes_for, colormap, plain
 from b2nd_dask.edges.plot.cells import Cells
 from b2nd_dask.edges.plot.sources import frame_of, short_path
 from b2nd_dask.format.index import ChunkKind
-from b2nd_dask.frame.array import Frame, reference_of
+from b2nd_dask.frame.array import reference_of
 from b2nd_dask.frame.chunk_table import ChunkTable, chunk_table
 from b2nd_dask.frame.info import dims_of
 from b2nd_dask.frame.sizes import decimal
@@ -23,9 +24,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 By = Literal["kind", "cbytes", "ratio", "codec", "min", "max", "mean", "nans", "nonzeros"]
-#: Of the frame's statistics.
-_STATS = ("min", "max", "mean", "nans", "nonzeros")
-_BY = ("kind", "cbytes", "ratio", "codec", *_STATS)
+_BY = ("kind", "cbytes", "ratio", "codec", *STATISTICS)
 #: Points from the axes to the legend.
 _BELOW = 32
 #: Added to the number of a codec, so that it is no kind.
@@ -88,7 +87,7 @@ def chunk_map(frame: Any, by: By = "kind", *, ax: Axes | None = None, cmap: Any 
     axes = axes_for(ax)
     names = dims_of(reference) or tuple(f"axis {axis}" for axis in range(opened.ndim))
     cells = Cells.of(table.kinds.shape, opened.chunks, names)
-    shown = _Shown(axes, cells, table, _statistic(opened, by) if by in _STATS else None)
+    shown = _Shown(axes, cells, table, chunk_statistic(opened, by) if by in STATISTICS else None)
     if table.kinds.size:
         drawn = cells.tiled(_colours(shown, by, cmap))
         axes.imshow(drawn, interpolation="nearest", aspect=cells.aspect(drawn.shape))
@@ -107,26 +106,8 @@ _SUBJECTS = {
     "cbytes": "compressed bytes of chunks",
     "ratio": "compression ratio of chunks",
     "codec": "codecs of chunks",
-    **{name: f"{name} of chunks" for name in _STATS},
+    **{name: f"{name} of chunks" for name in STATISTICS},
 }
-
-
-def _statistic(frame: Frame, name: str) -> NDArray[np.float64]:
-    """One statistic of each chunk as a number, NaN where there is none."""
-    found = None if frame.stats is None else getattr(frame.stats.chunks, name)
-    if found is None or found.dtype.kind == "c":
-        hint = "they have no order" if frame.stats else "b2nd_dask.add_stats adds statistics"
-        raise ValueError(f"{frame.path}: no {name} is known of its chunks: {hint}")
-    values = np.ma.filled(_numbers(found).astype(np.float64), np.nan)
-    values[~np.isfinite(values)] = np.nan
-    return values.reshape(-1)
-
-
-def _numbers(column: NDArray[Any]) -> NDArray[Any]:
-    """Times as their ticks."""
-    if column.dtype.kind in "mM":
-        return column.astype(column.dtype.newbyteorder("=")).view(np.int64)
-    return column
 
 
 @dataclass(frozen=True, eq=False)

@@ -41,6 +41,26 @@ def test_kinds_are_cells(checkered: Path) -> None:
     assert run("map", "--width", "3", str(checkered)).output.splitlines()[2:4] == ["█·█", "░█░"]
 
 
+def test_statistics_are_levels(checkered: Path) -> None:
+    failed = run("map", "--by", "max", str(checkered))
+    assert failed.exit_code == 1
+    assert "stats --add PATH" in failed.output
+    b2nd_dask.add_stats(checkered)
+    lines = run("map", "--by", "max", str(checkered)).output.splitlines()
+    # of the zeros the greatest is 0; NaN have none
+    assert lines[2:4] == ["▄▄▁▁▅▅", "░░██░░"]
+    assert lines[4:] == ["▁ 0 to █ 2.38e+03 max", "░ NaN"]
+    lines = run("map", "--by", "nans", str(checkered)).output.splitlines()
+    assert lines[2:4] == ["▁▁▁▁▁▁", "██▁▁██"]
+
+
+def test_statistics_of_times(tmp_path: Path) -> None:
+    days = np.arange("2020-01-01", "2020-04-10", dtype="M8[D]")
+    b2nd_dask.to_b2nd(days, tmp_path / "a.b2nd", chunks=(25,), stats=True)
+    lines = run("map", "--by", "min", str(tmp_path / "a.b2nd")).output.splitlines()
+    assert lines[3] == "▁ 2020-01-01 to █ 2020-03-16 min"
+
+
 def test_a_dumb_terminal_gets_ascii(checkered: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TERM", "dumb")
     output = run("map", str(checkered)).output

@@ -1,0 +1,43 @@
+"""Statistics of chunks as numbers, for pictures of the chunk grid."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from b2nd_dask.frame.array import Frame
+
+#: What `Frame.stats` knows of each chunk.
+STATISTICS = ("min", "max", "mean", "nans", "nonzeros")
+
+
+def chunk_statistic(frame: Frame, name: str) -> NDArray[np.float64]:
+    """One statistic of each chunk, in C order of the chunk grid; NaN where there is none.
+
+    Times are their ticks.
+
+    Parameters
+    ----------
+    name : str
+        One of `STATISTICS`.
+
+    Raises
+    ------
+    ValueError
+        The frame does not hold it.
+    """
+    found = None if frame.stats is None else getattr(frame.stats.chunks, name)
+    if found is None or found.dtype.kind == "c":
+        hint = "they have no order" if frame.stats else "b2nd_dask.add_stats adds statistics"
+        raise ValueError(f"{frame.path}: no {name} is known of its chunks: {hint}")
+    values = np.ma.filled(_numbers(found).astype(np.float64), np.nan)
+    values[~np.isfinite(values)] = np.nan
+    return values.reshape(-1)
+
+
+def _numbers(column: NDArray[Any]) -> NDArray[Any]:
+    if column.dtype.kind in "mM":
+        return column.astype(column.dtype.newbyteorder("=")).view(np.int64)
+    return column
