@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from b2nd_dask.format.grid import Grid
 from b2nd_dask.format.statistics import ChunkStatistics, element_counts
 
-_NAMES = ("min", "max", "sum", "mean", "count", "nans", "nonzeros")
+_NAMES = ("min", "max", "sum", "mean", "size", "nans", "nonzeros")
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,7 +55,7 @@ class FrameStats:
     @cached_property
     def mean(self) -> Any:
         """Mean of the elements that are not NaN."""
-        n = 0 if self.count is None else self.count - self.nans
+        n = 0 if self.size is None else self.size - self.nans
         if not n or not _are_exact(self._columns, self._counts):
             return None
         if self._dtype.kind in "fc":
@@ -63,11 +63,13 @@ class FrameStats:
         # not modulo 2**64
         total = sum(self._columns.total.tolist())
         if self._dtype.kind in "mM":
-            return np.array(total // n, np.int64).view(_native(self._dtype))[()]
+            # rounded towards zero, as NumPy's means of time spans
+            ticks = abs(total) // n * (1 if total > 0 else -1)
+            return np.array(ticks, np.int64).view(_native(self._dtype))[()]
         return np.float64(total / n)
 
     @property
-    def count(self) -> int | None:
+    def size(self) -> int | None:
         """Elements, NaN among them."""
         return int(self._counts.sum()) if self._all_known else None
 
@@ -78,7 +80,7 @@ class FrameStats:
 
     @property
     def nonzeros(self) -> Any:
-        """Elements that are not zero; NaN and NaT are not."""
+        """Elements that differ from zero, as NaN and NaT do."""
         return int(self._columns.nonzeros.sum()) if self._all_known else None
 
     def __repr__(self) -> str:
@@ -145,7 +147,8 @@ class ChunkStats:
         """Means of the elements that are not NaN; masked also where a sum is too large for them."""
         n = np.maximum(1, self._flat_count - self._columns.nans)
         if self._dtype.kind in "mM":
-            means: NDArray[Any] = (self._columns.total // n).view(_native(self._dtype))
+            ticks = np.abs(self._columns.total) // n * np.sign(self._columns.total)
+            means: NDArray[Any] = ticks.view(_native(self._dtype))
         else:
             means = self._columns.total / n
         found = self._masked(means, some=True)
@@ -155,7 +158,7 @@ class ChunkStats:
         )
 
     @property
-    def count(self) -> NDArray[np.int64]:
+    def size(self) -> NDArray[np.int64]:
         """Elements, without the padding behind the array's edge."""
         return self._flat_count.reshape(self._grid.counts)
 
@@ -166,7 +169,7 @@ class ChunkStats:
 
     @property
     def nonzeros(self) -> NDArray[Any]:
-        """Elements that are not zero; NaN and NaT are not."""
+        """Elements that differ from zero, as NaN and NaT do."""
         return self._masked(self._columns.nonzeros)
 
     def __repr__(self) -> str:

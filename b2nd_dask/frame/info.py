@@ -15,6 +15,7 @@ from b2nd_dask.errors import B2ndError
 from b2nd_dask.format.chunk.compression import cparams_of
 from b2nd_dask.format.index import ChunkKind
 from b2nd_dask.format.integrity import ChecksumState
+from b2nd_dask.format.statistics import ChunkStatistics
 from b2nd_dask.format.values import MetaView
 from b2nd_dask.frame.chunk_table import (
     ONE_VALUE,
@@ -104,6 +105,8 @@ def _rows(reference: FrameReference) -> Iterator[tuple[str, str]]:
     yield "codec", codec_text(reference)
     yield "filters", filters_text(reference)
     yield "checksums", checksums_text(reference)
+    if reference.statistics is not None:
+        yield "statistics", statistics_text(reference.statistics)
     for title, layer in (("metalayer", reference.meta), ("vlmeta", reference.vlmeta)):
         for name in layer:
             yield f"{title} {name!r}", value_text(layer, name)
@@ -181,6 +184,12 @@ def checksums_text(reference: FrameReference) -> str:
     """State of the frame's checksums."""
     integrity = reference.parsed.integrity
     return _CHECKSUMS[integrity.checksum_state].format(integrity.reason)
+
+
+def statistics_text(statistics: ChunkStatistics) -> str:
+    """How many chunks have statistics."""
+    known, nchunks = int(np.count_nonzero(statistics.known)), len(statistics.known)
+    return "of all chunks" if known == nchunks else f"of {known} of {nchunks} chunks"
 
 
 def choice_name(choice: Any) -> str:

@@ -343,12 +343,20 @@ def test_damage_is_not_vouched_for(path: Path) -> None:
 @pytest.mark.parametrize("dtype", ["U3", "S2", [("a", "i4")], "V5"])
 def test_dtypes_without(path: Path, dtype: Any) -> None:
     values = np.zeros(5, dtype)
-    with pytest.raises(TypeError, match="stats"):
+    with pytest.raises(TypeError, match=r"not of elements of .*leave stats= out"):
         to_b2nd(values, path, stats=True)
     to_b2nd(values, path)
     assert open_b2nd(path).stats is None
-    with pytest.raises(TypeError, match="stats"):
+    assert "statistics" not in open_b2nd(path).info
+    with pytest.raises(TypeError, match=r"not of elements of [^;]*$"):
         b2nd_dask.add_stats(path)
+
+
+@pytest.mark.parametrize("stats", ["yes", None, 2])
+def test_stats_is_true_or_false(path: Path, stats: Any) -> None:
+    with pytest.raises(TypeError, match="neither True nor False"):
+        to_b2nd(some((10,)), path, stats=stats)
+    assert not path.exists()
 
 
 def test_users_do_not_see_the_entry(path: Path, tmp_path: Path) -> None:
@@ -377,12 +385,13 @@ def test_stats_of_the_frame(path: Path) -> None:
     assert (stats.min, stats.max) == (np.nanmin(values), np.nanmax(values))
     assert stats.sum == pytest.approx(np.nansum(values))
     assert stats.mean == pytest.approx(np.nanmean(values))
-    assert (stats.nans, stats.nonzeros, stats.count) == (49, values.size, values.size)
+    assert (stats.nans, stats.nonzeros, stats.size) == (49, values.size, values.size)
     assert stats.chunks.max.shape == (5, 4)
     assert stats.chunks.max.mask[0, 0]
     assert stats.chunks.mean[4, 3] == pytest.approx(values[20:, 15:].mean())
-    assert stats.chunks.count[4, 3] == 6
+    assert stats.chunks.size[4, 3] == 6
     assert "nans=49" in repr(stats)
+    assert open_b2nd(path).info["statistics"] == "of all chunks"
     assert "<td>49</td>" in stats._repr_html_()
 
 
@@ -406,6 +415,16 @@ def test_stats_of_integers_and_times(path: Path) -> None:
     assert stats.sum is None
     assert stats.mean == np.datetime64("2020-01-02")
     assert stats.max == np.datetime64("2020-01-03")
+    spans = np.array([-5, 2, -8, 6, 5, 1], "m8[h]")
+    to_b2nd(spans, path, mode="w", chunks=(3,), stats=True)
+    stats = open_b2nd(path).stats
+    assert stats is not None
+    assert stats.mean == spans.mean()
+    np.testing.assert_array_equal(stats.chunks.mean, spans.reshape(2, 3).mean(axis=1))
+    to_b2nd(-spans, path, mode="w", stats=True)
+    stats = open_b2nd(path).stats
+    assert stats is not None
+    assert stats.mean == (-spans).mean()
 
 
 def test_datasets_of_xarray(tmp_path: Path) -> None:

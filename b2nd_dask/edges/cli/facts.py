@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from b2nd_dask.edges.cli.recorded import records_of
 from b2nd_dask.errors import B2ndError
 from b2nd_dask.format.index import ChunkKind
 from b2nd_dask.format.integrity import ChecksumState
@@ -49,6 +50,7 @@ def facts_of(frame: Frame) -> dict[str, Any]:
             "state": _STATES.get(state := parsed.integrity.checksum_state, state.value),
             "reason": parsed.integrity.reason or None,
         },
+        "statistics": records_of(frame),
         "metalayers": _values(frame.meta),
         "attributes": _values(frame.attrs),
     }

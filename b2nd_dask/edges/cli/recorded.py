@@ -15,9 +15,9 @@ def recorded(frame: Frame) -> dict[str, Any] | None:
     NumPy scalars, with None where elements have none.
     """
     stats = frame.stats
-    if stats is None or stats.count is None:
+    if stats is None or stats.size is None:
         return None
-    n = stats.count - stats.nans
+    n = stats.size - stats.nans
     # as for what is computed: of dates no means
     has_mean = frame.dtype.kind not in "mM"
     if has_mean and n and stats.mean is None:
@@ -25,7 +25,7 @@ def recorded(frame: Frame) -> dict[str, Any] | None:
     return {
         "n": np.int64(n),
         "nan": np.int64(stats.nans),
-        "zeros": np.int64(stats.count - stats.nonzeros),
+        "zeros": np.int64(stats.size - stats.nonzeros),
         "min": stats.min,
         "max": stats.max,
         "mean": stats.mean if has_mean else None,

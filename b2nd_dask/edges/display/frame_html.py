@@ -29,6 +29,7 @@ from b2nd_dask.frame.info import (
     filters_text,
     ratio_text,
     sizes_text,
+    statistics_text,
 )
 from b2nd_dask.frame.reference import FrameReference
 from b2nd_dask.frame.sizes import decimal
@@ -92,6 +93,8 @@ def _layout(frame: Frame, reference: FrameReference, found: ChunkTable) -> str:
         ("layout", layout),
         ("checksums", _checksums(reference)),
     ]
+    if reference.statistics is not None:
+        facts.append(("statistics", statistics_text(reference.statistics)))
     superseded = superseded_in(reference, found)
     if superseded:
         facts.append(("superseded", f"{decimal(superseded)}; compact(path) gives them back"))

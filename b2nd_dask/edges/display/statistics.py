@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from b2nd_dask.format.statistics import supports_statistics
 from b2nd_dask.frame.array import Frame
 
 #: What `Frame.stats` knows of each chunk.
@@ -28,10 +29,13 @@ def chunk_statistic(frame: Frame, name: str) -> NDArray[np.float64]:
     ValueError
         The frame does not hold it.
     """
-    found = None if frame.stats is None else getattr(frame.stats.chunks, name)
-    if found is None or found.dtype.kind == "c":
-        hint = "they have no order" if frame.stats else "b2nd_dask.add_stats adds statistics"
+    if frame.stats is None:
+        known = supports_statistics(frame.dtype)
+        hint = "b2nd_dask.add_stats adds statistics" if known else f"elements of {frame.dtype}"
         raise ValueError(f"{frame.path}: no {name} is known of its chunks: {hint}")
+    found = getattr(frame.stats.chunks, name)
+    if found is None or found.dtype.kind == "c":
+        raise ValueError(f"{frame.path}: the {name} of complex numbers has no place on a scale")
     values = np.ma.filled(_numbers(found).astype(np.float64), np.nan)
     values[~np.isfinite(values)] = np.nan
     return values.reshape(-1)

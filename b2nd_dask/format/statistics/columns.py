@@ -43,7 +43,7 @@ class ChunkStatistics:
     nans: NDArray[np.int64]
     """Elements that are NaN or NaT."""
     nonzeros: NDArray[np.int64]
-    """Elements that are not zero. NaN and NaT are not."""
+    """Elements that differ from zero, as NaN and NaT do."""
 
     @property
     def has_range(self) -> bool:

@@ -77,6 +77,7 @@ def plan_frame(
     UnsupportedFrameError
         A codec or filter that needs the array's shape.
     """
+    _check_stats(stats, dtype)
     compression = compression_of(cparams, dtype.itemsize)
     plan = FramePlan(
         grid=_new_grid(shape, dtype, chunks, blocks, compression),
@@ -88,8 +89,6 @@ def plan_frame(
         caterva=caterva,
         stats=stats,
     )
-    if stats:
-        check_statistics(dtype)
     _check_metadata(plan)
     _warn_of_delta(plan)
     return plan
@@ -134,12 +133,23 @@ def check_storable(dtype: np.dtype[Any]) -> None:
 
 
 def check_statistics(dtype: np.dtype[Any]) -> None:
-    """Raise TypeError, with what to do, for a dtype of which there are no statistics."""
+    """Raise TypeError for a dtype of which there are no statistics."""
     if not supports_statistics(dtype):
         raise TypeError(
-            f"stats=True: there are statistics of numbers of up to 64 bits (complex ones of 128), "
-            f"bool and times, not of elements of {dtype}; leave stats= out"
+            f"there are statistics of numbers of up to 64 bits (complex ones of 128), bool and "
+            f"times, not of elements of {dtype}"
         )
+
+
+def _check_stats(stats: Any, dtype: np.dtype[Any]) -> None:
+    """Raise TypeError, with what to do, for an option `stats` that cannot be met."""
+    if not isinstance(stats, bool | np.bool_):
+        raise TypeError(f"stats={stats!r} is neither True nor False")
+    if stats:
+        try:
+            check_statistics(dtype)
+        except TypeError as error:
+            raise TypeError(f"stats=True: {error}; leave stats= out") from None
 
 
 def halved(sizes: Sequence[int], itemsize: int, most: int) -> tuple[int, ...]:

@@ -122,6 +122,7 @@ def test_json_is_what_python_says(tmp_path: Path) -> None:
     assert found["chunk_kinds"] == {"stored": 3, "zeros": 3, "nan": 0, "uninit": 0}
     assert (found["codec"], found["clevel"], found["layout"]) == ("lz4", 5, "contiguous")
     assert found["checksums"] == {"state": "present", "reason": None}
+    assert found["statistics"] == {"chunks": 0, "of": 6, "nbytes": 0}
     assert found["attributes"]["units"] == "K"
     assert found["attributes"]["bad"] == "nan"
     assert found["superseded_nbytes"] == 0
@@ -131,7 +132,7 @@ def test_json_is_what_python_says(tmp_path: Path) -> None:
 KEYS = [
     *("path", "kind", "shape", "dims", "dtype", "chunks", "blocks", "chunk_grid", "nchunks"),
     *("chunk_kinds", "nbytes", "cbytes", "ratio", "superseded_nbytes", "layout", "codec"),
-    *("clevel", "filters", "checksums", "metalayers", "attributes"),
+    *("clevel", "filters", "checksums", "statistics", "metalayers", "attributes"),
 ]
 
 

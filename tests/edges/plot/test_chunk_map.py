@@ -208,6 +208,13 @@ def test_names_of_panels_are_beside_the_picture(tmp_path: Path, shape: tuple[int
         assert where.y1 <= title.y0
 
 
+@pytest.mark.parametrize(("dtype", "problem"), [("U3", "elements of <U3"), ("c16", "complex")])
+def test_statistics_that_have_no_colour(tmp_path: Path, dtype: str, problem: str) -> None:
+    to_b2nd(np.zeros(5, dtype), tmp_path / "x.b2nd", stats=dtype == "c16")
+    with pytest.raises(ValueError, match=problem):
+        plot.chunk_map(tmp_path / "x.b2nd", "mean")
+
+
 def test_colours_are_the_statistics_of_the_chunks(tmp_path: Path) -> None:
     values = np.random.default_rng(2).normal(size=(30, 20))
     values[:10, :10], values[10:20, :10] = 0, np.nan
