@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -84,13 +85,21 @@ class FrameStats:
         return int(self._columns.nonzeros.sum()) if self._all_known else None
 
     def __repr__(self) -> str:
-        values = ", ".join(f"{name}={_text(getattr(self, name))}" for name in _NAMES)
+        values = ", ".join(f"{name}={text}" for name, text in self._texts())
         unknown = len(self._columns.known) - np.count_nonzero(self._columns.known)
         return f"<FrameStats {values}{f', {unknown} chunks unknown' * bool(unknown)}>"
 
     def _repr_html_(self) -> str:
-        rows = (f"<tr><th>{name}</th><td>{_text(getattr(self, name))}</td></tr>" for name in _NAMES)
+        rows = (f"<tr><th>{name}</th><td>{text}</td></tr>" for name, text in self._texts())
         return f"<table>{''.join(rows)}</table>"
+
+    def _texts(self) -> Iterator[tuple[str, str]]:
+        for name in _NAMES:
+            value = getattr(self, name)
+            # there is a mean, but the sum that it is made of has wrapped around
+            wrapped = name == "mean" and self.size != self.nans
+            missing = "none" if self._all_known and not wrapped else "unknown"
+            yield name, missing if value is None else _text(value)
 
     @cached_property
     def _all_known(self) -> bool:
@@ -212,6 +221,4 @@ def _native(dtype: np.dtype[Any]) -> np.dtype[Any]:
 
 
 def _text(value: Any) -> str:
-    if value is None:
-        return "unknown"
     return f"{value:.6g}" if isinstance(value, float) else str(value)

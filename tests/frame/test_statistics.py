@@ -407,12 +407,14 @@ def test_stats_of_integers_and_times(path: Path) -> None:
     # the chunk's own sum has wrapped around
     assert stats is not None
     assert stats.mean is None
+    assert "mean=unknown" in repr(stats)
     assert stats.chunks.mean.mask.all()
     times = np.array(["2020-01-01", "NaT", "2020-01-03"], ">M8[D]")
     to_b2nd(times, path, mode="w", stats=True)
     stats = open_b2nd(path).stats
     assert stats is not None
     assert stats.sum is None
+    assert "sum=none" in repr(stats)
     assert stats.mean == np.datetime64("2020-01-02")
     assert stats.max == np.datetime64("2020-01-03")
     spans = np.array([-5, 2, -8, 6, 5, 1], "m8[h]")

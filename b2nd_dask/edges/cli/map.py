@@ -20,7 +20,7 @@ from b2nd_dask.edges.cli.options import lengths, path_argument, storage_options
 from b2nd_dask.edges.cli.picture import GAP, LEVELS, MOST_LEVELS, Picture, picture_of
 from b2nd_dask.edges.cli.terminal import Stdout
 from b2nd_dask.edges.display.kinds import MIXED
-from b2nd_dask.edges.display.statistics import STATISTICS, chunk_statistic
+from b2nd_dask.edges.display.statistics import STATISTICS, chunk_statistic, statistic_text
 from b2nd_dask.edges.extras import require
 from b2nd_dask.format.index import ChunkKind
 from b2nd_dask.frame.access import open_b2nd
@@ -251,8 +251,4 @@ _UNIT = {"cbytes": "a chunk", "ratio": "compression ratio"}
 
 
 def _value_text(value: float, by: str, dtype: np.dtype[Any]) -> str:
-    if by == "cbytes":
-        return decimal(round(value))
-    if dtype.kind in "mM" and by in ("min", "max", "mean"):
-        return str(np.array(round(value), np.int64).view(dtype.newbyteorder("=")))
-    return f"{value:.3g}"
+    return decimal(round(value)) if by == "cbytes" else statistic_text(value, by, dtype)

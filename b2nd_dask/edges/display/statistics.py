@@ -41,6 +41,13 @@ def chunk_statistic(frame: Frame, name: str) -> NDArray[np.float64]:
     return values.reshape(-1)
 
 
+def statistic_text(value: float, name: str, dtype: np.dtype[Any]) -> str:
+    """A number of `chunk_statistic` as people read it; times of the frame's dtype as times."""
+    if dtype.kind in "mM" and name in ("min", "max", "mean"):
+        return str(np.array(round(value), np.int64).view(dtype.newbyteorder("=")))
+    return f"{value:.3g}"
+
+
 def _numbers(column: NDArray[Any]) -> NDArray[Any]:
     if column.dtype.kind in "mM":
         return column.astype(column.dtype.newbyteorder("=")).view(np.int64)

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from b2nd_dask.edges.display.kinds import KINDS, MIXED
-from b2nd_dask.edges.display.statistics import STATISTICS, chunk_statistic
+from b2nd_dask.edges.display.statistics import STATISTICS, chunk_statistic, statistic_text
 from b2nd_dask.edges.extras import require
 from b2nd_dask.edges.plot.canvas import axes_for, colormap, plain
 from b2nd_dask.edges.plot.cells import Cells
@@ -87,7 +89,8 @@ def chunk_map(frame: Any, by: By = "kind", *, ax: Axes | None = None, cmap: Any 
     axes = axes_for(ax)
     names = dims_of(reference) or tuple(f"axis {axis}" for axis in range(opened.ndim))
     cells = Cells.of(table.kinds.shape, opened.chunks, names)
-    shown = _Shown(axes, cells, table, chunk_statistic(opened, by) if by in STATISTICS else None)
+    statistic = chunk_statistic(opened, by) if by in STATISTICS else None
+    shown = _Shown(axes, cells, table, opened.dtype, statistic)
     if table.kinds.size:
         drawn = cells.tiled(_colours(shown, by, cmap))
         axes.imshow(drawn, interpolation="nearest", aspect=cells.aspect(drawn.shape))
@@ -117,8 +120,18 @@ class _Shown:
     axes: Axes
     cells: Cells
     table: ChunkTable
+    dtype: np.dtype[Any]
     statistic: NDArray[np.float64] | None
     """Of each chunk, where colours say one."""
+
+    @property
+    def counts(self) -> Mapping[int, int]:
+        """How many chunks are shown as each kind."""
+        if self.statistic is None:
+            return self.table.counts
+        # which special chunks have, too
+        counts = np.bincount(self.table.kinds.reshape(-1)[np.isnan(self.statistic)])
+        return {code: int(counts[code]) for code in np.flatnonzero(counts).tolist()}
 
 
 def _colours(shown: _Shown, by: By, cmap: Any) -> NDArray[np.uint8]:
@@ -143,6 +156,9 @@ def _colours(shown: _Shown, by: By, cmap: Any) -> NDArray[np.uint8]:
         bar = shown.axes.figure.colorbar(scale, ax=shown.axes, shrink=0.8, label=_UNITS.get(by, by))
         if by == "cbytes":
             bar.ax.yaxis.set_major_formatter(lambda value, _: decimal(round(value)))
+        elif shown.statistic is not None:
+            text = partial(statistic_text, name=by, dtype=shown.dtype)
+            bar.ax.yaxis.set_major_formatter(lambda value, _: text(value))
     return colours
 
 
@@ -182,10 +198,9 @@ def _legend(shown: _Shown, by: By) -> None:
     total = max(shown.table.kinds.size, 1)
     is_mixed = bool((shown.cells.in_cells(shown.table.kinds) == MIXED).any())
     for code, kind in KINDS.items():
-        count = shown.table.counts.get(code, 0)
-        if (not count and not (code == MIXED and is_mixed)) or (
-            by != "kind" and code in (ChunkKind.STORED, MIXED)
-        ):
+        count = shown.counts.get(code, 0)
+        hidden = () if by == "kind" else (MIXED,) if by in STATISTICS else (ChunkKind.STORED, MIXED)
+        if code in hidden or (not count and not (code == MIXED and is_mixed)):
             continue
         text = f"{kind.name}: {count:,} ({100 * count / total:.3g} %)" if count else kind.name
         handles.append(patch(facecolor=_shade(code, by), edgecolor="#888888", lw=0.5, label=text))

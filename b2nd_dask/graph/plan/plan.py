@@ -23,7 +23,8 @@ def plan(*collections: Any) -> Plan:
 
     The graph is optimized as `dask.compute` would. The offset indices of the frames say the rest:
     no chunk is read. How long the compressed blocks of a chunk are stands in the chunk, so that
-    they count as equal parts of it.
+    they count as equal parts of it. What statistics tell of whole reductions does not count; chunks
+    that a mask or ``where`` may not need (``x[x > t]``) do, as they take memory in any case.
 
     Parameters
     ----------

@@ -123,7 +123,8 @@ def to_b2nd(
         Keep statistics of each chunk in the new frame: least and greatest element, sum, and how
         many are NaN and not zero; see `Frame.stats`. Reductions and comparisons of the frame are
         then answered without reading chunks that the statistics decide. For numbers, bool and
-        times. Changes of a frame with statistics keep them, and `add_stats` adds them to a frame.
+        times. Changes of a frame keep its statistics whatever `stats` says, and `add_stats` adds
+        them to a frame.
 
     Returns
     -------

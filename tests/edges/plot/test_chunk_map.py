@@ -208,6 +208,27 @@ def test_names_of_panels_are_beside_the_picture(tmp_path: Path, shape: tuple[int
         assert where.y1 <= title.y0
 
 
+def test_statistics_of_times_are_times(tmp_path: Path) -> None:
+    days = np.arange("2020-01-01", "2020-04-10", dtype="M8[D]")
+    to_b2nd(days, tmp_path / "x.b2nd", chunks=(25,), stats=True)
+    figure = plot.chunk_map(tmp_path / "x.b2nd", "min").figure
+    figure.canvas.draw()
+    (bar,) = (axes for axes in figure.axes if axes.get_label() == "<colorbar>")
+    labels = [text.get_text() for text in bar.get_yticklabels()]
+    assert labels == [str(np.datetime64(round(tick), "D")) for tick in bar.get_yticks()]
+
+
+def test_the_legend_names_what_has_no_statistic(tmp_path: Path) -> None:
+    values = np.random.default_rng(2).random((40, 40))
+    values[:10] = 0
+    values[10:20, :10], values[35, 35] = np.nan, np.inf
+    to_b2nd(values, tmp_path / "x.b2nd", chunks=(10, 10), stats=True)
+    found = plot.chunk_map(tmp_path / "x.b2nd", "max").get_legend()
+    assert found is not None
+    names = [text.get_text().split(":")[0] for text in found.get_texts()]
+    assert sorted(names) == ["NaN", "stored"]
+
+
 @pytest.mark.parametrize(("dtype", "problem"), [("U3", "elements of <U3"), ("c16", "complex")])
 def test_statistics_that_have_no_colour(tmp_path: Path, dtype: str, problem: str) -> None:
     to_b2nd(np.zeros(5, dtype), tmp_path / "x.b2nd", stats=dtype == "c16")
