@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from b2nd_dask.errors import B2ndError
 from b2nd_dask.format.grid import Grid, parse_selection
-from b2nd_dask.format.statistics import ChunkStatistics, element_counts
+from b2nd_dask.format.statistics import ChunkStatistics
 from b2nd_dask.format.values import MetaView
 from b2nd_dask.frame.open.cache import process_cache
 from b2nd_dask.frame.open.checksum_state import is_current, require_checksums, require_current
@@ -25,13 +25,12 @@ from b2nd_dask.frame.open.opening import OWN_METALAYERS, OpenedFrame, ParsedFram
 from b2nd_dask.frame.read.answers import untold_nbytes
 from b2nd_dask.frame.read.decode import Fill
 from b2nd_dask.frame.read.partial_results import PartialResult
-from b2nd_dask.frame.read.plan import RegionPlan
 from b2nd_dask.frame.read.points import read_points
 from b2nd_dask.frame.read.read_cost import ReadCosts, Region, read_costs
 from b2nd_dask.frame.read.reduce import reduce_region
 from b2nd_dask.frame.read.reduction import Reduction
 from b2nd_dask.frame.read.region import read_region
-from b2nd_dask.frame.read.settled import Settles, read_unsettled
+from b2nd_dask.frame.read.settled import Settles, read_unsettled, settled_share
 from b2nd_dask.processes import reduced
 from b2nd_dask.storage import Location
 
@@ -264,9 +263,7 @@ class FrameReference:
         Reads nothing.
         """
         parsed = self._parsed_here
-        if parsed is None or parsed.statistics is None or not len(parsed.index):
-            return 0.0
-        return float(settles(parsed.statistics, element_counts(self.grid)).mean())
+        return 0.0 if parsed is None else settled_share(parsed, settles)
 
     def untold_nbytes(self, axes: tuple[range, ...], how: Reduction) -> int | None:
         """Bytes of elements that a reduction would read, since no statistics tell of them.
@@ -274,10 +271,7 @@ class FrameReference:
         None where this process has not opened the frame, or it has no statistics. Reads nothing.
         """
         parsed = self._parsed_here
-        # of chunks that all repeat one element none is looked at in any case
-        if parsed is None or parsed.statistics is None or parsed.index.single_kind:
-            return None
-        return untold_nbytes(parsed.statistics, RegionPlan.of(parsed, axes), self.grid, how)
+        return None if parsed is None else untold_nbytes(parsed, axes, how)
 
     def read_costs(self, regions: Sequence[Region]) -> ReadCosts:
         """What reading regions would take, without reading any."""
@@ -301,11 +295,6 @@ class FrameReference:
         IndexError
             Not one array for each axis, or a position out of bounds.
         """
-        if len(coords) != self.ndim or not coords:
-            raise IndexError(f"{len(coords)} arrays of positions for {self.ndim} axes")
-        for axis, (positions, size) in enumerate(zip(coords, self.shape, strict=True)):
-            if len(positions) and not 0 <= positions.min() <= positions.max() < size:
-                raise IndexError(f"a position is out of bounds for axis {axis} with size {size}")
         with self.reading() as (opened, fill):
             return read_points(opened, coords, fill)
 

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from b2nd_dask.format.grid import Grid
 from b2nd_dask.format.index import ChunkKind
 from b2nd_dask.format.statistics import ChunkStatistics
+from b2nd_dask.frame.open.opening import ParsedFrame
 from b2nd_dask.frame.read.partial_results import Cells
 from b2nd_dask.frame.read.plan import RegionPlan
 from b2nd_dask.frame.read.reduction import Answers, Reduction
@@ -73,8 +74,15 @@ def told_by(
     return Told(answers, settled, by_totals, by_classes)
 
 
-def untold_nbytes(statistics: ChunkStatistics, plan: RegionPlan, grid: Grid, how: Reduction) -> int:
-    """Bytes of the selected elements in stored chunks of which statistics do not tell."""
+def untold_nbytes(parsed: ParsedFrame, axes: tuple[range, ...], how: Reduction) -> int | None:
+    """Bytes of elements that a reduction would read, since no statistics tell of them.
+
+    None without statistics, and where all chunks repeat one element: none is looked at in any case.
+    """
+    statistics = parsed.statistics
+    if statistics is None or parsed.index.single_kind:
+        return None
+    plan, grid = RegionPlan.of(parsed, axes), parsed.grid
     told = told_by(statistics, plan, grid, how)
     stored = plan.kinds == ChunkKind.STORED
     left = stored if told is None else stored & ~told.chunks

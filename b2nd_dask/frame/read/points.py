@@ -29,7 +29,7 @@ def read_points(
     Parameters
     ----------
     coords : tuple of ndarray of int64
-        Positions inside the array along each axis, 1-D and of one length; at least one axis.
+        Positions along each axis, 1-D and of one length.
     fill : Fill
         Its dtype is that of the result.
 
@@ -40,10 +40,13 @@ def read_points(
 
     Raises
     ------
+    IndexError
+        Not one array for each of at least one axis, or a position out of bounds.
     CorruptChunkError, UnsupportedFrameError, UninitializedChunkError
         With the chunk's number.
     """
     frame = opened.parsed
+    _check(coords, frame.grid)
     out = np.empty(len(coords[0]), carrier(fill.dtype))
     chunks, blocks, inside = _addresses(coords, frame.grid)
     kinds = frame.index.kinds[chunks]
@@ -64,6 +67,14 @@ def read_points(
             ranks = blocks[at] if touched is None else np.searchsorted(touched, blocks[at])
             out[at] = _pick(opened, fetched, fill, ranks, inside[at])
     return out.view(fill.dtype)
+
+
+def _check(coords: tuple[NDArray[np.int64], ...], grid: Grid) -> None:
+    if len(coords) != grid.ndim or not coords:
+        raise IndexError(f"{len(coords)} arrays of positions for {grid.ndim} axes")
+    for axis, (positions, size) in enumerate(zip(coords, grid.shape, strict=True)):
+        if len(positions) and not 0 <= positions.min() <= positions.max() < size:
+            raise IndexError(f"a position is out of bounds for axis {axis} with size {size}")
 
 
 def _addresses(

@@ -8,8 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from b2nd_dask.format.index import ChunkKind
-from b2nd_dask.format.statistics import ChunkStatistics
-from b2nd_dask.frame.open.opening import OpenedFrame
+from b2nd_dask.format.statistics import ChunkStatistics, element_counts
+from b2nd_dask.frame.open.opening import OpenedFrame, ParsedFrame
 from b2nd_dask.frame.read.answers import touched_counts
 from b2nd_dask.frame.read.buffers import result_pool
 from b2nd_dask.frame.read.decode import Fill, carrier
@@ -22,6 +22,13 @@ class Settles(Protocol):
 
     def __call__(self, statistics: ChunkStatistics, counts: NDArray[np.int64]) -> NDArray[np.bool_]:
         """Tell for each chunk, of so many elements, whether any elements of its range will do."""
+
+
+def settled_share(parsed: ParsedFrame, settles: Settles) -> float:
+    """Which part of the chunks does not matter for some work; 0 without statistics."""
+    if parsed.statistics is None or not len(parsed.index):
+        return 0.0
+    return float(settles(parsed.statistics, element_counts(parsed.grid)).mean())
 
 
 def read_unsettled(
