@@ -206,7 +206,9 @@ def _each_is_exact(columns: ChunkStatistics, counts: NDArray[np.int64]) -> NDArr
     if kind not in "iumM":
         return np.ones(len(counts), bool)
     low, high = (_as_floats(column) for column in (columns.least, columns.greatest))
-    fit = np.maximum(np.abs(low), np.abs(high)) * counts < (2.0**64 if kind == "u" else 2.0**63)
+    # what is rounded below the most that fits may be above it
+    most = (2.0**64 if kind == "u" else 2.0**63) * (1 - 1e-12)
+    fit = np.maximum(np.abs(low), np.abs(high)) * counts < most
     return fit | (columns.nans >= counts)
 
 

@@ -409,6 +409,11 @@ def test_stats_of_integers_and_times(path: Path) -> None:
     assert stats.mean is None
     assert "mean=unknown" in repr(stats)
     assert stats.chunks.mean.mask.all()
+    # the sum is 2**64 + 47, and the product of floats is less than 2**64
+    to_b2nd(np.full(49, 376464164769582687, "u8"), path, mode="w", stats=True)
+    stats = open_b2nd(path).stats
+    assert stats is not None
+    assert stats.mean is None
     times = np.array(["2020-01-01", "NaT", "2020-01-03"], ">M8[D]")
     to_b2nd(times, path, mode="w", stats=True)
     stats = open_b2nd(path).stats
