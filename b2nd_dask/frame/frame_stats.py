@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
@@ -56,7 +57,7 @@ class FrameStats:
     @cached_property
     def mean(self) -> Any:
         """Mean of the elements that are not NaN."""
-        n = 0 if self.size is None else self.size - self.nans
+        n = self.size - self.nans if self._all_known else 0
         if not n or not _are_exact(self._columns, self._counts):
             return None
         if self._dtype.kind in "fc":
@@ -70,9 +71,9 @@ class FrameStats:
         return np.float64(total / n)
 
     @property
-    def size(self) -> int | None:
+    def size(self) -> int:
         """Elements, NaN among them."""
-        return int(self._counts.sum()) if self._all_known else None
+        return math.prod(self._grid.shape)
 
     @property
     def nans(self) -> Any:

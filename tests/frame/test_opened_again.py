@@ -3,12 +3,14 @@
 import os
 import shutil
 import time
+from dataclasses import replace
 
 import blosc2
 import numpy as np
 import pytest
 
 from b2nd_dask import FrameFormatError, open_b2nd
+from b2nd_dask.storage.read import local_reader
 from tests.counting import bytes_read
 
 LONG_AGO = time.time_ns() - 10**10
@@ -37,10 +39,24 @@ def frame(tmp_path, request):
     return write(tmp_path / "x.b2nd", contiguous=request.param)
 
 
-def test_the_metadata_are_read_once(frame):
+@pytest.fixture
+def fine_clock(monkeypatch):
+    """Do not wait until a file is older than the steps of clocks: here they are fine."""
+    monkeypatch.setattr(local_reader, "_CLOCK_STEP_NS", 0)
+
+
+def test_the_metadata_are_read_once(frame, fine_clock):
     assert bytes_read(lambda: open_b2nd(frame))[0] > 0
     assert bytes_read(lambda: open_b2nd(frame))[0] == 0
     assert open_b2nd(frame, verify=False)[3, 7] == ARRAY[3, 7]
+
+
+def test_once_more_if_it_was_young(frame, request):
+    open_b2nd(frame)
+    assert bytes_read(lambda: open_b2nd(frame))[0] > 0
+    request.getfixturevalue("fine_clock")
+    assert bytes_read(lambda: open_b2nd(frame))[0] > 0
+    assert bytes_read(lambda: open_b2nd(frame))[0] == 0
 
 
 @pytest.mark.parametrize("contiguous", [True, False], ids=["contiguous", "sparse"])
@@ -52,7 +68,7 @@ def test_another_frame_of_the_same_size_and_time(tmp_path, frame, contiguous):
     np.testing.assert_array_equal(elements(frame), ARRAY + 1)
 
 
-def test_a_copy_over_it_that_keeps_size_and_times(tmp_path):
+def test_a_copy_over_it_that_keeps_size_and_times(tmp_path, fine_clock):
     path = write(tmp_path / "x.b2nd")
     np.testing.assert_array_equal(elements(path), ARRAY)
     other = write(tmp_path / "other.b2nd", ARRAY + 1)
@@ -81,6 +97,20 @@ def test_a_change_in_the_same_step_of_the_clock(tmp_path):
     opened = open_b2nd(path)
     assert opened.vlmeta["first"] == 1
     np.testing.assert_array_equal(opened[...], ARRAY + 1)
+
+
+def test_a_copy_in_the_same_step_of_the_clock(tmp_path, monkeypatch):
+    def coarse(state):
+        found = fine(state)
+        return replace(found, changed=found.changed // 10**9 * 10**9)
+
+    fine = local_reader.identity_of
+    monkeypatch.setattr(local_reader, "identity_of", coarse)
+    path = write(tmp_path / "x.b2nd")
+    other = write(tmp_path / "other.b2nd", ARRAY + 1)
+    open_b2nd(path)
+    shutil.copy2(other, path)
+    assert open_b2nd(path).vlmeta["first"] == 1
 
 
 def test_a_later_change_of_python_blosc2(frame):

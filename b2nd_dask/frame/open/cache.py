@@ -52,7 +52,10 @@ class FrameCache:
                 path=location.label,
             )
         key = location.key, opened.version
-        return self._get(key) or self._put(key, opened)
+        known = self._get(key)
+        if known is None or opened.parsed.changes_show > known.parsed.changes_show:
+            return self._put(key, opened)
+        return known
 
     def current(self, location: Location) -> OpenedFrame:
         """Open a frame as it is now; one that is open and still that is not parsed again."""
@@ -107,6 +110,9 @@ class FrameCache:
             for old in [known for known in self._frames if known[0] == key[0] and known != key]:
                 del self._frames[old]
             kept = self._frames.setdefault(key, opened)
+            if opened.parsed.changes_show > kept.parsed.changes_show:
+                # one that need not be parsed again, from now on
+                self._frames[key] = kept = opened
             self._frames.move_to_end(key)
             while len(self._frames) > MAX_OPEN_FRAMES:
                 # a reader in use lives on with its user and closes its file with it

@@ -25,8 +25,11 @@ class Settles(Protocol):
 
 
 def settled_share(parsed: ParsedFrame, settles: Settles) -> float:
-    """Which part of the chunks does not matter for some work; 0 without statistics."""
-    if parsed.statistics is None or not len(parsed.index):
+    """Which part of the chunks does not matter for some work.
+
+    0 without statistics, and where all chunks repeat one element: none is looked at in any case.
+    """
+    if parsed.statistics is None or parsed.index.single_kind or not len(parsed.index):
         return 0.0
     return float(settles(parsed.statistics, element_counts(parsed.grid)).mean())
 

@@ -46,7 +46,9 @@ class ChunkRows(NamedTuple):
         return None if statistics is None else cls(statistics.rows(), statistics.least.dtype)
 
     def carried(self, before: tuple[int, ...], after: tuple[int, ...]) -> Self:
-        """Carry them over into a larger grid."""
+        """Carry them over into a grid that is as large or larger."""
+        if before == after:
+            return self
         rows = carried(self.rows, np.zeros((), STATISTICS_ROW), before, after)
         return self._replace(rows=rows)
 

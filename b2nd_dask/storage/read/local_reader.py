@@ -164,11 +164,12 @@ def changes_show(identity: Identity, moment_ns: int) -> bool:
     """Whether every change of a local object after a moment gives it another identity.
 
     Clocks of file systems have steps, up to two seconds: what changed so shortly before the moment
-    may change again without another time.
+    may change again without another time. A file may have been written with an older time than
+    that, and then only its ctime tells when.
     """
     # a member of a store has the size of the store in front; bytes in memory have a digest alone
-    *_, changed, _ = ("0", *identity.token.split("-"))
-    return int(changed) + _CLOCK_STEP_NS < moment_ns
+    *_, written, _ = ("0", *identity.token.split("-"))
+    return max(int(written), identity.changed) + _CLOCK_STEP_NS < moment_ns
 
 
 def identity_at(path: str) -> Identity:
