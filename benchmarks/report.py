@@ -20,9 +20,10 @@ CONDITIONS = (
     "median of the rounds and its spread, CPU the median of the time of all cores. Memory is how "
     "far resident memory rose at its peak above the process with its libraries imported (and what "
     "it writes from memory made), and the peak itself. Every run opens its file anew, and no "
-    "contender keeps decoded data from one to the next. Files get a new name in each run and are "
-    "removed after it; before a run that writes, all that is dirty in the page cache is written "
-    "to the disk. Neither is timed."
+    "contender keeps decoded data from one to the next; this package keeps the metadata of local "
+    "frames that it has parsed, and looks whether they are still the same. Files get a new name "
+    "in each run and are removed after it; before a run that writes, all that is dirty in the page "
+    "cache is written to the disk. Neither is timed."
 )
 
 

@@ -39,9 +39,9 @@ def add_stats(urlpath: str | os.PathLike[str], *, threads: int | None = None) ->
     """Add statistics of the chunks to a local frame that has none.
 
     Every chunk is read and verified, in parallel. A frame without checksums gets these, too, as by
-    `seal`: of the bytes as they are now. New metadata goes behind the frame's end before its header
-    names it, so that a crash leaves the frame as it was. What was opened of the frame before has to
-    be opened anew.
+    `seal`: of the bytes as they are now, which are read once more for that. New metadata goes
+    behind the frame's end before its header names it, so that a crash leaves the frame as it was.
+    What was opened of the frame before has to be opened anew.
 
     Parameters
     ----------

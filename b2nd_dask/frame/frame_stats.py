@@ -57,7 +57,7 @@ class FrameStats:
     @cached_property
     def mean(self) -> Any:
         """Mean of the elements that are not NaN."""
-        n = self.size - self.nans if self._all_known else 0
+        n = 0 if self.nans is None else self.size - self.nans
         if not n or not _are_exact(self._columns, self._counts):
             return None
         if self._dtype.kind in "fc":
@@ -76,12 +76,12 @@ class FrameStats:
         return math.prod(self._grid.shape)
 
     @property
-    def nans(self) -> Any:
+    def nans(self) -> int | None:
         """Elements that are NaN or NaT."""
         return int(self._columns.nans.sum()) if self._all_known else None
 
     @property
-    def nonzeros(self) -> Any:
+    def nonzeros(self) -> int | None:
         """Elements that differ from zero, as NaN and NaT do."""
         return int(self._columns.nonzeros.sum()) if self._all_known else None
 

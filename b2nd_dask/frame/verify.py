@@ -234,8 +234,8 @@ def require_usual_header(opened: OpenedFrame) -> None:
         # an update in the meantime has another header
         require_current(opened)
         raise FrameFormatError(
-            "no software of today writes the header like this: not sealed; look at the values, "
-            "and write the frame anew if they are right",
+            "no software of today writes the header like this, and it is left as it is; look at "
+            "the values, and write the frame anew if they are right",
             path=opened.reader.label,
             offset=odd,
         )

@@ -15,7 +15,7 @@ def recorded(frame: Frame) -> dict[str, Any] | None:
     NumPy scalars, with None where elements have none.
     """
     stats = frame.stats
-    if stats is None or stats.nans is None:
+    if stats is None or stats.nans is None or stats.nonzeros is None:
         return None
     n = stats.size - stats.nans
     # as for what is computed: of dates no means

@@ -18,6 +18,7 @@ from b2nd_dask.edges.cli.recorded import recorded, records_of
 from b2nd_dask.edges.cli.sources import arrays_of, files_in, opened
 from b2nd_dask.edges.cli.terminal import print_columns, print_json, progress
 from b2nd_dask.edges.progress import tasks_shown
+from b2nd_dask.errors import B2ndError
 from b2nd_dask.frame.access import open_b2nd
 from b2nd_dask.frame.add_stats import add_stats
 from b2nd_dask.frame.array import Frame
@@ -71,7 +72,7 @@ def stats_command(
     for path in paths:
         try:
             if add:
-                _add(path)
+                failed |= _add(path)
             for frame in _frames(path, storage_options):
                 found.append(_described(frame, axis, read=read))
                 if not as_json:
@@ -100,13 +101,22 @@ def _frames(path: str, options: dict[str, Any]) -> Iterator[Frame]:
             click.echo(safe(f"{frame.path}: {frame.dtype}, left out"), err=True)
 
 
-def _add(path: str) -> None:
-    for frame in files_in(path) or [path]:
+def _add(path: str) -> bool:
+    """Add statistics to a frame, or to all of a directory; tell whether some of these failed."""
+    failed = False
+    files = files_in(path)
+    for frame in files or [path]:
         try:
             add_stats(frame)
         except TypeError as error:
             # of a directory, what has no numbers
             click.echo(safe(f"{frame}: {error}"), err=True)
+        except (B2ndError, OSError, ValueError) as error:
+            if not files:
+                raise
+            failed = True
+            click.echo(f"Error: {message_of(error, frame)}", err=True)
+    return failed
 
 
 def _described(frame: Frame, axis: int | tuple[int, ...] | None, *, read: bool) -> dict[str, Any]:

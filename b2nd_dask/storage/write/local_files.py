@@ -79,10 +79,7 @@ def locked(path: Path, how: int, target: str) -> Iterator[None]:
 
 def pwrite(fd: int, payload: bytes, at: int) -> None:
     """Write all of the bytes at a position."""
-    view = memoryview(payload)
-    while view:
-        written = os.pwrite(fd, view, at)
-        view, at = view[written:], at + written
+    pwrite_all(fd, [payload], at)
 
 
 def _kernel_copy(source: int, target: int, nbytes: int, start: int, at: int) -> int:
@@ -133,7 +130,7 @@ def link_or_copy(source: Path, target: str | Path, folder: int | None = None) ->
 
 
 def write_file(path: Path, payload: bytes, *, fsync: bool = True) -> None:
-    """Write a whole file anew, and wait until it is on the disk."""
+    """Write a whole file anew, and wait until it is on the disk, unless `fsync` says otherwise."""
     fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o666)
     try:
         pwrite(fd, payload, 0)

@@ -166,6 +166,22 @@ def test_records_answer_without_the_elements(tmp_path: Path) -> None:
     assert run("stats", "--read", str(path)).exit_code == 1
 
 
+def test_a_frame_that_cannot_have_records_does_not_stop_the_others(tmp_path: Path) -> None:
+    for name in "abc":
+        b2nd_dask.to_b2nd(np.arange(20.0), tmp_path / f"{name}.b2nd", chunks=(10,))
+    resized = blosc2.open(str(tmp_path / "a.b2nd"), mode="a")
+    resized.resize((12,))
+    del resized
+    result = run("stats", "--add", str(tmp_path))
+    assert result.exit_code == 1
+    assert "a.b2nd: its shape is (12,)" in result.output
+    stats = {
+        name: b2nd_dask.open_b2nd(tmp_path / f"{name}.b2nd", verify=False).stats for name in "abc"
+    }
+    assert stats["a"] is None
+    assert [stats[name] is not None for name in "bc"] == [True, True]
+
+
 @pytest.mark.parametrize("dtype", ["M8[s]", ">i2", "?", "c8", "m8[D]"])
 def test_records_say_what_elements_say(tmp_path: Path, dtype: str) -> None:
     path = str(tmp_path / "a.b2nd")
