@@ -79,7 +79,10 @@ def locked(path: Path, how: int, target: str) -> Iterator[None]:
 
 def pwrite(fd: int, payload: bytes, at: int) -> None:
     """Write all of the bytes at a position."""
-    pwrite_all(fd, [payload], at)
+    view = memoryview(payload)
+    while view:
+        written = os.pwrite(fd, view, at)
+        view, at = view[written:], at + written
 
 
 def _kernel_copy(source: int, target: int, nbytes: int, start: int, at: int) -> int:
