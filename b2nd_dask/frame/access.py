@@ -52,9 +52,10 @@ def open_b2nd(
     uninit : scalar or "raise", optional
         What chunks that were never written read as: zeros by default, a value, or an error.
     verify : {"auto", True, False}
-        Whether reads verify chunks by the frame's checksums. ``"auto"``: those that are read
-        whole, where the frame has checksums. True: every chunk of which an element is read, and a
-        frame without valid checksums raises an error. False: none.
+        Whether reads verify chunks by the frame's checksums. ``"auto"``: those of which all
+        elements are read, in one part or in many, where the frame has checksums. True: every chunk
+        of which an element is read, and a frame without valid checksums raises an error. False:
+        none.
     storage_options : mapping, optional
         For the fsspec filesystem of a URL.
     offset : int, optional

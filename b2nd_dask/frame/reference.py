@@ -182,12 +182,6 @@ class FrameReference:
         except B2ndError:
             return None
 
-    def verifying(self) -> FrameReference:
-        """Refer to the same frame, and read and verify every chunk that is touched as a whole."""
-        return FrameReference(
-            self.location, self.version, self.grid, self._fill, verify=True, since=self._since
-        )
-
     def following(self) -> FrameReference:
         """Refer to the same frame, which others may update while it is read.
 

@@ -59,8 +59,7 @@ def batches(
     for number, (chunk, blocks, whole) in enumerate(requests):
         place = starts[number], lengths[number]
         batch.append(LocatedRequest(number, chunk, blocks, whole, *place))
-        is_whole = whole or opened.verify is True
-        room -= lengths[number] * (1.0 if is_whole else _portion(blocks, grid))
+        room -= lengths[number] * (1.0 if whole else _portion(blocks, grid))
         if room <= 0:
             yield batch
             batch, room = [], nbytes

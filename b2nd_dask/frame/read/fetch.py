@@ -109,8 +109,7 @@ def read_whole(
 def _first_read(opened: OpenedFrame, request: LocatedRequest) -> int:
     """Bytes to read before the offsets of blocks are known."""
     small = max(SMALL_CHUNK, opened.reader.max_gap)
-    is_whole = request.blocks is None or request.whole or opened.verify is True
-    if is_whole or request.available <= small:
+    if request.blocks is None or request.whole or request.available <= small:
         return request.available
     nblocks = math.prod(opened.parsed.grid.blocks_per_chunk)
     return min(head_nbytes(nblocks), request.available)

@@ -96,26 +96,6 @@ def _chunk_numbers(cells: tuple[AxisCells, ...], grid: Grid) -> NDArray[np.int64
 
 # most chunks of a region are cut alike
 @lru_cache(maxsize=1024)
-def wanted_of(inner: tuple[range, ...], grid: Grid) -> tuple[NDArray[np.int64] | None, bool]:
-    """What is wanted of a chunk, by the selected positions in it.
-
-    Returns
-    -------
-    ndarray of int64, or None
-        As `touched_blocks`.
-    bool
-        Whether the others may be nothing but padding, as `holds_all` says of a chunk.
-    """
-    blocks = touched_blocks(inner, grid)
-    axes = zip(inner, grid.chunks, grid.shape, strict=True)
-    return blocks, blocks is not None and all(len(r) in (c, n % c) for r, c, n in axes)
-
-
-def holds_all(part: Part, grid: Grid) -> bool:
-    """Whether all elements of a chunk are selected; at the array's edge it has few."""
-    return tuple(map(len, part.inner)) == tuple(map(len, grid.extent(part.chunk)))
-
-
 def touched_blocks(inner: tuple[range, ...], grid: Grid) -> NDArray[np.int64] | None:
     """Numbers of the blocks of a chunk that hold selected elements.
 

@@ -17,6 +17,7 @@ from b2nd_dask.frame.read.decode import Fill, carrier, constant_in, decode_raw
 from b2nd_dask.frame.read.fetch import ChunkBytes, fetch
 from b2nd_dask.frame.read.plan import is_nearly_all
 from b2nd_dask.frame.read.region import special_element
+from b2nd_dask.frame.read.witness import verifying
 
 _scratch = Scratch()
 
@@ -59,7 +60,13 @@ def read_points(
     order = np.argsort(chunks, kind="stable")
     order = order[kinds[order] == ChunkKind.STORED]
     groups = np.split(order, np.flatnonzero(np.diff(chunks[order])) + 1) if len(order) else []
+
+    def takes(number: int, position: tuple[int, ...]) -> bool:
+        found = [along[groups[number]] == at for along, at in zip(coords, position, strict=True)]
+        return bool(np.logical_and.reduce(found).any())
+
     requests = [ChunkRequest(int(chunks[g[0]]), _wanted(blocks[g], frame.grid)) for g in groups]
+    requests = verifying(opened, requests, takes)
     for batch in batches(opened, requests, opened.reader.batch_nbytes):
         for fetched in fetch(opened, batch):
             at = groups[fetched.number]

@@ -23,6 +23,7 @@ from b2nd_dask.format.index import ChunkKind
 from b2nd_dask.frame.open.opening import OpenedFrame, ParsedFrame
 from b2nd_dask.frame.read.fetch import SMALL_CHUNK
 from b2nd_dask.frame.read.plan import is_nearly_all, touched_along
+from b2nd_dask.frame.read.witness import witnesses
 
 
 class ChunkRange(NamedTuple):
@@ -77,8 +78,8 @@ class _Stored(NamedTuple):
     batch_nbytes: int
     fetches_whole: bool
     """Whether chunks are always fetched as a whole."""
-    verifies: bool
-    """Whether chunks of which all elements are read are fetched as a whole."""
+    digests: NDArray[np.uint64] | None
+    """Checksums of the chunks; those whose witness is read are fetched as a whole."""
 
 
 def read_costs(opened: OpenedFrame, regions: Sequence[Region]) -> ReadCosts:
@@ -100,7 +101,7 @@ def read_costs(opened: OpenedFrame, regions: Sequence[Region]) -> ReadCosts:
         reader.max_gap,
         reader.batch_nbytes,
         opened.verify is True,
-        opened.digests is not None,
+        opened.digests,
     )
     return _costs(stored, regions)
 
@@ -117,8 +118,7 @@ def uncompressed_costs(grid: Grid, regions: Sequence[Region]) -> ReadCosts:
     """
     kinds = np.full(grid.nchunks, ChunkKind.STORED, np.uint8)
     lengths = np.full(grid.nchunks, float(HEADER_LEN + grid.chunk_nbytes))
-    # padding, which is read with the chunks at the edge to verify them, compresses to nothing
-    stored = _Stored(grid, kinds, lengths, False, _LOCAL_GAP, _LOCAL_BATCH, False, False)
+    stored = _Stored(grid, kinds, lengths, False, _LOCAL_GAP, _LOCAL_BATCH, False, None)
     return _costs(stored, regions)
 
 
@@ -153,7 +153,6 @@ def _costs(frame: _Stored, regions: Sequence[Region]) -> ReadCosts:
         costs.touched[stored] = True
     for row, found in whole.items():
         chunks.fetch_whole(found, row, costs)
-    costs.buffers[:] = np.minimum(costs.fetched, frame.batch_nbytes + costs.buffers)
     costs.direct[:] = [_is_direct(frame.grid, box) for box in boxes]
     costs.direct[:] &= (cuts.counts[:, 1:] == 1).all(axis=1)
     return costs
@@ -166,14 +165,8 @@ class _Visits(NamedTuple):
     """Of chunks: a row for each region."""
     patterns: NDArray[np.int64]
     """Which blocks of each chunk are touched, by numbers for `_Cuts.blocks_of`."""
-
-
-class _Touched(NamedTuple):
-    """What regions touch of a chunk along one axis."""
-
-    blocks: tuple[int, ...]
-    is_whole: bool
-    """Whether they have all positions of the chunk, at the array's edge less than its length."""
+    regions: NDArray[np.int64]
+    """Start, stop and step of the positions along each axis: a row for each region."""
 
 
 class _Cuts:
@@ -181,7 +174,7 @@ class _Cuts:
 
     def __init__(self, grid: Grid, regions: Sequence[tuple[range, ...]]) -> None:
         self._grid = grid
-        self._touched: list[dict[_Touched, int]] = [{} for _ in grid.shape]
+        self._touched: list[dict[tuple[int, ...], int]] = [{} for _ in grid.shape]
         known: list[dict[range, int]] = [{} for _ in grid.shape]
         self._cells: list[list[NDArray[np.int64]]] = [[] for _ in grid.shape]
         self._patterns: list[list[NDArray[np.int64]]] = [[] for _ in grid.shape]
@@ -193,6 +186,10 @@ class _Cuts:
                     self._cut(axis, positions)
                 rows[row, axis] = known[axis][positions]
         self._rows = rows
+        self._regions = np.array(
+            [[(along.start, along.stop, along.step) for along in region] for region in regions],
+            np.int64,
+        ).reshape(len(regions), grid.ndim, 3)
         lengths = [np.array([len(c) for c in along] or [0]) for along in self._cells]
         #: Chunks along each axis that each region touches.
         self.counts = (
@@ -202,15 +199,11 @@ class _Cuts:
         )
 
     def _cut(self, axis: int, positions: range) -> None:
-        size, chunk, block = (
-            along[axis] for along in (self._grid.shape, self._grid.chunks, self._grid.blocks)
-        )
-        parts = AxisCells(positions, chunk)
+        parts = AxisCells(positions, self._grid.chunks[axis])
         numbers = self._touched[axis]
         along = []
         for part in parts:
-            is_whole = len(part.inner) == min(chunk, size - part.cell * chunk)
-            touched = _Touched(tuple(touched_along(part.inner, block)), is_whole)
+            touched = tuple(touched_along(part.inner, self._grid.blocks[axis]))
             along.append(numbers.setdefault(touched, len(numbers)))
         self._cells[axis].append(parts.numbers)
         self._patterns[axis].append(np.array(along, np.int64))
@@ -240,21 +233,18 @@ class _Cuts:
             numbers = (numbers[:, :, None] * count + cells[:, None]).reshape(len(rows), -1)
             radix = len(self._touched[axis])
             patterns = (patterns[:, :, None] * radix + along[:, None]).reshape(len(rows), -1)
-        return _Visits(numbers, patterns)
+        return _Visits(numbers, patterns, self._regions[rows])
 
-    def blocks_of(self, pattern: int) -> tuple[NDArray[np.int64], bool]:
-        """Ascending numbers of the blocks that a pattern touches; whether these have all elements.
-
-        Other blocks of a chunk at the array's edge may be nothing but padding.
-        """
-        along: list[_Touched] = []
+    def blocks_of(self, pattern: int) -> NDArray[np.int64]:
+        """Ascending numbers of the blocks that a pattern touches."""
+        along: list[tuple[int, ...]] = []
         for touched in reversed(self._touched):
             pattern, last = divmod(pattern, len(touched))
             along.insert(0, next(found for found, number in touched.items() if number == last))
         numbers = np.zeros(1, np.int64)
         for found, count in zip(along, self._grid.blocks_per_chunk, strict=True):
-            numbers = (numbers[:, None] * count + np.array(found.blocks, np.int64)).reshape(-1)
-        return numbers, all(found.is_whole for found in along)
+            numbers = (numbers[:, None] * count + np.array(found, np.int64)).reshape(-1)
+        return numbers
 
 
 class _Chunks:
@@ -274,15 +264,19 @@ class _Chunks:
         # a header and one element: all elements are equal, and nothing is decoded
         repeated = (lengths == HEADER_LEN + grid.itemsize) & (grid.chunk_nbytes > grid.itemsize)
         filled = stored & ~repeated
-        blocks = np.zeros(stored.shape, np.int64)
-        fetched = np.zeros(stored.shape)
+        nblocks, blocks = math.prod(grid.blocks_per_chunk), np.zeros(stored.shape, np.int64)
+        fetched, copied = lengths.copy(), np.zeros(stored.shape)
+        verified = self._verified(visits)
         for pattern in np.unique(visits.patterns).tolist():
             here = visits.patterns == pattern
-            numbers, is_whole = cuts.blocks_of(pattern)
-            all_of_it = is_nearly_all(len(numbers), grid)
-            blocks[here] = math.prod(grid.blocks_per_chunk) if all_of_it else len(numbers)
-            at_once = all_of_it or (is_whole and self._frame.verifies)
-            fetched[here] = lengths[here] if at_once else self._fetched(lengths[here], numbers)
+            numbers = cuts.blocks_of(pattern)
+            if is_nearly_all(len(numbers), grid):
+                blocks[here] = nblocks
+                continue
+            blocks[here] = len(numbers)
+            fetched[here & ~verified] = self._fetched(lengths[here & ~verified], numbers)
+            # blocks are copied out of a chunk that is fetched as a whole
+            copied[here & verified] = lengths[here & verified] * len(numbers) / nblocks
         blocks *= filled
         return {
             "visits": stored.sum(axis=1),
@@ -291,8 +285,24 @@ class _Chunks:
             "fetched": fetched.sum(axis=1),
             "decoded": blocks.sum(axis=1) * grid.block_nbytes,
             "largest": blocks.max(axis=1) * grid.block_nbytes,
-            "buffers": lengths.max(axis=1),
+            "buffers": np.minimum(
+                (fetched + copied).sum(axis=1),
+                self._frame.batch_nbytes + (lengths + copied).max(axis=1),
+            ),
         }
+
+    def _verified(self, visits: _Visits) -> NDArray[np.bool_]:
+        """Whether each visit fetches its chunk as a whole to verify it."""
+        numbers, digests = visits.numbers, self._frame.digests
+        if digests is None or self._frame.fetches_whole:
+            return np.full(numbers.shape, self._frame.fetches_whole)
+        found = np.ones(numbers.shape, np.bool_)
+        positions = witnesses(numbers.reshape(-1), digests[numbers.reshape(-1)], self._grid)
+        for axis, flat in enumerate(positions):
+            start, stop, step = visits.regions[:, axis].T[..., None]
+            at = flat.reshape(numbers.shape)
+            found &= (start <= at) & (at < stop) & ((at - start) % step == 0)
+        return found
 
     def fetch_whole(self, chunks: ChunkRange, row: int, costs: ReadCosts) -> None:
         """Enter what fetching whole chunks costs, of which nothing is decoded."""
@@ -302,7 +312,8 @@ class _Chunks:
         costs.constants[row] = chunks.last - chunks.first - len(stored)
         costs.blocks[row] = costs.decoded[row] = costs.largest[row] = 0
         costs.fetched[row] = self._lengths[stored].sum()
-        costs.buffers[row] = self._lengths[stored].max(initial=0)
+        largest = self._lengths[stored].max(initial=0)
+        costs.buffers[row] = min(costs.fetched[row], self._frame.batch_nbytes + largest)
         costs.touched[stored] = True
 
     def _fetched(
@@ -318,7 +329,7 @@ class _Chunks:
             # what lies between two blocks is read, too, where it is little
             fetched += np.where(gap * block <= max_gap, count * gap * block, 0)
         at_once = lengths <= max(SMALL_CHUNK, max_gap)
-        return np.where(at_once | self._frame.fetches_whole, lengths, fetched)
+        return np.where(at_once, lengths, fetched)
 
 
 def _is_direct(grid: Grid, region: tuple[range, ...]) -> bool:

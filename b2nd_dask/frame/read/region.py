@@ -7,7 +7,7 @@ import math
 import multiprocessing
 import os
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any, TypeVar
@@ -23,7 +23,8 @@ from b2nd_dask.frame.read.buffers import in_pages, result_pool
 from b2nd_dask.frame.read.chunk_requests import ChunkRequest, LocatedRequest, batches
 from b2nd_dask.frame.read.decode import Fill, carrier, decode_part
 from b2nd_dask.frame.read.fetch import fetch
-from b2nd_dask.frame.read.plan import Part, RegionPlan, holds_all, wanted_of
+from b2nd_dask.frame.read.plan import Part, RegionPlan, touched_blocks
+from b2nd_dask.frame.read.witness import verifying
 
 T = TypeVar("T")
 
@@ -112,19 +113,16 @@ def read_region(
     return out.view(fill.dtype)
 
 
-def chunk_requests(opened: OpenedFrame, parts: Iterable[Part]) -> list[ChunkRequest]:
-    """What is wanted of the chunks of a region.
+def chunk_requests(opened: OpenedFrame, parts: Sequence[Part]) -> list[ChunkRequest]:
+    """What is wanted of the chunks of a region."""
+    grid = opened.parsed.grid
 
-    Where a chunk is padded at the array's edge, all its elements may lie in some of its blocks:
-    then it is read whole to be verified, as any chunk is that is read whole.
-    """
-    grid, verifies = opened.parsed.grid, opened.digests is not None
-    requests = []
-    for part in parts:
-        blocks, may_be_whole = wanted_of(part.inner, grid)
-        whole = may_be_whole and verifies and holds_all(part, grid)
-        requests.append(ChunkRequest(part.chunk, blocks, whole))
-    return requests
+    def takes(number: int, position: tuple[int, ...]) -> bool:
+        axes = zip(position, grid.chunks, parts[number].inner, strict=True)
+        return all(at % chunk in along for at, chunk, along in axes)
+
+    requests = [ChunkRequest(part.chunk, touched_blocks(part.inner, grid)) for part in parts]
+    return verifying(opened, requests, takes)
 
 
 def special_element(fill: Fill, kind: int, chunk: int) -> NDArray[Any]:

@@ -205,13 +205,6 @@ def open_for_update(location: Location) -> FrameReference:
     return frame_at(location) if never_had_any else frame_at(location, verify=True)
 
 
-def verified_whole(frame: FrameReference) -> FrameReference:
-    """The same frame; where it has checksums, each chunk is verified, also if a part is read."""
-    if frame.parsed.integrity.checksum_state is ChecksumState.VALID:
-        return frame.verifying()
-    return frame
-
-
 def content_of(location: Location, frame: FrameReference, chunks: NDArray[np.int64]) -> str:
     """Digest some chunks of a frame, as it was opened."""
     return content_digest(process_cache().open(location, frame.version), chunks)

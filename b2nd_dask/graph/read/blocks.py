@@ -106,17 +106,11 @@ class RegionBlocks(BlockArgument):  # type: ignore[misc]
         Blocks of the dask array.
     kinds : ndarray of uint8 or None
         The kind of chunks that fill each block; None where all hold data.
-    anew : bool
-        Whether a rechunk chose the blocks: what is written of parts of chunks is verified then, as
-        it would be in blocks of whole chunks.
     """
 
-    def __init__(
-        self, chunks: Chunks, kinds: NDArray[np.uint8] | None, *, anew: bool = False
-    ) -> None:
+    def __init__(self, chunks: Chunks, kinds: NDArray[np.uint8] | None) -> None:
         super().__init__(chunks)
         self._kinds = kinds
-        self.anew = anew
 
     @property
     def source(self) -> Readable:
@@ -162,11 +156,10 @@ class FrameBlocks(RegionBlocks):
         frame: FrameReference,
         chunks: Chunks,
         *,
-        anew: bool = False,
         settles: Settles | None = None,
     ) -> None:
         kinds = uniform_kinds(frame.chunk_kinds(), frame.chunks, chunks)
-        super().__init__(chunks, kinds, anew=anew)
+        super().__init__(chunks, kinds)
         self.frame = frame
         self._region = FrameRegion(frame, settles=settles)
         self._constants = {
@@ -182,13 +175,12 @@ class FrameBlocks(RegionBlocks):
             "b2nd_dask.FrameBlocks",
             *self.frame.__dask_tokenize__(),
             self.chunks,
-            self.anew,
             settles,
         )
 
     def settled_by(self, settles: Settles) -> FrameBlocks:
         """The same blocks, of which chunks whose elements do not matter are not read."""
-        return FrameBlocks(self.frame, self.chunks, anew=self.anew, settles=settles)
+        return FrameBlocks(self.frame, self.chunks, settles=settles)
 
     @property
     def source(self) -> FrameReference:

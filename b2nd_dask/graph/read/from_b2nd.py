@@ -78,8 +78,9 @@ def from_b2nd(
         What chunks that were never written read as: zeros by default, a value, or an error.
     verify : {"auto", True, False}
         Which chunks are verified by the frame's checksums before they are decoded. ``"auto"``:
-        those that are read whole, where the frame has checksums. True: every chunk of which an
-        element is read; a frame without valid checksums raises `ChecksumError`. False: none.
+        those of which all elements are read, in one part or in many, where the frame has checksums;
+        a part alone seldom is. True: every chunk of which an element is read; a frame without valid
+        checksums raises `ChecksumError`. False: none.
     storage_options : mapping, optional
         For the fsspec filesystem of a URL.
     name : str, optional
@@ -166,33 +167,23 @@ class _Given(NamedTuple):
         return reference_of(source)
 
 
-def array_of(
-    frame: FrameReference, chunks: Any, name: str | None = None, *, anew: bool = False
-) -> da.Array:
-    """Make a dask array of an opened frame; `chunks` and `name` as for `from_b2nd`.
-
-    Parameters
-    ----------
-    anew : bool
-        As for `RegionBlocks`.
-    """
+def array_of(frame: FrameReference, chunks: Any, name: str | None = None) -> da.Array:
+    """Make a dask array of an opened frame; `chunks` and `name` as for `from_b2nd`."""
     sizes = block_sizes(frame, chunks)
     name = name or "read" + of_frame(frame.label, tokenize(frame, sizes))
 
     def layer() -> tuple[Any, ...]:
         slices = _dask_compat.ArraySliceDep(sizes)
-        return _dask_compat.getter, FrameBlocks(frame, sizes, anew=anew), slices
+        return _dask_compat.getter, FrameBlocks(frame, sizes), slices
 
     return dask_array(Frame(frame), sizes, name, layer)
 
 
-def array_reading(
-    source: Readable, sizes: Chunks, name: str | None = None, *, anew: bool = False
-) -> da.Array:
+def array_reading(source: Readable, sizes: Chunks) -> da.Array:
     """Make a dask array of a frame, or of joined ones, in blocks of given lengths."""
     if isinstance(source, JoinedReference):
-        return joined_array(source, sizes, name, anew=anew)
-    return array_of(source, sizes, name, anew=anew)
+        return joined_array(source, sizes)
+    return array_of(source, sizes)
 
 
 def array_of_many(joined: JoinedReference, chunks: Any, name: str | None = None) -> da.Array:

@@ -32,23 +32,19 @@ from b2nd_dask.graph.task_names import of_frame
 _UNSEEN = 255
 
 
-def joined_array(
-    joined: JoinedReference, sizes: Chunks, name: str | None = None, *, anew: bool = False
-) -> da.Array:
+def joined_array(joined: JoinedReference, sizes: Chunks, name: str | None = None) -> da.Array:
     """Make a dask array of joined frames.
 
     Parameters
     ----------
     sizes : tuple of tuple of int
         Lengths of the blocks along each axis.
-    anew : bool
-        As for `RegionBlocks`.
     """
     name = name or "read" + of_frame(joined.label, tokenize(joined, sizes))
 
     def layer() -> tuple[Any, ...]:
         parts = _Parts(joined, sizes[joined.axis])
-        blocks, slices = JoinedBlocks(parts, sizes, anew=anew), JoinedSlices(parts, sizes)
+        blocks, slices = JoinedBlocks(parts, sizes), JoinedSlices(parts, sizes)
         return _dask_compat.getter, blocks, slices
 
     return dask_array(joined, sizes, name, layer)
@@ -91,8 +87,8 @@ class _Parts:
 class JoinedBlocks(RegionBlocks):
     """The argument of each block's task: the frames that it lies in, or a constant."""
 
-    def __init__(self, parts: _Parts, chunks: Chunks, *, anew: bool = False) -> None:
-        super().__init__(chunks, _kinds_of(parts, chunks), anew=anew)
+    def __init__(self, parts: _Parts, chunks: Chunks) -> None:
+        super().__init__(chunks, _kinds_of(parts, chunks))
         self._parts = parts
         self._regions: dict[tuple[int, int], FrameRegion | ConstantRegion] = {}
 

@@ -80,12 +80,6 @@ def is_read_anew(source: Readable, sizes: Chunks, corner: tuple[int, ...]) -> bo
     return work <= most * once
 
 
-def are_read_once(source: Readable, sizes: Chunks) -> bool:
-    """Whether no chunk is read for two blocks of these lengths."""
-    found = {boxes for _, boxes in _boxes(source, sizes, (0,) * source.ndim)}
-    return all(boxes.visits_per_chunk == 1.0 for boxes in found)
-
-
 def _boxes(
     source: Readable, sizes: Chunks, corner: tuple[int, ...]
 ) -> Iterator[tuple[FrameReference, Boxes]]:

@@ -114,7 +114,7 @@ class _Regridding:
             raise NotRegriddableError(f"{source.description}: broadcast")
         if not is_read_anew(source, sizes, tuple(axis.before for axis in axes)):
             raise NotRegriddableError(f"{source.description}: its blocks would be read too often")
-        array = array_reading(source, lengths, anew=True)
+        array = array_reading(source, lengths)
         name: str = array.name
         self._add(name, array.dask.layers[name], set())
         return name

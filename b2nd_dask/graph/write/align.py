@@ -7,16 +7,13 @@ import math
 
 import dask.array as da
 import numpy as np
-from dask.highlevelgraph import HighLevelGraph
 
 from b2nd_dask.format.grid import steps
 from b2nd_dask.frame.array import Frame, reference_of
-from b2nd_dask.frame.joined import JoinedReference, Readable
-from b2nd_dask.frame.write.update import verified_whole
 from b2nd_dask.graph import _dask_compat
-from b2nd_dask.graph.read.blocks import Chunks, reading_of
+from b2nd_dask.graph.read.blocks import Chunks
 from b2nd_dask.graph.read.from_b2nd import array_reading
-from b2nd_dask.graph.read.new_grid import are_read_once, is_read_anew
+from b2nd_dask.graph.read.new_grid import is_read_anew
 from b2nd_dask.graph.resources import array_chunk_nbytes
 from b2nd_dask.graph.write.input_arrays import ArrayBlocks, Source, array_in_blocks
 
@@ -25,8 +22,7 @@ def aligned_to(arr: da.Array, chunks: tuple[int, ...]) -> da.Array:
     """Give an array blocks that are made of whole frame chunks.
 
     A NumPy array by itself is cut into the new blocks; anything else is rechunked, which reads
-    frames in the new blocks where that costs little (`graph.regrid`). Parts of chunks that are read
-    so get new checksums when they are written: the chunks are verified whole, lest damage hides.
+    frames in the new blocks where that costs little (`graph.regrid`).
 
     Parameters
     ----------
@@ -40,11 +36,11 @@ def aligned_to(arr: da.Array, chunks: tuple[int, ...]) -> da.Array:
     """
     wanted = aligned_sizes(arr.chunks, chunks, arr.dtype.itemsize)
     if wanted == arr.chunks:
-        return _verified(arr)
+        return arr
     if _dask_compat.is_planned():
         return _planned_in_blocks(arr, wanted)
     source = _array_of(arr)
-    return _verified(arr.rechunk(wanted)) if source is None else array_in_blocks(source, wanted)
+    return arr.rechunk(wanted) if source is None else array_in_blocks(source, wanted)
 
 
 def aligned_sizes(
@@ -118,7 +114,7 @@ def _planned_in_blocks(arr: da.Array, sizes: Chunks) -> da.Array:
     if isinstance(operand, Frame):
         frame = reference_of(operand)
         if is_read_anew(frame, sizes, (0,) * arr.ndim):
-            return array_reading(_verifying(frame, sizes), sizes)
+            return array_reading(frame, sizes)
     rechunked: da.Array = arr.rechunk(sizes)
     return rechunked
 
@@ -134,30 +130,3 @@ def _array_of(arr: da.Array) -> Source | None:
         if isinstance(dep, ArrayBlocks) and func is np.asarray:
             return dep.source
     return None
-
-
-def _verified(arr: da.Array) -> da.Array:
-    """The same array; where a rechunk made it read parts of chunks, these are verified whole."""
-    if not isinstance(arr.dask, HighLevelGraph):
-        return arr
-    layers = dict(arr.dask.layers)
-    found = {name: reading_of(layer) for name, layer in layers.items()}
-    anew = {
-        name: reading for name, reading in found.items() if reading is not None and reading.anew
-    }
-    for name, reading in anew.items():
-        sizes = reading.chunks
-        read = array_reading(_verifying(reading.source, sizes), sizes, name)
-        layers[name] = read.dask.layers[name]
-    graph = HighLevelGraph(layers, arr.dask.dependencies)
-    verified = da.Array(graph, arr.name, arr.chunks, dtype=arr.dtype, meta=arr._meta)
-    return verified if anew else arr
-
-
-def _verifying(source: Readable, sizes: Chunks) -> Readable:
-    if are_read_once(source, sizes):
-        return source
-    if isinstance(source, JoinedReference):
-        frames = tuple(map(verified_whole, source.frames))
-        return JoinedReference(frames, source.axis, source.stacked)
-    return verified_whole(source)
