@@ -10,12 +10,11 @@ Hints say in a message why a frame is missing, or what is there instead, and wha
 from __future__ import annotations
 
 import errno
-import itertools
 import logging
 import os
 import re
 import traceback
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 
 from b2nd_dask.errors import OPEN_STORE, B2ndError
@@ -42,8 +41,6 @@ NO_BUCKET = "No such bucket"
 _HINTS = {
     "NoCredentialsError": "for public data pass storage_options={'anon': True}",
 }
-_LONGEST_CHAIN = 8
-_TRACEBACK = "Traceback of this error, without secrets and values of variables:\n"
 
 #: How several frames become one array.
 TOGETHER = (
@@ -57,10 +54,9 @@ _ZARR = {"zarr.json", ".zarray", ".zgroup", ".zmetadata"}
 
 
 class OriginalError(Exception):
-    """Copy of an error of a library: its class and text, without secrets.
+    """The traceback of an error of a library, and of what led to it, as text without secrets.
 
-    The cause of errors of stores, for those who read tracebacks; it is never raised. Notes hold the
-    traceback of the original and its notes. Causes of builtin classes keep their class instead.
+    The cause of errors of stores, for those who read tracebacks; it is never raised.
     """
 
 
@@ -83,11 +79,11 @@ def public_error(error: Exception, label: str, secrets: Secrets) -> Exception:
         To be raised outside of an except clause, and where no variable refers to the original:
         tools that show variables must not find it. Errors that are no builtin ones become OSError.
     """
-    if logger.isEnabledFor(logging.DEBUG):
-        original = secrets.hide("".join(traceback.format_exception(error)))
-        logger.debug("%s: the store failed; without secrets:\n%s", label, original)
     raised = _raised(error, label, secrets)
-    raised.__cause__ = _cause(error, secrets)
+    if not _says_all(error):
+        original = secrets.hide("".join(traceback.format_exception(error)).rstrip())
+        logger.debug("%s: the store failed; without secrets:\n%s", label, original)
+        raised.__cause__ = OriginalError(original)
     return raised
 
 
@@ -157,25 +153,6 @@ def _status(error: BaseException) -> int | None:
     return getattr(error, "status", None)
 
 
-def _cause(error: Exception, secrets: Secrets) -> BaseException | None:
-    """Copy the chain of errors that led to one, from the last to the first."""
-    chain = _chain(error)
-    if _says_all(error):
-        next(chain)
-    copies = [_without_secrets(each, secrets) for each in itertools.islice(chain, _LONGEST_CHAIN)]
-    for later, earlier in itertools.pairwise(copies):
-        later.__cause__ = earlier
-    return copies[0] if copies else None
-
-
-def _chain(error: BaseException | None) -> Iterator[BaseException]:
-    """An error, its cause or what it was raised in the handling of, and so on."""
-    while error is not None:
-        yield error
-        context = None if error.__suppress_context__ else error.__context__
-        error = context if error.__cause__ is None else error.__cause__
-
-
 def _says_all(error: Exception) -> bool:
     """Whether an error was raised on purpose by this package, so that its text is the message."""
     if isinstance(error, B2ndError):
@@ -183,19 +160,6 @@ def _says_all(error: Exception) -> bool:
     frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
     module = frames[-1].f_globals.get("__name__", "") if frames else ""
     return isinstance(error, OSError) and module.startswith("b2nd_dask.")
-
-
-def _without_secrets(error: BaseException, secrets: Secrets) -> BaseException:
-    made = _of_same_class(error, secrets)
-    if made is None:
-        kind = type(error)
-        module = "" if kind.__module__ == "builtins" else f"{kind.__module__}."
-        made = OriginalError(f"{module}{kind.__qualname__}: {secrets.hide(_text(error))}")
-    for note in getattr(error, "__notes__", []):
-        made.add_note(secrets.hide(str(note)))
-    if entries := traceback.format_tb(error.__traceback__):
-        made.add_note(secrets.hide(_TRACEBACK + "".join(entries).rstrip()))
-    return made
 
 
 def _of_same_class(error: BaseException, secrets: Secrets) -> Exception | None:

@@ -143,7 +143,7 @@ def test_secrets_are_taken_out_in_whatever_type_and_spelling(given: str, spelled
         assert str(error).startswith(f"telling://{path}")
         shown = all_of(error)
         assert not any(trace in shown for trace in TRACES), shown
-        assert type(error.__cause__) is OSError
+        assert "OSError: " in str(error.__cause__)
         assert "refused" in str(error.__cause__)
         assert "raise error" in shown
 
@@ -179,10 +179,10 @@ def test_the_error_of_a_web_server_is_the_cause_without_its_secrets(
     assert type(error) is kind
     cause = error.__cause__
     assert isinstance(cause, OriginalError)
-    assert str(cause).startswith(f"aiohttp.client_exceptions.ClientResponseError: {status}")
+    assert f"aiohttp.client_exceptions.ClientResponseError: {status}" in str(cause)
     # where the library raised it
-    assert "raise_for_status" in "".join(cause.__notes__)
-    assert "client_reqrep.py" in "".join(cause.__notes__)
+    assert "raise_for_status" in str(cause)
+    assert "client_reqrep.py" in str(cause)
     assert "hunter2" not in all_of(error)
 
 
@@ -190,10 +190,8 @@ def test_a_server_that_is_away_is_the_first_of_all_causes() -> None:
     options = {"headers": {"Authorization": "Bearer hunter2"}}
     location = Location.of("http://127.0.0.1:9/a.b2nd?s=hunter2", storage_options=options)
     error = error_of(location)
-    _, *causes = chain_of(error)
-    assert "ClientConnectorError: Cannot connect to host" in str(causes[0])
-    assert type(causes[-1]) is ConnectionRefusedError
-    assert causes[-1].errno is not None
+    cause = str(error.__cause__)
+    assert cause.index("ConnectionRefusedError: ") < cause.index("ClientConnectorError: Cannot con")
     assert "hunter2" not in all_of(error)
 
 
@@ -203,10 +201,9 @@ def test_the_error_of_s3_is_the_cause_without_its_secrets(s3_server: S3Server) -
     error = error_of(location)
     assert type(error) is FileNotFoundError
     assert "No such bucket" in str(error)
-    _, *causes = chain_of(error)
-    assert type(causes[0]) is FileNotFoundError
-    assert str(causes[-1]).startswith("botocore.errorfactory.NoSuchBucket: An error occurred")
-    assert "_make_api_call" in "".join(causes[-1].__notes__)
+    cause = str(error.__cause__)
+    assert cause.index("botocore.errorfactory.NoSuchBucket: An e") < cause.index("FileNotFoundErr")
+    assert "_make_api_call" in cause
     assert "hunter2" not in all_of(error)
 
 
@@ -271,7 +268,7 @@ def test_errors_come_back_from_workers_with_their_cause(http_server: HttpServer)
     assert type(there) is PermissionError
     assert str(there) == str(here)
     assert str(there.__cause__) == str(here.__cause__)
-    assert "raise_for_status" in "".join(there.__cause__.__notes__)
+    assert "raise_for_status" in str(there.__cause__)
     assert "hunter2" not in all_of(there)
 
 
