@@ -144,6 +144,33 @@ def test_functions_that_see_their_block(maps):
     check(from_b2nd(maps).persist(scheduler="sync"), VALUES, SERIES, anew=False)
 
 
+@pytest.mark.parametrize("source", ["memory", "frame"])
+@pytest.mark.parametrize("form", ["map_blocks", "blockwise"])
+@pytest.mark.parametrize("lengths", [(20, 15, 10), (1, 15, 10), (20, 1, 10), (1, 1, 10), (1, 1, 1)])
+def test_one_block_that_goes_with_each_block(maps, tmp_path, source, form, lengths):
+    x = from_b2nd(maps, chunks=(20, 15, 10))
+    given = np.arange(np.prod(lengths)).reshape(lengths).astype("f8")
+    to_b2nd(given, tmp_path / "given.b2nd")
+    block = (
+        da.from_array(given, chunks=lengths)
+        if source == "memory"
+        else from_b2nd(tmp_path / "given.b2nd", chunks=lengths)
+    )
+    if form == "map_blocks":
+        y = da.map_blocks(np.add, x, block, dtype="f8")
+    else:
+        y = da.blockwise(np.add, "ijk", x, "ijk", block, "ijk", dtype="f8", align_arrays=False)
+    whole = np.broadcast_to(given, (20, 15, 10))
+    expected = VALUES + np.tile(whole, (2, 2, 2))
+    np.testing.assert_array_equal(y.compute(), expected)
+    for chunks in ((40, 10, 10), (2, 30, 20)):
+        np.testing.assert_array_equal(y.rechunk(chunks).compute(), expected)
+    small = da.zeros(VALUES.shape, chunks=(2, 30, 20))
+    np.testing.assert_allclose((y + small).sum().compute(), expected.sum())
+    to_b2nd(y, tmp_path / "written.b2nd", chunks=(40, 30, 20))
+    np.testing.assert_array_equal(blosc2.open(str(tmp_path / "written.b2nd"))[:], expected)
+
+
 def test_blocks_that_a_function_does_not_find_at_its_own_place(maps):
     x = from_b2nd(maps, chunks=(10, 10, 10))[:20, :, :]
     made = da.blockwise(np.negative, "ijk", x, "ikj", dtype=float)

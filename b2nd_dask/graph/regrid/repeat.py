@@ -127,10 +127,17 @@ class _Regridding:
         for argument, labels in layer.indices:
             source = argument
             if labels is not None:
+                held = self._old_layers.chunks(argument)
                 wanted = tuple(
                     _BROADCAST if count == 1 < layer.dims[label] else labelled[label]
                     for label, count in zip(labels, layer.numblocks[argument], strict=True)
                 )
+                # its one block may also go with each of the others, element by element
+                if held is None or any(
+                    axis is _BROADCAST and sizes != (1,)
+                    for axis, sizes in zip(wanted, held, strict=True)
+                ):
+                    raise NotRegriddableError(f"{argument}: its block has more than one element")
                 if all(axis is _BROADCAST for axis in wanted):
                     self._keep(argument)
                     numblocks[source] = layer.numblocks[argument]
