@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from b2nd_dask import to_b2nd
 from tests.graph.telling import REDUCTIONS, SEARCHES, agree, computed_and_without, written
 
 FLOATS = [0.0, -0.0, 1.5, -2.25, 100.0, np.nan, np.inf, -np.inf]
@@ -63,6 +64,100 @@ def test_searches_are_those_of_the_elements(tmp_path_factory, made, data):
         found, without = computed_and_without(program, x, da, limit)
         assert found.dtype == without.dtype
         np.testing.assert_array_equal(found, without, err_msg=name)
+
+
+HOSTILE = {
+    "?": [False, True],
+    "i8": [-(2**63), -(2**63) + 1, -1, 0, 9, 10, 2**53 + 1, 2**63 - 1],
+    "u8": [0, 9, 10, 2**53 + 1, 2**63, 2**64 - 1],
+    "i2": [-(2**15), -1, 0, 9, 10, 2**15 - 1],
+    "f8": [-np.inf, -1e300, -1.5, -0.0, 0.0, 9.0, 10.0, 2.0**53, 2.0**63, np.inf, np.nan],
+    "f4": [-np.inf, -1.5, -0.0, 0.0, 9.0, 10.0, 3e38, np.inf, np.nan],
+    "M8[s]": [-(2**63), -(2**63) + 1, -1, 0, 9, 10, 10**10, 2**63 - 1],
+    "m8[s]": [-(2**63), -(2**63) + 1, -1, 0, 9, 10, 10**10, 2**63 - 1],
+}
+CASTS = [*HOSTILE, "M8[ns]", "m8[ms]", "U6", "U8", "c16"]
+LIMITS = [
+    *[10, -1, 0.5, True, np.nan, np.inf, 2**63, "10", 1j],
+    *[np.timedelta64(10, "s"), np.timedelta64(9500, "ms"), np.timedelta64("NaT")],
+    *[np.datetime64(10, "s"), np.datetime64(10, "ns"), np.datetime64("NaT")],
+    *[np.int64(-(2**63)), np.uint64(10), np.float32(9)],
+]
+COMPARISONS = ["<", "<=", ">", ">=", "==", "!="]
+UNARY = [*["isnan", "isnat", "isfinite", "isinf", "absolute", "negative", "logical_not", "invert"]]
+
+
+def masks_of(data):
+    """Functions of an array and a module: casts, comparisons and questions, of any kinds."""
+    casts = data.draw(st.lists(st.sampled_from(CASTS), max_size=2))
+    limit = data.draw(st.sampled_from(LIMITS))
+    limit = limit.item() if isinstance(limit, np.generic) and data.draw(st.booleans()) else limit
+    compare = data.draw(st.sampled_from(COMPARISONS))
+    unary = data.draw(st.sampled_from(UNARY))
+    other = data.draw(st.sampled_from(CASTS))
+
+    def of(x, m):
+        for dtype in casts:
+            x = x.astype(dtype)
+        compared = {
+            "<": lambda: x < limit,
+            "<=": lambda: x <= limit,
+            ">": lambda: x > limit,
+            ">=": lambda: x >= limit,
+            "==": lambda: x == limit,
+            "!=": lambda: x != limit,
+        }[compare]
+        return x, compared, lambda: getattr(np, unary)(x), lambda: x.astype(other)
+
+    return of
+
+
+PROGRAMS = {
+    "elements": lambda made, x, m: x[made[1]()],
+    "count": lambda made, x, m: made[1]().sum(),
+    "any": lambda made, x, m: made[1]().any(),
+    "asked": lambda made, x, m: x[made[2]() == made[2]()],
+    "unary": lambda made, x, m: made[2]().max(),
+    "where": lambda made, x, m: m.where(made[1](), x, made[0]),
+    "where of casts": lambda made, x, m: m.where(x > x.dtype.type(9), made[0], made[3]()),
+    "most": lambda made, x, m: made[0].max(),
+    "least": lambda made, x, m: made[0].min(),
+    "isnan of both": lambda made, x, m: (~np.isnan(made[0]) & made[1]()).sum(),
+}
+
+
+def outcome(program):
+    """What a program returns, or that it raises."""
+    try:
+        with np.errstate(all="ignore"):
+            found = program()
+            return found.compute(scheduler="sync") if hasattr(found, "compute") else found
+    except Exception:  # noqa: BLE001 - which of several errors comes first is up to dask
+        return "an error"
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.data())
+def test_all_kinds_of_dtypes(tmp_path_factory, data):
+    dtype = data.draw(st.sampled_from(list(HOSTILE)))
+    values = data.draw(st.lists(st.sampled_from(HOSTILE[dtype]), min_size=1, max_size=8))
+    array = np.repeat(np.array(values, "i8" if dtype[0] in "mM" else dtype), 2).astype(dtype)
+    path = tmp_path_factory.mktemp("frame") / "x.b2nd"
+    to_b2nd(array, path, chunks=data.draw(st.integers(1, 5)), stats=True)
+    of = masks_of(data)
+    x, known = da.from_b2nd(path), da.from_array(array, chunks=len(array))
+    for name, program in PROGRAMS.items():
+        found = outcome(lambda program=program: program(of(x, da), x, da))
+        expected = outcome(lambda program=program: program(of(known, da), known, da))
+        assert type(found) is type(expected), (name, found, expected)
+        np.testing.assert_array_equal(found, expected, err_msg=name)
+
+
+@pytest.mark.slow
+@settings(max_examples=600, deadline=None)
+@given(st.data())
+def test_many_kinds_of_dtypes(tmp_path_factory, data):
+    test_all_kinds_of_dtypes.hypothesis.inner_test(tmp_path_factory, data)
 
 
 @pytest.mark.slow

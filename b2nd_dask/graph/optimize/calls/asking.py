@@ -14,6 +14,7 @@ from b2nd_dask.format.statistics import ChunkStatistics
 from b2nd_dask.frame.read.reduction import Answers
 from b2nd_dask.graph._dask_compat import chunk, reductions
 from b2nd_dask.graph.optimize.calls.elementwise import (
+    NUMBERS,
     BoundWork,
     ElementwiseWork,
     Operand,
@@ -22,7 +23,7 @@ from b2nd_dask.graph.optimize.calls.elementwise import (
     unwrapped,
 )
 from b2nd_dask.graph.optimize.calls.expression import Literal, is_among
-from b2nd_dask.graph.optimize.calls.outcomes import is_settled
+from b2nd_dask.graph.optimize.calls.outcomes import is_settled, known_or
 
 #: Results of settled chunks that are added each for itself; chunks with yet others are read.
 _MOST_RESULTS = 64
@@ -55,7 +56,9 @@ class Question:
 
     def __call__(self, statistics: ChunkStatistics, counts: NDArray[np.int64]) -> Answers:
         """Answer for each chunk."""
-        chunks = _Chunks(statistics, counts)
+        return known_or(Answers(), lambda: self._answers(_Chunks(statistics, counts)))
+
+    def _answers(self, chunks: _Chunks) -> Answers:
         totals = self._totals(chunks)
         if totals is not None or not self.work.steps:
             return Answers(totals=totals)
@@ -78,8 +81,7 @@ class Question:
             return []
         # of the range, or NaN where all elements are: any stands for the others
         elements = chunks.statistics.least[settled]
-        with np.errstate(all="ignore"):
-            made = np.broadcast_to(self.bound(elements), elements.shape)
+        made = np.broadcast_to(self.bound(elements), elements.shape)
         # by their bits: 0.0 is not -0.0
         bits = np.ascontiguousarray(made).view(np.uint8).reshape(len(made), made.dtype.itemsize)
         _, first, which = np.unique(bits, axis=0, return_index=True, return_inverse=True)
@@ -142,10 +144,16 @@ def _as_they_are(work: ElementwiseWork, dtype: np.dtype[Any]) -> tuple[np.dtype[
     for number, step in enumerate(work.steps, start=1):
         func, keywords = unwrapped(step.func, step.keywords)
         wanted = np.dtype(keywords["astype_dtype"]) if func is chunk.astype else None
-        if wanted is None or step.args != (last,) or not np.can_cast(dtype, wanted, "safe"):
+        if wanted is None or step.args != (last,) or not _keeps_values(dtype, wanted):
             return None
         dtype, last = wanted, Result(number)
     return (dtype, False) if work.top == last else None
+
+
+def _keeps_values(source: np.dtype[Any], wanted: np.dtype[Any]) -> bool:
+    """Whether a cast keeps values. NumPy calls those from numbers to times and text safe, too."""
+    are_numbers = source.kind in NUMBERS and wanted.kind in NUMBERS
+    return source == wanted or (are_numbers and np.can_cast(source, wanted, "safe"))
 
 
 def _replaces_nan(work: ElementwiseWork) -> bool:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+import logging
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,7 +13,10 @@ from b2nd_dask.format.statistics import ChunkStatistics
 from b2nd_dask.graph._dask_compat import chunk
 from b2nd_dask.graph.optimize.calls.elementwise import BoundWork, Operand, Result, unwrapped
 from b2nd_dask.graph.optimize.calls.expression import Dependency
-from b2nd_dask.graph.optimize.calls.ranges import RULES, Range, anything_of, cast, where
+from b2nd_dask.graph.optimize.calls.ranges import Range, anything_of, cast, result_of
+
+logger = logging.getLogger("b2nd_dask")
+_T = TypeVar("_T")
 
 
 def is_settled(
@@ -44,8 +48,20 @@ def _top(bound: BoundWork, statistics: ChunkStatistics, counts: NDArray[np.int64
         return None
     has_nan, has_others = statistics.nans > 0, statistics.nans < counts
     elements = Range(statistics.least, statistics.greatest, has_nan, has_others, False)
-    with np.errstate(all="ignore"):
-        return _range_of(bound, elements)
+    return known_or(None, lambda: _range_of(bound, elements))
+
+
+def known_or(unknown: _T, tell: Callable[[], _T]) -> _T:
+    """What statistics tell; `unknown` where this raises an error, which is no error of the user's.
+
+    An error that the elements themselves raise is raised again when they are read.
+    """
+    try:
+        with np.errstate(all="ignore"):
+            return tell()
+    except Exception:
+        logger.debug("statistics are not asked", exc_info=True)
+        return unknown
 
 
 def _range_of(bound: BoundWork, elements: Range) -> Range:
@@ -67,14 +83,10 @@ def _range_of(bound: BoundWork, elements: Range) -> Range:
 
 def _call(func: Any, args: list[Range], keywords: Mapping[str, Any]) -> Range:
     others = {name: value for name, value in keywords.items() if name != "enforce_dtype"}
-    found = None
-    if func is np.where and args[0].is_boolean and not others:
-        found = where(*args)
-    elif all(arg.low is not None for arg in args):
-        if func is chunk.astype:
-            found = cast(args[0], np.dtype(others["astype_dtype"]))
-        elif not others and func in RULES:
-            found = RULES[func](*args)
+    if func is chunk.astype:
+        found = cast(args[0], np.dtype(others["astype_dtype"]))
+    else:
+        found = None if others else result_of(func, args)
     if found is not None and found.low is not None and "enforce_dtype" in keywords:
         found = cast(found, np.dtype(keywords["enforce_dtype"]))
     return found or anything_of(args)

@@ -1,7 +1,8 @@
 """What elementwise work makes of elements of which only the range is known: interval arithmetic.
 
 Every operation here is monotone, its rounding included: its results for the ends of a range bound
-all others. What is not known to be so may have any result.
+all others. `RULES` says of which kinds of dtypes this holds; all else may have any result. Between
+numbers and times, for one, it does not: -2**63 becomes NaT. Nor between numbers and their text.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -29,14 +30,14 @@ class Range:
     """Whether all values are the same, bit for bit."""
 
     @property
-    def is_boolean(self) -> bool:
-        """Whether the values are booleans."""
-        return self.low is not None and np.asarray(self.low).dtype.kind == "b"
+    def kind(self) -> str:
+        """The kind of dtype of the values, as NumPy's letter; empty where nothing is known."""
+        return "" if self.low is None else np.asarray(self.low).dtype.kind
 
     @property
-    def is_float(self) -> bool:
-        """Whether the values are floats."""
-        return self.low is not None and np.asarray(self.low).dtype.kind == "f"
+    def is_boolean(self) -> bool:
+        """Whether the values are booleans."""
+        return self.kind == "b"
 
 
 def anything_of(args: list[Range]) -> Range:
@@ -76,8 +77,7 @@ def _all(a: Range, b: Range) -> Any:
 
 def _in_one_unit(a: Range, b: Range) -> tuple[Range, Range]:
     """Two ranges of which times have the finer unit; NumPy wraps around what is too far for it."""
-    kinds = {np.asarray(end).dtype.kind for end in (a.low, b.low)}
-    if not kinds <= set("mM") or np.asarray(a.low).dtype == np.asarray(b.low).dtype:
+    if a.kind not in "mM" or np.asarray(a.low).dtype == np.asarray(b.low).dtype:
         return a, b
     unit = np.result_type(a.low, b.low)
     return _in_unit(a, unit), _in_unit(b, unit)
@@ -110,46 +110,32 @@ _EQUAL = _comparison(
 )
 
 
-def _not_equal(a: Range, b: Range) -> Range | None:
+def _not_equal(a: Range, b: Range) -> Range:
     return _not(_EQUAL(a, b))
 
 
-def _not(a: Range) -> Range | None:
+def _not(a: Range) -> Range:
     truth = _truth(a)
-    return truth and _truths(~truth.high, ~truth.low)
+    return _truths(~truth.high, ~truth.low)
 
 
-def _inverted(a: Range) -> Range | None:
-    return _not(a) if a.is_boolean else None
-
-
-def _truth(a: Range) -> Range | None:
+def _truth(a: Range) -> Range:
     """What `astype(bool)` makes of values; NaN is true."""
     if a.is_boolean:
         return a
-    if np.asarray(a.low).dtype.kind not in "iuf":
-        return None
     all_zero = (a.low == 0) & (a.high == 0) & a.has_others
     some_zero = (a.low <= 0) & (a.high >= 0) & a.has_others
     return _truths(~np.asarray(some_zero), _any(~np.asarray(all_zero), a.has_nan))
 
 
-def _logical(operation: np.ufunc) -> Callable[[Range, Range], Range | None]:
+def _logical(operation: np.ufunc) -> Callable[[Range, Range], Range]:
     """An operation on truths that is monotone."""
 
-    def combine(a: Range, b: Range) -> Range | None:
+    def combine(a: Range, b: Range) -> Range:
         first, second = _truth(a), _truth(b)
-        if first is None or second is None:
-            return None
         return _truths(operation(first.low, second.low), operation(first.high, second.high))
 
     return combine
-
-
-def _bitwise(operation: np.ufunc) -> Callable[[Range, Range], Range | None]:
-    """The same for operators that also work on the bits of numbers."""
-    combine = _logical(operation)
-    return lambda a, b: combine(a, b) if a.is_boolean and b.is_boolean else None
 
 
 def _is_nan(a: Range) -> Range:
@@ -172,14 +158,15 @@ def _all_infinite(a: Range) -> Any:
 
 def cast(a: Range, dtype: np.dtype[Any]) -> Range | None:
     """The values of another dtype; None where nothing is known of them."""
-    source = np.asarray(a.low).dtype
+    if not _are_of((_NUMBERS,), [a]) or dtype.kind not in _NUMBERS:
+        return None
     if dtype.kind == "b":
         return _truth(a)
+    low, high = np.asarray(a.low), np.asarray(a.high)
     # conversions between whole numbers wrap around
-    if source.kind not in "biuf" or not (dtype.kind == "f" or np.can_cast(source, dtype, "safe")):
+    if dtype.kind != "f" and not np.can_cast(low.dtype, dtype, "safe"):
         return None
-    low, high = np.asarray(a.low).astype(dtype), np.asarray(a.high).astype(dtype)
-    return Range(low, high, a.has_nan, a.has_others, a.is_constant)
+    return Range(low.astype(dtype), high.astype(dtype), a.has_nan, a.has_others, a.is_constant)
 
 
 def _floats(low: Any, high: Any, args: list[Range]) -> Range | None:
@@ -198,7 +185,7 @@ def _with_scalar(operation: Callable[[Any, Any], Any]) -> Callable[[Range, Range
 
     def combine(a: Range, b: Range) -> Range | None:
         scalar = next((arg.low for arg in (a, b) if arg.low is arg.high), None)
-        if scalar is None or np.asarray(scalar).dtype.kind not in "biuf":
+        if scalar is None:
             return None
         ends = operation(a.low, b.low), operation(a.high, b.high)
         if np.isinf(_as_result(scalar, ends[0])):
@@ -221,12 +208,10 @@ def _divided(a: Range, b: Range) -> Range | None:
 
 
 def _negative(a: Range) -> Range | None:
-    return _floats(-a.high, -a.low, [a]) if a.is_float else None
+    return _floats(-a.high, -a.low, [a])
 
 
 def _absolute(a: Range) -> Range | None:
-    if not a.is_float:
-        return None
     low, high = np.abs(a.low), np.abs(a.high)
     least = np.where((a.low <= 0) & (a.high >= 0), low.dtype.type(0), np.minimum(low, high))
     return _floats(least, np.maximum(low, high), [a])
@@ -236,7 +221,7 @@ def where(condition: Range, a: Range, b: Range) -> Range:
     """The values of `a` where a condition is true, and of `b` elsewhere."""
     always, never = condition.low, ~condition.high
     constant = (always & a.is_constant) | (never & b.is_constant)
-    if a.low is None or b.low is None:
+    if not _are_of(_ORDERED, [a, b]):
         return Range(None, None, True, True, constant)
     a, b = _in_one_unit(a, b)
     low = np.where(a.has_others, a.low, b.low), np.where(b.has_others, b.low, a.low)
@@ -258,27 +243,61 @@ def _swapped(rule: Callable[[Range, Range], Range]) -> Callable[[Range, Range], 
     return lambda a, b: rule(b, a)
 
 
-#: What functions make of ranges; None where nothing is known of the result.
-RULES: dict[Callable[..., Any], Callable[..., Range | None]] = {
-    **dict.fromkeys((operator.gt, np.greater), _GREATER),
-    **dict.fromkeys((operator.lt, np.less), _swapped(_GREATER)),
-    **dict.fromkeys((operator.ge, np.greater_equal), _GREATER_EQUAL),
-    **dict.fromkeys((operator.le, np.less_equal), _swapped(_GREATER_EQUAL)),
-    **dict.fromkeys((operator.eq, np.equal), _EQUAL),
-    **dict.fromkeys((operator.ne, np.not_equal), _not_equal),
-    **dict.fromkeys((operator.and_, np.bitwise_and), _bitwise(np.logical_and)),
-    **dict.fromkeys((operator.or_, np.bitwise_or), _bitwise(np.logical_or)),
-    **dict.fromkeys((operator.invert, np.invert), _inverted),
-    np.logical_and: _logical(np.logical_and),
-    np.logical_or: _logical(np.logical_or),
-    np.logical_not: _not,
-    **dict.fromkeys((np.isnan, np.isnat), _is_nan),
-    np.isfinite: _is_finite,
-    np.isinf: _is_infinite,
-    **dict.fromkeys((operator.add, np.add), _with_scalar(operator.add)),
-    **dict.fromkeys((operator.sub, np.subtract), _with_scalar(operator.sub)),
-    **dict.fromkeys((operator.mul, np.multiply), _with_scalar(operator.mul)),
-    **dict.fromkeys((operator.truediv, np.divide), _divided),
-    **dict.fromkeys((operator.neg, np.negative), _negative),
-    **dict.fromkeys((abs, np.absolute), _absolute),
+class _Rule(NamedTuple):
+    """What a function makes of ranges."""
+
+    kinds: tuple[str, ...]
+    """Kinds of dtypes: all arguments have to be of one entry."""
+    result: Callable[..., Range | None]
+    """None where nothing is known of it."""
+
+
+#: Kinds of dtypes whose values have one order. Complex numbers have none that all functions keep.
+_NUMBERS = "biuf"
+_ORDERED = (_NUMBERS, "M", "m")
+
+
+def _are_of(kinds: tuple[str, ...], args: list[Range]) -> bool:
+    return any(all(arg.kind and arg.kind in entry for arg in args) for entry in kinds)
+
+
+def _rules(
+    functions: tuple[Callable[..., Any], ...],
+    kinds: tuple[str, ...],
+    result: Callable[..., Range | None],
+) -> dict[Callable[..., Any], _Rule]:
+    return dict.fromkeys(functions, _Rule(kinds, result))
+
+
+#: All functions of which more is known than that they depend on their arguments alone.
+RULES = {
+    **_rules((operator.gt, np.greater), _ORDERED, _GREATER),
+    **_rules((operator.lt, np.less), _ORDERED, _swapped(_GREATER)),
+    **_rules((operator.ge, np.greater_equal), _ORDERED, _GREATER_EQUAL),
+    **_rules((operator.le, np.less_equal), _ORDERED, _swapped(_GREATER_EQUAL)),
+    **_rules((operator.eq, np.equal), _ORDERED, _EQUAL),
+    **_rules((operator.ne, np.not_equal), _ORDERED, _not_equal),
+    **_rules((operator.and_, np.bitwise_and), ("b",), _logical(np.logical_and)),
+    **_rules((operator.or_, np.bitwise_or), ("b",), _logical(np.logical_or)),
+    **_rules((operator.invert, np.invert), ("b",), _not),
+    **_rules((np.logical_and,), (_NUMBERS,), _logical(np.logical_and)),
+    **_rules((np.logical_or,), (_NUMBERS,), _logical(np.logical_or)),
+    **_rules((np.logical_not,), (_NUMBERS,), _not),
+    **_rules((np.isnan, np.isnat), _ORDERED, _is_nan),
+    **_rules((np.isfinite,), (_NUMBERS,), _is_finite),
+    **_rules((np.isinf,), (_NUMBERS,), _is_infinite),
+    **_rules((operator.add, np.add), (_NUMBERS,), _with_scalar(operator.add)),
+    **_rules((operator.sub, np.subtract), (_NUMBERS,), _with_scalar(operator.sub)),
+    **_rules((operator.mul, np.multiply), (_NUMBERS,), _with_scalar(operator.mul)),
+    **_rules((operator.truediv, np.divide), (_NUMBERS,), _divided),
+    **_rules((operator.neg, np.negative), ("f",), _negative),
+    **_rules((abs, np.absolute), ("f",), _absolute),
 }
+
+
+def result_of(func: Any, args: list[Range]) -> Range | None:
+    """The result of a function for ranges; None where nothing is known of it."""
+    if func is np.where and args[0].is_boolean:
+        return where(*args)
+    rule = RULES.get(func)
+    return rule.result(*args) if rule is not None and _are_of(rule.kinds, args) else None
