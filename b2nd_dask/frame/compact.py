@@ -29,6 +29,7 @@ from b2nd_dask.storage import (
     chunk_member,
     frame_locked,
     identity_at,
+    require_end,
     staging_for,
     unless_replaced,
 )
@@ -90,6 +91,8 @@ def compact(urlpath: Any) -> int:
             # of the name: what was opened may have lost it while this waited
             if identity_at(str(path)) != parsed.identity:
                 raise StaleFrameError("the frame changed meanwhile: not compacted")
+            if not reader.is_directory:
+                require_end(str(path), parsed.header.frame_len)
             spans = stored_extents(opened)
             if _is_compact(path, parsed, spans):
                 return 0

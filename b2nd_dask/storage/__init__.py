@@ -35,6 +35,7 @@ from b2nd_dask.storage.write.frame_lock import CHANGED, frame_locked, unless_rep
 from b2nd_dask.storage.write.leftovers import StagingInfo, list_staging, remove_staging
 from b2nd_dask.storage.write.local_files import NO_LOCKS
 from b2nd_dask.storage.write.local_names import area_of, publish_path, remove_path, sync_directory
+from b2nd_dask.storage.write.local_update import require_end
 from b2nd_dask.storage.write.staging import Placement, Run, StagedChunks, Staging, UpdateStaging
 from b2nd_dask.storage.write.targets import staging_for, update_staging_for
 
@@ -76,6 +77,7 @@ __all__ = [
     "read_text_file",
     "remove_path",
     "remove_staging",
+    "require_end",
     "split_store",
     "staging_for",
     "store_in",

@@ -29,8 +29,8 @@ class Identity:
     """Changes with the object: from mtime and inode, an etag, or a digest."""
 
     changed: int = field(default=0, compare=False)
-    """When a local file was last touched: its ctime, in ns. Shows that its times were set
-    back, but also what leaves its bytes alone, such as a new name."""
+    """When a local file was last touched: its ctime, in ns; 0 of other objects. Shows that its
+    times were set back, but also what leaves its bytes alone, such as a new name."""
 
 
 class Filled(NamedTuple):

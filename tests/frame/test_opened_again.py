@@ -1,6 +1,7 @@
 """A frame that is open already is not parsed again, and never taken for what has replaced it."""
 
 import os
+import pickle
 import shutil
 import time
 from dataclasses import replace
@@ -9,7 +10,14 @@ import blosc2
 import numpy as np
 import pytest
 
-from b2nd_dask import FrameFormatError, open_b2nd
+from b2nd_dask import (
+    ChecksumError,
+    FrameFormatError,
+    StaleFrameError,
+    from_b2nd,
+    open_b2nd,
+    seal,
+)
 from b2nd_dask.storage.read import local_reader
 from tests.counting import bytes_read
 
@@ -140,3 +148,32 @@ def test_members_of_an_embed_store(tmp_path):
         # of one size and one time, which is too young to tell them apart
         dated(path, time.time_ns())
         assert (open_b2nd(path, component="/x")[...] == value).all()
+
+
+@pytest.mark.parametrize("sealed", [True, False])
+def test_a_change_whose_time_is_set_back(tmp_path, sealed):
+    path = write(tmp_path / "x.b2nd")
+    if sealed:
+        seal(path)
+    x = from_b2nd(path)
+    np.testing.assert_array_equal(x.compute(), ARRAY)
+    state, content = path.stat(), path.read_bytes()
+    begin = content.index(ARRAY[:5, :5].tobytes())
+    with path.open("r+b") as file:
+        file.seek(begin)
+        file.write(np.full(5, -1, ARRAY.dtype).tobytes())
+    os.utime(path, ns=(state.st_atime_ns, state.st_mtime_ns))
+    # of a graph that was built before, here and where it is unpickled
+    for old in (x, pickle.loads(pickle.dumps(x))):
+        with pytest.raises(ChecksumError if sealed else StaleFrameError, match=r"x\.b2nd"):
+            old.compute(scheduler="sync")
+
+
+def test_permissions_and_names_leave_a_sealed_frame_as_it_is(tmp_path):
+    path = write(tmp_path / "x.b2nd")
+    seal(path)
+    x = from_b2nd(path)
+    path.chmod(0o600)
+    os.link(path, tmp_path / "other.b2nd")
+    for _ in range(2):
+        np.testing.assert_array_equal(x.compute(), ARRAY)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import blosc2
+import dask.array as da
 import numpy as np
 import pytest
 
-from b2nd_dask import UnsupportedFrameError, open_b2nd, to_b2nd
+from b2nd_dask import UnsupportedFrameError, add_stats, compact, open_b2nd, seal, to_b2nd
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -42,3 +43,25 @@ def test_parameters_that_cannot_be(name: str, fresh_path: Callable[[], Path]) ->
         to_b2nd(np.arange(9), path, mode="r+", region=(slice(3, 12),))
     assert path.read_bytes() == frame
     assert (open_b2nd(path)[...] == np.arange(100)).all()
+
+
+CHANGES: dict[str, Callable[[Path], Any]] = {
+    "seal": seal,
+    "add_stats": add_stats,
+    "compact": compact,
+    "region": lambda path: to_b2nd(da.zeros(10), path, mode="r+", region=(slice(0, 10),)),
+    "append": lambda path: to_b2nd(da.zeros(10), path, mode="r+", append_axis=0),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES)
+@pytest.mark.parametrize("what", ["frame", "archive", "byte", "zeros"])
+def test_bytes_behind_a_frame_are_kept(tmp_path: Path, change: str, what: str) -> None:
+    path = tmp_path / "two.b2nd"
+    one = blosc2.asarray(np.arange(100.0), chunks=(10,), blocks=(10,)).to_cframe()
+    behind = {"frame": one, "archive": b"PK\3\4", "byte": b"x", "zeros": bytes(600) + one}[what]
+    path.write_bytes(one + behind)
+    with pytest.raises(FileExistsError, match=rf"from byte {len(one)} of this file on.*two\.b2nd"):
+        CHANGES[change](path)
+    assert path.read_bytes() == one + behind
+    assert list(tmp_path.iterdir()) == [path]

@@ -260,11 +260,12 @@ def test_a_delayed_that_is_not_computed_leaves_nothing_and_computes_twice(target
     assert leftovers(target) == []
 
 
-def test_only_frames_are_replaced(target):
-    target.write_text("precious")
+@pytest.mark.parametrize("content", ["precious", "42", "4"])
+def test_only_frames_are_replaced(target, content):
+    target.write_text(content)
     with pytest.raises(FileExistsError, match="not a frame"):
         to_b2nd(VALUES, target, mode="w")
-    assert target.read_text() == "precious"
+    assert target.read_text() == content
 
 
 def test_a_target_that_becomes_something_else_meanwhile_is_not_replaced(target):

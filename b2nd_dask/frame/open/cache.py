@@ -148,7 +148,8 @@ def _reopened(location: Location, parsed: ParsedFrame) -> OpenedFrame | None:
     # stores may have an identity that says less than the metadata
     if reader.identity_is_cheap:
         with suppress(FileNotFoundError):  # a sparse frame that is replaced is emptied
-            if reader.opened_identity() == parsed.identity:
+            now = reader.opened_identity()
+            if now == parsed.identity and now.changed == parsed.identity.changed:
                 return OpenedFrame(reader, parsed)
     reader.close()
     return None

@@ -6,7 +6,7 @@ import math
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal, TypeVar
 
 import numpy as np
@@ -21,7 +21,7 @@ from b2nd_dask.format.grid import Grid
 from b2nd_dask.format.header import FrameHeader, header_len_of, parse_header
 from b2nd_dask.format.history import MARKS_NBYTES, History, metadata_digest, parse_marks
 from b2nd_dask.format.index import MAX_CHUNKS, OffsetIndex, parse_index
-from b2nd_dask.format.integrity import Integrity, parse_integrity
+from b2nd_dask.format.integrity import ChecksumState, Integrity, parse_integrity
 from b2nd_dask.format.own_vlmeta import STATISTICS_NAME, users_vlmeta
 from b2nd_dask.format.statistics import ChunkStatistics, StatisticsEntry, supports_statistics
 from b2nd_dask.format.trailer import Trailer, parse_trailer
@@ -91,8 +91,17 @@ class ParsedFrame:
 
     @property
     def version(self) -> str:
-        """Text that changes with the frame: the object's identity and the metadata's digest."""
-        return f"{self.identity.size}-{self.identity.token}-{self.digest}"
+        """Text that changes with the frame: the object's identity and the metadata's digest.
+
+        The metadata tell of a change of chunks by the checksums. Of a local frame that has none,
+        only the ctime tells, where somebody sets back the times of the file that they change. It
+        also changes with the file's name and permissions.
+        """
+        version = f"{self.identity.size}-{self.identity.token}-{self.digest}"
+        has_checksums = self.integrity.checksum_state is ChecksumState.VALID
+        if has_checksums or not self.identity.changed:
+            return version
+        return f"{version}-{self.identity.changed}"
 
 
 @dataclass(frozen=True, eq=False, slots=True, weakref_slot=True)
@@ -103,6 +112,8 @@ class OpenedFrame:
     parsed: ParsedFrame
     verify: Verify = "auto"
     """Which chunks are verified by their checksums before they are decoded."""
+    _found_at: set[int] = field(default_factory=set)
+    """At which other ctimes the file was parsed again, and found to be the same."""
 
     @property
     def digests(self) -> NDArray[np.uint64] | None:
@@ -116,7 +127,14 @@ class OpenedFrame:
 
     def is_current(self) -> bool:
         """Whether the location holds what was parsed, and the reader can read it."""
-        return self.reader.identity() == self.parsed.identity and self.is_held()
+        now, parsed = self.reader.identity(), self.parsed.identity
+        if now != parsed or not self.is_held():
+            return False
+        if now.changed != parsed.changed and now.changed not in self._found_at:
+            if parse_frame(self.reader).version != self.version:
+                return False
+            self._found_at.add(now.changed)
+        return True
 
     def is_held(self) -> bool:
         """Whether the frame that is open still has its files; asks local directories alone.

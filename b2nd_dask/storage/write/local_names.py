@@ -160,7 +160,8 @@ def require_frame(path: Path) -> None:
             frame = not names or (MAIN_MEMBER in names and all(map(is_member, names)))
         else:
             # 0x9e, 0xa8 and the magic begin every frame (docs/format.md, Frame header)
-            frame = os.read(fd, 10)[2:] in (b"b2frame\0", b"")
+            head = os.read(fd, 10)
+            frame = not head or head[2:] == b"b2frame\0"
     finally:
         os.close(fd)
     if not frame:

@@ -8,6 +8,7 @@ what it leads to would lose the whole frame, and not just the change.
 
 from __future__ import annotations
 
+import errno
 import itertools
 import os
 from collections.abc import Iterator
@@ -20,7 +21,7 @@ import numpy as np
 
 from b2nd_dask.errors import StaleFrameError
 from b2nd_dask.storage.byte_reader import CHUNK_MEMBER, MAIN_MEMBER, Identity, chunk_member
-from b2nd_dask.storage.read.local_reader import identity_of
+from b2nd_dask.storage.read.local_reader import identity_at, identity_of
 from b2nd_dask.storage.write.frame_lock import CHANGED, frame_locked, unless_replaced
 from b2nd_dask.storage.write.local_files import (
     about,
@@ -31,6 +32,9 @@ from b2nd_dask.storage.write.local_files import (
 )
 from b2nd_dask.storage.write.local_staging import ContiguousStaging, SparseStaging
 from b2nd_dask.storage.write.staging import Placement, Run, StagedChunks, in_order, runs_of
+
+#: Of all chunks that are written here: docs/format.md, Chunk header.
+_CHUNK_BEGIN = bytes([5, 1])
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +47,11 @@ class ContiguousUpdate(ContiguousStaging):
     """Bytes of that frame."""
 
     def prepare(self) -> None:
-        """Make the staging area; see `Staging.prepare`."""
+        """Look behind the frame's end and make the staging area; see `Staging.prepare`."""
+        with unless_replaced(self.target, self.identity), about(self.target):
+            # of another frame the commit finds that it is another
+            if identity_at(self.target) == self.identity:
+                require_end(self.target, self.frame_len)
         self.make_area()
 
     @contextmanager
@@ -82,6 +90,7 @@ class ContiguousUpdate(ContiguousStaging):
                 # a frame that took the name of the locked one must not be written into
                 if identity_of(os.fstat(fd)) != self.identity:
                     raise StaleFrameError(CHANGED, path=self.target)
+                require_end(self.target, self.frame_len)
                 # what a writer that was killed left behind
                 os.ftruncate(fd, self.frame_len)
                 try:
@@ -188,6 +197,29 @@ class SparseUpdate(SparseStaging):
                 with suppress(OSError):
                     os.unlink(name, dir_fd=folder)
             raise
+
+
+def require_end(path: str, frame_len: int) -> None:
+    """Check that no bytes follow a frame in its file, but for those of a writer that was killed.
+
+    These begin with a chunk, of data or of an index: with the version of its format and that of its
+    codec. No frame and no archive begins so.
+
+    Raises
+    ------
+    FileExistsError
+        Others do, such as another frame: they would be lost.
+    """
+    with Path(path).open("rb") as file:
+        file.seek(frame_len)
+        if file.read(2) in (b"", _CHUNK_BEGIN):
+            return
+    raise FileExistsError(
+        errno.EEXIST,
+        f"other bytes follow the frame from byte {frame_len} of this file on, and would be lost "
+        "where the frame is changed: copy the frame to a file of its own, and change that",
+        path,
+    )
 
 
 def _leads_to(path: str, folder: int) -> bool:
