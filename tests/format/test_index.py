@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from b2nd_dask import FrameFormatError
+from b2nd_dask import FrameFormatError, open_b2nd, seal
 from b2nd_dask.format.header import parse_header
 from b2nd_dask.format.index import (
     ChunkKind,
@@ -150,7 +150,7 @@ def test_the_starts_of_chunks_in_order_take_no_second_column() -> None:
     [
         {"codec": blosc2.Codec.ZSTD},
         {"clevel": 0},
-        {"filters": [blosc2.Filter.DELTA, blosc2.Filter.SHUFFLE]},
+        {"filters": [blosc2.Filter.DELTA, *[blosc2.Filter.NOFILTER] * 4, blosc2.Filter.SHUFFLE]},
         {"codec": blosc2.Codec.LZ4, "splitmode": blosc2.SplitMode.ALWAYS_SPLIT},
     ],
 )
@@ -158,6 +158,29 @@ def test_any_compression_is_read(how: dict) -> None:
     offsets = np.random.default_rng(2).permutation(3000) * 40
     index = parse_index(compressed(offsets, **how), ROOMY, 3000)
     np.testing.assert_array_equal(index.offsets, offsets)
+
+
+@pytest.mark.parametrize("nzeros", range(11, 64, 4))
+@pytest.mark.parametrize("first", [16, 21])
+@pytest.mark.parametrize("frame", ["python-blosc2", "sealed"])
+def test_zeros_over_an_index(tmp_path: Path, first: int, nzeros: int, frame: str) -> None:
+    path, values = tmp_path / "x.b2nd", np.random.default_rng(1).normal(size=40)
+    blosc2.asarray(values, chunks=(10,), blocks=(10,), urlpath=str(path))
+    if frame == "sealed":
+        seal(path)
+    content = bytearray(path.read_bytes())
+    header = parse_header(bytes(content), len(content))
+    at = header.header_len + header.cbytes + first
+    content[at : at + nzeros] = bytes(nzeros)
+    path.write_bytes(content)
+    with pytest.raises(FrameFormatError, match=r"x\.b2nd"):
+        open_b2nd(path)
+
+
+def test_several_chunks_at_the_first_offset() -> None:
+    offsets = np.array([0, 40, 80, 0])
+    with pytest.raises(FrameFormatError, match="puts 2 chunks at offset 0"):
+        parse_index(compressed(offsets, clevel=0), ROOMY, 4)
 
 
 def test_typesize_must_be_8() -> None:
