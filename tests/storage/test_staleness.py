@@ -11,8 +11,12 @@ import uuid
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import blosc2
+import numpy as np
 import pytest
+from fsspec.core import url_to_fs
 
+from b2nd_dask import from_b2nd, seal
 from b2nd_dask.errors import StaleFrameError
 from b2nd_dask.storage import Location, Span
 from b2nd_dask.storage.read.remote import MAX_GAP
@@ -201,3 +205,27 @@ with fsspec.open("simplecache::{url}", **{options!r}) as file:
     http_server.put("kept.b2nd", NEW[:1_000_000])
     reader = Location.of(f"simplecache::{url}", storage_options=options).open()
     assert reader.read([Span(0, 10**7)]) == [NEW[:1_000_000]]
+
+
+@pytest.mark.parametrize("seals", [True, False])
+def test_a_store_that_is_asked_for_its_details(seals: bool, tmp_path: Path) -> None:
+    options: dict[str, Any] = {"chunks": (5000,), "cparams": {"clevel": 0}, "blocks": (500,)}
+    old, new = (np.full(40000, value) for value in (1.0, 2.0))
+    contents = []
+    for values in (old, new):
+        own = tmp_path / f"{values[0]}.b2nd"
+        blosc2.asarray(values, urlpath=str(own), **options)
+        if seals:
+            seal(own)
+        contents.append(own.read_bytes())
+    assert len({len(content) for content in contents}) == 1
+    url = f"memory://{tmp_path}/x.b2nd"
+    fs, path = url_to_fs(url)
+    fs.pipe(path, contents[0])
+    x = from_b2nd(url)
+    assert x[0].compute() == 1
+    fs.pipe(path, contents[1])
+    for part in (x, x[30000:30001]):
+        with pytest.raises(StaleFrameError):
+            part.compute(scheduler="sync")
+    np.testing.assert_array_equal(from_b2nd(url).compute(), new)

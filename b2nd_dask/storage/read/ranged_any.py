@@ -30,8 +30,9 @@ _copied: dict[str, Identity] = {}
 class AnyRanges:
     """Request byte ranges from any file system.
 
-    An object whose state is not known costs a request more. Bytes are not bound to the known
-    state: that the object changed shows only where its size did.
+    Bytes do not come with the state of the object. So `info` is asked for it after the bytes were
+    read, and before, where it is not known. That the object changed shows where the file system
+    tells of a version, a digest or a time; else only where the size did.
     """
 
     def __init__(self, fs: Any) -> None:
@@ -39,10 +40,7 @@ class AnyRanges:
 
     def get(self, requests: Sequence[RangeRequest]) -> list[Response] | FailedRequest:
         """Request ranges; see `RangeSource.get`."""
-        if any(request.known is None for request in requests) and self._fs.cachable:
-            # All of it: some file systems keep the details of a file in the listing of its
-            # parent, which invalidate_cache(path) leaves as it is.
-            self._fs.invalidate_cache()
+        self._forget()
         if isinstance(self._fs, AsyncFileSystem):
             return get_concurrently(self._fs, self._get_soon, requests)
         responses = []
@@ -63,6 +61,8 @@ class AnyRanges:
         data = b""
         if start < stop:
             data = await self._fs._cat_file(request.path, start=start, end=stop)
+        self._forget()
+        _require_still(identity, await self._fs._info(request.path), request)
         return _checked(data, Span(start, stop), identity, request)
 
     def _get_now(self, request: RangeRequest) -> Response:
@@ -73,10 +73,23 @@ class AnyRanges:
         if start < stop:
             # not cat_file, for which simplecache first looks whether the object exists
             (data,) = self._fs.cat_ranges([request.path], [start], [stop], on_error="raise")
+        self._check_after(request, identity)
         return _checked(data, Span(start, stop), identity, request)
+
+    def _forget(self) -> None:
+        """Have `info` ask the store."""
+        if self._fs.cachable:
+            # All of it: some file systems keep the details of a file in the listing of its
+            # parent, which invalidate_cache(path) leaves as it is.
+            self._fs.invalidate_cache()
 
     def _prepare(self, request: RangeRequest, identity: Identity) -> None:
         """Do what must be done before bytes are read."""
+
+    def _check_after(self, request: RangeRequest, identity: Identity) -> None:
+        """Check that the bytes that were read are those of a state of the object."""
+        self._forget()
+        _require_still(identity, self._fs.info(request.path), request)
 
 
 class CopyRanges(AnyRanges):
@@ -103,6 +116,9 @@ class CopyRanges(AnyRanges):
             raise changed(request)
         _copied[copy] = identity
 
+    def _check_after(self, request: RangeRequest, identity: Identity) -> None:
+        """Nothing to do: a copy stays as it is, and the store need not be asked."""
+
     def _drop(self, copy: str) -> None:
         _copied.pop(copy, None)
         Path(copy).unlink(missing_ok=True)
@@ -123,6 +139,11 @@ def identity_in(info: Mapping[str, Any]) -> Identity:
     if not isinstance(size, int):
         raise unknown_size()
     return Identity(size, token_of(info))
+
+
+def _require_still(identity: Identity, info: Mapping[str, Any], request: RangeRequest) -> None:
+    if identity_in(info) != identity:
+        raise changed(request)
 
 
 def _checked(data: bytes, span: Span, identity: Identity, request: RangeRequest) -> Response:
