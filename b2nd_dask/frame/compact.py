@@ -139,7 +139,8 @@ def _rewrite(opened: OpenedFrame, used: NDArray[np.int64], path: Path) -> Stagin
             parsed.integrity.lasting,
             ChunkRows.of(parsed),
         )
-        publish(staged, used[0], index, _envelope(opened), staging)
+        with staging.exclusive():
+            publish(staged, used[0], index, _envelope(opened), staging)
     except BaseException:
         clean_up(staging)
         raise

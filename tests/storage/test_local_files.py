@@ -1,6 +1,7 @@
 """System calls for writing, where they do less than they should."""
 
 import errno
+import fcntl
 import os
 import threading
 from concurrent.futures import ThreadPoolExecutor
@@ -98,3 +99,28 @@ def test_a_write_that_fails_beside_another(staging, monkeypatch):
     # what nobody names is more than is left in a frame
     assert placement.positions.tolist() == [0, 10]
     assert placement.data_nbytes == 16
+
+
+def test_without_locks_nothing_is_published_that_a_task_may_have_open(tmp_path, monkeypatch):
+    def flock(fd, how):
+        raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
+
+    original = fcntl.flock
+    for locks in (original, flock):
+        monkeypatch.setattr(fcntl, "flock", locks)
+        target = tmp_path / f"{locks is original}.b2nd"
+        staging = staging_for(Location.of(target), sparse=False, replace=False, header_len=100)
+        staging.prepare()
+        (run,) = staging.append([b"x" * 5000])
+        # as a task does that runs a second time
+        fd = os.open(staging.directory / run.part, os.O_RDWR)
+        chunks = [np.array([n], np.int64) for n in (0, run.start, run.stop - run.start)]
+        with staging.exclusive():
+            placement = staging.join(StagedChunks((run.part,), *chunks))
+            staging.publish(placement, b"h" * 100, b"t" * 50)
+        assert target.read_bytes() == b"h" * 100 + b"x" * 5000 + b"t" * 50
+        # with locks it waits for the commit, and then finds no part: there nothing is copied
+        assert os.path.samestat(os.fstat(fd), target.stat()) == (locks is original)
+        os.close(fd)
+        staging.discard()
+        assert [*tmp_path.glob(".*")] == []

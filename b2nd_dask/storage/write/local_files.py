@@ -59,8 +59,7 @@ def pwrite_all(fd: int, payloads: Sequence[bytes], at: int) -> None:
 def locked(path: Path, how: int, target: str) -> Iterator[None]:
     """Lock a file, for a target; the kernel drops that of a process that dies.
 
-    Where the file system has no locks there is none: then only tasks that run twice at the same
-    time could meet.
+    Where the file system has no locks there is none.
     """
     # NFS locks exclusively only what is open for writing
     with about(target):
@@ -75,6 +74,21 @@ def locked(path: Path, how: int, target: str) -> Iterator[None]:
         yield
     finally:
         os.close(fd)
+
+
+def is_held(path: Path) -> bool:
+    """Whether somebody holds a lock of a file; False where the file system has no locks."""
+    fd = os.open(path, os.O_RDWR)
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        if error.errno in (errno.EWOULDBLOCK, errno.EACCES):
+            return True
+        if error.errno not in NO_LOCKS:
+            raise
+    finally:
+        os.close(fd)
+    return False
 
 
 def pwrite(fd: int, payload: bytes, at: int) -> None:

@@ -31,6 +31,7 @@ from b2nd_dask.storage.write.kept_files import KeptFiles, LocalKeptFiles
 from b2nd_dask.storage.write.local_files import (
     about,
     copy_range,
+    is_held,
     link_or_copy,
     locked,
     pwrite,
@@ -208,8 +209,8 @@ class ContiguousStaging(_LocalStaging):
         positions = np.empty(len(order), np.int64)
         with about(self.target):
             base = self._base(ordered.parts, used)
-            name = "frame" if base < 0 else ordered.parts[base]
-            fresh = os.O_CREAT | os.O_TRUNC if base < 0 else 0
+            name = f"{uuid.uuid4().hex}.part" if base < 0 else ordered.parts[base]
+            fresh = os.O_CREAT | os.O_EXCL if base < 0 else 0
             fd = os.open(self.directory / name, os.O_RDWR | fresh, 0o666)
             try:
                 end = max(os.fstat(fd).st_size, self.header_len)
@@ -227,8 +228,12 @@ class ContiguousStaging(_LocalStaging):
         return Placement(positions, end - self.header_len, (Run(name, 0, end),))
 
     def _base(self, parts: tuple[str, ...], used: np.ndarray) -> int:
-        """The part that becomes the frame; -1 where a new file does."""
-        if not len(used):
+        """The part that becomes the frame; -1 where a new file does.
+
+        Without the lock of this commit a task that runs twice may have a part open, and go on to
+        write into it after it was published.
+        """
+        if not len(used) or not is_held(self.directory / LOCK_NAME):
             return -1
         base = int(np.argmax(used))
         size = (self.directory / parts[base]).stat().st_size
