@@ -112,6 +112,10 @@ def test_bounds(entries, message):
         (b'{"data_vars": ["x", "x"]}', "twice"),
         (b'{"dims": {"x": true}}', "length of 'x' is True"),
         (b'{"geogrid": {"t": {"scale_factor": 1}}}', "add_offset"),
+        (
+            b'{"geogrid": {"t": {"scale_factor": 1' + b"0" * 400 + b', "add_offset": 0}}}',
+            "scale_factor",
+        ),
         (b'{"b2nd": {"version": 1, "attrs": "!"}}', "base64"),
     ],
 )

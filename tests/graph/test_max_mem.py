@@ -613,3 +613,13 @@ def test_memory_stays_within_what_was_stated(
     expected = eval(expression, names)
     index = (slice(100, 110), *(slice(3, 9),) * (len(found.shape) - 1))
     np.testing.assert_array_equal(found[index], expected[index].compute())
+
+
+def test_arrays_without_axes(tmp_path: Path, target: Path) -> None:
+    to_b2nd(np.float64(5), tmp_path / "one.b2nd")
+    x = from_b2nd(tmp_path / "one.b2nd")
+    for made in (x, x + 1):
+        to_b2nd(made, target, max_mem="64MB", mode="w")
+        assert_written(target, np.asarray(made.compute()))
+    b2nd_dask.rechunk(tmp_path / "one.b2nd", target, chunks=(), cparams={"clevel": 0}, mode="w")
+    assert_written(target, np.array(5.0))

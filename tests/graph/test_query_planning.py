@@ -58,6 +58,13 @@ def main():
     to_b2nd(da.arange(40, chunks=9)[None, None], first, mode="r+", region=(slice(40), 2))
     delayed = [da.ones(9, chunks=4).to_b2nd(f"{folder}/{i}.b2nd", compute=False) for i in "ab"]
     assert dask.compute(*delayed) == (f"{folder}/a.b2nd", f"{folder}/b.b2nd")
+    for collection in (read.sum(), delayed[0]):
+        try:
+            b2nd_dask.plan(collection)
+        except NotImplementedError as error:
+            assert "array.query-planning" in str(error)
+        else:
+            raise AssertionError("a plan of nothing")
     to_b2nd(da.zeros((0, 3)), f"{folder}/empty.b2nd")
     to_b2nd(da.from_array(np.array(7.5)), f"{folder}/scalar.b2nd")
 

@@ -276,7 +276,11 @@ def _decoded(
             "or decode_coords=False opens it as it is stored"
         )
         raise
-    # a coordinate need not be that of a dim
-    ds = ds.set_coords([name for name in contents.coords if name in ds.variables])
-    ds.encoding["source"] = contents.label
-    return ds
+    # a coordinate need not be that of a dim; `set_coords` would put these in front
+    is_coord = {name: name in contents.coords or name in ds.coords for name in ds.variables}
+    ordered = [name for name in contents.variables if name in ds.variables]
+    coords = {name: ds.variables[name] for name in ordered if is_coord[name]}
+    data = {name: ds.variables[name] for name in ordered if not is_coord[name]}
+    made = xr.Dataset(data, xr.Coordinates(coords, indexes={}), ds.attrs)
+    made.encoding = {**ds.encoding, "source": contents.label}
+    return made

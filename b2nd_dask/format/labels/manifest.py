@@ -184,7 +184,7 @@ def _geogrid(name: str, packing: Any) -> Geogrid:
     # xarray-blosc2 writes what is no number or bool of Python as text
     try:
         scale, offset = float(packing["scale_factor"]), float(packing["add_offset"])
-    except (KeyError, TypeError, ValueError) as error:
+    except (KeyError, TypeError, ValueError, OverflowError) as error:
         raise _wrong("geogrid", f"{name!r} has no scale_factor or add_offset") from error
     dtype = packing.get("original_dtype", "float32")
     if dtype not in ("float16", "float32", "float64"):

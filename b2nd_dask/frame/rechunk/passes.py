@@ -177,7 +177,9 @@ def _grown(shape: tuple[int, ...], unit: tuple[int, ...], room: float) -> Iterat
     start = tuple(min(n, u) for n, u in zip(shape, unit, strict=True))
     if math.prod(start) > room:
         return
-    for axis, part in itertools.product(range(max(1, len(shape))), (1, 2, 4)):
+    if not shape:
+        yield ()
+    for axis, part in itertools.product(range(len(shape)), (1, 2, 4)):
         box = list(start)
         for along in [axis, *(a for a in reversed(range(len(shape))) if a != axis)]:
             most = int(room / part // (math.prod(box) // box[along]) // unit[along])

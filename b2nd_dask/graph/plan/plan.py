@@ -41,6 +41,8 @@ def plan(*collections: Any) -> Plan:
     ------
     TypeError
         An argument is no dask collection.
+    NotImplementedError
+        Arrays are expressions: dask's ``array.query-planning`` is on.
 
     Examples
     --------
@@ -57,6 +59,11 @@ def plan(*collections: Any) -> Plan:
                 f"argument {number} is no dask collection, but a {type(collection).__name__}: plan "
                 "what is not computed yet, as from_b2nd and to_b2nd(..., compute=False) return it"
             )
+    if _dask_compat.is_planned():
+        raise NotImplementedError(
+            "plan does not know the tasks that dask makes with array.query-planning: set "
+            "DASK_ARRAY__QUERY_PLANNING=False before dask.array is imported"
+        )
     # it knows the tasks of the optimizer, which needs private names of dask
     from b2nd_dask.graph.plan.walk import is_run, tasks_of, writes_of
 

@@ -13,7 +13,7 @@ import re
 import struct
 import zipfile
 import zlib
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import IO, TYPE_CHECKING, Any, NamedTuple
 
 from b2nd_dask.errors import FrameFormatError, UnsupportedFrameError
 from b2nd_dask.storage.byte_reader import HEAD_NBYTES
@@ -30,6 +30,7 @@ _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*(::|://)")
 _LOCAL = struct.Struct("<4s2xHH16xHH")
 _LOCAL_MAGIC = b"PK\x03\x04"
 _ENCRYPTED = 1
+_BOUNDED = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
 #: How an archive begins, also one without files.
 _MAGICS = (_LOCAL_MAGIC, b"PK\x05\x06")
 
@@ -169,7 +170,7 @@ def read_text_file(reader: ByteReader, name: str, most: int) -> bytes | None:
         with zipfile.ZipFile(_RangeFile(reader)) as archive:
             if name not in archive.namelist():
                 return None
-            with archive.open(name) as file:
+            with _open_bounded(archive, name) as file:
                 data = file.read(most + 1)
     except (RuntimeError, NotImplementedError) as error:
         raise UnsupportedFrameError(f"{name!r}: {error}", path=reader.label) from error
@@ -180,6 +181,13 @@ def read_text_file(reader: ByteReader, name: str, most: int) -> bytes | None:
     if len(data) > most:
         raise _damaged(reader, f"{name!r} has more than {most} bytes")
     return data
+
+
+def _open_bounded(archive: zipfile.ZipFile, name: str) -> IO[bytes]:
+    """Open a file of which reading some bytes takes no more memory than these."""
+    if archive.getinfo(name).compress_type not in _BOUNDED:
+        raise NotImplementedError("it is neither stored nor deflated")
+    return archive.open(name)
 
 
 def _damaged(reader: ByteReader, problem: str) -> FrameFormatError:

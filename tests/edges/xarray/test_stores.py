@@ -145,3 +145,13 @@ def test_stores_on_s3(s3_server, tmp_path):
     options = {"storage_options": s3_server.storage_options, "engine": "b2nd"}
     found = xr.open_dataset(url, group="model", **options)
     xr.testing.assert_identical(found.load(), MODEL)
+
+
+@pytest.mark.parametrize("method", [zipfile.ZIP_LZMA, zipfile.ZIP_BZIP2])
+def test_a_manifest_that_may_unpack_to_anything(tmp_path, method):
+    path = tmp_path / "s.b2z"
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("t.b2nd", blosc2.asarray(np.arange(3)).to_cframe())
+        archive.writestr("dataset.json", b'{"data_vars": ["t"]}' + b" " * 10**6, method)
+    with pytest.raises(B2ndError, match=r"s\.b2z.*'dataset\.json'.*neither stored nor deflated"):
+        xr.open_dataset(path, engine="b2nd")

@@ -76,3 +76,14 @@ def test_packed_as_zarr(tmp_path, pair):
     expected = xr.open_zarr(pair[1], consolidated=False)
     xr.testing.assert_identical(found.compute(), expected.compute())
     assert found.rain.encoding["dtype"] == np.dtype("i2")
+
+
+@pytest.mark.parametrize("suffix", ["", ".b2d", ".b2z"])
+def test_the_order_of_coordinates_is_kept(tmp_path, suffix):
+    coords = {"z": 5, "y": [1, 2], "b": ("x", [1, 2, 3]), "x": [7, 8, 9], "a": ("y", [1, 2])}
+    ds = xr.Dataset({"t": (("y", "x"), np.zeros((2, 3)))}, coords)
+    found = ds.b2nd.to_b2nd(tmp_path / f"w{suffix}")
+    ds.to_netcdf(tmp_path / "w.nc")
+    with xr.open_dataset(tmp_path / "w.nc") as same:
+        assert list(found.variables) == list(same.variables) == list(ds.variables)
+    assert list(found.coords) == list(ds.coords)
