@@ -97,7 +97,8 @@ def test_changes_make_them_right(tmp_path: Path, *, sealed: bool) -> None:
 def test_they_are_sealed_compacted_and_copied(tmp_path: Path) -> None:
     path, copy = tmp_path / "a.b2nd", tmp_path / "copy.b2nd"
     values = wide("S300", 23)
-    path.write_bytes(in_memory(values).to_cframe() + b"left behind")
+    # by a writer that was killed: the begin of a chunk
+    path.write_bytes(in_memory(values).to_cframe() + b"\5\1left behind")
     seal(path)
     compact(path)
     assert verify(path).ok

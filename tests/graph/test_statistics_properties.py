@@ -79,8 +79,8 @@ HOSTILE = {
 CASTS = [*HOSTILE, "M8[ns]", "m8[ms]", "U6", "U8", "c16"]
 LIMITS = [
     *[10, -1, 0.5, True, np.nan, np.inf, 2**63, "10", 1j],
-    *[np.timedelta64(10, "s"), np.timedelta64(9500, "ms"), np.timedelta64("NaT")],
-    *[np.datetime64(10, "s"), np.datetime64(10, "ns"), np.datetime64("NaT")],
+    *[np.timedelta64(10, "s"), np.timedelta64(9500, "ms"), np.timedelta64("NaT", "s")],
+    *[np.datetime64(10, "s"), np.datetime64(10, "ns"), np.datetime64("NaT", "s")],
     *[np.int64(-(2**63)), np.uint64(10), np.float32(9)],
 ]
 COMPARISONS = ["<", "<=", ">", ">=", "==", "!="]

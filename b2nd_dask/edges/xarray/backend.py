@@ -12,6 +12,7 @@ from xarray.backends import AbstractDataStore, BackendEntrypoint, StoreBackendEn
 
 from b2nd_dask.edges.xarray.dask_arrays import install
 from b2nd_dask.edges.xarray.nested import combined, is_nested
+from b2nd_dask.edges.xarray.one_version import of_one_version
 from b2nd_dask.edges.xarray.places import (
     OpenOptions,
     Place,
@@ -100,17 +101,20 @@ class B2ndBackend(BackendEntrypoint):
         def decoded(contents: Contents) -> xr.Dataset:
             return _decoded(contents, dropped, decoders)
 
-        found = _found(filename_or_obj, storage_options, options, group)
-        if isinstance(found, Contents):
-            return decoded(found)
-        if is_nested(found):
-            return combined(
-                found, lambda place: decoded(contents_of_place(place, options, dropped))
-            )
-        contents = contents_of_place(found, options, dropped)
-        if not contents.variables and not dropped:
-            _require_contents(found, contents)
-        return decoded(contents)
+        def made() -> xr.Dataset:
+            found = _found(filename_or_obj, storage_options, options, group)
+            if isinstance(found, Contents):
+                return decoded(found)
+            if is_nested(found):
+                return combined(
+                    found, lambda place: decoded(contents_of_place(place, options, dropped))
+                )
+            contents = contents_of_place(found, options, dropped)
+            if not contents.variables and not dropped:
+                _require_contents(found, contents)
+            return decoded(contents)
+
+        return of_one_version(filename_or_obj, storage_options, made)
 
     def guess_can_open(self, filename_or_obj: Any) -> bool:
         """Whether the name says that this engine opens it; directories by what is in them."""
@@ -160,14 +164,18 @@ class B2ndBackend(BackendEntrypoint):
         options = OpenOptions(uninit, verify)
         dropped = _names(drop_variables)
         decoders = {"concat_characters": False, **decoders}
-        found = _found(filename_or_obj, storage_options, options, group)
-        if isinstance(found, Contents):
-            return {"/": _decoded(found, dropped, decoders)}
 
         def contents(place: Place) -> Contents:
             return contents_of_place(place, options, dropped, own_dims=own_dims)
 
-        return {path: _decoded(contents(each), dropped, decoders) for path, each in _levels(found)}
+        def made() -> dict[str, xr.Dataset]:
+            found = _found(filename_or_obj, storage_options, options, group)
+            if isinstance(found, Contents):
+                return {"/": _decoded(found, dropped, decoders)}
+            levels = _levels(found)
+            return {path: _decoded(contents(each), dropped, decoders) for path, each in levels}
+
+        return of_one_version(filename_or_obj, storage_options, made)
 
 
 def _levels(place: Place, path: str = "/", depth: int = 0) -> Iterable[tuple[str, Place]]:

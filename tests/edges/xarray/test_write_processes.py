@@ -1,5 +1,6 @@
 """Writes of datasets in processes that are killed, beside each other, and on a cluster."""
 
+import json
 import os
 import shutil
 import threading
@@ -195,3 +196,33 @@ def test_on_a_cluster(cluster, tmp_path):
     with xr.open_dataset(tmp_path / "monthly.b2z", engine="b2nd") as means:
         xr.testing.assert_allclose(means.load(), W.groupby("time.month").mean())
     np.testing.assert_array_equal(means.month, [1, 2, 3])
+
+
+@pytest.mark.parametrize("name", ["w.b2d", "w.b2z"])
+@pytest.mark.parametrize("times", [1, 100])
+def test_a_dataset_that_is_replaced_while_it_is_opened(tmp_path, monkeypatch, name, times):
+    path, parse = tmp_path / name, json.loads
+
+    def made(number):
+        return xr.Dataset({"t": ("x", np.full(4, number))}, attrs={"number": number})
+
+    made(0).b2nd.to_b2nd(path)
+    count = 0
+
+    def parse_and_replace(raw):
+        """The manifest that was read is that of the version before."""
+        nonlocal count
+        found = parse(raw)
+        if b'"number"' in raw and count < times:
+            count += 1
+            with monkeypatch.context() as patch:
+                patch.setattr(json, "loads", parse)
+                made(count).b2nd.to_b2nd(path, mode="w")
+        return found
+
+    monkeypatch.setattr(json, "loads", parse_and_replace)
+    if times == 1:
+        xr.testing.assert_identical(xr.open_dataset(path, engine="b2nd").compute(), made(1))
+    else:
+        with pytest.raises(StaleFrameError, match=rf"{name}.*again and again"):
+            xr.open_dataset(path, engine="b2nd")
