@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from b2nd_dask.errors import CorruptChunkError, FrameFormatError
 from b2nd_dask.format.chunk.chunk_header import (
+    ALPHA_VERSION,
     HEADER_LEN,
     ChunkHeader,
     Special,
@@ -145,17 +146,17 @@ def parse_index(data: bytes, header: FrameHeader, nchunks: int) -> OffsetIndex:
         offsets = _decode_offsets(data, nchunks)
     distinct = _distinct(offsets)
     last = MAX_CHUNK_FILE if header.sparse else header.cbytes - _MIN_CHUNK
-    stored = first = 0
+    stored = at_start = 0
     for part in _slices(len(distinct)):
         _check_entries(distinct[part], part.start, last)
         stored += int(np.count_nonzero(distinct[part] >= 0))
-        first += int(np.count_nonzero(distinct[part] == 0))
+        at_start += int(np.count_nonzero(distinct[part] == 0))
     if stored and len(distinct) < nchunks:
         # the fewest bytes that could make a frame seem to hold 268 million stored chunks
         raise FrameFormatError(f"the offset index puts all {nchunks} chunks at one offset")
-    if first > 1:
-        # as zeros over a part of an index that is not compressed make them
-        raise FrameFormatError(f"the offset index puts {first} chunks at offset 0")
+    if at_start > 1:
+        # zeros over a part of an uncompressed index
+        raise FrameFormatError(f"the offset index puts {at_start} chunks at offset 0")
     if not header.sparse and stored * _MIN_CHUNK > header.cbytes:
         raise FrameFormatError(
             f"the offset index has {stored} stored chunks, for which the data region of "
@@ -256,8 +257,10 @@ def _index_header(head: bytes, available: int, nchunks: int) -> ChunkHeader:
         or header.needs_shape
     ):
         raise CorruptChunkError("it does not hold 64-bit offsets", offset=3)
-    # upstream sets it in all that it writes, and so tells 0 of zeros over the header
-    if header.header_len == HEADER_LEN and not (header.special or header.filters[-1]):
+    # upstream has always written indexes with shuffle, but the alpha version did not set this byte:
+    # a 0 of later versions comes from zeros over the header
+    has_last = header.header_len == HEADER_LEN and header.version > ALPHA_VERSION
+    if has_last and not (header.special or header.filters[-1]):
         raise CorruptChunkError("its last filter is none, where every index has shuffle", offset=21)
     return header
 

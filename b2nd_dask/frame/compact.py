@@ -92,7 +92,7 @@ def compact(urlpath: Any) -> int:
             if identity_at(str(path)) != parsed.identity:
                 raise StaleFrameError("the frame changed meanwhile: not compacted")
             if not reader.is_directory:
-                require_end(str(path), parsed.header.frame_len)
+                require_end(reader, parsed.header.frame_len)
             spans = stored_extents(opened)
             if _is_compact(path, parsed, spans):
                 return 0

@@ -32,6 +32,10 @@ class Identity:
     """When a local file was last touched: its ctime, in ns; 0 of other objects. Shows that its
     times were set back, but also what leaves its bytes alone, such as a new name."""
 
+    def is_untouched(self, since: Identity) -> bool:
+        """Whether this is the same state, and not even the ctime has changed."""
+        return self == since and self.changed == since.changed
+
 
 class Filled(NamedTuple):
     """The result of reading a span of a member."""

@@ -178,6 +178,13 @@ def test_zeros_over_an_index(tmp_path: Path, first: int, nzeros: int, frame: str
         open_b2nd(path)
 
 
+def test_the_alpha_version_did_not_set_the_last_filter() -> None:
+    offsets = np.arange(3) * 40
+    raw = bytearray(compressed(offsets, clevel=0))
+    raw[0], raw[21] = 3, 0
+    np.testing.assert_array_equal(parse_index(bytes(raw), ROOMY, 3).offsets, offsets)
+
+
 def test_several_chunks_at_the_first_offset() -> None:
     offsets = np.array([0, 40, 80, 0])
     with pytest.raises(FrameFormatError, match="puts 2 chunks at offset 0"):

@@ -208,7 +208,8 @@ with fsspec.open("simplecache::{url}", **{options!r}) as file:
 
 
 @pytest.mark.parametrize("seals", [True, False])
-def test_a_store_that_is_asked_for_its_details(seals: bool, tmp_path: Path) -> None:
+@pytest.mark.parametrize("wrapper", ["", "asyncwrapper::"])
+def test_a_store_that_is_asked_for_its_details(wrapper: str, seals: bool, tmp_path: Path) -> None:
     options: dict[str, Any] = {"chunks": (5000,), "cparams": {"clevel": 0}, "blocks": (500,)}
     old, new = (np.full(40000, value) for value in (1.0, 2.0))
     contents = []
@@ -219,8 +220,8 @@ def test_a_store_that_is_asked_for_its_details(seals: bool, tmp_path: Path) -> N
             seal(own)
         contents.append(own.read_bytes())
     assert len({len(content) for content in contents}) == 1
-    url = f"memory://{tmp_path}/x.b2nd"
-    fs, path = url_to_fs(url)
+    plain = f"memory://{tmp_path}/x.b2nd"
+    url, (fs, path) = wrapper + plain, url_to_fs(plain)
     fs.pipe(path, contents[0])
     x = from_b2nd(url)
     assert x[0].compute() == 1

@@ -12,7 +12,6 @@ from xarray.backends import AbstractDataStore, BackendEntrypoint, StoreBackendEn
 
 from b2nd_dask.edges.xarray.dask_arrays import install
 from b2nd_dask.edges.xarray.nested import combined, is_nested
-from b2nd_dask.edges.xarray.one_version import of_one_version
 from b2nd_dask.edges.xarray.places import (
     OpenOptions,
     Place,
@@ -21,6 +20,7 @@ from b2nd_dask.edges.xarray.places import (
     manifest_of,
     place_of,
 )
+from b2nd_dask.edges.xarray.snapshot import open_snapshot
 from b2nd_dask.edges.xarray.variables import Contents, contents_of_frame, contents_of_place
 from b2nd_dask.format.labels.manifest import MANIFEST
 from b2nd_dask.frame.array import Frame, reference_of
@@ -114,7 +114,7 @@ class B2ndBackend(BackendEntrypoint):
                 _require_contents(found, contents)
             return decoded(contents)
 
-        return of_one_version(filename_or_obj, storage_options, made)
+        return open_snapshot(filename_or_obj, storage_options, made)
 
     def guess_can_open(self, filename_or_obj: Any) -> bool:
         """Whether the name says that this engine opens it; directories by what is in them."""
@@ -175,7 +175,7 @@ class B2ndBackend(BackendEntrypoint):
             levels = _levels(found)
             return {path: _decoded(contents(each), dropped, decoders) for path, each in levels}
 
-        return of_one_version(filename_or_obj, storage_options, made)
+        return open_snapshot(filename_or_obj, storage_options, made)
 
 
 def _levels(place: Place, path: str = "/", depth: int = 0) -> Iterable[tuple[str, Place]]:
@@ -285,10 +285,10 @@ def _decoded(
         )
         raise
     # a coordinate need not be that of a dim; `set_coords` would put these in front
-    is_coord = {name: name in contents.coords or name in ds.coords for name in ds.variables}
-    ordered = [name for name in contents.variables if name in ds.variables]
-    coords = {name: ds.variables[name] for name in ordered if is_coord[name]}
-    data = {name: ds.variables[name] for name in ordered if not is_coord[name]}
+    names = {*contents.coords, *ds.coords}
+    ordered = {name: ds.variables[name] for name in contents.variables if name in ds.variables}
+    coords = {name: variable for name, variable in ordered.items() if name in names}
+    data = {name: variable for name, variable in ordered.items() if name not in names}
     made = xr.Dataset(data, xr.Coordinates(coords, indexes={}), ds.attrs)
     made.encoding = {**ds.encoding, "source": contents.label}
     return made

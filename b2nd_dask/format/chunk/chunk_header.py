@@ -18,7 +18,7 @@ Buffer = bytes | bytearray | memoryview
 HEADER_LEN = 32
 #: Blosc1 chunks, without the filter pipeline and the special values.
 SHORT_HEADER_LEN = 16
-_ALPHA_VERSION = 3
+ALPHA_VERSION = 3
 MAX_DICT_LEN = 32768
 #: An int32 less the header and a margin that C-Blosc2 keeps.
 MAX_BLOCKSIZE = 536866816
@@ -217,7 +217,7 @@ def _unchecked(data: Buffer, cbytes: int) -> ChunkHeader:
             header_len, version, flags, typesize, nbytes, blocksize, cbytes, (0,) * 6, 0, 0, 0
         )
     # the alpha version left the last slot unset, and C-Blosc2 takes it for empty
-    filters = tuple(data[16:21]) + ((0,) if version == _ALPHA_VERSION else (data[21],))
+    filters = tuple(data[16:21]) + ((0,) if version == ALPHA_VERSION else (data[21],))
     return ChunkHeader(
         header_len,
         version,

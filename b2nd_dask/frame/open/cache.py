@@ -68,9 +68,9 @@ class FrameCache:
             # a network's file system may answer `stat` from its memory, but not `open`
             closing(open_reader(location)) as reader,
         ):
-            now, before = reader.opened_identity(), known.parsed.identity
+            now = reader.opened_identity()
             # a copy with its times may have the size and the times of what it overwrites
-            if now == before and now.changed == before.changed and known.is_held():
+            if now.is_untouched(known.parsed.identity) and known.is_held():
                 return known
         return self.open(location)
 
@@ -148,8 +148,7 @@ def _reopened(location: Location, parsed: ParsedFrame) -> OpenedFrame | None:
     # stores may have an identity that says less than the metadata
     if reader.identity_is_cheap:
         with suppress(FileNotFoundError):  # a sparse frame that is replaced is emptied
-            now = reader.opened_identity()
-            if now == parsed.identity and now.changed == parsed.identity.changed:
+            if reader.opened_identity().is_untouched(parsed.identity):
                 return OpenedFrame(reader, parsed)
     reader.close()
     return None

@@ -93,9 +93,8 @@ class ParsedFrame:
     def version(self) -> str:
         """Text that changes with the frame: the object's identity and the metadata's digest.
 
-        The metadata tell of a change of chunks by the checksums. Of a local frame that has none,
-        only the ctime tells, where somebody sets back the times of the file that they change. It
-        also changes with the file's name and permissions.
+        Checksums change the digest when chunks change. Without them a change in place whose mtime
+        is set back shows only by the ctime, which a new name or new permissions change, too.
         """
         version = f"{self.identity.size}-{self.identity.token}-{self.digest}"
         has_checksums = self.integrity.checksum_state is ChecksumState.VALID
@@ -112,8 +111,8 @@ class OpenedFrame:
     parsed: ParsedFrame
     verify: Verify = "auto"
     """Which chunks are verified by their checksums before they are decoded."""
-    _found_at: set[int] = field(default_factory=set)
-    """At which other ctimes the file was parsed again, and found to be the same."""
+    _same_at: set[int] = field(default_factory=set)
+    """Later ctimes at which the file was parsed again and had the same version."""
 
     @property
     def digests(self) -> NDArray[np.uint64] | None:
@@ -130,10 +129,10 @@ class OpenedFrame:
         now, parsed = self.reader.identity(), self.parsed.identity
         if now != parsed or not self.is_held():
             return False
-        if now.changed != parsed.changed and now.changed not in self._found_at:
+        if not now.is_untouched(parsed) and now.changed not in self._same_at:
             if parse_frame(self.reader).version != self.version:
                 return False
-            self._found_at.add(now.changed)
+            self._same_at.add(now.changed)
         return True
 
     def is_held(self) -> bool:

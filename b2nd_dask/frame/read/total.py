@@ -40,13 +40,13 @@ class Total:
     def _add(self, new: PartialResult, out: tuple[slice, ...]) -> None:
         where = tuple(slice(0, 1) if i in self._how.axis else own for i, own in enumerate(out))
         seen = self._seen[where]
-        if seen.any() and not seen.all():
-            # merging would count zeros, and setting would forget those that were seen
-            raise AssertionError(f"only some elements of the box {out} were seen before")
         if seen.all():
             new = self._how.accumulation.merge(
                 {k: v[where] for k, v in self._all(new).items()}, new
             )
+        elif seen.any():
+            # merging would count zeros, and setting would forget those that were seen
+            raise AssertionError(f"only some elements of the box {out} were seen before")
         for name, values in new.items():
             self._all(new)[name][where] = values
         self._seen[where] = True

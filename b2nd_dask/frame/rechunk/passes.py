@@ -177,11 +177,10 @@ def _grown(shape: tuple[int, ...], unit: tuple[int, ...], room: float) -> Iterat
     start = tuple(min(n, u) for n, u in zip(shape, unit, strict=True))
     if math.prod(start) > room:
         return
-    if not shape:
-        yield ()
-    for axis, part in itertools.product(range(len(shape)), (1, 2, 4)):
+    for axis, part in itertools.product(range(max(1, len(shape))), (1, 2, 4)):
         box = list(start)
-        for along in [axis, *(a for a in reversed(range(len(shape))) if a != axis)]:
+        # this axis, then from the last to the first
+        for along in sorted(range(len(shape)), key=lambda a: (a != axis, -a)):
             most = int(room / part // (math.prod(box) // box[along]) // unit[along])
             box[along] = min(shape[along], max(1, most) * unit[along])
         yield tuple(box)

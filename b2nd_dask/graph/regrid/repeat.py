@@ -127,17 +127,11 @@ class _Regridding:
         for argument, labels in layer.indices:
             source = argument
             if labels is not None:
-                held = self._old_layers.chunks(argument)
                 wanted = tuple(
                     _BROADCAST if count == 1 < layer.dims[label] else labelled[label]
                     for label, count in zip(labels, layer.numblocks[argument], strict=True)
                 )
-                # its one block may also go with each of the others, element by element
-                if held is None or any(
-                    axis is _BROADCAST and sizes != (1,)
-                    for axis, sizes in zip(wanted, held, strict=True)
-                ):
-                    raise NotRegriddableError(f"{argument}: its block has more than one element")
+                self._check_broadcast(argument, wanted)
                 if all(axis is _BROADCAST for axis in wanted):
                     self._keep(argument)
                     numblocks[source] = layer.numblocks[argument]
@@ -151,6 +145,13 @@ class _Regridding:
         )
         self._add(new, made, set(numblocks))
         return new
+
+    def _check_broadcast(self, argument: str, wanted: Axes) -> None:
+        """Check that a block for all blocks has one element: else it is paired with each block."""
+        repeated = [number for number, axis in enumerate(wanted) if axis is _BROADCAST]
+        sizes = self._old_layers.chunks(argument) if repeated else ()
+        if sizes is None or any(sizes[number] != (1,) for number in repeated):
+            raise NotRegriddableError(f"{argument}: its block has more than one element")
 
     def _slice(self, name: str, new: str, axes: Axes) -> str:
         cut = self._old_layers.cut(name)

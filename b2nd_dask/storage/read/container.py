@@ -30,6 +30,7 @@ _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*(::|://)")
 _LOCAL = struct.Struct("<4s2xHH16xHH")
 _LOCAL_MAGIC = b"PK\x03\x04"
 _ENCRYPTED = 1
+#: Methods that `zipfile` unpacks in bounded steps.
 _BOUNDED = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
 #: How an archive begins, also one without files.
 _MAGICS = (_LOCAL_MAGIC, b"PK\x05\x06")
@@ -184,7 +185,7 @@ def read_text_file(reader: ByteReader, name: str, most: int) -> bytes | None:
 
 
 def _open_bounded(archive: zipfile.ZipFile, name: str) -> IO[bytes]:
-    """Open a file of which reading some bytes takes no more memory than these."""
+    """Open a file of an archive, unless a bounded read of it may take unbounded memory."""
     if archive.getinfo(name).compress_type not in _BOUNDED:
         raise NotImplementedError("it is neither stored nor deflated")
     return archive.open(name)

@@ -14,6 +14,7 @@ from b2nd_dask.storage.read.ranged import (
     Response,
     changed,
     get_concurrently,
+    require_known,
     require_short,
     token_of,
     unknown_size,
@@ -21,7 +22,7 @@ from b2nd_dask.storage.read.ranged import (
 from b2nd_dask.storage.spans import Span, clip
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Awaitable, Callable, Mapping, Sequence
 
 _copied: dict[str, Identity] = {}
 """By the path of each copy: the state of the object that this process made it of."""
@@ -30,9 +31,9 @@ _copied: dict[str, Identity] = {}
 class AnyRanges:
     """Request byte ranges from any file system.
 
-    Bytes do not come with the state of the object. So `info` is asked for it after the bytes were
-    read, and before, where it is not known. That the object changed shows where the file system
-    tells of a version, a digest or a time; else only where the size did.
+    Bytes come without the state of the object. So `info` of each object is looked up after its
+    bytes were read, and before, where its state is not known. A change shows where the file system
+    reports a version, a digest or a time; else only where the size changed.
     """
 
     def __init__(self, fs: Any) -> None:
@@ -40,13 +41,36 @@ class AnyRanges:
 
     def get(self, requests: Sequence[RangeRequest]) -> list[Response] | FailedRequest:
         """Request ranges; see `RangeSource.get`."""
+        found = self._read(requests)
+        if isinstance(found, FailedRequest):
+            return found
+        # each object once, however many ranges of it were read
+        read = {
+            request.path: request._replace(known=response.identity)
+            for request, response in zip(requests, found, strict=True)
+        }
         self._forget()
+        checked = self._each(list(read.values()), self._check_soon, self._check_now)
+        return checked if isinstance(checked, FailedRequest) else found
+
+    def _read(self, requests: Sequence[RangeRequest]) -> list[Response] | FailedRequest:
+        if any(request.known is None for request in requests):
+            self._forget()
+        return self._each(requests, self._get_soon, self._get_now)
+
+    def _each(
+        self,
+        requests: Sequence[RangeRequest],
+        soon: Callable[[RangeRequest], Awaitable[Response]],
+        now: Callable[[RangeRequest], Response],
+    ) -> list[Response] | FailedRequest:
+        """Call one of two functions for each request, concurrently where the store supports it."""
         if isinstance(self._fs, AsyncFileSystem):
-            return get_concurrently(self._fs, self._get_soon, requests)
+            return get_concurrently(self._fs, soon, requests)
         responses = []
         for request in requests:
             try:
-                responses.append(self._get_now(request))
+                responses.append(now(request))
             except Exception as error:  # noqa: BLE001 - the caller raises it, with a name
                 return FailedRequest(request, error)
         return responses
@@ -61,8 +85,6 @@ class AnyRanges:
         data = b""
         if start < stop:
             data = await self._fs._cat_file(request.path, start=start, end=stop)
-        self._forget()
-        _require_still(identity, await self._fs._info(request.path), request)
         return _checked(data, Span(start, stop), identity, request)
 
     def _get_now(self, request: RangeRequest) -> Response:
@@ -73,11 +95,16 @@ class AnyRanges:
         if start < stop:
             # not cat_file, for which simplecache first looks whether the object exists
             (data,) = self._fs.cat_ranges([request.path], [start], [stop], on_error="raise")
-        self._check_after(request, identity)
         return _checked(data, Span(start, stop), identity, request)
 
+    async def _check_soon(self, request: RangeRequest) -> Response:
+        return _unchanged(request, await self._fs._info(request.path))
+
+    def _check_now(self, request: RangeRequest) -> Response:
+        return _unchanged(request, self._fs.info(request.path))
+
     def _forget(self) -> None:
-        """Have `info` ask the store."""
+        """Drop cached details of objects, so that `info` requests them."""
         if self._fs.cachable:
             # All of it: some file systems keep the details of a file in the listing of its
             # parent, which invalidate_cache(path) leaves as it is.
@@ -86,11 +113,6 @@ class AnyRanges:
     def _prepare(self, request: RangeRequest, identity: Identity) -> None:
         """Do what must be done before bytes are read."""
 
-    def _check_after(self, request: RangeRequest, identity: Identity) -> None:
-        """Check that the bytes that were read are those of a state of the object."""
-        self._forget()
-        _require_still(identity, self._fs.info(request.path), request)
-
 
 class CopyRanges(AnyRanges):
     """Request byte ranges from simplecache, out of copies of the known state of the object.
@@ -98,6 +120,10 @@ class CopyRanges(AnyRanges):
     Of a copy that this process did not make (in a ``cache_storage`` that was there before) only
     the size can be compared.
     """
+
+    def get(self, requests: Sequence[RangeRequest]) -> list[Response] | FailedRequest:
+        """Request ranges; a copy does not change, so that `info` is not looked up again."""
+        return self._read(requests)
 
     def _prepare(self, request: RangeRequest, identity: Identity) -> None:
         copy: str | None = self._fs._check_file(request.path)
@@ -115,9 +141,6 @@ class CopyRanges(AnyRanges):
             self._drop(copy)
             raise changed(request)
         _copied[copy] = identity
-
-    def _check_after(self, request: RangeRequest, identity: Identity) -> None:
-        """Nothing to do: a copy stays as it is, and the store need not be asked."""
 
     def _drop(self, copy: str) -> None:
         _copied.pop(copy, None)
@@ -141,9 +164,11 @@ def identity_in(info: Mapping[str, Any]) -> Identity:
     return Identity(size, token_of(info))
 
 
-def _require_still(identity: Identity, info: Mapping[str, Any], request: RangeRequest) -> None:
-    if identity_in(info) != identity:
-        raise changed(request)
+def _unchanged(request: RangeRequest, info: Mapping[str, Any]) -> Response:
+    """Check that an object is still in the known state."""
+    identity = identity_in(info)
+    require_known(request, identity)
+    return Response(0, b"", identity)
 
 
 def _checked(data: bytes, span: Span, identity: Identity, request: RangeRequest) -> Response:

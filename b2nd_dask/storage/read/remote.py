@@ -78,8 +78,8 @@ class RemoteReader:
 
     The first call that needs it fetches the first bytes of the object; no request is made before.
     All reads see the state of the object that the first response came from, or raise
-    StaleFrameError: over http(s) and S3 whenever the object was replaced, elsewhere as far as its
-    size, or what `info` tells of a version, a digest or a time, says so.
+    StaleFrameError: over http(s) and S3 whenever the object was replaced, elsewhere when its
+    size, or a version, a digest or a time that `info` reports, changed.
 
     Parameters
     ----------

@@ -76,7 +76,7 @@ def locked(path: Path, how: int, target: str) -> Iterator[None]:
         os.close(fd)
 
 
-def is_held(path: Path) -> bool:
+def is_locked(path: Path) -> bool:
     """Whether somebody holds a lock of a file; False where the file system has no locks."""
     fd = os.open(path, os.O_RDWR)
     try:

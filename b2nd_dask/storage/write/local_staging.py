@@ -31,7 +31,7 @@ from b2nd_dask.storage.write.kept_files import KeptFiles, LocalKeptFiles
 from b2nd_dask.storage.write.local_files import (
     about,
     copy_range,
-    is_held,
+    is_locked,
     link_or_copy,
     locked,
     pwrite,
@@ -233,7 +233,7 @@ class ContiguousStaging(_LocalStaging):
         Without the lock of this commit a task that runs twice may have a part open, and go on to
         write into it after it was published.
         """
-        if not len(used) or not is_held(self.directory / LOCK_NAME):
+        if not len(used) or not is_locked(self.directory / LOCK_NAME):
             return -1
         base = int(np.argmax(used))
         size = (self.directory / parts[base]).stat().st_size

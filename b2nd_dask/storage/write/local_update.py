@@ -12,7 +12,7 @@ import errno
 import itertools
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Self
@@ -20,8 +20,15 @@ from typing import Self
 import numpy as np
 
 from b2nd_dask.errors import StaleFrameError
-from b2nd_dask.storage.byte_reader import CHUNK_MEMBER, MAIN_MEMBER, Identity, chunk_member
-from b2nd_dask.storage.read.local_reader import identity_at, identity_of
+from b2nd_dask.storage.byte_reader import (
+    CHUNK_MEMBER,
+    MAIN_MEMBER,
+    ByteReader,
+    Identity,
+    chunk_member,
+)
+from b2nd_dask.storage.read.local_reader import identity_of
+from b2nd_dask.storage.spans import Span
 from b2nd_dask.storage.write.frame_lock import CHANGED, frame_locked, unless_replaced
 from b2nd_dask.storage.write.local_files import (
     about,
@@ -33,7 +40,8 @@ from b2nd_dask.storage.write.local_files import (
 from b2nd_dask.storage.write.local_staging import ContiguousStaging, SparseStaging
 from b2nd_dask.storage.write.staging import Placement, Run, StagedChunks, in_order, runs_of
 
-#: Of all chunks that are written here: docs/format.md, Chunk header.
+#: The version of the chunk format and that of the codec's format begin each chunk that is written
+#: here (docs/format.md, Chunk header). No frame and no ZIP archive begins so.
 _CHUNK_BEGIN = bytes([5, 1])
 
 
@@ -48,10 +56,10 @@ class ContiguousUpdate(ContiguousStaging):
 
     def prepare(self) -> None:
         """Look behind the frame's end and make the staging area; see `Staging.prepare`."""
-        with unless_replaced(self.target, self.identity), about(self.target):
-            # of another frame the commit finds that it is another
-            if identity_at(self.target) == self.identity:
-                require_end(self.target, self.frame_len)
+        with unless_replaced(self.target, self.identity), closing(self.reader()) as reader:
+            # the commit finds that another frame has taken the name
+            if reader.opened_identity() == self.identity:
+                require_end(reader, self.frame_len)
         self.make_area()
 
     @contextmanager
@@ -90,7 +98,7 @@ class ContiguousUpdate(ContiguousStaging):
                 # a frame that took the name of the locked one must not be written into
                 if identity_of(os.fstat(fd)) != self.identity:
                     raise StaleFrameError(CHANGED, path=self.target)
-                require_end(self.target, self.frame_len)
+                _require_own(os.pread(fd, 2, self.frame_len), self.frame_len, self.target)
                 # what a writer that was killed left behind
                 os.ftruncate(fd, self.frame_len)
                 try:
@@ -199,27 +207,27 @@ class SparseUpdate(SparseStaging):
             raise
 
 
-def require_end(path: str, frame_len: int) -> None:
-    """Check that no bytes follow a frame in its file, but for those of a writer that was killed.
-
-    These begin with a chunk, of data or of an index: with the version of its format and that of its
-    codec. No frame and no archive begins so.
+def require_end(reader: ByteReader, frame_len: int) -> None:
+    """Check that nothing follows a frame in its file, except what a killed writer left behind.
 
     Raises
     ------
     FileExistsError
-        Others do, such as another frame: they would be lost.
+        Other bytes follow, such as another frame: a change would remove them.
     """
-    with Path(path).open("rb") as file:
-        file.seek(frame_len)
-        if file.read(2) in (b"", _CHUNK_BEGIN):
-            return
-    raise FileExistsError(
-        errno.EEXIST,
-        f"other bytes follow the frame from byte {frame_len} of this file on, and would be lost "
-        "where the frame is changed: copy the frame to a file of its own, and change that",
-        path,
-    )
+    (behind,) = reader.read([Span(frame_len, frame_len + 2)])
+    _require_own(behind, frame_len, reader.label)
+
+
+def _require_own(behind: bytes, frame_len: int, label: str) -> None:
+    """Check the two bytes behind a frame: what a writer appends begins with a chunk."""
+    if behind not in (b"", _CHUNK_BEGIN):
+        raise FileExistsError(
+            errno.EEXIST,
+            f"other bytes follow the frame from byte {frame_len} of this file on, and would be "
+            "lost where the frame is changed: copy the frame to a file of its own, and change that",
+            label,
+        )
 
 
 def _leads_to(path: str, folder: int) -> bool:

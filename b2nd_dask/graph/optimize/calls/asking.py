@@ -14,7 +14,6 @@ from b2nd_dask.format.statistics import ChunkStatistics
 from b2nd_dask.frame.read.reduction import Answers
 from b2nd_dask.graph._dask_compat import chunk, reductions
 from b2nd_dask.graph.optimize.calls.elementwise import (
-    NUMBERS,
     BoundWork,
     ElementwiseWork,
     Operand,
@@ -23,7 +22,8 @@ from b2nd_dask.graph.optimize.calls.elementwise import (
     unwrapped,
 )
 from b2nd_dask.graph.optimize.calls.expression import Literal, is_among
-from b2nd_dask.graph.optimize.calls.outcomes import is_settled, known_or
+from b2nd_dask.graph.optimize.calls.outcomes import is_settled, or_unknown
+from b2nd_dask.graph.optimize.calls.ranges import is_safe_cast
 
 #: Results of settled chunks that are added each for itself; chunks with yet others are read.
 _MOST_RESULTS = 64
@@ -56,7 +56,7 @@ class Question:
 
     def __call__(self, statistics: ChunkStatistics, counts: NDArray[np.int64]) -> Answers:
         """Answer for each chunk."""
-        return known_or(Answers(), lambda: self._answers(_Chunks(statistics, counts)))
+        return or_unknown(lambda: self._answers(_Chunks(statistics, counts)), Answers())
 
     def _answers(self, chunks: _Chunks) -> Answers:
         totals = self._totals(chunks)
@@ -144,16 +144,10 @@ def _as_they_are(work: ElementwiseWork, dtype: np.dtype[Any]) -> tuple[np.dtype[
     for number, step in enumerate(work.steps, start=1):
         func, keywords = unwrapped(step.func, step.keywords)
         wanted = np.dtype(keywords["astype_dtype"]) if func is chunk.astype else None
-        if wanted is None or step.args != (last,) or not _keeps_values(dtype, wanted):
+        if wanted is None or step.args != (last,) or not is_safe_cast(dtype, wanted):
             return None
         dtype, last = wanted, Result(number)
     return (dtype, False) if work.top == last else None
-
-
-def _keeps_values(source: np.dtype[Any], wanted: np.dtype[Any]) -> bool:
-    """Whether a cast keeps values. NumPy calls those from numbers to times and text safe, too."""
-    are_numbers = source.kind in NUMBERS and wanted.kind in NUMBERS
-    return source == wanted or (are_numbers and np.can_cast(source, wanted, "safe"))
 
 
 def _replaces_nan(work: ElementwiseWork) -> bool:

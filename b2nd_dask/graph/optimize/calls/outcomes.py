@@ -48,19 +48,19 @@ def _top(bound: BoundWork, statistics: ChunkStatistics, counts: NDArray[np.int64
         return None
     has_nan, has_others = statistics.nans > 0, statistics.nans < counts
     elements = Range(statistics.least, statistics.greatest, has_nan, has_others, False)
-    return known_or(None, lambda: _range_of(bound, elements))
+    return or_unknown(lambda: _range_of(bound, elements), None)
 
 
-def known_or(unknown: _T, tell: Callable[[], _T]) -> _T:
-    """What statistics tell; `unknown` where this raises an error, which is no error of the user's.
+def or_unknown(evaluate: Callable[[], _T], unknown: _T) -> _T:
+    """Evaluate rules on statistics; return `unknown` where one raises an exception.
 
-    An error that the elements themselves raise is raised again when they are read.
+    An error of the user's own program is raised when the elements are read.
     """
     try:
         with np.errstate(all="ignore"):
-            return tell()
+            return evaluate()
     except Exception:
-        logger.debug("statistics are not asked", exc_info=True)
+        logger.debug("a rule for statistics raised an exception", exc_info=True)
         return unknown
 
 

@@ -1,8 +1,8 @@
 """What elementwise work makes of elements of which only the range is known: interval arithmetic.
 
 Every operation here is monotone, its rounding included: its results for the ends of a range bound
-all others. `RULES` says of which kinds of dtypes this holds; all else may have any result. Between
-numbers and times, for one, it does not: -2**63 becomes NaT. Nor between numbers and their text.
+all others. `RULES` lists the dtype kinds for which that is so; any other result is unknown. Casts
+and comparisons between numbers and times are not monotone (-2**63 becomes NaT), nor casts to text.
 """
 
 from __future__ import annotations
@@ -13,6 +13,8 @@ from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
+
+from b2nd_dask.graph.optimize.calls.elementwise import NUMBERS
 
 
 @dataclass(frozen=True, eq=False)
@@ -156,15 +158,23 @@ def _all_infinite(a: Range) -> Any:
     return (np.asarray(a.low) == np.inf) | (np.asarray(a.high) == -np.inf)
 
 
+def is_safe_cast(source: np.dtype[Any], dtype: np.dtype[Any]) -> bool:
+    """Whether a cast keeps values; NumPy also calls casts of numbers to times and text safe."""
+    if source == dtype:
+        return True
+    are_numbers = source.kind in NUMBERS and dtype.kind in NUMBERS
+    return are_numbers and np.can_cast(source, dtype, "safe")
+
+
 def cast(a: Range, dtype: np.dtype[Any]) -> Range | None:
     """The values of another dtype; None where nothing is known of them."""
-    if not _are_of((_NUMBERS,), [a]) or dtype.kind not in _NUMBERS:
+    if not _are_of((_REALS,), [a]) or dtype.kind not in _REALS:
         return None
     if dtype.kind == "b":
         return _truth(a)
     low, high = np.asarray(a.low), np.asarray(a.high)
-    # conversions between whole numbers wrap around
-    if dtype.kind != "f" and not np.can_cast(low.dtype, dtype, "safe"):
+    # casts to floats round, which keeps the order; casts to integers wrap around
+    if dtype.kind != "f" and not is_safe_cast(low.dtype, dtype):
         return None
     return Range(low.astype(dtype), high.astype(dtype), a.has_nan, a.has_others, a.is_constant)
 
@@ -247,14 +257,14 @@ class _Rule(NamedTuple):
     """What a function makes of ranges."""
 
     kinds: tuple[str, ...]
-    """Kinds of dtypes: all arguments have to be of one entry."""
+    """Groups of dtype kinds: all arguments must be of one group."""
     result: Callable[..., Range | None]
-    """None where nothing is known of it."""
+    """Returns None where nothing is known."""
 
 
-#: Kinds of dtypes whose values have one order. Complex numbers have none that all functions keep.
-_NUMBERS = "biuf"
-_ORDERED = (_NUMBERS, "M", "m")
+#: Groups of dtype kinds that are compared in one order.
+_REALS = "biuf"
+_ORDERED = (_REALS, "M", "m")
 
 
 def _are_of(kinds: tuple[str, ...], args: list[Range]) -> bool:
@@ -269,7 +279,7 @@ def _rules(
     return dict.fromkeys(functions, _Rule(kinds, result))
 
 
-#: All functions of which more is known than that they depend on their arguments alone.
+#: The interval rule of each function. The result of any other function is unknown.
 RULES = {
     **_rules((operator.gt, np.greater), _ORDERED, _GREATER),
     **_rules((operator.lt, np.less), _ORDERED, _swapped(_GREATER)),
@@ -280,16 +290,16 @@ RULES = {
     **_rules((operator.and_, np.bitwise_and), ("b",), _logical(np.logical_and)),
     **_rules((operator.or_, np.bitwise_or), ("b",), _logical(np.logical_or)),
     **_rules((operator.invert, np.invert), ("b",), _not),
-    **_rules((np.logical_and,), (_NUMBERS,), _logical(np.logical_and)),
-    **_rules((np.logical_or,), (_NUMBERS,), _logical(np.logical_or)),
-    **_rules((np.logical_not,), (_NUMBERS,), _not),
+    **_rules((np.logical_and,), (_REALS,), _logical(np.logical_and)),
+    **_rules((np.logical_or,), (_REALS,), _logical(np.logical_or)),
+    **_rules((np.logical_not,), (_REALS,), _not),
     **_rules((np.isnan, np.isnat), _ORDERED, _is_nan),
-    **_rules((np.isfinite,), (_NUMBERS,), _is_finite),
-    **_rules((np.isinf,), (_NUMBERS,), _is_infinite),
-    **_rules((operator.add, np.add), (_NUMBERS,), _with_scalar(operator.add)),
-    **_rules((operator.sub, np.subtract), (_NUMBERS,), _with_scalar(operator.sub)),
-    **_rules((operator.mul, np.multiply), (_NUMBERS,), _with_scalar(operator.mul)),
-    **_rules((operator.truediv, np.divide), (_NUMBERS,), _divided),
+    **_rules((np.isfinite,), (_REALS,), _is_finite),
+    **_rules((np.isinf,), (_REALS,), _is_infinite),
+    **_rules((operator.add, np.add), (_REALS,), _with_scalar(operator.add)),
+    **_rules((operator.sub, np.subtract), (_REALS,), _with_scalar(operator.sub)),
+    **_rules((operator.mul, np.multiply), (_REALS,), _with_scalar(operator.mul)),
+    **_rules((operator.truediv, np.divide), (_REALS,), _divided),
     **_rules((operator.neg, np.negative), ("f",), _negative),
     **_rules((abs, np.absolute), ("f",), _absolute),
 }

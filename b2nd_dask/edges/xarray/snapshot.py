@@ -1,4 +1,4 @@
-"""What is opened of a dataset belongs to one version of it."""
+"""Consistent snapshots: manifest and frames of a dataset are opened in one version of it."""
 
 from __future__ import annotations
 
@@ -9,22 +9,21 @@ from typing import Any, TypeVar
 
 from b2nd_dask.errors import B2ndError, StaleFrameError
 from b2nd_dask.format.labels.manifest import MANIFEST
-from b2nd_dask.frame.members.files import inside, opened
+from b2nd_dask.frame.members.files import STORES, inside, opened
 from b2nd_dask.storage import Identity, Location, split_store
 
 #: To open a dataset that others change meanwhile.
 _TRIES = 20
-_FILES, _FOLDERS = (".b2z", ".b2e"), (".b2d",)
 _Opened = TypeVar("_Opened")
 
 
-def of_one_version(
+def open_snapshot(
     source: Any, storage_options: Mapping[str, Any] | None, build: Callable[[], _Opened]
 ) -> _Opened:
-    """Open a dataset; once more, from the begin, if it was replaced meanwhile.
+    """Open a dataset; open it again if it was replaced meanwhile.
 
-    Frames and manifest are opened one after the other, by their names. Each frame is bound to its
-    own version from then on, so that what was of one version when it was opened stays so.
+    Manifest and frames are opened one after the other, by their names. Once it is open, each frame
+    raises StaleFrameError when it changes.
 
     Parameters
     ----------
@@ -58,9 +57,9 @@ def _version(location: Location) -> Identity | None:
     """Identity of what every writer of a dataset replaces: its one file, or its manifest."""
     if location.is_url:
         path = location.url.partition("?")[0].rstrip("/")
-        if not path.endswith((*_FILES, *_FOLDERS)):
+        if not path.endswith(STORES):
             return None
-        is_file = path.endswith(_FILES)
+        is_file = not path.endswith(".b2d")
     else:
         is_file = Path(location.url).is_file()
     with opened(location if is_file else inside(location, MANIFEST)) as reader:
