@@ -10,6 +10,7 @@ import dask
 import dask.array as da
 import numpy as np
 import pytest
+from dask.array.utils import assert_eq
 from dask.callbacks import Callback
 from dask.utils import key_split
 from distributed import Client, LocalCluster
@@ -196,3 +197,15 @@ def test_a_cluster_shows_reads_of_joined_frames(
     assert prefixes(cluster) >= {"read_sum(d0_and_3)", "read_mean(d0_and_3)"}
     assert not {"sum", "mean_chunk"} & prefixes(cluster)
     assert not _dask_compat._Warned.done
+
+
+def test_a_key_stands_for_one_task_where_graphs_are_merged(tmp_path: Path) -> None:
+    """dask optimizes `range` apart, and puts the result beside the layers of `x`."""
+    values = np.arange(1000.0)
+    to_b2nd(values, tmp_path / "x.b2nd", chunks=(100,))
+    x = from_b2nd(tmp_path / "x.b2nd")
+    counts, edges = da.histogram(x, bins=100, range=[x.min(), x.max()])
+    expected = np.histogram(values, bins=100, range=(0.0, 999.0))
+    # these refuse keys of which layers have several tasks
+    assert_eq(counts, expected[0])
+    assert_eq(edges, expected[1])

@@ -1,7 +1,8 @@
-"""Rename tasks that reduce what they read, so that a cluster's dashboard shows that they read."""
+"""Rename tasks: those that reduce what they read, so that a cluster's dashboard shows it."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from dask.typing import Key
@@ -26,16 +27,19 @@ def with_reading_names(tasks: Tasks, output_keys: set[Key]) -> Tasks:
                 names[key] = (reading_name(str(key[0]), label), *key[1:])
             else:
                 names[key] = reading_name(str(key), label)
-    if not names:
-        return tasks
-    renamed: dict[Key, GraphNode] = {}
+    return renamed(tasks, names) if names else tasks
+
+
+def renamed(tasks: Tasks, names: Mapping[Key, Key]) -> dict[Key, GraphNode]:
+    """Give tasks other keys, in their dependents too."""
+    found: dict[Key, GraphNode] = {}
     for key, node in tasks.items():
         own = names.get(key, key)
         used: dict[Key, Key | GraphNode] = {
             name: names[name] for name in node.dependencies if name in names
         }
-        renamed[own] = node.substitute(used, key=own) if used or own != key else node
-    return renamed
+        found[own] = node.substitute(used, key=own) if used or own != key else node
+    return found
 
 
 def _reduced_frame(node: Any) -> Readable | None:

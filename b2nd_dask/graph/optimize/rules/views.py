@@ -35,6 +35,7 @@ from b2nd_dask.graph._dask_compat import (
 from b2nd_dask.graph.optimize.calls.elementwise import UNKNOWN, is_elementwise, may_return_view
 from b2nd_dask.graph.optimize.calls.expression import is_among
 from b2nd_dask.graph.optimize.calls.reductions import is_chunk_step
+from b2nd_dask.graph.optimize.names import renamed
 from b2nd_dask.graph.optimize.rules.index_pushdown import index_block
 from b2nd_dask.graph.optimize.rules.reduction_pushdown import reduce_block
 from b2nd_dask.graph.optimize.rules.rule import GraphRule, Tasks
@@ -99,10 +100,19 @@ def return_views(tasks: Tasks, output_keys: set[Key], found: tuple[_Flow, set[Ke
     """Make reads return views of constants, where nothing may write into their results."""
     flow, reading = found
     writable = flow.writable(tasks, output_keys)
-    return {
-        key: flow.returning_views(node, key in writable) if key in reading else node
-        for key, node in tasks.items()
+    changed = {key: flow.returning_views(tasks[key], key in writable) for key in reading}
+    # The old key is that of the read as it was, in graphs that this one may be merged with.
+    names = {
+        key: _name_of_views(key)
+        for key, node in changed.items()
+        if node is not tasks[key] and key not in output_keys and node.func is not _execute_subgraph
     }
+    return renamed({**tasks, **changed}, names)
+
+
+def _name_of_views(key: Key) -> Key:
+    """Key of a read that returns views; its first word stays, which dashboards show."""
+    return (_name_of_views(key[0]), *key[1:]) if isinstance(key, tuple) else f"{key}-views"
 
 
 def _is_region(argument: Any) -> bool:
