@@ -122,6 +122,8 @@ def not_stored(dtype: np.dtype[Any]) -> str | None:
         )
     if dtype.hasobject:
         return "Python objects, which a frame cannot hold; convert them by .astype"
+    if not dtype.itemsize:
+        return "0 bytes long, which a frame cannot hold"
     return None
 
 

@@ -32,6 +32,7 @@ _FORMAT = click.Choice(list(FORMATS))
 @click.option("--overwrite", is_flag=True, help="Replace DST when the new one is complete.")
 @click.option("--skip", is_flag=True, help="Leave out arrays that DST cannot hold.")
 @click.option("--check", is_flag=True, help="Compare all elements before DST appears.")
+@click.option("--other-files", is_flag=True, help="Read elements also from files that SRC names.")
 @storage_options
 def convert_command(
     src: str,

@@ -12,7 +12,7 @@ from typing import Any
 
 from b2nd_dask.edges.convert.copying import compare
 from b2nd_dask.edges.convert.formats import format_of, split_member
-from b2nd_dask.edges.convert.lazy import Budget
+from b2nd_dask.edges.convert.lazy import Budget, readable
 from b2nd_dask.edges.convert.options import Options
 from b2nd_dask.edges.convert.read_hdf5 import read_hdf5
 from b2nd_dask.edges.convert.read_npy import read_npy, read_npz
@@ -55,6 +55,7 @@ def convert(
     overwrite: bool = False,
     skip: bool = False,
     check: bool = False,
+    other_files: bool = False,
     storage_options: Mapping[str, Any] | None = None,
     progress: Progress | None = None,
 ) -> str:
@@ -89,6 +90,10 @@ def convert(
         warning, instead of an error.
     check : bool
         Compare all elements with the source before the target appears.
+    other_files : bool
+        Read elements also from other files that the source names: HDF5's virtual datasets and
+        external storage, symbolic links that lead out of a directory of zarr. Whoever made the
+        source may name any file that you can read.
     storage_options : mapping, optional
         For the fsspec file system of the URL of `src`.
     progress : callable, optional
@@ -147,7 +152,11 @@ def convert(
     place = Path(os.path.abspath(target))  # noqa: PTH100 - keeps links as they are
     _require_apart(source, place, inner)
     with tempfile.TemporaryDirectory(prefix="b2nd-dask-") as scratch:
-        tree = _read(source, read_as, budget, dtype, storage_options, Path(scratch))
+        if read_as in _FRAMES:
+            tree = _read_frames(source, dtype, storage_options)
+        else:
+            with readable(source):
+                tree = _read(source, read_as, budget, Path(scratch), storage_options, other_files)
         tree = tree if member is None else tree.part(member)
         _check(tree, write_as, options)
         with staged(place, replace=overwrite, advice="overwrite=True (--overwrite)") as made:
@@ -180,26 +189,30 @@ def _require_apart(source: str, place: Path, inner: str | None) -> None:
         )
 
 
+def _read_frames(
+    source: str, dtype: Any = None, storage_options: Mapping[str, Any] | None = None
+) -> Tree:
+    require("convert", "xarray")
+    from b2nd_dask.edges.convert.read_frames import read_frames
+
+    return read_frames(source, dtype, storage_options)
+
+
 def _read(
     source: str,
     read_as: str,
     budget: Budget,
-    dtype: Any,
-    storage_options: Mapping[str, Any] | None,
     scratch: Path,
+    storage_options: Mapping[str, Any] | None = None,
+    other_files: bool = False,
 ) -> Tree:
-    """Describe a source."""
-    if read_as in _FRAMES:
-        require("convert", "xarray")
-        from b2nd_dask.edges.convert.read_frames import read_frames
-
-        return read_frames(source, dtype, storage_options)
+    """Describe a source in another format."""
     if read_as == "zarr":
-        return read_zarr(source, budget, storage_options)
+        return read_zarr(source, budget, storage_options, other_files=other_files)
     if "://" in source:
         raise ValueError(f"{source}: only frames and zarr are read from URLs; download the file")
     if read_as == "hdf5":
-        return read_hdf5(source, budget)
+        return read_hdf5(source, budget, other_files=other_files)
     return read_npy(source, budget) if read_as == "npy" else read_npz(source, budget, scratch)
 
 
@@ -257,5 +270,7 @@ def _write(tree: Tree, made: Staged, write_as: str, options: Options, inner: str
 
 
 def _compare(tree: Tree, made: Staged, write_as: str, budget: Budget, scratch: Path) -> None:
-    written = _read(str(made.ready), write_as, budget, None, None, scratch)
+    ready = str(made.ready)
+    of_frames = write_as in _FRAMES
+    written = _read_frames(ready) if of_frames else _read(ready, write_as, budget, scratch)
     compare(tree, written, budget, with_numbers if write_as == "hdf5" else None)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 import dask.array as da
@@ -57,6 +59,54 @@ class Budget:
         return max(1, min(self.threads, self.nbytes // max(1, _COPIES * block_nbytes)))
 
 
+@contextmanager
+def readable(label: str) -> Iterator[None]:
+    """Make errors of other libraries say what they could not read.
+
+    Raises
+    ------
+    ValueError
+        For errors that do not name `label`; `OSError` for those of the system, `TypeError` for
+        elements that a frame cannot hold.
+    """
+    try:
+        yield
+    except Exception as error:
+        if label in str(error) or isinstance(error, ImportError | MemoryError):
+            raise
+        if isinstance(error, TypeError):
+            raise TypeError(f"{label}: {error}") from error
+        reason = f"{type(error).__name__}: {error}"
+        if isinstance(error, OSError) and error.errno is not None:
+            raise OSError(error.errno, reason, label) from error
+        raise ValueError(f"{label}: it cannot be read, perhaps it is damaged: {reason}") from error
+
+
+@dataclass(frozen=True)
+class _Named:
+    """An array of another library, whose errors say which one cannot be read."""
+
+    source: Any
+    label: str
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return tuple(self.source.shape)
+
+    @property
+    def ndim(self) -> int:
+        return len(self.shape)
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        found: np.dtype[Any] = self.source.dtype
+        return found
+
+    def __getitem__(self, index: Any) -> Any:
+        with readable(self.label):
+            return self.source[index]
+
+
 def lazy(source: Any, unit: Sequence[int] | None, budget: Budget, label: str) -> da.Array:
     """Make a dask array of an array that is stored in chunks.
 
@@ -72,7 +122,7 @@ def lazy(source: Any, unit: Sequence[int] | None, budget: Budget, label: str) ->
         budget.check(label, [min(u, n) for u, n in zip(unit, source.shape, strict=True)], itemsize)
     sizes = block_of(source.shape, unit, itemsize, budget.block)
     array: da.Array = da.from_array(
-        source,
+        _Named(source, label),
         chunks=tuple(max(1, size) for size in sizes),
         lock=False,
         meta=np.empty((0,) * len(source.shape), source.dtype),

@@ -70,8 +70,13 @@ def decoded(elements: Any, dtype: np.dtype[Any]) -> Any:
     )
 
 
-def read_hdf5(path: str, budget: Budget) -> Tree:
+def read_hdf5(path: str, budget: Budget, *, other_files: bool = False) -> Tree:
     """Describe a local file.
+
+    Parameters
+    ----------
+    other_files : bool
+        Whether elements may lie in other files, which this one names.
 
     Raises
     ------
@@ -93,11 +98,18 @@ def read_hdf5(path: str, budget: Budget) -> Tree:
         )
         raise ValueError(f"{path}: {advice}") from error
     with file:
-        return hdf5_tree(file, path, budget, squeeze="_NCProperties" in file.attrs)
+        squeeze = "_NCProperties" in file.attrs
+        return hdf5_tree(file, path, budget, squeeze=squeeze, other_files=other_files)
 
 
 def hdf5_tree(
-    group: Any, label: str, budget: Budget, *, squeeze: bool, seen: set[int] | None = None
+    group: Any,
+    label: str,
+    budget: Budget,
+    *,
+    squeeze: bool,
+    other_files: bool = False,
+    seen: set[int] | None = None,
 ) -> Tree:
     """Describe an opened group.
 
@@ -105,6 +117,8 @@ def hdf5_tree(
     ----------
     squeeze : bool
         Whether attributes of one element are numbers: NetCDF knows no others.
+    other_files : bool
+        As for `read_hdf5`.
     seen : set of int, optional
         Addresses of the groups so far: one may have several names, also inside of itself.
     """
@@ -124,11 +138,15 @@ def hdf5_tree(
             if h5py.h5o.get_info(child.id).addr in seen:
                 tree.lost.append(f"{inner}, which is another name of a group")
                 continue
-            tree.groups[name] = hdf5_tree(child, inner, budget, squeeze=squeeze, seen=seen)
+            tree.groups[name] = hdf5_tree(
+                child, inner, budget, squeeze=squeeze, other_files=other_files, seen=seen
+            )
         elif isinstance(child, h5py.Datatype):
             tree.lost.append(f"{inner}, which is a named type")
         elif not _is_bare_dim(child):
             try:
+                if not other_files:
+                    _require_own_elements(child)
                 member = hdf5_member(child, inner, budget, tree.lost, squeeze=squeeze)
                 tree.members[name.removeprefix(_NO_COORDINATE)] = member
             except TypeError as error:
@@ -165,11 +183,18 @@ def hdf5_member(
     return Member(array, _dims(dataset, label, lost), attrs, is_coord=False)
 
 
+def _require_own_elements(dataset: Any) -> None:
+    """Refuse what lies in other files: whoever made this one may name any of the user's."""
+    if dataset.external or (dataset.shape is not None and dataset.is_virtual):
+        raise TypeError(
+            "its elements lie in other files, which the file names: copy them into it, or give "
+            "convert other_files=True (--other-files) if you trust whoever made it"
+        )
+
+
 def _element_dtype(dataset: Any) -> tuple[np.dtype[Any], bool]:
     """Dtype of the elements as NumPy has it, and whether they are UTF-8."""
     h5py = require("convert", "h5py")
-    if dataset.external:
-        raise TypeError("its elements lie in other files, which the file names: copy them into it")
     if dataset.shape is None:
         raise TypeError("it is empty: it has a type, and no shape")
     dtype = dataset.dtype

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import warnings
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -35,9 +37,36 @@ def open_zarr(path: str, storage_options: Mapping[str, Any] | None) -> Any:
     return zarr.open(path, mode="r", storage_options=options)
 
 
-def read_zarr(path: str, budget: Budget, storage_options: Mapping[str, Any] | None) -> Tree:
-    """Describe a store of zarr."""
+def read_zarr(
+    path: str,
+    budget: Budget,
+    storage_options: Mapping[str, Any] | None = None,
+    *,
+    other_files: bool = False,
+) -> Tree:
+    """Describe a store of zarr.
+
+    Raises
+    ------
+    ValueError
+        A symbolic link leads out of its directory, and `other_files` is false.
+    """
+    if not other_files:
+        _refuse_links(path.removeprefix("file://"))
     return zarr_tree(open_zarr(path, storage_options), path, budget)
+
+
+def _refuse_links(path: str) -> None:
+    """Refuse links that lead out of a local directory: anything of the user's may lie there."""
+    root = Path(path).resolve()
+    for folder, folders, files in os.walk(path):
+        for name in (*folders, *files):
+            link = Path(folder, name)
+            if link.is_symlink() and not link.resolve().is_relative_to(root):
+                raise ValueError(
+                    f"{printable(str(link))}: it is a link out of {path}: copy what it leads to, "
+                    "or give other_files=True (--other-files) if you trust whoever made it"
+                )
 
 
 def zarr_tree(node: Any, label: str, budget: Budget) -> Tree:
