@@ -31,10 +31,11 @@ from b2nd_dask.storage.read.memory import ObjectReader
 from b2nd_dask.storage.read.pattern import matches_of, natural_key
 from b2nd_dask.storage.redaction import Secrets, printable
 from b2nd_dask.storage.spans import Span
+from b2nd_dask.storage.write.durable import sync
 from b2nd_dask.storage.write.frame_lock import CHANGED, frame_locked, unless_replaced
 from b2nd_dask.storage.write.leftovers import StagingInfo, list_staging, remove_staging
-from b2nd_dask.storage.write.local_files import NO_LOCKS
-from b2nd_dask.storage.write.local_names import area_of, publish_path, remove_path, sync_directory
+from b2nd_dask.storage.write.local_files import NO_LOCKS, about, write_file
+from b2nd_dask.storage.write.local_names import area_of, publish_path, remove_path
 from b2nd_dask.storage.write.local_update import require_end
 from b2nd_dask.storage.write.staging import Placement, Run, StagedChunks, Staging, UpdateStaging
 from b2nd_dask.storage.write.targets import staging_for, update_staging_for
@@ -60,6 +61,7 @@ __all__ = [
     "StagingInfo",
     "UpdateStaging",
     "ZipMember",
+    "about",
     "area_of",
     "changes_show",
     "chunk_member",
@@ -81,8 +83,9 @@ __all__ = [
     "split_store",
     "staging_for",
     "store_in",
-    "sync_directory",
+    "sync",
     "unless_replaced",
     "update_staging_for",
+    "write_file",
     "zip_members",
 ]

@@ -20,8 +20,9 @@ import blosc2
 import dask
 import dask.array as da
 import numpy as np
+import xarray as xr
 
-from b2nd_dask import compact, list_staging, open_b2nd, remove_staging, to_b2nd
+from b2nd_dask import compact, list_staging, open_b2nd, rechunk, remove_staging, to_b2nd
 from b2nd_dask.frame.write.records import read_journals
 from b2nd_dask.storage import Location, staging_for
 from b2nd_dask.storage.write import local_names
@@ -80,6 +81,9 @@ class Scenario:
                 part = (slice(5, 25), slice(0, 30))
                 to_b2nd(OLD[part], self.path, mode="r+", region=part)
             self.path.rename(self.saved)
+
+    def is_named(self, error: OSError) -> bool:
+        return str(self.path) in str(error)
 
     def reset(self) -> None:
         local_names.remove_path(self.path)
@@ -145,6 +149,32 @@ class Scenario:
             return "old"
         assert np.array_equal(values, self.new), "neither the old frame nor the new one"
         return "new"
+
+
+class Rechunk(Scenario):
+    """Through an intermediate frame, inside the staging area of the target."""
+
+    def __init__(self, folder: Path) -> None:
+        self.path, self.source = folder / "frame.b2nd", folder / "source.b2nd"
+        values = np.random.default_rng(3).normal(size=(240, 100, 100))
+        to_b2nd(values, self.source, chunks=(4, 100, 100), stats=False)
+
+    def write(self) -> None:
+        rechunk(self.source, self.path, chunks=(240, 10, 10), mode="w", max_mem="12MB")
+
+    def is_named(self, error: OSError) -> bool:
+        return super().is_named(error) or str(self.source) in str(error)
+
+
+class Labelled(Scenario):
+    """A dataset: a directory of frames, or one file of them."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def write(self) -> None:
+        variables = {"a": ("x", np.arange(40.0)), "b": (("x", "y"), NEW)}
+        to_b2nd(xr.Dataset(variables, {"x": np.arange(40)}), self.path, mode="w")
 
 
 class Faults:
@@ -223,7 +253,7 @@ def attempt(scenario: Scenario, faults: Faults) -> str:
             scenario.write()
             code = 0 if faults.count >= faults.moment else 9
         except OSError as error:
-            code = 3 if str(scenario.path) in str(error) else 5
+            code = 3 if scenario.is_named(error) else 5
             if code == 5:
                 traceback.print_exc()
         except KeyboardInterrupt:
@@ -262,3 +292,16 @@ def crash(kind: str, contiguous: bool, fault: str, folder: Path, exchange: bool)
         remove_staging(scenario.path)
         left = {path.name for path in folder.iterdir()} - {"frame.b2nd", "saved"}
         assert not left, (moment, left)
+
+
+def errors(scenario: Scenario, fault: str, every: int) -> Counter[str]:
+    """Count how writes ended that met an error at one call each, at every so many calls."""
+    dask.config.set(scheduler="sync")
+    outcomes: Counter[str] = Counter()
+    scenario.write()  # what is imported now need not be in each child
+    moment = 1
+    # what is neither an error of the write nor its end may be no fault at all, at each moment
+    while (ended := attempt(scenario, Faults(moment, fault, exchange=True))) in ("error", "done"):
+        outcomes[ended] += 1
+        moment += every
+    return outcomes + Counter({ended: 1})

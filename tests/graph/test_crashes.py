@@ -144,6 +144,17 @@ def test_a_file_system_that_cannot_exchange_directories(tmp_path, kind, fault):
     assert not any(ended.startswith("other") for ended in outcomes)
 
 
+@pytest.mark.parametrize("fault", ["ENOSPC", "EIO"])
+@pytest.mark.parametrize("kind", ["rechunk", "d.b2d", "d.b2z"])
+def test_errors_in_what_a_target_is_made_of_name_the_target(tmp_path, kind, fault):
+    rechunked = kind == "rechunk"
+    scenario = crashes.Rechunk(tmp_path) if rechunked else crashes.Labelled(tmp_path / kind)
+    outcomes = run_forked(crashes.errors, scenario, fault, 7 if rechunked else 1, seconds=300)
+    # to clean up may fail without an error of the write
+    assert outcomes.keys() <= {"error", "done", "over"}
+    assert outcomes["error"] > 3
+
+
 VALUES = np.random.default_rng(3).normal(size=(120, 50))
 
 

@@ -9,7 +9,9 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import pytest
 
+from b2nd_dask import to_b2nd
 from b2nd_dask.storage import Location, StagedChunks, staging_for
+from b2nd_dask.storage.write.durable import sync
 from b2nd_dask.storage.write.local_files import pwrite_all
 
 
@@ -124,3 +126,50 @@ def test_without_locks_nothing_is_published_that_a_task_may_have_open(tmp_path, 
         os.close(fd)
         staging.discard()
         assert [*tmp_path.glob(".*")] == []
+
+
+def macos(monkeypatch, fullfsync):
+    """Give `fcntl` what it has on macOS; gives the names of the calls that follow."""
+    original, calls = os.fsync, []
+
+    def fcntl_(fd, command):
+        assert command == 51, "F_FULLFSYNC of <sys/fcntl.h>"
+        os.fstat(fd)
+        calls.append("F_FULLFSYNC")
+        fullfsync()
+
+    def fsync(fd):
+        calls.append("fsync")
+        original(fd)
+
+    monkeypatch.setattr(fcntl, "F_FULLFSYNC", 51, raising=False)
+    monkeypatch.setattr(fcntl, "fcntl", fcntl_)
+    monkeypatch.setattr(os, "fsync", fsync)
+    return calls
+
+
+def test_macos_waits_for_the_drive(tmp_path, monkeypatch):
+    calls = macos(monkeypatch, lambda: None)
+    to_b2nd(np.arange(10.0), tmp_path / "a.b2nd")
+    assert set(calls) == {"F_FULLFSYNC"}
+    calls.clear()
+    to_b2nd(np.arange(5.0), tmp_path / "a.b2nd", mode="r+", append_axis=0)
+    to_b2nd(np.arange(10.0), tmp_path / "b.b2nd", contiguous=False)
+    assert set(calls) == {"F_FULLFSYNC"}
+    calls.clear()
+    to_b2nd(np.arange(5.0), tmp_path / "b.b2nd", mode="w", fsync=False)
+    assert not calls
+
+
+@pytest.mark.parametrize("code", [errno.ENOTSUP, errno.EIO])
+def test_a_drive_that_cannot_be_told_to_store(tmp_path, monkeypatch, code):
+    def fullfsync():
+        raise OSError(code, os.strerror(code))
+
+    calls = macos(monkeypatch, fullfsync)
+    if code == errno.EIO:
+        with pytest.raises(OSError, match=r"a\.b2nd"):
+            to_b2nd(np.arange(10.0), tmp_path / "a.b2nd")
+        return
+    sync(tmp_path)
+    assert calls == ["F_FULLFSYNC", "fsync"]

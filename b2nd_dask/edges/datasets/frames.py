@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import tempfile
 import zipfile
 from pathlib import Path
@@ -14,7 +13,7 @@ from b2nd_dask.format.labels.manifest import COORD, MANIFEST
 from b2nd_dask.format.labels.pack import build_embed
 from b2nd_dask.frame.members.files import EMBED
 from b2nd_dask.graph.write.to_b2nd import to_b2nd
-from b2nd_dask.storage import printable
+from b2nd_dask.storage import printable, remove_path
 
 #: Of what directories and stores of frames consist of.
 _SUFFIXES = (".b2nd", ".b2f", ".b2b", ".b2e", ".b2d", ".b2z", ".b2frame")
@@ -88,7 +87,7 @@ def pack_folder(folder: Path, archive: Path) -> None:
         for path in sorted(folder.rglob("*")):
             if path.is_file():
                 target.write(path, path.relative_to(folder).as_posix())
-    shutil.rmtree(folder)
+    remove_path(folder)
 
 
 def packed_frame(member: Member, name: str) -> bytes:

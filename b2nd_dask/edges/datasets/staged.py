@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import errno
+import logging
 import os
 import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from b2nd_dask.edges.datasets.locks import replacing
 from b2nd_dask.edges.datasets.replaceable import require_replaceable
-from b2nd_dask.storage import area_of, publish_path, remove_path, sync_directory
+from b2nd_dask.storage import about, area_of, publish_path, remove_path, sync
 
-#: Errors of a disk, a quota or a limit that is full.
-_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+logger = logging.getLogger("b2nd_dask")
 
 
 @dataclass(frozen=True)
@@ -65,42 +66,47 @@ def staged(target: Path, *, replace: bool, advice: str, fsync: bool = True) -> I
             errno.ENOENT, "there is no such directory to write to", str(target.parent)
         )
     area = area_of(target, secrets.token_hex(8))
-    area.mkdir()
+    with about(str(target)):
+        area.mkdir()
     try:
         made = Staged(area, area / name)
         yield made
-        if fsync:
-            _sync(made.ready)
-        with replacing(target, wait=True):
-            # files may have come while it was written
-            require_replaceable(target)
-            publish_path(made.ready, target, replace=replace, fsync=fsync)
+        with about(str(target)):
+            if fsync:
+                _sync(made.ready)
+            with replacing(target, wait=True):
+                # files may have come while it was written
+                require_replaceable(target)
+                publish_path(made.ready, target, replace=replace, fsync=fsync)
     except OSError as error:
-        if error.errno in _FULL and error.filename is None:
-            raise OSError(error.errno, os.strerror(error.errno), str(target)) from error
-        raise
+        # others are errors of what is read
+        if error.errno is None or (error.filename and not _is_in(area, error.filename)):
+            raise
+        with about(str(target)):
+            raise
     finally:
-        # also what was there before, where it was exchanged
-        remove_path(area)
-        old = area.with_suffix(".old")
-        if old.exists():
-            remove_path(old)
+        _clean_up(target, area)
+
+
+def _clean_up(target: Path, area: Path) -> None:
+    """Remove what was staged, and what was there before; the target is what it is."""
+    for path in (area, area.with_suffix(".old")):
+        try:
+            remove_path(path)
+        except OSError as error:
+            logger.warning("%s: %s; `remove_staging` removes what is left", target, error)
+
+
+def _is_in(area: Path, name: Any) -> bool:
+    return Path(os.fsdecode(name)).is_relative_to(area)
 
 
 def _sync(path: Path) -> None:
     """Make a file, or a directory with all in it, durable."""
     if not path.is_dir():
-        _sync_file(path)
+        sync(path)
         return
     for folder, _, names in os.walk(path):
         for name in names:
-            _sync_file(Path(folder, name))
-        sync_directory(Path(folder))
-
-
-def _sync_file(path: Path) -> None:
-    fd = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)
+            sync(Path(folder, name))
+        sync(Path(folder))

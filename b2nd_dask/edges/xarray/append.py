@@ -7,7 +7,6 @@ it. Changes take turns by a lock on the directory.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Hashable, Iterable
 from pathlib import Path
 from typing import Any
@@ -24,7 +23,7 @@ from b2nd_dask.frame.access import open_b2nd
 from b2nd_dask.graph.write.running import Job
 from b2nd_dask.graph.write.to_b2nd import to_b2nd
 from b2nd_dask.graph.write.write_array import run_together, write_job
-from b2nd_dask.storage import Location, sync_directory
+from b2nd_dask.storage import Location, sync, write_file
 
 
 def append_dataset(ds: xr.Dataset, path: Path, dim: str) -> None:
@@ -160,9 +159,6 @@ def _commit_size(path: Path, dim: str, size: int) -> None:
     """Replace the manifest: from now on what was appended counts."""
     manifest = path / MANIFEST
     new = manifest.with_name(f".{MANIFEST}.new")
-    with new.open("wb") as file:
-        file.write(with_sizes(manifest.read_bytes(), {dim: size}))
-        file.flush()
-        os.fsync(file.fileno())
+    write_file(new, with_sizes(manifest.read_bytes(), {dim: size}))
     new.replace(manifest)
-    sync_directory(path)
+    sync(path)

@@ -11,8 +11,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
+from b2nd_dask.storage.write.durable import sync
 from b2nd_dask.storage.write.local_files import about, link_or_copy, locked, write_file
-from b2nd_dask.storage.write.local_names import LOCK_NAME, sync_directory
+from b2nd_dask.storage.write.local_names import LOCK_NAME
 from b2nd_dask.storage.write.object_store import StagingArea
 
 _SUFFIX = ".kept"
@@ -56,7 +57,7 @@ class LocalKeptFiles:
         with about(self.target):
             ready = self._ready(payload)
             ready.rename(self._path(name))
-            sync_directory(ready.parent)
+            sync(ready.parent)
 
     def put_new(self, name: str, payload: bytes) -> bool:
         """See `KeptFiles.put_new`."""
@@ -69,7 +70,7 @@ class LocalKeptFiles:
                 return False
             finally:
                 ready.unlink()
-            sync_directory(ready.parent)
+            sync(ready.parent)
         return True
 
     def names(self) -> list[str]:

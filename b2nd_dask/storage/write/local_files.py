@@ -13,6 +13,8 @@ from pathlib import Path
 
 from b2nd_dask.errors import B2ndError
 from b2nd_dask.storage.failures import why_missing
+from b2nd_dask.storage.write.durable import flush
+from b2nd_dask.storage.write.local_names import target_of
 
 #: Errors of flock on file systems without locks.
 NO_LOCKS = (errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOLCK)
@@ -27,10 +29,14 @@ _IOV_MAX = os.sysconf("SC_IOV_MAX")
 
 @contextmanager
 def about(target: str) -> Iterator[None]:
-    """Name the target in errors of the system, which name a hidden file or none."""
+    """Name the target in errors of the system, which name a hidden file or none.
+
+    What is written inside the staging area of another target is a part of that one.
+    """
     try:
         yield
     except OSError as error:
+        target = target_of(target)
         if isinstance(error, B2ndError) or target in (error.filename, error.filename2):
             raise
         missing = error.errno in (errno.ENOENT, errno.ENOTDIR)
@@ -152,15 +158,6 @@ def write_file(path: Path, payload: bytes, *, fsync: bool = True) -> None:
     try:
         pwrite(fd, payload, 0)
         if fsync:
-            os.fsync(fd)
-    finally:
-        os.close(fd)
-
-
-def sync_file(path: str | Path, folder: int | None = None) -> None:
-    """Wait until a file is on the disk."""
-    fd = os.open(path, os.O_RDONLY, dir_fd=folder)
-    try:
-        os.fsync(fd)
+            flush(fd)
     finally:
         os.close(fd)

@@ -24,12 +24,14 @@ from contextlib import suppress
 from pathlib import Path
 
 from b2nd_dask.storage.byte_reader import MAIN_MEMBER, is_member
+from b2nd_dask.storage.write.durable import sync
 
 #: In a staging area; locked shared by who appends, exclusively by who commits.
 LOCK_NAME = "lock"
 #: A longer name of a target is cut, since names end at 255 bytes.
 _LONGEST_NAME = 150
 _HIDDEN = re.compile(r"([0-9a-f]{16})\.(staging|removed|old)")
+_AREA = re.compile(r"(?<![^/])\.([^/]+)\.[0-9a-f]{16}\.staging(?=/|$).*", re.DOTALL)
 #: From linux/fs.h and linux/fcntl.h; Python has no renameat2.
 _RENAME_NOREPLACE, _RENAME_EXCHANGE, _AT_FDCWD = 1, 2, -100
 #: Errors of a kernel or file system without renameat2, or without the flag.
@@ -64,6 +66,20 @@ def key_of(hidden: Path, target: Path) -> str | None:
     prefix = _prefix(target.name)
     named = _HIDDEN.fullmatch(hidden.name.removeprefix(prefix))
     return named[1] if named and hidden.name.startswith(prefix) else None
+
+
+def target_of(path: str) -> str:
+    """The target in whose staging area something lies; the path itself where it lies in none.
+
+    Names that were cut stay so (`_LONGEST_NAME`).
+
+    Examples
+    --------
+    >>> target_of("/data/.t2m.b2nd.0123456789abcdef.staging/part")
+    '/data/t2m.b2nd'
+    """
+    area = _AREA.search(path)
+    return path[: area.start()] + area[1] if area else path
 
 
 def remove_area(hidden: Path, target: Path) -> None:
@@ -138,7 +154,7 @@ def publish_path(ready: Path, target: Path, *, replace: bool, fsync: bool = True
     else:
         _rename_new(ready, target)
     if fsync:
-        sync_directory(target.parent)
+        sync(target.parent)
 
 
 def mode_of(target: Path, is_same_form: Callable[[int], bool]) -> int | None:
@@ -171,15 +187,6 @@ def require_frame(path: Path) -> None:
             "yourself, or write to another path",
             str(path),
         )
-
-
-def sync_directory(path: Path) -> None:
-    """Make the names in a directory durable."""
-    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)
 
 
 def remove_path(path: Path) -> None:

@@ -27,6 +27,7 @@ from b2nd_dask.storage.byte_reader import MAIN_MEMBER, ByteReader, Identity, chu
 from b2nd_dask.storage.read.local_reader import LocalReader, identity_at
 from b2nd_dask.storage.read.location import Location
 from b2nd_dask.storage.spans import Span
+from b2nd_dask.storage.write.durable import flush, sync
 from b2nd_dask.storage.write.kept_files import KeptFiles, LocalKeptFiles
 from b2nd_dask.storage.write.local_files import (
     about,
@@ -35,7 +36,6 @@ from b2nd_dask.storage.write.local_files import (
     link_or_copy,
     locked,
     pwrite,
-    sync_file,
     write_file,
 )
 from b2nd_dask.storage.write.local_names import (
@@ -46,7 +46,6 @@ from b2nd_dask.storage.write.local_names import (
     remove_area,
     remove_path,
     require_frame,
-    sync_directory,
 )
 from b2nd_dask.storage.write.own_files import append_rows, append_to_part
 from b2nd_dask.storage.write.staging import (
@@ -172,8 +171,8 @@ class _LocalStaging:
         """See `Staging.sync`."""
         with about(self.target):
             for part in parts:
-                sync_file(self.directory / part)
-            sync_directory(self.directory)
+                sync(self.directory / part)
+            sync(self.directory)
 
     def discard(self) -> None:
         """Remove everything that was staged."""
@@ -261,7 +260,7 @@ class ContiguousStaging(_LocalStaging):
                 pwrite(fd, tail, end)
                 pwrite(fd, head, 0)
                 if self.fsync:
-                    os.fsync(fd)
+                    flush(fd)
             finally:
                 os.close(fd)
             self.give_name(ready)
@@ -305,10 +304,10 @@ class SparseStaging(_LocalStaging):
         with about(self.target):
             if self.fsync:
                 for member in frame.iterdir():
-                    sync_file(member)
+                    sync(member)
             write_file(frame / MAIN_MEMBER, head + tail, fsync=self.fsync)
             if (mode := mode_of(target, stat.S_ISDIR)) is not None:
                 frame.chmod(mode)
             if self.fsync:
-                sync_directory(frame)
+                sync(frame)
             self.give_name(frame)

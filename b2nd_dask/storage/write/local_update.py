@@ -29,12 +29,12 @@ from b2nd_dask.storage.byte_reader import (
 )
 from b2nd_dask.storage.read.local_reader import identity_of
 from b2nd_dask.storage.spans import Span
+from b2nd_dask.storage.write.durable import flush, sync
 from b2nd_dask.storage.write.frame_lock import CHANGED, frame_locked, unless_replaced
 from b2nd_dask.storage.write.local_files import (
     about,
     link_or_copy,
     pwrite,
-    sync_file,
     write_file,
 )
 from b2nd_dask.storage.write.local_staging import ContiguousStaging, SparseStaging
@@ -109,7 +109,7 @@ class ContiguousUpdate(ContiguousStaging):
                 # the switch: until here the old header names the old index
                 pwrite(fd, *_changed(os.pread(fd, len(head), 0), head))
                 if self.fsync:
-                    os.fsync(fd)
+                    flush(fd)
             finally:
                 os.close(fd)
 
@@ -119,7 +119,7 @@ class ContiguousUpdate(ContiguousStaging):
             self.copy_part(part, start, stop - start, fd, end)
             end += stop - start
         pwrite(fd, tail, end)
-        os.fsync(fd)
+        flush(fd)
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,7 +174,7 @@ class SparseUpdate(SparseStaging):
                 # whatever this raises, the new index may be there: its chunks stay
                 os.rename(index, MAIN_MEMBER, dst_dir_fd=folder)
                 if self.fsync:
-                    os.fsync(folder)
+                    flush(folder)
             except FileNotFoundError as error:
                 if not _leads_to(self.target, folder):
                     # the frame was replaced, and its directory is being emptied
@@ -197,8 +197,8 @@ class SparseUpdate(SparseStaging):
                 # not moved: a commit that is begun anew looks for it under its old name
                 link_or_copy(self.directory / run.part, name, folder)
                 linked.append(name)
-                sync_file(name, folder)
-            os.fsync(folder)
+                sync(name, folder)
+            flush(folder)
         except BaseException:
             # no index names them
             for name in linked:
