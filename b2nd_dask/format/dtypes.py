@@ -36,7 +36,8 @@ def parse_dtype(raw: bytes) -> np.dtype[Any]:
     """Read the dtype field of the metalayer.
 
     Accepts the spellings found in real files: ``dtype.str`` (``<f8``), names (``int32``),
-    ``dtype('int32')`` and the `repr` of ``dtype.descr`` for structured dtypes.
+    ``dtype('int32')``, the `repr` of ``dtype.descr`` for structured dtypes, and ``('<f8', (10,))``
+    for elements that are arrays.
 
     Parameters
     ----------
@@ -63,7 +64,7 @@ def parse_dtype(raw: bytes) -> np.dtype[Any]:
         raise FrameFormatError(f"the dtype string is not UTF-8: {raw[:40]!r}") from error
     if match := _REPR.fullmatch(text):
         text = match["inner"]
-    dtype = _structured(text) if text.startswith("[") else _plain(text)
+    dtype = _described(text) if text.startswith(("[", "(")) else _plain(text)
     return _checked(dtype, text)
 
 
@@ -149,7 +150,7 @@ def _plain(text: str) -> np.dtype[Any]:
         raise FrameFormatError(f"{text[:80]!r} is not a dtype that NumPy knows") from error
 
 
-def _structured(text: str) -> np.dtype[Any]:
+def _described(text: str) -> np.dtype[Any]:
     if not _ESCAPED.fullmatch(text):
         raise FrameFormatError(f"{text[:80]!r} is not the description of a dtype")
     try:
@@ -157,7 +158,13 @@ def _structured(text: str) -> np.dtype[Any]:
     # literal_eval parses only; sets and keys may have no hash, deep nesting ends in the last two
     except (ValueError, TypeError, SyntaxError, RecursionError, MemoryError) as error:
         raise FrameFormatError(f"{text[:80]!r} is not the description of a dtype") from error
-    return _from_descr(descr, text)
+    if not isinstance(descr, tuple):
+        return _from_descr(descr, text)
+    _, *inner = _field(("", *descr), text, 1)
+    try:
+        return np.dtype(tuple(inner))
+    except (TypeError, ValueError) as error:
+        raise FrameFormatError(f"{text[:80]!r} is not a dtype that NumPy knows: {error}") from error
 
 
 def _from_descr(descr: object, text: str, depth: int = 1) -> np.dtype[Any]:

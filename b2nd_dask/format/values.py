@@ -326,4 +326,4 @@ def _unpack_array(value: Any) -> np.ndarray[Any, Any]:
         raise FrameFormatError(
             f"it holds {len(value['data'])} bytes for an array of {shape} {dtype}"
         )
-    return np.frombuffer(value["data"], dtype).reshape(shape)
+    return np.frombuffer(value["data"], dtype).reshape((*shape, *dtype.shape))

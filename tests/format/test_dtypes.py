@@ -46,7 +46,8 @@ def require_tame(parse: Callable[[], np.dtype]) -> None:
         except (FrameFormatError, UnsupportedFrameError):
             return
     assert not dtype.hasobject
-    assert parse_dtype(format_dtype(dtype)) == dtype
+    # no array has a dtype of arrays: their axes become axes of the array
+    assert parse_dtype(format_dtype(dtype.base)) == dtype.base
 
 
 @given(st.lists(st.sampled_from(PIECES), max_size=12))
@@ -54,7 +55,14 @@ def require_tame(parse: Callable[[], np.dtype]) -> None:
 @example(["{[]: 1}"])
 def test_texts_of_pieces(pieces: list[str]) -> None:
     text = "".join(pieces)
-    for form in (text, f"[{text}]", f"[({text})]", f"dtype([{text}])"):
+    for form in (
+        text,
+        f"[{text}]",
+        f"[({text})]",
+        f"({text})",
+        f"('<i4',{text})",
+        f"dtype([{text}])",
+    ):
         require_tame(lambda form=form: parse_dtype(form.encode("utf-8", "replace")))
 
 

@@ -14,7 +14,13 @@ import xxhash
 from numpy.typing import NDArray
 
 from b2nd_dask.errors import B2ndError, FrameFormatError, UnsupportedFrameError
-from b2nd_dask.format.array_meta import MAX_CHUNK_NBYTES, ArrayMeta, array_meta_of, name_of_array
+from b2nd_dask.format.array_meta import (
+    MAX_CHUNK_NBYTES,
+    MAX_NDIM,
+    ArrayMeta,
+    array_meta_of,
+    name_of_array,
+)
 from b2nd_dask.format.chunk.compression import MAX_TYPESIZE
 from b2nd_dask.format.dtypes import MAX_ITEMSIZE
 from b2nd_dask.format.grid import Grid
@@ -234,8 +240,17 @@ def read_header(reader: ByteReader, size: int) -> tuple[bytes, FrameHeader]:
 def _geometry(header: FrameHeader) -> tuple[Grid, np.dtype[Any] | None]:
     """Find the shapes of the array, and check the sizes in the header against them."""
     meta: ArrayMeta = array_meta_of(header.metalayers)
-    grid = Grid(meta.shape, meta.chunks, meta.blocks, _itemsize(header, meta))
-    if meta.name == "caterva":
+    dtype, itemsize = meta.dtype, _itemsize(header, meta)
+    axes: tuple[int, ...] = ()
+    if dtype is not None and dtype.subdtype is not None:
+        # the axes of elements that are arrays come last, and are never cut: python-blosc2 reads a
+        # shape of (5,) with ('<f8', (10,)) as (5, 10)
+        dtype, axes = dtype.subdtype
+        itemsize = dtype.itemsize
+    grid = Grid(meta.shape + axes, meta.chunks + axes, meta.blocks + axes, itemsize)
+    if grid.ndim > MAX_NDIM:
+        raise UnsupportedFrameError(f"an array of {grid.ndim} axes, where {MAX_NDIM} are read")
+    if meta.name == "caterva" or axes:
         _refuse_shaped(header)
     if grid.itemsize > MAX_ITEMSIZE:
         raise FrameFormatError(
@@ -253,7 +268,7 @@ def _geometry(header: FrameHeader) -> tuple[Grid, np.dtype[Any] | None]:
             "is beyond the format"
         )
     _check_sizes(header, grid)
-    return grid, meta.dtype
+    return grid, dtype
 
 
 def _itemsize(header: FrameHeader, meta: ArrayMeta) -> int:
@@ -289,12 +304,12 @@ def _check_sizes(header: FrameHeader, grid: Grid) -> None:
 
 
 def _refuse_shaped(header: FrameHeader) -> None:
-    """C-Blosc2 takes the shapes for these from a b2nd metalayer: no reader to compare with."""
+    """C-Blosc2 takes the shapes for these from a b2nd metalayer, of single values."""
     how = header.compression
     if how.needs_shape:
         raise UnsupportedFrameError(
-            f"codec {how.codec} with filters {how.filters} needs the array's shape, which Caterva "
-            "frames do not offer it"
+            f"codec {how.codec} with filters {how.filters} needs the array's shape, which frames "
+            "of Caterva, and of elements that are arrays, do not offer it"
         )
 
 

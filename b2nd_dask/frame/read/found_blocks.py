@@ -125,5 +125,5 @@ def header_of(opened: OpenedFrame, data: memoryview, available: int) -> ChunkHea
         available,
         nbytes=grid.chunk_nbytes,
         blocksize=grid.block_nbytes,
-        typesize=grid.itemsize,
+        typesize=opened.parsed.header.typesize,
     )

@@ -39,10 +39,11 @@ def update_plan(old: ParsedFrame, shape: tuple[int, ...]) -> FramePlan:
     header = old.header
     meta = {name: raw for name, raw in header.metalayers.items() if name not in OWN_METALAYERS}
     grid = Grid(shape, old.grid.chunks, old.grid.blocks, old.grid.itemsize)
-    if old.stored_dtype is None or 0 in old.grid.chunks:
+    # elements that are arrays are wider than what they hold
+    if old.stored_dtype is None or 0 in old.grid.chunks or header.typesize > grid.itemsize:
         raise UnsupportedFrameError(
-            "a frame without a dtype or with chunks of 0 elements is not updated; write it anew "
-            'with mode="w"'
+            "a frame without a dtype, with chunks of 0 elements, or of elements that are arrays is "
+            'not updated; write it anew with mode="w"'
         )
     if header.compression.needs_shape:
         raise UnsupportedFrameError(
