@@ -95,6 +95,8 @@ class HttpServer:
     """Bytes to leave out at the end of each body, as a connection that breaks does."""
     endless: bool = False
     """Go on with zeros behind each body for as long as the client listens, up to 4 GB."""
+    speed: int | None = None
+    """Bytes a second of each body."""
     announced: int | None = None
     """Content-Length of each answer, instead of the true one."""
     status: int | None = None
@@ -120,7 +122,7 @@ class HttpServer:
         self.traffic.reset()
         self.latency, self.status, self.before, self.cut = 0.0, None, None, 0
         self.ignore_ranges = self.ignore_conditions = self.hide_size = self.hide_etag = False
-        self.headers, self.endless, self.announced = {}, False, None
+        self.headers, self.endless, self.announced, self.speed = {}, False, None, None
         self.requests.clear()
 
     @property
@@ -177,10 +179,17 @@ class _Handler(BaseHTTPRequestHandler):
             self.send_header("Content-Length", str(length))
         self.end_headers()
         if body_wanted:
-            self.wfile.write(body[: len(body) - self.state.cut])
+            self._write(body[: len(body) - self.state.cut])
             if self.state.endless:
                 self._go_on()
         self.close_connection |= self.state.cut > 0 or self.state.endless
+
+    def _write(self, body: bytes) -> None:
+        step = (self.state.speed or 0) // 10 or len(body) or 1
+        for at in range(0, len(body), step):
+            self.wfile.write(body[at : at + step])
+            if step < len(body):
+                time.sleep(0.1)
 
     def _go_on(self) -> None:
         zeros = bytes(1 << 20)

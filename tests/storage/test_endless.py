@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
+from fsspec.config import conf
 
 from b2nd_dask import open_b2nd, to_b2nd
 from tests.limited import run_limited
@@ -32,6 +33,17 @@ except OSError as error:
 """
 
 
+def reached(server: HttpServer, kind: str, path: Path) -> tuple[str, dict[str, Any]]:
+    """Put a file onto a server; its URL and storage options."""
+    url = server.put("frames/a.b2nd", path.read_bytes())
+    if kind == "http":
+        return url, {}
+    options: dict[str, Any] = {"key": "testing", "secret": "testing"}
+    options["client_kwargs"] = {"endpoint_url": server.url}
+    options["config_kwargs"] = {"retries": {"max_attempts": 0}}
+    return "s3://frames/a.b2nd", options
+
+
 @pytest.mark.parametrize("length", ["announced", "untold", "ranges ignored"])
 @pytest.mark.parametrize("kind", ["http", "s3"])
 def test_no_more_is_read_than_was_asked_for(
@@ -39,13 +51,7 @@ def test_no_more_is_read_than_was_asked_for(
 ) -> None:
     path = tmp_path / "a.b2nd"
     to_b2nd(VALUES, path, chunks=(100, 100))
-    url = http_server.put("frames/a.b2nd", path.read_bytes())
-    options: dict[str, object] = {}
-    if kind == "s3":
-        endpoint = {"endpoint_url": http_server.url}
-        options = {"key": "testing", "secret": "testing", "client_kwargs": endpoint}
-        options["config_kwargs"] = {"retries": {"max_attempts": 0}}
-        url = "s3://frames/a.b2nd"
+    url, options = reached(http_server, kind, path)
     assert open_b2nd(url, storage_options=options).shape == VALUES.shape
     http_server.endless = True
     http_server.hide_size = length == "untold"
@@ -60,3 +66,37 @@ def test_no_more_is_read_than_was_asked_for(
         assert url in result
     else:
         assert result == pytest.approx(VALUES.sum())
+
+
+@pytest.mark.parametrize("kind", ["http", "s3"])
+def test_a_slow_server_is_waited_for_as_long_as_its_bytes_may_take(
+    http_server: HttpServer, tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "a.b2nd"
+    to_b2nd(VALUES, path, chunks=(600, 100))
+    url, options = reached(http_server, kind, path)
+    frame = open_b2nd(url, storage_options=options)
+    size = path.stat().st_size
+    # twice as fast as it has to be, for longer than the pause
+    http_server.speed = size // 2
+    monkeypatch.setitem(conf, "b2nd", {"low_speed_limit": str(size // 4), "low_speed_time": "0.5"})
+    np.testing.assert_array_equal(frame[...], VALUES)
+    http_server.speed = size // 20
+    http_server.requests.clear()
+    with pytest.raises(
+        TimeoutError, match=r"a\.b2nd.*bytes within . s, .* low_speed_time \(0\.5 s"
+    ):
+        frame[...]
+    assert http_server.count("GET") == 1
+
+
+def test_a_server_that_sends_nothing(
+    http_server: HttpServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "a.b2nd"
+    to_b2nd(VALUES, path, chunks=(600, 100))
+    url, _ = reached(http_server, "http", path)
+    http_server.latency = 5
+    monkeypatch.setitem(conf, "b2nd", {"low_speed_limit": 1e6, "low_speed_time": 0.5})
+    with pytest.raises(TimeoutError, match="low_speed_time"):
+        open_b2nd(url)

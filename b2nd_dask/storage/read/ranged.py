@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import re
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from fsspec.asyn import sync
+from fsspec.config import conf
 
 from b2nd_dask.errors import StaleFrameError
 from b2nd_dask.storage.byte_reader import Identity
@@ -25,6 +27,10 @@ knows which of them pass."""
 
 MAX_WHOLE = 16 * 1024 * 1024
 """Most bytes to fetch for a range from a server that ignores ranges and sends from the start."""
+
+LOW_SPEED = {"low_speed_limit": 10_000, "low_speed_time": 60}
+"""A response may take so many seconds, and one more for each so many bytes: key "b2nd" of fsspec's
+configuration, from its files or as FSSPEC_B2ND_LOW_SPEED_LIMIT and FSSPEC_B2ND_LOW_SPEED_TIME."""
 
 _CONTENT_RANGE = re.compile(r"bytes ([0-9]{1,19})-([0-9]{1,19})/([0-9]{1,19})")
 _TOTAL = re.compile(r"bytes \*/([0-9]{1,19})")
@@ -135,10 +141,32 @@ async def _persistently(
 ) -> Response:
     for _ in range(ATTEMPTS - 1):
         try:
-            return await get(request)
+            return await _in_time(get, request)
         except BrokenResponseError:
             continue
-    return await get(request)
+    return await _in_time(get, request)
+
+
+async def _in_time(
+    get: Callable[[RangeRequest], Awaitable[Response]], request: RangeRequest
+) -> Response:
+    """Wait for a response no longer than a slow server needs for its length."""
+    found = LOW_SPEED | conf.get("b2nd", {})
+    limit, pause = float(found["low_speed_limit"]), float(found["low_speed_time"])
+    nbytes = request.span.stop - request.span.start
+    seconds = pause + nbytes / limit
+    try:
+        async with asyncio.timeout(seconds) as waiting:
+            return await get(request)
+    except TimeoutError as error:
+        if not waiting.expired():
+            raise
+        raise TimeoutError(
+            errno.ETIMEDOUT,
+            f"the server did not send {nbytes} bytes within {seconds:.0f} s, "
+            f"which are low_speed_time ({pause:g} s) and low_speed_limit ({limit:g} bytes a "
+            'second); other values: fsspec.config.conf["b2nd"] = {"low_speed_time": ...}',
+        ) from error
 
 
 async def read_body(read: Callable[[], Awaitable[bytes]], nbytes: int) -> bytes:
