@@ -18,7 +18,7 @@ from b2nd_dask.edges.datasets.frames import (
 )
 from b2nd_dask.edges.datasets.tree import Member, Tree
 from b2nd_dask.edges.progress import tasks_shown
-from b2nd_dask.format.labels.labels import MAX_COORDS_NBYTES
+from b2nd_dask.format.labels.labels import too_many_coords
 from b2nd_dask.graph.write.to_b2nd import to_b2nd
 
 
@@ -62,12 +62,8 @@ def data_of(tree: Tree) -> tuple[str | None, Member, dict[str, Member]]:
         for n, m in tree.members.items()
         if n != name and set(m.dims or ()) <= set(member.dims or ())
     }
-    nbytes = sum(each.array.nbytes for each in coords.values())
-    if nbytes > MAX_COORDS_NBYTES:
-        raise ValueError(
-            f"{tree.label}: {nbytes} bytes of coordinates are too many for one frame: write a "
-            "directory (.b2d)"
-        )
+    if problem := too_many_coords({n: int(each.array.nbytes) for n, each in coords.items()}):
+        raise ValueError(f"{tree.label}: {problem}: write a directory (.b2d)")
     return name, member, coords
 
 

@@ -14,7 +14,7 @@ from b2nd_dask.edges.xarray.existing import member_like, require_equal, slices_o
 from b2nd_dask.edges.xarray.variables import NAMELESS
 from b2nd_dask.edges.xarray.write import check_dims, storage_of, tree_of
 from b2nd_dask.errors import StaleFrameError
-from b2nd_dask.format.labels.labels import COORDS, MAX_COORDS_NBYTES, Labels
+from b2nd_dask.format.labels.labels import COORDS, Labels, too_many_coords
 from b2nd_dask.format.labels.pack import pack_labels
 from b2nd_dask.frame.reference import FrameReference
 from b2nd_dask.graph.write.write_array import write_array
@@ -74,13 +74,9 @@ def _dataset(given: xr.DataArray) -> xr.Dataset:
 
 
 def _packed(coords: Mapping[str, Member]) -> dict[str, bytes]:
-    nbytes = {name: int(member.array.nbytes) for name, member in coords.items()}
-    if sum(nbytes.values()) > MAX_COORDS_NBYTES:
-        largest = max(nbytes, key=lambda name: nbytes[name])
+    if problem := too_many_coords({n: int(member.array.nbytes) for n, member in coords.items()}):
         raise ValueError(
-            f"coordinates of {sum(nbytes.values())} bytes, of which {largest!r} has "
-            f"{nbytes[largest]}, are too many for one frame ({MAX_COORDS_NBYTES} bytes): write "
-            f"a dataset (.to_dataset(), to a .b2d), or leave it out by .drop_vars({largest!r})"
+            f"{problem}: write a dataset (.to_dataset(), to a .b2d), or leave some out: .drop_vars"
         )
     return {name: packed_frame(member, name) for name, member in coords.items()}
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from itertools import islice
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -22,6 +23,7 @@ from b2nd_dask.edges.xarray.places import (
 )
 from b2nd_dask.edges.xarray.snapshot import open_snapshot
 from b2nd_dask.edges.xarray.variables import Contents, contents_of_frame, contents_of_place
+from b2nd_dask.errors import FrameFormatError, UnsupportedFrameError
 from b2nd_dask.format.labels.manifest import MANIFEST
 from b2nd_dask.frame.array import Frame, reference_of
 from b2nd_dask.storage import Location, printable
@@ -30,6 +32,8 @@ from b2nd_dask.storage import Location, printable
 _SUFFIXES = (".b2nd", ".b2z", ".b2d", ".b2e", ".b2frame")
 #: Levels of groups that are followed.
 _DEEPEST = 32
+#: Groups that are opened together, which takes some ms for each.
+_MOST_GROUPS = 10_000
 
 
 class B2ndBackend(BackendEntrypoint):
@@ -172,17 +176,34 @@ class B2ndBackend(BackendEntrypoint):
             found = _found(filename_or_obj, storage_options, options, group)
             if isinstance(found, Contents):
                 return {"/": _decoded(found, dropped, decoders)}
-            levels = _levels(found)
+            levels = _bounded_levels(found)
             return {path: _decoded(contents(each), dropped, decoders) for path, each in levels}
 
         return open_snapshot(filename_or_obj, storage_options, made)
 
 
-def _levels(place: Place, path: str = "/", depth: int = 0) -> Iterable[tuple[str, Place]]:
+def _levels(place: Place, path: str = "/", depth: int = 0) -> Iterator[tuple[str, Place]]:
     yield path, place
     if depth < _DEEPEST:
-        for group in sorted({*place.groups(), *manifest_of(place).groups}):
-            yield from _levels(place.inside(group), f"{path.rstrip('/')}/{group}", depth + 1)
+        listed = set(place.groups())
+        for group in sorted(listed.union(manifest_of(place).groups)):
+            inner = place.inside(group)
+            if group not in listed and inner.read(MANIFEST) is None:
+                raise FrameFormatError(
+                    f"{MANIFEST} names the group {group!r}, and there is none of it here",
+                    path=place.label,
+                )
+            yield from _levels(inner, f"{path.rstrip('/')}/{group}", depth + 1)
+
+
+def _bounded_levels(place: Place) -> Iterable[tuple[str, Place]]:
+    """The groups of a store or directory; UnsupportedFrameError where there are too many."""
+    levels = list(islice(_levels(place), _MOST_GROUPS + 1))
+    if len(levels) > _MOST_GROUPS:
+        raise UnsupportedFrameError(
+            f"it has more than {_MOST_GROUPS} groups; open one of them by group=", path=place.label
+        )
+    return levels
 
 
 def _require_contents(place: Place, contents: Contents) -> None:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+from bisect import bisect_left
 from collections.abc import Iterable, Mapping
 from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import islice, takewhile
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -19,9 +21,11 @@ from b2nd_dask.frame.members.files import (
     EMBED,
     inside,
     is_folder,
+    is_key,
     is_store,
     opened,
     require_inside,
+    zip_list,
 )
 from b2nd_dask.frame.members.listing import list_members
 from b2nd_dask.frame.members.locate import locate_member
@@ -174,7 +178,7 @@ class StoreLevel:
 
     store: Location
     keys: tuple[str, ...]
-    """Of all arrays in the store."""
+    """Of all arrays in the store, sorted."""
     group: str = ""
 
     @property
@@ -196,7 +200,15 @@ class StoreLevel:
 
     def locate(self, name: str) -> Location:
         """Where the frame of a name lies."""
-        return locate_member(self.store, f"{self.group}/{name}")
+        key = f"{self.group}/{name}"
+        if not is_key(key):
+            # who packed the store chose it
+            raise UnsupportedFrameError(
+                f"a member has the key {printable(key)!r}, by which no frame is found; "
+                f"drop_variables=[{name!r}] leaves it out",
+                path=self.label,
+            )
+        return locate_member(self.store, key)
 
     def read(self, name: str) -> bytes | None:
         """A small file that lies here; None where there is none."""
@@ -205,13 +217,15 @@ class StoreLevel:
             require_inside(self.store, inside(self.store, inner), inner)
             return Folder(self.store).read(inner)
         with closing(self.store.open()) as reader:
-            if is_zip(reader):
-                return read_text_file(reader, inner, MAX_MANIFEST_NBYTES)
+            if is_zip(reader) and (found := zip_list(self.store, reader).get(inner)) is not None:
+                return read_text_file(reader, found, MAX_MANIFEST_NBYTES)
         return None
 
     def _rests(self) -> Iterable[str]:
         prefix = f"{self.group}/"
-        return (key.removeprefix(prefix) for key in self.keys if key.startswith(prefix))
+        first = bisect_left(self.keys, prefix)
+        inside_it = takewhile(lambda key: key.startswith(prefix), islice(self.keys, first, None))
+        return (key.removeprefix(prefix) for key in inside_it)
 
 
 def place_of(location: Location) -> Place | None:

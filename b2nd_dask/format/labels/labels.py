@@ -8,6 +8,8 @@ from typing import Any
 
 #: Bytes of all coordinates together that a frame of one array may hold in itself.
 MAX_COORDS_NBYTES = 16 << 20
+#: Coordinates of such a frame: the time that xarray takes for their indexes grows with the square.
+MAX_COORDS = 1000
 #: Characters of a name of a dim, a variable or an attribute.
 MAX_NAME_LENGTH = 4096
 
@@ -53,3 +55,17 @@ class Labels:
     is_coord: bool = False
     attrs: Mapping[str, Any] = field(default_factory=dict)
     coords: Mapping[str, bytes] = field(default_factory=dict)
+
+
+def too_many_coords(nbytes: Mapping[str, int]) -> str | None:
+    """Why a frame cannot hold coordinates of so many bytes each; None where it can."""
+    if len(nbytes) > MAX_COORDS:
+        return f"{len(nbytes)} coordinates; the most is {MAX_COORDS} in a frame"
+    total = sum(nbytes.values())
+    if total > MAX_COORDS_NBYTES:
+        largest = max(nbytes, key=lambda name: nbytes[name])
+        return (
+            f"{total} bytes of coordinates, of which {largest!r} has {nbytes[largest]}; "
+            f"the most is {MAX_COORDS_NBYTES} in a frame"
+        )
+    return None

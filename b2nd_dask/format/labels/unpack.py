@@ -17,12 +17,12 @@ from b2nd_dask.format.labels.labels import (
     COORDS,
     DIMS,
     IS_COORD,
-    MAX_COORDS_NBYTES,
     MAX_NAME_LENGTH,
     NAME,
     OWN_ATTRS,
     TYPED_ATTRS,
     Labels,
+    too_many_coords,
 )
 
 #: The only dim of a scalar that xarray-blosc2 stores as one element.
@@ -218,9 +218,8 @@ def _coords(entries: Mapping[str, Any]) -> dict[str, bytes]:
         _checked_name(COORDS, name)
         if not isinstance(frame, bytes):
             raise _wrong(COORDS, f"{name!r} is {_kind(frame)}, not the bytes of a frame")
-    nbytes = sum(map(len, stored.values()))
-    if nbytes > MAX_COORDS_NBYTES:
-        raise _wrong(COORDS, f"{nbytes} bytes of coordinates; the most is {MAX_COORDS_NBYTES}")
+    if problem := too_many_coords({name: len(frame) for name, frame in stored.items()}):
+        raise _wrong(COORDS, problem)
     return stored
 
 

@@ -13,7 +13,7 @@ import re
 import struct
 import zipfile
 import zlib
-from typing import IO, TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from b2nd_dask.errors import FrameFormatError, UnsupportedFrameError
 from b2nd_dask.storage.byte_reader import HEAD_NBYTES
@@ -30,7 +30,7 @@ _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*(::|://)")
 _LOCAL = struct.Struct("<4s2xHH16xHH")
 _LOCAL_MAGIC = b"PK\x03\x04"
 _ENCRYPTED = 1
-#: Methods that `zipfile` unpacks in bounded steps.
+#: Methods of which some bytes can be unpacked without more memory than they take.
 _BOUNDED = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
 #: How an archive begins, also one without files.
 _MAGICS = (_LOCAL_MAGIC, b"PK\x05\x06")
@@ -43,10 +43,18 @@ class ZipMember(NamedTuple):
     header_offset: int
     nbytes: int
     """Bytes as they are stored."""
-    is_plain: bool
-    """Whether these are the bytes of the file: neither deflated nor encrypted."""
     stop: int
     """Where the next file begins, or the list of files."""
+    method: int
+    """How it is compressed."""
+    is_encrypted: bool
+    crc: int
+    """Checksum of the bytes of the file."""
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether the bytes of the file are stored as they are."""
+        return self.method == zipfile.ZIP_STORED and not self.is_encrypted
 
 
 def split_store(urlpath: Any) -> tuple[Any, str | None]:
@@ -124,10 +132,13 @@ def zip_members(reader: ByteReader) -> dict[str, ZipMember]:
             raise _damaged(reader, f"two files have the name {name!r}")
         if not 0 <= start <= start + _LOCAL.size + entry.compress_size <= stop <= end:
             raise _damaged(reader, f"{name!r} overlaps what lies behind it")
-        plain = entry.compress_type == zipfile.ZIP_STORED and not entry.flag_bits & _ENCRYPTED
-        if plain and entry.compress_size != entry.file_size:
+        encrypted = bool(entry.flag_bits & _ENCRYPTED)
+        member = ZipMember(
+            name, start, entry.compress_size, stop, entry.compress_type, encrypted, entry.CRC
+        )
+        if member.is_plain and entry.compress_size != entry.file_size:
             raise _damaged(reader, f"{name!r} is stored and has two sizes")
-        members[name] = ZipMember(name, start, entry.compress_size, plain, stop)
+        members[name] = member
     return members
 
 
@@ -147,48 +158,49 @@ def member_offset(reader: ByteReader, member: ZipMember) -> int:
             "is stored as it is, as python-blosc2 writes a .b2z",
             path=reader.label,
         )
+    return _offset(reader, member)
+
+
+def _offset(reader: ByteReader, member: ZipMember) -> int:
     (head,) = reader.read([Span(member.header_offset, member.header_offset + _LOCAL.size)])
     if len(head) < _LOCAL.size or not head.startswith(_LOCAL_MAGIC):
         raise _damaged(reader, f"{member.name!r} does not begin where the list of files says")
     _, flags, method, name_nbytes, extra_nbytes = _LOCAL.unpack(head)
     offset = member.header_offset + _LOCAL.size + int(name_nbytes) + int(extra_nbytes)
-    if flags & _ENCRYPTED or method or offset + member.nbytes > member.stop:
+    same = bool(flags & _ENCRYPTED) == member.is_encrypted and method == member.method
+    if not same or offset + member.nbytes > member.stop:
         raise _damaged(reader, f"the header of {member.name!r} contradicts the list of files")
     return offset
 
 
-def read_text_file(reader: ByteReader, name: str, most: int) -> bytes | None:
-    """Read a small file of an archive, which may be deflated; None where there is none.
+def read_text_file(reader: ByteReader, member: ZipMember, most: int) -> bytes:
+    """Read a small file of an archive, which may be deflated.
 
     Raises
     ------
     FrameFormatError
         It has more bytes than `most`, or is damaged.
     UnsupportedFrameError
-        It is encrypted, or compressed in a way that is not known.
+        It is encrypted, or compressed in a way that may take any memory to unpack.
     """
-    try:
-        with zipfile.ZipFile(_RangeFile(reader)) as archive:
-            if name not in archive.namelist():
-                return None
-            with _open_bounded(archive, name) as file:
-                data = file.read(most + 1)
-    except (RuntimeError, NotImplementedError) as error:
-        raise UnsupportedFrameError(f"{name!r}: {error}", path=reader.label) from error
-    except (zipfile.BadZipFile, zlib.error, EOFError, ValueError, struct.error) as error:
-        if isinstance(error, FrameFormatError):
-            raise
-        raise _damaged(reader, f"{name!r}: {error}") from error
+    if member.is_encrypted or member.method not in _BOUNDED:
+        raise UnsupportedFrameError(
+            f"{member.name!r} is encrypted, or neither stored nor deflated", path=reader.label
+        )
+    offset = _offset(reader, member)
+    # what is deflated may be longer than that of which it is made, by some bytes
+    (data,) = reader.read([Span(offset, offset + min(member.nbytes, most + (most >> 8) + 64))])
+    data = bytes(data)
+    if member.method == zipfile.ZIP_DEFLATED:
+        try:
+            data = zlib.decompressobj(-zlib.MAX_WBITS).decompress(data, most + 1)
+        except zlib.error as error:
+            raise _damaged(reader, f"{member.name!r}: {error}") from error
     if len(data) > most:
-        raise _damaged(reader, f"{name!r} has more than {most} bytes")
+        raise _damaged(reader, f"{member.name!r} has more than {most} bytes")
+    if zlib.crc32(data) != member.crc:
+        raise _damaged(reader, f"{member.name!r} does not match its checksum")
     return data
-
-
-def _open_bounded(archive: zipfile.ZipFile, name: str) -> IO[bytes]:
-    """Open a file of an archive, unless a bounded read of it may take unbounded memory."""
-    if archive.getinfo(name).compress_type not in _BOUNDED:
-        raise NotImplementedError("it is neither stored nor deflated")
-    return archive.open(name)
 
 
 def _damaged(reader: ByteReader, problem: str) -> FrameFormatError:
@@ -218,8 +230,8 @@ class _RangeFile(io.RawIOBase):
     def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
         begin = {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: self._size}[whence]
         if begin + offset < 0:
-            # what files raise, for which `zipfile` looks
-            raise OSError("a position before the begin of the archive")
+            # `zipfile` looks for the OSError of files, `zip_members` for ValueError
+            raise io.UnsupportedOperation("a position before the begin of the archive")
         self._at = begin + offset
         return self._at
 

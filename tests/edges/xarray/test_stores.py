@@ -1,5 +1,7 @@
 """Stores of python-blosc2, and frames behind URLs."""
 
+import json
+import struct
 import zipfile
 
 import blosc2
@@ -7,7 +9,7 @@ import numpy as np
 import pytest
 import xarray as xr
 
-from b2nd_dask import B2ndError
+from b2nd_dask import B2ndError, FrameFormatError, UnsupportedFrameError, to_b2nd
 from tests.edges.xarray.labelled import labels, weather, write_dataset, write_frame
 
 BIG = np.random.default_rng(0).random((50, 400))
@@ -154,4 +156,85 @@ def test_a_manifest_that_may_unpack_to_anything(tmp_path, method):
         archive.writestr("t.b2nd", blosc2.asarray(np.arange(3)).to_cframe())
         archive.writestr("dataset.json", b'{"data_vars": ["t"]}' + b" " * 10**6, method)
     with pytest.raises(B2ndError, match=r"s\.b2z.*'dataset\.json'.*neither stored nor deflated"):
+        xr.open_dataset(path, engine="b2nd")
+
+
+def manifest(**own):
+    return json.dumps({"data_vars": [], "b2nd": {"version": 1, **own}})
+
+
+@pytest.mark.parametrize("suffix", [".b2d", ".b2z"])
+def test_groups_that_only_the_manifest_has(tmp_path, suffix):
+    path = tmp_path / f"s{suffix}"
+    to_b2nd(xr.Dataset({"t": ("x", np.arange(3.0))}), path)
+    rest = {"dataset.json": manifest(groups=[f"g{n}" for n in range(200_000)])}
+    rewrite(path, rest)
+    with pytest.raises(FrameFormatError, match=r"names the group 'g0', and there is none"):
+        xr.open_datatree(path, engine="b2nd")
+    # attributes alone
+    rewrite(path, {"dataset.json": manifest(groups=["g"]), "g/dataset.json": '{"attrs": {"a": 1}}'})
+    assert xr.open_datatree(path, engine="b2nd")["g"].attrs == {"a": 1}
+
+
+def rewrite(path, members):
+    """Put files into a store, in place of those of their names."""
+    if path.is_dir():
+        for name, text in members.items():
+            (path / name).parent.mkdir(exist_ok=True)
+            (path / name).write_text(text)
+        return
+    with zipfile.ZipFile(path) as archive:
+        kept = {name: archive.read(name) for name in archive.namelist() if name not in members}
+    with zipfile.ZipFile(path, "w") as archive:
+        for name, data in {**kept, **members}.items():
+            archive.writestr(name, data)
+
+
+def test_groups_without_number(tmp_path):
+    path = tmp_path / "s.b2z"
+    names = [f"g{n}" for n in range(10_001)]
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("dataset.json", manifest(groups=names))
+        for name in names:
+            archive.writestr(f"{name}/dataset.json", "{}")
+    with pytest.raises(UnsupportedFrameError, match=r"s\.b2z: .*more than 10000 groups; .* group="):
+        xr.open_datatree(path, engine="b2nd")
+
+
+def test_coordinates_without_number(tmp_path):
+    frame = blosc2.asarray(np.arange(3.0), urlpath=str(tmp_path / "a.b2nd"))
+    one = blosc2.asarray(np.arange(1)).to_cframe()
+    frame.schunk.vlmeta["dims"] = ["x"]
+    frame.schunk.vlmeta["coords"] = {f"c{n}": one for n in range(1001)}
+    with pytest.raises(FrameFormatError, match=r"a\.b2nd: .*1001 coordinates; the most is 1000"):
+        xr.open_dataarray(tmp_path / "a.b2nd", engine="b2nd")
+    array = xr.DataArray(np.arange(3.0), dims="x", coords={f"c{n}": n for n in range(1001)})
+    with pytest.raises(ValueError, match=r"1001 coordinates; .* write a dataset"):
+        to_b2nd(array, tmp_path / "b.b2nd")
+    assert not (tmp_path / "b.b2nd").exists()
+
+
+@pytest.mark.parametrize("name", ["/g/../x.b2nd", "g//x.b2nd", "x\0.b2nd"])
+def test_members_without_a_key(tmp_path, name):
+    path = tmp_path / "s.b2z"
+    with zipfile.ZipFile(path, "w") as archive:
+        info = zipfile.ZipInfo(name.replace("\0", "?"))
+        info.filename = info.orig_filename = name.replace("\0", "?")
+        archive.writestr(info, blosc2.asarray(np.arange(3)).to_cframe())
+    path.write_bytes(path.read_bytes().replace(b"x?.b2nd", b"x\0.b2nd"))
+    with pytest.raises(
+        UnsupportedFrameError, match=r"s\.b2z.*by which no frame is found"
+    ) as raised:
+        xr.open_datatree(path, engine="b2nd")
+    assert "component=" not in str(raised.value)
+
+
+def test_a_list_of_files_before_the_archive(tmp_path):
+    path = tmp_path / "s.b2z"
+    to_b2nd(xr.Dataset({"t": ("x", np.arange(3.0))}), path)
+    raw = bytearray(path.read_bytes())
+    # size and offset of the list, in the record that ends an archive (APPNOTE 4.3.16)
+    struct.pack_into("<II", raw, len(raw) - 22 + 12, 2**31, 50)
+    path.write_bytes(raw)
+    with pytest.raises(FrameFormatError, match=r"s\.b2z: a damaged ZIP archive"):
         xr.open_dataset(path, engine="b2nd")
