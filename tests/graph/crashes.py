@@ -160,7 +160,7 @@ class Rechunk(Scenario):
         to_b2nd(values, self.source, chunks=(4, 100, 100), stats=False)
 
     def write(self) -> None:
-        rechunk(self.source, self.path, chunks=(240, 10, 10), mode="w", max_mem="12MB")
+        rechunk(self.source, self.path, chunks=(240, 10, 10), mode="w", max_mem="18MB")
 
     def is_named(self, error: OSError) -> bool:
         return super().is_named(error) or str(self.source) in str(error)
@@ -296,7 +296,7 @@ def crash(kind: str, contiguous: bool, fault: str, folder: Path, exchange: bool)
 
 def errors(scenario: Scenario, fault: str, every: int) -> Counter[str]:
     """Count how writes ended that met an error at one call each, at every so many calls."""
-    dask.config.set(scheduler="sync")
+    dask.config.set(scheduler="sync", num_workers=2)
     outcomes: Counter[str] = Counter()
     scenario.write()  # what is imported now need not be in each child
     moment = 1

@@ -474,7 +474,7 @@ def test_chunks_beside_a_slice_are_not_verified(
     raw = bytearray(path.read_bytes())
     raw[raw.index(values[at].tobytes())] ^= 8
     path.write_bytes(raw)
-    monkeypatch.setattr(job_module, "_AT_ONCE", at_once)
+    monkeypatch.setattr(job_module, "VERIFIED_AT_ONCE", at_once)
     x = from_b2nd(path)[:, :25].rechunk((40, 5))
     if chunk is None:
         to_b2nd(x, target, max_mem="32MB")

@@ -11,6 +11,7 @@ from b2nd_dask.format.integrity.record import (
     has_room,
     is_record,
     require_digest,
+    require_digest_of,
 )
 from b2nd_dask.format.integrity.state import (
     ChecksumState,
@@ -31,4 +32,5 @@ __all__ = [
     "parse_integrity",
     "record_digest",
     "require_digest",
+    "require_digest_of",
 ]

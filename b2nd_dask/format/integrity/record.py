@@ -8,7 +8,7 @@ damage.
 from __future__ import annotations
 
 import operator
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,9 +16,15 @@ import numpy as np
 import xxhash
 from numpy.typing import NDArray
 
-from b2nd_dask.errors import B2ndError, ChecksumError, FrameFormatError, UnsupportedFrameError
+from b2nd_dask.errors import (
+    B2ndError,
+    ChecksumError,
+    CorruptChunkError,
+    FrameFormatError,
+    UnsupportedFrameError,
+)
 from b2nd_dask.format.array_meta import parse_array_meta
-from b2nd_dask.format.chunk.chunk_header import Buffer, whole_chunk
+from b2nd_dask.format.chunk.chunk_header import Buffer, chunk_length
 from b2nd_dask.format.chunk.codec import encode_chunk
 from b2nd_dask.format.chunk.compression import Compression
 from b2nd_dask.format.index import stored_chunks
@@ -75,7 +81,28 @@ def require_digest(data: Buffer, expected: int) -> None:
     ChecksumError
         The digest is another.
     """
-    if chunk_digest(whole_chunk(data)) != expected:
+    require_digest_of([data], len(data), expected)
+
+
+def require_digest_of(pieces: Iterable[Buffer], available: int, expected: int) -> None:
+    """Verify a stored chunk a piece at a time; `require_digest` says what is raised.
+
+    Parameters
+    ----------
+    pieces : iterable of bytes-like
+        What begins with the chunk; the first one has its header.
+    available : int
+        Bytes that may belong to the chunk.
+    """
+    digest, left = xxhash.xxh3_64(), -1
+    for piece in pieces:
+        if left < 0:
+            left = chunk_length(piece, available)
+        digest.update(memoryview(piece)[:left])
+        left -= min(left, len(piece))
+    if left:
+        raise CorruptChunkError(f"the file ends {left} bytes before the chunk does")
+    if digest.intdigest() != expected:
         raise ChecksumError(
             "the chunk is not what was written: its bytes do not match their checksum", offset=0
         )

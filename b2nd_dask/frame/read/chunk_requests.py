@@ -36,6 +36,9 @@ class LocatedRequest(NamedTuple):
     """Of the chunk, in the object that holds it."""
     available: int
     """Bytes that may belong to the chunk."""
+    piece: int = 0
+    """Verify the chunk by itself, so many bytes at once: it has more than a batch. 0 where the
+    chunk is verified when it is read."""
 
 
 def batches(
@@ -53,13 +56,15 @@ def batches(
     list of LocatedRequest
         For `fetch`. Never empty.
     """
-    grid, room = opened.parsed.grid, nbytes
+    grid, room, most = opened.parsed.grid, nbytes, opened.reader.batch_nbytes
     starts, lengths = _locate(opened.parsed, [request.chunk for request in requests])
     batch: list[LocatedRequest] = []
     for number, (chunk, blocks, whole) in enumerate(requests):
-        place = starts[number], lengths[number]
-        batch.append(LocatedRequest(number, chunk, blocks, whole, *place))
-        room -= lengths[number] * (1.0 if whole else _portion(blocks, grid))
+        length = lengths[number]
+        piece = most if whole and blocks is not None and length > most else 0
+        whole &= not piece
+        batch.append(LocatedRequest(number, chunk, blocks, whole, starts[number], length, piece))
+        room -= length * (1.0 if whole else _portion(blocks, grid))
         if room <= 0:
             yield batch
             batch, room = [], nbytes

@@ -10,6 +10,7 @@ from typing import NamedTuple
 from b2nd_dask.errors import CorruptChunkError
 from b2nd_dask.format.chunk.chunk_header import ChunkHeader
 from b2nd_dask.format.chunk.subset import head_nbytes
+from b2nd_dask.format.integrity import require_digest_of
 from b2nd_dask.frame.open.opening import OpenedFrame, located
 from b2nd_dask.frame.read.buffers import Scratch
 from b2nd_dask.frame.read.chunk_requests import LocatedRequest
@@ -62,6 +63,9 @@ def fetch(opened: OpenedFrame, batch: Sequence[LocatedRequest]) -> Iterator[Chun
     CorruptChunkError
         With the chunk's number; `ChecksumError` where its checksum differs.
     """
+    for request in batch:
+        if request.piece:
+            verify_in_pieces(opened, request, request.piece)
     wanted = [(request, Span(0, _first_read(opened, request))) for request in batch]
     with _first_buffer.borrow(sum(span.stop for _, span in wanted)) as room:
         later: list[FirstRead] = []
@@ -78,6 +82,31 @@ def fetch(opened: OpenedFrame, batch: Sequence[LocatedRequest]) -> Iterator[Chun
                 later.append(FirstRead(request._replace(available=available), blocks, data))
         if later:
             yield from _fetch_blocks(opened, later)
+
+
+def verify_in_pieces(opened: OpenedFrame, request: LocatedRequest, nbytes: int) -> None:
+    """Verify a chunk by its checksum, where it has one, so many bytes at once.
+
+    Raises
+    ------
+    CorruptChunkError
+        With the chunk's number; `ChecksumError` where its checksum differs.
+    """
+    if opened.digests is None:
+        return
+
+    def pieces() -> Iterator[memoryview]:
+        for start in range(0, request.available, nbytes):
+            span = Span(start, min(start + nbytes, request.available))
+            ((_, data, _),) = _read(opened, [(request, span)], room.data)
+            yield data
+            if len(data) < span.stop - span.start:
+                return
+
+    expected = int(opened.digests[request.chunk])
+    room_nbytes = min(nbytes, request.available)
+    with _first_buffer.borrow(room_nbytes) as room, located(opened, request.chunk):
+        require_digest_of(pieces(), request.available, expected)
 
 
 def read_whole(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from b2nd_dask.format.grid import Grid
-from b2nd_dask.frame.rechunk.one_pass import Budget, OnePass
+from b2nd_dask.frame.rechunk.one_pass import PER_KEY, Budget, OnePass
 
 #: Bytes of chunks.
 _FLAT_CHUNK = 4 << 20
@@ -27,26 +27,38 @@ def flat_pass(shape: tuple[int, ...], itemsize: int, budget: Budget) -> tuple[Gr
     >>> grid.chunks, way.region
     ((625, 200), (1000, 200))
     """
-    share = int(budget.nbytes / budget.threads * _FLAT_SHARE)
-    chunks = flat_box(shape, min(_FLAT_CHUNK, share) // itemsize)
-    chunk = math.prod(chunks) * itemsize
-    batches = 2 * budget.read_batch + budget.write_batch
-    scratch = batches + 4 * chunk
-    lanes = min(budget.threads, int(budget.nbytes // (scratch + 2 * chunk)))
+    chunks, lanes, room = _flat_chunks(shape, itemsize, budget)
     if not lanes:
-        # the chunks grow with the memory
-        growing = batches / (1 - 6 * _FLAT_SHARE / budget.threads)
-        least = max(min(growing, batches + 6 * _FLAT_CHUNK), batches + 6 * itemsize)
-        raise budget.too_little(f"for a reshape to {shape}", least)
-    room = int((budget.nbytes / lanes - scratch) / 2 / itemsize)
+        raise budget.too_little(
+            f"for a reshape to {shape}", lambda more: _flat_chunks(shape, itemsize, more)[1] > 0
+        )
     box = flat_box(shape, room)
     region = tuple(
         n if length == n else length // c * c
         for n, length, c in zip(shape, box, chunks, strict=True)
     )
     return Grid(shape, chunks, chunks, itemsize), OnePass(
-        region, lanes, 0.0, budget.nbytes, verifies=True, decodes=1.0
+        region, lanes, 0.0, budget.nbytes, 0.0, verifies=True, decodes=1.0
     )
+
+
+def _flat_chunks(
+    shape: tuple[int, ...], itemsize: int, budget: Budget
+) -> tuple[tuple[int, ...], int, int]:
+    """Chunks, how many tasks may run at once, and elements of the region of each."""
+    share = int(budget.nbytes / budget.threads * _FLAT_SHARE)
+    chunks = flat_box(shape, min(_FLAT_CHUNK, share) // itemsize)
+    chunk = math.prod(chunks) * itemsize
+    scratch = 2 * budget.read_batch + budget.write_batch + 4 * chunk
+    # regions that end where chunks do are at least half as long, and there are twice as many
+    graph = 2 * math.prod(shape) * itemsize * PER_KEY
+    for lanes in range(budget.threads, 0, -1):
+        left = budget.nbytes - lanes * scratch
+        # twice the regions that run, and the graph of all: 2 * lanes * room + graph / room = left
+        root = left**2 - 8 * lanes * graph
+        if left > 0 <= root and (room := (left + math.sqrt(root)) / (4 * lanes)) >= chunk:
+            return chunks, lanes, int(room / itemsize)
+    return chunks, 0, 0
 
 
 def flat_box(shape: tuple[int, ...], room: int) -> tuple[int, ...]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import reduce
 from typing import Any, NamedTuple
 
@@ -19,6 +19,9 @@ _MOST_SHAPES = 200_000
 #: Of shapes that take about as long, the one that takes the least memory is chosen.
 _ABOUT = 1.03
 
+#: Chunks that are verified, and those that stay as they are, are taken so many bytes at a time.
+VERIFIED_AT_ONCE = 64 << 20
+
 # Seconds, measured with one thread; only their ratios matter.
 _DECODE = 1 / 1.5e9
 """For a byte that is decoded and copied to the region."""
@@ -28,10 +31,21 @@ _TASK = 2e-3
 _VERIFY = 1 / 3.0e9
 """For a stored byte that is read to be verified."""
 
+#: Compressed bytes that are read at once, at least; the part of the memory of a thread that they
+#: are, where reads cost more.
+LEAST_BATCH, _BATCH_SHARE = 1 << 20, 1 / 16
+#: How near to the least memory an error comes.
+_NEAR = 1.01
 #: Bytes of the objects that a read makes for each chunk that it touches.
 _PER_CHUNK = 2048
-#: Bytes that any task takes beside its buffers.
+#: Bytes that a running task takes beside its buffers.
 _PER_TASK = 1 << 20
+#: Bytes that the work takes whatever its tasks are: what the allocator keeps, code that is loaded.
+_ALWAYS = 2 << 20
+#: Bytes that each task of the graph takes, whether it runs or not, and what it returns.
+PER_KEY = 5000
+#: Bytes that each chunk of the target takes in what tasks return, and in what the commit makes.
+_PER_RECORD = 500
 
 
 class TooLittleMemoryError(ValueError):
@@ -59,22 +73,51 @@ class Budget(NamedTuple):
     """What a pass may take."""
 
     nbytes: float
-    """Of memory, of all tasks that run at once."""
+    """Of memory: of all tasks that run at once, and of the graph."""
     threads: int
     """That run tasks."""
     read_batch: int
     """Compressed bytes that are read at once."""
     write_batch: int
     """Compressed bytes that are staged at once."""
-    batch_share: float = 0.0
-    """Part of the memory that the batches of all threads take while they are read, where
-    `read_batch` grows with the memory."""
+    most_batch: int = 0
+    """Where `read_batch` grows with the memory, the most that it becomes."""
 
-    def too_little(self, what: str, least: float, advice: str = "") -> TooLittleMemoryError:
-        """The error where a plan needs more memory: for what, and how to give it."""
-        # with more memory larger batches are read
-        grown = (least - 2 * self.threads * self.read_batch) / (1 - self.batch_share)
-        return TooLittleMemoryError(self.nbytes, max(least, grown), what, advice)
+    def of(self, nbytes: float) -> Budget:
+        """The same with other memory."""
+        batch = int(nbytes / self.threads * _BATCH_SHARE)
+        batch = (
+            max(LEAST_BATCH, min(self.most_batch, batch)) if self.most_batch else self.read_batch
+        )
+        return self._replace(nbytes=nbytes, read_batch=batch)
+
+    def too_little(
+        self, what: str, suffices: Callable[[Budget], bool], advice: str = ""
+    ) -> TooLittleMemoryError:
+        """The error where a plan needs more memory: for what, and how to give it.
+
+        Parameters
+        ----------
+        what, advice : str
+            As for `TooLittleMemoryError`.
+        suffices : callable
+            Whether there is a plan with some memory.
+        """
+        low = high = max(1.0, self.nbytes)
+        while not suffices(self.of(high)):
+            low, high = high, 2 * high
+        while high > low * _NEAR:
+            middle = math.sqrt(low * high)
+            low, high = (low, middle) if suffices(self.of(middle)) else (middle, high)
+        # as it is shown, which is what the user passes: with a little more there may be no plan
+        while not suffices(self.of(_three_digits(high, math.ceil))):
+            high *= _NEAR
+        return TooLittleMemoryError(self.nbytes, high, what, advice)
+
+
+def _three_digits(nbytes: float, rounding: Callable[[float], int]) -> int:
+    step: int = 10 ** max(0, len(str(int(nbytes))) - 3)
+    return rounding(nbytes / step) * step
 
 
 def shown(nbytes: float, *, up: bool = True) -> str:
@@ -90,8 +133,7 @@ def shown(nbytes: float, *, up: bool = True) -> str:
     >>> shown(12_310_000), shown(12_310_000, up=False), shown(999), shown(2.1e9)
     ('12.4MB', '12.3MB', '999B', '2100MB')
     """
-    step = 10 ** max(0, len(str(int(nbytes))) - 3)
-    rounded = (math.ceil if up else math.floor)(nbytes / step) * step
+    rounded = _three_digits(nbytes, math.ceil if up else math.floor)
     units = ((10**6, "MB"), (1000, "kB"), (1, "B"))
     factor, unit = next((f, u) for f, u in units if rounded >= f or f == 1)
     return f"{rounded / factor:.12g}{unit}"
@@ -107,7 +149,9 @@ class OnePass(NamedTuple):
     seconds: float
     """What it takes beyond what every pass takes, by the model; to be compared."""
     nbytes: float
-    """Memory of all tasks that run at once."""
+    """Memory of all tasks that run at once, and of the graph."""
+    graph_nbytes: float
+    """Memory of the graph alone."""
     verifies: bool
     """Whether chunks are read in parts, so that their checksums need a look of their own."""
     decodes: float
@@ -125,6 +169,8 @@ class _Shapes(NamedTuple):
     partial: NDArray[np.bool_]
     region_nbytes: NDArray[np.float64]
     scratch_nbytes: NDArray[np.float64]
+    graph_nbytes: NDArray[np.float64]
+    """Of the tasks that do not run, and of what they return."""
 
 
 def best_pass(source: Grid, target: Grid, stored: int, budget: Budget) -> OnePass | None:
@@ -162,12 +208,6 @@ def best_pass(source: Grid, target: Grid, stored: int, budget: Budget) -> OnePas
     return None if best is None else _chosen(best, axes, shapes, budget)
 
 
-def least_nbytes(source: Grid, target: Grid, budget: Budget) -> float:
-    """The least memory that a pass can do with."""
-    axes = _axes(source, target)
-    return float(_memory(_shapes(axes, source, target, 0, budget), 1, budget).min())
-
-
 def _axes(source: Grid, target: Grid) -> list[Choices]:
     most = max(3, int(_MOST_SHAPES ** (1 / max(1, source.ndim))))
     return [
@@ -197,7 +237,13 @@ def _shapes(
         partial,
         _product(axes, "length") * source.itemsize,
         reading + writing + _PER_TASK,
+        (regions + _checks(source) * partial) * PER_KEY + target.nchunks * _PER_RECORD,
     )
+
+
+def _checks(source: Grid) -> int:
+    """About how many tasks verify the chunks of a frame."""
+    return math.ceil(source.nchunks * source.chunk_nbytes / VERIFIED_AT_ONCE)
 
 
 def _product(axes: Sequence[Choices], column: str) -> NDArray[np.float64]:
@@ -212,7 +258,7 @@ def _memory(shapes: _Shapes, lanes: int, budget: Budget) -> NDArray[np.float64]:
     idle = max(0, budget.threads - lanes)
     kept = np.minimum(shapes.scratch_nbytes, MAX_SCRATCH_NBYTES)
     busy = lanes * (shapes.region_nbytes + shapes.scratch_nbytes)
-    total: NDArray[np.float64] = busy + idle * kept
+    total: NDArray[np.float64] = busy + idle * kept + shapes.graph_nbytes + _ALWAYS
     return total
 
 
@@ -244,6 +290,7 @@ def _chosen(
         lanes,
         seconds,
         float(_memory(shapes, lanes, budget).flat[number]),
+        float(shapes.graph_nbytes.flat[number]),
         bool(shapes.partial.flat[number]),
         float(shapes.decoded.flat[number]) / blocks,
     )

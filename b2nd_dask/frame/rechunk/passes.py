@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from b2nd_dask.format.grid import Grid
-from b2nd_dask.frame.rechunk.one_pass import Budget, OnePass, best_pass, least_nbytes, shown
+from b2nd_dask.frame.rechunk.one_pass import Budget, OnePass, best_pass, shown
 from b2nd_dask.frame.write.new_frame import halved
 
 logger = logging.getLogger("b2nd_dask")
@@ -27,8 +27,6 @@ _INTERMEDIATE = 1 / 0.4e9
 _CHUNK = 100e-6
 #: Another intermediate frame must save this part of the time.
 _SAVED = 0.85
-#: How near to the least memory an error comes.
-_NEAR = 1.02
 #: The part of the memory that the buffers of one task may fill with a region.
 _REGION_SHARE = 0.8
 
@@ -50,7 +48,9 @@ class PassPlan(NamedTuple):
     @property
     def nbytes(self) -> float:
         """Memory of the pass that takes the most."""
-        return max(step.way.nbytes for step in self.steps)
+        running = max(step.way.nbytes - step.way.graph_nbytes for step in self.steps)
+        # one graph has the tasks of all passes
+        return running + sum(step.way.graph_nbytes for step in self.steps)
 
 
 def plan_passes(source: Grid, target: Grid, stored: int, budget: Budget) -> PassPlan:
@@ -81,12 +81,11 @@ def plan_passes(source: Grid, target: Grid, stored: int, budget: Budget) -> Pass
     """
     best = _best(source, target, stored, budget, MOST_INTERMEDIATE)
     if best is None:
-        least = _least_budget(source, target, budget)
         raise budget.too_little(
             f"for new chunks {target.chunks} of {shown(target.chunk_nbytes)} out of chunks "
             f"{source.chunks} of {shown(source.chunk_nbytes)} in blocks {source.blocks}: a task "
             "holds a few new chunks, and what they touch of the old ones",
-            least,
+            lambda more: _best(source, target, stored, more, 1) is not None,
             "choose smaller chunks=",
         )
     return best
@@ -109,16 +108,6 @@ def _best(
     return best
 
 
-def _least_budget(source: Grid, target: Grid, budget: Budget) -> int:
-    """About the least memory for which there is a plan with one intermediate frame or none."""
-    low, high = budget.nbytes, least_nbytes(source, target, budget) + 1
-    while high > low * _NEAR:
-        middle = math.sqrt(low * high)
-        plan = _best(source, target, 0, budget._replace(nbytes=middle), 1)
-        low, high = (middle, high) if plan is None else (low, middle)
-    return math.ceil(high)
-
-
 def _alone(source: Grid, target: Grid, stored: int, budget: Budget) -> PassPlan | None:
     way = best_pass(source, target, stored, budget)
     return None if way is None else PassPlan((Step(target, way),), way.seconds)
@@ -139,7 +128,7 @@ def _through(
             if count == 1
             else _through(source, grid, stored, budget, count - 1)
         )
-        if first is None:
+        if first is None or PassPlan((*first.steps, *last.steps), 0.0).nbytes > budget.nbytes:
             continue
         nbytes = math.prod(source.shape) * source.itemsize
         lanes = min(budget.threads, first.steps[-1].way.lanes)

@@ -19,7 +19,7 @@ from b2nd_dask.frame.open.opening import OpenedFrame, located
 from b2nd_dask.frame.read.buffers import Scratch
 from b2nd_dask.frame.read.chunk_requests import ChunkRequest, batches
 from b2nd_dask.frame.read.decode import decode_raw
-from b2nd_dask.frame.read.fetch import ChunkBytes, fetch, read_whole
+from b2nd_dask.frame.read.fetch import ChunkBytes, fetch, read_whole, verify_in_pieces
 from b2nd_dask.frame.rechunk.flat import flat_box
 from b2nd_dask.frame.rechunk.source import Box, FlatSource, RegionSource, frames_of
 from b2nd_dask.frame.reference import FrameReference
@@ -173,6 +173,10 @@ def verify_stored(frame: FrameReference, first: int, last: int, batch_nbytes: in
         requests = [ChunkRequest(chunk, None) for chunk in stored]
         # in this thread: buffers of others would count, too
         for batch in batches(opened, requests, batch_nbytes):
-            for request, data in read_whole(opened, batch):
+            short = [request for request in batch if request.available <= batch_nbytes]
+            for request in batch:
+                if request.available > batch_nbytes:
+                    verify_in_pieces(opened, request, batch_nbytes)
+            for request, data in read_whole(opened, short):
                 with located(opened, request.chunk):
                     require_digest(data, int(digests[request.chunk]))

@@ -253,7 +253,7 @@ class _Bounded:
             raise self._budget.too_little(
                 f"for blocks of {shown(block)} in {self._budget.threads} threads, of which a task "
                 f"of {function_name(array.name)} takes about {_BLOCKS_OF_TASK} at once",
-                least,
+                lambda more: least <= more.nbytes,
                 "read the frame in smaller blocks (chunks= of from_b2nd), or compute in fewer "
                 "threads",
             )

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
-from b2nd_dask.frame.rechunk.one_pass import Budget
+from b2nd_dask.frame.rechunk.one_pass import LEAST_BATCH, Budget
 from b2nd_dask.graph import _dask_compat
 from b2nd_dask.graph.resources import available
 from b2nd_dask.storage import Staging
 
 #: Without `max_mem` a rechunk takes this part of the memory, and of each thread at most so much.
 _SHARE, _MOST_OF_THREAD = 1 / 4, 512 << 20
-#: Compressed bytes that are read at once: of a local file, and of a store if the memory allows.
-_LOCAL_BATCH, _REMOTE_BATCH = 1 << 20, 64 << 20
-_BATCH_SHARE = 1 / 16
+#: Compressed bytes that are read at once of a store, if the memory allows.
+_REMOTE_BATCH = 64 << 20
 
 
 def budget_of(max_mem: Any, staging: Staging, *, is_remote: bool) -> Budget:
@@ -24,11 +23,8 @@ def budget_of(max_mem: Any, staging: Staging, *, is_remote: bool) -> Budget:
     else:
         most = nbytes_of(max_mem)
     threads = max(1, resources.threads)
-    if not is_remote:
-        return Budget(most, threads, _LOCAL_BATCH, staging.batch_nbytes)
-    batch = max(_LOCAL_BATCH, min(_REMOTE_BATCH, int(most / threads * _BATCH_SHARE)))
-    # compressed bytes are held twice
-    return Budget(most, threads, batch, staging.batch_nbytes, 2 * _BATCH_SHARE)
+    most_batch = _REMOTE_BATCH if is_remote else 0
+    return Budget(most, threads, LEAST_BATCH, staging.batch_nbytes, most_batch).of(most)
 
 
 def nbytes_of(max_mem: Any) -> int:

@@ -17,6 +17,7 @@ from b2nd_dask.frame.rechunk.intermediate_frame import (
     intermediate_source,
     open_intermediate,
 )
+from b2nd_dask.frame.rechunk.one_pass import VERIFIED_AT_ONCE
 from b2nd_dask.frame.rechunk.passes import PassPlan, Step
 from b2nd_dask.frame.rechunk.source import Box, FlatSource, RegionSource
 from b2nd_dask.frame.rechunk.work import (
@@ -37,9 +38,6 @@ from b2nd_dask.frame.write.writer import FramePlan
 from b2nd_dask.graph.write.resume import log_reused, unstaged_blocks
 from b2nd_dask.graph.write.write_tasks import merge_tree, named, new_token
 from b2nd_dask.storage import Staging
-
-#: Chunks that stay as they are, and those that are verified, are taken so many bytes at a time.
-_AT_ONCE = 64 << 20
 
 
 class LaterSource(NamedTuple):
@@ -310,7 +308,7 @@ def _ranges(grid: Grid) -> Iterable[tuple[int, int]]:
 
 def _most_chunks(grid: Grid) -> int:
     """Chunks that one task takes."""
-    return max(1, _AT_ONCE // max(1, grid.chunk_nbytes))
+    return max(1, VERIFIED_AT_ONCE // max(1, grid.chunk_nbytes))
 
 
 def boxes_of(sizes: tuple[tuple[int, ...], ...]) -> Iterable[Box]:

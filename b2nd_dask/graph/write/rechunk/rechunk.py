@@ -189,7 +189,13 @@ def _stays(source: FrameReference, plan: FramePlan) -> bool:
 
 def _copying_lanes(grid: Grid, budget: Budget) -> int:
     """How many tasks may copy chunks at once."""
-    each = 2 * budget.read_batch + budget.write_batch + 3 * grid.chunk_nbytes
-    if each > budget.nbytes:
-        raise budget.too_little(f"to copy chunks of {shown(grid.chunk_nbytes)}", each)
-    return max(1, min(budget.threads, int(budget.nbytes // each)))
+
+    def lanes(given: Budget) -> int:
+        each = 2 * given.read_batch + given.write_batch + 3 * grid.chunk_nbytes
+        return min(given.threads, int(given.nbytes // each))
+
+    if not lanes(budget):
+        raise budget.too_little(
+            f"to copy chunks of {shown(grid.chunk_nbytes)}", lambda b: lanes(b) > 0
+        )
+    return lanes(budget)
