@@ -495,6 +495,29 @@ def test_peak_memory_of_other_tasks(tmp_path, name):
     assert close(planned, real), (planned / MIB, real / MIB)
 
 
+@pytest.mark.parametrize("on", [True, False])
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda x: da.nonzero(x)[0],
+        da.argwhere,
+        lambda x: x[x > 3],
+        lambda x: x.cumsum(axis=0),
+        lambda x: (x - x.mean()).std(axis=1),
+        lambda x: x.reshape(-1)[::7],
+    ],
+    ids=["nonzero", "argwhere", "mask", "cumsum", "std", "reshape"],
+)
+def test_as_many_tasks_as_run(tmp_path, make, on):
+    to_b2nd(np.arange(4000.0).reshape(40, 100) % 7, tmp_path / "a.b2nd", chunks=(10, 25))
+    x = make(from_b2nd(tmp_path / "a.b2nd"))
+    with dask.config.set({"b2nd_dask.optimize": on}):
+        run = []
+        with Callback(posttask=lambda key, *_: run.append(key)):
+            x.compute(scheduler="sync")
+        assert plan(x).tasks == len(run)
+
+
 def test_text_and_html(cube, tmp_path):
     path = tmp_path / "<b>&.b2nd"
     path.write_bytes(cube.read_bytes())

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from dask.base import is_dask_collection
+from dask.optimization import cull
 
 from b2nd_dask.frame.read.read_cost import ReadCosts, Region
 from b2nd_dask.graph import _dask_compat
@@ -85,8 +86,10 @@ def _optimized(collections: Iterable[Any]) -> Mapping[Any, Any]:
     """The tasks that `compute` runs, with those that put the blocks of a result together."""
     # looked up here: without these names of dask all but plans is there
     expression: Any = _dask_compat.FinalizeCompute(_dask_compat.collections_to_expr(collections))
-    graph: Mapping[Any, Any] = expression.optimize().__dask_graph__()
-    return graph
+    optimized = expression.optimize()
+    # dask leaves tasks in the graph that no result needs, and no scheduler runs
+    graph, _ = cull(dict(optimized.__dask_graph__()), optimized.__dask_keys__())
+    return graph  # type: ignore[no-any-return]
 
 
 @dataclass
