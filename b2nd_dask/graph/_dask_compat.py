@@ -3,7 +3,9 @@
 dask may rename or change them in any release. So each is looked up when it is first needed, and
 compared with what it was in the versions that it was checked with; a name that is missing, or takes
 other arguments, raises `DaskChangedError`. Without them the optimizer leaves graphs to dask, and
-frames are read and written by documented functions alone. No other module imports such a name.
+frames are read and written by documented functions alone. A function that is only compared with
+those of tasks is another matter: without it the optimizer takes the tasks that call it for ones of
+the user's. No other module imports such a name.
 """
 
 from __future__ import annotations
@@ -98,6 +100,11 @@ class DaskName:
     cannot be called."""
     reason: str
 
+    @property
+    def is_compared(self) -> bool:
+        """Whether the functions of tasks are only compared with it."""
+        return self.module in _NAMESPACES.values() and self.reason in _COMPARED
+
     def resolve(self) -> Any:
         """Look the name up.
 
@@ -138,6 +145,9 @@ _READ = "reads a block"
 _REDUCED = "the chunk step of reductions, for reduction pushdown"
 _EXTREME = "names the reduction that a search for a position belongs to"
 _COMBINED = "the step that combines results of chunk steps, which merged blocks do not need"
+_COUNTED = "how means add and count elements"
+#: Why names are used that functions of tasks are only compared with.
+_COMPARED = (_COLLECTED, _SELECTED, _READ, _REDUCED, _EXTREME, _COMBINED)
 
 NAMES = tuple(
     DaskName(*row)
@@ -159,22 +169,22 @@ NAMES = tuple(
         (_SPEC, "_identity_cast", "*args, typ", "the function of collections of results"),
         (_SPEC, "cull", "dsk, keys", "drops tasks without dependents from a fused task"),
         # what dask calls in the tasks of arrays: it is known by identity
-        ("dask.array._shuffle", "_getitem", "obj, index", "indexes a block by a list"),
+        ("dask.array._shuffle", "_getitem", "obj, index", _SELECTED),
         ("dask.array._shuffle", "concatenate_arrays", "arrs, sorter, axis", _COLLECTED),
         (_CHUNK, "all", "numpy", _REDUCED),
         (_CHUNK, "any", "numpy", _REDUCED),
         (_CHUNK, "argmin", "a, axis, out, keepdims", "how dask wraps searches for a position"),
         (_CHUNK, "astype", "x, astype_dtype, **kwargs", "the elementwise cast"),
-        (_CHUNK, "getitem", "obj, index", "indexes a block"),
+        (_CHUNK, "getitem", "obj, index", _SELECTED),
         (_CHUNK, "max", "numpy", _COMBINED),
         (_CHUNK, "min", "numpy", _COMBINED),
         (_CHUNK, "nanprod", "numpy", _REDUCED),
-        (_CHUNK, "nansum", "numpy", _REDUCED),
+        (_CHUNK, "nansum", "numpy", _COUNTED),
         (_CHUNK, "prod", "numpy", _REDUCED),
-        (_CHUNK, "sum", "numpy", _REDUCED),
+        (_CHUNK, "sum", "numpy", _COUNTED),
         (_CORE, "_concatenate2", "arrays, axes", "concatenates results before they are combined"),
         (_CORE, "_enforce_dtype", "*args, **kwargs", "calls an elementwise function and casts"),
-        (_CORE, "_vindex_slice_and_transpose", "block, points, axis", "indexes a block by points"),
+        (_CORE, "_vindex_slice_and_transpose", "block, points, axis", _SELECTED),
         (_CORE, "concatenate3", "arrays", _COLLECTED),
         (_CORE, "concatenate_shaped", "arrays, shape", _COLLECTED),
         (_CORE, "finalize", "results", "makes the result of compute()"),
@@ -214,8 +224,8 @@ NAMES = tuple(
             "pairs, order, ddof, dtype, sum, axis, computing_meta, **kwargs",
             _COMBINED,
         ),
-        (_REDUCTIONS, "nannumel", "x, **kwargs", "how means count elements"),
-        (_REDUCTIONS, "numel", "x, **kwargs", "how means count elements"),
+        (_REDUCTIONS, "nannumel", "x, **kwargs", _COUNTED),
+        (_REDUCTIONS, "numel", "x, **kwargs", _COUNTED),
         ("dask.utils", "M", "MethodCache", "makes the function that reshapes blocks"),
         # layers of one task a block: they carry the frame once, whatever the number of blocks
         (
@@ -283,7 +293,14 @@ class _Namespace:
             raise AttributeError(name)
         if (self._module, name) not in _BY_NAME:
             raise AttributeError(f"{self._module}.{name} has no row in `NAMES` of this module")
-        found = _BY_NAME[self._module, name].resolve()
+        entry = _BY_NAME[self._module, name]
+        try:
+            found = entry.resolve()
+        except DaskChangedError as error:
+            if not entry.is_compared:
+                raise
+            warn_once(f"b2nd_dask leaves tasks of {name} as dask has made them", error)
+            found = object()  # the function of no task
         setattr(self, name, found)
         return found
 
@@ -300,9 +317,10 @@ def __getattr__(name: str) -> Any:
 
 
 def resolve_all() -> None:
-    """Look up all names; raise `DaskChangedError` where one is missing or changed."""
+    """Look up the names that are needed; `DaskChangedError` where one is missing or changed."""
     for entry in NAMES:
-        entry.resolve()
+        if not entry.is_compared:
+            entry.resolve()
 
 
 def optional(name: str) -> Any:
