@@ -188,7 +188,7 @@ NAMES = tuple(
         (_CORE, "concatenate3", "arrays", _COLLECTED),
         (_CORE, "concatenate_shaped", "arrays, shape", _COLLECTED),
         (_CORE, "finalize", "results", "makes the result of compute()"),
-        (_CORE, "getter", "a, b, asarray, lock", _READ),
+        (_CORE, "getter", "a, b, asarray, lock", "reads a block, also in layers of ours"),
         (_CORE, "getter_inline", "a, b, asarray, lock", _READ),
         (_CORE, "getter_nofancy", "a, b, asarray, lock", _READ),
         (_REDUCTIONS, "_nanargmax", "x, axis, **kwargs", _EXTREME),
