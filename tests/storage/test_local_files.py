@@ -11,6 +11,7 @@ import pytest
 
 from b2nd_dask import to_b2nd
 from b2nd_dask.storage import Location, StagedChunks, staging_for
+from b2nd_dask.storage.write import local_files
 from b2nd_dask.storage.write.durable import sync
 from b2nd_dask.storage.write.local_files import pwrite_all
 
@@ -103,29 +104,38 @@ def test_a_write_that_fails_beside_another(staging, monkeypatch):
     assert placement.data_nbytes == 16
 
 
-def test_without_locks_nothing_is_published_that_a_task_may_have_open(tmp_path, monkeypatch):
+@pytest.mark.parametrize("locks", ["shared", "none", "local_lock=flock", "local_lock=all"])
+def test_without_locks_nothing_is_published_that_a_task_may_have_open(tmp_path, monkeypatch, locks):
     def flock(fd, how):
         raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
 
-    original = fcntl.flock
-    for locks in (original, flock):
-        monkeypatch.setattr(fcntl, "flock", locks)
-        target = tmp_path / f"{locks is original}.b2nd"
-        staging = staging_for(Location.of(target), sparse=False, replace=False, header_len=100)
-        staging.prepare()
-        (run,) = staging.append([b"x" * 5000])
-        # as a task does that runs a second time
-        fd = os.open(staging.directory / run.part, os.O_RDWR)
-        chunks = [np.array([n], np.int64) for n in (0, run.start, run.stop - run.start)]
-        with staging.exclusive():
-            placement = staging.join(StagedChunks((run.part,), *chunks))
-            staging.publish(placement, b"h" * 100, b"t" * 50)
-        assert target.read_bytes() == b"h" * 100 + b"x" * 5000 + b"t" * 50
-        # with locks it waits for the commit, and then finds no part: there nothing is copied
-        assert os.path.samestat(os.fstat(fd), target.stat()) == (locks is original)
-        os.close(fd)
-        staging.discard()
-        assert [*tmp_path.glob(".*")] == []
+    if locks == "none":
+        monkeypatch.setattr(fcntl, "flock", flock)
+    # what Linux shows of such a mount
+    device, option = tmp_path.stat().st_dev, "local_lock=none" if locks == "shared" else locks
+    mounts = tmp_path / "mountinfo"
+    mounts.write_text(
+        "36 35 98:0 / / rw - ext4 /dev/root rw,localflock\n"
+        f"41 35 {os.major(device)}:{os.minor(device)} /a /b rw,noatime shared:1 - nfs4 server:/a "
+        f"rw,vers=4.2,{option},addr=10.0.0.1\n"
+    )
+    monkeypatch.setattr(local_files, "_MOUNTS", str(mounts))
+    target = tmp_path / "a.b2nd"
+    staging = staging_for(Location.of(target), sparse=False, replace=False, header_len=100)
+    staging.prepare()
+    (run,) = staging.append([b"x" * 5000])
+    # as a task does that runs a second time
+    fd = os.open(staging.directory / run.part, os.O_RDWR)
+    chunks = [np.array([n], np.int64) for n in (0, run.start, run.stop - run.start)]
+    with staging.exclusive():
+        placement = staging.join(StagedChunks((run.part,), *chunks))
+        staging.publish(placement, b"h" * 100, b"t" * 50)
+    assert target.read_bytes() == b"h" * 100 + b"x" * 5000 + b"t" * 50
+    # with locks it waits for the commit, and then finds no part: there nothing is copied
+    assert os.path.samestat(os.fstat(fd), target.stat()) == (locks == "shared")
+    os.close(fd)
+    staging.discard()
+    assert [*tmp_path.glob(".*")] == []
 
 
 def macos(monkeypatch, fullfsync):

@@ -16,6 +16,9 @@ from b2nd_dask.storage.failures import why_missing
 from b2nd_dask.storage.write.durable import flush
 from b2nd_dask.storage.write.local_names import target_of
 
+#: Where Linux lists mounts; options of NFS (nfs(5); `nolock` is shown as the second) and Lustre.
+_MOUNTS = "/proc/self/mountinfo"
+_LOCAL_LOCKS = frozenset({"local_lock=flock", "local_lock=all", "localflock"})
 #: Errors of flock on file systems without locks.
 NO_LOCKS = (errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOLCK)
 #: Errors of link on file systems without hard links.
@@ -83,7 +86,12 @@ def locked(path: Path, how: int, target: str) -> Iterator[None]:
 
 
 def is_locked(path: Path) -> bool:
-    """Whether somebody holds a lock of a file; False where the file system has no locks."""
+    """Whether somebody holds a lock of a file, which others see on all hosts.
+
+    False where the file system has no locks, or keeps them on this host.
+    """
+    if _keeps_locks_here(path):
+        return False
     fd = os.open(path, os.O_RDWR)
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -95,6 +103,20 @@ def is_locked(path: Path) -> bool:
     finally:
         os.close(fd)
     return False
+
+
+def _keeps_locks_here(path: Path) -> bool:
+    """Whether options of the mount say that other hosts do not see locks of its files."""
+    try:
+        mounts = Path(_MOUNTS).read_text(errors="replace").splitlines()
+    except OSError:
+        return False  # not on Linux
+    device = path.stat().st_dev
+    number = f"{os.major(device)}:{os.minor(device)}"
+    # proc_pid_mountinfo(5): the number of the device is the third field, options of the file
+    # system are the last
+    own = [fields for line in mounts if len(fields := line.split()) > 2 and fields[2] == number]
+    return any(not _LOCAL_LOCKS.isdisjoint(fields[-1].split(",")) for fields in own)
 
 
 def pwrite(fd: int, payload: bytes, at: int) -> None:
