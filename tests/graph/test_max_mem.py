@@ -131,7 +131,7 @@ def test_arrays_over_frames(source: Path, target: Path, what: str, chunks: int |
     function = ARRAYS[what]
     x = function(from_b2nd(source))
     sizes = None if chunks is None else tuple(-(-n // chunks) for n in x.shape)
-    to_b2nd(x, target, chunks=sizes, max_mem="32MB", cparams={"clevel": 1})
+    to_b2nd(x, target, chunks=sizes, max_mem="40MB", cparams={"clevel": 1})
     assert_written(target, function(VALUES))
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from b2nd_dask.format.grid import Grid
-from b2nd_dask.frame.rechunk.one_pass import PER_KEY, Budget, OnePass
+from b2nd_dask.frame.rechunk.one_pass import ALWAYS, PER_KEY, PER_TASK, Budget, OnePass
 
 #: Bytes of chunks.
 _FLAT_CHUNK = 4 << 20
@@ -37,8 +37,9 @@ def flat_pass(shape: tuple[int, ...], itemsize: int, budget: Budget) -> tuple[Gr
         n if length == n else length // c * c
         for n, length, c in zip(shape, box, chunks, strict=True)
     )
+    regions = math.prod(-(-n // length) for n, length in zip(shape, region, strict=True))
     return Grid(shape, chunks, chunks, itemsize), OnePass(
-        region, lanes, 0.0, budget.nbytes, 0.0, verifies=True, decodes=1.0
+        region, lanes, 0.0, budget.nbytes, regions * PER_KEY, verifies=True, decodes=1.0
     )
 
 
@@ -49,14 +50,15 @@ def _flat_chunks(
     share = int(budget.nbytes / budget.threads * _FLAT_SHARE)
     chunks = flat_box(shape, min(_FLAT_CHUNK, share) // itemsize)
     chunk = math.prod(chunks) * itemsize
-    scratch = 2 * budget.read_batch + budget.write_batch + 4 * chunk
+    scratch = 2 * budget.read_batch + budget.write_batch + 4 * chunk + PER_TASK
     # regions that end where chunks do are at least half as long, and there are twice as many
     graph = 2 * math.prod(shape) * itemsize * PER_KEY
     for lanes in range(budget.threads, 0, -1):
-        left = budget.nbytes - lanes * scratch
-        # twice the regions that run, and the graph of all: 2 * lanes * room + graph / room = left
-        root = left**2 - 8 * lanes * graph
-        if left > 0 <= root and (room := (left + math.sqrt(root)) / (4 * lanes)) >= chunk:
+        left = budget.nbytes - lanes * scratch - ALWAYS
+        # a region, what is read of it at once, that compressed, and decoded; the graph of all:
+        # 4 * lanes * room + graph / room = left
+        root = left**2 - 16 * lanes * graph
+        if left > 0 <= root and (room := (left + math.sqrt(root)) / (8 * lanes)) >= chunk:
             return chunks, lanes, int(room / itemsize)
     return chunks, 0, 0
 

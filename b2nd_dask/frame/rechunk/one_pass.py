@@ -39,9 +39,9 @@ _NEAR = 1.01
 #: Bytes of the objects that a read makes for each chunk that it touches.
 _PER_CHUNK = 2048
 #: Bytes that a running task takes beside its buffers.
-_PER_TASK = 1 << 20
+PER_TASK = 1 << 20
 #: Bytes that the work takes whatever its tasks are: what the allocator keeps, code that is loaded.
-_ALWAYS = 2 << 20
+ALWAYS = 2 << 20
 #: Bytes that each task of the graph takes, whether it runs or not, and what it returns.
 PER_KEY = 5000
 #: Bytes that each chunk of the target takes in what tasks return, and in what the commit makes.
@@ -82,6 +82,12 @@ class Budget(NamedTuple):
     """Compressed bytes that are staged at once."""
     most_batch: int = 0
     """Where `read_batch` grows with the memory, the most that it becomes."""
+    taken: float = 0.0
+    """Bytes beside `nbytes` that the rest of the graph takes."""
+
+    def without(self, taken: float) -> Budget:
+        """What is left where the rest of the graph takes so many bytes more."""
+        return self.of(self.nbytes - taken)._replace(taken=self.taken + taken)
 
     def of(self, nbytes: float) -> Budget:
         """The same with other memory."""
@@ -110,9 +116,9 @@ class Budget(NamedTuple):
             middle = math.sqrt(low * high)
             low, high = (low, middle) if suffices(self.of(middle)) else (middle, high)
         # as it is shown, which is what the user passes: with a little more there may be no plan
-        while not suffices(self.of(_three_digits(high, math.ceil))):
+        while not suffices(self.of(_three_digits(high + self.taken, math.ceil) - self.taken)):
             high *= _NEAR
-        return TooLittleMemoryError(self.nbytes, high, what, advice)
+        return TooLittleMemoryError(self.nbytes + self.taken, high + self.taken, what, advice)
 
 
 def _three_digits(nbytes: float, rounding: Callable[[float], int]) -> int:
@@ -236,7 +242,7 @@ def _shapes(
         decoded,
         partial,
         _product(axes, "length") * source.itemsize,
-        reading + writing + _PER_TASK,
+        reading + writing + PER_TASK,
         (regions + _checks(source) * partial) * PER_KEY + target.nchunks * _PER_RECORD,
     )
 
@@ -258,7 +264,7 @@ def _memory(shapes: _Shapes, lanes: int, budget: Budget) -> NDArray[np.float64]:
     idle = max(0, budget.threads - lanes)
     kept = np.minimum(shapes.scratch_nbytes, MAX_SCRATCH_NBYTES)
     busy = lanes * (shapes.region_nbytes + shapes.scratch_nbytes)
-    total: NDArray[np.float64] = busy + idle * kept + shapes.graph_nbytes + _ALWAYS
+    total: NDArray[np.float64] = busy + idle * kept + shapes.graph_nbytes + ALWAYS
     return total
 
 

@@ -15,7 +15,7 @@ import numpy as np
 from dask.highlevelgraph import HighLevelGraph
 
 from b2nd_dask.frame.read.decode_cost import decodes_per_block
-from b2nd_dask.frame.rechunk.one_pass import TooLittleMemoryError, shown
+from b2nd_dask.frame.rechunk.one_pass import PER_KEY, TooLittleMemoryError, shown
 from b2nd_dask.frame.rechunk.source import Box, RegionSource
 from b2nd_dask.graph import _dask_compat
 from b2nd_dask.graph.layers.layers import Layers, View, function_name
@@ -89,7 +89,11 @@ class _Bounded:
         names = job.elements.dask.layers
         frames = [self._layers.frame(name) for name in names]
         is_remote = any(frame is not None and frame.is_remote for frame in frames)
-        self._budget = budget_of(max_mem, job.staging, is_remote=is_remote)
+        budget = budget_of(max_mem, job.staging, is_remote=is_remote)
+        # tasks that stay as dask has made them
+        kept = [name for name in names if not (self._is_view(name) or self._is_read(name))]
+        keys = sum(len(names[name]) for name in kept)
+        budget = budget.without(keys * PER_KEY)
         # functions that read what is moved run again where the write does
         again = any(
             self._is_view(below)
@@ -97,7 +101,7 @@ class _Bounded:
             for below, _ in self._layers.inputs(name) or ()
             if not self._is_view(name)
         )
-        self._frames = IntermediateFrames(job, self._budget, reads_again=again)
+        self._frames = IntermediateFrames(job, budget, reads_again=again)
         # by their names: several views may be of one
         self._bases: dict[str, da.Array] = {}
 
@@ -120,8 +124,8 @@ class _Bounded:
         job = self._write
         if source.grid.shape != job.plan.grid.shape:
             raise _not_understood(self._array.name)
-        passes = passes_to(job.plan.grid, source, self._budget, job.staging.label)
-        return RechunkJob(source.reads, passes, self._budget.threads, job.plan, job.staging)
+        passes = passes_to(job.plan.grid, source, self._frames.budget, job.staging.label)
+        return RechunkJob(source.reads, passes, self._frames.budget.threads, job.plan, job.staging)
 
     def _is_view(self, name: str) -> bool:
         """Whether the elements of a layer are those of another, in other blocks or shape."""
@@ -141,7 +145,7 @@ class _Bounded:
         view = self._layers.view(name)
         frame = self._layers.frame(view.base)
         if frame is not None:
-            return elements_of(frame, view, self._budget.read_batch)
+            return elements_of(frame, view, self._frames.budget.read_batch)
         below = self._layers.reshaped_from(view.base)
         if below is not None:
             reshaped = self._base_shape(view, self._layers.chunks(name), shape)
@@ -247,11 +251,12 @@ class _Bounded:
 
     def _check_blocks(self, array: da.Array) -> None:
         """Raise ValueError where blocks of functions need more memory than there is."""
+        budget = self._frames.budget
         block = math.prod(max(axis, default=0) for axis in array.chunks) * array.dtype.itemsize
-        least = block * _BLOCKS_OF_TASK * self._budget.threads
-        if least > self._budget.nbytes:
-            raise self._budget.too_little(
-                f"for blocks of {shown(block)} in {self._budget.threads} threads, of which a task "
+        least = block * _BLOCKS_OF_TASK * budget.threads
+        if least > budget.nbytes:
+            raise budget.too_little(
+                f"for blocks of {shown(block)} in {budget.threads} threads, of which a task "
                 f"of {function_name(array.name)} takes about {_BLOCKS_OF_TASK} at once",
                 lambda more: least <= more.nbytes,
                 "read the frame in smaller blocks (chunks= of from_b2nd), or compute in fewer "

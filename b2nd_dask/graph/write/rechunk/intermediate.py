@@ -104,13 +104,15 @@ class IntermediateFrames:
 
     Parameters
     ----------
+    budget : Budget
+        Its attribute is what is left of it, without the tasks that are planned.
     reads_again : bool
         Whether functions read some of them, which run again where the write does.
     """
 
     def __init__(self, write: WriteJob, budget: Budget, *, reads_again: bool) -> None:
         self._write = write
-        self._budget = budget
+        self.budget = budget
         self._reads_again = reads_again
         self._opening = named("open", new_token(write.staging.label))
         self._known: dict[tuple[str, Grid], _Written] = {}
@@ -128,7 +130,8 @@ class IntermediateFrames:
 
     def reshaped(self, source: Elements, shape: tuple[int, ...], view: View) -> Elements:
         """Write elements in another shape, in ranges of their C order."""
-        grid, way = flat_pass(shape, source.grid.itemsize, self._budget)
+        grid, way = flat_pass(shape, source.grid.itemsize, self.budget)
+        self.budget = self.budget.without(way.graph_nbytes)
 
         def job(intermediate: IntermediateFrame) -> RechunkJob:
             reads: FlatSource | LaterSource
@@ -151,8 +154,8 @@ class IntermediateFrames:
         grid = Grid(source.grid.shape, sizes, sizes, source.grid.itemsize)
 
         def job(intermediate: IntermediateFrame) -> RechunkJob:
-            passes = passes_to(grid, source, self._budget, self._write.staging.label)
-            lanes, plan, staging = self._budget.threads, intermediate.plan, intermediate.staging
+            passes = passes_to(grid, source, self.budget, self._write.staging.label)
+            lanes, plan, staging = self.budget.threads, intermediate.plan, intermediate.staging
             return RechunkJob(source.reads, passes, lanes, plan, staging, self.token())
 
         whole = View(name, tuple(range(len(sizes))))
@@ -200,7 +203,7 @@ class IntermediateFrames:
     def _viewed(self, written: _Written, view: View) -> Elements:
         """The elements of a view of an intermediate frame, with the tasks that make them."""
         intermediate, graph, commits, opening = written
-        most, order, window = self._budget.read_batch, view.order, view.window
+        most, order, window = self.budget.read_batch, view.order, view.window
         grid, dtype = _seen(intermediate.plan.grid, view), intermediate.plan.dtype
         if commits is None:
             return Elements(intermediate_source(intermediate, most, order, window), grid, dtype)
