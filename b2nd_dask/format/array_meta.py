@@ -49,6 +49,11 @@ class ArrayMeta:
     dtype: np.dtype[Any] | None
     """None where the metalayer has no dtype."""
 
+    @property
+    def ndim(self) -> int:
+        """Number of axes, without those of elements that are arrays."""
+        return len(self.shape)
+
 
 def array_meta_of(metalayers: Mapping[str, bytes]) -> ArrayMeta:
     """Find and read the array metalayer of a frame.

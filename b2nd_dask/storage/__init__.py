@@ -29,13 +29,13 @@ from b2nd_dask.storage.read.local_reader import changes_show, identity_at, is_sa
 from b2nd_dask.storage.read.location import Location
 from b2nd_dask.storage.read.memory import ObjectReader
 from b2nd_dask.storage.read.pattern import matches_of, natural_key
-from b2nd_dask.storage.redaction import Secrets, printable
+from b2nd_dask.storage.redaction import Secrets, printable, public_url
 from b2nd_dask.storage.spans import Span
 from b2nd_dask.storage.write.durable import sync
 from b2nd_dask.storage.write.frame_lock import CHANGED, frame_locked, unless_replaced
 from b2nd_dask.storage.write.leftovers import StagingInfo, list_staging, remove_staging
 from b2nd_dask.storage.write.local_files import NO_LOCKS, about, write_file
-from b2nd_dask.storage.write.local_names import area_of, publish_path, remove_path
+from b2nd_dask.storage.write.local_names import area_of, publish_path, remove_area, remove_path
 from b2nd_dask.storage.write.local_update import require_end
 from b2nd_dask.storage.write.staging import Placement, Run, StagedChunks, Staging, UpdateStaging
 from b2nd_dask.storage.write.targets import staging_for, update_staging_for
@@ -75,8 +75,10 @@ __all__ = [
     "natural_key",
     "only_here",
     "printable",
+    "public_url",
     "publish_path",
     "read_text_file",
+    "remove_area",
     "remove_path",
     "remove_staging",
     "require_end",

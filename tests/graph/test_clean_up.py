@@ -15,6 +15,7 @@ import dask
 import dask.array as da
 import numpy as np
 import pytest
+import xarray as xr
 
 from b2nd_dask import compact, list_staging, open_b2nd, remove_staging, seal, to_b2nd
 from b2nd_dask.storage import Location, staging_for
@@ -183,6 +184,34 @@ class TestWithoutExchange:
                 self.replace(target)
         np.testing.assert_array_equal(open_b2nd(target)[...], VALUES + happened)
         assert list(target.parent.iterdir()) == [target]
+
+    @pytest.mark.parametrize("kind", ["frame", "dataset"])
+    def test_no_rename_gives_the_name_back(self, target, monkeypatch, kind):
+        """What was set aside is all that is left of it."""
+
+        def write(values):
+            if kind == "frame":
+                to_b2nd(values, path, contiguous=False, mode="w")
+            else:
+                to_b2nd(xr.Dataset({"a": ("x", values)}), path, mode="w")
+
+        path = target if kind == "frame" else target.with_name("d.b2d")
+        write(VALUES)
+        original = os.rename
+
+        def fail(source, to, **keywords):
+            if Path(to) == path:
+                raise OSError(errno.EIO, "injected", str(to))
+            return original(source, to, **keywords)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(os, "rename", fail)
+            with pytest.raises(OSError, match="injected"):
+                write(VALUES + 1)
+        remove_staging(path)
+        found = open_b2nd(path if kind == "frame" else path / "a.b2nd")
+        np.testing.assert_array_equal(found[...], VALUES)
+        assert list(target.parent.iterdir()) == [path]
 
     def test_the_old_frame_gets_its_name_back(self, target):
         new(target, False)

@@ -33,7 +33,7 @@ from b2nd_dask.edges.progress import Progress
 from b2nd_dask.errors import level_of_caller
 from b2nd_dask.graph.resources import available
 from b2nd_dask.graph.write.rechunk.budget import nbytes_of
-from b2nd_dask.storage import printable
+from b2nd_dask.storage import printable, public_url
 
 _FRAMES = ("b2nd", "b2d", "b2z")
 #: Losses that a warning lists.
@@ -155,7 +155,7 @@ def convert(
         if read_as in _FRAMES:
             tree = _read_frames(source, dtype, storage_options)
         else:
-            with readable(source):
+            with readable(_label(source)):
                 tree = _read(source, read_as, budget, Path(scratch), storage_options, other_files)
         tree = tree if member is None else tree.part(member)
         _check(tree, write_as, options)
@@ -165,6 +165,10 @@ def convert(
             if check:
                 _compare(tree, made, write_as, budget, Path(scratch))
     return target
+
+
+def _label(source: str) -> str:
+    return public_url(source) if "://" in source else source
 
 
 def _require_apart(source: str, place: Path, inner: str | None) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -10,6 +11,8 @@ from typing import Any
 
 import dask.array as da
 import numpy as np
+
+from b2nd_dask.errors import B2ndError
 
 #: Bytes of a block: smaller chunks are read together, larger ones by themselves.
 BLOCK_NBYTES = 8 << 20
@@ -72,13 +75,15 @@ def readable(label: str) -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        if label in str(error) or isinstance(error, ImportError | MemoryError):
+        named = str(error).startswith(label) or getattr(error, "filename", None) == label
+        if named or isinstance(error, ImportError | MemoryError | B2ndError):
             raise
         if isinstance(error, TypeError):
             raise TypeError(f"{label}: {error}") from error
+        code = errno.ENOENT if isinstance(error, FileNotFoundError) else None
+        if isinstance(error, OSError) and (code := error.errno or code) is not None:
+            raise OSError(code, error.strerror or str(error), label) from error
         reason = f"{type(error).__name__}: {error}"
-        if isinstance(error, OSError) and error.errno is not None:
-            raise OSError(error.errno, reason, label) from error
         raise ValueError(f"{label}: it cannot be read, perhaps it is damaged: {reason}") from error
 
 

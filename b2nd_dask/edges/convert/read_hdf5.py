@@ -185,7 +185,10 @@ def hdf5_member(
 
 def _require_own_elements(dataset: Any) -> None:
     """Refuse what lies in other files: whoever made this one may name any of the user's."""
-    if dataset.external or (dataset.shape is not None and dataset.is_virtual):
+    is_virtual = dataset.shape is not None and dataset.is_virtual
+    # "." is the file itself, also where it was named as such
+    sources = [source.file_name for source in dataset.virtual_sources()] if is_virtual else []
+    if dataset.external or any(name != "." for name in sources):
         raise TypeError(
             "its elements lie in other files, which the file names: copy them into it, or give "
             "convert other_files=True (--other-files) if you trust whoever made it"

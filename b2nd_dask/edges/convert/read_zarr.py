@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import warnings
 from collections.abc import Mapping
 from pathlib import Path
@@ -15,7 +16,7 @@ from b2nd_dask.edges.convert.lazy import Budget, lazy
 from b2nd_dask.edges.datasets.tree import Member, Tree
 from b2nd_dask.edges.extras import require
 from b2nd_dask.frame.write.new_frame import check_storable
-from b2nd_dask.storage import printable
+from b2nd_dask.storage import printable, public_url
 
 #: Dims in the attributes of version 2, as xarray writes them.
 _DIMS_V2 = "_ARRAY_DIMENSIONS"
@@ -51,20 +52,22 @@ def read_zarr(
     ValueError
         A symbolic link leads out of its directory, and `other_files` is false.
     """
+    label = public_url(path) if "://" in path else path
     if not other_files:
-        _refuse_links(path.removeprefix("file://"))
-    return zarr_tree(open_zarr(path, storage_options), path, budget)
+        _refuse_links(path, label)
+    return zarr_tree(open_zarr(path, storage_options), label, budget)
 
 
-def _refuse_links(path: str) -> None:
+def _refuse_links(path: str, label: str) -> None:
     """Refuse links that lead out of a local directory: anything of the user's may lie there."""
-    root = Path(path).resolve()
-    for folder, folders, files in os.walk(path):
+    local = re.sub("^(file|local)://", "", path.rpartition("::")[2])
+    root = Path(local).resolve()
+    for folder, folders, files in os.walk(local):
         for name in (*folders, *files):
             link = Path(folder, name)
             if link.is_symlink() and not link.resolve().is_relative_to(root):
                 raise ValueError(
-                    f"{printable(str(link))}: it is a link out of {path}: copy what it leads to, "
+                    f"{label}: {printable(str(link))} is a link out of it: copy what it leads to, "
                     "or give other_files=True (--other-files) if you trust whoever made it"
                 )
 

@@ -13,7 +13,7 @@ from b2nd_dask.format.labels.manifest import COORD, MANIFEST
 from b2nd_dask.format.labels.pack import build_embed
 from b2nd_dask.frame.members.files import EMBED
 from b2nd_dask.graph.write.to_b2nd import to_b2nd
-from b2nd_dask.storage import printable, remove_path
+from b2nd_dask.storage import about, printable, remove_path
 
 #: Of what directories and stores of frames consist of.
 _SUFFIXES = (".b2nd", ".b2f", ".b2b", ".b2e", ".b2d", ".b2z", ".b2frame")
@@ -83,11 +83,12 @@ def finish_folder(tree: Tree, folder: Path, *, is_root: bool) -> None:
 
 def pack_folder(folder: Path, archive: Path) -> None:
     """Move a directory into a .b2z: an uncompressed zip; frames are read where they lie in it."""
-    with zipfile.ZipFile(archive, "w", zipfile.ZIP_STORED) as target:
-        for path in sorted(folder.rglob("*")):
-            if path.is_file():
-                target.write(path, path.relative_to(folder).as_posix())
-    remove_path(folder)
+    with about(str(archive)):
+        with zipfile.ZipFile(archive, "w", zipfile.ZIP_STORED) as target:
+            for path in sorted(folder.rglob("*")):
+                if path.is_file():
+                    target.write(path, path.relative_to(folder).as_posix())
+        remove_path(folder)
 
 
 def packed_frame(member: Member, name: str) -> bytes:

@@ -10,13 +10,15 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from b2nd_dask.edges.datasets.locks import replacing
 from b2nd_dask.edges.datasets.replaceable import require_replaceable
-from b2nd_dask.storage import about, area_of, publish_path, remove_path, sync
+from b2nd_dask.storage import about, area_of, publish_path, remove_area, sync
 
 logger = logging.getLogger("b2nd_dask")
+
+#: Errors of a disk, a quota or a limit that is full.
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 @dataclass(frozen=True)
@@ -79,8 +81,7 @@ def staged(target: Path, *, replace: bool, advice: str, fsync: bool = True) -> I
                 require_replaceable(target)
                 publish_path(made.ready, target, replace=replace, fsync=fsync)
     except OSError as error:
-        # others are errors of what is read
-        if error.errno is None or (error.filename and not _is_in(area, error.filename)):
+        if not _is_of_target(error, area):
             raise
         with about(str(target)):
             raise
@@ -89,16 +90,21 @@ def staged(target: Path, *, replace: bool, advice: str, fsync: bool = True) -> I
 
 
 def _clean_up(target: Path, area: Path) -> None:
-    """Remove what was staged, and what was there before; the target is what it is."""
+    """Remove what was staged; what was there before gets its name back where nothing has it."""
     for path in (area, area.with_suffix(".old")):
         try:
-            remove_path(path)
+            remove_area(path, target)
         except OSError as error:
             logger.warning("%s: %s; `remove_staging` removes what is left", target, error)
 
 
-def _is_in(area: Path, name: Any) -> bool:
-    return Path(os.fsdecode(name)).is_relative_to(area)
+def _is_of_target(error: OSError, area: Path) -> bool:
+    """Whether an error is one of the disk that is written to, and not of what is read."""
+    if error.filename is None:
+        return error.errno in _FULL
+    if not isinstance(error.filename, str | bytes | os.PathLike):
+        return False
+    return Path(os.fsdecode(error.filename)).is_relative_to(area)
 
 
 def _sync(path: Path) -> None:

@@ -147,6 +147,12 @@ class B2ndBackend(BackendEntrypoint):
             # dims without names, which groups have in common with those that they are in
             groups = self._groups(filename_or_obj, own_dims=True, **options)
             return xr.DataTree.from_dict(groups)
+        except KeyError as error:
+            location, _ = location_of(filename_or_obj, options.get("storage_options"))
+            raise ValueError(
+                f"{location.label}: an array and a group have one name, which a tree cannot hold "
+                f"({error.args[0]}); xarray.open_groups opens both"
+            ) from error
 
     def open_groups_as_dict(self, filename_or_obj: Any, **options: Any) -> dict[str, xr.Dataset]:
         """Open each group of a store or directory; called by `xarray.open_groups`."""
@@ -184,16 +190,26 @@ class B2ndBackend(BackendEntrypoint):
 
 def _levels(place: Place, path: str = "/", depth: int = 0) -> Iterator[tuple[str, Place]]:
     yield path, place
-    if depth < _DEEPEST:
-        listed = set(place.groups())
-        for group in sorted(listed.union(manifest_of(place).groups)):
-            inner = place.inside(group)
-            if group not in listed and inner.read(MANIFEST) is None:
-                raise FrameFormatError(
-                    f"{MANIFEST} names the group {group!r}, and there is none of it here",
-                    path=place.label,
-                )
-            yield from _levels(inner, f"{path.rstrip('/')}/{group}", depth + 1)
+    listed = set(place.groups())
+    for group in sorted(listed.union(manifest_of(place).groups)):
+        if group in ("", ".", ".."):
+            raise UnsupportedFrameError(
+                f"a member has a key with the part {group!r}, by which nothing is found: "
+                "python-blosc2 can give it another one",
+                path=place.label,
+            )
+        inner = place.inside(group)
+        if group not in listed and inner.read(MANIFEST) is None:
+            raise FrameFormatError(
+                f"{MANIFEST} names the group {group!r}, and there is none of it here",
+                path=place.label,
+            )
+        if depth == _DEEPEST:
+            raise UnsupportedFrameError(
+                f"groups lie in more than {_DEEPEST} others; open one of them by group=",
+                path=place.label,
+            )
+        yield from _levels(inner, f"{path.rstrip('/')}/{group}", depth + 1)
 
 
 def _bounded_levels(place: Place) -> Iterable[tuple[str, Place]]:

@@ -204,8 +204,8 @@ class StoreLevel:
         if not is_key(key):
             # who packed the store chose it
             raise UnsupportedFrameError(
-                f"a member has the key {printable(key)!r}, by which no frame is found; "
-                f"drop_variables=[{name!r}] leaves it out",
+                f"a member has the key {printable(key)!r}, by which no frame is found: "
+                "python-blosc2 can give it another one",
                 path=self.label,
             )
         return locate_member(self.store, key)

@@ -100,6 +100,8 @@ def require_digest_of(pieces: Iterable[Buffer], available: int, expected: int) -
             left = chunk_length(piece, available)
         digest.update(memoryview(piece)[:left])
         left -= min(left, len(piece))
+        if not left:
+            break
     if left:
         raise CorruptChunkError(f"the file ends {left} bytes before the chunk does")
     if digest.intdigest() != expected:

@@ -61,7 +61,9 @@ def batches(
     batch: list[LocatedRequest] = []
     for number, (chunk, blocks, whole) in enumerate(requests):
         length = lengths[number]
-        piece = most if whole and blocks is not None and length > most else 0
+        # how long the chunks of sparse frames are shows when they are read
+        is_long = length > most and not opened.parsed.header.sparse
+        piece = most if whole and blocks is not None and is_long else 0
         whole &= not piece
         batch.append(LocatedRequest(number, chunk, blocks, whole, starts[number], length, piece))
         room -= length * (1.0 if whole else _portion(blocks, grid))

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from b2nd_dask.errors import B2ndError, UnsupportedFrameError
+from b2nd_dask.format.array_meta import array_meta_of
 from b2nd_dask.format.grid import Grid
 from b2nd_dask.format.index import ChunkKind, special_code
 from b2nd_dask.format.integrity import ChecksumState
@@ -39,8 +40,8 @@ def update_plan(old: ParsedFrame, shape: tuple[int, ...]) -> FramePlan:
     header = old.header
     meta = {name: raw for name, raw in header.metalayers.items() if name not in OWN_METALAYERS}
     grid = Grid(shape, old.grid.chunks, old.grid.blocks, old.grid.itemsize)
-    # elements that are arrays are wider than what they hold
-    if old.stored_dtype is None or 0 in old.grid.chunks or header.typesize > grid.itemsize:
+    in_elements = array_meta_of(header.metalayers).ndim < grid.ndim
+    if old.stored_dtype is None or 0 in old.grid.chunks or in_elements:
         raise UnsupportedFrameError(
             "a frame without a dtype, with chunks of 0 elements, or of elements that are arrays is "
             'not updated; write it anew with mode="w"'

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import math
 import re
+from contextlib import asynccontextmanager, suppress
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from fsspec.asyn import sync
@@ -15,7 +17,7 @@ from b2nd_dask.storage.byte_reader import Identity
 from b2nd_dask.storage.spans import Span
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Mapping, Sequence
+    from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 
 CONCURRENCY = 32
 """Requests of one read that are under way at the same time. Several tasks read at once, each with
@@ -31,6 +33,9 @@ MAX_WHOLE = 16 * 1024 * 1024
 LOW_SPEED = {"low_speed_limit": 10_000, "low_speed_time": 60}
 """A response may take so many seconds, and one more for each so many bytes: key "b2nd" of fsspec's
 configuration, from its files or as FSSPEC_B2ND_LOW_SPEED_LIMIT and FSSPEC_B2ND_LOW_SPEED_TIME."""
+
+#: Requests that a client has under way at once, at least: botocore keeps so many connections.
+_CONNECTIONS = 10
 
 _CONTENT_RANGE = re.compile(r"bytes ([0-9]{1,19})-([0-9]{1,19})/([0-9]{1,19})")
 _TOTAL = re.compile(r"bytes \*/([0-9]{1,19})")
@@ -74,6 +79,10 @@ class BrokenResponseError(OSError):
     """A response that ends too early."""
 
 
+class SlowServerError(TimeoutError):
+    """A response that takes longer than it may."""
+
+
 class FailedRequest(NamedTuple):
     """The first request of several that failed."""
 
@@ -97,6 +106,10 @@ class RangeSource(Protocol):
 
     def has_directory(self, path: str) -> bool:
         """Whether a path that is no object begins the names of others."""
+
+
+#: Requests of this process; the one event loop of fsspec changes it.
+_under_way: list[RangeRequest] = []
 
 
 def get_concurrently(
@@ -139,34 +152,53 @@ def get_concurrently(
 async def _persistently(
     get: Callable[[RangeRequest], Awaitable[Response]], request: RangeRequest
 ) -> Response:
-    for _ in range(ATTEMPTS - 1):
-        try:
-            return await _in_time(get, request)
-        except BrokenResponseError:
-            continue
-    return await _in_time(get, request)
+    _under_way.append(request)
+    try:
+        for _ in range(ATTEMPTS - 1):
+            try:
+                return await get(request)
+            except BrokenResponseError:
+                continue
+        return await get(request)
+    finally:
+        _under_way.remove(request)
 
 
-async def _in_time(
-    get: Callable[[RangeRequest], Awaitable[Response]], request: RangeRequest
-) -> Response:
-    """Wait for a response no longer than a slow server needs for its length."""
-    found = LOW_SPEED | conf.get("b2nd", {})
-    limit, pause = float(found["low_speed_limit"]), float(found["low_speed_time"])
-    nbytes = request.span.stop - request.span.start
-    seconds = pause + nbytes / limit
+@asynccontextmanager
+async def in_time(nbytes: int = 0) -> AsyncIterator[None]:
+    """Wait for the begin of a response, or so many bytes of it, no longer than a slow server needs.
+
+    All requests of the process share its connections, and what these carry.
+
+    Raises
+    ------
+    TimeoutError
+        It takes longer.
+    """
+    limit, pause = map(_setting, LOW_SPEED)
+    shared = sum(request.span.stop - request.span.start for request in _under_way)
+    rounds = math.ceil(len(_under_way) / _CONNECTIONS)
+    seconds = rounds * pause + max(shared, nbytes) / limit
     try:
         async with asyncio.timeout(seconds) as waiting:
-            return await get(request)
+            yield
     except TimeoutError as error:
         if not waiting.expired():
             raise
-        raise TimeoutError(
+        raise SlowServerError(
             errno.ETIMEDOUT,
-            f"the server did not send {nbytes} bytes within {seconds:.0f} s, "
-            f"which are low_speed_time ({pause:g} s) and low_speed_limit ({limit:g} bytes a "
-            'second); other values: fsspec.config.conf["b2nd"] = {"low_speed_time": ...}',
+            f"{nbytes or 'the first'} bytes of a response took more than {seconds:.3g} s, by "
+            f"low_speed_time ({pause:g} s) and low_speed_limit ({limit:g} bytes a second); other "
+            'values: fsspec.config.conf["b2nd"] = {"low_speed_time": ...}',
         ) from error
+
+
+def _setting(name: str) -> float:
+    given = conf.get("b2nd", {}).get(name, LOW_SPEED[name])
+    with suppress(TypeError, ValueError):
+        if (number := float(given)) > 0:
+            return number
+    raise ValueError(f'{name}={given!r} in fsspec.config.conf["b2nd"] is no positive number')
 
 
 async def read_body(read: Callable[[], Awaitable[bytes]], nbytes: int) -> bytes:
@@ -181,10 +213,13 @@ async def read_body(read: Callable[[], Awaitable[bytes]], nbytes: int) -> bytes:
 
     Raises
     ------
-    BrokenResponseError
+    BrokenResponseError, SlowServerError
     """
     try:
-        data = await read()
+        async with in_time(nbytes):
+            data = await read()
+    except SlowServerError:
+        raise
     except Exception as error:  # noqa: BLE001 - the trees of several libraries meet here
         problem = f"{type(error).__name__}: {error}"
     else:

@@ -13,6 +13,7 @@ from b2nd_dask.storage.read.ranged import (
     Response,
     changed,
     get_concurrently,
+    in_time,
     read_body,
     require_known,
     require_short,
@@ -49,6 +50,9 @@ class HttpRanges:
         return False
 
     async def _get(self, request: RangeRequest) -> Response:
+        # of fsspec's file system, which has imported it
+        import aiohttp
+
         session = await self._fs.set_session()
         options = dict(self._fs.kwargs)
         headers = dict(options.pop("headers", None) or {})
@@ -56,8 +60,13 @@ class HttpRanges:
         headers |= {"Range": _range(request.span), "Accept-Encoding": "identity"}
         if request.known is not None and _STRONG_ETAG.fullmatch(request.known.token):
             headers["If-Match"] = request.known.token
+        if session.timeout == aiohttp.client.DEFAULT_TIMEOUT:
+            # 5 minutes for any response: here each has a time for its length
+            options.setdefault("timeout", aiohttp.ClientTimeout(total=None, sock_connect=30))
         url = self._fs.encode_url(request.path)
-        async with session.get(url, headers=headers, **options) as response:
+        async with in_time():
+            answered = await session.get(url, headers=headers, **options)
+        async with answered as response:
             if response.url.path.endswith("/") and not url.path.endswith("/"):
                 raise IsADirectoryError(request.path)
             return await _read_response(response, request)

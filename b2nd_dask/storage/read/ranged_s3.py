@@ -13,6 +13,7 @@ from b2nd_dask.storage.read.ranged import (
     Response,
     changed,
     get_concurrently,
+    in_time,
     read_body,
     require_known,
     require_short,
@@ -48,7 +49,8 @@ class S3Ranges:
 
     async def _get(self, request: RangeRequest) -> Response:
         try:
-            found = await self._get_object(request)
+            async with in_time():
+                found = await self._get_object(request)
         except OSError as error:
             if store_code(error.__cause__) in ("PreconditionFailed", "412"):
                 raise changed(request) from error

@@ -45,7 +45,8 @@ def about(target: str) -> Iterator[None]:
         missing = error.errno in (errno.ENOENT, errno.ENOTDIR)
         reason = why_missing(target) if missing else ""
         problem = f"{error.strerror}{reason}, while writing"
-        raise type(error)(error.errno, problem, target) from error
+        # the class follows from errno: those of other packages are made in other ways
+        raise OSError(error.errno, problem, target) from error
 
 
 def pwrite_all(fd: int, payloads: Sequence[bytes], at: int) -> None:

@@ -244,3 +244,47 @@ def test_a_part_of_a_file_does_not_replace_the_others() -> None:
     convert("x.npy", "new.h5::/c", overwrite=True)
     with h5py.File("new.h5") as file:
         assert list(file) == ["c"]
+
+
+def test_virtual_datasets_of_the_file_itself(tmp_path: Path) -> None:
+    layout = h5py.VirtualLayout((2, 4), "f8")
+    with h5py.File("own.h5", "w") as file:
+        file["a"] = np.arange(4.0)
+        layout[0] = h5py.VirtualSource(file["a"])
+        layout[1] = h5py.VirtualSource(".", "a", (4,))
+        file.create_virtual_dataset("both", layout)
+    convert("own.h5", "own.b2d")
+    assert open_b2nd("own.b2d/both.b2nd")[...].tolist() == [[0, 1, 2, 3]] * 2
+
+
+@pytest.mark.parametrize("prefix", ["", "./", "file://{}/", "local://{}/"])
+def test_links_in_zarr_by_any_name(tmp_path: Path, prefix: str) -> None:
+    zarr.create_array("other.zarr", data=np.arange(3))
+    zarr.create_group("link.zarr")
+    Path("link.zarr/x").symlink_to(Path("other.zarr").resolve())
+    path = prefix.format(Path.cwd()) + "link.zarr"
+    with pytest.raises(ValueError, match=rf"^{re.escape(path)}: .*is a link out of it") as error:
+        convert(path, "new.b2d")
+    assert "damaged" not in str(error.value)
+
+
+@pytest.mark.parametrize("name", ["./no.zarr", "no.zarr", "./no.npy", "./no.h5"])
+def test_what_is_not_there(tmp_path: Path, name: str) -> None:
+    with pytest.raises(FileNotFoundError, match=re.escape(name)) as error:
+        convert(name, "new.b2d")
+    assert str(error.value).count("Errno") <= 1
+
+
+def test_a_short_name_is_not_taken_for_a_part_of_the_text(tmp_path: Path) -> None:
+    zarr.create_array("e", data=np.arange(3))
+    Path("e/zarr.json").write_text("{")
+    with pytest.raises(ValueError, match=r"^e: it cannot be read"):
+        convert("e", "new.b2nd", source_format="zarr")
+
+
+def test_no_secret_of_a_url_is_shown(tmp_path: Path) -> None:
+    pytest.importorskip("aiohttp", reason="of the extra http")
+    for url in ("http://127.0.0.1:9/a.zarr?token=hush", "http://me:hush@127.0.0.1:9/a.zarr"):
+        with pytest.raises(Exception, match=r"127\.0\.0\.1:9/a\.zarr") as error:
+            convert(url, "new.b2d")
+        assert "hush" not in str(error.value)

@@ -201,6 +201,30 @@ def test_groups_without_number(tmp_path):
         xr.open_datatree(path, engine="b2nd")
 
 
+def test_groups_in_very_many_others(tmp_path):
+    path, frame = tmp_path / "s.b2z", blosc2.asarray(np.arange(3.0)).to_cframe()
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("top.b2nd", frame)
+        archive.writestr("g/" * 32 + "deep.b2nd", frame)
+    assert len(xr.open_datatree(path, engine="b2nd").groups) == 33
+    with zipfile.ZipFile(path, "a") as archive:
+        archive.writestr("g/" * 33 + "deep.b2nd", frame)
+    with pytest.raises(UnsupportedFrameError, match=r"s\.b2z.*more than 32 others; .*group="):
+        xr.open_datatree(path, engine="b2nd")
+    ds = xr.open_dataset(path, engine="b2nd", group="g/" * 33)
+    assert ds.deep.values.tolist() == [0, 1, 2]
+
+
+def test_an_array_and_a_group_of_one_name(tmp_path):
+    path, frame = tmp_path / "s.b2z", blosc2.asarray(np.arange(3.0)).to_cframe()
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("a.b2nd", frame)
+        archive.writestr("a/x.b2nd", frame)
+    with pytest.raises(ValueError, match=r"s\.b2z: an array and a group .*open_groups"):
+        xr.open_datatree(path, engine="b2nd")
+    assert {*xr.open_groups(path, engine="b2nd")} == {"/", "/a"}
+
+
 def test_coordinates_without_number(tmp_path):
     frame = blosc2.asarray(np.arange(3.0), urlpath=str(tmp_path / "a.b2nd"))
     one = blosc2.asarray(np.arange(1)).to_cframe()
@@ -223,7 +247,7 @@ def test_members_without_a_key(tmp_path, name):
         archive.writestr(info, blosc2.asarray(np.arange(3)).to_cframe())
     path.write_bytes(path.read_bytes().replace(b"x?.b2nd", b"x\0.b2nd"))
     with pytest.raises(
-        UnsupportedFrameError, match=r"s\.b2z.*by which no frame is found"
+        UnsupportedFrameError, match=r"s\.b2z.*by which no(thing| frame) is found"
     ) as raised:
         xr.open_datatree(path, engine="b2nd")
     assert "component=" not in str(raised.value)

@@ -1,9 +1,14 @@
 """Bad input is an error before anything is written."""
 
+import errno
+
+import dask.array as da
 import numpy as np
 import pandas as pd
 import pytest
 import xarray as xr
+
+from b2nd_dask import to_b2nd
 
 X = np.arange(2)
 BAD = {
@@ -106,3 +111,31 @@ def test_appends_that_do_not_fit(tmp_path):
     with pytest.raises(ValueError, match=r"a Dataset has 'w-', 'w', 'a', 'r\+'"):
         ds.b2nd.to_b2nd(path, mode="q")
     xr.testing.assert_identical(xr.open_dataset(path, engine="b2nd").load(), ds)
+
+
+class ConnectorError(OSError):
+    """As aiohttp's, which is made in another way than those of the system."""
+
+    def __init__(self, key, error):
+        super().__init__(error.errno, error.strerror)
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        ConnectionResetError(errno.ECONNRESET, "reset by peer"),
+        ConnectorError("key", OSError(errno.ECONNREFUSED, "refused")),
+        OSError(errno.EIO, "of a descriptor", 5),
+        OSError("without a number"),
+    ],
+    ids=["reset", "connector", "descriptor", "text"],
+)
+def test_errors_of_the_data_stay_what_they_are(tmp_path, error):
+    def fail(block):
+        raise error
+
+    x = da.map_blocks(fail, da.zeros((4,), chunks=2), dtype="f8")
+    with pytest.raises(type(error)) as raised:
+        to_b2nd(xr.Dataset({"a": ("x", x)}), tmp_path / "d.b2d")
+    assert "while writing" not in str(raised.value)
+    assert list(tmp_path.iterdir()) == []

@@ -101,7 +101,8 @@ def return_views(tasks: Tasks, output_keys: set[Key], found: tuple[_Flow, set[Ke
     flow, reading = found
     writable = flow.writable(tasks, output_keys)
     changed = {key: flow.returning_views(tasks[key], key in writable) for key in reading}
-    # The old key is that of the read as it was, in graphs that this one may be merged with.
+    # The old key is that of the read as it was, in graphs that this one may be merged with. Fused
+    # tasks keep theirs, as dask's own do.
     names = {
         key: _name_of_views(key)
         for key, node in changed.items()
