@@ -134,7 +134,7 @@ def test_requests_that_wait_for_others_have_more_time(
     # 32 requests over the 10 connections of a client of S3: the last wait for 3 others
     to_b2nd(VALUES, tmp_path / "a.b2nd", chunks=(600, 3), contiguous=False)
     for member in (tmp_path / "a.b2nd").iterdir():
-        url, options = reached(http_server, kind, member, "frames/a.b2nd/")
+        url, options = reached(http_server, kind, member, "sparse/a.b2nd/")
     frame = open_b2nd(url.rpartition("/")[0] + "/", storage_options=options)
     http_server.requests.clear()
     http_server.latency = 0.3
