@@ -137,8 +137,8 @@ def test_requests_that_wait_for_others_have_more_time(
         url, options = reached(http_server, kind, member, "sparse/a.b2nd/")
     frame = open_b2nd(url.rpartition("/")[0] + "/", storage_options=options)
     http_server.requests.clear()
-    http_server.latency = 0.3
-    monkeypatch.setitem(conf, "b2nd", {"low_speed_limit": 1e9, "low_speed_time": 0.5})
+    http_server.latency = 0.5
+    monkeypatch.setitem(conf, "b2nd", {"low_speed_limit": 1e9, "low_speed_time": 1.2})
     np.testing.assert_array_equal(frame[...], VALUES)
     assert http_server.count("GET") == 34
 
@@ -151,5 +151,5 @@ def test_servers_that_ignore_ranges_have_time_for_all_that_they_send(
     frame = open_b2nd(url)
     size = (tmp_path / "a.b2nd").stat().st_size
     http_server.ignore_ranges, http_server.speed = True, size // 2
-    monkeypatch.setitem(conf, "b2nd", {"low_speed_limit": size // 4, "low_speed_time": 0.3})
+    monkeypatch.setitem(conf, "b2nd", {"low_speed_limit": size // 4, "low_speed_time": 1})
     np.testing.assert_array_equal(frame[-3:], VALUES[-3:])

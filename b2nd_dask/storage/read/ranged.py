@@ -108,7 +108,8 @@ class RangeSource(Protocol):
         """Whether a path that is no object begins the names of others."""
 
 
-#: Requests of this process; the one event loop of fsspec changes it.
+#: The first requests of each read of this process, as many as run at once; only the one event loop
+#: of fsspec changes it.
 _under_way: list[RangeRequest] = []
 
 
@@ -143,7 +144,13 @@ def get_concurrently(
                 return
 
     async def work_together() -> None:
-        await asyncio.gather(*(work() for _ in range(min(CONCURRENCY, len(requests)))))
+        together = requests[:CONCURRENCY]
+        _under_way.extend(together)
+        try:
+            await asyncio.gather(*(work() for _ in together))
+        finally:
+            for request in together:
+                _under_way.remove(request)
 
     sync(fs.loop, work_together)
     return failed[0] if failed else [responses[i] for i in range(len(requests))]
@@ -152,16 +159,12 @@ def get_concurrently(
 async def _persistently(
     get: Callable[[RangeRequest], Awaitable[Response]], request: RangeRequest
 ) -> Response:
-    _under_way.append(request)
-    try:
-        for _ in range(ATTEMPTS - 1):
-            try:
-                return await get(request)
-            except BrokenResponseError:
-                continue
-        return await get(request)
-    finally:
-        _under_way.remove(request)
+    for _ in range(ATTEMPTS - 1):
+        try:
+            return await get(request)
+        except BrokenResponseError:
+            continue
+    return await get(request)
 
 
 @asynccontextmanager
