@@ -12,7 +12,7 @@ from typing import Any
 
 from b2nd_dask.edges.convert.copying import compare
 from b2nd_dask.edges.convert.formats import format_of, split_member
-from b2nd_dask.edges.convert.lazy import Budget, readable
+from b2nd_dask.edges.convert.lazy import Budget, label_of, readable
 from b2nd_dask.edges.convert.options import Options
 from b2nd_dask.edges.convert.read_hdf5 import read_hdf5
 from b2nd_dask.edges.convert.read_npy import read_npy, read_npz
@@ -33,7 +33,7 @@ from b2nd_dask.edges.progress import Progress
 from b2nd_dask.errors import level_of_caller
 from b2nd_dask.graph.resources import available
 from b2nd_dask.graph.write.rechunk.budget import nbytes_of
-from b2nd_dask.storage import printable, public_url
+from b2nd_dask.storage import printable
 
 _FRAMES = ("b2nd", "b2d", "b2z")
 #: Losses that a warning lists.
@@ -155,7 +155,7 @@ def convert(
         if read_as in _FRAMES:
             tree = _read_frames(source, dtype, storage_options)
         else:
-            with readable(_label(source)):
+            with readable(label_of(source)):
                 tree = _read(source, read_as, budget, Path(scratch), storage_options, other_files)
         tree = tree if member is None else tree.part(member)
         _check(tree, write_as, options)
@@ -165,10 +165,6 @@ def convert(
             if check:
                 _compare(tree, made, write_as, budget, Path(scratch))
     return target
-
-
-def _label(source: str) -> str:
-    return public_url(source) if "://" in source else source
 
 
 def _require_apart(source: str, place: Path, inner: str | None) -> None:

@@ -13,6 +13,7 @@ import dask.array as da
 import numpy as np
 
 from b2nd_dask.errors import B2ndError
+from b2nd_dask.storage import public_url
 
 #: Bytes of a block: smaller chunks are read together, larger ones by themselves.
 BLOCK_NBYTES = 8 << 20
@@ -60,6 +61,11 @@ class Budget:
         if self.nbytes is None:
             return self.threads
         return max(1, min(self.threads, self.nbytes // max(1, _COPIES * block_nbytes)))
+
+
+def label_of(source: str) -> str:
+    """A path as it is, or a URL without secrets."""
+    return public_url(source) if "://" in source else source
 
 
 @contextmanager

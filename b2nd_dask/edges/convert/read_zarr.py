@@ -12,11 +12,11 @@ from typing import Any
 import numpy as np
 
 from b2nd_dask.edges.convert.attributes import kept
-from b2nd_dask.edges.convert.lazy import Budget, lazy
+from b2nd_dask.edges.convert.lazy import Budget, label_of, lazy
 from b2nd_dask.edges.datasets.tree import Member, Tree
 from b2nd_dask.edges.extras import require
 from b2nd_dask.frame.write.new_frame import check_storable
-from b2nd_dask.storage import printable, public_url
+from b2nd_dask.storage import printable
 
 #: Dims in the attributes of version 2, as xarray writes them.
 _DIMS_V2 = "_ARRAY_DIMENSIONS"
@@ -52,7 +52,7 @@ def read_zarr(
     ValueError
         A symbolic link leads out of its directory, and `other_files` is false.
     """
-    label = public_url(path) if "://" in path else path
+    label = label_of(path)
     if not other_files:
         _refuse_links(path, label)
     return zarr_tree(open_zarr(path, storage_options), label, budget)
