@@ -33,12 +33,10 @@ from b2nd_dask.frame.verify import Verification, seal, verify
 from b2nd_dask.frame.write.parts import commit
 from b2nd_dask.graph.optimize.optimizer import install as _install
 from b2nd_dask.graph.persist import persist_compressed
-from b2nd_dask.graph.plan.plan import plan
-from b2nd_dask.graph.plan.report import FrameReads, Plan, Target
+from b2nd_dask.graph.plan.plan import FrameReads, Plan, Target, plan
 from b2nd_dask.graph.read.from_b2nd import from_b2nd
-from b2nd_dask.graph.regrid.hook import install as _install_rechunk
 from b2nd_dask.graph.write.parts import create
-from b2nd_dask.graph.write.rechunk.rechunk import rechunk
+from b2nd_dask.graph.write.rechunk import rechunk
 from b2nd_dask.graph.write.to_b2nd import to_b2nd
 from b2nd_dask.storage import StagingInfo, list_staging, remove_staging
 
@@ -47,7 +45,6 @@ if _TYPE_CHECKING:
     from b2nd_dask.edges.convert.convert import convert
 
 _install()
-_install_rechunk()
 _install_display()
 _install_inputs()
 _da.from_b2nd = from_b2nd  # type: ignore[attr-defined]

@@ -2,13 +2,14 @@
 
 Writes ABLATION.md: for each case of `benchmarks.cases.ablation` the figures with all rules, and how
 many times as much it takes without some. Time is CPU time of all cores, which the load of a machine
-changes less than wall time.
+changes less than wall time. Without `statistics` the rule `masks` does nothing either.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -17,7 +18,7 @@ import click
 from rich.console import Console
 
 from benchmarks import machine, report
-from benchmarks.cases.ablation import CASE, RULES, VARIANTS
+from benchmarks.cases.ablation import CASE, GRAPH, RULES, VARIANTS
 from benchmarks.harness import Settings, run_case
 from benchmarks.model import Figures, ScenarioResult
 
@@ -48,9 +49,13 @@ def main(output: Path, **options: Any) -> None:
     """Leave out each rule, and all of them."""
     settings = Settings(**options)
     before = machine.load()
-    results = run_case(CASE, settings, Console(stderr=True).print)
-    text = markdown(settings, results, before)
-    output.write_text(text)
+    results: list[ScenarioResult] = []
+    for scenario in CASE.scenarios(settings.quick):
+        alone = replace(CASE, scenarios=lambda _, one=scenario: [one])
+        results += run_case(alone, settings, Console(stderr=True).print)
+        # after each scenario: a run takes long
+        text = markdown(settings, results, before)
+        output.write_text(text)
     click.echo(text)
 
 
@@ -60,8 +65,9 @@ def markdown(settings: Settings, results: Sequence[ScenarioResult], load: float)
         "# What each rule of the optimizer pays",
         "",
         "With all rules the figure itself, else the ratio to it: above 1 the rules that are left "
-        "out pay. CPU time of all cores, tasks of the optimized graph, and how far resident memory "
-        f"rose at its peak (medians of {settings.repeat} rounds in turns, the peak of them all; "
+        "out pay; = where they change no task. CPU time of all cores, tasks that run, and how far "
+        "resident memory rose at its peak "
+        f"(medians of {settings.repeat} rounds in turns, the peak of them all; "
         f"{settings.threads} threads). Made by `python -m benchmarks.ablation`, {about['date']}, "
         f"revision {about['revision']}, dask {about['packages']['dask']}, load {load:.1f} before"
         f"{'; small sizes: not a measurement' if settings.quick else ''}.",
@@ -71,7 +77,7 @@ def markdown(settings: Settings, results: Sequence[ScenarioResult], load: float)
         rows = [_header(name, unit), ["---", *["---:"] * len(VARIANTS)]]
         rows += [_row(one, value, name) for one in results]
         lines += [f"## {name}", "", *report.table(rows), ""]
-    return "\n".join([*lines, "## Verdict", "", *(_verdict(results, rule) for rule in RULES), ""])
+    return "\n".join([*lines, "## Verdict", "", *(verdict(results, rule) for rule in RULES), ""])
 
 
 def _header(name: str, unit: str) -> list[str]:
@@ -81,13 +87,21 @@ def _header(name: str, unit: str) -> list[str]:
 
 def _row(result: ScenarioResult, value: Callable[[Figures], float], name: str) -> list[str]:
     every, *others = result.figures
-    cells = [_ratio(one, every, name) for one in others]
     first = f"{value(every):.4g}" if every.seconds else "failed"
-    return [
-        f"`{result.scenario}`",
-        first,
-        *("failed" if math.isinf(cell) else f"{cell:.2f}" for cell in cells),
-    ]
+    return [f"`{result.scenario}`", first, *(_cell(one, every, name) for one in others)]
+
+
+def _cell(one: Figures, every: Figures, name: str) -> str:
+    ratio = _ratio(one, every, name)
+    if math.isinf(ratio):
+        return "failed"
+    return "=" if _is_same(one, every) else f"{ratio:.2f}"
+
+
+def _is_same(one: Figures, every: Figures) -> bool:
+    """Whether the rules that are left out change nothing of the tasks."""
+    graphs = one.counts.get(GRAPH), every.counts.get(GRAPH)
+    return graphs[0] == graphs[1] is not None
 
 
 def _ratio(one: Figures, every: Figures, name: str) -> float:
@@ -100,19 +114,31 @@ def _ratio(one: Figures, every: Figures, name: str) -> float:
     return mine / all_rules
 
 
-def _verdict(results: Sequence[ScenarioResult], rule: str) -> str:
+def verdict(results: Sequence[ScenarioResult], rule: str) -> str:
+    """Where a rule saves the most; only scenarios whose tasks it changes count."""
+    changed = [
+        (one, result.figures[0], result.scenario)
+        for result in results
+        for one in result.figures
+        if one.contender == f"without {rule}" and not _is_same(one, result.figures[0])
+    ]
+    if not changed:
+        return f"- **{rule}** does not pay: it changes none of these"
     best = {
-        name: max((_without(rule, name, one), one.scenario) for one in results) for name in MEASURES
+        name: max((_ratio(one, every, name), where) for one, every, where in changed)
+        for name in MEASURES
     }
-    pays = any(ratio > 1 + LEAST for ratio, _ in best.values())
+    saved = [name for name, (ratio, _) in best.items() if ratio > 1 + LEAST]
+    slower = [f"`{where}`" for one, every, where in changed if _is_slower(every, one)]
     told = ", ".join(f"{name} {ratio:.2f} (`{where}`)" for name, (ratio, where) in best.items())
-    return f"- **{rule}** {'pays' if pays else 'does not pay'}: at most {told}"
+    text = f"- **{rule}** {'pays' if saved else 'does not pay'}: of {len(changed)} at most {told}"
+    return text + (f"; with it all rounds are slower: {', '.join(slower)}" if slower else "")
 
 
-def _without(rule: str, name: str, result: ScenarioResult) -> float:
-    every, *others = result.figures
-    (figures,) = (one for one in others if one.contender == f"without {rule}")
-    return _ratio(figures, every, name)
+def _is_slower(one: Figures, other: Figures) -> bool:
+    """Whether the fastest round takes longer than the slowest of another, by more than `LEAST`."""
+    times = one.cpu_seconds, other.cpu_seconds
+    return all(times) and min(times[0]) > max(times[1]) * (1 + LEAST)
 
 
 if __name__ == "__main__":

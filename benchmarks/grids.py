@@ -36,6 +36,12 @@ QUICK_SPECIAL_GRID = 20
 #: One chunk of so many is stored.
 DENSE_EVERY = 50
 
+#: Days, latitudes, longitudes.
+DAYS_SHAPE = (1461, 180, 360)
+QUICK_DAYS_SHAPE = (365, 60, 120)
+DAYS_CHUNKS = (120, 90, 180)
+DAYS_BLOCKS = (12, 90, 180)
+
 ROWS_CHUNKS = (1000, 1000)
 ROWS_BLOCKS = (50, 1000)
 
@@ -49,6 +55,13 @@ def volume(how: Compression, quick: bool) -> ArrayData:
 def image(quick: bool) -> ArrayData:
     side = QUICK_IMAGE_SIDE if quick else IMAGE_SIDE
     return _field("image", (side, side), IMAGE_CHUNKS, IMAGE_BLOCKS, ZSTD)
+
+
+def days(quick: bool) -> ArrayData:
+    """A field for each day of some years, as a climate model gives it."""
+    shape = QUICK_DAYS_SHAPE if quick else DAYS_SHAPE
+    chunks, blocks = (tuple(map(min, sizes, shape)) for sizes in (DAYS_CHUNKS, DAYS_BLOCKS))
+    return _field("days", shape, chunks, blocks, ZSTD)
 
 
 def matrix(how: Compression, quick: bool) -> ArrayData:

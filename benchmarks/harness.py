@@ -159,6 +159,7 @@ def _tasks(
             scenario.threads or settings.threads,
             {**paths, **target_folder(scenario, settings, stack)},
             scenario.all_processes,
+            scenario.preload,
         )
         for contender in scenario.contenders
     ]

@@ -19,12 +19,14 @@ PACKAGES = (
     "blosc2",
     "cubed",
     "dask",
+    "dask-array",
     "distributed",
     "h5py",
     "hdf5plugin",
     "numcodecs",
     "numpy",
     "tensorstore",
+    "xarray",
     "zarr",
 )
 

@@ -118,6 +118,8 @@ class Scenario:
     """Threads of every contender, where the scenario says how many."""
     all_processes: bool = False
     """Whether memory and CPU time are those of all processes of a contender together."""
+    preload: Sequence[str] = ()
+    """Modules that all of its contenders import: their processes are forks of one that has."""
 
 
 @dataclass(frozen=True)

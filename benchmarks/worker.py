@@ -6,7 +6,7 @@ import multiprocessing
 import shutil
 import time
 import traceback
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -49,13 +49,14 @@ class Task:
     threads: int
     paths: Mapping[str, Path]
     all_processes: bool = False
+    preload: Sequence[str] = ()
 
 
 class Worker:
     """The parent's end of a contender's process."""
 
     def __init__(self, task: Task) -> None:
-        context = multiprocessing.get_context("spawn")
+        context = _context(task.preload)
         self.name = task.contender
         self._connection, theirs = context.Pipe()
         # no daemon: these may not start processes of their own
@@ -122,6 +123,18 @@ class Worker:
         if not succeeded:
             raise WorkerError(f"{self.name}:\n{answer}")
         return answer
+
+
+def _context(preload: Sequence[str]) -> Any:
+    """How processes start: anew, or as forks of one that has imported some modules.
+
+    One run has one such process: the modules of its first scenario that preloads any.
+    """
+    if not preload:
+        return multiprocessing.get_context("spawn")
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(list(preload))
+    return context
 
 
 def _serve(connection: Connection, task: Task) -> None:

@@ -7,6 +7,7 @@ contenders sync, all do so within their time.
 
 from __future__ import annotations
 
+import importlib
 import itertools
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
@@ -26,6 +27,7 @@ Source = Callable[[Paths, int], Callable[..., Any]]
 
 TO_ZARR = "da.to_zarr"
 TO_ZARR_UNCHECKED = "da.to_zarr, write_empty_chunks"
+EXPRESSION_TO_ZARR = "dask_array.to_zarr"
 
 
 def scenario_name(how: Compression, synced: bool) -> str:
@@ -63,17 +65,22 @@ def b2nd_dask(
 
 
 def dask_to_zarr(
-    source: Source, array: ArrayData, *, synced: bool, empty_check: bool = True
+    source: Source,
+    array: ArrayData,
+    *,
+    synced: bool,
+    empty_check: bool = True,
+    library: str = "dask.array",
 ) -> Contender:
-    """dask over zarr 3; `source` gives what makes a dask array.
+    """dask over zarr 3; `source` gives what makes an array of `dask.array` or `dask_array`.
 
     By default zarr compares every element with the fill value, to leave such chunks out.
     """
 
     def prepare(paths: Paths, threads: int) -> Run:
-        import dask.array as da
         import zarr
 
+        da = importlib.import_module(library)
         peers.use_dask_threads(threads)
         peers.use_zarr_threads(threads)
         made = source(paths, threads)
@@ -82,6 +89,8 @@ def dask_to_zarr(
             "compressors": array.zarr_codec(),
             "config": {"write_empty_chunks": not empty_check},
         }
+        if library == "dask_array":
+            options = {"zarr_array_kwargs": options}
 
         def run() -> Callable[[], Any]:
             path = next(fresh)
@@ -92,6 +101,8 @@ def dask_to_zarr(
 
         return run
 
+    if library == "dask_array":
+        return Contender(EXPRESSION_TO_ZARR, prepare, needs=(library,))
     return Contender(TO_ZARR if empty_check else TO_ZARR_UNCHECKED, prepare)
 
 

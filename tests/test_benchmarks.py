@@ -25,6 +25,8 @@ from click.testing import CliRunner
 from numpy.typing import NDArray
 from tornado.iostream import IOStream
 
+from b2nd_dask.graph.optimize.optimizer import RULE_NAMES
+from benchmarks import ablation as ablations
 from benchmarks import (
     clusters,
     datasets,
@@ -40,7 +42,7 @@ from benchmarks import (
     writers,
 )
 from benchmarks.__main__ import main
-from benchmarks.cases import CASES, rechunk
+from benchmarks.cases import CASES, ablation, rechunk
 from benchmarks.compression import ZSTD
 from benchmarks.model import Contender, Dataset, Figures, Scenario, ScenarioResult
 from benchmarks.rawfile import RawFile
@@ -113,6 +115,34 @@ def test_cases_of_many_minutes_and_of_the_optimizer_have_to_be_named() -> None:
         "many_frames",
         "ablation",
     ]
+
+
+def test_the_ablation_leaves_out_every_rule() -> None:
+    assert ablation.RULES == RULE_NAMES
+
+
+def figures_without(rule: str, milliseconds: float, graph: int) -> Figures:
+    seconds = [milliseconds / 1e3] * 3
+    counts = {"tasks": 4, ablation.GRAPH: graph}
+    return Figures(f"without {rule}", False, seconds, seconds, 0, 10**8, counts=counts)
+
+
+def test_a_rule_pays_where_it_changes_tasks_and_saves_time() -> None:
+    every = replace(figures_without("", 10, 1), contender="all rules", is_ours=True)
+    without = [figures_without("one", 12, 2), figures_without("other", 15, 1)]
+    slower = [figures_without("one", 8, 2), figures_without("other", 15, 1)]
+    results = [
+        ScenarioResult("ablation", name, "title", [every, *others], [])
+        for name, others in (("a", without), ("b", slower))
+    ]
+    settings = harness.Settings(quick=False, repeat=3, threads=1, data=Path())
+    text = ablations.markdown(settings, results, 0.0)
+    assert "| `a` | 10 | 1.20 | = |" in text
+    assert "| `b` | 10 | 0.80 | = |" in text
+    verdicts = [ablations.verdict(results, rule) for rule in ("one", "other")]
+    assert verdicts[0].startswith("- **one** pays: of 2 at most CPU time 1.20 (`a`)")
+    assert verdicts[0].endswith("with it all rounds are slower: `b`")
+    assert verdicts[1] == "- **other** does not pay: it changes none of these"
 
 
 def test_what_was_written_is_held_against_what_should_be() -> None:

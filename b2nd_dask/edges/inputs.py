@@ -9,8 +9,8 @@ import sys
 from collections.abc import Mapping
 from typing import Any
 
-from b2nd_dask.graph.write.foreign import LabelledArray, OwnWriter
-from b2nd_dask.graph.write.foreign import register as register_input
+from b2nd_dask.graph.write.to_b2nd import Writer
+from b2nd_dask.graph.write.to_b2nd import register as register_input
 
 _KINDS = ("DataArray", "Dataset", "DataTree")
 
@@ -27,7 +27,7 @@ def install() -> None:
         register()
 
 
-def _of_xarray(given: Any) -> OwnWriter | None:
+def _of_xarray(given: Any) -> Writer | None:
     if type(given).__name__ not in _KINDS:
         return None
 
@@ -36,16 +36,16 @@ def _of_xarray(given: Any) -> OwnWriter | None:
 
         return write_labelled(given, urlpath, options)
 
-    return OwnWriter(write)
+    return write
 
 
-def _of_zarr(given: Any) -> LabelledArray | OwnWriter | None:
+def _of_zarr(given: Any) -> Writer | None:
     from b2nd_dask.edges.convert.inputs import of_zarr
 
     return of_zarr(given)
 
 
-def _of_h5py(given: Any) -> LabelledArray | OwnWriter | None:
+def _of_h5py(given: Any) -> Writer | None:
     from b2nd_dask.edges.convert.inputs import of_h5py
 
     return of_h5py(given)

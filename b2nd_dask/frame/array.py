@@ -14,6 +14,7 @@ from b2nd_dask.format.chunk.compression import cparams_of
 from b2nd_dask.format.values import MetaView
 from b2nd_dask.frame.frame_stats import FrameStats
 from b2nd_dask.frame.info import FrameInfo, info_of
+from b2nd_dask.frame.read.buffers import writable
 from b2nd_dask.frame.read.region import own_threads
 from b2nd_dask.frame.reference import FrameReference
 
@@ -225,9 +226,7 @@ class Frame:
         ValueError
             The frame is closed.
         """
-        elements = self._reference.read(index, threads=self._threads or own_threads())
-        if isinstance(elements, np.ndarray) and not elements.flags.writeable:
-            elements = elements.copy(order="C")
+        elements = writable(self._reference.read(index, threads=self._threads or own_threads()))
         # `read` keeps a 0-d array an array; NumPy gives a scalar
         return elements[()] if isinstance(index, tuple) and not index else elements
 

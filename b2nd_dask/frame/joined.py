@@ -6,7 +6,7 @@ import math
 import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from functools import partial
+from functools import cached_property, partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -14,7 +14,7 @@ import xxhash
 from numpy.typing import NDArray
 
 from b2nd_dask.format.grid import Grid, parse_selection
-from b2nd_dask.frame.read.buffers import in_pages, result_pool
+from b2nd_dask.frame.read.buffers import in_pages, result_pool, writable
 from b2nd_dask.frame.read.decode import carrier
 from b2nd_dask.frame.read.partial_results import PartialResult
 from b2nd_dask.frame.read.reduction import Reduction
@@ -76,21 +76,23 @@ class JoinedReference:
         return reduced(_unpickled, _packed(self.frames), self.axis, self.stacked)
 
     def __dask_tokenize__(self) -> tuple[Any, ...]:
+        return "b2nd_dask.JoinedReference", self._digest, self.axis, self.stacked
+
+    @cached_property
+    def _digest(self) -> str:
         # of ten thousand frames dask would take seconds
         digest = xxhash.xxh3_128()
         for frame in self.frames:
             _, _, *rest = frame.__dask_tokenize__()
             digest.update(repr(rest).encode())
-        return "b2nd_dask.JoinedReference", digest.hexdigest(), self.axis, self.stacked
+        return digest.hexdigest()
 
     def __repr__(self) -> str:
         return f"<JoinedReference {self.description}>"
 
     def __getitem__(self, index: Any) -> Any:
         """Elements of a basic index, writable."""
-        elements = self.read(index)
-        readonly = isinstance(elements, np.ndarray) and not elements.flags.writeable
-        return elements.copy(order="C") if readonly else elements
+        return writable(self.read(index))
 
     @property
     def label(self) -> str:
@@ -140,6 +142,11 @@ class JoinedReference:
         """Whether reads of a frame are requests to a store."""
         return any(frame.is_remote for frame in self.frames)
 
+    @property
+    def has_statistics(self) -> bool:
+        """As `FrameReference.has_statistics`, of any frame."""
+        return any(frame.has_statistics for frame in self.frames)
+
     def part(self, start: int, stop: int) -> JoinedReference:
         """Refer to the frames alone that hold positions of the joined axis; at least one."""
         first = min(self._frame_of(start), len(self.frames) - 1)
@@ -188,21 +195,10 @@ class JoinedReference:
             inner[self.axis] = inner[self.axis] - self.starts[number]
             yield self.frames[number], self._of_frame(tuple(inner)), where
 
-    def check_current(self) -> None:
-        """As `FrameReference.check_current`, of each frame."""
-        for frame in self.frames:
-            frame.check_current()
-
-    def constant_element(self, kind: int) -> NDArray[Any] | None:
-        """The 0-d element that chunks of a kind repeat in all frames; None where there is none."""
-        elements = [frame.constant_element(kind) for frame in self.frames]
-        distinct = {None if element is None else element.tobytes() for element in elements}
-        return elements[0] if len(distinct) == 1 else None
-
-    def read(self, index: Any, threads: int = 1) -> Any:
+    def read(self, index: Any) -> Any:
         """As `FrameReference.read`."""
         selection = parse_selection(index, self.shape)
-        elements = self.read_axes(selection.axes, threads)
+        elements = self.read_axes(selection.axes)
         return elements[selection.finish] if selection.finish else elements
 
     def read_axes(
@@ -251,9 +247,8 @@ class JoinedReference:
         parts = list(self.split(axes))
         if len(parts) == 1 and not self.stacked:
             return parts[0].frame.reduce(parts[0].axes, how)
-        if how.accumulation.positional or not parts[0].axes:
-            # positions count from the begin of the region, of which a frame knows nothing
-            return how.partial_result(self.read_axes(axes), (0,) * self.ndim)
+        if not parts[0].axes:
+            return how.partial_result(self.read_axes(axes))
         own = self._reduction_of_frame(how)
         results = [self._widened(part.frame.reduce(part.axes, own)) for part in parts]
         if self.axis not in how.axis:
@@ -266,12 +261,12 @@ class JoinedReference:
             total = how.accumulation.merge(total, result)
         return total
 
-    def untold_nbytes(self, axes: tuple[range, ...], how: Reduction) -> int | None:
-        """As `FrameReference.untold_nbytes`."""
-        if how.accumulation.positional or not all(axes):
+    def unanswered_nbytes(self, axes: tuple[range, ...], how: Reduction) -> int | None:
+        """As `FrameReference.unanswered_nbytes`."""
+        if not all(axes):
             return None
         own = self._reduction_of_frame(how)
-        found = [part.frame.untold_nbytes(part.axes, own) for part in self.split(axes)]
+        found = [part.frame.unanswered_nbytes(part.axes, own) for part in self.split(axes)]
         return None if None in found else sum(filter(None, found))
 
     def _largest(self, sizes: list[tuple[int, ...]]) -> tuple[int, ...]:
@@ -307,11 +302,9 @@ Readable = FrameReference | JoinedReference
 """What tasks read: one frame, or several that are joined."""
 
 
-def _reduced_flat(
-    how: Reduction, axis: int, elements: NDArray[Any], start: tuple[int, ...]
-) -> PartialResult:
+def _reduced_flat(how: Reduction, axis: int, elements: NDArray[Any]) -> PartialResult:
     """Reduce elements of a stacked frame as if they had the new axis; drop it again."""
-    full = how.partial_result(np.expand_dims(elements, axis), (*start[:axis], 0, *start[axis:]))
+    full = how.partial_result(np.expand_dims(elements, axis))
     return {name: np.squeeze(values, axis) for name, values in full.items()}
 
 

@@ -22,15 +22,15 @@ from b2nd_dask.frame.open.cache import process_cache
 from b2nd_dask.frame.open.checksum_state import is_current, require_checksums, require_current
 from b2nd_dask.frame.open.lineage import require_descendant, state_token
 from b2nd_dask.frame.open.opening import OWN_METALAYERS, OpenedFrame, ParsedFrame, Verify
-from b2nd_dask.frame.read.answers import untold_nbytes
+from b2nd_dask.frame.read.answers import unanswered_nbytes
 from b2nd_dask.frame.read.decode import Fill
 from b2nd_dask.frame.read.partial_results import PartialResult
 from b2nd_dask.frame.read.points import read_points
+from b2nd_dask.frame.read.pruning import Predicate, pruned_share, read_pruned
 from b2nd_dask.frame.read.read_cost import ReadCosts, Region, read_costs
 from b2nd_dask.frame.read.reduce import reduce_region
 from b2nd_dask.frame.read.reduction import Reduction
 from b2nd_dask.frame.read.region import read_region
-from b2nd_dask.frame.read.settled import Settles, read_unsettled, settled_share
 from b2nd_dask.processes import reduced
 from b2nd_dask.storage import Location
 
@@ -171,16 +171,20 @@ class FrameReference:
         """Statistics of the chunks as they are, in C order of the chunk grid; None if none."""
         return self.parsed.statistics
 
+    @property
+    def repeats_one_element(self) -> bool:
+        """Whether all chunks repeat one element, as far as this process knows the frame."""
+        parsed = self._parsed_here
+        return parsed is not None and bool(parsed.index.single_kind)
+
+    @property
+    def frames(self) -> tuple[FrameReference]:
+        """The frame itself, as `JoinedReference.frames`."""
+        return (self,)
+
     def chunk_kinds(self) -> NDArray[np.uint8]:
         """`ChunkKind` of each chunk by the offset index, in the shape of the chunk grid."""
         return self.parsed.index.kinds.reshape(self.grid.counts)
-
-    def constant_element(self, kind: int) -> NDArray[Any] | None:
-        """The 0-d element that chunks of a kind repeat; None where they hold data, or an error."""
-        try:
-            return self._fill.element(kind) if kind else None
-        except B2ndError:
-            return None
 
     def following(self) -> FrameReference:
         """Refer to the same frame, which others may update while it is read.
@@ -191,11 +195,6 @@ class FrameReference:
         followed = FrameReference(*self.fields, since=state_token(self.parsed))
         followed._state, followed._pid = self._state, self._pid
         return followed
-
-    def check_current(self) -> None:
-        """Raise StaleFrameError if the frame has changed; only where checking costs no request."""
-        if not self.location.is_url:
-            self._require_current(self._ready()[0])
 
     def _require_current(self, opened: OpenedFrame) -> None:
         if self._since is None:
@@ -233,12 +232,10 @@ class FrameReference:
         with self.reading() as (opened, fill):
             return read_region(opened, axes, fill, threads, batch_nbytes, into)
 
-    def read_unsettled(self, index: Any, settles: Settles) -> Any:
-        """As `read`, but chunks that do not matter read as any element; see `read_unsettled`."""
-        selection = parse_selection(index, self.shape)
+    def read_pruned(self, axes: tuple[range, ...], predicate: Predicate) -> NDArray[Any]:
+        """As `read_axes`, without the chunks that a predicate prunes; see `read_pruned`."""
         with self.reading() as (opened, fill):
-            elements = read_unsettled(opened, selection.axes, fill, settles)
-        return elements[selection.finish] if selection.finish else elements
+            return read_pruned(opened, axes, fill, predicate)
 
     def reduce(self, axes: tuple[range, ...], how: Reduction) -> PartialResult:
         """Reduce a region of at least one element while it is read, without an array of it."""
@@ -251,21 +248,21 @@ class FrameReference:
         parsed = self._parsed_here
         return parsed is None or parsed.has_statistics
 
-    def settled_share(self, settles: Settles) -> float:
-        """Which part of the chunks does not matter for some work; 0 where that is not known here.
+    def pruned_share(self, predicate: Predicate) -> float:
+        """Which part of the chunks a predicate prunes; 0 where that is not known here.
 
         Reads nothing.
         """
         parsed = self._parsed_here
-        return 0.0 if parsed is None else settled_share(parsed, settles)
+        return 0.0 if parsed is None else pruned_share(parsed, predicate)
 
-    def untold_nbytes(self, axes: tuple[range, ...], how: Reduction) -> int | None:
-        """Bytes of elements that a reduction would read, since no statistics tell of them.
+    def unanswered_nbytes(self, axes: tuple[range, ...], how: Reduction) -> int | None:
+        """Bytes of elements that a reduction reads, since statistics do not answer it.
 
         None where this process has not opened the frame, or it has no statistics. Reads nothing.
         """
         parsed = self._parsed_here
-        return None if parsed is None else untold_nbytes(parsed, axes, how)
+        return None if parsed is None else unanswered_nbytes(parsed, axes, how)
 
     def read_costs(self, regions: Sequence[Region]) -> ReadCosts:
         """What reading regions would take, without reading any."""

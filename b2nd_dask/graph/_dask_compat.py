@@ -1,11 +1,9 @@
-"""The names of dask that are no documented API: all that the package uses, and why.
+"""The names of dask that are no documented API: all that the package uses.
 
 dask may rename or change them in any release. So each is looked up when it is first needed, and
 compared with what it was in the versions that it was checked with; a name that is missing, or takes
 other arguments, raises `DaskChangedError`. Without them the optimizer leaves graphs to dask, and
-frames are read and written by documented functions alone. A function that is only compared with
-those of tasks is another matter: without it the optimizer takes the tasks that call it for ones of
-the user's. No other module imports such a name.
+frames are read and written by documented functions alone. No other module imports such a name.
 """
 
 from __future__ import annotations
@@ -15,71 +13,121 @@ import inspect
 import logging
 import warnings
 from dataclasses import dataclass
+from functools import cache
 from importlib.metadata import version
-from typing import TYPE_CHECKING, Any
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
 from b2nd_dask.errors import level_of_caller
 
 if TYPE_CHECKING:
-    from dask._expr import FinalizeCompute
-    from dask._task_spec import (
-        Alias,
-        DataNode,
-        GraphNode,
-        List,
-        NestedContainer,
-        Task,
-        TaskRef,
-        _execute_subgraph,
-        _identity_cast,
-        cull,
-    )
-    from dask.array import _shuffle, chunk, core, reductions
-    from dask.array.core import _concatenate2, _enforce_dtype, getter
-    from dask.base import collections_to_expr
-    from dask.blockwise import blockwise
-    from dask.core import flatten, toposort
-    from dask.layers import ArrayBlockwiseDep, ArraySliceDep
-    from dask.system import CPU_COUNT
-    from dask.utils import M, parse_bytes
-    from distributed.system import MEMORY_LIMIT
-
-__all__ = [
-    "CPU_COUNT",
-    "MEMORY_LIMIT",
-    "Alias",
-    "ArrayBlockwiseDep",
-    "ArraySliceDep",
-    "DataNode",
-    "FinalizeCompute",
-    "GraphNode",
-    "List",
-    "M",
-    "NestedContainer",
-    "Task",
-    "TaskRef",
-    "_concatenate2",
-    "_enforce_dtype",
-    "_execute_subgraph",
-    "_identity_cast",
-    "_shuffle",
-    "blockwise",
-    "chunk",
-    "collections_to_expr",
-    "core",
-    "cull",
-    "flatten",
-    "getter",
-    "parse_bytes",
-    "reductions",
-    "toposort",
-]
+    # for type annotations, which cannot use `__getattr__`
+    from dask._task_spec import Alias as Alias
+    from dask._task_spec import DataNode as DataNode
+    from dask._task_spec import GraphNode as GraphNode
+    from dask._task_spec import List as List
+    from dask._task_spec import NestedContainer as NestedContainer
+    from dask._task_spec import Task as Task
+    from dask._task_spec import TaskRef as TaskRef
 
 #: The first and the last version of dask that all names were checked with.
 CHECKED_WITH = ("2026.1.1", "2026.8.0")
-
+#: Names of parameters by module and name; ``"numpy"`` for NumPy's function of that name, the type
+#: of what cannot be called.
+_NEEDED = {
+    # tasks: documented is only that a graph maps keys to them
+    "dask._task_spec": {
+        "Alias": "key, target",
+        "DataNode": "key, value",
+        "GraphNode": "",
+        "List": "*args, **kwargs",
+        "NestedContainer": "*args, **kwargs",
+        "Task": "key, func, *args, _data_producer, **kwargs",
+        "TaskRef": "key",
+        "_execute_subgraph": "inner_dsk, outkey, inkeys, *dependencies",
+        "_identity_cast": "*args, typ",
+        "convert_legacy_graph": "dsk, all_keys",
+    },
+    # casts, how means add and count elements
+    "dask.array.chunk": {
+        "astype": "x, astype_dtype, **kwargs",
+        "nansum": "numpy",
+        "sum": "numpy",
+    },
+    "dask.array.reductions": {"nannumel": "x, **kwargs", "numel": "x, **kwargs"},
+    "dask.array.rechunk": {"old_to_new": "old_chunks, new_chunks"},
+    "dask.array.core": {
+        "_concatenate2": "arrays, axes",
+        "_enforce_dtype": "*args, **kwargs",
+        "finalize": "results",
+        "getter": "a, b, asarray, lock",
+    },
+    "dask.utils": {
+        "M": "MethodCache",
+        "funcname": "func",
+        "getargspec": "func",
+        "parse_bytes": "s",
+    },
+    # layers of one task a block, and the arguments that each block has its own of
+    "dask.blockwise": {
+        "Blockwise": (
+            "output, output_indices, task, indices, numblocks, concatenate, new_axes, "
+            "output_blocks, annotations, io_deps"
+        ),
+        "blockwise": (
+            "func, output, output_indices, *arrind_pairs, numblocks, concatenate, new_axes, "
+            "dependencies, _data_producer, **kwargs"
+        ),
+    },
+    "dask.layers": {
+        "ArrayBlockwiseDep": "chunks",
+        "ArrayChunkShapeDep": "chunks",
+        "ArraySliceDep": "chunks",
+    },
+    "dask.array.wrap": {"_broadcast_trick_inner": "func, shape, meta, *args, **kwargs"},
+    # what `compute` adds, output keys, options and what a machine has
+    "dask._expr": {"FinalizeCompute": "*args, _determ_token, **kwargs"},
+    "dask.base": {"collections_to_expr": "collections, optimize_graph"},
+    "dask.core": {"flatten": "seq, container"},
+    "dask.array": {"array_expr_enabled": ""},
+    "dask.system": {"CPU_COUNT": "int"},
+    "distributed.system": {"MEMORY_LIMIT": "int"},
+}
+#: Functions that those of tasks are only compared with: without one of them, the optimizer takes
+#: the tasks that call it for ones of the user's.
+_COMPARED = {
+    "dask.array._shuffle": {
+        "_getitem": "obj, index",
+        "concatenate_arrays": "arrs, sorter, axis",
+    },
+    "dask.array.chunk": {
+        "getitem": "obj, index",
+        **dict.fromkeys(("all", "any", "max", "min", "nanprod", "prod"), "numpy"),
+    },
+    "dask.array.core": {
+        "_vindex_slice_and_transpose": "block, points, axis",
+        "concatenate3": "arrays",
+        "concatenate_shaped": "arrays, shape",
+        "getter_inline": "a, b, asarray, lock",
+        "getter_nofancy": "a, b, asarray, lock",
+    },
+    "dask.array.reductions": {
+        "_nanmax_skip": "x_chunk, axis, keepdims",
+        "_nanmin_skip": "x_chunk, axis, keepdims",
+        "chunk_max": "x, axis, keepdims",
+        "chunk_min": "x, axis, keepdims",
+        "mean_agg": "pairs, dtype, axis, computing_meta, **kwargs",
+        "mean_chunk": "x, sum, numel, dtype, computing_meta, **kwargs",
+        "mean_combine": "pairs, sum, numel, dtype, axis, computing_meta, **kwargs",
+        "moment_agg": "pairs, order, ddof, dtype, sum, axis, computing_meta, **kwargs",
+        "moment_chunk": (
+            "A, order, sum, numel, dtype, computing_meta, implicit_complex_dtype, **kwargs"
+        ),
+        "moment_combine": "pairs, order, ddof, dtype, sum, axis, computing_meta, **kwargs",
+    },
+}
 _VERSION = version("dask")
 
 logger = logging.getLogger("b2nd_dask")
@@ -90,40 +138,59 @@ class DaskChangedError(ImportError):
 
 
 @dataclass(frozen=True)
-class DaskName:
-    """A name of dask, and what it was in the versions that it was checked with."""
+class PrivateName:
+    """A name of a library, and what it was in the versions that it was checked with."""
 
     module: str
     name: str
+    """Also of a method: behind that of its class."""
     parameters: str
-    """Names of its parameters; ``"numpy"`` for NumPy's function of that name. The type of what
-    cannot be called."""
-    reason: str
-
-    @property
-    def is_compared(self) -> bool:
-        """Whether the functions of tasks are only compared with it."""
-        return self.module in _NAMESPACES.values() and self.reason in _COMPARED
+    library: ClassVar[str]
+    """The distribution."""
+    package: ClassVar[str] = ""
+    """What modules are named relative to."""
 
     def resolve(self) -> Any:
-        """Look the name up.
-
-        Raises
-        ------
-        DaskChangedError
-            It is missing, or is not what it was.
-        """
-        where = f"{self.module}.{self.name}"
+        """Look the name up; `DaskChangedError` where it is missing, or is not what it was."""
         try:
-            found = getattr(importlib.import_module(self.module), self.name)
+            found: Any = importlib.import_module(self.package + self.module)
+            for part in self.name.split("."):
+                found = getattr(found, part)
             now = self._described(found)
         except Exception as error:  # a module may refuse a name by any, a warning among them
-            raise DaskChangedError(f"dask {_VERSION} has no {where}") from error
+            raise self._changed("is missing: it has no such name") from error
         if now != self.parameters:
-            raise DaskChangedError(
-                f"{where} of dask {_VERSION} is not ({self.parameters}), but ({now})"
-            )
+            raise self._changed(f"has ({now}), not ({self.parameters})")
         return found
+
+    def _changed(self, what: str) -> DaskChangedError:
+        installed = f"{self.library} {version(self.library)}"
+        return DaskChangedError(
+            f"{self.name} of {installed}, in {self.package}{self.module}, {what}"
+        )
+
+    def _described(self, found: Any) -> str:
+        """The parameters of what has the name now."""
+        raise NotImplementedError
+
+
+@dataclass(frozen=True)
+class DaskName(PrivateName):
+    """A name of dask itself."""
+
+    is_compared: bool
+    """Whether the functions of tasks are only compared with it."""
+    library = "dask"
+
+    def found(self) -> Any:
+        """As `resolve`, but what no task has in place of a function that is only compared with."""
+        try:
+            return self.resolve()
+        except DaskChangedError as error:
+            if not self.is_compared:
+                raise
+            warn_once(f"b2nd_dask leaves tasks of {self.name} as dask has made them", error)
+            return object()
 
     def _described(self, found: Any) -> str:
         if self.parameters == "numpy":
@@ -137,177 +204,26 @@ class DaskName:
         return ", ".join(str(p).partition(":")[0].partition("=")[0].strip() for p in parameters)
 
 
-_SPEC, _CORE = "dask._task_spec", "dask.array.core"
-_CHUNK, _REDUCTIONS = "dask.array.chunk", "dask.array.reductions"
-_COLLECTED = "puts blocks together: its result shares no memory with them"
-_SELECTED = "selects from a block: its result may share memory with it"
-_READ = "reads a block"
-_REDUCED = "the chunk step of reductions, for reduction pushdown"
-_EXTREME = "names the reduction that a search for a position belongs to"
-_COMBINED = "the step that combines results of chunk steps, which merged blocks do not need"
-_COUNTED = "how means add and count elements"
-#: Why names are used that functions of tasks are only compared with.
-_COMPARED = (_COLLECTED, _SELECTED, _READ, _REDUCED, _EXTREME, _COMBINED)
-
 NAMES = tuple(
-    DaskName(*row)
-    for row in (
-        # tasks: documented is only that a graph maps keys to them
-        (_SPEC, "Alias", "key, target", "a task that is a second name of another"),
-        (_SPEC, "DataNode", "key, value", "a value in a fused task"),
-        (_SPEC, "GraphNode", "", "what all tasks are"),
-        (_SPEC, "List", "*args, **kwargs", "a list of results as an argument"),
-        (_SPEC, "NestedContainer", "*args, **kwargs", "a collection of results as an argument"),
-        (_SPEC, "Task", "key, func, *args, _data_producer, **kwargs", "a call of a function"),
-        (_SPEC, "TaskRef", "key", "the result of a task as an argument"),
-        (
-            _SPEC,
-            "_execute_subgraph",
-            "inner_dsk, outkey, inkeys, *dependencies",
-            "the function of a fused task, whose arguments are the tasks in it",
-        ),
-        (_SPEC, "_identity_cast", "*args, typ", "the function of collections of results"),
-        (_SPEC, "cull", "dsk, keys", "drops tasks without dependents from a fused task"),
-        # what dask calls in the tasks of arrays: it is known by identity
-        ("dask.array._shuffle", "_getitem", "obj, index", _SELECTED),
-        ("dask.array._shuffle", "concatenate_arrays", "arrs, sorter, axis", _COLLECTED),
-        (_CHUNK, "all", "numpy", _REDUCED),
-        (_CHUNK, "any", "numpy", _REDUCED),
-        (_CHUNK, "argmin", "a, axis, out, keepdims", "how dask wraps searches for a position"),
-        (_CHUNK, "astype", "x, astype_dtype, **kwargs", "the elementwise cast"),
-        (_CHUNK, "getitem", "obj, index", _SELECTED),
-        (_CHUNK, "max", "numpy", _COMBINED),
-        (_CHUNK, "min", "numpy", _COMBINED),
-        (_CHUNK, "nanprod", "numpy", _REDUCED),
-        (_CHUNK, "nansum", "numpy", _COUNTED),
-        (_CHUNK, "prod", "numpy", _REDUCED),
-        (_CHUNK, "sum", "numpy", _COUNTED),
-        (_CORE, "_concatenate2", "arrays, axes", "concatenates results before they are combined"),
-        (_CORE, "_enforce_dtype", "*args, **kwargs", "calls an elementwise function and casts"),
-        (_CORE, "_vindex_slice_and_transpose", "block, points, axis", _SELECTED),
-        (_CORE, "concatenate3", "arrays", _COLLECTED),
-        (_CORE, "concatenate_shaped", "arrays, shape", _COLLECTED),
-        (_CORE, "finalize", "results", "makes the result of compute()"),
-        (_CORE, "getter", "a, b, asarray, lock", "reads a block, also in layers of ours"),
-        (_CORE, "getter_inline", "a, b, asarray, lock", _READ),
-        (_CORE, "getter_nofancy", "a, b, asarray, lock", _READ),
-        (_REDUCTIONS, "_nanargmax", "x, axis, **kwargs", _EXTREME),
-        (_REDUCTIONS, "_nanargmin", "x, axis, **kwargs", _EXTREME),
-        (_REDUCTIONS, "_nanmax_skip", "x_chunk, axis, keepdims", _REDUCED),
-        (_REDUCTIONS, "_nanmin_skip", "x_chunk, axis, keepdims", _REDUCED),
-        (_REDUCTIONS, "arg_chunk", "func, argfunc, x, axis, offset_info", _REDUCED),
-        (_REDUCTIONS, "chunk_max", "x, axis, keepdims", _REDUCED),
-        (_REDUCTIONS, "chunk_min", "x, axis, keepdims", _REDUCED),
-        (_REDUCTIONS, "mean_agg", "pairs, dtype, axis, computing_meta, **kwargs", _COMBINED),
-        (_REDUCTIONS, "mean_chunk", "x, sum, numel, dtype, computing_meta, **kwargs", _REDUCED),
-        (
-            _REDUCTIONS,
-            "mean_combine",
-            "pairs, sum, numel, dtype, axis, computing_meta, **kwargs",
-            _COMBINED,
-        ),
-        (
-            _REDUCTIONS,
-            "moment_agg",
-            "pairs, order, ddof, dtype, sum, axis, computing_meta, **kwargs",
-            _COMBINED,
-        ),
-        (
-            _REDUCTIONS,
-            "moment_chunk",
-            "A, order, sum, numel, dtype, computing_meta, implicit_complex_dtype, **kwargs",
-            _REDUCED,
-        ),
-        (
-            _REDUCTIONS,
-            "moment_combine",
-            "pairs, order, ddof, dtype, sum, axis, computing_meta, **kwargs",
-            _COMBINED,
-        ),
-        (_REDUCTIONS, "nannumel", "x, **kwargs", _COUNTED),
-        (_REDUCTIONS, "numel", "x, **kwargs", _COUNTED),
-        ("dask.utils", "M", "MethodCache", "makes the function that reshapes blocks"),
-        # layers of one task a block: they carry the frame once, whatever the number of blocks
-        (
-            "dask.blockwise",
-            "blockwise",
-            "func, output, output_indices, *arrind_pairs, numblocks, concatenate, new_axes, "
-            "dependencies, _data_producer, **kwargs",
-            "makes such a layer",
-        ),
-        (
-            "dask.blockwise",
-            "Blockwise",
-            "output, output_indices, task, indices, numblocks, concatenate, new_axes, "
-            "output_blocks, annotations, io_deps",
-            "is such a layer, whose io_deps are the arguments of its blocks",
-        ),
-        (
-            "dask.layers",
-            "ArrayBlockwiseDep",
-            "chunks",
-            "an argument that each block has its own of",
-        ),
-        ("dask.layers", "ArrayChunkShapeDep", "chunks", "the argument of blocks of constants"),
-        ("dask.layers", "ArraySliceDep", "chunks", "the slices of each block"),
-        (
-            "dask.array.wrap",
-            "_broadcast_trick_inner",
-            "func, shape, meta, *args, **kwargs",
-            "makes the blocks of constant arrays, which are written without a task for each",
-        ),
-        # helpers
-        ("dask.array", "array_expr_enabled", "", "whether arrays are expressions, not layers"),
-        ("dask._expr", "FinalizeCompute", "*args, _determ_token, **kwargs", "what `compute` adds"),
-        ("dask.base", "collections_to_expr", "collections, optimize_graph", "what it adds that to"),
-        ("dask.core", "flatten", "seq, container", "nested lists of output keys"),
-        ("dask.core", "toposort", "dsk, dependencies", "tasks behind those that they depend on"),
-        ("dask.utils", "parse_bytes", "s", "dask's array.chunk-size as a number"),
-        ("dask.system", "CPU_COUNT", "int", "threads of dask's own schedulers"),
-        ("distributed.system", "MEMORY_LIMIT", "int", "what the machine or container leaves"),
-    )
+    DaskName(module, name, parameters, is_compared)
+    for table, is_compared in ((_NEEDED, False), (_COMPARED, True))
+    for module, names in table.items()
+    for name, parameters in names.items()
 )
-
-_BY_NAME = {(entry.module, entry.name): entry for entry in NAMES}
 #: Modules whose names would say little alone: `chunk.sum`.
 _NAMESPACES = {name: f"dask.array.{name}" for name in ("_shuffle", "chunk", "core", "reductions")}
 _DIRECT = {
     entry.name: entry
     for entry in NAMES
-    if entry.module not in _NAMESPACES.values() or entry.module == _CORE
+    if entry.module == "dask.array.core" or entry.module not in _NAMESPACES.values()
 }
-#: What `optional` has found: it is asked for at every read.
-_OPTIONAL: dict[str, Any] = {}
-WITHOUT_LAYERS = "b2nd_dask leaves the reading of a frame to dask.array.from_array"
 _LAYERS = ("ArrayBlockwiseDep", "ArraySliceDep", "blockwise", "getter")
-
-
-class _Namespace:
-    """A module of dask, of which only the names in `NAMES` can be used."""
-
-    def __init__(self, module: str) -> None:
-        self._module = module
-
-    def __getattr__(self, name: str) -> Any:
-        if name.startswith("__"):
-            raise AttributeError(name)
-        if (self._module, name) not in _BY_NAME:
-            raise AttributeError(f"{self._module}.{name} has no row in `NAMES` of this module")
-        entry = _BY_NAME[self._module, name]
-        try:
-            found = entry.resolve()
-        except DaskChangedError as error:
-            if not entry.is_compared:
-                raise
-            warn_once(f"b2nd_dask leaves tasks of {name} as dask has made them", error)
-            found = object()  # the function of no task
-        setattr(self, name, found)
-        return found
 
 
 def __getattr__(name: str) -> Any:
     if name in _NAMESPACES:
-        found: Any = _Namespace(_NAMESPACES[name])
+        entries = [entry for entry in NAMES if entry.module == _NAMESPACES[name]]
+        found: Any = SimpleNamespace(**{entry.name: entry.found() for entry in entries})
     elif name in _DIRECT:
         found = _DIRECT[name].resolve()
     else:
@@ -323,15 +239,14 @@ def resolve_all() -> None:
             entry.resolve()
 
 
+@cache
 def optional(name: str) -> Any:
     """One of the direct names, or None where it is missing or changed."""
-    if name not in _OPTIONAL:
-        try:
-            _OPTIONAL[name] = __getattr__(name)
-        except DaskChangedError:
-            logger.debug("dask has changed", exc_info=True)
-            _OPTIONAL[name] = None
-    return _OPTIONAL[name]
+    try:
+        return __getattr__(name)
+    except DaskChangedError:
+        logger.debug("dask has changed", exc_info=True)
+        return None
 
 
 def has_layers() -> bool:
@@ -339,9 +254,21 @@ def has_layers() -> bool:
     return not is_planned() and None not in map(optional, _LAYERS)
 
 
+def require_layers() -> None:
+    """Look up what layers are built of; `DaskChangedError` where a name is missing or changed."""
+    for name in _LAYERS:
+        if name not in globals():
+            __getattr__(name)
+
+
 def block_arguments(layer: Any) -> list[Any]:
     """List the arguments of a layer that each block has its own of; none for other layers."""
     return list(getattr(layer, "io_deps", {}).values())
+
+
+def noted(layer: Any, name: str) -> Any:
+    """What dask has noted of the array that a layer was, such as its chunks; else None."""
+    return (getattr(layer, "collection_annotations", None) or {}).get(name)
 
 
 def block_function(layer: Any) -> Any:
@@ -349,8 +276,14 @@ def block_function(layer: Any) -> Any:
     return getattr(getattr(layer, "task", None), "func", None)
 
 
+def held_tasks(layer: Any) -> dict[Any, Any] | None:
+    """The tasks of a layer that dask holds as a dict; None for functions of blocks, and others."""
+    tasks = getattr(layer, "mapping", None)
+    return tasks if isinstance(tasks, dict) else None
+
+
 def planned_source(array: Any) -> Any:
-    """Return what the expression of an array reads, if it does nothing else; None for others."""
+    """What the expression of an array reads, if it does nothing else; None for others."""
     expression = getattr(array, "expr", None)
     plain = type(expression).__name__ == "FromArray"
     return getattr(expression, "array", None) if plain else None
@@ -372,15 +305,6 @@ def schedulers() -> list[Any]:
     from distributed import Scheduler
 
     return list(getattr(Scheduler, "_instances", ()))
-
-
-def warn_without_layers() -> None:
-    """Warn that a frame is read without layers because dask has changed."""
-    try:
-        for name in _LAYERS:
-            __getattr__(name)
-    except DaskChangedError as error:
-        warn_once(WITHOUT_LAYERS, error)
 
 
 def is_planned() -> bool:

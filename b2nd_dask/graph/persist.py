@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
+import operator
 from typing import Any
 
 import dask.array as da
 import numpy as np
 from dask.base import tokenize
-from dask.highlevelgraph import HighLevelGraph
-from numpy.typing import NDArray
 
 from b2nd_dask.frame.compressed import CompressedArray, compress, memory_plan
-from b2nd_dask.frame.write.casts import checked_cast
 from b2nd_dask.graph import _dask_compat
-from b2nd_dask.graph.read.blocks import BlockArgument
-from b2nd_dask.graph.write.input_arrays import as_dask
-from b2nd_dask.graph.write.source_metadata import is_labelled
-from b2nd_dask.graph.write.write_tasks import check_block
+from b2nd_dask.graph.read.from_b2nd import expressions, is_expression
+from b2nd_dask.graph.write.input_arrays import as_dask, is_labelled
+from b2nd_dask.graph.write.write_tasks import checked_block
 
 
 def persist_compressed(x: Any, *, cparams: Any = None) -> Any:
@@ -28,7 +25,7 @@ def persist_compressed(x: Any, *, cparams: Any = None) -> Any:
 
     Parameters
     ----------
-    x : dask.array.Array or array-like
+    x : dask.array.Array, dask_array.Array or array-like
         Anything that `to_b2nd` takes, also a `xarray.DataArray`. It is computed now.
     cparams : blosc2.CParams or dict, optional
         Codec, level and filters as for `to_b2nd`. By default Zstandard at level 1 behind
@@ -37,9 +34,9 @@ def persist_compressed(x: Any, *, cparams: Any = None) -> Any:
 
     Returns
     -------
-    dask.array.Array or xarray.DataArray
-        In the same blocks; of a labelled array with its labels. The compressed blocks are freed
-        with the last array that uses them.
+    dask.array.Array, dask_array.Array or xarray.DataArray
+        As what was given, in the same blocks; of a labelled array with its labels. The compressed
+        blocks are freed with the last array that uses them.
 
     Raises
     ------
@@ -76,50 +73,26 @@ def persist_compressed(x: Any, *, cparams: Any = None) -> Any:
         dtype=object,
         meta=np.empty((0,) * array.ndim, object),
     ).persist()
-    return _decompressed(compressed, array)
+    found = _decompressed(compressed, array)
+    return expressions().expression_of(found) if is_expression(x) else found
 
 
 def _compress_block(block: Any, dtype: np.dtype[Any], cparams: Any) -> CompressedArray:
     name = "persist_compressed: a block"
-    check_block(block, name, np.shape(block), dtype)
-    return compress(checked_cast(np.asarray(block), dtype, name), cparams)
+    return compress(checked_block(block, name, np.shape(block), dtype), cparams)
 
 
 def _decompressed(compressed: da.Array, like: da.Array) -> da.Array:
     """Make an array of blocks that are held compressed."""
-    if not _dask_compat.has_layers():
-        meta = np.empty((0,) * like.ndim, like.dtype)
-        plain: da.Array = da.map_blocks(
-            decompress, compressed, chunks=like.chunks, dtype=like.dtype, meta=meta
-        )
-        return plain
-    name = f"decompress-{tokenize(compressed)}"
-    indices = tuple(range(like.ndim))
-    # dask fuses further slices into the index
-    layer = _dask_compat.blockwise(
-        _dask_compat.getter,
-        name,
-        indices,
-        compressed.name,
-        indices,
-        _WholeBlocks(like.chunks),
-        indices,
-        numblocks={compressed.name: compressed.numblocks},
+    # dask fuses further slices into the index of its getter
+    index = _dask_compat.optional("getter") or operator.getitem
+    found: da.Array = da.map_blocks(
+        index,
+        compressed,
+        (slice(None),) * like.ndim,
+        name=f"decompress-{tokenize(compressed)}",
+        chunks=like.chunks,
+        dtype=like.dtype,
+        meta=np.empty((0,) * like.ndim, like.dtype),
     )
-    before: Any = compressed
-    graph = HighLevelGraph.from_collections(name, layer, dependencies=[before])
-    return da.Array(graph, name, like.chunks, dtype=like.dtype)
-
-
-class _WholeBlocks(BlockArgument):  # type: ignore[misc]
-    """The argument of each block's task: slices of the whole block."""
-
-    def __getitem__(self, block: tuple[int, ...]) -> tuple[slice, ...]:
-        sizes = (axis[i] for axis, i in zip(self.chunks, block, strict=True))
-        return tuple(slice(0, n, None) for n in sizes)
-
-
-def decompress(block: CompressedArray) -> NDArray[Any]:
-    """Decompress a whole block."""
-    elements: NDArray[Any] = np.asarray(block[...])
-    return elements
+    return found

@@ -21,7 +21,6 @@ from b2nd_dask.graph import _dask_compat
 
 logger = logging.getLogger("b2nd_dask")
 
-
 #: So long a scheduler may take to say what workers it has; then tasks are sized for this process.
 ANSWER_SECONDS = 10
 #: Blocks that `chunks="auto"` makes: so many fit into the memory of each thread of a cluster, since
@@ -44,7 +43,7 @@ class Resources:
 
 def available() -> Resources:
     """Threads and memory of the cluster that this process computes on, or else of this process."""
-    threads, memory = _cluster() or (0, 0)
+    threads, memory = _cluster()
     own = dask.config.get("num_workers", None) or _own_threads()
     return Resources(threads or own, memory or _own_memory())
 
@@ -54,36 +53,50 @@ def on_cluster() -> bool:
     return _client_and_scheduler() != (None, None)
 
 
-def array_chunk_nbytes() -> int:
-    """Bytes of a block by dask's ``array.chunk-size``."""
+def array_chunk_nbytes(text: str | None = None) -> int:
+    """Bytes of a block by a text such as ``"64MB"``, or else by dask's ``array.chunk-size``."""
     parse_bytes = _dask_compat.optional("parse_bytes")
-    return int(parse_bytes(dask.config.get("array.chunk-size"))) if parse_bytes else 1 << 27
+    text = text or dask.config.get("array.chunk-size")
+    return int(parse_bytes(text)) if parse_bytes else 1 << 27
+
+
+def nbytes_of(max_mem: Any) -> int:
+    """Read a number of bytes, or a text such as ``"512MB"``.
+
+    Raises ValueError for no such text, or no positive number; TypeError for what is neither.
+
+    Examples
+    --------
+    >>> nbytes_of("512MB"), nbytes_of("1GiB"), nbytes_of(10**8)
+    (512000000, 1073741824, 100000000)
+    """
+    if isinstance(max_mem, bool) or not isinstance(max_mem, int | float | str):
+        raise TypeError(
+            f'max_mem={max_mem!r}: give a number of bytes or a text such as "512MB", '
+            f"not {type(max_mem).__name__}"
+        )
+    try:
+        nbytes = int(_dask_compat.parse_bytes(max_mem))
+    except (ValueError, OverflowError):
+        nbytes = 0
+    if nbytes < 1:
+        raise ValueError(
+            f"max_mem={max_mem!r} is no positive number of bytes; give one, or a text such as "
+            '"512MB"'
+        )
+    return nbytes
 
 
 def auto_limit(nbytes: int, chunks: Any) -> int | None:
-    """Bytes of a block that `chunks` leave to us; None where they do not, or dask's choice fits.
-
-    Parameters
-    ----------
-    nbytes : int
-        Of the whole array.
-    chunks
-        As for `from_b2nd`.
-    """
+    """Bytes of a block that `chunks` leave open, of an array of so many; None leaves it to dask."""
     parts = list(chunks.values()) if isinstance(chunks, dict) else chunks
     texts = {part for part in np.ravel(np.array(parts, object)) if isinstance(part, str)}
     return auto_block_nbytes(nbytes) if texts == {"auto"} else None
 
 
 def auto_block_nbytes(nbytes: int) -> int | None:
-    """Bytes of a block that suit the cluster that computes; None where dask's own choice does.
-
-    Parameters
-    ----------
-    nbytes : int
-        Of the whole array.
-    """
-    threads, memory = _cluster() or (0, 0)
+    """Bytes of a block, of an array of so many, that suit a cluster; None leaves it to dask."""
+    threads, memory = _cluster()
     if not threads:
         return None
     limit = array_chunk_nbytes()
@@ -110,21 +123,21 @@ def _client_and_scheduler() -> tuple[Any, Any]:
     )
 
 
-def _cluster() -> tuple[int, int] | None:
-    """Threads and memory of the workers of a cluster, where there is one."""
+def _cluster() -> tuple[int, int]:
+    """Threads and memory of the workers of a cluster; 0 where there is none."""
     client, scheduler = _client_and_scheduler()
     if scheduler is not None:
         # totals, since workers may come and go in another thread meanwhile
         return scheduler.total_nthreads, scheduler.total_memory
     if client is None or client.asynchronous:
-        return None  # only a coroutine may ask an asynchronous one
+        return 0, 0  # only a coroutine may ask an asynchronous one
     try:
         # as `scheduler_info`, which waits for as long as a connection may take
         identity = client.scheduler.identity
         found = client.sync(identity, n_workers=-1, callback_timeout=ANSWER_SECONDS)
     except OSError as error:
         logger.debug("%s does not say what workers it has", client, exc_info=error)
-        return None
+        return 0, 0
     workers = found["workers"].values()
     return sum(w["nthreads"] for w in workers), sum(w["memory_limit"] or 0 for w in workers)
 

@@ -20,14 +20,7 @@ _UNSAFE = re.compile(r"[^\w.]+")
 
 
 def of_frame(label: str, token: str) -> str:
-    """End of a task's name: its frame, and what makes the name unique.
-
-    Parameters
-    ----------
-    label : str
-        Path of a frame, or URL without secrets; of joined frames as `JoinedReference.label`.
-    token : str
-        Goes behind a hyphen.
+    """End of a task's name: its frame, by its path or URL without secrets, and a unique token.
 
     Examples
     --------
@@ -38,6 +31,11 @@ def of_frame(label: str, token: str) -> str:
     """
     name = frame_name(label)
     return f"({name})-{token}" if name else f"-{token}"
+
+
+def read_name(label: str, token: str) -> str:
+    """Name of a task that reads of a frame, by its path or URL without secrets, and a token."""
+    return "read" + of_frame(label, token)
 
 
 def frame_name(label: str) -> str:
@@ -65,14 +63,7 @@ def frame_name(label: str) -> str:
 
 
 def reading_name(name: str, label: str) -> str:
-    """Name of a task that reduces blocks of a frame while it reads them.
-
-    Parameters
-    ----------
-    name : str
-        The name that dask gave to it.
-    label : str
-        As for `of_frame`.
+    """Name of a task that reduces blocks of a frame while it reads them; `name` is dask's.
 
     Examples
     --------

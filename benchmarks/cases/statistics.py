@@ -56,7 +56,7 @@ def _dense(name: str, nchunks: int) -> Scenario:
     return Scenario(
         name=name,
         title=f"{dense.title(ZSTD, nchunks)}, written with `stats=True`; `{text}`",
-        datasets=(_with_statistics(array), array.zarr),
+        datasets=(with_statistics(array), array.zarr),
         contenders=(
             peers.b2nd_dask(computed),
             peers.b2nd_dask(computed, chunks="auto"),
@@ -134,7 +134,8 @@ def _statistics_off(work: Work, *, chunks: Any = None) -> Contender:
     return Contender(UNUSED if chunks is None else UNUSED_AUTO, prepare)
 
 
-def _with_statistics(array: ArrayData) -> Dataset:
+def with_statistics(array: ArrayData) -> Dataset:
+    """The frame of an array, written with statistics of its chunks."""
     recipe = {**array.recipe, "statistics": True}
     return Dataset(B2ND, "statistics.b2nd", recipe, partial(_write_array, array))
 

@@ -19,7 +19,7 @@ from b2nd_dask.frame.rechunk.passes import plan_passes
 from b2nd_dask.frame.rechunk.source import flat_boxes
 from b2nd_dask.frame.rechunk.work import boxes_to_verify
 from b2nd_dask.frame.write.others import ChunkBox
-from b2nd_dask.graph.write.rechunk.budget import nbytes_of
+from b2nd_dask.graph.resources import nbytes_of
 from tests.strategies import examples
 
 

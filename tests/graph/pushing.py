@@ -1,5 +1,6 @@
 """Frames beside the arrays that they hold, for tests of work that is pushed into reads."""
 
+import math
 from contextlib import contextmanager
 from functools import partial
 from unittest import mock
@@ -12,9 +13,10 @@ from hypothesis import strategies as st
 
 from b2nd_dask import from_b2nd
 from b2nd_dask.frame.read import reduce
-from b2nd_dask.graph.optimize.optimizer import optimize
-from b2nd_dask.graph.optimize.rules import inline, merge
+from b2nd_dask.graph.optimize import reductions, sharing
 from b2nd_dask.graph.resources import Resources
+from b2nd_dask.graph.tasks.block_index import index_block
+from b2nd_dask.graph.tasks.block_read import BlockRead
 
 NAMES = (
     "sum prod min max any all mean var std nansum nanprod nanmin nanmax nanmean nanvar nanstd "
@@ -46,11 +48,11 @@ WORK = {
 @contextmanager
 def computing_with(*, threads=2, held=1 << 28):
     """Optimize as for so many threads, where so many bytes may wait in memory for a late result."""
-    resources = Resources(threads, int(held / inline.SHARE_OF_MEMORY))
+    resources = Resources(threads, int(held / sharing.SHARE_OF_MEMORY))
     with (
-        mock.patch.object(inline, "available", return_value=resources),
-        mock.patch.object(merge, "available", return_value=resources),
-        mock.patch.object(inline, "LATE_NBYTES", min(held, inline.LATE_NBYTES)),
+        mock.patch.object(sharing, "available", return_value=resources),
+        mock.patch.object(reductions, "available", return_value=resources),
+        mock.patch.object(sharing, "LATE_NBYTES", min(held, sharing.LATE_NBYTES)),
     ):
         yield
 
@@ -66,12 +68,34 @@ nbytes_at_once = st.sampled_from([0, 2000, 1 << 20])
 
 def tasks_of(function, array):
     """How many tasks of an array's optimized graph call a function."""
-    graph = optimize(array.__dask_graph__(), array.__dask_keys__())
-    nodes = list(graph.values())
-    found = 0
+    return sum(calls(node, function) for node in nodes_in(_optimized_tasks(array)))
+
+
+def calls(node, function):
+    """Whether a task calls a function, which may have some of its arguments."""
+    func = getattr(node, "func", None)
+    return function in (func, getattr(func, "func", None))
+
+
+def elements_read(array):
+    """How many elements the tasks of an array's optimized graph read as blocks, not by an index."""
+    nodes = nodes_in(_optimized_tasks(array))
+    indexed = [node.args[0] for node in nodes if calls(node, index_block)]
+    reads = [node for node in nodes if isinstance(node, BlockRead) and node not in indexed]
+    return sum(math.prod(map(len, read.axes)) for read in reads)
+
+
+def _optimized_tasks(array):
+    return da.Array.__dask_optimize__(array.__dask_graph__(), array.__dask_keys__()).values()
+
+
+def nodes_in(tasks):
+    """Tasks, those inside them, and their arguments."""
+    nodes, found = list(tasks), []
     while nodes:
         node = nodes.pop()
-        found += getattr(node, "func", None) is function
+        node = getattr(node, "value", node)
+        found.append(node)
         for arg in getattr(node, "args", ()):
             nodes += arg.values() if isinstance(arg, dict) else [arg]
     return found

@@ -1,5 +1,7 @@
 """`region=` takes what NumPy's assignment takes, in the frame's dtype and out of core."""
 
+import tracemalloc
+
 import blosc2
 import dask
 import dask.array as da
@@ -10,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from b2nd_dask import list_staging, open_b2nd, to_b2nd
-from b2nd_dask.graph.write.align import aligned_to
+from b2nd_dask.graph.write.input_arrays import aligned_to
 from tests import strategies
 from tests.limited import run_limited
 
@@ -144,6 +146,23 @@ def test_a_scalar_over_whole_chunks_needs_no_task_a_block(target):
         x = to_b2nd(0, target, mode="r+", region=slice(0, 200))
     assert len(ran) < 10
     assert x[199:201].sum(axis=1).compute().tolist() == [0, 400]
+
+
+def test_broadcasting_lists_no_chunks_of_a_large_frame(target):
+    blosc2.zeros((2 * 10**7,), dtype="i1", chunks=(1,), blocks=(1,), urlpath=str(target))
+    tracemalloc.start()
+    try:
+        written = to_b2nd(
+            da.ones((1,), dtype="i1").map_blocks(np.negative),
+            target,
+            mode="r+",
+            region=slice(10, 14),
+            compute=False,
+        )
+        assert tracemalloc.get_traced_memory()[1] < 300 << 20
+    finally:
+        tracemalloc.stop()
+    assert len(written.dask) < 30
 
 
 def test_broadcasting_makes_no_array_of_the_regions_size(target):

@@ -5,7 +5,9 @@
 
 import pytest
 
+from b2nd_dask import from_b2nd
 from tests.graph.programs.program import Program, check
+from tests.graph.programs.side import written
 from tests.graph.programs.sources import Source
 
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -34,6 +36,53 @@ FOUND = {
         (Source("c16", (40, 12), (4, 5), (2, 5), "zeros", TALL.writes),),
         ("v0 = frame(0)", "v1 = da.std(v0, axis=None, dtype='u1')"),
         {"v1": 0},
+    ),
+    "a slice that leaves what another one has moved": Program(
+        (Source("i4", (6, 11), (7, 11), (7, 8), "zeros", (("0:6, 0:11", "-2"),)),),
+        (
+            "v0 = frame(0, chunks=((4, 2), 11))",
+            "v2 = v0.map_blocks(np.add, v0.max())[3, 3:5:2]",
+            "v3 = v2[::-2]",
+        ),
+        {"v3": 0},
+    ),
+    "one frame with two values for what was never written": Program(
+        (Source("i8", (12, 15), (3, 8), (1, 6), "uninit"),),
+        ("v0 = frame(0)", "v1 = frame(0, uninit=1)", "v2 = v1 - v0"),
+        {"v2": 0},
+    ),
+    "an array in the place of a block": Program(
+        (Source("?", (33,), (5,), (5,), "zeros"),),
+        ("v0 = frame(0)[:30]", "v1 = v0.map_blocks(np.add, np.arange(5))[-5::2]"),
+        {"v1": 0},
+    ),
+    "a single element with the axis of another array": Program(
+        (Source("f8", (4,), (1,), (1,)),),
+        ("v0 = frame(0, chunks=4)", "v2 = v0[-2] + da.arange(3, chunks=3)", "v3 = v2[1:]"),
+        {"v3": 0},
+    ),
+    "a string that is shorter than its dtype": Program(
+        (STRINGS,),
+        ("v0 = frame(0)", "v1 = v0[..., 0]", "v2 = da.stack([v0[0], v0[1]])", "v3 = (v0 == 0)[-1]"),
+        {"v1": 0, "v2": 0, "v3": 0},
+        front_end="dask-array",
+    ),
+    "a scalar that is an array": Program(
+        (Source("i8", (), (), ()), LINE),
+        (
+            "v0 = frame(0)",
+            "v1 = (v0 * 2).map_blocks(fn.array_type)",
+            "v2 = frame(1)",
+            "v3 = da.where(v2 != v2, 0, v2)[..., 0]",
+        ),
+        {"v1": 0, "v3": 0},
+        front_end="dask-array",
+    ),
+    "fields that xarray cannot mask": Program(
+        (FIELDS,),
+        ("v0 = frame(0)", "v1 = da.ma.masked_array(v0, mask=True)"),
+        {"v1": 0},
+        wrapped=True,
     ),
 }
 
@@ -298,6 +347,14 @@ def _with_precision(name):
 @pytest.mark.parametrize("name", FOUND)
 def test_found(tmp_path, name):
     check(FOUND[name], tmp_path)
+
+
+@pytest.mark.parametrize("array_type", ["dask", "dask-array"])
+def test_strings_have_the_length_of_their_dtype(tmp_path, array_type):
+    """dask indexes an element of a block in memory to a scalar, which has that of its value."""
+    ((path, _),) = written((STRINGS,), tmp_path)
+    x = from_b2nd(path, array_type=array_type)
+    assert x[3].dtype == x[3].compute().dtype == "U2"
 
 
 @pytest.mark.parametrize("name", CONDITIONS)

@@ -6,12 +6,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import blosc2
 import dask
 import dask.array as da
 import numpy as np
 import pytest
 from dask.array.utils import assert_eq
 from dask.callbacks import Callback
+from dask.highlevelgraph import HighLevelGraph
 from dask.utils import key_split
 from distributed import Client, LocalCluster
 
@@ -57,7 +59,8 @@ def test_reads(path: Path) -> None:
     assert shown_of(x.persist) == {"read(a)"}
     assert shown_of(from_b2nd(open_b2nd(path), chunks="auto").persist) == {"read(a)"}
     # a read that becomes part of another task has its name, as with any array of dask
-    assert shown_of(x.sum().compute) <= {"sum", "sum-partial", "sum-aggregate", finish}
+    shown = shown_of(x.sum().compute)
+    assert shown <= {"read_sum(a)", "sum", "sum-partial", "sum-aggregate", finish}
     assert not shown_of((x * 2 + 1)[3:50].compute) & {"read(a)", "from"}
     assert {key_split(key) for key in x.__dask_graph__()} == {"read(a)"}
     assert {key_split(key) for key in x.sum().__dask_graph__()} >= {"read(a)"}
@@ -179,6 +182,8 @@ def test_a_cluster_shows_what_runs(cluster: Client, path: Path, tmp_path: Path) 
     assert shown >= {"read_mean(t2m_2020)", "read_max(t2m_2020)", "read(copy)"} | writing("copy")
     # under their old names nothing has read
     assert "mean_chunk" not in shown
+    # what combines results has dask's
+    assert "mean_combine-partial" in shown
 
 
 def test_a_cluster_shows_reads_of_joined_frames(
@@ -209,3 +214,28 @@ def test_a_key_stands_for_one_task_where_graphs_are_merged(tmp_path: Path) -> No
     # these refuse keys of which layers have several tasks
     assert_eq(counts, expected[0])
     assert_eq(edges, expected[1])
+
+
+def test_a_row_that_is_broadcast_has_one_name_in_all_graphs(tmp_path: Path) -> None:
+    def frame(name: str, array: np.ndarray) -> da.Array:
+        blosc2.asarray(array, urlpath=str(tmp_path / name), chunks=(3,) * array.ndim)
+        return from_b2nd(tmp_path / name)
+
+    array, row = np.arange(48.0).reshape(6, 8), np.arange(8.0)
+    x = frame("x.b2nd", array)
+    first, second, other = (frame(f"{i}.b2nd", row + 10 * i) for i in range(3))
+    product = first * second
+    chosen = da.where(x > product, other, x)
+    # which rows are broadcast in one layer depends on what else is computed
+    wanted = [chosen + 1], [chosen + 2, product]
+    graphs = [
+        dict(da.Array.__dask_optimize__(HighLevelGraph.merge(*(a.dask for a in arrays)), keys))
+        for arrays in wanted
+        for keys in [[a.__dask_keys__() for a in arrays]]
+    ]
+    want = np.where(array > row * (row + 10), row + 20, array)
+    # as a scheduler does that knows the tasks of the other graph
+    for merged in (graphs[0] | graphs[1], graphs[1] | graphs[0]):
+        for arrays, more in zip(wanted, (1, 2), strict=True):
+            blocks = dask.get(merged, arrays[0].__dask_keys__())
+            np.testing.assert_array_equal(np.block(list(map(list, blocks))), want + more)

@@ -9,8 +9,8 @@ import pytest
 from distributed import Client
 
 from b2nd_dask import StaleFrameError, open_b2nd, to_b2nd
-from b2nd_dask.graph.write import mapped
-from b2nd_dask.graph.write.input_arrays import from_numpy
+from b2nd_dask.graph.write import numpy_arrays as mapped
+from b2nd_dask.graph.write.numpy_arrays import from_numpy
 from tests.peak import peak_growth
 
 VALUES = np.random.default_rng(3).normal(size=(100, 60))
@@ -176,15 +176,15 @@ def test_what_was_read_of_a_file_stays_as_it_was(file, monkeypatch, window):
 
 
 def test_a_file_that_changes_while_it_is_read(file, monkeypatch):
-    part, halves = part_of_file(file), mapped.MappedArray._halves
+    part, copy = part_of_file(file), mapped.MappedArray._copy_to
 
-    def change(self):
+    def change(self, elements):
         np.save(file, VALUES + 1)
         os.utime(file, ns=(1, 1))
-        return halves(self)
+        copy(self, elements)
 
     monkeypatch.setattr(mapped, "_WINDOW", 1000)
-    monkeypatch.setattr(mapped.MappedArray, "_halves", change)
+    monkeypatch.setattr(mapped.MappedArray, "_copy_to", change)
     with pytest.raises(StaleFrameError, match=r"values\.npy: the file of a memory-mapped array"):
         np.asarray(part)
 
@@ -207,24 +207,7 @@ def test_a_file_that_is_made_shorter_before_it_is_mapped_again(file, monkeypatch
         np.asarray(part)
 
 
-@pytest.mark.parametrize("mode", ["r", "r+"])
-@pytest.mark.parametrize("view", ["all", "turned", "rows"])
-def test_another_file_of_the_same_ends_is_not_read(target, file, mode, view):
-    x = VIEWS[view](np.load(file, mmap_mode=mode))
-    other = VALUES.copy()
-    other[20:80, 5:50] = 3
-    np.save(file.with_name("other.npy"), other)
-    file.with_name("other.npy").replace(file)
-    np.testing.assert_array_equal(to_b2nd(x, target).compute(), VIEWS[view](VALUES))
-
-
-@pytest.mark.parametrize("listed", ["", "not there", "all"])
-def test_a_file_is_known_also_where_mappings_are_not_listed(tmp_path, file, monkeypatch, listed):
-    if listed != "all":
-        monkeypatch.setattr(mapped, "_MAPPINGS", tmp_path / "maps")
-    if not listed:
-        (tmp_path / "maps").write_text("")
-    assert mapped.mapped_array(np.load(file, mmap_mode="r")) is not None
+def test_links_and_other_files_of_their_names(tmp_path, file):
     link = tmp_path / "link.npy"
     link.symlink_to(file)
     x = np.load(link, mmap_mode="r")
@@ -240,6 +223,24 @@ def test_elements_larger_than_what_is_mapped_at_a_time(file, monkeypatch):
     np.testing.assert_array_equal(
         np.asarray(mapped.mapped_array(x)).view("f8"), VALUES.reshape(1, -1)
     )
+
+
+class _OfPairs:
+    """An array whose attribute `data` is something else, as that of sparse arrays is."""
+
+    shape, ndim, dtype = (2, 2), 2, np.dtype("f8")
+    data = np.ones(2)
+
+    def __array__(self, dtype=None, copy=None):
+        return np.eye(2)
+
+    def __getitem__(self, index):
+        return np.eye(2)[index]
+
+
+def test_only_labelled_arrays_hold_their_elements_in_data(target):
+    to_b2nd(_OfPairs(), target)
+    np.testing.assert_array_equal(open_b2nd(target)[...], np.eye(2))
 
 
 def test_an_array_may_change_once_a_delayed_write_is_made(target):

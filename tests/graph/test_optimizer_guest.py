@@ -11,13 +11,12 @@ import blosc2
 import dask.array as da
 import numpy as np
 import pytest
-from dask.highlevelgraph import HighLevelGraph
+from dask.layers import ArrayBlockwiseDep
 
 import b2nd_dask
 from b2nd_dask.graph import _dask_compat
 from b2nd_dask.graph.optimize import optimizer, rewrite
-from b2nd_dask.graph.optimize.rewrite import RULES
-from b2nd_dask.graph.optimize.rules.rule import GraphRule, LayerAnswer, LayerRewrite, TaskRule
+from b2nd_dask.graph.optimize.lower import Lowered
 from tests.forked import run_forked
 from tests.graph import names_changed
 
@@ -28,10 +27,8 @@ PROGRAMS = {
     "index": lambda x: (x + 1)[3, ::7],
     "list": lambda x: x[[5, 30, 5]],
     "persisted": lambda x: (x + 1).persist(scheduler="sync").sum(axis=1)[::2],
+    "rows": lambda x: x[3:20, ::2],
 }
-
-
-TASK_RULES = [rule for rule in RULES if not isinstance(rule, LayerAnswer | LayerRewrite)]
 
 
 @pytest.fixture
@@ -69,95 +66,68 @@ def outcome(x):
     return [str(w.message) for w in caught]
 
 
-def fail(*_):
+def fail(*_, **__):
     raise RuntimeError("on purpose")
 
 
-def some_task(tasks):
-    return next(key for key, node in tasks.items() if type(node) is _dask_compat.Task)
+def of_one_layer(made, layers, below=()):
+    """What a rule gives in place of the layer that it has made."""
+    (name,) = made.layers
+    return Lowered({name: layers(made.layers[name])}, {name: {*made.dependencies[name], *below}})
 
 
-def without_output(tasks, output_keys, found):
-    return {key: node for key, node in tasks.items() if key not in output_keys}
+class FailingBlocks(ArrayBlockwiseDep):
+    """An argument of blocks that raises when dask makes their tasks."""
+
+    def __getitem__(self, block):
+        raise RuntimeError("on purpose")
 
 
-def without_dependency(tasks, output_keys, found):
-    needed = {name for node in tasks.values() for name in node.dependencies}
-    return {key: node for key, node in tasks.items() if key not in needed}
+def failing_later(layer):
+    (_, labels), *_ = layer.indices
+    blocks = FailingBlocks(_dask_compat.block_arguments(layer)[0].chunks)
+    name, own = layer.output, layer.output_indices
+    return _dask_compat.blockwise(abs, name, own, blocks, labels, numblocks={})
 
 
-def with_dangling(tasks, output_keys, found):
-    key = some_task(tasks)
-    return {**tasks, key: _dask_compat.Task(key, max, _dask_compat.TaskRef("nowhere"), 1)}
+def with_first(layer, task):
+    """The tasks of a layer, one of which is another one."""
+    tasks = dict(layer)
+    key = next(iter(tasks))
+    return {**tasks, key: task(key)}
 
 
-def with_cycle(tasks, output_keys, found):
-    a, b = ("ring", 0), ("ring", 1)
-    ring = {x: _dask_compat.Alias(x, target=y) for x, y in ((a, b), (b, a))}
-    key = next(iter(output_keys & tasks.keys()))
-    return {**tasks, **ring, key: _dask_compat.Alias(key, target=a)}
+def ring(key):
+    return _dask_compat.Task(key, max, _dask_compat.TaskRef(key), 1)
 
 
-def with_own_cycle(tasks, output_keys, found):
-    key = next(iter(output_keys & tasks.keys()))
-    return {**tasks, key: _dask_compat.Task(key, max, _dask_compat.TaskRef(key), 1)}
+def dangling(key):
+    return _dask_compat.Task(key, max, _dask_compat.TaskRef("nowhere"), 1)
 
 
-def with_other_key(tasks, output_keys, found):
-    key = some_task(tasks)
-    return {**tasks, key: tasks[key].substitute({}, key="other")}
-
-
-def without_all(tasks, output_keys, found):
-    """What dask has made is emptied in place."""
-    tasks.clear()
-    return tasks
-
-
-def with_fused(change):
-    """A rule that changes what is inside of fused tasks."""
-
-    def spoil(tasks, *_):
-        fused = {key: t for key, t in tasks.items() if t.func is _dask_compat._execute_subgraph}
-        assert fused
-        return {**tasks, **{key: _changed(task, change) for key, task in fused.items()}}
-
-    return spoil
-
-
-def _changed(task, change):
-    inner, out, names, *values = task.args
-    args = change(dict(inner), out, names, values)
-    return _dask_compat.Task(task.key, task.func, *args, _data_producer=task.data_producer)
-
-
-def _with_inner(inner, out, names, values, **more):
-    return {**inner, **more}, out, names, *values
-
-
-def _refers(key, other):
-    return _dask_compat.Task(key, abs, _dask_compat.TaskRef(other))
-
-
-INSIDE = {
-    "fused: output lost": lambda inner, out, names, values: (inner, "none", names, *values),
-    "fused: argument lost": lambda inner, out, names, values: (inner, out, (*names, "a"), *values),
-    "fused: dangling": lambda *args: _with_inner(*args, a=_refers("a", "none")),
-    "fused: cycle": lambda *args: _with_inner(*args, a=_refers("a", "b"), b=_refers("b", "a")),
-}
+#: What rules may give in place of the layers that they should.
 BROKEN = {
-    **{name: with_fused(change) for name, change in INSIDE.items()},
-    "raises": fail,
-    "no graph": lambda tasks, *_: list(tasks),
-    "no tasks": lambda tasks, *_: dict.fromkeys(tasks, 7),
-    "nothing": lambda *_: None,
-    "emptied": without_all,
-    "output lost": without_output,
-    "dependency lost": without_dependency,
-    "dangling": with_dangling,
-    "cycle": with_cycle,
-    "own cycle": with_own_cycle,
-    "other key": with_other_key,
+    "error": fail,
+    "no layers": lambda made: 7,
+    "layer lost": lambda made: Lowered({}, {}),
+    "dependencies lost": lambda made: Lowered(made.layers, {}),
+    "dependency lost": lambda made: of_one_layer(made, lambda layer: layer, {"lost"}),
+    "no layer": lambda made: of_one_layer(made, lambda layer: 7),
+    "tasks lost": lambda made: of_one_layer(made, lambda layer: {}),
+    "no tasks": lambda made: of_one_layer(made, lambda layer: dict.fromkeys(layer, max)),
+    "dangling": lambda made: of_one_layer(made, lambda layer: with_first(layer, dangling)),
+    "cycle": lambda made: of_one_layer(made, lambda layer: with_first(layer, ring)),
+    "later error": lambda made: of_one_layer(made, failing_later),
+}
+#: The same of the tasks that are one for each result.
+BROKEN_TASKS = {
+    "error": fail,
+    "no graph": list,
+    "no tasks": lambda tasks: dict.fromkeys(tasks, 7),
+    "output lost": lambda tasks: {},
+    "dangling": lambda tasks: {key: dangling(key) for key in tasks},
+    "cycle": lambda tasks: {key: ring(key) for key in tasks},
+    "other key": lambda tasks: {key: task.substitute({}, key="x") for key, task in tasks.items()},
 }
 
 
@@ -170,80 +140,48 @@ def agree_with_one_warning(frame, caplog, what):
     assert not any(r.levelno > logging.DEBUG for r in caplog.records)
 
 
+def broken(rule, way):
+    """A rule that spoils what it should give."""
+
+    def spoilt(*args, **kwargs):
+        made = rule(*args, **kwargs)
+        return None if made is None else way(made)
+
+    return spoilt
+
+
 @pytest.mark.parametrize("way", BROKEN)
-def test_a_rule_that_spoils_the_graph(frame, monkeypatch, unwarned, caplog, way):
-    broken = GraphRule(RULES[0].name, "None.", lambda *_: True, BROKEN[way])
-    monkeypatch.setattr(rewrite, "RULES", (*RULES, broken))
+def test_a_rule_that_spoils_the_layers(frame, monkeypatch, unwarned, caplog, way):
+    monkeypatch.setattr(rewrite, "lowered_tree", broken(rewrite.lowered_tree, BROKEN[way]))
     agree_with_one_warning(frame, caplog, "leaves a graph as dask has optimized it")
 
 
-def whole_graph(change):
-    """A rule for layers that gives the graph which dask has optimized, after a change."""
-
-    def tasks(layers, output_keys):
-        found = da.optimization.optimize(layers, output_keys)
-        return change(dict(found), output_keys, True)
-
-    return LayerAnswer(RULES[0].name, "None.", tasks)
-
-
-#: None stands for layers that a rule does not know.
-SPOILT = BROKEN.keys() - INSIDE.keys() - {"nothing", "emptied", "dependency lost"}
-
-
-@pytest.mark.parametrize("way", sorted(SPOILT))
-def test_a_rule_for_layers_that_gives_no_sound_graph(frame, monkeypatch, unwarned, caplog, way):
-    monkeypatch.setattr(rewrite, "RULES", (whole_graph(BROKEN[way]), *RULES))
+@pytest.mark.parametrize("way", BROKEN_TASKS)
+def test_a_rule_that_spoils_all_tasks(frame, monkeypatch, unwarned, caplog, way):
+    rule = broken(rewrite.tasks_at_once, BROKEN_TASKS[way])
+    monkeypatch.setattr(rewrite, "tasks_at_once", rule)
     agree_with_one_warning(frame, caplog, "leaves a graph as dask has optimized it")
 
 
-def test_the_first_rule_that_knows_all_layers_wins(frame, monkeypatch, unwarned):
-    asked = []
-
-    def first(layers, output_keys):
-        asked.append(output_keys)
-
-    unreached = LayerAnswer(RULES[0].name, "None.", fail)
-    first, second = LayerAnswer(RULES[0].name, "None.", first), whole_graph(lambda found, *_: found)
-    monkeypatch.setattr(rewrite, "RULES", (first, second, unreached))
-    monkeypatch.setattr(rewrite, "push_down", fail)
-    assert outcome(frame[0]) == []
-    assert len(asked) >= len(PROGRAMS)
-    assert all(isinstance(keys, set) and keys for keys in asked)
-
-
-@pytest.mark.parametrize(
-    "layers",
-    [
-        fail,
-        lambda layers, _: HighLevelGraph({}, {}),
-        lambda layers, _: dict(layers.layers),
-        lambda layers, _: HighLevelGraph(layers.layers, {n: {"lost"} for n in layers.layers}),
-        lambda layers, _: HighLevelGraph({n: {} for n in layers.layers}, layers.dependencies),
-    ],
-    ids=["error", "no layers", "no graph", "dependency lost", "tasks lost"],
+#: What `rewrite` calls.
+PARTS = (
+    "Layers",
+    "Reductions",
+    "Sharing",
+    "Views",
+    "lowered_filter",
+    "lowered_positions",
+    "lowered_tree",
+    "predicate_of",
+    "tasks_at_once",
+    "with_own_names",
 )
-def test_a_rule_that_spoils_the_layers(frame, monkeypatch, unwarned, caplog, layers):
-    broken = LayerRewrite(RULES[0].name, "None.", layers)
-    monkeypatch.setattr(rewrite, "RULES", (*RULES, broken))
-    agree_with_one_warning(frame, caplog, "leaves a graph as dask has optimized it")
 
 
-@pytest.mark.parametrize("part", ["condition", "replacement"])
-@pytest.mark.parametrize("rule", TASK_RULES, ids=lambda rule: rule.name)
-def test_each_rule_may_fail(frame, monkeypatch, unwarned, caplog, rule, part):
-    parts = {"condition": rule.condition, "replacement": rule.replacement, part: fail}
-    if part == "replacement" and isinstance(rule, GraphRule):
-        parts["condition"] = lambda *_: True
-    broken = type(rule)(rule.name, rule.reason, **parts)
-    monkeypatch.setattr(rewrite, "RULES", tuple(broken if r is rule else r for r in RULES))
+@pytest.mark.parametrize("part", PARTS)
+def test_each_part_may_fail(frame, monkeypatch, unwarned, caplog, part):
+    monkeypatch.setattr(rewrite, part, fail)
     agree_with_one_warning(frame, caplog, "RuntimeError: on purpose")
-
-
-def test_a_task_rule_that_gives_no_task(frame, monkeypatch, unwarned, caplog):
-    broken = TaskRule(RULES[0].name, "None.", lambda top: top, lambda key, *_: "no task")
-    monkeypatch.setattr(rewrite, "RULES", (*RULES, broken))
-    agree_with_one_warning(frame, caplog, "leaves a graph as dask has optimized it")
 
 
 def test_sound_graphs_are_taken(frame, unwarned):
@@ -273,7 +211,6 @@ def test_all_names_are_there():
     assert len({(entry.module, entry.name) for entry in _dask_compat.NAMES}) == len(
         _dask_compat.NAMES
     )
-    assert all(entry.reason for entry in _dask_compat.NAMES)
     with pytest.raises(AttributeError, match="no attribute"):
         _dask_compat.nothing  # noqa: B018
 
@@ -324,7 +261,6 @@ def test_what_type_checkers_see_is_what_is_resolved():
     tree = ast.parse(Path(_dask_compat.__file__).read_text())
     (block,) = (n for n in tree.body if isinstance(n, ast.If))
     seen = {alias.name for node in block.body for alias in node.names}
-    assert seen == set(_dask_compat.__all__)
     for name in seen:
         assert getattr(_dask_compat, name) is not None
 

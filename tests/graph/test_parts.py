@@ -5,6 +5,7 @@ import random
 import re
 import signal
 import tempfile
+import threading
 import uuid
 from contextlib import ExitStack, nullcontext
 from pathlib import Path
@@ -473,9 +474,12 @@ def test_a_job_that_loses_against_the_commit(target, contiguous, monkeypatch, wh
     create(target, (60, 40), float, chunks=CHUNKS, contiguous=contiguous)
     stage(target, VALUES, 0, 60)
 
+    one_at_a_time = threading.Lock()
+
     def then_commit(block):
-        if not target.exists():
-            commit(target)
+        with one_at_a_time:
+            if not target.exists():
+                commit(target)
         return block
 
     late = da.from_array(VALUES * 2, chunks=CHUNKS)

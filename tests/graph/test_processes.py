@@ -21,7 +21,9 @@ from b2nd_dask import VersionMismatchError, _version, from_b2nd, open_b2nd, to_b
 from b2nd_dask.frame.array import reference_of
 from b2nd_dask.frame.compressed import compress
 from b2nd_dask.frame.open import cache
-from b2nd_dask.graph.optimize.calls.settling import ALWAYS
+from b2nd_dask.graph.expression.nodes import Read
+from b2nd_dask.graph.expression.predicates import ALWAYS
+from b2nd_dask.graph.optimize.lower import ReadBlocks
 from b2nd_dask.graph.read.blocks import FrameBlocks, FrameRegion
 from b2nd_dask.storage.read.local_reader import identity_of
 from tests.forked import run_forked
@@ -44,6 +46,13 @@ def _blocks(path: Path) -> FrameBlocks:
     return FrameBlocks(reference_of(open_b2nd(path)), from_b2nd(path).chunks)
 
 
+def _read_blocks(path: Path, *predicate: Any) -> ReadBlocks:
+    frame = reference_of(open_b2nd(path))
+    positions = tuple(map(range, frame.shape))
+    read = Read(frame, positions, (0, 1), from_b2nd(path).chunks, ("read",))
+    return ReadBlocks(read, *predicate)
+
+
 def _write(path: Path) -> Any:
     return to_b2nd(from_b2nd(path) + 1, path.with_name("y.b2nd"), compute=False)
 
@@ -54,6 +63,7 @@ SENT: dict[str, tuple[Callable[[Path], Any], Callable[[Any], Any]]] = {
     "read": (open_b2nd, lambda frame: FrameRegion(reference_of(frame))[3:5]),
     "graph": (lambda path: from_b2nd(path).sum(), lambda x: x.compute(scheduler="sync")),
     "blocks": (_blocks, lambda blocks: blocks[0, 0]),
+    "block": (lambda path: _read_blocks(path)[0, 0], lambda block: block.elements()),
     "write": (_write, lambda written: written.compute(scheduler="sync")),
     "compressed": (lambda path: compress(VALUES), lambda small: small[0]),
 }
@@ -69,9 +79,12 @@ def test_blocks_are_told_apart_by_what_they_read(path: Path) -> None:
     others = [
         _blocks(other),
         FrameBlocks(frame, from_b2nd(path, chunks=(12, 10)).chunks),
-        blocks.settled_by(ALWAYS),
+        _read_blocks(path),
+        _read_blocks(path, ALWAYS),
+        _read_blocks(other),
     ]
-    assert len({tokenize(found) for found in (blocks, *others)}) == 4
+    assert len({tokenize(found) for found in (blocks, *others)}) == 6
+    assert tokenize(_read_blocks(path)) == tokenize(_read_blocks(path))
 
 
 @pytest.mark.parametrize("kind", SENT)

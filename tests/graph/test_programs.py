@@ -6,15 +6,20 @@ tests.graph.programs --seconds 3600`` finds with its fresh seeds is printed as a
 in `test_found_programs`.
 """
 
+import inspect
 import secrets
 from collections import Counter
+from random import Random
 
 import pytest
 
-from tests.graph.programs.rules import RULES, rules_fired
+from b2nd_dask import from_b2nd
+from b2nd_dask.graph.optimize.optimizer import RULE_NAMES
+from tests.graph.programs.grammar import Drawing
+from tests.graph.programs.rules import rules_fired
 from tests.graph.programs.search import program_of, search
 
-SEED = 11
+SEED = 14
 PROGRAMS = 120
 BATCHES = 6
 
@@ -38,11 +43,35 @@ def test_programs_of_fresh_seeds(tmp_path, batch):
     assert not found, f"seed {seed}\n" + "\n".join(found)
 
 
+@pytest.mark.slow
+def test_programs_on_a_cluster(tmp_path):
+    found = list(search(SEED, range(40), tmp_path, distributed=True))
+    assert not found, "\n".join(found)
+
+
+def test_programs_of_dask_array_in_memory(tmp_path):
+    pytest.importorskip("dask_array")
+    drawings = [Drawing(Random(f"{SEED} {n}"), tmp_path, "dask-array") for n in range(20)]
+    programs = [drawing.program() for drawing in drawings]
+    assert sum(len(program.lines) for program in programs) > 60
+    assert all(drawing.side.arrays() for drawing in drawings)
+    assert programs == [program_of(SEED, n, tmp_path, "dask-array") for n in range(20)]
+
+
+@pytest.mark.skipif(
+    "array_type" not in inspect.signature(from_b2nd).parameters, reason="there is one front end"
+)
+def test_programs_of_dask_array(tmp_path):
+    pytest.importorskip("dask_array")
+    found = list(search(SEED, range(40), tmp_path, "dask-array"))
+    assert not found, "\n".join(found)
+
+
 def test_every_rule_has_something_to_do(tmp_path):
     fired = Counter()
-    for number in range(60):
+    for number in range(PROGRAMS):
         fired.update(rules_fired(program_of(SEED, number, tmp_path), tmp_path))
-    assert all(fired[rule] >= 2 for rule in RULES), fired
+    assert all(fired[rule] for rule in RULE_NAMES), fired
 
 
 def test_programs_are_the_same_each_time(tmp_path):

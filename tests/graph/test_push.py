@@ -9,23 +9,28 @@ import dask
 import dask.array as da
 import numpy as np
 import pytest
+from dask._task_spec import Task
+from dask.blockwise import BlockwiseDepDict, blockwise
+from dask.highlevelgraph import HighLevelGraph
 from distributed import Client, LocalCluster
 from hypothesis import given
 from hypothesis import strategies as st
 
 from b2nd_dask import from_b2nd
-from b2nd_dask.graph.optimize.calls.elementwise import elementwise_work_of
-from b2nd_dask.graph.optimize.calls.expression import Call, Read
-from b2nd_dask.graph.optimize.optimizer import optimize
-from b2nd_dask.graph.optimize.rules.index_pushdown import index_block
-from b2nd_dask.graph.optimize.rules.reduction_pushdown import reduce_block
+from b2nd_dask.graph.expression.nodes import Elemwise, Read
+from b2nd_dask.graph.expression.program import compile_tree
+from b2nd_dask.graph.tasks.block_index import index_block
+from b2nd_dask.graph.tasks.block_read import compute_block, reduce_block
 from tests.graph.pushing import (
     ALWAYS_PUSHED,
     REDUCTIONS,
     WORK,
+    calls,
+    elements_read,
     frames,
     modes,
     nbytes_at_once,
+    nodes_in,
     outcome,
     reducing_at_once,
     same,
@@ -136,8 +141,13 @@ def test_indices_behind_work_are_pushed(tmp_path, name):
         np.ones((20, 30)), urlpath=str(tmp_path / "x.b2nd"), chunks=(5, 10), blocks=(5, 5)
     )
     for chunks in (None, -1):
-        x = from_b2nd(tmp_path / "x.b2nd", chunks=chunks)
-        assert tasks_of(index_block, INDICES[name](x * 2 + 1, 20)) > 0
+        indexed = INDICES[name](from_b2nd(tmp_path / "x.b2nd", chunks=chunks) * 2 + 1, 20)
+        if name in ("integer", "steps", "backwards", "new axis"):
+            assert elements_read(indexed) == indexed.size
+            assert tasks_of(compute_block, indexed) == indexed.npartitions
+        else:
+            assert tasks_of(index_block, indexed) > 0
+            assert elements_read(indexed) == 0
 
 
 def test_indices_of_processes_and_clusters_pickle(tmp_path):
@@ -200,6 +210,39 @@ def test_lists_of_persisted_arrays_beside_reads(tmp_path):
     assert got[1:] == (array.sum(), 3 * array[[1, 2]].sum())
 
 
+def times_numbers(x):
+    """Blocks times numbers that stand in the graph, another one for each block."""
+    numbers = {block: 1 + sum(block) for block in np.ndindex(*x.numblocks)}
+    dep = BlockwiseDepDict(numbers, numblocks=x.numblocks)
+    sizes = {x.name: x.numblocks}
+    layer = blockwise(operator.mul, "times", "ij", x.name, "ij", dep, "ij", numblocks=sizes)
+    graph = HighLevelGraph.from_collections("times", layer, [x])
+    return da.Array(graph, "times", x.chunks, dtype=x.dtype)
+
+
+#: Work with what differs from block to block.
+BESIDE = {
+    "search in blocks with offsets": lambda x: da.argmin(x, axis=0),
+    "no work that is understood": lambda x: x.map_blocks(np.sort),
+    "not understood, then reduced": lambda x: x.map_blocks(np.sort).max(axis=1),
+    "a result of another task for each block": lambda x: (x - x.mean(axis=0)).sum(axis=1),
+    "a number for each block": lambda x: times_numbers(x).sum(axis=1),
+    "an array beside": lambda x: (x + np.arange(60.0) * 3).sum(axis=1),
+    "twice": lambda x: (x * 2 + x[::-1]).sum(axis=0),
+    "two frames of other axes": lambda x: (x + x[3]).min(axis=1),
+}
+
+
+@pytest.mark.parametrize("name", BESIDE)
+def test_blocks_of_data_and_of_constants_with_what_differs(tmp_path, name):
+    array = np.random.default_rng(8).integers(-9, 9, (60, 60)) / 2
+    array[:20], array[30:40, :30] = 0, 2.5
+    blosc2.asarray(array, urlpath=str(tmp_path / "x.b2nd"), chunks=(10, 15), blocks=(5, 5))
+    x = from_b2nd(tmp_path / "x.b2nd")
+    got, want = (BESIDE[name](a) for a in (x, da.from_array(array, chunks=x.chunks)))
+    np.testing.assert_allclose(got.compute(scheduler="sync"), want.compute(scheduler="sync"))
+
+
 def test_long_chains_and_values_used_twice(tmp_path):
     array = np.ones((20, 30))
     x = from_b2nd(small_frame(tmp_path, array), chunks=-1)
@@ -237,11 +280,10 @@ def test_results_of_steps_are_dropped_when_nobody_needs_them():
             made.append(weakref.ref(self))
             most = max(most, sum(ref() is not None for ref in made))
 
-    node = Read(None, (slice(0, 1),))
-    for _ in range(20):
-        node = Call(np.sqrt, (node,), {})
-    _, work = elementwise_work_of(node)
-    work.run(np.ones(1).view(Watched), {})
+    node = Read(None, (range(1),), (0,), ((1,),), ("read",))
+    for number in range(20):
+        node = Elemwise(np.sqrt, (node,), {}, ((1,),), (f"sqrt-{number}",), number + 2)
+    compile_tree(node).program.run(np.ones(1).view(Watched))
     assert len(made) > 20
     assert most <= 4
 
@@ -328,11 +370,16 @@ def test_dasks_configuration_can_be_sent():
 
 def test_tasks_that_read_are_marked_as_producers(tmp_path):
     x = from_b2nd(small_frame(tmp_path, np.ones((20, 30))))
-    for lazy in (x.sum(), (x * 2)[3]):
-        graph = optimize(lazy.__dask_graph__(), lazy.__dask_keys__())
-        own = [n for n in graph.values() if getattr(n, "func", None) in (reduce_block, index_block)]
-        assert own
-        assert all(task.data_producer for task in own)
+    for lazy in (x.sum(), (x * 2)[3], (x * 2)[[3, 7]].max()):
+        graph = da.Array.__dask_optimize__(lazy.__dask_graph__(), lazy.__dask_keys__())
+        tasks = [task for task in graph.values() if type(task) is Task]
+        reading = [any(map(_reads, nodes_in([task]))) for task in tasks]
+        assert any(reading)
+        assert [task.data_producer for task in tasks] == reading
+
+
+def _reads(node):
+    return any(calls(node, function) for function in (reduce_block, index_block, compute_block))
 
 
 def test_single_numbers_that_overflow_do_not_warn(tmp_path):

@@ -23,7 +23,8 @@ from b2nd_dask import (
 )
 from b2nd_dask.frame.open import cache
 from b2nd_dask.frame.reference import FrameReference
-from b2nd_dask.graph.optimize.rules import read_at_once
+from b2nd_dask.graph.optimize import at_once
+from b2nd_dask.graph.tasks.block_read import read_at_once
 from tests.graph.pushing import MODES
 from tests.strategies import dask_chunks, examples, grids, indices
 from tests.vectors import same
@@ -142,25 +143,25 @@ def test_a_cluster_joins_small_reads_only(image, monkeypatch):
         assert read_at_once_is_used(x[7])
         assert "read(image)" in map(key_split, graph_of(x[7]))
         assert same(client.compute(x[7:9]).result(), array[7:9])
-        monkeypatch.setattr(read_at_once, "SMALL_NBYTES", 1000)
+        monkeypatch.setattr(at_once, "SMALL_NBYTES", 1000)
         assert not read_at_once_is_used(x[7])
         assert same(x[7].compute(), array[7])
 
 
 def test_large_reads_are_left_to_tasks_where_these_read_together(image, monkeypatch):
     path, _ = image
-    monkeypatch.setattr(read_at_once, "SMALL_NBYTES", 1000)
+    monkeypatch.setattr(at_once, "SMALL_NBYTES", 1000)
     assert read_at_once_is_used(from_b2nd(path)[7])
     assert not read_at_once_is_used(from_b2nd([path, path])[7:70])
     with dask.config.set(scheduler="processes"):
         assert not read_at_once_is_used(from_b2nd(path)[7])
-    monkeypatch.setattr(read_at_once, "MOST_NBYTES", 79 * 4)
+    monkeypatch.setattr(at_once, "MOST_NBYTES", 79 * 4)
     assert not read_at_once_is_used(from_b2nd(path)[7])
 
 
 def read_at_once_is_used(x):
     nodes = graph_of(x).values()
-    return any(getattr(node, "func", None) is read_at_once.read_at_once for node in nodes)
+    return any(getattr(node, "func", None) is read_at_once for node in nodes)
 
 
 def graph_of(x):
@@ -210,7 +211,7 @@ def test_the_users_own_optimizer_and_fusion_win(image):
     x = from_b2nd(path)[5:30]
     for setting in (
         {SWITCH: False},
-        {SWITCH: ["aliases"]},
+        {SWITCH: ["slices"]},
         {"array_optimize": da.optimization.optimize},
         {"optimization.fuse.active": False},
     ):
@@ -253,3 +254,19 @@ def test_errors_are_those_of_reads(tmp_path, image):
     path.write_bytes(data)
     with pytest.raises(CorruptChunkError, match="image"):
         from_b2nd(path)[...].compute()
+
+
+def test_results_share_no_memory(tmp_path):
+    blosc2.asarray(np.arange(48.0).reshape(6, 8), urlpath=str(tmp_path / "x.b2nd"), chunks=(3, 3))
+    x = from_b2nd(tmp_path / "x.b2nd")
+    one, other = dask.compute(x[1:5], x[0:5][1:5])
+    assert not np.shares_memory(one, other)
+
+
+@pytest.mark.parametrize("alone", [True, False])
+def test_single_elements_are_scalars_whatever_else_is_computed(tmp_path, alone):
+    blosc2.asarray(np.arange(48.0).reshape(6, 8), urlpath=str(tmp_path / "x.b2nd"), chunks=(3, 3))
+    x = from_b2nd(tmp_path / "x.b2nd")
+    for element in (x[2, 3], x[2, 3] * 2, (x * 2)[2, 3], x[2, 3] > 2):
+        (found, *_) = dask.compute(element, *([] if alone else [x + 1]))
+        assert isinstance(found, np.generic)

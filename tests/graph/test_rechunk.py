@@ -37,8 +37,8 @@ from b2nd_dask.frame.rechunk import passes as passes_module
 from b2nd_dask.frame.rechunk import work as work_module
 from b2nd_dask.frame.write.idempotent import open_staging
 from b2nd_dask.frame.write.writer import StagedBatches
-from b2nd_dask.graph.write.rechunk.budget import nbytes_of
-from b2nd_dask.graph.write.rechunk.job import in_lanes, verify_task
+from b2nd_dask.graph.resources import nbytes_of
+from b2nd_dask.graph.write.rechunk_job import in_lanes
 from tests.forked import run_to_end
 from tests.peak import peak_growth, write_maps
 from tests.strategies import examples
@@ -328,7 +328,7 @@ def test_no_task_can_fail_before_the_staging_area_is_made(
     graph = dict(written.__dask_graph__())
     tasks = {key: task for key, task in graph.items() if type(task) is tuple}
     areas = {key for key, task in tasks.items() if task[0] is open_staging}
-    verifies = [key for key, task in tasks.items() if task[0] is verify_task]
+    verifies = [key for key, task in tasks.items() if task[0] is work_module.verify_stored]
     assert verifies
     assert all(areas & get_dependencies(graph, key) for key in verifies)
 
@@ -464,7 +464,7 @@ def test_a_killed_rechunk_goes_on(
     with pytest.MonkeyPatch.context() as patch, dask.config.set(scheduler="sync"):
         plain = work_module.rechunk_region
         patch.setattr(
-            "b2nd_dask.graph.write.rechunk.job.rechunk_region",
+            "b2nd_dask.graph.write.rechunk_job.rechunk_region",
             lambda *arguments: read.append(arguments[1]) or plain(*arguments),
         )
         rechunk(maps, target, chunks=SERIES, max_mem=LITTLE, resume=True)
@@ -502,7 +502,7 @@ def test_between_objects_of_a_store(s3_server: S3Server, maps: Path) -> None:
             "s3://rechunk/one.b2nd", "s3://rechunk/two.b2nd", **(where | {"chunks": (9, 9, 200)})
         )
         # a failure clears the store, too
-        patch.setattr("b2nd_dask.graph.write.rechunk.job.intermediate_source", None)
+        patch.setattr("b2nd_dask.frame.rechunk.intermediate_frame.frame_at", None)
         with pytest.raises(TypeError):
             rechunk("s3://rechunk/one.b2nd", "s3://rechunk/not.b2nd", **where | {"chunks": 20})
     found = open_b2nd("s3://rechunk/two.b2nd", storage_options=options)
@@ -526,6 +526,16 @@ def cluster() -> Iterator[Client]:
 def test_on_a_cluster(cluster: Client, maps: Path, target: Path, chunks: Any) -> None:
     rechunk(maps, target, chunks=chunks, max_mem=LITTLE)
     assert_is_maps(target)
+
+
+def test_a_frame_of_no_elements_is_resumed(tmp_path: Path) -> None:
+    to_b2nd(np.empty((0, 5)), tmp_path / "empty.b2nd", chunks=(1, 5))
+    for again in (False, True):
+        rechunk(
+            tmp_path / "empty.b2nd", tmp_path / "again.b2nd", chunks=(2, 5), resume=True, mode="w"
+        )
+        assert open_b2nd(tmp_path / "again.b2nd").shape == (0, 5)
+        assert open_b2nd(tmp_path / "again.b2nd").chunks[1] == 5, again
 
 
 def test_no_more_tasks_than_lanes_run_at_once() -> None:

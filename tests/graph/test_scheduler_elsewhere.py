@@ -12,8 +12,7 @@ from dask.array import optimization
 
 from b2nd_dask import from_b2nd, to_b2nd
 from b2nd_dask.frame.open import cache
-from b2nd_dask.graph.optimize.optimizer import optimize
-from b2nd_dask.graph.optimize.rules.reduction_pushdown import reduce_block
+from b2nd_dask.graph.tasks.block_read import reduce_block
 from tests.graph.commands import LACKS_PACKAGE, REFUSES_FILES_AND_PORT, cluster
 
 ARRAY = np.random.default_rng(3).normal(size=(60, 40))
@@ -108,6 +107,6 @@ def test_optimizing_opens_nothing(tmp_path, monkeypatch):
     # as in a process that has not opened it before
     monkeypatch.setattr(cache, "_cache", cache.FrameCache())
     for graph, keys in pickle.loads(sent):
-        assert optimize(graph, keys)
-    graph = optimize(*pickle.loads(total))
+        assert da.Array.__dask_optimize__(graph, keys)
+    graph = da.Array.__dask_optimize__(*pickle.loads(total))
     assert any(getattr(node, "func", None) is reduce_block for node in graph.values())

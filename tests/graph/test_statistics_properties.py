@@ -119,7 +119,7 @@ PROGRAMS = {
     "asked": lambda made, x, m: x[made[2]() == made[2]()],
     "unary": lambda made, x, m: made[2]().max(),
     "where": lambda made, x, m: m.where(made[1](), x, made[0]),
-    "where of casts": lambda made, x, m: m.where(x > x.dtype.type(9), made[0], made[3]()),
+    "where of casts": lambda made, x, m: m.where(x > np.array(9, x.dtype)[()], made[0], made[3]()),
     "most": lambda made, x, m: made[0].max(),
     "least": lambda made, x, m: made[0].min(),
     "isnan of both": lambda made, x, m: (~np.isnan(made[0]) & made[1]()).sum(),

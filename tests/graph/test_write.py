@@ -447,6 +447,12 @@ FORM = {
 }
 
 
+def test_an_append_that_would_begin_a_frame_without_such_an_axis(target):
+    with pytest.raises(ValueError, match=r"append_axis=3: .* has 3 axes"):
+        to_b2nd(np.zeros((6, 4, 3)), target, mode="a", append_axis=3)
+    assert not target.exists()
+
+
 def test_appends_by_the_call_that_began_the_frame(target):
     for times in (1, 2, 3):
         to_b2nd(VALUES, target, mode="a", append_axis=0, **FORM)

@@ -158,7 +158,7 @@ def test_commits_in_two_processes_at_once(target, kind, contiguous, cluster):
     cluster.wait_for_workers(2)
     commits = [
         cluster.submit(finish, *arguments, pure=False, workers=[worker])
-        for worker in cluster.scheduler_info()["workers"]
+        for worker in cluster.nthreads()
     ]
     assert cluster.gather(commits) == [str(target)] * 2
     np.testing.assert_array_equal(blosc2.open(str(target))[...], expected)

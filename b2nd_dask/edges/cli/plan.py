@@ -17,10 +17,10 @@ from b2nd_dask.edges.cli.options import json_option, lengths, path_argument, sto
 from b2nd_dask.edges.cli.terminal import print_json
 from b2nd_dask.frame.access import open_b2nd
 from b2nd_dask.frame.array import Frame
-from b2nd_dask.graph.plan.plan import plan
-from b2nd_dask.graph.plan.report import Plan
-from b2nd_dask.graph.read.from_b2nd import MANY_TASKS, from_b2nd
-from b2nd_dask.graph.write.rechunk.rechunk import rechunk
+from b2nd_dask.graph.plan.plan import Plan, plan
+from b2nd_dask.graph.read.from_b2nd import from_b2nd
+from b2nd_dask.graph.read.sizes import MANY_TASKS
+from b2nd_dask.graph.write.rechunk import rechunk
 
 _REDUCTIONS = ("sum", "mean", "std", "min", "max", "any", "all")
 

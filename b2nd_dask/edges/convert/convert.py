@@ -31,8 +31,7 @@ from b2nd_dask.edges.datasets.tree import Tree
 from b2nd_dask.edges.extras import require
 from b2nd_dask.edges.progress import Progress
 from b2nd_dask.errors import level_of_caller
-from b2nd_dask.graph.resources import available
-from b2nd_dask.graph.write.rechunk.budget import nbytes_of
+from b2nd_dask.graph.resources import available, nbytes_of
 from b2nd_dask.storage import printable
 
 _FRAMES = ("b2nd", "b2d", "b2z")

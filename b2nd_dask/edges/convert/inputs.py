@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import warnings
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ from b2nd_dask.edges.datasets.staged import staged
 from b2nd_dask.edges.datasets.tree import Tree
 from b2nd_dask.errors import level_of_caller
 from b2nd_dask.graph.read.from_b2nd import from_b2nd
-from b2nd_dask.graph.write.foreign import LabelledArray, OwnWriter
+from b2nd_dask.graph.write.to_b2nd import Writer, write_elements
 
 #: Options of `to_b2nd` that a group takes.
 _OPTIONS = ("chunks", "blocks", "cparams")
@@ -29,17 +30,19 @@ def _budget() -> Budget:
     return Budget(None, 1)
 
 
-def of_zarr(given: Any) -> LabelledArray | OwnWriter | None:
+def of_zarr(given: Any) -> Writer | None:
     """An array or a group of zarr; None for another object of the package."""
     kind = type(given).__name__
     if kind == "Array":
         tree = Tree(_label(given))
         tree.only = zarr_member(given, tree.label, _budget(), tree.lost)
         return _labelled(tree)
-    return _group(zarr_tree(given, _label(given), _budget())) if kind == "Group" else None
+    if kind != "Group":
+        return None
+    return partial(_write_group, zarr_tree(given, _label(given), _budget()))
 
 
-def of_h5py(given: Any) -> LabelledArray | OwnWriter | None:
+def of_h5py(given: Any) -> Writer | None:
     """A dataset, a group or a file of h5py; None for another object of the package."""
     kind = type(given).__name__
     if kind == "Dataset":
@@ -50,29 +53,22 @@ def of_h5py(given: Any) -> LabelledArray | OwnWriter | None:
         return None
     squeeze = "_NCProperties" in given.file.attrs
     label = f"{given.file.filename}::{given.name}"
-    return _group(hdf5_tree(given, label, _budget(), squeeze=squeeze))
+    return partial(_write_group, hdf5_tree(given, label, _budget(), squeeze=squeeze))
 
 
 def _label(given: Any) -> str:
     return str(given.store_path)
 
 
-def _labelled(tree: Tree) -> LabelledArray | None:
+def _labelled(tree: Tree) -> Writer | None:
     drop_unstorable(tree)
     _warn(tree)
     if tree.only is None:
         return None
-    return LabelledArray(tree.only.array, entries_of(tree.only, None))
+    return partial(write_elements, tree.only.array, labels=entries_of(tree.only, None))
 
 
-def _group(tree: Tree) -> OwnWriter:
-    def write(urlpath: str, options: Mapping[str, Any]) -> dict[str, Any]:
-        return _write_group(tree, urlpath, options)
-
-    return OwnWriter(write)
-
-
-def _write_group(tree: Tree, urlpath: str, options: Mapping[str, Any]) -> dict[str, Any]:
+def _write_group(tree: Tree, urlpath: Any, options: Mapping[str, Any]) -> dict[str, Any]:
     """Write a group as `convert` does; returns its arrays by their paths."""
     mode = options.get("mode", "w-")
     unknown = [name for name in options if name not in (*_OPTIONS, "mode", "fsync")]

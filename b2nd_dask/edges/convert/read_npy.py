@@ -12,8 +12,7 @@ import numpy as np
 from b2nd_dask.edges.convert.lazy import Budget, block_of
 from b2nd_dask.edges.datasets.tree import Member, Tree
 from b2nd_dask.frame.write.new_frame import check_storable
-from b2nd_dask.graph.write.input_arrays import array_in_blocks
-from b2nd_dask.graph.write.mapped import mapped_array
+from b2nd_dask.graph.write.numpy_arrays import array_in_blocks, mapped_array
 from b2nd_dask.storage import printable
 
 

@@ -6,8 +6,7 @@ from typing import Any
 
 import xarray as xr
 
-from b2nd_dask.graph.plan.plan import plan
-from b2nd_dask.graph.plan.report import Plan
+from b2nd_dask.graph.plan.plan import Plan, plan
 from b2nd_dask.graph.write.to_b2nd import to_b2nd
 
 

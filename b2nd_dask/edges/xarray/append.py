@@ -20,9 +20,9 @@ from b2nd_dask.edges.xarray.places import Folder, manifest_of
 from b2nd_dask.format.labels.manifest import MANIFEST
 from b2nd_dask.format.labels.pack import with_sizes
 from b2nd_dask.frame.access import open_b2nd
-from b2nd_dask.graph.write.running import Job
 from b2nd_dask.graph.write.to_b2nd import to_b2nd
 from b2nd_dask.graph.write.write_array import run_together, write_job
+from b2nd_dask.graph.write.write_tasks import Job
 from b2nd_dask.storage import Location, sync, write_file
 
 
@@ -90,7 +90,7 @@ def _placed(array: da.Array, target: str, axis: int, start: int) -> list[Job]:
         return []
     tail = array[_along(axis, array.shape, slice(there, None))]
     wanted = (tail.shape[axis] if at == axis else n for at, n in enumerate(shape))
-    return [write_job(_widened(tail, wanted), target, mode="r+", append_axis=axis)[0]]
+    return [write_job(_widened(tail, wanted), target, mode="r+", append_axis=axis)]
 
 
 def _along(axis: int, shape: tuple[int, ...], part: slice) -> tuple[slice, ...]:
@@ -137,7 +137,7 @@ def write_region(ds: xr.Dataset, path: Path, region: Any) -> None:
             member = member_like(name, variable, old)
             place = tuple(slices.get(d, slice(0, n)) for d, n in variable.sizes.items())
             target = str(old.encoding["source"])
-            jobs.append(write_job(member.array, target, mode="r+", region=place)[0])
+            jobs.append(write_job(member.array, target, mode="r+", region=place))
         run_together(jobs)
 
 

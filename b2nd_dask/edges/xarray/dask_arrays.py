@@ -3,15 +3,19 @@
 xarray makes dask arrays of what it opened by `DaskManager.from_array`: each task indexes xarray's
 lazy array, of which dask knows nothing. Here the same array is made of `from_b2nd` and of dask's
 own functions, so that selections and reductions are pushed into the reads, special chunks are not
-read, and names follow from the version of the frame. What is not known is left to xarray.
+read, and names follow from the version of the frame. What is not known is left to xarray. The same
+holds for `dask_array`, once ``dask_array.xarray.register()`` has put its manager in place.
 """
 
 from __future__ import annotations
 
 import functools
+import inspect
 import logging
+import sys
 from functools import partial
-from typing import Any
+from types import ModuleType
+from typing import Any, NamedTuple
 
 import dask.array as da
 import numpy as np
@@ -21,7 +25,7 @@ from b2nd_dask.edges.xarray import _xarray_compat
 from b2nd_dask.edges.xarray.backend_array import FrameArray, GeogridArray
 from b2nd_dask.errors import UnsupportedFrameError
 from b2nd_dask.graph.read.blocks import readings
-from b2nd_dask.graph.read.from_b2nd import from_b2nd
+from b2nd_dask.graph.read.from_b2nd import from_b2nd, is_expression
 
 logger = logging.getLogger("b2nd_dask")
 
@@ -35,20 +39,42 @@ class _UnknownError(Exception):
     """An array that is no frame, or selected or decoded in a way that is not known."""
 
 
+class _Library(NamedTuple):
+    """Whose arrays are made."""
+
+    module: ModuleType
+    array_type: str
+    """As for `from_b2nd`."""
+
+
 def install() -> None:
-    """Put `from_array` in front of xarray's own, once; leave it where xarray has changed."""
+    """Put `from_array` in front of the managers' own, once; leave it where these have changed."""
     try:
         manager = _xarray_compat.names().DaskManager
     except _xarray_compat.XarrayChangedError as error:
         _xarray_compat.warn_once(str(error))
         return
+    _install_in(manager, _Library(da, "dask"))
+    expressions = sys.modules.get("dask_array")
+    # imported by those who register it
+    manager = getattr(sys.modules.get("dask_array._xarray"), "DaskArrayExprManager", None)
+    own = getattr(manager, "from_array", None)
+    if expressions is None or own is None:
+        return
+    if list(inspect.signature(own).parameters) != ["self", "data", "chunks", "kwargs"]:
+        _xarray_compat.warn_once(f"DaskArrayExprManager.from_array{inspect.signature(own)}")
+        return
+    _install_in(manager, _Library(expressions, "dask-array"))
+
+
+def _install_in(manager: Any, library: _Library) -> None:
     own = manager.from_array
     if hasattr(own, "xarray_own"):
         return
 
     @functools.wraps(own)
     def from_array(self: Any, data: Any, chunks: Any, **kwargs: Any) -> Any:
-        frames = _Converter(_xarray_compat.names())
+        frames = _Converter(_xarray_compat.names(), library)
         bottom = frames.bottom_of(data)
         if bottom is None:
             return own(self, data, chunks, **kwargs)
@@ -81,8 +107,9 @@ def _array_of(frames: _Converter, data: Any, chunks: Any) -> Any:
 class _Converter:
     """Makes dask arrays of xarray's lazy arrays."""
 
-    def __init__(self, names: Any) -> None:
+    def __init__(self, names: Any, library: _Library) -> None:
         self._names = names
+        self._library = library
         self._wrappers = (names.CopyOnWriteArray, names.MemoryCachedArray)
         self._casts = (names.NativeEndiannessArray, names.BoolTypeArray)
         self._decoded = names._ElementwiseFunctionArray
@@ -96,14 +123,16 @@ class _Converter:
         while type(lazy) in layers:
             lazy = lazy.array
         if type(lazy) is self._names.DaskIndexingAdapter:
-            return lazy.array if next(readings(lazy.array.dask), None) is not None else None
+            # arrays of expressions are those of frames that were combined
+            reads = is_expression(lazy.array) or next(readings(lazy.array.dask), None) is not None
+            return lazy.array if reads else None
         return lazy if isinstance(lazy, FrameArray | GeogridArray) else None
 
     def convert(self, lazy: Any, chunks: Any) -> Any:
         """Make the dask array; blocks as for `from_b2nd`."""
         kind = type(lazy)
         if kind is FrameArray:
-            return _read(lazy, chunks)
+            return _read(lazy, chunks, self._library)
         if kind is self._names.DaskIndexingAdapter:
             return lazy.array if chunks is None else lazy.array.rechunk(chunks)
         if kind in self._wrappers:
@@ -133,28 +162,31 @@ class _Converter:
                 array = array[(*[whole] * axis, key[axis])]
         return array.rechunk(chunks)
 
-    def _decode(self, array: da.Array, func: Any, dtype: np.dtype[Any]) -> Any:
+    def _decode(self, array: Any, func: Any, dtype: np.dtype[Any]) -> Any:
         """Apply a function that decodes elements."""
         known = isinstance(func, partial) and not func.args
         numbers = array.dtype.kind in _NUMBERS and dtype.kind in _NUMBERS
         if known and numbers and func.func is self._names._apply_mask:
-            return _masked(array, **func.keywords)
+            return _masked(array, self._library, **func.keywords)
         if known and numbers and func.func is self._names._scale_offset_decoding:
             return _scaled(array, **func.keywords)
         meta = np.empty((0,) * array.ndim, dtype)
-        return da.map_blocks(func, array, dtype=dtype, meta=meta)
+        return self._library.module.map_blocks(func, array, dtype=dtype, meta=meta)
 
 
-def _read(lazy: FrameArray, chunks: Any) -> Any:
+def _read(lazy: FrameArray, chunks: Any, library: _Library) -> Any:
     """The frame as a dask array."""
+    read = partial(from_b2nd, lazy.frame, array_type=library.array_type)
     if lazy.shape == lazy.frame.shape:
-        return from_b2nd(lazy.frame, chunks=chunks)
+        return read(chunks=chunks)
     if len(lazy.shape) < lazy.frame.ndim:
-        return from_b2nd(lazy.frame)[0]
-    return from_b2nd(lazy.frame)[lazy.region].rechunk({} if chunks is None else chunks)
+        return read()[0]
+    return read()[lazy.region].rechunk({} if chunks is None else chunks)
 
 
-def _masked(array: da.Array, encoded_fill_values: Any, decoded_fill_value: Any, dtype: Any) -> Any:
+def _masked(
+    array: Any, library: _Library, encoded_fill_values: Any, decoded_fill_value: Any, dtype: Any
+) -> Any:
     """`xarray.coding.variables._apply_mask` by functions that reads can do."""
     cast = array.astype(dtype)
     condition: Any = None
@@ -163,10 +195,10 @@ def _masked(array: da.Array, encoded_fill_values: Any, decoded_fill_value: Any, 
         condition = found if condition is None else condition | found
     if condition is None:
         return cast
-    return da.where(condition, cast.dtype.type(decoded_fill_value), cast)
+    return library.module.where(condition, cast.dtype.type(decoded_fill_value), cast)
 
 
-def _scaled(array: da.Array, scale_factor: Any, add_offset: Any, dtype: Any) -> Any:
+def _scaled(array: Any, scale_factor: Any, add_offset: Any, dtype: Any) -> Any:
     """`xarray.coding.variables._scale_offset_decoding` likewise."""
     cast = array.astype(dtype)
     # xarray multiplies and adds in place: the result has the dtype of the array

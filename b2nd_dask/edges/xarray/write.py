@@ -16,8 +16,8 @@ from b2nd_dask.edges.datasets.staged import staged
 from b2nd_dask.edges.datasets.tree import Member, Tree
 from b2nd_dask.edges.xarray.encoding import STORAGE, check_encoding, member_of
 from b2nd_dask.format.statistics import supports_statistics
-from b2nd_dask.graph.write.running import Job
 from b2nd_dask.graph.write.write_array import run_together, write_job
+from b2nd_dask.graph.write.write_tasks import Job
 
 Encoding = Mapping[Hashable, Mapping[str, Any]]
 #: Options of `to_b2nd` that new datasets take.
@@ -138,7 +138,7 @@ def _begin(
         entries = entries_of(member, name)
         path = folder / f"{stem}.b2nd"
         # all is synced together
-        job = write_job(member.array, path, vlmeta=entries, meta={}, fsync=False, **how)[0]
+        job = write_job(member.array, path, vlmeta=entries, meta={}, fsync=False, **how)
         jobs.append(job)
     for name, group in tree.groups.items():
         jobs += _begin(group, folder / name, options, is_root=False)

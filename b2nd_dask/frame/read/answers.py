@@ -19,12 +19,12 @@ from b2nd_dask.frame.read.total import Total
 
 
 @dataclass(frozen=True, eq=False)
-class Told:
-    """What statistics tell of the touched chunks; masks have an entry for each."""
+class Answered:
+    """What statistics answer of the touched chunks; masks have an entry for each."""
 
     answers: Answers
-    settled: list[NDArray[np.bool_]]
-    """For each element of `Answers.settled` the chunks that it stands for."""
+    constants: list[NDArray[np.bool_]]
+    """For each element of `Answers.constants` the chunks that it stands for."""
     by_totals: NDArray[np.bool_]
     """Chunks of which `Answers.totals` is added."""
     by_classes: NDArray[np.bool_]
@@ -33,14 +33,14 @@ class Told:
     @property
     def chunks(self) -> NDArray[np.bool_]:
         """Chunks of which nothing needs to be read."""
-        told = self.by_totals | self.by_classes
-        for chosen in self.settled:
-            told = told | chosen
-        return told
+        answered = self.by_totals | self.by_classes
+        for chosen in self.constants:
+            answered = answered | chosen
+        return answered
 
     def add_to(self, total: Total) -> None:
-        """Add what is told to a reduction."""
-        for (element, _), chosen in zip(self.answers.settled, self.settled, strict=True):
+        """Add what statistics answer to a reduction."""
+        for (element, _), chosen in zip(self.answers.constants, self.constants, strict=True):
             if chosen.any():
                 total.add_constants(element, chosen)
         if self.answers.totals is not None and self.by_totals.any():
@@ -50,9 +50,9 @@ class Told:
                 total.add_counted(element, np.where(self.by_classes, counts, 0))
 
 
-def told_by(
+def answered_by(
     statistics: ChunkStatistics, plan: RegionPlan, grid: Grid, how: Reduction
-) -> Told | None:
+) -> Answered | None:
     """Ask statistics for a reduction of a region; None where it asks nothing."""
     if how.ask is None:
         return None
@@ -60,9 +60,9 @@ def told_by(
     counts = touched_counts(plan, grid)
     answers = how.ask(found, counts)
     left = (plan.kinds == ChunkKind.STORED) & found.known
-    settled = []
-    for _, chosen in answers.settled:
-        settled.append(left & chosen)
+    constants = []
+    for _, chosen in answers.constants:
+        constants.append(left & chosen)
         left = left & ~chosen
     left = left & _are_whole(plan, grid, how.axis)
     nothing = np.zeros(len(left), np.bool_)
@@ -71,10 +71,10 @@ def told_by(
     by_classes = nothing
     if answers.classes:
         by_classes = left & (sum(each for _, each in answers.classes) == counts)
-    return Told(answers, settled, by_totals, by_classes)
+    return Answered(answers, constants, by_totals, by_classes)
 
 
-def untold_nbytes(parsed: ParsedFrame, axes: tuple[range, ...], how: Reduction) -> int | None:
+def unanswered_nbytes(parsed: ParsedFrame, axes: tuple[range, ...], how: Reduction) -> int | None:
     """Bytes of elements that a reduction would read, since no statistics tell of them.
 
     None without statistics, and where all chunks repeat one element: none is looked at in any case.
@@ -83,9 +83,9 @@ def untold_nbytes(parsed: ParsedFrame, axes: tuple[range, ...], how: Reduction) 
     if statistics is None or parsed.index.single_kind:
         return None
     plan, grid = RegionPlan.of(parsed, axes), parsed.grid
-    told = told_by(statistics, plan, grid, how)
+    answered = answered_by(statistics, plan, grid, how)
     stored = plan.kinds == ChunkKind.STORED
-    left = stored if told is None else stored & ~told.chunks
+    left = stored if answered is None else stored & ~answered.chunks
     cells = Cells(plan.cells, how.axis)
     lengths = [cells.lengths(axis) for axis in range(grid.ndim)]
     return int(_outer(np.multiply, lengths, np.dtype(np.int64))[left].sum()) * grid.itemsize

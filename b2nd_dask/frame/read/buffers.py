@@ -184,3 +184,10 @@ class Pool:
 
 #: Of the results of all reads of this process.
 result_pool = Pool()
+
+
+def writable(elements: Any) -> Any:
+    """Copy an array that is read-only; return anything else as it is."""
+    if isinstance(elements, np.ndarray) and not elements.flags.writeable:
+        return elements.copy(order="C")
+    return elements

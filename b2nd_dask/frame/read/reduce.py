@@ -18,12 +18,12 @@ from b2nd_dask.format.chunk.constant import read_only
 from b2nd_dask.format.grid import Grid
 from b2nd_dask.format.index import ChunkKind
 from b2nd_dask.frame.open.opening import OpenedFrame, located
-from b2nd_dask.frame.read.answers import told_by
+from b2nd_dask.frame.read.answers import answered_by
 from b2nd_dask.frame.read.buffers import Scratch
 from b2nd_dask.frame.read.chunk_requests import batches
 from b2nd_dask.frame.read.decode import Fill, constant_in, decode_raw
 from b2nd_dask.frame.read.fetch import ChunkBytes, fetch
-from b2nd_dask.frame.read.partial_results import BoxRuns, PartialResult
+from b2nd_dask.frame.read.partial_results import PartialResult, count_in_box
 from b2nd_dask.frame.read.plan import Part, RegionPlan
 from b2nd_dask.frame.read.reduction import Reduction, of_one
 from b2nd_dask.frame.read.region import chunk_requests, read_region, special_element
@@ -73,13 +73,14 @@ def reduce_region(
             first = int(plan.chunks[np.argmax(plan.kinds == kind)])
             total.add_constants(special_element(fill, kind, first), plan.kinds == kind)
     statistics = opened.parsed.statistics if how.ask is not None else None
-    if statistics is not None and (told := told_by(statistics, plan, opened.parsed.grid, how)):
-        told.add_to(total)
-        plan = plan.without(told.chunks)
+    grid = opened.parsed.grid
+    if statistics is not None and (answered := answered_by(statistics, plan, grid, how)):
+        answered.add_to(total)
+        plan = plan.without(answered.chunks)
     if _in_groups(opened, plan):
         _add_groups(opened, axes, fill, plan, total)
         return total.fields
-    in_order = how.accumulation.positional or len(how.axis) < len(axes)
+    in_order = len(how.axis) < len(axes)
     for part, elements in iter_chunks(opened, list(plan.parts()), fill, in_order=in_order):
         if elements.ndim:
             total.add_elements(elements, part.out)
@@ -130,7 +131,8 @@ def _boxes(plan: RegionPlan, most: int) -> Iterator[tuple[slice, ...]]:
 
 def _of_constant(element: NDArray[Any], axes: tuple[range, ...], how: Reduction) -> PartialResult:
     region = tuple(slice(0, len(axis)) for axis in axes)
-    return how.accumulation.repeat(of_one(element, len(axes), how), BoxRuns(region, how.axis))
+    counts = count_in_box(region, how.axis)
+    return how.accumulation.repeat(of_one(element, len(axes), how), counts)
 
 
 class ChunkElements(NamedTuple):

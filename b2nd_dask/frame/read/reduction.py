@@ -20,7 +20,7 @@ PerChunk = Mapping[str, NDArray[Any]]
 class Answers:
     """What a reduction makes of some chunks; arrays have one value for each chunk."""
 
-    settled: list[tuple[NDArray[Any], NDArray[np.bool_]]] = field(default_factory=list)
+    constants: list[tuple[NDArray[Any], NDArray[np.bool_]]] = field(default_factory=list)
     """0-d elements that may stand for each element of a chunk, and for those of which chunks."""
     classes: list[tuple[NDArray[Any], NDArray[np.int64]]] = field(default_factory=list)
     """0-d elements, and for how many elements of a whole chunk they may stand; 0 where that is not
@@ -30,7 +30,7 @@ class Answers:
 
 
 class Ask(Protocol):
-    """A reduction that may be told from statistics."""
+    """A reduction that statistics may answer."""
 
     def __call__(self, statistics: ChunkStatistics, counts: NDArray[np.int64]) -> Answers:
         """Answer for each chunk; `counts` are their numbers of elements."""
@@ -43,13 +43,12 @@ class Reduction:
     axis: tuple[int, ...]
     """In ascending order."""
     accumulation: Accumulation
-    partial_result: Callable[[NDArray[Any], tuple[int, ...]], PartialResult]
-    """Of a box of elements, and of the position of its corner in the region. Where all axes are
-    reduced and nothing is positional, elements come in any order and shape."""
+    partial_result: Callable[[NDArray[Any]], PartialResult]
+    """Of a box of elements; where all axes are reduced they come in any order and shape."""
     ask: Ask | None = None
     """What tells the results of chunks from their statistics, where that is possible."""
 
 
 def of_one(element: NDArray[Any], ndim: int, how: Reduction) -> PartialResult:
     """The partial result of a single element."""
-    return how.partial_result(element.reshape((1,) * ndim), (0,) * ndim)
+    return how.partial_result(element.reshape((1,) * ndim))

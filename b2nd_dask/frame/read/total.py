@@ -9,12 +9,9 @@ from numpy.typing import NDArray
 
 from b2nd_dask.frame.read.partial_results import (
     Accumulation,
-    BoxRuns,
-    CellRuns,
     Cells,
-    ConstantRuns,
-    CountedRuns,
     PartialResult,
+    count_in_box,
 )
 from b2nd_dask.frame.read.plan import RegionPlan
 from b2nd_dask.frame.read.reduction import PerChunk, Reduction, of_one
@@ -25,7 +22,7 @@ class Total:
 
     def __init__(self, plan: RegionPlan, how: Reduction) -> None:
         self._how = how
-        self._cells = plan.cells
+        self._cells = Cells(plan.cells, how.axis)
         self._shape = tuple(
             1 if i in how.axis else int(cells.bounds[-1]) for i, cells in enumerate(plan.cells)
         )
@@ -35,7 +32,7 @@ class Total:
 
     def add_elements(self, elements: NDArray[Any], out: tuple[slice, ...]) -> None:
         """Add a box of the region."""
-        self._add(self._how.partial_result(elements, tuple(along.start for along in out)), out)
+        self._add(self._how.partial_result(elements), out)
 
     def _add(self, new: PartialResult, out: tuple[slice, ...]) -> None:
         where = tuple(slice(0, 1) if i in self._how.axis else own for i, own in enumerate(out))
@@ -53,28 +50,28 @@ class Total:
 
     def add_constant(self, out: tuple[slice, ...], element: NDArray[Any]) -> None:
         """Add a box that repeats one element."""
-        self._add(self._repeated(element, BoxRuns(out, self._how.axis)), out)
+        self._add(self._repeated(element, count_in_box(out, self._how.axis)), out)
 
     def add_constants(self, element: NDArray[Any], chosen: NDArray[np.bool_]) -> None:
         """Add all chunks of the plan that are chosen; all repeat one element."""
-        runs = CellRuns(self._cells, chosen, self._how.axis)
-        self._add_where(self._repeated(element, runs), runs.counts > 0)
+        counts = self._cells.count(chosen)
+        self._add_where(self._repeated(element, counts), counts > 0)
 
     def add_counted(self, element: NDArray[Any], counts: NDArray[np.int64]) -> None:
         """Add so many of an element for each chunk of the plan.
 
         None of a chunk that has elements in several ones of the result.
         """
-        cells = Cells(self._cells, self._how.axis)
-        runs = CountedRuns(cells.spread(cells.of_chunks(counts).sum(self._how.axis, keepdims=True)))
-        self._add_where(self._repeated(element, runs), runs.counts > 0)
+        in_cells = self._cells.of_chunks(counts).sum(self._how.axis, keepdims=True)
+        repeats = self._cells.spread(in_cells)
+        self._add_where(self._repeated(element, repeats), repeats > 0)
 
     def add_totals(self, totals: PerChunk, chosen: NDArray[np.bool_]) -> None:
         """Add the partial results of the chunks of the plan that are chosen.
 
         None of them has elements in several ones of the result.
         """
-        cells = Cells(self._cells, self._how.axis)
+        cells = self._cells
         fields: PartialResult = {name: cells.of_chunks(v) for name, v in totals.items()}
         seen = cells.of_chunks(chosen)
         for axis in self._how.axis:
@@ -92,12 +89,12 @@ class Total:
             np.copyto(values, new[name], where=only)
         self._seen |= chosen
 
-    def _repeated(self, element: NDArray[Any], runs: ConstantRuns) -> PartialResult:
+    def _repeated(self, element: NDArray[Any], counts: NDArray[np.int64]) -> PartialResult:
         # chunks that repeat an element are often followed by chunks that repeat the same
         content = element.tobytes()
         if self._last is None or self._last[0] != content:
             self._last = content, of_one(element, len(self._shape), self._how)
-        return self._how.accumulation.repeat(self._last[1], runs)
+        return self._how.accumulation.repeat(self._last[1], counts)
 
     def _all(self, like: PartialResult) -> dict[str, NDArray[Any]]:
         """The arrays of the whole result, made when the dtypes of partial results are known."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Self
 
@@ -9,7 +10,8 @@ import numpy as np
 
 from b2nd_dask.format.grid import Grid
 from b2nd_dask.frame.access import frame_at
-from b2nd_dask.frame.rechunk.source import RegionSource
+from b2nd_dask.frame.read.read_cost import ReadCosts, Region, uncompressed_costs
+from b2nd_dask.frame.rechunk.source import RegionSource, View
 from b2nd_dask.frame.write.idempotent import (
     OpenedStaging,
     is_published,
@@ -67,13 +69,27 @@ class IntermediateFrame:
         )
         return cls(location, plan, staging)
 
+    @property
+    def grid(self) -> Grid:
+        """Its chunks and blocks."""
+        return self.plan.grid
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """Dtype of its elements."""
+        return self.plan.dtype
+
+    def read_costs(self, regions: Sequence[Region]) -> ReadCosts:
+        """As `FrameReference.read_costs`, as if nothing compressed: how well it does is unknown."""
+        return uncompressed_costs(self.plan.grid, regions)
+
     def is_done(self) -> bool:
         """Whether an earlier run of the same write has finished it."""
         return is_published(self.plan, self.staging)
 
 
 def open_intermediate(
-    intermediate: IntermediateFrame, outer: OpenedStaging, is_needed: bool = False
+    intermediate: IntermediateFrame, outer: OpenedStaging, is_needed: bool
 ) -> OpenedStaging:
     """Make the staging area of an intermediate frame, inside that of the target.
 
@@ -90,12 +106,10 @@ def open_intermediate(
     return open_staging(intermediate.plan, intermediate.staging)
 
 
-def intermediate_source(
-    intermediate: IntermediateFrame,
-    batch_nbytes: int,
-    order: tuple[int, ...] | None = None,
-    window: tuple[range, ...] | None = None,
-) -> RegionSource:
-    """Open an intermediate frame for the next pass; `order` and `window` as for `RegionSource`."""
-    frame = frame_at(intermediate.location)
-    return RegionSource(frame, order or tuple(range(frame.ndim)), batch_nbytes, window)
+def open_view(
+    intermediate: IntermediateFrame, view: View, batch_nbytes: int, published: str
+) -> RegionSource | None:
+    """Task that opens a view of an intermediate frame; `published` is what its commit returned."""
+    if not published:
+        return None
+    return RegionSource(frame_at(intermediate.location), view, batch_nbytes)

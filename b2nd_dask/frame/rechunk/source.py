@@ -1,53 +1,97 @@
-"""Where the elements of a region come from: a frame, its axes in some order, or another shape."""
+"""Where a region comes from: a view of a frame, the same in another shape, or chunks as stored."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
+from b2nd_dask.format.grid import Grid
 from b2nd_dask.frame.joined import JoinedReference, Readable
 from b2nd_dask.frame.read.buffers import in_pages
 from b2nd_dask.frame.read.decode import carrier
+from b2nd_dask.frame.read.read_cost import ChunkRange
 from b2nd_dask.frame.reference import FrameReference
 
 Box = tuple[slice, ...]
 
 
+# no tuple, in which dask would look for tasks
+@dataclass(frozen=True, slots=True)
+class View:
+    """What is read of an array: a box of it, with its axes in some order."""
+
+    window: tuple[range, ...]
+    """What the view has of each axis of the array."""
+    order: tuple[int, ...]
+    """The axis of the array that each axis of the view is."""
+
+    @classmethod
+    def whole(cls, shape: tuple[int, ...]) -> Self:
+        """All of an array."""
+        return cls(tuple(map(range, shape)), tuple(range(len(shape))))
+
+    def transposed(self, axes: tuple[int, ...]) -> Self:
+        """The view with its axes in another order."""
+        return replace(self, order=tuple(self.order[axis] for axis in axes))
+
+    def cut(self, box: Box) -> Self:
+        """The view of a box of the view."""
+        return replace(self, window=self.axes_of(box))
+
+    def axes_of(self, region: Box) -> tuple[range, ...]:
+        """Where a region of the view lies in the array."""
+        axes = list(self.window)
+        for axis, along in zip(self.order, region, strict=True):
+            axes[axis] = axes[axis][along]
+        return tuple(axes)
+
+    def grid_of(self, grid: Grid) -> Grid:
+        """The grid of the view, by which passes are planned: it begins where a chunk does."""
+        # where it does not, a region may touch one more block of a chunk, but not more than all
+        blocks = tuple(
+            c if along.start and along.start % c and (along.start % b or c % b) else b
+            for along, c, b in zip(self.window, grid.chunks, grid.blocks, strict=True)
+        )
+        sizes = tuple(map(len, self.window)), grid.chunks, blocks
+        shape, chunks, blocks = (tuple(each[axis] for axis in self.order) for each in sizes)
+        return Grid(shape, chunks, blocks, grid.itemsize)
+
+
 @dataclass(frozen=True, eq=False, slots=True)
 class RegionSource:
-    """Where the elements of a region come from."""
+    """A view of a frame, which regions are read of."""
 
     frame: Readable
-    order: tuple[int, ...]
-    """The axis of the frame that each axis of the target is; `range(ndim)` but for transposes."""
+    view: View
     batch_nbytes: int
     """Compressed bytes to read at once."""
-    window: tuple[range, ...] | None = None
-    """What is read of each axis of the frame; None for all of it."""
 
     @property
     def frames(self) -> tuple[FrameReference, ...]:
         """The frames that are read."""
-        return frames_of(self.frame)
+        return self.frame.frames
 
     def read(self, region: Box) -> NDArray[Any]:
         """Read a region of the target."""
-        axes = axes_of(region, self.order, self.window)
+        axes = self.view.axes_of(region)
         elements = self.frame.read_axes(axes, batch_nbytes=self.batch_nbytes)
-        return elements.transpose(self.order)
+        return elements.transpose(self.view.order)
+
+    def regions(self, region: Box) -> Iterator[tuple[Readable, tuple[range, ...]]]:
+        """What `read` reads for a region of the target."""
+        yield self.frame, self.view.axes_of(region)
 
     def parts(self) -> Iterator[tuple[int, tuple[range, ...]]]:
         """Numbers of the frames that are read, and what is read of each."""
-        axes = self.window or tuple(map(range, self.frame.shape))
         if not isinstance(self.frame, JoinedReference):
-            yield 0, axes
+            yield 0, self.view.window
             return
-        for part in self.frame.split(axes):
+        for part in self.frame.split(self.view.window):
             yield part.number, part.axes
 
 
@@ -82,20 +126,25 @@ class FlatSource:
             part[:] = self.source.read(box).reshape(-1).view(part.dtype)
         return elements.view(self.source.frame.dtype)
 
+    def regions(self, region: Box) -> Iterator[tuple[Readable, tuple[range, ...]]]:
+        """As `RegionSource.regions`."""
+        for _, box, _ in reshaped_boxes(region, self.shape, self.source_shape):
+            yield from self.source.regions(box)
 
-def frames_of(readable: Readable) -> tuple[FrameReference, ...]:
-    """List the frames that are joined, or the one."""
-    return readable.frames if isinstance(readable, JoinedReference) else (readable,)
+
+@dataclass(frozen=True, eq=False, slots=True)
+class StoredChunks:
+    """The chunks of a frame as they are stored, by their numbers along one axis."""
+
+    frame: FrameReference
+
+    def regions(self, region: Box) -> Iterator[tuple[FrameReference, ChunkRange]]:
+        """As `RegionSource.regions`."""
+        (chunks,) = region
+        yield self.frame, ChunkRange(chunks.start, chunks.stop)
 
 
-def axes_of(
-    region: Box, order: tuple[int, ...], window: tuple[range, ...] | None
-) -> tuple[range, ...]:
-    """Where a region of a view lies in its frame; arguments as for `RegionSource`."""
-    axes = [range(0)] * len(region)
-    for axis, along in zip(order, region, strict=True):
-        axes[axis] = window[axis][along] if window else range(along.start, along.stop)
-    return tuple(axes)
+Source = RegionSource | FlatSource | StoredChunks
 
 
 def reshaped_boxes(

@@ -21,7 +21,13 @@ from b2nd_dask.frame.read.chunk_requests import ChunkRequest, batches
 from b2nd_dask.frame.read.decode import decode_raw
 from b2nd_dask.frame.read.fetch import ChunkBytes, fetch, read_whole, verify_in_pieces
 from b2nd_dask.frame.rechunk.flat import flat_box
-from b2nd_dask.frame.rechunk.source import Box, FlatSource, RegionSource, frames_of
+from b2nd_dask.frame.rechunk.source import (
+    Box,
+    FlatSource,
+    RegionSource,
+    Source,
+    StoredChunks,
+)
 from b2nd_dask.frame.reference import FrameReference
 from b2nd_dask.frame.write.idempotent import OpenedStaging, stage_once
 from b2nd_dask.frame.write.others import ChunkBox
@@ -33,7 +39,7 @@ _scratch = Scratch()
 
 def verified_nbytes(readable: Readable) -> int:
     """Stored bytes whose checksums are to be verified; 0 without checksums."""
-    return sum(map(_verified, frames_of(readable)))
+    return sum(map(_verified, readable.frames))
 
 
 def _verified(frame: FrameReference) -> int:
@@ -42,9 +48,18 @@ def _verified(frame: FrameReference) -> int:
 
 
 def rechunk_region(
-    source: RegionSource | FlatSource, region: Box, plan: FramePlan, opened: OpenedStaging
+    source: Source, region: Box, plan: FramePlan, opened: OpenedStaging, *before: Any
 ) -> ChunkRecords:
-    """Read one region, which is made of whole chunks of the new frame, and stage these."""
+    """Task that reads a region, of whole chunks of the new frame, and stages these.
+
+    `before` is a result that it waits for.
+    """
+    if opened.again:
+        # published already: the commit finds that, too
+        return ChunkRecords.of({}, {}, {})
+    if isinstance(source, StoredChunks):
+        ((_, chunks),) = source.regions(region)
+        return stage_once(partial(_copy, source.frame, *chunks, plan, opened), plan, opened)
     origin = tuple(along.start for along in region)
     elements = source.read(region)
     records = _constant(elements, origin, plan.grid)
@@ -66,23 +81,14 @@ def _constant(elements: NDArray[Any], origin: tuple[int, ...], grid: Grid) -> Ch
     return records if records is not None and len(records.rows) == nchunks else None
 
 
-def copy_chunks(
-    frame: FrameReference, first: int, last: int, plan: FramePlan, opened: OpenedStaging
-) -> ChunkRecords:
-    """Stage chunks of a frame as they are stored, each verified by its checksum if it has one.
-
-    Parameters
-    ----------
-    first, last : int
-        Numbers of the chunks, the last one not included. Both frames have the same grid, dtype and
-        compression.
-    """
-    return stage_once(partial(_copy, frame, first, last, plan, opened), plan, opened)
-
-
 def _copy(
     frame: FrameReference, first: int, last: int, plan: FramePlan, opened: OpenedStaging
 ) -> ChunkRecords:
+    """Stage chunks as they are stored, each verified by its checksum if it has one.
+
+    `first` and `last` are their numbers, the last one not included. Both frames have the same grid,
+    dtype and compression.
+    """
     batches = StagedBatches(opened.staging)
     # of chunks that stand for one element, the element is written: `uninit` may have chosen it
     constants: list[int] = []
@@ -153,30 +159,47 @@ def boxes_to_verify(
         yield first, last
 
 
-def verify_stored(frame: FrameReference, first: int, last: int, batch_nbytes: int) -> None:
-    """Verify a box of chunks by their checksums; raise ChecksumError for the first that differs.
+def verify_stored(
+    source: RegionSource | FlatSource,
+    number: int,
+    first: int,
+    last: int,
+    opened: OpenedStaging,
+    *before: Any,
+) -> None:
+    """Task that verifies a box of chunks by their checksums, of one of the frames.
+
+    It runs after the staging area is made: an area that is made after another task has failed
+    would stay behind. And a frame that was rechunked onto itself is not there to be verified again.
 
     Parameters
     ----------
     first, last : int
         Numbers of the chunks at its first and at its last corner.
-    batch_nbytes : int
-        Compressed bytes to read at once.
+    before
+        A result that it waits for.
+
+    Raises
+    ------
+    ChecksumError
+        For the first chunk that differs.
     """
-    with frame.reading() as (opened, _):
-        digests = opened.digests
+    if opened.again:
+        return
+    with source.frames[number].reading() as (frame, _):
+        digests = frame.digests
         if digests is None:
             return
-        grid, kinds = opened.parsed.grid, opened.parsed.index.kinds
+        grid, kinds = frame.parsed.grid, frame.parsed.index.kinds
         chunks = ChunkBox.between(first, last, grid).chunks(grid)
         stored = chunks[kinds[chunks] == ChunkKind.STORED].tolist()
         requests = [ChunkRequest(chunk, None) for chunk in stored]
         # in this thread: buffers of others would count, too
-        for batch in batches(opened, requests, batch_nbytes):
-            short = [request for request in batch if request.available <= batch_nbytes]
+        for batch in batches(frame, requests, most := source.batch_nbytes):
+            short = [request for request in batch if request.available <= most]
             for request in batch:
-                if request.available > batch_nbytes:
-                    verify_in_pieces(opened, request, batch_nbytes)
-            for request, data in read_whole(opened, short):
-                with located(opened, request.chunk):
+                if request.available > most:
+                    verify_in_pieces(frame, request, most)
+            for request, data in read_whole(frame, short):
+                with located(frame, request.chunk):
                     require_digest(data, int(digests[request.chunk]))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Self
 
@@ -15,7 +14,6 @@ from b2nd_dask.format.array_meta import array_meta_of
 from b2nd_dask.format.grid import Grid
 from b2nd_dask.format.header import header_len_of, parse_header
 from b2nd_dask.format.trailer import Trailer, build_trailer, parse_trailer
-from b2nd_dask.frame.open.opening import OWN_METALAYERS
 from b2nd_dask.frame.write.writer import FramePlan
 from b2nd_dask.storage import Location, Staging, staging_for
 
@@ -58,18 +56,10 @@ class BegunFrame:
         flags, frame = body[_FRONT - 1], body[_FRONT:]
         header = parse_header(frame, len(frame))
         meta = array_meta_of(header.metalayers)
-        layers: Mapping[str, bytes] = header.metalayers
         dtype = meta.dtype or np.dtype(f"V{header.typesize}")
-        plan = FramePlan(
-            grid=Grid(meta.shape, meta.chunks, meta.blocks, dtype.itemsize),
-            dtype=dtype,
-            compression=header.compression,
-            sparse=header.sparse,
-            meta={name: raw for name, raw in layers.items() if name not in OWN_METALAYERS},
-            vlmeta=parse_trailer(frame[header_len_of(frame) :]).vlmeta,
-            caterva="caterva" in layers,
-            stats=bool(flags & _STATS),
-        )
+        grid = Grid(meta.shape, meta.chunks, meta.blocks, dtype.itemsize)
+        vlmeta = parse_trailer(frame[header_len_of(frame) :]).vlmeta
+        plan = FramePlan.of_header(header, grid, dtype, vlmeta, stats=bool(flags & _STATS))
         return cls(plan, bool(flags & _REPLACE), body[len(_MAGIC) : _FRONT - 1].hex())
 
     def staging(self, location: Location, *, commit: bool = False) -> Staging:

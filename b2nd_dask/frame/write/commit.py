@@ -10,7 +10,6 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from b2nd_dask.errors import B2ndError
 from b2nd_dask.format.array_meta import name_of_array
 from b2nd_dask.format.header import with_new_tail
 from b2nd_dask.format.history import History, build_history, metadata_digest
@@ -22,7 +21,7 @@ from b2nd_dask.format.statistics import build_statistics, has_room_for_statistic
 from b2nd_dask.format.trailer import Trailer, build_trailer, build_write_id
 from b2nd_dask.frame.open.opening import ParsedFrame
 from b2nd_dask.frame.write.idempotent import RAN_BEFORE, clean_up, is_published
-from b2nd_dask.frame.write.records import ChunkRecords
+from b2nd_dask.frame.write.records import ChunkRecords, require_all
 from b2nd_dask.frame.write.writer import FramePlan
 from b2nd_dask.storage import ByteReader, Span, StagedChunks, Staging
 
@@ -190,11 +189,7 @@ def publish(
 def _empty_index(records: ChunkRecords, plan: FramePlan, staging: Staging) -> ChunkIndex:
     """Make the index of a new frame, which must have a record of each chunk."""
     nchunks = plan.grid.nchunks
-    if not np.array_equal(np.sort(records.rows["chunk"]), np.arange(nchunks)):
-        raise B2ndError(
-            f"{len(records.rows)} chunk records for {nchunks} chunks: not published",
-            path=staging.label,
-        )
+    require_all(records, np.arange(nchunks), staging.label)
     statistics = ChunkRows.unknown(nchunks, plan.dtype) if plan.stats else None
     return ChunkIndex(np.zeros(nchunks, np.int64), np.zeros(nchunks, np.uint64), statistics)
 

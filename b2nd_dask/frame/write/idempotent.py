@@ -8,14 +8,12 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
-from numpy.typing import NDArray
-
 from b2nd_dask.errors import B2ndError
 from b2nd_dask.format.history import MARKS_NBYTES, parse_marks
 from b2nd_dask.format.trailer import TAIL_LEN, Trailer, build_trailer, trailer_len_of
 from b2nd_dask.frame.open.opening import read_header, steadily
 from b2nd_dask.frame.write.records import ChunkRecords
-from b2nd_dask.frame.write.writer import FramePlan, write_block
+from b2nd_dask.frame.write.writer import FramePlan
 from b2nd_dask.processes import unseen
 from b2nd_dask.storage import ByteReader, Identity, Span, Staging
 
@@ -72,19 +70,6 @@ def open_staging(plan: FramePlan, staging: Staging) -> OpenedStaging:
     return OpenedStaging(staging, again)
 
 
-def write_block_once(
-    elements: NDArray[Any], origin: tuple[int, ...], plan: FramePlan, opened: OpenedStaging
-) -> ChunkRecords:
-    """As `write_block`; nothing where the frame was published while the block was computed again.
-
-    Parameters
-    ----------
-    elements, origin, plan
-        Of `write_block`.
-    """
-    return stage_once(lambda: write_block(elements, origin, plan, opened.staging), plan, opened)
-
-
 def stage_once(
     stage: Callable[[], ChunkRecords], plan: FramePlan, opened: OpenedStaging
 ) -> ChunkRecords:
@@ -109,6 +94,7 @@ def finish_once(
     records: ChunkRecords,
     plan: FramePlan,
     opened: OpenedStaging,
+    *before: Any,
 ) -> str:
     """Make the staged chunks the frame.
 
@@ -116,14 +102,16 @@ def finish_once(
     ----------
     finish : callable
         `commit_frame`, or what does its work for an update.
+    before
+        Results of what must have succeeded before.
 
     Returns
     -------
     str
-        Path or URL of the frame.
+        Path or URL of the frame; empty where nothing is staged.
     """
     if opened.is_skipped:
-        return opened.staging.label
+        return ""
     if opened.again:
         # blocks that are all constant have staged nothing
         opened.staging.make_area()

@@ -35,6 +35,7 @@ from b2nd_dask.frame.write.records import (
     damaged_chunks,
     merge_records,
     parse_table,
+    require_all,
     table_of,
 )
 from b2nd_dask.frame.write.writer import FramePlan, constant_records, write_block
@@ -64,11 +65,7 @@ def finish_part(
         The frame was committed or given up meanwhile.
     """
     wanted = box.chunks(plan.grid)
-    if not np.array_equal(np.sort(records.rows["chunk"]), wanted):
-        raise B2ndError(
-            f"{len(records.rows)} chunk records for {len(wanted)} chunks: the part is not staged",
-            path=staging.label,
-        )
+    require_all(records, wanted, staging.label, outcome="the part is not staged")
     staging.sync(records.parts)
     with staging.exclusive():
         _require_begun(staging, key)

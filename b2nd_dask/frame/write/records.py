@@ -17,6 +17,7 @@ import numpy as np
 import xxhash
 from numpy.typing import NDArray
 
+from b2nd_dask.errors import B2ndError
 from b2nd_dask.format.index import MAX_CHUNKS, ChunkKind, special_code
 from b2nd_dask.format.integrity import chunk_digest
 from b2nd_dask.format.statistics import ROW as STATISTICS_ROW
@@ -136,6 +137,17 @@ def merge_records(tables: Sequence[ChunkRecords]) -> ChunkRecords:
         rows.append(moved)
     none = np.empty(0, _WIDE_ROW if wide else _ROW)
     return ChunkRecords(parts, np.concatenate([none, *rows]))
+
+
+def require_all(
+    records: ChunkRecords, chunks: NDArray[np.int64], label: str, outcome: str = "not published"
+) -> None:
+    """Raise B2ndError unless each of some chunks, in ascending order, has a record."""
+    if not np.array_equal(np.sort(records.rows["chunk"]), chunks):
+        raise B2ndError(
+            f"{len(records.rows)} chunk records for {len(chunks)} chunks: {outcome}",
+            path=label,
+        )
 
 
 def journal_rows(

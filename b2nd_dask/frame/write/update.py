@@ -8,14 +8,14 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from b2nd_dask.errors import B2ndError, UnsupportedFrameError
+from b2nd_dask.errors import UnsupportedFrameError
 from b2nd_dask.format.array_meta import array_meta_of
 from b2nd_dask.format.grid import Grid
 from b2nd_dask.format.index import ChunkKind, special_code
 from b2nd_dask.format.integrity import ChecksumState
 from b2nd_dask.frame.access import frame_at
 from b2nd_dask.frame.open.cache import process_cache
-from b2nd_dask.frame.open.opening import OWN_METALAYERS, ParsedFrame, parse_frame
+from b2nd_dask.frame.open.opening import ParsedFrame, parse_frame
 from b2nd_dask.frame.read.scan import content_digest
 from b2nd_dask.frame.reference import FrameReference
 from b2nd_dask.frame.write.commit import ChunkIndex, ChunkRows, Envelope, carried, publish_records
@@ -26,7 +26,7 @@ from b2nd_dask.frame.write.others import (
     renumbered,
     require_disjoint,
 )
-from b2nd_dask.frame.write.records import ChunkRecords
+from b2nd_dask.frame.write.records import ChunkRecords, require_all
 from b2nd_dask.frame.write.writer import FramePlan
 from b2nd_dask.storage import Location, UpdateStaging, update_staging_for
 
@@ -38,7 +38,6 @@ def update_plan(old: ParsedFrame, shape: tuple[int, ...]) -> FramePlan:
     a frame of an older format would have to be written anew.
     """
     header = old.header
-    meta = {name: raw for name, raw in header.metalayers.items() if name not in OWN_METALAYERS}
     grid = Grid(shape, old.grid.chunks, old.grid.blocks, old.grid.itemsize)
     in_elements = array_meta_of(header.metalayers).ndim < grid.ndim
     if old.stored_dtype is None or 0 in old.grid.chunks or in_elements:
@@ -51,16 +50,8 @@ def update_plan(old: ParsedFrame, shape: tuple[int, ...]) -> FramePlan:
             "its codec or filter needs the array's shape, which chunks that are compressed one by "
             "one do not have; change it with python-blosc2"
         )
-    plan = FramePlan(
-        grid=grid,
-        dtype=old.stored_dtype,
-        compression=header.compression,
-        sparse=header.sparse,
-        meta=meta,
-        vlmeta=old.trailer.vlmeta,
-        caterva="caterva" in header.metalayers,
-        stats=old.statistics is not None,
-    )
+    stats = old.statistics is not None
+    plan = FramePlan.of_header(header, grid, old.stored_dtype, old.trailer.vlmeta, stats=stats)
     if len(plan.header()) != header.header_len:
         raise UnsupportedFrameError(
             'the header of this frame would change its length; write the frame anew with mode="w"'
@@ -149,7 +140,7 @@ def _publish_update(
     entries: Mapping[str, bytes],
 ) -> None:
     """Carry the update over to the present state, and publish it there."""
-    _require_all(records, plan, base, staging.label)
+    require_all(records, base.box.chunks(plan.grid), staging.label)
     shape = require_disjoint(base, plan, present, staging.label)
     now = update_plan(present, shape)
     now = replace(now, vlmeta={**now.vlmeta, **entries})
@@ -165,15 +156,6 @@ def _publish_update(
         Envelope.planned(now, staging.key, history),
         rebased,
     )
-
-
-def _require_all(records: ChunkRecords, plan: FramePlan, base: UpdateBase, label: str) -> None:
-    """Check that each chunk of the update was staged."""
-    wanted = base.box.chunks(plan.grid)
-    if not np.array_equal(np.unique(records.rows["chunk"]), wanted):
-        raise B2ndError(
-            f"{len(records.rows)} chunk records for {len(wanted)} chunks: not published", path=label
-        )
 
 
 def _index_in(present: ParsedFrame, grid: Grid) -> ChunkIndex:
@@ -223,8 +205,3 @@ def differing_options(frame: FrameReference, asked: FramePlan) -> set[str]:
         "vlmeta": asked.vlmeta == frame.vlmeta.stored,
     }
     return {name for name, equal in same.items() if not equal}
-
-
-def has_caterva(frame: FrameReference) -> bool:
-    """Whether the header has the metalayer of Caterva."""
-    return "caterva" in frame.parsed.header.metalayers

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,6 +19,7 @@ from b2nd_dask.format.header import FrameHeader, build_header
 from b2nd_dask.format.index import ChunkKind, special_code
 from b2nd_dask.format.integrity import chunk_digest
 from b2nd_dask.format.statistics import chunk_statistics
+from b2nd_dask.frame.open.opening import OWN_METALAYERS
 from b2nd_dask.frame.read.buffers import Scratch
 from b2nd_dask.frame.read.scatter import gather_chunk
 from b2nd_dask.frame.write.records import ChunkRecords, journal_rows
@@ -51,6 +52,16 @@ class FramePlan:
 
     def __reduce__(self) -> tuple[Any, ...]:
         return reduced(FramePlan, *(getattr(self, field.name) for field in fields(self)))
+
+    @classmethod
+    def of_header(
+        cls, header: FrameHeader, grid: Grid, dtype: np.dtype[Any], vlmeta: Any, *, stats: bool
+    ) -> Self:
+        """Plan a frame with the compression and the metalayers of a header."""
+        layers = header.metalayers
+        meta = {name: raw for name, raw in layers.items() if name not in OWN_METALAYERS}
+        how = header.compression, header.sparse
+        return cls(grid, dtype, *how, meta, vlmeta, "caterva" in layers, stats)
 
     @property
     def own_meta(self) -> dict[str, bytes]:

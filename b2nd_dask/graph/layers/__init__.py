@@ -1,5 +1,5 @@
-"""What the layers of a dask graph are: reads of frames, and what moves elements above them.
+"""Front end for `dask.array`: the layers of its graphs as nodes of an expression.
 
-`layers` says it of single layers and of views through several, `slices` of layers that cut another
-one. `graph.regrid` repeats layers on other blocks, `graph.write.rechunk` makes passes of views.
+`layers` parses each layer once, by its kind and its function; `moves` knows slices and rechunks by
+what their tasks do. `optimize` lowers the nodes, `write.bounded` makes passes of the moves.
 """

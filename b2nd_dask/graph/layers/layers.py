@@ -1,255 +1,311 @@
-"""What the layers of a dask array are: a frame seen in other blocks, with other axes or shape.
+"""Front end for `dask.array`: the layers of its graphs as nodes of an expression.
 
-Whoever repeats layers on other blocks (`graph.regrid`) has to know of each function besides that it
-computes the same of any blocks; whoever leaves the blocks as they are need not.
+Each layer is parsed once, from the reads up, by its kind and its function. What reads no frame is
+opaque at once; what is not understood is opaque, too, and stays as dask has made it.
 """
 
 from __future__ import annotations
 
-import math
+import logging
 import re
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections import Counter, defaultdict
+from collections.abc import Container, Iterable
+from typing import Any
 
 import numpy as np
 from dask.highlevelgraph import HighLevelGraph
 
-from b2nd_dask.frame.joined import Readable
 from b2nd_dask.graph import _dask_compat
-from b2nd_dask.graph.read.blocks import Chunks, reading_of
+from b2nd_dask.graph._dask_compat import Alias, M, Task, TaskRef, held_tasks, noted
+from b2nd_dask.graph.expression.chunk_steps import Fold, fold_of
+from b2nd_dask.graph.expression.elementwise import UNKNOWN, is_scalar, parse_call
+from b2nd_dask.graph.expression.nodes import (
+    MAX_NODES,
+    Constant,
+    Elemwise,
+    Literal,
+    Moved,
+    Node,
+    Opaque,
+    Patchwork,
+    Read,
+    has_all_lengths,
+    size_of,
+)
+from b2nd_dask.graph.expression.program import leaves_of
+from b2nd_dask.graph.layers.moves import is_rechunk, selection_of
+from b2nd_dask.graph.read.blocks import Chunks, constant_of, reading_of
 
-if TYPE_CHECKING:
-    from b2nd_dask.graph.layers.slices import Cut
+logger = logging.getLogger("b2nd_dask")
 
-#: Names that dask gives to layers which move elements and do not change them.
-_RECHUNK = re.compile(r"rechunk-(merge|p2p)-[0-9a-f]{32}")
-#: Not "reshape-blockwise-", whose elements are in another order.
+#: The name that dask gives to a layer that reshapes.
 _RESHAPE = re.compile(r"reshape-[0-9a-f]{32}")
 
 
-def function_name(name: str) -> str:
-    """The name of a layer without dask's token, for messages."""
-    return re.sub(r"-[0-9a-f]{32}$", "", name)
-
-
-class View(NamedTuple):
-    """A layer, and the layer whose elements it has, perhaps with other axes, or a part of them."""
-
-    base: str
-    """Name of the layer below."""
-    order: tuple[int, ...]
-    """The axis of the base that each axis of the view is."""
-    is_rechunked: bool = False
-    """Whether the blocks of the base are not those of the view."""
-    window: tuple[range, ...] | None = None
-    """What the view has of each axis of the base; None of all of it."""
-
-    def cut(self, taken: tuple[range, ...]) -> View:
-        """The view of a part of the view."""
-        window = [range(0)] * len(taken)
-        for axis, along in zip(self.order, taken, strict=True):
-            window[axis] = self.window[axis][along.start : along.stop] if self.window else along
-        return self._replace(window=tuple(window))
-
-
 class Layers:
-    """The layers of a graph, by their names."""
+    """The layers of a graph, and the node that each of them is.
 
-    def __init__(self, graph: HighLevelGraph) -> None:
-        self._layers = graph.layers
-        self._below = graph.dependencies
-        self._cuts: dict[str, Cut | None] = {}
+    Parameters
+    ----------
+    rules : container of str
+        Names of the rules that apply.
+    of_opaque : bool
+        Whether slices and rechunks of opaque layers are parsed, too.
+    """
 
-    def view(self, name: str) -> View:
-        """Look through rechunks, transposes, and slices of these and of frames."""
-        below = self._only_below(name)
-        if below is not None:
-            axes = self.transposed(name)
-            if axes is not None:
-                view = self.view(below)
-                return view._replace(order=tuple(view.order[axis] for axis in axes))
-            if self._has_name(name, _RECHUNK):
-                return self.view(below)._replace(is_rechunked=True)
-            cut = self.cut(name)
-            view = self.view(below) if cut is not None else View("", ())
-            # of other layers only the blocks that are needed are computed
-            if cut is not None and (view.is_rechunked or self.frame(view.base) is not None):
-                return view.cut(cut.window)
-        return View(name, tuple(range(self.ndim(name))))
+    def __init__(
+        self, graph: HighLevelGraph, rules: Container[str], *, of_opaque: bool = False
+    ) -> None:
+        self.graph = graph
+        self.dependents = dependents_of(graph)
+        self.order = _in_order(graph, self.dependents)
+        self.nodes: dict[str, Node] = {}
+        self.folds: dict[str, tuple[Fold, str]] = {}
+        """Layers of chunk steps: the step, and the layer below."""
+        self.rechunks_of: Counter[str] = Counter()
+        """The number of rechunks that read the elements of a layer in other blocks."""
+        self._rules = rules
+        self._of_opaque = of_opaque
+        for name in self.order:
+            self.nodes[name] = self._node(name)
 
-    def frame(self, name: str) -> Readable | None:
-        """The frame that a layer reads, or those that are joined; None for other layers."""
-        reading = reading_of(self._layers.get(name))
-        return None if reading is None else reading.source
+    def _node(self, name: str) -> Node:
+        layer: Any = self.graph.layers[name]
+        if layer.annotations:
+            return self._opaque(name)
+        reading = reading_of(layer)
+        if reading is not None:
+            return Read.whole(reading.source, reading.chunks, name)
+        found: Node | None = self._constant(name)
+        if found is None and self._reads(self.graph.dependencies[name]):
+            if _dask_compat.block_function(layer) is not None:
+                found = self._of_blocks(name)
+            else:
+                found = self._moved(name)
+            if found is None and name not in self.folds:
+                what = _dask_compat.block_function(layer) or type(layer).__name__
+                logger.debug("%s is opaque, no rule reads through it: %s", name, what)
+        return self._opaque(name) if found is None else found
 
-    def reshaped_from(self, name: str) -> str | None:
-        """The layer whose elements a layer has in another shape; None for other layers."""
-        return self._only_below(name) if self._has_name(name, _RESHAPE) else None
+    def _opaque(self, name: str) -> Opaque:
+        return Opaque(name, noted_chunks(self.graph.layers[name]))
 
-    def moved_from(self, name: str) -> str | None:
-        """The layer whose elements a layer has, in the same order, in other blocks or lengths."""
-        below = self.reshaped_from(name)
-        return self._only_below(name) if below is None and self._has_name(name, _RECHUNK) else below
+    def _reads(self, names: Iterable[str]) -> bool:
+        """Whether one of some layers is more than opaque."""
+        return self._of_opaque or any(not isinstance(self.nodes[name], Opaque) for name in names)
 
-    def cut(self, name: str) -> Cut | None:
-        """What a layer takes of another by slices of step 1; None for other layers."""
-        if name not in self._cuts:
-            self._cuts[name] = self._cut(name)
-        return self._cuts[name]
+    def _constant(self, name: str) -> Constant | None:
+        layer = self.graph.layers[name]
+        chunks = noted_chunks(layer)
+        element = None if chunks is None else constant_of(layer, len(chunks))
+        return None if element is None else Constant(element, chunks or (), (name,))
 
-    def _cut(self, name: str) -> Cut | None:
-        below = self._only_below(name)
-        # of layers that are no functions of blocks dask holds the tasks, or makes them when asked
-        tasks = getattr(self._layers.get(name), "mapping", None)
-        if below is None or not isinstance(tasks, dict) or self._has_name(name, _RECHUNK):
+    def _of_blocks(self, name: str) -> Node | None:
+        """The node of a layer of one task a block."""
+        layer: Any = self.graph.layers[name]
+        if not _is_plain(layer):
             return None
-        sizes = self.chunks(below)
+        axes = transposed_axes(layer, self.graph.layers)
+        if axes is not None:
+            child, chunks = self.nodes[layer.indices[0][0]], noted_chunks(layer)
+            moved = child.accept_transpose(axes, name) if "slices" in self._rules else None
+            return Moved(child, axes, chunks, (name,)) if moved is None and chunks else moved
+        self._note_fold(name, layer)
+        return self._elemwise(name, layer)
+
+    def _note_fold(self, name: str, layer: Any) -> None:
+        arrays = [(source, labels) for source, labels in layer.indices if labels is not None]
+        if len(layer.indices) == 1 and len(arrays) == 1 and arrays[0][1] == layer.output_indices:
+            fold = fold_of(layer.task.func, layer.task.kwargs)
+            if fold is not None:
+                self.folds[name] = fold, arrays[0][0]
+
+    def _elemwise(self, name: str, layer: Any) -> Elemwise | None:
+        args = [
+            Literal(source) if labels is None else self.nodes[source]
+            for source, labels in layer.indices
+        ]
+        if not any(isinstance(arg, Read | Elemwise | Patchwork) for arg in args):
+            return None
+        known = [arg.value if isinstance(arg, Literal) else UNKNOWN for arg in args]
+        if not all(value is UNKNOWN or is_scalar(value) for value in known):
+            return None
+        call = parse_call(layer.task.func, known, layer.task.kwargs)
+        if call is None:
+            return None
+        func, kwargs, filters = call
+        chunks = _broadcast_chunks(layer, self.nodes)
+        if chunks is None or (not filters and noted(layer, "chunks") not in (None, chunks)):
+            return None
+        size = size_of(args)
+        if size > MAX_NODES:
+            # what is below is dask's to fuse
+            return None
+        return Elemwise(func, tuple(args), kwargs, None if filters else chunks, (name,), size)
+
+    def _moved(self, name: str) -> Node | None:
+        """The node of a layer that slices or rechunks another one."""
+        below = self.graph.dependencies[name]
+        if len(below) != 1:
+            return self._patchwork(name)
+        (source,) = below
+        child, layer = self.nodes[source], self.graph.layers[name]
+        chunks, sizes = child.chunks, noted_chunks(layer)
+        if chunks is None or (isinstance(child, Elemwise) and child.chunks is None):
+            return None
+        tasks: Any = held_tasks(layer)
+        is_p2p = type(layer).__name__ == "P2PRechunkLayer"
+        if not is_p2p and tasks is None:
+            return None
+        selection = None if is_p2p else selection_of(tasks, name, source, chunks)
+        if selection is not None and sizes in (None, selection.chunks):
+            sliced = child.accept_slice(selection, name) if "slices" in self._rules else None
+            return sliced or Moved(child, selection, selection.chunks, (name,))
         if sizes is None:
             return None
-        try:
-            # it needs private names of dask
-            from b2nd_dask.graph.layers.slices import cut_of
-        except _dask_compat.DaskChangedError:
+        if is_p2p or is_rechunk(tasks, name, source, chunks, sizes):
+            moved = child.accept_rechunk(sizes, name) if "new_blocks" in self._rules else None
+            if moved is None:
+                logger.debug("%s is dask's rechunk: read so, chunks are decoded too often", name)
+                return Moved(child, None, sizes, (name,))
+            # dask rechunks in several steps, each of them a layer
+            reads = (leaf for leaf in leaves_of(child) if isinstance(leaf, Read))
+            self.rechunks_of.update(read.layers[-1] for read in reads if not read.is_rechunked)
+            return moved
+        if _is_reshape(tasks, name):
+            return Moved(child, None, sizes, (name,), is_reshape=True)
+        return self._patchwork(name)
+
+    def _patchwork(self, name: str) -> Patchwork | None:
+        """The node of a layer many of whose blocks are those of layers below."""
+        layer, chunks = self.graph.layers[name], noted_chunks(self.graph.layers[name])
+        tasks = held_tasks(layer)
+        if chunks is None or tasks is None:
             return None
-        return cut_of(tasks, name, below, sizes)
+        below = self.graph.dependencies[name]
+        blocks: dict[Any, Any] = {}
+        for key, task in tasks.items():
+            target: Any = task.target if type(task) is Alias else task
+            is_block = isinstance(target, tuple) and isinstance(target[0], str)
+            if is_block and target[0] in below and key[0] == name:
+                blocks[key[1:]] = target
+        return Patchwork(blocks, chunks, (name,)) if blocks else None
 
-    def inputs(self, name: str) -> list[tuple[str, tuple[int | None, ...]]] | None:
-        """The layers that a layer of one task a block reads, and its own axis for each of theirs.
-
-        Returns
-        -------
-        list of (str, tuple of int or None), or None
-            None for an axis that the layer does not have, and for layers of another kind.
-        """
-        layer: Any = self._layers.get(name)
-        cut = self.cut(name)
-        if cut is not None:
-            return [(cut.source, tuple(range(len(cut.window))))]
+    def inputs(self, name: str) -> list[str] | None:
+        """The layers that a layer of one task a block reads; None for layers of another kind."""
+        layer: Any = self.graph.layers[name]
         if _dask_compat.block_function(layer) is None or layer.new_axes:
             return None
-        axes = {index: axis for axis, index in enumerate(layer.output_indices)}
-        return [
-            (source, tuple(axes.get(index) for index in indices))
-            for source, indices in layer.indices
-            if indices is not None and isinstance(source, str) and source in self._layers
-        ]
-
-    def chunks(self, name: str) -> Chunks | None:
-        """Lengths of the blocks of a layer; None where they cannot be known."""
-        noted = self._noted(name, "chunks")
-        if noted is not None:
-            return None if np.isnan(sum(map(sum, noted))) else noted
-        reading, cut = reading_of(self._layers.get(name)), self.cut(name)
-        if reading is not None:
-            found: Chunks = reading.chunks
-            return found
-        return self._chunks_of_function(name) if cut is None else cut.sizes
-
-    def _chunks_of_function(self, name: str) -> Chunks | None:
-        layer: Any = self._layers.get(name)
-        inputs = self.inputs(name)
-        if inputs is None:
-            return None
-        found: list[tuple[int, ...]] = [()] * len(layer.output_indices)
-        known = [(self.chunks(source), axes) for source, axes in inputs]
-        arguments = {key: getattr(dep, "chunks", None) for key, dep in layer.io_deps.items()}
-        axis_of = {index: axis for axis, index in enumerate(layer.output_indices)}
-        known += [
-            (arguments[source], tuple(axis_of.get(index) for index in indices))
-            for source, indices in layer.indices
-            if isinstance(source, str) and source in arguments and indices is not None
-        ]
-        for sizes, axes in known:
-            if sizes is None:
-                return None
-            for along, axis in zip(sizes, axes, strict=True):
-                # an axis of length 1 is broadcast
-                if axis is not None and (len(along), sum(along)) > (
-                    len(found[axis]),
-                    sum(found[axis]),
-                ):
-                    found[axis] = tuple(along)
-        return tuple(found)
-
-    def dtype(self, name: str) -> np.dtype[Any] | None:
-        """The dtype of a layer; None where it cannot be known without computing a block."""
-        noted: np.dtype[Any] | None = self._noted(name, "dtype")
-        if noted is not None:
-            return noted
-        frame = self.frame(name)
-        if frame is not None:
-            return frame.dtype
-        below = self._only_below(name)
-        moves = self._has_name(name, _RECHUNK) or self.reshaped_from(name) or self.cut(name)
-        return self.dtype(below) if below is not None and moves else self._dtype_of_function(name)
-
-    def _dtype_of_function(self, name: str) -> np.dtype[Any] | None:
-        """The dtype that a function returns for arrays without elements, as dask finds it."""
-        layer: Any = self._layers.get(name)
-        if self.inputs(name) is None or layer.io_deps:
-            return None
-        arguments: list[Any] = []
-        for source, indices in layer.indices:
-            dtype = None if indices is None else self.dtype(source)
-            if indices is not None and dtype is None:
-                return None
-            arguments.append(source if indices is None else np.empty((0,) * len(indices), dtype))
-        try:
-            with np.errstate(all="ignore"):
-                found = layer.task.func(*arguments, **layer.task.kwargs)
-        except Exception:  # noqa: BLE001 - a function of the user need not take such arrays
-            return None
-        return getattr(found, "dtype", None)
-
-    def nbytes(self, name: str) -> float:
-        """Bytes of all blocks of a layer; infinite where they cannot be known."""
-        sizes, dtype = self.chunks(name), self.dtype(name)
-        if sizes is None or dtype is None:
-            return math.inf
-        return math.prod(map(sum, sizes)) * dtype.itemsize
-
-    def ndim(self, name: str) -> int:
-        """How many axes a layer has."""
-        layer: Any = self._layers[name]
-        indices = getattr(layer, "output_indices", None)
-        if indices is not None:
-            return len(indices)
-        # some layers also have tasks of other names
-        return next(len(key) - 1 for key in layer.get_output_keys() if key[0] == name)
+        arrays = [source for source, indices in layer.indices if indices is not None]
+        return [source for source in arrays if isinstance(source, str) and source in self.nodes]
 
     def is_held(self, name: str) -> bool:
         """Whether the graph holds the elements of a layer."""
-        return _dask_compat.block_function(self._layers[name]) is None and not self._below[name]
+        function = _dask_compat.block_function(self.graph.layers[name])
+        return function is None and not self.graph.dependencies[name]
 
-    def _noted(self, name: str, what: str) -> Any:
-        """What dask has noted of the array that a layer was; None where it was none."""
-        layer = self._layers.get(name)
-        return (getattr(layer, "collection_annotations", None) or {}).get(what)
 
-    def _has_name(self, name: str, pattern: re.Pattern[str]) -> bool:
-        """Whether dask has named a layer so, which is no layer of a function of the user."""
-        layer = self._layers.get(name)
-        return pattern.fullmatch(name) is not None and _dask_compat.block_function(layer) is None
+def noted_dtype(layer: Any) -> np.dtype[Any] | None:
+    """The dtype that dask has noted of the array that a layer was."""
+    found = noted(layer, "dtype")
+    return found if isinstance(found, np.dtype) else None
 
-    def _only_below(self, name: str) -> str | None:
-        below = self._below.get(name, set())
-        return next(iter(below)) if len(below) == 1 else None
 
-    def transposed(self, name: str) -> tuple[int, ...] | None:
-        """The axes of a transpose, as NumPy has them; None for other layers."""
-        layer: Any = self._layers.get(name)
-        function = _dask_compat.block_function(layer)
-        inputs = self.inputs(name) if function in (np.transpose, np.swapaxes) else None
-        if inputs is None or len(layer.indices) != 1:
+def noted_chunks(layer: Any) -> Chunks | None:
+    """Blocks that dask has noted of the array that a layer was; None where there is no note."""
+    chunks = noted(layer, "chunks")
+    if chunks is None:
+        return None
+    # of unknown lengths it is NaN
+    total = sum(map(sum, chunks))
+    if type(total) is int:
+        return chunks  # type: ignore[no-any-return]
+    return None if np.isnan(total) else tuple(tuple(map(int, along)) for along in chunks)
+
+
+def dependents_of(graph: HighLevelGraph) -> defaultdict[str, list[str]]:
+    """The layers that depend on each layer."""
+    found: defaultdict[str, list[str]] = defaultdict(list)
+    for name, below in graph.dependencies.items():
+        for used in below:
+            found[used].append(name)
+    return found
+
+
+def _in_order(graph: HighLevelGraph, dependents: dict[str, list[str]]) -> list[str]:
+    """Names of layers, each behind those that it depends on; without those in cycles."""
+    left = {name: len(below) for name, below in graph.dependencies.items()}
+    order = [name for name, count in left.items() if not count]
+    for name in order:
+        for other in dependents.get(name, ()):
+            left[other] -= 1
+            if not left[other]:
+                order.append(other)
+    return order
+
+
+def _is_plain(layer: Any) -> bool:
+    """Whether a layer calls a function with one block of each argument, and nothing else."""
+    task = layer.task
+    return (
+        not layer.io_deps
+        and not layer.new_axes
+        and not layer.concatenate
+        and layer.output_blocks is None
+        and len(task.args) == len(layer.indices)
+        and all(isinstance(argument, TaskRef) for argument in task.args)
+        and not any(
+            isinstance(argument, TaskRef) for argument, labels in layer.indices if labels is None
+        )
+    )
+
+
+def _broadcast_chunks(layer: Any, nodes: dict[str, Node]) -> Chunks | None:
+    """Blocks of what NumPy broadcasts the arguments to; None where their blocks do not fit.
+
+    An argument of one block, longer than 1, that is paired with each of several does not fit.
+    """
+    own = layer.output_indices
+    found: list[tuple[int, ...]] = [(1,)] * len(own)
+    arrays = []
+    for source, labels in layer.indices:
+        if labels is None:
+            continue
+        missing = len(own) - len(labels)
+        chunks = () if not labels else nodes[source].chunks
+        if tuple(labels) != tuple(own[missing:]) or chunks is None or len(chunks) != len(labels):
             return None
-        ((_, own),) = inputs
-        if set(own) != set(range(len(own))):
-            return None
-        # dask moves the blocks along with their elements
-        moved = tuple(own.index(axis) for axis in range(len(own)))
-        # NumPy itself says what the function does, by an array whose lengths tell its axes apart
-        numbered = np.empty(tuple(range(len(own))))
-        try:
-            result = function(numbered, **layer.task.kwargs).shape
-        except (TypeError, ValueError):
-            return None
-        return moved if moved == result else None
+        arrays.append(nodes[source])
+        for axis, along in enumerate(chunks, start=missing):
+            if found[axis] == (1,) or along == found[axis]:
+                found[axis] = along if along != (1,) else found[axis]
+            elif along != (1,):
+                return None
+    return tuple(found) if has_all_lengths(arrays, tuple(found)) else None
+
+
+def transposed_axes(layer: Any, layers: Any) -> tuple[int, ...] | None:
+    """The axes of a transpose, as NumPy has them; None for other layers."""
+    function = layer.task.func
+    if function not in (np.transpose, np.swapaxes) or len(layer.indices) != 1:
+        return None
+    ((source, labels),) = layer.indices
+    if labels is None or source not in layers or set(labels) != set(layer.output_indices):
+        return None
+    # dask moves the blocks along with their elements
+    moved = tuple(labels.index(label) for label in layer.output_indices)
+    # NumPy itself says what the function does, by an array whose lengths tell its axes apart
+    numbered = np.empty(tuple(range(len(labels))))
+    try:
+        result = function(numbered, **layer.task.kwargs).shape
+    except (TypeError, ValueError):
+        return None
+    return moved if moved == result else None
+
+
+def _is_reshape(tasks: dict[Any, Any], name: str) -> bool:
+    """Whether a layer is one of dask's reshapes, which keep the order of elements."""
+    # the tasks alone do not say in which order blocks follow each other: "reshape-blockwise-" has
+    # the same
+    reshapes = all(isinstance(task, Task) and task.func is M.reshape for task in tasks.values())
+    return reshapes and _RESHAPE.fullmatch(name) is not None

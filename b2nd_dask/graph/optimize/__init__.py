@@ -1,7 +1,9 @@
 """The optimizer of graphs that read frames; neither `from_b2nd` nor `to_b2nd` needs it.
 
-`optimizer` is what dask calls, with the rules that the user chose; `rewrite` applies the rewrite
-rules in order and verifies the graph. `rules` say what is replaced by what, `calls` what the tasks
-compute. From outside only `optimizer` may be imported: all else needs private names of dask, which
-come from `graph._dask_compat`.
+`optimizer` is what dask calls, with the rules that the user chose. `rewrite` goes from the results
+down and lowers each layer that is needed: by `reductions` (and `patchwork`), `lower`, `filters` or
+`positions`, or all at once by `at_once`. `sharing` says what else uses a layer, `views` what may be
+read-only, `names` gives lowered layers keys of their own, `soundness` verifies the result. Arrays
+of `dask_array` share `at_once`, `lower` and `reductions`. What reads and writes imports `optimizer`
+alone: all else needs private names of dask, which come from `graph._dask_compat`.
 """

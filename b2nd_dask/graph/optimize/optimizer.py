@@ -1,8 +1,9 @@
-"""The hook in dask, which calls `optimize` for every graph of arrays.
+"""The hook in dask, which is called for every graph of arrays.
 
-This module needs documented names of dask alone. The rules of `rewrite` need others: some replace
-layers before dask's own optimizer sees them, some answer for a graph of layers in its place, others
-rewrite the graph that it returns. Where rules fail, dask's graph stays.
+This module needs documented names of dask alone. `rewrite`, which needs others, replaces layers by
+such as read, and dask's own optimizer goes on with them. dask's own graph stays where a name of
+dask is missing or changed, a rule raises an exception, or the rewritten graph is unsound; a warning
+then says so, once a process.
 
 The key ``b2nd_dask.optimize`` of dask's configuration selects the rules: true (all, the default),
 false (none: dask's own graph is used as it is), a list of names out of `RULE_NAMES`, or these names
@@ -37,29 +38,25 @@ _SWITCHES = {
     **dict.fromkeys(("true", "on", "yes", "1"), True),
     **dict.fromkeys(("false", "off", "no", "0"), False),
 }
-#: In the order in which they are applied. Here, since they must be known where the rules themselves
-#: cannot be imported.
+#: Here, since they must be known where the rules themselves cannot be imported.
 RULE_NAMES = (
-    "statistics_layers",
-    "statistics_masks",
     "read_at_once",
-    "aliases",
-    "inline_reads",
-    "reduction_pushdown",
-    "index_pushdown",
-    "statistics_blocks",
-    "statistics_reads",
+    "slices",
+    "new_blocks",
+    "elementwise",
+    "reductions",
     "merge_blocks",
-    "constant_views",
+    "positions",
+    "late_reads",
+    "statistics",
+    "masks",
 )
 #: Those that `STATISTICS_KEY` switches off.
-STATISTICS_RULES = frozenset(
-    {"statistics_layers", "statistics_masks", "statistics_blocks", "statistics_reads"}
-)
+STATISTICS_RULES = frozenset({"statistics", "masks"})
 
 
 def install() -> None:
-    """Make dask arrays use `optimize`, unless the user's setting ``array_optimize`` says otherwise.
+    """Optimize dask arrays here, unless the user's setting ``array_optimize`` says otherwise.
 
     The setting itself is left alone: a function in dask's configuration could not be sent to the
     workers of a cluster, as dask does with it.
@@ -112,8 +109,19 @@ def _setting() -> Any:
     return names if asks else [name for name in names if name not in STATISTICS_RULES]
 
 
+def active_rules() -> tuple[str, ...]:
+    """Names of the rules that dask's configuration switches on.
+
+    Raises
+    ------
+    ValueError
+        A setting means nothing.
+    """
+    return chosen_rules(_setting())
+
+
 class _ArrayOptimizer:
-    """`optimize`, as dask stores it with every array and sends it to a scheduler.
+    """The optimizer that dask stores with every array, and sends to a scheduler.
 
     It pickles as "the way that arrays are optimized in your process": a scheduler without this
     package uses dask's own. It is equal to dask's own, which collections of other packages hold:
@@ -126,7 +134,8 @@ class _ArrayOptimizer:
         self.setting = setting
 
     def __call__(self, dsk: Any, keys: Any, **kwargs: Any) -> Any:
-        return _optimized(self.own, self.setting, dsk, keys, **kwargs)
+        made = _rewritten(self.own, self.setting, dsk, keys, **kwargs)
+        return self.own(dsk, keys, **kwargs) if made is None else made
 
     def __reduce__(self) -> tuple[Any, ...]:
         # all rules, the default, leave the choice to the scheduler's own configuration
@@ -140,38 +149,12 @@ class _ArrayOptimizer:
         return hash(self.own)
 
 
-def optimize(dsk: Any, keys: Any, **kwargs: Any) -> Any:
-    """Optimize a graph of arrays as dask does, or by our rules what these know, and rewrite it.
-
-    The result is dask's own graph where a name of dask is missing or changed, a rule raises an
-    exception, or the rewritten graph is unsound. A warning then says so, once a process.
-
-    Parameters
-    ----------
-    dsk, keys, **kwargs
-        As for dask's own optimizer of arrays.
-
-    Returns
-    -------
-    Mapping
-        The optimized graph.
-
-    Raises
-    ------
-    ValueError
-        The setting ``b2nd_dask.optimize`` is neither a boolean nor names of rules, or
-        ``b2nd_dask.statistics`` no boolean.
-    """
-    own: Optimizer = _plain_hook().__get__(None, da.Array)
-    return _optimized(own, _setting(), dsk, keys, **kwargs)
-
-
 class SettingError(ValueError):
     """A setting of this package in dask's configuration that means nothing."""
 
 
 def chosen_rules(setting: Any) -> tuple[str, ...]:
-    """Names of the rules that a setting switches on, in the order in which they are applied."""
+    """Names of the rules that a setting switches on, in the order of `RULE_NAMES`."""
     if isinstance(setting, SettingError):
         raise setting
     if setting is None or (switch := _SWITCHES.get(str(setting).lower())):
@@ -188,42 +171,19 @@ def chosen_rules(setting: Any) -> tuple[str, ...]:
     return tuple(name for name in RULE_NAMES if name in names)
 
 
-def _optimized(own: Optimizer, setting: Any, dsk: Any, keys: Any, **kwargs: Any) -> Any:
+def _rewritten(own: Optimizer, setting: Any, dsk: Any, keys: Any, **kwargs: Any) -> Any:
+    """The tasks that the rules make of a graph; None where it is left to dask."""
     # who turns fusion off wants to see the layers
-    if dask.config.get("optimization.fuse.active", None) is not False:
-        replaced = _guarded(_replaced, setting, dsk, keys)
-        dsk = dsk if replaced is None else replaced
-        answered = _guarded(_answered, setting, dsk, keys)
-        if answered is not None:
-            return answered
-    found = own(dsk, keys, **kwargs)
-    rewritten = _guarded(_rewritten, setting, dsk, keys, found)
-    return found if rewritten is None else rewritten
-
-
-def _guarded(step: Callable[..., Any], setting: Any, dsk: Any, *rest: Any) -> Any:
-    """Another graph by our rules; None for dask's own, which is right whatever went wrong."""
+    if dask.config.get("optimization.fuse.active", None) is False:
+        return None
     try:
         rules = chosen_rules(setting) if _reads_frames(dsk) else ()
-        return step(rules, dsk, *rest) if rules else None
+        return _Rules.load().rewritten(own, dsk, keys, rules, **kwargs) if rules else None
     except SettingError:
         raise
     except Exception as error:  # noqa: BLE001 - whatever it is, dask's own graph is right
         warn_once("b2nd_dask leaves a graph as dask has optimized it", error)
         return None
-
-
-def _replaced(rules: tuple[str, ...], dsk: Any, keys: Any) -> Any:
-    return _Rules.load().replace_layers(dsk, keys, rules)
-
-
-def _answered(rules: tuple[str, ...], dsk: Any, keys: Any) -> Any:
-    return _Rules.load().answer(dsk, keys, rules)
-
-
-def _rewritten(rules: tuple[str, ...], dsk: Any, keys: Any, found: Any) -> Any:
-    # with fusion turned off the graph keeps its layers
-    return None if isinstance(found, HighLevelGraph) else _Rules.load().rewrite(found, keys, rules)
 
 
 def _reads_frames(dsk: Any) -> bool:

@@ -1,289 +1,204 @@
-"""Apply the rules to a graph, before or after dask has optimized it, and check the result."""
+"""Rewrite the layers of a graph: each layer that is needed is lowered, from the results down.
+
+A layer is lowered where its node reads frames better than dask's own tasks would; what it absorbs
+is needed no more. All other layers stay as they are.
+"""
 
 from __future__ import annotations
 
-import itertools
-from collections import defaultdict
-from collections.abc import Container, Mapping, Set
+import logging
+from collections import defaultdict, deque
+from collections.abc import Callable, Container, Iterator
 from typing import Any
 
 from dask.highlevelgraph import HighLevelGraph
 from dask.typing import Key
 
-from b2nd_dask.graph._dask_compat import GraphNode, Task, _execute_subgraph, flatten
-from b2nd_dask.graph.optimize.names import with_reading_names
-from b2nd_dask.graph.optimize.rules.aliases import ALIASES
-from b2nd_dask.graph.optimize.rules.asking_reads import ASKING_READS
-from b2nd_dask.graph.optimize.rules.asking_steps import ASKING_STEPS
-from b2nd_dask.graph.optimize.rules.index_pushdown import INDEX_PUSHDOWN
-from b2nd_dask.graph.optimize.rules.inline import INLINE_READS
-from b2nd_dask.graph.optimize.rules.masked_layers import MASKED_LAYERS
-from b2nd_dask.graph.optimize.rules.merge import MERGE_BLOCKS
-from b2nd_dask.graph.optimize.rules.pushdown import push_down
-from b2nd_dask.graph.optimize.rules.read_at_once import READ_AT_ONCE
-from b2nd_dask.graph.optimize.rules.reduction_pushdown import REDUCTION_PUSHDOWN
-from b2nd_dask.graph.optimize.rules.rule import (
-    GraphRule,
-    LayerAnswer,
-    LayerRewrite,
-    Rule,
-    TaskRule,
-    Tasks,
-)
-from b2nd_dask.graph.optimize.rules.told_layers import TOLD_LAYERS
-from b2nd_dask.graph.optimize.rules.views import CONSTANT_VIEWS
-from b2nd_dask.graph.resources import on_cluster
+from b2nd_dask.graph._dask_compat import flatten
+from b2nd_dask.graph.expression.nodes import Elemwise, Node, Opaque, Read, with_leaves
+from b2nd_dask.graph.expression.predicates import predicate_of
+from b2nd_dask.graph.expression.program import read_key
+from b2nd_dask.graph.layers.layers import Layers
+from b2nd_dask.graph.optimize.at_once import tasks_at_once
+from b2nd_dask.graph.optimize.filters import lowered_filter
+from b2nd_dask.graph.optimize.lower import Lowered, lowered_tree, lowered_views
+from b2nd_dask.graph.optimize.names import is_renamable, with_own_names
+from b2nd_dask.graph.optimize.patchwork import lowered_patchwork
+from b2nd_dask.graph.optimize.positions import lowered_positions
+from b2nd_dask.graph.optimize.reductions import Reductions
+from b2nd_dask.graph.optimize.sharing import Sharing
+from b2nd_dask.graph.optimize.soundness import check_layers, check_outputs, check_tasks, layer_of
+from b2nd_dask.graph.optimize.views import Views
 
-#: In the order in which they are applied; those for layers stand in front.
-RULES: tuple[Rule, ...] = (
-    TOLD_LAYERS,
-    MASKED_LAYERS,
-    READ_AT_ONCE,
-    ALIASES,
-    INLINE_READS,
-    REDUCTION_PUSHDOWN,
-    INDEX_PUSHDOWN,
-    ASKING_STEPS,
-    ASKING_READS,
-    MERGE_BLOCKS,
-    CONSTANT_VIEWS,
-)
+logger = logging.getLogger("b2nd_dask")
 
 
-class UnsoundGraphError(Exception):
-    """A rewritten graph that cannot be computed."""
-
-
-def replace_layers(
-    layers: HighLevelGraph, keys: Any, names: Container[str]
-) -> HighLevelGraph | None:
-    """Apply the named rules that replace layers; None where they replace none.
+def rewritten(
+    own: Callable[..., Any], graph: HighLevelGraph, keys: Any, rules: Container[str], **kwargs: Any
+) -> Any:
+    """Apply rules to the layers of a graph, and optimize what they leave as dask does.
 
     Parameters
     ----------
-    layers, keys, names
-        As for `answer`.
-    """
-    output_keys = _flat(keys)
-    found = layers
-    for rule in RULES:
-        if isinstance(rule, LayerRewrite) and rule.name in names:
-            changed = rule.layers(found, output_keys)
-            found = found if changed is None else changed
-    if found is layers:
-        return None
-    check_layers(found, layers, output_keys)
-    return _without_idle(found, layers, output_keys)
-
-
-def _without_idle(
-    changed: HighLevelGraph, before: HighLevelGraph, output_keys: set[Key]
-) -> HighLevelGraph:
-    """Drop layers that had dependents before and have none now: dask may keep their tasks."""
-    below = dict(changed.dependencies)
-    had_users = set().union(*before.dependencies.values()) - set(map(_layer_of, output_keys))
-    while idle := (had_users & below.keys()) - set().union(*below.values()):
-        for name in idle:
-            del below[name]
-    return HighLevelGraph({name: changed.layers[name] for name in below}, below)
-
-
-def _layer_of(key: Key) -> Any:
-    return key[0] if isinstance(key, tuple) else key
-
-
-def answer(layers: HighLevelGraph, keys: Any, names: Container[str]) -> Tasks | None:
-    """Apply the named rules for graphs of layers until one knows all of the graph.
-
-    Parameters
-    ----------
-    layers : HighLevelGraph
+    own : callable
+        dask's own optimizer of arrays, and its other arguments.
+    graph : HighLevelGraph
         As users have built it; it does not change.
-    keys, names
-        As for `rewrite`.
-
-    Returns
-    -------
-    mapping or None
-        A sound graph that computes the output keys; None where no rule knows the graph.
-
-    Raises
-    ------
-    Exception
-        An error of any rule, or `UnsoundGraphError`.
-    """
-    output_keys = _flat(keys)
-    for rule in RULES:
-        if isinstance(rule, LayerAnswer) and rule.name in names:
-            tasks = rule.tasks(layers, output_keys)
-            if tasks is not None:
-                check_complete(tasks, output_keys)
-                return tasks
-    return None
-
-
-def rewrite(optimized: Mapping[Any, Any], keys: Any, names: Container[str]) -> Tasks:
-    """Apply the named rules for tasks in order, neighbouring task rules in one pass.
-
-    Parameters
-    ----------
-    optimized : mapping
-        The graph that dask has optimized; it does not change.
     keys : Key, list or set
         The output keys, in nested lists.
-    names : container of str
+    rules : container of str
         Names of the rules to apply.
 
     Returns
     -------
-    mapping
-        A sound graph that computes the same.
+    mapping or None
+        The optimized tasks; None where no rule applies.
 
     Raises
     ------
     Exception
         An error of any rule, or `UnsoundGraphError`.
     """
-    output_keys = _flat(keys)
-    # a copy: no rule can change dask's own graph
-    tasks: Tasks = dict(optimized)
-    for kind, group in itertools.groupby((r for r in RULES if r.name in names), type):
-        if kind is TaskRule:
-            tasks = push_down(tasks, [rule for rule in group if isinstance(rule, TaskRule)])
-            continue
-        for rule in group:
-            if isinstance(rule, GraphRule):
-                tasks = rule.apply(tasks, output_keys)
-    check_sound(tasks, optimized, output_keys)
-    # nobody sees the names of tasks in threads
-    return with_reading_names(tasks, output_keys) if on_cluster() else tasks
+    output_keys = set(flatten(keys if isinstance(keys, list | set) else [keys]))
+    layers = Layers(graph, rules)
+    if "read_at_once" in rules:
+        tasks = tasks_at_once(layers, output_keys)
+        if tasks is not None:
+            check_tasks(tasks)
+            check_outputs(tasks, output_keys)
+            logger.debug("read_at_once reads %s by one task each", ", ".join(map(str, output_keys)))
+            return tasks
+    changed = _Rewriting(layers, output_keys, rules).graph()
+    if changed is None:
+        return None
+    check_layers(changed, graph)
+    made = own(changed, keys, **kwargs)
+    check_outputs(made, output_keys)
+    return made
 
 
-def _flat(keys: Any) -> set[Key]:
-    return set(flatten(keys if isinstance(keys, list | set) else [keys]))
+class _Rewriting:
+    """The layers of a graph that are needed, as they are or lowered."""
+
+    def __init__(self, layers: Layers, output_keys: set[Key], rules: Container[str]) -> None:
+        self._layers = layers
+        self._rules = rules
+        self._outputs = set(map(layer_of, output_keys)) & layers.nodes.keys()
+        self._needed = set(self._outputs)
+        self._moved_reads: defaultdict[Any, list[str]] = defaultdict(list)
+        for name, node in layers.nodes.items():
+            if isinstance(node, Read) and len(node.layers) > 1:
+                self._moved_reads[read_key(node)].append(name)
+        self._views = Views(layers, self._outputs)
+        self._asks = "statistics" in rules
+        merges = "merge_blocks" in rules
+        self._reductions = (
+            Reductions(layers, merges=merges, asks=self._asks) if "reductions" in rules else None
+        )
+        answered = self._reductions.answered if self._reductions else set()
+        repeats = "late_reads" in rules
+        self._sharing = Sharing(layers, self._outputs, answered, repeats=repeats)
+
+    def graph(self) -> HighLevelGraph | None:
+        """The layers that compute the results; None where all stay as they are."""
+        old = self._layers.graph
+        new: dict[str, Any] = {}
+        below: dict[str, set[str]] = {}
+        changed: list[str] = []
+        for name in self._from_results():
+            if name not in self._needed:
+                self._sharing.note_lowered(name, set())
+                continue
+            lowered = self._lowered(name)
+            if lowered is None:
+                lowered = Lowered({name: old.layers[name]}, {name: old.dependencies[name]})
+            else:
+                changed.append(name)
+            new |= lowered.layers
+            below |= lowered.dependencies
+            uses = set().union(*lowered.dependencies.values())
+            self._sharing.note_lowered(name, uses)
+            self._needed |= uses
+        if not changed:
+            return None
+        return with_own_names(HighLevelGraph(new, below), set(changed), self._outputs)
+
+    def _read_by_another(self, name: str, node: Node) -> Node:
+        """The layer that reads the same blocks for something else; the node where there is none."""
+        if isinstance(node, Read) and len(node.layers) > 1:
+            for other in self._moved_reads.get(read_key(node), ()):
+                if other != name and other in self._needed:
+                    return Opaque(other, node.chunks)
+        return node
+
+    def _from_results(self) -> Iterator[str]:
+        """Layers behind all of their dependents; those that are not needed come first."""
+        left = {name: len(self._layers.dependents[name]) for name in self._layers.order}
+        useful: deque[str] = deque()
+        useless: deque[str] = deque()
+        for name in self._layers.order:
+            if not left[name]:
+                (useful if name in self._needed else useless).append(name)
+        while useful or useless:
+            # level by level, so that what others read is known early
+            name = (useless or useful).popleft()
+            yield name
+            for below in sorted(self._layers.graph.dependencies[name]):
+                left[below] -= 1
+                if not left[below]:
+                    (useful if below in self._needed else useless).append(below)
+
+    def _lowered(self, name: str) -> Lowered | None:
+        """Layers in place of a layer; None where it stays as it is."""
+        if self._layers.graph.layers[name].annotations:
+            return None
+        for rule, found in self._attempts(name):
+            if found is not None:
+                logger.debug("%s: lowered by %s to %s", name, rule, ", ".join(found.layers))
+                return found
+        return None
+
+    def _attempts(self, name: str) -> Iterator[tuple[str, Lowered | None]]:
+        """What each rule makes of a layer, in order; a new rule has its line here."""
+        node = self._layers.nodes[name]
+        if self._reductions:
+            yield "reductions", self._reductions.lowered(name, self._sharing)
+            found = lowered_patchwork(self._layers, self._sharing, name, asks=self._asks)
+            yield "reductions", found
+        if isinstance(node, Read | Elemwise):
+            yield _rule_of(node), self._tree(name, node)
+        if "masks" in self._rules:
+            yield "masks", lowered_filter(self._layers, name)
+        if "positions" in self._rules:
+            yield "positions", lowered_positions(self._layers, self._sharing, name)
+
+    def _tree(self, name: str, node: Read | Elemwise) -> Lowered | None:
+        """A layer that reads blocks and computes elementwise work on them."""
+        if (
+            isinstance(node, Elemwise)
+            and len(node.layers) == 1
+            and "elementwise" not in self._rules
+        ):
+            return None
+        views = self._views.are_enough(name)
+        if isinstance(node, Read) and len(node.layers) == 1:
+            above = (self._layers.graph.layers[other] for other in self._layers.dependents[name])
+            if not views or not all(map(is_renamable, above)):
+                return None
+            return lowered_views(name, self._layers.graph.layers[name])
+        tree = self._sharing.absorbed(node)
+        if isinstance(tree, Elemwise):
+            tree = with_leaves(tree, lambda leaf: self._read_by_another(name, leaf))
+        if not isinstance(tree, Read | Elemwise):
+            return None
+        predicate = predicate_of(tree) if self._asks else None
+        return lowered_tree(name, tree, predicate, views=views)
 
 
-def check_layers(found: Any, before: HighLevelGraph, output_keys: set[Key]) -> None:
-    """Verify that dask can optimize layers that replace others, and make the output keys of them.
-
-    Raises
-    ------
-    UnsoundGraphError
-        They are no graph of layers, or one is missing, or a task for an output key.
-    """
-    if not isinstance(found, HighLevelGraph) or found.layers.keys() != found.dependencies.keys():
-        raise UnsoundGraphError(f"a rule made a {type(found).__name__} of layers")
-    of_outputs = set(map(_layer_of, output_keys)) & before.layers.keys()
-    if lost := of_outputs.union(*found.dependencies.values()) - found.layers.keys():
-        raise UnsoundGraphError(f"no layer {', '.join(sorted(map(repr, lost))[:5])}")
-    new = {name for name in of_outputs if found.layers[name] is not before.layers[name]}
-    wanted = {key for key in output_keys if _layer_of(key) in new}
-    if missing := wanted.difference(*(found.layers[name].get_output_keys() for name in new)):
-        raise UnsoundGraphError(f"no task for {', '.join(sorted(map(repr, missing))[:5])}")
-
-
-def check_complete(tasks: Any, output_keys: set[Key]) -> None:
-    """Verify that a graph can be computed which replaces another one as a whole.
-
-    Raises
-    ------
-    UnsoundGraphError
-        It is no graph of tasks, an output key or a dependency has no task, or tasks depend on each
-        other.
-    """
-    if not isinstance(tasks, Mapping):
-        raise UnsoundGraphError(f"a rule made a {type(tasks).__name__} of layers")
-    for key, node in tasks.items():
-        if not isinstance(node, GraphNode) or node.key != key:
-            raise UnsoundGraphError(f"{key!r} is no task of that key: {node!r:.200}")
-        _check_fused(node, set())
-    lost = output_keys.union(*(node.dependencies for node in tasks.values())) - tasks.keys()
-    if lost:
-        raise UnsoundGraphError(f"no task for {', '.join(sorted(map(repr, lost))[:5])}")
-    if left := _in_cycles(tasks):
-        raise UnsoundGraphError(f"tasks wait for each other: {', '.join(map(repr, left[:5]))}")
-
-
-def check_sound(tasks: Any, before: Mapping[Any, Any], output_keys: set[Key]) -> None:
-    """Verify that a rewritten graph can be computed, given the graph from before.
-
-    Raises
-    ------
-    UnsoundGraphError
-        It is no graph of tasks, an output key is missing, a dependency has no task and had one
-        before or is new, or tasks depend on each other.
-    """
-    if not isinstance(tasks, Mapping):
-        raise UnsoundGraphError(f"a rule made a {type(tasks).__name__} of a graph")
-    dropped = before.keys() - tasks.keys()
-    lost = {key for key in output_keys if key in dropped}
-    strange: list[Key] = []
-    seen: set[Any] = set()
-    for key, node in tasks.items():
-        old = before.get(key)
-        if node is not old:
-            # dask's own tasks need no check
-            if not isinstance(node, GraphNode) or node.key != key:
-                raise UnsoundGraphError(f"{key!r} is no task of that key: {node!r:.200}")
-            _check_fused(node, seen)
-            if node.dependencies and not node.dependencies <= _reachable(old, before):
-                strange.append(key)
-        if dropped and not dropped.isdisjoint(node.dependencies):
-            lost |= node.dependencies & dropped
-    if strange:
-        # new dependencies may close cycles, or have no task
-        used = set().union(*(tasks[key].dependencies for key in strange)) - tasks.keys()
-        lost |= used and used - set().union(*(node.dependencies for node in before.values()))
-    if lost:
-        raise UnsoundGraphError(f"no task for {', '.join(sorted(map(repr, lost))[:5])}")
-    if strange and (left := _in_cycles(tasks)):
-        raise UnsoundGraphError(f"tasks wait for each other: {', '.join(map(repr, left[:5]))}")
-
-
-def _check_fused(node: Any, seen: set[Any]) -> None:
-    """Check that the tasks fused into a task can be computed; those of a layer share one graph."""
-    if not isinstance(node, Task) or node.func is not _execute_subgraph:
-        return
-    inner, out, names, *values = node.args
-    if len(names) != len(values):
-        raise UnsoundGraphError(f"{node.key!r} has {len(values)} arguments for {len(names)} names")
-    if (alike := (id(inner), out, names)) in seen:
-        return
-    seen.add(alike)
-    known = {*inner, *names}
-    lost = {out, *itertools.chain.from_iterable(t.dependencies for t in inner.values())} - known
-    if lost or _in_cycles(inner):
-        raise UnsoundGraphError(f"the tasks fused into {node.key!r} cannot be computed: {lost}")
-    for task in inner.values():
-        _check_fused(task, seen)
-
-
-def _reachable(node: Any, before: Mapping[Any, Any]) -> Set[Key]:
-    """Return the dependencies of a task and theirs, in the graph from before.
-
-    Tasks that depend on these alone form no cycle: it would have been one before.
-    """
-    if node is None:
-        return frozenset()
-    direct: frozenset[Key] = node.dependencies
-    return direct.union(*(before[name].dependencies for name in direct if name in before))
-
-
-def _in_cycles(tasks: Tasks) -> list[Key]:
-    """Return the tasks in cycles, and those that depend on them."""
-    left: dict[Key, int] = {}
-    dependents: defaultdict[Key, list[Key]] = defaultdict(list)
-    for key, node in tasks.items():
-        names = node.dependencies & tasks.keys()
-        left[key] = len(names)
-        for name in names:
-            dependents[name].append(key)
-    ready = [key for key, count in left.items() if not count]
-    while ready:
-        done = ready.pop()
-        del left[done]
-        for key in dependents.pop(done, ()):
-            left[key] -= 1
-            if not left[key]:
-                ready.append(key)
-    return list(left)
+def _rule_of(node: Read | Elemwise) -> str:
+    """The rule by which a layer is lowered to a tree."""
+    if isinstance(node, Read) and node.is_rechunked:
+        return "new_blocks"
+    if len(node.layers) > 1:
+        return "slices"
+    return "elementwise" if isinstance(node, Elemwise) else "views of constant blocks"

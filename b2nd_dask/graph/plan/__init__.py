@@ -1,7 +1,6 @@
 """What computing a dask collection takes, before it is computed: `plan`.
 
-`plan` optimizes the graph and adds up; `walk` finds the reads and writes in its tasks, `reads` and
-`rechunks` say of which frames; `task_memory` and `memory` say what a task holds; `report` are the
-results, as objects, text and HTML. What reads take says `frame.read.read_cost`. Imports `optimize`,
-`write` and `read`, to know their tasks.
+`plan` has the function and its result, as numbers, text and HTML. `walk` finds what tasks read and
+write, and adds it up; `memory` says what they hold for it, and `frame.read.read_cost` what reading
+takes. Imports `tasks`, `write` and `read`, whose functions the tasks call.
 """

@@ -1,149 +1,192 @@
-"""What a task holds beside the block that it reads: results of elementwise work."""
+"""The memory that tasks take for what they read and write.
+
+What programs and chunk steps hold is found by running them on one element.
+"""
 
 from __future__ import annotations
 
 import math
 import warnings
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 
-from b2nd_dask.graph._dask_compat import Task, core
-from b2nd_dask.graph.optimize.calls.arg_reductions import Search
-from b2nd_dask.graph.optimize.calls.elementwise import (
-    UNKNOWN,
-    ElementwiseWork,
-    is_elementwise,
-)
-from b2nd_dask.graph.optimize.calls.expression import (
-    Call,
-    Literal,
-    Node,
-    NotUnderstoodError,
-    Read,
-    Scope,
-)
-from b2nd_dask.graph.optimize.rules.reduction_pushdown import BlockReduction
-from b2nd_dask.graph.write.write_tasks import write_task
+from b2nd_dask.frame.joined import JoinedReference, Readable
+from b2nd_dask.frame.read.read_cost import ChunkRange, ReadCosts, Region
+from b2nd_dask.frame.read.reduce import group_nbytes
+from b2nd_dask.frame.rechunk.intermediate_frame import IntermediateFrame
+from b2nd_dask.frame.reference import FrameReference
+from b2nd_dask.frame.write.writer import FramePlan
+from b2nd_dask.graph.expression.program import Program
+from b2nd_dask.graph.tasks.block_read import BlockReduction
+from b2nd_dask.storage import Staging
+
+ReadFrame = FrameReference | IntermediateFrame
 
 #: Partial results of chunks, those that they are merged with, and copies of both, as measured.
 _COPIES_OF_RESULTS = 6.0
-#: Arrays of positions that a search holds when it ends.
-_POSITIONS_OF_RESULT = 4
 
 
-class _Size(NamedTuple):
-    """Bytes for each element of the block."""
+class Piece(NamedTuple):
+    """A region of one frame."""
 
-    result: np.dtype[Any] | None
-    """None of what is no block."""
-    peak: float
-    """While it is computed, its arguments included."""
+    frame: ReadFrame
+    region: Region
 
     @property
-    def nbytes(self) -> int:
-        return self.result.itemsize if self.result else 0
+    def nelements(self) -> int:
+        """Elements of its array; none of chunks that are not decoded."""
+        return 0 if isinstance(self.region, ChunkRange) else math.prod(map(len, self.region))
 
 
-def held_in(task: Task) -> float:
-    """Bytes that a fused task holds beside what it reads, for each byte of that.
+@dataclass(eq=False)
+class FoundRead:
+    """An array that a task reads, and bytes that it takes, as far as `add` knows them."""
 
-    What is not understood counts as one block more.
+    pieces: list[Piece]
+    """Read one after another."""
+    is_copied: bool = False
+    """Whether the pieces are copied to where they belong in one array."""
+    held: float = 0.0
+    """Bytes that functions of the elements hold beside them, for each byte of elements."""
+    is_streamed: bool = False
+    """Whether chunks are reduced one by one, and no array of the region is built."""
+    results: float = 0.0
+    """Bytes of partial results, where chunks are reduced one by one."""
+    buffers: float = 0.0
+    """Of the piece that takes the most, as the next two."""
+    elements: int = 0
+    """Of an array of them."""
+    at_once: int = 0
+    """Of the elements that functions are called with."""
+    nelements: int = 0
+    """Of all pieces, as the next two."""
+    nbytes: int = 0
+    fetched: float = 0.0
+
+    def add(self, piece: Piece, costs: ReadCosts, row: int) -> None:
+        """Add what a piece takes; a row of the costs says what reading it does."""
+        grid, streamed = piece.frame.grid, self.is_streamed
+        nbytes, largest = piece.nelements * grid.itemsize, int(costs.largest[row])
+        group = group_nbytes(grid)
+        at_once = min(max(largest, group) if largest else 0, nbytes) if streamed else nbytes
+        # what is decoded in another order than that of the elements is copied, and what is gathered
+        in_place = largest == grid.chunk_nbytes and grid.chunk_is_c_order and not group
+        scratch = 0 if costs.direct[row] and not streamed else largest
+        self.buffers = max(self.buffers, float(costs.buffers[row]) + scratch)
+        self.elements = max(self.elements, 0 if streamed and in_place else at_once)
+        self.at_once = max(self.at_once, at_once)
+        self.nelements += piece.nelements
+        self.nbytes += nbytes
+        self.fetched += float(costs.fetched[row])
+
+    @property
+    def is_array(self) -> bool:
+        """Whether pieces are copied to an array of all elements."""
+        return self.is_copied and not self.is_streamed
+
+    @property
+    def peak(self) -> float:
+        """Bytes of the elements and of what functions make of them."""
+        if self.is_array:
+            # the array, and a piece or what functions make of the array
+            return self.nbytes + max(self.elements, self.nbytes * self.held)
+        return self.elements + self.at_once * self.held + self.results
+
+
+class FoundWrite(NamedTuple):
+    """A frame that tasks write."""
+
+    plan: FramePlan
+    staging: Staging
+    is_intermediate: bool = False
+    """Whether the same graph reads it, and the end removes it."""
+
+    def peak(self, nelements: int, fetched: float) -> float:
+        """Bytes that writing a block takes, which is made of so many compressed bytes."""
+        grid = self.plan.grid
+        block = nelements * self.plan.dtype.itemsize
+        one = fetched * min(1, grid.chunk_nbytes / max(block, 1))
+        encoded = min(fetched, max(self.staging.batch_nbytes, one))
+        if not block and fetched:
+            # chunks that are copied as they are stored
+            return encoded
+        # a chunk in the order of its blocks, unless it is the block; and as many bytes for its
+        # compressed ones, which are about as long as they were
+        direct = block <= grid.chunk_nbytes and grid.chunk_is_c_order
+        return block + grid.chunk_nbytes * (1 if direct else 2) + encoded
+
+
+class FoundTask(NamedTuple):
+    """What one task does with frames."""
+
+    reads: list[FoundRead]
+    writes: FramePlan | None
+    """Of the frame of which it writes chunks."""
+
+    def peak(self, target: FoundWrite | None) -> float:
+        """The most that it holds; `target` is the frame that it writes, if that is known."""
+        # a thread uses its buffers again
+        buffers = max((read.buffers for read in self.reads), default=0.0)
+        reading = buffers + sum(read.peak for read in self.reads)
+        if target is None:
+            return reading
+        block = max((read.nelements for read in self.reads), default=0)
+        buffers += sum(read.elements for read in self.reads if read.is_array)
+        fetched = sum(read.fetched for read in self.reads)
+        return max(reading, buffers + target.peak(block, fetched))
+
+
+def read_of(regions: Iterable[tuple[Readable, Region]], held: float = 0.0) -> FoundRead:
+    """The read of regions; of joined frames it has the parts that lie in each of them."""
+    pieces: list[Piece] = []
+    for frame, region in regions:
+        if isinstance(frame, JoinedReference) and not isinstance(region, ChunkRange):
+            pieces += (Piece(part.frame, part.axes) for part in frame.split(region))
+        else:
+            pieces.append(Piece(cast(ReadFrame, frame), region))
+    return FoundRead(pieces, is_copied=len(pieces) > 1, held=held)
+
+
+def nbytes_of_program(program: Program, dtypes: Sequence[np.dtype[Any]], keeps: bool) -> int:
+    """Bytes for each element that a program holds at the most, beside the elements.
+
+    These, of the first dtype, go when no step needs them any more, unless the caller `keeps` them.
     """
-    try:
-        scope = Scope.of(task)
-        top = scope.named(task.args[1])
-    except NotUnderstoodError:
-        return 1.0
-    reads: list[int] = []
-    size = _size(top, reads)
-    if not reads:
-        # of a source of another kind
-        return 1.0
-    return max(0.0, size.peak / max(reads) - 1)
+    elements, *inputs = (np.zeros(1, dtype) for dtype in dtypes)
+    made = [elements]
+
+    def recorded(func: Callable[..., Any], *args: Any, **keywords: Any) -> Any:
+        made.append(np.asarray(_tried(partial(func, *args, **keywords), elements)))
+        return made[-1]
+
+    steps = tuple(replace(step, func=partial(recorded, step.func)) for step in program.steps)
+    replace(program, steps=steps).run(elements, inputs)
+    last, peak = program.last_uses(), elements.itemsize
+    if keeps:
+        last[0] = len(steps)
+    for number in range(1, len(made)):
+        earlier = (one for n, one in enumerate(made[:number]) if last.get(n, 0) >= number)
+        peak = max(peak, made[number].itemsize + sum(one.itemsize for one in earlier))
+    return peak - elements.itemsize
 
 
-def held_by_work(work: ElementwiseWork, dtype: np.dtype[Any]) -> float:
-    """The same for elementwise work on what is read."""
-    if not work.steps:
-        return 0.0
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            made = np.asarray(work.run(np.ones(1, dtype), {}))
-    except Exception:  # noqa: BLE001 - results of dependencies are not known
-        return 1.0
-    # a step's argument goes when its result is there
-    steps = min(len(work.steps), 2)
-    return steps * made.dtype.itemsize / dtype.itemsize - (steps == 2)
+def nbytes_of_results(step: BlockReduction, dtype: np.dtype[Any], ndim: int) -> float:
+    """Bytes that partial results take, for each element of the result of a chunk step."""
+    one, inputs = np.zeros((1,) * ndim, dtype), [np.zeros((), dtype)] * step.program.inputs
+    found = _tried(lambda: step.fold.whole(step.program.run(one, inputs)), np.ones(1))
+    fields = found.values() if isinstance(found, dict) else (found,)
+    return _COPIES_OF_RESULTS * sum(np.asarray(field).nbytes for field in fields)
 
 
-def held_by_reduction(step: BlockReduction, dtype: np.dtype[Any]) -> float:
-    """The same for elementwise work and the chunk step of a reduction."""
-    return held_by_work(step.work, dtype)
-
-
-def results_of(step: BlockReduction, dtype: np.dtype[Any], shape: tuple[int, ...]) -> float:
-    """Bytes of the partial results of a block: of what is read so far, and of a chunk more."""
-    kept = math.prod(n for axis, n in enumerate(shape) if axis not in step.chunk.axis)
+def _tried(call: Callable[[], Any], default: Any) -> Any:
+    """The result of a function, which may refuse such elements."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            made = step.chunk.whole(step.work.run(np.ones((1,) * len(shape), dtype), {}))
-    except Exception:  # noqa: BLE001 - results of dependencies are not known
-        made = np.ones(1)
-    fields = made.values() if isinstance(made, dict) else (made,)
-    return _COPIES_OF_RESULTS * kept * sum(np.asarray(field).nbytes for field in fields)
-
-
-def held_by_search(
-    search: Search, work: ElementwiseWork, dtype: np.dtype[Any], shape: tuple[int, ...]
-) -> float:
-    """The same for a search for positions in an array as a whole, after elementwise work."""
-    axis = search.numpy_axis
-    if axis is None:
-        return held_by_work(work, dtype)
-    # NumPy copies elements that do not follow each other along the axis
-    turned = float(axis != len(shape) - 1)
-    # positions in the block, along the axis and in the whole array, and the elements there
-    found = (_POSITIONS_OF_RESULT * 8 + dtype.itemsize) / dtype.itemsize / shape[axis]
-    return held_by_work(work, dtype) + max(turned, found)
-
-
-def _size(node: Node, reads: list[int]) -> _Size:
-    if isinstance(node, Read):
-        dtype = node.region.frame.dtype
-        reads.append(dtype.itemsize)
-        return _Size(dtype, dtype.itemsize)
-    if not isinstance(node, Call):
-        return _Size(None, 0)
-    args = [_size(arg, reads) for arg in node.args]
-    held, peak = 0, 0.0
-    for arg in args:
-        peak = max(peak, held + arg.peak)
-        held += arg.nbytes
-    if node.func is write_task:
-        # a chunk at a time
-        return _Size(None, peak)
-    if node.func in (list, core.finalize) and len(args) == 1:
-        # of one block, which is the result
-        return _Size(args[0].result, peak)
-    result = _result(node, args)
-    return _Size(result, max(peak, held + (result.itemsize if result else 0)))
-
-
-def _result(node: Call, args: list[_Size]) -> np.dtype[Any] | None:
-    arrays = [arg.result for arg in args if arg.result is not None]
-    values = [arg.value if isinstance(arg, Literal) else UNKNOWN for arg in node.args]
-    if not is_elementwise(node.func, values, node.kwargs):
-        return arrays[0] if arrays else None
-    given = [
-        np.ones(1, size.result) if size.result is not None else 1 if value is UNKNOWN else value
-        for size, value in zip(args, values, strict=True)
-    ]
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            return np.asarray(node.func(*given, **node.kwargs)).dtype
-    except Exception:  # noqa: BLE001 - of what cannot be tried the block is as good a guess
-        return arrays[0] if arrays else None
+            return call()
+    except Exception:  # noqa: BLE001 - of what cannot be tried this is as good a guess
+        return default

@@ -1,22 +1,136 @@
-"""`plan`: add up what the tasks of a graph read, decode, hold and write."""
+"""`plan` and what it returns: numbers, a text and a table in HTML."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+import itertools
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from html import escape
+from typing import Any
 
+import numpy as np
 from dask.base import is_dask_collection
-from dask.optimization import cull
 
-from b2nd_dask.frame.read.read_cost import ReadCosts, Region
 from b2nd_dask.graph import _dask_compat
-from b2nd_dask.graph.plan.reads import FoundRead, PlannedFrame, ReadFrame
-from b2nd_dask.graph.plan.report import FrameReads, Plan, Target
-from b2nd_dask.graph.plan.task_memory import TaskMemory
 
-if TYPE_CHECKING:
-    from b2nd_dask.graph.plan.walk import FoundTask, FoundWrite
+_STYLE = (
+    "border-collapse: collapse; color: inherit; background: transparent; "
+    "font-variant-numeric: tabular-nums"
+)
+#: Lines in the middle between text and background, light or dark.
+_CELL = "text-align: left; padding: 2px 12px 2px 0; border-bottom: 1px solid rgba(128,128,128,.4)"
+
+#: More frames are shown as one.
+_MOST_SHOWN = 10
+
+
+@dataclass(frozen=True)
+class _Described:
+    """A frame: where it is, and how its array is cut."""
+
+    path: str
+    """Path, or URL without secrets."""
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+    chunk_shape: tuple[int, ...]
+    block_shape: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class FrameReads(_Described):
+    """What a computation reads of one frame."""
+
+    reads: int
+    """Regions that tasks read."""
+    chunks: int
+    """Chunks with data of which something is read."""
+    visits: int
+    """The same, counted for each region that reads from a chunk."""
+    blocks: int
+    """Blocks to decode, each as often as it is."""
+    constants: int
+    """Visits of chunks that the index marks as zeros, NaN or never written: nothing is read."""
+    fetch_nbytes: int
+    """Compressed bytes to fetch from the file or store."""
+    decode_nbytes: int
+    """Bytes to decode, padding of blocks included."""
+    is_intermediate: bool = False
+    """Whether the computation itself writes it before. How well it will compress is not known:
+    bytes to fetch, and chunks without data, count as if nothing did."""
+
+    def __str__(self) -> str:
+        return _text(self.path, _rows_of_frames([self]))
+
+
+@dataclass(frozen=True)
+class Target(_Described):
+    """A frame that a computation writes."""
+
+    chunks: int
+    """Chunks of the whole frame."""
+    contiguous: bool
+    """Whether it is one file."""
+    is_intermediate: bool = False
+    """Whether the computation reads it again, and then removes it."""
+
+    def __str__(self) -> str:
+        return _text(self.path, _rows_of_target(self))
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a computation takes; made by `plan`."""
+
+    tasks: int
+    """Tasks of the optimized graph."""
+    frames: tuple[FrameReads, ...]
+    """Frames that are read, each; the text and the table sum up more than ten."""
+    targets: tuple[Target, ...]
+    """Frames that are written."""
+    writing_tasks: int
+    """Tasks that write a block."""
+    peak_nbytes: int
+    """The most that one task holds of those that read frames: its block, what it makes of the
+    block, and scratch buffers. As many at a time run as there are threads; results of other tasks
+    that wait are not counted."""
+
+    @property
+    def reads(self) -> int:
+        """Regions that tasks read."""
+        return sum(frame.reads for frame in self.frames)
+
+    @property
+    def chunks(self) -> int:
+        """Chunks with data of which something is read."""
+        return sum(frame.chunks for frame in self.frames)
+
+    @property
+    def blocks(self) -> int:
+        """Blocks to decode."""
+        return sum(frame.blocks for frame in self.frames)
+
+    @property
+    def constants(self) -> int:
+        """Chunks that need not be read since all their elements are known to be equal."""
+        return sum(frame.constants for frame in self.frames)
+
+    @property
+    def fetch_nbytes(self) -> int:
+        """Compressed bytes to fetch; of intermediate frames as if they did not compress."""
+        return sum(frame.fetch_nbytes for frame in self.frames)
+
+    @property
+    def decode_nbytes(self) -> int:
+        """Bytes to decode."""
+        return sum(frame.decode_nbytes for frame in self.frames)
+
+    def __repr__(self) -> str:
+        return "\n\n".join(itertools.starmap(_text, _sections(self)))
+
+    def _repr_html_(self) -> str:
+        """Tables that take the colours of the page, light or dark."""
+        return f"<div>{''.join(itertools.starmap(_table, _sections(self)))}</div>"
 
 
 def plan(*collections: Any) -> Plan:
@@ -30,7 +144,8 @@ def plan(*collections: Any) -> Plan:
     Parameters
     ----------
     *collections : dask collection
-        Arrays, objects of xarray, what ``to_b2nd(..., compute=False)`` returns; computed together.
+        Arrays, also of `dask_array`, objects of xarray, what ``to_b2nd(..., compute=False)``
+        returns; computed together.
 
     Returns
     -------
@@ -65,96 +180,97 @@ def plan(*collections: Any) -> Plan:
             "plan does not know the tasks that dask makes with array.query-planning: set "
             "DASK_ARRAY__QUERY_PLANNING=False before dask.array is imported"
         )
-    # it knows the tasks of the optimizer, which needs private names of dask
-    from b2nd_dask.graph.plan.walk import is_run, tasks_of, writes_of
+    # without the private names of dask that it needs all but plans is there
+    from b2nd_dask.graph.plan.walk import plan_of
 
-    graph = _optimized(collections)
-    tasks = list(tasks_of(graph))
-    targets = writes_of(graph)
-    reads, peak = _read(tasks, targets)
-    writing = sum(task.writes for task in tasks)
-    return Plan(
-        tasks=sum(map(is_run, graph.values())),
-        frames=reads,
-        targets=tuple(_target(target) for target in targets),
-        writing_tasks=writing,
-        peak_nbytes=peak,
+    return plan_of(collections)
+
+
+Rows = list[tuple[str, str]]
+
+
+def _sections(found: Plan) -> list[tuple[str, Rows]]:
+    """Titles and rows."""
+    targets = [(f"writes {target.path}", _rows_of_target(target)) for target in found.targets]
+    return [("Plan", _rows_of_plan(found)), *_shown_frames(found.frames), *targets]
+
+
+def _rows_of_plan(found: Plan) -> Rows:
+    rows = [
+        ("tasks", f"{found.tasks:,}"),
+        ("fetch", _fetch(found.fetch_nbytes, any(f.is_intermediate for f in found.frames))),
+        ("decode", _size(found.decode_nbytes)),
+        ("peak of a task", _size(found.peak_nbytes)),
+    ]
+    if found.targets:
+        rows.insert(1, ("writing tasks", f"{found.writing_tasks:,}"))
+    return rows
+
+
+def _shown_frames(frames: Sequence[FrameReads]) -> list[tuple[str, Rows]]:
+    """A title and rows for each frame, or for all where they are many."""
+    if len(frames) <= _MOST_SHOWN:
+        return [(f"reads {frame.path}", _rows_of_frames([frame])) for frame in frames]
+    title = f"reads {len(frames):,} frames, from {frames[0].path} to {frames[-1].path}"
+    return [(title, _rows_of_frames(frames))]
+
+
+def _rows_of_frames(frames: Sequence[FrameReads]) -> Rows:
+    """What is read of frames together; the attributes of a plan list each."""
+    grids = {tuple(_grid(frame)) for frame in frames}
+    sizes = {math.prod(frame.block_shape) * frame.dtype.itemsize for frame in frames}
+    chunks, visits, blocks, constants, fetched, decoded = (
+        sum(getattr(frame, name) for frame in frames)
+        for name in ("chunks", "visits", "blocks", "constants", "fetch_nbytes", "decode_nbytes")
     )
+    often = visits / chunks if chunks else 1
+    return [
+        *(grids.pop() if len(grids) == 1 else [("arrays", f"of {len(grids):,} kinds")]),
+        ("chunks read", f"{chunks:,}" + f", {often:.1f} times each" * (often > 1)),
+        ("blocks", f"{blocks:,}" + (f" of {sizes.pop():,} B" if len(sizes) == 1 else "")),
+        ("constants", f"{constants:,}, not read"),
+        ("fetch", _fetch(fetched, any(frame.is_intermediate for frame in frames))),
+        ("decode", _size(decoded)),
+    ]
 
 
-def _optimized(collections: Iterable[Any]) -> Mapping[Any, Any]:
-    """The tasks that `compute` runs, with those that put the blocks of a result together."""
-    # looked up here: without these names of dask all but plans is there
-    expression: Any = _dask_compat.FinalizeCompute(_dask_compat.collections_to_expr(collections))
-    optimized = expression.optimize()
-    # dask leaves tasks in the graph that no result needs, and no scheduler runs
-    graph, _ = cull(dict(optimized.__dask_graph__()), optimized.__dask_keys__())
-    return graph  # type: ignore[no-any-return]
+def _rows_of_target(target: Target) -> Rows:
+    layout = "contiguous" if target.contiguous else "sparse"
+    return [*_grid(target), ("number of chunks", f"{target.chunks:,}, {layout}")]
 
 
-@dataclass
-class _OfFrame:
-    """What is read of one frame, and the numbers of the reads that it belongs to."""
-
-    frame: ReadFrame
-    regions: list[Region] = field(default_factory=list)
-    reads: list[int] = field(default_factory=list)
+def _fetch(nbytes: int, is_unknown: bool) -> str:
+    unknown = ", intermediate frames as if they did not compress"
+    return _size(nbytes) + unknown * is_unknown
 
 
-def _by_frame(reads: Iterable[FoundRead]) -> list[_OfFrame]:
-    groups: dict[Any, _OfFrame] = {}
-    known: dict[int, _OfFrame] = {}
-    for number, read in enumerate(reads):
-        for frame, region in read.pieces:
-            # by identity, since tokens take long; reads keep the references
-            if id(frame) not in known:
-                token = frame.__dask_tokenize__()
-                known[id(frame)] = groups.setdefault(token, _OfFrame(frame))
-            group = known[id(frame)]
-            group.regions.append(region)
-            group.reads.append(number)
-    return list(groups.values())
+def _grid(frame: FrameReads | Target) -> Rows:
+    return [
+        ("array", f"{_by(frame.shape)} {frame.dtype}" + ", intermediate" * frame.is_intermediate),
+        ("chunks", f"{_by(frame.chunk_shape)}, in blocks of {_by(frame.block_shape)}"),
+    ]
 
 
-def _read(tasks: list[FoundTask], targets: list[FoundWrite]) -> tuple[tuple[FrameReads, ...], int]:
-    """What is read of each frame, and the most that a task holds."""
-    memory = TaskMemory(tasks, targets)
-    frames = []
-    for group in _by_frame(read for task in tasks for read in task.reads):
-        costs = group.frame.read_costs(group.regions)
-        memory.add(group.frame, group.regions, group.reads, costs)
-        frames.append(_of_frame(group.frame, costs))
-    return tuple(frames), memory.peak
+def _by(shape: tuple[int, ...]) -> str:
+    return " x ".join(map(str, shape)) or "0-d"
 
 
-def _of_frame(frame: ReadFrame, costs: ReadCosts) -> FrameReads:
-    grid = frame.grid
-    return FrameReads(
-        path=frame.location.label,
-        shape=grid.shape,
-        dtype=frame.dtype,
-        chunk_shape=grid.chunks,
-        block_shape=grid.blocks,
-        reads=len(costs.visits),
-        chunks=int(costs.touched.sum()),
-        visits=int(costs.visits.sum()),
-        blocks=int(costs.blocks.sum()),
-        constants=int(costs.constants.sum()),
-        fetch_nbytes=round(costs.fetched.sum()),
-        decode_nbytes=int(costs.decoded.sum()),
-        is_intermediate=isinstance(frame, PlannedFrame),
+def _size(nbytes: int) -> str:
+    if nbytes < 1000:
+        return f"{nbytes} B"
+    power = min((len(str(nbytes)) - 1) // 3, 5)
+    return f"{nbytes / 1000**power:.1f} {' kMGTP'[power]}B"
+
+
+def _text(title: str, rows: Rows) -> str:
+    width = max(len(name) for name, _ in rows)
+    return "\n".join([title, *(f"  {name:<{width}}  {value}" for name, value in rows)])
+
+
+def _table(title: str, rows: Rows) -> str:
+    cells = "".join(
+        f'<tr><th style="{_CELL}">{escape(name)}</th><td style="{_CELL}">{escape(value)}</td></tr>'
+        for name, value in rows
     )
-
-
-def _target(found: FoundWrite) -> Target:
-    grid = found.plan.grid
-    return Target(
-        path=found.staging.label,
-        shape=grid.shape,
-        dtype=found.plan.dtype,
-        chunk_shape=grid.chunks,
-        block_shape=grid.blocks,
-        chunks=grid.nchunks,
-        contiguous=not found.plan.sparse,
-        is_intermediate=found.is_intermediate,
-    )
+    heading = f'<caption style="text-align: left; color: inherit">{escape(title)}</caption>'
+    return f'<table style="{_STYLE}">{heading}{cells}</table>'

@@ -1,317 +1,305 @@
-"""Find what the tasks of an optimized graph read of frames, and which frames they write."""
+"""What the tasks of an optimized graph do with frames: a fold over the objects that they carry.
+
+Needs private names of dask, so it is imported when something is planned.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator, Mapping
-from functools import partial
-from typing import Any, NamedTuple
+import functools
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any
 
-from b2nd_dask.format.grid import parse_selection
+import numpy as np
+from dask.optimization import cull
+
+from b2nd_dask.format.grid import Grid
 from b2nd_dask.frame.array import Frame, reference_of
-from b2nd_dask.frame.joined import JoinedReference, Readable
-from b2nd_dask.frame.rechunk.intermediate_frame import open_intermediate
+from b2nd_dask.frame.joined import Readable
+from b2nd_dask.frame.rechunk.intermediate_frame import (
+    IntermediateFrame,
+    open_intermediate,
+    open_view,
+)
+from b2nd_dask.frame.rechunk.source import FlatSource, RegionSource, Source
+from b2nd_dask.frame.rechunk.work import rechunk_region
 from b2nd_dask.frame.write.idempotent import open_staging
 from b2nd_dask.frame.write.parts import open_part
 from b2nd_dask.frame.write.writer import FramePlan
 from b2nd_dask.graph._dask_compat import (
     Alias,
     DataNode,
+    FinalizeCompute,
     GraphNode,
+    NestedContainer,
     Task,
     TaskRef,
     _execute_subgraph,
+    _identity_cast,
+    collections_to_expr,
+    convert_legacy_graph,
     core,
 )
-from b2nd_dask.graph.optimize.calls.arg_reductions import Search
-from b2nd_dask.graph.optimize.calls.elementwise import BoundWork
-from b2nd_dask.graph.optimize.rules.index_pushdown import Window, index_block
-from b2nd_dask.graph.optimize.rules.pushdown import kind_of, value_of
-from b2nd_dask.graph.optimize.rules.read_at_once import read_at_once
-from b2nd_dask.graph.optimize.rules.reduction_pushdown import BlockReduction, reduce_block
+from b2nd_dask.graph.expression.elementwise import FILTERS, UNKNOWN, is_among, is_number
+from b2nd_dask.graph.expression.program import Program
 from b2nd_dask.graph.plan.memory import (
-    held_by_reduction,
-    held_by_search,
-    held_by_work,
-    held_in,
-    results_of,
+    FoundRead,
+    FoundTask,
+    FoundWrite,
+    Piece,
+    ReadFrame,
+    nbytes_of_program,
+    nbytes_of_results,
+    read_of,
 )
-from b2nd_dask.graph.plan.reads import FoundRead, Recorder, found_read
-from b2nd_dask.graph.plan.rechunks import (
-    RECHUNK_TASKS,
-    Source,
-    Sources,
-    box_of,
-    call_of,
-    index_of,
-)
-from b2nd_dask.graph.read.blocks import ConstantRegion, FrameRegion
-from b2nd_dask.graph.write.rechunk.job import verify_task
+from b2nd_dask.graph.plan.plan import FrameReads, Plan, Target
+from b2nd_dask.graph.read.blocks import FrameRegion
+from b2nd_dask.graph.tasks.block_index import index_block, regions_of_index
+from b2nd_dask.graph.tasks.block_read import BlockRead, BlockReduction, read_at_once, reduce_block
+from b2nd_dask.graph.write.rechunk_job import regions_of_task
 from b2nd_dask.graph.write.write_tasks import write_task
-from b2nd_dask.storage import Staging
 
-_READERS = (core.getter, core.getter_inline, core.getter_nofancy)
-
-
-class FoundWrite(NamedTuple):
-    """A frame that tasks write."""
-
-    plan: FramePlan
-    staging: Staging
-    is_intermediate: bool = False
-    """Whether the same graph reads it, and the end removes it."""
+_GETTERS = (core.getter, core.getter_inline, core.getter_nofancy)
+_WRITERS = (write_task, rechunk_region)
+_OPENERS = (open_staging, open_part, open_intermediate)
+#: Functions of blocks that make no block: they write it, or share its memory.
+_MAKE_NOTHING = (write_task, *FILTERS)
 
 
-class FoundTask(NamedTuple):
-    """What one task does with frames."""
-
-    reads: list[FoundRead]
-    writes: bool
-    plan: FramePlan | None = None
-    """Of the frame that it writes to, where the task itself says so."""
-
-
-class _Site(NamedTuple):
-    """A call that reads a frame, in a task."""
-
-    func: Any
-    source: Any
-    """Region, reference or source of a rechunk."""
-    index: Any
-    rest: tuple[Any, ...]
-    """The other arguments."""
-    plan: FramePlan | None = None
-    """Of the frame that a task of a rechunk writes to."""
+def plan_of(collections: Iterable[Any]) -> Plan:
+    """Add up what the tasks of collections read, decode, hold and write."""
+    graph = _optimized(collections)
+    found = Walk(graph)
+    # fills in what each read takes, too
+    frames = tuple(map(_read_of_frame, _by_frame(found.tasks)))
+    targets = {id(target.plan): target for target in found.targets.values()}
+    peaks = (task.peak(targets.get(id(task.writes))) for task in found.tasks)
+    return Plan(
+        tasks=sum(not isinstance(node, DataNode) for node in graph.values()),
+        frames=frames,
+        targets=tuple(map(_target, found.targets.values())),
+        writing_tasks=sum(task.writes is not None for task in found.tasks),
+        peak_nbytes=int(max(peaks, default=0)),
+    )
 
 
-def tasks_of(graph: Mapping[Any, Any]) -> Iterator[FoundTask]:
-    """What each task of a graph does with frames; nothing of those that do nothing with them."""
-    walk = _Walk(graph)
-    for node in graph.values():
-        found = walk.task(node)
-        if found.reads or found.writes:
-            yield found
+def _optimized(collections: Iterable[Any]) -> Mapping[Any, Any]:
+    """The tasks that `compute` runs, with those that put the blocks of a result together."""
+    expression: Any = FinalizeCompute(collections_to_expr(collections))
+    optimized = expression.optimize()
+    # dask leaves tasks in the graph that no result needs, and no scheduler runs
+    graph, _ = cull(dict(optimized.__dask_graph__()), optimized.__dask_keys__())
+    nodes: Mapping[Any, Any] = convert_legacy_graph(graph)
+    return nodes
 
 
-def writes_of(graph: Mapping[Any, Any]) -> list[FoundWrite]:
-    """Frames that are written, each once."""
-    found: dict[Any, FoundWrite] = {}
-    for node in graph.values():
-        func, args = call_of(node)
-        opening = func.func if isinstance(func, partial) else func
-        if opening in (open_staging, open_part):
-            write = FoundWrite(*(value_of(arg) for arg in args[:2]))
-        elif opening is open_intermediate:
-            intermediate = value_of(args[0])
-            write = FoundWrite(intermediate.plan, intermediate.staging, is_intermediate=True)
-        else:
-            continue
-        # tasks of several steps open the same area
-        found.setdefault((write.staging.label, write.staging.key), write)
-    return list(found.values())
+def _by_frame(tasks: Iterable[FoundTask]) -> Iterable[list[tuple[FoundRead, Piece]]]:
+    """What is read of each frame, with the reads that it belongs to."""
+    groups: dict[Any, list[tuple[FoundRead, Piece]]] = {}
+    token_of = functools.cache(_token)
+    for task in tasks:
+        for read in task.reads:
+            for piece in read.pieces:
+                groups.setdefault(token_of(piece.frame), []).append((read, piece))
+    return groups.values()
 
 
-def is_run(node: Any) -> bool:
-    """Whether a node of a graph is a task that a scheduler runs."""
-    if isinstance(node, GraphNode):
-        return not isinstance(node, DataNode)
-    return isinstance(node, tuple) and bool(node) and callable(node[0])
+def _token(frame: ReadFrame) -> Any:
+    """Equal for references to the same version of a frame."""
+    return frame if isinstance(frame, IntermediateFrame) else frame.__dask_tokenize__()
 
 
-class _Place(NamedTuple):
-    """A read in the tasks of a layer."""
+def _read_of_frame(pieces: list[tuple[FoundRead, Piece]]) -> FrameReads:
+    """Say what is read of a frame; add what each piece takes to its read."""
+    frame = pieces[0][1].frame
+    costs = frame.read_costs([piece.region for _, piece in pieces])
+    for row, (read, piece) in enumerate(pieces):
+        read.add(piece, costs, row)
+    return FrameReads(
+        **_described(frame.location.label, frame.grid, frame.dtype),
+        reads=len(pieces),
+        chunks=int(costs.touched.sum()),
+        visits=int(costs.visits.sum()),
+        blocks=int(costs.blocks.sum()),
+        constants=int(costs.constants.sum()),
+        fetch_nbytes=round(costs.fetched.sum()),
+        decode_nbytes=int(costs.decoded.sum()),
+        is_intermediate=isinstance(frame, IntermediateFrame),
+    )
 
-    site: _Site
-    """In the first of them."""
-    source_at: int | None
-    """Which of the task's arguments is the source; None where it is the same in all."""
-    index_at: int | None
 
-    def in_task(self, given: list[Any]) -> _Site:
-        """The read in another task."""
-        source = self.site.source if self.source_at is None else given[self.source_at]
-        index = self.site.index if self.index_at is None else given[self.index_at]
-        return self.site._replace(source=source, index=index)
+def _target(found: FoundWrite) -> Target:
+    plan = found.plan
+    return Target(
+        **_described(found.staging.label, plan.grid, plan.dtype),
+        chunks=plan.grid.nchunks,
+        contiguous=not plan.sparse,
+        is_intermediate=found.is_intermediate,
+    )
 
 
-class _Walk:
-    def __init__(self, graph: Mapping[Any, Any]) -> None:
+def _described(label: str, grid: Grid, dtype: np.dtype[Any]) -> dict[str, Any]:
+    """The fields that both have."""
+    cells = {"chunk_shape": grid.chunks, "block_shape": grid.blocks}
+    return {"path": label, "shape": grid.shape, "dtype": dtype, **cells}
+
+
+class Walk:
+    """The tasks of a graph that read or write frames, and the frames that they write."""
+
+    def __init__(self, graph: Mapping[Any, GraphNode]) -> None:
+        self.tasks: list[FoundTask] = []
         self._graph = graph
-        self._known_held: dict[tuple[Any, ...], float] = {}
-        # with a task of each, since identities are part of the keys
-        self._layers: dict[Hashable, tuple[Any, list[_Place], bool, float]] = {}
-        self._sources = Sources(self._node)
+        self.targets: dict[Any, FoundWrite] = {}
+        self._memory: dict[Any, float] = {}
+        for node in graph.values():
+            self._add(node)
 
-    def task(self, node: Any) -> FoundTask:
-        """What a task of the graph does."""
-        func, _ = call_of(node)
-        if not callable(func):
-            return FoundTask([], writes=False)
-        if func is _execute_subgraph:
-            return self._fused(node)
-        sites, writes = self._sites(node, {})
-        reads = [read for site in sites for read in self._reads(site, 0.0)]
-        plans = [site.plan for site in sites if site.plan is not None]
-        return FoundTask(reads, writes, plans[0] if plans else None)
+    def _add(self, node: GraphNode) -> None:
+        reads: list[FoundRead] = []
+        blocks: list[int] = []
+        writes, makes_more = None, False
+        for func, args in self._calls(node, {}):
+            found = self._reads(func, args)
+            if found and func is not reduce_block:
+                blocks.append(len(reads))
+            reads += found
+            makes_more |= not found and not is_among(func, _MAKE_NOTHING)
+            if is_among(func, _WRITERS):
+                writes = next(arg for arg in args if isinstance(arg, FramePlan))
+            self._note_target(func, args)
+        if blocks and makes_more:
+            # a block more
+            reads[blocks[0]].held = max(reads[blocks[0]].held, 1.0)
+        if reads or writes:
+            self.tasks.append(FoundTask(reads, writes))
 
-    def _fused(self, node: Task) -> FoundTask:
-        inner, out, names, *values = node.args
-        layer = id(inner), out, names, *map(kind_of, values)
-        given = [value_of(value) for value in values]
-        if layer not in self._layers:
-            sites, writes = self._sites(node, {})
-            places = [
-                _Place(site, _position(site.source, given), _position(site.index, given))
-                for site in sites
-            ]
-            self._layers[layer] = node, places, writes, self._held(node, sites)
-        _, places, writes, held = self._layers[layer]
-        reads = [read for place in places for read in self._reads(place.in_task(given), held)]
-        return FoundTask(reads, writes)
-
-    def _held(self, node: Task, sites: list[_Site]) -> float:
-        """What work in a fused task holds: alike for the same functions of the same dtypes."""
-        functions = (id(getattr(task, "func", None)) for task in node.args[0].values())
-        work = *functions, *(_frame_of(site.source).dtype for site in sites)
-        if work not in self._known_held:
-            self._known_held[work] = held_in(node)
-        return self._known_held[work]
-
-    def _sites(self, node: Any, scope: Mapping[Any, Any]) -> tuple[list[_Site], bool]:
-        """The reads in a task, and whether one of its calls writes a block."""
-        if isinstance(node, list | tuple) and not callable(call_of(node)[0]):
-            args: tuple[Any, ...] = tuple(node)
-            func = None
-        elif not isinstance(node, Task | tuple):
-            return [], False
-        elif isinstance(node, Task) and node.func is _execute_subgraph:
-            inner, _, names, *values = node.args
-            inside = {n: self._known(v, scope) for n, v in zip(names, values, strict=True)}
-            func, args, scope = None, tuple(inner.values()), {**scope, **inside}
+    def _note_target(self, func: Any, args: list[Any]) -> None:
+        """Note the frame of which a function makes the staging area; tasks may open it again."""
+        if func is open_intermediate:
+            write = FoundWrite(args[0].plan, args[0].staging, is_intermediate=True)
+        elif is_among(func, _OPENERS):
+            write = FoundWrite(*args[:2])
         else:
-            func, args = call_of(node)
-            site = self._site(func, args, scope)
-            if site is not None:
-                return [site], site.plan is not None
-            args += tuple(getattr(node, "kwargs", {}).values())
-        sites, writes = [], func is write_task
-        for arg in args:
-            more, more_writes = self._sites(arg, scope)
-            sites += more
-            writes = writes or more_writes
-        return sites, writes
+            return
+        self.targets.setdefault((write.staging.label, write.staging.key), write)
 
-    def _site(self, func: Any, args: tuple[Any, ...], scope: Mapping[Any, Any]) -> _Site | None:
-        if func in (reduce_block, index_block) or func in _READERS:
-            source, index, *rest = (self._known(arg, scope) for arg in args)
-            if isinstance(source, FrameRegion | ConstantRegion | Readable | Frame):
-                return _Site(func, source, index, tuple(rest))
-        elif func is read_at_once:
-            source, axes = (self._known(arg, scope) for arg in args[:2])
-            return _Site(func, source, axes, ())
-        elif func in RECHUNK_TASKS:
-            return self._rechunk_site(func, args, scope)
-        elif len(args) == 2 and (region := box_of(self._known(args[1], scope))) is not None:
-            # a block of an array that is read as passes are
-            found = self._sources.of(self._known(args[0], scope))
-            return found and _Site(func, found, region, ())
-        return None
-
-    def _rechunk_site(self, func: Any, args: tuple[Any, ...], scope: Mapping[Any, Any]) -> _Site:
-        source = self._sources.of(self._known(args[0], scope))
-        if source is None:
-            raise ValueError(f"plan does not know what a task reads: {func.__name__} of {args[0]}")
-        values = [value_of(self._node(self._known(arg, scope))) for arg in args[1:]]
-        plan = next((value for value in values if isinstance(value, FramePlan)), None)
-        if func is verify_task:
-            source, values = source.of_frame(values[0]), values[1:]
-        return _Site(func, source, index_of(func, values), (), plan)
-
-    def _node(self, arg: Any) -> Any:
-        """The node of the graph that an argument refers to, or the argument."""
-        while isinstance(arg, TaskRef | Alias):
-            key = arg.key if isinstance(arg, TaskRef) else arg.target
-            if key not in self._graph:
-                return arg
-            arg = self._graph[key]
-        return self._node(self._graph[arg]) if isinstance(arg, str) and arg in self._graph else arg
+    def _calls(self, node: Any, scope: Mapping[Any, Any]) -> Iterator[tuple[Any, list[Any]]]:
+        """The functions that a task calls, and their arguments as far as they are known."""
+        if not isinstance(node, Task):
+            return
+        if node.func is _execute_subgraph:
+            inner, _, names, *values = node.args
+            known = (DataNode(None, self._known(value, scope)) for value in values)
+            scope = {**inner, **dict(zip(names, known, strict=True))}
+            for each in inner.values():
+                yield from self._calls(each, scope)
+            return
+        arguments = [*node.args, *node.kwargs.values()]
+        for each in arguments:
+            yield from self._calls(each, scope)
+        if not _is_collection(node):
+            yield node.func, [self._known(each, scope) for each in arguments]
 
     def _known(self, arg: Any, scope: Mapping[Any, Any]) -> Any:
         """The value of an argument, where the graph tells it."""
+        if isinstance(arg, DataNode):
+            return arg.value
         if isinstance(arg, TaskRef | Alias):
             key = arg.key if isinstance(arg, TaskRef) else arg.target
-            if key in scope:
-                return scope[key]
-            found = self._graph.get(key)
-            return found.value if isinstance(found, DataNode) else arg
-        return value_of(arg)
+            node = scope.get(key, self._graph.get(key, UNKNOWN))
+            found = self._source(node) or self._known(node, scope)
+            # the only block of an array without axes is some number
+            return 1 if found is UNKNOWN and isinstance(key, tuple) and len(key) == 1 else found
+        if not isinstance(arg, Task):
+            return arg
+        return [self._known(each, scope) for each in arg.args] if _is_collection(arg) else UNKNOWN
 
-    def _reads(self, site: _Site, held: float) -> list[FoundRead]:
-        if isinstance(site.source, Source):
-            return [site.source.read(site.index)._replace(held=held)]
-        frame = _readable(site.source)
-        if site.func is read_at_once:
-            return [found_read(frame, site.index, held)]
-        if site.func is reduce_block:
-            step, region = site.rest[0], _region(site.index, frame)
-            return [] if _is_told(frame, region, step) else [_reduced(frame, region, step)]
-        if site.func is index_block:
-            func, work, _, *arguments = site.rest
-            held = max(held, held_by_work(work, frame.dtype))
-            return _indexed(frame, site.index, func, arguments, held)
-        return [found_read(frame, _region(site.index, frame), held)]
+    def _source(self, node: Any) -> RegionSource | FlatSource | None:
+        """The source of a rechunk, where that is what another task makes."""
+        if not isinstance(node, Task):
+            return None
+        if node.func is FlatSource:
+            return FlatSource(*(self._known(arg, {}) for arg in node.args))
+        return RegionSource(*node.args[:3]) if node.func is open_view else None
+
+    def _reads(self, func: Any, args: list[Any]) -> list[FoundRead]:
+        """What a function reads."""
+        first: Any = args[0] if args else None
+        blocks = [each for each in args if isinstance(each, BlockRead)]
+        if func is reduce_block:
+            return self._of_reduction(*args)
+        if func is index_block:
+            held = self._held(args[2], first.source, keeps=False)
+            return [read_of([each], held) for each in regions_of_index(*args)]
+        if blocks:
+            return self._of_blocks(func, args, blocks)
+        if isinstance(first, FrameRegion | Readable | Frame) and is_among(func, _GETTERS):
+            return [read_of([_region_of(first, args[1])])]
+        if isinstance(first, Source) and func is not FlatSource:
+            read = read_of(regions_of_task(func, *args))
+            read.is_copied |= isinstance(first, FlatSource)
+            return [read]
+        return []
+
+    def _of_blocks(self, func: Any, args: list[Any], blocks: list[BlockRead]) -> list[FoundRead]:
+        """The blocks of `compute_block` or `read_at_once`; the largest counts for the program."""
+        reads = [read_of([(each.source, each.axes)]) for each in blocks]
+        program = getattr(func, "keywords", {}).get("program")
+        if func is read_at_once and blocks[0].is_reversed:
+            # a copy in C order
+            reads[0].held = 1.0
+        if program is not None:
+            sizes = [math.prod(map(len, each.axes)) for each in blocks]
+            at = sizes.index(max(sizes))
+            # results of other tasks are taken for ones of the same dtype
+            known = [each if isinstance(each, BlockRead) else blocks[at] for each in args]
+            dtypes = tuple(each.source.dtype for each in known)
+            nbytes = self._once(nbytes_of_program, program, dtypes, False)
+            reads[at].held = nbytes / blocks[at].source.dtype.itemsize
+        return reads
+
+    def _of_reduction(
+        self, block: BlockRead, step: BlockReduction, inputs: list[Any]
+    ) -> list[FoundRead]:
+        """The block of `reduce_block`; nothing where statistics answer the reduction."""
+        frame, axes = block.source, block.axes
+        asks = step.asks and not inputs and all(axes)
+        if asks and frame.unanswered_nbytes(axes, step.reduction(frame.dtype)) == 0:
+            return []
+        read, shape = read_of([(frame, axes)]), tuple(map(len, axes))
+        if not all(map(is_number, inputs)):
+            read.held = self._held(step.program, frame, keeps=False)
+            return [read]
+        kept = math.prod(n for axis, n in enumerate(shape) if axis not in step.fold.axis)
+        read.is_streamed, read.held = True, self._held(step.program, frame, keeps=True)
+        read.results = kept * self._once(nbytes_of_results, step, frame.dtype, len(axes))
+        return [read]
+
+    def _held(self, program: Program, frame: Readable, *, keeps: bool) -> float:
+        """Bytes that a program holds for each byte of elements of a frame."""
+        dtypes = (frame.dtype,) * (1 + program.inputs)
+        return self._once(nbytes_of_program, program, dtypes, keeps) / frame.dtype.itemsize
+
+    def _once(self, function: Callable[..., float], step: Any, *args: Any) -> float:
+        """What a function returns for a program or chunk step, which the tasks of a layer share."""
+        key = function, id(step), *args
+        if key not in self._memory:
+            self._memory[key] = function(step, *args)
+        return self._memory[key]
 
 
-def _position(value: Any, given: list[Any]) -> int | None:
-    return next((i for i, one in enumerate(given) if one is value), None)
+def _is_collection(node: Task) -> bool:
+    """Whether a task puts results into a list or the like."""
+    return isinstance(node, NestedContainer) or node.func is _identity_cast
 
 
-def _frame_of(source: Any) -> Any:
-    """What has the dtype of what is read."""
-    return source.frame if isinstance(source, Source) else _readable(source)
-
-
-def _readable(source: Any) -> Readable:
-    if isinstance(source, Frame):
-        return reference_of(source)
-    frame: Readable = source if isinstance(source, Readable) else source.frame
-    return frame
-
-
-def _region(index: Any, frame: Readable) -> tuple[range, ...]:
+def _region_of(source: FrameRegion | Readable | Frame, index: Any) -> tuple[Readable, Any]:
+    """What a getter of dask reads."""
+    frame = reference_of(source) if isinstance(source, Frame) else source
+    region = frame if isinstance(frame, FrameRegion) else FrameRegion(frame)
     try:
-        return parse_selection(index, frame.shape).axes
+        return region.frame, region.select(index).axes
     except IndexError:
         # lists of positions, of which dask leaves few here
-        return tuple(map(range, frame.shape))
-
-
-def _is_told(frame: Readable, region: tuple[range, ...], step: BlockReduction) -> bool:
-    """Whether statistics of chunks tell all of a reduction; what they tell in part counts."""
-    if not step.asks or step.work.dependencies or not all(region):
-        return False
-    how = step.chunk.streamed(BoundWork(step.work, {}, frame.dtype)).reduction
-    return frame.untold_nbytes(region, how) == 0
-
-
-def _reduced(frame: Readable, region: tuple[range, ...], step: BlockReduction) -> FoundRead:
-    """The read of a reduction, chunk by chunk where `JoinedReference.reduce` takes them so."""
-    held = held_by_reduction(step, frame.dtype)
-    found = found_read(frame, region, held, is_streamed=True)
-    several = isinstance(frame, JoinedReference) and (frame.stacked or len(found.pieces) > 1)
-    shape = tuple(map(len, region))
-    if not several or not isinstance(step.chunk, Search):
-        return found._replace(results=results_of(step, frame.dtype, shape))
-    held = held_by_search(step.chunk, step.work, frame.dtype, shape)
-    return found._replace(is_streamed=False, held=held)
-
-
-def _indexed(
-    frame: Readable, block: Any, func: Any, arguments: list[Any], held: float
-) -> list[FoundRead]:
-    """What is read of a block when it is indexed."""
-    recorder = Recorder(frame, held)
-    try:
-        func(Window(recorder, block), *arguments)  # type: ignore[arg-type]
-    except Exception:  # noqa: BLE001 - an index that only a running graph knows
-        return [found_read(frame, _region(block, frame), held)]
-    return recorder.reads
+        return region.frame, tuple(map(range, region.frame.shape))

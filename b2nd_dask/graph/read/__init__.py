@@ -1,7 +1,6 @@
 """Reading: a frame, or several, as a dask array.
 
-`from_b2nd` chooses the blocks of the dask array; `blocks` holds the symbolic argument that stands
-for all of them, and the constants that it knows from the offset index; `many` and `many_sizes` do
-so for frames that are joined. Imports `frame` and
+`from_b2nd` opens frames; `sizes` chooses the blocks of the dask array and says what others cost,
+`blocks` holds the symbolic arguments that stand for all of them. Imports `frame` and
 `graph._dask_compat`; nothing of writing and nothing of the optimizer, which imports these modules.
 """

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import math
-import warnings
+import importlib
+import sys
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import dask.array as da
-from dask.array.core import normalize_chunks
 from dask.base import tokenize
 
-from b2nd_dask.errors import UnsupportedFrameError, level_of_caller
 from b2nd_dask.frame.access import UrlPath, open_b2nd
 from b2nd_dask.frame.array import Frame, reference_of
 from b2nd_dask.frame.join import join, open_all, sources_of
@@ -19,17 +17,11 @@ from b2nd_dask.frame.joined import JoinedReference, Readable
 from b2nd_dask.frame.open.opening import Verify
 from b2nd_dask.frame.reference import FrameReference
 from b2nd_dask.graph import _dask_compat
-from b2nd_dask.graph.read.blocks import Chunks, FrameBlocks, dask_array
-from b2nd_dask.graph.read.many import joined_array
-from b2nd_dask.graph.read.many_sizes import joined_sizes
-from b2nd_dask.graph.read.new_grid import warn_of_work
-from b2nd_dask.graph.resources import auto_limit
-from b2nd_dask.graph.task_names import of_frame
+from b2nd_dask.graph.read.blocks import FrameBlocks, blockwise_array
+from b2nd_dask.graph.read.sizes import block_sizes, warn_of_work
+from b2nd_dask.graph.task_names import read_name
 
-#: dask needs about 1 kB for each block of a graph before anything is computed.
-MAX_TASKS = 1 << 24
-#: dask takes some 0.3 ms for each task: half a minute here.
-MANY_TASKS = 100_000
+ARRAY_TYPES = ("dask", "dask-array")
 
 
 def from_b2nd(
@@ -45,6 +37,7 @@ def from_b2nd(
     name: str | None = None,
     offset: int = 0,
     component: str | None = None,
+    array_type: str = "dask",
 ) -> da.Array:
     """Open a frame, or several, as a dask array.
 
@@ -91,10 +84,13 @@ def from_b2nd(
     component : str, optional
         Key of an array in a store of python-blosc2 (``.b2z``, ``.b2d``, ``.b2e``), or in each of
         several. The path or URL of a store may also go on with it: ``runs.b2z/group/x``.
+    array_type : {"dask", "dask-array"}
+        Which library the array is of: `dask.array`, or `dask_array`, whose arrays are expressions.
+        The latter comes with the extra ``dask-array``; a `name` begins the name of its arrays.
 
     Returns
     -------
-    dask.array.Array
+    dask.array.Array or dask_array.Array
         Computing it raises `StaleFrameError` where the frame has changed meanwhile,
         `CorruptChunkError` for a damaged chunk (`ChecksumError` if its checksum shows that).
         Functions that take its blocks may change them in place.
@@ -112,6 +108,9 @@ def from_b2nd(
     ValueError
         A `dtype`, `uninit` or `chunks` that does not fit, or arguments that a `Frame` was opened
         with already. Frames that do not fit together: each is named, with what differs.
+        `array_type` names no library.
+    ImportError
+        The library that `array_type` names is not installed.
 
     Examples
     --------
@@ -125,19 +124,19 @@ def from_b2nd(
     >>> from_b2nd(parts).shape, from_b2nd(parts, axis=-1, stack=True).shape
     ((6, 4), (2, 4, 3))
     """
+    if array_type not in ARRAY_TYPES:
+        known = " or ".join(map(repr, ARRAY_TYPES))
+        raise ValueError(f"array_type={array_type!r}: give {known}")
     given = _Given(dtype, uninit, verify, storage_options, offset, component)
     sources = sources_of(urlpath, storage_options)
+    source: Readable
     if sources is not None:
-        joined = join(open_all(sources, given.opened), axis or 0, bool(stack))
-        return _warned(joined, array_of_many(joined, chunks, name), chunks)
-    if axis is not None or stack:
+        source = join(open_all(sources, given.opened), axis or 0, bool(stack))
+    elif axis is not None or stack:
         raise ValueError("axis= and stack= put several frames together: pass a list or a pattern")
-    frame = given.opened(urlpath)
-    return _warned(frame, array_of(frame, chunks, name), chunks)
-
-
-def _warned(source: Readable, array: da.Array, chunks: Any) -> da.Array:
-    """The array, after a warning where the user's blocks take long to read."""
+    else:
+        source = given.opened(urlpath)
+    array = array_of(source, chunks, name, array_type)
     if chunks is not None:
         warn_of_work(source, array.chunks)
     return array
@@ -167,82 +166,44 @@ class _Given(NamedTuple):
         return reference_of(source)
 
 
-def array_of(frame: FrameReference, chunks: Any, name: str | None = None) -> da.Array:
-    """Make a dask array of an opened frame; `chunks` and `name` as for `from_b2nd`."""
-    sizes = block_sizes(frame, chunks)
-    name = name or "read" + of_frame(frame.label, tokenize(frame, sizes))
+def array_of(
+    source: Readable, chunks: Any, name: str | None = None, array_type: str = "dask"
+) -> da.Array:
+    """Make a dask array of opened frames; other arguments as for `from_b2nd`."""
+    sizes = block_sizes(source, chunks)
+    if array_type == "dask-array":
+        return expressions().expression_reading(source, sizes, name)  # type: ignore[no-any-return]
+    name = name or read_name(source.label, tokenize(source, sizes))
 
     def layer() -> tuple[Any, ...]:
-        slices = _dask_compat.ArraySliceDep(sizes)
-        return _dask_compat.getter, FrameBlocks(frame, sizes), slices
+        return _dask_compat.getter, FrameBlocks(source, sizes), _dask_compat.ArraySliceDep(sizes)
 
-    return dask_array(Frame(frame), sizes, name, layer)
-
-
-def array_reading(source: Readable, sizes: Chunks) -> da.Array:
-    """Make a dask array of a frame, or of joined ones, in blocks of given lengths."""
-    if isinstance(source, JoinedReference):
-        return joined_array(source, sizes)
-    return array_of(source, sizes)
+    plain = source if isinstance(source, JoinedReference) else Frame(source)
+    return blockwise_array(plain, sizes, name, layer)
 
 
-def array_of_many(joined: JoinedReference, chunks: Any, name: str | None = None) -> da.Array:
-    """Make a dask array of joined frames; `chunks` and `name` as for `from_b2nd`."""
-    sizes = joined_sizes(joined, chunks)
-    count = math.prod(map(len, sizes))
-    if count > MAX_TASKS:
-        raise UnsupportedFrameError(
-            f"{joined.description} becomes {count} blocks, but a graph has room for {MAX_TASKS} "
-            'tasks; pass chunks="auto" to group them'
-        )
-    if chunks is None:
-        _warn_of_many(joined.description, count)
-    return joined_array(joined, sizes, name)
+def expressions() -> Any:
+    """The module that knows arrays of `dask_array`; importing that changes dask's configuration.
+
+    So it is imported where somebody asks for its arrays alone.
+
+    Raises
+    ------
+    ImportError
+        The library is not installed; the message holds the command that installs it.
+    """
+    try:
+        importlib.import_module("dask_array")
+    except ModuleNotFoundError as error:
+        # a library that is there, but lacks another, says so itself
+        if error.name != "dask_array":
+            raise
+        advice = "install it with: pip install 'b2nd-dask[dask-array]'"
+        raise ImportError(f"dask_array is not installed; {advice}", name="dask_array") from None
+    return importlib.import_module("b2nd_dask.graph.array_expr.arrays")
 
 
-def block_sizes(frame: FrameReference, chunks: Any) -> Chunks:
-    """Resolve the user's `chunks` to the lengths of blocks along each axis."""
-    if 0 in frame.shape and (chunks is None or isinstance(chunks, str)):
-        # its chunks may be 0, which dask does not accept, and nothing bounds its other axes
-        return tuple((n,) for n in frame.shape)
-    count = frame.chunk_kinds().size
-    if count > MAX_TASKS and chunks is None:
-        raise UnsupportedFrameError(
-            f"{frame!r} has {count} chunks, but a graph has room for {MAX_TASKS} tasks; pass "
-            'chunks="auto" to group them'
-        )
-    if count > MAX_TASKS or 0 in frame.shape:
-        sizes: Chunks = normalize_chunks(
-            chunks, frame.shape, dtype=frame.dtype, limit=auto_limit(frame.nbytes, chunks)
-        )
-        return _grouped(sizes, frame) if isinstance(chunks, str) else sizes
-    sizes = normalize_chunks(frame.chunks, frame.shape)
-    if chunks is None:
-        _warn_of_many(frame.description, count)
-    else:
-        sizes = normalize_chunks(
-            chunks,
-            frame.shape,
-            dtype=frame.dtype,
-            limit=auto_limit(frame.nbytes, chunks),
-            previous_chunks=sizes,
-        )
-    return sizes
-
-
-def _warn_of_many(description: str, count: int) -> None:
-    if count > MANY_TASKS:
-        warnings.warn(
-            f"{description} becomes {count} blocks, one for each chunk, and dask takes about "
-            '0.3 ms for each; pass chunks="auto" to group them',
-            stacklevel=level_of_caller(),
-        )
-
-
-def _grouped(sizes: Chunks, frame: FrameReference) -> Chunks:
-    """Round dask's choice to whole frame chunks, without listing all of these."""
-    rounded = tuple(
-        max(1, axis[0] // chunk) * chunk for axis, chunk in zip(sizes, frame.chunks, strict=True)
-    )
-    grouped: Chunks = normalize_chunks(rounded, frame.shape)
-    return grouped
+def is_expression(array: Any) -> bool:
+    """Whether something is an array of `dask_array`, which is not imported for it."""
+    kind: Any = getattr(sys.modules.get("dask_array"), "Array", ())
+    return isinstance(array, kind)

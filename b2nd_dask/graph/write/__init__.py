@@ -1,8 +1,10 @@
 """Writing: a dask array as a new frame, or as a region or an extension of an existing one.
 
-`to_b2nd` is the entry: `input_arrays` makes a dask array of its argument, `frame_options` plans the
-frame, `parts` begins frames that others fill, and `write_tasks` says which elements go where
-(`patch`, `checked_cast`) and makes the graph (`align`, `resume`). Imports `graph.read` and `frame`;
-of the format only the grid, since limits of the format belong to `frame.write`; nothing of the
-optimizer, but `align` calls dask's `rechunk`, in front of which `graph.regrid` may stand.
+`to_b2nd` is the entry, `options` what the user asks for. `input_arrays` makes a dask array of the
+argument (`numpy_arrays`), `write_array` a job of it, which it runs; `parts` begins frames that
+others fill, `update` changes frames, and `write_tasks` makes the graph of a job.
+`frame.rechunk` plans what is written within a stated memory: `rechunk` from frame to frame,
+`bounded` what dask would have moved, and `rechunk_job` makes the tasks of both.
+Imports `graph.read` and `frame`; of the format only the grid, since limits of the format belong to
+`frame.write`; of the optimizer only the nodes of `graph.layers`, where memory is bounded.
 """

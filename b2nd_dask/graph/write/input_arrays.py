@@ -1,60 +1,48 @@
-"""What `to_b2nd` is given, as a dask array without a copy; and whether that holds one value."""
+"""What is written: as a dask array, in the dtype of the frame, in blocks of whole chunks."""
 
 from __future__ import annotations
 
 import itertools
-import uuid
-from collections.abc import Iterable
+import math
 from typing import Any
 
 import dask.array as da
 import numpy as np
-from dask.array.core import normalize_chunks
-from dask.base import tokenize
 from numpy.typing import NDArray
 
+from b2nd_dask.format.grid import steps
 from b2nd_dask.frame.array import Frame, reference_of
 from b2nd_dask.frame.opened_array import is_opened_array
+from b2nd_dask.frame.write.casts import cast_value, checked_cast, fits
 from b2nd_dask.frame.write.new_frame import check_storable
 from b2nd_dask.graph import _dask_compat
-from b2nd_dask.graph.read.blocks import BlockArgument, Chunks, dask_array
-from b2nd_dask.graph.read.from_b2nd import array_of, from_b2nd
-from b2nd_dask.graph.write.mapped import MappedArray, mapped_array
-
-Source = NDArray[Any] | MappedArray
+from b2nd_dask.graph.read.blocks import Chunks, constant_of
+from b2nd_dask.graph.read.from_b2nd import array_of, expressions, from_b2nd, is_expression
+from b2nd_dask.graph.read.sizes import is_read_anew
+from b2nd_dask.graph.resources import array_chunk_nbytes
+from b2nd_dask.graph.write.numpy_arrays import array_in_blocks, from_numpy, numpy_source
 
 
 def as_dask(arr: Any, *, named: bool, snapshot: bool) -> da.Array:
     """Make a dask array of anything array-like, block by block where it has chunks.
 
-    Parameters
-    ----------
-    arr : object
-        What a user passes to `to_b2nd`.
-    named, snapshot : bool
-        As for `from_numpy`.
-
-    Raises
-    ------
-    TypeError
-        A dtype that a frame cannot hold, or a masked array.
-    ValueError
-        An array of unknown shape.
+    `named` and `snapshot` as for `from_numpy`. Raises TypeError for a dtype that a frame cannot
+    hold and for masked arrays, ValueError for an array of unknown shape.
     """
-    if isinstance(arr, Frame):
-        return array_of(reference_of(arr), None)
+    # of xarray, which may hold a mapped file
+    arr = held_by(arr)
     if not hasattr(arr, "dtype"):
         arr = np.asarray(arr)
-    if not isinstance(arr, np.ndarray) and isinstance(getattr(arr, "data", None), np.ndarray):
-        arr = arr.data  # of a labelled array of xarray, which may be a mapped file
     # before dask, which has no chunks for such arrays
     _check_elements(arr)
-    if is_opened_array(arr) or getattr(arr, "ndim", None) is None:
+    if isinstance(arr, Frame) or is_opened_array(arr) or getattr(arr, "ndim", None) is None:
         # of what is no array at all, from_b2nd says so
         return from_b2nd(arr)
     array: da.Array
     if isinstance(arr, np.ndarray):
         array = from_numpy(arr, named=named, snapshot=snapshot)
+    elif is_expression(arr):
+        array = expressions().classic_array(arr)
     else:
         array = da.asarray(arr)
     if any(np.isnan(n) for n in array.shape):
@@ -68,6 +56,16 @@ def as_dask(arr: Any, *, named: bool, snapshot: bool) -> da.Array:
         meta = np.empty((0,) * array.ndim, dtype)
         array = da.map_blocks(np.asarray, array, dtype=dtype, meta=meta)
     return array
+
+
+def is_labelled(given: Any) -> bool:
+    """Whether something is an object of xarray, which is not imported for it."""
+    return any(base.__module__.split(".")[0] == "xarray" for base in type(given).__mro__)
+
+
+def held_by(arr: Any) -> Any:
+    """The array that a labelled array of xarray holds; anything else itself."""
+    return arr.data if is_labelled(arr) and hasattr(arr, "dtype") else arr
 
 
 def _check_elements(arr: Any) -> None:
@@ -87,82 +85,50 @@ def _check_elements(arr: Any) -> None:
         )
 
 
-def from_numpy(elements: NDArray[Any], *, named: bool, snapshot: bool) -> da.Array:
-    """Cut a NumPy array into blocks of about dask's ``array.chunk-size``.
+def as_elements(value: Any, dtype: np.dtype[Any]) -> Any:
+    """Convert numbers and lists to the dtype of a frame, where that can represent them.
 
-    Parameters
-    ----------
-    elements : ndarray
-        A `numpy.memmap` is read from its file, block by block, by the tasks.
-    named : bool
-        Whether equal arrays get the same name; that reads all elements, or the time of a file's
-        last change.
-    snapshot : bool
-        Whether elements are copied, so that they may be changed before the array is computed. Files
-        are never copied.
+    Nobody chose their own dtype: NumPy makes int64 of ``[1, 2]``, whatever it is for. So the
+    numbers have to fit, not the dtype. Arrays, whose dtype was chosen, and numbers that do not fit
+    are returned as they are; see `converted`.
+
+    Examples
+    --------
+    >>> as_elements([1, 2], np.dtype("u1")).dtype, as_elements([1, 300], np.dtype("u1")).dtype
+    (dtype('uint8'), dtype('int64'))
     """
-    source: Source | None = mapped_array(elements)
-    if source is None:
-        # of subclasses only the elements
-        source = np.array(elements) if snapshot else np.asarray(elements)
-    # of an empty array dask would divide by the number of elements
-    wanted = "auto" if elements.size else source.shape
-    sizes: Chunks = normalize_chunks(wanted, source.shape, dtype=source.dtype)
-    token = _token(source, sizes) if named else uuid.uuid4().hex
-    return array_in_blocks(source, sizes, f"array-b2nd-{token}")
+    is_scalar = isinstance(value, np.generic) or (type(value) is np.ndarray and value.ndim == 0)
+    if hasattr(value, "dtype") and not is_scalar:
+        return value
+    elements = cast_value(np.asarray(value), dtype, "the value for the frame")
+    # a constant dask array is recognized as such when it is written, and needs no task a block
+    return da.full((), elements, dtype=elements.dtype) if not elements.ndim else elements
 
 
-class ArrayBlocks(BlockArgument):  # type: ignore[misc]
-    """The argument of each block's task: a view of an array, or a reference to part of a file.
+def converted(arr: da.Array, dtype: np.dtype[Any]) -> da.Array:
+    """Cast an array to the dtype of the frame that it goes into.
 
-    A task that is sent to another process takes its own block along, not the array.
+    Raises TypeError where elements would lose more than floating-point precision. That an element
+    is too large for the dtype, or a time between its units, shows when it is computed, as an
+    OverflowError.
     """
-
-    def __init__(self, source: Source, chunks: Chunks) -> None:
-        super().__init__(chunks)
-        self.source = source
-        self._slices = _dask_compat.ArraySliceDep(chunks)
-
-    def __getitem__(self, block: tuple[int, ...]) -> Source:
-        return part_of(self.source, self._slices[block])
-
-
-def array_in_blocks(source: Source, sizes: Chunks, name: str | None = None) -> da.Array:
-    """Make a dask array of blocks of the given lengths, by default with a name of its own."""
-    name = name or f"array-b2nd-{uuid.uuid4().hex}"
-    return dask_array(source, sizes, name, lambda: (np.asarray, ArrayBlocks(source, sizes)))
-
-
-def part_of(source: Source, region: tuple[slice, ...]) -> Source:
-    """A view of a part of an array."""
-    # with the ellipsis a 0-d array stays an array
-    index: tuple[Any, ...] = (*region, ...)
-    return source[region] if isinstance(source, MappedArray) else source[index]
-
-
-def _token(source: Source, sizes: Chunks) -> str:
-    """Token of the elements, block by block: dask copies arrays that are not contiguous."""
-    if isinstance(source, MappedArray):
-        parts: list[Any] = [source]
+    if arr.dtype == dtype:
+        return arr
+    if not fits(arr.dtype, dtype):
+        raise TypeError(
+            f"elements of dtype {arr.dtype} do not fit a frame of {dtype}; convert by .astype"
+        )
+    # of times, which fields may be, NumPy looks at the unit, not at the range
+    if dtype.kind not in "mMV" and np.can_cast(arr.dtype, dtype):
+        cast: da.Array = arr.astype(dtype)
     else:
-        parts = [tokenize(part_of(source, region)) for region in _regions(sizes)]
-    token: str = tokenize(sizes, parts)
-    return token
-
-
-def _regions(sizes: Chunks) -> Iterable[tuple[slice, ...]]:
-    """Slices of each block, in C order."""
-    stops = [list(itertools.accumulate(axis)) for axis in sizes]
-    return itertools.product(*(list(map(slice, (0, *ends[:-1]), ends)) for ends in stops))
+        name = "the array for the frame"
+        cast = da.map_blocks(checked_cast, arr, dtype=dtype, wanted=dtype, name_in_error=name)
+    return cast
 
 
 def constant_element(arr: da.Array) -> NDArray[Any] | None:
-    """The element of an array that `da.zeros`, `da.full` or the like has made.
-
-    Returns
-    -------
-    ndarray or None
-        0-d; None for any other array, also if it is constant.
+    """The element, 0-d, of an array that `da.zeros`, `da.full` or the like has made; else None.
 
     Examples
     --------
@@ -171,22 +137,62 @@ def constant_element(arr: da.Array) -> NDArray[Any] | None:
     >>> constant_element(da.zeros(5) + 1) is None
     True
     """
-    shape_dep = _dask_compat.optional("ArrayChunkShapeDep")
-    maker = _dask_compat.optional("_broadcast_trick_inner")
-    if shape_dep is None or maker is None or _dask_compat.is_planned() or len(arr.dask.layers) != 1:
+    if _dask_compat.is_planned() or len(arr.dask.layers) != 1:
         return None
-    layer = arr.dask.layers.get(arr.name)
-    deps = _dask_compat.block_arguments(layer)
-    func = _dask_compat.block_function(layer)
-    shapes = all(isinstance(dep, shape_dep) for dep in deps)
-    if not shapes or _innermost(func) is not _innermost(maker):
-        return None
-    element: NDArray[Any] = np.asarray(func((1,) * arr.ndim)).reshape(())
-    return element
+    return constant_of(arr.dask.layers.get(arr.name), arr.ndim)
 
 
-def _innermost(func: Any) -> Any:
-    """The function in partials and curried functions."""
-    while hasattr(func, "func"):
-        func = func.func
-    return func
+def aligned_to(arr: da.Array, chunks: tuple[int, ...]) -> da.Array:
+    """Give an array blocks that are made of whole frame chunks, as `aligned_sizes` has them.
+
+    A NumPy array by itself is cut into the new blocks; anything else is rechunked, which reads
+    frames in the new blocks where that costs little.
+    """
+    wanted = aligned_sizes(arr.chunks, chunks, arr.dtype.itemsize)
+    if wanted == arr.chunks:
+        return arr
+    if not _dask_compat.is_planned():
+        source = numpy_source(arr)
+        return arr.rechunk(wanted) if source is None else array_in_blocks(source, wanted)
+    frame = _dask_compat.planned_source(arr)
+    if isinstance(frame, Frame) and is_read_anew(reference_of(frame), wanted, (0,) * arr.ndim):
+        return array_of(reference_of(frame), wanted)
+    rechunked: da.Array = arr.rechunk(wanted)
+    return rechunked
+
+
+def aligned_sizes(sizes: Chunks, chunks: tuple[int, ...], itemsize: int) -> Chunks:
+    """Choose lengths of dask blocks made of whole frame chunks, about as large as the given ones.
+
+    Axes are chosen together: blocks that are long along one axis, for chunks that are long along
+    another, would otherwise become as large as the array. Blocks have dask's ``array.chunk-size``
+    at most, unless the largest of `sizes` or a single chunk has more.
+    """
+    wanted = tuple(_aligned_axis(*axis) for axis in zip(sizes, chunks, strict=True))
+    shape = tuple(map(sum, sizes))
+    if not math.prod(shape):
+        return wanted
+    chunk = math.prod(min(c, n) for c, n in zip(chunks, shape, strict=True))
+    bound = max(array_chunk_nbytes() // itemsize, chunk, math.prod(map(max, sizes)))
+    bounded, longest = list(wanted), [max(axis) for axis in wanted]
+    # the first axes are cut: what is contiguous in the blocks stays so
+    for axis, (n, c) in enumerate(zip(shape, chunks, strict=True)):
+        room = bound // (math.prod(longest) // longest[axis])
+        if longest[axis] > room:
+            # as few blocks, but all of about the same size
+            count = -(-n // (max(1, room // c) * c))
+            bounded[axis] = steps(n, -(-n // (count * c)) * c)
+            longest[axis] = max(bounded[axis])
+    return tuple(bounded)
+
+
+def _aligned_axis(sizes: tuple[int, ...], chunk: int) -> tuple[int, ...]:
+    edges = list(itertools.accumulate(sizes))[:-1]
+    aligned = [edge for edge in edges if edge % chunk == 0]
+    if aligned == edges:
+        return sizes
+    total = sum(sizes)
+    step = max(1, round(max(sizes) / chunk)) * chunk
+    # the edges of a region lie between those of blocks that line up
+    merged = tuple(after - at for at, after in itertools.pairwise([0, *aligned, total]))
+    return merged if max(merged) <= step else steps(total, step)

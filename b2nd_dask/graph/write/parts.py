@@ -2,27 +2,37 @@
 
 from __future__ import annotations
 
+import math
 import os
 import uuid
 from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
+import dask.array as da
 import numpy as np
-from dask.array.core import normalize_chunks
 
-from b2nd_dask.format.grid import Grid
 from b2nd_dask.frame.members.writable import target_of
+from b2nd_dask.frame.open.opening import MAX_NBYTES
 from b2nd_dask.frame.write.begun import BegunFrame, begin, begun_at
+from b2nd_dask.frame.write.new_frame import check_storable
 from b2nd_dask.frame.write.others import ChunkBox
 from b2nd_dask.frame.write.parts import finish_part, open_part
-from b2nd_dask.graph.write.checked_cast import as_elements, converted
-from b2nd_dask.graph.write.frame_options import FrameOptions, array_like, new_plan
-from b2nd_dask.graph.write.input_arrays import as_dask
-from b2nd_dask.graph.write.modes import NEW, check_mode
-from b2nd_dask.graph.write.patch import Bounds, broadcast_to_region, region_bounds
-from b2nd_dask.graph.write.write_tasks import WriteJob
+from b2nd_dask.graph.write.input_arrays import as_dask, as_elements, converted
+from b2nd_dask.graph.write.options import (
+    LARGEST_DEFAULT_CHUNK,
+    NEW,
+    WriteOptions,
+    are_sizes,
+    check_mode,
+    new_plan,
+)
+from b2nd_dask.graph.write.update import broadcast_to_region, region_axes, whole_chunks
+from b2nd_dask.graph.write.write_tasks import WriteJob, opening
 from b2nd_dask.storage import Location
+
+#: Of larger arrays dask would list too many; the format has room for as many chunks.
+_MOST_BLOCKS = 1 << 28
 
 
 def create(
@@ -84,55 +94,68 @@ def create(
     """
     check_mode(mode)
     location = target_of(urlpath, storage_options, contiguous=contiguous)
-    options = FrameOptions(chunks, blocks, cparams, meta, vlmeta, contiguous, False, stats)
-    like = array_like(shape, dtype, chunks)
-    begin(location, BegunFrame(new_plan(like, options), NEW[mode], uuid.uuid4().hex[:16]))
+    options = WriteOptions(
+        chunks=chunks,
+        blocks=blocks,
+        cparams=cparams,
+        meta=meta,
+        vlmeta=vlmeta,
+        contiguous=contiguous,
+        stats=stats,
+    )
+    plan = new_plan(_array_like(shape, dtype, chunks), options)
+    begin(location, BegunFrame(plan, NEW[mode], uuid.uuid4().hex[:16]))
+
+
+def _array_like(shape: Any, dtype: Any, chunks: Any) -> da.Array:
+    """Make an array of zeros, in dask's blocks unless the sizes of `chunks` are given."""
+    try:
+        elements = np.dtype(dtype)
+    except TypeError as error:
+        raise TypeError(f"dtype={dtype!r} is no dtype: {error}") from None
+    if not elements.itemsize:
+        raise TypeError(f"dtype={dtype!r} has no length: give it one, as in {elements.str[:2]}20")
+    check_storable(elements)
+    sizes = tuple(shape) if isinstance(shape, list | tuple) else (shape,)
+    if not all(isinstance(n, int | np.integer) and not isinstance(n, bool) for n in sizes):
+        raise ValueError(f"shape={shape!r} is not a number of elements for each axis")
+    if min(sizes, default=0) < 0:
+        raise ValueError(f"shape={shape!r}: lengths are 0 or more")
+    nbytes = math.prod(max(int(n), 1) for n in sizes) * elements.itemsize
+    if nbytes > MAX_NBYTES:
+        raise ValueError(f"shape={shape!r} of {elements} has {nbytes} bytes, {MAX_NBYTES} is most")
+    # dask lists the lengths of blocks
+    blocks = sizes if chunks is not None and are_sizes(chunks) else "auto"
+    if blocks == "auto" and nbytes > LARGEST_DEFAULT_CHUNK * _MOST_BLOCKS:
+        raise ValueError(f"shape={shape!r} is too large for the default of chunks=: give chunks=")
+    zeros: da.Array = da.zeros(sizes, dtype=elements, chunks=blocks)
+    return zeros
 
 
 def part_job(arr: Any, location: Location, region: Any, *, snapshot: bool) -> WriteJob:
     """Make the job of staging a part of the frame that was begun at a location.
 
-    Raises
-    ------
-    FileNotFoundError
-        None was.
-    ValueError
-        The region is not made of whole chunks, or the array does not fit it.
+    Raises FileNotFoundError if none was, and ValueError where the region is not made of whole
+    chunks, or the array does not fit it.
     """
     begun = begun_at(location)
     plan = begun.plan
     array = as_dask(as_elements(arr, plan.dtype), named=False, snapshot=snapshot)
-    bounds, singles = region_bounds(region, plan.grid.shape)
-    _require_whole_chunks(bounds, plan.grid, region)
-    array = broadcast_to_region(
-        converted(array, plan.dtype), _blocks_of(plan.grid, plan.dtype), bounds, singles
-    )
-    origin = tuple(start for start, _ in bounds)
+    axes, singles = region_axes(region, plan.grid.shape)
+    whole = whole_chunks(axes, plan.grid)
+    # another part would write the rest of a chunk; without elements it is of no chunk
+    if all(axes) and whole != axes:
+        said = ", ".join(f"{along.start}:{along.stop}" for along in whole)
+        raise ValueError(
+            f"region={region!r} cuts chunks of {plan.grid.chunks}, and a part is made of whole "
+            f"chunks: stage [{said}], or create the frame with other chunks"
+        )
+    array = broadcast_to_region(converted(array, plan.dtype), plan.grid, axes, singles)
+    origin = tuple(along.start for along in axes)
     box = ChunkBox.of(origin, array.shape, plan.grid)
     finish = partial(finish_part, box=box, key=begun.key)
-    find = partial(open_part, key=begun.key)
-    return WriteJob(array, origin, plan, begun.staging(location), finish, find)
-
-
-def _blocks_of(grid: Grid, dtype: np.dtype[Any]) -> Any:
-    """Lengths of blocks of whole chunks, along each axis of the frame."""
-    if 0 in grid.shape:
-        return tuple((n,) for n in grid.shape)
-    whole = normalize_chunks(grid.chunks, grid.shape)
-    return normalize_chunks("auto", grid.shape, dtype=dtype, previous_chunks=whole)
-
-
-def _require_whole_chunks(bounds: Bounds, grid: Grid, region: Any) -> None:
-    """Check that no part writes a piece of a chunk, of which another would write the rest."""
-    if any(start == stop for start, stop in bounds):
-        return  # no elements, of no chunk
-    axes = list(zip(bounds, grid.chunks, grid.shape, strict=True))
-    whole = [
-        (start // max(c, 1) * c, min(-(-stop // max(c, 1)) * c, n)) for (start, stop), c, n in axes
-    ]
-    if whole != [tuple(ends) for ends in bounds]:
-        said = ", ".join(f"{a}:{b}" for a, b in whole)
-        raise ValueError(
-            f"region={region!r} cuts chunks of {grid.chunks}, and a part is made of whole chunks: "
-            f"stage [{said}], or create the frame with other chunks"
-        )
+    staging = begun.staging(location)
+    opened = opening(location.label, (open_part, plan, staging, begun.key))
+    return WriteJob(
+        plan=plan, staging=staging, opened=opened, elements=array, origin=origin, finish=finish
+    )

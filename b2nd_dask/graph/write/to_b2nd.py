@@ -3,11 +3,22 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
-from b2nd_dask.graph.write.foreign import OwnWriter, adapted
 from b2nd_dask.graph.write.write_array import write_array
+
+#: Takes the path and the options of `to_b2nd` that differ from their defaults.
+Writer = Callable[[Any, Mapping[str, Any]], Any]
+_adapters: dict[str, Callable[[Any], Writer | None]] = {}
+
+
+def register(package: str, adapter: Callable[[Any], Writer | None]) -> None:
+    """Let `to_b2nd` ask an adapter how to write objects of a package, which is not imported for it.
+
+    The adapter returns None for what it does not know.
+    """
+    _adapters[package] = adapter
 
 
 def to_b2nd(
@@ -41,7 +52,7 @@ def to_b2nd(
 
     Parameters
     ----------
-    arr : dask.array.Array, numpy.ndarray, array-like or scalar
+    arr : dask.array.Array, dask_array.Array, numpy.ndarray, array-like or scalar
         Anything that `dask.array.asarray` accepts. NumPy arrays are not copied, unless `compute` is
         False; the file of a `numpy.memmap` is read block by block, in the tasks, which must see it.
         Arrays of zarr and datasets of h5py are read in blocks of their chunks, with dims and
@@ -128,10 +139,10 @@ def to_b2nd(
 
     Returns
     -------
-    dask.array.Array or dask.delayed.Delayed
-        The new frame, opened by `from_b2nd`; or a Delayed that computes to its path or URL. With
-        ``mode="stage"``, which makes no frame, the array that was staged. For objects of xarray
-        one of the same kind, opened with dask arrays.
+    dask.array.Array, dask_array.Array or dask.delayed.Delayed
+        The new frame, opened by `from_b2nd` as an array of the library of `arr`; or a Delayed that
+        computes to its path or URL. With ``mode="stage"``, which makes no frame, the array that was
+        staged. For objects of xarray one of the same kind, opened with dask arrays.
 
     Raises
     ------
@@ -172,15 +183,19 @@ def to_b2nd(
     np.float64(18000.0)
     """
     given = _given(locals())
-    foreign = adapted(arr)
-    if isinstance(foreign, OwnWriter):
-        return foreign.write(urlpath, given)
+    adapter = _adapters.get(type(arr).__module__.partition(".")[0])
+    write = None if adapter is None else adapter(arr)
+    return write_elements(arr, urlpath, given) if write is None else write(urlpath, given)
+
+
+def write_elements(
+    arr: Any, urlpath: Any, given: Mapping[str, Any], labels: Mapping[str, Any] | None = None
+) -> Any:
+    """Write an array without names; `labels` are the vlmeta of a new frame, if none is given."""
     for name in ("append_dim", "encoding"):
         if name in given:
             raise ValueError(f"{name}= is for objects of xarray, which have names: leave it out")
-    if foreign is not None:
-        return write_array(foreign.array, urlpath, labels=foreign.vlmeta, **given)
-    return write_array(arr, urlpath, **given)
+    return write_array(arr, urlpath, labels=labels, **given)
 
 
 def _given(arguments: Mapping[str, Any]) -> dict[str, Any]:

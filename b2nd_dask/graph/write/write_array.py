@@ -1,116 +1,125 @@
-"""`write_array`: elements as a new frame, or as a part of an existing one."""
+"""`write_array`: elements as a new frame, or as a part of an existing one, by jobs that are run."""
 
 from __future__ import annotations
 
-import operator
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import fields
-from dataclasses import replace as replaced
-from functools import partial
+import errno
+import warnings
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import dask.array as da
 from dask.base import compute as compute_together
-from dask.delayed import Delayed
+from dask.base import tokenize
+from dask.delayed import Delayed, delayed
 
+from b2nd_dask.errors import level_of_caller
+from b2nd_dask.frame.access import frame_at
 from b2nd_dask.frame.members.writable import frame_to_change, target_of
 from b2nd_dask.frame.reference import FrameReference
-from b2nd_dask.frame.write.idempotent import give_up
+from b2nd_dask.frame.write.idempotent import RAN_BEFORE, clean_up, give_up, is_published
+from b2nd_dask.frame.write.records import read_journals
 from b2nd_dask.frame.write.update import open_for_update
-from b2nd_dask.graph.write.checked_cast import as_elements
-from b2nd_dask.graph.write.frame_options import (
-    FrameOptions,
-    check_append_options,
-    check_region_options,
+from b2nd_dask.frame.write.writer import FramePlan
+from b2nd_dask.graph.read.from_b2nd import array_of, expressions, is_expression
+from b2nd_dask.graph.read.sizes import MANY_TASKS
+from b2nd_dask.graph.write.input_arrays import as_dask, as_elements, held_by
+from b2nd_dask.graph.write.options import (
+    NEW,
+    STAGED_LAYOUT,
+    WriteOptions,
+    check_existing,
+    dropped_metadata,
     new_plan,
 )
-from b2nd_dask.graph.write.input_arrays import as_dask
-from b2nd_dask.graph.write.modes import NEW, check_mode
 from b2nd_dask.graph.write.parts import part_job
-from b2nd_dask.graph.write.rechunk.bounded import bounded_job
-from b2nd_dask.graph.write.running import Job, run_job
-from b2nd_dask.graph.write.source_metadata import warn_of_dropped
-from b2nd_dask.graph.write.write_tasks import WriteJob, new_job, update_job, write_graphs
-from b2nd_dask.storage import Location
-
-_FIELDS = fields(FrameOptions)
-_MODES = (*NEW, "a", "r+", "stage")
+from b2nd_dask.graph.write.update import checked_axis, update_job
+from b2nd_dask.graph.write.write_tasks import Job, WriteJob, log_reused, write_graphs
+from b2nd_dask.processes import unseen
+from b2nd_dask.storage import Location, Staging, only_here, staging_for
 
 
-def write_array(arr: Any, urlpath: Any, *, compute: bool = True, **options: Any) -> Any:
-    """Write elements, as `to_b2nd`; `options` are those of `write_job`."""
-    if options.get("mode") == "stage":
-        _check_mode("stage", options.get("region"), options.get("append_axis"), _asked(options))
-        _check_max_mem("stage", options.get("max_mem"))
-        _check_stage(options)
-        location = target_of(urlpath, options.get("storage_options"))
-        return _stage(arr, location, options["region"], compute=compute)
-    job, location, warn = write_job(arr, urlpath, snapshot=not compute, **options)
-    return run_job(job, location, warn, compute=compute, resume=options.get("resume", False))
+def write_array(arr: Any, urlpath: Any, *, compute: bool = True, **given: Any) -> Any:
+    """Write elements, as `to_b2nd`; `given` are `WriteOptions`."""
+    options = WriteOptions(**given)
+    if options.mode == "stage":
+        location = target_of(urlpath, options.storage_options)
+        part = part_job(arr, location, options.region, snapshot=not compute)
+        staged = part.graph(None)
+        if not compute:
+            return staged
+        staged.compute()
+        return _as_given(arr, part.elements)
+    job, location = _job(arr, urlpath, options, snapshot=not compute)
+    return _as_given(arr, run_job(job, location, compute=compute))
 
 
-def write_job(
-    arr: Any,
-    urlpath: Any,
-    *,
-    mode: str = "w-",
-    chunks: Any = None,
-    blocks: Any = None,
-    cparams: Any = None,
-    meta: Mapping[str, Any] | str | None = None,
-    vlmeta: Mapping[str, Any] | str | None = None,
-    contiguous: bool = True,
-    region: Any = None,
-    append_axis: int | None = None,
-    caterva: bool = False,
-    storage_options: Mapping[str, Any] | None = None,
-    resume: bool = False,
-    fsync: bool = True,
-    max_mem: int | float | str | None = None,
-    labels: Mapping[str, Any] | None = None,
-    entries: Callable[[FrameReference], Mapping[str, Any]] | None = None,
-    stats: bool = False,
-    snapshot: bool = False,
-) -> tuple[Job, Location, Callable[[], None]]:
-    """Make the job of a write, the place of its frame, and what warns of dropped metadata.
+def _as_given(arr: Any, written: da.Array | Delayed) -> Any:
+    """An array of the library that the given one is of."""
+    is_array = isinstance(written, da.Array) and is_expression(held_by(arr))
+    return expressions().expression_of(written) if is_array else written
 
-    Parameters
-    ----------
-    labels : mapping, optional
-        The vlmeta of a new frame for which none is given.
-    entries : callable, optional
-        Takes the frame that is changed; gives the entries of vlmeta that change together with the
-        elements.
-    snapshot : bool
-        Whether NumPy arrays are copied, since they may change before the job is computed.
-    others
-        As for `to_b2nd`.
+
+def write_job(arr: Any, urlpath: Any, **given: Any) -> Job:
+    """Make the job of a write, for `run_together`; `given` are `WriteOptions`."""
+    return _job(arr, urlpath, WriteOptions(**given), snapshot=False)[0]
+
+
+def _job(arr: Any, urlpath: Any, options: WriteOptions, *, snapshot: bool) -> tuple[Job, Location]:
+    """The job of a write, and the place of its frame; `snapshot` as for `from_numpy`."""
+    old = None if options.mode in NEW else _existing_frame(urlpath, options)
+    if old is not None:
+        array = as_dask(as_elements(arr, old.dtype), named=options.resume, snapshot=snapshot)
+        check_existing(old, array, options)
+        return update_job(array, old, options), old.location
+    location = target_of(urlpath, options.storage_options, contiguous=options.contiguous)
+    array = as_dask(arr, named=options.resume, snapshot=snapshot)
+    if options.append_axis is not None:
+        checked_axis(options.append_axis, array.ndim)
+    dropped = dropped_metadata(arr, array, options)
+    if options.vlmeta is None and options.labels:
+        options = replace(options, vlmeta=options.labels)
+    plan = new_plan(array, options)
+    staging = new_staging(location, plan, array, options)
+    whole = WriteJob(plan=plan, staging=staging, elements=array, origin=(0,) * array.ndim)
+    job: Job = whole
+    if options.max_mem is not None:
+        # needs names of dask without which all else is written
+        from b2nd_dask.graph.write.bounded import bounded_job
+
+        job = bounded_job(whole, options.max_mem)
+    return replace(job, dropped=dropped), location
+
+
+def _existing_frame(urlpath: Any, options: WriteOptions) -> FrameReference | None:
+    try:
+        return open_for_update(frame_to_change(urlpath, options.storage_options))
+    except FileNotFoundError:
+        if options.mode == "r+":
+            raise
+        return None
+
+
+def new_staging(
+    location: Location, plan: FramePlan, source: object, options: WriteOptions
+) -> Staging:
+    """Make the staging of a new frame; raise OSError where the target cannot be written.
+
+    `source`, an array by its name or a frame by its version, stands for the elements.
     """
-    options = FrameOptions(chunks, blocks, cparams, meta, vlmeta, contiguous, caterva, stats)
-    _check_mode(mode, region, append_axis, options)
-    _check_max_mem(mode, max_mem)
-    old = None if mode in NEW else _existing_frame(urlpath, storage_options, mode)
-    if old is None:
-        location, elements = target_of(urlpath, storage_options, contiguous=contiguous), arr
-    else:
-        location, elements = old.location, as_elements(arr, old.dtype)
-    array = as_dask(elements, named=resume, snapshot=snapshot)
-    if old is None:
-        replace = NEW.get(mode, False)
-        if vlmeta is None and labels:
-            options = replaced(options, vlmeta=labels)
-        plan = new_plan(array, options)
-        job = new_job(array, location, plan, replace=replace, resume=resume, fsync=fsync)
-        bounded = job if max_mem is None else bounded_job(job, max_mem)
-        warn = partial(warn_of_dropped, arr, array, meta=meta, vlmeta=vlmeta)
-        return bounded, location, warn
-    check_region_options(old, options)
-    check_append_options(old, array, options)
-    new = None if entries is None else entries(old)
-    job = update_job(
-        array, location, old, region, append_axis, resume=resume, fsync=fsync, entries=new
+    replaces, key = NEW.get(options.mode, False), None
+    if options.resume:
+        # what all runs of one write share, and no other write
+        call = source, (0,) * plan.grid.ndim, plan, location.label, "w" if replaces else "w-"
+        key = tokenize(STAGED_LAYOUT, *call)[:16]
+    return staging_for(
+        location,
+        sparse=plan.sparse,
+        replace=replaces,
+        header_len=len(plan.header()),
+        resume_key=key,
+        fsync=options.fsync,
     )
-    return job, location, lambda: None
 
 
 def run_together(jobs: Sequence[Job]) -> None:
@@ -128,73 +137,61 @@ def run_together(jobs: Sequence[Job]) -> None:
         raise
 
 
-def _check_max_mem(mode: str, max_mem: Any) -> None:
-    if max_mem is not None and mode not in NEW:
-        raise ValueError(f"max_mem= is for new frames, not for mode={mode!r}: leave it out")
+def run_job(job: Job, location: Location, *, compute: bool) -> da.Array | Delayed:
+    """Compute a job and open its frame, or return the Delayed that makes it."""
+    nchunks, resumes = job.plan.grid.nchunks, job.staging.resumable
+    if resumes and is_published(job.plan, job.staging):
+        # the job was killed when its frame was complete
+        clean_up(job.staging)
+        log_reused(job.staging, nchunks, nchunks)
+        if not compute:
+            done: Delayed = delayed(job.staging.label)
+            return done
+    else:
+        written = job.graph(read_journals(job.staging, nchunks) if resumes else None)
+        if not compute:
+            _warn(job)
+            return written
+        _compute(job, written)
+    frame = _opened(job, location)
+    # to build a graph of very many blocks takes minutes
+    return array_of(frame, "auto" if frame.grid.nchunks > MANY_TASKS else None)
 
 
-def _asked(options: Mapping[str, Any]) -> FrameOptions:
-    defaults = {"contiguous": True, "caterva": False, "stats": False}
-    return FrameOptions(**{f.name: options.get(f.name, defaults.get(f.name)) for f in _FIELDS})
+def _warn(job: Job) -> None:
+    if job.dropped:
+        warnings.warn(job.dropped, UserWarning, stacklevel=level_of_caller())
 
 
-def _check_stage(options: Mapping[str, Any]) -> None:
-    if options.get("resume", False):
-        raise ValueError('resume=True: a part (mode="stage") is staged again as a whole; leave out')
-    if options.get("stats", False):
-        raise ValueError("stats=True: whether a frame has statistics, create(..., stats=) says")
-    if not options.get("fsync", True):
-        raise ValueError(
-            'fsync=False: a part (mode="stage") must last until its frame is committed; leave out'
-        )
-
-
-def _stage(arr: Any, location: Location, region: Any, *, compute: bool) -> da.Array | Delayed:
-    """Stage a part of a frame that was begun."""
-    job = part_job(arr, location, region, snapshot=not compute)
-    staged = job.graph(None)
-    if not compute:
-        return staged
-    staged.compute()
-    return job.elements
-
-
-def _check_mode(mode: str, region: Any, append_axis: int | None, options: FrameOptions) -> None:
-    """Check that arguments do not contradict each other."""
-    check_mode(mode, _MODES)
-    if region is not None and append_axis is not None:
-        raise ValueError("give region= or append_axis=, not both")
-    if append_axis is not None:
-        try:
-            operator.index(append_axis)
-        except TypeError:
-            raise TypeError(f"append_axis={append_axis!r}: give the number of an axis") from None
-    if mode in NEW:
-        if region is not None or append_axis is not None:
-            raise ValueError(
-                f'mode={mode!r} makes a new frame; region= goes with mode="r+", '
-                'append_axis= with "r+" or "a"'
-            )
-    elif mode == "stage" and region is None:
-        raise ValueError('mode="stage" stages a part of a frame: say which, by region=')
-    elif region is None and append_axis is None:
-        ways = "region= or append_axis=" if mode == "r+" else "append_axis="
-        raise ValueError(f"mode={mode!r} changes a frame: say where, by {ways}")
-    elif mode == "a" and region is not None:
-        raise ValueError('a region is written into a frame that is there: use mode="r+"')
-    elif mode in ("r+", "stage") and options.given:
-        raise ValueError(
-            f"mode={mode!r} does not change chunks, compression and metadata of the frame: leave "
-            f"out {', '.join(f'{name}=' for name in options.given)}"
-        )
-
-
-def _existing_frame(
-    urlpath: Any, storage_options: Mapping[str, Any] | None, mode: str
-) -> FrameReference | None:
+def _compute(job: Job, written: Delayed) -> None:
+    """Compute a job; leave no staging area behind, unless it can be resumed."""
+    # raises before anything is computed; a staging area that was never prepared is not cleaned up
+    job.staging.prepare()
     try:
-        return open_for_update(frame_to_change(urlpath, storage_options))
-    except FileNotFoundError:
-        if mode == "r+":
+        _warn(job)
+        written.compute()
+    except BaseException as error:
+        if not job.staging.resumable:
+            # an interrupt, too, must not leave the disk full
+            give_up(job.staging)
+        # a worker that is lost after it published has its tasks run again, on a staging area that
+        # is gone
+        if not isinstance(error, RAN_BEFORE) or not is_published(job.plan, job.staging):
             raise
-        return None
+    hint = only_here(job.staging.label)
+    if hint and not is_published(job.plan, job.staging):
+        clean_up(job.staging)
+        raise FileNotFoundError(
+            errno.ENOENT, f"another process wrote the frame{hint}", job.staging.label
+        )
+
+
+def _opened(job: Job, location: Location) -> FrameReference:
+    """Open the frame that a job has written."""
+    try:
+        return frame_at(location)
+    except FileNotFoundError as error:
+        # the client's own staging area, in which nobody has staged anything
+        clean_up(job.staging)
+        advice = "the tasks have written the frame where this process does not see it"
+        raise unseen(error, location.label, advice) from error

@@ -13,10 +13,10 @@ from distributed import Client, LocalCluster
 import b2nd_dask
 from b2nd_dask import from_b2nd
 from b2nd_dask.edges.xarray import _xarray_compat, dask_arrays
-from b2nd_dask.graph.optimize.rules.index_pushdown import index_block
-from b2nd_dask.graph.optimize.rules.reduction_pushdown import reduce_block
+from b2nd_dask.graph.tasks.block_index import index_block
+from b2nd_dask.graph.tasks.block_read import compute_block, reduce_block
 from tests.edges.xarray.labelled import write_frame
-from tests.graph.pushing import tasks_of
+from tests.graph.pushing import elements_read, tasks_of
 
 PACKED = {"scale_factor": 0.5, "add_offset": 10.0, "_FillValue": -1}
 
@@ -77,7 +77,10 @@ def test_only_blocks_that_are_selected_are_decoded(t, select, blocks):
 
 def test_an_index_is_pushed_behind_the_decoding(path):
     t = xr.open_dataset(path, engine="b2nd", chunks={}).t
-    assert tasks_of(index_block, t.isel(time=5).data) == 1
+    plane = t.isel(time=5).data
+    assert tasks_of(compute_block, plane) == 1
+    assert elements_read(plane) == 8 * 9
+    assert tasks_of(index_block, t.isel(time=[3, 4]).data) == 1
 
 
 MODES = {

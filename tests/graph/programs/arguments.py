@@ -9,10 +9,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from random import Random
 
-    import dask.array as da
 
-
-def draw_arguments(rng: Random, array: da.Array) -> dict[str, Any]:
+def draw_arguments(rng: Random, array: Any) -> dict[str, Any]:
     """Draw a value for each name that a template may have, apart from those of arrays."""
     shape = tuple(0 if math.isnan(n) else n for n in array.shape)
     axis = rng.randrange(-len(shape), len(shape)) if shape else 0
@@ -29,6 +27,7 @@ def draw_arguments(rng: Random, array: da.Array) -> dict[str, Any]:
         "axes": _draw_axes(rng, len(shape)),
         "perm": tuple(rng.sample(range(len(shape)), len(shape))),
         "target": draw_chunks(rng, shape),
+        "other": draw_chunks(rng, shape),
         "cut": rng.randint(0, n),
         "width": width,
         "merged": (math.prod(shape[:2]), *shape[2:]),
@@ -43,11 +42,11 @@ def draw_arguments(rng: Random, array: da.Array) -> dict[str, Any]:
     }
 
 
-def draw_chunks(rng: Random, shape: tuple[int, ...]) -> tuple[Any, ...]:
-    """Draw chunks for a shape, uneven ones along its first axis, too."""
-    if shape and rng.random() < 0.3:
+def draw_chunks(rng: Random, shape: tuple[int, ...], least: int = 1) -> tuple[Any, ...]:
+    """Draw chunks for a shape, uneven ones along its first axis, too: of at least some rows."""
+    if shape and shape[0] >= 2 * least and rng.random() < 0.3:
         n = shape[0]
-        cut = rng.randint(0, n)
+        cut = rng.randint(least, n - least)
         return ((cut, n - cut), *shape[1:])
     return tuple(rng.randint(max(1, n // 4), max(n, 1)) for n in shape)
 

@@ -10,6 +10,7 @@ import types
 from functools import partial, wraps
 from typing import Any
 
+import dask
 import numpy as np
 
 
@@ -45,12 +46,128 @@ def with_number(block, block_id=None):
     return block + sum(block_id or ())
 
 
+def with_place(block, block_info=None):
+    """Tells where a block begins, of how many, and the shape that dask expects."""
+    if not block_info or "array-location" not in block_info[0]:
+        return block
+    given, made = block_info[0], block_info[None]
+    starts = [start for start, _ in given["array-location"]]
+    number = sum(starts) + sum(given["num-chunks"]) + sum(made["chunk-shape"])
+    return (block + number).astype(block.dtype)
+
+
+def with_both_places(block, other, block_info=None):
+    """Tells where each of two blocks is."""
+    if not block_info or "chunk-location" not in block_info[0]:
+        return block
+    numbers = [sum(block_info[i]["chunk-location"]) * (i + 1) for i in (0, 1)]
+    return (block + (sum(numbers) + sum(other.shape))).astype(block.dtype)
+
+
+def doubled(value):
+    return value * 2
+
+
+def plus_sum_of(block, other):
+    """All elements of the other count, in an order that nothing depends on."""
+    return (block + np.asarray(other).sum()).astype(block.dtype)
+
+
+def sum_with_rows_of(other, block):
+    return plus_sum_of(block, other)
+
+
+def transposed(block):
+    return block.T
+
+
+def plus_transposed(block, other):
+    return block + other.T
+
+
+def stacked_last(block):
+    return np.stack([block, block], axis=-1)
+
+
+def column_sums(block):
+    return block.sum(axis=0)
+
+
+def repeated_rows(block):
+    return np.repeat(block, 2, axis=0)
+
+
+def first_rows(block):
+    return block[:1]
+
+
+def dot_of_blocks(block, other):
+    return block @ other
+
+
+def dot_of_lists(blocks, others):
+    return sum(block @ other for block, other in zip(_flat(blocks), _flat(others), strict=True))
+
+
+def whole_blocks(x):
+    """The part of an array whose blocks are as large as its first one.
+
+    Without axes dask gives the name of a block for the block.
+    """
+    if not x.ndim:
+        raise ValueError("an array of one block")
+    return x[tuple(slice(sum(n == sizes[0] for n in sizes) * sizes[0]) for sizes in x.chunks)]
+
+
+def square(x):
+    """A part of two axes, in blocks that are as long as they are broad."""
+    x = x[(0,) * (x.ndim - 2)]
+    n = min(x.shape)
+    return x[:n, :n].rechunk(min(n, x.chunks[1][0]))
+
+
+def reassembled(x, da, **options):
+    """The blocks of an array as Delayed values, put together again."""
+    blocks = x.to_delayed(**options)
+    parts = np.empty(blocks.shape, object)
+    for place in np.ndindex(blocks.shape):
+        shape = tuple(sizes[i] for sizes, i in zip(x.chunks, place, strict=True))
+        parts[place] = da.from_delayed(blocks[place], shape, x.dtype)
+    return da.block(parts.tolist())
+
+
+def stored(x, da):
+    """An array that was written into one in memory."""
+    target = np.zeros(x.shape, x.dtype)
+    da.store(x, target, scheduler="sync")
+    return da.from_array(target, chunks=x.chunks)
+
+
+def stored_again(x, da):
+    """What `store` gives of an array that it has written."""
+    target = np.zeros(x.shape, x.dtype)
+    found = da.store(x, target, return_stored=True, scheduler="sync")
+    return found[0] if isinstance(found, tuple | list) else found
+
+
+def stored_later(x, da):
+    """The same, by a Delayed, into a part of a larger array."""
+    target = np.zeros([n + 2 for n in x.shape], x.dtype)
+    region = tuple(slice(1, n + 1) for n in x.shape)
+    dask.compute(da.store(x, target, regions=region, compute=False), scheduler="sync")
+    return da.from_array(target[region], chunks=x.chunks)
+
+
 def neighbours(block):
     return block + np.roll(block, 1, axis=0)
 
 
 def array_type(block):
-    """Tells a subclass, and a scalar that should be an array."""
+    """Tells a subclass, and a scalar that should be an array.
+
+    NumPy's functions make scalars of arrays without axes: which of them a block is nobody promises.
+    """
+    block = np.asarray(block) if isinstance(block, np.generic) else block
     return np.full(block.shape, 1 + isinstance(block, np.ndarray) + (type(block) is np.ndarray))
 
 

@@ -45,7 +45,8 @@ def _smaller(program: Program) -> Iterator[Program]:
             outputs = {other if n == name else n: p for n, p in program.outputs.items()}
             yield replace(program, lines=(*lines[:number], *shorter), outputs=outputs)
     for number, source in enumerate(program.sources):
-        simpler = [replace(source, contiguous=True), replace(source, start="zeros")]
+        simpler = [replace(source, contiguous=True), replace(source, stats=False)]
+        simpler.append(replace(source, start="zeros"))
         simpler += [
             replace(source, writes=source.writes[:i] + source.writes[i + 1 :])
             for i in range(len(source.writes))

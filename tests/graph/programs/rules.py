@@ -1,64 +1,62 @@
-"""Which rules of the optimizer have changed the graph of a program."""
+"""Which rules of the optimizer change the graph of a program: without each, it is another one."""
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
-import dask.array as da
-from dask._task_spec import Alias
-from dask.core import flatten
-from dask.highlevelgraph import HighLevelGraph
+import dask
 
-from b2nd_dask.graph.optimize.optimizer import optimize
-from b2nd_dask.graph.optimize.rules.index_pushdown import index_block
-from b2nd_dask.graph.optimize.rules.reduction_pushdown import reduce_block
-from tests.graph.programs.program import Program, Side, _quiet, written
+from b2nd_dask.graph.optimize.optimizer import RULE_NAMES
+from b2nd_dask.graph.optimize.rewrite import rewritten
+from tests.graph.programs.program import Program, quiet
+from tests.graph.programs.side import Side, written
 from tests.graph.pushing import computing_with
-
-RULES = (
-    "aliases",
-    "inline_reads",
-    "reduction_pushdown",
-    "index_pushdown",
-    "merge_blocks",
-    "constant_views",
-)
 
 
 def rules_fired(program: Program, folder: Path) -> set[str]:
     """Names of the rules that change something when all outputs are computed together."""
     side = Side(written(program.sources, folder), in_memory=False)
-    with _quiet(), computing_with(threads=program.threads, held=program.held):
+    graphs: list[tuple[Any, Any]] = []
+
+    def keep(graph: Any, keys: Any, **kwargs: Any) -> Any:
+        graphs.append((graph, keys))
+        return graph
+
+    with quiet(), computing_with(threads=program.threads, held=program.held):
         for line in program.lines:
             side.execute(line)
-        arrays = [side.names[name] for name in program.outputs]
-        graph = HighLevelGraph.merge(*(a.dask for a in arrays))
-        keys = list(flatten([a.__dask_keys__() for a in arrays]))
-        return _differences(da.optimize(graph, keys), optimize(graph, keys))
+        # `compute` gives the optimizer more than the graphs of arrays: what joins their blocks
+        with dask.config.set(array_optimize=keep):
+            dask.compute(*(side.names[name] for name in program.outputs), scheduler=_nothing)
+        return {
+            rule
+            for graph, keys in graphs
+            for rule in RULE_NAMES
+            if _tasks(graph, keys, RULE_NAMES) != _tasks(graph, keys, set(RULE_NAMES) - {rule})
+        }
 
 
-def _differences(plain: Any, ours: Any) -> set[str]:
-    found = set()
-    for node in _nodes(ours):
-        func = getattr(node, "func", None)
-        found |= {"reduction_pushdown"} if func is reduce_block else set()
-        found |= {"index_pushdown"} if func is index_block else set()
-        found |= {"merge_blocks"} if func is reduce_block and node.key is None else set()
-        found |= {"constant_views"} if getattr(node, "views", False) else set()
-    aliases = {key for key, node in plain.items() if isinstance(node, Alias)}
-    found |= {"aliases"} if any(not isinstance(ours.get(k), Alias) for k in aliases) else set()
-    reads = {key for key in plain.keys() - aliases if str(key[0]).startswith("read(")}
-    targets = {plain[alias].target for alias in aliases}
-    return found | ({"inline_reads"} if reads - targets - ours.keys() else set())
+def _nothing(graph: Any, keys: Any, **kwargs: Any) -> Any:
+    """A scheduler that computes nothing."""
+    graph.__dask_graph__()
+    return [None] * len(keys)
 
 
-def _nodes(graph: Any) -> list[Any]:
-    """All tasks of a graph, those inside others, and their arguments."""
-    todo, found = list(graph.values()), []
-    while todo:
-        node = todo.pop()
-        found.append(getattr(node, "value", node))
-        for argument in getattr(node, "args", ()):
-            todo += argument.values() if isinstance(argument, dict) else [argument]
-    return found
+def _tasks(graph: Any, keys: Any, rules: Any) -> dict[Any, str]:
+    """A graph that some rules have rewritten, as texts: dask would fuse its tasks by chance."""
+    tasks = dict(rewritten(_as_it_is, graph, keys, rules) or graph)
+    return {key: re.sub("0x[0-9a-f]+", "", _text(node)) for key, node in tasks.items()}
+
+
+def _as_it_is(graph: Any, keys: Any, **kwargs: Any) -> Any:
+    return graph
+
+
+def _text(node: Any) -> str:
+    """A task with those inside it, and their arguments."""
+    if isinstance(node, dict):
+        return " ".join(f"{key}: {_text(value)}" for key, value in node.items())
+    parts = [repr(node), *map(_text, getattr(node, "args", ()))]
+    return " ".join([*parts, _text(getattr(node, "kwargs", None) or {})])

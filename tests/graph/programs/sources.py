@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 import blosc2
 import numpy as np
 
+from b2nd_dask import add_stats
+
 if TYPE_CHECKING:
     from pathlib import Path
     from random import Random
@@ -58,6 +60,8 @@ class Source:
     writes: tuple[tuple[str, str], ...] = ()
     """Regions, and what is assigned to each: a value, or "seed N"."""
     contiguous: bool = True
+    stats: bool = False
+    """Whether it has statistics of its chunks."""
 
     def write(self, path: Path) -> None:
         """Write the frame."""
@@ -70,6 +74,8 @@ class Source:
         for region, what in self.writes:
             where = _region(region)
             stored[where] = _content(what, self.dtype, np.empty(self.shape, "V0")[where].shape)
+        if self.stats:
+            add_stats(path, threads=1)
 
     @functools.cache  # noqa: B019 - sources are few, and live as long as a program
     def array(self) -> np.ndarray:
@@ -142,7 +148,7 @@ def draw_source(rng: Random) -> Source:
         writes.insert(0, ("...", f"seed {rng.randint(0, 99)}"))
     return Source(
         dtype, shape, chunks, blocks, start, tuple(writes) if ndim > 0 and math.prod(shape) else (),
-        contiguous=rng.random() < 0.8,
+        contiguous=rng.random() < 0.8, stats=kind in "biuf" and rng.random() < 0.3,
     )  # fmt: skip
 
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 import re
 
 
-def _lines(text: str) -> list[str]:
+def lines_of(text: str) -> list[str]:
     """Templates, one or more in a line, with three spaces between them."""
     return re.split(r"\s{3,}|\n\s*", text.strip())
 
@@ -22,7 +22,7 @@ def _lines(text: str) -> list[str]:
 #: Elementwise. "grows": larger numbers; "rounds": quotients and roots; "rough": differs by
 #: instruction set; "jumps": must be the same in each way; "odd": what no rule knows.
 ELEMENTWISE = {
-    "keeps": _lines("""
+    "keeps": lines_of("""
         -{a}   abs({a})   {a} + 1   {a} - np.int64(1)   np.float32(1) + {a}   {a} + 1j
         da.positive({a})   {a}.conj()   {a}.real   {a}.imag   {a}.clip(-1, 1)
         da.clip({a}, 0, None)   da.maximum({a}, 0)   da.fmin(1, {a})   da.fmax({a}, np.nan)
@@ -37,19 +37,19 @@ ELEMENTWISE = {
         {a}.map_blocks(np.clip, a_min=-1, a_max=None)   {a} + 2**40   {a} + True
         da.where({a} != {a}, 0, {a})   da.negative({a})   {a} + {a}[..., :1]
     """),
-    "grows": _lines("""
+    "grows": lines_of("""
         {a} * 2 + 1   {a} * {a} - {a}   {a} ** 2   {a} * np.int8(3)   {a} * 1j   da.square({a})
         da.multiply({a}, -3)   {a} * (1 - 2j)   {a} << 1   {a} + {a}.T.T
     """),
-    "rounds": _lines("""
+    "rounds": lines_of("""
         {a} / 2   {a} / 3   1 / {a}   da.sqrt(abs({a}))   da.reciprocal({a})   {a} * 0.1
         {a}.map_blocks(np.true_divide, 7)   {a} / {a}   da.sqrt({a})   {a} * 1e300
     """),
-    "rough": _lines("""
+    "rough": lines_of("""
         da.exp({a})   da.sin({a})   da.log1p(abs({a}))   da.arctan2({a}, 2)   {a} ** 0.5
         da.angle({a})   da.hypot({a}, 1)   da.tanh({a})   da.logaddexp({a}, 1)
     """),
-    "jumps": _lines("""
+    "jumps": lines_of("""
         {a} > 0   {a} == 0   ({a} > 0) | ({a} < -2)   da.isnan({a})   {a} // 2   {a} % 3
         da.sign({a})   da.floor({a})   da.isclose({a}, 1)   da.where({a} > 1, {a}, 0)
         da.where({a} > 0, {a}, np.nan)   ~{a}   {a} & 1   {a} ^ True   da.logical_not({a})
@@ -57,7 +57,7 @@ ELEMENTWISE = {
         da.signbit({a})   da.isfinite({a})   da.logical_and({a}, {a} > 1)   da.trunc({a})
         da.heaviside({a}, 1)   {a}.map_blocks(np.greater, 0, dtype=bool)
     """),
-    "odd": _lines("""
+    "odd": lines_of("""
         {a}.astype(object)   {a} + np.datetime64(1, 's')   {a} + np.timedelta64(1, 's')
         da.from_delayed(dask.delayed(fn.same)({a}), {a}.shape, {a}.dtype)   {a} * 10**30
         da.map_blocks(np.where, {a} == {a}, {a}, 1, dtype={a}.dtype)   da.fix({a})   {a}.copy()
@@ -68,7 +68,7 @@ ELEMENTWISE = {
     """),
 }
 #: Elements that move, and are otherwise as they were.
-MOVES = _lines("""
+MOVES = lines_of("""
     {a}.T   {a}.transpose({perm})   {a}.reshape(-1)   {a}.ravel()   {a}[None]
     {a}.reshape({a}.shape[::-1])   da.moveaxis({a}, 0, -1)   {a}.swapaxes(0, -1)   {a}.squeeze()
     da.flip({a}, {axis})   {a}[..., None]   da.atleast_2d({a})   {a}.rechunk({target})
@@ -81,7 +81,7 @@ MOVES = _lines("""
     xr.DataArray({a}).isel(dim_0=slice(None, None, 2)).data
 """)
 #: The same, whose results have parts of an array more than once, or new memory.
-COPIES = _lines("""
+COPIES = lines_of("""
     da.roll({a}, 2, {axis})   da.tile({a}, 2)   da.repeat({a}, 2, {axis})   da.tril({a})
     da.pad({a}, 1)   da.pad({a}, 1, mode='edge')   da.pad({a}, 2, mode='wrap')
     da.pad({a}, 1, mode='reflect')   da.triu({a}, 1)   da.diag({a})   da.diagonal({a})
@@ -99,12 +99,18 @@ COPIES = _lines("""
     xr.DataArray({a}).roll(dim_0=2).data   xr.DataArray({a}).stack(z=[...]).data
     xr.DataArray({a}).pad(dim_0=1).data
 """)
-INDICES = _lines("""
+INDICES = lines_of("""
     {a}[{index}]   {a}[{index}]   {a}[{index}]   {a}[{index}]   {a}[{index}]   {a}[{index}]
     {a}[{index}]   {a}[{index}]   {a}[{list}]   {a}[..., {last_list}]   {a}.vindex[{points}]
     {a}.vindex[{list}]   {a}[np.arange({n}) % 3 == 0]   {a}[[]]   {a}[-1]   {a}[{n} // 2, ...]
     {a}[..., 0]   {a}[da.from_array(np.array({list}), chunks=2)]   da.take({a}, {list}, 0)
     {a}[::-2]   {a}[{a}.shape[0]]   {a}.blocks[0][1:]   {a}[np.array({list})]   {a}[1:][::2][1:]
+""")
+#: Places that are chosen one by one, and searched for.
+POSITIONS = lines_of("""
+    {a}[{list}]   {a}[..., {last_list}]   {a}.vindex[{points}]   da.take({a}, {list}, 0)
+    {a}.vindex[{points}][1:]   da.argmax({a}, {axis})   da.argmin({a})
+    da.argmax({a}, {axis}, split_every=2)   da.nanargmin({a}, {axis})
 """)
 #: Names of dask's reductions.
 REDUCTIONS = {
@@ -116,7 +122,7 @@ REDUCTIONS = {
 }
 #: Reductions and scans of other shapes; xarray on top.
 OTHERS = {
-    "sums": _lines("""
+    "sums": lines_of("""
         da.cumsum({a}, {axis})   da.nancumsum({a}, {axis})   da.trace({a})
         da.diff({a}, axis={axis})   da.cumsum({a}, {axis}, method='blelloch')
         xr.DataArray({a}).sum('dim_0').data
@@ -140,12 +146,12 @@ OTHERS = {
         {a}.map_overlap(fn.neighbours, depth=1, boundary='none')
         da.histogram({a}, bins=4, range=(-4, 4))[0]
     """),
-    "grows": _lines("""
+    "grows": lines_of("""
         da.tensordot({a}, {a}, axes=(0, 0))   {a} @ {a}.T
         da.einsum('...i,...i->...', {a}, {a})   da.dot({a}, {a}[..., 0])   da.outer({a}, {a}[0])
         da.vdot({a}, {a})   da.matmul({a}, {a}.T)
     """),
-    "means": _lines("""
+    "means": lines_of("""
         da.average({a}, axis={axis}, weights=np.arange({length}) + 1)
         {a} - {a}.mean(axis={axes}, keepdims=True)   xr.DataArray({a}).mean('dim_0').data
         xr.DataArray({a}).rolling(dim_0=3, min_periods=1).mean().data
@@ -156,11 +162,11 @@ OTHERS = {
         xr.DataArray({a}, coords={{'dim_0': pd.date_range('2000', periods={n}, freq='D')}}).groupby('dim_0.month').mean().data
         xr.DataArray({a}, coords={{'dim_0': pd.date_range('2000', periods={n}, freq='9h')}}).resample(dim_0='1D').mean().data
     """),
-    "rough": _lines("""
+    "rough": lines_of("""
         xr.DataArray({a}).std('dim_0', ddof=1).data   xr.DataArray({a}).var().data
         da.std({a}, axis={axes}, ddof=1)
     """),
-    "keeps": _lines("""
+    "keeps": lines_of("""
         da.median({a}, axis={axis})   da.nanmedian({a}, axis={axis})   da.topk({a}, 2, {axis})
         da.ptp({a}, {axis})   xr.DataArray({a}).max().data
         xr.DataArray({a}).quantile(0.5, 'dim_0').data
@@ -172,7 +178,7 @@ OTHERS = {
         da.reduction({a}, fn.greatest, fn.greatest, axis={axes}, dtype={a}.dtype, split_every=2)
         da.reduction({a}, da.chunk.min, da.chunk.min, axis={axes}, dtype={a}.dtype, concatenate=True)
     """),
-    "jumps": _lines("""
+    "jumps": lines_of("""
         da.argmin({a}, {axis})   da.argmax({a}, {axis}, split_every=2)
         da.nanargmax({a}, {axis})   da.argmax({a})   da.nanargmin({a})
         da.argmin({a}, {axis}, keepdims=True)   da.argtopk({a}, 2, {axis})
@@ -184,7 +190,7 @@ OTHERS = {
     """),
 }
 #: Parts of an array that are worked on differently, put together along any axis.
-PARTS = _lines("""
+PARTS = lines_of("""
     da.concatenate([{a}[:{cut}] + 1, {a}[{cut}:] * 1.0])
     da.concatenate([{a}[{cut}:], {a}[:{cut}]])
     da.concatenate([{a}[:{cut}] * 0.0, {a}[{cut}:] * -0.0])
@@ -201,72 +207,53 @@ PARTS = _lines("""
     da.concatenate([{a}[i * {width} : (i + 1) * {width}] for i in range(3)], axis=-1)
 """)
 #: Blocks that wait for a result of many, or of which a list takes elements.
-LATE = _lines("""
-    {a} - {a}.mean()   ({a} - {a}.min()) / (1 + {a}.max() - {a}.min())
-    {a} * 2 - {a}.sum(axis=0)   {a} - {a}.mean(axis={axes}, keepdims=True)
-    ({a} - {a}.mean())[{list}]   ({a} + {a}.max()).sum(axis={axes})   {a}[{list}] * {a}.sum()
-    (({a} * 2 - {a}.mean()) ** 2).mean(axis={axes})   ({a} - {a}.sum())[:1]
-    ({a} - {a}.mean(axis=0))[{index}]   ({a} * {a}.max(axis={axes}, keepdims=True))[{index}]
-    ({a} - {a}.min(axis={axes}, keepdims=True)).sum(axis={axes})   ({a} + {a}.max())[{index}]
-    ({a} - {a}.sum(axis=0)).max(axis=0)   (({a} + {a}.sum()) > 0).any(axis={axes})
-    da.stack([{a}.sum(), ({a} - {a}.mean()).max(), ({a} + {a}.max()).sum(), {a}.max()])
-    da.tensordot({a} - {a}.sum(), {a}, axes=(0, 0))   ({a} + {a}.sum()).map_blocks(fn.plus_one)
-    da.blockwise(fn.sum_of_blocks, {to}, {a} + {a}.max(), {of}, dtype={a}.dtype)
-    ({a} - {a}.min()).map_overlap(fn.neighbours, depth=1, boundary='none')
-    {a} + {a}[{list}].sum()
-    da.blockwise(fn.sum_of_blocks, {to}, {a}, {of}, dtype={a}.dtype) - {a}.max()
-""")
-#: Functions of blocks and of lists of blocks.
-BLOCKS = {
-    "keeps": _lines("""
-        {a}.map_blocks(fn.plus_one)   {a}.map_blocks(fn.reversed_rows)
-        {a}.map_blocks(fn.array_type)
-        {a}.map_blocks(fn.plus_one, dtype={a}.dtype, meta={a}._meta)
-        {a}.map_blocks(fn.with_location, dtype={a}.dtype)
-        {a}.map_blocks(fn.with_number, dtype={a}.dtype)
-        {a}.map_blocks(fn.stacked_twice, new_axis=0, dtype={a}.dtype)
-        da.blockwise(fn.first_of_blocks, {to}, {a}, {of}, dtype={a}.dtype)
-        da.blockwise(fn.widths_of_blocks, {to}, {a}, {of}, dtype={a}.dtype)
-        da.blockwise(fn.row_sums, {to}, {a}, {of}, concatenate=True, dtype={a}.dtype)
-        da.apply_gufunc(fn.row_sums, '(i)->()', {a}.rechunk({{-1: -1}}), output_dtypes={a}.dtype)
-        da.stack([da.from_delayed(b, {block}, {a}.dtype) for b in {a}.to_delayed().ravel()[:1]])
-        da.from_delayed(dask.delayed(fn.plus_one)({a}.to_delayed().ravel()[0]), {block}, {a}.dtype)
+LATE = {
+    "means": lines_of("""
+        {a} - {a}.mean()   ({a} - {a}.min()) / (1 + {a}.max() - {a}.min())
+        {a} * 2 - {a}.sum(axis=0)   {a} - {a}.mean(axis={axes}, keepdims=True)
+        ({a} - {a}.mean())[{list}]   ({a} + {a}.max()).sum(axis={axes})   {a}[{list}] * {a}.sum()
+        ({a} - {a}.sum())[:1]
+        ({a} - {a}.mean(axis=0))[{index}]   ({a} * {a}.max(axis={axes}, keepdims=True))[{index}]
+        ({a} - {a}.min(axis={axes}, keepdims=True)).sum(axis={axes})   ({a} + {a}.max())[{index}]
+        ({a} - {a}.sum(axis=0)).max(axis=0)   (({a} + {a}.sum()) > 0).any(axis={axes})
+        da.stack([{a}.sum(), ({a} - {a}.mean()).max(), ({a} + {a}.max()).sum(), {a}.max()])
+        da.tensordot({a} - {a}.sum(), {a}, axes=(0, 0))   ({a} + {a}.sum()).map_blocks(fn.plus_one)
+        da.blockwise(fn.sum_of_blocks, {to}, {a} + {a}.max(), {of}, dtype={a}.dtype)
+        ({a} - {a}.min()).map_overlap(fn.neighbours, depth=1, boundary='none')
+        {a} + {a}[{list}].sum()
+        da.blockwise(fn.sum_of_blocks, {to}, {a}, {of}, dtype={a}.dtype) - {a}.max()
     """),
-    "grows": _lines("""
-        da.blockwise(fn.sum_of_blocks, {to}, {a}, {of}, dtype={a}.dtype)
-        {a}.map_blocks(fn.doubled_sorted)
-        da.blockwise(fn.sum_of_blocks, {to}, {a} * 2, {of}, concatenate=False, dtype={a}.dtype)
-        {a}.map_blocks(fn.row_sums, drop_axis={a}.ndim - 1, dtype={a}.dtype)
+    "rough": lines_of("""
+        (({a} * 2 - {a}.mean()) ** 2).mean(axis={axes})   ({a} - {a}.mean(axis=0)).sum(axis={axes})
+        (({a} - {a}.mean(axis={axes}, keepdims=True)) ** 2).sum(axis={axes})
     """),
 }
-#: Functions that write into an array that nothing else is made of.
-IN_PLACE = _lines("""
-    {a}.map_blocks(fn.in_place_plus_one, dtype={a}.dtype, meta={a}._meta)
-    {a}.map_blocks(fn.in_place_plus_one, dtype={a}.dtype, meta={a}._meta)
-    {a}.map_blocks(fn.in_place_cleared, dtype={a}.dtype, meta={a}._meta)
-    {a}.map_blocks(fn.in_place_cleared, dtype={a}.dtype, meta={a}._meta)
-    {a}.map_blocks(fn.in_place_sorted, dtype={a}.dtype, meta={a}._meta)
-    {a}.map_blocks(fn.in_place_flat, dtype={a}.dtype, meta={a}._meta)
-    da.blockwise(fn.in_place_sum_of_blocks, {to}, {a}, {of}, dtype={a}.dtype, meta={a}._meta[..., 0])
-    da.reduction({a}, fn.in_place_total, fn.total, axis={axes}, dtype={a}.dtype, meta={a}._meta)
-""")
 #: What makes masked arrays, and what is made of them.
-MASKS = _lines("""
+MASKS = lines_of("""
     da.ma.masked_equal({a}, 0)   da.ma.masked_greater({a}, 0)   da.ma.masked_inside({a}, 0, 1)
     da.ma.masked_invalid({a})   da.ma.masked_where({a} < 0, {a})
     {a}.map_blocks(fn.masked_zeros)   da.ma.masked_array({a}, mask={a} == 1, fill_value=5)
     da.ma.masked_values({a}, 1)   da.ma.masked_array({a}, mask=True)
     da.where({a} > 0, da.ma.masked_equal({a}, 1), {a})
 """)
-UNMASKS = _lines("""
+UNMASKS = lines_of("""
     da.ma.filled({a}, 7)   da.ma.getdata({a})   da.ma.getmaskarray({a})   da.ma.count({a})
     da.ma.fix_invalid({a})   da.ma.set_fill_value({a}, 3)   da.ma.average({a}, axis={axis})
     da.ma.nonzero({a})[0]   da.ma.where({a} > 0, {a}, 2)   da.ma.ones_like({a})
     da.ma.filled({a})
 """)
+#: Elements that a mask chooses: of the array itself, or of what it is made of.
+FILTERED = lines_of("""
+    {a}[{a} > 1].sum()   {a}[{a} != 0].max()   {a}[{a} > 0].sum()   {a}[{a} == 2].size
+    {a}[{a} > 1].compute_chunk_sizes()   {a}[{a} >= 2].compute_chunk_sizes().sum()
+    {a}[({a} > 0) & ({a} < 3)].sum()   {a}[{a} < 0].compute_chunk_sizes()[:3]
+    ({a} * 2)[{a} > 1].sum()   {a}[{a} > 1].astype('f8').mean()   {a}[{a} * 2 > 2].sum()
+    {a}[~({a} == 0)].compute_chunk_sizes()   {a}[{a} > 1][{a}[{a} > 1] < 3].sum()
+    {a}[({a} > 1).rechunk({target})].sum()   da.extract({a} > 1, {a}).sum()
+""")
 #: Of two arrays.
 PAIRS = {
-    "grows": _lines("""
+    "grows": lines_of("""
         {a} + {b}   {a} - {b}   {a} * {b}   da.maximum({a}, {b})
         da.map_blocks(np.add, {a}, {b})   da.concatenate([{a}, {b}])   da.stack([{a}, {b}])
         {a} - {b}.max()   da.tensordot({a}, {b}, 1)
@@ -275,16 +262,16 @@ PAIRS = {
         da.hypot({a} * 0, {b} * 0)   xr.where(xr.DataArray({a}) == 1, xr.DataArray({b}), 0).data
         da.outer({a}.ravel()[:5], {b}.ravel()[:5])
     """),
-    "jumps": _lines("""
+    "jumps": lines_of("""
         da.where({a} > {b}, {a}, {b})   {a} == {b}   da.where({b} > 0, {a}, -1)
         da.ma.masked_where({b} > 0, {a})
     """),
 }
 #: Lines that are no expressions of one array.
-STATEMENTS = _lines("""
-    ({r},) = dask.optimize({a})   ({r},) = dask.optimize(*dask.optimize({a}))
+STATEMENTS = lines_of("""
+    ({r},) = optimize({a})   ({r},) = optimize(*optimize({a}))
     ({r},) = dask.persist({a}, scheduler='sync')   {r} = {a}.persist(scheduler='sync')
     {r} = {a}.copy(); {r}[{index}] = 1   {r} = {a}.copy(); {r}[{a} == {a}] = 2
-    {r} = {a}.copy(); {r}[0] = {a}[-1]   {r}, {r}b = dask.optimize({a}, {a}.T)
+    {r} = {a}.copy(); {r}[0] = {a}[-1]   {r}, {r}b = optimize({a}, {a}.T)
     {r} = da.from_array({a}.compute(scheduler='sync'), chunks={a}.chunks)
 """)

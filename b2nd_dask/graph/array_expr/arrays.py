@@ -1,0 +1,195 @@
+"""Arrays of `dask_array` that read frames, and arrays of `dask.array` that compute the same.
+
+The latter are what is written. Reads, moves and functions of blocks become layers, which the
+optimizer and bounded writes know; all else the tasks that `dask_array` makes, as one layer.
+"""
+
+from __future__ import annotations
+
+import itertools
+import logging
+from collections.abc import Callable
+from typing import Any
+
+import dask.array as da
+import numpy as np
+from dask.highlevelgraph import HighLevelGraph
+
+from b2nd_dask.frame.joined import Readable
+from b2nd_dask.graph.array_expr import compat
+from b2nd_dask.graph.array_expr.compat import dask_original
+from b2nd_dask.graph.array_expr.elementwise import constant_of
+from b2nd_dask.graph.array_expr.source import FrameExpr, as_index, source_of
+from b2nd_dask.graph.expression.elementwise import FILTERS, is_among
+from b2nd_dask.graph.expression.nodes import Read
+from b2nd_dask.graph.read.blocks import Chunks, layer_of_expression, reading_of
+from b2nd_dask.graph.read.from_b2nd import array_of
+
+logger = logging.getLogger("b2nd_dask")
+
+#: Keywords of `dask.array.blockwise` that are no keywords of its function.
+_BLOCKWISE = frozenset(
+    ["name", "token", "dtype", "adjust_chunks", "new_axes", "align_arrays", "concatenate", "meta"]
+)
+
+#: What moves elements, by names of expressions: of an array, and the expression.
+_MOVES: dict[str, Callable[[da.Array, Any], da.Array]] = {
+    "SliceSlicesIntegers": lambda array, moving: array[moving.index],
+    "Rechunk": lambda array, moving: array.rechunk(moving.chunks),
+    "Transpose": lambda array, moving: array.transpose(moving.axes),
+    "ExpandDims": lambda array, moving: da.expand_dims(array, tuple(moving.axes)),
+    "Reshape": lambda array, moving: array.reshape(moving.shape),
+}
+
+
+def expression_reading(source: Readable, sizes: Chunks, name: str | None = None) -> Any:
+    """Make an array of `dask_array` of a frame, or of joined ones, in blocks of given lengths."""
+    expression = source_of(Read.whole(source, sizes, ""), source.dtype, sizes, name)
+    return compat.source_names().new_collection(expression)
+
+
+def expression_of(array: da.Array) -> Any:
+    """An array of `dask_array` with the graph of one of `dask.array`, which may read a frame."""
+    layers = getattr(array.dask, "layers", {})
+    reading = reading_of(layers[array.name]) if len(layers) == 1 and array.name in layers else None
+    if reading is not None:
+        return expression_reading(reading.source, array.chunks)
+    numbers = itertools.product(*map(range, array.numblocks))
+    keys = [(array.name, *number) for number in numbers]
+    graph = dict(array.__dask_graph__())
+    from_graph = compat.resolved("from_graph").from_graph
+    return from_graph(graph, array._meta, array.chunks, keys, array.name)
+
+
+def classic_array(array: Any) -> da.Array:
+    """An array of `dask.array` that computes what one of `dask_array` does."""
+    return _Conversion().of(array.expr)
+
+
+class _Conversion:
+    """Converts expressions, each once."""
+
+    def __init__(self) -> None:
+        self._done: dict[str, da.Array] = {}
+
+    def of(self, expression: Any) -> da.Array:
+        """The array of an expression, in the same blocks."""
+        name = expression._name
+        if name not in self._done:
+            made = self._of_layers(expression)
+            if made is None or made.shape != expression.shape or made.dtype != expression.dtype:
+                made = _of_tasks(expression)
+            self._done[name] = made.rechunk(expression.chunks) if _moves(made, expression) else made
+        return self._done[name]
+
+    def _of_layers(self, expression: Any) -> Any:
+        """The array, of functions of `dask.array`; None where these do not know the expression."""
+        try:
+            convert = _converter(expression)
+            return None if convert is None else convert(self, expression)
+        except Exception:  # whatever it is, the tasks of dask_array are right
+            logger.debug("%s: its tasks are taken", expression._name, exc_info=True)
+            return None
+
+    def _source(self, source: FrameExpr) -> Any:
+        return _of_read(source.top) if isinstance(source.top, Read) else None
+
+    def _moved(self, expression: Any) -> Any:
+        return _MOVES[type(expression).__name__](self.of(expression.array), expression)
+
+    def _constant(self, expression: Any) -> Any:
+        found = constant_of(expression)
+        if found is None:
+            return None
+        element, shape = found.element[()], expression.shape
+        return da.full(shape, element, chunks=expression.chunks, dtype=expression.dtype)
+
+    def _elementwise(self, expression: Any) -> Any:
+        if expression.where is not True or expression.out is not None:
+            return None
+        # a filter returns fewer elements than its blocks say
+        return None if is_among(expression.op, FILTERS) else self._blockwise(expression)
+
+    def _blockwise(self, expression: Any) -> Any:
+        pairs = list(zip(expression.args[::2], expression.args[1::2], strict=True))
+        arrays = [one for one, labels in pairs if labels is not None]
+        plain = all(hasattr(one, "_name") and hasattr(one, "chunks") for one in arrays)
+        if not plain or len(expression.dependencies()) > len(arrays):
+            return None
+        keywords = {name: dask_original(value) for name, value in expression.kwargs.items()}
+        if _BLOCKWISE & keywords.keys() or expression.new_axes:
+            return None
+        converted = [
+            part
+            for one, labels in pairs
+            for part in ((one if labels is None else self.of(one)), labels)
+        ]
+        return da.blockwise(
+            dask_original(expression.func), expression.out_ind, *converted,
+            token=expression.token, dtype=expression.dtype, adjust_chunks=expression.adjust_chunks,
+            align_arrays=expression.align_arrays, concatenate=expression.concatenate,
+            meta=expression._meta, **keywords,
+        )  # fmt: skip
+
+    def _reduction(self, expression: Any) -> Any:
+        if expression.weights is not None:
+            return None
+        combine = None if expression.combine is None else dask_original(expression.combine)
+        return da.reduction(
+            self.of(expression.array), dask_original(expression.chunk),
+            dask_original(expression.aggregate), combine=combine, axis=expression.axis,
+            keepdims=expression.keepdims, dtype=expression.operand("dtype"),
+            split_every=expression.split_every, name=expression.operand("name"),
+            concatenate=expression.concatenate, output_size=expression.output_size,
+            meta=expression.meta,
+        )  # fmt: skip
+
+
+def _converter(expression: Any) -> Callable[..., Any] | None:
+    names = compat.rule_names()
+    if names is None:
+        return None
+    if getattr(type(expression), "_lower", None) is names.Reduction._lower:
+        return _Conversion._reduction
+    if isinstance(expression, names.BroadcastTrick):
+        return _Conversion._constant
+    table: dict[Any, Callable[..., Any]] = {
+        FrameExpr: _Conversion._source,
+        names.Elemwise: _Conversion._elementwise,
+        names.Blockwise: _Conversion._blockwise,
+        **{getattr(names, name): _Conversion._moved for name in _MOVES},
+    }
+    return table.get(type(expression))
+
+
+def _of_read(read: Read) -> Any:
+    """The frame, or joined ones, and what moves their elements."""
+    source = read.source
+    if read.is_box and read.positions == tuple(map(range, source.shape)):
+        return array_of(source, read.chunks)
+    kept = sorted(axis for axis in read.axes if axis is not None)
+    index = tuple(
+        as_index(along) if axis in kept else along[0] for axis, along in enumerate(read.positions)
+    )
+    array = array_of(source, None)[index]
+    array = array.transpose([kept.index(axis) for axis in read.axes if axis is not None])
+    return array[tuple(None if axis is None else slice(None) for axis in read.axes)]
+
+
+def _moves(made: da.Array, expression: Any) -> bool:
+    return not np.isnan(expression.size) and made.chunks != expression.chunks
+
+
+def _of_tasks(expression: Any) -> da.Array:
+    """The tasks that `dask_array` makes of an expression, as one layer."""
+    tasks = dict(compat.source_names().new_collection(expression).__dask_graph__())
+    name = expression._name
+    # leaves that read no frame are arrays as any others
+    is_leaf = not expression.dependencies() and type(expression) is not FrameExpr
+    graph = (
+        HighLevelGraph({name: tasks}, {name: set()})
+        if is_leaf
+        else layer_of_expression(name, tasks)
+    )
+    meta = expression._meta
+    return da.Array(graph, name, expression.chunks, dtype=expression.dtype, meta=meta)

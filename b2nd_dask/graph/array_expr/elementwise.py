@@ -1,0 +1,179 @@
+"""Elementwise work above sources: one source in place of a call of several."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from b2nd_dask.graph.array_expr import compat
+from b2nd_dask.graph.array_expr.source import (
+    Argument,
+    Dependents,
+    FrameExpr,
+    source_of,
+    unfused,
+)
+from b2nd_dask.graph.expression.elementwise import UNKNOWN, is_scalar, parse_call, unwrapped
+from b2nd_dask.graph.expression.nodes import (
+    MAX_NODES,
+    Constant,
+    Elemwise,
+    Literal,
+    Node,
+    has_all_lengths,
+    size_of,
+    with_leaves,
+)
+
+
+def joined(source: FrameExpr, parent: Any, dependents: Dependents, _: Sequence[str]) -> Any:
+    """One source in place of an elementwise call of sources; others that it uses are inputs."""
+    found = _joined(parent, dependents)
+    if isinstance(found, str) and _is_broadcast(source, parent):
+        return unfused(source, parent)
+    return found
+
+
+def _joined(parent: Any, dependents: Dependents) -> FrameExpr | str:
+    call = call_of(parent)
+    if call is None:
+        return "it is not known to be elementwise, or the blocks do not line up"
+    func, kwargs, is_filter = call
+    args: list[Node | Literal] = []
+    for arg in parent.elemwise_args:
+        if compat.rule_names().is_scalar_for_elemwise(arg):
+            args.append(Literal(arg))
+        elif _is_inlined(arg, parent, dependents):
+            args.append(arg.top)
+        else:
+            args.append(constant_of(arg) or Argument.of(arg))
+    size = size_of(args)
+    arrays = [arg for arg in args if not isinstance(arg, Literal)]
+    if all(isinstance(arg, Argument | Constant) for arg in arrays):
+        return "other expressions need its arguments, too"
+    if size > MAX_NODES:
+        return "they are too many functions together"
+    if not has_all_lengths(arrays, parent.chunks):
+        return "a constant array makes the result longer"
+    chunks = None if is_filter else parent.chunks
+    top = Elemwise(func, tuple(args), kwargs, chunks, ("",), size)
+    return source_of(top, parent.dtype, parent.chunks)
+
+
+def inlined(source: FrameExpr, parent: FrameExpr, dependents: Dependents, _: Sequence[str]) -> Any:
+    """An expression that reads itself what a source, which was an input of it, has read for it."""
+    if _is_broadcast(source, parent):
+        return unfused(source, parent)
+    if not _is_inlined(source, parent, dependents):
+        return "other expressions need it, too"
+
+    def own(node: Node) -> Node:
+        is_source = isinstance(node, Argument) and node.name == source._name
+        return source.top if is_source else node
+
+    top = with_leaves(parent.top, own)
+    return parent.with_top(top) if top.size <= MAX_NODES else "they are too many functions together"
+
+
+def _is_inlined(arg: Any, parent: Any, dependents: Dependents) -> bool:
+    """Whether a call takes an argument's tree: that of a source which nothing else needs."""
+    if type(arg) is not FrameExpr or arg.top.chunks is None or _is_broadcast(arg, parent):
+        return False
+    return is_read_once(arg, dependents)
+
+
+def _is_broadcast(source: FrameExpr, parent: Any) -> bool:
+    """Whether several blocks need one block of a source: it is read once for all of them."""
+    return bool(math.prod(source.numblocks) < math.prod(parent.numblocks))
+
+
+def call_of(expression: Any) -> tuple[Any, Mapping[str, Any], bool] | None:
+    """The function of an elementwise expression, its keywords, and whether it filters.
+
+    Returns
+    -------
+    tuple or None
+        None for what may do more than elementwise work, and where blocks do not line up.
+    """
+    names = compat.rule_names()
+    if type(expression) is not names.Elemwise or expression.where is not True:
+        return None
+    if expression.out is not None:
+        return None
+    args = expression.elemwise_args
+    known = [arg if names.is_scalar_for_elemwise(arg) else UNKNOWN for arg in args]
+    if not all(arg is UNKNOWN or arg is None or is_scalar(arg) for arg in known):
+        return None
+    named = {name: compat.dask_original(value) for name, value in expression.kwargs.items()}
+    call = parse_call(compat.dask_original(expression.func), known, named)
+    if call is None:
+        return None
+    func, kwargs, is_filter = call
+    if is_filter:
+        # the dtype that is enforced is that of its elements
+        func, kwargs = unwrapped(func, kwargs)[0], {}
+    arrays = [arg for arg, value in zip(args, known, strict=True) if value is UNKNOWN]
+    if not all(_lines_up(arg, expression, is_filter=is_filter) for arg in arrays):
+        return None
+    return func, kwargs, is_filter
+
+
+def _lines_up(arg: Any, expression: Any, *, is_filter: bool) -> bool:
+    """Whether each block of an expression needs one block of an argument."""
+    chunks, own = expression.chunks, getattr(arg, "chunks", None)
+    if own is None or len(own) > len(chunks) or np.isnan(arg.size):
+        return False
+    if is_filter:
+        return bool(own == chunks)
+    wanted = chunks[len(chunks) - len(own) :]
+    return all(along in (sizes, (1,)) for along, sizes in zip(own, wanted, strict=True))
+
+
+def constant_of(expression: Any) -> Constant | None:
+    """The node of an array that `dask_array.full` or the like has made; None for others."""
+    names = compat.rule_names()
+    if not isinstance(expression, names.BroadcastTrick) or isinstance(expression, names.Empty):
+        return None
+    element = np.asarray(expression._wrapped_func((1,) * expression.ndim)).reshape(())
+    return None if element.dtype.hasobject else Constant(element, expression.chunks, ("",))
+
+
+def is_read_once(source: FrameExpr, dependents: Dependents) -> bool:
+    """Whether all that needs a source comes together in one elementwise expression.
+
+    Then this reads the source alone. There must be an expression above the source, such that
+    without it nothing that is no elementwise work is reached.
+    """
+    uses: dict[str, set[str]] = {}
+    todo: list[Any] = [source]
+    for node in todo:
+        if node._name in uses:
+            continue
+        alive = (reference() for reference in dependents.get(node._name, ()))
+        users = {user._name: user for user in alive if user is not None}
+        if node is source and len(users) <= 1:
+            return True
+        if len(uses) > MAX_NODES:
+            return False
+        uses[node._name] = set(users)
+        todo += filter(_is_elementwise, users.values())
+
+    def comes_together(at: str) -> bool:
+        seen, left = {at}, [source._name]
+        while left:
+            name = left.pop()
+            # of a result, and of work of another kind, there are none
+            if not uses.get(name):
+                return False
+            left += uses[name] - seen
+            seen |= uses[name]
+        return True
+
+    return any(map(comes_together, uses.keys() - {source._name}))
+
+
+def _is_elementwise(expression: Any) -> bool:
+    return type(expression) is FrameExpr or call_of(expression) is not None

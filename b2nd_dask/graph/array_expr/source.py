@@ -1,0 +1,313 @@
+"""The source of expressions: elements of frames, with the elementwise work on them, as one node."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from functools import cached_property, partial
+from typing import Any
+
+import numpy as np
+from dask.base import tokenize
+from dask.typing import Key
+
+from b2nd_dask.graph._dask_compat import Task
+from b2nd_dask.graph.array_expr import compat
+from b2nd_dask.graph.expression.nodes import Literal, Node, Opaque, Read, Selection, with_leaves
+from b2nd_dask.graph.expression.predicates import predicate_of
+from b2nd_dask.graph.expression.program import Compiled, Operand, Result, compile_tree
+from b2nd_dask.graph.optimize.at_once import task_at_once
+from b2nd_dask.graph.optimize.lower import ReadBlocks, block_of, own_block
+from b2nd_dask.graph.optimize.optimizer import active_rules
+from b2nd_dask.graph.read.blocks import Chunks
+from b2nd_dask.graph.task_names import read_name
+from b2nd_dask.graph.tasks.block_read import compute_block
+
+Dependents = Mapping[str, Iterable[Any]]
+"""Weak references to the expressions that use each expression."""
+TaskMaker = Callable[[Key, tuple[int, ...]], Any]
+"""Makes the task of a block, of its key and its number."""
+
+#: Begins the names of sources whose blocks have tasks of their own.
+UNFUSED = "read-apart"
+
+_IO: Any = compat.source_names().IO
+
+
+@dataclass(frozen=True, eq=False)
+class Argument(Opaque):
+    """Another expression, which takes itself what moves its elements."""
+
+    expression: Any
+
+    @classmethod
+    def of(cls, expression: Any) -> Argument:
+        """The leaf of an expression, in the blocks that this has."""
+        return cls(expression._name, expression.chunks, expression)
+
+    @property
+    def _array(self) -> Any:
+        return compat.source_names().new_collection(self.expression)
+
+    def accept_slice(self, selection: Selection, layer: str) -> Argument:
+        """Slice the expression."""
+        found = self._array[tuple(map(as_index, selection.index))].expr
+        return Argument.of(_in_blocks(found, selection.chunks))
+
+    def accept_rechunk(self, chunks: Chunks, layer: str) -> Argument:
+        """Give the expression other blocks."""
+        return Argument.of(_in_blocks(self.expression, chunks))
+
+    def accept_transpose(self, axes: tuple[int, ...], layer: str) -> Argument:
+        """Exchange the axes of the expression."""
+        return Argument.of(self._array.transpose(axes).expr)
+
+
+def _in_blocks(expression: Any, chunks: Chunks) -> Any:
+    return expression if expression.chunks == chunks else expression.rechunk(chunks)
+
+
+def as_index(entry: range | int | None) -> Any:
+    """An entry of a selection as one of an index."""
+    if not isinstance(entry, range):
+        return entry
+    return slice(entry.start, entry.stop if entry.stop >= 0 else None, entry.step)
+
+
+@dataclass(frozen=True, eq=False)
+class Tree:
+    """A node that reads, as an operand of expressions: inputs behind it are opaque leaves."""
+
+    top: Node
+    """Its opaque leaves have numbers of inputs for names."""
+    grids: tuple[Chunks, ...]
+    """The blocks of each input."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Tree, (self.top, self.grids)
+
+    @cached_property
+    def compiled(self) -> Compiled:
+        """Its program."""
+        found = compile_tree(self.top)
+        assert found is not None, "a source reads"  # noqa: S101
+        return found
+
+    def __dask_tokenize__(self) -> Any:
+        # as a program: dask would descend into a deep tree, and into what is used twice each time
+        read, program, inputs = self.compiled
+        steps = [
+            (step.func, list(map(_token, step.args)), tokenize(step.keywords))
+            for step in program.steps
+        ]
+        leaves = [_token_of_leaf(leaf) for leaf in (read, *inputs)]
+        return "b2nd_dask.Tree", leaves, steps, _token(program.top)
+
+
+def _token(operand: Operand) -> Any:
+    if isinstance(operand, Literal):
+        return "value", tokenize(operand.value)
+    return "result" if isinstance(operand, Result) else "input", operand.number
+
+
+def _token_of_leaf(leaf: Node) -> Any:
+    if not isinstance(leaf, Read):
+        return leaf.layers[0]
+    positions = [(along.start, along.stop, along.step) for along in leaf.positions]
+    return tokenize(leaf.source), positions, leaf.axes, _token_of_chunks(leaf.chunks)
+
+
+def _token_of_chunks(chunks: Chunks) -> Any:
+    # of many thousand blocks dask would look at each length
+    return [np.asarray(along, np.int64).tobytes() for along in chunks]
+
+
+def operands_of(top: Node) -> tuple[Tree, list[Any]]:
+    """A node as an operand, and the inputs that go with it, each once."""
+    inputs: dict[str, tuple[int, Any]] = {}
+
+    def numbered(node: Node) -> Node:
+        if not isinstance(node, Argument):
+            return node
+        number, _ = inputs.setdefault(node.name, (len(inputs), node.expression))
+        return Opaque(str(number), node.chunks)
+
+    top = with_leaves(top, numbered)
+    found = [expression for _, expression in inputs.values()]
+    return Tree(top, tuple(each.chunks for each in found)), found
+
+
+class ReadingExpr(_IO):  # type: ignore[misc]
+    """What reads blocks of frames, and computes the program of the operand `tree` on them.
+
+    Operands behind the named ones are the inputs: other expressions that the work needs.
+    """
+
+    _pickle_excluded_cached_properties = frozenset({"_makers", "_cached_keys"})
+
+    @property
+    def inputs(self) -> list[Any]:
+        """Other expressions, in the blocks that the work needs: rewrites may have changed them."""
+        own = self.operands[len(self._parameters) :]
+        return list(map(_in_blocks, own, self.tree.grids))
+
+    @property
+    def top(self) -> Any:
+        """The node of all elements, whose leaves are the inputs."""
+        return with_leaves(self.tree.top, self._bind())
+
+    @property
+    def compiled(self) -> Compiled:
+        """The program, whose leaves are the inputs."""
+        found: Compiled = self.tree.compiled
+        return found._replace(inputs=tuple(map(self._bind(), found.inputs)))
+
+    def _bind(self) -> Callable[[Node], Node]:
+        """What puts the inputs in place of their numbers."""
+        leaves = list(map(Argument.of, self.inputs))
+        return lambda node: leaves[int(node.name)] if isinstance(node, Opaque) else node
+
+    def with_top(self, top: Node) -> Any:
+        """The same expression of another node of the same elements."""
+        tree, inputs = operands_of(top)
+        return type(self)(tree, *self.operands[1 : len(self._parameters)], *inputs)
+
+    @property
+    def label(self) -> str:
+        """What names of tasks say of the frame."""
+        label: str = self.tree.compiled.read.source.label
+        return label
+
+    @cached_property
+    def dtype(self) -> np.dtype[Any]:
+        """Of the result."""
+        dtype: np.dtype[Any] = np.dtype(self.operand("dtype"))
+        return dtype
+
+    @cached_property
+    def _meta(self) -> Any:
+        return np.empty((0,) * len(self.chunks), self.dtype)
+
+    def _lower(self) -> Any:
+        own = self.operands[len(self._parameters) :]
+        is_ready = all(one is other for one, other in zip(own, self.inputs, strict=True))
+        return None if is_ready else self.with_top(self.top)
+
+    @cached_property
+    def _makers(self) -> dict[bool, TaskMaker]:
+        return {}
+
+    @property
+    def _task(self) -> TaskMaker:
+        asks = "statistics" in active_rules()
+        if asks not in self._makers:
+            self._makers[asks] = self._maker(asks=asks)
+        return self._makers[asks]
+
+    def _maker(self, *, asks: bool) -> TaskMaker:
+        raise NotImplementedError
+
+    def _layer(self) -> dict[Key, Any]:
+        make = self._task
+        numbers = itertools.product(*map(range, self.numblocks))
+        return {(self._name, *n): make((self._name, *n), n) for n in numbers}
+
+
+class FrameExpr(ReadingExpr):
+    """Elements of frames and elementwise work on them; one task for each block."""
+
+    _parameters = ("tree", "dtype", "chunks", "prefix")
+    _can_rechunk_pushdown = True
+    _determ_token: str | None
+
+    def __dask_tokenize__(self) -> Any:
+        if not self._determ_token:
+            named = [getattr(one, "_name", one) for one in self.operands if one is not self.chunks]
+            self._determ_token = tokenize(type(self), *named, _token_of_chunks(self.chunks))
+        return self._determ_token
+
+    @cached_property
+    def _name(self) -> str:
+        token = self.deterministic_token
+        return f"{self.prefix}-{token}" if self.prefix else read_name(self.label, token)
+
+    # the rules make sources, and so are imported late
+    def _simplify_up(self, parent: Any, dependents: Dependents) -> Any:
+        from b2nd_dask.graph.array_expr.absorb import absorbed
+
+        return absorbed(self, parent, dependents)
+
+    def _accept_rechunk(self, chunks: Chunks, **_: Any) -> FrameExpr | None:
+        """Called by expressions that change blocks, also when they are lowered."""
+        from b2nd_dask.graph.array_expr.absorb import lowered_in_blocks
+
+        return lowered_in_blocks(self, chunks)
+
+    # how dask_array fuses functions of blocks with a read
+    @property
+    def _is_blockwise_fusable(self) -> bool:
+        return bool(self.prefix != UNFUSED)
+
+    @property
+    def out_ind(self) -> tuple[int, ...]:
+        """Labels of the axes."""
+        return tuple(range(self.ndim))[::-1]
+
+    @property
+    def args(self) -> tuple[Any, ...]:
+        """Inputs, each with the labels of its axes."""
+        return tuple(
+            itertools.chain.from_iterable((e, tuple(range(e.ndim))[::-1]) for e in self.inputs)
+        )
+
+    def _input_block_id(self, dep: Any, block_id: tuple[int, ...]) -> tuple[int, ...]:
+        return own_block(dep.chunks, block_id)
+
+    def _maker(self, *, asks: bool) -> TaskMaker:
+        read, program, leaves = self.compiled
+        reads = ReadBlocks(read, predicate_of(self.top) if asks else None)
+        inputs = [ReadBlocks(leaf) if isinstance(leaf, Read) else leaf for leaf in leaves]
+        # what uses the blocks is not known here, and may write into them
+        compute = partial(compute_block, program=program if program.steps else None, views=False)
+
+        def input_of(leaf: Any, block: tuple[int, ...]) -> Any:
+            is_read = isinstance(leaf, ReadBlocks)
+            return leaf[own_block(leaf.chunks, block)] if is_read else block_of(leaf, block)
+
+        def make(key: Key, block: tuple[int, ...]) -> Any:
+            own = (input_of(leaf, block) for leaf in (reads, *inputs))
+            return Task(key, compute, *own, _data_producer=True)
+
+        return make
+
+
+def source_of(top: Node, dtype: Any, chunks: Chunks, prefix: str | None = None) -> FrameExpr:
+    """The source of a node."""
+    tree, inputs = operands_of(top)
+    return FrameExpr(tree, dtype, chunks, prefix, *inputs)
+
+
+def unfused(source: FrameExpr, parent: Any) -> Any:
+    """The same expression of a source whose blocks have tasks of their own."""
+    if source.prefix == UNFUSED:
+        return "its blocks have tasks of their own"
+    apart = source_of(source.top, source.dtype, source.chunks, UNFUSED)
+    operands = (apart if getattr(o, "_name", "") == source._name else o for o in parent.operands)
+    return type(parent)(*operands)
+
+
+class ReadAtOnce(ReadingExpr):
+    """What `compute()` returns of a source that reads: one task, and one block."""
+
+    _parameters = ("tree", "dtype", "chunks", "threads")
+
+    @cached_property
+    def _name(self) -> str:
+        return read_name(self.label, self.deterministic_token)
+
+    def __dask_keys__(self) -> list[Key]:
+        return [self._name]
+
+    def _layer(self) -> dict[Key, Any]:
+        return {self._name: task_at_once(self._name, self.top, self.threads)}

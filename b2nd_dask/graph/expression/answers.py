@@ -1,0 +1,274 @@
+"""What statistics of chunks answer of the chunk steps of dask's reductions."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from b2nd_dask.format.statistics import ChunkStatistics
+from b2nd_dask.frame.read.reduction import Answers
+from b2nd_dask.graph._dask_compat import chunk, reductions
+from b2nd_dask.graph.expression.elementwise import is_among, unwrapped
+from b2nd_dask.graph.expression.nodes import Literal
+from b2nd_dask.graph.expression.predicates import is_constant, or_unknown
+from b2nd_dask.graph.expression.program import BoundProgram, Operand, Program, Result, Step
+from b2nd_dask.graph.expression.ranges import is_safe_cast
+
+#: Results of constant chunks that are added each for itself; chunks with yet others are read.
+_MOST_RESULTS = 64
+#: Sums of whole numbers below this have not wrapped around, and are exact as floats' sums are.
+_EXACT = 2.0**62
+_ELEMENTS = Result(0)
+
+Known = tuple[NDArray[Any], NDArray[np.bool_]]
+"""A value for each chunk, and for which chunks it is known."""
+
+
+@dataclass(frozen=True, eq=False)
+class Question:
+    """A chunk step after a program, as `frame.read.reduction.Ask`."""
+
+    step: Callable[..., Any]
+    """dask's chunk step, without its keywords."""
+    keywords: Mapping[str, Any]
+    bound: BoundProgram
+
+    @property
+    def program(self) -> Program:
+        """Its steps."""
+        return self.bound.program
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """Of the elements."""
+        return self.bound.dtype
+
+    def __call__(self, statistics: ChunkStatistics, counts: NDArray[np.int64]) -> Answers:
+        """Answer for each chunk."""
+        return or_unknown(lambda: self._answers(_Chunks(statistics, counts)), Answers())
+
+    def _answers(self, chunks: _Chunks) -> Answers:
+        totals = self._totals(chunks)
+        if totals is not None or not self.program.steps:
+            return Answers(totals=totals)
+        return Answers(self._constants(chunks), self._classes(chunks))
+
+    def _totals(self, chunks: _Chunks) -> tuple[dict[str, NDArray[Any]], NDArray[np.bool_]] | None:
+        """The fields of the chunk step where the program leaves the elements as they are."""
+        found = _as_they_are(self.program, self.dtype)
+        if found is None or not is_among(self.step, _FIELDS):
+            return None
+        dtype, filled = found
+        fields = _FIELDS[self.step](chunks, dtype, filled, self.keywords)
+        known = [chunks.statistics.known, *(known for _, known in fields.values())]
+        answered: NDArray[np.bool_] = np.logical_and.reduce(known)
+        return {name: values for name, (values, _) in fields.items()}, answered
+
+    def _constants(self, chunks: _Chunks) -> list[tuple[NDArray[Any], NDArray[np.bool_]]]:
+        constant = is_constant(self.bound, chunks.statistics, chunks.counts)
+        if not constant.any():
+            return []
+        # of the range, or NaN where all elements are: any stands for the others
+        elements = chunks.statistics.least[constant]
+        made = np.broadcast_to(self.bound(elements), elements.shape)
+        # by their bits: 0.0 is not -0.0
+        bits = np.ascontiguousarray(made).view(np.uint8).reshape(len(made), made.dtype.itemsize)
+        _, first, which = np.unique(bits, axis=0, return_index=True, return_inverse=True)
+        groups = []
+        for number, at in enumerate(first[:_MOST_RESULTS].tolist()):
+            chosen = constant.copy()
+            chosen[constant] = which.reshape(-1) == number
+            groups.append((elements[at : at + 1].reshape(()), chosen))
+        return groups
+
+    def _classes(self, chunks: _Chunks) -> list[tuple[NDArray[Any], NDArray[np.int64]]]:
+        """Elements that stand for all that the program does not distinguish, and their numbers."""
+        uses = [step for step in self.program.steps if _ELEMENTS in step.args]
+        if self.program.top == _ELEMENTS or not uses:
+            return []
+        zero, one = np.zeros((), self.dtype), np.ones((), self.dtype)
+        known, counts = chunks.statistics.known, chunks.counts
+        if all(map(_asks_for_nan, uses)):
+            # of integers none is NaN
+            nan = _nan_of(self.dtype) if self.dtype.kind in "fcmM" else zero
+            nans = np.where(known, chunks.statistics.nans, 0)
+            return [(nan, nans), (zero, np.where(known, counts - nans, 0))]
+        if all(map(_asks_for_zero, uses)):
+            nonzeros = np.where(known, chunks.statistics.nonzeros, 0)
+            return [(one, nonzeros), (zero, np.where(known, counts - nonzeros, 0))]
+        return []
+
+
+@dataclass(frozen=True, eq=False)
+class _Chunks:
+    statistics: ChunkStatistics
+    counts: NDArray[np.int64]
+
+    @property
+    def has_nan(self) -> NDArray[np.bool_]:
+        has: NDArray[np.bool_] = self.statistics.nans > 0
+        return has
+
+    @property
+    def all_nan(self) -> NDArray[np.bool_]:
+        all_are: NDArray[np.bool_] = self.statistics.nans == self.counts
+        return all_are
+
+
+def _nan_of(dtype: np.dtype[Any]) -> Any:
+    return np.full((), "NaT" if dtype.kind in "mM" else np.nan, dtype)
+
+
+def _as_they_are(program: Program, dtype: np.dtype[Any]) -> tuple[np.dtype[Any], bool] | None:
+    """Whether a program leaves numbers as they are, but for exact casts, and zeros in place of NaN.
+
+    Returns
+    -------
+    tuple of dtype and bool, or None
+        What the elements become, and whether NaN becomes 0. None where it does more.
+    """
+    if _replaces_nan(program):
+        return (dtype, True) if dtype.kind in "fc" else None
+    last: Operand = _ELEMENTS
+    for number, step in enumerate(program.steps, start=1):
+        func, keywords = unwrapped(step.func, step.keywords)
+        wanted = np.dtype(keywords["astype_dtype"]) if func is chunk.astype else None
+        if wanted is None or step.args != (last,) or not is_safe_cast(dtype, wanted):
+            return None
+        dtype, last = wanted, Result(number)
+    return (dtype, False) if program.top == last else None
+
+
+def _replaces_nan(program: Program) -> bool:
+    """Whether a program is ``where(isnan(x), 0, x)``, as xarray's sums make it."""
+    if len(program.steps) != 2 or program.top != Result(2):
+        return False
+    first, second = program.steps
+    if first.func is not np.isnan or second.func is not np.where or first.kwargs or second.kwargs:
+        return False
+    mask, zero, elements = second.args
+    is_zero = isinstance(zero, Literal) and bool(np.asarray(zero.value) == 0)
+    in_order = first.args == (_ELEMENTS,) and (mask, elements) == (Result(1), _ELEMENTS)
+    return bool(in_order and is_zero)
+
+
+def _asks_for_nan(step: Step) -> bool:
+    return is_among(step.func, {np.isnan, np.isnat}) and not step.kwargs
+
+
+def _asks_for_zero(step: Step) -> bool:
+    func, keywords = unwrapped(step.func, step.keywords)
+    if func is chunk.astype:
+        return bool(np.dtype(keywords["astype_dtype"]).kind == "b")
+    if keywords:
+        return False
+    others = [arg for arg in step.args if arg != _ELEMENTS]
+    with_zero = len(others) == 1 and isinstance(others[0], Literal) and _is_zero(others[0].value)
+    compares = func in (operator.eq, operator.ne, np.equal, np.not_equal)
+    return func is np.logical_not or (compares and with_zero)
+
+
+def _is_zero(value: Any) -> bool:
+    return bool(np.asarray(value).dtype.kind in "biufc" and value == 0)
+
+
+Fields = dict[str, Known]
+"""The fields of a partial result."""
+
+
+def _sum(chunks: _Chunks, dtype: np.dtype[Any], wanted: Any, *, without_nan: bool) -> Known:
+    """Sums of elements that were cast to a dtype, in the `wanted` one."""
+    statistics, known = chunks.statistics, _all_of(chunks)
+    wanted = np.sum(np.zeros(1, dtype)).dtype if wanted is None else np.dtype(wanted)
+    if statistics.total.dtype.kind in "iu":
+        # modulo 2**64, as NumPy's own sums
+        known = known if wanted.kind in "iu" else _is_exact(chunks) & (wanted.kind == "f")
+    else:
+        known = known & (wanted.kind == dtype.kind and wanted.itemsize >= dtype.itemsize)
+    if not known.any():
+        # a cast may warn
+        return np.zeros(len(known)), known
+    total = statistics.total.astype(_ACCUMULATORS.get(wanted.kind, wanted.newbyteorder("=")))
+    if not without_nan and chunks.has_nan.any():
+        # which part of a complex sum is NaN is not known, nor what NumPy makes of a NaN in others
+        known = known & (~chunks.has_nan | (total.dtype.kind == "f"))
+        if total.dtype.kind == "f":
+            total = np.where(chunks.has_nan, np.nan, total)
+    return total, known
+
+
+#: What sums of floats accumulate in.
+_ACCUMULATORS = {"f": np.dtype("f8"), "c": np.dtype("c16")}
+
+
+def _all_of(chunks: _Chunks) -> NDArray[np.bool_]:
+    return np.ones(len(chunks.counts), np.bool_)
+
+
+def _is_exact(chunks: _Chunks) -> NDArray[np.bool_]:
+    """Whether sums of whole numbers have not wrapped around."""
+    statistics = chunks.statistics
+    most = np.maximum(abs(statistics.least.astype("f8")), abs(statistics.greatest.astype("f8")))
+    exact: NDArray[np.bool_] = most * chunks.counts < _EXACT
+    return exact
+
+
+def _total_rule(chunks: _Chunks, dtype: np.dtype[Any], filled: bool, keywords: Any) -> Fields:
+    return {"": _sum(chunks, dtype, keywords.get("dtype"), without_nan=filled)}
+
+
+def _nan_total_rule(chunks: _Chunks, dtype: np.dtype[Any], filled: bool, keywords: Any) -> Fields:
+    return {"": _sum(chunks, dtype, keywords.get("dtype"), without_nan=True)}
+
+
+def _mean_rule(chunks: _Chunks, dtype: np.dtype[Any], filled: bool, keywords: Any) -> Fields:
+    skips = keywords.get("sum", chunk.sum) is chunk.nansum
+    skips_in_count = keywords.get("numel", reductions.numel) is reductions.nannumel
+    wanted = keywords.get("dtype", "f8")
+    counts = (
+        chunks.counts - chunks.statistics.nans if skips_in_count and not filled else chunks.counts
+    )
+    total = _sum(chunks, dtype, wanted, without_nan=skips or filled)
+    return {"n": (counts.astype(total[0].dtype), _all_of(chunks)), "total": total}
+
+
+def _any_rule(chunks: _Chunks, dtype: np.dtype[Any], filled: bool, keywords: Any) -> Fields:
+    nonzeros = chunks.statistics.nonzeros - (chunks.statistics.nans if filled else 0)
+    return {"": (nonzeros > 0, _all_of(chunks))}
+
+
+def _all_rule(chunks: _Chunks, dtype: np.dtype[Any], filled: bool, keywords: Any) -> Fields:
+    nonzeros = chunks.statistics.nonzeros - (chunks.statistics.nans if filled else 0)
+    return {"": (nonzeros == chunks.counts, _all_of(chunks))}
+
+
+def _extreme_rule(*, greatest: bool, skips_nan: bool) -> Callable[..., Fields]:
+    def fields(chunks: _Chunks, dtype: np.dtype[Any], filled: bool, keywords: Any) -> Fields:
+        statistics = chunks.statistics
+        known = _all_of(chunks) & (statistics.has_range and not filled)
+        values = (statistics.greatest if greatest else statistics.least).astype(dtype)
+        nan = chunks.all_nan if skips_nan else chunks.has_nan
+        if nan.any():
+            values = np.where(nan, _nan_of(dtype), values)
+        return {"": (values, known)}
+
+    return fields
+
+
+#: Chunks, the dtype of their elements, whether NaN is 0, and keywords, to fields of the result.
+_FIELDS: dict[Callable[..., Any], Callable[..., Fields]] = {
+    chunk.sum: _total_rule,
+    chunk.nansum: _nan_total_rule,
+    chunk.any: _any_rule,
+    chunk.all: _all_rule,
+    reductions.chunk_min: _extreme_rule(greatest=False, skips_nan=False),
+    reductions.chunk_max: _extreme_rule(greatest=True, skips_nan=False),
+    reductions._nanmin_skip: _extreme_rule(greatest=False, skips_nan=True),
+    reductions._nanmax_skip: _extreme_rule(greatest=True, skips_nan=True),
+    reductions.mean_chunk: _mean_rule,
+}

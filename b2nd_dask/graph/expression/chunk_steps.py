@@ -1,0 +1,290 @@
+"""The chunk steps of dask's reductions, and how their partial results combine."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from b2nd_dask.frame.read.partial_results import (
+    MOMENTS,
+    PRODUCTS,
+    SUMS,
+    Accumulation,
+    PartialResult,
+    extremes,
+)
+from b2nd_dask.frame.read.reduction import Reduction
+from b2nd_dask.graph._dask_compat import _concatenate2, chunk, reductions
+from b2nd_dask.graph.expression.answers import Question
+from b2nd_dask.graph.expression.elementwise import is_among
+from b2nd_dask.graph.expression.program import BoundProgram
+
+#: Keywords of dask's chunk steps.
+_KEYWORDS = frozenset({"dtype", "implicit_complex_dtype", "numel", "order", "sum"})
+#: Keywords of dask's combining steps.
+_COMBINING_KEYWORDS = frozenset({"axis", "keepdims", "dtype", "ddof", "order", "sum", "numel"})
+#: Combining steps whose argument is a list of partial results of several fields each.
+_COMBINING_FIELDS = frozenset(
+    {
+        reductions.mean_combine,
+        reductions.mean_agg,
+        reductions.moment_combine,
+        reductions.moment_agg,
+    }
+)
+#: Values of `sum` and `numel`.
+_COUNTERS = (chunk.sum, chunk.nansum, reductions.numel, reductions.nannumel)
+
+#: What narrow floats accumulate in until a block is complete. A sum that is rounded to its dtype
+#: for each chunk overflows, or loses digits, where NumPy's sum of the whole block does not.
+_WIDER = {
+    np.dtype("f2"): np.dtype("f8"),
+    np.dtype("f4"): np.dtype("f8"),
+    np.dtype("c8"): np.dtype("c16"),
+}
+_HALF = np.dtype("f2")
+_SUMS = frozenset({chunk.sum, chunk.nansum})
+_TOTALS = _SUMS | {chunk.prod, chunk.nanprod}
+
+
+@dataclass(frozen=True)
+class Combining:
+    """A step of dask that combines partial results: a combine or an aggregate."""
+
+    func: Callable[..., Any]
+    keywords: Mapping[str, Any]
+    concatenated: bool
+    """Whether its argument is concatenated partial results, rather than a list of them."""
+
+    def is_plain(self, own: Mapping[str, Any]) -> bool:
+        """Whether it combines as dask's own reductions, given the keywords of the chunk step."""
+        has_fields = is_among(self.func, _COMBINING_FIELDS)
+        default = own.get("dtype") if has_fields else None
+        sums = self.keywords.get("sum")
+        return (
+            self.keywords.keys() <= _COMBINING_KEYWORDS
+            and self.concatenated is not has_fields
+            and _same_dtype(self.keywords.get("dtype", default), own.get("dtype"))
+            and self.keywords.get("order", 2) == 2
+            and is_among(self.keywords.get("numel"), (None, own.get("numel")))
+            and (is_among(sums, (None, np.sum)) or sums is own.get("sum"))
+        )
+
+
+def combining_step(func: Any) -> Combining | None:
+    """Parse a function that combines, perhaps after dask concatenates the partial results."""
+    first = getattr(func, "first", None)  # of those that toolz composed
+    concatenated = isinstance(first, partial) and first.func is _concatenate2
+    if concatenated:
+        (func,) = func.funcs
+    if not isinstance(func, partial) or func.args:
+        return None
+    return Combining(func.func, func.keywords, concatenated)
+
+
+def _same_dtype(one: Any, other: Any) -> bool:
+    return one is other or (
+        one is not None and other is not None and bool(np.dtype(one) == np.dtype(other))
+    )
+
+
+@dataclass(frozen=True)
+class ReductionKind:
+    """How reductions of one kind accumulate chunk by chunk."""
+
+    accumulation: Accumulation
+    widens: bool
+    """Whether partial results are wider floats."""
+    combined_by: tuple[Callable[..., Any], ...]
+    """Steps with which dask combines results of the chunk step."""
+
+
+@dataclass(frozen=True)
+class Fold:
+    """A chunk step: what dask computes of each block before it combines the results."""
+
+    func: Callable[..., Any]
+    axis: tuple[int, ...]
+    """Axes to reduce."""
+    kind: ReductionKind
+
+    def is_combined_by(self, combining: Combining) -> bool:
+        """Whether one result for several blocks may replace a combining step over them."""
+        _, own = _with_keywords(self.func)
+        return (
+            is_among(combining.func, self.kind.combined_by)
+            and not (combining.func is chunk.prod and _is_inexact(own.get("dtype")))
+            and combining.keywords.get("axis") == self.axis
+            and combining.is_plain(own)
+        )
+
+    def whole(self, elements: NDArray[Any]) -> Any:
+        """Run dask's own chunk step on elements."""
+        return self.func(elements, axis=self.axis, keepdims=True)
+
+
+class StreamedFold:
+    """A fold that runs chunk by chunk of a frame, after a program."""
+
+    def __init__(self, step: Fold, program: BoundProgram) -> None:
+        func, keywords = _with_keywords(step.func)
+        ask = Question(func, keywords, program)
+        self.reduction = Reduction(step.axis, step.kind.accumulation, self._partial_result, ask)
+        self._step = step
+        self._program = program
+        self._wide = _accumulating(step.func) if step.kind.widens else None
+        self._dtypes: dict[str, np.dtype[Any]] = {}
+
+    def _partial_result(self, elements: NDArray[Any]) -> PartialResult:
+        elements = self._program(elements)
+        if self._wide is None:
+            found = _fields(self._step.whole(elements))
+            self._dtypes = {name: values.dtype for name, values in found.items()}
+            return found
+        if not self._dtypes:
+            self._dtypes = self._dtypes_for(elements[(slice(0, 1),) * elements.ndim])
+        found = _fields(self._wide(elements, axis=self._step.axis, keepdims=True))
+        return {name: _widened(values) for name, values in found.items()}
+
+    def _dtypes_for(self, one: NDArray[Any]) -> dict[str, np.dtype[Any]]:
+        with np.errstate(all="ignore"):
+            found = _fields(self._step.whole(one))
+        return {name: values.dtype for name, values in found.items()}
+
+    def result(self, total: PartialResult) -> Any:
+        """Convert the partial result of all elements to the result of dask's own chunk step."""
+        if not self._dtypes:
+            # statistics answered all of it
+            one = np.zeros((1,) * (max(self._step.axis) + 1), self._program.dtype)
+            self._dtypes = self._dtypes_for(self._program(one))
+        with np.errstate(over="ignore"):
+            fields = {name: v.astype(self._dtypes[name], copy=False) for name, v in total.items()}
+        return fields.get("", fields)
+
+
+def fold_of(func: Any, kwargs: Mapping[str, Any]) -> Fold | None:
+    """Parse the call of a function on a block as a fold; None if it is no known chunk step."""
+    if set(kwargs) != {"axis", "keepdims"}:
+        return None
+    kind, axis = _kind_of(func), kwargs["axis"]
+    if kind is None or not isinstance(axis, tuple) or kwargs["keepdims"] is not True:
+        return None
+    return Fold(func, axis, kind)
+
+
+def _with_keywords(func: Any) -> tuple[Any, dict[str, Any]]:
+    """Unwrap partials without positional arguments; return the function and all keywords."""
+    keywords: dict[str, Any] = {}
+    while isinstance(func, partial) and not func.args:
+        func, keywords = func.func, {**func.keywords, **keywords}
+    return func, keywords
+
+
+def _kind_of(func: Callable[..., Any]) -> ReductionKind | None:
+    func, keywords = _with_keywords(func)
+    counters = [keywords[name] for name in ("sum", "numel") if name in keywords]
+    if (
+        not keywords.keys() <= _KEYWORDS
+        or keywords.get("order", 2) != 2
+        or not all(any(c is known for known in _COUNTERS) for c in counters)
+        # counts wrap around in whole numbers, each time that dask combines some
+        or (is_among(func, _DIVIDING) and not _is_inexact(keywords.get("dtype")))
+    ):
+        return None
+    return _KINDS[func] if is_among(func, _KINDS) else None
+
+
+def _is_inexact(dtype: Any) -> bool:
+    """Whether results are floats or complex numbers, as they are where no dtype is given."""
+    return dtype is None or np.dtype(dtype).kind in "fc"
+
+
+def _fields(found: Any) -> dict[str, NDArray[Any]]:
+    fields = found if isinstance(found, dict) else {"": found}
+    return {name: np.asarray(values) for name, values in fields.items()}
+
+
+def _widened(values: NDArray[Any]) -> NDArray[Any]:
+    return values.astype(_wider(values.dtype) or values.dtype, copy=False)
+
+
+def _wider(dtype: np.dtype[Any]) -> np.dtype[Any] | None:
+    """Return the dtype in which a narrower one accumulates; None for any other."""
+    return _WIDER.get(dtype.newbyteorder("="))
+
+
+def _accumulating(func: Callable[..., Any]) -> Callable[..., Any] | None:
+    """Make a chunk step accumulate in a wider dtype; None where nothing would change.
+
+    Results are not rounded, and of either dtype.
+    """
+    base, keywords = _with_keywords(func)
+    if "dtype" in keywords and _wider(np.dtype(keywords["dtype"])) is None:
+        return None
+    if is_among(base, _TOTALS):
+        return partial(_total, base, **keywords)
+    total = keywords.get("sum", chunk.sum)
+    count = keywords.get("numel", reductions.numel)
+    own = {"sum": partial(_total, total), "numel": partial(_count, count)}
+    return partial(base, **{**keywords, **own})
+
+
+def _total(
+    func: Callable[..., Any], elements: NDArray[Any], *, dtype: Any = None, **keywords: Any
+) -> Any:
+    narrow = elements.dtype if dtype is None else np.dtype(dtype)
+    wide = _wider(narrow)
+    if wide is None:
+        return func(elements, dtype=dtype, **keywords)
+    with np.errstate(over="ignore", invalid="ignore"):
+        # NumPy's own sums lose little of four bytes, and take half of the time
+        if func in _SUMS and narrow.newbyteorder("=") != _HALF:
+            total = func(elements, dtype=dtype, **keywords)
+            if np.isfinite(total).all():
+                return total
+        return func(elements.astype(narrow, copy=False), dtype=wide, **keywords)
+
+
+def _count(
+    func: Callable[..., Any], elements: NDArray[Any], *, dtype: Any = None, **keywords: Any
+) -> Any:
+    if dtype is None:
+        return func(elements, **keywords)
+    return func(elements, dtype=_wider(np.dtype(dtype)) or dtype, **keywords)
+
+
+def _extreme(ufunc: np.ufunc, *combined_by: Callable[..., Any]) -> ReductionKind:
+    return ReductionKind(extremes(ufunc), widens=False, combined_by=combined_by)
+
+
+_ADD = ReductionKind(SUMS, widens=True, combined_by=(chunk.sum,))
+_MULTIPLY = ReductionKind(PRODUCTS, widens=True, combined_by=(chunk.prod,))
+_MEANS = replace(_ADD, combined_by=(reductions.mean_combine, reductions.mean_agg))
+_MOMENTS = ReductionKind(
+    MOMENTS,
+    widens=True,
+    combined_by=(reductions.moment_combine, reductions.moment_agg),
+)
+
+#: Chunk steps whose results are divided by counts.
+_DIVIDING = frozenset({reductions.mean_chunk, reductions.moment_chunk})
+
+_KINDS: dict[Callable[..., Any], ReductionKind] = {
+    chunk.sum: _ADD,
+    chunk.nansum: _ADD,
+    chunk.prod: _MULTIPLY,
+    chunk.nanprod: _MULTIPLY,
+    chunk.any: _extreme(np.logical_or, chunk.any),
+    chunk.all: _extreme(np.logical_and, chunk.all),
+    reductions.chunk_min: _extreme(np.minimum, reductions.chunk_min, chunk.min),
+    reductions.chunk_max: _extreme(np.maximum, reductions.chunk_max, chunk.max),
+    reductions._nanmin_skip: _extreme(np.fmin, reductions._nanmin_skip),
+    reductions._nanmax_skip: _extreme(np.fmax, reductions._nanmax_skip),
+    reductions.mean_chunk: _MEANS,
+    reductions.moment_chunk: _MOMENTS,
+}

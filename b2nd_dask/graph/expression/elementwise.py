@@ -1,0 +1,200 @@
+"""Which functions compute each element from the elements at its index, and do nothing else.
+
+This is the one definition of what computes the same of any blocks. Functions are known by name, and
+their arguments are checked: an unknown function may act in place, draw random numbers or have other
+effects, and a known one may act in place by its arguments (``out=``, ``copy=False``).
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Container, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from b2nd_dask.graph._dask_compat import _enforce_dtype, chunk
+
+#: Stands for an argument whose value only a running graph has.
+UNKNOWN = object()
+
+#: Kinds of booleans and numbers.
+NUMBERS = "biufc"
+
+#: NumPy's own ufuncs with one result. Others have the same type, but may do anything:
+#: `np.frompyfunc` makes a ufunc of any function.
+_UFUNCS = """
+    absolute add arccos arccosh arcsin arcsinh arctan arctan2 arctanh bitwise_and bitwise_count
+    bitwise_or bitwise_xor cbrt ceil conjugate copysign cos cosh deg2rad degrees divide equal exp
+    exp2 expm1 fabs float_power floor floor_divide fmax fmin fmod gcd greater greater_equal
+    heaviside hypot invert isfinite isinf isnan isnat lcm ldexp left_shift less less_equal log
+    log10 log1p log2 logaddexp logaddexp2 logical_and logical_not logical_or logical_xor maximum
+    minimum multiply negative nextafter not_equal positive power rad2deg radians reciprocal
+    remainder right_shift rint sign signbit sin sinh spacing sqrt square subtract tan tanh trunc
+"""
+_UNARY = "abs invert neg pos"
+_BINARY = """
+    add and_ eq floordiv ge gt le lshift lt mod mul ne or_ pow rshift sub truediv xor
+"""
+
+#: Types of plain values, and the integers that NumPy has a dtype for: of larger ones it makes
+#: Python objects.
+_PLAIN = (bool, int, float, complex, str)
+_INTEGERS = range(-(1 << 63), 1 << 64)
+
+#: Functions that take the elements at which a mask is true.
+FILTERS = frozenset({operator.getitem, chunk.getitem})
+
+#: Names of arguments that are dtypes.
+_DTYPES = frozenset({"dtype", "astype_dtype", "enforce_dtype"})
+
+
+def is_among(func: Any, functions: Container[Any]) -> bool:
+    """Whether a function, which need not be hashable, is one of some."""
+    try:
+        return func in functions
+    except TypeError:
+        return False
+
+
+def is_scalar(value: Any) -> bool:
+    """Whether a value broadcasts to anything and leaves the result an ndarray."""
+    # a class of the user's that is derived from these may do anything in its operators
+    if type(value) in _PLAIN:
+        return type(value) is not int or value in _INTEGERS
+    if isinstance(value, np.generic):
+        return value.dtype.type is type(value) and not value.dtype.hasobject
+    # a masked one would leave its mask behind
+    return type(value) is np.ndarray and value.ndim == 0 and not value.dtype.hasobject
+
+
+def _is_dtype(value: Any) -> bool:
+    """Whether a value names a dtype that is no subarray and holds no Python objects."""
+    if not isinstance(value, np.dtype | str | type):
+        return False
+    try:
+        dtype: np.dtype[Any] = np.dtype(value)
+    except TypeError:
+        return False
+    return not dtype.hasobject and dtype.subdtype is None
+
+
+def _is_flag(value: Any) -> bool:
+    return isinstance(value, bool)
+
+
+def _is_true(value: Any) -> bool:
+    return value is True
+
+
+def _is_casting(value: Any) -> bool:
+    return isinstance(value, str)
+
+
+@dataclass(frozen=True)
+class _Signature:
+    """Arguments with which a function neither acts in place nor does more than elementwise work."""
+
+    operands: range
+    """Allowed numbers of positional arguments."""
+    keywords: Mapping[str, Callable[[Any], bool]]
+    """The condition that the value of each keyword must meet."""
+
+
+def _signature(least: int, most: int, **keywords: Callable[[Any], bool]) -> _Signature:
+    return _Signature(range(least, most + 1), keywords)
+
+
+_SIGNATURES: dict[Callable[..., Any], _Signature] = {
+    **{
+        ufunc: _signature(ufunc.nin, ufunc.nin, dtype=_is_dtype, casting=_is_casting)
+        for ufunc in (getattr(np, name) for name in _UFUNCS.split())
+    },
+    **{getattr(operator, name): _signature(1, 1) for name in _UNARY.split()},
+    **{getattr(operator, name): _signature(2, 2) for name in _BINARY.split()},
+    abs: _signature(1, 1),
+    chunk.astype: _signature(1, 1, astype_dtype=_is_dtype, casting=_is_casting, copy=_is_flag),
+    np.clip: _signature(1, 3, a_min=is_scalar, a_max=is_scalar, min=is_scalar, max=is_scalar),
+    np.imag: _signature(1, 1),
+    np.isclose: _signature(2, 4, rtol=is_scalar, atol=is_scalar, equal_nan=_is_flag),
+    np.nan_to_num: _signature(
+        1, 1, copy=_is_true, nan=is_scalar, posinf=is_scalar, neginf=is_scalar
+    ),
+    np.real: _signature(1, 1),
+    np.round: _signature(1, 2, decimals=is_scalar),
+    np.where: _signature(3, 3),
+}
+
+#: Elementwise functions that may return their argument, or a view of it.
+_VIEWING = frozenset({chunk.astype, np.imag, np.real, np.round})
+
+
+def is_elementwise(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
+    """Whether a call computes each element from the elements at its index, and does nothing else.
+
+    Positional arguments that are results of other tasks are `UNKNOWN`.
+    """
+    func, kwargs = unwrapped(func, kwargs)
+    kwargs = dict(kwargs)
+    if not _is_dtype(kwargs.pop("enforce_dtype", np.dtype(bool))):
+        return False
+    if not is_among(func, _SIGNATURES):
+        return False
+    signature = _SIGNATURES[func]
+    return len(args) in signature.operands and all(
+        name in signature.keywords and signature.keywords[name](value)
+        for name, value in kwargs.items()
+    )
+
+
+def parse_call(
+    func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]
+) -> tuple[Any, Mapping[str, Any], bool] | None:
+    """Parse the call of an elementwise function, or of a filter.
+
+    Returns
+    -------
+    tuple or None
+        The function, its keywords, and whether it filters: it takes the elements at which a mask is
+        true. None for what may do more than elementwise work.
+    """
+    if func is _enforce_dtype:
+        # where a result is 0-d, dask wraps the function
+        func, kwargs = partial(func, **kwargs), {}
+    function, rest = unwrapped(func, kwargs)
+    filters = is_among(function, FILTERS) and rest.keys() <= {"enforce_dtype"}
+    if filters and len(args) == 2 and all(value is UNKNOWN for value in args):
+        return func, kwargs, True
+    return (func, kwargs, False) if is_elementwise(func, args, kwargs) else None
+
+
+def returns_numbers(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
+    """Whether an elementwise call returns booleans or numbers for booleans and numbers."""
+    _, kwargs = unwrapped(func, kwargs)
+    dtypes = [np.dtype(value) for name, value in kwargs.items() if name in _DTYPES]
+    values = [value for name, value in kwargs.items() if name not in _DTYPES | {"casting"}]
+    return all(dtype.kind in NUMBERS for dtype in dtypes) and all(
+        value is UNKNOWN or is_number(value) for value in (*args, *values)
+    )
+
+
+def may_return_view(func: Any, kwargs: Mapping[str, Any]) -> bool:
+    """Whether an elementwise call may return its argument, or a view of it."""
+    return is_among(unwrapped(func, kwargs)[0], _VIEWING)
+
+
+def is_number(value: Any) -> bool:
+    """Whether a value is a boolean or a number, which broadcasts to anything."""
+    return is_scalar(value) and np.asarray(value).dtype.kind in NUMBERS
+
+
+def unwrapped(func: Any, kwargs: Mapping[str, Any]) -> tuple[Any, Mapping[str, Any]]:
+    """Return the function inside dask's wrapper that casts results, or the function itself."""
+    if isinstance(func, partial) and func.func is _enforce_dtype and not func.args:
+        func, kwargs = _enforce_dtype, {**func.keywords, **kwargs}
+    if func is not _enforce_dtype:
+        return func, kwargs
+    rest = {name: value for name, value in kwargs.items() if name != "enforce_dtype_function"}
+    return kwargs.get("enforce_dtype_function"), rest

@@ -1,0 +1,381 @@
+"""Nodes of an expression: reads of frames, elementwise calls, constants, moves, and the rest.
+
+A node is asked whether it can take what stands above it: `accept_slice`, `accept_rechunk`,
+`accept_transpose`. It answers with the node that computes the same, or None where it cannot.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from b2nd_dask.frame.joined import Readable
+from b2nd_dask.graph.read.blocks import Chunks
+from b2nd_dask.graph.read.sizes import is_read_anew
+
+#: A tree of more nodes is not followed: what is below becomes opaque.
+MAX_NODES = 100
+
+
+@dataclass(frozen=True)
+class Selection:
+    """A basic index of an array, and the blocks of the result."""
+
+    index: tuple[range | int | None, ...]
+    """For each axis the positions, or one that is dropped; None for a new axis."""
+    chunks: Chunks
+
+
+class Refusing:
+    """Refuses all that may stand above it."""
+
+    def accept_slice(self, selection: Selection, layer: str) -> Any:
+        """Refuse."""
+        return None
+
+    def accept_rechunk(self, chunks: Chunks, layer: str) -> Any:
+        """Refuse."""
+        return None
+
+    def accept_transpose(self, axes: tuple[int, ...], layer: str) -> Any:
+        """Refuse."""
+        return None
+
+
+@dataclass(frozen=True, eq=False)
+class Opaque(Refusing):
+    """Blocks that a layer makes in a way that is not known."""
+
+    name: str
+    chunks: Chunks | None
+    """None where lengths are unknown."""
+    size = 1
+
+    @property
+    def layers(self) -> tuple[str, ...]:
+        """The layer itself."""
+        return (self.name,)
+
+    def accept_rechunk(self, chunks: Chunks, layer: str) -> Opaque | None:
+        """Accept the blocks that it has."""
+        return self if chunks == self.chunks else None
+
+
+@dataclass(frozen=True, eq=False)
+class Read:
+    """Elements of a frame, or of joined frames."""
+
+    source: Readable
+    positions: tuple[range, ...]
+    """What is read along each axis of the source, in the order of the result."""
+    axes: tuple[int | None, ...]
+    """The source's axis of each axis of the result; None for a new one of length 1."""
+    chunks: Chunks
+    layers: tuple[str, ...]
+    """The layer that it stands for, and those between this and the frame."""
+    is_rechunked: bool = False
+    """Whether the blocks are not those of the array that was read first."""
+    size = 1
+
+    @classmethod
+    def whole(cls, source: Readable, chunks: Chunks, layer: str) -> Read:
+        """All elements of a frame, or of joined frames."""
+        positions = tuple(map(range, source.shape))
+        return cls(source, positions, tuple(range(len(positions))), chunks, (layer,))
+
+    @property
+    def ascending(self) -> tuple[range, ...]:
+        """The positions along each axis of the source, as they are read."""
+        return tuple(along if along.step > 0 else along[::-1] for along in self.positions)
+
+    @property
+    def is_box(self) -> bool:
+        """Whether it has all axes of the source in order, with ascending positions."""
+        in_order = self.axes == tuple(range(len(self.positions)))
+        return in_order and all(along.step > 0 for along in self.positions)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all its elements."""
+        return math.prod(map(len, self.positions)) * self.source.dtype.itemsize
+
+    def accept_slice(self, selection: Selection, layer: str) -> Read | None:
+        """Read the selected elements alone."""
+        positions, kept = list(self.positions), list[int | None]()
+        own = iter(self.axes)
+        for entry in selection.index:
+            axis = None if entry is None else next(own)
+            if entry is None:
+                kept.append(None)
+            elif axis is None:
+                if isinstance(entry, int):
+                    continue
+                if len(entry) != 1:
+                    return None
+                kept.append(None)
+            elif isinstance(entry, int):
+                positions[axis] = positions[axis][entry : entry + 1]
+            else:
+                positions[axis] = compose(positions[axis], entry)
+                kept.append(axis)
+        layers = (layer, *self.layers)
+        return replace(
+            self,
+            positions=tuple(positions),
+            axes=tuple(kept),
+            chunks=selection.chunks,
+            layers=layers,
+        )
+
+    def accept_rechunk(self, chunks: Chunks, layer: str) -> Read | None:
+        """Read in other blocks, where that decodes chunks about as often."""
+        if any(along.step != 1 for along in self.positions) or not all(map(sum, chunks)):
+            return None
+        sizes: list[tuple[int, ...]] = [(1,)] * len(self.positions)
+        for axis, along in zip(self.axes, chunks, strict=True):
+            if axis is not None:
+                sizes[axis] = along
+            elif along != (1,):
+                # each block has the new axis: there are none of no elements
+                return None
+        corner = tuple(along.start for along in self.positions)
+        if not is_read_anew(self.source, tuple(sizes), corner):
+            return None
+        return replace(self, chunks=chunks, layers=(layer, *self.layers), is_rechunked=True)
+
+    def accept_transpose(self, axes: tuple[int, ...], layer: str) -> Read:
+        """Read with the axes in another order."""
+        return replace(
+            self,
+            axes=tuple(self.axes[axis] for axis in axes),
+            chunks=tuple(self.chunks[axis] for axis in axes),
+            layers=(layer, *self.layers),
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class Constant:
+    """An array of one repeated element, as `dask.array.full` makes it."""
+
+    element: np.ndarray[Any, Any]
+    chunks: Chunks
+    layers: tuple[str, ...]
+    size = 1
+
+    def accept_slice(self, selection: Selection, layer: str) -> Constant:
+        """Be as large as the selection."""
+        return Constant(self.element, selection.chunks, (layer, *self.layers))
+
+    def accept_rechunk(self, chunks: Chunks, layer: str) -> Constant:
+        """Have other blocks."""
+        return Constant(self.element, chunks, (layer, *self.layers))
+
+    def accept_transpose(self, axes: tuple[int, ...], layer: str) -> Constant:
+        """Have the axes in another order."""
+        chunks = tuple(self.chunks[axis] for axis in axes)
+        return Constant(self.element, chunks, (layer, *self.layers))
+
+
+@dataclass(frozen=True, eq=False)
+class Literal:
+    """A value in the graph."""
+
+    value: Any
+    size = 1
+
+    def __eq__(self, other: object) -> bool:
+        """Whether two values compute alike: 1, True and np.int64(1) differ, and 0.0 and -0.0."""
+        return isinstance(other, Literal) and self._identity() == other._identity()
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def _identity(self) -> tuple[Any, ...]:
+        if not isinstance(self.value, float | complex | np.generic | np.ndarray):
+            return type(self.value), self.value
+        array = np.asarray(self.value)
+        return type(self.value), array.dtype, array.tobytes()
+
+
+@dataclass(frozen=True, eq=False)
+class Elemwise:
+    """A function of arrays that computes each element of those at its index, as NumPy broadcasts.
+
+    So it computes the same of any blocks. Where `chunks` is None it filters: its arguments are
+    elements, and a mask that chooses some of them.
+    """
+
+    func: Any
+    args: tuple[Node | Literal, ...]
+    kwargs: Mapping[str, Any]
+    chunks: Chunks | None
+    layers: tuple[str, ...]
+    size: int
+
+    def accept_slice(self, selection: Selection, layer: str) -> Elemwise | None:
+        """Slice the arguments."""
+
+        def sliced(arg: Node) -> Node | None:
+            part = self._part_of(arg, selection)
+            return arg if part is None else arg.accept_slice(part, layer)
+
+        return self._moved(sliced, selection.chunks, layer)
+
+    def accept_rechunk(self, chunks: Chunks, layer: str) -> Elemwise | None:
+        """Give the arguments other blocks."""
+
+        def rechunked(arg: Node) -> Node | None:
+            own = arg.chunks or ()
+            missing = len(chunks) - len(own)
+            wanted = tuple(
+                (1,) if self._is_broadcast(own, axis, missing) else chunks[axis]
+                for axis in range(missing, len(chunks))
+            )
+            return arg if wanted == own else arg.accept_rechunk(wanted, layer)
+
+        return self._moved(rechunked, chunks, layer)
+
+    def accept_transpose(self, axes: tuple[int, ...], layer: str) -> Elemwise | None:
+        """Exchange the axes of the arguments, which must have all of them, or none."""
+
+        def transposed(arg: Node) -> Node | None:
+            if not arg.chunks:
+                return arg
+            return arg.accept_transpose(axes, layer) if len(arg.chunks) == len(axes) else None
+
+        chunks = self.chunks or ()
+        return self._moved(transposed, tuple(chunks[axis] for axis in axes if chunks), layer)
+
+    def _moved(
+        self, move: Callable[[Node], Node | None], chunks: Chunks, layer: str
+    ) -> Elemwise | None:
+        """The same call of arguments that a move is applied to; None where one refuses."""
+        if self.chunks is None:
+            return None
+        # an argument that is used twice stays one
+        moved: dict[int, Node | Literal] = {}
+        for arg in self.args:
+            if id(arg) not in moved:
+                found = arg if isinstance(arg, Literal) else move(arg)
+                if found is None:
+                    return None
+                moved[id(arg)] = _in_layer(found, self.layers[0], layer) if found is arg else found
+        args = tuple(moved[id(arg)] for arg in self.args)
+        return replace(self, args=args, chunks=chunks, layers=(layer, *self.layers))
+
+    def _part_of(self, arg: Node, selection: Selection) -> Selection | None:
+        """The part of a selection that an argument with fewer axes takes; None of all."""
+        own = arg.chunks or ()
+        if not own and self.chunks:
+            return None
+        missing = len(self.chunks or ()) - len(own)
+        index: list[range | int | None] = []
+        chunks: list[tuple[int, ...]] = []
+        axis, along = -1, iter(selection.chunks)
+        for entry in selection.index:
+            sizes = () if isinstance(entry, int) else next(along)
+            axis += entry is not None
+            # a new axis belongs to the arguments that have the axis behind it
+            if axis + (entry is None) < missing:
+                continue
+            if entry is not None and self._is_broadcast(own, axis, missing):
+                entry, sizes = (0 if isinstance(entry, int) else range(1)), (1,)
+            index.append(entry)
+            if not isinstance(entry, int):
+                chunks.append(sizes)
+        whole = [range(sum(sizes)) for sizes in own]
+        return (
+            None
+            if index == whole and tuple(chunks) == own
+            else Selection(tuple(index), tuple(chunks))
+        )
+
+    def _is_broadcast(self, own: Chunks, axis: int, missing: int) -> bool:
+        """Whether an argument has length 1 along an axis of the result that is longer."""
+        return own[axis - missing] == (1,) and (self.chunks or ())[axis] != (1,)
+
+
+@dataclass(frozen=True, eq=False)
+class Moved(Refusing):
+    """The elements of another node, which could not take the move itself."""
+
+    child: Node
+    move: Selection | tuple[int, ...] | None
+    """A slice, or the axes of a transpose; None of a rechunk or a reshape."""
+    chunks: Chunks
+    layers: tuple[str, ...]
+    is_reshape: bool = False
+    size = 1
+
+
+@dataclass(frozen=True, eq=False)
+class Patchwork(Refusing):
+    """Blocks that are those of other layers, as concatenation and assignment leave them."""
+
+    blocks: Mapping[tuple[int, ...], tuple[Any, ...]]
+    """Keys of blocks of other layers; not of those that the layer computes."""
+    chunks: Chunks
+    layers: tuple[str, ...]
+    size = 1
+
+
+Node = Opaque | Read | Constant | Elemwise | Moved | Patchwork
+
+
+def _in_layer(node: Node | Literal, old: str, new: str) -> Node | Literal:
+    """A part of a tree that was moved by one layer, and is by another one, which leaves it."""
+    if isinstance(node, Literal | Opaque) or node.layers[0] != old:
+        return node
+    layers = (new, *node.layers)
+    if isinstance(node, Elemwise):
+        args = tuple(_in_layer(arg, old, new) for arg in node.args)
+        return replace(node, args=args, layers=layers)
+    return replace(node, layers=layers)
+
+
+def size_of(args: Sequence[Node | Literal]) -> int:
+    """The number of nodes of a call: itself, and its arguments, each once where it repeats."""
+    return 1 + sum({id(arg): arg.size for arg in args}.values())
+
+
+def with_leaves(top: Node, leaf: Callable[[Node], Node]) -> Node:
+    """Replace nodes of a tree by what a function returns for them, from the top down."""
+    done: dict[int, Node] = {}
+
+    def replaced(node: Node) -> Node:
+        if id(node) not in done:
+            found = leaf(node)
+            if found is node and isinstance(node, Elemwise):
+                args = tuple(
+                    arg if isinstance(arg, Literal) else replaced(arg) for arg in node.args
+                )
+                if any(one is not other for one, other in zip(args, node.args, strict=True)):
+                    found = replace(node, args=args, size=size_of(args))
+            done[id(node)] = found
+        return done[id(node)]
+
+    return replaced(top)
+
+
+def has_all_lengths(args: Sequence[Node], chunks: Chunks) -> bool:
+    """Whether arguments other than constants broadcast to an array of these blocks.
+
+    Scalars stand for constants, and so do not make a result longer.
+    """
+    lengths: list[Any] = [None] * len(chunks)
+    for arg in args:
+        if not isinstance(arg, Constant):
+            own = arg.chunks or ()
+            for axis, along in enumerate(own, start=len(chunks) - len(own)):
+                if along != (1,) or lengths[axis] is None:
+                    lengths[axis] = along
+    return tuple(lengths) == chunks
+
+
+def compose(positions: range, along: range) -> range:
+    """Positions of positions."""
+    start, step = positions.start + along.start * positions.step, positions.step * along.step
+    return range(start, start + len(along) * step, step)

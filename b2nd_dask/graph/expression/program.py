@@ -1,0 +1,233 @@
+"""Programs: elementwise calls as steps on the elements of a read, in order."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from b2nd_dask.graph.expression.elementwise import (
+    FILTERS,
+    NUMBERS,
+    UNKNOWN,
+    is_among,
+    returns_numbers,
+    unwrapped,
+)
+from b2nd_dask.graph.expression.nodes import Constant, Elemwise, Literal, Node, Opaque, Read
+
+
+@dataclass(frozen=True)
+class Result:
+    """The result of an earlier step; 0 is the elements read."""
+
+    number: int
+
+
+@dataclass(frozen=True)
+class Input:
+    """What a program takes beside the elements: a number, an array, or another read."""
+
+    number: int
+
+
+Operand = Result | Input | Literal
+
+
+@dataclass(frozen=True)
+class Step:
+    """A call of a function."""
+
+    func: Any
+    args: tuple[Operand, ...]
+    kwargs: Mapping[str, Literal]
+
+    @property
+    def keywords(self) -> dict[str, Any]:
+        """Values of the keywords."""
+        return {name: literal.value for name, literal in self.kwargs.items()}
+
+
+@dataclass(frozen=True)
+class Program:
+    """Elementwise steps on what one read returns, in order."""
+
+    steps: tuple[Step, ...]
+    top: Operand
+    inputs: int = 0
+    """How many values it takes beside the elements."""
+
+    @property
+    def returns_numbers(self) -> bool:
+        """Whether the steps return booleans or numbers for booleans and numbers."""
+        return all(
+            returns_numbers(step.func, list(map(_known, step.args)), step.keywords)
+            for step in self.steps
+        )
+
+    @property
+    def filters(self) -> bool:
+        """Whether the last step chooses elements by a mask."""
+        last = self.steps[-1] if self.steps else None
+        return last is not None and is_among(unwrapped(last.func, last.keywords)[0], FILTERS)
+
+    def run(self, elements: NDArray[Any], inputs: Sequence[Any] = ()) -> Any:
+        """Run the steps on elements that were read."""
+        needed_until = self.last_uses()
+        values: dict[int, Any] = {0: elements}
+        # they go when no step needs them any more
+        del elements
+
+        def value(operand: Operand) -> Any:
+            if isinstance(operand, Result):
+                return values[operand.number]
+            return inputs[operand.number] if isinstance(operand, Input) else operand.value
+
+        for number, step in enumerate(self.steps, start=1):
+            values[number] = step.func(*map(value, step.args), **step.keywords)
+            for old in [n for n in values if needed_until.get(n, 0) <= number]:
+                del values[old]
+        return value(self.top)
+
+    def last_uses(self) -> dict[int, int]:
+        """Map results to the last step that uses them."""
+        last: dict[int, int] = {}
+        for number, step in enumerate(self.steps, start=1):
+            last |= {a.number: number for a in step.args if isinstance(a, Result)}
+        if isinstance(self.top, Result):
+            last[self.top.number] = len(self.steps) + 1
+        return last
+
+
+@dataclass(frozen=True, eq=False)
+class BoundProgram:
+    """A program with its inputs."""
+
+    program: Program
+    inputs: Sequence[Any]
+    dtype: np.dtype[Any]
+    """Of the elements that are read."""
+
+    def __call__(self, elements: NDArray[Any]) -> NDArray[Any]:
+        """Run it on elements."""
+        made: NDArray[Any] = self.program.run(elements, self.inputs)
+        return made
+
+
+class Compiled(NamedTuple):
+    """A tree as a program: the read whose elements it works on, and its inputs."""
+
+    read: Any
+    """A `Read`, but of trees that read nothing another leaf."""
+    program: Program
+    inputs: tuple[Node, ...]
+
+    @property
+    def is_numeric(self) -> bool:
+        """Whether it computes booleans or numbers of booleans or numbers.
+
+        Other elements add up in a certain order, or not at all.
+        """
+        return self.read.source.dtype.kind in NUMBERS and self.program.returns_numbers
+
+
+def compile_tree(top: Node, *, reading: bool = True) -> Compiled | None:
+    """Turn a tree of elementwise calls into a program; None where it reads no frame.
+
+    Parameters
+    ----------
+    reading : bool
+        Whether it has to read one.
+    """
+    kinds = Read if reading else Read | Opaque
+    reads = [leaf for leaf in leaves_of(top) if isinstance(leaf, kinds)]
+    if not reads:
+        return None
+    # of reads that are broadcast to others one of the latter
+    read = next((each for each in reads if each.chunks == top.chunks), reads[0])
+    found = _Compiler(read)
+    operand = found.operand(top)
+    program = Program(tuple(found.steps), operand, len(found.inputs))
+    return Compiled(read, program, tuple(found.inputs))
+
+
+def leaves_of(top: Node) -> Iterator[Node]:
+    """The nodes of a tree that are no elementwise calls, each once."""
+    seen: set[int] = set()
+    todo: list[Node | Literal] = [top]
+    while todo:
+        node = todo.pop()
+        if id(node) in seen or isinstance(node, Literal):
+            continue
+        seen.add(id(node))
+        if isinstance(node, Elemwise):
+            todo += reversed(node.args)
+        else:
+            yield node
+
+
+class _Compiler:
+    def __init__(self, read: Read | Opaque) -> None:
+        self.read = read
+        self.inputs: list[Node] = []
+        self.steps: list[Step] = []
+        # by identity, and calls by their value, too: what is used twice is computed once
+        self._done: dict[int, Operand] = {}
+        self._calls: dict[int, list[int]] = {}
+
+    def operand(self, node: Node | Literal) -> Operand:
+        if isinstance(node, Literal):
+            return node
+        if id(node) not in self._done:
+            self._done[id(node)] = (
+                self._call(node) if isinstance(node, Elemwise) else self._leaf(node)
+            )
+        return self._done[id(node)]
+
+    def _leaf(self, node: Node) -> Operand:
+        if isinstance(node, Constant):
+            return Literal(node.element)
+        if same_leaf(self.read, node):
+            return Result(0)
+        for number, known in enumerate(self.inputs):
+            if same_leaf(known, node):
+                return Input(number)
+        self.inputs.append(node)
+        return Input(len(self.inputs) - 1)
+
+    def _call(self, node: Elemwise) -> Result:
+        args = tuple(map(self.operand, node.args))
+        named = {name: Literal(value) for name, value in node.kwargs.items()}
+        step = Step(node.func, args, named)
+        same_function = self._calls.setdefault(id(node.func), [])
+        for number in same_function:
+            if self.steps[number] == step:
+                return Result(number + 1)
+        same_function.append(len(self.steps))
+        self.steps.append(step)
+        return Result(len(self.steps))
+
+
+def same_read(one: Read, other: Read) -> bool:
+    """Whether two reads return the same elements in the same blocks."""
+    return one is other or read_key(one) == read_key(other)
+
+
+def read_key(read: Read) -> tuple[Any, ...]:
+    """Equal for reads that return the same elements in the same blocks."""
+    # a frame that was opened twice has two references
+    return read.source.__dask_tokenize__(), read.positions, read.axes, read.chunks
+
+
+def same_leaf(one: Node, other: Node) -> bool:
+    """Whether two leaves of a tree have the same elements in the same blocks."""
+    if isinstance(one, Read) and isinstance(other, Read):
+        return same_read(one, other)
+    return one is other or (type(one) is type(other) and one.layers[0] == other.layers[0])
+
+
+def _known(argument: Operand) -> Any:
+    return argument.value if isinstance(argument, Literal) else UNKNOWN

@@ -1,0 +1,313 @@
+"""Interval arithmetic: the range of a function's results from the ranges of its arguments.
+
+Every operation here is monotone, its rounding included: its results for the ends of a range bound
+all others. `RULES` lists the dtype kinds for which that is so; any other result is unknown. Casts
+and comparisons between numbers and times are not monotone (-2**63 becomes NaT), nor casts to text.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from b2nd_dask.graph.expression.elementwise import NUMBERS
+
+
+@dataclass(frozen=True, eq=False)
+class Range:
+    """The values of an expression, in each of some chunks; fields are arrays, or scalars."""
+
+    low: Any
+    """No value is less; of booleans False is less. None where nothing is known."""
+    high: Any
+    has_nan: Any
+    """Whether some values may be NaN or NaT. The ends say nothing of them."""
+    has_others: Any
+    """Whether some values may be others. If not, the ends mean nothing."""
+    is_constant: Any
+    """Whether all values are the same, bit for bit."""
+
+    @property
+    def kind(self) -> str:
+        """The kind of dtype of the values, as NumPy's letter; empty where nothing is known."""
+        return "" if self.low is None else np.asarray(self.low).dtype.kind
+
+    @property
+    def is_boolean(self) -> bool:
+        """Whether the values are booleans."""
+        return self.kind == "b"
+
+
+def anything_of(args: list[Range]) -> Range:
+    """The result of a function that is not known, but depends on its arguments alone."""
+    constant: Any = True
+    for arg in args:
+        constant = constant & np.asarray(arg.is_constant)
+    return Range(None, None, True, True, constant)
+
+
+def _truths(low: Any, high: Any) -> Range:
+    """Booleans."""
+    low, high = np.asarray(low, np.bool_), np.asarray(high, np.bool_)
+    return Range(low, high, False, True, low == high)
+
+
+def _comparison(
+    is_least: Callable[[Range, Range], Any], is_most: Callable[[Range, Range], Any]
+) -> Callable[[Range, Range], Range]:
+    """A comparison, which is false for NaN."""
+
+    def compare(a: Range, b: Range) -> Range:
+        a, b = _in_one_unit(a, b)
+        always = is_least(a, b) & ~_any(a.has_nan, b.has_nan)
+        return _truths(always & _all(a, b), is_most(a, b) & _all(a, b))
+
+    return compare
+
+
+def _any(*flags: Any) -> Any:
+    return np.logical_or.reduce(np.broadcast_arrays(*flags))
+
+
+def _all(a: Range, b: Range) -> Any:
+    return np.logical_and(a.has_others, b.has_others)
+
+
+def _in_one_unit(a: Range, b: Range) -> tuple[Range, Range]:
+    """Two ranges of which times have the finer unit; NumPy wraps around what is too far for it."""
+    if a.kind not in "mM" or np.asarray(a.low).dtype == np.asarray(b.low).dtype:
+        return a, b
+    unit = np.result_type(a.low, b.low)
+    return _in_unit(a, unit), _in_unit(b, unit)
+
+
+def _in_unit(a: Range, unit: np.dtype[Any]) -> Range:
+    """Times in another unit; of chunks with an end that wraps around, any that there are."""
+    ticks = np.iinfo(np.int64)
+    low, high = np.asarray(a.low), np.asarray(a.high)
+    least, most = (np.array(end, np.int64).view(unit) for end in (ticks.min + 1, ticks.max))
+    try:
+        ends = low.astype(unit), high.astype(unit)
+    except OverflowError:
+        # NumPy 2.5 refuses what those before it wrap around
+        return replace(a, low=least, high=most)
+    fits = np.logical_and.reduce(
+        [
+            (end.astype(own.dtype) == own) | np.isnat(own)
+            for end, own in zip(ends, (low, high), strict=True)
+        ]
+    )
+    return replace(a, low=np.where(fits, ends[0], least), high=np.where(fits, ends[1], most))
+
+
+_GREATER = _comparison(lambda a, b: a.low > b.high, lambda a, b: a.high > b.low)
+_GREATER_EQUAL = _comparison(lambda a, b: a.low >= b.high, lambda a, b: a.high >= b.low)
+_EQUAL = _comparison(
+    lambda a, b: (a.low == b.high) & (a.high == b.low),
+    lambda a, b: (a.low <= b.high) & (a.high >= b.low),
+)
+
+
+def _not_equal(a: Range, b: Range) -> Range:
+    return _not(_EQUAL(a, b))
+
+
+def _not(a: Range) -> Range:
+    truth = _truth(a)
+    return _truths(~truth.high, ~truth.low)
+
+
+def _truth(a: Range) -> Range:
+    """What `astype(bool)` makes of values; NaN is true."""
+    if a.is_boolean:
+        return a
+    all_zero = (a.low == 0) & (a.high == 0) & a.has_others
+    some_zero = (a.low <= 0) & (a.high >= 0) & a.has_others
+    return _truths(~np.asarray(some_zero), _any(~np.asarray(all_zero), a.has_nan))
+
+
+def _logical(operation: np.ufunc) -> Callable[[Range, Range], Range]:
+    """An operation on truths that is monotone."""
+
+    def combine(a: Range, b: Range) -> Range:
+        first, second = _truth(a), _truth(b)
+        return _truths(operation(first.low, second.low), operation(first.high, second.high))
+
+    return combine
+
+
+def _is_nan(a: Range) -> Range:
+    return _truths(~np.asarray(a.has_others), a.has_nan)
+
+
+def _is_finite(a: Range) -> Range:
+    ends = np.isfinite(a.low) & np.isfinite(a.high) & ~np.asarray(a.has_nan)
+    return _truths(ends & a.has_others, ~_all_infinite(a) & a.has_others)
+
+
+def _is_infinite(a: Range) -> Range:
+    low = _all_infinite(a) & ~np.asarray(a.has_nan) & a.has_others
+    return _truths(low, (np.isinf(a.low) | np.isinf(a.high)) & a.has_others)
+
+
+def _all_infinite(a: Range) -> Any:
+    return (np.asarray(a.low) == np.inf) | (np.asarray(a.high) == -np.inf)
+
+
+def is_safe_cast(source: np.dtype[Any], dtype: np.dtype[Any]) -> bool:
+    """Whether a cast keeps values; NumPy also calls casts of numbers to times and text safe."""
+    if source == dtype:
+        return True
+    are_numbers = source.kind in NUMBERS and dtype.kind in NUMBERS
+    return are_numbers and np.can_cast(source, dtype, "safe")
+
+
+def cast(a: Range, dtype: np.dtype[Any]) -> Range | None:
+    """The values of another dtype; None where nothing is known of them."""
+    if not _are_of((_REALS,), [a]) or dtype.kind not in _REALS:
+        return None
+    if dtype.kind == "b":
+        return _truth(a)
+    low, high = np.asarray(a.low), np.asarray(a.high)
+    # casts to floats round, which keeps the order; casts to integers wrap around
+    if dtype.kind != "f" and not is_safe_cast(low.dtype, dtype):
+        return None
+    return Range(low.astype(dtype), high.astype(dtype), a.has_nan, a.has_others, a.is_constant)
+
+
+def _floats(low: Any, high: Any, args: list[Range]) -> Range | None:
+    """The result of an operation on floats; whole numbers may wrap around."""
+    if np.asarray(low).dtype.kind != "f":
+        return None
+    unknown = np.isnan(low) | np.isnan(high)
+    low, high = np.where(unknown, -np.inf, low), np.where(unknown, np.inf, high)
+    has_others = np.logical_and.reduce(np.broadcast_arrays(*(arg.has_others for arg in args)))
+    has_nan = _any(unknown & has_others, *(arg.has_nan for arg in args))
+    return Range(low, high, has_nan, has_others, anything_of(args).is_constant)
+
+
+def _with_scalar(operation: Callable[[Any, Any], Any]) -> Callable[[Range, Range], Range | None]:
+    """An operation that is monotone in either argument where the other is a finite scalar."""
+
+    def combine(a: Range, b: Range) -> Range | None:
+        scalar = next((arg.low for arg in (a, b) if arg.low is arg.high), None)
+        if scalar is None:
+            return None
+        ends = operation(a.low, b.low), operation(a.high, b.high)
+        if np.isinf(_as_result(scalar, ends[0])):
+            return None
+        return _floats(np.minimum(*ends), np.maximum(*ends), [a, b])
+
+    return combine
+
+
+def _as_result(scalar: Any, result: Any) -> Any:
+    """A scalar as NumPy takes it for a result: 1e300 is infinite, and 1e-50 zero, among float32."""
+    return np.asarray(scalar).astype(np.asarray(result).dtype)
+
+
+def _divided(a: Range, b: Range) -> Range | None:
+    # there is a pole at 0
+    if b.low is not b.high or np.any(_as_result(b.low, a.low / b.low) == 0):
+        return None
+    return _with_scalar(operator.truediv)(a, b)
+
+
+def _negative(a: Range) -> Range | None:
+    return _floats(-a.high, -a.low, [a])
+
+
+def _absolute(a: Range) -> Range | None:
+    low, high = np.abs(a.low), np.abs(a.high)
+    least = np.where((a.low <= 0) & (a.high >= 0), low.dtype.type(0), np.minimum(low, high))
+    return _floats(least, np.maximum(low, high), [a])
+
+
+def where(condition: Range, a: Range, b: Range) -> Range:
+    """The values of `a` where a condition is true, and of `b` elsewhere."""
+    always, never = condition.low, ~condition.high
+    constant = (always & a.is_constant) | (never & b.is_constant)
+    if not _are_of(_ORDERED, [a, b]):
+        return Range(None, None, True, True, constant)
+    a, b = _in_one_unit(a, b)
+    low = np.where(a.has_others, a.low, b.low), np.where(b.has_others, b.low, a.low)
+    high = np.where(a.has_others, a.high, b.high), np.where(b.has_others, b.high, a.high)
+
+    def chosen(of_a: Any, of_b: Any, either: Any) -> Any:
+        return np.where(always, of_a, np.where(never, of_b, either))
+
+    return Range(
+        chosen(a.low, b.low, np.minimum(*low)),
+        chosen(a.high, b.high, np.maximum(*high)),
+        chosen(a.has_nan, b.has_nan, _any(a.has_nan, b.has_nan)),
+        chosen(a.has_others, b.has_others, _any(a.has_others, b.has_others)),
+        constant,
+    )
+
+
+def _swapped(rule: Callable[[Range, Range], Range]) -> Callable[[Range, Range], Range]:
+    return lambda a, b: rule(b, a)
+
+
+class _Rule(NamedTuple):
+    """What a function makes of ranges."""
+
+    kinds: tuple[str, ...]
+    """Groups of dtype kinds: all arguments must be of one group."""
+    result: Callable[..., Range | None]
+    """Returns None where nothing is known."""
+
+
+#: Groups of dtype kinds that are compared in one order.
+_REALS = "biuf"
+_ORDERED = (_REALS, "M", "m")
+
+
+def _are_of(kinds: tuple[str, ...], args: list[Range]) -> bool:
+    return any(all(arg.kind and arg.kind in entry for arg in args) for entry in kinds)
+
+
+def _rules(
+    functions: tuple[Callable[..., Any], ...],
+    kinds: tuple[str, ...],
+    result: Callable[..., Range | None],
+) -> dict[Callable[..., Any], _Rule]:
+    return dict.fromkeys(functions, _Rule(kinds, result))
+
+
+#: The interval rule of each function. The result of any other function is unknown.
+RULES = {
+    **_rules((operator.gt, np.greater), _ORDERED, _GREATER),
+    **_rules((operator.lt, np.less), _ORDERED, _swapped(_GREATER)),
+    **_rules((operator.ge, np.greater_equal), _ORDERED, _GREATER_EQUAL),
+    **_rules((operator.le, np.less_equal), _ORDERED, _swapped(_GREATER_EQUAL)),
+    **_rules((operator.eq, np.equal), _ORDERED, _EQUAL),
+    **_rules((operator.ne, np.not_equal), _ORDERED, _not_equal),
+    **_rules((operator.and_, np.bitwise_and), ("b",), _logical(np.logical_and)),
+    **_rules((operator.or_, np.bitwise_or), ("b",), _logical(np.logical_or)),
+    **_rules((operator.invert, np.invert), ("b",), _not),
+    **_rules((np.logical_and,), (_REALS,), _logical(np.logical_and)),
+    **_rules((np.logical_or,), (_REALS,), _logical(np.logical_or)),
+    **_rules((np.logical_not,), (_REALS,), _not),
+    **_rules((np.isnan, np.isnat), _ORDERED, _is_nan),
+    **_rules((np.isfinite,), (_REALS,), _is_finite),
+    **_rules((np.isinf,), (_REALS,), _is_infinite),
+    **_rules((operator.add, np.add), (_REALS,), _with_scalar(operator.add)),
+    **_rules((operator.sub, np.subtract), (_REALS,), _with_scalar(operator.sub)),
+    **_rules((operator.mul, np.multiply), (_REALS,), _with_scalar(operator.mul)),
+    **_rules((operator.truediv, np.divide), (_REALS,), _divided),
+    **_rules((operator.neg, np.negative), ("f",), _negative),
+    **_rules((abs, np.absolute), ("f",), _absolute),
+}
+
+
+def result_of(func: Any, args: list[Range]) -> Range | None:
+    """The result of a function for ranges; None where nothing is known of it."""
+    if func is np.where and args[0].is_boolean:
+        return where(*args)
+    rule = RULES.get(func)
+    return rule.result(*args) if rule is not None and _are_of(rule.kinds, args) else None

@@ -1,0 +1,145 @@
+"""Layers that combine partial results of blocks, as dask builds its reductions: a tree of tasks."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, NamedTuple
+
+from dask.typing import Key
+
+from b2nd_dask.graph._dask_compat import Task, TaskRef, held_tasks
+from b2nd_dask.graph.layers.layers import Layers
+
+Box = tuple[range, ...]
+"""Neighbouring blocks: their grid coordinates along each axis."""
+
+
+class Level(NamedTuple):
+    """A layer of combining steps."""
+
+    name: str
+    func: Callable[..., Any]
+    boxes: Mapping[Key, Box]
+    """For each task the blocks that it combines."""
+    arguments: Mapping[Key, Any]
+    """For each task the keys that it combines, in nested lists."""
+
+
+def levels_over(layers: Layers, blocks: str, combines: Callable[[Any], bool]) -> list[Level]:
+    """Follow the combining steps over the blocks of a layer up to the last one.
+
+    Parameters
+    ----------
+    combines : callable
+        Whether a function is such a step.
+
+    Returns
+    -------
+    list of Level
+        From the blocks up; empty where something else uses the blocks, or they are not combined as
+        boxes.
+    """
+    levels: list[Level] = []
+    below = blocks
+    for name, tasks in _above(layers, blocks):
+        known = levels[-1].boxes if levels else None
+        level = _level_of(tasks, name, below, known)
+        if level is None or not combines(level.func):
+            break
+        levels.append(level)
+        below = name
+    return levels
+
+
+def last_level(layers: Layers, blocks: str, combines: Callable[[Any], bool]) -> str:
+    """The last layer that `levels_over` may find; of each it looks at one task."""
+    last = blocks
+    for name, tasks in _above(layers, blocks):
+        found = _called(next(iter(tasks.values())))
+        if found is None or not combines(found[0]):
+            break
+        last = name
+    return last
+
+
+def _above(layers: Layers, name: str) -> Iterator[tuple[str, Mapping[Key, Any]]]:
+    """The layers that a layer is used by, one by the next alone, and their tasks."""
+    while len(layers.dependents[name]) == 1:
+        (above,) = layers.dependents[name]
+        layer = layers.graph.layers[above]
+        tasks = held_tasks(layer)
+        if not tasks or layer.annotations or layers.graph.dependencies[above] != {name}:
+            return
+        yield above, tasks
+        name = above
+
+
+def _level_of(
+    tasks: Mapping[Key, Any], name: str, below: str, known: Mapping[Key, Box] | None
+) -> Level | None:
+    """Parse a layer of tasks that all call one function on lists of keys of the layer below."""
+    func: Any = None
+    boxes: dict[Key, Box] = {}
+    arguments: dict[Key, Any] = {}
+    for key, task in tasks.items():
+        found = _called(task)
+        if found is None or not isinstance(key, tuple) or key[0] != name:
+            return None
+        if func is not None and found[0] is not func:
+            return None
+        func, argument = found
+        if not isinstance(argument, list):
+            return None
+        box = _box_of(list(keys_in(argument)), below, known)
+        if box is None:
+            return None
+        boxes[key], arguments[key] = box, argument
+    return Level(name, func, boxes, arguments)
+
+
+def _called(task: Any) -> tuple[Callable[..., Any], Any] | None:
+    """The function of a task, and its only argument as nested lists of keys."""
+    if isinstance(task, Task) and len(task.args) == 1 and not task.kwargs:
+        return task.func, _nested(task.args[0])
+    if isinstance(task, tuple) and len(task) == 2 and callable(task[0]):
+        return task[0], _nested(task[1])
+    return None
+
+
+def _nested(node: Any) -> Any:
+    if isinstance(node, list):
+        return [_nested(inner) for inner in node]
+    if isinstance(node, Task) and node.kwargs.get("typ") is list:
+        return [_nested(inner) for inner in node.args]
+    return node.key if isinstance(node, TaskRef) else node
+
+
+def keys_in(nested: Any) -> Iterator[Key]:
+    """The keys in nested lists."""
+    if isinstance(nested, list):
+        for inner in nested:
+            yield from keys_in(inner)
+    else:
+        yield nested
+
+
+def _box_of(keys: list[Any], below: str, known: Mapping[Key, Box] | None) -> Box | None:
+    """The box that tasks of the layer below make; None where they make none."""
+    boxes = []
+    for key in keys:
+        if not isinstance(key, tuple) or key[0] != below:
+            return None
+        box = tuple(range(at, at + 1) for at in key[1:]) if known is None else known.get(key)
+        if box is None:
+            return None
+        boxes.append(box)
+    if not boxes or len(set(keys)) < len(keys):
+        return None
+    whole = tuple(
+        range(min(part.start for part in along), max(part.stop for part in along))
+        for along in zip(*boxes, strict=True)
+    )
+    # boxes of one level are disjoint: a tree uses each task once
+    filled = sum(math.prod(map(len, box)) for box in boxes)
+    return whole if filled == math.prod(map(len, whole)) else None

@@ -1,0 +1,282 @@
+"""Reductions fold into reads: a task reduces blocks chunk by chunk while it reads them.
+
+Small neighbouring blocks that are reduced together share a task, since dask combines their partial
+results anyway: a chunk step over the larger block returns what a combining step would. Where
+statistics of chunks answer a reduction, little is read, and one task does it all.
+"""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import math
+from collections.abc import Callable, Iterable
+from functools import cached_property, partial
+from typing import Any, NamedTuple
+
+from dask.typing import Key
+
+from b2nd_dask.graph._dask_compat import List, Task, TaskRef
+from b2nd_dask.graph.expression.chunk_steps import Fold, combining_step
+from b2nd_dask.graph.expression.nodes import Elemwise, Node, Read
+from b2nd_dask.graph.expression.program import Compiled, compile_tree
+from b2nd_dask.graph.layers.layers import Layers
+from b2nd_dask.graph.optimize.lower import Lowered, block_of, reducing_task
+from b2nd_dask.graph.optimize.names import own_name
+from b2nd_dask.graph.optimize.reduction_trees import (
+    Box,
+    Level,
+    keys_in,
+    last_level,
+    levels_over,
+)
+from b2nd_dask.graph.optimize.sharing import Sharing
+from b2nd_dask.graph.resources import TASKS_OF_A_THREAD, available
+from b2nd_dask.graph.task_names import reading_name
+from b2nd_dask.graph.tasks.block_read import BlockReduction
+
+logger = logging.getLogger("b2nd_dask")
+
+#: Blocks are merged up to this many bytes of elements, as dask's `array.chunk-size` has them: more
+#: hardly make a task cheaper. They are reduced by parts, so that none is in memory.
+MERGED_NBYTES = 1 << 27
+#: So little is read by one task in any case: dask takes longer for a few tasks.
+LITTLE_NBYTES = 1 << 22
+
+
+class FoundReduction(NamedTuple):
+    """The layers of a reduction: the chunk step, and those that combine its results."""
+
+    name: str
+    """Of the layer of chunk steps."""
+    levels: list[Level]
+
+    @property
+    def top(self) -> str:
+        """The last layer."""
+        return self.levels[-1].name if self.levels else self.name
+
+
+class Reductions:
+    """The reductions of a graph.
+
+    Their tasks are parsed when it is known that they fold, or where statistics may answer them.
+    """
+
+    def __init__(self, layers: Layers, *, merges: bool, asks: bool) -> None:
+        self._layers = layers
+        self._asks = asks
+        self._merges = merges
+        # the last layer of a reduction, and that of its chunk steps
+        self._by_top = {
+            last_level(layers, name, partial(_combines, fold)): name
+            for name, (fold, below) in layers.folds.items()
+            if isinstance(node := layers.nodes[below], Read | Elemwise) and node.chunks is not None
+        }
+        self._parsed: dict[str, FoundReduction] = {}
+        reads = (node for node in layers.nodes.values() if isinstance(node, Read))
+        has_statistics = asks and any(read.source.has_statistics for read in reads)
+        self._answered = {
+            name: reduced
+            for name in self._by_top.values()
+            if has_statistics and (reduced := self._reduced_whole(name)) is not None
+        }
+
+    @cached_property
+    def _limit(self) -> int:
+        """Bytes of elements of blocks that share a task."""
+        nodes = [self._layers.nodes[self._layers.folds[name][1]] for name in self._by_top.values()]
+        reads = [found.read for node in nodes if (found := compile_tree(node)) is not None]
+        return merge_limit(sum(read.nbytes for read in reads))
+
+    @property
+    def answered(self) -> set[str]:
+        """Layers of chunk steps whose blocks statistics make unnecessary."""
+        return set(self._answered)
+
+    def _reduced_whole(self, name: str) -> ReducedRead | None:
+        """A reduction that statistics answer: it does not matter who else reads the blocks."""
+        fold, below = self._layers.folds[name]
+        whole = ReducedRead.of(self._layers.nodes[below], fold, asks=True)
+        if isinstance(whole, str) or not whole.is_answered(self._limit):
+            return None
+        return whole if self._found(name).levels else None
+
+    def _found(self, name: str) -> FoundReduction:
+        if name not in self._parsed:
+            combines = partial(_combines, self._layers.folds[name][0])
+            self._parsed[name] = FoundReduction(name, levels_over(self._layers, name, combines))
+        return self._parsed[name]
+
+    def lowered(self, top: str, sharing: Sharing) -> Lowered | None:
+        """Tasks that reduce while they read; None where a layer is not the last of a reduction."""
+        name = self._by_top.get(top)
+        if name is None:
+            return None
+        fold, below = self._layers.folds[name]
+        reduced, limit = self._answered.get(name), math.inf
+        if reduced is None:
+            absorbed = sharing.absorbed(self._layers.nodes[below], name)
+            if absorbed is None:
+                return None
+            folded = ReducedRead.of(absorbed, fold, asks=self._asks)
+            if isinstance(folded, str):
+                logger.debug("a reduction of %s does not fold: %s", below, folded)
+                return None
+            reduced = folded
+            limit = self._limit if self._merges and reduced.is_mergeable else 0
+        found = self._found(name)
+        if found.top != top:
+            # not all of its tasks are what one was; it ends at a layer that comes later
+            self._by_top[found.top] = self._by_top.pop(top)
+            return None
+        return reduced.lowered(found, limit)
+
+
+def _why_not_folded(node: Node, compiled: Compiled | None) -> str:
+    """Why the chunk step of a reduction of a node cannot run while it is read; empty if it can."""
+    if compiled is None:
+        return "no frame is read there, or something else needs it, too"
+    if not compiled.read.positions:
+        return "it has one element"
+    if not compiled.read.is_box:
+        return "axes of what is read are reversed, exchanged, dropped or new"
+    if not compiled.is_numeric:
+        return "its elements are no numbers"
+    several = any(isinstance(each, Read) for each in compiled.inputs)
+    if several or node.chunks != compiled.read.chunks:
+        return "its blocks come of several reads"
+    return ""
+
+
+def _combines(fold: Fold, func: Any) -> bool:
+    """Whether a function combines results of a chunk step as dask's own reductions do."""
+    step = combining_step(func)
+    return step is not None and fold.is_combined_by(step)
+
+
+def merge_limit(nbytes: int) -> int:
+    """Bytes of elements that blocks which share a task have at most, where so many are reduced."""
+    return min(MERGED_NBYTES, nbytes // (TASKS_OF_A_THREAD * available().threads))
+
+
+class ReducedRead:
+    """What the chunk step of a reduction reads, and how it reduces that."""
+
+    def __init__(self, compiled: Compiled, step: BlockReduction) -> None:
+        self.read, _, self._inputs = compiled
+        self.step = step
+        self._ends = [
+            list(itertools.accumulate(along, initial=0)) for along in compiled.read.chunks
+        ]
+
+    @classmethod
+    def of(cls, node: Node, fold: Fold, *, asks: bool) -> ReducedRead | str:
+        """Parse what is below a chunk step; the reason where this cannot fold into a read."""
+        compiled = compile_tree(node)
+        refusal = _why_not_folded(node, compiled)
+        if compiled is None or refusal:
+            return refusal
+        return cls(compiled, BlockReduction(fold, compiled.program, asks))
+
+    @property
+    def is_mergeable(self) -> bool:
+        """Whether no block needs inputs of its own."""
+        return all(each.chunks == () for each in self._inputs)
+
+    def is_answered(self, limit: int) -> bool:
+        """Whether statistics leave little to be read."""
+        if self._inputs or not all(self.read.positions) or not self.step.asks:
+            return False
+        source = self.read.source
+        if not source.has_statistics:
+            return False
+        how = self.step.reduction(source.dtype)
+        left = source.unanswered_nbytes(self.read.positions, how)
+        return left is not None and left <= max(LITTLE_NBYTES, limit)
+
+    def lowered(self, found: FoundReduction, limit: float) -> Lowered:
+        """The layers of a reduction as one; blocks are merged up to so many bytes."""
+        tasks: dict[Key, Any] = {}
+        wanted = [(found.top, *key[1:]) for key in self._keys_of(found)]
+        for number in reversed(range(len(found.levels))):
+            wanted = self._add_level(found, number, wanted, limit, tasks)
+        for key in wanted:
+            tasks[key] = self._task(key, tuple(range(at, at + 1) for at in key[1:]))
+        return Lowered({found.top: tasks}, {found.top: {each.layers[0] for each in self._inputs}})
+
+    def _keys_of(self, found: FoundReduction) -> Iterable[Any]:
+        if found.levels:
+            return found.levels[-1].boxes
+        return itertools.product([found.name], *(range(len(along)) for along in self.read.chunks))
+
+    def _add_level(
+        self,
+        found: FoundReduction,
+        number: int,
+        wanted: list[Any],
+        limit: float,
+        tasks: dict[Key, Any],
+    ) -> list[Any]:
+        """Add the tasks of a level; return those that are wanted of the level below."""
+        level = found.levels[number]
+        name_of = self._names(found, number - 1, limit)
+        left: list[Any] = []
+        for key in wanted:
+            old = (level.name, *key[1:])
+            box, argument = level.boxes[old], level.arguments[old]
+            reads = self._nbytes(box) <= limit
+            if reads:
+                inner: Any = self._task(None, box)
+                for _ in range(_depth(argument)):
+                    inner = List(inner)
+            else:
+                inner = _referring(argument, name_of)
+                left += map(name_of, keys_in(argument))
+            tasks[key] = Task(key, level.func, inner, _data_producer=reads)
+        return left
+
+    def _names(self, found: FoundReduction, number: int, limit: float) -> Callable[[Any], Any]:
+        """Names of the tasks of a level, by dask's own; of the chunk steps for -1.
+
+        They are other ones: what these tasks combine, or read, is not what dask's do.
+        """
+        level = found.levels[number] if number >= 0 else None
+        name = found.name if level is None else level.name
+        combines = own_name(name, limit)
+        reads = reading_name(f"{name}-{limit}", self.read.source.label)
+
+        def name_of(key: Any) -> Any:
+            is_read = level is None or self._nbytes(level.boxes[key]) <= limit
+            return (reads if is_read else combines, *key[1:])
+
+        return name_of
+
+    def _task(self, key: Any, box: Box) -> Task:
+        corner = tuple(along.start for along in box)
+        inputs = (block_of(each, corner) for each in self._inputs)
+        return reducing_task(key, self.read, self._axes(box), self.step, inputs)
+
+    def _axes(self, box: Box) -> tuple[range, ...]:
+        return tuple(
+            positions[ends[along.start] : ends[along.stop]]
+            for positions, ends, along in zip(self.read.positions, self._ends, box, strict=True)
+        )
+
+    def _nbytes(self, box: Box) -> int:
+        lengths = (
+            ends[along.stop] - ends[along.start]
+            for ends, along in zip(self._ends, box, strict=True)
+        )
+        return int(math.prod(lengths) * self.read.source.dtype.itemsize)
+
+
+def _depth(nested: Any) -> int:
+    return 1 + _depth(nested[0]) if isinstance(nested, list) else 0
+
+
+def _referring(nested: Any, name_of: Callable[[Any], Any]) -> Any:
+    """Nested lists of keys as arguments of a task, by the names that these have now."""
+    if isinstance(nested, list):
+        return List(*(_referring(inner, name_of) for inner in nested))
+    return TaskRef(name_of(nested))

@@ -1,0 +1,214 @@
+"""Who else uses a layer: what a tree may absorb, and what is rather computed again than held."""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections import defaultdict
+from collections.abc import Iterator
+
+from b2nd_dask.graph.expression.nodes import Elemwise, Literal, Node, Opaque, Read, with_leaves
+from b2nd_dask.graph.layers.layers import Layers
+from b2nd_dask.graph.resources import available
+
+logger = logging.getLogger("b2nd_dask")
+
+#: A result is late if it depends on reads of more bytes than this: blocks that wait for it would
+#: fill the memory.
+LATE_NBYTES = 1 << 28
+#: The part of the memory that blocks may occupy while they wait for a late result.
+SHARE_OF_MEMORY = 1 / 8
+#: A block is read again for at most so many layers.
+MAX_COPIES = 4
+
+
+class Sharing:
+    """The dependents of the layers of a graph.
+
+    Parameters
+    ----------
+    outputs : set of str
+        Layers whose results are wanted.
+    answered : set of str
+        Layers that need nothing of what is below.
+    repeats : bool
+        Whether reads are repeated where their blocks would wait in memory.
+    """
+
+    def __init__(
+        self, layers: Layers, outputs: set[str], answered: set[str], *, repeats: bool
+    ) -> None:
+        self._layers = layers
+        self._done = set(answered)
+        # layers that use a layer, of those that are lowered already, and how many are not
+        self._used: defaultdict[str, int] = defaultdict(int)
+        self._left = {
+            name: sum(other not in answered for other in layers.dependents[name])
+            for name in layers.order
+        }
+        self._outputs = outputs
+        self._rank = {name: number for number, name in enumerate(layers.order)}
+        self._late = _LateReads(layers) if repeats else None
+        # of layers with several dependents: whether these move its elements, and how much of them
+        self._are_moves: defaultdict[str, bool] = defaultdict(bool)
+        self._cut_up: dict[str, bool] = {}
+
+    def absorbed(self, top: Node, dependent: str | None = None) -> Node | None:
+        """The tree of a node, in which layers that others use as well are opaque.
+
+        Parameters
+        ----------
+        dependent : str, optional
+            The layer that absorbs the tree as a whole, such as the chunk step of a reduction.
+
+        Returns
+        -------
+        Node or None
+            None where the tree itself cannot be absorbed.
+        """
+        included = {dependent or top.layers[0]}
+        opaque: set[str] = set()
+        for node in self._from_top(top):
+            first = node is top and dependent is None
+            added = self._included(node, node.layers[first:], included)
+            if added is None:
+                # a move has one name for all nodes that it has moved
+                opaque.add(node.layers[0])
+            else:
+                included |= added
+        if top.layers[0] in opaque:
+            return None
+
+        def cut(node: Node) -> Node:
+            is_cut = node.layers[0] in opaque
+            return Opaque(node.layers[0], node.chunks) if is_cut else node
+
+        return with_leaves(top, cut)
+
+    def _from_top(self, top: Node) -> Iterator[Node]:
+        """The nodes of a tree that are computed, each behind all that use it."""
+        nodes: dict[int, Node] = {}
+        todo: list[Node | Literal] = [top]
+        while todo:
+            node = todo.pop()
+            if isinstance(node, Literal | Opaque) or id(node) in nodes:
+                continue
+            nodes[id(node)] = node
+            todo += node.args if isinstance(node, Elemwise) else ()
+        return iter(sorted(nodes.values(), key=lambda n: self._rank[n.layers[-1]], reverse=True))
+
+    def _included(self, node: Node, names: tuple[str, ...], included: set[str]) -> set[str] | None:
+        """Layers that are absorbed with a node; None where something else needs one of them."""
+        is_rechunked = isinstance(node, Read) and node.is_rechunked and not node.source.is_remote
+        if is_rechunked and self._layers.rechunks_of[node.layers[-1]] == 1:
+            # to read once more costs less than to cut and join blocks; what several rechunks need,
+            # such as the slices of a difference, is read once
+            return set(names)
+        added: set[str] = set()
+        for name in names:
+            if name not in included and not self._is_free(name, included | added):
+                others = self._layers.dependents[name]
+                logger.debug("%s is not absorbed: it is needed by %s", name, others or "the user")
+                return None
+            added.add(name)
+        return added
+
+    def note_lowered(self, name: str, uses: set[str]) -> None:
+        """Note what a layer uses from now on, of those that it depended on."""
+        for used in uses:
+            self._used[used] += 1
+        if name not in self._done:
+            self._done.add(name)
+            for below in self._layers.graph.dependencies[name]:
+                self._left[below] -= 1
+
+    def _is_free(self, name: str, included: set[str]) -> bool:
+        """Whether a tree may absorb a layer."""
+        if name in self._outputs:
+            return False
+        if len(self._layers.dependents[name]) > 1 and self._is_cut_up(name):
+            return True
+        if not self._used[name] and self._left[name] <= len(included):
+            dependents = set(self._layers.dependents[name]).difference(self._done)
+            if dependents <= included:
+                return not self._are_moves[name]
+        return self._late is not None and self._late.is_repeated(name, included)
+
+    def _is_cut_up(self, name: str) -> bool:
+        """Whether all dependents of a layer are slices, which together read no more than it has."""
+        if name not in self._are_moves:
+            nodes = [self._layers.nodes[other] for other in self._layers.dependents[name]]
+            self._are_moves[name] = all(name in node.layers[1:] for node in nodes)
+            self._cut_up[name] = self._are_moves[name] and (
+                sum(map(_nelements, nodes)) <= _nelements(self._layers.nodes[name])
+            )
+        return self._cut_up[name]
+
+
+def _nelements(node: Node) -> int:
+    return math.prod(map(sum, node.chunks or ()))
+
+
+class _LateReads:
+    """Blocks that would wait in memory for a result of all blocks, as in ``x - x.mean()``.
+
+    They are rather read again: by the tasks that need the late result, and by one other.
+    """
+
+    def __init__(self, layers: Layers) -> None:
+        self._layers = layers
+        self._needed: dict[str, int] = {}
+        reads = [node for node in layers.nodes.values() if isinstance(node, Read)]
+        total = sum(node.nbytes for node in reads if len(node.layers) == 1)
+        self._limit = LATE_NBYTES
+        self._is_short = total > LATE_NBYTES
+        if self._is_short:
+            self._limit = max(LATE_NBYTES, int(available().memory * SHARE_OF_MEMORY))
+            self._is_short = total > self._limit
+        if self._is_short:
+            self._add_up()
+
+    def _add_up(self) -> None:
+        """Find how many bytes of frames each layer depends on."""
+        for name in self._layers.order:
+            node = self._layers.nodes[name]
+            if isinstance(node, Read):
+                count = node.nbytes
+            else:
+                below = self._layers.graph.dependencies[name]
+                count = sum(self._needed[other] for other in below)
+            # capped: reads that several dependencies share are counted for each
+            self._needed[name] = min(count, self._limit + 1)
+
+    def is_repeated(self, name: str, included: set[str]) -> bool:
+        """Whether the dependents of a layer that a tree includes compute the layer themselves."""
+        node = self._layers.nodes[name]
+        if not self._is_short or not isinstance(node, Read | Elemwise) or _is_remote(node):
+            return False
+        dependents = self._layers.dependents[name]
+        mine = included.intersection(dependents)
+        late = [other for other in dependents if self._is_late(other, name)]
+        if not late or len(late) > MAX_COPIES:
+            return False
+        rest = set(dependents).difference(late)
+        return mine.isdisjoint(rest) or (mine >= rest and len(rest) == 1)
+
+    def _is_late(self, name: str, source: str) -> bool:
+        """Whether what becomes of a block waits for a late result."""
+        seen = {source}
+        while True:
+            below = self._layers.graph.dependencies[name] - seen
+            if any(self._needed[other] > self._limit for other in below):
+                return True
+            seen.add(name)
+            above = self._layers.dependents[name]
+            if len(above) != 1 or not isinstance(self._layers.nodes[above[0]], Elemwise):
+                return False
+            (name,) = above
+
+
+def _is_remote(node: Node | Literal) -> bool:
+    """Whether a tree reads a store: what is read there is read once."""
+    if isinstance(node, Elemwise):
+        return any(map(_is_remote, node.args))
+    return isinstance(node, Read) and node.source.is_remote

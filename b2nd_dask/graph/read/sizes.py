@@ -1,0 +1,256 @@
+"""Blocks of a dask array of frames: which they are, and whether frames are read in other ones."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import warnings
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import numpy as np
+from dask.array.core import normalize_chunks
+
+from b2nd_dask.errors import UnsupportedFrameError, level_of_caller
+from b2nd_dask.format.grid import Grid, steps
+from b2nd_dask.frame.joined import JoinedReference, Readable
+from b2nd_dask.frame.read.decode_cost import decodes_per_block, relative_work
+from b2nd_dask.frame.reference import FrameReference
+from b2nd_dask.graph.read.blocks import Chunks
+from b2nd_dask.graph.resources import (
+    array_chunk_nbytes,
+    auto_block_nbytes,
+    auto_limit,
+    available,
+)
+
+#: dask needs about 1 kB for each block of a graph before anything is computed.
+MAX_TASKS = 1 << 24
+#: dask takes some 0.3 ms for each task: half a minute here.
+MANY_TASKS = 100_000
+#: Frames that a block is made of at most: to open one takes a worker about as long as dask takes
+#: for a task.
+FRAMES_OF_A_BLOCK = 64
+#: Where chunks differ from frame to frame, blocks of their least common multiple line up with all,
+#: if it is at most so many times the longest.
+_LONGER = 2
+#: A frame of at most this share of the memory may be held whole, as dask's rechunk does.
+HELD_SHARE = 1 / 8
+#: How much longer reading in other blocks may take than reading each once: as long as dask's
+#: rechunk takes, by tasks and copies.
+MOST_WORK = 2.0
+#: The same for a larger frame.
+MOST_WORK_LARGE = 16.0
+#: Blocks that take so much longer, for so many bytes, are warned of.
+_MUCH_WORK, _MANY_NBYTES = 4.0, 1 << 30
+
+
+def block_sizes(source: Readable, chunks: Any) -> Chunks:
+    """Resolve the user's `chunks` to the lengths of blocks along each axis."""
+    if 0 in source.shape:
+        if chunks is None or isinstance(chunks, str):
+            # its chunks may be 0, which dask does not accept, and nothing bounds its other axes
+            return tuple((n,) for n in source.shape)
+        return _resolved(source.shape, source.dtype, chunks, None)
+    if isinstance(source, JoinedReference):
+        sizes = _joined_sizes(source, chunks)
+        _check_count(source, math.prod(map(len, sizes)), chunks)
+        return sizes
+    if chunks is None:
+        _check_count(source, source.grid.nchunks, chunks)
+        own: Chunks = normalize_chunks(source.chunks, source.shape)
+        return own
+    return sizes_in(source.grid, source.dtype, chunks)
+
+
+def sizes_in(grid: Grid, dtype: np.dtype[Any], chunks: Any) -> Chunks:
+    """Resolve the user's `chunks` of a frame that is not empty; a text makes whole chunks."""
+    if grid.nchunks > MAX_TASKS:
+        # without a list of all chunks
+        sizes = _resolved(grid.shape, dtype, chunks, None)
+        return _of_whole_chunks(sizes, grid) if isinstance(chunks, str) else sizes
+    return _resolved(grid.shape, dtype, chunks, normalize_chunks(grid.chunks, grid.shape))
+
+
+def _check_count(source: Readable, count: int, chunks: Any) -> None:
+    """Raise where a graph has no room for so many blocks; warn of many that nobody asked for."""
+    if count > MAX_TASKS:
+        raise UnsupportedFrameError(
+            f"{source.description} becomes {count} blocks, but a graph has room for {MAX_TASKS} "
+            'tasks; pass chunks="auto" to group them'
+        )
+    if count > MANY_TASKS and chunks is None:
+        warnings.warn(
+            f"{source.description} becomes {count} blocks, one for each chunk, and dask takes "
+            'about 0.3 ms for each; pass chunks="auto" to group them',
+            stacklevel=level_of_caller(),
+        )
+
+
+def _resolved(
+    shape: tuple[int, ...], dtype: np.dtype[Any], chunks: Any, own: Chunks | None
+) -> Chunks:
+    """As dask resolves chunks, which line up with blocks that there are."""
+    limit = auto_limit(math.prod(shape) * dtype.itemsize, chunks)
+    sizes: Chunks = normalize_chunks(chunks, shape, limit, dtype, own)
+    return sizes
+
+
+def _of_whole_chunks(sizes: Chunks, grid: Grid) -> Chunks:
+    """Blocks of whole frame chunks, about as long as the first ones."""
+    firsts = (along[0] for along in sizes)
+    return tuple(map(_whole_chunks, grid.shape, grid.chunks, firsts))
+
+
+def _whole_chunks(total: int, chunk: int, length: int) -> tuple[int, ...]:
+    """Blocks of whole chunks along an axis, about as long as given."""
+    return steps(total, max(1, length // chunk) * chunk)
+
+
+def _joined_sizes(joined: JoinedReference, chunks: Any) -> Chunks:
+    """As `block_sizes`, of frames that are not empty."""
+    if isinstance(chunks, str):
+        return _grouped(joined, _limit(joined.nbytes, chunks))
+    own = _own_sizes(joined)
+    return own if chunks is None else _resolved(joined.shape, joined.dtype, chunks, own)
+
+
+def _own_sizes(joined: JoinedReference) -> Chunks:
+    """Blocks of the frames' chunks."""
+    frames, axis = joined.frames, joined.axis
+    others = [
+        steps(n, _common({frame.chunks[i] for frame in frames}))
+        for i, n in enumerate(frames[0].shape)
+        if joined.stacked or i != axis
+    ]
+    along = (1,) * len(frames) if joined.stacked else _concatenated(frames, axis, 1)
+    return (*others[:axis], along, *others[axis:])
+
+
+def _common(lengths: set[int]) -> int:
+    together, longest = math.lcm(*lengths), max(lengths)
+    return together if together <= _LONGER * longest else longest
+
+
+def _concatenated(frames: tuple[FrameReference, ...], axis: int, length: int) -> tuple[int, ...]:
+    """Blocks of whole chunks along the joined axis, none of which lies in two frames."""
+    parts = (_whole_chunks(frame.shape[axis], frame.chunks[axis], length) for frame in frames)
+    return tuple(itertools.chain.from_iterable(parts))
+
+
+def _grouped(joined: JoinedReference, limit: int) -> Chunks:
+    """Blocks of several frames, or of several chunks of a frame, up to a number of bytes."""
+    frames, axis = joined.frames, joined.axis
+    largest = max(frames, key=lambda frame: frame.nbytes)
+    if largest.nbytes > limit:
+        sizes: Chunks = normalize_chunks("auto", largest.shape, limit, joined.dtype)
+        whole = _of_whole_chunks(sizes, largest.grid)
+        if joined.stacked:
+            return (*whole[:axis], (1,) * len(frames), *whole[axis:])
+        along = _concatenated(frames, axis, sizes[axis][0])
+        return (*whole[:axis], along, *whole[axis + 1 :])
+    together = _put_together(joined, limit)
+    return tuple(together if i == axis else (n,) for i, n in enumerate(joined.shape))
+
+
+def _limit(nbytes: int, chunks: str) -> int:
+    """Bytes of a block, of an array of so many."""
+    if chunks == "auto":
+        return auto_block_nbytes(nbytes) or array_chunk_nbytes()
+    return array_chunk_nbytes(chunks)
+
+
+def _put_together(joined: JoinedReference, limit: int) -> tuple[int, ...]:
+    """Blocks of whole frames along the joined axis, as many as the limits allow."""
+    starts, edges = joined.starts, [0]
+    most = max(1, limit // max(1, joined.nbytes // joined.shape[joined.axis]))
+    while (first := edges[-1]) < len(joined.frames):
+        fits = int(np.searchsorted(starts, starts[first] + most, side="right")) - 1
+        edges.append(min(max(fits, first + 1), first + FRAMES_OF_A_BLOCK))
+    # many empty frames make no block
+    return tuple(filter(None, np.diff(starts[edges]).tolist()))
+
+
+class Boxes(NamedTuple):
+    """The parts of blocks that lie in one frame."""
+
+    grid: Grid
+    """Of the frame."""
+    sizes: Chunks
+    corner: tuple[int, ...]
+    """Where the first one begins."""
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all elements."""
+        return math.prod(map(sum, self.sizes)) * self.grid.itemsize
+
+    @property
+    def visits_per_chunk(self) -> float:
+        """How many of them read from a chunk, on average."""
+        whole = replace(self.grid, blocks=self.grid.chunks)
+        return decodes_per_block(whole, self.sizes, self.corner)
+
+
+def is_read_anew(source: Readable, sizes: Chunks, corner: tuple[int, ...]) -> bool:
+    """Whether to read frames in blocks of other sizes, of which the first begins at `corner`."""
+    if not all(map(sum, sizes)):
+        return False
+    # of chunks that repeat one element nothing is read
+    found = Counter(
+        boxes for frame, boxes in _boxes(source, sizes, corner) if not frame.repeats_one_element
+    )
+    if source.is_remote:
+        # each request costs more than what it brings: no chunk is asked for twice
+        return all(boxes.visits_per_chunk == 1.0 for boxes in found)
+    is_large = source.nbytes > available().memory * HELD_SHARE
+    most = MOST_WORK_LARGE if is_large else MOST_WORK
+    once = sum(count * boxes.nbytes for boxes, count in found.items())
+    work = sum(count * boxes.nbytes * relative_work(*boxes) for boxes, count in found.items())
+    return work <= most * once
+
+
+def _boxes(
+    source: Readable, sizes: Chunks, corner: tuple[int, ...]
+) -> Iterator[tuple[FrameReference, Boxes]]:
+    """Cut blocks at the ends of frames; frames that none lies in are left out."""
+    if not isinstance(source, JoinedReference):
+        yield source, Boxes(source.grid, sizes, corner)
+        return
+    axis, starts = source.axis, source.starts
+    edges = corner[axis] + np.cumsum([0, *sizes[axis]])
+    firsts = np.maximum(np.searchsorted(edges, starts[:-1], side="right") - 1, 0).tolist()
+    lasts = np.searchsorted(edges, starts[1:], side="left").tolist()
+    for number, frame in enumerate(source.frames):
+        begin, stop = starts[number : number + 2].tolist()
+        inner = np.clip(edges[firsts[number] : lasts[number] + 1], begin, stop)
+        lengths = tuple(filter(None, np.diff(inner).tolist()))
+        if not lengths:
+            continue
+        own, at = ((), ()) if source.stacked else ((lengths,), (int(inner[0]) - begin,))
+        along = (*sizes[:axis], *own, *sizes[axis + 1 :])
+        yield frame, Boxes(frame.grid, along, (*corner[:axis], *at, *corner[axis + 1 :]))
+
+
+def warn_of_work(source: Readable, sizes: Chunks) -> None:
+    """Warn where all of a frame, or of joined ones, takes much longer in these blocks."""
+    found: Counter[Boxes] = Counter()
+    for frame, boxes in _boxes(source, sizes, (0,) * source.ndim):
+        kinds = frame.chunk_kinds()
+        # special chunks have a kind other than 0, and are not decoded
+        nbytes = (kinds.size - int(np.count_nonzero(kinds))) * frame.grid.chunk_nbytes
+        if nbytes and boxes.nbytes:
+            found[boxes] += nbytes
+    stored = found.total()
+    work = sum(nbytes * relative_work(*boxes) for boxes, nbytes in found.items())
+    if work > _MUCH_WORK * stored and work > _MANY_NBYTES:
+        warnings.warn(
+            f"{source.description}: to compute all of it in the blocks of chunks= takes about "
+            f"{work / stored:.0f} times as long as in its own, since each reads parts of many "
+            "chunks. Give larger blocks, or multiples of its own; from_b2nd(...).rechunk(chunks) "
+            "leaves it to dask, which may hold the whole array; written by to_b2nd(..., max_mem=) "
+            "it becomes a frame of such chunks in little memory",
+            stacklevel=level_of_caller(),
+        )

@@ -1,0 +1,184 @@
+"""Blocks that tasks read: how they are computed by a program, returned at once, or reduced."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from b2nd_dask.frame.joined import Readable
+from b2nd_dask.frame.read.buffers import writable
+from b2nd_dask.frame.read.pruning import Predicate
+from b2nd_dask.frame.read.reduction import Reduction
+from b2nd_dask.frame.read.region import own_threads
+from b2nd_dask.frame.reference import FrameReference
+from b2nd_dask.graph.expression.chunk_steps import Fold, StreamedFold
+from b2nd_dask.graph.expression.elementwise import is_number
+from b2nd_dask.graph.expression.program import BoundProgram, Program
+
+#: Kinds of dtypes whose scalars lose the length of the elements.
+_OF_LENGTH = "SUV"
+
+
+@dataclass(frozen=True)
+class Finish:
+    """How the elements that were read become a block: axes dropped, reversed, exchanged, added."""
+
+    index: tuple[int | slice, ...]
+    order: tuple[int, ...]
+    expand: tuple[slice | None, ...]
+
+    def of(self, elements: NDArray[Any]) -> Any:
+        """Finish elements; a view of them."""
+        # with the ellipsis a single element stays an array: strings would lose their length
+        found: Any = elements[(*self.index, ...)]
+        if len(self.order) > 1:
+            found = found.transpose(self.order)
+        found = found[self.expand] if None in self.expand else found
+        # a single element is a scalar, as NumPy has it, but for those with a length of their own
+        return found[()] if not found.ndim and found.dtype.kind not in _OF_LENGTH else found
+
+
+@dataclass(frozen=True, eq=False)
+class BlockRead:
+    """A block of a frame that a task reads."""
+
+    source: Readable
+    axes: tuple[range, ...]
+    """Ascending positions along each axis."""
+    finish: Finish | None = None
+    """None where the elements are the block."""
+    predicate: Predicate | None = None
+    """Prunes chunks whose elements cannot change the result; of a single frame."""
+
+    @property
+    def is_reversed(self) -> bool:
+        """Whether the elements lie in memory in the reverse order of an axis."""
+        index = () if self.finish is None else self.finish.index
+        return any(isinstance(part, slice) and part.step == -1 for part in index)
+
+    def elements(self, threads: int = 1) -> Any:
+        """Read it; read-only and of zero strides where one element fills it."""
+        if self.predicate is not None and isinstance(self.source, FrameReference):
+            elements = self.source.read_pruned(self.axes, self.predicate)
+        else:
+            elements = self.source.read_axes(self.axes, threads)
+        return elements if self.finish is None else self.finish.of(elements)
+
+
+def compute_block(*blocks: Any, program: Program | None, views: bool) -> Any:
+    """Read a block and compute a program on it.
+
+    Parameters
+    ----------
+    *blocks
+        The elements of the program, and its inputs: blocks to read, and results of other tasks.
+    program : Program or None
+        None where the block is all that is wanted.
+    views : bool
+        Whether the result may be a read-only view, of a constant block. Otherwise it is writable,
+        as functions of the user may expect.
+    """
+    arrays = [each.elements() if isinstance(each, BlockRead) else each for each in blocks]
+    made = arrays.pop() if program is None else _computed(program, arrays)
+    return made if views else writable(made)
+
+
+def read_at_once(block: BlockRead, threads: int) -> Any:
+    """Read all that a computation returns, with threads of the task unless somebody else has them.
+
+    Parameters
+    ----------
+    block : BlockRead
+        What to read.
+    threads : int
+        Of dask's threaded scheduler.
+
+    Returns
+    -------
+    ndarray or scalar
+        Writable, in C order.
+    """
+    # the main thread of a program computes for the synchronous scheduler, or for that of processes
+    in_main = threading.current_thread() is threading.main_thread()
+    found = block.elements(min(threads, own_threads()) if in_main else threads)
+    if isinstance(found, np.ndarray) and not (found.flags.writeable and found.flags.c_contiguous):
+        return found.copy(order="C")
+    return found
+
+
+def _computed(program: Program, arrays: list[Any]) -> Any:
+    """Run a program; the arrays are taken out of the list, so that they go when they are used."""
+    if not np.ndim(arrays[0]) and program.steps:
+        # single elements behave otherwise than arrays: integers that overflow warn, and strings
+        # compare to Python's booleans
+        is_array = isinstance(arrays[0], np.ndarray)
+        one = program.run(np.asarray(arrays.pop(0))[None], arrays)
+        if any(map(np.ndim, arrays)):
+            # of an axis that another array has
+            return one
+        # of a masked array the element may be `numpy.ma.masked`
+        return one.reshape(()) if is_array else one[0]
+    if program.filters or not all(map(_is_repeated, arrays)):
+        return program.run(arrays.pop(0), arrays)
+    shape = np.broadcast_shapes(*map(np.shape, arrays))
+    first, *others = (each[(slice(0, 1),) * np.ndim(each)] for each in map(np.asarray, arrays))
+    return np.broadcast_to(program.run(first, others), shape)
+
+
+def _is_repeated(array: Any) -> bool:
+    """Whether an array repeats one element."""
+    if type(array) is not np.ndarray:
+        return isinstance(array, np.generic)
+    return array.size > 0 and not any(
+        step for step, n in zip(array.strides, array.shape, strict=True) if n > 1
+    )
+
+
+@dataclass(frozen=True)
+class BlockReduction:
+    """The chunk step of a reduction, and the program before it."""
+
+    fold: Fold
+    program: Program
+    asks: bool = False
+    """Whether it is answered from statistics of chunks where these suffice."""
+
+    def reduction(self, dtype: np.dtype[Any]) -> Reduction:
+        """The reduction of elements of a dtype, without the inputs of the program."""
+        return self.streamed((), dtype).reduction
+
+    def streamed(self, inputs: Sequence[Any], dtype: np.dtype[Any]) -> StreamedFold:
+        """The chunk step of elements of a dtype that come chunk by chunk."""
+        return StreamedFold(self.fold, BoundProgram(self.program, inputs, dtype))
+
+
+def reduce_array(elements: NDArray[Any], step: BlockReduction) -> Any:
+    """Compute the chunk step of a reduction for a block that is there already."""
+    return step.fold.whole(step.program.run(elements))
+
+
+def reduce_block(block: BlockRead, step: BlockReduction, inputs: Sequence[Any]) -> Any:
+    """Compute the chunk step of a reduction chunk by chunk, while the block is read.
+
+    Parameters
+    ----------
+    block : BlockRead
+        Its elements in the order of the frame.
+    inputs : sequence
+        Inputs of the program.
+
+    Returns
+    -------
+    ndarray or dict of ndarray
+        The result of dask's own chunk step for the block.
+    """
+    if not all(map(is_number, inputs)) or not all(block.axes):
+        return step.fold.whole(step.program.run(np.asarray(block.elements()), inputs))
+    streamed = step.streamed(inputs, block.source.dtype)
+    how = streamed.reduction if step.asks else replace(streamed.reduction, ask=None)
+    return streamed.result(block.source.reduce(block.axes, how))

@@ -1,0 +1,298 @@
+"""`to_b2nd` within a stated memory: dask's rechunks, transposes and reshapes become passes.
+
+What they read is a frame, or is written to an intermediate frame first, in its own blocks. So no
+task ever needs more than blocks that it reads or writes. Functions between them keep the blocks
+that dask gave them.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import dask.array as da
+import numpy as np
+from dask.highlevelgraph import HighLevelGraph
+
+from b2nd_dask.frame.read.buffers import writable
+from b2nd_dask.frame.read.decode_cost import decodes_per_block
+from b2nd_dask.frame.rechunk.one_pass import PER_KEY, TooLittleMemoryError, shown
+from b2nd_dask.frame.rechunk.source import Box, RegionSource, View
+from b2nd_dask.graph import _dask_compat
+from b2nd_dask.graph.expression.nodes import Moved, Node, Read, Selection
+from b2nd_dask.graph.layers.layers import Layers, noted_dtype
+from b2nd_dask.graph.read.blocks import is_layer_of_expression, regions_of
+from b2nd_dask.graph.write.input_arrays import aligned_sizes
+from b2nd_dask.graph.write.rechunk_job import (
+    Elements,
+    IntermediateFrames,
+    RechunkJob,
+    budget_of,
+)
+from b2nd_dask.graph.write.write_tasks import Job, WriteJob
+
+#: Blocks that a task of functions is taken to hold: what it reads, temporary results, what it
+#: compresses.
+_BLOCKS_OF_TASK = 4
+#: So often more memory is tried until all steps have enough.
+_TRIES = 20
+#: Bytes of arrays in the graph that dask itself may rechunk.
+_SMALL = 1 << 20
+
+
+def bounded_job(job: WriteJob, max_mem: Any) -> Job:
+    """Make a job that writes the same elements within a stated memory.
+
+    Raises ValueError where there is no plan for the array, with the function that is in the way,
+    or the memory is too small.
+    """
+    if not _dask_compat.has_layers() or not isinstance(job.elements.dask, HighLevelGraph):
+        raise ValueError(
+            "max_mem= needs dask arrays of layers, which this dask, or its option "
+            "array.query-planning, does not have: leave max_mem= out"
+        )
+    try:
+        return _Bounded(job, max_mem).job()
+    except TooLittleMemoryError as first:
+        asked, error = first.asked, first
+    # of the step that needs the most: intermediate frames have larger chunks where there is more
+    # memory, and then what reads them needs more, too
+    for _ in range(_TRIES):
+        try:
+            # as it is shown, which is what the user passes
+            _Bounded(job, shown(error.least)).job()
+        except TooLittleMemoryError as another:
+            error = another
+        else:
+            break
+    raise TooLittleMemoryError(asked, error.least, error.what, error.advice)
+
+
+class _Seen(NamedTuple):
+    """The node whose elements a node has, and which of them."""
+
+    base: Node
+    view: View
+    is_rechunked: bool = False
+    """Whether the blocks of the base are not those of the node."""
+
+    @property
+    def name(self) -> str:
+        """The layer of the base."""
+        return self.base.layers[0]
+
+    @property
+    def is_reshape(self) -> bool:
+        """Whether the base has the elements of another node in another shape."""
+        return isinstance(self.base, Moved) and self.base.is_reshape
+
+
+def _seen(node: Node) -> _Seen:
+    """Look through rechunks, transposes, and slices of these and of frames."""
+    base = _Seen(node, View.whole(tuple(map(sum, node.chunks or ()))))
+    if not isinstance(node, Moved) or node.is_reshape or node.child.chunks is None:
+        return base
+    below = _seen(node.child)
+    if node.move is None:
+        return below._replace(is_rechunked=True)
+    if not isinstance(node.move, Selection):
+        return below._replace(view=below.view.transposed(node.move))
+    box = _box_of(node)
+    # of other layers only the blocks that are needed are computed
+    if box is None or not (below.is_rechunked or isinstance(below.base, Read)):
+        return base
+    return below._replace(view=below.view.cut(box))
+
+
+def _box_of(node: Node) -> Box | None:
+    """What a slice of step 1 takes along each axis of its source; None of other nodes."""
+    if not isinstance(node, Moved) or not isinstance(node.move, Selection):
+        return None
+    index = node.move.index
+    box = [slice(a.start, a.stop) for a in index if isinstance(a, range) and a.step == 1]
+    return tuple(box) if len(box) == len(index) else None
+
+
+class _Bounded:
+    """What is planned for one array."""
+
+    def __init__(self, job: WriteJob, max_mem: Any) -> None:
+        self._write = job
+        self._array = job.elements
+        # of which all moves are left as they are: passes are made of them
+        self._layers = Layers(job.elements.dask, (), of_opaque=True)
+        self._nodes = self._layers.nodes
+        self._seen = {name: _seen(node) for name, node in self._nodes.items()}
+        layers = job.elements.dask.layers
+        reads = [node for node in self._nodes.values() if isinstance(node, Read)]
+        is_remote = any(read.source.is_remote for read in reads)
+        functions = [name for name in layers if not self._is_view(name)]
+        # tasks that stay as dask has made them
+        keys = sum(len(layers[name]) for name in functions if not self._is_read(name))
+        budget = budget_of(max_mem, job.staging, is_remote=is_remote).without(keys * PER_KEY)
+        # functions that read what is moved run again where the write does
+        again = any(self._is_view(b) for name in functions for b in self._inputs(name) or ())
+        self._frames = IntermediateFrames(job.plan, job.staging, budget, reads_again=again)
+        # by their names: several views may be of one
+        self._bases: dict[str, da.Array] = {}
+
+    def job(self) -> Job:
+        """The job of the last step, with all others in its graph."""
+        array, plan = self._array, self._write.plan
+        if not plan.grid.nchunks:
+            return self._write
+        if self._is_view(array.name) or isinstance(self._nodes[array.name], Read):
+            return self._rechunked(self._elements(array.name))
+        elements = self._replaced(array)
+        sizes = aligned_sizes(array.chunks, plan.grid.chunks, array.dtype.itemsize)
+        if sizes == array.chunks:
+            return replace(self._write, elements=elements)
+        return self._rechunked(self._frames.written(elements))
+
+    def _rechunked(self, source: Elements) -> RechunkJob:
+        name = self._array.name
+        if source.grid.shape != self._write.plan.grid.shape:
+            raise _not_understood(name)
+        return self._frames.rechunked(source, name)
+
+    def _inputs(self, name: str) -> list[str] | None:
+        """The layers that a layer reads block by block; None for layers of another kind."""
+        node = self._nodes[name]
+        if isinstance(node, Moved) and _box_of(node) is not None:
+            return [node.child.layers[0]]
+        return self._layers.inputs(name)
+
+    def _is_view(self, name: str) -> bool:
+        """Whether the elements of a layer are those of another, in other blocks or shape."""
+        seen = self._seen[name]
+        moved = seen.is_rechunked or isinstance(seen.base, Read)
+        return (moved and seen.name != name) or seen.is_reshape
+
+    def _is_read(self, name: str) -> bool:
+        """Whether a layer reads frames, or slices of them, as dask's tasks do."""
+        node = self._nodes[name]
+        while isinstance(node, Moved) and _box_of(node) is not None:
+            node = node.child
+        return isinstance(node, Read)
+
+    def _elements(self, name: str) -> Elements:
+        """The elements of a layer that is a view."""
+        seen, frames = self._seen[name], self._frames
+        base = seen.base
+        if isinstance(base, Read):
+            return frames.elements_of(base.source, seen.view)
+        if isinstance(base, Moved) and base.is_reshape:
+            shape = tuple(map(sum, base.chunks))
+            source = self._elements(base.child.layers[0])
+            if math.prod(source.grid.shape) != math.prod(shape):
+                raise _not_understood(seen.name)
+            return frames.reshaped(source, shape, seen.name, seen.view)
+        if seen.name not in self._bases:
+            self._bases[seen.name] = self._base(seen.name)
+        return frames.written(self._bases[seen.name], seen.view)
+
+    def _base(self, name: str) -> da.Array:
+        """The blocks of functions that a view is one of."""
+        sizes = self._nodes[name].chunks
+        dtype = noted_dtype(self._array.dask.layers[name])
+        if sizes is None:
+            raise _not_understood(name)
+        if dtype is None:
+            raise ValueError(
+                f"max_mem= needs the dtype of what {function_name(name)} returns, which the "
+                "graph does not say: pass dtype= where the function is called, as to map_blocks, "
+                "or leave max_mem= out"
+            )
+        graph = self._array.dask.cull_layers([name])
+        return self._replaced(da.Array(graph, name, sizes, dtype=dtype))
+
+    def _replaced(self, array: da.Array) -> da.Array:
+        """The same array, whose blocks have room, and of which all views are read from frames."""
+        reads: dict[str, dict[Any, Any]] = {}
+        self._replace(array.name, reads)
+        self._check_blocks(array)
+        if not reads:
+            return array
+        layers: dict[str, Any] = {**array.dask.layers, **reads}
+        dependencies = {**array.dask.dependencies, **{name: set() for name in reads}}
+        graph = HighLevelGraph(layers, dependencies).cull_layers([array.name])
+        return da.Array(graph, array.name, array.chunks, dtype=array.dtype)
+
+    def _replace(self, name: str, reads: dict[str, dict[Any, Any]]) -> None:
+        """Find the views below a layer, and add the tasks that read them."""
+        if name in reads or self._is_read(name):
+            return
+        if self._is_view(name):
+            if not self._is_small(name):
+                reads[name] = self._reading(name)
+            return
+        inputs = self._inputs(name)
+        if inputs is None:
+            layer = self._array.dask.layers[name]
+            if self._array.dask.dependencies[name] or is_layer_of_expression(layer):
+                raise _not_understood(name)
+            return
+        for below in inputs:
+            self._replace(below, reads)
+
+    def _is_small(self, name: str) -> bool:
+        """Whether a view is one of a small array that the graph holds, which dask may move."""
+        seen = self._seen[name]
+        chunks, dtype = seen.base.chunks, noted_dtype(self._array.dask.layers[seen.name])
+        if chunks is None or dtype is None or not self._layers.is_held(seen.name):
+            return False
+        return math.prod(map(sum, chunks)) * dtype.itemsize <= _SMALL
+
+    def _reading(self, name: str) -> dict[Any, Any]:
+        """Tasks that read the blocks of a view."""
+        chunks, source = self._nodes[name].chunks or (), self._elements(name)
+        numbers = list(np.ndindex(*map(len, chunks)))
+        keys = self._array.dask.layers[name].get_output_keys()
+        known = {key[1:] for key in keys if key[0] == name}
+        if source.grid.shape != tuple(map(sum, chunks)) or known != set(numbers):
+            raise _not_understood(name)
+        if source.stored or decodes_per_block(source.grid, chunks) > 1:
+            source = self._frames.in_chunks(source, chunks, name)
+        reads = {
+            (name, *at): (_read, source.key, region)
+            for at, region in zip(numbers, regions_of(chunks), strict=True)
+        }
+        return {**source.tasks, **reads}
+
+    def _check_blocks(self, array: da.Array) -> None:
+        """Raise ValueError where blocks of functions need more memory than there is."""
+        budget = self._frames.budget
+        block = math.prod(max(axis, default=0) for axis in array.chunks) * array.dtype.itemsize
+        least = block * _BLOCKS_OF_TASK * budget.threads
+        if least > budget.nbytes:
+            raise budget.too_little(
+                f"for blocks of {shown(block)} in {budget.threads} threads, of which a task "
+                f"of {function_name(array.name)} takes about {_BLOCKS_OF_TASK} at once",
+                lambda more: least <= more.nbytes,
+                "read the frame in smaller blocks (chunks= of from_b2nd), or compute in fewer "
+                "threads",
+            )
+
+
+def function_name(name: str) -> str:
+    """The name of a layer without dask's token, for messages."""
+    return re.sub(r"-[0-9a-f]{32}$", "", name)
+
+
+def _not_understood(name: str) -> ValueError:
+    function = function_name(name)
+    if function == "getitem":
+        function = "indexing by integers, lists or slices with steps"
+    return ValueError(
+        f"max_mem= cannot bound the memory of {function}: only rechunks, transposes, reshapes and "
+        "slices of frames are planned, with functions of single blocks before, between and behind "
+        "them. Write the array before that step to a frame, and go on from that frame; or leave "
+        "max_mem= out"
+    )
+
+
+def _read(source: RegionSource, region: Box) -> Any:
+    """Task that reads a block; functions may change it in place."""
+    return writable(source.read(region))

@@ -1,0 +1,336 @@
+"""Options of a write: their checks, the frame that they plan, metadata that are kept or dropped."""
+
+from __future__ import annotations
+
+import math
+import operator
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import dask.array as da
+import numpy as np
+from dask.array.core import normalize_chunks
+
+from b2nd_dask.errors import B2ndError
+from b2nd_dask.format.grid import steps
+from b2nd_dask.frame.array import Frame, reference_of
+from b2nd_dask.frame.joined import JoinedReference
+from b2nd_dask.frame.reference import FrameReference
+from b2nd_dask.frame.write.new_frame import halved, pack_entries, plan_frame, users_names
+from b2nd_dask.frame.write.update import differing_options
+from b2nd_dask.frame.write.writer import FramePlan
+from b2nd_dask.graph import _dask_compat
+from b2nd_dask.graph.read.blocks import readings
+from b2nd_dask.graph.write.input_arrays import is_labelled
+
+#: Whether each mode that makes a new frame may replace one.
+NEW = {"w-": False, "w": True}
+_MODES = (*NEW, "a", "r+", "stage")
+#: Part of the key of a write that may be resumed; changes with what is staged and how, so that no
+#: version resumes what another one has staged.
+STAGED_LAYOUT = 2
+#: A frame chunk is the unit of reading and of memory: bigger dask blocks are stored as several.
+LARGEST_DEFAULT_CHUNK = 32 << 20
+#: Smaller ones cost more time for the task, the index and the file than for their elements.
+SMALLEST_DEFAULT_CHUNK = 1 << 20
+#: Fewer dask blocks than this are written as they are, however small.
+MANY_BLOCKS = 100
+#: Names of metadata that a warning lists.
+_SHOWN = 5
+
+
+def check_mode(mode: Any, known: Collection[str] = NEW) -> None:
+    """Raise ValueError for a mode that a function does not have."""
+    if mode not in known:
+        raise ValueError(f"mode={mode!r}; known are {', '.join(map(repr, known))}")
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class WriteOptions:
+    """How one array is written: the options of `to_b2nd`, and two of its callers."""
+
+    mode: str = "w-"
+    chunks: Any = None
+    blocks: Any = None
+    cparams: Any = None
+    meta: Mapping[str, Any] | str | None = None
+    vlmeta: Mapping[str, Any] | str | None = None
+    contiguous: bool = True
+    caterva: bool = False
+    stats: bool = False
+    region: Any = None
+    append_axis: int | None = None
+    storage_options: Mapping[str, Any] | None = None
+    resume: bool = False
+    fsync: bool = True
+    max_mem: int | float | str | None = None
+    labels: Mapping[str, Any] | None = None
+    """The vlmeta of a new frame for which none is given."""
+    entries: Callable[[FrameReference], Mapping[str, Any]] | None = None
+    """Takes the frame that is changed; gives the entries of vlmeta that change with it."""
+
+    @property
+    def given(self) -> list[str]:
+        """Names of the options of a new frame that were given, without the booleans."""
+        names = ("chunks", "blocks", "cparams", "meta", "vlmeta")
+        return [name for name in names if getattr(self, name) is not None]
+
+    def __post_init__(self) -> None:
+        """Check that the options do not contradict each other."""
+        check_mode(self.mode, _MODES)
+        if self.region is not None and self.append_axis is not None:
+            raise ValueError("give region= or append_axis=, not both")
+        if self.append_axis is not None:
+            try:
+                operator.index(self.append_axis)
+            except TypeError:
+                raise TypeError(
+                    f"append_axis={self.append_axis!r}: give the number of an axis"
+                ) from None
+        if self.mode not in NEW:
+            self._check_change()
+        elif self.region is not None or self.append_axis is not None:
+            raise ValueError(
+                f'mode={self.mode!r} makes a new frame; region= goes with mode="r+", '
+                'append_axis= with "r+" or "a"'
+            )
+
+    def _check_change(self) -> None:
+        """Check the options of a change of a frame that is there."""
+        mode = self.mode
+        if mode == "stage" and self.region is None:
+            raise ValueError('mode="stage" stages a part of a frame: say which, by region=')
+        if self.region is None and self.append_axis is None:
+            ways = "region= or append_axis=" if mode == "r+" else "append_axis="
+            raise ValueError(f"mode={mode!r} changes a frame: say where, by {ways}")
+        if mode == "a" and self.region is not None:
+            raise ValueError('a region is written into a frame that is there: use mode="r+"')
+        if mode != "a" and self.given:
+            raise ValueError(
+                f"mode={mode!r} does not change chunks, compression and metadata of the frame: "
+                f"leave out {', '.join(f'{name}=' for name in self.given)}"
+            )
+        if self.max_mem is not None:
+            raise ValueError(f"max_mem= is for new frames, not for mode={mode!r}: leave it out")
+        part = 'a part (mode="stage")'
+        if mode == "stage" and self.resume:
+            raise ValueError(f"resume=True: {part} is staged again as a whole; leave out")
+        if mode == "stage" and self.stats:
+            raise ValueError("stats=True: whether a frame has statistics, create(..., stats=) says")
+        if mode == "stage" and not self.fsync:
+            raise ValueError(
+                f"fsync=False: {part} must last until its frame is committed; leave out"
+            )
+
+
+def new_plan(array: da.Array, options: WriteOptions) -> FramePlan:
+    """Plan the frame that an array is written to; errors as for `plan_frame`."""
+    given, blocks = options.chunks, options.blocks
+    chunks = _default_shape(array) if given is None else _resolved_shape(array, given)
+    return plan_frame(
+        array.shape,
+        array.dtype,
+        chunks=chunks,
+        blocks=None if blocks is None else _per_axis("blocks", blocks, len(chunks)),
+        cparams=options.cparams,
+        meta=packed_metadata(array, "meta", options.meta),
+        vlmeta=packed_metadata(array, "vlmeta", options.vlmeta),
+        sparse=not options.contiguous,
+        caterva=options.caterva,
+        stats=options.stats,
+    )
+
+
+def check_existing(frame: FrameReference, array: da.Array, options: WriteOptions) -> None:
+    """Check that options of a new frame hold for the one that is there; defaults always do."""
+    if not options.contiguous and not frame.parsed.header.sparse:
+        raise ValueError(
+            "contiguous=False: the frame that is there is one file, and a change leaves it so; "
+            'leave contiguous= out, or write a new frame with mode="w"'
+        )
+    if options.caterva and "caterva" not in frame.parsed.header.metalayers:
+        raise ValueError(
+            "caterva=True: the frame that is there has no metalayer of Caterva, and a change adds "
+            'none; leave caterva= out, or write a new frame with mode="w"'
+        )
+    if options.stats and frame.statistics is None:
+        raise ValueError(
+            "stats=True: the frame that is there has no statistics of its chunks, and a change of "
+            "some of them adds none; b2nd_dask.add_stats does: call it, and leave stats= out"
+        )
+    if not options.given:
+        return
+    differing = differing_options(frame, new_plan(array, options))
+    if not are_sizes(options.chunks):
+        differing.discard("chunks")
+    other = [name for name in options.given if name in differing]
+    if other:
+        raise ValueError(
+            f"{' and '.join(other)}: the frame that is there has other values, and an append does "
+            'not change them; leave out what differs, or write a new frame with mode="w"'
+        )
+
+
+def are_sizes(chunks: Any) -> bool:
+    """Whether chunks are numbers of elements; -1, "auto" and others depend on the array."""
+    parts = np.ravel(np.array(chunks, object))
+    return all(isinstance(part, int | np.integer) and part > 0 for part in parts)
+
+
+def _default_shape(arr: da.Array) -> tuple[int, ...]:
+    """The default chunks: dask's largest block, halved along its longest axes if it is too large.
+
+    Of `MANY_BLOCKS` and more, as many neighbours are one chunk as make `SMALLEST_DEFAULT_CHUNK`.
+    """
+    sizes = [max(1, *axis) if axis else 1 for axis in arr.chunks]
+    sizes = _grouped(sizes, arr.shape, arr.dtype.itemsize)
+    return halved(sizes, arr.dtype.itemsize, LARGEST_DEFAULT_CHUNK)
+
+
+def _grouped(sizes: list[int], shape: tuple[int, ...], itemsize: int) -> list[int]:
+    """Group whole blocks where they are many and tiny."""
+    counts = [-(-n // size) for n, size in zip(shape, sizes, strict=True)]
+    nbytes = math.prod(sizes) * itemsize
+    if math.prod(counts) < MANY_BLOCKS or nbytes >= SMALLEST_DEFAULT_CHUNK:
+        return sizes
+    factors = [1] * len(sizes)
+    left = list(counts)
+    # along the axis that is cut the most: the sizes of maps stay where only time was cut
+    while math.prod(factors) * nbytes < SMALLEST_DEFAULT_CHUNK and max(left) > 1:
+        axis = left.index(max(left))
+        factors[axis] = min(2 * factors[axis], counts[axis])
+        left[axis] = -(-counts[axis] // factors[axis])
+    # without a rest, if possible: an append of as many elements begins where a chunk begins
+    even = [
+        next((k for k in range(factor, 4 * factor) if count % k == 0), factor)
+        for factor, count in zip(factors, counts, strict=True)
+    ]
+    return [min(n, size * k) for n, size, k in zip(shape, sizes, even, strict=True)]
+
+
+def _resolved_shape(arr: da.Array, chunks: Any) -> tuple[int, ...]:
+    """The user's chunks: sizes, which may exceed the shape, or what only dask can resolve."""
+    if isinstance(chunks, dict):
+        chunks = {axis: _one_size(n, arr.shape, axis) for axis, n in chunks.items()}
+    elif isinstance(chunks, tuple | list) and len(chunks) == arr.ndim:
+        chunks = tuple(_one_size(n, arr.shape, axis) for axis, n in enumerate(chunks))
+    parts = () if isinstance(chunks, dict) else np.ravel(np.array(chunks, object))
+    if not isinstance(chunks, dict | str) and not any(p in (-1, None, "auto") for p in parts):
+        return _per_axis("chunks", chunks, arr.ndim)
+    try:
+        resolved = normalize_chunks(chunks, arr.shape, dtype=arr.dtype, previous_chunks=arr.chunks)
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"chunks={chunks!r} for the shape {arr.shape}: {error}") from error
+    return tuple(max(1, *axis, 1) for axis in resolved)
+
+
+def _one_size(lengths: Any, shape: tuple[int, ...], axis: int) -> Any:
+    """The size of chunks whose lengths along an axis are listed, as dask lists them."""
+    if not isinstance(lengths, tuple | list):
+        return lengths
+    size, n = next(iter(lengths), 0), shape[axis]
+    if not isinstance(size, int | np.integer) or size < 1 or steps(n, int(size)) != tuple(lengths):
+        raise ValueError(
+            f"chunks= lists {tuple(lengths)!s:.60} along axis {axis}, of {n} elements: chunks of a "
+            "frame have one size, and the last is what is left; give that size"
+        )
+    return int(size)
+
+
+def _per_axis(name: str, sizes: Any, ndim: int) -> tuple[int, ...]:
+    given = tuple(sizes) if isinstance(sizes, Iterable) else (sizes,) * ndim
+    if len(given) != ndim or any(
+        not isinstance(n, int | np.integer) or isinstance(n, bool) or n < 1 for n in given
+    ):
+        raise ValueError(f"{name}={sizes!r} is not one positive size for each of {ndim} axes")
+    return tuple(int(n) for n in given)
+
+
+def dropped_metadata(given: Any, array: da.Array, options: WriteOptions) -> str:
+    """A warning of metadata that a new frame does not have, where nobody has chosen so; or empty.
+
+    `given` is what the user wants to write, of which `array` has the elements.
+    """
+    chosen = {"vlmeta": options.vlmeta, "meta": options.meta}
+    frames = source_frames(array) if None in chosen.values() else []
+    where = "the frame that is read" if len(frames) == 1 else "the frames that are read"
+    lost, advice = [], []
+    for name, what in (("vlmeta", "attributes"), ("meta", "metalayers")):
+        if chosen[name] is not None:
+            continue
+        labels = _labels(given) if name == "vlmeta" else []
+        stored = sorted({key for frame in frames for key in _stored(frame, name)})
+        if labels or stored:
+            keep = f'"keep" for {where}, ' if stored and len(frames) == 1 else ""
+            advice.append(f"{name}= (a mapping; {keep}{{}} for none)")
+        lost += labels + ([f"{what} {_listed(stored)} of {where}"] if stored else [])
+    if not lost:
+        return ""
+    return (
+        f"only the elements are written, and these are dropped: {'; '.join(lost)}. Say by "
+        f"{' and '.join(advice)} what is written with the elements"
+    )
+
+
+def packed_metadata(
+    array: da.Array, name: str, entries: Mapping[str, Any] | str | None
+) -> Mapping[str, bytes]:
+    """Pack the ``meta`` or ``vlmeta`` of a new frame: the user's, or with "keep" what is read."""
+    if not isinstance(entries, str):
+        return pack_entries(entries, compressed=name == "vlmeta")
+    if entries != "keep":
+        raise ValueError(f'{name}={entries!r}: give a mapping, "keep" or None')
+    frames = source_frames(array)
+    if len(frames) != 1:
+        raise ValueError(
+            f'{name}="keep" needs one frame that the graph of the array reads, and finds '
+            f"{len(frames)}; give a mapping instead, as meta=frame.meta and vlmeta=frame.vlmeta of "
+            "a frame, or vlmeta=x.attrs of an array of xarray"
+        )
+    stored: Mapping[str, bytes] = getattr(frames[0], name).stored
+    return stored
+
+
+def source_frames(array: da.Array) -> list[FrameReference]:
+    """List the frames that the graph of an array reads, each once, without opening a file."""
+    values: list[Any]
+    if _dask_compat.is_planned():
+        values = _dask_compat.planned_nodes(array)
+    elif _dask_compat.has_layers():
+        values = [reading.source for reading in readings(array.dask)]
+    else:
+        # then `from_b2nd` leaves the graph to dask, where the frame is a value by itself
+        single = [layer for layer in array.dask.layers.values() if len(layer) == 1]
+        values = [getattr(v, "value", v) for one in single for v in one.values()]
+    sources = [reference_of(value) if isinstance(value, Frame) else value for value in values]
+    read = [source for source in sources if isinstance(source, FrameReference | JoinedReference)]
+    return list({frame.version: frame for source in read for frame in source.frames}.values())
+
+
+def _stored(frame: FrameReference, name: str) -> Iterable[str]:
+    """Names of the user's metadata."""
+    try:
+        return users_names(getattr(frame, name).stored)
+    except (B2ndError, OSError):
+        # a graph from another process, of a file that is not here: writing does not need it
+        return ()
+
+
+def _labels(given: Any) -> list[str]:
+    """What a labelled array of xarray has beside its elements."""
+    if not is_labelled(given):
+        return []
+    kind = type(given).__name__
+    dims = list(getattr(given, "dims", ()))
+    parts = {
+        "attributes": list(getattr(given, "attrs", ())),
+        "dimensions": [] if dims == [f"dim_{i}" for i in range(len(dims))] else dims,
+        "coordinates": list(getattr(given, "coords", ())),
+    }
+    return [f"{what} {_listed(names)} of the {kind}" for what, names in parts.items() if names]
+
+
+def _listed(names: list[Any]) -> str:
+    shown = ", ".join(map(repr, names[:_SHOWN]))
+    return shown if len(names) <= _SHOWN else f"{shown} and {len(names) - _SHOWN} more"

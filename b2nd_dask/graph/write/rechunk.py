@@ -1,0 +1,189 @@
+"""`rechunk`: a frame with other chunks, from frame to frame, within a stated memory."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import dask.array as da
+from dask.delayed import Delayed
+
+from b2nd_dask.format.grid import Grid
+from b2nd_dask.frame.access import open_b2nd
+from b2nd_dask.frame.array import Frame, reference_of
+from b2nd_dask.frame.join import sources_of
+from b2nd_dask.frame.members.writable import target_of
+from b2nd_dask.frame.rechunk.one_pass import Budget, OnePass, shown
+from b2nd_dask.frame.rechunk.source import StoredChunks, View
+from b2nd_dask.frame.reference import FrameReference
+from b2nd_dask.frame.write.writer import FramePlan
+from b2nd_dask.graph.read.from_b2nd import array_of
+from b2nd_dask.graph.read.sizes import MANY_TASKS
+from b2nd_dask.graph.write.options import WriteOptions, check_mode, new_plan
+from b2nd_dask.graph.write.rechunk_job import (
+    Elements,
+    IntermediateFrames,
+    RechunkJob,
+    budget_of,
+    most_chunks,
+)
+from b2nd_dask.graph.write.write_array import new_staging, run_job
+from b2nd_dask.storage import Location
+
+
+def rechunk(
+    src: Any,
+    dst: Any,
+    *,
+    chunks: Any,
+    blocks: Any = None,
+    cparams: Any = None,
+    max_mem: int | float | str | None = None,
+    mode: str = "w-",
+    meta: Mapping[str, Any] | str | None = "keep",
+    vlmeta: Mapping[str, Any] | str | None = "keep",
+    contiguous: bool = True,
+    storage_options: Mapping[str, Any] | None = None,
+    compute: bool = True,
+    resume: bool = False,
+    fsync: bool = True,
+    stats: bool | None = None,
+) -> da.Array | Delayed:
+    """Write a frame anew with other chunks, within a stated memory; all or nothing.
+
+    Each task reads a region of whole new chunks, of which it decodes only the blocks that it
+    touches, and compresses it. Where regions that fit into the memory would decode blocks too
+    often, the elements go through an intermediate frame, inside the staging area beside `dst`.
+    Chunks that stay as they are are copied without being decoded.
+
+    Parameters
+    ----------
+    src : str, os.PathLike, bytes, blosc2.NDArray or Frame
+        As for `open_b2nd`. Several frames are rechunked by `to_b2nd` with `max_mem`, from what
+        `from_b2nd` makes of them.
+    dst : str or os.PathLike
+        Path of the new frame, or an fsspec URL. May be the frame that is read.
+    chunks : int or tuple of int
+        Elements of a chunk along each axis; also whatever dask's ``rechunk`` takes.
+    blocks, contiguous, compute, resume, fsync
+        As for `to_b2nd`.
+    cparams, meta, vlmeta, stats
+        As for `to_b2nd`; by default those of `src`, and whether it has statistics.
+    max_mem : int or str, optional
+        Bytes of memory, or a text such as ``"512MB"``, that the work may take in all threads and
+        processes together, beyond what they take while they are idle. By default a quarter of the
+        memory, and 512 MiB for each thread at most.
+    mode : {"w-", "w"}
+        Whether a frame that is there is replaced, as for `to_b2nd`.
+    storage_options : mapping, optional
+        For the fsspec filesystems of URLs. A source that needs others is opened by `open_b2nd`.
+
+    Returns
+    -------
+    dask.array.Array or dask.delayed.Delayed
+        The new frame, opened by `from_b2nd`; or a Delayed that computes to its path or URL.
+
+    Raises
+    ------
+    FileExistsError
+        The target exists, and `mode` does not allow to replace it.
+    ValueError
+        `max_mem` is too small for any plan (the message says the least that would do), or chunks,
+        blocks or metadata do not fit; or `src` is a list or a pattern.
+    ChecksumError, CorruptChunkError
+        A chunk of `src` is damaged; `dst` stays as it was.
+    StaleFrameError
+        `src` changed meanwhile.
+
+    Examples
+    --------
+    >>> import pathlib, tempfile
+    >>> import dask.array as da
+    >>> folder = pathlib.Path(tempfile.mkdtemp())
+    >>> maps = da.to_b2nd(da.ones((60, 90, 180), chunks=(1, 90, 180)), folder / "maps.b2nd")
+    >>> series = rechunk(
+    ...     folder / "maps.b2nd", folder / "series.b2nd", chunks=(60, 10, 20), max_mem="64MB"
+    ... )
+    >>> series.chunksize
+    (60, 10, 20)
+    """
+    check_mode(mode)
+    location = target_of(dst, storage_options, contiguous=contiguous)
+    frame = _opened(src, storage_options)
+    source = reference_of(frame)
+    many = source.grid.nchunks > MANY_TASKS
+    array = array_of(source, "auto" if many else None)
+    options = WriteOptions(
+        mode=mode,
+        chunks=chunks,
+        blocks=blocks,
+        cparams=frame.cparams if cparams is None else cparams,
+        meta=meta,
+        vlmeta=vlmeta,
+        contiguous=contiguous,
+        stats=source.statistics is not None if stats is None else stats,
+        resume=resume,
+        fsync=fsync,
+        max_mem=max_mem,
+    )
+    plan = new_plan(array, options)
+    if blocks is None and plan.grid.chunks == source.chunks:
+        plan = new_plan(array, replace(options, blocks=source.blocks))
+    job = _rechunk_job(source, plan, location, options)
+    return run_job(job, location, compute=compute)
+
+
+def _rechunk_job(
+    source: FrameReference, plan: FramePlan, location: Location, options: WriteOptions
+) -> RechunkJob:
+    """Plan the passes from a frame to a new one."""
+    staging = new_staging(location, plan, source, options)
+    budget = budget_of(options.max_mem, staging, is_remote=source.is_remote)
+    frames = IntermediateFrames(plan, staging, budget)
+    if source.grid.nchunks and not _stays(source, plan):
+        return frames.rechunked(frames.elements_of(source, View.whole(source.shape)), "rechunk")
+    chunks, key = StoredChunks(source), frames.new_key("source")
+    # an axis of the numbers of chunks
+    grid = Grid((plan.grid.nchunks,), (1,), (1,), 1)
+    elements = Elements({key: chunks}, key, grid, source.dtype, chunks)
+    way = _copying_pass(plan.grid, budget)
+    return RechunkJob(plan=plan, staging=staging, source=elements, way=way)
+
+
+def _opened(src: Any, storage_options: Mapping[str, Any] | None) -> Frame:
+    if isinstance(src, Frame):
+        return src
+    if isinstance(src, list | tuple) or sources_of(src, storage_options) is not None:
+        raise ValueError(
+            f"src={src!r} means several frames, and rechunk takes one: write "
+            "from_b2nd(src).rechunk(chunks) by to_b2nd(..., dst, max_mem=)"
+        )
+    # the options are those of the store that is written to, where only that is one
+    remote = isinstance(src, str) and Location.of(src).is_url
+    return open_b2nd(src, storage_options=storage_options if remote else None)
+
+
+def _stays(source: FrameReference, plan: FramePlan) -> bool:
+    """Whether the chunks of the new frame are those of the old one, to the byte."""
+    parsed = source.parsed
+    return (
+        source.grid == plan.grid
+        and source.dtype == plan.dtype
+        and parsed.header.compression == plan.compression
+        and (source.statistics is not None or not plan.stats)
+    )
+
+
+def _copying_pass(grid: Grid, budget: Budget) -> OnePass:
+    """The pass that copies chunks as they are stored; its regions are ranges of their numbers."""
+
+    def lanes(given: Budget) -> int:
+        each = 2 * given.read_batch + given.write_batch + 3 * grid.chunk_nbytes
+        return min(given.threads, int(given.nbytes // each))
+
+    if not lanes(budget):
+        what = f"to copy chunks of {shown(grid.chunk_nbytes)}"
+        raise budget.too_little(what, lambda more: lanes(more) > 0)
+    # nothing compares its time and memory with those of others
+    return OnePass((most_chunks(grid),), lanes(budget), 0.0, 0.0, 0.0, verifies=False, decodes=0.0)

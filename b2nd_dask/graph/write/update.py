@@ -1,0 +1,272 @@
+"""Changes of a frame: regions and appended rows, completed to whole chunks."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import operator
+from functools import partial
+from typing import Any
+
+import dask.array as da
+import numpy as np
+from dask.base import tokenize
+from numpy.typing import NDArray
+
+from b2nd_dask.format.grid import Grid, expand_ellipsis, parse_selection
+from b2nd_dask.frame.reference import FrameReference
+from b2nd_dask.frame.write.idempotent import keys_of
+from b2nd_dask.frame.write.new_frame import pack_entries
+from b2nd_dask.frame.write.others import ChunkBox, UpdateBase
+from b2nd_dask.frame.write.update import (
+    commit_update,
+    content_of,
+    update_plan,
+    update_staging,
+)
+from b2nd_dask.graph.read.blocks import Chunks
+from b2nd_dask.graph.read.from_b2nd import array_of
+from b2nd_dask.graph.read.sizes import sizes_in
+from b2nd_dask.graph.write.input_arrays import constant_element, converted
+from b2nd_dask.graph.write.options import STAGED_LAYOUT, WriteOptions
+from b2nd_dask.graph.write.write_tasks import WriteJob
+from b2nd_dask.storage import Location, list_staging
+
+#: Positions along each axis, of step 1.
+Axes = tuple[range, ...]
+
+
+def update_job(array: da.Array, frame: FrameReference, options: WriteOptions) -> WriteJob:
+    """Make the job of changing a frame, which is as it is now.
+
+    Raises ValueError where the array does not fit the region or the axis, UnsupportedFrameError
+    where the frame cannot be changed in place.
+    """
+    entries = None if options.entries is None else options.entries(frame)
+    array, location = converted(array, frame.dtype), frame.location
+    staging_of = partial(update_staging, location, frame.parsed, fsync=options.fsync)
+    # raises where the frame cannot be changed in place, before anything of it is read
+    staging, call = staging_of(), ""
+    if options.resume:
+        # all runs of one update share it: it does not depend on what the frame holds
+        where = options.region, options.append_axis
+        call = tokenize(STAGED_LAYOUT, array, where, location.label)[:8]
+        if (key := _finished_key(location, call)) is not None:
+            plan, staging = update_plan(frame.parsed, frame.shape), staging_of(resume_key=key)
+            return WriteJob(plan=plan, staging=staging, elements=array, origin=(0,) * frame.ndim)
+    if options.region is not None:
+        axes, singles = region_axes(options.region, frame.shape)
+        array = broadcast_to_region(array, frame.grid, axes, singles)
+        shape = frame.shape
+    else:
+        axes = _appended_axes(array, frame.shape, int(options.append_axis or 0))
+        shape = tuple(along.stop for along in axes)
+    plan = update_plan(frame.parsed, shape)
+    whole = whole_chunks(axes, plan.grid)
+    carries = 0 not in array.shape and whole != axes
+    # others may update the frame while the old elements of cut chunks are read
+    elements = _completed(array, frame.following(), axes, whole) if carries else array
+    origin = tuple(along.start for along in whole)
+    box = ChunkBox.of(origin, elements.shape, plan.grid)
+    if options.resume:
+        cut = _cut_chunks(box, axes, frame.parsed.grid) if carries else np.empty(0, np.int64)
+        # by the old elements that get into new chunks: time and size of their file, and so the
+        # names of the tasks that read them, change when a commit is killed; what others write
+        # elsewhere in the frame does not matter
+        content = content_of(location, frame, cut)
+        corner = tuple(along.start for along in axes)
+        staging = staging_of(resume_key=call + tokenize(corner, plan, content)[:8])
+    base = UpdateBase.of(frame.parsed, box, carries=carries)
+    finish = partial(commit_update, base=base, entries=pack_entries(entries, compressed=True))
+    return WriteJob(plan=plan, staging=staging, elements=elements, origin=origin, finish=finish)
+
+
+def _finished_key(location: Location, call: str) -> str | None:
+    """The key of the run of a call that has changed a frame already, but did not return; else None.
+
+    Then the frame's history has that write, whose staging area is still there: it was killed, or
+    failed, after the switch to the new state. To do the same again would append twice.
+    """
+    reader = location.open()
+    try:
+        keys = [key for key in keys_of(reader) if key.startswith(call)]
+    finally:
+        reader.close()
+    # to list a directory takes long where it has many files
+    left = {info.key for info in list_staging(location.urlpath)} if keys else set()
+    return next((key for key in keys if key in left), None)
+
+
+def _cut_chunks(box: ChunkBox, axes: Axes, grid: Grid) -> NDArray[np.int64]:
+    """Number, ascending, the chunks of the old frame in a box that keep some elements."""
+    touched = box.common(ChunkBox((0,) * grid.ndim, grid.counts))
+    # chunks all of whose elements are new make a box
+    replaced = ChunkBox(
+        tuple(-(-along.start // c) for along, c in zip(axes, grid.chunks, strict=True)),
+        tuple(
+            along.stop // c if along.stop < n else -(-n // c)
+            for along, c, n in zip(axes, grid.chunks, grid.shape, strict=True)
+        ),
+    )
+    stay = touched.chunks(grid), replaced.common(touched).chunks(grid)
+    return np.setdiff1d(*stay, assume_unique=True)
+
+
+def checked_axis(axis: int, ndim: int) -> int:
+    """The number of an axis of a frame, from 0 up; raises ValueError where there is none."""
+    if not -ndim <= axis < ndim:
+        raise ValueError(
+            f"append_axis={axis}: the array in the frame has {ndim} axes; choose one of them"
+        )
+    return axis % ndim
+
+
+def _appended_axes(arr: da.Array, shape: tuple[int, ...], axis: int) -> Axes:
+    """Positions of an array that is appended to a frame of a shape.
+
+    Raises ValueError where there is no such axis, or lengths along the other axes differ.
+    """
+    axis = checked_axis(axis, len(shape))
+    rest = (*shape[:axis], *shape[axis + 1 :])
+    if arr.ndim != len(shape) or (*arr.shape[:axis], *arr.shape[axis + 1 :]) != rest:
+        hint = (
+            f"; give it that axis, as da.expand_dims(x, {axis}) does" if arr.shape == rest else ""
+        )
+        raise ValueError(
+            f"an array of shape {arr.shape} cannot be appended along axis {axis} to a frame of "
+            f"shape {shape}: the other axes differ{hint}"
+        )
+    axes = list(map(range, shape))
+    axes[axis] = range(shape[axis], shape[axis] + arr.shape[axis])
+    return tuple(axes)
+
+
+def _completed(arr: da.Array, frame: FrameReference, axes: Axes, whole: Axes) -> da.Array:
+    """Complete new elements with the old ones of the same chunks."""
+    old, elements, covered = array_of(frame, "auto"), arr, list(axes)
+    for axis, (along, wide) in enumerate(zip(axes, whole, strict=True)):
+        # the old elements before and behind, as wide as what was put together so far
+        index = [slice(each.start, each.stop) for each in covered]
+        before, behind = (
+            old[(*index[:axis], slice(*cut), *index[axis + 1 :])]
+            for cut in ((wide.start, along.start), (along.stop, wide.stop))
+        )
+        elements = da.concatenate([before, elements, behind], axis=axis)
+        covered[axis] = wide
+    return elements
+
+
+def whole_chunks(axes: Axes, grid: Grid) -> Axes:
+    """The region of all chunks that a region touches."""
+    return tuple(
+        range(along.start // max(c, 1) * c, min(-(-along.stop // max(c, 1)) * c, n))
+        for along, c, n in zip(axes, grid.chunks, grid.shape, strict=True)
+    )
+
+
+def region_axes(region: Any, shape: tuple[int, ...]) -> tuple[Axes, list[int]]:
+    """Positions of a region along each axis, and the axes that it names by an integer."""
+    index = list(region) if isinstance(region, tuple) else [region]
+    for part in index:
+        if part is None:
+            raise ValueError(f"region={region!r}: a region has no new axes; leave out None")
+        if not _is_basic(part):
+            kind = type(part).__name__
+            raise ValueError(
+                f"only integers, slices of step 1 and ... make a region, not a {kind}: "
+                'for other elements assign to the dask array, and write it with mode="w"'
+            )
+    try:
+        selection = parse_selection(tuple(index), shape)
+        axes = expand_ellipsis(index, len(shape))
+    except IndexError as error:
+        raise ValueError(f"region={region!r} of an array of shape {shape}: {error}") from None
+    for axis, n in zip(axes, shape, strict=True):
+        if not isinstance(axis, slice):
+            continue
+        start, stop, step = axis.indices(n)
+        # slices past the end would drop elements silently
+        if axis.stop is not None and axis.stop > n:
+            hint = "append_axis= makes it longer"
+        elif step != 1:
+            hint = "steps are not written"
+        elif stop < start:
+            hint = "its stop is before its start"
+        else:
+            continue
+        raise ValueError(
+            f"region={region!r}: {axis} is no range of an axis with {n} elements; {hint}"
+        )
+    return selection.axes, [i for i, axis in enumerate(axes) if not isinstance(axis, slice)]
+
+
+def _is_basic(part: Any) -> bool:
+    try:
+        operator.index(part)
+    except TypeError:
+        return isinstance(part, slice) or part is Ellipsis
+    return True
+
+
+def broadcast_to_region(arr: da.Array, grid: Grid, axes: Axes, singles: list[int]) -> da.Array:
+    """Broadcast an array to a region as NumPy's assignment does, without copying its elements.
+
+    `grid` is that of the frame. Axes of `singles`, which the region names by an integer, have
+    length 1 in the array or are not there. Raises ValueError where the array does not broadcast.
+    """
+    shape = tuple(map(len, axes))
+    if arr.shape == shape:
+        return arr
+    aligned = _with_axes_of(shape, singles, arr)
+    if aligned.shape == shape:
+        return aligned
+    sizes = _block_sizes(grid, axes)
+    element = np.zeros((), arr.dtype) if 0 in shape else constant_element(arr)
+    wide: da.Array
+    if element is None:
+        # dask copies slices of views, so views are made as they are written; and not by
+        # broadcast_to, which array.query-planning does not have
+        like = da.zeros(shape, dtype=arr.dtype, chunks=sizes)
+        lengths = zip(aligned.shape, sizes, strict=True)
+        aligned = aligned.rechunk(tuple((1,) if n == 1 else axis for n, axis in lengths))
+        wide = da.map_blocks(_broadcast, aligned, like, dtype=arr.dtype, chunks=sizes)
+    else:
+        wide = da.full(shape, element, dtype=arr.dtype, chunks=sizes)
+    return wide
+
+
+def _broadcast(block: NDArray[Any], like: NDArray[Any]) -> NDArray[Any]:
+    return np.broadcast_to(block, like.shape)
+
+
+def _with_axes_of(shape: tuple[int, ...], singles: list[int], arr: da.Array) -> da.Array:
+    """Give an array the axes of a region; those that are broadcast have length 1."""
+    axes = [axis for axis in range(len(shape)) if axis not in singles]
+    # as NumPy does, which drops leading axes of length 1
+    extra = max(0, arr.ndim - len(axes))
+    lengths = arr.shape[extra:]
+    axes = axes[len(axes) - len(lengths) :]
+    matches = (n in (1, shape[axis]) for n, axis in zip(lengths, axes, strict=True))
+    if math.prod(arr.shape[:extra]) != 1 or not all(matches):
+        raise ValueError(
+            f"an array of shape {arr.shape} does not fill the region of shape {shape}, and does "
+            "not broadcast to it: give an array of that shape"
+        )
+    # by two steps: integers and new axes in one are computed wrong with array.query-planning
+    dropped: da.Array = arr[(0,) * extra] if extra else arr
+    index = tuple(slice(None) if axis in axes else None for axis in range(len(shape)))
+    aligned: da.Array = dropped[index]
+    return aligned
+
+
+def _block_sizes(grid: Grid, axes: Axes) -> Chunks:
+    """Lengths of the blocks of a region, which end where blocks of whole chunks of a frame do."""
+    if 0 in grid.shape:
+        return tuple((len(along),) for along in axes)
+    blocks = sizes_in(grid, np.dtype(f"V{grid.itemsize}"), "auto")
+    sizes = []
+    for along, lengths in zip(axes, blocks, strict=True):
+        inner = [edge for edge in itertools.accumulate(lengths) if edge in along[1:]]
+        edges = itertools.pairwise([along.start, *inner, along.stop])
+        sizes.append(tuple(b - a for a, b in edges))
+    return tuple(sizes)
