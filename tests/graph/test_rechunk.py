@@ -491,6 +491,17 @@ def test_a_failure_leaves_nothing(maps: Path, target: Path) -> None:
     assert left_over(target) == []
 
 
+def test_one_task_makes_the_staging_area(maps: Path, target: Path) -> None:
+    # with several, one that is late makes it again when another has failed
+    written = rechunk(maps, target, chunks=SERIES, max_mem=LITTLE, compute=False)
+    opened = [
+        task
+        for task in dict(written.dask).values()
+        if isinstance(task, tuple) and task[0] is open_staging
+    ]
+    assert len(opened) == 1
+
+
 def test_between_objects_of_a_store(s3_server: S3Server, maps: Path) -> None:
     options = s3_server.storage_options
     s3_server.client.create_bucket(Bucket="rechunk")

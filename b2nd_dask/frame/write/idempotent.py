@@ -60,14 +60,19 @@ def open_staging(plan: FramePlan, staging: Staging) -> OpenedStaging:
     """
     again = is_published(plan, staging)
     if not again:
+        _require_wanted(staging)
         with _shared(staging):
             staging.prepare()
-        # looked for behind that: whichever comes first, no staging area stays
-        if staging.key in _given_up:
-            clean_up(staging)
-            problem = "another task of this write failed"
-            raise FileNotFoundError(errno.ENOENT, problem, staging.label)
+        # also behind that: whichever comes first, no staging area stays
+        _require_wanted(staging)
     return OpenedStaging(staging, again)
+
+
+def _require_wanted(staging: Staging) -> None:
+    if staging.key in _given_up:
+        clean_up(staging)
+        problem = "another task of this write failed"
+        raise FileNotFoundError(errno.ENOENT, problem, staging.label)
 
 
 def stage_once(

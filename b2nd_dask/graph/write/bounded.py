@@ -148,7 +148,7 @@ class _Bounded:
         elements = self._replaced(array)
         sizes = aligned_sizes(array.chunks, plan.grid.chunks, array.dtype.itemsize)
         if sizes == array.chunks:
-            return replace(self._write, elements=elements)
+            return replace(self._write, elements=elements, opened=self._frames.opened)
         return self._rechunked(self._frames.written(elements))
 
     def _rechunked(self, source: Elements) -> RechunkJob:

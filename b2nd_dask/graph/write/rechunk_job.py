@@ -177,7 +177,8 @@ class IntermediateFrames:
         self._plan, self._staging = plan, staging
         self.budget = budget
         self._reads_again = reads_again
-        self._opened = opening(staging.label, (open_staging, plan, staging))
+        # one task for the target as well: another one would make the area anew after a failure
+        self.opened = opening(staging.label, (open_staging, plan, staging))
         # by name and grid: the frame, the tasks that write it, and the key of its commit
         self._written: dict[tuple[str, Grid], tuple[IntermediateFrame, dict[Any, Any], Any]] = {}
 
@@ -203,7 +204,9 @@ class IntermediateFrames:
     def rechunked(self, source: Elements, name: str) -> RechunkJob:
         """Make the job that rechunks elements to the target; `name` is that of its passes."""
         source, way = self._before_last_pass(source, self._plan.grid, name)
-        return RechunkJob(plan=self._plan, staging=self._staging, source=source, way=way)
+        return RechunkJob(
+            plan=self._plan, staging=self._staging, opened=self.opened, source=source, way=way
+        )
 
     def written(self, array: da.Array, view: View | None = None) -> Elements:
         """Write an array in its own order; return the elements of a view, by default all."""
@@ -279,7 +282,7 @@ class IntermediateFrames:
             if intermediate.is_done():
                 return {}, None
             staged = read_journals(staging, plan.grid.nchunks)
-        task = (open_intermediate, intermediate, self._opened.key, self._reads_again)
-        opened = opening(self._staging.label, task, self._opened)
+        task = (open_intermediate, intermediate, self.opened.key, self._reads_again)
+        opened = opening(self._staging.label, task, self.opened)
         written = make(plan=plan, staging=staging, opened=opened).graph(staged)
         return dict(written.__dask_graph__()), written.key
