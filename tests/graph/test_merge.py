@@ -52,6 +52,18 @@ def test_results_that_somebody_else_needs_stay(tmp_path):
     np.testing.assert_allclose(mean, array.mean(axis=0), rtol=1e-6)
 
 
+@pytest.mark.parametrize("array_type", ["dask", "dask-array"])
+def test_blocks_of_no_elements_are_reduced_alone(tmp_path, array_type):
+    # together they need a block of the other array that is not there
+    library = da if array_type == "dask" else pytest.importorskip("dask_array")
+    x = from_b2nd(blosc2.zeros((4, 9, 5)), chunks=(4, 9, 4), array_type=array_type)
+    other = library.from_array(np.ones((9, 5)), chunks=(9, 4))
+    assert (x - other)[4:].sum().compute() == 0.0
+    assert (x - other)[4:].sum(axis=2).compute().shape == (0, 9)
+    sizes = ((0, 4, 0), 9, (0, 3, 2))
+    assert (x.rechunk(sizes) - other.rechunk(sizes[1:])).sum().compute() == -180.0
+
+
 def test_blocks_with_results_of_other_tasks_are_reduced_alone(tmp_path):
     x, array = many_blocks(tmp_path)
     row = dask.delayed(np.arange)(5.0)

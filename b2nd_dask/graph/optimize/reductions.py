@@ -124,7 +124,8 @@ class Reductions:
                 logger.debug("a reduction of %s does not fold: %s", below, folded)
                 return None
             reduced = folded
-            limit = self._limit if self._merges and reduced.is_mergeable else 0
+            # blocks of no elements have 0 bytes
+            limit = self._limit if self._merges and reduced.is_mergeable else -1
         found = self._found(name)
         if found.top != top:
             # not all of its tasks are what one was; it ends at a layer that comes later

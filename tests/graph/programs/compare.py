@@ -10,6 +10,8 @@ import numpy as np
 _FIRST = (
     r"(?<=reduction operation )(min|max)imum|(?<=with shapes ).*|np\.(str|bytes)_\(.*\)"
     r"|(?<=could not convert string to float: ).*"
+    # an array without axes, or a scalar
+    r"|too many indices for array: array is 0-dim.*|invalid index to scalar variable\."
 )
 
 

@@ -131,17 +131,22 @@ def _fails_itself(want: Any, array: Any, plain: Side) -> bool:
     """Whether it is the library that fails over arrays in memory.
 
     dask.array loses blocks next to those that have no elements. NumPy compares a scalar of a string
-    with a number to a boolean of Python, which has neither a shape nor NumPy's operators.
+    with a number to a boolean of Python, which has neither a shape nor NumPy's operators. And dask
+    converts strings that no result needs.
     """
     if isinstance(want, bool | int):
         return True
     if isinstance(want, AttributeError) and "'bool' object" in str(want):
         return True
+    if isinstance(want, ValueError) and "malformed string" in str(want):
+        return True
     if not isinstance(want, Exception) and np.shape(want) == array.shape:
         return False
     if not plain.front_end.complete:
         return isinstance(want, Exception)
-    return any(0 in sizes and any(sizes) for a in plain.arrays() for sizes in a.chunks)
+    notes = [layer.collection_annotations or {} for layer in array.dask.layers.values()]
+    made = [note.get("chunks", ()) for note in notes] + [each.chunks for each in plain.arrays()]
+    return any(0 in sizes and any(sizes) for chunks in made for sizes in chunks)
 
 
 def _assert_near(got: Any, want: Any, program: Program, name: str, plain: Side) -> None:
