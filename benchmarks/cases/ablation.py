@@ -28,6 +28,7 @@ RULES = (
     "merge_blocks",
     "positions",
     "late_reads",
+    "views",
     "statistics",
     "masks",
 )

@@ -2,8 +2,8 @@
 
 `optimizer` is what dask calls, with the rules that the user chose. `rewrite` goes from the results
 down and lowers each layer that is needed: by `reductions` (and `patchwork`), `lower`, `filters` or
-`positions`, or all at once by `at_once`. `sharing` says what else uses a layer, `views` what may be
-read-only, `names` gives lowered layers keys of their own, `soundness` verifies the result. Arrays
-of `dask_array` share `at_once`, `lower` and `reductions`. What reads and writes imports `optimizer`
-alone: all else needs private names of dask, which come from `graph._dask_compat`.
+`positions`, or all at once by `at_once`. `sharing` says what else uses a layer, and whether it only
+reads the blocks, `names` gives lowered layers keys of their own, `soundness` verifies the result.
+Arrays of `dask_array` share `at_once`, `lower` and `reductions`. What reads and writes imports
+`optimizer` alone: all else needs private names of dask, which come from `graph._dask_compat`.
 """

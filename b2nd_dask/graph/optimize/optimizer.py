@@ -48,6 +48,7 @@ RULE_NAMES = (
     "merge_blocks",
     "positions",
     "late_reads",
+    "views",
     "statistics",
     "masks",
 )

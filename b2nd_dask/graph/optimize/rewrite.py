@@ -21,14 +21,13 @@ from b2nd_dask.graph.expression.program import read_key
 from b2nd_dask.graph.layers.layers import Layers
 from b2nd_dask.graph.optimize.at_once import tasks_at_once
 from b2nd_dask.graph.optimize.filters import lowered_filter
-from b2nd_dask.graph.optimize.lower import Lowered, lowered_tree, lowered_views
+from b2nd_dask.graph.optimize.lower import Lowered, lowered_tree
 from b2nd_dask.graph.optimize.names import is_renamable, with_own_names
 from b2nd_dask.graph.optimize.patchwork import lowered_patchwork
 from b2nd_dask.graph.optimize.positions import lowered_positions
 from b2nd_dask.graph.optimize.reductions import Reductions
 from b2nd_dask.graph.optimize.sharing import Sharing
 from b2nd_dask.graph.optimize.soundness import check_layers, check_outputs, check_tasks, layer_of
-from b2nd_dask.graph.optimize.views import Views
 
 logger = logging.getLogger("b2nd_dask")
 
@@ -89,7 +88,6 @@ class _Rewriting:
         for name, node in layers.nodes.items():
             if isinstance(node, Read) and len(node.layers) > 1:
                 self._moved_reads[read_key(node)].append(name)
-        self._views = Views(layers, self._outputs)
         self._asks = "statistics" in rules
         merges = "merge_blocks" in rules
         self._reductions = (
@@ -180,12 +178,11 @@ class _Rewriting:
             and "elementwise" not in self._rules
         ):
             return None
-        views = self._views.are_enough(name)
+        views = "views" in self._rules and self._sharing.is_only_read(name)
         if isinstance(node, Read) and len(node.layers) == 1:
             above = (self._layers.graph.layers[other] for other in self._layers.dependents[name])
             if not views or not all(map(is_renamable, above)):
                 return None
-            return lowered_views(name, self._layers.graph.layers[name])
         tree = self._sharing.absorbed(node)
         if isinstance(tree, Elemwise):
             tree = with_leaves(tree, lambda leaf: self._read_by_another(name, leaf))
@@ -201,4 +198,4 @@ def _rule_of(node: Read | Elemwise) -> str:
         return "new_blocks"
     if len(node.layers) > 1:
         return "slices"
-    return "elementwise" if isinstance(node, Elemwise) else "views of constant blocks"
+    return "elementwise" if isinstance(node, Elemwise) else "views"

@@ -1,15 +1,41 @@
-"""Who else uses a layer: what a tree may absorb, and what is rather computed again than held."""
+"""Who else uses a layer: what a tree may absorb, what is rather computed again than held.
+
+And whether a block of one repeated element may be a view of it, since nothing writes into it.
+"""
 
 from __future__ import annotations
 
+import itertools
 import logging
 import math
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Set
+from functools import cached_property
+from typing import Any
 
+import numpy as np
+
+from b2nd_dask.graph._dask_compat import (
+    Alias,
+    M,
+    Task,
+    _shuffle,
+    block_function,
+    core,
+    held_tasks,
+)
+from b2nd_dask.graph.expression.elementwise import (
+    FILTERS,
+    UNKNOWN,
+    is_among,
+    is_elementwise,
+    may_return_view,
+)
 from b2nd_dask.graph.expression.nodes import Elemwise, Literal, Node, Opaque, Read, with_leaves
 from b2nd_dask.graph.layers.layers import Layers
+from b2nd_dask.graph.layers.moves import as_task
 from b2nd_dask.graph.resources import available
+from b2nd_dask.graph.write.write_tasks import write_task
 
 logger = logging.getLogger("b2nd_dask")
 
@@ -20,6 +46,12 @@ LATE_NBYTES = 1 << 28
 SHARE_OF_MEMORY = 1 / 8
 #: A block is read again for at most so many layers.
 MAX_COPIES = 4
+#: Functions whose result may be a view of their argument.
+_PASSING = FILTERS | {np.transpose, np.swapaxes, M.reshape}
+#: Functions that put blocks together.
+_COPYING = frozenset(
+    {_shuffle.concatenate_arrays, core.concatenate3, core.concatenate_shaped, np.concatenate}
+)
 
 
 class Sharing:
@@ -122,6 +154,28 @@ class Sharing:
             for below in self._layers.graph.dependencies[name]:
                 self._left[below] -= 1
 
+    def is_only_read(self, name: str) -> bool:
+        """Whether nothing that uses the blocks of a layer may write into them.
+
+        A function of the user may act in place, and so may what a result is given to.
+        """
+        return name in self._only_read
+
+    @cached_property
+    def _only_read(self) -> set[str]:
+        found: set[str] = set()
+        for name in reversed(self._layers.order):
+            above = self._layers.dependents[name]
+            if name not in self._outputs and all(self._reads_only(other, found) for other in above):
+                found.add(name)
+        return found
+
+    def _reads_only(self, name: str, only_read: set[str]) -> bool:
+        layer = self._layers.graph.layers[name]
+        if name in self._layers.folds or block_function(layer) is write_task:
+            return True
+        return _makes_arrays(layer) or (name in only_read and _passes_blocks(layer))
+
     def _is_free(self, name: str, included: set[str]) -> bool:
         """Whether a tree may absorb a layer."""
         if name in self._outputs:
@@ -143,6 +197,38 @@ class Sharing:
                 sum(map(_nelements, nodes)) <= _nelements(self._layers.nodes[name])
             )
         return self._cut_up[name]
+
+
+def _makes_arrays(layer: Any) -> bool:
+    """Whether the results of a layer are arrays of their own: elementwise work, and `compute()`."""
+    func = block_function(layer)
+    if func is None:
+        tasks = list((held_tasks(layer) or {}).values())
+        # of a single block some versions of dask return the block itself
+        return (
+            len(tasks) == 1
+            and _calls(tasks[0], {core.finalize})
+            and (len(tasks[0].dependencies) > 1)
+        )
+    args = [UNKNOWN if labels is not None else value for value, labels in layer.indices]
+    kwargs = layer.task.kwargs
+    return is_elementwise(func, args, kwargs) and not may_return_view(func, kwargs)
+
+
+def _passes_blocks(layer: Any) -> bool:
+    """Whether the blocks of a layer may be those below, or views of them."""
+    func = block_function(layer)
+    if func is not None:
+        return is_among(func, _PASSING) and not layer.task.kwargs.get("out")
+    tasks = held_tasks(layer)
+    return tasks is not None and all(
+        isinstance(task, Alias) or _calls(task, _PASSING | _COPYING)
+        for task in itertools.starmap(as_task, tasks.items())
+    )
+
+
+def _calls(task: Any, functions: Set[Any]) -> bool:
+    return isinstance(task, Task) and is_among(task.func, functions)
 
 
 def _nelements(node: Node) -> int:
