@@ -20,11 +20,10 @@ from b2nd_dask.graph.expression.predicates import predicate_of
 from b2nd_dask.graph.expression.program import read_key
 from b2nd_dask.graph.layers.layers import Layers
 from b2nd_dask.graph.optimize.at_once import tasks_at_once
-from b2nd_dask.graph.optimize.filters import lowered_filter
+from b2nd_dask.graph.optimize.indexing import lowered_filter, lowered_positions
 from b2nd_dask.graph.optimize.lower import Lowered, lowered_tree
 from b2nd_dask.graph.optimize.names import is_renamable, with_own_names
 from b2nd_dask.graph.optimize.patchwork import lowered_patchwork
-from b2nd_dask.graph.optimize.positions import lowered_positions
 from b2nd_dask.graph.optimize.reductions import Reductions
 from b2nd_dask.graph.optimize.sharing import Sharing
 from b2nd_dask.graph.optimize.soundness import check_layers, check_outputs, check_tasks, layer_of
