@@ -243,28 +243,26 @@ class _LateReads:
 
     def __init__(self, layers: Layers) -> None:
         self._layers = layers
-        self._needed: dict[str, int] = {}
+        self._limit = LATE_NBYTES
         reads = [node for node in layers.nodes.values() if isinstance(node, Read)]
         total = sum(node.nbytes for node in reads if len(node.layers) == 1)
-        self._limit = LATE_NBYTES
-        self._is_short = total > LATE_NBYTES
-        if self._is_short:
-            self._limit = max(LATE_NBYTES, int(available().memory * SHARE_OF_MEMORY))
-            self._is_short = total > self._limit
-        if self._is_short:
-            self._add_up()
+        if total > self._limit:
+            self._limit = max(self._limit, int(available().memory * SHARE_OF_MEMORY))
+        self._is_short = total > self._limit
 
-    def _add_up(self) -> None:
-        """Find how many bytes of frames each layer depends on."""
+    @cached_property
+    def _needed(self) -> dict[str, int]:
+        """How many bytes of frames each layer depends on."""
+        needed: dict[str, int] = {}
         for name in self._layers.order:
             node = self._layers.nodes[name]
             if isinstance(node, Read):
                 count = node.nbytes
             else:
-                below = self._layers.graph.dependencies[name]
-                count = sum(self._needed[other] for other in below)
+                count = sum(needed[other] for other in self._layers.graph.dependencies[name])
             # capped: reads that several dependencies share are counted for each
-            self._needed[name] = min(count, self._limit + 1)
+            needed[name] = min(count, self._limit + 1)
+        return needed
 
     def is_repeated(self, name: str, included: set[str]) -> bool:
         """Whether the dependents of a layer that a tree includes compute the layer themselves."""
