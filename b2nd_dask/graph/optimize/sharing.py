@@ -81,9 +81,7 @@ class Sharing:
         self._outputs = outputs
         self._rank = {name: number for number, name in enumerate(layers.order)}
         self._late = _LateReads(layers) if repeats else None
-        # of layers with several dependents: whether these move its elements, and how much of them
-        self._are_moves: defaultdict[str, bool] = defaultdict(bool)
-        self._cut_up: dict[str, bool] = {}
+        self._cut_up: dict[str, bool | None] = {}
 
     def absorbed(self, top: Node, dependent: str | None = None) -> Node | None:
         """The tree of a node, in which layers that others use as well are opaque.
@@ -180,21 +178,23 @@ class Sharing:
         """Whether a tree may absorb a layer."""
         if name in self._outputs:
             return False
-        if len(self._layers.dependents[name]) > 1 and self._is_cut_up(name):
+        dependents = self._layers.dependents[name]
+        cut_up = self._is_cut_up(name) if len(dependents) > 1 else None
+        if cut_up:
             return True
-        if not self._used[name] and self._left[name] <= len(included):
-            dependents = set(self._layers.dependents[name]).difference(self._done)
-            if dependents <= included:
-                return not self._are_moves[name]
+        is_last = not self._used[name] and self._left[name] <= len(included)
+        if is_last and included.issuperset(set(dependents).difference(self._done)):
+            return cut_up is None
         return self._late is not None and self._late.is_repeated(name, included)
 
-    def _is_cut_up(self, name: str) -> bool:
-        """Whether all dependents of a layer are slices, which together read no more than it has."""
-        if name not in self._are_moves:
+    def _is_cut_up(self, name: str) -> bool | None:
+        """Whether all dependents, slices of a layer, read no more than it has; None of others."""
+        if name not in self._cut_up:
             nodes = [self._layers.nodes[other] for other in self._layers.dependents[name]]
-            self._are_moves[name] = all(name in node.layers[1:] for node in nodes)
-            self._cut_up[name] = self._are_moves[name] and (
-                sum(map(_nelements, nodes)) <= _nelements(self._layers.nodes[name])
+            nelements = sum(map(_nelements, nodes))
+            are_slices = all(name in node.layers[1:] for node in nodes)
+            self._cut_up[name] = (
+                nelements <= _nelements(self._layers.nodes[name]) if are_slices else None
             )
         return self._cut_up[name]
 
