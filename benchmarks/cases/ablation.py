@@ -28,6 +28,7 @@ RULES = (
     "merge_blocks",
     "positions",
     "late_reads",
+    "views",
     "statistics",
     "masks",
 )
@@ -91,6 +92,7 @@ _VOLUME: Mapping[str, Work] = {
     "(x[1:] - x[:-1]).max()": lambda x: (x[1:] - x[:-1]).max(),
     "np.nanargmin(x, axis=0)": lambda x: np.nanargmin(x, axis=0),
 }
+_VOLUME_STATISTICS: Mapping[str, Work] = {"x[x > 250].sum()": lambda x: x[x > 250].sum()}
 _IMAGE: Mapping[str, Work] = {
     "x.rechunk(rows).std(axis=1)": lambda x: x.rechunk((x.chunks[0][0], -1)).std(axis=1),
     "x[::100, ::100]": lambda x: x[::100, ::100],
@@ -141,6 +143,7 @@ def _all_data(quick: bool) -> tuple[_Data, ...]:
         _data("special", special, _SPECIAL, "x.mean(axis=0)"),
         _with_statistics("special", special, _SPECIAL_STATISTICS),
         _data("volume", volume, _VOLUME, "((x - 1) * 2)[201]"),
+        _with_statistics("volume", volume, _VOLUME_STATISTICS),
         _data("image", image, _IMAGE, "x.rechunk(rows).std(axis=1)"),
         # whose groups are not read again
         replace(_data("days", days, _DAYS, "anomalies"), memory_limit=None),

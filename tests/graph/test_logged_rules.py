@@ -17,6 +17,7 @@ LOGGED = {
     "text": (lambda x: x.astype("m8[s]").max(), "does not fold: its elements are no numbers"),
     "tiny blocks": (lambda x: x.rechunk((1, 1)) + 1, "is dask's rechunk"),
     "used twice": (lambda x: x + x.sum(), "is not absorbed: it is needed by"),
+    "constants": (lambda x: x.rechunk((1, 1)) + 1, "lowered by views"),
     "cumulative": (lambda x: x.cumsum(axis=0), "is opaque, no rule reads through it"),
 }
 

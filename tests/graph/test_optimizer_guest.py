@@ -168,7 +168,6 @@ PARTS = (
     "Layers",
     "Reductions",
     "Sharing",
-    "Views",
     "lowered_filter",
     "lowered_positions",
     "lowered_tree",

@@ -25,14 +25,14 @@ class Predicate(Protocol):
 
 
 def pruned_share(parsed: ParsedFrame, predicate: Predicate) -> float:
-    """Which part of the stored chunks a predicate prunes: others are not read in any case.
+    """Which part of the chunks need not be read due to a predicate; 0 without statistics.
 
-    0 without statistics.
+    What is not stored is not read in any case.
     """
-    if parsed.statistics is None or parsed.index.single_kind or not parsed.index.nstored:
+    if parsed.statistics is None or parsed.index.single_kind:
         return 0.0
     pruned = predicate(parsed.statistics, element_counts(parsed.grid))
-    return float(pruned[parsed.index.kinds == ChunkKind.STORED].mean())
+    return float((pruned & (parsed.index.kinds == ChunkKind.STORED)).mean())
 
 
 def read_pruned(

@@ -7,7 +7,6 @@ opaque at once; what is not understood is opaque, too, and stays as dask has mad
 from __future__ import annotations
 
 import logging
-import re
 from collections import Counter, defaultdict
 from collections.abc import Container, Iterable
 from typing import Any
@@ -16,7 +15,7 @@ import numpy as np
 from dask.highlevelgraph import HighLevelGraph
 
 from b2nd_dask.graph import _dask_compat
-from b2nd_dask.graph._dask_compat import Alias, M, Task, TaskRef, held_tasks, noted
+from b2nd_dask.graph._dask_compat import TaskRef, held_tasks, noted
 from b2nd_dask.graph.expression.chunk_steps import Fold, fold_of
 from b2nd_dask.graph.expression.elementwise import UNKNOWN, is_scalar, parse_call
 from b2nd_dask.graph.expression.nodes import (
@@ -33,13 +32,16 @@ from b2nd_dask.graph.expression.nodes import (
     size_of,
 )
 from b2nd_dask.graph.expression.program import leaves_of
-from b2nd_dask.graph.layers.moves import is_rechunk, selection_of
+from b2nd_dask.graph.layers.moves import (
+    as_task,
+    is_rechunk,
+    is_reshape,
+    selection_of,
+    transposed_axes,
+)
 from b2nd_dask.graph.read.blocks import Chunks, constant_of, reading_of
 
 logger = logging.getLogger("b2nd_dask")
-
-#: The name that dask gives to a layer that reshapes.
-_RESHAPE = re.compile(r"reshape-[0-9a-f]{32}")
 
 
 class Layers:
@@ -172,7 +174,7 @@ class Layers:
             reads = (leaf for leaf in leaves_of(child) if isinstance(leaf, Read))
             self.rechunks_of.update(read.layers[-1] for read in reads if not read.is_rechunked)
             return moved
-        if _is_reshape(tasks, name):
+        if is_reshape(tasks, name):
             return Moved(child, None, sizes, (name,), is_reshape=True)
         return self._patchwork(name)
 
@@ -185,9 +187,8 @@ class Layers:
         below = self.graph.dependencies[name]
         blocks: dict[Any, Any] = {}
         for key, task in tasks.items():
-            target: Any = task.target if type(task) is Alias else task
-            is_block = isinstance(target, tuple) and isinstance(target[0], str)
-            if is_block and target[0] in below and key[0] == name:
+            target: Any = getattr(as_task(key, task), "target", None)
+            if isinstance(target, tuple) and target[0] in below and key[0] == name:
                 blocks[key[1:]] = target
         return Patchwork(blocks, chunks, (name,)) if blocks else None
 
@@ -282,30 +283,3 @@ def _broadcast_chunks(layer: Any, nodes: dict[str, Node]) -> Chunks | None:
             elif along != (1,):
                 return None
     return tuple(found) if has_all_lengths(arrays, tuple(found)) else None
-
-
-def transposed_axes(layer: Any, layers: Any) -> tuple[int, ...] | None:
-    """The axes of a transpose, as NumPy has them; None for other layers."""
-    function = layer.task.func
-    if function not in (np.transpose, np.swapaxes) or len(layer.indices) != 1:
-        return None
-    ((source, labels),) = layer.indices
-    if labels is None or source not in layers or set(labels) != set(layer.output_indices):
-        return None
-    # dask moves the blocks along with their elements
-    moved = tuple(labels.index(label) for label in layer.output_indices)
-    # NumPy itself says what the function does, by an array whose lengths tell its axes apart
-    numbered = np.empty(tuple(range(len(labels))))
-    try:
-        result = function(numbered, **layer.task.kwargs).shape
-    except (TypeError, ValueError):
-        return None
-    return moved if moved == result else None
-
-
-def _is_reshape(tasks: dict[Any, Any], name: str) -> bool:
-    """Whether a layer is one of dask's reshapes, which keep the order of elements."""
-    # the tasks alone do not say in which order blocks follow each other: "reshape-blockwise-" has
-    # the same
-    reshapes = all(isinstance(task, Task) and task.func is M.reshape for task in tasks.values())
-    return reshapes and _RESHAPE.fullmatch(name) is not None

@@ -1,23 +1,37 @@
-"""Layers that move elements: slices and rechunks, known by what each of their tasks does.
+"""Layers that move elements: all but reshapes are known by what each of their tasks does.
 
-dask holds the tasks of such layers as a dict. Each task takes parts of blocks of the layer below.
-Of a slice the first task at a position along an axis says which part of which block that is; all
-others there must agree. Of a rechunk dask says which parts of which old blocks a new one has.
+dask holds the tasks of slices and rechunks as a dict. Each task takes parts of blocks of the layer
+below. Of a slice the first task at a position along an axis says which part of which block that is;
+all others there must agree. Of a rechunk dask says which parts of which old blocks a new one has.
 """
 
 from __future__ import annotations
 
 import itertools
 import math
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from b2nd_dask.graph._dask_compat import Alias, GraphNode, List, Task, TaskRef, core, old_to_new
+import numpy as np
+
+from b2nd_dask.graph._dask_compat import (
+    Alias,
+    GraphNode,
+    List,
+    M,
+    Task,
+    TaskRef,
+    core,
+    old_to_new,
+)
 from b2nd_dask.graph.expression.elementwise import FILTERS as GETTERS
 from b2nd_dask.graph.expression.elementwise import is_among
 from b2nd_dask.graph.expression.nodes import Selection
 from b2nd_dask.graph.read.blocks import Chunks
 
+#: The name that dask gives to a layer that reshapes.
+_RESHAPE = re.compile(r"reshape-[0-9a-f]{32}")
 #: A block along one axis: its number in the layer below, and what is taken of it.
 _Piece = tuple[int, slice | int]
 
@@ -223,3 +237,30 @@ def _is_part(
         if isinstance(part, slice)
     ]
     return len(taken) == len(index) and taken == wanted
+
+
+def transposed_axes(layer: Any, layers: Any) -> tuple[int, ...] | None:
+    """The axes of a transpose, as NumPy has them; None for other layers."""
+    function = layer.task.func
+    if function not in (np.transpose, np.swapaxes) or len(layer.indices) != 1:
+        return None
+    ((source, labels),) = layer.indices
+    if labels is None or source not in layers or set(labels) != set(layer.output_indices):
+        return None
+    # dask moves the blocks along with their elements
+    moved = tuple(labels.index(label) for label in layer.output_indices)
+    # NumPy itself says what the function does, by an array whose lengths tell its axes apart
+    numbered = np.empty(tuple(range(len(labels))))
+    try:
+        result = function(numbered, **layer.task.kwargs).shape
+    except (TypeError, ValueError):
+        return None
+    return moved if moved == result else None
+
+
+def is_reshape(tasks: dict[Any, Any], name: str) -> bool:
+    """Whether a layer is one of dask's reshapes, which keep the order of elements."""
+    # the tasks alone do not say in which order blocks follow each other: "reshape-blockwise-" has
+    # the same
+    reshapes = all(isinstance(task, Task) and task.func is M.reshape for task in tasks.values())
+    return reshapes and _RESHAPE.fullmatch(name) is not None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import itertools
 import math
 from collections.abc import Iterable
@@ -18,7 +17,7 @@ from b2nd_dask.graph._dask_compat import List, Task, TaskRef, blockwise
 from b2nd_dask.graph.expression.nodes import Elemwise, Node, Read
 from b2nd_dask.graph.expression.program import compile_tree
 from b2nd_dask.graph.optimize.names import own_name
-from b2nd_dask.graph.read.blocks import BlockArgument, Chunks, FrameBlocks
+from b2nd_dask.graph.read.blocks import BlockArgument, Chunks
 from b2nd_dask.graph.tasks.block_read import (
     BlockRead,
     BlockReduction,
@@ -153,17 +152,6 @@ def lowered_tree(
     layer = blockwise(compute, name, labels, *pairs, numblocks=numblocks, _data_producer=True)
     below = {name: set(numblocks), **{source: set[str]() for source in apart}}
     return Lowered({name: layer, **apart}, below)
-
-
-def lowered_views(name: str, layer: Any) -> Lowered:
-    """The same reads, which may return views; slices still fuse with them."""
-    found = copy.copy(layer)
-    found.__dict__.pop("_cached_dict", None)
-    found.io_deps = {
-        key: dep.with_views() if isinstance(dep, FrameBlocks) else dep
-        for key, dep in layer.io_deps.items()
-    }
-    return Lowered({name: found}, {name: set()})
 
 
 def _reading_tasks(name: str, reads: ReadBlocks) -> dict[Any, Task]:

@@ -17,7 +17,8 @@ results from statistics of chunks instead of reading these.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Collection
+from functools import cache
 from types import ModuleType
 from typing import Any
 
@@ -48,6 +49,7 @@ RULE_NAMES = (
     "merge_blocks",
     "positions",
     "late_reads",
+    "views",
     "statistics",
     "masks",
 )
@@ -90,34 +92,8 @@ class _Hook:
         own: Optimizer = self.before.__get__(instance, owner)
         if dask.config.get("array_optimize", _UNSET) is not _UNSET:
             return own
-        setting = _setting()
-        return own if setting is False else _ArrayOptimizer(own, setting)
-
-
-def _setting() -> Any:
-    """The user's choice of rules: for `chosen_rules`, or the error that it is."""
-    setting = dask.config.get(KEY, None)
-    if dask.config.get(STATISTICS_KEY, True) is True or setting is False:
-        return setting
-    asks = _SWITCHES.get(str(dask.config.get(STATISTICS_KEY)).lower())
-    if asks is None:
-        return SettingError(f"{STATISTICS_KEY} in dask's configuration must be true or false")
-    try:
-        names = chosen_rules(setting)
-    except SettingError as error:
-        return error
-    return names if asks else [name for name in names if name not in STATISTICS_RULES]
-
-
-def active_rules() -> tuple[str, ...]:
-    """Names of the rules that dask's configuration switches on.
-
-    Raises
-    ------
-    ValueError
-        A setting means nothing.
-    """
-    return chosen_rules(_setting())
+        settings = _settings()
+        return own if settings[0] is False else _ArrayOptimizer(own, *settings)
 
 
 class _ArrayOptimizer:
@@ -129,17 +105,33 @@ class _ArrayOptimizer:
     order (dask 2026.8.0).
     """
 
-    def __init__(self, own: Optimizer, setting: Any) -> None:
+    def __init__(self, own: Optimizer, setting: Any, statistics: Any) -> None:
         self.own = own
         self.setting = setting
+        self.statistics = statistics
 
     def __call__(self, dsk: Any, keys: Any, **kwargs: Any) -> Any:
-        made = _rewritten(self.own, self.setting, dsk, keys, **kwargs)
+        made = self._rewritten(dsk, keys, **kwargs)
         return self.own(dsk, keys, **kwargs) if made is None else made
+
+    def _rewritten(self, dsk: Any, keys: Any, **kwargs: Any) -> Any:
+        """The tasks that the rules make of a graph; None where it is left to dask."""
+        # who turns fusion off wants to see the layers
+        if dask.config.get("optimization.fuse.active", None) is False or not _reads_frames(dsk):
+            return None
+        try:
+            rules = chosen_rules(self.setting, self.statistics)
+            return _rewriting().rewritten(self.own, dsk, keys, rules, **kwargs) if rules else None
+        except SettingError:
+            raise
+        except Exception as error:  # noqa: BLE001 - whatever it is, dask's own graph is right
+            warn_once("b2nd_dask leaves a graph as dask has optimized it", error)
+            return None
 
     def __reduce__(self) -> tuple[Any, ...]:
         # all rules, the default, leave the choice to the scheduler's own configuration
-        chosen = None if self.setting in (None, True) else {"setting": self.setting}
+        is_default = self.setting in (None, True) and self.statistics is True
+        chosen = None if is_default else {"setting": self.setting, "statistics": self.statistics}
         return getattr, (da.Array, "__dask_optimize__"), chosen
 
     def __eq__(self, other: object) -> bool:
@@ -153,14 +145,41 @@ class SettingError(ValueError):
     """A setting of this package in dask's configuration that means nothing."""
 
 
-def chosen_rules(setting: Any) -> tuple[str, ...]:
-    """Names of the rules that a setting switches on, in the order of `RULE_NAMES`."""
-    if isinstance(setting, SettingError):
-        raise setting
-    if setting is None or (switch := _SWITCHES.get(str(setting).lower())):
-        return RULE_NAMES
-    if switch is False:
-        return ()
+def _settings() -> tuple[Any, Any]:
+    """The arguments of `chosen_rules` in dask's configuration."""
+    return dask.config.get(KEY, None), dask.config.get(STATISTICS_KEY, True)
+
+
+def active_rules() -> tuple[str, ...]:
+    """Names of the rules that dask's configuration switches on; as `chosen_rules`."""
+    return chosen_rules(*_settings())
+
+
+def chosen_rules(setting: Any, statistics: Any = True) -> tuple[str, ...]:
+    """Names of the rules that settings switch on, in the order of `RULE_NAMES`.
+
+    Parameters
+    ----------
+    setting, statistics
+        Values of `KEY` and `STATISTICS_KEY`.
+
+    Raises
+    ------
+    SettingError
+        A setting means nothing.
+    """
+    names = _names_in(setting)
+    asks = _SWITCHES.get(str(statistics).lower())
+    if asks is None:
+        raise SettingError(f"{STATISTICS_KEY} in dask's configuration must be true or false")
+    left_out = frozenset() if asks else STATISTICS_RULES
+    return tuple(name for name in RULE_NAMES if name in names and name not in left_out)
+
+
+def _names_in(setting: Any) -> Collection[str]:
+    switch = True if setting is None else _SWITCHES.get(str(setting).lower())
+    if switch is not None:
+        return RULE_NAMES if switch else ()
     names = setting.replace(",", " ").split() if isinstance(setting, str) else setting
     listed = isinstance(names, list | tuple | set | frozenset)
     if not listed or not all(name in RULE_NAMES for name in names):
@@ -168,44 +187,27 @@ def chosen_rules(setting: Any) -> tuple[str, ...]:
             f"{KEY} in dask's configuration must be true, false or a list of rules "
             f"({', '.join(RULE_NAMES)}), not {setting!r}"
         )
-    return tuple(name for name in RULE_NAMES if name in names)
-
-
-def _rewritten(own: Optimizer, setting: Any, dsk: Any, keys: Any, **kwargs: Any) -> Any:
-    """The tasks that the rules make of a graph; None where it is left to dask."""
-    # who turns fusion off wants to see the layers
-    if dask.config.get("optimization.fuse.active", None) is False:
-        return None
-    try:
-        rules = chosen_rules(setting) if _reads_frames(dsk) else ()
-        return _Rules.load().rewritten(own, dsk, keys, rules, **kwargs) if rules else None
-    except SettingError:
-        raise
-    except Exception as error:  # noqa: BLE001 - whatever it is, dask's own graph is right
-        warn_once("b2nd_dask leaves a graph as dask has optimized it", error)
-        return None
+    return names
 
 
 def _reads_frames(dsk: Any) -> bool:
     return isinstance(dsk, HighLevelGraph) and next(readings(dsk), None) is not None
 
 
-class _Rules:
-    """Import the rules for the first graph that reads a frame; a failure is final."""
+def _rewriting() -> Any:
+    """The module `rewrite`, imported for the first graph that reads a frame."""
+    found = _imported()
+    if isinstance(found, Exception):
+        raise found
+    return found
 
-    _found: ModuleType | Exception | None = None
 
-    @classmethod
-    def load(cls) -> Any:
-        """The module `rewrite`."""
-        if cls._found is None:
-            try:
-                resolve_all()
-                from b2nd_dask.graph.optimize import rewrite
-
-                cls._found = rewrite
-            except Exception as error:  # noqa: BLE001 - raised again below, each time
-                cls._found = error
-        if isinstance(cls._found, Exception):
-            raise cls._found
-        return cls._found
+@cache
+def _imported() -> ModuleType | Exception:
+    """The module `rewrite`, or why it cannot be imported, which is final."""
+    try:
+        resolve_all()
+        from b2nd_dask.graph.optimize import rewrite
+    except Exception as error:  # noqa: BLE001 - raised for each graph
+        return error
+    return rewrite

@@ -1,36 +1,39 @@
 """Rewrite the layers of a graph: each layer that is needed is lowered, from the results down.
 
 A layer is lowered where its node reads frames better than dask's own tasks would; what it absorbs
-is needed no more. All other layers stay as they are.
+is needed no more. All other layers stay as they are. The result is verified: what a rule has spoilt
+must not reach a scheduler.
 """
 
 from __future__ import annotations
 
 import logging
 from collections import defaultdict, deque
-from collections.abc import Callable, Container, Iterator
+from collections.abc import Callable, Container, Iterator, Mapping, Set
+from graphlib import CycleError, TopologicalSorter
 from typing import Any
 
 from dask.highlevelgraph import HighLevelGraph
 from dask.typing import Key
 
-from b2nd_dask.graph._dask_compat import flatten
+from b2nd_dask.graph._dask_compat import GraphNode, block_function, flatten
 from b2nd_dask.graph.expression.nodes import Elemwise, Node, Opaque, Read, with_leaves
 from b2nd_dask.graph.expression.predicates import predicate_of
 from b2nd_dask.graph.expression.program import read_key
 from b2nd_dask.graph.layers.layers import Layers
 from b2nd_dask.graph.optimize.at_once import tasks_at_once
-from b2nd_dask.graph.optimize.filters import lowered_filter
-from b2nd_dask.graph.optimize.lower import Lowered, lowered_tree, lowered_views
+from b2nd_dask.graph.optimize.indexing import lowered_filter, lowered_positions
+from b2nd_dask.graph.optimize.lower import Lowered, lowered_tree
 from b2nd_dask.graph.optimize.names import is_renamable, with_own_names
 from b2nd_dask.graph.optimize.patchwork import lowered_patchwork
-from b2nd_dask.graph.optimize.positions import lowered_positions
 from b2nd_dask.graph.optimize.reductions import Reductions
 from b2nd_dask.graph.optimize.sharing import Sharing
-from b2nd_dask.graph.optimize.soundness import check_layers, check_outputs, check_tasks, layer_of
-from b2nd_dask.graph.optimize.views import Views
 
 logger = logging.getLogger("b2nd_dask")
+
+
+class UnsoundGraphError(Exception):
+    """A rewritten graph that cannot be computed."""
 
 
 def rewritten(
@@ -64,16 +67,16 @@ def rewritten(
     if "read_at_once" in rules:
         tasks = tasks_at_once(layers, output_keys)
         if tasks is not None:
-            check_tasks(tasks)
-            check_outputs(tasks, output_keys)
+            _check_tasks(tasks)
+            _check_outputs(tasks, output_keys)
             logger.debug("read_at_once reads %s by one task each", ", ".join(map(str, output_keys)))
             return tasks
     changed = _Rewriting(layers, output_keys, rules).graph()
     if changed is None:
         return None
-    check_layers(changed, graph)
+    _check_layers(changed, graph)
     made = own(changed, keys, **kwargs)
-    check_outputs(made, output_keys)
+    _check_outputs(made, output_keys)
     return made
 
 
@@ -83,13 +86,12 @@ class _Rewriting:
     def __init__(self, layers: Layers, output_keys: set[Key], rules: Container[str]) -> None:
         self._layers = layers
         self._rules = rules
-        self._outputs = set(map(layer_of, output_keys)) & layers.nodes.keys()
+        self._outputs = set(map(_layer_of, output_keys)) & layers.nodes.keys()
         self._needed = set(self._outputs)
         self._moved_reads: defaultdict[Any, list[str]] = defaultdict(list)
         for name, node in layers.nodes.items():
             if isinstance(node, Read) and len(node.layers) > 1:
                 self._moved_reads[read_key(node)].append(name)
-        self._views = Views(layers, self._outputs)
         self._asks = "statistics" in rules
         merges = "merge_blocks" in rules
         self._reductions = (
@@ -180,12 +182,11 @@ class _Rewriting:
             and "elementwise" not in self._rules
         ):
             return None
-        views = self._views.are_enough(name)
+        views = "views" in self._rules and self._sharing.is_only_read(name)
         if isinstance(node, Read) and len(node.layers) == 1:
             above = (self._layers.graph.layers[other] for other in self._layers.dependents[name])
             if not views or not all(map(is_renamable, above)):
                 return None
-            return lowered_views(name, self._layers.graph.layers[name])
         tree = self._sharing.absorbed(node)
         if isinstance(tree, Elemwise):
             tree = with_leaves(tree, lambda leaf: self._read_by_another(name, leaf))
@@ -201,4 +202,53 @@ def _rule_of(node: Read | Elemwise) -> str:
         return "new_blocks"
     if len(node.layers) > 1:
         return "slices"
-    return "elementwise" if isinstance(node, Elemwise) else "views of constant blocks"
+    return "elementwise" if isinstance(node, Elemwise) else "views"
+
+
+def _check_layers(graph: HighLevelGraph, before: HighLevelGraph) -> None:
+    """Verify that layers are complete, and the tasks of those that are not from before."""
+    _check_order(graph.dependencies)
+    for name, layer in graph.layers.items():
+        if not len(layer):
+            raise UnsoundGraphError(f"no tasks in layer {name}")
+        if layer is not before.layers.get(name) and block_function(layer) is None:
+            _check_tasks(dict(layer), graph.dependencies[name])
+
+
+def _check_tasks(tasks: Any, below: Set[Any] = frozenset()) -> None:
+    """Verify tasks, which depend on each other and on those of the layers below."""
+    if not isinstance(tasks, Mapping):
+        raise UnsoundGraphError(f"a rule made a {type(tasks).__name__} of a graph")
+    for key, node in tasks.items():
+        if not isinstance(node, GraphNode) or node.key != key:
+            raise UnsoundGraphError(f"{key!r} is no task of that key: {node!r:.200}")
+    _check_order(
+        {
+            key: {other for other in node.dependencies if _layer_of(other) not in below}
+            for key, node in tasks.items()
+        }
+    )
+
+
+def _check_outputs(tasks: Mapping[Any, Any], output_keys: Set[Key]) -> None:
+    if lost := output_keys - tasks.keys():
+        raise UnsoundGraphError(f"no task for {_some(lost)}")
+
+
+def _check_order(below: Mapping[Any, Set[Any]]) -> None:
+    """Verify that layers or tasks depend on such as are there, and not on each other."""
+    if lost := set().union(*below.values()) - below.keys():
+        raise UnsoundGraphError(f"nothing makes {_some(lost)}")
+    try:
+        TopologicalSorter(below).prepare()
+    except CycleError as error:
+        raise UnsoundGraphError(f"they wait for each other: {_some(set(error.args[1]))}") from None
+
+
+def _layer_of(key: Any) -> Any:
+    """The name of the layer that a task of a key belongs to."""
+    return key[0] if isinstance(key, tuple) else key
+
+
+def _some(names: Any) -> str:
+    return ", ".join(sorted(map(repr, names))[:5])

@@ -1,15 +1,41 @@
-"""Who else uses a layer: what a tree may absorb, and what is rather computed again than held."""
+"""Who else uses a layer: what a tree may absorb, what is rather computed again than held.
+
+And whether a block of one repeated element may be a view of it, since nothing writes into it.
+"""
 
 from __future__ import annotations
 
+import itertools
 import logging
 import math
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Set
+from functools import cached_property
+from typing import Any
 
+import numpy as np
+
+from b2nd_dask.graph._dask_compat import (
+    Alias,
+    M,
+    Task,
+    _shuffle,
+    block_function,
+    core,
+    held_tasks,
+)
+from b2nd_dask.graph.expression.elementwise import (
+    FILTERS,
+    UNKNOWN,
+    is_among,
+    is_elementwise,
+    may_return_view,
+)
 from b2nd_dask.graph.expression.nodes import Elemwise, Literal, Node, Opaque, Read, with_leaves
 from b2nd_dask.graph.layers.layers import Layers
+from b2nd_dask.graph.layers.moves import as_task
 from b2nd_dask.graph.resources import available
+from b2nd_dask.graph.write.write_tasks import write_task
 
 logger = logging.getLogger("b2nd_dask")
 
@@ -20,6 +46,12 @@ LATE_NBYTES = 1 << 28
 SHARE_OF_MEMORY = 1 / 8
 #: A block is read again for at most so many layers.
 MAX_COPIES = 4
+#: Functions whose result may be a view of their argument.
+_PASSING = FILTERS | {np.transpose, np.swapaxes, M.reshape}
+#: Functions that put blocks together.
+_COPYING = frozenset(
+    {_shuffle.concatenate_arrays, core.concatenate3, core.concatenate_shaped, np.concatenate}
+)
 
 
 class Sharing:
@@ -49,9 +81,7 @@ class Sharing:
         self._outputs = outputs
         self._rank = {name: number for number, name in enumerate(layers.order)}
         self._late = _LateReads(layers) if repeats else None
-        # of layers with several dependents: whether these move its elements, and how much of them
-        self._are_moves: defaultdict[str, bool] = defaultdict(bool)
-        self._cut_up: dict[str, bool] = {}
+        self._cut_up: dict[str, bool | None] = {}
 
     def absorbed(self, top: Node, dependent: str | None = None) -> Node | None:
         """The tree of a node, in which layers that others use as well are opaque.
@@ -122,27 +152,83 @@ class Sharing:
             for below in self._layers.graph.dependencies[name]:
                 self._left[below] -= 1
 
+    def is_only_read(self, name: str) -> bool:
+        """Whether nothing that uses the blocks of a layer may write into them.
+
+        A function of the user may act in place, and so may what a result is given to.
+        """
+        return name in self._only_read
+
+    @cached_property
+    def _only_read(self) -> set[str]:
+        found: set[str] = set()
+        for name in reversed(self._layers.order):
+            above = self._layers.dependents[name]
+            if name not in self._outputs and all(self._reads_only(other, found) for other in above):
+                found.add(name)
+        return found
+
+    def _reads_only(self, name: str, only_read: set[str]) -> bool:
+        layer = self._layers.graph.layers[name]
+        if name in self._layers.folds or block_function(layer) is write_task:
+            return True
+        return _makes_arrays(layer) or (name in only_read and _passes_blocks(layer))
+
     def _is_free(self, name: str, included: set[str]) -> bool:
         """Whether a tree may absorb a layer."""
         if name in self._outputs:
             return False
-        if len(self._layers.dependents[name]) > 1 and self._is_cut_up(name):
+        dependents = self._layers.dependents[name]
+        cut_up = self._is_cut_up(name) if len(dependents) > 1 else None
+        if cut_up:
             return True
-        if not self._used[name] and self._left[name] <= len(included):
-            dependents = set(self._layers.dependents[name]).difference(self._done)
-            if dependents <= included:
-                return not self._are_moves[name]
+        is_last = not self._used[name] and self._left[name] <= len(included)
+        if is_last and included.issuperset(set(dependents).difference(self._done)):
+            return cut_up is None
         return self._late is not None and self._late.is_repeated(name, included)
 
-    def _is_cut_up(self, name: str) -> bool:
-        """Whether all dependents of a layer are slices, which together read no more than it has."""
-        if name not in self._are_moves:
+    def _is_cut_up(self, name: str) -> bool | None:
+        """Whether all dependents, slices of a layer, read no more than it has; None of others."""
+        if name not in self._cut_up:
             nodes = [self._layers.nodes[other] for other in self._layers.dependents[name]]
-            self._are_moves[name] = all(name in node.layers[1:] for node in nodes)
-            self._cut_up[name] = self._are_moves[name] and (
-                sum(map(_nelements, nodes)) <= _nelements(self._layers.nodes[name])
+            nelements = sum(map(_nelements, nodes))
+            are_slices = all(name in node.layers[1:] for node in nodes)
+            self._cut_up[name] = (
+                nelements <= _nelements(self._layers.nodes[name]) if are_slices else None
             )
         return self._cut_up[name]
+
+
+def _makes_arrays(layer: Any) -> bool:
+    """Whether the results of a layer are arrays of their own: elementwise work, and `compute()`."""
+    func = block_function(layer)
+    if func is None:
+        tasks = list((held_tasks(layer) or {}).values())
+        # of a single block some versions of dask return the block itself
+        return (
+            len(tasks) == 1
+            and _calls(tasks[0], {core.finalize})
+            and (len(tasks[0].dependencies) > 1)
+        )
+    args = [UNKNOWN if labels is not None else value for value, labels in layer.indices]
+    kwargs = layer.task.kwargs
+    return is_elementwise(func, args, kwargs) and not may_return_view(func, kwargs)
+
+
+def _passes_blocks(layer: Any) -> bool:
+    """Whether the blocks of a layer may be those below, or views of them."""
+    func = block_function(layer)
+    if func is not None:
+        return is_among(func, _PASSING) and not layer.task.kwargs.get("out")
+    tasks = held_tasks(layer)
+    return tasks is not None and all(
+        isinstance(task, Alias) or _calls(task, _PASSING | _COPYING)
+        for task in itertools.starmap(as_task, tasks.items())
+    )
+
+
+def _calls(task: Any, functions: Set[Any]) -> bool:
+    return isinstance(task, Task) and is_among(task.func, functions)
 
 
 def _nelements(node: Node) -> int:
@@ -157,28 +243,26 @@ class _LateReads:
 
     def __init__(self, layers: Layers) -> None:
         self._layers = layers
-        self._needed: dict[str, int] = {}
+        self._limit = LATE_NBYTES
         reads = [node for node in layers.nodes.values() if isinstance(node, Read)]
         total = sum(node.nbytes for node in reads if len(node.layers) == 1)
-        self._limit = LATE_NBYTES
-        self._is_short = total > LATE_NBYTES
-        if self._is_short:
-            self._limit = max(LATE_NBYTES, int(available().memory * SHARE_OF_MEMORY))
-            self._is_short = total > self._limit
-        if self._is_short:
-            self._add_up()
+        if total > self._limit:
+            self._limit = max(self._limit, int(available().memory * SHARE_OF_MEMORY))
+        self._is_short = total > self._limit
 
-    def _add_up(self) -> None:
-        """Find how many bytes of frames each layer depends on."""
+    @cached_property
+    def _needed(self) -> dict[str, int]:
+        """How many bytes of frames each layer depends on."""
+        needed: dict[str, int] = {}
         for name in self._layers.order:
             node = self._layers.nodes[name]
             if isinstance(node, Read):
                 count = node.nbytes
             else:
-                below = self._layers.graph.dependencies[name]
-                count = sum(self._needed[other] for other in below)
+                count = sum(needed[other] for other in self._layers.graph.dependencies[name])
             # capped: reads that several dependencies share are counted for each
-            self._needed[name] = min(count, self._limit + 1)
+            needed[name] = min(count, self._limit + 1)
+        return needed
 
     def is_repeated(self, name: str, included: set[str]) -> bool:
         """Whether the dependents of a layer that a tree includes compute the layer themselves."""

@@ -33,13 +33,11 @@ class FrameRegion:
 
     Indices are those of the whole array, also where only some frames of it are referred to. dask
     fuses further slices into them, so that only what is needed is read. Blocks are writable, as
-    functions of the user may expect, unless `views` says that nothing writes into them: then blocks
-    of one repeated value are views of it.
+    functions of the user may expect.
     """
 
-    def __init__(self, frame: Readable, *, views: bool = False) -> None:
+    def __init__(self, frame: Readable) -> None:
         self.frame = frame
-        self._views = views
         # where joined frames are a part, the whole is not pickled with them
         whole = frame.whole if isinstance(frame, JoinedReference) else frame
         self._shape = whole.shape
@@ -55,8 +53,7 @@ class FrameRegion:
     def __getitem__(self, index: Any) -> Any:
         axes, finish = self.select(index)
         elements = self.frame.read_axes(axes)
-        elements = elements[finish] if finish else elements
-        return elements if self._views else writable(elements)
+        return writable(elements[finish] if finish else elements)
 
 
 #: Without it there are no graphs of layers, and no arguments for them.
@@ -66,24 +63,19 @@ BlockArgument: Any = _dask_compat.optional("ArrayBlockwiseDep") or object
 class FrameBlocks(BlockArgument):  # type: ignore[misc]
     """The argument of each block's task: the frame, or those of joined ones that it lies in."""
 
-    def __init__(self, source: Readable, chunks: Chunks, views: bool = False) -> None:
+    def __init__(self, source: Readable, chunks: Chunks) -> None:
         super().__init__(chunks)
         self.source = source
-        self.views = views
         # blocks in the same frames share one region
         self._regions: dict[tuple[int, int], FrameRegion] = {}
-        self._whole = FrameRegion(source, views=views)
+        self._whole = FrameRegion(source)
 
     def __dask_tokenize__(self) -> tuple[Any, ...]:
         # dask itself would pickle the blocks, and unpickle them again
-        return "b2nd_dask.FrameBlocks", *self.source.__dask_tokenize__(), self.chunks, self.views
+        return "b2nd_dask.FrameBlocks", *self.source.__dask_tokenize__(), self.chunks
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return reduced_strictly(type(self), self.source, self.chunks, self.views)
-
-    def with_views(self) -> FrameBlocks:
-        """The same blocks, as views where nothing writes into them."""
-        return type(self)(self.source, self.chunks, True)
+        return reduced_strictly(type(self), self.source, self.chunks)
 
     @property
     def frames(self) -> tuple[FrameReference, ...]:
@@ -101,7 +93,7 @@ class FrameBlocks(BlockArgument):  # type: ignore[misc]
         along = self._slices[block][self.source.axis]
         part = self.source.part(along.start, along.stop)
         frames = part.start, len(part.frames)
-        return self._regions.setdefault(frames, FrameRegion(part, views=self.views))
+        return self._regions.setdefault(frames, FrameRegion(part))
 
 
 def constant_of(layer: Any, ndim: int) -> NDArray[Any] | None:

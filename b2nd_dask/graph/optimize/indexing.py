@@ -1,0 +1,167 @@
+"""Indices that are arrays: lists of positions and points, and masks.
+
+dask makes a task for each block that lists or points index, with positions of its own. It reads
+itself then, and only the blocks of a chunk that the positions touch.
+
+For ``x[x > t]`` of several axes dask flattens elements and mask first, and so cuts chunks into rows
+and puts these together. Of chunks in which the mask chooses nothing no elements need be read: here
+these get layers of their own from the read on, under other names, since what else reads the frame
+gets all of it.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections import Counter
+from typing import Any
+
+from dask.base import tokenize
+from dask.typing import Key
+
+from b2nd_dask.frame.joined import JoinedReference
+from b2nd_dask.frame.read.pruning import Predicate
+from b2nd_dask.graph._dask_compat import (
+    GraphNode,
+    List,
+    Task,
+    TaskRef,
+    _shuffle,
+    block_function,
+    blockwise,
+    core,
+    held_tasks,
+)
+from b2nd_dask.graph.expression.elementwise import FILTERS, is_among, unwrapped
+from b2nd_dask.graph.expression.nodes import Elemwise, Moved, Node, Read
+from b2nd_dask.graph.expression.predicates import false_mask
+from b2nd_dask.graph.expression.program import Compiled, compile_tree
+from b2nd_dask.graph.layers.layers import Layers
+from b2nd_dask.graph.layers.moves import as_task
+from b2nd_dask.graph.optimize.lower import Lowered, ReadBlocks, block_of, lowered_tree
+from b2nd_dask.graph.optimize.names import is_renamable, own_name, with_names
+from b2nd_dask.graph.optimize.sharing import Sharing
+from b2nd_dask.graph.tasks.block_index import index_block
+
+#: dask's functions that index their first argument by positions alone.
+_POSITION_GETTERS = frozenset({core._vindex_slice_and_transpose, _shuffle._getitem})
+#: Chunks in doubt are read twice, for the mask and for the elements, and each block costs tasks.
+_LEAST_PRUNED = 0.5
+
+
+def lowered_positions(layers: Layers, sharing: Sharing, name: str) -> Lowered | None:
+    """Tasks that read their blocks themselves; None where a layer has none."""
+    tasks = held_tasks(layers.graph.layers[name])
+    if tasks is None or not all(isinstance(task, GraphNode) for task in tasks.values()):
+        return None
+    indexed = {key: task.args[0].key for key, task in tasks.items() if _indexes_block(task)}
+    if not indexed:
+        return None
+    used = Counter(itertools.chain.from_iterable(task.dependencies for task in tasks.values()))
+    made: dict[Key, Any] = dict(tasks)
+    below = set(layers.graph.dependencies[name])
+    for source in layers.graph.dependencies[name]:
+        compiled = _compiled(layers.nodes[source], sharing, name)
+        # a block that several tasks use is read once
+        own = [key for key, block in indexed.items() if block[0] == source and used[block] == 1]
+        if compiled is None or not own:
+            continue
+        reads = ReadBlocks(compiled.read)
+        made |= {key: _reading_task(tasks[key], compiled, reads) for key in own}
+        below |= {each.layers[0] for each in compiled.inputs}
+        uses = sum(count for block, count in used.items() if block[:1] == (source,))
+        if len(own) == uses:
+            below.discard(source)
+    unchanged = all(made[key] is tasks[key] for key in indexed)
+    return None if unchanged else Lowered({name: made}, {name: below})
+
+
+def _indexes_block(task: Any) -> bool:
+    """Whether a task indexes one block by positions."""
+    if not isinstance(task, Task) or task.kwargs or not is_among(task.func, _POSITION_GETTERS):
+        return False
+    return isinstance(task.args[0], TaskRef) and isinstance(task.args[0].key, tuple)
+
+
+def _compiled(node: Node, sharing: Sharing, name: str) -> Compiled | None:
+    """The program of blocks that a layer indexes; None where they are not read in parts."""
+    if not isinstance(node, Read | Elemwise) or node.chunks is None:
+        return None
+    absorbed = sharing.absorbed(node, name)
+    compiled = absorbed and compile_tree(absorbed)
+    if not compiled or not compiled.read.is_box or compiled.read.chunks != node.chunks:
+        return None
+    return None if any(isinstance(each, Read) for each in compiled.inputs) else compiled
+
+
+def _reading_task(task: Any, compiled: Compiled, reads: ReadBlocks) -> Task:
+    """A task that reads the block that it indexes, with the work on it."""
+    first, *positions = task.args
+    block = first.key[1:]
+    inputs = List(*(block_of(each, block) for each in compiled.inputs))
+    arguments = reads[block], task.func, compiled.program, inputs
+    return Task(task.key, index_block, *arguments, *positions, _data_producer=True)
+
+
+def lowered_filter(layers: Layers, name: str) -> Lowered | None:
+    """Layers that read the elements that a mask chooses apart from the mask; None of others."""
+    layer: Any = layers.graph.layers[name]
+    func = block_function(layer)
+    if func is None or not is_among(unwrapped(func, layer.task.kwargs)[0], FILTERS):
+        return None
+    if len(layer.indices) != 2 or any(labels is None for _, labels in layer.indices):
+        return None
+    moves, read = _moved(layers, layer.indices[0][0])
+    _, mask = _moved(layers, layer.indices[1][0])
+    if not moves or not isinstance(read, Read) or isinstance(read.source, JoinedReference):
+        return None
+    predicate = _predicate(mask, read)
+    if not all(is_renamable(layers.graph.layers[each]) for each in moves):
+        return None
+    if predicate is None or read.source.pruned_share(predicate) < _LEAST_PRUNED:
+        return None
+    return _read_apart(layers, name, moves, read, predicate)
+
+
+def _predicate(mask: Node, read: Read) -> Predicate | None:
+    """When a mask of the same frame chooses nothing of a chunk, whatever blocks it has."""
+    compiled = compile_tree(mask)
+    same = compiled is not None and (
+        compiled.read.source is read.source
+        and compiled.read.positions == read.positions
+        and compiled.read.axes == read.axes
+    )
+    return false_mask(mask, compiled.read) if compiled and same else None
+
+
+def _moved(layers: Layers, name: str) -> tuple[list[str], Node]:
+    """Layers that have the same elements in the same order, from the top, and what is below."""
+    names = []
+    node = layers.nodes[name]
+    while isinstance(node, Moved) and node.move is None:
+        names.append(node.layers[0])
+        node = node.child
+    return names, node
+
+
+def _read_apart(
+    layers: Layers, name: str, moves: list[str], read: Read, predicate: Predicate
+) -> Lowered:
+    """Make the layers of the elements anew, down to the read, and the one that chooses."""
+    source, token = read.layers[0], tokenize(name)
+    renamed = {source: own_name(source, token)}
+    made, below = lowered_tree(renamed[source], read, predicate, views=False) or Lowered({}, {})
+    for old in reversed(moves):
+        tasks: dict[Any, Any] = dict(layers.graph.layers[old])
+        renamed |= {key[0]: own_name(key[0], token) for key in tasks}
+        moved_tasks = [with_names(as_task(*each), renamed) for each in tasks.items()]
+        made[renamed[old]] = {task.key: task for task in moved_tasks}
+        below[renamed[old]] = {renamed[used] for used in layers.graph.dependencies[old]}
+    layer: Any = layers.graph.layers[name]
+    (elements, axes), (mask, of_mask) = layer.indices
+    moved = renamed[elements]
+    blocks = {moved: layer.numblocks[elements], mask: layer.numblocks[mask]}
+    chosen = blockwise(
+        layer.task.func, name, layer.output_indices, moved, axes, mask, of_mask,
+        numblocks=blocks, **layer.task.kwargs,
+    )  # fmt: skip
+    return Lowered({name: chosen, **made}, {name: {moved, mask}, **below})
