@@ -12,6 +12,7 @@ import importlib
 import inspect
 import logging
 import warnings
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from importlib.metadata import version
@@ -217,6 +218,7 @@ _DIRECT = {
     for entry in NAMES
     if entry.module == "dask.array.core" or entry.module not in _NAMESPACES.values()
 }
+#: What graphs of layers are built of.
 _LAYERS = ("ArrayBlockwiseDep", "ArraySliceDep", "blockwise", "getter")
 
 
@@ -261,6 +263,11 @@ def require_layers() -> None:
             __getattr__(name)
 
 
+def layers_of(array: Any) -> Mapping[str, Any]:
+    """The layers of the graph of an array by their names; none where it is an expression."""
+    return {} if is_planned() else array.dask.layers
+
+
 def block_arguments(layer: Any) -> list[Any]:
     """List the arguments of a layer that each block has its own of; none for other layers."""
     return list(getattr(layer, "io_deps", {}).values())
@@ -282,24 +289,6 @@ def held_tasks(layer: Any) -> dict[Any, Any] | None:
     return tasks if isinstance(tasks, dict) else None
 
 
-def planned_source(array: Any) -> Any:
-    """What the expression of an array reads, if it does nothing else; None for others."""
-    expression = getattr(array, "expr", None)
-    plain = type(expression).__name__ == "FromArray"
-    return getattr(expression, "array", None) if plain else None
-
-
-def planned_nodes(array: Any) -> list[Any]:
-    """List the expression of an array and all operands below it, each once."""
-    nodes, found = [getattr(array, "expr", None)], {}
-    while nodes:
-        node = nodes.pop()
-        if id(node) not in found:
-            found[id(node)] = node
-            nodes += getattr(node, "operands", [])
-    return list(found.values())
-
-
 def schedulers() -> list[Any]:
     """List the schedulers of distributed that run in this process."""
     from distributed import Scheduler
@@ -310,11 +299,7 @@ def schedulers() -> list[Any]:
 def is_planned() -> bool:
     """Whether dask's arrays are expressions (``array.query-planning``), not graphs of layers."""
     enabled = optional("array_expr_enabled")
-    try:
-        return enabled is not None and bool(enabled())
-    except Exception:
-        logger.debug("dask has changed", exc_info=True)
-        return False
+    return enabled is not None and bool(enabled())
 
 
 class _Warned:

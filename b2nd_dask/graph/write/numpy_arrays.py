@@ -226,9 +226,10 @@ def array_in_blocks(source: Source, sizes: Chunks, token: str | None = None) -> 
 
 def numpy_source(arr: da.Array) -> Source | None:
     """The NumPy array that a dask array is cut from, if it does nothing else."""
-    layer = arr.dask.layers.get(arr.name)
+    layers = _dask_compat.layers_of(arr)
+    layer = layers.get(arr.name)
     # of a layer that is fused the function is another
-    if len(arr.dask.layers) != 1 or _dask_compat.block_function(layer) is not np.asarray:
+    if len(layers) != 1 or _dask_compat.block_function(layer) is not np.asarray:
         return None
     blocks = _dask_compat.block_arguments(layer)
     return next((dep.source for dep in blocks if isinstance(dep, ArrayBlocks)), None)

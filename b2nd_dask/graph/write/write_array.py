@@ -41,6 +41,9 @@ from b2nd_dask.storage import Location, Staging, only_here, staging_for
 
 def write_array(arr: Any, urlpath: Any, *, compute: bool = True, **given: Any) -> Any:
     """Write elements, as `to_b2nd`; `given` are `WriteOptions`."""
+    for name in ("append_dim", "encoding"):
+        if name in given:
+            raise ValueError(f"{name}= is for objects of xarray, which have names: leave it out")
     options = WriteOptions(**given)
     if options.mode == "stage":
         location = target_of(urlpath, options.storage_options)
