@@ -268,6 +268,16 @@ def test_equal_arrays_have_one_name_where_a_write_may_be_resumed(target, file, m
         to_b2nd(np.load(file, mmap_mode=mode), target, resume=True)
 
 
+def test_the_transpose_has_another_name(target):
+    """Of which dask's token is the same."""
+    x = VALUES[:60]
+    to_b2nd(x, target, mode="w", resume=True)
+    back = to_b2nd(x.T, target, mode="w", resume=True)
+    np.testing.assert_array_equal(back.compute(), x.T)
+    names = {from_numpy(y, named=True, snapshot=False).name for y in (x, x.T, x.copy())}
+    assert len(names) == 2
+
+
 def test_arrays_that_are_not_contiguous_have_a_name_too():
     names = {from_numpy(x.T, named=True, snapshot=False).name for x in (VALUES, VALUES.copy())}
     assert len(names) == 1

@@ -198,7 +198,9 @@ def from_numpy(elements: NDArray[Any], *, named: bool, snapshot: bool) -> da.Arr
     regions: Any = regions_of(sizes)
     is_mapped = isinstance(source, MappedArray)
     parts = [source] if is_mapped else [source[(*region, ...)] for region in regions]
-    return array_in_blocks(source, sizes, tokenize(sizes, [tokenize(part) for part in parts]))
+    tokens = [tokenize(part) for part in parts]
+    # which are those of the transpose, too
+    return array_in_blocks(source, sizes, tokenize(sizes, source.strides, tokens))
 
 
 class ArrayBlocks(BlockArgument):  # type: ignore[misc]
