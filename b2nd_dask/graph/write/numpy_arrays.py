@@ -213,6 +213,11 @@ class ArrayBlocks(BlockArgument):  # type: ignore[misc]
         super().__init__(chunks)
         self.source = source
         self._slices = _dask_compat.ArraySliceDep(chunks)
+        self._token = uuid.uuid4().hex
+
+    def __dask_tokenize__(self) -> str:
+        # dask would read all elements, and copy those that are not contiguous
+        return self._token
 
     def __getitem__(self, block: tuple[int, ...]) -> Source:
         # with the ellipsis a 0-d array stays an array
