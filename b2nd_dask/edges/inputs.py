@@ -6,7 +6,6 @@ The accessor ``.b2nd`` of xarray's objects is registered here, too.
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
 from typing import Any
 
 from b2nd_dask.graph.write.to_b2nd import Writer
@@ -31,7 +30,7 @@ def _of_xarray(given: Any) -> Writer | None:
     if type(given).__name__ not in _KINDS:
         return None
 
-    def write(urlpath: Any, options: Mapping[str, Any]) -> Any:
+    def write(urlpath: Any, **options: Any) -> Any:
         from b2nd_dask.edges.xarray.adapter import write_labelled
 
         return write_labelled(given, urlpath, options)

@@ -12,11 +12,12 @@ import importlib
 import inspect
 import logging
 import warnings
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from importlib.metadata import version
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -34,8 +35,8 @@ if TYPE_CHECKING:
 
 #: The first and the last version of dask that all names were checked with.
 CHECKED_WITH = ("2026.1.1", "2026.8.0")
-#: Names of parameters by module and name; ``"numpy"`` for NumPy's function of that name, the type
-#: of what cannot be called.
+#: Names of parameters by module and name, as `parameters_of` has them; ``"numpy"`` for NumPy's
+#: function of that name.
 _NEEDED = {
     # tasks: documented is only that a graph maps keys to them
     "dask._task_spec": {
@@ -88,7 +89,7 @@ _NEEDED = {
     },
     "dask.array.wrap": {"_broadcast_trick_inner": "func, shape, meta, *args, **kwargs"},
     # what `compute` adds, output keys, options and what a machine has
-    "dask._expr": {"FinalizeCompute": "*args, _determ_token, **kwargs"},
+    "dask._expr": {"FinalizeCompute": "expr"},
     "dask.base": {"collections_to_expr": "collections, optimize_graph"},
     "dask.core": {"flatten": "seq, container"},
     "dask.array": {"array_expr_enabled": ""},
@@ -145,42 +146,23 @@ class PrivateName:
     name: str
     """Also of a method: behind that of its class."""
     parameters: str
-    library: ClassVar[str]
+    is_compared: bool = False
+    """Whether the functions of tasks are only compared with it."""
+    library: str = "dask"
     """The distribution."""
-    package: ClassVar[str] = ""
-    """What modules are named relative to."""
 
     def resolve(self) -> Any:
         """Look the name up; `DaskChangedError` where it is missing, or is not what it was."""
         try:
-            found: Any = importlib.import_module(self.package + self.module)
+            found: Any = importlib.import_module(self.module)
             for part in self.name.split("."):
                 found = getattr(found, part)
-            now = self._described(found)
+            now = self._of_numpy(found) if self.parameters == "numpy" else parameters_of(found)
         except Exception as error:  # a module may refuse a name by any, a warning among them
             raise self._changed("is missing: it has no such name") from error
         if now != self.parameters:
             raise self._changed(f"has ({now}), not ({self.parameters})")
         return found
-
-    def _changed(self, what: str) -> DaskChangedError:
-        installed = f"{self.library} {version(self.library)}"
-        return DaskChangedError(
-            f"{self.name} of {installed}, in {self.package}{self.module}, {what}"
-        )
-
-    def _described(self, found: Any) -> str:
-        """The parameters of what has the name now."""
-        raise NotImplementedError
-
-
-@dataclass(frozen=True)
-class DaskName(PrivateName):
-    """A name of dask itself."""
-
-    is_compared: bool
-    """Whether the functions of tasks are only compared with it."""
-    library = "dask"
 
     def found(self) -> Any:
         """As `resolve`, but what no task has in place of a function that is only compared with."""
@@ -192,20 +174,30 @@ class DaskName(PrivateName):
             warn_once(f"b2nd_dask leaves tasks of {self.name} as dask has made them", error)
             return object()
 
-    def _described(self, found: Any) -> str:
-        if self.parameters == "numpy":
-            return "numpy" if found is getattr(np, self.name) else "other than NumPy"
-        if not callable(found):
-            return type(found).__name__
-        try:
-            parameters = inspect.signature(found).parameters.values()
-        except (TypeError, ValueError):
-            return "unknown"
-        return ", ".join(str(p).partition(":")[0].partition("=")[0].strip() for p in parameters)
+    def _of_numpy(self, found: Any) -> str:
+        return "numpy" if found is getattr(np, self.name) else "other than NumPy"
+
+    def _changed(self, what: str) -> DaskChangedError:
+        installed = f"{self.library} {version(self.library)}"
+        return DaskChangedError(f"{self.name} of {installed}, in {self.module}, {what}")
+
+
+def parameters_of(found: Any) -> str:
+    """The parameters of a function, the operands of an expression, the type of something else."""
+    if not callable(found):
+        return type(found).__name__
+    operands = getattr(found, "_parameters", None)
+    if operands is not None:
+        return ", ".join(operands)
+    try:
+        parameters = inspect.signature(found).parameters.values()
+    except (TypeError, ValueError):
+        return "unknown"
+    return ", ".join(str(p).partition(":")[0].partition("=")[0].strip() for p in parameters)
 
 
 NAMES = tuple(
-    DaskName(module, name, parameters, is_compared)
+    PrivateName(module, name, parameters, is_compared)
     for table, is_compared in ((_NEEDED, False), (_COMPARED, True))
     for module, names in table.items()
     for name, parameters in names.items()
@@ -217,6 +209,7 @@ _DIRECT = {
     for entry in NAMES
     if entry.module == "dask.array.core" or entry.module not in _NAMESPACES.values()
 }
+#: What graphs of layers are built of.
 _LAYERS = ("ArrayBlockwiseDep", "ArraySliceDep", "blockwise", "getter")
 
 
@@ -261,6 +254,11 @@ def require_layers() -> None:
             __getattr__(name)
 
 
+def layers_of(array: Any) -> Mapping[str, Any]:
+    """The layers of the graph of an array by their names; none where it is an expression."""
+    return {} if is_planned() else array.dask.layers
+
+
 def block_arguments(layer: Any) -> list[Any]:
     """List the arguments of a layer that each block has its own of; none for other layers."""
     return list(getattr(layer, "io_deps", {}).values())
@@ -282,24 +280,6 @@ def held_tasks(layer: Any) -> dict[Any, Any] | None:
     return tasks if isinstance(tasks, dict) else None
 
 
-def planned_source(array: Any) -> Any:
-    """What the expression of an array reads, if it does nothing else; None for others."""
-    expression = getattr(array, "expr", None)
-    plain = type(expression).__name__ == "FromArray"
-    return getattr(expression, "array", None) if plain else None
-
-
-def planned_nodes(array: Any) -> list[Any]:
-    """List the expression of an array and all operands below it, each once."""
-    nodes, found = [getattr(array, "expr", None)], {}
-    while nodes:
-        node = nodes.pop()
-        if id(node) not in found:
-            found[id(node)] = node
-            nodes += getattr(node, "operands", [])
-    return list(found.values())
-
-
 def schedulers() -> list[Any]:
     """List the schedulers of distributed that run in this process."""
     from distributed import Scheduler
@@ -310,11 +290,7 @@ def schedulers() -> list[Any]:
 def is_planned() -> bool:
     """Whether dask's arrays are expressions (``array.query-planning``), not graphs of layers."""
     enabled = optional("array_expr_enabled")
-    try:
-        return enabled is not None and bool(enabled())
-    except Exception:
-        logger.debug("dask has changed", exc_info=True)
-        return False
+    return enabled is not None and bool(enabled())
 
 
 class _Warned:

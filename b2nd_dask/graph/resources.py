@@ -88,18 +88,18 @@ def nbytes_of(max_mem: Any) -> int:
 
 
 def auto_limit(nbytes: int, chunks: Any) -> int | None:
-    """Bytes of a block that `chunks` leave open, of an array of so many; None leaves it to dask."""
+    """Bytes of a block of an array of so many; None where `chunks` do not leave it to us."""
     parts = list(chunks.values()) if isinstance(chunks, dict) else chunks
     texts = {part for part in np.ravel(np.array(parts, object)) if isinstance(part, str)}
     return auto_block_nbytes(nbytes) if texts == {"auto"} else None
 
 
-def auto_block_nbytes(nbytes: int) -> int | None:
-    """Bytes of a block, of an array of so many, that suit a cluster; None leaves it to dask."""
+def auto_block_nbytes(nbytes: int) -> int:
+    """Bytes of a block of an array of so many: dask's, and on a cluster no more than suit it."""
     threads, memory = _cluster()
-    if not threads:
-        return None
     limit = array_chunk_nbytes()
+    if not threads:
+        return limit
     if memory:
         limit = min(limit, memory // (threads * BLOCKS_OF_A_THREAD))
     return min(limit, max(SMALLEST_BLOCK_NBYTES, nbytes // (threads * TASKS_OF_A_THREAD)))

@@ -430,6 +430,20 @@ def test_joined_frames(tmp_path):
     same(to_b2nd(x[5:45], tmp_path / "joined.b2nd").compute(), plain[5:45])
 
 
+@pytest.mark.parametrize(
+    "program",
+    [lambda x: x + 1, lambda x: x + x.rechunk(((1,), (0, 2, 4))), lambda x: x - x.mean(axis=0)],
+    ids=["one", "two", "with a mean"],
+)
+def test_blocks_without_elements_along_an_axis_of_one_are_written(target, program):
+    """To `dask.array` that axis repeats in all of its blocks."""
+    row = ARRAY[:1, :6]
+    x = library().from_array(row, chunks=(1, 3)).rechunk(((0, 1, 0), (2, 0, 4)))
+    to_b2nd(program(x), target)
+    kept = library().from_array(row, chunks=(1, 6))
+    np.testing.assert_array_equal(open_b2nd(target)[...], program(kept).compute())
+
+
 def test_arguments(tmp_path, x):
     path = tmp_path / "frame.b2nd"
     assert from_b2nd(path, array_type="dask-array", chunks="auto").numblocks == (1, 1)

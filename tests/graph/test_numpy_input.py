@@ -2,6 +2,7 @@
 
 import os
 import pickle
+import tracemalloc
 
 import dask
 import numpy as np
@@ -266,6 +267,28 @@ def test_equal_arrays_have_one_name_where_a_write_may_be_resumed(target, file, m
     assert name() != before
     with pytest.raises(FileExistsError):
         to_b2nd(np.load(file, mmap_mode=mode), target, resume=True)
+
+
+def test_elements_that_are_not_contiguous_are_not_copied():
+    """Neither by dask, which pickles what it has no token of."""
+    x = np.ones((400, 2, 1000))[:, 0]
+    tracemalloc.start()
+    try:
+        from_numpy(x, named=False, snapshot=False)
+        _, most = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert most < x.nbytes / 10
+
+
+def test_the_transpose_has_another_name(target):
+    """Of which dask's token is the same."""
+    x = VALUES[:60]
+    to_b2nd(x, target, mode="w", resume=True)
+    back = to_b2nd(x.T, target, mode="w", resume=True)
+    np.testing.assert_array_equal(back.compute(), x.T)
+    names = {from_numpy(y, named=True, snapshot=False).name for y in (x, x.T, x.copy())}
+    assert len(names) == 2
 
 
 def test_arrays_that_are_not_contiguous_have_a_name_too():

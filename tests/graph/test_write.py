@@ -522,6 +522,13 @@ def test_only_whole_chunks_of_nan_are_known_beforehand(tmp_path):
     assert tasks_that_write(made, tmp_path / "made.b2nd") == 2
 
 
+def test_no_tasks_of_blocks_that_need_none_are_left(tmp_path):
+    zeros = da.zeros((41, 50), chunks=10)
+    # which layers dask would leave depends on their names, which are random
+    graphs = [to_b2nd(zeros, tmp_path / f"{i}.b2nd", compute=False).dask for i in range(10)]
+    assert {len(dict(graph)) for graph in graphs} == {4}
+
+
 def test_zeros_written_into_a_region(target):
     values = np.arange(2000.0).reshape(40, 50) + 1
     to_b2nd(values, target, chunks=(10, 10))

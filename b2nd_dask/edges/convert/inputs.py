@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -20,7 +19,8 @@ from b2nd_dask.edges.datasets.staged import staged
 from b2nd_dask.edges.datasets.tree import Tree
 from b2nd_dask.errors import level_of_caller
 from b2nd_dask.graph.read.from_b2nd import from_b2nd
-from b2nd_dask.graph.write.to_b2nd import Writer, write_elements
+from b2nd_dask.graph.write.to_b2nd import Writer
+from b2nd_dask.graph.write.write_array import write_array
 
 #: Options of `to_b2nd` that a group takes.
 _OPTIONS = ("chunks", "blocks", "cparams")
@@ -65,10 +65,10 @@ def _labelled(tree: Tree) -> Writer | None:
     _warn(tree)
     if tree.only is None:
         return None
-    return partial(write_elements, tree.only.array, labels=entries_of(tree.only, None))
+    return partial(write_array, tree.only.array, labels=entries_of(tree.only, None))
 
 
-def _write_group(tree: Tree, urlpath: Any, options: Mapping[str, Any]) -> dict[str, Any]:
+def _write_group(tree: Tree, urlpath: Any, **options: Any) -> dict[str, Any]:
     """Write a group as `convert` does; returns its arrays by their paths."""
     mode = options.get("mode", "w-")
     unknown = [name for name in options if name not in (*_OPTIONS, "mode", "fsync")]

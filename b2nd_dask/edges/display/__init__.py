@@ -1,4 +1,4 @@
-"""How frames look in a notebook: HTML with a drawing of the chunks, without JavaScript.
+"""How frames and plans look in a notebook: HTML with a drawing of the chunks, without JavaScript.
 
 `frame_html`, `meta_html` and `verification_html` make the pages, `drawing` the picture of the chunk
 grid, `style` what they share. Nothing here raises: what cannot be shown says why. All text that
@@ -13,6 +13,7 @@ from b2nd_dask.format.values import MetaView
 from b2nd_dask.frame.array import Frame
 from b2nd_dask.frame.info import FrameInfo
 from b2nd_dask.frame.verify import Verification
+from b2nd_dask.graph.plan.plan import Plan, sections
 
 
 def install() -> None:
@@ -22,6 +23,7 @@ def install() -> None:
         (FrameInfo, _info),
         (MetaView, _meta),
         (Verification, _verification),
+        (Plan, _plan),
     )
     for kind, maker in makers:
         kind._repr_html_ = maker
@@ -52,3 +54,9 @@ def _verification(found: Verification) -> str:
     from b2nd_dask.edges.display.verification_html import verification_html
 
     return verification_html(found)
+
+
+def _plan(found: Plan) -> str:
+    from b2nd_dask.edges.display.style import page, table, title
+
+    return page(part for name, rows in sections(found) for part in (title(name), table(rows)))

@@ -21,8 +21,7 @@ from b2nd_dask.format.labels.manifest import MANIFEST
 from b2nd_dask.format.labels.pack import with_sizes
 from b2nd_dask.frame.access import open_b2nd
 from b2nd_dask.graph.write.to_b2nd import to_b2nd
-from b2nd_dask.graph.write.write_array import run_together, write_job
-from b2nd_dask.graph.write.write_tasks import Job
+from b2nd_dask.graph.write.write_array import Write, write_together
 from b2nd_dask.storage import Location, sync, write_file
 
 
@@ -46,13 +45,13 @@ def append_dataset(ds: xr.Dataset, path: Path, dim: str) -> None:
             )
         growing = _growing(ds, present, dim)
         start, count = present.sizes[dim], ds.sizes[dim]
-        jobs: list[Job] = []
+        writes: list[Write] = []
         for name in growing:
             old = present.variables[name]
             member = member_like(name, ds.variables[name], old)
             target = str(old.encoding["source"])
-            jobs += _placed(member.array, target, old.dims.index(dim), start)
-        run_together(jobs)
+            writes += _placed(member.array, target, old.dims.index(dim), start)
+        write_together(writes)
         _commit_size(path, dim, start + count)
 
 
@@ -75,7 +74,7 @@ def _growing(ds: xr.Dataset, present: xr.Dataset, dim: str) -> list[Hashable]:
     return growing
 
 
-def _placed(array: da.Array, target: str, axis: int, start: int) -> list[Job]:
+def _placed(array: da.Array, target: str, axis: int, start: int) -> list[Write]:
     """Writes of elements behind what is committed: over what is there, and behind the end."""
     count = array.shape[axis]
     # longer than what is committed, along any dim, where an append was interrupted
@@ -90,7 +89,7 @@ def _placed(array: da.Array, target: str, axis: int, start: int) -> list[Job]:
         return []
     tail = array[_along(axis, array.shape, slice(there, None))]
     wanted = (tail.shape[axis] if at == axis else n for at, n in enumerate(shape))
-    return [write_job(_widened(tail, wanted), target, mode="r+", append_axis=axis)]
+    return [(_widened(tail, wanted), target, {"mode": "r+", "append_axis": axis})]
 
 
 def _along(axis: int, shape: tuple[int, ...], part: slice) -> tuple[slice, ...]:
@@ -126,7 +125,7 @@ def write_region(ds: xr.Dataset, path: Path, region: Any) -> None:
             raise ValueError(f"{unknown[0]!r} is not in the dataset that is there")
         at = present.isel(slices)
         require_equal(ds.coords, ds, at, "at that region")
-        jobs = []
+        writes: list[Write] = []
         for name, variable in ds.data_vars.variables.items():
             if not set(variable.dims) & set(slices):
                 raise ValueError(
@@ -137,8 +136,8 @@ def write_region(ds: xr.Dataset, path: Path, region: Any) -> None:
             member = member_like(name, variable, old)
             place = tuple(slices.get(d, slice(0, n)) for d, n in variable.sizes.items())
             target = str(old.encoding["source"])
-            jobs.append(write_job(member.array, target, mode="r+", region=place))
-        run_together(jobs)
+            writes.append((member.array, target, {"mode": "r+", "region": place}))
+        write_together(writes)
 
 
 def _require_folder(path: Path) -> None:

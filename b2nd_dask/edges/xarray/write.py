@@ -16,8 +16,7 @@ from b2nd_dask.edges.datasets.staged import staged
 from b2nd_dask.edges.datasets.tree import Member, Tree
 from b2nd_dask.edges.xarray.encoding import STORAGE, check_encoding, member_of
 from b2nd_dask.format.statistics import supports_statistics
-from b2nd_dask.graph.write.write_array import run_together, write_job
-from b2nd_dask.graph.write.write_tasks import Job
+from b2nd_dask.graph.write.write_array import Write, write_together
 
 Encoding = Mapping[Hashable, Mapping[str, Any]]
 #: Options of `to_b2nd` that new datasets take.
@@ -90,7 +89,7 @@ def write_new(
     fsync = options.get("fsync", True)
     with staged(path, replace=replace, advice='mode="w"', fsync=fsync) as made:
         folder = made.area / "frames" if is_archive else made.ready
-        run_together(_begin(tree, folder, options))
+        write_together(_begin(tree, folder, options))
         if is_archive:
             pack_folder(folder, made.ready)
 
@@ -128,22 +127,21 @@ def _tree_of_groups(source: xr.DataTree, label: str, encoding: Encoding) -> Tree
 
 def _begin(
     tree: Tree, folder: Path, options: Mapping[str, Any], *, is_root: bool = True
-) -> list[Job]:
-    """Make what lies beside the frames, and the jobs that write them."""
+) -> list[Write]:
+    """Make what lies beside the frames, and say what is written to each."""
     folder.mkdir()
-    jobs = []
+    writes: list[Write] = []
     for name, member in tree.members.items():
         stem = stem_of(name, is_coord=member.is_coordinate(name))
         how = storage_of(name, member, options)
         entries = entries_of(member, name)
         path = folder / f"{stem}.b2nd"
         # all is synced together
-        job = write_job(member.array, path, vlmeta=entries, meta={}, fsync=False, **how)
-        jobs.append(job)
+        writes.append((member.array, path, {"vlmeta": entries, "meta": {}, "fsync": False, **how}))
     for name, group in tree.groups.items():
-        jobs += _begin(group, folder / name, options, is_root=False)
+        writes += _begin(group, folder / name, options, is_root=False)
     finish_folder(tree, folder, is_root=is_root)
-    return jobs
+    return writes
 
 
 def storage_of(name: str, member: Member, options: Mapping[str, Any]) -> dict[str, Any]:

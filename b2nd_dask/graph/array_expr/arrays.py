@@ -116,6 +116,9 @@ class _Conversion:
         plain = all(hasattr(one, "_name") and hasattr(one, "chunks") for one in arrays)
         if not plain or len(expression.dependencies()) > len(arrays):
             return None
+        # to dask.array an axis of one element is one that repeats, also in several blocks
+        if any(sum(along) == 1 < len(along) for one in arrays for along in one.chunks):
+            return None
         keywords = {name: dask_original(value) for name, value in expression.kwargs.items()}
         if _BLOCKWISE & keywords.keys() or expression.new_axes:
             return None

@@ -7,15 +7,13 @@ changed, frames become expressions that absorb nothing.
 from __future__ import annotations
 
 import importlib
-import inspect
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import cache, partial
 from types import SimpleNamespace
 from typing import Any
 
 from b2nd_dask.graph import _dask_compat
-from b2nd_dask.graph._dask_compat import DaskChangedError, PrivateName
+from b2nd_dask.graph._dask_compat import DaskChangedError, PrivateName, parameters_of
 
 #: Operands of expressions, and parameters of functions, by module and name.
 NAMES = {
@@ -25,42 +23,43 @@ NAMES = {
     # what `compute()` and `persist()` add, who needs an expression, and who counts on its blocks
     "_expr": {
         "FinalizeComputeArray": "arr",
-        "RootAlias": "array name",
-        "ArrayExpr._other_dependents": "self parent dependents",
-        "ArrayExpr._preserve_grid_contract": "self parent result dependents",
+        "RootAlias": "array, name",
+        "ArrayExpr._other_dependents": "self, parent, dependents",
+        "ArrayExpr._preserve_grid_contract": "self, parent, result, dependents",
     },
     # functions of blocks, elementwise work, and which of its arguments have no blocks
     "_blockwise": {
         "Blockwise": (
-            "func out_ind name token dtype adjust_chunks new_axes align_arrays concatenate "
-            "_meta_provided kwargs"
+            "func, out_ind, name, token, dtype, adjust_chunks, new_axes, align_arrays, "
+            "concatenate, _meta_provided, kwargs"
         ),
-        "Elemwise": "op dtype name where out _user_kwargs",
+        "Elemwise": "op, dtype, name, where, out, _user_kwargs",
     },
     "_core_utils": {"is_scalar_for_elemwise": "arg"},
     # what makes an array of a graph
-    "core": {"from_graph": "layer _meta chunks keys name dependencies rename"},
+    "core": {"from_graph": "layer, _meta, chunks, keys, name, dependencies, rename"},
     # what moves elements
-    "_rechunk": {"Rechunk": "array _chunks threshold block_size_limit balance method"},
-    "manipulation._expand": {"ExpandDims": "array axes"},
-    "manipulation._reshape": {"Reshape": "array _shape"},
-    "manipulation._transpose": {"Transpose": "array axes"},
-    "slicing._basic": {"SliceSlicesIntegers": "array index allow_getitem_optimization"},
+    "_rechunk": {"Rechunk": "array, _chunks, threshold, block_size_limit, balance, method"},
+    "manipulation._expand": {"ExpandDims": "array, axes"},
+    "manipulation._reshape": {"Reshape": "array, _shape"},
+    "manipulation._transpose": {"Transpose": "array, axes"},
+    "slicing._basic": {"SliceSlicesIntegers": "array, index, allow_getitem_optimization"},
     # arrays of one repeated element
     "creation._ones_zeros": dict.fromkeys(
-        ("BroadcastTrick", "Empty"), "shape dtype chunks meta kwargs name"
+        ("BroadcastTrick", "Empty"), "shape, dtype, chunks, meta, kwargs, name"
     ),
     # reductions, how partial results combine, and what kind of array these are
     "reductions._reduction": {
         "Reduction": (
-            "array chunk aggregate axis keepdims dtype split_every combine name concatenate "
-            "output_size meta weights"
+            "array, chunk, aggregate, axis, keepdims, dtype, split_every, combine, name, "
+            "concatenate, output_size, meta, weights"
         ),
         "_build_tree_reduce_expr": (
-            "x aggregate axis keepdims dtype split_every combine name concatenate reduced_meta"
+            "x, aggregate, axis, keepdims, dtype, split_every, combine, name, concatenate, "
+            "reduced_meta"
         ),
     },
-    "_utils": {"compute_meta": "func _dtype args kwargs"},
+    "_utils": {"compute_meta": "func, _dtype, *args, **kwargs"},
 }
 #: Without these there are no expressions of ours; without the others they absorb nothing.
 _OF_SOURCES = ("IO", "new_collection")
@@ -78,25 +77,14 @@ _COPIES = (
 )
 
 
-@dataclass(frozen=True)
-class _Name(PrivateName):
-    """A name of `dask_array`."""
-
-    library = "dask-array"
-    package = "dask_array."
-
-    def _described(self, found: Any) -> str:
-        return " ".join(getattr(found, "_parameters", None) or _parameters(found))
-
-
-def _parameters(function: Any) -> list[str]:
-    return [] if isinstance(function, type) else list(inspect.signature(function).parameters)
-
-
 def resolved(*chosen: str) -> Any:
     """The chosen names, or all, by their last parts; `DaskChangedError` if one has changed."""
-    entries = [_Name(module, *entry) for module, names in NAMES.items() for entry in names.items()]
-    wanted = [entry for entry in entries if entry.name in chosen or not chosen]
+    wanted = [
+        PrivateName(f"dask_array.{module}", name, parameters, library="dask-array")
+        for module, names in NAMES.items()
+        for name, parameters in names.items()
+        if name in chosen or not chosen
+    ]
     return SimpleNamespace(**{each.name.rpartition(".")[2]: each.resolve() for each in wanted})
 
 
@@ -129,7 +117,7 @@ def _originals() -> dict[Callable[..., Any], Callable[..., Any]]:
 
 
 def _alike(copy: Any, known: Any) -> bool:
-    return callable(copy) and callable(known) and _parameters(copy) == _parameters(known)
+    return callable(copy) and callable(known) and parameters_of(copy) == parameters_of(known)
 
 
 def dask_original(func: Any) -> Any:

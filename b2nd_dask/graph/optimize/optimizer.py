@@ -26,7 +26,7 @@ import dask
 import dask.array as da
 from dask.highlevelgraph import HighLevelGraph
 
-from b2nd_dask.graph._dask_compat import is_planned, resolve_all, warn_once
+from b2nd_dask.graph._dask_compat import is_planned, logger, resolve_all, warn_once
 from b2nd_dask.graph.read.blocks import readings
 
 Optimizer = Callable[..., Any]
@@ -64,7 +64,9 @@ def install() -> None:
     workers of a cluster, as dask does with it.
     """
     if is_planned():
-        return  # arrays have no graph of layers to optimize
+        # arrays have no graph of layers to optimize
+        logger.info("array.query-planning is on: graphs that read frames stay as dask makes them")
+        return
     try:
         before = _plain_hook()
         before.__get__(None, da.Array)

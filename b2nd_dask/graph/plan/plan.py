@@ -1,4 +1,4 @@
-"""`plan` and what it returns: numbers, a text and a table in HTML."""
+"""`plan` and what it returns: numbers and a text."""
 
 from __future__ import annotations
 
@@ -6,20 +6,12 @@ import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from html import escape
 from typing import Any
 
 import numpy as np
 from dask.base import is_dask_collection
 
 from b2nd_dask.graph import _dask_compat
-
-_STYLE = (
-    "border-collapse: collapse; color: inherit; background: transparent; "
-    "font-variant-numeric: tabular-nums"
-)
-#: Lines in the middle between text and background, light or dark.
-_CELL = "text-align: left; padding: 2px 12px 2px 0; border-bottom: 1px solid rgba(128,128,128,.4)"
 
 #: More frames are shown as one.
 _MOST_SHOWN = 10
@@ -126,11 +118,7 @@ class Plan:
         return sum(frame.decode_nbytes for frame in self.frames)
 
     def __repr__(self) -> str:
-        return "\n\n".join(itertools.starmap(_text, _sections(self)))
-
-    def _repr_html_(self) -> str:
-        """Tables that take the colours of the page, light or dark."""
-        return f"<div>{''.join(itertools.starmap(_table, _sections(self)))}</div>"
+        return "\n\n".join(itertools.starmap(_text, sections(self)))
 
 
 def plan(*collections: Any) -> Plan:
@@ -189,8 +177,8 @@ def plan(*collections: Any) -> Plan:
 Rows = list[tuple[str, str]]
 
 
-def _sections(found: Plan) -> list[tuple[str, Rows]]:
-    """Titles and rows."""
+def sections(found: Plan) -> list[tuple[str, Rows]]:
+    """Titles, and the rows below them, of what is shown of a plan."""
     targets = [(f"writes {target.path}", _rows_of_target(target)) for target in found.targets]
     return [("Plan", _rows_of_plan(found)), *_shown_frames(found.frames), *targets]
 
@@ -265,12 +253,3 @@ def _size(nbytes: int) -> str:
 def _text(title: str, rows: Rows) -> str:
     width = max(len(name) for name, _ in rows)
     return "\n".join([title, *(f"  {name:<{width}}  {value}" for name, value in rows)])
-
-
-def _table(title: str, rows: Rows) -> str:
-    cells = "".join(
-        f'<tr><th style="{_CELL}">{escape(name)}</th><td style="{_CELL}">{escape(value)}</td></tr>'
-        for name, value in rows
-    )
-    heading = f'<caption style="text-align: left; color: inherit">{escape(title)}</caption>'
-    return f'<table style="{_STYLE}">{heading}{cells}</table>'

@@ -5,7 +5,8 @@ from __future__ import annotations
 import importlib
 import sys
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from functools import partial
+from typing import Any
 
 import dask.array as da
 from dask.base import tokenize
@@ -127,43 +128,39 @@ def from_b2nd(
     if array_type not in ARRAY_TYPES:
         known = " or ".join(map(repr, ARRAY_TYPES))
         raise ValueError(f"array_type={array_type!r}: give {known}")
-    given = _Given(dtype, uninit, verify, storage_options, offset, component)
+    opened = partial(
+        _opened,
+        dtype=dtype,
+        uninit=uninit,
+        verify=verify,
+        storage_options=storage_options,
+        offset=offset,
+        component=component,
+    )
     sources = sources_of(urlpath, storage_options)
     source: Readable
     if sources is not None:
-        source = join(open_all(sources, given.opened), axis or 0, bool(stack))
+        source = join(open_all(sources, opened), axis or 0, bool(stack))
     elif axis is not None or stack:
         raise ValueError("axis= and stack= put several frames together: pass a list or a pattern")
     else:
-        source = given.opened(urlpath)
+        source = opened(urlpath)
     array = array_of(source, chunks, name, array_type)
     if chunks is not None:
         warn_of_work(source, array.chunks)
     return array
 
 
-class _Given(NamedTuple):
-    """How the user wants frames to be opened; as for `open_b2nd`."""
-
-    dtype: Any
-    uninit: Any
-    verify: Verify
-    storage_options: Mapping[str, Any] | None
-    offset: int
-    component: str | None
-
-    def opened(self, source: Any) -> FrameReference:
-        """Open one frame."""
-        if not isinstance(source, Frame):
-            return reference_of(open_b2nd(source, **self._asdict()))
-        given = (self.dtype, self.uninit, self.storage_options, self.component)
-        chosen = any(value is not None for value in given)
-        if chosen or self.offset or self.verify != "auto":
-            raise ValueError(
-                "a Frame is read as it was opened: give dtype=, uninit=, verify=, "
-                "storage_options=, offset= and component= to open_b2nd"
-            )
-        return reference_of(source)
+def _opened(source: Any, *, verify: Verify, offset: int, **given: Any) -> FrameReference:
+    """Open one frame; arguments as for `open_b2nd`."""
+    if not isinstance(source, Frame):
+        return reference_of(open_b2nd(source, verify=verify, offset=offset, **given))
+    if offset or verify != "auto" or any(value is not None for value in given.values()):
+        raise ValueError(
+            "a Frame is read as it was opened: give dtype=, uninit=, verify=, "
+            "storage_options=, offset= and component= to open_b2nd"
+        )
+    return reference_of(source)
 
 
 def array_of(

@@ -157,9 +157,7 @@ def _grouped(joined: JoinedReference, limit: int) -> Chunks:
 
 def _limit(nbytes: int, chunks: str) -> int:
     """Bytes of a block, of an array of so many."""
-    if chunks == "auto":
-        return auto_block_nbytes(nbytes) or array_chunk_nbytes()
-    return array_chunk_nbytes(chunks)
+    return auto_block_nbytes(nbytes) if chunks == "auto" else array_chunk_nbytes(chunks)
 
 
 def _put_together(joined: JoinedReference, limit: int) -> tuple[int, ...]:

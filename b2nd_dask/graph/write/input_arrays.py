@@ -11,14 +11,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from b2nd_dask.format.grid import steps
-from b2nd_dask.frame.array import Frame, reference_of
+from b2nd_dask.frame.array import Frame
 from b2nd_dask.frame.opened_array import is_opened_array
 from b2nd_dask.frame.write.casts import cast_value, checked_cast, fits
 from b2nd_dask.frame.write.new_frame import check_storable
 from b2nd_dask.graph import _dask_compat
 from b2nd_dask.graph.read.blocks import Chunks, constant_of
-from b2nd_dask.graph.read.from_b2nd import array_of, expressions, from_b2nd, is_expression
-from b2nd_dask.graph.read.sizes import is_read_anew
+from b2nd_dask.graph.read.from_b2nd import expressions, from_b2nd, is_expression
 from b2nd_dask.graph.resources import array_chunk_nbytes
 from b2nd_dask.graph.write.numpy_arrays import array_in_blocks, from_numpy, numpy_source
 
@@ -137,9 +136,8 @@ def constant_element(arr: da.Array) -> NDArray[Any] | None:
     >>> constant_element(da.zeros(5) + 1) is None
     True
     """
-    if _dask_compat.is_planned() or len(arr.dask.layers) != 1:
-        return None
-    return constant_of(arr.dask.layers.get(arr.name), arr.ndim)
+    layers = _dask_compat.layers_of(arr)
+    return constant_of(layers.get(arr.name), arr.ndim) if len(layers) == 1 else None
 
 
 def aligned_to(arr: da.Array, chunks: tuple[int, ...]) -> da.Array:
@@ -151,14 +149,8 @@ def aligned_to(arr: da.Array, chunks: tuple[int, ...]) -> da.Array:
     wanted = aligned_sizes(arr.chunks, chunks, arr.dtype.itemsize)
     if wanted == arr.chunks:
         return arr
-    if not _dask_compat.is_planned():
-        source = numpy_source(arr)
-        return arr.rechunk(wanted) if source is None else array_in_blocks(source, wanted)
-    frame = _dask_compat.planned_source(arr)
-    if isinstance(frame, Frame) and is_read_anew(reference_of(frame), wanted, (0,) * arr.ndim):
-        return array_of(reference_of(frame), wanted)
-    rechunked: da.Array = arr.rechunk(wanted)
-    return rechunked
+    source = numpy_source(arr)
+    return arr.rechunk(wanted) if source is None else array_in_blocks(source, wanted)
 
 
 def aligned_sizes(sizes: Chunks, chunks: tuple[int, ...], itemsize: int) -> Chunks:

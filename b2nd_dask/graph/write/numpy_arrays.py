@@ -198,7 +198,9 @@ def from_numpy(elements: NDArray[Any], *, named: bool, snapshot: bool) -> da.Arr
     regions: Any = regions_of(sizes)
     is_mapped = isinstance(source, MappedArray)
     parts = [source] if is_mapped else [source[(*region, ...)] for region in regions]
-    return array_in_blocks(source, sizes, tokenize(sizes, [tokenize(part) for part in parts]))
+    tokens = [tokenize(part) for part in parts]
+    # which are those of the transpose, too
+    return array_in_blocks(source, sizes, tokenize(sizes, source.strides, tokens))
 
 
 class ArrayBlocks(BlockArgument):  # type: ignore[misc]
@@ -211,6 +213,11 @@ class ArrayBlocks(BlockArgument):  # type: ignore[misc]
         super().__init__(chunks)
         self.source = source
         self._slices = _dask_compat.ArraySliceDep(chunks)
+        self._token = uuid.uuid4().hex
+
+    def __dask_tokenize__(self) -> str:
+        # dask would read all elements, and copy those that are not contiguous
+        return self._token
 
     def __getitem__(self, block: tuple[int, ...]) -> Source:
         # with the ellipsis a 0-d array stays an array
@@ -226,9 +233,10 @@ def array_in_blocks(source: Source, sizes: Chunks, token: str | None = None) -> 
 
 def numpy_source(arr: da.Array) -> Source | None:
     """The NumPy array that a dask array is cut from, if it does nothing else."""
-    layer = arr.dask.layers.get(arr.name)
+    layers = _dask_compat.layers_of(arr)
+    layer = layers.get(arr.name)
     # of a layer that is fused the function is another
-    if len(arr.dask.layers) != 1 or _dask_compat.block_function(layer) is not np.asarray:
+    if len(layers) != 1 or _dask_compat.block_function(layer) is not np.asarray:
         return None
     blocks = _dask_compat.block_arguments(layer)
     return next((dep.source for dep in blocks if isinstance(dep, ArrayBlocks)), None)

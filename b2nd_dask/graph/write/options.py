@@ -294,15 +294,13 @@ def packed_metadata(
 
 def source_frames(array: da.Array) -> list[FrameReference]:
     """List the frames that the graph of an array reads, each once, without opening a file."""
-    values: list[Any]
-    if _dask_compat.is_planned():
-        values = _dask_compat.planned_nodes(array)
-    elif _dask_compat.has_layers():
-        values = [reading.source for reading in readings(array.dask)]
+    values: Iterable[Any]
+    if _dask_compat.has_layers():
+        values = (reading.source for reading in readings(array.dask))
     else:
         # then `from_b2nd` leaves the graph to dask, where the frame is a value by itself
-        single = [layer for layer in array.dask.layers.values() if len(layer) == 1]
-        values = [getattr(v, "value", v) for one in single for v in one.values()]
+        tasks = dict(array.__dask_graph__()).values()
+        values = (getattr(task, "value", task) for task in tasks)
     sources = [reference_of(value) if isinstance(value, Frame) else value for value in values]
     read = [source for source in sources if isinstance(source, FrameReference | JoinedReference)]
     return list({frame.version: frame for source in read for frame in source.frames}.values())

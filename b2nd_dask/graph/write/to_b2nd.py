@@ -8,8 +8,8 @@ from typing import Any
 
 from b2nd_dask.graph.write.write_array import write_array
 
-#: Takes the path and the options of `to_b2nd` that differ from their defaults.
-Writer = Callable[[Any, Mapping[str, Any]], Any]
+#: Takes the path, and by their names the options of `to_b2nd` that differ from their defaults.
+Writer = Callable[..., Any]
 _adapters: dict[str, Callable[[Any], Writer | None]] = {}
 
 
@@ -185,17 +185,7 @@ def to_b2nd(
     given = _given(locals())
     adapter = _adapters.get(type(arr).__module__.partition(".")[0])
     write = None if adapter is None else adapter(arr)
-    return write_elements(arr, urlpath, given) if write is None else write(urlpath, given)
-
-
-def write_elements(
-    arr: Any, urlpath: Any, given: Mapping[str, Any], labels: Mapping[str, Any] | None = None
-) -> Any:
-    """Write an array without names; `labels` are the vlmeta of a new frame, if none is given."""
-    for name in ("append_dim", "encoding"):
-        if name in given:
-            raise ValueError(f"{name}= is for objects of xarray, which have names: leave it out")
-    return write_array(arr, urlpath, labels=labels, **given)
+    return write_array(arr, urlpath, **given) if write is None else write(urlpath, **given)
 
 
 def _given(arguments: Mapping[str, Any]) -> dict[str, Any]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import errno
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -38,9 +38,15 @@ from b2nd_dask.graph.write.write_tasks import Job, WriteJob, log_reused, write_g
 from b2nd_dask.processes import unseen
 from b2nd_dask.storage import Location, Staging, only_here, staging_for
 
+#: Elements, the path or URL of their frame, and their `WriteOptions`.
+Write = tuple[Any, Any, Mapping[str, Any]]
+
 
 def write_array(arr: Any, urlpath: Any, *, compute: bool = True, **given: Any) -> Any:
     """Write elements, as `to_b2nd`; `given` are `WriteOptions`."""
+    for name in ("append_dim", "encoding"):
+        if name in given:
+            raise ValueError(f"{name}= is for objects of xarray, which have names: leave it out")
     options = WriteOptions(**given)
     if options.mode == "stage":
         location = target_of(urlpath, options.storage_options)
@@ -58,11 +64,6 @@ def _as_given(arr: Any, written: da.Array | Delayed) -> Any:
     """An array of the library that the given one is of."""
     is_array = isinstance(written, da.Array) and is_expression(held_by(arr))
     return expressions().expression_of(written) if is_array else written
-
-
-def write_job(arr: Any, urlpath: Any, **given: Any) -> Job:
-    """Make the job of a write, for `run_together`; `given` are `WriteOptions`."""
-    return _job(arr, urlpath, WriteOptions(**given), snapshot=False)[0]
 
 
 def _job(arr: Any, urlpath: Any, options: WriteOptions, *, snapshot: bool) -> tuple[Job, Location]:
@@ -122,11 +123,12 @@ def new_staging(
     )
 
 
-def run_together(jobs: Sequence[Job]) -> None:
-    """Compute several writes, of which what they share is computed once.
+def write_together(writes: Iterable[Write]) -> None:
+    """Write several arrays, of which what they share is computed once.
 
     Where one fails, nothing is left of those that were not published.
     """
+    jobs = [_job(arr, to, WriteOptions(**given), snapshot=False)[0] for arr, to, given in writes]
     together = [job for job in jobs if isinstance(job, WriteJob)]
     others = [job.graph(None) for job in jobs if not isinstance(job, WriteJob)]
     try:

@@ -184,8 +184,11 @@ def write_graphs(jobs: Sequence[WriteJob], staged: ChunkRecords | None = None) -
     A block all of whose chunks are `staged` already, of the frame of a single job, is not computed.
     """
     each = [_Blocks(job, staged) for job in jobs]
-    # together: by itself each would fuse what it shares with others into tasks of its own
-    tasks = {} if not each else _fused(each) if _dask_compat.has_layers() else _appended(each)
+    # together: by itself each would fuse what it shares with others into tasks of its own; without
+    # those that compute nothing, of whose layers dask would leave some in the graph as a whole
+    computing = [blocks for blocks in each if blocks.keys]
+    optimized = _fused if _dask_compat.has_layers() else _appended
+    tasks = optimized(computing) if computing else {}
     for blocks in each:
         blocks.graph = {**tasks, **blocks.graph}
     return [b.committed([*b.keys, *b.known], b.job.finish, b.plan) for b in each]
