@@ -311,18 +311,7 @@ class Moved(Refusing):
     size = 1
 
 
-@dataclass(frozen=True, eq=False)
-class Patchwork(Refusing):
-    """Blocks that are those of other layers, as concatenation and assignment leave them."""
-
-    blocks: Mapping[tuple[int, ...], tuple[Any, ...]]
-    """Keys of blocks of other layers; not of those that the layer computes."""
-    chunks: Chunks
-    layers: tuple[str, ...]
-    size = 1
-
-
-Node = Opaque | Read | Constant | Elemwise | Moved | Patchwork
+Node = Opaque | Read | Constant | Elemwise | Moved
 
 
 def _in_layer(node: Node | Literal, old: str, new: str) -> Node | Literal:

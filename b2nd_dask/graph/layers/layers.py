@@ -16,7 +16,7 @@ import numpy as np
 from dask.highlevelgraph import HighLevelGraph
 
 from b2nd_dask.graph import _dask_compat
-from b2nd_dask.graph._dask_compat import Alias, M, Task, TaskRef, held_tasks, noted
+from b2nd_dask.graph._dask_compat import M, Task, TaskRef, held_tasks, noted
 from b2nd_dask.graph.expression.chunk_steps import Fold, fold_of
 from b2nd_dask.graph.expression.elementwise import UNKNOWN, is_scalar, parse_call
 from b2nd_dask.graph.expression.nodes import (
@@ -27,7 +27,6 @@ from b2nd_dask.graph.expression.nodes import (
     Moved,
     Node,
     Opaque,
-    Patchwork,
     Read,
     has_all_lengths,
     size_of,
@@ -125,7 +124,7 @@ class Layers:
             Literal(source) if labels is None else self.nodes[source]
             for source, labels in layer.indices
         ]
-        if not any(isinstance(arg, Read | Elemwise | Patchwork) for arg in args):
+        if not any(isinstance(arg, Read | Elemwise) for arg in args):
             return None
         known = [arg.value if isinstance(arg, Literal) else UNKNOWN for arg in args]
         if not all(value is UNKNOWN or is_scalar(value) for value in known):
@@ -147,7 +146,7 @@ class Layers:
         """The node of a layer that slices or rechunks another one."""
         below = self.graph.dependencies[name]
         if len(below) != 1:
-            return self._patchwork(name)
+            return None
         (source,) = below
         child, layer = self.nodes[source], self.graph.layers[name]
         chunks, sizes = child.chunks, noted_chunks(layer)
@@ -172,24 +171,8 @@ class Layers:
             reads = (leaf for leaf in leaves_of(child) if isinstance(leaf, Read))
             self.rechunks_of.update(read.layers[-1] for read in reads if not read.is_rechunked)
             return moved
-        if _is_reshape(tasks, name):
-            return Moved(child, None, sizes, (name,), is_reshape=True)
-        return self._patchwork(name)
-
-    def _patchwork(self, name: str) -> Patchwork | None:
-        """The node of a layer many of whose blocks are those of layers below."""
-        layer, chunks = self.graph.layers[name], noted_chunks(self.graph.layers[name])
-        tasks = held_tasks(layer)
-        if chunks is None or tasks is None:
-            return None
-        below = self.graph.dependencies[name]
-        blocks: dict[Any, Any] = {}
-        for key, task in tasks.items():
-            target: Any = task.target if type(task) is Alias else task
-            is_block = isinstance(target, tuple) and isinstance(target[0], str)
-            if is_block and target[0] in below and key[0] == name:
-                blocks[key[1:]] = target
-        return Patchwork(blocks, chunks, (name,)) if blocks else None
+        is_reshape = _is_reshape(tasks, name)
+        return Moved(child, None, sizes, (name,), is_reshape=True) if is_reshape else None
 
     def inputs(self, name: str) -> list[str] | None:
         """The layers that a layer of one task a block reads; None for layers of another kind."""

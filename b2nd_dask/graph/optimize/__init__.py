@@ -1,9 +1,9 @@
 """The optimizer of graphs that read frames; neither `from_b2nd` nor `to_b2nd` needs it.
 
 `optimizer` is what dask calls, with the rules that the user chose. `rewrite` goes from the results
-down and lowers each layer that is needed: by `reductions` (and `patchwork`), `lower`, `filters` or
-`positions`, or all at once by `at_once`. `sharing` says what else uses a layer, `views` what may be
-read-only, `names` gives lowered layers keys of their own, `soundness` verifies the result. Arrays
-of `dask_array` share `at_once`, `lower` and `reductions`. What reads and writes imports `optimizer`
+down and lowers each layer that is needed: by `reductions`, `lower`, `filters` or `positions`, or
+all at once by `at_once`. `sharing` says what else uses a layer, `views` what may be read-only,
+`names` gives lowered layers keys of their own, `soundness` verifies the result. Arrays of
+`dask_array` share `at_once`, `lower` and `reductions`. What reads and writes imports `optimizer`
 alone: all else needs private names of dask, which come from `graph._dask_compat`.
 """

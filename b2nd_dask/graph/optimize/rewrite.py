@@ -23,7 +23,6 @@ from b2nd_dask.graph.optimize.at_once import tasks_at_once
 from b2nd_dask.graph.optimize.filters import lowered_filter
 from b2nd_dask.graph.optimize.lower import Lowered, lowered_tree, lowered_views
 from b2nd_dask.graph.optimize.names import is_renamable, with_own_names
-from b2nd_dask.graph.optimize.patchwork import lowered_patchwork
 from b2nd_dask.graph.optimize.positions import lowered_positions
 from b2nd_dask.graph.optimize.reductions import Reductions
 from b2nd_dask.graph.optimize.sharing import Sharing
@@ -163,8 +162,6 @@ class _Rewriting:
         node = self._layers.nodes[name]
         if self._reductions:
             yield "reductions", self._reductions.lowered(name, self._sharing)
-            found = lowered_patchwork(self._layers, self._sharing, name, asks=self._asks)
-            yield "reductions", found
         if isinstance(node, Read | Elemwise):
             yield _rule_of(node), self._tree(name, node)
         if "masks" in self._rules:

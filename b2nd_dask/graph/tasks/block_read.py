@@ -157,11 +157,6 @@ class BlockReduction:
         return StreamedFold(self.fold, BoundProgram(self.program, inputs, dtype))
 
 
-def reduce_array(elements: NDArray[Any], step: BlockReduction) -> Any:
-    """Compute the chunk step of a reduction for a block that is there already."""
-    return step.fold.whole(step.program.run(elements))
-
-
 def reduce_block(block: BlockRead, step: BlockReduction, inputs: Sequence[Any]) -> Any:
     """Compute the chunk step of a reduction chunk by chunk, while the block is read.
 
