@@ -20,9 +20,8 @@ from b2nd_dask.graph._dask_compat import chunk
 from b2nd_dask.graph.expression.elementwise import unwrapped
 from b2nd_dask.graph.expression.nodes import Elemwise, Literal, Node, Read
 from b2nd_dask.graph.expression.program import (
-    BoundProgram,
-    Input,
     Operand,
+    Program,
     Result,
     compile_tree,
     same_read,
@@ -34,7 +33,7 @@ _T = TypeVar("_T")
 
 
 def is_constant(
-    bound: BoundProgram, statistics: ChunkStatistics, counts: NDArray[np.int64]
+    program: Program, statistics: ChunkStatistics, counts: NDArray[np.int64]
 ) -> NDArray[np.bool_]:
     """In which chunks a program has one result, whatever their elements are.
 
@@ -43,16 +42,16 @@ def is_constant(
     counts : ndarray of int64
         Elements of each chunk.
     """
-    top = _range_of_top(bound, statistics, counts)
+    top = _range_of_top(program, statistics, counts)
     constant = False if top is None else top.is_constant
     return np.broadcast_to(constant, len(counts)) & statistics.known
 
 
 def is_false(
-    bound: BoundProgram, statistics: ChunkStatistics, counts: NDArray[np.int64]
+    program: Program, statistics: ChunkStatistics, counts: NDArray[np.int64]
 ) -> NDArray[np.bool_]:
     """In which chunks a program is false, whatever their elements are; as `is_constant`."""
-    top = _range_of_top(bound, statistics, counts)
+    top = _range_of_top(program, statistics, counts)
     false = False if top is None or not top.is_boolean else ~np.asarray(top.high)
     return np.broadcast_to(false, len(counts)) & statistics.known
 
@@ -74,12 +73,12 @@ def or_unknown(evaluate: Callable[[], _T], unknown: _T) -> _T:
 class Pruned:
     """Chunks for which `is_constant` or `is_false` holds."""
 
-    holds: Callable[[BoundProgram, ChunkStatistics, NDArray[np.int64]], NDArray[np.bool_]]
-    bound: BoundProgram
+    holds: Callable[[Program, ChunkStatistics, NDArray[np.int64]], NDArray[np.bool_]]
+    program: Program
 
     def __call__(self, statistics: ChunkStatistics, counts: NDArray[np.int64]) -> NDArray[np.bool_]:
         """Whether it holds for each chunk."""
-        return self.holds(self.bound, statistics, counts)
+        return self.holds(self.program, statistics, counts)
 
 
 @dataclass(frozen=True, eq=False)
@@ -176,40 +175,39 @@ def false_mask(mask: Node, read: Read) -> Predicate | None:
     return None if bound is None else Pruned(is_false, bound)
 
 
-def _program_on(node: Node, read: Read) -> BoundProgram | None:
+def _program_on(node: Node, read: Read) -> Program | None:
     """What a tree computes of the elements of a read and of values alone."""
     if isinstance(node, Elemwise) and node.chunks is None:
         return None
     found = compile_tree(node)
     if found is None or not same_read(found.read, read) or found.inputs or not found.program.steps:
         return None
-    return BoundProgram(found.program, (), read.source.dtype)
+    return found.program
 
 
 def _range_of_top(
-    bound: BoundProgram, statistics: ChunkStatistics, counts: NDArray[np.int64]
+    program: Program, statistics: ChunkStatistics, counts: NDArray[np.int64]
 ) -> Range | None:
     if not statistics.has_range:
         return None
     has_nan, has_others = statistics.nans > 0, statistics.nans < counts
     elements = Range(statistics.least, statistics.greatest, has_nan, has_others, False)
-    return or_unknown(lambda: _range_of(bound, elements), None)
+    return or_unknown(lambda: _range_of(program, elements), None)
 
 
-def _range_of(bound: BoundProgram, elements: Range) -> Range:
+def _range_of(program: Program, elements: Range) -> Range:
     values = {0: elements}
 
     def value(operand: Operand) -> Range:
         if isinstance(operand, Result):
             return values[operand.number]
-        return _of_scalar(
-            bound.inputs[operand.number] if isinstance(operand, Input) else operand.value
-        )
+        assert isinstance(operand, Literal), "it has no inputs"  # noqa: S101
+        return _of_scalar(operand.value)
 
-    for number, step in enumerate(bound.program.steps, start=1):
+    for number, step in enumerate(program.steps, start=1):
         func, keywords = unwrapped(step.func, step.keywords)
         values[number] = _call(func, [value(arg) for arg in step.args], keywords)
-    return value(bound.program.top)
+    return value(program.top)
 
 
 def _call(func: Any, args: list[Range], keywords: Mapping[str, Any]) -> Range:

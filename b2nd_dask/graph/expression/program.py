@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
-import numpy as np
 from numpy.typing import NDArray
 
 from b2nd_dask.graph.expression.elementwise import (
@@ -74,6 +73,15 @@ class Program:
         last = self.steps[-1] if self.steps else None
         return last is not None and is_among(unwrapped(last.func, last.keywords)[0], FILTERS)
 
+    def bound(self, inputs: Sequence[Any]) -> Program:
+        """The same with values as its inputs."""
+
+        def value(arg: Operand) -> Operand:
+            return Literal(inputs[arg.number]) if isinstance(arg, Input) else arg
+
+        steps = (replace(step, args=tuple(map(value, step.args))) for step in self.steps)
+        return Program(tuple(steps), value(self.top))
+
     def run(self, elements: NDArray[Any], inputs: Sequence[Any] = ()) -> Any:
         """Run the steps on elements that were read."""
         needed_until = self.last_uses()
@@ -102,19 +110,8 @@ class Program:
         return last
 
 
-@dataclass(frozen=True, eq=False)
-class BoundProgram:
-    """A program with its inputs."""
-
-    program: Program
-    inputs: Sequence[Any]
-    dtype: np.dtype[Any]
-    """Of the elements that are read."""
-
-    def __call__(self, elements: NDArray[Any]) -> NDArray[Any]:
-        """Run it on elements."""
-        made: NDArray[Any] = self.program.run(elements, self.inputs)
-        return made
+#: Leaves the elements as they are.
+ELEMENTS = Program((), Result(0))
 
 
 class Compiled(NamedTuple):
