@@ -35,9 +35,7 @@ _Reduction: Any = getattr(_NAMES, "Reduction", object)
 _ALONE = "alone"
 
 
-def reduced(
-    source: FrameExpr, parent: Any, dependents: Dependents, rules: Sequence[str]
-) -> FrameReduction | str | None:
+def reduced(source: FrameExpr, parent: Any, dependents: Dependents) -> FrameReduction | str | None:
     """The reduction that folds into a source.
 
     Where statistics answer all, it does not matter what else reads the blocks.
@@ -47,7 +45,7 @@ def reduced(
     # the user's own subclass may do anything
     if type(parent)._lower is not _Reduction._lower:
         return "it makes tasks of its own"
-    found = _reduced_read(source, parent, asks="statistics" in rules)
+    found = _reduced_read(source, parent)
     if isinstance(found, str):
         return found
     others = source._other_dependents(parent, dependents)
@@ -68,12 +66,12 @@ def _fold_of(reduction: Any) -> Fold | None:
     return fold_of(func, {"axis": axis, "keepdims": True})
 
 
-def _reduced_read(source: Any, reduction: Any, *, asks: bool) -> ReducedRead | str:
+def _reduced_read(source: Any, reduction: Any) -> ReducedRead | str:
     """What a reduction of a source reads; the reason where its chunk step does not fold."""
     fold = _fold_of(reduction)
-    if fold is None or type(source) is not FrameExpr or source.top.chunks is None:
+    if fold is None or type(source) is not FrameExpr or source.top.filters:
         return "its chunk step does not run chunk by chunk, or counts on the blocks"
-    return ReducedRead.of(source.top, fold, asks=asks)
+    return ReducedRead.of(source.top, fold, asks="statistics" in active_rules())
 
 
 def _is_combined(fold: Fold, reduction: Any) -> bool:
@@ -89,12 +87,12 @@ def _is_combined(fold: Fold, reduction: Any) -> bool:
     )
 
 
-def _merged(found: ReducedRead, reduction: Any, rules: Sequence[str]) -> Chunks:
+def _merged(found: ReducedRead, reduction: Any) -> Chunks:
     """The blocks that tasks reduce: small neighbours share one."""
     read: Read = found.read
     if not _is_combined(found.fold, reduction):
         return read.chunks
-    limit = found.merged_nbytes(merge_limit(read.nbytes), merges="merge_blocks" in rules)
+    limit = found.merged_nbytes(merge_limit(read.nbytes), merges="merge_blocks" in active_rules())
     return merged_blocks(read.chunks, found.fold.axis, read.source.dtype.itemsize, limit)
 
 
@@ -131,14 +129,13 @@ class FrameReduction(_Reduction):  # type: ignore[misc]
     """A reduction whose chunk step folds into the read below; slices still pass through it."""
 
     def _lower(self) -> Any:
-        rules = active_rules()
-        found = _reduced_read(self.array, self, asks="statistics" in rules)
+        found = _reduced_read(self.array, self)
         if isinstance(found, str):
             return super()._lower()
         axis, dtype = self.axis, self.operand("dtype") or float
         name = self.operand("name")
         leaf = ReducedExpr(
-            self.array.tree, _fold_of(self), _merged(found, self, rules), dtype,
+            self.array.tree, _fold_of(self), _merged(found, self), dtype,
             name or funcname(self.chunk), *self.array.inputs,
         )  # fmt: skip
         meta = self.meta

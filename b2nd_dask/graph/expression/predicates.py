@@ -24,7 +24,7 @@ from b2nd_dask.graph.expression.program import (
     Program,
     Result,
     compile_tree,
-    same_read,
+    same_leaf,
 )
 from b2nd_dask.graph.expression.ranges import Range, anything_of, cast, result_of
 
@@ -126,7 +126,7 @@ class _Pruning:
     def of(self, node: Node | Literal) -> Predicate | None:
         """As `pruning_of`."""
         if isinstance(node, Read):
-            return None if same_read(node, self._read) else ALWAYS
+            return None if same_leaf(node, self._read) else ALWAYS
         if not isinstance(node, Elemwise):
             return ALWAYS
         if id(node) not in self._known:
@@ -139,10 +139,10 @@ class _Pruning:
     def _of_args(self, node: Elemwise) -> Predicate | None:
         parts = [self.of(arg) for arg in node.args]
         rest = _all_of(parts)
-        if node.chunks is not None:
+        if not node.filters:
             return rest
         elements, mask = node.args
-        # a filter: an element that the mask drops must depend on none at another index
+        # an element that the mask drops must depend on none at another index
         chosen = false_mask(mask, self._read) if isinstance(mask, Elemwise) else None
         if chosen is None or not self._is_elementwise(elements):
             return rest
@@ -150,7 +150,7 @@ class _Pruning:
 
     def _is_elementwise(self, node: Node | Literal) -> bool:
         if isinstance(node, Read):
-            return same_read(node, self._read)
+            return same_leaf(node, self._read)
         return isinstance(node, Elemwise) and _program_on(node, self._read) is not None
 
 
@@ -177,10 +177,10 @@ def false_mask(mask: Node, read: Read) -> Predicate | None:
 
 def _program_on(node: Node, read: Read) -> Program | None:
     """What a tree computes of the elements of a read and of values alone."""
-    if isinstance(node, Elemwise) and node.chunks is None:
+    if isinstance(node, Elemwise) and node.filters:
         return None
     found = compile_tree(node)
-    if found is None or not same_read(found.read, read) or found.inputs or not found.program.steps:
+    if found is None or not same_leaf(found.read, read) or found.inputs or not found.program.steps:
         return None
     return found.program
 

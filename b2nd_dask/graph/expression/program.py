@@ -208,22 +208,17 @@ class _Compiler:
         return Result(len(self.steps))
 
 
-def same_read(one: Read, other: Read) -> bool:
-    """Whether two reads return the same elements in the same blocks."""
-    return one is other or read_key(one) == read_key(other)
-
-
-def read_key(read: Read) -> tuple[Any, ...]:
-    """Equal for reads that return the same elements in the same blocks."""
-    # a frame that was opened twice has two references
-    return read.source.__dask_tokenize__(), read.positions, read.axes, read.chunks
+def leaf_key(leaf: Node) -> tuple[Any, ...]:
+    """Equal for leaves of a tree that have the same elements in the same blocks."""
+    if isinstance(leaf, Read):
+        # a frame that was opened twice has two references
+        return leaf.source.__dask_tokenize__(), leaf.positions, leaf.axes, leaf.chunks
+    return type(leaf), leaf.layers[0]
 
 
 def same_leaf(one: Node, other: Node) -> bool:
     """Whether two leaves of a tree have the same elements in the same blocks."""
-    if isinstance(one, Read) and isinstance(other, Read):
-        return same_read(one, other)
-    return one is other or (type(one) is type(other) and one.layers[0] == other.layers[0])
+    return one is other or leaf_key(one) == leaf_key(other)
 
 
 def _known(argument: Operand) -> Any:

@@ -150,7 +150,7 @@ class Layers:
         (source,) = below
         child, layer = self.nodes[source], self.graph.layers[name]
         chunks, sizes = child.chunks, noted_chunks(layer)
-        if chunks is None or (isinstance(child, Elemwise) and child.chunks is None):
+        if chunks is None:
             return None
         tasks: Any = held_tasks(layer)
         is_p2p = type(layer).__name__ == "P2PRechunkLayer"

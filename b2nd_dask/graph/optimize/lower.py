@@ -123,7 +123,7 @@ def lowered_tree(
     if found is None:
         return None
     # a filter has the blocks of the elements that it chooses from
-    blocked: Any = node.args[0] if node.chunks is None else node
+    blocked: Any = node.args[0] if isinstance(node, Elemwise) and node.filters else node
     chunks: Chunks = blocked.chunks
     blocks = math.prod(map(len, chunks))
     labels = tuple(range(len(chunks)))

@@ -70,7 +70,7 @@ class Reductions:
         self._combining = {
             name: combining_layers(layers, name, partial(_combines, fold))
             for name, (fold, below) in layers.folds.items()
-            if isinstance(node := layers.nodes[below], Read | Elemwise) and node.chunks is not None
+            if isinstance(node := layers.nodes[below], Read | Elemwise) and not node.filters
         }
         # the last layer of a reduction, and that of its chunk steps
         self._by_top = {[name, *above][-1]: name for name, above in self._combining.items()}

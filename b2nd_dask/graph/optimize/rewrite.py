@@ -17,7 +17,7 @@ from dask.typing import Key
 from b2nd_dask.graph._dask_compat import flatten
 from b2nd_dask.graph.expression.nodes import Elemwise, Node, Opaque, Read, with_leaves
 from b2nd_dask.graph.expression.predicates import predicate_of
-from b2nd_dask.graph.expression.program import read_key
+from b2nd_dask.graph.expression.program import leaf_key
 from b2nd_dask.graph.layers.layers import Layers
 from b2nd_dask.graph.optimize.at_once import tasks_at_once
 from b2nd_dask.graph.optimize.filters import lowered_filter
@@ -87,7 +87,7 @@ class _Rewriting:
         self._moved_reads: defaultdict[Any, list[str]] = defaultdict(list)
         for name, node in layers.nodes.items():
             if isinstance(node, Read) and len(node.layers) > 1:
-                self._moved_reads[read_key(node)].append(name)
+                self._moved_reads[leaf_key(node)].append(name)
         self._views = Views(layers, self._outputs)
         self._asks = "statistics" in rules
         merges = "merge_blocks" in rules
@@ -125,7 +125,7 @@ class _Rewriting:
     def _read_by_another(self, name: str, node: Node) -> Node:
         """The layer that reads the same blocks for something else; the node where there is none."""
         if isinstance(node, Read) and len(node.layers) > 1:
-            for other in self._moved_reads.get(read_key(node), ()):
+            for other in self._moved_reads.get(leaf_key(node), ()):
                 if other != name and other in self._needed:
                     return Opaque(other, node.chunks)
         return node
