@@ -8,6 +8,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, TypeVar
 
 import numpy as np
@@ -70,18 +71,6 @@ def or_unknown(evaluate: Callable[[], _T], unknown: _T) -> _T:
 
 
 @dataclass(frozen=True, eq=False)
-class Pruned:
-    """Chunks for which `is_constant` or `is_false` holds."""
-
-    holds: Callable[[Program, ChunkStatistics, NDArray[np.int64]], NDArray[np.bool_]]
-    program: Program
-
-    def __call__(self, statistics: ChunkStatistics, counts: NDArray[np.int64]) -> NDArray[np.bool_]:
-        """Whether it holds for each chunk."""
-        return self.holds(self.program, statistics, counts)
-
-
-@dataclass(frozen=True, eq=False)
 class Combined:
     """The conjunction or the disjunction of some predicates."""
 
@@ -99,11 +88,6 @@ class Combined:
 ALWAYS = Combined(np.logical_and, ())
 
 
-def pruning_of(top: Node, read: Read) -> Predicate | None:
-    """Find the predicate under which elements of a read do not change a result; None: never."""
-    return _Pruning(read).of(top)
-
-
 def predicate_of(tree: Node) -> Predicate | None:
     """What prunes the read of a tree; None where nothing does."""
     compiled = compile_tree(tree) if isinstance(tree, Elemwise) else None
@@ -112,7 +96,7 @@ def predicate_of(tree: Node) -> Predicate | None:
     source = compiled.read.source
     if not isinstance(source, FrameReference) or not source.has_statistics:
         return None
-    predicate = pruning_of(tree, compiled.read)
+    predicate = _Pruning(compiled.read).of(tree)
     return None if predicate is ALWAYS else predicate
 
 
@@ -124,15 +108,15 @@ class _Pruning:
         self._known: dict[int, Predicate | None] = {}
 
     def of(self, node: Node | Literal) -> Predicate | None:
-        """As `pruning_of`."""
+        """The predicate under which elements of the read do not change a node; None: never."""
         if isinstance(node, Read):
             return None if same_leaf(node, self._read) else ALWAYS
         if not isinstance(node, Elemwise):
             return ALWAYS
         if id(node) not in self._known:
-            bound = _program_on(node, self._read)
+            program = _program_on(node, self._read)
             self._known[id(node)] = (
-                self._of_args(node) if bound is None else Pruned(is_constant, bound)
+                self._of_args(node) if program is None else partial(is_constant, program)
             )
         return self._known[id(node)]
 
@@ -171,8 +155,8 @@ def _all_of(parts: list[Predicate | None]) -> Predicate | None:
 
 def false_mask(mask: Node, read: Read) -> Predicate | None:
     """The predicate under which a mask is false everywhere."""
-    bound = _program_on(mask, read)
-    return None if bound is None else Pruned(is_false, bound)
+    program = _program_on(mask, read)
+    return None if program is None else partial(is_false, program)
 
 
 def _program_on(node: Node, read: Read) -> Program | None:
