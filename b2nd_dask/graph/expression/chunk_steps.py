@@ -106,13 +106,17 @@ class ReductionKind:
 
 @dataclass(frozen=True, eq=False)
 class Fold:
-    """A chunk step, which dask computes of each block before it combines the results."""
+    """What is computed of each block before results are combined: a chunk step of dask.
+
+    Elementwise work may stand before it.
+    """
 
     func: Callable[..., Any]
+    """The step; partials have its keywords."""
     axis: tuple[int, ...]
     """Axes to reduce."""
     program: Program = ELEMENTS
-    """Elementwise work on the elements that are reduced."""
+    """The work before it."""
     asks: bool = False
     """Whether it is answered from statistics of chunks where these suffice."""
 
