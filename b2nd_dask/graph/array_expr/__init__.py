@@ -11,7 +11,7 @@ reductions in `reductions`. A rule returns the expression that takes the place o
 reason why it stays. At DEBUG the logger `b2nd_dask` has a line for each answer: which expression
 absorbed which, or why not.
 
-A new rule is a function of a source, the expression above it, what depends on each expression, and
-the names of the rules that are on; and a row of the table, with the name in
-`optimizer.RULE_NAMES` that switches it. What it needs of `dask_array` goes into `compat.NAMES`.
+A new rule is a function of a source, the expression above it, and what depends on each expression;
+and a row of the table, with the name in `optimizer.RULE_NAMES` that switches it. What it needs of
+`dask_array` goes into `compat.NAMES`.
 """

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import cache
 from typing import Any, NamedTuple
 
@@ -29,7 +29,7 @@ logger = logging.getLogger("b2nd_dask")
 class Rule(NamedTuple):
     """What becomes of an expression of one class above a source."""
 
-    apply: Callable[[FrameExpr, Any, Dependents, Sequence[str]], Any]
+    apply: Callable[[FrameExpr, Any, Dependents], Any]
     """Returns the expression in its place, or the reason why it stays; None of our own."""
     switch: str | None
     """Which of `optimizer.RULE_NAMES` has it; None where it is needed for right results."""
@@ -57,7 +57,18 @@ def rule_table() -> dict[type, Rule]:
 
 def absorbed(source: FrameExpr, parent: Any, dependents: Dependents) -> Any:
     """The expression that replaces one above a source; None where that stays."""
-    return _decided(_absorbed, source, parent, parent, dependents)
+
+    def found_by(rule: Rule) -> Any:
+        if rule.alone and (others := source._other_dependents(parent, dependents)):
+            return f"it is needed by {', '.join(others)}"
+        found = rule.apply(source, parent, dependents)
+        if found is None or isinstance(found, str):
+            return found
+        kept = source._preserve_grid_contract(parent, found, dependents)
+        return "what is above counts on its blocks" if kept is None else kept
+
+    above = f"{type(parent).__name__} {parent._name}"
+    return _decided(source, above, _rule_for(type(parent)), found_by)
 
 
 def lowered_in_blocks(source: FrameExpr, chunks: Chunks) -> FrameExpr | None:
@@ -65,57 +76,58 @@ def lowered_in_blocks(source: FrameExpr, chunks: Chunks) -> FrameExpr | None:
 
     Others may read the same elements then: what is read from a store is read once.
     """
-    found: FrameExpr | None = _decided(_lowered_in_blocks, source, "new blocks", chunks)
+
+    def found_by(_: Rule) -> FrameExpr | str:
+        if source.tree.compiled.read.source.is_remote:
+            return "what is read from a store is read once"
+        return _read_in_blocks(source, chunks)
+
+    kind = getattr(compat.rule_names(), "Rechunk", None)
+    found: FrameExpr | None = _decided(source, "new blocks", _rule_for(kind), found_by)
     return found
 
 
-def _decided(rule: Callable[..., Any], source: FrameExpr, above: Any, *args: Any) -> Any:
-    """What a rule returns; None, and a line at DEBUG, where it names a reason to do nothing.
+def _rule_for(kind: Any) -> Rule | None:
+    """The rule for a class of expressions; none where `dask_array` has changed."""
+    names = compat.rule_names()
+    if names is None:
+        return None
+    return rule_table().get(names.Reduction if issubclass(kind, names.Reduction) else kind)
 
-    It is None, too, where a rule fails, or `dask_array` has changed.
+
+def _decided(
+    source: FrameExpr, above: str, rule: Rule | None, found_by: Callable[[Rule], Any]
+) -> Any:
+    """What a rule finds; None, and a line at DEBUG, where it names a reason to do nothing.
+
+    It is None, too, where a rule fails.
 
     Raises
     ------
     ValueError
         A setting of this package means nothing.
     """
+    found: Any
     try:
         rules = active_rules()
-        found = None if compat.rule_names() is None else rule(source, *args, rules)
+        if rule is None:
+            found = "no rule knows it"
+        elif rule.switch not in (None, *rules):
+            found = f"the rule {rule.switch} is off"
+        else:
+            found = found_by(rule)
     except SettingError:
         raise
     except Exception as error:  # noqa: BLE001 - whatever it is, the expression is right as it is
         warn_once("b2nd_dask leaves an expression to dask_array", error)
         return None
-    what = above if isinstance(above, str) else f"{type(above).__name__} {above._name}"
     if isinstance(found, str):
-        logger.debug("%s does not absorb %s: %s", source._name, what, found)
+        logger.debug("%s does not absorb %s: %s", source._name, above, found)
         return None
-    if found is not None:
-        switch = "new_blocks" if isinstance(above, str) else _rule_of(above).switch
-        name = f"the rule {switch}" if switch else "a rule that is always on"
-        logger.debug("%s absorbs %s: %s, by %s", source._name, what, found._name, name)
+    if found is not None and rule is not None:
+        name = f"the rule {rule.switch}" if rule.switch else "a rule that is always on"
+        logger.debug("%s absorbs %s: %s, by %s", source._name, above, found._name, name)
     return found
-
-
-def _rule_of(parent: Any) -> Any:
-    reduction = compat.rule_names().Reduction
-    return rule_table().get(reduction if isinstance(parent, reduction) else type(parent))
-
-
-def _absorbed(source: FrameExpr, parent: Any, dependents: Dependents, rules: Sequence[str]) -> Any:
-    rule = _rule_of(parent)
-    if rule is None:
-        return "no rule knows it"
-    if rule.switch is not None and rule.switch not in rules:
-        return f"the rule {rule.switch} is off"
-    if rule.alone and (others := source._other_dependents(parent, dependents)):
-        return f"it is needed by {', '.join(others)}"
-    found = rule.apply(source, parent, dependents, rules)
-    if found is None or isinstance(found, str):
-        return found
-    kept = source._preserve_grid_contract(parent, found, dependents)
-    return "what is above counts on its blocks" if kept is None else kept
 
 
 def _moved(source: FrameExpr, top: Node | None, chunks: Chunks) -> FrameExpr | str:
@@ -125,7 +137,7 @@ def _moved(source: FrameExpr, top: Node | None, chunks: Chunks) -> FrameExpr | s
     return source_of(top, source.dtype, chunks, source.prefix)
 
 
-def _sliced(source: FrameExpr, parent: Any, dependents: Dependents, _: Any) -> FrameExpr | str:
+def _sliced(source: FrameExpr, parent: Any, dependents: Dependents) -> FrameExpr | str:
     """Read a slice alone; or several, if nothing else is needed and they are no more together."""
     others = source._other_dependents(parent, dependents)
     if not all(isinstance(other, type(parent)) for other in others.values()):
@@ -138,29 +150,21 @@ def _sliced(source: FrameExpr, parent: Any, dependents: Dependents, _: Any) -> F
     return _moved(source, source.top.accept_slice(selection, ""), parent.chunks)
 
 
-def _transposed(source: FrameExpr, parent: Any, *_: Any) -> FrameExpr | str:
+def _transposed(source: FrameExpr, parent: Any, _: Any) -> FrameExpr | str:
     return _moved(source, source.top.accept_transpose(tuple(parent.axes), ""), parent.chunks)
 
 
-def _expanded(source: FrameExpr, parent: Any, *_: Any) -> FrameExpr | str:
+def _expanded(source: FrameExpr, parent: Any, _: Any) -> FrameExpr | str:
     own = iter(map(range, source.shape))
     entries = tuple(None if axis in parent.axes else next(own) for axis in range(parent.ndim))
     selection = Selection(entries, parent.chunks)
     return _moved(source, source.top.accept_slice(selection, ""), parent.chunks)
 
 
-def _rechunked(source: FrameExpr, parent: Any, *_: Any) -> FrameExpr | str:
+def _rechunked(source: FrameExpr, parent: Any, _: Any) -> FrameExpr | str:
     if parent.method == "p2p":
         return "the user wants its elements moved between workers"
     return _read_in_blocks(source, parent.chunks)
-
-
-def _lowered_in_blocks(source: FrameExpr, chunks: Chunks, rules: Sequence[str]) -> FrameExpr | str:
-    if source.tree.compiled.read.source.is_remote:
-        return "what is read from a store is read once"
-    if "new_blocks" not in rules:
-        return "the rule new_blocks is off"
-    return _read_in_blocks(source, chunks)
 
 
 def _read_in_blocks(source: FrameExpr, chunks: Chunks) -> FrameExpr | str:
@@ -176,7 +180,7 @@ def _read_in_blocks(source: FrameExpr, chunks: Chunks) -> FrameExpr | str:
     return "in such blocks chunks would be decoded too often"
 
 
-def _unnamed(source: FrameExpr, parent: Any, dependents: Dependents, _: Any) -> FrameExpr | str:
+def _unnamed(source: FrameExpr, parent: Any, dependents: Dependents) -> FrameExpr | str:
     """Drop the names under which `persist()` finds blocks where `compute()` joins them."""
     above = [reference() for reference in dependents.get(parent._name, ())]
     if {type(each) for each in above if each is not None} != {
@@ -186,7 +190,7 @@ def _unnamed(source: FrameExpr, parent: Any, dependents: Dependents, _: Any) -> 
     return source
 
 
-def _read_at_once(source: FrameExpr, parent: Any, *_: Any) -> ReadAtOnce | str:
+def _read_at_once(source: FrameExpr, parent: Any, _: Any) -> ReadAtOnce | str:
     """Read what `compute()` returns by one task, in place of one for each block and their join."""
     read = source.top
     if not isinstance(read, Read):
@@ -197,7 +201,7 @@ def _read_at_once(source: FrameExpr, parent: Any, *_: Any) -> ReadAtOnce | str:
     return ReadAtOnce(source.tree, source.dtype, parent.chunks, threads)
 
 
-def _given_lists(source: FrameExpr, parent: Any, *_: Any) -> Any:
+def _given_lists(source: FrameExpr, parent: Any, _: Any) -> Any:
     """Keep the tasks of blocks apart from a function that is given lists of them.
 
     Those are blocks along axes that its result does not have. In fused tasks dask-array 0.7.1 gives

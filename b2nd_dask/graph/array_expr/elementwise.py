@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -29,7 +29,7 @@ from b2nd_dask.graph.expression.nodes import (
 )
 
 
-def joined(source: FrameExpr, parent: Any, dependents: Dependents, _: Sequence[str]) -> Any:
+def joined(source: FrameExpr, parent: Any, dependents: Dependents) -> Any:
     """One source in place of an elementwise call of sources; others that it uses are inputs."""
     found = _joined(parent, dependents)
     if isinstance(found, str) and _is_broadcast(source, parent):
@@ -63,7 +63,7 @@ def _joined(parent: Any, dependents: Dependents) -> FrameExpr | str:
     return source_of(top, parent.dtype, parent.chunks)
 
 
-def inlined(source: FrameExpr, parent: FrameExpr, dependents: Dependents, _: Sequence[str]) -> Any:
+def inlined(source: FrameExpr, parent: FrameExpr, dependents: Dependents) -> Any:
     """An expression that reads itself what a source, which was an input of it, has read for it."""
     if _is_broadcast(source, parent):
         return unfused(source, parent)
@@ -80,7 +80,7 @@ def inlined(source: FrameExpr, parent: FrameExpr, dependents: Dependents, _: Seq
 
 def _is_inlined(arg: Any, parent: Any, dependents: Dependents) -> bool:
     """Whether a call takes an argument's tree: that of a source which nothing else needs."""
-    if type(arg) is not FrameExpr or arg.top.chunks is None or _is_broadcast(arg, parent):
+    if type(arg) is not FrameExpr or arg.top.filters or _is_broadcast(arg, parent):
         return False
     return is_read_once(arg, dependents)
 

@@ -26,7 +26,6 @@ from b2nd_dask.graph.optimize.optimizer import active_rules
 from b2nd_dask.graph.optimize.reductions import ReducedRead, merge_limit
 from b2nd_dask.graph.read.blocks import Chunks
 from b2nd_dask.graph.task_names import reading_name
-from b2nd_dask.graph.tasks.block_read import BlockReduction
 
 _NAMES: Any = compat.rule_names()
 # where dask_array has changed, no rule needs the class below
@@ -36,9 +35,7 @@ _Reduction: Any = getattr(_NAMES, "Reduction", object)
 _ALONE = "alone"
 
 
-def reduced(
-    source: FrameExpr, parent: Any, dependents: Dependents, rules: Sequence[str]
-) -> FrameReduction | str | None:
+def reduced(source: FrameExpr, parent: Any, dependents: Dependents) -> FrameReduction | str | None:
     """The reduction that folds into a source.
 
     Where statistics answer all, it does not matter what else reads the blocks.
@@ -48,67 +45,55 @@ def reduced(
     # the user's own subclass may do anything
     if type(parent)._lower is not _Reduction._lower:
         return "it makes tasks of its own"
-    found = _Folded.of(source, parent, asks="statistics" in rules)
+    found = _reduced_read(source, parent)
     if isinstance(found, str):
         return found
     others = source._other_dependents(parent, dependents)
     if not others:
         return FrameReduction(*parent.operands)
-    if not (found.is_combined and found.read.is_answered(merge_limit(found.read.read.nbytes))):
+    if not (_is_combined(found.fold, parent) and found.is_answered(merge_limit(found.read.nbytes))):
         return f"it is needed by {', '.join(others)}"
     alone = source_of(source.top, source.dtype, source.chunks, _ALONE)
     return FrameReduction(alone, *parent.operands[1:])
 
 
-class _Folded:
-    """A reduction whose chunk step folds into the read of a source."""
+def _fold_of(reduction: Any) -> Fold | None:
+    """The chunk step of a reduction; None where that does not run chunk by chunk."""
+    axis = tuple(reduction.axis)
+    if reduction.weights is not None or reduction.output_size != 1 or len(set(axis)) != len(axis):
+        return None
+    func = compat.dask_original(_with_dtype(reduction.chunk, reduction))
+    return fold_of(func, {"axis": axis, "keepdims": True})
 
-    def __init__(self, fold: Fold, read: ReducedRead, reduction: Any) -> None:
-        self.fold = fold
-        self.read = read
-        self._reduction = reduction
 
-    @classmethod
-    def of(cls, source: Any, reduction: Any, *, asks: bool) -> _Folded | str:
-        """Parse a reduction of a source; the reason where its chunk step does not fold."""
-        otherwise = "its chunk step does not run chunk by chunk, or counts on the blocks"
-        if type(source) is not FrameExpr or reduction.weights is not None:
-            return otherwise
-        axis = tuple(reduction.axis)
-        func = compat.dask_original(_with_dtype(reduction.chunk, reduction))
-        fold = fold_of(func, {"axis": axis, "keepdims": True})
-        if fold is None or reduction.output_size != 1 or len(set(axis)) != len(axis):
-            return otherwise
-        if source.top.chunks is None:
-            return otherwise
-        read = ReducedRead.of(source.top, fold, asks=asks)
-        return read if isinstance(read, str) else cls(fold, read, reduction)
+def _reduced_read(source: Any, reduction: Any) -> ReducedRead | str:
+    """What a reduction of a source reads; the reason where its chunk step does not fold."""
+    fold = _fold_of(reduction)
+    if fold is None or type(source) is not FrameExpr or source.top.filters:
+        return "its chunk step does not run chunk by chunk, or counts on the blocks"
+    return ReducedRead.of(source.top, fold, asks="statistics" in active_rules())
 
-    @property
-    def is_combined(self) -> bool:
-        """Whether one result for several blocks may replace the steps that combine theirs."""
-        reduction = self._reduction
-        aggregate = _with_dtype(reduction.aggregate, reduction)
-        known = {"axis": self.fold.axis, "keepdims": True}
-        steps = (
-            compat.dask_original(partial(f, **known))
-            for f in (reduction.combine or aggregate, aggregate)
-        )
-        return all(
-            self.fold.is_combined_by(Combining(step.func, step.keywords, reduction.concatenate))
-            for step in steps
-        )
 
-    def merged(self) -> Chunks:
-        """The blocks that tasks reduce: small neighbours share one."""
-        read: Read = self.read.read
-        rules = active_rules()
-        limit: float = merge_limit(read.nbytes)
-        if "statistics" in rules and self.is_combined and self.read.is_answered(int(limit)):
-            limit = math.inf
-        elif not ("merge_blocks" in rules and self.read.is_mergeable and self.is_combined):
-            return read.chunks
-        return merged_blocks(read.chunks, self.fold.axis, read.source.dtype.itemsize, limit)
+def _is_combined(fold: Fold, reduction: Any) -> bool:
+    """Whether one result for several blocks may replace the steps that combine theirs."""
+    aggregate = _with_dtype(reduction.aggregate, reduction)
+    steps = (
+        compat.dask_original(partial(step, axis=fold.axis, keepdims=True))
+        for step in (reduction.combine or aggregate, aggregate)
+    )
+    return all(
+        fold.is_combined_by(Combining(step.func, step.keywords, reduction.concatenate))
+        for step in steps
+    )
+
+
+def _merged(found: ReducedRead, reduction: Any) -> Chunks:
+    """The blocks that tasks reduce: small neighbours share one."""
+    read: Read = found.read
+    if not _is_combined(found.fold, reduction):
+        return read.chunks
+    limit = found.merged_nbytes(merge_limit(read.nbytes), merges="merge_blocks" in active_rules())
+    return merged_blocks(read.chunks, found.fold.axis, read.source.dtype.itemsize, limit)
 
 
 def merged_blocks(chunks: Chunks, axis: Sequence[int], itemsize: int, limit: float) -> Chunks:
@@ -119,6 +104,8 @@ def merged_blocks(chunks: Chunks, axis: Sequence[int], itemsize: int, limit: flo
     >>> merged_blocks(((2, 2), (5, 5, 5)), (1,), itemsize=8, limit=160)
     ((2, 2), (10, 5))
     """
+    if not limit:
+        return chunks
     sizes = list(chunks)
     for i in reversed(axis):
         others = math.prod(max(along, default=0) for n, along in enumerate(sizes) if n != i)
@@ -142,13 +129,13 @@ class FrameReduction(_Reduction):  # type: ignore[misc]
     """A reduction whose chunk step folds into the read below; slices still pass through it."""
 
     def _lower(self) -> Any:
-        found = _Folded.of(self.array, self, asks="statistics" in active_rules())
+        found = _reduced_read(self.array, self)
         if isinstance(found, str):
             return super()._lower()
         axis, dtype = self.axis, self.operand("dtype") or float
         name = self.operand("name")
         leaf = ReducedExpr(
-            self.array.tree, found.fold.func, found.fold.axis, found.merged(), dtype,
+            self.array.tree, _fold_of(self), _merged(found, self), dtype,
             name or funcname(self.chunk), *self.array.inputs,
         )  # fmt: skip
         meta = self.meta
@@ -164,7 +151,7 @@ class FrameReduction(_Reduction):  # type: ignore[misc]
 class ReducedExpr(ReadingExpr):
     """The chunk step of a reduction, of the blocks that are read."""
 
-    _parameters = ("tree", "func", "axis", "grid", "dtype", "prefix")
+    _parameters = ("tree", "fold", "grid", "dtype", "prefix")
 
     @cached_property
     def _name(self) -> str:
@@ -174,18 +161,16 @@ class ReducedExpr(ReadingExpr):
     def chunks(self) -> Chunks:
         """One element for each block along the axes that are reduced."""
         return tuple(
-            (1,) * len(along) if i in self.axis else along for i, along in enumerate(self.grid)
+            (1,) * len(along) if i in self.fold.axis else along for i, along in enumerate(self.grid)
         )
 
     def _maker(self, *, asks: bool) -> TaskMaker:
-        fold = fold_of(self.func, {"axis": self.axis, "keepdims": True})
-        assert fold is not None  # noqa: S101
         read, program, leaves = self.compiled
         reads = ReadBlocks(replace(read, chunks=self.grid))
-        step = BlockReduction(fold, program, asks)
+        fold = replace(self.fold, program=program, asks=asks)
 
         def make(key: Key, block: tuple[int, ...]) -> Any:
             inputs = (block_of(leaf, block) for leaf in leaves)
-            return reducing_task(key, read, reads.axes_of(block), step, inputs)
+            return reducing_task(key, read, reads.axes_of(block), fold, inputs)
 
         return make

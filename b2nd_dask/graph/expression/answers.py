@@ -16,7 +16,7 @@ from b2nd_dask.graph._dask_compat import chunk, reductions
 from b2nd_dask.graph.expression.elementwise import is_among, unwrapped
 from b2nd_dask.graph.expression.nodes import Literal
 from b2nd_dask.graph.expression.predicates import is_constant, or_unknown
-from b2nd_dask.graph.expression.program import BoundProgram, Operand, Program, Result, Step
+from b2nd_dask.graph.expression.program import Operand, Program, Result, Step
 from b2nd_dask.graph.expression.ranges import is_safe_cast
 
 #: Results of constant chunks that are added each for itself; chunks with yet others are read.
@@ -36,17 +36,9 @@ class Question:
     step: Callable[..., Any]
     """dask's chunk step, without its keywords."""
     keywords: Mapping[str, Any]
-    bound: BoundProgram
-
-    @property
-    def program(self) -> Program:
-        """Its steps."""
-        return self.bound.program
-
-    @property
-    def dtype(self) -> np.dtype[Any]:
-        """Of the elements."""
-        return self.bound.dtype
+    program: Program
+    dtype: np.dtype[Any]
+    """Of the elements."""
 
     def __call__(self, statistics: ChunkStatistics, counts: NDArray[np.int64]) -> Answers:
         """Answer for each chunk."""
@@ -70,12 +62,12 @@ class Question:
         return {name: values for name, (values, _) in fields.items()}, answered
 
     def _constants(self, chunks: _Chunks) -> list[tuple[NDArray[Any], NDArray[np.bool_]]]:
-        constant = is_constant(self.bound, chunks.statistics, chunks.counts)
+        constant = is_constant(self.program, chunks.statistics, chunks.counts)
         if not constant.any():
             return []
         # of the range, or NaN where all elements are: any stands for the others
         elements = chunks.statistics.least[constant]
-        made = np.broadcast_to(self.bound(elements), elements.shape)
+        made = np.broadcast_to(self.program.run(elements), elements.shape)
         # by their bits: 0.0 is not -0.0
         bits = np.ascontiguousarray(made).view(np.uint8).reshape(len(made), made.dtype.itemsize)
         _, first, which = np.unique(bits, axis=0, return_index=True, return_inverse=True)

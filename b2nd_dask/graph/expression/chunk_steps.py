@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -22,7 +22,7 @@ from b2nd_dask.frame.read.reduction import Reduction
 from b2nd_dask.graph._dask_compat import _concatenate2, chunk, reductions
 from b2nd_dask.graph.expression.answers import Question
 from b2nd_dask.graph.expression.elementwise import is_among
-from b2nd_dask.graph.expression.program import BoundProgram
+from b2nd_dask.graph.expression.program import ELEMENTS, Program
 
 #: Keywords of dask's chunk steps.
 _KEYWORDS = frozenset({"dtype", "implicit_complex_dtype", "numel", "order", "sum"})
@@ -104,66 +104,62 @@ class ReductionKind:
     """Steps with which dask combines results of the chunk step."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Fold:
-    """A chunk step: what dask computes of each block before it combines the results."""
+    """What is computed of each block before results are combined: a chunk step of dask.
+
+    Elementwise work may stand before it.
+    """
 
     func: Callable[..., Any]
+    """The step; partials have its keywords."""
     axis: tuple[int, ...]
     """Axes to reduce."""
-    kind: ReductionKind
+    program: Program = ELEMENTS
+    """The work before it."""
+    asks: bool = False
+    """Whether it is answered from statistics of chunks where these suffice."""
+
+    @property
+    def _kind(self) -> ReductionKind:
+        return _KINDS[_with_keywords(self.func)[0]]
 
     def is_combined_by(self, combining: Combining) -> bool:
         """Whether one result for several blocks may replace a combining step over them."""
         _, own = _with_keywords(self.func)
         return (
-            is_among(combining.func, self.kind.combined_by)
+            is_among(combining.func, self._kind.combined_by)
             and not (combining.func is chunk.prod and _is_inexact(own.get("dtype")))
             and combining.keywords.get("axis") == self.axis
             and combining.is_plain(own)
         )
 
-    def whole(self, elements: NDArray[Any]) -> Any:
-        """Run dask's own chunk step on elements."""
-        return self.func(elements, axis=self.axis, keepdims=True)
+    def bound(self, inputs: Sequence[Any]) -> Fold:
+        """The same with values as the inputs of its program."""
+        return replace(self, program=self.program.bound(inputs)) if inputs else self
 
+    def whole(self, elements: NDArray[Any], inputs: Sequence[Any] = ()) -> Any:
+        """Run the program and dask's own chunk step on elements."""
+        return self.func(self.program.run(elements, inputs), axis=self.axis, keepdims=True)
 
-class StreamedFold:
-    """A fold that runs chunk by chunk of a frame, after a program."""
+    def reduction(self, dtype: np.dtype[Any]) -> Reduction:
+        """The reduction that runs chunk by chunk, of elements of a dtype, without inputs."""
+        func, keywords = _with_keywords(self.func)
+        kind = self._kind
+        step = _accumulating(self.func) if kind.widens else self.func
 
-    def __init__(self, step: Fold, program: BoundProgram) -> None:
-        func, keywords = _with_keywords(step.func)
-        ask = Question(func, keywords, program)
-        self.reduction = Reduction(step.axis, step.kind.accumulation, self._partial_result, ask)
-        self._step = step
-        self._program = program
-        self._wide = _accumulating(step.func) if step.kind.widens else None
-        self._dtypes: dict[str, np.dtype[Any]] = {}
+        def partial_result(elements: NDArray[Any]) -> PartialResult:
+            found = _fields(step(self.program.run(elements), axis=self.axis, keepdims=True))
+            return {k: _widened(values) for k, values in found.items()} if kind.widens else found
 
-    def _partial_result(self, elements: NDArray[Any]) -> PartialResult:
-        elements = self._program(elements)
-        if self._wide is None:
-            found = _fields(self._step.whole(elements))
-            self._dtypes = {name: values.dtype for name, values in found.items()}
-            return found
-        if not self._dtypes:
-            self._dtypes = self._dtypes_for(elements[(slice(0, 1),) * elements.ndim])
-        found = _fields(self._wide(elements, axis=self._step.axis, keepdims=True))
-        return {name: _widened(values) for name, values in found.items()}
+        ask = Question(func, keywords, self.program, dtype) if self.asks else None
+        return Reduction(self.axis, kind.accumulation, partial_result, ask)
 
-    def _dtypes_for(self, one: NDArray[Any]) -> dict[str, np.dtype[Any]]:
-        with np.errstate(all="ignore"):
-            found = _fields(self._step.whole(one))
-        return {name: values.dtype for name, values in found.items()}
-
-    def result(self, total: PartialResult) -> Any:
+    def result(self, total: PartialResult, dtype: np.dtype[Any], ndim: int) -> Any:
         """Convert the partial result of all elements to the result of dask's own chunk step."""
-        if not self._dtypes:
-            # statistics answered all of it
-            one = np.zeros((1,) * (max(self._step.axis) + 1), self._program.dtype)
-            self._dtypes = self._dtypes_for(self._program(one))
-        with np.errstate(over="ignore"):
-            fields = {name: v.astype(self._dtypes[name], copy=False) for name, v in total.items()}
+        with np.errstate(all="ignore"):
+            one = _fields(self.whole(np.ones((1,) * ndim, dtype)))
+            fields = {k: values.astype(one[k].dtype, copy=False) for k, values in total.items()}
         return fields.get("", fields)
 
 
@@ -171,10 +167,9 @@ def fold_of(func: Any, kwargs: Mapping[str, Any]) -> Fold | None:
     """Parse the call of a function on a block as a fold; None if it is no known chunk step."""
     if set(kwargs) != {"axis", "keepdims"}:
         return None
-    kind, axis = _kind_of(func), kwargs["axis"]
-    if kind is None or not isinstance(axis, tuple) or kwargs["keepdims"] is not True:
-        return None
-    return Fold(func, axis, kind)
+    axis, keepdims = kwargs["axis"], kwargs["keepdims"]
+    is_plain = isinstance(axis, tuple) and keepdims is True
+    return Fold(func, axis) if is_plain and _is_known(func) else None
 
 
 def _with_keywords(func: Any) -> tuple[Any, dict[str, Any]]:
@@ -185,18 +180,18 @@ def _with_keywords(func: Any) -> tuple[Any, dict[str, Any]]:
     return func, keywords
 
 
-def _kind_of(func: Callable[..., Any]) -> ReductionKind | None:
+def _is_known(func: Callable[..., Any]) -> bool:
+    """Whether a function, with its keywords, is a chunk step that runs chunk by chunk."""
     func, keywords = _with_keywords(func)
     counters = [keywords[name] for name in ("sum", "numel") if name in keywords]
-    if (
-        not keywords.keys() <= _KEYWORDS
-        or keywords.get("order", 2) != 2
-        or not all(any(c is known for known in _COUNTERS) for c in counters)
+    return (
+        is_among(func, _KINDS)
+        and keywords.keys() <= _KEYWORDS
+        and keywords.get("order", 2) == 2
+        and all(any(c is known for known in _COUNTERS) for c in counters)
         # counts wrap around in whole numbers, each time that dask combines some
-        or (is_among(func, _DIVIDING) and not _is_inexact(keywords.get("dtype")))
-    ):
-        return None
-    return _KINDS[func] if is_among(func, _KINDS) else None
+        and (func not in _DIVIDING or _is_inexact(keywords.get("dtype")))
+    )
 
 
 def _is_inexact(dtype: Any) -> bool:
@@ -218,14 +213,14 @@ def _wider(dtype: np.dtype[Any]) -> np.dtype[Any] | None:
     return _WIDER.get(dtype.newbyteorder("="))
 
 
-def _accumulating(func: Callable[..., Any]) -> Callable[..., Any] | None:
-    """Make a chunk step accumulate in a wider dtype; None where nothing would change.
+def _accumulating(func: Callable[..., Any]) -> Callable[..., Any]:
+    """Make a chunk step accumulate in a wider dtype where its own is narrow.
 
     Results are not rounded, and of either dtype.
     """
     base, keywords = _with_keywords(func)
     if "dtype" in keywords and _wider(np.dtype(keywords["dtype"])) is None:
-        return None
+        return func
     if is_among(base, _TOTALS):
         return partial(_total, base, **keywords)
     total = keywords.get("sum", chunk.sum)

@@ -80,6 +80,7 @@ class Read:
     is_rechunked: bool = False
     """Whether the blocks are not those of the array that was read first."""
     size = 1
+    filters = False
 
     @classmethod
     def whole(cls, source: Readable, chunks: Chunks, layer: str) -> Read:
@@ -204,16 +205,21 @@ class Literal:
 class Elemwise:
     """A function of arrays that computes each element of those at its index, as NumPy broadcasts.
 
-    So it computes the same of any blocks. Where `chunks` is None it filters: its arguments are
-    elements, and a mask that chooses some of them.
+    So it computes the same of any blocks. Or it filters.
     """
 
     func: Any
     args: tuple[Node | Literal, ...]
     kwargs: Mapping[str, Any]
     chunks: Chunks | None
+    """None where it filters."""
     layers: tuple[str, ...]
     size: int
+
+    @property
+    def filters(self) -> bool:
+        """Whether its arguments are elements, and a mask that chooses some of them."""
+        return self.chunks is None
 
     def accept_slice(self, selection: Selection, layer: str) -> Elemwise | None:
         """Slice the arguments."""
@@ -253,7 +259,7 @@ class Elemwise:
         self, move: Callable[[Node], Node | None], chunks: Chunks, layer: str
     ) -> Elemwise | None:
         """The same call of arguments that a move is applied to; None where one refuses."""
-        if self.chunks is None:
+        if self.filters:
             return None
         # an argument that is used twice stays one
         moved: dict[int, Node | Literal] = {}
@@ -311,18 +317,7 @@ class Moved(Refusing):
     size = 1
 
 
-@dataclass(frozen=True, eq=False)
-class Patchwork(Refusing):
-    """Blocks that are those of other layers, as concatenation and assignment leave them."""
-
-    blocks: Mapping[tuple[int, ...], tuple[Any, ...]]
-    """Keys of blocks of other layers; not of those that the layer computes."""
-    chunks: Chunks
-    layers: tuple[str, ...]
-    size = 1
-
-
-Node = Opaque | Read | Constant | Elemwise | Moved | Patchwork
+Node = Opaque | Read | Constant | Elemwise | Moved
 
 
 def _in_layer(node: Node | Literal, old: str, new: str) -> Node | Literal:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, TypeVar
 
 import numpy as np
@@ -20,12 +21,11 @@ from b2nd_dask.graph._dask_compat import chunk
 from b2nd_dask.graph.expression.elementwise import unwrapped
 from b2nd_dask.graph.expression.nodes import Elemwise, Literal, Node, Read
 from b2nd_dask.graph.expression.program import (
-    BoundProgram,
-    Input,
     Operand,
+    Program,
     Result,
     compile_tree,
-    same_read,
+    same_leaf,
 )
 from b2nd_dask.graph.expression.ranges import Range, anything_of, cast, result_of
 
@@ -34,7 +34,7 @@ _T = TypeVar("_T")
 
 
 def is_constant(
-    bound: BoundProgram, statistics: ChunkStatistics, counts: NDArray[np.int64]
+    program: Program, statistics: ChunkStatistics, counts: NDArray[np.int64]
 ) -> NDArray[np.bool_]:
     """In which chunks a program has one result, whatever their elements are.
 
@@ -43,16 +43,16 @@ def is_constant(
     counts : ndarray of int64
         Elements of each chunk.
     """
-    top = _range_of_top(bound, statistics, counts)
+    top = _range_of_top(program, statistics, counts)
     constant = False if top is None else top.is_constant
     return np.broadcast_to(constant, len(counts)) & statistics.known
 
 
 def is_false(
-    bound: BoundProgram, statistics: ChunkStatistics, counts: NDArray[np.int64]
+    program: Program, statistics: ChunkStatistics, counts: NDArray[np.int64]
 ) -> NDArray[np.bool_]:
     """In which chunks a program is false, whatever their elements are; as `is_constant`."""
-    top = _range_of_top(bound, statistics, counts)
+    top = _range_of_top(program, statistics, counts)
     false = False if top is None or not top.is_boolean else ~np.asarray(top.high)
     return np.broadcast_to(false, len(counts)) & statistics.known
 
@@ -68,18 +68,6 @@ def or_unknown(evaluate: Callable[[], _T], unknown: _T) -> _T:
     except Exception:
         logger.debug("a rule for statistics raised an exception", exc_info=True)
         return unknown
-
-
-@dataclass(frozen=True, eq=False)
-class Pruned:
-    """Chunks for which `is_constant` or `is_false` holds."""
-
-    holds: Callable[[BoundProgram, ChunkStatistics, NDArray[np.int64]], NDArray[np.bool_]]
-    bound: BoundProgram
-
-    def __call__(self, statistics: ChunkStatistics, counts: NDArray[np.int64]) -> NDArray[np.bool_]:
-        """Whether it holds for each chunk."""
-        return self.holds(self.bound, statistics, counts)
 
 
 @dataclass(frozen=True, eq=False)
@@ -100,11 +88,6 @@ class Combined:
 ALWAYS = Combined(np.logical_and, ())
 
 
-def pruning_of(top: Node, read: Read) -> Predicate | None:
-    """Find the predicate under which elements of a read do not change a result; None: never."""
-    return _Pruning(read).of(top)
-
-
 def predicate_of(tree: Node) -> Predicate | None:
     """What prunes the read of a tree; None where nothing does."""
     compiled = compile_tree(tree) if isinstance(tree, Elemwise) else None
@@ -113,7 +96,7 @@ def predicate_of(tree: Node) -> Predicate | None:
     source = compiled.read.source
     if not isinstance(source, FrameReference) or not source.has_statistics:
         return None
-    predicate = pruning_of(tree, compiled.read)
+    predicate = _Pruning(compiled.read).of(tree)
     return None if predicate is ALWAYS else predicate
 
 
@@ -125,25 +108,25 @@ class _Pruning:
         self._known: dict[int, Predicate | None] = {}
 
     def of(self, node: Node | Literal) -> Predicate | None:
-        """As `pruning_of`."""
+        """The predicate under which elements of the read do not change a node; None: never."""
         if isinstance(node, Read):
-            return None if same_read(node, self._read) else ALWAYS
+            return None if same_leaf(node, self._read) else ALWAYS
         if not isinstance(node, Elemwise):
             return ALWAYS
         if id(node) not in self._known:
-            bound = _program_on(node, self._read)
+            program = _program_on(node, self._read)
             self._known[id(node)] = (
-                self._of_args(node) if bound is None else Pruned(is_constant, bound)
+                self._of_args(node) if program is None else partial(is_constant, program)
             )
         return self._known[id(node)]
 
     def _of_args(self, node: Elemwise) -> Predicate | None:
         parts = [self.of(arg) for arg in node.args]
         rest = _all_of(parts)
-        if node.chunks is not None:
+        if not node.filters:
             return rest
         elements, mask = node.args
-        # a filter: an element that the mask drops must depend on none at another index
+        # an element that the mask drops must depend on none at another index
         chosen = false_mask(mask, self._read) if isinstance(mask, Elemwise) else None
         if chosen is None or not self._is_elementwise(elements):
             return rest
@@ -151,7 +134,7 @@ class _Pruning:
 
     def _is_elementwise(self, node: Node | Literal) -> bool:
         if isinstance(node, Read):
-            return same_read(node, self._read)
+            return same_leaf(node, self._read)
         return isinstance(node, Elemwise) and _program_on(node, self._read) is not None
 
 
@@ -172,44 +155,43 @@ def _all_of(parts: list[Predicate | None]) -> Predicate | None:
 
 def false_mask(mask: Node, read: Read) -> Predicate | None:
     """The predicate under which a mask is false everywhere."""
-    bound = _program_on(mask, read)
-    return None if bound is None else Pruned(is_false, bound)
+    program = _program_on(mask, read)
+    return None if program is None else partial(is_false, program)
 
 
-def _program_on(node: Node, read: Read) -> BoundProgram | None:
+def _program_on(node: Node, read: Read) -> Program | None:
     """What a tree computes of the elements of a read and of values alone."""
-    if isinstance(node, Elemwise) and node.chunks is None:
+    if isinstance(node, Elemwise) and node.filters:
         return None
     found = compile_tree(node)
-    if found is None or not same_read(found.read, read) or found.inputs or not found.program.steps:
+    if found is None or not same_leaf(found.read, read) or found.inputs or not found.program.steps:
         return None
-    return BoundProgram(found.program, (), read.source.dtype)
+    return found.program
 
 
 def _range_of_top(
-    bound: BoundProgram, statistics: ChunkStatistics, counts: NDArray[np.int64]
+    program: Program, statistics: ChunkStatistics, counts: NDArray[np.int64]
 ) -> Range | None:
     if not statistics.has_range:
         return None
     has_nan, has_others = statistics.nans > 0, statistics.nans < counts
     elements = Range(statistics.least, statistics.greatest, has_nan, has_others, False)
-    return or_unknown(lambda: _range_of(bound, elements), None)
+    return or_unknown(lambda: _range_of(program, elements), None)
 
 
-def _range_of(bound: BoundProgram, elements: Range) -> Range:
+def _range_of(program: Program, elements: Range) -> Range:
     values = {0: elements}
 
     def value(operand: Operand) -> Range:
         if isinstance(operand, Result):
             return values[operand.number]
-        return _of_scalar(
-            bound.inputs[operand.number] if isinstance(operand, Input) else operand.value
-        )
+        assert isinstance(operand, Literal), "it has no inputs"  # noqa: S101
+        return _of_scalar(operand.value)
 
-    for number, step in enumerate(bound.program.steps, start=1):
+    for number, step in enumerate(program.steps, start=1):
         func, keywords = unwrapped(step.func, step.keywords)
         values[number] = _call(func, [value(arg) for arg in step.args], keywords)
-    return value(bound.program.top)
+    return value(program.top)
 
 
 def _call(func: Any, args: list[Range], keywords: Mapping[str, Any]) -> Range:

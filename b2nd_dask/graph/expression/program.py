@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
-import numpy as np
 from numpy.typing import NDArray
 
 from b2nd_dask.graph.expression.elementwise import (
@@ -74,6 +73,15 @@ class Program:
         last = self.steps[-1] if self.steps else None
         return last is not None and is_among(unwrapped(last.func, last.keywords)[0], FILTERS)
 
+    def bound(self, inputs: Sequence[Any]) -> Program:
+        """The same with values as its inputs."""
+
+        def value(arg: Operand) -> Operand:
+            return Literal(inputs[arg.number]) if isinstance(arg, Input) else arg
+
+        steps = (replace(step, args=tuple(map(value, step.args))) for step in self.steps)
+        return Program(tuple(steps), value(self.top))
+
     def run(self, elements: NDArray[Any], inputs: Sequence[Any] = ()) -> Any:
         """Run the steps on elements that were read."""
         needed_until = self.last_uses()
@@ -102,19 +110,8 @@ class Program:
         return last
 
 
-@dataclass(frozen=True, eq=False)
-class BoundProgram:
-    """A program with its inputs."""
-
-    program: Program
-    inputs: Sequence[Any]
-    dtype: np.dtype[Any]
-    """Of the elements that are read."""
-
-    def __call__(self, elements: NDArray[Any]) -> NDArray[Any]:
-        """Run it on elements."""
-        made: NDArray[Any] = self.program.run(elements, self.inputs)
-        return made
+#: Leaves the elements as they are.
+ELEMENTS = Program((), Result(0))
 
 
 class Compiled(NamedTuple):
@@ -211,22 +208,17 @@ class _Compiler:
         return Result(len(self.steps))
 
 
-def same_read(one: Read, other: Read) -> bool:
-    """Whether two reads return the same elements in the same blocks."""
-    return one is other or read_key(one) == read_key(other)
-
-
-def read_key(read: Read) -> tuple[Any, ...]:
-    """Equal for reads that return the same elements in the same blocks."""
-    # a frame that was opened twice has two references
-    return read.source.__dask_tokenize__(), read.positions, read.axes, read.chunks
+def leaf_key(leaf: Node) -> tuple[Any, ...]:
+    """Equal for leaves of a tree that have the same elements in the same blocks."""
+    if isinstance(leaf, Read):
+        # a frame that was opened twice has two references
+        return leaf.source.__dask_tokenize__(), leaf.positions, leaf.axes, leaf.chunks
+    return type(leaf), leaf.layers[0]
 
 
 def same_leaf(one: Node, other: Node) -> bool:
     """Whether two leaves of a tree have the same elements in the same blocks."""
-    if isinstance(one, Read) and isinstance(other, Read):
-        return same_read(one, other)
-    return one is other or (type(one) is type(other) and one.layers[0] == other.layers[0])
+    return one is other or leaf_key(one) == leaf_key(other)
 
 
 def _known(argument: Operand) -> Any:

@@ -26,14 +26,12 @@ from b2nd_dask.graph.expression.nodes import (
     Moved,
     Node,
     Opaque,
-    Patchwork,
     Read,
     has_all_lengths,
     size_of,
 )
 from b2nd_dask.graph.expression.program import leaves_of
 from b2nd_dask.graph.layers.moves import (
-    as_task,
     is_rechunk,
     is_reshape,
     selection_of,
@@ -127,7 +125,7 @@ class Layers:
             Literal(source) if labels is None else self.nodes[source]
             for source, labels in layer.indices
         ]
-        if not any(isinstance(arg, Read | Elemwise | Patchwork) for arg in args):
+        if not any(isinstance(arg, Read | Elemwise) for arg in args):
             return None
         known = [arg.value if isinstance(arg, Literal) else UNKNOWN for arg in args]
         if not all(value is UNKNOWN or is_scalar(value) for value in known):
@@ -149,11 +147,11 @@ class Layers:
         """The node of a layer that slices or rechunks another one."""
         below = self.graph.dependencies[name]
         if len(below) != 1:
-            return self._patchwork(name)
+            return None
         (source,) = below
         child, layer = self.nodes[source], self.graph.layers[name]
         chunks, sizes = child.chunks, noted_chunks(layer)
-        if chunks is None or (isinstance(child, Elemwise) and child.chunks is None):
+        if chunks is None:
             return None
         tasks: Any = held_tasks(layer)
         is_p2p = type(layer).__name__ == "P2PRechunkLayer"
@@ -174,23 +172,8 @@ class Layers:
             reads = (leaf for leaf in leaves_of(child) if isinstance(leaf, Read))
             self.rechunks_of.update(read.layers[-1] for read in reads if not read.is_rechunked)
             return moved
-        if is_reshape(tasks, name):
-            return Moved(child, None, sizes, (name,), is_reshape=True)
-        return self._patchwork(name)
-
-    def _patchwork(self, name: str) -> Patchwork | None:
-        """The node of a layer many of whose blocks are those of layers below."""
-        layer, chunks = self.graph.layers[name], noted_chunks(self.graph.layers[name])
-        tasks = held_tasks(layer)
-        if chunks is None or tasks is None:
-            return None
-        below = self.graph.dependencies[name]
-        blocks: dict[Any, Any] = {}
-        for key, task in tasks.items():
-            target: Any = getattr(as_task(key, task), "target", None)
-            if isinstance(target, tuple) and target[0] in below and key[0] == name:
-                blocks[key[1:]] = target
-        return Patchwork(blocks, chunks, (name,)) if blocks else None
+        moved = is_reshape(tasks, name)
+        return Moved(child, None, sizes, (name,), is_reshape=True) if moved else None
 
     def inputs(self, name: str) -> list[str] | None:
         """The layers that a layer of one task a block reads; None for layers of another kind."""

@@ -84,7 +84,7 @@ def _indexes_block(task: Any) -> bool:
 
 def _compiled(node: Node, sharing: Sharing, name: str) -> Compiled | None:
     """The program of blocks that a layer indexes; None where they are not read in parts."""
-    if not isinstance(node, Read | Elemwise) or node.chunks is None:
+    if not isinstance(node, Read | Elemwise) or node.filters:
         return None
     absorbed = sharing.absorbed(node, name)
     compiled = absorbed and compile_tree(absorbed)

@@ -14,17 +14,12 @@ from dask.base import normalize_token
 from b2nd_dask.frame.joined import JoinedReference, Readable
 from b2nd_dask.frame.read.pruning import Predicate
 from b2nd_dask.graph._dask_compat import List, Task, TaskRef, blockwise
+from b2nd_dask.graph.expression.chunk_steps import Fold
 from b2nd_dask.graph.expression.nodes import Elemwise, Node, Read
 from b2nd_dask.graph.expression.program import compile_tree
 from b2nd_dask.graph.optimize.names import own_name
 from b2nd_dask.graph.read.blocks import BlockArgument, Chunks
-from b2nd_dask.graph.tasks.block_read import (
-    BlockRead,
-    BlockReduction,
-    Finish,
-    compute_block,
-    reduce_block,
-)
+from b2nd_dask.graph.tasks.block_read import BlockRead, Finish, compute_block, reduce_block
 
 
 class Lowered(NamedTuple):
@@ -85,11 +80,11 @@ def part_of(source: Readable, axes: tuple[range, ...]) -> tuple[Readable, tuple[
 
 
 def reducing_task(
-    key: Any, read: Read, axes: tuple[range, ...], step: BlockReduction, inputs: Iterable[Any]
+    key: Any, read: Read, axes: tuple[range, ...], fold: Fold, inputs: Iterable[Any]
 ) -> Task:
     """The task that reduces a block while it reads it; arguments as for `reduce_block`."""
     block = BlockRead(*part_of(read.source, axes))
-    return Task(key, reduce_block, block, step, List(*inputs), _data_producer=True)
+    return Task(key, reduce_block, block, fold, List(*inputs), _data_producer=True)
 
 
 def own_block(chunks: Chunks, block: tuple[int, ...]) -> tuple[int, ...]:
@@ -127,7 +122,7 @@ def lowered_tree(
     if found is None:
         return None
     # a filter has the blocks of the elements that it chooses from
-    blocked: Any = node.args[0] if node.chunks is None else node
+    blocked: Any = node.args[0] if isinstance(node, Elemwise) and node.filters else node
     chunks: Chunks = blocked.chunks
     blocks = math.prod(map(len, chunks))
     labels = tuple(range(len(chunks)))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 from dask.typing import Key
@@ -26,53 +26,44 @@ class Level(NamedTuple):
     """For each task the keys that it combines, in nested lists."""
 
 
-def levels_over(layers: Layers, blocks: str, combines: Callable[[Any], bool]) -> list[Level]:
-    """Follow the combining steps over the blocks of a layer up to the last one.
+def combining_layers(layers: Layers, name: str, combines: Callable[[Any], bool]) -> list[str]:
+    """The layers that combine results of a layer, from the lowest to the last.
 
-    Parameters
-    ----------
-    combines : callable
-        Whether a function is such a step.
+    Each is used by the next alone. Of each one task is looked at: whether it calls a function that
+    `combines`.
+    """
+    found: list[str] = []
+    while len(layers.dependents[name]) == 1:
+        below, (name,) = name, layers.dependents[name]
+        layer = layers.graph.layers[name]
+        tasks = held_tasks(layer)
+        if not tasks or layer.annotations or layers.graph.dependencies[name] != {below}:
+            break
+        called = _called(next(iter(tasks.values())))
+        if called is None or not combines(called[0]):
+            break
+        found.append(name)
+    return found
+
+
+def levels_over(layers: Layers, blocks: str, combining: Iterable[str]) -> list[Level]:
+    """Parse the tasks of layers that combine results of the blocks of a layer.
 
     Returns
     -------
     list of Level
-        From the blocks up; empty where something else uses the blocks, or they are not combined as
-        boxes.
+        From the blocks up, as far as results are combined as boxes by one function a layer.
     """
     levels: list[Level] = []
     below = blocks
-    for name, tasks in _above(layers, blocks):
+    for name in combining:
         known = levels[-1].boxes if levels else None
-        level = _level_of(tasks, name, below, known)
-        if level is None or not combines(level.func):
+        level = _level_of(held_tasks(layers.graph.layers[name]) or {}, name, below, known)
+        if level is None:
             break
         levels.append(level)
         below = name
     return levels
-
-
-def last_level(layers: Layers, blocks: str, combines: Callable[[Any], bool]) -> str:
-    """The last layer that `levels_over` may find; of each it looks at one task."""
-    last = blocks
-    for name, tasks in _above(layers, blocks):
-        found = _called(next(iter(tasks.values())))
-        if found is None or not combines(found[0]):
-            break
-        last = name
-    return last
-
-
-def _above(layers: Layers, name: str) -> Iterator[tuple[str, Mapping[Key, Any]]]:
-    """The layers that a layer is used by, one by the next alone, and their tasks."""
-    while len(layers.dependents[name]) == 1:
-        (above,) = layers.dependents[name]
-        layer = layers.graph.layers[above]
-        tasks = held_tasks(layer)
-        if not tasks or layer.annotations or layers.graph.dependencies[above] != {name}:
-            return
-        yield above, tasks
-        name = above
 
 
 def _level_of(

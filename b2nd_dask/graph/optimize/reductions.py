@@ -11,6 +11,7 @@ import itertools
 import logging
 import math
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from functools import cached_property, partial
 from typing import Any, NamedTuple
 
@@ -26,14 +27,13 @@ from b2nd_dask.graph.optimize.names import own_name
 from b2nd_dask.graph.optimize.reduction_trees import (
     Box,
     Level,
+    combining_layers,
     keys_in,
-    last_level,
     levels_over,
 )
 from b2nd_dask.graph.optimize.sharing import Sharing
 from b2nd_dask.graph.resources import TASKS_OF_A_THREAD, available
 from b2nd_dask.graph.task_names import reading_name
-from b2nd_dask.graph.tasks.block_read import BlockReduction
 
 logger = logging.getLogger("b2nd_dask")
 
@@ -67,12 +67,13 @@ class Reductions:
         self._layers = layers
         self._asks = asks
         self._merges = merges
-        # the last layer of a reduction, and that of its chunk steps
-        self._by_top = {
-            last_level(layers, name, partial(_combines, fold)): name
+        self._combining = {
+            name: combining_layers(layers, name, partial(_combines, fold))
             for name, (fold, below) in layers.folds.items()
-            if isinstance(node := layers.nodes[below], Read | Elemwise) and node.chunks is not None
+            if isinstance(node := layers.nodes[below], Read | Elemwise) and not node.filters
         }
+        # the last layer of a reduction, and that of its chunk steps
+        self._by_top = {[name, *above][-1]: name for name, above in self._combining.items()}
         self._parsed: dict[str, FoundReduction] = {}
         reads = (node for node in layers.nodes.values() if isinstance(node, Read))
         has_statistics = asks and any(read.source.has_statistics for read in reads)
@@ -104,8 +105,8 @@ class Reductions:
 
     def _found(self, name: str) -> FoundReduction:
         if name not in self._parsed:
-            combines = partial(_combines, self._layers.folds[name][0])
-            self._parsed[name] = FoundReduction(name, levels_over(self._layers, name, combines))
+            levels = levels_over(self._layers, name, self._combining[name])
+            self._parsed[name] = FoundReduction(name, levels)
         return self._parsed[name]
 
     def lowered(self, top: str, sharing: Sharing) -> Lowered | None:
@@ -114,7 +115,7 @@ class Reductions:
         if name is None:
             return None
         fold, below = self._layers.folds[name]
-        reduced, limit = self._answered.get(name), math.inf
+        reduced = self._answered.get(name)
         if reduced is None:
             absorbed = sharing.absorbed(self._layers.nodes[below], name)
             if absorbed is None:
@@ -124,14 +125,12 @@ class Reductions:
                 logger.debug("a reduction of %s does not fold: %s", below, folded)
                 return None
             reduced = folded
-            # blocks of no elements have 0 bytes
-            limit = self._limit if self._merges and reduced.is_mergeable else -1
         found = self._found(name)
         if found.top != top:
             # not all of its tasks are what one was; it ends at a layer that comes later
             self._by_top[found.top] = self._by_top.pop(top)
             return None
-        return reduced.lowered(found, limit)
+        return reduced.lowered(found, reduced.merged_nbytes(self._limit, merges=self._merges))
 
 
 def _why_not_folded(node: Node, compiled: Compiled | None) -> str:
@@ -164,9 +163,9 @@ def merge_limit(nbytes: int) -> int:
 class ReducedRead:
     """What the chunk step of a reduction reads, and how it reduces that."""
 
-    def __init__(self, compiled: Compiled, step: BlockReduction) -> None:
-        self.read, _, self._inputs = compiled
-        self.step = step
+    def __init__(self, compiled: Compiled, fold: Fold, *, asks: bool) -> None:
+        self.read, program, self._inputs = compiled
+        self.fold = replace(fold, program=program, asks=asks)
         self._ends = [
             list(itertools.accumulate(along, initial=0)) for along in compiled.read.chunks
         ]
@@ -178,23 +177,30 @@ class ReducedRead:
         refusal = _why_not_folded(node, compiled)
         if compiled is None or refusal:
             return refusal
-        return cls(compiled, BlockReduction(fold, compiled.program, asks))
+        return cls(compiled, fold, asks=asks)
 
-    @property
-    def is_mergeable(self) -> bool:
-        """Whether no block needs inputs of its own."""
-        return all(each.chunks == () for each in self._inputs)
+    @cached_property
+    def _unanswered_nbytes(self) -> float:
+        """Bytes of elements that statistics leave to be read."""
+        source, positions = self.read.source, self.read.positions
+        if self._inputs or not all(positions) or not self.fold.asks or not source.has_statistics:
+            return math.inf
+        left = source.unanswered_nbytes(positions, self.fold.reduction(source.dtype))
+        return math.inf if left is None else left
 
-    def is_answered(self, limit: int) -> bool:
+    def is_answered(self, limit: float) -> bool:
         """Whether statistics leave little to be read."""
-        if self._inputs or not all(self.read.positions) or not self.step.asks:
-            return False
-        source = self.read.source
-        if not source.has_statistics:
-            return False
-        how = self.step.reduction(source.dtype)
-        left = source.unanswered_nbytes(self.read.positions, how)
-        return left is not None and left <= max(LITTLE_NBYTES, limit)
+        return self._unanswered_nbytes <= max(LITTLE_NBYTES, limit)
+
+    def merged_nbytes(self, limit: float, *, merges: bool) -> float:
+        """Up to how many bytes of elements neighbouring blocks share a task; -1 for none.
+
+        All do where statistics leave little to be read, and none whose work has inputs of its own.
+        """
+        if self.is_answered(limit):
+            return math.inf
+        # blocks of no elements have 0 bytes
+        return limit if merges and all(each.chunks == () for each in self._inputs) else -1
 
     def lowered(self, found: FoundReduction, limit: float) -> Lowered:
         """The layers of a reduction as one; blocks are merged up to so many bytes."""
@@ -256,7 +262,7 @@ class ReducedRead:
     def _task(self, key: Any, box: Box) -> Task:
         corner = tuple(along.start for along in box)
         inputs = (block_of(each, corner) for each in self._inputs)
-        return reducing_task(key, self.read, self._axes(box), self.step, inputs)
+        return reducing_task(key, self.read, self._axes(box), self.fold, inputs)
 
     def _axes(self, box: Box) -> tuple[range, ...]:
         return tuple(

@@ -19,13 +19,12 @@ from dask.typing import Key
 from b2nd_dask.graph._dask_compat import GraphNode, block_function, flatten
 from b2nd_dask.graph.expression.nodes import Elemwise, Node, Opaque, Read, with_leaves
 from b2nd_dask.graph.expression.predicates import predicate_of
-from b2nd_dask.graph.expression.program import read_key
+from b2nd_dask.graph.expression.program import leaf_key
 from b2nd_dask.graph.layers.layers import Layers
 from b2nd_dask.graph.optimize.at_once import tasks_at_once
 from b2nd_dask.graph.optimize.indexing import lowered_filter, lowered_positions
 from b2nd_dask.graph.optimize.lower import Lowered, lowered_tree
 from b2nd_dask.graph.optimize.names import is_renamable, with_own_names
-from b2nd_dask.graph.optimize.patchwork import lowered_patchwork
 from b2nd_dask.graph.optimize.reductions import Reductions
 from b2nd_dask.graph.optimize.sharing import Sharing
 
@@ -91,7 +90,7 @@ class _Rewriting:
         self._moved_reads: defaultdict[Any, list[str]] = defaultdict(list)
         for name, node in layers.nodes.items():
             if isinstance(node, Read) and len(node.layers) > 1:
-                self._moved_reads[read_key(node)].append(name)
+                self._moved_reads[leaf_key(node)].append(name)
         self._asks = "statistics" in rules
         merges = "merge_blocks" in rules
         self._reductions = (
@@ -128,7 +127,7 @@ class _Rewriting:
     def _read_by_another(self, name: str, node: Node) -> Node:
         """The layer that reads the same blocks for something else; the node where there is none."""
         if isinstance(node, Read) and len(node.layers) > 1:
-            for other in self._moved_reads.get(read_key(node), ()):
+            for other in self._moved_reads.get(leaf_key(node), ()):
                 if other != name and other in self._needed:
                     return Opaque(other, node.chunks)
         return node
@@ -165,8 +164,6 @@ class _Rewriting:
         node = self._layers.nodes[name]
         if self._reductions:
             yield "reductions", self._reductions.lowered(name, self._sharing)
-            found = lowered_patchwork(self._layers, self._sharing, name, asks=self._asks)
-            yield "reductions", found
         if isinstance(node, Read | Elemwise):
             yield _rule_of(node), self._tree(name, node)
         if "masks" in self._rules:

@@ -20,8 +20,8 @@ from b2nd_dask.frame.read.reduce import group_nbytes
 from b2nd_dask.frame.rechunk.intermediate_frame import IntermediateFrame
 from b2nd_dask.frame.reference import FrameReference
 from b2nd_dask.frame.write.writer import FramePlan
+from b2nd_dask.graph.expression.chunk_steps import Fold
 from b2nd_dask.graph.expression.program import Program
-from b2nd_dask.graph.tasks.block_read import BlockReduction
 from b2nd_dask.storage import Staging
 
 ReadFrame = FrameReference | IntermediateFrame
@@ -174,10 +174,10 @@ def nbytes_of_program(program: Program, dtypes: Sequence[np.dtype[Any]], keeps: 
     return peak - elements.itemsize
 
 
-def nbytes_of_results(step: BlockReduction, dtype: np.dtype[Any], ndim: int) -> float:
+def nbytes_of_results(fold: Fold, dtype: np.dtype[Any], ndim: int) -> float:
     """Bytes that partial results take, for each element of the result of a chunk step."""
-    one, inputs = np.zeros((1,) * ndim, dtype), [np.zeros((), dtype)] * step.program.inputs
-    found = _tried(lambda: step.fold.whole(step.program.run(one, inputs)), np.ones(1))
+    one, inputs = np.zeros((1,) * ndim, dtype), [np.zeros((), dtype)] * fold.program.inputs
+    found = _tried(lambda: fold.whole(one, inputs), np.ones(1))
     fields = found.values() if isinstance(found, dict) else (found,)
     return _COPIES_OF_RESULTS * sum(np.asarray(field).nbytes for field in fields)
 

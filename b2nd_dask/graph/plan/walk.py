@@ -40,6 +40,7 @@ from b2nd_dask.graph._dask_compat import (
     convert_legacy_graph,
     core,
 )
+from b2nd_dask.graph.expression.chunk_steps import Fold
 from b2nd_dask.graph.expression.elementwise import FILTERS, UNKNOWN, is_among, is_number
 from b2nd_dask.graph.expression.program import Program
 from b2nd_dask.graph.plan.memory import (
@@ -55,7 +56,7 @@ from b2nd_dask.graph.plan.memory import (
 from b2nd_dask.graph.plan.plan import FrameReads, Plan, Target
 from b2nd_dask.graph.read.blocks import FrameRegion
 from b2nd_dask.graph.tasks.block_index import index_block, regions_of_index
-from b2nd_dask.graph.tasks.block_read import BlockRead, BlockReduction, read_at_once, reduce_block
+from b2nd_dask.graph.tasks.block_read import BlockRead, read_at_once, reduce_block
 from b2nd_dask.graph.write.rechunk_job import regions_of_task
 from b2nd_dask.graph.write.write_tasks import write_task
 
@@ -259,21 +260,19 @@ class Walk:
             reads[at].held = nbytes / blocks[at].source.dtype.itemsize
         return reads
 
-    def _of_reduction(
-        self, block: BlockRead, step: BlockReduction, inputs: list[Any]
-    ) -> list[FoundRead]:
+    def _of_reduction(self, block: BlockRead, fold: Fold, inputs: list[Any]) -> list[FoundRead]:
         """The block of `reduce_block`; nothing where statistics answer the reduction."""
         frame, axes = block.source, block.axes
-        asks = step.asks and not inputs and all(axes)
-        if asks and frame.unanswered_nbytes(axes, step.reduction(frame.dtype)) == 0:
+        asks = fold.asks and not inputs and all(axes)
+        if asks and frame.unanswered_nbytes(axes, fold.reduction(frame.dtype)) == 0:
             return []
         read, shape = read_of([(frame, axes)]), tuple(map(len, axes))
         if not all(map(is_number, inputs)):
-            read.held = self._held(step.program, frame, keeps=False)
+            read.held = self._held(fold.program, frame, keeps=False)
             return [read]
-        kept = math.prod(n for axis, n in enumerate(shape) if axis not in step.fold.axis)
-        read.is_streamed, read.held = True, self._held(step.program, frame, keeps=True)
-        read.results = kept * self._once(nbytes_of_results, step, frame.dtype, len(axes))
+        kept = math.prod(n for axis, n in enumerate(shape) if axis not in fold.axis)
+        read.is_streamed, read.held = True, self._held(fold.program, frame, keeps=True)
+        read.results = kept * self._once(nbytes_of_results, fold, frame.dtype, len(axes))
         return [read]
 
     def _held(self, program: Program, frame: Readable, *, keeps: bool) -> float:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -13,12 +13,11 @@ from numpy.typing import NDArray
 from b2nd_dask.frame.joined import Readable
 from b2nd_dask.frame.read.buffers import writable
 from b2nd_dask.frame.read.pruning import Predicate
-from b2nd_dask.frame.read.reduction import Reduction
 from b2nd_dask.frame.read.region import own_threads
 from b2nd_dask.frame.reference import FrameReference
-from b2nd_dask.graph.expression.chunk_steps import Fold, StreamedFold
+from b2nd_dask.graph.expression.chunk_steps import Fold
 from b2nd_dask.graph.expression.elementwise import is_number
-from b2nd_dask.graph.expression.program import BoundProgram, Program
+from b2nd_dask.graph.expression.program import Program
 
 #: Kinds of dtypes whose scalars lose the length of the elements.
 _OF_LENGTH = "SUV"
@@ -139,30 +138,7 @@ def _is_repeated(array: Any) -> bool:
     )
 
 
-@dataclass(frozen=True)
-class BlockReduction:
-    """The chunk step of a reduction, and the program before it."""
-
-    fold: Fold
-    program: Program
-    asks: bool = False
-    """Whether it is answered from statistics of chunks where these suffice."""
-
-    def reduction(self, dtype: np.dtype[Any]) -> Reduction:
-        """The reduction of elements of a dtype, without the inputs of the program."""
-        return self.streamed((), dtype).reduction
-
-    def streamed(self, inputs: Sequence[Any], dtype: np.dtype[Any]) -> StreamedFold:
-        """The chunk step of elements of a dtype that come chunk by chunk."""
-        return StreamedFold(self.fold, BoundProgram(self.program, inputs, dtype))
-
-
-def reduce_array(elements: NDArray[Any], step: BlockReduction) -> Any:
-    """Compute the chunk step of a reduction for a block that is there already."""
-    return step.fold.whole(step.program.run(elements))
-
-
-def reduce_block(block: BlockRead, step: BlockReduction, inputs: Sequence[Any]) -> Any:
+def reduce_block(block: BlockRead, fold: Fold, inputs: Sequence[Any]) -> Any:
     """Compute the chunk step of a reduction chunk by chunk, while the block is read.
 
     Parameters
@@ -170,7 +146,7 @@ def reduce_block(block: BlockRead, step: BlockReduction, inputs: Sequence[Any]) 
     block : BlockRead
         Its elements in the order of the frame.
     inputs : sequence
-        Inputs of the program.
+        Inputs of the program of the chunk step.
 
     Returns
     -------
@@ -178,7 +154,7 @@ def reduce_block(block: BlockRead, step: BlockReduction, inputs: Sequence[Any]) 
         The result of dask's own chunk step for the block.
     """
     if not all(map(is_number, inputs)) or not all(block.axes):
-        return step.fold.whole(step.program.run(np.asarray(block.elements()), inputs))
-    streamed = step.streamed(inputs, block.source.dtype)
-    how = streamed.reduction if step.asks else replace(streamed.reduction, ask=None)
-    return streamed.result(block.source.reduce(block.axes, how))
+        return fold.whole(np.asarray(block.elements()), inputs)
+    fold, dtype = fold.bound(inputs), block.source.dtype
+    total = block.source.reduce(block.axes, fold.reduction(dtype))
+    return fold.result(total, dtype, len(block.axes))
