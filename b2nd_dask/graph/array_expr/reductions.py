@@ -97,14 +97,14 @@ def _merged(found: ReducedRead, reduction: Any) -> Chunks:
 
 
 def merged_blocks(chunks: Chunks, axis: Sequence[int], itemsize: int, limit: float) -> Chunks:
-    """Join neighbouring blocks along some axes, up to a number of bytes.
+    """Join neighbouring blocks along some axes, up to a number of bytes; none if it is negative.
 
     Examples
     --------
     >>> merged_blocks(((2, 2), (5, 5, 5)), (1,), itemsize=8, limit=160)
     ((2, 2), (10, 5))
     """
-    if not limit:
+    if limit < 0:
         return chunks
     sizes = list(chunks)
     for i in reversed(axis):
