@@ -76,8 +76,9 @@ class Layers:
         reading = reading_of(layer)
         if reading is not None:
             return Read.whole(reading.source, reading.chunks, name)
-        found: Node | None = self._constant(name)
-        if found is None and self._reads(self.graph.dependencies[name]):
+        below = self.graph.dependencies[name]
+        found: Node | None = None if below else self._constant(name)
+        if found is None and self._reads(below):
             if _dask_compat.block_function(layer) is not None:
                 found = self._of_blocks(name)
             else:
