@@ -17,7 +17,9 @@ def draw_arguments(rng: Random, array: Any) -> dict[str, Any]:
     letters = string.ascii_lowercase[: len(shape)]
     n = shape[0] if shape else 1
     last = shape[-1] if shape else 1
-    width = array.chunks[0][0] if shape and rng.random() < 0.8 else rng.randint(1, 4)
+    # of an axis without elements there may be no blocks
+    block = tuple(along[0] if along else 0 for along in array.chunks)
+    width = block[0] if shape and rng.random() < 0.8 else rng.randint(1, 4)
     points = [[rng.randrange(-max(m, 1), max(m, 1)) for _ in range(3)] for m in shape]
     return {
         "n": n,
@@ -38,7 +40,7 @@ def draw_arguments(rng: Random, array: Any) -> dict[str, Any]:
         "points": str(points)[1:-1],
         "of": repr(letters),
         "to": repr(letters[:-1]),
-        "block": tuple(c[0] for c in array.chunks),
+        "block": block,
     }
 
 

@@ -9,7 +9,7 @@ import numpy as np
 
 _FIRST = (
     r"(?<=reduction operation )(min|max)imum|(?<=with shapes ).*|np\.(str|bytes)_\(.*\)"
-    r"|(?<=could not convert string to float: ).*"
+    r"|(?<=could not convert string to float: ).*|-?\d+(?= out of bounds)"
     # an array without axes, or a scalar
     r"|too many indices for array: array is 0-dim.*|invalid index to scalar variable\."
 )
