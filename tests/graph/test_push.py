@@ -16,7 +16,7 @@ from distributed import Client, LocalCluster
 from hypothesis import given
 from hypothesis import strategies as st
 
-from b2nd_dask import from_b2nd
+from b2nd_dask import from_b2nd, to_b2nd
 from b2nd_dask.graph.expression.nodes import Elemwise, Read
 from b2nd_dask.graph.expression.program import compile_tree
 from b2nd_dask.graph.tasks.block_index import index_block
@@ -395,3 +395,18 @@ def test_single_strings_are_worked_on_as_arrays_are(tmp_path):
     assert other[3].compute() == np.False_
     assert other[4].compute() == np.True_
     assert other[3].compute().dtype == bool
+
+
+@pytest.mark.parametrize("array_type", ["dask", "dask-array"])
+@pytest.mark.parametrize("stats", [False, True])
+def test_work_that_refuses_other_elements_than_there_are(tmp_path, array_type, stats):
+    # integers to negative powers raise an error
+    if array_type == "dask-array":
+        pytest.importorskip("dask_array")
+    array = np.arange(2, 26).reshape(4, 6)
+    path = tmp_path / "x.b2nd"
+    to_b2nd(array, path, chunks=(2, 3), stats=stats)
+    x = from_b2nd(path, array_type=array_type)
+    assert (2 ** (x - 2)).sum().compute() == (2 ** (array - 2)).sum()
+    np.testing.assert_array_equal((x ** (x - 2)).max(0).compute(), (array ** (array - 2)).max(0))
+    np.testing.assert_array_equal((2.0 ** (x - 2)).mean(1).compute(), (2.0 ** (array - 2)).mean(1))

@@ -158,9 +158,17 @@ class Fold:
     def result(self, total: PartialResult, dtype: np.dtype[Any], ndim: int) -> Any:
         """Convert the partial result of all elements to the result of dask's own chunk step."""
         with np.errstate(all="ignore"):
-            one = _fields(self.whole(np.ones((1,) * ndim, dtype)))
+            one = self.result_of_one(dtype, ndim)
             fields = {k: values.astype(one[k].dtype, copy=False) for k, values in total.items()}
         return fields.get("", fields)
+
+    def result_of_one(self, dtype: np.dtype[Any], ndim: int) -> PartialResult:
+        """The result of dask's own chunk step for one element, which tells dtypes and fields.
+
+        The program runs on none: it may refuse an element that no frame has.
+        """
+        made = np.asarray(self.program.run(np.empty((0,) * ndim, dtype))).dtype
+        return _fields(self.func(np.ones((1,) * ndim, made), axis=self.axis, keepdims=True))
 
 
 def fold_of(func: Any, kwargs: Mapping[str, Any]) -> Fold | None:

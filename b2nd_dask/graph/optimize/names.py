@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import copy
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import cache
 from typing import Any
 
 from dask.base import tokenize
@@ -28,13 +29,14 @@ def with_own_names(graph: HighLevelGraph, lowered: set[str], outputs: set[str]) 
     dask fuses with those below.
     """
     users = dependents_of(graph)
+    can_be_renamed = renamable_layers(graph)
     names: dict[str, str] = {}
     todo = sorted(lowered - outputs)
     changed: set[str] = set()
     while todo:
         name = todo.pop()
         others = [graph.layers[other] for other in users[name]]
-        if name in names or not all(map(is_renamable, (graph.layers[name], *others))):
+        if name in names or not all(map(can_be_renamed, (name, *users[name]))):
             continue
         names |= _names_in(name, graph.layers[name], sorted(graph.dependencies[name]))
         changed |= {name, *users[name]}
@@ -71,6 +73,11 @@ def own_name(name: str, *distinguished_by: object) -> str:
     """Another name for a layer, which begins alike: the first word is what dashboards show."""
     word, _, token = name.rpartition("-")
     return f"{word or token}-{tokenize(name, *distinguished_by)}"
+
+
+def renamable_layers(graph: HighLevelGraph) -> Callable[[str], bool]:
+    """Whether a layer of a graph is renamable; each is looked at once, when it is asked for."""
+    return cache(lambda name: is_renamable(graph.layers[name]))
 
 
 def is_renamable(layer: Any) -> bool:

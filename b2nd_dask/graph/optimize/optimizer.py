@@ -171,9 +171,11 @@ def chosen_rules(setting: Any, statistics: Any = True) -> tuple[str, ...]:
         A setting means nothing.
     """
     names = _names_in(setting)
-    asks = _SWITCHES.get(str(statistics).lower())
+    asks = True if statistics is None else _SWITCHES.get(str(statistics).lower())
     if asks is None:
-        raise SettingError(f"{STATISTICS_KEY} in dask's configuration must be true or false")
+        raise SettingError(
+            f"{STATISTICS_KEY} in dask's configuration must be true or false, not {statistics!r}"
+        )
     left_out = frozenset() if asks else STATISTICS_RULES
     return tuple(name for name in RULE_NAMES if name in names and name not in left_out)
 

@@ -24,7 +24,7 @@ from b2nd_dask.graph.layers.layers import Layers
 from b2nd_dask.graph.optimize.at_once import tasks_at_once
 from b2nd_dask.graph.optimize.indexing import lowered_filter, lowered_positions
 from b2nd_dask.graph.optimize.lower import Lowered, lowered_tree
-from b2nd_dask.graph.optimize.names import is_renamable, with_own_names
+from b2nd_dask.graph.optimize.names import renamable_layers, with_own_names
 from b2nd_dask.graph.optimize.reductions import Reductions
 from b2nd_dask.graph.optimize.sharing import Sharing
 
@@ -91,6 +91,7 @@ class _Rewriting:
         for name, node in layers.nodes.items():
             if isinstance(node, Read) and len(node.layers) > 1:
                 self._moved_reads[leaf_key(node)].append(name)
+        self._can_be_renamed = renamable_layers(layers.graph)
         self._asks = "statistics" in rules
         merges = "merge_blocks" in rules
         self._reductions = (
@@ -180,10 +181,10 @@ class _Rewriting:
         ):
             return None
         views = "views" in self._rules and self._sharing.is_only_read(name)
-        if isinstance(node, Read) and len(node.layers) == 1:
-            above = (self._layers.graph.layers[other] for other in self._layers.dependents[name])
-            if not views or not all(map(is_renamable, above)):
-                return None
+        is_whole = isinstance(node, Read) and len(node.layers) == 1
+        above = self._layers.dependents[name]
+        if is_whole and not (views and all(map(self._can_be_renamed, above))):
+            return None
         tree = self._sharing.absorbed(node)
         if isinstance(tree, Elemwise):
             tree = with_leaves(tree, lambda leaf: self._read_by_another(name, leaf))
@@ -205,6 +206,8 @@ def _rule_of(node: Read | Elemwise) -> str:
 def _check_layers(graph: HighLevelGraph, before: HighLevelGraph) -> None:
     """Verify that layers are complete, and the tasks of those that are not from before."""
     _check_order(graph.dependencies)
+    if lost := graph.dependencies.keys() - graph.layers.keys():
+        raise UnsoundGraphError(f"no layer {_some(lost)}")
     for name, layer in graph.layers.items():
         if layer is before.layers.get(name):
             continue

@@ -162,10 +162,13 @@ class Sharing:
     @cached_property
     def _only_read(self) -> set[str]:
         found: set[str] = set()
+        # once a layer: one that puts many together is above each of them
+        readers: set[str] = set()
         for name in reversed(self._layers.order):
-            above = self._layers.dependents[name]
-            if name not in self._outputs and all(self._reads_only(other, found) for other in above):
+            if name not in self._outputs and readers.issuperset(self._layers.dependents[name]):
                 found.add(name)
+            if self._reads_only(name, found):
+                readers.add(name)
         return found
 
     def _reads_only(self, name: str, only_read: set[str]) -> bool:

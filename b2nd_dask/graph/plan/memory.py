@@ -176,10 +176,9 @@ def nbytes_of_program(program: Program, dtypes: Sequence[np.dtype[Any]], keeps: 
 
 def nbytes_of_results(fold: Fold, dtype: np.dtype[Any], ndim: int) -> float:
     """Bytes that partial results take, for each element of the result of a chunk step."""
-    one, inputs = np.zeros((1,) * ndim, dtype), [np.zeros((), dtype)] * fold.program.inputs
-    found = _tried(lambda: fold.whole(one, inputs), np.ones(1))
-    fields = found.values() if isinstance(found, dict) else (found,)
-    return _COPIES_OF_RESULTS * sum(np.asarray(field).nbytes for field in fields)
+    known = fold.bound([np.zeros((), dtype)] * fold.program.inputs)
+    fields = _tried(lambda: known.result_of_one(dtype, ndim), {"": np.ones(1)})
+    return _COPIES_OF_RESULTS * sum(np.asarray(field).nbytes for field in fields.values())
 
 
 def _tried(call: Callable[[], Any], default: Any) -> Any:
