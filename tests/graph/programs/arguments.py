@@ -44,11 +44,11 @@ def draw_arguments(rng: Random, array: Any) -> dict[str, Any]:
     }
 
 
-def draw_chunks(rng: Random, shape: tuple[int, ...]) -> tuple[Any, ...]:
-    """Draw chunks for a shape; along its first axis uneven ones, too, and ones of no elements."""
-    if shape and rng.random() < 0.3:
+def draw_chunks(rng: Random, shape: tuple[int, ...], least: int = 1) -> tuple[Any, ...]:
+    """Draw chunks for a shape, uneven ones along its first axis, too: of at least some rows."""
+    if shape and shape[0] >= 2 * least and rng.random() < 0.3:
         n = shape[0]
-        cut = rng.randint(0, n) if rng.random() < 0.7 else rng.choice([0, n])
+        cut = rng.randint(least, n - least)
         return ((cut, n - cut), *shape[1:])
     return tuple(rng.randint(max(1, n // 4), max(n, 1)) for n in shape)
 

@@ -89,7 +89,7 @@ class Drawing:
             None,
             -1,
             tuple(2 * n for n in source.chunks),
-            draw_chunks(self.rng, source.shape),
+            draw_chunks(self.rng, source.shape, least=0),
         ]
         arguments = [self.rng.choice(chunks)]
         if self.rng.random() < 0.15:
