@@ -1,8 +1,8 @@
 """Layers that move elements: all but reshapes are known by what each of their tasks does.
 
 dask holds the tasks of slices and rechunks as a dict. Each task takes parts of blocks of the layer
-below. Of a slice the first task at a position along an axis says which part of which block that is;
-all others there must agree. Of a rechunk dask says which parts of which old blocks a new one has.
+below. In a slice, the first task at a position along an axis tells the block and its part; all
+others there must agree. For a rechunk, dask itself tells what each new block takes from old ones.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def as_task(key: Any, value: Any) -> GraphNode | None:
 def selection_of(
     tasks: Mapping[Any, Any], name: str, below: str, chunks: Chunks
 ) -> Selection | None:
-    """Parse a layer of which each task takes a part of one block; None for other layers.
+    """Parse a layer whose tasks each take a part of one block; None for other layers.
 
     Parameters
     ----------
@@ -205,7 +205,7 @@ def _put_together(task: Any, counts: list[int]) -> list[Any] | None:
 
 
 def _key_of(part: Any) -> Any:
-    """The key that an argument refers to; None of others."""
+    """The key that an argument refers to; None if it is no reference."""
     if type(part) is Alias:
         return part.target
     return part.key if type(part) is TaskRef else None

@@ -103,7 +103,7 @@ def _reading_task(task: Any, compiled: Compiled, reads: ReadBlocks) -> Task:
 
 
 def lowered_filter(layers: Layers, name: str) -> Lowered | None:
-    """Layers that read the elements that a mask chooses apart from the mask; None of others."""
+    """Layers that read elements apart from their mask; None where a layer is no filter."""
     layer: Any = layers.graph.layers[name]
     func = block_function(layer)
     if func is None or not is_among(unwrapped(func, layer.task.kwargs)[0], FILTERS):
@@ -146,7 +146,7 @@ def _moved(layers: Layers, name: str) -> tuple[list[str], Node]:
 def _read_apart(
     layers: Layers, name: str, moves: list[str], read: Read, predicate: Predicate
 ) -> Lowered:
-    """Make the layers of the elements anew, down to the read, and the one that chooses."""
+    """Copy the layers of the elements, down to the read, and filter the copy by the mask."""
     source, token = read.layers[0], tokenize(name)
     renamed = {source: own_name(source, token)}
     made, below = lowered_tree(renamed[source], read, predicate, views=False) or Lowered({}, {})

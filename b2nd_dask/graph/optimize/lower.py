@@ -117,7 +117,7 @@ def lowered_tree(
     name: str, node: Read | Elemwise, predicate: Predicate | None, *, views: bool
 ) -> Lowered | None:
     """A layer that computes a tree, block by block; None where that reads no frame."""
-    # what moves blocks of others is worth a layer, too
+    # slices and rechunks that work has taken along are worth a layer, even if no frame is read
     found = compile_tree(node, reading=len(node.layers) == 1)
     if found is None:
         return None
