@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from benchmarks.cases import (
     ablation,
+    analyst,
     array3d_read,
     beyond_memory,
     cluster,
@@ -34,6 +35,7 @@ from benchmarks.cases import (
 from benchmarks.model import Case
 
 _MODULES = (
+    analyst,
     dense_sum,
     array3d_read,
     small_reads,

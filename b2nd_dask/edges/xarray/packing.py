@@ -87,7 +87,10 @@ def _require_same(
         ) from error
     if given.dtype.kind in "iuf":
         step = abs(float(attrs.get("scale_factor", 1)))
-        near = abs(decoded - given) <= _ROUNDED * step + np.spacing(abs(given), dtype="f8")
+        floats = given.dtype if given.dtype.kind == "f" else np.dtype("f8")
+        # xarray subtracts the offset in the dtype of floats that are given
+        largest = np.maximum(abs(given), abs(float(attrs.get("add_offset", 0))))
+        near = abs(decoded - given) <= _ROUNDED * step + np.spacing(largest.astype(floats))
         same = near | ((given != given) & (decoded != decoded))
     else:
         same = (decoded == given) | ((given != given) & (decoded != decoded))

@@ -154,6 +154,18 @@ def test_other_programs_open_it(tmp_path, name):
     assert one.t.dims == ds.t.dims
 
 
+@pytest.mark.parametrize("dtype", ["f4", "f8"])
+def test_packing_rounds_to_half_a_step_in_the_precision_of_what_is_given(tmp_path, dtype):
+    # of float32 near 235 a value may lie more than half a step away, by its own rounding
+    values = np.linspace(225, 325, 50_001, dtype=dtype)
+    values[::97] = np.nan
+    packing = {"dtype": "i2", "scale_factor": 0.002, "add_offset": 273.15, "_FillValue": -32768}
+    ds = xr.Dataset({"t": ("x", values)})
+    written = ds.b2nd.to_b2nd(tmp_path / "x.b2d", encoding={"t": packing})
+    np.testing.assert_allclose(written.t, values, atol=0.00102)
+    assert open_b2nd(tmp_path / "x.b2d" / "t.b2nd").dtype == np.int16
+
+
 def test_how_frames_are_stored(tmp_path):
     ds = weather(20).chunk(time=7)
     written = ds.b2nd.to_b2nd(
