@@ -21,8 +21,19 @@ from b2nd_dask.frame.read.partial_results import (
 from b2nd_dask.frame.read.reduction import Reduction
 from b2nd_dask.graph._dask_compat import _concatenate2, chunk, reductions
 from b2nd_dask.graph.expression.answers import Question
+from b2nd_dask.graph.expression.chunk_kernels import (
+    Kernel,
+    extreme_kernel,
+    mean_kernel,
+    moment_kernel,
+    nanproduct_kernel,
+    nansum_kernel,
+    product_kernel,
+    sum_kernel,
+)
 from b2nd_dask.graph.expression.elementwise import is_among
 from b2nd_dask.graph.expression.program import ELEMENTS, Program
+from b2nd_dask.graph.expression.tiles import reduced
 
 #: Keywords of dask's chunk steps.
 _KEYWORDS = frozenset({"dtype", "implicit_complex_dtype", "numel", "order", "sum"})
@@ -39,17 +50,6 @@ _COMBINING_FIELDS = frozenset(
 )
 #: Values of `sum` and `numel`.
 _COUNTERS = (chunk.sum, chunk.nansum, reductions.numel, reductions.nannumel)
-
-#: What narrow floats accumulate in until a block is complete. A sum that is rounded to its dtype
-#: for each chunk overflows, or loses digits, where NumPy's sum of the whole block does not.
-_WIDER = {
-    np.dtype("f2"): np.dtype("f8"),
-    np.dtype("f4"): np.dtype("f8"),
-    np.dtype("c8"): np.dtype("c16"),
-}
-_HALF = np.dtype("f2")
-_SUMS = frozenset({chunk.sum, chunk.nansum})
-_TOTALS = _SUMS | {chunk.prod, chunk.nanprod}
 
 
 @dataclass(frozen=True)
@@ -98,8 +98,8 @@ class ReductionKind:
     """How reductions of one kind accumulate chunk by chunk."""
 
     accumulation: Accumulation
-    widens: bool
-    """Whether partial results are wider floats."""
+    kernel: Kernel
+    """Computes partial results, which may be in a wider dtype than those of dask's chunk step."""
     combined_by: tuple[Callable[..., Any], ...]
     """Steps with which dask combines results of the chunk step."""
 
@@ -145,30 +145,38 @@ class Fold:
     def reduction(self, dtype: np.dtype[Any]) -> Reduction:
         """The reduction that runs chunk by chunk, of elements of a dtype, without inputs."""
         func, keywords = _with_keywords(self.func)
-        kind = self._kind
-        step = _accumulating(self.func) if kind.widens else self.func
-
-        def partial_result(elements: NDArray[Any]) -> PartialResult:
-            found = _fields(step(self.program.run(elements), axis=self.axis, keepdims=True))
-            return {k: _widened(values) for k, values in found.items()} if kind.widens else found
-
         ask = Question(func, keywords, self.program, dtype) if self.asks else None
-        return Reduction(self.axis, kind.accumulation, partial_result, ask)
+        return Reduction(self.axis, self._kind.accumulation, self.partial_result, ask)
 
-    def result(self, total: PartialResult, dtype: np.dtype[Any], ndim: int) -> Any:
+    def partial_result(self, elements: NDArray[Any], inputs: Sequence[Any] = ()) -> PartialResult:
+        """Reduce some elements; narrow floats to wider ones."""
+        kind, (_, keywords) = self._kind, _with_keywords(self.func)
+        kernel = partial(kind.kernel, **keywords)
+        if self.program.steps or kind.kernel is moment_kernel:
+            arrays = [elements, *inputs]
+            return reduced(self.program, arrays, kernel, self.axis, kind.accumulation)
+        return kernel(elements, self.axis)
+
+    def result(
+        self, total: PartialResult, dtype: np.dtype[Any], ndim: int, inputs: Sequence[Any] = ()
+    ) -> Any:
         """Convert the partial result of all elements to the result of dask's own chunk step."""
         with np.errstate(all="ignore"):
-            one = self.result_of_one(dtype, ndim)
+            one = self.result_of_one(dtype, ndim, inputs)
             fields = {k: values.astype(one[k].dtype, copy=False) for k, values in total.items()}
         return fields.get("", fields)
 
-    def result_of_one(self, dtype: np.dtype[Any], ndim: int) -> PartialResult:
+    def result_of_one(
+        self, dtype: np.dtype[Any], ndim: int, inputs: Sequence[Any] = ()
+    ) -> PartialResult:
         """The result of dask's own chunk step for one element, which tells dtypes and fields.
 
         The program runs on none: it may refuse an element that no frame has.
         """
-        made = np.asarray(self.program.run(np.empty((0,) * ndim, dtype))).dtype
-        return _fields(self.func(np.ones((1,) * ndim, made), axis=self.axis, keepdims=True))
+        made = self.program.dtype([np.empty((0,) * ndim, dtype), *inputs])
+        found = self.func(np.ones((1,) * ndim, made), axis=self.axis, keepdims=True)
+        fields = found if isinstance(found, dict) else {"": found}
+        return {name: np.asarray(values) for name, values in fields.items()}
 
 
 def fold_of(func: Any, kwargs: Mapping[str, Any]) -> Fold | None:
@@ -207,87 +215,27 @@ def _is_inexact(dtype: Any) -> bool:
     return dtype is None or np.dtype(dtype).kind in "fc"
 
 
-def _fields(found: Any) -> dict[str, NDArray[Any]]:
-    fields = found if isinstance(found, dict) else {"": found}
-    return {name: np.asarray(values) for name, values in fields.items()}
-
-
-def _widened(values: NDArray[Any]) -> NDArray[Any]:
-    return values.astype(_wider(values.dtype) or values.dtype, copy=False)
-
-
-def _wider(dtype: np.dtype[Any]) -> np.dtype[Any] | None:
-    """Return the dtype in which a narrower one accumulates; None for any other."""
-    return _WIDER.get(dtype.newbyteorder("="))
-
-
-def _accumulating(func: Callable[..., Any]) -> Callable[..., Any]:
-    """Make a chunk step accumulate in a wider dtype where its own is narrow.
-
-    Results are not rounded, and of either dtype.
-    """
-    base, keywords = _with_keywords(func)
-    if "dtype" in keywords and _wider(np.dtype(keywords["dtype"])) is None:
-        return func
-    if is_among(base, _TOTALS):
-        return partial(_total, base, **keywords)
-    total = keywords.get("sum", chunk.sum)
-    count = keywords.get("numel", reductions.numel)
-    own = {"sum": partial(_total, total), "numel": partial(_count, count)}
-    return partial(base, **{**keywords, **own})
-
-
-def _total(
-    func: Callable[..., Any], elements: NDArray[Any], *, dtype: Any = None, **keywords: Any
-) -> Any:
-    narrow = elements.dtype if dtype is None else np.dtype(dtype)
-    wide = _wider(narrow)
-    if wide is None:
-        return func(elements, dtype=dtype, **keywords)
-    with np.errstate(over="ignore", invalid="ignore"):
-        # NumPy's own sums lose little of four bytes, and take half of the time
-        if func in _SUMS and narrow.newbyteorder("=") != _HALF:
-            total = func(elements, dtype=dtype, **keywords)
-            if np.isfinite(total).all():
-                return total
-        return func(elements.astype(narrow, copy=False), dtype=wide, **keywords)
-
-
-def _count(
-    func: Callable[..., Any], elements: NDArray[Any], *, dtype: Any = None, **keywords: Any
-) -> Any:
-    if dtype is None:
-        return func(elements, **keywords)
-    return func(elements, dtype=_wider(np.dtype(dtype)) or dtype, **keywords)
-
-
 def _extreme(ufunc: np.ufunc, *combined_by: Callable[..., Any]) -> ReductionKind:
-    return ReductionKind(extremes(ufunc), widens=False, combined_by=combined_by)
+    return ReductionKind(extremes(ufunc), extreme_kernel(ufunc), combined_by)
 
 
-_ADD = ReductionKind(SUMS, widens=True, combined_by=(chunk.sum,))
-_MULTIPLY = ReductionKind(PRODUCTS, widens=True, combined_by=(chunk.prod,))
-_MEANS = replace(_ADD, combined_by=(reductions.mean_combine, reductions.mean_agg))
-_MOMENTS = ReductionKind(
-    MOMENTS,
-    widens=True,
-    combined_by=(reductions.moment_combine, reductions.moment_agg),
-)
+_MEANS = (reductions.mean_combine, reductions.mean_agg)
+_MOMENTS = (reductions.moment_combine, reductions.moment_agg)
 
 #: Chunk steps whose results are divided by counts.
 _DIVIDING = frozenset({reductions.mean_chunk, reductions.moment_chunk})
 
 _KINDS: dict[Callable[..., Any], ReductionKind] = {
-    chunk.sum: _ADD,
-    chunk.nansum: _ADD,
-    chunk.prod: _MULTIPLY,
-    chunk.nanprod: _MULTIPLY,
+    chunk.sum: ReductionKind(SUMS, sum_kernel, (chunk.sum,)),
+    chunk.nansum: ReductionKind(SUMS, nansum_kernel, (chunk.sum,)),
+    chunk.prod: ReductionKind(PRODUCTS, product_kernel, (chunk.prod,)),
+    chunk.nanprod: ReductionKind(PRODUCTS, nanproduct_kernel, (chunk.prod,)),
     chunk.any: _extreme(np.logical_or, chunk.any),
     chunk.all: _extreme(np.logical_and, chunk.all),
     reductions.chunk_min: _extreme(np.minimum, reductions.chunk_min, chunk.min),
     reductions.chunk_max: _extreme(np.maximum, reductions.chunk_max, chunk.max),
     reductions._nanmin_skip: _extreme(np.fmin, reductions._nanmin_skip),
     reductions._nanmax_skip: _extreme(np.fmax, reductions._nanmax_skip),
-    reductions.mean_chunk: _MEANS,
-    reductions.moment_chunk: _MOMENTS,
+    reductions.mean_chunk: ReductionKind(SUMS, mean_kernel, _MEANS),
+    reductions.moment_chunk: ReductionKind(MOMENTS, moment_kernel, _MOMENTS),
 }

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, NamedTuple
 
+import numpy as np
 from numpy.typing import NDArray
 
 from b2nd_dask.graph.expression.elementwise import (
@@ -99,6 +101,35 @@ class Program:
             for old in [n for n in values if needed_until.get(n, 0) <= number]:
                 del values[old]
         return value(self.top)
+
+    def dtype(self, arrays: Sequence[Any]) -> np.dtype[Any]:
+        """The dtype of the result; arguments as for `dtypes`."""
+        if isinstance(self.top, Result):
+            return self.dtypes(arrays)[self.top.number]
+        top = arrays[1 + self.top.number] if isinstance(self.top, Input) else self.top.value
+        dtype: np.dtype[Any] = np.asarray(top).dtype
+        return dtype
+
+    def dtypes(self, arrays: Sequence[Any]) -> list[np.dtype[Any]]:
+        """The dtypes of the elements, the first of some arrays, and of what each step makes.
+
+        Parameters
+        ----------
+        arrays : sequence
+            The elements, and the inputs.
+        """
+        # of no elements: a step may refuse an element that no frame has
+        values = [each[(slice(0),) * np.ndim(each)] if np.ndim(each) else each for each in arrays]
+        elements, inputs = np.asarray(values[0]), values[1:]
+        made = [elements]
+
+        def recorded(func: Any, *args: Any, **keywords: Any) -> Any:
+            made.append(np.asarray(func(*args, **keywords)))
+            return made[-1]
+
+        steps = (replace(step, func=partial(recorded, step.func)) for step in self.steps)
+        replace(self, steps=tuple(steps)).run(elements, inputs)
+        return [array.dtype for array in made]
 
     def last_uses(self) -> dict[int, int]:
         """Map results to the last step that uses them."""

@@ -8,8 +8,7 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
-from functools import partial
+from dataclasses import dataclass
 from typing import Any, NamedTuple, cast
 
 import numpy as np
@@ -22,6 +21,7 @@ from b2nd_dask.frame.reference import FrameReference
 from b2nd_dask.frame.write.writer import FramePlan
 from b2nd_dask.graph.expression.chunk_steps import Fold
 from b2nd_dask.graph.expression.program import Program
+from b2nd_dask.graph.expression.tiles import is_tiled
 from b2nd_dask.storage import Staging
 
 ReadFrame = FrameReference | IntermediateFrame
@@ -54,8 +54,8 @@ class FoundRead:
     """Bytes that functions of the elements hold beside them, for each byte of elements."""
     is_streamed: bool = False
     """Whether chunks are reduced one by one, and no array of the region is built."""
-    results: float = 0.0
-    """Bytes of partial results, where chunks are reduced one by one."""
+    beside: float = 0.0
+    """Bytes of partial results, and of tiles."""
     buffers: float = 0.0
     """Of the piece that takes the most, as the next two."""
     elements: int = 0
@@ -93,8 +93,8 @@ class FoundRead:
         """Bytes of the elements and of what functions make of them."""
         if self.is_array:
             # the array, and a piece or what functions make of the array
-            return self.nbytes + max(self.elements, self.nbytes * self.held)
-        return self.elements + self.at_once * self.held + self.results
+            return self.nbytes + max(self.elements, self.nbytes * self.held) + self.beside
+        return self.elements + self.at_once * self.held + self.beside
 
 
 class FoundWrite(NamedTuple):
@@ -151,27 +151,34 @@ def read_of(regions: Iterable[tuple[Readable, Region]], held: float = 0.0) -> Fo
     return FoundRead(pieces, is_copied=len(pieces) > 1, held=held)
 
 
-def nbytes_of_program(program: Program, dtypes: Sequence[np.dtype[Any]], keeps: bool) -> int:
+def nbytes_of_program(program: Program, dtypes: Sequence[np.dtype[Any]]) -> int:
     """Bytes for each element that a program holds at the most, beside the elements.
 
-    These, of the first dtype, go when no step needs them any more, unless the caller `keeps` them.
+    These, of the first dtype, go when no step needs them any more.
     """
-    elements, *inputs = (np.zeros(1, dtype) for dtype in dtypes)
-    made = [elements]
-
-    def recorded(func: Callable[..., Any], *args: Any, **keywords: Any) -> Any:
-        made.append(np.asarray(_tried(partial(func, *args, **keywords), elements)))
-        return made[-1]
-
-    steps = tuple(replace(step, func=partial(recorded, step.func)) for step in program.steps)
-    replace(program, steps=steps).run(elements, inputs)
-    last, peak = program.last_uses(), elements.itemsize
-    if keeps:
-        last[0] = len(steps)
+    made = _dtypes_of(program, dtypes)
+    last = program.last_uses()
+    if is_tiled(program):
+        return made[-1].itemsize
+    peak = made[0].itemsize
     for number in range(1, len(made)):
         earlier = (one for n, one in enumerate(made[:number]) if last.get(n, 0) >= number)
         peak = max(peak, made[number].itemsize + sum(one.itemsize for one in earlier))
-    return peak - elements.itemsize
+    return peak - made[0].itemsize
+
+
+def nbytes_of_tile(program: Program, dtypes: Sequence[np.dtype[Any]]) -> int:
+    """Bytes of what the steps of a program make of a tile, for each of its elements."""
+    made = _dtypes_of(program, dtypes)[1:]
+    # two results at a time, of which most have the dtype of the last
+    return max(one.itemsize for one in made) + made[-1].itemsize
+
+
+def _dtypes_of(program: Program, dtypes: Sequence[np.dtype[Any]]) -> list[np.dtype[Any]]:
+    """The dtypes of the elements and of what each step makes."""
+    arrays = [np.empty(0, dtype) for dtype in dtypes]
+    same = [arrays[0].dtype] * (1 + len(program.steps))
+    return cast("list[np.dtype[Any]]", _tried(lambda: program.dtypes(arrays), same))
 
 
 def nbytes_of_results(fold: Fold, dtype: np.dtype[Any], ndim: int) -> float:

@@ -43,6 +43,7 @@ from b2nd_dask.graph._dask_compat import (
 from b2nd_dask.graph.expression.chunk_steps import Fold
 from b2nd_dask.graph.expression.elementwise import FILTERS, UNKNOWN, is_among, is_number
 from b2nd_dask.graph.expression.program import Program
+from b2nd_dask.graph.expression.tiles import TILE, is_tiled
 from b2nd_dask.graph.plan.memory import (
     FoundRead,
     FoundTask,
@@ -51,6 +52,7 @@ from b2nd_dask.graph.plan.memory import (
     ReadFrame,
     nbytes_of_program,
     nbytes_of_results,
+    nbytes_of_tile,
     read_of,
 )
 from b2nd_dask.graph.plan.plan import FrameReads, Plan, Target
@@ -231,7 +233,7 @@ class Walk:
         if func is reduce_block:
             return self._of_reduction(*args)
         if func is index_block:
-            held = self._held(args[2], first.source, keeps=False)
+            held = self._held(args[2], first.source)
             return [read_of([each], held) for each in regions_of_index(*args)]
         if blocks:
             return self._of_blocks(func, args, blocks)
@@ -256,8 +258,10 @@ class Walk:
             # results of other tasks are taken for ones of the same dtype
             known = [each if isinstance(each, BlockRead) else blocks[at] for each in args]
             dtypes = tuple(each.source.dtype for each in known)
-            nbytes = self._once(nbytes_of_program, program, dtypes, False)
+            nbytes = self._once(nbytes_of_program, program, dtypes)
             reads[at].held = nbytes / blocks[at].source.dtype.itemsize
+            if is_tiled(program):
+                reads[at].beside = self._in_tiles(program, dtypes, sizes[at])
         return reads
 
     def _of_reduction(self, block: BlockRead, fold: Fold, inputs: list[Any]) -> list[FoundRead]:
@@ -267,18 +271,24 @@ class Walk:
         if asks and frame.unanswered_nbytes(axes, fold.reduction(frame.dtype)) == 0:
             return []
         read, shape = read_of([(frame, axes)]), tuple(map(len, axes))
-        if not all(map(is_number, inputs)):
-            read.held = self._held(fold.program, frame, keeps=False)
-            return [read]
+        read.is_streamed = all(map(is_number, inputs))
         kept = math.prod(n for axis, n in enumerate(shape) if axis not in fold.axis)
-        read.is_streamed, read.held = True, self._held(fold.program, frame, keeps=True)
-        read.results = kept * self._once(nbytes_of_results, fold, frame.dtype, len(axes))
+        read.beside = kept * self._once(nbytes_of_results, fold, frame.dtype, len(axes))
+        if fold.program.steps:
+            dtypes = (frame.dtype,) * (1 + fold.program.inputs)
+            read.beside += self._in_tiles(fold.program, dtypes, math.prod(shape))
         return [read]
 
-    def _held(self, program: Program, frame: Readable, *, keeps: bool) -> float:
+    def _in_tiles(
+        self, program: Program, dtypes: tuple[np.dtype[Any], ...], nelements: int
+    ) -> float:
+        """Bytes of the tiles of a block."""
+        return min(TILE, nelements) * self._once(nbytes_of_tile, program, dtypes)
+
+    def _held(self, program: Program, frame: Readable) -> float:
         """Bytes that a program holds for each byte of elements of a frame."""
         dtypes = (frame.dtype,) * (1 + program.inputs)
-        return self._once(nbytes_of_program, program, dtypes, keeps) / frame.dtype.itemsize
+        return self._once(nbytes_of_program, program, dtypes) / frame.dtype.itemsize
 
     def _once(self, function: Callable[..., float], step: Any, *args: Any) -> float:
         """What a function returns for a program or chunk step, which the tasks of a layer share."""

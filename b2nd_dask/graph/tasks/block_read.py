@@ -18,6 +18,7 @@ from b2nd_dask.frame.reference import FrameReference
 from b2nd_dask.graph.expression.chunk_steps import Fold
 from b2nd_dask.graph.expression.elementwise import is_number
 from b2nd_dask.graph.expression.program import Program
+from b2nd_dask.graph.expression.tiles import computed
 
 #: Kinds of dtypes whose scalars lose the length of the elements.
 _OF_LENGTH = "SUV"
@@ -122,17 +123,24 @@ def _computed(program: Program, arrays: list[Any]) -> Any:
             return one
         # of a masked array the element may be `numpy.ma.masked`
         return one.reshape(()) if is_array else one[0]
-    if program.filters or not all(map(_is_repeated, arrays)):
+    if program.filters or not all(map(_is_plain, arrays)):
         return program.run(arrays.pop(0), arrays)
+    if not all(map(_is_repeated, arrays)):
+        return computed(program, arrays)
     shape = np.broadcast_shapes(*map(np.shape, arrays))
     first, *others = (each[(slice(0, 1),) * np.ndim(each)] for each in map(np.asarray, arrays))
     return np.broadcast_to(program.run(first, others), shape)
 
 
+def _is_plain(array: Any) -> bool:
+    """Whether an array, or a scalar, is of NumPy's own type."""
+    return type(array) is np.ndarray or isinstance(array, np.generic)
+
+
 def _is_repeated(array: Any) -> bool:
-    """Whether an array repeats one element."""
-    if type(array) is not np.ndarray:
-        return isinstance(array, np.generic)
+    """Whether a plain array repeats one element."""
+    if isinstance(array, np.generic):
+        return True
     return array.size > 0 and not any(
         step for step, n in zip(array.strides, array.shape, strict=True) if n > 1
     )
@@ -153,8 +161,12 @@ def reduce_block(block: BlockRead, fold: Fold, inputs: Sequence[Any]) -> Any:
     ndarray or dict of ndarray
         The result of dask's own chunk step for the block.
     """
-    if not all(map(is_number, inputs)) or not all(block.axes):
-        return fold.whole(np.asarray(block.elements()), inputs)
-    fold, dtype = fold.bound(inputs), block.source.dtype
-    total = block.source.reduce(block.axes, fold.reduction(dtype))
-    return fold.result(total, dtype, len(block.axes))
+    dtype, ndim = block.source.dtype, len(block.axes)
+    if all(map(is_number, inputs)) and all(block.axes):
+        fold = fold.bound(inputs)
+        total = block.source.reduce(block.axes, fold.reduction(dtype))
+        return fold.result(total, dtype, ndim)
+    elements = np.asarray(block.elements())
+    if not all(map(_is_plain, inputs)) or not all(block.axes):
+        return fold.whole(elements, inputs)
+    return fold.result(fold.partial_result(elements, inputs), dtype, ndim, inputs)

@@ -1,0 +1,185 @@
+"""What a reduction makes of some elements: its partial result, in few passes over them.
+
+dask's own chunk steps copy all elements to leave missing ones (NaN) out of a sum, and look for them
+again to count the others. Here a sum that is no NaN tells that none was missing.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from b2nd_dask.frame.read.partial_results import PartialResult
+from b2nd_dask.graph._dask_compat import chunk
+
+Axis = tuple[int, ...]
+
+#: What narrow floats accumulate in until a block is complete. A sum that is rounded to its dtype
+#: for each chunk overflows, or loses digits, where NumPy's sum of the whole block does not.
+_WIDER = {
+    np.dtype("f2"): np.dtype("f8"),
+    np.dtype("f4"): np.dtype("f8"),
+    np.dtype("c8"): np.dtype("c16"),
+}
+_HALF = np.dtype("f2")
+
+#: A function of elements and of reduced axes, of which it keeps one element; whether the elements
+#: are `scratch`, which it may overwrite; and the keywords of dask's chunk step.
+Kernel = Callable[..., PartialResult]
+
+
+def sum_kernel(elements: NDArray[Any], axis: Axis, dtype: Any = None, **_: Any) -> PartialResult:
+    """Compute what `sum` takes of a chunk."""
+    return {"": _summed(elements, axis, dtype)}
+
+
+def nansum_kernel(
+    elements: NDArray[Any], axis: Axis, dtype: Any = None, *, scratch: bool = False, **_: Any
+) -> PartialResult:
+    """Compute what `nansum` takes of a chunk."""
+    return {"": _summed_present(elements, axis, dtype, scratch)[0]}
+
+
+def product_kernel(
+    elements: NDArray[Any], axis: Axis, dtype: Any = None, **_: Any
+) -> PartialResult:
+    """Compute what `prod` takes of a chunk."""
+    narrow = elements.dtype if dtype is None else np.dtype(dtype)
+    wide = _wider(narrow)
+    if wide is None:
+        return {"": np.prod(elements, axis=axis, dtype=dtype, keepdims=True)}
+    with np.errstate(over="ignore", invalid="ignore"):
+        narrowed = elements.astype(narrow, copy=False)
+        return {"": np.prod(narrowed, axis=axis, dtype=wide, keepdims=True)}
+
+
+def nanproduct_kernel(
+    elements: NDArray[Any], axis: Axis, dtype: Any = None, *, scratch: bool = False, **_: Any
+) -> PartialResult:
+    """Compute what `nanprod` takes of a chunk."""
+    if elements.dtype.kind in "fc":
+        elements = _replaced(elements, np.isnan(elements), 1, scratch)
+    return product_kernel(elements, axis, dtype)
+
+
+def mean_kernel(
+    elements: NDArray[Any],
+    axis: Axis,
+    dtype: Any = "f8",
+    sum: Any = chunk.sum,  # noqa: A002 - dask's keyword
+    *,
+    scratch: bool = False,
+    **_: Any,
+) -> PartialResult:
+    """Compute what `mean` takes of a chunk, or `nanmean`, whose `sum` leaves out missing ones."""
+    total, missing = _summed_by(sum, elements, axis, dtype, scratch)
+    return {"n": _count(elements, axis, missing), "total": total}
+
+
+def moment_kernel(
+    elements: NDArray[Any],
+    axis: Axis,
+    dtype: Any = "f8",
+    sum: Any = chunk.sum,  # noqa: A002 - dask's keyword
+    implicit_complex_dtype: bool = False,
+    *,
+    scratch: bool = False,
+    **_: Any,
+) -> PartialResult:
+    """Compute what `var` and `std` take of a chunk, or `nanvar` and `nanstd`."""
+    own = None if implicit_complex_dtype else dtype
+    total, missing = _summed_by(sum, elements, axis, own, scratch)
+    n = _count(elements, axis, missing)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        mean = total / n
+        in_place = scratch and elements.dtype == mean.dtype
+        apart = np.subtract(elements, mean, out=elements if in_place else None)
+    if apart.dtype.kind == "c":
+        apart = np.abs(apart)
+    squares = np.square(apart, out=apart)
+    if missing is not None:
+        np.copyto(squares, 0, where=missing)
+    summed, _missing = _summed_by(sum, squares, axis, dtype, scratch=True)
+    return {"total": total, "n": n, "M": summed[..., None]}
+
+
+def extreme_kernel(ufunc: np.ufunc) -> Kernel:
+    """Give the kernel of a reduction that chooses one element."""
+
+    def kernel(
+        elements: NDArray[Any], axis: Axis, *, scratch: bool = False, **keywords: Any
+    ) -> PartialResult:
+        return {"": ufunc.reduce(elements, axis=axis, keepdims=True, **keywords)}
+
+    return kernel
+
+
+def _wider(dtype: np.dtype[Any]) -> np.dtype[Any] | None:
+    """Return the dtype in which a narrower one accumulates; None for any other."""
+    return _WIDER.get(dtype.newbyteorder("="))
+
+
+def _summed_by(
+    func: Any, elements: NDArray[Any], axis: Axis, dtype: Any, scratch: bool
+) -> tuple[NDArray[Any], NDArray[np.bool_] | None]:
+    """Add elements up as a function of dask would; and which ones are missing, if it skips them."""
+    if func is chunk.sum:
+        return _summed(elements, axis, dtype), None
+    return _summed_present(elements, axis, dtype, scratch)
+
+
+def _summed_present(
+    elements: NDArray[Any], axis: Axis, dtype: Any, scratch: bool
+) -> tuple[NDArray[Any], NDArray[np.bool_] | None]:
+    """Add up the elements that are not missing; and which ones are, None where none is."""
+    with np.errstate(invalid="ignore"):
+        total = _summed(elements, axis, dtype)
+    if elements.dtype.kind not in "fc" or not np.isnan(total).any():
+        return total, None
+    missing = np.isnan(elements)
+    return _summed(_replaced(elements, missing, 0, scratch), axis, dtype), missing
+
+
+def _summed(elements: NDArray[Any], axis: Axis, dtype: Any) -> NDArray[Any]:
+    """Add elements up, narrow ones in a wider dtype where their own would overflow."""
+    narrow = elements.dtype if dtype is None else np.dtype(dtype)
+    wide = _wider(narrow)
+    if wide is None:
+        return np.sum(elements, axis=axis, dtype=dtype, keepdims=True)
+    with np.errstate(over="ignore", invalid="ignore"):
+        # NumPy's own sums lose little of four bytes, and take half of the time
+        if narrow.newbyteorder("=") != _HALF:
+            total: NDArray[Any] = np.sum(elements, axis=axis, dtype=dtype, keepdims=True)
+            if np.isfinite(total).all():
+                return total.astype(wide)
+        return np.sum(elements.astype(narrow, copy=False), axis=axis, dtype=wide, keepdims=True)
+
+
+def _count(
+    elements: NDArray[Any], axis: Axis, missing: NDArray[np.bool_] | None
+) -> NDArray[np.int64]:
+    """How many elements are not missing."""
+    kept = [1 if i in axis else length for i, length in enumerate(elements.shape)]
+    all_of_them = math.prod(elements.shape[i] for i in axis)
+    if missing is None:
+        return np.broadcast_to(np.int64(all_of_them), kept)
+    if len(axis) == missing.ndim:
+        return np.full(kept, all_of_them - np.count_nonzero(missing))
+    # few are added up as bytes, in a tenth of the time
+    narrow = np.uint8 if all_of_them < 256 else np.int64
+    absent = np.sum(missing.view(np.uint8), axis=axis, dtype=narrow, keepdims=True)
+    counts: NDArray[np.int64] = all_of_them - absent.astype(np.int64)
+    return counts
+
+
+def _replaced(
+    elements: NDArray[Any], missing: NDArray[np.bool_], by: int, scratch: bool
+) -> NDArray[Any]:
+    """Elements with a number in place of the missing ones; a copy, unless they are scratch."""
+    replaced = elements if scratch else elements.copy()
+    np.copyto(replaced, by, where=missing)
+    return replaced

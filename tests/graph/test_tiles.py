@@ -1,0 +1,174 @@
+"""Elementwise work and reductions in tiles: what NumPy makes of whole arrays."""
+
+import operator
+
+import dask
+import dask.array as da
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from b2nd_dask import from_b2nd, to_b2nd
+from b2nd_dask.graph.expression import tiles
+from tests.strategies import examples
+
+FUNCTIONS = [
+    lambda x: x.astype("f8"),
+    lambda x: x.astype("i2"),
+    lambda x: x * 2 + 1,
+    lambda x: x - 1,
+    lambda x: 1 - x,
+    lambda x: x + x,
+    lambda x: x // 3,
+    lambda x: x % 7,
+    lambda x: np.sqrt(abs(x)),
+    lambda x: np.exp(-abs(x) / 100),
+    lambda x: np.sin(x) + np.cos(x),
+    lambda x: np.where(x > 3, x, 0),
+    lambda x: np.where(x > 3, np.nan, x),
+    lambda x: np.where(x > 3, x, -x),
+    lambda x: np.where(x == 2, np.float32(0.5), x),
+    lambda x: (x > 1) & ~(x > 5) | (x == 0),
+    lambda x: np.maximum(x, 2).astype("f4") ** 2,
+    lambda x: np.isnan(x * 1.5) ^ (x < 4),
+    lambda x: np.clip(x, -3, 3) * np.float32(1.1),
+    lambda x: np.real(x) * 2 + np.imag(x) - x,
+]
+REDUCTIONS = ["sum", "prod", "mean", "std", "var", "min", "max", "any", "all"]
+SKIPPING = ["nansum", "nanprod", "nanmean", "nanstd", "nanvar", "nanmin", "nanmax"]
+
+
+@pytest.fixture(autouse=True)
+def _small_tiles(monkeypatch):
+    monkeypatch.setattr(tiles, "TILE", 60)
+    monkeypatch.setattr(tiles, "_RUN", 7)
+
+
+def draw_values(data, dtypes=("i2", "u1", "i8", "f4", "f8", "?", ">f4", "c16")):
+    shape = tuple(data.draw(st.lists(st.integers(1, 13), min_size=1, max_size=3)))
+    dtype = np.dtype(data.draw(st.sampled_from(dtypes)))
+    rng = np.random.default_rng(data.draw(st.integers(0, 99)))
+    values = rng.integers(0 if dtype.kind in "bu" else -9, 10, shape).astype(dtype)
+    if dtype.kind in "fc":
+        values[rng.random(shape) < data.draw(st.sampled_from([0, 0.1, 1]))] = np.nan
+    return values
+
+
+def stored(values, chunks=-1):
+    x = da.from_array(values, chunks=chunks)
+    return from_b2nd(bytes_of(x))
+
+
+def bytes_of(x):
+    import blosc2
+
+    values = x.compute()
+    return blosc2.asarray(values, chunks=x.chunksize).to_cframe()
+
+
+def same_bits(found, expected):
+    assert (found.dtype, found.shape) == (expected.dtype, expected.shape)
+    # of NaN the sign and the payload depend on the order of operands
+    assert np.array_equal(np.isnan(found), np.isnan(expected)) if found.dtype.kind in "fc" else True
+    is_number = found == found
+    np.testing.assert_array_equal(found[is_number], expected[is_number])
+
+
+@given(st.data())
+@examples(60)
+def test_elementwise_work_is_that_of_numpy_bit_for_bit(data):
+    values = draw_values(data)
+    works = data.draw(st.lists(st.sampled_from(FUNCTIONS), min_size=1, max_size=3))
+
+    def work(x):
+        for one in works:
+            x = one(x)
+        return x
+
+    with np.errstate(all="ignore"):
+        try:
+            expected = work(values)
+        except TypeError:
+            # of these dtypes NumPy has no such function
+            return
+        same_bits(work(stored(values)).compute(scheduler="sync"), expected)
+
+
+@given(st.data())
+@examples(60)
+def test_broadcast_operands(data):
+    values = draw_values(data, ("i2", "f4", "f8"))
+    axis = data.draw(st.integers(0, values.ndim - 1))
+    x = stored(values)
+    keepdims = data.draw(st.booleans()) or axis > 0
+    with np.errstate(all="ignore"):
+        expected = (values - values.max(axis, keepdims=keepdims)) * 2 + values
+        found = ((x - x.max(axis, keepdims=keepdims)) * 2 + x).compute(scheduler="sync")
+        same_bits(found, expected)
+        total = ((x - x.max(axis, keepdims=keepdims)) * 2).sum(axis).compute(scheduler="sync")
+        wanted = ((values - values.max(axis, keepdims=keepdims)) * 2).sum(axis)
+    np.testing.assert_allclose(total, wanted, rtol=1e-5)
+    assert total.dtype == wanted.dtype
+
+
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+@given(st.data())
+@examples(150)
+def test_reductions_of_elementwise_work(data):
+    values = draw_values(data, ("i2", "i8", "f4", "f8", "c16", "f2"))
+    name = data.draw(st.sampled_from(REDUCTIONS + SKIPPING))
+    is_complex = values.dtype.kind == "c"
+    if is_complex and name in ("min", "max", "nanmin", "nanmax", "nanstd", "nanvar"):
+        return
+    scale = data.draw(st.sampled_from([None, 2, 0.5]))
+    axes = st.sets(st.integers(0, values.ndim - 1), min_size=1)
+    axis = data.draw(st.none() | axes.map(lambda found: tuple(sorted(found))))
+    x = stored(values)
+    given, made = (values, x) if scale is None else (values * scale - 1, x * scale - 1)
+    expected = getattr(np, name)(given, axis=axis)
+    with dask.config.set({"b2nd_dask.optimize": True}):
+        found = getattr(da, name)(made, axis=axis).compute(scheduler="sync")
+    assert found.dtype == expected.dtype
+    rtol = {2: 2e-2, 4: 1e-5}.get(given.dtype.itemsize, 1e-10)
+    np.testing.assert_allclose(found, expected, rtol=rtol, atol=rtol)
+
+
+def test_infinite_elements_among_missing_ones():
+    values = np.arange(600.0).reshape(6, 100)
+    values[1, 3:7] = [np.inf, -np.inf, np.nan, np.inf]
+    values[2, 50] = np.inf
+    x = stored(values, (3, 100)) * 1
+    with np.errstate(invalid="ignore"):
+        for name in ("nansum", "nanmean", "nanmax", "sum"):
+            found = getattr(da, name)(x, axis=1).compute(scheduler="sync")
+            np.testing.assert_allclose(found, getattr(np, name)(values, axis=1))
+
+
+def test_a_large_block_with_real_tiles(tmp_path, monkeypatch):
+    monkeypatch.undo()
+    packed = np.random.default_rng(3).integers(-9000, 9000, (31, 90, 180)).astype("i2")
+    to_b2nd(packed, tmp_path / "x.b2nd", chunks=(31, 90, 180))
+    x = from_b2nd(tmp_path / "x.b2nd")
+
+    def decoded(x, where):
+        floats = x.astype("f8")
+        return where(floats == np.int16(77), np.float64(np.nan), floats) * 0.01 + 273.15
+
+    assert packed.size > 3 * tiles.TILE
+    wanted = decoded(packed, np.where)
+    same_bits(decoded(x, da.where).compute(), wanted)
+    for axis in (None, 0, (1, 2)):
+        for name in ("nanmean", "nanstd", "nanmax", "mean"):
+            found = getattr(da, name)(decoded(x, da.where), axis=axis).compute()
+            np.testing.assert_allclose(found, getattr(np, name)(wanted, axis=axis), rtol=1e-12)
+
+
+def test_operators_that_write_in_place_are_those_of_arrays():
+    from b2nd_dask.graph.expression import tile_program
+
+    one, other = np.array([5, -7, 3]), np.array([2, 3, 1])
+    for func, ufunc in tile_program._UFUNCS.items():
+        args = (one, other)[: ufunc.nin]
+        assert np.array_equal(func(*args), ufunc(*args)), func
+    assert operator.pow not in tile_program._UFUNCS
