@@ -29,11 +29,10 @@ def _without_season(group: Any) -> Any:
 
 
 def _eof(ds: Any) -> Any:
-    """The strength of the first patterns, of every third point."""
-    coarse = ds.z500.isel(latitude=slice(None, None, 3), longitude=slice(None, None, 3))
-    matrix = (coarse - coarse.mean("time")).stack(point=("latitude", "longitude"))
-    matrix = matrix.data.rechunk({1: -1})
-    return np.linalg.svd((matrix @ matrix.T).compute(), compute_uv=False)[:5] ** 0.5
+    """The strength of the first patterns, of every eighth point."""
+    coarse = ds.z500.isel(latitude=slice(None, None, 8), longitude=slice(None, None, 8))
+    points = (coarse - coarse.mean("time")).data.reshape((coarse.sizes["time"], -1))
+    return np.linalg.eigvalsh((points.T @ points).compute())[-5:]
 
 
 def _regridded(ds: Any) -> Any:

@@ -2,6 +2,7 @@
 
 import operator
 
+import blosc2
 import dask
 import dask.array as da
 import numpy as np
@@ -9,8 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from b2nd_dask import from_b2nd, to_b2nd
+from b2nd_dask import from_b2nd, plan, to_b2nd
 from b2nd_dask.graph.expression import tiles
+from b2nd_dask.graph.tasks.block_read import reduce_block
 from tests.strategies import examples
 
 FUNCTIONS = [
@@ -61,8 +63,6 @@ def stored(values, chunks=-1):
 
 
 def bytes_of(x):
-    import blosc2
-
     values = x.compute()
     return blosc2.asarray(values, chunks=x.chunksize).to_cframe()
 
@@ -172,3 +172,27 @@ def test_operators_that_write_in_place_are_those_of_arrays():
         args = (one, other)[: ufunc.nin]
         assert np.array_equal(func(*args), ufunc(*args)), func
     assert operator.pow not in tile_program._UFUNCS
+
+
+@pytest.mark.parametrize("array_type", ["dask", "dask-array"])
+def test_a_reduction_of_several_frames_reads_them_in_its_tasks(array_type):
+    pytest.importorskip("dask_array")
+    rng = np.random.default_rng(5)
+    values = [rng.random((40, 60)), rng.integers(0, 9, (40, 60)).astype("i2")]
+    frames = [blosc2.asarray(each, chunks=(10, 20)).to_cframe() for each in values]
+    x, y = (from_b2nd(each, array_type=array_type) for each in frames)
+    one, other = values
+    pairs = [
+        ((x * y).sum(axis=0), (one * other).sum(0)),
+        ((x * y[::-1] + 1).mean(), (one * other[::-1] + 1).mean()),
+        (((x - x.mean(axis=0)) * (y - 4)).std(), ((one - one.mean(0)) * (other - 4)).std()),
+        ((x * y[0]).max(axis=1), (one * other[0]).max(1)),
+    ]
+    for found, expected in pairs:
+        np.testing.assert_allclose(found.compute(scheduler="sync"), expected)
+    assert plan((x * y).sum()).decode_nbytes == one.nbytes + other.nbytes
+    if array_type == "dask":
+        (done,) = dask.optimize((x * y).sum())
+        functions = [task.func for task in dict(done.dask).values()]
+        # no product of blocks is built
+        assert functions.count(reduce_block) == 12

@@ -21,7 +21,7 @@ from b2nd_dask.graph.array_expr.source import (
 )
 from b2nd_dask.graph.expression.chunk_steps import Combining, Fold, fold_of
 from b2nd_dask.graph.expression.nodes import Read
-from b2nd_dask.graph.optimize.lower import ReadBlocks, block_of, reducing_task
+from b2nd_dask.graph.optimize.lower import ReadBlocks, input_of, reducing_task
 from b2nd_dask.graph.optimize.optimizer import active_rules
 from b2nd_dask.graph.optimize.reductions import ReducedRead, merge_limit
 from b2nd_dask.graph.read.blocks import Chunks
@@ -168,9 +168,10 @@ class ReducedExpr(ReadingExpr):
         read, program, leaves = self.compiled
         reads = ReadBlocks(replace(read, chunks=self.grid))
         fold = replace(self.fold, program=program, asks=asks)
+        blocks = list(map(input_of, leaves))
 
         def make(key: Key, block: tuple[int, ...]) -> Any:
-            inputs = (block_of(leaf, block) for leaf in leaves)
+            inputs = (of_block(block) for of_block in blocks)
             return reducing_task(key, read, reads.axes_of(block), fold, inputs)
 
         return make

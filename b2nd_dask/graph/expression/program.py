@@ -159,7 +159,9 @@ class Compiled(NamedTuple):
 
         Other elements add up in a certain order, or not at all.
         """
-        return self.read.source.dtype.kind in NUMBERS and self.program.returns_numbers
+        reads = (self.read, *(each for each in self.inputs if isinstance(each, Read)))
+        kinds = {each.source.dtype.kind for each in reads}
+        return kinds.issubset(NUMBERS) and self.program.returns_numbers
 
 
 def compile_tree(top: Node, *, reading: bool = True) -> Compiled | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -97,6 +97,11 @@ def block_of(node: Node, block: tuple[int, ...]) -> TaskRef:
     """The block of a layer that is broadcast to a block."""
     key: Any = (node.layers[0], *own_block(node.chunks or (), block))
     return TaskRef(key)
+
+
+def input_of(node: Node) -> Callable[[tuple[int, ...]], Any]:
+    """Give the function from a block to what its task takes of an input."""
+    return ReadBlocks(node).__getitem__ if isinstance(node, Read) else partial(block_of, node)
 
 
 def finish_of(read: Read) -> Finish | None:

@@ -22,7 +22,7 @@ from b2nd_dask.graph.expression.chunk_steps import Fold, combining_step
 from b2nd_dask.graph.expression.nodes import Elemwise, Node, Read
 from b2nd_dask.graph.expression.program import Compiled, compile_tree
 from b2nd_dask.graph.layers.layers import Layers
-from b2nd_dask.graph.optimize.lower import Lowered, block_of, reducing_task
+from b2nd_dask.graph.optimize.lower import Lowered, input_of, reducing_task
 from b2nd_dask.graph.optimize.names import own_name
 from b2nd_dask.graph.optimize.reduction_trees import (
     Box,
@@ -143,9 +143,9 @@ def _why_not_folded(node: Node, compiled: Compiled | None) -> str:
         return "axes of what is read are reversed, exchanged, dropped or new"
     if not compiled.is_numeric:
         return "its elements are no numbers"
-    several = any(isinstance(each, Read) for each in compiled.inputs)
-    if several or node.chunks != compiled.read.chunks:
-        return "its blocks come of several reads"
+    reads = [compiled.read, *(each for each in compiled.inputs if isinstance(each, Read))]
+    if any(each.chunks != node.chunks for each in reads):
+        return "its blocks come of reads that are broadcast"
     return ""
 
 
@@ -165,6 +165,7 @@ class ReducedRead:
 
     def __init__(self, compiled: Compiled, fold: Fold, *, asks: bool) -> None:
         self.read, program, self._inputs = compiled
+        self._blocks = list(map(input_of, self._inputs))
         self.fold = replace(fold, program=program, asks=asks)
         self._ends = [
             list(itertools.accumulate(along, initial=0)) for along in compiled.read.chunks
@@ -210,7 +211,8 @@ class ReducedRead:
             wanted = self._add_level(found, number, wanted, limit, tasks)
         for key in wanted:
             tasks[key] = self._task(key, tuple(range(at, at + 1) for at in key[1:]))
-        return Lowered({found.top: tasks}, {found.top: {each.layers[0] for each in self._inputs}})
+        below = {each.layers[0] for each in self._inputs if not isinstance(each, Read)}
+        return Lowered({found.top: tasks}, {found.top: below})
 
     def _keys_of(self, found: FoundReduction) -> Iterable[Any]:
         if found.levels:
@@ -261,7 +263,7 @@ class ReducedRead:
 
     def _task(self, key: Any, box: Box) -> Task:
         corner = tuple(along.start for along in box)
-        inputs = (block_of(each, corner) for each in self._inputs)
+        inputs = (of_block(corner) for of_block in self._blocks)
         return reducing_task(key, self.read, self._axes(box), self.fold, inputs)
 
     def _axes(self, box: Box) -> tuple[range, ...]:

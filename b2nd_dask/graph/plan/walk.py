@@ -277,7 +277,8 @@ class Walk:
         if fold.program.steps:
             dtypes = (frame.dtype,) * (1 + fold.program.inputs)
             read.beside += self._in_tiles(fold.program, dtypes, math.prod(shape))
-        return [read]
+        others = (each for each in inputs if isinstance(each, BlockRead))
+        return [read, *(read_of([(each.source, each.axes)]) for each in others)]
 
     def _in_tiles(
         self, program: Program, dtypes: tuple[np.dtype[Any], ...], nelements: int

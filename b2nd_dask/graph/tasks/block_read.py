@@ -154,7 +154,7 @@ def reduce_block(block: BlockRead, fold: Fold, inputs: Sequence[Any]) -> Any:
     block : BlockRead
         Its elements in the order of the frame.
     inputs : sequence
-        Inputs of the program of the chunk step.
+        Inputs of the program of the chunk step: numbers, arrays, and blocks to read.
 
     Returns
     -------
@@ -162,6 +162,7 @@ def reduce_block(block: BlockRead, fold: Fold, inputs: Sequence[Any]) -> Any:
         The result of dask's own chunk step for the block.
     """
     dtype, ndim = block.source.dtype, len(block.axes)
+    inputs = [each.elements() if isinstance(each, BlockRead) else each for each in inputs]
     if all(map(is_number, inputs)) and all(block.axes):
         fold = fold.bound(inputs)
         total = block.source.reduce(block.axes, fold.reduction(dtype))
