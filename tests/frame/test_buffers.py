@@ -12,6 +12,7 @@ from b2nd_dask.frame.array import reference_of
 from b2nd_dask.frame.joined import JoinedReference
 from b2nd_dask.frame.read.buffers import (
     MAX_FREE_NBYTES,
+    MAX_SCRATCH_NBYTES,
     POOLED_FROM,
     Pool,
     Scratch,
@@ -109,6 +110,26 @@ def test_scratch_is_lent_once_at_a_time():
         assert not np.shares_memory(outer, inner)
     with scratch.borrow(50) as again:
         assert again.nbytes == 50
+
+
+def test_a_thread_keeps_few_buffers_of_bounded_size():
+    scratch = Scratch()
+
+    def kept():
+        return sorted(one.nbytes for one in scratch._kept)
+
+    for nbytes in (10, 1000, 500, 2000):
+        with scratch.borrow(nbytes):
+            pass
+    # the largest serves all that are not borrowed at a time
+    assert kept() == [2000]
+    with scratch.borrow(100), scratch.borrow(300):
+        pass
+    assert kept() == [300, 2000]
+    half = MAX_SCRATCH_NBYTES // 2 + 1
+    with scratch.borrow(half), scratch.borrow(half), scratch.borrow(half):
+        pass
+    assert sum(kept()) <= MAX_SCRATCH_NBYTES
 
 
 def test_workers_of_distributed_use_pages_of_small_arrays_again() -> None:

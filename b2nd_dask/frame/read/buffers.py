@@ -40,7 +40,7 @@ _PAGED_FROM = 1 << 20
 _HUGE_FROM = 1 << 22
 #: A slab serves arrays down to this part of its size.
 _LEAST_USE = 0.8
-#: A thread keeps no scratch buffer larger than this.
+#: A thread keeps no more bytes of scratch buffers than this.
 MAX_SCRATCH_NBYTES = 64 << 20
 
 
@@ -80,10 +80,10 @@ def in_pages(shape: tuple[int, ...], dtype: np.dtype[Any]) -> NDArray[Any]:
 
 
 class Scratch(threading.local):
-    """One buffer for each thread, warm from its last use."""
+    """Buffers of each thread, warm from their last use; as many as are borrowed at a time."""
 
     def __init__(self) -> None:
-        self._kept: NDArray[np.uint8] | None = None
+        self._kept: list[NDArray[np.uint8]] = []
 
     @contextmanager
     def borrow(self, nbytes: int) -> Iterator[NDArray[np.uint8]]:
@@ -94,13 +94,25 @@ class Scratch(threading.local):
         ndarray of uint8
             Nobody else has it meanwhile: a second call in the same thread gets other memory.
         """
-        kept, self._kept = self._kept, None
-        buffer = np.empty(nbytes, np.uint8) if kept is None or kept.nbytes < nbytes else kept
+        kept = self._kept
+        # of increasing size
+        number = next((n for n, one in enumerate(kept) if one.nbytes >= nbytes), None)
+        if number is None:
+            # a new one takes the place of the largest
+            del kept[-1:]
+            buffer = np.empty(nbytes, np.uint8)
+        else:
+            buffer = kept.pop(number)
         try:
             yield buffer[:nbytes]
         finally:
-            if buffer.nbytes <= MAX_SCRATCH_NBYTES:
-                self._kept = buffer
+            if sum(one.nbytes for one in kept) + buffer.nbytes <= MAX_SCRATCH_NBYTES:
+                kept.append(buffer)
+                kept.sort(key=len)
+
+
+#: Of everything that reads, writes and decodes.
+scratch = Scratch()
 
 
 class _Slab:

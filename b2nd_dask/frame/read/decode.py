@@ -17,12 +17,10 @@ from b2nd_dask.format.grid import Grid
 from b2nd_dask.format.index import ChunkKind
 from b2nd_dask.format.shaped_chunk import decode_shaped_chunk
 from b2nd_dask.frame.open.opening import OpenedFrame, ParsedFrame, located
-from b2nd_dask.frame.read.buffers import Scratch
+from b2nd_dask.frame.read.buffers import scratch
 from b2nd_dask.frame.read.fetch import ChunkBytes
 from b2nd_dask.frame.read.plan import Part
 from b2nd_dask.frame.read.scatter import scatter_chunk
-
-_scratch = Scratch()
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -154,7 +152,7 @@ def _decode(frame: ParsedFrame, fetched: ChunkBytes, part: Part, out: NDArray[An
     if out.flags.c_contiguous and _is_c_order(grid, inner, some_blocks=some):
         decode_raw(frame, fetched, out)
         return
-    with _scratch.borrow(fetched.header.nbytes) as buffer:
+    with scratch.borrow(fetched.header.nbytes) as buffer:
         raw = buffer.view(out.dtype)
         decode_raw(frame, fetched, raw)
         scatter_chunk(raw, grid, inner, out, some_blocks=some)

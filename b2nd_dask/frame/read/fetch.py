@@ -12,7 +12,7 @@ from b2nd_dask.format.chunk.chunk_header import ChunkHeader
 from b2nd_dask.format.chunk.subset import head_nbytes
 from b2nd_dask.format.integrity import require_digest_of
 from b2nd_dask.frame.open.opening import OpenedFrame, located
-from b2nd_dask.frame.read.buffers import Scratch
+from b2nd_dask.frame.read.buffers import scratch
 from b2nd_dask.frame.read.chunk_requests import LocatedRequest
 from b2nd_dask.frame.read.found_blocks import (
     FirstRead,
@@ -22,9 +22,6 @@ from b2nd_dask.frame.read.found_blocks import (
     verify_chunk,
 )
 from b2nd_dask.storage import Filled, Span, chunk_member
-
-_first_buffer = Scratch()
-_second_buffer = Scratch()
 
 #: Compressed chunks up to this size are read at once: a second read costs more than the rest of it.
 #: From stores where reads cost more, larger ones are.
@@ -67,7 +64,7 @@ def fetch(opened: OpenedFrame, batch: Sequence[LocatedRequest]) -> Iterator[Chun
         if request.piece:
             verify_in_pieces(opened, request, request.piece)
     wanted = [(request, Span(0, _first_read(opened, request))) for request in batch]
-    with _first_buffer.borrow(sum(span.stop for _, span in wanted)) as room:
+    with scratch.borrow(sum(span.stop for _, span in wanted)) as room:
         later: list[FirstRead] = []
         for request, data, size in _read(opened, wanted, room.data):
             blocks = request.blocks
@@ -105,7 +102,7 @@ def verify_in_pieces(opened: OpenedFrame, request: LocatedRequest, nbytes: int) 
 
     expected = int(opened.digests[request.chunk])
     room_nbytes = min(nbytes, request.available)
-    with _first_buffer.borrow(room_nbytes) as room, located(opened, request.chunk):
+    with scratch.borrow(room_nbytes) as room, located(opened, request.chunk):
         require_digest_of(pieces(), request.available, expected)
 
 
@@ -130,7 +127,7 @@ def read_whole(
         Its file is missing.
     """
     wanted = [(request, Span(0, request.available)) for request in batch]
-    with _first_buffer.borrow(sum(span.stop for _, span in wanted)) as room:
+    with scratch.borrow(sum(span.stop for _, span in wanted)) as room:
         for request, data, _ in _read(opened, wanted, room.data):
             yield request, data
 
@@ -147,7 +144,7 @@ def _first_read(opened: OpenedFrame, request: LocatedRequest) -> int:
 def _fetch_blocks(opened: OpenedFrame, some: list[FirstRead]) -> Iterator[ChunkBytes]:
     """The second round: offsets of blocks are known now."""
     found = list(find_blocks(opened, some))
-    with _second_buffer.borrow(sum(row.nbytes for row in found)) as room:
+    with scratch.borrow(sum(row.nbytes for row in found)) as room:
         rest = room.data
         missing: list[tuple[LocatedRequest, Span, memoryview]] = []
         chunks: list[memoryview] = []

@@ -11,15 +11,13 @@ from numpy.typing import NDArray
 from b2nd_dask.format.grid import Grid
 from b2nd_dask.format.index import ChunkKind
 from b2nd_dask.frame.open.opening import OpenedFrame, located
-from b2nd_dask.frame.read.buffers import Scratch
+from b2nd_dask.frame.read.buffers import scratch
 from b2nd_dask.frame.read.chunk_requests import ChunkRequest, batches
 from b2nd_dask.frame.read.decode import Fill, carrier, constant_in, decode_raw
 from b2nd_dask.frame.read.fetch import ChunkBytes, fetch
 from b2nd_dask.frame.read.plan import is_nearly_all
 from b2nd_dask.frame.read.region import special_element
 from b2nd_dask.frame.read.witness import verifying
-
-_scratch = Scratch()
 
 
 def read_points(
@@ -116,7 +114,7 @@ def _pick(
         element = constant_in(fetched, fill)
         if element is not None:
             return element.view(dtype)
-        with _scratch.borrow(fetched.header.nbytes) as buffer:
+        with scratch.borrow(fetched.header.nbytes) as buffer:
             raw = buffer.view(dtype)
             decode_raw(opened.parsed, fetched, raw)
             picked: NDArray[Any] = raw.reshape(-1, math.prod(opened.parsed.grid.blocks))[

@@ -19,7 +19,7 @@ from b2nd_dask.format.grid import Grid
 from b2nd_dask.format.index import ChunkKind
 from b2nd_dask.frame.open.opening import OpenedFrame, located
 from b2nd_dask.frame.read.answers import answered_by
-from b2nd_dask.frame.read.buffers import Scratch
+from b2nd_dask.frame.read.buffers import scratch
 from b2nd_dask.frame.read.chunk_requests import batches
 from b2nd_dask.frame.read.decode import Fill, constant_in, decode_raw
 from b2nd_dask.frame.read.fetch import ChunkBytes, fetch
@@ -37,9 +37,6 @@ _GROUP_NBYTES = 1 << 20
 _LEAST_CHUNKS, _MOST_CHUNKS = 8, 1024
 #: Where more is best read at once, from stores, requests take longer than all of that.
 _MOST_BATCH = 1 << 20
-
-_stored_order = Scratch()
-_array_order = Scratch()
 
 
 def reduce_region(
@@ -113,7 +110,7 @@ def _add_groups(
     for out in _boxes(plan, group_nbytes(grid) // grid.chunk_nbytes):
         region = tuple(axis[along] for axis, along in zip(axes, out, strict=True))
         shape = tuple(map(len, region))
-        with _array_order.borrow(math.prod(shape) * itemsize) as buffer:
+        with scratch.borrow(math.prod(shape) * itemsize) as buffer:
             elements = buffer.view(fill.dtype).reshape(shape)
             total.add_elements(read_only(read_region(opened, region, fill, into=elements)), out)
 
@@ -186,7 +183,7 @@ def _decoded(
     if element is not None:
         yield element
         return
-    with _stored_order.borrow(fetched.header.nbytes) as buffer:
+    with scratch.borrow(fetched.header.nbytes) as buffer:
         raw = buffer.view(fill.dtype)
         with located(opened, chunk):
             decode_raw(frame, fetched, raw)
@@ -200,7 +197,7 @@ def _decoded(
             ]
         else:
             count = int(np.prod([len(r) for r in inner]))
-            with _array_order.borrow(count * grid.itemsize) as other:
+            with scratch.borrow(count * grid.itemsize) as other:
                 elements = other.view(fill.dtype).reshape([len(r) for r in inner])
                 scatter_chunk(raw, grid, inner, elements, some_blocks=fetched.some_blocks)
                 yield elements

@@ -16,7 +16,7 @@ from b2nd_dask.format.index import ChunkKind
 from b2nd_dask.format.integrity import require_digest
 from b2nd_dask.frame.joined import Readable
 from b2nd_dask.frame.open.opening import OpenedFrame, located
-from b2nd_dask.frame.read.buffers import Scratch
+from b2nd_dask.frame.read.buffers import scratch
 from b2nd_dask.frame.read.chunk_requests import ChunkRequest, batches
 from b2nd_dask.frame.read.decode import decode_raw
 from b2nd_dask.frame.read.fetch import ChunkBytes, fetch, read_whole, verify_in_pieces
@@ -33,8 +33,6 @@ from b2nd_dask.frame.write.idempotent import OpenedStaging, stage_once
 from b2nd_dask.frame.write.others import ChunkBox
 from b2nd_dask.frame.write.records import ChunkRecords, merge_records
 from b2nd_dask.frame.write.writer import FramePlan, StagedBatches, constant_records, write_block
-
-_scratch = Scratch()
 
 
 def verified_nbytes(readable: Readable) -> int:
@@ -127,7 +125,7 @@ def _payloads(opened: OpenedFrame, first: int, last: int) -> Iterator[tuple[int,
 
 
 def _require_decodes(opened: OpenedFrame, fetched: ChunkBytes) -> None:
-    with _scratch.borrow(opened.parsed.grid.chunk_nbytes) as raw, located(opened, fetched.chunk):
+    with scratch.borrow(opened.parsed.grid.chunk_nbytes) as raw, located(opened, fetched.chunk):
         decode_raw(opened.parsed, fetched, raw)
 
 

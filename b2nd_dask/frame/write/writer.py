@@ -20,7 +20,7 @@ from b2nd_dask.format.index import ChunkKind, special_code
 from b2nd_dask.format.integrity import chunk_digest
 from b2nd_dask.format.statistics import chunk_statistics
 from b2nd_dask.frame.open.opening import OWN_METALAYERS
-from b2nd_dask.frame.read.buffers import Scratch
+from b2nd_dask.frame.read.buffers import scratch
 from b2nd_dask.frame.read.scatter import gather_chunk
 from b2nd_dask.frame.write.records import ChunkRecords, journal_rows
 from b2nd_dask.processes import reduced
@@ -29,8 +29,6 @@ from b2nd_dask.storage import Run, Staging
 #: Elements compared at once when looking whether a chunk repeats one: the comparison stays in the
 #: L2 cache.
 _COMPARED_AT_ONCE = 1 << 15
-
-_scratch = Scratch()
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -254,7 +252,7 @@ def encode_elements(
         return encode_chunk(
             moved.reshape(-1), how, typesize=grid.itemsize, blocksize=grid.block_nbytes
         )
-    with _scratch.borrow(grid.chunk_nbytes) as raw:
+    with scratch.borrow(grid.chunk_nbytes) as raw:
         if elements.shape != grid.padded_chunk:
             raw[:] = 0
         gather_chunk(moved, grid, raw.view(moved.dtype))
