@@ -7,6 +7,7 @@ import dask
 import dask.array as da
 import numpy as np
 import pytest
+from dask.callbacks import Callback
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -196,3 +197,24 @@ def test_a_reduction_of_several_frames_reads_them_in_its_tasks(array_type):
         functions = [task.func for task in dict(done.dask).values()]
         # no product of blocks is built
         assert functions.count(reduce_block) == 12
+
+
+@pytest.mark.parametrize("array_type", ["dask", "dask-array"])
+def test_decoded_elements_are_read_by_one_task(tmp_path, array_type):
+    pytest.importorskip("dask_array")
+    packed = np.random.default_rng(3).integers(-9, 9, (31, 40, 50)).astype("i2")
+    packed[20:] = 0
+    to_b2nd(packed, tmp_path / "x.b2nd", chunks=(10, 40, 20))
+    expected = packed.astype("f8") * 0.5 + 3
+    x = from_b2nd(tmp_path / "x.b2nd", array_type=array_type).astype("f8") * 0.5 + 3
+    threads = []
+    for scheduler in ("threads", "sync"):
+        with Callback(pretask=lambda key, *_: threads.append(key)):
+            same_bits(x.compute(scheduler=scheduler), expected)
+            same_bits(x[3:17, ::2].compute(scheduler=scheduler), expected[3:17, ::2])
+    assert len(threads) == 4
+    # what is reversed, or needs another array, has tasks of blocks
+    same_bits(x[::-1].compute(), expected[::-1])
+    same_bits((x - x.max(axis=0)).compute(), expected - expected.max(0))
+    one = x[30, 39, 49].compute()
+    assert (one, one.dtype) == (expected[30, 39, 49], expected.dtype)

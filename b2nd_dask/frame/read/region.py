@@ -109,7 +109,7 @@ def read_region(
             if element is not None:
                 where[...] = element.view(out.dtype)
 
-    _each(decode, batches(opened, requests, nbytes), threads)
+    in_threads(decode, batches(opened, requests, nbytes), threads)
     return out.view(fill.dtype)
 
 
@@ -193,7 +193,7 @@ def _decoded_nbytes(requests: Iterable[ChunkRequest], grid: Grid) -> int:
     return sum(counts) * grid.block_nbytes
 
 
-def _each(work: Callable[[T], None], elements: Iterator[T], threads: int) -> None:
+def in_threads(work: Callable[[T], None], elements: Iterator[T], threads: int) -> None:
     """Work on each element; this thread takes its share."""
     first = list(itertools.islice(elements, 2))
     todo = itertools.chain(first, elements)

@@ -19,7 +19,7 @@ from b2nd_dask.graph.array_expr.source import (
     unfused,
 )
 from b2nd_dask.graph.expression.nodes import Node, Read, Selection
-from b2nd_dask.graph.optimize.at_once import threads_for
+from b2nd_dask.graph.optimize.at_once import at_once
 from b2nd_dask.graph.optimize.optimizer import SettingError, active_rules
 from b2nd_dask.graph.read.blocks import Chunks
 
@@ -192,13 +192,10 @@ def _unnamed(source: FrameExpr, parent: Any, dependents: Dependents) -> FrameExp
 
 def _read_at_once(source: FrameExpr, parent: Any, _: Any) -> ReadAtOnce | str:
     """Read what `compute()` returns by one task, in place of one for each block and their join."""
-    read = source.top
-    if not isinstance(read, Read):
-        return "there is work to do on its blocks"
-    threads = threads_for(read)
-    if threads is None:
+    found = at_once(source.top)
+    if found is None:
         return "tasks of blocks read it faster, or need less memory"
-    return ReadAtOnce(source.tree, source.dtype, parent.chunks, threads)
+    return ReadAtOnce(source.tree, source.dtype, parent.chunks, found.threads)
 
 
 def _given_lists(source: FrameExpr, parent: Any, _: Any) -> Any:

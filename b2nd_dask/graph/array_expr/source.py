@@ -17,7 +17,7 @@ from b2nd_dask.graph.array_expr import compat
 from b2nd_dask.graph.expression.nodes import Literal, Node, Opaque, Read, Selection, with_leaves
 from b2nd_dask.graph.expression.predicates import predicate_of
 from b2nd_dask.graph.expression.program import Compiled, Operand, Result, compile_tree
-from b2nd_dask.graph.optimize.at_once import task_at_once
+from b2nd_dask.graph.optimize.at_once import AtOnce
 from b2nd_dask.graph.optimize.lower import ReadBlocks, block_of, own_block
 from b2nd_dask.graph.optimize.optimizer import active_rules
 from b2nd_dask.graph.read.blocks import Chunks
@@ -310,4 +310,5 @@ class ReadAtOnce(ReadingExpr):
         return [self._name]
 
     def _layer(self) -> dict[Key, Any]:
-        return {self._name: task_at_once(self._name, self.top, self.threads)}
+        read, program, _ = self.compiled
+        return {self._name: AtOnce(read, program, self.threads).task(self._name)}

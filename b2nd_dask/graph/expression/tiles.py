@@ -79,8 +79,13 @@ def _pieces(length: int, most: int) -> list[slice]:
     return [slice(*pair) for pair in itertools.pairwise(ends)]
 
 
-def computed(program: Program, arrays: Sequence[Any]) -> Any:
+def computed(program: Program, arrays: Sequence[Any], out: NDArray[Any] | None = None) -> Any:
     """Run a program on arrays that broadcast to each other, none of another type than ndarray.
+
+    Parameters
+    ----------
+    out : ndarray, optional
+        Where the result goes, of its shape and dtype.
 
     Returns
     -------
@@ -90,8 +95,12 @@ def computed(program: Program, arrays: Sequence[Any]) -> Any:
     shape = np.broadcast_shapes(*map(np.shape, arrays))
     tiles = Tiles(shape, ())
     if not is_tiled(program) or tiles.count == 1:
-        return program.run(arrays[0], arrays[1:])
-    out = np.empty(shape, program.dtype(arrays))
+        made = program.run(arrays[0], arrays[1:])
+        if out is not None:
+            out[...] = made
+        return made
+    if out is None:
+        out = np.empty(shape, program.dtype(arrays))
     small = TileProgram(program, arrays, shape, tiles.most)
     for _, box in tiles:
         small.run([_part(array, box) for array in arrays], out[box])

@@ -27,7 +27,7 @@ from b2nd_dask.storage import Staging
 ReadFrame = FrameReference | IntermediateFrame
 
 #: Partial results of chunks, those that they are merged with, and copies of both, as measured.
-_COPIES_OF_RESULTS = 6.0
+_COPIES_OF_RESULTS = 5.6
 
 
 class Piece(NamedTuple):
@@ -76,7 +76,11 @@ class FoundRead:
         # what is decoded in another order than that of the elements is copied, and what is gathered
         in_place = largest == grid.chunk_nbytes and grid.chunk_is_c_order and not group
         scratch = 0 if costs.direct[row] and not streamed else largest
-        self.buffers = max(self.buffers, float(costs.buffers[row]) + scratch)
+        buffers = float(costs.buffers[row])
+        if streamed and group and nbytes > group:
+            # of a group at a time
+            buffers = min(buffers, float(costs.fetched[row]) * group / nbytes)
+        self.buffers = max(self.buffers, buffers + scratch)
         self.elements = max(self.elements, 0 if streamed and in_place else at_once)
         self.at_once = max(self.at_once, at_once)
         self.nelements += piece.nelements
@@ -105,19 +109,23 @@ class FoundWrite(NamedTuple):
     is_intermediate: bool = False
     """Whether the same graph reads it, and the end removes it."""
 
-    def peak(self, nelements: int, fetched: float) -> float:
-        """Bytes that writing a block takes, which is made of so many compressed bytes."""
+    def peak(self, nelements: int, fetched: float, buffers: float) -> float:
+        """Bytes that writing a block takes, which is made of so many compressed bytes.
+
+        Among them are those of buffers that the thread has already.
+        """
         grid = self.plan.grid
         block = nelements * self.plan.dtype.itemsize
         one = fetched * min(1, grid.chunk_nbytes / max(block, 1))
         encoded = min(fetched, max(self.staging.batch_nbytes, one))
         if not block and fetched:
             # chunks that are copied as they are stored
-            return encoded
+            return buffers + encoded
         # a chunk in the order of its blocks, unless it is the block; and as many bytes for its
         # compressed ones, which are about as long as they were
         direct = block <= grid.chunk_nbytes and grid.chunk_is_c_order
-        return block + grid.chunk_nbytes * (1 if direct else 2) + encoded
+        gathered = 0 if direct else grid.chunk_nbytes
+        return block + max(gathered, buffers) + grid.chunk_nbytes + encoded
 
 
 class FoundTask(NamedTuple):
@@ -137,7 +145,7 @@ class FoundTask(NamedTuple):
         block = max((read.nelements for read in self.reads), default=0)
         buffers += sum(read.elements for read in self.reads if read.is_array)
         fetched = sum(read.fetched for read in self.reads)
-        return max(reading, buffers + target.peak(block, fetched))
+        return max(reading, target.peak(block, fetched, buffers))
 
 
 def read_of(regions: Iterable[tuple[Readable, Region]], held: float = 0.0) -> FoundRead:

@@ -56,9 +56,15 @@ from b2nd_dask.graph.plan.memory import (
     read_of,
 )
 from b2nd_dask.graph.plan.plan import FrameReads, Plan, Target
-from b2nd_dask.graph.read.blocks import FrameRegion
+from b2nd_dask.graph.read.blocks import Chunks, FrameRegion
 from b2nd_dask.graph.tasks.block_index import index_block, regions_of_index
-from b2nd_dask.graph.tasks.block_read import BlockRead, read_at_once, reduce_block
+from b2nd_dask.graph.tasks.block_read import (
+    BlockRead,
+    compute_at_once,
+    pieces_of,
+    read_at_once,
+    reduce_block,
+)
 from b2nd_dask.graph.write.rechunk_job import regions_of_task
 from b2nd_dask.graph.write.write_tasks import write_task
 
@@ -232,6 +238,8 @@ class Walk:
         blocks = [each for each in args if isinstance(each, BlockRead)]
         if func is reduce_block:
             return self._of_reduction(*args)
+        if func is compute_at_once:
+            return [self._of_pieces(*args)]
         if func is index_block:
             held = self._held(args[2], first.source)
             return [read_of([each], held) for each in regions_of_index(*args)]
@@ -263,6 +271,18 @@ class Walk:
             if is_tiled(program):
                 reads[at].beside = self._in_tiles(program, dtypes, sizes[at])
         return reads
+
+    def _of_pieces(
+        self, block: BlockRead, program: Program, chunks: Chunks, threads: int
+    ) -> FoundRead:
+        """What `compute_at_once` reads piece by piece, and its result."""
+        pieces = (piece for _, piece in pieces_of(block, chunks))
+        read = read_of([(piece.source, piece.axes) for piece in pieces])
+        read.is_copied = False
+        nelements, dtypes = math.prod(map(len, block.axes)), (block.source.dtype,)
+        result = nelements * self._once(nbytes_of_program, program, dtypes)
+        read.beside = result + self._in_tiles(program, dtypes, nelements)
+        return read
 
     def _of_reduction(self, block: BlockRead, fold: Fold, inputs: list[Any]) -> list[FoundRead]:
         """The block of `reduce_block`; nothing where statistics answer the reduction."""

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from dask.array.core import slices_from_chunks
 from numpy.typing import NDArray
 
 from b2nd_dask.frame.joined import Readable
-from b2nd_dask.frame.read.buffers import writable
+from b2nd_dask.frame.read.buffers import result_pool, writable
 from b2nd_dask.frame.read.pruning import Predicate
-from b2nd_dask.frame.read.region import own_threads
+from b2nd_dask.frame.read.region import in_threads, own_threads
 from b2nd_dask.frame.reference import FrameReference
 from b2nd_dask.graph.expression.chunk_steps import Fold
 from b2nd_dask.graph.expression.elementwise import is_number
@@ -109,6 +110,49 @@ def read_at_once(block: BlockRead, threads: int) -> Any:
     if isinstance(found, np.ndarray) and not (found.flags.writeable and found.flags.c_contiguous):
         return found.copy(order="C")
     return found
+
+
+def compute_at_once(
+    block: BlockRead, program: Program, chunks: tuple[tuple[int, ...], ...], threads: int
+) -> NDArray[Any]:
+    """Compute all that a computation returns, piece by piece, with threads of the task.
+
+    Parameters
+    ----------
+    block : BlockRead
+        What to read, in the order of the frame.
+    program : Program
+        To run on it, without inputs; it makes booleans or numbers.
+    chunks : tuple of tuple of int
+        Sizes of the pieces.
+    threads : int
+        Of dask's threaded scheduler.
+    """
+    shape = tuple(map(len, block.axes))
+    dtype = program.dtype([np.empty((0,) * len(shape), block.source.dtype)])
+    out = result_pool.empty(shape, dtype)
+
+    def compute(piece: tuple[tuple[slice, ...], BlockRead]) -> None:
+        box, part = piece
+        elements = part.elements()
+        if _is_repeated(elements):
+            out[box] = _computed(program, [elements])
+        else:
+            computed(program, [elements], out[box])
+
+    in_main = threading.current_thread() is threading.main_thread()
+    threads = min(threads, own_threads()) if in_main else threads
+    in_threads(compute, pieces_of(block, chunks), threads)
+    return out
+
+
+def pieces_of(
+    block: BlockRead, chunks: tuple[tuple[int, ...], ...]
+) -> Iterator[tuple[tuple[slice, ...], BlockRead]]:
+    """Cut a block, in the order of the frame: where each piece lies in it, and what to read."""
+    for box in slices_from_chunks(chunks):
+        axes = (axis[along] for axis, along in zip(block.axes, box, strict=True))
+        yield box, BlockRead(block.source, tuple(axes))
 
 
 def _computed(program: Program, arrays: list[Any]) -> Any:
