@@ -111,6 +111,10 @@ def test_rows_of_a_few_elements_stay_whole() -> None:
     assert default_blocks((3, 2000, 2000), 1)[0] == 1
 
 
+def test_few_positions_are_cut_singly_rather_than_filled_up() -> None:
+    assert default_blocks((5, 200, 200), 8)[0] == 1
+
+
 def test_parameters_as_python_blosc2_shows_them() -> None:
     given = blosc2.CParams(codec=blosc2.Codec.LZ4, clevel=3, typesize=8, use_dict=False)
     shown = cparams_of(compression_of(given, 8), 8)
