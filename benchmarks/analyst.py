@@ -32,12 +32,11 @@ B2ND, ZARR, ZARR_TUNED, NETCDF = "b2nd", "zarr", "zarr tuned", "netCDF4"
 Work = Callable[[Any], Any]
 
 
-def dataset(quick: bool) -> Any:
+def dataset(shape: tuple[int, int, int]) -> Any:
     """The variables as xarray holds them in memory."""
     import pandas as pd
     import xarray as xr
 
-    shape = QUICK_SHAPE if quick else SHAPE
     days, latitudes, longitudes = shape
     coords = {
         "time": pd.date_range("2001-01-01", periods=days),
@@ -83,7 +82,7 @@ def _weather(rng: np.random.Generator, shape: tuple[int, int, int]) -> NDArray[n
 @lru_cache(maxsize=1)
 def _held(quick: bool) -> Any:
     """The dataset, made once while the formats of it are written."""
-    return dataset(quick)
+    return dataset(QUICK_SHAPE if quick else SHAPE)
 
 
 @dataclass(frozen=True)

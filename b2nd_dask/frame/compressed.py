@@ -28,9 +28,8 @@ CHUNK_NBYTES = 4 << 20
 #: Arrays of so many bytes keep their parsed frame, of some kilobytes; to parse one takes 0.5 ms.
 KEPT_FROM = 1 << 20
 
-#: Bitshuffle finds the bits that rounding has made equal, and the lowest level of Zstandard is ten
-#: times as fast as python-blosc2's default, level 5.
-DEFAULT_CPARAMS = {"codec": "zstd", "clevel": 1, "filters": ["bitshuffle"]}
+#: Bitshuffle finds the bits that rounding has made equal.
+DEFAULT_CPARAMS = {"filters": ["bitshuffle"]}
 
 
 class CompressedArray:

@@ -22,7 +22,7 @@ PAGES = {
     "CHANGELOG.md": "changelog.md",
     "benchmarks/RESULTS.md": "measured/results.md",
     "benchmarks/LIMITS.md": "measured/limits.md",
-    "benchmarks/FILTERS.md": "measured/filters.md",
+    "benchmarks/DEFAULTS.md": "measured/defaults.md",
     "benchmarks/ABLATION.md": "measured/ablation.md",
     "benchmarks/scale/RESULTS.md": "measured/at-scale.md",
     "benchmarks/scale/NOTE.md": "measured/model.md",

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
+import math
+
 import blosc2
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from b2nd_dask import UnsupportedFrameError
 from b2nd_dask.format.chunk.compression import compression_of, cparams_of, default_blocks
@@ -21,22 +26,30 @@ def written(cparams: object, itemsize: int = 8):
 @pytest.mark.parametrize(
     "cparams",
     [
-        None,
+        {},
         {"clevel": 9},
         {"codec": blosc2.Codec.LZ4, "clevel": 1, "splitmode": blosc2.SplitMode.NEVER_SPLIT},
         {"filters": [blosc2.Filter.BITSHUFFLE]},
         {"filters": [blosc2.Filter.TRUNC_PREC, blosc2.Filter.SHUFFLE], "filters_meta": [10, 0]},
         {"codec": blosc2.Codec.ZSTD, "use_dict": True},
-        blosc2.CParams(codec=blosc2.Codec.BLOSCLZ, clevel=2),
     ],
 )
-def test_what_is_not_given_is_python_blosc2s_default(cparams: object) -> None:
-    assert compression_of(cparams, 8) == written(cparams)
+def test_what_is_not_given_is_python_blosc2s_default_but_for_the_level(cparams: dict) -> None:
+    assert compression_of(cparams, 8) == written({"clevel": 1} | cparams)
+    assert compression_of(None, 3) == written({"clevel": 1}, 3)
 
 
 @pytest.mark.parametrize("itemsize", [1, 3, 300])
-def test_elements_of_any_width(itemsize: int) -> None:
-    assert compression_of(None, itemsize) == written(None, itemsize)
+def test_parameters_of_python_blosc2_are_taken_whole(itemsize: int) -> None:
+    for cparams in (blosc2.CParams(), blosc2.CParams(codec=blosc2.Codec.BLOSCLZ, clevel=2)):
+        assert compression_of(cparams, itemsize) == written(cparams, itemsize)
+
+
+@pytest.mark.parametrize("itemsize", [1, 300])
+def test_what_the_codec_sees_as_bytes_is_not_shuffled(itemsize: int) -> None:
+    assert compression_of(None, itemsize) == written({"clevel": 1, "filters": []}, itemsize)
+    given = {"clevel": 1, "filters": [blosc2.Filter.BITSHUFFLE]}
+    assert compression_of({"filters": "bitshuffle"}, itemsize) == written(given, itemsize)
 
 
 def test_names_stand_for_codecs_and_filters() -> None:
@@ -67,12 +80,39 @@ def test_parameters_that_cannot_be(cparams: object, error: type[Exception], matc
         compression_of(cparams, 8)
 
 
-@pytest.mark.parametrize("shape", [(1000, 1000), (7,), (64, 3, 500)])
-@pytest.mark.parametrize("dtype", ["u1", "f8"])
-def test_default_blocks_are_python_blosc2s(shape: tuple[int, ...], dtype: str) -> None:
-    chunks = tuple(min(n, 200) for n in shape)
-    found = default_blocks(shape, chunks, np.dtype(dtype), compression_of(None, 8))
-    assert found == blosc2.empty(shape, dtype=dtype, chunks=chunks).blocks
+CHUNKS = st.lists(st.integers(1, 5000), max_size=6).map(tuple)
+
+
+@given(CHUNKS, st.sampled_from([1, 2, 8, 16, 300, 1 << 18]))
+def test_default_blocks_are_small_and_hardly_fill_up(chunks: tuple[int, ...], item: int) -> None:
+    blocks = default_blocks(chunks, item)
+    nbytes = math.prod(blocks) * item
+    assert nbytes <= 1 << 17 or math.prod(blocks[:-1]) == 1
+    assert all(1 <= b <= c for b, c in zip(blocks, chunks, strict=True))
+    for b, c in zip(blocks, chunks, strict=True):
+        assert -(-c // b) * b <= c * 17 / 16
+    if math.prod(chunks) * item <= 1 << 17:
+        assert blocks == chunks
+
+
+@given(st.lists(st.integers(128, 512), min_size=2, max_size=3).map(tuple))
+def test_default_blocks_are_cut_alike_along_all_axes(chunks: tuple[int, ...]) -> None:
+    blocks = default_blocks(chunks, item := 16)
+    cuts = [c / b for b, c in zip(blocks, chunks, strict=True)]
+    for one, other in itertools.permutations(cuts, 2):
+        assert one < 3 * other
+    # no smaller than need be: all have to find and to decode them
+    if math.prod(chunks) * item > 1 << 17:
+        assert math.prod(blocks) * item > 1 << 15
+
+
+def test_rows_of_a_few_elements_stay_whole() -> None:
+    assert default_blocks((2000, 2000, 3), 1)[-1] == 3
+    assert default_blocks((3, 2000, 2000), 1)[0] == 1
+
+
+def test_few_positions_are_cut_singly_rather_than_filled_up() -> None:
+    assert default_blocks((5, 200, 200), 8)[0] == 1
 
 
 def test_parameters_as_python_blosc2_shows_them() -> None:

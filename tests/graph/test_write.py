@@ -348,12 +348,12 @@ def test_metadata_is_kept_through_a_transform(tmp_path, target):
     assert stored.vlmeta["history"] == ["made", (1, 2)]
 
 
-def test_defaults_are_those_of_the_dask_blocks_and_of_python_blosc2(target):
+def test_defaults_are_the_dask_blocks_and_a_low_level(target):
     back = to_b2nd(da.from_array(VALUES, chunks=(24, 17)), target)
     assert back.chunksize == (24, 17)
     stored = blosc2.open(str(target))
     assert stored.schunk.cparams.codec == blosc2.Codec.ZSTD
-    assert stored.schunk.cparams.clevel == 5
+    assert stored.schunk.cparams.clevel == 1
     big = to_b2nd(da.zeros((1 << 13, 1 << 13), chunks=-1), target, mode="w")
     assert big.chunksize == (2048, 2048)
 

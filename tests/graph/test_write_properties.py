@@ -68,6 +68,30 @@ def test_what_is_written_is_read_by_all(fresh_path, case, data):
     assert raw(np.asarray(again)) == raw(expected)
 
 
+def slices(shape):
+    """A slice along each axis."""
+    pairs = [st.tuples(st.integers(0, n - 1), st.integers(1, n), st.integers(1, 3)) for n in shape]
+    return st.tuples(*pairs).map(lambda drawn: tuple(slice(a, a + n, s) for a, n, s in drawn))
+
+
+@given(
+    shape=st.sampled_from([(300_001,), (301, 907), (61, 91, 60), (5, 40, 37, 50)]),
+    dtype=st.sampled_from(["?", "i2", "f4", "c16", "M8[s]"]),
+    data=st.data(),
+)
+def test_default_blocks_and_compression_are_read_by_all(fresh_path, shape, dtype, data):
+    # most chunks are larger than a block
+    chunks = data.draw(st.tuples(*(st.integers(1 + n // 3, n + 3) for n in shape)))
+    values = np.random.default_rng(0).integers(0, 100, shape).astype(dtype)
+    x = to_b2nd(values, path := fresh_path(), chunks=chunks)
+    theirs = blosc2.open(str(path))
+    assert theirs.blocks == open_b2nd(path).blocks
+    assert theirs.cparams.clevel == 1
+    for index in [..., data.draw(slices(shape)), data.draw(slices(shape))]:
+        assert np.array_equal(theirs[index], values[index])
+        assert np.array_equal(x[index].compute(scheduler="sync"), values[index])
+
+
 @pytest.mark.parametrize("start", ["zeros", "full", "nans"])
 @given(data=st.data())
 def test_constant_chunks_stay_constant(fresh_path, start, data):

@@ -1,14 +1,14 @@
-"""How chunks are compressed: as frames store it, as users say it; python-blosc2's defaults."""
+"""How chunks are compressed: as frames store it, as users say it, and the defaults."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from enum import Enum
 from typing import Any
 
 import blosc2
-import numpy as np
 
 from b2nd_dask.errors import UnsupportedFrameError
 
@@ -22,6 +22,15 @@ SHAPED_FILTERS = frozenset({32, 33})
 DELTA_FILTER = 3
 
 _SLOTS = 6
+#: Level 5, the default of python-blosc2, takes three to ten times the CPU time for files that are a
+#: few percent smaller (benchmarks/DEFAULTS.md).
+_CLEVEL = 1
+#: Bytes of a block, at most: with smaller ones files grow, larger ones are decoded for one element.
+_BLOCK_NBYTES = 1 << 17
+#: Rows of blocks of so many bytes are not cut: shorter ones take as long to read.
+_ROW_NBYTES = 64
+#: Blocks that do not divide a chunk fill it up by so much of an axis, at most.
+_MOST_PADDING = 1 / 16
 #: Parameters of python-blosc2 that do not change what is written, or that this package sets itself.
 _OURS = frozenset({"nthreads", "tuner", "typesize", "blocksize"})
 
@@ -45,13 +54,16 @@ class Compression:
 
 
 def compression_of(cparams: Any, itemsize: int) -> Compression:
-    """Read compression parameters as python-blosc2 takes them; its defaults fill the rest.
+    """Read compression parameters as python-blosc2 takes them; defaults fill the rest of a dict.
+
+    These are python-blosc2's but for the level, which is 1, and for elements that are one byte to
+    the codec, which have no filter: a shuffle does nothing for them, and takes time.
 
     Parameters
     ----------
     cparams : blosc2.CParams, dict or None
-        Codec and filters also by name. `nthreads` and `tuner` have no effect: tasks compress with
-        one thread each.
+        Codec and filters also by name. A `CParams` has values for all of them. `nthreads` and
+        `tuner` have no effect: tasks compress with one thread each.
     itemsize : int
         Bytes of an element.
 
@@ -66,10 +78,11 @@ def compression_of(cparams: Any, itemsize: int) -> Compression:
 
     Examples
     --------
-    >>> compression_of({"codec": blosc2.Codec.LZ4, "clevel": 1}, 8).codec
-    1
-    >>> compression_of({"codec": "zstd", "filters": ["bitshuffle"]}, 8).codec
-    5
+    >>> how = compression_of({"filters": ["bitshuffle"]}, 8)
+    >>> how.codec, how.clevel, how.filters
+    (5, 1, (2, 0, 0, 0, 0, 0))
+    >>> compression_of(None, 8).filters, compression_of(None, 1).filters
+    ((0, 0, 0, 0, 0, 1), (0, 0, 0, 0, 0, 0))
     """
     if not isinstance(cparams, blosc2.CParams | Mapping | None):
         raise TypeError(
@@ -83,8 +96,11 @@ def compression_of(cparams: Any, itemsize: int) -> Compression:
     if given.get("blocksize"):
         raise ValueError("cparams say a blocksize; give the shape of blocks by blocks=")
     chosen = {name: value for name, value in given.items() if name not in _OURS}
+    chosen.setdefault("clevel", _CLEVEL)
+    if not 1 < itemsize <= MAX_TYPESIZE:
+        chosen.setdefault("filters", [])
     _check_names(chosen)
-    if not isinstance(chosen.get("clevel", 1), int) or not 0 <= chosen.get("clevel", 1) <= 9:
+    if not isinstance(chosen["clevel"], int) or not 0 <= chosen["clevel"] <= 9:
         raise ValueError(f"clevel={chosen['clevel']!r}; levels go from 0 to 9, as int")
     if "codec" in chosen:
         chosen["codec"] = _member("codec", blosc2.Codec, chosen["codec"])
@@ -92,7 +108,7 @@ def compression_of(cparams: Any, itemsize: int) -> Compression:
         named = chosen["filters"]
         several = [named] if isinstance(named, str | blosc2.Filter | int) else named
         chosen["filters"] = [_member("filters", blosc2.Filter, one) for one in several]
-    # CParams fills the defaults in
+    # CParams fills the other defaults in
     params = blosc2.CParams(**chosen, typesize=min(itemsize, MAX_TYPESIZE))
     filters, metas = _slots(params.filters), _slots(params.filters_meta)
     how = Compression(
@@ -112,19 +128,38 @@ def compression_of(cparams: Any, itemsize: int) -> Compression:
     return how
 
 
-def default_blocks(
-    shape: tuple[int, ...], chunks: tuple[int, ...], dtype: np.dtype[Any], how: Compression
-) -> tuple[int, ...]:
-    """Choose blocks as python-blosc2 would for given chunks, by the CPU's caches.
+def default_blocks(chunks: tuple[int, ...], itemsize: int) -> tuple[int, ...]:
+    """Choose blocks that make about the same part of a chunk along each axis.
+
+    So planes and series along any axis decode a small part of each chunk that they touch.
 
     Parameters
     ----------
-    shape, chunks : tuple of int
+    chunks : tuple of int
         At least 1 along each axis.
+
+    Examples
+    --------
+    >>> default_blocks((64, 180, 360), 4), default_blocks((5, 1000, 1000, 3), 1)
+    ((8, 45, 90), (1, 125, 250, 3))
     """
-    cparams = {"codec": blosc2.Codec(how.codec), "clevel": how.clevel}
-    _, blocks = blosc2.compute_chunks_blocks(shape, chunks=chunks, dtype=dtype, cparams=cparams)
-    return tuple(min(b, c) for b, c in zip(blocks, chunks, strict=True))
+    blocks = list(chunks)
+    while math.prod(blocks) * itemsize > _BLOCK_NBYTES:
+        smaller = [_smaller(b, c) for b, c in zip(blocks, chunks, strict=True)]
+        axes = [axis for axis, b in enumerate(blocks) if smaller[axis] < b]
+        if axes and axes[-1] == len(blocks) - 1 and smaller[-1] * itemsize < _ROW_NBYTES:
+            axes.pop()
+        if not axes:
+            break
+        axis = min(axes, key=lambda axis: chunks[axis] / blocks[axis])
+        blocks[axis] = smaller[axis]
+    return tuple(blocks)
+
+
+def _smaller(block: int, chunk: int) -> int:
+    """About half a block, or less: what hardly goes beyond the end of the chunk."""
+    halves = range(-(-block // 2), 0, -1)
+    return next(b for b in halves if -chunk % b <= _MOST_PADDING * chunk)
 
 
 def cparams_of(how: Compression, typesize: int) -> Any:

@@ -1,4 +1,4 @@
-"""What a new frame may be: the limits of the format, and python-blosc2's defaults for the rest."""
+"""What a new frame may be: the limits of the format, and defaults for the rest."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ from b2nd_dask.format.array_meta import MAX_CATERVA_NDIM, MAX_NDIM
 from b2nd_dask.format.chunk.chunk_header import MAX_BLOCKSIZE
 from b2nd_dask.format.chunk.compression import (
     DELTA_FILTER,
-    Compression,
     compression_of,
     default_blocks,
 )
@@ -60,7 +59,7 @@ def plan_frame(
     chunks : tuple of int
         Elements of a chunk along each axis.
     blocks : tuple of int or None
-        Elements of a block along each axis; None for python-blosc2's choice.
+        Elements of a block along each axis; None for `default_blocks`.
     cparams : blosc2.CParams, dict or None
         As for `compression_of`.
     meta, vlmeta : mapping of str to bytes
@@ -78,11 +77,10 @@ def plan_frame(
         A codec or filter that needs the array's shape.
     """
     _check_stats(stats, dtype)
-    compression = compression_of(cparams, dtype.itemsize)
     plan = FramePlan(
-        grid=_new_grid(shape, dtype, chunks, blocks, compression),
+        grid=_new_grid(shape, dtype, chunks, blocks),
         dtype=dtype,
-        compression=compression,
+        compression=compression_of(cparams, dtype.itemsize),
         sparse=sparse,
         meta=meta,
         vlmeta=vlmeta,
@@ -172,7 +170,6 @@ def _new_grid(
     dtype: np.dtype[Any],
     chunks: tuple[int, ...],
     blocks: tuple[int, ...] | None,
-    compression: Compression,
 ) -> Grid:
     """Check shapes of chunks and blocks, and choose the blocks that are not given."""
     if len(shape) > MAX_NDIM:
@@ -181,8 +178,7 @@ def _new_grid(
         )
     _check_chunk(chunks, dtype, math.prod(chunks) * dtype.itemsize)
     if blocks is None:
-        full = tuple(max(n, 1) for n in shape)
-        blocks = default_blocks(full, chunks, dtype, compression)
+        blocks = default_blocks(chunks, dtype.itemsize)
     elif any(b > c for b, c in zip(blocks, chunks, strict=True)):
         raise ValueError(f"blocks {blocks} are larger than chunks {chunks}: choose smaller blocks=")
     grid = Grid(shape, chunks, blocks, dtype.itemsize)

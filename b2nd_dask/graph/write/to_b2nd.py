@@ -73,10 +73,12 @@ def to_b2nd(
         neighbours as have that. Blocks that do not line up with chunks are rechunked, to blocks of
         about dask's ``array.chunk-size`` at most.
     blocks : int or tuple of int, optional
-        Elements of a block along each axis; by default python-blosc2's choice for the chunks.
+        Elements of a block along each axis; by default of up to 128 KiB, about the same part of a
+        chunk along each axis, so that planes and series along any axis decode little.
     cparams : blosc2.CParams or dict, optional
-        Codec, level, filters, split mode and dictionary, with python-blosc2's defaults; codecs and
-        filters also by name, as in ``{"codec": "lz4", "filters": ["bitshuffle"]}``.
+        Codec, level, filters, split mode and dictionary. What a dict leaves out is Zstandard at
+        level 1 behind a byte shuffle, else python-blosc2's default; a `CParams` says all of them.
+        Codecs and filters also by name, as in ``{"codec": "lz4", "filters": ["bitshuffle"]}``.
     meta, vlmeta : mapping or "keep", optional
         Metadata: entries of `meta` keep their length in the file, those of `vlmeta` may change.
         ``"keep"`` copies those of the frame that `arr` was read from. Where they are left out and

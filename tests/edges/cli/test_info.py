@@ -120,7 +120,7 @@ def test_json_is_what_python_says(tmp_path: Path) -> None:
     assert found["dims"] == ["y", "x"]
     assert found["chunk_grid"] == [2, 3]
     assert found["chunk_kinds"] == {"stored": 3, "zeros": 3, "nan": 0, "uninit": 0}
-    assert (found["codec"], found["clevel"], found["layout"]) == ("lz4", 5, "contiguous")
+    assert (found["codec"], found["clevel"], found["layout"]) == ("lz4", 1, "contiguous")
     assert found["checksums"] == {"state": "present", "reason": None}
     assert found["statistics"] == {"chunks": 0, "of": 6, "nbytes": 0}
     assert found["attributes"]["units"] == "K"

@@ -56,7 +56,7 @@ def test_the_table_has_the_attributes(path: Path) -> None:
     assert table["compressed"] == [f"{decimal(frame.cbytes)}, ratio {frame.cratio:.3g}"]
     assert table["dims"] == ["y, x"]
     assert table["dtype"] == ["float64 (8 bytes)"]
-    assert table["codec"] == ["zstd, level 5; filters: shuffle"]
+    assert table["codec"] == ["zstd, level 1; filters: shuffle"]
     assert table["layout"] == ["one file"]
     assert table["checksums"][0].startswith("present")
     assert table["units"] == ["'K'"]
