@@ -32,6 +32,8 @@ FUNCTIONS = [
     lambda x: np.where(x > 3, np.nan, x),
     lambda x: np.where(x > 3, x, -x),
     lambda x: np.where(x == 2, np.float32(0.5), x),
+    lambda x: np.where(x > 3, x < 5, False),
+    lambda x: np.where(x < 3, True, x != 1),
     lambda x: (x > 1) & ~(x > 5) | (x == 0),
     lambda x: np.maximum(x, 2).astype("f4") ** 2,
     lambda x: np.isnan(x * 1.5) ^ (x < 4),
@@ -111,6 +113,19 @@ def test_broadcast_operands(data):
         wanted = ((values - values.max(axis, keepdims=keepdims)) * 2).sum(axis)
     np.testing.assert_allclose(total, wanted, rtol=1e-5)
     assert total.dtype == wanted.dtype
+
+
+def test_elements_that_are_broadcast_to_an_array_in_memory():
+    values, rows = np.arange(90), np.arange(40.0)[:, None]
+    x, y = stored(values), da.from_array(rows)
+    same_bits((x * 2 + y).compute(scheduler="sync"), values * 2 + rows)
+    same_bits((y - (x + 1) * 3).compute(scheduler="sync"), rows - (values + 1) * 3)
+
+
+def test_text_as_long_as_its_longest_element():
+    values = np.arange(900)
+    text = stored(values).astype("U5").astype("S5").astype("U3")
+    assert np.array_equal(text.compute(scheduler="sync"), values.astype("U3"))
 
 
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")

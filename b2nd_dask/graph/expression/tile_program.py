@@ -115,7 +115,7 @@ class TileProgram:
         """
         elements, *inputs = arrays
         values: list[Any] = [elements]
-        views = self._views_of(np.shape(elements))
+        views = self._views_of(np.broadcast_shapes(*map(np.shape, arrays)))
 
         def value(operand: Operand) -> Any:
             if isinstance(operand, Result):
@@ -150,14 +150,26 @@ class TileProgram:
             return _Call(step.func, step.args, step.keywords, None)
         used = {a.number for a in step.args if isinstance(a, Result)}
         ended = [n for n in used if self._last[n] == number and n in self._owned]
-        self._free += [self._owned.pop(n) for n in ended]
-        buffer = next((n for n in self._free if self._memory[n].dtype == dtype), len(self._memory))
-        if buffer == len(self._memory):
-            self._memory.append(np.empty(self._nelements, dtype))
-        else:
-            self._free.remove(buffer)
-        self._owned[number] = buffer
+        freed = {n: self._owned.pop(n) for n in ended}
+        # a mask is needed until the end
+        kept = [
+            freed.pop(a.number, None)
+            for a in step.args[:1]
+            if func is _choose and isinstance(a, Result)
+        ]
+        self._free += freed.values()
+        self._owned[number] = buffer = self._buffer(dtype)
+        self._free += [each for each in kept if each is not None]
         return _Call(func, step.args, step.keywords, buffer)
+
+    def _buffer(self, dtype: np.dtype[Any]) -> int:
+        """Take a buffer that is free, or a new one."""
+        for buffer in self._free:
+            if self._memory[buffer].dtype == dtype:
+                self._free.remove(buffer)
+                return buffer
+        self._memory.append(np.empty(self._nelements, dtype))
+        return len(self._memory) - 1
 
     def _writing(self, step: Step, arrays: Sequence[Any]) -> Callable[..., Any] | None:
         """The function of a step with an argument `out`; None where there is none."""

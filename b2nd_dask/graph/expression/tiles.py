@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from b2nd_dask.frame.read.partial_results import Accumulation, PartialResult
 from b2nd_dask.graph.expression.chunk_kernels import Kernel
+from b2nd_dask.graph.expression.elementwise import NUMBERS
 from b2nd_dask.graph.expression.program import Program
 from b2nd_dask.graph.expression.tile_program import TileProgram
 
@@ -94,7 +95,9 @@ def computed(program: Program, arrays: Sequence[Any], out: NDArray[Any] | None =
     """
     shape = np.broadcast_shapes(*map(np.shape, arrays))
     tiles = Tiles(shape, ())
-    if not is_tiled(program) or tiles.count == 1:
+    fixed = all(np.asarray(each).dtype.kind in NUMBERS + "mM" for each in arrays)
+    # of text the dtype depends on the elements
+    if not is_tiled(program) or tiles.count == 1 or not fixed:
         made = program.run(arrays[0], arrays[1:])
         if out is not None:
             out[...] = made
