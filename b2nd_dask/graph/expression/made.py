@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import operator
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
 import numpy as np
@@ -26,9 +26,9 @@ from b2nd_dask.graph.expression.ranges import Range, anything_of, cast, result_o
 logger = logging.getLogger("b2nd_dask")
 _T = TypeVar("_T")
 
-#: How far what a program makes of the ends may lie from the straight line, as a multiple of its
-#: precision. Of ``(x + 1e20) - 1e20`` sums of elements say something else.
-_LINE_SLACK = 64
+#: Sums follow a straight line while rounding on the way may change an element by no more than so
+#: many units of the precision of the greatest one. Of ``(x + 1e20) - 1e20`` nothing else is left.
+_MOST_ROUNDED = 1 << 10
 
 
 def or_unknown(evaluate: Callable[[], _T], unknown: _T) -> _T:
@@ -93,7 +93,7 @@ def made_of(
         np.where(has_others, bound, np.nan).astype(at_ends[0].dtype)
         for bound in (top.low, top.high)
     )
-    total, follows = _total(program, ranges, statistics, counts, at_ends)
+    total, follows = _total(program, ranges, statistics, counts)
     nans = np.where(has_others, 0, counts)
     nothing = np.zeros(n, np.bool_)
     partly = {"nans": ~has_nan | ~has_others, "total": follows & ~has_nan, "nonzeros": nothing}
@@ -106,19 +106,21 @@ def _total(
     ranges: list[Range],
     statistics: ChunkStatistics,
     counts: NDArray[np.int64],
-    at_ends: list[NDArray[Any]],
 ) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
     """Sums of what a program makes of whole numbers, and of which chunks they are known."""
     line = _line_of(program, ranges)
     if line is None or statistics.least.dtype.kind not in "biu":
         return np.zeros(len(counts)), np.zeros(len(counts), np.bool_)
-    follows = line.holds & are_exact_totals(statistics, counts)
-    most = np.maximum(abs(at_ends[0]), abs(at_ends[1])).astype("f8")
-    slack = _LINE_SLACK * np.finfo(at_ends[0].dtype).eps * most
-    for element, made in zip((statistics.least, statistics.greatest), at_ends, strict=True):
-        # false for what is infinite, too
-        follows = follows & (abs(line.of(element.astype("f8"), 1) - made) <= slack)
+    # false for what is infinite, too
+    follows = line.rounded <= _MOST_ROUNDED * _rounding(ranges[-1])
+    follows = follows & line.holds & are_exact_totals(statistics, counts)
     return line.of(statistics.total.astype("f8"), counts), follows
+
+
+def _rounding(floats: Range) -> Any:
+    """How far a result of a range may lie from what is exact."""
+    most = np.maximum(np.abs(floats.low), np.abs(floats.high))
+    return most.astype("f8") * float(np.finfo(most.dtype).eps)
 
 
 #: Sums of whole numbers below this have not wrapped around, and are exact as floats' sums are.
@@ -139,25 +141,27 @@ class _Line:
     slope: float
     shift: float
     holds: Any = True
+    rounded: Any = 0.0
+    """How far an element may lie from the line, due to rounding."""
 
-    def of(self, total: Any, count: Any) -> Any:
-        """The sum of the results for some elements."""
-        return self.slope * total + self.shift * count
+    def of(self, totals: Any, counts: Any) -> Any:
+        """The sums of results for some elements, by their own sums and numbers."""
+        return self.slope * totals + self.shift * counts
 
 
 def _added(a: _Line, b: _Line, sign: int = 1) -> _Line:
-    return _Line(a.slope + sign * b.slope, a.shift + sign * b.shift, a.holds & b.holds)
+    slope, shift = a.slope + sign * b.slope, a.shift + sign * b.shift
+    return _Line(slope, shift, a.holds & b.holds, a.rounded + b.rounded)
 
 
 def _multiplied(a: _Line, b: _Line) -> _Line | None:
-    if a.slope and b.slope:
-        return None
-    slope = a.slope * b.shift + b.slope * a.shift
-    return _Line(slope, a.shift * b.shift, a.holds & b.holds)
+    if b.slope:
+        return None if a.slope else _multiplied(b, a)
+    return _Line(a.slope * b.shift, a.shift * b.shift, a.holds, a.rounded * abs(b.shift))
 
 
 def _divided(a: _Line, b: _Line) -> _Line | None:
-    return None if b.slope or not b.shift else _multiplied(a, _Line(0, 1 / b.shift, b.holds))
+    return None if b.slope or not b.shift else _multiplied(a, _Line(0, 1 / b.shift))
 
 
 _LINES: dict[Any, Callable[..., _Line | None]] = {
@@ -186,16 +190,19 @@ def _line_of(program: Program, ranges: list[Range]) -> _Line | None:
         if ranges[number].kind != "f":
             continue
         dtype = np.asarray(ranges[number].low).dtype
+        found: _Line | None = None
+        never: Any = True
         if func is chunk.astype:
-            lines[number] = line(step.args[0], dtype)
+            found = line(step.args[0], dtype)
         elif func is np.where and isinstance(step.args[0], Result):
-            otherwise = line(step.args[2], dtype)
-            if otherwise is not None:
-                never = ~np.asarray(ranges[step.args[0].number].high)
-                lines[number] = _Line(otherwise.slope, otherwise.shift, otherwise.holds & never)
+            found = line(step.args[2], dtype)
+            never = ~np.asarray(ranges[step.args[0].number].high)
         elif is_among(func, _LINES):
             args = [line(arg, dtype) for arg in step.args]
-            lines[number] = None if None in args else _LINES[func](*args)
+            found = None if None in args else _LINES[func](*args)
+        if found is not None:
+            rounded = found.rounded + _rounding(ranges[number])
+            lines[number] = replace(found, holds=found.holds & never, rounded=rounded)
     return lines[len(program.steps)] if program.top == Result(len(program.steps)) else None
 
 
