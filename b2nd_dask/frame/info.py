@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import reprlib
 import textwrap
+import warnings
 from collections.abc import Iterator, Mapping
 from enum import Enum
 from typing import Any
@@ -15,6 +16,7 @@ from b2nd_dask.errors import B2ndError
 from b2nd_dask.format.chunk.compression import cparams_of
 from b2nd_dask.format.index import ChunkKind
 from b2nd_dask.format.integrity import ChecksumState
+from b2nd_dask.format.labels.unpack import unpack_labels
 from b2nd_dask.format.statistics import ChunkStatistics
 from b2nd_dask.format.values import MetaView
 from b2nd_dask.frame.chunk_table import (
@@ -27,6 +29,7 @@ from b2nd_dask.frame.chunk_table import (
 from b2nd_dask.frame.reference import FrameReference
 from b2nd_dask.frame.sizes import decimal
 
+_PACKING = ("scale_factor", "add_offset", "_FillValue", "missing_value", "_Unsigned")
 #: Kinds of chunks, as texts and pictures name them.
 KIND_NAMES = {
     ChunkKind.STORED: "stored",
@@ -166,6 +169,20 @@ def dims_of(reference: FrameReference) -> tuple[str, ...] | None:
     if not isinstance(dims, list | tuple) or len(dims) != reference.ndim:
         return None
     return tuple(dims) if all(isinstance(name, str) for name in dims) else None
+
+
+def packing_of(reference: FrameReference) -> dict[str, Any]:
+    """Attributes that say what else than its elements a frame is read as by xarray, by CF."""
+    try:
+        with warnings.catch_warnings():
+            # of other attributes, which cannot be decoded
+            warnings.simplefilter("ignore", UserWarning)
+            attrs = unpack_labels(reference.vlmeta, reference.shape).labels.attrs
+    except B2ndError:
+        return {}
+    found = {name: np.asarray(attrs[name]).tolist() for name in _PACKING if name in attrs}
+    # NaN stands for itself
+    return {name: value for name, value in found.items() if value == value}
 
 
 def codec_text(reference: FrameReference) -> str:

@@ -29,6 +29,8 @@ REDUCTIONS = {
     "filled": lambda x, m: m.where(m.isnan(x), 0, x).sum(),
     "wider": lambda x, m: x.astype("f8").max(),
     "zeros": lambda x, m: (x == 0).sum(),
+    "scaled nanmax": lambda x, m: m.nanmax(x * -0.5 + 1.0),
+    "scaled nanmin": lambda x, m: m.nanmin(abs(x * 0.5) / 3.0),
 }
 #: Comparisons and what is made of them; the scalar lies somewhere among the elements.
 SEARCHES = {

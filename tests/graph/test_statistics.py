@@ -66,6 +66,22 @@ def test_only_chunks_in_doubt_are_read(rows, name):
     np.testing.assert_array_equal(found, computed(program, array, np))
 
 
+def test_sums_of_what_is_lost_in_between_are_read(tmp_path):
+    x = da.from_b2nd(written(tmp_path, np.arange(100), (10,)))
+    with chunks_read() as counts:
+        assert ((x + 1e20) - 1e20).sum().compute() == 0
+    assert len(counts) == 10
+
+
+def test_sums_of_what_replaces_some_elements_read_these(tmp_path):
+    array = np.arange(100)
+    x = da.from_b2nd(written(tmp_path, array, (10,))) * 0.5
+    with chunks_read() as counts:
+        found = da.where(x > 22, 1.0, x).sum().compute()
+    assert found == np.where(array * 0.5 > 22, 1.0, array * 0.5).sum()
+    assert len(counts) == 1
+
+
 def test_the_switch(rows):
     path, array = rows
     with chunks_read() as counts, dask.config.set({"b2nd_dask.statistics": False}):

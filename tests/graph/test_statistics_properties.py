@@ -66,6 +66,60 @@ def test_searches_are_those_of_the_elements(tmp_path_factory, made, data):
         np.testing.assert_array_equal(found, without, err_msg=name)
 
 
+#: What is computed of packed numbers.
+OF_PACKED = {
+    "max": lambda x, m: m.max(x),
+    "min": lambda x, m: m.min(x),
+    "nanmax": lambda x, m: m.nanmax(x),
+    "nanmin": lambda x, m: m.nanmin(x),
+    "mean": lambda x, m: m.mean(x),
+    "nanmean": lambda x, m: m.nanmean(x),
+    "nansum": lambda x, m: m.nansum(x),
+    "filled": lambda x, m: m.where(m.isnan(x), 0.0, x).sum(),
+    "shifted": lambda x, m: m.nanmean((x - 273.15) / 1.8),
+    "most by rows": lambda x, m: m.nanmax(x, axis=-1),
+    "missing": lambda x, m: m.isnan(x).sum(),
+}
+
+
+def unpacked(x, module, fill, scale, offset, dtype):
+    """As xarray unpacks numbers by CF."""
+    floats = x.astype(dtype)
+    if fill is not None:
+        floats = module.where(floats == fill, np.dtype(dtype).type(np.nan), floats)
+    return (floats * scale).astype(dtype) + np.dtype(dtype).type(offset)
+
+
+@settings(max_examples=8, deadline=None)
+@given(
+    arrays().filter(lambda made: made[0].dtype.kind in "iub" and made[0].dtype.itemsize < 8),
+    st.data(),
+)
+def test_packed_numbers(tmp_path_factory, made, data):
+    array, chunks = made
+    path = written(tmp_path_factory.mktemp("frame"), array, chunks)
+    fill = data.draw(st.sampled_from([None, 0, 50, array.reshape(-1)[0].item(), array.min()]))
+    scale = data.draw(st.sampled_from([0.002, -0.5, 1, 1e-9]))
+    offset = data.draw(st.sampled_from([0, 273.15, -1e6]))
+    packing = fill, scale, offset, data.draw(st.sampled_from(["f4", "f8"]))
+    x = da.from_b2nd(path, chunks=data.draw(st.sampled_from([None, "auto", -1])))
+    steps = np.abs(array.astype("f8")).max() * abs(scale)
+    for name, program in OF_PACKED.items():
+
+        def of_packed(x, m, program=program):
+            return program(unpacked(x, m, *packing), m)
+
+        found, without = computed_and_without(of_packed, x, da)
+        assert found.dtype == without.dtype
+        if name in ("mean", "nanmean", "nansum", "filled", "shifted"):
+            # each element is rounded, and a sum is in another order
+            count = array.size if name in ("nansum", "filled") else 1
+            error = 20 * np.finfo(packing[3]).eps * count * (steps + abs(offset) + 273.15)
+            np.testing.assert_allclose(found, without, rtol=0, atol=error, err_msg=name)
+        else:
+            np.testing.assert_array_equal(found, without, err_msg=name)
+
+
 HOSTILE = {
     "?": [False, True],
     "i8": [-(2**63), -(2**63) + 1, -1, 0, 9, 10, 2**53 + 1, 2**63 - 1],

@@ -21,8 +21,8 @@ from b2nd_dask.edges.progress import tasks_shown
 from b2nd_dask.errors import B2ndError
 from b2nd_dask.frame.access import open_b2nd
 from b2nd_dask.frame.add_stats import add_stats
-from b2nd_dask.frame.array import Frame
-from b2nd_dask.frame.info import lengths_text
+from b2nd_dask.frame.array import Frame, reference_of
+from b2nd_dask.frame.info import lengths_text, packing_of
 from b2nd_dask.frame.sizes import decimal
 from b2nd_dask.graph.read.from_b2nd import from_b2nd
 
@@ -59,7 +59,8 @@ def stats_command(
 
     Frames that hold records of all their chunks (to_b2nd(..., stats=True), or --add) are not read.
     Of others every chunk with data is read once, and verified where it has a checksum; that also
-    gives the standard deviation. NaN and NaT are counted, and left out of the rest.
+    gives the standard deviation. NaN and NaT are counted, and left out of the rest. Numbers are as
+    they are stored, where scale_factor or _FillValue say that xarray reads others.
 
     \b
     Examples:
@@ -133,6 +134,7 @@ def _described(frame: Frame, axis: int | tuple[int, ...] | None, *, read: bool) 
         "kept_axes": kept,
         "count": values.pop("n"),
         **values,
+        "packing": packing_of(reference_of(frame)),
         "source": source,
         "records": records_of(frame),
     }
@@ -186,9 +188,11 @@ def _listed(values: NDArray[Any] | None) -> Any:
 
 
 def _print(found: dict[str, Any]) -> None:
-    click.echo(
-        safe(f"{found['path']}: {lengths_text(tuple(found['shape']))}, {np.dtype(found['dtype'])}")
-    )
+    stored = f"{lengths_text(tuple(found['shape']))}, {np.dtype(found['dtype'])}"
+    if found["packing"]:
+        said = ", ".join(f"{name} {value}" for name, value in found["packing"].items())
+        stored += f", as stored ({said})"
+    click.echo(safe(f"{found['path']}: {stored}"))
     if found["axes"] is None:
         print_columns(
             [

@@ -15,7 +15,7 @@ from b2nd_dask.edges.display.statistics import STATISTICS, chunk_statistic, stat
 from b2nd_dask.edges.extras import require
 from b2nd_dask.edges.plot.canvas import axes_for, colormap, plain
 from b2nd_dask.edges.plot.cells import Cells
-from b2nd_dask.edges.plot.sources import frame_of, short_path
+from b2nd_dask.edges.plot.sources import frame_of, short_path, title_of
 from b2nd_dask.format.index import ChunkKind
 from b2nd_dask.frame.array import reference_of
 from b2nd_dask.frame.chunk_table import ChunkTable, chunk_table
@@ -100,7 +100,8 @@ def chunk_map(frame: Any, by: By = "kind", *, ax: Axes | None = None, cmap: Any 
     else:
         axes.set_axis_off()
         axes.text(0.5, 0.5, "no chunks", transform=axes.transAxes, ha="center")
-    axes.set_title(plain(f"{short_path(opened.path)}: {_SUBJECTS[by]}"), loc="left", fontsize=10)
+    title = title_of(opened) if by in STATISTICS else short_path(opened.path)
+    axes.set_title(plain(f"{title}: {_SUBJECTS[by]}"), loc="left", fontsize=10)
     return axes
 
 

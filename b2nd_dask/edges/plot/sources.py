@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from b2nd_dask.frame.access import open_b2nd
 from b2nd_dask.frame.array import Frame, reference_of
-from b2nd_dask.frame.info import dims_of
+from b2nd_dask.frame.info import dims_of, packing_of
 from b2nd_dask.graph.read.blocks import readings
 from b2nd_dask.graph.read.from_b2nd import from_b2nd
 
@@ -57,7 +57,7 @@ def source_of(x: Any) -> Source:
         return source_of(da.from_array(x))
     frame = x if isinstance(x, Frame) else open_b2nd(x)
     names = dims_of(reference_of(frame)) or tuple(f"axis {axis}" for axis in range(frame.ndim))
-    return Source(frame, tuple(map(Axis, names)), short_path(frame.path))
+    return Source(frame, tuple(map(Axis, names)), title_of(frame))
 
 
 def frame_of(x: Any) -> Frame:
@@ -116,6 +116,12 @@ def _field_of(dtype: np.dtype[Any]) -> str:
     """The first field that can be drawn, or the first one."""
     names = dtype.names or ("",)
     return next((name for name in names if dtype[name].kind in "biuf"), names[0])
+
+
+def title_of(frame: Frame) -> str:
+    """Last part of a frame's path, and that elements are not what xarray reads them as."""
+    packed = ", as stored" if packing_of(reference_of(frame)) else ""
+    return short_path(frame.path) + packed
 
 
 def short_path(path: str) -> str:

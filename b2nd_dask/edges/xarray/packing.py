@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
@@ -12,11 +12,7 @@ import numpy as np
 import xarray as xr
 from numpy.typing import NDArray
 
-#: Values that are scaled come back rounded to multiples of `scale_factor`; with a little for that
-#: rounding itself.
-_ROUNDED = 0.5 + 1e-3
-_REMEDY = "another dtype, finer units or a _FillValue in encoding= of a new file can hold it"
-_MISSING = ("_FillValue", "missing_value")
+from b2nd_dask.edges.xarray.packed_numbers import REMEDY, pack_numbers
 
 
 def pack(variable: xr.Variable, name: str, encoding: Mapping[str, Any], where: str) -> xr.Variable:
@@ -35,6 +31,16 @@ def pack(variable: xr.Variable, name: str, encoding: Mapping[str, Any], where: s
         some of it shows when they are computed.
     """
     given = variable.data
+    are_packed = given.dtype.kind in "iuf" and np.dtype(encoding.get("dtype")).kind in "iu"
+    if are_packed:
+        # attributes follow from no elements; lazily, since xarray refuses some integers else
+        none = da.zeros((0,) * given.ndim, dtype=given.dtype)
+        variable = xr.Variable(variable.dims, none, variable.attrs)
+        if "_Unsigned" in encoding and not np.dtype(encoding["dtype"]).isnative:
+            raise ValueError(
+                f"{where} cannot be encoded with {dict(encoding)}: xarray would read _FillValue in "
+                "the byte order of the machine"
+            )
     variable.encoding = dict(encoding)
     try:
         with warnings.catch_warnings(), np.errstate(invalid="ignore"):
@@ -48,16 +54,20 @@ def pack(variable: xr.Variable, name: str, encoding: Mapping[str, Any], where: s
     if "units" in encoding and "units" in encoded.attrs:
         # xarray may have written the same in another way
         encoded.attrs["units"] = encoding["units"]
-    if encoded.dtype.kind not in "iu":
-        return encoded
-    same = partial(
-        _require_same, dtype=encoded.dtype, attrs=dict(encoded.attrs), name=name, where=where
-    )
-    if isinstance(given, da.Array):
-        encoded.data = da.map_blocks(same, encoded.data, given, dtype=encoded.dtype)
-    else:
-        same(np.asarray(encoded.data), np.asarray(given))
+    dtype, attrs = encoded.dtype, dict(encoded.attrs)
+    if are_packed:
+        made = partial(pack_numbers, dtype=dtype, attrs=attrs, where=where)
+        return xr.Variable(encoded.dims, _of_blocks(made, dtype, given), attrs)
+    if dtype.kind in "iu" and given.dtype.kind not in "iu":
+        same = partial(_require_same, dtype=dtype, attrs=attrs, name=name, where=where)
+        encoded.data = _of_blocks(same, dtype, encoded.data, given)
     return encoded
+
+
+def _of_blocks(function: Callable[..., NDArray[Any]], dtype: np.dtype[Any], *arrays: Any) -> Any:
+    if isinstance(arrays[-1], da.Array):
+        return da.map_blocks(function, *arrays, dtype=dtype)
+    return function(*map(np.asarray, arrays))
 
 
 def _require_same(
@@ -71,9 +81,6 @@ def _require_same(
     """Decode a block again, and compare it."""
     # lazily xarray gives integers of other lengths than it says
     encoded = encoded.astype(dtype)
-    if given.dtype.kind in "iu":
-        # integers that are missing are given as what marks them
-        attrs = {key: value for key, value in attrs.items() if key not in _MISSING}
     dims = tuple(f"dim_{axis}" for axis in range(encoded.ndim))
     times = xr.coders.CFDatetimeCoder(use_cftime=True if given.dtype.kind == "O" else None)
     try:
@@ -83,22 +90,14 @@ def _require_same(
     except (ValueError, OverflowError) as error:
         raise ValueError(
             f"{where} cannot be written as {encoded.dtype} with {dict(attrs)}, which could not be "
-            f"read again: {_REMEDY}"
+            f"read again: {REMEDY}"
         ) from error
-    if given.dtype.kind in "iuf":
-        step = abs(float(attrs.get("scale_factor", 1)))
-        floats = given.dtype if given.dtype.kind == "f" else np.dtype("f8")
-        # xarray subtracts the offset in the dtype of floats that are given
-        largest = np.maximum(abs(given), abs(float(attrs.get("add_offset", 0))))
-        near = abs(decoded - given) <= _ROUNDED * step + np.spacing(largest.astype(floats))
-        same = near | ((given != given) & (decoded != decoded))
-    else:
-        same = (decoded == given) | ((given != given) & (decoded != decoded))
+    same = (decoded == given) | ((given != given) & (decoded != decoded))
     if not np.all(same):
         at = tuple(index[0] for index in np.nonzero(~np.atleast_1d(same)))
         was, becomes = np.atleast_1d(given)[at], np.atleast_1d(decoded)[at]
         raise ValueError(
             f"{where}: {was} cannot be written as {encoded.dtype} with {dict(attrs)}: it would be "
-            f"read as {becomes}; {_REMEDY}"
+            f"read as {becomes}; {REMEDY}"
         )
     return encoded

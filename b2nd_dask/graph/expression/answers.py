@@ -14,19 +14,20 @@ from b2nd_dask.format.statistics import ChunkStatistics
 from b2nd_dask.frame.read.reduction import Answers
 from b2nd_dask.graph._dask_compat import chunk, reductions
 from b2nd_dask.graph.expression.elementwise import is_among, unwrapped
+from b2nd_dask.graph.expression.made import Made, are_exact_totals, made_of, or_unknown
 from b2nd_dask.graph.expression.nodes import Literal
-from b2nd_dask.graph.expression.predicates import is_constant, or_unknown
+from b2nd_dask.graph.expression.predicates import is_constant
 from b2nd_dask.graph.expression.program import Operand, Program, Result, Step
 from b2nd_dask.graph.expression.ranges import is_safe_cast
 
 #: Results of constant chunks that are added each for itself; chunks with yet others are read.
 _MOST_RESULTS = 64
-#: Sums of whole numbers below this have not wrapped around, and are exact as floats' sums are.
-_EXACT = 2.0**62
 _ELEMENTS = Result(0)
 
 Known = tuple[NDArray[Any], NDArray[np.bool_]]
 """A value for each chunk, and for which chunks it is known."""
+_Totals = tuple[dict[str, NDArray[Any]], NDArray[np.bool_]]
+"""The fields of a partial result of each chunk, and for which chunks they are known."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,26 +43,30 @@ class Question:
 
     def __call__(self, statistics: ChunkStatistics, counts: NDArray[np.int64]) -> Answers:
         """Answer for each chunk."""
-        return or_unknown(lambda: self._answers(_Chunks(statistics, counts)), Answers())
+        return or_unknown(lambda: self._answers(Made(statistics, counts)), Answers())
 
-    def _answers(self, chunks: _Chunks) -> Answers:
-        totals = self._totals(chunks)
-        if totals is not None or not self.program.steps:
-            return Answers(totals=totals)
-        return Answers(self._constants(chunks), self._classes(chunks))
-
-    def _totals(self, chunks: _Chunks) -> tuple[dict[str, NDArray[Any]], NDArray[np.bool_]] | None:
-        """The fields of the chunk step where the program leaves the elements as they are."""
+    def _answers(self, chunks: Made) -> Answers:
+        has_fields = is_among(self.step, _FIELDS)
         found = _as_they_are(self.program, self.dtype)
-        if found is None or not is_among(self.step, _FIELDS):
-            return None
-        dtype, filled = found
+        if has_fields and found is not None:
+            return Answers(totals=self._totals(chunks, *found))
+        if not self.program.steps:
+            return Answers()
+        totals = or_unknown(lambda: self._totals_of_made(chunks), None) if has_fields else None
+        return Answers(self._constants(chunks), self._classes(chunks), totals)
+
+    def _totals_of_made(self, chunks: Made) -> _Totals | None:
+        made = made_of(self.program, chunks.statistics, chunks.counts)
+        return None if made is None else self._totals(made, made.statistics.least.dtype)
+
+    def _totals(self, chunks: Made, dtype: np.dtype[Any], filled: bool = False) -> _Totals:
+        """The fields of the chunk step, for what was cast to a dtype."""
         fields = _FIELDS[self.step](chunks, dtype, filled, self.keywords)
         known = [chunks.statistics.known, *(known for _, known in fields.values())]
         answered: NDArray[np.bool_] = np.logical_and.reduce(known)
         return {name: values for name, (values, _) in fields.items()}, answered
 
-    def _constants(self, chunks: _Chunks) -> list[tuple[NDArray[Any], NDArray[np.bool_]]]:
+    def _constants(self, chunks: Made) -> list[tuple[NDArray[Any], NDArray[np.bool_]]]:
         constant = is_constant(self.program, chunks.statistics, chunks.counts)
         if not constant.any():
             return []
@@ -78,7 +83,7 @@ class Question:
             groups.append((elements[at : at + 1].reshape(()), chosen))
         return groups
 
-    def _classes(self, chunks: _Chunks) -> list[tuple[NDArray[Any], NDArray[np.int64]]]:
+    def _classes(self, chunks: Made) -> list[tuple[NDArray[Any], NDArray[np.int64]]]:
         """Elements that stand for all that the program does not distinguish, and their numbers."""
         uses = [step for step in self.program.steps if _ELEMENTS in step.args]
         if self.program.top == _ELEMENTS or not uses:
@@ -94,22 +99,6 @@ class Question:
             nonzeros = np.where(known, chunks.statistics.nonzeros, 0)
             return [(one, nonzeros), (zero, np.where(known, counts - nonzeros, 0))]
         return []
-
-
-@dataclass(frozen=True, eq=False)
-class _Chunks:
-    statistics: ChunkStatistics
-    counts: NDArray[np.int64]
-
-    @property
-    def has_nan(self) -> NDArray[np.bool_]:
-        has: NDArray[np.bool_] = self.statistics.nans > 0
-        return has
-
-    @property
-    def all_nan(self) -> NDArray[np.bool_]:
-        all_are: NDArray[np.bool_] = self.statistics.nans == self.counts
-        return all_are
 
 
 def _nan_of(dtype: np.dtype[Any]) -> Any:
@@ -173,13 +162,17 @@ Fields = dict[str, Known]
 """The fields of a partial result."""
 
 
-def _sum(chunks: _Chunks, dtype: np.dtype[Any], wanted: Any, *, without_nan: bool) -> Known:
+def _sum(chunks: Made, dtype: np.dtype[Any], wanted: Any, *, without_nan: bool) -> Known:
     """Sums of elements that were cast to a dtype, in the `wanted` one."""
-    statistics, known = chunks.statistics, _all_of(chunks)
+    statistics, known = chunks.statistics, chunks.knows("total", "nans")
     wanted = np.sum(np.zeros(1, dtype)).dtype if wanted is None else np.dtype(wanted)
     if statistics.total.dtype.kind in "iu":
         # modulo 2**64, as NumPy's own sums
-        known = known if wanted.kind in "iu" else _is_exact(chunks) & (wanted.kind == "f")
+        known = (
+            known
+            if wanted.kind in "iu"
+            else are_exact_totals(statistics, chunks.counts) & (wanted.kind == "f")
+        )
     else:
         known = known & (wanted.kind == dtype.kind and wanted.itemsize >= dtype.itemsize)
     if not known.any():
@@ -198,27 +191,15 @@ def _sum(chunks: _Chunks, dtype: np.dtype[Any], wanted: Any, *, without_nan: boo
 _ACCUMULATORS = {"f": np.dtype("f8"), "c": np.dtype("c16")}
 
 
-def _all_of(chunks: _Chunks) -> NDArray[np.bool_]:
-    return np.ones(len(chunks.counts), np.bool_)
-
-
-def _is_exact(chunks: _Chunks) -> NDArray[np.bool_]:
-    """Whether sums of whole numbers have not wrapped around."""
-    statistics = chunks.statistics
-    most = np.maximum(abs(statistics.least.astype("f8")), abs(statistics.greatest.astype("f8")))
-    exact: NDArray[np.bool_] = most * chunks.counts < _EXACT
-    return exact
-
-
-def _total_rule(chunks: _Chunks, dtype: np.dtype[Any], filled: bool, keywords: Any) -> Fields:
+def _total_rule(chunks: Made, dtype: np.dtype[Any], filled: bool, keywords: Any) -> Fields:
     return {"": _sum(chunks, dtype, keywords.get("dtype"), without_nan=filled)}
 
 
-def _nan_total_rule(chunks: _Chunks, dtype: np.dtype[Any], filled: bool, keywords: Any) -> Fields:
+def _nan_total_rule(chunks: Made, dtype: np.dtype[Any], filled: bool, keywords: Any) -> Fields:
     return {"": _sum(chunks, dtype, keywords.get("dtype"), without_nan=True)}
 
 
-def _mean_rule(chunks: _Chunks, dtype: np.dtype[Any], filled: bool, keywords: Any) -> Fields:
+def _mean_rule(chunks: Made, dtype: np.dtype[Any], filled: bool, keywords: Any) -> Fields:
     skips = keywords.get("sum", chunk.sum) is chunk.nansum
     skips_in_count = keywords.get("numel", reductions.numel) is reductions.nannumel
     wanted = keywords.get("dtype", "f8")
@@ -226,23 +207,24 @@ def _mean_rule(chunks: _Chunks, dtype: np.dtype[Any], filled: bool, keywords: An
         chunks.counts - chunks.statistics.nans if skips_in_count and not filled else chunks.counts
     )
     total = _sum(chunks, dtype, wanted, without_nan=skips or filled)
-    return {"n": (counts.astype(total[0].dtype), _all_of(chunks)), "total": total}
+    return {"n": (counts.astype(total[0].dtype), chunks.knows("nans")), "total": total}
 
 
-def _any_rule(chunks: _Chunks, dtype: np.dtype[Any], filled: bool, keywords: Any) -> Fields:
+def _any_rule(chunks: Made, dtype: np.dtype[Any], filled: bool, keywords: Any) -> Fields:
     nonzeros = chunks.statistics.nonzeros - (chunks.statistics.nans if filled else 0)
-    return {"": (nonzeros > 0, _all_of(chunks))}
+    return {"": (nonzeros > 0, chunks.knows("nonzeros"))}
 
 
-def _all_rule(chunks: _Chunks, dtype: np.dtype[Any], filled: bool, keywords: Any) -> Fields:
+def _all_rule(chunks: Made, dtype: np.dtype[Any], filled: bool, keywords: Any) -> Fields:
     nonzeros = chunks.statistics.nonzeros - (chunks.statistics.nans if filled else 0)
-    return {"": (nonzeros == chunks.counts, _all_of(chunks))}
+    return {"": (nonzeros == chunks.counts, chunks.knows("nonzeros"))}
 
 
 def _extreme_rule(*, greatest: bool, skips_nan: bool) -> Callable[..., Fields]:
-    def fields(chunks: _Chunks, dtype: np.dtype[Any], filled: bool, keywords: Any) -> Fields:
+    def fields(chunks: Made, dtype: np.dtype[Any], filled: bool, keywords: Any) -> Fields:
         statistics = chunks.statistics
-        known = _all_of(chunks) & (statistics.has_range and not filled)
+        needed = ("greatest" if greatest else "least", *(() if skips_nan else ("nans",)))
+        known = chunks.knows(*needed) & (statistics.has_range and not filled)
         values = (statistics.greatest if greatest else statistics.least).astype(dtype)
         nan = chunks.all_nan if skips_nan else chunks.has_nan
         if nan.any():

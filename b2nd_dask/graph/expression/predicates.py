@@ -6,10 +6,9 @@ A read is pruned by them: chunks whose elements cannot change what is computed a
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,17 +16,13 @@ from numpy.typing import NDArray
 from b2nd_dask.format.statistics import ChunkStatistics
 from b2nd_dask.frame.read.pruning import Predicate
 from b2nd_dask.frame.reference import FrameReference
-from b2nd_dask.graph._dask_compat import chunk
-from b2nd_dask.graph.expression.elementwise import unwrapped
+from b2nd_dask.graph.expression.made import ranges_of
 from b2nd_dask.graph.expression.nodes import Elemwise, Literal, Node, Read
 from b2nd_dask.graph.expression.program import (
-    Operand,
     Program,
-    Result,
     compile_tree,
     same_leaf,
 )
-from b2nd_dask.graph.expression.ranges import Range, anything_of, cast, result_of
 
 logger = logging.getLogger("b2nd_dask")
 _T = TypeVar("_T")
@@ -43,8 +38,8 @@ def is_constant(
     counts : ndarray of int64
         Elements of each chunk.
     """
-    top = _range_of_top(program, statistics, counts)
-    constant = False if top is None else top.is_constant
+    ranges = ranges_of(program, statistics, counts)
+    constant = False if ranges is None else ranges[-1].is_constant
     return np.broadcast_to(constant, len(counts)) & statistics.known
 
 
@@ -52,22 +47,9 @@ def is_false(
     program: Program, statistics: ChunkStatistics, counts: NDArray[np.int64]
 ) -> NDArray[np.bool_]:
     """In which chunks a program is false, whatever their elements are; as `is_constant`."""
-    top = _range_of_top(program, statistics, counts)
-    false = False if top is None or not top.is_boolean else ~np.asarray(top.high)
+    ranges = ranges_of(program, statistics, counts)
+    false = False if ranges is None or not ranges[-1].is_boolean else ~np.asarray(ranges[-1].high)
     return np.broadcast_to(false, len(counts)) & statistics.known
-
-
-def or_unknown(evaluate: Callable[[], _T], unknown: _T) -> _T:
-    """Evaluate rules on statistics; return `unknown` where one raises an exception.
-
-    An error of the user's own program is raised when the elements are read.
-    """
-    try:
-        with np.errstate(all="ignore"):
-            return evaluate()
-    except Exception:
-        logger.debug("a rule for statistics raised an exception", exc_info=True)
-        return unknown
 
 
 @dataclass(frozen=True, eq=False)
@@ -167,46 +149,3 @@ def _program_on(node: Node, read: Read) -> Program | None:
     if found is None or not same_leaf(found.read, read) or found.inputs or not found.program.steps:
         return None
     return found.program
-
-
-def _range_of_top(
-    program: Program, statistics: ChunkStatistics, counts: NDArray[np.int64]
-) -> Range | None:
-    if not statistics.has_range:
-        return None
-    has_nan, has_others = statistics.nans > 0, statistics.nans < counts
-    elements = Range(statistics.least, statistics.greatest, has_nan, has_others, False)
-    return or_unknown(lambda: _range_of(program, elements), None)
-
-
-def _range_of(program: Program, elements: Range) -> Range:
-    values = {0: elements}
-
-    def value(operand: Operand) -> Range:
-        if isinstance(operand, Result):
-            return values[operand.number]
-        assert isinstance(operand, Literal), "it has no inputs"  # noqa: S101
-        return _of_scalar(operand.value)
-
-    for number, step in enumerate(program.steps, start=1):
-        func, keywords = unwrapped(step.func, step.keywords)
-        values[number] = _call(func, [value(arg) for arg in step.args], keywords)
-    return value(program.top)
-
-
-def _call(func: Any, args: list[Range], keywords: Mapping[str, Any]) -> Range:
-    others = {name: value for name, value in keywords.items() if name != "enforce_dtype"}
-    if func is chunk.astype:
-        found = cast(args[0], np.dtype(others["astype_dtype"]))
-    else:
-        found = None if others else result_of(func, args)
-    if found is not None and found.low is not None and "enforce_dtype" in keywords:
-        found = cast(found, np.dtype(keywords["enforce_dtype"]))
-    return found or anything_of(args)
-
-
-def _of_scalar(value: Any) -> Range:
-    if np.asarray(value).dtype.kind not in "biufmM":
-        return Range(None, None, True, True, True)
-    is_nan = bool(value != value)
-    return Range(value, value, is_nan, not is_nan, True)

@@ -301,7 +301,7 @@ RULES = {
     **_rules((operator.mul, np.multiply), (_REALS,), _with_scalar(operator.mul)),
     **_rules((operator.truediv, np.divide), (_REALS,), _divided),
     **_rules((operator.neg, np.negative), ("f",), _negative),
-    **_rules((abs, np.absolute), ("f",), _absolute),
+    **_rules((operator.abs, np.absolute), ("f",), _absolute),
 }
 
 

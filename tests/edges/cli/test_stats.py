@@ -11,6 +11,7 @@ import blosc2
 import dask.array as da
 import numpy as np
 import pytest
+import xarray as xr
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -192,6 +193,34 @@ def test_records_say_what_elements_say(tmp_path: Path, dtype: str) -> None:
     assert (found["source"], read["source"]) == ("records", "elements")
     for name in ("count", "nan", "zeros", "min", "max", "mean"):
         assert found[name] == read[name]
+
+
+def test_packed_numbers_are_told_as_they_are_stored(tmp_path: Path) -> None:
+    packing = {"scale_factor": 0.5, "add_offset": 10.0, "_FillValue": -1}
+    ds = xr.Dataset({"t": ("x", [10.5, np.nan]), "z": ("x", [1.0, np.nan], {"_FillValue": np.nan})})
+    encoding = {"t": packing | {"dtype": "i2"}}
+    b2nd_dask.to_b2nd(ds, tmp_path / "d.b2d", encoding=encoding, stats=True)
+    t, z = told("stats", str(tmp_path / "d.b2d"))
+    assert (t["min"], t["max"], t["nan"], t["packing"]) == (-1, 1, 0, packing)
+    assert (z["min"], z["nan"], z["packing"]) == (1, 1, {})
+    text = run("stats", str(tmp_path / "d.b2d")).output
+    assert "int16, as stored (scale_factor 0.5, add_offset 10.0, _FillValue -1)\n" in text
+    assert "float64\n" in text
+
+
+@pytest.mark.parametrize("how", [[], ["--read"]])
+def test_records_of_a_damaged_frame_are_not_told(tmp_path: Path, how: list[str]) -> None:
+    path = tmp_path / "a.b2nd"
+    b2nd_dask.to_b2nd(np.arange(1000.0), path, chunks=100, stats=True)
+    raw = bytearray(path.read_bytes())
+    raw[-40] ^= 1
+    path.write_bytes(raw)
+    result = run("stats", str(path), *how)
+    assert result.exit_code == 1
+    assert "damaged" in result.stderr
+    assert "max" not in result.output
+    with pytest.raises(ValueError, match="statistics"):
+        b2nd_dask.plot.chunk_map(path, "max")
 
 
 def test_a_damaged_chunk_is_named(tmp_path: Path) -> None:

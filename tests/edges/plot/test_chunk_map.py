@@ -11,6 +11,7 @@ import fsspec
 import matplotlib as mpl
 import numpy as np
 import pytest
+import xarray as xr
 from matplotlib import pyplot
 from matplotlib.figure import Figure
 
@@ -259,3 +260,13 @@ def test_colours_are_the_statistics_of_the_chunks(tmp_path: Path) -> None:
         np.testing.assert_allclose(found[known].astype(int), expected[known].astype(int), atol=3)
         # the kind of what has none
         assert known.all() or (found[1, 0] != found[known]).any(-1).all()
+
+
+def test_titles_say_that_packed_numbers_are_as_stored(tmp_path: Path) -> None:
+    path = tmp_path / "x.b2nd"
+    array = xr.DataArray(np.ones((4, 6)), dims=("y", "x"), attrs={"scale_factor": 0.5})
+    array.b2nd.to_b2nd(path, stats=True)
+    kinds, greatest = (plot.chunk_map(path, by) for by in ("kind", "max"))
+    assert kinds.get_title(loc="left") == "x.b2nd: kinds of chunks"
+    assert greatest.get_title(loc="left") == "x.b2nd, as stored: max of chunks"
+    assert plot.thumbnail(path).get_title(loc="left").startswith("x.b2nd, as stored")

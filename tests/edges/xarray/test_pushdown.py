@@ -17,6 +17,7 @@ from b2nd_dask.graph.tasks.block_index import index_block
 from b2nd_dask.graph.tasks.block_read import compute_block, reduce_block
 from tests.edges.xarray.labelled import write_frame
 from tests.graph.pushing import elements_read, tasks_of
+from tests.graph.telling import chunks_read
 
 PACKED = {"scale_factor": 0.5, "add_offset": 10.0, "_FillValue": -1}
 
@@ -54,6 +55,42 @@ def test_reductions_are_pushed_into_the_reads(path, name):
     assert tasks_of(reduce_block, reduced.data) > 0
     assert tasks_of(getter, reduced.data) == 0
     xr.testing.assert_allclose(reduced.compute(scheduler="sync"), REDUCTIONS[name](t.compute()))
+
+
+#: What is computed of packed numbers with statistics, and how many chunks are read where none is
+#: missing, where one is, and where some are in every chunk.
+ANSWERED = {
+    "max": (lambda x: x.max(), 0, 0, 0),
+    "min": (lambda x: x.min(), 0, 1, 6),
+    "max of all": (lambda x: x.max(skipna=False), 0, 1, 6),
+    "mean": (lambda x: x.mean(), 0, 1, 6),
+    "sum": (lambda x: x.sum(), 0, 1, 6),
+    "degrees Celsius": (lambda x: (x - 273.15).mean(), 0, 1, 6),
+    "count": (lambda x: x.count(), 0, 1, 6),
+    "any": (lambda x: (x > 400).any(), 0, 0, 0),
+    "range": (lambda x: x.max() - x.min(), 0, 1, 6),
+}
+
+
+@pytest.mark.parametrize("missing", [0, 1, 2])
+@pytest.mark.parametrize("name", ANSWERED)
+def test_statistics_of_packed_numbers_answer(tmp_path, name, missing):
+    program, *reads = ANSWERED[name]
+    values = 273.15 + np.linspace(-20, 20, 4320).reshape(60, 8, 9)
+    values[{0: slice(0), 1: slice(5, 6), 2: slice(5, None, 10)}[missing], 2] = np.nan
+    packing = {"dtype": "i2", "scale_factor": 0.002, "add_offset": 273.15, "_FillValue": -32768}
+    ds = xr.Dataset({"t": (("time", "lat", "lon"), values)})
+    how = {"t": packing | {"chunks": (10, 8, 9)}}
+    t = ds.b2nd.to_b2nd(tmp_path / "t.b2d", encoding=how, stats=True).t
+    with chunks_read() as counts:
+        found = program(t).compute(scheduler="sync")
+    assert len(counts) == reads[missing]
+    with dask.config.set({"b2nd_dask.statistics": False}):
+        expected = program(t).compute(scheduler="sync")
+    if name in ("mean", "sum", "degrees Celsius"):
+        xr.testing.assert_allclose(found, expected, rtol=1e-13)
+    else:
+        xr.testing.assert_identical(found, expected)
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,250 @@
+"""What statistics of elements tell of what a program makes of them.
+
+Least and greatest element bound the results of each step. A bound is a result itself where the
+program makes it of one of these two. The sum of what only scales and shifts whole numbers, as
+the unpacking of packed ones does, follows from theirs.
+"""
+
+from __future__ import annotations
+
+import logging
+import operator
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from b2nd_dask.format.statistics import ChunkStatistics
+from b2nd_dask.graph._dask_compat import chunk
+from b2nd_dask.graph.expression.elementwise import is_among, unwrapped
+from b2nd_dask.graph.expression.nodes import Literal
+from b2nd_dask.graph.expression.program import Operand, Program, Result
+from b2nd_dask.graph.expression.ranges import Range, anything_of, cast, result_of
+
+logger = logging.getLogger("b2nd_dask")
+_T = TypeVar("_T")
+
+#: Sums follow a straight line while rounding on the way may change an element by no more than so
+#: many units of the precision of the greatest one. Of ``(x + 1e20) - 1e20`` nothing else is left.
+_MOST_ROUNDED = 1 << 10
+
+
+def or_unknown(evaluate: Callable[[], _T], unknown: _T) -> _T:
+    """Evaluate rules on statistics; return `unknown` where one raises an exception.
+
+    An error of the user's own program is raised when the elements are read.
+    """
+    try:
+        with np.errstate(all="ignore"):
+            return evaluate()
+    except Exception:
+        logger.debug("a rule for statistics raised an exception", exc_info=True)
+        return unknown
+
+
+@dataclass(frozen=True, eq=False)
+class Made:
+    """What is known of what a program makes of the elements of each chunk."""
+
+    statistics: ChunkStatistics
+    counts: NDArray[np.int64]
+    partly: Mapping[str, NDArray[np.bool_]] = field(default_factory=dict)
+    """Columns that are known of some chunks only, and of which."""
+
+    def knows(self, *columns: str) -> NDArray[np.bool_]:
+        """Of which chunks columns are known, where those of the elements are."""
+        known = np.ones(len(self.counts), np.bool_)
+        for name in columns:
+            known = known & self.partly.get(name, True)
+        return known
+
+    @property
+    def has_nan(self) -> NDArray[np.bool_]:
+        """Which chunks have NaN, as far as that is known."""
+        has: NDArray[np.bool_] = self.statistics.nans > 0
+        return has
+
+    @property
+    def all_nan(self) -> NDArray[np.bool_]:
+        """Which chunks have nothing but NaN."""
+        all_are: NDArray[np.bool_] = self.statistics.nans == self.counts
+        return all_are
+
+
+def made_of(
+    program: Program, statistics: ChunkStatistics, counts: NDArray[np.int64]
+) -> Made | None:
+    """What is known of floats that a program makes; None where nothing is."""
+    ranges = ranges_of(program, statistics, counts)
+    if ranges is None or ranges[-1].kind != "f":
+        return None
+    top, n = ranges[-1], len(counts)
+    has_nan, has_others = (np.broadcast_to(each, n) for each in (top.has_nan, top.has_others))
+    at_ends = [
+        np.broadcast_to(program.run(each), n) for each in (statistics.least, statistics.greatest)
+    ]
+    reached = {
+        name: ~has_others | (at_ends[0] == bound) | (at_ends[1] == bound)
+        for name, bound in (("least", top.low), ("greatest", top.high))
+    }
+    least, greatest = (
+        np.where(has_others, bound, np.nan).astype(at_ends[0].dtype)
+        for bound in (top.low, top.high)
+    )
+    total, follows = _total(program, ranges, statistics, counts)
+    nans = np.where(has_others, 0, counts)
+    nothing = np.zeros(n, np.bool_)
+    partly = {"nans": ~has_nan | ~has_others, "total": follows & ~has_nan, "nonzeros": nothing}
+    made = ChunkStatistics(statistics.known, least, greatest, total, nans, statistics.nonzeros)
+    return Made(made, counts, partly | reached)
+
+
+def _total(
+    program: Program,
+    ranges: list[Range],
+    statistics: ChunkStatistics,
+    counts: NDArray[np.int64],
+) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
+    """Sums of what a program makes of whole numbers, and of which chunks they are known."""
+    line = _line_of(program, ranges)
+    if line is None or statistics.least.dtype.kind not in "biu":
+        return np.zeros(len(counts)), np.zeros(len(counts), np.bool_)
+    # false for what is infinite, too
+    follows = line.rounded <= _MOST_ROUNDED * _rounding(ranges[-1])
+    follows = follows & line.holds & are_exact_totals(statistics, counts)
+    return line.of(statistics.total.astype("f8"), counts), follows
+
+
+def _rounding(floats: Range) -> Any:
+    """How far a result of a range may lie from what is exact."""
+    most = np.maximum(np.abs(floats.low), np.abs(floats.high))
+    return most.astype("f8") * float(np.finfo(most.dtype).eps)
+
+
+#: Sums of whole numbers below this have not wrapped around, and are exact as floats' sums are.
+_EXACT = 2.0**62
+
+
+def are_exact_totals(statistics: ChunkStatistics, counts: NDArray[np.int64]) -> NDArray[np.bool_]:
+    """Whether sums of whole numbers have not wrapped around."""
+    most = np.maximum(abs(statistics.least.astype("f8")), abs(statistics.greatest.astype("f8")))
+    exact: NDArray[np.bool_] = most * counts < _EXACT
+    return exact
+
+
+@dataclass(frozen=True, eq=False)
+class _Line:
+    """Results that are `slope * element + shift`, in chunks where that holds."""
+
+    slope: float
+    shift: float
+    holds: Any = True
+    rounded: Any = 0.0
+    """How far an element may lie from the line, due to rounding."""
+
+    def of(self, totals: Any, counts: Any) -> Any:
+        """The sums of results for some elements, by their own sums and numbers."""
+        return self.slope * totals + self.shift * counts
+
+
+def _added(a: _Line, b: _Line, sign: int = 1) -> _Line:
+    slope, shift = a.slope + sign * b.slope, a.shift + sign * b.shift
+    return _Line(slope, shift, a.holds & b.holds, a.rounded + b.rounded)
+
+
+def _multiplied(a: _Line, b: _Line) -> _Line | None:
+    if b.slope:
+        return None if a.slope else _multiplied(b, a)
+    return _Line(a.slope * b.shift, a.shift * b.shift, a.holds, a.rounded * abs(b.shift))
+
+
+def _divided(a: _Line, b: _Line) -> _Line | None:
+    return None if b.slope or not b.shift else _multiplied(a, _Line(0, 1 / b.shift))
+
+
+_LINES: dict[Any, Callable[..., _Line | None]] = {
+    **dict.fromkeys((operator.add, np.add), _added),
+    **dict.fromkeys((operator.sub, np.subtract), lambda a, b: _added(a, b, -1)),
+    **dict.fromkeys((operator.mul, np.multiply), _multiplied),
+    **dict.fromkeys((operator.truediv, np.divide), _divided),
+}
+
+
+def _line_of(program: Program, ranges: list[Range]) -> _Line | None:
+    """How a program scales and shifts elements; None where it does more."""
+    lines: dict[int, _Line | None] = {0: _Line(1, 0)}
+
+    def line(operand: Operand, dtype: np.dtype[Any]) -> _Line | None:
+        if isinstance(operand, Result):
+            return lines[operand.number]
+        # as NumPy takes it for the result: 0.1 is another number among float32
+        value = np.asarray(operand.value if isinstance(operand, Literal) else None)
+        is_number = value.ndim == 0 and value.dtype.kind in "iuf"
+        return _Line(0, float(value.astype(dtype))) if is_number else None
+
+    for number, step in enumerate(program.steps, start=1):
+        func, _ = unwrapped(step.func, step.keywords)
+        lines[number] = None
+        if ranges[number].kind != "f":
+            continue
+        dtype = np.asarray(ranges[number].low).dtype
+        found: _Line | None = None
+        never: Any = True
+        if func is chunk.astype:
+            found = line(step.args[0], dtype)
+        elif func is np.where and isinstance(step.args[0], Result):
+            found = line(step.args[2], dtype)
+            never = ~np.asarray(ranges[step.args[0].number].high)
+        elif is_among(func, _LINES):
+            args = [line(arg, dtype) for arg in step.args]
+            found = None if None in args else _LINES[func](*args)
+        if found is not None:
+            rounded = found.rounded + _rounding(ranges[number])
+            lines[number] = replace(found, holds=found.holds & never, rounded=rounded)
+    return lines[len(program.steps)] if program.top == Result(len(program.steps)) else None
+
+
+def ranges_of(
+    program: Program, statistics: ChunkStatistics, counts: NDArray[np.int64]
+) -> list[Range] | None:
+    """The range of the elements, of the result of each step, and of the whole program."""
+    if not statistics.has_range:
+        return None
+    has_nan, has_others = statistics.nans > 0, statistics.nans < counts
+    elements = Range(statistics.least, statistics.greatest, has_nan, has_others, False)
+    return or_unknown(lambda: _ranges(program, elements), None)
+
+
+def _ranges(program: Program, elements: Range) -> list[Range]:
+    values = [elements]
+
+    def value(operand: Operand) -> Range:
+        if isinstance(operand, Result):
+            return values[operand.number]
+        assert isinstance(operand, Literal), "it has no inputs"  # noqa: S101
+        return _of_scalar(operand.value)
+
+    for step in program.steps:
+        func, keywords = unwrapped(step.func, step.keywords)
+        values.append(_call(func, [value(arg) for arg in step.args], keywords))
+    return [*values, value(program.top)]
+
+
+def _call(func: Any, args: list[Range], keywords: Mapping[str, Any]) -> Range:
+    others = {name: value for name, value in keywords.items() if name != "enforce_dtype"}
+    if func is chunk.astype:
+        found = cast(args[0], np.dtype(others["astype_dtype"]))
+    else:
+        found = None if others else result_of(func, args)
+    if found is not None and found.low is not None and "enforce_dtype" in keywords:
+        found = cast(found, np.dtype(keywords["enforce_dtype"]))
+    return found or anything_of(args)
+
+
+def _of_scalar(value: Any) -> Range:
+    if np.asarray(value).dtype.kind not in "biufmM":
+        return Range(None, None, True, True, True)
+    is_nan = bool(value != value)
+    return Range(value, value, is_nan, not is_nan, True)
