@@ -14,7 +14,7 @@ from b2nd_dask.format.statistics import ChunkStatistics
 from b2nd_dask.frame.read.reduction import Answers
 from b2nd_dask.graph._dask_compat import chunk, reductions
 from b2nd_dask.graph.expression.elementwise import is_among, unwrapped
-from b2nd_dask.graph.expression.made import Made, are_exact_totals, made_of, or_unknown
+from b2nd_dask.graph.expression.derived import Derived, are_exact_totals, derived_from, or_unknown
 from b2nd_dask.graph.expression.nodes import Literal
 from b2nd_dask.graph.expression.predicates import is_constant
 from b2nd_dask.graph.expression.program import Operand, Program, Result, Step
@@ -43,9 +43,9 @@ class Question:
 
     def __call__(self, statistics: ChunkStatistics, counts: NDArray[np.int64]) -> Answers:
         """Answer for each chunk."""
-        return or_unknown(lambda: self._answers(Made(statistics, counts)), Answers())
+        return or_unknown(lambda: self._answers(Derived(statistics, counts)), Answers())
 
-    def _answers(self, chunks: Made) -> Answers:
+    def _answers(self, chunks: Derived) -> Answers:
         has_fields = is_among(self.step, _FIELDS)
         found = _as_they_are(self.program, self.dtype)
         if has_fields and found is not None:
@@ -55,18 +55,18 @@ class Question:
         totals = or_unknown(lambda: self._totals_of_made(chunks), None) if has_fields else None
         return Answers(self._constants(chunks), self._classes(chunks), totals)
 
-    def _totals_of_made(self, chunks: Made) -> _Totals | None:
-        made = made_of(self.program, chunks.statistics, chunks.counts)
+    def _totals_of_made(self, chunks: Derived) -> _Totals | None:
+        made = derived_from(self.program, chunks.statistics, chunks.counts)
         return None if made is None else self._totals(made, made.statistics.least.dtype)
 
-    def _totals(self, chunks: Made, dtype: np.dtype[Any], filled: bool = False) -> _Totals:
+    def _totals(self, chunks: Derived, dtype: np.dtype[Any], filled: bool = False) -> _Totals:
         """The fields of the chunk step, for what was cast to a dtype."""
         fields = _FIELDS[self.step](chunks, dtype, filled, self.keywords)
         known = [chunks.statistics.known, *(known for _, known in fields.values())]
         answered: NDArray[np.bool_] = np.logical_and.reduce(known)
         return {name: values for name, (values, _) in fields.items()}, answered
 
-    def _constants(self, chunks: Made) -> list[tuple[NDArray[Any], NDArray[np.bool_]]]:
+    def _constants(self, chunks: Derived) -> list[tuple[NDArray[Any], NDArray[np.bool_]]]:
         constant = is_constant(self.program, chunks.statistics, chunks.counts)
         if not constant.any():
             return []
@@ -83,7 +83,7 @@ class Question:
             groups.append((elements[at : at + 1].reshape(()), chosen))
         return groups
 
-    def _classes(self, chunks: Made) -> list[tuple[NDArray[Any], NDArray[np.int64]]]:
+    def _classes(self, chunks: Derived) -> list[tuple[NDArray[Any], NDArray[np.int64]]]:
         """Elements that stand for all that the program does not distinguish, and their numbers."""
         uses = [step for step in self.program.steps if _ELEMENTS in step.args]
         if self.program.top == _ELEMENTS or not uses:
@@ -162,7 +162,7 @@ Fields = dict[str, Known]
 """The fields of a partial result."""
 
 
-def _sum(chunks: Made, dtype: np.dtype[Any], wanted: Any, *, without_nan: bool) -> Known:
+def _sum(chunks: Derived, dtype: np.dtype[Any], wanted: Any, *, without_nan: bool) -> Known:
     """Sums of elements that were cast to a dtype, in the `wanted` one."""
     statistics, known = chunks.statistics, chunks.knows("total", "nans")
     wanted = np.sum(np.zeros(1, dtype)).dtype if wanted is None else np.dtype(wanted)
@@ -191,15 +191,15 @@ def _sum(chunks: Made, dtype: np.dtype[Any], wanted: Any, *, without_nan: bool) 
 _ACCUMULATORS = {"f": np.dtype("f8"), "c": np.dtype("c16")}
 
 
-def _total_rule(chunks: Made, dtype: np.dtype[Any], filled: bool, keywords: Any) -> Fields:
+def _total_rule(chunks: Derived, dtype: np.dtype[Any], filled: bool, keywords: Any) -> Fields:
     return {"": _sum(chunks, dtype, keywords.get("dtype"), without_nan=filled)}
 
 
-def _nan_total_rule(chunks: Made, dtype: np.dtype[Any], filled: bool, keywords: Any) -> Fields:
+def _nan_total_rule(chunks: Derived, dtype: np.dtype[Any], filled: bool, keywords: Any) -> Fields:
     return {"": _sum(chunks, dtype, keywords.get("dtype"), without_nan=True)}
 
 
-def _mean_rule(chunks: Made, dtype: np.dtype[Any], filled: bool, keywords: Any) -> Fields:
+def _mean_rule(chunks: Derived, dtype: np.dtype[Any], filled: bool, keywords: Any) -> Fields:
     skips = keywords.get("sum", chunk.sum) is chunk.nansum
     skips_in_count = keywords.get("numel", reductions.numel) is reductions.nannumel
     wanted = keywords.get("dtype", "f8")
@@ -210,18 +210,18 @@ def _mean_rule(chunks: Made, dtype: np.dtype[Any], filled: bool, keywords: Any) 
     return {"n": (counts.astype(total[0].dtype), chunks.knows("nans")), "total": total}
 
 
-def _any_rule(chunks: Made, dtype: np.dtype[Any], filled: bool, keywords: Any) -> Fields:
+def _any_rule(chunks: Derived, dtype: np.dtype[Any], filled: bool, keywords: Any) -> Fields:
     nonzeros = chunks.statistics.nonzeros - (chunks.statistics.nans if filled else 0)
     return {"": (nonzeros > 0, chunks.knows("nonzeros"))}
 
 
-def _all_rule(chunks: Made, dtype: np.dtype[Any], filled: bool, keywords: Any) -> Fields:
+def _all_rule(chunks: Derived, dtype: np.dtype[Any], filled: bool, keywords: Any) -> Fields:
     nonzeros = chunks.statistics.nonzeros - (chunks.statistics.nans if filled else 0)
     return {"": (nonzeros == chunks.counts, chunks.knows("nonzeros"))}
 
 
 def _extreme_rule(*, greatest: bool, skips_nan: bool) -> Callable[..., Fields]:
-    def fields(chunks: Made, dtype: np.dtype[Any], filled: bool, keywords: Any) -> Fields:
+    def fields(chunks: Derived, dtype: np.dtype[Any], filled: bool, keywords: Any) -> Fields:
         statistics = chunks.statistics
         needed = ("greatest" if greatest else "least", *(() if skips_nan else ("nans",)))
         known = chunks.knows(*needed) & (statistics.has_range and not filled)

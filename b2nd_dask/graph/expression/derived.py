@@ -45,7 +45,7 @@ def or_unknown(evaluate: Callable[[], _T], unknown: _T) -> _T:
 
 
 @dataclass(frozen=True, eq=False)
-class Made:
+class Derived:
     """What is known of what a program makes of the elements of each chunk."""
 
     statistics: ChunkStatistics
@@ -73,9 +73,9 @@ class Made:
         return all_are
 
 
-def made_of(
+def derived_from(
     program: Program, statistics: ChunkStatistics, counts: NDArray[np.int64]
-) -> Made | None:
+) -> Derived | None:
     """What is known of floats that a program makes; None where nothing is."""
     ranges = ranges_of(program, statistics, counts)
     if ranges is None or ranges[-1].kind != "f":
@@ -97,8 +97,8 @@ def made_of(
     nans = np.where(has_others, 0, counts)
     nothing = np.zeros(n, np.bool_)
     partly = {"nans": ~has_nan | ~has_others, "total": follows & ~has_nan, "nonzeros": nothing}
-    made = ChunkStatistics(statistics.known, least, greatest, total, nans, statistics.nonzeros)
-    return Made(made, counts, partly | reached)
+    derived = ChunkStatistics(statistics.known, least, greatest, total, nans, statistics.nonzeros)
+    return Derived(derived, counts, partly | reached)
 
 
 def _total(
