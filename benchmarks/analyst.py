@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from benchmarks.model import Contender, Dataset, Paths
 from benchmarks.peers import use_dask_threads, use_zarr_threads
+from benchmarks.peers_dask_array import NEEDS, use_dask_array
 
 SEED = 20261126
 SHAPE, QUICK_SHAPE = (1461, 181, 360), (365, 37, 72)
@@ -28,6 +29,7 @@ PACKED = {"dtype": "int16", "scale_factor": 0.002, "add_offset": 273.15, "_FillV
 MODES = 60
 
 B2ND, ZARR, ZARR_TUNED, NETCDF = "b2nd", "zarr", "zarr tuned", "netCDF4"
+B2ND_EXPRESSIONS = "b2nd, dask_array"
 #: A dataset to the array of a result.
 Work = Callable[[Any], Any]
 
@@ -196,9 +198,24 @@ def reader(form: Format, work: Work) -> Contender:
     """A format by xarray through `dask.array`; `work` gets the dataset."""
 
     def prepare(paths: Paths, threads: int) -> Callable[[], Any]:
+        import xarray as xr
+
         use_dask_threads(threads)
         if form.name.startswith(ZARR):
             use_zarr_threads(threads)
+        # flox, which xarray takes where it is installed, does not know `dask_array`
+        xr.set_options(use_flox=False)
         return lambda: np.asarray(work(form.open(paths[form.name])))
 
     return Contender(form.name, prepare, is_ours=form.name == B2ND, needs=("xarray", *form.needs))
+
+
+def expression_reader(work: Work) -> Contender:
+    """Ours by xarray through `dask_array`."""
+    through_dask = reader(FORMATS[0], work)
+
+    def prepare(paths: Paths, threads: int) -> Callable[[], Any]:
+        use_dask_array()
+        return through_dask.prepare(paths, threads)
+
+    return Contender(B2ND_EXPRESSIONS, prepare, is_ours=True, needs=("xarray", *NEEDS))
