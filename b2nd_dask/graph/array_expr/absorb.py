@@ -192,7 +192,7 @@ def _unnamed(source: FrameExpr, parent: Any, dependents: Dependents) -> FrameExp
 
 def _read_at_once(source: FrameExpr, parent: Any, _: Any) -> ReadAtOnce | str:
     """Read what `compute()` returns by one task, in place of one for each block and their join."""
-    found = at_once(source.top)
+    found = at_once(source.top, asks=False)
     if found is None:
         return "tasks of blocks read it faster, or need less memory"
     return ReadAtOnce(source.tree, source.dtype, parent.chunks, found.threads)

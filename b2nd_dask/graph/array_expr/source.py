@@ -18,7 +18,7 @@ from b2nd_dask.graph.expression.nodes import Literal, Node, Opaque, Read, Select
 from b2nd_dask.graph.expression.predicates import predicate_of
 from b2nd_dask.graph.expression.program import Compiled, Operand, Result, compile_tree
 from b2nd_dask.graph.optimize.at_once import AtOnce
-from b2nd_dask.graph.optimize.lower import ReadBlocks, block_of, own_block
+from b2nd_dask.graph.optimize.lower import input_of, own_block
 from b2nd_dask.graph.optimize.optimizer import active_rules
 from b2nd_dask.graph.read.blocks import Chunks
 from b2nd_dask.graph.task_names import read_name
@@ -266,17 +266,13 @@ class FrameExpr(ReadingExpr):
 
     def _maker(self, *, asks: bool) -> TaskMaker:
         read, program, leaves = self.compiled
-        reads = ReadBlocks(read, predicate_of(self.top) if asks else None)
-        inputs = [ReadBlocks(leaf) if isinstance(leaf, Read) else leaf for leaf in leaves]
+        predicate = predicate_of(self.top) if asks else None
+        inputs = [input_of(read, predicate), *map(input_of, leaves)]
         # what uses the blocks is not known here, and may write into them
         compute = partial(compute_block, program=program if program.steps else None, views=False)
 
-        def input_of(leaf: Any, block: tuple[int, ...]) -> Any:
-            is_read = isinstance(leaf, ReadBlocks)
-            return leaf[own_block(leaf.chunks, block)] if is_read else block_of(leaf, block)
-
         def make(key: Key, block: tuple[int, ...]) -> Any:
-            own = (input_of(leaf, block) for leaf in (reads, *inputs))
+            own = (of_block(block) for of_block in inputs)
             return Task(key, compute, *own, _data_producer=True)
 
         return make
@@ -311,4 +307,5 @@ class ReadAtOnce(ReadingExpr):
 
     def _layer(self) -> dict[Key, Any]:
         read, program, _ = self.compiled
-        return {self._name: AtOnce(read, program, self.threads).task(self._name)}
+        predicate = predicate_of(self.top) if "statistics" in active_rules() else None
+        return {self._name: AtOnce(read, program, predicate, self.threads).task(self._name)}

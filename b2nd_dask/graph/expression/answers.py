@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 from b2nd_dask.format.statistics import ChunkStatistics
 from b2nd_dask.frame.read.reduction import Answers
 from b2nd_dask.graph._dask_compat import chunk, reductions
-from b2nd_dask.graph.expression.elementwise import is_among, unwrapped
 from b2nd_dask.graph.expression.derived import Derived, are_exact_totals, derived_from, or_unknown
+from b2nd_dask.graph.expression.elementwise import is_among, unwrapped
 from b2nd_dask.graph.expression.nodes import Literal
 from b2nd_dask.graph.expression.predicates import is_constant
 from b2nd_dask.graph.expression.program import Operand, Program, Result, Step
@@ -207,7 +207,7 @@ def _mean_rule(chunks: Derived, dtype: np.dtype[Any], filled: bool, keywords: An
         chunks.counts - chunks.statistics.nans if skips_in_count and not filled else chunks.counts
     )
     total = _sum(chunks, dtype, wanted, without_nan=skips or filled)
-    return {"n": (counts.astype(total[0].dtype), chunks.knows("nans")), "total": total}
+    return {"n": (counts, chunks.knows("nans")), "total": total}
 
 
 def _any_rule(chunks: Derived, dtype: np.dtype[Any], filled: bool, keywords: Any) -> Fields:

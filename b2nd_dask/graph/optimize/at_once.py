@@ -17,8 +17,10 @@ from dask.typing import Key
 
 from b2nd_dask.frame.joined import JoinedReference
 from b2nd_dask.frame.read.decode_cost import touched_blocks_along
+from b2nd_dask.frame.read.pruning import Predicate
 from b2nd_dask.graph._dask_compat import Alias, GraphNode, List, Task, TaskRef, core, held_tasks
 from b2nd_dask.graph.expression.nodes import Elemwise, Node, Read
+from b2nd_dask.graph.expression.predicates import predicate_of
 from b2nd_dask.graph.expression.program import Program, compile_tree
 from b2nd_dask.graph.layers.layers import Layers
 from b2nd_dask.graph.optimize.lower import finish_of, part_of
@@ -32,14 +34,22 @@ SMALL_NBYTES = 1 << 25
 MOST_NBYTES = 1 << 30
 
 
-def tasks_at_once(layers: Layers, output_keys: set[Key]) -> dict[Key, GraphNode] | None:
-    """Make one task for each result; None unless all of them come from a frame each."""
+def tasks_at_once(
+    layers: Layers, output_keys: set[Key], *, asks: bool
+) -> dict[Key, GraphNode] | None:
+    """Make one task for each result; None unless all of them come from a frame each.
+
+    Parameters
+    ----------
+    asks : bool
+        Whether statistics prune chunks.
+    """
     tasks: dict[Key, GraphNode] = {}
     made: list[Read] = []
     by_layer: dict[str, Key] = {}
     for key in output_keys:
         node = _result_of(layers, key)
-        found = None if node is None else at_once(node)
+        found = None if node is None else at_once(node, asks=asks)
         if node is None or found is None:
             return None
         # one array that is wanted twice is one result, as dask's own
@@ -60,19 +70,21 @@ class AtOnce(NamedTuple):
 
     read: Read
     program: Program
+    predicate: Predicate | None
     threads: int
 
     def task(self, key: Key) -> Task:
         """The task."""
         read = self.read
-        block = BlockRead(*part_of(read.source, read.ascending), finish_of(read))
+        part = part_of(read.source, read.ascending)
+        block = BlockRead(*part, finish_of(read), self.predicate)
         if not self.program.steps:
             return Task(key, read_at_once, block, self.threads, _data_producer=True)
         args = block, self.program, read.chunks, self.threads
         return Task(key, compute_at_once, *args, _data_producer=True)
 
 
-def at_once(node: Node) -> AtOnce | None:
+def at_once(node: Node, *, asks: bool) -> AtOnce | None:
     """What one task does for all blocks of a node; None where tasks of blocks do it better."""
     compiled = compile_tree(node)
     if compiled is None or compiled.inputs or compiled.program.filters:
@@ -85,7 +97,8 @@ def at_once(node: Node) -> AtOnce | None:
         dtype = program.dtype([np.empty((0,) * len(read.chunks), read.source.dtype)])
         nbytes = nbytes // read.source.dtype.itemsize * dtype.itemsize
     threads = _threads_for(read, nbytes)
-    return None if threads is None else AtOnce(read, program, threads)
+    predicate = predicate_of(node) if asks else None
+    return None if threads is None else AtOnce(read, program, predicate, threads)
 
 
 def _tasks_for(key: Key, found: AtOnce) -> dict[Key, GraphNode]:

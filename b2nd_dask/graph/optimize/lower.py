@@ -99,9 +99,12 @@ def block_of(node: Node, block: tuple[int, ...]) -> TaskRef:
     return TaskRef(key)
 
 
-def input_of(node: Node) -> Callable[[tuple[int, ...]], Any]:
+def input_of(node: Node, predicate: Predicate | None = None) -> Callable[[tuple[int, ...]], Any]:
     """Give the function from a block to what its task takes of an input."""
-    return ReadBlocks(node).__getitem__ if isinstance(node, Read) else partial(block_of, node)
+    if not isinstance(node, Read):
+        return partial(block_of, node)
+    reads = ReadBlocks(node, predicate)
+    return lambda block: reads[own_block(reads.chunks, block)]
 
 
 def finish_of(read: Read) -> Finish | None:

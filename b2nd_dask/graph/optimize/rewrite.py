@@ -64,7 +64,7 @@ def rewritten(
     output_keys = set(flatten(keys if isinstance(keys, list | set) else [keys]))
     layers = Layers(graph, rules)
     if "read_at_once" in rules:
-        tasks = tasks_at_once(layers, output_keys)
+        tasks = tasks_at_once(layers, output_keys, asks="statistics" in rules)
         if tasks is not None:
             _check_tasks(tasks)
             _check_outputs(tasks, output_keys)

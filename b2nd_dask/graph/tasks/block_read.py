@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
+import itertools
 import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from dask.array.core import slices_from_chunks
 from numpy.typing import NDArray
 
 from b2nd_dask.frame.joined import Readable
 from b2nd_dask.frame.read.buffers import result_pool, writable
 from b2nd_dask.frame.read.pruning import Predicate
-from b2nd_dask.frame.read.region import in_threads, own_threads
+from b2nd_dask.frame.read.region import LEAST_OF_A_THREAD, in_threads, own_threads
 from b2nd_dask.frame.reference import FrameReference
 from b2nd_dask.graph.expression.chunk_steps import Fold
 from b2nd_dask.graph.expression.elementwise import is_number
@@ -142,6 +142,7 @@ def compute_at_once(
 
     in_main = threading.current_thread() is threading.main_thread()
     threads = min(threads, own_threads()) if in_main else threads
+    threads = min(threads, 1 + out.nbytes // LEAST_OF_A_THREAD)
     in_threads(compute, pieces_of(block, chunks), threads)
     return out
 
@@ -150,9 +151,11 @@ def pieces_of(
     block: BlockRead, chunks: tuple[tuple[int, ...], ...]
 ) -> Iterator[tuple[tuple[slice, ...], BlockRead]]:
     """Cut a block, in the order of the frame: where each piece lies in it, and what to read."""
-    for box in slices_from_chunks(chunks):
+    ends = (itertools.accumulate(along, initial=0) for along in chunks)
+    along_axes = (itertools.starmap(slice, itertools.pairwise(along)) for along in ends)
+    for box in itertools.product(*along_axes):
         axes = (axis[along] for axis, along in zip(block.axes, box, strict=True))
-        yield box, BlockRead(block.source, tuple(axes))
+        yield box, BlockRead(block.source, tuple(axes), predicate=block.predicate)
 
 
 def _computed(program: Program, arrays: list[Any]) -> Any:
