@@ -173,6 +173,9 @@ class TileProgram:
 
     def _writing(self, step: Step, arrays: Sequence[Any]) -> Callable[..., Any] | None:
         """The function of a step with an argument `out`; None where there is none."""
+        if not all(self._kind(arg, arrays) in NUMBERS for arg in step.args):
+            # operators compare numbers to text and dates, which ufuncs refuse
+            return None
         if step.func is chunk.astype:
             return _cast
         if step.func is np.where and not step.keywords:
@@ -183,6 +186,12 @@ class TileProgram:
         if isinstance(step.func, np.ufunc):
             return step.func
         return _UFUNCS.get(step.func)
+
+    def _kind(self, operand: Operand, arrays: Sequence[Any]) -> str:
+        if isinstance(operand, Result):
+            return str(self._made[operand.number].kind)
+        value = arrays[1 + operand.number] if isinstance(operand, Input) else operand.value
+        return str(np.asarray(value).dtype.kind)
 
 
 def _is_single(operand: Operand, arrays: Sequence[Any]) -> bool:
