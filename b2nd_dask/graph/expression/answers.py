@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -14,7 +13,7 @@ from b2nd_dask.format.statistics import ChunkStatistics
 from b2nd_dask.frame.read.reduction import Answers
 from b2nd_dask.graph._dask_compat import chunk, reductions
 from b2nd_dask.graph.expression.derived import Derived, are_exact_totals, derived_from, or_unknown
-from b2nd_dask.graph.expression.elementwise import is_among, unwrapped
+from b2nd_dask.graph.expression.elementwise import UFUNCS, is_among, unwrapped
 from b2nd_dask.graph.expression.nodes import Literal
 from b2nd_dask.graph.expression.predicates import is_constant
 from b2nd_dask.graph.expression.program import Operand, Program, Result, Step
@@ -150,7 +149,7 @@ def _asks_for_zero(step: Step) -> bool:
         return False
     others = [arg for arg in step.args if arg != _ELEMENTS]
     with_zero = len(others) == 1 and isinstance(others[0], Literal) and _is_zero(others[0].value)
-    compares = func in (operator.eq, operator.ne, np.equal, np.not_equal)
+    compares = UFUNCS.get(func, func) in (np.equal, np.not_equal)
     return func is np.logical_not or (compares and with_zero)
 
 
@@ -201,11 +200,8 @@ def _nan_total_rule(chunks: Derived, dtype: np.dtype[Any], filled: bool, keyword
 
 def _mean_rule(chunks: Derived, dtype: np.dtype[Any], filled: bool, keywords: Any) -> Fields:
     skips = keywords.get("sum", chunk.sum) is chunk.nansum
-    skips_in_count = keywords.get("numel", reductions.numel) is reductions.nannumel
     wanted = keywords.get("dtype", "f8")
-    counts = (
-        chunks.counts - chunks.statistics.nans if skips_in_count and not filled else chunks.counts
-    )
+    counts = chunks.counts - chunks.statistics.nans if skips and not filled else chunks.counts
     total = _sum(chunks, dtype, wanted, without_nan=skips or filled)
     return {"n": (counts, chunks.knows("nans")), "total": total}
 

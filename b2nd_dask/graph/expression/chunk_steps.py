@@ -48,8 +48,8 @@ _COMBINING_FIELDS = frozenset(
         reductions.moment_agg,
     }
 )
-#: Values of `sum` and `numel`.
-_COUNTERS = (chunk.sum, chunk.nansum, reductions.numel, reductions.nannumel)
+#: Values of `sum` and `numel`: what is added is counted.
+_COUNTED = frozenset({(chunk.sum, reductions.numel), (chunk.nansum, reductions.nannumel)})
 
 
 @dataclass(frozen=True)
@@ -199,12 +199,12 @@ def _with_keywords(func: Any) -> tuple[Any, dict[str, Any]]:
 def _is_known(func: Callable[..., Any]) -> bool:
     """Whether a function, with its keywords, is a chunk step that runs chunk by chunk."""
     func, keywords = _with_keywords(func)
-    counters = [keywords[name] for name in ("sum", "numel") if name in keywords]
+    counted = keywords.get("sum", chunk.sum), keywords.get("numel", reductions.numel)
     return (
         is_among(func, _KINDS)
         and keywords.keys() <= _KEYWORDS
         and keywords.get("order", 2) == 2
-        and all(any(c is known for known in _COUNTERS) for c in counters)
+        and is_among(counted, _COUNTED)
         # counts wrap around in whole numbers, each time that dask combines some
         and (func not in _DIVIDING or _is_inexact(keywords.get("dtype")))
     )

@@ -8,7 +8,6 @@ the unpacking of packed ones does, follows from theirs.
 from __future__ import annotations
 
 import logging
-import operator
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
@@ -18,7 +17,7 @@ from numpy.typing import NDArray
 
 from b2nd_dask.format.statistics import ChunkStatistics
 from b2nd_dask.graph._dask_compat import chunk
-from b2nd_dask.graph.expression.elementwise import is_among, unwrapped
+from b2nd_dask.graph.expression.elementwise import UFUNCS, unwrapped
 from b2nd_dask.graph.expression.nodes import Literal
 from b2nd_dask.graph.expression.program import Operand, Program, Result
 from b2nd_dask.graph.expression.ranges import Range, anything_of, cast, result_of
@@ -165,10 +164,10 @@ def _divided(a: _Line, b: _Line) -> _Line | None:
 
 
 _LINES: dict[Any, Callable[..., _Line | None]] = {
-    **dict.fromkeys((operator.add, np.add), _added),
-    **dict.fromkeys((operator.sub, np.subtract), lambda a, b: _added(a, b, -1)),
-    **dict.fromkeys((operator.mul, np.multiply), _multiplied),
-    **dict.fromkeys((operator.truediv, np.divide), _divided),
+    np.add: _added,
+    np.subtract: lambda a, b: _added(a, b, -1),
+    np.multiply: _multiplied,
+    np.true_divide: _divided,
 }
 
 
@@ -186,6 +185,7 @@ def _line_of(program: Program, ranges: list[Range]) -> _Line | None:
 
     for number, step in enumerate(program.steps, start=1):
         func, _ = unwrapped(step.func, step.keywords)
+        func = UFUNCS.get(func, func)
         lines[number] = None
         if ranges[number].kind != "f":
             continue
@@ -197,7 +197,7 @@ def _line_of(program: Program, ranges: list[Range]) -> _Line | None:
         elif func is np.where and isinstance(step.args[0], Result):
             found = line(step.args[2], dtype)
             never = ~np.asarray(ranges[step.args[0].number].high)
-        elif is_among(func, _LINES):
+        elif func in _LINES:
             args = [line(arg, dtype) for arg in step.args]
             found = None if None in args else _LINES[func](*args)
         if found is not None:

@@ -25,7 +25,7 @@ NUMBERS = "biufc"
 
 #: NumPy's own ufuncs with one result. Others have the same type, but may do anything:
 #: `np.frompyfunc` makes a ufunc of any function.
-_UFUNCS = """
+_NAMES_OF_UFUNCS = """
     absolute add arccos arccosh arcsin arcsinh arctan arctan2 arctanh bitwise_and bitwise_count
     bitwise_or bitwise_xor cbrt ceil conjugate copysign cos cosh deg2rad degrees divide equal exp
     exp2 expm1 fabs float_power floor floor_divide fmax fmin fmod gcd greater greater_equal
@@ -34,10 +34,31 @@ _UFUNCS = """
     minimum multiply negative nextafter not_equal positive power rad2deg radians reciprocal
     remainder right_shift rint sign signbit sin sinh spacing sqrt square subtract tan tanh trunc
 """
-_UNARY = "abs invert neg pos"
-_BINARY = """
-    add and_ eq floordiv ge gt le lshift lt mod mul ne or_ pow rshift sub truediv xor
-"""
+#: Operators, and the ufuncs that they call for arrays. That of `**` depends on the exponent.
+UFUNCS: dict[Any, np.ufunc] = {
+    abs: np.absolute,
+    operator.abs: np.absolute,
+    operator.add: np.add,
+    operator.and_: np.bitwise_and,
+    operator.eq: np.equal,
+    operator.floordiv: np.floor_divide,
+    operator.ge: np.greater_equal,
+    operator.gt: np.greater,
+    operator.invert: np.invert,
+    operator.le: np.less_equal,
+    operator.lshift: np.left_shift,
+    operator.lt: np.less,
+    operator.mod: np.remainder,
+    operator.mul: np.multiply,
+    operator.ne: np.not_equal,
+    operator.neg: np.negative,
+    operator.or_: np.bitwise_or,
+    operator.pos: np.positive,
+    operator.rshift: np.right_shift,
+    operator.sub: np.subtract,
+    operator.truediv: np.true_divide,
+    operator.xor: np.bitwise_xor,
+}
 
 #: Types of plain values, and the integers that NumPy has a dtype for: of larger ones it makes
 #: Python objects.
@@ -110,11 +131,10 @@ def _signature(least: int, most: int, **keywords: Callable[[Any], bool]) -> _Sig
 _SIGNATURES: dict[Callable[..., Any], _Signature] = {
     **{
         ufunc: _signature(ufunc.nin, ufunc.nin, dtype=_is_dtype, casting=_is_casting)
-        for ufunc in (getattr(np, name) for name in _UFUNCS.split())
+        for ufunc in (getattr(np, name) for name in _NAMES_OF_UFUNCS.split())
     },
-    **{getattr(operator, name): _signature(1, 1) for name in _UNARY.split()},
-    **{getattr(operator, name): _signature(2, 2) for name in _BINARY.split()},
-    abs: _signature(1, 1),
+    **{func: _signature(ufunc.nin, ufunc.nin) for func, ufunc in UFUNCS.items()},
+    operator.pow: _signature(2, 2),
     chunk.astype: _signature(1, 1, astype_dtype=_is_dtype, casting=_is_casting, copy=_is_flag),
     np.clip: _signature(1, 3, a_min=is_scalar, a_max=is_scalar, min=is_scalar, max=is_scalar),
     np.imag: _signature(1, 1),

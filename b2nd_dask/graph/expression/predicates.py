@@ -5,10 +5,8 @@ A read is pruned by them: chunks whose elements cannot change what is computed a
 
 from __future__ import annotations
 
-import logging
 from dataclasses import dataclass
 from functools import partial
-from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,14 +16,7 @@ from b2nd_dask.frame.read.pruning import Predicate
 from b2nd_dask.frame.reference import FrameReference
 from b2nd_dask.graph.expression.derived import ranges_of
 from b2nd_dask.graph.expression.nodes import Elemwise, Literal, Node, Read
-from b2nd_dask.graph.expression.program import (
-    Program,
-    compile_tree,
-    same_leaf,
-)
-
-logger = logging.getLogger("b2nd_dask")
-_T = TypeVar("_T")
+from b2nd_dask.graph.expression.program import Program, compile_tree, same_leaf
 
 
 def is_constant(

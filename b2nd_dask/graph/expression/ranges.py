@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from b2nd_dask.graph.expression.elementwise import NUMBERS
+from b2nd_dask.graph.expression.elementwise import NUMBERS, UFUNCS
 
 
 @dataclass(frozen=True, eq=False)
@@ -271,37 +271,30 @@ def _are_of(kinds: tuple[str, ...], args: list[Range]) -> bool:
     return any(all(arg.kind and arg.kind in entry for arg in args) for entry in kinds)
 
 
-def _rules(
-    functions: tuple[Callable[..., Any], ...],
-    kinds: tuple[str, ...],
-    result: Callable[..., Range | None],
-) -> dict[Callable[..., Any], _Rule]:
-    return dict.fromkeys(functions, _Rule(kinds, result))
-
-
-#: The interval rule of each function. The result of any other function is unknown.
+#: The interval rule of each function, operators by their ufuncs. The result of others is unknown.
 RULES = {
-    **_rules((operator.gt, np.greater), _ORDERED, _GREATER),
-    **_rules((operator.lt, np.less), _ORDERED, _swapped(_GREATER)),
-    **_rules((operator.ge, np.greater_equal), _ORDERED, _GREATER_EQUAL),
-    **_rules((operator.le, np.less_equal), _ORDERED, _swapped(_GREATER_EQUAL)),
-    **_rules((operator.eq, np.equal), _ORDERED, _EQUAL),
-    **_rules((operator.ne, np.not_equal), _ORDERED, _not_equal),
-    **_rules((operator.and_, np.bitwise_and), ("b",), _logical(np.logical_and)),
-    **_rules((operator.or_, np.bitwise_or), ("b",), _logical(np.logical_or)),
-    **_rules((operator.invert, np.invert), ("b",), _not),
-    **_rules((np.logical_and,), (_REALS,), _logical(np.logical_and)),
-    **_rules((np.logical_or,), (_REALS,), _logical(np.logical_or)),
-    **_rules((np.logical_not,), (_REALS,), _not),
-    **_rules((np.isnan, np.isnat), _ORDERED, _is_nan),
-    **_rules((np.isfinite,), (_REALS,), _is_finite),
-    **_rules((np.isinf,), (_REALS,), _is_infinite),
-    **_rules((operator.add, np.add), (_REALS,), _with_scalar(operator.add)),
-    **_rules((operator.sub, np.subtract), (_REALS,), _with_scalar(operator.sub)),
-    **_rules((operator.mul, np.multiply), (_REALS,), _with_scalar(operator.mul)),
-    **_rules((operator.truediv, np.divide), (_REALS,), _divided),
-    **_rules((operator.neg, np.negative), ("f",), _negative),
-    **_rules((operator.abs, np.absolute), ("f",), _absolute),
+    np.greater: _Rule(_ORDERED, _GREATER),
+    np.less: _Rule(_ORDERED, _swapped(_GREATER)),
+    np.greater_equal: _Rule(_ORDERED, _GREATER_EQUAL),
+    np.less_equal: _Rule(_ORDERED, _swapped(_GREATER_EQUAL)),
+    np.equal: _Rule(_ORDERED, _EQUAL),
+    np.not_equal: _Rule(_ORDERED, _not_equal),
+    np.bitwise_and: _Rule(("b",), _logical(np.logical_and)),
+    np.bitwise_or: _Rule(("b",), _logical(np.logical_or)),
+    np.invert: _Rule(("b",), _not),
+    np.logical_and: _Rule((_REALS,), _logical(np.logical_and)),
+    np.logical_or: _Rule((_REALS,), _logical(np.logical_or)),
+    np.logical_not: _Rule((_REALS,), _not),
+    np.isnan: _Rule(_ORDERED, _is_nan),
+    np.isnat: _Rule(_ORDERED, _is_nan),
+    np.isfinite: _Rule((_REALS,), _is_finite),
+    np.isinf: _Rule((_REALS,), _is_infinite),
+    np.add: _Rule((_REALS,), _with_scalar(operator.add)),
+    np.subtract: _Rule((_REALS,), _with_scalar(operator.sub)),
+    np.multiply: _Rule((_REALS,), _with_scalar(operator.mul)),
+    np.divide: _Rule((_REALS,), _divided),
+    np.negative: _Rule(("f",), _negative),
+    np.absolute: _Rule(("f",), _absolute),
 }
 
 
@@ -309,5 +302,5 @@ def result_of(func: Any, args: list[Range]) -> Range | None:
     """The result of a function for ranges; None where nothing is known of it."""
     if func is np.where and args[0].is_boolean:
         return where(*args)
-    rule = RULES.get(func)
+    rule = RULES.get(UFUNCS.get(func, func))
     return rule.result(*args) if rule is not None and _are_of(rule.kinds, args) else None

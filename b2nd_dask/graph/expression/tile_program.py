@@ -8,7 +8,6 @@ more, bit for bit what it would return.
 from __future__ import annotations
 
 import math
-import operator
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -16,35 +15,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from b2nd_dask.graph._dask_compat import chunk
-from b2nd_dask.graph.expression.elementwise import NUMBERS
+from b2nd_dask.graph.expression.elementwise import NUMBERS, UFUNCS
 from b2nd_dask.graph.expression.nodes import Literal
 from b2nd_dask.graph.expression.program import Input, Operand, Program, Result, Step
-
-#: Operators as the ufuncs that they call. That of `**` depends on the exponent.
-_UFUNCS: dict[Any, np.ufunc] = {
-    abs: np.absolute,
-    operator.abs: np.absolute,
-    operator.add: np.add,
-    operator.and_: np.bitwise_and,
-    operator.eq: np.equal,
-    operator.floordiv: np.floor_divide,
-    operator.ge: np.greater_equal,
-    operator.gt: np.greater,
-    operator.invert: np.invert,
-    operator.le: np.less_equal,
-    operator.lshift: np.left_shift,
-    operator.lt: np.less,
-    operator.mod: np.remainder,
-    operator.mul: np.multiply,
-    operator.ne: np.not_equal,
-    operator.neg: np.negative,
-    operator.or_: np.bitwise_or,
-    operator.pos: np.positive,
-    operator.rshift: np.right_shift,
-    operator.sub: np.subtract,
-    operator.truediv: np.true_divide,
-    operator.xor: np.bitwise_xor,
-}
 
 
 class _Call(NamedTuple):
@@ -185,7 +158,7 @@ class TileProgram:
             return _choose if is_mask and single.count(True) == 1 else None
         if isinstance(step.func, np.ufunc):
             return step.func
-        return _UFUNCS.get(step.func)
+        return UFUNCS.get(step.func)
 
     def _kind(self, operand: Operand, arrays: Sequence[Any]) -> str:
         if isinstance(operand, Result):

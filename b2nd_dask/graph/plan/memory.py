@@ -1,6 +1,6 @@
 """The memory that tasks take for what they read and write.
 
-What programs and chunk steps hold is found by running them on one element.
+What programs and chunk steps hold is found by running them on no element, or on one.
 """
 
 from __future__ import annotations
