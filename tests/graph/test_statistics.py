@@ -314,3 +314,31 @@ def test_sums_that_wrap_around(tmp_path, dtype):
     assert x.sum().compute() == array.sum()
     # in 64 bits the sum of a chunk is another number
     assert x.mean().compute() == pytest.approx(2.0**62)
+
+
+@pytest.mark.parametrize("dtype", ["f8", "i4", "?"])
+def test_means_of_chunks_some_of_which_are_constant(tmp_path, dtype):
+    array = np.r_[np.zeros(4), np.arange(1, 9)].astype(dtype)
+    x = da.from_b2nd(written(tmp_path, array, (4,)))
+    for found, expected in (
+        (x.mean(), array.mean()),
+        (da.nanmean(x), np.nanmean(array)),
+        ((x * 0.5).mean(), (array * 0.5).mean()),
+    ):
+        assert found.compute() == expected
+
+
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+@pytest.mark.parametrize(
+    "work",
+    [
+        lambda x: x.astype("f4") * np.float32(1e38) / np.float32(1e30),
+        lambda x: (x.astype("f2") * np.float16(0.25) + np.float16(2000)) - np.float16(2000),
+    ],
+    ids=["infinite on the way", "of few digits"],
+)
+def test_sums_that_do_not_follow_a_line_are_read(tmp_path, work):
+    array = np.array([1] * 7 + [20] * 9, "i4")
+    y = work(da.from_b2nd(written(tmp_path, array, (8,))))
+    expected = work(array).astype("f8").mean()
+    np.testing.assert_allclose(y.mean(dtype="f8").compute(), expected, rtol=1e-3)

@@ -229,3 +229,11 @@ def test_decoded_elements_are_read_by_one_task(tmp_path, array_type):
     same_bits((x - x.max(axis=0)).compute(), expected - expected.max(0))
     one = x[30, 39, 49].compute()
     assert (one, one.dtype) == (expected[30, 39, 49], expected.dtype)
+
+
+@pytest.mark.parametrize("dtype", ["i8", "i4", "f4", "f8"])
+def test_sums_in_another_dtype_leave_missing_elements_out(dtype):
+    values = np.arange(90.0)
+    values[7] = np.nan
+    found = da.nansum(stored(values, (30,)), dtype=dtype).compute(scheduler="sync")
+    assert (found, found.dtype) == (np.nansum(values), np.dtype(dtype))

@@ -146,8 +146,8 @@ def _encoded(variable: xr.Variable, name: str, given: Mapping[str, Any], where: 
     if kind in "OT":
         return _text(variable, where)
     packing = {key: kept[key] for key in _PACKING if key in kept} | asked
-    if np.dtype(packing.get("dtype", variable.dtype)) == variable.dtype:
-        packing.pop("dtype", None)
+    if packing.keys() == {"dtype"} and np.dtype(packing["dtype"]) == variable.dtype:
+        return variable
     if not packing or (kind in "bSUV" and not asked):
         return variable
     return pack(variable, name, packing, where)

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import dask.array as da
 import numpy as np
 import xarray as xr
 from numpy.typing import NDArray
@@ -40,6 +41,11 @@ def pack_numbers(
     """
     stored = np.empty(given.shape, dtype)
     numbers = _Numbers.of(given.dtype, dtype, attrs)
+    if numbers.fill is not None and numbers.unpacked.kind in "iu":
+        raise ValueError(
+            f"{where} cannot be written as {dtype} with {dict(attrs)}, which could not be read "
+            f"again: {REMEDY}"
+        )
     flat, integers = given.reshape(-1), stored.reshape(-1).view(numbers.integers)
     # that casts and quotients are out of range shows in what comes back
     with np.errstate(all="ignore"):
@@ -77,7 +83,8 @@ class _Numbers:
         quotients = given
         if fill is None:
             scaling = {key: attrs[key] for key in ("scale_factor", "add_offset") if key in attrs}
-            elements = xr.Variable("x", np.zeros(0, given), {}, scaling)
+            # lazily: of NumPy's arrays xarray refuses integers that are divided by one
+            elements = xr.Variable("x", da.zeros(0, dtype=given), {}, scaling)
             quotients = xr.conventions.encode_cf_variable(elements).dtype
         read = xr.Variable("x", np.zeros(0, dtype), attrs)
         unpacked = xr.conventions.decode_cf_variable("x", read, decode_times=False).dtype
@@ -108,7 +115,9 @@ class _Numbers:
         if self.fill is not None:
             np.copyto(unpacked, np.nan, where=packed == self.fill)
         # not of infinity, of which anything is allowed
-        same = abs(unpacked - given) < self._allowed(given)
+        # whole numbers would wrap around: 127 is -1 - (-128), and -128 that of 127 in int8
+        wide = np.result_type(unpacked, given, "f4")
+        same = abs(np.subtract(unpacked, given, dtype=wide)) < self._allowed(given)
         if self.fill is not None:
             same |= (given != given) & (unpacked != unpacked)
         if not same.all():
@@ -125,7 +134,8 @@ class _Numbers:
         floats = given.dtype if given.dtype.kind == "f" else np.dtype("f8")
         # xarray subtracts the offset in the dtype of floats that are given
         wide = np.result_type(floats, "f4")
-        allowed: NDArray[Any] = np.maximum(abs(given), offset).astype(wide, copy=False)
-        allowed *= np.finfo(floats).eps
-        allowed += _ROUNDED * step
+        eps = float(np.finfo(floats).eps)
+        allowed: NDArray[Any] = abs(given.astype(wide))
+        allowed *= eps
+        allowed += _ROUNDED * step + min(offset * eps, step / 2)
         return allowed

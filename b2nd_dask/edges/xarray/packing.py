@@ -31,12 +31,15 @@ def pack(variable: xr.Variable, name: str, encoding: Mapping[str, Any], where: s
         some of it shows when they are computed.
     """
     given = variable.data
-    are_packed = given.dtype.kind in "iuf" and np.dtype(encoding.get("dtype")).kind in "iu"
+    is_scaled = bool({"scale_factor", "add_offset"} & encoding.keys())
+    # scaled numbers are floats, unless something else is asked for
+    stored = np.dtype(encoding.get("dtype", "f8" if is_scaled else given.dtype))
+    are_packed = given.dtype.kind in "iuf" and stored.kind in "iu"
     if are_packed:
         # attributes follow from no elements; lazily, since xarray refuses some integers else
         none = da.zeros((0,) * given.ndim, dtype=given.dtype)
         variable = xr.Variable(variable.dims, none, variable.attrs)
-        if "_Unsigned" in encoding and not np.dtype(encoding["dtype"]).isnative:
+        if "_Unsigned" in encoding and not stored.isnative:
             raise ValueError(
                 f"{where} cannot be encoded with {dict(encoding)}: xarray would read _FillValue in "
                 "the byte order of the machine"

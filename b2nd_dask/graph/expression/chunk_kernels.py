@@ -136,10 +136,13 @@ def _summed_present(
     elements: NDArray[Any], axis: Axis, dtype: Any, scratch: bool
 ) -> tuple[NDArray[Any], NDArray[np.bool_] | None]:
     """Add up the elements that are not missing; and which ones are, None where none is."""
-    with np.errstate(invalid="ignore"):
-        total = _summed(elements, axis, dtype)
-    if elements.dtype.kind not in "fc" or not np.isnan(total).any():
-        return total, None
+    kind = elements.dtype.kind
+    # a sum of another kind, of integers or of real parts, does not tell that some are missing
+    if kind not in "fc" or dtype is None or np.dtype(dtype).kind in ("c", kind):
+        with np.errstate(invalid="ignore"):
+            total = _summed(elements, axis, dtype)
+        if kind not in "fc" or not np.isnan(total).any():
+            return total, None
     missing = np.isnan(elements)
     return _summed(_replaced(elements, missing, 0, scratch), axis, dtype), missing
 

@@ -28,6 +28,8 @@ _T = TypeVar("_T")
 #: Sums follow a straight line while rounding on the way may change an element by no more than so
 #: many units of the precision of the greatest one. Of ``(x + 1e20) - 1e20`` nothing else is left.
 _MOST_ROUNDED = 1 << 10
+#: Nor by more than this part of the greatest one: so many units of float16 are all of it.
+_MOST_APART = 2.0**-12
 
 
 def or_unknown(evaluate: Callable[[], _T], unknown: _T) -> _T:
@@ -110,16 +112,20 @@ def _total(
     line = _line_of(program, ranges)
     if line is None or statistics.least.dtype.kind not in "biu":
         return np.zeros(len(counts)), np.zeros(len(counts), np.bool_)
-    # false for what is infinite, too
-    follows = line.rounded <= _MOST_ROUNDED * _rounding(ranges[-1])
+    most = np.minimum(_MOST_ROUNDED * _rounding(ranges[-1]), _MOST_APART * _most(ranges[-1]))
+    follows = (line.rounded <= most) & np.isfinite(line.rounded)
     follows = follows & line.holds & are_exact_totals(statistics, counts)
     return line.of(statistics.total.astype("f8"), counts), follows
 
 
 def _rounding(floats: Range) -> Any:
     """How far a result of a range may lie from what is exact."""
-    most = np.maximum(np.abs(floats.low), np.abs(floats.high))
-    return most.astype("f8") * float(np.finfo(most.dtype).eps)
+    return _most(floats) * float(np.finfo(np.asarray(floats.low).dtype).eps)
+
+
+def _most(floats: Range) -> Any:
+    """The greatest magnitude of a range."""
+    return np.maximum(np.abs(floats.low), np.abs(floats.high)).astype("f8")
 
 
 #: Sums of whole numbers below this have not wrapped around, and are exact as floats' sums are.

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as st_np
 
+from b2nd_dask import to_b2nd
 from b2nd_dask.edges.xarray import packed_numbers
 from b2nd_dask.edges.xarray.packing import pack
 from tests.strategies import examples
@@ -135,3 +136,31 @@ def test_big_endian_integers_whose_mark_xarray_would_not_find():
     encoding = {"dtype": ">i2", "_Unsigned": "true", "_FillValue": 1}
     with pytest.raises(ValueError, match="byte order"):
         pack(xr.Variable("x", [np.nan]), "v", encoding, "v")
+
+
+@pytest.mark.parametrize(
+    ("values", "encoding"),
+    [
+        (
+            np.array([5, 6], "f4"),
+            {"dtype": "i4", "scale_factor": 1.0, "add_offset": 1e8, "_FillValue": -99},
+        ),
+        (np.array([1, 2147483647], "i4"), {"dtype": "i1"}),
+        (np.array([1, 2147483647], "i4"), {"dtype": "i1", "_FillValue": -1}),
+        (np.array([-32768, 5], "i2"), {"dtype": "u1"}),
+        (np.array([-6, 5], "i1"), {"dtype": "i1", "_FillValue": -128, "_Unsigned": "true"}),
+    ],
+)
+def test_what_would_be_read_as_something_else_is_refused(tmp_path, values, encoding):
+    ds = xr.Dataset({"a": ("x", values)})
+    with pytest.raises(ValueError, match="cannot be written as"):
+        to_b2nd(ds, tmp_path / "x.b2d", encoding={"a": encoding})
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("lazy", [False, True])
+def test_a_factor_that_is_a_whole_number(tmp_path, lazy):
+    ds = xr.Dataset({"a": ("x", np.array([6, 30], "i4"))})
+    packing = {"a": {"dtype": "i2", "scale_factor": 2}}
+    to_b2nd(ds.chunk() if lazy else ds, tmp_path / "x.b2d", encoding=packing)
+    np.testing.assert_array_equal(xr.open_dataset(tmp_path / "x.b2d", engine="b2nd").a, [6, 30])
