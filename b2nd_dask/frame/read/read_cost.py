@@ -118,7 +118,9 @@ def uncompressed_costs(grid: Grid, regions: Sequence[Region]) -> ReadCosts:
     """
     kinds = np.full(grid.nchunks, ChunkKind.STORED, np.uint8)
     lengths = np.full(grid.nchunks, float(HEADER_LEN + grid.chunk_nbytes))
-    stored = _Stored(grid, kinds, lengths, False, _LOCAL_GAP, _LOCAL_BATCH, False, None)
+    # any element may be the witness
+    digests = np.zeros(kinds.size, np.uint64)
+    stored = _Stored(grid, kinds, lengths, False, _LOCAL_GAP, _LOCAL_BATCH, False, digests)
     return _costs(stored, regions)
 
 
@@ -275,8 +277,12 @@ class _Chunks:
                 continue
             blocks[here] = len(numbers)
             fetched[here & ~verified] = self._fetched(lengths[here & ~verified], numbers)
-            # blocks are copied out of a chunk that is fetched as a whole
-            copied[here & verified] = lengths[here & verified] * len(numbers) / nblocks
+            # a long chunk is verified first, and then its blocks are fetched; of others they are
+            # copied out of the chunk
+            long = here & verified & (lengths > self._frame.batch_nbytes)
+            fetched[long] += self._fetched(lengths[long], numbers)
+            short = here & verified & ~long
+            copied[short] = lengths[short] * len(numbers) / nblocks
         blocks *= filled
         return {
             "visits": stored.sum(axis=1),
