@@ -151,15 +151,19 @@ def _summed(elements: NDArray[Any], axis: Axis, dtype: Any) -> NDArray[Any]:
     """Add elements up, narrow ones in a wider dtype where their own would overflow."""
     narrow = elements.dtype if dtype is None else np.dtype(dtype)
     wide = _wider(narrow)
+    total: NDArray[Any]
     if wide is None:
-        return np.sum(elements, axis=axis, dtype=dtype, keepdims=True)
+        total = np.sum(elements, axis=axis, dtype=dtype, keepdims=True)
+        return total
     with np.errstate(over="ignore", invalid="ignore"):
         # NumPy's own sums lose little of four bytes, and take half of the time
         if narrow.newbyteorder("=") != _HALF:
-            total: NDArray[Any] = np.sum(elements, axis=axis, dtype=dtype, keepdims=True)
+            total = np.sum(elements, axis=axis, dtype=dtype, keepdims=True)
             if np.isfinite(total).all():
                 return total.astype(wide)
-        return np.sum(elements.astype(narrow, copy=False), axis=axis, dtype=wide, keepdims=True)
+        narrowed = elements.astype(narrow, copy=False)
+        total = np.sum(narrowed, axis=axis, dtype=wide, keepdims=True)
+        return total
 
 
 def _count(
