@@ -69,6 +69,7 @@ def same_bits(found, expected):
     np.testing.assert_array_equal(found, expected)
 
 
+@pytest.mark.filterwarnings("ignore::RuntimeWarning", "ignore::numpy.exceptions.ComplexWarning")
 @given(st.data())
 @examples(60)
 def test_elementwise_work_is_that_of_numpy_bit_for_bit(data):
