@@ -38,6 +38,8 @@ FUNCTIONS = [
     lambda x: np.isnan(x * 1.5) ^ (x < 4),
     lambda x: np.clip(x, -3, 3) * np.float32(1.1),
     lambda x: np.real(x) * 2 + np.imag(x) - x,
+    # a view of a result that another step could write over
+    lambda x: np.real(x * 2) * (x * 2 + 1),
 ]
 REDUCTIONS = ["sum", "prod", "mean", "std", "var", "min", "max", "any", "all"]
 SKIPPING = ["nansum", "nanprod", "nanmean", "nanstd", "nanvar", "nanmin", "nanmax"]
@@ -120,6 +122,13 @@ def test_numbers_compared_to_what_is_no_number(other):
     x = stored(values)
     same_bits(((x == other) | (x > 3)).compute(scheduler="sync"), values > 3)
     same_bits(((x != other) & (x > 3)).compute(scheduler="sync"), values > 3)
+
+
+def test_a_view_of_a_result_outlives_its_last_use():
+    values = np.arange(900.0)
+    doubled = stored(values) * 2
+    found = (np.real(doubled) * (doubled + 1)).compute(scheduler="sync")
+    same_bits(found, values * 2 * (values * 2 + 1))
 
 
 def test_text_as_long_as_its_longest_element():

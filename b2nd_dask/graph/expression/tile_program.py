@@ -118,10 +118,12 @@ class TileProgram:
         """Choose where a step writes."""
         dtype = self._made[number]
         func = self._writing(step, arrays) if self._whole[number] else None
-        if func is None or dtype.kind not in NUMBERS:
-            # what it returns may be a view of an operand, whose memory stays as it is
-            return _Call(step.func, step.args, step.keywords, None)
         used = {a.number for a in step.args if isinstance(a, Result)}
+        if func is None or dtype.kind not in NUMBERS:
+            # what it returns may be a view of an operand, which nothing may write over from now on
+            for n in used:
+                self._owned.pop(n, None)
+            return _Call(step.func, step.args, step.keywords, None)
         ended = [n for n in used if self._last[n] == number and n in self._owned]
         freed = {n: self._owned.pop(n) for n in ended}
         # a mask is needed until the end
