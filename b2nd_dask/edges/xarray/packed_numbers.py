@@ -23,7 +23,7 @@ _PIECE = 1 << 16
 def pack_numbers(
     given: NDArray[Any], dtype: np.dtype[Any], attrs: Mapping[str, Any], where: str
 ) -> NDArray[Any]:
-    """Pack a block as xarray packs arrays of NumPy, piece by piece, each of which is compared.
+    """Pack a block as xarray packs arrays of NumPy, and compare it with what will be read.
 
     Parameters
     ----------
@@ -114,8 +114,7 @@ class _Numbers:
             unpacked += self.attrs["add_offset"]
         if self.fill is not None:
             np.copyto(unpacked, np.nan, where=packed == self.fill)
-        # not of infinity, of which anything is allowed
-        # whole numbers would wrap around: 127 is -1 - (-128), and -128 that of 127 in int8
+        # differences of whole numbers would wrap around; that of infinity is NaN, and never less
         wide = np.result_type(unpacked, given, "f4")
         same = abs(np.subtract(unpacked, given, dtype=wide)) < self._allowed(given)
         if self.fill is not None:

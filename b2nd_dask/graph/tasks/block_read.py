@@ -104,12 +104,17 @@ def read_at_once(block: BlockRead, threads: int) -> Any:
     ndarray or scalar
         Writable, in C order.
     """
-    # the main thread of a program computes for the synchronous scheduler, or for that of processes
-    in_main = threading.current_thread() is threading.main_thread()
-    found = block.elements(min(threads, own_threads()) if in_main else threads)
+    found = block.elements(_threads_of(threads))
     if isinstance(found, np.ndarray) and not (found.flags.writeable and found.flags.c_contiguous):
         return found.copy(order="C")
     return found
+
+
+def _threads_of(threads: int) -> int:
+    """Threads of a task, unless somebody else has them."""
+    # the main thread of a program computes for the synchronous scheduler, or for that of processes
+    in_main = threading.current_thread() is threading.main_thread()
+    return min(threads, own_threads()) if in_main else threads
 
 
 def compute_at_once(
@@ -140,9 +145,7 @@ def compute_at_once(
         else:
             computed(program, [elements], out[box])
 
-    in_main = threading.current_thread() is threading.main_thread()
-    threads = min(threads, own_threads()) if in_main else threads
-    threads = min(threads, 1 + out.nbytes // LEAST_OF_A_THREAD)
+    threads = min(_threads_of(threads), 1 + out.nbytes // LEAST_OF_A_THREAD)
     in_threads(compute, pieces_of(block, chunks), threads)
     return out
 
