@@ -29,6 +29,10 @@ QUICK_MATRIX_SIDE = 3_000
 MATRIX_CHUNKS = (1000, 1000)
 #: Over the whole last axis of a chunk, so that elements of a chunk lie in the order of its blocks.
 MATRIX_BLOCKS = (50, 1000)
+#: Sizes of chunks that users have: 128 MB is dask's default.
+CHUNK_MEGABYTES = (1, 8, 32, 128)
+#: About that of our default; over whole rows, so that nobody has to move elements.
+ROW_BLOCK_NBYTES = 128_000
 
 SPECIAL_CHUNK = 200
 SPECIAL_GRID = 100
@@ -64,7 +68,12 @@ def days(quick: bool) -> ArrayData:
     return _field("days", shape, chunks, blocks, ZSTD)
 
 
-def matrix(how: Compression, quick: bool) -> ArrayData:
+def matrix(
+    how: Compression,
+    quick: bool,
+    chunks: tuple[int, int] = MATRIX_CHUNKS,
+    blocks: tuple[int, int] = MATRIX_BLOCKS,
+) -> ArrayData:
     """Measured values: a smooth field with noise, in steps of 1/4096, far from constant."""
     side = QUICK_MATRIX_SIDE if quick else MATRIX_SIDE
     shape = (side, side)
@@ -72,14 +81,21 @@ def matrix(how: Compression, quick: bool) -> ArrayData:
         "data": "sum of sines along each axis, uniform noise of 8 bits, in steps of 1/4096",
         "seed": SEED,
         "shape": shape,
-        "chunks": MATRIX_CHUNKS,
-        "blocks": MATRIX_BLOCKS,
+        "chunks": chunks,
+        "blocks": blocks,
         "codec": how.codec,
         "clevel": how.clevel,
     }
-    pieces = partial(_matrix_pieces, shape)
+    pieces = partial(_matrix_pieces, shape, chunks)
     dtype = np.dtype(np.float64)
-    return ArrayData("matrix", shape, MATRIX_CHUNKS, MATRIX_BLOCKS, dtype, how, recipe, pieces)
+    return ArrayData("matrix", shape, chunks, blocks, dtype, how, recipe, pieces)
+
+
+def matrix_of_rows(how: Compression, quick: bool, megabytes: int) -> ArrayData:
+    """The same in chunks of whole rows of about so many megabytes."""
+    side = QUICK_MATRIX_SIDE if quick else MATRIX_SIDE
+    rows = min(side, max(1, megabytes * 1_000_000 // (side * 8)))
+    return matrix(how, quick, (rows, side), (max(1, ROW_BLOCK_NBYTES // (side * 8)), side))
 
 
 def mostly_special(quick: bool) -> ArrayData:
@@ -129,11 +145,13 @@ def _rows_pieces(shape: tuple[int, ...]) -> Iterator[tuple[Index, NDArray[Any]]]
         yield where, rng.integers(0, 2**32, ROWS_CHUNKS) / 2**16
 
 
-def _matrix_pieces(shape: tuple[int, ...]) -> Iterator[tuple[Index, NDArray[Any]]]:
+def _matrix_pieces(
+    shape: tuple[int, ...], chunks: tuple[int, ...]
+) -> Iterator[tuple[Index, NDArray[Any]]]:
     rng = np.random.default_rng(SEED)
-    for where in chunk_slices(shape, MATRIX_CHUNKS):
+    for where in chunk_slices(shape, chunks):
         waves = (np.round(409_600 * np.sin(np.arange(one.start, one.stop) / 50)) for one in where)
-        noise = rng.integers(0, 256, MATRIX_CHUNKS, np.uint8)
+        noise = rng.integers(0, 256, [one.stop - one.start for one in where], np.uint8)
         yield where, (sum(np.ix_(*waves)) + noise) / 4096
 
 

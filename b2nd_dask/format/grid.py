@@ -7,6 +7,7 @@ are padded.
 
 from __future__ import annotations
 
+import itertools
 import math
 import operator
 from collections.abc import Iterator
@@ -100,6 +101,38 @@ class Grid:
     def block_nbytes(self) -> int:
         """Uncompressed bytes of every block, padding included."""
         return math.prod(self.blocks) * self.itemsize
+
+    def boxes_of_blocks(self, nbytes: int) -> Iterator[tuple[slice, ...]]:
+        """Divide a chunk into boxes of blocks that lie one behind the other as stored.
+
+        Parameters
+        ----------
+        nbytes : int
+            Of a box at most, padding included; a single block may have more.
+
+        Yields
+        ------
+        tuple of slice
+            Positions in the padded chunk, along each axis.
+
+        Examples
+        --------
+        >>> grid = Grid(shape=(4, 9), chunks=(4, 9), blocks=(2, 3), itemsize=1)
+        >>> list(grid.boxes_of_blocks(12))[:2]
+        [(slice(0, 2, None), slice(0, 6, None)), (slice(0, 2, None), slice(6, 9, None))]
+        >>> list(grid.boxes_of_blocks(36))
+        [(slice(0, 4, None), slice(0, 9, None))]
+        """
+        most = max(1, nbytes // self.block_nbytes)
+        along: list[list[slice]] = []
+        for count, block in zip(
+            reversed(self.blocks_per_chunk), reversed(self.blocks), strict=True
+        ):
+            step, stop = min(count, most), count * block
+            most //= step
+            edges = [*range(0, stop, step * block), stop]
+            along.append(list(itertools.starmap(slice, itertools.pairwise(edges))))
+        return itertools.product(*reversed(along))
 
     @cached_property
     def chunk_is_c_order(self) -> bool:

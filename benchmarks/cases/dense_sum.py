@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from benchmarks import dense, machine, peers, peers_hdf5, peers_tensorstore
+from benchmarks import dense, grids, machine, peers, peers_hdf5, peers_tensorstore
+from benchmarks.arrays import ArrayData
 from benchmarks.compression import COMPRESSIONS, Compression
 from benchmarks.model import Case, Scenario
 from benchmarks.targets import megabytes_below, speedup_over, times_as_long_as
@@ -10,7 +11,12 @@ from benchmarks.work import dask_sum
 
 
 def scenarios(quick: bool) -> list[Scenario]:
-    return [_scenario(how, dense.nchunks(quick)) for how in COMPRESSIONS]
+    usual = [_scenario(how, dense.nchunks(quick)) for how in COMPRESSIONS]
+    return usual + [
+        _of_chunks(grids.matrix_of_rows(how, quick, size), f"{how.name} {size} MB")
+        for how in COMPRESSIONS
+        for size in grids.CHUNK_MEGABYTES
+    ]
 
 
 CASE = Case("dense_sum", "sum of a dense float64 array", scenarios)
@@ -40,5 +46,21 @@ def _scenario(how: Compression, nchunks: int) -> Scenario:
             # three chunks a thread, of which there is one a core unless the run says otherwise
             megabytes_below(3 * machine.usable_cores() * dense.CHUNK * dense.ITEM / 1e6),
         ),
+        rtol=1e-12,
+    )
+
+
+def _of_chunks(array: ArrayData, name: str) -> Scenario:
+    return Scenario(
+        name=name,
+        title=array.title(),
+        datasets=(array.b2nd, array.zarr),
+        contenders=(
+            peers.b2nd_dask(dask_sum),
+            peers.python_blosc2(lambda opened: opened.sum()),
+            peers.dask_from_zarr(dask_sum),
+            peers.raw_limit_of_sum(reading=True),
+        ),
+        targets=(speedup_over(peers.PYTHON_BLOSC2, 1.2), speedup_over(peers.FROM_ZARR, 1.2)),
         rtol=1e-12,
     )

@@ -17,20 +17,25 @@ from benchmarks.targets import speedup_over, times_as_long_as
 
 
 def scenarios(quick: bool) -> list[Scenario]:
-    return [
-        _scenario(grids.matrix(how, quick), synced)
+    usual = [
+        _scenario(grids.matrix(how, quick), writers.scenario_name(how, synced), synced)
         for synced in (False, True)
         for how in COMPRESSIONS
+    ]
+    return usual + [
+        _scenario(grids.matrix_of_rows(how, quick, size), f"{how.name} {size} MB", False)
+        for how in COMPRESSIONS
+        for size in grids.CHUNK_MEGABYTES
     ]
 
 
 CASE = Case("write_dense", "write a float64 array from memory, without and with fsync", scenarios)
 
 
-def _scenario(array: ArrayData, synced: bool) -> Scenario:
+def _scenario(array: ArrayData, name: str, synced: bool) -> Scenario:
     dask_array = partial(writers.from_memory, array)
     return Scenario(
-        name=writers.scenario_name(array.how, synced),
+        name=name,
         title=f"{array.title()}; {writers.how_synced(synced)}",
         datasets=(),
         contenders=(

@@ -27,7 +27,7 @@ _VERSIONS = range(1, 7)
 
 #: Of the flags in byte 2: shuffle and bitshuffle at once mark a header of 32 bytes.
 EXTENDED = 0x05
-_MEMCPYED, _DELTA = 0x02, 0x08
+_MEMCPYED, _DELTA, _ONE_STREAM = 0x02, 0x08, 0x10
 #: Of the flags in byte 31; the last two are those of chunks in memory alone.
 HAS_DICT, _LAZY, _INSTRUMENTED = 0x01, 0x08, 0x80
 #: Chunk codes of blosclz, lz4, zlib, zstd.
@@ -78,6 +78,11 @@ class ChunkHeader(NamedTuple):
     def memcpyed(self) -> bool:
         """Whether the blocks are stored as they are."""
         return bool(self.flags & _MEMCPYED)
+
+    @property
+    def has_one_stream(self) -> bool:
+        """Whether a block is one stream, not one for each byte of an element."""
+        return bool(self.flags & _ONE_STREAM)
 
     @property
     def has_dict(self) -> bool:

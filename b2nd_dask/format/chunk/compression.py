@@ -52,6 +52,11 @@ class Compression:
         """Whether coding a chunk needs the shapes of the array."""
         return self.codec in SHAPED_CODECS or not SHAPED_FILTERS.isdisjoint(self.filters)
 
+    @property
+    def has_independent_blocks(self) -> bool:
+        """Whether a block decodes without another one, and without the shapes of the array."""
+        return not (self.use_dict or self.needs_shape or DELTA_FILTER in self.filters)
+
 
 def compression_of(cparams: Any, itemsize: int) -> Compression:
     """Read compression parameters as python-blosc2 takes them; defaults fill the rest of a dict.

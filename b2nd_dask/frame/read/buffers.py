@@ -42,6 +42,9 @@ _HUGE_FROM = 1 << 22
 _LEAST_USE = 0.8
 #: A thread keeps no more bytes of scratch buffers than this.
 MAX_SCRATCH_NBYTES = 64 << 20
+#: Larger chunks are compressed and decoded so many bytes at once: fresh pages for all of it would
+#: take longer than a context of the codec for each box of blocks.
+BOX_NBYTES = 1 << 22
 
 
 class PoolLimits(NamedTuple):

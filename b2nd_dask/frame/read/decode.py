@@ -149,7 +149,7 @@ def constant_in(fetched: ChunkBytes, fill: Fill) -> NDArray[Any] | None:
 
 def _decode(frame: ParsedFrame, fetched: ChunkBytes, part: Part, out: NDArray[Any]) -> None:
     grid, inner, some = frame.grid, part.inner, fetched.some_blocks
-    if out.flags.c_contiguous and _is_c_order(grid, inner, some_blocks=some):
+    if is_in_place(grid, inner, out, some_blocks=some):
         decode_raw(frame, fetched, out)
         return
     with scratch.borrow(fetched.header.nbytes) as buffer:
@@ -176,6 +176,13 @@ def decode_raw(frame: ParsedFrame, fetched: ChunkBytes, raw: NDArray[Any]) -> No
         decode_shaped_chunk(fetched.data, header, frame.header, frame.grid, raw)
     else:
         decode_chunk(fetched.data, header, raw)
+
+
+def is_in_place(
+    grid: Grid, inner: tuple[range, ...], out: NDArray[Any], *, some_blocks: bool = False
+) -> bool:
+    """Whether selected elements are decoded to where they belong, without a scratch buffer."""
+    return out.flags.c_contiguous and _is_c_order(grid, inner, some_blocks=some_blocks)
 
 
 # most chunks of a region are cut alike

@@ -14,9 +14,12 @@ from numpy.typing import NDArray
 from b2nd_dask.format.grid import AxisCells, Grid
 from b2nd_dask.format.index import ChunkKind
 from b2nd_dask.frame.open.opening import ParsedFrame
+from b2nd_dask.frame.read.buffers import MAX_SCRATCH_NBYTES
 
 #: Where more than this part of a chunk's blocks is touched, all are read.
 NEARLY_ALL = 0.9
+#: Where more is best read at once, from stores, requests take longer than small buffers save.
+MOST_BATCH = 1 << 20
 #: No `ChunkKind`.
 _LEFT_OUT = np.uint8(255)
 
@@ -29,6 +32,14 @@ class Part(NamedTuple):
     """Selected positions in the chunk."""
     out: tuple[slice, ...]
     """Where they go in the result."""
+
+    def in_boxes(self, grid: Grid, nbytes: int) -> Iterator[Part]:
+        """Divide the part by boxes of blocks that have so many bytes at most."""
+        for box in grid.boxes_of_blocks(nbytes):
+            axes = zip(self.inner, self.out, box, strict=True)
+            cut = [_within(positions, out, along) for positions, out, along in axes]
+            if all(len(positions) for positions, _ in cut):
+                yield Part(self.chunk, tuple(p for p, _ in cut), tuple(out for _, out in cut))
 
 
 @dataclass(frozen=True, eq=False)
@@ -91,6 +102,30 @@ def _chunk_numbers(cells: tuple[AxisCells, ...], grid: Grid) -> NDArray[np.int64
     for axis, count in zip(cells, grid.counts, strict=True):
         numbers = (numbers[:, None] * count + axis.numbers).reshape(-1)
     return numbers
+
+
+def reads_in_boxes(frame: ParsedFrame, batch_nbytes: float) -> bool:
+    """Whether chunks are decoded box by box: no scratch buffer of a thread holds one.
+
+    Parameters
+    ----------
+    batch_nbytes : float
+        Compressed bytes that are best read at once.
+    """
+    return (
+        frame.grid.chunk_nbytes > MAX_SCRATCH_NBYTES
+        and batch_nbytes <= MOST_BATCH
+        and frame.header.compression.has_independent_blocks
+    )
+
+
+def _within(positions: range, out: slice, along: slice) -> tuple[range, slice]:
+    """The positions that lie along a slice, and where they go."""
+    first, last = (
+        min(len(positions), max(0, -(-(edge - positions.start) // positions.step)))
+        for edge in (along.start, along.stop)
+    )
+    return positions[first:last], slice(out.start + first, out.start + last)
 
 
 # most chunks of a region are cut alike

@@ -21,8 +21,9 @@ from b2nd_dask.format.chunk.subset import head_nbytes
 from b2nd_dask.format.grid import AxisCells, Grid
 from b2nd_dask.format.index import ChunkKind
 from b2nd_dask.frame.open.opening import OpenedFrame, ParsedFrame
+from b2nd_dask.frame.read.buffers import BOX_NBYTES, MAX_SCRATCH_NBYTES
 from b2nd_dask.frame.read.fetch import SMALL_CHUNK
-from b2nd_dask.frame.read.plan import is_nearly_all, touched_along
+from b2nd_dask.frame.read.plan import is_nearly_all, reads_in_boxes, touched_along
 from b2nd_dask.frame.read.witness import witnesses
 
 
@@ -80,6 +81,8 @@ class _Stored(NamedTuple):
     """Whether chunks are always fetched as a whole."""
     digests: NDArray[np.uint64] | None
     """Checksums of the chunks; those whose witness is read are fetched as a whole."""
+    in_boxes: bool
+    """Whether chunks are decoded in boxes of blocks, unless to where their elements belong."""
 
 
 def read_costs(opened: OpenedFrame, regions: Sequence[Region]) -> ReadCosts:
@@ -102,6 +105,7 @@ def read_costs(opened: OpenedFrame, regions: Sequence[Region]) -> ReadCosts:
         reader.batch_nbytes,
         opened.verify is True,
         opened.digests,
+        reads_in_boxes(opened.parsed, reader.batch_nbytes),
     )
     return _costs(stored, regions)
 
@@ -120,7 +124,9 @@ def uncompressed_costs(grid: Grid, regions: Sequence[Region]) -> ReadCosts:
     lengths = np.full(grid.nchunks, float(HEADER_LEN + grid.chunk_nbytes))
     # any element may be the witness
     digests = np.zeros(kinds.size, np.uint64)
-    stored = _Stored(grid, kinds, lengths, False, _LOCAL_GAP, _LOCAL_BATCH, False, digests)
+    in_boxes = grid.chunk_nbytes > MAX_SCRATCH_NBYTES
+    local = _LOCAL_GAP, _LOCAL_BATCH
+    stored = _Stored(grid, kinds, lengths, False, *local, False, digests, in_boxes)
     return _costs(stored, regions)
 
 
@@ -146,17 +152,17 @@ def _costs(frame: _Stored, regions: Sequence[Region]) -> ReadCosts:
         for row, (first, last) in whole.items():
             costs.constants[row] = last - first
         return costs
+    costs.direct[:] = [_is_direct(frame.grid, box) for box in boxes]
+    costs.direct[:] &= (cuts.counts[:, 1:] == 1).all(axis=1)
     chunks = _Chunks(frame)
     for rows in cuts.alike():
         visits = cuts.visits(rows)
-        for name, values in chunks.costs(visits, cuts).items():
+        for name, values in chunks.costs(visits, cuts, costs.direct[rows]).items():
             getattr(costs, name)[rows] = values
         stored = visits.numbers[chunks.kinds[visits.numbers] == ChunkKind.STORED]
         costs.touched[stored] = True
     for row, found in whole.items():
         chunks.fetch_whole(found, row, costs)
-    costs.direct[:] = [_is_direct(frame.grid, box) for box in boxes]
-    costs.direct[:] &= (cuts.counts[:, 1:] == 1).all(axis=1)
     return costs
 
 
@@ -258,7 +264,9 @@ class _Chunks:
         self.kinds = frame.kinds
         self._lengths = frame.lengths
 
-    def costs(self, visits: _Visits, cuts: _Cuts) -> dict[str, NDArray[Any]]:
+    def costs(
+        self, visits: _Visits, cuts: _Cuts, direct: NDArray[np.bool_]
+    ) -> dict[str, NDArray[Any]]:
         """Costs of each row of visits, by the names of `ReadCosts`."""
         grid = self._grid
         stored = self.kinds[visits.numbers] == ChunkKind.STORED
@@ -284,13 +292,19 @@ class _Chunks:
             short = here & verified & ~long
             copied[short] = lengths[short] * len(numbers) / nblocks
         blocks *= filled
+        largest = blocks.max(axis=1) * grid.block_nbytes
+        if self._frame.in_boxes:
+            # a chunk is verified first, and then the blocks of each box are fetched
+            again = ~direct[:, None] & (blocks == nblocks) & (self._frame.digests is not None)
+            fetched += np.where(again, lengths, 0.0)
+            largest = np.where(direct, largest, np.minimum(largest, BOX_NBYTES))
         return {
             "visits": stored.sum(axis=1),
             "constants": (~stored).sum(axis=1),
             "blocks": blocks.sum(axis=1),
             "fetched": fetched.sum(axis=1),
             "decoded": blocks.sum(axis=1) * grid.block_nbytes,
-            "largest": blocks.max(axis=1) * grid.block_nbytes,
+            "largest": largest,
             "buffers": np.minimum(
                 (fetched + copied).sum(axis=1),
                 self._frame.batch_nbytes + (lengths + copied).max(axis=1),

@@ -24,9 +24,9 @@ from b2nd_dask.frame.read.chunk_requests import batches
 from b2nd_dask.frame.read.decode import Fill, constant_in, decode_raw
 from b2nd_dask.frame.read.fetch import ChunkBytes, fetch
 from b2nd_dask.frame.read.partial_results import PartialResult, count_in_box
-from b2nd_dask.frame.read.plan import Part, RegionPlan
+from b2nd_dask.frame.read.plan import MOST_BATCH, Part, RegionPlan
 from b2nd_dask.frame.read.reduction import Reduction, of_one
-from b2nd_dask.frame.read.region import chunk_requests, read_region, special_element
+from b2nd_dask.frame.read.region import chunk_requests, parts_of, read_region, special_element
 from b2nd_dask.frame.read.scatter import scatter_chunk
 from b2nd_dask.frame.read.total import Total
 
@@ -35,8 +35,6 @@ from b2nd_dask.frame.read.total import Total
 _GROUP_NBYTES = 1 << 20
 #: A group has room for at least so many chunks, and takes so many at most: each needs some objects.
 _LEAST_CHUNKS, _MOST_CHUNKS = 8, 1024
-#: Where more is best read at once, from stores, requests take longer than all of that.
-_MOST_BATCH = 1 << 20
 
 
 def reduce_region(
@@ -78,7 +76,7 @@ def reduce_region(
         _add_groups(opened, axes, fill, plan, total)
         return total.fields
     in_order = len(how.axis) < len(axes)
-    for part, elements in iter_chunks(opened, list(plan.parts()), fill, in_order=in_order):
+    for part, elements in iter_chunks(opened, parts_of(opened, plan), fill, in_order=in_order):
         if elements.ndim:
             total.add_elements(elements, part.out)
         else:
@@ -96,7 +94,7 @@ def _in_groups(opened: OpenedFrame, plan: RegionPlan) -> bool:
     return (
         len(plan.chunks) > 1
         and not plan.kinds.any()
-        and opened.reader.batch_nbytes <= _MOST_BATCH
+        and opened.reader.batch_nbytes <= MOST_BATCH
         and group_nbytes(opened.parsed.grid) > 0
     )
 

@@ -16,14 +16,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from b2nd_dask.errors import B2ndError
+from b2nd_dask.format.chunk.chunk_header import HEADER_LEN
 from b2nd_dask.format.grid import Grid
 from b2nd_dask.format.index import ChunkKind
 from b2nd_dask.frame.open.opening import OpenedFrame
-from b2nd_dask.frame.read.buffers import in_pages, result_pool
+from b2nd_dask.frame.read.buffers import BOX_NBYTES, in_pages, result_pool
 from b2nd_dask.frame.read.chunk_requests import ChunkRequest, LocatedRequest, batches
-from b2nd_dask.frame.read.decode import Fill, carrier, decode_part
+from b2nd_dask.frame.read.decode import Fill, carrier, decode_part, is_in_place
 from b2nd_dask.frame.read.fetch import fetch
-from b2nd_dask.frame.read.plan import Part, RegionPlan, touched_blocks
+from b2nd_dask.frame.read.plan import Part, RegionPlan, reads_in_boxes, touched_blocks
 from b2nd_dask.frame.read.witness import verifying
 
 T = TypeVar("T")
@@ -83,13 +84,16 @@ def read_region(
     if plan.single_kind is not None:
         element = special_element(fill, plan.single_kind, int(plan.chunks[0]))
         return np.broadcast_to(element, shape)
-    parts = list(plan.parts())
     empty = result_pool.empty if batch_nbytes is None else in_pages
     if into is not None:
         empty = partial(_given, into)
     if len(plan.chunks) == 1:
-        return _read_single(opened, parts[0], fill, empty(shape, carrier(fill.dtype)))
-    out = _with_specials(plan, fill, shape, empty, is_given=into is not None)
+        out = empty(shape, carrier(fill.dtype))
+    else:
+        out = _with_specials(plan, fill, shape, empty, is_given=into is not None)
+    parts = parts_of(opened, plan, out)
+    if len(plan.chunks) == len(parts) == 1:
+        return _read_single(opened, parts[0], fill, out)
     nbytes: float = opened.reader.batch_nbytes if batch_nbytes is None else batch_nbytes
     requests = chunk_requests(opened, parts)
     if threads > 1:
@@ -111,6 +115,38 @@ def read_region(
 
     in_threads(decode, batches(opened, requests, nbytes), threads)
     return out.view(fill.dtype)
+
+
+def parts_of(opened: OpenedFrame, plan: RegionPlan, out: NDArray[Any] | None = None) -> list[Part]:
+    """Divide a region into parts that are decoded at once.
+
+    Parameters
+    ----------
+    out : ndarray, optional
+        Where the elements go, and chunks are decoded to directly where they can be.
+
+    Returns
+    -------
+    list of Part
+        Of each stored chunk one, or some of a large one: a scratch buffer for all of it would be
+        made anew each time.
+    """
+    parts = list(plan.parts())
+    if not reads_in_boxes(opened.parsed, opened.reader.batch_nbytes):
+        return parts
+    return [piece for part in parts for piece in _pieces(opened, part, out)]
+
+
+def _pieces(opened: OpenedFrame, part: Part, out: NDArray[Any] | None) -> Iterable[Part]:
+    frame = opened.parsed
+    if out is not None and is_in_place(frame.grid, part.inner, out[(*part.out, ...)]):
+        return [part]
+    if not frame.header.sparse:
+        (start,), (stop,) = frame.index.extents(np.array([part.chunk]))
+        if stop - start <= HEADER_LEN + frame.grid.itemsize:
+            # one element, repeated
+            return [part]
+    return part.in_boxes(frame.grid, BOX_NBYTES)
 
 
 def chunk_requests(opened: OpenedFrame, parts: Sequence[Part]) -> list[ChunkRequest]:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, fields, replace
 from typing import Any, Self
 
 import numpy as np
@@ -14,13 +14,14 @@ from b2nd_dask.format.array_meta import build_array_meta, build_caterva_meta
 from b2nd_dask.format.chunk.codec import encode_chunk
 from b2nd_dask.format.chunk.compression import Compression
 from b2nd_dask.format.chunk.constant import encode_repeated, nan_element
+from b2nd_dask.format.chunk.joined import join_chunks
 from b2nd_dask.format.grid import Grid
 from b2nd_dask.format.header import FrameHeader, build_header
 from b2nd_dask.format.index import ChunkKind, special_code
 from b2nd_dask.format.integrity import chunk_digest
 from b2nd_dask.format.statistics import chunk_statistics
 from b2nd_dask.frame.open.opening import OWN_METALAYERS
-from b2nd_dask.frame.read.buffers import scratch
+from b2nd_dask.frame.read.buffers import BOX_NBYTES, MAX_SCRATCH_NBYTES, scratch
 from b2nd_dask.frame.read.scatter import gather_chunk
 from b2nd_dask.frame.write.records import ChunkRecords, journal_rows
 from b2nd_dask.processes import reduced
@@ -252,14 +253,36 @@ def encode_elements(
         return encode_chunk(
             moved.reshape(-1), how, typesize=grid.itemsize, blocksize=grid.block_nbytes
         )
+    if grid.chunk_nbytes > MAX_SCRATCH_NBYTES and how.has_independent_blocks:
+        chunk = join_chunks(_encoded_boxes(moved, grid, how))
+        if chunk is not None:
+            if look is not None:
+                look(elements)
+            return chunk
     with scratch.borrow(grid.chunk_nbytes) as raw:
-        if elements.shape != grid.padded_chunk:
-            raw[:] = 0
-        gather_chunk(moved, grid, raw.view(moved.dtype))
+        _gather(moved, grid, raw)
         if look is not None:
             # those of a whole chunk have just been moved, and lie one behind the other now
             look(raw.view(elements.dtype) if elements.shape == grid.padded_chunk else elements)
         return encode_chunk(raw, how, typesize=grid.itemsize, blocksize=grid.block_nbytes)
+
+
+def _encoded_boxes(elements: NDArray[Any], grid: Grid, how: Compression) -> Iterator[bytes]:
+    """Compress boxes of a chunk that is too large for a scratch buffer."""
+    for box in grid.boxes_of_blocks(BOX_NBYTES):
+        shape = tuple(along.stop - along.start for along in box)
+        part = replace(grid, shape=shape, chunks=shape)
+        with scratch.borrow(part.chunk_nbytes) as raw:
+            _gather(elements[box], part, raw)
+            yield encode_chunk(raw, how, typesize=grid.itemsize, blocksize=grid.block_nbytes)
+
+
+def _gather(elements: NDArray[Any], grid: Grid, raw: NDArray[np.uint8]) -> None:
+    """Move the valid elements of a chunk into stored order, with zeros for the others."""
+    if elements.shape != grid.padded_chunk:
+        raw[:] = 0
+    if elements.size:
+        gather_chunk(elements, grid, raw.view(elements.dtype))
 
 
 def repeated_element(elements: NDArray[Any]) -> NDArray[Any] | None:

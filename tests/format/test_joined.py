@@ -1,0 +1,54 @@
+"""Chunks of consecutive blocks joined to one, against the chunk compressed at once."""
+
+from __future__ import annotations
+
+import itertools
+
+import blosc2
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from b2nd_dask.format.chunk.codec import encode_chunk
+from b2nd_dask.format.chunk.compression import compression_of
+from b2nd_dask.format.chunk.joined import join_chunks
+from tests.strategies import examples
+
+RNG = np.random.default_rng(4)
+SIZE = 3200
+KINDS = {
+    "smooth": np.linspace(0, 1, SIZE),
+    "zeros in between": np.where(np.arange(SIZE) // 400 % 3 == 1, 0.0, np.arange(SIZE) / 8),
+    "runs": np.repeat(RNG.integers(0, 3, 16), 200).astype("f8"),
+    "noise in between": np.where(np.arange(SIZE) // 400 % 3 == 1, RNG.random(SIZE), 1.0),
+}
+
+
+@examples(60)
+@given(
+    kind=st.sampled_from(sorted(KINDS)),
+    codec=st.sampled_from(["BLOSCLZ", "LZ4", "LZ4HC", "ZLIB", "ZSTD"]),
+    filters=st.sampled_from([[], ["SHUFFLE"], ["BITSHUFFLE"], ["SHUFFLE", "BYTEDELTA"]]),
+    splitmode=st.sampled_from(list(blosc2.SplitMode)),
+    clevel=st.sampled_from([0, 1, 9]),
+    cuts=st.sets(st.integers(1, SIZE // 100 - 1), max_size=4),
+)
+def test_a_chunk_of_pieces_is_the_chunk(kind, codec, filters, splitmode, clevel, cuts) -> None:
+    meta = [8 if name == "BYTEDELTA" else 0 for name in filters]
+    how = compression_of(
+        {"codec": codec, "clevel": clevel, "filters": filters, "filters_meta": meta,
+         "splitmode": splitmode},
+        8,
+    )  # fmt: skip
+    edges = [0, *(100 * cut for cut in sorted(cuts)), SIZE]
+    options = {"typesize": 8, "blocksize": 800}
+    pieces = [
+        encode_chunk(KINDS[kind][start:stop], how, **options)
+        for start, stop in itertools.pairwise(edges)
+    ]
+    joined = join_chunks(pieces)
+    if joined is None:
+        # one of them did not shrink
+        assert any(len(piece) >= 8 * np.diff(edges)[at] for at, piece in enumerate(pieces))
+    else:
+        assert joined == encode_chunk(KINDS[kind], how, **options)

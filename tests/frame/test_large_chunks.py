@@ -1,0 +1,99 @@
+"""Chunks that no scratch buffer of a thread holds are compressed and decoded box by box."""
+
+from __future__ import annotations
+
+import blosc2
+import dask.array as da
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import b2nd_dask
+from b2nd_dask.errors import ChecksumError
+from b2nd_dask.format.grid import Grid
+from b2nd_dask.frame.read.buffers import MAX_SCRATCH_NBYTES, scratch
+from b2nd_dask.frame.read.plan import Part
+from tests.strategies import examples
+
+SHAPE, CHUNKS = (4400, 2048), (4200, 2048)
+
+
+@pytest.fixture(scope="module")
+def elements():
+    values = np.add.outer(np.arange(SHAPE[0]), np.sin(np.arange(SHAPE[1]) / 50).round(3))
+    values[1000:1500] = 0
+    return values
+
+
+@pytest.fixture(scope="module", params=[True, False], ids=["contiguous", "sparse"])
+def path(request, elements, tmp_path_factory):
+    path = tmp_path_factory.mktemp("large") / "large.b2nd"
+    assert np.prod(CHUNKS) * 8 > MAX_SCRATCH_NBYTES
+    b2nd_dask.to_b2nd(
+        da.from_array(elements, chunks=CHUNKS), path, chunks=CHUNKS, contiguous=request.param
+    )
+    return path
+
+
+def test_elements_are_those_that_were_written(elements, path) -> None:
+    np.testing.assert_array_equal(blosc2.open(str(path))[...], elements)
+    np.testing.assert_array_equal(b2nd_dask.from_b2nd(path).compute(), elements)
+    np.testing.assert_array_equal(b2nd_dask.open_b2nd(path, threads=2)[...], elements)
+    assert b2nd_dask.verify(path).ok
+
+
+@pytest.mark.parametrize("key", [np.s_[::3, 5:], np.s_[:4100, ::-1], np.s_[4199], np.s_[:, :700]])
+def test_selections(elements, path, key) -> None:
+    np.testing.assert_array_equal(b2nd_dask.from_b2nd(path)[key].compute(), elements[key])
+
+
+def test_reductions(elements, path) -> None:
+    x = b2nd_dask.from_b2nd(path)
+    np.testing.assert_allclose(x.mean(axis=0).compute(), elements.mean(axis=0))
+    np.testing.assert_allclose((x * 2).sum(axis=1).compute(), elements.sum(axis=1) * 2)
+    assert x.max().compute() == elements.max()
+    # what a thread keeps of it
+    assert sum(one.nbytes for one in scratch._kept) <= MAX_SCRATCH_NBYTES
+
+
+def test_a_chunk_is_that_of_python_blosc2(elements, tmp_path) -> None:
+    """Written in boxes it has the bytes that it has if it is compressed at once."""
+    cparams = {"codec": blosc2.Codec.LZ4, "clevel": 5, "filters": [blosc2.Filter.SHUFFLE]}
+    options = {"chunks": CHUNKS, "blocks": (70, 256), "cparams": cparams}
+    b2nd_dask.to_b2nd(da.from_array(elements, chunks=CHUNKS), tmp_path / "ours.b2nd", **options)
+    cparams = blosc2.CParams(**cparams, nthreads=1)
+    blosc2.asarray(
+        elements, urlpath=str(tmp_path / "theirs.b2nd"), **options | {"cparams": cparams}
+    )
+    opened = [blosc2.open(str(tmp_path / f"{name}.b2nd")) for name in ("ours", "theirs")]
+    ours, theirs = (array.schunk.get_chunk(0) for array in opened)
+    assert ours == theirs
+
+
+def test_damage_shows(elements, tmp_path) -> None:
+    path = tmp_path / "damaged.b2nd"
+    b2nd_dask.to_b2nd(da.from_array(elements, chunks=CHUNKS), path, chunks=CHUNKS)
+    data = bytearray(path.read_bytes())
+    data[len(data) // 3] ^= 1
+    path.write_bytes(data)
+    with pytest.raises(ChecksumError, match="chunk"):
+        b2nd_dask.from_b2nd(path).sum().compute()
+
+
+@examples(200)
+@given(data=st.data(), ndim=st.integers(1, 3))
+def test_boxes_of_a_part_are_all_of_it(data, ndim) -> None:
+    shape = data.draw(st.tuples(*[st.integers(1, 12)] * ndim))
+    blocks = tuple(data.draw(st.integers(1, n)) for n in shape)
+    grid = Grid(shape, shape, blocks, 1)
+    inner = tuple(
+        range(n)[data.draw(st.integers(0, n - 1)) :: data.draw(st.integers(1, 5))] for n in shape
+    )
+    out = tuple(slice(3, 3 + len(along)) for along in inner)
+    elements = np.arange(np.prod(shape)).reshape(shape)
+    found = np.full([3 + len(along) for along in inner], -1)
+    for piece in Part(0, inner, out).in_boxes(grid, data.draw(st.integers(1, 80))):
+        assert (found[piece.out] == -1).all()
+        found[piece.out] = elements[np.ix_(*piece.inner)]
+    np.testing.assert_array_equal(found[out], elements[np.ix_(*inner)])
