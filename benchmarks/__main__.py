@@ -59,6 +59,9 @@ def _list_cases(context: click.Context, _: click.Parameter, wanted: bool) -> Non
     help="Of the order in which contenders take turns, which is shuffled in each round.",
 )  # fmt: skip
 @click.option(
+    "--scenario", metavar="TEXT", default="", help="Only those of which the name holds the text.",
+)  # fmt: skip
+@click.option(
     "--data", type=click.Path(file_okay=False, path_type=Path), default=HERE / "data",
     help="Where data is made and kept.",
 )  # fmt: skip

@@ -134,7 +134,12 @@ def write_zarr_tuned(made: Any, path: Path) -> None:
 
 
 def save_zarr_tuned(made: Any, path: Path) -> None:
-    own = {name: {"compressors": [_blosc()]} for name in made.data_vars}
+    # what is given takes the place of all that a variable came with
+    packed = {
+        name: {key: values.encoding[key] for key in PACKED if key in values.encoding}
+        for name, values in made.data_vars.items()
+    }
+    own = {name: {**kept, "compressors": [_blosc()]} for name, kept in packed.items()}
     made.to_zarr(path, encoding=own, consolidated=False)
 
 

@@ -41,6 +41,8 @@ class Settings:
     data: Path
     seed: int = 0
     """Of the order in which contenders take turns."""
+    scenario: str = ""
+    """Leave out those of which the name does not hold this."""
 
 
 class DisagreementError(RuntimeError):
@@ -49,7 +51,9 @@ class DisagreementError(RuntimeError):
 
 def run_case(case: Case, settings: Settings, say: Callable[[str], None]) -> list[ScenarioResult]:
     return [
-        _run_scenario(case, scenario, settings, say) for scenario in case.scenarios(settings.quick)
+        _run_scenario(case, scenario, settings, say)
+        for scenario in case.scenarios(settings.quick)
+        if settings.scenario in scenario.name
     ]
 
 

@@ -20,6 +20,7 @@ ROOT = DOCS.parent
 #: Where a page lies in the repository, and where in docs/ (both without an entry stay).
 PAGES = {
     "CHANGELOG.md": "changelog.md",
+    "benchmarks/ANALYST.md": "measured/analyst.md",
     "benchmarks/RESULTS.md": "measured/results.md",
     "benchmarks/LIMITS.md": "measured/limits.md",
     "benchmarks/DEFAULTS.md": "measured/defaults.md",
