@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 import b2nd_dask
 from b2nd_dask.errors import ChecksumError
 from b2nd_dask.format.grid import Grid
+from b2nd_dask.frame.read import fetch, found_blocks
 from b2nd_dask.frame.read.buffers import MAX_SCRATCH_NBYTES, scratch
 from b2nd_dask.frame.read.plan import Part
 from tests.strategies import examples
@@ -69,6 +70,20 @@ def test_a_chunk_is_that_of_python_blosc2(elements, tmp_path) -> None:
     opened = [blosc2.open(str(tmp_path / f"{name}.b2nd")) for name in ("ours", "theirs")]
     ours, theirs = (array.schunk.get_chunk(0) for array in opened)
     assert ours == theirs
+
+
+@pytest.mark.parametrize("verify", [True, None])
+def test_a_chunk_is_verified_once(path, monkeypatch, verify) -> None:
+    """One of its boxes verifies all of it."""
+    seen = []
+    monkeypatch.setattr(
+        fetch, "verify_in_pieces", lambda opened, request, _: seen.append(request.chunk)
+    )
+    for module in (fetch, found_blocks):
+        monkeypatch.setattr(module, "verify_chunk", lambda opened, chunk, _: seen.append(chunk))
+    options = {} if verify is None else {"verify": verify}
+    b2nd_dask.open_b2nd(path, threads=1, **options)[...]
+    assert sorted(seen) == [0, 1]
 
 
 def test_damage_shows(elements, tmp_path) -> None:

@@ -37,7 +37,12 @@ def verifying(
     if digests is None:
         return requests
     if opened.verify is True:
-        return [request._replace(whole=True) for request in requests]
+        # of several requests for parts of a large chunk one verifies it
+        first = {request.chunk: number for number, request in reversed(list(enumerate(requests)))}
+        return [
+            request._replace(whole=first[request.chunk] == number)
+            for number, request in enumerate(requests)
+        ]
     some = [number for number, request in enumerate(requests) if request.blocks is not None]
     chunks = np.array([requests[number].chunk for number in some], np.int64)
     axes = witnesses(chunks, digests[chunks], opened.parsed.grid)
