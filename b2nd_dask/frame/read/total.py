@@ -8,7 +8,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from b2nd_dask.frame.read.partial_results import (
-    Accumulation,
     Cells,
     PartialResult,
     count_in_box,
@@ -75,7 +74,7 @@ class Total:
         fields: PartialResult = {name: cells.of_chunks(v) for name, v in totals.items()}
         seen = cells.of_chunks(chosen)
         for axis in self._how.axis:
-            fields, seen = _halved(self._how.accumulation, fields, seen, axis)
+            fields, seen = self._how.accumulation.merge_along(axis, fields, seen)
         self._add_where({k: cells.spread(v) for k, v in fields.items()}, cells.spread(seen))
 
     def _add_where(self, new: PartialResult, chosen: NDArray[np.bool_]) -> None:
@@ -105,29 +104,3 @@ class Total:
                 for name, values in like.items()
             }
         return self.fields
-
-
-def _halved(
-    accumulation: Accumulation, fields: PartialResult, seen: NDArray[np.bool_], axis: int
-) -> tuple[PartialResult, NDArray[np.bool_]]:
-    """Merge partial results along an axis, always two halves: sums lose as little as pairwise."""
-
-    def part(values: NDArray[Any], start: int, stop: int) -> NDArray[Any]:
-        return values[(slice(None),) * axis + (slice(start, stop),)]
-
-    while (length := seen.shape[axis]) > 1:
-        half = (length + 1) // 2
-        rest = length - half
-        one, other = part(seen, 0, rest), part(seen, half, length)
-        with np.errstate(all="ignore"):
-            merged = accumulation.merge(
-                {name: part(values, 0, rest) for name, values in fields.items()},
-                {name: part(values, half, length) for name, values in fields.items()},
-            )
-        joined = {}
-        for name, values in fields.items():
-            alone = np.where(one, part(values, 0, rest), part(values, half, length))
-            found = np.where(one & other, merged[name], alone)
-            joined[name] = np.concatenate([found, part(values, rest, half)], axis)
-        fields, seen = joined, np.concatenate([one | other, part(seen, rest, half)], axis)
-    return fields, seen

@@ -38,26 +38,32 @@ class Input:
 Operand = Result | Input | Literal
 
 
+def value_of(operand: Operand, results: Any, inputs: Sequence[Any]) -> Any:
+    """What an operand stands for, among results by their numbers and inputs."""
+    if isinstance(operand, Result):
+        return results[operand.number]
+    return inputs[operand.number] if isinstance(operand, Input) else operand.value
+
+
 @dataclass(frozen=True)
 class Step:
     """A call of a function."""
 
     func: Any
     args: tuple[Operand, ...]
-    kwargs: Mapping[str, Literal]
+    kwargs: Mapping[str, Literal | Input]
 
     @property
     def keywords(self) -> dict[str, Any]:
-        """Values of the keywords."""
-        return {name: literal.value for name, literal in self.kwargs.items()}
+        """Values of the keywords, but for `out`."""
+        return {name: arg.value for name, arg in self.kwargs.items() if isinstance(arg, Literal)}
 
 
 @dataclass(frozen=True)
 class Program:
-    """Elementwise steps on what one read returns, in order."""
+    """Elementwise steps on what one read returns, in order; the last one makes the result."""
 
     steps: tuple[Step, ...]
-    top: Operand
     inputs: int = 0
     """How many values it takes beside the elements."""
 
@@ -82,7 +88,7 @@ class Program:
             return Literal(inputs[arg.number]) if isinstance(arg, Input) else arg
 
         steps = (replace(step, args=tuple(map(value, step.args))) for step in self.steps)
-        return Program(tuple(steps), value(self.top))
+        return Program(tuple(steps))
 
     def run(self, elements: NDArray[Any], inputs: Sequence[Any] = ()) -> Any:
         """Run the steps on elements that were read."""
@@ -91,24 +97,17 @@ class Program:
         # they go when no step needs them any more
         del elements
 
-        def value(operand: Operand) -> Any:
-            if isinstance(operand, Result):
-                return values[operand.number]
-            return inputs[operand.number] if isinstance(operand, Input) else operand.value
-
         for number, step in enumerate(self.steps, start=1):
-            values[number] = step.func(*map(value, step.args), **step.keywords)
+            args = (value_of(arg, values, inputs) for arg in step.args)
+            keywords = {name: value_of(arg, values, inputs) for name, arg in step.kwargs.items()}
+            values[number] = step.func(*args, **keywords)
             for old in [n for n in values if needed_until.get(n, 0) <= number]:
                 del values[old]
-        return value(self.top)
+        return values[len(self.steps)]
 
     def dtype(self, arrays: Sequence[Any]) -> np.dtype[Any]:
         """The dtype of the result; arguments as for `dtypes`."""
-        if isinstance(self.top, Result):
-            return self.dtypes(arrays)[self.top.number]
-        top = arrays[1 + self.top.number] if isinstance(self.top, Input) else self.top.value
-        dtype: np.dtype[Any] = np.asarray(top).dtype
-        return dtype
+        return self.dtypes(arrays)[-1]
 
     def dtypes(self, arrays: Sequence[Any]) -> list[np.dtype[Any]]:
         """The dtypes of the elements, the first of some arrays, and of what each step makes.
@@ -136,13 +135,12 @@ class Program:
         last: dict[int, int] = {}
         for number, step in enumerate(self.steps, start=1):
             last |= {a.number: number for a in step.args if isinstance(a, Result)}
-        if isinstance(self.top, Result):
-            last[self.top.number] = len(self.steps) + 1
+        last[len(self.steps)] = len(self.steps) + 1
         return last
 
 
 #: Leaves the elements as they are.
-ELEMENTS = Program((), Result(0))
+ELEMENTS = Program(())
 
 
 class Compiled(NamedTuple):
@@ -179,9 +177,8 @@ def compile_tree(top: Node, *, reading: bool = True) -> Compiled | None:
     # of reads that are broadcast to others one of the latter
     read = next((each for each in reads if each.chunks == top.chunks), reads[0])
     found = _Compiler(read)
-    operand = found.operand(top)
-    program = Program(tuple(found.steps), operand, len(found.inputs))
-    return Compiled(read, program, tuple(found.inputs))
+    found.operand(top)
+    return Compiled(read, Program(tuple(found.steps), len(found.inputs)), tuple(found.inputs))
 
 
 def leaves_of(top: Node) -> Iterator[Node]:

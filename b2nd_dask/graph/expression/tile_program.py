@@ -1,8 +1,7 @@
-"""Programs that run on many arrays alike, in memory that they use again.
+"""Programs whose steps write where earlier results lay that are not needed any more.
 
 A fresh array for what a step makes costs more than the step: its pages have to be found, and are
-not in the processor's caches. Here a step writes where an earlier result lay that is not needed any
-more, bit for bit what it would return.
+not in the processor's caches. What a step writes is bit for bit what it would return.
 """
 
 from __future__ import annotations
@@ -16,167 +15,102 @@ from numpy.typing import NDArray
 
 from b2nd_dask.graph._dask_compat import chunk
 from b2nd_dask.graph.expression.elementwise import NUMBERS, UFUNCS
-from b2nd_dask.graph.expression.nodes import Literal
-from b2nd_dask.graph.expression.program import Input, Operand, Program, Result, Step
+from b2nd_dask.graph.expression.program import Input, Program, Result, Step, value_of
 
 
-class _Call(NamedTuple):
-    func: Callable[..., Any]
-    args: tuple[Operand, ...]
-    keywords: dict[str, Any]
-    buffer: int | None
-    """Where the result goes, by the argument `out`; None where the function makes its own array."""
+class InPlace(NamedTuple):
+    """A program that runs in memory which it is given."""
 
+    program: Program
+    """Behind its own inputs it takes where the result goes, and the memory."""
+    dtype: np.dtype[Any]
+    """Of the result."""
+    memory: tuple[np.dtype[Any], ...]
+    """Dtypes of the arrays that steps write to."""
+    result: int | None
+    """The one that the result lies in; None where its step makes an array of its own."""
 
-class TileProgram:
-    """A program with memory for what its steps make.
+    def room(self, nelements: int) -> list[NDArray[Any]]:
+        """Memory for arrays of so many elements."""
+        return [np.empty(nelements, dtype) for dtype in self.memory]
 
-    Parameters
-    ----------
-    program : Program
-        What to run.
-    arrays : sequence
-        The elements and the inputs: of the dtypes, and with the axes, of those that will be given.
-    shape : tuple of int
-        To which they broadcast.
-    nelements : int
-        Of the largest arrays that will be given.
-    """
-
-    def __init__(
-        self, program: Program, arrays: Sequence[Any], shape: tuple[int, ...], nelements: int
-    ) -> None:
-        self._nelements = nelements
-        self._top = program.top
-        self._memory: list[NDArray[Any]] = []
-        self._views: dict[tuple[int, ...], list[NDArray[Any]]] = {}
-        self._calls: list[_Call] = []
-        self._last = program.last_uses()
-        self._made = program.dtypes(arrays)
-        self._whole = [np.shape(arrays[0]) == shape]
-        # numbers of the buffers of results, and of those that no result needs any more
-        self._owned: dict[int, int] = {}
-        self._free: list[int] = []
-        for number, step in enumerate(program.steps, start=1):
-            inputs = [arrays[1 + a.number] for a in step.args if isinstance(a, Input)]
-            results = [a.number for a in step.args if isinstance(a, Result)]
-            self._whole.append(
-                any(self._whole[n] for n in results) or any(np.shape(a) == shape for a in inputs)
-            )
-            self._calls.append(self._call(number, step, arrays))
-        del self._made, self._whole
-
-    @property
-    def owns_result(self) -> bool:
-        """Whether the result lies in memory of the program, and may be written to."""
-        return isinstance(self._top, Result) and self._top.number in self._owned
-
-    def run(self, arrays: Sequence[Any], out: NDArray[Any] | None = None) -> Any:
-        """Run the steps.
-
-        Parameters
-        ----------
-        arrays : sequence
-            The elements and the inputs.
-        out : ndarray, optional
-            Where the result goes.
+    def run(
+        self, arrays: Sequence[Any], room: Sequence[NDArray[Any]], out: NDArray[Any] | None = None
+    ) -> Any:
+        """Run the steps on the elements and the inputs.
 
         Returns
         -------
         ndarray
-            Valid until the next call, where no `out` is given.
+            It is `out`, or may lie in the room.
         """
         elements, *inputs = arrays
-        values: list[Any] = [elements]
-        views = self._views_of(np.broadcast_shapes(*map(np.shape, arrays)))
-
-        def value(operand: Operand) -> Any:
-            if isinstance(operand, Result):
-                return values[operand.number]
-            return inputs[operand.number] if isinstance(operand, Input) else operand.value
-
-        for func, args, keywords, buffer in self._calls:
-            given = map(value, args)
-            if buffer is None:
-                values.append(func(*given, **keywords))
-            else:
-                is_last = out is not None and self._top == Result(len(values))
-                target = out if is_last else views[buffer]
-                values.append(func(*given, **keywords, out=target))
-        found = value(self._top)
+        shape = np.broadcast_shapes(*map(np.shape, arrays))
+        count = math.prod(shape)
+        memory = [one[:count].reshape(shape) for one in room]
+        target = memory[self.result] if out is None and self.result is not None else out
+        found = self.program.run(elements, [*inputs, target, *memory])
         if out is not None and found is not out:
             out[...] = found
-        return found if out is None else out
+        return found
 
-    def _views_of(self, shape: tuple[int, ...]) -> list[NDArray[Any]]:
-        if shape not in self._views:
-            count = math.prod(shape)
-            self._views[shape] = [one[:count].reshape(shape) for one in self._memory]
-        return self._views[shape]
 
-    def _call(self, number: int, step: Step, arrays: Sequence[Any]) -> _Call:
-        """Choose where a step writes."""
-        dtype = self._made[number]
-        func = self._writing(step, arrays) if self._whole[number] else None
-        used = {a.number for a in step.args if isinstance(a, Result)}
-        if func is None or dtype.kind not in NUMBERS:
+def in_place(program: Program, arrays: Sequence[Any], shape: tuple[int, ...]) -> InPlace:
+    """Choose where each step of a program writes.
+
+    Parameters
+    ----------
+    arrays : sequence
+        The elements and the inputs: of the dtypes, and with the axes, of those that will be given.
+    shape : tuple of int
+        To which they broadcast.
+    """
+    dtypes, last, inputs = program.dtypes(arrays), program.last_uses(), len(arrays) - 1
+    made, steps = [arrays[0]], list[Step]()
+    # where results lie that nothing else is a view of, and what is needed no more
+    owned: dict[int, int] = {}
+    memory, free = list[np.dtype[Any]](), set[int]()
+    for number, step in enumerate(program.steps, start=1):
+        args = [value_of(arg, made, arrays[1:]) for arg in step.args]
+        lengths = np.broadcast_shapes(*map(np.shape, args))
+        made.append(np.broadcast_to(np.zeros((), dtypes[number]), lengths))
+        func = _writing(step, args, dtypes[number]) if lengths == shape else None
+        used = {arg.number for arg in step.args if isinstance(arg, Result)}
+        if func is None:
             # what it returns may be a view of an operand, which nothing may write over from now on
-            for n in used:
-                self._owned.pop(n, None)
-            return _Call(step.func, step.args, step.keywords, None)
-        ended = [n for n in used if self._last[n] == number and n in self._owned]
-        freed = {n: self._owned.pop(n) for n in ended}
-        # a mask is needed until the end
-        kept = [
-            freed.pop(a.number, None)
-            for a in step.args[:1]
-            if func is _choose and isinstance(a, Result)
-        ]
-        self._free += freed.values()
-        self._owned[number] = buffer = self._buffer(dtype)
-        self._free += [each for each in kept if each is not None]
-        return _Call(func, step.args, step.keywords, buffer)
-
-    def _buffer(self, dtype: np.dtype[Any]) -> int:
-        """Take a buffer that is free, or a new one."""
-        for buffer in self._free:
-            if self._memory[buffer].dtype == dtype:
-                self._free.remove(buffer)
-                return buffer
-        self._memory.append(np.empty(self._nelements, dtype))
-        return len(self._memory) - 1
-
-    def _writing(self, step: Step, arrays: Sequence[Any]) -> Callable[..., Any] | None:
-        """The function of a step with an argument `out`; None where there is none."""
-        if not all(self._kind(arg, arrays) in NUMBERS for arg in step.args):
-            # operators compare numbers to text and dates, which ufuncs refuse
-            return None
-        if step.func is chunk.astype:
-            return _cast
-        if step.func is np.where and not step.keywords:
-            mask, *choices = step.args
-            is_mask = isinstance(mask, Result) and self._made[mask.number].kind == "b"
-            single = [_is_single(choice, arrays) for choice in choices]
-            return _choose if is_mask and single.count(True) == 1 else None
-        if isinstance(step.func, np.ufunc):
-            return step.func
-        return UFUNCS.get(step.func)
-
-    def _kind(self, operand: Operand, arrays: Sequence[Any]) -> str:
-        if isinstance(operand, Result):
-            return str(self._made[operand.number].kind)
-        value = arrays[1 + operand.number] if isinstance(operand, Input) else operand.value
-        return str(np.asarray(value).dtype.kind)
+            for each in used & owned.keys():
+                del owned[each]
+            steps.append(step)
+            continue
+        free |= {owned.pop(each) for each in used & owned.keys() if last[each] == number}
+        own = next((each for each in free if memory[each] == dtypes[number]), len(memory))
+        memory += [dtypes[number]] * (own == len(memory))
+        free.discard(own)
+        owned[number] = own
+        target = Input(inputs + (0 if number == len(program.steps) else 1 + own))
+        steps.append(Step(func, step.args, {**step.kwargs, "out": target}))
+    result = owned.get(len(program.steps))
+    return InPlace(Program(tuple(steps)), dtypes[-1], tuple(memory), result)
 
 
-def _is_single(operand: Operand, arrays: Sequence[Any]) -> bool:
-    if isinstance(operand, Input):
-        return not np.ndim(arrays[1 + operand.number])
-    return isinstance(operand, Literal) and not np.ndim(operand.value)
+def _writing(step: Step, args: Sequence[Any], dtype: np.dtype[Any]) -> Callable[..., Any] | None:
+    """The function of a step with an argument `out`; None where there is none."""
+    kinds = [np.asarray(arg).dtype.kind for arg in args]
+    if not all(kind in NUMBERS for kind in (*kinds, dtype.kind)):
+        # operators compare numbers to text and dates, which ufuncs refuse
+        return None
+    if step.func is chunk.astype:
+        return _cast
+    if step.func is np.where and not step.keywords:
+        single = [np.ndim(choice) == 0 for choice in args[1:]]
+        # the result of a choice among booleans could lie where the mask does
+        is_mask = kinds[0] == "b" and np.ndim(args[0]) > 0 and dtype.kind != "b"
+        return _choose if is_mask and single.count(True) == 1 else None
+    return step.func if isinstance(step.func, np.ufunc) else UFUNCS.get(step.func)
 
 
 def _cast(
-    elements: Any, *, astype_dtype: Any, out: Any, casting: Any = "unsafe", copy: bool = True
+    elements: Any, *, out: Any, astype_dtype: Any, casting: Any = "unsafe", copy: bool = True
 ) -> Any:
     np.copyto(out, elements, casting=casting)
     return out
@@ -184,12 +118,8 @@ def _cast(
 
 def _choose(mask: Any, one: Any, other: Any, *, out: Any) -> Any:
     """As `numpy.where` of one array and one element; it may lie where the array does."""
-    if np.ndim(one):
-        if out is not one:
-            np.copyto(out, one)
-        np.copyto(out, other, where=~mask)
-    else:
-        if out is not other:
-            np.copyto(out, other)
-        np.copyto(out, one, where=mask)
+    array, element, chosen = (one, other, ~mask) if np.ndim(one) else (other, one, mask)
+    if out is not array:
+        np.copyto(out, array)
+    np.copyto(out, element, where=chosen)
     return out

@@ -18,7 +18,7 @@ from b2nd_dask.frame.read.partial_results import Accumulation, PartialResult
 from b2nd_dask.graph.expression.chunk_kernels import Kernel
 from b2nd_dask.graph.expression.elementwise import NUMBERS
 from b2nd_dask.graph.expression.program import Program
-from b2nd_dask.graph.expression.tile_program import TileProgram
+from b2nd_dask.graph.expression.tile_program import in_place
 
 Box = tuple[slice, ...]
 
@@ -80,37 +80,43 @@ def _pieces(length: int, most: int) -> list[slice]:
     return [slice(*pair) for pair in itertools.pairwise(ends)]
 
 
-def computed(program: Program, arrays: Sequence[Any], out: NDArray[Any] | None = None) -> Any:
-    """Run a program on arrays that broadcast to each other, none of another type than ndarray.
+def run_on_block(program: Program, arrays: list[Any], out: NDArray[Any] | None = None) -> Any:
+    """Run a program on a block: in tiles, or once for all elements where these are the same.
 
     Parameters
     ----------
+    arrays : list
+        The elements and the inputs, which broadcast to each other. The elements are taken out, so
+        that they go when they are used.
     out : ndarray, optional
         Where the result goes, of its shape and dtype.
 
     Returns
     -------
     ndarray
-        Bit for bit what the program makes of whole arrays.
+        Bit for bit what the program makes of whole arrays; it may be a read-only view.
     """
-    shape = np.broadcast_shapes(*map(np.shape, arrays))
+    plain = not program.filters and all(map(is_plain, arrays))
+    shape = np.broadcast_shapes(*map(np.shape, arrays)) if plain else ()
     tiles = Tiles(shape, ())
-    fixed = all(np.asarray(each).dtype.kind in NUMBERS + "mM" for each in arrays)
+    if plain and all(map(_is_repeated, arrays)):
+        first, *others = (each[(slice(0, 1),) * np.ndim(each)] for each in map(np.asarray, arrays))
+        made = np.broadcast_to(program.run(first, others), shape)
     # of text the dtype depends on the elements
-    if not is_tiled(program) or tiles.count == 1 or not fixed:
-        made = program.run(arrays[0], arrays[1:])
-        if out is not None:
-            out[...] = made
-        return made
-    if out is None:
-        out = np.empty(shape, program.dtype(arrays))
-    small = TileProgram(program, arrays, shape, tiles.most)
-    for _, box in tiles:
-        small.run([_part(array, box) for array in arrays], out[box])
-    return out
+    elif tiles.count > 1 and is_tiled(program) and all(map(_is_fixed, arrays)):
+        small = in_place(program, arrays, shape)
+        room = small.room(tiles.most)
+        made = np.empty(shape, small.dtype) if out is None else out
+        for _, box in tiles:
+            small.run([_part(array, box) for array in arrays], room, made[box])
+    else:
+        made = program.run(arrays.pop(0), arrays)
+    if out is not None and made is not out:
+        out[...] = made
+    return made
 
 
-def reduced(
+def reduce_in_tiles(
     program: Program,
     arrays: Sequence[Any],
     kernel: Kernel,
@@ -124,38 +130,39 @@ def reduced(
         return kernel(program.run(arrays[0], arrays[1:]), axis)
     kept = [n if i in axis else shape[i] for i, n in enumerate(tiles.counts)]
     fields: dict[str, NDArray[Any]] = {}
-    small = TileProgram(program, arrays, shape, tiles.most)
+    small = in_place(program, arrays, shape)
+    room = small.room(tiles.most)
     for cell, box in tiles:
-        elements = small.run([_part(array, box) for array in arrays])
-        found = kernel(elements, axis, scratch=small.owns_result)
+        elements = small.run([_part(array, box) for array in arrays], room)
+        found = kernel(elements, axis, scratch=small.result is not None)
         where = tuple(slice(n, n + 1) if i in axis else box[i] for i, n in enumerate(cell))
         for name, values in found.items():
             if name not in fields:
                 fields[name] = np.empty([*kept, *values.shape[len(kept) :]], values.dtype)
             fields[name][where] = values
+    seen = np.ones(kept, np.bool_)
     merged: PartialResult = fields
     for i in axis:
-        merged = _merged(accumulation, merged, i, tiles.counts[i])
+        merged, seen = accumulation.merge_along(i, merged, seen)
     return merged
 
 
-def _merged(
-    accumulation: Accumulation, fields: PartialResult, axis: int, length: int
-) -> PartialResult:
-    """Merge partial results along an axis, always two halves: sums lose as little as pairwise."""
+def is_plain(array: Any) -> bool:
+    """Whether an array, or a scalar, is of NumPy's own type."""
+    return type(array) is np.ndarray or isinstance(array, np.generic)
 
-    def part(start: int, stop: int) -> PartialResult:
-        where = (slice(None),) * axis + (slice(start, stop),)
-        return {name: values[where] for name, values in fields.items()}
 
-    while length > 1:
-        half, rest = (length + 1) // 2, length // 2
-        with np.errstate(all="ignore"):
-            both = accumulation.merge(part(0, rest), part(half, length))
-        middle = part(rest, half)
-        fields = {name: np.concatenate([both[name], middle[name]], axis) for name in both}
-        length = half
-    return fields
+def _is_fixed(array: Any) -> bool:
+    return array.dtype.kind in NUMBERS + "mM"
+
+
+def _is_repeated(array: Any) -> bool:
+    """Whether a plain array repeats one element."""
+    if isinstance(array, np.generic):
+        return True
+    return array.size > 0 and not any(
+        step for step, n in zip(array.strides, array.shape, strict=True) if n > 1
+    )
 
 
 def _part(array: Any, box: Box) -> Any:

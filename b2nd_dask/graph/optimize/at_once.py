@@ -26,7 +26,7 @@ from b2nd_dask.graph.layers.layers import Layers
 from b2nd_dask.graph.optimize.lower import finish_of, part_of
 from b2nd_dask.graph.resources import available, on_cluster
 from b2nd_dask.graph.task_names import read_name
-from b2nd_dask.graph.tasks.block_read import BlockRead, compute_at_once, read_at_once
+from b2nd_dask.graph.tasks.block_read import BlockRead, read_at_once
 
 #: One thread decodes so many bytes in the time of some ten tasks.
 SMALL_NBYTES = 1 << 25
@@ -78,10 +78,8 @@ class AtOnce(NamedTuple):
         read = self.read
         part = part_of(read.source, read.ascending)
         block = BlockRead(*part, finish_of(read), self.predicate)
-        if not self.program.steps:
-            return Task(key, read_at_once, block, self.threads, _data_producer=True)
         args = block, self.program, read.chunks, self.threads
-        return Task(key, compute_at_once, *args, _data_producer=True)
+        return Task(key, read_at_once, *args, _data_producer=True)
 
 
 def at_once(node: Node, *, asks: bool) -> AtOnce | None:

@@ -16,7 +16,7 @@ from b2nd_dask.frame.read.pruning import Predicate
 from b2nd_dask.graph._dask_compat import List, Task, TaskRef, blockwise
 from b2nd_dask.graph.expression.chunk_steps import Fold
 from b2nd_dask.graph.expression.nodes import Elemwise, Node, Read
-from b2nd_dask.graph.expression.program import compile_tree
+from b2nd_dask.graph.expression.program import ELEMENTS, compile_tree
 from b2nd_dask.graph.optimize.names import own_name
 from b2nd_dask.graph.read.blocks import BlockArgument, Chunks
 from b2nd_dask.graph.tasks.block_read import BlockRead, Finish, compute_block, reduce_block
@@ -150,8 +150,7 @@ def lowered_tree(
             apart[source] = _reading_tasks(source, reads)
         numblocks[source] = counts
         pairs += [source, own]
-    program = found.program if found.program.steps else None
-    compute = partial(compute_block, program=program, views=views)
+    compute = partial(compute_block, program=found.program, views=views)
     layer = blockwise(compute, name, labels, *pairs, numblocks=numblocks, _data_producer=True)
     below = {name: set(numblocks), **{source: set[str]() for source in apart}}
     return Lowered({name: layer, **apart}, below)
@@ -159,6 +158,6 @@ def lowered_tree(
 
 def _reading_tasks(name: str, reads: ReadBlocks) -> dict[Any, Task]:
     """A layer that reads blocks, and that dask does not fuse with several others."""
-    read = partial(compute_block, program=None, views=True)
+    read = partial(compute_block, program=ELEMENTS, views=True)
     keys: list[Any] = [(name, *at) for at in np.ndindex(*map(len, reads.read.chunks))]
     return {key: Task(key, read, reads[key[1:]], _data_producer=True) for key in keys}
