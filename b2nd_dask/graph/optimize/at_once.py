@@ -23,7 +23,7 @@ from b2nd_dask.graph.expression.nodes import Elemwise, Node, Read
 from b2nd_dask.graph.expression.predicates import predicate_of
 from b2nd_dask.graph.expression.program import Program, compile_tree
 from b2nd_dask.graph.layers.layers import Layers
-from b2nd_dask.graph.optimize.lower import finish_of, part_of
+from b2nd_dask.graph.optimize.lower import finish_of
 from b2nd_dask.graph.resources import available, on_cluster
 from b2nd_dask.graph.task_names import read_name
 from b2nd_dask.graph.tasks.block_read import BlockRead, read_at_once
@@ -76,8 +76,7 @@ class AtOnce(NamedTuple):
     def task(self, key: Key) -> Task:
         """The task."""
         read = self.read
-        part = part_of(read.source, read.ascending)
-        block = BlockRead(*part, finish_of(read), self.predicate)
+        block = BlockRead.of(read.source, read.ascending, finish_of(read), self.predicate)
         args = block, self.program, read.chunks, self.threads
         return Task(key, read_at_once, *args, _data_producer=True)
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from b2nd_dask.frame.joined import Readable
+from b2nd_dask.frame.joined import JoinedReference, Readable
 from b2nd_dask.frame.read.buffers import result_pool, writable
 from b2nd_dask.frame.read.pruning import Predicate
 from b2nd_dask.frame.read.region import LEAST_OF_A_THREAD, in_threads, own_threads
@@ -55,6 +55,13 @@ class BlockRead:
     """None where the elements are the block."""
     predicate: Predicate | None = None
     """Prunes chunks whose elements cannot change the result; of a single frame."""
+
+    @classmethod
+    def of(cls, source: Readable, axes: tuple[range, ...], *more: Any) -> BlockRead:
+        """Read of the frames of a region alone, of several that are joined."""
+        if isinstance(source, JoinedReference) and all(axes):
+            source, axes = source.part_of_axes(axes)
+        return cls(source, axes, *more)
 
     @property
     def is_reversed(self) -> bool:
