@@ -7,7 +7,7 @@ A node is asked whether it can take what stands above it: `accept_slice`, `accep
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -334,6 +334,18 @@ def _in_layer(node: Node | Literal, old: str, new: str) -> Node | Literal:
 def size_of(args: Sequence[Node | Literal]) -> int:
     """The number of nodes of a call: itself, and its arguments, each once where it repeats."""
     return 1 + sum({id(arg): arg.size for arg in args}.values())
+
+
+def nodes_of(top: Node) -> Iterator[Node]:
+    """The nodes of a tree, each once, from the top down."""
+    seen: set[int] = set()
+    todo: list[Node | Literal] = [top]
+    while todo:
+        node = todo.pop()
+        if id(node) not in seen and not isinstance(node, Literal):
+            seen.add(id(node))
+            yield node
+            todo += reversed(node.args) if isinstance(node, Elemwise) else ()
 
 
 def with_leaves(top: Node, leaf: Callable[[Node], Node]) -> Node:

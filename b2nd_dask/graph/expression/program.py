@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, NamedTuple
@@ -18,7 +18,15 @@ from b2nd_dask.graph.expression.elementwise import (
     returns_numbers,
     unwrapped,
 )
-from b2nd_dask.graph.expression.nodes import Constant, Elemwise, Literal, Node, Opaque, Read
+from b2nd_dask.graph.expression.nodes import (
+    Constant,
+    Elemwise,
+    Literal,
+    Node,
+    Opaque,
+    Read,
+    nodes_of,
+)
 
 
 @dataclass(frozen=True)
@@ -171,7 +179,7 @@ def compile_tree(top: Node, *, reading: bool = True) -> Compiled | None:
         Whether it has to read one.
     """
     kinds = Read if reading else Read | Opaque
-    reads = [leaf for leaf in leaves_of(top) if isinstance(leaf, kinds)]
+    reads = [node for node in nodes_of(top) if isinstance(node, kinds)]
     if not reads:
         return None
     # of reads that are broadcast to others one of the latter
@@ -179,21 +187,6 @@ def compile_tree(top: Node, *, reading: bool = True) -> Compiled | None:
     found = _Compiler(read)
     found.operand(top)
     return Compiled(read, Program(tuple(found.steps), len(found.inputs)), tuple(found.inputs))
-
-
-def leaves_of(top: Node) -> Iterator[Node]:
-    """The nodes of a tree that are no elementwise calls, each once."""
-    seen: set[int] = set()
-    todo: list[Node | Literal] = [top]
-    while todo:
-        node = todo.pop()
-        if id(node) in seen or isinstance(node, Literal):
-            continue
-        seen.add(id(node))
-        if isinstance(node, Elemwise):
-            todo += reversed(node.args)
-        else:
-            yield node
 
 
 class _Compiler:
