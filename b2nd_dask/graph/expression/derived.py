@@ -61,6 +61,15 @@ class Derived:
             known = known & self.partly.get(name, True)
         return known
 
+    def filled(self) -> Derived:
+        """What is known with zeros in place of NaN: no range."""
+        known = self.statistics
+        rest = known.nonzeros - known.nans
+        statistics = replace(known, nans=np.zeros_like(known.nans), nonzeros=rest)
+        nothing = np.zeros(len(self.counts), np.bool_)
+        partly = {**self.partly, "least": nothing, "greatest": nothing}
+        return Derived(statistics, self.counts, partly)
+
     @property
     def has_nan(self) -> NDArray[np.bool_]:
         """Which chunks have NaN, as far as that is known."""
