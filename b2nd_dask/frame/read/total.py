@@ -29,6 +29,11 @@ class Total:
         self._last: tuple[bytes, PartialResult] | None = None
         self.fields: dict[str, NDArray[Any]] = {}
 
+    @property
+    def keeps_axes(self) -> bool:
+        """Whether it matters where in a box an element lies."""
+        return len(self._how.axis) < len(self._shape)
+
     def add_elements(self, elements: NDArray[Any], out: tuple[slice, ...]) -> None:
         """Add a box of the region."""
         self._add(self._how.partial_result(elements), out)

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, cast
 import numpy as np
 
 from b2nd_dask.frame.joined import JoinedReference, Readable
-from b2nd_dask.frame.read.read_cost import ChunkRange, ReadCosts, Region
+from b2nd_dask.frame.read.read_cost import ChunkRange, ReadCosts, Region, is_direct
 from b2nd_dask.frame.read.reduce import group_nbytes
 from b2nd_dask.frame.rechunk.intermediate_frame import IntermediateFrame
 from b2nd_dask.frame.reference import FrameReference
@@ -74,7 +74,8 @@ class FoundRead:
         group = group_nbytes(grid)
         at_once = min(max(largest, group) if largest else 0, nbytes) if streamed else nbytes
         # what is decoded in another order than that of the elements is copied, and what is gathered
-        in_place = largest == grid.chunk_nbytes and grid.chunk_is_c_order and not group
+        whole = not isinstance(piece.region, ChunkRange) and is_direct(grid, piece.region)
+        in_place = whole and not group
         scratch = 0 if costs.direct[row] and not streamed else largest
         buffers = float(costs.buffers[row])
         if streamed and group and nbytes > group:
