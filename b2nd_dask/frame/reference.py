@@ -269,23 +269,7 @@ class FrameReference:
         return read_costs(self._ready()[0], regions)
 
     def read_points(self, coords: tuple[NDArray[np.int64], ...]) -> NDArray[Any]:
-        """Read single elements; each block that holds some is decoded once.
-
-        Parameters
-        ----------
-        coords : tuple of ndarray of int64
-            Positions along each axis, 1-D and of one length; none of them negative.
-
-        Returns
-        -------
-        ndarray
-            1-D.
-
-        Raises
-        ------
-        IndexError
-            Not one array for each axis, or a position out of bounds.
-        """
+        """Read single elements by their coordinates; see `read_points`."""
         with self.reading() as (opened, fill):
             return read_points(opened, coords, fill)
 
