@@ -24,9 +24,8 @@ from b2nd_dask.frame.read.decode import Fill, decode_part
 from b2nd_dask.frame.read.fetch import fetch
 from b2nd_dask.frame.read.partial_results import PartialResult, count_in_box
 from b2nd_dask.frame.read.plan import RegionPlan
-from b2nd_dask.frame.read.reduction import Reduction, of_one
+from b2nd_dask.frame.read.reduction import Reduction, Total, of_one
 from b2nd_dask.frame.read.region import chunk_requests, read_region, special_element
-from b2nd_dask.frame.read.total import Total
 
 #: Elements of small chunks are reduced so many bytes at a time: what NumPy and the merge of partial
 #: results take for each call is more than decoding such a chunk takes.

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from dask.base import normalize_token
 
-from b2nd_dask.frame.read.pruning import Predicate
+from b2nd_dask.frame.read.answers import Predicate
 from b2nd_dask.graph._dask_compat import Task, TaskRef, blockwise
 from b2nd_dask.graph.expression.nodes import Elemwise, Node, Read
 from b2nd_dask.graph.expression.program import ELEMENTS, compile_tree
