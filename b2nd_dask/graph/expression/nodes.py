@@ -320,15 +320,19 @@ class Moved(Refusing):
 Node = Opaque | Read | Constant | Elemwise | Moved
 
 
-def _in_layer(node: Node | Literal, old: str, new: str) -> Node | Literal:
+def _in_layer(top: Node | Literal, old: str, new: str) -> Any:
     """A part of a tree that was moved by one layer, and is by another one, which leaves it."""
-    if isinstance(node, Literal | Opaque) or node.layers[0] != old:
-        return node
-    layers = (new, *node.layers)
-    if isinstance(node, Elemwise):
-        args = tuple(_in_layer(arg, old, new) for arg in node.args)
-        return replace(node, args=args, layers=layers)
-    return replace(node, layers=layers)
+    done: dict[int, Any] = {}
+
+    def renamed(node: Node | Literal) -> Any:
+        if isinstance(node, Literal | Opaque) or node.layers[0] != old:
+            return node
+        if id(node) not in done:
+            inner = {"args": tuple(map(renamed, node.args))} if isinstance(node, Elemwise) else {}
+            done[id(node)] = replace(node, layers=(new, *node.layers), **inner)
+        return done[id(node)]
+
+    return renamed(top)
 
 
 def size_of(args: Sequence[Node | Literal]) -> int:
