@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cached_property, partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -100,25 +100,24 @@ class Program:
 
     def run(self, elements: NDArray[Any], inputs: Sequence[Any] = ()) -> Any:
         """Run the steps on elements that were read."""
-        needed_until = self.last_uses()
-        values: dict[int, Any] = {0: elements}
+        values: list[Any] = [elements]
         # they go when no step needs them any more
         del elements
-
-        for number, step in enumerate(self.steps, start=1):
-            args = (value_of(arg, values, inputs) for arg in step.args)
+        for step, ended in zip(self.steps, self.ended, strict=True):
+            args = [value_of(arg, values, inputs) for arg in step.args]
             keywords = {name: value_of(arg, values, inputs) for name, arg in step.kwargs.items()}
-            values[number] = step.func(*args, **keywords)
-            for old in [n for n in values if needed_until.get(n, 0) <= number]:
-                del values[old]
-        return values[len(self.steps)]
+            values.append(step.func(*args, **keywords))
+            del args, keywords
+            for old in ended:
+                values[old] = None
+        return values[-1]
 
     def dtype(self, arrays: Sequence[Any]) -> np.dtype[Any]:
-        """The dtype of the result; arguments as for `dtypes`."""
-        return self.dtypes(arrays)[-1]
+        """The dtype of the result; arguments as for `examples`."""
+        return self.examples(arrays)[-1].dtype
 
-    def dtypes(self, arrays: Sequence[Any]) -> list[np.dtype[Any]]:
-        """The dtypes of the elements, the first of some arrays, and of what each step makes.
+    def examples(self, arrays: Sequence[Any]) -> list[NDArray[Any]]:
+        """The elements, the first of some arrays, and what each step makes, without elements.
 
         Parameters
         ----------
@@ -136,15 +135,17 @@ class Program:
 
         steps = (replace(step, func=partial(recorded, step.func)) for step in self.steps)
         replace(self, steps=tuple(steps)).run(elements, inputs)
-        return [array.dtype for array in made]
+        return made
 
-    def last_uses(self) -> dict[int, int]:
-        """Map results to the last step that uses them."""
-        last: dict[int, int] = {}
+    # a program runs many times on tiles
+    @cached_property
+    def ended(self) -> tuple[list[int], ...]:
+        """For each step the results that none behind it needs."""
+        last = {0: 1}
         for number, step in enumerate(self.steps, start=1):
             last |= {a.number: number for a in step.args if isinstance(a, Result)}
-        last[len(self.steps)] = len(self.steps) + 1
-        return last
+        numbers = range(1, len(self.steps) + 1)
+        return tuple([n for n in last if last[n] == number] for number in numbers)
 
 
 #: Leaves the elements as they are.

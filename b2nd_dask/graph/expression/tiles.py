@@ -222,32 +222,34 @@ def in_place(program: Program, arrays: Sequence[Any], shape: tuple[int, ...]) ->
     shape : tuple of int
         To which they broadcast.
     """
-    dtypes, last, inputs = program.dtypes(arrays), program.last_uses(), len(arrays) - 1
-    made, steps = [arrays[0]], list[Step]()
+    examples, inputs = program.examples(arrays), list(arrays[1:])
+    is_full = [np.shape(arrays[0]) == shape]
+    steps: list[Step] = []
     # where results lie that nothing else is a view of, and what is needed no more
     owned: dict[int, int] = {}
-    memory, free = list[np.dtype[Any]](), set[int]()
+    memory: list[np.dtype[Any]] = []
+    free: set[int] = set()
     for number, step in enumerate(program.steps, start=1):
-        args = [value_of(arg, made, arrays[1:]) for arg in step.args]
-        lengths = np.broadcast_shapes(*map(np.shape, args))
-        made.append(np.broadcast_to(np.zeros((), dtypes[number]), lengths))
-        func = _writing(step, args, dtypes[number]) if lengths == shape else None
-        used = {arg.number for arg in step.args if isinstance(arg, Result)}
+        dtype, used = examples[number].dtype, {a.number for a in step.args if isinstance(a, Result)}
+        others = (inputs[a.number] for a in step.args if isinstance(a, Input))
+        is_full.append(any(is_full[n] for n in used) or shape in map(np.shape, others))
+        args = [value_of(arg, examples, inputs) for arg in step.args]
+        func = _writing(step, args, dtype) if is_full[number] else None
         if func is None:
             # what it returns may be a view of an operand, which nothing may write over from now on
             for each in used & owned.keys():
                 del owned[each]
             steps.append(step)
             continue
-        free |= {owned.pop(each) for each in used & owned.keys() if last[each] == number}
-        own = next((each for each in free if memory[each] == dtypes[number]), len(memory))
-        memory += [dtypes[number]] * (own == len(memory))
+        free |= {owned.pop(each) for each in used & owned.keys() & {*program.ended[number - 1]}}
+        own = next((each for each in free if memory[each] == dtype), len(memory))
+        memory += [dtype] * (own == len(memory))
         free.discard(own)
         owned[number] = own
-        target = Input(inputs + (0 if number == len(program.steps) else 1 + own))
+        target = Input(len(inputs) + (0 if number == len(program.steps) else 1 + own))
         steps.append(Step(func, step.args, {**step.kwargs, "out": target}))
     result = owned.get(len(program.steps))
-    return InPlace(Program(tuple(steps)), dtypes[-1], tuple(memory), result)
+    return InPlace(Program(tuple(steps)), examples[-1].dtype, tuple(memory), result)
 
 
 def _writing(step: Step, args: Sequence[Any], dtype: np.dtype[Any]) -> Callable[..., Any] | None:

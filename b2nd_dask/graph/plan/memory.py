@@ -166,13 +166,13 @@ def nbytes_of_program(program: Program, dtypes: Sequence[np.dtype[Any]]) -> int:
     These, of the first dtype, go when no step needs them any more.
     """
     made = _dtypes_of(program, dtypes)
-    last = program.last_uses()
     if is_tiled(program):
         return made[-1].itemsize
-    peak = made[0].itemsize
-    for number in range(1, len(made)):
-        earlier = (one for n, one in enumerate(made[:number]) if last.get(n, 0) >= number)
-        peak = max(peak, made[number].itemsize + sum(one.itemsize for one in earlier))
+    peak = held = made[0].itemsize
+    for new, ended in zip(made[1:], program.ended, strict=True):
+        held += new.itemsize
+        peak = max(peak, held)
+        held -= sum(made[number].itemsize for number in ended)
     return peak - made[0].itemsize
 
 
@@ -186,8 +186,8 @@ def nbytes_of_tile(program: Program, dtypes: Sequence[np.dtype[Any]]) -> int:
 def _dtypes_of(program: Program, dtypes: Sequence[np.dtype[Any]]) -> list[np.dtype[Any]]:
     """The dtypes of the elements and of what each step makes."""
     arrays = [np.empty(0, dtype) for dtype in dtypes]
-    same = [arrays[0].dtype] * (1 + len(program.steps))
-    return cast("list[np.dtype[Any]]", _tried(lambda: program.dtypes(arrays), same))
+    same = [arrays[0]] * (1 + len(program.steps))
+    return [each.dtype for each in _tried(lambda: program.examples(arrays), same)]
 
 
 def nbytes_of_results(fold: Fold, dtype: np.dtype[Any], ndim: int) -> float:
