@@ -328,8 +328,10 @@ def _in_layer(top: Node | Literal, old: str, new: str) -> Any:
         if isinstance(node, Literal | Opaque) or node.layers[0] != old:
             return node
         if id(node) not in done:
-            inner = {"args": tuple(map(renamed, node.args))} if isinstance(node, Elemwise) else {}
-            done[id(node)] = replace(node, layers=(new, *node.layers), **inner)
+            moved = replace(node, layers=(new, *node.layers))
+            if isinstance(moved, Elemwise):
+                moved = replace(moved, args=tuple(map(renamed, moved.args)))
+            done[id(node)] = moved
         return done[id(node)]
 
     return renamed(top)
