@@ -22,11 +22,15 @@ from b2nd_dask.frame.open.cache import process_cache
 from b2nd_dask.frame.open.checksum_state import is_current, require_checksums, require_current
 from b2nd_dask.frame.open.lineage import require_descendant, state_token
 from b2nd_dask.frame.open.opening import OWN_METALAYERS, OpenedFrame, ParsedFrame, Verify
-from b2nd_dask.frame.read.answers import unanswered_nbytes
+from b2nd_dask.frame.read.answers import (
+    Predicate,
+    pruned_share,
+    read_pruned,
+    unanswered_nbytes,
+)
 from b2nd_dask.frame.read.decode import Fill
 from b2nd_dask.frame.read.partial_results import PartialResult
 from b2nd_dask.frame.read.points import read_points
-from b2nd_dask.frame.read.pruning import Predicate, pruned_share, read_pruned
 from b2nd_dask.frame.read.read_cost import ReadCosts, Region, read_costs
 from b2nd_dask.frame.read.reduce import reduce_region
 from b2nd_dask.frame.read.reduction import Reduction
@@ -269,23 +273,7 @@ class FrameReference:
         return read_costs(self._ready()[0], regions)
 
     def read_points(self, coords: tuple[NDArray[np.int64], ...]) -> NDArray[Any]:
-        """Read single elements; each block that holds some is decoded once.
-
-        Parameters
-        ----------
-        coords : tuple of ndarray of int64
-            Positions along each axis, 1-D and of one length; none of them negative.
-
-        Returns
-        -------
-        ndarray
-            1-D.
-
-        Raises
-        ------
-        IndexError
-            Not one array for each axis, or a position out of bounds.
-        """
+        """Read single elements by their coordinates; see `read_points`."""
         with self.reading() as (opened, fill):
             return read_points(opened, coords, fill)
 

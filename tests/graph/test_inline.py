@@ -60,6 +60,17 @@ def test_no_block_waits_for_a_result_of_all_blocks(tmp_path, name):
         assert reads() == 0
 
 
+def test_what_is_used_twice_again_and_again_is_looked_at_once(tmp_path):
+    # otherwise each sum of itself would take twice as long as the one before
+    x, values = many_blocks(tmp_path)
+    x, values = x.astype("f8"), values.astype("f8")
+    for _ in range(60):
+        x, values = x + x, values + values
+    with computing_with(held=500):
+        found = (x - x.mean()).compute(scheduler="sync")
+    np.testing.assert_allclose(found, values - values.mean(), atol=values.max() * 1e-12)
+
+
 def test_blocks_from_a_network_are_read_once(tmp_path, http_server):
     many_blocks(tmp_path)
     x = from_b2nd(http_server.put("once.b2nd", (tmp_path / "x.b2nd").read_bytes()))

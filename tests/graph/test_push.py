@@ -347,6 +347,18 @@ def test_chunk_functions_with_other_keywords_take_the_plain_way(tmp_path):
     assert total.compute() == 605
 
 
+def test_a_row_that_is_used_twice_again_and_again_is_looked_at_once(tmp_path):
+    # otherwise each sum of itself would take twice as long as the one before
+    values, row = np.arange(600.0).reshape(20, 30), np.arange(30.0).reshape(1, 30)
+    x = from_b2nd(small_frame(tmp_path, values))
+    y = from_b2nd(blosc2.asarray(row, chunks=(1, 10)).to_cframe())
+    for _ in range(60):
+        y, row = y + y, row + row
+    # by two slices, of which the second leaves the row as it is
+    found = (x * y)[:, 5:][3:].compute(scheduler="sync")
+    np.testing.assert_array_equal(found, (values * row)[3:, 5:])
+
+
 def test_an_index_that_is_an_array(tmp_path):
     array = np.arange(30.0)
     blosc2.asarray(array, urlpath=str(tmp_path / "x.b2nd"), chunks=(10,), blocks=(5,))

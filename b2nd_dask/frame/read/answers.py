@@ -1,21 +1,23 @@
-"""What the statistics of chunks tell of a reduction: their elements need not be read."""
+"""What the statistics of chunks tell: of which of them no element need be read."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from b2nd_dask.format.grid import Grid
 from b2nd_dask.format.index import ChunkKind
-from b2nd_dask.format.statistics import ChunkStatistics
-from b2nd_dask.frame.open.opening import ParsedFrame
+from b2nd_dask.format.statistics import ChunkStatistics, element_counts
+from b2nd_dask.frame.open.opening import OpenedFrame, ParsedFrame
+from b2nd_dask.frame.read.buffers import result_pool
+from b2nd_dask.frame.read.decode import Fill, carrier
 from b2nd_dask.frame.read.partial_results import Cells
 from b2nd_dask.frame.read.plan import RegionPlan
-from b2nd_dask.frame.read.reduction import Answers, Reduction
-from b2nd_dask.frame.read.total import Total
+from b2nd_dask.frame.read.reduction import Answers, Reduction, Total
+from b2nd_dask.frame.read.region import read_region
 
 
 @dataclass(frozen=True, eq=False)
@@ -120,3 +122,53 @@ def _outer(ufunc: np.ufunc, axes: list[NDArray[Any]], dtype: np.dtype[Any]) -> N
     for along in axes:
         found = ufunc(found[:, None], along).reshape(-1)
     return found
+
+
+class Predicate(Protocol):
+    """A condition on chunks that their statistics may show to hold."""
+
+    def __call__(self, statistics: ChunkStatistics, counts: NDArray[np.int64]) -> NDArray[np.bool_]:
+        """Say for each chunk, of so many elements, whether any elements of its range will do."""
+
+
+def pruned_share(parsed: ParsedFrame, predicate: Predicate) -> float:
+    """Which part of the chunks need not be read due to a predicate; 0 without statistics.
+
+    What is not stored is not read in any case.
+    """
+    if parsed.statistics is None or parsed.index.single_kind:
+        return 0.0
+    pruned = predicate(parsed.statistics, element_counts(parsed.grid))
+    return float((pruned & (parsed.index.kinds == ChunkKind.STORED)).mean())
+
+
+def read_pruned(
+    opened: OpenedFrame, axes: tuple[range, ...], fill: Fill, predicate: Predicate
+) -> NDArray[Any]:
+    """As `read_region`, but pruned chunks read as an element that they may have.
+
+    Parameters
+    ----------
+    axes : tuple of range
+        Ascending positions to read along each axis.
+    """
+    statistics = opened.parsed.statistics
+    if statistics is None or not all(axes):
+        return read_region(opened, axes, fill)
+    plan = RegionPlan.of(opened.parsed, axes)
+    found = statistics.of_chunks(plan.chunks)
+    counts = touched_counts(plan, opened.parsed.grid)
+    pruned = predicate(found, counts) & found.known & (plan.kinds == ChunkKind.STORED)
+    if not pruned.any():
+        return read_region(opened, axes, fill)
+    out = result_pool.empty(tuple(map(len, axes)), carrier(fill.dtype))
+    least = found.least.view(out.dtype)
+    for at, part in zip(np.flatnonzero(pruned).tolist(), plan.parts(pruned), strict=True):
+        out[part.out] = least[at]
+    for part in plan.parts(~pruned):
+        region = tuple(axis[along] for axis, along in zip(axes, part.out, strict=True))
+        where = out[part.out]
+        elements = read_region(opened, region, fill, into=where)
+        if not np.may_share_memory(elements, where):
+            where[...] = elements.view(out.dtype)
+    return out.view(fill.dtype)

@@ -102,7 +102,13 @@ def carrier(dtype: np.dtype[Any]) -> np.dtype[Any]:
 
 
 def decode_part(
-    opened: OpenedFrame, fetched: ChunkBytes, part: Part, fill: Fill, out: NDArray[Any]
+    opened: OpenedFrame,
+    fetched: ChunkBytes,
+    part: Part,
+    fill: Fill,
+    out: NDArray[Any],
+    *,
+    in_order: bool = True,
 ) -> NDArray[Any] | None:
     """Decode what was fetched into an array.
 
@@ -112,6 +118,8 @@ def decode_part(
         That it was fetched for.
     out : ndarray
         The elements of the part, of the `carrier` dtype.
+    in_order : bool
+        False where it does not matter which element comes where.
 
     Returns
     -------
@@ -126,7 +134,7 @@ def decode_part(
     with located(opened, fetched.chunk):
         element = constant_in(fetched, fill)
         if element is None:
-            _decode(opened.parsed, fetched, part, out)
+            _decode(opened.parsed, fetched, part, out, in_order=in_order)
         return element
 
 
@@ -147,9 +155,12 @@ def constant_in(fetched: ChunkBytes, fill: Fill) -> NDArray[Any] | None:
     return constant_of(fetched.data, fetched.header, fill.dtype)
 
 
-def _decode(frame: ParsedFrame, fetched: ChunkBytes, part: Part, out: NDArray[Any]) -> None:
+def _decode(
+    frame: ParsedFrame, fetched: ChunkBytes, part: Part, out: NDArray[Any], *, in_order: bool
+) -> None:
     grid, inner, some = frame.grid, part.inner, fetched.some_blocks
-    if is_in_place(grid, inner, out, some_blocks=some):
+    is_all = out.flags.c_contiguous and out.nbytes == fetched.header.nbytes and not in_order
+    if is_all or is_in_place(grid, inner, out, some_blocks=some):
         decode_raw(frame, fetched, out)
         return
     with scratch.borrow(fetched.header.nbytes) as buffer:

@@ -87,6 +87,30 @@ class Accumulation:
     """The partial result of one repeated element, from that of a single one and how often it
     occurs for each element of the reduced result."""
 
+    def merge_along(
+        self, axis: int, fields: PartialResult, seen: NDArray[np.bool_]
+    ) -> tuple[PartialResult, NDArray[np.bool_]]:
+        """Merge those that are `seen`, always two halves: sums lose as little as pairwise."""
+
+        def part(values: NDArray[Any], start: int, stop: int) -> NDArray[Any]:
+            return values[(slice(None),) * axis + (slice(start, stop),)]
+
+        while (length := seen.shape[axis]) > 1:
+            half, rest = (length + 1) // 2, length // 2
+            ends = (0, rest), (half, length)
+            first, second = ({k: part(v, *end) for k, v in fields.items()} for end in ends)
+            one, other = (part(seen, *end) for end in ends)
+            with np.errstate(all="ignore"):
+                merged = self.merge(first, second)
+            joined = {}
+            for name, values in fields.items():
+                more = (...,) + (None,) * (values.ndim - seen.ndim)
+                alone = np.where(one[more], first[name], second[name])
+                found = np.where((one & other)[more], merged[name], alone)
+                joined[name] = np.concatenate([found, part(values, rest, half)], axis)
+            fields, seen = joined, np.concatenate([one | other, part(seen, rest, half)], axis)
+        return fields, seen
+
 
 def extremes(ufunc: np.ufunc) -> Accumulation:
     """Accumulate values of which `ufunc` chooses one, as `numpy.minimum` and `numpy.logical_or`."""

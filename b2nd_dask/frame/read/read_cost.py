@@ -66,25 +66,6 @@ class ReadCosts:
     """For each chunk of the frame whether its data are read; no row for each region."""
 
 
-class _Stored(NamedTuple):
-    """How the chunks of a frame are stored, and how its reader reads them."""
-
-    grid: Grid
-    kinds: NDArray[np.uint8]
-    lengths: NDArray[np.float64]
-    """Compressed bytes of each chunk."""
-    is_constant: bool
-    """Whether no chunk has data."""
-    max_gap: int
-    batch_nbytes: int
-    fetches_whole: bool
-    """Whether chunks are always fetched as a whole."""
-    digests: NDArray[np.uint64] | None
-    """Checksums of the chunks; those whose witness is read are fetched as a whole."""
-    in_boxes: bool
-    """Whether chunks are decoded in boxes of blocks, unless to where their elements belong."""
-
-
 def read_costs(opened: OpenedFrame, regions: Sequence[Region]) -> ReadCosts:
     """Say what reading takes.
 
@@ -152,17 +133,16 @@ def _costs(frame: _Stored, regions: Sequence[Region]) -> ReadCosts:
         for row, (first, last) in whole.items():
             costs.constants[row] = last - first
         return costs
-    costs.direct[:] = [_is_direct(frame.grid, box) for box in boxes]
+    costs.direct[:] = [is_direct(frame.grid, box) for box in boxes]
     costs.direct[:] &= (cuts.counts[:, 1:] == 1).all(axis=1)
-    chunks = _Chunks(frame)
     for rows in cuts.alike():
         visits = cuts.visits(rows)
-        for name, values in chunks.costs(visits, cuts, costs.direct[rows]).items():
+        for name, values in frame.costs(visits, cuts, costs.direct[rows]).items():
             getattr(costs, name)[rows] = values
-        stored = visits.numbers[chunks.kinds[visits.numbers] == ChunkKind.STORED]
+        stored = visits.numbers[frame.kinds[visits.numbers] == ChunkKind.STORED]
         costs.touched[stored] = True
     for row, found in whole.items():
-        chunks.fetch_whole(found, row, costs)
+        frame.fetch_whole(found, row, costs)
     return costs
 
 
@@ -255,22 +235,31 @@ class _Cuts:
         return numbers
 
 
-class _Chunks:
-    """What visits of the chunks of a frame cost."""
+class _Stored(NamedTuple):
+    """How the chunks of a frame are stored, how its reader reads them, and what that costs."""
 
-    def __init__(self, frame: _Stored) -> None:
-        self._frame = frame
-        self._grid = frame.grid
-        self.kinds = frame.kinds
-        self._lengths = frame.lengths
+    grid: Grid
+    kinds: NDArray[np.uint8]
+    lengths: NDArray[np.float64]
+    """Compressed bytes of each chunk."""
+    is_constant: bool
+    """Whether no chunk has data."""
+    max_gap: int
+    batch_nbytes: int
+    fetches_whole: bool
+    """Whether chunks are always fetched as a whole."""
+    digests: NDArray[np.uint64] | None
+    """Checksums of the chunks; those whose witness is read are fetched as a whole."""
+    in_boxes: bool
+    """Whether chunks are decoded in boxes of blocks, unless to where their elements belong."""
 
     def costs(
         self, visits: _Visits, cuts: _Cuts, direct: NDArray[np.bool_]
     ) -> dict[str, NDArray[Any]]:
         """Costs of each row of visits, by the names of `ReadCosts`."""
-        grid = self._grid
+        grid = self.grid
         stored = self.kinds[visits.numbers] == ChunkKind.STORED
-        lengths = np.where(stored, self._lengths[visits.numbers], 0.0)
+        lengths = np.where(stored, self.lengths[visits.numbers], 0.0)
         # a header and one element: all elements are equal, and nothing is decoded
         repeated = (lengths == HEADER_LEN + grid.itemsize) & (grid.chunk_nbytes > grid.itemsize)
         filled = stored & ~repeated
@@ -287,15 +276,15 @@ class _Chunks:
             fetched[here & ~verified] = self._fetched(lengths[here & ~verified], numbers)
             # a long chunk is verified first, and then its blocks are fetched; of others they are
             # copied out of the chunk
-            long = here & verified & (lengths > self._frame.batch_nbytes)
+            long = here & verified & (lengths > self.batch_nbytes)
             fetched[long] += self._fetched(lengths[long], numbers)
             short = here & verified & ~long
             copied[short] = lengths[short] * len(numbers) / nblocks
         blocks *= filled
         largest = blocks.max(axis=1) * grid.block_nbytes
-        if self._frame.in_boxes:
+        if self.in_boxes:
             # a chunk is verified first, and then the blocks of each box are fetched
-            again = ~direct[:, None] & (blocks == nblocks) & (self._frame.digests is not None)
+            again = ~direct[:, None] & (blocks == nblocks) & (self.digests is not None)
             fetched += np.where(again, lengths, 0.0)
             largest = np.where(direct, largest, np.minimum(largest, BOX_NBYTES))
         return {
@@ -307,17 +296,17 @@ class _Chunks:
             "largest": largest,
             "buffers": np.minimum(
                 (fetched + copied).sum(axis=1),
-                self._frame.batch_nbytes + (lengths + copied).max(axis=1),
+                self.batch_nbytes + (lengths + copied).max(axis=1),
             ),
         }
 
     def _verified(self, visits: _Visits) -> NDArray[np.bool_]:
         """Whether each visit fetches its chunk as a whole to verify it."""
-        numbers, digests = visits.numbers, self._frame.digests
-        if digests is None or self._frame.fetches_whole:
-            return np.full(numbers.shape, self._frame.fetches_whole)
+        numbers, digests = visits.numbers, self.digests
+        if digests is None or self.fetches_whole:
+            return np.full(numbers.shape, self.fetches_whole)
         found = np.ones(numbers.shape, np.bool_)
-        positions = witnesses(numbers.reshape(-1), digests[numbers.reshape(-1)], self._grid)
+        positions = witnesses(numbers.reshape(-1), digests[numbers.reshape(-1)], self.grid)
         for axis, flat in enumerate(positions):
             start, stop, step = visits.regions[:, axis].T[..., None]
             at = flat.reshape(numbers.shape)
@@ -331,16 +320,16 @@ class _Chunks:
         costs.visits[row] = len(stored)
         costs.constants[row] = chunks.last - chunks.first - len(stored)
         costs.blocks[row] = costs.decoded[row] = costs.largest[row] = 0
-        costs.fetched[row] = self._lengths[stored].sum()
-        largest = self._lengths[stored].max(initial=0)
-        costs.buffers[row] = min(costs.fetched[row], self._frame.batch_nbytes + largest)
+        costs.fetched[row] = self.lengths[stored].sum()
+        largest = self.lengths[stored].max(initial=0)
+        costs.buffers[row] = min(costs.fetched[row], self.batch_nbytes + largest)
         costs.touched[stored] = True
 
     def _fetched(
         self, lengths: NDArray[np.float64], blocks: NDArray[np.int64]
     ) -> NDArray[np.float64]:
         """Bytes to fetch for some blocks of chunks of these compressed lengths."""
-        max_gap, nblocks = self._frame.max_gap, math.prod(self._grid.blocks_per_chunk)
+        max_gap, nblocks = self.max_gap, math.prod(self.grid.blocks_per_chunk)
         head = head_nbytes(nblocks)
         block = np.maximum(lengths - head, 0) / nblocks
         fetched = np.minimum(lengths, head) + block * len(blocks)
@@ -352,7 +341,8 @@ class _Chunks:
         return np.where(at_once, lengths, fetched)
 
 
-def _is_direct(grid: Grid, region: tuple[range, ...]) -> bool:
+def is_direct(grid: Grid, region: tuple[range, ...]) -> bool:
+    """Whether a region has whole chunks alone, whose elements are stored in C order."""
     return grid.chunk_is_c_order and all(
         positions.step == 1 and positions.start % n == 0 and len(positions) % n == 0
         for positions, n in zip(region, grid.padded_chunk, strict=True)

@@ -7,9 +7,8 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from typing import Any, NamedTuple
+from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,18 +16,16 @@ from numpy.typing import NDArray
 from b2nd_dask.format.chunk.constant import read_only
 from b2nd_dask.format.grid import Grid
 from b2nd_dask.format.index import ChunkKind
-from b2nd_dask.frame.open.opening import OpenedFrame, located
+from b2nd_dask.frame.open.opening import OpenedFrame
 from b2nd_dask.frame.read.answers import answered_by
 from b2nd_dask.frame.read.buffers import scratch
 from b2nd_dask.frame.read.chunk_requests import batches
-from b2nd_dask.frame.read.decode import Fill, constant_in, decode_raw
-from b2nd_dask.frame.read.fetch import ChunkBytes, fetch
+from b2nd_dask.frame.read.decode import Fill, decode_part
+from b2nd_dask.frame.read.fetch import fetch
 from b2nd_dask.frame.read.partial_results import PartialResult, count_in_box
-from b2nd_dask.frame.read.plan import MOST_BATCH, Part, RegionPlan
-from b2nd_dask.frame.read.reduction import Reduction, of_one
+from b2nd_dask.frame.read.plan import MOST_BATCH, RegionPlan
+from b2nd_dask.frame.read.reduction import Reduction, Total, of_one
 from b2nd_dask.frame.read.region import chunk_requests, parts_of, read_region, special_element
-from b2nd_dask.frame.read.scatter import scatter_chunk
-from b2nd_dask.frame.read.total import Total
 
 #: Elements of small chunks are reduced so many bytes at a time: what NumPy and the merge of partial
 #: results take for each call is more than decoding such a chunk takes.
@@ -74,13 +71,8 @@ def reduce_region(
         plan = plan.without(answered.chunks)
     if _in_groups(opened, plan):
         _add_groups(opened, axes, fill, plan, total)
-        return total.fields
-    in_order = len(how.axis) < len(axes)
-    for part, elements in iter_chunks(opened, parts_of(opened, plan), fill, in_order=in_order):
-        if elements.ndim:
-            total.add_elements(elements, part.out)
-        else:
-            total.add_constant(part.out, elements)
+    else:
+        _add_chunks(opened, fill, plan, total)
     return total.fields
 
 
@@ -130,72 +122,20 @@ def _of_constant(element: NDArray[Any], axes: tuple[range, ...], how: Reduction)
     return how.accumulation.repeat(of_one(element, len(axes), how), counts)
 
 
-class ChunkElements(NamedTuple):
-    """The selected elements of one chunk."""
-
-    part: Part
-    elements: NDArray[Any]
-    """Read-only, and valid until the next ones are asked for; 0-d where the chunk repeats one."""
-
-
-def iter_chunks(
-    opened: OpenedFrame, parts: Sequence[Part], fill: Fill, *, in_order: bool
-) -> Iterator[ChunkElements]:
-    """Decode stored chunks one after the other into scratch buffers.
-
-    Parameters
-    ----------
-    parts : sequence of Part
-        Of stored chunks.
-    fill : Fill
-        Its dtype is that of the elements; not a structured one.
-    in_order : bool
-        False where neither the order nor the shape of the elements matters, only the number of
-        axes.
-
-    Raises
-    ------
-    CorruptChunkError, UnsupportedFrameError, UninitializedChunkError
-        With the chunk's number.
-    """
+def _add_chunks(opened: OpenedFrame, fill: Fill, plan: RegionPlan, total: Total) -> None:
+    """Add stored chunks, decoded one after the other into a scratch buffer."""
+    parts = parts_of(opened, plan)
     requests = chunk_requests(opened, parts)
     for batch in batches(opened, requests, opened.reader.batch_nbytes):
         for fetched in fetch(opened, batch):
             part = parts[fetched.number]
-            with _decoded(opened, fetched, part.inner, fill, in_order=in_order) as elements:
-                yield ChunkElements(part, read_only(elements))
-
-
-@contextmanager
-def _decoded(
-    opened: OpenedFrame,
-    fetched: ChunkBytes,
-    inner: tuple[range, ...],
-    fill: Fill,
-    *,
-    in_order: bool,
-) -> Iterator[NDArray[Any]]:
-    frame, chunk = opened.parsed, fetched.chunk
-    with located(opened, chunk):
-        element = constant_in(fetched, fill)
-    if element is not None:
-        yield element
-        return
-    with scratch.borrow(fetched.header.nbytes) as buffer:
-        raw = buffer.view(fill.dtype)
-        with located(opened, chunk):
-            decode_raw(frame, fetched, raw)
-        grid = frame.grid
-        whole = not fetched.some_blocks
-        if whole and not in_order and tuple(map(len, inner)) == grid.padded_chunk:
-            yield raw.reshape((-1,) + (1,) * (grid.ndim - 1))
-        elif whole and grid.chunk_is_c_order:
-            yield raw.reshape(grid.padded_chunk)[
-                tuple(slice(r.start, r.stop, r.step) for r in inner)
-            ]
-        else:
-            count = int(np.prod([len(r) for r in inner]))
-            with scratch.borrow(count * grid.itemsize) as other:
-                elements = other.view(fill.dtype).reshape([len(r) for r in inner])
-                scatter_chunk(raw, grid, inner, elements, some_blocks=fetched.some_blocks)
-                yield elements
+            shape = tuple(map(len, part.inner))
+            with scratch.borrow(math.prod(shape) * fill.dtype.itemsize) as buffer:
+                elements = buffer.view(fill.dtype).reshape(shape)
+                element = decode_part(
+                    opened, fetched, part, fill, elements, in_order=total.keeps_axes
+                )
+                if element is None:
+                    total.add_elements(read_only(elements), part.out)
+                else:
+                    total.add_constant(part.out, element)

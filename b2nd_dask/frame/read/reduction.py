@@ -1,4 +1,7 @@
-"""A reduction, as those who read chunks see it: functions of elements and of statistics."""
+"""A reduction, as those who read chunks see it: functions of elements and of statistics.
+
+And its total: the partial results of a region, as they accumulate.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from b2nd_dask.format.statistics import ChunkStatistics
-from b2nd_dask.frame.read.partial_results import Accumulation, PartialResult
+from b2nd_dask.frame.read.partial_results import (
+    Accumulation,
+    Cells,
+    PartialResult,
+    count_in_box,
+)
+from b2nd_dask.frame.read.plan import RegionPlan
 
 PerChunk = Mapping[str, NDArray[Any]]
 """Fields of a partial result, with one value for each chunk."""
@@ -52,3 +61,98 @@ class Reduction:
 def of_one(element: NDArray[Any], ndim: int, how: Reduction) -> PartialResult:
     """The partial result of a single element."""
     return how.partial_result(element.reshape((1,) * ndim))
+
+
+class Total:
+    """The partial results so far, for each element of the reduced result."""
+
+    def __init__(self, plan: RegionPlan, how: Reduction) -> None:
+        self._how = how
+        self._cells = Cells(plan.cells, how.axis)
+        self._shape = tuple(
+            1 if i in how.axis else int(cells.bounds[-1]) for i, cells in enumerate(plan.cells)
+        )
+        self._seen = np.zeros(self._shape, bool)
+        self._last: tuple[bytes, PartialResult] | None = None
+        self.fields: dict[str, NDArray[Any]] = {}
+
+    @property
+    def keeps_axes(self) -> bool:
+        """Whether it matters where in a box an element lies."""
+        return len(self._how.axis) < len(self._shape)
+
+    def add_elements(self, elements: NDArray[Any], out: tuple[slice, ...]) -> None:
+        """Add a box of the region."""
+        self._add(self._how.partial_result(elements), out)
+
+    def _add(self, new: PartialResult, out: tuple[slice, ...]) -> None:
+        where = tuple(slice(0, 1) if i in self._how.axis else own for i, own in enumerate(out))
+        seen = self._seen[where]
+        if seen.all():
+            new = self._how.accumulation.merge(
+                {k: v[where] for k, v in self._all(new).items()}, new
+            )
+        elif seen.any():
+            # merging would count zeros, and setting would forget those that were seen
+            raise AssertionError(f"only some elements of the box {out} were seen before")
+        for name, values in new.items():
+            self._all(new)[name][where] = values
+        self._seen[where] = True
+
+    def add_constant(self, out: tuple[slice, ...], element: NDArray[Any]) -> None:
+        """Add a box that repeats one element."""
+        self._add(self._repeated(element, count_in_box(out, self._how.axis)), out)
+
+    def add_constants(self, element: NDArray[Any], chosen: NDArray[np.bool_]) -> None:
+        """Add all chunks of the plan that are chosen; all repeat one element."""
+        counts = self._cells.count(chosen)
+        self._add_where(self._repeated(element, counts), counts > 0)
+
+    def add_counted(self, element: NDArray[Any], counts: NDArray[np.int64]) -> None:
+        """Add so many of an element for each chunk of the plan.
+
+        None of a chunk that has elements in several ones of the result.
+        """
+        in_cells = self._cells.of_chunks(counts).sum(self._how.axis, keepdims=True)
+        repeats = self._cells.spread(in_cells)
+        self._add_where(self._repeated(element, repeats), repeats > 0)
+
+    def add_totals(self, totals: PerChunk, chosen: NDArray[np.bool_]) -> None:
+        """Add the partial results of the chunks of the plan that are chosen.
+
+        None of them has elements in several ones of the result.
+        """
+        cells = self._cells
+        fields: PartialResult = {name: cells.of_chunks(v) for name, v in totals.items()}
+        seen = cells.of_chunks(chosen)
+        for axis in self._how.axis:
+            fields, seen = self._how.accumulation.merge_along(axis, fields, seen)
+        self._add_where({k: cells.spread(v) for k, v in fields.items()}, cells.spread(seen))
+
+    def _add_where(self, new: PartialResult, chosen: NDArray[np.bool_]) -> None:
+        """Add partial results of all elements of the reduced result that are chosen."""
+        old = self._all(new)
+        merged = self._how.accumulation.merge(old, new) if self._seen.any() else new
+        for name, values in old.items():
+            more = (...,) + (None,) * (values.ndim - chosen.ndim)
+            both, only = (self._seen & chosen)[more], (~self._seen & chosen)[more]
+            np.copyto(values, merged[name], where=both)
+            np.copyto(values, new[name], where=only)
+        self._seen |= chosen
+
+    def _repeated(self, element: NDArray[Any], counts: NDArray[np.int64]) -> PartialResult:
+        # chunks that repeat an element are often followed by chunks that repeat the same
+        content = element.tobytes()
+        if self._last is None or self._last[0] != content:
+            self._last = content, of_one(element, len(self._shape), self._how)
+        return self._how.accumulation.repeat(self._last[1], counts)
+
+    def _all(self, like: PartialResult) -> dict[str, NDArray[Any]]:
+        """The arrays of the whole result, made when the dtypes of partial results are known."""
+        if not self.fields:
+            ndim = len(self._shape)
+            self.fields = {
+                name: np.zeros(self._shape + values.shape[ndim:], values.dtype)
+                for name, values in like.items()
+            }
+        return self.fields

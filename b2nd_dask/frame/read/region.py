@@ -162,23 +162,7 @@ def chunk_requests(opened: OpenedFrame, parts: Sequence[Part]) -> list[ChunkRequ
 
 
 def special_element(fill: Fill, kind: int, chunk: int) -> NDArray[Any]:
-    """The element of a special chunk.
-
-    Parameters
-    ----------
-    kind, chunk : int
-        `ChunkKind` and number of the chunk.
-
-    Returns
-    -------
-    ndarray
-        0-d.
-
-    Raises
-    ------
-    CorruptChunkError, UninitializedChunkError
-        With the chunk's number.
-    """
+    """The element of a special chunk, as `Fill.element`; errors have the chunk's number."""
     try:
         return fill.element(kind)
     except B2ndError as error:

@@ -8,8 +8,6 @@ from dataclasses import replace
 from functools import cached_property, partial
 from typing import Any
 
-from dask.typing import Key
-
 from b2nd_dask.graph._dask_compat import funcname, getargspec
 from b2nd_dask.graph.array_expr import compat
 from b2nd_dask.graph.array_expr.source import (
@@ -21,7 +19,6 @@ from b2nd_dask.graph.array_expr.source import (
 )
 from b2nd_dask.graph.expression.chunk_steps import Combining, Fold, fold_of
 from b2nd_dask.graph.expression.nodes import Read
-from b2nd_dask.graph.optimize.lower import ReadBlocks, input_of, reducing_task
 from b2nd_dask.graph.optimize.optimizer import active_rules
 from b2nd_dask.graph.optimize.reductions import ReducedRead, merge_limit
 from b2nd_dask.graph.read.blocks import Chunks
@@ -165,13 +162,7 @@ class ReducedExpr(ReadingExpr):
         )
 
     def _maker(self, *, asks: bool) -> TaskMaker:
-        read, program, leaves = self.compiled
-        reads = ReadBlocks(replace(read, chunks=self.grid))
-        fold = replace(self.fold, program=program, asks=asks)
-        blocks = list(map(input_of, leaves))
-
-        def make(key: Key, block: tuple[int, ...]) -> Any:
-            inputs = (of_block(block) for of_block in blocks)
-            return reducing_task(key, read, reads.axes_of(block), fold, inputs)
-
-        return make
+        compiled = self.compiled
+        read = replace(compiled.read, chunks=self.grid)
+        found = ReducedRead(compiled._replace(read=read), self.fold, asks=asks)
+        return lambda key, block: found.task(key, tuple(range(at, at + 1) for at in block))

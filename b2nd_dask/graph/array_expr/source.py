@@ -102,7 +102,7 @@ class Tree:
             for step in program.steps
         ]
         leaves = [_token_of_leaf(leaf) for leaf in (read, *inputs)]
-        return "b2nd_dask.Tree", leaves, steps, _token(program.top)
+        return "b2nd_dask.Tree", leaves, steps
 
 
 def _token(operand: Operand) -> Any:
@@ -269,7 +269,7 @@ class FrameExpr(ReadingExpr):
         predicate = predicate_of(self.top) if asks else None
         inputs = [input_of(read, predicate), *map(input_of, leaves)]
         # what uses the blocks is not known here, and may write into them
-        compute = partial(compute_block, program=program if program.steps else None, views=False)
+        compute = partial(compute_block, program=program, views=False)
 
         def make(key: Key, block: tuple[int, ...]) -> Any:
             own = (of_block(block) for of_block in inputs)

@@ -46,9 +46,10 @@ class Question:
 
     def _answers(self, chunks: Derived) -> Answers:
         has_fields = is_among(self.step, _FIELDS)
-        found = _as_they_are(self.program, self.dtype)
-        if has_fields and found is not None:
-            return Answers(totals=self._totals(chunks, *found))
+        is_filled = self.dtype.kind in "fc" and _replaces_nan(self.program)
+        dtype = self.dtype if is_filled else _only_cast_to(self.program, self.dtype)
+        if has_fields and dtype is not None:
+            return Answers(totals=self._totals(chunks.filled() if is_filled else chunks, dtype))
         if not self.program.steps:
             return Answers()
         totals = or_unknown(lambda: self._totals_of_made(chunks), None) if has_fields else None
@@ -58,9 +59,9 @@ class Question:
         made = derived_from(self.program, chunks.statistics, chunks.counts)
         return None if made is None else self._totals(made, made.statistics.least.dtype)
 
-    def _totals(self, chunks: Derived, dtype: np.dtype[Any], filled: bool = False) -> _Totals:
+    def _totals(self, chunks: Derived, dtype: np.dtype[Any]) -> _Totals:
         """The fields of the chunk step, for what was cast to a dtype."""
-        fields = _FIELDS[self.step](chunks, dtype, filled, self.keywords)
+        fields = _FIELDS[self.step](chunks, dtype, self.keywords)
         known = [chunks.statistics.known, *(known for _, known in fields.values())]
         answered: NDArray[np.bool_] = np.logical_and.reduce(known)
         return {name: values for name, (values, _) in fields.items()}, answered
@@ -85,7 +86,7 @@ class Question:
     def _classes(self, chunks: Derived) -> list[tuple[NDArray[Any], NDArray[np.int64]]]:
         """Elements that stand for all that the program does not distinguish, and their numbers."""
         uses = [step for step in self.program.steps if _ELEMENTS in step.args]
-        if self.program.top == _ELEMENTS or not uses:
+        if not uses:
             return []
         zero, one = np.zeros((), self.dtype), np.ones((), self.dtype)
         known, counts = chunks.statistics.known, chunks.counts
@@ -104,16 +105,8 @@ def _nan_of(dtype: np.dtype[Any]) -> Any:
     return np.full((), "NaT" if dtype.kind in "mM" else np.nan, dtype)
 
 
-def _as_they_are(program: Program, dtype: np.dtype[Any]) -> tuple[np.dtype[Any], bool] | None:
-    """Whether a program leaves numbers as they are, but for exact casts, and zeros in place of NaN.
-
-    Returns
-    -------
-    tuple of dtype and bool, or None
-        What the elements become, and whether NaN becomes 0. None where it does more.
-    """
-    if _replaces_nan(program):
-        return (dtype, True) if dtype.kind in "fc" else None
+def _only_cast_to(program: Program, dtype: np.dtype[Any]) -> np.dtype[Any] | None:
+    """The dtype to which a program casts numbers exactly; None where it does more."""
     last: Operand = _ELEMENTS
     for number, step in enumerate(program.steps, start=1):
         func, keywords = unwrapped(step.func, step.keywords)
@@ -121,12 +114,12 @@ def _as_they_are(program: Program, dtype: np.dtype[Any]) -> tuple[np.dtype[Any],
         if wanted is None or step.args != (last,) or not is_safe_cast(dtype, wanted):
             return None
         dtype, last = wanted, Result(number)
-    return (dtype, False) if program.top == last else None
+    return dtype
 
 
 def _replaces_nan(program: Program) -> bool:
     """Whether a program is ``where(isnan(x), 0, x)``, as xarray's sums make it."""
-    if len(program.steps) != 2 or program.top != Result(2):
+    if len(program.steps) != 2:
         return False
     first, second = program.steps
     if first.func is not np.isnan or second.func is not np.where or first.kwargs or second.kwargs:
@@ -161,7 +154,7 @@ Fields = dict[str, Known]
 """The fields of a partial result."""
 
 
-def _sum(chunks: Derived, dtype: np.dtype[Any], wanted: Any, *, without_nan: bool) -> Known:
+def _sum(chunks: Derived, dtype: np.dtype[Any], wanted: Any) -> Known:
     """Sums of elements that were cast to a dtype, in the `wanted` one."""
     statistics, known = chunks.statistics, chunks.knows("total", "nans")
     wanted = np.sum(np.zeros(1, dtype)).dtype if wanted is None else np.dtype(wanted)
@@ -178,7 +171,7 @@ def _sum(chunks: Derived, dtype: np.dtype[Any], wanted: Any, *, without_nan: boo
         # a cast may warn
         return np.zeros(len(known)), known
     total = statistics.total.astype(_ACCUMULATORS.get(wanted.kind, wanted.newbyteorder("=")))
-    if not without_nan and chunks.has_nan.any():
+    if chunks.has_nan.any():
         # which part of a complex sum is NaN is not known, nor what NumPy makes of a NaN in others
         known = known & (~chunks.has_nan | (total.dtype.kind == "f"))
         if total.dtype.kind == "f":
@@ -190,37 +183,34 @@ def _sum(chunks: Derived, dtype: np.dtype[Any], wanted: Any, *, without_nan: boo
 _ACCUMULATORS = {"f": np.dtype("f8"), "c": np.dtype("c16")}
 
 
-def _total_rule(chunks: Derived, dtype: np.dtype[Any], filled: bool, keywords: Any) -> Fields:
-    return {"": _sum(chunks, dtype, keywords.get("dtype"), without_nan=filled)}
+def _total_rule(chunks: Derived, dtype: np.dtype[Any], keywords: Any) -> Fields:
+    return {"": _sum(chunks, dtype, keywords.get("dtype"))}
 
 
-def _nan_total_rule(chunks: Derived, dtype: np.dtype[Any], filled: bool, keywords: Any) -> Fields:
-    return {"": _sum(chunks, dtype, keywords.get("dtype"), without_nan=True)}
+def _nan_total_rule(chunks: Derived, dtype: np.dtype[Any], keywords: Any) -> Fields:
+    return _total_rule(chunks.filled(), dtype, keywords)
 
 
-def _mean_rule(chunks: Derived, dtype: np.dtype[Any], filled: bool, keywords: Any) -> Fields:
+def _mean_rule(chunks: Derived, dtype: np.dtype[Any], keywords: Any) -> Fields:
     skips = keywords.get("sum", chunk.sum) is chunk.nansum
-    wanted = keywords.get("dtype", "f8")
-    counts = chunks.counts - chunks.statistics.nans if skips and not filled else chunks.counts
-    total = _sum(chunks, dtype, wanted, without_nan=skips or filled)
+    counts = chunks.counts - chunks.statistics.nans if skips else chunks.counts
+    total = _sum(chunks.filled() if skips else chunks, dtype, keywords.get("dtype", "f8"))
     return {"n": (counts, chunks.knows("nans")), "total": total}
 
 
-def _any_rule(chunks: Derived, dtype: np.dtype[Any], filled: bool, keywords: Any) -> Fields:
-    nonzeros = chunks.statistics.nonzeros - (chunks.statistics.nans if filled else 0)
-    return {"": (nonzeros > 0, chunks.knows("nonzeros"))}
+def _any_rule(chunks: Derived, dtype: np.dtype[Any], keywords: Any) -> Fields:
+    return {"": (chunks.statistics.nonzeros > 0, chunks.knows("nonzeros"))}
 
 
-def _all_rule(chunks: Derived, dtype: np.dtype[Any], filled: bool, keywords: Any) -> Fields:
-    nonzeros = chunks.statistics.nonzeros - (chunks.statistics.nans if filled else 0)
-    return {"": (nonzeros == chunks.counts, chunks.knows("nonzeros"))}
+def _all_rule(chunks: Derived, dtype: np.dtype[Any], keywords: Any) -> Fields:
+    return {"": (chunks.statistics.nonzeros == chunks.counts, chunks.knows("nonzeros"))}
 
 
 def _extreme_rule(*, greatest: bool, skips_nan: bool) -> Callable[..., Fields]:
-    def fields(chunks: Derived, dtype: np.dtype[Any], filled: bool, keywords: Any) -> Fields:
+    def fields(chunks: Derived, dtype: np.dtype[Any], keywords: Any) -> Fields:
         statistics = chunks.statistics
         needed = ("greatest" if greatest else "least", *(() if skips_nan else ("nans",)))
-        known = chunks.knows(*needed) & (statistics.has_range and not filled)
+        known = chunks.knows(*needed) & statistics.has_range
         values = (statistics.greatest if greatest else statistics.least).astype(dtype)
         nan = chunks.all_nan if skips_nan else chunks.has_nan
         if nan.any():
@@ -230,7 +220,7 @@ def _extreme_rule(*, greatest: bool, skips_nan: bool) -> Callable[..., Fields]:
     return fields
 
 
-#: Chunks, the dtype of their elements, whether NaN is 0, and keywords, to fields of the result.
+#: Chunks, the dtype of their elements, and keywords, to fields of the result.
 _FIELDS: dict[Callable[..., Any], Callable[..., Fields]] = {
     chunk.sum: _total_rule,
     chunk.nansum: _nan_total_rule,

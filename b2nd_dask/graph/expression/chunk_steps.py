@@ -33,7 +33,7 @@ from b2nd_dask.graph.expression.chunk_kernels import (
 )
 from b2nd_dask.graph.expression.elementwise import is_among
 from b2nd_dask.graph.expression.program import ELEMENTS, Program
-from b2nd_dask.graph.expression.tiles import reduced
+from b2nd_dask.graph.expression.tiles import reduce_in_tiles
 
 #: Keywords of dask's chunk steps.
 _KEYWORDS = frozenset({"dtype", "implicit_complex_dtype", "numel", "order", "sum"})
@@ -102,6 +102,8 @@ class ReductionKind:
     """Computes partial results, which may be in a wider dtype than those of dask's chunk step."""
     combined_by: tuple[Callable[..., Any], ...]
     """Steps with which dask combines results of the chunk step."""
+    is_tiled: bool = False
+    """Whether the kernel makes arrays of all elements, which stay in the cache for tiles."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -138,9 +140,9 @@ class Fold:
         """The same with values as the inputs of its program."""
         return replace(self, program=self.program.bound(inputs)) if inputs else self
 
-    def whole(self, elements: NDArray[Any], inputs: Sequence[Any] = ()) -> Any:
-        """Run the program and dask's own chunk step on elements."""
-        return self.func(self.program.run(elements, inputs), axis=self.axis, keepdims=True)
+    def step(self, elements: NDArray[Any]) -> Any:
+        """Run dask's own chunk step on what the program made."""
+        return self.func(elements, axis=self.axis, keepdims=True)
 
     def reduction(self, dtype: np.dtype[Any]) -> Reduction:
         """The reduction that runs chunk by chunk, of elements of a dtype, without inputs."""
@@ -152,9 +154,9 @@ class Fold:
         """Reduce some elements; narrow floats to wider ones."""
         kind, (_, keywords) = self._kind, _with_keywords(self.func)
         kernel = partial(kind.kernel, **keywords)
-        if self.program.steps or kind.kernel is moment_kernel:
+        if self.program.steps or kind.is_tiled:
             arrays = [elements, *inputs]
-            return reduced(self.program, arrays, kernel, self.axis, kind.accumulation)
+            return reduce_in_tiles(self.program, arrays, kernel, self.axis, kind.accumulation)
         return kernel(elements, self.axis)
 
     def result(
@@ -174,7 +176,7 @@ class Fold:
         The program runs on none: it may refuse an element that no frame has.
         """
         made = self.program.dtype([np.empty((0,) * ndim, dtype), *inputs])
-        found = self.func(np.ones((1,) * ndim, made), axis=self.axis, keepdims=True)
+        found = self.step(np.ones((1,) * ndim, made))
         fields = found if isinstance(found, dict) else {"": found}
         return {name: np.asarray(values) for name, values in fields.items()}
 
@@ -237,5 +239,5 @@ _KINDS: dict[Callable[..., Any], ReductionKind] = {
     reductions._nanmin_skip: _extreme(np.fmin, reductions._nanmin_skip),
     reductions._nanmax_skip: _extreme(np.fmax, reductions._nanmax_skip),
     reductions.mean_chunk: ReductionKind(SUMS, mean_kernel, _MEANS),
-    reductions.moment_chunk: ReductionKind(MOMENTS, moment_kernel, _MOMENTS),
+    reductions.moment_chunk: ReductionKind(MOMENTS, moment_kernel, _MOMENTS, is_tiled=True),
 }

@@ -61,6 +61,15 @@ class Derived:
             known = known & self.partly.get(name, True)
         return known
 
+    def filled(self) -> Derived:
+        """What is known with zeros in place of NaN: no range."""
+        known = self.statistics
+        rest = known.nonzeros - known.nans
+        statistics = replace(known, nans=np.zeros_like(known.nans), nonzeros=rest)
+        nothing = np.zeros(len(self.counts), np.bool_)
+        partly = {**self.partly, "least": nothing, "greatest": nothing}
+        return Derived(statistics, self.counts, partly)
+
     @property
     def has_nan(self) -> NDArray[np.bool_]:
         """Which chunks have NaN, as far as that is known."""
@@ -209,13 +218,13 @@ def _line_of(program: Program, ranges: list[Range]) -> _Line | None:
         if found is not None:
             rounded = found.rounded + _rounding(ranges[number])
             lines[number] = replace(found, holds=found.holds & never, rounded=rounded)
-    return lines[len(program.steps)] if program.top == Result(len(program.steps)) else None
+    return lines[len(program.steps)]
 
 
 def ranges_of(
     program: Program, statistics: ChunkStatistics, counts: NDArray[np.int64]
 ) -> list[Range] | None:
-    """The range of the elements, of the result of each step, and of the whole program."""
+    """The range of the elements, and of the result of each step; the last is the program's."""
     if not statistics.has_range:
         return None
     has_nan, has_others = statistics.nans > 0, statistics.nans < counts
@@ -235,7 +244,7 @@ def _ranges(program: Program, elements: Range) -> list[Range]:
     for step in program.steps:
         func, keywords = unwrapped(step.func, step.keywords)
         values.append(_call(func, [value(arg) for arg in step.args], keywords))
-    return [*values, value(program.top)]
+    return values
 
 
 def _call(func: Any, args: list[Range], keywords: Mapping[str, Any]) -> Range:

@@ -7,7 +7,7 @@ A node is asked whether it can take what stands above it: `accept_slice`, `accep
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -320,20 +320,38 @@ class Moved(Refusing):
 Node = Opaque | Read | Constant | Elemwise | Moved
 
 
-def _in_layer(node: Node | Literal, old: str, new: str) -> Node | Literal:
+def _in_layer(top: Node | Literal, old: str, new: str) -> Any:
     """A part of a tree that was moved by one layer, and is by another one, which leaves it."""
-    if isinstance(node, Literal | Opaque) or node.layers[0] != old:
-        return node
-    layers = (new, *node.layers)
-    if isinstance(node, Elemwise):
-        args = tuple(_in_layer(arg, old, new) for arg in node.args)
-        return replace(node, args=args, layers=layers)
-    return replace(node, layers=layers)
+    done: dict[int, Any] = {}
+
+    def renamed(node: Node | Literal) -> Any:
+        if isinstance(node, Literal | Opaque) or node.layers[0] != old:
+            return node
+        if id(node) not in done:
+            moved = replace(node, layers=(new, *node.layers))
+            if isinstance(moved, Elemwise):
+                moved = replace(moved, args=tuple(map(renamed, moved.args)))
+            done[id(node)] = moved
+        return done[id(node)]
+
+    return renamed(top)
 
 
 def size_of(args: Sequence[Node | Literal]) -> int:
     """The number of nodes of a call: itself, and its arguments, each once where it repeats."""
     return 1 + sum({id(arg): arg.size for arg in args}.values())
+
+
+def nodes_of(top: Node) -> Iterator[Node]:
+    """The nodes of a tree, each once, from the top down."""
+    seen: set[int] = set()
+    todo: list[Node | Literal] = [top]
+    while todo:
+        node = todo.pop()
+        if id(node) not in seen and not isinstance(node, Literal):
+            seen.add(id(node))
+            yield node
+            todo += reversed(node.args) if isinstance(node, Elemwise) else ()
 
 
 def with_leaves(top: Node, leaf: Callable[[Node], Node]) -> Node:

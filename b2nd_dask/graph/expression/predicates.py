@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from b2nd_dask.format.statistics import ChunkStatistics
-from b2nd_dask.frame.read.pruning import Predicate
+from b2nd_dask.frame.read.answers import Predicate
 from b2nd_dask.frame.reference import FrameReference
 from b2nd_dask.graph.expression.derived import ranges_of
 from b2nd_dask.graph.expression.nodes import Elemwise, Literal, Node, Read

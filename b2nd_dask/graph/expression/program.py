@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cached_property, partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -18,7 +18,15 @@ from b2nd_dask.graph.expression.elementwise import (
     returns_numbers,
     unwrapped,
 )
-from b2nd_dask.graph.expression.nodes import Constant, Elemwise, Literal, Node, Opaque, Read
+from b2nd_dask.graph.expression.nodes import (
+    Constant,
+    Elemwise,
+    Literal,
+    Node,
+    Opaque,
+    Read,
+    nodes_of,
+)
 
 
 @dataclass(frozen=True)
@@ -38,26 +46,32 @@ class Input:
 Operand = Result | Input | Literal
 
 
+def value_of(operand: Operand, results: Any, inputs: Sequence[Any]) -> Any:
+    """What an operand stands for, among results by their numbers and inputs."""
+    if isinstance(operand, Result):
+        return results[operand.number]
+    return inputs[operand.number] if isinstance(operand, Input) else operand.value
+
+
 @dataclass(frozen=True)
 class Step:
     """A call of a function."""
 
     func: Any
     args: tuple[Operand, ...]
-    kwargs: Mapping[str, Literal]
+    kwargs: Mapping[str, Literal | Input]
 
     @property
     def keywords(self) -> dict[str, Any]:
-        """Values of the keywords."""
-        return {name: literal.value for name, literal in self.kwargs.items()}
+        """Values of the keywords, but for `out`."""
+        return {name: arg.value for name, arg in self.kwargs.items() if isinstance(arg, Literal)}
 
 
 @dataclass(frozen=True)
 class Program:
-    """Elementwise steps on what one read returns, in order."""
+    """Elementwise steps on what one read returns, in order; the last one makes the result."""
 
     steps: tuple[Step, ...]
-    top: Operand
     inputs: int = 0
     """How many values it takes beside the elements."""
 
@@ -82,36 +96,28 @@ class Program:
             return Literal(inputs[arg.number]) if isinstance(arg, Input) else arg
 
         steps = (replace(step, args=tuple(map(value, step.args))) for step in self.steps)
-        return Program(tuple(steps), value(self.top))
+        return Program(tuple(steps))
 
     def run(self, elements: NDArray[Any], inputs: Sequence[Any] = ()) -> Any:
         """Run the steps on elements that were read."""
-        needed_until = self.last_uses()
-        values: dict[int, Any] = {0: elements}
+        values: list[Any] = [elements]
         # they go when no step needs them any more
         del elements
-
-        def value(operand: Operand) -> Any:
-            if isinstance(operand, Result):
-                return values[operand.number]
-            return inputs[operand.number] if isinstance(operand, Input) else operand.value
-
-        for number, step in enumerate(self.steps, start=1):
-            values[number] = step.func(*map(value, step.args), **step.keywords)
-            for old in [n for n in values if needed_until.get(n, 0) <= number]:
-                del values[old]
-        return value(self.top)
+        for step, ended in zip(self.steps, self.ended, strict=True):
+            args = [value_of(arg, values, inputs) for arg in step.args]
+            keywords = {name: value_of(arg, values, inputs) for name, arg in step.kwargs.items()}
+            values.append(step.func(*args, **keywords))
+            del args, keywords
+            for old in ended:
+                values[old] = None
+        return values[-1]
 
     def dtype(self, arrays: Sequence[Any]) -> np.dtype[Any]:
-        """The dtype of the result; arguments as for `dtypes`."""
-        if isinstance(self.top, Result):
-            return self.dtypes(arrays)[self.top.number]
-        top = arrays[1 + self.top.number] if isinstance(self.top, Input) else self.top.value
-        dtype: np.dtype[Any] = np.asarray(top).dtype
-        return dtype
+        """The dtype of the result; arguments as for `examples`."""
+        return self.examples(arrays)[-1].dtype
 
-    def dtypes(self, arrays: Sequence[Any]) -> list[np.dtype[Any]]:
-        """The dtypes of the elements, the first of some arrays, and of what each step makes.
+    def examples(self, arrays: Sequence[Any]) -> list[NDArray[Any]]:
+        """The elements, the first of some arrays, and what each step makes, without elements.
 
         Parameters
         ----------
@@ -129,20 +135,21 @@ class Program:
 
         steps = (replace(step, func=partial(recorded, step.func)) for step in self.steps)
         replace(self, steps=tuple(steps)).run(elements, inputs)
-        return [array.dtype for array in made]
+        return made
 
-    def last_uses(self) -> dict[int, int]:
-        """Map results to the last step that uses them."""
-        last: dict[int, int] = {}
+    # a program runs many times on tiles
+    @cached_property
+    def ended(self) -> tuple[list[int], ...]:
+        """For each step the results that none behind it needs."""
+        last = {0: 1}
         for number, step in enumerate(self.steps, start=1):
             last |= {a.number: number for a in step.args if isinstance(a, Result)}
-        if isinstance(self.top, Result):
-            last[self.top.number] = len(self.steps) + 1
-        return last
+        numbers = range(1, len(self.steps) + 1)
+        return tuple([n for n in last if last[n] == number] for number in numbers)
 
 
 #: Leaves the elements as they are.
-ELEMENTS = Program((), Result(0))
+ELEMENTS = Program(())
 
 
 class Compiled(NamedTuple):
@@ -173,30 +180,14 @@ def compile_tree(top: Node, *, reading: bool = True) -> Compiled | None:
         Whether it has to read one.
     """
     kinds = Read if reading else Read | Opaque
-    reads = [leaf for leaf in leaves_of(top) if isinstance(leaf, kinds)]
+    reads = [node for node in nodes_of(top) if isinstance(node, kinds)]
     if not reads:
         return None
     # of reads that are broadcast to others one of the latter
     read = next((each for each in reads if each.chunks == top.chunks), reads[0])
     found = _Compiler(read)
-    operand = found.operand(top)
-    program = Program(tuple(found.steps), operand, len(found.inputs))
-    return Compiled(read, program, tuple(found.inputs))
-
-
-def leaves_of(top: Node) -> Iterator[Node]:
-    """The nodes of a tree that are no elementwise calls, each once."""
-    seen: set[int] = set()
-    todo: list[Node | Literal] = [top]
-    while todo:
-        node = todo.pop()
-        if id(node) in seen or isinstance(node, Literal):
-            continue
-        seen.add(id(node))
-        if isinstance(node, Elemwise):
-            todo += reversed(node.args)
-        else:
-            yield node
+    found.operand(top)
+    return Compiled(read, Program(tuple(found.steps), len(found.inputs)), tuple(found.inputs))
 
 
 class _Compiler:

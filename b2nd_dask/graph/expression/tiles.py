@@ -1,24 +1,26 @@
 """Programs and reductions in tiles: boxes of a block that stay in the processor's cache.
 
 Each step of a program is a pass over its elements. Over a whole block that is a way to the memory
-and back for each; over a tile it is none.
+and back for each; over a tile it is none. Nor does a step make a fresh array, whose pages have to
+be found: it writes where an earlier result lay that is not needed any more, bit for bit what it
+would return.
 """
 
 from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator, Sequence
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from b2nd_dask.frame.read.partial_results import Accumulation, PartialResult
+from b2nd_dask.graph._dask_compat import chunk
 from b2nd_dask.graph.expression.chunk_kernels import Kernel
-from b2nd_dask.graph.expression.elementwise import NUMBERS
-from b2nd_dask.graph.expression.program import Program
-from b2nd_dask.graph.expression.tile_program import TileProgram
+from b2nd_dask.graph.expression.elementwise import NUMBERS, UFUNCS
+from b2nd_dask.graph.expression.program import Input, Program, Result, Step, value_of
 
 Box = tuple[slice, ...]
 
@@ -80,37 +82,43 @@ def _pieces(length: int, most: int) -> list[slice]:
     return [slice(*pair) for pair in itertools.pairwise(ends)]
 
 
-def computed(program: Program, arrays: Sequence[Any], out: NDArray[Any] | None = None) -> Any:
-    """Run a program on arrays that broadcast to each other, none of another type than ndarray.
+def run_on_block(program: Program, arrays: list[Any], out: NDArray[Any] | None = None) -> Any:
+    """Run a program on a block: in tiles, or once for all elements where these are the same.
 
     Parameters
     ----------
+    arrays : list
+        The elements and the inputs, which broadcast to each other. The elements are taken out, so
+        that they go when they are used.
     out : ndarray, optional
         Where the result goes, of its shape and dtype.
 
     Returns
     -------
     ndarray
-        Bit for bit what the program makes of whole arrays.
+        Bit for bit what the program makes of whole arrays; it may be a read-only view.
     """
-    shape = np.broadcast_shapes(*map(np.shape, arrays))
+    plain = not program.filters and all(map(is_plain, arrays))
+    shape = np.broadcast_shapes(*map(np.shape, arrays)) if plain else ()
     tiles = Tiles(shape, ())
-    fixed = all(np.asarray(each).dtype.kind in NUMBERS + "mM" for each in arrays)
+    if plain and all(map(_is_repeated, arrays)):
+        first, *others = (each[(slice(0, 1),) * np.ndim(each)] for each in map(np.asarray, arrays))
+        made = np.broadcast_to(program.run(first, others), shape)
     # of text the dtype depends on the elements
-    if not is_tiled(program) or tiles.count == 1 or not fixed:
-        made = program.run(arrays[0], arrays[1:])
-        if out is not None:
-            out[...] = made
-        return made
-    if out is None:
-        out = np.empty(shape, program.dtype(arrays))
-    small = TileProgram(program, arrays, shape, tiles.most)
-    for _, box in tiles:
-        small.run([_part(array, box) for array in arrays], out[box])
-    return out
+    elif tiles.count > 1 and is_tiled(program) and all(map(_is_fixed, arrays)):
+        small = in_place(program, arrays, shape)
+        room = small.room(tiles.most)
+        made = np.empty(shape, small.dtype) if out is None else out
+        for _, box in tiles:
+            small.run([_part(array, box) for array in arrays], room, made[box])
+    else:
+        made = program.run(arrays.pop(0), arrays)
+    if out is not None and made is not out:
+        out[...] = made
+    return made
 
 
-def reduced(
+def reduce_in_tiles(
     program: Program,
     arrays: Sequence[Any],
     kernel: Kernel,
@@ -124,38 +132,39 @@ def reduced(
         return kernel(program.run(arrays[0], arrays[1:]), axis)
     kept = [n if i in axis else shape[i] for i, n in enumerate(tiles.counts)]
     fields: dict[str, NDArray[Any]] = {}
-    small = TileProgram(program, arrays, shape, tiles.most)
+    small = in_place(program, arrays, shape)
+    room = small.room(tiles.most)
     for cell, box in tiles:
-        elements = small.run([_part(array, box) for array in arrays])
-        found = kernel(elements, axis, scratch=small.owns_result)
+        elements = small.run([_part(array, box) for array in arrays], room)
+        found = kernel(elements, axis, scratch=small.result is not None)
         where = tuple(slice(n, n + 1) if i in axis else box[i] for i, n in enumerate(cell))
         for name, values in found.items():
             if name not in fields:
                 fields[name] = np.empty([*kept, *values.shape[len(kept) :]], values.dtype)
             fields[name][where] = values
+    seen = np.ones(kept, np.bool_)
     merged: PartialResult = fields
     for i in axis:
-        merged = _merged(accumulation, merged, i, tiles.counts[i])
+        merged, seen = accumulation.merge_along(i, merged, seen)
     return merged
 
 
-def _merged(
-    accumulation: Accumulation, fields: PartialResult, axis: int, length: int
-) -> PartialResult:
-    """Merge partial results along an axis, always two halves: sums lose as little as pairwise."""
+def is_plain(array: Any) -> bool:
+    """Whether an array, or a scalar, is of NumPy's own type."""
+    return type(array) is np.ndarray or isinstance(array, np.generic)
 
-    def part(start: int, stop: int) -> PartialResult:
-        where = (slice(None),) * axis + (slice(start, stop),)
-        return {name: values[where] for name, values in fields.items()}
 
-    while length > 1:
-        half, rest = (length + 1) // 2, length // 2
-        with np.errstate(all="ignore"):
-            both = accumulation.merge(part(0, rest), part(half, length))
-        middle = part(rest, half)
-        fields = {name: np.concatenate([both[name], middle[name]], axis) for name in both}
-        length = half
-    return fields
+def _is_fixed(array: Any) -> bool:
+    return array.dtype.kind in NUMBERS + "mM"
+
+
+def _is_repeated(array: Any) -> bool:
+    """Whether a plain array repeats one element."""
+    if isinstance(array, np.generic):
+        return True
+    return array.size > 0 and not any(
+        step for step, n in zip(array.strides, array.shape, strict=True) if n > 1
+    )
 
 
 def _part(array: Any, box: Box) -> Any:
@@ -164,3 +173,112 @@ def _part(array: Any, box: Box) -> Any:
         return array
     own = box[len(box) - array.ndim :]
     return array[tuple(slice(0, 1) if n == 1 else s for n, s in zip(array.shape, own, strict=True))]
+
+
+class InPlace(NamedTuple):
+    """A program that runs in memory which it is given."""
+
+    program: Program
+    """Behind its own inputs it takes where the result goes, and the memory."""
+    dtype: np.dtype[Any]
+    """Of the result."""
+    memory: tuple[np.dtype[Any], ...]
+    """Dtypes of the arrays that steps write to."""
+    result: int | None
+    """The one that the result lies in; None where its step makes an array of its own."""
+
+    def room(self, nelements: int) -> list[NDArray[Any]]:
+        """Memory for arrays of so many elements."""
+        return [np.empty(nelements, dtype) for dtype in self.memory]
+
+    def run(
+        self, arrays: Sequence[Any], room: Sequence[NDArray[Any]], out: NDArray[Any] | None = None
+    ) -> Any:
+        """Run the steps on the elements and the inputs.
+
+        Returns
+        -------
+        ndarray
+            It is `out`, or may lie in the room.
+        """
+        elements, *inputs = arrays
+        shape = np.broadcast_shapes(*map(np.shape, arrays))
+        count = math.prod(shape)
+        memory = [one[:count].reshape(shape) for one in room]
+        target = memory[self.result] if out is None and self.result is not None else out
+        found = self.program.run(elements, [*inputs, target, *memory])
+        if out is not None and found is not out:
+            out[...] = found
+        return found
+
+
+def in_place(program: Program, arrays: Sequence[Any], shape: tuple[int, ...]) -> InPlace:
+    """Choose where each step of a program writes.
+
+    Parameters
+    ----------
+    arrays : sequence
+        The elements and the inputs: of the dtypes, and with the axes, of those that will be given.
+    shape : tuple of int
+        To which they broadcast.
+    """
+    examples, inputs = program.examples(arrays), list(arrays[1:])
+    is_full = [np.shape(arrays[0]) == shape]
+    steps: list[Step] = []
+    # where results lie that nothing else is a view of, and what is needed no more
+    owned: dict[int, int] = {}
+    memory: list[np.dtype[Any]] = []
+    free: set[int] = set()
+    for number, step in enumerate(program.steps, start=1):
+        dtype, used = examples[number].dtype, {a.number for a in step.args if isinstance(a, Result)}
+        others = (inputs[a.number] for a in step.args if isinstance(a, Input))
+        is_full.append(any(is_full[n] for n in used) or shape in map(np.shape, others))
+        args = [value_of(arg, examples, inputs) for arg in step.args]
+        func = _writing(step, args, dtype) if is_full[number] else None
+        if func is None:
+            # what it returns may be a view of an operand, which nothing may write over from now on
+            for each in used & owned.keys():
+                del owned[each]
+            steps.append(step)
+            continue
+        free |= {owned.pop(each) for each in used & owned.keys() & {*program.ended[number - 1]}}
+        own = next((each for each in free if memory[each] == dtype), len(memory))
+        memory += [dtype] * (own == len(memory))
+        free.discard(own)
+        owned[number] = own
+        target = Input(len(inputs) + (0 if number == len(program.steps) else 1 + own))
+        steps.append(Step(func, step.args, {**step.kwargs, "out": target}))
+    result = owned.get(len(program.steps))
+    return InPlace(Program(tuple(steps)), examples[-1].dtype, tuple(memory), result)
+
+
+def _writing(step: Step, args: Sequence[Any], dtype: np.dtype[Any]) -> Callable[..., Any] | None:
+    """The function of a step with an argument `out`; None where there is none."""
+    kinds = [np.asarray(arg).dtype.kind for arg in args]
+    if not all(kind in NUMBERS for kind in (*kinds, dtype.kind)):
+        # operators compare numbers to text and dates, which ufuncs refuse
+        return None
+    if step.func is chunk.astype:
+        return _cast
+    if step.func is np.where and not step.keywords:
+        single = [np.ndim(choice) == 0 for choice in args[1:]]
+        # the result of a choice among booleans could lie where the mask does
+        is_mask = kinds[0] == "b" and np.ndim(args[0]) > 0 and dtype.kind != "b"
+        return _choose if is_mask and single.count(True) == 1 else None
+    return step.func if isinstance(step.func, np.ufunc) else UFUNCS.get(step.func)
+
+
+def _cast(
+    elements: Any, *, out: Any, astype_dtype: Any, casting: Any = "unsafe", copy: bool = True
+) -> Any:
+    np.copyto(out, elements, casting=casting)
+    return out
+
+
+def _choose(mask: Any, one: Any, other: Any, *, out: Any) -> Any:
+    """As `numpy.where` of one array and one element; it may lie where the array does."""
+    array, element, chosen = (one, other, ~mask) if np.ndim(one) else (other, one, mask)
+    if out is not array:
+        np.copyto(out, array)
+    np.copyto(out, element, where=chosen)
+    return out

@@ -28,9 +28,9 @@ from b2nd_dask.graph.expression.nodes import (
     Opaque,
     Read,
     has_all_lengths,
+    nodes_of,
     size_of,
 )
-from b2nd_dask.graph.expression.program import leaves_of
 from b2nd_dask.graph.layers.moves import (
     is_rechunk,
     is_reshape,
@@ -170,7 +170,7 @@ class Layers:
                 logger.debug("%s is dask's rechunk: read so, chunks are decoded too often", name)
                 return Moved(child, None, sizes, (name,))
             # dask rechunks in several steps, each of them a layer
-            reads = (leaf for leaf in leaves_of(child) if isinstance(leaf, Read))
+            reads = (node for node in nodes_of(child) if isinstance(node, Read))
             self.rechunks_of.update(read.layers[-1] for read in reads if not read.is_rechunked)
             return moved
         moved = is_reshape(tasks, name)

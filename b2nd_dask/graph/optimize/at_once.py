@@ -16,17 +16,17 @@ import numpy as np
 from dask.typing import Key
 
 from b2nd_dask.frame.joined import JoinedReference
+from b2nd_dask.frame.read.answers import Predicate
 from b2nd_dask.frame.read.decode_cost import touched_blocks_along
-from b2nd_dask.frame.read.pruning import Predicate
 from b2nd_dask.graph._dask_compat import Alias, GraphNode, List, Task, TaskRef, core, held_tasks
 from b2nd_dask.graph.expression.nodes import Elemwise, Node, Read
 from b2nd_dask.graph.expression.predicates import predicate_of
 from b2nd_dask.graph.expression.program import Program, compile_tree
 from b2nd_dask.graph.layers.layers import Layers
-from b2nd_dask.graph.optimize.lower import finish_of, part_of
+from b2nd_dask.graph.optimize.lower import finish_of
 from b2nd_dask.graph.resources import available, on_cluster
 from b2nd_dask.graph.task_names import read_name
-from b2nd_dask.graph.tasks.block_read import BlockRead, compute_at_once, read_at_once
+from b2nd_dask.graph.tasks.block_read import BlockRead, read_at_once
 
 #: One thread decodes so many bytes in the time of some ten tasks.
 SMALL_NBYTES = 1 << 25
@@ -76,12 +76,9 @@ class AtOnce(NamedTuple):
     def task(self, key: Key) -> Task:
         """The task."""
         read = self.read
-        part = part_of(read.source, read.ascending)
-        block = BlockRead(*part, finish_of(read), self.predicate)
-        if not self.program.steps:
-            return Task(key, read_at_once, block, self.threads, _data_producer=True)
+        block = BlockRead.of(read.source, read.ascending, finish_of(read), self.predicate)
         args = block, self.program, read.chunks, self.threads
-        return Task(key, compute_at_once, *args, _data_producer=True)
+        return Task(key, read_at_once, *args, _data_producer=True)
 
 
 def at_once(node: Node, *, asks: bool) -> AtOnce | None:

@@ -4,22 +4,20 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
 from dask.base import normalize_token
 
-from b2nd_dask.frame.joined import JoinedReference, Readable
-from b2nd_dask.frame.read.pruning import Predicate
-from b2nd_dask.graph._dask_compat import List, Task, TaskRef, blockwise
-from b2nd_dask.graph.expression.chunk_steps import Fold
+from b2nd_dask.frame.read.answers import Predicate
+from b2nd_dask.graph._dask_compat import Task, TaskRef, blockwise
 from b2nd_dask.graph.expression.nodes import Elemwise, Node, Read
-from b2nd_dask.graph.expression.program import compile_tree
+from b2nd_dask.graph.expression.program import ELEMENTS, compile_tree
 from b2nd_dask.graph.optimize.names import own_name
 from b2nd_dask.graph.read.blocks import BlockArgument, Chunks
-from b2nd_dask.graph.tasks.block_read import BlockRead, Finish, compute_block, reduce_block
+from b2nd_dask.graph.tasks.block_read import BlockRead, Finish, compute_block
 
 
 class Lowered(NamedTuple):
@@ -53,16 +51,12 @@ class ReadBlocks(BlockArgument):  # type: ignore[misc]
         # a layer tells its arguments apart by their tokens
         return "b2nd_dask.ReadBlocks", *map(normalize_token, parts)
 
-    def axes_of(self, block: tuple[int, ...]) -> tuple[range, ...]:
-        """Ascending positions of a block along each axis of the source."""
-        return tuple(
+    def __getitem__(self, block: tuple[int, ...]) -> BlockRead:
+        axes = tuple(
             pieces[0 if own is None else block[own]]
             for pieces, own in zip(self._along, self._own, strict=True)
         )
-
-    def __getitem__(self, block: tuple[int, ...]) -> BlockRead:
-        source, axes = part_of(self.read.source, self.axes_of(block))
-        return BlockRead(source, axes, self._finish, self._predicate)
+        return BlockRead.of(self.read.source, axes, self._finish, self._predicate)
 
 
 def _pieces(positions: range, sizes: tuple[int, ...]) -> list[range]:
@@ -70,21 +64,6 @@ def _pieces(positions: range, sizes: tuple[int, ...]) -> list[range]:
     ends = itertools.accumulate(sizes, initial=0)
     pieces = [positions[start:stop] for start, stop in itertools.pairwise(ends)]
     return pieces if positions.step > 0 else [piece[::-1] for piece in pieces]
-
-
-def part_of(source: Readable, axes: tuple[range, ...]) -> tuple[Readable, tuple[range, ...]]:
-    """Refer to the frames of a region alone, of several that are joined."""
-    if isinstance(source, JoinedReference) and all(axes):
-        return source.part_of_axes(axes)
-    return source, axes
-
-
-def reducing_task(
-    key: Any, read: Read, axes: tuple[range, ...], fold: Fold, inputs: Iterable[Any]
-) -> Task:
-    """The task that reduces a block while it reads it; arguments as for `reduce_block`."""
-    block = BlockRead(*part_of(read.source, axes))
-    return Task(key, reduce_block, block, fold, List(*inputs), _data_producer=True)
 
 
 def own_block(chunks: Chunks, block: tuple[int, ...]) -> tuple[int, ...]:
@@ -150,8 +129,7 @@ def lowered_tree(
             apart[source] = _reading_tasks(source, reads)
         numblocks[source] = counts
         pairs += [source, own]
-    program = found.program if found.program.steps else None
-    compute = partial(compute_block, program=program, views=views)
+    compute = partial(compute_block, program=found.program, views=views)
     layer = blockwise(compute, name, labels, *pairs, numblocks=numblocks, _data_producer=True)
     below = {name: set(numblocks), **{source: set[str]() for source in apart}}
     return Lowered({name: layer, **apart}, below)
@@ -159,6 +137,6 @@ def lowered_tree(
 
 def _reading_tasks(name: str, reads: ReadBlocks) -> dict[Any, Task]:
     """A layer that reads blocks, and that dask does not fuse with several others."""
-    read = partial(compute_block, program=None, views=True)
+    read = partial(compute_block, program=ELEMENTS, views=True)
     keys: list[Any] = [(name, *at) for at in np.ndindex(*map(len, reads.read.chunks))]
     return {key: Task(key, read, reads[key[1:]], _data_producer=True) for key in keys}

@@ -22,7 +22,7 @@ from b2nd_dask.graph.expression.chunk_steps import Fold, combining_step
 from b2nd_dask.graph.expression.nodes import Elemwise, Node, Read
 from b2nd_dask.graph.expression.program import Compiled, compile_tree
 from b2nd_dask.graph.layers.layers import Layers
-from b2nd_dask.graph.optimize.lower import Lowered, input_of, reducing_task
+from b2nd_dask.graph.optimize.lower import Lowered, input_of
 from b2nd_dask.graph.optimize.names import own_name
 from b2nd_dask.graph.optimize.reduction_trees import (
     Box,
@@ -34,6 +34,7 @@ from b2nd_dask.graph.optimize.reduction_trees import (
 from b2nd_dask.graph.optimize.sharing import Sharing
 from b2nd_dask.graph.resources import TASKS_OF_A_THREAD, available
 from b2nd_dask.graph.task_names import reading_name
+from b2nd_dask.graph.tasks.block_read import BlockRead, reduce_block
 
 logger = logging.getLogger("b2nd_dask")
 
@@ -206,44 +207,33 @@ class ReducedRead:
     def lowered(self, found: FoundReduction, limit: float) -> Lowered:
         """The layers of a reduction as one; blocks are merged up to so many bytes."""
         tasks: dict[Key, Any] = {}
-        wanted = [(found.top, *key[1:]) for key in self._keys_of(found)]
-        for number in reversed(range(len(found.levels))):
-            wanted = self._add_level(found, number, wanted, limit, tasks)
-        for key in wanted:
-            tasks[key] = self._task(key, tuple(range(at, at + 1) for at in key[1:]))
-        below = {each.layers[0] for each in self._inputs if not isinstance(each, Read)}
-        return Lowered({found.top: tasks}, {found.top: below})
+        numbers = range(len(found.levels))
+        names = [self._names(found, number - 1, limit) for number in numbers]
 
-    def _keys_of(self, found: FoundReduction) -> Iterable[Any]:
-        if found.levels:
-            return found.levels[-1].boxes
-        return itertools.product([found.name], *(range(len(along)) for along in self.read.chunks))
-
-    def _add_level(
-        self,
-        found: FoundReduction,
-        number: int,
-        wanted: list[Any],
-        limit: float,
-        tasks: dict[Key, Any],
-    ) -> list[Any]:
-        """Add the tasks of a level; return those that are wanted of the level below."""
-        level = found.levels[number]
-        name_of = self._names(found, number - 1, limit)
-        left: list[Any] = []
-        for key in wanted:
-            old = (level.name, *key[1:])
+        def add(key: Any, old: Any, number: int) -> None:
+            """Add the task in place of one of a level, and those that it needs; -1: chunk steps."""
+            if number < 0:
+                tasks[key] = self.task(key, tuple(range(at, at + 1) for at in old[1:]))
+                return
+            level, name_of = found.levels[number], names[number]
             box, argument = level.boxes[old], level.arguments[old]
             reads = self._nbytes(box) <= limit
             if reads:
-                inner: Any = self._task(None, box)
+                inner: Any = self.task(None, box)
                 for _ in range(_depth(argument)):
                     inner = List(inner)
             else:
                 inner = _referring(argument, name_of)
-                left += map(name_of, keys_in(argument))
+                for below in keys_in(argument):
+                    add(name_of(below), below, number - 1)
             tasks[key] = Task(key, level.func, inner, _data_producer=reads)
-        return left
+
+        blocks = itertools.product([found.name], *(range(len(along)) for along in self.read.chunks))
+        top: Iterable[Any] = found.levels[-1].boxes if found.levels else blocks
+        for old in top:
+            add((found.top, *old[1:]), old, numbers.stop - 1)
+        below = {each.layers[0] for each in self._inputs if not isinstance(each, Read)}
+        return Lowered({found.top: tasks}, {found.top: below})
 
     def _names(self, found: FoundReduction, number: int, limit: float) -> Callable[[Any], Any]:
         """Names of the tasks of a level, by dask's own; of the chunk steps for -1.
@@ -261,10 +251,12 @@ class ReducedRead:
 
         return name_of
 
-    def _task(self, key: Any, box: Box) -> Task:
+    def task(self, key: Any, box: Box) -> Task:
+        """The task that reduces neighbouring blocks while it reads them."""
         corner = tuple(along.start for along in box)
         inputs = (of_block(corner) for of_block in self._blocks)
-        return reducing_task(key, self.read, self._axes(box), self.fold, inputs)
+        block = BlockRead.of(self.read.source, self._axes(box))
+        return Task(key, reduce_block, block, self.fold, List(*inputs), _data_producer=True)
 
     def _axes(self, box: Box) -> tuple[range, ...]:
         return tuple(
@@ -273,11 +265,7 @@ class ReducedRead:
         )
 
     def _nbytes(self, box: Box) -> int:
-        lengths = (
-            ends[along.stop] - ends[along.start]
-            for ends, along in zip(self._ends, box, strict=True)
-        )
-        return int(math.prod(lengths) * self.read.source.dtype.itemsize)
+        return int(math.prod(map(len, self._axes(box))) * self.read.source.dtype.itemsize)
 
 
 def _depth(nested: Any) -> int:

@@ -9,7 +9,7 @@ import itertools
 import logging
 import math
 from collections import defaultdict
-from collections.abc import Iterator, Set
+from collections.abc import Set
 from functools import cached_property
 from typing import Any
 
@@ -31,7 +31,7 @@ from b2nd_dask.graph.expression.elementwise import (
     is_elementwise,
     may_return_view,
 )
-from b2nd_dask.graph.expression.nodes import Elemwise, Literal, Node, Opaque, Read, with_leaves
+from b2nd_dask.graph.expression.nodes import Elemwise, Node, Opaque, Read, nodes_of, with_leaves
 from b2nd_dask.graph.layers.layers import Layers
 from b2nd_dask.graph.layers.moves import as_task
 from b2nd_dask.graph.resources import available
@@ -115,17 +115,10 @@ class Sharing:
 
         return with_leaves(top, cut)
 
-    def _from_top(self, top: Node) -> Iterator[Node]:
+    def _from_top(self, top: Node) -> list[Node]:
         """The nodes of a tree that are computed, each behind all that use it."""
-        nodes: dict[int, Node] = {}
-        todo: list[Node | Literal] = [top]
-        while todo:
-            node = todo.pop()
-            if isinstance(node, Literal | Opaque) or id(node) in nodes:
-                continue
-            nodes[id(node)] = node
-            todo += node.args if isinstance(node, Elemwise) else ()
-        return iter(sorted(nodes.values(), key=lambda n: self._rank[n.layers[-1]], reverse=True))
+        nodes = (node for node in nodes_of(top) if not isinstance(node, Opaque))
+        return sorted(nodes, key=lambda node: self._rank[node.layers[-1]], reverse=True)
 
     def _included(self, node: Node, names: tuple[str, ...], included: set[str]) -> set[str] | None:
         """Layers that are absorbed with a node; None where something else needs one of them."""
@@ -294,8 +287,6 @@ class _LateReads:
             (name,) = above
 
 
-def _is_remote(node: Node | Literal) -> bool:
+def _is_remote(tree: Node) -> bool:
     """Whether a tree reads a store: what is read there is read once."""
-    if isinstance(node, Elemwise):
-        return any(map(_is_remote, node.args))
-    return isinstance(node, Read) and node.source.is_remote
+    return any(isinstance(node, Read) and node.source.is_remote for node in nodes_of(tree))

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, cast
 import numpy as np
 
 from b2nd_dask.frame.joined import JoinedReference, Readable
-from b2nd_dask.frame.read.read_cost import ChunkRange, ReadCosts, Region
+from b2nd_dask.frame.read.read_cost import ChunkRange, ReadCosts, Region, is_direct
 from b2nd_dask.frame.read.reduce import group_nbytes
 from b2nd_dask.frame.rechunk.intermediate_frame import IntermediateFrame
 from b2nd_dask.frame.reference import FrameReference
@@ -74,7 +74,8 @@ class FoundRead:
         group = group_nbytes(grid)
         at_once = min(max(largest, group) if largest else 0, nbytes) if streamed else nbytes
         # what is decoded in another order than that of the elements is copied, and what is gathered
-        in_place = largest == grid.chunk_nbytes and grid.chunk_is_c_order and not group
+        whole = not isinstance(piece.region, ChunkRange) and is_direct(grid, piece.region)
+        in_place = whole and not group
         scratch = 0 if costs.direct[row] and not streamed else largest
         buffers = float(costs.buffers[row])
         if streamed and group and nbytes > group:
@@ -165,13 +166,13 @@ def nbytes_of_program(program: Program, dtypes: Sequence[np.dtype[Any]]) -> int:
     These, of the first dtype, go when no step needs them any more.
     """
     made = _dtypes_of(program, dtypes)
-    last = program.last_uses()
     if is_tiled(program):
         return made[-1].itemsize
-    peak = made[0].itemsize
-    for number in range(1, len(made)):
-        earlier = (one for n, one in enumerate(made[:number]) if last.get(n, 0) >= number)
-        peak = max(peak, made[number].itemsize + sum(one.itemsize for one in earlier))
+    peak = held = made[0].itemsize
+    for new, ended in zip(made[1:], program.ended, strict=True):
+        held += new.itemsize
+        peak = max(peak, held)
+        held -= sum(made[number].itemsize for number in ended)
     return peak - made[0].itemsize
 
 
@@ -185,8 +186,8 @@ def nbytes_of_tile(program: Program, dtypes: Sequence[np.dtype[Any]]) -> int:
 def _dtypes_of(program: Program, dtypes: Sequence[np.dtype[Any]]) -> list[np.dtype[Any]]:
     """The dtypes of the elements and of what each step makes."""
     arrays = [np.empty(0, dtype) for dtype in dtypes]
-    same = [arrays[0].dtype] * (1 + len(program.steps))
-    return cast("list[np.dtype[Any]]", _tried(lambda: program.dtypes(arrays), same))
+    same = [arrays[0]] * (1 + len(program.steps))
+    return [each.dtype for each in _tried(lambda: program.examples(arrays), same)]
 
 
 def nbytes_of_results(fold: Fold, dtype: np.dtype[Any], ndim: int) -> float:

@@ -42,7 +42,7 @@ from b2nd_dask.graph._dask_compat import (
 )
 from b2nd_dask.graph.expression.chunk_steps import Fold
 from b2nd_dask.graph.expression.elementwise import FILTERS, UNKNOWN, is_among, is_number
-from b2nd_dask.graph.expression.program import Program
+from b2nd_dask.graph.expression.program import ELEMENTS, Program
 from b2nd_dask.graph.expression.tiles import TILE, is_tiled
 from b2nd_dask.graph.plan.memory import (
     FoundRead,
@@ -58,13 +58,7 @@ from b2nd_dask.graph.plan.memory import (
 from b2nd_dask.graph.plan.plan import FrameReads, Plan, Target
 from b2nd_dask.graph.read.blocks import Chunks, FrameRegion
 from b2nd_dask.graph.tasks.block_index import index_block, regions_of_index
-from b2nd_dask.graph.tasks.block_read import (
-    BlockRead,
-    compute_at_once,
-    pieces_of,
-    read_at_once,
-    reduce_block,
-)
+from b2nd_dask.graph.tasks.block_read import BlockRead, pieces_of, read_at_once, reduce_block
 from b2nd_dask.graph.write.rechunk_job import regions_of_task
 from b2nd_dask.graph.write.write_tasks import write_task
 
@@ -238,8 +232,8 @@ class Walk:
         blocks = [each for each in args if isinstance(each, BlockRead)]
         if func is reduce_block:
             return self._of_reduction(*args)
-        if func is compute_at_once:
-            return [self._of_pieces(*args)]
+        if func is read_at_once:
+            return [self._of_result(*args)]
         if func is index_block:
             held = self._held(args[2], first.source)
             return [read_of([each], held) for each in regions_of_index(*args)]
@@ -254,13 +248,10 @@ class Walk:
         return []
 
     def _of_blocks(self, func: Any, args: list[Any], blocks: list[BlockRead]) -> list[FoundRead]:
-        """The blocks of `compute_block` or `read_at_once`; the largest counts for the program."""
+        """The blocks of `compute_block`; the largest counts for the program."""
         reads = [read_of([(each.source, each.axes)]) for each in blocks]
-        program = getattr(func, "keywords", {}).get("program")
-        if func is read_at_once and blocks[0].is_reversed:
-            # a copy in C order
-            reads[0].held = 1.0
-        if program is not None:
+        program = getattr(func, "keywords", {}).get("program", ELEMENTS)
+        if program.steps:
             sizes = [math.prod(map(len, each.axes)) for each in blocks]
             at = sizes.index(max(sizes))
             # results of other tasks are taken for ones of the same dtype
@@ -272,10 +263,13 @@ class Walk:
                 reads[at].beside = self._in_tiles(program, dtypes, sizes[at])
         return reads
 
-    def _of_pieces(
+    def _of_result(
         self, block: BlockRead, program: Program, chunks: Chunks, threads: int
     ) -> FoundRead:
-        """What `compute_at_once` reads piece by piece, and its result."""
+        """What `read_at_once` reads, with work piece by piece, and its result."""
+        if not program.steps:
+            # what is reversed is copied in C order
+            return read_of([(block.source, block.axes)], float(block.is_reversed))
         pieces = (piece for _, piece in pieces_of(block, chunks))
         read = read_of([(piece.source, piece.axes) for piece in pieces])
         read.is_copied = False
