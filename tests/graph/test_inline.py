@@ -3,7 +3,9 @@
 import subprocess
 import sys
 from pathlib import Path
+from unittest.mock import Mock
 
+import dask
 import dask.array as da
 import numpy as np
 import pytest
@@ -11,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from b2nd_dask import from_b2nd
+from b2nd_dask.graph.optimize import sharing
 from tests.graph.pushing import (
     computing_with,
     frames,
@@ -58,6 +61,16 @@ def test_no_block_waits_for_a_result_of_all_blocks(tmp_path, name):
     assert reads() == 16 * 16
     with computing_with(held=500):
         assert reads() == 0
+
+
+def test_each_of_many_dependents_is_looked_at_once(tmp_path, monkeypatch):
+    x, plain = many_blocks(tmp_path)
+    looked = Mock(side_effect=sharing._LateReads._is_late)
+    monkeypatch.setattr(sharing._LateReads, "_is_late", lambda *args: looked(*args))
+    with computing_with(held=500):
+        sums = dask.compute([(x + number).sum() for number in range(50)])[0]
+    np.testing.assert_allclose(sums, [(plain + number).sum() for number in range(50)])
+    assert 50 <= looked.call_count < 3 * 50
 
 
 def test_blocks_from_a_network_are_read_once(tmp_path, http_server):
