@@ -104,10 +104,10 @@ def mostly_special(quick: bool) -> ArrayData:
     return special((grid, grid), grid**2 // DENSE_EVERY)
 
 
-def special(counts: tuple[int, int], ndense: int) -> ArrayData:
-    """A grid of so many chunks along each axis, zeros but for `ndense` of them."""
-    shape = (counts[0] * SPECIAL_CHUNK, counts[1] * SPECIAL_CHUNK)
-    chunks = (SPECIAL_CHUNK, SPECIAL_CHUNK)
+def special(counts: tuple[int, int], ndense: int, side: int = SPECIAL_CHUNK) -> ArrayData:
+    """A grid of so many square chunks along each axis, zeros but for `ndense` of them."""
+    shape = (counts[0] * side, counts[1] * side)
+    chunks = (side, side)
     recipe = {
         "data": "zeros, some chunks of uniform random numbers in steps of 1/256",
         "seed": SEED,

@@ -7,6 +7,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from matplotlib import colormaps
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.colors import to_hex
@@ -23,6 +24,8 @@ OURS = ("#08519c", "#4292c6", "#9ecae1")
 OTHERS = tuple(to_hex(colour) for colour in colormaps["tab20"].colors[2:])
 #: Where colours come round again, marks are others.
 MARKS = "osD^"
+TIME, MEMORY = "time (median), s", "memory at its peak, MB"
+LEAST_SECONDS, LEAST_MB = 1e-4, 1.0
 
 
 def write(folder: Path, results: Sequence[ScenarioResult]) -> list[Path]:
@@ -86,27 +89,55 @@ def _spread(one: Figures) -> Any:
 
 
 def _lines(results: Sequence[ScenarioResult]) -> Figure:
-    """Time over what grows."""
+    """Each measure over what grows, with the slope of each line."""
     colours = _colours(results)
-    figure = Figure(figsize=(8, 5), layout="constrained")
-    panel = figure.subplots()
-    for name, colour in colours.items():
-        points = [
-            (result.point, one.median)
-            for result in results
-            for one in result.figures
-            if one.contender == name and one.seconds
-        ]
-        if points:
-            panel.plot(*zip(*points, strict=True), marker="o", label=name, color=colour)
-    panel.set_xscale("log")
-    panel.set_yscale("log")
-    panel.set_xlabel(results[0].axis or "")
-    panel.set_ylabel("s (median)")
-    panel.set_title(results[0].case)
-    panel.grid(alpha=0.3)
-    panel.legend(fontsize="small")
+    names = measures(results)
+    rows = -(-len(names) // 2)
+    figure = Figure(figsize=(12, 4 * rows), layout="constrained")
+    panels = figure.subplots(rows, 2, squeeze=False).flat
+    for panel, name in zip(panels, names, strict=False):
+        for contender, colour in colours.items():
+            points = line(results, contender, name)
+            if points:
+                label = f"{contender}: {slope(points):.2f}" if points[1:] else contender
+                panel.plot(*zip(*points, strict=True), marker="o", label=label, color=colour)
+        panel.set(xscale="log", yscale="log", xlabel=results[0].axis or "", ylabel=name)
+        panel.grid(alpha=0.3)
+        panel.legend(fontsize="small", title="slope of the upper half", title_fontsize="small")
+    for panel in panels:
+        panel.set_axis_off()
+    figure.suptitle(results[0].case)
     return figure
+
+
+def measures(results: Sequence[ScenarioResult]) -> list[str]:
+    """What lines are drawn of: time, memory, and what a case counts beside them."""
+    every = (name for result in results for one in result.figures for name in one.counts)
+    return [TIME, MEMORY, *dict.fromkeys(every)]
+
+
+def line(
+    results: Sequence[ScenarioResult], contender: str, measure: str
+) -> list[tuple[float, float]]:
+    """What one contender took, over what grows."""
+    return [
+        (result.point, _measured(one, measure))
+        for result in results
+        for one in result.figures
+        if one.contender == contender and one.seconds and result.point is not None
+    ]
+
+
+def _measured(one: Figures, measure: str) -> float:
+    counts = {TIME: one.median, MEMORY: one.growth / 1e6, **one.counts}
+    # less is noise, or has no logarithm
+    return max(counts[measure], LEAST_MB if measure.endswith("MB") else LEAST_SECONDS)
+
+
+def slope(points: Sequence[tuple[float, float]]) -> float:
+    """The power of what grows with which something grows: fitted to the upper half of points."""
+    along, up = np.log([*zip(*points[(len(points) - 1) // 2 :], strict=True)])
+    return float(np.polyfit(along, up, 1)[0])
 
 
 def _overview(results: Sequence[ScenarioResult]) -> Figure:

@@ -32,9 +32,11 @@ from benchmarks import (
     datasets,
     disk,
     grids,
+    growth,
     harness,
     memory,
     observing,
+    plots,
     processes,
     report,
     summary,
@@ -43,6 +45,7 @@ from benchmarks import (
 )
 from benchmarks.__main__ import main
 from benchmarks.cases import CASES, ablation, rechunk
+from benchmarks.cases.growth import DASK_ALONE
 from benchmarks.compression import ZSTD
 from benchmarks.model import Contender, Dataset, Figures, Scenario, ScenarioResult
 from benchmarks.rawfile import RawFile
@@ -114,11 +117,40 @@ def test_cases_of_many_minutes_and_of_the_optimizer_have_to_be_named() -> None:
         "rechunk_big",
         "many_frames",
         "ablation",
+        "growth_chunks",
+        "growth_stored",
+        "growth_layers",
+        "growth_reductions",
+        "growth_frames",
+        "growth_element",
     ]
 
 
 def test_the_ablation_leaves_out_every_rule() -> None:
     assert ablation.RULES == RULE_NAMES
+
+
+def grown(count: int, **powers: float) -> ScenarioResult:
+    figures = [
+        Figures(name, True, [1e-6 * count**power], [], 0, 10**5 * count)
+        for name, power in powers.items()
+    ]
+    return ScenarioResult("growth_layers", str(count), "", figures, [], (), "layers", count)
+
+
+def test_what_grows_faster_than_the_graph_is_named(tmp_path: Path) -> None:
+    counts = (1, 10, 100, 1000, 10_000)
+    results = [grown(n, linear=1, square=2, **{f"{DASK_ALONE}square": 1.5}) for n in counts]
+    # as what small graphs take beside may hide how they grow
+    results[:2] = grown(1, linear=3), grown(10, linear=2)
+    text = growth.markdown(results)
+    assert "| linear | 10,000 | 0.01 (1.00) | 1e+03 (1.00) |" in text
+    above = text[text.index("## Above linear") :].splitlines()[2:]
+    told = "2.00 up to 10,000, dask alone 1.50 up to 10,000"
+    assert above == [f"- `growth_layers`, square: time (median), s {told}"]
+    (path,) = plots.write(tmp_path, results)
+    assert path.name == "growth_layers.png"
+    assert path.stat().st_size > 1000
 
 
 def figures_without(rule: str, milliseconds: float, graph: int) -> Figures:

@@ -11,6 +11,7 @@ from benchmarks.cases import (
     cluster_million,
     dask_array,
     dense_sum,
+    growth,
     integrity,
     many_frames,
     open_million,
@@ -65,4 +66,5 @@ _MODULES = (
     ablation,
 )
 
-CASES: dict[str, Case] = {module.CASE.name: module.CASE for module in _MODULES}
+_CASES = (*(module.CASE for module in _MODULES), *growth.CASES)
+CASES: dict[str, Case] = {case.name: case for case in _CASES}

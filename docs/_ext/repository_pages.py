@@ -25,6 +25,7 @@ PAGES = {
     "benchmarks/LIMITS.md": "measured/limits.md",
     "benchmarks/DEFAULTS.md": "measured/defaults.md",
     "benchmarks/ABLATION.md": "measured/ablation.md",
+    "benchmarks/GROWTH.md": "measured/growth.md",
     "benchmarks/scale/RESULTS.md": "measured/at-scale.md",
     "benchmarks/scale/NOTE.md": "measured/model.md",
 }

@@ -3,7 +3,9 @@
 import subprocess
 import sys
 from pathlib import Path
+from unittest.mock import Mock
 
+import dask
 import dask.array as da
 import numpy as np
 import pytest
@@ -11,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from b2nd_dask import from_b2nd
+from b2nd_dask.graph.optimize import sharing
 from tests.graph.pushing import (
     computing_with,
     frames,
@@ -69,6 +72,16 @@ def test_what_is_used_twice_again_and_again_is_looked_at_once(tmp_path):
     with computing_with(held=500):
         found = (x - x.mean()).compute(scheduler="sync")
     np.testing.assert_allclose(found, values - values.mean(), atol=values.max() * 1e-12)
+
+
+def test_each_of_many_dependents_is_looked_at_once(tmp_path, monkeypatch):
+    x, plain = many_blocks(tmp_path)
+    looked = Mock(side_effect=sharing._LateReads._is_late)
+    monkeypatch.setattr(sharing._LateReads, "_is_late", lambda *args: looked(*args))
+    with computing_with(held=500):
+        sums = dask.compute([(x + number).sum() for number in range(50)])[0]
+    np.testing.assert_allclose(sums, [(plain + number).sum() for number in range(50)])
+    assert 50 <= looked.call_count < 3 * 50
 
 
 def test_blocks_from_a_network_are_read_once(tmp_path, http_server):

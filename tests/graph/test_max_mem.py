@@ -294,6 +294,18 @@ def test_other_arrays_are_bounded_by_their_blocks(tmp_path: Path) -> None:
     np.testing.assert_array_equal(b2nd_dask.open_b2nd(tmp_path / "target.b2nd")[95], expected)
 
 
+def test_a_graph_may_be_deep_and_have_many_ways_down(tmp_path: Path, target: Path) -> None:
+    blosc2.asarray(VALUES[0], urlpath=str(tmp_path / "x.b2nd"), chunks=(20, 80), blocks=(20, 80))
+    x = from_b2nd(tmp_path / "x.b2nd").rechunk((60, 20))
+    for _ in range(60):
+        x = da.maximum(x, x)
+    # more than calls within calls may be
+    for _ in range(1000):
+        x = x + 1
+    to_b2nd(x, target, max_mem=64 * MIB)
+    assert_written(target, VALUES[0] + 1000)
+
+
 def names_of(x: da.Array, target: Path) -> Counter[str]:
     """Names of the tasks, as the dashboard shows them, and how many have each."""
     written = to_b2nd(x, target, max_mem="32MB", compute=False)

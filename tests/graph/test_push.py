@@ -19,6 +19,8 @@ from hypothesis import strategies as st
 from b2nd_dask import from_b2nd, to_b2nd
 from b2nd_dask.graph.expression.nodes import Elemwise, Read
 from b2nd_dask.graph.expression.program import compile_tree
+from b2nd_dask.graph.optimize.optimizer import RULE_NAMES
+from b2nd_dask.graph.optimize.rewrite import rewritten
 from b2nd_dask.graph.tasks.block_index import index_block
 from b2nd_dask.graph.tasks.block_read import compute_block, reduce_block
 from tests.graph.pushing import (
@@ -255,6 +257,24 @@ def test_long_chains_and_values_used_twice(tmp_path):
     assert doubled.sum().compute() == 600 * 2.0**40
     assert doubled[3, 3].compute() == 2.0**40
     assert raised.sum().compute() == 600 * 301
+
+
+def test_dask_fuses_few_layers_of_a_long_chain(tmp_path):
+    """It takes a time that grows with the square of their number."""
+    x = from_b2nd(small_frame(tmp_path, np.ones((20, 30))))
+    # more than Python's limit of calls within calls
+    for _ in range(1100):
+        x = x + 1
+    handed = []
+
+    def optimized_by_dask(graph, keys):
+        handed.append(len(graph.layers))
+        return da.optimization.optimize(graph, keys)
+
+    rewritten(optimized_by_dask, x.dask, x.__dask_keys__(), RULE_NAMES)
+    assert handed[0] < 1100 / 20
+    np.testing.assert_array_equal(x.compute(), np.full((20, 30), 1101.0))
+    np.testing.assert_array_equal(x[3:, ::-2].compute(), np.full((17, 15), 1101.0))
 
 
 def test_blocks_of_constants_are_scalars_where_shapes_agree(tmp_path):

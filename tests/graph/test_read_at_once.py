@@ -1,7 +1,9 @@
 """What `compute()` returns of slices is read by one task, and is what dask's own tasks give."""
 
+import itertools
 import pickle
 import threading
+from unittest.mock import Mock
 
 import blosc2
 import dask
@@ -121,6 +123,18 @@ def test_several_results(image):
     row, total = dask.compute(x[3], x[:20].sum())
     assert same(row, array[3])
     assert total == array[:20].sum()
+
+
+def test_each_of_many_results_is_looked_at_alone(image, monkeypatch):
+    path, array = image
+    touched = Mock(wraps=at_once._touched_nbytes)
+    monkeypatch.setattr(at_once, "_touched_nbytes", touched)
+    x = from_b2nd(path)
+    indices = list(itertools.product(range(10), range(10)))
+    found, count = tasks_for(lambda: dask.compute([x[i, j:] for i, j in indices]))
+    assert all(same(row, array[i, j:]) for row, (i, j) in zip(found[0], indices, strict=True))
+    assert count == 100
+    assert touched.call_count == 2 * 100
 
 
 @pytest.mark.parametrize("scheduler", ["sync", "threads", "processes"])

@@ -17,7 +17,7 @@ from b2nd_dask.frame.joined import Readable
 from b2nd_dask.graph.read.blocks import Chunks
 from b2nd_dask.graph.read.sizes import is_read_anew
 
-#: A tree of more nodes is not followed: what is below becomes opaque.
+#: A tree has no more nodes: what is below becomes opaque.
 MAX_NODES = 100
 
 

@@ -138,10 +138,10 @@ class Layers:
         chunks = _broadcast_chunks(layer, self.nodes)
         if chunks is None or (not filters and noted(layer, "chunks") not in (None, chunks)):
             return None
+        if size_of(args) > MAX_NODES:
+            # another tree begins here, over blocks that the first one makes
+            args = [_as_opaque(arg) if isinstance(arg, Elemwise) else arg for arg in args]
         size = size_of(args)
-        if size > MAX_NODES:
-            # what is below is dask's to fuse
-            return None
         return Elemwise(func, tuple(args), kwargs, None if filters else chunks, (name,), size)
 
     def _moved(self, name: str) -> Node | None:
@@ -188,6 +188,10 @@ class Layers:
         """Whether the graph holds the elements of a layer."""
         function = _dask_compat.block_function(self.graph.layers[name])
         return function is None and not self.graph.dependencies[name]
+
+
+def _as_opaque(node: Elemwise) -> Opaque:
+    return Opaque(node.layers[0], node.chunks)
 
 
 def noted_dtype(layer: Any) -> np.dtype[Any] | None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from collections import Counter
 from typing import NamedTuple
 
 import dask
@@ -45,7 +46,7 @@ def tasks_at_once(
         Whether statistics prune chunks.
     """
     tasks: dict[Key, GraphNode] = {}
-    made: list[Read] = []
+    touched: Counter[int] = Counter()
     by_layer: dict[str, Key] = {}
     for key in output_keys:
         node = _result_of(layers, key)
@@ -56,11 +57,12 @@ def tasks_at_once(
         if (same := by_layer.setdefault(node.layers[0], key)) != key:
             tasks[key] = Alias(key, same)
             continue
-        of_same = [other for other in made if other.source is found.read.source]
+        source = id(found.read.source)
+        is_first = source not in touched
+        touched[source] += _touched_nbytes(found.read)
         # several results may share blocks, which tasks of blocks read once
-        if of_same and sum(map(_touched_nbytes, (found.read, *of_same))) > SMALL_NBYTES:
+        if not is_first and touched[source] > SMALL_NBYTES:
             return None
-        made.append(found.read)
         tasks |= _tasks_for(key, found)
     return tasks
 

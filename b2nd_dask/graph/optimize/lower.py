@@ -13,11 +13,14 @@ from dask.base import normalize_token
 
 from b2nd_dask.frame.read.answers import Predicate
 from b2nd_dask.graph._dask_compat import Task, TaskRef, blockwise
-from b2nd_dask.graph.expression.nodes import Elemwise, Node, Read
+from b2nd_dask.graph.expression.nodes import MAX_NODES, Elemwise, Node, Read
 from b2nd_dask.graph.expression.program import ELEMENTS, compile_tree
 from b2nd_dask.graph.optimize.names import own_name
 from b2nd_dask.graph.read.blocks import BlockArgument, Chunks
 from b2nd_dask.graph.tasks.block_read import BlockRead, Finish, compute_block
+
+#: A tree of more nodes is one layer whatever it reads.
+MANY_NODES = MAX_NODES // 2
 
 
 class Lowered(NamedTuple):
@@ -104,8 +107,9 @@ def lowered_tree(
     name: str, node: Read | Elemwise, predicate: Predicate | None, *, views: bool
 ) -> Lowered | None:
     """A layer that computes a tree, block by block; None where that reads no frame."""
-    # slices and rechunks that work has taken along are worth a layer, even if no frame is read
-    found = compile_tree(node, reading=len(node.layers) == 1)
+    # slices and rechunks that work has taken along are worth a layer, even if no frame is read; so
+    # are many steps, since dask's fusion of layers takes time with the square of their number
+    found = compile_tree(node, reading=len(node.layers) == 1 and node.size <= MANY_NODES)
     if found is None:
         return None
     # a filter has the blocks of the elements that it chooses from

@@ -239,6 +239,8 @@ class _LateReads:
 
     def __init__(self, layers: Layers) -> None:
         self._layers = layers
+        # found once a layer: of a frame that many reductions use each would look at all others
+        self._known: dict[str, tuple[set[str], set[str]]] = {}
         self._limit = LATE_NBYTES
         reads = [node for node in layers.nodes.values() if isinstance(node, Read)]
         total = sum(node.nbytes for node in reads if len(node.layers) == 1)
@@ -265,13 +267,18 @@ class _LateReads:
         node = self._layers.nodes[name]
         if not self._is_short or not isinstance(node, Read | Elemwise) or _is_remote(node):
             return False
-        dependents = self._layers.dependents[name]
-        mine = included.intersection(dependents)
-        late = [other for other in dependents if self._is_late(other, name)]
-        if not late or len(late) > MAX_COPIES:
+        late, rest = self._dependents(name)
+        if not 0 < len(late) <= MAX_COPIES:
             return False
-        rest = set(dependents).difference(late)
-        return mine.isdisjoint(rest) or (mine >= rest and len(rest) == 1)
+        return len(rest) == 1 or included.isdisjoint(rest)
+
+    def _dependents(self, name: str) -> tuple[set[str], set[str]]:
+        """The dependents of a layer that wait for a late result, and the others."""
+        if name not in self._known:
+            dependents = set(self._layers.dependents[name])
+            late = {other for other in dependents if self._is_late(other, name)}
+            self._known[name] = late, dependents - late
+        return self._known[name]
 
     def _is_late(self, name: str, source: str) -> bool:
         """Whether what becomes of a block waits for a late result."""

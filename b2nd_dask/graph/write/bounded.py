@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -89,12 +90,15 @@ class _Seen(NamedTuple):
         return isinstance(self.base, Moved) and self.base.is_reshape
 
 
-def _seen(node: Node) -> _Seen:
-    """Look through rechunks, transposes, and slices of these and of frames."""
+def _seen(node: Node, seen: Mapping[str, _Seen]) -> _Seen:
+    """Look through rechunks, transposes, and slices of these and of frames.
+
+    `seen` has what was found so of the layers below.
+    """
     base = _Seen(node, View.whole(tuple(map(sum, node.chunks or ()))))
     if not isinstance(node, Moved) or node.is_reshape or node.child.chunks is None:
         return base
-    below = _seen(node.child)
+    below = seen[node.child.layers[0]]
     if node.move is None:
         return below._replace(is_rechunked=True)
     if not isinstance(node.move, Selection):
@@ -124,7 +128,10 @@ class _Bounded:
         # of which all moves are left as they are: passes are made of them
         self._layers = Layers(job.elements.dask, (), of_opaque=True)
         self._nodes = self._layers.nodes
-        self._seen = {name: _seen(node) for name, node in self._nodes.items()}
+        self._seen: dict[str, _Seen] = {}
+        # each layer behind those that it depends on: a graph may be deeper than calls may
+        for name, node in self._nodes.items():
+            self._seen[name] = _seen(node, self._seen)
         layers = job.elements.dask.layers
         reads = [node for node in self._nodes.values() if isinstance(node, Read)]
         is_remote = any(read.source.is_remote for read in reads)
@@ -210,8 +217,7 @@ class _Bounded:
 
     def _replaced(self, array: da.Array) -> da.Array:
         """The same array, whose blocks have room, and of which all views are read from frames."""
-        reads: dict[str, dict[Any, Any]] = {}
-        self._replace(array.name, reads)
+        reads = {name: self._reading(name) for name in self._views_below(array.name)}
         self._check_blocks(array)
         if not reads:
             return array
@@ -220,22 +226,26 @@ class _Bounded:
         graph = HighLevelGraph(layers, dependencies).cull_layers([array.name])
         return da.Array(graph, array.name, array.chunks, dtype=array.dtype)
 
-    def _replace(self, name: str, reads: dict[str, dict[Any, Any]]) -> None:
-        """Find the views below a layer, and add the tasks that read them."""
-        if name in reads or self._is_read(name):
-            return
-        if self._is_view(name):
-            if not self._is_small(name):
-                reads[name] = self._reading(name)
-            return
-        inputs = self._inputs(name)
-        if inputs is None:
+    def _views_below(self, top: str) -> list[str]:
+        """The views that a layer and what is below it read, but small ones."""
+        found: list[str] = []
+        todo, known = [top], {top}
+        while todo:
+            name = todo.pop()
+            if self._is_read(name):
+                continue
+            if self._is_view(name):
+                found += [] if self._is_small(name) else [name]
+                continue
+            inputs = self._inputs(name)
             layer = self._array.dask.layers[name]
-            if self._array.dask.dependencies[name] or is_layer_of_expression(layer):
+            below = self._array.dask.dependencies[name]
+            if inputs is None and (below or is_layer_of_expression(layer)):
                 raise _not_understood(name)
-            return
-        for below in inputs:
-            self._replace(below, reads)
+            new = [each for each in dict.fromkeys(inputs or ()) if each not in known]
+            known.update(new)
+            todo += reversed(new)
+        return found
 
     def _is_small(self, name: str) -> bool:
         """Whether a view is one of a small array that the graph holds, which dask may move."""
