@@ -106,6 +106,25 @@ class Verb(click.Command):
             return super().invoke(ctx)
 
 
+class Failures:
+    """Errors of some of several paths: each is a message on stderr, and the others go on."""
+
+    def __init__(self) -> None:
+        self.code = 0
+        """With which the command exits."""
+
+    @contextmanager
+    def noted(self, path: str, options: Mapping[str, Any] | None = None) -> Iterator[None]:
+        """Note what the block raises, as an error of a path."""
+        try:
+            yield
+        except BrokenPipeError:
+            raise
+        except Exception as error:  # noqa: BLE001 - file systems have trees of their own
+            click.echo(f"Error: {message_of(error, path, options)}", err=True)
+            self.code = FAILED
+
+
 @contextmanager
 def reported(parameters: Mapping[str, Any]) -> Iterator[None]:
     """Turn what a command raises into a message, or into the exit code of what stopped it."""
