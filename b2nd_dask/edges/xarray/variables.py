@@ -91,6 +91,8 @@ def contents_of_frame(frame: Frame, stem: str) -> Contents:
     name = NAMELESS if name is None else name
     variable = _variable(frame, unpacked, frame.shape)
     contents.add(name, variable, frame.path, is_coord=labels.is_coord)
+    if not unpacked.has_dims:
+        contents.without_dims.add(name)
     for coord, raw in labels.coords.items():
         try:
             inner = OpenOptions().open(Location.of(raw))
