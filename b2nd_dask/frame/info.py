@@ -16,6 +16,7 @@ from b2nd_dask.errors import B2ndError
 from b2nd_dask.format.chunk.compression import cparams_of
 from b2nd_dask.format.index import ChunkKind
 from b2nd_dask.format.integrity import ChecksumState
+from b2nd_dask.format.labels.labels import PACKING
 from b2nd_dask.format.labels.unpack import unpack_labels
 from b2nd_dask.format.statistics import ChunkStatistics
 from b2nd_dask.format.values import MetaView
@@ -29,7 +30,6 @@ from b2nd_dask.frame.chunk_table import (
 from b2nd_dask.frame.reference import FrameReference
 from b2nd_dask.frame.sizes import decimal
 
-_PACKING = ("scale_factor", "add_offset", "_FillValue", "missing_value", "_Unsigned")
 #: Kinds of chunks, as texts and pictures name them.
 KIND_NAMES = {
     ChunkKind.STORED: "stored",
@@ -180,7 +180,7 @@ def packing_of(reference: FrameReference) -> dict[str, Any]:
             attrs = unpack_labels(reference.vlmeta, reference.shape).labels.attrs
     except B2ndError:
         return {}
-    found = {name: np.asarray(attrs[name]).tolist() for name in _PACKING if name in attrs}
+    found = {name: np.asarray(attrs[name]).tolist() for name in PACKING if name in attrs}
     # NaN stands for itself
     return {name: value for name, value in found.items() if value == value}
 

@@ -6,7 +6,14 @@ from typing import Any
 
 import click
 
-from b2nd_dask.edges.cli.failures import FAILED, NO_CHECKSUMS, Verb, as_commands, message_of, safe
+from b2nd_dask.edges.cli.failures import (
+    FAILED,
+    NO_CHECKSUMS,
+    Failures,
+    Verb,
+    as_commands,
+    safe,
+)
 from b2nd_dask.edges.cli.options import (
     path_argument,
     paths_argument,
@@ -16,7 +23,7 @@ from b2nd_dask.edges.cli.options import (
 from b2nd_dask.edges.cli.sources import files_in, frames_at
 from b2nd_dask.edges.cli.terminal import progress
 from b2nd_dask.format.integrity import ChecksumState
-from b2nd_dask.frame.verify import Verification, seal, verify_noting
+from b2nd_dask.frame.verify import seal, verify_noting
 
 
 @click.command("verify", cls=Verb)
@@ -49,25 +56,17 @@ def verify_command(
 
 def _verified(path: str, threads: int | None, options: dict[str, Any]) -> int:
     """Verify one frame; gives its exit code."""
-    try:
+    failures = Failures()
+    with failures.noted(path, options):
         with progress(f"verifying {path}") as show:
             result = verify_noting(path, show, threads=threads, storage_options=options)
-    except BrokenPipeError:
-        raise
-    except Exception as error:  # noqa: BLE001 - file systems have trees of their own
-        click.echo(f"Error: {message_of(error, path, options)}", err=True)
-        return FAILED
-    click.echo(safe(as_commands(str(result), result.path)))
-    for bad in result.bad:
-        click.echo(safe(f"  {bad}"))
-    return _code_of(result)
-
-
-def _code_of(result: Verification) -> int:
-    if result.ok:
-        return 0
-    unknown = result.checksum_state is ChecksumState.ABSENT and not result.bad
-    return NO_CHECKSUMS if unknown else FAILED
+        click.echo(safe(as_commands(str(result), result.path)))
+        for bad in result.bad:
+            click.echo(safe(f"  {bad}"))
+        if not result.ok:
+            unknown = result.checksum_state is ChecksumState.ABSENT and not result.bad
+            failures.code = NO_CHECKSUMS if unknown else FAILED
+    return failures.code
 
 
 @click.command("seal", cls=Verb)

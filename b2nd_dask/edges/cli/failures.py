@@ -22,14 +22,14 @@ _SPELLINGS = (
     (re.compile(r"\bstorage_options\b=?"), "--storage-option"),
     (re.compile(r"\b(?:pass|with) mode=\"w\""), "give --overwrite"),
     (re.compile(r"\bmax_mem="), "--max-mem "),
-    (re.compile(r"\bchunks=(?!\S)"), "--chunks"),
+    (re.compile(r"\b(chunks|blocks)=(?!\S)"), r"--\1"),
     (re.compile(r"\bcomponent=KEY reads\b"), "PATH/KEY is"),
     (re.compile(r"\bcomponent=(?=')"), "KEY "),
     (re.compile(r"\b(\w+)=(True)? \((--[\w-]+[^)]*)\)"), r"\3"),
     (re.compile(r"\bsource_format="), "--from "),
     (re.compile(r"\btarget_format="), "--to "),
     (re.compile(r"\bcparams=(?=\{)"), "--codec, --level, --filter "),
-    (re.compile(r"\b(max_mem|chunks|dtype)="), lambda found: f"--{found[1].replace('_', '-')} "),
+    (re.compile(r"\b(max_mem|chunks|blocks|dtype)="), lambda at: f"--{at[1].replace('_', '-')} "),
     (re.compile(r"`?\blist_staging\b`?"), "`b2nd-dask staging PATH`"),
     (re.compile(r"`?\bremove_staging\b`?"), "`b2nd-dask staging PATH --remove`"),
     (re.compile(r"`?\bb2nd_dask\.(seal|verify|compact)\b`?"), r"`b2nd-dask \1 PATH`"),
@@ -104,6 +104,25 @@ class Verb(click.Command):
         """Run the command."""
         with reported(ctx.params):
             return super().invoke(ctx)
+
+
+class Failures:
+    """Errors of some of several paths: each is a message on stderr, and the others go on."""
+
+    def __init__(self) -> None:
+        self.code = 0
+        """With which the command exits."""
+
+    @contextmanager
+    def noted(self, path: str, options: Mapping[str, Any] | None = None) -> Iterator[None]:
+        """Note what the block raises, as an error of a path."""
+        try:
+            yield
+        except BrokenPipeError:
+            raise
+        except Exception as error:  # noqa: BLE001 - file systems have trees of their own
+            click.echo(f"Error: {message_of(error, path, options)}", err=True)
+            self.code = FAILED
 
 
 @contextmanager

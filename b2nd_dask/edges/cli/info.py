@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from b2nd_dask.edges.cli.facts import facts_of, facts_of_members
-from b2nd_dask.edges.cli.failures import FAILED, Verb, as_commands, message_of
+from b2nd_dask.edges.cli.failures import Failures, Verb, as_commands
 from b2nd_dask.edges.cli.options import json_option, paths_argument, storage_options
 from b2nd_dask.edges.cli.sources import Source, label_of, opened
 from b2nd_dask.edges.cli.terminal import print_columns, print_json, print_rows
@@ -39,25 +39,19 @@ def info_command(
       b2nd-dask info store.b2z/group/rain
       b2nd-dask info --json *.b2nd | jq '.[].ratio'
     """
-    found, failed = [], False
+    found, failures = [], Failures()
     for number, path in enumerate(paths):
-        try:
+        with failures.noted(path, storage_options):
             shown = opened(path, storage_options)
-        except BrokenPipeError:
-            raise
-        except Exception as error:  # noqa: BLE001 - file systems have trees of their own
-            click.echo(f"Error: {message_of(error, path, storage_options)}", err=True)
-            failed = True
-            continue
-        if as_json:
-            found.append(_facts(shown, path))
-        else:
+            if as_json:
+                found.append(_facts(shown, path))
+                continue
             if number:
                 click.echo()
             _print(shown, path, many=len(paths) > 1)
     if as_json:
         print_json(found)
-    context.exit(FAILED if failed else 0)
+    context.exit(failures.code)
 
 
 def _facts(shown: Source, path: str) -> dict[str, Any]:

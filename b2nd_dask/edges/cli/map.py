@@ -20,7 +20,12 @@ from b2nd_dask.edges.cli.options import lengths, path_argument, storage_options
 from b2nd_dask.edges.cli.picture import GAP, LEVELS, MOST_LEVELS, Picture, picture_of
 from b2nd_dask.edges.cli.terminal import Stdout
 from b2nd_dask.edges.display.kinds import MIXED
-from b2nd_dask.edges.display.statistics import STATISTICS, chunk_statistic, statistic_text
+from b2nd_dask.edges.display.statistics import (
+    STATISTICS,
+    chunk_statistic,
+    require_known,
+    statistic_text,
+)
 from b2nd_dask.edges.extras import require
 from b2nd_dask.format.index import ChunkKind
 from b2nd_dask.frame.access import open_b2nd
@@ -124,10 +129,7 @@ def _table(frame: Frame, by: str) -> ChunkTable:
     reference = reference_of(frame)
     all_of_them = by == "codec" or (by in _UNIT and not frame.contiguous)
     table = chunk_table(reference, None if all_of_them else _MOST_HEADERS)
-    if len(table.stored) and by == "codec" and not table.is_exact:
-        raise click.ClickException(f"{frame.path}: codecs stand in the chunks, which are remote")
-    if len(table.stored) and by in ("cbytes", "ratio") and not len(table.nbytes):
-        raise click.ClickException(f"{frame.path}: a sparse frame says no sizes of remote chunks")
+    require_known(frame, table, by)
     return table
 
 

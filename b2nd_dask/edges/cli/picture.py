@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from b2nd_dask.edges.display.kinds import binned_kinds, binned_means, step_for
+from b2nd_dask.edges.display.statistics import chunk_sizes, with_codecs
 from b2nd_dask.frame.chunk_table import ChunkTable
 
 #: Codes of cells: kinds of chunks below; levels of a value, and codecs, from here on.
@@ -59,9 +60,11 @@ def picture_of(
     statistic : ndarray of float64, optional
         What cells show of all chunks, in C order; NaN where nothing is known.
     """
-    codes = _codes(table, by)
-    values = _values(table, by) if statistic is None else statistic.reshape(codes.shape)
-    spreads = statistic is None
+    codes = with_codecs(table, LEVELS) if by == "codec" else table.kinds
+    values, spreads = statistic, statistic is None
+    if by in ("cbytes", "ratio"):
+        values = chunk_sizes(table, by)
+    values = None if values is None else values.reshape(codes.shape)
     if at:
         codes, values = codes[at], None if values is None else values[at]
     shape = codes.shape
@@ -120,25 +123,6 @@ def _side_by_side(panels: NDArray[np.uint8], width: int) -> NDArray[np.uint8]:
         top, left = number // width * (rows + 1), number % width * (columns + 1)
         picture[top : top + rows, left : left + columns] = panel
     return picture[:-1, :-1]
-
-
-def _codes(table: ChunkTable, by: str) -> NDArray[np.uint8]:
-    """Kinds of chunks; of those with data the codec where that is asked for."""
-    if by != "codec" or table.codecs is None:
-        return table.kinds
-    flat = table.kinds.reshape(-1).copy()
-    flat[table.stored[table.data]] = LEVELS + table.codecs[table.data]
-    return flat.reshape(table.kinds.shape)
-
-
-def _values(table: ChunkTable, by: str) -> NDArray[np.float64] | None:
-    """Bytes or ratios of the chunks that have data, NaN for the others."""
-    if by not in ("cbytes", "ratio"):
-        return None
-    flat = np.full(table.kinds.size, np.nan)
-    nbytes = np.maximum(table.nbytes[table.data], 1)
-    flat[table.stored[table.data]] = nbytes if by == "cbytes" else table.chunk_nbytes / nbytes
-    return flat.reshape(table.kinds.shape)
 
 
 def _with_levels(

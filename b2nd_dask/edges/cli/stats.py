@@ -11,14 +11,14 @@ import dask
 import numpy as np
 from numpy.typing import NDArray
 
-from b2nd_dask.edges.cli.failures import FAILED, Verb, message_of, safe
+from b2nd_dask.edges.cli.failures import Failures, Verb, safe
 from b2nd_dask.edges.cli.moments import is_described, moments
 from b2nd_dask.edges.cli.options import json_option, lengths, paths_argument, storage_options
 from b2nd_dask.edges.cli.recorded import recorded, records_of
 from b2nd_dask.edges.cli.sources import arrays_of, files_in, opened
 from b2nd_dask.edges.cli.terminal import print_columns, print_json, progress
 from b2nd_dask.edges.progress import tasks_shown
-from b2nd_dask.errors import B2ndError
+from b2nd_dask.format.labels.labels import MISSING
 from b2nd_dask.frame.access import open_b2nd
 from b2nd_dask.frame.add_stats import add_stats
 from b2nd_dask.frame.array import Frame, reference_of
@@ -69,23 +69,18 @@ def stats_command(
       b2nd-dask stats --axis 0,1 era5.b2nd
       b2nd-dask stats --json store.b2z | jq '.[] | [.path, .mean]'
     """
-    found, failed = [], False
+    found, failures = [], Failures()
     for path in paths:
-        try:
+        with failures.noted(path, storage_options):
             if add:
-                failed |= _add(path)
+                _add(path, failures)
             for frame in _frames(path, storage_options):
                 found.append(_described(frame, axis, read=read))
                 if not as_json:
                     _print(found[-1])
-        except BrokenPipeError:
-            raise
-        except Exception as error:  # noqa: BLE001 - file systems have trees of their own
-            click.echo(f"Error: {message_of(error, path, storage_options)}", err=True)
-            failed = True
     if as_json:
         print_json(found)
-    context.exit(FAILED if failed else 0)
+    context.exit(failures.code)
 
 
 def _frames(path: str, options: dict[str, Any]) -> Iterator[Frame]:
@@ -102,22 +97,17 @@ def _frames(path: str, options: dict[str, Any]) -> Iterator[Frame]:
             click.echo(safe(f"{frame.path}: {frame.dtype}, left out"), err=True)
 
 
-def _add(path: str) -> bool:
-    """Add statistics to a frame, or to all of a directory; tell whether some of these failed."""
-    failed = False
+def _add(path: str, failures: Failures) -> None:
+    """Add statistics to a frame, or to all of a directory that have numbers."""
     files = files_in(path)
-    for frame in files or [path]:
-        try:
-            add_stats(frame)
-        except TypeError as error:
-            # of a directory, what has no numbers
-            click.echo(safe(f"{frame}: {error}"), err=True)
-        except (B2ndError, OSError, ValueError) as error:
-            if not files:
-                raise
-            failed = True
-            click.echo(f"Error: {message_of(error, frame)}", err=True)
-    return failed
+    if not files:
+        add_stats(path)
+    for frame in files:
+        with failures.noted(frame):
+            try:
+                add_stats(frame)
+            except TypeError as error:
+                click.echo(safe(f"{frame}: {error}"), err=True)
 
 
 def _described(frame: Frame, axis: int | tuple[int, ...] | None, *, read: bool) -> dict[str, Any]:
@@ -194,16 +184,25 @@ def _print(found: dict[str, Any]) -> None:
         stored += f", as stored ({said})"
     click.echo(safe(f"{found['path']}: {stored}"))
     if found["axes"] is None:
+        values = [found["count" if name == "n" else name] for name in _NAMES]
         print_columns(
             [
-                ("  " + head, _text(found["count" if name == "n" else name]))
-                for name, head in zip(_NAMES, _HEAD, strict=True)
+                ("  " + head, _text(value) + _said_of_mark(value, head, found["packing"]))
+                for value, head in zip(values, _HEAD, strict=True)
             ]
             + [("  records", _said_of_records(found))]
         )
         return
     head = ("  index", *_HEAD)
     print_columns(_lines(found), head)
+
+
+def _said_of_mark(value: Any, head: str, packing: dict[str, Any]) -> str:
+    """Name what stands for missing elements where it is the least or the greatest."""
+    marks = [
+        key for key in MISSING if head in ("min", "max") and value in np.ravel(packing.get(key, ()))
+    ]
+    return f" ({marks[0]}: what is missing)" if marks else ""
 
 
 def _said_of_records(found: dict[str, Any]) -> str:

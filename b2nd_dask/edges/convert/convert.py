@@ -6,7 +6,8 @@ import errno
 import os
 import tempfile
 import warnings
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +36,15 @@ from b2nd_dask.graph.resources import available, nbytes_of
 from b2nd_dask.storage import printable
 
 _FRAMES = ("b2nd", "b2d", "b2z")
+_WRITERS: dict[str, Callable[[Tree, Path, Options], None]] = {
+    "b2nd": write_frame,
+    "b2d": write_folder,
+    "b2z": write_archive,
+    "zarr": write_zarr,
+    "hdf5": write_hdf5,
+    "npy": write_npy,
+    "npz": write_npz,
+}
 #: Losses that a warning lists.
 _LISTED = 10
 
@@ -157,10 +167,12 @@ def convert(
             with readable(label_of(source)):
                 tree = _read(source, read_as, budget, Path(scratch), storage_options, other_files)
         tree = tree if member is None else tree.part(member)
+        if inner is not None and tree.only is not None:
+            tree.only = replace(tree.only, name=inner.strip("/"))
         _check(tree, write_as, options)
         with staged(place, replace=overwrite, advice="overwrite=True (--overwrite)") as made:
             _announce(tree, target, skip=skip)
-            _write(tree, made, write_as, options, inner)
+            _WRITERS[write_as](tree, made.ready, options)
             if check:
                 _compare(tree, made, write_as, budget, Path(scratch))
     return target
@@ -219,8 +231,10 @@ def _check(tree: Tree, write_as: str, options: Options) -> None:
     """Check all that can be checked before anything is written."""
     if not tree.attrs and not any(True for _ in tree.walk()) and not tree.notes("refused"):
         raise ValueError(f"{tree.label}: there is no array in it")
-    options.check_chunks(tree)
+    options.check_sizes(tree)
     options.check_memory(tree)
+    if options.blocks is not None and write_as not in _FRAMES:
+        raise ValueError("blocks= is for frames, whose chunks are cut into blocks; leave it out")
     if write_as in _FRAMES:
         check_frames(tree, single=write_as == "b2nd")
     elif write_as == "zarr":
@@ -239,7 +253,11 @@ def _announce(tree: Tree, target: str, *, skip: bool) -> None:
             f"{'; '.join(refused[:_LISTED])}. skip=True (--skip) leaves "
             f"{'it' if len(refused) == 1 else f'these {len(refused)} arrays'} out"
         )
-    lost = [f"left out: {note}" for note in refused] + tree.notes("lost")
+    warn_of_lost(target, [f"left out: {note}" for note in refused] + tree.notes("lost"))
+
+
+def warn_of_lost(target: str, lost: list[str]) -> None:
+    """Name in a warning what a target cannot hold."""
     # attributes are called as the source says
     lost = [printable(note) for note in dict.fromkeys(lost)]
     if lost:
@@ -251,25 +269,8 @@ def _announce(tree: Tree, target: str, *, skip: bool) -> None:
         )
 
 
-def _write(tree: Tree, made: Staged, write_as: str, options: Options, inner: str | None) -> None:
-    if write_as == "b2nd":
-        write_frame(tree, made.ready, options)
-    elif write_as == "b2d":
-        write_folder(tree, made.ready, options)
-    elif write_as == "b2z":
-        write_archive(tree, made.ready, options)
-    elif write_as == "zarr":
-        write_zarr(tree, made.ready, options)
-    elif write_as == "hdf5":
-        write_hdf5(tree, made.ready, options, inner and inner.strip("/"))
-    elif write_as == "npy":
-        write_npy(tree, made.ready, options)
-    else:
-        write_npz(tree, made.ready, options)
-
-
 def _compare(tree: Tree, made: Staged, write_as: str, budget: Budget, scratch: Path) -> None:
     ready = str(made.ready)
-    of_frames = write_as in _FRAMES
-    written = _read_frames(ready) if of_frames else _read(ready, write_as, budget, scratch)
+    is_frames = write_as in _FRAMES
+    written = _read_frames(ready) if is_frames else _read(ready, write_as, budget, scratch)
     compare(tree, written, budget, with_numbers if write_as == "hdf5" else None)

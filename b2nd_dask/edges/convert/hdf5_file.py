@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 
-class SurvivingFile(io.RawIOBase):
+class SurvivingFile(io.FileIO):
     """A new file for h5py, for which a write that failed did not.
 
     Where HDF5 cannot write its last bytes it cannot close the file, and ends the process when that
@@ -20,7 +20,7 @@ class SurvivingFile(io.RawIOBase):
     """
 
     def __init__(self, path: Path) -> None:
-        self._file = path.open("x+b", buffering=0)
+        super().__init__(path, "x+")
         self._error: OSError | None = None
 
     def check(self) -> None:
@@ -33,7 +33,7 @@ class SurvivingFile(io.RawIOBase):
         rest = memoryview(data).cast("B")
         try:
             while rest and self._error is None:
-                rest = rest[self._file.write(rest) :]
+                rest = rest[super().write(rest) :]
         except OSError as error:
             self._error = error
         return len(data)
@@ -41,33 +41,16 @@ class SurvivingFile(io.RawIOBase):
     def readinto(self, into: Any) -> int:
         """Fill a buffer, with zeros where nothing was written."""
         rest = memoryview(into).cast("B")
-        while rest and (count := self._file.readinto(rest)):
+        while rest and (count := super().readinto(rest)):
             rest = rest[count:]
         rest[:] = bytes(len(rest))
         return len(into)
-
-    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        """Go to a place."""
-        return self._file.seek(offset, whence)
-
-    def tell(self) -> int:
-        """Say where it is."""
-        return self._file.tell()
-
-    def readable(self) -> bool:
-        """HDF5 reads what it has written."""
-        return True
 
     def truncate(self, size: int | None = None) -> int:
         """Give the file a length."""
         try:
             if self._error is None:
-                self._file.truncate(size)
+                super().truncate(size)
         except OSError as error:
             self._error = error
         return size or 0
-
-    def close(self) -> None:
-        """Close it."""
-        self._file.close()
-        super().close()

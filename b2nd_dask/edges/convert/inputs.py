@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 import os
-import warnings
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+from b2nd_dask.edges.convert.convert import warn_of_lost
 from b2nd_dask.edges.convert.lazy import Budget
 from b2nd_dask.edges.convert.options import Options
 from b2nd_dask.edges.convert.read_hdf5 import hdf5_member, hdf5_tree
-from b2nd_dask.edges.convert.read_zarr import zarr_member, zarr_tree
+from b2nd_dask.edges.convert.read_zarr import zarr_tree
 from b2nd_dask.edges.convert.write_frames import check_frames, write_archive, write_folder
 from b2nd_dask.edges.datasets.entries import drop_unstorable, entries_of
 from b2nd_dask.edges.datasets.frames import stem_of
 from b2nd_dask.edges.datasets.staged import staged
 from b2nd_dask.edges.datasets.tree import Tree
-from b2nd_dask.errors import level_of_caller
 from b2nd_dask.graph.read.from_b2nd import from_b2nd
 from b2nd_dask.graph.write.to_b2nd import Writer
 from b2nd_dask.graph.write.write_array import write_array
@@ -26,45 +25,35 @@ from b2nd_dask.graph.write.write_array import write_array
 _OPTIONS = ("chunks", "blocks", "cparams")
 
 
-def _budget() -> Budget:
-    return Budget(None, 1)
+#: No bound of memory: the user's scheduler runs the blocks.
+_BUDGET = Budget(None, 1)
 
 
 def of_zarr(given: Any) -> Writer | None:
     """An array or a group of zarr; None for another object of the package."""
-    kind = type(given).__name__
-    if kind == "Array":
-        tree = Tree(_label(given))
-        tree.only = zarr_member(given, tree.label, _budget(), tree.lost)
-        return _labelled(tree)
-    if kind != "Group":
+    if type(given).__name__ not in ("Array", "Group"):
         return None
-    return partial(_write_group, zarr_tree(given, _label(given), _budget()))
+    return _writer(zarr_tree(given, str(given.store_path), _BUDGET))
 
 
 def of_h5py(given: Any) -> Writer | None:
     """A dataset, a group or a file of h5py; None for another object of the package."""
     kind = type(given).__name__
-    if kind == "Dataset":
-        tree = Tree(f"{given.file.filename}::{given.name}")
-        tree.only = hdf5_member(given, tree.label, _budget(), tree.lost)
-        return _labelled(tree)
-    if kind not in ("Group", "File"):
+    if kind not in ("Dataset", "Group", "File"):
         return None
-    squeeze = "_NCProperties" in given.file.attrs
     label = f"{given.file.filename}::{given.name}"
-    return partial(_write_group, hdf5_tree(given, label, _budget(), squeeze=squeeze))
+    if kind != "Dataset":
+        return _writer(hdf5_tree(given, label, _BUDGET))
+    tree = Tree(label)
+    tree.only = hdf5_member(given, label, _BUDGET, tree.lost)
+    return _writer(tree)
 
 
-def _label(given: Any) -> str:
-    return str(given.store_path)
-
-
-def _labelled(tree: Tree) -> Writer | None:
-    drop_unstorable(tree)
-    _warn(tree)
+def _writer(tree: Tree) -> Writer:
     if tree.only is None:
-        return None
+        return partial(_write_group, tree)
+    drop_unstorable(tree)
+    warn_of_lost("a frame", tree.notes("lost"))
     return partial(write_array, tree.only.array, labels=entries_of(tree.only, None))
 
 
@@ -87,13 +76,13 @@ def _write_group(tree: Tree, urlpath: Any, **options: Any) -> dict[str, Any]:
     refused = tree.notes("refused")
     if refused:
         raise TypeError("; ".join(refused))
-    _warn(tree)
+    warn_of_lost("a frame", tree.notes("lost"))
     chosen = {name: options[name] for name in _OPTIONS if name in options}
     target = Path(os.path.abspath(path))  # noqa: PTH100
     replace, fsync = mode == "w", options.get("fsync", True)
     with staged(target, replace=replace, advice='mode="w"', fsync=fsync) as made:
         write = write_archive if path.endswith(".b2z") else write_folder
-        write(tree, made.ready, Options(_budget(), **chosen))
+        write(tree, made.ready, Options(_BUDGET, **chosen))
     return {name: from_b2nd(path, component=_key(name, tree)) for name, _ in tree.walk()}
 
 
@@ -103,11 +92,3 @@ def _key(name: str, tree: Tree) -> str:
     member = tree.part(name).only
     stem = stem_of(last, is_coord=member is not None and member.is_coordinate(last))
     return f"/{group}/{stem}" if group else f"/{stem}"
-
-
-def _warn(tree: Tree) -> None:
-    lost = tree.notes("lost")
-    if lost:
-        warnings.warn(
-            f"a frame cannot hold: {'; '.join(lost)}", UserWarning, stacklevel=level_of_caller()
-        )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import itertools
 import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -14,6 +15,8 @@ import numpy as np
 
 from b2nd_dask.errors import B2ndError
 from b2nd_dask.storage import public_url
+
+Region = tuple[slice, ...]
 
 #: Bytes of a block: smaller chunks are read together, larger ones by themselves.
 BLOCK_NBYTES = 8 << 20
@@ -128,13 +131,9 @@ def lazy(source: Any, unit: Sequence[int] | None, budget: Budget, label: str) ->
     unit : sequence of int, optional
         Elements of what is read at once; None where any part can be read.
     """
-    itemsize = source.dtype.itemsize
-    if unit is not None:
-        budget.check(label, [min(u, n) for u, n in zip(unit, source.shape, strict=True)], itemsize)
-    sizes = block_of(source.shape, unit, itemsize, budget.block)
     array: da.Array = da.from_array(
         _Named(source, label),
-        chunks=tuple(max(1, size) for size in sizes),
+        chunks=block_of(source.shape, unit, source.dtype.itemsize, budget.block),
         lock=False,
         meta=np.empty((0,) * len(source.shape), source.dtype),
     )
@@ -168,3 +167,12 @@ def block_of(
         times = max(1, min(nbytes // have, -(-shape[axis] // sizes[axis])))
         sizes[axis] = min(max(1, shape[axis]), sizes[axis] * times)
     return tuple(sizes)
+
+
+def regions(shape: tuple[int, ...], sizes: tuple[int, ...]) -> Iterator[Region]:
+    """Cut a shape into regions, in C order."""
+    axes = [
+        [slice(start, min(start + size, n)) for start in range(0, n, size)]
+        for size, n in zip(sizes, shape, strict=True)
+    ]
+    return itertools.product(*axes)

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
-
-import dask.array as da
-import numpy as np
 
 from b2nd_dask.edges.datasets.tree import Member, Tree
 from b2nd_dask.edges.xarray.dask_arrays import install
 from b2nd_dask.edges.xarray.places import OpenOptions, Place, in_group, location_of, place_of
-from b2nd_dask.edges.xarray.variables import contents_of_place
-from b2nd_dask.format.labels.unpack import unpack_labels
+from b2nd_dask.edges.xarray.variables import (
+    NAMELESS,
+    Contents,
+    contents_of_frame,
+    contents_of_place,
+)
 from b2nd_dask.frame.access import open_b2nd
 from b2nd_dask.frame.array import Frame
-from b2nd_dask.graph.read.from_b2nd import from_b2nd
 from b2nd_dask.storage import printable
 
 
@@ -29,24 +30,19 @@ def read_frames(path: str, dtype: Any, storage_options: Mapping[str, Any] | None
     """
     location, group = location_of(path, storage_options)
     place = place_of(location)
+    # so that variables become arrays of `from_b2nd`
+    install()
     if place is None:
         return _single(open_b2nd(path, dtype=dtype, storage_options=storage_options), path)
     if dtype is not None:
         raise ValueError("dtype= is for a single frame of Caterva, which stores none: leave it out")
-    # so that variables become arrays of `from_b2nd`
-    install()
     return _tree(in_group(place, group), path)
 
 
 def _tree(place: Place, label: str) -> Tree:
     """What the engine of xarray opens there: without what is not committed, nor side-cars."""
     contents = contents_of_place(place, OpenOptions(), (), own_dims=True)
-    tree = Tree(label, attrs=contents.attrs)
-    for name, variable in contents.variables.items():
-        dims = None if name in contents.without_dims else tuple(map(str, variable.dims))
-        elements = variable.chunk(variable.encoding.get("preferred_chunks", {})).data
-        is_coord = name in contents.coords
-        tree.members[name] = Member(elements, dims, dict(variable.attrs), is_coord=is_coord)
+    tree = Tree(label, attrs=contents.attrs, members=_members(contents))
     for name in place.groups():
         tree.groups[name] = _tree(place.inside(name), f"{label}/{printable(name)}")
     return tree
@@ -54,25 +50,18 @@ def _tree(place: Place, label: str) -> Tree:
 
 def _single(frame: Frame, label: str) -> Tree:
     """A frame; one that holds its coordinates is a group of the array and these."""
-    found = unpack_labels(frame.vlmeta, frame.shape)
-    member = member_of(frame)
-    if not found.labels.coords:
-        return Tree(label, member)
-    tree = Tree(label, members={found.labels.name or "values": member})
-    for name, raw in found.labels.coords.items():
-        tree.members[name] = member_of(open_b2nd(raw), is_coord=True)
-    return tree
+    members = _members(contents_of_frame(frame, NAMELESS))
+    if len(members) == 1:
+        ((name, member),) = members.items()
+        return Tree(label, replace(member, name=None if name == NAMELESS else name))
+    return Tree(label, members={n if n != NAMELESS else "values": m for n, m in members.items()})
 
 
-def member_of(frame: Frame, *, is_coord: bool = False) -> Member:
-    """Describe an opened frame."""
-    found = unpack_labels(frame.vlmeta, frame.shape)
-    labels = found.labels
-    array = from_b2nd(frame) if found.strings is None else da.from_array(np.array(found.strings))
-    return Member(
-        array[0] if found.is_scalar else array,
-        labels.dims if found.has_dims else None,
-        labels.attrs,
-        labels.name,
-        is_coord or labels.is_coord,
-    )
+def _members(contents: Contents) -> dict[str, Member]:
+    found = {}
+    for name, variable in contents.variables.items():
+        dims = None if name in contents.without_dims else tuple(map(str, variable.dims))
+        elements = variable.chunk(variable.encoding.get("preferred_chunks", {})).data
+        is_coord = name in contents.coords
+        found[name] = Member(elements, dims, dict(variable.attrs), is_coord=is_coord)
+    return found

@@ -9,11 +9,11 @@ from typing import Any
 
 import numpy as np
 
-from b2nd_dask.edges.convert.attributes import kept
-from b2nd_dask.edges.convert.lazy import Budget, lazy
+from b2nd_dask.edges.convert.lazy import Budget, block_of, lazy, regions
 from b2nd_dask.edges.convert.read_zarr import full_dims
 from b2nd_dask.edges.datasets.tree import Member, Tree
 from b2nd_dask.edges.extras import require
+from b2nd_dask.format.labels.pack import NotKeptError
 from b2nd_dask.frame.write.new_frame import check_storable
 from b2nd_dask.storage import printable
 
@@ -37,13 +37,8 @@ class StoredDataset:
     name: str
     shape: tuple[int, ...]
     dtype: np.dtype[Any]
-    is_text: bool = False
+    is_text: bool
     """Whether the bytes are UTF-8."""
-
-    @property
-    def ndim(self) -> int:
-        """Number of axes."""
-        return len(self.shape)
 
     def __dask_tokenize__(self) -> tuple[Any, ...]:
         return (self.path, self.state, self.name)
@@ -53,21 +48,14 @@ class StoredDataset:
         with h5py.File(self.path, "r") as file:
             if file_state(self.path) != self.state:
                 raise OSError(f"{self.path}: the file changed after it was opened")
-            elements = np.asarray(file[self.name][index])
-        return decoded(elements, self.dtype) if self.is_text else elements
+            dataset = file[self.name].asstr() if self.is_text else file[self.name]
+            return np.asarray(dataset[index], self.dtype)
 
 
 def file_state(path: str) -> tuple[int, ...]:
     """What tells whether a file is the same."""
     stat = os.stat(path)  # noqa: PTH116 - only asked for its state
     return stat.st_ino, stat.st_size, stat.st_mtime_ns
-
-
-def decoded(elements: Any, dtype: np.dtype[Any]) -> Any:
-    """Text of bytes that are UTF-8."""
-    return (
-        np.char.decode(elements, "utf-8").astype(dtype) if elements.size else elements.astype(dtype)
-    )
 
 
 def read_hdf5(path: str, budget: Budget, *, other_files: bool = False) -> Tree:
@@ -98,8 +86,7 @@ def read_hdf5(path: str, budget: Budget, *, other_files: bool = False) -> Tree:
         )
         raise ValueError(f"{path}: {advice}") from error
     with file:
-        squeeze = "_NCProperties" in file.attrs
-        return hdf5_tree(file, path, budget, squeeze=squeeze, other_files=other_files)
+        return hdf5_tree(file, path, budget, other_files=other_files)
 
 
 def hdf5_tree(
@@ -107,7 +94,6 @@ def hdf5_tree(
     label: str,
     budget: Budget,
     *,
-    squeeze: bool,
     other_files: bool = False,
     seen: set[int] | None = None,
 ) -> Tree:
@@ -115,8 +101,6 @@ def hdf5_tree(
 
     Parameters
     ----------
-    squeeze : bool
-        Whether attributes of one element are numbers: NetCDF knows no others.
     other_files : bool
         As for `read_hdf5`.
     seen : set of int, optional
@@ -126,7 +110,7 @@ def hdf5_tree(
     seen = set() if seen is None else seen
     seen.add(h5py.h5o.get_info(group.id).addr)
     tree = Tree(label)
-    tree.attrs = _attrs(group, label, tree.lost, squeeze=squeeze)
+    tree.attrs = _attrs(group, label, tree.lost)
     for name in group:
         inner = f"{label}/{printable(name)}"
         link = group.get(name, getlink=True)
@@ -138,39 +122,35 @@ def hdf5_tree(
             if h5py.h5o.get_info(child.id).addr in seen:
                 tree.lost.append(f"{inner}, which is another name of a group")
                 continue
-            tree.groups[name] = hdf5_tree(
-                child, inner, budget, squeeze=squeeze, other_files=other_files, seen=seen
-            )
+            tree.groups[name] = hdf5_tree(child, inner, budget, other_files=other_files, seen=seen)
         elif isinstance(child, h5py.Datatype):
             tree.lost.append(f"{inner}, which is a named type")
         elif not _is_bare_dim(child):
             try:
                 if not other_files:
                     _require_own_elements(child)
-                member = hdf5_member(child, inner, budget, tree.lost, squeeze=squeeze)
+                member = hdf5_member(child, inner, budget, tree.lost)
                 tree.members[name.removeprefix(_NO_COORDINATE)] = member
             except TypeError as error:
                 tree.refused.append(f"{inner}: {error}")
     return tree
 
 
-def hdf5_member(
-    dataset: Any, label: str, budget: Budget, lost: list[str], *, squeeze: bool = False
-) -> Member:
+def hdf5_member(dataset: Any, label: str, budget: Budget, lost: list[str]) -> Member:
     """Describe an opened dataset.
 
     Raises
     ------
     TypeError
-        Strings of any length, references, enumerations, an empty dataset.
+        Strings of any length that are not of NetCDF, references, enumerations, an empty dataset.
     """
-    dtype, is_text = _element_dtype(dataset)
+    dtype, is_text = _element_dtype(dataset, budget)
     unlimited = [axis for axis, n in enumerate(dataset.maxshape) if n is None]
     if unlimited:
         lost.append(f"that axes {unlimited} of {label} are unlimited (append_axis= appends anyway)")
-    attrs = _attrs(dataset, label, lost, squeeze=squeeze)
+    attrs = _attrs(dataset, label, lost)
     # the NetCDF library gives all arrays a fill value, and says by an attribute where it counts
-    own_fill = not squeeze and "_FillValue" not in attrs
+    own_fill = not _is_netcdf(dataset) and "_FillValue" not in attrs
     if own_fill and dataset.dtype.kind in "iufc" and dataset.fillvalue:
         attrs["fill_value"] = dataset.fillvalue
     source: Any = dataset
@@ -179,7 +159,9 @@ def hdf5_member(
         source = StoredDataset(path, file_state(path), dataset.name, dataset.shape, dtype, is_text)
     elif is_text:
         raise TypeError("text of a file that is open for writing: open it to read")
-    array = lazy(source, dataset.chunks, budget, label)
+    # chunks of strings hold pointers: those of text would be many times as large
+    unit = None if dataset.dtype.kind == "O" else dataset.chunks
+    array = lazy(source, unit, budget, label)
     return Member(array, _dims(dataset, label, lost), attrs, is_coord=False)
 
 
@@ -195,22 +177,27 @@ def _require_own_elements(dataset: Any) -> None:
         )
 
 
-def _element_dtype(dataset: Any) -> tuple[np.dtype[Any], bool]:
+def _is_netcdf(node: Any) -> bool:
+    return "_NCProperties" in node.file.attrs
+
+
+def _element_dtype(dataset: Any, budget: Budget) -> tuple[np.dtype[Any], bool]:
     """Dtype of the elements as NumPy has it, and whether they are UTF-8."""
     h5py = require("convert", "h5py")
     if dataset.shape is None:
         raise TypeError("it is empty: it has a type, and no shape")
     dtype = dataset.dtype
-    if h5py.check_string_dtype(dtype) is not None:
-        text = h5py.check_string_dtype(dtype)
+    text = h5py.check_string_dtype(dtype)
+    if text is not None:
+        if text.length is None and _is_netcdf(dataset):
+            return np.dtype(f"U{_longest(dataset, budget)}"), True
         if text.length is None:
             raise TypeError(
                 "strings of any length have no fixed size: write them with a dtype such as "
                 'h5py.string_dtype("utf-8", 20) first'
             )
-        if text.encoding == "utf-8":
-            return np.dtype(f"U{text.length}"), True
-        return np.dtype(f"S{text.length}"), False
+        is_text = text.encoding == "utf-8"
+        return np.dtype(f"{'U' if is_text else 'S'}{text.length}"), is_text
     fields = [dtype] if dtype.names is None else [dtype[name] for name in dtype.names]
     for field in fields:
         if h5py.check_enum_dtype(field) is not None:
@@ -221,6 +208,17 @@ def _element_dtype(dataset: Any) -> tuple[np.dtype[Any], bool]:
     return dtype, False
 
 
+def _longest(dataset: Any, budget: Budget) -> int:
+    """Characters of the longest text: strings of NetCDF have no length, elements of frames one."""
+    # some bytes of text for each pointer that is stored
+    sizes = block_of(dataset.shape, dataset.chunks, 8 * dataset.dtype.itemsize, budget.block)
+    texts = dataset.asstr()
+    lengths = (
+        len(text) for region in regions(dataset.shape, sizes) for text in np.ravel(texts[region])
+    )
+    return max(lengths, default=0) or 1
+
+
 def _object_kind(dtype: Any) -> str:
     h5py = require("convert", "h5py")
     if h5py.check_ref_dtype(dtype) is not None:
@@ -228,21 +226,53 @@ def _object_kind(dtype: Any) -> str:
     return "sequences of any length" if h5py.check_vlen_dtype(dtype) is not None else "objects"
 
 
-def _attrs(node: Any, label: str, lost: list[str], *, squeeze: bool) -> dict[str, Any]:
+def _attrs(node: Any, label: str, lost: list[str]) -> dict[str, Any]:
+    """Attributes that can be kept; the others are added to a list."""
     found = {}
     for name in node.attrs:
         if name in _BOOKKEEPING:
             continue
         try:
-            found[name] = node.attrs[name]
-        except (OSError, TypeError, ValueError) as error:
-            lost.append(f"attribute {name!r} of {label} (it cannot be read: {error})")
-    values = kept(found, label, lost)
-    for name, value in values.items():
-        single = np.shape(value) == (1,) and not isinstance(value, str)
-        if single and (squeeze or name == "_FillValue"):
-            values[name] = value[0]
-    return values
+            value = plain(node.attrs[name])
+        except (NotKeptError, OSError, TypeError, ValueError) as reason:
+            lost.append(f"attribute {name!r} of {label} ({reason})")
+            continue
+        is_single = np.shape(value) == (1,) and not isinstance(value, str)
+        # NetCDF knows no numbers beside lists of one
+        squeezed = is_single and (name == "_FillValue" or _is_netcdf(node))
+        found[name] = value[0] if squeezed else value
+    return found
+
+
+def plain(value: Any) -> Any:
+    """Make text of an attribute as h5py gives it; numbers stay.
+
+    Raises
+    ------
+    NotKeptError
+        A reference, an empty value, records, sequences of any length.
+
+    Examples
+    --------
+    >>> plain(np.bytes_(b"mm")), plain(np.array(["a", "b"], object))
+    ('mm', ['a', 'b'])
+    """
+    if isinstance(value, bytes):
+        try:
+            return bytes(value).decode()
+        except UnicodeDecodeError:
+            return bytes(value)
+    if isinstance(value, str):
+        return str(value)
+    if isinstance(value, list):
+        return [plain(each) for each in value]
+    kind = value.dtype.kind if isinstance(value, np.ndarray | np.generic) else "O"
+    are_texts = kind == "O" and all(isinstance(each, str | bytes) for each in np.ravel(value))
+    if are_texts or (kind == "S" and value.ndim == 1):
+        return plain(value.tolist())
+    if kind in "OV":
+        raise NotKeptError(f"a value of type {type(value).__name__}")
+    return value
 
 
 def _is_bare_dim(dataset: Any) -> bool:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from dask.array.core import normalize_chunks
 
 from b2nd_dask.edges.convert.lazy import Budget, block_of
 from b2nd_dask.edges.datasets.tree import Member, Tree
@@ -61,8 +62,4 @@ def _member(path: Path, label: str, budget: Budget) -> Member:
     if source is None:
         source = np.array(elements)
     sizes = block_of(elements.shape, None, elements.dtype.itemsize, budget.block)
-    blocks = tuple(
-        tuple(min(size, n - start) for start in range(0, n, size)) or (0,)
-        for size, n in zip(sizes, elements.shape, strict=True)
-    )
-    return Member(array_in_blocks(source, blocks))
+    return Member(array_in_blocks(source, normalize_chunks(sizes, elements.shape)))

@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy as np
 
-from b2nd_dask.edges.convert.attributes import kept
 from b2nd_dask.edges.convert.lazy import Budget, label_of, lazy
 from b2nd_dask.edges.datasets.tree import Member, Tree
 from b2nd_dask.edges.extras import require
@@ -76,9 +75,9 @@ def zarr_tree(node: Any, label: str, budget: Budget) -> Tree:
     """Describe an opened array or group."""
     tree = Tree(label)
     if hasattr(node, "shape"):
-        tree.only = zarr_member(node, label, budget, tree.lost)
+        tree.only = _member(node, label, budget)
         return tree
-    tree.attrs = kept(dict(node.attrs), label, tree.lost)
+    tree.attrs = dict(node.attrs)
     with warnings.catch_warnings():
         # a member with damaged metadata is left out with a warning: here it is an error
         warnings.filterwarnings("error", message=".*not recognized as a component.*")
@@ -89,13 +88,13 @@ def zarr_tree(node: Any, label: str, budget: Budget) -> Tree:
             tree.groups[name] = zarr_tree(child, inner, budget)
             continue
         try:
-            tree.members[name] = zarr_member(child, inner, budget, tree.lost)
+            tree.members[name] = _member(child, inner, budget)
         except TypeError as error:
             tree.refused.append(f"{inner}: {error}")
     return tree
 
 
-def zarr_member(array: Any, label: str, budget: Budget, lost: list[str]) -> Member:
+def _member(array: Any, label: str, budget: Budget) -> Member:
     """Describe an opened array.
 
     Raises
@@ -114,18 +113,17 @@ def zarr_member(array: Any, label: str, budget: Budget, lost: list[str]) -> Memb
     if array.metadata.zarr_format == 3:
         dims = array.metadata.dimension_names or dims
     elements = lazy(array, array.shards or array.chunks, budget, label)
-    found = kept(attrs, label, lost)
-    found |= _fill_attrs(array, found, labelled=_DIMS_V2 in array.attrs)
-    return Member(elements, full_dims(dims, array.ndim), found)
+    attrs |= _fill_attrs(array, labelled=_DIMS_V2 in array.attrs)
+    return Member(elements, full_dims(dims, array.ndim), attrs)
 
 
-def _fill_attrs(array: Any, attrs: Mapping[str, Any], *, labelled: bool) -> dict[str, Any]:
+def _fill_attrs(array: Any, *, labelled: bool) -> dict[str, Any]:
     """What stands for missing elements, as attributes.
 
     In version 2 xarray keeps `_FillValue` as zarr's fill value; in version 3 as an attribute, of
     which floats are coded.
     """
-    fill = array.fill_value
+    fill, attrs = array.fill_value, array.attrs
     if "_FillValue" in attrs and array.metadata.zarr_format == 3:
         coder = require("convert", "xarray.backends.zarr").FillValueCoder
         try:

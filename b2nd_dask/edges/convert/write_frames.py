@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from contextlib import nullcontext
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import dask
 
 from b2nd_dask.edges.convert.options import Options
 from b2nd_dask.edges.datasets.entries import drop_unstorable, entries_of
 from b2nd_dask.edges.datasets.frames import (
+    begin_folder,
     check_layout,
-    finish_folder,
     pack_folder,
     packed_frame,
-    stem_of,
 )
 from b2nd_dask.edges.datasets.tree import Member, Tree
 from b2nd_dask.edges.progress import tasks_shown
@@ -71,20 +73,14 @@ def write_frame(tree: Tree, ready: Path, options: Options) -> None:
     """Write the array of a tree, with its coordinates in the frame."""
     name, member, coords = data_of(tree)
     packed = {each: packed_frame(coords[each], each) for each in coords}
-    _write(member, name, ready, options, coords=packed)
+    how = {"vlmeta": entries_of(member, name, coords=packed), "meta": {}, "fsync": False}
+    _write(member.array, ready, {**how, **_storage(name, member, options)}, options)
 
 
-def write_folder(tree: Tree, ready: Path, options: Options, *, is_root: bool = True) -> None:
-    """Write a directory of frames, with `dataset.json` last."""
-    ready.mkdir()
-    if tree.only is not None:
-        tree = Tree(tree.label, members={tree.only.name or "values": tree.only})
-    for name, member in tree.members.items():
-        stem = stem_of(name, is_coord=member.is_coordinate(name))
-        _write(member, name, ready / f"{stem}.b2nd", options)
-    for name, group in tree.groups.items():
-        write_folder(group, ready / name, options, is_root=False)
-    finish_folder(tree, ready, is_root=is_root)
+def write_folder(tree: Tree, ready: Path, options: Options) -> None:
+    """Write a directory of frames, one after the other: each may take all of the memory."""
+    for write in begin_folder(tree.as_group(), ready, partial(_storage, options=options)):
+        _write(*write, options)
 
 
 def write_archive(tree: Tree, ready: Path, options: Options) -> None:
@@ -94,30 +90,19 @@ def write_archive(tree: Tree, ready: Path, options: Options) -> None:
     pack_folder(folder, ready)
 
 
-def _write(
-    member: Member,
-    name: str | None,
-    path: Path,
-    options: Options,
-    *,
-    coords: dict[str, bytes] | None = None,
-) -> None:
-    chunks = options.chunks
-    if isinstance(chunks, tuple | list) and len(chunks) != member.array.ndim:
-        # of a coordinate, beside the arrays that they are meant for
-        chunks = None
-    limit = options.budget.nbytes
+def _storage(_name: str | None, member: Member, options: Options) -> dict[str, Any]:
+    ndim = member.array.ndim
+    chunks = options.given("chunks", ndim)
+    return {
+        "chunks": chunks,
+        "blocks": options.given("blocks", ndim),
+        "cparams": options.cparams,
+        "max_mem": None if chunks is None else options.budget.nbytes,
+    }
+
+
+def _write(array: Any, path: Path, how: Mapping[str, Any], options: Options) -> None:
+    threads = {} if options.budget.nbytes is None else {"num_workers": options.budget.threads}
     bar = tasks_shown(options.progress) if options.progress else nullcontext()
-    with dask.config.set(num_workers=options.budget.threads) if limit else nullcontext(), bar:
-        to_b2nd(
-            member.array,
-            path,
-            chunks=chunks,
-            blocks=options.blocks if chunks is not None else None,
-            cparams=options.cparams,
-            vlmeta=entries_of(member, name, coords=coords),
-            meta={},
-            max_mem=limit if limit and chunks is not None else None,
-            # what is staged is synced as a whole
-            fsync=False,
-        )
+    with dask.config.set(threads), bar:
+        to_b2nd(array, path, **how)

@@ -11,8 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from b2nd_dask.edges.convert.copying import Counter, blocks_of, copy_blocks
-from b2nd_dask.edges.convert.lazy import unit_of
+from b2nd_dask.edges.convert.copying import Copier
 from b2nd_dask.edges.convert.options import Options
 from b2nd_dask.edges.convert.write_frames import data_of
 from b2nd_dask.edges.datasets.tree import Member, Tree
@@ -24,7 +23,7 @@ _ZEROS_NBYTES = 1 << 20
 
 def check_npy(tree: Tree, options: Options, *, single: bool) -> None:
     """Check that a tree can be .npy (one array) or .npz; labels are noted as lost."""
-    for name in ("chunks", "blocks", "cparams"):
+    for name in ("chunks", "cparams"):
         if getattr(options, name) is not None:
             raise ValueError(
                 f"{name}=: files of NumPy are neither cut nor compressed; leave it out"
@@ -48,37 +47,31 @@ def check_npy(tree: Tree, options: Options, *, single: bool) -> None:
 def write_npy(tree: Tree, ready: Path, options: Options) -> None:
     """Write the one array of a tree."""
     member = data_of(tree)[1]
-    _write(member, ready, options, Counter(options.progress, _count(member, options)))
+    _write(member, ready, Copier(Tree(tree.label, member), options))
 
 
 def write_npz(tree: Tree, ready: Path, options: Options) -> None:
     """Write all arrays of a tree, uncompressed as `numpy.savez` does."""
-    counter = Counter(options.progress, sum(_count(each, options) for _, each in tree.walk()))
+    copier = Copier(tree, options)
     with zipfile.ZipFile(ready, "w", zipfile.ZIP_STORED, allowZip64=True) as archive:
         for path, member in tree.walk():
             plain = ready.with_name("array.part")
-            _write(member, plain, options, counter)
+            _write(member, plain, copier)
             archive.write(plain, f"{path or member.name or 'values'}.npy")
             plain.unlink()
 
 
-def _write(member: Member, path: Path, options: Options, counter: Counter) -> None:
+def _write(member: Member, path: Path, copier: Copier) -> None:
     array = member.array
-    if not array.size or not array.ndim:
+    if not array.size:
+        # not by its name, to which NumPy adds a suffix
         with path.open("wb") as file:
-            np.lib.format.write_array(file, np.asarray(array.compute()), allow_pickle=False)
-        counter.step()
+            np.save(file, np.empty(array.shape, array.dtype))
         return
     target: Any = np.lib.format.open_memmap(path, "w+", array.dtype, array.shape)
     _allocate(path, target.offset, target.nbytes)
-    copy_blocks(array, target, unit_of(member.array), options.budget, counter)
+    copier.copy(member, target)
     target.flush()
-
-
-def _count(member: Member, options: Options) -> int:
-    return (
-        blocks_of(member.array, unit_of(member.array), options.budget) if member.array.ndim else 1
-    )
 
 
 def _allocate(path: Path, start: int, nbytes: int) -> None:

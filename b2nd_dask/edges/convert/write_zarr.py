@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from b2nd_dask.edges.convert.copying import Counter, blocks_of_tree, copy_blocks
+from b2nd_dask.edges.convert.copying import Copier
 from b2nd_dask.edges.convert.lazy import unit_of
-from b2nd_dask.edges.convert.options import Options
+from b2nd_dask.edges.convert.options import Options, name_of, settings_of
 from b2nd_dask.edges.datasets.tree import Member, Tree
 from b2nd_dask.edges.extras import require
 from b2nd_dask.format.labels.pack import NotKeptError, as_json
@@ -25,20 +25,20 @@ def check_zarr(tree: Tree, options: Options) -> None:
     ValueError
         Unknown compression.
     """
-    codec_of(options.cparams)
+    _codec_of(options.cparams)
     for path, member in tree.walk():
-        zarr_attrs(member.attrs, path or tree.label, tree.lost, member)
-    zarr_attrs(tree.attrs, tree.label, tree.lost)
+        _attrs(member.attrs, path or tree.label, tree.lost, member)
+    _attrs(tree.attrs, tree.label, tree.lost)
 
 
-def codec_of(cparams: Any) -> Any:
+def _codec_of(cparams: Any) -> Any:
     """The codec of zarr for compression that is named as for frames; None is zarr's default."""
     if cparams is None:
         return None
     zarr = require("convert", "zarr")
-    given = dict(cparams) if isinstance(cparams, Mapping) else vars(cparams)
-    codec = _name(given.get("codec", "zstd"))
-    filters = [_name(each) for each in given.get("filters", ["shuffle"])]
+    given = settings_of(cparams)
+    codec = name_of(given.get("codec", "zstd"))
+    filters = [name_of(each) for each in given.get("filters", ["shuffle"])]
     if codec not in _BLOSC or not set(filters) <= {*_SHUFFLES, "nofilter"}:
         raise ValueError(
             f"cparams={cparams!r}: of zarr's codecs there are {', '.join(_BLOSC)}, with the "
@@ -48,11 +48,7 @@ def codec_of(cparams: Any) -> Any:
     return zarr.codecs.BloscCodec(cname=codec, clevel=int(given.get("clevel", 5)), shuffle=shuffle)
 
 
-def _name(choice: Any) -> str:
-    return str(getattr(choice, "name", choice)).lower()
-
-
-def zarr_attrs(
+def _attrs(
     attrs: Mapping[str, Any], label: str, lost: list[str], member: Member | None = None
 ) -> dict[str, Any]:
     """Attributes as JSON, with the fill value as xarray codes it."""
@@ -75,41 +71,31 @@ def write_zarr(tree: Tree, ready: Path, options: Options) -> None:
     zipped = ready.suffix == ".zip"
     store = zarr.storage.ZipStore(ready, mode="w") if zipped else zarr.storage.LocalStore(ready)
     try:
-        total = blocks_of_tree(tree, options)
-        _write(tree, store, "", options, Counter(options.progress, total))
+        for path, level in tree.levels():
+            if level.only is None:
+                attrs = _attrs(level.attrs, level.label, [])
+                zarr.create_group(store, path=path, zarr_format=3, attributes=attrs)
+        copier = Copier(tree, options)
+        for path, member in tree.walk():
+            copier.copy(member, _created(member, store, path, options))
     finally:
         store.close()
 
 
-def _write(tree: Tree, store: Any, path: str, options: Options, counter: Counter) -> None:
-    zarr = require("convert", "zarr")
-    if tree.only is not None:
-        _write_array(tree.only, store, path, options, counter)
-        return
-    attrs = zarr_attrs(tree.attrs, tree.label, [])
-    zarr.create_group(store, path=path, zarr_format=3, attributes=attrs)
-    for name, member in tree.members.items():
-        _write_array(member, store, f"{path}/{name}".lstrip("/"), options, counter)
-    for name, group in tree.groups.items():
-        _write(group, store, f"{path}/{name}".lstrip("/"), options, counter)
-
-
-def _write_array(member: Member, store: Any, path: str, options: Options, counter: Counter) -> None:
-    zarr = require("convert", "zarr")
-    chunks = options.chunks_of(member.array.shape, unit_of(member.array))
-    attrs = zarr_attrs(member.attrs, path, [], member)
+def _created(member: Member, store: Any, path: str, options: Options) -> Any:
+    """The array that elements are copied to."""
+    attrs = _attrs(member.attrs, "", [], member)
     fill = attrs.pop("fill_value", None)
-    compression = {} if options.cparams is None else {"compressors": codec_of(options.cparams)}
-    target = zarr.create_array(
+    compression = {} if options.cparams is None else {"compressors": _codec_of(options.cparams)}
+    return require("convert", "zarr").create_array(
         store,
         name=path or None,
         shape=member.array.shape,
         dtype=member.array.dtype,
-        chunks=chunks,
+        chunks=options.chunks_of(member.array.shape, unit_of(member.array)),
         zarr_format=3,
         fill_value=fill,
         dimension_names=member.dims,
         attributes=attrs,
         **compression,
     )
-    copy_blocks(member.array, target, chunks, options.budget, counter)

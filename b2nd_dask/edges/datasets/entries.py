@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from b2nd_dask.edges.datasets.tree import Member, Tree
@@ -47,11 +47,13 @@ def drop_unstorable(tree: Tree) -> None:
         tree.lost.append(f"attribute {name!r} of {owner} ({problem})")
 
 
-def _all_attrs(tree: Tree) -> list[tuple[str, dict[str, Any]]]:
-    own = [(tree.label, tree.attrs)]
-    members = list(tree.members.items()) + ([(tree.label, tree.only)] if tree.only else [])
-    own += [(name, member.attrs) for name, member in members]  # type: ignore[misc]
-    return own + [each for group in tree.groups.values() for each in _all_attrs(group)]
+def _all_attrs(tree: Tree) -> Iterator[tuple[str, Any]]:
+    for _, level in tree.levels():
+        yield level.label, level.attrs
+        for name, member in level.members.items():
+            yield name, member.attrs
+        if level.only is not None:
+            yield level.label, level.only.attrs
 
 
 def sizes_of(tree: Tree) -> dict[str, int]:

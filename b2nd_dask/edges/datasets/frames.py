@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tempfile
 import zipfile
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from b2nd_dask.format.labels.manifest import COORD, MANIFEST
 from b2nd_dask.format.labels.pack import build_embed
 from b2nd_dask.frame.members.files import EMBED
 from b2nd_dask.graph.write.to_b2nd import to_b2nd
+from b2nd_dask.graph.write.write_array import Write
 from b2nd_dask.storage import about, printable, remove_path
 
 #: Of what directories and stores of frames consist of.
@@ -74,11 +76,29 @@ def _problem_of_name(name: str) -> str | None:
     )
 
 
-def finish_folder(tree: Tree, folder: Path, *, is_root: bool) -> None:
-    """Write what stands beside the frames: the manifest; python-blosc2's list of members."""
-    if is_root:
-        (folder / EMBED).write_bytes(build_embed())
-    (folder / MANIFEST).write_bytes(manifest_json(tree))
+def begin_folder(
+    tree: Tree, folder: Path, storage: Callable[[str, Member], Mapping[str, Any]]
+) -> list[Write]:
+    """Make a folder with what stands beside the frames, and say what is written to each of these.
+
+    Parameters
+    ----------
+    storage : callable
+        How the frame of an array is stored, by its name.
+    """
+    writes: list[Write] = []
+    for inner, level in tree.levels():
+        place = folder / inner
+        place.mkdir()
+        (place / MANIFEST).write_bytes(manifest_json(level))
+        for name, member in level.members.items():
+            stem = stem_of(name, is_coord=member.is_coordinate(name))
+            # all is synced together
+            how = {"vlmeta": entries_of(member, name), "meta": {}, "fsync": False}
+            writes.append((member.array, place / f"{stem}.b2nd", {**how, **storage(name, member)}))
+    # python-blosc2's list of members
+    (folder / EMBED).write_bytes(build_embed())
+    return writes
 
 
 def pack_folder(folder: Path, archive: Path) -> None:

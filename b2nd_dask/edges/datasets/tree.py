@@ -48,19 +48,23 @@ class Tree:
     refused: list[str] = field(default_factory=list)
     """Arrays that cannot be kept, with the reason."""
 
-    def walk(self, prefix: str = "") -> Iterator[tuple[str, Member]]:
-        """List all arrays with their paths in the tree."""
-        if self.only is not None:
-            yield prefix, self.only
-        for name, member in self.members.items():
-            yield f"{prefix}/{name}".lstrip("/"), member
+    def levels(self, path: str = "") -> Iterator[tuple[str, Tree]]:
+        """List this and all groups inside with their paths, outer ones first."""
+        yield path, self
         for name, group in self.groups.items():
-            yield from group.walk(f"{prefix}/{name}".lstrip("/"))
+            yield from group.levels(f"{path}/{name}".lstrip("/"))
+
+    def walk(self) -> Iterator[tuple[str, Member]]:
+        """List all arrays with their paths in the tree."""
+        for path, level in self.levels():
+            if level.only is not None:
+                yield path, level.only
+            for name, member in level.members.items():
+                yield f"{path}/{name}".lstrip("/"), member
 
     def notes(self, kind: str) -> list[str]:
         """Collect `lost` or `refused` of this and of all groups inside."""
-        own: list[str] = list(getattr(self, kind))
-        return own + [note for group in self.groups.values() for note in group.notes(kind)]
+        return [note for _, level in self.levels() for note in getattr(level, kind)]
 
     def part(self, path: str) -> Tree:
         """Go to a group, or to an array as a tree of its own.
@@ -84,6 +88,12 @@ class Tree:
                 )
         return found
 
+    def as_group(self) -> Tree:
+        """The tree as a group, in which an array has a name."""
+        if self.only is None:
+            return self
+        return Tree(self.label, members={self.only.name or "values": self.only})
+
     def listed(self) -> str:
         """Names of the arrays, for messages."""
         names = [printable(path) for path, _ in self.walk()]
@@ -91,12 +101,3 @@ class Tree:
             return "no arrays"
         more = f" and {len(names) - _LISTED} more" if len(names) > _LISTED else ""
         return ", ".join(names[:_LISTED]) + more
-
-    def single(self) -> Member | None:
-        """The array, where there is just one and no group."""
-        if self.only is not None:
-            return self.only
-        if len(self.members) == 1 and not self.groups:
-            (member,) = self.members.values()
-            return member
-        return None

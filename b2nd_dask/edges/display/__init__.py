@@ -7,56 +7,36 @@ comes from a file is escaped where it is put into HTML, by `style` alone.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from importlib import import_module
 from typing import Any
 
 from b2nd_dask.format.values import MetaView
 from b2nd_dask.frame.array import Frame
 from b2nd_dask.frame.info import FrameInfo
 from b2nd_dask.frame.verify import Verification
-from b2nd_dask.graph.plan.plan import Plan, sections
+from b2nd_dask.graph.plan.plan import Plan
+
+#: Which function of which module here makes the page of a class of the layers below.
+_PAGES: tuple[tuple[Any, str], ...] = (
+    (Frame, "frame_html.frame_html"),
+    (FrameInfo, "meta_html.info_html"),
+    (MetaView, "meta_html.meta_html"),
+    (Verification, "verification_html.verification_html"),
+    (Plan, "meta_html.plan_html"),
+)
 
 
 def install() -> None:
     """Give the classes of the layers below their `_repr_html_`, which these know nothing of."""
-    makers: tuple[tuple[Any, Any], ...] = (
-        (Frame, _frame),
-        (FrameInfo, _info),
-        (MetaView, _meta),
-        (Verification, _verification),
-        (Plan, _plan),
-    )
-    for kind, maker in makers:
-        kind._repr_html_ = maker
+    for kind, maker in _PAGES:
+        kind._repr_html_ = _page_by(*maker.split("."))
 
 
-# the pages are imported when one is shown
+def _page_by(module: str, maker: str) -> Callable[[Any], str]:
+    def page(shown: Any) -> str:
+        # imported when one is shown
+        made: str = getattr(import_module(f"{__name__}.{module}"), maker)(shown)
+        return made
 
-
-def _frame(frame: Frame) -> str:
-    from b2nd_dask.edges.display.frame_html import frame_html
-
-    return frame_html(frame)
-
-
-def _info(info: FrameInfo) -> str:
-    from b2nd_dask.edges.display.meta_html import info_html
-
-    return info_html(info)
-
-
-def _meta(layer: MetaView) -> str:
-    from b2nd_dask.edges.display.meta_html import meta_html
-
-    return meta_html(layer)
-
-
-def _verification(found: Verification) -> str:
-    from b2nd_dask.edges.display.verification_html import verification_html
-
-    return verification_html(found)
-
-
-def _plan(found: Plan) -> str:
-    from b2nd_dask.edges.display.style import page, table, title
-
-    return page(part for name, rows in sections(found) for part in (title(name), table(rows)))
+    return page

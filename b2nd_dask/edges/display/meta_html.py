@@ -1,4 +1,4 @@
-"""Pages of metadata: `Frame.attrs`, `meta` and `vlmeta`, and `Frame.info`."""
+"""Pages that are tables: `Frame.attrs`, `meta` and `vlmeta`, `Frame.info`, plans."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import itertools
 from b2nd_dask.edges.display.style import guarded, page, paragraph, table, title
 from b2nd_dask.format.values import MetaView
 from b2nd_dask.frame.info import FrameInfo, value_text
+from b2nd_dask.graph.plan.plan import Plan, sections
 
 #: Entries that are shown, and characters of one value.
 _MOST_ENTRIES, _MOST_TEXT, _MOST_NAME = 100, 600, 80
@@ -30,6 +31,11 @@ def info_html(info: FrameInfo) -> str:
     """Show `Frame.info` as a table."""
     rows = itertools.islice(info.items(), 2 * _MOST_ENTRIES)
     return page([guarded(lambda: table(rows))])
+
+
+def plan_html(found: Plan) -> str:
+    """Show a plan, each of its sections as a table."""
+    return page(part for name, rows in sections(found) for part in (title(name), table(rows)))
 
 
 def _name(name: str) -> str:

@@ -1,4 +1,4 @@
-"""Statistics of chunks as numbers, for pictures of the chunk grid."""
+"""What pictures of the chunk grid show of each chunk, beside its kind: sizes, codec, statistics."""
 
 from __future__ import annotations
 
@@ -9,9 +9,42 @@ from numpy.typing import NDArray
 
 from b2nd_dask.format.statistics import supports_statistics
 from b2nd_dask.frame.array import Frame
+from b2nd_dask.frame.chunk_table import ChunkTable
 
 #: What `Frame.stats` knows of each chunk.
 STATISTICS = ("min", "max", "mean", "nans", "nonzeros")
+
+
+def require_known(frame: Frame, table: ChunkTable, by: str) -> None:
+    """Check that codecs or sizes of chunks are known where they are to be shown.
+
+    Raises
+    ------
+    ValueError
+        They are not, since they stand in chunks that are in a store.
+    """
+    if by == "codec" and not table.is_exact:
+        raise ValueError(f"{frame.path}: codecs stand in the chunks, which are in a store")
+    if by in ("cbytes", "ratio") and len(table.stored) and not len(table.nbytes):
+        raise ValueError(f"{frame.path}: a sparse frame in a store says no sizes of its chunks")
+
+
+def chunk_sizes(table: ChunkTable, by: str) -> NDArray[np.float64]:
+    """Compressed bytes ("cbytes") or ratio of each chunk, in C order; NaN of those without data."""
+    values = np.full(table.kinds.size, np.nan)
+    if len(table.stored):
+        nbytes = np.maximum(table.nbytes[table.data], 1)
+        values[table.stored[table.data]] = nbytes if by == "cbytes" else table.chunk_nbytes / nbytes
+    return values
+
+
+def with_codecs(table: ChunkTable, first: int) -> NDArray[np.uint8]:
+    """Kinds of chunks; of those that hold data the number of the codec, from `first` on."""
+    if table.codecs is None:
+        return table.kinds
+    flat = table.kinds.reshape(-1).copy()
+    flat[table.stored[table.data]] = first + table.codecs[table.data]
+    return flat.reshape(table.kinds.shape)
 
 
 def chunk_statistic(frame: Frame, name: str) -> NDArray[np.float64]:

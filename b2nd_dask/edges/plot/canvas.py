@@ -12,6 +12,8 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 _MOST_TEXT = 60
+#: Points from the axes to a legend below them.
+_BELOW = 32
 
 
 def axes_for(ax: Axes | None, size: tuple[float, float] = (6.4, 4.8)) -> Axes:
@@ -66,3 +68,19 @@ def whole_ticks(axis: Axis, most: int = 9) -> None:
     """Put ticks of an axis at whole numbers alone, be it at one."""
     locator = require("plot", "matplotlib.ticker").MaxNLocator
     axis.set_major_locator(locator(most, integer=True, min_n_ticks=1))
+
+
+def legend_below(axes: Axes, columns: int, **legend: Any) -> None:
+    """Name colours below the axes, where nothing is drawn behind."""
+    transforms = require("plot", "matplotlib.transforms")
+    # so many points below the axes, whatever their height is
+    below = transforms.ScaledTranslation(0, -_BELOW / 72, axes.figure.dpi_scale_trans)
+    axes.legend(
+        frameon=False,
+        fontsize="small",
+        loc="upper center",
+        bbox_to_anchor=(0.5, 0),
+        bbox_transform=axes.transAxes + below,
+        ncols=columns,
+        **legend,
+    )

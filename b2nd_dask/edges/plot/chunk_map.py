@@ -11,9 +11,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from b2nd_dask.edges.display.kinds import KINDS, MIXED
-from b2nd_dask.edges.display.statistics import STATISTICS, chunk_statistic, statistic_text
+from b2nd_dask.edges.display.statistics import (
+    STATISTICS,
+    chunk_sizes,
+    chunk_statistic,
+    require_known,
+    statistic_text,
+    with_codecs,
+)
 from b2nd_dask.edges.extras import require
-from b2nd_dask.edges.plot.canvas import axes_for, colormap, plain
+from b2nd_dask.edges.plot.canvas import axes_for, colormap, legend_below, plain
 from b2nd_dask.edges.plot.cells import Cells
 from b2nd_dask.edges.plot.sources import frame_of, short_path, title_of
 from b2nd_dask.format.index import ChunkKind
@@ -27,8 +34,6 @@ if TYPE_CHECKING:
 
 By = Literal["kind", "cbytes", "ratio", "codec", "min", "max", "mean", "nans", "nonzeros"]
 _BY = ("kind", "cbytes", "ratio", "codec", *STATISTICS)
-#: Points from the axes to the legend.
-_BELOW = 32
 #: Added to the number of a codec, so that it is no kind.
 _CODECS = 100
 #: Of the map of codecs: the palette of Okabe and Ito.
@@ -82,10 +87,7 @@ def chunk_map(frame: Any, by: By = "kind", *, ax: Axes | None = None, cmap: Any 
     opened = frame_of(frame)
     reference = reference_of(opened)
     table = chunk_table(reference)
-    if by == "codec" and not table.is_exact:
-        raise ValueError(f"{opened.path}: codecs stand in the chunks, which are in a store")
-    if by in ("cbytes", "ratio") and len(table.stored) and not len(table.nbytes):
-        raise ValueError(f"{opened.path}: a sparse frame in a store says no sizes of its chunks")
+    require_known(opened, table, by)
     axes = axes_for(ax)
     names = dims_of(reference) or tuple(f"axis {axis}" for axis in range(opened.ndim))
     cells = Cells.of(table.kinds.shape, opened.chunks, names)
@@ -144,11 +146,11 @@ def _colours(shown: _Shown, by: By, cmap: Any) -> NDArray[np.uint8]:
     if by == "codec" and shown.table.codecs is not None:
         for number in range(len(shown.table.codec_names)):
             palette[_CODECS + number] = _rgba(_CODEC_COLOURS[number % len(_CODEC_COLOURS)])
-        kinds = _with_codecs(shown.table, shown.table.codecs)
+        kinds = with_codecs(shown.table, _CODECS)
     colours: NDArray[np.uint8] = palette[shown.cells.in_cells(kinds).reshape(-1)]
     if by in ("kind", "codec"):
         return colours
-    values = _sizes(shown.table, by) if shown.statistic is None else shown.statistic
+    values = chunk_sizes(shown.table, by) if shown.statistic is None else shown.statistic
     found = shown.cells.in_cells(values, mean=True).reshape(-1)
     known = np.isfinite(found)
     if known.any():
@@ -161,23 +163,6 @@ def _colours(shown: _Shown, by: By, cmap: Any) -> NDArray[np.uint8]:
             text = partial(statistic_text, name=by, dtype=shown.dtype)
             bar.ax.yaxis.set_major_formatter(lambda value, _: text(value))
     return colours
-
-
-def _sizes(table: ChunkTable, by: By) -> NDArray[np.float64]:
-    """Compressed bytes or the ratio of each chunk that holds data, NaN of the others."""
-    values = np.full(table.kinds.size, np.nan)
-    if len(table.stored):
-        nbytes = np.maximum(table.nbytes, 1)
-        values[table.stored] = nbytes if by == "cbytes" else table.chunk_nbytes / nbytes
-    values[table.kinds.reshape(-1) != ChunkKind.STORED] = np.nan
-    return values
-
-
-def _with_codecs(table: ChunkTable, codecs: NDArray[np.uint8]) -> NDArray[np.uint8]:
-    """Kinds of chunks, of those that hold data the codec instead."""
-    flat = table.kinds.reshape(-1).copy()
-    flat[table.stored[table.data]] = _CODECS + codecs[table.data]
-    return flat.reshape(table.kinds.shape)
 
 
 _UNITS = {"cbytes": "compressed bytes", "ratio": "compression ratio"}
@@ -211,21 +196,8 @@ def _legend(shown: _Shown, by: By) -> None:
             count = int(np.count_nonzero(shown.table.codecs[shown.table.data] == number))
             if count:
                 handles.append(patch(facecolor=colour, label=f"{name}: {count:,}"))
-    if not handles:
-        return
-    figure = shown.axes.figure
-    transforms = require("plot", "matplotlib.transforms")
-    # so many points below the axes, whatever their height is
-    below = transforms.ScaledTranslation(0, -_BELOW / 72, figure.dpi_scale_trans)
-    shown.axes.legend(
-        handles=handles,
-        loc="upper center",
-        bbox_to_anchor=(0.5, 0),
-        bbox_transform=shown.axes.transAxes + below,
-        ncols=3,
-        frameon=False,
-        fontsize="small",
-    )
+    if handles:
+        legend_below(shown.axes, 3, handles=handles)
 
 
 def _shade(code: int, by: By) -> str:

@@ -9,8 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from b2nd_dask.edges.display.kinds import KINDS
+from b2nd_dask.edges.display.statistics import require_known
 from b2nd_dask.edges.extras import require
-from b2nd_dask.edges.plot.canvas import new_figure, plain
+from b2nd_dask.edges.plot.canvas import legend_below, new_figure, plain
 from b2nd_dask.edges.plot.sources import frame_of, short_path
 from b2nd_dask.frame.array import Frame, reference_of
 from b2nd_dask.frame.chunk_table import ChunkTable, chunk_table
@@ -22,8 +23,6 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 _COLOURS = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00")
-#: Points from the axes to the legend.
-_BELOW = 32
 _MOST_FRAMES, _LARGEST, _BINS = 6, 10, 40
 
 
@@ -88,8 +87,7 @@ def compression(frames: Any, *, figure: Figure | None = None) -> Figure:
 
 def _look(frame: Frame) -> _Looked:
     table = chunk_table(reference_of(frame))
-    if len(table.stored) and not len(table.nbytes):
-        raise ValueError(f"{frame.path}: a sparse frame in a store says no sizes of its chunks")
+    require_known(frame, table, "cbytes")
     nbytes, chunks = (column[table.data] for column in (table.nbytes, table.stored))
     return _Looked(short_path(frame.path), frame, table, nbytes, chunks)
 
@@ -115,22 +113,7 @@ def _draw_ratios(axes: Axes, looked: list[_Looked]) -> None:
         label = plain(f"{one.name}: {_overall(one)}", 40)
         how: dict[str, Any] = {"histtype": "stepfilled", "alpha": 0.5} if len(looked) > 1 else {}
         axes.hist(values, edges.tolist(), color=_COLOURS[number], label=label, **how)
-    _legend_below(axes, 1)
-
-
-def _legend_below(axes: Axes, columns: int) -> None:
-    """Name the colours below the axes, where no bar is behind."""
-    transforms = require("plot", "matplotlib.transforms")
-    # so many points below the axes, whatever their height is
-    below = transforms.ScaledTranslation(0, -_BELOW / 72, axes.figure.dpi_scale_trans)
-    axes.legend(
-        frameon=False,
-        fontsize="small",
-        loc="upper center",
-        bbox_to_anchor=(0.5, 0),
-        bbox_transform=axes.transAxes + below,
-        ncols=columns,
-    )
+    legend_below(axes, 1)
 
 
 def _overall(one: _Looked) -> str:
@@ -159,7 +142,7 @@ def _draw_kinds(axes: Axes, looked: list[_Looked]) -> None:
     axes.set_yticks(range(len(looked)), labels, fontsize="small")
     axes.set(xlim=(0, 100), xlabel="share of chunks (%)", ylim=(len(looked) - 0.4, -0.6))
     if shown:
-        _legend_below(axes, 2)
+        legend_below(axes, 2)
 
 
 def _draw_largest(axes: Axes, looked: list[_Looked]) -> None:

@@ -11,10 +11,10 @@ import xarray as xr
 
 from b2nd_dask.edges.datasets.tree import Member
 from b2nd_dask.edges.xarray.packing import pack
-from b2nd_dask.format.labels.labels import MAX_NAME_LENGTH
+from b2nd_dask.format.labels.labels import MAX_NAME_LENGTH, PACKING
 
 #: How xarray packs values, where `.encoding` or `encoding=` says it.
-_PACKING = ("scale_factor", "add_offset", "_FillValue", "missing_value", "dtype", "_Unsigned")
+_PACKING = (*PACKING, "dtype")
 #: How it makes numbers of times; those are stored as they are unless `encoding=` says so.
 _TIMES = ("units", "calendar", "dtype", "_FillValue")
 #: How a frame is stored.

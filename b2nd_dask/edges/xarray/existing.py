@@ -11,17 +11,9 @@ from numpy.typing import NDArray
 
 from b2nd_dask.edges.datasets.tree import Member
 from b2nd_dask.edges.xarray.encoding import member_of
+from b2nd_dask.format.labels.labels import PACKING
 from b2nd_dask.frame.write.casts import fits
 
-_PACKING = (
-    "scale_factor",
-    "add_offset",
-    "_FillValue",
-    "missing_value",
-    "_Unsigned",
-    "units",
-    "calendar",
-)
 _LISTED = 5
 
 
@@ -39,7 +31,8 @@ def member_like(name: Hashable, variable: xr.Variable, present: xr.Variable) -> 
         raise ValueError(
             f"{name!r} has the dims {variable.dims}, and the one that is there {present.dims}"
         )
-    packing = {key: present.encoding[key] for key in _PACKING if key in present.encoding}
+    packed_by = (*PACKING, "units", "calendar")
+    packing = {key: present.encoding[key] for key in packed_by if key in present.encoding}
     if packing:
         packing["dtype"] = present.encoding["dtype"]
     variable = variable.copy(deep=False)

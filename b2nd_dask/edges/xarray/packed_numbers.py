@@ -11,11 +11,11 @@ import numpy as np
 import xarray as xr
 from numpy.typing import NDArray
 
+from b2nd_dask.format.labels.labels import MISSING, SCALING
+
 #: Values that are scaled come back rounded to multiples of `scale_factor`; with a little for that
 #: rounding itself.
 _ROUNDED = 0.5 + 1e-3
-REMEDY = "another dtype, finer units or a _FillValue in encoding= of a new file can hold it"
-_MISSING = ("_FillValue", "missing_value")
 #: Elements that are packed at once: some arrays of so many fit into a cache of a core.
 _PIECE = 1 << 16
 
@@ -44,7 +44,7 @@ def pack_numbers(
     if numbers.fill is not None and numbers.unpacked.kind in "iu":
         raise ValueError(
             f"{where} cannot be written as {dtype} with {dict(attrs)}, which could not be read "
-            f"again: {REMEDY}"
+            "again: another dtype or _FillValue in encoding= of a new file can hold it"
         )
     flat, integers = given.reshape(-1), stored.reshape(-1).view(numbers.integers)
     # that casts and quotients are out of range shows in what comes back
@@ -75,14 +75,14 @@ class _Numbers:
         """Choose dtypes as xarray does."""
         if given.kind in "iu":
             # integers that are missing are given as what marks them
-            attrs = {key: value for key, value in attrs.items() if key not in _MISSING}
+            attrs = {key: value for key, value in attrs.items() if key not in MISSING}
         kind = {"true": "u", "false": "i"}.get(attrs.get("_Unsigned", ""), dtype.kind)
         integers = np.dtype(f"{kind}{dtype.itemsize}").newbyteorder(dtype.byteorder)
-        marks = [mark for key in _MISSING for mark in np.ravel(attrs.get(key, ())) if mark == mark]
+        marks = [mark for key in MISSING for mark in np.ravel(attrs.get(key, ())) if mark == mark]
         fill = np.asarray(marks[0]).astype(dtype).view(integers) if marks else None
         quotients = given
         if fill is None:
-            scaling = {key: attrs[key] for key in ("scale_factor", "add_offset") if key in attrs}
+            scaling = {key: attrs[key] for key in SCALING if key in attrs}
             # lazily: of NumPy's arrays xarray refuses integers that are divided by one
             elements = xr.Variable("x", da.zeros(0, dtype=given), {}, scaling)
             quotients = xr.conventions.encode_cf_variable(elements).dtype
@@ -121,9 +121,18 @@ class _Numbers:
             same |= (given != given) & (unpacked != unpacked)
         if not same.all():
             first = np.argmin(same)
+            if given[first] != given[first]:
+                remedy = "a _FillValue"
+            elif self.fill is not None and packed[first] == self.fill:
+                remedy = "another _FillValue"
+            elif not np.isfinite(given[first]):
+                remedy = "a dtype of floats"
+            else:
+                remedy = "a wider dtype, a larger scale_factor or another add_offset"
             raise ValueError(
                 f"{where}: {given[first]} cannot be written as {dtype} with {dict(self.attrs)}: it "
-                f"would be read as {unpacked[first]}; {REMEDY}"
+                f"would be read as {unpacked[first]}; {remedy} in encoding= of a new file can hold "
+                "it"
             )
 
     def _allowed(self, given: NDArray[Any]) -> NDArray[Any]:

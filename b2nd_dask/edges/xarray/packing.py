@@ -12,7 +12,10 @@ import numpy as np
 import xarray as xr
 from numpy.typing import NDArray
 
-from b2nd_dask.edges.xarray.packed_numbers import REMEDY, pack_numbers
+from b2nd_dask.edges.xarray.packed_numbers import pack_numbers
+from b2nd_dask.format.labels.labels import SCALING
+
+_REMEDY = "finer units, a wider dtype or a _FillValue in encoding= of a new file can hold it"
 
 
 def pack(variable: xr.Variable, name: str, encoding: Mapping[str, Any], where: str) -> xr.Variable:
@@ -31,7 +34,7 @@ def pack(variable: xr.Variable, name: str, encoding: Mapping[str, Any], where: s
         some of it shows when they are computed.
     """
     given = variable.data
-    is_scaled = bool({"scale_factor", "add_offset"} & encoding.keys())
+    is_scaled = any(key in encoding for key in SCALING)
     # scaled numbers are floats, unless something else is asked for
     stored = np.dtype(encoding.get("dtype", "f8" if is_scaled else given.dtype))
     are_packed = given.dtype.kind in "iuf" and stored.kind in "iu"
@@ -93,7 +96,7 @@ def _require_same(
     except (ValueError, OverflowError) as error:
         raise ValueError(
             f"{where} cannot be written as {encoded.dtype} with {dict(attrs)}, which could not be "
-            f"read again: {REMEDY}"
+            f"read again: {_REMEDY}"
         ) from error
     same = (decoded == given) | ((given != given) & (decoded != decoded))
     if not np.all(same):
@@ -101,6 +104,6 @@ def _require_same(
         was, becomes = np.atleast_1d(given)[at], np.atleast_1d(decoded)[at]
         raise ValueError(
             f"{where}: {was} cannot be written as {encoded.dtype} with {dict(attrs)}: it would be "
-            f"read as {becomes}; {REMEDY}"
+            f"read as {becomes}; {_REMEDY}"
         )
     return encoded

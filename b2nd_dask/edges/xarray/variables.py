@@ -14,7 +14,7 @@ from xarray.core import indexing
 from b2nd_dask.edges.xarray.backend_array import FrameArray, GeogridArray
 from b2nd_dask.edges.xarray.places import OpenOptions, Place, manifest_of
 from b2nd_dask.errors import B2ndError, FrameFormatError
-from b2nd_dask.format.labels.labels import COORDS
+from b2nd_dask.format.labels.labels import COORDS, SCALING
 from b2nd_dask.format.labels.manifest import COORD, Manifest
 from b2nd_dask.format.labels.unpack import UnpackedLabels, unpack_labels
 from b2nd_dask.frame.array import Frame, reference_of
@@ -25,8 +25,6 @@ from b2nd_dask.storage import Location
 NAMELESS = "__xarray_dataarray_variable__"
 #: Sidecar of xarray-blosc2: how much of `time` is written.
 _COMMIT = "_commit"
-#: Attributes in which xarray-blosc2 says how it packed a variable.
-_PACKING = ("scale_factor", "add_offset", "_OriginalType")
 
 logger = logging.getLogger("b2nd_dask")
 
@@ -93,6 +91,8 @@ def contents_of_frame(frame: Frame, stem: str) -> Contents:
     name = NAMELESS if name is None else name
     variable = _variable(frame, unpacked, frame.shape)
     contents.add(name, variable, frame.path, is_coord=labels.is_coord)
+    if not unpacked.has_dims:
+        contents.without_dims.add(name)
     for coord, raw in labels.coords.items():
         try:
             inner = OpenOptions().open(Location.of(raw))
@@ -283,7 +283,7 @@ def _variable(
         attrs = {
             key: value
             for key, value in attrs.items()
-            if key not in _PACKING and not key.startswith("_geogrid")
+            if key not in (*SCALING, "_OriginalType") and not key.startswith("_geogrid")
         }
     return xr.Variable(
         labels.dims, indexing.LazilyIndexedArray(array), attrs, _encoding(frame, labels.dims, shape)

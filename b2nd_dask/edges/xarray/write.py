@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import os
 from collections.abc import Hashable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 import xarray as xr
 
-from b2nd_dask.edges.datasets.entries import entries_of, unstorable_attrs
-from b2nd_dask.edges.datasets.frames import check_layout, finish_folder, pack_folder, stem_of
+from b2nd_dask.edges.datasets.entries import unstorable_attrs
+from b2nd_dask.edges.datasets.frames import begin_folder, check_layout, pack_folder
 from b2nd_dask.edges.datasets.staged import staged
 from b2nd_dask.edges.datasets.tree import Member, Tree
 from b2nd_dask.edges.xarray.encoding import STORAGE, check_encoding, member_of
 from b2nd_dask.format.statistics import supports_statistics
-from b2nd_dask.graph.write.write_array import Write, write_together
+from b2nd_dask.graph.write.write_array import write_together
 
 Encoding = Mapping[Hashable, Mapping[str, Any]]
 #: Options of `to_b2nd` that new datasets take.
@@ -89,7 +90,7 @@ def write_new(
     fsync = options.get("fsync", True)
     with staged(path, replace=replace, advice='mode="w"', fsync=fsync) as made:
         folder = made.area / "frames" if is_archive else made.ready
-        write_together(_begin(tree, folder, options))
+        write_together(begin_folder(tree, folder, partial(storage_of, options=options)))
         if is_archive:
             pack_folder(folder, made.ready)
 
@@ -123,25 +124,6 @@ def _tree_of_groups(source: xr.DataTree, label: str, encoding: Encoding) -> Tree
         tree.groups[name] = _tree_of_groups(child, f"{label}/{name}", encoding)
     check_layout(Tree(label, groups=tree.groups), _RENAME)
     return tree
-
-
-def _begin(
-    tree: Tree, folder: Path, options: Mapping[str, Any], *, is_root: bool = True
-) -> list[Write]:
-    """Make what lies beside the frames, and say what is written to each."""
-    folder.mkdir()
-    writes: list[Write] = []
-    for name, member in tree.members.items():
-        stem = stem_of(name, is_coord=member.is_coordinate(name))
-        how = storage_of(name, member, options)
-        entries = entries_of(member, name)
-        path = folder / f"{stem}.b2nd"
-        # all is synced together
-        writes.append((member.array, path, {"vlmeta": entries, "meta": {}, "fsync": False, **how}))
-    for name, group in tree.groups.items():
-        writes += _begin(group, folder / name, options, is_root=False)
-    finish_folder(tree, folder, is_root=is_root)
-    return writes
 
 
 def storage_of(name: str, member: Member, options: Mapping[str, Any]) -> dict[str, Any]:

@@ -26,6 +26,11 @@ DIMS, NAME, IS_COORD, COORD_NAME, ATTRS, TYPED_ATTRS, COORDS = (
 #: Attributes that are entries of their own, where they are text.
 OWN_ATTRS = ("units", "long_name")
 
+#: Attributes by which CF says what packed elements stand for.
+SCALING = ("scale_factor", "add_offset")
+MISSING = ("_FillValue", "missing_value")
+PACKING = (*SCALING, *MISSING, "_Unsigned")
+
 
 @dataclass(frozen=True, slots=True)
 class Labels:

@@ -206,6 +206,8 @@ def test_packed_numbers_are_told_as_they_are_stored(tmp_path: Path) -> None:
     text = run("stats", str(tmp_path / "d.b2d")).output
     assert "int16, as stored (scale_factor 0.5, add_offset 10.0, _FillValue -1)\n" in text
     assert "float64\n" in text
+    assert "min      -1 (_FillValue: what is missing)\n" in text
+    assert "max      1\n" in text
 
 
 @pytest.mark.parametrize("how", [[], ["--read"]])

@@ -155,6 +155,21 @@ def test_chunks_and_codec() -> None:
     assert not any(name.startswith((".", "bad")) for name in names(Path()))
 
 
+@pytest.mark.parametrize("blocks", [(5, 10), 5])
+def test_blocks_without_chunks(blocks: Any) -> None:
+    with h5py.File("x.h5", "w") as file:
+        file.create_dataset("x", data=RNG.integers(0, 9, (40, 60)), chunks=(20, 60))
+        file["y"] = np.arange(30)
+    convert("x.h5", "x.b2d", blocks=blocks)
+    convert("x.h5::x", "x.b2nd", blocks=blocks)
+    for name in ("x.b2d/x.b2nd", "x.b2nd"):
+        assert blosc2.open(name).blocks == tuple(np.broadcast_to(blocks, 2))
+    np.testing.assert_array_equal(open_b2nd("x.b2d/y.b2nd")[:], np.arange(30))
+    for bad, target in (((5,), "bad.b2nd"), (blocks, "bad.zarr"), (0, "bad.b2nd")):
+        with pytest.raises(ValueError, match="blocks="):
+            convert("x.b2nd", target, blocks=bad)
+
+
 def test_against_the_tool_of_python_blosc2() -> None:
     from blosc2.cli.b2nd_to_zarr import b2nd_to_zarr
 

@@ -67,6 +67,21 @@ def test_a_variable_that_is_called_as_a_dim_of_others() -> None:
     xr.testing.assert_identical(opened("new.b2d"), ds)
 
 
+@pytest.mark.parametrize("engine", ["netcdf4", "h5netcdf"])
+@pytest.mark.parametrize("texts", [["a", "naïve", ""], ["", ""], ["long" * 99]])
+def test_strings_of_netcdf_are_as_long_as_the_longest(engine: str, texts: list[str]) -> None:
+    names = np.array(texts, object)
+    ds = xr.Dataset({"name": ("x", names), "one": "Bergen"})
+    ds.to_netcdf("src.nc", engine=engine)
+    convert("src.nc", "new.b2d", check=True)
+    found = opened("new.b2d")
+    assert found["name"].values.tolist() == texts
+    assert found["name"].dtype == f"U{max(map(len, texts)) or 1}"
+    assert found["one"].item() == "Bergen"
+    convert("new.b2d", "back.nc")
+    assert opened("back.nc")["name"].values.tolist() == texts
+
+
 def test_what_is_not_committed_is_not_converted() -> None:
     rain = xr.DataArray(np.arange(12.0).reshape(4, 3), dims=("time", "lat"), name="rain")
     rain.to_dataset().b2nd.to_b2nd("src.b2d")

@@ -27,15 +27,15 @@ def test_memory_that_is_too_little() -> None:
 
 
 def test_check_sees_what_was_written_wrongly(monkeypatch: pytest.MonkeyPatch) -> None:
-    from b2nd_dask.edges.convert import write_npy
+    from b2nd_dask.edges.convert.write_npy import Copier
 
-    copy = write_npy.copy_blocks
+    copy = Copier.copy
 
-    def one_wrong(array: Any, target: Any, *rest: Any) -> None:
-        copy(array, target, *rest)
+    def one_wrong(copier: Any, member: Any, target: Any) -> None:
+        copy(copier, member, target)
         target[3, 2] += 1
 
-    monkeypatch.setattr(write_npy, "copy_blocks", one_wrong)
+    monkeypatch.setattr(Copier, "copy", one_wrong)
     zarr.create_array("a.zarr", data=RNG.random((6, 5)))
     with pytest.raises(ValueError, match="differ"):
         convert("a.zarr", "a.npy", check=True)

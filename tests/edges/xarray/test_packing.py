@@ -116,6 +116,22 @@ def test_numbers_that_would_be_read_as_others(value, encoding):
         pack(variable, "v", {"dtype": "i1"} | encoding, "v")
 
 
+@pytest.mark.parametrize(
+    ("value", "encoding", "remedy"),
+    [
+        (np.nan, {}, "a _FillValue"),
+        (-1.0, {"_FillValue": -1}, "another _FillValue"),
+        (np.inf, {"_FillValue": -1}, "a dtype of floats"),
+        (300.0, {"_FillValue": -1}, "a wider dtype, a larger scale_factor"),
+        (300.0, {"scale_factor": 0.5, "_FillValue": -1}, "a wider dtype, a larger scale_factor"),
+    ],
+)
+def test_errors_say_what_can_hold_it(value, encoding, remedy):
+    variable = xr.Variable("x", np.array([0.0, value]))
+    with pytest.raises(ValueError, match=f"; {remedy}.* in encoding="):
+        pack(variable, "v", {"dtype": "i1"} | encoding, "v")
+
+
 def test_integers():
     # marks of missing ones are given as they are
     for values, encoding in (
