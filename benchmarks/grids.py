@@ -94,8 +94,14 @@ def matrix(
 def matrix_of_rows(how: Compression, quick: bool, megabytes: int) -> ArrayData:
     """The same in chunks of whole rows of about so many megabytes."""
     side = QUICK_MATRIX_SIDE if quick else MATRIX_SIDE
-    rows = min(side, max(1, megabytes * 1_000_000 // (side * 8)))
-    return matrix(how, quick, (rows, side), (max(1, ROW_BLOCK_NBYTES // (side * 8)), side))
+    # all chunks are whole, and of whole blocks: contenders that just decode need no more
+    rows = _divisor(side, megabytes * 1_000_000 // (side * 8))
+    block = _divisor(rows, ROW_BLOCK_NBYTES // (side * 8))
+    return matrix(how, quick, (rows, side), (block, side))
+
+
+def _divisor(number: int, most: int) -> int:
+    return next(n for n in range(min(number, most), 0, -1) if number % n == 0)
 
 
 def mostly_special(quick: bool) -> ArrayData:
