@@ -139,8 +139,10 @@ def parts_of(opened: OpenedFrame, plan: RegionPlan, out: NDArray[Any] | None = N
 
 def _pieces(opened: OpenedFrame, part: Part, out: NDArray[Any] | None) -> Iterable[Part]:
     frame = opened.parsed
-    if out is not None and is_in_place(frame.grid, part.inner, out[(*part.out, ...)]):
-        return [part]
+    if out is not None:
+        where = out[(*part.out, ...)]  # type: ignore[arg-type]
+        if is_in_place(frame.grid, part.inner, where):
+            return [part]
     if not frame.header.sparse:
         (start,), (stop,) = frame.index.extents(np.array([part.chunk]))
         if stop - start <= HEADER_LEN + frame.grid.itemsize:
