@@ -58,6 +58,18 @@ def test_reductions(elements, path) -> None:
     assert sum(one.nbytes for one in scratch._kept) <= MAX_SCRATCH_NBYTES
 
 
+def test_one_of_the_chunks_repeats_an_element(tmp_path) -> None:
+    """It is no box beside chunks that are read in some."""
+    values = np.full((CHUNKS[0], 2 * CHUNKS[1]), 5.0)
+    values[:, : CHUNKS[1]] = np.random.default_rng(0).integers(0, 9, CHUNKS)
+    path = tmp_path / "repeated.b2nd"
+    b2nd_dask.to_b2nd(da.from_array(values, chunks=CHUNKS), path, chunks=CHUNKS)
+    x = b2nd_dask.from_b2nd(path, chunks=-1)
+    np.testing.assert_array_equal(x.sum(axis=1).compute(), values.sum(axis=1))
+    np.testing.assert_array_equal(x.max(axis=0).compute(), values.max(axis=0))
+    np.testing.assert_array_equal(x.compute(), values)
+
+
 def test_a_chunk_is_that_of_python_blosc2(elements, tmp_path) -> None:
     """Written in boxes it has the bytes that it has if it is compressed at once."""
     cparams = {"codec": blosc2.Codec.LZ4, "clevel": 5, "filters": [blosc2.Filter.SHUFFLE]}

@@ -286,7 +286,8 @@ class _Stored(NamedTuple):
             # a chunk is verified first, and then the blocks of each box are fetched
             again = ~direct[:, None] & (blocks == nblocks) & (self.digests is not None)
             fetched += np.where(again, lengths, 0.0)
-            largest = np.where(direct, largest, np.minimum(largest, BOX_NBYTES))
+            divided = ~direct & (largest > MAX_SCRATCH_NBYTES)
+            largest = np.where(divided, max(BOX_NBYTES, grid.block_nbytes), largest)
         return {
             "visits": stored.sum(axis=1),
             "constants": (~stored).sum(axis=1),

@@ -20,7 +20,7 @@ from b2nd_dask.format.chunk.chunk_header import HEADER_LEN
 from b2nd_dask.format.grid import Grid
 from b2nd_dask.format.index import ChunkKind
 from b2nd_dask.frame.open.opening import OpenedFrame
-from b2nd_dask.frame.read.buffers import BOX_NBYTES, in_pages, result_pool
+from b2nd_dask.frame.read.buffers import BOX_NBYTES, MAX_SCRATCH_NBYTES, in_pages, result_pool
 from b2nd_dask.frame.read.chunk_requests import ChunkRequest, LocatedRequest, batches
 from b2nd_dask.frame.read.decode import Fill, carrier, decode_part, is_in_place
 from b2nd_dask.frame.read.fetch import fetch
@@ -97,7 +97,7 @@ def read_region(
     nbytes: float = opened.reader.batch_nbytes if batch_nbytes is None else batch_nbytes
     requests = chunk_requests(opened, parts)
     if threads > 1:
-        decoded = _decoded_nbytes(requests, opened.parsed.grid)
+        decoded = _decoded_nbytes((each.blocks for each in requests), opened.parsed.grid)
         threads = min(threads, 1 + decoded // LEAST_OF_A_THREAD)
         header = opened.parsed.header
         compressed = decoded * header.cbytes / header.nbytes
@@ -123,7 +123,8 @@ def parts_of(opened: OpenedFrame, plan: RegionPlan, out: NDArray[Any] | None = N
     Parameters
     ----------
     out : ndarray, optional
-        Where the elements go, and chunks are decoded to directly where they can be.
+        Where the elements go, and chunks are decoded to directly where they can be. None for those
+        that are reduced.
 
     Returns
     -------
@@ -131,24 +132,34 @@ def parts_of(opened: OpenedFrame, plan: RegionPlan, out: NDArray[Any] | None = N
         Of each stored chunk one, or some of a large one: a scratch buffer for all of it would be
         made anew each time.
     """
-    parts = list(plan.parts())
+    parts, grid = list(plan.parts()), opened.parsed.grid
     if not reads_in_boxes(opened.parsed, opened.reader.batch_nbytes):
         return parts
-    return [piece for part in parts for piece in _pieces(opened, part, out)]
+    large = [
+        _decoded_nbytes([touched_blocks(p.inner, grid)], grid) > MAX_SCRATCH_NBYTES for p in parts
+    ]
+    if out is None:
+        # partial results of all chunks are divided alike along the axes that are kept
+        large = [any(large)] * len(parts)
+    divided = (
+        part.in_boxes(grid, BOX_NBYTES)
+        if is_large and (out is None or not _is_decoded_at_once(opened, part, out))
+        else [part]
+        for part, is_large in zip(parts, large, strict=True)
+    )
+    return list(itertools.chain.from_iterable(divided))
 
 
-def _pieces(opened: OpenedFrame, part: Part, out: NDArray[Any] | None) -> Iterable[Part]:
+def _is_decoded_at_once(opened: OpenedFrame, part: Part, out: NDArray[Any]) -> bool:
+    """Whether a chunk is decoded to where its elements belong, or repeats one element."""
     frame = opened.parsed
-    if out is not None:
-        where = out[(*part.out, ...)]  # type: ignore[arg-type]
-        if is_in_place(frame.grid, part.inner, where):
-            return [part]
-    if not frame.header.sparse:
-        (start,), (stop,) = frame.index.extents(np.array([part.chunk]))
-        if stop - start <= HEADER_LEN + frame.grid.itemsize:
-            # one element, repeated
-            return [part]
-    return part.in_boxes(frame.grid, BOX_NBYTES)
+    where = out[(*part.out, ...)]  # type: ignore[arg-type]
+    if is_in_place(frame.grid, part.inner, where):
+        return True
+    if frame.header.sparse:
+        return False
+    (start,), (stop,) = frame.index.extents(np.array([part.chunk]))
+    return bool(stop - start <= HEADER_LEN + frame.grid.itemsize)
 
 
 def chunk_requests(opened: OpenedFrame, parts: Sequence[Part]) -> list[ChunkRequest]:
@@ -208,11 +219,10 @@ def _with_specials(
     return out
 
 
-def _decoded_nbytes(requests: Iterable[ChunkRequest], grid: Grid) -> int:
-    """Bytes of the blocks that are decoded for requests."""
+def _decoded_nbytes(touched: Iterable[NDArray[np.int64] | None], grid: Grid) -> int:
+    """Bytes of the blocks that are decoded of some chunks; None stands for all of one."""
     whole = math.prod(grid.blocks_per_chunk)
-    counts = (whole if request.blocks is None else len(request.blocks) for request in requests)
-    return sum(counts) * grid.block_nbytes
+    return sum(whole if blocks is None else len(blocks) for blocks in touched) * grid.block_nbytes
 
 
 def in_threads(work: Callable[[T], None], elements: Iterator[T], threads: int) -> None:
