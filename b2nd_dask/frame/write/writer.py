@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, fields, replace
 from typing import Any, Self
 
@@ -243,24 +244,13 @@ def encode_elements(
             look(np.broadcast_to(element, elements.shape))
         return encoded
     moved = elements if elements.dtype.fields is None else elements.view(f"V{grid.itemsize}")
-    if (
-        grid.chunk_is_c_order
-        and elements.shape == grid.padded_chunk
-        and elements.flags.c_contiguous
-    ):
-        if look is not None:
-            look(elements)
-        return encode_chunk(
-            moved.reshape(-1), how, typesize=grid.itemsize, blocksize=grid.block_nbytes
-        )
     if grid.chunk_nbytes > MAX_SCRATCH_NBYTES and how.has_independent_blocks:
         chunk = join_chunks(_encoded_boxes(moved, grid, how))
         if chunk is not None:
             if look is not None:
                 look(elements)
             return chunk
-    with scratch.borrow(grid.chunk_nbytes) as raw:
-        _gather(moved, grid, raw)
+    with _in_stored_order(moved, grid) as raw:
         if look is not None:
             # those of a whole chunk have just been moved, and lie one behind the other now
             look(raw.view(elements.dtype) if elements.shape == grid.padded_chunk else elements)
@@ -272,17 +262,24 @@ def _encoded_boxes(elements: NDArray[Any], grid: Grid, how: Compression) -> Iter
     for box in grid.boxes_of_blocks(BOX_NBYTES):
         shape = tuple(along.stop - along.start for along in box)
         part = replace(grid, shape=shape, chunks=shape)
-        with scratch.borrow(part.chunk_nbytes) as raw:
-            _gather(elements[box], part, raw)
+        with _in_stored_order(elements[box], part) as raw:
             yield encode_chunk(raw, how, typesize=grid.itemsize, blocksize=grid.block_nbytes)
 
 
-def _gather(elements: NDArray[Any], grid: Grid, raw: NDArray[np.uint8]) -> None:
-    """Move the valid elements of a chunk into stored order, with zeros for the others."""
-    if elements.shape != grid.padded_chunk:
-        raw[:] = 0
-    if elements.size:
-        gather_chunk(elements, grid, raw.view(elements.dtype))
+@contextmanager
+def _in_stored_order(elements: NDArray[Any], grid: Grid) -> Iterator[NDArray[Any]]:
+    """The valid elements of a chunk as they are stored, with zeros for the others."""
+    is_whole = elements.shape == grid.padded_chunk
+    if is_whole and grid.chunk_is_c_order and elements.flags.c_contiguous:
+        yield elements.reshape(-1)
+        return
+    with scratch.borrow(grid.chunk_nbytes) as buffer:
+        raw = buffer.view(elements.dtype)
+        if not is_whole:
+            buffer[:] = 0
+        if elements.size:
+            gather_chunk(elements, grid, raw)
+        yield raw
 
 
 def repeated_element(elements: NDArray[Any]) -> NDArray[Any] | None:
