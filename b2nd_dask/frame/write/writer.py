@@ -244,7 +244,8 @@ def encode_elements(
             look(np.broadcast_to(element, elements.shape))
         return encoded
     moved = elements if elements.dtype.fields is None else elements.view(f"V{grid.itemsize}")
-    if grid.chunk_nbytes > MAX_SCRATCH_NBYTES and how.has_independent_blocks:
+    is_large = grid.chunk_nbytes > MAX_SCRATCH_NBYTES
+    if is_large and how.has_independent_blocks and not _lies_as_stored(moved, grid):
         chunk = join_chunks(_encoded_boxes(moved, grid, how))
         if chunk is not None:
             if look is not None:
@@ -269,17 +270,21 @@ def _encoded_boxes(elements: NDArray[Any], grid: Grid, how: Compression) -> Iter
 @contextmanager
 def _in_stored_order(elements: NDArray[Any], grid: Grid) -> Iterator[NDArray[Any]]:
     """The valid elements of a chunk as they are stored, with zeros for the others."""
-    is_whole = elements.shape == grid.padded_chunk
-    if is_whole and grid.chunk_is_c_order and elements.flags.c_contiguous:
+    if _lies_as_stored(elements, grid):
         yield elements.reshape(-1)
         return
     with scratch.borrow(grid.chunk_nbytes) as buffer:
         raw = buffer.view(elements.dtype)
-        if not is_whole:
+        if elements.shape != grid.padded_chunk:
             buffer[:] = 0
         if elements.size:
             gather_chunk(elements, grid, raw)
         yield raw
+
+
+def _lies_as_stored(elements: NDArray[Any], grid: Grid) -> bool:
+    is_whole = elements.shape == grid.padded_chunk
+    return is_whole and grid.chunk_is_c_order and elements.flags.c_contiguous
 
 
 def repeated_element(elements: NDArray[Any]) -> NDArray[Any] | None:
