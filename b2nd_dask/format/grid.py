@@ -10,7 +10,7 @@ from __future__ import annotations
 import itertools
 import math
 import operator
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from types import EllipsisType
@@ -123,16 +123,13 @@ class Grid:
         >>> list(grid.boxes_of_blocks(36))
         [(slice(0, 4, None), slice(0, 9, None))]
         """
-        most = max(1, nbytes // self.block_nbytes)
-        along: list[list[slice]] = []
-        for count, block in zip(
-            reversed(self.blocks_per_chunk), reversed(self.blocks), strict=True
-        ):
-            step, stop = min(count, most), count * block
-            most //= step
-            edges = [*range(0, stop, step * block), stop]
-            along.append(list(itertools.starmap(slice, itertools.pairwise(edges))))
-        return itertools.product(*reversed(along))
+        counts = self.blocks_per_chunk
+        box = contiguous_box(counts, nbytes // self.block_nbytes)
+        edges = (
+            [*range(0, count * block, step * block), count * block]
+            for count, step, block in zip(counts, box, self.blocks, strict=True)
+        )
+        return boxes_between(edges)
 
     @cached_property
     def chunk_is_c_order(self) -> bool:
@@ -154,6 +151,36 @@ class AxisSlice(NamedTuple):
     """Selected positions, counted from the cell's first element."""
     out: slice
     """Where these elements go in the result."""
+
+
+def contiguous_box(shape: tuple[int, ...], room: int) -> tuple[int, ...]:
+    """The largest box of so many elements that is contiguous in C order; at least of one.
+
+    Examples
+    --------
+    >>> contiguous_box((4, 5, 6), 14), contiguous_box((4, 5, 6), 4)
+    ((1, 2, 6), (1, 1, 4))
+    """
+    sizes = [1] * len(shape)
+    for axis in reversed(range(len(shape))):
+        sizes[axis] = min(shape[axis], max(1, room))
+        room //= sizes[axis]
+        if sizes[axis] < shape[axis]:
+            break
+    return tuple(sizes)
+
+
+def boxes_between(edges: Iterable[Sequence[int]]) -> Iterator[tuple[slice, ...]]:
+    """The boxes of a grid with these edges along each axis, in C order.
+
+    Examples
+    --------
+    >>> list(boxes_between([[0, 2, 3], [0, 5]]))
+    [(slice(0, 2, None), slice(0, 5, None)), (slice(2, 3, None), slice(0, 5, None))]
+    """
+    return itertools.product(
+        *(list(itertools.starmap(slice, itertools.pairwise(e))) for e in edges)
+    )
 
 
 def steps(total: int, step: int) -> tuple[int, ...]:

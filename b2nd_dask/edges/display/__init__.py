@@ -17,7 +17,7 @@ from b2nd_dask.frame.info import FrameInfo
 from b2nd_dask.frame.verify import Verification
 from b2nd_dask.graph.plan.plan import Plan
 
-#: Which function of which module here makes the page of a class of the layers below.
+#: Module and function of this folder for the HTML representation of each class.
 _PAGES: tuple[tuple[Any, str], ...] = (
     (Frame, "frame_html.frame_html"),
     (FrameInfo, "meta_html.info_html"),

@@ -1,4 +1,4 @@
-"""What the statistics of chunks tell: of which of them no element need be read."""
+"""Statistics pruning, and results from statistics: chunks of which no element is read."""
 
 from __future__ import annotations
 

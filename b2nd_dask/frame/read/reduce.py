@@ -5,7 +5,6 @@ Small ones are reduced in groups.
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Iterator
 from typing import Any
@@ -14,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from b2nd_dask.format.chunk.constant import read_only
-from b2nd_dask.format.grid import Grid
+from b2nd_dask.format.grid import Grid, boxes_between, contiguous_box
 from b2nd_dask.format.index import ChunkKind
 from b2nd_dask.frame.open.opening import OpenedFrame
 from b2nd_dask.frame.read.answers import answered_by
@@ -107,13 +106,11 @@ def _add_groups(
 
 def _boxes(plan: RegionPlan, most: int) -> Iterator[tuple[slice, ...]]:
     """Divide a region into boxes of at most so many chunks, long along the last axes."""
-    runs = []
-    for cells in reversed(plan.cells):
-        count = min(len(cells), most)
-        most //= count
-        bounds = [*cells.bounds[:-1:count].tolist(), int(cells.bounds[-1])]
-        runs.append(list(itertools.starmap(slice, itertools.pairwise(bounds))))
-    return itertools.product(*reversed(runs))
+    bounds = (
+        [*cells.bounds[:-1:count].tolist(), int(cells.bounds[-1])]
+        for cells, count in zip(plan.cells, contiguous_box(plan.counts, most), strict=True)
+    )
+    return boxes_between(bounds)
 
 
 def _of_constant(element: NDArray[Any], axes: tuple[range, ...], how: Reduction) -> PartialResult:

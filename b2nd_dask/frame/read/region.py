@@ -129,8 +129,7 @@ def parts_of(opened: OpenedFrame, plan: RegionPlan, out: NDArray[Any] | None = N
     Returns
     -------
     list of Part
-        Of each stored chunk one, or some of a large one: a scratch buffer for all of it would be
-        made anew each time.
+        One for each stored chunk, or several for a large one, of which no scratch buffer is kept.
     """
     parts, grid = list(plan.parts()), opened.parsed.grid
     if not reads_in_boxes(opened.parsed, opened.reader.batch_nbytes):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from b2nd_dask.format.grid import Grid
+from b2nd_dask.format.grid import Grid, contiguous_box
 from b2nd_dask.frame.rechunk.one_pass import ALWAYS, PER_KEY, PER_TASK, Budget, OnePass
 
 #: Bytes of chunks.
@@ -32,7 +32,7 @@ def flat_pass(shape: tuple[int, ...], itemsize: int, budget: Budget) -> tuple[Gr
         raise budget.too_little(
             f"for a reshape to {shape}", lambda more: _flat_chunks(shape, itemsize, more)[1] > 0
         )
-    box = flat_box(shape, room)
+    box = contiguous_box(shape, room)
     region = tuple(
         n if length == n else length // c * c
         for n, length, c in zip(shape, box, chunks, strict=True)
@@ -48,7 +48,7 @@ def _flat_chunks(
 ) -> tuple[tuple[int, ...], int, int]:
     """Chunks, how many tasks may run at once, and elements of the region of each."""
     share = int(budget.nbytes / budget.threads * _FLAT_SHARE)
-    chunks = flat_box(shape, min(_FLAT_CHUNK, share) // itemsize)
+    chunks = contiguous_box(shape, min(_FLAT_CHUNK, share) // itemsize)
     chunk = math.prod(chunks) * itemsize
     scratch = 2 * budget.read_batch + budget.write_batch + 4 * chunk + PER_TASK
     # regions that end where chunks do are at least half as long, and there are twice as many
@@ -61,14 +61,3 @@ def _flat_chunks(
         if left > 0 <= root and (room := (left + math.sqrt(root)) / (8 * lanes)) >= chunk:
             return chunks, lanes, int(room / itemsize)
     return chunks, 0, 0
-
-
-def flat_box(shape: tuple[int, ...], room: int) -> tuple[int, ...]:
-    """The largest box of so many elements that is contiguous in C order."""
-    sizes = [1] * len(shape)
-    for axis in reversed(range(len(shape))):
-        sizes[axis] = min(shape[axis], max(1, room))
-        room //= sizes[axis]
-        if sizes[axis] < shape[axis]:
-            break
-    return tuple(sizes)

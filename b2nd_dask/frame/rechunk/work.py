@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from b2nd_dask.format.chunk.chunk_header import Special
-from b2nd_dask.format.grid import Grid
+from b2nd_dask.format.grid import Grid, contiguous_box
 from b2nd_dask.format.index import ChunkKind
 from b2nd_dask.format.integrity import require_digest
 from b2nd_dask.frame.joined import Readable
@@ -20,7 +20,6 @@ from b2nd_dask.frame.read.buffers import scratch
 from b2nd_dask.frame.read.chunk_requests import ChunkRequest, batches
 from b2nd_dask.frame.read.decode import decode_raw
 from b2nd_dask.frame.read.fetch import ChunkBytes, fetch, read_whole, verify_in_pieces
-from b2nd_dask.frame.rechunk.flat import flat_box
 from b2nd_dask.frame.rechunk.source import (
     Box,
     FlatSource,
@@ -147,7 +146,7 @@ def boxes_to_verify(
     """
     touched = ChunkBox.of(tuple(along.start for along in axes), tuple(map(len, axes)), grid)
     ends = list(zip(touched.start, touched.stop, strict=True))
-    sizes = flat_box(tuple(stop - start for start, stop in ends), max(1, most_chunks))
+    sizes = contiguous_box(tuple(stop - start for start, stop in ends), max(1, most_chunks))
     starts = (range(*along, size) for along, size in zip(ends, sizes, strict=True))
     for start in itertools.product(*starts):
         stop = tuple(
