@@ -6,7 +6,7 @@ import itertools
 
 import blosc2
 import numpy as np
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from b2nd_dask.format.chunk.codec import encode_chunk
@@ -24,6 +24,8 @@ KINDS = {
 }
 
 
+@example("zeros in between", "LZ4", ["SHUFFLE"], blosc2.SplitMode.ALWAYS_SPLIT, 1, {1, 2})
+@example("zeros in between", "ZSTD", [], blosc2.SplitMode.NEVER_SPLIT, 1, {1, 2})
 @examples(60)
 @given(
     kind=st.sampled_from(sorted(KINDS)),
@@ -31,7 +33,8 @@ KINDS = {
     filters=st.sampled_from([[], ["SHUFFLE"], ["BITSHUFFLE"], ["SHUFFLE", "BYTEDELTA"]]),
     splitmode=st.sampled_from(list(blosc2.SplitMode)),
     clevel=st.sampled_from([0, 1, 9]),
-    cuts=st.sets(st.integers(1, SIZE // 100 - 1), max_size=4),
+    # pieces of 400 elements, some of them zeros alone
+    cuts=st.sets(st.integers(1, SIZE // 400 - 1)),
 )
 def test_a_chunk_of_pieces_is_the_chunk(kind, codec, filters, splitmode, clevel, cuts) -> None:
     meta = [8 if name == "BYTEDELTA" else 0 for name in filters]
@@ -40,7 +43,7 @@ def test_a_chunk_of_pieces_is_the_chunk(kind, codec, filters, splitmode, clevel,
          "splitmode": splitmode},
         8,
     )  # fmt: skip
-    edges = [0, *(100 * cut for cut in sorted(cuts)), SIZE]
+    edges = [0, *(400 * cut for cut in sorted(cuts)), SIZE]
     options = {"typesize": 8, "blocksize": 800}
     pieces = [
         encode_chunk(KINDS[kind][start:stop], how, **options)
