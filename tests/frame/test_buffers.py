@@ -2,6 +2,8 @@
 
 import gc
 import threading
+import time
+import weakref
 
 import dask
 import distributed  # noqa: F401 - for its configuration
@@ -116,7 +118,7 @@ def test_a_thread_keeps_few_buffers_of_bounded_size():
     scratch = Scratch()
 
     def kept():
-        return sorted(one.nbytes for one in scratch._kept)
+        return sorted(one.nbytes for one in scratch._of_thread().buffers)
 
     for nbytes in (10, 1000, 500, 2000):
         with scratch.borrow(nbytes):
@@ -130,6 +132,53 @@ def test_a_thread_keeps_few_buffers_of_bounded_size():
     with scratch.borrow(half), scratch.borrow(half), scratch.borrow(half):
         pass
     assert sum(kept()) <= MAX_SCRATCH_NBYTES
+
+
+def _wait_until(is_true):
+    for _ in range(3000):
+        if is_true():
+            return
+        time.sleep(0.01)
+    raise AssertionError("still not so after half a minute")
+
+
+def test_buffers_of_all_threads_go_when_nothing_was_borrowed_for_a_while():
+    scratch, lent, end = Scratch(idle_seconds=0.05), threading.Event(), threading.Event()
+    gone = []
+
+    def work():
+        with scratch.borrow(1000) as buffer:
+            gone.append(weakref.ref(buffer.base))
+        del buffer
+        lent.set()
+        end.wait()
+
+    thread = threading.Thread(target=work, daemon=True)
+    thread.start()
+    lent.wait()
+    for _ in range(2):  # again, after the next use
+        with scratch.borrow(2000) as mine:
+            gone.append(weakref.ref(mine.base))
+            # what is borrowed for longer stays
+            _wait_until(lambda: gone[0]() is None)
+            mine[:] = 7
+            assert (mine == 7).all()
+        del mine
+        _wait_until(lambda: gone[-1]() is None)
+    end.set()
+    thread.join()
+
+
+def test_the_pool_is_emptied_when_nothing_was_asked_for_in_a_while():
+    pool = Pool(idle_seconds=0.05)
+    array = pool.empty((POOLED_FROM,), BYTE)
+    del array
+    _wait_until(lambda: pool.free_nbytes == 0)
+    array = pool.empty((POOLED_FROM,), BYTE)
+    _wait_until(lambda: not pool._idle.is_ahead)
+    # what comes back later finds an idle pool
+    del array
+    assert pool.free_nbytes == 0
 
 
 def test_workers_of_distributed_use_pages_of_small_arrays_again() -> None:

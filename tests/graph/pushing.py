@@ -59,7 +59,7 @@ def computing_with(*, threads=2, held=1 << 28):
 
 def reducing_at_once(nbytes):
     """Reduce elements of small chunks so many bytes at a time; with 0 chunk by chunk."""
-    return mock.patch.object(reduce, "_GROUP_NBYTES", nbytes)
+    return mock.patch.object(reduce, "BOX_NBYTES", nbytes)
 
 
 #: Chunk by chunk; some chunks of the frames below, often; all of their elements.

@@ -467,8 +467,8 @@ def test_peak_memory_of_a_write(tmp_path, chunks, factor):
 @pytest.mark.parametrize("stack", [False, True])
 def test_peak_memory_of_partial_results(tmp_path, stack):
     """Of a mean of maps they take more than the maps."""
-    values = np.round(np.random.default_rng(1).normal(size=(8, 640, 320)), 1).astype("f4")
-    to_b2nd(values, tmp_path / "a.b2nd", chunks=(1, 640, 320), blocks=(1, 80, 320))
+    values = np.round(np.random.default_rng(1).normal(size=(24, 512, 512)), 1).astype("f4")
+    to_b2nd(values, tmp_path / "a.b2nd", chunks=(1, 512, 512), blocks=(1, 64, 512))
     paths = [tmp_path / "a.b2nd"] * 2 if stack else tmp_path / "a.b2nd"
     x = from_b2nd(paths, chunks=-1, stack=stack).mean(axis=0)
     planned = plan(x).peak_nbytes

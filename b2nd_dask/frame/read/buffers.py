@@ -7,9 +7,10 @@ import math
 import mmap
 import os
 import threading
+import time
 import weakref
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from typing import Any, NamedTuple
 
@@ -42,9 +43,12 @@ _HUGE_FROM = 1 << 22
 _LEAST_USE = 0.8
 #: A thread keeps no more bytes of scratch buffers than this.
 MAX_SCRATCH_NBYTES = 64 << 20
-#: Larger chunks are compressed and decoded so many bytes at once: fresh pages for all of it would
-#: take longer than a context of the codec for each box of blocks.
-BOX_NBYTES = 1 << 22
+#: Larger chunks are compressed and decoded so many bytes at once, and small ones reduced: fresh pages
+#: for all of a chunk take longer than a context of the codec for each box of blocks, and calls for
+#: each small chunk longer than its elements.
+BOX_NBYTES = 1 << 23
+#: Memory that nothing has used for so many seconds goes back to the system.
+_IDLE_SECONDS = 10.0
 
 
 class PoolLimits(NamedTuple):
@@ -82,11 +86,67 @@ def in_pages(shape: tuple[int, ...], dtype: np.dtype[Any]) -> NDArray[Any]:
     return np.frombuffer(pages, np.uint8).view(dtype).reshape(shape)
 
 
-class Scratch(threading.local):
-    """Buffers of each thread, warm from their last use; as many as are borrowed at a time."""
+class Idle:
+    """Calls a function when nothing was used for some seconds; again, after the next use."""
+
+    def __init__(self, seconds: float, then: Callable[[], None]) -> None:
+        self._seconds, self._then = seconds, then
+        self._last, self._watched_in = 0.0, 0
+
+    @property
+    def is_ahead(self) -> bool:
+        """Whether something was used since the last call."""
+        # the watching thread is not there in a forked process
+        return self._watched_in == os.getpid()
+
+    def used(self) -> None:
+        """Count the seconds anew."""
+        self._last = time.monotonic()
+        if not self.is_ahead:
+            self._watched_in = os.getpid()
+            watch = threading.Thread(target=self._watch, name="b2nd_dask-idle", daemon=True)
+            with suppress(RuntimeError):  # the interpreter ends, or has no threads
+                watch.start()
+
+    def _watch(self) -> None:
+        while (left := self._last + self._seconds - time.monotonic()) > 0:
+            time.sleep(left)
+        self._watched_in = 0
+        self._then()
+
+
+class _Kept:
+    """The buffers of a thread that are not borrowed, of increasing size."""
+
+    __slots__ = ("__weakref__", "buffers")
 
     def __init__(self) -> None:
-        self._kept: list[NDArray[np.uint8]] = []
+        self.buffers: list[NDArray[np.uint8]] = []
+
+
+class Scratch:
+    """Buffers of each thread, warm from their last use; as many as are borrowed at a time."""
+
+    def __init__(self, idle_seconds: float = _IDLE_SECONDS) -> None:
+        self._thread = threading.local()
+        self._kept: weakref.WeakSet[_Kept] = weakref.WeakSet()
+        self._lock = threading.Lock()
+        self._idle = Idle(idle_seconds, self._let_go)
+
+    def _of_thread(self) -> _Kept:
+        kept: _Kept | None = getattr(self._thread, "kept", None)
+        if kept is None:
+            kept = self._thread.kept = _Kept()
+            with self._lock:
+                self._kept.add(kept)
+        return kept
+
+    def _let_go(self) -> None:
+        with self._lock:
+            threads = list(self._kept)
+        for kept in threads:
+            # a thread that borrows just now has the old list in its hands
+            kept.buffers = []
 
     @contextmanager
     def borrow(self, nbytes: int) -> Iterator[NDArray[np.uint8]]:
@@ -97,8 +157,8 @@ class Scratch(threading.local):
         ndarray of uint8
             Nobody else has it meanwhile: a second call in the same thread gets other memory.
         """
-        kept = self._kept
-        # of increasing size
+        mine = self._of_thread()
+        kept = mine.buffers
         number = next((n for n, one in enumerate(kept) if one.nbytes >= nbytes), None)
         if number is None:
             # a new one takes the place of the largest
@@ -109,9 +169,11 @@ class Scratch(threading.local):
         try:
             yield buffer[:nbytes]
         finally:
+            kept = mine.buffers
             if sum(one.nbytes for one in kept) + buffer.nbytes <= MAX_SCRATCH_NBYTES:
                 kept.append(buffer)
                 kept.sort(key=len)
+            self._idle.used()
 
 
 #: Of everything that reads, writes and decodes.
@@ -139,9 +201,12 @@ class Pool:
     list, which allocates nothing that could start the collector midway (a tuple does).
     """
 
-    def __init__(self, max_free_nbytes: int = MAX_FREE_NBYTES) -> None:
+    def __init__(
+        self, max_free_nbytes: int = MAX_FREE_NBYTES, idle_seconds: float = _IDLE_SECONDS
+    ) -> None:
         self._free: deque[_Slab] = deque()
         self._max_free_nbytes = max_free_nbytes
+        self._idle = Idle(idle_seconds, self._free.clear)
 
     @property
     def free_nbytes(self) -> int:
@@ -169,6 +234,7 @@ class Pool:
         nbytes = int(np.prod(shape, dtype=object)) * dtype.itemsize
         if not POOLED_FROM <= nbytes <= _MOST_POOLED:
             return np.empty(shape, dtype)
+        self._idle.used()
         slab = self._take(nbytes)
         # NumPy keeps the owner of memory alive, views of views included: this object is the owner
         lease = (ctypes.c_char * slab.nbytes).from_buffer(slab.memory.data)
@@ -188,9 +254,11 @@ class Pool:
     def _give_back(self, slab: _Slab) -> None:
         """Keep a slab, and rather than it none of those that have waited longest.
 
-        It stays also where it alone is more than the bound: the next one takes its place.
+        It stays also where it alone is more than the bound: the next one takes its place. In a pool
+        that is idle nothing stays.
         """
-        self._free.append(slab)
+        if self._idle.is_ahead:
+            self._free.append(slab)
         while self.free_nbytes > self._max_free_nbytes and len(self._free) > 1:
             # another thread may be faster
             with suppress(IndexError):

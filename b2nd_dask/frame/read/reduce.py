@@ -17,7 +17,7 @@ from b2nd_dask.format.grid import Grid, boxes_between, contiguous_box
 from b2nd_dask.format.index import ChunkKind
 from b2nd_dask.frame.open.opening import OpenedFrame
 from b2nd_dask.frame.read.answers import answered_by
-from b2nd_dask.frame.read.buffers import scratch
+from b2nd_dask.frame.read.buffers import BOX_NBYTES, scratch
 from b2nd_dask.frame.read.chunk_requests import batches
 from b2nd_dask.frame.read.decode import Fill, decode_part
 from b2nd_dask.frame.read.fetch import fetch
@@ -26,10 +26,8 @@ from b2nd_dask.frame.read.plan import MOST_BATCH, RegionPlan
 from b2nd_dask.frame.read.reduction import Reduction, Total, of_one
 from b2nd_dask.frame.read.region import chunk_requests, parts_of, read_region, special_element
 
-#: Elements of small chunks are reduced so many bytes at a time: what NumPy and the merge of partial
-#: results take for each call is more than decoding such a chunk takes.
-_GROUP_NBYTES = 1 << 20
-#: A group has room for at least so many chunks, and takes so many at most: each needs some objects.
+#: A group of small chunks has room for at least so many, and takes so many at most: each needs some
+#: objects.
 _LEAST_CHUNKS, _MOST_CHUNKS = 8, 1024
 
 
@@ -77,8 +75,8 @@ def reduce_region(
 
 def group_nbytes(grid: Grid) -> int:
     """Bytes of elements that are reduced at once, at most; 0 where chunks are taken one by one."""
-    is_small = grid.chunk_nbytes * _LEAST_CHUNKS <= _GROUP_NBYTES
-    return min(_GROUP_NBYTES, _MOST_CHUNKS * grid.chunk_nbytes) if is_small else 0
+    is_small = grid.chunk_nbytes * _LEAST_CHUNKS <= BOX_NBYTES
+    return min(BOX_NBYTES, _MOST_CHUNKS * grid.chunk_nbytes) if is_small else 0
 
 
 def _in_groups(opened: OpenedFrame, plan: RegionPlan) -> bool:

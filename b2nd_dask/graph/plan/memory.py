@@ -76,7 +76,7 @@ class FoundRead:
         # what is decoded in another order than that of the elements is copied, and what is gathered
         whole = not isinstance(piece.region, ChunkRange) and is_direct(grid, piece.region)
         in_place = whole and not group
-        scratch = 0 if costs.direct[row] and not streamed else largest
+        scratch = 0 if costs.direct[row] and (group or not streamed) else largest
         buffers = float(costs.buffers[row])
         if streamed and group and nbytes > group:
             # of a group at a time
