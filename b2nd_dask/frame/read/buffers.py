@@ -44,8 +44,8 @@ _LEAST_USE = 0.8
 #: A thread keeps no more bytes of scratch buffers than this.
 MAX_SCRATCH_NBYTES = 64 << 20
 #: Larger chunks are compressed and decoded so many bytes at once, and small ones reduced: fresh
-#: pages for all of a chunk take longer than a context of the codec for each box of blocks, and calls
-#: for each small chunk longer than its elements.
+#: pages for all of a chunk take longer than a context of the codec for each box of blocks, and the
+#: calls for a small chunk longer than its elements.
 BOX_NBYTES = 1 << 23
 #: Memory that nothing has used for so many seconds goes back to the system.
 _IDLE_SECONDS = 10.0

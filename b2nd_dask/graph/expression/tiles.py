@@ -24,9 +24,9 @@ from b2nd_dask.graph.expression.program import Input, Program, Result, Step, val
 
 Box = tuple[slice, ...]
 
-#: Elements of a tile: what steps make of it stays in a cache that threads share, and each costs
-#: several times as much as calling its functions.
-TILE = 1 << 17
+#: Elements of a tile. What steps make of it stays in the cache that threads share, and each step
+#: takes longer than a thread that has called it may wait for the GIL behind it.
+TILE = 1 << 19
 #: Of the last axis a tile has so many before it has several along others.
 _RUN = 512
 

@@ -21,7 +21,7 @@ from b2nd_dask.frame.reference import FrameReference
 from b2nd_dask.frame.write.writer import FramePlan
 from b2nd_dask.graph.expression.chunk_steps import Fold
 from b2nd_dask.graph.expression.program import Program
-from b2nd_dask.graph.expression.tiles import is_tiled
+from b2nd_dask.graph.expression.tiles import in_place, is_tiled
 from b2nd_dask.storage import Staging
 
 ReadFrame = FrameReference | IntermediateFrame
@@ -177,10 +177,10 @@ def nbytes_of_program(program: Program, dtypes: Sequence[np.dtype[Any]]) -> int:
 
 
 def nbytes_of_tile(program: Program, dtypes: Sequence[np.dtype[Any]]) -> int:
-    """Bytes of what the steps of a program make of a tile, for each of its elements."""
-    made = _dtypes_of(program, dtypes)[1:]
-    # two results at a time, of which most have the dtype of the last
-    return max(one.itemsize for one in made) + made[-1].itemsize
+    """Bytes of the memory that the steps of a program write to, for each element of a tile."""
+    arrays = [np.empty(0, dtype) for dtype in dtypes]
+    memory = _tried(lambda: in_place(program, arrays, (0,)).memory, tuple(dtypes))
+    return sum(dtype.itemsize for dtype in memory)
 
 
 def _dtypes_of(program: Program, dtypes: Sequence[np.dtype[Any]]) -> list[np.dtype[Any]]:

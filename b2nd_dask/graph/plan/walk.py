@@ -275,7 +275,9 @@ class Walk:
         read.is_copied = False
         nelements, dtypes = math.prod(map(len, block.axes)), (block.source.dtype,)
         result = nelements * self._once(nbytes_of_program, program, dtypes)
-        read.beside = result + self._in_tiles(program, dtypes, nelements)
+        read.beside = result
+        if is_tiled(program):
+            read.beside += self._in_tiles(program, dtypes, nelements)
         return read
 
     def _of_reduction(self, block: BlockRead, fold: Fold, inputs: list[Any]) -> list[FoundRead]:
@@ -297,8 +299,9 @@ class Walk:
     def _in_tiles(
         self, program: Program, dtypes: tuple[np.dtype[Any], ...], nelements: int
     ) -> float:
-        """Bytes of the tiles of a block."""
-        return min(TILE, nelements) * self._once(nbytes_of_tile, program, dtypes)
+        """Bytes of the memory for the tiles of a block, which are about equal."""
+        tile = nelements / max(1, math.ceil(nelements / TILE))
+        return tile * self._once(nbytes_of_tile, program, dtypes)
 
     def _held(self, program: Program, frame: Readable) -> float:
         """Bytes that a program holds for each byte of elements of a frame."""
