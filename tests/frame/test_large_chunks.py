@@ -15,6 +15,7 @@ from b2nd_dask.format.grid import Grid
 from b2nd_dask.frame.read import fetch, found_blocks
 from b2nd_dask.frame.read.buffers import MAX_SCRATCH_NBYTES, scratch
 from b2nd_dask.frame.read.plan import Part
+from b2nd_dask.frame.write import writer
 from tests.strategies import examples
 
 SHAPE, CHUNKS = (4400, 2048), (4200, 2048)
@@ -70,8 +71,10 @@ def test_one_of_the_chunks_repeats_an_element(tmp_path) -> None:
     np.testing.assert_array_equal(x.compute(), values)
 
 
-def test_a_chunk_is_that_of_python_blosc2(elements, tmp_path) -> None:
-    """Written in boxes it has the bytes that it has if it is compressed at once."""
+@pytest.mark.parametrize("cores", [1, 8])
+def test_a_chunk_is_that_of_python_blosc2(elements, tmp_path, monkeypatch, cores) -> None:
+    """Written in boxes, by several threads too, it has the bytes of one compressed at once."""
+    monkeypatch.setattr(writer, "usable_cores", lambda: cores)
     cparams = {"codec": blosc2.Codec.LZ4, "clevel": 5, "filters": [blosc2.Filter.SHUFFLE]}
     options = {"chunks": CHUNKS, "blocks": (70, 256), "cparams": cparams}
     b2nd_dask.to_b2nd(da.from_array(elements, chunks=CHUNKS), tmp_path / "ours.b2nd", **options)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, fields, replace
 from typing import Any, Self
@@ -23,6 +24,7 @@ from b2nd_dask.format.integrity import chunk_digest
 from b2nd_dask.format.statistics import chunk_statistics
 from b2nd_dask.frame.open.opening import OWN_METALAYERS
 from b2nd_dask.frame.read.buffers import BOX_NBYTES, MAX_SCRATCH_NBYTES, scratch
+from b2nd_dask.frame.read.region import usable_cores
 from b2nd_dask.frame.read.scatter import gather_chunk
 from b2nd_dask.frame.write.records import ChunkRecords, journal_rows
 from b2nd_dask.processes import reduced
@@ -244,9 +246,11 @@ def encode_elements(
             look(np.broadcast_to(element, elements.shape))
         return encoded
     moved = elements if elements.dtype.fields is None else elements.view(f"V{grid.itemsize}")
-    is_large = grid.chunk_nbytes > MAX_SCRATCH_NBYTES
-    if is_large and how.has_independent_blocks and not _lies_as_stored(moved, grid):
-        chunk = join_chunks(_encoded_boxes(moved, grid, how))
+    is_large = grid.chunk_nbytes > MAX_SCRATCH_NBYTES and how.has_independent_blocks
+    # of a frame that has fewer chunks than there are cores
+    threads = max(1, usable_cores() // grid.nchunks)
+    if is_large and (threads > 1 or not _lies_as_stored(moved, grid)):
+        chunk = join_chunks(_encoded_boxes(moved, grid, how, threads))
         if chunk is not None:
             if look is not None:
                 look(elements)
@@ -258,13 +262,23 @@ def encode_elements(
         return encode_chunk(raw, how, typesize=grid.itemsize, blocksize=grid.block_nbytes)
 
 
-def _encoded_boxes(elements: NDArray[Any], grid: Grid, how: Compression) -> Iterator[bytes]:
+def _encoded_boxes(
+    elements: NDArray[Any], grid: Grid, how: Compression, threads: int
+) -> Iterator[bytes]:
     """Compress boxes of a chunk that is too large for a scratch buffer."""
-    for box in grid.boxes_of_blocks(BOX_NBYTES):
+
+    def encoded(box: tuple[slice, ...]) -> bytes:
         shape = tuple(along.stop - along.start for along in box)
         part = replace(grid, shape=shape, chunks=shape)
         with _in_stored_order(elements[box], part) as raw:
-            yield encode_chunk(raw, how, typesize=grid.itemsize, blocksize=grid.block_nbytes)
+            return encode_chunk(raw, how, typesize=grid.itemsize, blocksize=grid.block_nbytes)
+
+    boxes = grid.boxes_of_blocks(BOX_NBYTES)
+    if threads == 1:
+        yield from map(encoded, boxes)
+        return
+    with ThreadPoolExecutor(threads) as pool:
+        yield from pool.map(encoded, boxes)
 
 
 @contextmanager
