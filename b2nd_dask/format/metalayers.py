@@ -9,8 +9,28 @@ trailer; readers follow them.
 from __future__ import annotations
 
 import struct
+from collections.abc import Mapping
+from typing import TypeVar
 
 from b2nd_dask.errors import FrameFormatError
+
+#: The record of checksums (docs/integrity.md, Record).
+RECORD_NAME = "b2nd.xxh3"
+#: The statistics of the chunks (docs/statistics.md, Entry).
+STATISTICS_NAME = "b2nd.stats"
+OWN_NAMES = (RECORD_NAME, STATISTICS_NAME)
+
+_Value = TypeVar("_Value")
+
+
+def users_vlmeta(vlmeta: Mapping[str, _Value]) -> dict[str, _Value]:
+    """Leave the frame's own entries out of vlmeta.
+
+    python-blosc2 lists them with the user's, and whoever copies all entries into another frame
+    copies them, too.
+    """
+    return {name: value for name, value in vlmeta.items() if name not in OWN_NAMES}
+
 
 #: C-Blosc2 opens no frame with more metalayers, and breaks on writing more vlmetalayers
 #: (docs/format.md, Metalayers).

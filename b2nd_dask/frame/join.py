@@ -11,7 +11,7 @@ from typing import Any
 
 from b2nd_dask.errors import B2ndError
 from b2nd_dask.frame.joined import JoinedReference
-from b2nd_dask.frame.members.matching import members_matching
+from b2nd_dask.frame.members.listing import members_matching
 from b2nd_dask.frame.reference import FrameReference
 from b2nd_dask.storage import matches_of
 

@@ -26,9 +26,8 @@ from b2nd_dask.storage.read.container import (
     zip_members,
 )
 from b2nd_dask.storage.read.local_reader import changes_show, identity_at, is_same_file
-from b2nd_dask.storage.read.location import Location
+from b2nd_dask.storage.read.location import Location, matches_of, natural_key
 from b2nd_dask.storage.read.memory import ObjectReader
-from b2nd_dask.storage.read.pattern import matches_of, natural_key
 from b2nd_dask.storage.redaction import Secrets, printable, public_url
 from b2nd_dask.storage.spans import Span
 from b2nd_dask.storage.write.durable import sync

@@ -25,7 +25,7 @@ from b2nd_dask.format.integrity import (
     parse_integrity,
     require_digest,
 )
-from b2nd_dask.format.own_vlmeta import RECORD_NAME, users_vlmeta
+from b2nd_dask.format.metalayers import RECORD_NAME, users_vlmeta
 from b2nd_dask.format.trailer import Trailer, build_trailer, parse_trailer
 from tests.format.by_hand import changed, frame_bytes, parts_of
 

@@ -9,9 +9,9 @@ import numpy as np
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from b2nd_dask.format.chunk.blocks import join_chunks
 from b2nd_dask.format.chunk.codec import encode_chunk
 from b2nd_dask.format.chunk.compression import compression_of
-from b2nd_dask.format.chunk.joined import join_chunks
 from tests.strategies import examples
 
 RNG = np.random.default_rng(4)

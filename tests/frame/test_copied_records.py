@@ -11,7 +11,7 @@ import pytest
 
 from b2nd_dask import ChecksumError, from_b2nd, open_b2nd, seal, to_b2nd, verify
 from b2nd_dask.format.integrity import ChecksumState
-from b2nd_dask.format.own_vlmeta import RECORD_NAME
+from b2nd_dask.format.metalayers import RECORD_NAME
 from tests.frame.sealed import flip, listed_vlmeta, main_file, places
 from tests.frame.test_flipped_bits import flip_each
 

@@ -27,7 +27,7 @@ from b2nd_dask import (
     verify,
 )
 from b2nd_dask.format.integrity import ChecksumState
-from b2nd_dask.format.own_vlmeta import RECORD_NAME
+from b2nd_dask.format.metalayers import RECORD_NAME
 from b2nd_dask.format.trailer import WRITE_ID_NBYTES
 from b2nd_dask.frame.array import reference_of
 from tests.frame.sealed import (

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 import b2nd_dask
 from b2nd_dask.errors import ChecksumError
 from b2nd_dask.format.grid import Grid
-from b2nd_dask.frame.read import fetch, found_blocks
+from b2nd_dask.frame.read import fetch
 from b2nd_dask.frame.read.buffers import MAX_SCRATCH_NBYTES, scratch
 from b2nd_dask.frame.read.plan import Part
 from b2nd_dask.frame.write import writer
@@ -94,8 +94,7 @@ def test_a_chunk_is_verified_once(path, monkeypatch, verify) -> None:
     monkeypatch.setattr(
         fetch, "verify_in_pieces", lambda opened, request, _: seen.append(request.chunk)
     )
-    for module in (fetch, found_blocks):
-        monkeypatch.setattr(module, "verify_chunk", lambda opened, chunk, _: seen.append(chunk))
+    monkeypatch.setattr(fetch, "verify_chunk", lambda opened, chunk, _: seen.append(chunk))
     options = {} if verify is None else {"verify": verify}
     b2nd_dask.open_b2nd(path, threads=1, **options)[...]
     assert sorted(seen) == [0, 1]

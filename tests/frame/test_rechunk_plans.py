@@ -13,9 +13,8 @@ from hypothesis import strategies as st
 
 from b2nd_dask.format.grid import Grid
 from b2nd_dask.frame.read.decode_cost import decodes_per_block
-from b2nd_dask.frame.rechunk.flat import flat_pass
 from b2nd_dask.frame.rechunk.one_pass import Budget, best_pass
-from b2nd_dask.frame.rechunk.passes import plan_passes
+from b2nd_dask.frame.rechunk.passes import flat_pass, plan_passes
 from b2nd_dask.frame.rechunk.source import flat_boxes
 from b2nd_dask.frame.rechunk.work import boxes_to_verify
 from b2nd_dask.frame.write.others import ChunkBox

@@ -26,7 +26,7 @@ from b2nd_dask import (
     verify,
 )
 from b2nd_dask.format.integrity import ChecksumState
-from b2nd_dask.format.own_vlmeta import RECORD_NAME
+from b2nd_dask.format.metalayers import RECORD_NAME
 from b2nd_dask.format.trailer import Trailer, build_trailer
 from b2nd_dask.frame.read import scan
 from tests.frame.sealed import (

@@ -14,7 +14,7 @@ import pytest
 import b2nd_dask
 from b2nd_dask import ChecksumError, CorruptChunkError, open_b2nd, to_b2nd
 from b2nd_dask.errors import B2ndError
-from b2nd_dask.format.own_vlmeta import STATISTICS_NAME
+from b2nd_dask.format.metalayers import STATISTICS_NAME
 from b2nd_dask.frame.array import reference_of
 from tests.format.test_chunk_statistics import expected, random_elements
 

@@ -15,8 +15,7 @@ from b2nd_dask import from_b2nd
 from b2nd_dask.frame.read import reduce
 from b2nd_dask.graph.optimize import reductions, sharing
 from b2nd_dask.graph.resources import Resources
-from b2nd_dask.graph.tasks.block_index import index_block
-from b2nd_dask.graph.tasks.block_read import BlockRead
+from b2nd_dask.graph.tasks import BlockRead, index_block
 
 NAMES = (
     "sum prod min max any all mean var std nansum nanprod nanmin nanmax nanmean nanvar nanstd "

@@ -19,12 +19,11 @@ from hypothesis import strategies as st
 from b2nd_dask import from_b2nd, to_b2nd
 from b2nd_dask.format.index import ChunkKind
 from b2nd_dask.frame.read.decode import Fill
+from b2nd_dask.graph import tasks
 from b2nd_dask.graph.expression.elementwise import UNKNOWN, is_elementwise
 from b2nd_dask.graph.read import blocks
 from b2nd_dask.graph.read.blocks import writable
-from b2nd_dask.graph.tasks import block_read
-from b2nd_dask.graph.tasks.block_index import index_block
-from b2nd_dask.graph.tasks.block_read import reduce_block
+from b2nd_dask.graph.tasks import index_block, reduce_block
 from tests.graph.pushing import outcome, same, small_frame, tasks_of
 
 
@@ -287,7 +286,7 @@ def test_work_that_is_known_gets_views_of_constants(tmp_path, monkeypatch, how):
         copied.append((elements == 3).any())
         return writable(elements)
 
-    for module in (block_read, blocks):
+    for module in (tasks, blocks):
         monkeypatch.setattr(module, "writable", noted)
     with dask.config.set(scheduler="sync"):
         result = array.compute()

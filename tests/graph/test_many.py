@@ -26,8 +26,7 @@ from b2nd_dask import (
 from b2nd_dask.frame import join
 from b2nd_dask.frame.open import cache
 from b2nd_dask.graph import _dask_compat
-from b2nd_dask.graph.tasks.block_index import index_block
-from b2nd_dask.graph.tasks.block_read import reduce_block
+from b2nd_dask.graph.tasks import index_block, reduce_block
 from tests.counting import bytes_read
 from tests.forked import run_forked
 from tests.graph.pushing import computing_with, elements_read, tasks_of

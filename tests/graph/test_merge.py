@@ -10,7 +10,7 @@ import pytest
 from dask.array.reductions import chunk_min
 
 from b2nd_dask import from_b2nd
-from b2nd_dask.graph.tasks.block_read import reduce_block
+from b2nd_dask.graph.tasks import reduce_block
 from tests.graph.pushing import (
     ALWAYS_PUSHED,
     REDUCTIONS,

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from b2nd_dask import from_b2nd
-from b2nd_dask.graph.tasks.block_read import reduce_block
+from b2nd_dask.graph.tasks import reduce_block
 from tests.graph.pushing import computing_with, tasks_of
 
 

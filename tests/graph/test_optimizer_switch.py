@@ -13,8 +13,7 @@ import pytest
 
 import b2nd_dask
 from b2nd_dask.graph.optimize.optimizer import RULE_NAMES, chosen_rules
-from b2nd_dask.graph.tasks.block_index import index_block
-from b2nd_dask.graph.tasks.block_read import reduce_block
+from b2nd_dask.graph.tasks import index_block, reduce_block
 from tests.forked import run_forked
 from tests.graph.pushing import computing_with, elements_read, many_blocks, small_frame, tasks_of
 

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from b2nd_dask import Plan, create, from_b2nd, open_b2nd, plan, rechunk, to_b2nd
 from b2nd_dask.frame.read import decode
-from b2nd_dask.graph.tasks import block_read
+from b2nd_dask.graph import tasks
 from tests.counting import bytes_read
 from tests.edges.display.pages import Page
 from tests.strategies import examples
@@ -47,7 +47,7 @@ def decoded(monkeypatch):
 
     monkeypatch.setattr(decode, "decode_chunk", counting)
     # what is fetched is counted in one thread
-    monkeypatch.setattr(block_read, "own_threads", lambda: 1)
+    monkeypatch.setattr(tasks, "own_threads", lambda: 1)
     return found
 
 

@@ -21,8 +21,7 @@ from b2nd_dask.graph.expression.nodes import Elemwise, Read
 from b2nd_dask.graph.expression.program import compile_tree
 from b2nd_dask.graph.optimize.optimizer import RULE_NAMES
 from b2nd_dask.graph.optimize.rewrite import rewritten
-from b2nd_dask.graph.tasks.block_index import index_block
-from b2nd_dask.graph.tasks.block_read import compute_block, reduce_block
+from b2nd_dask.graph.tasks import compute_block, index_block, reduce_block
 from tests.graph.pushing import (
     ALWAYS_PUSHED,
     REDUCTIONS,

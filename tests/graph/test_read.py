@@ -14,7 +14,7 @@ from b2nd_dask import StaleFrameError, UninitializedChunkError, from_b2nd, open_
 from b2nd_dask.format.index import ChunkKind
 from b2nd_dask.frame.array import reference_of
 from b2nd_dask.graph.read.blocks import FrameBlocks
-from b2nd_dask.graph.tasks.block_read import compute_block
+from b2nd_dask.graph.tasks import compute_block
 from tests.counting import bytes_read
 from tests.graph.pushing import calls, elements_read
 

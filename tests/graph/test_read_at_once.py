@@ -26,7 +26,7 @@ from b2nd_dask import (
 from b2nd_dask.frame.open import cache
 from b2nd_dask.frame.reference import FrameReference
 from b2nd_dask.graph.optimize import at_once
-from b2nd_dask.graph.tasks.block_read import read_at_once
+from b2nd_dask.graph.tasks import read_at_once
 from tests.graph.pushing import MODES
 from tests.strategies import dask_chunks, examples, grids, indices
 from tests.vectors import same

@@ -12,7 +12,7 @@ from dask.array import optimization
 
 from b2nd_dask import from_b2nd, to_b2nd
 from b2nd_dask.frame.open import cache
-from b2nd_dask.graph.tasks.block_read import reduce_block
+from b2nd_dask.graph.tasks import reduce_block
 from tests.graph.commands import LACKS_PACKAGE, REFUSES_FILES_AND_PORT, cluster
 
 ARRAY = np.random.default_rng(3).normal(size=(60, 40))

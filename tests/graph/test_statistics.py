@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import b2nd_dask
-from b2nd_dask.graph.tasks.block_read import reduce_block
+from b2nd_dask.graph.tasks import reduce_block
 from tests.frame.sealed import flip, stored_chunks
 from tests.graph.pushing import tasks_of
 from tests.graph.telling import REDUCTIONS, agree, chunks_read, computed, written

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from b2nd_dask import from_b2nd, plan, to_b2nd
 from b2nd_dask.graph.expression import tiles
 from b2nd_dask.graph.expression.elementwise import UFUNCS
-from b2nd_dask.graph.tasks.block_read import reduce_block
+from b2nd_dask.graph.tasks import reduce_block
 from tests.strategies import examples
 
 FUNCTIONS = [

@@ -9,10 +9,10 @@ import warnings
 from typing import Any, NamedTuple
 
 import click
-from click.shell_completion import CompletionItem
+from click.shell_completion import CompletionItem, get_completion_class
 
 from b2nd_dask._version import __version__
-from b2nd_dask.edges.cli.failures import reported, safe
+from b2nd_dask.edges.cli.failures import Verb, reported, safe
 from b2nd_dask.edges.extras import require
 
 
@@ -29,16 +29,16 @@ VERBS = {
     "info": _Row("info", "What frames and stores hold."),
     "map": _Row("map", "A picture of the chunks of a frame."),
     "stats": _Row("stats", "Minimum, maximum, mean of arrays, from records or out of core."),
-    "verify": _Row("checksums", "Verify frames by their checksums."),
-    "seal": _Row("checksums", "Add checksums to a frame that has none."),
-    "convert": _Row("convert", "Convert zarr, HDF5 / NetCDF, npy, Caterva to frames and back."),
+    "verify": _Row("upkeep", "Verify frames by their checksums."),
+    "seal": _Row("upkeep", "Add checksums to a frame that has none."),
+    "convert": _Row("copying", "Convert zarr, HDF5 / NetCDF, npy, Caterva to frames and back."),
     "copy": _Row("copying", "Copy a frame, also with another compression."),
     "rechunk": _Row("copying", "Write a frame anew with other chunks."),
-    "compact": _Row("space", "Give back the space of superseded chunks."),
-    "staging": _Row("space", "What interrupted writes have left behind."),
+    "compact": _Row("upkeep", "Give back the space of superseded chunks."),
+    "staging": _Row("upkeep", "What interrupted writes have left behind."),
     "plan": _Row("plan", "What a read or a rechunk would take."),
     "demo": _Row("demo", "How much of the Earth is land, out of core."),
-    "completion": _Row("completion", "Print the script that completes verbs and paths."),
+    "completion": _Row("group", "Print the script that completes verbs and paths."),
 }
 
 
@@ -118,3 +118,25 @@ def main() -> None:
     Exit codes: 0 done, 1 failed or damaged, 2 wrong arguments, 3 no checksums to verify by, 130
     interrupted.
     """
+
+
+_PROGRAM = "b2nd-dask"
+_VARIABLE = "_B2ND_DASK_COMPLETE"
+
+
+@click.command("completion", cls=Verb)
+@click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
+def completion_command(shell: str) -> None:
+    """Print the script that completes verbs, options and paths in a SHELL.
+
+    \b
+    Examples:
+      b2nd-dask completion bash > ~/.local/share/bash-completion/completions/b2nd-dask
+      echo 'eval "$(b2nd-dask completion zsh)"' >> ~/.zshrc
+      b2nd-dask completion fish > ~/.config/fish/completions/b2nd-dask.fish
+    """
+    kind = get_completion_class(shell)
+    if kind is None:
+        raise click.ClickException(f"no completion for {shell}")
+    root = click.get_current_context().find_root().command
+    click.echo(kind(root, {}, _PROGRAM, _VARIABLE).source())

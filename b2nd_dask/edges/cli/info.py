@@ -1,20 +1,127 @@
-"""`info`: what frames and stores hold."""
+"""`info`: what frames and stores hold, for people and as JSON; no chunk is read."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import click
+import numpy as np
 
-from b2nd_dask.edges.cli.facts import facts_of, facts_of_members
 from b2nd_dask.edges.cli.failures import Failures, Verb, as_commands
 from b2nd_dask.edges.cli.options import json_option, paths_argument, storage_options
 from b2nd_dask.edges.cli.sources import Source, label_of, opened
 from b2nd_dask.edges.cli.terminal import print_columns, print_json, print_rows
-from b2nd_dask.frame.array import Frame
+from b2nd_dask.errors import B2ndError
+from b2nd_dask.format.index import ChunkKind
+from b2nd_dask.format.integrity import ChecksumState
+from b2nd_dask.frame.array import Frame, reference_of
+from b2nd_dask.frame.chunk_table import chunk_table, superseded_in
+from b2nd_dask.frame.info import choice_name, dims_of
+from b2nd_dask.frame.members.listing import Member
+from b2nd_dask.frame.reference import FrameReference
 from b2nd_dask.frame.sizes import decimal
 from b2nd_dask.storage import printable
+
+
+def recorded(frame: Frame) -> dict[str, Any] | None:
+    """Count, NaN, zeros, minimum, maximum and mean; None where records do not say all of them.
+
+    NumPy scalars, with None where elements have none.
+    """
+    stats = frame.stats
+    if stats is None or stats.nans is None or stats.nonzeros is None:
+        return None
+    n = stats.size - stats.nans
+    # as for what is computed: of dates no means
+    has_mean = frame.dtype.kind not in "mM"
+    if has_mean and n and stats.mean is None:
+        return None
+    return {
+        "n": np.int64(n),
+        "nan": np.int64(stats.nans),
+        "zeros": np.int64(stats.size - stats.nonzeros),
+        "min": stats.min,
+        "max": stats.max,
+        "mean": stats.mean if has_mean else None,
+        "std": None,
+    }
+
+
+def records_of(frame: Frame) -> dict[str, int]:
+    """How many chunks have records, of how many, and bytes that these take in the frame."""
+    entry = reference_of(frame).parsed.statistics_entry
+    columns = None if entry is None else entry.columns
+    if entry is None or columns is None:
+        return {"chunks": 0, "of": frame.nchunks, "nbytes": 0}
+    known = int(np.count_nonzero(columns.known))
+    return {"chunks": known, "of": frame.nchunks, "nbytes": len(entry.entry)}
+
+
+_STATES = {ChecksumState.VALID: "present"}
+#: Headers of more chunks are not looked at to tell what `compact` would give back.
+_MOST_HEADERS = 200_000
+
+
+def facts_of(frame: Frame) -> dict[str, Any]:
+    """Describe a frame: the keys are stable, sizes are bytes."""
+    reference = reference_of(frame)
+    parsed, dims = reference.parsed, dims_of(reference)
+    table = chunk_table(reference, most=0)
+    how = frame.cparams
+    return {
+        "path": frame.path,
+        "kind": "frame",
+        "shape": list(frame.shape),
+        "dims": None if dims is None else list(dims),
+        "dtype": frame.dtype.str if frame.dtype.names is None else str(frame.dtype),
+        "chunks": list(frame.chunks),
+        "blocks": list(frame.blocks),
+        "chunk_grid": list(table.kinds.shape),
+        "nchunks": frame.nchunks,
+        "chunk_kinds": {kind.name.lower(): table.counts.get(kind, 0) for kind in ChunkKind},
+        "nbytes": frame.nbytes,
+        "cbytes": frame.cbytes,
+        "ratio": frame.cratio if frame.cbytes else None,
+        "superseded_nbytes": superseded(reference),
+        "layout": "contiguous" if frame.contiguous else "sparse",
+        "codec": choice_name(how.codec),
+        "clevel": int(how.clevel),
+        "filters": [name for name in map(choice_name, how.filters) if name != "nofilter"],
+        "checksums": {
+            # only `verify` reads what they are of
+            "state": _STATES.get(state := parsed.integrity.checksum_state, state.value),
+            "reason": parsed.integrity.reason or None,
+        },
+        "statistics": records_of(frame),
+        "metalayers": _values(frame.meta),
+        "attributes": _values(frame.attrs),
+    }
+
+
+def facts_of_members(members: Sequence[Member], path: str) -> dict[str, Any]:
+    """Describe a store by its members."""
+    listed = [{"key": each.key, "what": each.what, "nbytes": each.nbytes} for each in members]
+    return {"path": path, "kind": "store", "members": listed}
+
+
+def superseded(reference: FrameReference) -> int | None:
+    """About what `compact` would give back; None where that would take long, or cannot be told."""
+    try:
+        return superseded_in(reference, chunk_table(reference, _MOST_HEADERS))
+    except (B2ndError, OSError):
+        # a damaged chunk: `verify` tells of that
+        return None
+
+
+def _values(layer: Mapping[str, Any]) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for name in layer:
+        try:
+            found[name] = layer[name]
+        except B2ndError as error:
+            found[name] = f"(cannot be shown: {error.problem})"
+    return found
 
 
 @click.command("info", cls=Verb)

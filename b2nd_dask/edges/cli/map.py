@@ -19,8 +19,8 @@ from b2nd_dask.edges.cli.failures import Verb, safe
 from b2nd_dask.edges.cli.options import lengths, path_argument, storage_options
 from b2nd_dask.edges.cli.picture import GAP, LEVELS, MOST_LEVELS, Picture, picture_of
 from b2nd_dask.edges.cli.terminal import Stdout
-from b2nd_dask.edges.display.kinds import MIXED
-from b2nd_dask.edges.display.statistics import (
+from b2nd_dask.edges.display.chunk_values import (
+    MIXED,
     STATISTICS,
     chunk_statistic,
     require_known,

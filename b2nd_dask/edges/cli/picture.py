@@ -9,8 +9,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from b2nd_dask.edges.display.kinds import binned_kinds, binned_means, step_for
-from b2nd_dask.edges.display.statistics import chunk_sizes, with_codecs
+from b2nd_dask.edges.display.chunk_values import (
+    binned_kinds,
+    binned_means,
+    chunk_sizes,
+    step_for,
+    with_codecs,
+)
 from b2nd_dask.frame.chunk_table import ChunkTable
 
 #: Codes of cells: kinds of chunks below; levels of a value, and codecs, from here on.

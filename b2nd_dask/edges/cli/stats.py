@@ -12,9 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from b2nd_dask.edges.cli.failures import Failures, Verb, safe
+from b2nd_dask.edges.cli.info import recorded, records_of
 from b2nd_dask.edges.cli.moments import is_described, moments
 from b2nd_dask.edges.cli.options import json_option, lengths, paths_argument, storage_options
-from b2nd_dask.edges.cli.recorded import recorded, records_of
 from b2nd_dask.edges.cli.sources import arrays_of, files_in, opened
 from b2nd_dask.edges.cli.terminal import print_columns, print_json, progress
 from b2nd_dask.edges.progress import tasks_shown

@@ -8,8 +8,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from b2nd_dask.edges.datasets.entries import entries_of, manifest_json, sizes_of
-from b2nd_dask.edges.datasets.tree import Member, Tree
+from b2nd_dask.edges.datasets.tree import Member, Tree, entries_of, manifest_json, sizes_of
 from b2nd_dask.format.labels.manifest import COORD, MANIFEST
 from b2nd_dask.format.labels.pack import build_embed
 from b2nd_dask.frame.members.files import EMBED

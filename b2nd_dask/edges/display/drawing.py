@@ -14,7 +14,7 @@ from html import escape
 import numpy as np
 from numpy.typing import NDArray
 
-from b2nd_dask.edges.display.kinds import KINDS, binned_kinds, step_for
+from b2nd_dask.edges.display.chunk_values import KINDS, binned_kinds, step_for
 from b2nd_dask.frame.info import lengths_text
 
 #: The most cells along the axes of a strip, a plane, and sheets.

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from html import escape
 
-from b2nd_dask.edges.display.kinds import KINDS
+from b2nd_dask.edges.display.chunk_values import KINDS
 
 #: Of JupyterLab, VS Code, and the Sphinx themes.
 _DARK = (

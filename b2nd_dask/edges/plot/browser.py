@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from b2nd_dask.edges.extras import require
 from b2nd_dask.edges.plot.canvas import plain
-from b2nd_dask.edges.plot.planes import Planes
+from b2nd_dask.edges.plot.slices import Planes
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from b2nd_dask.edges.display.kinds import binned_kinds, binned_means, step_for
+from b2nd_dask.edges.display.chunk_values import binned_kinds, binned_means, step_for
 from b2nd_dask.edges.plot.canvas import plain, whole_ticks
 from b2nd_dask.frame.info import lengths_text
 

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from b2nd_dask.edges.display.kinds import KINDS, MIXED
-from b2nd_dask.edges.display.statistics import (
+from b2nd_dask.edges.display.chunk_values import (
+    KINDS,
+    MIXED,
     STATISTICS,
     chunk_sizes,
     chunk_statistic,

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from b2nd_dask.edges.display.kinds import KINDS
-from b2nd_dask.edges.display.statistics import require_known
+from b2nd_dask.edges.display.chunk_values import KINDS, require_known
 from b2nd_dask.edges.extras import require
 from b2nd_dask.edges.plot.canvas import legend_below, new_figure, plain
 from b2nd_dask.edges.plot.sources import frame_of, short_path

@@ -14,7 +14,7 @@ from typing import Any
 import dask.array as da
 import xarray as xr
 
-from b2nd_dask.edges.datasets.locks import changing
+from b2nd_dask.edges.datasets.staged import changing
 from b2nd_dask.edges.xarray.existing import member_like, require_equal, slices_of
 from b2nd_dask.edges.xarray.places import Folder, manifest_of
 from b2nd_dask.format.labels.manifest import MANIFEST

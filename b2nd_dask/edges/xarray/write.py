@@ -11,10 +11,9 @@ from typing import Any
 import pandas as pd
 import xarray as xr
 
-from b2nd_dask.edges.datasets.entries import unstorable_attrs
 from b2nd_dask.edges.datasets.frames import begin_folder, check_layout, pack_folder
 from b2nd_dask.edges.datasets.staged import staged
-from b2nd_dask.edges.datasets.tree import Member, Tree
+from b2nd_dask.edges.datasets.tree import Member, Tree, unstorable_attrs
 from b2nd_dask.edges.xarray.encoding import STORAGE, check_encoding, member_of
 from b2nd_dask.format.statistics import supports_statistics
 from b2nd_dask.graph.write.write_array import write_together

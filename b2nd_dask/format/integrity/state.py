@@ -33,7 +33,7 @@ from b2nd_dask.format.integrity.record import (
     record_entry,
     unpack_record,
 )
-from b2nd_dask.format.own_vlmeta import RECORD_NAME
+from b2nd_dask.format.metalayers import RECORD_NAME
 from b2nd_dask.format.trailer import (
     Trailer,
     fingerprint_matches,

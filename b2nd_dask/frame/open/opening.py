@@ -28,7 +28,7 @@ from b2nd_dask.format.header import FrameHeader, header_len_of, parse_header
 from b2nd_dask.format.history import MARKS_NBYTES, History, metadata_digest, parse_marks
 from b2nd_dask.format.index import MAX_CHUNKS, OffsetIndex, parse_index
 from b2nd_dask.format.integrity import ChecksumState, Integrity, parse_integrity
-from b2nd_dask.format.own_vlmeta import STATISTICS_NAME, users_vlmeta
+from b2nd_dask.format.metalayers import STATISTICS_NAME, users_vlmeta
 from b2nd_dask.format.statistics import ChunkStatistics, StatisticsEntry, supports_statistics
 from b2nd_dask.format.trailer import Trailer, parse_trailer
 from b2nd_dask.frame.open.tail import Tail

@@ -12,12 +12,11 @@ from b2nd_dask.format.grid import Grid
 from b2nd_dask.format.index import ChunkKind
 from b2nd_dask.frame.open.opening import OpenedFrame, located
 from b2nd_dask.frame.read.buffers import scratch
-from b2nd_dask.frame.read.chunk_requests import ChunkRequest, batches
+from b2nd_dask.frame.read.chunk_requests import ChunkRequest, batches, verifying
 from b2nd_dask.frame.read.decode import Fill, carrier, constant_in, decode_raw
 from b2nd_dask.frame.read.fetch import ChunkBytes, fetch
 from b2nd_dask.frame.read.plan import is_nearly_all
 from b2nd_dask.frame.read.region import special_element
-from b2nd_dask.frame.read.witness import verifying
 
 
 def read_points(

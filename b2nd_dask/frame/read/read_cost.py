@@ -16,15 +16,15 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from b2nd_dask.format.chunk.blocks import head_nbytes
 from b2nd_dask.format.chunk.chunk_header import HEADER_LEN, longest_chunk
-from b2nd_dask.format.chunk.subset import head_nbytes
 from b2nd_dask.format.grid import AxisCells, Grid
 from b2nd_dask.format.index import ChunkKind
 from b2nd_dask.frame.open.opening import OpenedFrame, ParsedFrame
 from b2nd_dask.frame.read.buffers import BOX_NBYTES, MAX_SCRATCH_NBYTES
+from b2nd_dask.frame.read.chunk_requests import witnesses
 from b2nd_dask.frame.read.fetch import SMALL_CHUNK
 from b2nd_dask.frame.read.plan import is_nearly_all, reads_in_boxes, touched_along
-from b2nd_dask.frame.read.witness import witnesses
 
 
 class ChunkRange(NamedTuple):

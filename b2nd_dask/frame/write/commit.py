@@ -15,7 +15,7 @@ from b2nd_dask.format.header import with_new_tail
 from b2nd_dask.format.history import History, build_history, metadata_digest
 from b2nd_dask.format.index import build_index, stored_chunks
 from b2nd_dask.format.integrity import build_stamped_tail, has_room, record_digest
-from b2nd_dask.format.own_vlmeta import STATISTICS_NAME
+from b2nd_dask.format.metalayers import STATISTICS_NAME
 from b2nd_dask.format.statistics import ROW as STATISTICS_ROW
 from b2nd_dask.format.statistics import build_statistics, has_room_for_statistics
 from b2nd_dask.format.trailer import Trailer, build_trailer, build_write_id

@@ -22,8 +22,7 @@ from b2nd_dask.format.grid import Grid
 from b2nd_dask.format.header import MAX_HEADER_LEN
 from b2nd_dask.format.index import MAX_CHUNKS
 from b2nd_dask.format.integrity import is_record
-from b2nd_dask.format.metalayers import MAX_METALAYERS
-from b2nd_dask.format.own_vlmeta import RECORD_NAME, STATISTICS_NAME, users_vlmeta
+from b2nd_dask.format.metalayers import MAX_METALAYERS, RECORD_NAME, STATISTICS_NAME, users_vlmeta
 from b2nd_dask.format.statistics import is_statistics, supports_statistics
 from b2nd_dask.format.values import pack_metadata
 from b2nd_dask.frame.write.writer import FramePlan

@@ -13,10 +13,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from b2nd_dask.format.array_meta import build_array_meta, build_caterva_meta
+from b2nd_dask.format.chunk.blocks import join_chunks
 from b2nd_dask.format.chunk.codec import encode_chunk
 from b2nd_dask.format.chunk.compression import Compression
 from b2nd_dask.format.chunk.constant import encode_repeated, nan_element
-from b2nd_dask.format.chunk.joined import join_chunks
 from b2nd_dask.format.grid import Grid
 from b2nd_dask.format.header import FrameHeader, build_header
 from b2nd_dask.format.index import ChunkKind, special_code

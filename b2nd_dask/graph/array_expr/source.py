@@ -22,7 +22,7 @@ from b2nd_dask.graph.optimize.lower import input_of, own_block
 from b2nd_dask.graph.optimize.optimizer import active_rules
 from b2nd_dask.graph.read.blocks import Chunks
 from b2nd_dask.graph.task_names import read_name
-from b2nd_dask.graph.tasks.block_read import compute_block
+from b2nd_dask.graph.tasks import compute_block
 
 Dependents = Mapping[str, Iterable[Any]]
 """Weak references to the expressions that use each expression."""

@@ -27,7 +27,7 @@ from b2nd_dask.graph.layers.layers import Layers
 from b2nd_dask.graph.optimize.lower import finish_of
 from b2nd_dask.graph.resources import available, on_cluster
 from b2nd_dask.graph.task_names import read_name
-from b2nd_dask.graph.tasks.block_read import BlockRead, read_at_once
+from b2nd_dask.graph.tasks import BlockRead, read_at_once
 
 #: One thread decodes so many bytes in the time of some ten tasks.
 SMALL_NBYTES = 1 << 25

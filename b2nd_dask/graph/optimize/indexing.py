@@ -37,10 +37,17 @@ from b2nd_dask.graph.expression.predicates import false_mask
 from b2nd_dask.graph.expression.program import Compiled, compile_tree
 from b2nd_dask.graph.layers.layers import Layers
 from b2nd_dask.graph.layers.moves import as_task
-from b2nd_dask.graph.optimize.lower import Lowered, ReadBlocks, block_of, lowered_tree
-from b2nd_dask.graph.optimize.names import is_renamable, own_name, with_names
+from b2nd_dask.graph.optimize.lower import (
+    Lowered,
+    ReadBlocks,
+    block_of,
+    is_renamable,
+    lowered_tree,
+    own_name,
+    with_names,
+)
 from b2nd_dask.graph.optimize.sharing import Sharing
-from b2nd_dask.graph.tasks.block_index import index_block
+from b2nd_dask.graph.tasks import index_block
 
 #: dask's functions that index their first argument by positions alone.
 _POSITION_GETTERS = frozenset({core._vindex_slice_and_transpose, _shuffle._getitem})

@@ -22,8 +22,7 @@ from b2nd_dask.graph.expression.chunk_steps import Fold, combining_step
 from b2nd_dask.graph.expression.nodes import Elemwise, Node, Read
 from b2nd_dask.graph.expression.program import Compiled, compile_tree
 from b2nd_dask.graph.layers.layers import Layers
-from b2nd_dask.graph.optimize.lower import Lowered, input_of
-from b2nd_dask.graph.optimize.names import own_name
+from b2nd_dask.graph.optimize.lower import Lowered, input_of, own_name
 from b2nd_dask.graph.optimize.reduction_trees import (
     Box,
     Level,
@@ -34,7 +33,7 @@ from b2nd_dask.graph.optimize.reduction_trees import (
 from b2nd_dask.graph.optimize.sharing import Sharing
 from b2nd_dask.graph.resources import TASKS_OF_A_THREAD, available
 from b2nd_dask.graph.task_names import reading_name
-from b2nd_dask.graph.tasks.block_read import BlockRead, reduce_block
+from b2nd_dask.graph.tasks import BlockRead, reduce_block
 
 logger = logging.getLogger("b2nd_dask")
 

@@ -23,8 +23,7 @@ from b2nd_dask.graph.expression.program import leaf_key
 from b2nd_dask.graph.layers.layers import Layers
 from b2nd_dask.graph.optimize.at_once import tasks_at_once
 from b2nd_dask.graph.optimize.indexing import lowered_filter, lowered_positions
-from b2nd_dask.graph.optimize.lower import Lowered, lowered_tree
-from b2nd_dask.graph.optimize.names import renamable_layers, with_own_names
+from b2nd_dask.graph.optimize.lower import Lowered, lowered_tree, renamable_layers, with_own_names
 from b2nd_dask.graph.optimize.reductions import Reductions
 from b2nd_dask.graph.optimize.sharing import Sharing
 

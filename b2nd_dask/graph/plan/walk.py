@@ -57,8 +57,14 @@ from b2nd_dask.graph.plan.memory import (
 )
 from b2nd_dask.graph.plan.plan import FrameReads, Plan, Target
 from b2nd_dask.graph.read.blocks import Chunks, FrameRegion
-from b2nd_dask.graph.tasks.block_index import index_block, regions_of_index
-from b2nd_dask.graph.tasks.block_read import BlockRead, pieces_of, read_at_once, reduce_block
+from b2nd_dask.graph.tasks import (
+    BlockRead,
+    index_block,
+    pieces_of,
+    read_at_once,
+    reduce_block,
+    regions_of_index,
+)
 from b2nd_dask.graph.write.rechunk_job import regions_of_task
 from b2nd_dask.graph.write.write_tasks import write_task
 

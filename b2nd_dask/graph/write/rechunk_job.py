@@ -19,14 +19,13 @@ from dask.delayed import Delayed
 from b2nd_dask.format.grid import Grid, steps
 from b2nd_dask.frame.joined import JoinedReference, Readable
 from b2nd_dask.frame.read.read_cost import ChunkRange, Region
-from b2nd_dask.frame.rechunk.flat import flat_pass
 from b2nd_dask.frame.rechunk.intermediate_frame import (
     IntermediateFrame,
     open_intermediate,
     open_view,
 )
 from b2nd_dask.frame.rechunk.one_pass import LEAST_BATCH, VERIFIED_AT_ONCE, Budget, OnePass
-from b2nd_dask.frame.rechunk.passes import bounded_chunks, log_passes, plan_passes
+from b2nd_dask.frame.rechunk.passes import bounded_chunks, flat_pass, log_passes, plan_passes
 from b2nd_dask.frame.rechunk.source import FlatSource, RegionSource, Source, StoredChunks, View
 from b2nd_dask.frame.rechunk.work import (
     boxes_to_verify,

@@ -25,8 +25,7 @@ from b2nd_dask.storage.read.ranged import (
     require_short,
 )
 from b2nd_dask.storage.read.ranged_any import AnyRanges, CopyRanges
-from b2nd_dask.storage.read.ranged_http import HttpRanges
-from b2nd_dask.storage.read.ranged_s3 import S3Ranges
+from b2nd_dask.storage.read.ranged_stores import HttpRanges, S3Ranges
 from b2nd_dask.storage.redaction import public_url
 from b2nd_dask.storage.spans import Reading, Span, clip
 

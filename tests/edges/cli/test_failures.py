@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import b2nd_dask
-from b2nd_dask.edges.cli import checksums
+from b2nd_dask.edges.cli import upkeep
 from tests.edges.cli.running import rows, run
 from tests.servers import S3Server
 
@@ -123,7 +123,7 @@ def test_a_directory_and_a_file_that_may_not_be_read(
         raise PermissionError(errno.EACCES, "Permission denied", str(path))
 
     # the superuser may read all files
-    monkeypatch.setattr(checksums, "verify_noting", refuse)
+    monkeypatch.setattr(upkeep, "verify_noting", refuse)
     result = run("verify", str(path))
     assert result.exit_code == 1
     assert result.stderr == f"Error: {path}: Permission denied\n"
@@ -146,7 +146,7 @@ def test_an_interrupt_has_its_exit_code(monkeypatch: pytest.MonkeyPatch, tmp_pat
     def interrupt(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(checksums, "verify_noting", interrupt)
+    monkeypatch.setattr(upkeep, "verify_noting", interrupt)
     result = run("verify", str(tmp_path))
     assert (result.exit_code, result.stderr) == (130, "Interrupted\n")
 
@@ -156,7 +156,7 @@ def test_a_warning_is_one_line(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) 
         warnings.warn("look\x1b[31m at it", stacklevel=1)
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(checksums, "verify_noting", warn)
+    monkeypatch.setattr(upkeep, "verify_noting", warn)
     with warnings.catch_warnings():
         warnings.simplefilter("always")
         result = run("verify", str(tmp_path))

@@ -14,7 +14,7 @@ from matplotlib.image import imread
 
 import b2nd_dask
 from b2nd_dask.edges.cli.picture import GAP, LEVELS, picture_of
-from b2nd_dask.edges.display.kinds import MIXED
+from b2nd_dask.edges.display.chunk_values import MIXED
 from b2nd_dask.frame.array import reference_of
 from b2nd_dask.frame.chunk_table import chunk_table
 from tests.edges.cli.running import run

@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 import b2nd_dask
-from b2nd_dask.edges.cli import checksums, main
+from b2nd_dask.edges.cli import main, upkeep
 from tests.forked import Ended, answer, run_to_end, started
 
 
@@ -91,7 +91,7 @@ def _interrupted(path: str, connection: Connection) -> None:
         while not reached.wait(0.1):
             pass
 
-    checksums.verify_noting = wait  # type: ignore[assignment]
+    upkeep.verify_noting = wait  # type: ignore[assignment]
     try:
         _main("verify", path)
     except SystemExit as ended:

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from b2nd_dask.edges.display.chunk_values import KINDS, MIXED, binned_kinds
 from b2nd_dask.edges.display.drawing import draw_chunks
-from b2nd_dask.edges.display.kinds import KINDS, MIXED, binned_kinds
 from tests.edges.display.pages import Page
 from tests.strategies import examples
 

@@ -17,7 +17,7 @@ from matplotlib.figure import Figure
 
 import b2nd_dask
 from b2nd_dask import from_b2nd, open_b2nd, plot, to_b2nd
-from b2nd_dask.edges.display.kinds import KINDS
+from b2nd_dask.edges.display.chunk_values import KINDS
 
 
 def colour(code: int) -> list[int]:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as st_np
 
 from b2nd_dask import to_b2nd
-from b2nd_dask.edges.xarray import packed_numbers
+from b2nd_dask.edges.xarray import packing
 from b2nd_dask.edges.xarray.packing import pack
 from tests.strategies import examples
 
@@ -68,7 +68,7 @@ def test_numbers_are_packed_as_by_xarray_or_refused(data, encoding, lazy):
     theirs = packed_by_xarray(values, encoding)
     variable = xr.Variable(theirs.dims, values)
     with dask.config.set(scheduler="sync"), pytest.MonkeyPatch.context() as patch:
-        patch.setattr(packed_numbers, "_PIECE", 7)
+        patch.setattr(packing, "_PIECE", 7)
         try:
             ours = pack(variable.chunk() if lazy else variable, "v", encoding, "v").compute()
         except ValueError:

@@ -13,8 +13,7 @@ from distributed import Client, LocalCluster
 import b2nd_dask
 from b2nd_dask import from_b2nd
 from b2nd_dask.edges.xarray import _xarray_compat, dask_arrays
-from b2nd_dask.graph.tasks.block_index import index_block
-from b2nd_dask.graph.tasks.block_read import compute_block, reduce_block
+from b2nd_dask.graph.tasks import compute_block, index_block, reduce_block
 from tests.edges.xarray.labelled import write_frame
 from tests.graph.pushing import elements_read, tasks_of
 from tests.graph.telling import chunks_read

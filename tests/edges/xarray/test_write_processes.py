@@ -12,7 +12,7 @@ import xarray as xr
 from distributed import Client, LocalCluster
 
 import b2nd_dask
-from b2nd_dask.edges.datasets import locks, staged
+from b2nd_dask.edges.datasets import staged
 from b2nd_dask.edges.xarray import arrays
 from b2nd_dask.errors import StaleFrameError
 from tests.edges.xarray.labelled import weather
@@ -123,7 +123,7 @@ def test_what_was_computed_waits_for_its_turn(tmp_path, monkeypatch):
     FIRST.b2nd.to_b2nd(path)
 
     def change():
-        with locks.changing(path):
+        with staged.changing(path):
             held.set()
             time.sleep(0.5)
 
@@ -142,7 +142,7 @@ def test_the_lock_is_that_of_the_directory_that_has_the_name(tmp_path, monkeypat
     """A directory that was replaced between its opening and its lock is let go."""
     path = tmp_path / "w.b2d"
     FIRST.b2nd.to_b2nd(path)
-    flock, calls = locks.flock, []
+    flock, calls = staged.flock, []
 
     def flock_late(fd, how):
         if not calls:
@@ -151,7 +151,7 @@ def test_the_lock_is_that_of_the_directory_that_has_the_name(tmp_path, monkeypat
         calls.append(os.fstat(fd).st_ino)
         flock(fd, how)
 
-    monkeypatch.setattr(locks, "flock", flock_late)
+    monkeypatch.setattr(staged, "flock", flock_late)
     REST.b2nd.to_b2nd(path, mode="a", append_dim="time")
     assert len(calls) == 2
     assert calls[1] == path.stat().st_ino

@@ -1,8 +1,10 @@
-"""Byte ranges of objects in S3: one GetObject brings the bytes, the size and the etag."""
+"""Byte ranges over HTTP and in S3: one request brings bytes, size and etag of the object."""
 
 from __future__ import annotations
 
 import errno
+import re
+from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 
 from b2nd_dask.storage.byte_reader import Identity
@@ -18,10 +20,95 @@ from b2nd_dask.storage.read.ranged import (
     require_known,
     require_short,
     size_in,
+    size_past_end,
     token_of,
     unknown_size,
 )
-from b2nd_dask.storage.spans import clip
+from b2nd_dask.storage.spans import Span, clip
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+_STRONG_ETAG = re.compile(r'"[^"]*"')
+_MISSING = (HTTPStatus.NOT_FOUND, HTTPStatus.GONE)
+
+
+class HttpRanges:
+    """Request byte ranges from web servers, through the session of an fsspec file system.
+
+    A strong etag is sent along (If-Match); some servers ignore it, so size and etag (else
+    the date of the last change) of each response must be the known ones.
+    """
+
+    def __init__(self, fs: Any) -> None:
+        self._fs = fs
+
+    def get(self, requests: Sequence[RangeRequest]) -> list[Response] | FailedRequest:
+        """Request ranges; see `RangeSource.get`."""
+        return get_concurrently(self._fs, self._get, requests)
+
+    def has_directory(self, path: str) -> bool:
+        """Not needed: web servers redirect requests for a directory."""
+        return False
+
+    async def _get(self, request: RangeRequest) -> Response:
+        # of fsspec's file system, which has imported it
+        import aiohttp
+
+        session = await self._fs.set_session()
+        options = dict(self._fs.kwargs)
+        headers = dict(options.pop("headers", None) or {})
+        # identity: a range of compressed bytes is of no use
+        headers |= {"Range": _range(request.span), "Accept-Encoding": "identity"}
+        if request.known is not None and _STRONG_ETAG.fullmatch(request.known.token):
+            headers["If-Match"] = request.known.token
+        if session.timeout == aiohttp.client.DEFAULT_TIMEOUT:
+            # 5 minutes for any response: here each has a time for its length
+            options.setdefault("timeout", aiohttp.ClientTimeout(total=None, sock_connect=30))
+        url = self._fs.encode_url(request.path)
+        async with in_time():
+            answered = await session.get(url, headers=headers, **options)
+        async with answered as response:
+            if response.url.path.endswith("/") and not url.path.endswith("/"):
+                raise IsADirectoryError(request.path)
+            return await _read_response(response, request)
+
+
+def _range(span: Span) -> str:
+    return f"bytes={span.start}-{span.stop - 1}"
+
+
+async def _read_response(response: Any, request: RangeRequest) -> Response:
+    status, headers, span = response.status, response.headers, request.span
+    if status in _MISSING:
+        raise FileNotFoundError(request.path)
+    if status == HTTPStatus.PRECONDITION_FAILED:
+        raise changed(request)
+    # A 206 has digests of its part.
+    token = token_of({name: headers[name] for name in ("ETag", "Last-Modified") if name in headers})
+    if status == HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE:
+        size = size_past_end(headers.get("Content-Range", ""))
+        return Response(span.start, b"", Identity(size, token))
+    response.raise_for_status()
+    if status == HTTPStatus.PARTIAL_CONTENT:
+        size = size_in(headers.get("Content-Range", ""), span)
+        require_known(request, Identity(size, token))
+        data = await _body(response, min(span.stop, size) - span.start)
+        return Response(span.start, data, Identity(size, token))
+    if response.content_length is None:
+        raise unknown_size()
+    size = response.content_length
+    require_known(request, Identity(size, token))
+    require_short(size, span.stop, request.label)
+    # What follows is dropped with the connection.
+    data = await _body(response, min(span.stop, size))
+    return Response(0, data, Identity(size, token), ranges_ignored=True)
+
+
+async def _body(response: Any, nbytes: int) -> bytes:
+    """Read so many bytes, whatever more the server would send."""
+    return await read_body(lambda: response.content.readexactly(nbytes), nbytes)
+
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
