@@ -14,8 +14,8 @@ from b2nd_dask.frame.array import Frame
 from b2nd_dask.frame.members.files import require_no_link_out
 from b2nd_dask.frame.members.locate import StoredArray, locate_member
 from b2nd_dask.frame.open.cache import process_cache
-from b2nd_dask.frame.open.checksum_state import warn_of_remedy
 from b2nd_dask.frame.open.opening import OpenedFrame, Verify
+from b2nd_dask.frame.open.validity import warn_of_remedy
 from b2nd_dask.frame.opened_array import is_opened_array, location_of_array
 from b2nd_dask.frame.read.decode import Fill
 from b2nd_dask.frame.reference import FrameReference

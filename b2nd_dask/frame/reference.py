@@ -19,14 +19,14 @@ from b2nd_dask.format.grid import Grid, parse_selection
 from b2nd_dask.format.statistics import ChunkStatistics
 from b2nd_dask.format.values import MetaView
 from b2nd_dask.frame.open.cache import process_cache
-from b2nd_dask.frame.open.checksum_state import (
+from b2nd_dask.frame.open.opening import OWN_METALAYERS, OpenedFrame, ParsedFrame, Verify
+from b2nd_dask.frame.open.validity import (
     is_current,
     require_checksums,
     require_current,
     require_descendant,
     state_token,
 )
-from b2nd_dask.frame.open.opening import OWN_METALAYERS, OpenedFrame, ParsedFrame, Verify
 from b2nd_dask.frame.read.answers import (
     Predicate,
     pruned_share,

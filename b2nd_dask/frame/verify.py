@@ -19,8 +19,8 @@ from b2nd_dask.format.trailer import build_write_id
 from b2nd_dask.frame.access import UrlPath, locate
 from b2nd_dask.frame.members.writable import frame_to_change
 from b2nd_dask.frame.open.cache import process_cache
-from b2nd_dask.frame.open.checksum_state import require_current
 from b2nd_dask.frame.open.opening import OpenedFrame
+from b2nd_dask.frame.open.validity import require_current
 from b2nd_dask.frame.read.scan import digests_on_disk, scan_chunks, stored_extents
 from b2nd_dask.frame.write.commit import ChunkIndex, Envelope, publish
 from b2nd_dask.frame.write.idempotent import clean_up

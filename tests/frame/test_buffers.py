@@ -155,30 +155,60 @@ def test_buffers_of_all_threads_go_when_nothing_was_borrowed_for_a_while():
 
     thread = threading.Thread(target=work, daemon=True)
     thread.start()
-    lent.wait()
+    assert lent.wait(30)
     for _ in range(2):  # again, after the next use
         with scratch.borrow(2000) as mine:
             gone.append(weakref.ref(mine.base))
-            # what is borrowed for longer stays
-            _wait_until(lambda: gone[0]() is None)
-            mine[:] = 7
-            assert (mine == 7).all()
-        del mine
+            _wait_until(lambda: gone[0]() is None and not scratch._idle.is_watched)
+            # what is borrowed for longer stays borrowed
+            with scratch.borrow(2000) as other:
+                assert not np.shares_memory(mine, other)
+        del mine, other
         _wait_until(lambda: gone[-1]() is None)
     end.set()
     thread.join()
 
 
+def test_buffers_that_come_back_late_are_not_kept():
+    scratch = Scratch(idle_seconds=0.05)
+    with scratch.borrow(2000) as mine:
+        gone = weakref.ref(mine.base)
+        _wait_until(lambda: not scratch._idle.is_watched)
+    del mine
+    assert gone() is None
+
+
 def test_the_pool_is_emptied_when_nothing_was_asked_for_in_a_while():
+    pool = Pool(idle_seconds=3600)
+    array = pool.empty((POOLED_FROM,), BYTE)
+    del array
+    assert pool.free_nbytes == POOLED_FROM
+    pool._idle._seconds = 0
+    pool._idle._watch()
+    assert pool.free_nbytes == 0
+
+
+def test_what_comes_back_to_an_idle_pool_is_not_kept():
     pool = Pool(idle_seconds=0.05)
     array = pool.empty((POOLED_FROM,), BYTE)
-    del array
-    _wait_until(lambda: pool.free_nbytes == 0)
-    array = pool.empty((POOLED_FROM,), BYTE)
-    _wait_until(lambda: not pool._idle.is_ahead)
-    # what comes back later finds an idle pool
+    _wait_until(lambda: not pool._idle.is_watched)
     del array
     assert pool.free_nbytes == 0
+
+
+def test_where_no_thread_can_be_started_nothing_is_kept(monkeypatch):
+    def refuse(_):
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+    pool = Pool()
+    array = pool.empty((POOLED_FROM,), BYTE)
+    del array
+    assert pool.free_nbytes == 0
+    scratch = Scratch()
+    with scratch.borrow(100):
+        pass
+    assert not scratch._of_thread().buffers
 
 
 def test_workers_of_distributed_use_pages_of_small_arrays_again() -> None:

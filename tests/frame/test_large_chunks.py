@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
+from unittest import mock
+
 import blosc2
 import dask.array as da
 import numpy as np
@@ -16,6 +19,7 @@ from b2nd_dask.frame.read import fetch
 from b2nd_dask.frame.read.buffers import MAX_SCRATCH_NBYTES, scratch
 from b2nd_dask.frame.read.plan import Part
 from b2nd_dask.frame.write import writer
+from b2nd_dask.graph.write import write_tasks
 from tests.strategies import examples
 
 SHAPE, CHUNKS = (4400, 2048), (4200, 2048)
@@ -71,12 +75,15 @@ def test_one_of_the_chunks_repeats_an_element(tmp_path) -> None:
     np.testing.assert_array_equal(x.compute(), values)
 
 
-@pytest.mark.parametrize("cores", [1, 8])
-def test_a_chunk_is_that_of_python_blosc2(elements, tmp_path, monkeypatch, cores) -> None:
+@pytest.mark.parametrize("blocks", [(70, 256), (70, 2048)], ids=["moved", "in stored order"])
+@pytest.mark.parametrize("threads", [1, 4])
+def test_a_chunk_is_that_of_python_blosc2(elements, tmp_path, monkeypatch, blocks, threads) -> None:
     """Written in boxes, by several threads too, it has the bytes of one compressed at once."""
-    monkeypatch.setattr(writer, "usable_cores", lambda: cores)
+    monkeypatch.setattr(write_tasks, "_threads_of_a_task", lambda _: threads)
+    pool = mock.Mock(wraps=writer.ThreadPoolExecutor)
+    monkeypatch.setattr(writer, "ThreadPoolExecutor", pool)
     cparams = {"codec": blosc2.Codec.LZ4, "clevel": 5, "filters": [blosc2.Filter.SHUFFLE]}
-    options = {"chunks": CHUNKS, "blocks": (70, 256), "cparams": cparams}
+    options = {"chunks": CHUNKS, "blocks": blocks, "cparams": cparams}
     b2nd_dask.to_b2nd(da.from_array(elements, chunks=CHUNKS), tmp_path / "ours.b2nd", **options)
     cparams = blosc2.CParams(**cparams, nthreads=1)
     blosc2.asarray(
@@ -85,6 +92,46 @@ def test_a_chunk_is_that_of_python_blosc2(elements, tmp_path, monkeypatch, cores
     opened = [blosc2.open(str(tmp_path / f"{name}.b2nd")) for name in ("ours", "theirs")]
     ours, theirs = (array.schunk.get_chunk(0) for array in opened)
     assert ours == theirs
+    assert pool.called == (threads > 1)
+
+
+def test_one_task_has_the_threads_that_others_leave(monkeypatch) -> None:
+    monkeypatch.setattr(write_tasks, "usable_cores", lambda: 8)
+    monkeypatch.setattr(write_tasks, "available", lambda: mock.Mock(threads=6))
+
+    def blocks(count, chunk_nbytes):
+        grid = Grid((chunk_nbytes * count,), (chunk_nbytes,), (chunk_nbytes,), 1)
+        return mock.Mock(keys=[None] * count, plan=mock.Mock(grid=grid))
+
+    large, small = 1 << 27, 1 << 20
+    assert write_tasks._threads_of_a_task([blocks(1, large)]) == 6
+    assert write_tasks._threads_of_a_task([blocks(2, large), blocks(1, small)]) == 2
+    assert write_tasks._threads_of_a_task([blocks(20, large)]) == 1
+    assert write_tasks._threads_of_a_task([blocks(1, small)]) == 1
+
+
+def test_errors_of_threads_are_raised(elements, tmp_path, monkeypatch) -> None:
+    monkeypatch.setattr(write_tasks, "_threads_of_a_task", lambda _: 3)
+    encode = writer.encode_chunk
+    calls = itertools.count()
+
+    def failing(*args, **kwargs):
+        if next(calls) == 2:
+            raise MemoryError("one of the boxes")
+        return encode(*args, **kwargs)
+
+    monkeypatch.setattr(writer, "encode_chunk", failing)
+    with pytest.raises(MemoryError, match="one of the boxes"):
+        b2nd_dask.to_b2nd(elements[: CHUNKS[0]], tmp_path / "x.b2nd", chunks=CHUNKS)
+    assert not list(tmp_path.iterdir())
+
+
+def test_chunks_that_do_not_shrink(tmp_path, monkeypatch) -> None:
+    monkeypatch.setattr(write_tasks, "_threads_of_a_task", lambda _: 3)
+    values = np.random.default_rng(0).integers(0, 256, (CHUNKS[0], CHUNKS[1] * 8), "u1")
+    values[: CHUNKS[0] // 2] = 1
+    b2nd_dask.to_b2nd(values, tmp_path / "x.b2nd", chunks=values.shape, blocks=(300, 4096))
+    np.testing.assert_array_equal(b2nd_dask.open_b2nd(tmp_path / "x.b2nd")[...], values)
 
 
 @pytest.mark.parametrize("verify", [True, None])

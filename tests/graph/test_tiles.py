@@ -172,8 +172,8 @@ def test_infinite_elements_among_missing_ones():
 
 def test_a_large_block_with_real_tiles(tmp_path, monkeypatch):
     monkeypatch.undo()
-    packed = np.random.default_rng(3).integers(-9000, 9000, (31, 90, 180)).astype("i2")
-    to_b2nd(packed, tmp_path / "x.b2nd", chunks=(31, 90, 180))
+    packed = np.random.default_rng(3).integers(-9000, 9000, (31, 180, 360)).astype("i2")
+    to_b2nd(packed, tmp_path / "x.b2nd", chunks=(31, 180, 360))
     x = from_b2nd(tmp_path / "x.b2nd")
 
     def decoded(x, where):

@@ -12,18 +12,18 @@ from pathlib import Path
 from typing import Any
 
 from b2nd_dask.edges.convert.copying import compare
-from b2nd_dask.edges.convert.frames import (
+from b2nd_dask.edges.convert.lazy import Budget, label_of, readable
+from b2nd_dask.edges.convert.npy import check_npy, read_npy, read_npz, write_npy, write_npz
+from b2nd_dask.edges.convert.options import Options, format_of, split_member
+from b2nd_dask.edges.convert.read_hdf5 import read_hdf5
+from b2nd_dask.edges.convert.write_frames import (
     check_frames,
     write_archive,
     write_folder,
     write_frame,
 )
-from b2nd_dask.edges.convert.lazy import Budget, label_of, readable
-from b2nd_dask.edges.convert.npy import check_npy, read_npy, read_npz, write_npy, write_npz
-from b2nd_dask.edges.convert.options import Options, format_of, split_member
-from b2nd_dask.edges.convert.read_hdf5 import read_hdf5
 from b2nd_dask.edges.convert.write_hdf5 import check_hdf5, with_numbers, write_hdf5
-from b2nd_dask.edges.convert.zarr_groups import check_zarr, read_zarr, write_zarr
+from b2nd_dask.edges.convert.zarr_store import check_zarr, read_zarr, write_zarr
 from b2nd_dask.edges.datasets.staged import Staged, staged
 from b2nd_dask.edges.datasets.tree import Tree
 from b2nd_dask.edges.extras import require
@@ -201,7 +201,7 @@ def _read_frames(
     source: str, dtype: Any = None, storage_options: Mapping[str, Any] | None = None
 ) -> Tree:
     require("convert", "xarray")
-    from b2nd_dask.edges.convert.frames import read_frames
+    from b2nd_dask.edges.convert.read_frames import read_frames
 
     return read_frames(source, dtype, storage_options)
 

@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any
 
 from b2nd_dask.edges.convert.convert import warn_of_lost
-from b2nd_dask.edges.convert.frames import check_frames, write_archive, write_folder
 from b2nd_dask.edges.convert.lazy import Budget
 from b2nd_dask.edges.convert.options import Options
 from b2nd_dask.edges.convert.read_hdf5 import hdf5_member, hdf5_tree
-from b2nd_dask.edges.convert.zarr_groups import zarr_tree
+from b2nd_dask.edges.convert.write_frames import check_frames, write_archive, write_folder
+from b2nd_dask.edges.convert.zarr_store import zarr_tree
 from b2nd_dask.edges.datasets.frames import stem_of
 from b2nd_dask.edges.datasets.staged import staged
 from b2nd_dask.edges.datasets.tree import Tree, drop_unstorable, entries_of

@@ -14,9 +14,9 @@ import numpy as np
 from dask.array.core import normalize_chunks
 
 from b2nd_dask.edges.convert.copying import Copier
-from b2nd_dask.edges.convert.frames import data_of
 from b2nd_dask.edges.convert.lazy import Budget, block_of
 from b2nd_dask.edges.convert.options import Options
+from b2nd_dask.edges.convert.write_frames import data_of
 from b2nd_dask.edges.datasets.tree import Member, Tree
 from b2nd_dask.frame.write.new_frame import check_storable
 from b2nd_dask.graph.write.numpy_arrays import array_in_blocks, mapped_array

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from b2nd_dask.edges.convert.lazy import Budget, block_of, lazy, regions
-from b2nd_dask.edges.convert.zarr_groups import full_dims
+from b2nd_dask.edges.convert.zarr_store import full_dims
 from b2nd_dask.edges.datasets.tree import Member, Tree
 from b2nd_dask.edges.extras import require
 from b2nd_dask.format.labels.pack import NotKeptError

@@ -1,8 +1,8 @@
 """How frames and plans look in a notebook: HTML with a drawing of the chunks, without JavaScript.
 
-`frame_html`, `meta_html` and `verification_html` make the pages, `drawing` the picture of the chunk
-grid, `style` what they share. Nothing here raises: what cannot be shown says why. All text that
-comes from a file is escaped where it is put into HTML, by `style` alone.
+`pages` makes the pages, `drawing` the picture of the chunk grid, `style` what they share. Nothing
+here raises: what cannot be shown says why. All text that comes from a file is escaped where it is
+put into HTML, by `style` alone.
 """
 
 from __future__ import annotations
@@ -17,26 +17,26 @@ from b2nd_dask.frame.info import FrameInfo
 from b2nd_dask.frame.verify import Verification
 from b2nd_dask.graph.plan.plan import Plan
 
-#: Module and function of this folder for the HTML representation of each class.
+#: Function of `pages` for the HTML representation of each class.
 _PAGES: tuple[tuple[Any, str], ...] = (
-    (Frame, "frame_html.frame_html"),
-    (FrameInfo, "meta_html.info_html"),
-    (MetaView, "meta_html.meta_html"),
-    (Verification, "verification_html.verification_html"),
-    (Plan, "meta_html.plan_html"),
+    (Frame, "frame_html"),
+    (FrameInfo, "info_html"),
+    (MetaView, "meta_html"),
+    (Verification, "verification_html"),
+    (Plan, "plan_html"),
 )
 
 
 def install() -> None:
     """Give the classes of the layers below their `_repr_html_`, which these know nothing of."""
     for kind, maker in _PAGES:
-        kind._repr_html_ = _page_by(*maker.split("."))
+        kind._repr_html_ = _page_by(maker)
 
 
-def _page_by(module: str, maker: str) -> Callable[[Any], str]:
+def _page_by(maker: str) -> Callable[[Any], str]:
     def page(shown: Any) -> str:
         # imported when one is shown
-        made: str = getattr(import_module(f"{__name__}.{module}"), maker)(shown)
+        made: str = getattr(import_module(f"{__name__}.pages"), maker)(shown)
         return made
 
     return page

@@ -7,9 +7,9 @@ range of elements, which is decoded as far as it is needed.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any, Generic, Self, TypeVar
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Self
 
 import numpy as np
 
@@ -22,43 +22,9 @@ from b2nd_dask.format.index import MAX_CHUNKS, ChunkKind, OffsetIndex, parse_ind
 from b2nd_dask.format.trailer import parse_trailer
 from b2nd_dask.format.values import most_unpacked, unpack_entry, unpack_value
 from b2nd_dask.frame.open.opening import read_header
+from b2nd_dask.frame.open.store_lists import StoreLists
 from b2nd_dask.frame.open.tail import Tail
 from b2nd_dask.storage import ByteReader, Identity, Location, ObjectReader, Span, printable
-
-T = TypeVar("T")
-
-#: Lists that a process keeps.
-_KEPT = 4
-
-
-class StoreLists(Generic[T]):
-    """The lists of the stores that were opened last, by location and version."""
-
-    def __init__(self) -> None:
-        self._kept: dict[tuple[str, Identity], T] = {}
-
-    def get(self, location: Location, reader: ByteReader, parse: Callable[[], T]) -> T:
-        """Parse the list of a store, or take the one of this version.
-
-        Parameters
-        ----------
-        location : Location
-            Of the store, or of a member of it.
-        reader : ByteReader
-            Of the store, opened.
-        """
-        if not reader.identity_is_cheap:
-            # an identity that may say less than the list does
-            return parse()
-        key = (replace(location, member="", embedded=False).key, reader.opened_identity())
-        found = self._kept.get(key)
-        if found is None:
-            found = self._kept[key] = parse()
-            # without a lock, which a fork would leave held: no thread comes between `list` or `pop`
-            for old in list(self._kept)[:-_KEPT]:
-                self._kept.pop(old, None)
-        return found
-
 
 #: A chunk of a store has 8 KiB in practice; a longer one is decoded for each small read.
 MAX_CHUNK_NBYTES = 1 << 26

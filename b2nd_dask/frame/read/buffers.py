@@ -43,11 +43,12 @@ _HUGE_FROM = 1 << 22
 _LEAST_USE = 0.8
 #: A thread keeps no more bytes of scratch buffers than this.
 MAX_SCRATCH_NBYTES = 64 << 20
-#: Larger chunks are compressed and decoded so many bytes at once, and small ones reduced: fresh
-#: pages for all of a chunk take longer than a context of the codec for each box of blocks, and the
-#: calls for a small chunk longer than its elements.
+#: Bytes of elements that are worked on at once. Chunks of more than `MAX_SCRATCH_NBYTES` are
+#: compressed and decoded in boxes of this size: fresh pages for a whole one take longer than a
+#: context of the codec for each box. Small chunks are reduced in groups of this size: the calls for
+#: one take longer than its elements.
 BOX_NBYTES = 1 << 23
-#: Memory that nothing has used for so many seconds goes back to the system.
+#: Memory that nothing has used for so many seconds is let go.
 _IDLE_SECONDS = 10.0
 
 
@@ -87,26 +88,28 @@ def in_pages(shape: tuple[int, ...], dtype: np.dtype[Any]) -> NDArray[Any]:
 
 
 class Idle:
-    """Calls a function when nothing was used for some seconds; again, after the next use."""
+    """Calls a function once nothing was used for some seconds, and again after each later use."""
 
     def __init__(self, seconds: float, then: Callable[[], None]) -> None:
         self._seconds, self._then = seconds, then
         self._last, self._watched_in = 0.0, 0
 
     @property
-    def is_ahead(self) -> bool:
-        """Whether something was used since the last call."""
-        # the watching thread is not there in a forked process
+    def is_watched(self) -> bool:
+        """Whether a thread waits to call the function."""
+        # it is not there in a forked process
         return self._watched_in == os.getpid()
 
     def used(self) -> None:
-        """Count the seconds anew."""
+        """Count the seconds anew. Not for finalizers, which must start no threads."""
         self._last = time.monotonic()
-        if not self.is_ahead:
+        if not self.is_watched:
             self._watched_in = os.getpid()
             watch = threading.Thread(target=self._watch, name="b2nd_dask-idle", daemon=True)
-            with suppress(RuntimeError):  # the interpreter ends, or has no threads
+            try:
                 watch.start()
+            except RuntimeError:  # the interpreter ends, or has no threads
+                self._watched_in = 0
 
     def _watch(self) -> None:
         while (left := self._last + self._seconds - time.monotonic()) > 0:
@@ -129,24 +132,25 @@ class Scratch:
 
     def __init__(self, idle_seconds: float = _IDLE_SECONDS) -> None:
         self._thread = threading.local()
-        self._kept: weakref.WeakSet[_Kept] = weakref.WeakSet()
-        self._lock = threading.Lock()
+        # without a lock, which a fork might find held
+        self._threads: deque[weakref.ref[_Kept]] = deque()
         self._idle = Idle(idle_seconds, self._let_go)
 
     def _of_thread(self) -> _Kept:
         kept: _Kept | None = getattr(self._thread, "kept", None)
         if kept is None:
             kept = self._thread.kept = _Kept()
-            with self._lock:
-                self._kept.add(kept)
+            self._threads.append(weakref.ref(kept))
         return kept
 
     def _let_go(self) -> None:
-        with self._lock:
-            threads = list(self._kept)
-        for kept in threads:
-            # a thread that borrows just now has the old list in its hands
-            kept.buffers = []
+        for thread in list(self._threads):
+            kept = thread()
+            if kept is None:
+                self._threads.remove(thread)
+            else:
+                # who borrows just now has the old list in hand
+                kept.buffers = []
 
     @contextmanager
     def borrow(self, nbytes: int) -> Iterator[NDArray[np.uint8]]:
@@ -157,6 +161,7 @@ class Scratch:
         ndarray of uint8
             Nobody else has it meanwhile: a second call in the same thread gets other memory.
         """
+        self._idle.used()
         mine = self._of_thread()
         kept = mine.buffers
         number = next((n for n, one in enumerate(kept) if one.nbytes >= nbytes), None)
@@ -173,7 +178,9 @@ class Scratch:
             if sum(one.nbytes for one in kept) + buffer.nbytes <= MAX_SCRATCH_NBYTES:
                 kept.append(buffer)
                 kept.sort(key=len)
-            self._idle.used()
+            if not self._idle.is_watched:
+                # nobody would let it go
+                mine.buffers = []
 
 
 #: Of everything that reads, writes and decodes.
@@ -257,8 +264,10 @@ class Pool:
         It stays also where it alone is more than the bound: the next one takes its place. In a pool
         that is idle nothing stays.
         """
-        if self._idle.is_ahead:
-            self._free.append(slab)
+        self._free.append(slab)
+        if not self._idle.is_watched:
+            # whoever empties an idle pool may have been here already
+            self._free.clear()
         while self.free_nbytes > self._max_free_nbytes and len(self._free) > 1:
             # another thread may be faster
             with suppress(IndexError):

@@ -24,7 +24,6 @@ from b2nd_dask.format.integrity import chunk_digest
 from b2nd_dask.format.statistics import chunk_statistics
 from b2nd_dask.frame.open.opening import OWN_METALAYERS
 from b2nd_dask.frame.read.buffers import BOX_NBYTES, MAX_SCRATCH_NBYTES, scratch
-from b2nd_dask.frame.read.region import usable_cores
 from b2nd_dask.frame.read.scatter import gather_chunk
 from b2nd_dask.frame.write.records import ChunkRecords, journal_rows
 from b2nd_dask.processes import reduced
@@ -102,7 +101,11 @@ class FramePlan:
 
 
 def write_block(
-    elements: NDArray[Any], origin: tuple[int, ...], plan: FramePlan, staging: Staging
+    elements: NDArray[Any],
+    origin: tuple[int, ...],
+    plan: FramePlan,
+    staging: Staging,
+    threads: int = 1,
 ) -> ChunkRecords:
     """Encode and stage the chunks of one block.
 
@@ -112,9 +115,11 @@ def write_block(
         Whole chunks of the frame, but for those that the array's edge cuts.
     origin : tuple of int
         Where the block's first element lies in the array; the corner of a chunk.
+    threads : int
+        That compress a large chunk.
     """
     grid = plan.grid
-    batches = StagedBatches(staging)
+    batches = StagedBatches(staging, threads)
     elements = np.asarray(elements, plan.dtype)
     counts = [-(-n // c) for n, c in zip(elements.shape, grid.chunks, strict=True)]
     first = [at // c for at, c in zip(origin, grid.chunks, strict=True)]
@@ -134,8 +139,9 @@ class StagedBatches:
     Where the write can be resumed, each batch is noted once it is staged.
     """
 
-    def __init__(self, staging: Staging) -> None:
+    def __init__(self, staging: Staging, threads: int = 1) -> None:
         self._staging = staging
+        self._threads = threads
         self._codes: dict[int, int] = {}
         self._held: dict[int, bytes] = {}
         self._held_nbytes = 0
@@ -147,7 +153,7 @@ class StagedBatches:
         """Encode and add a chunk of valid elements."""
         rows: list[bytes] = []
         look = (lambda found: rows.append(chunk_statistics(found))) if plan.stats else None
-        encoded = encode_elements(elements, plan.grid, plan.compression, look)
+        encoded = encode_elements(elements, plan.grid, plan.compression, look, self._threads)
         self.add(chunk, encoded, rows[0] if rows else None)
 
     def add(self, chunk: int, encoded: int | bytes, statistics: bytes | None) -> None:
@@ -222,6 +228,7 @@ def encode_elements(
     grid: Grid,
     how: Compression,
     look: Callable[[NDArray[Any]], None] | None = None,
+    threads: int = 1,
 ) -> int | bytes:
     """Encode the elements of one chunk.
 
@@ -232,6 +239,8 @@ def encode_elements(
     look : callable, optional
         Gets the valid elements of a chunk that is stored, in any order and shape, while they are in
         the processor's cache.
+    threads : int
+        That compress boxes of a large chunk.
 
     Returns
     -------
@@ -246,9 +255,8 @@ def encode_elements(
             look(np.broadcast_to(element, elements.shape))
         return encoded
     moved = elements if elements.dtype.fields is None else elements.view(f"V{grid.itemsize}")
-    is_large = grid.chunk_nbytes > MAX_SCRATCH_NBYTES and how.has_independent_blocks
-    # of a frame that has fewer chunks than there are cores
-    threads = max(1, usable_cores() // grid.nchunks)
+    most = BOX_NBYTES if threads > 1 else MAX_SCRATCH_NBYTES
+    is_large = grid.chunk_nbytes > most and how.has_independent_blocks
     if is_large and (threads > 1 or not _lies_as_stored(moved, grid)):
         chunk = join_chunks(_encoded_boxes(moved, grid, how, threads))
         if chunk is not None:
@@ -265,7 +273,7 @@ def encode_elements(
 def _encoded_boxes(
     elements: NDArray[Any], grid: Grid, how: Compression, threads: int
 ) -> Iterator[bytes]:
-    """Compress boxes of a chunk that is too large for a scratch buffer."""
+    """Compress the boxes of a large chunk."""
 
     def encoded(box: tuple[slice, ...]) -> bytes:
         shape = tuple(along.stop - along.start for along in box)

@@ -21,7 +21,7 @@ from b2nd_dask.frame.reference import FrameReference
 from b2nd_dask.frame.write.writer import FramePlan
 from b2nd_dask.graph.expression.chunk_steps import Fold
 from b2nd_dask.graph.expression.program import Program
-from b2nd_dask.graph.expression.tiles import in_place, is_tiled
+from b2nd_dask.graph.expression.tiles import InPlace, Tiles, in_place, is_tiled
 from b2nd_dask.storage import Staging
 
 ReadFrame = FrameReference | IntermediateFrame
@@ -177,10 +177,23 @@ def nbytes_of_program(program: Program, dtypes: Sequence[np.dtype[Any]]) -> int:
 
 
 def nbytes_of_tile(program: Program, dtypes: Sequence[np.dtype[Any]]) -> int:
-    """Bytes of the memory that the steps of a program write to, for each element of a tile."""
+    """Bytes of what the steps of a program write to or make, for each element of a tile."""
     arrays = [np.empty(0, dtype) for dtype in dtypes]
-    memory = _tried(lambda: in_place(program, arrays, (0,)).memory, tuple(dtypes))
-    return sum(dtype.itemsize for dtype in memory)
+    small: InPlace | None = _tried(lambda: in_place(program, arrays, (0,)), None)
+    made = _dtypes_of(program, dtypes)[1:]
+    if small is None:
+        return 2 * made[-1].itemsize
+    fresh = [
+        dtype.itemsize
+        for dtype, step in zip(made, small.program.steps, strict=True)
+        if "out" not in step.kwargs
+    ]
+    return int(sum(dtype.itemsize for dtype in small.memory) + max(fresh, default=0))
+
+
+def nelements_of_tile(_: Program, shape: tuple[int, ...], axis: tuple[int, ...]) -> int:
+    """Elements of the largest tile of a block that is reduced along axes."""
+    return Tiles(shape, axis).most
 
 
 def _dtypes_of(program: Program, dtypes: Sequence[np.dtype[Any]]) -> list[np.dtype[Any]]:

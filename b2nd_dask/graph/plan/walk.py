@@ -43,7 +43,7 @@ from b2nd_dask.graph._dask_compat import (
 from b2nd_dask.graph.expression.chunk_steps import Fold
 from b2nd_dask.graph.expression.elementwise import FILTERS, UNKNOWN, is_among, is_number
 from b2nd_dask.graph.expression.program import ELEMENTS, Program
-from b2nd_dask.graph.expression.tiles import TILE, is_tiled
+from b2nd_dask.graph.expression.tiles import is_tiled
 from b2nd_dask.graph.plan.memory import (
     FoundRead,
     FoundTask,
@@ -53,6 +53,7 @@ from b2nd_dask.graph.plan.memory import (
     nbytes_of_program,
     nbytes_of_results,
     nbytes_of_tile,
+    nelements_of_tile,
     read_of,
 )
 from b2nd_dask.graph.plan.plan import FrameReads, Plan, Target
@@ -258,15 +259,15 @@ class Walk:
         reads = [read_of([(each.source, each.axes)]) for each in blocks]
         program = getattr(func, "keywords", {}).get("program", ELEMENTS)
         if program.steps:
-            sizes = [math.prod(map(len, each.axes)) for each in blocks]
-            at = sizes.index(max(sizes))
+            shapes = [tuple(map(len, each.axes)) for each in blocks]
+            at = max(range(len(blocks)), key=lambda number: math.prod(shapes[number]))
             # results of other tasks are taken for ones of the same dtype
             known = [each if isinstance(each, BlockRead) else blocks[at] for each in args]
             dtypes = tuple(each.source.dtype for each in known)
             nbytes = self._once(nbytes_of_program, program, dtypes)
             reads[at].held = nbytes / blocks[at].source.dtype.itemsize
             if is_tiled(program):
-                reads[at].beside = self._in_tiles(program, dtypes, sizes[at])
+                reads[at].beside = self._in_tiles(program, dtypes, shapes[at])
         return reads
 
     def _of_result(
@@ -283,7 +284,8 @@ class Walk:
         result = nelements * self._once(nbytes_of_program, program, dtypes)
         read.beside = result
         if is_tiled(program):
-            read.beside += self._in_tiles(program, dtypes, nelements)
+            running = min(threads, math.prod(map(len, chunks)))
+            read.beside += running * self._in_tiles(program, dtypes, tuple(map(max, chunks)))
         return read
 
     def _of_reduction(self, block: BlockRead, fold: Fold, inputs: list[Any]) -> list[FoundRead]:
@@ -298,16 +300,20 @@ class Walk:
         read.beside = kept * self._once(nbytes_of_results, fold, frame.dtype, len(axes))
         if fold.program.steps:
             dtypes = (frame.dtype,) * (1 + fold.program.inputs)
-            read.beside += self._in_tiles(fold.program, dtypes, math.prod(shape))
+            read.beside += self._in_tiles(fold.program, dtypes, shape, fold.axis)
         others = (each for each in inputs if isinstance(each, BlockRead))
         return [read, *(read_of([(each.source, each.axes)]) for each in others)]
 
     def _in_tiles(
-        self, program: Program, dtypes: tuple[np.dtype[Any], ...], nelements: int
+        self,
+        program: Program,
+        dtypes: tuple[np.dtype[Any], ...],
+        shape: tuple[int, ...],
+        axis: tuple[int, ...] = (),
     ) -> float:
-        """Bytes of the memory for the tiles of a block, which are about equal."""
-        tile = nelements / max(1, math.ceil(nelements / TILE))
-        return tile * self._once(nbytes_of_tile, program, dtypes)
+        """Bytes of the memory for the largest tile of a block."""
+        nelements = self._once(nelements_of_tile, program, shape, axis)
+        return nelements * self._once(nbytes_of_tile, program, dtypes)
 
     def _held(self, program: Program, frame: Readable) -> float:
         """Bytes that a program holds for each byte of elements of a frame."""

@@ -19,6 +19,8 @@ from dask.optimization import cull
 from numpy.typing import NDArray
 
 from b2nd_dask.format.grid import Grid
+from b2nd_dask.frame.read.buffers import BOX_NBYTES
+from b2nd_dask.frame.read.region import usable_cores
 from b2nd_dask.frame.write.casts import checked_cast, fits
 from b2nd_dask.frame.write.commit import commit_frame
 from b2nd_dask.frame.write.idempotent import (
@@ -31,6 +33,7 @@ from b2nd_dask.frame.write.records import ChunkRecords, merge_records
 from b2nd_dask.frame.write.writer import FramePlan, constant_records, write_block
 from b2nd_dask.graph import _dask_compat
 from b2nd_dask.graph.read.blocks import Chunks, regions_of
+from b2nd_dask.graph.resources import available
 from b2nd_dask.graph.task_names import of_frame
 from b2nd_dask.graph.write.input_arrays import aligned_to, constant_element
 from b2nd_dask.storage import Staging
@@ -188,13 +191,21 @@ def write_graphs(jobs: Sequence[WriteJob], staged: ChunkRecords | None = None) -
     # those that compute nothing, of whose layers dask would leave some in the graph as a whole
     computing = [blocks for blocks in each if blocks.keys]
     optimized = _fused if _dask_compat.has_layers() else _appended
-    tasks = optimized(computing) if computing else {}
+    tasks = optimized(computing, _threads_of_a_task(computing)) if computing else {}
     for blocks in each:
         blocks.graph = {**tasks, **blocks.graph}
     return [b.committed([*b.keys, *b.known], b.job.finish, b.plan) for b in each]
 
 
-def _records_of(blocks: _Blocks) -> da.Array:
+def _threads_of_a_task(each: Sequence[_Blocks]) -> int:
+    """Threads that compress a large chunk: more than one where tasks are fewer than threads."""
+    if not any(blocks.plan.grid.chunk_nbytes > BOX_NBYTES for blocks in each):
+        return 1
+    threads = min(available().threads, usable_cores())
+    return max(1, threads // sum(len(blocks.keys) for blocks in each))
+
+
+def _records_of(blocks: _Blocks, threads: int) -> da.Array:
     """An array of records, of which the task of each block reads, computes and writes it."""
     arr = blocks.array
     indices = tuple(range(arr.ndim))
@@ -213,13 +224,14 @@ def _records_of(blocks: _Blocks) -> da.Array:
         plan=blocks.plan,
         # a Delayed instead of the array would not fuse
         opened=blocks.opened,
+        threads=threads,
     )
     return records
 
 
-def _fused(each: Sequence[_Blocks]) -> dict[Any, Any]:
+def _fused(each: Sequence[_Blocks], threads: int) -> dict[Any, Any]:
     """Optimize the blocks that are to be computed with the tasks that write them."""
-    records = [_records_of(blocks) for blocks in each]
+    records = [_records_of(blocks, threads) for blocks in each]
     graph = HighLevelGraph.merge(*(array.__dask_graph__() for array in records))
     keys = [key for blocks in each for key in [*blocks.keys, *blocks.opened.dask]]
     # a collection need not have an optimizer
@@ -227,7 +239,7 @@ def _fused(each: Sequence[_Blocks]) -> dict[Any, Any]:
     return dict(optimize(graph, keys))
 
 
-def _appended(each: Sequence[_Blocks]) -> dict[Any, Any]:
+def _appended(each: Sequence[_Blocks], threads: int) -> dict[Any, Any]:
     """Optimize the blocks, and put the tasks that write them behind.
 
     Where dask's option array.query-planning makes arrays expressions, or dask lacks what layers of
@@ -240,7 +252,7 @@ def _appended(each: Sequence[_Blocks]) -> dict[Any, Any]:
     arrays = [array.optimize() for array in arrays] if is_planned else dask_optimize(*arrays)
     for blocks, array in zip(each, arrays, strict=True):
         tasks |= {**array.__dask_graph__(), **blocks.graph}
-        common = blocks.job.origin, blocks.plan, blocks.opening
+        common = blocks.job.origin, blocks.plan, blocks.opening, threads
         regions = dict(zip(np.ndindex(array.numblocks), regions_of(array.chunks), strict=True))
         for key, at in zip(blocks.keys, blocks.at, strict=True):
             writes[key] = (write_task, (array.name, *at), regions[at], *common)
@@ -254,13 +266,16 @@ def write_task(
     origin: tuple[int, ...],
     plan: FramePlan,
     opened: OpenedStaging,
+    threads: int,
 ) -> ChunkRecords:
     """Write one block, which may be read-only; `region` is its position in the dask array."""
     name = f"{opened.staging.label}: the block at {tuple(axis.start for axis in region)}"
     shape = tuple(axis.stop - axis.start for axis in region)
     corner = tuple(start + axis.start for start, axis in zip(origin, region, strict=True))
     elements = checked_block(block, name, shape, plan.dtype)
-    return stage_once(lambda: write_block(elements, corner, plan, opened.staging), plan, opened)
+    return stage_once(
+        lambda: write_block(elements, corner, plan, opened.staging, threads), plan, opened
+    )
 
 
 def checked_block(

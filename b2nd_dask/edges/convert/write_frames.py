@@ -1,10 +1,9 @@
-"""Frames, directories of frames and stores of python-blosc2."""
+"""A tree as one frame, or as a directory or an archive of frames."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import nullcontext
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -12,74 +11,17 @@ from typing import Any
 import dask
 
 from b2nd_dask.edges.convert.options import Options
+from b2nd_dask.edges.datasets.entries import drop_unstorable, entries_of
 from b2nd_dask.edges.datasets.frames import (
     begin_folder,
     check_layout,
     pack_folder,
     packed_frame,
 )
-from b2nd_dask.edges.datasets.tree import Member, Tree, drop_unstorable, entries_of
+from b2nd_dask.edges.datasets.tree import Member, Tree
 from b2nd_dask.edges.progress import tasks_shown
-from b2nd_dask.edges.xarray.dask_arrays import install
-from b2nd_dask.edges.xarray.places import OpenOptions, Place, in_group, location_of, place_of
-from b2nd_dask.edges.xarray.variables import (
-    NAMELESS,
-    Contents,
-    contents_of_frame,
-    contents_of_place,
-)
 from b2nd_dask.format.labels.labels import too_many_coords
-from b2nd_dask.frame.access import open_b2nd
-from b2nd_dask.frame.array import Frame
 from b2nd_dask.graph.write.to_b2nd import to_b2nd
-from b2nd_dask.storage import printable
-
-
-def read_frames(path: str, dtype: Any, storage_options: Mapping[str, Any] | None) -> Tree:
-    """Describe a frame, a directory of frames or a store.
-
-    Parameters
-    ----------
-    dtype : dtype-like, optional
-        Of the elements of a frame of Caterva, which stores none.
-    """
-    location, group = location_of(path, storage_options)
-    place = place_of(location)
-    # so that variables become arrays of `from_b2nd`
-    install()
-    if place is None:
-        return _single(open_b2nd(path, dtype=dtype, storage_options=storage_options), path)
-    if dtype is not None:
-        raise ValueError("dtype= is for a single frame of Caterva, which stores none: leave it out")
-    return _tree(in_group(place, group), path)
-
-
-def _tree(place: Place, label: str) -> Tree:
-    """What the engine of xarray opens there: without what is not committed, nor side-cars."""
-    contents = contents_of_place(place, OpenOptions(), (), own_dims=True)
-    tree = Tree(label, attrs=contents.attrs, members=_members(contents))
-    for name in place.groups():
-        tree.groups[name] = _tree(place.inside(name), f"{label}/{printable(name)}")
-    return tree
-
-
-def _single(frame: Frame, label: str) -> Tree:
-    """A frame; one that holds its coordinates is a group of the array and these."""
-    members = _members(contents_of_frame(frame, NAMELESS))
-    if len(members) == 1:
-        ((name, member),) = members.items()
-        return Tree(label, replace(member, name=None if name == NAMELESS else name))
-    return Tree(label, members={n if n != NAMELESS else "values": m for n, m in members.items()})
-
-
-def _members(contents: Contents) -> dict[str, Member]:
-    found = {}
-    for name, variable in contents.variables.items():
-        dims = None if name in contents.without_dims else tuple(map(str, variable.dims))
-        elements = variable.chunk(variable.encoding.get("preferred_chunks", {})).data
-        is_coord = name in contents.coords
-        found[name] = Member(elements, dims, dict(variable.attrs), is_coord=is_coord)
-    return found
 
 
 def check_frames(tree: Tree, *, single: bool) -> None:
