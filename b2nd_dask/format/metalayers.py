@@ -4,6 +4,8 @@ Layout (docs/format.md, Metalayers), after the 0x93 that opens it: 0xcd u16 size
 u16 count, for each entry a fixstr name and 0xd2 int32 offset of its content, 0xdc u16 count, then
 for each entry 0xc6 u32 length and the bytes. Offsets count from the first byte of the header or
 trailer; readers follow them.
+
+Also the names of entries of vlmeta that belong to the frame itself, not to the user.
 """
 
 from __future__ import annotations
@@ -18,26 +20,14 @@ from b2nd_dask.errors import FrameFormatError
 RECORD_NAME = "b2nd.xxh3"
 #: The statistics of the chunks (docs/statistics.md, Entry).
 STATISTICS_NAME = "b2nd.stats"
-OWN_NAMES = (RECORD_NAME, STATISTICS_NAME)
+OWN_VLMETA = (RECORD_NAME, STATISTICS_NAME)
 
 _Value = TypeVar("_Value")
-
-
-def users_vlmeta(vlmeta: Mapping[str, _Value]) -> dict[str, _Value]:
-    """Leave the frame's own entries out of vlmeta.
-
-    python-blosc2 lists them with the user's, and whoever copies all entries into another frame
-    copies them, too.
-    """
-    return {name: value for name, value in vlmeta.items() if name not in OWN_NAMES}
-
-
 #: C-Blosc2 opens no frame with more metalayers, and breaks on writing more vlmetalayers
 #: (docs/format.md, Metalayers).
 MAX_METALAYERS = 16
 #: A fixstr length has five bits.
 MAX_NAME = 31
-
 _MAP_SIZE, _MAP, _ARRAY, _INT32, _BIN = 0xCD, 0xDE, 0xDC, 0xD2, 0xC6
 
 
@@ -143,3 +133,12 @@ def _take(buf: bytes, pos: int, length: int, stop: int) -> bytes:
     if not 0 <= pos <= pos + length <= min(stop, len(buf)):
         raise FrameFormatError(f"{length} bytes needed, the section ends at {stop}", offset=pos)
     return buf[pos : pos + length]
+
+
+def users_vlmeta(vlmeta: Mapping[str, _Value]) -> dict[str, _Value]:
+    """Leave the frame's own entries out of vlmeta.
+
+    python-blosc2 lists them with the user's, and whoever copies all entries into another frame
+    copies them, too.
+    """
+    return {name: value for name, value in vlmeta.items() if name not in OWN_VLMETA}

@@ -15,6 +15,9 @@ from b2nd_dask._version import __version__
 from b2nd_dask.edges.cli.failures import Verb, reported, safe
 from b2nd_dask.edges.extras import require
 
+_PROGRAM = "b2nd-dask"
+_VARIABLE = "_B2ND_DASK_COMPLETE"
+
 
 class _Row(NamedTuple):
     """Where a verb is, and what it does."""
@@ -118,10 +121,6 @@ def main() -> None:
     Exit codes: 0 done, 1 failed or damaged, 2 wrong arguments, 3 no checksums to verify by, 130
     interrupted.
     """
-
-
-_PROGRAM = "b2nd-dask"
-_VARIABLE = "_B2ND_DASK_COMPLETE"
 
 
 @click.command("completion", cls=Verb)

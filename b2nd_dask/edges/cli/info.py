@@ -1,4 +1,4 @@
-"""`info`: what frames and stores hold, for people and as JSON; no chunk is read."""
+"""`info`: what frames and stores hold, for people and as JSON; no chunk is decoded."""
 
 from __future__ import annotations
 
@@ -22,6 +22,10 @@ from b2nd_dask.frame.members.listing import Member
 from b2nd_dask.frame.reference import FrameReference
 from b2nd_dask.frame.sizes import decimal
 from b2nd_dask.storage import printable
+
+_STATES = {ChecksumState.VALID: "present"}
+#: Headers of more chunks are not looked at to tell what `compact` would give back.
+_MOST_HEADERS = 200_000
 
 
 def recorded(frame: Frame) -> dict[str, Any] | None:
@@ -56,11 +60,6 @@ def records_of(frame: Frame) -> dict[str, int]:
         return {"chunks": 0, "of": frame.nchunks, "nbytes": 0}
     known = int(np.count_nonzero(columns.known))
     return {"chunks": known, "of": frame.nchunks, "nbytes": len(entry.entry)}
-
-
-_STATES = {ChecksumState.VALID: "present"}
-#: Headers of more chunks are not looked at to tell what `compact` would give back.
-_MOST_HEADERS = 200_000
 
 
 def facts_of(frame: Frame) -> dict[str, Any]:

@@ -22,6 +22,10 @@ from b2nd_dask.frame.write.new_frame import check_storable
 from b2nd_dask.graph.write.numpy_arrays import array_in_blocks, mapped_array
 from b2nd_dask.storage import printable
 
+#: Errors of posix_fallocate on file systems that cannot allocate.
+_NO_ALLOCATION = (errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS)
+_ZEROS_NBYTES = 1 << 20
+
 
 def read_npy(path: str, budget: Budget) -> Tree:
     """Describe a .npy file."""
@@ -69,11 +73,6 @@ def _member(path: Path, label: str, budget: Budget) -> Member:
         source = np.array(elements)
     sizes = block_of(elements.shape, None, elements.dtype.itemsize, budget.block)
     return Member(array_in_blocks(source, normalize_chunks(sizes, elements.shape)))
-
-
-#: Errors of posix_fallocate on file systems that cannot allocate.
-_NO_ALLOCATION = (errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS)
-_ZEROS_NBYTES = 1 << 20
 
 
 def check_npy(tree: Tree, options: Options, *, single: bool) -> None:

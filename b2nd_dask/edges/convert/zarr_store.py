@@ -22,6 +22,8 @@ from b2nd_dask.storage import printable
 
 #: Dims in the attributes of version 2, as xarray writes them.
 _DIMS_V2 = "_ARRAY_DIMENSIONS"
+_BLOSC = ("blosclz", "lz4", "lz4hc", "zlib", "zstd")
+_SHUFFLES = ("bitshuffle", "shuffle", "noshuffle")
 
 
 def open_zarr(path: str, storage_options: Mapping[str, Any] | None) -> Any:
@@ -146,10 +148,6 @@ def full_dims(dims: Any, ndim: int) -> tuple[str, ...] | None:
         return None if ndim or dims is None else ()
     names = tuple(str(dim) if dim else f"dim_{axis}" for axis, dim in enumerate(dims))
     return names if len(set(names)) == ndim else None
-
-
-_BLOSC = ("blosclz", "lz4", "lz4hc", "zlib", "zstd")
-_SHUFFLES = ("bitshuffle", "shuffle", "noshuffle")
 
 
 def check_zarr(tree: Tree, options: Options) -> None:

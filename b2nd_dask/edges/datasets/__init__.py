@@ -1,5 +1,5 @@
 """Several labelled arrays as one directory or archive of frames.
 
-`tree` describes arrays that are not read yet, `entries` makes vlmeta and the manifest of them,
-`staged` publishes a directory or file at once, and `frames` lays the frames out.
+`tree` describes arrays that are not read yet, and makes vlmeta and the manifest of them; `staged`
+publishes a directory or file at once, and `frames` lays the frames out.
 """

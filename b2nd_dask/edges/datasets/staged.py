@@ -19,6 +19,10 @@ from b2nd_dask.edges.datasets.replaceable import require_replaceable
 from b2nd_dask.errors import StaleFrameError
 from b2nd_dask.storage import NO_LOCKS, about, area_of, publish_path, remove_area, sync
 
+logger = logging.getLogger("b2nd_dask")
+#: Errors of a disk, a quota or a limit that is full.
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+
 
 @contextmanager
 def changing(path: Path) -> Iterator[None]:
@@ -78,12 +82,6 @@ def _lock(path: Path, *, wait: bool = False) -> int:
             os.close(fd)
             raise
         os.close(fd)
-
-
-logger = logging.getLogger("b2nd_dask")
-
-#: Errors of a disk, a quota or a limit that is full.
-_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 @dataclass(frozen=True)

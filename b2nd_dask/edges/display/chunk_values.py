@@ -1,4 +1,7 @@
-"""What pictures of the chunk grid show of each chunk: kind, sizes, codec, statistics."""
+"""What pictures of the chunk grid show of each chunk: kind, sizes, codec, statistics.
+
+Also the colours of kinds, and grids with fewer cells.
+"""
 
 from __future__ import annotations
 
@@ -15,6 +18,9 @@ from b2nd_dask.frame.info import KIND_NAMES
 
 #: Of a cell that stands for chunks of several kinds.
 MIXED = 9
+
+#: What `Frame.stats` knows of each chunk.
+STATISTICS = ("min", "max", "mean", "nans", "nonzeros")
 
 
 class Kind(NamedTuple):
@@ -97,10 +103,6 @@ def binned_means(values: NDArray[np.float64], step: tuple[int, ...]) -> NDArray[
             total, count = (np.add.reduceat(each, starts, axis) for each in (total, count))
     none: NDArray[np.float64] = np.full(total.shape, np.nan)
     return np.divide(total, count, out=none, where=count > 0)
-
-
-#: What `Frame.stats` knows of each chunk.
-STATISTICS = ("min", "max", "mean", "nans", "nonzeros")
 
 
 def require_known(frame: Frame, table: ChunkTable, by: str) -> None:

@@ -40,78 +40,8 @@ from b2nd_dask.graph.plan.plan import Plan, sections
 
 #: Entries that are shown, and characters of one value.
 _MOST_ENTRIES, _MOST_TEXT, _MOST_NAME = 100, 600, 80
-
-
-def meta_html(layer: MetaView) -> str:
-    """Show the entries of a metadata view, each with its value."""
-    heading = title("Metadata", f"{len(layer)} {'entry' if len(layer) == 1 else 'entries'}")
-    return page([heading, guarded(lambda: entries_table(layer))])
-
-
-def entries_table(layer: MetaView) -> str:
-    """A table of names and values, of the first entries where there are very many."""
-    names = list(itertools.islice(layer, _MOST_ENTRIES))
-    rows = [(_name(name), value_text(layer, name, _MOST_TEXT)) for name in names]
-    left = len(layer) - len(names)
-    return table(rows) + (paragraph(f"and {left} more") if left else "")
-
-
-def info_html(info: FrameInfo) -> str:
-    """Show `Frame.info` as a table."""
-    rows = itertools.islice(info.items(), 2 * _MOST_ENTRIES)
-    return page([guarded(lambda: table(rows))])
-
-
-def plan_html(found: Plan) -> str:
-    """Show a plan, each of its sections as a table."""
-    return page(part for name, rows in sections(found) for part in (title(name), table(rows)))
-
-
-def _name(name: str) -> str:
-    shown = name if name.isprintable() else repr(name)
-    return shown if len(shown) <= _MOST_NAME else f"{shown[: _MOST_NAME - 3]}..."
-
-
 #: Damaged chunks that are listed.
 _MOST_LISTED = 100
-
-
-def verification_html(found: Verification) -> str:
-    """Show the result first, then every damaged chunk."""
-    return page([title("Verification", found.path), guarded(lambda: _verification(found))])
-
-
-def _verification(found: Verification) -> str:
-    look, word = _result(found)
-    parts = [f'<span class="b2nd-mark b2nd-{look}">{escape(word)}</span>']
-    rows = [
-        ("checksums", found.checksum_state.value + (f": {found.reason}" if found.reason else "")),
-        ("stored chunks", f"{found.nchunks:,} read and compared"),
-        ("damaged", f"{len(found.bad):,}"),
-    ]
-    if found.checksum_state is ChecksumState.ABSENT and not found.bad:
-        rows.append(("to do", "b2nd_dask.seal(path) adds checksums of the bytes as they are now"))
-    parts.append(table(rows))
-    if found.bad:
-        listed = [
-            ("?" if error.chunk is None else f"{error.chunk:,}", type(error).__name__, str(error))
-            for error in found.bad[:_MOST_LISTED]
-        ]
-        left = len(found.bad) - len(listed)
-        more = paragraph(f"and {left:,} more, in the attribute `bad`") if left else ""
-        body = table(listed, ("chunk", "error", "what is wrong")) + more
-        parts.append(section("Damaged chunks", f"({len(found.bad):,})", body, is_open=True))
-    return "".join(parts)
-
-
-def _result(found: Verification) -> tuple[str, str]:
-    if found.bad or found.checksum_state is ChecksumState.DAMAGED:
-        return "bad", "\u2717 damaged"
-    if found.ok:
-        return "good", "\u2713 verified: as it was written"
-    return "warn", "? no valid checksums: nothing to compare with"
-
-
 #: Attributes are shown at once where there are few.
 _FEW = 4
 
@@ -212,3 +142,69 @@ def _entries(name: str, layer: MetaView) -> str:
     if not layer:
         return section(name, "(none)", "")
     return section(name, f"({len(layer)})", entries_table(layer), is_open=len(layer) <= _FEW)
+
+
+def meta_html(layer: MetaView) -> str:
+    """Show the entries of a metadata view, each with its value."""
+    heading = title("Metadata", f"{len(layer)} {'entry' if len(layer) == 1 else 'entries'}")
+    return page([heading, guarded(lambda: entries_table(layer))])
+
+
+def entries_table(layer: MetaView) -> str:
+    """A table of names and values, of the first entries where there are very many."""
+    names = list(itertools.islice(layer, _MOST_ENTRIES))
+    rows = [(_name(name), value_text(layer, name, _MOST_TEXT)) for name in names]
+    left = len(layer) - len(names)
+    return table(rows) + (paragraph(f"and {left} more") if left else "")
+
+
+def info_html(info: FrameInfo) -> str:
+    """Show `Frame.info` as a table."""
+    rows = itertools.islice(info.items(), 2 * _MOST_ENTRIES)
+    return page([guarded(lambda: table(rows))])
+
+
+def plan_html(found: Plan) -> str:
+    """Show a plan, each of its sections as a table."""
+    return page(part for name, rows in sections(found) for part in (title(name), table(rows)))
+
+
+def _name(name: str) -> str:
+    shown = name if name.isprintable() else repr(name)
+    return shown if len(shown) <= _MOST_NAME else f"{shown[: _MOST_NAME - 3]}..."
+
+
+def verification_html(found: Verification) -> str:
+    """Show the result first, then every damaged chunk."""
+    return page([title("Verification", found.path), guarded(lambda: _verification(found))])
+
+
+def _verification(found: Verification) -> str:
+    look, word = _result(found)
+    parts = [f'<span class="b2nd-mark b2nd-{look}">{escape(word)}</span>']
+    rows = [
+        ("checksums", found.checksum_state.value + (f": {found.reason}" if found.reason else "")),
+        ("stored chunks", f"{found.nchunks:,} read and compared"),
+        ("damaged", f"{len(found.bad):,}"),
+    ]
+    if found.checksum_state is ChecksumState.ABSENT and not found.bad:
+        rows.append(("to do", "b2nd_dask.seal(path) adds checksums of the bytes as they are now"))
+    parts.append(table(rows))
+    if found.bad:
+        listed = [
+            ("?" if error.chunk is None else f"{error.chunk:,}", type(error).__name__, str(error))
+            for error in found.bad[:_MOST_LISTED]
+        ]
+        left = len(found.bad) - len(listed)
+        more = paragraph(f"and {left:,} more, in the attribute `bad`") if left else ""
+        body = table(listed, ("chunk", "error", "what is wrong")) + more
+        parts.append(section("Damaged chunks", f"({len(found.bad):,})", body, is_open=True))
+    return "".join(parts)
+
+
+def _result(found: Verification) -> tuple[str, str]:
+    if found.bad or found.checksum_state is ChecksumState.DAMAGED:
+        return "bad", "\u2717 damaged"
+    if found.ok:
+        return "good", "\u2713 verified: as it was written"
+    return "warn", "? no valid checksums: nothing to compare with"

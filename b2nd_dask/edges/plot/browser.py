@@ -18,6 +18,12 @@ from b2nd_dask.edges.plot.sources import Axis, Source, check_colours
 #: Elements along a side of a plane; of more, every second, third, ... is read.
 _MOST_PIXELS = 1200
 
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+#: Planes that are kept, the one that is shown and its neighbours among them.
+_KEPT = 8
+_STEPS = {"left": -1, "right": 1, "down": -1, "up": 1, "pageup": 10, "pagedown": -10}
+
 
 @dataclass(frozen=True, eq=False)
 class Planes:
@@ -97,14 +103,6 @@ def _axis_number(source: Source, axis: int | str) -> int:
     if not -ndim <= axis < ndim:
         raise ValueError(f"axis={axis} of an array of {ndim} axes")
     return axis % ndim
-
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
-#: Planes that are kept, the one that is shown and its neighbours among them.
-_KEPT = 8
-_STEPS = {"left": -1, "right": 1, "down": -1, "up": 1, "pageup": 10, "pagedown": -10}
 
 
 class SliceBrowser:

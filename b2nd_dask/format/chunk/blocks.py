@@ -22,6 +22,8 @@ _OFFSET = np.dtype("<i4")
 #: Of a header as words of an offset's size: uncompressed and compressed bytes of the chunk.
 _NBYTES, _CBYTES = 1, 3
 _HEADER_WORDS = HEADER_LEN // _OFFSET.itemsize
+#: A stream of zeros has no bytes (docs/format.md, Chunk body).
+_ZEROS = bytes(_OFFSET.itemsize)
 
 
 class BlockSubset(NamedTuple):
@@ -173,10 +175,6 @@ def _block_spans(
     offsets = np.frombuffer(head, _OFFSET, header.nblocks, HEADER_LEN).astype(np.int64)
     ends = _ends_of_blocks(offsets[None], np.array([header.cbytes]))
     return None if ends is None else np.stack([offsets[blocks], ends[0, blocks]], axis=1)
-
-
-#: A stream of zeros has no bytes (docs/format.md, Chunk body).
-_ZEROS = bytes(_OFFSET.itemsize)
 
 
 def join_chunks(pieces: Iterable[bytes]) -> bytes | None:

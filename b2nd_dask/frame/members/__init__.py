@@ -3,5 +3,5 @@
 A ``.b2d`` is a folder, a ``.b2z`` the same folder as a ZIP archive: large members are files,
 ``KEY.b2nd`` for arrays; the small ones are in its embed store, ``embed.b2e``. A ``.b2e`` is an
 embed store alone (docs/format.md, Stores). `locate` finds the frame of a key, `listing` says what a
-store holds, `matching` which keys a pattern matches, `writable` which paths may be written.
+store holds and which keys a pattern matches, `writable` which paths may be written.
 """

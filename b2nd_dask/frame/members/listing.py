@@ -44,6 +44,13 @@ from b2nd_dask.storage import (
     split_store,
 )
 
+#: For which keys to say what the member is, which may take a read.
+_Wanted = Callable[[str], bool]
+_MARKS = re.compile(r"[*?\[]")
+_WEB = re.compile(r"(.*::)?https?://")
+#: What a pattern passes over; what may be an array and cannot be read is an error of its own.
+_NO_ARRAYS = (*OTHERS.values(), "another file")
+
 
 @dataclass(frozen=True)
 class Member:
@@ -60,10 +67,6 @@ class Member:
         """Make a member of what a store says of it, which may be no key."""
         what = what if is_key(key) or not what else f"{what}; its key does not open it"
         return cls(key, what, nbytes)
-
-
-#: For which keys to say what the member is, which may take a read.
-_Wanted = Callable[[str], bool]
 
 
 def list_members(location: Location, wanted: _Wanted = lambda _: True) -> list[Member] | None:
@@ -125,12 +128,6 @@ def _of_embed_store(store: EmbedStore, wanted: _Wanted) -> Iterator[Member]:
         except B2ndError as error:
             what = f"damaged: {error.problem}"
         yield Member.of(key, what if wanted(key) else "", nbytes)
-
-
-_MARKS = re.compile(r"[*?\[]")
-_WEB = re.compile(r"(.*::)?https?://")
-#: What a pattern passes over; what may be an array and cannot be read is an error of its own.
-_NO_ARRAYS = (*OTHERS.values(), "another file")
 
 
 def members_matching(

@@ -24,8 +24,8 @@ from b2nd_dask.graph.expression.program import Input, Program, Result, Step, val
 
 Box = tuple[slice, ...]
 
-#: Elements of a tile. What steps make of it stays in the cache that threads share, and each step
-#: takes longer than a thread that has called it may wait for the GIL behind it.
+#: Elements of a tile: few enough that results of steps stay in the cache that threads share, and so
+#: many that a step takes longer than getting the GIL back after it.
 TILE = 1 << 19
 #: Of the last axis a tile has so many before it has several along others.
 _RUN = 512

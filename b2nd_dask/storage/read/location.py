@@ -31,6 +31,9 @@ _MISTYPED = re.compile(
 )
 _LOCAL_URL = re.compile(r"(file|local)://")
 
+_MARKS = re.compile(r"[*?\[]")
+_NUMBERS = re.compile(r"(\d+)")
+
 
 @dataclass(frozen=True)  # no slots: they leave no room for the cached key
 class Location:
@@ -207,13 +210,6 @@ def _normalized(urlpath: object) -> str | bytes:
 def _absolute(path: str) -> str:
     """Absolute path, with ~ as the home; ``~x`` stays where no user is called x."""
     return str(Path(os.path.expanduser(path)).absolute())  # noqa: PTH111 - Path's raises there
-
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-_MARKS = re.compile(r"[*?\[]")
-_NUMBERS = re.compile(r"(\d+)")
 
 
 def matches_of(

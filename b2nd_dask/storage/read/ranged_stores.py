@@ -59,7 +59,7 @@ class HttpRanges:
         options = dict(self._fs.kwargs)
         headers = dict(options.pop("headers", None) or {})
         # identity: a range of compressed bytes is of no use
-        headers |= {"Range": _range(request.span), "Accept-Encoding": "identity"}
+        headers |= {"Range": _http_range(request.span), "Accept-Encoding": "identity"}
         if request.known is not None and _STRONG_ETAG.fullmatch(request.known.token):
             headers["If-Match"] = request.known.token
         if session.timeout == aiohttp.client.DEFAULT_TIMEOUT:
@@ -74,7 +74,7 @@ class HttpRanges:
             return await _read_response(response, request)
 
 
-def _range(span: Span) -> str:
+def _http_range(span: Span) -> str:
     return f"bytes={span.start}-{span.stop - 1}"
 
 
@@ -93,7 +93,7 @@ async def _read_response(response: Any, request: RangeRequest) -> Response:
     if status == HTTPStatus.PARTIAL_CONTENT:
         size = size_in(headers.get("Content-Range", ""), span)
         require_known(request, Identity(size, token))
-        data = await _body(response, min(span.stop, size) - span.start)
+        data = await _http_body(response, min(span.stop, size) - span.start)
         return Response(span.start, data, Identity(size, token))
     if response.content_length is None:
         raise unknown_size()
@@ -101,17 +101,13 @@ async def _read_response(response: Any, request: RangeRequest) -> Response:
     require_known(request, Identity(size, token))
     require_short(size, span.stop, request.label)
     # What follows is dropped with the connection.
-    data = await _body(response, min(span.stop, size))
+    data = await _http_body(response, min(span.stop, size))
     return Response(0, data, Identity(size, token), ranges_ignored=True)
 
 
-async def _body(response: Any, nbytes: int) -> bytes:
+async def _http_body(response: Any, nbytes: int) -> bytes:
     """Read so many bytes, whatever more the server would send."""
     return await read_body(lambda: response.content.readexactly(nbytes), nbytes)
-
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 
 class S3Ranges:
