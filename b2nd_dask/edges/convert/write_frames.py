@@ -11,14 +11,13 @@ from typing import Any
 import dask
 
 from b2nd_dask.edges.convert.options import Options
-from b2nd_dask.edges.datasets.entries import drop_unstorable, entries_of
 from b2nd_dask.edges.datasets.frames import (
     begin_folder,
     check_layout,
     pack_folder,
     packed_frame,
 )
-from b2nd_dask.edges.datasets.tree import Member, Tree
+from b2nd_dask.edges.datasets.tree import Member, Tree, drop_unstorable, entries_of
 from b2nd_dask.edges.progress import tasks_shown
 from b2nd_dask.format.labels.labels import too_many_coords
 from b2nd_dask.graph.write.to_b2nd import to_b2nd

@@ -182,7 +182,7 @@ def nbytes_of_tile(program: Program, dtypes: Sequence[np.dtype[Any]]) -> int:
     small: InPlace | None = _tried(lambda: in_place(program, arrays, (0,)), None)
     made = _dtypes_of(program, dtypes)[1:]
     if small is None:
-        return 2 * made[-1].itemsize
+        return 2 * int(made[-1].itemsize)
     fresh = [
         dtype.itemsize
         for dtype, step in zip(made, small.program.steps, strict=True)
