@@ -193,7 +193,8 @@ def nbytes_of_tile(program: Program, dtypes: Sequence[np.dtype[Any]]) -> int:
 
 def nelements_of_tile(_: Program, shape: tuple[int, ...], axis: tuple[int, ...]) -> int:
     """Elements of the largest tile of a block that is reduced along axes."""
-    return Tiles(shape, axis).most
+    most: int = Tiles(shape, axis).most
+    return most
 
 
 def _dtypes_of(program: Program, dtypes: Sequence[np.dtype[Any]]) -> list[np.dtype[Any]]:
