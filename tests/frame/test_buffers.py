@@ -1,8 +1,10 @@
 """Recycled memory: never shared by two arrays, bounded, and safe among threads."""
 
 import gc
+import os
 import threading
 import time
+import warnings
 import weakref
 
 import dask
@@ -21,6 +23,7 @@ from b2nd_dask.frame.read.buffers import (
     pool_limits,
     result_pool,
 )
+from tests.forked import run_forked
 
 BYTE = np.dtype("u1")
 
@@ -183,8 +186,7 @@ def test_the_pool_is_emptied_when_nothing_was_asked_for_in_a_while():
     array = pool.empty((POOLED_FROM,), BYTE)
     del array
     assert pool.free_nbytes == POOLED_FROM
-    pool._idle._seconds = 0
-    pool._idle._watch()
+    pool._idle.end()
     assert pool.free_nbytes == 0
 
 
@@ -194,6 +196,21 @@ def test_what_comes_back_to_an_idle_pool_is_not_kept():
     _wait_until(lambda: not pool._idle.is_watched)
     del array
     assert pool.free_nbytes == 0
+
+
+def _fork_after_a_borrow():
+    with Scratch(idle_seconds=3600).borrow(100), warnings.catch_warnings():
+        # of threads, which a forked process does not have
+        warnings.simplefilter("error")
+        pid = os.fork()
+        if not pid:
+            os._exit(0)
+    os.waitpid(pid, 0)
+    return [thread.name for thread in threading.enumerate()]
+
+
+def test_a_process_that_forks_has_no_thread_of_ours():
+    assert run_forked(_fork_after_a_borrow) == ["MainThread"]
 
 
 def test_where_no_thread_can_be_started_nothing_is_kept(monkeypatch):

@@ -93,6 +93,11 @@ class Idle:
     def __init__(self, seconds: float, then: Callable[[], None]) -> None:
         self._seconds, self._then = seconds, then
         self._last, self._watched_in = 0.0, 0
+        self._thread: threading.Thread | None = None
+        self._ends = threading.Event()
+        if hasattr(os, "register_at_fork"):
+            # processes that are forked want one without threads
+            os.register_at_fork(before=self.end)
 
     @property
     def is_watched(self) -> bool:
@@ -105,15 +110,24 @@ class Idle:
         self._last = time.monotonic()
         if not self.is_watched:
             self._watched_in = os.getpid()
-            watch = threading.Thread(target=self._watch, name="b2nd_dask-idle", daemon=True)
+            self._ends.clear()
+            self._thread = threading.Thread(target=self._watch, name="b2nd_dask-idle", daemon=True)
             try:
-                watch.start()
+                self._thread.start()
             except RuntimeError:  # the interpreter ends, or has no threads
                 self._watched_in = 0
 
+    def end(self) -> None:
+        """Call the function now, where a thread waits to."""
+        if self.is_watched and self._thread is not None:
+            self._ends.set()
+            with suppress(RuntimeError):  # another thread starts it just now
+                self._thread.join()
+
     def _watch(self) -> None:
         while (left := self._last + self._seconds - time.monotonic()) > 0:
-            time.sleep(left)
+            if self._ends.wait(left):
+                break
         self._watched_in = 0
         self._then()
 
