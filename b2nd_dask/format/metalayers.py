@@ -22,13 +22,14 @@ RECORD_NAME = "b2nd.xxh3"
 STATISTICS_NAME = "b2nd.stats"
 OWN_VLMETA = (RECORD_NAME, STATISTICS_NAME)
 
-_Value = TypeVar("_Value")
 #: C-Blosc2 opens no frame with more metalayers, and breaks on writing more vlmetalayers
 #: (docs/format.md, Metalayers).
 MAX_METALAYERS = 16
 #: A fixstr length has five bits.
 MAX_NAME = 31
 _MAP_SIZE, _MAP, _ARRAY, _INT32, _BIN = 0xCD, 0xDE, 0xDC, 0xD2, 0xC6
+
+_Value = TypeVar("_Value")
 
 
 def parse_metalayers(buf: bytes, start: int, stop: int) -> dict[str, bytes]:

@@ -24,6 +24,7 @@ from b2nd_dask.storage import printable
 
 #: Errors of posix_fallocate on file systems that cannot allocate.
 _NO_ALLOCATION = (errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS)
+#: Zeros that are written at a time where space cannot be allocated.
 _ZEROS_NBYTES = 1 << 20
 
 

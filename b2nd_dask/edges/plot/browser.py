@@ -15,11 +15,11 @@ from b2nd_dask.edges.extras import require
 from b2nd_dask.edges.plot.canvas import plain
 from b2nd_dask.edges.plot.sources import Axis, Source, check_colours
 
-#: Elements along a side of a plane; of more, every second, third, ... is read.
-_MOST_PIXELS = 1200
-
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+
+#: Elements along a side of a plane; of more, every second, third, ... is read.
+_MOST_PIXELS = 1200
 #: Planes that are kept, the one that is shown and its neighbours among them.
 _KEPT = 8
 _STEPS = {"left": -1, "right": 1, "down": -1, "up": 1, "pageup": 10, "pagedown": -10}

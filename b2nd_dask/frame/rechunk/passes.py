@@ -20,11 +20,8 @@ from b2nd_dask.frame.rechunk.one_pass import (
 )
 from b2nd_dask.frame.write.new_frame import halved
 
-#: Bytes of the chunks of a reshape.
-_FLAT_CHUNK = 4 << 20
-#: And the part of the memory of a task that they have at most.
-_FLAT_SHARE = 1 / 16
 logger = logging.getLogger("b2nd_dask")
+
 #: Intermediate frames that a plan may have.
 MOST_INTERMEDIATE = 2
 #: Chunks of intermediate frames have at least so many bytes, where the array has: smaller ones
@@ -40,6 +37,10 @@ _CHUNK = 100e-6
 _SAVED = 0.85
 #: The part of the memory that the buffers of one task may fill with a region.
 _REGION_SHARE = 0.8
+#: Bytes of the chunks of a reshape.
+_FLAT_CHUNK = 4 << 20
+#: And the part of the memory of a task that they have at most.
+_FLAT_SHARE = 1 / 16
 
 
 class Step(NamedTuple):
