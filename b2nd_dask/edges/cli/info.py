@@ -105,7 +105,7 @@ def facts_of_members(members: Sequence[Member], path: str) -> dict[str, Any]:
 
 
 def superseded(reference: FrameReference) -> int | None:
-    """About what `compact` would give back; None where that would take long, or cannot be told."""
+    """Estimate the bytes that `compact` would free; None if that is slow or unknown."""
     try:
         return superseded_in(reference, chunk_table(reference, _MOST_HEADERS))
     except (B2ndError, OSError):

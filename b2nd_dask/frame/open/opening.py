@@ -55,8 +55,8 @@ _Result = TypeVar("_Result")
 #: Metalayers that make a frame an array; the others are the user's.
 OWN_METALAYERS = ("b2nd", "caterva")
 
-#: Which chunks are verified: those that are read whole or by their witness
-#: (`frame.read.chunk_requests`), all of which an element is read (True), none (False).
+#: Which chunks are verified: those that are read whole or by their witness ("auto";
+#: `frame.read.chunk_requests`), every chunk that is read (True), none (False).
 Verify = bool | Literal["auto"]
 
 

@@ -1,4 +1,4 @@
-"""Statistics pruning, and results from statistics: chunks of which no element is read."""
+"""Statistics pruning, and results from statistics: chunks that need not be read."""
 
 from __future__ import annotations
 

@@ -106,7 +106,7 @@ class Idle:
         return self._watched_in == os.getpid()
 
     def used(self) -> None:
-        """Count the seconds anew. Not for finalizers, which must start no threads."""
+        """Restart the timer. Not for finalizers, which must not start threads."""
         self._last = time.monotonic()
         if not self.is_watched:
             self._watched_in = os.getpid()

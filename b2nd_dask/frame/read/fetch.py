@@ -217,7 +217,7 @@ def _read_some(
 
 
 class _FirstRead(NamedTuple):
-    """A chunk of which some blocks are wanted, and what was read of it first."""
+    """A request for some blocks of a chunk, and the bytes that were read first."""
 
     request: LocatedRequest
     blocks: NDArray[np.int64]
@@ -249,7 +249,7 @@ class _FoundBlocks(NamedTuple):
 def _find_blocks(opened: OpenedFrame, some: Sequence[_FirstRead]) -> Iterator[_FoundBlocks]:
     """Where the wanted blocks lie, as the bytes say that were read of each chunk first.
 
-    Neighbours of which the same blocks are wanted are looked at together.
+    Neighbouring requests for the same blocks are looked at together.
     """
     # what `touched_blocks` gives for parts that are alike is one object
     for _, alike in itertools.groupby(some, lambda row: id(row.blocks)):

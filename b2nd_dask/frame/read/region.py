@@ -128,7 +128,7 @@ def parts_of(opened: OpenedFrame, plan: RegionPlan, out: NDArray[Any] | None = N
     Returns
     -------
     list of Part
-        One for each stored chunk, or several for a large one, of which no scratch buffer is kept.
+        One for each stored chunk; several for a large one, which has no scratch buffer as a whole.
     """
     parts, grid = list(plan.parts()), opened.parsed.grid
     if not reads_in_boxes(opened.parsed, opened.reader.batch_nbytes):
