@@ -12,7 +12,7 @@ import pytest
 from b2nd_dask import ChecksumError, from_b2nd, open_b2nd, seal, to_b2nd, verify
 from b2nd_dask.format.integrity import ChecksumState
 from b2nd_dask.format.metalayers import RECORD_NAME
-from tests.frame.sealed import flip, listed_vlmeta, main_file, places
+from tests.frame.sealed import listed_vlmeta, main_file, places
 from tests.frame.test_flipped_bits import flip_each
 
 VALUES = np.random.default_rng(8).normal(size=1000).round(2)
@@ -133,19 +133,19 @@ def test_an_entry_that_is_no_record_is_told_with_a_remedy(path: Path) -> None:
     write(path, VALUES, contiguous=True)
     array = blosc2.open(str(path), mode="a")
     array.schunk.vlmeta[RECORD_NAME] = {"version": 1}
-    del array
-    with pytest.raises(ChecksumError, match=r"'b2nd\.xxh3'.*delete it.*python-blosc2.*seal"):
-        open_b2nd(path)
-    array = blosc2.open(str(path), mode="a")
-    del array.schunk.vlmeta[RECORD_NAME]
-    del array
-    np.testing.assert_array_equal(open_b2nd(path)[...], VALUES)
+    for _ in range(2):
+        with pytest.warns(UserWarning, match=r"record of checksums is not.*seal"):
+            np.testing.assert_array_equal(open_b2nd(path)[...], VALUES)
+        # or without the entry
+        if RECORD_NAME in array.schunk.vlmeta:
+            del array.schunk.vlmeta[RECORD_NAME]
     seal(path)
     assert verify(path).ok
+    open_b2nd(path, verify=True)
 
 
 def test_a_flipped_bit_of_the_own_record_is_never_silent(path: Path) -> None:
-    """Set anew by python-blosc2, which also compresses it: nothing but the seal holds it."""
+    """Set anew by python-blosc2, which also compresses it: nothing but the stamp holds it."""
     values = np.arange(23.0)
     to_b2nd(values, path, chunks=10, vlmeta={"v": "x"})
     copy_vlmeta(path, path)
@@ -157,10 +157,6 @@ def test_a_flipped_bit_of_the_own_record_is_never_silent(path: Path) -> None:
     spans = {key: range(start, start + len(record[key])) for key, start in at.items()}
     found = flip_each(path, values, [range(index_at, len(raw))])
     assert set(found.values()) == {"error", "warning", "same"}
-    assert not any(found[at, bit] == "same" for s in spans.values() for at in s for bit in range(8))
-    # whose index digest or seal is a bit off is of this frame
-    for where in (spans["index"], range(index_at + 23, index_at + 29)):
-        assert {found[at, bit] for at in where for bit in range(8)} == {"error"}
-    flip(path, spans["chunks"][0])
-    with pytest.warns(UserWarning, match="another frame, or it is damaged"):
-        open_b2nd(path)
+    stamp = range(index_at + 23, index_at + 29)
+    for where in (*spans.values(), stamp):
+        assert not any(found[at, bit] == "same" for at in where for bit in range(8))

@@ -23,7 +23,6 @@ from b2nd_dask.errors import (
     FrameFormatError,
     UnsupportedFrameError,
 )
-from b2nd_dask.format.array_meta import parse_array_meta
 from b2nd_dask.format.chunk.chunk_header import Buffer, chunk_length
 from b2nd_dask.format.chunk.codec import encode_chunk
 from b2nd_dask.format.chunk.compression import Compression
@@ -42,10 +41,6 @@ _MAX_DIGESTS = (2**31 - (1 << 20)) // DIGEST.itemsize
 _ROOM = 4096
 #: Digests do not shrink.
 _STORED_PLAIN = Compression(codec=5, clevel=0, filters=(0,) * 6)
-#: A copied record may be of a frame with more chunks. Digests hardly shrink, but for chunks of the
-#: same bytes.
-_FREE_NBYTES = 4 << 20
-_MAX_RATIO = 2
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -192,11 +187,6 @@ def most_nbytes(array_meta: bytes, nstored: int) -> int:
     return len(array_meta) + _ROOM + 2 * DIGEST.itemsize * nstored
 
 
-def most_copied_nbytes(entry: bytes) -> int:
-    """Bound the bytes that the entry of a record may unpack to, whatever frame it is of."""
-    return max(_FREE_NBYTES, _MAX_RATIO * len(entry))
-
-
 def unpack_record(entry: bytes, most: int) -> bytes | None:
     """Unpack the entry of a record; None where it cannot be or has more than `most` bytes."""
     try:
@@ -204,47 +194,3 @@ def unpack_record(entry: bytes, most: int) -> bytes | None:
         return unpack_entry(entry, min(most, most_unpacked(entry)))
     except B2ndError:
         return None
-
-
-def may_be_copied(record: bytes, index_digest: bytes, stamp: bytes, expected: bytes) -> bool:
-    """Whether a record that the stamp does not match may be that of another frame.
-
-    Parameters
-    ----------
-    record : bytes
-        The msgpack value.
-    index_digest : bytes
-        Of this frame's index chunk.
-    stamp : bytes
-        What this frame's index chunk holds.
-    expected : bytes
-        The stamp that would match the record.
-
-    Returns
-    -------
-    bool
-        It is a whole record, and neither its stamp nor its digest of the index is this frame's but
-        for one bit. Its index may be the same nevertheless: chunks that are stored plain have the
-        same offsets in many frames.
-    """
-    try:
-        value: Any = unpack_value(record)
-        # nothing that a writer of records would not write: a damaged one hardly passes
-        if list(value) != _KEYS or pack_value(value) != record:
-            return False
-        if not isinstance(value["version"], int) or len(value["chunks"]) % DIGEST.itemsize:
-            return False
-        if not all(isinstance(value[key], bytes) for key in _KEYS[1:]):
-            return False
-        # both names have one form
-        parse_array_meta("b2nd", value["array"])
-    # of values that are no map, or have no length
-    except (B2ndError, ValueError, TypeError):
-        return False
-    if len(value["index"]) != DIGEST.itemsize:
-        return False
-    return _bits_apart(value["index"], index_digest) != 1 and _bits_apart(stamp, expected) > 1
-
-
-def _bits_apart(a: bytes, b: bytes) -> int:
-    return (int.from_bytes(a, "big") ^ int.from_bytes(b, "big")).bit_count()
