@@ -114,12 +114,14 @@ def test_other_writes_are_not_mixed_up(target, contiguous):
 
 def damage(area, how):
     staged = [path for path in area.iterdir() if path.suffix in (".part", ".chunk")]
-    journals = list(area.glob("*.journal"))
-    for path in staged if how in ("flip", "cut", "remove") else journals:
+    manifests = list(area.glob("kept/part-*"))
+    assert staged
+    assert manifests
+    for path in staged if how in ("flip", "cut", "remove") else manifests:
         raw = bytearray(path.read_bytes())
         if how == "remove":
             path.unlink()
-        elif how in ("cut", "cut journal"):
+        elif how in ("cut", "cut manifest"):
             path.write_bytes(raw[:-7])
         else:
             # beyond the header's room in a part
@@ -127,7 +129,7 @@ def damage(area, how):
             path.write_bytes(raw)
 
 
-@pytest.mark.parametrize("how", ["flip", "cut", "remove", "flip journal", "cut journal"])
+@pytest.mark.parametrize("how", ["flip", "cut", "remove", "flip manifest", "cut manifest"])
 @pytest.mark.parametrize("contiguous", [True, False])
 def test_what_was_damaged_is_computed_again(target, contiguous, how):
     done = fail_once(target, contiguous=contiguous)
@@ -140,8 +142,9 @@ def test_what_was_damaged_is_computed_again(target, contiguous, how):
     np.testing.assert_array_equal(blosc2.open(str(target))[...], VALUES)
 
 
-def test_a_journal_does_not_lead_out_of_its_area(target, tmp_path):
-    from b2nd_dask.frame.write.records import journal_rows, read_journals
+def test_a_manifest_does_not_lead_out_of_its_area(target, tmp_path):
+    from b2nd_dask.format.integrity import chunk_digest
+    from b2nd_dask.frame.write.records import ChunkRecords, put_manifest, staged_records
     from b2nd_dask.storage import Location, Run, staging_for
 
     staging = staging_for(
@@ -150,9 +153,11 @@ def test_a_journal_does_not_lead_out_of_its_area(target, tmp_path):
     staging.prepare()
     secret = b"x" * 50
     (tmp_path / "secret.part").write_bytes(secret)
-    run = Run("../secret.part", 0, 50)
-    staging.note(journal_rows({}, {0: run}, {0: secret}))
-    assert len(read_journals(staging, 1).rows) == 0
+    for name, count in (("../secret.part", 0), (f"{'0' * 32}.part", 1)):
+        (staging.directory / ("0" * 32 + ".part")).write_bytes(secret)
+        records = ChunkRecords.of({}, {0: Run(name, 0, 50)}, {0: chunk_digest(secret)})
+        put_manifest(records, staging, fsync=False)
+        assert len(staged_records(staging, 1).rows) == count
 
 
 @pytest.mark.parametrize("contiguous", [True, False])
@@ -213,11 +218,11 @@ def test_object_stores(request, kind, contiguous, caplog):
     assert list_staging(url + "x", **keywords) == []
 
 
-def test_a_row_of_the_journal_that_was_cut_by_a_full_disk(target, monkeypatch):
+def test_a_manifest_that_was_cut_by_a_full_disk(target, monkeypatch):
     original, count = os.pwrite, itertools.count()
 
     def pwrite(fd, rows, start):
-        if Path(f"/proc/self/fd/{fd}").readlink().suffix != ".journal":
+        if Path(f"/proc/self/fd/{fd}").readlink().parent.name != "kept":
             return original(fd, rows, start)
         at = next(count)
         if at == 1:
@@ -262,7 +267,7 @@ def test_objects_of_a_store_are_not_listed_for_each_batch(monkeypatch):
     monkeypatch.setattr(records, "_BATCH_ROWS", 2)
     monkeypatch.setattr(ObjectStore, "names", names)
     fail_once(url)
-    # once for the journals
+    # once for the manifests
     assert len(listed) == 1
 
 

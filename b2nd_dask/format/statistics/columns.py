@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from b2nd_dask.format.grid import Grid
 from b2nd_dask.format.index import ChunkKind, OffsetIndex
 
-#: One chunk of any dtype: what tasks report, and what journals keep. `least`, `greatest` and
+#: One chunk of any dtype: what tasks report, and what manifests keep. `least`, `greatest` and
 #: `total` hold the bytes of a value, and zeros behind them.
 ROW = np.dtype(
     [

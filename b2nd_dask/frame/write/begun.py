@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from typing import Self
 
 import numpy as np
-import xxhash
 
 from b2nd_dask.errors import FrameFormatError
 from b2nd_dask.format.array_meta import array_meta_of
 from b2nd_dask.format.grid import Grid
 from b2nd_dask.format.header import header_len_of, parse_header
 from b2nd_dask.format.trailer import Trailer, build_trailer, parse_trailer
+from b2nd_dask.frame.write.records import with_digest
 from b2nd_dask.frame.write.writer import FramePlan
 from b2nd_dask.storage import Location, Staging, staging_for
 
@@ -43,13 +43,13 @@ class BegunFrame:
         head = self.plan.header(frame_len=length, has_vlmeta=bool(self.plan.vlmeta))
         flags = _REPLACE * self.replace | _STATS * self.plan.stats
         front = _MAGIC + bytes.fromhex(self.key) + bytes([flags])
-        return _with_digest(front + head + trailer)
+        return with_digest(front + head + trailer)
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Self:
         """Read what `to_bytes` wrote; FrameFormatError for anything else."""
         body = data[:-_DIGEST_NBYTES]
-        if not body.startswith(_MAGIC) or _with_digest(body) != data:
+        if not body.startswith(_MAGIC) or with_digest(body) != data:
             raise FrameFormatError(
                 "the plan of the frame that was begun here is damaged: remove_staging removes it"
             )
@@ -127,7 +127,3 @@ def begun_in(staging: Staging) -> BegunFrame:
         return BegunFrame.from_bytes(data)
     except FrameFormatError as error:
         raise error.located(path=staging.label) from None
-
-
-def _with_digest(body: bytes) -> bytes:
-    return body + xxhash.xxh3_64_digest(body)

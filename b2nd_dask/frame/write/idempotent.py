@@ -12,7 +12,7 @@ from b2nd_dask.errors import B2ndError
 from b2nd_dask.format.history import MARKS_NBYTES, parse_marks
 from b2nd_dask.format.trailer import TAIL_LEN, Trailer, build_trailer, trailer_len_of
 from b2nd_dask.frame.open.opening import read_header, steadily
-from b2nd_dask.frame.write.records import ChunkRecords
+from b2nd_dask.frame.write.records import ChunkRecords, put_manifest
 from b2nd_dask.frame.write.writer import FramePlan
 from b2nd_dask.processes import unseen
 from b2nd_dask.storage import ByteReader, Identity, Span, Staging
@@ -78,11 +78,14 @@ def _require_wanted(staging: Staging) -> None:
 def stage_once(
     stage: Callable[[], ChunkRecords], plan: FramePlan, opened: OpenedStaging
 ) -> ChunkRecords:
-    """Stage chunks; nothing where the frame was published while the task ran again."""
+    """Stage chunks; nothing where the frame was published while the task ran again.
+
+    Where the write can be resumed, a manifest says what is staged.
+    """
     if opened.is_skipped:
         return ChunkRecords.of({}, {}, {})
     try:
-        return stage()
+        return _with_manifest(stage(), opened.staging)
     except FileNotFoundError as error:
         if opened.begun_key is not None:
             require_uncommitted(opened.staging, opened.begun_key)
@@ -92,6 +95,13 @@ def stage_once(
         return ChunkRecords.of({}, {}, {})
     opened.staging.make_area()
     return stage()
+
+
+def _with_manifest(records: ChunkRecords, staging: Staging) -> ChunkRecords:
+    if staging.resumable:
+        # a power cut may lose it: then its chunks are computed again
+        put_manifest(records, staging, fsync=False)
+    return records
 
 
 def finish_once(

@@ -1,13 +1,12 @@
 """Parts of a frame that was begun: each staged by one write, all of them committed at once.
 
-A part is a box of whole chunks. The write that has staged all of them leaves a table of its chunks
-in the staging area, named after the box: a part that is staged again replaces its table.
+A part is a box of whole chunks. The write that has staged all of them leaves its manifest in the
+staging area, named after the box: a part that is staged again replaces its manifest.
 """
 
 from __future__ import annotations
 
 import errno
-import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -31,17 +30,17 @@ from b2nd_dask.frame.write.idempotent import (
 )
 from b2nd_dask.frame.write.others import ChunkBox
 from b2nd_dask.frame.write.records import (
+    MANIFEST,
     ChunkRecords,
     damaged_chunks,
+    manifest_name,
     merge_records,
-    parse_table,
+    put_manifest,
     require_all,
-    table_of,
 )
 from b2nd_dask.frame.write.writer import FramePlan, constant_records, write_block
 from b2nd_dask.storage import Location, Staging
 
-_NAME = re.compile(r"part-([0-9a-f]{1,8})-([0-9a-f]{1,8})")
 #: Missing or overlapping regions that an error lists.
 _LISTED = 5
 
@@ -72,7 +71,7 @@ def finish_part(
         if len(wanted):
             others = [other for other in _boxes(staging, plan.grid) if other != box]
             _require_apart([box, *others], plan.grid, staging.label, first_alone=True)
-            staging.kept.put(_name_of(box, plan.grid), table_of(records))
+            put_manifest(records, staging, fsync=True)
     return staging.label
 
 
@@ -142,12 +141,12 @@ def commit(urlpath: Any, *, fill: Any = None, storage_options: Any = None) -> Fr
 def _join_parts(begun: BegunFrame, staging: Staging, fill: Any) -> None:
     """Make the frame of the parts that are staged, unless another commit just has."""
     # not under the lock, which tasks share that stage something
-    tables = _tables(staging, begun.plan.grid)
-    records = _records_of_all(tables, begun.plan, staging, fill)
+    manifests = _manifests(staging, begun.plan.grid)
+    records = _records_of_all(manifests, begun.plan, staging, fill)
     with staging.exclusive():
         if has_published(staging, begun.key):
             return
-        if tables != _tables(staging, begun.plan.grid):
+        if manifests != _manifests(staging, begun.plan.grid):
             raise B2ndError(
                 "parts were staged while they were committed: commit when all jobs have ended",
                 path=staging.label,
@@ -155,18 +154,20 @@ def _join_parts(begun: BegunFrame, staging: Staging, fill: Any) -> None:
         commit_records(records, begun.plan, staging, Envelope.planned(begun.plan, begun.key))
 
 
-def _tables(staging: Staging, grid: Grid) -> dict[ChunkBox, bytes]:
-    """The tables of all parts."""
-    return {box: staging.kept.read(_name_of(box, grid)) for box in _boxes(staging, grid)}
+def _manifests(staging: Staging, grid: Grid) -> dict[ChunkBox, bytes]:
+    """The manifests of all parts."""
+    boxes = _boxes(staging, grid)
+    names = [manifest_name(*box.chunks(grid)[[0, -1]].tolist()) for box in boxes]
+    return dict(zip(boxes, staging.kept.read_all(names), strict=True))
 
 
 def _records_of_all(
-    tables: dict[ChunkBox, bytes], plan: FramePlan, staging: Staging, fill: Any
+    manifests: dict[ChunkBox, bytes], plan: FramePlan, staging: Staging, fill: Any
 ) -> ChunkRecords:
     """Put the parts together; with a record of each chunk, or an error that says what is wrong."""
-    _require_apart(list(tables), plan.grid, staging.label)
+    _require_apart(list(manifests), plan.grid, staging.label)
     records = merge_records(
-        [_read_part(box, table, plan.grid, staging.label) for box, table in tables.items()]
+        [_read_part(box, manifest, plan.grid, staging.label) for box, manifest in manifests.items()]
     )
     staged = np.zeros(plan.grid.nchunks, bool)
     staged[records.rows["chunk"]] = True
@@ -177,7 +178,7 @@ def _records_of_all(
             f"the elements {regions}. Stage them, or pass fill=",
             path=staging.label,
         )
-    _require_as_staged(records, list(tables), plan.grid, staging)
+    _require_as_staged(records, list(manifests), plan.grid, staging)
     if staged.all():
         return records
     return merge_records([records, _filled(fill, np.flatnonzero(~staged), plan, staging)])
@@ -246,25 +247,20 @@ def _require_begun(staging: Staging, key: str) -> None:
         )
 
 
-def _name_of(box: ChunkBox, grid: Grid) -> str:
-    first, last = box.chunks(grid)[[0, -1]].tolist()
-    return f"part-{first:x}-{last:x}"
-
-
 def _boxes(staging: Staging, grid: Grid) -> list[ChunkBox]:
     """The boxes of all parts that are staged."""
-    named = filter(None, map(_NAME.fullmatch, staging.kept.names()))
+    named = filter(None, map(MANIFEST.fullmatch, staging.kept.names()))
     ends = sorted((int(match[1], 16), int(match[2], 16)) for match in named)
     numbers = (pair for pair in ends if pair[0] <= pair[1] < grid.nchunks)
     boxes = (ChunkBox.between(first, last, grid) for first, last in numbers)
     return [box for box in boxes if not box.is_empty]
 
 
-def _read_part(box: ChunkBox, table: bytes, grid: Grid, label: str) -> ChunkRecords:
-    records = parse_table(table)
+def _read_part(box: ChunkBox, manifest: bytes, grid: Grid, label: str) -> ChunkRecords:
+    records = ChunkRecords.from_bytes(manifest)
     if records is None or not np.array_equal(np.sort(records.rows["chunk"]), box.chunks(grid)):
         raise B2ndError(
-            f"the table of the part {box.region(grid)} is damaged: stage it again", path=label
+            f"the manifest of the part {box.region(grid)} is damaged: stage it again", path=label
         )
     return records
 

@@ -1,17 +1,19 @@
-"""Where each chunk was staged, or what it stands for: as tasks report it, and in journals.
+"""Where each chunk was staged, or what it stands for: as tasks report it, and in manifests.
 
-With `resume` a task also notes every chunk in a journal beside what it stages: a row with its
-position, its digest, and a check of the row itself. A later run of the same write believes a row
-only after it has read the staged bytes and found their digest.
+A manifest is a small file in the staging area that says where the chunks of a box are staged. A
+task leaves one with `resume`, and so does the write of a part of a frame that was begun. Whoever
+goes on with the write, or commits the parts, lists the manifests, and believes each only after it
+has read the staged bytes and found their digests.
 """
 
 from __future__ import annotations
 
 import re
+import struct
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import xxhash
@@ -24,27 +26,22 @@ from b2nd_dask.format.statistics import ROW as STATISTICS_ROW
 from b2nd_dask.storage import Run, Staging
 
 _COLUMNS = ("chunk", "code", "part", "start", "nbytes")
-_ROW = np.dtype([*((name, "i8") for name in _COLUMNS), ("digest", "u8")])
+_ROW = np.dtype([*((name, "<i8") for name in _COLUMNS), ("digest", "<u8")])
 _NAMES = _ROW.names or ()
 _UNKNOWN = bytes(STATISTICS_ROW.itemsize)
 #: Of frames with statistics.
 _WIDE_ROW = np.dtype([*_ROW.descr, ("statistics", STATISTICS_ROW)])
 
-_JOURNAL_ROW = np.dtype(
-    [
-        ("chunk", "<i8"),
-        ("code", "<i8"),
-        ("start", "<i8"),
-        ("nbytes", "<i8"),
-        ("digest", "<u8"),
-        ("statistics", STATISTICS_ROW),
-        ("part", "S40"),
-        ("check", "<u8"),
-    ]
-)
+#: Of a manifest: magic, number of parts, whether rows have statistics. Behind it stand the names of
+#: the parts, the rows, and a digest of all.
+_FRONT = struct.Struct("<8sQ?")
+_MAGIC = b"b2ndrows"
+_NAME = np.dtype("S40")
+_DIGEST_NBYTES = 8
 #: Names of what stagings append to.
 _PART = re.compile(rb"[0-9a-f]{32}(\.part|\.chunk)?")
-_CHECKED = _JOURNAL_ROW.itemsize - 8
+#: Names of manifests: numbers of the first and of the last chunk.
+MANIFEST = re.compile(r"part-([0-9a-f]{1,8})-([0-9a-f]{1,8})")
 _CODES = [special_code(kind) if kind else 0 for kind in ChunkKind]
 #: Bytes and rows that one thread checks at a time.
 _BATCH_NBYTES, _BATCH_ROWS = 32 << 20, 4096
@@ -108,6 +105,41 @@ class ChunkRecords:
             return self.rows["statistics"]
         return np.zeros(len(self.rows), STATISTICS_ROW)
 
+    def to_bytes(self) -> bytes:
+        """Write a manifest."""
+        front = _FRONT.pack(_MAGIC, len(self.parts), _has_statistics(self.rows))
+        names = np.array([part.encode() for part in self.parts], _NAME)
+        return with_digest(front + names.tobytes() + self.rows.tobytes())
+
+    @classmethod
+    def from_bytes(cls, raw: bytes, nchunks: int = MAX_CHUNKS) -> Self | None:
+        """Read a manifest of chunks of a frame; None where it is not what `to_bytes` writes."""
+        body = raw[:-_DIGEST_NBYTES]
+        if not body.startswith(_MAGIC) or with_digest(body) != raw:
+            return None
+        _, count, wide = _FRONT.unpack_from(body)
+        row, start = _WIDE_ROW if wide else _ROW, _FRONT.size + count * _NAME.itemsize
+        if start > len(body) or (len(body) - start) % row.itemsize:
+            return None
+        names = np.frombuffer(body, _NAME, count, _FRONT.size).tolist()
+        rows = np.frombuffer(body, row, offset=start)
+        if not all(map(_PART.fullmatch, names)) or not _are_possible(rows, count, nchunks):
+            return None
+        return cls(tuple(name.decode() for name in names), rows)
+
+
+def with_digest(body: bytes) -> bytes:
+    """A small file of the staging area, with a digest at its end that tells of damage."""
+    return body + xxhash.xxh3_64_digest(body)
+
+
+def _are_possible(rows: NDArray[Any], nparts: int, nchunks: int) -> bool:
+    """Whether rows of a manifest can be of a frame, each of another chunk."""
+    chunk, part, stored = rows["chunk"], rows["part"], rows["code"] == 0
+    good = (chunk >= 0) & (chunk < nchunks) & (rows["start"] >= 0) & (rows["nbytes"] >= 0)
+    good &= np.isin(rows["code"], _CODES) & (part < nparts) & (part >= np.where(stored, 0, -1))
+    return bool(good.all()) and len(np.unique(chunk)) == len(rows)
+
 
 def _has_statistics(rows: NDArray[Any]) -> bool:
     return rows.dtype == _WIDE_ROW
@@ -150,68 +182,23 @@ def require_all(
         )
 
 
-def journal_rows(
-    codes: Mapping[int, int],
-    runs: Mapping[int, Run],
-    payloads: Mapping[int, bytes],
-    statistics: Mapping[int, bytes] | None = None,
-) -> bytes:
-    """Write rows of a journal.
+def put_manifest(records: ChunkRecords, staging: Staging, *, fsync: bool) -> None:
+    """Leave the manifest of some chunks in the staging area, instead of one of the same box.
 
-    Parameters
-    ----------
-    runs : mapping of chunk to Run
-        Where stored chunks were staged.
-    payloads : mapping of chunk to bytes
-        What was staged there.
-    statistics : mapping of chunk to bytes, optional
-        Of these chunks and maybe others.
+    `fsync`: whether it must be on the disk when this returns.
     """
-    digests = {chunk: chunk_digest(payload) for chunk, payload in payloads.items()}
-    return table_of(ChunkRecords.of(dict(codes), dict(runs), digests, statistics))
+    chunks = records.rows["chunk"]
+    if len(chunks):
+        name = manifest_name(int(chunks.min()), int(chunks.max()))
+        staging.kept.put(name, records.to_bytes(), fsync=fsync)
 
 
-def table_of(records: ChunkRecords) -> bytes:
-    """Write records as rows of a journal."""
-    rows = np.zeros(len(records.rows), _JOURNAL_ROW)
-    for name in ("chunk", "code", "start", "nbytes", "digest"):
-        rows[name] = records.rows[name]
-    rows["statistics"] = records.statistics
-    # one more for the -1 of special chunks
-    parts = np.array([*(part.encode() for part in records.parts), b""], "S40")
-    rows["part"] = parts[records.rows["part"]]
-    rows["check"] = _checks(rows.tobytes())
-    return rows.tobytes()
+def manifest_name(first: int, last: int) -> str:
+    """Name the manifest of a box by the numbers of its first and of its last chunk."""
+    return f"part-{first:x}-{last:x}"
 
 
-def parse_table(raw: bytes) -> ChunkRecords | None:
-    """Read what `table_of` wrote; None where it is not whole, or names what is no staged part."""
-    rows = _intact_rows(raw, MAX_CHUNKS)
-    named = all(_PART.fullmatch(part) for part in np.unique(rows["part"][rows["code"] == 0]))
-    whole = len(rows) * _JOURNAL_ROW.itemsize == len(raw)
-    unique = len(np.unique(rows["chunk"])) == len(rows)
-    return _records_of(rows) if whole and named and unique else None
-
-
-def _records_of(rows: NDArray[Any]) -> ChunkRecords:
-    stored = rows[rows["code"] == 0]
-    special = rows[rows["code"] != 0]
-    runs = {
-        chunk: Run(part.decode(), start, start + nbytes)
-        for chunk, start, nbytes, part in stored[["chunk", "start", "nbytes", "part"]].tolist()
-    }
-    codes = dict(zip(special["chunk"].tolist(), special["code"].tolist(), strict=True))
-    digests = dict(zip(stored["chunk"].tolist(), stored["digest"].tolist(), strict=True))
-    statistics = {}
-    if stored["statistics"]["known"].any():
-        found = stored["statistics"].copy()
-        statistics = {
-            chunk: found[at : at + 1].tobytes() for at, chunk in enumerate(stored["chunk"].tolist())
-        }
-    return ChunkRecords.of(codes, runs, digests, statistics)
-
-
-def read_journals(staging: Staging, nchunks: int) -> ChunkRecords:
+def staged_records(staging: Staging, nchunks: int) -> ChunkRecords:
     """Find the chunks that were staged by earlier runs of a write, and are as they were.
 
     Parameters
@@ -224,56 +211,34 @@ def read_journals(staging: Staging, nchunks: int) -> ChunkRecords:
     ChunkRecords
         One row for each such chunk.
     """
-    found = [_intact_rows(raw, nchunks) for raw in staging.journals()]
-    rows = np.concatenate([np.empty(0, _JOURNAL_ROW), *found])
-    with ThreadPoolExecutor(_THREADS) as threads:
-        good = threads.map(lambda batch: _same_as_staged(batch, staging), _batches(rows))
-        rows = np.concatenate([np.empty(0, _JOURNAL_ROW), *good])
-    # what ran twice was staged twice
-    _, first = np.unique(rows["chunk"], return_index=True)
-    return _records_of(rows[first])
+    names = [name for name in staging.kept.names() if MANIFEST.fullmatch(name)]
+    tables = [ChunkRecords.from_bytes(raw, nchunks) for raw in staging.kept.read_all(names)]
+    found = merge_records([table for table in tables if table is not None])
+    # regions of runs with other memory may overlap
+    _, first = np.unique(found.rows["chunk"], return_index=True)
+    once = ChunkRecords(found.parts, found.rows[first])
+    intact = ~np.isin(once.rows["chunk"], damaged_chunks(once, staging))
+    return ChunkRecords(once.parts, once.rows[intact])
 
 
 def damaged_chunks(records: ChunkRecords, staging: Staging) -> NDArray[np.int64]:
     """Number the chunks whose staged bytes are not those that were staged; reads all of them."""
-    rows = np.frombuffer(table_of(records), _JOURNAL_ROW)
+    stored = records.rows[records.rows["code"] == 0]
+
+    def damaged(rows: NDArray[Any]) -> NDArray[np.int64]:
+        runs = [
+            Run(records.parts[part], start, start + nbytes)
+            for part, start, nbytes in rows[["part", "start", "nbytes"]].tolist()
+        ]
+        found = [chunk_digest(chunk) for chunk in staging.fetch(runs)]
+        chunks: NDArray[np.int64] = rows["chunk"][rows["digest"] != np.array(found, np.uint64)]
+        return chunks
+
     with ThreadPoolExecutor(_THREADS) as threads:
-        good = threads.map(lambda batch: _same_as_staged(batch, staging), _batches(rows))
-        found = [batch["chunk"] for batch in good]
-    return np.setdiff1d(rows["chunk"], np.concatenate([np.empty(0, np.int64), *found]))
-
-
-def _checks(raw: bytes) -> list[int]:
-    view = memoryview(raw)
-    return [
-        xxhash.xxh3_64_intdigest(view[at : at + _CHECKED])
-        for at in range(0, len(raw), _JOURNAL_ROW.itemsize)
-    ]
-
-
-def _intact_rows(raw: bytes, nchunks: int) -> NDArray[Any]:
-    """The rows that were written whole and can be of this frame; a crash may have cut the last."""
-    whole = raw[: len(raw) // _JOURNAL_ROW.itemsize * _JOURNAL_ROW.itemsize]
-    rows = np.frombuffer(whole, _JOURNAL_ROW)
-    good = rows["check"] == np.array(_checks(whole), np.uint64)
-    good &= (rows["chunk"] >= 0) & (rows["chunk"] < nchunks)
-    good &= (rows["start"] >= 0) & (rows["nbytes"] >= 0) & np.isin(rows["code"], _CODES)
-    intact: NDArray[Any] = rows[good]
-    return intact
+        return np.concatenate([np.empty(0, np.int64), *threads.map(damaged, _batches(stored))])
 
 
 def _batches(rows: NDArray[Any]) -> Iterator[NDArray[Any]]:
     rows = rows[np.lexsort((rows["start"], rows["part"]))]
     filled = np.cumsum(rows["nbytes"]) // _BATCH_NBYTES + np.arange(len(rows)) // _BATCH_ROWS
     yield from np.split(rows, np.flatnonzero(np.diff(filled)) + 1)
-
-
-def _same_as_staged(rows: NDArray[Any], staging: Staging) -> NDArray[Any]:
-    stored = rows[rows["code"] == 0]
-    runs = [
-        Run(part.decode(), start, start + nbytes)
-        for start, nbytes, part in stored[["start", "nbytes", "part"]].tolist()
-    ]
-    found = [chunk_digest(chunk) for chunk in staging.fetch(runs)]
-    good = stored["digest"] == np.array(found, np.uint64)
-    return np.concatenate([rows[rows["code"] != 0], stored[good]])

@@ -25,7 +25,7 @@ from b2nd_dask.format.statistics import chunk_statistics
 from b2nd_dask.frame.open.opening import OWN_METALAYERS
 from b2nd_dask.frame.read.buffers import BOX_NBYTES, MAX_SCRATCH_NBYTES, scratch
 from b2nd_dask.frame.read.scatter import gather_chunk
-from b2nd_dask.frame.write.records import ChunkRecords, journal_rows
+from b2nd_dask.frame.write.records import ChunkRecords
 from b2nd_dask.processes import reduced
 from b2nd_dask.storage import Run, Staging
 
@@ -134,10 +134,7 @@ def write_block(
 
 
 class StagedBatches:
-    """Encoded chunks, held until they fill a batch of the staging, then staged together.
-
-    Where the write can be resumed, each batch is noted once it is staged.
-    """
+    """Encoded chunks, held until they fill a batch of the staging, then staged together."""
 
     def __init__(self, staging: Staging, threads: int = 1) -> None:
         self._staging = staging
@@ -173,17 +170,13 @@ class StagedBatches:
     def finish(self) -> ChunkRecords:
         """Stage the rest, and record all chunks."""
         self._stage()
-        if self._codes and self._staging.resumable:
-            self._staging.note(journal_rows(self._codes, {}, {}))
         return ChunkRecords.of(self._codes, self._runs, self._digests, self._statistics)
 
     def _stage(self) -> None:
         if not self._held:
             return
-        runs = dict(zip(self._held, self._staging.append(list(self._held.values())), strict=True))
-        if self._staging.resumable:
-            self._staging.note(journal_rows({}, runs, self._held, self._statistics))
-        self._runs |= runs
+        runs = self._staging.append(list(self._held.values()))
+        self._runs |= zip(self._held, runs, strict=True)
         self._held, self._held_nbytes = {}, 0
 
 

@@ -1,4 +1,4 @@
-"""Small named files in the staging area of a frame that was begun: its plan, tables of its parts.
+"""Small named files in a staging area: the plan of a frame that was begun, and manifests.
 
 Unlike what tasks append, each is there whole or not at all, and durable when the call returns.
 """
@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import fcntl
 import uuid
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -24,8 +25,13 @@ _FOLDER = "kept"
 class KeptFiles(Protocol):
     """The files of one staging area; names are letters, digits and hyphens."""
 
-    def put(self, name: str, payload: bytes) -> None:
+    def put(self, name: str, payload: bytes, *, fsync: bool = True) -> None:
         """Put a file, instead of one of that name.
+
+        Parameters
+        ----------
+        fsync : bool
+            Whether it must outlive a power cut; without, it may be there with other bytes then.
 
         Raises
         ------
@@ -42,6 +48,9 @@ class KeptFiles(Protocol):
     def read(self, name: str) -> bytes:
         """Read a file; FileNotFoundError where there is none."""
 
+    def read_all(self, names: Sequence[str]) -> list[bytes]:
+        """Read several files, concurrently where the store can; errors as for `read`."""
+
 
 @dataclass(frozen=True, slots=True)
 class LocalKeptFiles:
@@ -52,12 +61,13 @@ class LocalKeptFiles:
     target: str
     """Path of the frame, for messages."""
 
-    def put(self, name: str, payload: bytes) -> None:
+    def put(self, name: str, payload: bytes, *, fsync: bool = True) -> None:
         """See `KeptFiles.put`."""
         with about(self.target):
-            ready = self._ready(payload)
+            ready = self._ready(payload, fsync=fsync)
             ready.rename(self._path(name))
-            sync(ready.parent)
+            if fsync:
+                sync(ready.parent)
 
     def put_new(self, name: str, payload: bytes) -> bool:
         """See `KeptFiles.put_new`."""
@@ -82,14 +92,18 @@ class LocalKeptFiles:
         with about(self.target):
             return self._path(name).read_bytes()
 
+    def read_all(self, names: Sequence[str]) -> list[bytes]:
+        """See `KeptFiles.read_all`."""
+        return list(map(self.read, names))
+
     def _path(self, name: str) -> Path:
         return self.area / _FOLDER / f"{name}{_SUFFIX}"
 
-    def _ready(self, payload: bytes) -> Path:
-        """A durable file without a name of its own yet."""
+    def _ready(self, payload: bytes, *, fsync: bool = True) -> Path:
+        """A file without a name of its own yet."""
         ready = self.area / _FOLDER / uuid.uuid4().hex
         ready.parent.mkdir(exist_ok=True)
-        write_file(ready, payload)
+        write_file(ready, payload, fsync=fsync)
         return ready
 
 
@@ -99,8 +113,8 @@ class ObjectKeptFiles:
 
     area: StagingArea
 
-    def put(self, name: str, payload: bytes) -> None:
-        """See `KeptFiles.put`."""
+    def put(self, name: str, payload: bytes, *, fsync: bool = True) -> None:
+        """See `KeptFiles.put`; an object that was put is there."""
         self.area.put(f"{name}{_SUFFIX}", payload)
 
     def put_new(self, name: str, payload: bytes) -> bool:
@@ -115,3 +129,7 @@ class ObjectKeptFiles:
     def read(self, name: str) -> bytes:
         """See `KeptFiles.read`."""
         return self.area.store.get(self.area.path(f"{name}{_SUFFIX}"))
+
+    def read_all(self, names: Sequence[str]) -> list[bytes]:
+        """See `KeptFiles.read_all`."""
+        return self.area.store.each(self.read, names)

@@ -47,7 +47,7 @@ from b2nd_dask.storage.write.local_names import (
     remove_path,
     require_frame,
 )
-from b2nd_dask.storage.write.own_files import append_rows, append_to_part
+from b2nd_dask.storage.write.own_files import append_to_part
 from b2nd_dask.storage.write.staging import (
     Placement,
     Run,
@@ -139,21 +139,11 @@ class _LocalStaging:
         """Wait for tasks that append and for another run of the commit; see `Staging.exclusive`."""
         return locked(self.directory / LOCK_NAME, fcntl.LOCK_EX, self.target)
 
-    def note(self, rows: bytes) -> None:
-        """Append to the journal of this process; see `Staging.note`."""
-        with about(self.target):
-            append_rows(self.directory, rows)
-
-    def journals(self) -> list[bytes]:
-        """Read the journals of all processes; see `Staging.journals`."""
-        with about(self.target):
-            return [path.read_bytes() for path in self.directory.glob("*.journal")]
-
     def fetch(self, runs: Sequence[Run]) -> list[bytes]:
         """Read staged bytes back; see `Staging.fetch`."""
         found = []
         for name, group in itertools.groupby(runs, key=lambda run: run.part):
-            # a journal names files of its own area only
+            # a manifest names files of its own area only
             path = self.directory / name if _STAGED.fullmatch(name) else None
             spans = [Span(run.start, run.stop) for run in group]
             try:

@@ -49,8 +49,6 @@ from b2nd_dask.storage.write.staging import Placement, Run, StagedChunks
 _BATCH_NBYTES = 32 << 20
 #: Names of what is staged.
 _STAGED = re.compile(r"[0-9a-f]{32}")
-#: Ends the names of objects in which tasks note what they staged.
-JOURNAL_SUFFIX = ".journal"
 #: Chunks in objects smaller than this go to the front of the frame.
 _SMALL_OBJECT = Limits().min_part
 
@@ -122,19 +120,9 @@ class BaseObjectStaging:
                 self.label,
             )
 
-    def note(self, rows: bytes) -> None:
-        """Put an object of the task's own; see `Staging.note`."""
-        self.area().put(uuid.uuid4().hex + JOURNAL_SUFFIX, rows)
-
-    def journals(self) -> list[bytes]:
-        """Get what all tasks noted; see `Staging.journals`."""
-        area = self.area()
-        names = [name for name in area.names() if name.endswith(JOURNAL_SUFFIX)]
-        return area.store.each(lambda name: area.store.get(area.path(name)), names)
-
     def fetch(self, runs: Sequence[Run]) -> list[bytes]:
         """Get staged bytes back; see `Staging.fetch`."""
-        # a journal names objects of its own area only
+        # a manifest names objects of its own area only
         if not all(_STAGED.fullmatch(run.part) for run in runs):
             return [b""] * len(runs)
         area = self.area()
@@ -142,7 +130,7 @@ class BaseObjectStaging:
         try:
             return area.store.fetch(located)
         except OSError:
-            # an object is gone, or shorter than the journal says: the others may be whole
+            # an object is gone, or shorter than its manifest says: the others may be whole
             return area.store.each(partial(_fetched, area.store), located)
 
     @property

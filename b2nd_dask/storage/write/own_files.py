@@ -1,8 +1,7 @@
-"""What a process appends to in a staging area: a part file and a journal of its own.
+"""What a process appends to in a staging area: a part file of its own.
 
-Threads of a process share both. Each reserves a range of the part first, and writes into it while
-others write into theirs: the lock is held for a number, not for the disk. The few bytes of a row in
-the journal are written under a lock of their own.
+Threads of a process share it. Each reserves a range of the part first, and writes into it while
+others write into theirs: the lock is held for a number, not for the disk.
 """
 
 from __future__ import annotations
@@ -14,12 +13,11 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from b2nd_dask.storage.write.local_files import pwrite, pwrite_all
+from b2nd_dask.storage.write.local_files import pwrite_all
 from b2nd_dask.storage.write.staging import Run
 
 #: Locked while a range is reserved.
 _lock = threading.Lock()
-_journal_lock = threading.Lock()
 #: Of this process alone: process ids and even host names repeat among containers.
 _process = uuid.uuid4().hex
 
@@ -39,8 +37,8 @@ _reserved: dict[tuple[int, int], _Ranges] = {}
 
 
 def _start_anew() -> None:
-    global _lock, _journal_lock, _process
-    _lock, _journal_lock, _process = threading.Lock(), threading.Lock(), uuid.uuid4().hex
+    global _lock, _process
+    _lock, _process = threading.Lock(), uuid.uuid4().hex
     # threads of the parent, which are not in the child
     _reserved.clear()
 
@@ -98,19 +96,3 @@ def _range(fd: int, nbytes: int, header_len: int) -> Iterator[int]:
             ranges.unfinished -= 1
             if not ranges.unfinished:
                 del _reserved[part]
-
-
-def append_rows(directory: Path, rows: bytes) -> None:
-    """Append to the journal of this process, all or nothing."""
-    with _journal_lock:
-        fd = os.open(directory / f"{_process}.journal", os.O_WRONLY | os.O_CREAT, 0o666)
-        try:
-            end = os.fstat(fd).st_size
-            try:
-                pwrite(fd, rows, end)
-            except BaseException:
-                # a part of a row would misalign all that this process notes later
-                os.ftruncate(fd, end)
-                raise
-        finally:
-            os.close(fd)

@@ -108,13 +108,7 @@ class Staging(Protocol):
 
     @property
     def resumable(self) -> bool:
-        """Whether tasks note what they staged, for a later run of the same write."""
-
-    def note(self, rows: bytes) -> None:
-        """Append rows to a journal; from any thread of any process."""
-
-    def journals(self) -> list[bytes]:
-        """The rows that were noted, of each process or task."""
+        """Whether tasks leave manifests of what they staged, for a later run of the same write."""
 
     def fetch(self, runs: Sequence[Run]) -> list[bytes]:
         """Read staged bytes back; other bytes, or fewer, where they are not there any more."""
