@@ -98,7 +98,18 @@ class Drawing:
             options = f", chunks={chosen!r}" if chosen else ""
             if source.start == "uninit" and source.dtype[0] != "V" and self.rng.random() < 0.3:
                 options += ", uninit=1"
-            self.add(f"{{r}} = frame({number}{options})", [], "keeps", views=True, fresh=True)
+            read = self.add(
+                f"{{r}} = frame({number}{options})", [], "keeps", views=True, fresh=True
+            )
+            if read is not None and self._is_there(read):
+                # a function in place must know who else has its blocks
+                self.lines.pop()
+                del self.values[read.name]
+
+    def _is_there(self, value: Value) -> bool:
+        """Whether an array has another name, too."""
+        others = (other for other in self.values.values() if other is not value)
+        return any(self.array(other).name == self.array(value).name for other in others)
 
     def _draw_line(self, groups: tuple[str, ...], newest: float) -> None:
         usable = list(self.values.values())

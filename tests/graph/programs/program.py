@@ -143,7 +143,8 @@ def _fails_itself(want: Any, array: Any, plain: Side) -> bool:
     if not isinstance(want, Exception) and np.shape(want) == array.shape:
         return False
     if not plain.front_end.complete:
-        return isinstance(want, Exception)
+        # dask_array optimized twice may hand over a block in place of a list of one block
+        return isinstance(want, Exception) or not any(map(math.isnan, array.shape))
     notes = [layer.collection_annotations or {} for layer in array.dask.layers.values()]
     made = [note.get("chunks", ()) for note in notes] + [each.chunks for each in plain.arrays()]
     return any(0 in sizes and any(sizes) for chunks in made for sizes in chunks)
