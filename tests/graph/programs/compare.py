@@ -8,8 +8,12 @@ from typing import Any
 import numpy as np
 
 _FIRST = (
-    r"(?<=reduction operation )(min|max)imum|(?<=with shapes ).*|np\.(str|bytes)_\(.*\)"
+    r"(?<=reduction operation )(min|max)imum|np\.(str|bytes)_\(.*\)"
     r"|(?<=could not convert string to float: ).*|-?\d+(?= out of bounds)"
+    r"|'\w+'(?= object is not subscriptable)"
+    # of a function, or of the tiles that it runs in
+    r"|operands could not be broadcast together with shapes .*"
+    r"|shape mismatch: objects cannot be broadcast to a single shape.*"
     # an array without axes, or a scalar
     r"|too many indices for array: array is 0-dim.*|invalid index to scalar variable\."
 )
