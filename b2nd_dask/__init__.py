@@ -26,10 +26,10 @@ from b2nd_dask.errors import (
 )
 from b2nd_dask.format.index import ChunkKind
 from b2nd_dask.frame.access import open_b2nd
-from b2nd_dask.frame.add_stats import add_stats
 from b2nd_dask.frame.array import Frame
 from b2nd_dask.frame.compact import compact
-from b2nd_dask.frame.verify import Verification, seal, verify
+from b2nd_dask.frame.seal import add_stats, seal
+from b2nd_dask.frame.verify import Verification, verify
 from b2nd_dask.frame.write.parts import commit
 from b2nd_dask.graph.optimize.optimizer import install as _install
 from b2nd_dask.graph.persist import persist_compressed

@@ -20,9 +20,9 @@ from b2nd_dask.edges.cli.terminal import print_columns, print_json, progress
 from b2nd_dask.edges.progress import tasks_shown
 from b2nd_dask.format.labels.labels import MISSING
 from b2nd_dask.frame.access import open_b2nd
-from b2nd_dask.frame.add_stats import add_stats
 from b2nd_dask.frame.array import Frame, reference_of
 from b2nd_dask.frame.info import lengths_text, packing_of
+from b2nd_dask.frame.seal import add_stats
 from b2nd_dask.frame.sizes import decimal
 from b2nd_dask.graph.read.from_b2nd import from_b2nd
 
