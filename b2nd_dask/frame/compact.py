@@ -136,7 +136,7 @@ def _rewrite(opened: OpenedFrame, used: NDArray[np.int64], path: Path) -> Stagin
         offsets = parsed.index.offsets
         index = ChunkIndex(
             offsets.copy() if len(used[0]) else offsets,
-            parsed.integrity.lasting,
+            parsed.integrity.valid_by_chunk,
             ChunkRows.of(parsed),
         )
         with staging.exclusive():

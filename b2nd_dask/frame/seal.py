@@ -33,9 +33,9 @@ from b2nd_dask.frame.read.region import usable_cores
 from b2nd_dask.frame.read.scan import digests_on_disk, stored_extents
 from b2nd_dask.frame.reference import FrameReference
 from b2nd_dask.frame.write.commit import ChunkIndex, ChunkRows, Envelope, publish
+from b2nd_dask.frame.write.conflicts import ChunkBox, history_with
 from b2nd_dask.frame.write.idempotent import clean_up
 from b2nd_dask.frame.write.new_frame import check_statistics
-from b2nd_dask.frame.write.others import ChunkBox, history_with
 from b2nd_dask.frame.write.update import update_staging
 from b2nd_dask.storage import Location, Span, StagedChunks, UpdateStaging
 

@@ -71,7 +71,7 @@ def test_what_is_written_is_what_the_documentation_says() -> None:
     assert (found.checksum_state, found.reason, found.remedy) == (ChecksumState.VALID, "", "")
     assert found.stored.tolist() == DIGESTS.tolist()
     assert found.by_chunk.tolist() == [0, *DIGESTS.tolist()]
-    assert found.lasting is found.by_chunk
+    assert found.valid_by_chunk is found.by_chunk
 
 
 def test_bytes_behind_the_index_chunk_are_not_covered() -> None:
@@ -84,7 +84,7 @@ def test_a_frame_of_python_blosc2_has_none() -> None:
     assert found.checksum_state is ChecksumState.ABSENT
     assert found.reason == "it was written without checksums"
     assert found.by_chunk is None
-    assert found.lasting is None
+    assert found.valid_by_chunk is None
 
 
 def test_an_index_chunk_that_is_too_short_for_a_stamp() -> None:
@@ -151,7 +151,7 @@ def test_a_resize_inside_of_the_last_chunks() -> None:
     assert "b2nd_dask.seal" in found.remedy
     # no chunk came or went: the digests hold, but new checksums need more than that
     assert found.by_chunk is not None
-    assert found.lasting is None
+    assert found.valid_by_chunk is None
 
 
 def test_a_header_that_nobody_writes() -> None:

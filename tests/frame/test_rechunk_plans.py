@@ -17,7 +17,7 @@ from b2nd_dask.frame.rechunk.one_pass import Budget, best_pass
 from b2nd_dask.frame.rechunk.passes import flat_pass, plan_passes
 from b2nd_dask.frame.rechunk.source import flat_boxes
 from b2nd_dask.frame.rechunk.work import boxes_to_verify
-from b2nd_dask.frame.write.others import ChunkBox
+from b2nd_dask.frame.write.conflicts import ChunkBox
 from b2nd_dask.graph.resources import nbytes_of
 from tests.strategies import examples
 

@@ -86,7 +86,7 @@ class Integrity:
         return digest_column(self.index.offsets, self.stored)
 
     @property
-    def lasting(self) -> NDArray[np.uint64] | None:
+    def valid_by_chunk(self) -> NDArray[np.uint64] | None:
         """As `by_chunk`, for a changed frame whose checksums are to be valid; None unless valid."""
         return self.by_chunk if self.checksum_state is ChecksumState.VALID else None
 

@@ -98,9 +98,9 @@ def open_intermediate(
     is_needed : bool
         Whether functions read the frame, which dask calls again where the tasks run again.
     """
-    if outer.again and not is_needed:
-        return OpenedStaging(intermediate.staging, again=True, is_skipped=True)
-    if outer.again:
+    if outer.was_published and not is_needed:
+        return OpenedStaging(intermediate.staging, was_published=True, is_skipped=True)
+    if outer.was_published:
         # the commit of the target, which runs again too, removes it
         outer.staging.make_area()
     return open_staging(intermediate.plan, intermediate.staging)

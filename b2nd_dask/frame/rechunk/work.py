@@ -28,8 +28,8 @@ from b2nd_dask.frame.rechunk.source import (
     StoredChunks,
 )
 from b2nd_dask.frame.reference import FrameReference
+from b2nd_dask.frame.write.conflicts import ChunkBox
 from b2nd_dask.frame.write.idempotent import OpenedStaging, stage_once
-from b2nd_dask.frame.write.others import ChunkBox
 from b2nd_dask.frame.write.records import ChunkRecords, merge_records
 from b2nd_dask.frame.write.writer import FramePlan, StagedBatches, constant_records, write_block
 
@@ -51,7 +51,7 @@ def rechunk_region(
 
     `before` is a result that it waits for.
     """
-    if opened.again:
+    if opened.was_published:
         # published already: the commit finds that, too
         return ChunkRecords.of({}, {}, {})
     if isinstance(source, StoredChunks):
@@ -181,7 +181,7 @@ def verify_stored(
     ChecksumError
         For the first chunk that differs.
     """
-    if opened.again:
+    if opened.was_published:
         return
     with source.frames[number].reading() as (frame, _):
         digests = frame.digests

@@ -37,7 +37,7 @@ class OpenedStaging(NamedTuple):
     """Where the tasks of a write stage their chunks."""
 
     staging: Staging
-    again: bool
+    was_published: bool
     """Whether this very write had published its frame before it was opened. Then dask has lost a
     worker and its tasks are to run again, of which perhaps none will; or a Delayed is computed
     twice. The staging area is made by the first task that needs it: nobody would remove it after
@@ -58,14 +58,14 @@ def open_staging(plan: FramePlan, staging: Staging) -> OpenedStaging:
     OSError
         Nothing can be written there.
     """
-    again = is_published(plan, staging)
-    if not again:
+    was_published = is_published(plan, staging)
+    if not was_published:
         _require_wanted(staging)
         with _shared(staging):
             staging.prepare()
         # also behind that: whichever comes first, no staging area stays
         _require_wanted(staging)
-    return OpenedStaging(staging, again)
+    return OpenedStaging(staging, was_published)
 
 
 def _require_wanted(staging: Staging) -> None:
@@ -91,7 +91,7 @@ def stage_once(
             require_uncommitted(opened.staging, opened.begun_key)
         if not is_published(plan, opened.staging):
             raise unseen(error, opened.staging.label, _NOT_SHARED) from error
-    if not opened.again:
+    if not opened.was_published:
         return ChunkRecords.of({}, {}, {})
     opened.staging.make_area()
     return stage()
@@ -127,7 +127,7 @@ def finish_once(
     """
     if opened.is_skipped:
         return ""
-    if opened.again:
+    if opened.was_published:
         # blocks that are all constant have staged nothing
         opened.staging.make_area()
     with _shared(opened.staging, opened.begun_key):

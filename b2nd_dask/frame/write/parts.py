@@ -21,6 +21,7 @@ from b2nd_dask.frame.members.files import require_no_link_out
 from b2nd_dask.frame.write.begun import BegunFrame, begun_at, begun_in
 from b2nd_dask.frame.write.casts import cast_value
 from b2nd_dask.frame.write.commit import Envelope, commit_records
+from b2nd_dask.frame.write.conflicts import ChunkBox
 from b2nd_dask.frame.write.idempotent import (
     RAN_BEFORE,
     OpenedStaging,
@@ -28,7 +29,6 @@ from b2nd_dask.frame.write.idempotent import (
     has_published,
     require_uncommitted,
 )
-from b2nd_dask.frame.write.others import ChunkBox
 from b2nd_dask.frame.write.records import (
     MANIFEST,
     ChunkRecords,
@@ -48,7 +48,7 @@ _LISTED = 5
 def open_part(_: FramePlan, staging: Staging, key: str) -> OpenedStaging:
     """Find the staging area of the frame that was begun by a key."""
     _require_begun(staging, key)
-    return OpenedStaging(staging, again=False, begun_key=key)
+    return OpenedStaging(staging, was_published=False, begun_key=key)
 
 
 def finish_part(

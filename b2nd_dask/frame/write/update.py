@@ -19,13 +19,13 @@ from b2nd_dask.frame.open.opening import ParsedFrame, parse_frame
 from b2nd_dask.frame.read.scan import content_digest
 from b2nd_dask.frame.reference import FrameReference
 from b2nd_dask.frame.write.commit import ChunkIndex, ChunkRows, Envelope, carried, publish_records
-from b2nd_dask.frame.write.idempotent import RAN_BEFORE, clean_up, is_published
-from b2nd_dask.frame.write.others import (
+from b2nd_dask.frame.write.conflicts import (
     UpdateBase,
     history_with,
     renumbered,
     require_disjoint,
 )
+from b2nd_dask.frame.write.idempotent import RAN_BEFORE, clean_up, is_published
 from b2nd_dask.frame.write.records import ChunkRecords, require_all
 from b2nd_dask.frame.write.writer import FramePlan
 from b2nd_dask.storage import Location, UpdateStaging, update_staging_for
@@ -162,7 +162,7 @@ def _index_in(present: ParsedFrame, grid: Grid) -> ChunkIndex:
     """Carry offsets and checksums of the chunks over into a grid that is as large or larger."""
     counts = present.grid.counts, grid.counts
     offsets = carried(present.index.offsets, special_code(ChunkKind.ZEROS), *counts)
-    digests, statistics = present.integrity.lasting, ChunkRows.of(present)
+    digests, statistics = present.integrity.valid_by_chunk, ChunkRows.of(present)
     # the chunks that stay have none, and reading them all to make some is for `seal` to do
     return ChunkIndex(
         offsets,

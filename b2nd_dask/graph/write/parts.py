@@ -15,8 +15,8 @@ import numpy as np
 from b2nd_dask.frame.members.writable import target_of
 from b2nd_dask.frame.open.opening import MAX_NBYTES
 from b2nd_dask.frame.write.begun import BegunFrame, begin, begun_at
+from b2nd_dask.frame.write.conflicts import ChunkBox
 from b2nd_dask.frame.write.new_frame import check_storable
-from b2nd_dask.frame.write.others import ChunkBox
 from b2nd_dask.frame.write.parts import finish_part, open_part
 from b2nd_dask.graph.write.input_arrays import as_dask, as_elements, converted
 from b2nd_dask.graph.write.options import (

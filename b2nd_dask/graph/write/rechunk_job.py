@@ -34,8 +34,8 @@ from b2nd_dask.frame.rechunk.work import (
     verify_stored,
 )
 from b2nd_dask.frame.write.commit import commit_frame
+from b2nd_dask.frame.write.conflicts import ChunkBox
 from b2nd_dask.frame.write.idempotent import open_staging
-from b2nd_dask.frame.write.others import ChunkBox
 from b2nd_dask.frame.write.records import ChunkRecords, staged_records
 from b2nd_dask.frame.write.writer import FramePlan
 from b2nd_dask.graph.read.blocks import Chunks, regions_of

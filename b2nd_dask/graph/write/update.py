@@ -15,9 +15,9 @@ from numpy.typing import NDArray
 
 from b2nd_dask.format.grid import Grid, expand_ellipsis, parse_selection
 from b2nd_dask.frame.reference import FrameReference
+from b2nd_dask.frame.write.conflicts import ChunkBox, UpdateBase
 from b2nd_dask.frame.write.idempotent import keys_of
 from b2nd_dask.frame.write.new_frame import pack_entries
-from b2nd_dask.frame.write.others import ChunkBox, UpdateBase
 from b2nd_dask.frame.write.update import (
     commit_update,
     content_of,

@@ -194,7 +194,7 @@ def _entries_digest(frame: ParsedFrame, box: ChunkBox) -> str:
     whole = ChunkBox((0,) * frame.grid.ndim, frame.grid.counts)
     chunks = box.common(whole).chunks(frame.grid)
     digest = xxhash.xxh3_128(frame.index.offsets[chunks].astype("<i8").tobytes())
-    checksums = frame.integrity.lasting
+    checksums = frame.integrity.valid_by_chunk
     if checksums is None:
         return digest.hexdigest()
     digest.update(checksums[chunks].astype("<u8").tobytes())
