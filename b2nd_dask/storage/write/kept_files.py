@@ -1,6 +1,7 @@
 """Small named files in a staging area: the plan of a frame that was begun, and manifests.
 
-Unlike what tasks append, each is there whole or not at all, and durable when the call returns.
+Unlike what tasks append, each is there whole or not at all, and durable when the call returns,
+where the caller waits for that.
 """
 
 from __future__ import annotations
@@ -31,7 +32,8 @@ class KeptFiles(Protocol):
         Parameters
         ----------
         fsync : bool
-            Whether it must outlive a power cut; without, it may be there with other bytes then.
+            Whether it is there whole or not at all, and outlives a power cut. Without, what is read
+            may be cut short.
 
         Raises
         ------
@@ -64,10 +66,12 @@ class LocalKeptFiles:
     def put(self, name: str, payload: bytes, *, fsync: bool = True) -> None:
         """See `KeptFiles.put`."""
         with about(self.target):
-            ready = self._ready(payload, fsync=fsync)
+            if not fsync:
+                self._write(self._path(name), payload, fsync=False)
+                return
+            ready = self._ready(payload)
             ready.rename(self._path(name))
-            if fsync:
-                sync(ready.parent)
+            sync(ready.parent)
 
     def put_new(self, name: str, payload: bytes) -> bool:
         """See `KeptFiles.put_new`."""
@@ -99,12 +103,18 @@ class LocalKeptFiles:
     def _path(self, name: str) -> Path:
         return self.area / _FOLDER / f"{name}{_SUFFIX}"
 
-    def _ready(self, payload: bytes, *, fsync: bool = True) -> Path:
-        """A file without a name of its own yet."""
+    def _ready(self, payload: bytes) -> Path:
+        """A durable file without a name of its own yet."""
         ready = self.area / _FOLDER / uuid.uuid4().hex
-        ready.parent.mkdir(exist_ok=True)
-        write_file(ready, payload, fsync=fsync)
+        self._write(ready, payload, fsync=True)
         return ready
+
+    def _write(self, path: Path, payload: bytes, *, fsync: bool) -> None:
+        try:
+            write_file(path, payload, fsync=fsync)
+        except FileNotFoundError:
+            path.parent.mkdir(exist_ok=True)
+            write_file(path, payload, fsync=fsync)
 
 
 @dataclass(frozen=True, slots=True)
