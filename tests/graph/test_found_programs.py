@@ -61,6 +61,15 @@ FOUND = {
         ("v0 = frame(0, chunks=4)", "v2 = v0[-2] + da.arange(3, chunks=3)", "v3 = v2[1:]"),
         {"v3": 0},
     ),
+    "blocks that dask promises and does not make": Program(
+        (Source("u1", (6, 5), (3, 2), (1, 2)),),
+        (
+            "v0 = frame(0)[::2, 0:-2:3]",
+            "v1 = da.blockwise(fn.plus_sum_of, 'ab', v0, 'ab', da.arange(5, chunks=2), 'z', concatenate=True, dtype='u1')",  # noqa: E501
+            "v2 = da.nanmean(v1, axis=1)",
+        ),
+        {"v2": 0},
+    ),
     "a string that is shorter than its dtype": Program(
         (STRINGS,),
         ("v0 = frame(0)", "v1 = v0[..., 0]", "v2 = da.stack([v0[0], v0[1]])", "v3 = (v0 == 0)[-1]"),

@@ -230,7 +230,13 @@ def _check_tasks(tasks: Any, below: Set[Any] = frozenset()) -> None:
 
 
 def _check_outputs(tasks: Mapping[Any, Any], output_keys: Set[Key]) -> None:
-    if lost := output_keys - tasks.keys():
+    """Verify that there is a task for each result, and for what tasks depend on.
+
+    Where an axis has a block without elements, dask's `blockwise` may promise blocks of which it
+    makes tasks only while no layer below is fused into it.
+    """
+    below = (node.dependencies for node in tasks.values() if isinstance(node, GraphNode))
+    if lost := output_keys.union(*below) - tasks.keys():
         raise UnsoundGraphError(f"no task for {_some(lost)}")
 
 

@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 
 _FIRST = (
-    r"(?<=reduction operation )(min|max)imum|np\.(str|bytes)_\(.*\)"
-    r"|(?<=could not convert string to float: ).*|-?\d+(?= out of bounds)"
+    r"(?<=reduction operation )(min|max)imum|(?<=ufunc ')(fmin|minimum|fmax|maximum)(?=')"
+    r"|np\.(str|bytes)_\(.*\)"
+    r"|(?<=could not convert string to float: ).*|(?<=with base 10: ).*|-?\d+(?= out of bounds)"
     r"|'\w+'(?= object is not subscriptable)"
     # of a function, or of the tiles that it runs in
     r"|operands could not be broadcast together with shapes .*"

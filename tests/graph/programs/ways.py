@@ -45,7 +45,9 @@ def draw_way(rng: Random, *, distributed: bool, pickled: bool) -> str:
 
 def way_in_memory(way: str) -> str:
     """How arrays in memory are computed beside: not pickled, which changes their byte order."""
-    return "as it is" if "pickled" in way or way == "distributed" else way
+    if way == "optimized, pickled":
+        return "optimized"
+    return "as it is" if way in ("pickled", "distributed") else way
 
 
 def compute(program: Program, arrays: list[Any]) -> Any:
