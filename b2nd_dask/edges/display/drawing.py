@@ -14,7 +14,8 @@ from html import escape
 import numpy as np
 from numpy.typing import NDArray
 
-from b2nd_dask.edges.display.chunk_values import KINDS, binned_kinds, step_for
+from b2nd_dask.edges.display.cells import MIXED, binned_kinds, cell_text, step_for
+from b2nd_dask.edges.display.chunk_values import KINDS
 from b2nd_dask.frame.info import lengths_text
 
 #: The most cells along the axes of a strip, a plane, and sheets.
@@ -50,7 +51,7 @@ def draw_chunks(
     shape: tuple[int, ...],
     chunks: tuple[int, ...],
     names: tuple[str, ...] = (),
-) -> str:
+) -> tuple[str, bool]:
     """Draw the chunks of an array, in the colours of their kinds.
 
     Parameters
@@ -66,9 +67,11 @@ def draw_chunks(
     -------
     str
         An `svg` element, and what its cells stand for where these are not the chunks themselves.
+    bool
+        Whether cells stand for chunks of several kinds.
     """
     if not kinds.size:
-        return '<div class="b2nd-soft">no chunks</div>'
+        return '<div class="b2nd-soft">no chunks</div>', False
     whole = _drawn_axes(ChunkGrid(kinds, shape, chunks, names or ("",) * len(shape)))
     step = step_for(whole.kinds.shape, _MOST[whole.ndim])
     cells = replace(
@@ -78,9 +81,9 @@ def draw_chunks(
     )
     label = f"grid of {lengths_text(kinds.shape)} chunks"
     picture = _sheets(cells, label) if whole.ndim == 3 else _plane(cells, label)
-    if max(step, default=1) == 1:
-        return picture
-    return f'{picture}<div class="b2nd-soft">a cell: up to {lengths_text(step)} chunks</div>'
+    text = cell_text(step)
+    note = f'<div class="b2nd-soft">{text}</div>' if text else ""
+    return picture + note, bool((cells.kinds == MIXED).any())
 
 
 def _drawn_axes(grid: ChunkGrid) -> ChunkGrid:

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from b2nd_dask.frame.access import open_b2nd
 from b2nd_dask.frame.array import Frame, reference_of
-from b2nd_dask.frame.info import dims_of, packing_of
+from b2nd_dask.frame.info import axis_names, packing_of
 from b2nd_dask.graph.read.blocks import readings
 from b2nd_dask.graph.read.from_b2nd import from_b2nd
 
@@ -56,7 +56,7 @@ def source_of(x: Any) -> Source:
     if isinstance(x, np.ndarray):
         return source_of(da.from_array(x))
     frame = x if isinstance(x, Frame) else open_b2nd(x)
-    names = dims_of(reference_of(frame)) or tuple(f"axis {axis}" for axis in range(frame.ndim))
+    names = axis_names(reference_of(frame))
     return Source(frame, tuple(map(Axis, names)), title_of(frame))
 
 

@@ -93,7 +93,7 @@ def test_info_tells_how_it_is_compressed(tmp_path: Path, contiguous: bool) -> No
     cparams["filters_meta"] = [10, 0]
     b2nd_dask.to_b2nd(np.arange(10.0), path, cparams=cparams, contiguous=contiguous)
     found = rows(run("info", path))
-    assert found["layout"] == ("contiguous" if contiguous else "sparse")
+    assert found["layout"] == ("contiguous" if contiguous else "sparse, 1 file of chunks")
     assert found["codec"] == "lz4, level 3"
     assert found["filters"] == "trunc_prec, bitshuffle"
     theirs, ours = blosc2.open(path).cparams, b2nd_dask.open_b2nd(path).cparams
