@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -120,11 +120,13 @@ class SliceBrowser:
 
     def __init__(self, planes: Planes, figure: Figure, image: dict[str, Any]) -> None:
         self._planes = planes
-        self._kept = _KeptPlanes(planes)
+        # ends with the figure
+        pool = ThreadPoolExecutor(1, "b2nd-planes")
+        self._asked = lru_cache(_KEPT)(lambda number: pool.submit(planes.read, number))
         self.axes, below = figure.subplots(2, 1, height_ratios=(20, 1))
         self._has_limits = any(name in image for name in ("vmin", "vmax", "norm", "clim"))
         middle = planes.count // 2
-        plane = self._kept.get(middle)
+        plane = self._plane(middle)
         self.image = self.axes.imshow(plane, **{**planes.placed, **image})
         self.axes.set(ylabel=plain(planes.sides[0].label), xlabel=plain(planes.sides[1].label))
         figure.colorbar(self.image, ax=self.axes, shrink=0.8)
@@ -142,16 +144,28 @@ class SliceBrowser:
         )
         self.slider.on_changed(self.show)
         figure.canvas.mpl_connect("key_press_event", self._press)
-        figure.canvas.mpl_connect("close_event", lambda _: self._kept.close())
         self._name(middle, plane)
 
     def show(self, number: float) -> None:
         """Show a plane."""
         at = min(int(number), self._planes.count - 1)
-        plane = self._kept.get(at)
+        plane = self._plane(at)
         self.image.set_data(plane)
         self._name(at, plane)
         self.axes.figure.canvas.draw_idle()
+
+    def _plane(self, number: int) -> NDArray[Any]:
+        """Read a plane, unless it is kept; the thread goes on with those beside it."""
+        try:
+            found = self._asked(number).result()
+        except BaseException:
+            # it may succeed the next time
+            self._asked.cache_clear()
+            raise
+        for beside in (number + 1, number - 1):
+            if 0 <= beside < self._planes.count:
+                self._asked(beside)
+        return found
 
     def _name(self, number: int, plane: NDArray[Any]) -> None:
         self.axes.set_title(plain(self._planes.label(number)), fontsize=9)
@@ -168,43 +182,3 @@ class SliceBrowser:
         if event.key in _STEPS:
             most = self._planes.count - 1
             self.slider.set_val(min(max(self.slider.val + _STEPS[event.key], 0), most))
-
-
-class _KeptPlanes:
-    """The planes that were shown last and their neighbours, which a thread reads in advance."""
-
-    def __init__(self, planes: Planes) -> None:
-        self._planes = planes
-        self._pool: ThreadPoolExecutor | None = ThreadPoolExecutor(1, "b2nd-planes")
-        self._found: OrderedDict[int, Future[NDArray[Any]]] = OrderedDict()
-
-    def get(self, number: int) -> NDArray[Any]:
-        """A plane; asks for the next ones."""
-        found = self._asked(number).result()
-        for beside in (number + 1, number - 1):
-            if 0 <= beside < self._planes.count:
-                self._asked(beside)
-        while len(self._found) > _KEPT:
-            _, oldest = self._found.popitem(last=False)
-            oldest.cancel()
-        return found
-
-    def close(self) -> None:
-        """End the thread; planes are read by the caller from now on."""
-        if self._pool is not None:
-            self._pool.shutdown(wait=False, cancel_futures=True)
-            self._pool = None
-
-    def _asked(self, number: int) -> Future[NDArray[Any]]:
-        future = self._found.pop(number, None)
-        failed = future is not None and (
-            future.cancelled() or (future.done() and future.exception())
-        )
-        if future is None or failed:
-            if self._pool is None:
-                future = Future()
-                future.set_result(self._planes.read(number))
-            else:
-                future = self._pool.submit(self._planes.read, number)
-        self._found[number] = future
-        return future
