@@ -8,7 +8,13 @@ from typing import Any
 import click
 
 from b2nd_dask.edges.cli.failures import Verb, safe
-from b2nd_dask.edges.cli.options import PATH, lengths, storage_options
+from b2nd_dask.edges.cli.options import (
+    PATH,
+    compression_in,
+    lengths,
+    storage_options,
+    writing_options,
+)
 from b2nd_dask.edges.cli.terminal import progress
 from b2nd_dask.edges.convert.convert import convert
 from b2nd_dask.edges.convert.options import FORMATS
@@ -25,24 +31,12 @@ _FORMAT = click.Choice(list(FORMATS))
 @click.option("--dtype", help="Of the elements of a frame of Caterva, which stores none.")
 @click.option("--chunks", callback=lengths, metavar="N,N,...", help="Default: those of SRC.")
 @click.option("--blocks", callback=lengths, metavar="N,N,...", help="Of frames.")
-@click.option("--codec", help="Such as zstd, lz4, blosclz.")
-@click.option("--level", type=click.IntRange(0, 9), help="Of the compression.")
-@click.option("--filter", "filters", multiple=True, help="Such as shuffle, bitshuffle. Repeatable.")
-@click.option("--max-mem", metavar="SIZE", help="Memory for blocks, such as 512MB.")
-@click.option("--overwrite", is_flag=True, help="Replace DST when the new one is complete.")
+@writing_options
 @click.option("--skip", is_flag=True, help="Leave out arrays that DST cannot hold.")
 @click.option("--check", is_flag=True, help="Compare all elements before DST appears.")
 @click.option("--other-files", is_flag=True, help="Read elements also from files that SRC names.")
 @storage_options
-def convert_command(
-    src: str,
-    dst: str,
-    chunks: Any,
-    codec: str | None,
-    level: int | None,
-    filters: tuple[str, ...],
-    **options: Any,
-) -> None:
+def convert_command(src: str, dst: str, **options: Any) -> None:
     """Convert SRC to DST: b2nd, b2d, b2z, zarr, HDF5 / NetCDF-4, npy, npz, and from Caterva.
 
     The suffixes say the formats. Dims and attributes are kept; what DST cannot hold is named before
@@ -55,12 +49,11 @@ def convert_command(
       b2nd-dask convert x.npy x.b2nd --check
       b2nd-dask convert archive.b2z archive.nc
     """
-    given = {"codec": codec, "clevel": level, "filters": list(filters) or None}
-    cparams = {name: value for name, value in given.items() if value is not None} or None
+    cparams = compression_in(options) or None
     with warnings.catch_warnings(record=True) as noted:
         warnings.simplefilter("always", UserWarning)
         with progress(f"converting {src}") as show:
-            convert(src, dst, chunks=chunks, cparams=cparams, progress=show, **options)
+            convert(src, dst, cparams=cparams, progress=show, **options)
     for message in dict.fromkeys(str(each.message) for each in noted):
         click.echo(safe(f"Warning: {message}"), err=True)
     click.echo(safe(dst))

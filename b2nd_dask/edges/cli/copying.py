@@ -5,12 +5,18 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import click
 
 from b2nd_dask.edges.cli.failures import FAILED, Verb, safe
-from b2nd_dask.edges.cli.options import PATH, lengths, storage_options
+from b2nd_dask.edges.cli.options import (
+    PATH,
+    compression_in,
+    lengths,
+    storage_options,
+    writing_options,
+)
 from b2nd_dask.edges.cli.terminal import progress
 from b2nd_dask.edges.progress import tasks_shown
 from b2nd_dask.frame.access import open_b2nd
@@ -22,35 +28,18 @@ from b2nd_dask.graph.write.rechunk import rechunk
 from b2nd_dask.storage import Location
 
 
-class _Compression(NamedTuple):
-    """What is asked for; None for what the source has."""
-
-    codec: str | None
-    level: int | None
-    filters: tuple[str, ...]
-
-
 def _writes(command: Callable[..., None]) -> Callable[..., None]:
     """Add what `copy` and `rechunk` share."""
     for option in reversed(
         (
             click.argument("path", metavar="SOURCE", type=PATH),
             click.argument("target", type=PATH),
-            click.option("--codec", help="Such as zstd, lz4, blosclz; by default as in SOURCE."),
-            click.option("--level", type=click.IntRange(0, 9), help="By default as in SOURCE."),
-            click.option(
-                "--filter",
-                "filters",
-                multiple=True,
-                help="Such as shuffle or bitshuffle, or none. Repeatable; by default as in SOURCE.",
-            ),
+            writing_options,
             click.option(
                 "--contiguous/--sparse",
                 default=None,
                 help="One file, or a directory with a file for each chunk; as SOURCE by default.",
             ),
-            click.option("--overwrite", is_flag=True, help="Replace a frame that is there."),
-            click.option("--max-mem", help='Memory that it may take, such as "2GB".'),
             click.option(
                 "--verify/--no-verify",
                 default=True,
@@ -70,9 +59,9 @@ def _writes(command: Callable[..., None]) -> Callable[..., None]:
 def copy_command(context: click.Context, /, path: str, target: str, **options: Any) -> None:
     """Copy the frame at SOURCE to TARGET (files, directories or URLs), metadata included.
 
-    With the same compression chunks are copied as they are, not decoded. They are verified by the
-    checksums of SOURCE, if it has any; TARGET has checksums in any case, and appears at once when
-    it is complete.
+    Where no other compression is asked for chunks are copied as they are, not decoded. They are
+    verified by the checksums of SOURCE, if it has any; TARGET has checksums in any case, and
+    appears at once when it is complete.
 
     \b
     Examples:
@@ -80,8 +69,7 @@ def copy_command(context: click.Context, /, path: str, target: str, **options: A
       b2nd-dask copy --codec zstd --level 9 rain.b2nd archive/rain.b2nd
       b2nd-dask copy --sparse rain.b2nd s3://bucket/rain.b2nd
     """
-    source = open_b2nd(path, storage_options=_options_for(path, options))
-    _write(context, source, _inside(target, path), source.chunks, None, options)
+    _write(context, path, target, None, None, options)
 
 
 @click.command("rechunk", cls=Verb)
@@ -106,13 +94,14 @@ def rechunk_command(
 ) -> None:
     """Write the frame at SOURCE anew at TARGET, with other chunks, within a stated memory.
 
+    Compression and layout are those of SOURCE, unless others are asked for.
+
     \b
     Examples:
       b2nd-dask rechunk --chunks 8760,10,20 maps.b2nd series.b2nd
       b2nd-dask rechunk --chunks 100,-1,-1 --max-mem 2GB in.b2nd out.b2nd
     """
-    source = open_b2nd(path, storage_options=_options_for(path, options))
-    _write(context, source, _inside(target, path), chunks, blocks, options)
+    _write(context, path, target, chunks, blocks, options)
 
 
 def _options_for(path: str, options: dict[str, Any]) -> dict[str, Any] | None:
@@ -134,26 +123,27 @@ def _inside(target: str, source: str) -> str:
 
 def _write(
     context: click.Context,
-    source: Frame,
+    path: str,
     target: str,
     chunks: Any,
     blocks: Any,
     options: dict[str, Any],
 ) -> None:
     """Write, read back, and say what became of it."""
-    asked = _Compression(options["codec"], options["level"], options["filters"])
-    contiguous = source.contiguous if options["contiguous"] is None else options["contiguous"]
-    storage = _options_for(target, options)
+    source = open_b2nd(path, storage_options=_options_for(path, options))
+    target, storage = _inside(target, path), _options_for(target, options)
     with progress(f"writing {target}") as show, tasks_shown(show):
         rechunk(
             source,
             target,
-            chunks=chunks,
+            chunks=source.chunks if chunks is None else chunks,
             blocks=blocks,
-            cparams=_cparams(source, asked),
+            cparams=_cparams(source, compression_in(options)),
             max_mem=options["max_mem"],
             mode="w" if options["overwrite"] else "w-",
-            contiguous=contiguous,
+            contiguous=source.contiguous
+            if options["contiguous"] is None
+            else options["contiguous"],
             storage_options=storage,
         )
     written = open_b2nd(target, storage_options=storage)
@@ -171,17 +161,14 @@ def _write(
         context.exit(0 if result.ok else FAILED)
 
 
-def _cparams(source: Frame, asked: _Compression) -> Any:
+def _cparams(source: Frame, asked: dict[str, Any]) -> Any:
     """The compression of the source, with what is asked for instead."""
-    if asked == (None, None, ()):
+    if not asked:
         return None
-    kept = {field.name for field in dataclasses.fields(source.cparams)}
-    found = {name: getattr(source.cparams, name) for name in kept - {"blocksize", "typesize"}}
-    if asked.codec is not None:
-        found |= {"codec": asked.codec.lower(), "codec_meta": 0}
-    if asked.level is not None:
-        found["clevel"] = asked.level
-    if asked.filters:
-        names = [each.lower() for each in asked.filters if each.lower() != "none"]
-        found |= {"filters": names or ["nofilter"], "filters_meta": [0] * (len(names) or 1)}
-    return found
+    found = dataclasses.asdict(source.cparams)
+    del found["blocksize"], found["typesize"]
+    if "codec" in asked:
+        found["codec_meta"] = 0
+    if "filters" in asked:
+        found["filters_meta"] = [0] * len(asked["filters"])
+    return found | asked

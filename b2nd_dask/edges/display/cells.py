@@ -9,6 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from b2nd_dask.frame.info import lengths_text
+
 #: Of a cell that stands for chunks of several kinds, and of the space between panels.
 MIXED, GAP = 9, 255
 
@@ -123,5 +125,4 @@ class Layout:
 
 def cell_text(step: tuple[int, ...]) -> str:
     """What a cell stands for; empty where that is a chunk."""
-    lengths = " x ".join(map(str, step))
-    return f"a cell: up to {lengths} chunks" if max(step, default=1) > 1 else ""
+    return f"a cell: up to {lengths_text(step)} chunks" if max(step, default=1) > 1 else ""

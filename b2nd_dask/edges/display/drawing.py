@@ -154,7 +154,7 @@ def _sides(shape: tuple[int, ...], scale: float = 1.0) -> tuple[float, float]:
 
 
 def _edges(grid: ChunkGrid, axis: int, length: float) -> NDArray[np.float64]:
-    """Where cells begin and end along an axis, in pixels; of an axis that there is not, its ends."""
+    """Where cells begin and end along an axis, in pixels; of a missing axis its ends."""
     if grid.ndim < -axis:
         return np.array([0.0, length])
     at = np.arange(grid.kinds.shape[axis] + 1) * grid.chunks[axis]
