@@ -33,7 +33,7 @@ VERBS = {
     "stats": _Row("stats", "Minimum, maximum, mean of arrays, from records or out of core."),
     "verify": _Row("upkeep", "Verify frames by their checksums."),
     "seal": _Row("upkeep", "Add checksums to a frame that has none."),
-    "convert": _Row("convert", "Convert zarr, HDF5 / NetCDF, npy, Caterva to frames and back."),
+    "convert": _Row("copying", "Convert zarr, HDF5 / NetCDF, npy, Caterva to frames and back."),
     "copy": _Row("copying", "Copy a frame, also with another compression."),
     "rechunk": _Row("copying", "Write a frame anew with other chunks."),
     "compact": _Row("upkeep", "Give back the space of superseded chunks."),

@@ -85,6 +85,13 @@ def frame_of(x: Any) -> Frame:
     return open_b2nd(x, verify=False)
 
 
+def main_axes(shape: tuple[int, ...], count: int, *always: int) -> list[int]:
+    """Axes that are longer than 1, and the first others up to so many: one row is a plane, too."""
+    kept = [axis for axis, length in enumerate(shape) if length != 1 or axis in always]
+    others = [axis for axis in range(len(shape)) if axis not in kept]
+    return sorted(kept + others[: max(0, count - len(kept))])
+
+
 def check_colours(array: Any) -> None:
     """Check that the elements of an array are numbers, which have colours.
 
