@@ -8,15 +8,18 @@ from pathlib import Path
 from typing import Any
 
 import blosc2
+import dask
 import dask.array as da
 import numpy as np
 import pytest
 import xarray as xr
+from dask.local import SynchronousExecutor
 from hypothesis import given
 from hypothesis import strategies as st
 
 import b2nd_dask
 from b2nd_dask.edges.cli.stats import computed
+from tests.counting import bytes_read
 from tests.edges.cli.running import run, told
 from tests.strategies import SpecialCase, examples, shapes, special_cases
 
@@ -99,6 +102,18 @@ def test_special_chunks_count(data: st.DataObject, fresh_path: Callable[[], Path
         assert found["max"] == want["max"]
     else:
         assert found["min"] is found["mean"] is None
+
+
+@pytest.mark.parametrize("dtype", ["f4", "i4"])
+def test_elements_are_read_once(tmp_path: Path, dtype: str) -> None:
+    path = tmp_path / "a.b2nd"
+    values = np.random.default_rng(0).integers(0, 2**30, (300, 1000)).astype(dtype)
+    b2nd_dask.to_b2nd(values, path, chunks=(30, 1000), blocks=(10, 1000))
+    x = b2nd_dask.from_b2nd(path, chunks=(100, 1000))
+    # all in the thread whose reads are counted
+    with dask.config.set(pool=SynchronousExecutor()):
+        nbytes, _ = bytes_read(lambda: computed(x))
+    assert 0.9 < nbytes / path.stat().st_size < 1.2
 
 
 def test_axis_and_dates(tmp_path: Path) -> None:
