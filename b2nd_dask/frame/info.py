@@ -10,7 +10,6 @@ from enum import Enum
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from b2nd_dask.errors import B2ndError
 from b2nd_dask.format.chunk.compression import cparams_of
@@ -18,7 +17,6 @@ from b2nd_dask.format.index import ChunkKind
 from b2nd_dask.format.integrity import ChecksumState
 from b2nd_dask.format.labels.labels import PACKING
 from b2nd_dask.format.labels.unpack import unpack_labels
-from b2nd_dask.format.statistics import ChunkStatistics
 from b2nd_dask.format.values import MetaView
 from b2nd_dask.frame.chunk_table import (
     ONE_VALUE,
@@ -88,8 +86,27 @@ def info_of(reference: FrameReference) -> FrameInfo:
 
 
 def _rows(reference: FrameReference) -> Iterator[tuple[str, str]]:
-    parsed = reference.parsed
     yield "path", reference.location.label
+    yield from layout_rows(reference, *known_chunks(reference))
+    for title, layer in (("metalayer", reference.meta), ("vlmeta", reference.vlmeta)):
+        for name in layer:
+            yield f"{title} {name!r}", value_text(layer, name)
+
+
+def known_chunks(reference: FrameReference) -> tuple[ChunkTable, str]:
+    """The chunks of a frame, as far as that costs little; and why not all is known of them."""
+    try:
+        return chunk_table(reference, most_headers(reference)), ""
+    except (B2ndError, OSError) as error:
+        # it is damaged, or was changed or removed: what was read when it was opened is known still
+        return chunk_table(reference, 0), f"(cannot be shown: {getattr(error, 'problem', error)})"
+
+
+def layout_rows(
+    reference: FrameReference, table: ChunkTable, problem: str = ""
+) -> Iterator[tuple[str, str]]:
+    """Say how a frame is laid out and compressed; of what `known_chunks` knows."""
+    header = reference.parsed.header
     yield "shape", lengths_text(reference.shape)
     dims = dims_of(reference)
     if dims is not None:
@@ -100,50 +117,50 @@ def _rows(reference: FrameReference) -> Iterator[tuple[str, str]]:
         f"{lengths_text(reference.chunks)}, in a grid of {lengths_text(reference.grid.counts)}",
     )
     yield "blocks", lengths_text(reference.blocks)
-    cbytes = parsed.header.cbytes
+    cbytes = header.cbytes
     ratio = f" (ratio {ratio_text(reference.nbytes / cbytes)})" if cbytes else ""
     yield "size", f"{decimal(reference.nbytes)} as an array, {decimal(cbytes)} compressed{ratio}"
-    yield from _rows_of_chunks(reference)
-    yield "layout", "sparse" if parsed.header.sparse else "contiguous"
-    yield "codec", codec_text(reference)
-    yield "filters", filters_text(reference)
-    yield "checksums", checksums_text(reference)
+    yield from _rows_of_chunks(reference, table, problem)
+    files = f"sparse, {len(table.stored):,} file{'s' * (len(table.stored) != 1)} of chunks"
+    yield "layout", files if header.sparse else "contiguous"
+    how = cparams_of(header.compression, reference.grid.itemsize)
+    yield "codec", f"{choice_name(how.codec)}, level {how.clevel}"
+    filters = [name for name in map(choice_name, how.filters) if name != "nofilter"]
+    yield "filters", ", ".join(filters) or "none"
+    integrity = reference.parsed.integrity
+    yield "checksums", _CHECKSUMS[integrity.checksum_state].format(integrity.reason)
     if reference.statistics is not None:
-        yield "statistics", statistics_text(reference.statistics)
-    for title, layer in (("metalayer", reference.meta), ("vlmeta", reference.vlmeta)):
-        for name in layer:
-            yield f"{title} {name!r}", value_text(layer, name)
+        known = reference.statistics.known
+        count = int(np.count_nonzero(known))
+        yield (
+            "statistics",
+            "of all chunks" if count == len(known) else f"of {count} of {len(known)} chunks",
+        )
 
 
-def _rows_of_chunks(reference: FrameReference) -> Iterator[tuple[str, str]]:
-    """What the headers of the chunks say, where these are not too many or far away."""
-    by_index = _kinds_text(reference.chunk_kinds())
-    if not reference.parsed.index.nstored:
-        yield "chunk kinds", by_index
-        return
-    try:
-        table = chunk_table(reference, most_headers(reference))
-    except (B2ndError, OSError) as error:
-        yield "chunk kinds", by_index + _BY_INDEX
-        yield "chunk sizes", f"(cannot be shown: {getattr(error, 'problem', error)})"
-        return
-    # the index calls a chunk of one value stored, which only the chunk's header tells apart
-    yield "chunk kinds", _kinds_text(table.kinds) if table.is_exact else by_index + _BY_INDEX
+def _rows_of_chunks(
+    reference: FrameReference, table: ChunkTable, problem: str
+) -> Iterator[tuple[str, str]]:
     counts = table.counts
+    kinds = ", ".join(
+        f"{counts[kind]} {name}" for kind, name in KIND_NAMES.items() if kind in counts
+    )
+    # the index calls a chunk of one value stored, which only the chunk's header tells apart
+    yield "chunk kinds", (kinds or "no chunks") + _BY_INDEX * (not table.is_exact)
     special = table.kinds.size - counts.get(ChunkKind.STORED, 0)
-    if special:
+    if special and counts.get(ChunkKind.STORED):
         values = counts.get(ONE_VALUE, 0)
         of_these = f", {values} of them one value" if values else ""
         share = f"{100 * special / table.kinds.size:.3g} %"
         yield "special chunks", f"{special} of {table.kinds.size} ({share}){of_these}"
-    if len(table.nbytes):
-        yield "chunk sizes", sizes_text(table)
+    if problem or len(table.nbytes):
+        yield "chunk sizes", problem or _sizes_text(table)
     superseded = superseded_in(reference, table)
     if superseded:
         yield "superseded", f"{decimal(superseded)}, which `b2nd_dask.compact` gives back"
 
 
-def sizes_text(table: ChunkTable) -> str:
+def _sizes_text(table: ChunkTable) -> str:
     """Compressed sizes of the smallest, the median and the largest chunk that has data."""
     nbytes = table.nbytes[table.data] if table.data.any() else table.nbytes
     low, median, high = (int(n) for n in np.quantile(nbytes, [0, 0.5, 1], method="lower"))
@@ -171,6 +188,11 @@ def dims_of(reference: FrameReference) -> tuple[str, ...] | None:
     return tuple(dims) if all(isinstance(name, str) for name in dims) else None
 
 
+def axis_names(reference: FrameReference) -> tuple[str, ...]:
+    """Names of the axes, or their numbers where they have none."""
+    return dims_of(reference) or tuple(f"axis {axis}" for axis in range(reference.ndim))
+
+
 def packing_of(reference: FrameReference) -> dict[str, Any]:
     """Attributes that say what else than its elements a frame is read as by xarray, by CF."""
     try:
@@ -183,30 +205,6 @@ def packing_of(reference: FrameReference) -> dict[str, Any]:
     found = {name: np.asarray(attrs[name]).tolist() for name in PACKING if name in attrs}
     # NaN stands for itself
     return {name: value for name, value in found.items() if value == value}
-
-
-def codec_text(reference: FrameReference) -> str:
-    """Codec and level that the frame names for its chunks."""
-    how = cparams_of(reference.parsed.header.compression, reference.grid.itemsize)
-    return f"{choice_name(how.codec)}, level {how.clevel}"
-
-
-def filters_text(reference: FrameReference) -> str:
-    """Filters that the frame names for its chunks."""
-    how = cparams_of(reference.parsed.header.compression, reference.grid.itemsize)
-    return ", ".join(name for name in map(choice_name, how.filters) if name != "nofilter") or "none"
-
-
-def checksums_text(reference: FrameReference) -> str:
-    """State of the frame's checksums."""
-    integrity = reference.parsed.integrity
-    return _CHECKSUMS[integrity.checksum_state].format(integrity.reason)
-
-
-def statistics_text(statistics: ChunkStatistics) -> str:
-    """How many chunks have statistics."""
-    known, nchunks = int(np.count_nonzero(statistics.known)), len(statistics.known)
-    return "of all chunks" if known == nchunks else f"of {known} of {nchunks} chunks"
 
 
 def choice_name(choice: Any) -> str:
@@ -223,20 +221,6 @@ def _plain(name: str) -> str:
     """A name from a file without what acts on a terminal, and not too long."""
     shown = name if name.isprintable() else repr(name)
     return shown if len(shown) <= 40 else f"{shown[:37]}..."
-
-
-def _kinds_text(kinds: NDArray[np.uint8]) -> str:
-    return ", ".join(_kind_counts(kinds)) or "no chunks"
-
-
-def _kind_counts(kinds: NDArray[np.uint8]) -> Iterator[str]:
-    # of very many chunks that are all alike, one says all
-    alike = kinds.size > 0 and not any(kinds.strides)
-    looked_at = kinds.reshape(-1)[:1] if alike else kinds
-    for kind, name in KIND_NAMES.items():
-        count = np.count_nonzero(looked_at == kind) * (kinds.size if alike else 1)
-        if count:
-            yield f"{count} {name}"
 
 
 def value_text(layer: MetaView, name: str, most: int = 200) -> str:

@@ -73,7 +73,7 @@ def main() -> None:
         values = np.asarray(template.get_fdata(), dtype="f4")
         labels = {"dims": ["x", "y", "z"], "long_name": "MNI152 template", "units": "1"}
         b2nd_dask.to_b2nd(values, brain, chunks=(16, 32, 32), vlmeta=labels)
-        screenshot(b2nd_dask.open_b2nd(land), "land.png", "820,470")
+        screenshot(b2nd_dask.open_b2nd(land), "land.png", "820,500")
         screenshot(b2nd_dask.open_b2nd(brain), "brain-dark.png", "880,625", dark=True)
         save(b2nd_dask.plot.chunk_map(land), "land-kinds.png")
         save(b2nd_dask.plot.chunk_map(brain, by="cbytes"), "brain-bytes.png")

@@ -35,7 +35,7 @@ def test_kinds_are_those_of_the_headers(path: Path) -> None:
     legend = [text.get_text() for text in plot.chunk_map(frame).get_legend().get_texts()]
     page = frame._repr_html_()
     for name, count in (("stored", 2), ("zeros", 2), ("NaN", 2), ("one value", 2)):
-        assert f"{name}: {count} (25 %)" in legend
+        assert f"{name} {count} (25 %)" in legend
         assert f"{name} {count} (25 %)" in page
 
 

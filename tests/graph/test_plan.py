@@ -574,7 +574,7 @@ def test_many_frames_are_shown_as_one(tmp_path):
         assert "1 x 40 x 60 float32" in text
     lines = str(many).split(title)[1].splitlines()
     assert [line.split() for line in lines if "chunks read" in line] == [["chunks", "read", "24"]]
-    assert any(f"{many.blocks:,} of 1,600 B" in line for line in lines)
+    assert any(f"{many.blocks:,} of 1.6 kB" in line for line in lines)
     assert many.blocks == 72
 
 

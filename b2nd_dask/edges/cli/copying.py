@@ -1,17 +1,26 @@
-"""`copy` and `rechunk`: a frame written anew at another path, out of core."""
+"""`copy`, `rechunk` and `convert`: arrays written anew at another path, out of core."""
 
 from __future__ import annotations
 
 import dataclasses
+import warnings
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import click
 
 from b2nd_dask.edges.cli.failures import FAILED, Verb, safe
-from b2nd_dask.edges.cli.options import PATH, lengths, storage_options
+from b2nd_dask.edges.cli.options import (
+    PATH,
+    compression_in,
+    lengths,
+    storage_options,
+    writing_options,
+)
 from b2nd_dask.edges.cli.terminal import progress
+from b2nd_dask.edges.convert.convert import convert
+from b2nd_dask.edges.convert.options import FORMATS
 from b2nd_dask.edges.progress import tasks_shown
 from b2nd_dask.frame.access import open_b2nd
 from b2nd_dask.frame.array import Frame
@@ -21,13 +30,7 @@ from b2nd_dask.frame.verify import verify_noting
 from b2nd_dask.graph.write.rechunk import rechunk
 from b2nd_dask.storage import Location
 
-
-class _Compression(NamedTuple):
-    """What is asked for; None for what the source has."""
-
-    codec: str | None
-    level: int | None
-    filters: tuple[str, ...]
+_FORMAT = click.Choice(list(FORMATS))
 
 
 def _writes(command: Callable[..., None]) -> Callable[..., None]:
@@ -36,21 +39,12 @@ def _writes(command: Callable[..., None]) -> Callable[..., None]:
         (
             click.argument("path", metavar="SOURCE", type=PATH),
             click.argument("target", type=PATH),
-            click.option("--codec", help="Such as zstd, lz4, blosclz; by default as in SOURCE."),
-            click.option("--level", type=click.IntRange(0, 9), help="By default as in SOURCE."),
-            click.option(
-                "--filter",
-                "filters",
-                multiple=True,
-                help="Such as shuffle or bitshuffle, or none. Repeatable; by default as in SOURCE.",
-            ),
+            writing_options,
             click.option(
                 "--contiguous/--sparse",
                 default=None,
                 help="One file, or a directory with a file for each chunk; as SOURCE by default.",
             ),
-            click.option("--overwrite", is_flag=True, help="Replace a frame that is there."),
-            click.option("--max-mem", help='Memory that it may take, such as "2GB".'),
             click.option(
                 "--verify/--no-verify",
                 default=True,
@@ -70,9 +64,9 @@ def _writes(command: Callable[..., None]) -> Callable[..., None]:
 def copy_command(context: click.Context, /, path: str, target: str, **options: Any) -> None:
     """Copy the frame at SOURCE to TARGET (files, directories or URLs), metadata included.
 
-    With the same compression chunks are copied as they are, not decoded. They are verified by the
-    checksums of SOURCE, if it has any; TARGET has checksums in any case, and appears at once when
-    it is complete.
+    Where no other compression is asked for chunks are copied as they are, not decoded. They are
+    verified by the checksums of SOURCE, if it has any; TARGET has checksums in any case, and
+    appears at once when it is complete.
 
     \b
     Examples:
@@ -80,8 +74,7 @@ def copy_command(context: click.Context, /, path: str, target: str, **options: A
       b2nd-dask copy --codec zstd --level 9 rain.b2nd archive/rain.b2nd
       b2nd-dask copy --sparse rain.b2nd s3://bucket/rain.b2nd
     """
-    source = open_b2nd(path, storage_options=_options_for(path, options))
-    _write(context, source, _inside(target, path), source.chunks, None, options)
+    _write(context, path, target, None, None, options)
 
 
 @click.command("rechunk", cls=Verb)
@@ -106,13 +99,14 @@ def rechunk_command(
 ) -> None:
     """Write the frame at SOURCE anew at TARGET, with other chunks, within a stated memory.
 
+    Compression and layout are those of SOURCE, unless others are asked for.
+
     \b
     Examples:
       b2nd-dask rechunk --chunks 8760,10,20 maps.b2nd series.b2nd
       b2nd-dask rechunk --chunks 100,-1,-1 --max-mem 2GB in.b2nd out.b2nd
     """
-    source = open_b2nd(path, storage_options=_options_for(path, options))
-    _write(context, source, _inside(target, path), chunks, blocks, options)
+    _write(context, path, target, chunks, blocks, options)
 
 
 def _options_for(path: str, options: dict[str, Any]) -> dict[str, Any] | None:
@@ -134,26 +128,27 @@ def _inside(target: str, source: str) -> str:
 
 def _write(
     context: click.Context,
-    source: Frame,
+    path: str,
     target: str,
     chunks: Any,
     blocks: Any,
     options: dict[str, Any],
 ) -> None:
     """Write, read back, and say what became of it."""
-    asked = _Compression(options["codec"], options["level"], options["filters"])
-    contiguous = source.contiguous if options["contiguous"] is None else options["contiguous"]
-    storage = _options_for(target, options)
+    source = open_b2nd(path, storage_options=_options_for(path, options))
+    target, storage = _inside(target, path), _options_for(target, options)
     with progress(f"writing {target}") as show, tasks_shown(show):
         rechunk(
             source,
             target,
-            chunks=chunks,
+            chunks=source.chunks if chunks is None else chunks,
             blocks=blocks,
-            cparams=_cparams(source, asked),
+            cparams=_cparams(source, compression_in(options)),
             max_mem=options["max_mem"],
             mode="w" if options["overwrite"] else "w-",
-            contiguous=contiguous,
+            contiguous=source.contiguous
+            if options["contiguous"] is None
+            else options["contiguous"],
             storage_options=storage,
         )
     written = open_b2nd(target, storage_options=storage)
@@ -171,17 +166,51 @@ def _write(
         context.exit(0 if result.ok else FAILED)
 
 
-def _cparams(source: Frame, asked: _Compression) -> Any:
+def _cparams(source: Frame, asked: dict[str, Any]) -> Any:
     """The compression of the source, with what is asked for instead."""
-    if asked == (None, None, ()):
+    if not asked:
         return None
-    kept = {field.name for field in dataclasses.fields(source.cparams)}
-    found = {name: getattr(source.cparams, name) for name in kept - {"blocksize", "typesize"}}
-    if asked.codec is not None:
-        found |= {"codec": asked.codec.lower(), "codec_meta": 0}
-    if asked.level is not None:
-        found["clevel"] = asked.level
-    if asked.filters:
-        names = [each.lower() for each in asked.filters if each.lower() != "none"]
-        found |= {"filters": names or ["nofilter"], "filters_meta": [0] * (len(names) or 1)}
-    return found
+    found = dataclasses.asdict(source.cparams)
+    del found["blocksize"], found["typesize"]
+    if "codec" in asked:
+        found["codec_meta"] = 0
+    if "filters" in asked:
+        found["filters_meta"] = [0] * len(asked["filters"])
+    return found | asked
+
+
+@click.command("convert", cls=Verb)
+@click.argument("src", type=PATH)
+@click.argument("dst", type=PATH)
+@click.option("--from", "source_format", type=_FORMAT, help="Format of SRC; default: its suffix.")
+@click.option("--to", "target_format", type=_FORMAT, help="Format of DST; default: its suffix.")
+@click.option("--member", metavar="NAME", help="Group or array of SRC; the same as SRC::NAME.")
+@click.option("--dtype", help="Of the elements of a frame of Caterva, which stores none.")
+@click.option("--chunks", callback=lengths, metavar="N,N,...", help="Default: those of SRC.")
+@click.option("--blocks", callback=lengths, metavar="N,N,...", help="Of frames.")
+@writing_options
+@click.option("--skip", is_flag=True, help="Leave out arrays that DST cannot hold.")
+@click.option("--check", is_flag=True, help="Compare all elements before DST appears.")
+@click.option("--other-files", is_flag=True, help="Read elements also from files that SRC names.")
+@storage_options
+def convert_command(src: str, dst: str, **options: Any) -> None:
+    """Convert SRC to DST: b2nd, b2d, b2z, zarr, HDF5 / NetCDF-4, npy, npz, and from Caterva.
+
+    The suffixes say the formats. Dims and attributes are kept; what DST cannot hold is named before
+    anything is written. DST appears when it is complete.
+
+    \b
+    Examples:
+      b2nd-dask convert rain.zarr rain.b2d
+      b2nd-dask convert model.nc::/run1/t2m t2m.b2nd --chunks 24,180,360
+      b2nd-dask convert x.npy x.b2nd --check
+      b2nd-dask convert archive.b2z archive.nc
+    """
+    cparams = compression_in(options) or None
+    with warnings.catch_warnings(record=True) as noted:
+        warnings.simplefilter("always", UserWarning)
+        with progress(f"converting {src}") as show:
+            convert(src, dst, cparams=cparams, progress=show, **options)
+    for message in dict.fromkeys(str(each.message) for each in noted):
+        click.echo(safe(f"Warning: {message}"), err=True)
+    click.echo(safe(dst))

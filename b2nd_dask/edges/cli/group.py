@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import difflib
 import importlib
 import sys
 import warnings
 from typing import Any, NamedTuple
 
 import click
-from click.shell_completion import CompletionItem, get_completion_class
+from click.shell_completion import get_completion_class
 
 from b2nd_dask._version import __version__
 from b2nd_dask.edges.cli.failures import Verb, reported, safe
@@ -34,7 +33,7 @@ VERBS = {
     "stats": _Row("stats", "Minimum, maximum, mean of arrays, from records or out of core."),
     "verify": _Row("upkeep", "Verify frames by their checksums."),
     "seal": _Row("upkeep", "Add checksums to a frame that has none."),
-    "convert": _Row("convert", "Convert zarr, HDF5 / NetCDF, npy, Caterva to frames and back."),
+    "convert": _Row("copying", "Convert zarr, HDF5 / NetCDF, npy, Caterva to frames and back."),
     "copy": _Row("copying", "Copy a frame, also with another compression."),
     "rechunk": _Row("copying", "Write a frame anew with other chunks."),
     "compact": _Row("upkeep", "Give back the space of superseded chunks."),
@@ -49,49 +48,33 @@ class _Verbs(click.Group):
     """A group that imports a verb when it is used, and reports all errors as messages."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        return list(VERBS)
-
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        row = VERBS.get(cmd_name)
-        if row is None:
-            return None
-        try:
-            require("cli", "rich")
-            module = importlib.import_module(f"b2nd_dask.edges.cli.{row.module}")
-        except ImportError as error:
-            message = str(error)
-        else:
-            _complete_package()
-            command: click.Command = getattr(module, f"{cmd_name}_command")
-            return command
-        raise click.ClickException(message)
+        return list(self.commands)
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        if args[0] not in VERBS:
-            near = difflib.get_close_matches(args[0], VERBS, n=1)
-            hint = f" Did you mean {near[0]!r}?" if near else ""
-            ctx.fail(f"No such command {safe(args[0])!r}.{hint}")
-        return super().resolve_command(ctx, args)
-
-    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        with formatter.section("Commands"):
-            formatter.write_dl([(name, row.what) for name, row in VERBS.items()])
-
-    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
-        verbs = [
-            CompletionItem(name, help=row.what)
-            for name, row in VERBS.items()
-            if name.startswith(incomplete)
-        ]
-        return verbs + click.Command.shell_complete(self, ctx, incomplete)
+        verb, described, rest = super().resolve_command(ctx, args)
+        return verb, described and _imported(args[0]), rest
 
     def invoke(self, ctx: click.Context) -> Any:
         with reported({}), warnings.catch_warnings():
             # without the line of the source that warns
             warnings.showwarning = _show_warning
             return super().invoke(ctx)
+
+
+def _imported(verb: str) -> click.Command:
+    try:
+        require("cli", "rich")
+        module = importlib.import_module(f"b2nd_dask.edges.cli.{VERBS[verb].module}")
+    except ImportError as error:
+        message = str(error)
+    else:
+        _complete_package()
+        command: click.Command = getattr(module, f"{verb}_command")
+        return command
+    # outside of the except clause: the message says all
+    raise click.ClickException(message)
 
 
 def _show_warning(message: Warning | str, *_: Any, **__: Any) -> None:
@@ -110,7 +93,13 @@ def _complete_package() -> None:
             spec.loader.exec_module(package)
 
 
-@click.group(cls=_Verbs, name="b2nd", context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(
+    cls=_Verbs,
+    name="b2nd",
+    # what help and completion tell of them
+    commands={verb: click.Command(verb, short_help=row.what) for verb, row in VERBS.items()},
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
 @click.version_option(__version__, prog_name="b2nd-dask")
 def main() -> None:
     """Blosc2 array frames: look at them, check their checksums, copy and compute, out of core.
@@ -135,7 +124,6 @@ def completion_command(shell: str) -> None:
       b2nd-dask completion fish > ~/.config/fish/completions/b2nd-dask.fish
     """
     kind = get_completion_class(shell)
-    if kind is None:
-        raise click.ClickException(f"no completion for {shell}")
     root = click.get_current_context().find_root().command
-    click.echo(kind(root, {}, _PROGRAM, _VARIABLE).source())
+    # it has a class for each of the choices
+    click.echo(kind(root, {}, _PROGRAM, _VARIABLE).source())  # type: ignore[misc]

@@ -2,62 +2,34 @@
 
 from __future__ import annotations
 
-import itertools
 import os
-import shutil
-import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import click
 import numpy as np
+from numpy.typing import NDArray
 from rich.console import Console
 from rich.text import Text
 
 from b2nd_dask.edges.cli.failures import Verb, safe
 from b2nd_dask.edges.cli.options import lengths, path_argument, storage_options
-from b2nd_dask.edges.cli.picture import GAP, LEVELS, MOST_LEVELS, Picture, picture_of
 from b2nd_dask.edges.cli.terminal import Stdout
-from b2nd_dask.edges.display.chunk_values import (
-    MIXED,
-    STATISTICS,
-    chunk_statistic,
-    require_known,
-    statistic_text,
-)
+from b2nd_dask.edges.display.cells import GAP, Layout, cell_text, panels_of, step_for
+from b2nd_dask.edges.display.chunk_values import BY, CODECS, KINDS, ChunkValues, chunk_values
 from b2nd_dask.edges.extras import require
-from b2nd_dask.format.index import ChunkKind
 from b2nd_dask.frame.access import open_b2nd
 from b2nd_dask.frame.array import Frame, reference_of
-from b2nd_dask.frame.chunk_table import ONE_VALUE, ChunkTable, chunk_table
-from b2nd_dask.frame.info import KIND_NAMES, dims_of, lengths_text
-from b2nd_dask.frame.sizes import decimal
+from b2nd_dask.frame.info import axis_names, lengths_text
 
 #: Chunks of which headers are read where kinds or sizes are asked for, in about a second.
 _MOST_HEADERS = 100_000
-_ROWS, _COLUMNS = 24, 80
-
-
-class _Symbol(NamedTuple):
-    """How a cell is shown: with Unicode, without, and in which colour."""
-
-    block: str
-    ascii: str
-    style: str
-    name: str
-
-
-_SYMBOLS = {
-    int(ChunkKind.STORED): _Symbol("█", "#", "blue", KIND_NAMES[ChunkKind.STORED]),
-    MIXED: _Symbol("▓", "+", "cyan", "several kinds"),
-    ONE_VALUE: _Symbol("▒", "=", "green", KIND_NAMES[ONE_VALUE]),
-    int(ChunkKind.ZEROS): _Symbol("·", ".", "bright_black", KIND_NAMES[ChunkKind.ZEROS]),
-    int(ChunkKind.NAN): _Symbol("░", "n", "yellow", KIND_NAMES[ChunkKind.NAN]),
-    int(ChunkKind.UNINIT): _Symbol("○", "?", "magenta", KIND_NAMES[ChunkKind.UNINIT]),
-    GAP: _Symbol(" ", " ", "", ""),
-}
-_BLOCKS, _LETTERS = "▁▂▃▄▅▆▇█", "12345678"
+#: Rows of a picture that goes into a file, and lines of a terminal that are for the text.
+_ROWS, _TEXT_LINES = 24, 8
+#: Code of the lowest level of a number; below are those of `ChunkValues`.
+_LEVELS = 128
+_BLOCKS, _DIGITS = "▁▂▃▄▅▆▇█", "12345678"
 _STYLES = ("blue", "cyan", "green", "yellow", "magenta", "red", "bright_blue", "bright_green")
 
 
@@ -65,7 +37,7 @@ _STYLES = ("blue", "cyan", "green", "yellow", "magenta", "red", "bright_blue", "
 @path_argument
 @click.option(
     "--by",
-    type=click.Choice(["kind", "cbytes", "ratio", "codec", *STATISTICS]),
+    type=click.Choice(BY),
     default="kind",
     show_default=True,
     help="What a cell shows of a chunk.",
@@ -93,8 +65,8 @@ def map_command(
 ) -> None:
     """Draw the chunks of the frame at PATH, each a cell, or some neighbours where there are many.
 
-    The last two axes are rows and columns; planes of the others stand side by side, or are
-    projected where they are too many. No chunk is decoded.
+    The last two axes are rows and columns; planes of the others stand side by side, or some
+    neighbours in one where they are too many. No chunk is decoded.
 
     \b
     Examples:
@@ -108,13 +80,23 @@ def map_command(
         _save(frame, by, output)
         click.echo(safe(str(output)))
         return
-    table = _table(frame, by)
-    chosen = _chosen(table, at)
-    size = shutil.get_terminal_size((_COLUMNS, _ROWS + 8))
-    rows = max(4, size.lines - 8) if sys.stdout.isatty() else _ROWS
-    statistic = chunk_statistic(frame, by) if by in STATISTICS else None
-    picture = picture_of(table, by, chosen, rows, width or size.columns, statistic)
-    _print(frame, table, by, chosen, picture, width or size.columns)
+    # sizes of a sparse frame and codecs are known from headers alone
+    all_of_them = by == "codec" or (by in ("cbytes", "ratio") and not frame.contiguous)
+    values = chunk_values(frame, by, None if all_of_them else _MOST_HEADERS)
+    chosen = _chosen(values.codes.shape, at)
+    console = Stdout()
+    rows = max(4, console.height - _TEXT_LINES) if console.is_terminal else _ROWS
+    layout = layout_for(values.codes[chosen].shape, rows, width or console.width)
+    codes, bounds = picture_of(values, layout, chosen)
+    click.echo(safe(f"{frame.path}: {lengths_text(values.codes.shape)} chunks"))
+    click.echo(safe(_axes_text(frame, chosen, layout)))
+    symbols = _symbols(values, console)
+    wide = 2 if codes.shape[1] * 2 <= (width or console.width) else 1
+    for row in codes.tolist():
+        cells = ((symbols[code][0] * wide, symbols[code][1]) for code in row)
+        console.print(Text.assemble(*cells), soft_wrap=True)
+    for line in _legend(values, codes, bounds, symbols):
+        console.print(line, soft_wrap=True)
 
 
 def _save(frame: Frame, by: str, output: Path) -> None:
@@ -125,132 +107,102 @@ def _save(frame: Frame, by: str, output: Path) -> None:
     figure.savefig(output, format="png", dpi=150, bbox_inches="tight")
 
 
-def _table(frame: Frame, by: str) -> ChunkTable:
-    reference = reference_of(frame)
-    all_of_them = by == "codec" or (by in _UNIT and not frame.contiguous)
-    table = chunk_table(reference, None if all_of_them else _MOST_HEADERS)
-    require_known(frame, table, by)
-    return table
-
-
-def _chosen(table: ChunkTable, at: int | tuple[int, ...] | None) -> tuple[int, ...]:
+def _chosen(grid: tuple[int, ...], at: int | tuple[int, ...] | None) -> tuple[int, ...]:
     """Positions along the first axes, checked."""
     given = () if at is None else at if isinstance(at, tuple) else (at,)
-    left_out = max(0, table.kinds.ndim - 2)
+    left_out = max(0, len(grid) - 2)
     if len(given) > left_out:
         raise click.UsageError(
             f"--at has {len(given)} positions, and the chunk grid {left_out} axes beside rows and "
             "columns"
         )
-    for axis, (position, count) in enumerate(zip(given, table.kinds.shape, strict=False)):
+    for axis, (position, count) in enumerate(zip(given, grid, strict=False)):
         if not -count <= position < count:
             raise click.UsageError(f"--at {position}: axis {axis} has {count} chunks")
     return given
 
 
-def _print(
-    frame: Frame,
-    table: ChunkTable,
-    by: str,
-    at: tuple[int, ...],
-    picture: Picture,
-    width: int,
-) -> None:
-    console = Stdout()
-    for text in (
-        f"{frame.path}: {lengths_text(table.kinds.shape)} chunks",
-        _axes_text(frame, at, picture),
-    ):
-        console.print(Text(safe(text)), soft_wrap=True)
-    symbols = _symbols(table, by, is_ascii=_is_plain(console))
-    wide = 2 if picture.cells.shape[1] * 2 <= width else 1
-    for row in picture.cells.tolist():
-        line = Text(no_wrap=True)
-        for code, cells in itertools.groupby(row):
-            symbol = symbols[code]
-            line.append(symbol[0] * wide * len(list(cells)), symbol[1] or None)
-        console.print(line, soft_wrap=True)
-    for line in _legend(frame, table, by, picture, symbols):
-        console.print(line, soft_wrap=True)
+def layout_for(grid: tuple[int, ...], rows: int, columns: int) -> Layout:
+    """Arrange a chunk grid in at most so many cells: panels side by side, where there are some."""
+    counts = panels_of(grid)
+    if len(grid) < 2:
+        step = step_for(counts, (rows * columns, 1, 1))
+        return Layout(counts, step, max(1, min(-(-counts[0] // step[0]), columns)))
+    _, down, wide = Layout(counts, step_for(counts, (1, rows, columns)), 1).cells
+    # with cells of two characters where these fit
+    room = columns // 2 if wide <= columns // 2 else columns
+    across = max(1, (room + 1) // (wide + 1))
+    panels = across * max(1, (rows + 1) // (down + 1))
+    return Layout(
+        counts, step_for(counts, (panels, rows, columns)), min(across, max(1, counts[0])), (1, 1)
+    )
 
 
-def _is_plain(console: Console) -> bool:
-    """Whether only ASCII can be shown."""
-    encoding = (console.file.encoding or "ascii") if hasattr(console.file, "encoding") else "ascii"
-    return os.environ.get("TERM") == "dumb" or not encoding.lower().startswith("utf")
-
-
-def _symbols(table: ChunkTable, by: str, *, is_ascii: bool) -> dict[int, tuple[str, str, str]]:
-    """Character, colour and name of each code."""
-    found = {
-        code: (each.ascii if is_ascii else each.block, each.style, each.name)
-        for code, each in _SYMBOLS.items()
-    }
-    if by == "codec":
-        for number, name in enumerate(table.codec_names):
-            letter = chr(ord("A") + number % 26)
-            found[LEVELS + number] = (letter, _STYLES[number % len(_STYLES)], name)
+def picture_of(
+    values: ChunkValues, layout: Layout, at: tuple[int, ...] = ()
+) -> tuple[NDArray[np.uint8], tuple[float, float] | None]:
+    """Codes of cells in rows, of those that show a number its level; the bounds of the numbers."""
+    above, _ = layout.gap
+    codes = layout.kinds(values.codes[at])[above:]
+    if values.numbers is None:
+        return codes, None
+    numbers = layout.means(values.numbers[at])[above:]
+    known = np.isfinite(numbers)
+    if not known.any():
+        return codes, None
+    low, high = float(numbers[known].min()), float(numbers[known].max())
+    found = numbers[known]
+    if values.is_logarithmic(low, high):
+        scaled = np.log(found / low) / np.log(high / low)
     else:
-        for level in range(MOST_LEVELS):
-            symbol = _LETTERS[level] if is_ascii else _BLOCKS[level]
-            found[LEVELS + level] = (symbol, "blue", "")
-    return found
+        scaled = (found - low) / max(high - low, 1e-300)
+    most = len(_BLOCKS)
+    codes[known] = _LEVELS + np.minimum(scaled * most, most - 1).astype(np.uint8)
+    return codes, (low, high)
 
 
-def _axes_text(frame: Frame, at: tuple[int, ...], picture: Picture) -> str:
+def _symbols(values: ChunkValues, console: Console) -> dict[int, tuple[str, str]]:
+    """Character and colour of each code."""
+    is_ascii = console.options.ascii_only or os.environ.get("TERM") == "dumb"
+    found = {code: (k.ascii if is_ascii else k.block, k.ansi) for code, k in KINDS.items()}
+    for number in range(len(values.codecs)):
+        found[CODECS + number] = (chr(ord("A") + number % 26), _STYLES[number % len(_STYLES)])
+    levels = dict(
+        enumerate(((each, "blue") for each in (_DIGITS if is_ascii else _BLOCKS)), _LEVELS)
+    )
+    return found | levels | {GAP: (" ", "")}
+
+
+def _axes_text(frame: Frame, at: tuple[int, ...], layout: Layout) -> str:
     """What rows and columns are, and what a cell stands for."""
-    names = dims_of(reference_of(frame)) or tuple(f"axis {axis}" for axis in range(frame.ndim))
+    names = axis_names(reference_of(frame))
     if not names:
         return "one chunk"
     parts = [f"{name} {position}" for name, position in zip(names, at, strict=False)]
     left = names[len(at) : -2]
     if left:
-        many = picture.panels > 1
-        parts.append(f"{'a panel for each' if many else 'all'} of {', '.join(left)}")
+        many = layout.step[0]
+        each = f"each {many} chunks" if many > 1 else "each"
+        panels = f"a panel for {each}" if layout.cells[0] > 1 else "all"
+        parts.append(f"{panels} of {', '.join(left)}")
     if frame.ndim > 1:
         parts.append(f"rows {names[-2]}, columns {names[-1]}")
     else:
-        parts.append(names[-1] + ", row by row" * picture.is_wrapped)
-    step = picture.step if frame.ndim > 1 else picture.step[-1:]
-    parts.append("a cell is " + (f"{lengths_text(step)} chunks" if max(step) > 1 else "a chunk"))
-    return "; ".join(parts)
+        parts.append(names[-1] + ", row by row" * (layout.cells[0] > layout.across))
+    step = layout.step[1:] if frame.ndim > 1 else layout.step[:1]
+    return "; ".join([*parts, cell_text(step) or "a cell is a chunk"])
 
 
 def _legend(
-    frame: Frame,
-    table: ChunkTable,
-    by: str,
-    picture: Picture,
-    symbols: dict[int, tuple[str, str, str]],
+    values: ChunkValues,
+    codes: NDArray[np.uint8],
+    bounds: tuple[float, float] | None,
+    symbols: dict[int, tuple[str, str]],
 ) -> Iterator[Text]:
-    """Name the symbols that there are, with how many chunks are of each."""
-    counts: dict[int, int | None] = dict(table.counts)
-    if by in STATISTICS:
-        # which special chunks have, too
-        counts = {code: None for code in counts if (picture.cells == code).any()}
-    if (picture.cells == MIXED).any():
-        counts[MIXED] = None
-    if by == "codec" and table.codecs is not None:
-        found = np.bincount(table.codecs[table.data], minlength=len(table.codec_names))
-        counts |= {LEVELS + number: int(count) for number, count in enumerate(found) if count}
-    if picture.bounds is not None:
-        low, high = (_value_text(bound, by, frame.dtype) for bound in picture.bounds)
-        first, last = (symbols[LEVELS + level][0] for level in (0, MOST_LEVELS - 1))
-        yield Text.assemble(
-            (first, "blue"), f" {low} to ", (last, "blue"), f" {high} {_UNIT.get(by, by)}"
-        )
-    for code, count in counts.items():
-        if by in _SAY_STORED and code == ChunkKind.STORED:
-            continue
-        symbol, style, name = symbols[code]
-        share = "" if count is None else f" {count} ({100 * count / table.kinds.size:.3g} %)"
-        yield Text.assemble((symbol, style), f" {name}{share}")
-
-
-#: What only chunks with data have.
-_SAY_STORED = ("cbytes", "ratio", "codec")
-_UNIT = {"cbytes": "a chunk", "ratio": "compression ratio"}
-
-
-def _value_text(value: float, by: str, dtype: np.dtype[Any]) -> str:
-    return decimal(round(value)) if by == "cbytes" else statistic_text(value, by, dtype)
+    """The scale of the numbers; symbols that there are, with how many chunks are of each."""
+    if bounds is not None:
+        low, high = map(values.text, bounds)
+        first, last = symbols[_LEVELS], symbols[_LEVELS + len(_BLOCKS) - 1]
+        yield Text.assemble(first, f" {low} to ", last, f" {high} {values.unit}")
+    for code, text in values.legend(codes):
+        yield Text.assemble(symbols[code], f" {text}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from typing import Any
 
 import click
@@ -18,6 +19,40 @@ threads_option = click.option(
 json_option = click.option(
     "--json", "as_json", is_flag=True, help="JSON for programs: sizes in bytes, stable keys."
 )
+
+
+def writing_options(command: Callable[..., None]) -> Callable[..., None]:
+    """Add what all commands take that write arrays anew."""
+    for option in reversed(
+        (
+            click.option("--codec", help="Such as zstd, lz4, blosclz."),
+            click.option("--level", type=click.IntRange(0, 9), help="Of the compression."),
+            click.option(
+                "--filter",
+                "filters",
+                multiple=True,
+                help="Such as shuffle, bitshuffle, or none. Repeatable.",
+            ),
+            click.option("--max-mem", metavar="SIZE", help="Memory for blocks, such as 512MB."),
+            click.option(
+                "--overwrite", is_flag=True, help="Replace what is there when it is complete."
+            ),
+        )
+    ):
+        command = option(command)
+    return command
+
+
+def compression_in(options: dict[str, Any]) -> dict[str, Any]:
+    """Take codec, level and filters out of options; as `cparams`, where they are given."""
+    codec, level, filters = (options.pop(name) for name in ("codec", "level", "filters"))
+    found: dict[str, Any] = {} if level is None else {"clevel": level}
+    if codec is not None:
+        found["codec"] = codec.lower()
+    if filters:
+        names = [each.lower() for each in filters if each.lower() != "none"]
+        found["filters"] = names or ["nofilter"]
+    return found
 
 
 def _option_pairs(

@@ -28,7 +28,8 @@ def opened(path: str, options: dict[str, Any]) -> Source:
         location = Location.of(path, storage_options=options)
         members = None if is_member else list_members(location)
         if members is None and not location.is_url:
-            members = list(_frames_in(Path(path)))
+            names = (str(Path(each).relative_to(path)) for each in files_in(path))
+            members = [Member(name, "array", None) for name in names]
         if not members and not is_store_name(path):
             raise
         return [_with_shape(each, path, location) for each in members or []]
@@ -39,18 +40,6 @@ def is_store_name(path: str) -> bool:
     return Path(path).suffix in {".b2z", ".b2d", ".b2e"}
 
 
-def _frames_in(folder: Path) -> Iterator[Member]:
-    """Frames in a directory, such as the variables of a dataset."""
-    found = sorted(folder.glob("*.b2nd")) if folder.is_dir() else []
-    for path in found:
-        try:
-            frame = open_b2nd(path, verify=False)
-        except (B2ndError, OSError) as error:
-            yield Member(path.name, f"damaged: {error}", None)
-        else:
-            yield Member(path.name, _described(frame), frame.cbytes)
-
-
 def _with_shape(member: Member, path: str, location: Location) -> Member:
     """A member with what its header says, which is read where that costs no request."""
     if member.what != "array" or location.is_url:
@@ -59,7 +48,8 @@ def _with_shape(member: Member, path: str, location: Location) -> Member:
         frame = open_b2nd(_names([member], path)[0], verify=False)
     except (B2ndError, OSError) as error:
         return replace(member, what=f"damaged: {error}")
-    return replace(member, what=_described(frame))
+    nbytes = frame.cbytes if member.nbytes is None else member.nbytes
+    return replace(member, what=_described(frame), nbytes=nbytes)
 
 
 def _described(frame: Frame) -> str:

@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 import itertools
+import math
+import warnings
 from collections.abc import Iterator
 from typing import Any
 
 import click
 import dask
+import dask.array as da
 import numpy as np
+from dask.base import compute as compute_together
 from numpy.typing import NDArray
 
 from b2nd_dask.edges.cli.failures import Failures, Verb, safe
-from b2nd_dask.edges.cli.info import recorded, records_of
-from b2nd_dask.edges.cli.moments import is_described, moments
+from b2nd_dask.edges.cli.info import records_of
 from b2nd_dask.edges.cli.options import json_option, lengths, paths_argument, storage_options
 from b2nd_dask.edges.cli.sources import arrays_of, files_in, opened
 from b2nd_dask.edges.cli.terminal import print_columns, print_json, progress
 from b2nd_dask.edges.progress import tasks_shown
+from b2nd_dask.errors import UnsupportedFrameError
 from b2nd_dask.format.labels.labels import MISSING
 from b2nd_dask.frame.access import open_b2nd
 from b2nd_dask.frame.array import Frame, reference_of
@@ -28,6 +32,9 @@ from b2nd_dask.graph.read.from_b2nd import from_b2nd
 
 #: Bytes of elements that a task reads at once: of narrow ones it makes floats of eight bytes.
 _BLOCK = "16MiB"
+
+#: Kinds of dtypes that have an order, that have means, and that have NaN or NaT.
+_ORDERED, _AVERAGED, _MISSING = "biufmM", "biufc", "fcmM"
 
 _NAMES = ("n", "nan", "zeros", "min", "max", "mean", "std")
 _HEAD = ("count", "NaN", "zeros", "min", "max", "mean", "std")
@@ -91,7 +98,7 @@ def _frames(path: str, options: dict[str, Any]) -> Iterator[Frame]:
         yield open_b2nd(path, storage_options=options)
         return
     for frame in arrays_of(source, path, options):
-        if is_described(frame.dtype):
+        if frame.dtype.kind in _ORDERED + _AVERAGED:
             yield frame
         else:
             click.echo(safe(f"{frame.path}: {frame.dtype}, left out"), err=True)
@@ -112,9 +119,9 @@ def _add(path: str, failures: Failures) -> None:
 
 def _described(frame: Frame, axis: int | tuple[int, ...] | None, *, read: bool) -> dict[str, Any]:
     axes = _axes(frame, axis)
-    found = None if read or axes is not None else recorded(frame)
-    source = "elements" if found is None else "records"
-    values = _computed(frame, axes) if found is None else _texts(found)
+    recorded = None if read or axes is not None else _recorded(frame)
+    found = _read(frame, axes) if recorded is None else recorded
+    values = {name: _listed(found.get(name)) for name in _NAMES}
     kept = None if axes is None else [n for n in range(frame.ndim) if n not in axes]
     return {
         "path": frame.path,
@@ -125,24 +132,70 @@ def _described(frame: Frame, axis: int | tuple[int, ...] | None, *, read: bool) 
         "count": values.pop("n"),
         **values,
         "packing": packing_of(reference_of(frame)),
-        "source": source,
+        "source": "elements" if recorded is None else "records",
         "records": records_of(frame),
     }
 
 
-def _texts(found: dict[str, Any]) -> dict[str, Any]:
+def _recorded(frame: Frame) -> dict[str, Any] | None:
+    """What records say, without the standard deviation; None where they do not say all of it."""
+    stats = frame.stats
+    if stats is None or stats.nans is None or stats.nonzeros is None:
+        return None
+    n = stats.size - stats.nans
+    # as for what is computed: of dates no means
+    has_mean = frame.dtype.kind not in "mM"
+    if has_mean and n and stats.mean is None:
+        return None
     return {
-        name: None if value is None else _listed(np.ma.masked_array(value))
-        for name, value in found.items()
+        "n": n,
+        "nan": stats.nans,
+        "zeros": stats.size - stats.nonzeros,
+        "min": stats.min,
+        "max": stats.max,
+        "mean": stats.mean if has_mean else None,
     }
 
 
-def _computed(frame: Frame, axes: tuple[int, ...] | None) -> dict[str, Any]:
+def _read(frame: Frame, axes: tuple[int, ...] | None) -> dict[str, Any]:
     with dask.config.set({"array.chunk-size": _BLOCK}):
         x = from_b2nd(frame, chunks="auto")
     with progress(f"computing {frame.path}") as show, tasks_shown(show):
-        record = np.asarray(moments(x, axes).compute(scheduler="threads"))
-    return {key: _listed(_value(record, key, frame.dtype)) for key in _NAMES}
+        return computed(x, axes)
+
+
+def computed(x: da.Array, axis: tuple[int, ...] | None = None) -> dict[str, NDArray[Any]]:
+    """Describe an array in one pass over its blocks, by those of `_NAMES` that its elements have.
+
+    What is no count is masked where all elements are NaN or NaT.
+    """
+    kind = x.dtype.kind
+    if kind not in _ORDERED + _AVERAGED:
+        raise UnsupportedFrameError(
+            f"elements are {x.dtype}: minimum and mean are those of numbers and dates"
+        )
+    has_nan = kind in _MISSING
+    wanted = {"zeros": (x == np.zeros((), x.dtype)).sum(axis)}
+    if has_nan:
+        wanted["nan"] = da.isnan(x).sum(axis)
+    if kind in _ORDERED and x.size:
+        wanted |= {"min": da.nanmin(x, axis), "max": da.nanmax(x, axis)}
+    if kind in _AVERAGED:
+        wide = np.complex128 if kind == "c" else np.float64
+        total, variance = (da.nansum, da.nanvar) if has_nan else (da.sum, da.var)
+        wanted |= {"mean": total(x, axis, dtype=wide), "std": variance(x, axis, dtype=wide)}
+    with warnings.catch_warnings():
+        # of infinities and of blocks without a number, in threads of dask
+        warnings.simplefilter("ignore", RuntimeWarning)
+        (found,) = compute_together(wanted, scheduler="threads")
+    size = math.prod(x.shape if axis is None else (x.shape[number] for number in axis))
+    nan = np.asarray(found.pop("nan", np.zeros_like(found["zeros"])))
+    counts = {"n": size - nan, "nan": nan, "zeros": found.pop("zeros")}
+    if "mean" in found:
+        found["mean"] = found["mean"] / np.maximum(1, counts["n"])
+        found["std"] = np.sqrt(np.real(found["std"]))
+    none = counts["n"] == 0
+    return counts | {name: np.ma.masked_array(value, mask=none) for name, value in found.items()}
 
 
 def _axes(frame: Frame, axis: int | tuple[int, ...] | None) -> tuple[int, ...] | None:
@@ -152,29 +205,14 @@ def _axes(frame: Frame, axis: int | tuple[int, ...] | None) -> tuple[int, ...] |
     return tuple(sorted(np.lib.array_utils.normalize_axis_tuple(given, frame.ndim, "--axis")))
 
 
-def _value(record: NDArray[Any], name: str, dtype: np.dtype[Any]) -> NDArray[Any] | None:
-    """One statistic; None where elements of the dtype have none, masked where there are none."""
-    if name in ("n", "nan", "zeros"):
-        return record[name]
-    field = "m2" if name == "std" else name
-    if field not in (record.dtype.names or ()):
-        return None
-    values = record[field]
-    if name == "std":
-        values = np.sqrt(values / np.maximum(1, record["n"]))
-    elif name in ("min", "max") and dtype.kind in "bmM":
-        values = values.view(dtype.newbyteorder("=")) if dtype.kind != "b" else values > 0
-    return np.ma.masked_array(values, mask=record["n"] == 0)
-
-
-def _listed(values: NDArray[Any] | None) -> Any:
+def _listed(values: Any) -> Any:
     """Values for JSON, with None where there is none."""
     if values is None:
         return None
-    if values.dtype.kind in "mMc":
-        texts = np.ma.masked_array(values.astype(str).astype(object), np.ma.getmask(values))
-        return texts.tolist()
-    return values.tolist()
+    found = np.ma.masked_array(values)
+    if found.dtype.kind in "mMc":
+        found = np.ma.masked_array(found.astype(str).astype(object), np.ma.getmask(found))
+    return found.tolist()
 
 
 def _print(found: dict[str, Any]) -> None:

@@ -1,8 +1,9 @@
 """How frames and plans look in a notebook: HTML with a drawing of the chunks, without JavaScript.
 
 `pages` makes the pages, `drawing` the picture of the chunk grid, `style` what they share. Nothing
-here raises: what cannot be shown says why. All text that comes from a file is escaped where it is
-put into HTML, by `style` alone.
+of these raises: what cannot be shown says why. All text that comes from a file is escaped where it
+is put into HTML, by `style` alone. `chunk_values` and `cells` are what maps of chunks show: here,
+in a terminal and in plots.
 """
 
 from __future__ import annotations

@@ -1,26 +1,31 @@
-"""What pictures of the chunk grid show of each chunk: kind, sizes, codec, statistics.
-
-Also the colours of kinds, and grids with fewer cells.
-"""
+"""What pictures of the chunk grid show of each chunk: its kind or codec, its size, a statistic."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from b2nd_dask.edges.display.cells import MIXED
 from b2nd_dask.format.index import ChunkKind
 from b2nd_dask.format.statistics import supports_statistics
-from b2nd_dask.frame.array import Frame
-from b2nd_dask.frame.chunk_table import ONE_VALUE, ChunkTable
+from b2nd_dask.frame.array import Frame, reference_of
+from b2nd_dask.frame.chunk_table import ONE_VALUE, ChunkTable, chunk_table
 from b2nd_dask.frame.info import KIND_NAMES
+from b2nd_dask.frame.sizes import decimal
 
-#: Of a cell that stands for chunks of several kinds.
-MIXED = 9
+#: Codes from here on are codecs, those below kinds of chunks.
+CODECS = 16
 
 #: What `Frame.stats` knows of each chunk.
 STATISTICS = ("min", "max", "mean", "nans", "nonzeros")
+#: What a picture may show.
+BY = ("kind", "cbytes", "ratio", "codec", *STATISTICS)
+
+_UNITS = {"cbytes": "compressed", "ratio": "compression ratio"}
 
 
 class Kind(NamedTuple):
@@ -32,77 +37,110 @@ class Kind(NamedTuple):
     """Its colour on white."""
     dark: str
     """Its colour on black."""
-
-
-def _kind(code: int, css: str, light: str, dark: str) -> Kind:
-    return Kind(KIND_NAMES.get(code, "several kinds"), css, light, dark)
+    block: str
+    """What a terminal shows of it."""
+    ascii: str
+    """The same without Unicode."""
+    ansi: str
+    """Its colour of a terminal's own."""
 
 
 #: From the palette of Okabe and Ito, which people with any colour vision tell apart; what has no
 #: data is pale.
+_LOOKS = {
+    ChunkKind.STORED: ("stored", "#0072b2", "#3d9bd9", "█", "#", "blue"),
+    MIXED: ("mixed", "#7fb9dc", "#1f5f8c", "▓", "+", "cyan"),
+    ChunkKind.ZEROS: ("zeros", "#e3e6ea", "#3a414b", "·", ".", "bright_black"),
+    ONE_VALUE: ("value", "#009e73", "#2fc49a", "▒", "=", "green"),
+    ChunkKind.NAN: ("nan", "#e69f00", "#f0b93a", "░", "n", "yellow"),
+    ChunkKind.UNINIT: ("uninit", "#cc79a7", "#d98cb8", "○", "?", "magenta"),
+}
 KINDS: dict[int, Kind] = {
-    ChunkKind.STORED: _kind(ChunkKind.STORED, "stored", "#0072b2", "#3d9bd9"),
-    MIXED: _kind(MIXED, "mixed", "#7fb9dc", "#1f5f8c"),
-    ChunkKind.ZEROS: _kind(ChunkKind.ZEROS, "zeros", "#e3e6ea", "#3a414b"),
-    ONE_VALUE: _kind(ONE_VALUE, "value", "#009e73", "#2fc49a"),
-    ChunkKind.NAN: _kind(ChunkKind.NAN, "nan", "#e69f00", "#f0b93a"),
-    ChunkKind.UNINIT: _kind(ChunkKind.UNINIT, "uninit", "#cc79a7", "#d98cb8"),
+    int(code): Kind(KIND_NAMES.get(code, "several kinds"), *look) for code, look in _LOOKS.items()
 }
 
 
-def step_for(counts: tuple[int, ...], most: tuple[int, ...]) -> tuple[int, ...]:
-    """How many chunks along each axis a cell stands for, where there are to be at most so many."""
-    return tuple(max(1, -(-n // m)) for n, m in zip(counts, most, strict=True))
+@dataclass(frozen=True, eq=False)
+class ChunkValues:
+    """What is shown of each chunk of a frame, in the shape of the chunk grid."""
+
+    by: str
+    dtype: np.dtype[Any]
+    """Of the elements."""
+    codes: NDArray[np.uint8]
+    """Kinds of the chunks; of those with data codecs, where these are shown."""
+    numbers: NDArray[np.float64] | None
+    """Where numbers are shown; NaN of chunks that have none, of which the kind is shown."""
+    codecs: tuple[str, ...]
+    """Names, whose codes are `CODECS` and their number."""
+    counts: Mapping[int, int]
+    """How many chunks are shown by each code."""
+
+    @property
+    def unit(self) -> str:
+        """What numbers are."""
+        return _UNITS.get(self.by, self.by)
+
+    def is_logarithmic(self, low: float, high: float) -> bool:
+        """Whether a scale between two numbers is logarithmic: sizes that spread."""
+        return self.by in _UNITS and high > 20 * low
+
+    def text(self, number: float) -> str:
+        """A number as people read it; times of the frame's dtype as times."""
+        if self.by == "cbytes":
+            return decimal(round(number))
+        if self.dtype.kind in "mM" and self.by in ("min", "max", "mean"):
+            return str(np.array(round(number), np.int64).view(self.dtype.newbyteorder("=")))
+        return f"{number:.3g}"
+
+    def legend(self, cells: NDArray[np.uint8]) -> Iterator[tuple[int, str]]:
+        """Codes that are shown, each with its text; `cells` are those that show no number."""
+        return legend(
+            self.counts, self.codes.size, self.codecs, is_mixed=bool((cells == MIXED).any())
+        )
 
 
-def binned_kinds(kinds: NDArray[np.uint8], step: tuple[int, ...]) -> NDArray[np.uint8]:
-    """Put neighbouring chunks into one cell each.
+def legend(
+    counts: Mapping[int, int], total: int, codecs: tuple[str, ...] = (), *, is_mixed: bool
+) -> Iterator[tuple[int, str]]:
+    """Name the codes that there are, with how many chunks are of each."""
+    names = {code: kind.name for code, kind in KINDS.items()} | dict(enumerate(codecs, CODECS))
+    for code, name in names.items():
+        count = counts.get(code, 0)
+        if count:
+            yield code, f"{name} {count:,} ({100 * count / total:.3g} %)"
+        elif code == MIXED and is_mixed:
+            yield code, name
+
+
+def chunk_values(frame: Frame, by: str, most: int | None = None) -> ChunkValues:
+    """Find what a picture shows of each chunk of a frame.
 
     Parameters
     ----------
-    kinds : ndarray of uint8
-        In the shape of the chunk grid.
-    step : tuple of int
-        Chunks of a cell along each axis; fewer at the edge.
+    by : str
+        One of `BY`.
+    most : int, optional
+        As of `chunk_table`.
 
-    Returns
-    -------
-    ndarray of uint8
-        The kind that all chunks of a cell share, or `MIXED`.
-
-    Examples
-    --------
-    >>> binned_kinds(np.array([0, 0, 1, 1, 0, 1, 4], np.uint8), (2,))
-    array([0, 1, 9, 4], dtype=uint8)
+    Raises
+    ------
+    ValueError
+        It is not known.
     """
-    if kinds.size and not any(kinds.strides):
-        counts = tuple(-(-n // s) for n, s in zip(kinds.shape, step, strict=True))
-        return np.broadcast_to(kinds.reshape(-1)[:1].reshape(()), counts)
-    low = high = kinds
-    for axis, size in enumerate(step):
-        if size > 1:
-            starts = np.arange(0, kinds.shape[axis], size)
-            low = np.minimum.reduceat(low, starts, axis)
-            high = np.maximum.reduceat(high, starts, axis)
-    mixed: NDArray[Any] = np.where(low == high, low, np.uint8(MIXED))
-    return mixed.astype(np.uint8)
-
-
-def binned_means(values: NDArray[np.float64], step: tuple[int, ...]) -> NDArray[np.float64]:
-    """Means of the numbers that cells stand for; NaN where there is none.
-
-    Examples
-    --------
-    >>> binned_means(np.array([1.0, 3, np.nan, np.nan, 5]), (2,))
-    array([ 2., nan,  5.])
-    """
-    total, count = np.nan_to_num(values), np.isfinite(values).astype(np.float64)
-    for axis, size in enumerate(step):
-        if size > 1:
-            starts = np.arange(0, values.shape[axis], size)
-            total, count = (np.add.reduceat(each, starts, axis) for each in (total, count))
-    none: NDArray[np.float64] = np.full(total.shape, np.nan)
-    return np.divide(total, count, out=none, where=count > 0)
+    table = chunk_table(reference_of(frame), most)
+    require_known(frame, table, by)
+    codes, numbers, counts = table.kinds, None, table.counts
+    if by == "codec":
+        codes = _with_codecs(table)
+    elif by != "kind":
+        found = _statistic(frame, by) if by in STATISTICS else _sizes(table, by)
+        numbers = found.reshape(codes.shape)
+    if by != "kind":
+        shown = codes.reshape(-1) if numbers is None else codes[np.isnan(numbers)]
+        counts = {code: int(n) for code, n in enumerate(np.bincount(shown)) if n}
+    codecs = table.codec_names if by == "codec" else ()
+    return ChunkValues(by, frame.dtype, codes, numbers, codecs, counts)
 
 
 def require_known(frame: Frame, table: ChunkTable, by: str) -> None:
@@ -119,8 +157,8 @@ def require_known(frame: Frame, table: ChunkTable, by: str) -> None:
         raise ValueError(f"{frame.path}: a sparse frame in a store says no sizes of its chunks")
 
 
-def chunk_sizes(table: ChunkTable, by: str) -> NDArray[np.float64]:
-    """Compressed bytes ("cbytes") or ratio of each chunk, in C order; NaN of those without data."""
+def _sizes(table: ChunkTable, by: str) -> NDArray[np.float64]:
+    """Compressed bytes or ratio of each chunk that has data."""
     values = np.full(table.kinds.size, np.nan)
     if len(table.stored):
         nbytes = np.maximum(table.nbytes[table.data], 1)
@@ -128,30 +166,16 @@ def chunk_sizes(table: ChunkTable, by: str) -> NDArray[np.float64]:
     return values
 
 
-def with_codecs(table: ChunkTable, first: int) -> NDArray[np.uint8]:
-    """Kinds of chunks; of those that hold data the number of the codec, from `first` on."""
-    if table.codecs is None:
-        return table.kinds
+def _with_codecs(table: ChunkTable) -> NDArray[np.uint8]:
+    """Kinds of chunks, or the codec of those that hold data."""
     flat = table.kinds.reshape(-1).copy()
-    flat[table.stored[table.data]] = first + table.codecs[table.data]
+    if table.codecs is not None:
+        flat[table.stored[table.data]] = CODECS + table.codecs[table.data]
     return flat.reshape(table.kinds.shape)
 
 
-def chunk_statistic(frame: Frame, name: str) -> NDArray[np.float64]:
-    """One statistic of each chunk, in C order of the chunk grid; NaN where there is none.
-
-    Times are their ticks.
-
-    Parameters
-    ----------
-    name : str
-        One of `STATISTICS`.
-
-    Raises
-    ------
-    ValueError
-        The frame does not hold it.
-    """
+def _statistic(frame: Frame, name: str) -> NDArray[np.float64]:
+    """One statistic of each chunk; times are their ticks."""
     if frame.stats is None:
         known = supports_statistics(frame.dtype)
         hint = "b2nd_dask.add_stats adds statistics" if known else f"elements of {frame.dtype}"
@@ -159,19 +183,8 @@ def chunk_statistic(frame: Frame, name: str) -> NDArray[np.float64]:
     found = getattr(frame.stats.chunks, name)
     if found is None or found.dtype.kind == "c":
         raise ValueError(f"{frame.path}: the {name} of complex numbers has no place on a scale")
-    values = np.ma.filled(_numbers(found).astype(np.float64), np.nan)
+    if found.dtype.kind in "mM":
+        found = found.astype(found.dtype.newbyteorder("=")).view(np.int64)
+    values: NDArray[Any] = np.ma.filled(found.astype(np.float64), np.nan)
     values[~np.isfinite(values)] = np.nan
-    return values.reshape(-1)
-
-
-def statistic_text(value: float, name: str, dtype: np.dtype[Any]) -> str:
-    """A number of `chunk_statistic` as people read it; times of the frame's dtype as times."""
-    if dtype.kind in "mM" and name in ("min", "max", "mean"):
-        return str(np.array(round(value), np.int64).view(dtype.newbyteorder("=")))
-    return f"{value:.3g}"
-
-
-def _numbers(column: NDArray[Any]) -> NDArray[Any]:
-    if column.dtype.kind in "mM":
-        return column.astype(column.dtype.newbyteorder("=")).view(np.int64)
-    return column
+    return values

@@ -14,7 +14,8 @@ from html import escape
 import numpy as np
 from numpy.typing import NDArray
 
-from b2nd_dask.edges.display.chunk_values import KINDS, binned_kinds, step_for
+from b2nd_dask.edges.display.cells import MIXED, binned_kinds, cell_text, step_for
+from b2nd_dask.edges.display.chunk_values import KINDS
 from b2nd_dask.frame.info import lengths_text
 
 #: The most cells along the axes of a strip, a plane, and sheets.
@@ -27,7 +28,8 @@ _SKEW, _FLAT, _GAP = 0.45, 0.36, 8
 _STACK = 260
 #: Narrower cells have no lines between them.
 _LINED = 5.0
-_MARGIN = 16
+#: Pixels for texts: below, left and right of sheets. So much smaller are these.
+_MARGIN, _LEFT, _BESIDE, _SMALLER = 16, 58.0, 50, 0.68
 
 
 @dataclass(frozen=True)
@@ -50,7 +52,7 @@ def draw_chunks(
     shape: tuple[int, ...],
     chunks: tuple[int, ...],
     names: tuple[str, ...] = (),
-) -> str:
+) -> tuple[str, bool]:
     """Draw the chunks of an array, in the colours of their kinds.
 
     Parameters
@@ -66,9 +68,11 @@ def draw_chunks(
     -------
     str
         An `svg` element, and what its cells stand for where these are not the chunks themselves.
+    bool
+        Whether cells stand for chunks of several kinds.
     """
     if not kinds.size:
-        return '<div class="b2nd-soft">no chunks</div>'
+        return '<div class="b2nd-soft">no chunks</div>', False
     whole = _drawn_axes(ChunkGrid(kinds, shape, chunks, names or ("",) * len(shape)))
     step = step_for(whole.kinds.shape, _MOST[whole.ndim])
     cells = replace(
@@ -77,10 +81,10 @@ def draw_chunks(
         chunks=tuple(c * s for c, s in zip(whole.chunks, step, strict=True)),
     )
     label = f"grid of {lengths_text(kinds.shape)} chunks"
-    picture = _sheets(cells, label) if whole.ndim == 3 else _plane(cells, label)
-    if max(step, default=1) == 1:
-        return picture
-    return f'{picture}<div class="b2nd-soft">a cell: up to {lengths_text(step)} chunks</div>'
+    picture = _sheets(cells, label)
+    text = cell_text(step)
+    note = f'<div class="b2nd-soft">{text}</div>' if text else ""
+    return picture + note, bool((cells.kinds == MIXED).any())
 
 
 def _drawn_axes(grid: ChunkGrid) -> ChunkGrid:
@@ -104,40 +108,40 @@ def _drawn_axes(grid: ChunkGrid) -> ChunkGrid:
     return ChunkGrid(kinds, shape, chunks, names)
 
 
-def _plane(grid: ChunkGrid, label: str) -> str:
-    width, height = _sides(grid.shape)
-    columns = _edges(grid, -1, width) if grid.ndim else np.array([0.0, width])
-    rows = _edges(grid, -2, height) if grid.ndim == 2 else np.array([0.0, height])
-    kinds = grid.kinds.reshape(len(rows) - 1, len(columns) - 1)
-    body = f'<g transform="translate(1,1)">{_cells(kinds, rows, columns)}</g>'
-    if grid.ndim:
-        body += _text(width / 2, height + 13, _axis_text(grid, -1))
-    if grid.ndim == 2:
-        body += _turned(width + 6, height / 2, _axis_text(grid, -2))
-    return _svg(width + 2 + _MARGIN, height + 2 + _MARGIN, label, body)
-
-
 def _sheets(grid: ChunkGrid, label: str) -> str:
-    width, height = _sides(grid.shape[1:], 0.68)
+    """Planes above each other, which lie; or one that stands."""
+    is_stack = grid.ndim == 3
+    width, height = _sides(grid.shape[-2:], _SMALLER if is_stack else 1)
     columns, rows = _edges(grid, -1, width), _edges(grid, -2, height)
-    flat = min(_FLAT, (_STACK / len(grid.kinds) - _GAP) / height)
-    shift, pitch, left = _SKEW * height, flat * height + _GAP, 58.0
+    sheets = grid.kinds.reshape(-1, len(rows) - 1, len(columns) - 1)
+    flat = min(_FLAT, (_STACK / len(sheets) - _GAP) / height) if is_stack else 1.0
+    skew, left = (_SKEW, _LEFT) if is_stack else (0.0, 1.0)
+    shift, pitch = skew * height, flat * height + _GAP
     parts = []
-    for number, sheet in enumerate(grid.kinds):
+    for number, sheet in enumerate(sheets):
         top = 2 + number * pitch
-        matrix = f"matrix(1,0,{-_SKEW},{flat:.3f},{left + shift:.1f},{top:.1f})"
+        matrix = f"matrix(1,0,{-skew},{flat:.3f},{left + shift:.1f},{top:.1f})"
         parts.append(f'<g transform="{matrix}">{_cells(sheet, rows, columns)}</g>')
-        start = number * grid.chunks[0]
-        stop = min(start + grid.chunks[0], grid.shape[0])
-        text = f"{start}:{stop}" if stop - start > 1 else str(start)
-        parts.append(_text(left + shift / 2 - 14, top + flat * height / 2 + 4, text, "end"))
-    bottom = 2 + (len(grid.kinds) - 1) * pitch + flat * height
-    parts.append(_text(left + width / 2, bottom + 13, _axis_text(grid, -1)))
-    side = left + width + shift / 2 + 6
-    parts.append(_text(side, bottom - flat * height / 2 + 8, _axis_text(grid, -2), "start"))
-    if grid.names[0]:
+        if is_stack:
+            at = left + shift / 2 - 14, top + flat * height / 2 + 4
+            parts.append(_text(*at, _positions(grid, number), "end"))
+    bottom = 2 + (len(sheets) - 1) * pitch + flat * height
+    if grid.ndim:
+        parts.append(_text(left + width / 2, bottom + 13, _axis_text(grid, -1)))
+    right = left + width + shift / 2 + 6
+    if grid.ndim > 1:
+        parts.append(_text(right, bottom - flat * height / 2 + 8, _axis_text(grid, -2), "start"))
+    if is_stack and grid.names[0]:
         parts.insert(0, _text(0, 12, _short(grid.names[0]), "start"))
-    return _svg(left + width + shift + 50, bottom + _MARGIN, label, "".join(parts))
+    beside = _BESIDE if grid.ndim > 1 else 1
+    return _svg(left + width + shift + beside, bottom + _MARGIN, label, "".join(parts))
+
+
+def _positions(grid: ChunkGrid, number: int) -> str:
+    """What a sheet has of the first axis."""
+    start = number * grid.chunks[0]
+    stop = min(start + grid.chunks[0], grid.shape[0])
+    return f"{start}:{stop}" if stop - start > 1 else str(start)
 
 
 def _sides(shape: tuple[int, ...], scale: float = 1.0) -> tuple[float, float]:
@@ -150,7 +154,9 @@ def _sides(shape: tuple[int, ...], scale: float = 1.0) -> tuple[float, float]:
 
 
 def _edges(grid: ChunkGrid, axis: int, length: float) -> NDArray[np.float64]:
-    """Where the cells begin and end along an axis, in pixels."""
+    """Where cells begin and end along an axis, in pixels; of a missing axis its ends."""
+    if grid.ndim < -axis:
+        return np.array([0.0, length])
     at = np.arange(grid.kinds.shape[axis] + 1) * grid.chunks[axis]
     edges: NDArray[np.float64] = np.minimum(at, grid.shape[axis]) * (length / grid.shape[axis])
     return edges
@@ -197,11 +203,6 @@ def _short(name: str) -> str:
 
 def _text(x: float, y: float, text: str, anchor: str = "middle") -> str:
     return f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}">{escape(text)}</text>'
-
-
-def _turned(x: float, y: float, text: str) -> str:
-    turn = f"translate({x:.1f},{y:.1f}) rotate(90)"
-    return f'<text transform="{turn}" text-anchor="middle">{escape(text)}</text>'
 
 
 def _svg(width: float, height: float, label: str, body: str) -> str:

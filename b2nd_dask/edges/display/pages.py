@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from html import escape
 
-from b2nd_dask.edges.display.chunk_values import KINDS, MIXED
+from b2nd_dask.edges.display.chunk_values import KINDS, legend
 from b2nd_dask.edges.display.drawing import draw_chunks
 from b2nd_dask.edges.display.preview import preview
 from b2nd_dask.edges.display.style import (
@@ -17,29 +17,19 @@ from b2nd_dask.edges.display.style import (
     table,
     title,
 )
-from b2nd_dask.errors import B2ndError
 from b2nd_dask.format.integrity import ChecksumState
 from b2nd_dask.format.values import MetaView
 from b2nd_dask.frame.array import Frame, reference_of
-from b2nd_dask.frame.chunk_table import ChunkTable, chunk_table, most_headers, superseded_in
-from b2nd_dask.frame.info import (
-    FrameInfo,
-    checksums_text,
-    codec_text,
-    dims_of,
-    filters_text,
-    ratio_text,
-    sizes_text,
-    statistics_text,
-    value_text,
-)
-from b2nd_dask.frame.reference import FrameReference
+from b2nd_dask.frame.chunk_table import ChunkTable
+from b2nd_dask.frame.info import FrameInfo, axis_names, known_chunks, layout_rows, value_text
 from b2nd_dask.frame.sizes import decimal
 from b2nd_dask.frame.verify import Verification
 from b2nd_dask.graph.plan.plan import Plan, sections
 
 #: Entries that are shown, and characters of one value.
 _MOST_ENTRIES, _MOST_TEXT, _MOST_NAME = 100, 600, 80
+#: What the first rows of the table, and the legend of the drawing say.
+_TOLD_BESIDE = {"shape", "chunks", "blocks", "chunk kinds", "special chunks"}
 #: Damaged chunks that are listed.
 _MOST_LISTED = 100
 #: Attributes are shown at once where there are few.
@@ -57,17 +47,13 @@ def frame_html(frame: Frame) -> str:
 
 def _body(frame: Frame) -> str:
     reference = reference_of(frame)
-    try:
-        found = chunk_table(reference, most_headers(reference))
-    except (B2ndError, OSError):
-        # it was changed or removed: what was read when it was opened is known still
-        found = chunk_table(reference, 0)
+    known, problem = known_chunks(reference)
     return "".join(
         [
             '<div class="b2nd-side"><div>',
-            guarded(lambda: _layout(frame, reference, found)),
+            guarded(lambda: _layout(frame, known, problem)),
             "</div><div>",
-            guarded(lambda: _drawing(frame, reference, found)),
+            guarded(lambda: _drawing(frame, known)),
             "</div></div>",
             section("Values", "", guarded(lambda: _values(frame)), is_open=True),
             guarded(lambda: _entries("Attributes", frame.attrs)),
@@ -76,61 +62,28 @@ def _body(frame: Frame) -> str:
     )
 
 
-def _layout(frame: Frame, reference: FrameReference, found: ChunkTable) -> str:
-    itemsize = frame.dtype.itemsize
+def _layout(frame: Frame, known: ChunkTable, problem: str) -> str:
+    """Lengths and sizes of array, chunk and block, and what else `Frame.info` says."""
+    reference = reference_of(frame)
     block_nbytes = reference.grid.block_nbytes
-    per_chunk = found.chunk_nbytes // block_nbytes if block_nbytes else 0
-    stored = len(found.stored)
+    per_chunk = known.chunk_nbytes // block_nbytes if block_nbytes else 0
     rows = [
         ("shape", str(frame.shape), str(frame.chunks), str(frame.blocks)),
-        ("bytes", decimal(frame.nbytes), decimal(found.chunk_nbytes), decimal(block_nbytes)),
+        ("bytes", decimal(frame.nbytes), decimal(known.chunk_nbytes), decimal(block_nbytes)),
         ("count", "", f"{frame.nchunks:,}", f"{per_chunk:,} per chunk" if per_chunk else ""),
     ]
-    ratio = f", ratio {ratio_text(frame.cratio)}" if frame.cbytes else ""
-    facts: list[tuple[str, ...]] = [("compressed", f"{decimal(frame.cbytes)}{ratio}")]
-    dims = dims_of(reference)
-    if dims is not None:
-        facts.insert(0, ("dims", ", ".join(dims)))
-    if len(found.nbytes):
-        facts.append(("chunk sizes", sizes_text(found)))
-    width = f"{frame.dtype} ({itemsize} byte{'s' * (itemsize != 1)})"
-    layout = "one file" if frame.contiguous else f"sparse, {stored:,} files of chunks"
-    facts += [
-        ("dtype", width),
-        ("codec", f"{codec_text(reference)}; filters: {filters_text(reference)}"),
-        ("layout", layout),
-        ("checksums", _checksums(reference)),
-    ]
-    if reference.statistics is not None:
-        facts.append(("statistics", statistics_text(reference.statistics)))
-    superseded = superseded_in(reference, found)
-    if superseded:
-        facts.append(("superseded", f"{decimal(superseded)}; compact(path) gives them back"))
-    return table([*rows, *facts], ("", "array", "chunk", "block"))
+    told = layout_rows(reference, known, problem)
+    others = [(name, text) for name, text in told if name not in _TOLD_BESIDE]
+    return table([*rows, *others], ("", "array", "chunk", "block"))
 
 
-def _checksums(reference: FrameReference) -> str:
-    if reference.parsed.integrity.checksum_state is ChecksumState.VALID:
-        return "present; verify(path) compares all chunks with them"
-    return checksums_text(reference)
-
-
-def _drawing(frame: Frame, reference: FrameReference, found: ChunkTable) -> str:
-    names = dims_of(reference) or tuple(f"axis {axis}" for axis in range(frame.ndim))
-    picture = draw_chunks(found.kinds, frame.shape, frame.chunks, names)
-    return f"{picture}{_legend(found, 'several' in picture or 'b2nd-mixed' in picture)}"
-
-
-def _legend(found: ChunkTable, has_mixed: bool) -> str:
-    total = max(found.kinds.size, 1)
+def _drawing(frame: Frame, known: ChunkTable) -> str:
+    names = axis_names(reference_of(frame))
+    picture, is_mixed = draw_chunks(known.kinds, frame.shape, frame.chunks, names)
     lines = []
-    for code, kind in KINDS.items():
-        count = found.counts.get(code, 0)
-        note = f"{count:,} ({100 * count / total:.3g} %)" if code != MIXED else ""
-        if count or (code == MIXED and has_mixed):
-            swatch = f'<i class="b2nd-{kind.css}"></i>'
-            lines.append(f"<span>{swatch}{escape(f'{kind.name} {note}'.strip())}</span>")
-    return f'<div class="b2nd-legend">{"".join(lines)}</div>'
+    for code, text in legend(known.counts, known.kinds.size, is_mixed=is_mixed):
+        lines.append(f'<span><i class="b2nd-{KINDS[code].css}"></i>{escape(text)}</span>')
+    return f'{picture}<div class="b2nd-legend">{"".join(lines)}</div>'
 
 
 def _values(frame: Frame) -> str:

@@ -82,8 +82,6 @@ def _colours() -> str:
 
 STYLE = f"<style>{_SHEET.strip()}{_colours()}</style>".replace("\n", "")
 
-Cell = str
-
 
 def page(parts: Iterable[str]) -> str:
     """One element, with its style sheet."""

@@ -59,11 +59,6 @@ def plain(text: object, most: int = _MOST_TEXT) -> str:
     return (shown if len(shown) <= most else f"\u2026{shown[1 - most :]}").replace("$", r"\$")
 
 
-def colormap(name: Any) -> Any:
-    """A colour map by its name, or the given one."""
-    return require("plot", "matplotlib.pyplot").get_cmap(name)
-
-
 def whole_ticks(axis: Axis, most: int = 9) -> None:
     """Put ticks of an axis at whole numbers alone, be it at one."""
     locator = require("plot", "matplotlib.ticker").MaxNLocator

@@ -2,43 +2,42 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
-from functools import partial
+import math
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
+from b2nd_dask.edges.display.cells import Layout, cell_text, panels_of, step_for
 from b2nd_dask.edges.display.chunk_values import (
+    BY,
+    CODECS,
     KINDS,
-    MIXED,
     STATISTICS,
-    chunk_sizes,
-    chunk_statistic,
-    require_known,
-    statistic_text,
-    with_codecs,
+    ChunkValues,
+    chunk_values,
 )
 from b2nd_dask.edges.extras import require
-from b2nd_dask.edges.plot.canvas import axes_for, colormap, legend_below, plain
-from b2nd_dask.edges.plot.cells import Cells
+from b2nd_dask.edges.plot.canvas import axes_for, legend_below, plain, whole_ticks
 from b2nd_dask.edges.plot.sources import frame_of, short_path, title_of
 from b2nd_dask.format.index import ChunkKind
-from b2nd_dask.frame.array import reference_of
-from b2nd_dask.frame.chunk_table import ChunkTable, chunk_table
-from b2nd_dask.frame.info import dims_of
-from b2nd_dask.frame.sizes import decimal
+from b2nd_dask.frame.array import Frame, reference_of
+from b2nd_dask.frame.info import axis_names
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 By = Literal["kind", "cbytes", "ratio", "codec", "min", "max", "mean", "nans", "nonzeros"]
-_BY = ("kind", "cbytes", "ratio", "codec", *STATISTICS)
-#: Added to the number of a codec, so that it is no kind.
-_CODECS = 100
+#: Panels of arrays with more than two axes, and cells along an axis of one; of two axes, and in
+#: all rows of one axis.
+_MOST_PANELS, _MOST_IN_A_PANEL, _MOST_CELLS = 36, 256, 1024
+#: More chunks of one axis go on in the next row.
+_MOST_IN_A_ROW = 64
+#: Cells along a side of a picture that have lines between them.
+_MOST_LINED = 80
 #: Of the map of codecs: the palette of Okabe and Ito.
 _CODEC_COLOURS = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00", "#f0e442")
+_SUBJECTS = {"kind": "kinds", "cbytes": "compressed bytes", "ratio": "compression ratio"}
 
 
 def chunk_map(frame: Any, by: By = "kind", *, ax: Axes | None = None, cmap: Any = None) -> Axes:
@@ -83,135 +82,138 @@ def chunk_map(frame: Any, by: By = "kind", *, ax: Axes | None = None, cmap: Any 
     >>> ax = b2nd_dask.plot.chunk_map(path)
     >>> ax.figure.savefig(path.with_suffix(".png"))
     """
-    if by not in _BY:
-        raise ValueError(f"by={by!r}; a map shows one of {', '.join(map(repr, _BY))}")
+    if by not in BY:
+        raise ValueError(f"by={by!r}; a map shows one of {', '.join(map(repr, BY))}")
     opened = frame_of(frame)
-    reference = reference_of(opened)
-    table = chunk_table(reference)
-    require_known(opened, table, by)
+    values = chunk_values(opened, by)
     axes = axes_for(ax)
-    names = dims_of(reference) or tuple(f"axis {axis}" for axis in range(opened.ndim))
-    cells = Cells.of(table.kinds.shape, opened.chunks, names)
-    statistic = chunk_statistic(opened, by) if by in STATISTICS else None
-    shown = _Shown(axes, cells, table, opened.dtype, statistic)
-    if table.kinds.size:
-        drawn = cells.tiled(_colours(shown, by, cmap))
-        axes.imshow(drawn, interpolation="nearest", aspect=cells.aspect(drawn.shape))
-        cells.label(axes)
-        cells.draw_lines(axes)
-        _legend(shown, by)
+    if values.codes.size:
+        layout = _layout(values.codes.shape, opened.chunks)
+        _draw(axes, values, layout, cmap)
+        axes.set_aspect(_aspect(layout, opened.chunks, axes.images[0].get_size()))
+        _label(axes, opened, layout)
     else:
         axes.set_axis_off()
         axes.text(0.5, 0.5, "no chunks", transform=axes.transAxes, ha="center")
     title = title_of(opened) if by in STATISTICS else short_path(opened.path)
-    axes.set_title(plain(f"{title}: {_SUBJECTS[by]}"), loc="left", fontsize=10)
+    subject = _SUBJECTS.get(by, f"{by}s" if by == "codec" else by)
+    axes.set_title(plain(f"{title}: {subject} of chunks"), loc="left", fontsize=10)
     return axes
 
 
-_SUBJECTS = {
-    "kind": "kinds of chunks",
-    "cbytes": "compressed bytes of chunks",
-    "ratio": "compression ratio of chunks",
-    "codec": "codecs of chunks",
-    **{name: f"{name} of chunks" for name in STATISTICS},
-}
+def _layout(grid: tuple[int, ...], chunks: tuple[int, ...]) -> Layout:
+    """Divide the chunk grid into cells, and these into rows or panels."""
+    counts = panels_of(grid)
+    if len(grid) < 2:
+        step = step_for(counts, (_MOST_IN_A_ROW * _MOST_CELLS, 1, 1))
+        count = -(-counts[0] // step[0])
+        row = min(max(_MOST_IN_A_ROW, math.isqrt(2 * count)), _MOST_CELLS)
+        return Layout(counts, step, min(row, count))
+    if len(grid) == 2:
+        return Layout(counts, step_for(counts, (1, _MOST_CELLS, _MOST_CELLS)), 1)
+    step = step_for(counts, (_MOST_PANELS, _MOST_IN_A_PANEL, _MOST_IN_A_PANEL))
+    panels, rows, columns = Layout(counts, step, 1).cells
+    tall = rows * chunks[-2] / max(columns * chunks[-1], 1)
+    across = max(1, min(panels, round(math.sqrt(panels * 1.6 * tall))))
+    return Layout(counts, step, across, (max(1, round(0.3 * rows)), max(1, round(0.1 * columns))))
 
 
-@dataclass(frozen=True, eq=False)
-class _Shown:
-    """Where and what is drawn."""
-
-    axes: Axes
-    cells: Cells
-    table: ChunkTable
-    dtype: np.dtype[Any]
-    statistic: NDArray[np.float64] | None
-    """Of each chunk, where colours say one."""
-
-    @property
-    def counts(self) -> Mapping[int, int]:
-        """How many chunks are shown as each kind."""
-        if self.statistic is None:
-            return self.table.counts
-        # which special chunks have, too
-        counts = np.bincount(self.table.kinds.reshape(-1)[np.isnan(self.statistic)])
-        return {code: int(counts[code]) for code in np.flatnonzero(counts).tolist()}
-
-
-def _colours(shown: _Shown, by: By, cmap: Any) -> NDArray[np.uint8]:
-    """Colours of all cells, RGBA, in the order of the cells."""
-    kinds = shown.table.kinds
-    palette = np.zeros((256, 4), np.uint8)
-    for code in KINDS:
-        palette[code] = _rgba(_shade(code, by))
-    if by == "codec" and shown.table.codecs is not None:
-        for number in range(len(shown.table.codec_names)):
-            palette[_CODECS + number] = _rgba(_CODEC_COLOURS[number % len(_CODEC_COLOURS)])
-        kinds = with_codecs(shown.table, _CODECS)
-    colours: NDArray[np.uint8] = palette[shown.cells.in_cells(kinds).reshape(-1)]
-    if by in ("kind", "codec"):
-        return colours
-    values = chunk_sizes(shown.table, by) if shown.statistic is None else shown.statistic
-    found = shown.cells.in_cells(values, mean=True).reshape(-1)
-    known = np.isfinite(found)
-    if known.any():
-        scale = _scale(found[known], cmap, spread=shown.statistic is None)
-        colours[known] = scale.to_rgba(found[known], bytes=True)
-        bar = shown.axes.figure.colorbar(scale, ax=shown.axes, shrink=0.8, label=_UNITS.get(by, by))
-        if by == "cbytes":
-            bar.ax.yaxis.set_major_formatter(lambda value, _: decimal(round(value)))
-        elif shown.statistic is not None:
-            text = partial(statistic_text, name=by, dtype=shown.dtype)
-            bar.ax.yaxis.set_major_formatter(lambda value, _: text(value))
-    return colours
-
-
-_UNITS = {"cbytes": "compressed bytes", "ratio": "compression ratio"}
-
-
-def _scale(values: NDArray[np.float64], cmap: Any, *, spread: bool) -> Any:
-    """Colours for numbers, logarithmic where they spread and may."""
-    colors = require("plot", "matplotlib.colors")
-    low, high = float(values.min()), float(values.max())
-    norm = colors.LogNorm if spread and high > 20 * low else colors.Normalize
-    mappable = require("plot", "matplotlib.cm").ScalarMappable
-    return mappable(norm(low, high if high > low else low + 1), colormap(cmap or "viridis"))
-
-
-def _legend(shown: _Shown, by: By) -> None:
-    """Name the kinds that there are, with how many chunks are of each."""
+def _draw(axes: Axes, values: ChunkValues, layout: Layout, cmap: Any) -> None:
+    """Draw all cells, those with a number in the colours of a scale; name the colours."""
+    codes = layout.kinds(values.codes)
+    palette = np.zeros((256, 4))
+    for code in (*KINDS, *range(CODECS, CODECS + len(values.codecs))):
+        palette[code] = (*_colour(code, values.by), 1)
+    colours = np.round(palette * 255).astype(np.uint8)[codes]
+    if values.numbers is not None:
+        numbers = layout.means(values.numbers)
+        known = np.isfinite(numbers)
+        if known.any():
+            colours[known] = _scale(axes, values, numbers[known], cmap)
+            codes = codes[~known]
+    axes.imshow(colours, interpolation="nearest")
+    if max(colours.shape) <= _MOST_LINED:
+        _draw_lines(axes, *colours.shape[:2])
     patch = require("plot", "matplotlib.patches").Patch
-    handles = []
-    total = max(shown.table.kinds.size, 1)
-    is_mixed = bool((shown.cells.in_cells(shown.table.kinds) == MIXED).any())
-    for code, kind in KINDS.items():
-        count = shown.counts.get(code, 0)
-        hidden = () if by == "kind" else (MIXED,) if by in STATISTICS else (ChunkKind.STORED, MIXED)
-        if code in hidden or (not count and not (code == MIXED and is_mixed)):
-            continue
-        text = f"{kind.name}: {count:,} ({100 * count / total:.3g} %)" if count else kind.name
-        handles.append(patch(facecolor=_shade(code, by), edgecolor="#888888", lw=0.5, label=text))
-    if by == "codec" and shown.table.codecs is not None:
-        for number, name in enumerate(shown.table.codec_names):
-            colour = _CODEC_COLOURS[number % len(_CODEC_COLOURS)]
-            count = int(np.count_nonzero(shown.table.codecs[shown.table.data] == number))
-            if count:
-                handles.append(patch(facecolor=colour, label=f"{name}: {count:,}"))
+    handles = [
+        patch(facecolor=palette[code], edgecolor="#888888", lw=0.5, label=plain(text))
+        for code, text in values.legend(codes)
+    ]
     if handles:
-        legend_below(shown.axes, 3, handles=handles)
+        legend_below(axes, 3, handles=handles)
 
 
-def _shade(code: int, by: By) -> str:
-    """The colour of a kind; pale where other colours say something else."""
-    colour = KINDS[code].light
-    if by == "kind" or code == ChunkKind.ZEROS:
-        return colour
-    return "#" + "".join(
-        f"{round(0.3 * part + 0.7 * 255):02x}" for part in bytes.fromhex(colour[1:])
-    )
+def _colour(code: int, by: str) -> Any:
+    """The colour of a kind, pale where other colours say something else, or of a codec."""
+    to_rgb = require("plot", "matplotlib.colors").to_rgb
+    if code >= CODECS:
+        return to_rgb(_CODEC_COLOURS[(code - CODECS) % len(_CODEC_COLOURS)])
+    colour = np.array(to_rgb(KINDS[code].light))
+    return colour if by == "kind" or code == ChunkKind.ZEROS else 0.3 * colour + 0.7
 
 
-def _rgba(colour: str) -> tuple[int, int, int, int]:
-    """Bytes of a colour such as ``#0072b2``."""
-    red, green, blue = bytes.fromhex(colour[1:])
-    return red, green, blue, 255
+def _scale(axes: Axes, values: ChunkValues, numbers: NDArray[np.float64], cmap: Any) -> Any:
+    """Colours of numbers, and the bar that says what they are."""
+    colors = require("plot", "matplotlib.colors")
+    low, high = float(numbers.min()), float(numbers.max())
+    norm = colors.LogNorm if values.is_logarithmic(low, high) else colors.Normalize
+    mappable = require("plot", "matplotlib.cm").ScalarMappable
+    scale = mappable(norm(low, high if high > low else low + 1), cmap or "viridis")
+    bar = axes.figure.colorbar(scale, ax=axes, shrink=0.8, label=values.unit)
+    if values.by != "ratio":
+        bar.ax.yaxis.set_major_formatter(lambda number, _: values.text(number))
+    return scale.to_rgba(numbers, bytes=True)
+
+
+def _draw_lines(axes: Axes, rows: int, columns: int) -> None:
+    """Draw lines between cells, in the colour of what is behind."""
+    axes.set_xticks(np.arange(0.5, columns - 1), minor=True)
+    axes.set_yticks(np.arange(0.5, rows - 1), minor=True)
+    axes.tick_params(which="minor", length=0)
+    axes.grid(which="minor", color=axes.get_facecolor(), linewidth=0.5)
+
+
+def _aspect(layout: Layout, chunks: tuple[int, ...], picture: tuple[int, ...]) -> Any:
+    """Height of a cell for one of width 1: as the chunks have it, unless that is too long."""
+    if len(chunks) < 2:
+        return "equal" if picture[0] > 1 else 0.12 * picture[1]
+    height, width = (c * s for c, s in zip(chunks[-2:], layout.step[1:], strict=True))
+    whole = height * picture[0] / max(width * picture[1], 1)
+    return height / max(width, 1) if 0.2 <= whole <= 5 else "auto"
+
+
+def _label(axes: Axes, frame: Frame, layout: Layout) -> None:
+    """Say what the axes are; name the panels."""
+    names = axis_names(reference_of(frame))
+    along = [
+        f"{name}, chunks of {length}" for name, length in zip(names, frame.chunks, strict=True)
+    ]
+    if frame.ndim != 2:
+        axes.set_xticks([])
+        axes.set_yticks([])
+    if frame.ndim > 1:
+        axes.set_ylabel(plain(along[-2]))
+    if frame.ndim == 2:
+        whole_ticks(axes.xaxis, 6)
+        whole_ticks(axes.yaxis, 6)
+    elif frame.ndim > 2:
+        _name_panels(axes, layout, frame.chunk_kinds().shape[:-2], ", ".join(names[:-2]))
+    if along:
+        order = ", row by row" * (frame.ndim == 1 and layout.cells[0] > layout.across)
+        step = layout.step[{1: slice(1), 2: slice(1, 3)}.get(frame.ndim, slice(3))]
+        axes.set_xlabel(plain("; ".join(filter(None, [along[-1] + order, cell_text(step)]))))
+
+
+def _name_panels(axes: Axes, layout: Layout, grid: tuple[int, ...], names: str) -> None:
+    """Write above each panel where its chunks are along the first axes."""
+    axes.set_frame_on(False)
+    for panel in range(layout.cells[0]):
+        first = panel * layout.step[0]
+        last = min(first + layout.step[0], layout.counts[0]) - 1
+        ends = [
+            ", ".join(map(str, np.unravel_index(n, grid))) for n in dict.fromkeys((first, last))
+        ]
+        text = " \u2013 ".join(ends)
+        text = f"{names}: {text}" if panel == 0 else text
+        top, left = layout.corner(panel)
+        axes.text(left - 0.5, top - 0.7, plain(text), fontsize=7, va="bottom", ha="left")

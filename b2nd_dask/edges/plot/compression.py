@@ -100,19 +100,16 @@ def _draw_ratios(axes: Axes, looked: list[_Looked]) -> None:
         axes.text(0.5, 0.5, "no chunk has data", transform=axes.transAxes, ha="center")
         return
     low, high = float(some.min()), float(some.max())
-    is_wide = high > 20 * low
-    edges = np.geomspace(low, high, _BINS + 1) if is_wide else np.linspace(low, high, _BINS + 1)
-    if high <= low * (1 + 1e-9):
-        edges = np.array([low - 0.5, low + 0.5])
-    # rounding must not leave the extremes out
-    edges[0], edges[-1] = min(edges[0], low), max(edges[-1], high)
-    if is_wide:
+    bins: Any = _BINS
+    if high > 20 * low:
+        # rounding must not leave the extremes out
+        bins = np.geomspace(low * (1 - 1e-9), high * (1 + 1e-9), _BINS + 1)
         axes.set_xscale("log")
-    for number, (one, values) in enumerate(zip(looked, ratios, strict=True)):
-        label = plain(f"{one.name}: {_overall(one)}", 40)
-        how: dict[str, Any] = {"histtype": "stepfilled", "alpha": 0.5} if len(looked) > 1 else {}
-        axes.hist(values, edges.tolist(), color=_COLOURS[number], label=label, **how)
-    legend_below(axes, 1)
+    labels = [plain(f"{one.name}: {_overall(one)}", 40) for one in looked]
+    how: dict[str, Any] = {"histtype": "stepfilled", "alpha": 0.5} if len(looked) > 1 else {}
+    axes.hist(ratios, bins, color=_COLOURS[: len(looked)], label=labels, **how)
+    # matplotlib draws the last one first
+    legend_below(axes, 1, reverse=len(looked) > 1)
 
 
 def _overall(one: _Looked) -> str:

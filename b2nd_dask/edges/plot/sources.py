@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from b2nd_dask.frame.access import open_b2nd
 from b2nd_dask.frame.array import Frame, reference_of
-from b2nd_dask.frame.info import dims_of, packing_of
+from b2nd_dask.frame.info import axis_names, packing_of
 from b2nd_dask.graph.read.blocks import readings
 from b2nd_dask.graph.read.from_b2nd import from_b2nd
 
@@ -56,7 +56,7 @@ def source_of(x: Any) -> Source:
     if isinstance(x, np.ndarray):
         return source_of(da.from_array(x))
     frame = x if isinstance(x, Frame) else open_b2nd(x)
-    names = dims_of(reference_of(frame)) or tuple(f"axis {axis}" for axis in range(frame.ndim))
+    names = axis_names(reference_of(frame))
     return Source(frame, tuple(map(Axis, names)), title_of(frame))
 
 
@@ -83,6 +83,13 @@ def frame_of(x: Any) -> Frame:
         )
     # its metadata may be damaged: the map shows what there is
     return open_b2nd(x, verify=False)
+
+
+def main_axes(shape: tuple[int, ...], count: int, *always: int) -> list[int]:
+    """Axes that are longer than 1, and the first others up to so many: one row is a plane, too."""
+    kept = [axis for axis, length in enumerate(shape) if length != 1 or axis in always]
+    others = [axis for axis in range(len(shape)) if axis not in kept]
+    return sorted(kept + others[: max(0, count - len(kept))])
 
 
 def check_colours(array: Any) -> None:

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from b2nd_dask.edges.plot.canvas import axes_for, plain, whole_ticks
-from b2nd_dask.edges.plot.sources import Axis, Source, check_colours, source_of
+from b2nd_dask.edges.plot.sources import Axis, Source, check_colours, main_axes, source_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -100,9 +100,7 @@ def thumbnail(
 def _plane(source: Source) -> tuple[da.Array, list[Axis]]:
     """The array without axes of length 1, of which two must be left."""
     shape = source.array.shape
-    kept = [axis for axis, length in enumerate(shape) if length != 1]
-    # an array of one row is a picture, too
-    kept = sorted(kept + [axis for axis in range(len(shape)) if axis not in kept][: 2 - len(kept)])
+    kept = main_axes(shape, 2)
     if len(kept) != 2:
         remedy = ""
         if len(kept) > 2:

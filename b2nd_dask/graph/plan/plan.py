@@ -11,6 +11,8 @@ from typing import Any
 import numpy as np
 from dask.base import is_dask_collection
 
+from b2nd_dask.frame.info import lengths_text
+from b2nd_dask.frame.sizes import decimal
 from b2nd_dask.graph import _dask_compat
 
 #: More frames are shown as one.
@@ -187,8 +189,8 @@ def _rows_of_plan(found: Plan) -> Rows:
     rows = [
         ("tasks", f"{found.tasks:,}"),
         ("fetch", _fetch(found.fetch_nbytes, any(f.is_intermediate for f in found.frames))),
-        ("decode", _size(found.decode_nbytes)),
-        ("peak of a task", _size(found.peak_nbytes)),
+        ("decode", decimal(found.decode_nbytes)),
+        ("peak of a task", decimal(found.peak_nbytes)),
     ]
     if found.targets:
         rows.insert(1, ("writing tasks", f"{found.writing_tasks:,}"))
@@ -215,10 +217,10 @@ def _rows_of_frames(frames: Sequence[FrameReads]) -> Rows:
     return [
         *(grids.pop() if len(grids) == 1 else [("arrays", f"of {len(grids):,} kinds")]),
         ("chunks read", f"{chunks:,}" + f", {often:.1f} times each" * (often > 1)),
-        ("blocks", f"{blocks:,}" + (f" of {sizes.pop():,} B" if len(sizes) == 1 else "")),
+        ("blocks", f"{blocks:,}" + (f" of {decimal(sizes.pop())}" if len(sizes) == 1 else "")),
         ("constants", f"{constants:,}, not read"),
         ("fetch", _fetch(fetched, any(frame.is_intermediate for frame in frames))),
-        ("decode", _size(decoded)),
+        ("decode", decimal(decoded)),
     ]
 
 
@@ -229,25 +231,20 @@ def _rows_of_target(target: Target) -> Rows:
 
 def _fetch(nbytes: int, is_unknown: bool) -> str:
     unknown = ", intermediate frames as if they did not compress"
-    return _size(nbytes) + unknown * is_unknown
+    return decimal(nbytes) + unknown * is_unknown
 
 
 def _grid(frame: FrameReads | Target) -> Rows:
     return [
-        ("array", f"{_by(frame.shape)} {frame.dtype}" + ", intermediate" * frame.is_intermediate),
-        ("chunks", f"{_by(frame.chunk_shape)}, in blocks of {_by(frame.block_shape)}"),
+        (
+            "array",
+            f"{lengths_text(frame.shape)} {frame.dtype}" + ", intermediate" * frame.is_intermediate,
+        ),
+        (
+            "chunks",
+            f"{lengths_text(frame.chunk_shape)}, in blocks of {lengths_text(frame.block_shape)}",
+        ),
     ]
-
-
-def _by(shape: tuple[int, ...]) -> str:
-    return " x ".join(map(str, shape)) or "0-d"
-
-
-def _size(nbytes: int) -> str:
-    if nbytes < 1000:
-        return f"{nbytes} B"
-    power = min((len(str(nbytes)) - 1) // 3, 5)
-    return f"{nbytes / 1000**power:.1f} {' kMGTP'[power]}B"
 
 
 def _text(title: str, rows: Rows) -> str:

@@ -39,8 +39,7 @@ def test_each_verb_has_examples(verb: str) -> None:
     assert result.exit_code == 0
     assert f"  b2nd-dask {verb}" in result.output
     assert max(map(len, result.output.splitlines())) <= 80 + 10
-    command = main.get_command(click.Context(main), verb)
-    assert command is not None
+    _, command, _ = main.resolve_command(click.Context(main), [verb])
     assert command.name == verb
 
 

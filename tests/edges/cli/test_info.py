@@ -93,7 +93,7 @@ def test_info_tells_how_it_is_compressed(tmp_path: Path, contiguous: bool) -> No
     cparams["filters_meta"] = [10, 0]
     b2nd_dask.to_b2nd(np.arange(10.0), path, cparams=cparams, contiguous=contiguous)
     found = rows(run("info", path))
-    assert found["layout"] == ("contiguous" if contiguous else "sparse")
+    assert found["layout"] == ("contiguous" if contiguous else "sparse, 1 file of chunks")
     assert found["codec"] == "lz4, level 3"
     assert found["filters"] == "trunc_prec, bitshuffle"
     theirs, ours = blosc2.open(path).cparams, b2nd_dask.open_b2nd(path).cparams
@@ -156,7 +156,11 @@ def test_members_of_a_store_and_frames_of_a_directory(tmp_path: Path) -> None:
     assert [each["key"] for each in found["members"]] == ["/g/x", "/y"]
     assert told("info", f"{store}/g/x")[0]["shape"] == [6]
     b2nd_dask.to_b2nd(np.arange(4), tmp_path / "z.b2nd")
-    assert "z.b2nd  array 4, int64" in run("info", str(tmp_path)).output
+    (tmp_path / "g").mkdir()
+    b2nd_dask.to_b2nd(np.arange(5), tmp_path / "g" / "w.b2nd")
+    output = run("info", str(tmp_path)).output
+    assert "z.b2nd    array 4, int64" in output
+    assert "g/w.b2nd  array 5, int64" in output
 
 
 def test_info_says_what_compact_gives_back(tmp_path: Path) -> None:

@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 from matplotlib.image import imread
 
 import b2nd_dask
-from b2nd_dask.edges.cli.picture import GAP, LEVELS, picture_of
-from b2nd_dask.edges.display.chunk_values import MIXED
-from b2nd_dask.frame.array import reference_of
-from b2nd_dask.frame.chunk_table import chunk_table
+from b2nd_dask.edges.cli.map import layout_for, picture_of
+from b2nd_dask.edges.display.cells import GAP, MIXED
+from b2nd_dask.edges.display.chunk_values import chunk_values
+from b2nd_dask.frame.sizes import decimal
 from tests.edges.cli.running import run
 from tests.strategies import SpecialCase, examples, special_cases
 
@@ -49,7 +49,7 @@ def test_statistics_are_levels(checkered: Path) -> None:
     lines = run("map", "--by", "max", str(checkered)).output.splitlines()
     # of the zeros the greatest is 0; NaN have none
     assert lines[2:4] == ["▄▄▁▁▅▅", "░░██░░"]
-    assert lines[4:] == ["▁ 0 to █ 2.38e+03 max", "░ NaN"]
+    assert lines[4:] == ["▁ 0 to █ 2.38e+03 max", "░ NaN 2 (33.3 %)"]
     lines = run("map", "--by", "nans", str(checkered)).output.splitlines()
     assert lines[2:4] == ["▁▁▁▁▁▁", "██▁▁██"]
 
@@ -69,10 +69,10 @@ def test_a_dumb_terminal_gets_ascii(checkered: Path, monkeypatch: pytest.MonkeyP
 
 
 def test_neighbours_share_a_cell(checkered: Path) -> None:
-    table = chunk_table(reference_of(b2nd_dask.open_b2nd(checkered)))
-    small = picture_of(table, "kind", (), rows=1, columns=3)
-    assert small.step == (2, 1)
-    assert small.cells.tolist() == [[MIXED, MIXED, MIXED]]
+    values = chunk_values(b2nd_dask.open_b2nd(checkered), "kind")
+    small = layout_for(values.codes.shape, rows=1, columns=3)
+    assert small.step[1:] == (2, 1)
+    assert picture_of(values, small)[0].tolist() == [[MIXED, MIXED, MIXED]]
 
 
 @given(data=st.data())
@@ -82,24 +82,24 @@ def test_cells_of_frames_of_any_shape(data: st.DataObject, fresh_path: Callable[
     path = fresh_path()
     case.write(path)
     frame = b2nd_dask.open_b2nd(path)
-    table = chunk_table(reference_of(frame))
+    values = chunk_values(frame, "kind")
+    kinds = values.codes
     rows, columns = data.draw(st.integers(4, 30)), data.draw(st.integers(1, 40))
-    found = picture_of(table, "kind", (), rows, columns)
-    down, across = found.cells.shape
-    assert down <= rows
-    assert across <= columns
-    if found.step == (1, 1) and (frame.ndim < 3 or found.panels > 1):
-        cells = found.cells[found.cells != GAP]
+    layout = layout_for(kinds.shape, rows, columns)
+    found, _ = picture_of(values, layout)
+    assert found.shape[0] <= rows
+    assert found.shape[1] <= columns
+    if max(layout.step) == 1:
         # each chunk once, those of panels beside each other in another order
-        assert sorted(cells.tolist()) == sorted(table.kinds.reshape(-1).tolist())
-    if frame.ndim == 2:
-        for (row, column), code in np.ndenumerate(found.cells):
-            box = tuple(
-                slice(at * step, (at + 1) * step)
-                for at, step in zip((row, column), found.step, strict=True)
-            )
-            kinds = set(table.kinds[box].reshape(-1).tolist())
-            assert kinds == {code} or (len(kinds) > 1 and code == MIXED)
+        assert sorted(found[found != GAP].tolist()) == sorted(kinds.reshape(-1).tolist())
+    # in the order of the panels each cell stands for a box of chunks
+    boxes = kinds.reshape(layout.counts)
+    for panel, row, column in np.ndindex(layout.cells):
+        top, left = layout.corner(panel)
+        at = zip((panel, row, column), layout.step, strict=True)
+        inside = set(boxes[tuple(slice(n * s, (n + 1) * s) for n, s in at)].reshape(-1).tolist())
+        code = found[top - layout.gap[0] + row, left + column]
+        assert inside == {code} or (len(inside) > 1 and code == MIXED)
     assert run("map", "--width", "50", str(path)).exit_code == 0
 
 
@@ -121,16 +121,35 @@ def test_panels_and_positions(tmp_path: Path) -> None:
     assert [line.rstrip() for line in lines[2:10]] == planes
 
 
+def test_panels_of_several_positions(tmp_path: Path) -> None:
+    values = np.ones((40, 2, 40))
+    values[:10] = 0
+    b2nd_dask.to_b2nd(values, tmp_path / "a.b2nd", chunks=(1, 1, 1))
+    lines = run("map", "--width", "40", str(tmp_path / "a.b2nd")).output.splitlines()
+    assert lines[1].startswith("a panel for each 5 chunks of axis 0; rows axis 1")
+    assert [line.rstrip() for line in lines[2:10]] == [
+        *["·" * 40] * 2,
+        "",
+        *["·" * 40] * 2,
+        "",
+        *["▒" * 40] * 2,
+    ]
+
+
 def test_sizes_have_levels(tmp_path: Path) -> None:
     path = tmp_path / "a.b2nd"
     values = np.random.default_rng(0).random(4000)
     values[:1000] = np.linspace(0, 1, 1000).round(1)
     values[1000:2000] = 0
     b2nd_dask.to_b2nd(values, path, chunks=1000)
-    table = chunk_table(reference_of(b2nd_dask.open_b2nd(path)))
-    found = picture_of(table, "cbytes", (), 10, 10)
-    assert found.cells.tolist() == [[LEVELS, 1, LEVELS + 7, LEVELS + 7]]
-    assert found.bounds == (min(table.nbytes), max(table.nbytes))
+    array = blosc2.open(str(path))
+    nbytes = sorted(len(array.schunk.get_chunk(number)) for number in (0, 2, 3))
+    lines = run("map", "--by", "cbytes", str(path)).output.splitlines()
+    assert lines[2:] == [
+        "▁▁··████",
+        f"▁ {decimal(nbytes[0])} to █ {decimal(nbytes[-1])} compressed",
+        "· zeros 1 (25 %)",
+    ]
     lines = run("map", "--by", "ratio", str(path)).output.splitlines()
     assert lines[2] == "██··▁▁▁▁"
 

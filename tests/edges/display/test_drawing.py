@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from b2nd_dask.edges.display.chunk_values import KINDS, MIXED, binned_kinds
+from b2nd_dask.edges.display.cells import MIXED, binned_kinds
+from b2nd_dask.edges.display.chunk_values import KINDS
 from b2nd_dask.edges.display.drawing import draw_chunks
 from tests.edges.display.pages import Page
 from tests.strategies import examples
@@ -33,7 +34,7 @@ def kind_at(page: Page, x: float, y: float) -> list[int]:
 
 def test_cells_have_the_colours_of_their_kinds() -> None:
     kinds = np.array([[0, 1, 2, 4], [3, 0, 0, 1], [4, 4, 2, 0]], np.uint8)
-    page = Page(draw_chunks(kinds, (30, 40), (10, 10)))
+    page = Page(draw_chunks(kinds, (30, 40), (10, 10))[0])
     edge = next(attrs["d"] for _, attrs in page.tags if attrs.get("class") == "b2nd-edge")
     width, height = map(float, re.match(r"M0,0H([\d.]+)V([\d.]+)", edge).groups())
     for row in range(3):
@@ -43,7 +44,7 @@ def test_cells_have_the_colours_of_their_kinds() -> None:
 
 
 def test_chunks_at_the_edge_are_as_small_as_they_are() -> None:
-    page = Page(draw_chunks(np.array([0, 1], np.uint8), (11,), (10,)))
+    page = Page(draw_chunks(np.array([0, 1], np.uint8), (11,), (10,))[0])
     (stored,), (zeros,) = boxes(page.paths("stored")), boxes(page.paths("zeros"))
     assert stored[2] == pytest.approx(10 * zeros[2], rel=0.01)
 
@@ -57,26 +58,29 @@ def test_any_grid_is_drawn_and_small(counts: list[int], seed: int) -> None:
     kinds = np.random.default_rng(seed).choice([0, 1, 2, 3, 4], counts).astype(np.uint8)
     kinds = np.asarray(kinds, np.uint8)
     shape = tuple(n * 3 - 1 for n in counts)
-    svg = draw_chunks(kinds, shape, (3,) * len(counts), tuple(f"<{n}>" for n in range(len(counts))))
+    svg, is_mixed = draw_chunks(
+        kinds, shape, (3,) * len(counts), tuple(f"<{n}>" for n in range(len(counts)))
+    )
     assert len(svg) < 140_000
     page = Page(svg)
     assert all(
         float(a["width"]) < 420 and float(a["height"]) < 420 for t, a in page.tags if t == "svg"
     )
     coarse = "a cell: up to" in page.text
+    assert is_mixed == bool(page.paths("mixed"))
     drawn = {code for code, kind in KINDS.items() if page.paths(kind.css)}
     assert drawn == set(kinds.reshape(-1).tolist()) if not coarse else drawn <= set(KINDS)
 
 
 def test_very_many_chunks_that_are_alike_are_not_expanded() -> None:
     kinds = np.broadcast_to(np.uint8(1), (20_000, 10_000))
-    page = Page(draw_chunks(kinds, (200_000, 100_000), (10, 10)))
+    page = Page(draw_chunks(kinds, (200_000, 100_000), (10, 10))[0])
     assert page.paths("zeros")
     assert not page.paths("stored")
 
 
 def test_an_empty_array_has_no_chunks() -> None:
-    assert "no chunks" in draw_chunks(np.zeros((0, 0), np.uint8), (0, 4), (1, 1))
+    assert "no chunks" in draw_chunks(np.zeros((0, 0), np.uint8), (0, 4), (1, 1))[0]
 
 
 @examples(40)

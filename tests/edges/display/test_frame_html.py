@@ -53,11 +53,12 @@ def test_the_table_has_the_attributes(path: Path) -> None:
     assert table["shape"] == [str(frame.shape), str(frame.chunks), str(frame.blocks)]
     assert table["bytes"] == [decimal(frame.nbytes), decimal(10 * 15 * 8), decimal(5 * 15 * 8)]
     assert table["count"] == ["", str(frame.nchunks), "2 per chunk"]
-    assert table["compressed"] == [f"{decimal(frame.cbytes)}, ratio {frame.cratio:.3g}"]
+    assert table["size"] == [frame.info["size"]]
     assert table["dims"] == ["y, x"]
-    assert table["dtype"] == ["float64 (8 bytes)"]
-    assert table["codec"] == ["zstd, level 1; filters: shuffle"]
-    assert table["layout"] == ["one file"]
+    assert table["dtype"] == ["float64"]
+    assert table["codec"] == ["zstd, level 1"]
+    assert table["filters"] == ["shuffle"]
+    assert table["layout"] == ["contiguous"]
     assert table["checksums"][0].startswith("present")
     assert table["units"] == ["'K'"]
     array = blosc2.open(str(path))
@@ -79,7 +80,7 @@ def test_superseded_space_is_what_compact_gives_back(path: Path) -> None:
     to_b2nd(np.ones((10, 15)) * np.arange(15), path, mode="r+", region=(slice(20, 30), slice(15)))
     frame = open_b2nd(path)
     text = page(frame).table["superseded"][0]
-    assert text.partition(";")[0] in frame.info["superseded"]
+    assert text == frame.info["superseded"]
     reference = reference_of(frame)
     expected = superseded_in(reference, chunk_table(reference))
     assert text.startswith(decimal(expected))

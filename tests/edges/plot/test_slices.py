@@ -10,7 +10,7 @@ from matplotlib.backend_bases import KeyEvent
 from matplotlib.figure import Figure
 
 from b2nd_dask import open_b2nd, plot, to_b2nd
-from b2nd_dask.edges.plot.browser import Planes
+from b2nd_dask.edges.plot.slices import Planes
 from b2nd_dask.edges.plot.sources import source_of
 from b2nd_dask.frame.array import Frame
 from tests.counting import bytes_read
@@ -75,11 +75,24 @@ def test_a_plane_is_read_once_and_its_neighbours_before(
     browser = figure.b2nd_browser
     browser.slider.set_val(7)
     browser.slider.set_val(6)
-    browser._kept.close()
+    # the one after these, so that they are read
+    browser._asked(9).result()
     assert len(read) == len(set(read))
-    assert {6, 7} <= set(read) <= {5, 6, 7, 8}
-    # without the thread, too
-    browser.slider.set_val(0)
+    assert {6, 7} <= set(read) <= {5, 6, 7, 8, 9}
+
+
+def test_a_plane_that_could_not_be_read_is_read_again(
+    stack: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(self: Frame, index: object) -> None:
+        raise OSError("gone")
+
+    figure = plot.slices(open_b2nd(stack), interactive=True)
+    with monkeypatch.context() as patched:
+        patched.setattr(Frame, "__getitem__", refuse)
+        with pytest.raises(OSError, match="gone"):
+            figure.b2nd_browser.show(0)
+    figure.b2nd_browser.show(0)
     np.testing.assert_array_equal(shown(figure), STACK[0])
 
 

@@ -1,0 +1,128 @@
+"""The chunk grid as cells of a picture: neighbours in one cell, planes in panels side by side."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from b2nd_dask.frame.info import lengths_text
+
+#: Of a cell that stands for chunks of several kinds, and of the space between panels.
+MIXED, GAP = 9, 255
+
+
+def step_for(counts: tuple[int, ...], most: tuple[int, ...]) -> tuple[int, ...]:
+    """How many chunks along each axis a cell stands for, where there are to be at most so many."""
+    return tuple(max(1, -(-n // m)) for n, m in zip(counts, most, strict=True))
+
+
+def binned_kinds(kinds: NDArray[np.uint8], step: tuple[int, ...]) -> NDArray[np.uint8]:
+    """Put neighbouring chunks into one cell each.
+
+    Parameters
+    ----------
+    kinds : ndarray of uint8
+        In the shape of the chunk grid.
+    step : tuple of int
+        Chunks of a cell along each axis; fewer at the edge.
+
+    Returns
+    -------
+    ndarray of uint8
+        The kind that all chunks of a cell share, or `MIXED`.
+
+    Examples
+    --------
+    >>> binned_kinds(np.array([0, 0, 1, 1, 0, 1, 4], np.uint8), (2,))
+    array([0, 1, 9, 4], dtype=uint8)
+    """
+    if kinds.size and not any(kinds.strides):
+        counts = tuple(-(-n // s) for n, s in zip(kinds.shape, step, strict=True))
+        return np.broadcast_to(kinds.reshape(-1)[:1].reshape(()), counts)
+    low = high = kinds
+    for axis, size in enumerate(step):
+        if size > 1:
+            starts = np.arange(0, kinds.shape[axis], size)
+            low = np.minimum.reduceat(low, starts, axis)
+            high = np.maximum.reduceat(high, starts, axis)
+    mixed: NDArray[Any] = np.where(low == high, low, np.uint8(MIXED))
+    return mixed.astype(np.uint8)
+
+
+def binned_means(values: NDArray[np.float64], step: tuple[int, ...]) -> NDArray[np.float64]:
+    """Means of the numbers that cells stand for; NaN where there is none.
+
+    Examples
+    --------
+    >>> binned_means(np.array([1.0, 3, np.nan, np.nan, 5]), (2,))
+    array([ 2., nan,  5.])
+    """
+    total, count = np.nan_to_num(values), np.isfinite(values).astype(np.float64)
+    for axis, size in enumerate(step):
+        if size > 1:
+            starts = np.arange(0, values.shape[axis], size)
+            total, count = (np.add.reduceat(each, starts, axis) for each in (total, count))
+    none: NDArray[np.float64] = np.full(total.shape, np.nan)
+    return np.divide(total, count, out=none, where=count > 0)
+
+
+def panels_of(grid: tuple[int, ...]) -> tuple[int, int, int]:
+    """The chunk grid as panels of rows and columns: all axes before the last two are joined.
+
+    Chunks of one axis are panels of one cell each, which go on in the next row without a gap.
+    """
+    if len(grid) < 2:
+        return math.prod(grid), 1, 1
+    return math.prod(grid[:-2]), grid[-2], grid[-1]
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Where the chunks of a grid stand in a picture."""
+
+    counts: tuple[int, int, int]
+    """Panels, rows and columns of chunks."""
+    step: tuple[int, ...]
+    """Chunks that a cell stands for along each of these."""
+    across: int
+    """Panels side by side."""
+    gap: tuple[int, int] = (0, 0)
+    """Cells above each panel, and between panels side by side."""
+
+    @property
+    def cells(self) -> tuple[int, ...]:
+        """Panels, and rows and columns of cells of each."""
+        return tuple(-(-n // s) for n, s in zip(self.counts, self.step, strict=True))
+
+    def corner(self, panel: int) -> tuple[int, int]:
+        """Row and column of the first cell of a panel."""
+        down, across = divmod(panel, self.across)
+        (_, rows, columns), (above, between) = self.cells, self.gap
+        return down * (rows + above) + above, across * (columns + between)
+
+    def placed(self, cells: NDArray[Any], gap: Any) -> NDArray[Any]:
+        """Cells of all panels as one picture, with a value for places without a cell."""
+        (panels, rows, columns), (above, between) = cells.shape, self.gap
+        down, across = -(-panels // self.across), self.across
+        boxes = np.full((down * across, rows + above, columns + between), gap, cells.dtype)
+        boxes[:panels, above:, :columns] = cells
+        tiles = boxes.reshape(down, across, *boxes.shape[1:]).swapaxes(1, 2)
+        picture = tiles.reshape(down * (rows + above), across * (columns + between))
+        return picture[:, : picture.shape[1] - between]
+
+    def kinds(self, codes: NDArray[np.uint8]) -> NDArray[np.uint8]:
+        """The picture of codes of chunks."""
+        return self.placed(binned_kinds(codes.reshape(self.counts), self.step), GAP)
+
+    def means(self, numbers: NDArray[np.float64]) -> NDArray[np.float64]:
+        """The picture of numbers of chunks; NaN where there is none."""
+        return self.placed(binned_means(numbers.reshape(self.counts), self.step), np.nan)
+
+
+def cell_text(step: tuple[int, ...]) -> str:
+    """What a cell stands for; empty where that is a chunk."""
+    return f"a cell: up to {lengths_text(step)} chunks" if max(step, default=1) > 1 else ""
