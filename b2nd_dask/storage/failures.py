@@ -225,7 +225,8 @@ def if_pattern(name: str) -> str:
     """
     if not _PATTERN.search(name):
         return ""
-    return f"; if it is a pattern: {TOGETHER}"
+    url = "in URLs only * is expanded; " if "://" in name and "*" not in name else ""
+    return f"; if it is a pattern: {url}{TOGETHER}"
 
 
 def what_directory(path: str, names: Collection[str] = ()) -> str:

@@ -58,6 +58,8 @@ def public_url(url: str) -> str:
     --------
     >>> public_url("https://user:secret@host/a.b2nd;v=1?signature=secret#token=secret")
     'https://host/a.b2nd'
+    >>> public_url("s3://bucket/part?.b2nd")
+    's3://bucket/part?.b2nd'
     """
     shown: list[str] = []
     for link in url.split("::"):
@@ -94,9 +96,10 @@ def _public_rest(scheme: str, rest: str) -> str:
     if "@" in behind and (":" in authority or "@" in authority):
         # What looks like a port, or like a host, may be such a first part, too.
         return HIDDEN
-    path = behind.partition("?")[0]
+    path, mark, query = behind.partition("?")
     if plain:
-        return host + path
+        # in a name, too, unless it has a value
+        return host + path + ("" if "=" in query else mark + query)
     return _PARAM.sub("", host + path.partition("#")[0])
 
 

@@ -34,6 +34,12 @@ def test_a_name_that_looks_like_a_pattern(name: str) -> None:
     assert "if it is a pattern: from_b2nd takes" in if_pattern(name)
 
 
+def test_only_stars_are_expanded_in_urls() -> None:
+    hint = "in URLs only * is expanded"
+    assert hint in if_pattern("s3://bucket/part?.b2nd")
+    assert hint not in if_pattern("s3://bucket/part*.b2nd") + if_pattern("part?.b2nd")
+
+
 @pytest.mark.parametrize("name", ["a.b2nd", "/data/a.zip[38:]", "s3://bucket/a[]", "a]b["])
 def test_a_name_that_is_no_pattern(name: str) -> None:
     assert if_pattern(name) == ""

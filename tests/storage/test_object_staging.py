@@ -75,6 +75,12 @@ class TestMemory:
         assert fs.find("/").count(f"/{name}-a") == 1
 
 
+@pytest.mark.parametrize("name", ["a.b2nd", "a?b.b2nd"])
+def test_what_lies_inside_is_in_the_staging_area(name: str) -> None:
+    staging = make(Location.of(f"memory://{name}"))
+    assert staging.inside("c.b2nd").url == f"memory:/{staging.area().folder}/c.b2nd"
+
+
 def names_at(location: Location) -> list[str]:
     """What is there: the target, its members, and all that is staged."""
     fs, path = fsspec.url_to_fs(location.urlpath, **(location.storage_options or {}))

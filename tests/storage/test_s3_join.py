@@ -10,6 +10,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from b2nd_dask.storage import Location, Run
+from b2nd_dask.storage.write import s3_join
 from b2nd_dask.storage.write.object_store import PIECE_NBYTES
 from b2nd_dask.storage.write.s3_join import (
     SMALL_FRAME_NBYTES,
@@ -124,6 +125,34 @@ def test_a_frame_too_large_for_the_store(
         join.publish(HEAD, runs, TAIL, replace=False)
     staging.discard()
     assert recording_s3.keys(name) == []
+
+
+@pytest.mark.parametrize("limits", [Limits(), Limits(max_parts=4, piece=6 * MIB)])
+@pytest.mark.parametrize("refusal", [("501 Not Implemented", "NotImplemented"), ("200 OK", "")])
+def test_a_server_that_copies_no_parts(
+    recording_s3: RecordingS3,
+    s3: Location,
+    name: str,
+    limits: Limits,
+    refusal: tuple[str, str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(s3_join, "_without_copies", set())
+    recording_s3.refused, recording_s3.refusal = "UploadPartCopy", refusal
+    staging = make(s3)
+    staging.prepare()
+    area = staging.area()
+    chunks = [incompressible(n * MIB + n, n) for n in (35, 1, 6)]
+    runs = [Run(area.put(f"{n}", chunk), 0, len(chunk)) for n, chunk in enumerate(chunks)]
+    ServerJoin(area, limits).publish(HEAD, runs, TAIL, replace=False)
+    assert recording_s3.uploads() == []
+    staging.discard()
+    assert recording_s3.data(name) == HEAD + b"".join(chunks) + TAIL
+    assert recording_s3.keys(name) == [name]
+    parts = [r.received for r in recording_s3.requests if r.action == "UploadPart"]
+    assert len(parts) == 3
+    assert recording_s3.count("CompleteMultipartUpload") == 1
+    assert max(parts) < 2 * PIECE_NBYTES
 
 
 def test_checksums_of_parts_are_given_back(
@@ -265,6 +294,7 @@ def test_parts_are_the_sources_in_order_and_none_too_small(sources: list[bytes |
         return list(source)
 
     parts = plan_parts(sources, limits)
-    flat = [item for part in parts for source in part for item in spread(source)]
+    sources_of = [[part] if isinstance(part, Run) else part for part in parts]
+    flat = [item for part in sources_of for source in part for item in spread(source)]
     assert flat == [item for source in sources for item in spread(source)]
-    assert all(sum(map(nbytes_of, part)) >= 5 for part in parts[:-1])
+    assert all(sum(map(nbytes_of, part)) >= 5 for part in sources_of[:-1])

@@ -8,6 +8,7 @@ import weakref
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from fsspec.asyn import AsyncFileSystem
+from fsspec.config import conf
 from fsspec.core import url_to_fs
 
 from b2nd_dask.storage.failures import public_error
@@ -123,12 +124,17 @@ def connect(location: Location, *, private: bool = False) -> Connection:
 
 def _filesystem(location: Location, private: bool) -> tuple[Any, str]:
     options = dict(location.storage_options or {})
+    scheme = location.url.partition("://")[0]
+    if scheme in ("s3", "s3a"):
+        # some servers send the checksum of the whole object with a range, where S3 sends none
+        given = {**conf.get("s3", {}), **options}.get("config_kwargs") or {}
+        options["config_kwargs"] = {"response_checksum_validation": "when_required", **given}
     if private:
         options["skip_instance_cache"] = True
     try:
         found: tuple[Any, str] = url_to_fs(location.url, **options)
     except ImportError as error:
-        extra = _EXTRAS.get(location.url.partition("://")[0])
+        extra = _EXTRAS.get(scheme)
         if extra is None:
             raise
         how = f"{error.name or extra} is not installed; install it with: "

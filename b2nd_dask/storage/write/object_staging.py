@@ -10,7 +10,7 @@ S3, larger frames
     header lack of 5 MiB. They lie at the front of the frame, in the order of their first chunks;
     all others follow in the same order and are copied by the server. A task stages 32 MiB at a
     time, or all that it has: chunks of a dask block should compress to 5 MiB together, or more.
-Other stores
+Other stores, and servers of S3 that copy no parts
     All of it, in pieces of 16 MiB: fsspec has no call that joins objects.
 
 When the target appears: on S3 by one request, which fails on a server that supports conditional
@@ -31,7 +31,7 @@ import errno
 import itertools
 import re
 import uuid
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
@@ -41,7 +41,7 @@ import numpy as np
 from b2nd_dask.storage.byte_reader import CHUNK_MEMBER, MAIN_MEMBER, ByteReader, chunk_member
 from b2nd_dask.storage.read.location import Location
 from b2nd_dask.storage.write.kept_files import KeptFiles, ObjectKeptFiles
-from b2nd_dask.storage.write.object_store import PIECE_NBYTES, ObjectStore, StagingArea
+from b2nd_dask.storage.write.object_store import ObjectStore, StagingArea, pieces
 from b2nd_dask.storage.write.s3_join import Limits, ServerJoin, abort_uploads
 from b2nd_dask.storage.write.staging import Placement, Run, StagedChunks
 
@@ -95,6 +95,8 @@ class BaseObjectStaging:
         """Locate a frame in the staging area; see `Staging.inside`."""
         # a URL may have a query behind its path
         path, mark, query = str(self.location.urlpath).rstrip("/").partition("?")
+        if "?" in self.area().store.target:  # a character of the name
+            path, mark, query = path + mark + query, "", ""
         return replace(self.location, urlpath=f"{path}.{self.key}.staging/{name}{mark}{query}")
 
     def reader(self) -> ByteReader:
@@ -291,7 +293,7 @@ def _stream(store: ObjectStore, head: bytes, runs: Iterable[Run], tail: bytes) -
         undo.callback(store.call, partial(transaction.complete, commit=False))
         file = store.call(partial(store.fs.open, store.target, "wb"))
         store.call(partial(file.write, head))
-        for piece in _pieces(runs):
+        for piece in pieces(runs):
             store.call(partial(file.write, store.fetch([piece])[0]))
         store.call(partial(file.write, tail))
         store.call(file.close)
@@ -305,9 +307,3 @@ def _fetched(store: ObjectStore, run: Run) -> bytes:
         return store.fetch([run])[0]
     except OSError:
         return b""
-
-
-def _pieces(runs: Iterable[Run]) -> Iterator[Run]:
-    for run in runs:
-        for start in range(run.start, run.stop, PIECE_NBYTES):
-            yield Run(run.part, start, min(start + PIECE_NBYTES, run.stop))

@@ -18,7 +18,7 @@ from b2nd_dask.storage.read.connection import Connection, connect
 from b2nd_dask.storage.write.staging import Run
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
     from datetime import datetime
 
     from b2nd_dask.storage.read.location import Location
@@ -188,6 +188,13 @@ class ObjectStore:
         """Call the file system without the listings that fsspec keeps."""
         self.call(self.fs.invalidate_cache)
         return self.call(function)
+
+
+def pieces(runs: Iterable[Run], nbytes: int = PIECE_NBYTES) -> Iterator[Run]:
+    """Divide runs into pieces that pass through the client one at a time."""
+    for run in runs:
+        for start in range(run.start, run.stop, nbytes):
+            yield Run(run.part, start, min(start + nbytes, run.stop))
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,31 +5,44 @@ A multipart upload can take its parts from objects that are in the store already
 the new object visible at once. Every part but the last must have 5 MiB. What is smaller, the
 header at the front above all, is therefore collected by the client into parts of its own, topped up
 where needed from the object that follows.
+
+Some servers of S3 have no such copies. What is staged there passes through the client, a part at a
+time: which it is shows when the first frame is joined.
 """
 
 from __future__ import annotations
 
 import errno
 import json
+import logging
+import sys
 import uuid
 from collections.abc import Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-from b2nd_dask.storage.write.object_store import PIECE_NBYTES, ObjectStore, StagingArea
+from b2nd_dask.storage.write.object_store import PIECE_NBYTES, ObjectStore, StagingArea, pieces
 from b2nd_dask.storage.write.staging import Run
+
+logger = logging.getLogger("b2nd_dask")
 
 #: Frames up to this size are put by one request, out of what the client fetches: a multipart upload
 #: would fetch up to 5 MiB too, and takes three requests more.
 SMALL_FRAME_NBYTES = 16 << 20
 #: Ends the names of objects that say which multipart upload is under way.
 UPLOAD_SUFFIX = ".upload"
+#: Errors of servers that have no copies of parts: "not implemented", and those of a completion that
+#: misses the part which was to be copied.
+_REFUSALS = (errno.ENOSYS, errno.EINVAL)
+
+_without_copies: set[str] = set()
+"""Endpoints at which this process found no copies of parts."""
 
 Source: TypeAlias = bytes | Run
 """Bytes in this process, or a range of an object, whose path the run's part is."""
-Part: TypeAlias = tuple[Source, ...]
-"""One run of the least size of a part or more is copied by the server; others are collected."""
+Part: TypeAlias = Run | tuple[Source, ...]
+"""A run is copied by the server, several sources are collected by the client."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +53,8 @@ class Limits:
     """Bytes that every part but the last must have."""
     max_part: int = 5 << 30
     max_parts: int = 10_000
+    piece: int = PIECE_NBYTES
+    """Bytes that the client collects for a part."""
 
 
 def plan_parts(sources: Sequence[Source], limits: Limits) -> list[Part]:
@@ -53,15 +68,15 @@ def plan_parts(sources: Sequence[Source], limits: Limits) -> list[Part]:
     Returns
     -------
     list of Part
-        What the client collects for a part is at most `PIECE_NBYTES` and one more source that is
+        What the client collects for a part is at most `Limits.piece` and one more source that is
         too small for a part, unless bytes that the client has anyway are larger.
     """
     parts: list[Part] = []
     pending: list[Source] = []
     pending_nbytes = 0
     for source in filter(nbytes_of, sources):
-        rest = source
         if isinstance(source, Run) and nbytes_of(source) >= limits.min_part:
+            rest = source
             if 0 < pending_nbytes < limits.min_part:
                 top_up, rest = _divided(source, limits.min_part - pending_nbytes, limits)
                 pending.append(top_up)
@@ -69,11 +84,11 @@ def plan_parts(sources: Sequence[Source], limits: Limits) -> list[Part]:
                 parts.append(tuple(pending))
                 pending, pending_nbytes = [], 0
             if nbytes_of(rest):
-                parts.append((rest,))
+                parts.append(rest)
             continue
         pending.append(source)
         pending_nbytes += nbytes_of(source)
-        if pending_nbytes >= PIECE_NBYTES:
+        if pending_nbytes >= limits.piece:
             parts.append(tuple(pending))
             pending, pending_nbytes = [], 0
     return [*parts, tuple(pending)] if pending else parts
@@ -125,10 +140,33 @@ class ServerJoin:
             body = b"".join([head, *self.store.fetch(runs), tail])
             self._call_once("put_object", replace, Body=body, **self._named(self.store.target))
             return
+        endpoint = self.store.call(lambda: self.store.fs.s3.meta.endpoint_url)
+        if endpoint not in _without_copies:
+            try:
+                self._join(self.store.target, self._copied(head, runs, tail), replace=replace)
+            except OSError as error:
+                if error.errno not in _REFUSALS:
+                    raise
+                logger.info("%s: the store copies no parts; this process does", self.store.label)
+            else:
+                return
+        self._join(self.store.target, self._collected(head, runs, tail), replace=replace)
+        _without_copies.add(endpoint)
+
+    def _copied(self, head: bytes, runs: Sequence[Run], tail: bytes) -> list[Part]:
+        """Parts that the store copies, where they are large enough."""
         parts = plan_parts([head, *runs, tail], self.limits)
         if len(parts) > self.limits.max_parts:
             parts = plan_parts([head, *self._merged(runs), tail], self.limits)
-        self._join(self.store.target, parts, replace=replace)
+        return parts
+
+    def _collected(self, head: bytes, runs: Sequence[Run], tail: bytes) -> list[Part]:
+        """Parts that all pass through the client."""
+        nbytes = len(head) + sum(map(nbytes_of, runs)) + len(tail)
+        piece = max(self.limits.piece, -(-nbytes // (self.limits.max_parts - 1)))
+        # no run is large enough to be copied
+        limits = Limits(min_part=sys.maxsize, piece=piece)
+        return plan_parts([head, *pieces(runs, piece), tail], limits)
 
     def _merged(self, runs: Sequence[Run]) -> list[Run]:
         """Join large objects into larger ones, so that fewer parts do."""
@@ -147,7 +185,7 @@ class ServerJoin:
         if len(group) == 1:
             return group[0]
         path = self.area.path(uuid.uuid4().hex)
-        self._join(path, [(run,) for run in group], replace=True)
+        self._join(path, group, replace=True)
         return Run(path, 0, sum(map(nbytes_of, group)))
 
     def _join(self, path: str, parts: Sequence[Part], *, replace: bool) -> None:
@@ -179,15 +217,18 @@ class ServerJoin:
 
         Copies run concurrently, collected parts one by one, so that one of them is in memory.
         """
-        made: dict[int, dict[str, Any]] = {}
         copied: dict[int, Run] = {}
+        collected: dict[int, tuple[Source, ...]] = {}
         for number, part in enumerate(parts, start=1):
-            if len(part) == 1 and isinstance(part[0], Run):
-                copied[number] = part[0]
+            if isinstance(part, Run):
+                copied[number] = part
             else:
-                made[number] = self._upload_collected(number, part, named)
+                collected[number] = part
+        # first, for a server may refuse them
         responses = self.store.each(lambda item: self._upload_copy(*item, named), copied.items())
-        made.update(zip(copied, responses, strict=True))
+        made = dict(zip(copied, responses, strict=True))
+        for number, part in collected.items():
+            made[number] = self._upload_collected(number, part, named)
         return made
 
     def _upload_copy(self, number: int, run: Run, named: dict[str, str]) -> dict[str, Any]:
@@ -198,10 +239,15 @@ class ServerJoin:
             CopySourceRange=f"bytes={run.start}-{run.stop - 1}",
             **named,
         )
-        result: dict[str, Any] = response["CopyPartResult"]
+        result: dict[str, Any] = response.get("CopyPartResult", {})
+        if "ETag" not in result:
+            # the server took the request for an upload of no bytes
+            raise OSError(errno.ENOSYS, "the store copies no parts of objects", self.store.label)
         return result
 
-    def _upload_collected(self, number: int, part: Part, named: dict[str, str]) -> dict[str, Any]:
+    def _upload_collected(
+        self, number: int, part: tuple[Source, ...], named: dict[str, str]
+    ) -> dict[str, Any]:
         fetched = iter(self.store.fetch([source for source in part if isinstance(source, Run)]))
         body = b"".join(source if isinstance(source, bytes) else next(fetched) for source in part)
         return self._call("upload_part", PartNumber=number, Body=body, **named)
