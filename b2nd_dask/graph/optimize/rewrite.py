@@ -236,7 +236,7 @@ def _check_outputs(tasks: Mapping[Any, Any], output_keys: Set[Key]) -> None:
     makes tasks only while no layer below is fused into it.
     """
     below = (node.dependencies for node in tasks.values() if isinstance(node, GraphNode))
-    if lost := output_keys.union(*below) - tasks.keys():
+    if lost := set(output_keys).union(*below) - tasks.keys():
         raise UnsoundGraphError(f"no task for {_some(lost)}")
 
 
