@@ -257,12 +257,13 @@ def _publish(opened: OpenedFrame, index: ChunkIndex, staging: UpdateStaging) -> 
     staging.prepare()
     try:
         with staging.exclusive():
-            # an update of no chunks: those that were planned before are not disturbed by it
-            corner = (0,) * parsed.grid.ndim
-            history = history_with(parsed, staging.key, ChunkBox(corner, corner), parsed.grid)
             envelope = Envelope.of(opened.reader, parsed, build_write_id(staging.key))
-            past = build_history(history, metadata_digest(envelope.array_meta, envelope.vlmeta))
-            envelope = replace(envelope, marks=past + envelope.marks)
+            if parsed.integrity.checksum_state is ChecksumState.VALID:
+                # an update of no chunks: those that were planned before are not disturbed by it
+                corner = (0,) * parsed.grid.ndim
+                history = history_with(parsed, staging.key, ChunkBox(corner, corner), parsed.grid)
+                past = build_history(history, metadata_digest(envelope.array_meta, envelope.vlmeta))
+                envelope = replace(envelope, marks=past + envelope.marks)
             publish(StagedChunks((), none, none, none), none, index, envelope, staging)
     finally:
         clean_up(staging)

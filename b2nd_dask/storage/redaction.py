@@ -17,6 +17,8 @@ from types import FunctionType, MethodType, ModuleType
 from typing import Any
 from urllib.parse import quote, quote_plus, unquote
 
+#: Characters of queries with values.
+_VALUES = frozenset("=%&#")
 _PLAIN_NAMES = {"abfs", "abfss", "az", "file", "gcs", "gs", "local", "memory", "s3", "s3a", "zip"}
 """Schemes whose paths are names, in which ``#`` and ``;`` are characters like others."""
 
@@ -98,8 +100,9 @@ def _public_rest(scheme: str, rest: str) -> str:
         return HIDDEN
     path, mark, query = behind.partition("?")
     if plain:
-        # in a name, too, unless it has a value
-        return host + path + ("" if "=" in query else mark + query)
+        # s3fs takes a ? for a character of the name, unless a value follows
+        in_name = scheme.lower() in ("s3", "s3a") and _VALUES.isdisjoint(query)
+        return host + path + (mark + query if in_name else "")
     return _PARAM.sub("", host + path.partition("#")[0])
 
 
@@ -147,7 +150,8 @@ def _parts(url: str) -> Iterator[str]:
         rest = link.partition("://")[2] or link
         found = _AUTHORITY.search(link)
         user = found[1].rpartition("@")[0] if found else ""
-        query = re.split(r"[?#;]", rest, maxsplit=1)[1:]
+        shown = public_url(link)
+        query = [q for q in re.split(r"[?#;]", rest, maxsplit=1)[1:] if not shown.endswith(q)]
         for text in [rest] if hidden else [user, *query]:
             yield text
             yield from _SEPARATORS.split(text)

@@ -25,7 +25,7 @@ def tables(draw: st.DrawFn) -> ChunkRecords:
     chunks = draw(st.lists(st.integers(0, NCHUNKS - 1), unique=True, max_size=8))
     count = draw(st.integers(0, len(chunks)))
     runs = {
-        chunk: Run(draw(st.sampled_from(PARTS)), start, start + draw(st.integers(0, 2**40)))
+        chunk: Run(draw(st.sampled_from(PARTS)), start, start + draw(st.integers(32, 2**40)))
         for chunk in chunks[:count]
         for start in [draw(st.integers(0, 2**40))]
     }
@@ -71,10 +71,11 @@ def test_a_damaged_manifest_is_none(records: ChunkRecords, data: Any) -> None:
         ("part", -1),
         ("start", -1),
         ("nbytes", -1),
+        ("nbytes", 31),
     ],
 )
 def test_a_manifest_of_what_cannot_be_is_none(column: str, value: int) -> None:
-    runs = {7: Run(PARTS[1], 0, 9), 8: Run(PARTS[1], 9, 12)}
+    runs = {7: Run(PARTS[1], 0, 50), 8: Run(PARTS[1], 50, 90)}
     records = ChunkRecords.of({}, runs, {7: 1, 8: 2})
     assert ChunkRecords.from_bytes(records.to_bytes(), NCHUNKS) is not None
     records.rows[column][0] = value
@@ -82,7 +83,9 @@ def test_a_manifest_of_what_cannot_be_is_none(column: str, value: int) -> None:
 
 
 def test_a_manifest_that_says_it_has_more_than_it_has_is_none() -> None:
-    raw = bytearray(ChunkRecords.of({}, {7: Run(PARTS[1], 0, 9)}, {7: 1}).to_bytes()[:-8])
+    raw = bytearray(ChunkRecords.of({}, {7: Run(PARTS[1], 0, 50)}, {7: 1}).to_bytes()[:-8])
     for count in (0, 2, 2**64 - 1):
         raw[8:16] = count.to_bytes(8, "little")
         assert ChunkRecords.from_bytes(with_digest(bytes(raw)), NCHUNKS) is None
+    for length in (0, 8, 16):
+        assert ChunkRecords.from_bytes(with_digest(bytes(raw[:length])), NCHUNKS) is None

@@ -448,7 +448,7 @@ def test_jobs_that_all_begin_the_frame(target):
     holds(target, np.repeat([0, 10, 20, 30], 10)[:, None] * np.ones((1, 4), "i4"))
 
 
-@pytest.mark.parametrize("step", ["damaged_chunks", "_manifests", "commit_records"])
+@pytest.mark.parametrize("step", ["are_as_staged", "_manifests", "commit_records"])
 def test_commits_at_once(target, contiguous, monkeypatch, step):
     """Another one is faster, whatever this one is about to do; and takes everything away."""
     create(target, (60, 40), float, chunks=CHUNKS, contiguous=contiguous)

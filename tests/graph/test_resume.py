@@ -160,6 +160,21 @@ def test_a_manifest_does_not_lead_out_of_its_area(target, tmp_path):
         assert len(staged_records(staging, 1).rows) == count
 
 
+def test_what_stands_under_the_names_of_manifests_is_neither_followed_nor_needed(target, tmp_path):
+    fail_once(target)
+    (area,) = (Path(info.path) for info in list_staging(target))
+    victim = tmp_path / "victim"
+    victim.write_bytes(b"x" * 800)
+    manifests = sorted(area.glob("kept/part-*"))
+    for path in manifests:
+        path.unlink()
+    manifests[0].symlink_to(victim)
+    manifests[1].symlink_to(tmp_path / "nothing")
+    back = write(target, Work())
+    np.testing.assert_array_equal(back.compute(), VALUES)
+    assert victim.read_bytes() == b"x" * 800
+
+
 @pytest.mark.parametrize("contiguous", [True, False])
 @pytest.mark.parametrize("place", [{"append_axis": 0}, {"region": (slice(0, 80), slice(0, 40))}])
 def test_an_update_is_resumed(target, contiguous, place):

@@ -36,7 +36,7 @@ def location(rclone_server: S3Server, name: str) -> Location:
 
 @pytest.fixture(autouse=True)
 def _not_known_yet(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(s3_join, "_without_copies", set())
+    monkeypatch.setattr(s3_join, "_copies", {})
 
 
 def left_over(server: S3Server) -> list[str]:

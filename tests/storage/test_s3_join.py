@@ -137,7 +137,7 @@ def test_a_server_that_copies_no_parts(
     refusal: tuple[str, str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(s3_join, "_without_copies", set())
+    monkeypatch.setattr(s3_join, "_copies", {})
     recording_s3.refused, recording_s3.refusal = "UploadPartCopy", refusal
     staging = make(s3)
     staging.prepare()

@@ -32,7 +32,7 @@ from b2nd_dask.frame.write.idempotent import (
 from b2nd_dask.frame.write.records import (
     MANIFEST,
     ChunkRecords,
-    damaged_chunks,
+    are_as_staged,
     manifest_name,
     merge_records,
     put_manifest,
@@ -188,7 +188,7 @@ def _require_as_staged(
     records: ChunkRecords, boxes: list[ChunkBox], grid: Grid, staging: Staging
 ) -> None:
     """Read what was staged, before it takes the place of a frame; an error names what differs."""
-    damaged = damaged_chunks(records, staging)
+    damaged = records.rows["chunk"][~are_as_staged(records, staging)]
     if len(damaged):
         hit = [box for box in boxes if np.isin(box.chunks(grid), damaged).any()]
         regions = ", ".join(box.region(grid) for box in hit[:_LISTED])

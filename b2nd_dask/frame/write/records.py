@@ -20,6 +20,7 @@ import xxhash
 from numpy.typing import NDArray
 
 from b2nd_dask.errors import B2ndError
+from b2nd_dask.format.chunk.chunk_header import HEADER_LEN
 from b2nd_dask.format.index import MAX_CHUNKS, ChunkKind, special_code
 from b2nd_dask.format.integrity import chunk_digest
 from b2nd_dask.format.statistics import ROW as STATISTICS_ROW
@@ -46,6 +47,8 @@ _CODES = [special_code(kind) if kind else 0 for kind in ChunkKind]
 #: Bytes and rows that one thread checks at a time.
 _BATCH_NBYTES, _BATCH_ROWS = 32 << 20, 4096
 _THREADS = 4
+#: Manifests that are read at a time: in stores each is a request.
+_READERS = 32
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -115,7 +118,8 @@ class ChunkRecords:
     def from_bytes(cls, raw: bytes, nchunks: int = MAX_CHUNKS) -> Self | None:
         """Read a manifest of chunks of a frame; None where it is not what `to_bytes` writes."""
         body = raw[:-_DIGEST_NBYTES]
-        if not body.startswith(_MAGIC) or with_digest(body) != raw:
+        whole = len(body) >= _FRONT.size and body.startswith(_MAGIC)
+        if not whole or with_digest(body) != raw:
             return None
         _, count, wide = _FRONT.unpack_from(body)
         row, start = _WIDE_ROW if wide else _ROW, _FRONT.size + count * _NAME.itemsize
@@ -136,7 +140,8 @@ def with_digest(body: bytes) -> bytes:
 def _are_possible(rows: NDArray[Any], nparts: int, nchunks: int) -> bool:
     """Whether rows of a manifest can be of a frame, each of another chunk."""
     chunk, part, stored = rows["chunk"], rows["part"], rows["code"] == 0
-    good = (chunk >= 0) & (chunk < nchunks) & (rows["start"] >= 0) & (rows["nbytes"] >= 0)
+    good = (chunk >= 0) & (chunk < nchunks) & (rows["start"] >= 0)
+    good &= rows["nbytes"] >= np.where(stored, HEADER_LEN, 0)
     good &= np.isin(rows["code"], _CODES) & (part < nparts) & (part >= np.where(stored, 0, -1))
     return bool(good.all()) and len(np.unique(chunk)) == len(rows)
 
@@ -212,33 +217,45 @@ def staged_records(staging: Staging, nchunks: int) -> ChunkRecords:
         One row for each such chunk.
     """
     names = [name for name in staging.kept.names() if MANIFEST.fullmatch(name)]
-    tables = [ChunkRecords.from_bytes(raw, nchunks) for raw in staging.kept.read_all(names)]
-    found = merge_records([table for table in tables if table is not None])
+
+    def read(name: str) -> ChunkRecords | None:
+        try:
+            return ChunkRecords.from_bytes(staging.kept.read(name), nchunks)
+        except OSError:
+            # another run of this write has ended meanwhile
+            return None
+
+    with ThreadPoolExecutor(_READERS) as threads:
+        found = merge_records([table for table in threads.map(read, names) if table is not None])
+    intact = found.rows[are_as_staged(found, staging)]
     # regions of runs with other memory may overlap
-    _, first = np.unique(found.rows["chunk"], return_index=True)
-    once = ChunkRecords(found.parts, found.rows[first])
-    intact = ~np.isin(once.rows["chunk"], damaged_chunks(once, staging))
-    return ChunkRecords(once.parts, once.rows[intact])
+    _, first = np.unique(intact["chunk"], return_index=True)
+    return ChunkRecords(found.parts, intact[first])
 
 
-def damaged_chunks(records: ChunkRecords, staging: Staging) -> NDArray[np.int64]:
-    """Number the chunks whose staged bytes are not those that were staged; reads all of them."""
-    stored = records.rows[records.rows["code"] == 0]
+def are_as_staged(records: ChunkRecords, staging: Staging) -> NDArray[np.bool_]:
+    """Whether the bytes of each record are those that were staged; reads all of them."""
+    rows = records.rows
+    good = np.ones(len(rows), np.bool_)
 
-    def damaged(rows: NDArray[Any]) -> NDArray[np.int64]:
+    def compare(some: NDArray[np.int64]) -> None:
         runs = [
             Run(records.parts[part], start, start + nbytes)
-            for part, start, nbytes in rows[["part", "start", "nbytes"]].tolist()
+            for part, start, nbytes in rows[some][["part", "start", "nbytes"]].tolist()
         ]
         found = [chunk_digest(chunk) for chunk in staging.fetch(runs)]
-        chunks: NDArray[np.int64] = rows["chunk"][rows["digest"] != np.array(found, np.uint64)]
-        return chunks
+        good[some] = rows["digest"][some] == np.array(found, np.uint64)
 
     with ThreadPoolExecutor(_THREADS) as threads:
-        return np.concatenate([np.empty(0, np.int64), *threads.map(damaged, _batches(stored))])
+        for _ in threads.map(compare, _batches(rows)):
+            pass
+    return good
 
 
-def _batches(rows: NDArray[Any]) -> Iterator[NDArray[Any]]:
-    rows = rows[np.lexsort((rows["start"], rows["part"]))]
-    filled = np.cumsum(rows["nbytes"]) // _BATCH_NBYTES + np.arange(len(rows)) // _BATCH_ROWS
-    yield from np.split(rows, np.flatnonzero(np.diff(filled)) + 1)
+def _batches(rows: NDArray[Any]) -> Iterator[NDArray[np.int64]]:
+    """Numbers of the rows of stored chunks, some at a time, in the order of parts and bytes."""
+    stored = np.flatnonzero(rows["code"] == 0)
+    order = stored[np.lexsort((rows["start"][stored], rows["part"][stored]))]
+    filled = np.cumsum(rows["nbytes"][order]) // _BATCH_NBYTES
+    filled += np.arange(len(order)) // _BATCH_ROWS
+    yield from np.split(order, np.flatnonzero(np.diff(filled)) + 1)

@@ -1,7 +1,7 @@
 """Small named files in a staging area: the plan of a frame that was begun, and manifests.
 
-Unlike what tasks append, each is there whole or not at all, and durable when the call returns,
-where the caller waits for that.
+Unlike what tasks append, each is there whole or not at all; also after a power cut, where the
+caller waits for the disk.
 """
 
 from __future__ import annotations
@@ -32,8 +32,7 @@ class KeptFiles(Protocol):
         Parameters
         ----------
         fsync : bool
-            Whether it is there whole or not at all, and outlives a power cut. Without, what is read
-            may be cut short.
+            Whether it outlives a power cut; without, what is read after one may be cut short.
 
         Raises
         ------
@@ -66,12 +65,10 @@ class LocalKeptFiles:
     def put(self, name: str, payload: bytes, *, fsync: bool = True) -> None:
         """See `KeptFiles.put`."""
         with about(self.target):
-            if not fsync:
-                self._write(self._path(name), payload, fsync=False)
-                return
-            ready = self._ready(payload)
+            ready = self._ready(payload, fsync=fsync)
             ready.rename(self._path(name))
-            sync(ready.parent)
+            if fsync:
+                sync(ready.parent)
 
     def put_new(self, name: str, payload: bytes) -> bool:
         """See `KeptFiles.put_new`."""
@@ -103,18 +100,15 @@ class LocalKeptFiles:
     def _path(self, name: str) -> Path:
         return self.area / _FOLDER / f"{name}{_SUFFIX}"
 
-    def _ready(self, payload: bytes) -> Path:
-        """A durable file without a name of its own yet."""
+    def _ready(self, payload: bytes, *, fsync: bool = True) -> Path:
+        """A file without a name of its own yet, which nobody can know before."""
         ready = self.area / _FOLDER / uuid.uuid4().hex
-        self._write(ready, payload, fsync=True)
-        return ready
-
-    def _write(self, path: Path, payload: bytes, *, fsync: bool) -> None:
         try:
-            write_file(path, payload, fsync=fsync)
+            write_file(ready, payload, fsync=fsync)
         except FileNotFoundError:
-            path.parent.mkdir(exist_ok=True)
-            write_file(path, payload, fsync=fsync)
+            ready.parent.mkdir(exist_ok=True)
+            write_file(ready, payload, fsync=fsync)
+        return ready
 
 
 @dataclass(frozen=True, slots=True)

@@ -36,8 +36,8 @@ UPLOAD_SUFFIX = ".upload"
 #: misses the part which was to be copied.
 _REFUSALS = (errno.ENOSYS, errno.EINVAL)
 
-_without_copies: set[str] = set()
-"""Endpoints at which this process found no copies of parts."""
+_copies: dict[str, bool] = {}
+"""By endpoint: whether it copies parts, as far as this process has seen."""
 
 Source: TypeAlias = bytes | Run
 """Bytes in this process, or a range of an object, whose path the run's part is."""
@@ -141,17 +141,21 @@ class ServerJoin:
             self._call_once("put_object", replace, Body=body, **self._named(self.store.target))
             return
         endpoint = self.store.call(lambda: self.store.fs.s3.meta.endpoint_url)
-        if endpoint not in _without_copies:
+        if _copies.get(endpoint, True):
+            parts = self._copied(head, runs, tail)
+            asks = any(isinstance(part, Run) for part in parts)
             try:
-                self._join(self.store.target, self._copied(head, runs, tail), replace=replace)
+                self._join(self.store.target, parts, replace=replace)
             except OSError as error:
-                if error.errno not in _REFUSALS:
+                if not asks or endpoint in _copies or error.errno not in _REFUSALS:
                     raise
                 logger.info("%s: the store copies no parts; this process does", self.store.label)
             else:
+                if asks:
+                    _copies[endpoint] = True
                 return
         self._join(self.store.target, self._collected(head, runs, tail), replace=replace)
-        _without_copies.add(endpoint)
+        _copies[endpoint] = False
 
     def _copied(self, head: bytes, runs: Sequence[Run], tail: bytes) -> list[Part]:
         """Parts that the store copies, where they are large enough."""
