@@ -113,8 +113,8 @@ def alike_subsets(
     count = head_nbytes(header.nblocks)
     if header.memcpyed or _decodes_whole(header) or min(map(len, heads)) < count:
         return None
-    words = np.frombuffer(b"".join([head[:count] for head in heads]), _OFFSET)
-    words = words.reshape(len(heads), -1)
+    joined = np.frombuffer(b"".join([head[:count] for head in heads]), _OFFSET)
+    words = joined.reshape(len(heads), -1)
     fixed, offsets = words[:, :_HEADER_WORDS].copy(), words[:, _HEADER_WORDS:].astype(np.int64)
     cbytes = fixed[:, _CBYTES].astype(np.int64)
     fixed[:, _CBYTES] = 0
