@@ -126,7 +126,9 @@ def test_every_bit_around_the_chunks(
     }
     # what is not found is what settings for compression, thread counts and the user's metadata are
     counts = Counter(found.values())
-    assert counts["error"] > counts["same"] + counts["warning"]
+    # without a fingerprint a damaged record is told like one of another frame
+    found_by_an_error = counts["error"] + (counts["warning"] if changed else 0)
+    assert found_by_an_error > counts["same"] + (0 if changed else counts["warning"])
 
 
 @pytest.mark.parametrize("contiguous", [True, False], ids=["contiguous", "sparse"])
