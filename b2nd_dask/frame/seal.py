@@ -112,7 +112,7 @@ def add_stats(urlpath: str | os.PathLike[str], *, threads: int | None = None) ->
     Every chunk is read and verified, in parallel. A frame without checksums gets these, too, as by
     `seal`: of the bytes as they are now, which are read once more for that. New metadata goes
     behind the frame's end before its header names it, so that a crash leaves the frame as it was.
-    What was opened of the frame before has to be opened anew.
+    What was opened of the frame before has to be opened again.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""`copy`, `rechunk` and `convert`: arrays written anew at another path, out of core."""
+"""`copy`, `rechunk` and `convert`: arrays written again at another path, out of core."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ json_option = click.option(
 
 
 def writing_options(command: Callable[..., None]) -> Callable[..., None]:
-    """Add what all commands take that write arrays anew."""
+    """Add the options of all commands that write arrays again."""
     for option in reversed(
         (
             click.option("--codec", help="Such as zstd, lz4, blosclz."),

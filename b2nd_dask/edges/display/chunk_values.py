@@ -70,7 +70,7 @@ class ChunkValues:
     codes: NDArray[np.uint8]
     """Kinds of the chunks; of those with data codecs, where these are shown."""
     numbers: NDArray[np.float64] | None
-    """Where numbers are shown; NaN of chunks that have none, of which the kind is shown."""
+    """The numbers to show; NaN for a chunk without one, whose kind is shown instead."""
     codecs: tuple[str, ...]
     """Names, whose codes are `CODECS` and their number."""
     counts: Mapping[int, int]

@@ -72,8 +72,8 @@ def _layout(frame: Frame, known: ChunkTable, problem: str) -> str:
         ("bytes", decimal(frame.nbytes), decimal(known.chunk_nbytes), decimal(block_nbytes)),
         ("count", "", f"{frame.nchunks:,}", f"{per_chunk:,} per chunk" if per_chunk else ""),
     ]
-    told = layout_rows(reference, known, problem)
-    others = [(name, text) for name, text in told if name not in _TOLD_BESIDE]
+    facts = layout_rows(reference, known, problem)
+    others = [(name, text) for name, text in facts if name not in _TOLD_BESIDE]
     return table([*rows, *others], ("", "array", "chunk", "block"))
 
 

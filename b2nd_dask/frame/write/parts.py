@@ -36,6 +36,7 @@ from b2nd_dask.frame.write.records import (
     manifest_name,
     merge_records,
     put_manifest,
+    read_manifests,
     require_all,
 )
 from b2nd_dask.frame.write.writer import FramePlan, constant_records, write_block
@@ -158,7 +159,7 @@ def _manifests(staging: Staging, grid: Grid) -> dict[ChunkBox, bytes]:
     """The manifests of all parts."""
     boxes = _boxes(staging, grid)
     names = [manifest_name(*box.chunks(grid)[[0, -1]].tolist()) for box in boxes]
-    return dict(zip(boxes, staging.kept.read_all(names), strict=True))
+    return dict(zip(boxes, read_manifests(names, staging.kept.read), strict=True))
 
 
 def _records_of_all(

@@ -10,10 +10,10 @@ from __future__ import annotations
 
 import re
 import struct
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 import numpy as np
 import xxhash
@@ -25,6 +25,8 @@ from b2nd_dask.format.index import MAX_CHUNKS, ChunkKind, special_code
 from b2nd_dask.format.integrity import chunk_digest
 from b2nd_dask.format.statistics import ROW as STATISTICS_ROW
 from b2nd_dask.storage import Run, Staging
+
+_Read = TypeVar("_Read")
 
 _COLUMNS = ("chunk", "code", "part", "start", "nbytes")
 _ROW = np.dtype([*((name, "<i8") for name in _COLUMNS), ("digest", "<u8")])
@@ -203,6 +205,12 @@ def manifest_name(first: int, last: int) -> str:
     return f"part-{first:x}-{last:x}"
 
 
+def read_manifests(names: Sequence[str], read: Callable[[str], _Read]) -> list[_Read]:
+    """Call a function for the name of each manifest, concurrently; errors are those of `read`."""
+    with ThreadPoolExecutor(_READERS) as threads:
+        return list(threads.map(read, names))
+
+
 def staged_records(staging: Staging, nchunks: int) -> ChunkRecords:
     """Find the chunks that were staged by earlier runs of a write, and are as they were.
 
@@ -225,8 +233,7 @@ def staged_records(staging: Staging, nchunks: int) -> ChunkRecords:
             # another run of this write has ended meanwhile
             return None
 
-    with ThreadPoolExecutor(_READERS) as threads:
-        found = merge_records([table for table in threads.map(read, names) if table is not None])
+    found = merge_records([table for table in read_manifests(names, read) if table is not None])
     intact = found.rows[are_as_staged(found, staging)]
     # regions of runs with other memory may overlap
     _, first = np.unique(intact["chunk"], return_index=True)

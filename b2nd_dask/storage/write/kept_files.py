@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import fcntl
 import uuid
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -48,9 +47,6 @@ class KeptFiles(Protocol):
 
     def read(self, name: str) -> bytes:
         """Read a file; FileNotFoundError where there is none."""
-
-    def read_all(self, names: Sequence[str]) -> list[bytes]:
-        """Read several files, concurrently where the store can; errors as for `read`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,10 +89,6 @@ class LocalKeptFiles:
         with about(self.target):
             return self._path(name).read_bytes()
 
-    def read_all(self, names: Sequence[str]) -> list[bytes]:
-        """See `KeptFiles.read_all`."""
-        return list(map(self.read, names))
-
     def _path(self, name: str) -> Path:
         return self.area / _FOLDER / f"{name}{_SUFFIX}"
 
@@ -133,7 +125,3 @@ class ObjectKeptFiles:
     def read(self, name: str) -> bytes:
         """See `KeptFiles.read`."""
         return self.area.store.get(self.area.path(f"{name}{_SUFFIX}"))
-
-    def read_all(self, names: Sequence[str]) -> list[bytes]:
-        """See `KeptFiles.read_all`."""
-        return self.area.store.each(self.read, names)
