@@ -39,9 +39,9 @@ from b2nd_dask.frame.read.points import read_points
 from b2nd_dask.frame.read.read_cost import ReadCosts, Region, read_costs
 from b2nd_dask.frame.read.reduce import reduce_region
 from b2nd_dask.frame.read.reduction import Reduction
-from b2nd_dask.frame.read.region import read_region
+from b2nd_dask.frame.read.region import expected_reads, read_region
 from b2nd_dask.processes import reduced
-from b2nd_dask.storage import Location
+from b2nd_dask.storage import Item, Location
 
 
 class FrameReference:
@@ -276,6 +276,11 @@ class FrameReference:
     def read_costs(self, regions: Sequence[Region]) -> ReadCosts:
         """What reading regions would take, without reading any."""
         return read_costs(self._ready()[0], regions)
+
+    def expected_reads(self, axes: tuple[range, ...]) -> Iterator[Item]:
+        """What reading a region requests first of a store; nothing where no prefetch can help."""
+        if self.is_remote and self._parsed_here is not None:
+            yield from expected_reads(self._ready()[0], axes)
 
     def read_points(self, coords: tuple[NDArray[np.int64], ...]) -> NDArray[Any]:
         """Read single elements by their coordinates; see `read_points`."""

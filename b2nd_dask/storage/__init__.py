@@ -13,6 +13,8 @@ from b2nd_dask.storage.byte_reader import (
     ByteReader,
     Filled,
     Identity,
+    Item,
+    Requester,
     chunk_member,
 )
 from b2nd_dask.storage.failures import TOGETHER, only_here
@@ -28,6 +30,7 @@ from b2nd_dask.storage.read.container import (
 from b2nd_dask.storage.read.local_reader import changes_show, identity_at, is_same_file
 from b2nd_dask.storage.read.location import Location, matches_of, natural_key
 from b2nd_dask.storage.read.memory import ObjectReader
+from b2nd_dask.storage.read.prefetch import Prefetch
 from b2nd_dask.storage.redaction import Secrets, printable, public_url
 from b2nd_dask.storage.spans import Span
 from b2nd_dask.storage.write.durable import sync
@@ -49,9 +52,12 @@ __all__ = [
     "ByteReader",
     "Filled",
     "Identity",
+    "Item",
     "Location",
     "ObjectReader",
     "Placement",
+    "Prefetch",
+    "Requester",
     "Run",
     "Secrets",
     "Span",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
@@ -47,6 +48,41 @@ class Filled(NamedTuple):
     """Bytes in the whole member, which every read learns at no cost."""
 
 
+class Response(NamedTuple):
+    """The response of a store to a request."""
+
+    start: int
+    """Where the data begins in the object: at 0 where the server ignores ranges."""
+    data: bytes
+    """Up to the end of the span or of the object; empty where the span lies past the end."""
+    identity: Identity
+    """Of the object that the data came from."""
+    ranges_ignored: bool = False
+
+
+class Requester(Protocol):
+    """Requests ranges of an object, or of the members of a directory, ahead of who reads them."""
+
+    @property
+    def max_gap(self) -> int:
+        """As `ByteReader.max_gap`."""
+
+    def begin(self, member: str, span: Span) -> Future[Response]:
+        """Request a range, and do not wait for it."""
+
+    def has_in_memory(self, member: str, span: Span) -> bool:
+        """Whether a range needs no request."""
+
+
+class Item(NamedTuple):
+    """A range that is going to be read."""
+
+    requester: Requester
+    member: str
+    """As in `ByteReader.read`."""
+    span: Span
+
+
 class ByteReader(Protocol):
     """One object, or one directory of members, that is read by byte ranges.
 
@@ -76,6 +112,9 @@ class ByteReader(Protocol):
         `read` merges spans that are no farther apart. Plans that read parts of a chunk compare
         with it whether the parts cost less than the whole.
         """
+
+    def requester(self) -> Requester | None:
+        """What requests ranges of this reader without waiting for them; None where nothing does."""
 
     def identity(self) -> Identity:
         """Identity of the object, or of the main member of a directory; looked up at each call."""

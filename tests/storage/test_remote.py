@@ -23,8 +23,8 @@ from fsspec import AbstractFileSystem
 from b2nd_dask.errors import FrameFormatError, StaleFrameError
 from b2nd_dask.storage import Location, Span
 from b2nd_dask.storage.read.connection import Connection, connect
-from b2nd_dask.storage.read.ranged import CONCURRENCY
 from b2nd_dask.storage.read.remote import MAX_GAP, MAX_SIZE
+from b2nd_dask.storage.read.settings import CONCURRENCY
 
 if TYPE_CHECKING:
     from pathlib import Path

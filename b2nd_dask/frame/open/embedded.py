@@ -155,6 +155,10 @@ class EmbeddedReader(ObjectReader):
         self.batch_nbytes = store.reader.batch_nbytes
         self.max_gap = max(store.reader.max_gap, store.header.chunksize)
 
+    def requester(self) -> None:
+        """See `ByteReader.requester`."""
+        return
+
     def identity(self) -> Identity:
         """That of the store, which may have another member under this key now."""
         return self._of_member(self._store.reader.identity())

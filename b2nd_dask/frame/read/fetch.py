@@ -17,7 +17,7 @@ from b2nd_dask.format.integrity import require_digest, require_digest_of
 from b2nd_dask.frame.open.opening import OpenedFrame, located
 from b2nd_dask.frame.read.buffers import scratch
 from b2nd_dask.frame.read.chunk_requests import LocatedRequest
-from b2nd_dask.storage import Filled, Span, chunk_member
+from b2nd_dask.storage import Filled, Item, Span, chunk_member
 
 #: Compressed chunks up to this size are read at once: a second read costs more than the rest of it.
 #: From stores where reads cost more, larger ones are.
@@ -75,6 +75,20 @@ def fetch(opened: OpenedFrame, batch: Sequence[LocatedRequest]) -> Iterator[Chun
                 later.append(_FirstRead(request._replace(available=available), blocks, data))
         if later:
             yield from _fetch_blocks(opened, later)
+
+
+def first_reads(opened: OpenedFrame, batch: Sequence[LocatedRequest]) -> Iterator[Item]:
+    """What `fetch` reads first, for a prefetch; nothing where none is possible.
+
+    Parameters
+    ----------
+    batch : sequence of LocatedRequest
+        From `batches`.
+    """
+    if requester := opened.reader.requester():
+        for request in batch:
+            span = Span(request.start, request.start + _first_read(opened, request))
+            yield Item(requester, _member_of(opened, request), span)
 
 
 def verify_in_pieces(opened: OpenedFrame, request: LocatedRequest, nbytes: int) -> None:
@@ -204,7 +218,7 @@ def _read_some(
         spans = [Span(request.start + a, request.start + b) for request, (a, b), _ in rows]
         counts = reader.read_into(spans, [target for _, _, target in rows])
         return [Filled(count, frame.identity.size) for count in counts]
-    names = [chunk_member(int(frame.index.offsets[request.chunk])) for request, _, _ in rows]
+    names = [_member_of(opened, request) for request, _, _ in rows]
     of_members = [(name, span) for name, (_, span, _) in zip(names, rows, strict=True)]
     try:
         return reader.read_members_into(of_members, [target for _, _, target in rows])
@@ -214,6 +228,12 @@ def _read_some(
             raise
         chunk = rows[names.index(missing)][0].chunk
         raise CorruptChunkError(f"its file {missing} is missing", chunk=chunk) from error
+
+
+def _member_of(opened: OpenedFrame, request: LocatedRequest) -> str:
+    """The file of a chunk in a sparse frame; empty for the object of a contiguous one."""
+    frame = opened.parsed
+    return chunk_member(int(frame.index.offsets[request.chunk])) if frame.header.sparse else ""
 
 
 class _FirstRead(NamedTuple):

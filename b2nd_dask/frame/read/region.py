@@ -23,8 +23,9 @@ from b2nd_dask.frame.open.opening import OpenedFrame
 from b2nd_dask.frame.read.buffers import BOX_NBYTES, MAX_SCRATCH_NBYTES, in_pages, result_pool
 from b2nd_dask.frame.read.chunk_requests import ChunkRequest, LocatedRequest, batches, verifying
 from b2nd_dask.frame.read.decode import Fill, carrier, decode_part, is_in_place
-from b2nd_dask.frame.read.fetch import fetch
+from b2nd_dask.frame.read.fetch import fetch, first_reads
 from b2nd_dask.frame.read.plan import Part, RegionPlan, reads_in_boxes, touched_blocks
+from b2nd_dask.storage import Item
 
 T = TypeVar("T")
 
@@ -114,6 +115,15 @@ def read_region(
 
     in_threads(decode, batches(opened, requests, nbytes), threads)
     return out.view(fill.dtype)
+
+
+def expected_reads(opened: OpenedFrame, axes: tuple[range, ...]) -> Iterator[Item]:
+    """What reading a region requests first of a store, in the order of `read_region`."""
+    if 0 in map(len, axes) or opened.parsed.index.single_kind:
+        return
+    parts = list(RegionPlan.of(opened.parsed, axes).parts())
+    for batch in batches(opened, chunk_requests(opened, parts), opened.reader.batch_nbytes):
+        yield from first_reads(opened, batch)
 
 
 def parts_of(opened: OpenedFrame, plan: RegionPlan, out: NDArray[Any] | None = None) -> list[Part]:

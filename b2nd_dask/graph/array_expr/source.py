@@ -20,6 +20,7 @@ from b2nd_dask.graph.expression.program import Compiled, Operand, Result, compil
 from b2nd_dask.graph.optimize.at_once import AtOnce
 from b2nd_dask.graph.optimize.lower import input_of, own_block
 from b2nd_dask.graph.optimize.optimizer import active_rules
+from b2nd_dask.graph.prefetch import prefetching
 from b2nd_dask.graph.read.blocks import Chunks
 from b2nd_dask.graph.task_names import read_name
 from b2nd_dask.graph.tasks import compute_block
@@ -208,8 +209,14 @@ class ReadingExpr(_IO):  # type: ignore[misc]
     def _maker(self, *, asks: bool) -> TaskMaker:
         raise NotImplementedError
 
+    def _announce(self) -> None:
+        """Let reads of a store be prefetched."""
+        if self.tree.compiled.read.source.is_remote:
+            prefetching.announce()
+
     def _layer(self) -> dict[Key, Any]:
         make = self._task
+        self._announce()
         numbers = itertools.product(*map(range, self.numblocks))
         return {(self._name, *n): make((self._name, *n), n) for n in numbers}
 
@@ -307,5 +314,6 @@ class ReadAtOnce(ReadingExpr):
 
     def _layer(self) -> dict[Key, Any]:
         read, program, _ = self.compiled
+        self._announce()
         predicate = predicate_of(self.top) if "statistics" in active_rules() else None
         return {self._name: AtOnce(read, program, predicate, self.threads).task(self._name)}

@@ -26,6 +26,8 @@ from b2nd_dask.graph.optimize.indexing import lowered_filter, lowered_positions
 from b2nd_dask.graph.optimize.lower import Lowered, lowered_tree, renamable_layers, with_own_names
 from b2nd_dask.graph.optimize.reductions import Reductions
 from b2nd_dask.graph.optimize.sharing import Sharing
+from b2nd_dask.graph.prefetch import prefetching
+from b2nd_dask.graph.read.blocks import readings
 
 logger = logging.getLogger("b2nd_dask")
 
@@ -60,6 +62,8 @@ def rewritten(
     Exception
         An error of any rule, or `UnsoundGraphError`.
     """
+    if any(read.source.is_remote for read in readings(graph)):
+        prefetching.announce()
     output_keys = set(flatten(keys if isinstance(keys, list | set) else [keys]))
     layers = Layers(graph, rules)
     if "read_at_once" in rules:

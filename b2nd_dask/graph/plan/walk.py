@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -19,29 +19,22 @@ from b2nd_dask.frame.joined import Readable
 from b2nd_dask.frame.rechunk.intermediate_frame import (
     IntermediateFrame,
     open_intermediate,
-    open_view,
 )
-from b2nd_dask.frame.rechunk.source import FlatSource, RegionSource, Source
+from b2nd_dask.frame.rechunk.source import FlatSource, Source
 from b2nd_dask.frame.rechunk.work import rechunk_region
 from b2nd_dask.frame.write.idempotent import open_staging
 from b2nd_dask.frame.write.parts import open_part
 from b2nd_dask.frame.write.writer import FramePlan
 from b2nd_dask.graph._dask_compat import (
-    Alias,
     DataNode,
     FinalizeCompute,
     GraphNode,
-    NestedContainer,
-    Task,
-    TaskRef,
-    _execute_subgraph,
-    _identity_cast,
     collections_to_expr,
     convert_legacy_graph,
     core,
 )
 from b2nd_dask.graph.expression.chunk_steps import Fold
-from b2nd_dask.graph.expression.elementwise import FILTERS, UNKNOWN, is_among, is_number
+from b2nd_dask.graph.expression.elementwise import FILTERS, is_among, is_number
 from b2nd_dask.graph.expression.program import ELEMENTS, Program
 from b2nd_dask.graph.expression.tiles import is_tiled
 from b2nd_dask.graph.plan.memory import (
@@ -58,6 +51,7 @@ from b2nd_dask.graph.plan.memory import (
 )
 from b2nd_dask.graph.plan.plan import FrameReads, Plan, Target
 from b2nd_dask.graph.read.blocks import Chunks, FrameRegion
+from b2nd_dask.graph.task_calls import TaskCalls
 from b2nd_dask.graph.tasks import (
     BlockRead,
     index_block,
@@ -159,7 +153,7 @@ class Walk:
 
     def __init__(self, graph: Mapping[Any, GraphNode]) -> None:
         self.tasks: list[FoundTask] = []
-        self._graph = graph
+        self._calls = TaskCalls(graph)
         self.targets: dict[Any, FoundWrite] = {}
         self._memory: dict[Any, float] = {}
         for node in graph.values():
@@ -169,7 +163,7 @@ class Walk:
         reads: list[FoundRead] = []
         blocks: list[int] = []
         writes, makes_more = None, False
-        for func, args in self._calls(node, {}):
+        for func, args in self._calls.of(node):
             found = self._reads(func, args)
             if found and func is not reduce_block:
                 blocks.append(len(reads))
@@ -193,45 +187,6 @@ class Walk:
         else:
             return
         self.targets.setdefault((write.staging.label, write.staging.key), write)
-
-    def _calls(self, node: Any, scope: Mapping[Any, Any]) -> Iterator[tuple[Any, list[Any]]]:
-        """The functions that a task calls, and their arguments as far as they are known."""
-        if not isinstance(node, Task):
-            return
-        if node.func is _execute_subgraph:
-            inner, _, names, *values = node.args
-            known = (DataNode(None, self._known(value, scope)) for value in values)
-            scope = {**inner, **dict(zip(names, known, strict=True))}
-            for each in inner.values():
-                yield from self._calls(each, scope)
-            return
-        arguments = [*node.args, *node.kwargs.values()]
-        for each in arguments:
-            yield from self._calls(each, scope)
-        if not _is_collection(node):
-            yield node.func, [self._known(each, scope) for each in arguments]
-
-    def _known(self, arg: Any, scope: Mapping[Any, Any]) -> Any:
-        """The value of an argument, where the graph tells it."""
-        if isinstance(arg, DataNode):
-            return arg.value
-        if isinstance(arg, TaskRef | Alias):
-            key = arg.key if isinstance(arg, TaskRef) else arg.target
-            node = scope.get(key, self._graph.get(key, UNKNOWN))
-            found = self._source(node) or self._known(node, scope)
-            # the only block of an array without axes is some number
-            return 1 if found is UNKNOWN and isinstance(key, tuple) and len(key) == 1 else found
-        if not isinstance(arg, Task):
-            return arg
-        return [self._known(each, scope) for each in arg.args] if _is_collection(arg) else UNKNOWN
-
-    def _source(self, node: Any) -> RegionSource | FlatSource | None:
-        """The source of a rechunk, where that is what another task makes."""
-        if not isinstance(node, Task):
-            return None
-        if node.func is FlatSource:
-            return FlatSource(*(self._known(arg, {}) for arg in node.args))
-        return RegionSource(*node.args[:3]) if node.func is open_view else None
 
     def _reads(self, func: Any, args: list[Any]) -> list[FoundRead]:
         """What a function reads."""
@@ -326,11 +281,6 @@ class Walk:
         if key not in self._memory:
             self._memory[key] = function(step, *args)
         return self._memory[key]
-
-
-def _is_collection(node: Task) -> bool:
-    """Whether a task puts results into a list or the like."""
-    return isinstance(node, NestedContainer) or node.func is _identity_cast
 
 
 def _region_of(source: FrameRegion | Readable | Frame, index: Any) -> tuple[Readable, Any]:

@@ -62,6 +62,10 @@ class LocalReader:
     def __repr__(self) -> str:
         return f"LocalReader({self.label!r})"
 
+    def requester(self) -> None:
+        """See `ByteReader.requester`."""
+        return
+
     def identity(self) -> Identity:
         """Size, mtime, inode and device of what the path names now."""
         try:

@@ -75,6 +75,10 @@ class BytesReader(ObjectReader):
     def __repr__(self) -> str:
         return f"BytesReader({self.label})"
 
+    def requester(self) -> None:
+        """See `ByteReader.requester`."""
+        return
+
     def identity(self) -> Identity:
         """Size and digest of the bytes."""
         # Bytes cannot change, and digesting a large object at each call would cost as much as
@@ -145,6 +149,10 @@ class OffsetReader(ObjectReader):
     def max_gap(self) -> int:
         """As for the outer object."""
         return self._reader.max_gap
+
+    def requester(self) -> None:
+        """See `ByteReader.requester`."""
+        return
 
     def identity(self) -> Identity:
         """Identity of the outer object, with the size of the rest after the offset."""

@@ -6,22 +6,19 @@ import asyncio
 import errno
 import math
 import re
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from fsspec.asyn import sync
-from fsspec.config import conf
 
 from b2nd_dask.errors import StaleFrameError
-from b2nd_dask.storage.byte_reader import Identity
+from b2nd_dask.storage.byte_reader import Identity, Response
+from b2nd_dask.storage.read.settings import CONCURRENCY, LOW_SPEED, setting
 from b2nd_dask.storage.spans import Span
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-
-CONCURRENCY = 32
-"""Requests of one read that are under way at the same time. Several tasks read at once, each with
-its own."""
+    from concurrent.futures import Future
 
 ATTEMPTS = 3
 """Requests for a range whose response breaks off. Other failures are left to the file system, which
@@ -29,10 +26,6 @@ knows which of them pass."""
 
 MAX_WHOLE = 16 * 1024 * 1024
 """Most bytes to fetch for a range from a server that ignores ranges and sends from the start."""
-
-LOW_SPEED = {"low_speed_limit": 10_000, "low_speed_time": 60}
-"""A response may take so many seconds, and one more for each so many bytes: key "b2nd" of fsspec's
-configuration, from its files or as FSSPEC_B2ND_LOW_SPEED_LIMIT and FSSPEC_B2ND_LOW_SPEED_TIME."""
 
 #: Requests that a client has under way at once, at least: botocore keeps so many connections.
 _CONNECTIONS = 10
@@ -63,18 +56,6 @@ class RangeRequest(NamedTuple):
         return f"<request of {self.span} of {self.label}>"
 
 
-class Response(NamedTuple):
-    """The response of a store to a request."""
-
-    start: int
-    """Where the data begins in the object: at 0 where the server ignores ranges."""
-    data: bytes
-    """Up to the end of the span or of the object; empty where the span lies past the end."""
-    identity: Identity
-    """Of the object that the data came from."""
-    ranges_ignored: bool = False
-
-
 class BrokenResponseError(OSError):
     """A response that ends too early."""
 
@@ -103,6 +84,13 @@ class RangeSource(Protocol):
             FileNotFoundError where no object is, IsADirectoryError for a directory,
             StaleFrameError where the object is not the known one any more.
         """
+
+    @property
+    def can_begin(self) -> bool:
+        """Whether `begin` works."""
+
+    def begin(self, request: RangeRequest) -> Future[Response]:
+        """Request a range, and do not wait for it."""
 
     def has_directory(self, path: str) -> bool:
         """Whether a path that is no object begins the names of others."""
@@ -156,6 +144,21 @@ def get_concurrently(
     return failed[0] if failed else [responses[i] for i in range(len(requests))]
 
 
+def begin_one(
+    fs: Any, get: Callable[[RangeRequest], Awaitable[Response]], request: RangeRequest
+) -> Future[Response]:
+    """Serve `RangeSource.begin` by the coroutine of a request."""
+
+    async def work() -> Response:
+        _under_way.append(request)
+        try:
+            return await _persistently(get, request)
+        finally:
+            _under_way.remove(request)
+
+    return asyncio.run_coroutine_threadsafe(work(), fs.loop)
+
+
 async def _persistently(
     get: Callable[[RangeRequest], Awaitable[Response]], request: RangeRequest
 ) -> Response:
@@ -178,7 +181,7 @@ async def in_time(nbytes: int = 0) -> AsyncIterator[None]:
     TimeoutError
         It takes longer.
     """
-    limit, pause = map(_setting, LOW_SPEED)
+    limit, pause = map(setting, LOW_SPEED)
     shared = sum(request.span.stop - request.span.start for request in _under_way)
     rounds = math.ceil(len(_under_way) / _CONNECTIONS)
     seconds = rounds * pause + max(shared, nbytes) / limit
@@ -194,14 +197,6 @@ async def in_time(nbytes: int = 0) -> AsyncIterator[None]:
             f"low_speed_time ({pause:g} s) and low_speed_limit ({limit:g} bytes a second); other "
             'values: fsspec.config.conf["b2nd"] = {"low_speed_time": ...}',
         ) from error
-
-
-def _setting(name: str) -> float:
-    given = conf.get("b2nd", {}).get(name, LOW_SPEED[name])
-    with suppress(TypeError, ValueError):
-        if (number := float(given)) > 0:
-            return number
-    raise ValueError(f'{name}={given!r} in fsspec.config.conf["b2nd"] is no positive number')
 
 
 async def read_body(read: Callable[[], Awaitable[bytes]], nbytes: int) -> bytes:

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 from fsspec.asyn import AsyncFileSystem
 
-from b2nd_dask.storage.byte_reader import Identity
+from b2nd_dask.storage.byte_reader import Identity, Response
 from b2nd_dask.storage.read.ranged import (
     FailedRequest,
     RangeRequest,
-    Response,
+    begin_one,
     changed,
     get_concurrently,
     require_known,
@@ -23,6 +23,7 @@ from b2nd_dask.storage.spans import Span, clip
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping, Sequence
+    from concurrent.futures import Future
 
 _copied: dict[str, Identity] = {}
 """By the path of each copy: the state of the object that this process made it of."""
@@ -52,6 +53,21 @@ class AnyRanges:
         self._forget()
         checked = self._each(list(read.values()), self._check_soon, self._check_now)
         return checked if isinstance(checked, FailedRequest) else found
+
+    @property
+    def can_begin(self) -> bool:
+        """Whether the file system has an event loop."""
+        return isinstance(self._fs, AsyncFileSystem)
+
+    def begin(self, request: RangeRequest) -> Future[Response]:
+        """Request a range, and look whether the object is the same; see `RangeSource.begin`."""
+        return begin_one(self._fs, self._get_checked, request)
+
+    async def _get_checked(self, request: RangeRequest) -> Response:
+        found = await self._get_soon(request)
+        self._forget()
+        await self._check_soon(request._replace(known=found.identity))
+        return found
 
     def _read(self, requests: Sequence[RangeRequest]) -> list[Response] | FailedRequest:
         if any(request.known is None for request in requests):

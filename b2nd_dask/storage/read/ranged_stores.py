@@ -7,12 +7,12 @@ import re
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 
-from b2nd_dask.storage.byte_reader import Identity
+from b2nd_dask.storage.byte_reader import Identity, Response
 from b2nd_dask.storage.failures import store_code
 from b2nd_dask.storage.read.ranged import (
     FailedRequest,
     RangeRequest,
-    Response,
+    begin_one,
     changed,
     get_concurrently,
     in_time,
@@ -28,6 +28,7 @@ from b2nd_dask.storage.spans import Span, clip
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from concurrent.futures import Future
 
 _STRONG_ETAG = re.compile(r'"[^"]*"')
 _MISSING = (HTTPStatus.NOT_FOUND, HTTPStatus.GONE)
@@ -40,12 +41,18 @@ class HttpRanges:
     the date of the last change) of each response must be the known ones.
     """
 
+    can_begin = True
+
     def __init__(self, fs: Any) -> None:
         self._fs = fs
 
     def get(self, requests: Sequence[RangeRequest]) -> list[Response] | FailedRequest:
         """Request ranges; see `RangeSource.get`."""
         return get_concurrently(self._fs, self._get, requests)
+
+    def begin(self, request: RangeRequest) -> Future[Response]:
+        """Request a range; see `RangeSource.begin`."""
+        return begin_one(self._fs, self._get, request)
 
     def has_directory(self, path: str) -> bool:
         """Not needed: web servers redirect requests for a directory."""
@@ -117,12 +124,18 @@ class S3Ranges:
     response must be the known ones.
     """
 
+    can_begin = True
+
     def __init__(self, fs: Any) -> None:
         self._fs = fs
 
     def get(self, requests: Sequence[RangeRequest]) -> list[Response] | FailedRequest:
         """Request ranges; see `RangeSource.get`."""
         return get_concurrently(self._fs, self._get, requests)
+
+    def begin(self, request: RangeRequest) -> Future[Response]:
+        """Request a range; see `RangeSource.begin`."""
+        return begin_one(self._fs, self._get, request)
 
     def has_directory(self, path: str) -> bool:
         """Whether names of objects begin with the path; one more request."""

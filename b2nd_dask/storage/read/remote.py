@@ -11,16 +11,17 @@ from b2nd_dask.storage.byte_reader import (
     MAIN_MEMBER,
     Filled,
     Identity,
+    Response,
     copy_into,
     group_by_member,
 )
 from b2nd_dask.storage.failures import public_error, what_directory
 from b2nd_dask.storage.read.connection import Connection, connect
+from b2nd_dask.storage.read.prefetch import prefetched
 from b2nd_dask.storage.read.ranged import (
     FailedRequest,
     RangeRequest,
     RangeSource,
-    Response,
     changed,
     require_short,
 )
@@ -31,6 +32,7 @@ from b2nd_dask.storage.spans import Reading, Span, clip
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from concurrent.futures import Future
 
     from b2nd_dask.storage.read.location import Location
 
@@ -143,6 +145,20 @@ class RemoteReader:
         counts = copy_into([data for data, _ in results], targets)
         return [Filled(count, size) for count, (_, size) in zip(counts, results, strict=True)]
 
+    def requester(self) -> RemoteReader | None:
+        """See `ByteReader.requester`: this reader, where requests may be concurrent."""
+        can = not self._opened().ranges_ignored and _source(self._connected()).can_begin
+        return self if can else None
+
+    def begin(self, member: str, span: Span) -> Future[Response]:
+        """Request a range; see `Requester.begin`."""
+        connection = self._connected()
+        return _source(connection).begin(self._request(connection, member, span))
+
+    def has_in_memory(self, member: str, span: Span) -> bool:
+        """Whether a range came with the first response; see `Requester.has_in_memory`."""
+        return _in_memory(self._opened(), member, span) is not None
+
     def member_size(self, member: str) -> int:
         """Bytes in a member, requested anew; see `ByteReader.member_size`."""
         if not member:
@@ -163,17 +179,18 @@ class RemoteReader:
         connection, opened = self._connected(), self._opened()
         main = ("", MAIN_MEMBER) if opened.is_directory else ("",)
         items = [("" if member in main else member, span) for member, span in items]
-        results = [_in_memory(opened, *item) for item in items]
+        sizes = {"": opened.identity.size}
+        results = [_in_memory(opened, *item) or self._prefetched(sizes, *item) for item in items]
         absent = [i for i, result in enumerate(results) if result is None]
         rounds = [
             self._planned(connection, opened, member, [items[absent[j]][1] for j in positions])
             for member, positions in group_by_member([items[i] for i in absent]).items()
         ]
         responses = iter(self._get(connection, [r for each in rounds for r in each.requests]))
-        found, sizes = {}, {"": opened.identity.size}
+        found = {}
         for each in rounds:
             own = [(next(responses), request) for request in each.requests]
-            parts = [self._part(response, request, each) for response, request in own]
+            parts = [self._part(response, request, each.member) for response, request in own]
             found[each.member] = iter(each.reading.results(parts))
             sizes[each.member] = own[0][0].identity.size if own else each.size
         for i in absent:
@@ -183,6 +200,28 @@ class RemoteReader:
             for (member, _), data in zip(items, results, strict=True)
             if data is not None
         ]
+
+    def _prefetched(self, sizes: dict[str, int], member: str, span: Span) -> bytes | None:
+        """Bytes of a span that were requested ahead; notes the size of the member."""
+        future = prefetched(self, member, span)
+        if future is None:
+            return None
+        try:
+            response = future.result()
+        except Exception:  # noqa: BLE001 - requested again, with an error that names the object
+            return None
+        sizes[member] = response.identity.size
+        request = self._request(self._connected(), member, clip(span, response.identity.size))
+        return self._part(response, request, member)[: request.span.stop - request.span.start]
+
+    def _request(self, connection: Connection, member: str, span: Span) -> RangeRequest:
+        """A request for a span of the state that is read, as far as that is known."""
+        opened = self._opened()
+        known = self._members.get(member) if member else opened.identity
+        span = span if known is None else clip(span, known.size)
+        return RangeRequest(
+            self._path(connection, opened, member), span, known, self._label(member)
+        )
 
     def _connected(self) -> Connection:
         if self._closed:
@@ -277,13 +316,13 @@ class RemoteReader:
     def _label(self, member: str) -> str:
         return f"{self.label}/{member}" if member else self.label
 
-    def _part(self, response: Response, request: RangeRequest, round_: _Round) -> bytes:
+    def _part(self, response: Response, request: RangeRequest, member: str) -> bytes:
         """Bytes of a request, if they come from the state of the object that is read."""
         known = request.known
         if known is None and response.data:
             if len(self._members) >= REMEMBERED_MEMBERS:
                 self._members.clear()
-            known = self._members.setdefault(round_.member, response.identity)
+            known = self._members.setdefault(member, response.identity)
         if known not in (None, response.identity):
             raise changed(request)
         return response.data[request.span.start - response.start :]

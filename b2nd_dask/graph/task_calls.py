@@ -1,0 +1,77 @@
+"""Which functions the tasks of an optimized graph call, and with which arguments.
+
+Needs private names of dask, so it is imported when a graph is looked at.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from types import MappingProxyType
+from typing import Any
+
+from b2nd_dask.frame.rechunk.intermediate_frame import open_view
+from b2nd_dask.frame.rechunk.source import FlatSource, RegionSource
+from b2nd_dask.graph._dask_compat import (
+    Alias,
+    DataNode,
+    GraphNode,
+    NestedContainer,
+    Task,
+    TaskRef,
+    _execute_subgraph,
+    _identity_cast,
+)
+from b2nd_dask.graph.expression.elementwise import UNKNOWN
+
+
+class TaskCalls:
+    """The calls of the tasks of a graph."""
+
+    def __init__(self, graph: Mapping[Any, GraphNode]) -> None:
+        self._graph = graph
+
+    def of(
+        self, node: Any, scope: Mapping[Any, Any] = MappingProxyType({})
+    ) -> Iterator[tuple[Any, list[Any]]]:
+        """The functions that a task calls, and their arguments as far as they are known."""
+        if not isinstance(node, Task):
+            return
+        if node.func is _execute_subgraph:
+            inner, _, names, *values = node.args
+            known = (DataNode(None, self._known(value, scope)) for value in values)
+            scope = {**inner, **dict(zip(names, known, strict=True))}
+            for each in inner.values():
+                yield from self.of(each, scope)
+            return
+        arguments = [*node.args, *node.kwargs.values()]
+        for each in arguments:
+            yield from self.of(each, scope)
+        if not _is_collection(node):
+            yield node.func, [self._known(each, scope) for each in arguments]
+
+    def _known(self, arg: Any, scope: Mapping[Any, Any]) -> Any:
+        """The value of an argument, where the graph tells it."""
+        if isinstance(arg, DataNode):
+            return arg.value
+        if isinstance(arg, TaskRef | Alias):
+            key = arg.key if isinstance(arg, TaskRef) else arg.target
+            node = scope.get(key, self._graph.get(key, UNKNOWN))
+            found = self._source(node) or self._known(node, scope)
+            # the only block of an array without axes is some number
+            return 1 if found is UNKNOWN and isinstance(key, tuple) and len(key) == 1 else found
+        if not isinstance(arg, Task):
+            return arg
+        return [self._known(each, scope) for each in arg.args] if _is_collection(arg) else UNKNOWN
+
+    def _source(self, node: Any) -> RegionSource | FlatSource | None:
+        """The source of a rechunk, where that is what another task makes."""
+        if not isinstance(node, Task):
+            return None
+        if node.func is FlatSource:
+            return FlatSource(*(self._known(arg, {}) for arg in node.args))
+        return RegionSource(*node.args[:3]) if node.func is open_view else None
+
+
+def _is_collection(node: Task) -> bool:
+    """Whether a task puts results into a list or the like."""
+    return isinstance(node, NestedContainer) or node.func is _identity_cast

@@ -1,0 +1,223 @@
+"""Reads of stores that are requested before tasks ask for them."""
+
+from __future__ import annotations
+
+import math
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import dask
+import dask.array as da
+import fsspec.config
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from b2nd_dask import StaleFrameError, from_b2nd
+from b2nd_dask.storage.read.settings import READ_AHEAD
+from tests.strategies import indices
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from numpy.typing import NDArray
+
+    from tests.servers import HttpServer, S3Server
+
+SHAPE, CHUNKS = (60, 64), (10, 16)
+#: Requests that prove that more are under way than tasks: these run one after the other.
+SEVERAL = 2
+
+
+@pytest.fixture(autouse=True)
+def _one_task_at_once() -> Iterator[None]:
+    with dask.config.set(scheduler="sync"):
+        yield
+
+
+@pytest.fixture(scope="module")
+def elements() -> NDArray[Any]:
+    return np.random.default_rng(3).random((*SHAPE, 64))
+
+
+@pytest.fixture
+def url(http_server: HttpServer, elements: NDArray[Any]) -> str:
+    return _stored(http_server, elements)
+
+
+def _stored(
+    server: HttpServer, elements: NDArray[Any], name: str = "x.b2nd", **options: Any
+) -> str:
+    # of more bytes than come with the first response
+    array = da.from_array(elements, chunks=(*CHUNKS, 64)[: elements.ndim])
+    array.to_b2nd(server.folder / name, mode="w", **options)
+    return f"{server.url}/{name}"
+
+
+def _hold_back(server: HttpServer) -> None:
+    """Let the server answer nothing before several requests are there."""
+    server.reset()
+    server.traffic.wanted = SEVERAL
+
+
+@pytest.mark.parametrize(
+    "compute",
+    [
+        lambda x: x.map_blocks(np.negative),
+        lambda x: x.sum(),
+        lambda x: (x + 1).max(axis=0),
+        lambda x: x[5:, ::2].rechunk((5, 32, 64)),
+        lambda x: da.concatenate([x[:30], x[30:]], axis=1).map_blocks(np.sqrt),
+    ],
+    ids=["blocks", "sum", "max", "rechunk", "twice"],
+)
+@pytest.mark.parametrize("sparse", [False, True])
+def test_requests_are_under_way_together(
+    http_server: HttpServer,
+    elements: NDArray[Any],
+    compute: Callable[[Any], Any],
+    sparse: bool,
+) -> None:
+    x = from_b2nd(_stored(http_server, elements, "y.b2nd", contiguous=not sparse))
+    expected = compute(da.from_array(elements, chunks=x.chunks)).compute()
+    _hold_back(http_server)
+    np.testing.assert_allclose(compute(x).compute(), expected)
+
+
+def test_without_read_ahead_each_task_waits(url: str, http_server: HttpServer) -> None:
+    with _read_ahead(0):
+        x = from_b2nd(url)
+        http_server.reset()
+        x.map_blocks(np.negative).compute()
+    assert http_server.traffic.peak == 1
+
+
+def test_nothing_is_fetched_twice(url: str, http_server: HttpServer) -> None:
+    x = from_b2nd(url)
+    http_server.reset()
+    x.map_blocks(np.negative).compute()
+    size = (http_server.folder / "x.b2nd").stat().st_size
+    assert http_server.sent <= size
+
+
+def test_what_waits_is_bounded(http_server: HttpServer, elements: NDArray[Any]) -> None:
+    """A task that never ends holds what comes after it back."""
+    x = from_b2nd(_stored(http_server, elements))
+    chunk_nbytes = math.prod(x.chunksize) * 8
+    fetched: list[int] = []
+
+    def note(block: NDArray[Any]) -> NDArray[Any]:
+        if block.size:
+            fetched.append(http_server.sent)
+        return block
+
+    http_server.reset()
+    with _read_ahead(3 * chunk_nbytes):
+        x.map_blocks(note, meta=np.empty((0, 0, 0))).compute()
+    read = chunk_nbytes * np.arange(1, len(fetched) + 1)
+    # what was asked for together may be some more
+    assert (np.array(fetched) - read).max() <= 3 * chunk_nbytes + (4 << 20)
+
+
+@given(index=indices((*SHAPE, 8)), divided=st.booleans())
+def test_any_selection(
+    index: Any,
+    divided: bool,
+    _running_http_server: HttpServer,  # noqa: PT019 - a session's, for all examples
+) -> None:
+    elements = np.random.default_rng(5).random((*SHAPE, 8))
+    path = _running_http_server.folder / "any.b2nd"
+    if not path.exists():
+        da.from_array(elements, chunks=(*CHUNKS, 8)).to_b2nd(path)
+    x = from_b2nd(f"{_running_http_server.url}/any.b2nd")[index]
+    expected = elements[index]
+    if divided and x.ndim:
+        x = x.rechunk(tuple(max(1, n // 3) for n in x.shape))
+    np.testing.assert_array_equal(x.map_blocks(np.negative).compute(), -expected)
+
+
+def test_several_frames_of_one_graph(http_server: HttpServer, elements: NDArray[Any]) -> None:
+    urls = [_stored(http_server, elements + n, f"{n}.b2nd") for n in range(3)]
+    x = sum(from_b2nd(url) for url in urls)
+    _hold_back(http_server)
+    np.testing.assert_allclose(x.compute(), 3 * elements + 3)
+
+
+def test_joined_frames(http_server: HttpServer, elements: NDArray[Any]) -> None:
+    urls = [_stored(http_server, elements + n, f"j{n}.b2nd") for n in range(3)]
+    x = from_b2nd(urls)
+    [each[:1].compute() for each in map(from_b2nd, urls)]
+    _hold_back(http_server)
+    expected = np.stack([elements + n for n in range(3)])
+    np.testing.assert_array_equal((x * 1).compute(), expected.reshape(x.shape))
+
+
+def test_s3(s3_server: S3Server, elements: NDArray[Any], tmp_path: Any) -> None:
+    da.from_array(elements, chunks=(*CHUNKS, 64)).to_b2nd(tmp_path / "x.b2nd")
+    url = s3_server.put("prefetched.b2nd", (tmp_path / "x.b2nd").read_bytes())
+    x = from_b2nd(url, storage_options=s3_server.storage_options)
+    np.testing.assert_array_equal(x.map_blocks(np.negative).compute(), -elements)
+
+
+def test_an_array_of_dask_array(url: str, http_server: HttpServer, elements: NDArray[Any]) -> None:
+    pytest.importorskip("dask_array")
+    x = from_b2nd(url, array_type="dask-array")
+    _hold_back(http_server)
+    np.testing.assert_array_equal((x + 1).compute(), elements + 1)
+
+
+def test_a_frame_that_is_replaced_meanwhile(url: str, http_server: HttpServer) -> None:
+    x = from_b2nd(url)
+    other = (http_server.folder / "x.b2nd").read_bytes()[::-1]
+
+    def replace(block: NDArray[Any]) -> NDArray[Any]:
+        if block.size:
+            http_server.put("x.b2nd", other)
+        return block
+
+    with _read_ahead(1 << 20), pytest.raises(StaleFrameError, match="changed while it was open"):
+        x.map_blocks(replace, meta=np.empty((0, 0, 0))).compute()
+
+
+def test_responses_that_fail_are_requested_again(
+    url: str, http_server: HttpServer, elements: NDArray[Any]
+) -> None:
+    x = from_b2nd(url)
+    http_server.reset()
+    http_server.cut = 10
+
+    def recover(block: NDArray[Any]) -> NDArray[Any]:
+        return block
+
+    def behave(path: str) -> None:
+        # the first requests of the prefetch, each tried three times
+        if len(http_server.requests) > 12:
+            http_server.cut = 0
+
+    http_server.before = behave
+    np.testing.assert_array_equal(x.map_blocks(recover).compute(), elements)
+
+
+def test_errors_name_the_frame_and_end_the_prefetch(url: str, http_server: HttpServer) -> None:
+    x = from_b2nd(url)
+    http_server.reset()
+    http_server.status = 403
+    with pytest.raises(OSError, match=r"x\.b2nd"):
+        x.map_blocks(np.negative).compute()
+    http_server.reset()
+    assert x.sum().compute() > 0
+
+
+def test_a_setting_that_is_no_number(url: str, elements: NDArray[Any]) -> None:
+    with _read_ahead("much"), pytest.warns(UserWarning, match="read_ahead='much'"):
+        found = from_b2nd(url).map_blocks(np.negative).compute()
+    np.testing.assert_array_equal(found, -elements)
+
+
+@contextmanager
+def _read_ahead(value: Any) -> Iterator[None]:
+    """Set `read_ahead` in fsspec's configuration."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(fsspec.config.conf, "b2nd", {READ_AHEAD: value})
+        yield
