@@ -6,10 +6,9 @@ judges it when it is read. Import from here.
 """
 
 from b2nd_dask.format.statistics.columns import (
-    ROW,
     ChunkStatistics,
     element_counts,
-    statistics_of_rows,
+    statistics_row,
     supports_statistics,
 )
 from b2nd_dask.format.statistics.entry import (
@@ -23,7 +22,6 @@ from b2nd_dask.format.statistics.kernel import chunk_statistics
 
 __all__ = [
     "MAX_ROW_NBYTES",
-    "ROW",
     "ChunkStatistics",
     "StatisticsEntry",
     "build_statistics",
@@ -31,6 +29,6 @@ __all__ = [
     "element_counts",
     "has_room_for_statistics",
     "is_statistics",
-    "statistics_of_rows",
+    "statistics_row",
     "supports_statistics",
 ]

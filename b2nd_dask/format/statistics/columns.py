@@ -1,8 +1,9 @@
-"""Statistics of all chunks of a frame, as columns; and as rows while they are collected."""
+"""Statistics of all chunks of a frame, as columns; and the row of one in the table of chunks."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -11,18 +12,6 @@ from numpy.typing import NDArray
 from b2nd_dask.format.grid import Grid
 from b2nd_dask.format.index import ChunkKind, OffsetIndex
 
-#: One chunk of any dtype: what tasks report, and what manifests keep. `least`, `greatest` and
-#: `total` hold the bytes of a value, and zeros behind them.
-ROW = np.dtype(
-    [
-        ("known", "?"),
-        ("least", "V8"),
-        ("greatest", "V8"),
-        ("total", "V16"),
-        ("nans", "<i8"),
-        ("nonzeros", "<i8"),
-    ]
-)
 #: Kinds of dtype, and the dtype of their sums.
 _TOTALS = {"b": "<i8", "i": "<i8", "u": "<u8", "f": "<f8", "c": "<c16", "m": "<i8", "M": "<i8"}
 _WIDTHS = {"f": (2, 4, 8), "c": (8, 16)}
@@ -46,6 +35,11 @@ class ChunkStatistics:
     """Elements that differ from zero, as NaN and NaT do."""
 
     @property
+    def columns(self) -> tuple[NDArray[Any], ...]:
+        """All columns, in this order."""
+        return tuple(getattr(self, field.name) for field in fields(self))
+
+    @property
     def has_range(self) -> bool:
         """Whether `least` and `greatest` mean something: complex numbers have no order."""
         return self.least.dtype.kind != "c"
@@ -54,16 +48,13 @@ class ChunkStatistics:
         """Choose some chunks, by their numbers."""
         if len(chunks) == len(self.known) and np.array_equal(chunks, np.arange(len(chunks))):
             return self
-        return ChunkStatistics(*(getattr(self, field.name)[chunks] for field in fields(self)))
+        return ChunkStatistics(*(column[chunks] for column in self.columns))
 
     def rows(self, of: slice = slice(None)) -> NDArray[Any]:
         """Make the rows of some chunks, all by default."""
-        rows = np.zeros(len(self.known[of]), ROW)
-        for name in ("known", "nans", "nonzeros"):
-            rows[name] = getattr(self, name)[of]
-        for name in ("least", "greatest") if self.has_range else ():
-            rows[name] = _padded(getattr(self, name)[of], 8)
-        rows["total"] = _padded(self.total[of], 16)
+        rows = np.empty(len(self.known[of]), statistics_row(self.least.dtype))
+        for field in fields(self):
+            rows[field.name] = getattr(self, field.name)[of]
         return rows
 
 
@@ -74,23 +65,15 @@ def supports_statistics(dtype: np.dtype[Any] | None) -> bool:
     return dtype.itemsize in _WIDTHS.get(dtype.kind, (1, 2, 4, 8))
 
 
-def total_dtype(dtype: np.dtype[Any]) -> np.dtype[Any]:
-    """Find the dtype of sums."""
-    return np.dtype(_TOTALS[dtype.kind])
+@lru_cache
+def statistics_row(dtype: np.dtype[Any]) -> np.dtype[Any]:
+    """Make the dtype of the statistics of one chunk, whose columns are those of `ChunkStatistics`.
 
-
-def statistics_of_rows(rows: NDArray[Any], dtype: np.dtype[Any]) -> ChunkStatistics:
-    """Make the columns of rows, for elements of a dtype."""
-    total = total_dtype(dtype)
-    blank = np.zeros(len(rows), dtype)
-    least, greatest = (
-        (blank, blank)
-        if dtype.kind == "c"
-        else (_values(rows["least"], dtype), _values(rows["greatest"], dtype))
-    )
-    nans, nonzeros = rows["nans"].astype(np.int64), rows["nonzeros"].astype(np.int64)
-    known = rows["known"].copy()
-    return ChunkStatistics(known, least, greatest, _values(rows["total"], total), nans, nonzeros)
+    They are in the order in which an entry stores them, and as wide.
+    """
+    ends = [("least", dtype), ("greatest", dtype)]
+    counts = [("nans", "<u4"), ("nonzeros", "<u4"), ("known", "u1")]
+    return np.dtype([("total", _TOTALS[dtype.kind]), *ends, *counts])
 
 
 def spread_to_all(stored: ChunkStatistics, index: OffsetIndex, grid: Grid) -> ChunkStatistics:
@@ -104,19 +87,15 @@ def spread_to_all(stored: ChunkStatistics, index: OffsetIndex, grid: Grid) -> Ch
         return _all_zeros(stored, len(index), known=index.single_kind == ChunkKind.ZEROS)
     kinds, dtype = index.kinds, stored.least.dtype
     at = kinds == ChunkKind.STORED
-    known = kinds == ChunkKind.ZEROS
-    known[at] = stored.known
-    least, greatest, total, nans, nonzeros = (
-        _spread(column, at)
-        for column in (stored.least, stored.greatest, stored.total, stored.nans, stored.nonzeros)
-    )
+    every = ChunkStatistics(*(_spread(column, at) for column in stored.columns))
+    every.known[kinds == ChunkKind.ZEROS] = True
     is_nan = kinds == ChunkKind.NAN
     # of other dtypes it is an error to read them
     if dtype.kind == "f" and dtype.itemsize in (4, 8) and is_nan.any():
-        known[is_nan] = True
-        least[is_nan] = greatest[is_nan] = np.nan
-        nans[is_nan] = nonzeros[is_nan] = element_counts(grid)[is_nan]
-    return ChunkStatistics(known, least, greatest, total, nans, nonzeros)
+        every.known[is_nan] = True
+        every.least[is_nan] = every.greatest[is_nan] = np.nan
+        every.nans[is_nan] = every.nonzeros[is_nan] = element_counts(grid)[is_nan]
+    return every
 
 
 def element_counts(grid: Grid) -> NDArray[np.int64]:
@@ -132,29 +111,12 @@ def element_counts(grid: Grid) -> NDArray[np.int64]:
 
 def _all_zeros(stored: ChunkStatistics, nchunks: int, *, known: bool) -> ChunkStatistics:
     """Statistics of chunks that one value in the file stands for: no memory for each."""
-    zeros = (
-        np.broadcast_to(np.zeros((), column.dtype), (nchunks,))
-        for column in (stored.least, stored.greatest, stored.total, stored.nans, stored.nonzeros)
-    )
-    return ChunkStatistics(np.broadcast_to(np.bool_(known), (nchunks,)), *zeros)
+    zeros = (np.zeros((), column.dtype) for column in stored.columns)
+    every = ChunkStatistics(*(np.broadcast_to(zero, (nchunks,)) for zero in zeros))
+    return replace(every, known=np.broadcast_to(np.bool_(known), (nchunks,)))
 
 
 def _spread(column: NDArray[Any], at: NDArray[np.bool_]) -> NDArray[Any]:
     spread = np.zeros(len(at), column.dtype)
     spread[at] = column
     return spread
-
-
-def _padded(column: NDArray[Any], width: int) -> NDArray[Any]:
-    """The bytes of values, with zeros behind them."""
-    raw = np.zeros((len(column), width), np.uint8)
-    itemsize = column.dtype.itemsize
-    raw[:, :itemsize] = np.ascontiguousarray(column).view(np.uint8).reshape(-1, itemsize)
-    return raw.view(f"V{width}")[:, 0]
-
-
-def _values(column: NDArray[Any], dtype: np.dtype[Any]) -> NDArray[Any]:
-    """The values of a dtype that the first bytes of each entry hold."""
-    width = column.dtype.itemsize
-    raw = np.ascontiguousarray(column).view(np.uint8).reshape(-1, width)
-    return np.ascontiguousarray(raw[:, : dtype.itemsize]).view(dtype)[:, 0]

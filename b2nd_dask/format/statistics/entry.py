@@ -23,12 +23,7 @@ from b2nd_dask.format.chunk.compression import Compression
 from b2nd_dask.format.grid import Grid
 from b2nd_dask.format.index import OffsetIndex
 from b2nd_dask.format.metalayers import MAX_METALAYERS
-from b2nd_dask.format.statistics.columns import (
-    ChunkStatistics,
-    spread_to_all,
-    statistics_of_rows,
-    total_dtype,
-)
+from b2nd_dask.format.statistics.columns import ChunkStatistics, spread_to_all, statistics_row
 from b2nd_dask.format.values import pack_value, unpack_entry, unpack_value
 
 _VERSION = 1
@@ -86,14 +81,14 @@ class StatisticsEntry:
         return _ROOM + MAX_ROW_NBYTES * self.index.nstored
 
     def _parsed(self, raw: bytes) -> tuple[ChunkStatistics | None, str]:
-        nstored = self.index.nstored
-        fields = _fields(self.dtype)
-        if len(raw) != nstored * sum(dtype.itemsize for dtype in fields.values()):
+        nstored, row = self.index.nstored, statistics_row(self.dtype)
+        names = _stored_columns(self.dtype)
+        if len(raw) != nstored * sum(row[name].itemsize for name in names):
             return None, f"its columns are not those of {nstored} stored chunks"
         columns, start = {}, 0
-        for name, dtype in fields.items():
-            columns[name] = np.frombuffer(raw, dtype, nstored, start)
-            start += nstored * dtype.itemsize
+        for name in names:
+            columns[name] = np.frombuffer(raw, row[name], nstored, start)
+            start += nstored * row[name].itemsize
         blank = np.broadcast_to(np.zeros((), self.dtype), (nstored,))
         stored = ChunkStatistics(
             columns["known"] != 0,
@@ -120,38 +115,28 @@ def has_room_for_statistics(vlmeta: Mapping[str, bytes], nstored: int) -> bool:
     return len(vlmeta) + 2 <= MAX_METALAYERS and nstored <= _MAX_ROWS
 
 
-def build_statistics(rows: NDArray[Any], dtype: np.dtype[Any], record_digest: bytes) -> bytes:
+def build_statistics(rows: NDArray[Any], record_digest: bytes) -> bytes:
     """Write the entry.
 
     Parameters
     ----------
-    rows : ndarray of ROW
+    rows : ndarray of `statistics_row`
         Of the stored chunks, in the order of the chunks.
-    dtype : numpy.dtype
-        Of the elements.
     record_digest : bytes
         XXH3-64 of the record of checksums.
     """
-    statistics = statistics_of_rows(rows, dtype)
-    columns = b"".join(
-        getattr(statistics, name).astype(column).tobytes()
-        for name, column in _fields(dtype).items()
-    )
+    dtype = rows.dtype["least"]
+    columns = b"".join(rows[name].tobytes() for name in _stored_columns(dtype))
     digest = _digest(record_digest, dtype.str, columns)
     values = [_VERSION, record_digest, dtype.str, columns, digest]
     raw = pack_value(dict(zip(_KEYS, values, strict=True)))
     return encode_chunk(np.frombuffer(raw, np.uint8), _COMPRESSION, typesize=8, blocksize=0)
 
 
-def _fields(dtype: np.dtype[Any]) -> dict[str, np.dtype[Any]]:
-    """The columns in the order in which they are stored."""
-    ends = {} if dtype.kind == "c" else {"least": dtype, "greatest": dtype}
-    counts: dict[str, np.dtype[Any]] = {
-        "nans": np.dtype("<u4"),
-        "nonzeros": np.dtype("<u4"),
-        "known": np.dtype("u1"),
-    }
-    return {"total": total_dtype(dtype), **ends, **counts}
+def _stored_columns(dtype: np.dtype[Any]) -> list[str]:
+    """Names of the columns of an entry, in order: complex numbers have no range."""
+    names = statistics_row(dtype).names or ()
+    return [name for name in names if dtype.kind != "c" or name not in ("least", "greatest")]
 
 
 def _digest(record_digest: bytes, dtype: str, columns: bytes) -> bytes:

@@ -83,7 +83,7 @@ def stage_once(
     Where the write can be resumed, a manifest says what is staged.
     """
     if opened.is_skipped:
-        return ChunkRecords.of({}, {}, {})
+        return ChunkRecords.of(plan.row, {}, {})
     try:
         return _with_manifest(stage(), opened.staging)
     except FileNotFoundError as error:
@@ -92,7 +92,7 @@ def stage_once(
         if not is_published(plan, opened.staging):
             raise unseen(error, opened.staging.label, _NOT_SHARED) from error
     if not opened.was_published:
-        return ChunkRecords.of({}, {}, {})
+        return ChunkRecords.of(plan.row, {}, {})
     opened.staging.make_area()
     return stage()
 

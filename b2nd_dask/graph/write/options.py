@@ -29,7 +29,7 @@ NEW = {"w-": False, "w": True}
 _MODES = (*NEW, "a", "r+", "stage")
 #: Part of the key of a write that may be resumed; changes with what is staged and how, so that no
 #: version resumes what another one has staged.
-STAGED_LAYOUT = 3
+STAGED_LAYOUT = 4
 #: A frame chunk is the unit of reading and of memory: bigger dask blocks are stored as several.
 LARGEST_DEFAULT_CHUNK = 32 << 20
 #: Smaller ones cost more time for the task, the index and the file than for their elements.

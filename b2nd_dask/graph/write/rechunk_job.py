@@ -280,7 +280,7 @@ class IntermediateFrames:
         if staging.resumable:
             if intermediate.is_done():
                 return {}, None
-            staged = staged_records(staging, plan.grid.nchunks)
+            staged = staged_records(staging, plan.row, plan.grid.nchunks)
         task = (open_intermediate, intermediate, self.opened.key, self._reads_again)
         opened = opening(self._staging.label, task, self.opened)
         written = make(plan=plan, staging=staging, opened=opened).graph(staged)

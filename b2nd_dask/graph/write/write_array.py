@@ -150,7 +150,8 @@ def run_job(job: Job, location: Location, *, compute: bool) -> da.Array | Delaye
             done: Delayed = delayed(job.staging.label)
             return done
     else:
-        written = job.graph(staged_records(job.staging, nchunks) if resumes else None)
+        staged = staged_records(job.staging, job.plan.row, nchunks) if resumes else None
+        written = job.graph(staged)
         if not compute:
             _warn(job)
             return written
