@@ -17,8 +17,8 @@ from b2nd_dask.frame.open.opening import OpenedFrame, parse_frame
 from b2nd_dask.frame.read.decode import Fill
 from b2nd_dask.frame.read.region import read_region
 from b2nd_dask.frame.write.commit import Envelope, build_tail
-from b2nd_dask.frame.write.new_frame import check_storable, halved, plan_frame
-from b2nd_dask.frame.write.writer import FramePlan, encode_elements
+from b2nd_dask.frame.write.new_frame import FramePlan, check_storable, halved, plan_frame
+from b2nd_dask.frame.write.writer import encode_elements
 from b2nd_dask.processes import reduced
 from b2nd_dask.storage import Location
 

@@ -30,8 +30,9 @@ from b2nd_dask.frame.rechunk.source import (
 from b2nd_dask.frame.reference import FrameReference
 from b2nd_dask.frame.write.conflicts import ChunkBox
 from b2nd_dask.frame.write.idempotent import OpenedStaging, stage_once
+from b2nd_dask.frame.write.new_frame import FramePlan
 from b2nd_dask.frame.write.records import ChunkRecords, merge_records
-from b2nd_dask.frame.write.writer import FramePlan, StagedBatches, constant_records, write_block
+from b2nd_dask.frame.write.writer import StagedBatches, constant_records, write_block
 
 
 def verified_nbytes(readable: Readable) -> int:

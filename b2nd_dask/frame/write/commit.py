@@ -20,8 +20,8 @@ from b2nd_dask.format.statistics import build_statistics, has_room_for_statistic
 from b2nd_dask.format.trailer import Trailer, build_trailer, build_write_id
 from b2nd_dask.frame.open.opening import ParsedFrame
 from b2nd_dask.frame.write.idempotent import RAN_BEFORE, clean_up, is_published
+from b2nd_dask.frame.write.new_frame import FramePlan
 from b2nd_dask.frame.write.records import ChunkRecords, require_all
-from b2nd_dask.frame.write.writer import FramePlan
 from b2nd_dask.storage import ByteReader, Span, Staging
 
 

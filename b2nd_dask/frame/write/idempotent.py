@@ -12,8 +12,8 @@ from b2nd_dask.errors import B2ndError
 from b2nd_dask.format.history import MARKS_NBYTES, parse_marks
 from b2nd_dask.format.trailer import TAIL_LEN, Trailer, build_trailer, trailer_len_of
 from b2nd_dask.frame.open.opening import read_header, steadily
+from b2nd_dask.frame.write.new_frame import FramePlan
 from b2nd_dask.frame.write.records import ChunkRecords, put_manifest
-from b2nd_dask.frame.write.writer import FramePlan
 from b2nd_dask.processes import unseen
 from b2nd_dask.storage import ByteReader, Identity, Span, Staging
 

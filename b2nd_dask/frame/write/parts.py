@@ -29,6 +29,7 @@ from b2nd_dask.frame.write.idempotent import (
     has_published,
     require_uncommitted,
 )
+from b2nd_dask.frame.write.new_frame import FramePlan
 from b2nd_dask.frame.write.records import (
     MANIFEST,
     ChunkRecords,
@@ -39,7 +40,7 @@ from b2nd_dask.frame.write.records import (
     read_manifests,
     require_all,
 )
-from b2nd_dask.frame.write.writer import FramePlan, constant_records, write_block
+from b2nd_dask.frame.write.writer import constant_records, write_block
 from b2nd_dask.storage import Location, Staging
 
 #: Missing or overlapping regions that an error lists.

@@ -27,8 +27,8 @@ from b2nd_dask.frame.write.conflicts import (
     require_disjoint,
 )
 from b2nd_dask.frame.write.idempotent import RAN_BEFORE, clean_up, is_published
+from b2nd_dask.frame.write.new_frame import FramePlan
 from b2nd_dask.frame.write.records import ChunkRecords, require_all
-from b2nd_dask.frame.write.writer import FramePlan
 from b2nd_dask.storage import Location, UpdateStaging, update_staging_for
 
 

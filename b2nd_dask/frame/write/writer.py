@@ -1,108 +1,34 @@
-"""Blocks of elements to staged chunks: the plan of a frame, and how each chunk is encoded."""
+"""Blocks of elements to staged chunks: how each chunk is encoded."""
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass, fields, replace
-from typing import Any, Self
+from dataclasses import replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from b2nd_dask.format.array_meta import build_array_meta, build_caterva_meta
 from b2nd_dask.format.chunk.blocks import join_chunks
 from b2nd_dask.format.chunk.codec import encode_chunk
 from b2nd_dask.format.chunk.compression import Compression
 from b2nd_dask.format.chunk.constant import encode_repeated, nan_element
 from b2nd_dask.format.grid import Grid
-from b2nd_dask.format.header import FrameHeader, build_header
 from b2nd_dask.format.index import ChunkKind, special_code
 from b2nd_dask.format.integrity import chunk_digest
 from b2nd_dask.format.statistics import chunk_statistics
-from b2nd_dask.frame.open.opening import OWN_METALAYERS
 from b2nd_dask.frame.read.buffers import BOX_NBYTES, MAX_SCRATCH_NBYTES, scratch
 from b2nd_dask.frame.read.scatter import gather_chunk
-from b2nd_dask.frame.write.records import ChunkRecords, row_dtype
-from b2nd_dask.processes import reduced
+from b2nd_dask.frame.write.new_frame import FramePlan
+from b2nd_dask.frame.write.records import ChunkRecords
 from b2nd_dask.storage import Run, Staging
 
 #: Elements compared at once when looking whether a chunk repeats one: the comparison stays in the
 #: L2 cache.
 _COMPARED_AT_ONCE = 1 << 15
-
-
-@dataclass(frozen=True, eq=False, slots=True)
-class FramePlan:
-    """What a new frame will be: everything but its chunks. Pickles small."""
-
-    grid: Grid
-    dtype: np.dtype[Any]
-    compression: Compression
-    sparse: bool
-    meta: Mapping[str, bytes]
-    """The user's fixed metalayers, packed."""
-    vlmeta: Mapping[str, bytes]
-    """The user's variable-length metalayers, packed and compressed."""
-    caterva: bool = False
-    """Whether the header also has the metalayer of the older Caterva."""
-    stats: bool = False
-    """Whether the frame has statistics of its chunks."""
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return reduced(FramePlan, *(getattr(self, field.name) for field in fields(self)))
-
-    @classmethod
-    def of_header(
-        cls, header: FrameHeader, grid: Grid, dtype: np.dtype[Any], vlmeta: Any, *, stats: bool
-    ) -> Self:
-        """Plan a frame with the compression and the metalayers of a header."""
-        layers = header.metalayers
-        meta = {name: raw for name, raw in layers.items() if name not in OWN_METALAYERS}
-        how = header.compression, header.sparse
-        return cls(grid, dtype, *how, meta, vlmeta, "caterva" in layers, stats)
-
-    @property
-    def row(self) -> np.dtype[Any]:
-        """Dtype of the rows of its table of chunks."""
-        return row_dtype(self.dtype if self.stats else None)
-
-    @property
-    def own_meta(self) -> dict[str, bytes]:
-        """The metalayers that make the frame an array."""
-        own = {"b2nd": build_array_meta(self.grid, self.dtype)}
-        if self.caterva:
-            own["caterva"] = build_caterva_meta(self.grid)
-        return own
-
-    def header(self, *, cbytes: int = 0, frame_len: int = 0, has_vlmeta: bool = False) -> bytes:
-        """Build the frame's header, whose length does not depend on the numbers.
-
-        Parameters
-        ----------
-        cbytes : int
-            Bytes of the data region.
-        frame_len : int
-            Bytes of the frame.
-        has_vlmeta : bool
-            Whether the trailer has any vlmeta.
-        """
-        grid = self.grid
-        header = FrameHeader(
-            header_len=0,
-            frame_len=frame_len,
-            sparse=self.sparse,
-            nbytes=grid.nchunks * grid.chunk_nbytes,
-            cbytes=cbytes,
-            typesize=grid.itemsize,
-            blocksize=grid.block_nbytes,
-            chunksize=grid.chunk_nbytes,
-            compression=self.compression,
-            metalayers={**self.own_meta, **self.meta},
-        )
-        return build_header(header, has_vlmeta=has_vlmeta)
 
 
 def write_block(

@@ -36,8 +36,8 @@ from b2nd_dask.frame.rechunk.work import (
 from b2nd_dask.frame.write.commit import commit_frame
 from b2nd_dask.frame.write.conflicts import ChunkBox
 from b2nd_dask.frame.write.idempotent import open_staging
+from b2nd_dask.frame.write.new_frame import FramePlan
 from b2nd_dask.frame.write.records import ChunkRecords, staged_records
-from b2nd_dask.frame.write.writer import FramePlan
 from b2nd_dask.graph.read.blocks import Chunks, regions_of
 from b2nd_dask.graph.resources import available, nbytes_of
 from b2nd_dask.graph.write.write_tasks import Job, Tasks, WriteJob, new_token, opening

@@ -29,8 +29,9 @@ from b2nd_dask.frame.write.idempotent import (
     open_staging,
     stage_once,
 )
+from b2nd_dask.frame.write.new_frame import FramePlan
 from b2nd_dask.frame.write.records import ChunkRecords, merge_records
-from b2nd_dask.frame.write.writer import FramePlan, constant_records, write_block
+from b2nd_dask.frame.write.writer import constant_records, write_block
 from b2nd_dask.graph import _dask_compat
 from b2nd_dask.graph.read.blocks import Chunks, regions_of
 from b2nd_dask.graph.resources import available
