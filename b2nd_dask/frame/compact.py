@@ -17,14 +17,15 @@ from b2nd_dask.format.trailer import build_write_id
 from b2nd_dask.frame.members.writable import frame_to_change
 from b2nd_dask.frame.open.opening import OpenedFrame, ParsedFrame, located, parse_frame
 from b2nd_dask.frame.read.scan import stored_extents
-from b2nd_dask.frame.write.commit import ChunkIndex, ChunkRows, Envelope, publish
+from b2nd_dask.frame.write.commit import Envelope, present_table, publish
 from b2nd_dask.frame.write.idempotent import clean_up, write_key_of
+from b2nd_dask.frame.write.records import row_dtype
+from b2nd_dask.frame.write.writer import StagedBatches
 from b2nd_dask.storage import (
     CHUNK_MEMBER,
     MAIN_MEMBER,
     Location,
     Span,
-    StagedChunks,
     Staging,
     chunk_member,
     frame_locked,
@@ -128,26 +129,19 @@ def _rewrite(opened: OpenedFrame, used: NDArray[np.int64], path: Path) -> Stagin
     )
     staging.prepare()
     try:
-        runs = [run for batch in _payloads(opened, used) for run in staging.append(batch)]
-        number = {name: i for i, name in enumerate(dict.fromkeys(run.part for run in runs))}
-        columns = [(number[run.part], run.start, run.stop - run.start) for run in runs]
-        part, start, nbytes = np.array(columns, np.int64).reshape(-1, 3).T
-        staged = StagedChunks(tuple(number), part, start, nbytes)
-        offsets = parsed.index.offsets
-        index = ChunkIndex(
-            offsets.copy() if len(used[0]) else offsets,
-            parsed.integrity.valid_by_chunk,
-            ChunkRows.of(parsed),
-        )
+        batches = StagedBatches(row_dtype(), staging)
+        for chunk, payload in _payloads(opened, used):
+            batches.add(chunk, payload)
+        stored = batches.finish()
         with staging.exclusive():
-            publish(staged, used[0], index, _envelope(opened), staging)
+            publish(stored, present_table(parsed), _envelope(opened), staging)
     except BaseException:
         clean_up(staging)
         raise
     return staging
 
 
-def _payloads(opened: OpenedFrame, used: NDArray[np.int64]) -> Iterator[list[bytes]]:
+def _payloads(opened: OpenedFrame, used: NDArray[np.int64]) -> Iterator[tuple[int, bytes]]:
     """Read the chunks as they are, one at a time, and verify their checksums."""
     offsets, sparse = opened.parsed.index.offsets, opened.parsed.header.sparse
     digests = opened.digests
@@ -158,7 +152,7 @@ def _payloads(opened: OpenedFrame, used: NDArray[np.int64]) -> Iterator[list[byt
             whole_chunk(payload)
             if digests is not None:
                 require_digest(payload, int(digests[chunk]))
-        yield [payload]
+        yield chunk, payload
 
 
 def _envelope(opened: OpenedFrame) -> Envelope:

@@ -16,9 +16,9 @@ from b2nd_dask.format.integrity import chunk_digest
 from b2nd_dask.frame.open.opening import OpenedFrame, parse_frame
 from b2nd_dask.frame.read.decode import Fill
 from b2nd_dask.frame.read.region import read_region
-from b2nd_dask.frame.write.commit import ChunkIndex, Envelope, build_tail
-from b2nd_dask.frame.write.new_frame import check_storable, halved, plan_frame
-from b2nd_dask.frame.write.writer import FramePlan, encode_elements
+from b2nd_dask.frame.write.commit import Envelope, build_tail
+from b2nd_dask.frame.write.new_frame import FramePlan, check_storable, halved, plan_frame
+from b2nd_dask.frame.write.writer import encode_elements
 from b2nd_dask.processes import reduced
 from b2nd_dask.storage import Location
 
@@ -152,7 +152,7 @@ def compress(elements: NDArray[Any], cparams: Any = None) -> CompressedArray:
 def _frame_of(elements: NDArray[Any], plan: FramePlan) -> bytes:
     """Make a contiguous frame of an array, with checksums."""
     grid = plan.grid
-    index = ChunkIndex(np.zeros(grid.nchunks, np.int64), np.zeros(grid.nchunks, np.uint64))
+    table = np.zeros(grid.nchunks, plan.row["entry"])
     payloads: list[bytes] = []
     cbytes = 0
     for chunk, cell in enumerate(itertools.product(*map(range, grid.counts))):
@@ -161,16 +161,14 @@ def _frame_of(elements: NDArray[Any], plan: FramePlan) -> bytes:
         where: tuple[Any, ...] = (*inside, ...)
         encoded = encode_elements(elements[where], grid, plan.compression)
         if isinstance(encoded, int):
-            index.offsets[chunk] = encoded
+            table["offset"][chunk] = encoded
             continue
-        index.offsets[chunk] = cbytes
-        if index.digests is not None:
-            index.digests[chunk] = chunk_digest(encoded)
+        table[chunk] = cbytes, chunk_digest(encoded)
         payloads.append(encoded)
         cbytes += len(encoded)
     head = plan.header()
     envelope = Envelope(head, plan.sparse, plan.own_meta["b2nd"], plan.vlmeta, marks=b"")
-    tail, has_vlmeta = build_tail(index, envelope)
+    tail, has_vlmeta = build_tail(table, envelope)
     frame_len = len(head) + cbytes + len(tail)
     head = with_new_tail(head, cbytes=cbytes, frame_len=frame_len, has_vlmeta=has_vlmeta)
     return b"".join([head, *payloads, tail])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
@@ -21,8 +22,11 @@ from b2nd_dask.format.history import build_history, metadata_digest
 from b2nd_dask.format.index import stored_chunks
 from b2nd_dask.format.integrity import ChecksumState, digest_column, has_room
 from b2nd_dask.format.metalayers import MAX_METALAYERS
-from b2nd_dask.format.statistics import ROW as STATISTICS_ROW
-from b2nd_dask.format.statistics import chunk_statistics, has_room_for_statistics
+from b2nd_dask.format.statistics import (
+    chunk_statistics,
+    has_room_for_statistics,
+    statistics_row,
+)
 from b2nd_dask.format.trailer import build_write_id
 from b2nd_dask.frame.members.writable import frame_to_change
 from b2nd_dask.frame.open.cache import process_cache
@@ -32,12 +36,13 @@ from b2nd_dask.frame.read.decode import Fill
 from b2nd_dask.frame.read.region import usable_cores
 from b2nd_dask.frame.read.scan import digests_on_disk, stored_extents
 from b2nd_dask.frame.reference import FrameReference
-from b2nd_dask.frame.write.commit import ChunkIndex, ChunkRows, Envelope, publish
+from b2nd_dask.frame.write.commit import Envelope, publish, table_of
 from b2nd_dask.frame.write.conflicts import ChunkBox, history_with
 from b2nd_dask.frame.write.idempotent import clean_up
 from b2nd_dask.frame.write.new_frame import check_statistics
+from b2nd_dask.frame.write.records import ChunkRecords, row_dtype
 from b2nd_dask.frame.write.update import update_staging
-from b2nd_dask.storage import Location, Span, StagedChunks, UpdateStaging
+from b2nd_dask.storage import Location, Span, UpdateStaging
 
 #: Chunks that wait for threads at a time.
 _AT_ONCE = 4096
@@ -102,7 +107,7 @@ def seal(urlpath: str | os.PathLike[str], *, threads: int | None = None) -> bool
     _require_room(opened, fits=has_room(parsed.trailer.vlmeta, parsed.index.nstored))
     _require_usual_header(opened)
     staging = update_staging(location, parsed)
-    _publish(opened, ChunkIndex(parsed.index.offsets, _digests_of(opened, threads)), staging)
+    _publish(opened, table_of(parsed.index.offsets, _digests_of(opened, threads)), staging)
     return True
 
 
@@ -155,7 +160,6 @@ def add_stats(urlpath: str | os.PathLike[str], *, threads: int | None = None) ->
     np.int64(999)
     """
     location, opened = _opened(urlpath)
-    # of chunks that were never written nothing is known
     fill = Fill.of(_dtype_of(opened), "raise")
     frame = FrameReference.of(opened, location, fill, "auto")
     if _has_all(frame):
@@ -168,7 +172,7 @@ def add_stats(urlpath: str | os.PathLike[str], *, threads: int | None = None) ->
     staging = update_staging(location, opened.parsed)
     rows = _rows_of(frame, threads or usable_cores())
     digests = _digests_of(opened, threads) if integrity.by_chunk is None else integrity.by_chunk
-    _publish(opened, ChunkIndex(opened.parsed.index.offsets, digests, rows), staging)
+    _publish(opened, table_of(opened.parsed.index.offsets, digests, rows), staging)
     return True
 
 
@@ -227,13 +231,15 @@ def _digests_of(opened: OpenedFrame, threads: int | None) -> NDArray[np.uint64]:
     return digest_column(opened.parsed.index.offsets, digests_on_disk(opened, chunks, threads))
 
 
-def _rows_of(frame: FrameReference, threads: int) -> ChunkRows:
+def _rows_of(frame: FrameReference, threads: int) -> NDArray[Any]:
     """Compute the statistics of all stored chunks; they are verified if there are checksums."""
-    rows = ChunkRows.unknown(frame.grid.nchunks, frame.dtype)
+    rows = np.zeros(frame.grid.nchunks, statistics_row(frame.dtype))
     chunks = stored_chunks(frame.parsed.index.offsets)
 
     def enter(chunk: int) -> None:
-        rows.rows[chunk] = _row_of(frame, chunk)
+        # of chunks that were never written nothing is known
+        with suppress(UninitializedChunkError):
+            rows[chunk] = chunk_statistics(frame.read_axes(frame.grid.extent(chunk)))
 
     with ThreadPoolExecutor(threads) as pool:
         for first in range(0, len(chunks), _AT_ONCE):
@@ -242,18 +248,9 @@ def _rows_of(frame: FrameReference, threads: int) -> ChunkRows:
     return rows
 
 
-def _row_of(frame: FrameReference, chunk: int) -> NDArray[Any]:
-    try:
-        row = chunk_statistics(frame.read_axes(frame.grid.extent(chunk)))
-    except UninitializedChunkError:
-        return np.zeros((), STATISTICS_ROW)
-    return np.frombuffer(row, STATISTICS_ROW).reshape(())
-
-
-def _publish(opened: OpenedFrame, index: ChunkIndex, staging: UpdateStaging) -> None:
+def _publish(opened: OpenedFrame, table: NDArray[Any], staging: UpdateStaging) -> None:
     """Put index and trailer with more about the chunks instead of the old ones."""
     parsed = opened.parsed
-    none = np.empty(0, np.int64)
     staging.prepare()
     try:
         with staging.exclusive():
@@ -264,6 +261,6 @@ def _publish(opened: OpenedFrame, index: ChunkIndex, staging: UpdateStaging) -> 
                 history = history_with(parsed, staging.key, ChunkBox(corner, corner), parsed.grid)
                 past = build_history(history, metadata_digest(envelope.array_meta, envelope.vlmeta))
                 envelope = replace(envelope, marks=past + envelope.marks)
-            publish(StagedChunks((), none, none, none), none, index, envelope, staging)
+            publish(ChunkRecords.of(row_dtype(), {}, {}), table, envelope, staging)
     finally:
         clean_up(staging)

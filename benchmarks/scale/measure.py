@@ -25,7 +25,7 @@ from distributed.protocol.pickle import dumps
 from b2nd_dask import from_b2nd, open_b2nd, to_b2nd
 from b2nd_dask.format.index import special_code
 from b2nd_dask.frame.open.cache import FrameCache
-from b2nd_dask.frame.write.records import ChunkRecords, merge_records
+from b2nd_dask.frame.write.records import ChunkRecords, merge_records, row_dtype
 from b2nd_dask.storage import Location
 from benchmarks import dense, memory
 from benchmarks.compression import ZSTD
@@ -173,7 +173,7 @@ class _Commits(Callback):
 
 
 def _table(rows: int) -> ChunkRecords:
-    return ChunkRecords.of_special(np.arange(rows), special_code(1))
+    return ChunkRecords.of_special(row_dtype(), np.arange(rows), special_code(1))
 
 
 def _merging() -> float:

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from b2nd_dask.format.statistics import ROW, chunk_statistics, kernel, statistics_of_rows
+from b2nd_dask.format.statistics import chunk_statistics, kernel, statistics_row
 
 KINDS = ["b1", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "f2", "f4", "f8", "c8", "c16"]
 KINDS += ["m8[s]", "M8[25us]"]
@@ -18,8 +18,9 @@ DTYPES = [f"{order}{kind}" for order in "<>" for kind in KINDS]
 
 def computed(elements: np.ndarray[Any, Any]) -> dict[str, Any]:
     """One chunk's statistics as scalars."""
-    columns = statistics_of_rows(np.frombuffer(chunk_statistics(elements), ROW), elements.dtype)
-    return {name: getattr(columns, name)[0] for name in columns.__slots__}
+    row = chunk_statistics(elements)
+    assert row.dtype == statistics_row(elements.dtype)
+    return {name: row[name] for name in row.dtype.names}
 
 
 def expected(elements: np.ndarray[Any, Any]) -> dict[str, Any]:

@@ -144,7 +144,12 @@ def test_what_was_damaged_is_computed_again(target, contiguous, how):
 
 def test_a_manifest_does_not_lead_out_of_its_area(target, tmp_path):
     from b2nd_dask.format.integrity import chunk_digest
-    from b2nd_dask.frame.write.records import ChunkRecords, put_manifest, staged_records
+    from b2nd_dask.frame.write.records import (
+        ChunkRecords,
+        put_manifest,
+        row_dtype,
+        staged_records,
+    )
     from b2nd_dask.storage import Location, Run, staging_for
 
     staging = staging_for(
@@ -155,9 +160,10 @@ def test_a_manifest_does_not_lead_out_of_its_area(target, tmp_path):
     (tmp_path / "secret.part").write_bytes(secret)
     for name, count in (("../secret.part", 0), (f"{'0' * 32}.part", 1)):
         (staging.directory / ("0" * 32 + ".part")).write_bytes(secret)
-        records = ChunkRecords.of({}, {0: Run(name, 0, 50)}, {0: chunk_digest(secret)})
+        entries = {0: (0, chunk_digest(secret))}
+        records = ChunkRecords.of(row_dtype(), entries, {0: Run(name, 0, 50)})
         put_manifest(records, staging, fsync=False)
-        assert len(staged_records(staging, 1).rows) == count
+        assert len(staged_records(staging, row_dtype(), 1).rows) == count
 
 
 def test_what_stands_under_the_names_of_manifests_is_neither_followed_nor_needed(target, tmp_path):

@@ -7,13 +7,14 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from b2nd_dask.storage import Location, StagedChunks, staging_for
+from b2nd_dask.storage import Location, Run, StagedChunks, staging_for
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from b2nd_dask.storage.write.object_staging import BaseObjectStaging
 
+_ROW = [("part", "i8"), ("start", "i8"), ("nbytes", "i8")]
 HEAD, TAIL = b"H" * 300, b"T" * 700
 
 
@@ -25,19 +26,18 @@ def make(location: Location, *, sparse: bool = False, replace: bool = False) -> 
     return staging_for(location, sparse=sparse, replace=replace, header_len=len(HEAD))
 
 
+def staged_at(runs: Sequence[Run]) -> StagedChunks:
+    """Chunks that are staged there."""
+    names = tuple(dict.fromkeys(run.part for run in runs))
+    rows = [(names.index(run.part), run.start, run.stop - run.start) for run in runs]
+    return StagedChunks(names, np.array(rows, _ROW))
+
+
 def publish(staging: BaseObjectStaging, objects: Sequence[Sequence[bytes]]) -> bytes:
     """Write chunks, those of one object together; gives the bytes that must come out."""
     staging.prepare()
     runs = [run for chunks in objects for run in staging.append(chunks)]
-    names = tuple(dict.fromkeys(run.part for run in runs))
-    placement = staging.join(
-        StagedChunks(
-            names,
-            np.array([names.index(run.part) for run in runs], np.int64),
-            np.array([run.start for run in runs], np.int64),
-            np.array([run.stop - run.start for run in runs], np.int64),
-        )
-    )
+    placement = staging.join(staged_at(runs))
     data = bytearray(placement.data_nbytes)
     flat = [chunk for chunks in objects for chunk in chunks]
     for position, chunk in zip(placement.positions.tolist(), flat, strict=True):

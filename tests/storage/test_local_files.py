@@ -10,10 +10,11 @@ import numpy as np
 import pytest
 
 from b2nd_dask import to_b2nd
-from b2nd_dask.storage import Location, StagedChunks, staging_for
+from b2nd_dask.storage import Location, staging_for
 from b2nd_dask.storage.write import local_files
 from b2nd_dask.storage.write.durable import sync
 from b2nd_dask.storage.write.local_files import pwrite_all
+from tests.storage.staged_frames import staged_at
 
 
 @pytest.fixture
@@ -91,14 +92,7 @@ def test_a_write_that_fails_beside_another(staging, monkeypatch):
             failing.result()
     runs += staging.append([payloads[1]])
     assert staging.fetch(runs) == [payloads[0] * 2, payloads[1]]
-    placement = staging.join(
-        StagedChunks(
-            (runs[0].part,),
-            np.zeros(2, np.int64),
-            np.array([run.start for run in runs]),
-            np.array([run.stop - run.start for run in runs]),
-        )
-    )
+    placement = staging.join(staged_at(runs))
     # what nobody names is more than is left in a frame
     assert placement.positions.tolist() == [0, 10]
     assert placement.data_nbytes == 16
@@ -126,9 +120,8 @@ def test_without_locks_nothing_is_published_that_a_task_may_have_open(tmp_path, 
     (run,) = staging.append([b"x" * 5000])
     # as a task does that runs a second time
     fd = os.open(staging.directory / run.part, os.O_RDWR)
-    chunks = [np.array([n], np.int64) for n in (0, run.start, run.stop - run.start)]
     with staging.exclusive():
-        placement = staging.join(StagedChunks((run.part,), *chunks))
+        placement = staging.join(staged_at([run]))
         staging.publish(placement, b"h" * 100, b"t" * 50)
     assert target.read_bytes() == b"h" * 100 + b"x" * 5000 + b"t" * 50
     # with locks it waits for the commit, and then finds no part: there nothing is copied

@@ -9,14 +9,13 @@ from multiprocessing import get_context
 from typing import TYPE_CHECKING
 
 import fsspec
-import numpy as np
 import pytest
 from fsspec import AbstractFileSystem
 from fsspec.implementations.memory import MemoryFileSystem
 
-from b2nd_dask.storage import Location, StagedChunks
+from b2nd_dask.storage import Location, Run
 from b2nd_dask.storage.write.object_store import PIECE_NBYTES
-from tests.storage.staged_frames import HEAD, TAIL, incompressible, make, publish
+from tests.storage.staged_frames import HEAD, TAIL, incompressible, make, publish, staged_at
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -53,9 +52,7 @@ class TestMemory:
         staging = make(memory, replace=True)
         staging.prepare()
         run = staging.append([b"new"])[0]
-        placement = staging.join(
-            StagedChunks((run.part,), np.zeros(1, int), np.zeros(1, int), np.array([4]))
-        )
+        placement = staging.join(staged_at([Run(run.part, 0, 4)]))
         with pytest.raises(OSError, match="not the length that was written"):
             staging.publish(placement, HEAD, TAIL)
         staging.discard()
@@ -198,9 +195,7 @@ class TestSparse:
         publish(first, [[b"a", b"bb"]])
         before = names_at(location)
         run = second.append([b"z"])[0]
-        placement = second.join(
-            StagedChunks((run.part,), np.zeros(1, int), np.zeros(1, int), np.array([1]))
-        )
+        placement = second.join(staged_at([Run(run.part, 0, 1)]))
         with pytest.raises(FileExistsError, match="another writer"):
             second.publish(placement, HEAD, TAIL)
         second.discard()

@@ -1,16 +1,16 @@
-"""The statistics of a frame as an entry of vlmeta (docs/statistics.md, Entry).
+"""Statistics of all chunks of a frame, and the entry of vlmeta that holds them.
 
-The entry names the record of checksums that it was written with by a digest. Where that record is
-valid, no other software has changed a chunk since; any other entry, an older one or one copied from
-another frame, is not used. A digest of its own tells of damage.
+docs/statistics.md, Entry: it names the record of checksums that it was written with by a digest.
+Where that record is valid, no other software has changed a chunk since; any other entry, an older
+one or one copied from another frame, is not used. A digest of its own tells of damage.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
-from functools import cached_property
+from dataclasses import dataclass, fields, replace
+from functools import cached_property, lru_cache
 from typing import Any
 
 import numpy as np
@@ -21,14 +21,8 @@ from b2nd_dask.errors import B2ndError
 from b2nd_dask.format.chunk.codec import encode_chunk
 from b2nd_dask.format.chunk.compression import Compression
 from b2nd_dask.format.grid import Grid
-from b2nd_dask.format.index import OffsetIndex
+from b2nd_dask.format.index import ChunkKind, OffsetIndex
 from b2nd_dask.format.metalayers import MAX_METALAYERS
-from b2nd_dask.format.statistics.columns import (
-    ChunkStatistics,
-    spread_to_all,
-    statistics_of_rows,
-    total_dtype,
-)
 from b2nd_dask.format.values import pack_value, unpack_entry, unpack_value
 
 _VERSION = 1
@@ -42,6 +36,114 @@ _ROOM = 4096
 _MAX_ROWS = (2**31 - (1 << 20)) // MAX_ROW_NBYTES
 #: zstd and a shuffle of 8 bytes.
 _COMPRESSION = Compression(codec=5, clevel=1, filters=(0, 0, 0, 0, 0, 1))
+#: Kinds of dtype, and the dtype of their sums.
+_TOTALS = {"b": "<i8", "i": "<i8", "u": "<u8", "f": "<f8", "c": "<c16", "m": "<i8", "M": "<i8"}
+_WIDTHS = {"f": (2, 4, 8), "c": (8, 16)}
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class ChunkStatistics:
+    """What is known of the elements of each chunk; padding behind the array's edge never counts."""
+
+    known: NDArray[np.bool_]
+    """Whether there is a record of the chunk; the other columns hold nothing meaningful without."""
+    least: NDArray[Any]
+    """In the frame's dtype. NaN and NaT are left out; where all elements are, it is one, too."""
+    greatest: NDArray[Any]
+    total: NDArray[Any]
+    """Sum without NaN and NaT: float64 or complex128; of integers, bool and the ticks of times
+    int64 or uint64 modulo 2**64, as NumPy's. NaN where infinities of both signs meet."""
+    nans: NDArray[np.int64]
+    """Elements that are NaN or NaT."""
+    nonzeros: NDArray[np.int64]
+    """Elements that differ from zero, as NaN and NaT do."""
+
+    @property
+    def columns(self) -> tuple[NDArray[Any], ...]:
+        """All columns, in this order."""
+        return tuple(getattr(self, field.name) for field in fields(self))
+
+    @property
+    def has_range(self) -> bool:
+        """Whether `least` and `greatest` mean something: complex numbers have no order."""
+        return self.least.dtype.kind != "c"
+
+    def of_chunks(self, chunks: NDArray[np.int64]) -> ChunkStatistics:
+        """Choose some chunks, by their numbers."""
+        if len(chunks) == len(self.known) and np.array_equal(chunks, np.arange(len(chunks))):
+            return self
+        return ChunkStatistics(*(column[chunks] for column in self.columns))
+
+    def rows(self, of: slice = slice(None)) -> NDArray[Any]:
+        """Make the rows of some chunks, all by default."""
+        rows = np.empty(len(self.known[of]), statistics_row(self.least.dtype))
+        for field in fields(self):
+            rows[field.name] = getattr(self, field.name)[of]
+        return rows
+
+
+def supports_statistics(dtype: np.dtype[Any] | None) -> bool:
+    """Whether there are statistics of elements of a dtype: numbers, bool and times."""
+    if dtype is None or dtype.kind not in _TOTALS:
+        return False
+    return dtype.itemsize in _WIDTHS.get(dtype.kind, (1, 2, 4, 8))
+
+
+@lru_cache
+def statistics_row(dtype: np.dtype[Any]) -> np.dtype[Any]:
+    """Make the dtype of the statistics of one chunk, whose columns are those of `ChunkStatistics`.
+
+    They are in the order in which an entry stores them, and as wide.
+    """
+    ends = [("least", dtype), ("greatest", dtype)]
+    counts = [("nans", "<u4"), ("nonzeros", "<u4"), ("known", "u1")]
+    return np.dtype([("total", _TOTALS[dtype.kind]), *ends, *counts])
+
+
+def spread_to_all(stored: ChunkStatistics, index: OffsetIndex, grid: Grid) -> ChunkStatistics:
+    """Give every chunk its statistics, of which those of the stored chunks are there.
+
+    What the index says of special chunks, it says of their statistics, too.
+    """
+    if index.nstored == len(index) and len(index):
+        return stored
+    if index.single_kind and index.single_kind != ChunkKind.NAN:
+        return _all_zeros(stored, len(index), known=index.single_kind == ChunkKind.ZEROS)
+    kinds, dtype = index.kinds, stored.least.dtype
+    at = kinds == ChunkKind.STORED
+    every = ChunkStatistics(*(_spread(column, at) for column in stored.columns))
+    every.known[kinds == ChunkKind.ZEROS] = True
+    is_nan = kinds == ChunkKind.NAN
+    # of other dtypes it is an error to read them
+    if dtype.kind == "f" and dtype.itemsize in (4, 8) and is_nan.any():
+        every.known[is_nan] = True
+        every.least[is_nan] = every.greatest[is_nan] = np.nan
+        every.nans[is_nan] = every.nonzeros[is_nan] = element_counts(grid)[is_nan]
+    return every
+
+
+def element_counts(grid: Grid) -> NDArray[np.int64]:
+    """Count the elements of each chunk, without the padding behind the array's edge."""
+    counts = np.ones((), np.int64)
+    for size, chunk, n in zip(grid.shape, grid.chunks, grid.counts, strict=True):
+        along = np.full(n, chunk, np.int64)
+        if n:
+            along[-1] = size - (n - 1) * chunk
+        counts = np.multiply.outer(counts, along)
+    return np.asarray(counts, np.int64).reshape(-1)
+
+
+def _all_zeros(stored: ChunkStatistics, nchunks: int, *, known: bool) -> ChunkStatistics:
+    """Statistics of chunks that one value in the file stands for: no memory for each."""
+    zeros = (np.zeros((), column.dtype) for column in stored.columns)
+    every = ChunkStatistics(*(np.broadcast_to(zero, (nchunks,)) for zero in zeros))
+    return replace(every, known=np.broadcast_to(np.bool_(known), (nchunks,)))
+
+
+def _spread(column: NDArray[Any], at: NDArray[np.bool_]) -> NDArray[Any]:
+    spread = np.zeros(len(at), column.dtype)
+    spread[at] = column
+    return spread
 
 
 @dataclass(frozen=True, eq=False)
@@ -86,14 +188,14 @@ class StatisticsEntry:
         return _ROOM + MAX_ROW_NBYTES * self.index.nstored
 
     def _parsed(self, raw: bytes) -> tuple[ChunkStatistics | None, str]:
-        nstored = self.index.nstored
-        fields = _fields(self.dtype)
-        if len(raw) != nstored * sum(dtype.itemsize for dtype in fields.values()):
+        nstored, row = self.index.nstored, statistics_row(self.dtype)
+        names = _stored_columns(self.dtype)
+        if len(raw) != nstored * sum(row[name].itemsize for name in names):
             return None, f"its columns are not those of {nstored} stored chunks"
         columns, start = {}, 0
-        for name, dtype in fields.items():
-            columns[name] = np.frombuffer(raw, dtype, nstored, start)
-            start += nstored * dtype.itemsize
+        for name in names:
+            columns[name] = np.frombuffer(raw, row[name], nstored, start)
+            start += nstored * row[name].itemsize
         blank = np.broadcast_to(np.zeros((), self.dtype), (nstored,))
         stored = ChunkStatistics(
             columns["known"] != 0,
@@ -120,38 +222,28 @@ def has_room_for_statistics(vlmeta: Mapping[str, bytes], nstored: int) -> bool:
     return len(vlmeta) + 2 <= MAX_METALAYERS and nstored <= _MAX_ROWS
 
 
-def build_statistics(rows: NDArray[Any], dtype: np.dtype[Any], record_digest: bytes) -> bytes:
+def build_statistics(rows: NDArray[Any], record_digest: bytes) -> bytes:
     """Write the entry.
 
     Parameters
     ----------
-    rows : ndarray of ROW
+    rows : ndarray of `statistics_row`
         Of the stored chunks, in the order of the chunks.
-    dtype : numpy.dtype
-        Of the elements.
     record_digest : bytes
         XXH3-64 of the record of checksums.
     """
-    statistics = statistics_of_rows(rows, dtype)
-    columns = b"".join(
-        getattr(statistics, name).astype(column).tobytes()
-        for name, column in _fields(dtype).items()
-    )
+    dtype = rows.dtype["least"]
+    columns = b"".join(rows[name].tobytes() for name in _stored_columns(dtype))
     digest = _digest(record_digest, dtype.str, columns)
     values = [_VERSION, record_digest, dtype.str, columns, digest]
     raw = pack_value(dict(zip(_KEYS, values, strict=True)))
     return encode_chunk(np.frombuffer(raw, np.uint8), _COMPRESSION, typesize=8, blocksize=0)
 
 
-def _fields(dtype: np.dtype[Any]) -> dict[str, np.dtype[Any]]:
-    """The columns in the order in which they are stored."""
-    ends = {} if dtype.kind == "c" else {"least": dtype, "greatest": dtype}
-    counts: dict[str, np.dtype[Any]] = {
-        "nans": np.dtype("<u4"),
-        "nonzeros": np.dtype("<u4"),
-        "known": np.dtype("u1"),
-    }
-    return {"total": total_dtype(dtype), **ends, **counts}
+def _stored_columns(dtype: np.dtype[Any]) -> list[str]:
+    """Names of the columns of an entry, in order: complex numbers have no range."""
+    names = statistics_row(dtype).names or ()
+    return [name for name in names if dtype.kind != "c" or name not in ("least", "greatest")]
 
 
 def _digest(record_digest: bytes, dtype: str, columns: bytes) -> bytes:

@@ -8,12 +8,12 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from b2nd_dask.format.statistics.columns import ROW, total_dtype
+from b2nd_dask.format.statistics.entry import statistics_row
 
 #: A piece is read from memory once, and stays in the L2 cache for what is computed of it. Smaller
 #: ones cost more calls: docs/decisions.md, Statistics.
 _PIECE_NBYTES = 1 << 19
-_NAT = np.iinfo(np.int64).min
+_NAT = np.int64(np.iinfo(np.int64).min)
 
 
 class _Found(NamedTuple):
@@ -28,8 +28,8 @@ class _Found(NamedTuple):
     nonzeros: int
 
 
-def chunk_statistics(elements: NDArray[Any]) -> bytes:
-    """Compute the row of a chunk.
+def chunk_statistics(elements: NDArray[Any]) -> Any:
+    """Compute the statistics of a chunk.
 
     Parameters
     ----------
@@ -38,16 +38,14 @@ def chunk_statistics(elements: NDArray[Any]) -> bytes:
 
     Returns
     -------
-    bytes
-        One `ROW`.
+    void
+        One `statistics_row`.
 
     Examples
     --------
-    >>> from b2nd_dask.format.statistics import statistics_of_rows
-    >>> row = np.frombuffer(chunk_statistics(np.array([1.0, np.nan, -2.0])), ROW)
-    >>> columns = statistics_of_rows(row, np.dtype("f8"))
-    >>> columns.least, columns.total, columns.nans, columns.nonzeros
-    (array([-2.]), array([-1.]), array([1]), array([3]))
+    >>> row = chunk_statistics(np.array([1.0, np.nan, -2.0]))
+    >>> float(row["least"]), float(row["total"]), int(row["nans"]), int(row["nonzeros"])
+    (-2.0, -1.0, 1, 3)
     """
     with np.errstate(all="ignore"):
         steps = zip(elements.strides, elements.shape, strict=True)
@@ -141,7 +139,7 @@ def _find_integers(piece: NDArray[Any]) -> _Found:
     nonzeros = piece.size
     if least <= 0 <= greatest:
         nonzeros = int(np.count_nonzero(piece))
-    total = np.add.reduce(piece, dtype=total_dtype(piece.dtype))
+    total = np.add.reduce(piece, dtype=statistics_row(piece.dtype)["total"])
     return _Found(least, greatest, int(total), 0, nonzeros)
 
 
@@ -167,24 +165,16 @@ def _merged(pieces: Sequence[_Found]) -> _Found:
     )
 
 
-def _row(found: _Found, dtype: np.dtype[Any]) -> bytes:
-    row = np.zeros((), ROW)
+def _row(found: _Found, dtype: np.dtype[Any]) -> Any:
+    row = np.zeros((), statistics_row(dtype))
     row["known"], row["nans"], row["nonzeros"] = True, found.nans, found.nonzeros
-    total = total_dtype(dtype)
-    value = found.total
-    if total.kind in "iu":
+    total: Any = found.total
+    if row.dtype["total"].kind in "iu":
         # as NumPy's sums wrap around
-        value = int(value) & (1 << 64) - 1
-        total = np.dtype("<u8")
-    row["total"] = np.array(value, total).tobytes()
+        total = np.array(int(total) & (1 << 64) - 1, np.uint64).astype(row.dtype["total"])
+    row["total"] = total
     if dtype.kind != "c":
-        row["least"], row["greatest"] = _end(found.least, dtype), _end(found.greatest, dtype)
-    return row.tobytes()
-
-
-def _end(value: Any, dtype: np.dtype[Any]) -> bytes:
-    """The bytes of the least or greatest element; of NaN or NaT, where there is none."""
-    if dtype.kind in "mM":
-        ticks = np.array(_NAT if value is None else value, np.int64)
-        return ticks.astype(ticks.dtype.newbyteorder(dtype.byteorder)).tobytes()
-    return np.array(np.nan if value is None else value, dtype).tobytes()
+        missing = _NAT if dtype.kind in "mM" else np.nan
+        row["least"] = missing if found.least is None else found.least
+        row["greatest"] = missing if found.greatest is None else found.greatest
+    return row[()]

@@ -11,8 +11,8 @@ from typing import Any
 
 from b2nd_dask.errors import UnsupportedFrameError
 from b2nd_dask.format.array_meta import array_meta_of
+from b2nd_dask.frame.open.embedded import StoreLists
 from b2nd_dask.frame.open.opening import read_header
-from b2nd_dask.frame.open.store_lists import StoreLists
 from b2nd_dask.storage import (
     ByteReader,
     Location,

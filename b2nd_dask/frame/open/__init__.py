@@ -2,6 +2,6 @@
 
 `opening` parses header and geometry, `tail` reads index and trailer within bounds, `cache` keeps
 opened frames of one version, `embedded` reads those inside an embed store,
-`checksum_state` says whether one may be read and is still current.
+`validity` says whether one may be read and is still current.
 Imports `format` and `storage` alone.
 """

@@ -7,9 +7,9 @@ range of elements, which is decoded as far as it is needed.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Self
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Generic, Self, TypeVar
 
 import numpy as np
 
@@ -22,7 +22,6 @@ from b2nd_dask.format.index import MAX_CHUNKS, ChunkKind, OffsetIndex, parse_ind
 from b2nd_dask.format.trailer import parse_trailer
 from b2nd_dask.format.values import most_unpacked, unpack_entry, unpack_value
 from b2nd_dask.frame.open.opening import read_header
-from b2nd_dask.frame.open.store_lists import StoreLists
 from b2nd_dask.frame.open.tail import Tail
 from b2nd_dask.storage import ByteReader, Identity, Location, ObjectReader, Span, printable
 
@@ -31,8 +30,45 @@ MAX_CHUNK_NBYTES = 1 << 26
 #: Bytes of elements that are read at once.
 _BATCH_NBYTES = 1 << 24
 _BYTE = np.dtype(np.uint8)
+#: Lists of stores that a process keeps.
+_KEPT = 4
+_Parsed = TypeVar("_Parsed")
 #: Header and index of a store, and what it says of each member.
 _List = tuple[FrameHeader, OffsetIndex, Mapping[str, Any]]
+
+
+class StoreLists(Generic[_Parsed]):
+    """The lists of the stores that were opened last, by location and version.
+
+    A store of many members has a long list, and each member is found in it: it is parsed once.
+    """
+
+    def __init__(self) -> None:
+        self._kept: dict[tuple[str, Identity], _Parsed] = {}
+
+    def get(self, location: Location, reader: ByteReader, parse: Callable[[], _Parsed]) -> _Parsed:
+        """Parse the list of a store, or take the one of this version.
+
+        Parameters
+        ----------
+        location : Location
+            Of the store, or of a member of it.
+        reader : ByteReader
+            Of the store, opened.
+        """
+        if not reader.identity_is_cheap:
+            # an identity that may say less than the list does
+            return parse()
+        key = (replace(location, member="", embedded=False).key, reader.opened_identity())
+        found = self._kept.get(key)
+        if found is None:
+            found = self._kept[key] = parse()
+            # without a lock, which a fork would leave held: no thread comes between `list` or `pop`
+            for old in list(self._kept)[:-_KEPT]:
+                self._kept.pop(old, None)
+        return found
+
+
 _lists: StoreLists[_List] = StoreLists()
 
 

@@ -17,8 +17,7 @@ from b2nd_dask.frame.write.idempotent import (
     is_published,
     open_staging,
 )
-from b2nd_dask.frame.write.new_frame import plan_frame
-from b2nd_dask.frame.write.writer import FramePlan
+from b2nd_dask.frame.write.new_frame import FramePlan, plan_frame
 from b2nd_dask.storage import Location, Staging, staging_for
 
 #: They are read once, soon: fast is better than small.

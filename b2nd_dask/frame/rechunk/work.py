@@ -30,8 +30,9 @@ from b2nd_dask.frame.rechunk.source import (
 from b2nd_dask.frame.reference import FrameReference
 from b2nd_dask.frame.write.conflicts import ChunkBox
 from b2nd_dask.frame.write.idempotent import OpenedStaging, stage_once
+from b2nd_dask.frame.write.new_frame import FramePlan
 from b2nd_dask.frame.write.records import ChunkRecords, merge_records
-from b2nd_dask.frame.write.writer import FramePlan, StagedBatches, constant_records, write_block
+from b2nd_dask.frame.write.writer import StagedBatches, constant_records, write_block
 
 
 def verified_nbytes(readable: Readable) -> int:
@@ -53,28 +54,28 @@ def rechunk_region(
     """
     if opened.was_published:
         # published already: the commit finds that, too
-        return ChunkRecords.of({}, {}, {})
+        return ChunkRecords.of(plan.row, {}, {})
     if isinstance(source, StoredChunks):
         ((_, chunks),) = source.regions(region)
         return stage_once(partial(_copy, source.frame, *chunks, plan, opened), plan, opened)
     origin = tuple(along.start for along in region)
     elements = source.read(region)
-    records = _constant(elements, origin, plan.grid)
+    records = _constant(elements, origin, plan)
     if records is not None and not opened.staging.resumable:
         return records
     return stage_once(lambda: write_block(elements, origin, plan, opened.staging), plan, opened)
 
 
-def _constant(elements: NDArray[Any], origin: tuple[int, ...], grid: Grid) -> ChunkRecords | None:
+def _constant(
+    elements: NDArray[Any], origin: tuple[int, ...], plan: FramePlan
+) -> ChunkRecords | None:
     """Records of a region that one element fills, where none of its chunks needs data."""
     if any(elements.strides) or not elements.ndim:
         return None
     corner: tuple[Any, ...] = (*(slice(0, 1),) * elements.ndim, ...)
     element = elements[corner].reshape(())
-    records = constant_records(element, origin, elements.shape, grid)
-    nchunks = 1
-    for n, chunk in zip(elements.shape, grid.chunks, strict=True):
-        nchunks *= -(-n // chunk)
+    records = constant_records(element, origin, elements.shape, plan)
+    nchunks = ChunkBox.of(origin, elements.shape, plan.grid).nchunks
     return records if records is not None and len(records.rows) == nchunks else None
 
 
@@ -86,17 +87,17 @@ def _copy(
     `first` and `last` are their numbers, the last one not included. Both frames have the same grid,
     dtype and compression.
     """
-    batches = StagedBatches(opened.staging)
+    batches = StagedBatches(plan.row, opened.staging)
     # of chunks that stand for one element, the element is written: `uninit` may have chosen it
     constants: list[int] = []
     with frame.reading() as (source, _):
         statistics = frame.statistics if plan.stats else None
-        rows = None if statistics is None else statistics.rows(slice(first, last))
+        known = () if statistics is None else (statistics.rows(slice(first, last)),)
         for chunk, payload in _payloads(source, first, last):
             if payload is None:
                 constants.append(chunk)
             else:
-                batches.add(chunk, payload, None if rows is None else rows[chunk - first].tobytes())
+                batches.add(chunk, payload, *(rows[chunk - first] for rows in known))
         tables = [batches.finish()]
     for chunk in constants:
         axes = plan.grid.extent(chunk)

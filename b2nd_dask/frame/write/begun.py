@@ -13,8 +13,8 @@ from b2nd_dask.format.array_meta import array_meta_of
 from b2nd_dask.format.grid import Grid
 from b2nd_dask.format.header import header_len_of, parse_header
 from b2nd_dask.format.trailer import Trailer, build_trailer, parse_trailer
+from b2nd_dask.frame.write.new_frame import FramePlan
 from b2nd_dask.frame.write.records import with_digest
-from b2nd_dask.frame.write.writer import FramePlan
 from b2nd_dask.storage import Location, Staging, staging_for
 
 #: Of the staging area of all frames that are begun: any process finds it without a search.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, NamedTuple, Self
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,51 +16,37 @@ from b2nd_dask.format.history import History, build_history, metadata_digest
 from b2nd_dask.format.index import build_index, stored_chunks
 from b2nd_dask.format.integrity import build_stamped_tail, has_room, record_digest
 from b2nd_dask.format.metalayers import STATISTICS_NAME
-from b2nd_dask.format.statistics import ROW as STATISTICS_ROW
 from b2nd_dask.format.statistics import build_statistics, has_room_for_statistics
 from b2nd_dask.format.trailer import Trailer, build_trailer, build_write_id
 from b2nd_dask.frame.open.opening import ParsedFrame
 from b2nd_dask.frame.write.idempotent import RAN_BEFORE, clean_up, is_published
+from b2nd_dask.frame.write.new_frame import FramePlan
 from b2nd_dask.frame.write.records import ChunkRecords, require_all
-from b2nd_dask.frame.write.writer import FramePlan
-from b2nd_dask.storage import ByteReader, Span, StagedChunks, Staging
+from b2nd_dask.storage import ByteReader, Span, Staging
 
 
-class ChunkRows(NamedTuple):
-    """Statistics of all chunks of a frame, whatever those of special chunks are."""
+def table_of(
+    offsets: NDArray[np.int64], digests: NDArray[Any] | None, statistics: NDArray[Any] | None = None
+) -> NDArray[Any]:
+    """Make the table of all chunks of a frame: an entry for each, as in `row_dtype`.
 
-    rows: NDArray[Any]
-    dtype: np.dtype[Any]
-    """Of the elements."""
-
-    @classmethod
-    def unknown(cls, nchunks: int, dtype: np.dtype[Any]) -> Self:
-        """Rows of chunks of which nothing is known."""
-        return cls(np.zeros(nchunks, STATISTICS_ROW), dtype)
-
-    @classmethod
-    def of(cls, frame: ParsedFrame) -> Self | None:
-        """Take those of an existing frame, if it has some."""
-        statistics = frame.statistics
-        return None if statistics is None else cls(statistics.rows(), statistics.least.dtype)
-
-    def carried(self, before: tuple[int, ...], after: tuple[int, ...]) -> Self:
-        """Carry them over into a grid that is as large or larger."""
-        if before == after:
-            return self
-        rows = carried(self.rows, np.zeros((), STATISTICS_ROW), before, after)
-        return self._replace(rows=rows)
+    Without a column of what the frame does not have. Where one value in the file stands for the
+    offsets of all chunks the table takes no memory for each, either.
+    """
+    given = {"offset": offsets, "digest": digests, "statistics": statistics}
+    columns = {name: column for name, column in given.items() if column is not None}
+    length = min(1, len(offsets)) if offsets.strides == (0,) else len(offsets)
+    table = np.empty(length, [(name, column.dtype) for name, column in columns.items()])
+    for name, column in columns.items():
+        table[name] = column[:length]
+    return table if length == len(offsets) else np.broadcast_to(table, offsets.shape)
 
 
-class ChunkIndex(NamedTuple):
-    """What a frame says of each of its chunks; the arrays may be changed in place."""
-
-    offsets: NDArray[np.int64]
-    """The offset index; the entries of chunks that are still staged have any value."""
-    digests: NDArray[np.uint64] | None
-    """Checksums of the chunks, 0 for special ones; None for a frame without checksums."""
-    statistics: ChunkRows | None = None
-    """Statistics of the chunks; None for a frame without."""
+def present_table(frame: ParsedFrame) -> NDArray[Any]:
+    """Make the table of an existing frame; checksums that are not valid are left out."""
+    statistics = frame.statistics
+    rows = None if statistics is None else statistics.rows()
+    return table_of(frame.index.offsets, frame.integrity.valid_by_chunk, rows)
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -93,15 +79,6 @@ class Envelope:
         if past is not None:
             marks = build_history(past, metadata_digest(array_meta, plan.vlmeta)) + marks
         return cls(plan.header(), plan.sparse, array_meta, plan.vlmeta, marks)
-
-
-def carried(
-    column: NDArray[Any], fill: Any, before: tuple[int, ...], after: tuple[int, ...]
-) -> NDArray[Any]:
-    """Move one entry for each chunk of a grid into a larger grid, of which the rest gets `fill`."""
-    moved = np.full(after, fill, column.dtype)
-    moved[tuple(slice(0, n) for n in before)] = column.reshape(before)
-    return moved.reshape(-1)
 
 
 def commit_frame(records: ChunkRecords, plan: FramePlan, staging: Staging) -> str:
@@ -141,43 +118,38 @@ def commit_records(
     records: ChunkRecords, plan: FramePlan, staging: Staging, envelope: Envelope
 ) -> None:
     """Publish a new frame, of which there must be a record of each chunk."""
-    publish_records(records, _empty_index(records, plan, staging), envelope, staging)
+    nchunks = plan.grid.nchunks
+    require_all(records, np.arange(nchunks), staging.label)
+    publish_records(records, np.zeros(nchunks, plan.row["entry"]), envelope, staging)
 
 
 def publish_records(
-    records: ChunkRecords, index: ChunkIndex, envelope: Envelope, staging: Staging
+    records: ChunkRecords, table: NDArray[Any], envelope: Envelope, staging: Staging
 ) -> None:
-    """Enter what tasks report of the chunks into an index, and publish the frame."""
-    index.offsets[records.rows["chunk"]] = records.rows["code"]
-    stored = records.rows[records.rows["code"] == 0]
-    if index.digests is not None:
-        index.digests[stored["chunk"]] = stored["digest"]
-    if index.statistics is not None:
-        index.statistics.rows[records.rows["chunk"]] = records.statistics
-    staged = StagedChunks(records.parts, stored["part"], stored["start"], stored["nbytes"])
-    publish(staged, stored["chunk"], index, envelope, staging)
+    """Enter what tasks report of the chunks into the table of the frame, and publish it."""
+    chunks, entries = records.rows["chunk"], records.rows["entry"]
+    for name, dtype in (table.dtype.fields or {}).items():
+        # of a frame that got statistics after the write was planned they are unknown
+        known = name in (entries.dtype.names or ())
+        table[name][chunks] = entries[name] if known else np.zeros((), dtype[0])
+    stored = records.rows[entries["offset"] == 0]
+    publish(ChunkRecords(records.parts, stored), table, envelope, staging)
 
 
 def publish(
-    staged: StagedChunks,
-    chunks: NDArray[np.int64],
-    index: ChunkIndex,
-    envelope: Envelope,
-    staging: Staging,
+    stored: ChunkRecords, table: NDArray[Any], envelope: Envelope, staging: Staging
 ) -> None:
     """Join staged chunks, build header, index and trailer, and publish the frame.
 
     Parameters
     ----------
-    chunks : ndarray of int64
-        Their numbers in the frame.
-    index : ChunkIndex
+    table : ndarray
         Of all chunks; gets the offsets of the staged ones.
     """
-    placement = staging.join(staged)
-    if len(chunks):
-        index.offsets[chunks] = placement.positions
-    tail, has_vlmeta = build_tail(index, envelope)
+    placement = staging.join(stored)
+    if len(stored.rows):
+        table["offset"][stored.rows["chunk"]] = placement.positions
+    tail, has_vlmeta = build_tail(table, envelope)
     data_len = 0 if envelope.sparse else placement.data_nbytes
     frame_len = len(envelope.head) + data_len + len(tail)
     head = with_new_tail(
@@ -186,40 +158,26 @@ def publish(
     staging.publish(placement, head, tail)
 
 
-def _empty_index(records: ChunkRecords, plan: FramePlan, staging: Staging) -> ChunkIndex:
-    """Make the index of a new frame, which must have a record of each chunk."""
-    nchunks = plan.grid.nchunks
-    require_all(records, np.arange(nchunks), staging.label)
-    statistics = ChunkRows.unknown(nchunks, plan.dtype) if plan.stats else None
-    return ChunkIndex(np.zeros(nchunks, np.int64), np.zeros(nchunks, np.uint64), statistics)
-
-
-def build_tail(index: ChunkIndex, envelope: Envelope) -> tuple[bytes, bool]:
+def build_tail(table: NDArray[Any], envelope: Envelope) -> tuple[bytes, bool]:
     """Build index and trailer, with checksums where there are chunks; tell if there is vlmeta."""
-    offsets, digests = index.offsets, index.digests
-    index_bytes = build_index(offsets) + envelope.marks if len(offsets) else b""
-    if index_bytes and digests is not None:
-        of_stored = digests[stored_chunks(offsets)]
-        if has_room(envelope.vlmeta, len(of_stored)):
-            bound = partial(_statistics_entry, index, envelope.vlmeta)
-            tail = build_stamped_tail(
-                index_bytes, envelope.vlmeta, envelope.array_meta, of_stored, bound
-            )
-            return tail, True
     vlmeta = envelope.vlmeta
-    if not len(offsets):
+    if not len(table):
         # of a frame without chunks, to which some may be appended
-        vlmeta = {**vlmeta, **_statistics_entry(index, vlmeta, record_digest(b""))}
-    return index_bytes + build_trailer(Trailer(vlmeta, b"")), bool(vlmeta)
+        vlmeta = {**vlmeta, **_statistics_entry(table, vlmeta, record_digest(b""))}
+        return build_trailer(Trailer(vlmeta, b"")), bool(vlmeta)
+    index = build_index(table["offset"]) + envelope.marks
+    stored = table[stored_chunks(table["offset"])]
+    if "digest" not in (table.dtype.names or ()) or not has_room(vlmeta, len(stored)):
+        return index + build_trailer(Trailer(vlmeta, b"")), bool(vlmeta)
+    bound = partial(_statistics_entry, stored, vlmeta)
+    return build_stamped_tail(index, vlmeta, envelope.array_meta, stored["digest"], bound), True
 
 
 def _statistics_entry(
-    index: ChunkIndex, vlmeta: Mapping[str, bytes], digest: bytes
+    stored: NDArray[Any], vlmeta: Mapping[str, bytes], digest: bytes
 ) -> Mapping[str, bytes]:
     """Build the statistics of a frame whose record of checksums has a digest, if they have room."""
-    if index.statistics is None:
+    has_some = "statistics" in (stored.dtype.names or ())
+    if not has_some or not has_room_for_statistics(vlmeta, len(stored)):
         return {}
-    rows = index.statistics.rows[stored_chunks(index.offsets)]
-    if not has_room_for_statistics(vlmeta, len(rows)):
-        return {}
-    return {STATISTICS_NAME: build_statistics(rows, index.statistics.dtype, digest)}
+    return {STATISTICS_NAME: build_statistics(stored["statistics"], digest)}

@@ -22,7 +22,7 @@ from b2nd_dask.format.history import History, PastUpdate
 from b2nd_dask.format.integrity import ChecksumState
 from b2nd_dask.frame.open.opening import ParsedFrame
 from b2nd_dask.frame.open.validity import has_lost_updates, state_token, updates_since
-from b2nd_dask.frame.write.writer import FramePlan
+from b2nd_dask.frame.write.new_frame import FramePlan
 from b2nd_dask.storage import CHANGED, Identity, is_same_file
 
 

@@ -12,8 +12,8 @@ from b2nd_dask.errors import B2ndError
 from b2nd_dask.format.history import MARKS_NBYTES, parse_marks
 from b2nd_dask.format.trailer import TAIL_LEN, Trailer, build_trailer, trailer_len_of
 from b2nd_dask.frame.open.opening import read_header, steadily
+from b2nd_dask.frame.write.new_frame import FramePlan
 from b2nd_dask.frame.write.records import ChunkRecords, put_manifest
-from b2nd_dask.frame.write.writer import FramePlan
 from b2nd_dask.processes import unseen
 from b2nd_dask.storage import ByteReader, Identity, Span, Staging
 
@@ -83,7 +83,7 @@ def stage_once(
     Where the write can be resumed, a manifest says what is staged.
     """
     if opened.is_skipped:
-        return ChunkRecords.of({}, {}, {})
+        return ChunkRecords.of(plan.row, {}, {})
     try:
         return _with_manifest(stage(), opened.staging)
     except FileNotFoundError as error:
@@ -92,7 +92,7 @@ def stage_once(
         if not is_published(plan, opened.staging):
             raise unseen(error, opened.staging.label, _NOT_SHARED) from error
     if not opened.was_published:
-        return ChunkRecords.of({}, {}, {})
+        return ChunkRecords.of(plan.row, {}, {})
     opened.staging.make_area()
     return stage()
 

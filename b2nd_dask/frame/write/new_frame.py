@@ -1,31 +1,40 @@
-"""What a new frame may be: the limits of the format, and defaults for the rest."""
+"""What a frame that is written will be: its plan, the limits of the format, and defaults."""
 
 from __future__ import annotations
 
 import math
 import warnings
 from collections.abc import Mapping, Sequence
-from typing import Any
+from dataclasses import dataclass, fields
+from typing import Any, Self
 
 import numpy as np
 
 from b2nd_dask.errors import level_of_caller
-from b2nd_dask.format.array_meta import MAX_CATERVA_NDIM, MAX_NDIM
+from b2nd_dask.format.array_meta import (
+    MAX_CATERVA_NDIM,
+    MAX_NDIM,
+    build_array_meta,
+    build_caterva_meta,
+)
 from b2nd_dask.format.chunk.chunk_header import MAX_BLOCKSIZE
 from b2nd_dask.format.chunk.compression import (
     DELTA_FILTER,
+    Compression,
     compression_of,
     default_blocks,
 )
 from b2nd_dask.format.dtypes import not_stored
 from b2nd_dask.format.grid import Grid
-from b2nd_dask.format.header import MAX_HEADER_LEN
+from b2nd_dask.format.header import MAX_HEADER_LEN, FrameHeader, build_header
 from b2nd_dask.format.index import MAX_CHUNKS
 from b2nd_dask.format.integrity import is_record
 from b2nd_dask.format.metalayers import MAX_METALAYERS, RECORD_NAME, STATISTICS_NAME, users_vlmeta
 from b2nd_dask.format.statistics import is_statistics, supports_statistics
 from b2nd_dask.format.values import pack_metadata
-from b2nd_dask.frame.write.writer import FramePlan
+from b2nd_dask.frame.open.opening import OWN_METALAYERS
+from b2nd_dask.frame.write.records import row_dtype
+from b2nd_dask.processes import reduced
 
 #: The format allows 2**31 - 33; the largest that was seen to work in python-blosc2 throughout is
 #: used.
@@ -36,6 +45,77 @@ _OWN_ENTRIES = (
     (RECORD_NAME, is_record, "checksums"),
     (STATISTICS_NAME, is_statistics, "statistics"),
 )
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class FramePlan:
+    """What a new frame will be: everything but its chunks. Pickles small."""
+
+    grid: Grid
+    dtype: np.dtype[Any]
+    compression: Compression
+    sparse: bool
+    meta: Mapping[str, bytes]
+    """The user's fixed metalayers, packed."""
+    vlmeta: Mapping[str, bytes]
+    """The user's variable-length metalayers, packed and compressed."""
+    caterva: bool = False
+    """Whether the header also has the metalayer of the older Caterva."""
+    stats: bool = False
+    """Whether the frame has statistics of its chunks."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return reduced(FramePlan, *(getattr(self, field.name) for field in fields(self)))
+
+    @classmethod
+    def of_header(
+        cls, header: FrameHeader, grid: Grid, dtype: np.dtype[Any], vlmeta: Any, *, stats: bool
+    ) -> Self:
+        """Plan a frame with the compression and the metalayers of a header."""
+        layers = header.metalayers
+        meta = {name: raw for name, raw in layers.items() if name not in OWN_METALAYERS}
+        how = header.compression, header.sparse
+        return cls(grid, dtype, *how, meta, vlmeta, "caterva" in layers, stats)
+
+    @property
+    def row(self) -> np.dtype[Any]:
+        """Dtype of the rows of its table of chunks."""
+        return row_dtype(self.dtype if self.stats else None)
+
+    @property
+    def own_meta(self) -> dict[str, bytes]:
+        """The metalayers that make the frame an array."""
+        own = {"b2nd": build_array_meta(self.grid, self.dtype)}
+        if self.caterva:
+            own["caterva"] = build_caterva_meta(self.grid)
+        return own
+
+    def header(self, *, cbytes: int = 0, frame_len: int = 0, has_vlmeta: bool = False) -> bytes:
+        """Build the frame's header, whose length does not depend on the numbers.
+
+        Parameters
+        ----------
+        cbytes : int
+            Bytes of the data region.
+        frame_len : int
+            Bytes of the frame.
+        has_vlmeta : bool
+            Whether the trailer has any vlmeta.
+        """
+        grid = self.grid
+        header = FrameHeader(
+            header_len=0,
+            frame_len=frame_len,
+            sparse=self.sparse,
+            nbytes=grid.nchunks * grid.chunk_nbytes,
+            cbytes=cbytes,
+            typesize=grid.itemsize,
+            blocksize=grid.block_nbytes,
+            chunksize=grid.chunk_nbytes,
+            compression=self.compression,
+            metalayers={**self.own_meta, **self.meta},
+        )
+        return build_header(header, has_vlmeta=has_vlmeta)
 
 
 def plan_frame(

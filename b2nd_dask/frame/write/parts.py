@@ -29,6 +29,7 @@ from b2nd_dask.frame.write.idempotent import (
     has_published,
     require_uncommitted,
 )
+from b2nd_dask.frame.write.new_frame import FramePlan
 from b2nd_dask.frame.write.records import (
     MANIFEST,
     ChunkRecords,
@@ -39,7 +40,7 @@ from b2nd_dask.frame.write.records import (
     read_manifests,
     require_all,
 )
-from b2nd_dask.frame.write.writer import FramePlan, constant_records, write_block
+from b2nd_dask.frame.write.writer import constant_records, write_block
 from b2nd_dask.storage import Location, Staging
 
 #: Missing or overlapping regions that an error lists.
@@ -168,7 +169,10 @@ def _records_of_all(
     """Put the parts together; with a record of each chunk, or an error that says what is wrong."""
     _require_apart(list(manifests), plan.grid, staging.label)
     records = merge_records(
-        [_read_part(box, manifest, plan.grid, staging.label) for box, manifest in manifests.items()]
+        [
+            ChunkRecords.of(plan.row, {}, {}),
+            *(_read_part(*part, plan, staging.label) for part in manifests.items()),
+        ]
     )
     staged = np.zeros(plan.grid.nchunks, bool)
     staged[records.rows["chunk"]] = True
@@ -206,8 +210,8 @@ def _filled(
     """Record chunks that repeat one element, and stage those for which the index has no code."""
     grid = plan.grid
     element = _element(fill, plan.dtype)
-    constant = constant_records(element, (0,) * grid.ndim, grid.shape, grid)
-    known = ChunkRecords.of({}, {}, {}) if constant is None else constant
+    constant = constant_records(element, (0,) * grid.ndim, grid.shape, plan)
+    known = ChunkRecords.of(plan.row, {}, {}) if constant is None else constant
     known = ChunkRecords((), known.rows[np.isin(known.rows["chunk"], chunks)])
     tables = [known]
     for chunk in np.setdiff1d(chunks, known.rows["chunk"]).tolist():
@@ -257,12 +261,11 @@ def _boxes(staging: Staging, grid: Grid) -> list[ChunkBox]:
     return [box for box in boxes if not box.is_empty]
 
 
-def _read_part(box: ChunkBox, manifest: bytes, grid: Grid, label: str) -> ChunkRecords:
-    records = ChunkRecords.from_bytes(manifest)
-    if records is None or not np.array_equal(np.sort(records.rows["chunk"]), box.chunks(grid)):
-        raise B2ndError(
-            f"the manifest of the part {box.region(grid)} is damaged: stage it again", path=label
-        )
+def _read_part(box: ChunkBox, manifest: bytes, plan: FramePlan, label: str) -> ChunkRecords:
+    records, chunks = ChunkRecords.from_bytes(manifest, plan.row), box.chunks(plan.grid)
+    if records is None or not np.array_equal(np.sort(records.rows["chunk"]), chunks):
+        problem = f"the manifest of the part {box.region(plan.grid)} is damaged: stage it again"
+        raise B2ndError(problem, path=label)
     return records
 
 

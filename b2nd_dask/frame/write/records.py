@@ -1,4 +1,7 @@
-"""Where each chunk was staged, or what it stands for: as tasks report it, and in manifests.
+"""The table of chunks: what a frame says of each, and where it is staged until the commit.
+
+A task makes rows of it for the chunks that it has staged, rows are merged, and the commit enters
+them into the table of all chunks of the frame, which has the entries alone.
 
 A manifest is a small file in the staging area that says where the chunks of a box are staged. A
 task leaves one with `resume`, and so does the write of a part of a frame that was begun. Whoever
@@ -12,7 +15,7 @@ import re
 import struct
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, Self, TypeVar
 
 import numpy as np
@@ -23,22 +26,15 @@ from b2nd_dask.errors import B2ndError
 from b2nd_dask.format.chunk.chunk_header import HEADER_LEN
 from b2nd_dask.format.index import MAX_CHUNKS, ChunkKind, special_code
 from b2nd_dask.format.integrity import chunk_digest
-from b2nd_dask.format.statistics import ROW as STATISTICS_ROW
-from b2nd_dask.storage import Run, Staging
+from b2nd_dask.format.statistics import statistics_row
+from b2nd_dask.storage import Run, StagedChunks, Staging
 
 _Read = TypeVar("_Read")
 
-_COLUMNS = ("chunk", "code", "part", "start", "nbytes")
-_ROW = np.dtype([*((name, "<i8") for name in _COLUMNS), ("digest", "<u8")])
-_NAMES = _ROW.names or ()
-_UNKNOWN = bytes(STATISTICS_ROW.itemsize)
-#: Of frames with statistics.
-_WIDE_ROW = np.dtype([*_ROW.descr, ("statistics", STATISTICS_ROW)])
-
-#: Of a manifest: magic, number of parts, whether rows have statistics. Behind it stand the names of
-#: the parts, the rows, and a digest of all.
-_FRONT = struct.Struct("<8sQ?")
-_MAGIC = b"b2ndrows"
+#: Of a manifest: magic, number of parts. Behind it stand the names of the parts, the rows, and a
+#: digest of all.
+_FRONT = struct.Struct("<8sQ")
+_MAGIC = b"b2ndrow2"
 _NAME = np.dtype("S40")
 _DIGEST_NBYTES = 8
 #: Names of what stagings append to.
@@ -53,78 +49,70 @@ _THREADS = 4
 _READERS = 32
 
 
-@dataclass(frozen=True, eq=False, slots=True)
-class ChunkRecords:
-    """Records of some chunks of a frame: a few bytes each, in a table."""
+@lru_cache
+def row_dtype(elements: np.dtype[Any] | None = None) -> np.dtype[Any]:
+    """Make the dtype of the rows; with statistics of elements of a dtype, if one is given.
 
-    parts: tuple[str, ...]
-    """Names of staged parts."""
-    rows: NDArray[Any]
-    """Columns chunk; code (0 where stored, else the special code of the offset index); part, as a
-    position in `parts`; start and nbytes in the part; digest (0 unless stored); and statistics in
-    tables in which a chunk has some."""
+    An `entry` is what the frame says of a chunk: its offset, which is a special code where nothing
+    is stored, its checksum and its statistics. These are 0 and unknown unless it is stored.
+    """
+    statistics = [] if elements is None else [("statistics", statistics_row(elements))]
+    entry = np.dtype([("offset", "<i8"), ("digest", "<u8"), *statistics])
+    where = [(name, "<i8") for name in ("chunk", "part", "start", "nbytes")]
+    return np.dtype([*where, ("entry", entry)])
+
+
+class ChunkRecords(StagedChunks):
+    """Some rows of the table: chunks that are staged, or that stand for one element.
+
+    Where a chunk is stored its offset is 0 until the commit. Where it is not its part is -1.
+    """
+
+    __slots__ = ()
 
     @classmethod
     def of(
-        cls,
-        codes: dict[int, int],
-        runs: dict[int, Run],
-        digests: dict[int, int],
-        statistics: Mapping[int, bytes] | None = None,
-    ) -> ChunkRecords:
+        cls, row: np.dtype[Any], entries: Mapping[int, tuple[Any, ...]], runs: Mapping[int, Run]
+    ) -> Self:
         """Make a table.
 
         Parameters
         ----------
-        runs : dict of chunk to Run
-            Where stored chunks were staged.
-        digests : dict of chunk to int
-            Of the same chunks.
-        statistics : mapping of chunk to bytes, optional
-            Rows of statistics of some of the same chunks.
+        row : numpy.dtype
+            As `row_dtype` makes it.
+        entries : mapping of chunk to tuple
+            The fields of its entry.
+        runs : mapping of chunk to Run
+            Where it was staged, if it is stored.
         """
         parts = tuple(dict.fromkeys(run.part for run in runs.values()))
         number = {name: i for i, name in enumerate(parts)}
-        stored = [
-            (c, 0, number[r.part], r.start, r.stop - r.start, digests[c]) for c, r in runs.items()
-        ]
-        special = [(chunk, code, -1, 0, 0, 0) for chunk, code in codes.items()]
-        rows = np.array(special + stored, _ROW)
-        if statistics:
-            rows = _widened(rows)
-            found = b"".join(statistics.get(chunk, _UNKNOWN) for chunk in runs)
-            rows["statistics"][len(special) :] = np.frombuffer(found, STATISTICS_ROW)
-        return cls(parts, rows)
+        where = {c: (number[r.part], r.start, r.stop - r.start) for c, r in runs.items()}
+        rows = [(c, *where.get(c, (-1, 0, 0)), entry) for c, entry in entries.items()]
+        return cls(parts, np.array(rows, row))
 
     @classmethod
-    def of_special(cls, chunks: NDArray[np.int64], code: int) -> ChunkRecords:
+    def of_special(cls, row: np.dtype[Any], chunks: NDArray[np.int64], code: int) -> Self:
         """Make a table of chunks that stand for one special code."""
-        rows = np.zeros(len(chunks), _ROW)
-        rows["chunk"], rows["code"], rows["part"] = chunks, code, -1
+        rows = np.zeros(len(chunks), row)
+        rows["chunk"], rows["part"], rows["entry"]["offset"] = chunks, -1, code
         return cls((), rows)
-
-    @property
-    def statistics(self) -> NDArray[Any]:
-        """Rows of statistics, which are unknown in a table without."""
-        if _has_statistics(self.rows):
-            return self.rows["statistics"]
-        return np.zeros(len(self.rows), STATISTICS_ROW)
 
     def to_bytes(self) -> bytes:
         """Write a manifest."""
-        front = _FRONT.pack(_MAGIC, len(self.parts), _has_statistics(self.rows))
+        front = _FRONT.pack(_MAGIC, len(self.parts))
         names = np.array([part.encode() for part in self.parts], _NAME)
         return with_digest(front + names.tobytes() + self.rows.tobytes())
 
     @classmethod
-    def from_bytes(cls, raw: bytes, nchunks: int = MAX_CHUNKS) -> Self | None:
+    def from_bytes(cls, raw: bytes, row: np.dtype[Any], nchunks: int = MAX_CHUNKS) -> Self | None:
         """Read a manifest of chunks of a frame; None where it is not what `to_bytes` writes."""
         body = raw[:-_DIGEST_NBYTES]
         whole = len(body) >= _FRONT.size and body.startswith(_MAGIC)
         if not whole or with_digest(body) != raw:
             return None
-        _, count, wide = _FRONT.unpack_from(body)
-        row, start = _WIDE_ROW if wide else _ROW, _FRONT.size + count * _NAME.itemsize
+        _, count = _FRONT.unpack_from(body)
+        start = _FRONT.size + count * _NAME.itemsize
         if start > len(body) or (len(body) - start) % row.itemsize:
             return None
         names = np.frombuffer(body, _NAME, count, _FRONT.size).tolist()
@@ -141,41 +129,25 @@ def with_digest(body: bytes) -> bytes:
 
 def _are_possible(rows: NDArray[Any], nparts: int, nchunks: int) -> bool:
     """Whether rows of a manifest can be of a frame, each of another chunk."""
-    chunk, part, stored = rows["chunk"], rows["part"], rows["code"] == 0
+    chunk, part, code = rows["chunk"], rows["part"], rows["entry"]["offset"]
+    stored = code == 0
     good = (chunk >= 0) & (chunk < nchunks) & (rows["start"] >= 0)
     good &= rows["nbytes"] >= np.where(stored, HEADER_LEN, 0)
-    good &= np.isin(rows["code"], _CODES) & (part < nparts) & (part >= np.where(stored, 0, -1))
+    good &= np.isin(code, _CODES) & (part < nparts) & (part >= np.where(stored, 0, -1))
     return bool(good.all()) and len(np.unique(chunk)) == len(rows)
 
 
-def _has_statistics(rows: NDArray[Any]) -> bool:
-    return rows.dtype == _WIDE_ROW
-
-
-def _widened(rows: NDArray[Any]) -> NDArray[Any]:
-    """The same rows with a column for statistics."""
-    if _has_statistics(rows):
-        return rows
-    wide = np.zeros(len(rows), _WIDE_ROW)
-    for name in _NAMES:
-        wide[name] = rows[name]
-    return wide
-
-
 def merge_records(tables: Sequence[ChunkRecords]) -> ChunkRecords:
-    """Put tables together."""
+    """Put tables of the same row together, at least one."""
     parts = tuple(dict.fromkeys(name for table in tables for name in table.parts))
     number = {name: i for i, name in enumerate(parts)}
-    wide = any(_has_statistics(table.rows) for table in tables)
-    rows = []
-    for table in tables:
-        # one more for the -1 of special chunks
-        renumbered = np.array([*(number[name] for name in table.parts), -1])
-        moved = (_widened(table.rows) if wide else table.rows).copy()
-        moved["part"] = renumbered[moved["part"]]
-        rows.append(moved)
-    none = np.empty(0, _WIDE_ROW if wide else _ROW)
-    return ChunkRecords(parts, np.concatenate([none, *rows]))
+    # by itself NumPy makes columns of native byte order
+    merged = np.concatenate([table.rows for table in tables], dtype=tables[0].rows.dtype)
+    # one more for the -1 of special chunks
+    renumbered = [np.array([*(number[name] for name in table.parts), -1]) for table in tables]
+    part = [new[table.rows["part"]] for table, new in zip(tables, renumbered, strict=True)]
+    merged["part"] = np.concatenate(part)
+    return ChunkRecords(parts, merged)
 
 
 def require_all(
@@ -211,11 +183,13 @@ def read_manifests(names: Sequence[str], read: Callable[[str], _Read]) -> list[_
         return list(threads.map(read, names))
 
 
-def staged_records(staging: Staging, nchunks: int) -> ChunkRecords:
+def staged_records(staging: Staging, row: np.dtype[Any], nchunks: int) -> ChunkRecords:
     """Find the chunks that were staged by earlier runs of a write, and are as they were.
 
     Parameters
     ----------
+    row : numpy.dtype
+        Of the table.
     nchunks : int
         Chunks of the frame.
 
@@ -228,12 +202,13 @@ def staged_records(staging: Staging, nchunks: int) -> ChunkRecords:
 
     def read(name: str) -> ChunkRecords | None:
         try:
-            return ChunkRecords.from_bytes(staging.kept.read(name), nchunks)
+            return ChunkRecords.from_bytes(staging.kept.read(name), row, nchunks)
         except OSError:
             # another run of this write has ended meanwhile
             return None
 
-    found = merge_records([table for table in read_manifests(names, read) if table is not None])
+    tables = [table for table in read_manifests(names, read) if table is not None]
+    found = merge_records([ChunkRecords.of(row, {}, {}), *tables])
     intact = found.rows[are_as_staged(found, staging)]
     # regions of runs with other memory may overlap
     _, first = np.unique(intact["chunk"], return_index=True)
@@ -251,7 +226,7 @@ def are_as_staged(records: ChunkRecords, staging: Staging) -> NDArray[np.bool_]:
             for part, start, nbytes in rows[some][["part", "start", "nbytes"]].tolist()
         ]
         found = [chunk_digest(chunk) for chunk in staging.fetch(runs)]
-        good[some] = rows["digest"][some] == np.array(found, np.uint64)
+        good[some] = rows["entry"]["digest"][some] == np.array(found, np.uint64)
 
     with ThreadPoolExecutor(_THREADS) as threads:
         for _ in threads.map(compare, _batches(rows)):
@@ -261,7 +236,7 @@ def are_as_staged(records: ChunkRecords, staging: Staging) -> NDArray[np.bool_]:
 
 def _batches(rows: NDArray[Any]) -> Iterator[NDArray[np.int64]]:
     """Numbers of the rows of stored chunks, some at a time, in the order of parts and bytes."""
-    stored = np.flatnonzero(rows["code"] == 0)
+    stored = np.flatnonzero(rows["entry"]["offset"] == 0)
     order = stored[np.lexsort((rows["start"][stored], rows["part"][stored]))]
     filled = np.cumsum(rows["nbytes"][order]) // _BATCH_NBYTES
     filled += np.arange(len(order)) // _BATCH_ROWS

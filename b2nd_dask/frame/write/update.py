@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,7 +19,7 @@ from b2nd_dask.frame.open.cache import process_cache
 from b2nd_dask.frame.open.opening import ParsedFrame, parse_frame
 from b2nd_dask.frame.read.scan import content_digest
 from b2nd_dask.frame.reference import FrameReference
-from b2nd_dask.frame.write.commit import ChunkIndex, ChunkRows, Envelope, carried, publish_records
+from b2nd_dask.frame.write.commit import Envelope, present_table, publish_records
 from b2nd_dask.frame.write.conflicts import (
     UpdateBase,
     history_with,
@@ -26,8 +27,8 @@ from b2nd_dask.frame.write.conflicts import (
     require_disjoint,
 )
 from b2nd_dask.frame.write.idempotent import RAN_BEFORE, clean_up, is_published
+from b2nd_dask.frame.write.new_frame import FramePlan
 from b2nd_dask.frame.write.records import ChunkRecords, require_all
-from b2nd_dask.frame.write.writer import FramePlan
 from b2nd_dask.storage import Location, UpdateStaging, update_staging_for
 
 
@@ -152,23 +153,22 @@ def _publish_update(
     )
     publish_records(
         ChunkRecords(records.parts, rows),
-        _index_in(present, now.grid),
+        _carried(present_table(present), present.grid.counts, now.grid.counts),
         Envelope.planned(now, staging.key, history),
         rebased,
     )
 
 
-def _index_in(present: ParsedFrame, grid: Grid) -> ChunkIndex:
-    """Carry offsets and checksums of the chunks over into a grid that is as large or larger."""
-    counts = present.grid.counts, grid.counts
-    offsets = carried(present.index.offsets, special_code(ChunkKind.ZEROS), *counts)
-    digests, statistics = present.integrity.valid_by_chunk, ChunkRows.of(present)
-    # the chunks that stay have none, and reading them all to make some is for `seal` to do
-    return ChunkIndex(
-        offsets,
-        None if digests is None else carried(digests, 0, *counts),
-        None if statistics is None else statistics.carried(*counts),
-    )
+def _carried(table: NDArray[Any], before: tuple[int, ...], after: tuple[int, ...]) -> NDArray[Any]:
+    """Move the table of a grid of chunks into a grid that is as large or larger.
+
+    Where the chunks that stay have no checksums the others get none: reading them all to make some
+    is for `seal` to do.
+    """
+    moved = np.zeros(after, table.dtype)
+    moved["offset"] = special_code(ChunkKind.ZEROS)
+    moved[tuple(slice(0, n) for n in before)] = table.reshape(before)
+    return moved.reshape(-1)
 
 
 def open_for_update(location: Location) -> FrameReference:

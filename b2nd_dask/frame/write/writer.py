@@ -1,103 +1,34 @@
-"""Blocks of elements to staged chunks: the plan of a frame, and how each chunk is encoded."""
+"""Blocks of elements to staged chunks: how each chunk is encoded."""
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass, fields, replace
-from typing import Any, Self
+from dataclasses import replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from b2nd_dask.format.array_meta import build_array_meta, build_caterva_meta
 from b2nd_dask.format.chunk.blocks import join_chunks
 from b2nd_dask.format.chunk.codec import encode_chunk
 from b2nd_dask.format.chunk.compression import Compression
 from b2nd_dask.format.chunk.constant import encode_repeated, nan_element
 from b2nd_dask.format.grid import Grid
-from b2nd_dask.format.header import FrameHeader, build_header
 from b2nd_dask.format.index import ChunkKind, special_code
 from b2nd_dask.format.integrity import chunk_digest
 from b2nd_dask.format.statistics import chunk_statistics
-from b2nd_dask.frame.open.opening import OWN_METALAYERS
 from b2nd_dask.frame.read.buffers import BOX_NBYTES, MAX_SCRATCH_NBYTES, scratch
 from b2nd_dask.frame.read.scatter import gather_chunk
+from b2nd_dask.frame.write.new_frame import FramePlan
 from b2nd_dask.frame.write.records import ChunkRecords
-from b2nd_dask.processes import reduced
 from b2nd_dask.storage import Run, Staging
 
 #: Elements compared at once when looking whether a chunk repeats one: the comparison stays in the
 #: L2 cache.
 _COMPARED_AT_ONCE = 1 << 15
-
-
-@dataclass(frozen=True, eq=False, slots=True)
-class FramePlan:
-    """What a new frame will be: everything but its chunks. Pickles small."""
-
-    grid: Grid
-    dtype: np.dtype[Any]
-    compression: Compression
-    sparse: bool
-    meta: Mapping[str, bytes]
-    """The user's fixed metalayers, packed."""
-    vlmeta: Mapping[str, bytes]
-    """The user's variable-length metalayers, packed and compressed."""
-    caterva: bool = False
-    """Whether the header also has the metalayer of the older Caterva."""
-    stats: bool = False
-    """Whether the frame has statistics of its chunks."""
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return reduced(FramePlan, *(getattr(self, field.name) for field in fields(self)))
-
-    @classmethod
-    def of_header(
-        cls, header: FrameHeader, grid: Grid, dtype: np.dtype[Any], vlmeta: Any, *, stats: bool
-    ) -> Self:
-        """Plan a frame with the compression and the metalayers of a header."""
-        layers = header.metalayers
-        meta = {name: raw for name, raw in layers.items() if name not in OWN_METALAYERS}
-        how = header.compression, header.sparse
-        return cls(grid, dtype, *how, meta, vlmeta, "caterva" in layers, stats)
-
-    @property
-    def own_meta(self) -> dict[str, bytes]:
-        """The metalayers that make the frame an array."""
-        own = {"b2nd": build_array_meta(self.grid, self.dtype)}
-        if self.caterva:
-            own["caterva"] = build_caterva_meta(self.grid)
-        return own
-
-    def header(self, *, cbytes: int = 0, frame_len: int = 0, has_vlmeta: bool = False) -> bytes:
-        """Build the frame's header, whose length does not depend on the numbers.
-
-        Parameters
-        ----------
-        cbytes : int
-            Bytes of the data region.
-        frame_len : int
-            Bytes of the frame.
-        has_vlmeta : bool
-            Whether the trailer has any vlmeta.
-        """
-        grid = self.grid
-        header = FrameHeader(
-            header_len=0,
-            frame_len=frame_len,
-            sparse=self.sparse,
-            nbytes=grid.nchunks * grid.chunk_nbytes,
-            cbytes=cbytes,
-            typesize=grid.itemsize,
-            blocksize=grid.block_nbytes,
-            chunksize=grid.chunk_nbytes,
-            compression=self.compression,
-            metalayers={**self.own_meta, **self.meta},
-        )
-        return build_header(header, has_vlmeta=has_vlmeta)
 
 
 def write_block(
@@ -119,7 +50,7 @@ def write_block(
         That compress a large chunk.
     """
     grid = plan.grid
-    batches = StagedBatches(staging, threads)
+    batches = StagedBatches(plan.row, staging, threads)
     elements = np.asarray(elements, plan.dtype)
     counts = [-(-n // c) for n, c in zip(elements.shape, grid.chunks, strict=True)]
     first = [at // c for at, c in zip(origin, grid.chunks, strict=True)]
@@ -136,41 +67,42 @@ def write_block(
 class StagedBatches:
     """Encoded chunks, held until they fill a batch of the staging, then staged together."""
 
-    def __init__(self, staging: Staging, threads: int = 1) -> None:
+    def __init__(self, row: np.dtype[Any], staging: Staging, threads: int = 1) -> None:
+        self._row = row
         self._staging = staging
         self._threads = threads
-        self._codes: dict[int, int] = {}
         self._held: dict[int, bytes] = {}
         self._held_nbytes = 0
+        self._entries: dict[int, tuple[Any, ...]] = {}
         self._runs: dict[int, Run] = {}
-        self._digests: dict[int, int] = {}
-        self._statistics: dict[int, bytes] = {}
 
     def add_elements(self, chunk: int, elements: NDArray[Any], plan: FramePlan) -> None:
         """Encode and add a chunk of valid elements."""
-        rows: list[bytes] = []
-        look = (lambda found: rows.append(chunk_statistics(found))) if plan.stats else None
+        known: list[Any] = []
+        look = (lambda found: known.append(chunk_statistics(found))) if plan.stats else None
         encoded = encode_elements(elements, plan.grid, plan.compression, look, self._threads)
-        self.add(chunk, encoded, rows[0] if rows else None)
-
-    def add(self, chunk: int, encoded: int | bytes, statistics: bytes | None) -> None:
-        """Add what `encode_elements` made of a chunk; stage those before it if there is no room."""
         if isinstance(encoded, int):
-            self._codes[chunk] = encoded
-            return
+            _, *nothing = np.zeros((), self._row["entry"])[()]
+            self._entries[chunk] = (encoded, *nothing)
+        else:
+            self.add(chunk, encoded, *known)
+
+    def add(self, chunk: int, encoded: bytes, *statistics: Any) -> None:
+        """Add a chunk that is stored, with its statistics if the table has some.
+
+        Stages those before it if there is no room.
+        """
         if self._held_nbytes + len(encoded) > self._staging.batch_nbytes:
             self._stage()
         # while it is in the processor's cache
-        self._digests[chunk] = chunk_digest(encoded)
-        if statistics is not None:
-            self._statistics[chunk] = statistics
+        self._entries[chunk] = (0, chunk_digest(encoded), *statistics)
         self._held[chunk] = encoded
         self._held_nbytes += len(encoded)
 
     def finish(self) -> ChunkRecords:
         """Stage the rest, and record all chunks."""
         self._stage()
-        return ChunkRecords.of(self._codes, self._runs, self._digests, self._statistics)
+        return ChunkRecords.of(self._row, self._entries, self._runs)
 
     def _stage(self) -> None:
         if not self._held:
@@ -181,7 +113,7 @@ class StagedBatches:
 
 
 def constant_records(
-    element: NDArray[Any], origin: tuple[int, ...], shape: tuple[int, ...], grid: Grid
+    element: NDArray[Any], origin: tuple[int, ...], shape: tuple[int, ...], plan: FramePlan
 ) -> ChunkRecords | None:
     """Record the chunks of a region that repeats one element, as far as they need no data.
 
@@ -193,14 +125,13 @@ def constant_records(
         Index of the region's first element in the frame; the corner of a chunk.
     shape : tuple of int
         Of the region; not empty.
-    grid : Grid
-        Of the frame.
 
     Returns
     -------
     ChunkRecords or None
         None where the offset index has no code for the element.
     """
+    grid = plan.grid
     code = encode_constant(element, grid)
     if not isinstance(code, int):
         return None
@@ -213,7 +144,7 @@ def constant_records(
         whole = [n // c for n, c in zip(grid.shape, grid.chunks, strict=True)]
         cells = [axis[axis < n] for axis, n in zip(cells, whole, strict=True)]
     numbers = np.ravel_multi_index(np.ix_(*cells), grid.counts) if cells else np.zeros(1, np.int64)
-    return ChunkRecords.of_special(np.asarray(numbers).reshape(-1), code)
+    return ChunkRecords.of_special(plan.row, np.asarray(numbers).reshape(-1), code)
 
 
 def encode_elements(

@@ -18,7 +18,7 @@ from b2nd_dask.frame.read.read_cost import ChunkRange, ReadCosts, Region, is_dir
 from b2nd_dask.frame.read.reduce import group_nbytes
 from b2nd_dask.frame.rechunk.intermediate_frame import IntermediateFrame
 from b2nd_dask.frame.reference import FrameReference
-from b2nd_dask.frame.write.writer import FramePlan
+from b2nd_dask.frame.write.new_frame import FramePlan
 from b2nd_dask.graph.expression.chunk_steps import Fold
 from b2nd_dask.graph.expression.program import Program
 from b2nd_dask.graph.expression.tiles import InPlace, Tiles, in_place, is_tiled

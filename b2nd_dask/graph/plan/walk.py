@@ -23,8 +23,8 @@ from b2nd_dask.frame.rechunk.intermediate_frame import (
 from b2nd_dask.frame.rechunk.source import FlatSource, Source
 from b2nd_dask.frame.rechunk.work import rechunk_region
 from b2nd_dask.frame.write.idempotent import open_staging
+from b2nd_dask.frame.write.new_frame import FramePlan
 from b2nd_dask.frame.write.parts import open_part
-from b2nd_dask.frame.write.writer import FramePlan
 from b2nd_dask.graph._dask_compat import (
     DataNode,
     FinalizeCompute,

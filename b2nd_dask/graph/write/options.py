@@ -17,9 +17,8 @@ from b2nd_dask.format.grid import steps
 from b2nd_dask.frame.array import Frame, reference_of
 from b2nd_dask.frame.joined import JoinedReference
 from b2nd_dask.frame.reference import FrameReference
-from b2nd_dask.frame.write.new_frame import halved, pack_entries, plan_frame, users_names
+from b2nd_dask.frame.write.new_frame import FramePlan, halved, pack_entries, plan_frame, users_names
 from b2nd_dask.frame.write.update import differing_options
-from b2nd_dask.frame.write.writer import FramePlan
 from b2nd_dask.graph import _dask_compat
 from b2nd_dask.graph.read.blocks import readings
 from b2nd_dask.graph.write.input_arrays import is_labelled
@@ -29,7 +28,7 @@ NEW = {"w-": False, "w": True}
 _MODES = (*NEW, "a", "r+", "stage")
 #: Part of the key of a write that may be resumed; changes with what is staged and how, so that no
 #: version resumes what another one has staged.
-STAGED_LAYOUT = 3
+STAGED_LAYOUT = 4
 #: A frame chunk is the unit of reading and of memory: bigger dask blocks are stored as several.
 LARGEST_DEFAULT_CHUNK = 32 << 20
 #: Smaller ones cost more time for the task, the index and the file than for their elements.

@@ -17,7 +17,7 @@ from b2nd_dask.frame.members.writable import target_of
 from b2nd_dask.frame.rechunk.one_pass import Budget, OnePass, shown
 from b2nd_dask.frame.rechunk.source import StoredChunks, View
 from b2nd_dask.frame.reference import FrameReference
-from b2nd_dask.frame.write.writer import FramePlan
+from b2nd_dask.frame.write.new_frame import FramePlan
 from b2nd_dask.graph.read.from_b2nd import array_of
 from b2nd_dask.graph.read.sizes import MANY_TASKS
 from b2nd_dask.graph.write.options import WriteOptions, check_mode, new_plan

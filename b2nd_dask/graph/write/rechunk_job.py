@@ -36,8 +36,8 @@ from b2nd_dask.frame.rechunk.work import (
 from b2nd_dask.frame.write.commit import commit_frame
 from b2nd_dask.frame.write.conflicts import ChunkBox
 from b2nd_dask.frame.write.idempotent import open_staging
+from b2nd_dask.frame.write.new_frame import FramePlan
 from b2nd_dask.frame.write.records import ChunkRecords, staged_records
-from b2nd_dask.frame.write.writer import FramePlan
 from b2nd_dask.graph.read.blocks import Chunks, regions_of
 from b2nd_dask.graph.resources import available, nbytes_of
 from b2nd_dask.graph.write.write_tasks import Job, Tasks, WriteJob, new_token, opening
@@ -280,7 +280,7 @@ class IntermediateFrames:
         if staging.resumable:
             if intermediate.is_done():
                 return {}, None
-            staged = staged_records(staging, plan.grid.nchunks)
+            staged = staged_records(staging, plan.row, plan.grid.nchunks)
         task = (open_intermediate, intermediate, self.opened.key, self._reads_again)
         opened = opening(self._staging.label, task, self.opened)
         written = make(plan=plan, staging=staging, opened=opened).graph(staged)

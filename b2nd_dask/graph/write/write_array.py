@@ -18,9 +18,9 @@ from b2nd_dask.frame.access import frame_at
 from b2nd_dask.frame.members.writable import frame_to_change, target_of
 from b2nd_dask.frame.reference import FrameReference
 from b2nd_dask.frame.write.idempotent import RAN_BEFORE, clean_up, give_up, is_published
+from b2nd_dask.frame.write.new_frame import FramePlan
 from b2nd_dask.frame.write.records import staged_records
 from b2nd_dask.frame.write.update import open_for_update
-from b2nd_dask.frame.write.writer import FramePlan
 from b2nd_dask.graph.read.from_b2nd import array_of, expressions, is_expression
 from b2nd_dask.graph.read.sizes import MANY_TASKS
 from b2nd_dask.graph.write.input_arrays import as_dask, as_elements, held_by
@@ -150,7 +150,8 @@ def run_job(job: Job, location: Location, *, compute: bool) -> da.Array | Delaye
             done: Delayed = delayed(job.staging.label)
             return done
     else:
-        written = job.graph(staged_records(job.staging, nchunks) if resumes else None)
+        staged = staged_records(job.staging, job.plan.row, nchunks) if resumes else None
+        written = job.graph(staged)
         if not compute:
             _warn(job)
             return written

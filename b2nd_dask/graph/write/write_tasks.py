@@ -29,8 +29,9 @@ from b2nd_dask.frame.write.idempotent import (
     open_staging,
     stage_once,
 )
+from b2nd_dask.frame.write.new_frame import FramePlan
 from b2nd_dask.frame.write.records import ChunkRecords, merge_records
-from b2nd_dask.frame.write.writer import FramePlan, constant_records, write_block
+from b2nd_dask.frame.write.writer import constant_records, write_block
 from b2nd_dask.graph import _dask_compat
 from b2nd_dask.graph.read.blocks import Chunks, regions_of
 from b2nd_dask.graph.resources import available
@@ -142,8 +143,9 @@ class Tasks:
     def committed(self, keys: Sequence[Any], finish: Any, plan: Any, *before: Any) -> Delayed:
         """Merge records, `FAN_IN` at a time, and publish the frame: arguments of `finish_once`."""
         name, level = self.name("merge"), 0
+        keys = keys or [self.add("nothing", ChunkRecords.of(self.plan.row, {}, {}))]
         while len(keys) > 1 or level == 0:
-            groups = [list(keys[at : at + FAN_IN]) for at in range(0, len(keys), FAN_IN)] or [[]]
+            groups = [list(keys[at : at + FAN_IN]) for at in range(0, len(keys), FAN_IN)]
             keys = [(name, level, i) for i in range(len(groups))]
             self.graph |= {
                 key: (merge_records, group) for key, group in zip(keys, groups, strict=True)
@@ -173,7 +175,7 @@ class _Blocks(Tasks):
         element = constant_element(job.elements) if staged is None and 0 not in shape else None
         if element is not None:
             # chunks that need no data
-            staged = constant_records(element, job.origin, shape, grid)
+            staged = constant_records(element, job.origin, shape, job.plan)
         is_missing, self.known = self.missing(self.array.chunks, job.origin, grid, staged)
         self.at = [tuple(at) for at in np.argwhere(is_missing).tolist()]
         """Indices of the blocks that are computed."""

@@ -194,7 +194,8 @@ class ContiguousStaging(_LocalStaging):
         that is begun anew finds everything as the one before did.
         """
         ordered, order = in_order(chunks)
-        used = np.bincount(ordered.part, ordered.nbytes, minlength=len(ordered.parts))
+        rows = ordered.rows
+        used = np.bincount(rows["part"], rows["nbytes"], minlength=len(ordered.parts))
         positions = np.empty(len(order), np.int64)
         with about(self.target):
             base = self._base(ordered.parts, used)
@@ -204,14 +205,14 @@ class ContiguousStaging(_LocalStaging):
             try:
                 end = max(os.fstat(fd).st_size, self.header_len)
                 for part, members in runs_of(ordered):
-                    start = int(ordered.start[members.start])
+                    start = int(rows["start"][members.start])
                     shift = 0
                     if part != base:
-                        nbytes = int(ordered.nbytes[members].sum())
+                        nbytes = int(rows["nbytes"][members].sum())
                         self.copy_part(ordered.parts[part], start, nbytes, fd, end)
                         shift = end - start
                         end += nbytes
-                    positions[order[members]] = ordered.start[members] + shift - self.header_len
+                    positions[order[members]] = rows["start"][members] + shift - self.header_len
             finally:
                 os.close(fd)
         return Placement(positions, end - self.header_len, (Run(name, 0, end),))
@@ -281,11 +282,11 @@ class SparseStaging(_LocalStaging):
             # of a commit that was killed
             remove_path(frame)
             frame.mkdir()
-            for number, part in enumerate(chunks.part.tolist()):
+            for number, part in enumerate(chunks.rows["part"].tolist()):
                 # upstream does not open frames whose numbers have gaps
                 # (docs/format.md, Sparse directory)
                 link_or_copy(self.directory / chunks.parts[part], frame / chunk_member(number))
-        return Placement(np.arange(len(chunks.part)), int(chunks.nbytes.sum()))
+        return Placement(np.arange(len(chunks.rows)), int(chunks.rows["nbytes"].sum()))
 
     def publish(self, placement: Placement, head: bytes, tail: bytes) -> None:
         """Write the index file last, sync, rename; see `Staging.publish`."""

@@ -80,12 +80,13 @@ class ContiguousUpdate(ContiguousStaging):
     def join(self, chunks: StagedChunks) -> Placement:
         """Lay the chunks out behind the old end; see `Staging.join`."""
         ordered, order = in_order(chunks)
+        starts, sizes = ordered.rows["start"], ordered.rows["nbytes"]
         positions = np.empty(len(order), np.int64)
         runs = []
         end = self.frame_len
         for part, members in runs_of(ordered):
-            start, nbytes = int(ordered.start[members.start]), int(ordered.nbytes[members].sum())
-            positions[order[members]] = ordered.start[members] + (end - start - self.header_len)
+            start, nbytes = int(starts[members.start]), int(sizes[members].sum())
+            positions[order[members]] = starts[members] + (end - start - self.header_len)
             runs.append(Run(ordered.parts[part], start, start + nbytes))
             end += nbytes
         return Placement(positions, end - self.header_len, tuple(runs))
@@ -155,11 +156,12 @@ class SparseUpdate(SparseStaging):
         with about(self.target):
             members = list(Path(self.target).iterdir())
         used = {int(p.stem, 16) for p in members if CHUNK_MEMBER.fullmatch(p.name)}
-        count = len(chunks.part)
+        count = len(chunks.rows)
         free = itertools.islice((n for n in itertools.count() if n not in used), count)
         positions = np.fromiter(free, np.int64, count)
-        runs = [Run(chunks.parts[part], 0, 0) for part in chunks.part.tolist()]
-        return Placement(positions, self.kept_nbytes + int(chunks.nbytes.sum()), tuple(runs))
+        runs = [Run(chunks.parts[part], 0, 0) for part in chunks.rows["part"].tolist()]
+        nbytes = self.kept_nbytes + int(chunks.rows["nbytes"].sum())
+        return Placement(positions, nbytes, tuple(runs))
 
     def publish(self, placement: Placement, head: bytes, tail: bytes) -> None:
         """Link the chunk files in, sync, replace the index file; see `Staging.publish`."""

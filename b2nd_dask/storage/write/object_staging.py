@@ -164,13 +164,14 @@ class ObjectStaging(BaseObjectStaging):
 
     def join(self, chunks: StagedChunks) -> Placement:
         """Choose the offset of each object; see `Staging.join`."""
-        used, first, index = np.unique(chunks.part, return_index=True, return_inverse=True)
-        sizes = np.bincount(index, chunks.nbytes, minlength=len(used)).astype(np.int64)
+        rows = chunks.rows
+        used, first, index = np.unique(rows["part"], return_index=True, return_inverse=True)
+        sizes = np.bincount(index, rows["nbytes"], minlength=len(used)).astype(np.int64)
         order = np.lexsort((first, sizes >= _SMALL_OBJECT))
         bases = np.empty_like(sizes)
         bases[order] = np.cumsum(sizes[order]) - sizes[order]
         runs = tuple(Run(chunks.parts[used[i]], 0, int(sizes[i])) for i in order)
-        return Placement(bases[index] + chunks.start, int(sizes.sum()), runs)
+        return Placement(bases[index] + rows["start"], int(sizes.sum()), runs)
 
     def publish(self, placement: Placement, head: bytes, tail: bytes) -> None:
         """Join the objects, in the store where it can; see `Staging.publish`."""
@@ -210,12 +211,9 @@ class SparseObjectStaging(BaseObjectStaging):
 
     def join(self, chunks: StagedChunks) -> Placement:
         """Number the chunks without gaps; see `Staging.join`."""
-        sizes = chunks.nbytes.tolist()
-        runs = (
-            Run(chunks.parts[part], 0, size)
-            for part, size in zip(chunks.part.tolist(), sizes, strict=True)
-        )
-        return Placement(np.arange(len(sizes)), sum(sizes), tuple(runs))
+        rows = chunks.rows[["part", "nbytes"]].tolist()
+        runs = tuple(Run(chunks.parts[part], 0, nbytes) for part, nbytes in rows)
+        return Placement(np.arange(len(rows)), sum(run.stop for run in runs), runs)
 
     def publish(self, placement: Placement, head: bytes, tail: bytes) -> None:
         """Copy the chunks to their names, then put the index; see `Staging.publish`."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, Self
 
 import numpy as np
@@ -25,15 +26,15 @@ class Run(NamedTuple):
     stop: int
 
 
-class StagedChunks(NamedTuple):
-    """Parts and offsets of all staged chunks of a frame, as columns."""
+@dataclass(frozen=True, eq=False, slots=True)
+class StagedChunks:
+    """Where chunks of a frame are staged."""
 
     parts: tuple[str, ...]
     """Names of the parts."""
-    part: NDArray[np.int64]
-    """For each chunk the number of its part."""
-    start: NDArray[np.int64]
-    nbytes: NDArray[np.int64]
+    rows: NDArray[Any]
+    """One for each chunk. Nothing here looks at other columns than `part`, which is a position in
+    `parts`, `start` and `nbytes`."""
 
 
 class Placement(NamedTuple):
@@ -156,14 +157,14 @@ def runs_of(chunks: StagedChunks) -> list[tuple[int, slice]]:
     chunks : StagedChunks
         In the order of part and start.
     """
-    stop = chunks.start + chunks.nbytes
-    breaks = np.flatnonzero((chunks.part[1:] != chunks.part[:-1]) | (chunks.start[1:] != stop[:-1]))
-    edges = [0, *(breaks + 1).tolist(), len(chunks.start)]
-    return [(int(chunks.part[a]), slice(a, b)) for a, b in itertools.pairwise(edges) if a < b]
+    part, start = chunks.rows["part"], chunks.rows["start"]
+    stop = start + chunks.rows["nbytes"]
+    breaks = np.flatnonzero((part[1:] != part[:-1]) | (start[1:] != stop[:-1]))
+    edges = [0, *(breaks + 1).tolist(), len(start)]
+    return [(int(part[a]), slice(a, b)) for a, b in itertools.pairwise(edges) if a < b]
 
 
 def in_order(chunks: StagedChunks) -> tuple[StagedChunks, NDArray[Any]]:
     """Sort chunks by part and start; the permutation comes along."""
-    order = np.lexsort((chunks.start, chunks.part))
-    columns = (chunks.part[order], chunks.start[order], chunks.nbytes[order])
-    return StagedChunks(chunks.parts, *columns), order
+    order = np.lexsort((chunks.rows["start"], chunks.rows["part"]))
+    return StagedChunks(chunks.parts, chunks.rows[order]), order
