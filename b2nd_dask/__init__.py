@@ -129,7 +129,7 @@ class _ToB2nd:
         return __getattr__("to_b2nd").__get__(array, owner)
 
 
-#: Another package, or dask itself, may name something late there, too.
+#: Another package, or dask itself, may define names lazily there, too.
 _otherwise = vars(_da).get("__getattr__")
 
 

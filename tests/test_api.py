@@ -133,13 +133,13 @@ def test_signatures_of_methods(function):
     assert signature(function) == FUNCTIONS[function]
 
 
-def test_what_type_checkers_see_is_what_is_imported_late():
+def test_what_type_checkers_see_is_what_is_imported_lazily():
     tree = ast.parse(Path(b2nd_dask.__file__).read_text())
     block = next(node for node in tree.body if isinstance(node, ast.If))
     seen = {alias.name: node.module for node in block.body for alias in node.names}
-    late = {name: f"b2nd_dask.{module}" for name, module in b2nd_dask._MODULES.items()}
+    lazy = {name: f"b2nd_dask.{module}" for name, module in b2nd_dask._MODULES.items()}
     # the one that is a module
-    assert seen == late | {"plot": "b2nd_dask"}
+    assert seen == lazy | {"plot": "b2nd_dask"}
     assert seen.keys() <= set(dir(b2nd_dask))
 
 

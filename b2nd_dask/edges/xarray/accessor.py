@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING, Any
 
 import xarray as xr
 
-from b2nd_dask.late import late
+from b2nd_dask.lazy import lazy
 
 if TYPE_CHECKING:
     from b2nd_dask.graph.plan.plan import Plan
 
-_plan = late("b2nd_dask.graph.plan.plan", "plan")
-_to_b2nd = late("b2nd_dask.graph.write.to_b2nd", "to_b2nd")
+_plan = lazy("b2nd_dask.graph.plan.plan", "plan")
+_to_b2nd = lazy("b2nd_dask.graph.write.to_b2nd", "to_b2nd")
 
 
 class B2ndAccessor:

@@ -7,15 +7,15 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from b2nd_dask.graph.write.write_array import write_array
-from b2nd_dask.late import late
+from b2nd_dask.lazy import lazy
 
 #: Takes the path, and by their names the options of `to_b2nd` that differ from their defaults.
 Writer = Callable[..., Any]
 #: How to write an object of a package, which is not imported for it; None of what is not known.
 _ADAPTERS: dict[str, Callable[[Any], Writer | None]] = {
-    "xarray": late("b2nd_dask.edges.xarray.adapter", "of_xarray"),
-    "zarr": late("b2nd_dask.edges.convert.inputs", "of_zarr"),
-    "h5py": late("b2nd_dask.edges.convert.inputs", "of_h5py"),
+    "xarray": lazy("b2nd_dask.edges.xarray.adapter", "of_xarray"),
+    "zarr": lazy("b2nd_dask.edges.convert.inputs", "of_zarr"),
+    "h5py": lazy("b2nd_dask.edges.convert.inputs", "of_h5py"),
 }
 
 

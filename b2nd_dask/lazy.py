@@ -1,4 +1,4 @@
-"""What layers below hand to layers above, by name: imported when it is called, not before."""
+"""Functions of layers above, named by layers below: imported when they are called."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from importlib import import_module
 from typing import Any
 
 
-def late(module: str, name: str) -> Callable[..., Any]:
-    """Make a function, or a method, of one that is imported when it is first called.
+def lazy(module: str, name: str) -> Callable[..., Any]:
+    """Make a function, or a method, that imports its definition when it is called.
 
     Parameters
     ----------
@@ -17,7 +17,7 @@ def late(module: str, name: str) -> Callable[..., Any]:
 
     Examples
     --------
-    >>> late("b2nd_dask.format.grid", "parse_selection")(0, (3,)).axes
+    >>> lazy("b2nd_dask.format.grid", "parse_selection")(0, (3,)).axes
     (range(0, 1),)
     """
 
