@@ -2,9 +2,11 @@
 
 Importing the package also sets ``from_b2nd`` and ``to_b2nd`` in ``dask.array``, and the method
 ``to_b2nd`` of ``dask.array.Array``, and the way its graphs are optimized; its method ``rechunk``
-reads frames in the new blocks where that costs little.
+reads frames in the new blocks where that costs little. What these names stand for is imported when
+it is first asked for.
 """
 
+import sys as _sys
 from importlib import import_module as _import_module
 from typing import TYPE_CHECKING as _TYPE_CHECKING
 from typing import Any as _Any
@@ -12,8 +14,6 @@ from typing import Any as _Any
 import dask.array as _da
 
 from b2nd_dask._version import __version__
-from b2nd_dask.edges.display import install as _install_display
-from b2nd_dask.edges.inputs import install as _install_inputs
 from b2nd_dask.errors import (
     B2ndError,
     ChecksumError,
@@ -24,32 +24,26 @@ from b2nd_dask.errors import (
     UnsupportedFrameError,
     VersionMismatchError,
 )
-from b2nd_dask.format.index import ChunkKind
-from b2nd_dask.frame.access import open_b2nd
-from b2nd_dask.frame.array import Frame
-from b2nd_dask.frame.compact import compact
-from b2nd_dask.frame.seal import add_stats, seal
-from b2nd_dask.frame.verify import Verification, verify
-from b2nd_dask.frame.write.parts import commit
 from b2nd_dask.graph.optimize.optimizer import install as _install
-from b2nd_dask.graph.persist import persist_compressed
-from b2nd_dask.graph.plan.plan import FrameReads, Plan, Target, plan
-from b2nd_dask.graph.read.from_b2nd import from_b2nd
-from b2nd_dask.graph.write.parts import create
-from b2nd_dask.graph.write.rechunk import rechunk
-from b2nd_dask.graph.write.to_b2nd import to_b2nd
-from b2nd_dask.storage import StagingInfo, list_staging, remove_staging
 
 if _TYPE_CHECKING:
+    # the names of `_MODULES`
     from b2nd_dask import plot
     from b2nd_dask.edges.convert.convert import convert
-
-_install()
-_install_display()
-_install_inputs()
-_da.from_b2nd = from_b2nd  # type: ignore[attr-defined]
-_da.to_b2nd = to_b2nd  # type: ignore[attr-defined]
-_da.Array.to_b2nd = to_b2nd  # type: ignore[attr-defined]
+    from b2nd_dask.format.index import ChunkKind
+    from b2nd_dask.frame.access import open_b2nd
+    from b2nd_dask.frame.array import Frame
+    from b2nd_dask.frame.compact import compact
+    from b2nd_dask.frame.seal import add_stats, seal
+    from b2nd_dask.frame.verify import Verification, verify
+    from b2nd_dask.frame.write.parts import commit
+    from b2nd_dask.graph.persist import persist_compressed
+    from b2nd_dask.graph.plan.plan import FrameReads, Plan, Target, plan
+    from b2nd_dask.graph.read.from_b2nd import from_b2nd
+    from b2nd_dask.graph.write.parts import create
+    from b2nd_dask.graph.write.rechunk import rechunk
+    from b2nd_dask.graph.write.to_b2nd import to_b2nd
+    from b2nd_dask.storage import StagingInfo, list_staging, remove_staging
 
 __all__ = [
     "B2ndError",
@@ -86,15 +80,72 @@ __all__ = [
     "verify",
 ]
 
+#: The module of each name that is imported when it is first asked for.
+_MODULES = {
+    "ChunkKind": "format.index",
+    "Frame": "frame.array",
+    "FrameReads": "graph.plan.plan",
+    "Plan": "graph.plan.plan",
+    "StagingInfo": "storage",
+    "Target": "graph.plan.plan",
+    "Verification": "frame.verify",
+    "add_stats": "frame.seal",
+    "commit": "frame.write.parts",
+    "compact": "frame.compact",
+    "convert": "edges.convert.convert",
+    "create": "graph.write.parts",
+    "from_b2nd": "graph.read.from_b2nd",
+    "list_staging": "storage",
+    "open_b2nd": "frame.access",
+    "persist_compressed": "graph.persist",
+    "plan": "graph.plan.plan",
+    "plot": "plot",
+    "rechunk": "graph.write.rechunk",
+    "remove_staging": "storage",
+    "seal": "frame.seal",
+    "to_b2nd": "graph.write.to_b2nd",
+    "verify": "frame.verify",
+}
+_OF_DASK = ("from_b2nd", "to_b2nd")
+
 
 def __getattr__(name: str) -> _Any:
-    """Import what few programs use when it is first asked for."""
-    if name == "plot":
-        return _import_module("b2nd_dask.plot")
-    if name == "convert":
-        return _import_module("b2nd_dask.edges.convert.convert").convert
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    module = _MODULES.get(name)
+    if module is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    found = _import_module(f"{__name__}.{module}")
+    # importing `plot` has set it already
+    return globals().setdefault(name, getattr(found, name, found))
 
 
 def __dir__() -> list[str]:
     return sorted({*globals(), *__all__})
+
+
+class _ToB2nd:
+    """The method `to_b2nd` of dask arrays: the function, once somebody asks for it."""
+
+    def __get__(self, array: object, owner: type | None = None) -> _Any:
+        return __getattr__("to_b2nd").__get__(array, owner)
+
+
+#: Another package, or dask itself, may define names lazily there, too.
+_otherwise = vars(_da).get("__getattr__")
+
+
+def _name_of_dask(name: str) -> _Any:
+    """What `dask.array` has under a name that it does not define itself."""
+    if name in _OF_DASK:
+        return __getattr__(name)
+    if _otherwise is not None:
+        return _otherwise(name)
+    raise AttributeError(f"module {_da.__name__!r} has no attribute {name!r}")
+
+
+_install()
+_da.Array.to_b2nd = _ToB2nd()  # type: ignore[attr-defined]
+_da.__getattr__ = _name_of_dask  # type: ignore[method-assign]
+_da.__dir__ = lambda: sorted({*vars(_da), *_OF_DASK})  # type: ignore[method-assign]
+# dask.array, without which nothing here works, has imported xarray where it is installed
+if _sys.modules.get("xarray") is not None:
+    _import_module("b2nd_dask.edges.xarray.accessor").register()

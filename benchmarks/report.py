@@ -164,17 +164,27 @@ def _figures_rows(result: ScenarioResult) -> list[list[str]]:
 
 def _figures_row(figures: Figures, ours: Figures | None) -> list[str]:
     if not figures.seconds:
-        return [figures.contender, f"failed: {figures.failure}".replace("|", "/")]
-    cpu = sorted(figures.cpu_seconds)[len(figures.cpu_seconds) // 2]
+        return [figures.contender, cell(figures)]
     return [
         figures.contender,
         _ms(figures.median),
         f"{_ms(min(figures.seconds))} .. {_ms(max(figures.seconds))}",
-        _ms(cpu),
+        _ms(_cpu(figures)),
         f"{figures.median / ours.median:.2f}" if ours else "",
         f"+{figures.growth / 1e6:.0f} MB",
         f"{figures.resident_peak / 1e6:.0f} MB",
     ]
+
+
+def cell(figures: Figures) -> str:
+    """Time, CPU time and memory of a contender."""
+    if not figures.seconds:
+        return f"failed: {figures.failure}".replace("|", "/")
+    return f"{_ms(figures.median)}, {_ms(_cpu(figures))}, +{figures.growth / 1e6:.0f} MB"
+
+
+def _cpu(figures: Figures) -> float:
+    return sorted(figures.cpu_seconds)[len(figures.cpu_seconds) // 2]
 
 
 def _ms(seconds: float) -> str:

@@ -1,7 +1,11 @@
 """The public names and signatures, and what `import b2nd_dask` adds to dask: changed on purpose."""
 
+import ast
 import inspect
 import pickle
+import sys
+from pathlib import Path
+from subprocess import run
 
 import blosc2
 import dask.array as da
@@ -129,9 +133,43 @@ def test_signatures_of_methods(function):
     assert signature(function) == FUNCTIONS[function]
 
 
+def test_what_type_checkers_see_is_what_is_imported_lazily():
+    tree = ast.parse(Path(b2nd_dask.__file__).read_text())
+    block = next(node for node in tree.body if isinstance(node, ast.If))
+    seen = {alias.name: node.module for node in block.body for alias in node.names}
+    lazy = {name: f"b2nd_dask.{module}" for name, module in b2nd_dask._MODULES.items()}
+    # the one that is a module
+    assert seen == lazy | {"plot": "b2nd_dask"}
+    assert seen.keys() <= set(dir(b2nd_dask))
+
+
+#: Modules of this package that importing it loads.
+LOADED = 13
+
+OWN_MODULES = """
+import sys, warnings, dask.array as da, b2nd_dask
+own = lambda: len([name for name in sys.modules if name.partition(".")[0] == "b2nd_dask"])
+print(own())
+da.ones((6, 6), chunks=3).rechunk(2).sum().compute(scheduler="sync")
+print(own(), "fsspec" in sys.modules)
+assert {"from_b2nd", "to_b2nd"} <= set(dir(da)) and hasattr(da.Array, "to_b2nd")
+"""
+
+
+def test_importing_loads_few_modules_and_graphs_without_frames_no_more():
+    found = run([sys.executable, "-c", OWN_MODULES], capture_output=True, text=True, check=True)
+    first, second, fsspec = found.stdout.split()
+    assert int(first) <= LOADED
+    assert (second, fsspec) == (first, "False")
+
+
 def test_what_is_added_to_dask():
     assert da.from_b2nd is from_b2nd
     assert da.to_b2nd is da.Array.to_b2nd is to_b2nd
+    assert {"from_b2nd", "to_b2nd", "Array", "ones"} <= set(dir(da))
+    for module in (da, b2nd_dask):
+        with pytest.raises(AttributeError, match=f"'{module.__name__}' has no attribute 'nothing'"):
+            getattr(module, "nothing")  # noqa: B009 - as a user asks
     # all else is dask's own
     assert da.Array.rechunk.__module__ == "dask.array.core"
 

@@ -366,11 +366,15 @@ def test_results_come_back_from_their_file(tmp_path: Path) -> None:
     assert (again, results) == (run, [result])
     paths = summary.write(tmp_path, [tmp_path / "results.json"])
     text = paths[0].read_text()
-    assert "| case: one | under 2 s | ours | 1.5 | reached |" in text
-    assert "failed: MemoryError: 8 MB / more" in text
+    assert "| job | ours | peer |" in text
+    assert "| **one**: title | 1.50 s, 1.50 s, +2 MB | failed: MemoryError: 8 MB / more |" in text
+    assert "Of the 1 targets that the cases state 1 are reached" in text
+    assert "`python -m benchmarks case`; [plot](plots/case.png)" in text
+    assert "not a measurement" in text
+    text = report.markdown(run, results)
+    assert "| under 2 s | ours | 1.5 | reached |" in text
     assert "Left out: x: no y." in text
     assert "Dirty in the page cache before a run: at most 5 kB." in text
-    assert "not a measurement" in text
     assert [path.name for path in paths[1:]] == ["case.png"]
     assert all(path.stat().st_size > 1000 for path in paths[1:])
 

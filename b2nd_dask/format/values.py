@@ -18,6 +18,7 @@ from b2nd_dask.format.chunk.compression import Compression
 from b2nd_dask.format.dtypes import dtype_of_descr, parse_dtype
 from b2nd_dask.format.metalayers import MAX_NAME
 from b2nd_dask.format.msgpack_bounds import ItemBudget, require_spread
+from b2nd_dask.lazy import lazy
 
 #: An entry of vlmeta may always unpack to this many bytes ...
 FREE_NBYTES = 64 << 20
@@ -49,6 +50,8 @@ class MetaView(Mapping[str, Any]):
     compressed : bool
         Whether each entry is a chunk (vlmeta) or plain msgpack (fixed metalayers).
     """
+
+    _repr_html_ = lazy("b2nd_dask.edges.display.pages", "meta_html")
 
     def __init__(self, entries: Mapping[str, bytes], path: str, *, compressed: bool) -> None:
         self._entries = entries

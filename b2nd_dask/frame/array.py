@@ -17,6 +17,7 @@ from b2nd_dask.frame.info import FrameInfo, info_of
 from b2nd_dask.frame.read.buffers import writable
 from b2nd_dask.frame.read.region import own_threads
 from b2nd_dask.frame.reference import FrameReference
+from b2nd_dask.lazy import lazy
 
 
 class Frame:
@@ -26,6 +27,8 @@ class Frame:
     frame when it first reads from it, or raises `StaleFrameError`. Shape, dtype and chunks travel
     with the reference. May be shared by threads.
     """
+
+    _repr_html_ = lazy("b2nd_dask.edges.display.pages", "frame_html")
 
     def __init__(self, reference: FrameReference, threads: int | None = None) -> None:
         self._opened = reference

@@ -27,6 +27,7 @@ from b2nd_dask.frame.chunk_table import (
 )
 from b2nd_dask.frame.reference import FrameReference
 from b2nd_dask.frame.sizes import decimal
+from b2nd_dask.lazy import lazy
 
 #: Kinds of chunks, as texts and pictures name them.
 KIND_NAMES = {
@@ -54,6 +55,8 @@ _MOST_SHOWN = 1 << 20
 
 class FrameInfo(Mapping[str, str]):
     """Names and texts that describe a frame; prints as a table."""
+
+    _repr_html_ = lazy("b2nd_dask.edges.display.pages", "info_html")
 
     def __init__(self, rows: Mapping[str, str]) -> None:
         self._rows = dict(rows)

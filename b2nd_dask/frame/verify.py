@@ -16,6 +16,7 @@ from b2nd_dask.frame.access import UrlPath, locate
 from b2nd_dask.frame.open.cache import process_cache
 from b2nd_dask.frame.open.validity import require_current
 from b2nd_dask.frame.read.scan import scan_chunks
+from b2nd_dask.lazy import lazy
 
 
 @dataclass(frozen=True)
@@ -35,6 +36,8 @@ class Verification:
     `B2ndError.chunk`."""
     bad_statistics: str = ""
     """What is damaged of the statistics of the chunks, which are not used then; mostly nothing."""
+
+    _repr_html_ = lazy("b2nd_dask.edges.display.pages", "verification_html")
 
     @property
     def ok(self) -> bool:

@@ -18,11 +18,13 @@ from dask.callbacks import Callback
 from b2nd_dask.frame.joined import JoinedReference
 from b2nd_dask.graph._dask_compat import warn_once
 from b2nd_dask.graph.task_calls import TaskCalls
-from b2nd_dask.graph.tasks import BlockRead, index_block, reduce_block
+from b2nd_dask.graph.tasks import BlockRead, index_block, read_at_once, reduce_block
 from b2nd_dask.storage import Item, Prefetch
 
 #: A graph whose first tasks read nothing from a store is not looked at further.
 _FIRST_TASKS = 1000
+#: Compressed bytes of a task that has enough under way by itself. (`read_at_once` reads in pieces.)
+_MOST_OF_TASK = 16 << 20
 
 
 class _Prefetching(Callback):
@@ -67,10 +69,13 @@ def _items(graph: Mapping[Any, Any], nodes: Iterable[Any]) -> Iterator[Item]:
         if number == _FIRST_TASKS and not found:
             return
         for func, args in calls.of(node):
-            if not _may_read_less(func, args):
-                for item in itertools.chain.from_iterable(map(_items_of, _blocks_in(args))):
-                    found = True
-                    yield item
+            if _may_read_less(func, args):
+                continue
+            items = list(itertools.chain.from_iterable(map(_items_of, _blocks_in(args))))
+            found |= bool(items)
+            nbytes = sum(item.span.stop - item.span.start for item in items)
+            if func is read_at_once or nbytes <= _MOST_OF_TASK:
+                yield from items
 
 
 def _may_read_less(func: Any, args: list[Any]) -> bool:

@@ -1,4 +1,4 @@
-"""`remote`: opening and one plane, from a web server and from an object store."""
+"""`remote`: opening, one plane and everything, from a web server and from an object store."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ OPENING = 2
 def scenarios(quick: bool) -> list[Scenario]:
     # small at all times: moto reads an object as a whole for each range of it
     array = grids.volume(ZSTD, quick=True)
-    return [make(kind, array) for kind in KINDS for make in (_opening, _plane)]
+    return [make(kind, array) for kind in KINDS for make in (_opening, _plane, _all)]
 
 
 CASE = Case("remote", "open and read from servers with a latency", scenarios)
@@ -61,6 +61,22 @@ def _plane(kind: Kind, array: ArrayData) -> Scenario:
         ),
         # no request for each block
         targets=(counted_at_most("requests", blocks - 1),),
+        observe=observing.digest,
+    )
+
+
+def _all(kind: Kind, array: ArrayData) -> Scenario:
+    return Scenario(
+        name=f"{kind} all",
+        title=f"{_title(kind, array)}; opening and all of the array",
+        datasets=(array.b2nd, array.zarr),
+        contenders=(
+            peers_remote.open_b2nd(kind, lambda frame: frame[...]),
+            peers_remote.b2nd_dask(kind, lambda x: x.compute()),
+            peers_remote.zarr_alone(kind, lambda stored: stored[...]),
+            peers_remote.dask_from_zarr(kind, lambda x: x.compute()),
+            peers_remote.tensorstore_alone(kind, lambda store: store.read().result()),
+        ),
         observe=observing.digest,
     )
 

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import xarray as xr
 
-from b2nd_dask.graph.plan.plan import Plan, plan
-from b2nd_dask.graph.write.to_b2nd import to_b2nd
+from b2nd_dask.lazy import lazy
+
+if TYPE_CHECKING:
+    from b2nd_dask.graph.plan.plan import Plan
+
+_plan = lazy("b2nd_dask.graph.plan.plan", "plan")
+_to_b2nd = lazy("b2nd_dask.graph.write.to_b2nd", "to_b2nd")
 
 
 class B2ndAccessor:
@@ -42,7 +47,7 @@ class B2ndAccessor:
         DataArray, Dataset, DataTree or Delayed
             What was written, opened with dask arrays.
         """
-        return to_b2nd(self._labelled, urlpath, **options)
+        return _to_b2nd(self._labelled, urlpath, **options)
 
     @property
     def paths(self) -> dict[str, str]:
@@ -58,9 +63,10 @@ class B2ndAccessor:
     def plan(self) -> Plan | dict[str, Plan]:
         """What computing this reads: as `b2nd_dask.plan`, for each variable with a dask array."""
         if isinstance(self._labelled, xr.DataArray):
-            return plan(self._labelled.data)
+            found: Plan = _plan(self._labelled.data)
+            return found
         return {
-            str(name): plan(each.data)
+            str(name): _plan(each.data)
             for name, each in self._labelled.variables.items()
             if each.chunks is not None
         }

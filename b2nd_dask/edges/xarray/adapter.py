@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 import xarray as xr
@@ -16,26 +17,22 @@ from b2nd_dask.edges.xarray.arrays import (
 )
 from b2nd_dask.edges.xarray.write import NEW_OPTIONS, local_path, write_new
 from b2nd_dask.frame.access import open_b2nd
+from b2nd_dask.graph.write.to_b2nd import Writer
 from b2nd_dask.graph.write.write_array import write_array
 
 _MODES = ("w-", "w", "a", "r+")
 
 
-def write_labelled(given: Any, urlpath: Any, options: Mapping[str, Any]) -> Any:
-    """Write a DataArray, Dataset or DataTree.
+def of_xarray(given: Any) -> Writer | None:
+    """A DataArray, Dataset or DataTree; None for another object of the package."""
+    is_labelled = isinstance(given, xr.DataArray | xr.Dataset | xr.DataTree)
+    return partial(_write_labelled, given) if is_labelled else None
 
-    Parameters
-    ----------
-    options : mapping
-        Those of `to_b2nd` that were given.
 
-    Returns
-    -------
-    DataArray, Dataset, DataTree or Delayed
-        What was written, opened.
-    """
+def _write_labelled(given: Any, urlpath: Any, **options: Any) -> Any:
+    """Write it by the options of `to_b2nd`; returns what was written, opened, or a Delayed."""
     if isinstance(given, xr.DataArray):
-        return _write_array(given, urlpath, dict(options))
+        return _write_array(given, urlpath, options)
     path = local_path(urlpath)
     mode, append_dim, region = _place(given, options)
     if mode in ("w-", "w"):

@@ -17,6 +17,7 @@ results from statistics of chunks instead of reading these.
 from __future__ import annotations
 
 import inspect
+import sys
 from collections.abc import Callable, Collection
 from functools import cache
 from types import ModuleType
@@ -27,7 +28,6 @@ import dask.array as da
 from dask.highlevelgraph import HighLevelGraph
 
 from b2nd_dask.graph._dask_compat import is_planned, logger, resolve_all, warn_once
-from b2nd_dask.graph.read.blocks import readings
 
 Optimizer = Callable[..., Any]
 _UNSET = object()
@@ -195,7 +195,11 @@ def _names_in(setting: Any) -> Collection[str]:
 
 
 def _reads_frames(dsk: Any) -> bool:
-    return isinstance(dsk, HighLevelGraph) and next(readings(dsk), None) is not None
+    # what a graph reads is of a class there: without the module there is none
+    blocks = sys.modules.get("b2nd_dask.graph.read.blocks")
+    if blocks is None or not isinstance(dsk, HighLevelGraph):
+        return False
+    return next(blocks.readings(dsk), None) is not None
 
 
 def _rewriting() -> Any:

@@ -14,6 +14,7 @@ from dask.base import is_dask_collection
 from b2nd_dask.frame.info import lengths_text
 from b2nd_dask.frame.sizes import decimal
 from b2nd_dask.graph import _dask_compat
+from b2nd_dask.lazy import lazy
 
 #: More frames are shown as one.
 _MOST_SHOWN = 10
@@ -88,6 +89,8 @@ class Plan:
     """The most that one task holds of those that read frames: its block, what it makes of the
     block, and scratch buffers. As many at a time run as there are threads; results of other tasks
     that wait are not counted."""
+
+    _repr_html_ = lazy("b2nd_dask.edges.display.pages", "plan_html")
 
     @property
     def reads(self) -> int:

@@ -7,18 +7,16 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from b2nd_dask.graph.write.write_array import write_array
+from b2nd_dask.lazy import lazy
 
 #: Takes the path, and by their names the options of `to_b2nd` that differ from their defaults.
 Writer = Callable[..., Any]
-_adapters: dict[str, Callable[[Any], Writer | None]] = {}
-
-
-def register(package: str, adapter: Callable[[Any], Writer | None]) -> None:
-    """Let `to_b2nd` ask an adapter how to write objects of a package, which is not imported for it.
-
-    The adapter returns None for what it does not know.
-    """
-    _adapters[package] = adapter
+#: How to write an object of a package, which is not imported for it; None of what is not known.
+_ADAPTERS: dict[str, Callable[[Any], Writer | None]] = {
+    "xarray": lazy("b2nd_dask.edges.xarray.adapter", "of_xarray"),
+    "zarr": lazy("b2nd_dask.edges.convert.inputs", "of_zarr"),
+    "h5py": lazy("b2nd_dask.edges.convert.inputs", "of_h5py"),
+}
 
 
 def to_b2nd(
@@ -185,7 +183,7 @@ def to_b2nd(
     np.float64(18000.0)
     """
     given = _given(locals())
-    adapter = _adapters.get(type(arr).__module__.partition(".")[0])
+    adapter = _ADAPTERS.get(type(arr).__module__.partition(".")[0])
     write = None if adapter is None else adapter(arr)
     return write_array(arr, urlpath, **given) if write is None else write(urlpath, **given)
 
