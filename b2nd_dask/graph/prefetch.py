@@ -47,12 +47,12 @@ class _Prefetching(Callback):
         if not is_announced:
             return
         try:
-            prefetch = Prefetch(_items(dsk, [dsk[key] for key in reversed(state["ready"])]))
-        except Exception as error:  # noqa: BLE001 - the same is read without it
+            ready = [dsk[key] for key in reversed(state["ready"])]
+        except Exception as error:  # noqa: BLE001 - another dask; the same is read without it
             warn_once("b2nd_dask reads from stores without prefetch", error)
-        else:
-            self._running[id(state)] = prefetch
-            prefetch.begin()
+            return
+        self._running[id(state)] = prefetch = Prefetch(_items(dsk, ready))
+        prefetch.begin()
 
     def _finish(self, dsk: Mapping[Any, Any], state: Mapping[str, Any], failed: bool) -> None:
         if prefetch := self._running.pop(id(state), None):
