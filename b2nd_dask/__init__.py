@@ -131,6 +131,9 @@ class _ToB2nd:
 
 #: Another package, or dask itself, may define names lazily there, too.
 _otherwise = vars(_da).get("__getattr__")
+if getattr(_otherwise, "__module__", None) == __name__:
+    # this module is loaded again
+    _otherwise = None
 
 
 def _name_of_dask(name: str) -> _Any:

@@ -36,7 +36,10 @@ class _Prefetching(Callback):
         self._running: dict[int, Prefetch] = {}
 
     def announce(self) -> None:
-        """Say that the next graph that this thread computes may read from stores."""
+        """Say that the next graph that this thread computes may read from stores.
+
+        It may be another one, where nobody computes the announced one: nothing is found in it.
+        """
         self._of_thread.is_announced = True
         # each time: dask loses callbacks where two threads compute at once
         self.register()

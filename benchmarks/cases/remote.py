@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from benchmarks import grids, observing, peers_remote
@@ -66,6 +67,7 @@ def _plane(kind: Kind, array: ArrayData) -> Scenario:
 
 
 def _all(kind: Kind, array: ArrayData) -> Scenario:
+    chunks = math.prod(-(-n // c) for n, c in zip(array.shape, array.chunks, strict=True))
     return Scenario(
         name=f"{kind} all",
         title=f"{_title(kind, array)}; opening and all of the array",
@@ -77,6 +79,8 @@ def _all(kind: Kind, array: ArrayData) -> Scenario:
             peers_remote.dask_from_zarr(kind, lambda x: x.compute()),
             peers_remote.tensorstore_alone(kind, lambda store: store.read().result()),
         ),
+        # no request for each chunk, and two for opening
+        targets=(counted_at_most("requests", OPENING + chunks),),
         observe=observing.digest,
     )
 

@@ -30,10 +30,12 @@ logger = logging.getLogger("b2nd_dask")
 _FIRST = 4 << 20
 #: Bytes of items among which neighbours are looked for: parallel writes leave chunks in any order.
 _TOGETHER = 4 << 20
+#: Of ranges that are no neighbours so many are requested at once.
+_MOST_TOGETHER = 128
 #: Neighbouring ranges are requested as one up to this size: each request takes the client about as
 #: long as 100 kB more.
 _MERGED = 1 << 20
-#: Ranges that were passed over, since nobody has read them while so many behind them were read.
+#: A request is given up that nobody has asked for when one that was begun so many later is.
 _PASSED = 64
 #: Ranges that were read before they were requested, and are not to be requested again.
 _MOST_NOTED = 1 << 16
@@ -76,7 +78,8 @@ class Prefetch:
         self._order: dict[int, _Segment] = {}
         self._held = self._count = 0
         self._is_of_use = False
-        self._noted: set[tuple[_Member, int]] = set()
+        # without the readers, which would stay open; an id that is used again costs a request
+        self._noted: set[tuple[int, str, int]] = set()
         # of the fields above; held for microseconds
         self._lock = threading.Lock()
         # of the iterator: whoever finds it taken has better things to do
@@ -84,8 +87,9 @@ class Prefetch:
 
     def begin(self) -> None:
         """Request what may be held, and from now on more whenever something is read."""
-        _active[id(self)] = os.getpid(), self
-        self._fill()
+        if setting(READ_AHEAD):
+            _active[id(self)] = os.getpid(), self
+            self._fill()
 
     def close(self) -> None:
         """Forget all responses that nobody has read."""
@@ -124,7 +128,7 @@ class Prefetch:
             segment = self._find(key, span)
             if segment is None:
                 if len(self._noted) < _MOST_NOTED:
-                    self._noted.add((key, span.start))
+                    self._noted.add((id(requester), member, span.start))
                 return None
             self._is_of_use = True
             segment.left -= 1
@@ -153,7 +157,7 @@ class Prefetch:
         """The next items that were not read yet."""
         pulled, nbytes = [], 0
         for item in self._items:
-            noted = (item.requester, item.member), item.span.start
+            noted = id(item.requester), item.member, item.span.start
             with self._lock:
                 is_read = noted in self._noted
                 self._noted.discard(noted)
@@ -161,7 +165,7 @@ class Prefetch:
                 continue
             pulled.append(item)
             nbytes += item.span.stop - item.span.start
-            if nbytes >= _TOGETHER:
+            if nbytes >= _TOGETHER or len(pulled) == _MOST_TOGETHER:
                 break
         return pulled
 
@@ -174,7 +178,10 @@ class Prefetch:
             self._order[segment.number] = segment
 
     def _drop(self, segment: _Segment) -> None:
-        self._segments.get(segment.key, {}).pop(segment.span.start, None)
+        segments = self._segments.get(segment.key, {})
+        segments.pop(segment.span.start, None)
+        if not segments:
+            self._segments.pop(segment.key, None)
         if self._order.pop(segment.number, None):
             self._held -= segment.nbytes
 

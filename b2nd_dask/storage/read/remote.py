@@ -176,43 +176,55 @@ class RemoteReader:
 
     def _read_members(self, items: Sequence[tuple[str, Span]]) -> list[tuple[bytes, int]]:
         """Bytes of each span, and the size of the member that they come from."""
-        connection, opened = self._connected(), self._opened()
+        opened = self._opened()
         main = ("", MAIN_MEMBER) if opened.is_directory else ("",)
         items = [("" if member in main else member, span) for member, span in items]
-        sizes = {"": opened.identity.size}
-        results = [_in_memory(opened, *item) or self._prefetched(sizes, *item) for item in items]
-        absent = [i for i, result in enumerate(results) if result is None]
+        found: dict[int, tuple[bytes, int]] = {}
+        futures: dict[int, Future[Response]] = {}
+        for i, item in enumerate(items):
+            if (data := _in_memory(opened, *item)) is not None:
+                found[i] = data, opened.identity.size
+            elif (future := prefetched(self, *item)) is not None:
+                futures[i] = future
+        absent = [i for i in range(len(items)) if i not in found and i not in futures]
+        found |= zip(absent, self._requested([items[i] for i in absent]), strict=True)
+        found |= {i: got for i, f in futures.items() if (got := self._arrived(f, *items[i]))}
+        failed = [i for i in futures if i not in found]
+        found |= zip(failed, self._requested([items[i] for i in failed]), strict=True)
+        return [found[i] for i in range(len(items))]
+
+    def _requested(self, items: Sequence[tuple[str, Span]]) -> list[tuple[bytes, int]]:
+        """As `_read_members`, in one round of requests."""
+        connection, opened = self._connected(), self._opened()
+        groups = group_by_member(items)
         rounds = [
-            self._planned(connection, opened, member, [items[absent[j]][1] for j in positions])
-            for member, positions in group_by_member([items[i] for i in absent]).items()
+            self._planned(connection, opened, member, [items[i][1] for i in numbers])
+            for member, numbers in groups.items()
         ]
         responses = iter(self._get(connection, [r for each in rounds for r in each.requests]))
-        found = {}
-        for each in rounds:
+        results = [(b"", 0)] * len(items)
+        for each, numbers in zip(rounds, groups.values(), strict=True):
             own = [(next(responses), request) for request in each.requests]
             parts = [self._part(response, request, each.member) for response, request in own]
-            found[each.member] = iter(each.reading.results(parts))
-            sizes[each.member] = own[0][0].identity.size if own else each.size
-        for i in absent:
-            results[i] = next(found[items[i][0]])
-        return [
-            (data, sizes[member])
-            for (member, _), data in zip(items, results, strict=True)
-            if data is not None
-        ]
+            size = own[0][0].identity.size if own else each.size
+            for i, data in zip(numbers, each.reading.results(parts), strict=True):
+                results[i] = data, size
+        return results
 
-    def _prefetched(self, sizes: dict[str, int], member: str, span: Span) -> bytes | None:
-        """Bytes of a span that were requested ahead; notes the size of the member."""
-        future = prefetched(self, member, span)
-        if future is None:
-            return None
+    def _arrived(
+        self, future: Future[Response], member: str, span: Span
+    ) -> tuple[bytes, int] | None:
+        """As `_read_members`, of a span that was requested ahead; None where that failed."""
         try:
             response = future.result()
         except Exception:  # noqa: BLE001 - requested again, with an error that names the object
             return None
-        sizes[member] = response.identity.size
-        request = self._request(self._connected(), member, clip(span, response.identity.size))
-        return self._part(response, request, member)[: request.span.stop - request.span.start]
+        size = response.identity.size
+        start, stop = (at - response.start for at in clip(span, size))
+        data = response.data[start:stop]
+        request = self._request(self._connected(), member, span)
+        self._part(response._replace(start=request.span.start, data=data), request, member)
+        return data, size
 
     def _request(self, connection: Connection, member: str, span: Span) -> RangeRequest:
         """A request for a span of the state that is read, as far as that is known."""

@@ -8,8 +8,8 @@ from __future__ import annotations
 from contextlib import suppress
 
 CONCURRENCY = 32
-"""Requests of one read that are under way at the same time. Several tasks read at once, each with
-its own."""
+"""Requests of one read, or of a prefetch, that are under way at the same time, about. Several tasks
+read at once, each with its own."""
 
 LOW_SPEED = {"low_speed_limit": 10_000, "low_speed_time": 60}
 """A response may take so many seconds, and one more for each so many bytes: key "b2nd" of fsspec's
