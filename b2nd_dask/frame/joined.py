@@ -20,7 +20,7 @@ from b2nd_dask.frame.read.partial_results import PartialResult
 from b2nd_dask.frame.read.reduction import Reduction
 from b2nd_dask.frame.reference import FrameReference
 from b2nd_dask.processes import reduced
-from b2nd_dask.storage import Location
+from b2nd_dask.storage import Item, Location
 
 
 class FramePart(NamedTuple):
@@ -183,6 +183,11 @@ class JoinedReference:
                 )
                 own, out = self._of_frame(inner), slice(first, last)
                 yield FramePart(self.frames[number], own, out, number)
+
+    def expected_reads(self, axes: tuple[range, ...]) -> Iterator[Item]:
+        """As `FrameReference.expected_reads`, of the frames one after the other."""
+        for part in self.split(axes):
+            yield from part.frame.expected_reads(part.axes)
 
     def split_points(
         self, coords: tuple[NDArray[np.int64], ...]

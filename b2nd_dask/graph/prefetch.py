@@ -8,14 +8,12 @@ Needs private names of dask, so it is imported with the rules of the optimizer.
 
 from __future__ import annotations
 
-import itertools
 import threading
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from dask.callbacks import Callback
 
-from b2nd_dask.frame.joined import JoinedReference
 from b2nd_dask.graph._dask_compat import warn_once
 from b2nd_dask.graph.task_calls import TaskCalls
 from b2nd_dask.graph.tasks import BlockRead, index_block, read_at_once, reduce_block
@@ -74,7 +72,11 @@ def _items(graph: Mapping[Any, Any], nodes: Iterable[Any]) -> Iterator[Item]:
         for func, args in calls.of(node):
             if _may_read_less(func, args):
                 continue
-            items = list(itertools.chain.from_iterable(map(_items_of, _blocks_in(args))))
+            items = [
+                item
+                for block in _blocks_in(args)
+                for item in block.source.expected_reads(block.axes)
+            ]
             found |= bool(items)
             nbytes = sum(item.span.stop - item.span.start for item in items)
             if func is read_at_once or nbytes <= _MOST_OF_TASK:
@@ -94,11 +96,3 @@ def _blocks_in(args: Iterable[Any]) -> Iterator[BlockRead]:
             yield from _blocks_in(each)
         elif isinstance(each, BlockRead) and each.predicate is None:
             yield each
-
-
-def _items_of(block: BlockRead) -> Iterator[Item]:
-    source, axes = block.source, block.axes
-    if not isinstance(source, JoinedReference):
-        return source.expected_reads(axes)
-    parts = source.split(axes)
-    return itertools.chain.from_iterable(part.frame.expected_reads(part.axes) for part in parts)

@@ -101,7 +101,7 @@ def statistics_row(dtype: np.dtype[Any]) -> np.dtype[Any]:
 
 
 def spread_to_all(stored: ChunkStatistics, index: OffsetIndex, grid: Grid) -> ChunkStatistics:
-    """Give every chunk its statistics, of which those of the stored chunks are there.
+    """Fill in the statistics of special chunks; those of stored chunks are given.
 
     What the index says of special chunks, it says of their statistics, too.
     """

@@ -35,7 +35,7 @@ _MOST_TOGETHER = 128
 #: Neighbouring ranges are requested as one up to this size: each request takes the client about as
 #: long as 100 kB more.
 _MERGED = 1 << 20
-#: A request is given up that nobody has asked for when one that was begun so many later is.
+#: A request that no task has taken is dropped once a task takes one that began so many later.
 _PASSED = 64
 #: Ranges that were read before they were requested, and are not to be requested again.
 _MOST_NOTED = 1 << 16
