@@ -14,8 +14,9 @@ from typing import Any
 
 from dask.callbacks import Callback
 
+from b2nd_dask.frame.joined import Readable
 from b2nd_dask.graph._dask_compat import warn_once
-from b2nd_dask.graph.task_calls import TaskCalls
+from b2nd_dask.graph.task_calls import TaskCalls, region_of_getter
 from b2nd_dask.graph.tasks import BlockRead, index_block, read_at_once, reduce_block
 from b2nd_dask.storage import Item, Prefetch
 
@@ -74,8 +75,8 @@ def _items(graph: Mapping[Any, Any], nodes: Iterable[Any]) -> Iterator[Item]:
                 continue
             items = [
                 item
-                for block in _blocks_in(args)
-                for item in block.source.expected_reads(block.axes)
+                for source, axes in _regions_in(func, args)
+                for item in source.expected_reads(axes)
             ]
             found |= bool(items)
             nbytes = sum(item.span.stop - item.span.start for item in items)
@@ -90,9 +91,11 @@ def _may_read_less(func: Any, args: list[Any]) -> bool:
     )
 
 
-def _blocks_in(args: Iterable[Any]) -> Iterator[BlockRead]:
+def _regions_in(func: Any, args: list[Any]) -> Iterator[tuple[Readable, tuple[range, ...]]]:
+    if region := region_of_getter(func, args):
+        yield region
     for each in args:
         if isinstance(each, list):
-            yield from _blocks_in(each)
+            yield from _regions_in(None, each)
         elif isinstance(each, BlockRead) and each.predicate is None:
-            yield each
+            yield each.source, each.axes

@@ -9,6 +9,8 @@ from collections.abc import Iterator, Mapping
 from types import MappingProxyType
 from typing import Any
 
+from b2nd_dask.frame.array import Frame, reference_of
+from b2nd_dask.frame.joined import Readable
 from b2nd_dask.frame.rechunk.intermediate_frame import open_view
 from b2nd_dask.frame.rechunk.source import FlatSource, RegionSource
 from b2nd_dask.graph._dask_compat import (
@@ -20,8 +22,12 @@ from b2nd_dask.graph._dask_compat import (
     TaskRef,
     _execute_subgraph,
     _identity_cast,
+    core,
 )
-from b2nd_dask.graph.expression.elementwise import UNKNOWN
+from b2nd_dask.graph.expression.elementwise import UNKNOWN, is_among
+from b2nd_dask.graph.read.blocks import FrameRegion
+
+_GETTERS = (core.getter, core.getter_inline, core.getter_nofancy)
 
 
 class TaskCalls:
@@ -75,3 +81,18 @@ class TaskCalls:
 def _is_collection(node: Task) -> bool:
     """Whether a task puts results into a list or the like."""
     return isinstance(node, NestedContainer) or node.func is _identity_cast
+
+
+def region_of_getter(func: Any, args: list[Any]) -> tuple[Readable, Any] | None:
+    """What a getter of dask reads of a frame; None for other functions."""
+    source: Any = args[0] if args else None
+    if not isinstance(source, FrameRegion | Readable | Frame) or not is_among(func, _GETTERS):
+        return None
+    index = args[1]
+    frame = reference_of(source) if isinstance(source, Frame) else source
+    region = frame if isinstance(frame, FrameRegion) else FrameRegion(frame)
+    try:
+        return region.frame, region.select(index).axes
+    except IndexError:
+        # lists of positions, of which dask leaves few here
+        return region.frame, tuple(map(range, region.frame.shape))

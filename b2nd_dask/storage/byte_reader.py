@@ -63,10 +63,6 @@ class Response(NamedTuple):
 class Requester(Protocol):
     """Requests ranges of an object, or of the members of a directory, ahead of who reads them."""
 
-    @property
-    def max_gap(self) -> int:
-        """As `ByteReader.max_gap`."""
-
     def begin(self, member: str, span: Span) -> Future[Response]:
         """Request a range, and do not wait for it."""
 

@@ -14,7 +14,6 @@ import numpy as np
 from dask.optimization import cull
 
 from b2nd_dask.format.grid import Grid
-from b2nd_dask.frame.array import Frame, reference_of
 from b2nd_dask.frame.joined import Readable
 from b2nd_dask.frame.rechunk.intermediate_frame import (
     IntermediateFrame,
@@ -31,7 +30,6 @@ from b2nd_dask.graph._dask_compat import (
     GraphNode,
     collections_to_expr,
     convert_legacy_graph,
-    core,
 )
 from b2nd_dask.graph.expression.chunk_steps import Fold
 from b2nd_dask.graph.expression.elementwise import FILTERS, is_among, is_number
@@ -50,8 +48,8 @@ from b2nd_dask.graph.plan.memory import (
     read_of,
 )
 from b2nd_dask.graph.plan.plan import FrameReads, Plan, Target
-from b2nd_dask.graph.read.blocks import Chunks, FrameRegion
-from b2nd_dask.graph.task_calls import TaskCalls
+from b2nd_dask.graph.read.blocks import Chunks
+from b2nd_dask.graph.task_calls import TaskCalls, region_of_getter
 from b2nd_dask.graph.tasks import (
     BlockRead,
     index_block,
@@ -63,7 +61,6 @@ from b2nd_dask.graph.tasks import (
 from b2nd_dask.graph.write.rechunk_job import regions_of_task
 from b2nd_dask.graph.write.write_tasks import write_task
 
-_GETTERS = (core.getter, core.getter_inline, core.getter_nofancy)
 _WRITERS = (write_task, rechunk_region)
 _OPENERS = (open_staging, open_part, open_intermediate)
 #: Functions of blocks that make no block: they write it, or share its memory.
@@ -201,8 +198,8 @@ class Walk:
             return [read_of([each], held) for each in regions_of_index(*args)]
         if blocks:
             return self._of_blocks(func, args, blocks)
-        if isinstance(first, FrameRegion | Readable | Frame) and is_among(func, _GETTERS):
-            return [read_of([_region_of(first, args[1])])]
+        if region := region_of_getter(func, args):
+            return [read_of([region])]
         if isinstance(first, Source) and func is not FlatSource:
             read = read_of(regions_of_task(func, *args))
             read.is_copied |= isinstance(first, FlatSource)
@@ -281,14 +278,3 @@ class Walk:
         if key not in self._memory:
             self._memory[key] = function(step, *args)
         return self._memory[key]
-
-
-def _region_of(source: FrameRegion | Readable | Frame, index: Any) -> tuple[Readable, Any]:
-    """What a getter of dask reads."""
-    frame = reference_of(source) if isinstance(source, Frame) else source
-    region = frame if isinstance(frame, FrameRegion) else FrameRegion(frame)
-    try:
-        return region.frame, region.select(index).axes
-    except IndexError:
-        # lists of positions, of which dask leaves few here
-        return region.frame, tuple(map(range, region.frame.shape))

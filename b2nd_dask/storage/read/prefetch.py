@@ -193,7 +193,7 @@ def _requested(items: list[Item]) -> Iterator[_Segment]:
         groups.setdefault((item.requester, item.member), []).append(item)
     for key, group in groups.items():
         requester, member, _ = group[0]
-        plan = coalesce([item.span for item in group], max_gap=requester.max_gap, max_size=_MERGED)
+        plan = coalesce([item.span for item in group], max_gap=0, max_size=_MERGED)
         counts = Counter(position.part for position in plan.positions)
         for part, span in enumerate(plan.merged):
             yield _Segment(key, span, counts[part], requester.begin(member, span))
