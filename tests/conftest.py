@@ -11,6 +11,7 @@ import hypothesis
 import pytest
 from distributed import client
 
+from b2nd_dask.storage.read import remote
 from tests import forked
 
 if TYPE_CHECKING:
@@ -55,6 +56,20 @@ def _scratch_space(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """Keep clusters from the directory that all clusters of a machine share."""
     with dask.config.set({"temporary-directory": str(tmp_path_factory.mktemp("scratch"))}):
         yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _near_stores() -> Iterator[None]:
+    """Keep what is requested where a store is slow from depending on how busy the machine is."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(remote, "TAIL_AFTER", 3600.0)
+        yield
+
+
+@pytest.fixture
+def far_stores(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Make all stores slow ones."""
+    monkeypatch.setattr(remote, "TAIL_AFTER", 0.0)
 
 
 @pytest.fixture(autouse=True)

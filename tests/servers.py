@@ -89,6 +89,8 @@ class HttpServer:
     """Seconds before each answer."""
     ignore_ranges: bool = False
     """Answer a range with the whole object, as the server of Python's http module does."""
+    refuse_last: bool = False
+    """Answer ranges of the last bytes with 416."""
     hide_size: bool = False
     """Leave Content-Length out."""
     hide_etag: bool = False
@@ -126,6 +128,7 @@ class HttpServer:
         self.traffic.reset()
         self.latency, self.status, self.before, self.cut = 0.0, None, None, 0
         self.ignore_ranges = self.ignore_conditions = self.hide_size = self.hide_etag = False
+        self.refuse_last = False
         self.headers, self.endless, self.announced, self.speed = {}, False, None, None
         self.requests.clear()
 
@@ -233,7 +236,10 @@ class _Handler(BaseHTTPRequestHandler):
         asked = _RANGE.fullmatch(self.headers.get("Range", ""))
         if asked is None or state.ignore_ranges:
             return HTTPStatus.OK, headers, file.read()
-        return _partial(file, found.st_size, *asked.groups(), headers)
+        first, last = asked.groups()
+        if state.refuse_last and not first:
+            return HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE, {}, b""
+        return _partial(file, found.st_size, first, last, headers)
 
 
 def _partial(

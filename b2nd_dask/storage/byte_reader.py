@@ -13,6 +13,10 @@ from b2nd_dask.storage.spans import Span
 HEAD_NBYTES = 1 << 16
 """Bytes that an open reads first: the header of nearly every frame, and all of a small one."""
 
+TAIL_NBYTES = 1 << 16
+"""Bytes at the end of a larger object, with index and trailer of most frames, that an open reads at
+the same time."""
+
 #: In a sparse frame's directory (docs/format.md, Sparse directory): everything but the chunks.
 MAIN_MEMBER = "chunks.b2frame"
 #: Numbers end at 2**32 - 1.

@@ -131,14 +131,14 @@ def test_settings_that_mean_nothing(
 def test_requests_that_wait_for_others_have_more_time(
     http_server: HttpServer, tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # 32 requests over the 10 connections of a client of S3: the last wait for 3 others
+    # 34 requests over the 10 connections of a client of S3: the last wait for 3 others
     to_b2nd(VALUES, tmp_path / "a.b2nd", chunks=(600, 3), contiguous=False)
     for member in (tmp_path / "a.b2nd").iterdir():
         url, options = reached(http_server, kind, member, "sparse/a.b2nd/")
     frame = open_b2nd(url.rpartition("/")[0] + "/", storage_options=options)
     http_server.requests.clear()
-    http_server.latency = 0.5
-    monkeypatch.setitem(conf, "b2nd", {"low_speed_limit": 1e9, "low_speed_time": 1.2})
+    http_server.latency = 0.8
+    monkeypatch.setitem(conf, "b2nd", {"low_speed_limit": 1e9, "low_speed_time": 2.8})
     np.testing.assert_array_equal(frame[...], VALUES)
     assert http_server.count("GET") == 34
 

@@ -9,7 +9,13 @@ import pytest
 
 from b2nd_dask.errors import StaleFrameError
 from b2nd_dask.storage import Location, Span
-from b2nd_dask.storage.read.ranged import ATTEMPTS, size_in, size_past_end, token_of
+from b2nd_dask.storage.read.ranged import (
+    ATTEMPTS,
+    RangeRequest,
+    size_in,
+    size_past_end,
+    token_of,
+)
 
 if TYPE_CHECKING:
     from tests.servers import HttpServer
@@ -17,6 +23,10 @@ if TYPE_CHECKING:
 DATA = random.Random(13).randbytes(300_000)
 #: Not among the bytes that are read first.
 FAR = Span(200_000, 200_100)
+
+
+def request_of(span: Span, *, from_end: bool = False) -> RangeRequest:
+    return RangeRequest("a.b2nd", span, None, "a.b2nd", from_end)
 
 
 @pytest.mark.parametrize(
@@ -28,7 +38,15 @@ FAR = Span(200_000, 200_100)
     ],
 )
 def test_the_size_of_an_object_from_a_range(header: str, span: Span, size: int) -> None:
-    assert size_in(header, span) == size
+    assert size_in(header, request_of(span)) == size
+
+
+@pytest.mark.parametrize(("size", "start"), [(1234, 1134), (100, 0), (60, 0)])
+def test_the_size_of_an_object_from_its_last_bytes(size: int, start: int) -> None:
+    last = request_of(Span(0, 100), from_end=True)
+    assert size_in(f"bytes {start}-{size - 1}/{size}", last) == size
+    with pytest.raises(OSError, match="for a request of bytes=-100"):
+        size_in(f"bytes {start}-{size - 2}/{size}", last)
 
 
 @pytest.mark.parametrize(
@@ -38,14 +56,14 @@ def test_the_size_of_an_object_from_a_range(header: str, span: Span, size: int) 
         ("bytes 0-99/*", "does not report the size"),
         ("bytes -1-99/100", "does not report the size"),
         ("items 0-99/100", "does not report the size"),
-        ("bytes 0-98/1234", "sent the range 'bytes 0-98/1234' for a request of bytes 0-99"),
+        ("bytes 0-98/1234", "sent the range 'bytes 0-98/1234' for a request of bytes=0-99"),
         ("bytes 1-99/1234", "sent the range"),
         ("bytes 0-99/50", "sent the range"),
     ],
 )
 def test_ranges_that_were_not_requested(header: str, problem: str) -> None:
     with pytest.raises(OSError, match=problem):
-        size_in(header, Span(0, 100))
+        size_in(header, request_of(Span(0, 100)))
 
 
 def test_the_size_of_an_object_that_ends_before_the_range() -> None:

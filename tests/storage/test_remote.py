@@ -24,7 +24,7 @@ from b2nd_dask.errors import FrameFormatError, StaleFrameError
 from b2nd_dask.storage import Location, Span
 from b2nd_dask.storage.read.connection import Connection, connect
 from b2nd_dask.storage.read.remote import MAX_GAP, MAX_SIZE
-from b2nd_dask.storage.read.settings import CONCURRENCY
+from b2nd_dask.storage.read.settings import CONCURRENCY, setting
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -75,17 +75,17 @@ def test_blocks_close_together_come_in_one_request(http_server: HttpServer) -> N
 def test_blocks_far_apart_come_at_the_same_time_and_without_the_gaps(
     http_server: HttpServer,
 ) -> None:
-    data = bytes(60 * MAX_GAP)
+    data = bytes(80 * MAX_GAP)
     reader = Location.of(http_server.put("a.b2nd", data)).open()
     reader.identity()
     http_server.requests.clear()
     http_server.traffic.wanted = 3
     step = MAX_GAP + 600
     spans = [Span(start, start + 500) for start in range(100_000, len(data) - 500, step)]
-    assert len(spans) > CONCURRENCY
+    assert len(spans) > setting(CONCURRENCY)
     assert reader.read(spans) == [bytes(500)] * len(spans)
     assert len(http_server.requests) == len(spans)
-    assert 3 <= http_server.traffic.peak <= CONCURRENCY
+    assert 3 <= http_server.traffic.peak <= setting(CONCURRENCY)
     assert http_server.sent == 500 * len(spans)
     (http_server.folder / "a.b2nd").unlink()
 

@@ -144,12 +144,17 @@ def _filesystem(location: Location, private: bool) -> tuple[Any, str]:
 
 def _call(fs: Any, function: Callable[[], _Result], label: str, secrets: Secrets) -> _Result:
     try:
-        if isinstance(fs, AsyncFileSystem):
-            return function()
-        # The others may share a connection or a half-written cache file between instances.
-        with _locks.setdefault(os.getpid(), threading.Lock()):
-            return function()
+        return function() if isinstance(fs, AsyncFileSystem) else alone(function)
     except Exception as error:  # noqa: BLE001 - every backend has its own tree; raised below
         failure = public_error(error, label, secrets)
     # Outside of the except clause, after which nothing here refers to the original.
     raise failure
+
+
+def alone(function: Callable[..., _Result], *args: Any, **keywords: Any) -> _Result:
+    """Call a file system without an event loop while no other thread does.
+
+    Such file systems may share a connection or a half-written cache file between instances.
+    """
+    with _locks.setdefault(os.getpid(), threading.Lock()):
+        return function(*args, **keywords)

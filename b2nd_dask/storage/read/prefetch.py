@@ -151,7 +151,8 @@ class Prefetch:
         most = share if self._is_of_use else min(share, _FIRST)
         with self._lock:
             waiting = sum(not each.future.done() for each in self._order.values())
-            return self._held < most and waiting < CONCURRENCY
+            # the other half is for what tasks wait for already
+            return self._held < most and waiting < setting(CONCURRENCY) / 2
 
     def _pulled(self) -> list[Item]:
         """The next items that were not read yet."""

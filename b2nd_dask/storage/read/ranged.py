@@ -6,18 +6,20 @@ import asyncio
 import errno
 import math
 import re
-from contextlib import asynccontextmanager
+from collections import deque
+from contextlib import asynccontextmanager, suppress
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from weakref import WeakKeyDictionary
 
-from fsspec.asyn import sync
+from fsspec.asyn import AsyncFileSystem, get_loop
 
 from b2nd_dask.errors import StaleFrameError
 from b2nd_dask.storage.byte_reader import Identity, Response
 from b2nd_dask.storage.read.settings import CONCURRENCY, LOW_SPEED, setting
-from b2nd_dask.storage.spans import Span
+from b2nd_dask.storage.spans import Span, clip
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+    from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
     from concurrent.futures import Future
 
 ATTEMPTS = 3
@@ -26,6 +28,9 @@ knows which of them pass."""
 
 MAX_WHOLE = 16 * 1024 * 1024
 """Most bytes to fetch for a range from a server that ignores ranges and sends from the start."""
+
+#: Responses that one read waits for at once: each costs memory before it is under way.
+_MOST_WAITING = 256
 
 #: Requests that a client has under way at once, at least: botocore keeps so many connections.
 _CONNECTIONS = 10
@@ -50,6 +55,18 @@ class RangeRequest(NamedTuple):
     """The state of the object that the bytes must come from; None for whichever it has."""
     label: str
     """Of the object, for errors."""
+    from_end: bool = False
+    """Whether the last bytes of the object are meant, as many as the span has."""
+
+    def bytes_of(self, size: int) -> Span:
+        """The bytes that are meant, of an object of some size."""
+        start, stop = clip(self.span, size)
+        return Span(size - (stop - start), size) if self.from_end else Span(start, stop)
+
+    def header(self) -> str:
+        """For the header Range."""
+        start, stop = self.span
+        return f"bytes=-{stop - start}" if self.from_end else f"bytes={start}-{stop - 1}"
 
     def __repr__(self) -> str:
         # without the path, which may hold secrets
@@ -64,110 +81,100 @@ class SlowServerError(TimeoutError):
     """A response that takes longer than it may."""
 
 
-class FailedRequest(NamedTuple):
-    """The first request of several that failed."""
-
-    request: RangeRequest
-    error: Exception
-
-
 class RangeSource(Protocol):
     """Requests byte ranges of the objects of one store."""
 
-    def get(self, requests: Sequence[RangeRequest]) -> list[Response] | FailedRequest:
-        """Request ranges, concurrently where the store supports it.
+    fs: Any
+    """The file system of fsspec."""
 
-        Returns
-        -------
-        list of Response or FailedRequest
-            One response for each request, in order; or the first request that failed, with
-            FileNotFoundError where no object is, IsADirectoryError for a directory,
-            StaleFrameError where the object is not the known one any more.
+    async def fetch(self, request: RangeRequest) -> Response:
+        """Request a range.
+
+        Raises
+        ------
+        FileNotFoundError
+            There is no object.
+        IsADirectoryError
+        StaleFrameError
+            The object is not the known one any more.
+        BrokenResponseError
+            The response ended too early; another may not.
         """
-
-    @property
-    def can_begin(self) -> bool:
-        """Whether `begin` works."""
-
-    def begin(self, request: RangeRequest) -> Future[Response]:
-        """Request a range, and do not wait for it."""
 
     def has_directory(self, path: str) -> bool:
         """Whether a path that is no object begins the names of others."""
 
 
-#: The first requests of each read of this process, as many as run at once; only the one event loop
-#: of fsspec changes it.
-_under_way: list[RangeRequest] = []
+class _Traffic:
+    """The requests of one event loop; only that loop changes it."""
+
+    def __init__(self) -> None:
+        self.under_way: list[RangeRequest] = []
+        # by their number, which users may change
+        self._slots: dict[float, asyncio.Semaphore] = {}
+
+    @asynccontextmanager
+    async def one_more(self, request: RangeRequest) -> AsyncIterator[None]:
+        """Wait for a place among the requests that are under way."""
+        most = math.ceil(setting(CONCURRENCY))
+        async with self._slots.setdefault(most, asyncio.Semaphore(most)):
+            self.under_way.append(request)
+            try:
+                yield
+            finally:
+                self.under_way.remove(request)
 
 
-def get_concurrently(
-    fs: Any, get: Callable[[RangeRequest], Awaitable[Response]], requests: Sequence[RangeRequest]
-) -> list[Response] | FailedRequest:
-    """Serve `RangeSource.get` by a coroutine for each request, some of them at the same time.
+#: By event loop: a forked child has another one.
+_traffic: WeakKeyDictionary[asyncio.AbstractEventLoop, _Traffic] = WeakKeyDictionary()
+
+
+def _own_traffic() -> _Traffic:
+    return _traffic.setdefault(asyncio.get_running_loop(), _Traffic())
+
+
+def begin(source: RangeSource, request: RangeRequest, *, after: float = 0.0) -> Future[Response]:
+    """Request a range, and do not wait for it; all threads share the places for requests.
 
     Parameters
     ----------
-    fs : fsspec.asyn.AsyncFileSystem
-    get : callable
-        Returns the coroutine of a request.
-    requests : sequence of RangeRequest
-
-    Returns
-    -------
-    list of Response or FailedRequest
-        After a failure no more requests are begun.
+    after : float
+        Seconds from now; nothing is requested where the future is cancelled before.
     """
-    responses: dict[int, Response] = {}
-    failed: list[FailedRequest] = []
-    waiting = iter(enumerate(requests))
-
-    async def work() -> None:
-        for i, request in waiting:
-            try:
-                responses[i] = await _persistently(get, request)
-            except Exception as error:  # noqa: BLE001 - the caller raises it, with a name
-                failed.append(FailedRequest(request, error))
-            if failed:
-                return
-
-    async def work_together() -> None:
-        together = requests[:CONCURRENCY]
-        _under_way.extend(together)
-        try:
-            await asyncio.gather(*(work() for _ in together))
-        finally:
-            for request in together:
-                _under_way.remove(request)
-
-    sync(fs.loop, work_together)
-    return failed[0] if failed else [responses[i] for i in range(len(requests))]
+    fs = source.fs
+    loop = fs.loop if isinstance(fs, AsyncFileSystem) else get_loop()
+    return asyncio.run_coroutine_threadsafe(_in_turn(source, request, after), loop)
 
 
-def begin_one(
-    fs: Any, get: Callable[[RangeRequest], Awaitable[Response]], request: RangeRequest
-) -> Future[Response]:
-    """Serve `RangeSource.begin` by the coroutine of a request."""
-
-    async def work() -> Response:
-        _under_way.append(request)
-        try:
-            return await _persistently(get, request)
-        finally:
-            _under_way.remove(request)
-
-    return asyncio.run_coroutine_threadsafe(work(), fs.loop)
+async def _in_turn(source: RangeSource, request: RangeRequest, after: float) -> Response:
+    if after:
+        await asyncio.sleep(after)
+    async with _own_traffic().one_more(request):
+        for _ in range(ATTEMPTS - 1):
+            with suppress(BrokenResponseError):
+                return await source.fetch(request)
+        return await source.fetch(request)
 
 
-async def _persistently(
-    get: Callable[[RangeRequest], Awaitable[Response]], request: RangeRequest
-) -> Response:
-    for _ in range(ATTEMPTS - 1):
-        try:
-            return await get(request)
-        except BrokenResponseError:
-            continue
-    return await get(request)
+def get_all(source: RangeSource, requests: Sequence[RangeRequest]) -> Iterator[Response]:
+    """Request ranges at the same time, and return the responses in order.
+
+    Raises
+    ------
+    Exception
+        Of the first that fails, in order; no more are begun then.
+    """
+    futures: deque[Future[Response]] = deque()
+    try:
+        for request in requests:
+            if len(futures) == _MOST_WAITING:
+                yield futures.popleft().result()
+            futures.append(begin(source, request))
+        while futures:
+            yield futures.popleft().result()
+    finally:
+        for future in futures:
+            future.cancel()
 
 
 @asynccontextmanager
@@ -182,8 +189,9 @@ async def in_time(nbytes: int = 0) -> AsyncIterator[None]:
         It takes longer.
     """
     limit, pause = map(setting, LOW_SPEED)
-    shared = sum(request.span.stop - request.span.start for request in _under_way)
-    rounds = math.ceil(len(_under_way) / _CONNECTIONS)
+    under_way = _own_traffic().under_way
+    shared = sum(request.span.stop - request.span.start for request in under_way)
+    rounds = math.ceil(len(under_way) / _CONNECTIONS)
     seconds = rounds * pause + max(shared, nbytes) / limit
     try:
         async with asyncio.timeout(seconds) as waiting:
@@ -248,15 +256,13 @@ def token_of(details: Mapping[str, Any]) -> str:
     return ""
 
 
-def size_in(content_range: str, span: Span) -> int:
+def size_in(content_range: str, request: RangeRequest) -> int:
     """Size of an object, from the header Content-Range of a response.
 
     Parameters
     ----------
     content_range : str
         Such as ``bytes 0-99/1234``.
-    span : Span
-        The requested range.
 
     Raises
     ------
@@ -267,10 +273,9 @@ def size_in(content_range: str, span: Span) -> int:
     if found is None:
         raise unknown_size()
     first, last, size = map(int, found.groups())
-    if (first, last + 1) != (span.start, min(span.stop, size)):
+    if (first, last + 1) != request.bytes_of(size):
         raise OSError(
-            f"the server sent the range {content_range!r} "
-            f"for a request of bytes {span.start}-{span.stop - 1}"
+            f"the server sent the range {content_range!r} for a request of {request.header()}"
         )
     return size
 

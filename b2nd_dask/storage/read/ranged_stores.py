@@ -5,16 +5,13 @@ from __future__ import annotations
 import errno
 import re
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from b2nd_dask.storage.byte_reader import Identity, Response
 from b2nd_dask.storage.failures import store_code
 from b2nd_dask.storage.read.ranged import (
-    FailedRequest,
     RangeRequest,
-    begin_one,
     changed,
-    get_concurrently,
     in_time,
     read_body,
     require_known,
@@ -24,11 +21,6 @@ from b2nd_dask.storage.read.ranged import (
     token_of,
     unknown_size,
 )
-from b2nd_dask.storage.spans import Span, clip
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from concurrent.futures import Future
 
 _STRONG_ETAG = re.compile(r'"[^"]*"')
 _MISSING = (HTTPStatus.NOT_FOUND, HTTPStatus.GONE)
@@ -41,48 +33,35 @@ class HttpRanges:
     the date of the last change) of each response must be the known ones.
     """
 
-    can_begin = True
-
     def __init__(self, fs: Any) -> None:
-        self._fs = fs
-
-    def get(self, requests: Sequence[RangeRequest]) -> list[Response] | FailedRequest:
-        """Request ranges; see `RangeSource.get`."""
-        return get_concurrently(self._fs, self._get, requests)
-
-    def begin(self, request: RangeRequest) -> Future[Response]:
-        """Request a range; see `RangeSource.begin`."""
-        return begin_one(self._fs, self._get, request)
+        self.fs = fs
 
     def has_directory(self, path: str) -> bool:
         """Not needed: web servers redirect requests for a directory."""
         return False
 
-    async def _get(self, request: RangeRequest) -> Response:
+    async def fetch(self, request: RangeRequest) -> Response:
+        """Request a range; see `RangeSource.fetch`."""
         # of fsspec's file system, which has imported it
         import aiohttp
 
-        session = await self._fs.set_session()
-        options = dict(self._fs.kwargs)
+        session = await self.fs.set_session()
+        options = dict(self.fs.kwargs)
         headers = dict(options.pop("headers", None) or {})
         # identity: a range of compressed bytes is of no use
-        headers |= {"Range": _http_range(request.span), "Accept-Encoding": "identity"}
+        headers |= {"Range": request.header(), "Accept-Encoding": "identity"}
         if request.known is not None and _STRONG_ETAG.fullmatch(request.known.token):
             headers["If-Match"] = request.known.token
         if session.timeout == aiohttp.client.DEFAULT_TIMEOUT:
             # 5 minutes for any response: here each has a time for its length
             options.setdefault("timeout", aiohttp.ClientTimeout(total=None, sock_connect=30))
-        url = self._fs.encode_url(request.path)
+        url = self.fs.encode_url(request.path)
         async with in_time():
             answered = await session.get(url, headers=headers, **options)
         async with answered as response:
             if response.url.path.endswith("/") and not url.path.endswith("/"):
                 raise IsADirectoryError(request.path)
             return await _read_response(response, request)
-
-
-def _http_range(span: Span) -> str:
-    return f"bytes={span.start}-{span.stop - 1}"
 
 
 async def _read_response(response: Any, request: RangeRequest) -> Response:
@@ -98,11 +77,12 @@ async def _read_response(response: Any, request: RangeRequest) -> Response:
         return Response(span.start, b"", Identity(size, token))
     response.raise_for_status()
     if status == HTTPStatus.PARTIAL_CONTENT:
-        size = size_in(headers.get("Content-Range", ""), span)
+        size = size_in(headers.get("Content-Range", ""), request)
         require_known(request, Identity(size, token))
-        data = await _http_body(response, min(span.stop, size) - span.start)
-        return Response(span.start, data, Identity(size, token))
-    if response.content_length is None:
+        start, stop = request.bytes_of(size)
+        data = await _http_body(response, stop - start)
+        return Response(start, data, Identity(size, token))
+    if response.content_length is None or request.from_end:
         raise unknown_size()
     size = response.content_length
     require_known(request, Identity(size, token))
@@ -124,26 +104,17 @@ class S3Ranges:
     response must be the known ones.
     """
 
-    can_begin = True
-
     def __init__(self, fs: Any) -> None:
-        self._fs = fs
-
-    def get(self, requests: Sequence[RangeRequest]) -> list[Response] | FailedRequest:
-        """Request ranges; see `RangeSource.get`."""
-        return get_concurrently(self._fs, self._get, requests)
-
-    def begin(self, request: RangeRequest) -> Future[Response]:
-        """Request a range; see `RangeSource.begin`."""
-        return begin_one(self._fs, self._get, request)
+        self.fs = fs
 
     def has_directory(self, path: str) -> bool:
         """Whether names of objects begin with the path; one more request."""
         # what this process has listed before may be out of date
-        self._fs.invalidate_cache(path)
-        return bool(self._fs.isdir(path))
+        self.fs.invalidate_cache(path)
+        return bool(self.fs.isdir(path))
 
-    async def _get(self, request: RangeRequest) -> Response:
+    async def fetch(self, request: RangeRequest) -> Response:
+        """Request a range; see `RangeSource.fetch`."""
         try:
             async with in_time():
                 found = await self._get_object(request)
@@ -163,27 +134,27 @@ class S3Ranges:
             body.close()
 
     async def _get_object(self, request: RangeRequest) -> dict[str, Any]:
-        bucket, key, version = self._fs.split_path(request.path)
+        bucket, key, version = self.fs.split_path(request.path)
         if not key:
             raise FileNotFoundError(
                 errno.ENOENT, "the URL names a bucket, but no object in it", request.path
             )
-        span, known = request.span, request.known
+        known = request.known
         options = {"VersionId": version} if version else {}
         if known is not None and known.token.startswith('"'):
             options["IfMatch"] = known.token
-        found: dict[str, Any] = await self._fs._call_s3(
+        found: dict[str, Any] = await self.fs._call_s3(
             "get_object",
             Bucket=bucket,
             Key=key,
-            Range=f"bytes={span.start}-{span.stop - 1}",
+            Range=request.header(),
             **options,
         )
         return found
 
     async def _past_the_end(self, request: RangeRequest) -> Response:
         # A response with status 416 says nothing of the object.
-        info = await self._fs._info(request.path, refresh=True)
+        info = await self.fs._info(request.path, refresh=True)
         identity = Identity(int(info["size"]), token_of(info))
         require_known(request, identity)
         return Response(request.span.start, b"", identity)
@@ -202,9 +173,9 @@ def _described(found: dict[str, Any], request: RangeRequest) -> tuple[Response, 
     """The response without its body, and the number of bytes to read of that."""
     token = token_of({name: found[name] for name in ("ETag", "LastModified") if name in found})
     if "ContentRange" in found:
-        identity = Identity(size_in(found["ContentRange"], request.span), token)
+        identity = Identity(size_in(found["ContentRange"], request), token)
         require_known(request, identity)
-        start, stop = clip(request.span, identity.size)
+        start, stop = request.bytes_of(identity.size)
         return Response(start, b"", identity), stop - start
     if "ContentLength" not in found:
         raise unknown_size()

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import os
+import time
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, NamedTuple
 
 from b2nd_dask.errors import FrameFormatError
 from b2nd_dask.storage.byte_reader import (
     HEAD_NBYTES,
     MAIN_MEMBER,
+    TAIL_NBYTES,
     Filled,
     Identity,
     Response,
@@ -19,10 +22,11 @@ from b2nd_dask.storage.failures import public_error, what_directory
 from b2nd_dask.storage.read.connection import Connection, connect
 from b2nd_dask.storage.read.prefetch import prefetched
 from b2nd_dask.storage.read.ranged import (
-    FailedRequest,
     RangeRequest,
     RangeSource,
+    begin,
     changed,
+    get_all,
     require_short,
 )
 from b2nd_dask.storage.read.ranged_any import AnyRanges, CopyRanges
@@ -31,14 +35,14 @@ from b2nd_dask.storage.redaction import public_url
 from b2nd_dask.storage.spans import Reading, Span, clip
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Iterator, Sequence
     from concurrent.futures import Future
 
     from b2nd_dask.storage.read.location import Location
 
 MAX_GAP = 128 * 1024
 """Bytes to read over. A request that waits alone costs latency times bandwidth, 2 MB at 20 ms and
-100 MB/s. Of `CONCURRENCY` at the same time each costs about 1 ms, latency and the client's work
+100 MB/s. Of 32 at the same time each costs about 1 ms, latency and the client's work
 together (measured over HTTP with 20 ms of latency; signing for S3 adds to it), in which such a
 connection moves 100 kB. For nearer stores this is too much, for farther or faster ones too
 little, by small factors."""
@@ -50,8 +54,38 @@ take away concurrency."""
 REMEMBERED_MEMBERS = 4096
 """Members whose state is remembered, so that later reads can be compared with it."""
 
+TAIL_AFTER = 0.005
+"""Seconds after which an open requests the last bytes of an object while it waits for the first
+ones: from nearer stores a second request after the first costs little."""
+
 _UNKNOWN_SIZE = 2**63 - 1
 """Of members that were not read yet: the store clips."""
+
+
+class _Store(NamedTuple):
+    """The file system of a URL in this process, and how ranges are requested from it."""
+
+    connection: Connection
+    source: RangeSource
+
+    @classmethod
+    def of(cls, location: Location) -> _Store:
+        """Connect to the store of a URL."""
+        connection = connect(location)
+        return cls(connection, _source(connection))
+
+    def get(self, requests: Sequence[RangeRequest]) -> list[Response]:
+        """Request ranges, with errors that name the object and hold no secrets."""
+        responses: list[Response] = []
+        try:
+            responses.extend(get_all(self.source, requests))
+        except Exception as error:  # noqa: BLE001 - every backend has its own tree; raised below
+            request = requests[len(responses)]
+            failure = public_error(error, request.label, self.connection.secrets)
+        else:
+            return responses
+        # Outside of the except clause, after which nothing here refers to the original.
+        raise failure
 
 
 class _Opened(NamedTuple):
@@ -60,8 +94,16 @@ class _Opened(NamedTuple):
     identity: Identity
     is_directory: bool
     ranges_ignored: bool
-    head: Response
-    """The first bytes, which serve all reads of a small frame."""
+    ends: tuple[Response, ...]
+    """The first bytes, which serve all reads of a small frame, and the last ones of a larger."""
+
+    def in_memory(self, member: str, span: Span) -> bytes | None:
+        """Bytes of the object, if they came with the first responses."""
+        start, stop = clip(span, self.identity.size)
+        for first, data, *_ in () if member else self.ends:
+            if first <= start and stop <= first + len(data):
+                return data[start - first : stop - first]
+        return None
 
 
 class _Round(NamedTuple):
@@ -77,7 +119,8 @@ class _Round(NamedTuple):
 class RemoteReader:
     """Read byte ranges of an object, or of the members of a directory, through fsspec.
 
-    The first call that needs it fetches the first bytes of the object; no request is made before.
+    The first call that needs it fetches the first bytes of the object, and where requests can be
+    concurrent the last ones, too; no request is made before.
     All reads see the state of the object that the first response came from, or raise
     StaleFrameError: over http(s) and S3 whenever the object was replaced, elsewhere when its
     size, or a version, a digest or a time that `info` reports, changed.
@@ -98,7 +141,7 @@ class RemoteReader:
         self.label = public_url(location.url)
         self._location = location
         self._head_span = Span(location.offset, location.offset + HEAD_NBYTES)
-        self._connection: Connection | None = None
+        self._store: _Store | None = None
         self._states: dict[str, _Opened] = {}
         self._members: dict[str, Identity] = {}
         self._closed = False
@@ -115,12 +158,12 @@ class RemoteReader:
         """Size, and etag or whatever else the store has that changes with the object."""
         if not self._states:
             return self.opened_identity()
-        connection = self._connected()
-        if not connection.fs.cachable:
+        store = self._connected()
+        if not store.source.fs.cachable:
             # An archive: what is open shows the state of the archive when it was opened.
-            connection = connect(self._location)
+            store = _Store.of(self._location)
         start = self._head_span.start
-        _, response = self._get_main(connection, Span(start, start + 1))
+        _, response = self._get_main(store, Span(start, start + 1))
         return response.identity
 
     def opened_identity(self) -> Identity:
@@ -147,32 +190,30 @@ class RemoteReader:
 
     def requester(self) -> RemoteReader | None:
         """See `ByteReader.requester`: this reader, where requests may be concurrent."""
-        can = not self._opened().ranges_ignored and _source(self._connected()).can_begin
-        return self if can else None
+        return None if self._opened().ranges_ignored else self
 
     def begin(self, member: str, span: Span) -> Future[Response]:
         """Request a range; see `Requester.begin`."""
-        connection = self._connected()
-        return _source(connection).begin(self._request(connection, member, span))
+        store = self._connected()
+        return begin(store.source, self._request(store, member, span))
 
     def has_in_memory(self, member: str, span: Span) -> bool:
         """Whether a range came with the first response; see `Requester.has_in_memory`."""
-        return _in_memory(self._opened(), member, span) is not None
+        return self._opened().in_memory(member, span) is not None
 
     def member_size(self, member: str) -> int:
         """Bytes in a member, requested anew; see `ByteReader.member_size`."""
         if not member:
             return self.identity().size
-        connection, opened = self._connected(), self._opened()
-        label = self._label(member)
-        request = RangeRequest(self._path(connection, opened, member), Span(0, 1), None, label)
-        (response,) = self._get(connection, [request])
+        store = self._connected()
+        request = self._request(store, member, Span(0, 1))._replace(known=None)
+        (response,) = store.get([request])
         return response.identity.size
 
     def close(self) -> None:
         """Release the file system, which fsspec may use for others."""
         self._closed = True
-        self._connection = None
+        self._store = None
 
     def _read_members(self, items: Sequence[tuple[str, Span]]) -> list[tuple[bytes, int]]:
         """Bytes of each span, and the size of the member that they come from."""
@@ -182,7 +223,7 @@ class RemoteReader:
         found: dict[int, tuple[bytes, int]] = {}
         futures: dict[int, Future[Response]] = {}
         for i, item in enumerate(items):
-            if (data := _in_memory(opened, *item)) is not None:
+            if (data := opened.in_memory(*item)) is not None:
                 found[i] = data, opened.identity.size
             elif (future := prefetched(self, *item)) is not None:
                 futures[i] = future
@@ -195,13 +236,12 @@ class RemoteReader:
 
     def _requested(self, items: Sequence[tuple[str, Span]]) -> list[tuple[bytes, int]]:
         """As `_read_members`, in one round of requests."""
-        connection, opened = self._connected(), self._opened()
-        groups = group_by_member(items)
+        store, groups = self._connected(), group_by_member(items)
         rounds = [
-            self._planned(connection, opened, member, [items[i][1] for i in numbers])
+            self._planned(store, member, [items[i][1] for i in numbers])
             for member, numbers in groups.items()
         ]
-        responses = iter(self._get(connection, [r for each in rounds for r in each.requests]))
+        responses = iter(store.get([r for each in rounds for r in each.requests]))
         results = [(b"", 0)] * len(items)
         for each, numbers in zip(rounds, groups.values(), strict=True):
             own = [(next(responses), request) for request in each.requests]
@@ -219,86 +259,11 @@ class RemoteReader:
             response = future.result()
         except Exception:  # noqa: BLE001 - requested again, with an error that names the object
             return None
-        size = response.identity.size
-        start, stop = (at - response.start for at in clip(span, size))
-        data = response.data[start:stop]
         request = self._request(self._connected(), member, span)
-        self._part(response._replace(start=request.span.start, data=data), request, member)
-        return data, size
+        return self._part(response, request, member), response.identity.size
 
-    def _request(self, connection: Connection, member: str, span: Span) -> RangeRequest:
-        """A request for a span of the state that is read, as far as that is known."""
-        opened = self._opened()
-        known = self._members.get(member) if member else opened.identity
-        span = span if known is None else clip(span, known.size)
-        return RangeRequest(
-            self._path(connection, opened, member), span, known, self._label(member)
-        )
-
-    def _connected(self) -> Connection:
-        if self._closed:
-            raise ValueError(f"{self.label}: the reader is closed")
-        connection = self._connection
-        # File systems with an event loop do not survive a fork.
-        if connection is None or connection.pid != os.getpid():
-            connection = self._connection = connect(self._location)
-        return connection
-
-    def _opened(self) -> _Opened:
-        connection = self._connected()
-        if not self._states:
-            is_directory, head = self._get_main(connection, self._head_span)
-            opened = _Opened(head.identity, is_directory, head.ranges_ignored, head)
-            # Of several threads that open at the same time, all take what one of them found.
-            self._states.setdefault("", opened)
-        return self._states[""]
-
-    def _get_main(self, connection: Connection, span: Span) -> tuple[bool, Response]:
-        """Read from the object, or from the main member where the URL names a directory."""
-        known = self._states[""].is_directory if self._states else None
-        is_there = False
-        if known is False or (known is None and not self._location.url.endswith("/")):
-            try:
-                (response,) = self._get(
-                    connection, [RangeRequest(connection.path, span, None, self.label)]
-                )
-            except (FileNotFoundError, IsADirectoryError) as error:
-                if known is False:
-                    raise
-                is_there = isinstance(error, IsADirectoryError)
-            else:
-                return False, response
-        try:
-            (response,) = self._get(
-                connection, [RangeRequest(connection.member(MAIN_MEMBER), span, None, self.label)]
-            )
-        except FileNotFoundError:
-            if not is_there and not self._has_directory(connection):
-                raise
-        else:
-            return True, response
-        raise FrameFormatError(
-            f"a directory without a file {MAIN_MEMBER} is not a sparse frame"
-            + what_directory(self.label),
-            path=self.label,
-        )
-
-    def _has_directory(self, connection: Connection) -> bool:
-        source = _source(connection)
-        return connection.call(lambda: source.has_directory(connection.path), self.label)
-
-    def _path(self, connection: Connection, opened: _Opened, member: str) -> str:
-        if opened.is_directory:
-            return connection.member(member or MAIN_MEMBER)
-        if member:
-            raise ValueError(f"{self.label} is one object; it has no member {member!r}")
-        return connection.path
-
-    def _planned(
-        self, connection: Connection, opened: _Opened, member: str, spans: Sequence[Span]
-    ) -> _Round:
-        path = self._path(connection, opened, member)
-        known = self._members.get(member) if member else opened.identity
+    def _planned(self, store: _Store, member: str, spans: Sequence[Span]) -> _Round:
+        opened, known = self._opened(), self._known(member)
         size = _UNKNOWN_SIZE if known is None else known.size
         whole = opened.ranges_ignored
         reading = Reading.of(
@@ -307,26 +272,26 @@ class RemoteReader:
             max_gap=size if whole else MAX_GAP,
             max_size=size if whole else MAX_SIZE,
         )
-        merged, label = reading.plan.merged, self._label(member)
+        merged = reading.plan.merged
         if whole and known is not None and merged:
-            require_short(size, merged[-1].stop, label)
-        requests = [RangeRequest(path, span, known, label) for span in merged]
+            require_short(size, merged[-1].stop, self._label(member))
+        requests = [self._request(store, member, span) for span in merged]
         return _Round(member, reading, requests, size)
 
-    def _get(self, connection: Connection, requests: Sequence[RangeRequest]) -> list[Response]:
-        """Request ranges, with errors that name the object and hold no secrets."""
-        if not requests:
-            return []
-        source = _source(connection)
-        outcome = connection.call(lambda: source.get(requests), self.label)
-        if not isinstance(outcome, FailedRequest):
-            return outcome
-        failure = public_error(outcome.error, outcome.request.label, connection.secrets)
-        del outcome  # no variable may refer to the original
-        raise failure
+    def _request(self, store: _Store, member: str, span: Span) -> RangeRequest:
+        """A request for a span of the state that is read, as far as that is known."""
+        if self._opened().is_directory:
+            path = store.connection.member(member or MAIN_MEMBER)
+        elif member:
+            raise ValueError(f"{self.label} is one object; it has no member {member!r}")
+        else:
+            path = store.connection.path
+        known = self._known(member)
+        span = span if known is None else clip(span, known.size)
+        return RangeRequest(path, span, known, self._label(member))
 
-    def _label(self, member: str) -> str:
-        return f"{self.label}/{member}" if member else self.label
+    def _known(self, member: str) -> Identity | None:
+        return self._members.get(member) if member else self._opened().identity
 
     def _part(self, response: Response, request: RangeRequest, member: str) -> bytes:
         """Bytes of a request, if they come from the state of the object that is read."""
@@ -337,7 +302,89 @@ class RemoteReader:
             known = self._members.setdefault(member, response.identity)
         if known not in (None, response.identity):
             raise changed(request)
-        return response.data[request.span.start - response.start :]
+        start, stop = request.bytes_of(response.identity.size)
+        return response.data[start - response.start : stop - response.start]
+
+    def _connected(self) -> _Store:
+        if self._closed:
+            raise ValueError(f"{self.label}: the reader is closed")
+        store = self._store
+        # File systems with an event loop do not survive a fork.
+        if store is None or store.connection.pid != os.getpid():
+            store = self._store = _Store.of(self._location)
+        return store
+
+    def _opened(self) -> _Opened:
+        store = self._connected()
+        if not self._states:
+            with self._tail(store) as last:
+                is_directory, head = self._get_main(store, self._head_span)
+                ends = (head,) if is_directory else (head, *last(head))
+            opened = _Opened(head.identity, is_directory, head.ranges_ignored, ends)
+            # Of several threads that open at the same time, all take what one of them found.
+            self._states.setdefault("", opened)
+        return self._states[""]
+
+    @contextmanager
+    def _tail(self, store: _Store) -> Iterator[Callable[[Response], list[Response]]]:
+        """Request the last bytes of the object, too, where the first ones are long under way.
+
+        Yields
+        ------
+        callable
+            From the response with the first bytes to the one with the last, if that is of use.
+        """
+        path, span, begun = store.connection.path, Span(0, TAIL_NBYTES), time.monotonic()
+        request = RangeRequest(path, span, None, self.label, from_end=True)
+        future = begin(store.source, request, after=TAIL_AFTER)
+
+        def tail(head: Response) -> list[Response]:
+            is_near = time.monotonic() < begun + TAIL_AFTER
+            if is_near or head.identity.size <= HEAD_NBYTES:
+                return []
+            # without it, what is read there is requested again
+            with suppress(Exception):
+                return [last for last in (future.result(),) if last.identity == head.identity]
+            return []
+
+        try:
+            yield tail
+        finally:
+            future.cancel()
+
+    def _get_main(self, store: _Store, span: Span) -> tuple[bool, Response]:
+        """Read from the object, or from the main member where the URL names a directory."""
+        connection, is_there = store.connection, False
+        known = self._states[""].is_directory if self._states else None
+        if known is False or (known is None and not self._location.url.endswith("/")):
+            try:
+                (response,) = store.get([RangeRequest(connection.path, span, None, self.label)])
+            except (FileNotFoundError, IsADirectoryError) as error:
+                if known is False:
+                    raise
+                is_there = isinstance(error, IsADirectoryError)
+            else:
+                return False, response
+        main = RangeRequest(connection.member(MAIN_MEMBER), span, None, self.label)
+        try:
+            (response,) = store.get([main])
+        except FileNotFoundError:
+            if not is_there and not self._has_directory(store):
+                raise
+        else:
+            return True, response
+        raise FrameFormatError(
+            f"a directory without a file {MAIN_MEMBER} is not a sparse frame"
+            + what_directory(self.label),
+            path=self.label,
+        )
+
+    def _has_directory(self, store: _Store) -> bool:
+        connection = store.connection
+        return connection.call(lambda: store.source.has_directory(connection.path), self.label)
+
+    def _label(self, member: str) -> str:
+        return f"{self.label}/{member}" if member else self.label
 
 
 def _source(connection: Connection) -> RangeSource:
@@ -348,13 +395,3 @@ def _source(connection: Connection) -> RangeSource:
     if connection.has_protocol("simplecache"):
         return CopyRanges(connection.fs)
     return AnyRanges(connection.fs)
-
-
-def _in_memory(opened: _Opened, member: str, span: Span) -> bytes | None:
-    """Bytes of the span, if they came with the first response."""
-    if member:
-        return None
-    start, stop = clip(span, opened.identity.size)
-    first, data = opened.head.start, opened.head.data
-    inside = first <= start and stop <= first + len(data)
-    return data[start - first : stop - first] if inside else None

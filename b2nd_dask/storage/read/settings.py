@@ -7,19 +7,18 @@ from __future__ import annotations
 
 from contextlib import suppress
 
-CONCURRENCY = 32
-"""Requests of one read, or of a prefetch, that are under way at the same time, about. Several tasks
-read at once, each with its own."""
+CONCURRENCY = "concurrency"
+"""Name of a setting: requests that a process has under way at the same time, of all its threads."""
 
 LOW_SPEED = {"low_speed_limit": 10_000, "low_speed_time": 60}
 """A response may take so many seconds, and one more for each so many bytes: key "b2nd" of fsspec's
 configuration, from its files or as FSSPEC_B2ND_LOW_SPEED_LIMIT and FSSPEC_B2ND_LOW_SPEED_TIME."""
 
 READ_AHEAD = "read_ahead"
-"""Name of a setting beside these: bytes of requests and responses that a process may hold before
+"""Name of a setting: bytes of requests and responses that a process may hold before
 anybody reads them; 0 for no prefetch."""
 
-SETTINGS = {**LOW_SPEED, READ_AHEAD: 64 << 20}
+SETTINGS = {**LOW_SPEED, CONCURRENCY: 64, READ_AHEAD: 64 << 20}
 
 
 def setting(name: str) -> float:
