@@ -105,6 +105,10 @@ class HttpServer:
     """Bytes a second of each body."""
     announced: int | None = None
     """Content-Length of each answer, instead of the true one."""
+    resets: int = 0
+    """Close the connections of so many requests without an answer."""
+    refusals: int | None = None
+    """Answer so many requests with `status`, and then as usual; all of them where it is None."""
     status: int | None = None
     """Answer everything with this status ..."""
     headers: dict[str, str] = field(default_factory=dict)
@@ -128,7 +132,7 @@ class HttpServer:
         self.traffic.reset()
         self.latency, self.status, self.before, self.cut = 0.0, None, None, 0
         self.ignore_ranges = self.ignore_conditions = self.hide_size = self.hide_etag = False
-        self.refuse_last = False
+        self.refuse_last, self.refusals, self.resets = False, None, 0
         self.headers, self.endless, self.announced, self.speed = {}, False, None, None
         self.requests.clear()
 
@@ -165,6 +169,10 @@ class _Handler(BaseHTTPRequestHandler):
             time.sleep(state.latency)
             if state.before is not None:
                 state.before(self.path)
+            if state.resets:
+                state.resets -= 1
+                self.close_connection = True
+                return
             status, headers, body = self._answer()
             # Recorded first: a client that has its answer may look at the record.
             sent = len(body) if body_wanted else 0
@@ -210,7 +218,8 @@ class _Handler(BaseHTTPRequestHandler):
         state = self.state
         path = unquote(self.path.partition("?")[0])
         target = state.folder / path.lstrip("/")
-        if state.status is not None:
+        if state.status is not None and state.refusals != 0:
+            state.refusals = None if state.refusals is None else state.refusals - 1
             return state.status, state.headers, b""
         if target.is_dir():
             if not path.endswith("/"):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import time
 from typing import TYPE_CHECKING
 
 import pytest
@@ -87,7 +88,7 @@ def test_the_strongest_detail_identifies_an_object(details: dict[str, object], t
     assert token_of(details) == token
 
 
-def test_a_response_that_breaks_off_is_requested_three_times(http_server: HttpServer) -> None:
+def test_a_response_that_breaks_off_is_requested_again(http_server: HttpServer) -> None:
     reader = Location.of(http_server.put("a.b2nd", DATA)).open()
     reader.identity()
     http_server.requests.clear()
@@ -101,7 +102,48 @@ def test_a_response_that_breaks_off_is_requested_three_times(http_server: HttpSe
     assert reader.read([FAR]) == [DATA[FAR.start : FAR.stop]]
 
 
-@pytest.mark.parametrize("status", [400, 403, 500, 503])
+@pytest.mark.parametrize("status", [429, 502, 503, 504])
+def test_a_server_that_has_too_much_to_do_is_asked_again(
+    http_server: HttpServer, status: int
+) -> None:
+    reader = Location.of(http_server.put("a.b2nd", DATA)).open()
+    reader.identity()
+    http_server.requests.clear()
+    http_server.status, http_server.refusals = status, 2
+    assert reader.read([FAR]) == [DATA[FAR.start : FAR.stop]]
+    assert [request.status for request in http_server.requests] == [status, status, 206]
+    http_server.requests.clear()
+    http_server.refusals = None
+    with pytest.raises(OSError, match=rf"a\.b2nd: .*status {status} .*for {ATTEMPTS} requests"):
+        reader.read([FAR])
+    assert http_server.count("GET") == ATTEMPTS
+
+
+def test_a_server_that_says_how_long_it_wants_to_be_left_alone(http_server: HttpServer) -> None:
+    reader = Location.of(http_server.put("a.b2nd", DATA)).open()
+    reader.identity()
+    http_server.requests.clear()
+    times: list[float] = []
+    http_server.before = lambda _: times.append(time.monotonic())
+    http_server.status, http_server.refusals = 503, 1
+    http_server.headers = {"Retry-After": "2"}
+    assert reader.read([FAR]) == [DATA[FAR.start : FAR.stop]]
+    first, second = times
+    assert second - first >= 2
+
+
+def test_connections_that_the_server_closes(http_server: HttpServer) -> None:
+    reader = Location.of(http_server.put("a.b2nd", DATA)).open()
+    reader.identity()
+    http_server.resets = 2
+    assert reader.read([FAR]) == [DATA[FAR.start : FAR.stop]]
+    # the client itself asks again where a connection was in use before
+    http_server.resets = 10 * ATTEMPTS
+    with pytest.raises(OSError, match=r"a\.b2nd: the server closed the connection"):
+        reader.read([FAR])
+
+
+@pytest.mark.parametrize("status", [400, 403, 500, 501])
 def test_other_failures_are_requested_once(http_server: HttpServer, status: int) -> None:
     reader = Location.of(http_server.put("a.b2nd", DATA)).open()
     reader.identity()

@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 import errno
 import math
+import random
 import re
 from collections import deque
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 from weakref import WeakKeyDictionary
 
@@ -22,9 +23,13 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
     from concurrent.futures import Future
 
-ATTEMPTS = 3
-"""Requests for a range whose response breaks off. Other failures are left to the file system, which
-knows which of them pass."""
+ATTEMPTS = 4
+"""Requests for a range where the failure may pass (`PassingError`)."""
+
+#: Seconds before the second request for a range, the third twice as long ...
+_PAUSE = 0.25
+#: ... unless the server says how long, up to so many seconds.
+_LONGEST_PAUSE = 60.0
 
 MAX_WHOLE = 16 * 1024 * 1024
 """Most bytes to fetch for a range from a server that ignores ranges and sends from the start."""
@@ -73,8 +78,19 @@ class RangeRequest(NamedTuple):
         return f"<request of {self.span} of {self.label}>"
 
 
-class BrokenResponseError(OSError):
-    """A response that ends too early."""
+class PassingError(OSError):
+    """A failure that may be gone when the range is requested again.
+
+    Parameters
+    ----------
+    problem : str
+    after : float, optional
+        Seconds that the server wants to be left alone.
+    """
+
+    def __init__(self, problem: str, after: float | None = None) -> None:
+        super().__init__(problem)
+        self.after = after
 
 
 class SlowServerError(TimeoutError):
@@ -97,8 +113,8 @@ class RangeSource(Protocol):
         IsADirectoryError
         StaleFrameError
             The object is not the known one any more.
-        BrokenResponseError
-            The response ended too early; another may not.
+        PassingError
+            The response ended too early, or the server has too much to do; later it may not.
         """
 
     def has_directory(self, path: str) -> bool:
@@ -150,9 +166,13 @@ async def _in_turn(source: RangeSource, request: RangeRequest, after: float) -> 
     if after:
         await asyncio.sleep(after)
     async with _own_traffic().one_more(request):
-        for _ in range(ATTEMPTS - 1):
-            with suppress(BrokenResponseError):
+        for number in range(ATTEMPTS - 1):
+            try:
                 return await source.fetch(request)
+            except PassingError as error:
+                pause = _PAUSE * 2**number if error.after is None else error.after
+            # not all at the same time
+            await asyncio.sleep(min(pause, _LONGEST_PAUSE) * random.uniform(1, 1.5))  # noqa: S311
         return await source.fetch(request)
 
 
@@ -219,7 +239,9 @@ async def read_body(read: Callable[[], Awaitable[bytes]], nbytes: int) -> bytes:
 
     Raises
     ------
-    BrokenResponseError, SlowServerError
+    PassingError
+        Fewer bytes arrive.
+    SlowServerError
     """
     try:
         async with in_time(nbytes):
@@ -232,7 +254,7 @@ async def read_body(read: Callable[[], Awaitable[bytes]], nbytes: int) -> bytes:
         if len(data) == nbytes:
             return data
         problem = f"{len(data)} of {nbytes} bytes arrived"
-    raise BrokenResponseError(f"the response broke off: {problem}")
+    raise PassingError(f"the response broke off: {problem}")
 
 
 def token_of(details: Mapping[str, Any]) -> str:

@@ -10,6 +10,8 @@ from typing import Any
 from b2nd_dask.storage.byte_reader import Identity, Response
 from b2nd_dask.storage.failures import store_code
 from b2nd_dask.storage.read.ranged import (
+    ATTEMPTS,
+    PassingError,
     RangeRequest,
     changed,
     in_time,
@@ -24,6 +26,13 @@ from b2nd_dask.storage.read.ranged import (
 
 _STRONG_ETAG = re.compile(r'"[^"]*"')
 _MISSING = (HTTPStatus.NOT_FOUND, HTTPStatus.GONE)
+#: Statuses of a server or a proxy that has too much to do, or is restarted.
+_PASSING = (
+    HTTPStatus.TOO_MANY_REQUESTS,
+    HTTPStatus.BAD_GATEWAY,
+    HTTPStatus.SERVICE_UNAVAILABLE,
+    HTTPStatus.GATEWAY_TIMEOUT,
+)
 
 
 class HttpRanges:
@@ -56,8 +65,11 @@ class HttpRanges:
             # 5 minutes for any response: here each has a time for its length
             options.setdefault("timeout", aiohttp.ClientTimeout(total=None, sock_connect=30))
         url = self.fs.encode_url(request.path)
-        async with in_time():
-            answered = await session.get(url, headers=headers, **options)
+        try:
+            async with in_time():
+                answered = await session.get(url, headers=headers, **options)
+        except (aiohttp.ServerDisconnectedError, ConnectionResetError) as error:
+            raise PassingError(f"the server closed the connection: {error}") from error
         async with answered as response:
             if response.url.path.endswith("/") and not url.path.endswith("/"):
                 raise IsADirectoryError(request.path)
@@ -70,6 +82,10 @@ async def _read_response(response: Any, request: RangeRequest) -> Response:
         raise FileNotFoundError(request.path)
     if status == HTTPStatus.PRECONDITION_FAILED:
         raise changed(request)
+    if status in _PASSING:
+        wanted = headers.get("Retry-After", "")
+        problem = f"status {status} ({response.reason}), for {ATTEMPTS} requests"
+        raise PassingError(problem, float(wanted) if wanted.isdecimal() else None)
     # A 206 has digests of its part.
     token = token_of({name: headers[name] for name in ("ETag", "Last-Modified") if name in headers})
     if status == HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE:
