@@ -16,7 +16,7 @@ from benchmarks.compression import Compression
 from benchmarks.model import Dataset
 
 Index = tuple[slice, ...]
-B2ND, ZARR, HDF5 = "b2nd", "zarr", "hdf5"
+B2ND, ZARR, HDF5, ICECHUNK = "b2nd", "zarr", "hdf5", "icechunk"
 #: Name of the dataset in HDF5 files.
 HDF5_NAME = "array"
 
@@ -45,6 +45,11 @@ class ArrayData:
     @property
     def zarr(self) -> Dataset:
         return Dataset(ZARR, f"{self.stem}.zarr", self.recipe, self._write_zarr)
+
+    @property
+    def icechunk(self) -> Dataset:
+        name = f"{self.stem}.icechunk"
+        return Dataset(ICECHUNK, name, self.recipe, self._write_icechunk, ("icechunk",))
 
     @property
     def hdf5(self) -> Dataset:
@@ -93,10 +98,21 @@ class ArrayData:
             array[where] = items
 
     def _write_zarr(self, path: Path) -> None:
+        self._write_to_store(str(path))
+
+    def _write_icechunk(self, path: Path) -> None:
+        import icechunk
+
+        made = icechunk.Repository.create(icechunk.local_filesystem_storage(str(path)))
+        session = made.writable_session("main")
+        self._write_to_store(session.store)
+        session.commit("the array")
+
+    def _write_to_store(self, store: Any) -> None:
         import zarr
 
         array = zarr.create_array(
-            str(path),
+            store,
             shape=self.shape,
             chunks=self.chunks,
             dtype=self.dtype,

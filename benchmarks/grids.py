@@ -24,6 +24,8 @@ IMAGE_CHUNKS = (1000, 1000)
 #: What python-blosc2 chooses for these chunks.
 IMAGE_BLOCKS = (50, 1000)
 
+TILE_SIDE, TILES, QUICK_TILES = 512, 16, 12
+
 MATRIX_SIDE = 8_000
 QUICK_MATRIX_SIDE = 3_000
 MATRIX_CHUNKS = (1000, 1000)
@@ -59,6 +61,12 @@ def volume(how: Compression, quick: bool) -> ArrayData:
 def image(quick: bool) -> ArrayData:
     side = QUICK_IMAGE_SIDE if quick else IMAGE_SIDE
     return _field("image", (side, side), IMAGE_CHUNKS, IMAGE_BLOCKS, ZSTD)
+
+
+def tiles(quick: bool) -> ArrayData:
+    """An image as stores have them: many chunks of 1 MB."""
+    side = TILE_SIDE * (QUICK_TILES if quick else TILES)
+    return _field("tiles", (side, side), (TILE_SIDE, TILE_SIDE), (128, TILE_SIDE), ZSTD)
 
 
 def days(quick: bool) -> ArrayData:

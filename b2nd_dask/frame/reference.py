@@ -6,7 +6,7 @@ import math
 import os
 import weakref
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -41,7 +41,7 @@ from b2nd_dask.frame.read.reduce import reduce_region
 from b2nd_dask.frame.read.reduction import Reduction
 from b2nd_dask.frame.read.region import expected_reads, read_region
 from b2nd_dask.processes import reduced
-from b2nd_dask.storage import Item, Location
+from b2nd_dask.storage import Item, Location, reading_ahead
 
 
 class FrameReference:
@@ -226,7 +226,9 @@ class FrameReference:
             Read-only and of zero strides where one element fills the region.
         """
         selection = parse_selection(index, self.shape)
-        elements = self.read_axes(selection.axes, threads)
+        ahead = reading_ahead(self.expected_reads(selection.axes))
+        with ahead if self.is_remote else nullcontext():
+            elements = self.read_axes(selection.axes, threads)
         # `elements[()]` of a 0-d array would be a scalar, of native byte order: another dtype
         return elements[selection.finish] if selection.finish else elements
 

@@ -30,7 +30,7 @@ from b2nd_dask.storage.read.container import (
 from b2nd_dask.storage.read.local_reader import changes_show, identity_at, is_same_file
 from b2nd_dask.storage.read.location import Location, matches_of, natural_key
 from b2nd_dask.storage.read.memory import ObjectReader
-from b2nd_dask.storage.read.prefetch import Prefetch
+from b2nd_dask.storage.read.prefetch import Prefetch, is_reading_ahead, reading_ahead
 from b2nd_dask.storage.redaction import Secrets, printable, public_url
 from b2nd_dask.storage.spans import Span
 from b2nd_dask.storage.write.durable import sync
@@ -72,6 +72,7 @@ __all__ = [
     "chunk_member",
     "frame_locked",
     "identity_at",
+    "is_reading_ahead",
     "is_same_file",
     "is_zip",
     "list_staging",
@@ -83,6 +84,7 @@ __all__ = [
     "public_url",
     "publish_path",
     "read_text_file",
+    "reading_ahead",
     "remove_area",
     "remove_path",
     "remove_staging",

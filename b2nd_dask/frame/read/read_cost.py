@@ -23,7 +23,7 @@ from b2nd_dask.format.index import ChunkKind
 from b2nd_dask.frame.open.opening import OpenedFrame, ParsedFrame
 from b2nd_dask.frame.read.buffers import BOX_NBYTES, MAX_SCRATCH_NBYTES
 from b2nd_dask.frame.read.chunk_requests import witnesses
-from b2nd_dask.frame.read.fetch import SMALL_CHUNK
+from b2nd_dask.frame.read.fetch import whole_up_to
 from b2nd_dask.frame.read.plan import is_nearly_all, reads_in_boxes, touched_along
 
 
@@ -38,8 +38,8 @@ class ChunkRange(NamedTuple):
 Region = tuple[range, ...] | ChunkRange
 #: Visits of chunks that are looked at together.
 _BATCH = 1 << 20
-#: What readers of local files have as `max_gap` and `batch_nbytes`.
-_LOCAL_GAP, _LOCAL_BATCH = 512, 1 << 20
+#: What readers of local files have as `max_gap` and `batch_nbytes`; and they are not far.
+_LOCAL = 512, 1 << 20, False
 
 
 @dataclass(frozen=True, eq=False)
@@ -84,6 +84,7 @@ def read_costs(opened: OpenedFrame, regions: Sequence[Region]) -> ReadCosts:
         constant,
         reader.max_gap,
         reader.batch_nbytes,
+        not reader.identity_is_cheap,
         opened.verify is True,
         opened.digests,
         reads_in_boxes(opened.parsed, reader.batch_nbytes),
@@ -106,8 +107,7 @@ def uncompressed_costs(grid: Grid, regions: Sequence[Region]) -> ReadCosts:
     # any element may be the witness
     digests = np.zeros(kinds.size, np.uint64)
     in_boxes = grid.chunk_nbytes > MAX_SCRATCH_NBYTES
-    local = _LOCAL_GAP, _LOCAL_BATCH
-    stored = _Stored(grid, kinds, lengths, False, *local, False, digests, in_boxes)
+    stored = _Stored(grid, kinds, lengths, False, *_LOCAL, False, digests, in_boxes)
     return _costs(stored, regions)
 
 
@@ -246,6 +246,8 @@ class _Stored(NamedTuple):
     """Whether no chunk has data."""
     max_gap: int
     batch_nbytes: int
+    is_far: bool
+    """Whether the frame lies in a store."""
     fetches_whole: bool
     """Whether chunks are always fetched as a whole."""
     digests: NDArray[np.uint64] | None
@@ -266,6 +268,8 @@ class _Stored(NamedTuple):
         nblocks, blocks = math.prod(grid.blocks_per_chunk), np.zeros(stored.shape, np.int64)
         fetched, copied = lengths.copy(), np.zeros(stored.shape)
         verified = self._verified(visits)
+        many = np.maximum(1, stored.sum(axis=1, keepdims=True))
+        most = np.broadcast_to(whole_up_to(self.max_gap, many, is_far=self.is_far), stored.shape)
         for pattern in np.unique(visits.patterns).tolist():
             here = visits.patterns == pattern
             numbers = cuts.blocks_of(pattern)
@@ -273,11 +277,12 @@ class _Stored(NamedTuple):
                 blocks[here] = nblocks
                 continue
             blocks[here] = len(numbers)
-            fetched[here & ~verified] = self._fetched(lengths[here & ~verified], numbers)
+            some = here & ~verified
+            fetched[some] = self._fetched(lengths[some], numbers, most[some])
             # a long chunk is verified first, and then its blocks are fetched; of others they are
             # copied out of the chunk
             long = here & verified & (lengths > self.batch_nbytes)
-            fetched[long] += self._fetched(lengths[long], numbers)
+            fetched[long] += self._fetched(lengths[long], numbers, most[long])
             short = here & verified & ~long
             copied[short] = lengths[short] * len(numbers) / nblocks
         blocks *= filled
@@ -327,9 +332,12 @@ class _Stored(NamedTuple):
         costs.touched[stored] = True
 
     def _fetched(
-        self, lengths: NDArray[np.float64], blocks: NDArray[np.int64]
+        self, lengths: NDArray[np.float64], blocks: NDArray[np.int64], most: NDArray[np.int64]
     ) -> NDArray[np.float64]:
-        """Bytes to fetch for some blocks of chunks of these compressed lengths."""
+        """Bytes to fetch for some blocks of chunks of these compressed lengths.
+
+        Those of at most so many bytes are fetched whole.
+        """
         max_gap, nblocks = self.max_gap, math.prod(self.grid.blocks_per_chunk)
         head = head_nbytes(nblocks)
         block = np.maximum(lengths - head, 0) / nblocks
@@ -338,8 +346,7 @@ class _Stored(NamedTuple):
         for gap, count in zip(between.tolist(), often.tolist(), strict=True):
             # what lies between two blocks is read, too, where it is little
             fetched += np.where(gap * block <= max_gap, count * gap * block, 0)
-        at_once = lengths <= max(SMALL_CHUNK, max_gap)
-        return np.where(at_once, lengths, fetched)
+        return np.where(lengths <= most, lengths, fetched)
 
 
 def is_direct(grid: Grid, region: tuple[range, ...]) -> bool:

@@ -25,7 +25,7 @@ from b2nd_dask.frame.read.chunk_requests import ChunkRequest, LocatedRequest, ba
 from b2nd_dask.frame.read.decode import Fill, carrier, decode_part, is_in_place
 from b2nd_dask.frame.read.fetch import fetch, first_reads
 from b2nd_dask.frame.read.plan import Part, RegionPlan, reads_in_boxes, touched_blocks
-from b2nd_dask.storage import Item
+from b2nd_dask.storage import Item, is_reading_ahead
 
 T = TypeVar("T")
 
@@ -33,6 +33,8 @@ T = TypeVar("T")
 LEAST_OF_A_THREAD = 1 << 22
 #: Threads that share a read take so many batches each, or more: all have work until the end.
 BATCHES_OF_A_THREAD = 3
+#: Compressed bytes of a batch of chunks that were requested ahead.
+BATCH_AHEAD = 1 << 20
 #: No batch is smaller than this part of what is best for the store: each is a request.
 SMALLEST_BATCH = 8
 
@@ -94,8 +96,8 @@ def read_region(
     parts = parts_of(opened, plan, out)
     if len(plan.chunks) == len(parts) == 1:
         return _read_single(opened, parts[0], fill, out)
-    nbytes: float = opened.reader.batch_nbytes if batch_nbytes is None else batch_nbytes
     requests = chunk_requests(opened, parts)
+    nbytes: float = _best_batch(opened, requests) if batch_nbytes is None else batch_nbytes
     if threads > 1:
         decoded = _decoded_nbytes((each.blocks for each in requests), opened.parsed.grid)
         threads = min(threads, 1 + decoded // LEAST_OF_A_THREAD)
@@ -115,6 +117,15 @@ def read_region(
 
     in_threads(decode, batches(opened, requests, nbytes), threads)
     return out.view(fill.dtype)
+
+
+def _best_batch(opened: OpenedFrame, requests: Sequence[ChunkRequest]) -> int:
+    """Compressed bytes to read at once."""
+    nbytes = opened.reader.batch_nbytes
+    # what is on its way is decoded as it comes; blocks are requested when the first bytes are there
+    comes = is_reading_ahead() and opened.reader.requester() is not None
+    is_whole = comes and all(each.whole or each.blocks is None for each in requests)
+    return min(nbytes, BATCH_AHEAD) if is_whole else nbytes
 
 
 def expected_reads(opened: OpenedFrame, axes: tuple[range, ...]) -> Iterator[Item]:

@@ -11,6 +11,7 @@ import logging
 import os
 import threading
 from collections import Counter
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from b2nd_dask.storage.read.settings import CONCURRENCY, READ_AHEAD, setting
@@ -101,6 +102,11 @@ class Prefetch:
             self._segments.clear()
             self._order.clear()
 
+    def holds(self, item: Item) -> bool:
+        """Whether a range is requested already."""
+        with self._lock:
+            return self._find((item.requester, item.member), item.span) is not None
+
     def _fill(self) -> None:
         """Request as much as may be held; nothing where another thread does it."""
         if not self._feeding.acquire(blocking=False):
@@ -164,6 +170,8 @@ class Prefetch:
                 self._noted.discard(noted)
             if is_read or item.requester.has_in_memory(item.member, item.span):
                 continue
+            if any(each is not self and each.holds(item) for each in _own()):
+                continue
             pulled.append(item)
             nbytes += item.span.stop - item.span.start
             if nbytes >= _TOGETHER or len(pulled) == _MOST_TOGETHER:
@@ -206,6 +214,22 @@ _active: dict[int, tuple[int, Prefetch]] = {}
 
 def _own() -> list[Prefetch]:
     return [prefetch for pid, prefetch in tuple(_active.values()) if pid == os.getpid()]
+
+
+@contextmanager
+def reading_ahead(items: Iterator[Item]) -> Iterator[None]:
+    """Prefetch what this thread reads within a ``with`` statement."""
+    prefetch = Prefetch(items)
+    prefetch.begin()
+    try:
+        yield
+    finally:
+        prefetch.close()
+
+
+def is_reading_ahead() -> bool:
+    """Whether some computation of this process has a prefetch."""
+    return bool(_own())
 
 
 def prefetched(requester: Requester, member: str, span: Span) -> Future[Response] | None:
