@@ -67,13 +67,13 @@ def test_first_and_last_bytes_of_objects_of_any_size(
 def test_an_object_that_is_replaced_while_it_is_opened(
     http_server: HttpServer, number: int
 ) -> None:
-    url = http_server.put("replaced.b2nd", DATA)
+    url = http_server.put("swapped.bin", DATA)
     seen: list[str] = []
 
     def replace(path: str) -> None:
         seen.append(path)
         if len(seen) == number + 1:
-            http_server.put("replaced.b2nd", NEW)
+            http_server.put("swapped.bin", NEW)
 
     http_server.before = replace
     reader = Location.of(url).open()
