@@ -12,6 +12,7 @@ from fsspec.config import conf
 from fsspec.core import url_to_fs
 
 from b2nd_dask.storage.failures import public_error
+from b2nd_dask.storage.read.settings import requests_at_once
 from b2nd_dask.storage.redaction import Secrets, public_url
 
 if TYPE_CHECKING:
@@ -126,9 +127,14 @@ def _filesystem(location: Location, private: bool) -> tuple[Any, str]:
     options = dict(location.storage_options or {})
     scheme = location.url.partition("://")[0]
     if scheme in ("s3", "s3a"):
-        # some servers send the checksum of the whole object with a range, where S3 sends none
+        ours = {
+            # some servers send the checksum of the whole object with a range, where S3 sends none
+            "response_checksum_validation": "when_required",
+            # else 10, and all other requests wait for these
+            "max_pool_connections": requests_at_once(),
+        }
         given = {**conf.get("s3", {}), **options}.get("config_kwargs") or {}
-        options["config_kwargs"] = {"response_checksum_validation": "when_required", **given}
+        options["config_kwargs"] = ours | given
     if private:
         options["skip_instance_cache"] = True
     try:

@@ -14,7 +14,7 @@ from collections import Counter
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from b2nd_dask.storage.read.settings import CONCURRENCY, READ_AHEAD, setting
+from b2nd_dask.storage.read.settings import READ_AHEAD, requests_at_once, setting
 from b2nd_dask.storage.spans import Span, coalesce
 
 if TYPE_CHECKING:
@@ -158,7 +158,7 @@ class Prefetch:
         with self._lock:
             waiting = sum(not each.future.done() for each in self._order.values())
             # the other half is for what tasks wait for already
-            return self._held < most and waiting < setting(CONCURRENCY) / 2
+            return self._held < most and waiting < requests_at_once() / 2
 
     def _pulled(self) -> list[Item]:
         """The next items that were not read yet."""

@@ -16,7 +16,7 @@ from fsspec.asyn import AsyncFileSystem, get_loop
 
 from b2nd_dask.errors import StaleFrameError
 from b2nd_dask.storage.byte_reader import Identity, Response
-from b2nd_dask.storage.read.settings import CONCURRENCY, LOW_SPEED, setting
+from b2nd_dask.storage.read.settings import LOW_SPEED, requests_at_once, setting
 from b2nd_dask.storage.spans import Span, clip
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ MAX_WHOLE = 16 * 1024 * 1024
 #: Responses that one read waits for at once: each costs memory before it is under way.
 _MOST_WAITING = 256
 
-#: Requests that a client has under way at once, at least: botocore keeps so many connections.
+#: Requests that a client has under way at once, at least: botocore's own number of connections.
 _CONNECTIONS = 10
 
 _CONTENT_RANGE = re.compile(r"bytes ([0-9]{1,19})-([0-9]{1,19})/([0-9]{1,19})")
@@ -132,7 +132,7 @@ class _Traffic:
     @asynccontextmanager
     async def one_more(self, request: RangeRequest) -> AsyncIterator[None]:
         """Wait for a place among the requests that are under way."""
-        most = math.ceil(setting(CONCURRENCY))
+        most = requests_at_once()
         async with self._slots.setdefault(most, asyncio.Semaphore(most)):
             self.under_way.append(request)
             try:

@@ -5,6 +5,7 @@ They come from its files, or from the environment, as FSSPEC_B2ND_READ_AHEAD.
 
 from __future__ import annotations
 
+import math
 from contextlib import suppress
 
 CONCURRENCY = "concurrency"
@@ -19,6 +20,11 @@ READ_AHEAD = "read_ahead"
 anybody reads them; 0 for no prefetch."""
 
 SETTINGS = {**LOW_SPEED, CONCURRENCY: 64, READ_AHEAD: 64 << 20}
+
+
+def requests_at_once() -> int:
+    """The setting `CONCURRENCY` as a number of requests."""
+    return math.ceil(setting(CONCURRENCY))
 
 
 def setting(name: str) -> float:
