@@ -87,6 +87,18 @@ def test_round_trip(store, contiguous):
     assert len(store.names()) == (1 if contiguous else 10)
 
 
+@pytest.mark.parametrize("name", ["a b", "a%20b", "a#b", "a?b", "ü", "a+b", "a[1]"])
+def test_names_with_characters_that_urls_use(recording_s3, name):
+    options, url = recording_s3.storage_options, f"{recording_s3.url}/names/{name}.b2nd"
+    written = to_b2nd(np.arange(60.0), url, storage_options=options)
+    np.testing.assert_array_equal(written.compute(), np.arange(60.0))
+    fs = fsspec.filesystem("s3", **options)
+    fs.invalidate_cache()
+    assert [found for found in fs.find(f"{recording_s3.url}/names") if name in found] == [
+        url.removeprefix("s3://")
+    ]
+
+
 def test_blosc2_reads_what_was_written(store, tmp_path):
     x = noise(20 * MIB, 3 * MIB).rechunk((7 * MIB // 8,))
     x = da.concatenate([x, da.zeros(MIB, chunks=MIB // 4, dtype=x.dtype)])

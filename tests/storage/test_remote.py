@@ -13,8 +13,9 @@ import traceback
 import zipfile
 from collections import deque
 from concurrent.futures import ThreadPoolExecutor
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import TYPE_CHECKING
-from urllib.parse import unquote
+from urllib.parse import quote, unquote
 
 import fsspec
 import pytest
@@ -444,3 +445,33 @@ def test_forks_while_other_threads_connect(monkeypatch: pytest.MonkeyPatch) -> N
         for each in running:
             each.result()
     assert failures == []
+
+
+@pytest.mark.parametrize("name", ["a b", "a%20b", "a#b", "a?b", "ü", "a+b", "a&b=c", "a[1]"])
+def test_names_with_characters_that_urls_use(http_server: HttpServer, name: str) -> None:
+    http_server.put(f"names/{name}.b2nd", DATA)
+    reader = Location.of(f"{http_server.url}/names/{quote(name)}.b2nd").open()
+    assert reader.read([Span(500_000, 500_010)]) == sliced([Span(500_000, 500_010)])
+
+
+def test_a_redirect_to_another_host(http_server: HttpServer) -> None:
+    there = http_server.put("moved.b2nd", DATA).replace("127.0.0.1", "localhost")
+
+    class Redirect(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(302)
+            self.send_header("Location", there if "moved" in self.path else self.path)
+            self.send_header("Content-Length", "0")
+            self.end_headers()
+
+        def log_message(self, format: str, *args: object) -> None:  # noqa: A002
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Redirect) as server:
+        threading.Thread(target=server.serve_forever).start()
+        url = f"http://127.0.0.1:{server.server_port}"
+        reader = Location.of(f"{url}/moved.b2nd").open()
+        assert reader.read([Span(500_000, 500_010)]) == sliced([Span(500_000, 500_010)])
+        with pytest.raises(OSError, match=r"endless\.b2nd: TooManyRedirects"):
+            Location.of(f"{url}/endless.b2nd").open().identity()
+        server.shutdown()
