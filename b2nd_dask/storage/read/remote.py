@@ -18,19 +18,10 @@ from b2nd_dask.storage.byte_reader import (
     copy_into,
     group_by_member,
 )
-from b2nd_dask.storage.failures import public_error, what_directory
-from b2nd_dask.storage.read.connection import Connection, connect
+from b2nd_dask.storage.failures import what_directory
 from b2nd_dask.storage.read.prefetch import prefetched
-from b2nd_dask.storage.read.ranged import (
-    RangeRequest,
-    RangeSource,
-    begin,
-    changed,
-    get_all,
-    require_short,
-)
-from b2nd_dask.storage.read.ranged_any import AnyRanges, CopyRanges
-from b2nd_dask.storage.read.ranged_stores import HttpRanges, S3Ranges
+from b2nd_dask.storage.read.ranged import RangeRequest, begin, changed, require_short
+from b2nd_dask.storage.read.remote_store import RemoteStore
 from b2nd_dask.storage.redaction import public_url
 from b2nd_dask.storage.spans import Reading, Span, clip
 
@@ -60,32 +51,6 @@ ones: from nearer stores a second request after the first costs little."""
 
 _UNKNOWN_SIZE = 2**63 - 1
 """Of members that were not read yet: the store clips."""
-
-
-class _Store(NamedTuple):
-    """The file system of a URL in this process, and how ranges are requested from it."""
-
-    connection: Connection
-    source: RangeSource
-
-    @classmethod
-    def of(cls, location: Location) -> _Store:
-        """Connect to the store of a URL."""
-        connection = connect(location)
-        return cls(connection, _source(connection))
-
-    def get(self, requests: Sequence[RangeRequest]) -> list[Response]:
-        """Request ranges, with errors that name the object and hold no secrets."""
-        responses: list[Response] = []
-        try:
-            responses.extend(get_all(self.source, requests))
-        except Exception as error:  # noqa: BLE001 - every backend has its own tree; raised below
-            request = requests[len(responses)]
-            failure = public_error(error, request.label, self.connection.secrets)
-        else:
-            return responses
-        # Outside of the except clause, after which nothing here refers to the original.
-        raise failure
 
 
 class _Opened(NamedTuple):
@@ -141,7 +106,7 @@ class RemoteReader:
         self.label = public_url(location.url)
         self._location = location
         self._head_span = Span(location.offset, location.offset + HEAD_NBYTES)
-        self._store: _Store | None = None
+        self._store: RemoteStore | None = None
         self._states: dict[str, _Opened] = {}
         self._members: dict[str, Identity] = {}
         self._closed = False
@@ -161,7 +126,7 @@ class RemoteReader:
         store = self._connected()
         if not store.source.fs.cachable:
             # An archive: what is open shows the state of the archive when it was opened.
-            store = _Store.of(self._location)
+            store = RemoteStore.of(self._location)
         start = self._head_span.start
         _, response = self._get_main(store, Span(start, start + 1))
         return response.identity
@@ -262,7 +227,7 @@ class RemoteReader:
         request = self._request(self._connected(), member, span)
         return self._part(response, request, member), response.identity.size
 
-    def _planned(self, store: _Store, member: str, spans: Sequence[Span]) -> _Round:
+    def _planned(self, store: RemoteStore, member: str, spans: Sequence[Span]) -> _Round:
         opened, known = self._opened(), self._known(member)
         size = _UNKNOWN_SIZE if known is None else known.size
         whole = opened.ranges_ignored
@@ -278,7 +243,7 @@ class RemoteReader:
         requests = [self._request(store, member, span) for span in merged]
         return _Round(member, reading, requests, size)
 
-    def _request(self, store: _Store, member: str, span: Span) -> RangeRequest:
+    def _request(self, store: RemoteStore, member: str, span: Span) -> RangeRequest:
         """A request for a span of the state that is read, as far as that is known."""
         if self._opened().is_directory:
             path = store.connection.member(member or MAIN_MEMBER)
@@ -305,13 +270,13 @@ class RemoteReader:
         start, stop = request.bytes_of(response.identity.size)
         return response.data[start - response.start : stop - response.start]
 
-    def _connected(self) -> _Store:
+    def _connected(self) -> RemoteStore:
         if self._closed:
             raise ValueError(f"{self.label}: the reader is closed")
         store = self._store
         # File systems with an event loop do not survive a fork.
         if store is None or store.connection.pid != os.getpid():
-            store = self._store = _Store.of(self._location)
+            store = self._store = RemoteStore.of(self._location)
         return store
 
     def _opened(self) -> _Opened:
@@ -319,14 +284,14 @@ class RemoteReader:
         if not self._states:
             with self._tail(store) as last:
                 is_directory, head = self._get_main(store, self._head_span)
-                ends = (head,) if is_directory else (head, *last(head))
+                ends = (head, *last(head))
             opened = _Opened(head.identity, is_directory, head.ranges_ignored, ends)
             # Of several threads that open at the same time, all take what one of them found.
             self._states.setdefault("", opened)
         return self._states[""]
 
     @contextmanager
-    def _tail(self, store: _Store) -> Iterator[Callable[[Response], list[Response]]]:
+    def _tail(self, store: RemoteStore) -> Iterator[Callable[[Response], list[Response]]]:
         """Request the last bytes of the object, too, where the first ones are long under way.
 
         Yields
@@ -334,6 +299,9 @@ class RemoteReader:
         callable
             From the response with the first bytes to the one with the last, if that is of use.
         """
+        if self._location.offset or self._location.url.endswith("/"):
+            yield lambda _: []
+            return
         path, span, begun = store.connection.path, Span(0, TAIL_NBYTES), time.monotonic()
         request = RangeRequest(path, span, None, self.label, from_end=True)
         future = begin(store.source, request, after=TAIL_AFTER)
@@ -352,7 +320,7 @@ class RemoteReader:
         finally:
             future.cancel()
 
-    def _get_main(self, store: _Store, span: Span) -> tuple[bool, Response]:
+    def _get_main(self, store: RemoteStore, span: Span) -> tuple[bool, Response]:
         """Read from the object, or from the main member where the URL names a directory."""
         connection, is_there = store.connection, False
         known = self._states[""].is_directory if self._states else None
@@ -379,19 +347,9 @@ class RemoteReader:
             path=self.label,
         )
 
-    def _has_directory(self, store: _Store) -> bool:
+    def _has_directory(self, store: RemoteStore) -> bool:
         connection = store.connection
         return connection.call(lambda: store.source.has_directory(connection.path), self.label)
 
     def _label(self, member: str) -> str:
         return f"{self.label}/{member}" if member else self.label
-
-
-def _source(connection: Connection) -> RangeSource:
-    if connection.has_protocol("https") and hasattr(connection.fs, "set_session"):
-        return HttpRanges(connection.fs)
-    if connection.has_protocol("s3") and hasattr(connection.fs, "call_s3"):
-        return S3Ranges(connection.fs)
-    if connection.has_protocol("simplecache"):
-        return CopyRanges(connection.fs)
-    return AnyRanges(connection.fs)
