@@ -197,7 +197,7 @@ def flat_pass(shape: tuple[int, ...], itemsize: int, budget: Budget) -> tuple[Gr
     --------
     >>> grid, way = flat_pass((1000, 200), 4, Budget(16e6, 2, write_batch=1 << 20))
     >>> grid.chunks, way.region
-    ((163, 200), (652, 200))
+    ((146, 200), (584, 200))
     """
     fitting = [flat for flat in _flat_ways(shape, itemsize, budget) if flat[1].lanes]
     if not fitting:
