@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import pickle
 import re
 from typing import Any
 
@@ -13,7 +14,7 @@ from hypothesis import strategies as st
 
 from b2nd_dask.format.grid import Grid
 from b2nd_dask.frame.read.decode_cost import decodes_per_block
-from b2nd_dask.frame.rechunk.one_pass import Budget, best_pass
+from b2nd_dask.frame.rechunk.one_pass import LEAST_BATCH, Budget, TooLittleMemoryError
 from b2nd_dask.frame.rechunk.passes import flat_pass, plan_passes
 from b2nd_dask.frame.rechunk.source import flat_boxes
 from b2nd_dask.frame.rechunk.work import boxes_to_verify
@@ -36,17 +37,18 @@ def steps(total: int, step: int) -> tuple[int, ...]:
     return tuple(min(step, total - at) for at in range(0, total, step))
 
 
-@examples(40)
-@given(pair=grids(), megabytes=st.integers(8, 4000), threads=st.integers(1, 5))
-def test_passes(pair: tuple[Grid, Grid], megabytes: int, threads: int) -> None:
+@examples(60)
+@given(pair=grids(), kilobytes=st.integers(1, 10**6), threads=st.integers(1, 5))
+def test_passes(pair: tuple[Grid, Grid], kilobytes: int, threads: int) -> None:
     source, target = pair
-    budget = Budget(megabytes << 20, threads, 1 << 16, 1 << 16)
+    budget = Budget(kilobytes << 10, threads, 1 << 16)
     try:
-        plan = plan_passes(source, target, 0, budget)
+        plan = plan_passes(source, target, budget)
     except ValueError as error:
-        assert "the least that would do" in str(error)  # noqa: PT017
-        assert best_pass(source, target, 0, budget) is None
-        return
+        least = nbytes_of(told(error)[1])
+        assert least > budget.nbytes
+        budget = budget._replace(nbytes=least)
+        plan = plan_passes(source, target, budget)
     assert plan.nbytes <= budget.nbytes
     assert plan.steps[-1].target == target
     before = source
@@ -56,8 +58,40 @@ def test_passes(pair: tuple[Grid, Grid], megabytes: int, threads: int) -> None:
         assert 1 <= way.lanes <= threads
         assert math.prod(way.region) * 4 * way.lanes <= budget.nbytes
         cut = tuple(map(steps, before.shape, way.region))
-        assert way.decodes == pytest.approx(decodes_per_block(before, cut))
+        decodes = decodes_per_block(before, cut)
+        # of blocks that do not divide their chunk, some edges are not known to be ends of regions
+        known = not any(c % b for c, b in zip(before.chunks, before.blocks, strict=True))
+        assert way.decodes == pytest.approx(decodes) or (not known and way.decodes > decodes)
         before = step.target
+
+
+@examples(60)
+@given(
+    pair=grids(),
+    megabytes=st.integers(1, 20),
+    more=st.floats(1, 100),
+    batches=st.sampled_from([LEAST_BATCH, 64 << 20]),
+)
+def test_more_than_the_least_memory_is_enough_too(
+    pair: tuple[Grid, Grid], megabytes: int, more: float, batches: int
+) -> None:
+    budget = Budget(megabytes << 18, 2, 1 << 16, batches)
+    try:
+        plan_passes(*pair, budget)
+    except ValueError as error:
+        least = nbytes_of(told(error)[1])
+        plan_passes(*pair, budget._replace(nbytes=least * more))
+
+
+@pytest.mark.parametrize("nbytes", [512e6, 2e9])
+def test_regions_of_wide_maps_and_long_series_need_few_decodes(nbytes: float) -> None:
+    """In one pass, or with chunks that both hold in full, each block would be read for long."""
+    maps = Grid((100_000, 721, 1440), (1, 721, 1440), (1, 721, 1440), 4)
+    series = Grid(maps.shape, (100_000, 1, 10), (100_000, 1, 10), 4)
+    plan = plan_passes(maps, series, Budget(nbytes, 2, 1 << 20))
+    assert len(plan.steps) > 1
+    assert plan.nbytes <= nbytes
+    assert all(step.way.decodes < 2 for step in plan.steps)
 
 
 def told(error: ValueError) -> tuple[str, str]:
@@ -70,36 +104,34 @@ def told(error: ValueError) -> tuple[str, str]:
 @given(asked=st.integers(1, 10**13), more=st.integers(1, 10**9))
 def test_the_least_memory_looks_like_more_than_was_passed(asked: int, more: int) -> None:
     needed = asked + more
-    error = Budget(asked, 1, 1, 1).too_little("for this", lambda given: given.nbytes >= needed)
+    error = Budget(asked, 1, 1).too_little("for this", lambda _: needed)
     passed, least = told(error)
     assert nbytes_of(passed) <= asked < needed <= nbytes_of(least)
     assert nbytes_of(least) <= 1.03 * needed + 1
+    assert str(pickle.loads(pickle.dumps(error))) == str(error)
 
 
-def test_the_least_memory_is_enough_where_more_is_not() -> None:
-    """As with intermediate frames, whose chunks grow with the memory."""
-
-    def suffices(given: Budget) -> bool:
-        return given.nbytes > 10**7 and not 10_050_000 < given.nbytes < 10_150_000
-
-    least = told(Budget(10**6, 1, 1, 1).too_little("for this", suffices))[1]
-    assert suffices(Budget(nbytes_of(least), 1, 1, 1))
+def test_all_steps_of_a_plan_count_the_same_batches() -> None:
+    whole = Budget(10**9, 2, 1 << 20, 64 << 20)
+    assert LEAST_BATCH < whole.read_batch < whole.most_batch
+    assert whole.without(4 * 10**8).read_batch == whole.read_batch
 
 
 def test_numbers_of_three_digits_are_shown_as_they_were_passed() -> None:
     for number in ("12.3MB", "12.8MB", "999B", "1.05MB", "64MB", "820kB", "2100MB"):
-        budget = Budget(nbytes_of(number), 1, 1, 1)
-        assert told(budget.too_little("for this", lambda _: True)) == (number, number)
+        error = TooLittleMemoryError(nbytes_of(number), nbytes_of(number), "for this", "")
+        assert told(error) == (number, number)
 
 
 @examples(30)
 @given(threads=st.integers(1, 9), itemsize=st.sampled_from([1, 8, 10**6]), n=st.integers(1, 10**6))
 def test_the_least_memory_of_a_reshape_is_enough(threads: int, itemsize: int, n: int) -> None:
-    budget = Budget(10**6, threads, 1 << 20, 1 << 20)
+    budget = Budget(10**6, threads, 1 << 20)
     with pytest.raises(ValueError, match="for a reshape") as raised:
         flat_pass((n, 30), itemsize, budget)
     least = nbytes_of(told(raised.value)[1])
-    flat_pass((n, 30), itemsize, budget._replace(nbytes=least))
+    _, way = flat_pass((n, 30), itemsize, budget._replace(nbytes=least))
+    assert way.nbytes <= least
 
 
 @examples(60)
@@ -122,7 +154,7 @@ def test_ranges_in_c_order_as_boxes(data: Any) -> None:
     megabytes=st.integers(6, 200),
 )
 def test_regions_of_a_reshape(shape: tuple[int, ...], megabytes: int) -> None:
-    grid, way = flat_pass(shape, 8, Budget(megabytes << 20, 2, 1 << 16, 1 << 16))
+    grid, way = flat_pass(shape, 8, Budget(megabytes << 20, 2, 1 << 16))
     sizes = list(zip(way.region, grid.chunks, shape, strict=True))
     assert all(length == n or length % chunk == 0 for length, chunk, n in sizes)
     for box in (way.region, grid.chunks):

@@ -33,6 +33,7 @@ from b2nd_dask import (
     to_b2nd,
     verify,
 )
+from b2nd_dask.format.grid import Grid
 from b2nd_dask.frame.rechunk import passes as passes_module
 from b2nd_dask.frame.rechunk import work as work_module
 from b2nd_dask.frame.write.idempotent import open_staging
@@ -123,14 +124,12 @@ def test_any_chunks_to_any_others(case: dict[str, Any], fresh_path: Callable[[],
 
 def force_passes(patch: pytest.MonkeyPatch, number: int) -> None:
     """Make plans of a number of passes, where there is one."""
-    plain = passes_module._best
+    plain = passes_module._between
 
-    def best(source, target, stored, budget, most_count):  # type: ignore[no-untyped-def]
-        patch.setattr(passes_module, "_LEAST_CHUNK", 1)
-        through = passes_module._through(source, target, stored, budget, number - 1)
-        return through or plain(source, target, stored, budget, most_count)
+    def between(source, target, budget, count):  # type: ignore[no-untyped-def]
+        return () if count else plain(source, target, budget, number - 1)
 
-    patch.setattr(passes_module, "_best", best)
+    patch.setattr(passes_module, "_between", between)
 
 
 MAPS = values_of((96, 100, 200))
@@ -309,9 +308,9 @@ def test_intermediate_frames_wait_for_the_verification(read_in_parts: Path, targ
     # a run that goes on would take what is published
     damage(read_in_parts)
     with pytest.MonkeyPatch.context() as patch:
-        force_passes(patch, 2)
         # of a single region, after which others could wait for the verification
-        patch.setattr(passes_module, "_intermediate_chunks", lambda source, *_: [source.shape])
+        whole = lambda source, *_: [(Grid(source.shape, source.shape, source.shape, 4),)]  # noqa: E731
+        patch.setattr(passes_module, "_between", whole)
         x = from_b2nd(read_in_parts)[:, 25:75]
         written = to_b2nd(x, target, chunks=(96, 9, 20), max_mem="400MB", compute=False)
     graph = dict(written.__dask_graph__())
@@ -324,7 +323,7 @@ def test_no_task_can_fail_before_the_staging_area_is_made(
     read_in_parts: Path, target: Path
 ) -> None:
     # one that is made while the write that has failed is cleaned up would stay behind
-    written = rechunk(read_in_parts, target, chunks=(96, 4, 4), max_mem="14MB", compute=False)
+    written = rechunk(read_in_parts, target, chunks=(96, 4, 4), max_mem="20MB", compute=False)
     graph = dict(written.__dask_graph__())
     tasks = {key: task for key, task in graph.items() if type(task) is tuple}
     areas = {key for key, task in tasks.items() if task[0] is open_staging}

@@ -12,10 +12,14 @@ from b2nd_dask.format.grid import Grid, contiguous_box
 from b2nd_dask.frame.rechunk.one_pass import (
     ALWAYS,
     PER_KEY,
+    PER_RECORD,
     PER_TASK,
     Budget,
     OnePass,
     best_pass,
+    grown,
+    least_nbytes,
+    rooms,
     shown,
 )
 from b2nd_dask.frame.write.new_frame import halved
@@ -24,23 +28,16 @@ logger = logging.getLogger("b2nd_dask")
 
 #: Intermediate frames that a plan may have.
 MOST_INTERMEDIATE = 2
-#: Chunks of intermediate frames have at least so many bytes, where the array has: smaller ones
-#: take longer than their elements.
-_LEAST_CHUNK = 1 << 16
-#: And at most so many: reads and writes need buffers of a chunk.
+#: Chunks of intermediate frames have at most so many bytes: reads and writes need buffers of one.
 _MOST_CHUNK = 16 << 20
 #: Seconds for a byte that is compressed into an intermediate frame, by the model of `one_pass`.
 _INTERMEDIATE = 1 / 0.4e9
-#: Seconds for a chunk of an intermediate frame.
-_CHUNK = 100e-6
 #: Another intermediate frame must save this part of the time.
 _SAVED = 0.85
-#: The part of the memory that the buffers of one task may fill with a region.
-_REGION_SHARE = 0.8
-#: Bytes of the chunks of a reshape.
-_FLAT_CHUNK = 4 << 20
-#: And the part of the memory of a task that they have at most.
-_FLAT_SHARE = 1 / 16
+#: Parts of the memory of a thread that the regions on both sides of an intermediate frame may fill.
+_REGION_SHARES = (0.8, 0.4, 0.2)
+#: Bytes of the chunks of a reshape; and the part of a region that they are at most.
+_FLAT_CHUNK, _FLAT_SHARE = 4 << 20, 1 / 4
 
 
 class Step(NamedTuple):
@@ -65,7 +62,7 @@ class PassPlan(NamedTuple):
         return running + sum(step.way.graph_nbytes for step in self.steps)
 
 
-def plan_passes(source: Grid, target: Grid, stored: int, budget: Budget) -> PassPlan:
+def plan_passes(source: Grid, target: Grid, budget: Budget) -> PassPlan:
     """Plan the passes of a rechunk within a stated memory.
 
     Parameters
@@ -73,8 +70,6 @@ def plan_passes(source: Grid, target: Grid, stored: int, budget: Budget) -> Pass
     source, target : Grid
         Of one shape, which is not empty. For a transpose the source's axes are in the order of the
         target's.
-    stored : int
-        Compressed bytes of the source that have to be verified; 0 without checksums.
 
     Raises
     ------
@@ -87,104 +82,88 @@ def plan_passes(source: Grid, target: Grid, stored: int, budget: Budget) -> Pass
 
     >>> maps = Grid((2000, 600, 600), chunks=(1, 600, 600), blocks=(1, 300, 600), itemsize=4)
     >>> series = Grid(maps.shape, chunks=(2000, 5, 10), blocks=(2000, 1, 10), itemsize=4)
-    >>> plan = plan_passes(maps, series, 0, Budget(64e6, 2, 1 << 20, 1 << 20))
+    >>> plan = plan_passes(maps, series, Budget(64e6, 2, write_batch=1 << 20))
     >>> len(plan.steps)
     2
     """
-    best = _best(source, target, stored, budget, MOST_INTERMEDIATE)
+    best: PassPlan | None = None
+    nbytes = math.prod(source.shape) * source.itemsize
+    for count in range(MOST_INTERMEDIATE + 1):
+        # what the array takes that is compressed so many times more
+        if best is not None and best.seconds <= count * nbytes * _INTERMEDIATE / budget.threads:
+            break
+        most = best.seconds * _SAVED if best is not None else math.inf
+        found = (
+            _plan(source, (*between, target), budget)
+            for between in _between(source, target, budget, count)
+        )
+        fitting = (plan for plan in found if plan is not None and plan.seconds < most)
+        best = min(fitting, key=lambda plan: plan.seconds, default=best)
     if best is None:
         raise budget.too_little(
             f"for new chunks {target.chunks} of {shown(target.chunk_nbytes)} out of chunks "
             f"{source.chunks} of {shown(source.chunk_nbytes)} in blocks {source.blocks}: a task "
             "holds a few new chunks, and what they touch of the old ones",
-            lambda more: _best(source, target, stored, more, 1) is not None,
+            lambda more: least_nbytes(source, target, more),
             "choose smaller chunks=",
         )
     return best
 
 
-def _best(
-    source: Grid, target: Grid, stored: int, budget: Budget, most_count: int
-) -> PassPlan | None:
-    best = _alone(source, target, stored, budget)
+def _plan(source: Grid, targets: tuple[Grid, ...], budget: Budget) -> PassPlan | None:
+    """The passes from each frame to the next; None where they do not fit."""
+    steps: list[Step] = []
     nbytes = math.prod(source.shape) * source.itemsize
-    for count in range(1, most_count + 1):
-        # what the array takes that is compressed once more
-        if best is not None and best.seconds <= count * nbytes * _INTERMEDIATE / budget.threads:
-            break
-        found = _through(source, target, stored, budget, count)
-        if found is not None and (best is None or found.seconds < best.seconds * _SAVED):
-            best = found
-        if found is not None and count == 1 and all(s.way.decodes < 2 for s in found.steps):
-            break
-    return best
+    records = sum(target.nchunks for target in targets) * PER_RECORD
+    for target in targets:
+        way = best_pass(source, target, budget.without(records - target.nchunks * PER_RECORD))
+        if way is None:
+            return None
+        steps.append(Step(target, way))
+        source = target
+    seconds = sum(step.way.seconds for step in steps)
+    seconds += sum(nbytes * _INTERMEDIATE / step.way.lanes for step in steps[:-1])
+    plan = PassPlan(tuple(steps), seconds)
+    return plan if plan.nbytes <= budget.nbytes else None
 
 
-def _alone(source: Grid, target: Grid, stored: int, budget: Budget) -> PassPlan | None:
-    way = best_pass(source, target, stored, budget)
-    return None if way is None else PassPlan((Step(target, way),), way.seconds)
+def _between(source: Grid, target: Grid, budget: Budget, count: int) -> Iterator[tuple[Grid, ...]]:
+    """So many intermediate frames, whose chunks lie in large regions of both of their neighbours.
+
+    The regions between those that are read of the source and those that are written of the target
+    grow and shrink along each axis by equal factors.
+    """
+    shape, found = source.shape, set[tuple[tuple[int, ...], ...]]()
+    for share, axis in itertools.product(_REGION_SHARES, range(max(1, len(shape)))):
+        room = budget.nbytes / budget.threads * share / source.itemsize
+        last = _box(shape, target.chunks, room, axis)
+        # of whole chunks; to be longer than the last one does not help
+        limit = tuple(map(max, last, map(min, shape, source.chunks)))
+        first = _box(limit, source.chunks, room, axis)
+        regions = [
+            [_on_the_way(*ends, number / max(1, count)) for ends in zip(first, last, strict=True)]
+            for number in range(count + 1)
+        ]
+        shared = (tuple(map(min, *pair)) for pair in itertools.pairwise(regions))
+        found.add(tuple(bounded_chunks(chunks, source.itemsize) for chunks in shared))
+    for frames in sorted(found):
+        yield tuple(Grid(shape, chunks, chunks, source.itemsize) for chunks in frames)
 
 
-def _through(
-    source: Grid, target: Grid, stored: int, budget: Budget, count: int
-) -> PassPlan | None:
-    """The best plan with so many intermediate frames; None where there is none."""
-    best: PassPlan | None = None
-    for chunks in _intermediate_chunks(source, target, budget):
-        grid = Grid(source.shape, chunks, chunks, source.itemsize)
-        last = _alone(grid, target, 0, budget)
-        if last is None or (best is not None and last.seconds >= best.seconds):
-            continue
-        first = (
-            _alone(source, grid, stored, budget)
-            if count == 1
-            else _through(source, grid, stored, budget, count - 1)
-        )
-        if first is None or PassPlan((*first.steps, *last.steps), 0.0).nbytes > budget.nbytes:
-            continue
-        nbytes = math.prod(source.shape) * source.itemsize
-        lanes = min(budget.threads, first.steps[-1].way.lanes)
-        written = (nbytes * _INTERMEDIATE + grid.nchunks * _CHUNK) / lanes
-        seconds = first.seconds + last.seconds + written
-        if best is None or seconds < best.seconds:
-            best = PassPlan((*first.steps, *last.steps), seconds)
-    return best
+def _box(shape: tuple[int, ...], unit: tuple[int, ...], room: float, axis: int) -> tuple[int, ...]:
+    unit = tuple(map(min, shape, unit))
+    return grown(Grid(shape, unit, unit, 1), unit, room, axis)
 
 
-def _intermediate_chunks(source: Grid, target: Grid, budget: Budget) -> Iterator[tuple[int, ...]]:
-    """Shapes of chunks that lie both in large regions of the source and of the target."""
-    room = budget.nbytes / budget.threads * _REGION_SHARE / source.itemsize
-    shape = source.shape
-    firsts = [*_grown(shape, source.chunks, room), *_grown(shape, source.blocks, room)]
-    lasts = list(_grown(shape, target.chunks, room))
-    found = dict.fromkeys(
-        bounded_chunks(tuple(map(min, first, last)), source.itemsize)
-        for first, last in itertools.product(firsts, lasts)
-    )
-    least = min(_LEAST_CHUNK, math.prod(shape) * source.itemsize)
-    yield from (c for c in found if math.prod(c) * source.itemsize >= least)
+def _on_the_way(first: int, last: int, part: float) -> int:
+    """A length from one to the other, by factors; a multiple of the shorter."""
+    short, long = sorted((first, last))
+    return short * round(math.pow(long / short, part if first < last else 1 - part))
 
 
 def bounded_chunks(chunks: tuple[int, ...], itemsize: int) -> tuple[int, ...]:
     """Halve chunks along their longest axes until they are small enough."""
     return halved(chunks, itemsize, _MOST_CHUNK)
-
-
-def _grown(shape: tuple[int, ...], unit: tuple[int, ...], room: float) -> Iterator[tuple[int, ...]]:
-    """Boxes of whole units with at most so many elements, as long as can be along one axis first.
-
-    Also half and a quarter as large: the chunks between two large boxes may be too large.
-    """
-    start = tuple(min(n, u) for n, u in zip(shape, unit, strict=True))
-    if math.prod(start) > room:
-        return
-    for axis, part in itertools.product(range(max(1, len(shape))), (1, 2, 4)):
-        box = list(start)
-        # this axis, then from the last to the first
-        for along in sorted(range(len(shape)), key=lambda a: (a != axis, -a)):
-            most = int(room / part // (math.prod(box) // box[along]) // unit[along])
-            box[along] = min(shape[along], max(1, most) * unit[along])
-        yield tuple(box)
 
 
 def log_passes(label: str, passes: PassPlan) -> None:
@@ -216,41 +195,37 @@ def flat_pass(shape: tuple[int, ...], itemsize: int, budget: Budget) -> tuple[Gr
 
     Examples
     --------
-    >>> grid, way = flat_pass((1000, 200), 4, Budget(16e6, 2, 1 << 20, 1 << 20))
+    >>> grid, way = flat_pass((1000, 200), 4, Budget(16e6, 2, write_batch=1 << 20))
     >>> grid.chunks, way.region
-    ((625, 200), (1000, 200))
+    ((146, 200), (584, 200))
     """
-    chunks, lanes, room = _flat_chunks(shape, itemsize, budget)
-    if not lanes:
+    fitting = [flat for flat in _flat_ways(shape, itemsize, budget) if flat[1].lanes]
+    if not fitting:
         raise budget.too_little(
-            f"for a reshape to {shape}", lambda more: _flat_chunks(shape, itemsize, more)[1] > 0
+            f"for a reshape to {shape}",
+            lambda more: min(way.nbytes for _, way in _flat_ways(shape, itemsize, more)),
         )
-    box = contiguous_box(shape, room)
-    region = tuple(
-        n if length == n else length // c * c
-        for n, length, c in zip(shape, box, chunks, strict=True)
-    )
-    regions = math.prod(-(-n // length) for n, length in zip(shape, region, strict=True))
-    return Grid(shape, chunks, chunks, itemsize), OnePass(
-        region, lanes, 0.0, budget.nbytes, regions * PER_KEY, verifies=True, decodes=1.0
-    )
+    return max(fitting, key=lambda flat: (flat[1].lanes, math.prod(flat[1].region)))
 
 
-def _flat_chunks(
+def _flat_ways(
     shape: tuple[int, ...], itemsize: int, budget: Budget
-) -> tuple[tuple[int, ...], int, int]:
-    """Chunks, how many tasks may run at once, and elements of the region of each."""
-    share = int(budget.nbytes / budget.threads * _FLAT_SHARE)
-    chunks = contiguous_box(shape, min(_FLAT_CHUNK, share) // itemsize)
-    chunk = math.prod(chunks) * itemsize
-    scratch = 2 * budget.read_batch + budget.write_batch + 4 * chunk + PER_TASK
-    # regions that end where chunks do are at least half as long, and there are twice as many
-    graph = 2 * math.prod(shape) * itemsize * PER_KEY
-    for lanes in range(budget.threads, 0, -1):
-        left = budget.nbytes - lanes * scratch - ALWAYS
-        # a region, what is read of it at once, that compressed, and decoded; the graph of all:
-        # 4 * lanes * room + graph / room = left
-        root = left**2 - 16 * lanes * graph
-        if left > 0 <= root and (room := (left + math.sqrt(root)) / (8 * lanes)) >= chunk:
-            return chunks, lanes, int(room / itemsize)
-    return chunks, 0, 0
+) -> Iterator[tuple[Grid, OnePass]]:
+    """Longer and longer ranges, of which as many as the memory allows are read at once."""
+    for room in rooms(1, math.prod(shape)):
+        box = contiguous_box(shape, room)
+        chunks = contiguous_box(shape, int(min(_FLAT_CHUNK / itemsize, room * _FLAT_SHARE)))
+        grid = Grid(shape, chunks, chunks, itemsize)
+        region = tuple(
+            n if length == n else length // c * c
+            for n, length, c in zip(shape, box, chunks, strict=True)
+        )
+        regions = math.prod(-(-n // length) for n, length in zip(shape, region, strict=True))
+        graph = regions * PER_KEY + grid.nchunks * PER_RECORD
+        # a region, what is read of it at once, that compressed, and decoded
+        each = 4 * (math.prod(region) * itemsize + grid.chunk_nbytes) + PER_TASK
+        each += 2 * budget.read_batch + budget.write_batch
+        always = graph + ALWAYS
+        lanes = budget.lanes(each, always)
+        nbytes = always + max(1, lanes) * each
+        yield grid, OnePass(region, lanes, 0.0, nbytes, graph, verifies=True, decodes=1.0)

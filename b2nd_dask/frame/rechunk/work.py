@@ -14,7 +14,6 @@ from b2nd_dask.format.chunk.chunk_header import Special
 from b2nd_dask.format.grid import Grid, contiguous_box
 from b2nd_dask.format.index import ChunkKind
 from b2nd_dask.format.integrity import require_digest
-from b2nd_dask.frame.joined import Readable
 from b2nd_dask.frame.open.opening import OpenedFrame, located
 from b2nd_dask.frame.read.buffers import scratch
 from b2nd_dask.frame.read.chunk_requests import ChunkRequest, batches
@@ -35,14 +34,10 @@ from b2nd_dask.frame.write.records import ChunkRecords, merge_records
 from b2nd_dask.frame.write.writer import StagedBatches, constant_records, write_block
 
 
-def verified_nbytes(readable: Readable) -> int:
-    """Stored bytes whose checksums are to be verified; 0 without checksums."""
-    return sum(map(_verified, readable.frames))
-
-
-def _verified(frame: FrameReference) -> int:
+def has_checksums(frame: FrameReference) -> bool:
+    """Whether chunks that are read in parts are to be verified."""
     with frame.reading() as (opened, _):
-        return opened.parsed.header.cbytes if opened.digests is not None else 0
+        return opened.digests is not None
 
 
 def rechunk_region(

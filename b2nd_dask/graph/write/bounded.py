@@ -263,7 +263,7 @@ class _Bounded:
         known = {key[1:] for key in keys if key[0] == name}
         if source.grid.shape != tuple(map(sum, chunks)) or known != set(numbers):
             raise _not_understood(name)
-        if source.stored or decodes_per_block(source.grid, chunks) > 1:
+        if source.is_verified or decodes_per_block(source.grid, chunks) > 1:
             source = self._frames.in_chunks(source, chunks, name)
         reads = {
             (name, *at): (_read, source.key, region)
@@ -280,7 +280,7 @@ class _Bounded:
             raise budget.too_little(
                 f"for blocks of {shown(block)} in {budget.threads} threads, of which a task "
                 f"of {function_name(array.name)} takes about {_BLOCKS_OF_TASK} at once",
-                lambda more: least <= more.nbytes,
+                lambda _: least,
                 "read the frame in smaller blocks (chunks= of from_b2nd), or compute in fewer "
                 "threads",
             )

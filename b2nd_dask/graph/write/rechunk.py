@@ -178,12 +178,11 @@ def _stays(source: FrameReference, plan: FramePlan) -> bool:
 def _copying_pass(grid: Grid, budget: Budget) -> OnePass:
     """The pass that copies chunks as they are stored; its regions are ranges of their numbers."""
 
-    def lanes(given: Budget) -> int:
-        each = 2 * given.read_batch + given.write_batch + 3 * grid.chunk_nbytes
-        return min(given.threads, int(given.nbytes // each))
+    def each(given: Budget) -> int:
+        return 2 * given.read_batch + given.write_batch + 3 * grid.chunk_nbytes
 
-    if not lanes(budget):
-        what = f"to copy chunks of {shown(grid.chunk_nbytes)}"
-        raise budget.too_little(what, lambda more: lanes(more) > 0)
+    lanes = budget.lanes(each(budget))
+    if not lanes:
+        raise budget.too_little(f"to copy chunks of {shown(grid.chunk_nbytes)}", each)
     # nothing compares its time and memory with those of others
-    return OnePass((most_chunks(grid),), lanes(budget), 0.0, 0.0, 0.0, verifies=False, decodes=0.0)
+    return OnePass((most_chunks(grid),), lanes, 0.0, 0.0, 0.0, verifies=False, decodes=0.0)

@@ -29,8 +29,8 @@ from b2nd_dask.frame.rechunk.passes import bounded_chunks, flat_pass, log_passes
 from b2nd_dask.frame.rechunk.source import FlatSource, RegionSource, Source, StoredChunks, View
 from b2nd_dask.frame.rechunk.work import (
     boxes_to_verify,
+    has_checksums,
     rechunk_region,
-    verified_nbytes,
     verify_stored,
 )
 from b2nd_dask.frame.write.commit import commit_frame
@@ -56,9 +56,8 @@ def budget_of(max_mem: Any, staging: Staging, *, is_remote: bool) -> Budget:
         most = min(resources.memory * _SHARE, resources.threads * _MOST_OF_THREAD)
     else:
         most = nbytes_of(max_mem)
-    threads = max(1, resources.threads)
-    most_batch = _REMOTE_BATCH if is_remote else 0
-    return Budget(most, threads, LEAST_BATCH, staging.batch_nbytes, most_batch).of(most)
+    most_batch = _REMOTE_BATCH if is_remote else LEAST_BATCH
+    return Budget(most, max(1, resources.threads), staging.batch_nbytes, most_batch)
 
 
 class Elements(NamedTuple):
@@ -73,8 +72,8 @@ class Elements(NamedTuple):
     dtype: np.dtype[Any]
     source: RegionSource | StoredChunks | None = None
     """What the task returns, where it reads the user's frames, which are verified."""
-    stored: int = 0
-    """Bytes to verify, as for `plan_passes`."""
+    is_verified: bool = False
+    """Whether some of these frames have checksums."""
     is_cut: bool = False
     """Whether the elements begin or end inside of chunks, or these do not lie as in `grid`: then
     they are verified by themselves."""
@@ -123,7 +122,7 @@ class RechunkJob(Job):
             return checks
         for number, axes in read.parts():
             frame = read.frames[number]
-            if verified_nbytes(frame):
+            if has_checksums(frame):
                 boxes = boxes_to_verify(frame.grid, axes, most_chunks(frame.grid))
                 for i, corners in enumerate(boxes):
                     task = (verify_stored, self.source.key, number, *corners, tasks.opening)
@@ -191,14 +190,13 @@ class IntermediateFrames:
             frame, window = frame.part_of_axes(view.window)
             view = replace(view, window=window)
         grid, seen = frame.grid, view.grid_of(frame.grid)
-        size = max(1, math.prod(grid.shape))
-        stored = -(-verified_nbytes(frame) * math.prod(seen.shape) // size)
+        verified = any(map(has_checksums, frame.frames))
         is_cut = not _lines_up(frame) or any(
             along.start % max(c, 1) or (along.stop != n and along.stop % c)
             for along, n, c in zip(view.window, grid.shape, grid.chunks, strict=True)
         )
         reads, key = RegionSource(frame, view, self.budget.read_batch), self.new_key("source")
-        return Elements({key: reads}, key, seen, frame.dtype, reads, stored, is_cut)
+        return Elements({key: reads}, key, seen, frame.dtype, reads, verified, is_cut)
 
     def rechunked(self, source: Elements, name: str) -> RechunkJob:
         """Make the job that rechunks elements to the target; `name` is that of its passes."""
@@ -241,7 +239,7 @@ class IntermediateFrames:
         self, source: Elements, grid: Grid, name: str
     ) -> tuple[Elements, OnePass]:
         """The last pass to a frame, and what it reads; those before make intermediate frames."""
-        passes = plan_passes(source.grid, grid, source.stored, self.budget)
+        passes = plan_passes(source.grid, grid, self.budget)
         if source.is_cut:
             first, *others = passes.steps
             verifying = first._replace(way=first.way._replace(verifies=True))
