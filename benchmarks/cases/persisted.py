@@ -107,4 +107,4 @@ def _write_mask(bands: int | None, path: Path) -> None:
     mask = find_mask()
     assert mask is not None
     rows = islice(land_bands(mask, MASK_CHUNK), bands)
-    write_frame(rows, path, MASK_CHUNK, lambda: None)
+    write_frame(rows, path, MASK_CHUNK)

@@ -25,4 +25,4 @@ def test_demo_without_its_extra(monkeypatch: pytest.MonkeyPatch, tmp_path: Path)
     monkeypatch.setattr(land_cover, "find_mask", lambda: None)
     result = run("demo", "--output", str(tmp_path / "out"))
     assert result.exit_code == 1
-    assert "pip install global-land-mask matplotlib" in result.output
+    assert "global-land-mask is not installed" in result.output
