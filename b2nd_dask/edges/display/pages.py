@@ -79,7 +79,7 @@ def _layout(frame: Frame, known: ChunkTable, problem: str) -> str:
 
 def _drawing(frame: Frame, known: ChunkTable) -> str:
     names = axis_names(reference_of(frame))
-    picture, is_mixed = draw_chunks(known.kinds, frame.shape, frame.chunks, names)
+    picture, is_mixed = draw_chunks(known.kinds, frame.chunks, names)
     lines = []
     for code, text in legend(known.counts, known.kinds.size, is_mixed=is_mixed):
         lines.append(f'<span><i class="b2nd-{KINDS[code].css}"></i>{escape(text)}</span>')

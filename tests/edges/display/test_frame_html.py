@@ -177,7 +177,7 @@ def test_a_million_chunks_are_a_small_page(tmp_path: Path) -> None:
     html = frame._repr_html_()
     assert len(html) < 60_000
     found = Page(html)
-    assert "a cell: up to 21 x 16 chunks" in found.text
+    assert "a cell: up to 25 x 16 chunks" in found.text
     assert "several kinds" in found.text
 
 
