@@ -17,18 +17,6 @@ MOST_FETCHED, MOST_DECODED = 1 << 20, 8 << 20
 _ENDS = 3
 #: Longer texts of an element are cut off.
 _MOST_TEXT = 20
-#: How many of a unit of time are one of the next.
-_LARGER = {
-    "as": (1000, "fs"),
-    "fs": (1000, "ps"),
-    "ps": (1000, "ns"),
-    "ns": (1000, "us"),
-    "us": (1000, "ms"),
-    "ms": (1000, "s"),
-    "s": (60, "m"),
-    "m": (60, "h"),
-    "h": (24, "D"),
-}
 _DOTS = "\u2026"
 
 
@@ -100,19 +88,9 @@ def _element(value: Any) -> str:
         unit: Any = None if np.datetime_data(value.dtype)[0] in ("Y", "M") else "auto"
         return "NaT" if np.isnat(value) else str(np.datetime_as_string(value, unit=unit))
     if isinstance(value, np.timedelta64):
-        return "NaT" if np.isnat(value) else _duration(value)
+        return str(value)
     if isinstance(value, np.floating | np.complexfloating):
         text = f"{value:.6g}"
     else:
         text = str(value) if isinstance(value, np.number | np.bool_) else repr(value.item())
     return text if len(text) <= _MOST_TEXT else f"{text[: _MOST_TEXT - 1]}{_DOTS}"
-
-
-def _duration(value: np.timedelta64) -> str:
-    """A whole number of the largest unit that has one."""
-    unit, factor = np.datetime_data(value.dtype)
-    number = int(value.astype(np.int64)) * factor
-    while number and unit in _LARGER and number % _LARGER[unit][0] == 0:
-        count, unit = _LARGER[unit]
-        number //= count
-    return str(number) if unit == "generic" else f"{number} {unit}"
