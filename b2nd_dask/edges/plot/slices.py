@@ -12,8 +12,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from b2nd_dask.edges.extras import require
-from b2nd_dask.edges.plot.canvas import new_figure, plain
-from b2nd_dask.edges.plot.sources import Axis, Source, check_colours, main_axes, source_of
+from b2nd_dask.edges.plot.sources import (
+    Axis,
+    Source,
+    check_colours,
+    main_axes,
+    new_figure,
+    plain,
+    source_of,
+)
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

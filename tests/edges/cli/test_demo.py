@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from b2nd_dask.edges import demo as land_cover
 from b2nd_dask.edges.cli import demo
-from b2nd_dask.edges.demo import land_cover
 from tests.edges.cli.running import run
 
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from b2nd_dask.edges.display.cells import MIXED, binned_kinds
 from b2nd_dask.edges.display.chunk_values import KINDS
-from b2nd_dask.edges.display.drawing import draw_chunks
+from b2nd_dask.edges.display.pages import draw_chunks
 from tests.edges.display.pages import Page
 from tests.strategies import examples
 

@@ -12,8 +12,8 @@ import pytest
 
 import b2nd_dask
 from b2nd_dask import open_b2nd, to_b2nd, verify
-from b2nd_dask.edges.display import preview as preview_module
-from b2nd_dask.edges.display.preview import MOST_FETCHED, preview
+from b2nd_dask.edges.display import pages
+from b2nd_dask.edges.display.pages import MOST_FETCHED, preview
 from b2nd_dask.frame.array import reference_of
 from b2nd_dask.frame.chunk_table import chunk_table, superseded_in
 from b2nd_dask.frame.reference import FrameReference
@@ -261,7 +261,7 @@ def test_damaged_frames(path: Path, at: int) -> None:
 def test_an_error_in_one_part_leaves_the_others(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(preview_module, "_corners", lambda shape: 1 / 0)
+    monkeypatch.setattr(pages, "_corners", lambda shape: 1 / 0)
     found = page(open_b2nd(path))
     assert "(cannot be shown: ZeroDivisionError: division by zero)" in found.text
     assert found.table["units"] == ["'K'"]
