@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from matplotlib.figure import Figure
 
 from b2nd_dask import from_b2nd, open_b2nd, plot, to_b2nd
-from b2nd_dask.edges.plot.thumbnail import _pixels
+from b2nd_dask.edges.plot.thumbnail import _block_sizes, _pixels
 from tests.counting import bytes_read
 from tests.strategies import examples
 
@@ -55,6 +55,17 @@ def test_any_chunks(shape, chunks, step, method) -> None:
     with dask.config.set(scheduler="synchronous"):
         found = _pixels(da.from_array(values, chunks=chunks), step, method)
     np.testing.assert_allclose(found, expected(values.astype(float), step, method))
+
+
+@examples(60)
+@given(
+    chunks=st.tuples(st.integers(1, 10**7), st.integers(1, 10**7)),
+    step=st.integers(1, 4000),
+)
+def test_blocks_hold_whole_squares_and_little_else(chunks, step) -> None:
+    blocks = _block_sizes(da.zeros(chunks, chunks=chunks, dtype="f8"), step)
+    assert all(length % step == 0 and length > 0 for length in blocks)
+    assert math.prod(blocks) * 8 <= max(128 << 20, 8 * step**2)
 
 
 @pytest.mark.parametrize("size", [1, 7, 20, 100])
