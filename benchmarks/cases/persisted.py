@@ -102,9 +102,9 @@ def _mask(bands: int | None) -> Dataset:
 
 
 def _write_mask(bands: int | None, path: Path) -> None:
-    from b2nd_dask.edges.demo.landmask import find_mask, land_bands, write_frame
+    from b2nd_dask.edges.demo import find_mask, land_bands, write_frame
 
     mask = find_mask()
     assert mask is not None
     rows = islice(land_bands(mask, MASK_CHUNK), bands)
-    write_frame(rows, path, MASK_CHUNK, lambda: None)
+    write_frame(rows, path, MASK_CHUNK)

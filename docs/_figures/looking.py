@@ -20,7 +20,7 @@ import xarray as xr
 from nilearn.datasets import load_mni152_template
 
 import b2nd_dask
-from b2nd_dask.edges.demo.landmask import find_mask, land_bands, write_frame
+from b2nd_dask.edges.demo import find_mask, land_bands, write_frame
 
 STATIC = Path(__file__).parents[1] / "_static" / "looking"
 _CHROMIUM = (
@@ -67,7 +67,7 @@ def main() -> None:
         mask = find_mask()
         if mask is None:
             raise SystemExit("pip install global-land-mask")
-        write_frame(land_bands(mask, 720), land, 720, lambda: None)
+        write_frame(land_bands(mask, 720), land, 720)
         b2nd_dask.compact(land)
         template = load_mni152_template(resolution=2)
         values = np.asarray(template.get_fdata(), dtype="f4")

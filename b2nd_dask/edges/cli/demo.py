@@ -8,7 +8,7 @@ import click
 from rich.console import Console
 
 from b2nd_dask.edges.cli.failures import Verb
-from b2nd_dask.edges.demo.land_cover import run_demo
+from b2nd_dask.edges.demo import run_demo
 
 
 @click.command("demo", cls=Verb)

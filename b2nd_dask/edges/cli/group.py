@@ -8,14 +8,10 @@ import warnings
 from typing import Any, NamedTuple
 
 import click
-from click.shell_completion import get_completion_class
 
 from b2nd_dask._version import __version__
-from b2nd_dask.edges.cli.failures import Verb, reported, safe
+from b2nd_dask.edges.cli.failures import reported, safe
 from b2nd_dask.edges.extras import require
-
-_PROGRAM = "b2nd-dask"
-_VARIABLE = "_B2ND_DASK_COMPLETE"
 
 
 class _Row(NamedTuple):
@@ -40,7 +36,6 @@ VERBS = {
     "staging": _Row("upkeep", "What interrupted writes have left behind."),
     "plan": _Row("plan", "What a read or a rechunk would take."),
     "demo": _Row("demo", "How much of the Earth is land, out of core."),
-    "completion": _Row("group", "Print the script that completes verbs and paths."),
 }
 
 
@@ -110,20 +105,3 @@ def main() -> None:
     Exit codes: 0 done, 1 failed or damaged, 2 wrong arguments, 3 no checksums to verify by, 130
     interrupted.
     """
-
-
-@click.command("completion", cls=Verb)
-@click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
-def completion_command(shell: str) -> None:
-    """Print the script that completes verbs, options and paths in a SHELL.
-
-    \b
-    Examples:
-      b2nd-dask completion bash > ~/.local/share/bash-completion/completions/b2nd-dask
-      echo 'eval "$(b2nd-dask completion zsh)"' >> ~/.zshrc
-      b2nd-dask completion fish > ~/.config/fish/completions/b2nd-dask.fish
-    """
-    kind = get_completion_class(shell)
-    root = click.get_current_context().find_root().command
-    # it has a class for each of the choices
-    click.echo(kind(root, {}, _PROGRAM, _VARIABLE).source())  # type: ignore[misc]

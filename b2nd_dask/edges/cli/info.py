@@ -11,7 +11,7 @@ import numpy as np
 from b2nd_dask.edges.cli.failures import Failures, Verb, as_commands
 from b2nd_dask.edges.cli.options import json_option, paths_argument, storage_options
 from b2nd_dask.edges.cli.sources import Source, label_of, opened
-from b2nd_dask.edges.cli.terminal import print_columns, print_json, print_rows
+from b2nd_dask.edges.cli.terminal import print_columns, print_json
 from b2nd_dask.errors import B2ndError
 from b2nd_dask.format.index import ChunkKind
 from b2nd_dask.format.integrity import ChecksumState
@@ -144,7 +144,7 @@ def _facts(shown: Source, path: str) -> dict[str, Any]:
 
 def _print(shown: Source, path: str, *, many: bool) -> None:
     if isinstance(shown, Frame):
-        print_rows(_rows(shown))
+        print_columns(_rows(shown))
         return
     if many:
         click.echo(label_of(path))

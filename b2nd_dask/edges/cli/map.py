@@ -16,7 +16,7 @@ from rich.text import Text
 from b2nd_dask.edges.cli.failures import Verb, safe
 from b2nd_dask.edges.cli.options import lengths, path_argument, storage_options
 from b2nd_dask.edges.cli.terminal import Stdout
-from b2nd_dask.edges.display.cells import GAP, Layout, cell_text, panels_of, step_for
+from b2nd_dask.edges.display.cells import GAP, Layout, layout_for, layout_text
 from b2nd_dask.edges.display.chunk_values import BY, CODECS, KINDS, ChunkValues, chunk_values
 from b2nd_dask.edges.extras import require
 from b2nd_dask.frame.access import open_b2nd
@@ -86,12 +86,13 @@ def map_command(
     chosen = _chosen(values.codes.shape, at)
     console = Stdout()
     rows = max(4, console.height - _TEXT_LINES) if console.is_terminal else _ROWS
-    layout = layout_for(values.codes[chosen].shape, rows, width or console.width)
+    columns = width or console.width
+    layout = layout_for(values.codes[chosen].shape, rows, columns, doubled=True)
     codes, bounds = picture_of(values, layout, chosen)
     click.echo(safe(f"{frame.path}: {lengths_text(values.codes.shape)} chunks"))
-    click.echo(safe(_axes_text(frame, chosen, layout)))
+    click.echo(safe(layout_text(axis_names(reference_of(frame)), layout, chosen)))
     symbols = _symbols(values, console)
-    wide = 2 if codes.shape[1] * 2 <= (width or console.width) else 1
+    wide = 2 if codes.shape[1] * 2 <= columns else 1
     for row in codes.tolist():
         cells = ((symbols[code][0] * wide, symbols[code][1]) for code in row)
         console.print(Text.assemble(*cells), soft_wrap=True)
@@ -120,22 +121,6 @@ def _chosen(grid: tuple[int, ...], at: int | tuple[int, ...] | None) -> tuple[in
         if not -count <= position < count:
             raise click.UsageError(f"--at {position}: axis {axis} has {count} chunks")
     return given
-
-
-def layout_for(grid: tuple[int, ...], rows: int, columns: int) -> Layout:
-    """Arrange a chunk grid in at most so many cells: panels side by side, where there are some."""
-    counts = panels_of(grid)
-    if len(grid) < 2:
-        step = step_for(counts, (rows * columns, 1, 1))
-        return Layout(counts, step, max(1, min(-(-counts[0] // step[0]), columns)))
-    _, down, wide = Layout(counts, step_for(counts, (1, rows, columns)), 1).cells
-    # with cells of two characters where these fit
-    room = columns // 2 if wide <= columns // 2 else columns
-    across = max(1, (room + 1) // (wide + 1))
-    panels = across * max(1, (rows + 1) // (down + 1))
-    return Layout(
-        counts, step_for(counts, (panels, rows, columns)), min(across, max(1, counts[0])), (1, 1)
-    )
 
 
 def picture_of(
@@ -171,26 +156,6 @@ def _symbols(values: ChunkValues, console: Console) -> dict[int, tuple[str, str]
         enumerate(((each, "blue") for each in (_DIGITS if is_ascii else _BLOCKS)), _LEVELS)
     )
     return found | levels | {GAP: (" ", "")}
-
-
-def _axes_text(frame: Frame, at: tuple[int, ...], layout: Layout) -> str:
-    """What rows and columns are, and what a cell stands for."""
-    names = axis_names(reference_of(frame))
-    if not names:
-        return "one chunk"
-    parts = [f"{name} {position}" for name, position in zip(names, at, strict=False)]
-    left = names[len(at) : -2]
-    if left:
-        many = layout.step[0]
-        each = f"each {many} chunks" if many > 1 else "each"
-        panels = f"a panel for {each}" if layout.cells[0] > 1 else "all"
-        parts.append(f"{panels} of {', '.join(left)}")
-    if frame.ndim > 1:
-        parts.append(f"rows {names[-2]}, columns {names[-1]}")
-    else:
-        parts.append(names[-1] + ", row by row" * (layout.cells[0] > layout.across))
-    step = layout.step[1:] if frame.ndim > 1 else layout.step[:1]
-    return "; ".join([*parts, cell_text(step) or "a cell is a chunk"])
 
 
 def _legend(

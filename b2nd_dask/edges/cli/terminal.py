@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import json
 import math
-import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -15,8 +14,6 @@ import click
 from rich.console import Console
 from rich.markup import escape
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
-from rich.table import Table
-from rich.text import Text
 
 from b2nd_dask.edges.cli.failures import safe
 
@@ -33,21 +30,6 @@ class Stdout(Console):
     def on_broken_pipe(self) -> None:
         """Let the command end as any other whose reader is gone."""
         raise BrokenPipeError(errno.EPIPE, "nobody reads on")
-
-
-def print_rows(rows: Iterable[tuple[str, str]]) -> None:
-    """Print names and texts, wrapped on a terminal, one line each in a pipe."""
-    rows = [(safe(name), safe(text)) for name, text in rows]
-    if sys.stdout.isatty():
-        table = Table.grid(padding=(0, 2))
-        for name, text in rows:
-            # Text, because rich takes brackets in a str for markup
-            table.add_row(Text(name, "bold"), Text(text, overflow="fold"))
-        Stdout().print(table)
-        return
-    width = max((len(name) for name, _ in rows), default=0)
-    for name, text in rows:
-        click.echo(f"{name:<{width}}  {text}".rstrip())
 
 
 def print_columns(rows: Iterable[tuple[str, ...]], head: tuple[str, ...] = ()) -> None:

@@ -126,3 +126,51 @@ class Layout:
 def cell_text(step: tuple[int, ...]) -> str:
     """What a cell stands for; empty where that is a chunk."""
     return f"a cell: up to {lengths_text(step)} chunks" if max(step, default=1) > 1 else ""
+
+
+def layout_for(grid: tuple[int, ...], rows: int, columns: int, *, doubled: bool = False) -> Layout:
+    """Arrange a chunk grid in at most so many cells: panels side by side, where there are some.
+
+    Parameters
+    ----------
+    doubled : bool
+        Whether cells are to take two columns each where these fit.
+    """
+    counts = panels_of(grid)
+    if len(grid) < 2:
+        step = step_for(counts, (rows * columns, 1, 1))
+        return Layout(counts, step, max(1, min(-(-counts[0] // step[0]), columns)))
+    _, down, wide = Layout(counts, step_for(counts, (1, rows, columns)), 1).cells
+    room = columns // 2 if doubled and wide <= columns // 2 else columns
+    across = max(1, (room + 1) // (wide + 1))
+    panels = across * max(1, (rows + 1) // (down + 1))
+    return Layout(
+        counts, step_for(counts, (panels, rows, columns)), min(across, max(1, counts[0])), (1, 1)
+    )
+
+
+def layout_text(names: tuple[str, ...], layout: Layout, at: tuple[int, ...] = ()) -> str:
+    """What rows, columns and panels are, and what a cell stands for.
+
+    Parameters
+    ----------
+    names : tuple of str
+        Of all axes.
+    at : tuple of int
+        Positions in the chunk grid along the first axes, of which the rest is laid out.
+    """
+    if not names:
+        return "one chunk"
+    parts = [f"{name} {position}" for name, position in zip(names, at, strict=False)]
+    left = names[len(at) : -2]
+    if left:
+        many = layout.step[0]
+        each = f"each {many} chunks" if many > 1 else "each"
+        panels = f"a panel for {each}" if layout.cells[0] > 1 else "all"
+        parts.append(f"{panels} of {', '.join(left)}")
+    if len(names) > 1:
+        parts.append(f"rows {names[-2]}, columns {names[-1]}")
+    else:
+        parts.append(names[-1] + ", row by row" * (layout.cells[0] > layout.across))
+    step = layout.step[1:] if len(names) > 1 else layout.step[:1]
+    return "; ".join([*parts, cell_text(step) or "a cell is a chunk"])

@@ -1,13 +1,17 @@
-"""Pages in HTML: a `Frame` beside the drawing of its chunks, tables, what `verify` found."""
+"""Pages in HTML: a `Frame` with its chunks and corners, metadata, plans, what `verify` found."""
 
 from __future__ import annotations
 
 import itertools
+import math
 from html import escape
+from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
+from b2nd_dask.edges.display.cells import MIXED, layout_for, layout_text
 from b2nd_dask.edges.display.chunk_values import KINDS, legend
-from b2nd_dask.edges.display.drawing import draw_chunks
-from b2nd_dask.edges.display.preview import preview
 from b2nd_dask.edges.display.style import (
     guarded,
     page,
@@ -21,7 +25,14 @@ from b2nd_dask.format.integrity import ChecksumState
 from b2nd_dask.format.values import MetaView
 from b2nd_dask.frame.array import Frame, reference_of
 from b2nd_dask.frame.chunk_table import ChunkTable
-from b2nd_dask.frame.info import FrameInfo, axis_names, known_chunks, layout_rows, value_text
+from b2nd_dask.frame.info import (
+    FrameInfo,
+    axis_names,
+    known_chunks,
+    layout_rows,
+    lengths_text,
+    value_text,
+)
 from b2nd_dask.frame.sizes import decimal
 from b2nd_dask.frame.verify import Verification
 from b2nd_dask.graph.plan.plan import Plan, sections
@@ -79,7 +90,7 @@ def _layout(frame: Frame, known: ChunkTable, problem: str) -> str:
 
 def _drawing(frame: Frame, known: ChunkTable) -> str:
     names = axis_names(reference_of(frame))
-    picture, is_mixed = draw_chunks(known.kinds, frame.shape, frame.chunks, names)
+    picture, is_mixed = draw_chunks(known.kinds, frame.chunks, names)
     lines = []
     for code, text in legend(known.counts, known.kinds.size, is_mixed=is_mixed):
         lines.append(f'<span><i class="b2nd-{KINDS[code].css}"></i>{escape(text)}</span>')
@@ -161,3 +172,136 @@ def _result(found: Verification) -> tuple[str, str]:
     if found.ok:
         return "good", "\u2713 verified: as it was written"
     return "warn", "? no valid checksums: nothing to compare with"
+
+
+#: Cells down and across, and pixels of the longer side.
+_ROWS, _COLUMNS, _LONG = 40, 64, 280
+#: Height of a picture for a width of 1; chunks that are longer than that are drawn shorter.
+_FLAT, _TALL = 0.1, 1.0
+
+
+def draw_chunks(
+    kinds: NDArray[np.uint8], chunks: tuple[int, ...], names: tuple[str, ...]
+) -> tuple[str, bool]:
+    """Draw the chunks of an array, in the colours of their kinds.
+
+    Parameters
+    ----------
+    kinds : ndarray of uint8
+        In the shape of the chunk grid.
+    chunks : tuple of int
+        Elements of a chunk along each axis.
+    names : tuple of str
+        Of the axes.
+
+    Returns
+    -------
+    str
+        An `svg` element, and what rows, columns and cells are.
+    bool
+        Whether cells stand for chunks of several kinds.
+    """
+    if not kinds.size:
+        return '<div class="b2nd-soft">no chunks</div>', False
+    layout = layout_for(kinds.shape, _ROWS, _COLUMNS)
+    codes = layout.kinds(kinds)[layout.gap[0] :]
+    rows, columns = codes.shape
+    high, wide = (c * s for c, s in zip((1, 1, *chunks)[-2:], layout.step[1:], strict=True))
+    square = len(chunks) < 2
+    tall = np.clip(rows / columns * (1 if square else high / max(wide, 1)), _FLAT, _TALL)
+    size = f'width="{_LONG}" height="{_LONG * tall:.0f}" viewBox="0 0 {columns} {rows}"'
+    label = f"grid of {lengths_text(kinds.shape)} chunks"
+    paths = []
+    for code, kind in KINDS.items():
+        cells = np.argwhere(codes == code).tolist()
+        if cells:
+            boxes = "".join(f"M{column},{row}h1v1h-1z" for row, column in cells)
+            paths.append(f'<path class="b2nd-{kind.css}" d="{boxes}"/>')
+    svg = f'<svg role="img" aria-label="{label}" {size} preserveAspectRatio="none">'
+    text = f'<div class="b2nd-soft">{escape(layout_text(names, layout))}</div>'
+    return f"{svg}{''.join(paths)}</svg>{text}", bool((codes == MIXED).any())
+
+
+#: Bytes that are fetched and decoded for it, at most.
+MOST_FETCHED, MOST_DECODED = 1 << 20, 8 << 20
+#: Elements of each end of an axis.
+_ENDS = 3
+#: Longer texts of an element are cut off.
+_MOST_ELEMENT = 20
+_DOTS = "\u2026"
+
+
+def preview(frame: Frame) -> str:
+    """Elements at the corners of the array's first plane, in lines.
+
+    Returns
+    -------
+    str
+        Why there are none, where they would have to be fetched from a store, or are too much to
+        read.
+    """
+    if not frame.size:
+        return "no elements"
+    reference = reference_of(frame)
+    corners = _corners(frame.shape)
+    if math.prod(map(len, corners)) * frame.dtype.itemsize > MOST_FETCHED:
+        return "not read, since its elements are large"
+    regions = list(itertools.product(*corners))
+    costs = reference.read_costs(regions)
+    if reference.is_remote and costs.visits.any():
+        return "not read, since the frame is in a store"
+    fetched, decoded = int(costs.fetched.sum()), int(costs.decoded.sum())
+    if fetched > MOST_FETCHED or decoded > MOST_DECODED:
+        return f"not read, since {decoded:,} bytes would have to be decoded"
+    last = [len(axis) for axis in corners[-2:]]
+    parts = [reference.read_axes(region).reshape(_plane_of(region)) for region in regions]
+    rows = last[0] if len(last) == 2 else 1
+    columns = len(parts) // rows
+    joined = np.block([parts[row * columns : (row + 1) * columns] for row in range(rows)])
+    where = f"[{'0, ' * (frame.ndim - 2)}:, :]" if frame.ndim > 2 else ""
+    return "\n".join([*([where] if where else []), *_lines(joined, frame.shape)])
+
+
+def _corners(shape: tuple[int, ...]) -> list[list[range]]:
+    """Both ends of the last two axes, one range where they meet; the first of the others."""
+    corners = []
+    for axis, length in enumerate(shape):
+        if axis < len(shape) - 2:
+            corners.append([range(1)])
+        elif length <= 2 * _ENDS + 1:
+            corners.append([range(length)])
+        else:
+            corners.append([range(_ENDS), range(length - _ENDS, length)])
+    return corners
+
+
+def _plane_of(region: tuple[range, ...]) -> tuple[int, int]:
+    """Rows and columns of what is read of a region."""
+    lengths = [1, 1, *map(len, region)]
+    return lengths[-2], lengths[-1]
+
+
+def _lines(elements: NDArray[Any], shape: tuple[int, ...]) -> list[str]:
+    """Rows of elements, with dots for what is left out between them."""
+    texts = [[_element(value) for value in row] for row in elements]
+    if len(shape) > 1 and shape[-2] > elements.shape[0]:
+        texts.insert(_ENDS, [_DOTS] * len(texts[0]))
+    width = max(len(text) for row in texts for text in row)
+    lines = [[text.rjust(width) for text in row] for row in texts]
+    if shape and shape[-1] > elements.shape[1]:
+        lines = [[*row[:_ENDS], _DOTS, *row[_ENDS:]] for row in lines]
+    return ["  ".join(row) for row in lines]
+
+
+def _element(value: Any) -> str:
+    # never cut off: their ends tell them apart
+    if isinstance(value, np.datetime64):
+        unit: Any = None if np.datetime_data(value.dtype)[0] in ("Y", "M") else "auto"
+        return "NaT" if np.isnat(value) else str(np.datetime_as_string(value, unit=unit))
+    if isinstance(value, np.timedelta64):
+        return str(value)
+    if isinstance(value, np.floating | np.complexfloating):
+        text = f"{value:.6g}"
+    else:
+        text = str(value) if isinstance(value, np.number | np.bool_) else repr(value.item())
+    return text if len(text) <= _MOST_ELEMENT else f"{text[: _MOST_ELEMENT - 1]}{_DOTS}"

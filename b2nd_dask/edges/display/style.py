@@ -33,6 +33,7 @@ border-bottom:1px solid rgba(128,128,128,.5);overflow-wrap:anywhere}
 color:inherit!important;background:transparent!important;font-size:inherit!important;
 font-variant-numeric:tabular-nums;table-layout:auto!important}
 .b2nd .b2nd-side table{max-width:36em!important}
+.b2nd .b2nd-side>:last-child{max-width:280px}
 .b2nd .b2nd-side td{overflow-wrap:break-word}
 .b2nd tr{background:transparent!important}
 .b2nd th,.b2nd td{color:inherit!important;text-align:left!important;vertical-align:top!important;
@@ -48,11 +49,10 @@ white-space:normal!important;overflow-wrap:anywhere}
 .b2nd pre{margin:2px 0;padding:0;background:transparent;color:inherit;font-size:12px;
 overflow-x:auto;white-space:pre}
 .b2nd code{background:transparent;color:inherit;padding:0;font-size:12px}
-.b2nd svg{display:block;max-width:100%;height:auto;overflow:visible}
-.b2nd svg text{fill:currentColor;font-size:11px;font-family:sans-serif}
-.b2nd svg .b2nd-lines{fill:none;stroke:currentColor;stroke-opacity:.45;stroke-width:.6}
-.b2nd svg .b2nd-edge{fill:none;stroke:currentColor;stroke-opacity:.75;stroke-width:1.2}
-.b2nd .b2nd-legend{display:flex;flex-wrap:wrap;gap:0 14px;margin-top:6px;max-width:250px}
+.b2nd svg{display:block;max-width:100%}
+.b2nd svg path{stroke:currentColor;stroke-opacity:.3;stroke-width:.6;
+vector-effect:non-scaling-stroke}
+.b2nd .b2nd-legend{display:flex;flex-wrap:wrap;gap:0 14px;margin-top:6px}
 .b2nd .b2nd-legend span{white-space:nowrap}
 .b2nd .b2nd-legend i{display:inline-block;width:10px;height:10px;margin-right:5px;
 border:1px solid rgba(128,128,128,.6)}

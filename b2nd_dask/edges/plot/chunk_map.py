@@ -18,8 +18,15 @@ from b2nd_dask.edges.display.chunk_values import (
     chunk_values,
 )
 from b2nd_dask.edges.extras import require
-from b2nd_dask.edges.plot.canvas import axes_for, legend_below, plain, whole_ticks
-from b2nd_dask.edges.plot.sources import frame_of, short_path, title_of
+from b2nd_dask.edges.plot.sources import (
+    axes_for,
+    frame_of,
+    legend_below,
+    plain,
+    short_path,
+    title_of,
+    whole_ticks,
+)
 from b2nd_dask.format.index import ChunkKind
 from b2nd_dask.frame.array import Frame, reference_of
 from b2nd_dask.frame.info import axis_names

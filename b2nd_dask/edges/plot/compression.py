@@ -10,8 +10,7 @@ from numpy.typing import NDArray
 
 from b2nd_dask.edges.display.chunk_values import KINDS, require_known
 from b2nd_dask.edges.extras import require
-from b2nd_dask.edges.plot.canvas import legend_below, new_figure, plain
-from b2nd_dask.edges.plot.sources import frame_of, short_path
+from b2nd_dask.edges.plot.sources import frame_of, legend_below, new_figure, plain, short_path
 from b2nd_dask.frame.array import Frame, reference_of
 from b2nd_dask.frame.chunk_table import ChunkTable, chunk_table
 from b2nd_dask.frame.info import ratio_text

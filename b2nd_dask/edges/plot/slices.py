@@ -12,8 +12,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from b2nd_dask.edges.extras import require
-from b2nd_dask.edges.plot.canvas import new_figure, plain
-from b2nd_dask.edges.plot.sources import Axis, Source, check_colours, main_axes, source_of
+from b2nd_dask.edges.plot.sources import (
+    Axis,
+    Source,
+    check_colours,
+    main_axes,
+    new_figure,
+    plain,
+    source_of,
+)
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -110,7 +117,7 @@ def _mosaic(
 ) -> Figure:
     """Draw planes beside each other, in the same colours."""
     found = [planes.read(number) for number in numbers]
-    columns = _columns(len(found), planes.tall)
+    columns = max(1, min(len(found), round((len(found) * 1.5 * planes.tall) ** 0.5)))
     rows = -(-len(found) // columns)
     figure = figure or new_figure((min(2.2 * columns, 11) + 0.8, min(2.2 * rows * planes.tall, 11)))
     grid = figure.subplots(rows, columns, squeeze=False)
@@ -124,13 +131,6 @@ def _mosaic(
     if planes.title:
         figure.suptitle(plain(planes.title), fontsize=10)
     return figure
-
-
-def _columns(count: int, tall: float) -> int:
-    """Columns of a grid of planes that is wider than high, with few empty places."""
-    wanted = max(1, min(count, round((count * 1.5 * tall) ** 0.5)))
-    near = range(max(1, wanted - 1), min(count, wanted + 1) + 1)
-    return min(near, key=lambda columns: (-count % columns, abs(columns - wanted)))
 
 
 def limits(found: list[NDArray[Any]]) -> dict[str, Any]:

@@ -1,20 +1,26 @@
-"""What users plot: paths, frames, dask arrays, DataArrays, as frames or as arrays with labels."""
+"""What plots share: what users plot, as frames or as arrays with labels; axes and texts."""
 
 from __future__ import annotations
 
 import reprlib
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import dask.array as da
 import numpy as np
 from numpy.typing import NDArray
 
+from b2nd_dask.edges.extras import require
 from b2nd_dask.frame.access import open_b2nd
 from b2nd_dask.frame.array import Frame, reference_of
 from b2nd_dask.frame.info import axis_names, packing_of
 from b2nd_dask.graph.read.blocks import readings
 from b2nd_dask.graph.read.from_b2nd import from_b2nd
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.axis import Axis as DrawnAxis
+    from matplotlib.figure import Figure
 
 
 @dataclass(frozen=True, eq=False)
@@ -153,3 +159,73 @@ def _axis_of(x: Any, dim: Any) -> Axis:
     steps = np.diff(values.astype(np.float64))
     even = steps[0] != 0 and np.allclose(steps, steps.mean(), rtol=1e-3, atol=0)
     return Axis(label, values) if even else Axis(str(dim))
+
+
+_MOST_TEXT = 60
+#: Points from the axes to a legend below them.
+_BELOW = 32
+
+
+def axes_for(ax: Axes | None, size: tuple[float, float] = (6.4, 4.8)) -> Axes:
+    """The axes that the user gave, or those of a new figure.
+
+    Raises
+    ------
+    ImportError
+        matplotlib is not installed.
+    """
+    if ax is not None:
+        return ax
+    axes: Axes = new_figure(size).subplots()
+    return axes
+
+
+def new_figure(size: tuple[float, float]) -> Figure:
+    """Make a figure that notebooks and windows show.
+
+    Raises
+    ------
+    ImportError
+        matplotlib is not installed.
+    """
+    pyplot = require("plot", "matplotlib.pyplot")
+    engine = require("plot", "matplotlib.layout_engine").ConstrainedLayoutEngine
+    # inches; less cuts off the tops of letters
+    figure: Figure = pyplot.figure(figsize=size, layout=engine(h_pad=0.08, w_pad=0.08))
+    return figure
+
+
+def plain(text: object, most: int = _MOST_TEXT) -> str:
+    r"""A text that is shown as it is, though it may come from a file.
+
+    Examples
+    --------
+    >>> plain("a $formula$")
+    'a \\$formula\\$'
+    """
+    shown = str(text)
+    shown = shown if shown.isprintable() else repr(shown)
+    # dollars would begin a formula, which may not even be one
+    return (shown if len(shown) <= most else f"\u2026{shown[1 - most :]}").replace("$", r"\$")
+
+
+def whole_ticks(axis: DrawnAxis, most: int = 9) -> None:
+    """Put ticks of an axis at whole numbers alone, be it at one."""
+    locator = require("plot", "matplotlib.ticker").MaxNLocator
+    axis.set_major_locator(locator(most, integer=True, min_n_ticks=1))
+
+
+def legend_below(axes: Axes, columns: int, **legend: Any) -> None:
+    """Name colours below the axes, where nothing is drawn behind."""
+    transforms = require("plot", "matplotlib.transforms")
+    # so many points below the axes, whatever their height is
+    below = transforms.ScaledTranslation(0, -_BELOW / 72, axes.figure.dpi_scale_trans)
+    axes.legend(
+        frameon=False,
+        fontsize="small",
+        loc="upper center",
+        bbox_to_anchor=(0.5, 0),
+        bbox_transform=axes.transAxes + below,
+        ncols=columns,
+        **legend,
+    )

@@ -8,8 +8,16 @@ import dask.array as da
 import numpy as np
 from numpy.typing import NDArray
 
-from b2nd_dask.edges.plot.canvas import axes_for, plain, whole_ticks
-from b2nd_dask.edges.plot.sources import Axis, Source, check_colours, main_axes, source_of
+from b2nd_dask.edges.plot.sources import (
+    Axis,
+    Source,
+    axes_for,
+    check_colours,
+    main_axes,
+    plain,
+    source_of,
+    whole_ticks,
+)
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

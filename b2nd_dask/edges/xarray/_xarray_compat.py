@@ -11,55 +11,37 @@ import inspect
 import warnings
 from functools import cache
 from types import SimpleNamespace
-from typing import Any, NamedTuple
+from typing import Any
 
 
 class XarrayChangedError(Exception):
     """A name of xarray is not there, or is not what it was."""
 
 
-class _Name(NamedTuple):
-    module: str
-    name: str
-    parameters: tuple[str, ...]
-    """Of the call, which must be the same."""
-    reason: str
-
-
 _INDEXING = "xarray.core.indexing"
 _VARIABLES = "xarray.coding.variables"
 
-NAMES = tuple(
-    _Name(module, name, tuple(parameters.split()), reason)
-    for module, name, parameters, reason in (
-        (
-            "xarray.namedarray.daskmanager",
-            "DaskManager",
-            "",
-            "its from_array makes the dask array of a variable",
-        ),
-        (_INDEXING, "ImplicitToExplicitIndexingAdapter", "array indexer_cls", "what it is given"),
-        (_INDEXING, "CopyOnWriteArray", "array", "wraps each variable of an opened dataset"),
-        (_INDEXING, "MemoryCachedArray", "array", "likewise, where values are kept once read"),
-        (_INDEXING, "LazilyIndexedArray", "array key", "holds selections that are not read yet"),
-        (_INDEXING, "DaskIndexingAdapter", "array", "wraps the arrays of several directories"),
-        ("xarray.coding.common", "_ElementwiseFunctionArray", "array func dtype", "decodes lazily"),
-        (_VARIABLES, "NativeEndiannessArray", "array", "decodes the byte order"),
-        (_VARIABLES, "BoolTypeArray", "array", "decodes booleans"),
-        (
-            _VARIABLES,
-            "_apply_mask",
-            "data encoded_fill_values decoded_fill_value dtype",
-            "the function that masks: elementwise work that reads can do",
-        ),
-        (
-            _VARIABLES,
-            "_scale_offset_decoding",
-            "data scale_factor add_offset dtype",
-            "the function that unpacks numbers, likewise",
-        ),
-    )
-)
+#: Modules and names, with the parameters of the call, which must be the same.
+NAMES = {
+    # its from_array makes the dask array of a variable
+    ("xarray.namedarray.daskmanager", "DaskManager"): "",
+    # what it is given
+    (_INDEXING, "ImplicitToExplicitIndexingAdapter"): "array indexer_cls",
+    # wrap each variable of an opened dataset, the second where values are kept once read
+    (_INDEXING, "CopyOnWriteArray"): "array",
+    (_INDEXING, "MemoryCachedArray"): "array",
+    # holds selections that are not read yet
+    (_INDEXING, "LazilyIndexedArray"): "array key",
+    # wraps the arrays of several directories
+    (_INDEXING, "DaskIndexingAdapter"): "array",
+    # decode lazily: any function, the byte order, booleans
+    ("xarray.coding.common", "_ElementwiseFunctionArray"): "array func dtype",
+    (_VARIABLES, "NativeEndiannessArray"): "array",
+    (_VARIABLES, "BoolTypeArray"): "array",
+    # functions that mask and unpack numbers: elementwise work that reads can do
+    (_VARIABLES, "_apply_mask"): "data encoded_fill_values decoded_fill_value dtype",
+    (_VARIABLES, "_scale_offset_decoding"): "data scale_factor add_offset dtype",
+}
 
 
 @cache
@@ -72,13 +54,13 @@ def names() -> Any:
         One of them has changed.
     """
     found = {}
-    for module, name, parameters, _ in NAMES:
+    for (module, name), parameters in NAMES.items():
         try:
             found[name] = getattr(importlib.import_module(module), name)
             signature = inspect.signature(found[name])
         except (ImportError, AttributeError, ValueError, TypeError) as error:
             raise XarrayChangedError(f"{module}.{name}: {error}") from error
-        if parameters and tuple(signature.parameters) != parameters:
+        if parameters and " ".join(signature.parameters) != parameters:
             raise XarrayChangedError(f"{module}.{name}{signature}")
     own = inspect.signature(found["DaskManager"].from_array)
     if tuple(own.parameters) != ("self", "data", "chunks", "kwargs"):

@@ -7,7 +7,7 @@ it. Changes take turns by a lock on the directory.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,7 @@ import dask.array as da
 import xarray as xr
 
 from b2nd_dask.edges.datasets.staged import changing
-from b2nd_dask.edges.xarray.existing import member_like, require_equal, slices_of
+from b2nd_dask.edges.xarray.existing import growing, member_like, require_equal, slices_of
 from b2nd_dask.edges.xarray.places import Folder, manifest_of
 from b2nd_dask.format.labels.manifest import MANIFEST
 from b2nd_dask.format.labels.pack import with_sizes
@@ -38,40 +38,16 @@ def append_dataset(ds: xr.Dataset, path: Path, dim: str) -> None:
     _require_folder(path)
     with changing(path):
         present = xr.open_dataset(path, engine="b2nd")
-        if dim not in ds.dims or dim not in present.dims:
-            raise ValueError(
-                f"append_dim={dim!r}: the dims are {list(ds.sizes)}, and in the dataset that is "
-                f"there {list(present.sizes)}"
-            )
-        growing = _growing(ds, present, dim)
+        names = growing(ds, present, dim)
         start, count = present.sizes[dim], ds.sizes[dim]
         writes: list[Write] = []
-        for name in growing:
+        for name in names:
             old = present.variables[name]
             member = member_like(name, ds.variables[name], old)
             target = str(old.encoding["source"])
             writes += _placed(member.array, target, old.dims.index(dim), start)
         write_together(writes)
         _commit_size(path, dim, start + count)
-
-
-def _growing(ds: xr.Dataset, present: xr.Dataset, dim: str) -> list[Hashable]:
-    """Names of variables that are appended to, after all the others were compared."""
-    growing = [name for name in present.variables if dim in present.variables[name].dims]
-    missing = [name for name in growing if name not in ds.variables]
-    unknown = [name for name in ds.variables if name not in present.variables]
-    if missing or unknown:
-        what = (
-            f"{missing[0]!r} is missing in what is appended"
-            if missing
-            else f"{unknown[0]!r} is not in the dataset that is there"
-        )
-        raise ValueError(
-            f"{what}: an append has the variables that have the dim {dim!r}: {growing}"
-        )
-    others = [name for name in ds.variables if name not in growing]
-    require_equal(others, ds, present, f"it does not have the dim {dim!r}, so it does not grow")
-    return growing
 
 
 def _placed(array: da.Array, target: str, axis: int, start: int) -> list[Write]:

@@ -10,7 +10,7 @@ import xarray as xr
 from b2nd_dask.edges.datasets.frames import packed_frame
 from b2nd_dask.edges.datasets.tree import Member
 from b2nd_dask.edges.xarray.encoding import STORAGE
-from b2nd_dask.edges.xarray.existing import member_like, require_equal, slices_of
+from b2nd_dask.edges.xarray.existing import growing, member_like, require_equal, slices_of
 from b2nd_dask.edges.xarray.variables import NAMELESS
 from b2nd_dask.edges.xarray.write import check_dims, storage_of, tree_of
 from b2nd_dask.errors import StaleFrameError
@@ -86,21 +86,9 @@ def append_array(
 ) -> Any:
     """Append to the array in a frame, and to its coordinates, in one commit."""
     ds, present, name = _both(given, urlpath)
-    if dim not in given.dims:
-        raise ValueError(f"append_dim={dim!r}: the array has the dims {given.dims}")
+    growing(ds, present, dim)
     member = member_like(name, ds.variables[name], present.variables[name])
     axis = given.dims.index(dim)
-    theirs, ours = set(present.coords), set(ds.coords)
-    grown = [coord for coord in present.coords if dim in present.variables[coord].dims]
-    missing = [coord for coord in grown if coord not in ours]
-    unknown = [coord for coord in ds.coords if coord not in theirs]
-    if missing or unknown:
-        what = f"has no coordinate {missing[0]!r}" if missing else f"has {unknown[0]!r}, too"
-        raise ValueError(
-            f"the array that is appended {what}; the one that is there has the coordinates "
-            f"{sorted(map(str, theirs))}"
-        )
-    require_equal([c for c in ds.coords if c not in grown], ds, present, "it does not grow")
 
     def entries(frame: FrameReference) -> dict[str, Any]:
         if frame.shape != present[name].shape:

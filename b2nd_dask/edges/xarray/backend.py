@@ -41,20 +41,6 @@ class B2ndBackend(BackendEntrypoint):
 
     description = "Blosc2 frames (.b2nd), directories and stores of them (b2nd_dask)"
     supports_groups: ClassVar[bool] = True
-    open_dataset_parameters: ClassVar[tuple[str, ...]] = (
-        "filename_or_obj",
-        "drop_variables",
-        "mask_and_scale",
-        "decode_times",
-        "concat_characters",
-        "decode_coords",
-        "use_cftime",
-        "decode_timedelta",
-        "group",
-        "storage_options",
-        "verify",
-        "uninit",
-    )
 
     def open_dataset(
         self,

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import itertools
 import math
-from collections.abc import Iterator
 from typing import Any, Self
 
 import numpy as np
@@ -60,17 +58,29 @@ class FrameArray(BackendArray):
             return self.frame[0]
         if isinstance(key, indexing.VectorizedIndexer):
             return _read_vectorized(self.frame, self.shape, key.tuple)
-        if isinstance(key, indexing.OuterIndexer):
-            return _read_outer(self.frame, self.shape, key.tuple)
-        return self.frame[tuple(map(_inside, key.tuple, self.shape))]
+        support = indexing.IndexingSupport.OUTER
+        return indexing.explicit_indexing_adapter(key, self.shape, support, self._read)
 
-
-def _inside(index: Any, size: int) -> Any:
-    """An integer or slice of an axis that may go on behind its last position."""
-    if not isinstance(index, slice):
-        return int(index) + size if index < 0 else int(index)
-    start, stop, step = index.indices(size)
-    return slice(start, None if stop < 0 else stop, step)
+    def _read(self, key: tuple[Any, ...]) -> Any:
+        """Read ascending positions along each axis, those of a chunk and its neighbours at once."""
+        axis = next((at for at, index in enumerate(key) if isinstance(index, np.ndarray)), None)
+        if axis is None:
+            # the frame may go on behind the shape
+            pairs = zip(key, self.shape, strict=True)
+            return self.frame[
+                tuple(slice(*k.indices(n)) if isinstance(k, slice) else int(k) for k, n in pairs)
+            ]
+        positions, chunk = _positions(key[axis], self.shape[axis]), self.frame.chunks[axis]
+        cuts = (np.diff(positions // max(chunk, 1)) > 0) & (np.diff(positions) > _NEAR)
+        # integers before it drop their axes
+        left = sum(isinstance(index, slice) for index in key[:axis])
+        parts = []
+        for run in np.split(positions, np.flatnonzero(cuts) + 1):
+            first, stop = (int(run[0]), int(run[-1]) + 1) if run.size else (0, 0)
+            elements = self._read((*key[:axis], slice(first, stop), *key[axis + 1 :]))
+            parts.append(elements.take(run - first, left))
+        # NumPy makes the byte order native
+        return np.concatenate(parts, left).astype(self.dtype, copy=False)
 
 
 def _positions(index: Any, size: int) -> NDArray[np.int64]:
@@ -79,75 +89,6 @@ def _positions(index: Any, size: int) -> NDArray[np.int64]:
     if array.size and not -size <= array.min() <= array.max() < size:
         raise IndexError(f"a position is out of bounds for an axis with size {size}")
     return np.where(array < 0, array + size, array)
-
-
-def _read_outer(frame: Frame, shape: tuple[int, ...], key: tuple[Any, ...]) -> Any:
-    """Read what arrays select along each axis, independently of each other."""
-    chosen = [
-        _positions(index, size) if isinstance(index, np.ndarray) else _inside(index, size)
-        for index, size in zip(key, shape, strict=True)
-    ]
-    arrays = [axis for axis, index in enumerate(chosen) if isinstance(index, np.ndarray)]
-    lengths = [_length(index, size) for index, size in zip(chosen, shape, strict=True)]
-    out = np.empty(lengths, frame.dtype)
-    if not out.size:
-        return out[_finish(chosen)]
-    boxes = {axis: list(_boxes(chosen[axis], frame.chunks[axis])) for axis in arrays}
-    for combination in itertools.product(*(boxes[axis] for axis in arrays)):
-        # an integer keeps its axis until the end
-        source = [slice(i, i + 1) if isinstance(i, int) else i for i in chosen]
-        into: list[Any] = [slice(None)] * frame.ndim
-        picks: list[Any] = [slice(None)] * frame.ndim
-        for axis, (box, where, inside) in zip(arrays, combination, strict=True):
-            source[axis], into[axis], picks[axis] = box, where, inside
-        elements = frame[tuple(source)]
-        for axis in arrays:
-            elements = elements.take(picks[axis], axis)
-        out[_grid(into, lengths)] = elements
-    return out[_finish(chosen)]
-
-
-def _length(index: Any, size: int) -> int:
-    if isinstance(index, np.ndarray):
-        return index.size
-    return len(range(size)[index]) if isinstance(index, slice) else 1
-
-
-def _finish(chosen: list[Any]) -> tuple[Any, ...]:
-    """Drop the axes of integers."""
-    return tuple(0 if isinstance(index, int) else slice(None) for index in chosen)
-
-
-def _boxes(
-    positions: NDArray[np.int64], chunk: int
-) -> Iterator[tuple[slice, NDArray[Any], NDArray[Any]]]:
-    """Split positions into ranges that are read at once, none of them mostly for nothing.
-
-    Yields
-    ------
-    tuple
-        The range, which entries of `positions` lie in it, and where there.
-    """
-    order = np.argsort(positions, kind="stable")
-    ascending = positions[order]
-    gaps = np.diff(ascending)
-    cuts = np.flatnonzero((np.diff(ascending // max(chunk, 1)) > 0) & (gaps > _NEAR)) + 1
-    if len(gaps) and gaps[0] > 0 and (gaps == gaps[0]).all():
-        # every nth position: a slice
-        cuts = cuts[:0]
-    for group in np.split(order, cuts):
-        at = positions[group]
-        steps = np.diff(at)
-        step = int(steps[0]) if len(steps) and (steps == steps[0]).all() else 1
-        step = max(step, 1)
-        yield slice(int(at[0]), int(at[-1]) + 1, step), group, (at - at[0]) // step
-
-
-def _grid(into: list[Any], lengths: list[int]) -> tuple[Any, ...]:
-    """An index of the outer product of arrays and whole axes."""
-    return np.ix_(
-        *(np.arange(n) if isinstance(i, slice) else i for i, n in zip(into, lengths, strict=True))
-    )
 
 
 def _read_vectorized(frame: Frame, shape: tuple[int, ...], key: tuple[Any, ...]) -> Any:

@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 import xarray as xr
-from numpy.typing import NDArray
 
 from b2nd_dask.edges.datasets.tree import Member
 from b2nd_dask.edges.xarray.encoding import member_of
@@ -50,6 +49,33 @@ def member_like(name: Hashable, variable: xr.Variable, present: xr.Variable) -> 
     return member
 
 
+def growing(ds: xr.Dataset, present: xr.Dataset, dim: Hashable) -> list[Hashable]:
+    """Names of variables that are appended to along a dim, after all the others were compared.
+
+    Raises
+    ------
+    ValueError
+        No such dim, variables that are missing or new, or others that differ.
+    """
+    if dim not in ds.dims or dim not in present.dims:
+        raise ValueError(
+            f"append_dim={dim!r}: the dims are {list(ds.sizes)}, and there {list(present.sizes)}"
+        )
+    found = [name for name in present.variables if dim in present.variables[name].dims]
+    missing = [name for name in found if name not in ds.variables]
+    unknown = [name for name in ds.variables if name not in present.variables]
+    if missing or unknown:
+        what = (
+            f"{missing[0]!r} is missing in what is appended"
+            if missing
+            else f"{unknown[0]!r} is not in what is there"
+        )
+        raise ValueError(f"{what}: an append has the variables that have the dim {dim!r}: {found}")
+    others = [name for name in ds.variables if name not in found]
+    require_equal(others, ds, present, f"it does not have the dim {dim!r}, so it does not grow")
+    return found
+
+
 def require_equal(names: Iterable[Hashable], given: Any, present: Any, why: str) -> None:
     """Check that variables have the elements that are there.
 
@@ -60,7 +86,7 @@ def require_equal(names: Iterable[Hashable], given: Any, present: Any, why: str)
     """
     for name in names:
         new, old = given.variables[name], present.variables[name]
-        if new.dims != old.dims or new.shape != old.shape or not _same(new, old):
+        if not new.equals(old):
             raise ValueError(
                 f"{name!r} is not what is there ({_difference(new, old)}): {why}; leave it out by "
                 f".drop_vars({name!r}), or select what is the same"
@@ -71,17 +97,8 @@ def _difference(new: xr.Variable, old: xr.Variable) -> str:
     if new.dims != old.dims or new.shape != old.shape:
         return f"{dict(new.sizes)}, there {dict(old.sizes)}"
     first, second = np.ravel(new.values), np.ravel(old.values)
-    at = next(i for i in range(first.size) if not _equal(first[i : i + 1], second[i : i + 1]))
+    at = int(np.argmin((first == second) | ((first != first) & (second != second))))
     return f"element {at} is {first[at]!r}, there {second[at]!r}"
-
-
-def _same(new: xr.Variable, old: xr.Variable) -> bool:
-    return _equal(np.asarray(new.values), np.asarray(old.values))
-
-
-def _equal(first: NDArray[Any], second: NDArray[Any]) -> bool:
-    floats = first.dtype.kind in "fcmM" and second.dtype.kind in "fcmM"
-    return bool(np.array_equal(first, second, equal_nan=floats))
 
 
 def slices_of(region: Any, given: xr.Dataset, present: xr.Dataset) -> dict[Hashable, slice]:

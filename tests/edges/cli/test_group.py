@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
 import sys
 from importlib.metadata import entry_points
 from pathlib import Path
@@ -88,10 +90,10 @@ def test_completion_knows_verbs_options_and_paths() -> None:
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
 def test_scripts_of_completion(shell: str) -> None:
-    script = run("completion", shell).output
-    assert "_B2ND_DASK_COMPLETE" in script
-    assert "b2nd-dask" in script
-    assert run("completion", "tcsh").exit_code == 2
+    command = Path(sys.executable).with_name("b2nd-dask")
+    environment = {**os.environ, "_B2ND_DASK_COMPLETE": f"{shell}_source"}
+    script = subprocess.run([command], env=environment, capture_output=True, check=True).stdout
+    assert b"_B2ND_DASK_COMPLETE" in script
 
 
 def test_dask_has_the_group_as_a_sub_command(tmp_path: Path) -> None:

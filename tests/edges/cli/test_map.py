@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from matplotlib.image import imread
 
 import b2nd_dask
-from b2nd_dask.edges.cli.map import layout_for, picture_of
-from b2nd_dask.edges.display.cells import GAP, MIXED
+from b2nd_dask.edges.cli.map import picture_of
+from b2nd_dask.edges.display.cells import GAP, MIXED, layout_for
 from b2nd_dask.edges.display.chunk_values import chunk_values
 from b2nd_dask.frame.sizes import decimal
 from tests.edges.cli.running import run
@@ -70,7 +70,7 @@ def test_a_dumb_terminal_gets_ascii(checkered: Path, monkeypatch: pytest.MonkeyP
 
 def test_neighbours_share_a_cell(checkered: Path) -> None:
     values = chunk_values(b2nd_dask.open_b2nd(checkered), "kind")
-    small = layout_for(values.codes.shape, rows=1, columns=3)
+    small = layout_for(values.codes.shape, rows=1, columns=3, doubled=True)
     assert small.step[1:] == (2, 1)
     assert picture_of(values, small)[0].tolist() == [[MIXED, MIXED, MIXED]]
 
@@ -85,7 +85,7 @@ def test_cells_of_frames_of_any_shape(data: st.DataObject, fresh_path: Callable[
     values = chunk_values(frame, "kind")
     kinds = values.codes
     rows, columns = data.draw(st.integers(4, 30)), data.draw(st.integers(1, 40))
-    layout = layout_for(kinds.shape, rows, columns)
+    layout = layout_for(kinds.shape, rows, columns, doubled=True)
     found, _ = picture_of(values, layout)
     assert found.shape[0] <= rows
     assert found.shape[1] <= columns

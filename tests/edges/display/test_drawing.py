@@ -5,48 +5,42 @@ from __future__ import annotations
 import re
 
 import numpy as np
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from b2nd_dask.edges.display.cells import MIXED, binned_kinds
 from b2nd_dask.edges.display.chunk_values import KINDS
-from b2nd_dask.edges.display.drawing import draw_chunks
+from b2nd_dask.edges.display.pages import draw_chunks
 from tests.edges.display.pages import Page
 from tests.strategies import examples
 
-_BOX = re.compile(r"M([\d.]+),([\d.]+)h([\d.]+)v([\d.]+)h-([\d.]+)z")
+_BOX = re.compile(r"M(\d+),(\d+)h1v1h-1z")
 
 
-def boxes(path: str) -> list[tuple[float, float, float, float]]:
-    return [tuple(map(float, box[:4])) for box in _BOX.findall(path)]
-
-
-def kind_at(page: Page, x: float, y: float) -> list[int]:
-    """Kinds whose boxes hold a point."""
-    return [
-        code
+def cells(svg: str) -> dict[tuple[int, int], int]:
+    """Kinds of the cells of a drawing, by row and column; each cell is drawn once."""
+    page = Page(svg)
+    found = [
+        ((int(row), int(column)), code)
         for code, kind in KINDS.items()
-        for left, top, width, height in boxes(page.paths(kind.css))
-        if left < x < left + width and top < y < top + height
+        for column, row in _BOX.findall(page.paths(kind.css))
     ]
+    assert len(dict(found)) == len(found)
+    return dict(found)
 
 
 def test_cells_have_the_colours_of_their_kinds() -> None:
     kinds = np.array([[0, 1, 2, 4], [3, 0, 0, 1], [4, 4, 2, 0]], np.uint8)
-    page = Page(draw_chunks(kinds, (30, 40), (10, 10))[0])
-    edge = next(attrs["d"] for _, attrs in page.tags if attrs.get("class") == "b2nd-edge")
-    width, height = map(float, re.match(r"M0,0H([\d.]+)V([\d.]+)", edge).groups())
-    for row in range(3):
-        for column in range(4):
-            found = kind_at(page, (column + 0.5) * width / 4, (row + 0.5) * height / 3)
-            assert found == [kinds[row, column]]
+    svg, _ = draw_chunks(kinds, (10, 10), ("lat", "lon"))
+    assert cells(svg) == dict(np.ndenumerate(kinds))
+    assert "rows lat, columns lon; a cell is a chunk" in Page(svg).text
 
 
-def test_chunks_at_the_edge_are_as_small_as_they_are() -> None:
-    page = Page(draw_chunks(np.array([0, 1], np.uint8), (11,), (10,))[0])
-    (stored,), (zeros,) = boxes(page.paths("stored")), boxes(page.paths("zeros"))
-    assert stored[2] == pytest.approx(10 * zeros[2], rel=0.01)
+def test_planes_stand_side_by_side() -> None:
+    kinds = np.array([[[0, 1]], [[2, 4]], [[1, 1]]], np.uint8)
+    svg, _ = draw_chunks(kinds, (1, 2, 2), ("time", "lat", "lon"))
+    assert cells(svg) == {(0, 0): 0, (0, 1): 1, (0, 3): 2, (0, 4): 4, (0, 6): 1, (0, 7): 1}
+    assert "a panel for each of time; rows lat, columns lon" in Page(svg).text
 
 
 @examples(60)
@@ -57,30 +51,31 @@ def test_chunks_at_the_edge_are_as_small_as_they_are() -> None:
 def test_any_grid_is_drawn_and_small(counts: list[int], seed: int) -> None:
     kinds = np.random.default_rng(seed).choice([0, 1, 2, 3, 4], counts).astype(np.uint8)
     kinds = np.asarray(kinds, np.uint8)
-    shape = tuple(n * 3 - 1 for n in counts)
-    svg, is_mixed = draw_chunks(
-        kinds, shape, (3,) * len(counts), tuple(f"<{n}>" for n in range(len(counts)))
-    )
-    assert len(svg) < 140_000
+    names = tuple(f"<{n}>" for n in range(len(counts)))
+    svg, is_mixed = draw_chunks(kinds, (3,) * len(counts), names)
+    assert len(svg) < 60_000
     page = Page(svg)
     assert all(
         float(a["width"]) < 420 and float(a["height"]) < 420 for t, a in page.tags if t == "svg"
     )
-    coarse = "a cell: up to" in page.text
     assert is_mixed == bool(page.paths("mixed"))
-    drawn = {code for code, kind in KINDS.items() if page.paths(kind.css)}
-    assert drawn == set(kinds.reshape(-1).tolist()) if not coarse else drawn <= set(KINDS)
+    drawn = list(cells(svg).values())
+    if len(drawn) == kinds.size:
+        assert sorted(drawn) == sorted(kinds.reshape(-1).tolist())
+    else:
+        assert len(drawn) < kinds.size
+        assert set(drawn) <= set(KINDS)
 
 
 def test_very_many_chunks_that_are_alike_are_not_expanded() -> None:
     kinds = np.broadcast_to(np.uint8(1), (20_000, 10_000))
-    page = Page(draw_chunks(kinds, (200_000, 100_000), (10, 10))[0])
+    page = Page(draw_chunks(kinds, (10, 10), ("y", "x"))[0])
     assert page.paths("zeros")
     assert not page.paths("stored")
 
 
 def test_an_empty_array_has_no_chunks() -> None:
-    assert "no chunks" in draw_chunks(np.zeros((0, 0), np.uint8), (0, 4), (1, 1))[0]
+    assert "no chunks" in draw_chunks(np.zeros((0, 0), np.uint8), (1, 1), ("y", "x"))[0]
 
 
 @examples(40)

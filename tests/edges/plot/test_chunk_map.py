@@ -172,7 +172,7 @@ def test_without_matplotlib(path: Path, monkeypatch: pytest.MonkeyPatch) -> None
 def test_importing_the_package_imports_neither_extras_nor_what_uses_them() -> None:
     code = """
 import sys, b2nd_dask
-late = ("cli", "convert", "datasets", "demo", "plot", "display.drawing")
+late = ("cli", "convert", "datasets", "demo", "plot", "display.pages")
 print([name for name in late if f"b2nd_dask.edges.{name}" in sys.modules])
 b2nd_dask.plot.chunk_map
 b2nd_dask.convert

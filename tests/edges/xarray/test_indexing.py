@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from xarray.core import indexing
 
 import b2nd_dask
-from b2nd_dask.edges.xarray.backend_array import FrameArray, _boxes
+from b2nd_dask.edges.xarray.backend_array import FrameArray
+from b2nd_dask.frame.array import Frame
 from tests.edges.xarray.labelled import write_frame
 from tests.strategies import examples
 
@@ -91,13 +92,18 @@ def test_positions_out_of_bounds(path):
 @pytest.mark.parametrize(
     ("positions", "most"), [([3, 50, 98, 51], 4), ([0, 33, 66, 99], 4), ([69, 3, 36, 3], 3)]
 )
-def test_a_list_reads_its_chunks_alone(positions, most):
-    positions = np.array(positions)
-    read = 0
-    for box, where, inside in _boxes(positions, 1):
-        np.testing.assert_array_equal(np.arange(100)[box][inside], positions[where])
-        read += len(range(100)[box])
-    assert read <= most
+def test_a_list_reads_its_chunks_alone(tmp_path, monkeypatch, positions, most):
+    path = write_frame(tmp_path / "x.b2nd", np.arange(100), ("a",), "x", chunks=(1,))
+    read, own = [], Frame.__getitem__
+
+    def noted(self, index):
+        read.append(own(self, index))
+        return read[-1]
+
+    x = xr.open_dataset(path, engine="b2nd").x.isel(a=positions)
+    monkeypatch.setattr(Frame, "__getitem__", noted)
+    np.testing.assert_array_equal(x, positions)
+    assert sum(map(np.size, read)) <= most
 
 
 def test_threads_pickles_and_copies(path):
@@ -143,3 +149,13 @@ def test_dtypes(tmp_path, array, chunks):
     expected = xr.decode_cf(xr.Dataset({"x": (dims, array)}), concat_characters=False)
     xr.testing.assert_identical(found, expected)
     assert found.x.dtype == expected.x.dtype
+
+
+@pytest.mark.parametrize("dtype", ["f4", "M8[s]", "U3", "S1", [("a", "i2"), ("b", "f8")]])
+def test_lists_keep_dtypes(tmp_path, dtype):
+    values = np.frombuffer(bytes(range(255)) * 4, "u1")[: 9 * np.dtype(dtype).itemsize].copy()
+    array = np.array(list("abcdefghi"), dtype) if dtype == "U3" else values.view(dtype)
+    path = write_frame(tmp_path / "x.b2nd", array, ("a",), "x", chunks=(2,))
+    found = xr.open_dataset(path, engine="b2nd", decode_cf=False).x.isel(a=[7, 0, 3]).values
+    assert found.dtype == array.dtype
+    assert found.tobytes() == array[[7, 0, 3]].tobytes()

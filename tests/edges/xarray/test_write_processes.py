@@ -162,14 +162,14 @@ def test_the_lock_is_that_of_the_directory_that_has_the_name(tmp_path, monkeypat
 def test_an_append_to_an_array_that_another_one_overtakes(tmp_path, monkeypatch):
     path, array = tmp_path / "t.b2nd", W.t
     array[:25].b2nd.to_b2nd(path)
-    compare = arrays.require_equal
+    compare = arrays.growing
 
     def overtaken(*args):
         monkeypatch.undo()
         array[25:40].b2nd.to_b2nd(path, mode="a", append_dim="time")
         compare(*args)
 
-    monkeypatch.setattr(arrays, "require_equal", overtaken)
+    monkeypatch.setattr(arrays, "growing", overtaken)
     with pytest.raises(StaleFrameError, match="another process appended"):
         array[40:].b2nd.to_b2nd(path, mode="a", append_dim="time")
     found = array[40:].b2nd.to_b2nd(path, mode="a", append_dim="time")

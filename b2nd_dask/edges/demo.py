@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import sys
+import importlib.util
+import zipfile
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
-from importlib.util import find_spec
 from pathlib import Path
 
 import dask.array as da
@@ -14,9 +15,9 @@ from dask.base import compute
 from dask.diagnostics.progress import ProgressBar
 from numpy.typing import NDArray
 from rich.console import Console
-from rich.progress import Progress
+from rich.progress import track
 
-from b2nd_dask.edges.demo.landmask import find_mask, land_bands, mask_shape, write_frame
+from b2nd_dask.edges.extras import require
 from b2nd_dask.format.index import ChunkKind
 from b2nd_dask.frame.access import open_b2nd
 from b2nd_dask.frame.array import Frame
@@ -24,17 +25,14 @@ from b2nd_dask.frame.sizes import decimal
 from b2nd_dask.graph.read.from_b2nd import from_b2nd
 from b2nd_dask.graph.write.to_b2nd import to_b2nd
 
-#: Side of a frame chunk in cells: 6 degrees. Of such chunks 61 % hold only land or only sea.
-CHUNK = 720
+#: Rows of the mask, and side of a frame chunk in cells: 6 degrees. Of such chunks 61 % hold only
+#: land or only sea.
+ROWS, CHUNK = 21_600, 720
 #: Side of a map cell in mask cells: half a degree.
 CELL = 60
 
 #: Surfaces in square kilometres, from The World Factbook. Antarctica counts with its ice shelves.
 EARTH_KM2, LAND_KM2, ANTARCTICA_KM2 = 510.072e6, 148.94e6, 14.2e6
-
-
-class DemoUnavailableError(RuntimeError):
-    """What the demo needs is not installed; the message holds the command that installs it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,16 +64,6 @@ class LandCover:
 def row_areas(rows: int) -> NDArray[np.float64]:
     """Share of the sphere's area in each of `rows` bands of equal latitude, pole to pole.
 
-    Parameters
-    ----------
-    rows : int
-        Number of bands.
-
-    Returns
-    -------
-    numpy.ndarray of float64, shape (rows,)
-        Exact areas; they sum to 1.
-
     Examples
     --------
     >>> [round(float(area), 6) for area in row_areas(6)]
@@ -87,20 +75,9 @@ def row_areas(rows: int) -> NDArray[np.float64]:
 
 
 def land_cover(land: da.Array, cell: int) -> tuple[da.Array, da.Array, da.Array]:
-    """Describe, without computing, the fields of `LandCover`.
+    """The fields of `LandCover`, not computed yet.
 
-    Parameters
-    ----------
-    land : dask.array.Array of bool, shape (rows, columns)
-        True over land. Its lengths and chunks are multiples of `cell`.
-    cell : int
-        Side of a map cell.
-
-    Returns
-    -------
-    by_latitude : dask.array.Array of float64, shape (rows,)
-    map : dask.array.Array of float64, shape (rows / cell, columns / cell)
-    constant : dask.array.Array of bool, shape of the chunk grid
+    Lengths and chunks of `land` (True over land) are multiples of `cell`, the side of a map cell.
     """
     constant = da.map_blocks(
         _holds_one_value, land, chunks=tuple((1,) * n for n in land.numblocks), dtype=np.bool_
@@ -113,15 +90,7 @@ def _holds_one_value(block: NDArray[np.bool_]) -> NDArray[np.bool_]:
 
 
 def save_picture(cover: LandCover, path: Path) -> None:
-    """Draw the map beside the share of land by latitude.
-
-    Parameters
-    ----------
-    cover : LandCover
-        What to draw.
-    path : pathlib.Path
-        PNG file to write; an existing one is replaced.
-    """
+    """Draw the map beside the share of land by latitude, as a PNG file."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.colors import LinearSegmentedColormap
     from matplotlib.figure import Figure
@@ -148,7 +117,7 @@ def save_picture(cover: LandCover, path: Path) -> None:
 
 
 def run_demo(output: Path, *, force: bool, console: Console) -> LandCover:
-    """Run the demo: make the frame, compute, report, draw.
+    """Make the frame, compute, report, draw.
 
     Parameters
     ----------
@@ -159,27 +128,24 @@ def run_demo(output: Path, *, force: bool, console: Console) -> LandCover:
     console : rich.console.Console
         Where the report goes.
 
-    Returns
-    -------
-    LandCover
-        What was computed.
-
     Raises
     ------
-    DemoUnavailableError
-        If global-land-mask or matplotlib is not installed.
+    ImportError
+        global-land-mask or matplotlib is not installed.
     """
+    require("demo", "matplotlib")
     npz = find_mask()
-    if npz is None or find_spec("matplotlib") is None:
-        raise DemoUnavailableError(
-            "the demo needs global-land-mask and matplotlib; install them with\n"
-            f"  {sys.executable} -m pip install global-land-mask matplotlib"
+    if npz is None:
+        raise ImportError(
+            "global-land-mask is not installed; install it with: pip install 'b2nd-dask[demo]'"
         )
     say = partial(console.print, markup=False, soft_wrap=True)
     output.mkdir(parents=True, exist_ok=True)
     path, picture, map_path = (output / n for n in ("land.b2nd", "land.png", "land-map.b2nd"))
     if force or not path.exists():
-        make_frame(npz, path, console)
+        bands = land_bands(npz, CHUNK)
+        what = "Writing the land mask as a frame"
+        write_frame(track(bands, what, total=ROWS // CHUNK, console=console), path, CHUNK)
     frame = open_b2nd(path)
     say(describe_frame(path, frame))
 
@@ -194,14 +160,6 @@ def run_demo(output: Path, *, force: bool, console: Console) -> LandCover:
     return cover
 
 
-def make_frame(npz: Path, path: Path, console: Console) -> None:
-    """Write the land mask as a frame, with a progress bar."""
-    shape = mask_shape(npz)
-    with Progress(console=console) as progress:
-        task = progress.add_task("Writing the land mask as a frame", total=-(-shape[0] // CHUNK))
-        write_frame(land_bands(npz, CHUNK), path, CHUNK, lambda: progress.advance(task))
-
-
 def describe_frame(path: Path, frame: Frame) -> str:
     """Say what the frame is, in one sentence."""
     rows, columns = frame.shape
@@ -212,20 +170,7 @@ def describe_frame(path: Path, frame: Frame) -> str:
 
 
 def describe_reading(frame: Frame, constant: NDArray[np.bool_]) -> str:
-    """Say which chunks were read, and which were skipped because they hold one value only.
-
-    Parameters
-    ----------
-    frame : Frame
-        The frame that was read, every chunk once.
-    constant : numpy.ndarray of bool
-        Whether a chunk holds one value, shape of the chunk grid.
-
-    Returns
-    -------
-    str
-        Two sentences.
-    """
+    """Say which chunks of the frame were read, and which hold one value (`constant`)."""
     in_index = frame.chunk_kinds() != ChunkKind.STORED
     skipped = int(np.count_nonzero(constant))
     unread = int(np.count_nonzero(constant & in_index))
@@ -241,18 +186,7 @@ def describe_reading(frame: Frame, constant: NDArray[np.bool_]) -> str:
 
 
 def describe_land(cover: LandCover) -> str:
-    """Say how much land there is, beside the known answer and the reason for the difference.
-
-    Parameters
-    ----------
-    cover : LandCover
-        What was computed.
-
-    Returns
-    -------
-    str
-        Several lines.
-    """
+    """Say how much land there is, beside the known answer and the reason for the difference."""
     antarctica = cover.share_south_of(-60) * EARTH_KM2
     with_shelves = cover.share + (ANTARCTICA_KM2 - antarctica) / EARTH_KM2
     return (
@@ -266,3 +200,49 @@ def describe_land(cover: LandCover) -> str:
         f"and with those the share is {with_shelves:.1%}.\n"
         "Lakes and the Caspian Sea are land in the mask."
     )
+
+
+_FILE, _MEMBER = "globe_combined_mask_compressed.npz", "mask.npy"
+
+
+def find_mask() -> Path | None:
+    """Find the file of the mask; None where the package is not installed."""
+    spec = importlib.util.find_spec("global_land_mask")
+    if spec is None or spec.origin is None:
+        return None
+    path = Path(spec.origin).with_name(_FILE)
+    return path if path.is_file() else None
+
+
+def land_bands(npz: Path, height: int) -> Iterator[NDArray[np.bool_]]:
+    """Read the mask from north to south, `height` rows at a time, as True over land.
+
+    The package stores one deflated ``mask.npy`` of 21600 x 43200 booleans, true over the ocean,
+    made from the GLOBE elevation model: rows from 90 degrees north, columns from 180 degrees west,
+    each 1/120 of a degree. Importing the package would put all 933 MB into memory.
+    """
+    with zipfile.ZipFile(npz) as archive, archive.open(_MEMBER) as stream:
+        np.lib.format.read_magic(stream)
+        shape, fortran, dtype = np.lib.format.read_array_header_1_0(stream)
+        if len(shape) != 2 or fortran or dtype != np.bool_:
+            raise ValueError(
+                f"{npz}: expected a 2-d boolean array in C order, found shape {shape}, dtype "
+                f"{dtype}; install global-land-mask 1.0"
+            )
+        rows, columns = shape
+        for top in range(0, rows, height):
+            raw = stream.read(min(height, rows - top) * columns)
+            yield ~np.frombuffer(raw, np.bool_).reshape(-1, columns)
+
+
+def write_frame(bands: Iterable[NDArray[np.bool_]], path: Path, chunk: int) -> None:
+    """Write bands of `chunk` rows as a frame with square chunks, with one band in memory.
+
+    Chunks of sea alone become codes of the index, chunks of land alone repeated-value chunks of 33
+    bytes; only coasts are compressed. The frame appears under its name when it is whole.
+    """
+    growing = path.with_name(path.name + ".part")
+    growing.unlink(missing_ok=True)
+    for band in bands:
+        to_b2nd(band, growing, mode="a", append_axis=0, chunks=chunk)
+    growing.replace(path)
