@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import warnings
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
 
@@ -72,16 +72,15 @@ def source_of_array(array: Any, offset: int = 0) -> bytes | Path | StoredArray:
 def _source_in_store(array: Any, own: Path, stored: StoredArray) -> Path | StoredArray:
     """Choose between the archive and the file that an open store has unpacked from it."""
     store = Path(stored.store.url)
-    if own == store or (own.exists() and store.exists() and own.samefile(store)):
-        if _holds(locate_member(stored.store, stored.key), array, compared=False):
+    unpacked = own != store and not (own.exists() and store.exists() and own.samefile(store))
+    with suppress(FileNotFoundError, B2ndError):
+        if _holds(locate_member(stored.store, stored.key), array, compared=unpacked):
             return stored
-        raise ValueError(f"{store}: {stored.key} has other shapes now; take it from the store anew")
-    if _is_in_archive(array, stored):
-        return stored
-    if not own.exists():
+    if not (unpacked and own.exists()):
         raise FileNotFoundError(
-            f"{own}: this array was in the temporary folder of a store that is closed, and {store} "
-            'does not hold it as it was here: take it from the store anew, opened with mode="r"'
+            f"{own}: {store} does not hold {stored.key!r} as it was when this array was taken from "
+            "it; the temporary folder of a store that is open for changes goes with it: take the "
+            'array from the store anew, opened with mode="r"'
         )
     warnings.warn(
         f"{store} does not hold {stored.key!r} as it is now, since the store is open for changes: "
@@ -90,13 +89,6 @@ def _source_in_store(array: Any, own: Path, stored: StoredArray) -> Path | Store
         stacklevel=level_of_caller(),
     )
     return own
-
-
-def _is_in_archive(array: Any, stored: StoredArray) -> bool:
-    try:
-        return _holds(locate_member(stored.store, stored.key), array)
-    except (FileNotFoundError, B2ndError):
-        return False
 
 
 def _fills_file(path: Path) -> bool:

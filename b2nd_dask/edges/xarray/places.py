@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import islice, takewhile
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from b2nd_dask.errors import B2ndError, UnsupportedFrameError
 from b2nd_dask.format.labels.manifest import MANIFEST, MAX_MANIFEST_NBYTES, Manifest, parse_manifest
@@ -56,29 +56,6 @@ class OpenOptions:
     def open(self, location: Location) -> Frame:
         """Open the frame at a location."""
         return Frame(frame_at(location, None, self.uninit, self.verify))
-
-
-class Place(Protocol):
-    """A directory, or a level of a store."""
-
-    @property
-    def label(self) -> str:
-        """Path or URL for messages."""
-
-    def arrays(self) -> list[str] | None:
-        """Names of the frames here, without suffix; None where they cannot be listed."""
-
-    def groups(self) -> list[str]:
-        """Names of the places inside."""
-
-    def inside(self, group: str) -> Place:
-        """The place of a group."""
-
-    def locate(self, name: str) -> Location:
-        """Where the frame of a name lies."""
-
-    def read(self, name: str) -> bytes | None:
-        """A small file that lies here; None where there is none."""
 
 
 def manifest_of(place: Place) -> Manifest:
@@ -219,6 +196,10 @@ class StoreLevel:
         return (key.removeprefix(prefix) for key in inside_it)
 
 
+Place = Folder | StoreLevel
+"""A directory, or a level of a store."""
+
+
 def place_of(location: Location) -> Place | None:
     """The place at a location; None where there is a frame."""
     if isinstance(location.urlpath, bytes) or location.offset or location.member:
@@ -299,23 +280,11 @@ def in_group(place: Place, group: str) -> Place:
 
 def location_of(source: Any, storage_options: Mapping[str, Any] | None) -> tuple[Location, str]:
     """Location of what a user names, and the group where it goes on inside of a store."""
-    if not isinstance(source, str | os.PathLike):
-        return locate(source, 0, storage_options), ""
-    path, key = split_store(source)
-    location = Location.of(path, storage_options=storage_options)
-    if key is None:
-        return (location, "") if _is_place(location) else (locate(source, 0, storage_options), "")
-    if not location.is_url and not os.path.lexists(location.url):
-        return locate(source, 0, storage_options), ""
-    store = place_of(location)
-    inner = key.strip("/")
-    if isinstance(store, StoreLevel) and any(k.startswith(f"/{inner}/") for k in store.keys):
-        return location, inner
+    if isinstance(source, str | os.PathLike):
+        path, key = split_store(source)
+        if key is not None:
+            location = Location.of(path, storage_options=storage_options)
+            store = place_of(location)
+            if isinstance(store, StoreLevel) and any(k.startswith(f"/{key}/") for k in store.keys):
+                return location, key
     return locate(source, 0, storage_options), ""
-
-
-def _is_place(location: Location) -> bool:
-    """Whether this may be a directory or a store, rather than one frame or nothing."""
-    if location.is_url:
-        return not path_of(location).endswith(ARRAY)
-    return os.path.lexists(location.url)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
 from dataclasses import replace
@@ -96,30 +97,23 @@ def opened(location: Location) -> Iterator[ByteReader | None]:
         yield reader
 
 
-def files(location: Location) -> Iterator[str]:
+def files(location: Location) -> list[str]:
     """Names of the files of a store that is a folder, as far as the place lists folders.
 
     Hidden ones are left out: writes stage what they make in hidden areas beside their targets.
     """
     root = path_of(location)
     if location.is_url:
+        urls: list[str] | None = None
         with suppress(FileNotFoundError):
-            for url in matches_of(f"{root}/**/*.b2*", location.storage_options) or ():
-                name = url.rpartition(f"{root.rpartition('/')[2]}/")[2]
-                if name != EMBED and not any(map(_is_hidden, name.split("/"))):
-                    yield name
-        return
-    for folder, folders, names in os.walk(root):
-        # `os.walk` enters those that are left
-        folders[:] = [name for name in folders if not _is_hidden(name)]
-        for name in names:
-            found = os.path.relpath(os.path.join(folder, name), root)  # noqa: PTH118
-            if found != EMBED and not _is_hidden(name):
-                yield found
-
-
-def _is_hidden(name: str) -> bool:
-    return name.startswith(".")
+            urls = matches_of(f"{root}/**/*.b2*", location.storage_options)
+        folder = root.rpartition("/")[2]
+        names = [url.rpartition(f"{folder}/")[2] for url in urls or ()]
+    else:
+        paths = (Path(at, name) for at, _, inner in os.walk(root) for name in inner)
+        names = [path.relative_to(root).as_posix() for path in paths]
+    hidden = re.compile(r"(^|/)\.")
+    return [name for name in names if name != EMBED and not hidden.search(name)]
 
 
 def plain_key(key: str) -> str:

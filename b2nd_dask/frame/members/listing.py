@@ -70,7 +70,7 @@ def _members(store: Store, wanted: _Wanted) -> Iterator[Member]:
         how = "" if is_plain else ", compressed by ZIP: cannot be read in place"
         yield _member(key_of(name), what_by_name(name) + how, nbytes, wanted)
     if store.embed:
-        yield from _embedded(store.embed[1], wanted)
+        yield from _embedded(store.embed, wanted)
 
 
 def _embedded(store: EmbedStore, wanted: _Wanted) -> Iterator[Member]:

@@ -71,12 +71,12 @@ class Store:
         return at, OffsetReader(self._reader, offset, member.nbytes, at.label)
 
     @cached_property
-    def embed(self) -> tuple[Location, EmbedStore] | None:
+    def embed(self) -> EmbedStore | None:
         """The embed store; errors as of `EmbedStore.of`."""
         if self.is_embed_store and self._reader is not None:
-            return self._location, EmbedStore.of(self._reader, self._location)
+            return EmbedStore.of(self._reader, self._location)
         found = self.open(EMBED)
-        return found and (found[0], EmbedStore.of(found[1], found[0]))
+        return found and EmbedStore.of(found[1], found[0])
 
     def files(self) -> Iterator[tuple[str, int | None, bool]]:
         """The files but for the embed store: name, bytes, and whether they are read in place."""
@@ -90,7 +90,7 @@ class Store:
 
     def keys(self) -> list[str]:
         """Keys of all members, and of other files."""
-        entries = self.embed[1].entries if self.embed else ()
+        entries = self.embed.entries if self.embed else ()
         return sorted({*entries, *(key_of(name) for name, _, _ in self.files())})
 
     def read(self, name: str, most: int) -> bytes | None:
@@ -160,16 +160,16 @@ def locate_member(location: Location, key: str) -> Location:
             if location.is_url:
                 raise FileNotFoundError(f"{location.label}: there is no {EMBED}: not a store")
             raise FrameFormatError(f"a folder without {EMBED} is no store of python-blosc2")
-        if store.embed and f"/{plain}" in store.embed[1].entries:
-            return _embedded(*store.embed, f"/{plain}")
+        if store.embed and f"/{plain}" in store.embed.entries:
+            return _embedded(store.embed, f"/{plain}")
         for suffix, what in OTHERS.items():
             if store.open(plain + suffix):
                 raise _no_array(f"/{plain}", what)
         raise _absent(location, f"/{plain}", store.keys())
 
 
-def _embedded(location: Location, store: EmbedStore, key: str) -> Location:
-    found = replace(location, member=key, embedded=True)
+def _embedded(store: EmbedStore, key: str) -> Location:
+    found = replace(store.location, member=key, embedded=True)
     what = what_of(store.frame_of(key, found.label))
     if not what.startswith("array"):
         raise _no_array(key, what)

@@ -132,7 +132,7 @@ def _require_free(location: Location, store: Location, member: str) -> None:
     keys: Collection[str] = ()
     if is_folder(store):
         with open_store(store) as there:
-            embedded = there.embed[1].entries if there.embed else ()
+            embedded = there.embed.entries if there.embed else ()
             # to list what is at a URL may take long, or not be allowed
             keys = embedded if store.is_url else there.keys()
     if member in embedded:

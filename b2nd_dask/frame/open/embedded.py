@@ -13,10 +13,7 @@ from typing import Any, Self, TypeVar
 
 import numpy as np
 
-from b2nd_dask.errors import B2ndError, FrameFormatError, UnsupportedFrameError
-from b2nd_dask.format.chunk.chunk_header import Special, parse_chunk_header
-from b2nd_dask.format.chunk.codec import decode_chunk
-from b2nd_dask.format.chunk.constant import constant_of
+from b2nd_dask.errors import B2ndError, CorruptChunkError, FrameFormatError, UnsupportedFrameError
 from b2nd_dask.format.header import FrameHeader
 from b2nd_dask.format.index import MAX_CHUNKS, ChunkKind, OffsetIndex, parse_index
 from b2nd_dask.format.trailer import parse_trailer
@@ -37,7 +34,6 @@ from b2nd_dask.storage import (
 MAX_CHUNK_NBYTES = 1 << 26
 #: Bytes of elements that are read at once.
 _BATCH_NBYTES = 1 << 24
-_BYTE = np.dtype(np.uint8)
 #: Lists of stores that a process keeps.
 _KEPT = 8
 _Parsed = TypeVar("_Parsed")
@@ -80,11 +76,13 @@ class EmbedStore(ObjectReader):
     def __init__(
         self,
         reader: ByteReader,
+        location: Location,
         header: FrameHeader,
         index: OffsetIndex,
         entries: Mapping[str, Any],
     ) -> None:
         self.label = reader.label
+        self.location = location
         self.entries = entries
         """What the store says of each member."""
         self.identity_is_cheap = reader.identity_is_cheap
@@ -106,7 +104,7 @@ class EmbedStore(ObjectReader):
             A frame that is no embed store.
         """
         try:
-            return cls(reader, *parsed_once(location, reader, _read_list))
+            return cls(reader, location, *parsed_once(location, reader, _read_list))
         except B2ndError as error:
             raise error.located(path=reader.label) from error.__cause__
 
@@ -147,10 +145,6 @@ class EmbedStore(ObjectReader):
             )
         return offset, length
 
-    def requester(self) -> None:
-        """See `ByteReader.requester`."""
-        return
-
     def identity(self) -> Identity:
         """That of the whole store, which may have another member under a key now."""
         return self._of_elements(self._reader.identity())
@@ -163,11 +157,6 @@ class EmbedStore(ObjectReader):
         """Decode ranges of elements, which must be there; see `ByteReader.read`."""
         self.require_no_member(member)
         return [self._range(start, stop) if start < stop else b"" for start, stop in spans]
-
-    def member_size(self, member: str) -> int:
-        """Bytes of all elements; `member` must be empty."""
-        self.require_no_member(member)
-        return self._header.nbytes
 
     def close(self) -> None:
         """Close the reader of the store."""
@@ -206,18 +195,12 @@ class EmbedStore(ObjectReader):
         if data is None:
             return bytes(nbytes)
         try:
-            header = parse_chunk_header(data, nbytes=nbytes)
-            if header.needs_shape or header.special == Special.NAN:
-                raise UnsupportedFrameError("a chunk of bytes with a codec or filter of arrays")
-            value = constant_of(data, header, _BYTE)
-            if value is not None:
-                return bytes([int(value)]) * nbytes
-            out = np.zeros(nbytes, np.uint8)
-            if not header.special:
-                decode_chunk(data, header, out)
+            decoded = unpack_entry(data, nbytes)
+            if len(decoded) < nbytes:
+                raise CorruptChunkError(f"it has {len(decoded)} bytes, the store says {nbytes}")
         except B2ndError as error:
             raise error.located(chunk=number) from error.__cause__
-        return out.tobytes()
+        return decoded
 
 
 def open_reader(location: Location) -> ByteReader:

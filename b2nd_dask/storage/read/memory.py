@@ -22,6 +22,10 @@ class ObjectReader(ABC):
     is_directory = False
     label: str
 
+    def requester(self) -> None:
+        """See `ByteReader.requester`."""
+        return
+
     @abstractmethod
     def opened_identity(self) -> Identity:
         """See `ByteReader.opened_identity`."""
@@ -76,10 +80,6 @@ class BytesReader(ObjectReader):
     def __repr__(self) -> str:
         return f"BytesReader({self.label})"
 
-    def requester(self) -> None:
-        """See `ByteReader.requester`."""
-        return
-
     def identity(self) -> Identity:
         """Size and digest of the bytes."""
         # Bytes cannot change, and digesting a large object at each call would cost as much as
@@ -97,10 +97,6 @@ class BytesReader(ObjectReader):
         """Read byte ranges; see `ByteReader.read`."""
         data = self._open(member)
         return [data[start:stop] for start, stop in (clip(span, len(data)) for span in spans)]
-
-    def member_size(self, member: str) -> int:
-        """Bytes in the object; `member` must be empty."""
-        return len(self._open(member))
 
     def close(self) -> None:
         """Release the bytes."""
@@ -132,31 +128,15 @@ class OffsetReader(ObjectReader):
         self, reader: ByteReader, offset: int, nbytes: int | None = None, label: str = ""
     ) -> None:
         self.label = label or window_label(reader.label, offset)
+        self.identity_is_cheap = reader.identity_is_cheap
+        self.batch_nbytes = reader.batch_nbytes
+        self.max_gap = reader.max_gap
         self._reader = reader
         self._offset = offset
         self._nbytes = nbytes
 
     def __repr__(self) -> str:
         return f"OffsetReader({self.label})"
-
-    @property
-    def identity_is_cheap(self) -> bool:
-        """As for the outer object."""
-        return self._reader.identity_is_cheap
-
-    @property
-    def batch_nbytes(self) -> int:
-        """As for the outer object."""
-        return self._reader.batch_nbytes
-
-    @property
-    def max_gap(self) -> int:
-        """As for the outer object."""
-        return self._reader.max_gap
-
-    def requester(self) -> None:
-        """See `ByteReader.requester`."""
-        return
 
     def identity(self) -> Identity:
         """Identity of the outer object, with the size of the frame."""
@@ -177,11 +157,6 @@ class OffsetReader(ObjectReader):
         return self._reader.read(
             [Span(start + self._offset, stop + self._offset) for start, stop in clipped]
         )
-
-    def member_size(self, member: str) -> int:
-        """Bytes of the frame, or to the end of the object; `member` must be empty."""
-        self._check(member)
-        return self._rest(self._reader.member_size(""))
 
     def close(self) -> None:
         """Close the reader of the outer object."""
