@@ -28,7 +28,6 @@ from b2nd_dask.frame.open.opening import read_header
 from b2nd_dask.storage import (
     ByteReader,
     Location,
-    OffsetReader,
     Span,
     ZipMember,
     is_zip,
@@ -68,7 +67,8 @@ class Store:
         member = self._archive[name]
         offset = member_offset(self._reader, member)
         at = replace(self._location, offset=offset, nbytes=member.nbytes, member=key_of(name))
-        return at, OffsetReader(self._reader, offset, member.nbytes, at.label)
+        # a reader of its own: one of a URL requests the first bytes of the file, and keeps them
+        return at, self._stack.enter_context(closing(at.open()))
 
     @cached_property
     def embed(self) -> EmbedStore | None:
