@@ -133,7 +133,7 @@ def parse_index(data: bytes, header: FrameHeader, nchunks: int) -> OffsetIndex:
     Parameters
     ----------
     data : bytes
-        From the index chunk's start to the trailer's.
+        From the index chunk's start to the trailer's; an array without chunks has none.
     nchunks : int
         Chunks of the array.
 
@@ -142,6 +142,8 @@ def parse_index(data: bytes, header: FrameHeader, nchunks: int) -> OffsetIndex:
     FrameFormatError
         The index chunk is damaged, has another number of entries, or an entry points nowhere.
     """
+    if not nchunks:
+        return OffsetIndex(np.empty(0, np.int64), header.cbytes, header.sparse)
     with _damaged_index():
         offsets = _decode_offsets(data, nchunks)
     distinct = _distinct(offsets)

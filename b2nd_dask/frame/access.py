@@ -12,11 +12,11 @@ import numpy as np
 from b2nd_dask.format.dtypes import not_stored
 from b2nd_dask.frame.array import Frame
 from b2nd_dask.frame.members.files import require_no_link_out
-from b2nd_dask.frame.members.locate import StoredArray, locate_member
+from b2nd_dask.frame.members.store import StoredArray, locate_member
 from b2nd_dask.frame.open.cache import process_cache
 from b2nd_dask.frame.open.opening import OpenedFrame, Verify
 from b2nd_dask.frame.open.validity import warn_of_remedy
-from b2nd_dask.frame.opened_array import is_opened_array, location_of_array
+from b2nd_dask.frame.opened_array import is_opened_array, source_of_array
 from b2nd_dask.frame.read.decode import Fill
 from b2nd_dask.frame.reference import FrameReference
 from b2nd_dask.storage import TOGETHER, Location, split_store
@@ -151,16 +151,15 @@ def locate(
     component: str | None = None,
 ) -> Location:
     """Find the location of what a user named; arguments as for `open_b2nd`."""
+    if is_opened_array(urlpath):
+        urlpath = source_of_array(urlpath, offset)
     if isinstance(urlpath, StoredArray):
         if offset or component is not None:
             raise ValueError(
-                f"{urlpath.store.label}: the pattern goes on with the keys of members: give no "
+                f"{urlpath.store.label}: this names a member of the store already: give no "
                 "offset= and component="
             )
         return locate_member(urlpath.store, urlpath.key)
-    if is_opened_array(urlpath):
-        found = location_of_array(urlpath, offset)
-        urlpath, offset = found.urlpath, found.offset
     _refuse_several(urlpath)
     if component is None and not offset:
         urlpath, component = split_store(urlpath)

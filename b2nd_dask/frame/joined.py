@@ -321,8 +321,9 @@ def _packed(frames: Sequence[FrameReference]) -> tuple[Any, ...]:
     for at, grid, fill, checked in zip(locations, grids, fills, verify, strict=True):
         content = repr(fill.dtype), None if fill.uninit is None else fill.uninit.tobytes()
         fill = known.setdefault(content, fill)
-        place = at.offset, at.storage_options, at.member, at.embedded
-        kind = at.offset, id(at.storage_options), at.member, at.embedded, grid, content, checked
+        inside = at.member, at.embedded, at.nbytes
+        place = at.offset, at.storage_options, *inside
+        kind = at.offset, id(at.storage_options), *inside, grid, content, checked
         rows.append(known.setdefault(kind, (place, grid, fill, checked)))
     paths = [at.urlpath for at in locations]
     # those of frames in memory are the frames

@@ -190,9 +190,6 @@ class ByteReader(Protocol):
             When a member does not exist; its `filename` ends with the member's name.
         """
 
-    def member_size(self, member: str) -> int:
-        """Bytes in a member of a directory; an empty name as for `read`."""
-
     def close(self) -> None:
         """Release resources; reads that are under way finish, later ones raise ValueError."""
 

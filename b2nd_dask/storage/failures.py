@@ -4,7 +4,8 @@ An error of a file system's library may show secrets in its text, in attributes 
 and in the variables of each function in its traceback. So the original is never raised and never
 referred to: what is raised is made anew, and its cause is a copy of the original as text.
 
-Hints say in a message why a frame is missing, or what is there instead, and what to do.
+Hints are put behind a message: why a frame is missing, or what is there instead, and what to do.
+They take paths, and URLs without secrets.
 """
 
 from __future__ import annotations
@@ -22,26 +23,13 @@ from b2nd_dask.storage.redaction import Secrets
 
 logger = logging.getLogger(__name__)
 
-_OS_ERRORS = (
-    FileNotFoundError,
-    FileExistsError,
-    IsADirectoryError,
-    NotADirectoryError,
-    PermissionError,
-    TimeoutError,
-    ConnectionError,
-)
-"""Kinds of OSError that callers distinguish."""
+#: Errors of wrong arguments, which keep their class.
 _PLAIN_ERRORS = (NotImplementedError, TypeError, ValueError)
-"""Errors of wrong arguments, which keep their class."""
 
 NO_BUCKET = "No such bucket"
 """Not the same as a missing object, which is no failure for many callers."""
 
-_HINTS = {
-    "NoCredentialsError": "for public data pass storage_options={'anon': True}",
-}
-
+_NO_CREDENTIALS = "for public data pass storage_options={'anon': True}"
 #: How several frames become one array.
 TOGETHER = (
     "from_b2nd takes a list of paths or a pattern such as 'data/*.b2nd', and concatenates or, with "
@@ -63,27 +51,19 @@ class OriginalError(Exception):
 def public_error(error: Exception, label: str, secrets: Secrets) -> Exception:
     """Make the error to raise: it names the object, and neither it nor its cause holds secrets.
 
-    Parameters
-    ----------
-    error : Exception
-        From a file system; each has a tree of its own. It goes to the log at DEBUG, as text without
-        secrets.
-    label : str
-        Of the object.
-    secrets : Secrets
-        Of its URL and its storage options.
-
-    Returns
-    -------
-    Exception
-        To be raised outside of an except clause, and where no variable refers to the original:
-        tools that show variables must not find it. Errors that are no builtin ones become OSError.
+    To be raised outside of an except clause, and where no variable refers to the original: tools
+    that show variables must not find it. The original goes to the log at DEBUG, as text without
+    secrets. Errors that are no builtin ones become OSError.
     """
+    if isinstance(error, B2ndError):
+        # of this package; not copy.copy, which copies the traceback, too, where tblib is imported
+        make, values, *_ = error.__reduce__()
+        anew: Exception = make(*values)
+        return anew
     raised = _raised(error, label, secrets)
-    if not _says_all(error):
-        original = secrets.hide("".join(traceback.format_exception(error)).rstrip())
-        logger.debug("%s: the store failed; without secrets:\n%s", label, original)
-        raised.__cause__ = OriginalError(original)
+    original = secrets.hide("".join(traceback.format_exception(error)).rstrip())
+    logger.debug("%s: the store failed; without secrets:\n%s", label, original)
+    raised.__cause__ = OriginalError(original)
     return raised
 
 
@@ -102,36 +82,23 @@ def only_here(label: str) -> str:
 
 
 def _raised(error: Exception, label: str, secrets: Secrets) -> Exception:
-    if isinstance(error, B2ndError):
-        # not copy.copy, which copies the traceback, too, where tblib is imported
-        make, values, *_ = error.__reduce__()
-        anew: Exception = make(*values)
-        return anew
     cause = error.__cause__
-    if isinstance(error, FileNotFoundError) and isinstance(cause, Exception):
-        # fsspec's http reports every failure of `info` as a missing file; the cause knows.
-        missing = _status(cause) == 404 or isinstance(cause, LookupError | FileNotFoundError)
-        if not missing and not hasattr(cause, "response"):
-            error = cause
     if isinstance(error, FileNotFoundError):
-        if store_code(cause) == "NoSuchBucket":
-            return FileNotFoundError(errno.ENOENT, NO_BUCKET, label)
-        problem = "No such object" + only_here(label) + if_pattern(label)
-        return FileNotFoundError(errno.ENOENT, problem, label)
-    kind = _kind_of(error)
-    if type(error) is kind and label in str(error):
-        made = _of_same_class(error, secrets)
-        if made is not None and label in str(made):
-            return made
-    return _named(error, kind, label, secrets)
-
-
-def _named(error: Exception, kind: type[Exception], label: str, secrets: Secrets) -> Exception:
-    name = type(error).__name__
+        # fsspec's http reports every failure of `info` as a missing file; the cause knows
+        missing = isinstance(cause, LookupError | FileNotFoundError) or hasattr(cause, "response")
+        if missing or getattr(cause, "status", None) == 404 or not isinstance(cause, Exception):
+            problem = "No such object" + only_here(label) + if_pattern(label)
+            problem = NO_BUCKET if store_code(cause) == "NoSuchBucket" else problem
+            return FileNotFoundError(errno.ENOENT, problem, label)
+        error = cause
+    kind, name = _kind_of(error), type(error).__name__
+    # not str(error), which may raise: from an except clause, the original would be its context
+    text = secrets.hide(traceback.format_exception_only(error)[0].rstrip("\n").partition(": ")[2])
+    hint = _NO_CREDENTIALS if name == "NoCredentialsError" else None
     # the package's own errors say all in their text
     ours = type(error) is kind or type(error).__module__.startswith("b2nd_dask.")
-    parts = [label, None if ours else name, secrets.hide(_text(error)), _HINTS.get(name)]
-    raised = kind(": ".join(part for part in parts if part))
+    parts = (None if label in text else label, None if ours else name, text, hint)
+    raised = kind(": ".join(filter(None, parts)))
     if isinstance(error, OSError) and isinstance(raised, OSError):
         # of an error with one argument, which its text is
         raised.errno = error.errno
@@ -140,67 +107,15 @@ def _named(error: Exception, kind: type[Exception], label: str, secrets: Secrets
 
 def _kind_of(error: Exception) -> type[Exception]:
     """The builtin class that an error is raised as."""
-    if _status(error) in (401, 403):
+    if getattr(error, "status", None) in (401, 403):
         return PermissionError
-    if isinstance(error, OSError):
-        return next((kind for kind in _OS_ERRORS if isinstance(error, kind)), OSError)
-    if isinstance(error, ImportError):
-        return ImportError
+    if isinstance(error, OSError | ImportError):
+        return next(kind for kind in type(error).__mro__ if kind.__module__ == "builtins")
     return type(error) if type(error) in _PLAIN_ERRORS else OSError
 
 
-def _status(error: BaseException) -> int | None:
-    return getattr(error, "status", None)
-
-
-def _says_all(error: Exception) -> bool:
-    """Whether an error was raised on purpose by this package, so that its text is the message."""
-    if isinstance(error, B2ndError):
-        return True
-    frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
-    module = frames[-1].f_globals.get("__name__", "") if frames else ""
-    return isinstance(error, OSError) and module.startswith("b2nd_dask.")
-
-
-def _of_same_class(error: BaseException, secrets: Secrets) -> Exception | None:
-    """A new error of the same builtin class; None where its class or its arguments forbid that."""
-    if type(error).__module__ != "builtins" or not isinstance(error, Exception):
-        return None
-    kind = type(error)
-    values: tuple[object, ...] = (_text(error),)
-    if isinstance(error, OSError) and error.errno is not None and error.strerror is not None:
-        values = (error.errno, error.strerror, error.filename)
-    elif all(isinstance(value, str) for value in error.args):
-        values = error.args
-    try:
-        made = kind(*(secrets.hide(v) if isinstance(v, str) else v for v in values))
-    except TypeError:
-        # of UnicodeError and groups of errors
-        return None
-    shown = f"{made}\n{made!r}"
-    return made if type(made) is kind and secrets.hide(shown) == shown else None
-
-
-def _text(error: BaseException) -> str:
-    try:
-        return str(error)
-    except Exception as failure:  # noqa: BLE001 - of a class that this package does not know
-        return f"<an error without a text: str() raises {type(failure).__name__}>"
-
-
 def why_missing(path: str) -> str:
-    """Reason why nothing is at a local path: the first folder that is missing, or a pattern.
-
-    Parameters
-    ----------
-    path : str
-        An absolute path.
-
-    Returns
-    -------
-    str
-        To be put behind a message; empty where there is nothing to say.
-    """
+    """Reason why nothing is at a local path: the first folder that is missing, or a pattern."""
     for folder in reversed(Path(path).parents):
         # not Path.is_dir, which raises where a folder may not be looked into
         if not os.path.isdir(folder):  # noqa: PTH112
@@ -211,18 +126,7 @@ def why_missing(path: str) -> str:
 
 
 def if_pattern(name: str) -> str:
-    """Say that patterns are not expanded, where the missing name looks like one.
-
-    Parameters
-    ----------
-    name : str
-        Path, or URL without secrets.
-
-    Returns
-    -------
-    str
-        To be put behind a message.
-    """
+    """Say that patterns are not expanded, where the missing name looks like one."""
     if not _PATTERN.search(name):
         return ""
     url = "in URLs only * is expanded; " if "://" in name and "*" not in name else ""
@@ -230,20 +134,7 @@ def if_pattern(name: str) -> str:
 
 
 def what_directory(path: str, names: Collection[str] = ()) -> str:
-    """Say what a directory probably is that is no sparse frame.
-
-    Parameters
-    ----------
-    path : str
-        Path, or URL without secrets.
-    names : collection of str
-        What is in it, as far as it is known.
-
-    Returns
-    -------
-    str
-        To be put behind a message.
-    """
+    """Say what a directory probably is that is no sparse frame."""
     if not _ZARR.isdisjoint(names):
         return " (it is a Zarr array or group: da.from_zarr reads an array)"
     if any(name.endswith(".chunk") for name in names):

@@ -7,45 +7,44 @@ parts of a URL that its label leaves out, out of any text, however a client may 
 from __future__ import annotations
 
 import base64
-import binascii
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping, Set
+from collections.abc import Iterator, Mapping, Set
 from contextlib import suppress
 from functools import cached_property
+from operator import methodcaller
 from types import FunctionType, MethodType, ModuleType
 from typing import Any
-from urllib.parse import quote, quote_plus, unquote
-
-#: Characters of queries with values.
-_VALUES = frozenset("=%&#")
-_PLAIN_NAMES = {"abfs", "abfss", "az", "file", "gcs", "gs", "local", "memory", "s3", "s3a", "zip"}
-"""Schemes whose paths are names, in which ``#`` and ``;`` are characters like others."""
+from urllib.parse import quote, quote_plus, unquote_to_bytes
 
 HIDDEN = "[hidden]"
 """Stands where something is left out."""
 
+#: Characters of queries with values.
+_VALUES = frozenset("=%&#")
+#: Schemes whose paths are names, in which ``#`` and ``;`` are characters like others.
+_PLAIN_NAMES = {"abfs", "abfss", "az", "file", "gcs", "gs", "local", "memory", "s3", "s3a", "zip"}
 _LINK = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://([^\s'\"]*)")
 _END_OF_AUTHORITY = re.compile(r"[/?#]")
 _PORT = re.compile(r"\[.*|[^:]*(:[0-9]*)?")
 _PARAM = re.compile(r";[^/]*")
-
-_SHORTEST = 4
-"""Shorter texts would be found inside of ordinary words: they are replaced where they stand alone,
-as the first part of a password with a slash may. Such a value of an option is no secret."""
-
-_AUTHORITY = re.compile(r"://([^/?#]*)")
+#: What labels leave out: user and password, and what begins with a query, and its parts.
+_LEFT_OUT = re.compile(r"(?<=://)[^/?#]*(?=@)|(?<=[?#;]).*", re.DOTALL)
 _SEPARATORS = re.compile(r"[:/?#@;&=]+")
 
-#: Shorter ones are ports, limits and times, without which messages say little.
+#: Shorter texts would be found inside of ordinary words: they are replaced where they stand alone,
+#: as the first part of a password with a slash may. Such a value of an option is no secret.
+_SHORTEST = 4
+#: So would be shorter ones in base64 or hexadecimal.
+_FEWEST_ENCODED = 8
+#: Smaller ones are ports, limits and times, without which messages say little.
 _LONG_NUMBER = 10**5
+_SCHEME = re.compile(r"(?i)(basic|bearer|token|apikey|negotiate|digest)\s+(.+)", re.DOTALL)
+_NO_VALUES = (type, ModuleType, FunctionType, MethodType, float, complex, range, type(None))
+#: Depth of containers that are looked into, and of what is in an object, which lies deep already.
+_DEEPEST, _IN_OBJECT = 10, 8
 #: Characters of a text that a file chose, as a key of a store, that are shown.
 _MOST_SHOWN = 500
-_DEEPEST = 8
-_FEWEST_ENCODED = 8
-"""Shorter ones would be found inside of ordinary words."""
-_SCHEME = re.compile(r"(?i)(basic|bearer|token|apikey|negotiate|digest)\s+(.+)", re.DOTALL)
-_NO_VALUES = (type, ModuleType, FunctionType, MethodType, float, complex, range)
 
 
 def public_url(url: str) -> str:
@@ -106,11 +105,6 @@ def _public_rest(scheme: str, rest: str) -> str:
     return _PARAM.sub("", host + path.partition("#")[0])
 
 
-def public_text(text: str) -> str:
-    """Replace each URL in a text by its public form."""
-    return _LINK.sub(lambda link: f"{link[1]}://{_public_rest(link[1], link[2])}", text)
-
-
 class Secrets:
     """Texts that must not be shown: parts of a URL, and values of storage options."""
 
@@ -118,125 +112,79 @@ class Secrets:
         self._url, self._options = url, dict(options or {})
 
     @cached_property
-    def _shown(self) -> dict[str, str]:
-        """The replacement of each text; made when something fails."""
-        shown = dict.fromkeys(_parts(self._url), HIDDEN)
-        for text in texts_in(self._options):
-            # an endpoint helps to see what is wrong, and may have a password all the same
-            if len(text) >= _SHORTEST:
-                shown[text] = public_url(text) if "://" in text else HIDDEN
-        # clients show texts quoted and unquoted
-        spelled = [(form, known) for text, known in shown.items() for form in spellings(text)]
-        return {form: known for form, known in reversed(spelled) if form} | shown
+    def _spelled(self) -> list[str]:
+        """In all spellings; made when something fails. The longest first: one may have another."""
+        texts = {*_parts(self._url), *filter(_is_secret, _texts_in(self._options))}
+        forms = {form for text in texts for form in (text, *_spellings(text)) if form}
+        return sorted(forms, key=len, reverse=True)
 
     def hide(self, text: str) -> str:
         """Replace the texts, and what URLs must not show, in a text."""
-        # the longest first: one may contain another
-        for secret in sorted(self._shown, key=len, reverse=True):
+        for secret in self._spelled:
             if len(secret) >= _SHORTEST:
-                text = text.replace(secret, self._shown[secret])
-            elif secret:
+                text = text.replace(secret, HIDDEN)
+            else:
                 alone = rf"(?<![A-Za-z0-9]){re.escape(secret)}(?![A-Za-z0-9])"
                 text = re.sub(alone, HIDDEN, text)
-        return public_text(text)
+        return _LINK.sub(lambda link: f"{link[1]}://{_public_rest(link[1], link[2])}", text)
+
+
+def _is_secret(text: str) -> bool:
+    """Whether a value of an option is one: an endpoint helps to see what is wrong."""
+    return len(text) >= _SHORTEST and ("://" not in text or public_url(text) != text)
 
 
 def _parts(url: str) -> Iterator[str]:
     """The parts of a URL that its label leaves out, whole and divided."""
-    if public_url(url) == url:
-        return
-    for link in url.split("::"):
-        hidden = public_url(link).endswith(HIDDEN) or HIDDEN in public_url(url)
+    label = public_url(url)
+    for link in url.split("::") if label != url else ():
         rest = link.partition("://")[2] or link
-        found = _AUTHORITY.search(link)
-        user = found[1].rpartition("@")[0] if found else ""
-        shown = public_url(link)
-        query = [q for q in re.split(r"[?#;]", rest, maxsplit=1)[1:] if not shown.endswith(q)]
-        for text in [rest] if hidden else [user, *query]:
-            yield text
-            yield from _SEPARATORS.split(text)
+        for text in [rest] if HIDDEN in label else _LEFT_OUT.findall(link):
+            if HIDDEN in label or not public_url(link).endswith(text):
+                yield from (text, *_SEPARATORS.split(text))
 
 
-def texts_in(value: Any, depth: int = 0) -> Iterator[str]:
-    """Find the texts in a value: in bytes, containers and the attributes of objects, too.
-
-    Parameters
-    ----------
-    depth : int
-        Number of containers and objects that it lies in.
-
-    Yields
-    ------
-    str
-        Without those that are part of every value of a kind, such as booleans.
-    """
+def _texts_in(value: Any, depth: int = 0) -> Iterator[str]:
+    """Find the texts in a value: in bytes, containers and the attributes of objects, too."""
     if isinstance(value, str):
-        yield from _parts_of_text(str(value))
+        yield str(value)
+        if found := _SCHEME.fullmatch(value):
+            # the value of a header: the client may quote what follows the scheme
+            yield found[2]
+            with suppress(ValueError):
+                pair = base64.b64decode(found[2], validate=True).decode("utf-8")
+                yield from (pair, *pair.split(":", 1))
     elif isinstance(value, bytes | bytearray | memoryview):
-        yield from _texts_of_bytes(bytes(value))
+        raw = bytes(value)
+        yield from _texts_in(raw.decode("utf-8", "surrogateescape"))
+        # those that are not UTF-8 are shown in one of these ways
+        yield from (raw.decode("utf-8", errors) for errors in ("replace", "backslashreplace"))
+        yield raw.decode("latin-1")
     elif isinstance(value, int):
-        if abs(value) >= _LONG_NUMBER:
-            yield str(int(value))
-    elif depth > _DEEPEST or value is None or isinstance(value, _NO_VALUES):
-        return
-    elif isinstance(value, Mapping):
-        for inner in list(value.values()):
-            yield from texts_in(inner, depth + 1)
-    elif isinstance(value, list | tuple | Set):
-        for inner in list(value):
-            yield from texts_in(inner, depth + 1)
-    else:
-        yield from _texts_of_object(value, depth)
+        yield from [str(int(value))] if abs(value) >= _LONG_NUMBER else []
+    elif isinstance(value, Mapping | list | tuple | Set):
+        if depth <= _DEEPEST:
+            for inner in list(value.values() if isinstance(value, Mapping) else value):
+                yield from _texts_in(inner, depth + 1)
+    elif depth < _IN_OBJECT and not isinstance(value, _NO_VALUES):
+        # a pair of name and password, for instance; no objects in it, whose number nothing bounds
+        for show in (repr, str, vars, methodcaller("__getstate__")):
+            with suppress(Exception):
+                yield from _texts_in(show(value), _IN_OBJECT)
 
 
-def spellings(text: str) -> Iterator[str]:
+def _spellings(text: str) -> Iterator[str]:
     """How a text may stand in a message: as it is, in a URL, in a `repr`, in base64."""
-    raw = text.encode("utf-8", "surrogateescape")
+    raw, unquoted = text.encode("utf-8", "surrogateescape"), unquote_to_bytes(text)
     # headers are read as Latin-1
-    yield from (text, raw.decode("latin-1"))
-    plain = unquote(text).encode("utf-8", "surrogateescape")
-    yield plain.decode("utf-8", "surrogateescape")
+    yield from (raw.decode("latin-1"), unquoted.decode("utf-8", "surrogateescape"))
     # clients quote anew what came quoted: in capital digits, or more of it
-    for once_quoted in (raw, plain):
-        yield from (quote(once_quoted, safe=""), quote(once_quoted), quote_plus(once_quoted))
-    inner: Callable[[object], str] = lambda value: repr(value)[1:-1]  # noqa: E731
-    for once in (inner(text), repr(raw)[2:-1], json.dumps(text)[1:-1]):
-        # the `repr` of a container, or of an error, that holds it
-        yield from (once, inner(once))
+    for once in (raw, unquoted):
+        yield from (quote(once, safe=""), quote(once), quote_plus(once))
+    # the `repr` of a container, or of an error, may hold that of the text
+    for each in (repr(text)[1:-1], repr(raw)[2:-1], json.dumps(text)[1:-1]):
+        yield from (each, repr(each)[1:-1])
     yield from (part for part in _encoded(raw) if len(part) >= _FEWEST_ENCODED)
-
-
-def _parts_of_text(text: str) -> Iterator[str]:
-    yield text
-    if (found := _SCHEME.fullmatch(text)) is None:
-        return
-    # the value of a header: the client may quote what follows the scheme
-    yield found[2]
-    with suppress(binascii.Error, ValueError):
-        pair = base64.b64decode(found[2], validate=True).decode("utf-8")
-        yield from (pair, *pair.split(":", 1))
-
-
-def _texts_of_bytes(raw: bytes) -> Iterator[str]:
-    yield from _parts_of_text(raw.decode("utf-8", "surrogateescape"))
-    # those that are not UTF-8 are shown in one of these ways
-    for errors in ("replace", "backslashreplace"):
-        yield raw.decode("utf-8", errors)
-    yield raw.decode("latin-1")
-
-
-def _texts_of_object(value: Any, depth: int) -> Iterator[str]:
-    """Texts of an object's `repr` and attributes: a pair of name and password, for instance."""
-    for show in (repr, str):
-        with suppress(Exception):
-            yield show(value)
-    names = getattr(type(value), "__slots__", ())
-    names = (names,) if isinstance(names, str) else names
-    values = [*getattr(value, "__dict__", {}).values(), *(getattr(value, n, None) for n in names)]
-    for inner in values:
-        # no further objects, whose number nothing bounds
-        if isinstance(inner, str | bytes | bytearray | memoryview | Mapping | list | tuple | Set):
-            yield from texts_in(inner, max(depth, _DEEPEST))
 
 
 def _encoded(raw: bytes) -> Iterator[str]:
@@ -246,9 +194,7 @@ def _encoded(raw: bytes) -> Iterator[str]:
         for shift in range(3):
             encoded = encode(bytes(shift) + raw).decode("ascii")
             # digits that hold bits of what stands before or behind are another's
-            bits = 8 * (shift + len(raw))
-            part = encoded[-(-8 * shift // 6) : bits // 6]
-            yield part
+            yield encoded[-(-8 * shift // 6) : 8 * (shift + len(raw)) // 6]
 
 
 def printable(text: str) -> str:

@@ -14,7 +14,8 @@ from click.testing import CliRunner
 import b2nd_dask
 from b2nd_dask import UnsupportedFrameError, compact, from_b2nd, open_b2nd, seal, to_b2nd
 from b2nd_dask.edges.cli import main
-from b2nd_dask.frame.members import files, listing
+from b2nd_dask.frame.members import listing
+from b2nd_dask.frame.members import store as opened_store
 from b2nd_dask.frame.members.listing import list_members
 from b2nd_dask.frame.open import embedded
 from b2nd_dask.storage import Location, natural_key
@@ -353,7 +354,7 @@ def test_a_store_is_listed_once_for_all_members(stores, monkeypatch, name):
         monkeypatch.setattr(module, what, lambda reader: lists.append(what) or parse(reader))
 
     counted(embedded, "_read_list")
-    counted(files, "zip_members")
+    counted(opened_store, "zip_members")
     with blosc2.open(str(stores / name), mode="a") as store:
         for number in range(20):
             store[f"/h/{number}"] = SMALL + number

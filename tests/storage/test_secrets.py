@@ -155,6 +155,67 @@ def test_a_secret_that_was_given_quoted_is_taken_out_however_it_is_quoted_anew(s
     assert "cdEFGH" not in secrets.hide(f"the signature {shown} is too old")
 
 
+@pytest.mark.parametrize(
+    ("url", "secret"),
+    [
+        ("https://me:one@h2;u@host/a.b2nd", "me:one@h2;u"),
+        ("https://host/a.b2nd#?h2;u&p=x;3d", "?h2;u&p=x;3d"),
+        ("https://u:pw::h2/34@ab/a;b", "h2/34@ab/a;b"),
+    ],
+)
+@pytest.mark.parametrize("encode", [base64.b64encode, bytes.hex], ids=["base64", "hexadecimal"])
+def test_parts_of_a_url_are_taken_out_as_a_whole(
+    url: str, secret: str, encode: Callable[[bytes], Any]
+) -> None:
+    # of their own parts each is too short to be found in there
+    sent = encode(secret.encode())
+    shown = Secrets(url).hide(f"sent {sent}")
+    assert "[hidden]" in shown
+    assert str(sent)[2:12] not in shown
+
+
+class Slotted:
+    """Credentials that are no attributes of a `__dict__`."""
+
+    __slots__ = ("pair",)
+
+    def __init__(self, *pair: str | bytes) -> None:
+        self.pair = list(pair)
+
+
+class Unpickled(Account):
+    """Credentials that pickles leave out, and `repr`."""
+
+    __repr__ = object.__repr__
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {}
+
+
+@pytest.mark.parametrize("kind", [Slotted, Unpickled])
+def test_attributes_of_objects_are_taken_out(kind: Callable[..., object]) -> None:
+    secrets = Secrets("https://host/a.b2nd", {"account": [kind("user", AS_BYTES)]})
+    assert "hunter2" not in secrets.hide(f"refused {AS_BYTES!r} and {SECRET}")
+
+
+class WordlessError(Exception):
+    """Of a library that fails to say what it means."""
+
+    def __str__(self) -> str:
+        raise ValueError("hunter2")
+
+
+def test_an_error_without_a_text_is_told_by_its_class() -> None:
+    def refuse(_: object) -> str:
+        raise WordlessError("hunter2")
+
+    fsspec.register_implementation("telling", Telling, clobber=True)
+    error = error_of(Location.of("telling://x", storage_options={"how": refuse}))
+    assert type(error) is OSError
+    assert str(error).startswith("telling://x: WordlessError: ")
+    assert "hunter2" not in str(error) + repr(error.__context__)
+
+
 def test_a_long_number_that_the_command_line_took_for_one_is_a_secret() -> None:
     fsspec.register_implementation("telling", Telling, clobber=True)
     options = {"how": repr, "password": 1234567890, "port": 8080}

@@ -11,6 +11,7 @@ from b2nd_dask.errors import B2ndError
 from b2nd_dask.frame.access import open_b2nd
 from b2nd_dask.frame.array import Frame, reference_of
 from b2nd_dask.frame.info import dims_of
+from b2nd_dask.frame.members.files import is_named_store
 from b2nd_dask.frame.members.listing import Member, list_members
 from b2nd_dask.storage import MAIN_MEMBER, Location, printable, split_store
 
@@ -30,14 +31,9 @@ def opened(path: str, options: dict[str, Any]) -> Source:
         if members is None and not location.is_url:
             names = (str(Path(each).relative_to(path)) for each in files_in(path))
             members = [Member(name, "array", None) for name in names]
-        if not members and not is_store_name(path):
+        if not members and not is_named_store(location):
             raise
         return [_with_shape(each, path, location) for each in members or []]
-
-
-def is_store_name(path: str) -> bool:
-    """Whether a path is named like a store of python-blosc2."""
-    return Path(path).suffix in {".b2z", ".b2d", ".b2e"}
 
 
 def _with_shape(member: Member, path: str, location: Location) -> Member:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import islice, takewhile
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from b2nd_dask.errors import B2ndError, UnsupportedFrameError
 from b2nd_dask.format.labels.manifest import MANIFEST, MAX_MANIFEST_NBYTES, Manifest, parse_manifest
@@ -20,15 +20,14 @@ from b2nd_dask.frame.members.files import (
     ARRAY,
     EMBED,
     inside,
-    is_folder,
     is_key,
-    is_store,
+    is_plain_folder,
     opened,
-    require_inside,
-    zip_list,
+    path_of,
+    some_of,
 )
 from b2nd_dask.frame.members.listing import list_members
-from b2nd_dask.frame.members.locate import locate_member
+from b2nd_dask.frame.members.store import locate_member, open_store
 from b2nd_dask.storage import (
     MAIN_MEMBER,
     Location,
@@ -36,13 +35,10 @@ from b2nd_dask.storage import (
     is_zip,
     matches_of,
     printable,
-    read_text_file,
     split_store,
 )
 
 _SEALED = (".b2enc",)
-#: Names of groups that an error lists.
-_LISTED = 10
 
 
 @dataclass(frozen=True)
@@ -60,29 +56,6 @@ class OpenOptions:
     def open(self, location: Location) -> Frame:
         """Open the frame at a location."""
         return Frame(frame_at(location, None, self.uninit, self.verify))
-
-
-class Place(Protocol):
-    """A directory, or a level of a store."""
-
-    @property
-    def label(self) -> str:
-        """Path or URL for messages."""
-
-    def arrays(self) -> list[str] | None:
-        """Names of the frames here, without suffix; None where they cannot be listed."""
-
-    def groups(self) -> list[str]:
-        """Names of the places inside."""
-
-    def inside(self, group: str) -> Place:
-        """The place of a group."""
-
-    def locate(self, name: str) -> Location:
-        """Where the frame of a name lies."""
-
-    def read(self, name: str) -> bytes | None:
-        """A small file that lies here; None where there is none."""
 
 
 def manifest_of(place: Place) -> Manifest:
@@ -213,19 +186,18 @@ class StoreLevel:
     def read(self, name: str) -> bytes | None:
         """A small file that lies here; None where there is none."""
         inner = f"{self.group}/{name}".lstrip("/")
-        if is_folder(self.store):
-            require_inside(self.store, inside(self.store, inner), inner)
-            return Folder(self.store).read(inner)
-        with closing(self.store.open()) as reader:
-            if is_zip(reader) and (found := zip_list(self.store, reader).get(inner)) is not None:
-                return read_text_file(reader, found, MAX_MANIFEST_NBYTES)
-        return None
+        with open_store(self.store) as store:
+            return store.read(inner, MAX_MANIFEST_NBYTES)
 
     def _rests(self) -> Iterable[str]:
         prefix = f"{self.group}/"
         first = bisect_left(self.keys, prefix)
         inside_it = takewhile(lambda key: key.startswith(prefix), islice(self.keys, first, None))
         return (key.removeprefix(prefix) for key in inside_it)
+
+
+Place = Folder | StoreLevel
+"""A directory, or a level of a store."""
 
 
 def place_of(location: Location) -> Place | None:
@@ -240,7 +212,7 @@ def _local_place(location: Location) -> Place | None:
     if path.is_dir():
         if (path / MAIN_MEMBER).exists():
             return None
-        if path.suffix == ".b2d" and is_store(location):
+        if path.suffix == ".b2d" and not is_plain_folder(location):
             return _store(location)
         return Folder(location)
     with closing(location.open()) as reader:
@@ -251,13 +223,13 @@ def _local_place(location: Location) -> Place | None:
 
 
 def _remote_place(location: Location) -> Place | None:
-    path = location.url.partition("?")[0]
+    path = path_of(location)
     if path.endswith((".b2z", ".b2e")):
         return _store(location)
-    if path.rstrip("/").endswith((ARRAY, ".cat2", ".caterva")):
+    if path.endswith((ARRAY, ".cat2", ".caterva")):
         return None
     folder = Folder(location)
-    if path.rstrip("/").endswith(".b2d"):
+    if path.endswith(".b2d"):
         with opened(inside(location, EMBED)) as reader:
             # a web server lists nothing: its manifest has to
             if reader is not None and folder.arrays() is not None:
@@ -265,14 +237,12 @@ def _remote_place(location: Location) -> Place | None:
         return folder
     if folder.read(MANIFEST) is not None or folder.arrays():
         return folder
-    return folder if path.endswith("/") and folder.groups() else None
+    is_spelled_folder = location.url.partition("?")[0].endswith("/")
+    return folder if is_spelled_folder and folder.groups() else None
 
 
 def _store(location: Location) -> Place | None:
-    try:
-        members = list_members(location)
-    except B2ndError as error:
-        raise error.located(path=location.label) from error.__cause__
+    members = list_members(location)
     if members is None:
         return None
     sealed = [member.key for member in members if _SEALED[0] in member.what]
@@ -301,32 +271,20 @@ def in_group(place: Place, group: str) -> Place:
         known = place.groups()
         # of a web server nothing is listed
         if part not in known and (part in (".", "..") or place.arrays() is not None):
-            listed = ", ".join(map(printable, known[:_LISTED])) or "none"
-            raise FileNotFoundError(f"{place.label}: no group {part!r} here; groups: {listed}")
+            raise FileNotFoundError(
+                f"{place.label}: no group {part!r} here; groups: {some_of(known) or 'none'}"
+            )
         place = place.inside(part)
     return place
 
 
 def location_of(source: Any, storage_options: Mapping[str, Any] | None) -> tuple[Location, str]:
     """Location of what a user names, and the group where it goes on inside of a store."""
-    if not isinstance(source, str | os.PathLike):
-        return locate(source, 0, storage_options), ""
-    path, key = split_store(source)
-    location = Location.of(path, storage_options=storage_options)
-    if key is None:
-        return (location, "") if _is_place(location) else (locate(source, 0, storage_options), "")
-    if not location.is_url and not os.path.lexists(location.url):
-        return locate(source, 0, storage_options), ""
-    store = place_of(location)
-    inner = key.strip("/")
-    if isinstance(store, StoreLevel) and any(k.startswith(f"/{inner}/") for k in store.keys):
-        return location, inner
+    if isinstance(source, str | os.PathLike):
+        path, key = split_store(source)
+        if key is not None:
+            location = Location.of(path, storage_options=storage_options)
+            store = place_of(location)
+            if isinstance(store, StoreLevel) and any(k.startswith(f"/{key}/") for k in store.keys):
+                return location, key
     return locate(source, 0, storage_options), ""
-
-
-def _is_place(location: Location) -> bool:
-    """Whether this may be a directory or a store, rather than one frame or nothing."""
-    path = location.url.partition("?")[0].rstrip("/")
-    if location.is_url:
-        return not path.endswith(ARRAY)
-    return os.path.lexists(location.url)

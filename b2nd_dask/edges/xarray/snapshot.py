@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 from b2nd_dask.errors import B2ndError, StaleFrameError
 from b2nd_dask.format.labels.manifest import MANIFEST
-from b2nd_dask.frame.members.files import STORES, inside, opened
+from b2nd_dask.frame.members.files import inside, is_folder, is_named_store, opened
 from b2nd_dask.storage import Identity, Location, split_store
 
 #: To open a dataset that others change meanwhile.
@@ -56,10 +56,9 @@ def open_snapshot(
 def _version(location: Location) -> Identity | None:
     """Identity of what every writer of a dataset replaces: its one file, or its manifest."""
     if location.is_url:
-        path = location.url.partition("?")[0].rstrip("/")
-        if not path.endswith(STORES):
+        if not is_named_store(location):
             return None
-        is_file = not path.endswith(".b2d")
+        is_file = not is_folder(location)
     else:
         is_file = Path(location.url).is_file()
     with opened(location if is_file else inside(location, MANIFEST)) as reader:

@@ -5,44 +5,26 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import closing
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
-from pathlib import Path
-from typing import Any, Self
+from operator import attrgetter
+from typing import Any
 
 from b2nd_dask.errors import B2ndError, UnsupportedFrameError
 from b2nd_dask.frame.members.files import (
     ARRAY,
-    EMBED,
-    MAX_KEY,
-    MAX_PARTS,
     OTHERS,
-    files,
     inside,
     is_folder,
     is_key,
     is_plain_folder,
-    is_store,
-    is_too_long,
     key_of,
-    require_inside,
-    some_keys,
+    some_of,
     what_by_name,
-    what_of,
-    zip_list,
 )
-from b2nd_dask.frame.members.locate import StoredArray, locate_member
-from b2nd_dask.frame.open.embedded import EmbeddedReader, EmbedStore
-from b2nd_dask.storage import (
-    ByteReader,
-    Location,
-    is_zip,
-    matches_of,
-    member_offset,
-    natural_key,
-    split_store,
-)
+from b2nd_dask.frame.members.store import Store, StoredArray, locate_member, open_store, what_of
+from b2nd_dask.frame.open.embedded import EmbedStore
+from b2nd_dask.storage import Location, matches_of, natural_key, split_store
 
 #: For which keys to say what the member is, which may take a read.
 _Wanted = Callable[[str], bool]
@@ -50,6 +32,8 @@ _MARKS = re.compile(r"[*?\[]")
 _WEB = re.compile(r"(.*::)?https?://")
 #: What a pattern passes over; what may be an array and cannot be read is an error of its own.
 _NO_ARRAYS = (*OTHERS.values(), "another file")
+#: Characters and parts of a key that is matched, at most; paths of file systems have no more.
+_MAX_KEY, _MAX_PARTS = 4096, 256
 
 
 @dataclass(frozen=True)
@@ -62,58 +46,34 @@ class Member:
     nbytes: int | None
     """As they are stored; None where nothing is."""
 
-    @classmethod
-    def of(cls, key: str, what: str, nbytes: int | None) -> Self:
-        """Make a member of what a store says of it, which may be no key."""
-        what = what if is_key(key) or not what else f"{what}; its key does not open it"
-        return cls(key, what, nbytes)
-
 
 def list_members(location: Location, wanted: _Wanted = lambda _: True) -> list[Member] | None:
     """List the members of a store, sorted by key; None where a location holds none."""
     if isinstance(location.urlpath, bytes) or location.offset or location.member:
         return None
-    if is_folder(location):
-        return sorted(_of_folder(location, wanted), key=_by_key) if is_store(location) else None
-    with closing(location.open()) as reader:
-        if is_zip(reader):
-            return sorted(_of_zip(location, reader, wanted), key=_by_key)
+    if is_plain_folder(location):
+        return None
+    with open_store(location) as store:
         try:
-            store = EmbedStore.of(reader, location)
+            embed = store.embed
         except B2ndError:
-            return None  # a frame, or nothing that opens
-        return sorted(_of_embed_store(store, wanted), key=_by_key)
+            if store.is_embed_store:
+                return None  # a frame, or nothing that opens
+            raise
+        if embed is None and store.is_folder:
+            return None
+        return sorted(_members(store, wanted), key=attrgetter("key"))
 
 
-def _by_key(member: Member) -> str:
-    return member.key
+def _members(store: Store, wanted: _Wanted) -> Iterator[Member]:
+    for name, nbytes, is_plain in store.files():
+        how = "" if is_plain else ", compressed by ZIP: cannot be read in place"
+        yield _member(key_of(name), what_by_name(name) + how, nbytes, wanted)
+    if store.embed:
+        yield from _embedded(store.embed, wanted)
 
 
-def _of_folder(location: Location, wanted: _Wanted) -> Iterator[Member]:
-    for name in files(location):
-        nbytes = None if location.is_url else Path(location.url, name).lstat().st_size
-        key = key_of(name)
-        yield Member.of(key, what_by_name(name) if wanted(key) else "", nbytes)
-    embed = inside(location, EMBED)
-    require_inside(location, embed, EMBED)
-    with closing(embed.open()) as reader:
-        yield from _of_embed_store(EmbedStore.of(reader, embed), wanted)
-
-
-def _of_zip(location: Location, reader: ByteReader, wanted: _Wanted) -> Iterator[Member]:
-    for name, member in zip_list(location, reader).items():
-        if name == EMBED:
-            at = replace(location, offset=member_offset(reader, member))
-            with closing(at.open()) as own:
-                yield from _of_embed_store(EmbedStore.of(own, at), wanted)
-        elif not name.endswith("/"):
-            how = "" if member.is_plain else ", compressed by ZIP: cannot be read in place"
-            key = key_of(name)
-            what = what_by_name(name) + how if wanted(key) else ""
-            yield Member.of(key, what, member.nbytes)
-
-
-def _of_embed_store(store: EmbedStore, wanted: _Wanted) -> Iterator[Member]:
+def _embedded(store: EmbedStore, wanted: _Wanted) -> Iterator[Member]:
     # many keys may have the bytes of one member
     known: dict[tuple[int, int], str] = {}
     for key in store.entries:
@@ -122,12 +82,20 @@ def _of_embed_store(store: EmbedStore, wanted: _Wanted) -> Iterator[Member]:
             at = store.range_of(key)
             nbytes = at[1]
             if wanted(key):
-                what = known[at] = known.get(at) or what_of(EmbeddedReader(store, key, key))
+                what = known[at] = known.get(at) or what_of(store.frame_of(key, key))
         except UnsupportedFrameError:
             what = "a C2Array: an address on a server"
         except B2ndError as error:
             what = f"damaged: {error.problem}"
-        yield Member.of(key, what if wanted(key) else "", nbytes)
+        yield _member(key, what, nbytes, wanted)
+
+
+def _member(key: str, what: str, nbytes: int | None, wanted: _Wanted) -> Member:
+    if not wanted(key):
+        what = ""
+    elif not is_key(key):
+        what += "; its key does not open it"
+    return Member(key, what, nbytes)
 
 
 def members_matching(
@@ -197,37 +165,33 @@ def _keys_in(store: Location, pattern: str) -> list[str] | None:
     if members is None or any(member.key == f"/{key}" for member in members):
         locate_member(store, pattern)  # says what is wrong with a store that is none
         return None
-    _require_short(store, members)
+    long = [len(member.key) for member in members if _is_long(member.key)]
+    if long:
+        # one must not be left out, nor take hours
+        raise UnsupportedFrameError(
+            f"a key has {max(long)} characters, and patterns are for stores with keys of at most "
+            f"{_MAX_KEY}, in {_MAX_PARTS} parts: pass the keys of members instead",
+            path=store.label,
+        )
     arrays = {m.key for m in members if m.what and not m.what.startswith(_NO_ARRAYS)}
     found = sorted(arrays, key=natural_key)
     if not found:
         raise FileNotFoundError(
             f"{store.label}: no array matches /{key} in this store, "
-            f"which has {some_keys([member.key for member in members])}"
+            f"which has {some_of([member.key for member in members]) or 'nothing'}"
         )
     wrong = [each for each in found if not is_key(each)]
     if wrong:
         raise UnsupportedFrameError(
-            f"/{key} matches what has no key to open it by: {some_keys(wrong)}; "
+            f"/{key} matches what has no key to open it by: {some_of(wrong)}; "
             "python-blosc2 can give it another one, and a narrower pattern leaves it out",
             path=store.label,
         )
     return found
 
 
-def _require_short(store: Location, members: Sequence[Member]) -> None:
-    """Check that all keys can be matched: one must not be left out, nor take hours."""
-    long = [len(member.key) for member in members if is_too_long(member.key)]
-    if long:
-        raise UnsupportedFrameError(
-            f"a key has {max(long)} characters, and patterns are for stores with keys of at most "
-            f"{MAX_KEY}, in {MAX_PARTS} parts: pass the keys of members instead",
-            path=store.label,
-        )
-
-
 def _matches(key: str, patterns: Sequence[str]) -> bool:
-    if is_too_long(key):
+    if _is_long(key):
         return False
     parts = key.removeprefix("/").split("/")
     # how many parts the patterns so far may take
@@ -238,3 +202,7 @@ def _matches(key: str, patterns: Sequence[str]) -> bool:
         else:
             ends = {n + 1 for n in ends if n < len(parts) and fnmatchcase(parts[n], pattern)}
     return len(parts) in ends
+
+
+def _is_long(key: str) -> bool:
+    return len(key) > _MAX_KEY or key.count("/") > _MAX_PARTS

@@ -8,7 +8,7 @@ suffix would be a second one for the key, and one for a key of the embed store w
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,17 +17,15 @@ from b2nd_dask.frame.members.files import (
     ARRAY,
     EMBED,
     STORES,
-    files,
     inside,
     is_folder,
+    is_named_store,
     is_plain_folder,
-    key_of,
     opened,
-    require_inside,
     require_no_link_out,
 )
 from b2nd_dask.frame.members.listing import list_members
-from b2nd_dask.frame.open.embedded import EmbedStore
+from b2nd_dask.frame.members.store import open_store
 from b2nd_dask.storage import Location, printable, store_in
 
 
@@ -43,17 +41,18 @@ def target_of(
     UnsupportedFrameError
         The path leads out of a store by a link there.
     """
-    location = _located(urlpath, storage_options)
+    location = Location.of(urlpath, storage_options=storage_options)
+    require_no_link_out(location)
     if isinstance(location.urlpath, bytes):
         return location
     named = _without_dots(location)
-    if _is_named_store(named):
+    if is_named_store(named):
         raise ValueError(
             f"{location.label}: {', '.join(STORES)} are names of stores, which hold arrays by "
             f"their keys: write the frame to a file NAME{ARRAY}; store[KEY] = blosc2.open(FILE) of "
             f"python-blosc2 puts it into a store, and STORE.b2d/KEY{ARRAY} is a file in a folder"
         )
-    if _require_own_file(named, is_new=True) and not contiguous:
+    if _require_own_file(named) and not contiguous:
         raise ValueError(
             f"{location.label}: members of a store are contiguous frames: no contiguous=False"
         )
@@ -70,27 +69,20 @@ def frame_to_change(urlpath: Any, storage_options: Mapping[str, Any] | None = No
     UnsupportedFrameError
         The path leads out of a store by a link there.
     """
-    location = _located(urlpath, storage_options)
+    location = Location.of(urlpath, storage_options=storage_options)
+    require_no_link_out(location)
     if isinstance(location.urlpath, bytes):
         return location
     # a frame may have such a name
     is_there = not location.is_url and os.path.lexists(location.url)
     named = _without_dots(location)
-    if is_there and _is_named_store(named) and list_members(named) is not None:
+    if is_there and is_named_store(named) and list_members(named) is not None:
         raise ValueError(
             f"{location.label}: this is a store of python-blosc2, not a frame: only the frames "
             f"that are files of their own in a .b2d can be changed here, as STORE.b2d/KEY{ARRAY}"
         )
     if not is_there:
-        _require_own_file(named, is_new=False)
-    return location
-
-
-def _located(urlpath: Any, storage_options: Mapping[str, Any] | None) -> Location:
-    """Find a path, which no link of a store leads out of it."""
-    location = Location.of(urlpath, storage_options=storage_options)
-    if not isinstance(location.urlpath, bytes):
-        require_no_link_out(location)
+        _require_own_file(named)
     return location
 
 
@@ -105,12 +97,7 @@ def _without_dots(location: Location) -> Location:
     return replace(location, urlpath=str(Path(folder, *parts[at:])))
 
 
-def _is_named_store(location: Location) -> bool:
-    path = location.url.partition("?")[0] if location.is_url else location.url
-    return path.rstrip("/").endswith(STORES)
-
-
-def _require_own_file(location: Location, *, is_new: bool) -> bool:
+def _require_own_file(location: Location) -> bool:
     """Check that a path is not in a store, or a file of its own there; tell which."""
     found = store_in(location.url)
     if found is None:
@@ -119,7 +106,12 @@ def _require_own_file(location: Location, *, is_new: bool) -> bool:
     if is_plain_folder(store):
         return False
     if not is_folder(store) and not store.url.endswith(".b2d"):
-        raise ValueError(f"{location.label}: {_in_archive(store, key, is_new=is_new)}")
+        raise ValueError(
+            f"{location.label}: {key} is a member of the store {store.label}, and members of .b2z "
+            "and .b2e are only read here: to change one, copy it to a file of its own, "
+            f"to_b2nd(from_b2nd(MEMBER), NAME{ARRAY}), and change that; "
+            "store[KEY] = blosc2.open(FILE) of python-blosc2 puts a file into a store"
+        )
     member = f"/{key.removesuffix(ARRAY)}"
     own = inside(store, f"{member[1:]}{ARRAY}")
     with opened(own) as reader:
@@ -134,33 +126,21 @@ def _require_own_file(location: Location, *, is_new: bool) -> bool:
     return True
 
 
-def _in_archive(store: Location, key: str, *, is_new: bool) -> str:
-    """Say what to do instead of writing to a member."""
-    what = f"{key} is a member of the store {store.label}, and members of .b2z and .b2e are only "
-    if is_new:
-        return (
-            f"{what}read here: write a file NAME{ARRAY}, and put it into the store by "
-            "store[KEY] = blosc2.open(FILE) of python-blosc2"
-        )
-    return (
-        f"{what}read here: change them with python-blosc2, or copy this one to a file of its own, "
-        "to_b2nd(from_b2nd(MEMBER), FILE), and change that"
-    )
-
-
 def _require_free(location: Location, store: Location, member: str) -> None:
     """Check that a file for a key would hide no member; a group and an array have no one key."""
-    embed = inside(store, EMBED)
-    require_inside(store, embed, EMBED)
-    with opened(embed) as reader:
-        keys = [] if reader is None else [*EmbedStore.of(reader, embed).entries]
-    if member in keys:
+    embedded: Collection[str] = ()
+    keys: Collection[str] = ()
+    if is_folder(store):
+        with open_store(store) as there:
+            embedded = there.embed.entries if there.embed else ()
+            # to list what is at a URL may take long, or not be allowed
+            keys = embedded if store.is_url else there.keys()
+    if member in embedded:
         raise ValueError(
             f"{location.label}: {member} is in the {EMBED} of the store, and members of embed "
             "stores are only read here; a file for the same key would hide it: change it with "
             "python-blosc2, or delete it there before its file is written"
         )
-    keys += [] if store.is_url else map(key_of, files(store))
     for key in keys:
         if key.startswith(f"{member}/"):
             raise ValueError(

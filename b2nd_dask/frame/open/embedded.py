@@ -1,86 +1,96 @@
 """Frames inside an embed store (``.b2e``, and ``embed.b2e`` of the other stores of python-blosc2).
 
 The store is a frame itself, of bytes without a shape. Its elements are the members, one behind the
-other; an entry of its vlmeta says where each begins (docs/format.md, Stores). So a member is a
-range of elements, which is decoded as far as it is needed.
+other; an entry of its vlmeta says where each begins (docs/format.md, Stores). So its elements are
+an object in which a frame lies at an offset, and which is decoded as far as it is read.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any, Generic, Self, TypeVar
+from dataclasses import replace
+from typing import Any, Self, TypeVar
 
 import numpy as np
 
-from b2nd_dask.errors import B2ndError, FrameFormatError, UnsupportedFrameError
-from b2nd_dask.format.chunk.chunk_header import Special, parse_chunk_header
-from b2nd_dask.format.chunk.codec import decode_chunk
-from b2nd_dask.format.chunk.constant import constant_of
+from b2nd_dask.errors import B2ndError, CorruptChunkError, FrameFormatError, UnsupportedFrameError
 from b2nd_dask.format.header import FrameHeader
 from b2nd_dask.format.index import MAX_CHUNKS, ChunkKind, OffsetIndex, parse_index
 from b2nd_dask.format.trailer import parse_trailer
 from b2nd_dask.format.values import most_unpacked, unpack_entry, unpack_value
 from b2nd_dask.frame.open.opening import read_header
 from b2nd_dask.frame.open.tail import Tail
-from b2nd_dask.storage import ByteReader, Identity, Location, ObjectReader, Span, printable
+from b2nd_dask.storage import (
+    ByteReader,
+    Identity,
+    Location,
+    ObjectReader,
+    OffsetReader,
+    Span,
+    printable,
+)
 
 #: A chunk of a store has 8 KiB in practice; a longer one is decoded for each small read.
 MAX_CHUNK_NBYTES = 1 << 26
 #: Bytes of elements that are read at once.
 _BATCH_NBYTES = 1 << 24
-_BYTE = np.dtype(np.uint8)
 #: Lists of stores that a process keeps.
-_KEPT = 4
+_KEPT = 8
 _Parsed = TypeVar("_Parsed")
 #: Header and index of a store, and what it says of each member.
 _List = tuple[FrameHeader, OffsetIndex, Mapping[str, Any]]
 
+_lists: dict[tuple[str, Identity], Any] = {}
 
-class StoreLists(Generic[_Parsed]):
-    """The lists of the stores that were opened last, by location and version.
+
+def parsed_once(
+    location: Location, reader: ByteReader, parse: Callable[[ByteReader], _Parsed]
+) -> _Parsed:
+    """Parse the list of a store, or take that of this version from the stores opened last.
 
     A store of many members has a long list, and each member is found in it: it is parsed once.
+
+    Parameters
+    ----------
+    location : Location
+        Of the store, or of a member of it.
+    reader : ByteReader
+        Of the store, opened.
     """
-
-    def __init__(self) -> None:
-        self._kept: dict[tuple[str, Identity], _Parsed] = {}
-
-    def get(self, location: Location, reader: ByteReader, parse: Callable[[], _Parsed]) -> _Parsed:
-        """Parse the list of a store, or take the one of this version.
-
-        Parameters
-        ----------
-        location : Location
-            Of the store, or of a member of it.
-        reader : ByteReader
-            Of the store, opened.
-        """
-        if not reader.identity_is_cheap:
-            # an identity that may say less than the list does
-            return parse()
-        key = (replace(location, member="", embedded=False).key, reader.opened_identity())
-        found = self._kept.get(key)
-        if found is None:
-            found = self._kept[key] = parse()
-            # without a lock, which a fork would leave held: no thread comes between `list` or `pop`
-            for old in list(self._kept)[:-_KEPT]:
-                self._kept.pop(old, None)
-        return found
+    if not reader.identity_is_cheap:
+        # an identity that may say less than the list does
+        return parse(reader)
+    key = (replace(location, member="", embedded=False).key, reader.opened_identity())
+    found: _Parsed | None = _lists.get(key)
+    if found is None:
+        found = _lists[key] = parse(reader)
+        # without a lock, which a fork would leave held: no thread comes between `list` or `pop`
+        for old in list(_lists)[:-_KEPT]:
+            _lists.pop(old, None)
+    return found
 
 
-_lists: StoreLists[_List] = StoreLists()
+class EmbedStore(ObjectReader):
+    """An opened embed store: reads byte ranges of its elements, as `ByteReader`."""
 
-
-@dataclass(frozen=True, eq=False)
-class EmbedStore:
-    """An opened embed store."""
-
-    reader: ByteReader
-    header: FrameHeader
-    index: OffsetIndex
-    entries: Mapping[str, Any]
-    """What the store says of each member."""
+    def __init__(
+        self,
+        reader: ByteReader,
+        location: Location,
+        header: FrameHeader,
+        index: OffsetIndex,
+        entries: Mapping[str, Any],
+    ) -> None:
+        self.label = reader.label
+        self.location = location
+        self.entries = entries
+        """What the store says of each member."""
+        self.identity_is_cheap = reader.identity_is_cheap
+        self.batch_nbytes = reader.batch_nbytes
+        self.max_gap = max(reader.max_gap, header.chunksize)
+        self._reader = reader
+        self._header = header
+        self._index = index
 
     @classmethod
     def of(cls, reader: ByteReader, location: Location) -> Self:
@@ -94,9 +104,13 @@ class EmbedStore:
             A frame that is no embed store.
         """
         try:
-            return cls(reader, *_lists.get(location, reader, lambda: _read_list(reader)))
+            return cls(reader, location, *parsed_once(location, reader, _read_list))
         except B2ndError as error:
             raise error.located(path=reader.label) from error.__cause__
+
+    def frame_of(self, key: str, label: str) -> OffsetReader:
+        """A reader of the frame of a member; errors as of `range_of`."""
+        return OffsetReader(self, *self.range_of(key), label)
 
     def range_of(self, key: str) -> tuple[int, int]:
         """First byte and length of a member.
@@ -111,33 +125,48 @@ class EmbedStore:
             It lies outside of the store.
         """
         if key not in self.entries:
-            raise FileNotFoundError(
-                f"{self.reader.label}: no member {printable(key)} in this store"
-            )
+            raise FileNotFoundError(f"{self.label}: no member {printable(key)} in this store")
         entry = self.entries[key]
         values = entry if isinstance(entry, dict) else {}
         if "urlbase" in values:
             raise UnsupportedFrameError(
                 f"{printable(key)} is a C2Array: the address of an array on a server, which is "
                 "not in the store; open it with python-blosc2",
-                path=self.reader.label,
+                path=self.label,
             )
         offset, length = values.get("offset"), values.get("length")
         if type(offset) is not int or type(length) is not int:
-            raise FrameFormatError(
-                f"no position of {printable(key)} in the store", path=self.reader.label
-            )
-        if not 0 <= offset < offset + length <= self.header.nbytes:
+            raise FrameFormatError(f"no position of {printable(key)} in the store", path=self.label)
+        if not 0 <= offset < offset + length <= self._header.nbytes:
             raise FrameFormatError(
                 f"{printable(key)} has bytes {offset} to {offset + length} of the store, which has "
-                f"{self.header.nbytes}",
-                path=self.reader.label,
+                f"{self._header.nbytes}",
+                path=self.label,
             )
         return offset, length
 
-    def read(self, start: int, stop: int) -> bytes:
-        """Decode a range of elements."""
-        size = self.header.chunksize
+    def identity(self) -> Identity:
+        """That of the whole store, which may have another member under a key now."""
+        return self._of_elements(self._reader.identity())
+
+    def opened_identity(self) -> Identity:
+        """As `identity`, of the store that is open."""
+        return self._of_elements(self._reader.opened_identity())
+
+    def read(self, spans: Sequence[Span], member: str = "") -> list[bytes]:
+        """Decode ranges of elements, which must be there; see `ByteReader.read`."""
+        self.require_no_member(member)
+        return [self._range(start, stop) if start < stop else b"" for start, stop in spans]
+
+    def close(self) -> None:
+        """Close the reader of the store."""
+        self._reader.close()
+
+    def _of_elements(self, outer: Identity) -> Identity:
+        return Identity(self._header.nbytes, f"{outer.size}-{outer.token}", outer.changed)
+
+    def _range(self, start: int, stop: int) -> bytes:
+        size = self._header.chunksize
         parts = []
         step = max(1, _BATCH_NBYTES // size)
         last = -(-stop // size)
@@ -146,84 +175,32 @@ class EmbedStore:
             decoded = b"".join(self._decoded(chunks))
             at = first * size
             parts.append(decoded[max(0, start - at) : stop - at])
-        return parts[0] if len(parts) == 1 else b"".join(parts)
+        return b"".join(parts)
 
     def _decoded(self, chunks: np.ndarray[Any, np.dtype[np.int64]]) -> list[bytes]:
-        stored = chunks[self.index.kinds[chunks] == ChunkKind.STORED]
-        starts, stops = self.index.extents(stored)
-        begin = self.header.header_len
+        stored = chunks[self._index.kinds[chunks] == ChunkKind.STORED]
+        starts, stops = self._index.extents(stored)
+        begin = self._header.header_len
         spans = [
             Span(begin + a, begin + b) for a, b in zip(starts.tolist(), stops.tolist(), strict=True)
         ]
-        data = dict(zip(stored.tolist(), self.reader.read(spans), strict=True))
+        data = dict(zip(stored.tolist(), self._reader.read(spans), strict=True))
         try:
             return [self._decode(number, data.get(number)) for number in chunks.tolist()]
         except B2ndError as error:
-            raise error.located(path=self.reader.label) from error.__cause__
+            raise error.located(path=self.label) from error.__cause__
 
     def _decode(self, number: int, data: bytes | None) -> bytes:
-        nbytes = min(self.header.chunksize, self.header.nbytes - number * self.header.chunksize)
+        nbytes = min(self._header.chunksize, self._header.nbytes - number * self._header.chunksize)
         if data is None:
             return bytes(nbytes)
         try:
-            header = parse_chunk_header(data, nbytes=nbytes)
-            if header.needs_shape or header.special == Special.NAN:
-                raise UnsupportedFrameError("a chunk of bytes with a codec or filter of arrays")
-            value = constant_of(data, header, _BYTE)
-            if value is not None:
-                return bytes([int(value)]) * nbytes
-            out = np.zeros(nbytes, np.uint8)
-            if not header.special:
-                decode_chunk(data, header, out)
+            decoded = unpack_entry(data, nbytes)
+            if len(decoded) < nbytes:
+                raise CorruptChunkError(f"it has {len(decoded)} bytes, the store says {nbytes}")
         except B2ndError as error:
             raise error.located(chunk=number) from error.__cause__
-        return out.tobytes()
-
-
-class EmbeddedReader(ObjectReader):
-    """Read byte ranges of a member of an embed store, as `ByteReader`."""
-
-    def __init__(self, store: EmbedStore, key: str, label: str) -> None:
-        self.label = label
-        self._store = store
-        self._start, self._size = store.range_of(key)
-        self.identity_is_cheap = store.reader.identity_is_cheap
-        self.batch_nbytes = store.reader.batch_nbytes
-        self.max_gap = max(store.reader.max_gap, store.header.chunksize)
-
-    def requester(self) -> None:
-        """See `ByteReader.requester`."""
-        return
-
-    def identity(self) -> Identity:
-        """That of the store, which may have another member under this key now."""
-        return self._of_member(self._store.reader.identity())
-
-    def opened_identity(self) -> Identity:
-        """As `identity`, of the store that is open."""
-        return self._of_member(self._store.reader.opened_identity())
-
-    def read(self, spans: Sequence[Span], member: str = "") -> list[bytes]:
-        """Decode byte ranges; see `ByteReader.read`."""
-        self.require_no_member(member)
-        return [self._range(span) for span in spans]
-
-    def member_size(self, member: str) -> int:
-        """Bytes of the frame; `member` must be empty."""
-        self.require_no_member(member)
-        return self._size
-
-    def close(self) -> None:
-        """Close the reader of the store."""
-        self._store.reader.close()
-
-    def _of_member(self, outer: Identity) -> Identity:
-        # the whole state of the store, of which the member is a part
-        return Identity(self._size, f"{outer.size}-{outer.token}", outer.changed)
-
-    def _range(self, span: Span) -> bytes:
-        start, stop = max(0, span.start), min(span.stop, self._size)
-        return self._store.read(self._start + start, self._start + stop) if start < stop else b""
+        return decoded
 
 
 def open_reader(location: Location) -> ByteReader:
@@ -232,7 +209,7 @@ def open_reader(location: Location) -> ByteReader:
     if not location.embedded:
         return reader
     try:
-        return EmbeddedReader(EmbedStore.of(reader, location), location.member, location.label)
+        return EmbedStore.of(reader, location).frame_of(location.member, location.label)
     except BaseException:
         reader.close()
         raise
@@ -243,12 +220,7 @@ def _read_list(reader: ByteReader) -> _List:
     _check(header)
     nchunks = -(-header.nbytes // header.chunksize) if header.nbytes else 0
     tail = Tail.of(reader, head, header, nchunks)
-    index_bytes = tail.read_index(nchunks)
-    index = (
-        parse_index(index_bytes, header, nchunks)
-        if nchunks
-        else OffsetIndex(np.empty(0, np.int64), header.cbytes, sparse=False)
-    )
+    index = parse_index(tail.read_index(nchunks), header, nchunks)
     trailer = parse_trailer(tail.read_trailer(0))
     return header, index, _entries(trailer.vlmeta)
 

@@ -325,7 +325,7 @@ def _parse_tail(
     tail = Tail.of(reader, head, header, grid.nchunks)
     try:
         index_bytes = tail.read_index(grid.nchunks)
-        index = _parse_index(index_bytes, header, grid)
+        index = parse_index(index_bytes, header, grid.nchunks)
     except B2ndError as error:
         raise error.located(shift=tail.start) from error.__cause__
     try:
@@ -370,12 +370,6 @@ def _statistics_entry(
     if not supports_statistics(dtype):
         return None
     return StatisticsEntry(entry, integrity.record_digest, dtype, grid, integrity.index)
-
-
-def _parse_index(data: bytes, header: FrameHeader, grid: Grid) -> OffsetIndex:
-    if grid.nchunks == 0:
-        return OffsetIndex(np.empty(0, np.int64), header.cbytes, header.sparse)
-    return parse_index(data, header, grid.nchunks)
 
 
 @contextmanager

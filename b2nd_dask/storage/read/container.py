@@ -113,16 +113,8 @@ def zip_members(reader: ByteReader) -> dict[str, ZipMember]:
     try:
         with zipfile.ZipFile(file) as archive:
             entries, end = archive.infolist(), archive.start_dir
-    except (
-        zipfile.BadZipFile,
-        NotImplementedError,
-        ValueError,
-        OverflowError,
-        struct.error,
-    ) as error:
-        if isinstance(error, FrameFormatError):
-            raise
-        raise _damaged(reader, str(error)) from error
+    except (zipfile.BadZipFile, NotImplementedError, ValueError, OverflowError, struct.error) as e:
+        raise _damaged(reader, str(e)) from e
     entries.sort(key=lambda entry: entry.header_offset)
     starts = [entry.header_offset for entry in entries]
     members: dict[str, ZipMember] = {}
@@ -239,7 +231,7 @@ class _RangeFile(io.RawIOBase):
         stop = self._size if count < 0 else min(self._at + count, self._size)
         start = min(self._at, stop)
         if stop - start > MAX_DIRECTORY:
-            raise _damaged(self._reader, f"a list of files of {stop - start} bytes")
+            raise zipfile.BadZipFile(f"a list of files of {stop - start} bytes")
         if start >= self._tail_start:
             data = self._tail[start - self._tail_start : stop - self._tail_start]
         else:

@@ -115,11 +115,6 @@ class LocalReader:
             size = os.fstat(fd).st_size
             return [Filled(count, size) for count in _preadv_all(fd, spans, targets)]
 
-    def member_size(self, member: str) -> int:
-        """Bytes in a member; see `ByteReader.member_size`."""
-        with self._opened(member) as fd:
-            return os.fstat(fd).st_size
-
     def close(self) -> None:
         """Close the file when the reads that are under way have finished."""
         self._handle = None

@@ -55,6 +55,9 @@ class Location:
     """Whether the frame is not in the object as it is, but among the elements of an embed store
     that begins at the offset."""
 
+    nbytes: int | None = None
+    """Bytes of what begins at the offset; None where it ends with the object."""
+
     @classmethod
     def of(
         cls,
@@ -135,7 +138,7 @@ class Location:
         make different keys, which costs a cache its hit but never makes a wrong one.
         """
         options = sorted((self.storage_options or {}).items())
-        fields = (self.urlpath, self.offset, options, self.member, self.embedded)
+        fields = (self.urlpath, self.offset, self.nbytes, options, self.member, self.embedded)
         return hashlib.blake2b(pickle.dumps(fields), digest_size=16).hexdigest()
 
     def open(self) -> ByteReader:
@@ -156,7 +159,7 @@ class Location:
             reader = LocalReader(self.urlpath)
         if not self.offset:
             return reader
-        return OffsetReader(reader, self.offset, self.label if self.member else None)
+        return OffsetReader(reader, self.offset, self.nbytes, self.label if self.member else "")
 
     @property
     def url(self) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING
 
@@ -20,6 +21,10 @@ class ObjectReader(ABC):
 
     is_directory = False
     label: str
+
+    def requester(self) -> None:
+        """See `ByteReader.requester`."""
+        return
 
     @abstractmethod
     def opened_identity(self) -> Identity:
@@ -75,10 +80,6 @@ class BytesReader(ObjectReader):
     def __repr__(self) -> str:
         return f"BytesReader({self.label})"
 
-    def requester(self) -> None:
-        """See `ByteReader.requester`."""
-        return
-
     def identity(self) -> Identity:
         """Size and digest of the bytes."""
         # Bytes cannot change, and digesting a large object at each call would cost as much as
@@ -96,10 +97,6 @@ class BytesReader(ObjectReader):
         """Read byte ranges; see `ByteReader.read`."""
         data = self._open(member)
         return [data[start:stop] for start, stop in (clip(span, len(data)) for span in spans)]
-
-    def member_size(self, member: str) -> int:
-        """Bytes in the object; `member` must be empty."""
-        return len(self._open(member))
 
     def close(self) -> None:
         """Release the bytes."""
@@ -120,42 +117,29 @@ class OffsetReader(ObjectReader):
     reader : ByteReader
         Of the object that holds the frame; closed with the window.
     offset : int
-        Where the frame begins. It ends with the object.
+        Where the frame begins.
+    nbytes : int, optional
+        Bytes of the frame, all of which the object has; by default it ends with the object.
     label : str, optional
         For messages; by default the object's, and the offset.
     """
 
-    def __init__(self, reader: ByteReader, offset: int, label: str | None = None) -> None:
-        if offset < 0:
-            raise ValueError(f"offset is {offset}; it must not be negative")
+    def __init__(
+        self, reader: ByteReader, offset: int, nbytes: int | None = None, label: str = ""
+    ) -> None:
         self.label = label or window_label(reader.label, offset)
+        self.identity_is_cheap = reader.identity_is_cheap
+        self.batch_nbytes = reader.batch_nbytes
+        self.max_gap = reader.max_gap
         self._reader = reader
         self._offset = offset
+        self._nbytes = nbytes
 
     def __repr__(self) -> str:
         return f"OffsetReader({self.label})"
 
-    @property
-    def identity_is_cheap(self) -> bool:
-        """As for the outer object."""
-        return self._reader.identity_is_cheap
-
-    @property
-    def batch_nbytes(self) -> int:
-        """As for the outer object."""
-        return self._reader.batch_nbytes
-
-    @property
-    def max_gap(self) -> int:
-        """As for the outer object."""
-        return self._reader.max_gap
-
-    def requester(self) -> None:
-        """See `ByteReader.requester`."""
-        return
-
     def identity(self) -> Identity:
-        """Identity of the outer object, with the size of the rest after the offset."""
+        """Identity of the outer object, with the size of the frame."""
         outer = self._reader.identity()
         return Identity(self._rest(outer.size), outer.token, outer.changed)
 
@@ -167,16 +151,12 @@ class OffsetReader(ObjectReader):
     def read(self, spans: Sequence[Span], member: str = "") -> list[bytes]:
         """Read byte ranges, counted from the offset; see `ByteReader.read`."""
         self._check(member)
-        for span in spans:
-            clip(span, 0)  # the shift would let a negative start through
+        end = sys.maxsize if self._nbytes is None else self._nbytes
+        # also refuses a negative start, which the shift would let through
+        clipped = (clip(span, end) for span in spans)
         return self._reader.read(
-            [Span(span.start + self._offset, span.stop + self._offset) for span in spans]
+            [Span(start + self._offset, stop + self._offset) for start, stop in clipped]
         )
-
-    def member_size(self, member: str) -> int:
-        """Bytes from the offset to the end; `member` must be empty."""
-        self._check(member)
-        return self._rest(self._reader.member_size(""))
 
     def close(self) -> None:
         """Close the reader of the outer object."""
@@ -198,7 +178,7 @@ class OffsetReader(ObjectReader):
                 f"offset={self._offset} lies past the end of the object, which has {size} bytes",
                 path=self._reader.label,
             )
-        return size - self._offset
+        return size - self._offset if self._nbytes is None else self._nbytes
 
 
 def bytes_label(data: bytes) -> str:

@@ -166,15 +166,6 @@ class RemoteReader:
         """Whether a range came with the first response; see `Requester.has_in_memory`."""
         return self._opened().in_memory(member, span) is not None
 
-    def member_size(self, member: str) -> int:
-        """Bytes in a member, requested anew; see `ByteReader.member_size`."""
-        if not member:
-            return self.identity().size
-        store = self._connected()
-        request = self._request(store, member, Span(0, 1))._replace(known=None)
-        (response,) = store.get([request])
-        return response.identity.size
-
     def close(self) -> None:
         """Release the file system, which fsspec may use for others."""
         self._closed = True

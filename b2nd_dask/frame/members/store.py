@@ -1,0 +1,209 @@
+"""A store that is open, of any kind: its files, and the members of its embed store."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, closing, contextmanager
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+
+from b2nd_dask.errors import B2ndError, FrameFormatError, UnsupportedFrameError
+from b2nd_dask.format.array_meta import array_meta_of
+from b2nd_dask.frame.members.files import (
+    ARRAY,
+    EMBED,
+    OTHERS,
+    files,
+    inside,
+    is_folder,
+    key_of,
+    opened,
+    plain_key,
+    require_inside,
+    some_of,
+)
+from b2nd_dask.frame.open.embedded import EmbedStore, parsed_once
+from b2nd_dask.frame.open.opening import read_header
+from b2nd_dask.storage import (
+    ByteReader,
+    Location,
+    Span,
+    ZipMember,
+    is_zip,
+    member_offset,
+    printable,
+    read_text_file,
+    zip_members,
+)
+
+
+class Store:
+    """A store that is open; made by `open_store`."""
+
+    def __init__(self, location: Location, stack: ExitStack) -> None:
+        self._location = location
+        self._stack = stack
+        self._reader: ByteReader | None = None
+        self._archive: Mapping[str, ZipMember] = {}
+        self.is_folder = is_folder(location)
+        self.is_embed_store = False
+        """Whether it is an embed store alone, or no store."""
+        if not self.is_folder:
+            self._reader = stack.enter_context(closing(location.open()))
+            self.is_embed_store = not is_zip(self._reader)
+            if not self.is_embed_store:
+                self._archive = parsed_once(location, self._reader, zip_members)
+
+    def open(self, name: str) -> tuple[Location, ByteReader] | None:
+        """Open a file of the store; None where it has none of this name."""
+        if self._reader is None:
+            at = inside(self._location, name)
+            require_inside(self._location, at, f"/{name}")
+            reader = self._stack.enter_context(opened(at))
+            return None if reader is None else (at, reader)
+        if name not in self._archive:
+            return None
+        member = self._archive[name]
+        offset = member_offset(self._reader, member)
+        at = replace(self._location, offset=offset, nbytes=member.nbytes, member=key_of(name))
+        # a reader of its own: one of a URL requests the first bytes of the file, and keeps them
+        return at, self._stack.enter_context(closing(at.open()))
+
+    @cached_property
+    def embed(self) -> EmbedStore | None:
+        """The embed store; errors as of `EmbedStore.of`."""
+        if self.is_embed_store and self._reader is not None:
+            return EmbedStore.of(self._reader, self._location)
+        found = self.open(EMBED)
+        return found and EmbedStore.of(found[1], found[0])
+
+    def files(self) -> Iterator[tuple[str, int | None, bool]]:
+        """The files but for the embed store: name, bytes, and whether they are read in place."""
+        if self.is_folder:
+            for name in files(self._location):
+                path = Path(self._location.url, name)
+                yield name, None if self._location.is_url else path.lstat().st_size, True
+        for name, member in self._archive.items():
+            if name != EMBED and not name.endswith("/"):
+                yield name, member.nbytes, member.is_plain
+
+    def keys(self) -> list[str]:
+        """Keys of all members, and of other files."""
+        entries = self.embed.entries if self.embed else ()
+        return sorted({*entries, *(key_of(name) for name, _, _ in self.files())})
+
+    def read(self, name: str, most: int) -> bytes | None:
+        """Read a small file, up to some bytes; None where there is none."""
+        if self._reader is not None and name in self._archive:
+            return read_text_file(self._reader, self._archive[name], most)
+        found = self.open(name)
+        if found is None:
+            return None
+        (data,) = found[1].read([Span(0, min(found[1].opened_identity().size, most + 1))])
+        return bytes(data)
+
+
+@contextmanager
+def open_store(location: Location) -> Iterator[Store]:
+    """Open a store; what is in it is read as it is asked for.
+
+    Raises
+    ------
+    FrameFormatError
+        A damaged archive.
+    """
+    try:
+        with ExitStack() as stack:
+            yield Store(location, stack)
+    except B2ndError as error:
+        raise error.located(path=location.label) from error.__cause__
+
+
+@dataclass(frozen=True)
+class StoredArray:
+    """An array of a store, by its key there."""
+
+    store: Location
+    key: str
+
+
+def locate_member(location: Location, key: str) -> Location:
+    """Find the frame of an array in a store.
+
+    Parameters
+    ----------
+    location : Location
+        Of the store.
+    key : str
+        As python-blosc2 has it, with or without the slash in front and the suffix of its file.
+
+    Raises
+    ------
+    FileNotFoundError
+        There is no store, or no such member.
+    UnsupportedFrameError
+        The member is no array, or cannot be read in place.
+    FrameFormatError
+        The store is damaged, or no store.
+    """
+    if not isinstance(key, str):
+        raise TypeError(f"component is the key of a member, not a {type(key).__name__}")
+    plain = plain_key(key)
+    if isinstance(location.urlpath, bytes) or location.offset:
+        raise ValueError(f"{location.label}: component= needs the path or URL of a store")
+    with open_store(location) as store:
+        found = store.open(plain + ARRAY)
+        if found is not None:
+            return found[0]
+        if store.embed is None and store.is_folder:
+            if location.is_url:
+                raise FileNotFoundError(f"{location.label}: there is no {EMBED}: not a store")
+            raise FrameFormatError(f"a folder without {EMBED} is no store of python-blosc2")
+        if store.embed and f"/{plain}" in store.embed.entries:
+            return _embedded(store.embed, f"/{plain}")
+        for suffix, what in OTHERS.items():
+            if store.open(plain + suffix):
+                raise _no_array(f"/{plain}", what)
+        raise _absent(location, f"/{plain}", store.keys())
+
+
+def _embedded(store: EmbedStore, key: str) -> Location:
+    found = replace(store.location, member=key, embedded=True)
+    what = what_of(store.frame_of(key, found.label))
+    if not what.startswith("array"):
+        raise _no_array(key, what)
+    return found
+
+
+def what_of(reader: ByteReader) -> str:
+    """Say what the frame of a member is."""
+    try:
+        _, header = read_header(reader, reader.opened_identity().size)
+        if not {"b2nd", "caterva"} & header.metalayers.keys():
+            others = ", ".join(sorted(header.metalayers))
+            return f"an SChunk ({others})" if others else "an SChunk"
+        meta = array_meta_of(header.metalayers)
+    except UnsupportedFrameError as error:
+        return error.problem
+    shape = " x ".join(map(str, meta.shape)) or "of one element"
+    return f"array {shape}, {meta.dtype or f'V{header.typesize}'}"
+
+
+def _no_array(key: str, what: str) -> UnsupportedFrameError:
+    return UnsupportedFrameError(
+        f"{printable(key)} is {what}, not an array: open it with python-blosc2"
+    )
+
+
+def _absent(location: Location, key: str, keys: list[str]) -> Exception:
+    """The error for a key that no member has."""
+    group = [name for name in keys if name.startswith(f"{key}/")]
+    if group:
+        return UnsupportedFrameError(
+            f"{printable(key)} is a group; pass one of its members: {some_of(group)}"
+        )
+    return FileNotFoundError(
+        f"{location.label}: no member {printable(key)} in this store, "
+        f"which has {some_of(keys) or 'nothing'}"
+    )
