@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import re
+import socket
+import struct
 import subprocess
 import sys
 import sysconfig
@@ -106,7 +108,9 @@ class HttpServer:
     announced: int | None = None
     """Content-Length of each answer, instead of the true one."""
     resets: int = 0
-    """Close the connections of so many requests without an answer."""
+    """Close the connections of so many requests without an answer ..."""
+    abruptly: bool = False
+    """... by a reset."""
     refusals: int | None = None
     """Answer so many requests with `status`, and then as usual; all of them where it is None."""
     status: int | None = None
@@ -133,6 +137,7 @@ class HttpServer:
         self.latency, self.status, self.before, self.cut = 0.0, None, None, 0
         self.ignore_ranges = self.ignore_conditions = self.hide_size = self.hide_etag = False
         self.refuse_last, self.refusals, self.resets = False, None, 0
+        self.abruptly = False
         self.headers, self.endless, self.announced, self.speed = {}, False, None, None
         self.requests.clear()
 
@@ -172,6 +177,10 @@ class _Handler(BaseHTTPRequestHandler):
             if state.resets:
                 state.resets -= 1
                 self.close_connection = True
+                if state.abruptly:
+                    # the socket is closed with a reset
+                    linger = struct.pack("ii", 1, 0)
+                    self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
                 return
             status, headers, body = self._answer()
             # Recorded first: a client that has its answer may look at the record.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import multiprocessing
+import os
 import threading
 import uuid
 from concurrent.futures import ThreadPoolExecutor
@@ -12,10 +13,12 @@ import fsspec
 import pytest
 from fsspec import AbstractFileSystem
 
-from b2nd_dask.storage import Location
+from b2nd_dask.storage import Location, Span
 from b2nd_dask.storage.read.connection import connect
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from tests.servers import HttpServer, S3Server
 
 
@@ -101,3 +104,19 @@ def test_a_forked_child_connects_anew(http_server: HttpServer) -> None:
     child.join(300)
     assert child.exitcode == 0
     assert reader.identity() == identity
+
+
+def test_names_are_looked_up_while_threads_wait_for_a_file_system(
+    http_server: HttpServer, tmp_path: Path
+) -> None:
+    # more than the event loop has threads of its own, in which names are looked up
+    threads = 2 * (min(32, (os.cpu_count() or 1) + 4))
+    url = http_server.put("looked-up.bin", bytes(200_000)).replace("127.0.0.1", "localhost")
+    options = {"simplecache": {"cache_storage": str(tmp_path)}}
+    readers = [
+        Location.of(f"simplecache::{url}?{number}", storage_options=options).open()
+        for number in range(threads)
+    ]
+    with ThreadPoolExecutor(threads) as pool:
+        found = list(pool.map(lambda reader: reader.read([Span(150_000, 150_010)]), readers))
+    assert found == [[bytes(10)]] * threads

@@ -132,7 +132,9 @@ def test_a_server_that_says_how_long_it_wants_to_be_left_alone(http_server: Http
     assert second - first >= 2
 
 
-def test_connections_that_the_server_closes(http_server: HttpServer) -> None:
+@pytest.mark.parametrize("abruptly", [False, True])
+def test_connections_that_the_server_closes(http_server: HttpServer, abruptly: bool) -> None:
+    http_server.abruptly = abruptly
     reader = Location.of(http_server.put("a.b2nd", DATA)).open()
     reader.identity()
     http_server.resets = 2

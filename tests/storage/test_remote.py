@@ -472,6 +472,6 @@ def test_a_redirect_to_another_host(http_server: HttpServer) -> None:
         url = f"http://127.0.0.1:{server.server_port}"
         reader = Location.of(f"{url}/moved.b2nd").open()
         assert reader.read([Span(500_000, 500_010)]) == sliced([Span(500_000, 500_010)])
-        with pytest.raises(OSError, match=r"endless\.b2nd: TooManyRedirects"):
+        with pytest.raises(OSError, match=r"TooManyRedirects.*endless\.b2nd"):
             Location.of(f"{url}/endless.b2nd").open().identity()
         server.shutdown()

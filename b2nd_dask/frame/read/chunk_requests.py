@@ -16,9 +16,16 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from b2nd_dask.format.chunk.blocks import head_nbytes
 from b2nd_dask.format.chunk.chunk_header import longest_chunk
 from b2nd_dask.format.grid import Grid
 from b2nd_dask.frame.open.opening import OpenedFrame, ParsedFrame
+
+#: Compressed chunks up to this size are read at once: a second read costs more than the rest of it.
+#: From stores where reads cost more, larger ones are.
+SMALL_CHUNK = 1 << 14
+#: Compressed bytes of a store that take about as long as a second round of requests: 1 MB in 20 ms.
+SECOND_ROUND = 1 << 20
 
 
 class ChunkRequest(NamedTuple):
@@ -43,6 +50,8 @@ class LocatedRequest(NamedTuple):
     """Of the chunk, in the object that holds it."""
     available: int
     """Bytes that may belong to the chunk."""
+    first: int
+    """Bytes to read first: all, or those that say where blocks lie."""
     piece: int = 0
     """Verify the chunk by itself, so many bytes at once: it has more than a batch. 0 where the
     chunk is verified when it is read."""
@@ -65,6 +74,10 @@ def batches(
     """
     grid, room, most = opened.parsed.grid, nbytes, opened.reader.batch_nbytes
     starts, lengths = _locate(opened.parsed, [request.chunk for request in requests])
+    reader = opened.reader
+    is_far = not reader.identity_is_cheap
+    rather_whole = int(whole_up_to(reader.max_gap, max(1, len(requests)), is_far=is_far))
+    head = head_nbytes(math.prod(grid.blocks_per_chunk))
     batch: list[LocatedRequest] = []
     for number, (chunk, blocks, whole) in enumerate(requests):
         length = lengths[number]
@@ -72,13 +85,24 @@ def batches(
         is_long = length > most and not opened.parsed.header.sparse
         piece = most if whole and blocks is not None and is_long else 0
         whole &= not piece
-        batch.append(LocatedRequest(number, chunk, blocks, whole, starts[number], length, piece))
+        is_whole = blocks is None or whole or length <= rather_whole
+        first = length if is_whole else min(head, length)
+        located = LocatedRequest(number, chunk, blocks, whole, starts[number], length, first, piece)
+        batch.append(located)
         room -= length * (1.0 if whole else _portion(blocks, grid))
         if room <= 0:
             yield batch
             batch, room = [], nbytes
     if batch:
         yield batch
+
+
+def whole_up_to(
+    max_gap: int, nchunks: NDArray[np.int64] | int, *, is_far: bool
+) -> NDArray[np.int64] | int:
+    """Compressed bytes of a chunk that is rather read whole than twice, where so many are read."""
+    near = max(SMALL_CHUNK, max_gap)
+    return np.maximum(near, SECOND_ROUND // nchunks) if is_far else near
 
 
 def _locate(frame: ParsedFrame, chunks: Sequence[int]) -> tuple[list[int], list[int]]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import math
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
@@ -11,19 +10,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from b2nd_dask.errors import CorruptChunkError
-from b2nd_dask.format.chunk.blocks import alike_subsets, head_nbytes, subset_of
+from b2nd_dask.format.chunk.blocks import alike_subsets, subset_of
 from b2nd_dask.format.chunk.chunk_header import ChunkHeader, parse_chunk_header
 from b2nd_dask.format.integrity import require_digest, require_digest_of
 from b2nd_dask.frame.open.opening import OpenedFrame, located
 from b2nd_dask.frame.read.buffers import scratch
 from b2nd_dask.frame.read.chunk_requests import LocatedRequest
 from b2nd_dask.storage import Filled, Item, Span, chunk_member
-
-#: Compressed chunks up to this size are read at once: a second read costs more than the rest of it.
-#: From stores where reads cost more, larger ones are.
-SMALL_CHUNK = 1 << 14
-#: Compressed bytes of a store that take about as long as a second round of requests: 1 MB in 20 ms.
-SECOND_ROUND = 1 << 20
 
 
 class ChunkBytes(NamedTuple):
@@ -61,8 +54,7 @@ def fetch(opened: OpenedFrame, batch: Sequence[LocatedRequest]) -> Iterator[Chun
     for request in batch:
         if request.piece:
             verify_in_pieces(opened, request, request.piece)
-    most = _whole_up_to(opened, batch)
-    wanted = [(request, Span(0, _first_read(opened, request, most))) for request in batch]
+    wanted = [(request, Span(0, request.first)) for request in batch]
     with scratch.borrow(sum(span.stop for _, span in wanted)) as room:
         later: list[_FirstRead] = []
         for request, data, size in _read(opened, wanted, room.data):
@@ -89,9 +81,8 @@ def first_reads(opened: OpenedFrame, batch: Sequence[LocatedRequest]) -> Iterato
         From `batches`.
     """
     if requester := opened.reader.requester():
-        most = _whole_up_to(opened, batch)
         for request in batch:
-            span = Span(request.start, request.start + _first_read(opened, request, most))
+            span = Span(request.start, request.start + request.first)
             yield Item(requester, _member_of(opened, request), span)
 
 
@@ -144,27 +135,6 @@ def read_whole(
     with scratch.borrow(sum(span.stop for _, span in wanted)) as room:
         for request, data, _ in _read(opened, wanted, room.data):
             yield request, data
-
-
-def whole_up_to(
-    max_gap: int, nchunks: NDArray[np.int64] | int, *, is_far: bool
-) -> NDArray[np.int64] | int:
-    """Compressed bytes of a chunk that is rather read whole than twice, where so many are read."""
-    near = max(SMALL_CHUNK, max_gap)
-    return np.maximum(near, SECOND_ROUND // nchunks) if is_far else near
-
-
-def _whole_up_to(opened: OpenedFrame, batch: Sequence[LocatedRequest]) -> int:
-    reader = opened.reader
-    return int(whole_up_to(reader.max_gap, len(batch), is_far=not reader.identity_is_cheap))
-
-
-def _first_read(opened: OpenedFrame, request: LocatedRequest, most: int) -> int:
-    """Bytes to read before the offsets of blocks are known."""
-    if request.blocks is None or request.whole or request.available <= most:
-        return request.available
-    nblocks = math.prod(opened.parsed.grid.blocks_per_chunk)
-    return min(head_nbytes(nblocks), request.available)
 
 
 def _fetch_blocks(opened: OpenedFrame, some: list[_FirstRead]) -> Iterator[ChunkBytes]:

@@ -22,8 +22,7 @@ from b2nd_dask.format.grid import AxisCells, Grid
 from b2nd_dask.format.index import ChunkKind
 from b2nd_dask.frame.open.opening import OpenedFrame, ParsedFrame
 from b2nd_dask.frame.read.buffers import BOX_NBYTES, MAX_SCRATCH_NBYTES
-from b2nd_dask.frame.read.chunk_requests import witnesses
-from b2nd_dask.frame.read.fetch import whole_up_to
+from b2nd_dask.frame.read.chunk_requests import whole_up_to, witnesses
 from b2nd_dask.frame.read.plan import is_nearly_all, reads_in_boxes, touched_along
 
 

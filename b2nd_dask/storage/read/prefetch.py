@@ -78,7 +78,7 @@ class Prefetch:
         self._segments: dict[_Member, dict[int, _Segment]] = {}
         self._order: dict[int, _Segment] = {}
         self._held = self._count = 0
-        self._is_of_use = False
+        self._is_of_use = self._is_closed = False
         # without the readers, which would stay open; an id that is used again costs a request
         self._noted: set[tuple[int, str, int]] = set()
         # of the fields above; held for microseconds
@@ -96,6 +96,7 @@ class Prefetch:
         """Forget all responses that nobody has read."""
         _active.pop(id(self), None)
         with self._lock:
+            self._is_closed = True
             self._items = iter(())
             for segment in self._order.values():
                 segment.future.cancel()
@@ -156,6 +157,8 @@ class Prefetch:
         share = setting(READ_AHEAD) / max(1, len(_own()))
         most = share if self._is_of_use else min(share, _FIRST)
         with self._lock:
+            if self._is_closed:
+                return False
             waiting = sum(not each.future.done() for each in self._order.values())
             # the other half is for what tasks wait for already
             return self._held < most and waiting < requests_at_once() / 2
@@ -180,6 +183,9 @@ class Prefetch:
 
     def _enter(self, segment: _Segment) -> None:
         with self._lock:
+            if self._is_closed:
+                segment.future.cancel()
+                return
             self._count += 1
             segment.number = self._count
             self._held += segment.nbytes
@@ -220,8 +226,8 @@ def _own() -> list[Prefetch]:
 def reading_ahead(items: Iterator[Item]) -> Iterator[None]:
     """Prefetch what this thread reads within a ``with`` statement."""
     prefetch = Prefetch(items)
-    prefetch.begin()
     try:
+        prefetch.begin()
         yield
     finally:
         prefetch.close()

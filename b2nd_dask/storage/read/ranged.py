@@ -8,7 +8,9 @@ import math
 import random
 import re
 from collections import deque
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 from weakref import WeakKeyDictionary
 
@@ -16,6 +18,7 @@ from fsspec.asyn import AsyncFileSystem, get_loop
 
 from b2nd_dask.errors import StaleFrameError
 from b2nd_dask.storage.byte_reader import Identity, Response
+from b2nd_dask.storage.read.connection import alone
 from b2nd_dask.storage.read.settings import LOW_SPEED, requests_at_once, setting
 from b2nd_dask.storage.spans import Span, clip
 
@@ -125,6 +128,8 @@ class _Traffic:
     """The requests of one event loop; only that loop changes it."""
 
     def __init__(self) -> None:
+        # not the loop's own threads, which look up names: all of them could wait in `alone`
+        self.caller = ThreadPoolExecutor(1, "b2nd-dask-store")
         self.under_way: list[RangeRequest] = []
         # by their number, which users may change
         self._slots: dict[float, asyncio.Semaphore] = {}
@@ -149,31 +154,47 @@ def _own_traffic() -> _Traffic:
     return _traffic.setdefault(asyncio.get_running_loop(), _Traffic())
 
 
-def begin(source: RangeSource, request: RangeRequest, *, after: float = 0.0) -> Future[Response]:
+def begin(
+    source: RangeSource, request: RangeRequest, *, after: float = 0.0, attempts: int = ATTEMPTS
+) -> Future[Response]:
     """Request a range, and do not wait for it; all threads share the places for requests.
 
     Parameters
     ----------
     after : float
         Seconds from now; nothing is requested where the future is cancelled before.
+    attempts : int
+        Requests at most.
     """
     fs = source.fs
     loop = fs.loop if isinstance(fs, AsyncFileSystem) else get_loop()
-    return asyncio.run_coroutine_threadsafe(_in_turn(source, request, after), loop)
+    return asyncio.run_coroutine_threadsafe(_in_turn(source, request, after, attempts), loop)
 
 
-async def _in_turn(source: RangeSource, request: RangeRequest, after: float) -> Response:
+async def _in_turn(
+    source: RangeSource, request: RangeRequest, after: float, attempts: int
+) -> Response:
     if after:
         await asyncio.sleep(after)
+    for number in range(attempts - 1):
+        try:
+            return await _fetched(source, request)
+        except PassingError as error:
+            pause = _PAUSE * 2**number if error.after is None else error.after
+        # not all at the same time
+        await asyncio.sleep(min(pause * random.uniform(1, 1.5), _LONGEST_PAUSE))  # noqa: S311
+    return await _fetched(source, request)
+
+
+async def _fetched(source: RangeSource, request: RangeRequest) -> Response:
     async with _own_traffic().one_more(request):
-        for number in range(ATTEMPTS - 1):
-            try:
-                return await source.fetch(request)
-            except PassingError as error:
-                pause = _PAUSE * 2**number if error.after is None else error.after
-            # not all at the same time
-            await asyncio.sleep(min(pause, _LONGEST_PAUSE) * random.uniform(1, 1.5))  # noqa: S311
         return await source.fetch(request)
+
+
+async def called_alone(function: Callable[..., Any], *args: Any, **keywords: Any) -> Any:
+    """Call a file system without an event loop in a thread, and never two of them at once."""
+    call = partial(alone, function, *args, **keywords)
+    return await asyncio.get_running_loop().run_in_executor(_own_traffic().caller, call)
 
 
 def get_all(source: RangeSource, requests: Sequence[RangeRequest]) -> Iterator[Response]:
@@ -188,10 +209,12 @@ def get_all(source: RangeSource, requests: Sequence[RangeRequest]) -> Iterator[R
     try:
         for request in requests:
             if len(futures) == _MOST_WAITING:
-                yield futures.popleft().result()
+                yield futures[0].result()
+                futures.popleft()
             futures.append(begin(source, request))
         while futures:
-            yield futures.popleft().result()
+            yield futures[0].result()
+            futures.popleft()
     finally:
         for future in futures:
             future.cancel()

@@ -12,9 +12,9 @@ from weakref import WeakValueDictionary
 from fsspec.asyn import AsyncFileSystem
 
 from b2nd_dask.storage.byte_reader import Identity, Response
-from b2nd_dask.storage.read.connection import alone
 from b2nd_dask.storage.read.ranged import (
     RangeRequest,
+    called_alone,
     changed,
     require_known,
     require_short,
@@ -71,7 +71,7 @@ class AnyRanges:
         """Call the file system; one without an event loop in a thread."""
         if isinstance(self.fs, AsyncFileSystem):
             return await getattr(self.fs, f"_{method}")(*args, **keywords)
-        return await asyncio.to_thread(alone, getattr(self.fs, method), *args, **keywords)
+        return await called_alone(getattr(self.fs, method), *args, **keywords)
 
 
 class _Look:
@@ -103,7 +103,8 @@ class CopyRanges(AnyRanges):
     async def fetch(self, request: RangeRequest) -> Response:
         """Request a range; a copy does not change, so that `info` is not looked up again."""
         identity = request.known or await self._identity(request.path)
-        return await asyncio.to_thread(alone, self._read_copy, request, identity)
+        response: Response = await called_alone(self._read_copy, request, identity)
+        return response
 
     def _read_copy(self, request: RangeRequest, identity: Identity) -> Response:
         self._prepare(request, identity)

@@ -68,7 +68,9 @@ class HttpRanges:
         try:
             async with in_time():
                 answered = await session.get(url, headers=headers, **options)
-        except (aiohttp.ServerDisconnectedError, ConnectionResetError) as error:
+        except (aiohttp.ServerDisconnectedError, aiohttp.ClientOSError) as error:
+            if getattr(error, "errno", None) not in (None, errno.ECONNRESET, errno.EPIPE):
+                raise
             raise PassingError(f"the server closed the connection: {error}") from error
         async with answered as response:
             if response.url.path.endswith("/") and not url.path.endswith("/"):
@@ -193,7 +195,7 @@ def _described(found: dict[str, Any], request: RangeRequest) -> tuple[Response, 
         require_known(request, identity)
         start, stop = request.bytes_of(identity.size)
         return Response(start, b"", identity), stop - start
-    if "ContentLength" not in found:
+    if "ContentLength" not in found or request.from_end:
         raise unknown_size()
     identity = Identity(int(found["ContentLength"]), token)
     require_known(request, identity)

@@ -7,6 +7,8 @@ import time
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, NamedTuple
 
+from fsspec.asyn import AsyncFileSystem
+
 from b2nd_dask.errors import FrameFormatError
 from b2nd_dask.storage.byte_reader import (
     HEAD_NBYTES,
@@ -160,7 +162,8 @@ class RemoteReader:
     def begin(self, member: str, span: Span) -> Future[Response]:
         """Request a range; see `Requester.begin`."""
         store = self._connected()
-        return begin(store.source, self._request(store, member, span))
+        # whoever reads requests again what fails
+        return begin(store.source, self._request(store, member, span), attempts=1)
 
     def has_in_memory(self, member: str, span: Span) -> bool:
         """Whether a range came with the first response; see `Requester.has_in_memory`."""
@@ -176,17 +179,19 @@ class RemoteReader:
         opened = self._opened()
         main = ("", MAIN_MEMBER) if opened.is_directory else ("",)
         items = [("" if member in main else member, span) for member, span in items]
-        found: dict[int, tuple[bytes, int]] = {}
-        futures: dict[int, Future[Response]] = {}
-        for i, item in enumerate(items):
-            if (data := opened.in_memory(*item)) is not None:
-                found[i] = data, opened.identity.size
-            elif (future := prefetched(self, *item)) is not None:
-                futures[i] = future
-        absent = [i for i in range(len(items)) if i not in found and i not in futures]
-        found |= zip(absent, self._requested([items[i] for i in absent]), strict=True)
-        found |= {i: got for i, f in futures.items() if (got := self._arrived(f, *items[i]))}
-        failed = [i for i in futures if i not in found]
+        held = ((i, opened.in_memory(*item)) for i, item in enumerate(items))
+        found = {i: (data, opened.identity.size) for i, data in held if data is not None}
+        ahead = {i: prefetched(self, *items[i]) for i in range(len(items)) if i not in found}
+        try:
+            absent = [i for i, future in ahead.items() if future is None]
+            found |= zip(absent, self._requested([items[i] for i in absent]), strict=True)
+            found |= {
+                i: got for i, f in ahead.items() if f and (got := self._arrived(f, *items[i]))
+            }
+        finally:
+            # errors of stores, which may hold secrets
+            ahead.clear()
+        failed = [i for i in range(len(items)) if i not in found]
         found |= zip(failed, self._requested([items[i] for i in failed]), strict=True)
         return [found[i] for i in range(len(items))]
 
@@ -290,12 +295,13 @@ class RemoteReader:
         callable
             From the response with the first bytes to the one with the last, if that is of use.
         """
-        if self._location.offset or self._location.url.endswith("/"):
+        is_object = not (self._location.offset or self._location.url.endswith("/"))
+        if not (is_object and isinstance(store.source.fs, AsyncFileSystem)):
             yield lambda _: []
             return
         path, span, begun = store.connection.path, Span(0, TAIL_NBYTES), time.monotonic()
         request = RangeRequest(path, span, None, self.label, from_end=True)
-        future = begin(store.source, request, after=TAIL_AFTER)
+        waiting = [begin(store.source, request, after=TAIL_AFTER, attempts=1)]
 
         def tail(head: Response) -> list[Response]:
             is_near = time.monotonic() < begun + TAIL_AFTER
@@ -303,13 +309,15 @@ class RemoteReader:
                 return []
             # without it, what is read there is requested again
             with suppress(Exception):
-                return [last for last in (future.result(),) if last.identity == head.identity]
+                last = waiting[0].result()
+                return [last] if last.identity == head.identity else []
             return []
 
         try:
             yield tail
         finally:
-            future.cancel()
+            # its error may hold secrets
+            waiting.pop().cancel()
 
     def _get_main(self, store: RemoteStore, span: Span) -> tuple[bool, Response]:
         """Read from the object, or from the main member where the URL names a directory."""

@@ -24,7 +24,8 @@ SETTINGS = {**LOW_SPEED, CONCURRENCY: 64, READ_AHEAD: 64 << 20}
 
 def requests_at_once() -> int:
     """The setting `CONCURRENCY` as a number of requests."""
-    return math.ceil(setting(CONCURRENCY))
+    # infinite, too
+    return math.ceil(min(setting(CONCURRENCY), 1 << 20))
 
 
 def setting(name: str) -> float:
