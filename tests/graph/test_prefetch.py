@@ -197,8 +197,8 @@ def test_responses_that_fail_are_requested_again(
 
     def behave(path: str) -> None:
         calls.append(path)
-        # after a request of the prefetch, tried three times, and what was under way beside it
-        if len(calls) > 6:
+        # after requests of the prefetch, and the first of those in their place
+        if len(calls) > 3:
             http_server.cut = 0
 
     http_server.before = behave
