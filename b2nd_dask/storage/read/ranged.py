@@ -151,7 +151,10 @@ _traffic: WeakKeyDictionary[asyncio.AbstractEventLoop, _Traffic] = WeakKeyDictio
 
 
 def _own_traffic() -> _Traffic:
-    return _traffic.setdefault(asyncio.get_running_loop(), _Traffic())
+    loop = asyncio.get_running_loop()
+    if loop not in _traffic:
+        _traffic[loop] = _Traffic()
+    return _traffic[loop]
 
 
 def begin(
