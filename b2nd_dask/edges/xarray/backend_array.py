@@ -58,8 +58,14 @@ class FrameArray(BackendArray):
             return self.frame[0]
         if isinstance(key, indexing.VectorizedIndexer):
             return _read_vectorized(self.frame, self.shape, key.tuple)
+        # the oldest xarray fails to turn those round that select nothing backwards
+        nothing = slice(0, 0)
+        plain = tuple(
+            nothing if isinstance(k, slice) and not range(n)[k] else k
+            for k, n in zip(key.tuple, self.shape, strict=True)
+        )
         support = indexing.IndexingSupport.OUTER
-        return indexing.explicit_indexing_adapter(key, self.shape, support, self._read)
+        return indexing.explicit_indexing_adapter(type(key)(plain), self.shape, support, self._read)
 
     def _read(self, key: tuple[Any, ...]) -> Any:
         """Read ascending positions along each axis, those of a chunk and its neighbours at once."""

@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import pytest
 import xarray as xr
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from xarray.core import indexing
 
@@ -46,6 +46,7 @@ outer = st.fixed_dictionaries(
 
 
 @given(first=outer, then=st.booleans())
+@example(first={"a": slice(None, -1, -1)}, then=False)
 @examples(80)
 def test_indexes_along_each_axis(path, first, then):
     ours, plain = xr.open_dataset(path, engine="b2nd").x, xr.DataArray(ARRAY, dims=DIMS, name="x")
