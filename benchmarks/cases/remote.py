@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,7 +15,7 @@ from benchmarks.targets import counted_at_most
 
 #: Seconds that each answer waits: near, the same continent, another one.
 NEAR, FAR, FARTHEST = 0.001, 0.03, 0.1
-#: Requests that an open may take, and the chunks of a step that are read as one.
+#: Requests that an open may take.
 OPENING = 2
 
 
@@ -91,12 +90,12 @@ def _icechunks(server: Server, array: ArrayData) -> list[Any]:
 
 
 def _readers(server: Server, job: _Job) -> tuple[Contender, ...]:
-    each: list[Callable[..., Contender]] = [peers_remote.zarr_alone, peers_remote.dask_from_zarr]
     found = [
         peers_remote.open_b2nd(server, job.work),
         peers_remote.b2nd_dask(server, job.lazily),
         peers_remote.b2nd_dask(server, job.lazily, chunks="auto"),
-        *(make(server, work) for make, work in zip(each, (job.work, job.lazily), strict=True)),
+        peers_remote.zarr_alone(server, job.work),
+        peers_remote.dask_from_zarr(server, job.lazily),
         peers_remote.zarr_alone(server, job.work, by_obstore=True),
         peers_remote.dask_from_zarr(server, job.lazily, by_obstore=True),
         peers_remote.tensorstore_alone(server, _of_tensorstore(job)),
