@@ -109,7 +109,7 @@ def test_two_rounds_of_reads(fresh_path, case, data):
         for n in case.array.shape
     )
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(chunk_requests, "SMALL_CHUNK", 0)
+        patch.setattr(chunk_requests, "LITTLE_IN_VAIN", 0)
         values.assert_read(frame[index], index)
 
 

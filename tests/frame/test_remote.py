@@ -118,6 +118,18 @@ def test_blocks_of_a_large_chunk_are_not_a_request_each(place: Place, tmp_path: 
     assert place.requests() == 23
 
 
+def test_a_second_round_of_requests_is_for_much(place: Place, tmp_path: Path) -> None:
+    items = np.concatenate([CUBE, CUBE]).reshape(-1)[: 1024 * 1024].reshape(1024, 1024)
+    place.store(items, tmp_path, chunks=(512, 512), blocks=(128, 512), cparams={"clevel": 0})
+    frame = place.open()
+    place.requests()
+    # a block in 4 of each chunk is wanted, 1.5 MB are not: of one chunk that is rather read in vain
+    np.testing.assert_array_equal(frame[700, 700:800], items[700, 700:800])
+    assert place.requests() == 1
+    np.testing.assert_array_equal(frame[700, 400:600], items[700, 400:600])
+    assert place.requests() == 4
+
+
 def test_a_sparse_frame_is_one_request_and_one_for_each_chunk(place: Place, tmp_path: Path) -> None:
     place.store(CUBE, tmp_path, chunks=(48, 48, 48), contiguous=False)
     frame = place.open("/")

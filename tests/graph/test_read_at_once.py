@@ -173,6 +173,15 @@ def test_large_reads_are_left_to_tasks_where_these_read_together(image, monkeypa
     assert not read_at_once_is_used(from_b2nd(path)[7])
 
 
+def test_large_reads_of_stores_are_read_at_once(image, http_server, monkeypatch):
+    path, array = image
+    http_server.put("image.b2nd", path.read_bytes())
+    monkeypatch.setattr(at_once, "SMALL_NBYTES", 1000)
+    x = from_b2nd(f"{http_server.url}/image.b2nd")
+    assert read_at_once_is_used(x)
+    assert same(x.compute(), array)
+
+
 def read_at_once_is_used(x):
     nodes = graph_of(x).values()
     return any(getattr(node, "func", None) is read_at_once for node in nodes)

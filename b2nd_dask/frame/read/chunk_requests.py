@@ -21,11 +21,12 @@ from b2nd_dask.format.chunk.chunk_header import longest_chunk
 from b2nd_dask.format.grid import Grid
 from b2nd_dask.frame.open.opening import OpenedFrame, ParsedFrame
 
-#: Compressed chunks up to this size are read at once: a second read costs more than the rest of it.
-#: From stores where reads cost more, larger ones are.
-SMALL_CHUNK = 1 << 14
-#: Compressed bytes of a store that take about as long as a second round of requests: 1 MB in 20 ms.
-SECOND_ROUND = 1 << 20
+#: Blocks of a chunk are found by a first read, and read by a second one. Chunks of which no more
+#: bytes than these would be read in vain are read whole: that costs less than a second read.
+LITTLE_IN_VAIN = 1 << 14
+#: The same of all chunks of a store, beside `max_gap` of each: bytes that take about as long as a
+#: second round of requests, 20 ms at 100 MB/s.
+SECOND_ROUND = 2 << 20
 
 
 class ChunkRequest(NamedTuple):
@@ -74,10 +75,11 @@ def batches(
     """
     grid, room, most = opened.parsed.grid, nbytes, opened.reader.batch_nbytes
     starts, lengths = _locate(opened.parsed, [request.chunk for request in requests])
+    partial = sum(not each.whole and each.blocks is not None for each in requests)
     reader = opened.reader
-    is_far = not reader.identity_is_cheap
-    rather_whole = int(whole_up_to(reader.max_gap, max(1, len(requests)), is_far=is_far))
-    head = head_nbytes(math.prod(grid.blocks_per_chunk))
+    in_vain = float(most_in_vain(reader.max_gap, partial, is_far=not reader.identity_is_cheap))
+    nblocks = math.prod(grid.blocks_per_chunk)
+    head = head_nbytes(nblocks)
     batch: list[LocatedRequest] = []
     for number, (chunk, blocks, whole) in enumerate(requests):
         length = lengths[number]
@@ -85,11 +87,12 @@ def batches(
         is_long = length > most and not opened.parsed.header.sparse
         piece = most if whole and blocks is not None and is_long else 0
         whole &= not piece
-        is_whole = blocks is None or whole or length <= rather_whole
+        portion = 1.0 if blocks is None else len(blocks) / nblocks
+        is_whole = whole or length * (1 - portion) <= in_vain
         first = length if is_whole else min(head, length)
         located = LocatedRequest(number, chunk, blocks, whole, starts[number], length, first, piece)
         batch.append(located)
-        room -= length * (1.0 if whole else _portion(blocks, grid))
+        room -= length * (1.0 if whole else portion)
         if room <= 0:
             yield batch
             batch, room = [], nbytes
@@ -97,12 +100,19 @@ def batches(
         yield batch
 
 
-def whole_up_to(
-    max_gap: int, nchunks: NDArray[np.int64] | int, *, is_far: bool
-) -> NDArray[np.int64] | int:
-    """Compressed bytes of a chunk that is rather read whole than twice, where so many are read."""
-    near = max(SMALL_CHUNK, max_gap)
-    return np.maximum(near, SECOND_ROUND // nchunks) if is_far else near
+def most_in_vain(
+    max_gap: int, partial: NDArray[np.int64] | int, *, is_far: bool
+) -> NDArray[np.float64] | float:
+    """Bytes of a chunk that are rather read in vain than found out by a read of their own.
+
+    Parameters
+    ----------
+    partial : int or ndarray of int64
+        Chunks of which some blocks are wanted.
+    is_far : bool
+        Whether the frame lies in a store.
+    """
+    return max_gap + SECOND_ROUND / np.maximum(1, partial) if is_far else LITTLE_IN_VAIN
 
 
 def _locate(frame: ParsedFrame, chunks: Sequence[int]) -> tuple[list[int], list[int]]:
@@ -113,11 +123,6 @@ def _locate(frame: ParsedFrame, chunks: Sequence[int]) -> tuple[list[int], list[
     starts, stops = frame.index.extents(np.array(chunks, np.int64))
     lengths = np.minimum(stops - starts, longest)
     return (starts + frame.header.header_len).tolist(), lengths.tolist()
-
-
-def _portion(blocks: NDArray[np.int64] | None, grid: Grid) -> float:
-    """Part of a chunk's blocks that is wanted."""
-    return 1.0 if blocks is None else len(blocks) / math.prod(grid.blocks_per_chunk)
 
 
 def verifying(

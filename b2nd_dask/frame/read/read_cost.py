@@ -22,7 +22,7 @@ from b2nd_dask.format.grid import AxisCells, Grid
 from b2nd_dask.format.index import ChunkKind
 from b2nd_dask.frame.open.opening import OpenedFrame, ParsedFrame
 from b2nd_dask.frame.read.buffers import BOX_NBYTES, MAX_SCRATCH_NBYTES
-from b2nd_dask.frame.read.chunk_requests import whole_up_to, witnesses
+from b2nd_dask.frame.read.chunk_requests import most_in_vain, witnesses
 from b2nd_dask.frame.read.plan import is_nearly_all, reads_in_boxes, touched_along
 
 
@@ -267,8 +267,7 @@ class _Stored(NamedTuple):
         nblocks, blocks = math.prod(grid.blocks_per_chunk), np.zeros(stored.shape, np.int64)
         fetched, copied = lengths.copy(), np.zeros(stored.shape)
         verified = self._verified(visits)
-        many = np.maximum(1, stored.sum(axis=1, keepdims=True))
-        most = np.broadcast_to(whole_up_to(self.max_gap, many, is_far=self.is_far), stored.shape)
+        most = self._most_in_vain(visits, cuts, stored & ~verified)
         for pattern in np.unique(visits.patterns).tolist():
             here = visits.patterns == pattern
             numbers = cuts.blocks_of(pattern)
@@ -305,6 +304,18 @@ class _Stored(NamedTuple):
             ),
         }
 
+    def _most_in_vain(
+        self, visits: _Visits, cuts: _Cuts, chosen: NDArray[np.bool_]
+    ) -> NDArray[np.float64]:
+        """As `most_in_vain`, for each visit; of the chosen ones some blocks may be wanted."""
+        patterns, which = np.unique(visits.patterns, return_inverse=True)
+        some = [
+            not is_nearly_all(len(cuts.blocks_of(each)), self.grid) for each in patterns.tolist()
+        ]
+        partial = chosen & np.array(some)[which.reshape(chosen.shape)]
+        most = most_in_vain(self.max_gap, partial.sum(axis=1, keepdims=True), is_far=self.is_far)
+        return np.broadcast_to(most, chosen.shape)
+
     def _verified(self, visits: _Visits) -> NDArray[np.bool_]:
         """Whether each visit fetches its chunk as a whole to verify it."""
         numbers, digests = visits.numbers, self.digests
@@ -335,7 +346,7 @@ class _Stored(NamedTuple):
     ) -> NDArray[np.float64]:
         """Bytes to fetch for some blocks of chunks of these compressed lengths.
 
-        Those of at most so many bytes are fetched whole.
+        Those of which no more than `most` bytes are fetched in vain are fetched whole.
         """
         max_gap, nblocks = self.max_gap, math.prod(self.grid.blocks_per_chunk)
         head = head_nbytes(nblocks)
@@ -345,7 +356,8 @@ class _Stored(NamedTuple):
         for gap, count in zip(between.tolist(), often.tolist(), strict=True):
             # what lies between two blocks is read, too, where it is little
             fetched += np.where(gap * block <= max_gap, count * gap * block, 0)
-        return np.where(lengths <= most, lengths, fetched)
+        is_whole = lengths * (1 - len(blocks) / nblocks) <= most
+        return np.where(is_whole, lengths, fetched)
 
 
 def is_direct(grid: Grid, region: tuple[range, ...]) -> bool:

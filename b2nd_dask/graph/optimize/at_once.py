@@ -136,9 +136,9 @@ def _threads_for(read: Read, nbytes: int) -> int | None:
         return 1 if small else None
     if small:
         return available().threads
-    # of joined frames one is read after the other, and from stores dask's threads fetch more
+    # of joined frames one is read after the other
     in_threads = dask.config.get("scheduler", None) in (None, "threads", "threading")
-    alone = isinstance(source, JoinedReference) or source.is_remote or not in_threads
+    alone = isinstance(source, JoinedReference) or not in_threads
     return None if alone or nbytes > MOST_NBYTES else available().threads
 
 
