@@ -109,24 +109,27 @@ def build_embed() -> bytes:
     return bytes(marked.to_cframe())
 
 
-def problem_of(value: Any) -> str | None:
-    """Why an attribute cannot be kept; None where it can.
+def storable(value: Any) -> Any:
+    """Check that an attribute can be kept, and return it.
+
+    Raises
+    ------
+    NotKeptError
+        It cannot.
 
     Examples
     --------
-    >>> problem_of([1, 2.5, "m"]), problem_of(object())
-    (None, 'object is no metadata type')
+    >>> storable([1, 2.5, "m"])
+    [1, 2.5, 'm']
     """
     try:
         if _loses_type(value):
             pack_value(_as_arrays(value))
         else:
             json.dumps(as_json(value)).encode()
-    except NotKeptError as reason:
-        return str(reason)
     except (TypeError, ValueError, OverflowError, RecursionError) as error:
-        return str(error) or type(error).__name__
-    return None
+        raise NotKeptError(str(error) or type(error).__name__) from error
+    return value
 
 
 def split_attrs(attrs: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
