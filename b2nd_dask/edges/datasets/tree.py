@@ -132,7 +132,7 @@ def entries_of(
 Form = Callable[[str, Any, Member | None], Any]
 
 
-def keep_attrs(tree: Tree, form: Form = lambda _name, value, _member: storable(value)) -> None:
+def keep_attrs(tree: Tree, form: Form = lambda name, value, _: storable(name, value)) -> None:
     """Give attributes the form that a target stores; those without one become what is lost."""
     for owner, attrs, member in _all_attrs(tree):
         for name, value in list(attrs.items()):

@@ -19,9 +19,9 @@ from b2nd_dask.edges.xarray.places import (
     in_group,
     location_of,
     manifest_of,
+    open_snapshot,
     place_of,
 )
-from b2nd_dask.edges.xarray.snapshot import open_snapshot
 from b2nd_dask.edges.xarray.variables import Contents, contents_of_frame, contents_of_place
 from b2nd_dask.errors import FrameFormatError, UnsupportedFrameError
 from b2nd_dask.format.labels.manifest import MANIFEST

@@ -42,10 +42,7 @@ def tree_of(ds: xr.Dataset, label: str, encoding: Encoding, *, as_files: bool = 
                 f"{label}: the index {name!r} has several levels, which are not stored: "
                 f".reset_index({name!r}) makes coordinates of them"
             )
-    lost = [key for key in ds.attrs if not isinstance(key, str)]
-    if lost:
-        raise TypeError(f"{label}: the attribute {lost[0]!r} has a name that is no text: rename it")
-    tree = Tree(label, attrs={str(key): value for key, value in ds.attrs.items()})
+    tree = Tree(label, attrs=dict(ds.attrs))
     for name in [*ds.data_vars, *ds.coords]:
         given = encoding.get(name, {})
         is_coord = name in ds.coords

@@ -109,8 +109,8 @@ def build_embed() -> bytes:
     return bytes(marked.to_cframe())
 
 
-def storable(value: Any) -> Any:
-    """Check that an attribute can be kept, and return it.
+def storable(name: Any, value: Any) -> Any:
+    """Check that an attribute can be kept, and return its value.
 
     Raises
     ------
@@ -119,9 +119,11 @@ def storable(value: Any) -> Any:
 
     Examples
     --------
-    >>> storable([1, 2.5, "m"])
+    >>> storable("range", [1, 2.5, "m"])
     [1, 2.5, 'm']
     """
+    if not isinstance(name, str):
+        raise NotKeptError("its name is no text")
     try:
         if _loses_type(value):
             pack_value(_as_arrays(value))
