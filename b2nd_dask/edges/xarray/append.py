@@ -71,22 +71,17 @@ def _placed(array: da.Array, target: str, axis: int, start: int) -> list[Write]:
     if there == count:
         return []
     tail = array[_along(axis, array.shape, slice(there, None))]
-    wanted = (tail.shape[axis] if at == axis else n for at, n in enumerate(shape))
-    return [(_widened(tail, wanted), target, {"mode": "r+", "append_axis": axis})]
+    # zeros behind the ends of other dims: elements that are not committed
+    missing = [
+        (0, 0 if at == axis else n - m)
+        for at, (n, m) in enumerate(zip(shape, tail.shape, strict=True))
+    ]
+    tail = da.pad(tail, missing, constant_values=np.zeros((), tail.dtype)[()])
+    return [(tail, target, {"mode": "r+", "append_axis": axis})]
 
 
 def _along(axis: int, shape: tuple[int, ...], part: slice) -> tuple[slice, ...]:
     return tuple(part if at == axis else slice(0, n) for at, n in enumerate(shape))
-
-
-def _widened(array: da.Array, shape: Iterable[int]) -> da.Array:
-    """Add zeros behind the ends of dims: elements that are not committed."""
-    for axis, n in enumerate(shape):
-        missing = n - array.shape[axis]
-        if missing:
-            rest = (missing if at == axis else m for at, m in enumerate(array.shape))
-            array = da.concatenate([array, da.zeros(tuple(rest), array.dtype)], axis)
-    return array
 
 
 def write_region(ds: xr.Dataset, path: Path, region: Any) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from typing import Any, Self
 
@@ -62,7 +61,7 @@ class FrameArray(_Shared):
         if len(self.shape) < self.frame.ndim:
             return self.frame[0]
         if isinstance(key, indexing.VectorizedIndexer):
-            return _read_vectorized(self.frame, self.shape, key.tuple)
+            return _read_points(self.frame, self.shape, key.tuple)
         return _adapted(key, self.shape, indexing.IndexingSupport.OUTER, self._read)
 
     def _read(self, key: tuple[Any, ...]) -> Any:
@@ -110,28 +109,14 @@ def _positions(index: Any, size: int) -> NDArray[np.int64]:
     return np.where(array < 0, array + size, array)
 
 
-def _read_vectorized(frame: Frame, shape: tuple[int, ...], key: tuple[Any, ...]) -> Any:
-    """Read points: arrays that go together, then the axes of slices."""
-    arrays = [axis for axis, index in enumerate(key) if not isinstance(index, slice)]
-    slices = [axis for axis, index in enumerate(key) if isinstance(index, slice)]
-    shared = np.broadcast_shapes(*(np.shape(key[axis]) for axis in arrays))
-    ranges = {axis: range(shape[axis])[key[axis]] for axis in slices}
-    full = (*shared, *(len(ranges[axis]) for axis in slices))
-    out = np.empty(math.prod(full), frame.dtype)
-    chosen = {
-        axis: np.broadcast_to(_positions(key[axis], shape[axis]), shared).ravel() for axis in arrays
-    }
-    reference = reference_of(frame)
-    inner = math.prod(full[len(shared) :])
+def _read_points(frame: Frame, shape: tuple[int, ...], key: tuple[Any, ...]) -> Any:
+    """Read single elements: xarray has made arrays of all indices, which go together."""
+    coords = np.broadcast_arrays(*map(_positions, key, shape))
+    out = np.empty(coords[0].size, frame.dtype)
     for start in range(0, out.size, _POINTS):
-        flat = np.arange(start, min(start + _POINTS, out.size))
-        point, rest = np.divmod(flat, max(inner, 1))
-        coords: list[Any] = [chosen[a][point] if a in chosen else None for a in range(frame.ndim)]
-        for axis in reversed(slices):
-            rest, at = np.divmod(rest, len(ranges[axis]))
-            coords[axis] = ranges[axis].start + at * ranges[axis].step
-        out[flat[0] : flat[-1] + 1] = reference.read_points(tuple(coords))
-    return out.reshape(full)
+        part = slice(start, start + _POINTS)
+        out[part] = reference_of(frame).read_points(tuple(each.flat[part] for each in coords))
+    return out.reshape(coords[0].shape)
 
 
 class GeogridArray(_Shared):

@@ -154,8 +154,12 @@ def _map_of_attrs(stored: Any) -> dict[str, Any]:
             stored = json.loads(stored)
         except (ValueError, RecursionError) as error:
             raise _wrong(ATTRS, f"it is no JSON: {str(error) or 'nested too deep'}") from error
+    return _checked_map(ATTRS, stored)
+
+
+def _checked_map(entry: str, stored: Any) -> dict[str, Any]:
     if not isinstance(stored, dict) or not all(isinstance(name, str) for name in stored):
-        raise _wrong(ATTRS, f"attributes are a map of names to values, not {_kind(stored)}")
+        raise _wrong(entry, f"attributes are a map of names to values, not {_kind(stored)}")
     return stored
 
 
@@ -174,9 +178,7 @@ def typed_attrs(stored: Any) -> dict[str, Any]:
     >>> typed_attrs({"n": np.array(3, "int16")})["n"].dtype
     dtype('int16')
     """
-    if not isinstance(stored, dict) or not all(isinstance(name, str) for name in stored):
-        raise _wrong(TYPED_ATTRS, f"attributes are a map of names to values, not {_kind(stored)}")
-    return {name: _scalar_or_array(value) for name, value in stored.items()}
+    return {n: _scalar_or_array(value) for n, value in _checked_map(TYPED_ATTRS, stored).items()}
 
 
 def _scalar_or_array(value: Any) -> Any:
