@@ -19,8 +19,7 @@ from b2nd_dask.edges.cli.options import (
     writing_options,
 )
 from b2nd_dask.edges.cli.terminal import progress
-from b2nd_dask.edges.convert.convert import convert
-from b2nd_dask.edges.convert.options import FORMATS
+from b2nd_dask.edges.convert.convert import FORMATS, convert
 from b2nd_dask.edges.progress import tasks_shown
 from b2nd_dask.frame.access import open_b2nd
 from b2nd_dask.frame.array import Frame

@@ -9,12 +9,12 @@ import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple
 
 from b2nd_dask.edges.convert.blocks import compare, label_of, readable
 from b2nd_dask.edges.convert.npy import check_npy, read_npy, read_npz, write_npy, write_npz
-from b2nd_dask.edges.convert.options import Options, Source, format_of, split_member
+from b2nd_dask.edges.convert.options import Options, Source, split_member
 from b2nd_dask.edges.convert.read_hdf5 import read_hdf5
 from b2nd_dask.edges.convert.write_frames import (
     check_frames,
@@ -33,8 +33,9 @@ from b2nd_dask.storage import printable
 
 
 class _Format(NamedTuple):
-    """How one format is read and written."""
+    """How one format is called, read and written."""
 
+    suffixes: tuple[str, ...]
     read: Callable[[Source], Tree]
     check: Callable[[Tree, Options], None]
     """Checks that a tree can be written, and gives it what the format has a form for."""
@@ -49,14 +50,18 @@ def _read_frames(source: Source) -> Tree:
 
 
 _FRAMES = ("b2nd", "b2d", "b2z")
-_FORMATS = {
-    "b2nd": _Format(_read_frames, partial(check_frames, single=True), write_frame),
-    "b2d": _Format(_read_frames, check_frames, write_folder),
-    "b2z": _Format(_read_frames, check_frames, write_archive),
-    "zarr": _Format(read_zarr, check_zarr, write_zarr),
-    "hdf5": _Format(read_hdf5, check_hdf5, write_hdf5),
-    "npy": _Format(read_npy, partial(check_npy, single=True), write_npy),
-    "npz": _Format(read_npz, check_npy, write_npz),
+_ZARR = (".zarr", ".zarr.zip", ".zip", ".zr", ".zgroup")
+_HDF5 = (".h5", ".hdf5", ".hdf", ".he5", ".nc", ".nc4", ".cdf", ".netcdf", ".mat")
+_CATERVA = (".caterva", ".cat2", ".cat")
+_one_frame, _one_npy = (partial(check, single=True) for check in (check_frames, check_npy))
+FORMATS = {
+    "b2nd": _Format((".b2nd", *_CATERVA), _read_frames, _one_frame, write_frame),
+    "b2d": _Format((".b2d",), _read_frames, check_frames, write_folder),
+    "b2z": _Format((".b2z", ".b2e"), _read_frames, check_frames, write_archive),
+    "zarr": _Format(_ZARR, read_zarr, check_zarr, write_zarr),
+    "hdf5": _Format(_HDF5, read_hdf5, check_hdf5, write_hdf5),
+    "npy": _Format((".npy",), read_npy, _one_npy, write_npy),
+    "npz": _Format((".npz",), read_npz, check_npy, write_npz),
 }
 #: Losses that a warning lists.
 _LISTED = 10
@@ -158,8 +163,8 @@ def convert(
     """
     source, member = split_member(os.fspath(src), member)
     target, inner = split_member(os.fspath(dst), None)
-    read_as = format_of(source, source_format, "source_format")
-    write_as = format_of(target, target_format, "target_format")
+    read_as = _format_of(source, source_format, "source_format")
+    write_as = _format_of(target, target_format, "target_format")
     bound = None if max_mem is None else nbytes_of(max_mem)
     options = Options(bound, available().threads, chunks, blocks, cparams, progress)
     if "://" in target:
@@ -183,11 +188,46 @@ def convert(
         _check(tree, write_as, options)
         with staged(place, replace=overwrite, advice="overwrite=True (--overwrite)") as made:
             _announce(tree, target, skip=skip)
-            _FORMATS[write_as].write(tree, made.ready, options)
+            FORMATS[write_as].write(tree, made.ready, options)
             if check:
                 written = _read(Source(str(made.ready), block_nbytes, folder), write_as)
                 compare(tree, written, block_nbytes)
     return target
+
+
+def _format_of(path: str, given: str | None, argument: str) -> str:
+    """The format of a file.
+
+    Parameters
+    ----------
+    given : str, optional
+        What the user says.
+    argument : str
+        How the user says it, for messages.
+
+    Raises
+    ------
+    ValueError
+        Unknown.
+
+    Examples
+    --------
+    >>> _format_of("https://host/x.zarr/?key=1", None, "source_format")
+    'zarr'
+    """
+    if given is not None:
+        if given not in FORMATS:
+            raise ValueError(f"{argument}={given!r}: known are {', '.join(FORMATS)}")
+        return given
+    name = PurePosixPath(path.partition("?")[0].rstrip("/")).name.lower()
+    for known, how in FORMATS.items():
+        if name.endswith(how.suffixes):
+            return known
+    # members of stores go on behind them
+    for known in ("b2z", "b2d", "zarr"):
+        if any(part.lower().endswith(FORMATS[known].suffixes) for part in path.split("/")):
+            return known
+    raise ValueError(f"{path}: its suffix says no format; say it: {argument}={' | '.join(FORMATS)}")
 
 
 def _require_apart(source: str, place: Path, inner: str | None) -> None:
@@ -220,7 +260,7 @@ def _read(source: Source, read_as: str) -> Tree:
     with readable(label):
         if "://" in label and read_as != "zarr":
             raise ValueError(f"{label}: only frames and zarr are read from URLs; download the file")
-        return _FORMATS[read_as].read(source)
+        return FORMATS[read_as].read(source)
 
 
 def _check(tree: Tree, write_as: str, options: Options) -> None:
@@ -231,7 +271,7 @@ def _check(tree: Tree, write_as: str, options: Options) -> None:
     options.check_memory(tree)
     if options.blocks is not None and write_as not in _FRAMES:
         raise ValueError("blocks= is for frames, whose chunks are cut into blocks; leave it out")
-    _FORMATS[write_as].check(tree, options)
+    FORMATS[write_as].check(tree, options)
 
 
 def _announce(tree: Tree, target: str, *, skip: bool) -> None:

@@ -1,11 +1,11 @@
-"""What a user asks a conversion to be: formats by suffixes, parts of files, options."""
+"""What a user asks a conversion to be: parts of files, options of sources and of targets."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import Any
 
 import dask.array as da
@@ -13,16 +13,6 @@ import dask.array as da
 from b2nd_dask.edges.datasets.tree import Tree
 from b2nd_dask.edges.progress import Progress
 
-#: Suffixes of each format.
-FORMATS = {
-    "b2nd": (".b2nd", ".caterva", ".cat2", ".cat"),
-    "b2d": (".b2d",),
-    "b2z": (".b2z", ".b2e"),
-    "zarr": (".zarr", ".zarr.zip", ".zip", ".zr", ".zgroup"),
-    "hdf5": (".h5", ".hdf5", ".hdf", ".he5", ".nc", ".nc4", ".cdf", ".netcdf", ".mat"),
-    "npy": (".npy",),
-    "npz": (".npz",),
-}
 #: What separates a file and a member.
 MARK = "::"
 #: Bytes of a block: smaller chunks are read together, larger ones by themselves.
@@ -50,41 +40,6 @@ def split_member(path: str, member: str | None) -> tuple[str, str | None]:
     if member is not None and member.strip("/") != inner.strip("/"):
         raise ValueError(f"{path}: a member is named twice, and member= is {member!r}")
     return before, inner
-
-
-def format_of(path: str, given: str | None, argument: str) -> str:
-    """The format of a file.
-
-    Parameters
-    ----------
-    given : str, optional
-        What the user says.
-    argument : str
-        How the user says it, for messages.
-
-    Raises
-    ------
-    ValueError
-        Unknown.
-
-    Examples
-    --------
-    >>> format_of("https://host/x.zarr/?key=1", None, "source_format")
-    'zarr'
-    """
-    if given is not None:
-        if given not in FORMATS:
-            raise ValueError(f"{argument}={given!r}: known are {', '.join(FORMATS)}")
-        return given
-    name = PurePosixPath(path.partition("?")[0].rstrip("/")).name.lower()
-    for known, suffixes in FORMATS.items():
-        if name.endswith(suffixes):
-            return known
-    # members of stores go on behind them
-    for known in ("b2z", "b2d", "zarr"):
-        if any(part.lower().endswith(FORMATS[known]) for part in path.split("/")):
-            return known
-    raise ValueError(f"{path}: its suffix says no format; say it: {argument}={' | '.join(FORMATS)}")
 
 
 @dataclass(frozen=True)
