@@ -14,9 +14,8 @@ from xarray.core import indexing
 from b2nd_dask.edges.xarray.backend_array import FrameArray, GeogridArray
 from b2nd_dask.edges.xarray.places import OpenOptions, Place, manifest_of
 from b2nd_dask.errors import B2ndError, FrameFormatError
-from b2nd_dask.format.labels.labels import COORDS, SCALING
+from b2nd_dask.format.labels.labels import COORDS, SCALING, UnpackedLabels, unpack_labels
 from b2nd_dask.format.labels.manifest import COORD, Manifest
-from b2nd_dask.format.labels.unpack import UnpackedLabels, unpack_labels
 from b2nd_dask.frame.array import Frame, reference_of
 from b2nd_dask.frame.join import open_all
 from b2nd_dask.storage import Location

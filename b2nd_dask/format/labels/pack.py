@@ -1,4 +1,4 @@
-"""Labels as entries of a frame's vlmeta and as a manifest: what `unpack` and `manifest` read."""
+"""Labels as entries of a frame's vlmeta and as a manifest: what `labels` and `manifest` read."""
 
 from __future__ import annotations
 
