@@ -13,10 +13,7 @@ import dask.array as da
 
 from b2nd_dask.format.labels.labels import Labels
 from b2nd_dask.format.labels.pack import NotKeptError, build_manifest, pack_labels, storable
-from b2nd_dask.storage import printable
-
-#: Names that an error lists.
-_LISTED = 8
+from b2nd_dask.frame.members.files import some_of
 
 
 @dataclass(frozen=True)
@@ -101,11 +98,7 @@ class Tree:
 
     def listed(self) -> str:
         """Names of the arrays, for messages."""
-        names = [printable(path) for path, _ in self.walk()]
-        if not names:
-            return "no arrays"
-        more = f" and {len(names) - _LISTED} more" if len(names) > _LISTED else ""
-        return ", ".join(names[:_LISTED]) + more
+        return some_of([path for path, _ in self.walk()]) or "no arrays"
 
 
 def labels_of(
