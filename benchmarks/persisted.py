@@ -17,7 +17,7 @@ from dask.sizeof import sizeof
 from numpy.typing import NDArray
 
 from b2nd_dask import persist_compressed
-from b2nd_dask.edges.demo import find_mask, land_bands
+from b2nd_dask.edges.cli.demo import find_mask, land_bands
 from b2nd_dask.frame.compressed import CompressedArray
 
 RUNS = 5

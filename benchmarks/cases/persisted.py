@@ -102,7 +102,7 @@ def _mask(bands: int | None) -> Dataset:
 
 
 def _write_mask(bands: int | None, path: Path) -> None:
-    from b2nd_dask.edges.demo import find_mask, land_bands, write_frame
+    from b2nd_dask.edges.cli.demo import find_mask, land_bands, write_frame
 
     mask = find_mask()
     assert mask is not None

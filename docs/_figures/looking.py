@@ -20,7 +20,7 @@ import xarray as xr
 from nilearn.datasets import load_mni152_template
 
 import b2nd_dask
-from b2nd_dask.edges.demo import find_mask, land_bands, write_frame
+from b2nd_dask.edges.cli.demo import find_mask, land_bands, write_frame
 
 STATIC = Path(__file__).parents[1] / "_static" / "looking"
 _CHROMIUM = (

@@ -15,8 +15,8 @@ import pytest
 from matplotlib.image import imread
 from rich.console import Console
 
-from b2nd_dask.edges import demo
-from b2nd_dask.edges.demo import write_frame
+from b2nd_dask.edges.cli import demo
+from b2nd_dask.edges.cli.demo import write_frame
 from b2nd_dask.frame.access import open_b2nd
 from b2nd_dask.frame.reference import FrameReference
 from b2nd_dask.graph.read.from_b2nd import from_b2nd
@@ -176,7 +176,7 @@ import sys
 from pathlib import Path
 from typing import Any
 from rich.console import Console
-from b2nd_dask.edges.demo import run_demo
+from b2nd_dask.edges.cli.demo import run_demo
 from benchmarks.memory import peak_resident
 cover = run_demo(Path(sys.argv[1]), force=True, console=Console(file=sys.stderr))
 print(cover.share, cover.constant.sum(), cover.constant.size, peak_resident())

@@ -10,7 +10,7 @@ import blosc2
 import numpy as np
 import pytest
 
-from b2nd_dask.edges.demo import land_bands, write_frame
+from b2nd_dask.edges.cli.demo import land_bands, write_frame
 
 
 def save_sea(path: Path, sea: np.ndarray) -> Path:

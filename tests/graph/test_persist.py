@@ -20,7 +20,7 @@ from distributed.protocol.compression import maybe_compress
 from hypothesis import given
 
 from b2nd_dask import from_b2nd, persist_compressed
-from b2nd_dask.edges.demo import find_mask, land_bands
+from b2nd_dask.edges.cli.demo import find_mask, land_bands
 from b2nd_dask.frame.compressed import CompressedArray, compress
 from b2nd_dask.frame.read import decode
 from tests.graph.gate import eventually

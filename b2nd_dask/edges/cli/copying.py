@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import warnings
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -16,11 +15,11 @@ from b2nd_dask.edges.cli.options import (
     compression_in,
     lengths,
     storage_options,
+    together,
     writing_options,
 )
 from b2nd_dask.edges.cli.terminal import progress
-from b2nd_dask.edges.convert.convert import convert
-from b2nd_dask.edges.convert.options import FORMATS
+from b2nd_dask.edges.convert.convert import FORMATS, convert
 from b2nd_dask.edges.progress import tasks_shown
 from b2nd_dask.frame.access import open_b2nd
 from b2nd_dask.frame.array import Frame
@@ -33,29 +32,24 @@ from b2nd_dask.storage import Location
 _FORMAT = click.Choice(list(FORMATS))
 
 
-def _writes(command: Callable[..., None]) -> Callable[..., None]:
-    """Add what `copy` and `rechunk` share."""
-    for option in reversed(
-        (
-            click.argument("path", metavar="SOURCE", type=PATH),
-            click.argument("target", type=PATH),
-            writing_options,
-            click.option(
-                "--contiguous/--sparse",
-                default=None,
-                help="One file, or a directory with a file for each chunk; as SOURCE by default.",
-            ),
-            click.option(
-                "--verify/--no-verify",
-                default=True,
-                show_default=True,
-                help="Read all of TARGET again, and compare it with its checksums.",
-            ),
-            storage_options,
-        )
-    ):
-        command = option(command)
-    return command
+#: What `copy` and `rechunk` share.
+_writes = together(
+    click.argument("path", metavar="SOURCE", type=PATH),
+    click.argument("target", type=PATH),
+    writing_options,
+    click.option(
+        "--contiguous/--sparse",
+        default=None,
+        help="One file, or a directory with a file for each chunk; as SOURCE by default.",
+    ),
+    click.option(
+        "--verify/--no-verify",
+        default=True,
+        show_default=True,
+        help="Read all of TARGET again, and compare it with its checksums.",
+    ),
+    storage_options,
+)
 
 
 @click.command("copy", cls=Verb)

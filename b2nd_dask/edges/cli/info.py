@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict
 from typing import Any
 
 import click
@@ -18,7 +19,6 @@ from b2nd_dask.format.integrity import ChecksumState
 from b2nd_dask.frame.array import Frame, reference_of
 from b2nd_dask.frame.chunk_table import chunk_table, superseded_in
 from b2nd_dask.frame.info import choice_name, dims_of
-from b2nd_dask.frame.members.listing import Member
 from b2nd_dask.frame.reference import FrameReference
 from b2nd_dask.frame.sizes import decimal
 from b2nd_dask.storage import printable
@@ -72,12 +72,6 @@ def facts_of(frame: Frame) -> dict[str, Any]:
         "metalayers": _values(frame.meta),
         "attributes": _values(frame.attrs),
     }
-
-
-def facts_of_members(members: Sequence[Member], path: str) -> dict[str, Any]:
-    """Describe a store by its members."""
-    listed = [{"key": each.key, "what": each.what, "nbytes": each.nbytes} for each in members]
-    return {"path": path, "kind": "store", "members": listed}
 
 
 def superseded(reference: FrameReference) -> int | None:
@@ -139,7 +133,7 @@ def info_command(
 def _facts(shown: Source, path: str) -> dict[str, Any]:
     if isinstance(shown, Frame):
         return facts_of(shown)
-    return facts_of_members(shown, label_of(path))
+    return {"path": label_of(path), "kind": "store", "members": [asdict(each) for each in shown]}
 
 
 def _print(shown: Source, path: str, *, many: bool) -> None:

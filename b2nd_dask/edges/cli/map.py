@@ -15,7 +15,6 @@ from rich.text import Text
 
 from b2nd_dask.edges.cli.failures import Verb, safe
 from b2nd_dask.edges.cli.options import lengths, path_argument, storage_options
-from b2nd_dask.edges.cli.terminal import Stdout
 from b2nd_dask.edges.display.cells import GAP, Layout, layout_for, layout_text
 from b2nd_dask.edges.display.chunk_values import BY, CODECS, KINDS, ChunkValues, chunk_values
 from b2nd_dask.edges.extras import require
@@ -84,7 +83,7 @@ def map_command(
     all_of_them = by == "codec" or (by in ("cbytes", "ratio") and not frame.contiguous)
     values = chunk_values(frame, by, None if all_of_them else _MOST_HEADERS)
     chosen = _chosen(values.codes.shape, at)
-    console = Stdout()
+    console = Console()
     rows = max(4, console.height - _TEXT_LINES) if console.is_terminal else _ROWS
     columns = width or console.width
     layout = layout_for(values.codes[chosen].shape, rows, columns, doubled=True)
@@ -93,11 +92,14 @@ def map_command(
     click.echo(safe(layout_text(axis_names(reference_of(frame)), layout, chosen)))
     symbols = _symbols(values, console)
     wide = 2 if codes.shape[1] * 2 <= columns else 1
-    for row in codes.tolist():
-        cells = ((symbols[code][0] * wide, symbols[code][1]) for code in row)
-        console.print(Text.assemble(*cells), soft_wrap=True)
-    for line in _legend(values, codes, bounds, symbols):
-        console.print(line, soft_wrap=True)
+    # click ends a command whose reader is gone, rich ends the process
+    with console.capture() as shown:
+        for row in codes.tolist():
+            cells = ((symbols[code][0] * wide, symbols[code][1]) for code in row)
+            console.print(Text.assemble(*cells), soft_wrap=True)
+        for line in _legend(values, codes, bounds, symbols):
+            console.print(line, soft_wrap=True)
+    click.echo(shown.get(), nl=False)
 
 
 def _save(frame: Frame, by: str, output: Path) -> None:

@@ -21,26 +21,33 @@ json_option = click.option(
 )
 
 
-def writing_options(command: Callable[..., None]) -> Callable[..., None]:
-    """Add the options of all commands that write arrays again."""
-    for option in reversed(
-        (
-            click.option("--codec", help="Such as zstd, lz4, blosclz."),
-            click.option("--level", type=click.IntRange(0, 9), help="Of the compression."),
-            click.option(
-                "--filter",
-                "filters",
-                multiple=True,
-                help="Such as shuffle, bitshuffle, or none. Repeatable.",
-            ),
-            click.option("--max-mem", metavar="SIZE", help="Memory for blocks, such as 512MB."),
-            click.option(
-                "--overwrite", is_flag=True, help="Replace what is there when it is complete."
-            ),
-        )
-    ):
-        command = option(command)
-    return command
+_Option = Callable[[Callable[..., None]], Callable[..., None]]
+
+
+def together(*options: _Option) -> _Option:
+    """Make one decorator of the options that several commands share."""
+
+    def add(command: Callable[..., None]) -> Callable[..., None]:
+        for option in reversed(options):
+            command = option(command)
+        return command
+
+    return add
+
+
+#: Of all commands that write arrays again.
+writing_options = together(
+    click.option("--codec", help="Such as zstd, lz4, blosclz."),
+    click.option("--level", type=click.IntRange(0, 9), help="Of the compression."),
+    click.option(
+        "--filter",
+        "filters",
+        multiple=True,
+        help="Such as shuffle, bitshuffle, or none. Repeatable.",
+    ),
+    click.option("--max-mem", metavar="SIZE", help="Memory for blocks, such as 512MB."),
+    click.option("--overwrite", is_flag=True, help="Replace what is there when it is complete."),
+)
 
 
 def compression_in(options: dict[str, Any]) -> dict[str, Any]:

@@ -36,7 +36,7 @@ _BLOCK = "16MiB"
 #: Kinds of dtypes that have an order, that have means, and that have NaN or NaT.
 _ORDERED, _AVERAGED, _MISSING = "biufmM", "biufc", "fcmM"
 
-_NAMES = ("n", "nan", "zeros", "min", "max", "mean", "std")
+_NAMES = ("count", "nan", "zeros", "min", "max", "mean", "std")
 _HEAD = ("count", "NaN", "zeros", "min", "max", "mean", "std")
 
 
@@ -129,7 +129,6 @@ def _described(frame: Frame, axis: int | tuple[int, ...] | None, *, read: bool) 
         "dtype": frame.dtype.str,
         "axes": None if axes is None else list(axes),
         "kept_axes": kept,
-        "count": values.pop("n"),
         **values,
         "packing": packing_of(reference_of(frame)),
         "source": "elements" if recorded is None else "records",
@@ -142,13 +141,13 @@ def _recorded(frame: Frame) -> dict[str, Any] | None:
     stats = frame.stats
     if stats is None or stats.nans is None or stats.nonzeros is None:
         return None
-    n = stats.size - stats.nans
+    count = stats.size - stats.nans
     # as for what is computed: of dates no means
     has_mean = frame.dtype.kind not in "mM"
-    if has_mean and n and stats.mean is None:
+    if has_mean and count and stats.mean is None:
         return None
     return {
-        "n": n,
+        "count": count,
         "nan": stats.nans,
         "zeros": stats.size - stats.nonzeros,
         "min": stats.min,
@@ -190,11 +189,11 @@ def computed(x: da.Array, axis: tuple[int, ...] | None = None) -> dict[str, NDAr
         (found,) = compute_together(wanted, scheduler="threads")
     size = math.prod(x.shape if axis is None else (x.shape[number] for number in axis))
     nan = np.asarray(found.pop("nan", np.zeros_like(found["zeros"])))
-    counts = {"n": size - nan, "nan": nan, "zeros": found.pop("zeros")}
+    counts = {"count": size - nan, "nan": nan, "zeros": found.pop("zeros")}
     if "mean" in found:
-        found["mean"] = found["mean"] / np.maximum(1, counts["n"])
+        found["mean"] = found["mean"] / np.maximum(1, counts["count"])
         found["std"] = np.sqrt(np.real(found["std"]))
-    none = counts["n"] == 0
+    none = counts["count"] == 0
     return counts | {name: np.ma.masked_array(value, mask=none) for name, value in found.items()}
 
 
@@ -222,23 +221,19 @@ def _print(found: dict[str, Any]) -> None:
         stored += f", as stored ({said})"
     click.echo(safe(f"{found['path']}: {stored}"))
     if found["axes"] is None:
-        values = [found["count" if name == "n" else name] for name in _NAMES]
-        print_columns(
-            [
-                ("  " + head, _text(value) + _said_of_mark(value, head, found["packing"]))
-                for value, head in zip(values, _HEAD, strict=True)
-            ]
-            + [("  records", _said_of_records(found))]
-        )
-        return
-    head = ("  index", *_HEAD)
-    print_columns(_lines(found), head)
+        rows = [
+            ("  " + head, _text(found[name]) + _said_of_mark(found[name], name, found["packing"]))
+            for name, head in zip(_NAMES, _HEAD, strict=True)
+        ]
+        print_columns([*rows, ("  records", _said_of_records(found))])
+    else:
+        print_columns(_lines(found), ("  index", *_HEAD))
 
 
-def _said_of_mark(value: Any, head: str, packing: dict[str, Any]) -> str:
+def _said_of_mark(value: Any, name: str, packing: dict[str, Any]) -> str:
     """Name what stands for missing elements where it is the least or the greatest."""
     marks = [
-        key for key in MISSING if head in ("min", "max") and value in np.ravel(packing.get(key, ()))
+        key for key in MISSING if name in ("min", "max") and value in np.ravel(packing.get(key, ()))
     ]
     return f" ({marks[0]}: what is missing)" if marks else ""
 
@@ -254,7 +249,7 @@ def _said_of_records(found: dict[str, Any]) -> str:
 def _lines(found: dict[str, Any]) -> Iterator[tuple[str, ...]]:
     """A row for each element that is left."""
     left = [found["shape"][number] for number in found["kept_axes"]]
-    columns = [np.asarray(found["count" if name == "n" else name], object) for name in _NAMES]
+    columns = [np.asarray(found[name], object) for name in _NAMES]
     for index in itertools.product(*map(range, left)):
         cells = (_text(column[index] if column.ndim else column[()]) for column in columns)
         yield "  " + ",".join(map(str, index)), *cells

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import json
 import math
 import time
@@ -19,17 +18,6 @@ from b2nd_dask.edges.cli.failures import safe
 
 #: Seconds from one state of a bar to the next.
 _BETWEEN = 0.1
-
-
-class Stdout(Console):
-    """What rich prints on; text is neither markup nor highlighted."""
-
-    def __init__(self) -> None:
-        super().__init__(highlight=False, markup=False, emoji=False)
-
-    def on_broken_pipe(self) -> None:
-        """Let the command end as any other whose reader is gone."""
-        raise BrokenPipeError(errno.EPIPE, "nobody reads on")
 
 
 def print_columns(rows: Iterable[tuple[str, ...]], head: tuple[str, ...] = ()) -> None:
@@ -58,13 +46,7 @@ def _plain(value: Any) -> Any:
 
 @contextmanager
 def progress(what: str) -> Iterator[Callable[[int, int], None]]:
-    """Show a bar on stderr while the block runs, where stderr is a terminal.
-
-    Yields
-    ------
-    callable
-        Takes how much is done, and of how much.
-    """
+    """Show a bar on stderr while the block runs, where stderr is a terminal."""
     console = Console(stderr=True)
     if not console.is_terminal:
         yield lambda _done, _of: None

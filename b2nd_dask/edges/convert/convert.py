@@ -8,13 +8,13 @@ import tempfile
 import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from pathlib import Path
-from typing import Any
+from functools import partial
+from pathlib import Path, PurePosixPath
+from typing import Any, NamedTuple
 
-from b2nd_dask.edges.convert.copying import compare
-from b2nd_dask.edges.convert.lazy import Budget, label_of, readable
+from b2nd_dask.edges.convert.blocks import compare, label_of, readable
 from b2nd_dask.edges.convert.npy import check_npy, read_npy, read_npz, write_npy, write_npz
-from b2nd_dask.edges.convert.options import Options, format_of, split_member
+from b2nd_dask.edges.convert.options import Options, Source, split_member
 from b2nd_dask.edges.convert.read_hdf5 import read_hdf5
 from b2nd_dask.edges.convert.write_frames import (
     check_frames,
@@ -22,25 +22,46 @@ from b2nd_dask.edges.convert.write_frames import (
     write_folder,
     write_frame,
 )
-from b2nd_dask.edges.convert.write_hdf5 import check_hdf5, with_numbers, write_hdf5
+from b2nd_dask.edges.convert.write_hdf5 import check_hdf5, write_hdf5
 from b2nd_dask.edges.convert.zarr_store import check_zarr, read_zarr, write_zarr
-from b2nd_dask.edges.datasets.staged import Staged, staged
+from b2nd_dask.edges.datasets.staged import staged
 from b2nd_dask.edges.datasets.tree import Tree
-from b2nd_dask.edges.extras import require
 from b2nd_dask.edges.progress import Progress
 from b2nd_dask.errors import level_of_caller
 from b2nd_dask.graph.resources import available, nbytes_of
 from b2nd_dask.storage import printable
 
+
+class _Format(NamedTuple):
+    """How one format is called, read and written."""
+
+    suffixes: tuple[str, ...]
+    read: Callable[[Source], Tree]
+    check: Callable[[Tree, Options], None]
+    """Checks that a tree can be written, and gives it what the format has a form for."""
+    write: Callable[[Tree, Path, Options], None]
+
+
+def _read_frames(source: Source) -> Tree:
+    # imports xarray
+    from b2nd_dask.edges.convert.read_frames import read_frames
+
+    return read_frames(source)
+
+
 _FRAMES = ("b2nd", "b2d", "b2z")
-_WRITERS: dict[str, Callable[[Tree, Path, Options], None]] = {
-    "b2nd": write_frame,
-    "b2d": write_folder,
-    "b2z": write_archive,
-    "zarr": write_zarr,
-    "hdf5": write_hdf5,
-    "npy": write_npy,
-    "npz": write_npz,
+_ZARR = (".zarr", ".zarr.zip", ".zip", ".zr", ".zgroup")
+_HDF5 = (".h5", ".hdf5", ".hdf", ".he5", ".nc", ".nc4", ".cdf", ".netcdf", ".mat")
+_CATERVA = (".caterva", ".cat2", ".cat")
+_one_frame, _one_npy = (partial(check, single=True) for check in (check_frames, check_npy))
+FORMATS = {
+    "b2nd": _Format((".b2nd", *_CATERVA), _read_frames, _one_frame, write_frame),
+    "b2d": _Format((".b2d",), _read_frames, check_frames, write_folder),
+    "b2z": _Format((".b2z", ".b2e"), _read_frames, check_frames, write_archive),
+    "zarr": _Format(_ZARR, read_zarr, check_zarr, write_zarr),
+    "hdf5": _Format(_HDF5, read_hdf5, check_hdf5, write_hdf5),
+    "npy": _Format((".npy",), read_npy, _one_npy, write_npy),
+    "npz": _Format((".npz",), read_npz, check_npy, write_npz),
 }
 #: Losses that a warning lists.
 _LISTED = 10
@@ -142,10 +163,10 @@ def convert(
     """
     source, member = split_member(os.fspath(src), member)
     target, inner = split_member(os.fspath(dst), None)
-    read_as = format_of(source, source_format, "source_format")
-    write_as = format_of(target, target_format, "target_format")
-    budget = Budget(None if max_mem is None else nbytes_of(max_mem), available().threads)
-    options = Options(budget, chunks, blocks, cparams, progress)
+    read_as = _format_of(source, source_format, "source_format")
+    write_as = _format_of(target, target_format, "target_format")
+    bound = None if max_mem is None else nbytes_of(max_mem)
+    options = Options(bound, available().threads, chunks, blocks, cparams, progress)
     if "://" in target:
         raise ValueError(
             f"{target}: a conversion writes local files alone, since it appears at once; upload it "
@@ -158,21 +179,55 @@ def convert(
     place = Path(os.path.abspath(target))  # noqa: PTH100 - keeps links as they are
     _require_apart(source, place, inner)
     with tempfile.TemporaryDirectory(prefix="b2nd-dask-") as scratch:
-        if read_as in _FRAMES:
-            tree = _read_frames(source, dtype, storage_options)
-        else:
-            with readable(label_of(source)):
-                tree = _read(source, read_as, budget, Path(scratch), storage_options, other_files)
+        block_nbytes, folder = options.block_nbytes, Path(scratch)
+        asked = Source(source, block_nbytes, folder, storage_options, dtype, other_files)
+        tree = _read(asked, read_as)
         tree = tree if member is None else tree.part(member)
         if inner is not None and tree.only is not None:
             tree.only = replace(tree.only, name=inner.strip("/"))
         _check(tree, write_as, options)
         with staged(place, replace=overwrite, advice="overwrite=True (--overwrite)") as made:
             _announce(tree, target, skip=skip)
-            _WRITERS[write_as](tree, made.ready, options)
+            FORMATS[write_as].write(tree, made.ready, options)
             if check:
-                _compare(tree, made, write_as, budget, Path(scratch))
+                written = _read(Source(str(made.ready), block_nbytes, folder), write_as)
+                compare(tree, written, block_nbytes)
     return target
+
+
+def _format_of(path: str, given: str | None, argument: str) -> str:
+    """The format of a file.
+
+    Parameters
+    ----------
+    given : str, optional
+        What the user says.
+    argument : str
+        How the user says it, for messages.
+
+    Raises
+    ------
+    ValueError
+        Unknown.
+
+    Examples
+    --------
+    >>> _format_of("https://host/x.zarr/?key=1", None, "source_format")
+    'zarr'
+    """
+    if given is not None:
+        if given not in FORMATS:
+            raise ValueError(f"{argument}={given!r}: known are {', '.join(FORMATS)}")
+        return given
+    name = PurePosixPath(path.partition("?")[0].rstrip("/")).name.lower()
+    for known, how in FORMATS.items():
+        if name.endswith(how.suffixes):
+            return known
+    # members of stores go on behind them
+    for known in ("b2z", "b2d", "zarr"):
+        if any(part.lower().endswith(FORMATS[known].suffixes) for part in path.split("/")):
+            return known
+    raise ValueError(f"{path}: its suffix says no format; say it: {argument}={' | '.join(FORMATS)}")
 
 
 def _require_apart(source: str, place: Path, inner: str | None) -> None:
@@ -197,31 +252,15 @@ def _require_apart(source: str, place: Path, inner: str | None) -> None:
         )
 
 
-def _read_frames(
-    source: str, dtype: Any = None, storage_options: Mapping[str, Any] | None = None
-) -> Tree:
-    require("convert", "xarray")
-    from b2nd_dask.edges.convert.read_frames import read_frames
-
-    return read_frames(source, dtype, storage_options)
-
-
-def _read(
-    source: str,
-    read_as: str,
-    budget: Budget,
-    scratch: Path,
-    storage_options: Mapping[str, Any] | None = None,
-    other_files: bool = False,
-) -> Tree:
-    """Describe a source in another format."""
-    if read_as == "zarr":
-        return read_zarr(source, budget, storage_options, other_files=other_files)
-    if "://" in source:
-        raise ValueError(f"{source}: only frames and zarr are read from URLs; download the file")
-    if read_as == "hdf5":
-        return read_hdf5(source, budget, other_files=other_files)
-    return read_npy(source, budget) if read_as == "npy" else read_npz(source, budget, scratch)
+def _read(source: Source, read_as: str) -> Tree:
+    """Describe a source."""
+    if read_as in _FRAMES:
+        return _read_frames(source)
+    label = label_of(source.path)
+    with readable(label):
+        if "://" in label and read_as != "zarr":
+            raise ValueError(f"{label}: only frames and zarr are read from URLs; download the file")
+        return FORMATS[read_as].read(source)
 
 
 def _check(tree: Tree, write_as: str, options: Options) -> None:
@@ -232,14 +271,7 @@ def _check(tree: Tree, write_as: str, options: Options) -> None:
     options.check_memory(tree)
     if options.blocks is not None and write_as not in _FRAMES:
         raise ValueError("blocks= is for frames, whose chunks are cut into blocks; leave it out")
-    if write_as in _FRAMES:
-        check_frames(tree, single=write_as == "b2nd")
-    elif write_as == "zarr":
-        check_zarr(tree, options)
-    elif write_as == "hdf5":
-        check_hdf5(tree, options)
-    else:
-        check_npy(tree, options, single=write_as == "npy")
+    FORMATS[write_as].check(tree, options)
 
 
 def _announce(tree: Tree, target: str, *, skip: bool) -> None:
@@ -264,10 +296,3 @@ def warn_of_lost(target: str, lost: list[str]) -> None:
             UserWarning,
             stacklevel=level_of_caller(),
         )
-
-
-def _compare(tree: Tree, made: Staged, write_as: str, budget: Budget, scratch: Path) -> None:
-    ready = str(made.ready)
-    is_frames = write_as in _FRAMES
-    written = _read_frames(ready) if is_frames else _read(ready, write_as, budget, scratch)
-    compare(tree, written, budget, with_numbers if write_as == "hdf5" else None)

@@ -8,14 +8,13 @@ from pathlib import Path
 from typing import Any
 
 from b2nd_dask.edges.convert.convert import warn_of_lost
-from b2nd_dask.edges.convert.lazy import Budget
 from b2nd_dask.edges.convert.options import Options
 from b2nd_dask.edges.convert.read_hdf5 import hdf5_member, hdf5_tree
 from b2nd_dask.edges.convert.write_frames import check_frames, write_archive, write_folder
 from b2nd_dask.edges.convert.zarr_store import zarr_tree
 from b2nd_dask.edges.datasets.frames import stem_of
 from b2nd_dask.edges.datasets.staged import staged
-from b2nd_dask.edges.datasets.tree import Tree, drop_unstorable, entries_of
+from b2nd_dask.edges.datasets.tree import Tree, entries_of, keep_attrs
 from b2nd_dask.graph.read.from_b2nd import from_b2nd
 from b2nd_dask.graph.write.to_b2nd import Writer
 from b2nd_dask.graph.write.write_array import write_array
@@ -24,15 +23,11 @@ from b2nd_dask.graph.write.write_array import write_array
 _OPTIONS = ("chunks", "blocks", "cparams")
 
 
-#: No bound of memory: the user's scheduler runs the blocks.
-_BUDGET = Budget(None, 1)
-
-
 def of_zarr(given: Any) -> Writer | None:
     """An array or a group of zarr; None for another object of the package."""
     if type(given).__name__ not in ("Array", "Group"):
         return None
-    return _writer(zarr_tree(given, str(given.store_path), _BUDGET))
+    return _writer(zarr_tree(given, str(given.store_path)))
 
 
 def of_h5py(given: Any) -> Writer | None:
@@ -42,16 +37,16 @@ def of_h5py(given: Any) -> Writer | None:
         return None
     label = f"{given.file.filename}::{given.name}"
     if kind != "Dataset":
-        return _writer(hdf5_tree(given, label, _BUDGET))
+        return _writer(hdf5_tree(given, label))
     tree = Tree(label)
-    tree.only = hdf5_member(given, label, _BUDGET, tree.lost)
+    tree.only = hdf5_member(given, label, tree.lost)
     return _writer(tree)
 
 
 def _writer(tree: Tree) -> Writer:
     if tree.only is None:
         return partial(_write_group, tree)
-    drop_unstorable(tree)
+    keep_attrs(tree)
     warn_of_lost("a frame", tree.notes("lost"))
     return partial(write_array, tree.only.array, labels=entries_of(tree.only, None))
 
@@ -71,17 +66,18 @@ def _write_group(tree: Tree, urlpath: Any, **options: Any) -> dict[str, Any]:
         raise ValueError(
             f"{path}: a group of arrays becomes a local directory (NAME.b2d) or file (NAME.b2z)"
         )
-    check_frames(tree, single=False)
+    # no bound of memory: the user's scheduler runs the blocks
+    chosen = Options(**{name: options[name] for name in _OPTIONS if name in options})
+    check_frames(tree, chosen)
     refused = tree.notes("refused")
     if refused:
         raise TypeError("; ".join(refused))
     warn_of_lost("a frame", tree.notes("lost"))
-    chosen = {name: options[name] for name in _OPTIONS if name in options}
     target = Path(os.path.abspath(path))  # noqa: PTH100
     replace, fsync = mode == "w", options.get("fsync", True)
     with staged(target, replace=replace, advice='mode="w"', fsync=fsync) as made:
         write = write_archive if path.endswith(".b2z") else write_folder
-        write(tree, made.ready, Options(_BUDGET, **chosen))
+        write(tree, made.ready, chosen)
     return {name: from_b2nd(path, component=_key(name, tree)) for name, _ in tree.walk()}
 
 

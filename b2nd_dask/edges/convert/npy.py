@@ -13,9 +13,8 @@ from typing import Any
 import numpy as np
 from dask.array.core import normalize_chunks
 
-from b2nd_dask.edges.convert.copying import Copier
-from b2nd_dask.edges.convert.lazy import Budget, block_of
-from b2nd_dask.edges.convert.options import Options
+from b2nd_dask.edges.convert.blocks import Copier, block_of
+from b2nd_dask.edges.convert.options import Options, Source
 from b2nd_dask.edges.convert.write_frames import data_of
 from b2nd_dask.edges.datasets.tree import Member, Tree
 from b2nd_dask.frame.write.new_frame import check_storable
@@ -28,19 +27,14 @@ _NO_ALLOCATION = (errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS)
 _ZEROS_NBYTES = 1 << 20
 
 
-def read_npy(path: str, budget: Budget) -> Tree:
+def read_npy(source: Source) -> Tree:
     """Describe a .npy file."""
-    return Tree(path, _member(Path(path), path, budget))
+    return Tree(source.path, _member(Path(source.path), source.path, source.block_nbytes))
 
 
-def read_npz(path: str, budget: Budget, scratch: Path) -> Tree:
-    """Describe the arrays of a .npz file.
-
-    Parameters
-    ----------
-    scratch : Path
-        A directory for the arrays, which cannot be read in parts as they are compressed.
-    """
+def read_npz(source: Source) -> Tree:
+    """Describe the arrays of a .npz file; they are compressed, and unpacked to be read in parts."""
+    path = source.path
     tree = Tree(path)
     if not zipfile.is_zipfile(path):
         Path(path).stat()
@@ -49,17 +43,18 @@ def read_npz(path: str, budget: Budget, scratch: Path) -> Tree:
         for number, entry in enumerate(archive.infolist()):
             name = entry.filename.removesuffix(".npy")
             # a name from the file is never one on the disk
-            plain = scratch / f"{number}.npy"
+            plain = source.scratch / f"{number}.npy"
             with archive.open(entry) as packed, plain.open("wb") as out:
                 shutil.copyfileobj(packed, out, 1 << 20)
             try:
-                tree.members[name] = _member(plain, f"{path}::{printable(name)}", budget)
+                label = f"{path}::{printable(name)}"
+                tree.members[name] = _member(plain, label, source.block_nbytes)
             except TypeError as error:
                 tree.refused.append(str(error))
     return tree
 
 
-def _member(path: Path, label: str, budget: Budget) -> Member:
+def _member(path: Path, label: str, block_nbytes: int) -> Member:
     try:
         elements = np.load(path, mmap_mode="r", allow_pickle=False)
     except (ValueError, EOFError) as error:
@@ -72,11 +67,11 @@ def _member(path: Path, label: str, budget: Budget) -> Member:
     source: Any = mapped_array(elements)
     if source is None:
         source = np.array(elements)
-    sizes = block_of(elements.shape, None, elements.dtype.itemsize, budget.block)
+    sizes = block_of(elements.shape, None, elements.dtype.itemsize, block_nbytes)
     return Member(array_in_blocks(source, normalize_chunks(sizes, elements.shape)))
 
 
-def check_npy(tree: Tree, options: Options, *, single: bool) -> None:
+def check_npy(tree: Tree, options: Options, *, single: bool = False) -> None:
     """Check that a tree can be .npy (one array) or .npz; labels are noted as lost."""
     for name in ("chunks", "cparams"):
         if getattr(options, name) is not None:

@@ -1,28 +1,24 @@
-"""What a user asks a conversion to be: formats by suffixes, parts of files, options."""
+"""What a user asks a conversion to be: parts of files, options of sources and of targets."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import PurePosixPath
+from pathlib import Path
 from typing import Any
 
-from b2nd_dask.edges.convert.lazy import Budget, unit_of
+import dask.array as da
+
 from b2nd_dask.edges.datasets.tree import Tree
 from b2nd_dask.edges.progress import Progress
 
-#: Suffixes of each format.
-FORMATS = {
-    "b2nd": (".b2nd", ".caterva", ".cat2", ".cat"),
-    "b2d": (".b2d",),
-    "b2z": (".b2z", ".b2e"),
-    "zarr": (".zarr", ".zarr.zip", ".zip", ".zr", ".zgroup"),
-    "hdf5": (".h5", ".hdf5", ".hdf", ".he5", ".nc", ".nc4", ".cdf", ".netcdf", ".mat"),
-    "npy": (".npy",),
-    "npz": (".npz",),
-}
 #: What separates a file and a member.
 MARK = "::"
+#: Bytes of a block: smaller chunks are read together, larger ones by themselves.
+BLOCK_NBYTES = 8 << 20
+#: What reads and compresses a block holds it so many times.
+_COPIES = 4
 
 
 def split_member(path: str, member: str | None) -> tuple[str, str | None]:
@@ -46,62 +42,59 @@ def split_member(path: str, member: str | None) -> tuple[str, str | None]:
     return before, inner
 
 
-def format_of(path: str, given: str | None, argument: str) -> str:
-    """The format of a file.
+@dataclass(frozen=True)
+class Source:
+    """What all readers take."""
 
-    Parameters
-    ----------
-    given : str, optional
-        What the user says.
-    argument : str
-        How the user says it, for messages.
-
-    Raises
-    ------
-    ValueError
-        Unknown.
-
-    Examples
-    --------
-    >>> format_of("https://host/x.zarr/?key=1", None, "source_format")
-    'zarr'
-    """
-    if given is not None:
-        if given not in FORMATS:
-            raise ValueError(f"{argument}={given!r}: known are {', '.join(FORMATS)}")
-        return given
-    name = PurePosixPath(path.partition("?")[0].rstrip("/")).name.lower()
-    for known, suffixes in FORMATS.items():
-        if name.endswith(suffixes):
-            return known
-    # members of stores go on behind them
-    for known in ("b2z", "b2d", "zarr"):
-        if any(part.lower().endswith(FORMATS[known]) for part in path.split("/")):
-            return known
-    raise ValueError(f"{path}: its suffix says no format; say it: {argument}={' | '.join(FORMATS)}")
+    path: str
+    block_nbytes: int
+    """That a block should have."""
+    scratch: Path
+    """A directory for what cannot be read in parts."""
+    storage_options: Mapping[str, Any] | None = None
+    dtype: Any = None
+    """Of the elements of a frame of Caterva, which stores none."""
+    other_files: bool = False
+    """Whether elements may lie in other files, which this one names."""
 
 
 @dataclass(frozen=True)
 class Options:
     """Options that all writers take."""
 
-    budget: Budget
+    max_mem: int | None = None
+    """Bytes of memory that the blocks of all threads may take together; None is no bound."""
+    threads: int = 1
     chunks: Any = None
     blocks: Any = None
     cparams: Any = None
     progress: Progress | None = None
+
+    @property
+    def block_nbytes(self) -> int:
+        """Bytes that a block should have."""
+        if self.max_mem is None:
+            return BLOCK_NBYTES
+        return min(BLOCK_NBYTES, self.max_mem // (_COPIES * self.threads))
+
+    def workers(self, block_nbytes: int) -> int:
+        """Threads that may hold a block at once."""
+        if self.max_mem is None:
+            return self.threads
+        return max(1, min(self.threads, self.max_mem // max(1, _COPIES * block_nbytes)))
 
     def given(self, name: str, ndim: int) -> Any:
         """Chunks or blocks of an array; with another number of axes they are meant for others."""
         sizes = getattr(self, name)
         return None if isinstance(sizes, tuple | list) and len(sizes) != ndim else sizes
 
-    def chunks_of(self, shape: tuple[int, ...], default: tuple[int, ...]) -> tuple[int, ...]:
-        """Elements of a chunk of the target along each axis."""
-        sizes = self.given("chunks", len(shape)) or default
-        sizes = (sizes,) * len(shape) if isinstance(sizes, int) else sizes
+    def chunks_of(self, array: da.Array) -> tuple[int, ...]:
+        """Elements of a chunk of the target along each axis: by default of a block of the array."""
+        sizes = self.given("chunks", array.ndim) or array.chunksize
+        sizes = (sizes,) * array.ndim if isinstance(sizes, int) else sizes
         return tuple(
-            max(1, n if size == -1 else min(size, n)) for size, n in zip(sizes, shape, strict=True)
+            max(1, n if size == -1 else min(size, n))
+            for size, n in zip(sizes, array.shape, strict=True)
         )
 
     def check_sizes(self, tree: Tree) -> None:
@@ -136,9 +129,14 @@ class Options:
         """
         for path, member in tree.walk():
             array = member.array
-            of_source = unit_of(array)
-            for unit in (of_source, self.chunks_of(array.shape, of_source)):
-                self.budget.check(path or tree.label, unit, array.dtype.itemsize)
+            for unit in (array.chunksize, self.chunks_of(array)):
+                nbytes = math.prod(unit) * array.dtype.itemsize
+                if self.max_mem is not None and nbytes * _COPIES > self.max_mem:
+                    raise ValueError(
+                        f"{path or tree.label}: max_mem={self.max_mem} is too little for its "
+                        f"chunks of {nbytes} bytes, each of which is decoded as a whole: give "
+                        f"{nbytes * _COPIES} or more"
+                    )
 
 
 def settings_of(cparams: Any) -> dict[str, Any]:

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
 
+from b2nd_dask.edges.convert.options import Source
 from b2nd_dask.edges.datasets.tree import Member, Tree
 from b2nd_dask.edges.xarray.dask_arrays import install
 from b2nd_dask.edges.xarray.places import OpenOptions, Place, in_group, location_of, place_of
@@ -20,14 +19,9 @@ from b2nd_dask.frame.array import Frame
 from b2nd_dask.storage import printable
 
 
-def read_frames(path: str, dtype: Any, storage_options: Mapping[str, Any] | None) -> Tree:
-    """Describe a frame, a directory of frames or a store.
-
-    Parameters
-    ----------
-    dtype : dtype-like, optional
-        Of the elements of a frame of Caterva, which stores none.
-    """
+def read_frames(source: Source) -> Tree:
+    """Describe a frame, a directory of frames or a store."""
+    path, dtype, storage_options = source.path, source.dtype, source.storage_options
     location, group = location_of(path, storage_options)
     place = place_of(location)
     # so that variables become arrays of `from_b2nd`

@@ -9,7 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from b2nd_dask.edges.convert.lazy import Budget, block_of, lazy, regions
+from b2nd_dask.edges.convert.blocks import block_of, lazy, regions
+from b2nd_dask.edges.convert.options import BLOCK_NBYTES, Source
 from b2nd_dask.edges.convert.zarr_store import full_dims
 from b2nd_dask.edges.datasets.tree import Member, Tree
 from b2nd_dask.edges.extras import require
@@ -58,20 +59,15 @@ def file_state(path: str) -> tuple[int, ...]:
     return stat.st_ino, stat.st_size, stat.st_mtime_ns
 
 
-def read_hdf5(path: str, budget: Budget, *, other_files: bool = False) -> Tree:
+def read_hdf5(source: Source) -> Tree:
     """Describe a local file.
-
-    Parameters
-    ----------
-    other_files : bool
-        Whether elements may lie in other files, which this one names.
 
     Raises
     ------
     ValueError
         It is no HDF5 file.
     """
-    h5py = require("convert", "h5py")
+    h5py, path = require("convert", "h5py"), source.path
     if not Path(path).exists():
         raise FileNotFoundError(f"{path}: no such file")
     try:
@@ -86,13 +82,13 @@ def read_hdf5(path: str, budget: Budget, *, other_files: bool = False) -> Tree:
         )
         raise ValueError(f"{path}: {advice}") from error
     with file:
-        return hdf5_tree(file, path, budget, other_files=other_files)
+        return hdf5_tree(file, path, source.block_nbytes, other_files=source.other_files)
 
 
 def hdf5_tree(
     group: Any,
     label: str,
-    budget: Budget,
+    block_nbytes: int = BLOCK_NBYTES,
     *,
     other_files: bool = False,
     seen: set[int] | None = None,
@@ -102,7 +98,7 @@ def hdf5_tree(
     Parameters
     ----------
     other_files : bool
-        As for `read_hdf5`.
+        As for `Source`.
     seen : set of int, optional
         Addresses of the groups so far: one may have several names, also inside of itself.
     """
@@ -122,21 +118,25 @@ def hdf5_tree(
             if h5py.h5o.get_info(child.id).addr in seen:
                 tree.lost.append(f"{inner}, which is another name of a group")
                 continue
-            tree.groups[name] = hdf5_tree(child, inner, budget, other_files=other_files, seen=seen)
+            tree.groups[name] = hdf5_tree(
+                child, inner, block_nbytes, other_files=other_files, seen=seen
+            )
         elif isinstance(child, h5py.Datatype):
             tree.lost.append(f"{inner}, which is a named type")
         elif not _is_bare_dim(child):
             try:
                 if not other_files:
                     _require_own_elements(child)
-                member = hdf5_member(child, inner, budget, tree.lost)
+                member = hdf5_member(child, inner, tree.lost, block_nbytes)
                 tree.members[name.removeprefix(_NO_COORDINATE)] = member
             except TypeError as error:
                 tree.refused.append(f"{inner}: {error}")
     return tree
 
 
-def hdf5_member(dataset: Any, label: str, budget: Budget, lost: list[str]) -> Member:
+def hdf5_member(
+    dataset: Any, label: str, lost: list[str], block_nbytes: int = BLOCK_NBYTES
+) -> Member:
     """Describe an opened dataset.
 
     Raises
@@ -144,7 +144,7 @@ def hdf5_member(dataset: Any, label: str, budget: Budget, lost: list[str]) -> Me
     TypeError
         Strings of any length that are not of NetCDF, references, enumerations, an empty dataset.
     """
-    dtype, is_text = _element_dtype(dataset, budget)
+    dtype, is_text = _element_dtype(dataset, block_nbytes)
     unlimited = [axis for axis, n in enumerate(dataset.maxshape) if n is None]
     if unlimited:
         lost.append(f"that axes {unlimited} of {label} are unlimited (append_axis= appends anyway)")
@@ -161,7 +161,7 @@ def hdf5_member(dataset: Any, label: str, budget: Budget, lost: list[str]) -> Me
         raise TypeError("text of a file that is open for writing: open it to read")
     # chunks of strings hold pointers: those of text would be many times as large
     unit = None if dataset.dtype.kind == "O" else dataset.chunks
-    array = lazy(source, unit, budget, label)
+    array = lazy(source, unit, block_nbytes, label)
     return Member(array, _dims(dataset, label, lost), attrs, is_coord=False)
 
 
@@ -181,7 +181,7 @@ def _is_netcdf(node: Any) -> bool:
     return "_NCProperties" in node.file.attrs
 
 
-def _element_dtype(dataset: Any, budget: Budget) -> tuple[np.dtype[Any], bool]:
+def _element_dtype(dataset: Any, block_nbytes: int) -> tuple[np.dtype[Any], bool]:
     """Dtype of the elements as NumPy has it, and whether they are UTF-8."""
     h5py = require("convert", "h5py")
     if dataset.shape is None:
@@ -190,7 +190,7 @@ def _element_dtype(dataset: Any, budget: Budget) -> tuple[np.dtype[Any], bool]:
     text = h5py.check_string_dtype(dtype)
     if text is not None:
         if text.length is None and _is_netcdf(dataset):
-            return np.dtype(f"U{_longest(dataset, budget)}"), True
+            return np.dtype(f"U{_longest(dataset, block_nbytes)}"), True
         if text.length is None:
             raise TypeError(
                 "strings of any length have no fixed size: write them with a dtype such as "
@@ -208,10 +208,10 @@ def _element_dtype(dataset: Any, budget: Budget) -> tuple[np.dtype[Any], bool]:
     return dtype, False
 
 
-def _longest(dataset: Any, budget: Budget) -> int:
+def _longest(dataset: Any, block_nbytes: int) -> int:
     """Characters of the longest text: strings of NetCDF have no length, elements of frames one."""
     # some bytes of text for each pointer that is stored
-    sizes = block_of(dataset.shape, dataset.chunks, 8 * dataset.dtype.itemsize, budget.block)
+    sizes = block_of(dataset.shape, dataset.chunks, 8 * dataset.dtype.itemsize, block_nbytes)
     texts = dataset.asstr()
     lengths = (
         len(text) for region in regions(dataset.shape, sizes) for text in np.ravel(texts[region])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
@@ -11,27 +11,23 @@ from typing import Any
 import dask
 
 from b2nd_dask.edges.convert.options import Options
-from b2nd_dask.edges.datasets.frames import (
-    begin_folder,
-    check_layout,
-    pack_folder,
-    packed_frame,
-)
-from b2nd_dask.edges.datasets.tree import Member, Tree, drop_unstorable, entries_of
+from b2nd_dask.edges.datasets.frames import check_layout, packed_frame, write_dataset
+from b2nd_dask.edges.datasets.tree import Member, Tree, entries_of, keep_attrs
 from b2nd_dask.edges.progress import tasks_shown
 from b2nd_dask.format.labels.labels import too_many_coords
 from b2nd_dask.graph.write.to_b2nd import to_b2nd
+from b2nd_dask.graph.write.write_array import Write
 
 
-def check_frames(tree: Tree, *, single: bool) -> None:
-    """Check that a tree can be frames.
+def check_frames(tree: Tree, _options: Options, *, single: bool = False) -> None:
+    """Check that a tree can be frames, and keep the attributes that these can hold.
 
     Raises
     ------
     ValueError
         Several arrays for one frame; names that no file can have.
     """
-    drop_unstorable(tree)
+    keep_attrs(tree)
     if single:
         data_of(tree)
     elif tree.only is None:
@@ -76,17 +72,18 @@ def write_frame(tree: Tree, ready: Path, options: Options) -> None:
     _write(member.array, ready, {**how, **_storage(name, member, options)}, options)
 
 
-def write_folder(tree: Tree, ready: Path, options: Options) -> None:
+def write_folder(tree: Tree, ready: Path, options: Options, *, packed: bool = False) -> None:
     """Write a directory of frames, one after the other: each may take all of the memory."""
-    for write in begin_folder(tree.as_group(), ready, partial(_storage, options=options)):
-        _write(*write, options)
+
+    def write(writes: Iterable[Write]) -> None:
+        for each in writes:
+            _write(*each, options)
+
+    storage = partial(_storage, options=options)
+    write_dataset(tree.as_group(), ready, storage, write, packed=packed)
 
 
-def write_archive(tree: Tree, ready: Path, options: Options) -> None:
-    """Write a .b2z."""
-    folder = ready.with_name("frames.part")
-    write_folder(tree, folder, options)
-    pack_folder(folder, ready)
+write_archive = partial(write_folder, packed=True)
 
 
 def _storage(_name: str | None, member: Member, options: Options) -> dict[str, Any]:
@@ -96,12 +93,12 @@ def _storage(_name: str | None, member: Member, options: Options) -> dict[str, A
         "chunks": chunks,
         "blocks": options.given("blocks", ndim),
         "cparams": options.cparams,
-        "max_mem": None if chunks is None else options.budget.nbytes,
+        "max_mem": None if chunks is None else options.max_mem,
     }
 
 
 def _write(array: Any, path: Path, how: Mapping[str, Any], options: Options) -> None:
-    threads = {} if options.budget.nbytes is None else {"num_workers": options.budget.threads}
+    threads = {} if options.max_mem is None else {"num_workers": options.threads}
     bar = tasks_shown(options.progress) if options.progress else nullcontext()
     with dask.config.set(threads), bar:
         to_b2nd(array, path, **how)

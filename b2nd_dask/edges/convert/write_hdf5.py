@@ -12,11 +12,11 @@ from typing import Any
 import dask.array as da
 import numpy as np
 
-from b2nd_dask.edges.convert.copying import Copier
-from b2nd_dask.edges.convert.lazy import unit_of
+from b2nd_dask.edges.convert.blocks import Copier
 from b2nd_dask.edges.convert.options import Options, name_of, settings_of
-from b2nd_dask.edges.datasets.tree import Member, Tree
+from b2nd_dask.edges.datasets.tree import Member, Tree, keep_attrs
 from b2nd_dask.edges.extras import require
+from b2nd_dask.format.labels.pack import NotKeptError
 from b2nd_dask.storage import printable
 
 _UNITS = {
@@ -33,7 +33,7 @@ _BARE_DIM = "This is a netCDF dimension but not a netCDF variable. {:>10}"
 
 
 def check_hdf5(tree: Tree, options: Options) -> None:
-    """Check that a tree can be HDF5; what attributes cannot hold is noted as lost.
+    """Check that a tree can be HDF5, and give it the arrays and attributes that h5py takes.
 
     Raises
     ------
@@ -43,10 +43,13 @@ def check_hdf5(tree: Tree, options: Options) -> None:
         Unknown compression.
     """
     _compression_of(options.cparams)
-    for path, member in tree.walk():
-        with_numbers(member, printable(path) or tree.label)
-        _attrs(member.attrs, path or tree.label, tree.lost)
-    _attrs(tree.attrs, tree.label, tree.lost)
+    for path, level in tree.levels():
+        if level.only is not None:
+            level.only = _with_numbers(level.only, level.label)
+        for name, member in level.members.items():
+            inner = printable(f"{path}/{name}".lstrip("/"))
+            level.members[name] = _with_numbers(member, inner)
+    keep_attrs(tree, _attr)
 
 
 def _compression_of(cparams: Any) -> dict[str, Any]:
@@ -60,7 +63,7 @@ def _compression_of(cparams: Any) -> dict[str, Any]:
     return {"compression": "gzip", "compression_opts": int(given.get("clevel", 4)), "shuffle": True}
 
 
-def with_numbers(member: Member, label: str) -> Member:
+def _with_numbers(member: Member, label: str) -> Member:
     """The array with numbers for times.
 
     Raises
@@ -90,17 +93,12 @@ def with_numbers(member: Member, label: str) -> Member:
     return member
 
 
-def _attrs(attrs: Mapping[str, Any], label: str, lost: list[str]) -> dict[str, Any]:
-    """Attributes in forms that h5py takes: lists of text are arrays of objects for it."""
-    found = {}
-    for name, value in attrs.items():
-        kind = np.asarray(value).dtype.kind if not isinstance(value, Mapping) else "O"
-        if kind in "OmMV":
-            lost.append(f"attribute {name!r} of {label} (HDF5 has no {type(value).__name__})")
-        else:
-            is_texts = kind == "U" and isinstance(value, list)
-            found[name] = np.array(value, object) if is_texts else value
-    return found
+def _attr(_name: str, value: Any, _member: Member | None) -> Any:
+    """An attribute in a form that h5py takes: a list of text is an array of objects for it."""
+    kind = np.asarray(value).dtype.kind if not isinstance(value, Mapping) else "O"
+    if kind in "OmMV":
+        raise NotKeptError(f"HDF5 has no {type(value).__name__}")
+    return np.array(value, object) if kind == "U" and isinstance(value, list) else value
 
 
 def write_hdf5(tree: Tree, ready: Path, options: Options) -> None:
@@ -111,7 +109,7 @@ def write_hdf5(tree: Tree, ready: Path, options: Options) -> None:
         with h5py.File(disk, "w", track_order=True) as file:
             for path, level in tree.as_group().levels():
                 group = file.create_group(path, track_order=True) if path else file
-                group.attrs.update(_attrs(level.attrs, level.label, []))
+                group.attrs.update(level.attrs)
                 made = {
                     name: _write_dataset(member, name, group, options, copier)
                     for name, member in level.members.items()
@@ -139,8 +137,7 @@ def _name_dims(tree: Tree, group: Any, made: dict[str, Any]) -> None:
 
 
 def _write_dataset(member: Member, name: str, group: Any, options: Options, copier: Copier) -> Any:
-    member = with_numbers(member, name)
-    array, attrs = member.array, _attrs(member.attrs, name, [])
+    array, attrs = member.array, dict(member.attrs)
     dtype: Any = array.dtype
     is_text = dtype.kind == "U"
     if is_text:
@@ -148,8 +145,7 @@ def _write_dataset(member: Member, name: str, group: Any, options: Options, copi
         dtype = require("convert", "h5py").string_dtype("utf-8", max(1, dtype.itemsize))
     cut: dict[str, Any] = {}
     if array.size and array.ndim:
-        chunks = options.chunks_of(array.shape, unit_of(array))
-        cut = {"chunks": chunks, **_compression_of(options.cparams)}
+        cut = {"chunks": options.chunks_of(array), **_compression_of(options.cparams)}
     fill = attrs.get("_FillValue", attrs.pop("fill_value", None))
     fill = fill if array.dtype.kind in "iufc" else None
     dataset = group.create_dataset(name, array.shape, dtype, fillvalue=fill, **cut)

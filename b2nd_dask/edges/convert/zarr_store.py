@@ -11,12 +11,11 @@ from typing import Any
 
 import numpy as np
 
-from b2nd_dask.edges.convert.copying import Copier
-from b2nd_dask.edges.convert.lazy import Budget, label_of, lazy, unit_of
-from b2nd_dask.edges.convert.options import Options, name_of, settings_of
-from b2nd_dask.edges.datasets.tree import Member, Tree
+from b2nd_dask.edges.convert.blocks import Copier, label_of, lazy
+from b2nd_dask.edges.convert.options import BLOCK_NBYTES, Options, Source, name_of, settings_of
+from b2nd_dask.edges.datasets.tree import Member, Tree, keep_attrs
 from b2nd_dask.edges.extras import require
-from b2nd_dask.format.labels.pack import NotKeptError, as_json
+from b2nd_dask.format.labels.pack import as_json
 from b2nd_dask.frame.write.new_frame import check_storable
 from b2nd_dask.storage import printable
 
@@ -42,13 +41,7 @@ def open_zarr(path: str, storage_options: Mapping[str, Any] | None) -> Any:
     return zarr.open(path, mode="r", storage_options=options)
 
 
-def read_zarr(
-    path: str,
-    budget: Budget,
-    storage_options: Mapping[str, Any] | None = None,
-    *,
-    other_files: bool = False,
-) -> Tree:
+def read_zarr(source: Source) -> Tree:
     """Describe a store of zarr.
 
     Raises
@@ -56,10 +49,11 @@ def read_zarr(
     ValueError
         A symbolic link leads out of its directory, and `other_files` is false.
     """
-    label = label_of(path)
-    if not other_files:
-        _refuse_links(path, label)
-    return zarr_tree(open_zarr(path, storage_options), label, budget)
+    label = label_of(source.path)
+    if not source.other_files:
+        _refuse_links(source.path, label)
+    node = open_zarr(source.path, source.storage_options)
+    return zarr_tree(node, label, source.block_nbytes)
 
 
 def _refuse_links(path: str, label: str) -> None:
@@ -76,11 +70,11 @@ def _refuse_links(path: str, label: str) -> None:
                 )
 
 
-def zarr_tree(node: Any, label: str, budget: Budget) -> Tree:
+def zarr_tree(node: Any, label: str, block_nbytes: int = BLOCK_NBYTES) -> Tree:
     """Describe an opened array or group."""
     tree = Tree(label)
     if hasattr(node, "shape"):
-        tree.only = _member(node, label, budget)
+        tree.only = _member(node, label, block_nbytes)
         return tree
     tree.attrs = dict(node.attrs)
     with warnings.catch_warnings():
@@ -90,16 +84,16 @@ def zarr_tree(node: Any, label: str, budget: Budget) -> Tree:
     for name, child in members:
         inner = f"{label}/{printable(name)}"
         if not hasattr(child, "shape"):
-            tree.groups[name] = zarr_tree(child, inner, budget)
+            tree.groups[name] = zarr_tree(child, inner, block_nbytes)
             continue
         try:
-            tree.members[name] = _member(child, inner, budget)
+            tree.members[name] = _member(child, inner, block_nbytes)
         except TypeError as error:
             tree.refused.append(f"{inner}: {error}")
     return tree
 
 
-def _member(array: Any, label: str, budget: Budget) -> Member:
+def _member(array: Any, label: str, block_nbytes: int) -> Member:
     """Describe an opened array.
 
     Raises
@@ -117,7 +111,7 @@ def _member(array: Any, label: str, budget: Budget) -> Member:
     dims = attrs.pop(_DIMS_V2, None)
     if array.metadata.zarr_format == 3:
         dims = array.metadata.dimension_names or dims
-    elements = lazy(array, array.shards or array.chunks, budget, label)
+    elements = lazy(array, array.shards or array.chunks, block_nbytes, label)
     attrs |= _fill_attrs(array, labelled=_DIMS_V2 in array.attrs)
     return Member(elements, full_dims(dims, array.ndim), attrs)
 
@@ -151,7 +145,7 @@ def full_dims(dims: Any, ndim: int) -> tuple[str, ...] | None:
 
 
 def check_zarr(tree: Tree, options: Options) -> None:
-    """Check that a tree can be zarr; attributes that JSON cannot hold are noted as lost.
+    """Check that a tree can be zarr, and keep the attributes that JSON can hold.
 
     Raises
     ------
@@ -159,9 +153,7 @@ def check_zarr(tree: Tree, options: Options) -> None:
         Unknown compression.
     """
     _codec_of(options.cparams)
-    for path, member in tree.walk():
-        _attrs(member.attrs, path or tree.label, tree.lost, member)
-    _attrs(tree.attrs, tree.label, tree.lost)
+    keep_attrs(tree, _attr)
 
 
 def _codec_of(cparams: Any) -> Any:
@@ -181,21 +173,12 @@ def _codec_of(cparams: Any) -> Any:
     return zarr.codecs.BloscCodec(cname=codec, clevel=int(given.get("clevel", 5)), shuffle=shuffle)
 
 
-def _attrs(
-    attrs: Mapping[str, Any], label: str, lost: list[str], member: Member | None = None
-) -> dict[str, Any]:
-    """Attributes as JSON, with the fill value as xarray codes it."""
-    found: dict[str, Any] = {}
-    for name, value in attrs.items():
-        try:
-            if name == "_FillValue" and member is not None:
-                coder = require("convert", "xarray.backends.zarr").FillValueCoder
-                found[name] = coder.encode(value, member.array.dtype)
-            else:
-                found[name] = as_json(value)
-        except (NotKeptError, TypeError, ValueError, KeyError) as reason:
-            lost.append(f"attribute {name!r} of {label} ({reason})")
-    return found
+def _attr(name: str, value: Any, member: Member | None) -> Any:
+    """An attribute as JSON, the fill value as xarray codes it."""
+    if name == "_FillValue" and member is not None:
+        coder = require("convert", "xarray.backends.zarr").FillValueCoder
+        return coder.encode(value, member.array.dtype)
+    return as_json(value)
 
 
 def write_zarr(tree: Tree, ready: Path, options: Options) -> None:
@@ -206,8 +189,7 @@ def write_zarr(tree: Tree, ready: Path, options: Options) -> None:
     try:
         for path, level in tree.levels():
             if level.only is None:
-                attrs = _attrs(level.attrs, level.label, [])
-                zarr.create_group(store, path=path, zarr_format=3, attributes=attrs)
+                zarr.create_group(store, path=path, zarr_format=3, attributes=level.attrs)
         copier = Copier(tree, options)
         for path, member in tree.walk():
             copier.copy(member, _created(member, store, path, options))
@@ -217,7 +199,7 @@ def write_zarr(tree: Tree, ready: Path, options: Options) -> None:
 
 def _created(member: Member, store: Any, path: str, options: Options) -> Any:
     """The array that elements are copied to."""
-    attrs = _attrs(member.attrs, "", [], member)
+    attrs = dict(member.attrs)
     fill = attrs.pop("fill_value", None)
     compression = {} if options.cparams is None else {"compressors": _codec_of(options.cparams)}
     return require("convert", "zarr").create_array(
@@ -225,7 +207,7 @@ def _created(member: Member, store: Any, path: str, options: Options) -> Any:
         name=path or None,
         shape=member.array.shape,
         dtype=member.array.dtype,
-        chunks=options.chunks_of(member.array.shape, unit_of(member.array)),
+        chunks=options.chunks_of(member.array),
         zarr_format=3,
         fill_value=fill,
         dimension_names=member.dims,

@@ -75,16 +75,34 @@ def _problem_of_name(name: str) -> str | None:
     )
 
 
-def begin_folder(
-    tree: Tree, folder: Path, storage: Callable[[str, Member], Mapping[str, Any]]
-) -> list[Write]:
-    """Make a folder with what stands beside the frames, and say what is written to each of these.
+def write_dataset(
+    tree: Tree,
+    ready: Path,
+    storage: Callable[[str, Member], Mapping[str, Any]],
+    write: Callable[[list[Write]], object],
+    *,
+    packed: bool,
+) -> None:
+    """Write a directory of frames, or an uncompressed archive, in which frames are read.
 
     Parameters
     ----------
     storage : callable
         How the frame of an array is stored, by its name.
+    write : callable
+        Writes the frames.
     """
+    folder = ready.with_name("frames.part") if packed else ready
+    write(_begun(tree, folder, storage))
+    if packed:
+        with about(str(ready)):
+            _pack(folder, ready)
+
+
+def _begun(
+    tree: Tree, folder: Path, storage: Callable[[str, Member], Mapping[str, Any]]
+) -> list[Write]:
+    """Make a folder with what stands beside frames, and say what is written to each of these."""
     writes: list[Write] = []
     for inner, level in tree.levels():
         place = folder / inner
@@ -100,14 +118,13 @@ def begin_folder(
     return writes
 
 
-def pack_folder(folder: Path, archive: Path) -> None:
-    """Move a directory into a .b2z: an uncompressed zip; frames are read where they lie in it."""
-    with about(str(archive)):
-        with zipfile.ZipFile(archive, "w", zipfile.ZIP_STORED) as target:
-            for path in sorted(folder.rglob("*")):
-                if path.is_file():
-                    target.write(path, path.relative_to(folder).as_posix())
-        remove_path(folder)
+def _pack(folder: Path, archive: Path) -> None:
+    """Move a directory into a zip."""
+    with zipfile.ZipFile(archive, "w", zipfile.ZIP_STORED) as target:
+        for path in sorted(folder.rglob("*")):
+            if path.is_file():
+                target.write(path, path.relative_to(folder).as_posix())
+    remove_path(folder)
 
 
 def packed_frame(member: Member, name: str) -> bytes:

@@ -25,24 +25,13 @@ _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 @contextmanager
-def changing(path: Path) -> Iterator[None]:
+def changing(path: Path, *, replaced: bool = False, wait: bool = False) -> Iterator[None]:
     """Keep others from changing or replacing a dataset while the block runs.
 
-    Raises
-    ------
-    StaleFrameError
-        Another process changes it.
-    """
-    fd = _lock(path)
-    try:
-        yield
-    finally:
-        os.close(fd)
-
-
-@contextmanager
-def replacing(path: Path, *, wait: bool = False) -> Iterator[None]:
-    """Keep others from changing what is replaced, where that is a directory.
+    Parameters
+    ----------
+    replaced : bool
+        Whether it is to be replaced, and need not be a directory.
 
     Raises
     ------
@@ -50,13 +39,13 @@ def replacing(path: Path, *, wait: bool = False) -> Iterator[None]:
         Another process changes it, and `wait` is false.
     """
     fd = None
-    if path.is_dir():
-        try:
+    try:
+        if not replaced or path.is_dir():
             fd = _lock(path, wait=wait)
-        except OSError as error:
-            # where there are no locks, datasets are not changed either
-            if error.errno not in NO_LOCKS:
-                raise
+    except OSError as error:
+        # where there are no locks, datasets are not changed, only replaced
+        if not replaced or error.errno not in NO_LOCKS:
+            raise
     try:
         yield
     finally:
@@ -64,7 +53,7 @@ def replacing(path: Path, *, wait: bool = False) -> Iterator[None]:
             os.close(fd)
 
 
-def _lock(path: Path, *, wait: bool = False) -> int:
+def _lock(path: Path, *, wait: bool) -> int:
     """Lock the directory that a path names now; returns the descriptor that holds it."""
     while True:
         fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
@@ -124,7 +113,7 @@ def staged(target: Path, *, replace: bool, advice: str, fsync: bool = True) -> I
     # the suffix of what the user named counts
     name, target = target.name, Path(os.path.realpath(target))
     # now, since what is written may take hours
-    with replacing(target):
+    with changing(target, replaced=True):
         require_replaceable(target)
     if not target.parent.is_dir():
         raise FileNotFoundError(
@@ -139,7 +128,7 @@ def staged(target: Path, *, replace: bool, advice: str, fsync: bool = True) -> I
         with about(str(target)):
             if fsync:
                 _sync(made.ready)
-            with replacing(target, wait=True):
+            with changing(target, replaced=True, wait=True):
                 # files may have come while it was written
                 require_replaceable(target)
                 publish_path(made.ready, target, replace=replace, fsync=fsync)

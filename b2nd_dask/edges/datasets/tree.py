@@ -5,18 +5,15 @@ The arrays are not read yet. docs/format.md, Labels, has the entries.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 import dask.array as da
 
 from b2nd_dask.format.labels.labels import Labels
-from b2nd_dask.format.labels.pack import build_manifest, pack_labels, problem_of
-from b2nd_dask.storage import printable
-
-#: Names that an error lists.
-_LISTED = 8
+from b2nd_dask.format.labels.pack import NotKeptError, build_manifest, pack_labels, storable
+from b2nd_dask.frame.members.files import some_of
 
 
 @dataclass(frozen=True)
@@ -101,11 +98,7 @@ class Tree:
 
     def listed(self) -> str:
         """Names of the arrays, for messages."""
-        names = [printable(path) for path, _ in self.walk()]
-        if not names:
-            return "no arrays"
-        more = f" and {len(names) - _LISTED} more" if len(names) > _LISTED else ""
-        return ", ".join(names[:_LISTED]) + more
+        return some_of([path for path, _ in self.walk()]) or "no arrays"
 
 
 def labels_of(
@@ -128,30 +121,26 @@ def entries_of(
     return pack_labels(labels_of(member, name, coords=coords))
 
 
-def unstorable_attrs(tree: Tree) -> list[tuple[str, dict[str, Any], str, str]]:
-    """List attributes that cannot be stored: owner, all attributes of it, name, reason."""
-    return [
-        (owner, attrs, name, problem)
-        for owner, attrs in _all_attrs(tree)
-        for name, value in attrs.items()
-        if (problem := problem_of(value)) is not None
-    ]
+#: Of the name and value of an attribute and of its array what a target stores; raises a reason.
+Form = Callable[[str, Any, Member | None], Any]
 
 
-def drop_unstorable(tree: Tree) -> None:
-    """Move attributes that cannot be stored from all arrays to what is lost."""
-    for owner, attrs, name, problem in unstorable_attrs(tree):
-        del attrs[name]
-        tree.lost.append(f"attribute {name!r} of {owner} ({problem})")
+def keep_attrs(tree: Tree, form: Form = lambda name, value, _: storable(name, value)) -> None:
+    """Give attributes the form that a target stores; those without one become what is lost."""
+    for owner, attrs, member in _all_attrs(tree):
+        for name, value in list(attrs.items()):
+            try:
+                attrs[name] = form(name, value, member)
+            except (NotKeptError, TypeError, ValueError, KeyError) as reason:
+                del attrs[name]
+                tree.lost.append(f"attribute {name!r} of {owner} ({reason})")
 
 
-def _all_attrs(tree: Tree) -> Iterator[tuple[str, Any]]:
+def _all_attrs(tree: Tree) -> Iterator[tuple[str, Any, Member | None]]:
     for _, level in tree.levels():
-        yield level.label, level.attrs
-        for name, member in level.members.items():
-            yield name, member.attrs
-        if level.only is not None:
-            yield level.label, level.only.attrs
+        yield level.label, level.attrs, None
+    for path, member in tree.walk():
+        yield path or tree.label, member.attrs, member
 
 
 def sizes_of(tree: Tree) -> dict[str, int]:

@@ -9,8 +9,8 @@ import xarray as xr
 
 from b2nd_dask.edges.datasets.frames import packed_frame
 from b2nd_dask.edges.datasets.tree import Member
+from b2nd_dask.edges.xarray.append import growing, member_like, require_equal, slices_of
 from b2nd_dask.edges.xarray.encoding import STORAGE
-from b2nd_dask.edges.xarray.existing import growing, member_like, require_equal, slices_of
 from b2nd_dask.edges.xarray.variables import NAMELESS
 from b2nd_dask.edges.xarray.write import check_dims, storage_of, tree_of
 from b2nd_dask.errors import StaleFrameError

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import xarray as xr
-from xarray.backends import AbstractDataStore, BackendEntrypoint, StoreBackendEntrypoint
+from xarray.backends import BackendEntrypoint
 
 from b2nd_dask.edges.xarray.dask_arrays import install
 from b2nd_dask.edges.xarray.nested import combined, is_nested
@@ -19,9 +19,9 @@ from b2nd_dask.edges.xarray.places import (
     in_group,
     location_of,
     manifest_of,
+    open_snapshot,
     place_of,
 )
-from b2nd_dask.edges.xarray.snapshot import open_snapshot
 from b2nd_dask.edges.xarray.variables import Contents, contents_of_frame, contents_of_place
 from b2nd_dask.errors import FrameFormatError, UnsupportedFrameError
 from b2nd_dask.format.labels.manifest import MANIFEST
@@ -278,28 +278,13 @@ def _stem(path: str) -> str:
     return name if name and not name.startswith("<") else "data"
 
 
-class _Store(AbstractDataStore):
-    """What `StoreBackendEntrypoint` decodes."""
-
-    def __init__(self, contents: Contents) -> None:
-        self._contents = contents
-
-    def load(self) -> tuple[dict[str, xr.Variable], dict[str, Any]]:
-        return self._contents.variables, self._contents.attrs
-
-    def get_encoding(self) -> dict[str, Any]:
-        return {}
-
-
 def _decoded(
     contents: Contents, dropped: Collection[str], decoders: Mapping[str, Any]
 ) -> xr.Dataset:
     """Decode by the CF conventions, as xarray does for any store."""
     try:
-        ds = StoreBackendEntrypoint().open_dataset(
-            _Store(contents),
-            drop_variables=dropped,
-            **decoders,
+        variables, attrs, coords = xr.conventions.decode_cf_variables(
+            contents.variables, contents.attrs, drop_variables=dropped, **decoders
         )
     except Exception as error:
         error.add_note(
@@ -307,11 +292,9 @@ def _decoded(
             "or decode_coords=False opens it as it is stored"
         )
         raise
-    # a coordinate need not be that of a dim; `set_coords` would put these in front
-    names = {*contents.coords, *ds.coords}
-    ordered = {name: ds.variables[name] for name in contents.variables if name in ds.variables}
-    coords = {name: variable for name, variable in ordered.items() if name in names}
-    data = {name: variable for name, variable in ordered.items() if name not in names}
-    made = xr.Dataset(data, xr.Coordinates(coords, indexes={}), ds.attrs)
-    made.encoding = {**ds.encoding, "source": contents.label}
-    return made
+    names = {*contents.coords, *coords, *(n for n, each in variables.items() if each.dims == (n,))}
+    data = {name: each for name, each in variables.items() if name not in names}
+    beside = {name: each for name, each in variables.items() if name in names}
+    ds = xr.Dataset(data, xr.Coordinates(beside, indexes={}), attrs)
+    ds.encoding["source"] = contents.label
+    return ds

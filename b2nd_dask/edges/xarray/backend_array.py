@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import math
+from collections.abc import Callable
 from typing import Any, Self
 
 import numpy as np
@@ -19,10 +19,20 @@ _POINTS = 1 << 22
 _NEAR = 2
 
 
-class FrameArray(BackendArray):
+class _Shared(BackendArray):
+    """An array that copies share, since nothing changes it."""
+
+    def __copy__(self) -> Self:
+        return self
+
+    def __deepcopy__(self, memo: Any) -> Self:
+        return self
+
+
+class FrameArray(_Shared):
     """A frame behind xarray's lazy indexing.
 
-    Safe in threads; pickles as a reference to one version of the frame; copies share it.
+    Safe in threads; pickles as a reference to one version of the frame.
 
     Parameters
     ----------
@@ -35,12 +45,6 @@ class FrameArray(BackendArray):
         self.frame = frame
         self.shape = frame.shape if shape is None else shape
         self.dtype = frame.dtype
-
-    def __copy__(self) -> Self:
-        return self
-
-    def __deepcopy__(self, memo: Any) -> Self:
-        return self
 
     def __dask_tokenize__(self) -> tuple[Any, ...]:
         return ("b2nd_dask.FrameArray", self.frame, self.shape)
@@ -57,15 +61,8 @@ class FrameArray(BackendArray):
         if len(self.shape) < self.frame.ndim:
             return self.frame[0]
         if isinstance(key, indexing.VectorizedIndexer):
-            return _read_vectorized(self.frame, self.shape, key.tuple)
-        # the oldest xarray fails to turn those round that select nothing backwards
-        nothing = slice(0, 0)
-        plain = tuple(
-            nothing if isinstance(k, slice) and not range(n)[k] else k
-            for k, n in zip(key.tuple, self.shape, strict=True)
-        )
-        support = indexing.IndexingSupport.OUTER
-        return indexing.explicit_indexing_adapter(type(key)(plain), self.shape, support, self._read)
+            return _read_points(self.frame, self.shape, key.tuple)
+        return _adapted(key, self.shape, indexing.IndexingSupport.OUTER, self._read)
 
     def _read(self, key: tuple[Any, ...]) -> Any:
         """Read ascending positions along each axis, those of a chunk and its neighbours at once."""
@@ -89,6 +86,21 @@ class FrameArray(BackendArray):
         return np.concatenate(parts, left).astype(self.dtype, copy=False)
 
 
+def _adapted(
+    key: indexing.ExplicitIndexer, shape: tuple[int, ...], support: Any, read: Callable[..., Any]
+) -> Any:
+    """Read by keys that the array supports; xarray selects the rest of what was read."""
+    if not isinstance(key, indexing.VectorizedIndexer):
+        # below xarray 2026.9 both fail where they select nothing: slices that go backwards, arrays
+        nothing = (
+            not range(n)[k] if isinstance(k, slice) else not np.size(k)
+            for k, n in zip(key.tuple, shape, strict=True)
+        )
+        pairs = zip(key.tuple, nothing, strict=True)
+        key = type(key)(tuple(slice(0) if empty else k for k, empty in pairs))
+    return indexing.explicit_indexing_adapter(key, shape, support, read)
+
+
 def _positions(index: Any, size: int) -> NDArray[np.int64]:
     """Positions that an integer array selects, none of them negative."""
     array = np.asarray(index, np.int64)
@@ -97,31 +109,17 @@ def _positions(index: Any, size: int) -> NDArray[np.int64]:
     return np.where(array < 0, array + size, array)
 
 
-def _read_vectorized(frame: Frame, shape: tuple[int, ...], key: tuple[Any, ...]) -> Any:
-    """Read points: arrays that go together, then the axes of slices."""
-    arrays = [axis for axis, index in enumerate(key) if not isinstance(index, slice)]
-    slices = [axis for axis, index in enumerate(key) if isinstance(index, slice)]
-    shared = np.broadcast_shapes(*(np.shape(key[axis]) for axis in arrays))
-    ranges = {axis: range(shape[axis])[key[axis]] for axis in slices}
-    full = (*shared, *(len(ranges[axis]) for axis in slices))
-    out = np.empty(math.prod(full), frame.dtype)
-    chosen = {
-        axis: np.broadcast_to(_positions(key[axis], shape[axis]), shared).ravel() for axis in arrays
-    }
-    reference = reference_of(frame)
-    inner = math.prod(full[len(shared) :])
+def _read_points(frame: Frame, shape: tuple[int, ...], key: tuple[Any, ...]) -> Any:
+    """Read single elements: xarray has made arrays of all indices, which go together."""
+    coords = np.broadcast_arrays(*map(_positions, key, shape))
+    out = np.empty(coords[0].size, frame.dtype)
     for start in range(0, out.size, _POINTS):
-        flat = np.arange(start, min(start + _POINTS, out.size))
-        point, rest = np.divmod(flat, max(inner, 1))
-        coords: list[Any] = [chosen[a][point] if a in chosen else None for a in range(frame.ndim)]
-        for axis in reversed(slices):
-            rest, at = np.divmod(rest, len(ranges[axis]))
-            coords[axis] = ranges[axis].start + at * ranges[axis].step
-        out[flat[0] : flat[-1] + 1] = reference.read_points(tuple(coords))
-    return out.reshape(full)
+        part = slice(start, start + _POINTS)
+        out[part] = reference_of(frame).read_points(tuple(each.flat[part] for each in coords))
+    return out.reshape(coords[0].shape)
 
 
-class GeogridArray(BackendArray):
+class GeogridArray(_Shared):
     """A variable that xarray-blosc2 packed: integers, differences along the last axis.
 
     A row is read from its begin to the last element that is selected.
@@ -133,24 +131,11 @@ class GeogridArray(BackendArray):
         self.shape = packed.shape
         self.dtype = np.dtype(how.dtype)
 
-    def __copy__(self) -> Self:
-        return self
-
-    def __deepcopy__(self, memo: Any) -> Self:
-        return self
-
     def __dask_tokenize__(self) -> tuple[Any, ...]:
         return ("b2nd_dask.GeogridArray", self._packed.__dask_tokenize__(), repr(self._how))
 
     def __getitem__(self, key: indexing.ExplicitIndexer) -> Any:
-        if isinstance(key, indexing.OuterIndexer):
-            # xarray below 2026.9 looks for the first of no positions
-            none = (isinstance(index, np.ndarray) and not index.size for index in key.tuple)
-            pairs = zip(key.tuple, none, strict=True)
-            key = indexing.OuterIndexer(tuple(slice(0) if empty else i for i, empty in pairs))
-        return indexing.explicit_indexing_adapter(
-            key, self.shape, indexing.IndexingSupport.BASIC, self._read
-        )
+        return _adapted(key, self.shape, indexing.IndexingSupport.BASIC, self._read)
 
     def _read(self, key: tuple[Any, ...]) -> Any:
         how = self._how

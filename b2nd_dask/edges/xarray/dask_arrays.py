@@ -58,18 +58,16 @@ def install() -> None:
     expressions = sys.modules.get("dask_array")
     # imported by those who register it
     manager = getattr(sys.modules.get("dask_array._xarray"), "DaskArrayExprManager", None)
-    own = getattr(manager, "from_array", None)
-    if expressions is None or own is None:
-        return
-    if list(inspect.signature(own).parameters) != ["self", "data", "chunks", "kwargs"]:
-        _xarray_compat.warn_once(f"DaskArrayExprManager.from_array{inspect.signature(own)}")
-        return
-    _install_in(manager, _Library(expressions, "dask-array"))
+    if expressions is not None and hasattr(manager, "from_array"):
+        _install_in(manager, _Library(expressions, "dask-array"))
 
 
 def _install_in(manager: Any, library: _Library) -> None:
     own = manager.from_array
     if hasattr(own, "xarray_own"):
+        return
+    if list(inspect.signature(own).parameters) != ["self", "data", "chunks", "kwargs"]:
+        _xarray_compat.warn_once(f"{manager.__name__}.from_array{inspect.signature(own)}")
         return
 
     @functools.wraps(own)

@@ -79,9 +79,6 @@ def member_of(
     variable = _encoded(variable, str(name), given, where)
     array = variable.data
     _check_decodes(variable, str(name), where)
-    lost = [key for key in variable.attrs if not isinstance(key, str)]
-    if lost:
-        raise TypeError(f"{where}: the attribute {lost[0]!r} has a name that is no text: rename it")
     attrs: dict[str, Any] = dict(variable.attrs)
     return Member(array, tuple(map(str, variable.dims)), attrs, str(name), is_coord)
 

@@ -1,18 +1,21 @@
-"""Where the arrays of a dataset lie: a directory, a level of a store, with what is beside them."""
+"""Where the arrays of a dataset lie: a directory, a level of a store, with what is beside them.
+
+`open_snapshot` opens manifest and frames of a dataset in one version of it.
+"""
 
 from __future__ import annotations
 
 import os
 from bisect import bisect_left
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import islice, takewhile
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
-from b2nd_dask.errors import B2ndError, UnsupportedFrameError
+from b2nd_dask.errors import B2ndError, StaleFrameError, UnsupportedFrameError
 from b2nd_dask.format.labels.manifest import MANIFEST, MAX_MANIFEST_NBYTES, Manifest, parse_manifest
 from b2nd_dask.frame.access import frame_at, locate
 from b2nd_dask.frame.array import Frame
@@ -20,7 +23,9 @@ from b2nd_dask.frame.members.files import (
     ARRAY,
     EMBED,
     inside,
+    is_folder,
     is_key,
+    is_named_store,
     is_plain_folder,
     opened,
     path_of,
@@ -30,6 +35,7 @@ from b2nd_dask.frame.members.listing import list_members
 from b2nd_dask.frame.members.store import locate_member, open_store
 from b2nd_dask.storage import (
     MAIN_MEMBER,
+    Identity,
     Location,
     Span,
     is_zip,
@@ -39,6 +45,9 @@ from b2nd_dask.storage import (
 )
 
 _SEALED = (".b2enc",)
+#: To open a dataset that others change meanwhile.
+_TRIES = 20
+_Opened = TypeVar("_Opened")
 
 
 @dataclass(frozen=True)
@@ -288,3 +297,51 @@ def location_of(source: Any, storage_options: Mapping[str, Any] | None) -> tuple
             if isinstance(store, StoreLevel) and any(k.startswith(f"/{key}/") for k in store.keys):
                 return location, key
     return locate(source, 0, storage_options), ""
+
+
+def open_snapshot(
+    source: Any, storage_options: Mapping[str, Any] | None, build: Callable[[], _Opened]
+) -> _Opened:
+    """Open a dataset; open it again if it was replaced meanwhile.
+
+    Manifest and frames are opened one after the other, by their names. Once it is open, each frame
+    raises StaleFrameError when it changes.
+
+    Parameters
+    ----------
+    source : path, URL or object
+        What the user names.
+    build : callable
+        Opens it.
+
+    Raises
+    ------
+    StaleFrameError
+        It is replaced again and again.
+    """
+    if not isinstance(source, str | os.PathLike):
+        return build()
+    location = Location.of(split_store(source)[0], storage_options=storage_options)
+    for _ in range(_TRIES):
+        before = _version(location)
+        try:
+            found = build()
+        except (B2ndError, OSError):
+            if _version(location) == before:
+                raise
+            continue
+        if _version(location) == before:
+            return found
+    raise StaleFrameError("it is replaced again and again while it is opened", path=location.label)
+
+
+def _version(location: Location) -> Identity | None:
+    """Identity of what every writer of a dataset replaces: its one file, or its manifest."""
+    if location.is_url:
+        if not is_named_store(location):
+            return None
+        is_file = not is_folder(location)
+    else:
+        is_file = Path(location.url).is_file()
+    with opened(location if is_file else inside(location, MANIFEST)) as reader:
+        return None if reader is None else reader.opened_identity()

@@ -14,9 +14,8 @@ from xarray.core import indexing
 from b2nd_dask.edges.xarray.backend_array import FrameArray, GeogridArray
 from b2nd_dask.edges.xarray.places import OpenOptions, Place, manifest_of
 from b2nd_dask.errors import B2ndError, FrameFormatError
-from b2nd_dask.format.labels.labels import COORDS, SCALING
+from b2nd_dask.format.labels.labels import COORDS, SCALING, UnpackedLabels, unpack_labels
 from b2nd_dask.format.labels.manifest import COORD, Manifest
-from b2nd_dask.format.labels.unpack import UnpackedLabels, unpack_labels
 from b2nd_dask.frame.array import Frame, reference_of
 from b2nd_dask.frame.join import open_all
 from b2nd_dask.storage import Location
@@ -42,18 +41,16 @@ class Contents:
     without_dims: set[str] = field(default_factory=set)
     """Variables whose frames name no dims."""
     attrs: dict[str, Any] = field(default_factory=dict)
-    sources: dict[str, str] = field(default_factory=dict)
-    """For each variable the file, for messages."""
 
-    def add(self, name: str, variable: xr.Variable, source: str, *, is_coord: bool) -> None:
+    def add(self, name: str, variable: xr.Variable, *, is_coord: bool) -> None:
         """Add a variable, whose name must be new."""
         if name in self.variables:
+            other = self.variables[name].encoding["source"]
             raise FrameFormatError(
-                f"two variables are called {name!r}: the other one is in {self.sources[name]}",
-                path=source,
+                f"two variables are called {name!r}: the other one is in {other}",
+                path=variable.encoding["source"],
             )
         self.variables[name] = variable
-        self.sources[name] = source
         if is_coord:
             self.coords.add(name)
 
@@ -64,7 +61,7 @@ class Contents:
             same = known is not None and known.identical(variable)  # type: ignore[no-untyped-call]
             if name in other.coords and same:
                 continue
-            self.add(name, variable, other.sources[name], is_coord=name in other.coords)
+            self.add(name, variable, is_coord=name in other.coords)
         if not self.attrs:
             self.attrs = dict(other.attrs)
 
@@ -75,10 +72,11 @@ class Contents:
             for dim, size in variable.sizes.items():
                 known, other = found.setdefault(dim, (size, name))
                 if known != size:
+                    source = self.variables[other].encoding["source"]
                     raise FrameFormatError(
                         f"dim {dim!r} of {name!r} has the length {size}, but {known} in {other!r} "
-                        f"({self.sources[other]}); drop_variables=[{name!r}] leaves it out",
-                        path=self.sources[name],
+                        f"({source}); drop_variables=[{name!r}] leaves it out",
+                        path=variable.encoding["source"],
                     )
 
 
@@ -90,7 +88,7 @@ def contents_of_frame(frame: Frame, stem: str) -> Contents:
     name = labels.name if unpacked.is_named else stem
     name = NAMELESS if name is None else name
     variable = _variable(frame, unpacked, frame.shape)
-    contents.add(name, variable, frame.path, is_coord=labels.is_coord)
+    contents.add(name, variable, is_coord=labels.is_coord)
     if not unpacked.has_dims:
         contents.without_dims.add(name)
     for coord, raw in labels.coords.items():
@@ -103,7 +101,7 @@ def contents_of_frame(frame: Frame, stem: str) -> Contents:
             error.path = frame.path
             raise
         found.encoding["source"] = frame.path
-        contents.add(coord, found, f"{frame.path}, coordinate {coord!r}", is_coord=True)
+        contents.add(coord, found, is_coord=True)
     contents.require_fit()
     return contents
 
@@ -129,7 +127,7 @@ def contents_of_place(
         if name in dropped:
             continue
         variable = _variable(frame, unpacked, _trimmed(frame, unpacked, sizes), name, manifest)
-        contents.add(name, variable, frame.path, is_coord=is_coord)
+        contents.add(name, variable, is_coord=is_coord)
         if not unpacked.has_dims:
             contents.without_dims.add(name)
     _require_all(contents, manifest, dropped)

@@ -11,9 +11,9 @@ from typing import Any
 import pandas as pd
 import xarray as xr
 
-from b2nd_dask.edges.datasets.frames import begin_folder, check_layout, pack_folder
+from b2nd_dask.edges.datasets.frames import check_layout, write_dataset
 from b2nd_dask.edges.datasets.staged import staged
-from b2nd_dask.edges.datasets.tree import Member, Tree, unstorable_attrs
+from b2nd_dask.edges.datasets.tree import Member, Tree, keep_attrs
 from b2nd_dask.edges.xarray.encoding import STORAGE, check_encoding, member_of
 from b2nd_dask.format.statistics import supports_statistics
 from b2nd_dask.graph.write.write_array import write_together
@@ -42,10 +42,7 @@ def tree_of(ds: xr.Dataset, label: str, encoding: Encoding, *, as_files: bool = 
                 f"{label}: the index {name!r} has several levels, which are not stored: "
                 f".reset_index({name!r}) makes coordinates of them"
             )
-    lost = [key for key in ds.attrs if not isinstance(key, str)]
-    if lost:
-        raise TypeError(f"{label}: the attribute {lost[0]!r} has a name that is no text: rename it")
-    tree = Tree(label, attrs={str(key): value for key, value in ds.attrs.items()})
+    tree = Tree(label, attrs=dict(ds.attrs))
     for name in [*ds.data_vars, *ds.coords]:
         given = encoding.get(name, {})
         is_coord = name in ds.coords
@@ -57,11 +54,8 @@ def tree_of(ds: xr.Dataset, label: str, encoding: Encoding, *, as_files: bool = 
 
 
 def _require_attrs(tree: Tree) -> None:
-    bad = [
-        f"the attribute {name!r} of {owner} ({problem})"
-        for owner, _, name, problem in unstorable_attrs(tree)
-    ]
-    if bad:
+    keep_attrs(tree)
+    if bad := tree.lost:
         more = f" and {len(bad) - _LISTED} more" if len(bad) > _LISTED else ""
         raise TypeError(
             f"not stored: {'; '.join(bad[:_LISTED])}{more}. Attributes are text, numbers, bytes, "
@@ -85,13 +79,10 @@ def write_new(
     else:
         tree = tree_of(source, path.name, encoding)
     check_dims(source, options)
-    is_archive = path.suffix == ".b2z"
     fsync = options.get("fsync", True)
     with staged(path, replace=replace, advice='mode="w"', fsync=fsync) as made:
-        folder = made.area / "frames" if is_archive else made.ready
-        write_together(begin_folder(tree, folder, partial(storage_of, options=options)))
-        if is_archive:
-            pack_folder(folder, made.ready)
+        storage = partial(storage_of, options=options)
+        write_dataset(tree, made.ready, storage, write_together, packed=path.suffix == ".b2z")
 
 
 def check_dims(source: xr.Dataset | xr.DataTree, options: Mapping[str, Any]) -> None:

@@ -1,10 +1,16 @@
-"""`Labels`: what an array is called, and what its axes and elements are."""
+"""`Labels`: what an array is called, and what its axes and elements are; read from vlmeta."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import json
+import warnings
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
+
+import numpy as np
+
+from b2nd_dask.errors import B2ndError, FrameFormatError, level_of_caller
 
 #: Bytes of all coordinates together that a frame of one array may hold in itself.
 MAX_COORDS_NBYTES = 16 << 20
@@ -30,6 +36,18 @@ OWN_ATTRS = ("units", "long_name")
 SCALING = ("scale_factor", "add_offset")
 MISSING = ("_FillValue", "missing_value")
 PACKING = (*SCALING, *MISSING, "_Unsigned")
+
+#: The only dim of a scalar that xarray-blosc2 stores as one element.
+SCALAR_DIM = "_scalar"
+#: Entries that xarray-blosc2 keeps its books in, and that say nothing of the array.
+_BOOKKEEPING = frozenset(
+    {"nbytes", "cbytes", "cratio", "lineage", "dtype", "labels"}
+    | {"change_time", "knowledge_time", "valid_time"}
+)
+_OWN = frozenset({DIMS, NAME, IS_COORD, COORD_NAME, ATTRS, TYPED_ATTRS, COORDS, *OWN_ATTRS})
+#: Entries of this package begin so.
+_PREFIX = "b2nd."
+_TRUE = (True, 1, "1", "true", "True")
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,3 +92,198 @@ def too_many_coords(nbytes: Mapping[str, int]) -> str | None:
             f"the most is {MAX_COORDS_NBYTES} in a frame"
         )
     return None
+
+
+@dataclass(frozen=True)
+class UnpackedLabels:
+    """Labels as a frame holds them, which need not be those of its array as it is stored."""
+
+    labels: Labels
+    is_named: bool
+    """Whether the frame says its name, which may be None; otherwise its file does."""
+    strings: tuple[str, ...] | None = None
+    """Elements of a coordinate of text, where they stand in vlmeta instead of the array."""
+    is_scalar: bool = False
+    """Whether the one element of the array stands for one without axes."""
+    has_dims: bool = True
+    """Whether the frame names its dims."""
+    typed: frozenset[str] = frozenset()
+    """Names of attributes that stand there with types that JSON loses."""
+
+
+def unpack_labels(entries: Mapping[str, Any], shape: Sequence[int]) -> UnpackedLabels:
+    """Make labels of vlmeta.
+
+    Parameters
+    ----------
+    entries : mapping of str to object
+        Each decoded when it is asked for, which may raise `B2ndError`.
+    shape : sequence of int
+        Of the array that the frame holds.
+
+    Raises
+    ------
+    FrameFormatError
+        An entry that contradicts the array or another entry, or is no label.
+
+    Warns
+    -----
+    UserWarning
+        Attributes that cannot be decoded are left out.
+
+    Examples
+    --------
+    >>> found = unpack_labels({"dims": ["x"], "var": "t", "units": "K", "attrs": '{"n": 1}'}, [3])
+    >>> found.labels.dims, found.labels.name, dict(found.labels.attrs)
+    (('x',), 't', {'units': 'K', 'n': 1})
+    >>> unpack_labels({"made by": "me"}, [3, 4]).labels.dims
+    ('dim_0', 'dim_1')
+    """
+    if DIMS not in entries:
+        dims = tuple(f"dim_{axis}" for axis in range(len(shape)))
+        labels = Labels(dims, attrs=_other_attrs(entries, ()))
+        return UnpackedLabels(labels, is_named=False, has_dims=False)
+    is_coord = IS_COORD in entries and entries[IS_COORD] in _TRUE
+    strings = _strings(entries, shape) if is_coord else None
+    dims, is_scalar = _dims(entries[DIMS], shape)
+    name, is_named = _name(entries, is_coord=is_coord)
+    typed = typed_attrs(entries[TYPED_ATTRS]) if TYPED_ATTRS in entries else {}
+    labels = Labels(dims, name, is_coord, _attrs(entries) | typed, _coords(entries))
+    return UnpackedLabels(labels, is_named, strings, is_scalar, typed=frozenset(typed))
+
+
+def _dims(stored: Any, shape: Sequence[int]) -> tuple[tuple[str, ...], bool]:
+    """Dims of the array, and whether its one element is a scalar."""
+    if not isinstance(stored, list | tuple):
+        raise _wrong(DIMS, f"names of dims are a list of text, not {_kind(stored)}")
+    dims = tuple(_checked_name(DIMS, each) for each in stored)
+    if tuple(shape) in ((), (1,)) and dims in ((SCALAR_DIM,), ()):
+        return (), bool(shape)
+    if len(dims) != len(shape):
+        raise _wrong(DIMS, f"it names {len(dims)} dims, and the array has {len(shape)} axes")
+    if len(set(dims)) < len(dims):
+        raise _wrong(DIMS, f"two axes have one name: {', '.join(map(repr, dims))}")
+    return dims, False
+
+
+def _name(entries: Mapping[str, Any], *, is_coord: bool) -> tuple[str | None, bool]:
+    """Name of the variable, and whether the frame says it."""
+    for entry in (COORD_NAME, NAME) if is_coord else (NAME, COORD_NAME):
+        if entry in entries:
+            value = entries[entry]
+            return (None if value is None else _checked_name(entry, value)), True
+    return None, False
+
+
+def _checked_name(entry: str, value: Any) -> str:
+    if not isinstance(value, str):
+        raise _wrong(entry, f"a name is text, not {_kind(value)}")
+    if not value or len(value) > MAX_NAME_LENGTH:
+        raise _wrong(entry, f"a name of {len(value)} characters, where 1 to {MAX_NAME_LENGTH} fit")
+    return value
+
+
+def _strings(entries: Mapping[str, Any], shape: Sequence[int]) -> tuple[str, ...] | None:
+    """Elements of a coordinate that xarray-blosc2 stores as text in vlmeta."""
+    if "labels" not in entries or entries.get("dtype") != "string":
+        return None
+    stored = entries["labels"]
+    if not isinstance(stored, list | tuple) or not all(isinstance(each, str) for each in stored):
+        raise _wrong("labels", "the elements of a coordinate of text are a list of text")
+    if tuple(shape) != (len(stored),):
+        raise _wrong("labels", f"{len(stored)} elements of text for an array of shape {shape}")
+    return tuple(stored)
+
+
+def _attrs(entries: Mapping[str, Any]) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    found |= _decoded(entries, (name for name in OWN_ATTRS if name in entries))
+    if ATTRS in entries:
+        found |= _map_of_attrs(entries[ATTRS])
+    return found | _other_attrs(entries, _OWN | _BOOKKEEPING)
+
+
+def _map_of_attrs(stored: Any) -> dict[str, Any]:
+    """Attributes that stand together, as JSON or as a map."""
+    if isinstance(stored, str):
+        try:
+            stored = json.loads(stored)
+        except (ValueError, RecursionError) as error:
+            raise _wrong(ATTRS, f"it is no JSON: {str(error) or 'nested too deep'}") from error
+    return _checked_map(ATTRS, stored)
+
+
+def _checked_map(entry: str, stored: Any) -> dict[str, Any]:
+    if not isinstance(stored, dict) or not all(isinstance(name, str) for name in stored):
+        raise _wrong(entry, f"attributes are a map of names to values, not {_kind(stored)}")
+    return stored
+
+
+def typed_attrs(stored: Any) -> dict[str, Any]:
+    """Attributes of types that JSON loses, of an unpacked msgpack map.
+
+    A scalar of NumPy stands there as an array without axes.
+
+    Raises
+    ------
+    FrameFormatError
+        It is no map of names.
+
+    Examples
+    --------
+    >>> typed_attrs({"n": np.array(3, "int16")})["n"].dtype
+    dtype('int16')
+    """
+    return {n: _scalar_or_array(value) for n, value in _checked_map(TYPED_ATTRS, stored).items()}
+
+
+def _scalar_or_array(value: Any) -> Any:
+    if isinstance(value, np.ndarray):
+        # arrays of unpacked values are read-only views of its bytes
+        return value[()] if value.ndim == 0 else value.copy()
+    if isinstance(value, list | tuple):
+        return type(value)(_scalar_or_array(each) for each in value)
+    if isinstance(value, dict):
+        return {key: _scalar_or_array(each) for key, each in value.items()}
+    return value
+
+
+def _other_attrs(entries: Mapping[str, Any], without: Iterable[str]) -> dict[str, Any]:
+    """The entries that users added, as attributes."""
+    names = [name for name in entries if name not in without and not name.startswith(_PREFIX)]
+    return _decoded(entries, names)
+
+
+def _decoded(entries: Mapping[str, Any], names: Iterable[str]) -> dict[str, Any]:
+    found = {}
+    for name in names:
+        try:
+            found[name] = _scalar_or_array(entries[name])
+        except B2ndError as error:
+            # of other programs: the array is as good without
+            warnings.warn(f"left out of the attributes: {error}", stacklevel=level_of_caller())
+    return found
+
+
+def _coords(entries: Mapping[str, Any]) -> dict[str, bytes]:
+    """Coordinates that a frame of one array holds in itself."""
+    if COORDS not in entries:
+        return {}
+    stored = entries[COORDS]
+    if not isinstance(stored, dict):
+        raise _wrong(COORDS, f"coordinates are a map of names to frames, not {_kind(stored)}")
+    for name, frame in stored.items():
+        _checked_name(COORDS, name)
+        if not isinstance(frame, bytes):
+            raise _wrong(COORDS, f"{name!r} is {_kind(frame)}, not the bytes of a frame")
+    if problem := too_many_coords({name: len(frame) for name, frame in stored.items()}):
+        raise _wrong(COORDS, problem)
+    return stored
+
+
+def _wrong(entry: str, problem: str) -> FrameFormatError:
+    return FrameFormatError(f"in the metadata entry {entry!r}: {problem}")
+
+
+def _kind(value: Any) -> str:
+    return "nothing" if value is None else f"a value of type {type(value).__name__}"

@@ -15,8 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from b2nd_dask.errors import FrameFormatError, UnsupportedFrameError
-from b2nd_dask.format.labels.labels import MAX_NAME_LENGTH
-from b2nd_dask.format.labels.unpack import typed_attrs
+from b2nd_dask.format.labels.labels import MAX_NAME_LENGTH, typed_attrs
 from b2nd_dask.format.values import unpack_value
 
 #: Name of the file.

@@ -1,4 +1,4 @@
-"""Labels as entries of a frame's vlmeta and as a manifest: what `unpack` and `manifest` read."""
+"""Labels as entries of a frame's vlmeta and as a manifest: what `labels` and `manifest` read."""
 
 from __future__ import annotations
 
@@ -109,24 +109,29 @@ def build_embed() -> bytes:
     return bytes(marked.to_cframe())
 
 
-def problem_of(value: Any) -> str | None:
-    """Why an attribute cannot be kept; None where it can.
+def storable(name: Any, value: Any) -> Any:
+    """Check that an attribute can be kept, and return its value.
+
+    Raises
+    ------
+    NotKeptError
+        It cannot.
 
     Examples
     --------
-    >>> problem_of([1, 2.5, "m"]), problem_of(object())
-    (None, 'object is no metadata type')
+    >>> storable("range", [1, 2.5, "m"])
+    [1, 2.5, 'm']
     """
+    if not isinstance(name, str):
+        raise NotKeptError("its name is no text")
     try:
         if _loses_type(value):
             pack_value(_as_arrays(value))
         else:
             json.dumps(as_json(value)).encode()
-    except NotKeptError as reason:
-        return str(reason)
     except (TypeError, ValueError, OverflowError, RecursionError) as error:
-        return str(error) or type(error).__name__
-    return None
+        raise NotKeptError(str(error) or type(error).__name__) from error
+    return value
 
 
 def split_attrs(attrs: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:

@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from b2nd_dask.edges import demo as land_cover
 from b2nd_dask.edges.cli import demo
 from tests.edges.cli.running import run
 
@@ -22,7 +21,7 @@ def test_demo_passes_its_options(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_demo_without_its_extra(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(land_cover, "find_mask", lambda: None)
+    monkeypatch.setattr(demo, "find_mask", lambda: None)
     result = run("demo", "--output", str(tmp_path / "out"))
     assert result.exit_code == 1
     assert "global-land-mask is not installed" in result.output

@@ -48,7 +48,7 @@ def expected(values: np.ndarray, axis: Any) -> dict[str, np.ndarray]:
     kind = values.dtype.kind
     missing = np.isnan(values) if kind in "fcM" else np.zeros(values.shape, bool)
     found = {
-        "n": (~missing).sum(axis),
+        "count": (~missing).sum(axis),
         "nan": missing.sum(axis),
         "zeros": (values == np.zeros((), values.dtype)).sum(axis),
     }
@@ -71,9 +71,9 @@ def test_statistics_are_those_of_numpy(values: np.ndarray, data: st.DataObject) 
     x = da.from_array(values, chunks=tuple(max(1, -(-n // 2)) for n in values.shape))
     got = computed(x, axis)
     want = expected(values, axis)
-    for name in ("n", "nan", "zeros"):
+    for name in ("count", "nan", "zeros"):
         np.testing.assert_array_equal(got[name], want[name])
-    some = got["n"] > 0
+    some = got["count"] > 0
     for name in set(want) & {"min", "max", "mean", "std"}:
         assert np.ma.getmaskarray(got[name])[~some].all()
         values, wide = np.asarray(got[name])[some], want[name][some]
@@ -93,11 +93,11 @@ def test_special_chunks_count(data: st.DataObject, fresh_path: Callable[[], Path
     (found,) = told("stats", str(path))
     want = expected(values, None)
     assert (found["count"], found["nan"], found["zeros"]) == (
-        want["n"],
+        want["count"],
         want["nan"],
         want["zeros"],
     )
-    if want["n"]:
+    if want["count"]:
         assert found["min"] == want["min"]
         assert found["max"] == want["max"]
     else:

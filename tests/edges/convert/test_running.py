@@ -27,7 +27,7 @@ def test_memory_that_is_too_little() -> None:
 
 
 def test_check_sees_what_was_written_wrongly(monkeypatch: pytest.MonkeyPatch) -> None:
-    from b2nd_dask.edges.convert.npy import Copier
+    from b2nd_dask.edges.convert.blocks import Copier
 
     copy = Copier.copy
 

@@ -229,7 +229,7 @@ WRONG = {
     "coords": (lambda f: frame(f, coords={"x": b"abc"}), r"t\.b2nd.*'coords', 'x'"),
     "sizes": (
         lambda f: frame(f, coords={"a": cframe(np.arange(3), ["a"], "a")}),
-        r"t\.b2nd, coordinate 'a': dim 'a' of 'a' has the length 3, but 4 in 't'",
+        r"t\.b2nd: dim 'a' of 'a' has the length 3, but 4 in 't'",
     ),
     "clash": (clashing, r"u\.b2nd: dim 'b' of 'u' has the length 4, but 6 in 't'.*t\.b2nd"),
     "missing": (

@@ -1,0 +1,216 @@
+"""Arrays in blocks of whole stored chunks: of other libraries as dask arrays, and copied to them.
+
+Targets take regions; memory is bounded by the number of threads that hold a block.
+"""
+
+from __future__ import annotations
+
+import errno
+import itertools
+import math
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import dask.array as da
+import numpy as np
+
+from b2nd_dask.edges.convert.options import Options
+from b2nd_dask.edges.datasets.tree import Member, Tree
+from b2nd_dask.errors import B2ndError
+from b2nd_dask.storage import public_url
+
+Region = tuple[slice, ...]
+
+
+def label_of(source: str) -> str:
+    """A path as it is, or a URL without secrets."""
+    return public_url(source) if "://" in source else source
+
+
+@contextmanager
+def readable(label: str) -> Iterator[None]:
+    """Make errors of other libraries say what they could not read.
+
+    Raises
+    ------
+    ValueError
+        For errors that do not name `label`; `OSError` for those of the system, `TypeError` for
+        elements that a frame cannot hold.
+    """
+    try:
+        yield
+    except Exception as error:
+        named = str(error).startswith(label) or getattr(error, "filename", None) == label
+        if named or isinstance(error, ImportError | MemoryError | B2ndError):
+            raise
+        if isinstance(error, TypeError):
+            raise TypeError(f"{label}: {error}") from error
+        code = errno.ENOENT if isinstance(error, FileNotFoundError) else None
+        if isinstance(error, OSError) and (code := error.errno or code) is not None:
+            raise OSError(code, error.strerror or str(error), label) from error
+        reason = f"{type(error).__name__}: {error}"
+        raise ValueError(f"{label}: it cannot be read, perhaps it is damaged: {reason}") from error
+
+
+@dataclass(frozen=True)
+class _Named:
+    """An array of another library, whose errors say which one cannot be read."""
+
+    source: Any
+    label: str
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return tuple(self.source.shape)
+
+    @property
+    def ndim(self) -> int:
+        return len(self.shape)
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        found: np.dtype[Any] = self.source.dtype
+        return found
+
+    def __getitem__(self, index: Any) -> Any:
+        with readable(self.label):
+            return self.source[index]
+
+
+def lazy(source: Any, unit: Sequence[int] | None, block_nbytes: int, label: str) -> da.Array:
+    """Make a dask array of an array that is stored in chunks.
+
+    Parameters
+    ----------
+    source : array-like
+        With shape, dtype and `__getitem__`; it travels to the tasks.
+    unit : sequence of int, optional
+        Elements of what is read at once; None where any part can be read.
+    """
+    array: da.Array = da.from_array(
+        _Named(source, label),
+        chunks=block_of(source.shape, unit, source.dtype.itemsize, block_nbytes),
+        lock=False,
+        meta=np.empty((0,) * len(source.shape), source.dtype),
+    )
+    return array
+
+
+def block_of(
+    shape: Sequence[int], unit: Sequence[int] | None, itemsize: int, nbytes: int
+) -> tuple[int, ...]:
+    """Elements of a block: whole units, as many along the last axes as have so many bytes.
+
+    Examples
+    --------
+    >>> block_of((100, 64, 64), (1, 32, 32), 8, 1 << 20)
+    (32, 64, 64)
+    >>> block_of((100, 64, 64), None, 8, 1 << 16)
+    (2, 64, 64)
+    """
+    sizes = (
+        [1] * len(shape)
+        if unit is None
+        else [max(1, min(u, n)) for u, n in zip(unit, shape, strict=True)]
+    )
+    for axis in reversed(range(len(shape))):
+        have = math.prod(sizes) * max(1, itemsize)
+        times = max(1, min(nbytes // have, -(-shape[axis] // sizes[axis])))
+        sizes[axis] = min(max(1, shape[axis]), sizes[axis] * times)
+    return tuple(sizes)
+
+
+def regions(shape: tuple[int, ...], sizes: tuple[int, ...]) -> Iterator[Region]:
+    """Cut a shape into regions, in C order."""
+    axes = [
+        [slice(start, min(start + size, n)) for start in range(0, n, size)]
+        for size, n in zip(sizes, shape, strict=True)
+    ]
+    return itertools.product(*axes)
+
+
+class Copier:
+    """Copies the arrays of a tree block by block, and tells how many blocks are done of all.
+
+    Parameters
+    ----------
+    check : callable, optional
+        Called after each block: raises what the target has noted.
+    """
+
+    def __init__(
+        self, tree: Tree, options: Options, check: Callable[[], None] | None = None
+    ) -> None:
+        self._options, self._check = options, check
+        self._done = 0
+        self._total = sum(
+            math.prod(-(-n // m) for n, m in zip(each.array.shape, self._sizes(each), strict=True))
+            for _, each in tree.walk()
+        )
+
+    def _sizes(self, member: Member) -> tuple[int, ...]:
+        """Elements of a block: no region ends within a chunk, which threads would share."""
+        array, options = member.array, self._options
+        unit = options.chunks_of(array)
+        return block_of(array.shape, unit, array.dtype.itemsize, options.block_nbytes)
+
+    def copy(self, member: Member, target: Any) -> None:
+        """Assign all regions of a target: ``target[region] = elements``."""
+        array, sizes = member.array, self._sizes(member)
+        workers = self._options.workers(math.prod(sizes) * array.dtype.itemsize)
+
+        def copy(region: Region) -> None:
+            # in this thread: their number is the bound of memory
+            elements = array[region].compute(scheduler="synchronous")
+            target[region if region else ...] = np.asarray(elements)
+
+        with ThreadPoolExecutor(workers) as pool:
+            waiting: set[Future[None]] = set()
+            for region in regions(array.shape, sizes):
+                if len(waiting) >= workers:
+                    done, waiting = wait(waiting, return_when=FIRST_COMPLETED)
+                    self._finish(done)
+                waiting.add(pool.submit(copy, region))
+            self._finish(waiting)
+
+    def _finish(self, futures: set[Future[None]]) -> None:
+        for future in futures:
+            future.result()
+            self._done += 1
+            if self._check is not None:
+                self._check()
+            if self._options.progress is not None:
+                self._options.progress(self._done, self._total)
+
+
+def compare(source: Tree, written: Tree, block_nbytes: int) -> None:
+    """Compare all elements of two trees.
+
+    Raises
+    ------
+    ValueError
+        An element differs, or an array is missing.
+    """
+    found = dict(written.walk())
+    # a frame by itself has no path
+    alone = next(iter(found.values())) if len(found) == 1 else None
+    for path, member in source.walk():
+        other = found.get(path, alone)
+        if other is None or other.array.shape != member.array.shape:
+            raise ValueError(f"{written.label}: {path!r} was not written as it is in the source")
+        sizes = block_of(member.array.shape, None, member.array.dtype.itemsize, block_nbytes)
+        for region in regions(member.array.shape, sizes):
+            first, second = da.compute(member.array[region], other.array[region])
+            if not _same(np.asarray(first), np.asarray(second)):
+                raise ValueError(f"{written.label}: elements of {path!r} differ at {region}")
+
+
+def _same(first: Any, second: Any) -> bool:
+    """Whether elements are equal, NaN and NaT to themselves."""
+    if first.dtype.names:
+        return bool(first.tobytes() == second.astype(first.dtype).tobytes())
+    floats = first.dtype.kind in "fcmM" and second.dtype.kind in "fcmM"
+    return bool(np.array_equal(first, second, equal_nan=floats))
