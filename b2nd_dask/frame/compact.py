@@ -32,7 +32,6 @@ from b2nd_dask.storage import (
     identity_at,
     require_end,
     staging_for,
-    unless_replaced,
 )
 
 
@@ -88,7 +87,7 @@ def compact(urlpath: Any) -> int:
             raise ChecksumError(f"{parsed.integrity.reason}: not compacted")
         before = _size(path)
         member = path / MAIN_MEMBER if reader.is_directory else path
-        with unless_replaced(str(path), parsed.identity), frame_locked(member, str(path)):
+        with frame_locked(member, str(path), identity=parsed.identity):
             # of the name: what was opened may have lost it while this waited
             if identity_at(str(path)) != parsed.identity:
                 raise StaleFrameError("the frame changed meanwhile: not compacted")

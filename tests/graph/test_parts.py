@@ -30,8 +30,8 @@ from b2nd_dask import (
 from b2nd_dask.frame.write import parts
 from b2nd_dask.frame.write.begun import begun_at
 from b2nd_dask.storage import Location
-from b2nd_dask.storage.write.kept_files import LocalKeptFiles, ObjectKeptFiles
-from b2nd_dask.storage.write.local_staging import _LocalStaging
+from b2nd_dask.storage.write.local_staging import LocalStaging
+from b2nd_dask.storage.write.object_staging import BaseObjectStaging
 from tests.forked import answer, run_to_end, started
 from tests.graph.written import CHUNKS, VALUES, holds
 from tests.strategies import examples
@@ -415,7 +415,7 @@ def test_plans_that_are_begun_at_once(request, tmp_path, monkeypatch, place):
         url = f"{server.url}/{uuid.uuid4().hex}.b2nd"
         options = {"storage_options": server.storage_options}
     with monkeypatch.context() as patch:
-        for kind in (LocalKeptFiles, ObjectKeptFiles):
+        for kind in (LocalStaging, BaseObjectStaging):
             patch.setattr(kind, "names", lambda _: [])
         create(url, 10, "i2", chunks=5, **options)
         first = begun_at(Location.of(url, **options)).key
@@ -460,7 +460,7 @@ def test_commits_at_once(target, contiguous, monkeypatch, step):
             patch.setattr(parts, step, original)
             if not target.exists():
                 if step == "commit_records":
-                    monkeypatch.setattr(_LocalStaging, "exclusive", lambda _: nullcontext())
+                    monkeypatch.setattr(LocalStaging, "exclusive", lambda _: nullcontext())
                 commit(target)
         return original(*arguments)
 
@@ -486,13 +486,13 @@ def test_a_job_that_loses_against_the_commit(target, contiguous, monkeypatch, wh
     if when == "before it is staged":
         late = late.map_blocks(then_commit, meta=np.empty((0, 0)))
     else:
-        original = _LocalStaging.sync
+        original = LocalStaging.sync
 
         def commit_first(staging, names):
             commit(target)
             return original(staging, names)
 
-        monkeypatch.setattr(_LocalStaging, "sync", commit_first)
+        monkeypatch.setattr(LocalStaging, "sync", commit_first)
     with pytest.raises(FileNotFoundError, match="the frame was committed meanwhile") as caught:
         stage(target, late, 0, 60)
     assert "same path" not in str(caught.value)

@@ -83,10 +83,10 @@ def begin(location: Location, begun: BegunFrame) -> None:
         The target is there and may not be replaced, or another frame was begun there.
     """
     staging = begun.staging(location)
-    if PLAN_NAME not in staging.kept.names():
+    if PLAN_NAME not in staging.names():
         staging.prepare()
         # another job may begin it in this moment
-        if staging.kept.put_new(PLAN_NAME, begun.to_bytes()):
+        if staging.put_new(PLAN_NAME, begun.to_bytes()):
             return
     there = begun_at(location)
     # whatever its key is
@@ -116,7 +116,7 @@ def begun_at(location: Location) -> BegunFrame:
 def begun_in(staging: Staging) -> BegunFrame:
     """Read the plan in a staging area; errors as for `begun_at`."""
     try:
-        data = staging.kept.read(PLAN_NAME)
+        data = staging.get(PLAN_NAME)
     except FileNotFoundError as error:
         raise FileNotFoundError(
             errno.ENOENT,

@@ -160,7 +160,7 @@ def _manifests(staging: Staging, grid: Grid) -> dict[ChunkBox, bytes]:
     """The manifests of all parts."""
     boxes = _boxes(staging, grid)
     names = [manifest_name(*box.chunks(grid)[[0, -1]].tolist()) for box in boxes]
-    return dict(zip(boxes, read_manifests(names, staging.kept.read), strict=True))
+    return dict(zip(boxes, read_manifests(names, staging.get), strict=True))
 
 
 def _records_of_all(
@@ -254,7 +254,7 @@ def _require_begun(staging: Staging, key: str) -> None:
 
 def _boxes(staging: Staging, grid: Grid) -> list[ChunkBox]:
     """The boxes of all parts that are staged."""
-    named = filter(None, map(MANIFEST.fullmatch, staging.kept.names()))
+    named = filter(None, map(MANIFEST.fullmatch, staging.names()))
     ends = sorted((int(match[1], 16), int(match[2], 16)) for match in named)
     numbers = (pair for pair in ends if pair[0] <= pair[1] < grid.nchunks)
     boxes = (ChunkBox.between(first, last, grid) for first, last in numbers)

@@ -169,7 +169,7 @@ def put_manifest(records: ChunkRecords, staging: Staging, *, fsync: bool) -> Non
     chunks = records.rows["chunk"]
     if len(chunks):
         name = manifest_name(int(chunks.min()), int(chunks.max()))
-        staging.kept.put(name, records.to_bytes(), fsync=fsync)
+        staging.put(name, records.to_bytes(), fsync=fsync)
 
 
 def manifest_name(first: int, last: int) -> str:
@@ -198,11 +198,11 @@ def staged_records(staging: Staging, row: np.dtype[Any], nchunks: int) -> ChunkR
     ChunkRecords
         One row for each such chunk.
     """
-    names = [name for name in staging.kept.names() if MANIFEST.fullmatch(name)]
+    names = [name for name in staging.names() if MANIFEST.fullmatch(name)]
 
     def read(name: str) -> ChunkRecords | None:
         try:
-            return ChunkRecords.from_bytes(staging.kept.read(name), row, nchunks)
+            return ChunkRecords.from_bytes(staging.get(name), row, nchunks)
         except OSError:
             # another run of this write has ended meanwhile
             return None

@@ -29,7 +29,7 @@ from b2nd_dask.frame.write.conflicts import (
 from b2nd_dask.frame.write.idempotent import RAN_BEFORE, clean_up, is_published
 from b2nd_dask.frame.write.new_frame import FramePlan
 from b2nd_dask.frame.write.records import ChunkRecords, require_all
-from b2nd_dask.storage import Location, UpdateStaging, update_staging_for
+from b2nd_dask.storage import LocalUpdate, Location, update_staging_for
 
 
 def update_plan(old: ParsedFrame, shape: tuple[int, ...]) -> FramePlan:
@@ -62,7 +62,7 @@ def update_plan(old: ParsedFrame, shape: tuple[int, ...]) -> FramePlan:
 
 def update_staging(
     location: Location, old: ParsedFrame, *, resume_key: str | None = None, fsync: bool = True
-) -> UpdateStaging:
+) -> LocalUpdate:
     """Make the staging of a change; ValueError for a frame that cannot be changed in place."""
     header = old.header
     return update_staging_for(
@@ -80,7 +80,7 @@ def update_staging(
 def commit_update(
     records: ChunkRecords,
     plan: FramePlan,
-    staging: UpdateStaging,
+    staging: LocalUpdate,
     base: UpdateBase,
     entries: Mapping[str, bytes],
 ) -> str:
@@ -124,7 +124,7 @@ def commit_update(
     return staging.label
 
 
-def _present(staging: UpdateStaging) -> ParsedFrame:
+def _present(staging: LocalUpdate) -> ParsedFrame:
     reader = staging.reader()
     try:
         return parse_frame(reader)
@@ -135,7 +135,7 @@ def _present(staging: UpdateStaging) -> ParsedFrame:
 def _publish_update(
     records: ChunkRecords,
     plan: FramePlan,
-    staging: UpdateStaging,
+    staging: LocalUpdate,
     base: UpdateBase,
     present: ParsedFrame,
     entries: Mapping[str, bytes],
@@ -148,8 +148,9 @@ def _publish_update(
     rows = records.rows.copy()
     rows["chunk"] = renumbered(rows["chunk"], plan.grid, now.grid)
     history = history_with(present, staging.key, base.box, now.grid)
-    rebased = staging.rebased(
-        present.identity, frame_len=present.header.frame_len, cbytes=present.header.cbytes
+    header = present.header
+    rebased = replace(
+        staging, identity=present.identity, frame_len=header.frame_len, cbytes=header.cbytes
     )
     publish_records(
         ChunkRecords(records.parts, rows),

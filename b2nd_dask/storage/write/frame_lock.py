@@ -27,7 +27,9 @@ _LONG = 10.0
 
 
 @contextmanager
-def frame_locked(path: Path, label: str, area: Path | None = None) -> Iterator[None]:
+def frame_locked(
+    path: Path, label: str, area: Path | None = None, *, identity: Identity | None = None
+) -> Iterator[None]:
     """Wait for the lock of a frame, and hold it.
 
     Parameters
@@ -38,6 +40,8 @@ def frame_locked(path: Path, label: str, area: Path | None = None) -> Iterator[N
         Path of the frame.
     area : Path, optional
         The staging area of the write that waits. Once it is removed, the write was given up.
+    identity : Identity, optional
+        Of the frame that is meant.
 
     Raises
     ------
@@ -45,24 +49,27 @@ def frame_locked(path: Path, label: str, area: Path | None = None) -> Iterator[N
         There is no frame, or the staging area was removed.
     OSError
         The file system has no locks.
+    StaleFrameError
+        Another frame has replaced the one that is meant.
     """
-    fd = _wait_for(path, label, area)
-    try:
-        yield
-    finally:
-        os.close(fd)
+    with unless_replaced(label, identity):
+        fd = _wait_for(path, label, area)
+        try:
+            yield
+        finally:
+            os.close(fd)
 
 
 @contextmanager
-def unless_replaced(label: str, identity: Identity) -> Iterator[None]:
-    """Raise StaleFrameError where another writer has replaced the frame."""
+def unless_replaced(label: str, identity: Identity | None) -> Iterator[None]:
+    """Raise StaleFrameError where another writer has replaced the frame of an identity."""
     try:
         yield
     except (IsADirectoryError, NotADirectoryError) as error:
         raise StaleFrameError(CHANGED, path=label) from error
     except FileNotFoundError as error:
         # the directory of a frame that was replaced is being emptied
-        if Path(label).exists() and identity_at(label) != identity:
+        if identity is not None and Path(label).exists() and identity_at(label) != identity:
             raise StaleFrameError(CHANGED, path=label) from error
         raise
 

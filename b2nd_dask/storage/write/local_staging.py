@@ -28,7 +28,6 @@ from b2nd_dask.storage.read.local_reader import LocalReader, identity_at
 from b2nd_dask.storage.read.location import Location
 from b2nd_dask.storage.spans import Span
 from b2nd_dask.storage.write.durable import flush, sync
-from b2nd_dask.storage.write.kept_files import KeptFiles, LocalKeptFiles
 from b2nd_dask.storage.write.local_files import (
     about,
     copy_range,
@@ -49,9 +48,11 @@ from b2nd_dask.storage.write.local_names import (
 )
 from b2nd_dask.storage.write.own_files import append_to_part
 from b2nd_dask.storage.write.staging import (
+    FILE_SUFFIX,
     Placement,
     Run,
     StagedChunks,
+    Staging,
     in_order,
     runs_of,
 )
@@ -61,22 +62,20 @@ MAX_WASTE = 1 / 8
 #: Small chunks share one opening and closing, and large ones are still in the processor's cache
 #: when they are written: with 32 MiB those would take a quarter more processor time.
 _BATCH_NBYTES = 1 << 20
+#: Folder of small files, which are found there without a list of all chunk files.
+_FOLDER = "kept"
 #: Names of what is staged.
 _STAGED = re.compile(r"[0-9a-f]{32}\.(part|chunk)")
 
 
-@dataclass(frozen=True, slots=True)
-class _LocalStaging:
+@dataclass(frozen=True)
+class LocalStaging(Staging):
     """The common part of contiguous and sparse frames."""
 
     target: str
     """Absolute path, symlinks resolved: a link to a frame stays a link."""
-    replace: bool
-    """Whether a frame that is there may be replaced."""
-    key: str
-    """Distinguishes the staging areas of one target."""
-    resumable: bool
-    """Whether the area outlives a failure; see `Staging.resumable`."""
+    header_len: int
+    """Bytes of the header: every part of a contiguous frame leaves them free at its start."""
     replaces: Identity | None = field(default=None, kw_only=True)
     """Of the only frame that may be replaced; by default any may."""
     fsync: bool = field(default=True, kw_only=True)
@@ -107,11 +106,6 @@ class _LocalStaging:
             # another writer may have removed it
             with suppress(FileNotFoundError):
                 require_frame(path)
-
-    def prepare(self) -> None:
-        """Look at the target and make the staging area; see `Staging.prepare`."""
-        self.check_target()
-        self.make_area()
 
     def give_name(self, ready: Path) -> None:
         """Make a finished file or directory the target."""
@@ -152,10 +146,49 @@ class _LocalStaging:
                 found += [b""] * len(spans)
         return found
 
-    @property
-    def kept(self) -> KeptFiles:
-        """See `Staging.kept`."""
-        return LocalKeptFiles(self.directory, self.target)
+    def put(self, name: str, payload: bytes, *, fsync: bool = True) -> None:
+        """See `Staging.put`."""
+        with about(self.target):
+            ready = self._unnamed(payload, fsync=fsync)
+            ready.rename(self._file(name))
+            if fsync:
+                sync(ready.parent)
+
+    def put_new(self, name: str, payload: bytes) -> bool:
+        """See `Staging.put_new`."""
+        # the lock is for file systems without hard links, where a name appears before its bytes
+        with self.exclusive(), about(self.target):
+            ready = self._unnamed(payload)
+            try:
+                link_or_copy(ready, self._file(name))
+            except FileExistsError:
+                return False
+            finally:
+                ready.unlink()
+            sync(ready.parent)
+        return True
+
+    def names(self) -> list[str]:
+        """See `Staging.names`."""
+        return [path.stem for path in (self.directory / _FOLDER).glob(f"*{FILE_SUFFIX}")]
+
+    def get(self, name: str) -> bytes:
+        """See `Staging.get`."""
+        with about(self.target):
+            return self._file(name).read_bytes()
+
+    def _file(self, name: str) -> Path:
+        return self.directory / _FOLDER / f"{name}{FILE_SUFFIX}"
+
+    def _unnamed(self, payload: bytes, *, fsync: bool = True) -> Path:
+        """A file without a name of its own yet, which nobody can know before."""
+        ready = self.directory / _FOLDER / uuid.uuid4().hex
+        try:
+            write_file(ready, payload, fsync=fsync)
+        except FileNotFoundError:
+            ready.parent.mkdir(exist_ok=True)
+            write_file(ready, payload, fsync=fsync)
+        return ready
 
     def sync(self, parts: Sequence[str]) -> None:
         """See `Staging.sync`."""
@@ -171,12 +204,9 @@ class _LocalStaging:
             remove_area(hidden, target)
 
 
-@dataclass(frozen=True, slots=True)
-class ContiguousStaging(_LocalStaging):
+@dataclass(frozen=True)
+class ContiguousStaging(LocalStaging):
     """A contiguous frame being written."""
-
-    header_len: int
-    """Bytes that every part leaves free at its start."""
 
     def append(self, payloads: Sequence[bytes]) -> list[Run]:
         """Stage chunks as one range; see `Staging.append`."""
@@ -248,8 +278,8 @@ class ContiguousStaging(_LocalStaging):
                     os.fchmod(fd, mode)
                 end = self.header_len + placement.data_nbytes
                 os.ftruncate(fd, end)
-                pwrite(fd, tail, end)
-                pwrite(fd, head, 0)
+                pwrite(fd, [tail], end)
+                pwrite(fd, [head], 0)
                 if self.fsync:
                     flush(fd)
             finally:
@@ -257,8 +287,8 @@ class ContiguousStaging(_LocalStaging):
             self.give_name(ready)
 
 
-@dataclass(frozen=True, slots=True)
-class SparseStaging(_LocalStaging):
+@dataclass(frozen=True)
+class SparseStaging(LocalStaging):
     """A sparse frame being written: each chunk a file."""
 
     def append(self, payloads: Sequence[bytes]) -> list[Run]:
@@ -268,11 +298,7 @@ class SparseStaging(_LocalStaging):
 
     def _append_one(self, payload: bytes) -> Run:
         name = f"{uuid.uuid4().hex}.chunk"
-        fd = os.open(self.directory / name, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
-        try:
-            pwrite(fd, payload, 0)
-        finally:
-            os.close(fd)
+        write_file(self.directory / name, payload, fsync=False)
         return Run(name, 0, len(payload))
 
     def join(self, chunks: StagedChunks) -> Placement:

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from b2nd_dask.storage.write.local_files import pwrite_all
+from b2nd_dask.storage.write.local_files import pwrite
 from b2nd_dask.storage.write.staging import Run
 
 #: Locked while a range is reserved.
@@ -69,7 +69,7 @@ def append_to_part(directory: Path, payloads: Sequence[bytes], header_len: int) 
     fd = os.open(directory / name, os.O_RDWR | os.O_CREAT, 0o666)
     try:
         with _range(fd, nbytes, header_len) as start:
-            pwrite_all(fd, payloads, start)
+            pwrite(fd, payloads, start)
     finally:
         os.close(fd)
     runs = []
