@@ -18,8 +18,8 @@ from b2nd_dask.frame.members.writable import frame_to_change
 from b2nd_dask.frame.open.opening import OpenedFrame, ParsedFrame, located, parse_frame
 from b2nd_dask.frame.read.scan import stored_extents
 from b2nd_dask.frame.write.commit import Envelope, present_table, publish
-from b2nd_dask.frame.write.idempotent import clean_up, write_key_of
 from b2nd_dask.frame.write.records import row_dtype
+from b2nd_dask.frame.write.transaction import clean_up, write_key_of
 from b2nd_dask.frame.write.writer import StagedBatches
 from b2nd_dask.storage import (
     CHUNK_MEMBER,

@@ -38,9 +38,9 @@ from b2nd_dask.frame.read.scan import digests_on_disk, stored_extents
 from b2nd_dask.frame.reference import FrameReference
 from b2nd_dask.frame.write.commit import Envelope, publish, table_of
 from b2nd_dask.frame.write.conflicts import ChunkBox, history_with
-from b2nd_dask.frame.write.idempotent import clean_up
 from b2nd_dask.frame.write.new_frame import check_statistics
 from b2nd_dask.frame.write.records import ChunkRecords, row_dtype
+from b2nd_dask.frame.write.transaction import clean_up
 from b2nd_dask.frame.write.update import update_staging
 from b2nd_dask.storage import LocalUpdate, Location, Span
 

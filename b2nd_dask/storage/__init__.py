@@ -34,7 +34,7 @@ from b2nd_dask.storage.read.prefetch import Prefetch, is_reading_ahead, reading_
 from b2nd_dask.storage.redaction import Secrets, printable, public_url
 from b2nd_dask.storage.spans import Span
 from b2nd_dask.storage.write.durable import sync
-from b2nd_dask.storage.write.frame_lock import CHANGED, frame_locked
+from b2nd_dask.storage.write.frame_lock import CHANGED, frame_locked, try_lock
 from b2nd_dask.storage.write.leftovers import StagingInfo, list_staging, remove_staging
 from b2nd_dask.storage.write.local_files import NO_LOCKS, about, write_file
 from b2nd_dask.storage.write.local_names import area_of, publish_path, remove_area, remove_path
@@ -94,6 +94,7 @@ __all__ = [
     "staging_for",
     "store_in",
     "sync",
+    "try_lock",
     "update_staging_for",
     "write_file",
     "zip_members",

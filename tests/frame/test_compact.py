@@ -19,7 +19,7 @@ from b2nd_dask import (
 )
 from b2nd_dask.edges.cli import main
 from b2nd_dask.frame.array import reference_of
-from b2nd_dask.frame.write.idempotent import write_key_of
+from b2nd_dask.frame.write.transaction import write_key_of
 from b2nd_dask.storage.read.local_reader import LocalReader
 
 VALUES = np.random.default_rng(5).normal(size=(90, 40))

@@ -27,8 +27,8 @@ from b2nd_dask import (
     to_b2nd,
     verify,
 )
-from b2nd_dask.frame.write import parts
-from b2nd_dask.frame.write.begun import begun_at
+from b2nd_dask.frame.write import parts, transaction
+from b2nd_dask.frame.write.pending import pending_at
 from b2nd_dask.storage import Location
 from b2nd_dask.storage.write.local_staging import LocalStaging
 from b2nd_dask.storage.write.object_staging import BaseObjectStaging
@@ -393,7 +393,7 @@ def test_an_object_that_is_gone(store):
     url, options = store
     create(url, (60, 40), "f8", chunks=CHUNKS, **options)
     stage(url, VALUES[:30], 0, 30, **options)
-    staging = begun_at(Location.of(url, **options)).staging(Location.of(url, **options))
+    staging = pending_at(Location.of(url, **options)).staging(Location.of(url, **options))
     before = set(staging.area().names())
     stage(url, VALUES[30:], 30, 60, **options)
     (gone,) = (name for name in set(staging.area().names()) - before if "." not in name)
@@ -418,12 +418,12 @@ def test_plans_that_are_begun_at_once(request, tmp_path, monkeypatch, place):
         for kind in (LocalStaging, BaseObjectStaging):
             patch.setattr(kind, "names", lambda _: [])
         create(url, 10, "i2", chunks=5, **options)
-        first = begun_at(Location.of(url, **options)).key
+        first = pending_at(Location.of(url, **options)).key
         create(url, 10, "i2", chunks=5, **options)
         with pytest.raises(FileExistsError, match="another frame was begun here"):
             create(url, 10, "i2", chunks=2, **options)
     # nobody replaced the plan that jobs stage parts of
-    assert begun_at(Location.of(url, **options)).key == first
+    assert pending_at(Location.of(url, **options)).key == first
     assert len(list_staging(url, **options)) == 1
 
 
@@ -453,18 +453,19 @@ def test_commits_at_once(target, contiguous, monkeypatch, step):
     """Another one is faster, whatever this one is about to do; and takes everything away."""
     create(target, (60, 40), float, chunks=CHUNKS, contiguous=contiguous)
     stage(target, VALUES, 0, 60)
-    original = getattr(parts, step)
+    module = transaction if step == "commit_records" else parts
+    original = getattr(module, step)
 
     def after_another(*arguments):
         with monkeypatch.context() as patch:
-            patch.setattr(parts, step, original)
+            patch.setattr(module, step, original)
             if not target.exists():
                 if step == "commit_records":
                     monkeypatch.setattr(LocalStaging, "exclusive", lambda _: nullcontext())
                 commit(target)
         return original(*arguments)
 
-    monkeypatch.setattr(parts, step, after_another)
+    monkeypatch.setattr(module, step, after_another)
     np.testing.assert_array_equal(commit(target)[...], VALUES)
     holds(target, VALUES)
 

@@ -31,6 +31,7 @@ from b2nd_dask.format.index import MAX_CHUNKS
 from b2nd_dask.format.integrity import is_record
 from b2nd_dask.format.metalayers import MAX_METALAYERS, RECORD_NAME, STATISTICS_NAME, users_vlmeta
 from b2nd_dask.format.statistics import is_statistics, supports_statistics
+from b2nd_dask.format.trailer import Trailer, build_trailer
 from b2nd_dask.format.values import pack_metadata
 from b2nd_dask.frame.open.opening import OWN_METALAYERS
 from b2nd_dask.frame.write.records import row_dtype
@@ -116,6 +117,12 @@ class FramePlan:
             metalayers={**self.own_meta, **self.meta},
         )
         return build_header(header, has_vlmeta=has_vlmeta)
+
+    def empty_frame(self) -> bytes:
+        """Build the header and the trailer of the frame, without an index."""
+        trailer = build_trailer(Trailer(self.vlmeta, b""))
+        length = len(self.header()) + len(trailer)
+        return self.header(frame_len=length, has_vlmeta=bool(self.vlmeta)) + trailer
 
 
 def plan_frame(

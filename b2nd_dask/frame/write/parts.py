@@ -1,4 +1,4 @@
-"""Parts of a frame that was begun: each staged by one write, all of them committed at once.
+"""Parts of a pending frame: each staged by one write, all of them committed at once.
 
 A part is a box of whole chunks. The write that has staged all of them leaves its manifest in the
 staging area, named after the box: a part that is staged again replaces its manifest.
@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import errno
 from collections.abc import Iterator
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,18 +19,10 @@ from b2nd_dask.format.grid import Grid
 from b2nd_dask.frame.access import open_b2nd
 from b2nd_dask.frame.array import Frame
 from b2nd_dask.frame.members.files import require_no_link_out
-from b2nd_dask.frame.write.begun import BegunFrame, begun_at, begun_in
 from b2nd_dask.frame.write.casts import cast_value
-from b2nd_dask.frame.write.commit import Envelope, commit_records
 from b2nd_dask.frame.write.conflicts import ChunkBox
-from b2nd_dask.frame.write.idempotent import (
-    RAN_BEFORE,
-    OpenedStaging,
-    clean_up,
-    has_published,
-    require_uncommitted,
-)
 from b2nd_dask.frame.write.new_frame import FramePlan
+from b2nd_dask.frame.write.pending import pending_at, pending_in
 from b2nd_dask.frame.write.records import (
     MANIFEST,
     ChunkRecords,
@@ -40,6 +33,7 @@ from b2nd_dask.frame.write.records import (
     read_manifests,
     require_all,
 )
+from b2nd_dask.frame.write.transaction import Transaction, clean_up, has_published
 from b2nd_dask.frame.write.writer import constant_records, write_block
 from b2nd_dask.storage import Location, Staging
 
@@ -47,34 +41,95 @@ from b2nd_dask.storage import Location, Staging
 _LISTED = 5
 
 
-def open_part(_: FramePlan, staging: Staging, key: str) -> OpenedStaging:
-    """Find the staging area of the frame that was begun by a key."""
-    _require_begun(staging, key)
-    return OpenedStaging(staging, was_published=False, begun_key=key)
+@dataclass(frozen=True, eq=False)
+class Part(Transaction):
+    """A part of a pending frame, which appears when that is committed."""
+
+    box: ChunkBox
+    frame_key: str
+    """Of the frame."""
+
+    def begin(self) -> Self:
+        """Find the staging area of the frame; see `Transaction.begin`."""
+        self._require_pending()
+        return self
+
+    def commit(self, records: ChunkRecords) -> str:
+        """Enter the part, whose chunks are all staged; see `Transaction.commit`.
+
+        Raises
+        ------
+        B2ndError
+            Chunks are missing, or another part has some of the same chunks.
+        FileNotFoundError
+            The frame was committed or given up meanwhile.
+        """
+        staging, grid = self.staging, self.plan.grid
+        wanted = self.box.chunks(grid)
+        with self.reached():
+            require_all(records, wanted, staging.label, outcome="the part is not staged")
+            staging.sync(records.parts)
+            with staging.exclusive():
+                self._require_pending()
+                if len(wanted):
+                    others = [other for other in _boxes(staging, grid) if other != self.box]
+                    _require_apart([self.box, *others], grid, staging.label, first_alone=True)
+                    put_manifest(records, staging, fsync=True)
+        return staging.label
+
+    def unreached(self, error: OSError) -> OSError:
+        """See `Transaction.unreached`."""
+        return self._if_committed() or super().unreached(error)
+
+    def _if_committed(self) -> OSError | None:
+        """The error where the frame is committed."""
+        if not has_published(self.staging, self.frame_key):
+            return None
+        return FileNotFoundError(
+            errno.ENOENT,
+            "the frame was committed meanwhile, without what was staged now: write that by "
+            'to_b2nd(..., mode="r+", region=...)',
+            self.staging.label,
+        )
+
+    def _require_pending(self) -> None:
+        """Check that the frame is not committed yet, nor given up."""
+        if committed := self._if_committed():
+            raise committed
+        if pending_in(self.staging).key != self.frame_key:
+            raise FileNotFoundError(
+                errno.ENOENT, "the frame was given up meanwhile, and begun anew", self.staging.label
+            )
 
 
-def finish_part(
-    records: ChunkRecords, plan: FramePlan, staging: Staging, box: ChunkBox, key: str
-) -> str:
-    """Enter a part whose chunks are all staged; returns the path or URL of the frame.
+@dataclass(frozen=True, eq=False)
+class _AllParts(Transaction):
+    """The frame that its parts make together."""
 
-    Raises
-    ------
-    B2ndError
-        Chunks are missing, or another part has some of the same chunks.
-    FileNotFoundError
-        The frame was committed or given up meanwhile.
-    """
-    wanted = box.chunks(plan.grid)
-    require_all(records, wanted, staging.label, outcome="the part is not staged")
-    staging.sync(records.parts)
-    with staging.exclusive():
-        _require_begun(staging, key)
-        if len(wanted):
-            others = [other for other in _boxes(staging, plan.grid) if other != box]
-            _require_apart([box, *others], plan.grid, staging.label, first_alone=True)
-            put_manifest(records, staging, fsync=True)
-    return staging.label
+    frame_key: str
+
+    @property
+    def write_key(self) -> str:
+        """See `Transaction.write_key`."""
+        return self.frame_key
+
+    def join(self, fill: Any) -> None:
+        """Make the frame of the parts that are staged, unless another commit has."""
+        # killed behind the switch to the new frame, before its staging area was removed
+        if self.is_published():
+            return
+        # not under the lock, which tasks share that stage something
+        manifests = _manifests(self.staging, self.plan.grid)
+        records = _records_of_all(manifests, self.plan, self.staging, fill)
+        with self.staging.exclusive():
+            if self.is_published():
+                return
+            if manifests != _manifests(self.staging, self.plan.grid):
+                raise B2ndError(
+                    "parts were staged while they were committed: commit when all jobs have ended",
+                    path=self.staging.label,
+                )
+            self.publish(records)
 
 
 def commit(urlpath: Any, *, fill: Any = None, storage_options: Any = None) -> Frame:
@@ -125,35 +180,14 @@ def commit(urlpath: Any, *, fill: Any = None, storage_options: Any = None) -> Fr
     """
     location = Location.of(urlpath, storage_options=storage_options)
     require_no_link_out(location)
-    begun = begun_at(location)
-    staging = begun.staging(location, commit=True)
-    # killed behind the switch to the new frame, before its staging area was removed
-    if not has_published(staging, begun.key):
-        try:
-            _join_parts(begun, staging, fill)
-        except RAN_BEFORE:
-            # another commit of the same frame was faster, and has removed what was staged
-            if not has_published(staging, begun.key):
-                raise
+    pending = pending_at(location)
+    parts = _AllParts(pending.plan, pending.staging(location), pending.key)
+    # another commit of the same frame may be faster, and remove what was staged
+    with parts.once():
+        parts.join(fill)
     # not under the lock: NFS keeps a file that is open, and with it the directory
-    clean_up(staging)
+    clean_up(parts.staging)
     return open_b2nd(urlpath, storage_options=storage_options)
-
-
-def _join_parts(begun: BegunFrame, staging: Staging, fill: Any) -> None:
-    """Make the frame of the parts that are staged, unless another commit just has."""
-    # not under the lock, which tasks share that stage something
-    manifests = _manifests(staging, begun.plan.grid)
-    records = _records_of_all(manifests, begun.plan, staging, fill)
-    with staging.exclusive():
-        if has_published(staging, begun.key):
-            return
-        if manifests != _manifests(staging, begun.plan.grid):
-            raise B2ndError(
-                "parts were staged while they were committed: commit when all jobs have ended",
-                path=staging.label,
-            )
-        commit_records(records, begun.plan, staging, Envelope.planned(begun.plan, begun.key))
 
 
 def _manifests(staging: Staging, grid: Grid) -> dict[ChunkBox, bytes]:
@@ -241,15 +275,6 @@ def _element(fill: Any, dtype: np.dtype[Any]) -> NDArray[Any]:
     if is_time and not np.array_equal(element, given.reshape(()), equal_nan=True):
         raise OverflowError(problem)
     return element
-
-
-def _require_begun(staging: Staging, key: str) -> None:
-    """Check that the frame of a key is begun and not committed yet."""
-    require_uncommitted(staging, key)
-    if begun_in(staging).key != key:
-        raise FileNotFoundError(
-            errno.ENOENT, "the frame was given up meanwhile, and begun anew", staging.label
-        )
 
 
 def _boxes(staging: Staging, grid: Grid) -> list[ChunkBox]:

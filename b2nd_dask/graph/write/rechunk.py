@@ -28,7 +28,7 @@ from b2nd_dask.graph.write.rechunk_job import (
     budget_of,
     most_chunks,
 )
-from b2nd_dask.graph.write.write_array import new_staging, run_job
+from b2nd_dask.graph.write.write_array import new_frame, run_job
 from b2nd_dask.storage import Location
 
 
@@ -138,9 +138,9 @@ def _rechunk_job(
     source: FrameReference, plan: FramePlan, location: Location, options: WriteOptions
 ) -> RechunkJob:
     """Plan the passes from a frame to a new one."""
-    staging = new_staging(location, plan, source, options)
-    budget = budget_of(options.max_mem, staging, is_remote=source.is_remote)
-    frames = IntermediateFrames(plan, staging, budget)
+    target = new_frame(location, plan, source, options)
+    budget = budget_of(options.max_mem, target.staging, is_remote=source.is_remote)
+    frames = IntermediateFrames(target, budget)
     if source.grid.nchunks and not _stays(source, plan):
         return frames.rechunked(frames.elements_of(source, View.whole(source.shape)), "rechunk")
     chunks, key = StoredChunks(source), frames.new_key("source")
@@ -148,7 +148,7 @@ def _rechunk_job(
     grid = Grid((plan.grid.nchunks,), (1,), (1,), 1)
     elements = Elements({key: chunks}, key, grid, source.dtype, chunks)
     way = _copying_pass(plan.grid, budget)
-    return RechunkJob(plan=plan, staging=staging, source=elements, way=way)
+    return RechunkJob(transaction=target, source=elements, way=way)
 
 
 def _opened(src: Any, storage_options: Mapping[str, Any] | None) -> Frame:

@@ -21,7 +21,7 @@ from b2nd_dask.frame.joined import JoinedReference, Readable
 from b2nd_dask.frame.read.read_cost import ChunkRange, Region
 from b2nd_dask.frame.rechunk.intermediate_frame import (
     IntermediateFrame,
-    open_intermediate,
+    begin_intermediate,
     open_view,
 )
 from b2nd_dask.frame.rechunk.one_pass import LEAST_BATCH, VERIFIED_AT_ONCE, Budget, OnePass
@@ -33,11 +33,9 @@ from b2nd_dask.frame.rechunk.work import (
     rechunk_region,
     verify_stored,
 )
-from b2nd_dask.frame.write.commit import commit_frame
 from b2nd_dask.frame.write.conflicts import ChunkBox
-from b2nd_dask.frame.write.idempotent import open_staging
-from b2nd_dask.frame.write.new_frame import FramePlan
 from b2nd_dask.frame.write.records import ChunkRecords, staged_records
+from b2nd_dask.frame.write.transaction import Transaction, begin
 from b2nd_dask.graph.read.blocks import Chunks, regions_of
 from b2nd_dask.graph.resources import available, nbytes_of
 from b2nd_dask.graph.write.write_tasks import Job, Tasks, WriteJob, new_token, opening
@@ -112,7 +110,7 @@ class RechunkJob(Job):
         }
         tasks.graph |= in_lanes({**checks, **work}, self.way.lanes)
         # the commit waits for the verification, too
-        return tasks.committed([*work, *known], commit_frame, plan, list(checks))
+        return tasks.committed([*work, *known], list(checks))
 
     def _checks(self, tasks: Tasks) -> dict[Any, Any]:
         """Tasks that verify the chunks of frames of the user, where these have checksums."""
@@ -169,14 +167,12 @@ class IntermediateFrames:
     functions, which run again where the write does, read some of the frames.
     """
 
-    def __init__(
-        self, plan: FramePlan, staging: Staging, budget: Budget, *, reads_again: bool = False
-    ) -> None:
-        self._plan, self._staging = plan, staging
+    def __init__(self, target: Transaction, budget: Budget, *, reads_again: bool = False) -> None:
+        self._target, self._staging = target, target.staging
         self.budget = budget
         self._reads_again = reads_again
         # one task for the target as well: another one would make the area anew after a failure
-        self.opened = opening(staging.label, (open_staging, plan, staging))
+        self.opened = opening(target.staging.label, (begin, target))
         # by name and grid: the frame, the tasks that write it, and the key of its commit
         self._written: dict[tuple[str, Grid], tuple[IntermediateFrame, dict[Any, Any], Any]] = {}
 
@@ -200,10 +196,8 @@ class IntermediateFrames:
 
     def rechunked(self, source: Elements, name: str) -> RechunkJob:
         """Make the job that rechunks elements to the target; `name` is that of its passes."""
-        source, way = self._before_last_pass(source, self._plan.grid, name)
-        return RechunkJob(
-            plan=self._plan, staging=self._staging, opened=self.opened, source=source, way=way
-        )
+        source, way = self._before_last_pass(source, self._target.plan.grid, name)
+        return RechunkJob(transaction=self._target, opened=self.opened, source=source, way=way)
 
     def written(self, array: da.Array, view: View | None = None) -> Elements:
         """Write an array in its own order; return the elements of a view, by default all."""
@@ -276,10 +270,10 @@ class IntermediateFrames:
         """Tasks that write a frame, and the key of its commit; none where an earlier run has."""
         plan, staging, staged = intermediate.plan, intermediate.staging, None
         if staging.resumable:
-            if intermediate.is_done():
+            if intermediate.is_published():
                 return {}, None
             staged = staged_records(staging, plan.row, plan.grid.nchunks)
-        task = (open_intermediate, intermediate, self.opened.key, self._reads_again)
+        task = (begin_intermediate, intermediate, self.opened.key, self._reads_again)
         opened = opening(self._staging.label, task, self.opened)
-        written = make(plan=plan, staging=staging, opened=opened).graph(staged)
+        written = make(transaction=intermediate, opened=opened).graph(staged)
         return dict(written.__dask_graph__()), written.key

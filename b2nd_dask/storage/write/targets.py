@@ -20,7 +20,6 @@ def staging_for(
     replace: bool,
     header_len: int,
     resume_key: str | None = None,
-    area_key: str | None = None,
     replaces: Identity | None = None,
     fsync: bool = True,
 ) -> Staging:
@@ -39,8 +38,6 @@ def staging_for(
     resume_key : str, optional
         16 hexadecimal digits that every run of one write has in common: what an earlier one staged
         is there for the next. By default the write is one of its own.
-    area_key : str, optional
-        The same for a write whose tasks note nothing for a next run.
     replaces : Identity, optional
         Of the only frame that may be replaced at a local path; by default any may.
     fsync : bool
@@ -59,7 +56,6 @@ def staging_for(
             "pass the path or URL of a new file"
         )
     key, resumable = _key(resume_key)
-    key = area_key or key
     if location.is_url:
         if not sparse and location.urlpath.endswith("/"):
             raise ValueError(

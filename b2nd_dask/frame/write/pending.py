@@ -1,9 +1,9 @@
-"""A frame that was begun, of which others stage parts: its plan, kept in its staging area."""
+"""A frame that is pending until its parts are committed: its plan, in its staging area."""
 
 from __future__ import annotations
 
 import errno
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Self
 
 import numpy as np
@@ -12,7 +12,7 @@ from b2nd_dask.errors import FrameFormatError
 from b2nd_dask.format.array_meta import array_meta_of
 from b2nd_dask.format.grid import Grid
 from b2nd_dask.format.header import header_len_of, parse_header
-from b2nd_dask.format.trailer import Trailer, build_trailer, parse_trailer
+from b2nd_dask.format.trailer import parse_trailer
 from b2nd_dask.frame.write.new_frame import FramePlan
 from b2nd_dask.frame.write.records import with_digest
 from b2nd_dask.storage import Location, Staging, staging_for
@@ -27,7 +27,7 @@ _FRONT, _DIGEST_NBYTES = len(_MAGIC) + 8 + 1, 8
 
 
 @dataclass(frozen=True, eq=False, slots=True)
-class BegunFrame:
+class PendingFrame:
     """A frame that appears when its parts are committed."""
 
     plan: FramePlan
@@ -38,12 +38,9 @@ class BegunFrame:
 
     def to_bytes(self) -> bytes:
         """Write the plan as the header and trailer of the frame, without an index."""
-        trailer = build_trailer(Trailer(self.plan.vlmeta, b""))
-        length = len(self.plan.header()) + len(trailer)
-        head = self.plan.header(frame_len=length, has_vlmeta=bool(self.plan.vlmeta))
         flags = _REPLACE * self.replace | _STATS * self.plan.stats
         front = _MAGIC + bytes.fromhex(self.key) + bytes([flags])
-        return with_digest(front + head + trailer)
+        return with_digest(front + self.plan.empty_frame())
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Self:
@@ -62,19 +59,18 @@ class BegunFrame:
         plan = FramePlan.of_header(header, grid, dtype, vlmeta, stats=bool(flags & _STATS))
         return cls(plan, bool(flags & _REPLACE), body[len(_MAGIC) : _FRONT - 1].hex())
 
-    def staging(self, location: Location, *, commit: bool = False) -> Staging:
-        """Reach the staging area, to add to it or to commit."""
+    def staging(self, location: Location) -> Staging:
+        """Reach the staging area; a commit that was killed is gone on with."""
         return staging_for(
             location,
             sparse=self.plan.sparse,
             replace=self.replace,
             header_len=len(self.plan.header()),
-            resume_key=AREA_KEY if commit else None,
-            area_key=AREA_KEY,
+            resume_key=AREA_KEY,
         )
 
 
-def begin(location: Location, begun: BegunFrame) -> None:
+def begin_parts(location: Location, pending: PendingFrame) -> None:
     """Make the staging area of a frame, or find that the same frame was begun already.
 
     Raises
@@ -82,15 +78,15 @@ def begin(location: Location, begun: BegunFrame) -> None:
     FileExistsError
         The target is there and may not be replaced, or another frame was begun there.
     """
-    staging = begun.staging(location)
+    staging = pending.staging(location)
     if PLAN_NAME not in staging.names():
         staging.prepare()
         # another job may begin it in this moment
-        if staging.put_new(PLAN_NAME, begun.to_bytes()):
+        if staging.put_new(PLAN_NAME, pending.to_bytes()):
             return
-    there = begun_at(location)
+    there = pending_in(staging)
     # whatever its key is
-    if there.to_bytes()[_FRONT - 1 : -8] != begun.to_bytes()[_FRONT - 1 : -8]:
+    if replace(there, key=pending.key).to_bytes() != pending.to_bytes():
         raise FileExistsError(
             errno.EEXIST,
             "another frame was begun here, with other options: commit it, or remove it by "
@@ -99,7 +95,7 @@ def begin(location: Location, begun: BegunFrame) -> None:
         )
 
 
-def begun_at(location: Location) -> BegunFrame:
+def pending_at(location: Location) -> PendingFrame:
     """Find the frame that was begun at a location.
 
     Raises
@@ -108,13 +104,13 @@ def begun_at(location: Location) -> BegunFrame:
         None was, or it is committed.
     """
     # of either form: the plan says which
-    return begun_in(
-        staging_for(location, sparse=True, replace=False, header_len=0, area_key=AREA_KEY)
+    return pending_in(
+        staging_for(location, sparse=True, replace=False, header_len=0, resume_key=AREA_KEY)
     )
 
 
-def begun_in(staging: Staging) -> BegunFrame:
-    """Read the plan in a staging area; errors as for `begun_at`."""
+def pending_in(staging: Staging) -> PendingFrame:
+    """Read the plan in a staging area; errors as for `pending_at`."""
     try:
         data = staging.get(PLAN_NAME)
     except FileNotFoundError as error:
@@ -124,6 +120,6 @@ def begun_in(staging: Staging) -> BegunFrame:
             staging.label,
         ) from error
     try:
-        return BegunFrame.from_bytes(data)
+        return PendingFrame.from_bytes(data)
     except FrameFormatError as error:
         raise error.located(path=staging.label) from None
