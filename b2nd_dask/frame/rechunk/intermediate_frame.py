@@ -15,7 +15,7 @@ from b2nd_dask.frame.rechunk.source import RegionSource, View
 from b2nd_dask.frame.write.new_frame import plan_frame
 from b2nd_dask.frame.write.records import ChunkRecords
 from b2nd_dask.frame.write.transaction import Transaction
-from b2nd_dask.storage import Location, Staging, staging_for
+from b2nd_dask.storage import Location, Staging
 
 #: They are read once, soon: fast is better than small.
 _CPARAMS = {"codec": "lz4", "clevel": 1}
@@ -54,11 +54,8 @@ class IntermediateFrame(Transaction):
             sparse=False,
             caterva=False,
         )
-        staging = staging_for(
+        staging = plan.staging(
             location,
-            sparse=False,
-            replace=False,
-            header_len=len(plan.header()),
             resume_key=key if outer.resumable else None,
             # otherwise nobody reads it after a power cut
             fsync=outer.resumable,

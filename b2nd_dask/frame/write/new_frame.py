@@ -36,6 +36,7 @@ from b2nd_dask.format.values import pack_metadata
 from b2nd_dask.frame.open.opening import OWN_METALAYERS
 from b2nd_dask.frame.write.records import row_dtype
 from b2nd_dask.processes import reduced
+from b2nd_dask.storage import Location, Staging, staging_for
 
 #: The format allows 2**31 - 33; the largest that was seen to work in python-blosc2 throughout is
 #: used.
@@ -117,6 +118,24 @@ class FramePlan:
             metalayers={**self.own_meta, **self.meta},
         )
         return build_header(header, has_vlmeta=has_vlmeta)
+
+    def staging(
+        self,
+        location: Location,
+        *,
+        replace: bool = False,
+        resume_key: str | None = None,
+        fsync: bool = True,
+    ) -> Staging:
+        """Make the staging that writes the frame; arguments and errors as for `staging_for`."""
+        return staging_for(
+            location,
+            sparse=self.sparse,
+            replace=replace,
+            header_len=len(self.header()),
+            resume_key=resume_key,
+            fsync=fsync,
+        )
 
     def empty_frame(self) -> bytes:
         """Build the header and the trailer of the frame, without an index."""

@@ -61,13 +61,7 @@ class PendingFrame:
 
     def staging(self, location: Location) -> Staging:
         """Reach the staging area; a commit that was killed is gone on with."""
-        return staging_for(
-            location,
-            sparse=self.plan.sparse,
-            replace=self.replace,
-            header_len=len(self.plan.header()),
-            resume_key=AREA_KEY,
-        )
+        return self.plan.staging(location, replace=self.replace, resume_key=AREA_KEY)
 
 
 def begin_parts(location: Location, pending: PendingFrame) -> None:

@@ -19,7 +19,7 @@ from b2nd_dask.frame.members.writable import frame_to_change, target_of
 from b2nd_dask.frame.reference import FrameReference
 from b2nd_dask.frame.write.new_frame import FramePlan
 from b2nd_dask.frame.write.records import staged_records
-from b2nd_dask.frame.write.transaction import RAN_BEFORE, Transaction, clean_up, give_up
+from b2nd_dask.frame.write.transaction import Transaction, clean_up, give_up
 from b2nd_dask.frame.write.update import open_for_update
 from b2nd_dask.graph.read.from_b2nd import array_of, expressions, is_expression
 from b2nd_dask.graph.read.sizes import MANY_TASKS
@@ -36,7 +36,7 @@ from b2nd_dask.graph.write.parts import part_job
 from b2nd_dask.graph.write.update import checked_axis, update_job
 from b2nd_dask.graph.write.write_tasks import Job, WriteJob, log_reused, write_graphs
 from b2nd_dask.processes import unseen
-from b2nd_dask.storage import Location, only_here, staging_for
+from b2nd_dask.storage import Location, only_here
 
 #: Elements, the path or URL of their frame, and their `WriteOptions`.
 Write = tuple[Any, Any, Mapping[str, Any]]
@@ -113,14 +113,7 @@ def new_frame(
         # what all runs of one write share, and no other write
         call = source, (0,) * plan.grid.ndim, plan, location.label, "w" if replaces else "w-"
         key = tokenize(STAGED_LAYOUT, *call)[:16]
-    staging = staging_for(
-        location,
-        sparse=plan.sparse,
-        replace=replaces,
-        header_len=len(plan.header()),
-        resume_key=key,
-        fsync=options.fsync,
-    )
+    staging = plan.staging(location, replace=replaces, resume_key=key, fsync=options.fsync)
     return Transaction(plan, staging)
 
 
@@ -171,16 +164,16 @@ def _compute(job: Job, written: Delayed) -> None:
     """Compute a job; leave no staging area behind, unless it can be resumed."""
     # raises before anything is computed; a staging area that was never prepared is not cleaned up
     job.staging.prepare()
-    try:
-        _warn(job)
-        written.compute()
-    except BaseException as error:
-        if not job.staging.resumable:
-            # an interrupt, too, must not leave the disk full
-            give_up(job.staging)
-        # a worker that is lost after it published has its tasks run again, on a staging area that
-        # is gone
-        if not isinstance(error, RAN_BEFORE) or not job.transaction.is_published():
+    # a worker that is lost after it published has its tasks run again, on a staging area that is
+    # gone
+    with job.transaction.once():
+        try:
+            _warn(job)
+            written.compute()
+        except BaseException:
+            if not job.staging.resumable:
+                # an interrupt, too, must not leave the disk full
+                give_up(job.staging)
             raise
     hint = only_here(job.staging.label)
     if hint and not job.transaction.is_published():

@@ -218,34 +218,33 @@ class ContiguousStaging(LocalStaging):
         return locked(self.directory / LOCK_NAME, fcntl.LOCK_SH, self.target)
 
     def join(self, chunks: StagedChunks) -> Placement:
-        """Copy all parts to the end of the largest; see `Staging.join`.
+        """Lay all parts out behind the largest; see `Staging.join`.
 
         The largest keeps its name until it is published, and its chunks their offsets: a commit
         that is begun anew finds everything as the one before did.
         """
-        ordered, order = in_order(chunks)
-        rows = ordered.rows
-        used = np.bincount(rows["part"], rows["nbytes"], minlength=len(ordered.parts))
-        positions = np.empty(len(order), np.int64)
+        used = np.bincount(chunks.rows["part"], chunks.rows["nbytes"], minlength=len(chunks.parts))
         with about(self.target):
-            base = self._base(ordered.parts, used)
-            name = f"{uuid.uuid4().hex}.part" if base < 0 else ordered.parts[base]
-            fresh = os.O_CREAT | os.O_EXCL if base < 0 else 0
-            fd = os.open(self.directory / name, os.O_RDWR | fresh, 0o666)
-            try:
-                end = max(os.fstat(fd).st_size, self.header_len)
-                for part, members in runs_of(ordered):
-                    start = int(rows["start"][members.start])
-                    shift = 0
-                    if part != base:
-                        nbytes = int(rows["nbytes"][members].sum())
-                        self.copy_part(ordered.parts[part], start, nbytes, fd, end)
-                        shift = end - start
-                        end += nbytes
-                    positions[order[members]] = rows["start"][members] + shift - self.header_len
-            finally:
-                os.close(fd)
-        return Placement(positions, end - self.header_len, (Run(name, 0, end),))
+            base = self._base(chunks.parts, used)
+            if base < 0:
+                return self.laid_out(chunks, Run(f"{uuid.uuid4().hex}.part", 0, self.header_len))
+            name = chunks.parts[base]
+            return self.laid_out(chunks, Run(name, 0, (self.directory / name).stat().st_size))
+
+    def laid_out(self, chunks: StagedChunks, first: Run) -> Placement:
+        """Lay chunks out behind one part, or behind a frame; those of that part stay."""
+        ordered, order = in_order(chunks)
+        starts, sizes = ordered.rows["start"], ordered.rows["nbytes"]
+        positions, runs, end = np.empty(len(order), np.int64), [first], first.stop
+        for part, members in runs_of(ordered):
+            start, shift = int(starts[members.start]), 0
+            if ordered.parts[part] != first.part:
+                nbytes = int(sizes[members].sum())
+                runs.append(Run(ordered.parts[part], start, start + nbytes))
+                shift = end - start
+                end += nbytes
+            positions[order[members]] = starts[members] + shift - self.header_len
+        return Placement(positions, end - self.header_len, tuple(runs))
 
     def _base(self, parts: tuple[str, ...], used: np.ndarray) -> int:
         """The part that becomes the frame; -1 where a new file does.
@@ -259,26 +258,31 @@ class ContiguousStaging(LocalStaging):
         size = (self.directory / parts[base]).stat().st_size
         return -1 if size - self.header_len > used[base] * (1 + MAX_WASTE) else base
 
-    def copy_part(self, part: str, start: int, nbytes: int, target: int, at: int) -> None:
-        """Copy staged bytes into another file."""
-        source = os.open(self.directory / part, os.O_RDONLY)
-        try:
-            copy_range(source, start, nbytes, target, at)
-        finally:
-            os.close(source)
+    def append_all(self, fd: int, placement: Placement, tail: bytes) -> None:
+        """Write what is laid out behind the first run, and the tail."""
+        first, *others = placement.runs
+        end = first.stop
+        # what a writer that was killed left behind
+        os.ftruncate(fd, end)
+        for part, start, stop in others:
+            source = os.open(self.directory / part, os.O_RDONLY)
+            try:
+                copy_range(source, start, stop - start, fd, end)
+            finally:
+                os.close(source)
+            end += stop - start
+        pwrite(fd, [tail], end)
 
     def publish(self, placement: Placement, head: bytes, tail: bytes) -> None:
-        """Write header and tail, sync, rename; see `Staging.publish`."""
+        """Complete the largest part, sync, rename; see `Staging.publish`."""
         self.check_target()
         ready, target = self.directory / placement.runs[0].part, Path(self.target)
         with about(self.target):
-            fd = os.open(ready, os.O_RDWR)
+            fd = os.open(ready, os.O_RDWR | os.O_CREAT, 0o666)
             try:
                 if (mode := mode_of(target, stat.S_ISREG)) is not None:
                     os.fchmod(fd, mode)
-                end = self.header_len + placement.data_nbytes
-                os.ftruncate(fd, end)
-                pwrite(fd, [tail], end)
+                self.append_all(fd, placement, tail)
                 pwrite(fd, [head], 0)
                 if self.fsync:
                     flush(fd)

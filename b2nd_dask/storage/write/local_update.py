@@ -42,7 +42,7 @@ from b2nd_dask.storage.write.local_staging import (
     LocalStaging,
     SparseStaging,
 )
-from b2nd_dask.storage.write.staging import Placement, Run, StagedChunks, in_order, runs_of
+from b2nd_dask.storage.write.staging import Placement, Run, StagedChunks
 
 #: The version of the chunk format and that of the codec's format begin each chunk that is written
 #: here (docs/format.md, Chunk header). No frame and no ZIP archive begins so.
@@ -89,17 +89,7 @@ class ContiguousUpdate(LocalUpdate, ContiguousStaging):
 
     def join(self, chunks: StagedChunks) -> Placement:
         """Lay the chunks out behind the old end; see `Staging.join`."""
-        ordered, order = in_order(chunks)
-        starts, sizes = ordered.rows["start"], ordered.rows["nbytes"]
-        positions = np.empty(len(order), np.int64)
-        runs = []
-        end = self.frame_len
-        for part, members in runs_of(ordered):
-            start, nbytes = int(starts[members.start]), int(sizes[members].sum())
-            positions[order[members]] = starts[members] + (end - start - self.header_len)
-            runs.append(Run(ordered.parts[part], start, start + nbytes))
-            end += nbytes
-        return Placement(positions, end - self.header_len, tuple(runs))
+        return self.laid_out(chunks, Run("", 0, self.frame_len))
 
     def publish(self, placement: Placement, head: bytes, tail: bytes) -> None:
         """Append chunks, index and trailer, sync, then write the header; see `Staging.publish`."""
@@ -110,10 +100,9 @@ class ContiguousUpdate(LocalUpdate, ContiguousStaging):
                 if identity_of(os.fstat(fd)) != self.identity:
                     raise StaleFrameError(CHANGED, path=self.target)
                 _require_own(os.pread(fd, 2, self.frame_len), self.frame_len, self.target)
-                # what a writer that was killed left behind
-                os.ftruncate(fd, self.frame_len)
                 try:
-                    self._append_all(fd, placement, tail)
+                    self.append_all(fd, placement, tail)
+                    flush(fd)
                 except BaseException:
                     os.ftruncate(fd, self.frame_len)
                     raise
@@ -124,14 +113,6 @@ class ContiguousUpdate(LocalUpdate, ContiguousStaging):
                     flush(fd)
             finally:
                 os.close(fd)
-
-    def _append_all(self, fd: int, placement: Placement, tail: bytes) -> None:
-        end = self.frame_len
-        for part, start, stop in placement.runs:
-            self.copy_part(part, start, stop - start, fd, end)
-            end += stop - start
-        pwrite(fd, [tail], end)
-        flush(fd)
 
 
 @dataclass(frozen=True)

@@ -48,8 +48,8 @@ class Placement(NamedTuple):
     data_nbytes: int
     """Bytes of the data region, or of all chunk files."""
     runs: tuple[Run, ...] = ()
-    """The staged ranges that make up the data region, or the chunk files, in order; one range where
-    `Staging.join` has put all in one file already."""
+    """The staged ranges that make up the data region, or the chunk files, in order. Of a contiguous
+    frame on a disk the first is what stays in its file, with the header."""
 
 
 @dataclass(frozen=True)
