@@ -20,7 +20,7 @@ from b2nd_dask.format.statistics import build_statistics, has_room_for_statistic
 from b2nd_dask.format.trailer import Trailer, build_trailer, build_write_id
 from b2nd_dask.frame.open.opening import ParsedFrame
 from b2nd_dask.frame.write.new_frame import FramePlan
-from b2nd_dask.frame.write.records import ChunkRecords, require_all
+from b2nd_dask.frame.write.records import ChunkRecords
 from b2nd_dask.storage import ByteReader, Span, Staging
 
 
@@ -78,15 +78,6 @@ class Envelope:
         if past is not None:
             marks = build_history(past, metadata_digest(array_meta, plan.vlmeta)) + marks
         return cls(plan.header(), plan.sparse, array_meta, plan.vlmeta, marks)
-
-
-def commit_records(
-    records: ChunkRecords, plan: FramePlan, staging: Staging, envelope: Envelope
-) -> None:
-    """Publish a new frame, of which there must be a record of each chunk."""
-    nchunks = plan.grid.nchunks
-    require_all(records, np.arange(nchunks), staging.label)
-    publish_records(records, np.zeros(nchunks, plan.row["entry"]), envelope, staging)
 
 
 def publish_records(

@@ -12,13 +12,15 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any, Self
 
+import numpy as np
+
 from b2nd_dask.errors import B2ndError
 from b2nd_dask.format.history import MARKS_NBYTES, parse_marks
 from b2nd_dask.format.trailer import TAIL_LEN, trailer_len_of
 from b2nd_dask.frame.open.opening import read_header, steadily
-from b2nd_dask.frame.write.commit import Envelope, commit_records
+from b2nd_dask.frame.write.commit import Envelope, publish_records
 from b2nd_dask.frame.write.new_frame import FramePlan
-from b2nd_dask.frame.write.records import ChunkRecords, put_manifest
+from b2nd_dask.frame.write.records import ChunkRecords, put_manifest, require_all
 from b2nd_dask.processes import unseen
 from b2nd_dask.storage import ByteReader, Identity, Span, Staging
 
@@ -125,9 +127,10 @@ class Transaction:
 
     def publish(self, records: ChunkRecords) -> None:
         """Put the staged chunks into the frame, under the lock of `Staging.exclusive`."""
-        commit_records(
-            records, self.plan, self.staging, Envelope.planned(self.plan, self.write_key)
-        )
+        plan, nchunks = self.plan, self.plan.grid.nchunks
+        require_all(records, np.arange(nchunks), self.staging.label)
+        table = np.zeros(nchunks, plan.row["entry"])
+        publish_records(records, table, Envelope.planned(plan, self.write_key), self.staging)
 
     def is_published(self) -> bool:
         """Whether this very write made the frame that is there, or is one of its last updates.
