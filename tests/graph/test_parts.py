@@ -28,7 +28,7 @@ from b2nd_dask import (
     verify,
 )
 from b2nd_dask.frame.write import parts, transaction
-from b2nd_dask.frame.write.pending import pending_at
+from b2nd_dask.frame.write.parts import pending_at
 from b2nd_dask.storage import Location
 from b2nd_dask.storage.write.local_staging import LocalStaging
 from b2nd_dask.storage.write.object_staging import BaseObjectStaging

@@ -8,7 +8,7 @@ from __future__ import annotations
 import errno
 import logging
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any, Self
 
@@ -189,11 +189,8 @@ def has_published(staging: Staging, key: str) -> bool:
 def _of_target(staging: Staging, says: Callable[[ByteReader], bool]) -> bool:
     """What is true of the frame at the target; False where none is there, or another file."""
     try:
-        reader = staging.reader()
-        try:
+        with closing(staging.reader()) as reader:
             return says(reader)
-        finally:
-            reader.close()
     except (OSError, B2ndError):
         return False
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import closing
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -100,7 +101,8 @@ class Update(Transaction):
             is.
         """
         plan, staging, base = self.plan, self.staging, self.base
-        present = _present(staging)
+        with closing(staging.reader()) as reader:
+            present = parse_frame(reader)
         if staging.key in (update.key for update in present.history.updates):
             return
         require_all(records, base.box.chunks(plan.grid), staging.label)
@@ -120,14 +122,6 @@ class Update(Transaction):
             Envelope.planned(now, staging.key, history),
             rebased,
         )
-
-
-def _present(staging: LocalUpdate) -> ParsedFrame:
-    reader = staging.reader()
-    try:
-        return parse_frame(reader)
-    finally:
-        reader.close()
 
 
 def _carried(table: NDArray[Any], before: tuple[int, ...], after: tuple[int, ...]) -> NDArray[Any]:

@@ -16,8 +16,7 @@ from b2nd_dask.frame.members.writable import target_of
 from b2nd_dask.frame.open.opening import MAX_NBYTES
 from b2nd_dask.frame.write.conflicts import ChunkBox
 from b2nd_dask.frame.write.new_frame import check_storable
-from b2nd_dask.frame.write.parts import Part
-from b2nd_dask.frame.write.pending import PendingFrame, begin_parts, pending_at
+from b2nd_dask.frame.write.parts import Part, PendingFrame, begin_parts, pending_at
 from b2nd_dask.graph.write.input_arrays import as_dask, as_elements, converted
 from b2nd_dask.graph.write.options import (
     LARGEST_DEFAULT_CHUNK,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 import operator
+from contextlib import closing
 from functools import partial
 from typing import Any
 
@@ -82,11 +83,8 @@ def _finished_key(location: Location, call: str) -> str | None:
     Then the frame's history has that write, whose staging area is still there: it was killed, or
     failed, after the switch to the new state. To do the same again would append twice.
     """
-    reader = location.open()
-    try:
+    with closing(location.open()) as reader:
         keys = [key for key in keys_of(reader) if key.startswith(call)]
-    finally:
-        reader.close()
     # to list a directory takes long where it has many files
     left = {info.key for info in list_staging(location.urlpath)} if keys else set()
     return next((key for key in keys if key in left), None)
