@@ -43,7 +43,8 @@ def changing(path: Path) -> Iterator[None]:
     StaleFrameError
         Another process changes it.
     """
-    fd = try_lock(path, str(path), _DIRECTORY)
+    with about(str(path)):
+        fd = try_lock(path, str(path), _DIRECTORY)
     if fd is None:
         raise StaleFrameError(
             "another process changes this dataset: try again when it is done", path=str(path)

@@ -8,7 +8,6 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from b2nd_dask.format.chunk.chunk_header import Special
 from b2nd_dask.format.grid import Grid, contiguous_box
@@ -31,7 +30,7 @@ from b2nd_dask.frame.write.conflicts import ChunkBox
 from b2nd_dask.frame.write.new_frame import FramePlan
 from b2nd_dask.frame.write.records import ChunkRecords, merge_records
 from b2nd_dask.frame.write.transaction import Transaction
-from b2nd_dask.frame.write.writer import StagedBatches, constant_records, write_block
+from b2nd_dask.frame.write.writer import StagedBatches, write_block
 from b2nd_dask.storage import Staging
 
 
@@ -56,23 +55,7 @@ def rechunk_region(
         return opened.stage(partial(_copy, source.frame, *chunks, plan, opened.staging))
     origin = tuple(along.start for along in region)
     elements = source.read(region)
-    records = _constant(elements, origin, plan)
-    if records is not None and not opened.staging.resumable:
-        return records
     return opened.stage(lambda: write_block(elements, origin, plan, opened.staging))
-
-
-def _constant(
-    elements: NDArray[Any], origin: tuple[int, ...], plan: FramePlan
-) -> ChunkRecords | None:
-    """Records of a region that one element fills, where none of its chunks needs data."""
-    if any(elements.strides) or not elements.ndim:
-        return None
-    corner: tuple[Any, ...] = (*(slice(0, 1),) * elements.ndim, ...)
-    element = elements[corner].reshape(())
-    records = constant_records(element, origin, elements.shape, plan)
-    nchunks = ChunkBox.of(origin, elements.shape, plan.grid).nchunks
-    return records if records is not None and len(records.rows) == nchunks else None
 
 
 def _copy(

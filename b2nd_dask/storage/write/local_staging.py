@@ -59,9 +59,6 @@ from b2nd_dask.storage.write.staging import (
 
 #: A part with a larger share of unused bytes, left by tasks that ran twice, is copied.
 MAX_WASTE = 1 / 8
-#: Small chunks share one opening and closing, and large ones are still in the processor's cache
-#: when they are written: with 32 MiB those would take a quarter more processor time.
-_BATCH_NBYTES = 1 << 20
 #: Folder of small files, which are found there without a list of all chunk files.
 _FOLDER = "kept"
 #: Names of what is staged.
@@ -81,15 +78,14 @@ class LocalStaging(Staging):
     fsync: bool = field(default=True, kw_only=True)
     """Whether the frame is on the disk when it is published."""
 
+    # small chunks share one opening and closing, and large ones are still in the processor's cache
+    # when they are written: with 32 MiB those would take a quarter more processor time
+    batch_nbytes = 1 << 20
+
     @property
     def label(self) -> str:
         """Path of the target."""
         return self.target
-
-    @property
-    def batch_nbytes(self) -> int:
-        """See `Staging.batch_nbytes`."""
-        return _BATCH_NBYTES
 
     @property
     def directory(self) -> Path:

@@ -44,8 +44,6 @@ from b2nd_dask.storage.write.object_store import ObjectStore, StagingArea, piece
 from b2nd_dask.storage.write.s3_join import Limits, ServerJoin, abort_uploads
 from b2nd_dask.storage.write.staging import FILE_SUFFIX, Placement, Run, StagedChunks, Staging
 
-#: A store joins objects of 5 MiB and more; much larger ones would only take memory.
-_BATCH_NBYTES = 32 << 20
 #: Names of what is staged.
 _STAGED = re.compile(r"[0-9a-f]{32}")
 #: Chunks in objects smaller than this go to the front of the frame.
@@ -58,15 +56,13 @@ class BaseObjectStaging(Staging):
 
     location: Location
 
+    # a store joins objects of 5 MiB and more; much larger ones would only take memory
+    batch_nbytes = 32 << 20
+
     @property
     def label(self) -> str:
         """URL of the target, without secrets."""
         return self.location.label
-
-    @property
-    def batch_nbytes(self) -> int:
-        """See `Staging.batch_nbytes`."""
-        return _BATCH_NBYTES
 
     def area(self, *, private: bool = False) -> StagingArea:
         """Connect to the staging area, from the process that calls."""

@@ -7,7 +7,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -65,15 +65,13 @@ class Staging(ABC):
     replace: bool
     """Whether a frame that is there may be replaced."""
 
+    batch_nbytes: ClassVar[int]
+    """Compressed bytes that a task should gather for one `append`."""
+
     @property
     @abstractmethod
     def label(self) -> str:
         """Path or URL of the target, for messages, without secrets."""
-
-    @property
-    @abstractmethod
-    def batch_nbytes(self) -> int:
-        """Compressed bytes that a task should gather for one `append`."""
 
     def prepare(self) -> None:
         """Look at the target and make the staging area; errors as for both."""
