@@ -19,7 +19,7 @@ from b2nd_dask.frame.open.opening import OpenedFrame, ParsedFrame, located, pars
 from b2nd_dask.frame.read.scan import stored_extents
 from b2nd_dask.frame.write.commit import Envelope, present_table, publish
 from b2nd_dask.frame.write.records import row_dtype
-from b2nd_dask.frame.write.transaction import clean_up, write_key_of
+from b2nd_dask.frame.write.transaction import clean_up, keys_of
 from b2nd_dask.frame.write.writer import StagedBatches
 from b2nd_dask.storage import (
     CHUNK_MEMBER,
@@ -156,8 +156,8 @@ def _payloads(opened: OpenedFrame, used: NDArray[np.int64]) -> Iterator[tuple[in
 
 def _envelope(opened: OpenedFrame) -> Envelope:
     """What the frame has now."""
-    key = write_key_of(opened.reader)
-    return Envelope.of(opened.reader, opened.parsed, build_write_id(key) if key else b"")
+    keys = keys_of(opened.reader)
+    return Envelope.of(opened.reader, opened.parsed, build_write_id(keys[0]) if keys else b"")
 
 
 def _size(path: Path) -> int:

@@ -35,7 +35,7 @@ from b2nd_dask.format import history
 from b2nd_dask.frame.open import opening
 from b2nd_dask.frame.open.cache import process_cache
 from b2nd_dask.frame.write import transaction
-from b2nd_dask.frame.write.transaction import keys_of, write_key_of
+from b2nd_dask.frame.write.transaction import keys_of
 from b2nd_dask.storage import Location
 from b2nd_dask.storage.write import frame_lock, local_update
 from tests.forked import answer, run_to_end, started
@@ -132,7 +132,7 @@ def test_of_two_that_overlap_one_is_refused(target, contiguous):
     assert str(target) in told
     assert "[20:30, 0:40], as did the write " in told
     with closing(Location.of(target).open()) as reader:
-        assert f"the write {write_key_of(reader)}, which published at 20" in told
+        assert f"the write {keys_of(reader)[0]}, which published at 20" in told
     expected = VALUES.copy()
     expected[10:30] = 1 if winner == 0 else expected[10:30]
     expected[20:40] = 2 if winner == 1 else expected[20:40]

@@ -20,7 +20,6 @@ from b2nd_dask.frame.read.decode import decode_raw
 from b2nd_dask.frame.read.fetch import ChunkBytes, fetch, read_whole, verify_in_pieces
 from b2nd_dask.frame.rechunk.source import (
     Box,
-    FlatSource,
     RegionSource,
     Source,
     StoredChunks,
@@ -137,7 +136,7 @@ def boxes_to_verify(
 
 
 def verify_stored(
-    source: RegionSource | FlatSource,
+    source: RegionSource,
     number: int,
     first: int,
     last: int,

@@ -29,6 +29,7 @@ from b2nd_dask.frame.write.records import (
     MANIFEST,
     ChunkRecords,
     are_as_staged,
+    body_of,
     manifest_name,
     merge_records,
     put_manifest,
@@ -46,7 +47,7 @@ PLAN_NAME = "plan"
 _MAGIC = b"b2ndplan"
 #: Magic, key, a byte of flags; behind the plan stands a digest of all.
 _REPLACE, _STATS = 1, 2
-_FRONT, _DIGEST_NBYTES = len(_MAGIC) + 8 + 1, 8
+_FRONT = len(_MAGIC) + 8 + 1
 #: Missing or overlapping regions that an error lists.
 _LISTED = 5
 
@@ -70,8 +71,8 @@ class PendingFrame:
     @classmethod
     def from_bytes(cls, data: bytes) -> Self:
         """Read what `to_bytes` wrote; FrameFormatError for anything else."""
-        body = data[:-_DIGEST_NBYTES]
-        if not body.startswith(_MAGIC) or with_digest(body) != data:
+        body = body_of(data, _MAGIC)
+        if body is None or len(body) < _FRONT:
             raise FrameFormatError(
                 "the plan of the frame that was begun here is damaged: remove_staging removes it"
             )

@@ -215,14 +215,6 @@ def give_up(staging: Staging) -> None:
     clean_up(staging)
 
 
-def write_key_of(reader: ByteReader) -> str | None:
-    """The key of the last write that made or changed a frame; arguments as for `keys_of`.
-
-    None where other software made it, or changed it since.
-    """
-    return next(iter(keys_of(reader)), None)
-
-
 def keys_of(reader: ByteReader) -> tuple[str, ...]:
     """The keys of the writes that made and changed a frame, as far as it knows them.
 

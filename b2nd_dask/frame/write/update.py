@@ -16,9 +16,7 @@ from b2nd_dask.format.grid import Grid
 from b2nd_dask.format.index import ChunkKind, special_code
 from b2nd_dask.format.integrity import ChecksumState
 from b2nd_dask.frame.access import frame_at
-from b2nd_dask.frame.open.cache import process_cache
 from b2nd_dask.frame.open.opening import ParsedFrame, parse_frame
-from b2nd_dask.frame.read.scan import content_digest
 from b2nd_dask.frame.reference import FrameReference
 from b2nd_dask.frame.write.commit import Envelope, present_table, publish_records
 from b2nd_dask.frame.write.conflicts import (
@@ -152,11 +150,6 @@ def open_for_update(location: Location) -> FrameReference:
     integrity = frame_at(location, verify=False).parsed.integrity
     never_had_any = integrity.checksum_state is ChecksumState.ABSENT and not integrity.remedy
     return frame_at(location) if never_had_any else frame_at(location, verify=True)
-
-
-def content_of(location: Location, frame: FrameReference, chunks: NDArray[np.int64]) -> str:
-    """Digest some chunks of a frame, as it was opened."""
-    return content_digest(process_cache().open(location, frame.version), chunks)
 
 
 def differing_options(frame: FrameReference, asked: FramePlan) -> set[str]:

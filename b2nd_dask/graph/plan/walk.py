@@ -19,7 +19,7 @@ from b2nd_dask.frame.rechunk.intermediate_frame import (
     IntermediateFrame,
     begin_intermediate,
 )
-from b2nd_dask.frame.rechunk.source import FlatSource, Source
+from b2nd_dask.frame.rechunk.source import FlatSource, Source, flat_source
 from b2nd_dask.frame.rechunk.work import rechunk_region
 from b2nd_dask.frame.write.new_frame import FramePlan
 from b2nd_dask.frame.write.transaction import begin
@@ -195,7 +195,7 @@ class Walk:
             return self._of_blocks(func, args, blocks)
         if region := region_of_getter(func, args):
             return [read_of([region])]
-        if isinstance(first, Source) and func is not FlatSource:
+        if isinstance(first, Source) and func is not flat_source:
             read = read_of(regions_of_task(func, *args))
             read.is_copied |= isinstance(first, FlatSource)
             return [read]

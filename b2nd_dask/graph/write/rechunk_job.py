@@ -26,7 +26,7 @@ from b2nd_dask.frame.rechunk.intermediate_frame import (
 )
 from b2nd_dask.frame.rechunk.one_pass import LEAST_BATCH, VERIFIED_AT_ONCE, Budget, OnePass
 from b2nd_dask.frame.rechunk.passes import bounded_chunks, flat_pass, log_passes, plan_passes
-from b2nd_dask.frame.rechunk.source import FlatSource, RegionSource, Source, StoredChunks, View
+from b2nd_dask.frame.rechunk.source import RegionSource, Source, StoredChunks, View, flat_source
 from b2nd_dask.frame.rechunk.work import (
     boxes_to_verify,
     has_checksums,
@@ -212,7 +212,7 @@ class IntermediateFrames:
         grid, way = flat_pass(shape, source.grid.itemsize, self.budget)
         self.budget = self.budget.without(way.graph_nbytes)
         key = self.new_key("flat")
-        flat = {key: (FlatSource, source.key, source.grid.shape, shape)}
+        flat = {key: (flat_source, source.key, source.grid.shape, shape)}
         reads = source._replace(tasks={**source.tasks, **flat}, key=key)
         return self._once(
             name, grid, source.dtype, partial(RechunkJob, source=reads, way=way), view

@@ -15,11 +15,13 @@ from dask.base import tokenize
 from numpy.typing import NDArray
 
 from b2nd_dask.format.grid import Grid, expand_ellipsis, parse_selection
+from b2nd_dask.frame.open.cache import process_cache
+from b2nd_dask.frame.read.scan import content_digest
 from b2nd_dask.frame.reference import FrameReference
 from b2nd_dask.frame.write.conflicts import ChunkBox, UpdateBase
 from b2nd_dask.frame.write.new_frame import pack_entries
 from b2nd_dask.frame.write.transaction import Transaction, keys_of
-from b2nd_dask.frame.write.update import Update, content_of, update_plan, update_staging
+from b2nd_dask.frame.write.update import Update, update_plan, update_staging
 from b2nd_dask.graph.read.blocks import Chunks
 from b2nd_dask.graph.read.from_b2nd import array_of
 from b2nd_dask.graph.read.sizes import sizes_in
@@ -69,7 +71,7 @@ def update_job(array: da.Array, frame: FrameReference, options: WriteOptions) ->
         # by the old elements that get into new chunks: time and size of their file, and so the
         # names of the tasks that read them, change when a commit is killed; what others write
         # elsewhere in the frame does not matter
-        content = content_of(location, frame, cut)
+        content = content_digest(process_cache().open(location, frame.version), cut)
         corner = tuple(along.start for along in axes)
         staging = staging_of(resume_key=call + tokenize(corner, plan, content)[:8])
     base = UpdateBase.of(frame.parsed, box, carries=carries)
