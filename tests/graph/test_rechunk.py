@@ -39,7 +39,7 @@ from b2nd_dask.frame.rechunk import work as work_module
 from b2nd_dask.frame.write.transaction import begin
 from b2nd_dask.frame.write.writer import StagedBatches
 from b2nd_dask.graph.resources import nbytes_of
-from b2nd_dask.graph.write.rechunk_job import in_lanes
+from b2nd_dask.graph.write.rechunk_job import with_concurrency
 from tests.forked import run_to_end
 from tests.peak import peak_growth, write_maps
 from tests.strategies import examples
@@ -546,7 +546,7 @@ def test_a_frame_of_no_elements_is_resumed(tmp_path: Path) -> None:
         assert open_b2nd(tmp_path / "again.b2nd").chunks[1] == 5, again
 
 
-def test_no_more_tasks_than_lanes_run_at_once() -> None:
+def test_no_more_tasks_run_at_once_than_may() -> None:
     running, most, lock = [], [], threading.Lock()
 
     def work(number: int, *before: int) -> int:
@@ -558,7 +558,7 @@ def test_no_more_tasks_than_lanes_run_at_once() -> None:
             running.remove(number)
         return number
 
-    tasks = in_lanes({("work", i): (work, i) for i in range(40)}, 3)
+    tasks = with_concurrency({("work", i): (work, i) for i in range(40)}, 3)
     assert threaded_get(tasks, list(tasks), num_workers=8) == tuple(range(40))
     assert max(most) <= 3
 

@@ -181,8 +181,8 @@ def _copying_pass(grid: Grid, budget: Budget) -> OnePass:
     def each(given: Budget) -> int:
         return 2 * given.read_batch + given.write_batch + 3 * grid.chunk_nbytes
 
-    lanes = budget.lanes(each(budget))
-    if not lanes:
+    concurrency = budget.concurrency(each(budget))
+    if not concurrency:
         raise budget.too_little(f"to copy chunks of {shown(grid.chunk_nbytes)}", each)
     # nothing compares its time and memory with those of others
-    return OnePass((most_chunks(grid),), lanes, 0.0, 0.0, 0.0, verifies=False, decodes=0.0)
+    return OnePass((most_chunks(grid),), concurrency, 0.0, 0.0, 0.0, verifies=False, decodes=0.0)

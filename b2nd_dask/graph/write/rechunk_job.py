@@ -108,7 +108,7 @@ class RechunkJob(Job):
             for at, region in zip(np.ndindex(missing.shape), regions_of(sizes), strict=True)
             if missing[at]
         }
-        tasks.graph |= in_lanes({**checks, **work}, self.way.lanes)
+        tasks.graph |= with_concurrency({**checks, **work}, self.way.concurrency)
         # the commit waits for the verification, too
         return tasks.committed([*work, *known], list(checks))
 
@@ -128,7 +128,9 @@ class RechunkJob(Job):
         return checks
 
 
-def in_lanes(work: dict[Any, tuple[Any, ...]], lanes: int) -> dict[Any, tuple[Any, ...]]:
+def with_concurrency(
+    work: dict[Any, tuple[Any, ...]], concurrency: int
+) -> dict[Any, tuple[Any, ...]]:
     """Make each task wait for the one so many before it: never do more run at once.
 
     No scheduler starts a task before its dependencies are done, whatever its threads are, or
@@ -136,7 +138,7 @@ def in_lanes(work: dict[Any, tuple[Any, ...]], lanes: int) -> dict[Any, tuple[An
     """
     keys = list(work)
     return {
-        key: (*task, keys[i - lanes]) if i >= lanes else task
+        key: (*task, keys[i - concurrency]) if i >= concurrency else task
         for i, (key, task) in enumerate(work.items())
     }
 
