@@ -393,7 +393,7 @@ def test_an_object_that_is_gone(store):
     url, options = store
     create(url, (60, 40), "f8", chunks=CHUNKS, **options)
     stage(url, VALUES[:30], 0, 30, **options)
-    staging = pending_at(Location.of(url, **options)).staging(Location.of(url, **options))
+    staging = pending_at(Location.of(url, **options)).staging
     before = set(staging.area().names())
     stage(url, VALUES[30:], 30, 60, **options)
     (gone,) = (name for name in set(staging.area().names()) - before if "." not in name)
@@ -418,12 +418,12 @@ def test_plans_that_are_begun_at_once(request, tmp_path, monkeypatch, place):
         for kind in (LocalStaging, BaseObjectStaging):
             patch.setattr(kind, "names", lambda _: [])
         create(url, 10, "i2", chunks=5, **options)
-        first = pending_at(Location.of(url, **options)).key
+        first = pending_at(Location.of(url, **options)).frame_key
         create(url, 10, "i2", chunks=5, **options)
         with pytest.raises(FileExistsError, match="another frame was begun here"):
             create(url, 10, "i2", chunks=2, **options)
     # nobody replaced the plan that jobs stage parts of
-    assert pending_at(Location.of(url, **options)).key == first
+    assert pending_at(Location.of(url, **options)).frame_key == first
     assert len(list_staging(url, **options)) == 1
 
 

@@ -52,67 +52,72 @@ _FRONT = len(_MAGIC) + 8 + 1
 _LISTED = 5
 
 
-@dataclass(frozen=True, eq=False, slots=True)
-class PendingFrame:
+@dataclass(frozen=True, eq=False)
+class PendingFrame(Transaction):
     """A frame that appears when its parts are committed."""
 
-    plan: FramePlan
-    replace: bool
-    """Whether a frame that is there may be replaced."""
-    key: str
-    """Of this frame, for its write id: 16 hexadecimal digits."""
+    frame_key: str
+    """For its write id: 16 hexadecimal digits."""
+
+    @classmethod
+    def at(cls, location: Location, plan: FramePlan, *, replace: bool, key: str) -> Self:
+        """Reach the staging area of a frame; a commit of it that was killed is gone on with."""
+        return cls(plan, plan.staging(location, replace=replace, resume_key=AREA_KEY), key)
+
+    @property
+    def write_key(self) -> str:
+        """See `Transaction.write_key`."""
+        return self.frame_key
 
     def to_bytes(self) -> bytes:
         """Write the plan as the header and trailer of the frame, without an index."""
-        flags = _REPLACE * self.replace | _STATS * self.plan.stats
-        front = _MAGIC + bytes.fromhex(self.key) + bytes([flags])
+        flags = _REPLACE * self.staging.replace | _STATS * self.plan.stats
+        front = _MAGIC + bytes.fromhex(self.frame_key) + bytes([flags])
         return with_digest(front + self.plan.empty_frame())
 
-    @classmethod
-    def from_bytes(cls, data: bytes) -> Self:
-        """Read what `to_bytes` wrote; FrameFormatError for anything else."""
-        body = body_of(data, _MAGIC)
-        if body is None or len(body) < _FRONT:
-            raise FrameFormatError(
-                "the plan of the frame that was begun here is damaged: remove_staging removes it"
+    def begin(self) -> Self:
+        """Make the staging area, or find that the same frame was begun already.
+
+        Raises
+        ------
+        FileExistsError
+            The target is there and may not be replaced, or another frame was begun there.
+        """
+        staging = self.staging
+        if PLAN_NAME not in staging.names():
+            staging.prepare()
+            # another job may begin it in this moment
+            if staging.put_new(PLAN_NAME, self.to_bytes()):
+                return self
+        plan, replaces, _ = _stored_plan(staging)
+        # whatever its key is
+        there = replace(self, plan=plan, staging=replace(staging, replace=replaces))
+        if there.to_bytes() != self.to_bytes():
+            raise FileExistsError(
+                errno.EEXIST,
+                "another frame was begun here, with other options: commit it, or remove it by "
+                f"remove_staging(..., key={AREA_KEY!r})",
+                staging.label,
             )
-        flags, frame = body[_FRONT - 1], body[_FRONT:]
-        header = parse_header(frame, len(frame))
-        meta = array_meta_of(header.metalayers)
-        dtype = meta.dtype or np.dtype(f"V{header.typesize}")
-        grid = Grid(meta.shape, meta.chunks, meta.blocks, dtype.itemsize)
-        vlmeta = parse_trailer(frame[header_len_of(frame) :]).vlmeta
-        plan = FramePlan.of_header(header, grid, dtype, vlmeta, stats=bool(flags & _STATS))
-        return cls(plan, bool(flags & _REPLACE), body[len(_MAGIC) : _FRONT - 1].hex())
+        return self
 
-    def staging(self, location: Location) -> Staging:
-        """Reach the staging area; a commit that was killed is gone on with."""
-        return self.plan.staging(location, replace=self.replace, resume_key=AREA_KEY)
-
-
-def begin_parts(location: Location, pending: PendingFrame) -> None:
-    """Make the staging area of a frame, or find that the same frame was begun already.
-
-    Raises
-    ------
-    FileExistsError
-        The target is there and may not be replaced, or another frame was begun there.
-    """
-    staging = pending.staging(location)
-    if PLAN_NAME not in staging.names():
-        staging.prepare()
-        # another job may begin it in this moment
-        if staging.put_new(PLAN_NAME, pending.to_bytes()):
+    def join(self, fill: Any) -> None:
+        """Make the frame of the parts that are staged, unless another commit has."""
+        # killed behind the switch to the new frame, before its staging area was removed
+        if self.is_published():
             return
-    there = pending_in(staging)
-    # whatever its key is
-    if replace(there, key=pending.key).to_bytes() != pending.to_bytes():
-        raise FileExistsError(
-            errno.EEXIST,
-            "another frame was begun here, with other options: commit it, or remove it by "
-            f"remove_staging(..., key={AREA_KEY!r})",
-            location.label,
-        )
+        # not under the lock, which tasks share that stage something
+        manifests = _manifests(self.staging, self.plan.grid)
+        records = _records_of_all(manifests, self.plan, self.staging, fill)
+        with self.staging.exclusive():
+            if self.is_published():
+                return
+            if manifests != _manifests(self.staging, self.plan.grid):
+                raise B2ndError(
+                    "parts were staged while they were committed: commit when all jobs have ended",
+                    path=self.staging.label,
+                )
+            self.publish(records)
 
 
 def pending_at(location: Location) -> PendingFrame:
@@ -124,25 +129,37 @@ def pending_at(location: Location) -> PendingFrame:
         None was, or it is committed.
     """
     # of either form: the plan says which
-    return pending_in(
-        staging_for(location, sparse=True, replace=False, header_len=0, resume_key=AREA_KEY)
-    )
+    area = staging_for(location, sparse=True, replace=False, header_len=0, resume_key=AREA_KEY)
+    plan, replaces, key = _stored_plan(area)
+    return PendingFrame.at(location, plan, replace=replaces, key=key)
 
 
-def pending_in(staging: Staging) -> PendingFrame:
-    """Read the plan in a staging area; errors as for `pending_at`."""
+def _stored_plan(staging: Staging) -> tuple[FramePlan, bool, str]:
+    """Read the plan in a staging area, whether a frame may be replaced, and the key."""
     try:
-        data = staging.get(PLAN_NAME)
+        body = body_of(staging.get(PLAN_NAME), _MAGIC)
     except FileNotFoundError as error:
         raise FileNotFoundError(
             errno.ENOENT,
             "no frame is begun here, or it is committed: b2nd_dask.create begins one",
             staging.label,
         ) from error
+    if body is None or len(body) < _FRONT:
+        raise FrameFormatError(
+            "the plan of the frame that was begun here is damaged: remove_staging removes it",
+            path=staging.label,
+        )
     try:
-        return PendingFrame.from_bytes(data)
+        flags, frame = body[_FRONT - 1], body[_FRONT:]
+        header = parse_header(frame, len(frame))
+        meta = array_meta_of(header.metalayers)
+        dtype = meta.dtype or np.dtype(f"V{header.typesize}")
+        grid = Grid(meta.shape, meta.chunks, meta.blocks, dtype.itemsize)
+        vlmeta = parse_trailer(frame[header_len_of(frame) :]).vlmeta
     except FrameFormatError as error:
         raise error.located(path=staging.label) from None
+    plan = FramePlan.of_header(header, grid, dtype, vlmeta, stats=bool(flags & _STATS))
+    return plan, bool(flags & _REPLACE), body[len(_MAGIC) : _FRONT - 1].hex()
 
 
 @dataclass(frozen=True, eq=False)
@@ -200,40 +217,10 @@ class Part(Transaction):
         """Check that the frame is not committed yet, nor given up."""
         if committed := self._if_committed():
             raise committed
-        if pending_in(self.staging).key != self.frame_key:
+        if _stored_plan(self.staging)[2] != self.frame_key:
             raise FileNotFoundError(
                 errno.ENOENT, "the frame was given up meanwhile, and begun anew", self.staging.label
             )
-
-
-@dataclass(frozen=True, eq=False)
-class _AllParts(Transaction):
-    """The frame that its parts make together."""
-
-    frame_key: str
-
-    @property
-    def write_key(self) -> str:
-        """See `Transaction.write_key`."""
-        return self.frame_key
-
-    def join(self, fill: Any) -> None:
-        """Make the frame of the parts that are staged, unless another commit has."""
-        # killed behind the switch to the new frame, before its staging area was removed
-        if self.is_published():
-            return
-        # not under the lock, which tasks share that stage something
-        manifests = _manifests(self.staging, self.plan.grid)
-        records = _records_of_all(manifests, self.plan, self.staging, fill)
-        with self.staging.exclusive():
-            if self.is_published():
-                return
-            if manifests != _manifests(self.staging, self.plan.grid):
-                raise B2ndError(
-                    "parts were staged while they were committed: commit when all jobs have ended",
-                    path=self.staging.label,
-                )
-            self.publish(records)
 
 
 def commit(urlpath: Any, *, fill: Any = None, storage_options: Any = None) -> Frame:
@@ -285,12 +272,11 @@ def commit(urlpath: Any, *, fill: Any = None, storage_options: Any = None) -> Fr
     location = Location.of(urlpath, storage_options=storage_options)
     require_no_link_out(location)
     pending = pending_at(location)
-    parts = _AllParts(pending.plan, pending.staging(location), pending.key)
     # another commit of the same frame may be faster, and remove what was staged
-    with parts.once():
-        parts.join(fill)
+    with pending.once():
+        pending.join(fill)
     # not under the lock: NFS keeps a file that is open, and with it the directory
-    clean_up(parts.staging)
+    clean_up(pending.staging)
     return open_b2nd(urlpath, storage_options=storage_options)
 
 

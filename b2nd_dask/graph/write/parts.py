@@ -16,7 +16,7 @@ from b2nd_dask.frame.members.writable import target_of
 from b2nd_dask.frame.open.opening import MAX_NBYTES
 from b2nd_dask.frame.write.conflicts import ChunkBox
 from b2nd_dask.frame.write.new_frame import check_storable
-from b2nd_dask.frame.write.parts import Part, PendingFrame, begin_parts, pending_at
+from b2nd_dask.frame.write.parts import Part, PendingFrame, pending_at
 from b2nd_dask.graph.write.input_arrays import as_dask, as_elements, converted
 from b2nd_dask.graph.write.options import (
     LARGEST_DEFAULT_CHUNK,
@@ -103,7 +103,7 @@ def create(
         stats=stats,
     )
     plan = new_plan(_array_like(shape, dtype, chunks), options)
-    begin_parts(location, PendingFrame(plan, NEW[mode], uuid.uuid4().hex[:16]))
+    PendingFrame.at(location, plan, replace=NEW[mode], key=uuid.uuid4().hex[:16]).begin()
 
 
 def _array_like(shape: Any, dtype: Any, chunks: Any) -> da.Array:
@@ -153,6 +153,6 @@ def part_job(arr: Any, location: Location, region: Any, *, snapshot: bool) -> Wr
     origin = tuple(along.start for along in axes)
     box = ChunkBox.of(origin, array.shape, plan.grid)
     # what it notes are parts, and not what its tasks have staged
-    staging = replace(pending.staging(location), resumable=False)
-    part = Part(plan, staging, box, pending.key)
+    staging = replace(pending.staging, resumable=False)
+    part = Part(plan, staging, box, pending.frame_key)
     return WriteJob(transaction=part, elements=array, origin=origin)
