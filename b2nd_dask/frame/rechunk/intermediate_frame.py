@@ -43,17 +43,7 @@ class IntermediateFrame(Transaction):
             Of 16 hexadecimal digits: the same for all runs of a write that can be resumed.
         """
         location = outer.inside(f"{key}.b2nd")
-        plan = plan_frame(
-            grid.shape,
-            dtype,
-            chunks=grid.chunks,
-            blocks=None,
-            cparams=_CPARAMS,
-            meta={},
-            vlmeta={},
-            sparse=False,
-            caterva=False,
-        )
+        plan = plan_frame(grid.shape, dtype, chunks=grid.chunks, cparams=_CPARAMS)
         staging = plan.staging(
             location,
             resume_key=key if outer.resumable else None,

@@ -149,12 +149,12 @@ def plan_frame(
     dtype: np.dtype[Any],
     *,
     chunks: tuple[int, ...],
-    blocks: tuple[int, ...] | None,
+    blocks: tuple[int, ...] | None = None,
     cparams: Any,
-    meta: Mapping[str, bytes],
-    vlmeta: Mapping[str, bytes],
-    sparse: bool,
-    caterva: bool,
+    meta: Mapping[str, bytes] | None = None,
+    vlmeta: Mapping[str, bytes] | None = None,
+    sparse: bool = False,
+    caterva: bool = False,
     stats: bool = False,
 ) -> FramePlan:
     """Fix everything about a new frame but its data.
@@ -163,11 +163,11 @@ def plan_frame(
     ----------
     chunks : tuple of int
         Elements of a chunk along each axis.
-    blocks : tuple of int or None
-        Elements of a block along each axis; None for `default_blocks`.
+    blocks : tuple of int, optional
+        Elements of a block along each axis; `default_blocks` by default.
     cparams : blosc2.CParams, dict or None
         As for `compression_of`.
-    meta, vlmeta : mapping of str to bytes
+    meta, vlmeta : mapping of str to bytes, optional
         The user's entries as `pack_entries` returns them.
     sparse, caterva, stats : bool
         As for `FramePlan`.
@@ -187,8 +187,8 @@ def plan_frame(
         dtype=dtype,
         compression=compression_of(cparams, dtype.itemsize),
         sparse=sparse,
-        meta=meta,
-        vlmeta=vlmeta,
+        meta=meta or {},
+        vlmeta=vlmeta or {},
         caterva=caterva,
         stats=stats,
     )

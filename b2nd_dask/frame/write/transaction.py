@@ -26,9 +26,10 @@ from b2nd_dask.storage import ByteReader, Identity, Span, Staging
 
 logger = logging.getLogger("b2nd_dask")
 
-#: What a write meets that runs again after it published: its parts are gone, its target is there,
-#: the frame that it changes is another one, records are missing. A failing disk is none of these.
-RAN_BEFORE = (FileNotFoundError, FileExistsError, B2ndError)
+#: What a duplicate of a task meets, after its write has published: the parts are gone, the target is
+#: there, the frame that it changes is another one, records are missing. A failing disk is none of
+#: these.
+_DUPLICATE = (FileNotFoundError, FileExistsError, B2ndError)
 
 _NOT_SHARED = (
     "all tasks of a write need its folder, and what others have staged there, under the same path "
@@ -148,7 +149,7 @@ class Transaction:
         """Be content where the block fails since this write has published before."""
         try:
             yield
-        except RAN_BEFORE:
+        except _DUPLICATE:
             if not self.is_published():
                 raise
 
