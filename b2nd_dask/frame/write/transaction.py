@@ -26,9 +26,8 @@ from b2nd_dask.storage import ByteReader, Identity, Span, Staging
 
 logger = logging.getLogger("b2nd_dask")
 
-#: What a duplicate of a task meets, after its write has published: the parts are gone, the target is
-#: there, the frame that it changes is another one, records are missing. A failing disk is none of
-#: these.
+#: What a duplicate of a task meets after its write has published: the parts are gone, the target is
+#: there, the frame that it changes is another one, records are missing. Not a failing disk.
 _DUPLICATE = (FileNotFoundError, FileExistsError, B2ndError)
 
 _NOT_SHARED = (
