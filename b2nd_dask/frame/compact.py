@@ -18,8 +18,8 @@ from b2nd_dask.frame.members.writable import frame_to_change
 from b2nd_dask.frame.open.opening import OpenedFrame, ParsedFrame, located, parse_frame
 from b2nd_dask.frame.read.scan import stored_extents
 from b2nd_dask.frame.write.commit import Envelope, present_table, publish
-from b2nd_dask.frame.write.idempotent import clean_up, write_key_of
 from b2nd_dask.frame.write.records import row_dtype
+from b2nd_dask.frame.write.transaction import clean_up, keys_of
 from b2nd_dask.frame.write.writer import StagedBatches
 from b2nd_dask.storage import (
     CHUNK_MEMBER,
@@ -32,7 +32,6 @@ from b2nd_dask.storage import (
     identity_at,
     require_end,
     staging_for,
-    unless_replaced,
 )
 
 
@@ -88,7 +87,7 @@ def compact(urlpath: Any) -> int:
             raise ChecksumError(f"{parsed.integrity.reason}: not compacted")
         before = _size(path)
         member = path / MAIN_MEMBER if reader.is_directory else path
-        with unless_replaced(str(path), parsed.identity), frame_locked(member, str(path)):
+        with frame_locked(member, str(path), identity=parsed.identity):
             # of the name: what was opened may have lost it while this waited
             if identity_at(str(path)) != parsed.identity:
                 raise StaleFrameError("the frame changed meanwhile: not compacted")
@@ -157,8 +156,8 @@ def _payloads(opened: OpenedFrame, used: NDArray[np.int64]) -> Iterator[tuple[in
 
 def _envelope(opened: OpenedFrame) -> Envelope:
     """What the frame has now."""
-    key = write_key_of(opened.reader)
-    return Envelope.of(opened.reader, opened.parsed, build_write_id(key) if key else b"")
+    keys = keys_of(opened.reader)
+    return Envelope.of(opened.reader, opened.parsed, build_write_id(keys[0]) if keys else b"")
 
 
 def _size(path: Path) -> int:

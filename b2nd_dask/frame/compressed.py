@@ -121,12 +121,7 @@ def memory_plan(shape: tuple[int, ...], dtype: np.dtype[Any], cparams: Any) -> F
         shape,
         dtype,
         chunks=halved([max(1, n) for n in shape], dtype.itemsize, CHUNK_NBYTES),
-        blocks=None,
         cparams=DEFAULT_CPARAMS if cparams is None else cparams,
-        meta={},
-        vlmeta={},
-        sparse=False,
-        caterva=False,
     )
 
 

@@ -38,11 +38,11 @@ from b2nd_dask.frame.read.scan import digests_on_disk, stored_extents
 from b2nd_dask.frame.reference import FrameReference
 from b2nd_dask.frame.write.commit import Envelope, publish, table_of
 from b2nd_dask.frame.write.conflicts import ChunkBox, history_with
-from b2nd_dask.frame.write.idempotent import clean_up
 from b2nd_dask.frame.write.new_frame import check_statistics
 from b2nd_dask.frame.write.records import ChunkRecords, row_dtype
+from b2nd_dask.frame.write.transaction import clean_up
 from b2nd_dask.frame.write.update import update_staging
-from b2nd_dask.storage import Location, Span, UpdateStaging
+from b2nd_dask.storage import LocalUpdate, Location, Span
 
 #: Chunks that wait for threads at a time.
 _AT_ONCE = 4096
@@ -248,7 +248,7 @@ def _rows_of(frame: FrameReference, threads: int) -> NDArray[Any]:
     return rows
 
 
-def _publish(opened: OpenedFrame, table: NDArray[Any], staging: UpdateStaging) -> None:
+def _publish(opened: OpenedFrame, table: NDArray[Any], staging: LocalUpdate) -> None:
     """Put index and trailer with more about the chunks instead of the old ones."""
     parsed = opened.parsed
     staging.prepare()

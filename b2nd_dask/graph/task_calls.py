@@ -12,7 +12,7 @@ from typing import Any
 from b2nd_dask.frame.array import Frame, reference_of
 from b2nd_dask.frame.joined import Readable
 from b2nd_dask.frame.rechunk.intermediate_frame import open_view
-from b2nd_dask.frame.rechunk.source import FlatSource, RegionSource
+from b2nd_dask.frame.rechunk.source import RegionSource, flat_source
 from b2nd_dask.graph._dask_compat import (
     Alias,
     DataNode,
@@ -69,12 +69,13 @@ class TaskCalls:
             return arg
         return [self._known(each, scope) for each in arg.args] if _is_collection(arg) else UNKNOWN
 
-    def _source(self, node: Any) -> RegionSource | FlatSource | None:
+    def _source(self, node: Any) -> RegionSource | None:
         """The source of a rechunk, where that is what another task makes."""
         if not isinstance(node, Task):
             return None
-        if node.func is FlatSource:
-            return FlatSource(*(self._known(arg, {}) for arg in node.args))
+        if node.func is flat_source:
+            source, *shapes = (self._known(arg, {}) for arg in node.args)
+            return flat_source(source, *shapes) if isinstance(source, RegionSource) else None
         return RegionSource(*node.args[:3]) if node.func is open_view else None
 
 

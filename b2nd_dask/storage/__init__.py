@@ -34,12 +34,12 @@ from b2nd_dask.storage.read.prefetch import Prefetch, is_reading_ahead, reading_
 from b2nd_dask.storage.redaction import Secrets, printable, public_url
 from b2nd_dask.storage.spans import Span
 from b2nd_dask.storage.write.durable import sync
-from b2nd_dask.storage.write.frame_lock import CHANGED, frame_locked, unless_replaced
+from b2nd_dask.storage.write.frame_lock import CHANGED, frame_locked, try_lock
 from b2nd_dask.storage.write.leftovers import StagingInfo, list_staging, remove_staging
 from b2nd_dask.storage.write.local_files import NO_LOCKS, about, write_file
 from b2nd_dask.storage.write.local_names import area_of, publish_path, remove_area, remove_path
-from b2nd_dask.storage.write.local_update import require_end
-from b2nd_dask.storage.write.staging import Placement, Run, StagedChunks, Staging, UpdateStaging
+from b2nd_dask.storage.write.local_update import LocalUpdate, require_end
+from b2nd_dask.storage.write.staging import Placement, Run, StagedChunks, Staging
 from b2nd_dask.storage.write.targets import staging_for, update_staging_for
 
 __all__ = [
@@ -53,6 +53,7 @@ __all__ = [
     "Filled",
     "Identity",
     "Item",
+    "LocalUpdate",
     "Location",
     "ObjectReader",
     "OffsetReader",
@@ -65,7 +66,6 @@ __all__ = [
     "StagedChunks",
     "Staging",
     "StagingInfo",
-    "UpdateStaging",
     "ZipMember",
     "about",
     "area_of",
@@ -94,7 +94,7 @@ __all__ = [
     "staging_for",
     "store_in",
     "sync",
-    "unless_replaced",
+    "try_lock",
     "update_staging_for",
     "write_file",
     "zip_members",

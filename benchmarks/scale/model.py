@@ -16,11 +16,13 @@ from b2nd_dask.format.index import MAX_CHUNKS
 from b2nd_dask.frame.open.tail import PART_NBYTES
 from b2nd_dask.graph.write.write_tasks import FAN_IN
 from b2nd_dask.storage.read.remote import MAX_SIZE, RemoteReader
-from b2nd_dask.storage.write.object_staging import _BATCH_NBYTES as STAGED
+from b2nd_dask.storage.write.object_staging import ObjectStaging
 from b2nd_dask.storage.write.object_store import CONCURRENCY as COPIES
 from b2nd_dask.storage.write.s3_join import Limits
 from benchmarks.scale.costs import Cluster, Costs, Store, Workload
 
+#: Bytes that a task stages at a time.
+STAGED = ObjectStaging.batch_nbytes
 #: Bytes of a staged object that a store joins by itself.
 MIN_PART = Limits().min_part
 #: Copies of a block that `x * 2 + 1` holds.

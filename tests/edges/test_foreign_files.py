@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import fcntl
 import zipfile
 from pathlib import Path
 
@@ -10,7 +11,6 @@ import numpy as np
 import pytest
 
 from b2nd_dask import convert, to_b2nd
-from b2nd_dask.edges.datasets import staged
 
 pytest.importorskip("h5py", reason="extra convert")
 pytest.importorskip("zarr", reason="extra convert")
@@ -207,7 +207,7 @@ def test_without_locks_datasets_are_still_replaced(
     def refuse(*args: int) -> None:
         raise OSError(errno.ENOLCK, "no locks")
 
-    monkeypatch.setattr(staged, "flock", refuse)
+    monkeypatch.setattr(fcntl, "flock", refuse)
     path = tmp_path / "ds.b2d"
     to_b2nd(DATASET, path)
     to_b2nd(DATASET + 1, path, mode="w")

@@ -55,8 +55,8 @@ def test_passes(pair: tuple[Grid, Grid], kilobytes: int, threads: int) -> None:
     for step in plan.steps:
         way, sizes = step.way, zip(step.way.region, step.target.chunks, before.shape, strict=True)
         assert all(length == n or length % chunk == 0 for length, chunk, n in sizes)
-        assert 1 <= way.lanes <= threads
-        assert math.prod(way.region) * 4 * way.lanes <= budget.nbytes
+        assert 1 <= way.concurrency <= threads
+        assert math.prod(way.region) * 4 * way.concurrency <= budget.nbytes
         cut = tuple(map(steps, before.shape, way.region))
         decodes = decodes_per_block(before, cut)
         # of blocks that do not divide their chunk, some edges are not known to be ends of regions
@@ -163,7 +163,7 @@ def test_regions_of_a_reshape(shape: tuple[int, ...], megabytes: int) -> None:
             axis for axis, (length, n) in enumerate(zip(box, shape, strict=True)) if length < n
         ]
         assert all(box[axis] == 1 for axis in range(max(inner, default=0)))
-    assert 2 * math.prod(way.region) * 8 * way.lanes <= megabytes << 20
+    assert 2 * math.prod(way.region) * 8 * way.concurrency <= megabytes << 20
 
 
 @examples(60)

@@ -37,11 +37,11 @@ OLD = np.random.default_rng(1).normal(size=(40, 30))
 NEW = np.random.default_rng(2).normal(size=(40, 30))
 OLD[:20, 15:] = 0
 #: Calls that change something on the disk.
-CHANGES = ["open", "pwritev", "pwrite", "ftruncate", "fsync", "link", "rename", "replace", "mkdir"]
+CHANGES = ["open", "pwritev", "ftruncate", "fsync", "link", "rename", "replace", "mkdir"]
 CHANGES += ["unlink", "rmdir", "copy_file_range", "fchmod"]
 #: What is written whole or not at all: memory pages and sectors of disks are no smaller.
 SECTOR = 512
-WRITES = ("pwritev", "pwrite")
+WRITES = ("pwritev",)
 RENAMES = ("link", "rename", "replace", "renameat2")
 
 
@@ -220,7 +220,7 @@ class Faults:
                 raise self.error(errno.EIO, arguments)
             # cut short, as the system does where a disk gets full or a process is killed
             cut = name in WRITES and self.fault in ("kill", "short", "ENOSPC")
-            done = call(*self.part(name, arguments), **keywords) if cut else None
+            done = call(*self.part(arguments), **keywords) if cut else None
             if self.fault == "kill":
                 os.kill(os.getpid(), signal.SIGKILL)
             if self.fault == "short":
@@ -236,11 +236,10 @@ class Faults:
         return OSError(code, os.strerror(code), *paths[:1])
 
     @staticmethod
-    def part(name: str, arguments: tuple[Any, ...]) -> tuple[Any, ...]:
+    def part(arguments: tuple[Any, ...]) -> tuple[Any, ...]:
         fd, data, *rest = arguments
-        whole = b"".join(data) if name == "pwritev" else bytes(data)
-        part = whole[: len(whole) // 2 // SECTOR * SECTOR]
-        return fd, [part] if name == "pwritev" else part, *rest
+        whole = b"".join(data)
+        return fd, [whole[: len(whole) // 2 // SECTOR * SECTOR]], *rest
 
 
 def attempt(scenario: Scenario, faults: Faults) -> str:

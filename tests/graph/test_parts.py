@@ -27,11 +27,11 @@ from b2nd_dask import (
     to_b2nd,
     verify,
 )
-from b2nd_dask.frame.write import parts
-from b2nd_dask.frame.write.begun import begun_at
+from b2nd_dask.frame.write import parts, transaction
+from b2nd_dask.frame.write.parts import pending_at
 from b2nd_dask.storage import Location
-from b2nd_dask.storage.write.kept_files import LocalKeptFiles, ObjectKeptFiles
-from b2nd_dask.storage.write.local_staging import _LocalStaging
+from b2nd_dask.storage.write.local_staging import LocalStaging
+from b2nd_dask.storage.write.object_staging import BaseObjectStaging
 from tests.forked import answer, run_to_end, started
 from tests.graph.written import CHUNKS, VALUES, holds
 from tests.strategies import examples
@@ -393,7 +393,7 @@ def test_an_object_that_is_gone(store):
     url, options = store
     create(url, (60, 40), "f8", chunks=CHUNKS, **options)
     stage(url, VALUES[:30], 0, 30, **options)
-    staging = begun_at(Location.of(url, **options)).staging(Location.of(url, **options))
+    staging = pending_at(Location.of(url, **options)).staging
     before = set(staging.area().names())
     stage(url, VALUES[30:], 30, 60, **options)
     (gone,) = (name for name in set(staging.area().names()) - before if "." not in name)
@@ -415,15 +415,15 @@ def test_plans_that_are_begun_at_once(request, tmp_path, monkeypatch, place):
         url = f"{server.url}/{uuid.uuid4().hex}.b2nd"
         options = {"storage_options": server.storage_options}
     with monkeypatch.context() as patch:
-        for kind in (LocalKeptFiles, ObjectKeptFiles):
+        for kind in (LocalStaging, BaseObjectStaging):
             patch.setattr(kind, "names", lambda _: [])
         create(url, 10, "i2", chunks=5, **options)
-        first = begun_at(Location.of(url, **options)).key
+        first = pending_at(Location.of(url, **options)).frame_key
         create(url, 10, "i2", chunks=5, **options)
         with pytest.raises(FileExistsError, match="another frame was begun here"):
             create(url, 10, "i2", chunks=2, **options)
     # nobody replaced the plan that jobs stage parts of
-    assert begun_at(Location.of(url, **options)).key == first
+    assert pending_at(Location.of(url, **options)).frame_key == first
     assert len(list_staging(url, **options)) == 1
 
 
@@ -448,23 +448,24 @@ def test_jobs_that_all_begin_the_frame(target):
     holds(target, np.repeat([0, 10, 20, 30], 10)[:, None] * np.ones((1, 4), "i4"))
 
 
-@pytest.mark.parametrize("step", ["are_as_staged", "_manifests", "commit_records"])
+@pytest.mark.parametrize("step", ["are_as_staged", "_manifests", "publish_records"])
 def test_commits_at_once(target, contiguous, monkeypatch, step):
     """Another one is faster, whatever this one is about to do; and takes everything away."""
     create(target, (60, 40), float, chunks=CHUNKS, contiguous=contiguous)
     stage(target, VALUES, 0, 60)
-    original = getattr(parts, step)
+    module = transaction if step == "publish_records" else parts
+    original = getattr(module, step)
 
     def after_another(*arguments):
         with monkeypatch.context() as patch:
-            patch.setattr(parts, step, original)
+            patch.setattr(module, step, original)
             if not target.exists():
-                if step == "commit_records":
-                    monkeypatch.setattr(_LocalStaging, "exclusive", lambda _: nullcontext())
+                if step == "publish_records":
+                    monkeypatch.setattr(LocalStaging, "exclusive", lambda _: nullcontext())
                 commit(target)
         return original(*arguments)
 
-    monkeypatch.setattr(parts, step, after_another)
+    monkeypatch.setattr(module, step, after_another)
     np.testing.assert_array_equal(commit(target)[...], VALUES)
     holds(target, VALUES)
 
@@ -486,13 +487,13 @@ def test_a_job_that_loses_against_the_commit(target, contiguous, monkeypatch, wh
     if when == "before it is staged":
         late = late.map_blocks(then_commit, meta=np.empty((0, 0)))
     else:
-        original = _LocalStaging.sync
+        original = LocalStaging.sync
 
         def commit_first(staging, names):
             commit(target)
             return original(staging, names)
 
-        monkeypatch.setattr(_LocalStaging, "sync", commit_first)
+        monkeypatch.setattr(LocalStaging, "sync", commit_first)
     with pytest.raises(FileNotFoundError, match="the frame was committed meanwhile") as caught:
         stage(target, late, 0, 60)
     assert "same path" not in str(caught.value)

@@ -36,10 +36,10 @@ from b2nd_dask import (
 from b2nd_dask.format.grid import Grid
 from b2nd_dask.frame.rechunk import passes as passes_module
 from b2nd_dask.frame.rechunk import work as work_module
-from b2nd_dask.frame.write.idempotent import open_staging
+from b2nd_dask.frame.write.transaction import begin
 from b2nd_dask.frame.write.writer import StagedBatches
 from b2nd_dask.graph.resources import nbytes_of
-from b2nd_dask.graph.write.rechunk_job import in_lanes
+from b2nd_dask.graph.write.rechunk_job import with_concurrency
 from tests.forked import run_to_end
 from tests.peak import peak_growth, write_maps
 from tests.strategies import examples
@@ -326,7 +326,7 @@ def test_no_task_can_fail_before_the_staging_area_is_made(
     written = rechunk(read_in_parts, target, chunks=(96, 4, 4), max_mem="20MB", compute=False)
     graph = dict(written.__dask_graph__())
     tasks = {key: task for key, task in graph.items() if type(task) is tuple}
-    areas = {key for key, task in tasks.items() if task[0] is open_staging}
+    areas = {key for key, task in tasks.items() if task[0] is begin}
     verifies = [key for key, task in tasks.items() if task[0] is work_module.verify_stored]
     assert verifies
     assert all(areas & get_dependencies(graph, key) for key in verifies)
@@ -494,9 +494,7 @@ def test_one_task_makes_the_staging_area(maps: Path, target: Path) -> None:
     # with several, one that is late makes it again when another has failed
     written = rechunk(maps, target, chunks=SERIES, max_mem=LITTLE, compute=False)
     opened = [
-        task
-        for task in dict(written.dask).values()
-        if isinstance(task, tuple) and task[0] is open_staging
+        task for task in dict(written.dask).values() if isinstance(task, tuple) and task[0] is begin
     ]
     assert len(opened) == 1
 
@@ -548,7 +546,7 @@ def test_a_frame_of_no_elements_is_resumed(tmp_path: Path) -> None:
         assert open_b2nd(tmp_path / "again.b2nd").chunks[1] == 5, again
 
 
-def test_no_more_tasks_than_lanes_run_at_once() -> None:
+def test_no_more_tasks_run_at_once_than_may() -> None:
     running, most, lock = [], [], threading.Lock()
 
     def work(number: int, *before: int) -> int:
@@ -560,7 +558,7 @@ def test_no_more_tasks_than_lanes_run_at_once() -> None:
             running.remove(number)
         return number
 
-    tasks = in_lanes({("work", i): (work, i) for i in range(40)}, 3)
+    tasks = with_concurrency({("work", i): (work, i) for i in range(40)}, 3)
     assert threaded_get(tasks, list(tasks), num_workers=8) == tuple(range(40))
     assert max(most) <= 3
 

@@ -240,20 +240,20 @@ def test_object_stores(request, kind, contiguous, caplog):
 
 
 def test_a_manifest_that_was_cut_by_a_full_disk(target, monkeypatch):
-    original, count = os.pwrite, itertools.count()
+    original, count = os.pwritev, itertools.count()
 
-    def pwrite(fd, rows, start):
+    def pwritev(fd, rows, start):
         if Path(f"/proc/self/fd/{fd}").readlink().parent.name != "kept":
             return original(fd, rows, start)
         at = next(count)
         if at == 1:
-            return original(fd, bytes(rows)[:20], start)
+            return original(fd, [bytes(rows[0])[:20]], start)
         if at == 2:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         return original(fd, rows, start)
 
     with monkeypatch.context() as patch:
-        patch.setattr(os, "pwrite", pwrite)
+        patch.setattr(os, "pwritev", pwritev)
         with pytest.raises(OSError, match="No space") as caught:
             write(target, Work())
     assert str(target) in str(caught.value)

@@ -34,8 +34,8 @@ from b2nd_dask import (
 from b2nd_dask.format import history
 from b2nd_dask.frame.open import opening
 from b2nd_dask.frame.open.cache import process_cache
-from b2nd_dask.frame.write import idempotent
-from b2nd_dask.frame.write.idempotent import keys_of, write_key_of
+from b2nd_dask.frame.write import transaction
+from b2nd_dask.frame.write.transaction import keys_of
 from b2nd_dask.storage import Location
 from b2nd_dask.storage.write import frame_lock, local_update
 from tests.forked import answer, run_to_end, started
@@ -132,7 +132,7 @@ def test_of_two_that_overlap_one_is_refused(target, contiguous):
     assert str(target) in told
     assert "[20:30, 0:40], as did the write " in told
     with closing(Location.of(target).open()) as reader:
-        assert f"the write {write_key_of(reader)}, which published at 20" in told
+        assert f"the write {keys_of(reader)[0]}, which published at 20" in told
     expected = VALUES.copy()
     expected[10:30] = 1 if winner == 0 else expected[10:30]
     expected[20:40] = 2 if winner == 1 else expected[20:40]
@@ -314,9 +314,9 @@ def test_a_commit_that_runs_again_when_others_have_published(target, contiguous)
 
 def append_and_die(target):
     """Append with resume=True; be killed when the frame has changed, before the cleaning up."""
-    from b2nd_dask.frame.write import update
+    from b2nd_dask.frame.write import transaction
 
-    update.clean_up = lambda staging: os.kill(os.getpid(), signal.SIGKILL)
+    transaction.clean_up = lambda staging: os.kill(os.getpid(), signal.SIGKILL)
     with dask.config.set(scheduler="sync"):
         append_once(target)
 
@@ -574,7 +574,7 @@ def test_the_lock_is_that_of_the_file_that_has_the_name(target, monkeypatch):
 
 @pytest.mark.parametrize(
     ("module", "moment"),
-    [(opening, "read_header"), (opening, "_parse_tail"), (idempotent, "read_header")],
+    [(opening, "read_header"), (opening, "_parse_tail"), (transaction, "read_header")],
     ids=["header", "index", "keys"],
 )
 def test_opening_while_another_publishes(target, contiguous, monkeypatch, module, moment):

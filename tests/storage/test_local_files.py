@@ -13,7 +13,7 @@ from b2nd_dask import to_b2nd
 from b2nd_dask.storage import Location, staging_for
 from b2nd_dask.storage.write import local_files
 from b2nd_dask.storage.write.durable import sync
-from b2nd_dask.storage.write.local_files import pwrite_all
+from b2nd_dask.storage.write.local_files import pwrite
 from tests.storage.staged_frames import staged_at
 
 
@@ -39,7 +39,7 @@ def test_a_write_that_the_system_cuts_is_gone_on_with(tmp_path, monkeypatch):
     path.write_bytes(b"before")
     fd = os.open(path, os.O_RDWR)
     try:
-        pwrite_all(fd, payloads, 6)
+        pwrite(fd, payloads, 6)
     finally:
         os.close(fd)
     assert path.read_bytes() == b"before" + b"".join(payloads)

@@ -10,16 +10,26 @@ import logging
 import os
 import secrets
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from fcntl import LOCK_EX, LOCK_NB, flock
 from pathlib import Path
 
 from b2nd_dask.edges.datasets.replaceable import require_replaceable
 from b2nd_dask.errors import StaleFrameError
-from b2nd_dask.storage import NO_LOCKS, about, area_of, publish_path, remove_area, sync
+from b2nd_dask.storage import (
+    NO_LOCKS,
+    about,
+    area_of,
+    frame_locked,
+    publish_path,
+    remove_area,
+    sync,
+    try_lock,
+)
 
 logger = logging.getLogger("b2nd_dask")
+#: How a directory is opened that is locked.
+_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY
 #: Errors of a disk, a quota or a limit that is full.
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
@@ -38,38 +48,30 @@ def changing(path: Path, *, replaced: bool = False, wait: bool = False) -> Itera
     StaleFrameError
         Another process changes it, and `wait` is false.
     """
-    fd = None
-    try:
+    with ExitStack() as held:
         if not replaced or path.is_dir():
-            fd = _lock(path, wait=wait)
-    except OSError as error:
-        # where there are no locks, datasets are not changed, only replaced
-        if not replaced or error.errno not in NO_LOCKS:
-            raise
+            lock = frame_locked(path, str(path), flags=_DIRECTORY) if wait else _locked_now(path)
+            try:
+                held.enter_context(lock)
+            except OSError as error:
+                # where there are no locks, datasets are not changed, only replaced
+                if not replaced or error.errno not in NO_LOCKS:
+                    raise
+        yield
+
+
+@contextmanager
+def _locked_now(path: Path) -> Iterator[None]:
+    """Hold the lock of a dataset; StaleFrameError where others hold it."""
+    with about(str(path)):
+        fd = try_lock(path, str(path), _DIRECTORY)
+    if fd is None:
+        raise StaleFrameError(
+            "another process changes this dataset: try again when it is done", path=str(path)
+        )
     try:
         yield
     finally:
-        if fd is not None:
-            os.close(fd)
-
-
-def _lock(path: Path, *, wait: bool) -> int:
-    """Lock the directory that a path names now; returns the descriptor that holds it."""
-    while True:
-        fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
-        try:
-            flock(fd, LOCK_EX if wait else LOCK_EX | LOCK_NB)
-            # between the two calls another may have replaced it
-            if os.path.samestat(path.stat(), os.fstat(fd)):
-                return fd
-        except BlockingIOError:
-            os.close(fd)
-            raise StaleFrameError(
-                "another process changes this dataset: try again when it is done", path=str(path)
-            ) from None
-        except BaseException:
-            os.close(fd)
-            raise
         os.close(fd)
 
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, Self
 
 import numpy as np
@@ -12,25 +12,22 @@ from b2nd_dask.format.grid import Grid
 from b2nd_dask.frame.access import frame_at
 from b2nd_dask.frame.read.read_cost import ReadCosts, Region, uncompressed_costs
 from b2nd_dask.frame.rechunk.source import RegionSource, View
-from b2nd_dask.frame.write.idempotent import (
-    OpenedStaging,
-    is_published,
-    open_staging,
-)
-from b2nd_dask.frame.write.new_frame import FramePlan, plan_frame
-from b2nd_dask.storage import Location, Staging, staging_for
+from b2nd_dask.frame.write.new_frame import plan_frame
+from b2nd_dask.frame.write.records import ChunkRecords
+from b2nd_dask.frame.write.transaction import Transaction
+from b2nd_dask.storage import Location, Staging
 
 #: They are read once, soon: fast is better than small.
 _CPARAMS = {"codec": "lz4", "clevel": 1}
 
 
-@dataclass(frozen=True, eq=False, slots=True)
-class IntermediateFrame:
+@dataclass(frozen=True, eq=False)
+class IntermediateFrame(Transaction):
     """An intermediate frame, to be written."""
 
     location: Location
-    plan: FramePlan
-    staging: Staging
+    is_skipped: bool = False
+    """Whether nothing is staged: the target was published before."""
 
     @classmethod
     def of(cls, outer: Staging, grid: Grid, dtype: np.dtype[Any], key: str) -> Self:
@@ -46,27 +43,14 @@ class IntermediateFrame:
             Of 16 hexadecimal digits: the same for all runs of a write that can be resumed.
         """
         location = outer.inside(f"{key}.b2nd")
-        plan = plan_frame(
-            grid.shape,
-            dtype,
-            chunks=grid.chunks,
-            blocks=None,
-            cparams=_CPARAMS,
-            meta={},
-            vlmeta={},
-            sparse=False,
-            caterva=False,
-        )
-        staging = staging_for(
+        plan = plan_frame(grid.shape, dtype, chunks=grid.chunks, cparams=_CPARAMS)
+        staging = plan.staging(
             location,
-            sparse=False,
-            replace=False,
-            header_len=len(plan.header()),
             resume_key=key if outer.resumable else None,
             # otherwise nobody reads it after a power cut
             fsync=outer.resumable,
         )
-        return cls(location, plan, staging)
+        return cls(plan, staging, location)
 
     @property
     def grid(self) -> Grid:
@@ -82,15 +66,19 @@ class IntermediateFrame:
         """As `FrameReference.read_costs`, as if nothing compressed: how well it does is unknown."""
         return uncompressed_costs(self.plan.grid, regions)
 
-    def is_done(self) -> bool:
-        """Whether an earlier run of the same write has finished it."""
-        return is_published(self.plan, self.staging)
+    def stage(self, write: Callable[[], ChunkRecords]) -> ChunkRecords:
+        """See `Transaction.stage`."""
+        return ChunkRecords.of(self.plan.row, {}, {}) if self.is_skipped else super().stage(write)
+
+    def commit(self, records: ChunkRecords) -> str:
+        """See `Transaction.commit`; empty where nothing is staged."""
+        return "" if self.is_skipped else super().commit(records)
 
 
-def open_intermediate(
-    intermediate: IntermediateFrame, outer: OpenedStaging, is_needed: bool
-) -> OpenedStaging:
-    """Make the staging area of an intermediate frame, inside that of the target.
+def begin_intermediate(
+    intermediate: IntermediateFrame, outer: Transaction, is_needed: bool
+) -> IntermediateFrame:
+    """Task that begins an intermediate frame, inside the staging area of the target.
 
     Parameters
     ----------
@@ -98,11 +86,11 @@ def open_intermediate(
         Whether functions read the frame, which dask calls again where the tasks run again.
     """
     if outer.was_published and not is_needed:
-        return OpenedStaging(intermediate.staging, was_published=True, is_skipped=True)
+        return replace(intermediate, was_published=True, is_skipped=True)
     if outer.was_published:
         # the commit of the target, which runs again too, removes it
         outer.staging.make_area()
-    return open_staging(intermediate.plan, intermediate.staging)
+    return intermediate.begin()
 
 
 def open_view(

@@ -86,7 +86,7 @@ class Budget(NamedTuple):
         """What is left where the rest of the graph takes so many bytes more."""
         return self._replace(nbytes=self.nbytes - taken, taken=self.taken + taken)
 
-    def lanes(self, each: float, always: float = 0.0) -> int:
+    def concurrency(self, each: float, always: float = 0.0) -> int:
         """How many tasks may run at once that take so many bytes each, beside some for all."""
         return max(0, min(self.threads, int((self.nbytes - always) // each)))
 
@@ -134,7 +134,7 @@ class OnePass(NamedTuple):
 
     region: tuple[int, ...]
     """Elements along each axis: whole chunks of the target, cut at the array's edge."""
-    lanes: int
+    concurrency: int
     """How many tasks may run at once; 0 where not even one may."""
     seconds: float
     """What it takes beyond what every pass takes, by the model; to be compared."""
@@ -161,7 +161,7 @@ def best_pass(source: Grid, target: Grid, budget: Budget) -> OnePass | None:
     >>> found.region, found.decodes
     ((100, 100, 400), 1.0)
     """
-    ways = [way for way in _ways(source, target, budget) if way.lanes]
+    ways = [way for way in _ways(source, target, budget) if way.concurrency]
     about = min((way.seconds for way in ways), default=0.0) * _ABOUT
     near = (way for way in ways if way.seconds <= about)
     return min(near, key=lambda way: way.nbytes, default=None)
@@ -203,13 +203,13 @@ def _way(source: Grid, target: Grid, region: tuple[int, ...], budget: Budget) ->
     kept = min(buffers, MAX_SCRATCH_NBYTES)
     always = graph + ALWAYS + budget.threads * kept
     each = math.prod(region) * source.itemsize + buffers - kept
-    lanes = budget.lanes(each, always)
-    running = max(1, lanes)
+    concurrency = budget.concurrency(each, always)
+    running = max(1, concurrency)
     work = blocks * source.block_nbytes * _DECODE + chunks * _VISIT + regions * _TASK
-    # the last tasks leave some lanes idle
+    # the last tasks are fewer than may run at once
     seconds = work * math.ceil(regions / running) / regions
     nbytes = always + running * each
-    return OnePass(region, lanes, seconds, nbytes, graph, partial, blocks / all_blocks)
+    return OnePass(region, concurrency, seconds, nbytes, graph, partial, blocks / all_blocks)
 
 
 def _touched(size: int, length: int, chunk: int, block: int) -> tuple[int, ...]:

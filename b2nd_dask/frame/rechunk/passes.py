@@ -122,7 +122,7 @@ def _plan(source: Grid, targets: tuple[Grid, ...], budget: Budget) -> PassPlan |
         steps.append(Step(target, way))
         source = target
     seconds = sum(step.way.seconds for step in steps)
-    seconds += sum(nbytes * _INTERMEDIATE / step.way.lanes for step in steps[:-1])
+    seconds += sum(nbytes * _INTERMEDIATE / step.way.concurrency for step in steps[:-1])
     plan = PassPlan(tuple(steps), seconds)
     return plan if plan.nbytes <= budget.nbytes else None
 
@@ -176,7 +176,7 @@ def log_passes(label: str, passes: PassPlan) -> None:
             number,
             len(passes.steps),
             step.way.region,
-            step.way.lanes,
+            step.way.concurrency,
             step.target.chunks,
             step.way.decodes,
             step.way.nbytes / 2**20,
@@ -199,13 +199,13 @@ def flat_pass(shape: tuple[int, ...], itemsize: int, budget: Budget) -> tuple[Gr
     >>> grid.chunks, way.region
     ((146, 200), (584, 200))
     """
-    fitting = [flat for flat in _flat_ways(shape, itemsize, budget) if flat[1].lanes]
+    fitting = [flat for flat in _flat_ways(shape, itemsize, budget) if flat[1].concurrency]
     if not fitting:
         raise budget.too_little(
             f"for a reshape to {shape}",
             lambda more: min(way.nbytes for _, way in _flat_ways(shape, itemsize, more)),
         )
-    return max(fitting, key=lambda flat: (flat[1].lanes, math.prod(flat[1].region)))
+    return max(fitting, key=lambda flat: (flat[1].concurrency, math.prod(flat[1].region)))
 
 
 def _flat_ways(
@@ -226,6 +226,6 @@ def _flat_ways(
         each = 4 * (math.prod(region) * itemsize + grid.chunk_nbytes) + PER_TASK
         each += 2 * budget.read_batch + budget.write_batch
         always = graph + ALWAYS
-        lanes = budget.lanes(each, always)
-        nbytes = always + max(1, lanes) * each
-        yield grid, OnePass(region, lanes, 0.0, nbytes, graph, verifies=True, decodes=1.0)
+        concurrency = budget.concurrency(each, always)
+        nbytes = always + max(1, concurrency) * each
+        yield grid, OnePass(region, concurrency, 0.0, nbytes, graph, verifies=True, decodes=1.0)

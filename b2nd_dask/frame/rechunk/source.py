@@ -96,40 +96,36 @@ class RegionSource:
 
 
 @dataclass(frozen=True, eq=False, slots=True)
-class FlatSource:
-    """Elements of another shape: those of a frame in C order."""
+class FlatSource(RegionSource):
+    """Elements of another shape: those of a view of a frame in C order."""
 
-    source: RegionSource
     source_shape: tuple[int, ...]
+    """Of the view."""
     shape: tuple[int, ...]
-
-    @property
-    def batch_nbytes(self) -> int:
-        """As for `RegionSource`."""
-        return self.source.batch_nbytes
-
-    @property
-    def frames(self) -> tuple[FrameReference, ...]:
-        """As `RegionSource.frames`."""
-        return self.source.frames
-
-    def parts(self) -> Iterator[tuple[int, tuple[range, ...]]]:
-        """As `RegionSource.parts`."""
-        return self.source.parts()
 
     def read(self, region: Box) -> NDArray[Any]:
         """Read a region of the target: each range that is contiguous in C order at once."""
         sizes = tuple(along.stop - along.start for along in region)
-        elements = in_pages(sizes, carrier(self.source.frame.dtype))
+        elements = in_pages(sizes, carrier(self.frame.dtype))
         for outer, box, (begin, end) in reshaped_boxes(region, self.shape, self.source_shape):
             part = elements[outer].reshape(-1)[begin:end]
-            part[:] = self.source.read(box).reshape(-1).view(part.dtype)
-        return elements.view(self.source.frame.dtype)
+            # not super(), which does not know a dataclass with slots
+            part[:] = RegionSource.read(self, box).reshape(-1).view(part.dtype)
+        return elements.view(self.frame.dtype)
 
     def regions(self, region: Box) -> Iterator[tuple[Readable, tuple[range, ...]]]:
         """As `RegionSource.regions`."""
         for _, box, _ in reshaped_boxes(region, self.shape, self.source_shape):
-            yield from self.source.regions(box)
+            yield from RegionSource.regions(self, box)
+
+
+def flat_source(
+    source: RegionSource | None, source_shape: tuple[int, ...], shape: tuple[int, ...]
+) -> FlatSource | None:
+    """Task that reads what a source has in another shape; None where there is none to read."""
+    if source is None:
+        return None
+    return FlatSource(source.frame, source.view, source.batch_nbytes, source_shape, shape)
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -144,7 +140,7 @@ class StoredChunks:
         yield self.frame, ChunkRange(chunks.start, chunks.stop)
 
 
-Source = RegionSource | FlatSource | StoredChunks
+Source = RegionSource | StoredChunks
 
 
 def reshaped_boxes(

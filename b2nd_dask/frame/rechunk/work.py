@@ -8,7 +8,6 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from b2nd_dask.format.chunk.chunk_header import Special
 from b2nd_dask.format.grid import Grid, contiguous_box
@@ -21,17 +20,17 @@ from b2nd_dask.frame.read.decode import decode_raw
 from b2nd_dask.frame.read.fetch import ChunkBytes, fetch, read_whole, verify_in_pieces
 from b2nd_dask.frame.rechunk.source import (
     Box,
-    FlatSource,
     RegionSource,
     Source,
     StoredChunks,
 )
 from b2nd_dask.frame.reference import FrameReference
 from b2nd_dask.frame.write.conflicts import ChunkBox
-from b2nd_dask.frame.write.idempotent import OpenedStaging, stage_once
 from b2nd_dask.frame.write.new_frame import FramePlan
 from b2nd_dask.frame.write.records import ChunkRecords, merge_records
-from b2nd_dask.frame.write.writer import StagedBatches, constant_records, write_block
+from b2nd_dask.frame.write.transaction import Transaction
+from b2nd_dask.frame.write.writer import StagedBatches, write_block
+from b2nd_dask.storage import Staging
 
 
 def has_checksums(frame: FrameReference) -> bool:
@@ -41,7 +40,7 @@ def has_checksums(frame: FrameReference) -> bool:
 
 
 def rechunk_region(
-    source: Source, region: Box, plan: FramePlan, opened: OpenedStaging, *before: Any
+    source: Source, region: Box, plan: FramePlan, opened: Transaction, *before: Any
 ) -> ChunkRecords:
     """Task that reads a region, of whole chunks of the new frame, and stages these.
 
@@ -52,37 +51,21 @@ def rechunk_region(
         return ChunkRecords.of(plan.row, {}, {})
     if isinstance(source, StoredChunks):
         ((_, chunks),) = source.regions(region)
-        return stage_once(partial(_copy, source.frame, *chunks, plan, opened), plan, opened)
+        return opened.stage(partial(_copy, source.frame, *chunks, plan, opened.staging))
     origin = tuple(along.start for along in region)
     elements = source.read(region)
-    records = _constant(elements, origin, plan)
-    if records is not None and not opened.staging.resumable:
-        return records
-    return stage_once(lambda: write_block(elements, origin, plan, opened.staging), plan, opened)
-
-
-def _constant(
-    elements: NDArray[Any], origin: tuple[int, ...], plan: FramePlan
-) -> ChunkRecords | None:
-    """Records of a region that one element fills, where none of its chunks needs data."""
-    if any(elements.strides) or not elements.ndim:
-        return None
-    corner: tuple[Any, ...] = (*(slice(0, 1),) * elements.ndim, ...)
-    element = elements[corner].reshape(())
-    records = constant_records(element, origin, elements.shape, plan)
-    nchunks = ChunkBox.of(origin, elements.shape, plan.grid).nchunks
-    return records if records is not None and len(records.rows) == nchunks else None
+    return opened.stage(lambda: write_block(elements, origin, plan, opened.staging))
 
 
 def _copy(
-    frame: FrameReference, first: int, last: int, plan: FramePlan, opened: OpenedStaging
+    frame: FrameReference, first: int, last: int, plan: FramePlan, staging: Staging
 ) -> ChunkRecords:
     """Stage chunks as they are stored, each verified by its checksum if it has one.
 
     `first` and `last` are their numbers, the last one not included. Both frames have the same grid,
     dtype and compression.
     """
-    batches = StagedBatches(plan.row, opened.staging)
+    batches = StagedBatches(plan.row, staging)
     # of chunks that stand for one element, the element is written: `uninit` may have chosen it
     constants: list[int] = []
     with frame.reading() as (source, _):
@@ -97,7 +80,7 @@ def _copy(
     for chunk in constants:
         axes = plan.grid.extent(chunk)
         origin = tuple(axis.start for axis in axes)
-        tables.append(write_block(frame.read_axes(axes), origin, plan, opened.staging))
+        tables.append(write_block(frame.read_axes(axes), origin, plan, staging))
     return merge_records(tables)
 
 
@@ -153,11 +136,11 @@ def boxes_to_verify(
 
 
 def verify_stored(
-    source: RegionSource | FlatSource,
+    source: RegionSource,
     number: int,
     first: int,
     last: int,
-    opened: OpenedStaging,
+    opened: Transaction,
     *before: Any,
 ) -> None:
     """Task that verifies a box of chunks by their checksums, of one of the frames.

@@ -2,7 +2,7 @@
 
 `new_frame` and `update` plan the frame, `writer` turns blocks into staged chunks, `records` says
 where these are, in memory and in manifests. `commit` joins, builds and publishes; `conflicts` says
-whether updates meet, `begun` and `parts` make frames in parts, `casts` refuses what a dtype cannot
-hold, `idempotent` lets tasks run twice. Imports everything of `frame` but `verify`,
-`seal` and `compact`.
+whether updates meet, `casts` refuses what a dtype cannot hold. `transaction` is a write as a whole,
+whose tasks may run twice; `update` and `parts` are others.
+Imports everything of `frame` but `verify`, `seal` and `compact`.
 """

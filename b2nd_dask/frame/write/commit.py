@@ -19,9 +19,8 @@ from b2nd_dask.format.metalayers import STATISTICS_NAME
 from b2nd_dask.format.statistics import build_statistics, has_room_for_statistics
 from b2nd_dask.format.trailer import Trailer, build_trailer, build_write_id
 from b2nd_dask.frame.open.opening import ParsedFrame
-from b2nd_dask.frame.write.idempotent import RAN_BEFORE, clean_up, is_published
 from b2nd_dask.frame.write.new_frame import FramePlan
-from b2nd_dask.frame.write.records import ChunkRecords, require_all
+from b2nd_dask.frame.write.records import ChunkRecords
 from b2nd_dask.storage import ByteReader, Span, Staging
 
 
@@ -79,48 +78,6 @@ class Envelope:
         if past is not None:
             marks = build_history(past, metadata_digest(array_meta, plan.vlmeta)) + marks
         return cls(plan.header(), plan.sparse, array_meta, plan.vlmeta, marks)
-
-
-def commit_frame(records: ChunkRecords, plan: FramePlan, staging: Staging) -> str:
-    """Make staged chunks a new frame: lock, join, build, publish, clean up.
-
-    A task that runs again finds that the same write has published already, and is content.
-
-    Parameters
-    ----------
-    records : ChunkRecords
-        Of every chunk of the frame.
-
-    Returns
-    -------
-    str
-        Path or URL of the frame.
-
-    Raises
-    ------
-    B2ndError
-        Chunks are missing: the target stays as it was.
-    OSError
-        The store raises it; the target stays as it was.
-    """
-    try:
-        with staging.exclusive():
-            commit_records(records, plan, staging, Envelope.planned(plan, staging.key))
-    except RAN_BEFORE:
-        if not is_published(plan, staging):
-            raise
-    # not under the lock: NFS keeps a file that is open, and with it the directory
-    clean_up(staging)
-    return staging.label
-
-
-def commit_records(
-    records: ChunkRecords, plan: FramePlan, staging: Staging, envelope: Envelope
-) -> None:
-    """Publish a new frame, of which there must be a record of each chunk."""
-    nchunks = plan.grid.nchunks
-    require_all(records, np.arange(nchunks), staging.label)
-    publish_records(records, np.zeros(nchunks, plan.row["entry"]), envelope, staging)
 
 
 def publish_records(

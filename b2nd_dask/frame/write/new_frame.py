@@ -31,10 +31,12 @@ from b2nd_dask.format.index import MAX_CHUNKS
 from b2nd_dask.format.integrity import is_record
 from b2nd_dask.format.metalayers import MAX_METALAYERS, RECORD_NAME, STATISTICS_NAME, users_vlmeta
 from b2nd_dask.format.statistics import is_statistics, supports_statistics
+from b2nd_dask.format.trailer import Trailer, build_trailer
 from b2nd_dask.format.values import pack_metadata
 from b2nd_dask.frame.open.opening import OWN_METALAYERS
 from b2nd_dask.frame.write.records import row_dtype
 from b2nd_dask.processes import reduced
+from b2nd_dask.storage import Location, Staging, staging_for
 
 #: The format allows 2**31 - 33; the largest that was seen to work in python-blosc2 throughout is
 #: used.
@@ -117,18 +119,42 @@ class FramePlan:
         )
         return build_header(header, has_vlmeta=has_vlmeta)
 
+    def staging(
+        self,
+        location: Location,
+        *,
+        replace: bool = False,
+        resume_key: str | None = None,
+        fsync: bool = True,
+    ) -> Staging:
+        """Make the staging that writes the frame; arguments and errors as for `staging_for`."""
+        return staging_for(
+            location,
+            sparse=self.sparse,
+            replace=replace,
+            header_len=len(self.header()),
+            resume_key=resume_key,
+            fsync=fsync,
+        )
+
+    def empty_frame(self) -> bytes:
+        """Build the header and the trailer of the frame, without an index."""
+        trailer = build_trailer(Trailer(self.vlmeta, b""))
+        length = len(self.header()) + len(trailer)
+        return self.header(frame_len=length, has_vlmeta=bool(self.vlmeta)) + trailer
+
 
 def plan_frame(
     shape: tuple[int, ...],
     dtype: np.dtype[Any],
     *,
     chunks: tuple[int, ...],
-    blocks: tuple[int, ...] | None,
+    blocks: tuple[int, ...] | None = None,
     cparams: Any,
-    meta: Mapping[str, bytes],
-    vlmeta: Mapping[str, bytes],
-    sparse: bool,
-    caterva: bool,
+    meta: Mapping[str, bytes] | None = None,
+    vlmeta: Mapping[str, bytes] | None = None,
+    sparse: bool = False,
+    caterva: bool = False,
     stats: bool = False,
 ) -> FramePlan:
     """Fix everything about a new frame but its data.
@@ -137,11 +163,11 @@ def plan_frame(
     ----------
     chunks : tuple of int
         Elements of a chunk along each axis.
-    blocks : tuple of int or None
-        Elements of a block along each axis; None for `default_blocks`.
+    blocks : tuple of int, optional
+        Elements of a block along each axis; `default_blocks` by default.
     cparams : blosc2.CParams, dict or None
         As for `compression_of`.
-    meta, vlmeta : mapping of str to bytes
+    meta, vlmeta : mapping of str to bytes, optional
         The user's entries as `pack_entries` returns them.
     sparse, caterva, stats : bool
         As for `FramePlan`.
@@ -161,8 +187,8 @@ def plan_frame(
         dtype=dtype,
         compression=compression_of(cparams, dtype.itemsize),
         sparse=sparse,
-        meta=meta,
-        vlmeta=vlmeta,
+        meta=meta or {},
+        vlmeta=vlmeta or {},
         caterva=caterva,
         stats=stats,
     )

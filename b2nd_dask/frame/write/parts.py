@@ -1,4 +1,4 @@
-"""Parts of a frame that was begun: each staged by one write, all of them committed at once.
+"""A pending frame, whose plan lies in its staging area, and its parts: committed all at once.
 
 A part is a box of whole chunks. The write that has staged all of them leaves its manifest in the
 staging area, named after the box: a part that is staged again replaces its manifest.
@@ -8,73 +8,219 @@ from __future__ import annotations
 
 import errno
 from collections.abc import Iterator
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from b2nd_dask.errors import B2ndError
+from b2nd_dask.errors import B2ndError, FrameFormatError
+from b2nd_dask.format.array_meta import array_meta_of
 from b2nd_dask.format.grid import Grid
+from b2nd_dask.format.header import header_len_of, parse_header
+from b2nd_dask.format.trailer import parse_trailer
 from b2nd_dask.frame.access import open_b2nd
 from b2nd_dask.frame.array import Frame
 from b2nd_dask.frame.members.files import require_no_link_out
-from b2nd_dask.frame.write.begun import BegunFrame, begun_at, begun_in
 from b2nd_dask.frame.write.casts import cast_value
-from b2nd_dask.frame.write.commit import Envelope, commit_records
 from b2nd_dask.frame.write.conflicts import ChunkBox
-from b2nd_dask.frame.write.idempotent import (
-    RAN_BEFORE,
-    OpenedStaging,
-    clean_up,
-    has_published,
-    require_uncommitted,
-)
 from b2nd_dask.frame.write.new_frame import FramePlan
 from b2nd_dask.frame.write.records import (
     MANIFEST,
     ChunkRecords,
     are_as_staged,
+    body_of,
     manifest_name,
     merge_records,
     put_manifest,
     read_manifests,
     require_all,
+    with_digest,
 )
+from b2nd_dask.frame.write.transaction import Transaction, clean_up, has_published
 from b2nd_dask.frame.write.writer import constant_records, write_block
-from b2nd_dask.storage import Location, Staging
+from b2nd_dask.storage import Location, Staging, staging_for
 
+#: Of the staging area of all frames that are begun: any process finds it without a search.
+AREA_KEY = b"in parts".hex()
+PLAN_NAME = "plan"
+_MAGIC = b"b2ndplan"
+#: Magic, key, a byte of flags; behind the plan stands a digest of all.
+_REPLACE, _STATS = 1, 2
+_FRONT = len(_MAGIC) + 8 + 1
 #: Missing or overlapping regions that an error lists.
 _LISTED = 5
 
 
-def open_part(_: FramePlan, staging: Staging, key: str) -> OpenedStaging:
-    """Find the staging area of the frame that was begun by a key."""
-    _require_begun(staging, key)
-    return OpenedStaging(staging, was_published=False, begun_key=key)
+@dataclass(frozen=True, eq=False)
+class PendingFrame(Transaction):
+    """A frame that appears when its parts are committed."""
+
+    frame_key: str
+    """For its write id: 16 hexadecimal digits."""
+
+    @classmethod
+    def at(cls, location: Location, plan: FramePlan, *, replace: bool, key: str) -> Self:
+        """Reach the staging area of a frame; a commit of it that was killed is gone on with."""
+        return cls(plan, plan.staging(location, replace=replace, resume_key=AREA_KEY), key)
+
+    @property
+    def write_key(self) -> str:
+        """See `Transaction.write_key`."""
+        return self.frame_key
+
+    def to_bytes(self) -> bytes:
+        """Write the plan as the header and trailer of the frame, without an index."""
+        flags = _REPLACE * self.staging.replace | _STATS * self.plan.stats
+        front = _MAGIC + bytes.fromhex(self.frame_key) + bytes([flags])
+        return with_digest(front + self.plan.empty_frame())
+
+    def begin(self) -> Self:
+        """Make the staging area, or find that the same frame was begun already.
+
+        Raises
+        ------
+        FileExistsError
+            The target is there and may not be replaced, or another frame was begun there.
+        """
+        staging = self.staging
+        if PLAN_NAME not in staging.names():
+            staging.prepare()
+            # another job may begin it in this moment
+            if staging.put_new(PLAN_NAME, self.to_bytes()):
+                return self
+        plan, replaces, _ = _stored_plan(staging)
+        # whatever its key is
+        there = replace(self, plan=plan, staging=replace(staging, replace=replaces))
+        if there.to_bytes() != self.to_bytes():
+            raise FileExistsError(
+                errno.EEXIST,
+                "another frame was begun here, with other options: commit it, or remove it by "
+                f"remove_staging(..., key={AREA_KEY!r})",
+                staging.label,
+            )
+        return self
+
+    def join(self, fill: Any) -> None:
+        """Make the frame of the parts that are staged, unless another commit has."""
+        # killed behind the switch to the new frame, before its staging area was removed
+        if self.is_published():
+            return
+        # not under the lock, which tasks share that stage something
+        manifests = _manifests(self.staging, self.plan.grid)
+        records = _records_of_all(manifests, self.plan, self.staging, fill)
+        with self.staging.exclusive():
+            if self.is_published():
+                return
+            if manifests != _manifests(self.staging, self.plan.grid):
+                raise B2ndError(
+                    "parts were staged while they were committed: commit when all jobs have ended",
+                    path=self.staging.label,
+                )
+            self.publish(records)
 
 
-def finish_part(
-    records: ChunkRecords, plan: FramePlan, staging: Staging, box: ChunkBox, key: str
-) -> str:
-    """Enter a part whose chunks are all staged; returns the path or URL of the frame.
+def pending_at(location: Location) -> PendingFrame:
+    """Find the frame that was begun at a location.
 
     Raises
     ------
-    B2ndError
-        Chunks are missing, or another part has some of the same chunks.
     FileNotFoundError
-        The frame was committed or given up meanwhile.
+        None was, or it is committed.
     """
-    wanted = box.chunks(plan.grid)
-    require_all(records, wanted, staging.label, outcome="the part is not staged")
-    staging.sync(records.parts)
-    with staging.exclusive():
-        _require_begun(staging, key)
-        if len(wanted):
-            others = [other for other in _boxes(staging, plan.grid) if other != box]
-            _require_apart([box, *others], plan.grid, staging.label, first_alone=True)
-            put_manifest(records, staging, fsync=True)
-    return staging.label
+    # of either form: the plan says which
+    area = staging_for(location, sparse=True, replace=False, header_len=0, resume_key=AREA_KEY)
+    plan, replaces, key = _stored_plan(area)
+    return PendingFrame.at(location, plan, replace=replaces, key=key)
+
+
+def _stored_plan(staging: Staging) -> tuple[FramePlan, bool, str]:
+    """Read the plan in a staging area, whether a frame may be replaced, and the key."""
+    try:
+        body = body_of(staging.get(PLAN_NAME), _MAGIC)
+    except FileNotFoundError as error:
+        raise FileNotFoundError(
+            errno.ENOENT,
+            "no frame is begun here, or it is committed: b2nd_dask.create begins one",
+            staging.label,
+        ) from error
+    if body is None or len(body) < _FRONT:
+        raise FrameFormatError(
+            "the plan of the frame that was begun here is damaged: remove_staging removes it",
+            path=staging.label,
+        )
+    try:
+        flags, frame = body[_FRONT - 1], body[_FRONT:]
+        header = parse_header(frame, len(frame))
+        meta = array_meta_of(header.metalayers)
+        dtype = meta.dtype or np.dtype(f"V{header.typesize}")
+        grid = Grid(meta.shape, meta.chunks, meta.blocks, dtype.itemsize)
+        vlmeta = parse_trailer(frame[header_len_of(frame) :]).vlmeta
+    except FrameFormatError as error:
+        raise error.located(path=staging.label) from None
+    plan = FramePlan.of_header(header, grid, dtype, vlmeta, stats=bool(flags & _STATS))
+    return plan, bool(flags & _REPLACE), body[len(_MAGIC) : _FRONT - 1].hex()
+
+
+@dataclass(frozen=True, eq=False)
+class Part(Transaction):
+    """A part of a pending frame, which appears when that is committed."""
+
+    box: ChunkBox
+    frame_key: str
+    """Of the frame."""
+
+    def begin(self) -> Self:
+        """Find the staging area of the frame; see `Transaction.begin`."""
+        self._require_pending()
+        return self
+
+    def commit(self, records: ChunkRecords) -> str:
+        """Enter the part, whose chunks are all staged; see `Transaction.commit`.
+
+        Raises
+        ------
+        B2ndError
+            Chunks are missing, or another part has some of the same chunks.
+        FileNotFoundError
+            The frame was committed or given up meanwhile.
+        """
+        staging, grid = self.staging, self.plan.grid
+        wanted = self.box.chunks(grid)
+        with self.reached():
+            require_all(records, wanted, staging.label, outcome="the part is not staged")
+            staging.sync(records.parts)
+            with staging.exclusive():
+                self._require_pending()
+                if len(wanted):
+                    others = [other for other in _boxes(staging, grid) if other != self.box]
+                    _require_apart([self.box, *others], grid, staging.label, first_alone=True)
+                    put_manifest(records, staging, fsync=True)
+        return staging.label
+
+    def unreached(self, error: OSError) -> OSError:
+        """See `Transaction.unreached`."""
+        return self._if_committed() or super().unreached(error)
+
+    def _if_committed(self) -> OSError | None:
+        """The error where the frame is committed."""
+        if not has_published(self.staging, self.frame_key):
+            return None
+        return FileNotFoundError(
+            errno.ENOENT,
+            "the frame was committed meanwhile, without what was staged now: write that by "
+            'to_b2nd(..., mode="r+", region=...)',
+            self.staging.label,
+        )
+
+    def _require_pending(self) -> None:
+        """Check that the frame is not committed yet, nor given up."""
+        if committed := self._if_committed():
+            raise committed
+        if _stored_plan(self.staging)[2] != self.frame_key:
+            raise FileNotFoundError(
+                errno.ENOENT, "the frame was given up meanwhile, and begun anew", self.staging.label
+            )
 
 
 def commit(urlpath: Any, *, fill: Any = None, storage_options: Any = None) -> Frame:
@@ -125,42 +271,20 @@ def commit(urlpath: Any, *, fill: Any = None, storage_options: Any = None) -> Fr
     """
     location = Location.of(urlpath, storage_options=storage_options)
     require_no_link_out(location)
-    begun = begun_at(location)
-    staging = begun.staging(location, commit=True)
-    # killed behind the switch to the new frame, before its staging area was removed
-    if not has_published(staging, begun.key):
-        try:
-            _join_parts(begun, staging, fill)
-        except RAN_BEFORE:
-            # another commit of the same frame was faster, and has removed what was staged
-            if not has_published(staging, begun.key):
-                raise
+    pending = pending_at(location)
+    # another commit of the same frame may be faster, and remove what was staged
+    with pending.once():
+        pending.join(fill)
     # not under the lock: NFS keeps a file that is open, and with it the directory
-    clean_up(staging)
+    clean_up(pending.staging)
     return open_b2nd(urlpath, storage_options=storage_options)
-
-
-def _join_parts(begun: BegunFrame, staging: Staging, fill: Any) -> None:
-    """Make the frame of the parts that are staged, unless another commit just has."""
-    # not under the lock, which tasks share that stage something
-    manifests = _manifests(staging, begun.plan.grid)
-    records = _records_of_all(manifests, begun.plan, staging, fill)
-    with staging.exclusive():
-        if has_published(staging, begun.key):
-            return
-        if manifests != _manifests(staging, begun.plan.grid):
-            raise B2ndError(
-                "parts were staged while they were committed: commit when all jobs have ended",
-                path=staging.label,
-            )
-        commit_records(records, begun.plan, staging, Envelope.planned(begun.plan, begun.key))
 
 
 def _manifests(staging: Staging, grid: Grid) -> dict[ChunkBox, bytes]:
     """The manifests of all parts."""
     boxes = _boxes(staging, grid)
     names = [manifest_name(*box.chunks(grid)[[0, -1]].tolist()) for box in boxes]
-    return dict(zip(boxes, read_manifests(names, staging.kept.read), strict=True))
+    return dict(zip(boxes, read_manifests(names, staging.get), strict=True))
 
 
 def _records_of_all(
@@ -243,18 +367,9 @@ def _element(fill: Any, dtype: np.dtype[Any]) -> NDArray[Any]:
     return element
 
 
-def _require_begun(staging: Staging, key: str) -> None:
-    """Check that the frame of a key is begun and not committed yet."""
-    require_uncommitted(staging, key)
-    if begun_in(staging).key != key:
-        raise FileNotFoundError(
-            errno.ENOENT, "the frame was given up meanwhile, and begun anew", staging.label
-        )
-
-
 def _boxes(staging: Staging, grid: Grid) -> list[ChunkBox]:
     """The boxes of all parts that are staged."""
-    named = filter(None, map(MANIFEST.fullmatch, staging.kept.names()))
+    named = filter(None, map(MANIFEST.fullmatch, staging.names()))
     ends = sorted((int(match[1], 16), int(match[2], 16)) for match in named)
     numbers = (pair for pair in ends if pair[0] <= pair[1] < grid.nchunks)
     boxes = (ChunkBox.between(first, last, grid) for first, last in numbers)

@@ -107,9 +107,8 @@ class ChunkRecords(StagedChunks):
     @classmethod
     def from_bytes(cls, raw: bytes, row: np.dtype[Any], nchunks: int = MAX_CHUNKS) -> Self | None:
         """Read a manifest of chunks of a frame; None where it is not what `to_bytes` writes."""
-        body = raw[:-_DIGEST_NBYTES]
-        whole = len(body) >= _FRONT.size and body.startswith(_MAGIC)
-        if not whole or with_digest(body) != raw:
+        body = body_of(raw, _MAGIC)
+        if body is None or len(body) < _FRONT.size:
             return None
         _, count = _FRONT.unpack_from(body)
         start = _FRONT.size + count * _NAME.itemsize
@@ -125,6 +124,12 @@ class ChunkRecords(StagedChunks):
 def with_digest(body: bytes) -> bytes:
     """A small file of the staging area, with a digest at its end that tells of damage."""
     return body + xxhash.xxh3_64_digest(body)
+
+
+def body_of(raw: bytes, magic: bytes) -> bytes | None:
+    """Take off the digest of a small file that begins so; None where it is damaged."""
+    body = raw[:-_DIGEST_NBYTES]
+    return body if body.startswith(magic) and with_digest(body) == raw else None
 
 
 def _are_possible(rows: NDArray[Any], nparts: int, nchunks: int) -> bool:
@@ -169,7 +174,7 @@ def put_manifest(records: ChunkRecords, staging: Staging, *, fsync: bool) -> Non
     chunks = records.rows["chunk"]
     if len(chunks):
         name = manifest_name(int(chunks.min()), int(chunks.max()))
-        staging.kept.put(name, records.to_bytes(), fsync=fsync)
+        staging.put(name, records.to_bytes(), fsync=fsync)
 
 
 def manifest_name(first: int, last: int) -> str:
@@ -198,11 +203,11 @@ def staged_records(staging: Staging, row: np.dtype[Any], nchunks: int) -> ChunkR
     ChunkRecords
         One row for each such chunk.
     """
-    names = [name for name in staging.kept.names() if MANIFEST.fullmatch(name)]
+    names = [name for name in staging.names() if MANIFEST.fullmatch(name)]
 
     def read(name: str) -> ChunkRecords | None:
         try:
-            return ChunkRecords.from_bytes(staging.kept.read(name), row, nchunks)
+            return ChunkRecords.from_bytes(staging.get(name), row, nchunks)
         except OSError:
             # another run of this write has ended meanwhile
             return None

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
+from contextlib import closing
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -15,9 +16,7 @@ from b2nd_dask.format.grid import Grid
 from b2nd_dask.format.index import ChunkKind, special_code
 from b2nd_dask.format.integrity import ChecksumState
 from b2nd_dask.frame.access import frame_at
-from b2nd_dask.frame.open.cache import process_cache
 from b2nd_dask.frame.open.opening import ParsedFrame, parse_frame
-from b2nd_dask.frame.read.scan import content_digest
 from b2nd_dask.frame.reference import FrameReference
 from b2nd_dask.frame.write.commit import Envelope, present_table, publish_records
 from b2nd_dask.frame.write.conflicts import (
@@ -26,10 +25,10 @@ from b2nd_dask.frame.write.conflicts import (
     renumbered,
     require_disjoint,
 )
-from b2nd_dask.frame.write.idempotent import RAN_BEFORE, clean_up, is_published
 from b2nd_dask.frame.write.new_frame import FramePlan
 from b2nd_dask.frame.write.records import ChunkRecords, require_all
-from b2nd_dask.storage import Location, UpdateStaging, update_staging_for
+from b2nd_dask.frame.write.transaction import Transaction
+from b2nd_dask.storage import LocalUpdate, Location, update_staging_for
 
 
 def update_plan(old: ParsedFrame, shape: tuple[int, ...]) -> FramePlan:
@@ -62,7 +61,7 @@ def update_plan(old: ParsedFrame, shape: tuple[int, ...]) -> FramePlan:
 
 def update_staging(
     location: Location, old: ParsedFrame, *, resume_key: str | None = None, fsync: bool = True
-) -> UpdateStaging:
+) -> LocalUpdate:
     """Make the staging of a change; ValueError for a frame that cannot be changed in place."""
     header = old.header
     return update_staging_for(
@@ -77,86 +76,50 @@ def update_staging(
     )
 
 
-def commit_update(
-    records: ChunkRecords,
-    plan: FramePlan,
-    staging: UpdateStaging,
-    base: UpdateBase,
-    entries: Mapping[str, bytes],
-) -> str:
-    """Put staged chunks into the frame as it is now, on top of what others have published.
+@dataclass(frozen=True, eq=False)
+class Update(Transaction):
+    """A change of a frame, published on top of what others have published meanwhile.
 
-    A task that runs again finds that the same write has published already, and is content.
-
-    Parameters
-    ----------
-    records : ChunkRecords
-        Of every chunk of the update.
-    plan : FramePlan
-        Of the frame as it would be if nobody else had changed it.
-    base : UpdateBase
-        The state that the update was planned on.
-    entries : mapping of str to bytes
-        Entries of vlmeta that the update changes.
-
-    Returns
-    -------
-    str
-        Path of the frame.
-
-    Raises
-    ------
-    StaleFrameError
-        Others wrote the same chunks, or the frame is not what it was planned on: it stays as it is.
-    B2ndError
-        Chunks are missing: the frame stays as it is.
+    Its plan is that of the frame as it would be if nobody else had changed it.
     """
-    try:
-        with staging.exclusive():
-            present = _present(staging)
-            if staging.key not in (update.key for update in present.history.updates):
-                _publish_update(records, plan, staging, base, present, entries)
-    except RAN_BEFORE:
-        if not is_published(plan, staging):
-            raise
-    # not under the lock: NFS keeps a file that is open, and with it the directory
-    clean_up(staging)
-    return staging.label
 
+    staging: LocalUpdate
+    base: UpdateBase
+    """The state that it was planned on."""
+    entries: Mapping[str, bytes]
+    """Entries of vlmeta that it changes."""
 
-def _present(staging: UpdateStaging) -> ParsedFrame:
-    reader = staging.reader()
-    try:
-        return parse_frame(reader)
-    finally:
-        reader.close()
+    def publish(self, records: ChunkRecords) -> None:
+        """As `Transaction.publish`.
 
-
-def _publish_update(
-    records: ChunkRecords,
-    plan: FramePlan,
-    staging: UpdateStaging,
-    base: UpdateBase,
-    present: ParsedFrame,
-    entries: Mapping[str, bytes],
-) -> None:
-    """Carry the update over to the present state, and publish it there."""
-    require_all(records, base.box.chunks(plan.grid), staging.label)
-    shape = require_disjoint(base, plan, present, staging.label)
-    now = update_plan(present, shape)
-    now = replace(now, vlmeta={**now.vlmeta, **entries})
-    rows = records.rows.copy()
-    rows["chunk"] = renumbered(rows["chunk"], plan.grid, now.grid)
-    history = history_with(present, staging.key, base.box, now.grid)
-    rebased = staging.rebased(
-        present.identity, frame_len=present.header.frame_len, cbytes=present.header.cbytes
-    )
-    publish_records(
-        ChunkRecords(records.parts, rows),
-        _carried(present_table(present), present.grid.counts, now.grid.counts),
-        Envelope.planned(now, staging.key, history),
-        rebased,
-    )
+        Raises
+        ------
+        StaleFrameError
+            Others wrote the same chunks, or the frame is not what it was planned on: it stays as it
+            is.
+        """
+        plan, staging, base = self.plan, self.staging, self.base
+        with closing(staging.reader()) as reader:
+            present = parse_frame(reader)
+        if staging.key in (update.key for update in present.history.updates):
+            return
+        require_all(records, base.box.chunks(plan.grid), staging.label)
+        shape = require_disjoint(base, plan, present, staging.label)
+        now = update_plan(present, shape)
+        now = replace(now, vlmeta={**now.vlmeta, **self.entries})
+        rows = records.rows.copy()
+        rows["chunk"] = renumbered(rows["chunk"], plan.grid, now.grid)
+        history = history_with(present, staging.key, base.box, now.grid)
+        header = present.header
+        rebased = replace(
+            staging, identity=present.identity, frame_len=header.frame_len, cbytes=header.cbytes
+        )
+        publish_records(
+            ChunkRecords(records.parts, rows),
+            _carried(present_table(present), present.grid.counts, now.grid.counts),
+            Envelope.planned(now, staging.key, history),
+            rebased,
+        )
 
 
 def _carried(table: NDArray[Any], before: tuple[int, ...], after: tuple[int, ...]) -> NDArray[Any]:
@@ -187,11 +150,6 @@ def open_for_update(location: Location) -> FrameReference:
     integrity = frame_at(location, verify=False).parsed.integrity
     never_had_any = integrity.checksum_state is ChecksumState.ABSENT and not integrity.remedy
     return frame_at(location) if never_had_any else frame_at(location, verify=True)
-
-
-def content_of(location: Location, frame: FrameReference, chunks: NDArray[np.int64]) -> str:
-    """Digest some chunks of a frame, as it was opened."""
-    return content_digest(process_cache().open(location, frame.version), chunks)
 
 
 def differing_options(frame: FrameReference, asked: FramePlan) -> set[str]:

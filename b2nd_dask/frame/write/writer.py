@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -53,6 +54,13 @@ def write_block(
     batches = StagedBatches(plan.row, staging, threads)
     elements = np.asarray(elements, plan.dtype)
     counts = [-(-n // c) for n, c in zip(elements.shape, grid.chunks, strict=True)]
+    if elements.ndim and elements.size and not any(elements.strides):
+        # a view of one element, which maybe no chunk needs to store
+        corner: tuple[Any, ...] = (*(0,) * elements.ndim, ...)
+        element = elements[corner]
+        constant = constant_records(element, origin, elements.shape, plan)
+        if constant is not None and len(constant.rows) == math.prod(counts):
+            return constant
     first = [at // c for at, c in zip(origin, grid.chunks, strict=True)]
     for offset in itertools.product(*map(range, counts)):
         inside = tuple(slice(i * c, (i + 1) * c) for i, c in zip(offset, grid.chunks, strict=True))

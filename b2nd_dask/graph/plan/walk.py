@@ -17,13 +17,12 @@ from b2nd_dask.format.grid import Grid
 from b2nd_dask.frame.joined import Readable
 from b2nd_dask.frame.rechunk.intermediate_frame import (
     IntermediateFrame,
-    open_intermediate,
+    begin_intermediate,
 )
-from b2nd_dask.frame.rechunk.source import FlatSource, Source
+from b2nd_dask.frame.rechunk.source import FlatSource, Source, flat_source
 from b2nd_dask.frame.rechunk.work import rechunk_region
-from b2nd_dask.frame.write.idempotent import open_staging
 from b2nd_dask.frame.write.new_frame import FramePlan
-from b2nd_dask.frame.write.parts import open_part
+from b2nd_dask.frame.write.transaction import begin
 from b2nd_dask.graph._dask_compat import (
     DataNode,
     FinalizeCompute,
@@ -62,7 +61,6 @@ from b2nd_dask.graph.write.rechunk_job import regions_of_task
 from b2nd_dask.graph.write.write_tasks import write_task
 
 _WRITERS = (write_task, rechunk_region)
-_OPENERS = (open_staging, open_part, open_intermediate)
 #: Functions of blocks that make no block: they write it, or share its memory.
 _MAKE_NOTHING = (write_task, *FILTERS)
 
@@ -176,14 +174,11 @@ class Walk:
             self.tasks.append(FoundTask(reads, writes))
 
     def _note_target(self, func: Any, args: list[Any]) -> None:
-        """Note the frame of which a function makes the staging area; tasks may open it again."""
-        if func is open_intermediate:
-            write = FoundWrite(args[0].plan, args[0].staging, is_intermediate=True)
-        elif is_among(func, _OPENERS):
-            write = FoundWrite(*args[:2])
-        else:
-            return
-        self.targets.setdefault((write.staging.label, write.staging.key), write)
+        """Note the frame whose write a function begins; tasks may begin it again."""
+        if is_among(func, (begin, begin_intermediate)):
+            plan, staging = args[0].plan, args[0].staging
+            write = FoundWrite(plan, staging, is_intermediate=func is begin_intermediate)
+            self.targets.setdefault((staging.label, staging.key), write)
 
     def _reads(self, func: Any, args: list[Any]) -> list[FoundRead]:
         """What a function reads."""
@@ -200,7 +195,7 @@ class Walk:
             return self._of_blocks(func, args, blocks)
         if region := region_of_getter(func, args):
             return [read_of([region])]
-        if isinstance(first, Source) and func is not FlatSource:
+        if isinstance(first, Source) and func is not flat_source:
             read = read_of(regions_of_task(func, *args))
             read.is_copied |= isinstance(first, FlatSource)
             return [read]

@@ -141,7 +141,7 @@ class _Bounded:
         budget = budget_of(max_mem, job.staging, is_remote=is_remote).without(keys * PER_KEY)
         # functions that read what is moved run again where the write does
         again = any(self._is_view(b) for name in functions for b in self._inputs(name) or ())
-        self._frames = IntermediateFrames(job.plan, job.staging, budget, reads_again=again)
+        self._frames = IntermediateFrames(job.transaction, budget, reads_again=again)
         # by their names: several views may be of one
         self._bases: dict[str, da.Array] = {}
 

@@ -6,7 +6,7 @@ import math
 import os
 import uuid
 from collections.abc import Mapping
-from functools import partial
+from dataclasses import replace
 from typing import Any
 
 import dask.array as da
@@ -14,10 +14,9 @@ import numpy as np
 
 from b2nd_dask.frame.members.writable import target_of
 from b2nd_dask.frame.open.opening import MAX_NBYTES
-from b2nd_dask.frame.write.begun import BegunFrame, begin, begun_at
 from b2nd_dask.frame.write.conflicts import ChunkBox
 from b2nd_dask.frame.write.new_frame import check_storable
-from b2nd_dask.frame.write.parts import finish_part, open_part
+from b2nd_dask.frame.write.parts import Part, PendingFrame, pending_at
 from b2nd_dask.graph.write.input_arrays import as_dask, as_elements, converted
 from b2nd_dask.graph.write.options import (
     LARGEST_DEFAULT_CHUNK,
@@ -28,7 +27,7 @@ from b2nd_dask.graph.write.options import (
     new_plan,
 )
 from b2nd_dask.graph.write.update import broadcast_to_region, region_axes, whole_chunks
-from b2nd_dask.graph.write.write_tasks import WriteJob, opening
+from b2nd_dask.graph.write.write_tasks import WriteJob
 from b2nd_dask.storage import Location
 
 #: Of larger arrays dask would list too many; the format has room for as many chunks.
@@ -104,7 +103,7 @@ def create(
         stats=stats,
     )
     plan = new_plan(_array_like(shape, dtype, chunks), options)
-    begin(location, BegunFrame(plan, NEW[mode], uuid.uuid4().hex[:16]))
+    PendingFrame.at(location, plan, replace=NEW[mode], key=uuid.uuid4().hex[:16]).begin()
 
 
 def _array_like(shape: Any, dtype: Any, chunks: Any) -> da.Array:
@@ -138,8 +137,8 @@ def part_job(arr: Any, location: Location, region: Any, *, snapshot: bool) -> Wr
     Raises FileNotFoundError if none was, and ValueError where the region is not made of whole
     chunks, or the array does not fit it.
     """
-    begun = begun_at(location)
-    plan = begun.plan
+    pending = pending_at(location)
+    plan = pending.plan
     array = as_dask(as_elements(arr, plan.dtype), named=False, snapshot=snapshot)
     axes, singles = region_axes(region, plan.grid.shape)
     whole = whole_chunks(axes, plan.grid)
@@ -153,9 +152,7 @@ def part_job(arr: Any, location: Location, region: Any, *, snapshot: bool) -> Wr
     array = broadcast_to_region(converted(array, plan.dtype), plan.grid, axes, singles)
     origin = tuple(along.start for along in axes)
     box = ChunkBox.of(origin, array.shape, plan.grid)
-    finish = partial(finish_part, box=box, key=begun.key)
-    staging = begun.staging(location)
-    opened = opening(location.label, (open_part, plan, staging, begun.key))
-    return WriteJob(
-        plan=plan, staging=staging, opened=opened, elements=array, origin=origin, finish=finish
-    )
+    # what it notes are parts, and not what its tasks have staged
+    staging = replace(pending.staging, resumable=False)
+    part = Part(plan, staging, box, pending.frame_key)
+    return WriteJob(transaction=part, elements=array, origin=origin)

@@ -28,7 +28,7 @@ from b2nd_dask.graph.write.rechunk_job import (
     budget_of,
     most_chunks,
 )
-from b2nd_dask.graph.write.write_array import new_staging, run_job
+from b2nd_dask.graph.write.write_array import new_frame, run_job
 from b2nd_dask.storage import Location
 
 
@@ -138,9 +138,9 @@ def _rechunk_job(
     source: FrameReference, plan: FramePlan, location: Location, options: WriteOptions
 ) -> RechunkJob:
     """Plan the passes from a frame to a new one."""
-    staging = new_staging(location, plan, source, options)
-    budget = budget_of(options.max_mem, staging, is_remote=source.is_remote)
-    frames = IntermediateFrames(plan, staging, budget)
+    target = new_frame(location, plan, source, options)
+    budget = budget_of(options.max_mem, target.staging, is_remote=source.is_remote)
+    frames = IntermediateFrames(target, budget)
     if source.grid.nchunks and not _stays(source, plan):
         return frames.rechunked(frames.elements_of(source, View.whole(source.shape)), "rechunk")
     chunks, key = StoredChunks(source), frames.new_key("source")
@@ -148,7 +148,7 @@ def _rechunk_job(
     grid = Grid((plan.grid.nchunks,), (1,), (1,), 1)
     elements = Elements({key: chunks}, key, grid, source.dtype, chunks)
     way = _copying_pass(plan.grid, budget)
-    return RechunkJob(plan=plan, staging=staging, source=elements, way=way)
+    return RechunkJob(transaction=target, source=elements, way=way)
 
 
 def _opened(src: Any, storage_options: Mapping[str, Any] | None) -> Frame:
@@ -181,8 +181,8 @@ def _copying_pass(grid: Grid, budget: Budget) -> OnePass:
     def each(given: Budget) -> int:
         return 2 * given.read_batch + given.write_batch + 3 * grid.chunk_nbytes
 
-    lanes = budget.lanes(each(budget))
-    if not lanes:
+    concurrency = budget.concurrency(each(budget))
+    if not concurrency:
         raise budget.too_little(f"to copy chunks of {shown(grid.chunk_nbytes)}", each)
     # nothing compares its time and memory with those of others
-    return OnePass((most_chunks(grid),), lanes, 0.0, 0.0, 0.0, verifies=False, decodes=0.0)
+    return OnePass((most_chunks(grid),), concurrency, 0.0, 0.0, 0.0, verifies=False, decodes=0.0)

@@ -21,23 +21,21 @@ from b2nd_dask.frame.joined import JoinedReference, Readable
 from b2nd_dask.frame.read.read_cost import ChunkRange, Region
 from b2nd_dask.frame.rechunk.intermediate_frame import (
     IntermediateFrame,
-    open_intermediate,
+    begin_intermediate,
     open_view,
 )
 from b2nd_dask.frame.rechunk.one_pass import LEAST_BATCH, VERIFIED_AT_ONCE, Budget, OnePass
 from b2nd_dask.frame.rechunk.passes import bounded_chunks, flat_pass, log_passes, plan_passes
-from b2nd_dask.frame.rechunk.source import FlatSource, RegionSource, Source, StoredChunks, View
+from b2nd_dask.frame.rechunk.source import RegionSource, Source, StoredChunks, View, flat_source
 from b2nd_dask.frame.rechunk.work import (
     boxes_to_verify,
     has_checksums,
     rechunk_region,
     verify_stored,
 )
-from b2nd_dask.frame.write.commit import commit_frame
 from b2nd_dask.frame.write.conflicts import ChunkBox
-from b2nd_dask.frame.write.idempotent import open_staging
-from b2nd_dask.frame.write.new_frame import FramePlan
 from b2nd_dask.frame.write.records import ChunkRecords, staged_records
+from b2nd_dask.frame.write.transaction import Transaction, begin
 from b2nd_dask.graph.read.blocks import Chunks, regions_of
 from b2nd_dask.graph.resources import available, nbytes_of
 from b2nd_dask.graph.write.write_tasks import Job, Tasks, WriteJob, new_token, opening
@@ -110,9 +108,9 @@ class RechunkJob(Job):
             for at, region in zip(np.ndindex(missing.shape), regions_of(sizes), strict=True)
             if missing[at]
         }
-        tasks.graph |= in_lanes({**checks, **work}, self.way.lanes)
+        tasks.graph |= with_concurrency({**checks, **work}, self.way.concurrency)
         # the commit waits for the verification, too
-        return tasks.committed([*work, *known], commit_frame, plan, list(checks))
+        return tasks.committed([*work, *known], list(checks))
 
     def _checks(self, tasks: Tasks) -> dict[Any, Any]:
         """Tasks that verify the chunks of frames of the user, where these have checksums."""
@@ -130,7 +128,9 @@ class RechunkJob(Job):
         return checks
 
 
-def in_lanes(work: dict[Any, tuple[Any, ...]], lanes: int) -> dict[Any, tuple[Any, ...]]:
+def with_concurrency(
+    work: dict[Any, tuple[Any, ...]], concurrency: int
+) -> dict[Any, tuple[Any, ...]]:
     """Make each task wait for the one so many before it: never do more run at once.
 
     No scheduler starts a task before its dependencies are done, whatever its threads are, or
@@ -138,7 +138,7 @@ def in_lanes(work: dict[Any, tuple[Any, ...]], lanes: int) -> dict[Any, tuple[An
     """
     keys = list(work)
     return {
-        key: (*task, keys[i - lanes]) if i >= lanes else task
+        key: (*task, keys[i - concurrency]) if i >= concurrency else task
         for i, (key, task) in enumerate(work.items())
     }
 
@@ -169,14 +169,12 @@ class IntermediateFrames:
     functions, which run again where the write does, read some of the frames.
     """
 
-    def __init__(
-        self, plan: FramePlan, staging: Staging, budget: Budget, *, reads_again: bool = False
-    ) -> None:
-        self._plan, self._staging = plan, staging
+    def __init__(self, target: Transaction, budget: Budget, *, reads_again: bool = False) -> None:
+        self._target, self._staging = target, target.staging
         self.budget = budget
         self._reads_again = reads_again
         # one task for the target as well: another one would make the area anew after a failure
-        self.opened = opening(staging.label, (open_staging, plan, staging))
+        self.opened = opening(target.staging.label, (begin, target))
         # by name and grid: the frame, the tasks that write it, and the key of its commit
         self._written: dict[tuple[str, Grid], tuple[IntermediateFrame, dict[Any, Any], Any]] = {}
 
@@ -200,10 +198,8 @@ class IntermediateFrames:
 
     def rechunked(self, source: Elements, name: str) -> RechunkJob:
         """Make the job that rechunks elements to the target; `name` is that of its passes."""
-        source, way = self._before_last_pass(source, self._plan.grid, name)
-        return RechunkJob(
-            plan=self._plan, staging=self._staging, opened=self.opened, source=source, way=way
-        )
+        source, way = self._before_last_pass(source, self._target.plan.grid, name)
+        return RechunkJob(transaction=self._target, opened=self.opened, source=source, way=way)
 
     def written(self, array: da.Array, view: View | None = None) -> Elements:
         """Write an array in its own order; return the elements of a view, by default all."""
@@ -218,7 +214,7 @@ class IntermediateFrames:
         grid, way = flat_pass(shape, source.grid.itemsize, self.budget)
         self.budget = self.budget.without(way.graph_nbytes)
         key = self.new_key("flat")
-        flat = {key: (FlatSource, source.key, source.grid.shape, shape)}
+        flat = {key: (flat_source, source.key, source.grid.shape, shape)}
         reads = source._replace(tasks={**source.tasks, **flat}, key=key)
         return self._once(
             name, grid, source.dtype, partial(RechunkJob, source=reads, way=way), view
@@ -276,10 +272,10 @@ class IntermediateFrames:
         """Tasks that write a frame, and the key of its commit; none where an earlier run has."""
         plan, staging, staged = intermediate.plan, intermediate.staging, None
         if staging.resumable:
-            if intermediate.is_done():
+            if intermediate.is_published():
                 return {}, None
             staged = staged_records(staging, plan.row, plan.grid.nchunks)
-        task = (open_intermediate, intermediate, self.opened.key, self._reads_again)
+        task = (begin_intermediate, intermediate, self.opened.key, self._reads_again)
         opened = opening(self._staging.label, task, self.opened)
-        written = make(plan=plan, staging=staging, opened=opened).graph(staged)
+        written = make(transaction=intermediate, opened=opened).graph(staged)
         return dict(written.__dask_graph__()), written.key

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 import operator
+from contextlib import closing
 from functools import partial
 from typing import Any
 
@@ -14,16 +15,13 @@ from dask.base import tokenize
 from numpy.typing import NDArray
 
 from b2nd_dask.format.grid import Grid, expand_ellipsis, parse_selection
+from b2nd_dask.frame.open.cache import process_cache
+from b2nd_dask.frame.read.scan import content_digest
 from b2nd_dask.frame.reference import FrameReference
 from b2nd_dask.frame.write.conflicts import ChunkBox, UpdateBase
-from b2nd_dask.frame.write.idempotent import keys_of
 from b2nd_dask.frame.write.new_frame import pack_entries
-from b2nd_dask.frame.write.update import (
-    commit_update,
-    content_of,
-    update_plan,
-    update_staging,
-)
+from b2nd_dask.frame.write.transaction import Transaction, keys_of
+from b2nd_dask.frame.write.update import Update, update_plan, update_staging
 from b2nd_dask.graph.read.blocks import Chunks
 from b2nd_dask.graph.read.from_b2nd import array_of
 from b2nd_dask.graph.read.sizes import sizes_in
@@ -52,8 +50,8 @@ def update_job(array: da.Array, frame: FrameReference, options: WriteOptions) ->
         where = options.region, options.append_axis
         call = tokenize(STAGED_LAYOUT, array, where, location.label)[:8]
         if (key := _finished_key(location, call)) is not None:
-            plan, staging = update_plan(frame.parsed, frame.shape), staging_of(resume_key=key)
-            return WriteJob(plan=plan, staging=staging, elements=array, origin=(0,) * frame.ndim)
+            done = Transaction(update_plan(frame.parsed, frame.shape), staging_of(resume_key=key))
+            return WriteJob(transaction=done, elements=array, origin=(0,) * frame.ndim)
     if options.region is not None:
         axes, singles = region_axes(options.region, frame.shape)
         array = broadcast_to_region(array, frame.grid, axes, singles)
@@ -73,12 +71,12 @@ def update_job(array: da.Array, frame: FrameReference, options: WriteOptions) ->
         # by the old elements that get into new chunks: time and size of their file, and so the
         # names of the tasks that read them, change when a commit is killed; what others write
         # elsewhere in the frame does not matter
-        content = content_of(location, frame, cut)
+        content = content_digest(process_cache().open(location, frame.version), cut)
         corner = tuple(along.start for along in axes)
         staging = staging_of(resume_key=call + tokenize(corner, plan, content)[:8])
     base = UpdateBase.of(frame.parsed, box, carries=carries)
-    finish = partial(commit_update, base=base, entries=pack_entries(entries, compressed=True))
-    return WriteJob(plan=plan, staging=staging, elements=elements, origin=origin, finish=finish)
+    update = Update(plan, staging, base, pack_entries(entries, compressed=True))
+    return WriteJob(transaction=update, elements=elements, origin=origin)
 
 
 def _finished_key(location: Location, call: str) -> str | None:
@@ -87,11 +85,8 @@ def _finished_key(location: Location, call: str) -> str | None:
     Then the frame's history has that write, whose staging area is still there: it was killed, or
     failed, after the switch to the new state. To do the same again would append twice.
     """
-    reader = location.open()
-    try:
+    with closing(location.open()) as reader:
         keys = [key for key in keys_of(reader) if key.startswith(call)]
-    finally:
-        reader.close()
     # to list a directory takes long where it has many files
     left = {info.key for info in list_staging(location.urlpath)} if keys else set()
     return next((key for key in keys if key in left), None)

@@ -17,9 +17,9 @@ from b2nd_dask.errors import level_of_caller
 from b2nd_dask.frame.access import frame_at
 from b2nd_dask.frame.members.writable import frame_to_change, target_of
 from b2nd_dask.frame.reference import FrameReference
-from b2nd_dask.frame.write.idempotent import RAN_BEFORE, clean_up, give_up, is_published
 from b2nd_dask.frame.write.new_frame import FramePlan
 from b2nd_dask.frame.write.records import staged_records
+from b2nd_dask.frame.write.transaction import Transaction, clean_up, give_up
 from b2nd_dask.frame.write.update import open_for_update
 from b2nd_dask.graph.read.from_b2nd import array_of, expressions, is_expression
 from b2nd_dask.graph.read.sizes import MANY_TASKS
@@ -36,7 +36,7 @@ from b2nd_dask.graph.write.parts import part_job
 from b2nd_dask.graph.write.update import checked_axis, update_job
 from b2nd_dask.graph.write.write_tasks import Job, WriteJob, log_reused, write_graphs
 from b2nd_dask.processes import unseen
-from b2nd_dask.storage import Location, Staging, only_here, staging_for
+from b2nd_dask.storage import Location, only_here
 
 #: Elements, the path or URL of their frame, and their `WriteOptions`.
 Write = tuple[Any, Any, Mapping[str, Any]]
@@ -81,8 +81,8 @@ def _job(arr: Any, urlpath: Any, options: WriteOptions, *, snapshot: bool) -> tu
     if options.vlmeta is None and options.labels:
         options = replace(options, vlmeta=options.labels)
     plan = new_plan(array, options)
-    staging = new_staging(location, plan, array, options)
-    whole = WriteJob(plan=plan, staging=staging, elements=array, origin=(0,) * array.ndim)
+    new = new_frame(location, plan, array, options)
+    whole = WriteJob(transaction=new, elements=array, origin=(0,) * array.ndim)
     job: Job = whole
     if options.max_mem is not None:
         # needs names of dask without which all else is written
@@ -101,10 +101,10 @@ def _existing_frame(urlpath: Any, options: WriteOptions) -> FrameReference | Non
         return None
 
 
-def new_staging(
+def new_frame(
     location: Location, plan: FramePlan, source: object, options: WriteOptions
-) -> Staging:
-    """Make the staging of a new frame; raise OSError where the target cannot be written.
+) -> Transaction:
+    """Make the write of a new frame; raise OSError where the target cannot be written.
 
     `source`, an array by its name or a frame by its version, stands for the elements.
     """
@@ -113,14 +113,8 @@ def new_staging(
         # what all runs of one write share, and no other write
         call = source, (0,) * plan.grid.ndim, plan, location.label, "w" if replaces else "w-"
         key = tokenize(STAGED_LAYOUT, *call)[:16]
-    return staging_for(
-        location,
-        sparse=plan.sparse,
-        replace=replaces,
-        header_len=len(plan.header()),
-        resume_key=key,
-        fsync=options.fsync,
-    )
+    staging = plan.staging(location, replace=replaces, resume_key=key, fsync=options.fsync)
+    return Transaction(plan, staging)
 
 
 def write_together(writes: Iterable[Write]) -> None:
@@ -142,7 +136,7 @@ def write_together(writes: Iterable[Write]) -> None:
 def run_job(job: Job, location: Location, *, compute: bool) -> da.Array | Delayed:
     """Compute a job and open its frame, or return the Delayed that makes it."""
     nchunks, resumes = job.plan.grid.nchunks, job.staging.resumable
-    if resumes and is_published(job.plan, job.staging):
+    if resumes and job.transaction.is_published():
         # the job was killed when its frame was complete
         clean_up(job.staging)
         log_reused(job.staging, nchunks, nchunks)
@@ -170,19 +164,19 @@ def _compute(job: Job, written: Delayed) -> None:
     """Compute a job; leave no staging area behind, unless it can be resumed."""
     # raises before anything is computed; a staging area that was never prepared is not cleaned up
     job.staging.prepare()
-    try:
-        _warn(job)
-        written.compute()
-    except BaseException as error:
-        if not job.staging.resumable:
-            # an interrupt, too, must not leave the disk full
-            give_up(job.staging)
-        # a worker that is lost after it published has its tasks run again, on a staging area that
-        # is gone
-        if not isinstance(error, RAN_BEFORE) or not is_published(job.plan, job.staging):
+    # a worker that is lost after it published has its tasks run again, on a staging area that is
+    # gone
+    with job.transaction.once():
+        try:
+            _warn(job)
+            written.compute()
+        except BaseException:
+            if not job.staging.resumable:
+                # an interrupt, too, must not leave the disk full
+                give_up(job.staging)
             raise
     hint = only_here(job.staging.label)
-    if hint and not is_published(job.plan, job.staging):
+    if hint and not job.transaction.is_published():
         clean_up(job.staging)
         raise FileNotFoundError(
             errno.ENOENT, f"another process wrote the frame{hint}", job.staging.label

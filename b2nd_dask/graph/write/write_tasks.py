@@ -6,7 +6,7 @@ import itertools
 import logging
 import math
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,15 +22,9 @@ from b2nd_dask.format.grid import Grid
 from b2nd_dask.frame.read.buffers import BOX_NBYTES
 from b2nd_dask.frame.read.region import usable_cores
 from b2nd_dask.frame.write.casts import checked_cast, fits
-from b2nd_dask.frame.write.commit import commit_frame
-from b2nd_dask.frame.write.idempotent import (
-    OpenedStaging,
-    finish_once,
-    open_staging,
-    stage_once,
-)
 from b2nd_dask.frame.write.new_frame import FramePlan
 from b2nd_dask.frame.write.records import ChunkRecords, merge_records
+from b2nd_dask.frame.write.transaction import Transaction, begin, commit
 from b2nd_dask.frame.write.writer import constant_records, write_block
 from b2nd_dask.graph import _dask_compat
 from b2nd_dask.graph.read.blocks import Chunks, regions_of
@@ -47,14 +41,23 @@ FAN_IN = 32
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Job:
-    """A frame that is written, and where its chunks are staged."""
+    """A write, whose graph is to be made."""
 
-    plan: FramePlan
-    staging: Staging
+    transaction: Transaction
     opened: Delayed | None = None
-    """Makes or finds the staging area, as `opening` returns it; by default makes it."""
+    """Begins the transaction, as `opening` returns it; by default by `Transaction.begin`."""
     dropped: str = ""
     """A warning of metadata that the frame does not have."""
+
+    @property
+    def plan(self) -> FramePlan:
+        """What the frame will be."""
+        return self.transaction.plan
+
+    @property
+    def staging(self) -> Staging:
+        """Where its chunks are staged."""
+        return self.transaction.staging
 
     def graph(self, staged: ChunkRecords | None) -> Delayed:
         """The tasks, which compute to the frame's path; staged chunks are not computed again."""
@@ -63,14 +66,12 @@ class Job:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class WriteJob(Job):
-    """Elements, where they go in the frame, and the function that publishes it."""
+    """Elements, and where they go in the frame."""
 
     elements: da.Array
     """In any blocks."""
     origin: tuple[int, ...]
     """Index of the first element in the frame; the corner of a chunk."""
-    finish: Callable[[ChunkRecords, FramePlan, Any], str] = commit_frame
-    """Makes a frame of the staged chunks, and returns its path or URL."""
 
     def graph(self, staged: ChunkRecords | None) -> Delayed:
         """As `Job.graph`."""
@@ -86,7 +87,7 @@ def new_token(label: str) -> str:
 
 
 def opening(label: str, task: tuple[Any, ...], *behind: Any) -> Delayed:
-    """The task that makes or finds a staging area, with those that it needs.
+    """The task that begins a write, with those that it needs.
 
     `label` is the path or URL of the frame as which the tasks of the job are shown.
     """
@@ -100,8 +101,8 @@ class Tasks:
     def __init__(self, job: Job) -> None:
         self.plan, self.staging = job.plan, job.staging
         # before any block is written, and only when the graph is computed
-        opens = (open_staging, job.plan, job.staging)
-        self.opened = opening(job.staging.label, opens) if job.opened is None else job.opened
+        begins = (begin, job.transaction)
+        self.opened = opening(job.staging.label, begins) if job.opened is None else job.opened
         self.opening = str(self.opened.key)
         self.graph: dict[Any, Any] = dict(self.opened.dask)
 
@@ -140,8 +141,8 @@ class Tasks:
             log_reused(self.staging, len(rows), total)
         return missing, [self.add("known", ChunkRecords(known.parts, rows))]
 
-    def committed(self, keys: Sequence[Any], finish: Any, plan: Any, *before: Any) -> Delayed:
-        """Merge records, `FAN_IN` at a time, and publish the frame: arguments of `finish_once`."""
+    def committed(self, keys: Sequence[Any], *before: Any) -> Delayed:
+        """Merge records, `FAN_IN` at a time, and commit; `before` as for `commit`."""
         name, level = self.name("merge"), 0
         keys = keys or [self.add("nothing", ChunkRecords.of(self.plan.row, {}, {}))]
         while len(keys) > 1 or level == 0:
@@ -151,7 +152,7 @@ class Tasks:
                 key: (merge_records, group) for key, group in zip(keys, groups, strict=True)
             }
             level += 1
-        key = self.add("commit", (finish_once, finish, keys[0], plan, self.opening, *before))
+        key = self.add("commit", (commit, self.opening, keys[0], *before))
         return Delayed(key, HighLevelGraph.from_collections(key, self.graph))
 
 
@@ -196,7 +197,7 @@ def write_graphs(jobs: Sequence[WriteJob], staged: ChunkRecords | None = None) -
     tasks = optimized(computing, _threads_of_a_task(computing)) if computing else {}
     for blocks in each:
         blocks.graph = {**tasks, **blocks.graph}
-    return [b.committed([*b.keys, *b.known], b.job.finish, b.plan) for b in each]
+    return [blocks.committed([*blocks.keys, *blocks.known]) for blocks in each]
 
 
 def _threads_of_a_task(each: Sequence[_Blocks]) -> int:
@@ -267,7 +268,7 @@ def write_task(
     region: tuple[slice, ...],
     origin: tuple[int, ...],
     plan: FramePlan,
-    opened: OpenedStaging,
+    opened: Transaction,
     threads: int,
 ) -> ChunkRecords:
     """Write one block, which may be read-only; `region` is its position in the dask array."""
@@ -275,9 +276,7 @@ def write_task(
     shape = tuple(axis.stop - axis.start for axis in region)
     corner = tuple(start + axis.start for start, axis in zip(origin, region, strict=True))
     elements = checked_block(block, name, shape, plan.dtype)
-    return stage_once(
-        lambda: write_block(elements, corner, plan, opened.staging, threads), plan, opened
-    )
+    return opened.stage(lambda: write_block(elements, corner, plan, opened.staging, threads))
 
 
 def checked_block(

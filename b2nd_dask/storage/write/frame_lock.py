@@ -27,7 +27,14 @@ _LONG = 10.0
 
 
 @contextmanager
-def frame_locked(path: Path, label: str, area: Path | None = None) -> Iterator[None]:
+def frame_locked(
+    path: Path,
+    label: str,
+    area: Path | None = None,
+    *,
+    identity: Identity | None = None,
+    flags: int = os.O_RDWR,
+) -> Iterator[None]:
     """Wait for the lock of a frame, and hold it.
 
     Parameters
@@ -38,6 +45,10 @@ def frame_locked(path: Path, label: str, area: Path | None = None) -> Iterator[N
         Path of the frame.
     area : Path, optional
         The staging area of the write that waits. Once it is removed, the write was given up.
+    identity : Identity, optional
+        Of the frame that is meant.
+    flags : int
+        How the file is opened.
 
     Raises
     ------
@@ -45,29 +56,32 @@ def frame_locked(path: Path, label: str, area: Path | None = None) -> Iterator[N
         There is no frame, or the staging area was removed.
     OSError
         The file system has no locks.
+    StaleFrameError
+        Another frame has replaced the one that is meant.
     """
-    fd = _wait_for(path, label, area)
-    try:
-        yield
-    finally:
-        os.close(fd)
+    with unless_replaced(label, identity):
+        fd = _wait_for(path, label, area, flags)
+        try:
+            yield
+        finally:
+            os.close(fd)
 
 
 @contextmanager
-def unless_replaced(label: str, identity: Identity) -> Iterator[None]:
-    """Raise StaleFrameError where another writer has replaced the frame."""
+def unless_replaced(label: str, identity: Identity | None) -> Iterator[None]:
+    """Raise StaleFrameError where another writer has replaced the frame of an identity."""
     try:
         yield
     except (IsADirectoryError, NotADirectoryError) as error:
         raise StaleFrameError(CHANGED, path=label) from error
     except FileNotFoundError as error:
         # the directory of a frame that was replaced is being emptied
-        if Path(label).exists() and identity_at(label) != identity:
+        if identity is not None and Path(label).exists() and identity_at(label) != identity:
             raise StaleFrameError(CHANGED, path=label) from error
         raise
 
 
-def _wait_for(path: Path, label: str, area: Path | None) -> int:
+def _wait_for(path: Path, label: str, area: Path | None, flags: int) -> int:
     """Try until the lock is had; returns the descriptor that holds it.
 
     Not one call that blocks: a thread could not be told that its write was given up, and the file
@@ -80,7 +94,7 @@ def _wait_for(path: Path, label: str, area: Path | None) -> int:
             message = "the staging area of this write was removed while it waited for others"
             raise FileNotFoundError(errno.ENOENT, message, label)
         with about(label):
-            fd = _try_lock(path, label)
+            fd = try_lock(path, label, flags)
         if fd is not None:
             return fd
         if time.monotonic() - began > _LONG * (said + 1):
@@ -90,27 +104,31 @@ def _wait_for(path: Path, label: str, area: Path | None) -> int:
         pause = min(2 * pause, _LONGEST_PAUSE)
 
 
-def _try_lock(path: Path, label: str) -> int | None:
-    """Lock what a path names; None where others hold the lock, or have replaced the file."""
-    fd = os.open(path, os.O_RDWR)
-    try:
-        # the kernel drops the lock of a process that dies
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        if _is_named(path, fd):
-            return fd
-    except OSError as error:
+def try_lock(path: Path, label: str, flags: int = os.O_RDWR) -> int | None:
+    """Lock what a path names, and return the descriptor that holds the lock, to be closed.
+
+    None where others hold the lock. Raises OSError where the file system has no locks.
+    """
+    while True:
+        fd = os.open(path, flags)
+        try:
+            # the kernel drops the lock of a process that dies
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            # between the two calls others may have replaced the file
+            if _is_named(path, fd):
+                return fd
+        except OSError as error:
+            os.close(fd)
+            if error.errno in (errno.EWOULDBLOCK, errno.EACCES):
+                return None
+            if error.errno in NO_LOCKS:
+                message = "this file system has no locks, so frames on it cannot be changed"
+                raise OSError(error.errno, message, label) from error
+            raise
+        except BaseException:
+            os.close(fd)
+            raise
         os.close(fd)
-        if error.errno in (errno.EWOULDBLOCK, errno.EACCES):
-            return None
-        if error.errno in NO_LOCKS:
-            message = "this file system has no locks, so frames on it cannot be changed"
-            raise OSError(error.errno, message, label) from error
-        raise
-    except BaseException:
-        os.close(fd)
-        raise
-    os.close(fd)
-    return None
 
 
 def _is_named(path: Path, fd: int) -> bool:

@@ -112,7 +112,7 @@ def remove_staging(
     for info in removed:
         if location.is_url:
             # of either form: it also knows what an unfinished sparse frame leaves at its name
-            SparseObjectStaging(location, False, info.key, False).discard()
+            SparseObjectStaging(info.key, False, False, location).discard()
         else:
             remove_area(Path(info.path), _target(location))
     return removed

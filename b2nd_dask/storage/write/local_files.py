@@ -49,7 +49,7 @@ def about(target: str) -> Iterator[None]:
         raise OSError(error.errno, problem, target) from error
 
 
-def pwrite_all(fd: int, payloads: Sequence[bytes], at: int) -> None:
+def pwrite(fd: int, payloads: Sequence[bytes], at: int) -> None:
     """Write one behind the other at a position.
 
     What the system cuts short is gone on with: it writes no more than 2 GiB at once, and less where
@@ -120,14 +120,6 @@ def _keeps_locks_here(path: Path) -> bool:
     return any(not _LOCAL_LOCKS.isdisjoint(fields[-1].split(",")) for fields in own)
 
 
-def pwrite(fd: int, payload: bytes, at: int) -> None:
-    """Write all of the bytes at a position."""
-    view = memoryview(payload)
-    while view:
-        written = os.pwrite(fd, view, at)
-        view, at = view[written:], at + written
-
-
 def _kernel_copy(source: int, target: int, nbytes: int, start: int, at: int) -> int:
     if not hasattr(os, "copy_file_range"):
         raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS))
@@ -143,7 +135,7 @@ def copy_range(source: int, start: int, nbytes: int, target: int, at: int) -> No
             if error.errno not in _NO_KERNEL_COPY:
                 raise
             payload = os.pread(source, min(nbytes, _COPY_NBYTES), start)
-            pwrite(target, payload, at)
+            pwrite(target, [payload], at)
             copied = len(payload)
         if copied == 0:
             raise OSError(
@@ -179,7 +171,7 @@ def write_file(path: Path, payload: bytes, *, fsync: bool = True) -> None:
     """Write a whole file anew, and wait until it is on the disk, unless `fsync` says otherwise."""
     fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o666)
     try:
-        pwrite(fd, payload, 0)
+        pwrite(fd, [payload], 0)
         if fsync:
             flush(fd)
     finally:

@@ -17,7 +17,9 @@ import errno
 import hashlib
 import os
 import re
+import shutil
 import stat
+import sys
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -215,27 +217,14 @@ def _remove_once(path: Path) -> None:
     with suppress(FileNotFoundError):
         if path.is_symlink() or not path.is_dir():
             path.unlink()
-            return
-        # not shutil.rmtree, which gives up where another has removed an entry before
-        for _, folders, files, fd in os.fwalk(path, topdown=False, onerror=_unless_missing):
-            for name in files:
-                with suppress(FileNotFoundError):
-                    os.unlink(name, dir_fd=fd)
-            for name in folders:
-                with suppress(FileNotFoundError):
-                    _remove_folder(name, fd)
-        path.rmdir()
+        elif sys.version_info >= (3, 12):
+            shutil.rmtree(path, onexc=lambda _, __, error: _unless_missing(error))
+        else:
+            shutil.rmtree(path, onerror=lambda _, __, info: _unless_missing(info[1]))
 
 
-def _remove_folder(name: str, parent: int) -> None:
-    try:
-        os.rmdir(name, dir_fd=parent)
-    except NotADirectoryError:
-        # a link to one
-        os.unlink(name, dir_fd=parent)
-
-
-def _unless_missing(error: OSError) -> None:
+def _unless_missing(error: BaseException) -> None:
+    """Go on where another has removed an entry before."""
     if not isinstance(error, FileNotFoundError):
         raise error
 

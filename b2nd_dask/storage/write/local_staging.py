@@ -28,7 +28,6 @@ from b2nd_dask.storage.read.local_reader import LocalReader, identity_at
 from b2nd_dask.storage.read.location import Location
 from b2nd_dask.storage.spans import Span
 from b2nd_dask.storage.write.durable import flush, sync
-from b2nd_dask.storage.write.kept_files import KeptFiles, LocalKeptFiles
 from b2nd_dask.storage.write.local_files import (
     about,
     copy_range,
@@ -49,48 +48,44 @@ from b2nd_dask.storage.write.local_names import (
 )
 from b2nd_dask.storage.write.own_files import append_to_part
 from b2nd_dask.storage.write.staging import (
+    FILE_SUFFIX,
     Placement,
     Run,
     StagedChunks,
+    Staging,
     in_order,
     runs_of,
 )
 
 #: A part with a larger share of unused bytes, left by tasks that ran twice, is copied.
 MAX_WASTE = 1 / 8
-#: Small chunks share one opening and closing, and large ones are still in the processor's cache
-#: when they are written: with 32 MiB those would take a quarter more processor time.
-_BATCH_NBYTES = 1 << 20
+#: Folder of small files, which are found there without a list of all chunk files.
+_FOLDER = "kept"
 #: Names of what is staged.
 _STAGED = re.compile(r"[0-9a-f]{32}\.(part|chunk)")
 
 
-@dataclass(frozen=True, slots=True)
-class _LocalStaging:
+@dataclass(frozen=True)
+class LocalStaging(Staging):
     """The common part of contiguous and sparse frames."""
 
     target: str
     """Absolute path, symlinks resolved: a link to a frame stays a link."""
-    replace: bool
-    """Whether a frame that is there may be replaced."""
-    key: str
-    """Distinguishes the staging areas of one target."""
-    resumable: bool
-    """Whether the area outlives a failure; see `Staging.resumable`."""
+    header_len: int
+    """Bytes of the header: every part of a contiguous frame leaves them free at its start."""
     replaces: Identity | None = field(default=None, kw_only=True)
     """Of the only frame that may be replaced; by default any may."""
     fsync: bool = field(default=True, kw_only=True)
     """Whether the frame is on the disk when it is published."""
 
+    # small chunks share one opening and closing, and large ones are still in the processor's cache
+    # when they are written: with 32 MiB those would take a quarter more processor time
+    batch_nbytes = 1 << 20
+
     @property
     def label(self) -> str:
         """Path of the target."""
         return self.target
-
-    @property
-    def batch_nbytes(self) -> int:
-        """See `Staging.batch_nbytes`."""
-        return _BATCH_NBYTES
 
     @property
     def directory(self) -> Path:
@@ -107,11 +102,6 @@ class _LocalStaging:
             # another writer may have removed it
             with suppress(FileNotFoundError):
                 require_frame(path)
-
-    def prepare(self) -> None:
-        """Look at the target and make the staging area; see `Staging.prepare`."""
-        self.check_target()
-        self.make_area()
 
     def give_name(self, ready: Path) -> None:
         """Make a finished file or directory the target."""
@@ -152,10 +142,49 @@ class _LocalStaging:
                 found += [b""] * len(spans)
         return found
 
-    @property
-    def kept(self) -> KeptFiles:
-        """See `Staging.kept`."""
-        return LocalKeptFiles(self.directory, self.target)
+    def put(self, name: str, payload: bytes, *, fsync: bool = True) -> None:
+        """See `Staging.put`."""
+        with about(self.target):
+            ready = self._unnamed(payload, fsync=fsync)
+            ready.rename(self._file(name))
+            if fsync:
+                sync(ready.parent)
+
+    def put_new(self, name: str, payload: bytes) -> bool:
+        """See `Staging.put_new`."""
+        # the lock is for file systems without hard links, where a name appears before its bytes
+        with self.exclusive(), about(self.target):
+            ready = self._unnamed(payload)
+            try:
+                link_or_copy(ready, self._file(name))
+            except FileExistsError:
+                return False
+            finally:
+                ready.unlink()
+            sync(ready.parent)
+        return True
+
+    def names(self) -> list[str]:
+        """See `Staging.names`."""
+        return [path.stem for path in (self.directory / _FOLDER).glob(f"*{FILE_SUFFIX}")]
+
+    def get(self, name: str) -> bytes:
+        """See `Staging.get`."""
+        with about(self.target):
+            return self._file(name).read_bytes()
+
+    def _file(self, name: str) -> Path:
+        return self.directory / _FOLDER / f"{name}{FILE_SUFFIX}"
+
+    def _unnamed(self, payload: bytes, *, fsync: bool = True) -> Path:
+        """A file without a name of its own yet, which nobody can know before."""
+        ready = self.directory / _FOLDER / uuid.uuid4().hex
+        try:
+            write_file(ready, payload, fsync=fsync)
+        except FileNotFoundError:
+            ready.parent.mkdir(exist_ok=True)
+            write_file(ready, payload, fsync=fsync)
+        return ready
 
     def sync(self, parts: Sequence[str]) -> None:
         """See `Staging.sync`."""
@@ -171,12 +200,9 @@ class _LocalStaging:
             remove_area(hidden, target)
 
 
-@dataclass(frozen=True, slots=True)
-class ContiguousStaging(_LocalStaging):
+@dataclass(frozen=True)
+class ContiguousStaging(LocalStaging):
     """A contiguous frame being written."""
-
-    header_len: int
-    """Bytes that every part leaves free at its start."""
 
     def append(self, payloads: Sequence[bytes]) -> list[Run]:
         """Stage chunks as one range; see `Staging.append`."""
@@ -188,34 +214,33 @@ class ContiguousStaging(_LocalStaging):
         return locked(self.directory / LOCK_NAME, fcntl.LOCK_SH, self.target)
 
     def join(self, chunks: StagedChunks) -> Placement:
-        """Copy all parts to the end of the largest; see `Staging.join`.
+        """Lay all parts out behind the largest; see `Staging.join`.
 
         The largest keeps its name until it is published, and its chunks their offsets: a commit
         that is begun anew finds everything as the one before did.
         """
-        ordered, order = in_order(chunks)
-        rows = ordered.rows
-        used = np.bincount(rows["part"], rows["nbytes"], minlength=len(ordered.parts))
-        positions = np.empty(len(order), np.int64)
+        used = np.bincount(chunks.rows["part"], chunks.rows["nbytes"], minlength=len(chunks.parts))
         with about(self.target):
-            base = self._base(ordered.parts, used)
-            name = f"{uuid.uuid4().hex}.part" if base < 0 else ordered.parts[base]
-            fresh = os.O_CREAT | os.O_EXCL if base < 0 else 0
-            fd = os.open(self.directory / name, os.O_RDWR | fresh, 0o666)
-            try:
-                end = max(os.fstat(fd).st_size, self.header_len)
-                for part, members in runs_of(ordered):
-                    start = int(rows["start"][members.start])
-                    shift = 0
-                    if part != base:
-                        nbytes = int(rows["nbytes"][members].sum())
-                        self.copy_part(ordered.parts[part], start, nbytes, fd, end)
-                        shift = end - start
-                        end += nbytes
-                    positions[order[members]] = rows["start"][members] + shift - self.header_len
-            finally:
-                os.close(fd)
-        return Placement(positions, end - self.header_len, (Run(name, 0, end),))
+            base = self._base(chunks.parts, used)
+            if base < 0:
+                return self.laid_out(chunks, Run(f"{uuid.uuid4().hex}.part", 0, self.header_len))
+            name = chunks.parts[base]
+            return self.laid_out(chunks, Run(name, 0, (self.directory / name).stat().st_size))
+
+    def laid_out(self, chunks: StagedChunks, first: Run) -> Placement:
+        """Lay chunks out behind one part, or behind a frame; those of that part stay."""
+        ordered, order = in_order(chunks)
+        starts, sizes = ordered.rows["start"], ordered.rows["nbytes"]
+        positions, runs, end = np.empty(len(order), np.int64), [first], first.stop
+        for part, members in runs_of(ordered):
+            start, shift = int(starts[members.start]), 0
+            if ordered.parts[part] != first.part:
+                nbytes = int(sizes[members].sum())
+                runs.append(Run(ordered.parts[part], start, start + nbytes))
+                shift = end - start
+                end += nbytes
+            positions[order[members]] = starts[members] + shift - self.header_len
+        return Placement(positions, end - self.header_len, tuple(runs))
 
     def _base(self, parts: tuple[str, ...], used: np.ndarray) -> int:
         """The part that becomes the frame; -1 where a new file does.
@@ -229,27 +254,32 @@ class ContiguousStaging(_LocalStaging):
         size = (self.directory / parts[base]).stat().st_size
         return -1 if size - self.header_len > used[base] * (1 + MAX_WASTE) else base
 
-    def copy_part(self, part: str, start: int, nbytes: int, target: int, at: int) -> None:
-        """Copy staged bytes into another file."""
-        source = os.open(self.directory / part, os.O_RDONLY)
-        try:
-            copy_range(source, start, nbytes, target, at)
-        finally:
-            os.close(source)
+    def append_all(self, fd: int, placement: Placement, tail: bytes) -> None:
+        """Write what is laid out behind the first run, and the tail."""
+        first, *others = placement.runs
+        end = first.stop
+        # what a writer that was killed left behind
+        os.ftruncate(fd, end)
+        for part, start, stop in others:
+            source = os.open(self.directory / part, os.O_RDONLY)
+            try:
+                copy_range(source, start, stop - start, fd, end)
+            finally:
+                os.close(source)
+            end += stop - start
+        pwrite(fd, [tail], end)
 
     def publish(self, placement: Placement, head: bytes, tail: bytes) -> None:
-        """Write header and tail, sync, rename; see `Staging.publish`."""
+        """Complete the largest part, sync, rename; see `Staging.publish`."""
         self.check_target()
         ready, target = self.directory / placement.runs[0].part, Path(self.target)
         with about(self.target):
-            fd = os.open(ready, os.O_RDWR)
+            fd = os.open(ready, os.O_RDWR | os.O_CREAT, 0o666)
             try:
                 if (mode := mode_of(target, stat.S_ISREG)) is not None:
                     os.fchmod(fd, mode)
-                end = self.header_len + placement.data_nbytes
-                os.ftruncate(fd, end)
-                pwrite(fd, tail, end)
-                pwrite(fd, head, 0)
+                self.append_all(fd, placement, tail)
+                pwrite(fd, [head], 0)
                 if self.fsync:
                     flush(fd)
             finally:
@@ -257,8 +287,8 @@ class ContiguousStaging(_LocalStaging):
             self.give_name(ready)
 
 
-@dataclass(frozen=True, slots=True)
-class SparseStaging(_LocalStaging):
+@dataclass(frozen=True)
+class SparseStaging(LocalStaging):
     """A sparse frame being written: each chunk a file."""
 
     def append(self, payloads: Sequence[bytes]) -> list[Run]:
@@ -268,11 +298,7 @@ class SparseStaging(_LocalStaging):
 
     def _append_one(self, payload: bytes) -> Run:
         name = f"{uuid.uuid4().hex}.chunk"
-        fd = os.open(self.directory / name, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
-        try:
-            pwrite(fd, payload, 0)
-        finally:
-            os.close(fd)
+        write_file(self.directory / name, payload, fsync=False)
         return Run(name, 0, len(payload))
 
     def join(self, chunks: StagedChunks) -> Placement:

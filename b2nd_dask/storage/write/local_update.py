@@ -13,9 +13,9 @@ import itertools
 import os
 from collections.abc import Iterator
 from contextlib import closing, contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Self
+from typing import ClassVar
 
 import numpy as np
 
@@ -37,59 +37,59 @@ from b2nd_dask.storage.write.local_files import (
     pwrite,
     write_file,
 )
-from b2nd_dask.storage.write.local_staging import ContiguousStaging, SparseStaging
-from b2nd_dask.storage.write.staging import Placement, Run, StagedChunks, in_order, runs_of
+from b2nd_dask.storage.write.local_staging import (
+    ContiguousStaging,
+    LocalStaging,
+    SparseStaging,
+)
+from b2nd_dask.storage.write.staging import Placement, Run, StagedChunks
 
 #: The version of the chunk format and that of the codec's format begin each chunk that is written
 #: here (docs/format.md, Chunk header). No frame and no ZIP archive begins so.
 _CHUNK_BEGIN = bytes([5, 1])
 
 
-@dataclass(frozen=True, slots=True)
-class ContiguousUpdate(ContiguousStaging):
-    """New chunks for a contiguous frame, appended behind its end."""
+@dataclass(frozen=True)
+class LocalUpdate(LocalStaging):
+    """A change of a frame in place; with other fields, of another state of the same frame."""
 
     identity: Identity
-    """Of the frame that is updated."""
+    """Of the frame that is updated; publishing checks that it still is that."""
     frame_len: int
     """Bytes of that frame."""
+    cbytes: int
+    """Bytes of its chunks; both as its header says."""
 
-    def prepare(self) -> None:
-        """Look behind the frame's end and make the staging area; see `Staging.prepare`."""
+    locked_member: ClassVar[str]
+    """Name of the file in the frame that has its lock."""
+
+    @contextmanager
+    def exclusive(self) -> Iterator[None]:
+        """Also keep all others from changing the frame; see `Staging.exclusive`."""
+        file = Path(self.target, self.locked_member)
+        with (
+            super().exclusive(),
+            frame_locked(file, self.target, self.directory, identity=self.identity),
+        ):
+            yield
+
+
+@dataclass(frozen=True)
+class ContiguousUpdate(LocalUpdate, ContiguousStaging):
+    """New chunks for a contiguous frame, appended behind its end."""
+
+    locked_member = ""
+
+    def check_target(self) -> None:
+        """Look behind the frame's end; see `Staging.prepare`."""
         with unless_replaced(self.target, self.identity), closing(self.reader()) as reader:
             # the commit finds that another frame has taken the name
             if reader.opened_identity() == self.identity:
                 require_end(reader, self.frame_len)
-        self.make_area()
-
-    @contextmanager
-    def exclusive(self) -> Iterator[None]:
-        """Wait for the frame's lock as well; see `Staging.exclusive`."""
-        with (
-            # not super(), which does not know a dataclass with slots
-            ContiguousStaging.exclusive(self),
-            unless_replaced(self.target, self.identity),
-            frame_locked(Path(self.target), self.target, self.directory),
-        ):
-            yield
-
-    def rebased(self, identity: Identity, *, frame_len: int, cbytes: int) -> Self:
-        """See `UpdateStaging.rebased`."""
-        return replace(self, identity=identity, frame_len=frame_len)
 
     def join(self, chunks: StagedChunks) -> Placement:
         """Lay the chunks out behind the old end; see `Staging.join`."""
-        ordered, order = in_order(chunks)
-        starts, sizes = ordered.rows["start"], ordered.rows["nbytes"]
-        positions = np.empty(len(order), np.int64)
-        runs = []
-        end = self.frame_len
-        for part, members in runs_of(ordered):
-            start, nbytes = int(starts[members.start]), int(sizes[members].sum())
-            positions[order[members]] = starts[members] + (end - start - self.header_len)
-            runs.append(Run(ordered.parts[part], start, start + nbytes))
-            end += nbytes
-        return Placement(positions, end - self.header_len, tuple(runs))
+        return self.laid_out(chunks, Run("", 0, self.frame_len))
 
     def publish(self, placement: Placement, head: bytes, tail: bytes) -> None:
         """Append chunks, index and trailer, sync, then write the header; see `Staging.publish`."""
@@ -100,56 +100,29 @@ class ContiguousUpdate(ContiguousStaging):
                 if identity_of(os.fstat(fd)) != self.identity:
                     raise StaleFrameError(CHANGED, path=self.target)
                 _require_own(os.pread(fd, 2, self.frame_len), self.frame_len, self.target)
-                # what a writer that was killed left behind
-                os.ftruncate(fd, self.frame_len)
                 try:
-                    self._append_all(fd, placement, tail)
+                    self.append_all(fd, placement, tail)
+                    flush(fd)
                 except BaseException:
                     os.ftruncate(fd, self.frame_len)
                     raise
                 # the switch: until here the old header names the old index
-                pwrite(fd, *_changed(os.pread(fd, len(head), 0), head))
+                differing, at = _changed(os.pread(fd, len(head), 0), head)
+                pwrite(fd, [differing], at)
                 if self.fsync:
                     flush(fd)
             finally:
                 os.close(fd)
 
-    def _append_all(self, fd: int, placement: Placement, tail: bytes) -> None:
-        end = self.frame_len
-        for part, start, stop in placement.runs:
-            self.copy_part(part, start, stop - start, fd, end)
-            end += stop - start
-        pwrite(fd, tail, end)
-        flush(fd)
 
-
-@dataclass(frozen=True, slots=True)
-class SparseUpdate(SparseStaging):
+@dataclass(frozen=True)
+class SparseUpdate(LocalUpdate, SparseStaging):
     """New chunk files for a sparse frame."""
 
-    identity: Identity
-    """Of the frame's index file."""
-    kept_nbytes: int
-    """Bytes of the chunk files that are there."""
+    locked_member = MAIN_MEMBER
 
-    def prepare(self) -> None:
-        """Make the staging area; see `Staging.prepare`."""
-        self.make_area()
-
-    @contextmanager
-    def exclusive(self) -> Iterator[None]:
-        """Wait for the frame's lock as well; see `Staging.exclusive`."""
-        with (
-            # not super(), which does not know a dataclass with slots
-            SparseStaging.exclusive(self),
-            unless_replaced(self.target, self.identity),
-            frame_locked(Path(self.target, MAIN_MEMBER), self.target, self.directory),
-        ):
-            yield
-
-    def rebased(self, identity: Identity, *, frame_len: int, cbytes: int) -> Self:
-        """See `UpdateStaging.rebased`."""
-        return replace(self, identity=identity, kept_nbytes=cbytes)
+    def check_target(self) -> None:
+        """Nothing: numbers of chunk files that are there are left out; see `Staging.prepare`."""
 
     def join(self, chunks: StagedChunks) -> Placement:
         """Give the chunks numbers that no file has; see `Staging.join`."""
@@ -160,7 +133,7 @@ class SparseUpdate(SparseStaging):
         free = itertools.islice((n for n in itertools.count() if n not in used), count)
         positions = np.fromiter(free, np.int64, count)
         runs = [Run(chunks.parts[part], 0, 0) for part in chunks.rows["part"].tolist()]
-        nbytes = self.kept_nbytes + int(chunks.rows["nbytes"].sum())
+        nbytes = self.cbytes + int(chunks.rows["nbytes"].sum())
         return Placement(positions, nbytes, tuple(runs))
 
     def publish(self, placement: Placement, head: bytes, tail: bytes) -> None:

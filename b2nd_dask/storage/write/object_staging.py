@@ -40,52 +40,34 @@ import numpy as np
 
 from b2nd_dask.storage.byte_reader import CHUNK_MEMBER, MAIN_MEMBER, ByteReader, chunk_member
 from b2nd_dask.storage.read.location import Location
-from b2nd_dask.storage.write.kept_files import KeptFiles, ObjectKeptFiles
 from b2nd_dask.storage.write.object_store import ObjectStore, StagingArea, pieces
 from b2nd_dask.storage.write.s3_join import Limits, ServerJoin, abort_uploads
-from b2nd_dask.storage.write.staging import Placement, Run, StagedChunks
+from b2nd_dask.storage.write.staging import FILE_SUFFIX, Placement, Run, StagedChunks, Staging
 
-#: A store joins objects of 5 MiB and more; much larger ones would only take memory.
-_BATCH_NBYTES = 32 << 20
 #: Names of what is staged.
 _STAGED = re.compile(r"[0-9a-f]{32}")
 #: Chunks in objects smaller than this go to the front of the frame.
 _SMALL_OBJECT = Limits().min_part
 
 
-@dataclass(frozen=True, slots=True)
-class BaseObjectStaging:
+@dataclass(frozen=True)
+class BaseObjectStaging(Staging):
     """The common part of contiguous and sparse frames."""
 
     location: Location
-    replace: bool
-    """Whether a frame that is there may be replaced."""
-    key: str
-    """Distinguishes the staging areas of one target."""
-    resumable: bool
-    """Whether the area outlives a failure; see `Staging.resumable`."""
+
+    # a store joins objects of 5 MiB and more; much larger ones would only take memory
+    batch_nbytes = 32 << 20
 
     @property
     def label(self) -> str:
         """URL of the target, without secrets."""
         return self.location.label
 
-    @property
-    def batch_nbytes(self) -> int:
-        """See `Staging.batch_nbytes`."""
-        return _BATCH_NBYTES
-
     def area(self, *, private: bool = False) -> StagingArea:
         """Connect to the staging area, from the process that calls."""
         store = ObjectStore.of(self.location, private=private)
         return StagingArea(store, f"{store.target}.{self.key}.staging")
-
-    def prepare(self) -> None:
-        """Look at the target and make the staging area; see `Staging.prepare`."""
-        store = self.area().store
-        check_writable(store)
-        self.check_target(store)
-        self.make_area()
 
     def make_area(self) -> None:
         """Make the staging area; see `Staging.make_area`."""
@@ -107,8 +89,10 @@ class BaseObjectStaging:
         """Nothing: joining changes no staged object; see `Staging.exclusive`."""
         return nullcontext()
 
-    def check_target(self, store: ObjectStore) -> None:
-        """Check that the target may be written or replaced."""
+    def check_target(self) -> None:
+        """See `Staging.check_target`."""
+        store = self.area().store
+        check_writable(store)
         kind = store.kind(store.target)
         if kind is not None and not self.replace:
             raise FileExistsError(
@@ -135,10 +119,23 @@ class BaseObjectStaging:
             # an object is gone, or shorter than its manifest says: the others may be whole
             return area.store.each(partial(_fetched, area.store), located)
 
-    @property
-    def kept(self) -> KeptFiles:
-        """See `Staging.kept`."""
-        return ObjectKeptFiles(self.area())
+    def put(self, name: str, payload: bytes, *, fsync: bool = True) -> None:
+        """See `Staging.put`; an object that was put is there."""
+        self.area().put(f"{name}{FILE_SUFFIX}", payload)
+
+    def put_new(self, name: str, payload: bytes) -> bool:
+        """See `Staging.put_new`."""
+        return name not in self.names() and self.area().put_new(f"{name}{FILE_SUFFIX}", payload)
+
+    def names(self) -> list[str]:
+        """See `Staging.names`."""
+        found = self.area().names()
+        return [name.removesuffix(FILE_SUFFIX) for name in found if name.endswith(FILE_SUFFIX)]
+
+    def get(self, name: str) -> bytes:
+        """See `Staging.get`."""
+        area = self.area()
+        return area.store.get(area.path(f"{name}{FILE_SUFFIX}"))
 
     def sync(self, parts: Sequence[str]) -> None:
         """Nothing: an object that was put is there; see `Staging.sync`."""
@@ -151,7 +148,7 @@ class BaseObjectStaging:
         area.clear()
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class ObjectStaging(BaseObjectStaging):
     """A contiguous frame being written to an fsspec store."""
 
@@ -175,8 +172,8 @@ class ObjectStaging(BaseObjectStaging):
 
     def publish(self, placement: Placement, head: bytes, tail: bytes) -> None:
         """Join the objects, in the store where it can; see `Staging.publish`."""
+        self.check_target()
         area = self.area()
-        self.check_target(area.store)
         runs = [Run(area.path(run.part), run.start, run.stop) for run in placement.runs]
         if area.store.has_protocol("s3"):
             ServerJoin(area).publish(head, runs, tail, replace=self.replace)
@@ -186,12 +183,14 @@ class ObjectStaging(BaseObjectStaging):
         area.store.call(area.store.fs.invalidate_cache)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class SparseObjectStaging(BaseObjectStaging):
     """A sparse frame being written to an fsspec store."""
 
-    def check_target(self, store: ObjectStore) -> None:
-        """Check that nothing has the name, whatever the mode; see `Staging.prepare`."""
+    def check_target(self) -> None:
+        """Check that nothing has the name, whatever the mode; see `Staging.check_target`."""
+        store = self.area().store
+        check_writable(store)
         # what a commit of this write has begun, it goes on with
         ours = self.resumable and self._claim_name in store.names(store.target)
         if store.kind(store.target) is not None and not ours:
@@ -232,9 +231,7 @@ class SparseObjectStaging(BaseObjectStaging):
 
     def discard(self) -> None:
         """Remove what was staged, and chunks of a frame that was not finished."""
-        # not super(): a dataclass with slots is another class than the one that the name was
-        # bound to
-        BaseObjectStaging.discard(self)
+        super().discard()
         store = self.area().store
         names = store.names(store.target)
         if self._claim_name in names:

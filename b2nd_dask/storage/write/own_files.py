@@ -6,6 +6,7 @@ others write into theirs: the lock is held for a number, not for the disk.
 
 from __future__ import annotations
 
+import itertools
 import os
 import threading
 import uuid
@@ -13,34 +14,23 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from b2nd_dask.storage.write.local_files import pwrite_all
+from b2nd_dask.storage.write.local_files import pwrite
 from b2nd_dask.storage.write.staging import Run
 
 #: Locked while a range is reserved.
 _lock = threading.Lock()
 #: Of this process alone: process ids and even host names repeat among containers.
 _process = uuid.uuid4().hex
-
-
-class _Ranges:
-    """Ranges of a part that threads have reserved."""
-
-    def __init__(self) -> None:
-        self.end = 0
-        """Of the last one."""
-        self.unfinished = 0
-
-
-#: Of parts in which some are unfinished, by device and inode. The size of any other part says where
-#: its bytes end.
-_reserved: dict[tuple[int, int], _Ranges] = {}
+#: Where ranges end that threads are filling, by device and inode of the part. The size of the part
+#: says where the others end.
+_unfinished: dict[tuple[int, int], list[int]] = {}
 
 
 def _start_anew() -> None:
     global _lock, _process
     _lock, _process = threading.Lock(), uuid.uuid4().hex
     # threads of the parent, which are not in the child
-    _reserved.clear()
+    _unfinished.clear()
 
 
 os.register_at_fork(after_in_child=_start_anew)
@@ -69,14 +59,11 @@ def append_to_part(directory: Path, payloads: Sequence[bytes], header_len: int) 
     fd = os.open(directory / name, os.O_RDWR | os.O_CREAT, 0o666)
     try:
         with _range(fd, nbytes, header_len) as start:
-            pwrite_all(fd, payloads, start)
+            pwrite(fd, payloads, start)
     finally:
         os.close(fd)
-    runs = []
-    for payload in payloads:
-        runs.append(Run(name, start, start + len(payload)))
-        start += len(payload)
-    return runs
+    edges = itertools.accumulate(map(len, payloads), initial=start)
+    return [Run(name, *ends) for ends in itertools.pairwise(edges)]
 
 
 @contextmanager
@@ -85,14 +72,13 @@ def _range(fd: int, nbytes: int, header_len: int) -> Iterator[int]:
     with _lock:
         state = os.fstat(fd)
         part = (state.st_dev, state.st_ino)
-        ranges = _reserved.setdefault(part, _Ranges())
-        start = max(ranges.end, state.st_size, header_len)
-        ranges.end = start + nbytes
-        ranges.unfinished += 1
+        ends = _unfinished.setdefault(part, [])
+        start = max(state.st_size, header_len, *ends)
+        ends.append(start + nbytes)
     try:
         yield start
     finally:
         with _lock:
-            ranges.unfinished -= 1
-            if not ranges.unfinished:
-                del _reserved[part]
+            ends.remove(start + nbytes)
+            if not ends:
+                del _unfinished[part]

@@ -1,20 +1,23 @@
-"""The protocol of a frame being written: staged by many processes, joined and published."""
+"""What every frame is that is being written: staged by many processes, joined and published."""
 
 from __future__ import annotations
 
 import itertools
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, Self
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 if TYPE_CHECKING:
-    from b2nd_dask.storage.byte_reader import ByteReader, Identity
+    from b2nd_dask.storage.byte_reader import ByteReader
     from b2nd_dask.storage.read.location import Location
-    from b2nd_dask.storage.write.kept_files import KeptFiles
+
+#: Of the small files in an area.
+FILE_SUFFIX = ".kept"
 
 
 class Run(NamedTuple):
@@ -45,27 +48,39 @@ class Placement(NamedTuple):
     data_nbytes: int
     """Bytes of the data region, or of all chunk files."""
     runs: tuple[Run, ...] = ()
-    """The staged ranges that make up the data region, or the chunk files, in order; one range where
-    `Staging.join` has put all in one file already."""
+    """The staged ranges that make up the data region, or the chunk files, in order. Of a contiguous
+    frame on a disk the first is what stays in its file, with the header."""
 
 
-class Staging(Protocol):
+@dataclass(frozen=True)
+class Staging(ABC):
     """A frame being written to one target. Pickles, so that tasks in any process can append."""
 
+    key: str
+    """Identifies this write, and its staging area among those of the target: 16 hexadecimal
+    digits."""
+    resumable: bool
+    """Whether tasks leave manifests of what they staged, for a later run of the same write; then
+    the area outlives a failure."""
+    replace: bool
+    """Whether a frame that is there may be replaced."""
+
+    batch_nbytes: ClassVar[int]
+    """Compressed bytes that a task should gather for one `append`."""
+
     @property
+    @abstractmethod
     def label(self) -> str:
-        """Path or URL of the target, for messages."""
-
-    @property
-    def key(self) -> str:
-        """Identifies this write: 16 hexadecimal digits."""
-
-    @property
-    def batch_nbytes(self) -> int:
-        """Compressed bytes that a task should gather for one `append`."""
+        """Path or URL of the target, for messages, without secrets."""
 
     def prepare(self) -> None:
-        """Look at the target and make the staging area.
+        """Look at the target and make the staging area; errors as for both."""
+        self.check_target()
+        self.make_area()
+
+    @abstractmethod
+    def check_target(self) -> None:
+        """Check that the target may be written or replaced.
 
         Raises
         ------
@@ -75,15 +90,19 @@ class Staging(Protocol):
             Nothing can be written there.
         """
 
+    @abstractmethod
     def make_area(self) -> None:
-        """Make the staging area, unless it is there; the target is not looked at."""
+        """Make the staging area, unless it is there; OSError where nothing can be written."""
 
+    @abstractmethod
     def inside(self, name: str) -> Location:
         """Locate a frame in the staging area, which is removed with it."""
 
+    @abstractmethod
     def reader(self) -> ByteReader:
         """Open the target, for the caller to close."""
 
+    @abstractmethod
     def exclusive(self) -> AbstractContextManager[None]:
         """Lock for `join` and `publish`: of runs of one commit at once, one goes first.
 
@@ -93,6 +112,7 @@ class Staging(Protocol):
             The staging area is gone: the write is over, or was given up.
         """
 
+    @abstractmethod
     def append(self, payloads: Sequence[bytes]) -> list[Run]:
         """Stage the chunks of one task; from any thread of any process.
 
@@ -107,46 +127,56 @@ class Staging(Protocol):
             One for each.
         """
 
-    @property
-    def resumable(self) -> bool:
-        """Whether tasks leave manifests of what they staged, for a later run of the same write."""
-
+    @abstractmethod
     def fetch(self, runs: Sequence[Run]) -> list[bytes]:
         """Read staged bytes back; other bytes, or fewer, where they are not there any more."""
 
-    @property
-    def kept(self) -> KeptFiles:
-        """Small named files in the area."""
+    @abstractmethod
+    def put(self, name: str, payload: bytes, *, fsync: bool = True) -> None:
+        """Put a small file into the area, instead of one of that name.
 
+        Unlike what is appended it is there whole or not at all; also after a power cut if `fsync`.
+        Names are letters, digits and hyphens.
+
+        Raises
+        ------
+        FileNotFoundError
+            The staging area is gone.
+        """
+
+    @abstractmethod
+    def put_new(self, name: str, payload: bytes) -> bool:
+        """As `put`; false, and nothing is changed, where there is one of that name.
+
+        Of two at once, a store that cannot tell keeps the later.
+        """
+
+    @abstractmethod
+    def names(self) -> list[str]:
+        """Names of what was put; none where there is no area."""
+
+    @abstractmethod
+    def get(self, name: str) -> bytes:
+        """Read what was put; FileNotFoundError where there is none."""
+
+    @abstractmethod
     def sync(self, parts: Sequence[str]) -> None:
         """Wait until parts of this staging area are on the disk, or in the store."""
 
+    @abstractmethod
     def join(self, chunks: StagedChunks) -> Placement:
         """Bring the staged chunks together."""
 
+    @abstractmethod
     def publish(self, placement: Placement, head: bytes, tail: bytes) -> None:
         """Add head and tail to the chunks; make the frame visible, all at once.
 
         What was staged stays until `discard`.
         """
 
+    @abstractmethod
     def discard(self) -> None:
         """Remove everything that was staged; the target stays as it is."""
-
-
-class UpdateStaging(Staging, Protocol):
-    """A change of a frame in place. `exclusive` also keeps all others from changing the frame."""
-
-    def rebased(self, identity: Identity, *, frame_len: int, cbytes: int) -> Self:
-        """Change another state of the same frame, with what was staged already.
-
-        Parameters
-        ----------
-        identity : Identity
-            Of the frame as it is now; publishing checks that it still is that.
-        frame_len, cbytes : int
-            As its header says.
-        """
 
 
 def runs_of(chunks: StagedChunks) -> list[tuple[int, slice]]:

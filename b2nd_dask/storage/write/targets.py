@@ -8,9 +8,9 @@ import uuid
 from b2nd_dask.storage.byte_reader import Identity
 from b2nd_dask.storage.read.location import Location
 from b2nd_dask.storage.write.local_staging import ContiguousStaging, SparseStaging
-from b2nd_dask.storage.write.local_update import ContiguousUpdate, SparseUpdate
+from b2nd_dask.storage.write.local_update import ContiguousUpdate, LocalUpdate, SparseUpdate
 from b2nd_dask.storage.write.object_staging import ObjectStaging, SparseObjectStaging
-from b2nd_dask.storage.write.staging import Staging, UpdateStaging
+from b2nd_dask.storage.write.staging import Staging
 
 
 def staging_for(
@@ -20,7 +20,6 @@ def staging_for(
     replace: bool,
     header_len: int,
     resume_key: str | None = None,
-    area_key: str | None = None,
     replaces: Identity | None = None,
     fsync: bool = True,
 ) -> Staging:
@@ -39,8 +38,6 @@ def staging_for(
     resume_key : str, optional
         16 hexadecimal digits that every run of one write has in common: what an earlier one staged
         is there for the next. By default the write is one of its own.
-    area_key : str, optional
-        The same for a write whose tasks note nothing for a next run.
     replaces : Identity, optional
         Of the only frame that may be replaced at a local path; by default any may.
     fsync : bool
@@ -59,7 +56,6 @@ def staging_for(
             "pass the path or URL of a new file"
         )
     key, resumable = _key(resume_key)
-    key = area_key or key
     if location.is_url:
         if not sparse and location.urlpath.endswith("/"):
             raise ValueError(
@@ -67,13 +63,10 @@ def staging_for(
                 "contiguous=False, or leave the / out"
             )
         form = SparseObjectStaging if sparse else ObjectStaging
-        return form(location, replace, key, resumable)
+        return form(key, resumable, replace, location)
     target = os.path.realpath(location.urlpath)
-    if sparse:
-        return SparseStaging(target, replace, key, resumable, replaces=replaces, fsync=fsync)
-    return ContiguousStaging(
-        target, replace, key, resumable, header_len, replaces=replaces, fsync=fsync
-    )
+    local = SparseStaging if sparse else ContiguousStaging
+    return local(key, resumable, replace, target, header_len, replaces=replaces, fsync=fsync)
 
 
 def update_staging_for(
@@ -86,7 +79,7 @@ def update_staging_for(
     cbytes: int,
     resume_key: str | None = None,
     fsync: bool = True,
-) -> UpdateStaging:
+) -> LocalUpdate:
     """Choose the staging that changes a frame in place.
 
     Parameters
@@ -114,11 +107,9 @@ def update_staging_for(
         )
     key, resumable = _key(resume_key)
     target = os.path.realpath(location.urlpath)
-    if sparse:
-        return SparseUpdate(target, True, key, resumable, identity, cbytes, fsync=fsync)
-    return ContiguousUpdate(
-        target, True, key, resumable, header_len, identity, frame_len, fsync=fsync
-    )
+    form = SparseUpdate if sparse else ContiguousUpdate
+    state = identity, frame_len, cbytes
+    return form(key, resumable, True, target, header_len, *state, fsync=fsync)
 
 
 def _key(resume_key: str | None) -> tuple[str, bool]:
