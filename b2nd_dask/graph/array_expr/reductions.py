@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Sequence
 from dataclasses import replace
 from functools import cached_property, partial
 from typing import Any
@@ -87,33 +85,10 @@ def _is_combined(fold: Fold, reduction: Any) -> bool:
 def _merged(found: ReducedRead, reduction: Any) -> Chunks:
     """The blocks that tasks reduce: small neighbours share one."""
     read: Read = found.read
-    if not _is_combined(found.fold, reduction):
-        return read.chunks
-    limit = found.merged_nbytes(merge_limit(read.nbytes), merges="merge_blocks" in active_rules())
-    return merged_blocks(read.chunks, found.fold.axis, read.source.dtype.itemsize, limit)
-
-
-def merged_blocks(chunks: Chunks, axis: Sequence[int], itemsize: int, limit: float) -> Chunks:
-    """Join neighbouring blocks along some axes, up to a number of bytes; none if it is negative.
-
-    Examples
-    --------
-    >>> merged_blocks(((2, 2), (5, 5, 5)), (1,), itemsize=8, limit=160)
-    ((2, 2), (10, 5))
-    """
-    if limit < 0:
-        return chunks
-    sizes = list(chunks)
-    for i in reversed(axis):
-        others = math.prod(max(along, default=0) for n, along in enumerate(sizes) if n != i)
-        most = limit / max(1, others * itemsize)
-        joined = [0]
-        for length in sizes[i]:
-            if joined[-1] and joined[-1] + length > most:
-                joined.append(0)
-            joined[-1] += length
-        sizes[i] = tuple(joined)
-    return tuple(sizes)
+    if _is_combined(found.fold, reduction):
+        merges = "merge_blocks" in active_rules()
+        read = found.merged(merge_limit(read.nbytes), merges=merges).read
+    return read.chunks
 
 
 def _with_dtype(func: Any, reduction: Any) -> Any:
@@ -165,4 +140,4 @@ class ReducedExpr(ReadingExpr):
         compiled = self.compiled
         read = replace(compiled.read, chunks=self.grid)
         found = ReducedRead(compiled._replace(read=read), self.fold, asks=asks)
-        return lambda key, block: found.task(key, tuple(range(at, at + 1) for at in block))
+        return found.task

@@ -1,8 +1,7 @@
-"""Layers that move elements: all but reshapes are known by what each of their tasks does.
+"""Layers that move elements: slices and transposes by what they do, others by what dask calls them.
 
-dask holds the tasks of slices and rechunks as a dict. Each task takes parts of blocks of the layer
-below. In a slice, the first task at a position along an axis tells the block and its part; all
-others there must agree. For a rechunk, dask itself tells what each new block takes from old ones.
+dask holds the tasks of slices as a dict. Each task takes a part of a block of the layer below. The
+first task at a position along an axis tells the block and its part; all others there must agree.
 """
 
 from __future__ import annotations
@@ -18,19 +17,18 @@ import numpy as np
 from b2nd_dask.graph._dask_compat import (
     Alias,
     GraphNode,
-    List,
     M,
     Task,
     TaskRef,
     core,
-    old_to_new,
 )
 from b2nd_dask.graph.expression.elementwise import FILTERS as GETTERS
 from b2nd_dask.graph.expression.elementwise import is_among
 from b2nd_dask.graph.expression.nodes import Selection
 from b2nd_dask.graph.read.blocks import Chunks
 
-#: The name that dask gives to a layer that reshapes.
+#: The names that dask gives to layers that rechunk, and that reshape.
+_RECHUNK = re.compile(r"rechunk-merge-[0-9a-f]{32}")
 _RESHAPE = re.compile(r"reshape-[0-9a-f]{32}")
 #: A block along one axis: its number in the layer below, and what is taken of it.
 _Piece = tuple[int, slice | int]
@@ -102,7 +100,7 @@ def _pieces_of(task: Any, below: str, kinds: tuple[type | None, ...]) -> list[_P
     if type(task) is Alias:
         key: Any = task.target
         index: Any = (slice(None),) * len(kinds)
-    elif type(task) is Task and is_among(task.func, GETTERS) and not task.kwargs:
+    elif _is_getter(task):
         reference, index = task.args
         key = reference.key if type(reference) is TaskRef else None
     else:
@@ -113,6 +111,10 @@ def _pieces_of(task: Any, below: str, kinds: tuple[type | None, ...]) -> list[_P
         return None
     parts = [part for part in index if part is not None]
     return list(zip(key[1:], parts, strict=True)) if len(parts) == len(key) - 1 else None
+
+
+def _is_getter(task: Any) -> bool:
+    return type(task) is Task and is_among(task.func, GETTERS) and not task.kwargs
 
 
 def _composed(
@@ -169,76 +171,6 @@ def _joined(pieces: Sequence[range]) -> range | None:
     return found
 
 
-def is_rechunk(
-    tasks: Mapping[Any, Any], name: str, below: str, chunks: Chunks, sizes: Chunks
-) -> bool:
-    """Whether the tasks of a layer make blocks of `sizes` of the same elements.
-
-    As dask's ``rechunk`` does it: each block is put together of blocks, and parts of blocks, of the
-    layer below, which has the blocks `chunks`.
-    """
-    if len(chunks) != len(sizes) or tuple(map(sum, chunks)) != tuple(map(sum, sizes)):
-        return False
-    sources = old_to_new(chunks, sizes)
-    for at in itertools.product(*map(range, map(len, sizes))):
-        along = [axis[i] for axis, i in zip(sources, at, strict=True)]
-        references = _put_together(tasks.get((name, *at)), [len(pieces) for pieces in along])
-        wanted = list(itertools.product(*along))
-        if references is None or len(references) != len(wanted):
-            return False
-        for key, pieces in zip(references, wanted, strict=True):
-            if not _is_part(tasks, key, below, pieces, chunks):
-                return False
-    return True
-
-
-def _put_together(task: Any, counts: list[int]) -> list[Any] | None:
-    """Keys of what a task puts together, in C order, so many along each axis."""
-    if type(task) is Alias:
-        return [task.target]
-    if type(task) is not Task or task.func is not core.concatenate_shaped or task.kwargs:
-        return None
-    parts, shape = task.args
-    if type(parts) is not List or list(_plain(shape)) != counts:
-        return None
-    return list(map(_key_of, parts.args))
-
-
-def _key_of(part: Any) -> Any:
-    """The key that an argument refers to; None if it is no reference."""
-    if type(part) is Alias:
-        return part.target
-    return part.key if type(part) is TaskRef else None
-
-
-def _plain(shape: Any) -> Any:
-    """A list of numbers, which dask may have wrapped."""
-    return shape.args if isinstance(shape, List) else getattr(shape, "value", shape)
-
-
-def _is_part(
-    tasks: Mapping[Any, Any], key: Any, below: str, pieces: Sequence[tuple[int, slice]], old: Chunks
-) -> bool:
-    """Whether a key is that of a block of the layer below, or of a part of it."""
-    wanted = [slice(part.start, part.stop, 1) for _, part in pieces]
-    block = (below, *(number for number, _ in pieces))
-    if key == block:
-        lengths = [along[number] for along, (number, _) in zip(old, pieces, strict=True)]
-        return wanted == [slice(0, length, 1) for length in lengths]
-    task = tasks.get(key)
-    if type(task) is not Task or not is_among(task.func, GETTERS) or len(task.args) != 2:
-        return False
-    reference, index = task.args
-    if type(reference) is not TaskRef or reference.key != block or not isinstance(index, tuple):
-        return False
-    taken = [
-        slice(part.start or 0, part.stop, part.step or 1)
-        for part in index
-        if isinstance(part, slice)
-    ]
-    return len(taken) == len(index) and taken == wanted
-
-
 def transposed_axes(layer: Any, layers: Any) -> tuple[int, ...] | None:
     """The axes of a transpose, as NumPy has them; None for other layers."""
     function = layer.task.func
@@ -258,9 +190,18 @@ def transposed_axes(layer: Any, layers: Any) -> tuple[int, ...] | None:
     return moved if moved == result else None
 
 
-def is_reshape(tasks: dict[Any, Any], name: str) -> bool:
+def is_rechunk(tasks: Mapping[Any, Any], name: str) -> bool:
+    """Whether a layer is one of dask's rechunks, which put parts of blocks together."""
+    return _RECHUNK.fullmatch(name) is not None and all(map(_is_of_rechunk, tasks.values()))
+
+
+def _is_of_rechunk(task: Any) -> bool:
+    joins = type(task) is Task and task.func is core.concatenate_shaped
+    return joins or _is_getter(task) or type(task) is Alias
+
+
+def is_reshape(tasks: Mapping[Any, Any], name: str) -> bool:
     """Whether a layer is one of dask's reshapes, which keep the order of elements."""
-    # the tasks alone do not say in which order blocks follow each other: "reshape-blockwise-" has
-    # the same
+    # "reshape-blockwise-" has the same tasks, and keeps no order
     reshapes = all(isinstance(task, Task) and task.func is M.reshape for task in tasks.values())
     return reshapes and _RESHAPE.fullmatch(name) is not None
