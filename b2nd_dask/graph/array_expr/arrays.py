@@ -18,7 +18,7 @@ from dask.highlevelgraph import HighLevelGraph
 from b2nd_dask.frame.joined import Readable
 from b2nd_dask.graph.array_expr import compat
 from b2nd_dask.graph.array_expr.compat import dask_original
-from b2nd_dask.graph.array_expr.elementwise import constant_of
+from b2nd_dask.graph.array_expr.rules import constant_of
 from b2nd_dask.graph.array_expr.source import FrameExpr, as_index, source_of
 from b2nd_dask.graph.expression.elementwise import FILTERS, is_among
 from b2nd_dask.graph.expression.nodes import Read
