@@ -101,7 +101,7 @@ class _Conversion:
         found = constant_of(expression)
         if found is None:
             return None
-        element, shape = found.element[()], expression.shape
+        element, shape = found.value[()], expression.shape
         return da.full(shape, element, chunks=expression.chunks, dtype=expression.dtype)
 
     def _elementwise(self, expression: Any) -> Any:

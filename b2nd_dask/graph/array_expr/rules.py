@@ -29,7 +29,6 @@ from b2nd_dask.graph.expression.chunk_steps import Combining, Fold, fold_of
 from b2nd_dask.graph.expression.elementwise import UNKNOWN, is_scalar, parse_call, unwrapped
 from b2nd_dask.graph.expression.nodes import (
     MAX_NODES,
-    Constant,
     Elemwise,
     Literal,
     Node,
@@ -74,7 +73,7 @@ def _joined(parent: Any, dependents: Dependents) -> FrameExpr | str:
             args.append(constant_of(arg) or Argument.of(arg))
     size = size_of(args)
     arrays = [arg for arg in args if not isinstance(arg, Literal)]
-    if all(isinstance(arg, Argument | Constant) for arg in arrays):
+    if all(isinstance(arg, Argument) for arg in arrays):
         return "other expressions need its arguments, too"
     if size > MAX_NODES:
         return "they are too many functions together"
@@ -154,13 +153,13 @@ def _lines_up(arg: Any, expression: Any, *, is_filter: bool) -> bool:
     return all(along in (sizes, (1,)) for along, sizes in zip(own, wanted, strict=True))
 
 
-def constant_of(expression: Any) -> Constant | None:
-    """The node of an array that `dask_array.full` or the like has made; None for others."""
+def constant_of(expression: Any) -> Literal | None:
+    """The element of an array that `dask_array.full` or the like has made; None for others."""
     names = compat.rule_names()
     if not isinstance(expression, names.BroadcastTrick) or isinstance(expression, names.Empty):
         return None
     element = np.asarray(expression._wrapped_func((1,) * expression.ndim)).reshape(())
-    return None if element.dtype.hasobject else Constant(element, expression.chunks, ("",))
+    return None if element.dtype.hasobject else Literal(element)
 
 
 def is_read_once(source: FrameExpr, dependents: Dependents) -> bool:
