@@ -1,4 +1,4 @@
-"""Nodes of an expression: reads of frames, elementwise calls, constants, moves, and the rest.
+"""Nodes of an expression: reads of frames, elementwise calls, values, moves, and the rest.
 
 A node is asked whether it can take what stands above it: `accept_slice`, `accept_rechunk`,
 `accept_transpose`. It answers with the node that computes the same, or None where it cannot.
