@@ -58,7 +58,6 @@ _NEEDED = {
         "sum": "numpy",
     },
     "dask.array.reductions": {"nannumel": "x, **kwargs", "numel": "x, **kwargs"},
-    "dask.array.rechunk": {"old_to_new": "old_chunks, new_chunks"},
     "dask.array.core": {
         "_concatenate2": "arrays, axes",
         "_enforce_dtype": "*args, **kwargs",

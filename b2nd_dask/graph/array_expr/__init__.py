@@ -6,8 +6,8 @@ has all private names of `dask_array`. Nothing imports this package but
 `graph.read.from_b2nd`, on demand.
 
 `dask_array` asks a source what becomes of each expression above it. `absorb.rule_table` has the
-rules, one for each class of expressions; those of elementwise work are in `elementwise`, those of
-reductions in `reductions`. A rule returns the expression that takes the place of both, or the
+rules, one for each class of expressions; those of elementwise work and of reductions are in
+`rules`. A rule returns the expression that takes the place of both, or the
 reason why it stays. At DEBUG the logger `b2nd_dask` has a line for each answer: which expression
 absorbed which, or why not.
 

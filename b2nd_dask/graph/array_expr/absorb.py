@@ -9,8 +9,7 @@ from typing import Any, NamedTuple
 
 from b2nd_dask.graph._dask_compat import warn_once
 from b2nd_dask.graph.array_expr import compat
-from b2nd_dask.graph.array_expr.elementwise import inlined, joined
-from b2nd_dask.graph.array_expr.reductions import reduced
+from b2nd_dask.graph.array_expr.rules import inlined, joined, reduced
 from b2nd_dask.graph.array_expr.source import (
     Dependents,
     FrameExpr,

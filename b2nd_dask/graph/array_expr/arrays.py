@@ -18,7 +18,7 @@ from dask.highlevelgraph import HighLevelGraph
 from b2nd_dask.frame.joined import Readable
 from b2nd_dask.graph.array_expr import compat
 from b2nd_dask.graph.array_expr.compat import dask_original
-from b2nd_dask.graph.array_expr.elementwise import constant_of
+from b2nd_dask.graph.array_expr.rules import constant_of
 from b2nd_dask.graph.array_expr.source import FrameExpr, as_index, source_of
 from b2nd_dask.graph.expression.elementwise import FILTERS, is_among
 from b2nd_dask.graph.expression.nodes import Read
@@ -101,7 +101,7 @@ class _Conversion:
         found = constant_of(expression)
         if found is None:
             return None
-        element, shape = found.element[()], expression.shape
+        element, shape = found.value[()], expression.shape
         return da.full(shape, element, chunks=expression.chunks, dtype=expression.dtype)
 
     def _elementwise(self, expression: Any) -> Any:

@@ -171,11 +171,12 @@ def _sum(chunks: Derived, dtype: np.dtype[Any], wanted: Any) -> Known:
         # a cast may warn
         return np.zeros(len(known)), known
     total = statistics.total.astype(_ACCUMULATORS.get(wanted.kind, wanted.newbyteorder("=")))
-    if chunks.has_nan.any():
+    has_nan = statistics.nans > 0
+    if has_nan.any():
         # which part of a complex sum is NaN is not known, nor what NumPy makes of a NaN in others
-        known = known & (~chunks.has_nan | (total.dtype.kind == "f"))
+        known = known & (~has_nan | (total.dtype.kind == "f"))
         if total.dtype.kind == "f":
-            total = np.where(chunks.has_nan, np.nan, total)
+            total = np.where(has_nan, np.nan, total)
     return total, known
 
 
@@ -212,7 +213,7 @@ def _extreme_rule(*, greatest: bool, skips_nan: bool) -> Callable[..., Fields]:
         needed = ("greatest" if greatest else "least", *(() if skips_nan else ("nans",)))
         known = chunks.knows(*needed) & statistics.has_range
         values = (statistics.greatest if greatest else statistics.least).astype(dtype)
-        nan = chunks.all_nan if skips_nan else chunks.has_nan
+        nan = statistics.nans == chunks.counts if skips_nan else statistics.nans > 0
         if nan.any():
             values = np.where(nan, _nan_of(dtype), values)
         return {"": (values, known)}

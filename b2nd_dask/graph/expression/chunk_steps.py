@@ -39,15 +39,10 @@ from b2nd_dask.graph.expression.tiles import reduce_in_tiles
 _KEYWORDS = frozenset({"dtype", "implicit_complex_dtype", "numel", "order", "sum"})
 #: Keywords of dask's combining steps.
 _COMBINING_KEYWORDS = frozenset({"axis", "keepdims", "dtype", "ddof", "order", "sum", "numel"})
-#: Combining steps whose argument is a list of partial results of several fields each.
-_COMBINING_FIELDS = frozenset(
-    {
-        reductions.mean_combine,
-        reductions.mean_agg,
-        reductions.moment_combine,
-        reductions.moment_agg,
-    }
-)
+_MEANS = (reductions.mean_combine, reductions.mean_agg)
+_MOMENTS = (reductions.moment_combine, reductions.moment_agg)
+#: Chunk steps whose results are divided by counts.
+_DIVIDING = frozenset({reductions.mean_chunk, reductions.moment_chunk})
 #: Values of `sum` and `numel`: what is added is counted.
 _COUNTED = frozenset({(chunk.sum, reductions.numel), (chunk.nansum, reductions.nannumel)})
 
@@ -63,7 +58,8 @@ class Combining:
 
     def is_plain(self, own: Mapping[str, Any]) -> bool:
         """Whether it combines as dask's own reductions, given the keywords of the chunk step."""
-        has_fields = is_among(self.func, _COMBINING_FIELDS)
+        # these take a list of partial results of several fields each
+        has_fields = is_among(self.func, _MEANS + _MOMENTS)
         default = own.get("dtype") if has_fields else None
         sums = self.keywords.get("sum")
         return (
@@ -208,7 +204,9 @@ def _is_known(func: Callable[..., Any]) -> bool:
         and keywords.get("order", 2) == 2
         and is_among(counted, _COUNTED)
         # counts wrap around in whole numbers, each time that dask combines some
-        and (func not in _DIVIDING or _is_inexact(keywords.get("dtype")))
+        and (
+            _KINDS[func].combined_by not in (_MEANS, _MOMENTS) or _is_inexact(keywords.get("dtype"))
+        )
     )
 
 
@@ -220,12 +218,6 @@ def _is_inexact(dtype: Any) -> bool:
 def _extreme(ufunc: np.ufunc, *combined_by: Callable[..., Any]) -> ReductionKind:
     return ReductionKind(extremes(ufunc), extreme_kernel(ufunc), combined_by)
 
-
-_MEANS = (reductions.mean_combine, reductions.mean_agg)
-_MOMENTS = (reductions.moment_combine, reductions.moment_agg)
-
-#: Chunk steps whose results are divided by counts.
-_DIVIDING = frozenset({reductions.mean_chunk, reductions.moment_chunk})
 
 _KINDS: dict[Callable[..., Any], ReductionKind] = {
     chunk.sum: ReductionKind(SUMS, sum_kernel, (chunk.sum,)),

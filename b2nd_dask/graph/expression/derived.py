@@ -70,18 +70,6 @@ class Derived:
         partly = {**self.partly, "least": nothing, "greatest": nothing}
         return Derived(statistics, self.counts, partly)
 
-    @property
-    def has_nan(self) -> NDArray[np.bool_]:
-        """Which chunks have NaN, as far as that is known."""
-        has: NDArray[np.bool_] = self.statistics.nans > 0
-        return has
-
-    @property
-    def all_nan(self) -> NDArray[np.bool_]:
-        """Which chunks have nothing but NaN."""
-        all_are: NDArray[np.bool_] = self.statistics.nans == self.counts
-        return all_are
-
 
 def derived_from(
     program: Program, statistics: ChunkStatistics, counts: NDArray[np.int64]

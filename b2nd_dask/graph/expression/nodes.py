@@ -1,4 +1,4 @@
-"""Nodes of an expression: reads of frames, elementwise calls, constants, moves, and the rest.
+"""Nodes of an expression: reads of frames, elementwise calls, values, moves, and the rest.
 
 A node is asked whether it can take what stands above it: `accept_slice`, `accept_rechunk`,
 `accept_transpose`. It answers with the node that computes the same, or None where it cannot.
@@ -159,31 +159,8 @@ class Read:
 
 
 @dataclass(frozen=True, eq=False)
-class Constant:
-    """An array of one repeated element, as `dask.array.full` makes it."""
-
-    element: np.ndarray[Any, Any]
-    chunks: Chunks
-    layers: tuple[str, ...]
-    size = 1
-
-    def accept_slice(self, selection: Selection, layer: str) -> Constant:
-        """Be as large as the selection."""
-        return Constant(self.element, selection.chunks, (layer, *self.layers))
-
-    def accept_rechunk(self, chunks: Chunks, layer: str) -> Constant:
-        """Have other blocks."""
-        return Constant(self.element, chunks, (layer, *self.layers))
-
-    def accept_transpose(self, axes: tuple[int, ...], layer: str) -> Constant:
-        """Have the axes in another order."""
-        chunks = tuple(self.chunks[axis] for axis in axes)
-        return Constant(self.element, chunks, (layer, *self.layers))
-
-
-@dataclass(frozen=True, eq=False)
 class Literal:
-    """A value in the graph."""
+    """A value in the graph, also that of an array which repeats one, as `dask.array.full` does."""
 
     value: Any
     size = 1
@@ -317,7 +294,7 @@ class Moved(Refusing):
     size = 1
 
 
-Node = Opaque | Read | Constant | Elemwise | Moved
+Node = Opaque | Read | Elemwise | Moved
 
 
 def _in_layer(top: Node | Literal, old: str, new: str) -> Any:
@@ -374,17 +351,16 @@ def with_leaves(top: Node, leaf: Callable[[Node], Node]) -> Node:
 
 
 def has_all_lengths(args: Sequence[Node], chunks: Chunks) -> bool:
-    """Whether arguments other than constants broadcast to an array of these blocks.
+    """Whether arguments broadcast to an array of these blocks without arrays of one repeated value.
 
-    Scalars stand for constants, and so do not make a result longer.
+    Scalars stand for these, and so do not make a result longer.
     """
     lengths: list[Any] = [None] * len(chunks)
     for arg in args:
-        if not isinstance(arg, Constant):
-            own = arg.chunks or ()
-            for axis, along in enumerate(own, start=len(chunks) - len(own)):
-                if along != (1,) or lengths[axis] is None:
-                    lengths[axis] = along
+        own = arg.chunks or ()
+        for axis, along in enumerate(own, start=len(chunks) - len(own)):
+            if along != (1,) or lengths[axis] is None:
+                lengths[axis] = along
     return tuple(lengths) == chunks
 
 

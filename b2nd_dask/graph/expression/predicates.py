@@ -57,8 +57,9 @@ class Combined:
         return holds
 
 
-#: The predicate of what does not depend on the read.
-ALWAYS = Combined(np.logical_and, ())
+#: Predicates that all must hold; none where something does not depend on the read. Each once:
+#: results that are used several times would be asked as often, level by level.
+_All = dict[Predicate, None]
 
 
 def predicate_of(tree: Node) -> Predicate | None:
@@ -69,8 +70,12 @@ def predicate_of(tree: Node) -> Predicate | None:
     source = compiled.read.source
     if not isinstance(source, FrameReference) or not source.has_statistics:
         return None
-    predicate = _Pruning(compiled.read).of(tree)
-    return None if predicate is ALWAYS else predicate
+    needed = _Pruning(compiled.read).of(tree)
+    return _combined(needed) if needed else None
+
+
+def _combined(needed: _All) -> Predicate:
+    return next(iter(needed)) if len(needed) == 1 else Combined(np.logical_and, tuple(needed))
 
 
 class _Pruning:
@@ -78,52 +83,39 @@ class _Pruning:
 
     def __init__(self, read: Read) -> None:
         self._read = read
-        self._known: dict[int, Predicate | None] = {}
+        self._known: dict[int, _All | None] = {}
 
-    def of(self, node: Node | Literal) -> Predicate | None:
-        """The predicate under which elements of the read do not change a node; None: never."""
+    def of(self, node: Node | Literal) -> _All | None:
+        """When elements of the read do not change a node; None: they always may."""
         if isinstance(node, Read):
-            return None if same_leaf(node, self._read) else ALWAYS
+            return None if same_leaf(node, self._read) else {}
         if not isinstance(node, Elemwise):
-            return ALWAYS
+            return {}
         if id(node) not in self._known:
             program = _program_on(node, self._read)
             self._known[id(node)] = (
-                self._of_args(node) if program is None else partial(is_constant, program)
+                self._of_args(node) if program is None else {partial(is_constant, program): None}
             )
         return self._known[id(node)]
 
-    def _of_args(self, node: Elemwise) -> Predicate | None:
-        parts = [self.of(arg) for arg in node.args]
-        rest = _all_of(parts)
+    def _of_args(self, node: Elemwise) -> _All | None:
+        rest: _All | None = {}
+        for part in map(self.of, node.args):
+            rest = None if part is None or rest is None else rest | part
         if not node.filters:
             return rest
         elements, mask = node.args
         # an element that the mask drops must depend on none at another index
         chosen = false_mask(mask, self._read) if isinstance(mask, Elemwise) else None
-        if chosen is None or not self._is_elementwise(elements):
+        if chosen is None or not self._is_elementwise(elements) or rest == {}:
             return rest
-        return chosen if rest is None else Combined(np.logical_or, (chosen, rest))
+        either = chosen if rest is None else Combined(np.logical_or, (chosen, _combined(rest)))
+        return {either: None}
 
     def _is_elementwise(self, node: Node | Literal) -> bool:
         if isinstance(node, Read):
             return same_leaf(node, self._read)
         return isinstance(node, Elemwise) and _program_on(node, self._read) is not None
-
-
-def _all_of(parts: list[Predicate | None]) -> Predicate | None:
-    # each once: results that are used several times would be asked as often, level by level
-    needed: dict[Predicate, None] = {}
-    for part in parts:
-        if part is None:
-            return None
-        if isinstance(part, Combined) and part.combine is np.logical_and:
-            needed |= dict.fromkeys(part.parts)
-        else:
-            needed[part] = None
-    if not needed:
-        return ALWAYS
-    return next(iter(needed)) if len(needed) == 1 else Combined(np.logical_and, tuple(needed))
 
 
 def false_mask(mask: Node, read: Read) -> Predicate | None:

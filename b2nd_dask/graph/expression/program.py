@@ -19,7 +19,6 @@ from b2nd_dask.graph.expression.elementwise import (
     unwrapped,
 )
 from b2nd_dask.graph.expression.nodes import (
-    Constant,
     Elemwise,
     Literal,
     Node,
@@ -209,8 +208,6 @@ class _Compiler:
         return self._done[id(node)]
 
     def _leaf(self, node: Node) -> Operand:
-        if isinstance(node, Constant):
-            return Literal(node.element)
         if same_leaf(self.read, node):
             return Result(0)
         for number, known in enumerate(self.inputs):

@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 from collections import Counter, defaultdict
 from collections.abc import Container, Iterable
+from graphlib import TopologicalSorter
 from typing import Any
 
 import numpy as np
@@ -20,7 +21,6 @@ from b2nd_dask.graph.expression.chunk_steps import Fold, fold_of
 from b2nd_dask.graph.expression.elementwise import UNKNOWN, is_scalar, parse_call
 from b2nd_dask.graph.expression.nodes import (
     MAX_NODES,
-    Constant,
     Elemwise,
     Literal,
     Moved,
@@ -58,8 +58,10 @@ class Layers:
     ) -> None:
         self.graph = graph
         self.dependents = dependents_of(graph)
-        self.order = _in_order(graph, self.dependents)
+        self.order = list(TopologicalSorter(graph.dependencies).static_order())
         self.nodes: dict[str, Node] = {}
+        self._constants: dict[str, Literal] = {}
+        """Layers of one repeated element, as `dask.array.full` makes them, and what moves them."""
         self.folds: dict[str, tuple[Fold, str]] = {}
         """Layers of chunk steps: the step, and the layer below."""
         self.rechunks_of: Counter[str] = Counter()
@@ -77,12 +79,16 @@ class Layers:
         if reading is not None:
             return Read.whole(reading.source, reading.chunks, name)
         below = self.graph.dependencies[name]
-        found: Node | None = None if below else self._constant(name)
-        if found is None and self._reads(below):
+        found: Node | None = None
+        if not below:
+            self._note_constant(name)
+        if self._reads(below):
             if _dask_compat.block_function(layer) is not None:
                 found = self._of_blocks(name)
             else:
                 found = self._moved(name)
+            if isinstance(found, Moved) and found.child.layers[0] in self._constants:
+                self._constants[name] = self._constants[found.child.layers[0]]
             if found is None and name not in self.folds:
                 what = _dask_compat.block_function(layer) or type(layer).__name__
                 logger.debug("%s is opaque, no rule reads through it: %s", name, what)
@@ -93,13 +99,16 @@ class Layers:
 
     def _reads(self, names: Iterable[str]) -> bool:
         """Whether one of some layers is more than opaque."""
-        return self._of_opaque or any(not isinstance(self.nodes[name], Opaque) for name in names)
+        return self._of_opaque or any(
+            name in self._constants or not isinstance(self.nodes[name], Opaque) for name in names
+        )
 
-    def _constant(self, name: str) -> Constant | None:
+    def _note_constant(self, name: str) -> None:
         layer = self.graph.layers[name]
         chunks = noted_chunks(layer)
         element = None if chunks is None else constant_of(layer, len(chunks))
-        return None if element is None else Constant(element, chunks or (), (name,))
+        if element is not None:
+            self._constants[name] = Literal(element)
 
     def _of_blocks(self, name: str) -> Node | None:
         """The node of a layer of one task a block."""
@@ -123,7 +132,7 @@ class Layers:
 
     def _elemwise(self, name: str, layer: Any) -> Elemwise | None:
         args = [
-            Literal(source) if labels is None else self.nodes[source]
+            Literal(source) if labels is None else self._constants.get(source, self.nodes[source])
             for source, labels in layer.indices
         ]
         if not any(isinstance(arg, Read | Elemwise) for arg in args):
@@ -135,7 +144,7 @@ class Layers:
         if call is None:
             return None
         func, kwargs, filters = call
-        chunks = _broadcast_chunks(layer, self.nodes)
+        chunks = self._broadcast_chunks(layer)
         if chunks is None or (not filters and noted(layer, "chunks") not in (None, chunks)):
             return None
         if size_of(args) > MAX_NODES:
@@ -143,6 +152,31 @@ class Layers:
             args = [_as_opaque(arg) if isinstance(arg, Elemwise) else arg for arg in args]
         size = size_of(args)
         return Elemwise(func, tuple(args), kwargs, None if filters else chunks, (name,), size)
+
+    def _broadcast_chunks(self, layer: Any) -> Chunks | None:
+        """Blocks of what NumPy broadcasts the arguments to; None where their blocks do not fit.
+
+        An argument of one block, longer than 1, that is paired with each of several does not fit.
+        """
+        own = layer.output_indices
+        found: list[tuple[int, ...]] = [(1,)] * len(own)
+        arrays = []
+        for source, labels in layer.indices:
+            if labels is None:
+                continue
+            missing = len(own) - len(labels)
+            chunks = () if not labels else self.nodes[source].chunks
+            lines_up = tuple(labels) == tuple(own[missing:])
+            if not lines_up or chunks is None or len(chunks) != len(labels):
+                return None
+            if source not in self._constants:
+                arrays.append(self.nodes[source])
+            for axis, along in enumerate(chunks, start=missing):
+                if found[axis] == (1,) or along == found[axis]:
+                    found[axis] = along if along != (1,) else found[axis]
+                elif along != (1,):
+                    return None
+        return tuple(found) if has_all_lengths(arrays, tuple(found)) else None
 
     def _moved(self, name: str) -> Node | None:
         """The node of a layer that slices or rechunks another one."""
@@ -164,7 +198,9 @@ class Layers:
             return sliced or Moved(child, selection, selection.chunks, (name,))
         if sizes is None:
             return None
-        if is_p2p or is_rechunk(tasks, name, source, chunks, sizes):
+        if is_p2p or is_rechunk(tasks, name):
+            if list(map(sum, chunks)) != list(map(sum, sizes)):
+                return None
             moved = child.accept_rechunk(sizes, name) if "new_blocks" in self._rules else None
             if moved is None:
                 logger.debug("%s is dask's rechunk: read so, chunks are decoded too often", name)
@@ -221,18 +257,6 @@ def dependents_of(graph: HighLevelGraph) -> defaultdict[str, list[str]]:
     return found
 
 
-def _in_order(graph: HighLevelGraph, dependents: dict[str, list[str]]) -> list[str]:
-    """Names of layers, each behind those that it depends on; without those in cycles."""
-    left = {name: len(below) for name, below in graph.dependencies.items()}
-    order = [name for name, count in left.items() if not count]
-    for name in order:
-        for other in dependents.get(name, ()):
-            left[other] -= 1
-            if not left[other]:
-                order.append(other)
-    return order
-
-
 def _is_plain(layer: Any) -> bool:
     """Whether a layer calls a function with one block of each argument, and nothing else."""
     task = layer.task
@@ -247,27 +271,3 @@ def _is_plain(layer: Any) -> bool:
             isinstance(argument, TaskRef) for argument, labels in layer.indices if labels is None
         )
     )
-
-
-def _broadcast_chunks(layer: Any, nodes: dict[str, Node]) -> Chunks | None:
-    """Blocks of what NumPy broadcasts the arguments to; None where their blocks do not fit.
-
-    An argument of one block, longer than 1, that is paired with each of several does not fit.
-    """
-    own = layer.output_indices
-    found: list[tuple[int, ...]] = [(1,)] * len(own)
-    arrays = []
-    for source, labels in layer.indices:
-        if labels is None:
-            continue
-        missing = len(own) - len(labels)
-        chunks = () if not labels else nodes[source].chunks
-        if tuple(labels) != tuple(own[missing:]) or chunks is None or len(chunks) != len(labels):
-            return None
-        arrays.append(nodes[source])
-        for axis, along in enumerate(chunks, start=missing):
-            if found[axis] == (1,) or along == found[axis]:
-                found[axis] = along if along != (1,) else found[axis]
-            elif along != (1,):
-                return None
-    return tuple(found) if has_all_lengths(arrays, tuple(found)) else None

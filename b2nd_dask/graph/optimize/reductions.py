@@ -7,33 +7,31 @@ statistics of chunks answer a reduction, little is read, and one task does it al
 
 from __future__ import annotations
 
-import itertools
 import logging
 import math
-from collections.abc import Callable, Iterable
+import re
+from collections.abc import Callable, Sequence
 from dataclasses import replace
-from functools import cached_property, partial
+from functools import cached_property
 from typing import Any, NamedTuple
 
+import numpy as np
+from dask.base import tokenize
 from dask.typing import Key
+from numpy.typing import NDArray
 
-from b2nd_dask.graph._dask_compat import List, Task, TaskRef
+from b2nd_dask.format.grid import steps
+from b2nd_dask.graph._dask_compat import List, Task, TaskRef, flatten, held_tasks
 from b2nd_dask.graph.expression.chunk_steps import Fold, combining_step
 from b2nd_dask.graph.expression.nodes import Elemwise, Node, Read
 from b2nd_dask.graph.expression.program import Compiled, compile_tree
 from b2nd_dask.graph.layers.layers import Layers
 from b2nd_dask.graph.optimize.lower import Lowered, input_of, own_name
-from b2nd_dask.graph.optimize.reduction_trees import (
-    Box,
-    Level,
-    combining_layers,
-    keys_in,
-    levels_over,
-)
 from b2nd_dask.graph.optimize.sharing import Sharing
+from b2nd_dask.graph.read.blocks import Chunks, regions_of
 from b2nd_dask.graph.resources import TASKS_OF_A_THREAD, available
 from b2nd_dask.graph.task_names import reading_name
-from b2nd_dask.graph.tasks import BlockRead, reduce_block
+from b2nd_dask.graph.tasks import reduce_block
 
 logger = logging.getLogger("b2nd_dask")
 
@@ -42,6 +40,33 @@ logger = logging.getLogger("b2nd_dask")
 MERGED_NBYTES = 1 << 27
 #: So little is read by one task in any case: dask takes longer for a few tasks.
 LITTLE_NBYTES = 1 << 22
+#: The names that dask gives to layers that combine results, and to the last of them.
+_COMBINING = re.compile(r".*-(partial|aggregate)-[0-9a-f]{32}")
+
+
+class CombiningLayer(NamedTuple):
+    """A layer of dask that combines results of neighbouring blocks."""
+
+    name: str
+    func: Callable[..., Any]
+    every: tuple[int, ...]
+    """How many it combines along each axis."""
+    keepdims: bool
+
+    def tasks(
+        self, name: str, below: NDArray[Any], every: tuple[int, ...], axis: tuple[int, ...]
+    ) -> NDArray[Any]:
+        """Tasks that combine the results of so many tasks along each axis."""
+        sizes = tuple(map(steps, below.shape, every))
+        made = np.empty(tuple(map(len, sizes)), object)
+        for number, box in zip(np.ndindex(made.shape), regions_of(sizes), strict=True):
+            key = (name, *(n for i, n in enumerate(number) if self.keepdims or i not in axis))
+            part = below[box]
+            # lists in lists, one for each axis that is reduced
+            lists = part.reshape([n for i, n in enumerate(part.shape) if i in axis]).tolist()
+            nests = part.flat[0].key is None
+            made[number] = Task(key, self.func, _argument(lists), _data_producer=nests)
+        return made
 
 
 class FoundReduction(NamedTuple):
@@ -49,75 +74,65 @@ class FoundReduction(NamedTuple):
 
     name: str
     """Of the layer of chunk steps."""
-    levels: list[Level]
+    combining: list[CombiningLayer]
+    """Of them the last has one result for all blocks that are reduced; or there are none."""
 
     @property
     def top(self) -> str:
         """The last layer."""
-        return self.levels[-1].name if self.levels else self.name
+        return self.combining[-1].name if self.combining else self.name
 
 
 class Reductions:
-    """The reductions of a graph.
-
-    Their tasks are parsed when it is known that they fold, or where statistics may answer them.
-    """
+    """The reductions of a graph."""
 
     def __init__(self, layers: Layers, *, merges: bool, asks: bool) -> None:
         self._layers = layers
         self._asks = asks
         self._merges = merges
-        self._combining = {
-            name: combining_layers(layers, name, partial(_combines, fold))
+        found = [
+            FoundReduction(name, _combining_layers(layers, name, fold))
             for name, (fold, below) in layers.folds.items()
             if isinstance(node := layers.nodes[below], Read | Elemwise) and not node.filters
-        }
-        # the last layer of a reduction, and that of its chunk steps
-        self._by_top = {[name, *above][-1]: name for name, above in self._combining.items()}
-        self._parsed: dict[str, FoundReduction] = {}
+        ]
+        self._by_top = {each.top: each for each in found}
         reads = (node for node in layers.nodes.values() if isinstance(node, Read))
         has_statistics = asks and any(read.source.has_statistics for read in reads)
         self._answered = {
-            name: reduced
-            for name in self._by_top.values()
-            if has_statistics and (reduced := self._reduced_whole(name)) is not None
+            each.name: reduced
+            for each in found
+            if has_statistics and (reduced := self._reduced_whole(each)) is not None
         }
 
     @cached_property
     def _limit(self) -> int:
         """Bytes of elements of blocks that share a task."""
-        nodes = [self._layers.nodes[self._layers.folds[name][1]] for name in self._by_top.values()]
-        reads = [found.read for node in nodes if (found := compile_tree(node)) is not None]
-        return merge_limit(sum(read.nbytes for read in reads))
+        belows = (self._layers.folds[found.name][1] for found in self._by_top.values())
+        compiled = (compile_tree(self._layers.nodes[below]) for below in belows)
+        return merge_limit(sum(each.read.nbytes for each in compiled if each is not None))
 
     @property
     def answered(self) -> set[str]:
         """Layers of chunk steps whose blocks statistics make unnecessary."""
         return set(self._answered)
 
-    def _reduced_whole(self, name: str) -> ReducedRead | None:
+    def _reduced_whole(self, found: FoundReduction) -> ReducedRead | None:
         """A reduction that statistics answer: it does not matter who else reads the blocks."""
-        fold, below = self._layers.folds[name]
-        whole = ReducedRead.of(self._layers.nodes[below], fold, asks=True)
-        if isinstance(whole, str) or not whole.is_answered(self._limit):
+        if not found.combining:
             return None
-        return whole if self._found(name).levels else None
-
-    def _found(self, name: str) -> FoundReduction:
-        if name not in self._parsed:
-            levels = levels_over(self._layers, name, self._combining[name])
-            self._parsed[name] = FoundReduction(name, levels)
-        return self._parsed[name]
+        fold, below = self._layers.folds[found.name]
+        whole = ReducedRead.of(self._layers.nodes[below], fold, asks=True)
+        return None if isinstance(whole, str) or not whole.is_answered(self._limit) else whole
 
     def lowered(self, top: str, sharing: Sharing) -> Lowered | None:
         """Tasks that reduce while they read; None where a layer is not the last of a reduction."""
-        name = self._by_top.get(top)
-        if name is None:
+        found = self._by_top.get(top)
+        if found is None:
             return None
-        fold, below = self._layers.folds[name]
-        reduced = self._answered.get(name)
+        fold, below = self._layers.folds[found.name]
+        reduced = self._answered.get(found.name)
         if reduced is None:
-            absorbed = sharing.absorbed(self._layers.nodes[below], name)
+            absorbed = sharing.absorbed(self._layers.nodes[below], found.name)
             if absorbed is None:
                 return None
             folded = ReducedRead.of(absorbed, fold, asks=self._asks)
@@ -125,12 +140,52 @@ class Reductions:
                 logger.debug("a reduction of %s does not fold: %s", below, folded)
                 return None
             reduced = folded
-        found = self._found(name)
-        if found.top != top:
-            # not all of its tasks are what one was; it ends at a layer that comes later
-            self._by_top[found.top] = self._by_top.pop(top)
-            return None
-        return reduced.lowered(found, reduced.merged_nbytes(self._limit, merges=self._merges))
+        if found.combining:
+            reduced = reduced.merged(self._limit, merges=self._merges)
+        return reduced.lowered(found)
+
+
+def _combining_layers(layers: Layers, name: str, fold: Fold) -> list[CombiningLayer]:
+    """The layers that combine all results of a chunk step; none where these are not dask's own.
+
+    Each is used by the next alone. They are known by the names that dask gives them; of each one
+    task is looked at: whether its function combines as dask's own reductions do.
+    """
+    found: list[CombiningLayer] = []
+    counts = list(map(len, layers.nodes[layers.folds[name][1]].chunks or ()))
+    kept = math.prod(n for i, n in enumerate(counts) if i not in fold.axis)
+    while fold.axis and len(layers.dependents[name]) == 1:
+        below, (name,) = name, layers.dependents[name]
+        layer = layers.graph.layers[name]
+        step, tasks = _COMBINING.fullmatch(name), held_tasks(layer)
+        if not step or not tasks or layer.annotations or layers.graph.dependencies[name] != {below}:
+            break
+        key, task = next(iter(tasks.items()))
+        func, keys = _called(task)
+        combining = combining_step(func)
+        if combining is None or not fold.is_combined_by(combining):
+            break
+        every = tuple(len(set(along)) for along in zip(*(one[1:] for one in keys), strict=True))
+        found.append(CombiningLayer(name, func, every, keepdims=len(key) > len(counts)))
+        if step[1] == "aggregate":
+            return found if len(tasks) == kept else []
+    return []
+
+
+def _called(task: Any) -> tuple[Any, set[Any]]:
+    """The function of a task of one list, and the keys in this."""
+    if isinstance(task, Task) and len(task.args) == 1 and not task.kwargs:
+        return task.func, set(task.dependencies)
+    if isinstance(task, tuple) and len(task) == 2 and isinstance(task[1], list):
+        return task[0], set(flatten(task[1]))
+    return None, set()
+
+
+def _argument(results: Any) -> Any:
+    """Tasks in lists as an argument: those that have a key are referred to."""
+    if isinstance(results, list):
+        return List(*map(_argument, results))
+    return results if results.key is None else TaskRef(results.key)
 
 
 def _why_not_folded(node: Node, compiled: Compiled | None) -> str:
@@ -149,27 +204,41 @@ def _why_not_folded(node: Node, compiled: Compiled | None) -> str:
     return ""
 
 
-def _combines(fold: Fold, func: Any) -> bool:
-    """Whether a function combines results of a chunk step as dask's own reductions do."""
-    step = combining_step(func)
-    return step is not None and fold.is_combined_by(step)
-
-
 def merge_limit(nbytes: int) -> int:
     """Bytes of elements that blocks which share a task have at most, where so many are reduced."""
     return min(MERGED_NBYTES, nbytes // (TASKS_OF_A_THREAD * available().threads))
+
+
+def merged_blocks(chunks: Chunks, axis: Sequence[int], itemsize: int, limit: float) -> Chunks:
+    """Join neighbouring blocks along some axes, up to a number of bytes; none if it is negative.
+
+    Examples
+    --------
+    >>> merged_blocks(((2, 2), (5, 5, 5)), (1,), itemsize=8, limit=160)
+    ((2, 2), (10, 5))
+    """
+    if limit < 0:
+        return chunks
+    sizes = list(chunks)
+    for i in reversed(axis):
+        others = math.prod(max(along, default=0) for n, along in enumerate(sizes) if n != i)
+        joined = [0]
+        for length in sizes[i]:
+            if joined[-1] and (joined[-1] + length) * others * itemsize > limit:
+                joined.append(0)
+            joined[-1] += length
+        sizes[i] = tuple(joined)
+    return tuple(sizes)
 
 
 class ReducedRead:
     """What the chunk step of a reduction reads, and how it reduces that."""
 
     def __init__(self, compiled: Compiled, fold: Fold, *, asks: bool) -> None:
+        self._compiled = compiled
         self.read, program, self._inputs = compiled
-        self._blocks = list(map(input_of, self._inputs))
+        self._blocks = list(map(input_of, (self.read, *self._inputs)))
         self.fold = replace(fold, program=program, asks=asks)
-        self._ends = [
-            list(itertools.accumulate(along, initial=0)) for along in compiled.read.chunks
-        ]
 
     @classmethod
     def of(cls, node: Node, fold: Fold, *, asks: bool) -> ReducedRead | str:
@@ -179,6 +248,11 @@ class ReducedRead:
         if compiled is None or refusal:
             return refusal
         return cls(compiled, fold, asks=asks)
+
+    def in_blocks(self, chunks: Chunks) -> ReducedRead:
+        """The same, reduced in other blocks."""
+        compiled = self._compiled._replace(read=replace(self.read, chunks=chunks))
+        return ReducedRead(compiled, self.fold, asks=self.fold.asks)
 
     @cached_property
     def _unanswered_nbytes(self) -> float:
@@ -193,86 +267,47 @@ class ReducedRead:
         """Whether statistics leave little to be read."""
         return self._unanswered_nbytes <= max(LITTLE_NBYTES, limit)
 
-    def merged_nbytes(self, limit: float, *, merges: bool) -> float:
-        """Up to how many bytes of elements neighbouring blocks share a task; -1 for none.
+    def merged(self, limit: float, *, merges: bool) -> ReducedRead:
+        """The same in blocks of neighbouring ones, up to so many bytes of elements.
 
-        All do where statistics leave little to be read, and none whose work has inputs of its own.
+        All share one where statistics leave little to be read; none do whose work has inputs of
+        its own.
         """
         if self.is_answered(limit):
-            return math.inf
-        # blocks of no elements have 0 bytes
-        return limit if merges and all(each.chunks == () for each in self._inputs) else -1
+            limit = math.inf
+        elif not merges or any(each.chunks != () for each in self._inputs):
+            return self
+        read = self.read
+        blocks = merged_blocks(read.chunks, self.fold.axis, read.source.dtype.itemsize, limit)
+        return self.in_blocks(blocks)
 
-    def lowered(self, found: FoundReduction, limit: float) -> Lowered:
-        """The layers of a reduction as one; blocks are merged up to so many bytes."""
+    def lowered(self, found: FoundReduction) -> Lowered:
+        """The layers of a reduction as one: tasks that reduce these blocks, and that combine."""
+        axis, chunks = self.fold.axis, self.read.chunks
+        # names are other ones: what these tasks read, or combine, is not what dask's do
+        token = tokenize(chunks)
+        reads = reading_name(f"{found.name}-{token}", self.read.source.label)
+        name = reads if found.combining else found.name
+        # what combines a single result makes it itself
+        nests = bool(found.combining) and all(len(chunks[i]) == 1 for i in axis)
+        made = np.empty(tuple(map(len, chunks)), object)
+        for number in np.ndindex(made.shape):
+            made[number] = self.task(None if nests else (name, *number), number)
         tasks: dict[Key, Any] = {}
-        numbers = range(len(found.levels))
-        names = [self._names(found, number - 1, limit) for number in numbers]
-
-        def add(key: Any, old: Any, number: int) -> None:
-            """Add the task in place of one of a level, and those that it needs; -1: chunk steps."""
-            if number < 0:
-                tasks[key] = self.task(key, tuple(range(at, at + 1) for at in old[1:]))
-                return
-            level, name_of = found.levels[number], names[number]
-            box, argument = level.boxes[old], level.arguments[old]
-            reads = self._nbytes(box) <= limit
-            if reads:
-                inner: Any = self.task(None, box)
-                for _ in range(_depth(argument)):
-                    inner = List(inner)
-            else:
-                inner = _referring(argument, name_of)
-                for below in keys_in(argument):
-                    add(name_of(below), below, number - 1)
-            tasks[key] = Task(key, level.func, inner, _data_producer=reads)
-
-        blocks = itertools.product([found.name], *(range(len(along)) for along in self.read.chunks))
-        top: Iterable[Any] = found.levels[-1].boxes if found.levels else blocks
-        for old in top:
-            add((found.top, *old[1:]), old, numbers.stop - 1)
+        for layer in found.combining:
+            every = tuple(n if i in axis else 1 for i, n in enumerate(made.shape))
+            if layer.name != found.top:
+                if math.prod(every) <= math.prod(layer.every):
+                    continue
+                every = layer.every
+            tasks |= {} if nests else {task.key: task for task in made.flat}
+            name = found.top if layer.name == found.top else own_name(layer.name, token)
+            made = layer.tasks(name, made, every, axis)
+        tasks |= {task.key: task for task in made.flat}
         below = {each.layers[0] for each in self._inputs if not isinstance(each, Read)}
         return Lowered({found.top: tasks}, {found.top: below})
 
-    def _names(self, found: FoundReduction, number: int, limit: float) -> Callable[[Any], Any]:
-        """Names of the tasks of a level, by dask's own; of the chunk steps for -1.
-
-        They are other ones: what these tasks combine, or read, is not what dask's do.
-        """
-        level = found.levels[number] if number >= 0 else None
-        name = found.name if level is None else level.name
-        combines = own_name(name, limit)
-        reads = reading_name(f"{name}-{limit}", self.read.source.label)
-
-        def name_of(key: Any) -> Any:
-            is_read = level is None or self._nbytes(level.boxes[key]) <= limit
-            return (reads if is_read else combines, *key[1:])
-
-        return name_of
-
-    def task(self, key: Any, box: Box) -> Task:
-        """The task that reduces neighbouring blocks while it reads them."""
-        corner = tuple(along.start for along in box)
-        inputs = (of_block(corner) for of_block in self._blocks)
-        block = BlockRead.of(self.read.source, self._axes(box))
-        return Task(key, reduce_block, block, self.fold, List(*inputs), _data_producer=True)
-
-    def _axes(self, box: Box) -> tuple[range, ...]:
-        return tuple(
-            positions[ends[along.start] : ends[along.stop]]
-            for positions, ends, along in zip(self.read.positions, self._ends, box, strict=True)
-        )
-
-    def _nbytes(self, box: Box) -> int:
-        return int(math.prod(map(len, self._axes(box))) * self.read.source.dtype.itemsize)
-
-
-def _depth(nested: Any) -> int:
-    return 1 + _depth(nested[0]) if isinstance(nested, list) else 0
-
-
-def _referring(nested: Any, name_of: Callable[[Any], Any]) -> Any:
-    """Nested lists of keys as arguments of a task, by the names that these have now."""
-    if isinstance(nested, list):
-        return List(*(_referring(inner, name_of) for inner in nested))
-    return TaskRef(name_of(nested))
+    def task(self, key: Any, block: tuple[int, ...]) -> Task:
+        """The task that reduces a block while it reads it."""
+        elements, *inputs = (of_block(block) for of_block in self._blocks)
+        return Task(key, reduce_block, elements, self.fold, List(*inputs), _data_producer=True)

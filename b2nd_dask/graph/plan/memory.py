@@ -9,6 +9,7 @@ import math
 import warnings
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Any, NamedTuple, cast
 
 import numpy as np
@@ -191,7 +192,8 @@ def nbytes_of_tile(program: Program, dtypes: Sequence[np.dtype[Any]]) -> int:
     return int(sum(dtype.itemsize for dtype in small.memory) + max(fresh, default=0))
 
 
-def nelements_of_tile(_: Program, shape: tuple[int, ...], axis: tuple[int, ...]) -> int:
+@cache
+def nelements_of_tile(shape: tuple[int, ...], axis: tuple[int, ...]) -> int:
     """Elements of the largest tile of a block that is reduced along axes."""
     most: int = Tiles(shape, axis).most
     return most

@@ -259,8 +259,7 @@ class Walk:
         axis: tuple[int, ...] = (),
     ) -> float:
         """Bytes of the memory for the largest tile of a block."""
-        nelements = self._once(nelements_of_tile, program, shape, axis)
-        return nelements * self._once(nbytes_of_tile, program, dtypes)
+        return nelements_of_tile(shape, axis) * self._once(nbytes_of_tile, program, dtypes)
 
     def _held(self, program: Program, frame: Readable) -> float:
         """Bytes that a program holds for each byte of elements of a frame."""
