@@ -198,9 +198,7 @@ class Layers:
             return sliced or Moved(child, selection, selection.chunks, (name,))
         if sizes is None:
             return None
-        if is_p2p or is_rechunk(tasks, name):
-            if list(map(sum, chunks)) != list(map(sum, sizes)):
-                return None
+        if is_p2p or is_rechunk(tasks, name, source, chunks, sizes):
             moved = child.accept_rechunk(sizes, name) if "new_blocks" in self._rules else None
             if moved is None:
                 logger.debug("%s is dask's rechunk: read so, chunks are decoded too often", name)

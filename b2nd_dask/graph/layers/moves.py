@@ -1,7 +1,8 @@
-"""Layers that move elements: slices and transposes by what they do, others by what dask calls them.
+"""Layers that move elements: all but reshapes are known by what each of their tasks does.
 
-dask holds the tasks of slices as a dict. Each task takes a part of a block of the layer below. The
-first task at a position along an axis tells the block and its part; all others there must agree.
+dask holds the tasks of slices and rechunks as a dict. Each task takes parts of blocks of the layer
+below. In a slice, the first task at a position along an axis tells what it takes, all others there
+must agree; in a rechunk, what is put together must be the elements of the new block in order.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 import itertools
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,7 @@ import numpy as np
 from b2nd_dask.graph._dask_compat import (
     Alias,
     GraphNode,
+    List,
     M,
     Task,
     TaskRef,
@@ -25,10 +27,9 @@ from b2nd_dask.graph._dask_compat import (
 from b2nd_dask.graph.expression.elementwise import FILTERS as GETTERS
 from b2nd_dask.graph.expression.elementwise import is_among
 from b2nd_dask.graph.expression.nodes import Selection
-from b2nd_dask.graph.read.blocks import Chunks
+from b2nd_dask.graph.read.blocks import Chunks, regions_of
 
-#: The names that dask gives to layers that rechunk, and that reshape.
-_RECHUNK = re.compile(r"rechunk-merge-[0-9a-f]{32}")
+#: The name that dask gives to a layer that reshapes.
 _RESHAPE = re.compile(r"reshape-[0-9a-f]{32}")
 #: What an entry of an index takes along an axis; None for a new axis.
 _Entry = range | int | None
@@ -61,7 +62,7 @@ def selection_of(
     chunks : tuple of tuple of int
         Its blocks.
     """
-    ends = [list(itertools.accumulate(along, initial=0)) for along in chunks]
+    ends = _ends(chunks)
     # for each entry of the index what it takes at each place along its axis of the result
     tables: list[dict[int, _Entry]] | None = None
     for key, task in tasks.items():
@@ -81,6 +82,11 @@ def selection_of(
     if tables is None or math.prod(map(len, tables)) != len(tasks):
         return None
     return _composed(tables)
+
+
+def _ends(chunks: Chunks) -> list[list[int]]:
+    """Where blocks end along each axis; the first one begins at 0."""
+    return [list(itertools.accumulate(along, initial=0)) for along in chunks]
 
 
 def _taken(task: Any, below: str, ends: Sequence[Sequence[int]]) -> list[_Entry] | None:
@@ -172,18 +178,53 @@ def _is_getter(task: Any) -> bool:
     return type(task) is Task and is_among(task.func, GETTERS) and not task.kwargs
 
 
-def is_rechunk(tasks: Mapping[Any, Any], name: str) -> bool:
-    """Whether a layer is one of dask's rechunks, which put parts of blocks together."""
-    return _RECHUNK.fullmatch(name) is not None and all(map(_is_of_rechunk, tasks.values()))
+def is_rechunk(
+    tasks: Mapping[Any, Any], name: str, below: str, chunks: Chunks, sizes: Chunks
+) -> bool:
+    """Whether the tasks of a layer make blocks of `sizes` of the same elements.
+
+    As dask's ``rechunk`` does it: each block is put together of blocks, and parts of blocks, of the
+    layer below, which has the blocks `chunks`.
+    """
+    if len(chunks) != len(sizes) or tuple(map(sum, chunks)) != tuple(map(sum, sizes)):
+        return False
+    ends = _ends(chunks)
+
+    def taken(key: Any) -> list[_Entry] | None:
+        is_block = isinstance(key, tuple) and key[0] == below
+        return _taken(Alias(key, key) if is_block else tasks.get(key), below, ends)
+
+    return all(
+        _put_together(tasks.get((name, *at)), taken) == [range(s.start, s.stop) for s in region]
+        for at, region in zip(np.ndindex(*map(len, sizes)), regions_of(sizes), strict=True)
+    )
 
 
-def _is_of_rechunk(task: Any) -> bool:
-    joins = type(task) is Task and task.func is core.concatenate_shaped
-    return joins or _is_getter(task) or type(task) is Alias
+def _put_together(task: Any, taken: Callable[[Any], list[_Entry] | None]) -> list[Any] | None:
+    """The positions that a task puts together along each axis; None where it does not."""
+    if type(task) is Alias:
+        return taken(task.target)
+    if type(task) is not Task or task.func is not core.concatenate_shaped or task.kwargs:
+        return None
+    parts, shape = task.args
+    counts = tuple(shape.args if isinstance(shape, List) else getattr(shape, "value", shape))
+    keys = [getattr(part, "key", None) for part in parts.args] if type(parts) is List else []
+    if len(keys) != math.prod(counts):
+        return None
+    found = dict(zip(np.ndindex(counts), map(taken, keys), strict=True))
+    if not all(each and all(isinstance(one, range) for one in each) for each in found.values()):
+        return None
+    pieces: list[dict[int, Any]] = [{} for _ in counts]
+    for at, entries in found.items():
+        for own, number, entry in zip(pieces, at, entries or (), strict=True):
+            if own.setdefault(number, entry) != entry:
+                return None
+    return [_joined(list(own.values())) for own in pieces]
 
 
 def is_reshape(tasks: Mapping[Any, Any], name: str) -> bool:
     """Whether a layer is one of dask's reshapes, which keep the order of elements."""
-    # "reshape-blockwise-" has the same tasks, and keeps no order
+    # the tasks alone do not say in which order blocks follow each other: "reshape-blockwise-" has
+    # the same
     reshapes = all(isinstance(task, Task) and task.func is M.reshape for task in tasks.values())
     return reshapes and _RESHAPE.fullmatch(name) is not None

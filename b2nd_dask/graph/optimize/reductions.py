@@ -7,10 +7,10 @@ statistics of chunks answer a reduction, little is read, and one task does it al
 
 from __future__ import annotations
 
+import itertools
 import logging
 import math
-import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -40,8 +40,6 @@ logger = logging.getLogger("b2nd_dask")
 MERGED_NBYTES = 1 << 27
 #: So little is read by one task in any case: dask takes longer for a few tasks.
 LITTLE_NBYTES = 1 << 22
-#: The names that dask gives to layers that combine results, and to the last of them.
-_COMBINING = re.compile(r".*-(partial|aggregate)-[0-9a-f]{32}")
 
 
 class CombiningLayer(NamedTuple):
@@ -53,6 +51,10 @@ class CombiningLayer(NamedTuple):
     """How many it combines along each axis."""
     keepdims: bool
 
+    def key(self, name: str, number: tuple[int, ...], axis: tuple[int, ...]) -> Key:
+        """The key of a task, by its number along each axis."""
+        return (name, *(n for i, n in enumerate(number) if self.keepdims or i not in axis))
+
     def tasks(
         self, name: str, below: NDArray[Any], every: tuple[int, ...], axis: tuple[int, ...]
     ) -> NDArray[Any]:
@@ -60,7 +62,7 @@ class CombiningLayer(NamedTuple):
         sizes = tuple(map(steps, below.shape, every))
         made = np.empty(tuple(map(len, sizes)), object)
         for number, box in zip(np.ndindex(made.shape), regions_of(sizes), strict=True):
-            key = (name, *(n for i, n in enumerate(number) if self.keepdims or i not in axis))
+            key = self.key(name, number, axis)
             part = below[box]
             # lists in lists, one for each axis that is reduced
             lists = part.reshape([n for i, n in enumerate(part.shape) if i in axis]).tolist()
@@ -146,30 +148,56 @@ class Reductions:
 
 
 def _combining_layers(layers: Layers, name: str, fold: Fold) -> list[CombiningLayer]:
-    """The layers that combine all results of a chunk step; none where these are not dask's own.
+    """The layers that combine all results of a chunk step; none where some are left.
 
-    Each is used by the next alone. They are known by the names that dask gives them; of each one
-    task is looked at: whether its function combines as dask's own reductions do.
+    Each is used by the next alone.
     """
     found: list[CombiningLayer] = []
-    counts = list(map(len, layers.nodes[layers.folds[name][1]].chunks or ()))
-    kept = math.prod(n for i, n in enumerate(counts) if i not in fold.axis)
-    while fold.axis and len(layers.dependents[name]) == 1:
+    counts = tuple(map(len, layers.nodes[layers.folds[name][1]].chunks or ()))
+    keeps = bool(fold.axis)
+    while keeps and len(layers.dependents[name]) == 1:
         below, (name,) = name, layers.dependents[name]
         layer = layers.graph.layers[name]
-        step, tasks = _COMBINING.fullmatch(name), held_tasks(layer)
-        if not step or not tasks or layer.annotations or layers.graph.dependencies[name] != {below}:
+        tasks = held_tasks(layer)
+        if not tasks or layer.annotations or layers.graph.dependencies[name] != {below}:
             break
-        key, task = next(iter(tasks.items()))
-        func, keys = _called(task)
-        combining = combining_step(func)
-        if combining is None or not fold.is_combined_by(combining):
+        combining = _combining_layer(name, tasks, below, counts, fold)
+        if combining is None:
             break
-        every = tuple(len(set(along)) for along in zip(*(one[1:] for one in keys), strict=True))
-        found.append(CombiningLayer(name, func, every, keepdims=len(key) > len(counts)))
-        if step[1] == "aggregate":
-            return found if len(tasks) == kept else []
-    return []
+        found.append(combining)
+        counts = tuple(map(len, map(steps, counts, combining.every)))
+        keeps = combining.keepdims
+    return found if all(counts[i] == 1 for i in fold.axis) else []
+
+
+def _combining_layer(
+    name: str, tasks: Mapping[Key, Any], below: str, counts: tuple[int, ...], fold: Fold
+) -> CombiningLayer | None:
+    """Parse a layer of tasks that all combine a box of results of the layer below.
+
+    Each box has as many along each axis, and the function combines as dask's own reductions do.
+    """
+    key: Any = next(iter(tasks))
+    func, keys = _called(tasks[key])
+    combining = combining_step(func)
+    if combining is None or not fold.is_combined_by(combining) or not keys:
+        return None
+    if not all(isinstance(one, tuple) and len(one) == 1 + len(counts) for one in keys):
+        return None
+    every = tuple(len({*along}) for along in zip(*(one[1:] for one in keys), strict=True))
+    found = CombiningLayer(name, func, every, keepdims=len(key) > len(counts))
+    sizes = tuple(map(steps, counts, every))
+    boxes = list(zip(np.ndindex(*map(len, sizes)), regions_of(sizes), strict=True))
+    combines_boxes = all(
+        _called(tasks.get(found.key(name, number, fold.axis))) == (func, _keys_in(below, box))
+        for number, box in boxes
+    )
+    return found if combines_boxes and len(tasks) == len(boxes) else None
+
+
+def _keys_in(name: str, box: tuple[slice, ...]) -> set[Key]:
+    """The keys of some neighbouring blocks."""
+    return {(name, *at) for at in itertools.product(*(range(s.start, s.stop) for s in box))}
 
 
 def _called(task: Any) -> tuple[Any, set[Any]]:
