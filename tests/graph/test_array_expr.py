@@ -544,12 +544,12 @@ def test_a_library_whose_arrays_of_graphs_have_changed(x, target, monkeypatch):
 
 
 def test_an_error_of_a_rule_leaves_the_expression(x, monkeypatch):
-    from b2nd_dask.graph.array_expr import elementwise
+    from b2nd_dask.graph.array_expr import rules
 
     def fail(*args):
         raise ZeroDivisionError("of a rule")
 
-    monkeypatch.setattr(elementwise, "call_of", fail)
+    monkeypatch.setattr(rules, "call_of", fail)
     monkeypatch.setattr(_dask_compat._Warned, "done", False)
     with pytest.warns(RuntimeWarning, match="leaves an expression to dask_array: ZeroDivision"):
         same((x * 5).compute(), ARRAY * 5)
