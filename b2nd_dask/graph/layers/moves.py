@@ -27,7 +27,7 @@ from b2nd_dask.graph._dask_compat import (
 from b2nd_dask.graph.expression.elementwise import FILTERS as GETTERS
 from b2nd_dask.graph.expression.elementwise import is_among
 from b2nd_dask.graph.expression.nodes import Selection
-from b2nd_dask.graph.read.blocks import Chunks, regions_of
+from b2nd_dask.graph.read.blocks import Chunks
 
 #: The name that dask gives to a layer that reshapes.
 _RESHAPE = re.compile(r"reshape-[0-9a-f]{32}")
@@ -62,11 +62,19 @@ def selection_of(
     chunks : tuple of tuple of int
         Its blocks.
     """
-    ends = _ends(chunks)
+    along = _ranges(chunks)
+
+    def block(key: Any) -> list[range] | None:
+        if not isinstance(key, tuple) or key[0] != below or len(key) != 1 + len(along):
+            return None
+        places = list(zip(along, key[1:], strict=True))
+        is_there = all(0 <= number < len(own) for own, number in places)
+        return [own[number] for own, number in places] if is_there else None
+
     # for each entry of the index what it takes at each place along its axis of the result
     tables: list[dict[int, _Entry]] | None = None
     for key, task in tasks.items():
-        entries = _taken(task, below, ends)
+        entries = _taken(task, block)
         if entries is None or not isinstance(key, tuple) or key[0] != name:
             return None
         tables = [{} for _ in entries] if tables is None else tables
@@ -84,37 +92,37 @@ def selection_of(
     return _composed(tables)
 
 
-def _ends(chunks: Chunks) -> list[list[int]]:
-    """Where blocks end along each axis; the first one begins at 0."""
-    return [list(itertools.accumulate(along, initial=0)) for along in chunks]
+def _ranges(chunks: Chunks) -> list[list[range]]:
+    """The positions of the blocks along each axis."""
+    ends = (itertools.accumulate(along, initial=0) for along in chunks)
+    return [list(itertools.starmap(range, itertools.pairwise(along))) for along in ends]
 
 
-def _taken(task: Any, below: str, ends: Sequence[Sequence[int]]) -> list[_Entry] | None:
-    """What a task takes of a block of the layer below, by an index, in positions of the array."""
+def _taken(task: Any, block: Callable[[Any], Sequence[range] | None]) -> list[_Entry] | None:
+    """What a task takes of a block of the layer below, by an index, in positions of the array.
+
+    `block` gives the positions of the block of a key; None where there is none.
+    """
     if type(task) is Alias:
-        key: Any = task.target
-        index: Any = (slice(None),) * len(ends)
-    elif _is_getter(task) and len(task.args) == 2 and type(task.args[0]) is TaskRef:
-        key, index = task.args[0].key, task.args[1]
-    else:
+        whole = block(task.target)
+        return None if whole is None else [*whole]
+    if not _is_getter(task) or len(task.args) != 2 or type(task.args[0]) is not TaskRef:
         return None
-    if not isinstance(key, tuple) or key[0] != below or not isinstance(index, tuple):
+    positions, index = block(task.args[0].key), task.args[1]
+    if positions is None or not isinstance(index, tuple):
         return None
-    if not sum(part is not None for part in index) == len(key) - 1 == len(ends):
+    if sum(part is not None for part in index) != len(positions):
         return None
-    blocks = zip(key[1:], ends, strict=True)
+    axes = iter(positions)
     entries: list[_Entry] = []
     for part in index:
-        if part is None:
+        along = None if part is None else next(axes)
+        if along is None:
             entries.append(None)
-            continue
-        number, own = next(blocks)
-        if type(part) not in (slice, int) or not 0 <= number < len(own) - 1:
+        elif type(part) is slice or (type(part) is int and -len(along) <= part < len(along)):
+            entries.append(along[part])
+        else:
             return None
-        positions = range(own[number], own[number + 1])
-        if type(part) is int and part not in range(-len(positions), len(positions)):
-            return None
-        entries.append(positions[part])
     return entries
 
 
@@ -188,22 +196,26 @@ def is_rechunk(
     """
     if len(chunks) != len(sizes) or tuple(map(sum, chunks)) != tuple(map(sum, sizes)):
         return False
-    ends = _ends(chunks)
+    numbers = itertools.product([below], *map(range, map(len, chunks)))
+    blocks: dict[Any, Sequence[range]] = dict(
+        zip(numbers, itertools.product(*_ranges(chunks)), strict=True)
+    )
 
-    def taken(key: Any) -> list[_Entry] | None:
-        is_block = isinstance(key, tuple) and key[0] == below
-        return _taken(Alias(key, key) if is_block else tasks.get(key), below, ends)
+    def taken(key: Any) -> Sequence[_Entry] | None:
+        return blocks.get(key) or _taken(tasks.get(key), blocks.get)
 
     return all(
-        _put_together(tasks.get((name, *at)), taken) == [range(s.start, s.stop) for s in region]
-        for at, region in zip(np.ndindex(*map(len, sizes)), regions_of(sizes), strict=True)
+        _put_together(tasks.get((name, *at)), taken) == list(region)
+        for at, region in zip(
+            np.ndindex(*map(len, sizes)), itertools.product(*_ranges(sizes)), strict=True
+        )
     )
 
 
-def _put_together(task: Any, taken: Callable[[Any], list[_Entry] | None]) -> list[Any] | None:
+def _put_together(task: Any, taken: Callable[[Any], Sequence[Any] | None]) -> list[Any] | None:
     """The positions that a task puts together along each axis; None where it does not."""
     if type(task) is Alias:
-        return taken(task.target)
+        return list(taken(task.target) or ())
     if type(task) is not Task or task.func is not core.concatenate_shaped or task.kwargs:
         return None
     parts, shape = task.args
@@ -211,13 +223,13 @@ def _put_together(task: Any, taken: Callable[[Any], list[_Entry] | None]) -> lis
     keys = [getattr(part, "key", None) for part in parts.args] if type(parts) is List else []
     if len(keys) != math.prod(counts):
         return None
-    found = dict(zip(np.ndindex(counts), map(taken, keys), strict=True))
-    if not all(each and all(isinstance(one, range) for one in each) for each in found.values()):
-        return None
     pieces: list[dict[int, Any]] = [{} for _ in counts]
-    for at, entries in found.items():
-        for own, number, entry in zip(pieces, at, entries or (), strict=True):
-            if own.setdefault(number, entry) != entry:
+    for at, key in zip(np.ndindex(counts), keys, strict=True):
+        entries = taken(key)
+        if not entries or len(entries) != len(counts):
+            return None
+        for own, number, entry in zip(pieces, at, entries, strict=True):
+            if not isinstance(entry, range) or own.setdefault(number, entry) != entry:
                 return None
     return [_joined(list(own.values())) for own in pieces]
 
