@@ -99,7 +99,7 @@ def map_command(
             console.print(Text.assemble(*cells), soft_wrap=True)
         for line in _legend(values, codes, bounds, symbols):
             console.print(line, soft_wrap=True)
-    click.echo(shown.get(), nl=False)
+    click.echo(shown.get(), nl=False, color=console.is_terminal)
 
 
 def _save(frame: Frame, by: str, output: Path) -> None:

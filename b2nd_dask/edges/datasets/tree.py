@@ -98,7 +98,9 @@ class Tree:
 
     def listed(self) -> str:
         """Names of the arrays, for messages."""
-        return some_of([path for path, _ in self.walk()]) or "no arrays"
+        return (
+            some_of([path or "one array, without a name" for path, _ in self.walk()]) or "no arrays"
+        )
 
 
 def labels_of(

@@ -76,7 +76,8 @@ def _placed(array: da.Array, target: str, axis: int, start: int) -> list[Write]:
         (0, 0 if at == axis else n - m)
         for at, (n, m) in enumerate(zip(shape, tail.shape, strict=True))
     ]
-    tail = da.pad(tail, missing, constant_values=np.zeros((), tail.dtype)[()])
+    if any(after for _, after in missing):
+        tail = da.pad(tail, missing, constant_values=np.zeros((), tail.dtype)[()])
     return [(tail, target, {"mode": "r+", "append_axis": axis})]
 
 

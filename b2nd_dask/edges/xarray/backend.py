@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -292,7 +292,8 @@ def _decoded(
             "or decode_coords=False opens it as it is stored"
         )
         raise
-    names = {*contents.coords, *coords, *(n for n, each in variables.items() if each.dims == (n,))}
+    dims = chain.from_iterable(each.dims for each in variables.values())
+    names = {*contents.coords, *coords, *dims}
     data = {name: each for name, each in variables.items() if name not in names}
     beside = {name: each for name, each in variables.items() if name in names}
     ds = xr.Dataset(data, xr.Coordinates(beside, indexes={}), attrs)

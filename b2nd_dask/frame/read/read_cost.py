@@ -342,7 +342,7 @@ class _Stored(NamedTuple):
         costs.touched[stored] = True
 
     def _fetched(
-        self, lengths: NDArray[np.float64], blocks: NDArray[np.int64], most: NDArray[np.int64]
+        self, lengths: NDArray[np.float64], blocks: NDArray[np.int64], most: NDArray[np.float64]
     ) -> NDArray[np.float64]:
         """Bytes to fetch for some blocks of chunks of these compressed lengths.
 

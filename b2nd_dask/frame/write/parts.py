@@ -83,7 +83,8 @@ class PendingFrame(Transaction):
         FileExistsError
             The target is there and may not be replaced, or another frame was begun there.
         """
-        staging = self.staging
+        # a commit goes on with what is there, who begins anew does not
+        staging = replace(self.staging, resumable=False)
         if PLAN_NAME not in staging.names():
             staging.prepare()
             # another job may begin it in this moment

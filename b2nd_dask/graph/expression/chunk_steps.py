@@ -41,8 +41,6 @@ _KEYWORDS = frozenset({"dtype", "implicit_complex_dtype", "numel", "order", "sum
 _COMBINING_KEYWORDS = frozenset({"axis", "keepdims", "dtype", "ddof", "order", "sum", "numel"})
 _MEANS = (reductions.mean_combine, reductions.mean_agg)
 _MOMENTS = (reductions.moment_combine, reductions.moment_agg)
-#: Chunk steps whose results are divided by counts.
-_DIVIDING = frozenset({reductions.mean_chunk, reductions.moment_chunk})
 #: Values of `sum` and `numel`: what is added is counted.
 _COUNTED = frozenset({(chunk.sum, reductions.numel), (chunk.nansum, reductions.nannumel)})
 

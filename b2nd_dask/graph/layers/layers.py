@@ -9,7 +9,6 @@ from __future__ import annotations
 import logging
 from collections import Counter, defaultdict
 from collections.abc import Container, Iterable
-from graphlib import TopologicalSorter
 from typing import Any
 
 import numpy as np
@@ -58,7 +57,7 @@ class Layers:
     ) -> None:
         self.graph = graph
         self.dependents = dependents_of(graph)
-        self.order = list(TopologicalSorter(graph.dependencies).static_order())
+        self.order = _in_order(graph, self.dependents)
         self.nodes: dict[str, Node] = {}
         self._constants: dict[str, Literal] = {}
         """Layers of one repeated element, as `dask.array.full` makes them, and what moves them."""
@@ -253,6 +252,18 @@ def dependents_of(graph: HighLevelGraph) -> defaultdict[str, list[str]]:
         for used in below:
             found[used].append(name)
     return found
+
+
+def _in_order(graph: HighLevelGraph, dependents: dict[str, list[str]]) -> list[str]:
+    """Names of layers, each behind those that it depends on; without those in cycles."""
+    left = {name: len(below) for name, below in graph.dependencies.items()}
+    order = [name for name, count in left.items() if not count]
+    for name in order:
+        for other in dependents.get(name, ()):
+            left[other] -= 1
+            if not left[other]:
+                order.append(other)
+    return order
 
 
 def _is_plain(layer: Any) -> bool:

@@ -202,7 +202,8 @@ def is_rechunk(
     )
 
     def taken(key: Any) -> Sequence[_Entry] | None:
-        return blocks.get(key) or _taken(tasks.get(key), blocks.get)
+        whole = blocks.get(key)
+        return _taken(tasks.get(key), blocks.get) if whole is None else whole
 
     return all(
         _put_together(tasks.get((name, *at)), taken) == list(region)
@@ -215,7 +216,8 @@ def is_rechunk(
 def _put_together(task: Any, taken: Callable[[Any], Sequence[Any] | None]) -> list[Any] | None:
     """The positions that a task puts together along each axis; None where it does not."""
     if type(task) is Alias:
-        return list(taken(task.target) or ())
+        whole = taken(task.target)
+        return None if whole is None else [*whole]
     if type(task) is not Task or task.func is not core.concatenate_shaped or task.kwargs:
         return None
     parts, shape = task.args
@@ -226,7 +228,7 @@ def _put_together(task: Any, taken: Callable[[Any], Sequence[Any] | None]) -> li
     pieces: list[dict[int, Any]] = [{} for _ in counts]
     for at, key in zip(np.ndindex(counts), keys, strict=True):
         entries = taken(key)
-        if not entries or len(entries) != len(counts):
+        if entries is None or len(entries) != len(counts):
             return None
         for own, number, entry in zip(pieces, at, entries, strict=True):
             if not isinstance(entry, range) or own.setdefault(number, entry) != entry:

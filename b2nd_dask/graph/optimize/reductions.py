@@ -10,7 +10,7 @@ from __future__ import annotations
 import itertools
 import logging
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -21,7 +21,7 @@ from dask.typing import Key
 from numpy.typing import NDArray
 
 from b2nd_dask.format.grid import steps
-from b2nd_dask.graph._dask_compat import List, Task, TaskRef, flatten, held_tasks
+from b2nd_dask.graph._dask_compat import List, Task, TaskRef, held_tasks
 from b2nd_dask.graph.expression.chunk_steps import Fold, combining_step
 from b2nd_dask.graph.expression.nodes import Elemwise, Node, Read
 from b2nd_dask.graph.expression.program import Compiled, compile_tree
@@ -185,6 +185,8 @@ def _combining_layer(
     if not all(isinstance(one, tuple) and len(one) == 1 + len(counts) for one in keys):
         return None
     every = tuple(len({*along}) for along in zip(*(one[1:] for one in keys), strict=True))
+    if any(n != 1 for i, n in enumerate(every) if i not in fold.axis):
+        return None
     found = CombiningLayer(name, func, every, keepdims=len(key) > len(counts))
     sizes = tuple(map(steps, counts, every))
     boxes = list(zip(np.ndindex(*map(len, sizes)), regions_of(sizes), strict=True))
@@ -201,12 +203,24 @@ def _keys_in(name: str, box: tuple[slice, ...]) -> set[Key]:
 
 
 def _called(task: Any) -> tuple[Any, set[Any]]:
-    """The function of a task of one list, and the keys in this."""
+    """The function of a task of one list, and the keys in this, which has each of them once."""
     if isinstance(task, Task) and len(task.args) == 1 and not task.kwargs:
-        return task.func, set(task.dependencies)
-    if isinstance(task, tuple) and len(task) == 2 and isinstance(task[1], list):
-        return task[0], set(flatten(task[1]))
-    return None, set()
+        func, results = task.func, task.args[0]
+    elif isinstance(task, tuple) and len(task) == 2 and isinstance(task[1], list):
+        func, results = task
+    else:
+        return None, set()
+    keys = list(_leaves(results))
+    return func, set(keys) if len(set(keys)) == len(keys) else set()
+
+
+def _leaves(results: Any) -> Iterator[Any]:
+    """The keys in nested lists, and what else is in them."""
+    if isinstance(results, List | list):
+        for inner in results.args if isinstance(results, List) else results:
+            yield from _leaves(inner)
+    else:
+        yield results.key if isinstance(results, TaskRef) else results
 
 
 def _argument(results: Any) -> Any:
@@ -238,15 +252,13 @@ def merge_limit(nbytes: int) -> int:
 
 
 def merged_blocks(chunks: Chunks, axis: Sequence[int], itemsize: int, limit: float) -> Chunks:
-    """Join neighbouring blocks along some axes, up to a number of bytes; none if it is negative.
+    """Join neighbouring blocks along some axes, up to a number of bytes.
 
     Examples
     --------
     >>> merged_blocks(((2, 2), (5, 5, 5)), (1,), itemsize=8, limit=160)
     ((2, 2), (10, 5))
     """
-    if limit < 0:
-        return chunks
     sizes = list(chunks)
     for i in reversed(axis):
         others = math.prod(max(along, default=0) for n, along in enumerate(sizes) if n != i)

@@ -9,7 +9,7 @@ import math
 import warnings
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import lru_cache
 from typing import Any, NamedTuple, cast
 
 import numpy as np
@@ -192,7 +192,7 @@ def nbytes_of_tile(program: Program, dtypes: Sequence[np.dtype[Any]]) -> int:
     return int(sum(dtype.itemsize for dtype in small.memory) + max(fresh, default=0))
 
 
-@cache
+@lru_cache
 def nelements_of_tile(shape: tuple[int, ...], axis: tuple[int, ...]) -> int:
     """Elements of the largest tile of a block that is reduced along axes."""
     most: int = Tiles(shape, axis).most

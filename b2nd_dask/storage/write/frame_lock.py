@@ -22,6 +22,8 @@ logger = logging.getLogger("b2nd_dask")
 CHANGED = "the frame changed while its update was computed"
 #: Pauses between two tries, in seconds: a switch takes milliseconds.
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.001, 0.1
+#: To lock a file that others replace.
+_TRIES = 5
 #: Seconds after which whoever waits says so, and says so again.
 _LONG = 10.0
 
@@ -73,6 +75,8 @@ def unless_replaced(label: str, identity: Identity | None) -> Iterator[None]:
     try:
         yield
     except (IsADirectoryError, NotADirectoryError) as error:
+        if identity is None:
+            raise
         raise StaleFrameError(CHANGED, path=label) from error
     except FileNotFoundError as error:
         # the directory of a frame that was replaced is being emptied
@@ -107,9 +111,10 @@ def _wait_for(path: Path, label: str, area: Path | None, flags: int) -> int:
 def try_lock(path: Path, label: str, flags: int = os.O_RDWR) -> int | None:
     """Lock what a path names, and return the descriptor that holds the lock, to be closed.
 
-    None where others hold the lock. Raises OSError where the file system has no locks.
+    None where others hold the lock, or replace the file again and again. Raises OSError where the
+    file system has no locks.
     """
-    while True:
+    for _ in range(_TRIES):
         fd = os.open(path, flags)
         try:
             # the kernel drops the lock of a process that dies
@@ -129,6 +134,7 @@ def try_lock(path: Path, label: str, flags: int = os.O_RDWR) -> int | None:
             os.close(fd)
             raise
         os.close(fd)
+    return None
 
 
 def _is_named(path: Path, fd: int) -> bool:

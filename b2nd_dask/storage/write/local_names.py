@@ -41,7 +41,9 @@ _NOT_THERE = (errno.ENOSYS, errno.EINVAL, errno.ENOTSUP)
 #: Errors of a rename when another writer has just put a file where a directory was, the reverse,
 #: or nothing.
 _REPLACED = (errno.EISDIR, errno.ENOTDIR, errno.ENOTEMPTY, errno.EEXIST, errno.ENOENT)
-_NOT_EMPTY = (errno.ENOTEMPTY, errno.EEXIST)
+#: Errors of a removal when another writer has added an entry, or put a file in the place of a
+#: directory, or a link, for which `shutil.rmtree` has an error without a number.
+_CHANGED = (errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR, None)
 #: Of a rename over a target that others replace; of removing a directory into which others link.
 _RENAMES, _REMOVALS = 5, 100
 _LONGEST_PAUSE = 0.1
@@ -206,7 +208,7 @@ def remove_path(path: Path) -> None:
         try:
             return _remove_once(path)
         except OSError as error:
-            if error.errno not in _NOT_EMPTY or attempt == _REMOVALS - 1:
+            if error.errno not in _CHANGED or attempt == _REMOVALS - 1:
                 raise type(error)(error.errno, error.strerror, str(path)) from error
             # who links has more time to see it, or to finish
             time.sleep(min(0.001 * 2**attempt, _LONGEST_PAUSE))

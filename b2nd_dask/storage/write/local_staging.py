@@ -223,7 +223,9 @@ class ContiguousStaging(LocalStaging):
         with about(self.target):
             base = self._base(chunks.parts, used)
             if base < 0:
-                return self.laid_out(chunks, Run(f"{uuid.uuid4().hex}.part", 0, self.header_len))
+                name = f"{uuid.uuid4().hex}.part"
+                os.close(os.open(self.directory / name, os.O_CREAT | os.O_EXCL, 0o666))
+                return self.laid_out(chunks, Run(name, 0, self.header_len))
             name = chunks.parts[base]
             return self.laid_out(chunks, Run(name, 0, (self.directory / name).stat().st_size))
 
@@ -274,12 +276,14 @@ class ContiguousStaging(LocalStaging):
         self.check_target()
         ready, target = self.directory / placement.runs[0].part, Path(self.target)
         with about(self.target):
-            fd = os.open(ready, os.O_RDWR | os.O_CREAT, 0o666)
+            # never made here: the area may have been given up, and be that of another run by now
+            fd = os.open(ready, os.O_RDWR)
             try:
-                if (mode := mode_of(target, stat.S_ISREG)) is not None:
-                    os.fchmod(fd, mode)
                 self.append_all(fd, placement, tail)
                 pwrite(fd, [head], 0)
+                # at last: a commit that is begun anew has to write into the same part
+                if (mode := mode_of(target, stat.S_ISREG)) is not None:
+                    os.fchmod(fd, mode)
                 if self.fsync:
                     flush(fd)
             finally:
