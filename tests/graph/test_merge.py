@@ -8,6 +8,7 @@ import dask.array as da
 import numpy as np
 import pytest
 from dask.array.reductions import chunk_min
+from dask.highlevelgraph import HighLevelGraph
 
 from b2nd_dask import from_b2nd
 from b2nd_dask.graph.tasks import reduce_block
@@ -40,6 +41,23 @@ def test_small_blocks_are_reduced_in_few_tasks(tmp_path, name, axis):
     with computing_with(threads=2):
         assert 2 * 4 <= tasks_of(reduce_block, reduced(x)) <= 64
     same(outcome(reduced, x), outcome(reduced, plain), exact=False)
+
+
+def test_a_result_that_is_combined_twice_counts_twice(tmp_path):
+    """A layer of dask's own functions that none of its reductions has."""
+    x, array = many_blocks(tmp_path)
+    total = x.sum(axis=0)
+    graph = total.dask
+    name = next(name for name in graph.layers if "partial" in name)
+    tasks = dict(graph.layers[name])
+    for key, (func, results) in list(tasks.items()):
+        tasks[key] = func, [results[0], *results]
+    changed = HighLevelGraph({**graph.layers, name: tasks}, graph.dependencies)
+    twice = da.Array(changed, total.name, total.chunks, total.dtype)
+    with dask.config.set({"b2nd_dask.optimize": False}):
+        want = twice.compute()
+    assert not np.allclose(want, array.sum(axis=0))
+    same(twice.compute(), want, exact=False)
 
 
 def test_results_that_somebody_else_needs_stay(tmp_path):

@@ -11,7 +11,7 @@ import pytest
 
 from b2nd_dask import to_b2nd
 from b2nd_dask.storage import Location, staging_for
-from b2nd_dask.storage.write import local_files
+from b2nd_dask.storage.write import local_files, local_staging
 from b2nd_dask.storage.write.durable import sync
 from b2nd_dask.storage.write.local_files import pwrite
 from tests.storage.staged_frames import staged_at
@@ -129,6 +129,22 @@ def test_without_locks_nothing_is_published_that_a_task_may_have_open(tmp_path, 
     os.close(fd)
     staging.discard()
     assert [*tmp_path.glob(".*")] == []
+
+
+@pytest.mark.parametrize("stays", [True, False], ids=["a part becomes the frame", "a new file"])
+def test_nothing_is_published_from_an_area_that_was_given_up(tmp_path, monkeypatch, stays):
+    monkeypatch.setattr(local_staging, "is_locked", lambda _: stays)
+    target = tmp_path / "a.b2nd"
+    staging = staging_for(Location.of(target), sparse=False, replace=False, header_len=100)
+    staging.prepare()
+    runs = staging.append([b"x" * 5000])
+    placement = staging.join(staged_at(runs))
+    # another run of the same write begins
+    staging.discard()
+    staging.make_area()
+    with pytest.raises(FileNotFoundError):
+        staging.publish(placement, b"h" * 100, b"t" * 50)
+    assert not target.exists()
 
 
 def macos(monkeypatch, fullfsync):
