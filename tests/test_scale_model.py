@@ -21,7 +21,7 @@ from benchmarks.scale.model import predict
 
 COSTS = Costs.load()
 #: Of a chunk that the optimizer does not merge with others.
-ELEMENTS = 1 << 23
+ELEMENTS = 1 << 24
 SUM = Workload(1000, 4e6, 4.0, 10)
 WRITE = replace(SUM, writes=True)
 HUGE = Workload(10**8, 2**20, 4.0, 128)
