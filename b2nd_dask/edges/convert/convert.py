@@ -26,6 +26,7 @@ from b2nd_dask.edges.convert.write_hdf5 import check_hdf5, write_hdf5
 from b2nd_dask.edges.convert.zarr_store import check_zarr, read_zarr, write_zarr
 from b2nd_dask.edges.datasets.staged import staged
 from b2nd_dask.edges.datasets.tree import Tree
+from b2nd_dask.edges.extras import require
 from b2nd_dask.edges.progress import Progress
 from b2nd_dask.errors import level_of_caller
 from b2nd_dask.graph.resources import available, nbytes_of
@@ -43,7 +44,7 @@ class _Format(NamedTuple):
 
 
 def _read_frames(source: Source) -> Tree:
-    # imports xarray
+    require("convert", "xarray")
     from b2nd_dask.edges.convert.read_frames import read_frames
 
     return read_frames(source)
