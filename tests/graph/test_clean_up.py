@@ -116,11 +116,11 @@ class BackendError(Exception):
 def test_a_store_that_is_lost_after_the_frame_is_written(monkeypatch, caplog, contiguous):
     url = f"memory://{uuid.uuid4().hex}.b2nd"
 
-    def clear(self):
+    def close(self):
         raise BackendError("the connection is lost")
 
     with monkeypatch.context() as patch, caplog.at_level(logging.WARNING, "b2nd_dask"):
-        patch.setattr(StagingArea, "clear", clear)
+        patch.setattr(StagingArea, "close", close)
         back = to_b2nd(VALUES, url, chunks=100, contiguous=contiguous)
     np.testing.assert_array_equal(back.compute(), VALUES)
     (info,) = list_staging(url)
@@ -237,13 +237,13 @@ def test_a_task_that_opens_the_staging_area_after_the_write_failed(target, monke
     url = target if store == "local" else f"memory://{uuid.uuid4().hex}.b2nd"
     kind = ContiguousStaging if store == "local" else ObjectStaging
     opening, failed = threading.Event(), threading.Event()
-    prepare, discard = kind.prepare, kind.discard
+    make_area, discard = kind.make_area, kind.discard
 
     def late(staging):
         if threading.current_thread() is not threading.main_thread():
             opening.set()
             assert failed.wait(600)
-        prepare(staging)
+        make_area(staging)
 
     def then_open(staging):
         discard(staging)
@@ -253,7 +253,9 @@ def test_a_task_that_opens_the_staging_area_after_the_write_failed(target, monke
         assert opening.wait(600)
         raise RuntimeError("no more")
 
-    monkeypatch.setattr(kind, "prepare", late)
+    monkeypatch.setattr(kind, "make_area", late)
+    # as for a task in another process than the client
+    monkeypatch.setattr(kind, "is_prepared", False)
     monkeypatch.setattr(kind, "discard", then_open)
     x = da.zeros(8, chunks=4).map_blocks(fail, meta=np.empty(0)).rechunk(8)
     with (

@@ -133,6 +133,48 @@ def test_bytes_do_not_pass_through_the_committing_process(s3, recording_s3):
     np.testing.assert_array_equal(y[::1000].compute(), x[::1000].compute())
 
 
+def test_threads_of_the_client_ask_for_nothing_but_what_they_stage(s3, recording_s3):
+    x = noise(40 * MIB // 8, MIB // 8)
+    to_b2nd(x, s3.url, **s3.keywords)
+    staged = 40
+    # the marker of the staging area and the frame
+    assert recording_s3.count("PutObject") == staged + 2
+    # whether the target and the marker are there: before, behind, and when all is removed
+    assert recording_s3.count("HeadObject") == 5
+    assert recording_s3.count("DeleteObject") == 1
+    assert s3.names() == [f"frames/{s3.name}"]
+
+
+@pytest.mark.parametrize("action", ["other", "nothing"])
+def test_what_many_tasks_staged_is_removed_where_a_store_refuses_to_at_once(
+    s3, recording_s3, action
+):
+    x = noise(20 * MIB // 8, MIB // 8)
+    recording_s3.refused = action
+    to_b2nd(x, s3.url, **s3.keywords)
+    assert recording_s3.count("DeleteObject") == {"other": 21, "nothing": 1}[action]
+    assert s3.names() == [f"frames/{s3.name}"]
+
+
+@pytest.mark.parametrize("contiguous", [True, False])
+def test_a_staging_area_that_another_process_removes(store, contiguous):
+    fs, path = store.fs()
+    parent = path.rpartition("/")[0]
+
+    def remove(block, block_id=None):
+        if block_id == (0,):
+            fs.invalidate_cache()
+            for found in fs.find(parent or "/"):
+                if store.name in found and ".staging/" in found:
+                    fs.rm_file(found)
+        return block
+
+    x = da.ones(80, chunks=10).cumsum(axis=0).map_blocks(remove, dtype=float)
+    with pytest.raises(FileNotFoundError, match="given up"), dask.config.set(scheduler="sync"):
+        to_b2nd(x, store.url, contiguous=contiguous, **store.keywords)
+    assert store.names() == []
+
+
 @pytest.mark.parametrize("scheduler", ["sync", "threads", "processes"])
 def test_schedulers(s3, scheduler):
     # two parts of an upload, which are of 5 MiB at least

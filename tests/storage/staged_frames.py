@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from b2nd_dask.storage.write.object_staging import BaseObjectStaging
+    from b2nd_dask.storage.write.object_store import StagingArea
 
 _ROW = [("part", "i8"), ("start", "i8"), ("nbytes", "i8")]
 HEAD, TAIL = b"H" * 300, b"T" * 700
@@ -24,6 +25,12 @@ def incompressible(nbytes: int, seed: int = 0) -> bytes:
 
 def make(location: Location, *, sparse: bool = False, replace: bool = False) -> BaseObjectStaging:
     return staging_for(location, sparse=sparse, replace=replace, header_len=len(HEAD))
+
+
+def put(area: StagingArea, name: str, data: bytes) -> str:
+    """Stage an object; gives its path."""
+    area.put(name, data)
+    return area.path(name)
 
 
 def staged_at(runs: Sequence[Run]) -> StagedChunks:

@@ -15,7 +15,7 @@ from b2nd_dask.errors import StaleFrameError
 from b2nd_dask.storage import Location, Run
 from b2nd_dask.storage.write import s3_join
 from b2nd_dask.storage.write.s3_join import ServerJoin
-from tests.storage.staged_frames import HEAD, TAIL, incompressible, make, publish
+from tests.storage.staged_frames import HEAD, TAIL, incompressible, make, publish, put
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -88,7 +88,7 @@ def test_a_join_that_fails_leaves_the_old_object(
     staging.prepare()
     area = staging.area()
     data = incompressible(18 * MIB)
-    run = Run(area.put("a", data), 0, len(data) + 1)
+    run = Run(put(area, "a", data), 0, len(data) + 1)
     with pytest.raises(OSError, match=rf"{name}.*not the length that was written"):
         ServerJoin(area).publish(HEAD, [run], TAIL, replace=True)
     staging.discard()

@@ -19,7 +19,7 @@ from b2nd_dask.storage.write.s3_join import (
     nbytes_of,
     plan_parts,
 )
-from tests.storage.staged_frames import HEAD, TAIL, incompressible, make, publish
+from tests.storage.staged_frames import HEAD, TAIL, incompressible, make, publish, put
 
 if TYPE_CHECKING:
     from tests.s3_recording import RecordingS3
@@ -98,7 +98,7 @@ def test_more_objects_than_an_upload_has_parts(
     staging.prepare()
     area = staging.area()
     chunks = [incompressible(5 * MIB + seed, seed) for seed in range(6)]
-    paths = [area.put(f"{i}", chunk) for i, chunk in enumerate(chunks)]
+    paths = [put(area, f"{i}", chunk) for i, chunk in enumerate(chunks)]
     runs = [Run(path, 0, len(chunk)) for path, chunk in zip(paths, chunks, strict=True)]
     recording_s3.reset()
     join = ServerJoin(area, Limits(max_part=11 * MIB, max_parts=5))
@@ -119,7 +119,7 @@ def test_a_frame_too_large_for_the_store(
     staging.prepare()
     area = staging.area()
     chunk = incompressible(6 * MIB)
-    runs = [Run(area.put(f"{i}", chunk), 0, len(chunk)) for i in range(4)]
+    runs = [Run(put(area, f"{i}", chunk), 0, len(chunk)) for i in range(4)]
     join = ServerJoin(area, Limits(max_part=6 * MIB, max_parts=3))
     with pytest.raises(OSError, match=rf"larger dask blocks.*{name}"):
         join.publish(HEAD, runs, TAIL, replace=False)
@@ -143,14 +143,17 @@ def test_a_server_that_copies_no_parts(
     staging.prepare()
     area = staging.area()
     chunks = [incompressible(n * MIB + n, n) for n in (35, 1, 6)]
-    runs = [Run(area.put(f"{n}", chunk), 0, len(chunk)) for n, chunk in enumerate(chunks)]
+    runs = [Run(put(area, f"{n}", chunk), 0, len(chunk)) for n, chunk in enumerate(chunks)]
     ServerJoin(area, limits).publish(HEAD, runs, TAIL, replace=False)
     assert recording_s3.uploads() == []
     staging.discard()
     assert recording_s3.data(name) == HEAD + b"".join(chunks) + TAIL
     assert recording_s3.keys(name) == [name]
+    actions = [r.action for r in recording_s3.requests]
+    assert actions.count("CreateMultipartUpload") == 2
+    second = actions[actions.index("AbortMultipartUpload") :]
+    assert second.count("UploadPart") == 3
     parts = [r.received for r in recording_s3.requests if r.action == "UploadPart"]
-    assert len(parts) == 3
     assert recording_s3.count("CompleteMultipartUpload") == 1
     assert max(parts) < 2 * PIECE_NBYTES
 
@@ -182,7 +185,7 @@ def test_an_object_made_meanwhile_is_kept(
     staging = make(s3)
     staging.prepare()
     area = staging.area()
-    runs = [Run(area.put("a", incompressible(nbytes)), 0, nbytes)]
+    runs = [Run(put(area, "a", incompressible(nbytes)), 0, nbytes)]
     recording_s3.server.put(name, b"theirs")
     with pytest.raises(FileExistsError, match=name):
         ServerJoin(area).publish(HEAD, runs, TAIL, replace=False)

@@ -86,7 +86,9 @@ class PendingFrame(Transaction):
         # a commit goes on with what is there, who begins anew does not
         staging = replace(self.staging, resumable=False)
         if PLAN_NAME not in staging.names():
-            staging.prepare()
+            # not prepared: any process may remove the area
+            staging.check_target()
+            staging.make_area()
             # another job may begin it in this moment
             if staging.put_new(PLAN_NAME, self.to_bytes()):
                 return self

@@ -66,11 +66,14 @@ class Transaction:
         OSError
             Nothing can be written there.
         """
+        if self.staging.is_prepared:
+            return self
         if self.is_published():
             return replace(self, was_published=True)
         self._require_wanted()
         with self.reached():
-            self.staging.prepare()
+            self.staging.check_target()
+            self.staging.make_area()
         # also behind that: whichever comes first, no staging area stays
         self._require_wanted()
         return self

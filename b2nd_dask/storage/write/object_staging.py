@@ -73,6 +73,18 @@ class BaseObjectStaging(Staging):
         """Make the staging area; see `Staging.make_area`."""
         self.area().open()
 
+    def prepare(self) -> None:
+        """See `Staging.prepare`."""
+        super().prepare()
+        # what is to outlive this process may be cleared by any other
+        if not self.resumable:
+            self.area().own()
+
+    @property
+    def is_prepared(self) -> bool:
+        """See `Staging.is_prepared`."""
+        return self.area().is_owned
+
     def inside(self, name: str) -> Location:
         """Locate a frame in the staging area; see `Staging.inside`."""
         # a URL may have a query behind its path
@@ -125,7 +137,9 @@ class BaseObjectStaging(Staging):
 
     def put_new(self, name: str, payload: bytes) -> bool:
         """See `Staging.put_new`."""
-        return name not in self.names() and self.area().put_new(f"{name}{FILE_SUFFIX}", payload)
+        if name in self.names():
+            return False
+        return self.area().put(f"{name}{FILE_SUFFIX}", payload, new=True)
 
     def names(self) -> list[str]:
         """See `Staging.names`."""
@@ -143,9 +157,10 @@ class BaseObjectStaging(Staging):
     def discard(self) -> None:
         """Remove everything that was staged; give up what was begun with it."""
         area = self.area()
+        names = area.close()
         if area.store.has_protocol("s3"):
-            abort_uploads(area)
-        area.clear()
+            abort_uploads(area, names)
+        area.remove(names)
 
 
 @dataclass(frozen=True)
@@ -172,8 +187,8 @@ class ObjectStaging(BaseObjectStaging):
 
     def publish(self, placement: Placement, head: bytes, tail: bytes) -> None:
         """Join the objects, in the store where it can; see `Staging.publish`."""
-        self.check_target()
         area = self.area()
+        area.store.each(lambda look: look(), [self.check_target, area.check])
         runs = [Run(area.path(run.part), run.start, run.stop) for run in placement.runs]
         if area.store.has_protocol("s3"):
             ServerJoin(area).publish(head, runs, tail, replace=self.replace)
@@ -218,6 +233,7 @@ class SparseObjectStaging(BaseObjectStaging):
         """Copy the chunks to their names, then put the index; see `Staging.publish`."""
         area = self.area()
         store = area.store
+        area.check()
         self._claim(store)
         named = [
             (area.path(run.part), f"{store.target}/{chunk_member(number)}")

@@ -6,12 +6,14 @@ And the folder beside a target in which objects are staged.
 from __future__ import annotations
 
 import errno
+import os
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from fsspec.asyn import AsyncFileSystem
+from fsspec.core import has_magic
 
 from b2nd_dask.storage.failures import NO_BUCKET, only_here
 from b2nd_dask.storage.read.connection import Connection, connect
@@ -29,6 +31,10 @@ CONCURRENCY = 16
 PIECE_NBYTES = 16 << 20
 #: Lies in the area for as long as anything may be staged there.
 _OPEN = "open"
+
+#: Folders of staging areas that this process has opened and will clear, and its number: a process
+#: that is forked off is another one.
+_owned: dict[str, int] = {}
 
 _Item = TypeVar("_Item")
 _Result = TypeVar("_Result")
@@ -125,20 +131,29 @@ class ObjectStore:
             with suppress(FileNotFoundError):
                 self.call(lambda: self.fs.rmdir(path))
 
-    def put(self, path: str, data: bytes) -> None:
-        """Store an object, all at once."""
-        self.call(lambda: self.fs.pipe_file(path, data))
+    def put(self, path: str, data: bytes, *, new: bool = False) -> bool:
+        """Store an object, all at once.
 
-    def put_new(self, path: str, data: bytes) -> bool:
-        """Store an object, unless there is one; where the store cannot tell, as `put`."""
+        Parameters
+        ----------
+        new : bool
+            Whether one that is there stays as it is, if the store can tell.
+
+        Returns
+        -------
+        bool
+            Whether it was stored.
+        """
         try:
-            self.call(lambda: self.fs.pipe_file(path, data, mode="create"))
+            self.call(lambda: self.fs.pipe_file(path, data, **({"mode": "create"} if new else {})))
         except (OSError, NotImplementedError, ValueError) as error:
+            if not new:
+                raise
             # servers have several errors for an object that is there, and for one that another
             # client makes at the same time
             if isinstance(error, FileExistsError) or self.kind(path) is not None:
                 return False
-            self.put(path, data)
+            return self.put(path, data)
         return True
 
     def get(self, path: str) -> bytes:
@@ -179,6 +194,12 @@ class ObjectStore:
         """Call a function for each item, concurrently; after a failure no more are begun."""
         with ThreadPoolExecutor(CONCURRENCY) as threads:
             return list(threads.map(call, items))
+
+    def remove_many(self, paths: Sequence[str]) -> None:
+        """As `remove`, by as few requests as the store can; without a word of those that stay."""
+        if not any(map(has_magic, paths)):
+            with suppress(OSError):
+                self.call(lambda: self.fs.rm(paths))
 
     def _remove_one(self, path: str) -> None:
         with suppress(FileNotFoundError):
@@ -238,13 +259,27 @@ class StagingArea:
                 errno.EROFS, f"fsspec cannot write to this store ({error}); write elsewhere", label
             ) from error
 
-    def put(self, name: str, data: bytes) -> str:
+    def own(self) -> None:
+        """Take it on to clear the area, at the latest when a commit has failed."""
+        _owned[self.folder] = os.getpid()
+
+    @property
+    def is_owned(self) -> bool:
+        """Whether this process has opened the area, and has not cleared it."""
+        return _owned.get(self.folder) == os.getpid()
+
+    def put(self, name: str, data: bytes, *, new: bool = False) -> bool:
         """Stage an object.
+
+        Parameters
+        ----------
+        new : bool
+            Whether one of the name stays as it is.
 
         Returns
         -------
-        str
-            Its path.
+        bool
+            Whether it was staged.
 
         Raises
         ------
@@ -252,25 +287,16 @@ class StagingArea:
             The area was cleared; the object is not left there.
         """
         path = self.path(name)
-        self.store.put(path, data)
+        is_staged = self.store.put(path, data, new=new)
+        if self.is_owned:
+            return is_staged
         try:
             self.check()
         except FileNotFoundError:
-            self.store.remove([path])
-            raise
-        return path
-
-    def put_new(self, name: str, data: bytes) -> bool:
-        """Stage an object, unless there is one of the name; as for `put`."""
-        path = self.path(name)
-        is_new = self.store.put_new(path, data)
-        try:
-            self.check()
-        except FileNotFoundError:
-            if is_new:
+            if is_staged:
                 self.store.remove([path])
             raise
-        return is_new
+        return is_staged
 
     def check(self) -> None:
         """Raise FileNotFoundError where the area was cleared."""
@@ -286,8 +312,16 @@ class StagingArea:
         """Names of the staged objects."""
         return self.store.names(self.folder)
 
-    def clear(self) -> None:
-        """Remove everything in it; what is staged later is removed by who stages it."""
+    def close(self) -> list[str]:
+        """Let nothing more be staged; gives the names of what is to be removed."""
+        _owned.pop(self.folder, None)
         self.store.remove([self.path(_OPEN)])
-        self.store.remove(map(self.path, self.names()))
+        return self.names()
+
+    def remove(self, names: Sequence[str]) -> None:
+        """Remove the objects of a closed area; what is staged later is removed by who stages it."""
+        if len(names) > CONCURRENCY:
+            self.store.remove_many([*map(self.path, names)])
+            names = self.names()
+        self.store.remove(map(self.path, names))
         self.store.remove_folder(self.folder)

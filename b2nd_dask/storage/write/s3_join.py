@@ -16,6 +16,7 @@ import errno
 import json
 import logging
 import sys
+import threading
 import uuid
 from collections.abc import Sequence
 from contextlib import ExitStack, suppress
@@ -203,10 +204,11 @@ class ServerJoin:
             )
         upload = self._call("create_multipart_upload", **self._named(path))
         named = {**self._named(path), "UploadId": upload["UploadId"]}
+        noted = self.area.path(uuid.uuid4().hex + UPLOAD_SUFFIX)
         with ExitStack() as undo:
-            undo.callback(_abort, self.store, named)
+            undo.callback(self._give_up, named, noted)
             # a process that is killed leaves word of the upload
-            noted = self.area.put(uuid.uuid4().hex + UPLOAD_SUFFIX, json.dumps(named).encode())
+            self.store.put(noted, json.dumps(named).encode())
             made = self._upload(parts, named)
             # S3 wants the checksums of parts back where the user's options turn them on
             listed = _listed(made, with_checksums="ChecksumAlgorithm" in upload)
@@ -216,24 +218,30 @@ class ServerJoin:
             undo.pop_all()
         self.store.remove([noted])
 
-    def _upload(self, parts: Sequence[Part], named: dict[str, str]) -> dict[int, dict[str, Any]]:
+    def _give_up(self, named: dict[str, str], noted: str) -> None:
+        _abort(self.store, named)
+        # the area may be closed already
+        self.store.remove([noted])
+
+    def _upload(self, parts: Sequence[Part], named: dict[str, str]) -> list[dict[str, Any]]:
         """Make the parts; return the response to each.
 
-        Copies run concurrently, collected parts one by one, so that one of them is in memory.
+        Copies run concurrently, collected parts one by one beside them, so that one of them is in
+        memory.
         """
-        copied: dict[int, Run] = {}
-        collected: dict[int, tuple[Source, ...]] = {}
-        for number, part in enumerate(parts, start=1):
+        one_by_one = threading.Lock()
+
+        def upload(at: int) -> dict[str, Any]:
+            part = parts[at]
             if isinstance(part, Run):
-                copied[number] = part
-            else:
-                collected[number] = part
-        # first, for a server may refuse them
-        responses = self.store.each(lambda item: self._upload_copy(*item, named), copied.items())
-        made = dict(zip(copied, responses, strict=True))
-        for number, part in collected.items():
-            made[number] = self._upload_collected(number, part, named)
-        return made
+                return self._upload_copy(at + 1, part, named)
+            with one_by_one:
+                return self._upload_collected(at + 1, part, named)
+
+        # copies first: no thread waits for the lock while there are any
+        order = sorted(range(len(parts)), key=lambda at: not isinstance(parts[at], Run))
+        made = dict(zip(order, self.store.each(upload, order), strict=True))
+        return [made[at] for at in range(len(parts))]
 
     def _upload_copy(self, number: int, run: Run, named: dict[str, str]) -> dict[str, Any]:
         response = self._call(
@@ -282,9 +290,9 @@ class ServerJoin:
         return response
 
 
-def abort_uploads(area: StagingArea) -> None:
-    """Give up the multipart uploads that a staging area knows of."""
-    for name in area.names():
+def abort_uploads(area: StagingArea, names: Sequence[str]) -> None:
+    """Give up the multipart uploads that objects of a staging area tell of."""
+    for name in names:
         if name.endswith(UPLOAD_SUFFIX):
             _abort(area.store, json.loads(area.store.get(area.path(name))))
 
@@ -295,10 +303,10 @@ def _abort(store: ObjectStore, named: dict[str, str]) -> None:
         store.call(lambda: store.fs.call_s3("abort_multipart_upload", **named))
 
 
-def _listed(made: dict[int, dict[str, Any]], *, with_checksums: bool) -> list[dict[str, Any]]:
+def _listed(made: list[dict[str, Any]], *, with_checksums: bool) -> list[dict[str, Any]]:
     """What the completion of an upload says of its parts."""
     prefixes = ("ETag", "Checksum") if with_checksums else ("ETag",)
     return [
-        {"PartNumber": number, **{k: v for k, v in made[number].items() if k.startswith(prefixes)}}
-        for number in sorted(made)
+        {"PartNumber": number, **{k: v for k, v in response.items() if k.startswith(prefixes)}}
+        for number, response in enumerate(made, start=1)
     ]

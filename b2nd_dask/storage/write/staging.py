@@ -74,9 +74,17 @@ class Staging(ABC):
         """Path or URL of the target, for messages, without secrets."""
 
     def prepare(self) -> None:
-        """Look at the target and make the staging area; errors as for both."""
+        """Look at the target and make the staging area; errors as for both.
+
+        For the process that will discard the area, whether the write succeeds or fails.
+        """
         self.check_target()
         self.make_area()
+
+    @property
+    def is_prepared(self) -> bool:
+        """Whether this process is known to have prepared the area, and not to have discarded it."""
+        return False
 
     @abstractmethod
     def check_target(self) -> None:
