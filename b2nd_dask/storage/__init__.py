@@ -33,12 +33,17 @@ from b2nd_dask.storage.read.memory import ObjectReader, OffsetReader
 from b2nd_dask.storage.read.prefetch import Prefetch, is_reading_ahead, reading_ahead
 from b2nd_dask.storage.redaction import Secrets, printable, public_url
 from b2nd_dask.storage.spans import Span
-from b2nd_dask.storage.write.durable import sync
-from b2nd_dask.storage.write.frame_lock import CHANGED, frame_locked, try_lock
 from b2nd_dask.storage.write.leftovers import StagingInfo, list_staging, remove_staging
-from b2nd_dask.storage.write.local_files import NO_LOCKS, about, write_file
-from b2nd_dask.storage.write.local_names import area_of, publish_path, remove_area, remove_path
+from b2nd_dask.storage.write.local_files import sync, write_file
+from b2nd_dask.storage.write.local_names import (
+    about,
+    area_of,
+    publish_path,
+    remove_area,
+    remove_path,
+)
 from b2nd_dask.storage.write.local_update import LocalUpdate, require_end
+from b2nd_dask.storage.write.locks import CHANGED, NO_LOCKS, frame_locked, try_lock
 from b2nd_dask.storage.write.staging import Placement, Run, StagedChunks, Staging
 from b2nd_dask.storage.write.targets import staging_for, update_staging_for
 

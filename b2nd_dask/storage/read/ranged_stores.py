@@ -1,19 +1,22 @@
-"""Byte ranges over HTTP and in S3: one request brings bytes, size and etag of the object."""
+"""Which ranges a URL's store gives; over HTTP and in S3 bytes, size and etag by one request."""
 
 from __future__ import annotations
 
 import errno
 import re
 from http import HTTPStatus
-from typing import Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from b2nd_dask.storage.byte_reader import Identity, Response
-from b2nd_dask.storage.failures import store_code
+from b2nd_dask.storage.failures import public_error, store_code
+from b2nd_dask.storage.read.connection import Connection, connect
 from b2nd_dask.storage.read.ranged import (
     ATTEMPTS,
     PassingError,
     RangeRequest,
+    RangeSource,
     changed,
+    get_all,
     in_time,
     read_body,
     require_known,
@@ -23,6 +26,12 @@ from b2nd_dask.storage.read.ranged import (
     token_of,
     unknown_size,
 )
+from b2nd_dask.storage.read.ranged_any import AnyRanges, CopyRanges
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from b2nd_dask.storage.read.location import Location
 
 _STRONG_ETAG = re.compile(r'"[^"]*"')
 _MISSING = (HTTPStatus.NOT_FOUND, HTTPStatus.GONE)
@@ -201,3 +210,39 @@ def _described(found: dict[str, Any], request: RangeRequest) -> tuple[Response, 
     require_known(request, identity)
     require_short(identity.size, identity.size, request.label)
     return Response(0, b"", identity, ranges_ignored=True), identity.size
+
+
+class RemoteStore(NamedTuple):
+    """What one process needs to read from the store of a URL."""
+
+    connection: Connection
+    source: RangeSource
+
+    @classmethod
+    def of(cls, location: Location) -> RemoteStore:
+        """Connect to the store of a URL."""
+        connection = connect(location)
+        return cls(connection, _source(connection))
+
+    def get(self, requests: Sequence[RangeRequest]) -> list[Response]:
+        """Request ranges, with errors that name the object and hold no secrets."""
+        responses: list[Response] = []
+        try:
+            responses.extend(get_all(self.source, requests))
+        except Exception as error:  # noqa: BLE001 - every backend has its own tree; raised below
+            request = requests[len(responses)]
+            failure = public_error(error, request.label, self.connection.secrets)
+        else:
+            return responses
+        # Outside of the except clause, after which nothing here refers to the original.
+        raise failure
+
+
+def _source(connection: Connection) -> RangeSource:
+    if connection.has_protocol("https") and hasattr(connection.fs, "set_session"):
+        return HttpRanges(connection.fs)
+    if connection.has_protocol("s3") and hasattr(connection.fs, "call_s3"):
+        return S3Ranges(connection.fs)
+    if connection.has_protocol("simplecache"):
+        return CopyRanges(connection.fs)
+    return AnyRanges(connection.fs)

@@ -21,12 +21,14 @@ import shutil
 import stat
 import sys
 import time
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from b2nd_dask.errors import B2ndError
 from b2nd_dask.storage.byte_reader import MAIN_MEMBER, is_member
-from b2nd_dask.storage.write.durable import sync
+from b2nd_dask.storage.failures import why_missing
+from b2nd_dask.storage.write.local_files import sync
 
 #: In a staging area; locked shared by who appends, exclusively by who commits.
 LOCK_NAME = "lock"
@@ -84,6 +86,25 @@ def target_of(path: str) -> str:
     """
     area = _AREA.search(path)
     return path[: area.start()] + area[1] if area else path
+
+
+@contextmanager
+def about(target: str) -> Iterator[None]:
+    """Name the target in errors of the system, which name a hidden file or none.
+
+    What is written inside the staging area of another target is a part of that one.
+    """
+    try:
+        yield
+    except OSError as error:
+        target = target_of(target)
+        if isinstance(error, B2ndError) or target in (error.filename, error.filename2):
+            raise
+        missing = error.errno in (errno.ENOENT, errno.ENOTDIR)
+        reason = why_missing(target) if missing else ""
+        problem = f"{error.strerror}{reason}, while writing"
+        # the class follows from errno: those of other packages are made in other ways
+        raise OSError(error.errno, problem, target) from error
 
 
 def remove_area(hidden: Path, target: Path) -> None:

@@ -27,18 +27,17 @@ from b2nd_dask.storage.byte_reader import MAIN_MEMBER, ByteReader, Identity, chu
 from b2nd_dask.storage.read.local_reader import LocalReader, identity_at
 from b2nd_dask.storage.read.location import Location
 from b2nd_dask.storage.spans import Span
-from b2nd_dask.storage.write.durable import flush, sync
 from b2nd_dask.storage.write.local_files import (
-    about,
     copy_range,
-    is_locked,
+    flush,
     link_or_copy,
-    locked,
     pwrite,
+    sync,
     write_file,
 )
 from b2nd_dask.storage.write.local_names import (
     LOCK_NAME,
+    about,
     area_of,
     mode_of,
     publish_path,
@@ -46,6 +45,7 @@ from b2nd_dask.storage.write.local_names import (
     remove_path,
     require_frame,
 )
+from b2nd_dask.storage.write.locks import is_locked, locked
 from b2nd_dask.storage.write.own_files import append_to_part
 from b2nd_dask.storage.write.staging import (
     FILE_SUFFIX,

@@ -29,19 +29,14 @@ from b2nd_dask.storage.byte_reader import (
 )
 from b2nd_dask.storage.read.local_reader import identity_of
 from b2nd_dask.storage.spans import Span
-from b2nd_dask.storage.write.durable import flush, sync
-from b2nd_dask.storage.write.frame_lock import CHANGED, frame_locked, unless_replaced
-from b2nd_dask.storage.write.local_files import (
-    about,
-    link_or_copy,
-    pwrite,
-    write_file,
-)
+from b2nd_dask.storage.write.local_files import flush, link_or_copy, pwrite, sync, write_file
+from b2nd_dask.storage.write.local_names import about
 from b2nd_dask.storage.write.local_staging import (
     ContiguousStaging,
     LocalStaging,
     SparseStaging,
 )
+from b2nd_dask.storage.write.locks import CHANGED, frame_locked, unless_replaced
 from b2nd_dask.storage.write.staging import Placement, Run, StagedChunks
 
 #: The version of the chunk format and that of the codec's format begin each chunk that is written

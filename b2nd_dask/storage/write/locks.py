@@ -1,4 +1,4 @@
-"""The lock of a local frame: of all who change it in place, one at a time publishes."""
+"""Locks of local files: of a frame that is changed in place, and of the files of staging areas."""
 
 from __future__ import annotations
 
@@ -15,10 +15,15 @@ from pathlib import Path
 from b2nd_dask.errors import StaleFrameError
 from b2nd_dask.storage.byte_reader import Identity
 from b2nd_dask.storage.read.local_reader import identity_at
-from b2nd_dask.storage.write.local_files import NO_LOCKS, about
+from b2nd_dask.storage.write.local_names import about
 
 logger = logging.getLogger("b2nd_dask")
 
+#: Where Linux lists mounts; options of NFS (nfs(5); `nolock` is shown as the second) and Lustre.
+_MOUNTS = "/proc/self/mountinfo"
+_LOCAL_LOCKS = frozenset({"local_lock=flock", "local_lock=all", "localflock"})
+#: Errors of flock on file systems without locks.
+NO_LOCKS = (errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOLCK)
 CHANGED = "the frame changed while its update was computed"
 #: Pauses between two tries, in seconds: a switch takes milliseconds.
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.001, 0.1
@@ -145,3 +150,58 @@ def _is_named(path: Path, fd: int) -> bool:
         return os.path.samestat(os.fstat(named), os.fstat(fd))
     finally:
         os.close(named)
+
+
+@contextmanager
+def locked(path: Path, how: int, target: str) -> Iterator[None]:
+    """Lock a file, for a target; the kernel drops that of a process that dies.
+
+    Where the file system has no locks there is none.
+    """
+    # NFS locks exclusively only what is open for writing
+    with about(target):
+        fd = os.open(path, os.O_RDWR)
+    try:
+        try:
+            with about(target):
+                fcntl.flock(fd, how)
+        except OSError as error:
+            if error.errno not in NO_LOCKS:
+                raise
+        yield
+    finally:
+        os.close(fd)
+
+
+def is_locked(path: Path) -> bool:
+    """Whether somebody holds a lock of a file, which others see on all hosts.
+
+    False where the file system has no locks, or keeps them on this host.
+    """
+    if _keeps_locks_here(path):
+        return False
+    fd = os.open(path, os.O_RDWR)
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        if error.errno in (errno.EWOULDBLOCK, errno.EACCES):
+            return True
+        if error.errno not in NO_LOCKS:
+            raise
+    finally:
+        os.close(fd)
+    return False
+
+
+def _keeps_locks_here(path: Path) -> bool:
+    """Whether options of the mount say that other hosts do not see locks of its files."""
+    try:
+        mounts = Path(_MOUNTS).read_text(errors="replace").splitlines()
+    except OSError:
+        return False  # not on Linux
+    device = path.stat().st_dev
+    number = f"{os.major(device)}:{os.minor(device)}"
+    # proc_pid_mountinfo(5): the number of the device is the third field, options of the file
+    # system are the last
+    own = [fields for line in mounts if len(fields := line.split()) > 2 and fields[2] == number]
+    return any(not _LOCAL_LOCKS.isdisjoint(fields[-1].split(",")) for fields in own)
