@@ -10,8 +10,10 @@ S3, larger frames
     header lack of 5 MiB. They lie at the front of the frame, in the order of their first chunks;
     all others follow in the same order and are copied by the server. A task stages 32 MiB at a
     time, or all that it has: chunks of a dask block should compress to 5 MiB together, or more.
+Google's stores
+    Nothing: they join objects of any size, 32 by one request.
 Other stores, and servers of S3 that copy no parts
-    All of it, in pieces of 16 MiB: fsspec has no call that joins objects.
+    All of it, in pieces of 16 MiB: fsspec has no call that joins objects there.
 
 When the target appears: on S3 by one request, which fails on a server that supports conditional
 writes where ``mode="w-"`` meets an object made meanwhile. Elsewhere when fsspec commits the
@@ -46,6 +48,8 @@ from b2nd_dask.storage.write.staging import FILE_SUFFIX, Placement, Run, StagedC
 
 #: Names of what is staged.
 _STAGED = re.compile(r"[0-9a-f]{32}")
+#: Source: https://cloud.google.com/storage/docs/composite-objects
+_COMPOSED_AT_ONCE = 32
 #: Chunks in objects smaller than this go to the front of the frame.
 _SMALL_OBJECT = Limits().min_part
 
@@ -192,6 +196,8 @@ class ObjectStaging(BaseObjectStaging):
         runs = [Run(area.path(run.part), run.start, run.stop) for run in placement.runs]
         if area.store.has_protocol("s3"):
             ServerJoin(area).publish(head, runs, tail, replace=self.replace)
+        elif area.store.has_protocol("gs"):
+            _compose(area, head, runs, tail)
         else:
             # nobody else's files must get into the transaction
             _stream(self.area(private=True).store, head, runs, tail)
@@ -293,6 +299,32 @@ def check_writable(store: ObjectStore) -> None:
         )
     if store.has_protocol("s3") and store.fs.split_path(store.target)[2]:
         raise ValueError(f"{store.label}: a version of an object cannot be written")
+
+
+def _compose(area: StagingArea, head: bytes, runs: Sequence[Run], tail: bytes) -> None:
+    """Join the objects inside one of Google's stores."""
+    store, sizes = area.store, area.store.sizes(area.folder)
+    if any((run.start, run.stop) != (0, sizes.get(run.part)) for run in runs):
+        raise OSError(
+            errno.EIO,
+            "a staged object has not the length that was written; write again",
+            store.label,
+        )
+    ends = [area.path(uuid.uuid4().hex) for _ in range(2)]
+    store.each(lambda end: store.put(*end), zip(ends, (head, tail), strict=True))
+    paths = [ends[0], *(run.part for run in runs), ends[1]]
+    while len(paths) > _COMPOSED_AT_ONCE:
+        groups = range(0, len(paths), _COMPOSED_AT_ONCE)
+        paths = store.each(
+            partial(_composed, area), [paths[at : at + _COMPOSED_AT_ONCE] for at in groups]
+        )
+    store.call(lambda: store.fs.merge(store.target, paths))
+
+
+def _composed(area: StagingArea, paths: list[str]) -> str:
+    joined = area.path(uuid.uuid4().hex)
+    area.store.call(lambda: area.store.fs.merge(joined, paths))
+    return joined
 
 
 def _stream(store: ObjectStore, head: bytes, runs: Iterable[Run], tail: bytes) -> None:

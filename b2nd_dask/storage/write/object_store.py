@@ -91,11 +91,15 @@ class ObjectStore:
 
     def names(self, folder: str) -> list[str]:
         """Names of the objects below a folder; none where there is no folder."""
+        return [path[path.index(folder) + len(folder) + 1 :] for path in self.sizes(folder)]
+
+    def sizes(self, folder: str) -> dict[str, int]:
+        """Bytes of the objects below a folder, by their paths."""
         try:
-            paths = self._fresh(lambda: self.fs.find(folder))
+            found = self._fresh(lambda: self.fs.find(folder, detail=True))
         except FileNotFoundError:
-            return []
-        return [path[path.index(folder) + len(folder) + 1 :] for path in paths]
+            return {}
+        return {path: entry["size"] or 0 for path, entry in found.items()}
 
     def folders(self, parent: str) -> list[str]:
         """Paths of the folders in a folder; none where it is not there.
@@ -171,11 +175,7 @@ class ObjectStore:
         )
         for run, data in zip(runs, found, strict=True):
             if len(data) != run.stop - run.start:
-                raise OSError(
-                    errno.EIO,
-                    f"{self.label}: a staged object has not the length "
-                    "that was written; write again",
-                )
+                raise wrong_length(self.label)
         return found
 
     def copy(self, source: str, target: str) -> None:
@@ -209,6 +209,13 @@ class ObjectStore:
         """Call the file system without the listings that fsspec keeps."""
         self.call(self.fs.invalidate_cache)
         return self.call(function)
+
+
+def wrong_length(label: str) -> OSError:
+    """Error of a staged object that is longer or shorter than its record says."""
+    return OSError(
+        errno.EIO, f"{label}: a staged object has not the length that was written; write again"
+    )
 
 
 def pieces(runs: Iterable[Run], nbytes: int = PIECE_NBYTES) -> Iterator[Run]:
