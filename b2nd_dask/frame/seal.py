@@ -17,16 +17,13 @@ from b2nd_dask.errors import (
     UninitializedChunkError,
     UnsupportedFrameError,
 )
+from b2nd_dask.format.chunk_statistics import chunk_statistics
 from b2nd_dask.format.header import odd_byte, with_new_tail
 from b2nd_dask.format.history import build_history, metadata_digest
 from b2nd_dask.format.index import stored_chunks
-from b2nd_dask.format.integrity import ChecksumState, digest_column, has_room
+from b2nd_dask.format.integrity import ChecksumState, has_room
 from b2nd_dask.format.metalayers import MAX_METALAYERS
-from b2nd_dask.format.statistics import (
-    chunk_statistics,
-    has_room_for_statistics,
-    statistics_row,
-)
+from b2nd_dask.format.statistics import statistics_row
 from b2nd_dask.format.trailer import build_write_id
 from b2nd_dask.frame.members.writable import frame_to_change
 from b2nd_dask.frame.open.cache import process_cache
@@ -99,15 +96,12 @@ def seal(urlpath: str | os.PathLike[str], *, threads: int | None = None) -> bool
     True
     """
     location, opened = _opened(urlpath)
-    parsed = opened.parsed
-    if parsed.integrity.checksum_state is ChecksumState.VALID:
+    integrity = opened.parsed.integrity
+    if integrity.checksum_state is ChecksumState.VALID:
         return False
-    if parsed.integrity.checksum_state is ChecksumState.DAMAGED:
-        raise ChecksumError(f"{parsed.integrity.reason}: not sealed", path=opened.reader.label)
-    _require_room(opened, fits=has_room(parsed.trailer.vlmeta, parsed.index.nstored))
-    _require_usual_header(opened)
-    staging = update_staging(location, parsed)
-    _publish(opened, table_of(parsed.index.offsets, _digests_of(opened, threads)), staging)
+    if integrity.checksum_state is ChecksumState.DAMAGED:
+        raise ChecksumError(f"{integrity.reason}: not sealed", path=opened.reader.label)
+    _add(opened, location, None, threads)
     return True
 
 
@@ -164,15 +158,10 @@ def add_stats(urlpath: str | os.PathLike[str], *, threads: int | None = None) ->
     frame = FrameReference.of(opened, location, fill, "auto")
     if _has_all(frame):
         return False
-    integrity, nstored = opened.parsed.integrity, opened.parsed.index.nstored
+    integrity = opened.parsed.integrity
     if integrity.remedy:
         raise ChecksumError(f"{integrity.reason}. {integrity.remedy}", path=opened.reader.label)
-    _require_room(opened, fits=has_room_for_statistics(opened.parsed.trailer.vlmeta, nstored))
-    _require_usual_header(opened)
-    staging = update_staging(location, opened.parsed)
-    rows = _rows_of(frame, threads or usable_cores())
-    digests = _digests_of(opened, threads) if integrity.by_chunk is None else integrity.by_chunk
-    _publish(opened, table_of(opened.parsed.index.offsets, digests, rows), staging)
+    _add(opened, location, frame, threads)
     return True
 
 
@@ -183,15 +172,6 @@ def _opened(urlpath: str | os.PathLike[str]) -> tuple[Location, OpenedFrame]:
             f"{location.label}: only frames in local files get checksums and statistics here"
         )
     return location, process_cache().open(location)
-
-
-def _require_room(opened: OpenedFrame, *, fits: bool) -> None:
-    if not fits:
-        raise UnsupportedFrameError(
-            f"its {len(opened.parsed.trailer.vlmeta)} entries of vlmeta leave no room for "
-            f"checksums or statistics; the format allows {MAX_METALAYERS}",
-            path=opened.reader.label,
-        )
 
 
 def _require_usual_header(opened: OpenedFrame) -> None:
@@ -225,10 +205,26 @@ def _has_all(frame: FrameReference) -> bool:
     return statistics is not None and bool(statistics.known[stored].all())
 
 
-def _digests_of(opened: OpenedFrame, threads: int | None) -> NDArray[np.uint64]:
-    """Digests of all chunks as they are, 0 for special ones."""
-    chunks = stored_extents(opened)[0]
-    return digest_column(opened.parsed.index.offsets, digests_on_disk(opened, chunks, threads))
+def _add(
+    opened: OpenedFrame, location: Location, frame: FrameReference | None, threads: int | None
+) -> None:
+    """Publish the frame with checksums, and with statistics of the chunks if it is given."""
+    parsed = opened.parsed
+    vlmeta = parsed.trailer.vlmeta
+    if not has_room(vlmeta, parsed.index.nstored, statistics=frame is not None):
+        raise UnsupportedFrameError(
+            f"its {len(vlmeta)} entries of vlmeta leave no room for checksums or statistics; the "
+            f"format allows {MAX_METALAYERS}",
+            path=opened.reader.label,
+        )
+    _require_usual_header(opened)
+    staging = update_staging(location, parsed)
+    rows = None if frame is None else _rows_of(frame, threads or usable_cores())
+    integrity = parsed.integrity
+    if integrity.checksum_state is not ChecksumState.VALID:
+        digests = digests_on_disk(opened, stored_extents(opened)[0], threads)
+        integrity = replace(integrity, stored=digests)
+    _publish(opened, table_of(parsed.index.offsets, integrity.by_chunk, rows), staging)
 
 
 def _rows_of(frame: FrameReference, threads: int) -> NDArray[Any]:

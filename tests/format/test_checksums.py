@@ -17,15 +17,13 @@ from b2nd_dask.format.index import parse_index, special_code
 from b2nd_dask.format.integrity import (
     ChecksumState,
     Integrity,
-    build_stamped_tail,
+    build_tail,
     chunk_digest,
-    digest_column,
     has_room,
-    is_record,
     parse_integrity,
     require_digest,
 )
-from b2nd_dask.format.metalayers import RECORD_NAME, users_vlmeta
+from b2nd_dask.format.metalayers import RECORD_NAME, is_own_value, users_vlmeta
 from b2nd_dask.format.trailer import Trailer, build_trailer, parse_trailer
 from tests.format.by_hand import changed, frame_bytes, parts_of
 
@@ -66,7 +64,8 @@ def judged(index: bytes, trailer: bytes, head: bytes = HEAD, header=None) -> Int
 
 def test_what_is_written_is_what_the_documentation_says() -> None:
     stamped, trailer = by_hand()
-    assert build_stamped_tail(PARTS.index, {}, META, DIGESTS) == stamped + trailer
+    table = np.array(DIGESTS, [("digest", "<u8")])
+    assert build_tail(PARTS.index, {}, META, table) == (stamped + trailer, True)
     found = judged(stamped, trailer)
     assert (found.checksum_state, found.reason, found.remedy) == (ChecksumState.VALID, "", "")
     assert found.stored.tolist() == DIGESTS.tolist()
@@ -222,9 +221,12 @@ def test_digests_of_chunks() -> None:
 def test_columns_of_digests() -> None:
     zeros = special_code(1)
     offsets = np.array([zeros, 0, 500, zeros, 40])
-    column = digest_column(offsets, np.array([7, 8, 9], np.uint64))
-    assert column.tolist() == [0, 7, 8, 0, 9]
-    assert digest_column(np.broadcast_to(zeros, 10**12), np.empty(0, np.uint64)).strides == (0,)
+    some = Integrity(
+        ChecksumState.VALID, "", replace(INDEX, offsets=offsets), np.array([7, 8, 9], np.uint64)
+    )
+    assert some.by_chunk.tolist() == [0, 7, 8, 0, 9]
+    none = replace(INDEX, offsets=np.broadcast_to(zeros, 10**12))
+    assert replace(some, index=none, stored=np.empty(0, np.uint64)).by_chunk.strides == (0,)
 
 
 def test_the_users_entries() -> None:
@@ -233,6 +235,6 @@ def test_the_users_entries() -> None:
     assert not has_room(dict.fromkeys(map(str, range(16)), b""), 0)
     assert not has_room({}, 2**28)
     record = {"version": 1, "array": b"", "index": b"", "chunks": b""}
-    assert is_record(record)
-    assert not is_record({"version": 1})
-    assert not is_record([*record])
+    assert is_own_value(RECORD_NAME, record)
+    assert not is_own_value(RECORD_NAME, {"version": 1})
+    assert not is_own_value(RECORD_NAME, [*record])

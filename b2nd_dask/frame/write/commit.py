@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, Self
 
 import numpy as np
@@ -14,10 +13,8 @@ from b2nd_dask.format.array_meta import name_of_array
 from b2nd_dask.format.header import with_new_tail
 from b2nd_dask.format.history import History, build_history, metadata_digest
 from b2nd_dask.format.index import build_index, stored_chunks
-from b2nd_dask.format.integrity import build_stamped_tail, has_room, record_digest
-from b2nd_dask.format.metalayers import STATISTICS_NAME
-from b2nd_dask.format.statistics import build_statistics, has_room_for_statistics
-from b2nd_dask.format.trailer import Trailer, build_trailer, build_write_id
+from b2nd_dask.format.integrity import build_tail
+from b2nd_dask.format.trailer import build_write_id
 from b2nd_dask.frame.open.opening import ParsedFrame
 from b2nd_dask.frame.write.new_frame import FramePlan
 from b2nd_dask.frame.write.records import ChunkRecords
@@ -79,6 +76,12 @@ class Envelope:
             marks = build_history(past, metadata_digest(array_meta, plan.vlmeta)) + marks
         return cls(plan.header(), plan.sparse, array_meta, plan.vlmeta, marks)
 
+    def tail(self, table: NDArray[Any]) -> tuple[bytes, bool]:
+        """Build index and trailer of the table of all chunks; see `build_tail`."""
+        index = build_index(table["offset"]) + self.marks if len(table) else b""
+        stored = table[stored_chunks(table["offset"])]
+        return build_tail(index, self.vlmeta, self.array_meta, stored)
+
 
 def publish_records(
     records: ChunkRecords, table: NDArray[Any], envelope: Envelope, staging: Staging
@@ -106,35 +109,10 @@ def publish(
     placement = staging.join(stored)
     if len(stored.rows):
         table["offset"][stored.rows["chunk"]] = placement.positions
-    tail, has_vlmeta = build_tail(table, envelope)
+    tail, has_vlmeta = envelope.tail(table)
     data_len = 0 if envelope.sparse else placement.data_nbytes
     frame_len = len(envelope.head) + data_len + len(tail)
     head = with_new_tail(
         envelope.head, cbytes=placement.data_nbytes, frame_len=frame_len, has_vlmeta=has_vlmeta
     )
     staging.publish(placement, head, tail)
-
-
-def build_tail(table: NDArray[Any], envelope: Envelope) -> tuple[bytes, bool]:
-    """Build index and trailer, with checksums where there are chunks; tell if there is vlmeta."""
-    vlmeta = envelope.vlmeta
-    if not len(table):
-        # of a frame without chunks, to which some may be appended
-        vlmeta = {**vlmeta, **_statistics_entry(table, vlmeta, record_digest(b""))}
-        return build_trailer(Trailer(vlmeta, b"")), bool(vlmeta)
-    index = build_index(table["offset"]) + envelope.marks
-    stored = table[stored_chunks(table["offset"])]
-    if "digest" not in (table.dtype.names or ()) or not has_room(vlmeta, len(stored)):
-        return index + build_trailer(Trailer(vlmeta, b"")), bool(vlmeta)
-    bound = partial(_statistics_entry, stored, vlmeta)
-    return build_stamped_tail(index, vlmeta, envelope.array_meta, stored["digest"], bound), True
-
-
-def _statistics_entry(
-    stored: NDArray[Any], vlmeta: Mapping[str, bytes], digest: bytes
-) -> Mapping[str, bytes]:
-    """Build the statistics of a frame whose record of checksums has a digest, if they have room."""
-    has_some = "statistics" in (stored.dtype.names or ())
-    if not has_some or not has_room_for_statistics(vlmeta, len(stored)):
-        return {}
-    return {STATISTICS_NAME: build_statistics(stored["statistics"], digest)}
