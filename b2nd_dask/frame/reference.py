@@ -282,7 +282,8 @@ class FrameReference:
     def expected_reads(self, axes: tuple[range, ...]) -> Iterator[Item]:
         """What reading a region requests first of a store; nothing where no prefetch can help."""
         # one that was closed meanwhile is opened by whoever reads it: that takes requests
-        if self.is_remote and (opened := self._opened_here) is not None:
+        opened = process_cache().known(self.location, self.version) if self.is_remote else None
+        if opened is not None:
             yield from expected_reads(replace(opened, verify=self._verify), axes)
 
     def read_points(self, coords: tuple[NDArray[np.int64], ...]) -> NDArray[Any]:
@@ -326,12 +327,6 @@ class FrameReference:
             return state.parsed
         opened = process_cache().known(self.location, self.version)
         return opened.parsed if opened else None
-
-    @property
-    def _opened_here(self) -> OpenedFrame | None:
-        state = self._own_state
-        found = state.opened() if state else None
-        return found or process_cache().known(self.location, self.version)
 
     @property
     def _known(self) -> _State:

@@ -18,10 +18,10 @@ from numpy.typing import NDArray
 
 from b2nd_dask.errors import StaleFrameError
 from b2nd_dask.format.grid import Grid
-from b2nd_dask.format.history import History, PastUpdate
+from b2nd_dask.format.history import UNKNOWN, History, PastUpdate
 from b2nd_dask.format.integrity import ChecksumState
 from b2nd_dask.frame.open.opening import ParsedFrame
-from b2nd_dask.frame.open.validity import has_lost_updates, state_token, updates_since
+from b2nd_dask.frame.open.validity import state_token, updates_since
 from b2nd_dask.frame.write.new_frame import FramePlan
 from b2nd_dask.storage import CHANGED, Identity, is_same_file
 
@@ -115,10 +115,9 @@ def require_disjoint(
         Other software changed the frame, it was replaced, others wrote the same chunks, or it was
         appended to and this is an append too.
     """
-    since = updates_since(present.history, base.token)
-    if base.token == state_token(present):
-        since = ()
-    lost = since is None and has_lost_updates(present.history)
+    since = updates_since(present, base.token)
+    # the oldest updates are left out of a long history
+    lost = since is None and bool(present.history.updates) and present.history.base == UNKNOWN
     if not _is_same_array(base, plan, present) or (since is None and not lost):
         raise StaleFrameError(CHANGED, path=label)
     if base.shape != present.grid.shape and base.shape != plan.grid.shape:

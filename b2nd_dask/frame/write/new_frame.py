@@ -225,11 +225,6 @@ def pack_entries(entries: Mapping[str, Any] | None, *, compressed: bool) -> Mapp
     return pack_metadata(entries or {}, compressed=compressed)
 
 
-def users_names(vlmeta: Mapping[str, Any]) -> list[str]:
-    """Names of vlmeta entries, without the frame's own."""
-    return list(users_vlmeta(vlmeta))
-
-
 def check_storable(dtype: np.dtype[Any]) -> None:
     """Raise TypeError, with what to do, for a dtype that a frame cannot hold."""
     reason = not_stored(dtype)
