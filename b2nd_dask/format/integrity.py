@@ -33,12 +33,10 @@ from b2nd_dask.format.index import OffsetIndex, stored_chunks
 from b2nd_dask.format.metalayers import MAX_METALAYERS, OWN_VLMETA, RECORD_NAME, STATISTICS_NAME
 from b2nd_dask.format.statistics import MAX_ROW_NBYTES, build_statistics
 from b2nd_dask.format.trailer import (
-    Trailer,
     build_trailer,
     fingerprint_matches,
     has_no_fingerprint,
     is_as_built,
-    with_fingerprint,
 )
 from b2nd_dask.format.values import most_unpacked, pack_value, unpack_entry, unpack_value
 
@@ -334,7 +332,7 @@ def build_tail(
     columns, entries, record = stored.dtype.names or (), dict(vlmeta), b""
     if index:
         if "digest" not in columns or not has_room(vlmeta, len(stored)):
-            return index + build_trailer(Trailer(vlmeta, b"")), bool(vlmeta)
+            return index + build_trailer(vlmeta), bool(vlmeta)
         digests = stored["digest"].astype(_DIGEST).tobytes()
         values = (_VERSION, array_meta, _index_digest(index), digests)
         record = pack_value(dict(zip(_KEYS, values, strict=True)))
@@ -343,5 +341,4 @@ def build_tail(
         index = index[: _STAMP.start] + _stamp_of(record) + index[_STAMP.stop :]
     if "statistics" in columns and has_room(vlmeta, len(stored), statistics=True):
         entries[STATISTICS_NAME] = build_statistics(stored["statistics"], _record_digest(record))
-    write = with_fingerprint if record else build_trailer
-    return index + write(Trailer(entries, b"")), bool(entries)
+    return index + build_trailer(entries, fingerprint=bool(record)), bool(entries)

@@ -168,7 +168,8 @@ class StatisticsEntry:
     @cached_property
     def _judged(self) -> tuple[ChunkStatistics | None, str]:
         try:
-            value = unpack_value(unpack_entry(self.entry, self._most_nbytes()))
+            most = _ROOM + MAX_ROW_NBYTES * self.index.nstored
+            value = unpack_value(unpack_entry(self.entry, most))
             if not is_own_value(STATISTICS_NAME, value):
                 return None, "it is no map of the known keys"
             if value["version"] != _VERSION:
@@ -182,9 +183,6 @@ class StatisticsEntry:
             return self._parsed(value["columns"])
         except (B2ndError, TypeError, ValueError) as error:
             return None, f"it cannot be read ({error})"
-
-    def _most_nbytes(self) -> int:
-        return _ROOM + MAX_ROW_NBYTES * self.index.nstored
 
     def _parsed(self, raw: bytes) -> tuple[ChunkStatistics | None, str]:
         nstored, row = self.index.nstored, statistics_row(self.dtype)
@@ -207,8 +205,7 @@ class StatisticsEntry:
         most = math.prod(self.grid.chunks)
         if nstored and max(stored.nans.max(), stored.nonzeros.max()) > most:
             return None, f"it counts more than the {most} elements of a chunk"
-        statistics = spread_to_all(stored, self.index, self.grid)
-        return statistics, ""
+        return spread_to_all(stored, self.index, self.grid), ""
 
 
 def build_statistics(rows: NDArray[Any], record_digest: bytes) -> bytes:

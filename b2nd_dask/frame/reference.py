@@ -21,7 +21,6 @@ from b2nd_dask.format.values import MetaView
 from b2nd_dask.frame.open.cache import process_cache
 from b2nd_dask.frame.open.opening import OWN_METALAYERS, OpenedFrame, ParsedFrame, Verify
 from b2nd_dask.frame.open.validity import (
-    is_current,
     require_checksums,
     require_current,
     require_descendant,
@@ -173,7 +172,7 @@ class FrameReference:
     @cached_property
     def vlmeta(self) -> MetaView:
         """The user's variable-length metalayers as Python objects."""
-        return MetaView(self.parsed.trailer.vlmeta, self.location.label, compressed=True)
+        return MetaView(self.parsed.vlmeta, self.location.label, compressed=True)
 
     @property
     def statistics(self) -> ChunkStatistics | None:
@@ -208,7 +207,7 @@ class FrameReference:
     def _require_current(self, opened: OpenedFrame) -> None:
         if self._since is None:
             require_current(opened)
-        elif not is_current(opened):
+        elif not opened.is_current():
             # what was read of it is there still: updates only add
             require_descendant(process_cache().present(self.location), state_token(opened.parsed))
 
@@ -257,7 +256,7 @@ class FrameReference:
     def has_statistics(self) -> bool:
         """Whether there may be statistics: False only where this process knows of none."""
         parsed = self._parsed_here
-        return parsed is None or parsed.has_statistics
+        return parsed is None or parsed.statistics_entry is not None
 
     def pruned_share(self, predicate: Predicate) -> float:
         """Which part of the chunks a predicate prunes; 0 where that is not known here.

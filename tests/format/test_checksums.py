@@ -24,7 +24,7 @@ from b2nd_dask.format.integrity import (
     require_digest,
 )
 from b2nd_dask.format.metalayers import RECORD_NAME, is_own_value, users_vlmeta
-from b2nd_dask.format.trailer import Trailer, build_trailer, parse_trailer
+from b2nd_dask.format.trailer import build_trailer, parse_trailer
 from tests.format.by_hand import changed, frame_bytes, parts_of
 
 VALUES = np.random.default_rng(6).random((30, 20))
@@ -52,12 +52,12 @@ def by_hand(index_chunk: bytes = PARTS.index, **fields: object) -> tuple[bytes, 
     stamped = changed(index_chunk, 23, b"\xb2" + xxhash.xxh3_64(raw).digest()[:5])
     entry = blosc2.compress2(raw, clevel=0, typesize=1, filters=[], codec=blosc2.Codec.ZSTD)
     assert len(entry) == len(raw) + 32
-    covered = build_trailer(Trailer({RECORD_NAME: bytes(entry)}, bytes(16)))[:-16]
+    covered = build_trailer({RECORD_NAME: bytes(entry)}, fingerprint=True)[:-16]
     return stamped, covered + xxhash.xxh3_128(covered).digest()
 
 
 def judged(index: bytes, trailer: bytes, head: bytes = HEAD, header=None) -> Integrity:
-    vlmeta = parse_trailer(trailer).vlmeta
+    vlmeta = parse_trailer(trailer)
     now = header or parse_header(head + RAW[len(head) :], len(RAW))
     return parse_integrity(index, trailer, vlmeta, head, now, INDEX)
 
@@ -179,8 +179,8 @@ def test_a_record_copied_from_another_frame() -> None:
 
 def test_a_record_of_another_name() -> None:
     stamped, trailer = by_hand()
-    entry = parse_trailer(trailer).vlmeta[RECORD_NAME]
-    renamed = build_trailer(Trailer({"b2nd.xxh4": entry}, b""))
+    entry = parse_trailer(trailer)[RECORD_NAME]
+    renamed = build_trailer({"b2nd.xxh4": entry})
     found = judged(stamped, renamed)
     assert found.checksum_state is ChecksumState.ABSENT
     assert found.remedy
@@ -193,7 +193,7 @@ def test_a_record_that_unpacks_to_more_than_it_can_need() -> None:
     raw = bytes(10**6)
     bomb = {RECORD_NAME: bytes(blosc2.compress2(raw, typesize=1))}
     stamped = changed(PARTS.index, 23, b"\xb2" + xxhash.xxh3_64(raw).digest()[:5])
-    found = judged(stamped, build_trailer(Trailer(bomb, b"")))
+    found = judged(stamped, build_trailer(bomb))
     assert found.checksum_state is ChecksumState.ABSENT
     assert found.remedy
 

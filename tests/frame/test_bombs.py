@@ -20,7 +20,7 @@ from b2nd_dask.format.grid import Grid
 from b2nd_dask.format.header import FrameHeader, build_header
 from b2nd_dask.format.index import build_index
 from b2nd_dask.format.integrity import build_tail
-from b2nd_dask.format.trailer import Trailer, build_trailer
+from b2nd_dask.format.trailer import build_trailer
 from b2nd_dask.format.values import unpack_value
 from b2nd_dask.frame.array import reference_of
 from tests.limited import run_limited
@@ -45,7 +45,7 @@ def frame_around(
     vlmeta: dict[str, bytes] | None = None,
 ) -> bytes:
     """Put a frame of bytes together."""
-    trailer = build_trailer(Trailer(vlmeta or {}, b""))
+    trailer = build_trailer(vlmeta or {})
     if sealed:
         meta = build_array_meta(grid, np.dtype("u1"))
         nothing = np.empty(0, [("digest", "<u8")])

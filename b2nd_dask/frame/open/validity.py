@@ -8,8 +8,7 @@ import warnings
 from b2nd_dask.errors import ChecksumError, StaleFrameError, level_of_caller
 from b2nd_dask.format.history import TOKEN_NBYTES, PastUpdate
 from b2nd_dask.format.integrity import ChecksumState
-from b2nd_dask.frame.open.opening import NOT_SHARED, OUTDATED, OpenedFrame, ParsedFrame
-from b2nd_dask.processes import unseen
+from b2nd_dask.frame.open.opening import OUTDATED, OpenedFrame, ParsedFrame
 
 
 def state_token(parsed: ParsedFrame) -> bytes:
@@ -82,22 +81,6 @@ def warn_of_remedy(opened: OpenedFrame) -> None:
     )
 
 
-def is_current(opened: OpenedFrame) -> bool:
-    """Whether an opened frame is still what its location holds.
-
-    Raises
-    ------
-    FileNotFoundError, PermissionError
-        The path of a local frame is not there, in this process.
-    """
-    try:
-        return opened.is_current()
-    except (FileNotFoundError, NotADirectoryError, PermissionError) as error:
-        if not opened.reader.identity_is_cheap:
-            raise
-        raise unseen(error, opened.reader.label, NOT_SHARED) from None
-
-
 def require_current(opened: OpenedFrame) -> None:
     """Check that an opened frame is still what its location holds.
 
@@ -106,7 +89,7 @@ def require_current(opened: OpenedFrame) -> None:
     StaleFrameError
         It is not.
     FileNotFoundError, PermissionError
-        As for `is_current`.
+        As for `OpenedFrame.is_current`.
     """
-    if not is_current(opened):
+    if not opened.is_current():
         raise StaleFrameError(OUTDATED, path=opened.reader.label)

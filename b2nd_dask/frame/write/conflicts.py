@@ -151,12 +151,12 @@ def history_with(present: ParsedFrame, key: str, box: ChunkBox, grid: Grid) -> H
     """Add an update to the history of a frame, of which `grid` is the one after the update."""
     past = present.history
     base = past.base if past.updates else state_token(present)
-    updates = [_moved(update, present.grid, grid) for update in past.updates]
-    first, last = 1, 0
-    if not box.is_empty:
-        first, last = box.chunks(grid)[[0, -1]].tolist()
+    earlier = (
+        PastUpdate(update.key, update.published, *_ends(_box_of(update, present.grid), grid))
+        for update in past.updates
+    )
     now = time.time_ns() // 1_000_000
-    return History(base, (*updates, PastUpdate(key, now, first, last)))
+    return History(base, (*earlier, PastUpdate(key, now, *_ends(box, grid))))
 
 
 def renumbered(chunks: NDArray[np.int64], before: Grid, after: Grid) -> NDArray[np.int64]:
@@ -207,13 +207,13 @@ def _box_of(update: PastUpdate, grid: Grid) -> ChunkBox:
     return ChunkBox.between(update.first, update.last, grid)
 
 
-def _moved(update: PastUpdate, before: Grid, after: Grid) -> PastUpdate:
-    """Number the chunks of an earlier update in a larger grid."""
-    if update.last < update.first:
-        return update
-    ends = np.array([update.first, update.last], np.int64)
-    first, last = renumbered(ends, before, after).tolist()
-    return update._replace(first=first, last=last)
+def _ends(box: ChunkBox, grid: Grid) -> tuple[int, int]:
+    """Number the first and the last chunk of a box; the last is smaller where there are none."""
+    if box.is_empty:
+        return 1, 0
+    cells = tuple(np.array([a, b - 1]) for a, b in zip(box.start, box.stop, strict=True))
+    numbers = _numbers(cells, grid.counts).tolist()
+    return numbers[0], numbers[-1]
 
 
 def _numbers(cells: tuple[NDArray[Any], ...], counts: tuple[int, ...]) -> NDArray[np.int64]:

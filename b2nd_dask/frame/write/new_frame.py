@@ -36,7 +36,7 @@ from b2nd_dask.format.metalayers import (
     users_vlmeta,
 )
 from b2nd_dask.format.statistics import supports_statistics
-from b2nd_dask.format.trailer import Trailer, build_trailer
+from b2nd_dask.format.trailer import build_trailer
 from b2nd_dask.format.values import pack_metadata
 from b2nd_dask.frame.open.opening import OWN_METALAYERS
 from b2nd_dask.frame.write.records import row_dtype
@@ -141,7 +141,7 @@ class FramePlan:
 
     def empty_frame(self) -> bytes:
         """Build the header and the trailer of the frame, without an index."""
-        trailer = build_trailer(Trailer(self.vlmeta, b""))
+        trailer = build_trailer(self.vlmeta)
         length = len(self.header()) + len(trailer)
         return self.header(frame_len=length, has_vlmeta=bool(self.vlmeta)) + trailer
 

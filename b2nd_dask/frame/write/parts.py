@@ -31,7 +31,6 @@ from b2nd_dask.frame.write.records import (
     ChunkRecords,
     are_as_staged,
     body_of,
-    manifest_name,
     merge_records,
     put_manifest,
     read_manifests,
@@ -137,7 +136,7 @@ def pending_at(location: Location) -> PendingFrame:
         meta = array_meta_of(header.metalayers)
         dtype = meta.dtype or np.dtype(f"V{header.typesize}")
         grid = Grid(meta.shape, meta.chunks, meta.blocks, dtype.itemsize)
-        vlmeta = parse_trailer(frame[header_len_of(frame) :]).vlmeta
+        vlmeta = parse_trailer(frame[header_len_of(frame) :])
     except FrameFormatError as error:
         raise error.located(path=area.label) from None
     plan = FramePlan.of_header(header, grid, dtype, vlmeta, stats=bool(flags & _STATS))
@@ -193,7 +192,7 @@ class Part(Transaction):
             with staging.exclusive():
                 self._require_pending()
                 if len(wanted):
-                    others = [other for other in _boxes(staging, grid) if other != self.box]
+                    others = [other for other in _names(staging, grid) if other != self.box]
                     _require_apart(((self.box, other) for other in others), grid, staging.label)
                     put_manifest(records, staging, fsync=True)
         return staging.label
@@ -282,9 +281,8 @@ def commit(urlpath: Any, *, fill: Any = None, storage_options: Any = None) -> Fr
 
 def _manifests(staging: Staging, grid: Grid) -> dict[ChunkBox, bytes]:
     """The manifests of all parts."""
-    boxes = _boxes(staging, grid)
-    names = [manifest_name(*box.chunks(grid)[[0, -1]].tolist()) for box in boxes]
-    return dict(zip(boxes, read_manifests(names, staging.get), strict=True))
+    names = _names(staging, grid)
+    return dict(zip(names, read_manifests(list(names.values()), staging.get), strict=True))
 
 
 def _records_of_all(
@@ -365,13 +363,13 @@ def _element(fill: Any, dtype: np.dtype[Any]) -> NDArray[Any]:
     return element
 
 
-def _boxes(staging: Staging, grid: Grid) -> list[ChunkBox]:
-    """The boxes of all parts that are staged."""
+def _names(staging: Staging, grid: Grid) -> dict[ChunkBox, str]:
+    """The names of the manifests of all parts that are staged, by their boxes."""
     named = filter(None, map(MANIFEST.fullmatch, staging.names()))
-    ends = sorted((int(match[1], 16), int(match[2], 16)) for match in named)
-    numbers = (pair for pair in ends if pair[0] <= pair[1] < grid.nchunks)
-    boxes = (ChunkBox.between(first, last, grid) for first, last in numbers)
-    return [box for box in boxes if not box.is_empty]
+    ends = sorted((int(match[1], 16), int(match[2], 16), match[0]) for match in named)
+    possible = (row for row in ends if row[0] <= row[1] < grid.nchunks)
+    boxes = ((ChunkBox.between(first, last, grid), name) for first, last, name in possible)
+    return {box: name for box, name in boxes if not box.is_empty}
 
 
 def _read_part(box: ChunkBox, manifest: bytes, plan: FramePlan, label: str) -> ChunkRecords:
