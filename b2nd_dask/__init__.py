@@ -33,8 +33,7 @@ if _TYPE_CHECKING:
     from b2nd_dask.format.index import ChunkKind
     from b2nd_dask.frame.access import open_b2nd
     from b2nd_dask.frame.array import Frame
-    from b2nd_dask.frame.compact import compact
-    from b2nd_dask.frame.seal import add_stats, seal
+    from b2nd_dask.frame.upkeep import add_stats, compact, seal
     from b2nd_dask.frame.verify import Verification, verify
     from b2nd_dask.frame.write.parts import commit
     from b2nd_dask.graph.persist import persist_compressed
@@ -89,9 +88,9 @@ _MODULES = {
     "StagingInfo": "storage",
     "Target": "graph.plan.plan",
     "Verification": "frame.verify",
-    "add_stats": "frame.seal",
+    "add_stats": "frame.upkeep",
     "commit": "frame.write.parts",
-    "compact": "frame.compact",
+    "compact": "frame.upkeep",
     "convert": "edges.convert.convert",
     "create": "graph.write.parts",
     "from_b2nd": "graph.read.from_b2nd",
@@ -102,7 +101,7 @@ _MODULES = {
     "plot": "plot",
     "rechunk": "graph.write.rechunk",
     "remove_staging": "storage",
-    "seal": "frame.seal",
+    "seal": "frame.upkeep",
     "to_b2nd": "graph.write.to_b2nd",
     "verify": "frame.verify",
 }

@@ -20,7 +20,11 @@ from b2nd_dask.errors import FrameFormatError
 RECORD_NAME = "b2nd.xxh3"
 #: The statistics of the chunks (docs/statistics.md, Entry).
 STATISTICS_NAME = "b2nd.stats"
-OWN_VLMETA = (RECORD_NAME, STATISTICS_NAME)
+#: Both are maps, with these keys.
+OWN_VLMETA = {
+    RECORD_NAME: ("version", "array", "index", "chunks"),
+    STATISTICS_NAME: ("version", "record", "dtype", "columns", "digest"),
+}
 
 #: C-Blosc2 opens no frame with more metalayers, and breaks on writing more vlmetalayers
 #: (docs/format.md, Metalayers).
@@ -143,3 +147,8 @@ def users_vlmeta(vlmeta: Mapping[str, _Value]) -> dict[str, _Value]:
     copies them, too.
     """
     return {name: value for name, value in vlmeta.items() if name not in OWN_VLMETA}
+
+
+def is_own_value(name: str, value: object) -> bool:
+    """Whether a value of vlmeta, as python-blosc2 lists it, is the frame's own entry."""
+    return isinstance(value, Mapping) and set(value) >= set(OWN_VLMETA[name])

@@ -21,7 +21,7 @@ from b2nd_dask.format.chunk.compression import Compression
 from b2nd_dask.format.grid import Grid
 from b2nd_dask.format.header import FrameHeader, build_header
 from b2nd_dask.format.index import build_index
-from b2nd_dask.format.trailer import Trailer, build_trailer
+from b2nd_dask.format.trailer import build_trailer
 
 
 def decode_shaped_chunk(
@@ -64,7 +64,7 @@ def _one_chunk_frame(chunk: bytes, header: FrameHeader, grid: Grid) -> bytes:
     """Wrap one chunk into a frame of shape `grid.chunks`, with elements of raw bytes."""
     alone = Grid(grid.chunks, grid.chunks, grid.blocks, grid.itemsize)
     meta = build_array_meta(alone, np.dtype(f"V{grid.itemsize}"))
-    index, trailer = build_index(np.zeros(1, np.int64)), build_trailer(Trailer({}, b""))
+    index, trailer = build_index(np.zeros(1, np.int64)), build_trailer({})
     fields = replace(
         header,
         sparse=False,

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 import xxhash
 
@@ -21,8 +20,7 @@ from b2nd_dask.format.metalayers import build_metalayers, parse_metalayers
 MIN_TRAILER_LEN = 35
 #: Behind the vlmetalayers: 0xce, u32 trailer length, 0xd8, fingerprint type, 16 bytes.
 TAIL_LEN = 23
-#: Bytes of a fingerprint by its type.
-_FINGERPRINT_LEN = {0: 0, 1: 4, 2: 8, 3: 16}
+#: Type of a fingerprint; the largest that there is.
 _XXH3_128 = 3
 #: Room for a fingerprint; it ends the trailer.
 _ROOM = 16
@@ -31,16 +29,6 @@ _ROOM = 16
 KEY_NBYTES = 8
 _WRITE_ID_MAGIC = b"b2ndmark"
 WRITE_ID_NBYTES = len(_WRITE_ID_MAGIC) + KEY_NBYTES
-
-
-@dataclass(frozen=True, slots=True)
-class Trailer:
-    """What stands behind the index chunk."""
-
-    vlmeta: Mapping[str, bytes]
-    """Variable-length metalayers by name: each a compressed chunk of a msgpack value."""
-    fingerprint: bytes
-    """0, 4, 8 or 16 bytes. Upstream neither writes nor checks one: 0 bytes in its files."""
 
 
 def trailer_len_of(tail: bytes, room: int) -> int:
@@ -84,13 +72,13 @@ def check_trailer_start(buf: bytes) -> None:
         raise FrameFormatError(f"a trailer starts with 94 01 93, not {buf[:3].hex(' ')}", offset=0)
 
 
-def parse_trailer(buf: bytes) -> Trailer:
-    """Read a whole trailer.
+def parse_trailer(buf: bytes) -> dict[str, bytes]:
+    """Read a whole trailer, of as many bytes as `trailer_len_of` says.
 
-    Parameters
-    ----------
-    buf : bytes
-        As many bytes as `trailer_len_of` says.
+    Returns
+    -------
+    dict of str to bytes
+        Variable-length metalayers by name: each a compressed chunk of a msgpack value.
 
     Raises
     ------
@@ -100,23 +88,17 @@ def parse_trailer(buf: bytes) -> Trailer:
     check_trailer_start(buf)
     vlmeta = parse_metalayers(buf, 3, len(buf) - TAIL_LEN)
     kind = buf[-17]
-    if kind not in _FINGERPRINT_LEN:
+    if kind > _XXH3_128:
         raise FrameFormatError(f"fingerprint type {kind}, known are 0 to 3", offset=len(buf) - 17)
-    return Trailer(vlmeta, buf[len(buf) - _ROOM :][: _FINGERPRINT_LEN[kind]])
+    return vlmeta
 
 
-def build_trailer(trailer: Trailer) -> bytes:
-    """Write a trailer."""
-    section = build_metalayers(dict(trailer.vlmeta), 2, counted_from=3)
-    kind = {length: kind for kind, length in _FINGERPRINT_LEN.items()}[len(trailer.fingerprint)]
-    tail = struct.pack(">BIBB", 0xCE, 2 + len(section) + TAIL_LEN, 0xD8, kind)
-    return b"\x94\x01" + section + tail + trailer.fingerprint.ljust(_ROOM, b"\0")
-
-
-def with_fingerprint(trailer: Trailer) -> bytes:
-    """Write a trailer with a fingerprint of all bytes before it, whatever it had."""
-    covered = build_trailer(Trailer(trailer.vlmeta, bytes(_ROOM)))[:-_ROOM]
-    return covered + xxhash.xxh3_128_digest(covered)
+def build_trailer(vlmeta: Mapping[str, bytes], *, fingerprint: bool = False) -> bytes:
+    """Write a trailer; with a fingerprint of all bytes before it, which upstream does not write."""
+    section = build_metalayers(dict(vlmeta), 2, counted_from=3)
+    kind, length = _XXH3_128 if fingerprint else 0, 2 + len(section) + TAIL_LEN
+    covered = b"\x94\x01" + section + struct.pack(">BIBB", 0xCE, length, 0xD8, kind)
+    return covered + (xxhash.xxh3_128_digest(covered) if fingerprint else bytes(_ROOM))
 
 
 def has_no_fingerprint(trailer: bytes) -> bool:
@@ -132,8 +114,7 @@ def fingerprint_matches(trailer: bytes) -> bool:
 
 def is_as_built(trailer: bytes, vlmeta: Mapping[str, bytes]) -> bool:
     """Whether a trailer is, up to the fingerprint, what every writer writes for its entries."""
-    built = build_trailer(Trailer(vlmeta, b""))
-    return built[: -1 - _ROOM] == trailer[: -1 - _ROOM]
+    return build_trailer(vlmeta)[: -1 - _ROOM] == trailer[: -1 - _ROOM]
 
 
 def build_write_id(key: str) -> bytes:

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from b2nd_dask.format.chunk.compression import cparams_of
 from b2nd_dask.format.values import MetaView
-from b2nd_dask.frame.frame_stats import FrameStats
+from b2nd_dask.frame.frame_stats import ChunkStats, FrameStats
 from b2nd_dask.frame.info import FrameInfo, info_of
 from b2nd_dask.frame.read.buffers import writable
 from b2nd_dask.frame.read.region import own_threads
@@ -166,9 +166,10 @@ class Frame:
         ``to_b2nd(..., stats=True)`` writes them, and `b2nd_dask.add_stats` adds them. A change by
         other software makes them void.
         """
-        reference = self._reference
-        columns = reference.statistics
-        return None if columns is None else FrameStats(columns, reference.grid, self.dtype)
+        columns, native = self._reference.statistics, self.dtype.newbyteorder("=")
+        if columns is None:
+            return None
+        return FrameStats(ChunkStats(columns, self._reference.grid, native))
 
     @property
     def version(self) -> str:

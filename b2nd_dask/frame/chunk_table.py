@@ -12,16 +12,15 @@ from numpy.typing import NDArray
 
 from b2nd_dask.errors import B2ndError
 from b2nd_dask.format.chunk.chunk_header import (
-    HEADER_LEN,
     ChunkHeader,
     Special,
     longest_chunk,
     parse_chunk_header,
 )
 from b2nd_dask.format.index import ChunkKind, stored_chunks
-from b2nd_dask.frame.open.opening import OpenedFrame
+from b2nd_dask.frame.read.scan import chunk_heads
 from b2nd_dask.frame.reference import FrameReference
-from b2nd_dask.storage import CHUNK_MEMBER, Span, chunk_member
+from b2nd_dask.storage import CHUNK_MEMBER, chunk_member
 
 #: The kind of a stored chunk that repeats one value; `ChunkKind` has the others.
 ONE_VALUE = int(Special.REPEATED)
@@ -31,8 +30,6 @@ MOST_HEADERS, MOST_FILES = 10_000, 2_000
 
 _BUILTIN = {0: "blosclz", 1: "lz4", 3: "zlib", 4: "zstd"}
 _AS_IS, _NO_CODEC, _UNREADABLE = "stored as is", "one value", "unreadable"
-#: Chunks whose headers are read together.
-_AT_ONCE = 1024
 
 
 @dataclass(frozen=True, eq=False)
@@ -88,25 +85,22 @@ def chunk_table(reference: FrameReference, most: int | None = None) -> ChunkTabl
     """
     parsed = reference.parsed
     kinds, index = reference.chunk_kinds(), parsed.index
-    stored = stored_chunks(index.offsets) if index.nstored else np.empty(0, np.int64)
+    stored = stored_chunks(index.offsets)
     grid, sparse = parsed.grid, parsed.header.sparse
     longest = longest_chunk(grid.chunk_nbytes, grid.block_nbytes) if grid.nchunks else 0
     nbytes = np.empty(0, np.int64)
     if len(stored) and not sparse:
         starts, stops = index.extents(stored)
         nbytes = np.minimum(stops - starts, longest)
-    if not len(stored) or not reads_headers(reference, len(stored), most):
+    is_too_much = reference.is_remote or (most is not None and len(stored) > most)
+    if not len(stored) or is_too_much:
         none = None if len(stored) else np.empty(0, np.uint8)
         return ChunkTable(kinds, stored, nbytes, none, (), grid.chunk_nbytes)
     available = np.full(len(stored), longest) if sparse else nbytes
     with reference.reading() as (opened, _):
-        headers = _headers(opened, stored, available)
+        heads = chunk_heads(opened, stored, is_lenient=True)
+        headers = [_parsed(*each) for each in zip(heads, available.tolist(), strict=True)]
     return _of_headers(kinds, stored, available, headers, grid.chunk_nbytes)
-
-
-def reads_headers(reference: FrameReference, count: int, most: int | None) -> bool:
-    """Whether `chunk_table` reads the headers of so many chunks."""
-    return not reference.is_remote and (most is None or count <= most)
 
 
 def most_headers(reference: FrameReference) -> int:
@@ -146,30 +140,8 @@ def _is_left(name: str, used: set[str]) -> bool:
     return CHUNK_MEMBER.fullmatch(name) is not None and name not in used
 
 
-def _headers(
-    opened: OpenedFrame, stored: NDArray[np.int64], available: NDArray[np.int64]
-) -> list[ChunkHeader | None]:
-    """Read the headers of chunks; None for one that is damaged or missing."""
-    offsets = opened.parsed.index.offsets[stored]
-    if opened.parsed.header.sparse:
-        heads = [_head_of_member(opened, number) for number in offsets.tolist()]
-    else:
-        starts = (offsets + opened.parsed.header.header_len).tolist()
-        heads = []
-        for first in range(0, len(starts), _AT_ONCE):
-            spans = [Span(at, at + HEADER_LEN) for at in starts[first : first + _AT_ONCE]]
-            heads += opened.reader.read(spans)
-    return [_parsed(head, most) for head, most in zip(heads, available.tolist(), strict=True)]
-
-
-def _head_of_member(opened: OpenedFrame, number: int) -> bytes:
-    try:
-        return opened.reader.read([Span(0, HEADER_LEN)], chunk_member(number))[0]
-    except (B2ndError, OSError):
-        return b""
-
-
 def _parsed(head: bytes, available: int) -> ChunkHeader | None:
+    """Parse the header of a chunk; None for one that is damaged or missing."""
     try:
         return parse_chunk_header(head, available)
     except B2ndError:

@@ -16,8 +16,8 @@ from b2nd_dask.format.integrity import chunk_digest
 from b2nd_dask.frame.open.opening import OpenedFrame, parse_frame
 from b2nd_dask.frame.read.decode import Fill
 from b2nd_dask.frame.read.region import read_region
-from b2nd_dask.frame.write.commit import Envelope, build_tail
 from b2nd_dask.frame.write.new_frame import FramePlan, check_storable, halved, plan_frame
+from b2nd_dask.frame.write.transaction import Envelope
 from b2nd_dask.frame.write.writer import encode_elements
 from b2nd_dask.processes import reduced
 from b2nd_dask.storage import Location
@@ -162,8 +162,8 @@ def _frame_of(elements: NDArray[Any], plan: FramePlan) -> bytes:
         payloads.append(encoded)
         cbytes += len(encoded)
     head = plan.header()
-    envelope = Envelope(head, plan.sparse, plan.own_meta["b2nd"], plan.vlmeta, marks=b"")
-    tail, has_vlmeta = build_tail(table, envelope)
+    envelope = Envelope(head, plan.sparse, plan.own_meta["b2nd"], plan.vlmeta)
+    tail, has_vlmeta = envelope.tail(table)
     frame_len = len(head) + cbytes + len(tail)
     head = with_new_tail(head, cbytes=cbytes, frame_len=frame_len, has_vlmeta=has_vlmeta)
     return b"".join([head, *payloads, tail])

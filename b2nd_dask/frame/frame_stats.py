@@ -26,68 +26,63 @@ class FrameStats:
     nothing is known of some chunks (see `chunks.known`).
     """
 
-    _columns: ChunkStatistics
-    _grid: Grid
-    _dtype: np.dtype[Any]
-
-    @cached_property
-    def chunks(self) -> ChunkStats:
-        """The same for each chunk: arrays of the shape of the chunk grid."""
-        return ChunkStats(self._columns, self._grid, self._dtype)
+    chunks: ChunkStats
+    """The same for each chunk: arrays of the shape of the chunk grid."""
 
     @property
     def min(self) -> Any:
         """Least element; NaN and NaT are left out."""
-        return self._end("least", np.min)
+        return self._end(self.chunks.min, np.min)
 
     @property
     def max(self) -> Any:
         """Greatest element; NaN and NaT are left out."""
-        return self._end("greatest", np.max)
+        return self._end(self.chunks.max, np.max)
 
     @cached_property
     def sum(self) -> Any:
         """Sum of the elements that are not NaN; of integers modulo 2**64, as NumPy's."""
-        if self._dtype.kind == "M" or not self._all_known:
+        dtype = self.chunks._dtype
+        if dtype.kind == "M" or not self._all_known:
             return None
         with np.errstate(all="ignore"):
-            total = np.add.reduce(self._columns.total)
-        return total if self._dtype.kind != "m" else total.astype(_native(self._dtype))
+            total = np.add.reduce(self.chunks._columns.total)
+        return total if dtype.kind != "m" else total.astype(dtype)
 
     @cached_property
     def mean(self) -> Any:
         """Mean of the elements that are not NaN."""
-        n = 0 if self.nans is None else self.size - self.nans
-        if not n or not _are_exact(self._columns, self._counts):
+        dtype, n = self.chunks._dtype, 0 if self.nans is None else self.size - self.nans
+        if not n or not self.chunks._exact.all():
             return None
-        if self._dtype.kind in "fc":
+        if dtype.kind in "fc":
             return self.sum / n
         # not modulo 2**64
-        total = sum(self._columns.total.tolist())
-        if self._dtype.kind in "mM":
+        total = sum(self.chunks._columns.total.tolist())
+        if dtype.kind in "mM":
             # rounded towards zero, as NumPy's means of time spans
             ticks = abs(total) // n * (1 if total > 0 else -1)
-            return np.array(ticks, np.int64).view(_native(self._dtype))[()]
+            return np.array(ticks, np.int64).view(dtype)[()]
         return np.float64(total / n)
 
     @property
     def size(self) -> int:
         """Elements, NaN among them."""
-        return math.prod(self._grid.shape)
+        return math.prod(self.chunks._grid.shape)
 
     @property
     def nans(self) -> int | None:
         """Elements that are NaN or NaT."""
-        return int(self._columns.nans.sum()) if self._all_known else None
+        return int(self.chunks._columns.nans.sum()) if self._all_known else None
 
     @property
     def nonzeros(self) -> int | None:
         """Elements that differ from zero, as NaN and NaT do."""
-        return int(self._columns.nonzeros.sum()) if self._all_known else None
+        return int(self.chunks._columns.nonzeros.sum()) if self._all_known else None
 
     def __repr__(self) -> str:
         values = ", ".join(f"{name}={text}" for name, text in self._texts())
-        unknown = len(self._columns.known) - np.count_nonzero(self._columns.known)
+        unknown = np.count_nonzero(~self.chunks.known)
         return f"<FrameStats {values}{f', {unknown} chunks unknown' * bool(unknown)}>"
 
     def _repr_html_(self) -> str:
@@ -104,17 +99,12 @@ class FrameStats:
 
     @cached_property
     def _all_known(self) -> bool:
-        return bool(self._columns.known.all())
+        return bool(self.chunks.known.all())
 
-    @cached_property
-    def _counts(self) -> NDArray[np.int64]:
-        return element_counts(self._grid)
-
-    def _end(self, name: str, choose: Any) -> Any:
-        if not self._all_known or not self._columns.has_range:
+    def _end(self, ends: NDArray[Any] | None, choose: Any) -> Any:
+        if ends is None or not self._all_known:
             return None
-        has_some = self._columns.nans < self._counts
-        found = getattr(self._columns, name)[has_some]
+        found = np.ma.compressed(ends)
         return choose(found) if len(found) else None
 
 
@@ -128,6 +118,7 @@ class ChunkStats:
     _columns: ChunkStatistics
     _grid: Grid
     _dtype: np.dtype[Any]
+    """Of the elements, in native byte order."""
 
     @property
     def known(self) -> NDArray[np.bool_]:
@@ -150,7 +141,7 @@ class ChunkStats:
         total = self._columns.total
         if self._dtype.kind == "M":
             return None
-        return self._masked(total if self._dtype.kind != "m" else total.view(_native(self._dtype)))
+        return self._masked(total if self._dtype.kind != "m" else total.view(self._dtype))
 
     @property
     def mean(self) -> NDArray[Any]:
@@ -158,14 +149,12 @@ class ChunkStats:
         n = np.maximum(1, self._flat_count - self._columns.nans)
         if self._dtype.kind in "mM":
             ticks = np.abs(self._columns.total) // n * np.sign(self._columns.total)
-            means: NDArray[Any] = ticks.view(_native(self._dtype))
+            means: NDArray[Any] = ticks.view(self._dtype)
         else:
             means = self._columns.total / n
         found = self._masked(means, some=True)
-        exact = _each_is_exact(self._columns, self._flat_count)
-        return np.ma.masked_array(
-            found, mask=np.ma.getmaskarray(found) | ~exact.reshape(found.shape)
-        )
+        inexact = ~self._exact.reshape(found.shape)
+        return np.ma.masked_array(found, mask=np.ma.getmaskarray(found) | inexact)
 
     @property
     def size(self) -> NDArray[np.int64]:
@@ -196,31 +185,18 @@ class ChunkStats:
             mask = mask | (self._columns.nans >= self._flat_count)
         return np.ma.masked_array(column.copy(), mask=mask).reshape(self._grid.counts)
 
-
-def _are_exact(columns: ChunkStatistics, counts: NDArray[np.int64]) -> bool:
-    return bool(_each_is_exact(columns, counts).all())
-
-
-def _each_is_exact(columns: ChunkStatistics, counts: NDArray[np.int64]) -> NDArray[np.bool_]:
-    """Whether sums of integers cannot have wrapped around."""
-    kind = columns.least.dtype.kind
-    if kind not in "iumM":
-        return np.ones(len(counts), bool)
-    low, high = (_as_floats(column) for column in (columns.least, columns.greatest))
-    # what is rounded below the most that fits may be above it
-    most = (2.0**64 if kind == "u" else 2.0**63) * (1 - 1e-12)
-    fit = np.maximum(np.abs(low), np.abs(high)) * counts < most
-    return fit | (columns.nans >= counts)
-
-
-def _as_floats(column: NDArray[Any]) -> NDArray[np.float64]:
-    native = column.astype(_native(column.dtype))
-    ticks: NDArray[Any] = native.view(np.int64) if native.dtype.kind in "mM" else native
-    return ticks.astype(np.float64)
-
-
-def _native(dtype: np.dtype[Any]) -> np.dtype[Any]:
-    return dtype.newbyteorder("=")
+    @cached_property
+    def _exact(self) -> NDArray[np.bool_]:
+        """Whether sums of integers cannot have wrapped around."""
+        kind, counts = self._dtype.kind, self._flat_count
+        if kind not in "iumM":
+            return np.ones(len(counts), bool)
+        ends = (e.astype(self._dtype) for e in (self._columns.least, self._columns.greatest))
+        low, high = ((e.view(np.int64) if kind in "mM" else e).astype(np.float64) for e in ends)
+        # what is rounded below the most that fits may be above it
+        most = (2.0**64 if kind == "u" else 2.0**63) * (1 - 1e-12)
+        fit = np.maximum(np.abs(low), np.abs(high)) * counts < most
+        return fit | (self._columns.nans >= counts)
 
 
 def _text(value: Any) -> str:

@@ -21,7 +21,6 @@ from b2nd_dask.format.values import MetaView
 from b2nd_dask.frame.open.cache import process_cache
 from b2nd_dask.frame.open.opening import OWN_METALAYERS, OpenedFrame, ParsedFrame, Verify
 from b2nd_dask.frame.open.validity import (
-    is_current,
     require_checksums,
     require_current,
     require_descendant,
@@ -173,7 +172,7 @@ class FrameReference:
     @cached_property
     def vlmeta(self) -> MetaView:
         """The user's variable-length metalayers as Python objects."""
-        return MetaView(self.parsed.trailer.vlmeta, self.location.label, compressed=True)
+        return MetaView(self.parsed.vlmeta, self.location.label, compressed=True)
 
     @property
     def statistics(self) -> ChunkStatistics | None:
@@ -208,7 +207,7 @@ class FrameReference:
     def _require_current(self, opened: OpenedFrame) -> None:
         if self._since is None:
             require_current(opened)
-        elif not is_current(opened):
+        elif not opened.is_current():
             # what was read of it is there still: updates only add
             require_descendant(process_cache().present(self.location), state_token(opened.parsed))
 
@@ -257,7 +256,7 @@ class FrameReference:
     def has_statistics(self) -> bool:
         """Whether there may be statistics: False only where this process knows of none."""
         parsed = self._parsed_here
-        return parsed is None or parsed.has_statistics
+        return parsed is None or parsed.statistics_entry is not None
 
     def pruned_share(self, predicate: Predicate) -> float:
         """Which part of the chunks a predicate prunes; 0 where that is not known here.
@@ -282,7 +281,8 @@ class FrameReference:
     def expected_reads(self, axes: tuple[range, ...]) -> Iterator[Item]:
         """What reading a region requests first of a store; nothing where no prefetch can help."""
         # one that was closed meanwhile is opened by whoever reads it: that takes requests
-        if self.is_remote and (opened := self._opened_here) is not None:
+        opened = process_cache().known(self.location, self.version) if self.is_remote else None
+        if opened is not None:
             yield from expected_reads(replace(opened, verify=self._verify), axes)
 
     def read_points(self, coords: tuple[NDArray[np.int64], ...]) -> NDArray[Any]:
@@ -326,12 +326,6 @@ class FrameReference:
             return state.parsed
         opened = process_cache().known(self.location, self.version)
         return opened.parsed if opened else None
-
-    @property
-    def _opened_here(self) -> OpenedFrame | None:
-        state = self._own_state
-        found = state.opened() if state else None
-        return found or process_cache().known(self.location, self.version)
 
     @property
     def _known(self) -> _State:

@@ -17,16 +17,14 @@ from b2nd_dask.format.index import parse_index, special_code
 from b2nd_dask.format.integrity import (
     ChecksumState,
     Integrity,
-    build_stamped_tail,
+    build_tail,
     chunk_digest,
-    digest_column,
     has_room,
-    is_record,
     parse_integrity,
     require_digest,
 )
-from b2nd_dask.format.metalayers import RECORD_NAME, users_vlmeta
-from b2nd_dask.format.trailer import Trailer, build_trailer, parse_trailer
+from b2nd_dask.format.metalayers import RECORD_NAME, is_own_value, users_vlmeta
+from b2nd_dask.format.trailer import build_trailer, parse_trailer
 from tests.format.by_hand import changed, frame_bytes, parts_of
 
 VALUES = np.random.default_rng(6).random((30, 20))
@@ -54,19 +52,20 @@ def by_hand(index_chunk: bytes = PARTS.index, **fields: object) -> tuple[bytes, 
     stamped = changed(index_chunk, 23, b"\xb2" + xxhash.xxh3_64(raw).digest()[:5])
     entry = blosc2.compress2(raw, clevel=0, typesize=1, filters=[], codec=blosc2.Codec.ZSTD)
     assert len(entry) == len(raw) + 32
-    covered = build_trailer(Trailer({RECORD_NAME: bytes(entry)}, bytes(16)))[:-16]
+    covered = build_trailer({RECORD_NAME: bytes(entry)}, fingerprint=True)[:-16]
     return stamped, covered + xxhash.xxh3_128(covered).digest()
 
 
 def judged(index: bytes, trailer: bytes, head: bytes = HEAD, header=None) -> Integrity:
-    vlmeta = parse_trailer(trailer).vlmeta
+    vlmeta = parse_trailer(trailer)
     now = header or parse_header(head + RAW[len(head) :], len(RAW))
     return parse_integrity(index, trailer, vlmeta, head, now, INDEX)
 
 
 def test_what_is_written_is_what_the_documentation_says() -> None:
     stamped, trailer = by_hand()
-    assert build_stamped_tail(PARTS.index, {}, META, DIGESTS) == stamped + trailer
+    table = np.array(DIGESTS, [("digest", "<u8")])
+    assert build_tail(PARTS.index, {}, META, table) == (stamped + trailer, True)
     found = judged(stamped, trailer)
     assert (found.checksum_state, found.reason, found.remedy) == (ChecksumState.VALID, "", "")
     assert found.stored.tolist() == DIGESTS.tolist()
@@ -180,8 +179,8 @@ def test_a_record_copied_from_another_frame() -> None:
 
 def test_a_record_of_another_name() -> None:
     stamped, trailer = by_hand()
-    entry = parse_trailer(trailer).vlmeta[RECORD_NAME]
-    renamed = build_trailer(Trailer({"b2nd.xxh4": entry}, b""))
+    entry = parse_trailer(trailer)[RECORD_NAME]
+    renamed = build_trailer({"b2nd.xxh4": entry})
     found = judged(stamped, renamed)
     assert found.checksum_state is ChecksumState.ABSENT
     assert found.remedy
@@ -194,7 +193,7 @@ def test_a_record_that_unpacks_to_more_than_it_can_need() -> None:
     raw = bytes(10**6)
     bomb = {RECORD_NAME: bytes(blosc2.compress2(raw, typesize=1))}
     stamped = changed(PARTS.index, 23, b"\xb2" + xxhash.xxh3_64(raw).digest()[:5])
-    found = judged(stamped, build_trailer(Trailer(bomb, b"")))
+    found = judged(stamped, build_trailer(bomb))
     assert found.checksum_state is ChecksumState.ABSENT
     assert found.remedy
 
@@ -222,9 +221,12 @@ def test_digests_of_chunks() -> None:
 def test_columns_of_digests() -> None:
     zeros = special_code(1)
     offsets = np.array([zeros, 0, 500, zeros, 40])
-    column = digest_column(offsets, np.array([7, 8, 9], np.uint64))
-    assert column.tolist() == [0, 7, 8, 0, 9]
-    assert digest_column(np.broadcast_to(zeros, 10**12), np.empty(0, np.uint64)).strides == (0,)
+    some = Integrity(
+        ChecksumState.VALID, "", replace(INDEX, offsets=offsets), np.array([7, 8, 9], np.uint64)
+    )
+    assert some.by_chunk.tolist() == [0, 7, 8, 0, 9]
+    none = replace(INDEX, offsets=np.broadcast_to(zeros, 10**12))
+    assert replace(some, index=none, stored=np.empty(0, np.uint64)).by_chunk.strides == (0,)
 
 
 def test_the_users_entries() -> None:
@@ -233,6 +235,6 @@ def test_the_users_entries() -> None:
     assert not has_room(dict.fromkeys(map(str, range(16)), b""), 0)
     assert not has_room({}, 2**28)
     record = {"version": 1, "array": b"", "index": b"", "chunks": b""}
-    assert is_record(record)
-    assert not is_record({"version": 1})
-    assert not is_record([*record])
+    assert is_own_value(RECORD_NAME, record)
+    assert not is_own_value(RECORD_NAME, {"version": 1})
+    assert not is_own_value(RECORD_NAME, [*record])

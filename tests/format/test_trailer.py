@@ -16,7 +16,6 @@ from b2nd_dask import FrameFormatError
 from b2nd_dask.format.trailer import (
     TAIL_LEN,
     WRITE_ID_NBYTES,
-    Trailer,
     build_trailer,
     build_write_id,
     check_trailer_start,
@@ -26,7 +25,6 @@ from b2nd_dask.format.trailer import (
     parse_trailer,
     parse_write_id,
     trailer_len_of,
-    with_fingerprint,
 )
 from tests.format.by_hand import changed, frame_bytes, parts_of
 from tests.strategies import examples
@@ -42,36 +40,33 @@ def of_python_blosc2(**vlmeta: object) -> bytes:
 
 
 def test_a_trailer_without_entries() -> None:
-    assert of_python_blosc2() == EMPTY == build_trailer(Trailer({}, b""))
-    assert parse_trailer(EMPTY) == Trailer({}, b"")
+    assert of_python_blosc2() == EMPTY == build_trailer({})
+    assert parse_trailer(EMPTY) == {}
 
 
 def test_entries_of_python_blosc2() -> None:
     values = {"one": [1, "two"], "other": {"a": b"\0" * 1000}}
     raw = of_python_blosc2(**values)
     assert trailer_len_of(raw, len(raw)) == len(raw)
-    trailer = parse_trailer(raw)
-    assert trailer.fingerprint == b""
-    found = {n: msgpack.unpackb(blosc2.decompress2(c)) for n, c in trailer.vlmeta.items()}
+    vlmeta = parse_trailer(raw)
+    found = {n: msgpack.unpackb(blosc2.decompress2(c)) for n, c in vlmeta.items()}
     assert found == values
-    assert build_trailer(trailer) == raw
-    assert is_as_built(raw, trailer.vlmeta)
-    assert not is_as_built(changed(raw, 1, 0), trailer.vlmeta)
+    assert build_trailer(vlmeta) == raw
+    assert is_as_built(raw, vlmeta)
+    assert not is_as_built(changed(raw, 1, 0), vlmeta)
 
 
 @examples(40)
 @given(
     st.dictionaries(st.text("abc", max_size=9), st.binary(max_size=50), max_size=16),
-    st.sampled_from([0, 4, 8, 16]),
+    st.booleans(),
 )
-def test_what_is_written_is_msgpack(entries: dict[str, bytes], nbytes: int) -> None:
-    fingerprint = bytes(range(1, nbytes + 1))
-    raw = build_trailer(Trailer(entries, fingerprint))
+def test_what_is_written_is_msgpack(entries: dict[str, bytes], fingerprint: bool) -> None:
+    raw = build_trailer(entries, fingerprint=fingerprint)
     version, section, length, signed = msgpack.unpackb(raw)
     assert (version, length) == (1, len(raw))
-    assert signed == msgpack.ExtType(
-        {0: 0, 4: 1, 8: 2, 16: 3}[nbytes], fingerprint.ljust(16, b"\0")
-    )
+    digest = xxhash.xxh3_128_digest(raw[:-16])
+    assert signed == (msgpack.ExtType(3, digest) if fingerprint else msgpack.ExtType(0, bytes(16)))
     size, offsets, contents = section
     assert contents == list(entries.values())
     # in a trailer the size counts from behind the 93, and offsets from the first byte
@@ -79,11 +74,11 @@ def test_what_is_written_is_msgpack(entries: dict[str, bytes], nbytes: int) -> N
     for name, content in entries.items():
         assert raw[offsets[name] + 5 :].startswith(content)
     assert trailer_len_of(bytes(50) + raw, 1000) == len(raw)
-    assert parse_trailer(raw) == Trailer(entries, fingerprint)
+    assert parse_trailer(raw) == entries
 
 
 def test_the_fingerprint_covers_all_bytes_before_it() -> None:
-    raw = with_fingerprint(Trailer({"a": b"chunk"}, b"ignored"))
+    raw = build_trailer({"a": b"chunk"}, fingerprint=True)
     assert raw[-16:] == xxhash.xxh3_128(raw[:-16]).digest()
     assert raw[-17] == 3
     assert fingerprint_matches(raw)
@@ -126,7 +121,7 @@ def test_fingerprints_of_unknown_type() -> None:
 
 
 def test_entries_that_reach_into_the_tail() -> None:
-    raw = build_trailer(Trailer({"a": b"12345678"}, b""))
+    raw = build_trailer({"a": b"12345678"})
     at = raw.index(b"12345678") - 4
     with pytest.raises(FrameFormatError, match="9 bytes needed"):
         parse_trailer(changed(raw, at, struct.pack(">I", 9)))

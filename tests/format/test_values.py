@@ -76,7 +76,7 @@ def test_entries_are_what_python_blosc2_writes(tmp_path):
     for name, value in VALUES.items():
         array.schunk.vlmeta[name] = value
     raw = (tmp_path / "x.b2nd").read_bytes()
-    entries = parse_trailer(parts_of(raw).trailer).vlmeta
+    entries = parse_trailer(parts_of(raw).trailer)
     view = MetaView(entries, "x.b2nd", compressed=True)
     assert dict(view) == VALUES
     assert list(view) == list(VALUES)

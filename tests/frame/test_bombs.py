@@ -19,8 +19,8 @@ from b2nd_dask.format.chunk.constant import encode_repeated
 from b2nd_dask.format.grid import Grid
 from b2nd_dask.format.header import FrameHeader, build_header
 from b2nd_dask.format.index import build_index
-from b2nd_dask.format.integrity import build_stamped_tail
-from b2nd_dask.format.trailer import Trailer, build_trailer
+from b2nd_dask.format.integrity import build_tail
+from b2nd_dask.format.trailer import build_trailer
 from b2nd_dask.format.values import unpack_value
 from b2nd_dask.frame.array import reference_of
 from tests.limited import run_limited
@@ -45,10 +45,11 @@ def frame_around(
     vlmeta: dict[str, bytes] | None = None,
 ) -> bytes:
     """Put a frame of bytes together."""
-    trailer = build_trailer(Trailer(vlmeta or {}, b""))
+    trailer = build_trailer(vlmeta or {})
     if sealed:
         meta = build_array_meta(grid, np.dtype("u1"))
-        index, trailer = build_stamped_tail(index, {}, meta, np.empty(0, np.uint64)), b""
+        nothing = np.empty(0, [("digest", "<u8")])
+        index, trailer = build_tail(index, {}, meta, nothing)[0], b""
     header = FrameHeader(
         header_len=0,
         frame_len=0,

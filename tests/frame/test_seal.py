@@ -27,7 +27,7 @@ from b2nd_dask import (
 )
 from b2nd_dask.format.integrity import ChecksumState
 from b2nd_dask.format.metalayers import RECORD_NAME
-from b2nd_dask.format.trailer import Trailer, build_trailer
+from b2nd_dask.format.trailer import build_trailer
 from b2nd_dask.frame.read import scan
 from tests.frame.sealed import (
     CHUNKS,
@@ -257,7 +257,7 @@ def replace_record(path: Path, record: bytes, entry: bytes) -> None:
     raw = bytearray(path.read_bytes())
     _, index_at, trailer_at, _ = places(path)
     raw[index_at + 24 : index_at + 29] = xxhash.xxh3_64_digest(record)[:5]
-    covered = build_trailer(Trailer({RECORD_NAME: entry}, bytes(16)))[:-16]
+    covered = build_trailer({RECORD_NAME: entry}, fingerprint=True)[:-16]
     raw[trailer_at:] = covered + xxhash.xxh3_128_digest(covered)
     raw[16:24] = len(raw).to_bytes(8, "big")
     path.write_bytes(raw)

@@ -10,7 +10,7 @@ import pytest
 from b2nd_dask import CorruptChunkError, FrameFormatError, compact, open_b2nd, seal
 from b2nd_dask.format.chunk.constant import encode_repeated
 from b2nd_dask.format.index import build_index
-from b2nd_dask.format.trailer import Trailer, build_trailer
+from b2nd_dask.format.trailer import build_trailer
 from b2nd_dask.frame.open.opening import parse_frame
 from b2nd_dask.storage.read.local_reader import LocalReader
 
@@ -22,7 +22,7 @@ def with_index(path, main, index):
     header = parse_frame(LocalReader(str(path))).header
     raw = main.read_bytes()
     end = header.header_len + (0 if header.sparse else header.cbytes)
-    tail = index + build_trailer(Trailer({}, b""))
+    tail = index + build_trailer({})
     head = bytearray(raw[:end])
     struct.pack_into(">Q", head, 16, len(head) + len(tail))
     main.write_bytes(bytes(head) + tail)

@@ -221,8 +221,7 @@ def _read_list(reader: ByteReader) -> _List:
     nchunks = -(-header.nbytes // header.chunksize) if header.nbytes else 0
     tail = Tail.of(reader, head, header, nchunks)
     index = parse_index(tail.read_index(nchunks), header, nchunks)
-    trailer = parse_trailer(tail.read_trailer(0))
-    return header, index, _entries(trailer.vlmeta)
+    return header, index, _entries(parse_trailer(tail.read_trailer(0)))
 
 
 def _check(header: FrameHeader) -> None:

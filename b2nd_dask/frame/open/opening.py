@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, Literal, TypeVar
 
 import numpy as np
@@ -30,8 +30,9 @@ from b2nd_dask.format.index import MAX_CHUNKS, OffsetIndex, parse_index
 from b2nd_dask.format.integrity import ChecksumState, Integrity, parse_integrity
 from b2nd_dask.format.metalayers import STATISTICS_NAME, users_vlmeta
 from b2nd_dask.format.statistics import ChunkStatistics, StatisticsEntry, supports_statistics
-from b2nd_dask.format.trailer import Trailer, parse_trailer
+from b2nd_dask.format.trailer import parse_trailer
 from b2nd_dask.frame.open.tail import Tail
+from b2nd_dask.processes import unseen
 from b2nd_dask.storage import HEAD_NBYTES, ByteReader, Identity, Span, changes_show, chunk_member
 
 #: NumPy counts bytes in 63 bits.
@@ -69,8 +70,8 @@ class ParsedFrame:
     stored_dtype: np.dtype[Any] | None
     """None where the frame's metalayer has no dtype."""
     index: OffsetIndex
-    trailer: Trailer
-    """Without the frame's own entries of vlmeta."""
+    vlmeta: Mapping[str, bytes]
+    """The user's entries, without the frame's own."""
     integrity: Integrity
     """The frame's checksums, where it has any."""
     identity: Identity
@@ -80,15 +81,10 @@ class ParsedFrame:
     history: History
     """The updates since which no other software has changed the frame."""
     statistics_entry: StatisticsEntry | None
-    """None where there is none, or the checksums are not valid."""
+    """None where there is none, or the checksums are not valid; not unpacked yet."""
     changes_show: bool
     """Whether a change after it was parsed shows in the identity; that of a store's object may not
     show it."""
-
-    @property
-    def has_statistics(self) -> bool:
-        """Whether there seem to be statistics of the chunks; does not unpack them."""
-        return self.statistics_entry is not None
 
     @property
     def statistics(self) -> ChunkStatistics | None:
@@ -131,8 +127,19 @@ class OpenedFrame:
         return self.parsed.version
 
     def is_current(self) -> bool:
-        """Whether the location holds what was parsed, and the reader can read it."""
-        now, parsed = self.reader.identity(), self.parsed.identity
+        """Whether the location holds what was parsed, and the reader can read it.
+
+        Raises
+        ------
+        FileNotFoundError, PermissionError
+            The path of a local frame is not there, in this process.
+        """
+        try:
+            now, parsed = self.reader.identity(), self.parsed.identity
+        except (FileNotFoundError, NotADirectoryError, PermissionError) as error:
+            if not self.reader.identity_is_cheap:
+                raise
+            raise unseen(error, self.reader.label, NOT_SHARED) from None
         if now != parsed or not self.is_held():
             return False
         if not now.is_untouched(parsed) and now.changed not in self._same_at:
@@ -330,27 +337,25 @@ def _parse_tail(
         raise error.located(shift=tail.start) from error.__cause__
     try:
         trailer_bytes = tail.read_trailer(index.nstored)
-        trailer = parse_trailer(trailer_bytes)
+        vlmeta = parse_trailer(trailer_bytes)
     except B2ndError as error:
         raise error.located(shift=tail.start + tail.index_len) from error.__cause__
     whole_head = head[: header.header_len]
-    integrity = parse_integrity(
-        index_bytes, trailer_bytes, trailer.vlmeta, whole_head, header, index
-    )
-    statistics = _statistics_entry(trailer, integrity, dtype, grid)
-    trailer = replace(trailer, vlmeta=users_vlmeta(trailer.vlmeta))
+    integrity = parse_integrity(index_bytes, trailer_bytes, vlmeta, whole_head, header, index)
+    statistics = _statistics_entry(vlmeta, integrity, dtype, grid)
+    vlmeta = users_vlmeta(vlmeta)
     digest = xxhash.xxh3_64(whole_head)
     digest.update(index_bytes)
     digest.update(trailer_bytes)
     array_meta = header.metalayers[name_of_array(header.metalayers)]
-    metadata = metadata_digest(array_meta, trailer.vlmeta)
+    metadata = metadata_digest(array_meta, vlmeta)
     _, history = parse_marks(index_bytes[-MARKS_NBYTES:], metadata)
     return ParsedFrame(
         header,
         grid,
         dtype,
         index,
-        trailer,
+        vlmeta,
         integrity,
         identity,
         digest.hexdigest(),
@@ -361,10 +366,10 @@ def _parse_tail(
 
 
 def _statistics_entry(
-    trailer: Trailer, integrity: Integrity, dtype: np.dtype[Any] | None, grid: Grid
+    vlmeta: Mapping[str, bytes], integrity: Integrity, dtype: np.dtype[Any] | None, grid: Grid
 ) -> StatisticsEntry | None:
     """Find the statistics, which count only while the checksums do that they are bound to."""
-    entry = trailer.vlmeta.get(STATISTICS_NAME)
+    entry = vlmeta.get(STATISTICS_NAME)
     if entry is None or integrity.record_digest is None or dtype is None:
         return None
     if not supports_statistics(dtype):

@@ -6,10 +6,9 @@ import hashlib
 import warnings
 
 from b2nd_dask.errors import ChecksumError, StaleFrameError, level_of_caller
-from b2nd_dask.format.history import TOKEN_NBYTES, UNKNOWN, History, PastUpdate
+from b2nd_dask.format.history import TOKEN_NBYTES, PastUpdate
 from b2nd_dask.format.integrity import ChecksumState
-from b2nd_dask.frame.open.opening import NOT_SHARED, OUTDATED, OpenedFrame, ParsedFrame
-from b2nd_dask.processes import unseen
+from b2nd_dask.frame.open.opening import OUTDATED, OpenedFrame, ParsedFrame
 
 
 def state_token(parsed: ParsedFrame) -> bytes:
@@ -26,19 +25,13 @@ def state_token(parsed: ParsedFrame) -> bytes:
     return hashlib.blake2b(parsed.version.encode(), digest_size=TOKEN_NBYTES).digest()
 
 
-def updates_since(history: History, token: bytes) -> tuple[PastUpdate, ...] | None:
-    """Find the updates that followed a state; None where the history does not have that state."""
-    if history.updates and token == history.base:
-        return history.updates
-    states = [bytes.fromhex(update.key) for update in history.updates]
-    if token not in states:
-        return None
-    return history.updates[states.index(token) + 1 :]
-
-
-def has_lost_updates(history: History) -> bool:
-    """Whether a history does not reach back to its begin."""
-    return bool(history.updates) and history.base == UNKNOWN
+def updates_since(parsed: ParsedFrame, token: bytes) -> tuple[PastUpdate, ...] | None:
+    """Find the updates that led from a state of a frame to this one; None where that is unknown."""
+    if token == state_token(parsed):
+        return ()
+    base, updates = parsed.history
+    states = [base, *(bytes.fromhex(update.key) for update in updates)]
+    return updates[states.index(token) :] if updates and token in states else None
 
 
 def require_descendant(opened: OpenedFrame, token: bytes) -> None:
@@ -49,8 +42,7 @@ def require_descendant(opened: OpenedFrame, token: bytes) -> None:
     StaleFrameError
         It was replaced, other software changed it, or there were too many updates to know.
     """
-    parsed = opened.parsed
-    if token != state_token(parsed) and updates_since(parsed.history, token) is None:
+    if updates_since(opened.parsed, token) is None:
         raise StaleFrameError(OUTDATED, path=opened.reader.label)
 
 
@@ -89,22 +81,6 @@ def warn_of_remedy(opened: OpenedFrame) -> None:
     )
 
 
-def is_current(opened: OpenedFrame) -> bool:
-    """Whether an opened frame is still what its location holds.
-
-    Raises
-    ------
-    FileNotFoundError, PermissionError
-        The path of a local frame is not there, in this process.
-    """
-    try:
-        return opened.is_current()
-    except (FileNotFoundError, NotADirectoryError, PermissionError) as error:
-        if not opened.reader.identity_is_cheap:
-            raise
-        raise unseen(error, opened.reader.label, NOT_SHARED) from None
-
-
 def require_current(opened: OpenedFrame) -> None:
     """Check that an opened frame is still what its location holds.
 
@@ -113,7 +89,7 @@ def require_current(opened: OpenedFrame) -> None:
     StaleFrameError
         It is not.
     FileNotFoundError, PermissionError
-        As for `is_current`.
+        As for `OpenedFrame.is_current`.
     """
-    if not is_current(opened):
+    if not opened.is_current():
         raise StaleFrameError(OUTDATED, path=opened.reader.label)

@@ -20,7 +20,7 @@ from b2nd_dask.frame.open.opening import OpenedFrame, located
 from b2nd_dask.frame.read.chunk_requests import ChunkRequest, LocatedRequest, batches
 from b2nd_dask.frame.read.fetch import read_whole
 from b2nd_dask.frame.read.region import usable_cores
-from b2nd_dask.storage import ByteReader, Span, chunk_member
+from b2nd_dask.storage import Span, chunk_member
 
 #: Compressed bytes that a thread holds at once, unless one chunk has more; and chunks, which take
 #: some memory each, however small they are.
@@ -204,25 +204,34 @@ def stored_extents(opened: OpenedFrame) -> NDArray[np.int64]:
     if sparse:
         # any two chunks in one file share bytes
         _check_disjoint(opened, chunks, found, nbytes)
-    for first in range(0, len(chunks), _AT_ONCE):
-        batch = slice(first, first + _AT_ONCE)
-        heads = _heads(
-            opened.reader, starts[batch].tolist(), found[batch].tolist() if sparse else None
-        )
-        for at, (chunk, head) in enumerate(zip(chunks[batch].tolist(), heads, strict=True), first):
-            with located(opened, chunk):
-                nbytes[at] = chunk_length(head, max(parsed.header.cbytes, HEADER_LEN))
+    heads = zip(chunks.tolist(), chunk_heads(opened, chunks), strict=True)
+    for at, (chunk, head) in enumerate(heads):
+        with located(opened, chunk):
+            nbytes[at] = chunk_length(head, max(parsed.header.cbytes, HEADER_LEN))
     if not sparse:
         _check_disjoint(opened, chunks, found, nbytes)
     return np.stack([chunks, starts, starts + nbytes])
 
 
-def _heads(reader: ByteReader, starts: list[int], numbers: list[int] | None) -> list[bytes]:
-    spans = [Span(at, at + HEADER_LEN) for at in starts]
-    if numbers is None:
-        return reader.read(spans)
-    members = map(chunk_member, numbers)
-    return [reader.read([span], name)[0] for span, name in zip(spans, members, strict=True)]
+def chunk_heads(
+    opened: OpenedFrame, chunks: NDArray[np.int64], *, is_lenient: bool = False
+) -> Iterator[bytes]:
+    """Read the headers of stored chunks; `is_lenient`: nothing of a chunk file that is missing."""
+    offsets = opened.parsed.index.offsets[chunks]
+    if not opened.parsed.header.sparse:
+        starts = (offsets + opened.parsed.header.header_len).tolist()
+        for first in range(0, len(starts), _AT_ONCE):
+            spans = [Span(at, at + HEADER_LEN) for at in starts[first : first + _AT_ONCE]]
+            yield from opened.reader.read(spans)
+        return
+    for number in offsets.tolist():
+        try:
+            (head,) = opened.reader.read([Span(0, HEADER_LEN)], chunk_member(number))
+        except (B2ndError, OSError):
+            if not is_lenient:
+                raise
+            head = b""
+        yield head
 
 
 def _check_disjoint(

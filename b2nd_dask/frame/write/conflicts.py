@@ -18,10 +18,10 @@ from numpy.typing import NDArray
 
 from b2nd_dask.errors import StaleFrameError
 from b2nd_dask.format.grid import Grid
-from b2nd_dask.format.history import History, PastUpdate
+from b2nd_dask.format.history import UNKNOWN, History, PastUpdate
 from b2nd_dask.format.integrity import ChecksumState
 from b2nd_dask.frame.open.opening import ParsedFrame
-from b2nd_dask.frame.open.validity import has_lost_updates, state_token, updates_since
+from b2nd_dask.frame.open.validity import state_token, updates_since
 from b2nd_dask.frame.write.new_frame import FramePlan
 from b2nd_dask.storage import CHANGED, Identity, is_same_file
 
@@ -115,10 +115,9 @@ def require_disjoint(
         Other software changed the frame, it was replaced, others wrote the same chunks, or it was
         appended to and this is an append too.
     """
-    since = updates_since(present.history, base.token)
-    if base.token == state_token(present):
-        since = ()
-    lost = since is None and has_lost_updates(present.history)
+    since = updates_since(present, base.token)
+    # the oldest updates are left out of a long history
+    lost = since is None and bool(present.history.updates) and present.history.base == UNKNOWN
     if not _is_same_array(base, plan, present) or (since is None and not lost):
         raise StaleFrameError(CHANGED, path=label)
     if base.shape != present.grid.shape and base.shape != plan.grid.shape:
@@ -152,12 +151,12 @@ def history_with(present: ParsedFrame, key: str, box: ChunkBox, grid: Grid) -> H
     """Add an update to the history of a frame, of which `grid` is the one after the update."""
     past = present.history
     base = past.base if past.updates else state_token(present)
-    updates = [_moved(update, present.grid, grid) for update in past.updates]
-    first, last = 1, 0
-    if not box.is_empty:
-        first, last = box.chunks(grid)[[0, -1]].tolist()
+    earlier = (
+        PastUpdate(update.key, update.published, *_ends(_box_of(update, present.grid), grid))
+        for update in past.updates
+    )
     now = time.time_ns() // 1_000_000
-    return History(base, (*updates, PastUpdate(key, now, first, last)))
+    return History(base, (*earlier, PastUpdate(key, now, *_ends(box, grid))))
 
 
 def renumbered(chunks: NDArray[np.int64], before: Grid, after: Grid) -> NDArray[np.int64]:
@@ -208,13 +207,13 @@ def _box_of(update: PastUpdate, grid: Grid) -> ChunkBox:
     return ChunkBox.between(update.first, update.last, grid)
 
 
-def _moved(update: PastUpdate, before: Grid, after: Grid) -> PastUpdate:
-    """Number the chunks of an earlier update in a larger grid."""
-    if update.last < update.first:
-        return update
-    ends = np.array([update.first, update.last], np.int64)
-    first, last = renumbered(ends, before, after).tolist()
-    return update._replace(first=first, last=last)
+def _ends(box: ChunkBox, grid: Grid) -> tuple[int, int]:
+    """Number the first and the last chunk of a box; the last is smaller where there are none."""
+    if box.is_empty:
+        return 1, 0
+    cells = tuple(np.array([a, b - 1]) for a, b in zip(box.start, box.stop, strict=True))
+    numbers = _numbers(cells, grid.counts).tolist()
+    return numbers[0], numbers[-1]
 
 
 def _numbers(cells: tuple[NDArray[Any], ...], counts: tuple[int, ...]) -> NDArray[np.int64]:

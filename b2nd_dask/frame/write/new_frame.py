@@ -28,10 +28,15 @@ from b2nd_dask.format.dtypes import not_stored
 from b2nd_dask.format.grid import Grid
 from b2nd_dask.format.header import MAX_HEADER_LEN, FrameHeader, build_header
 from b2nd_dask.format.index import MAX_CHUNKS
-from b2nd_dask.format.integrity import is_record
-from b2nd_dask.format.metalayers import MAX_METALAYERS, RECORD_NAME, STATISTICS_NAME, users_vlmeta
-from b2nd_dask.format.statistics import is_statistics, supports_statistics
-from b2nd_dask.format.trailer import Trailer, build_trailer
+from b2nd_dask.format.metalayers import (
+    MAX_METALAYERS,
+    RECORD_NAME,
+    STATISTICS_NAME,
+    is_own_value,
+    users_vlmeta,
+)
+from b2nd_dask.format.statistics import supports_statistics
+from b2nd_dask.format.trailer import build_trailer
 from b2nd_dask.format.values import pack_metadata
 from b2nd_dask.frame.open.opening import OWN_METALAYERS
 from b2nd_dask.frame.write.records import row_dtype
@@ -42,11 +47,8 @@ from b2nd_dask.storage import Location, Staging, staging_for
 #: used.
 LARGEST_WRITTEN_CHUNK = 2**31 - 2**20
 
-#: Entries of vlmeta that are the frame's own: name, how to recognize them, and what they are.
-_OWN_ENTRIES = (
-    (RECORD_NAME, is_record, "checksums"),
-    (STATISTICS_NAME, is_statistics, "statistics"),
-)
+#: What the frame's own entries of vlmeta are, for messages.
+_OWN_ENTRIES = {RECORD_NAME: "checksums", STATISTICS_NAME: "statistics"}
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -139,7 +141,7 @@ class FramePlan:
 
     def empty_frame(self) -> bytes:
         """Build the header and the trailer of the frame, without an index."""
-        trailer = build_trailer(Trailer(self.vlmeta, b""))
+        trailer = build_trailer(self.vlmeta)
         length = len(self.header()) + len(trailer)
         return self.header(frame_len=length, has_vlmeta=bool(self.vlmeta)) + trailer
 
@@ -213,19 +215,14 @@ def pack_entries(entries: Mapping[str, Any] | None, *, compressed: bool) -> Mapp
         A value that msgpack cannot hold.
     """
     if compressed and isinstance(entries, Mapping):
-        for name, is_own, what in _OWN_ENTRIES:
-            if name in entries and not is_own(entries[name]):
+        for name, what in _OWN_ENTRIES.items():
+            if name in entries and not is_own_value(name, entries[name]):
                 raise ValueError(
                     f"vlmeta={{{name!r}: ...}}: this name belongs to the frame's own {what}; "
                     "choose another name"
                 )
         entries = users_vlmeta(entries)
     return pack_metadata(entries or {}, compressed=compressed)
-
-
-def users_names(vlmeta: Mapping[str, Any]) -> list[str]:
-    """Names of vlmeta entries, without the frame's own."""
-    return list(users_vlmeta(vlmeta))
 
 
 def check_storable(dtype: np.dtype[Any]) -> None:

@@ -7,7 +7,8 @@ staging area, named after the box: a part that is staged again replaces its mani
 from __future__ import annotations
 
 import errno
-from collections.abc import Iterator
+import itertools
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Any, Self
 
@@ -30,7 +31,6 @@ from b2nd_dask.frame.write.records import (
     ChunkRecords,
     are_as_staged,
     body_of,
-    manifest_name,
     merge_records,
     put_manifest,
     read_manifests,
@@ -45,9 +45,9 @@ from b2nd_dask.storage import Location, Staging, staging_for
 AREA_KEY = b"in parts".hex()
 PLAN_NAME = "plan"
 _MAGIC = b"b2ndplan"
-#: Magic, key, a byte of flags; behind the plan stands a digest of all.
+#: Magic, key, a byte of flags, and the frame without chunks; a digest of all stands behind it.
+_KEY = slice(len(_MAGIC), len(_MAGIC) + 8)
 _REPLACE, _STATS = 1, 2
-_FRONT = len(_MAGIC) + 8 + 1
 #: Missing or overlapping regions that an error lists.
 _LISTED = 5
 
@@ -73,7 +73,7 @@ class PendingFrame(Transaction):
         """Write the plan as the header and trailer of the frame, without an index."""
         flags = _REPLACE * self.staging.replace | _STATS * self.plan.stats
         front = _MAGIC + bytes.fromhex(self.frame_key) + bytes([flags])
-        return with_digest(front + self.plan.empty_frame())
+        return front + self.plan.empty_frame()
 
     def begin(self) -> Self:
         """Make the staging area, or find that the same frame was begun already.
@@ -84,18 +84,16 @@ class PendingFrame(Transaction):
             The target is there and may not be replaced, or another frame was begun there.
         """
         # a commit goes on with what is there, who begins anew does not
-        staging = replace(self.staging, resumable=False)
+        staging, plan = replace(self.staging, resumable=False), self.to_bytes()
         if PLAN_NAME not in staging.names():
             # not prepared: any process may remove the area
             staging.check_target()
             staging.make_area()
             # another job may begin it in this moment
-            if staging.put_new(PLAN_NAME, self.to_bytes()):
+            if staging.put_new(PLAN_NAME, with_digest(plan)):
                 return self
-        plan, replaces, _ = _stored_plan(staging)
         # whatever its key is
-        there = replace(self, plan=plan, staging=replace(staging, replace=replaces))
-        if there.to_bytes() != self.to_bytes():
+        if _plan_in(staging)[_KEY.stop :] != plan[_KEY.stop :]:
             raise FileExistsError(
                 errno.EEXIST,
                 "another frame was begun here, with other options: commit it, or remove it by "
@@ -133,12 +131,22 @@ def pending_at(location: Location) -> PendingFrame:
     """
     # of either form: the plan says which
     area = staging_for(location, sparse=True, replace=False, header_len=0, resume_key=AREA_KEY)
-    plan, replaces, key = _stored_plan(area)
-    return PendingFrame.at(location, plan, replace=replaces, key=key)
+    body = _plan_in(area)
+    flags, frame = body[_KEY.stop], body[_KEY.stop + 1 :]
+    try:
+        header = parse_header(frame, len(frame))
+        meta = array_meta_of(header.metalayers)
+        dtype = meta.dtype or np.dtype(f"V{header.typesize}")
+        grid = Grid(meta.shape, meta.chunks, meta.blocks, dtype.itemsize)
+        vlmeta = parse_trailer(frame[header_len_of(frame) :])
+    except FrameFormatError as error:
+        raise error.located(path=area.label) from None
+    plan = FramePlan.of_header(header, grid, dtype, vlmeta, stats=bool(flags & _STATS))
+    return PendingFrame.at(location, plan, replace=bool(flags & _REPLACE), key=body[_KEY].hex())
 
 
-def _stored_plan(staging: Staging) -> tuple[FramePlan, bool, str]:
-    """Read the plan in a staging area, whether a frame may be replaced, and the key."""
+def _plan_in(staging: Staging) -> bytes:
+    """Read the plan in a staging area, without the digest behind it."""
     try:
         body = body_of(staging.get(PLAN_NAME), _MAGIC)
     except FileNotFoundError as error:
@@ -147,22 +155,12 @@ def _stored_plan(staging: Staging) -> tuple[FramePlan, bool, str]:
             "no frame is begun here, or it is committed: b2nd_dask.create begins one",
             staging.label,
         ) from error
-    if body is None or len(body) < _FRONT:
+    if body is None or len(body) <= _KEY.stop:
         raise FrameFormatError(
             "the plan of the frame that was begun here is damaged: remove_staging removes it",
             path=staging.label,
         )
-    try:
-        flags, frame = body[_FRONT - 1], body[_FRONT:]
-        header = parse_header(frame, len(frame))
-        meta = array_meta_of(header.metalayers)
-        dtype = meta.dtype or np.dtype(f"V{header.typesize}")
-        grid = Grid(meta.shape, meta.chunks, meta.blocks, dtype.itemsize)
-        vlmeta = parse_trailer(frame[header_len_of(frame) :]).vlmeta
-    except FrameFormatError as error:
-        raise error.located(path=staging.label) from None
-    plan = FramePlan.of_header(header, grid, dtype, vlmeta, stats=bool(flags & _STATS))
-    return plan, bool(flags & _REPLACE), body[len(_MAGIC) : _FRONT - 1].hex()
+    return body
 
 
 @dataclass(frozen=True, eq=False)
@@ -196,8 +194,8 @@ class Part(Transaction):
             with staging.exclusive():
                 self._require_pending()
                 if len(wanted):
-                    others = [other for other in _boxes(staging, grid) if other != self.box]
-                    _require_apart([self.box, *others], grid, staging.label, first_alone=True)
+                    others = [other for other in _names(staging, grid) if other != self.box]
+                    _require_apart(((self.box, other) for other in others), grid, staging.label)
                     put_manifest(records, staging, fsync=True)
         return staging.label
 
@@ -220,7 +218,7 @@ class Part(Transaction):
         """Check that the frame is not committed yet, nor given up."""
         if committed := self._if_committed():
             raise committed
-        if _stored_plan(self.staging)[2] != self.frame_key:
+        if _plan_in(self.staging)[_KEY].hex() != self.frame_key:
             raise FileNotFoundError(
                 errno.ENOENT, "the frame was given up meanwhile, and begun anew", self.staging.label
             )
@@ -285,24 +283,21 @@ def commit(urlpath: Any, *, fill: Any = None, storage_options: Any = None) -> Fr
 
 def _manifests(staging: Staging, grid: Grid) -> dict[ChunkBox, bytes]:
     """The manifests of all parts."""
-    boxes = _boxes(staging, grid)
-    names = [manifest_name(*box.chunks(grid)[[0, -1]].tolist()) for box in boxes]
-    return dict(zip(boxes, read_manifests(names, staging.get), strict=True))
+    names = _names(staging, grid)
+    return dict(zip(names, read_manifests(list(names.values()), staging.get), strict=True))
 
 
 def _records_of_all(
     manifests: dict[ChunkBox, bytes], plan: FramePlan, staging: Staging, fill: Any
 ) -> ChunkRecords:
     """Put the parts together; with a record of each chunk, or an error that says what is wrong."""
-    _require_apart(list(manifests), plan.grid, staging.label)
-    records = merge_records(
-        [
-            ChunkRecords.of(plan.row, {}, {}),
-            *(_read_part(*part, plan, staging.label) for part in manifests.items()),
-        ]
-    )
+    parts = [_read_part(*part, plan, staging.label) for part in manifests.items()]
+    records = merge_records([ChunkRecords.of(plan.row, {}, {}), *parts])
     staged = np.zeros(plan.grid.nchunks, bool)
     staged[records.rows["chunk"]] = True
+    # only then is it worth comparing each two
+    if np.count_nonzero(staged) < len(records.rows):
+        _require_apart(itertools.combinations(manifests, 2), plan.grid, staging.label)
     if fill is None and not staged.all():
         regions = _regions_of(~staged, plan.grid)
         raise B2ndError(
@@ -370,13 +365,13 @@ def _element(fill: Any, dtype: np.dtype[Any]) -> NDArray[Any]:
     return element
 
 
-def _boxes(staging: Staging, grid: Grid) -> list[ChunkBox]:
-    """The boxes of all parts that are staged."""
+def _names(staging: Staging, grid: Grid) -> dict[ChunkBox, str]:
+    """The names of the manifests of all parts that are staged, by their boxes."""
     named = filter(None, map(MANIFEST.fullmatch, staging.names()))
-    ends = sorted((int(match[1], 16), int(match[2], 16)) for match in named)
-    numbers = (pair for pair in ends if pair[0] <= pair[1] < grid.nchunks)
-    boxes = (ChunkBox.between(first, last, grid) for first, last in numbers)
-    return [box for box in boxes if not box.is_empty]
+    ends = sorted((int(match[1], 16), int(match[2], 16), match[0]) for match in named)
+    possible = (row for row in ends if row[0] <= row[1] < grid.nchunks)
+    boxes = ((ChunkBox.between(first, last, grid), name) for first, last, name in possible)
+    return {box: name for box, name in boxes if not box.is_empty}
 
 
 def _read_part(box: ChunkBox, manifest: bytes, plan: FramePlan, label: str) -> ChunkRecords:
@@ -387,36 +382,16 @@ def _read_part(box: ChunkBox, manifest: bytes, plan: FramePlan, label: str) -> C
     return records
 
 
-def _require_apart(
-    boxes: list[ChunkBox], grid: Grid, label: str, *, first_alone: bool = False
-) -> None:
-    """Check that parts do not overlap: each two of them, or the first and the others."""
-    found = []
-    if first_alone:
-        found = [(boxes[0], other) for other in boxes[1:] if not boxes[0].common(other).is_empty]
-    elif sum(box.nchunks for box in boxes) > np.count_nonzero(_covered(boxes, grid)):
-        found = list(_meeting(boxes))
+def _require_apart(pairs: Iterable[tuple[ChunkBox, ChunkBox]], grid: Grid, label: str) -> None:
+    """Check that the parts of each pair do not overlap."""
+    found = [(a, b) for a, b in pairs if not a.common(b).is_empty]
     if found:
-        pairs = ", ".join(f"{a.region(grid)} and {b.region(grid)}" for a, b in found[:_LISTED])
+        named = ", ".join(f"{a.region(grid)} and {b.region(grid)}" for a, b in found[:_LISTED])
         raise B2ndError(
-            f"parts overlap: {pairs}. Parts are disjoint; the same part may be staged again, and "
+            f"parts overlap: {named}. Parts are disjoint; the same part may be staged again, and "
             "remove_staging removes all of them",
             path=label,
         )
-
-
-def _covered(boxes: list[ChunkBox], grid: Grid) -> NDArray[np.bool_]:
-    covered = np.zeros(grid.counts, bool)
-    for box in boxes:
-        covered[tuple(map(slice, box.start, box.stop))] = True
-    return covered
-
-
-def _meeting(boxes: list[ChunkBox]) -> Iterator[tuple[ChunkBox, ChunkBox]]:
-    for at, box in enumerate(boxes):
-        for other in boxes[at + 1 :]:
-            if not box.common(other).is_empty:
-                yield box, other
 
 
 def _regions_of(missing: NDArray[np.bool_], grid: Grid) -> str:

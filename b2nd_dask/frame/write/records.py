@@ -173,13 +173,8 @@ def put_manifest(records: ChunkRecords, staging: Staging, *, fsync: bool) -> Non
     """
     chunks = records.rows["chunk"]
     if len(chunks):
-        name = manifest_name(int(chunks.min()), int(chunks.max()))
+        name = f"part-{chunks.min():x}-{chunks.max():x}"
         staging.put(name, records.to_bytes(), fsync=fsync)
-
-
-def manifest_name(first: int, last: int) -> str:
-    """Name the manifest of a box by the numbers of its first and of its last chunk."""
-    return f"part-{first:x}-{last:x}"
 
 
 def read_manifests(names: Sequence[str], read: Callable[[str], _Read]) -> list[_Read]:

@@ -1,5 +1,7 @@
 """A write as one transaction: it begins when its graph is computed, tasks stage, one commits.
 
+To commit is to join what is staged, to build what surrounds it, and to publish the frame.
+
 Each of these may run twice: dask runs tasks again when a worker is lost.
 """
 
@@ -7,18 +9,28 @@ from __future__ import annotations
 
 import errno
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any, Self
 
 import numpy as np
+from numpy.typing import NDArray
 
 from b2nd_dask.errors import B2ndError
-from b2nd_dask.format.history import MARKS_NBYTES, parse_marks
-from b2nd_dask.format.trailer import TAIL_LEN, trailer_len_of
-from b2nd_dask.frame.open.opening import read_header, steadily
-from b2nd_dask.frame.write.commit import Envelope, publish_records
+from b2nd_dask.format.array_meta import name_of_array
+from b2nd_dask.format.header import with_new_tail
+from b2nd_dask.format.history import (
+    MARKS_NBYTES,
+    History,
+    build_history,
+    metadata_digest,
+    parse_marks,
+)
+from b2nd_dask.format.index import build_index, stored_chunks
+from b2nd_dask.format.integrity import build_tail
+from b2nd_dask.format.trailer import TAIL_LEN, build_write_id, trailer_len_of
+from b2nd_dask.frame.open.opening import ParsedFrame, read_header, steadily
 from b2nd_dask.frame.write.new_frame import FramePlan
 from b2nd_dask.frame.write.records import ChunkRecords, put_manifest, require_all
 from b2nd_dask.processes import unseen
@@ -38,6 +50,109 @@ _NOT_SHARED = (
 
 #: Keys of writes that failed in this process, whose other threads may still run tasks of them.
 _given_up: set[str] = set()
+
+
+def present_table(frame: ParsedFrame, statistics: NDArray[Any] | None = None) -> NDArray[Any]:
+    """Make the table of all chunks of an existing frame: an entry for each, as in `row_dtype`.
+
+    Without a column of what the frame does not have; checksums that are not valid are left out.
+    Where one value in the file stands for the offsets of all chunks the table takes no memory for
+    each, either.
+
+    Parameters
+    ----------
+    statistics : ndarray of `statistics_row`, optional
+        Of all chunks, instead of those that the frame has.
+    """
+    if statistics is None and frame.statistics is not None:
+        statistics = frame.statistics.rows()
+    offsets, digests = frame.index.offsets, frame.integrity.valid_by_chunk
+    given = {"offset": offsets, "digest": digests, "statistics": statistics}
+    columns = {name: column for name, column in given.items() if column is not None}
+    length = min(1, len(offsets)) if offsets.strides == (0,) else len(offsets)
+    table = np.empty(length, [(name, column.dtype) for name, column in columns.items()])
+    for name, column in columns.items():
+        table[name] = column[:length]
+    return table if length == len(offsets) else np.broadcast_to(table, offsets.shape)
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Envelope:
+    """The envelope of a frame: header, metalayers and vlmeta, without index and checksums."""
+
+    head: bytes
+    """The header; its lengths are replaced."""
+    sparse: bool
+    array_meta: bytes
+    """Content of the metalayer that gives the array's shape."""
+    vlmeta: Mapping[str, bytes]
+    """The user's entries."""
+    key: str | None = None
+    """Of the write, for the write id."""
+    past: History | None = None
+
+    @classmethod
+    def of(
+        cls, reader: ByteReader, parsed: ParsedFrame, key: str | None, past: History | None = None
+    ) -> Self:
+        """Take the envelope of an existing frame, with the write id and history that are given."""
+        header = parsed.header
+        (head,) = reader.read([Span(0, header.header_len)])
+        array_meta = header.metalayers[name_of_array(header.metalayers)]
+        return cls(head, header.sparse, array_meta, parsed.vlmeta, key, past)
+
+    @classmethod
+    def planned(cls, plan: FramePlan, key: str, past: History | None = None) -> Self:
+        """Make the envelope of a planned frame, which the write of a key makes."""
+        return cls(plan.header(), plan.sparse, plan.own_meta["b2nd"], plan.vlmeta, key, past)
+
+    def tail(self, table: NDArray[Any]) -> tuple[bytes, bool]:
+        """Build index and trailer of the table of all chunks; see `build_tail`."""
+        index = b""
+        if len(table):
+            # behind the index, if there is one
+            index = build_index(table["offset"])
+            if self.past is not None:
+                index += build_history(self.past, metadata_digest(self.array_meta, self.vlmeta))
+            if self.key is not None:
+                index += build_write_id(self.key)
+        stored = table[stored_chunks(table["offset"])]
+        return build_tail(index, self.vlmeta, self.array_meta, stored)
+
+
+def publish_records(
+    records: ChunkRecords, table: NDArray[Any], envelope: Envelope, staging: Staging
+) -> None:
+    """Enter what tasks report of the chunks into the table of the frame, and publish it."""
+    chunks, entries = records.rows["chunk"], records.rows["entry"]
+    for name, dtype in (table.dtype.fields or {}).items():
+        # of a frame that got statistics after the write was planned they are unknown
+        known = name in (entries.dtype.names or ())
+        table[name][chunks] = entries[name] if known else np.zeros((), dtype[0])
+    stored = records.rows[entries["offset"] == 0]
+    publish(ChunkRecords(records.parts, stored), table, envelope, staging)
+
+
+def publish(
+    stored: ChunkRecords, table: NDArray[Any], envelope: Envelope, staging: Staging
+) -> None:
+    """Join staged chunks, build header, index and trailer, and publish the frame.
+
+    Parameters
+    ----------
+    table : ndarray
+        Of all chunks; gets the offsets of the staged ones.
+    """
+    placement = staging.join(stored)
+    if len(stored.rows):
+        table["offset"][stored.rows["chunk"]] = placement.positions
+    tail, has_vlmeta = envelope.tail(table)
+    data_len = 0 if envelope.sparse else placement.data_nbytes
+    frame_len = len(envelope.head) + data_len + len(tail)
+    head = with_new_tail(
+        envelope.head, cbytes=placement.data_nbytes, frame_len=frame_len, has_vlmeta=has_vlmeta
+    )
+    staging.publish(placement, head, tail)
 
 
 @dataclass(frozen=True, eq=False)

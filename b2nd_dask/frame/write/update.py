@@ -18,7 +18,6 @@ from b2nd_dask.format.integrity import ChecksumState
 from b2nd_dask.frame.access import frame_at
 from b2nd_dask.frame.open.opening import ParsedFrame, parse_frame
 from b2nd_dask.frame.reference import FrameReference
-from b2nd_dask.frame.write.commit import Envelope, present_table, publish_records
 from b2nd_dask.frame.write.conflicts import (
     UpdateBase,
     history_with,
@@ -27,7 +26,12 @@ from b2nd_dask.frame.write.conflicts import (
 )
 from b2nd_dask.frame.write.new_frame import FramePlan
 from b2nd_dask.frame.write.records import ChunkRecords, require_all
-from b2nd_dask.frame.write.transaction import Transaction
+from b2nd_dask.frame.write.transaction import (
+    Envelope,
+    Transaction,
+    present_table,
+    publish_records,
+)
 from b2nd_dask.storage import LocalUpdate, Location, update_staging_for
 
 
@@ -51,7 +55,7 @@ def update_plan(old: ParsedFrame, shape: tuple[int, ...]) -> FramePlan:
             "one do not have; change it with python-blosc2"
         )
     stats = old.statistics is not None
-    plan = FramePlan.of_header(header, grid, old.stored_dtype, old.trailer.vlmeta, stats=stats)
+    plan = FramePlan.of_header(header, grid, old.stored_dtype, old.vlmeta, stats=stats)
     if len(plan.header()) != header.header_len:
         raise UnsupportedFrameError(
             'the header of this frame would change its length; write the frame anew with mode="w"'

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import math
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -17,12 +16,13 @@ from b2nd_dask.format.chunk.blocks import join_chunks
 from b2nd_dask.format.chunk.codec import encode_chunk
 from b2nd_dask.format.chunk.compression import Compression
 from b2nd_dask.format.chunk.constant import encode_repeated, nan_element
+from b2nd_dask.format.chunk_statistics import chunk_statistics
 from b2nd_dask.format.grid import Grid
 from b2nd_dask.format.index import ChunkKind, special_code
 from b2nd_dask.format.integrity import chunk_digest
-from b2nd_dask.format.statistics import chunk_statistics
 from b2nd_dask.frame.read.buffers import BOX_NBYTES, MAX_SCRATCH_NBYTES, scratch
 from b2nd_dask.frame.read.scatter import gather_chunk
+from b2nd_dask.frame.write.conflicts import ChunkBox
 from b2nd_dask.frame.write.new_frame import FramePlan
 from b2nd_dask.frame.write.records import ChunkRecords
 from b2nd_dask.storage import Run, Staging
@@ -53,19 +53,17 @@ def write_block(
     grid = plan.grid
     batches = StagedBatches(plan.row, staging, threads)
     elements = np.asarray(elements, plan.dtype)
-    counts = [-(-n // c) for n, c in zip(elements.shape, grid.chunks, strict=True)]
+    box = ChunkBox.of(origin, elements.shape, grid)
     if elements.ndim and elements.size and not any(elements.strides):
         # a view of one element, which maybe no chunk needs to store
         corner: tuple[Any, ...] = (*(0,) * elements.ndim, ...)
         element = elements[corner]
         constant = constant_records(element, origin, elements.shape, plan)
-        if constant is not None and len(constant.rows) == math.prod(counts):
+        if constant is not None and len(constant.rows) == box.nchunks:
             return constant
-    first = [at // c for at, c in zip(origin, grid.chunks, strict=True)]
-    for offset in itertools.product(*map(range, counts)):
-        inside = tuple(slice(i * c, (i + 1) * c) for i, c in zip(offset, grid.chunks, strict=True))
-        cell = tuple(a + i for a, i in zip(first, offset, strict=True))
-        chunk = int(np.ravel_multi_index(cell, grid.counts)) if cell else 0
+    cells = itertools.product(*(range(b - a) for a, b in zip(box.start, box.stop, strict=True)))
+    for cell, chunk in zip(cells, box.chunks(grid).tolist(), strict=True):
+        inside = tuple(slice(i * c, (i + 1) * c) for i, c in zip(cell, grid.chunks, strict=True))
         # the ellipsis keeps a 0-d block an array
         index: tuple[Any, ...] = (*inside, ...)
         batches.add_elements(chunk, elements[index], plan)
@@ -143,16 +141,12 @@ def constant_records(
     code = encode_constant(element, grid)
     if not isinstance(code, int):
         return None
-    cells = [
-        np.arange(start // c, -(-(start + n) // c))
-        for start, n, c in zip(origin, shape, grid.chunks, strict=True)
-    ]
+    box = ChunkBox.of(origin, shape, grid)
     if code != special_code(ChunkKind.ZEROS):
         # a chunk that the array's edge cuts holds zeros behind the edge
-        whole = [n // c for n, c in zip(grid.shape, grid.chunks, strict=True)]
-        cells = [axis[axis < n] for axis, n in zip(cells, whole, strict=True)]
-    numbers = np.ravel_multi_index(np.ix_(*cells), grid.counts) if cells else np.zeros(1, np.int64)
-    return ChunkRecords.of_special(plan.row, np.asarray(numbers).reshape(-1), code)
+        whole = (n // c for n, c in zip(grid.shape, grid.chunks, strict=True))
+        box = box._replace(stop=tuple(map(min, box.stop, whole)))
+    return ChunkRecords.of_special(plan.row, box.chunks(grid), code)
 
 
 def encode_elements(

@@ -17,7 +17,7 @@ from b2nd_dask.format.grid import steps
 from b2nd_dask.frame.array import Frame, reference_of
 from b2nd_dask.frame.joined import JoinedReference
 from b2nd_dask.frame.reference import FrameReference
-from b2nd_dask.frame.write.new_frame import FramePlan, halved, pack_entries, plan_frame, users_names
+from b2nd_dask.frame.write.new_frame import FramePlan, halved, pack_entries, plan_frame
 from b2nd_dask.frame.write.update import differing_options
 from b2nd_dask.graph import _dask_compat
 from b2nd_dask.graph.read.blocks import readings
@@ -308,7 +308,7 @@ def source_frames(array: da.Array) -> list[FrameReference]:
 def _stored(frame: FrameReference, name: str) -> Iterable[str]:
     """Names of the user's metadata."""
     try:
-        return users_names(getattr(frame, name).stored)
+        return list(getattr(frame, name))
     except (B2ndError, OSError):
         # a graph from another process, of a file that is not here: writing does not need it
         return ()

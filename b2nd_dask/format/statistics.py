@@ -8,7 +8,6 @@ one or one copied from another frame, is not used. A digest of its own tells of 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from functools import cached_property, lru_cache
 from typing import Any
@@ -22,18 +21,16 @@ from b2nd_dask.format.chunk.codec import encode_chunk
 from b2nd_dask.format.chunk.compression import Compression
 from b2nd_dask.format.grid import Grid
 from b2nd_dask.format.index import ChunkKind, OffsetIndex
-from b2nd_dask.format.metalayers import MAX_METALAYERS
+from b2nd_dask.format.metalayers import OWN_VLMETA, STATISTICS_NAME, is_own_value
 from b2nd_dask.format.values import pack_value, unpack_entry, unpack_value
 
 _VERSION = 1
-_KEYS = ["version", "record", "dtype", "columns", "digest"]
+_KEYS = OWN_VLMETA[STATISTICS_NAME]
 _TYPES = (int, bytes, str, bytes, bytes)
 #: The widest row: a sum of 16 bytes or a range of 16 and a sum of 8, two counts of 4, one flag.
 MAX_ROW_NBYTES = 33
 #: An entry has at most so many bytes beside its columns.
 _ROOM = 4096
-#: The entry is one chunk, whose length is an int32.
-_MAX_ROWS = (2**31 - (1 << 20)) // MAX_ROW_NBYTES
 #: zstd and a shuffle of 8 bytes.
 _COMPRESSION = Compression(codec=5, clevel=1, filters=(0, 0, 0, 0, 0, 1))
 #: Kinds of dtype, and the dtype of their sums.
@@ -171,9 +168,12 @@ class StatisticsEntry:
     @cached_property
     def _judged(self) -> tuple[ChunkStatistics | None, str]:
         try:
-            value = unpack_value(unpack_entry(self.entry, self._most_nbytes()))
-            if not is_statistics(value) or value["version"] != _VERSION:
-                return None, "" if is_statistics(value) else "it is no map of the known keys"
+            most = _ROOM + MAX_ROW_NBYTES * self.index.nstored
+            value = unpack_value(unpack_entry(self.entry, most))
+            if not is_own_value(STATISTICS_NAME, value):
+                return None, "it is no map of the known keys"
+            if value["version"] != _VERSION:
+                return None, ""
             if not all(map(isinstance, (value[key] for key in _KEYS), _TYPES)):
                 return None, "its values are of other types"
             if value["digest"] != _digest(*(value[key] for key in _KEYS[1:4])):
@@ -183,9 +183,6 @@ class StatisticsEntry:
             return self._parsed(value["columns"])
         except (B2ndError, TypeError, ValueError) as error:
             return None, f"it cannot be read ({error})"
-
-    def _most_nbytes(self) -> int:
-        return _ROOM + MAX_ROW_NBYTES * self.index.nstored
 
     def _parsed(self, raw: bytes) -> tuple[ChunkStatistics | None, str]:
         nstored, row = self.index.nstored, statistics_row(self.dtype)
@@ -208,18 +205,7 @@ class StatisticsEntry:
         most = math.prod(self.grid.chunks)
         if nstored and max(stored.nans.max(), stored.nonzeros.max()) > most:
             return None, f"it counts more than the {most} elements of a chunk"
-        statistics = spread_to_all(stored, self.index, self.grid)
-        return statistics, ""
-
-
-def is_statistics(value: object) -> bool:
-    """Whether a value of vlmeta is an entry of statistics, as python-blosc2 lists it."""
-    return isinstance(value, Mapping) and set(value) >= set(_KEYS)
-
-
-def has_room_for_statistics(vlmeta: Mapping[str, bytes], nstored: int) -> bool:
-    """Whether a frame can hold statistics of so many chunks beside checksums and user's vlmeta."""
-    return len(vlmeta) + 2 <= MAX_METALAYERS and nstored <= _MAX_ROWS
+        return spread_to_all(stored, self.index, self.grid), ""
 
 
 def build_statistics(rows: NDArray[Any], record_digest: bytes) -> bytes:

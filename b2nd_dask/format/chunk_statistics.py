@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from b2nd_dask.format.statistics.entry import statistics_row
+from b2nd_dask.format.statistics import statistics_row
 
 #: A piece is read from memory once, and stays in the L2 cache for what is computed of it. Smaller
 #: ones cost more calls: docs/decisions.md, Statistics.

@@ -1,0 +1,344 @@
+"""Checksums of a frame, as docs/integrity.md describes them, and what they are worth.
+
+The record holds the digests of all stored chunks and of the metadata, in one entry of vlmeta.
+python-blosc2 lists it with the user's entries: whoever copies these into another frame copies it,
+too, and there the stamp does not match it, just as after damage.
+
+The stamp binds the record to the frame: six bytes of the index chunk. python-blosc2 changes chunks
+in place and may leave all metadata as it was, but for the index chunk, which it compresses anew at
+every such change. The stamp lies in bytes of the index chunk's header that no decoder uses and that
+are zero in a new one: while it is there, no other software has changed a chunk.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from enum import Enum
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import xxhash
+from numpy.typing import NDArray
+
+from b2nd_dask.errors import B2ndError, ChecksumError, CorruptChunkError
+from b2nd_dask.format.array_meta import ArrayMeta, array_meta_of, name_of_array, with_shape
+from b2nd_dask.format.chunk.chunk_header import Buffer, chunk_length, whole_chunk
+from b2nd_dask.format.chunk.codec import encode_chunk
+from b2nd_dask.format.chunk.compression import Compression
+from b2nd_dask.format.header import FrameHeader, odd_byte
+from b2nd_dask.format.index import OffsetIndex, stored_chunks
+from b2nd_dask.format.metalayers import MAX_METALAYERS, OWN_VLMETA, RECORD_NAME, STATISTICS_NAME
+from b2nd_dask.format.statistics import MAX_ROW_NBYTES, build_statistics
+from b2nd_dask.format.trailer import (
+    build_trailer,
+    fingerprint_matches,
+    has_no_fingerprint,
+    is_as_built,
+)
+from b2nd_dask.format.values import most_unpacked, pack_value, unpack_entry, unpack_value
+
+_VERSION = 1
+_KEYS = OWN_VLMETA[RECORD_NAME]
+
+#: Canonical XXH3 digests are big endian.
+_DIGEST = np.dtype(">u8")
+#: An entry is one chunk, whose length is an int32; this is the room for its columns.
+_MAX_COLUMNS_NBYTES = 2**31 - (1 << 20)
+#: A record has at most so many bytes beside the array metalayer and two digests a chunk.
+_ROOM = 4096
+#: Digests do not shrink.
+_STORED_PLAIN = Compression(codec=5, clevel=0, filters=(0,) * 6)
+
+#: In the index chunk's header: codec meta and the metas of filter slots 0 to 4, none of them used.
+_STAMP = slice(23, 29)
+_FIRST_BYTE = b"\xb2"
+_STALE = (
+    "its record of checksums is not the one that it was written with: it was deleted or copied "
+    "from another frame, or it is damaged (python-blosc2 copies it with other entries of vlmeta)"
+)
+_REMEDY = "The elements are read without checksums; b2nd_dask.seal writes new ones"
+
+
+class ChecksumState(Enum):
+    """What a frame's checksums are worth."""
+
+    VALID = "valid"
+    ABSENT = "absent"
+    """None, or those of an older state of the frame."""
+    DAMAGED = "damaged"
+
+
+@dataclass(frozen=True, eq=False)
+class Integrity:
+    """Checksums of a frame."""
+
+    checksum_state: ChecksumState
+    reason: str
+    """Why they are absent, or what is damaged."""
+    index: OffsetIndex
+    stored: NDArray[np.uint64] | None = None
+    """Digests of the stored chunks, in the order of the chunks; None where their bytes may have
+    changed since."""
+    record_digest: bytes | None = None
+    """XXH3-64 of the record of checksums; None unless they are valid."""
+    remedy: str = ""
+    """What to do where they are absent and a change by other software looks like damage: the user
+    is warned of such a frame."""
+
+    @cached_property
+    def by_chunk(self) -> NDArray[np.uint64] | None:
+        """Digest of each chunk, 0 for special ones; None where the chunks may have changed."""
+        if self.stored is None:
+            return None
+        if len(self.stored) == len(self.index):
+            return self.stored
+        if not len(self.stored):
+            # of very many chunks that one value in the file stands for: no memory for each
+            return np.broadcast_to(np.uint64(0), self.index.offsets.shape)
+        column = np.zeros(len(self.index), np.uint64)
+        column[stored_chunks(self.index.offsets)] = self.stored
+        return column
+
+    @property
+    def valid_by_chunk(self) -> NDArray[np.uint64] | None:
+        """As `by_chunk`, for a changed frame whose checksums are to be valid; None unless valid."""
+        return self.by_chunk if self.checksum_state is ChecksumState.VALID else None
+
+
+def chunk_digest(chunk: Buffer) -> int:
+    """Digest a whole chunk as it is stored: XXH3, 64 bits, seed 0."""
+    return xxhash.xxh3_64_intdigest(chunk)
+
+
+def require_digest(data: Buffer, expected: int) -> None:
+    """Verify a stored chunk.
+
+    Parameters
+    ----------
+    data : bytes-like
+        The chunk from its first byte, and maybe more.
+    expected : int
+        Its digest.
+
+    Raises
+    ------
+    CorruptChunkError
+        The chunk's header says that it has more bytes than are there.
+    ChecksumError
+        The digest is another.
+    """
+    require_digest_of([data], len(data), expected)
+
+
+def require_digest_of(pieces: Iterable[Buffer], available: int, expected: int) -> None:
+    """Verify a stored chunk a piece at a time; `require_digest` says what is raised.
+
+    Parameters
+    ----------
+    pieces : iterable of bytes-like
+        What begins with the chunk; the first one has its header.
+    available : int
+        Bytes that may belong to the chunk.
+    """
+    digest, left = xxhash.xxh3_64(), -1
+    for piece in pieces:
+        if left < 0:
+            left = chunk_length(piece, available)
+        digest.update(memoryview(piece)[:left])
+        left -= min(left, len(piece))
+        if not left:
+            break
+    if left:
+        raise CorruptChunkError(f"the file ends {left} bytes before the chunk does")
+    if digest.intdigest() != expected:
+        raise ChecksumError(
+            "the chunk is not what was written: its bytes do not match their checksum", offset=0
+        )
+
+
+def parse_integrity(
+    index_chunk: bytes,
+    trailer: bytes,
+    vlmeta: Mapping[str, bytes],
+    head: bytes,
+    header: FrameHeader,
+    index: OffsetIndex,
+) -> Integrity:
+    """Find a frame's checksums and judge whether they are those of its present state.
+
+    Parameters
+    ----------
+    index_chunk : bytes
+        From the index chunk's start to the trailer's.
+    trailer : bytes
+        The whole trailer.
+    vlmeta : mapping of str to bytes
+        As stored.
+    head : bytes
+        The whole header.
+    header : FrameHeader
+        What was read from it.
+    index : OffsetIndex
+        What `index_chunk` holds.
+    """
+    if not len(index):
+        # no chunk, nothing to check
+        nothing = np.empty(0, np.uint64)
+        return Integrity(ChecksumState.VALID, "", index, nothing, _record_digest(b""))
+    stamp = index_chunk[_STAMP]
+    stamped = stamp.startswith(_FIRST_BYTE)
+    if RECORD_NAME not in vlmeta and not stamped:
+        return _absent(index, "it was written without checksums")
+    if not (has_no_fingerprint(trailer) or fingerprint_matches(trailer)):
+        return _damaged(index, "its trailer does not match the fingerprint")
+    if stamped and has_no_fingerprint(trailer) and not is_as_built(trailer, vlmeta):
+        return _damaged(index, "its trailer is not what any software writes")
+    record = _record_in(vlmeta, header, index)
+    expected = b"" if record is None else _stamp_of(record)
+    if record is not None and stamp == expected:
+        odd = odd_byte(head, header, has_vlmeta=True)
+        if odd is not None:
+            return _damaged(index, f"byte {odd} of its header is not what any software writes")
+        return _judge_record(record, index_chunk, header.metalayers, index)
+    # a change by other software leaves neither the first byte nor the rest of the stamp
+    if stamped and has_no_fingerprint(trailer):
+        # python-blosc2 has set or deleted entries of vlmeta since: the record may be one of them
+        return Integrity(ChecksumState.ABSENT, _STALE, index, remedy=_REMEDY)
+    if stamped or (RECORD_NAME in vlmeta and stamp[1:] == expected[1:]):
+        return _damaged(index, "the stamp of its offset index does not match its checksums")
+    reason = "other software changed it after its checksums were written"
+    if RECORD_NAME in vlmeta:
+        reason += ", or copied their record from another frame"
+    return _absent(index, reason)
+
+
+def _record_in(
+    vlmeta: Mapping[str, bytes], header: FrameHeader, index: OffsetIndex
+) -> bytes | None:
+    """Unpack the record; None where there is none, or it has more bytes than a record can need."""
+    if (entry := vlmeta.get(RECORD_NAME)) is None:
+        return None
+    array_meta = header.metalayers[name_of_array(header.metalayers)]
+    most = len(array_meta) + _ROOM + 2 * _DIGEST.itemsize * index.nstored
+    try:
+        # at every open
+        return unpack_entry(entry, min(most, most_unpacked(entry)))
+    except B2ndError:
+        return None
+
+
+def _judge_record(
+    record: bytes, index_chunk: bytes, metalayers: Mapping[str, bytes], index: OffsetIndex
+) -> Integrity:
+    """Check the frame against a record that its stamp matches."""
+    name = name_of_array(metalayers)
+    try:
+        value: Any = unpack_value(record)
+        version = operator.index(value["version"])
+        if version != _VERSION:
+            return _absent(index, f"its checksums are of version {version}, known is {_VERSION}")
+        array_meta, digest, chunks = (memoryview(value[key]).tobytes() for key in _KEYS[1:])
+        stored = np.frombuffer(chunks, _DIGEST).astype(np.uint64)
+        before, now = array_meta_of({name: array_meta}), array_meta_of(metalayers)
+    # an array is no mapping: IndexError
+    except (B2ndError, ValueError, TypeError, LookupError) as error:
+        return _damaged(index, f"its record of checksums cannot be read ({error})")
+    if digest != _index_digest(index_chunk):
+        return _damaged(index, "its offset index does not match its checksum")
+    if len(stored) != index.nstored:
+        return _damaged(index, f"it has {len(stored)} checksums for {index.nstored} stored chunks")
+    if array_meta == metalayers[name]:
+        return Integrity(ChecksumState.VALID, "", index, stored, _record_digest(record))
+    resized = metalayers[name] == with_shape(array_meta, now.shape)
+    if not resized or _counts(before) != _counts(now):
+        problem = "its array metalayer is not the one that its checksums were written for"
+        return _damaged(index, problem)
+    # python-blosc2 leaves index and trailer as they are when no chunk comes or goes
+    reason = (
+        f"its shape is {now.shape}, and its checksums were written for shape {before.shape}: "
+        "other software resized it, or its header is damaged"
+    )
+    remedy = "If the shape is right, b2nd_dask.seal makes the checksums valid again"
+    return Integrity(ChecksumState.ABSENT, reason, index, stored, remedy=remedy)
+
+
+def _absent(index: OffsetIndex, reason: str) -> Integrity:
+    return Integrity(ChecksumState.ABSENT, reason, index)
+
+
+def _damaged(index: OffsetIndex, reason: str) -> Integrity:
+    return Integrity(ChecksumState.DAMAGED, reason, index)
+
+
+def _counts(meta: ArrayMeta) -> list[int]:
+    """Count the chunks along each axis of an array that has some."""
+    return [-(-n // c) for n, c in zip(meta.shape, meta.chunks, strict=True)]
+
+
+def _stamp_of(record: bytes) -> bytes:
+    """Compute the stamp that matches a record."""
+    return _FIRST_BYTE + _record_digest(record)[: _STAMP.stop - _STAMP.start - 1]
+
+
+def _record_digest(record: bytes) -> bytes:
+    """Digest a record, for the stamp and for the statistics; no bytes where there are no chunks."""
+    return xxhash.xxh3_64_digest(record)
+
+
+def _index_digest(index_chunk: bytes) -> bytes:
+    """Digest an index chunk, whatever its stamp is.
+
+    What lies behind the chunk does not count: it is lost when python-blosc2 writes a trailer.
+    """
+    plain = bytearray(whole_chunk(index_chunk))
+    plain[_STAMP] = bytes(_STAMP.stop - _STAMP.start)
+    return xxhash.xxh3_64_digest(plain)
+
+
+def has_room(vlmeta: Mapping[str, bytes], nstored: int, *, statistics: bool = False) -> bool:
+    """Whether checksums of so many chunks, and statistics, fit beside the user's vlmeta."""
+    widest = MAX_ROW_NBYTES if statistics else _DIGEST.itemsize
+    return (
+        len(vlmeta) + 1 + statistics <= MAX_METALAYERS and nstored * widest <= _MAX_COLUMNS_NBYTES
+    )
+
+
+def build_tail(
+    index: bytes, vlmeta: Mapping[str, bytes], array_meta: bytes, stored: NDArray[Any]
+) -> tuple[bytes, bool]:
+    """Write index and trailer, with checksums and statistics as far as there is room for them.
+
+    Parameters
+    ----------
+    index : bytes
+        The index chunk, as `build_index` makes it; the write id may follow. Nothing in a frame
+        without chunks, which has no checksums, and is valid.
+    vlmeta : mapping of str to bytes
+        The user's entries.
+    array_meta : bytes
+        Content of the metalayer that gives the array's shape.
+    stored : ndarray
+        The table of the stored chunks, in their order: `digest` and `statistics`, if it has them.
+
+    Returns
+    -------
+    tail : bytes
+    has_vlmeta : bool
+        Whether the trailer has any.
+    """
+    columns, entries, record = stored.dtype.names or (), dict(vlmeta), b""
+    if index:
+        if "digest" not in columns or not has_room(vlmeta, len(stored)):
+            return index + build_trailer(vlmeta), bool(vlmeta)
+        digests = stored["digest"].astype(_DIGEST).tobytes()
+        values = (_VERSION, array_meta, _index_digest(index), digests)
+        record = pack_value(dict(zip(_KEYS, values, strict=True)))
+        raw = np.frombuffer(record, np.uint8)
+        entries[RECORD_NAME] = encode_chunk(raw, _STORED_PLAIN, typesize=1, blocksize=0)
+        index = index[: _STAMP.start] + _stamp_of(record) + index[_STAMP.stop :]
+    if "statistics" in columns and has_room(vlmeta, len(stored), statistics=True):
+        entries[STATISTICS_NAME] = build_statistics(stored["statistics"], _record_digest(record))
+    return index + build_trailer(entries, fingerprint=bool(record)), bool(entries)
