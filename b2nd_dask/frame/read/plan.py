@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import NamedTuple
@@ -149,7 +149,11 @@ def touched_blocks(inner: tuple[range, ...], grid: Grid) -> NDArray[np.int64] | 
     >>> touched_blocks((range(5, 11), range(0, 32, 16)), grid)
     array([ 4,  6,  8, 10])
     """
-    touched = [touched_along(r, b) for r, b in zip(inner, grid.blocks, strict=True)]
+    return blocks_at([touched_along(r, b) for r, b in zip(inner, grid.blocks, strict=True)], grid)
+
+
+def blocks_at(touched: Sequence[Sequence[int]], grid: Grid) -> NDArray[np.int64] | None:
+    """As `touched_blocks`, by the numbers of the touched blocks along each axis."""
     if is_nearly_all(math.prod(map(len, touched)), grid):
         return None
     axes = np.ix_(*(np.array(t, np.int64) for t in touched))

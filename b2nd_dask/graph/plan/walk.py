@@ -117,7 +117,7 @@ def _read_of_frame(pieces: list[tuple[FoundRead, Piece]]) -> FrameReads:
     return FrameReads(
         **_described(frame.location.label, frame.grid, frame.dtype),
         reads=len(pieces),
-        chunks=int(costs.touched.sum()),
+        chunks=costs.nchunks,
         visits=int(costs.visits.sum()),
         blocks=int(costs.blocks.sum()),
         constants=int(costs.constants.sum()),
