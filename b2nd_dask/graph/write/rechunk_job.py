@@ -102,9 +102,9 @@ class RechunkJob(Job):
         missing, known = tasks.missing(sizes, (0,) * len(sizes), grid, staged)
         # also where no chunk is missing: those that are staged may be of a run that found damage
         checks = self._checks(tasks)
-        name, plan = tasks.name("write"), tasks.add("plan", self.plan)
+        name = tasks.name("write")
         work = {
-            (name, *at): (rechunk_region, self.source.key, region, plan, tasks.opening)
+            (name, *at): (rechunk_region, self.source.key, region, tasks.opening)
             for at, region in zip(np.ndindex(missing.shape), regions_of(sizes), strict=True)
             if missing[at]
         }
