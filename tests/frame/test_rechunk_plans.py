@@ -53,15 +53,15 @@ def test_passes(pair: tuple[Grid, Grid], kilobytes: int, threads: int) -> None:
     assert plan.steps[-1].target == target
     before = source
     for step in plan.steps:
-        way, sizes = step.way, zip(step.way.region, step.target.chunks, before.shape, strict=True)
+        sizes = zip(step.region, step.target.chunks, before.shape, strict=True)
         assert all(length == n or length % chunk == 0 for length, chunk, n in sizes)
-        assert 1 <= way.concurrency <= threads
-        assert math.prod(way.region) * 4 * way.concurrency <= budget.nbytes
-        cut = tuple(map(steps, before.shape, way.region))
+        assert 1 <= step.concurrency <= threads
+        assert math.prod(step.region) * 4 * step.concurrency <= budget.nbytes
+        cut = tuple(map(steps, before.shape, step.region))
         decodes = decodes_per_block(before, cut)
         # of blocks that do not divide their chunk, some edges are not known to be ends of regions
         known = not any(c % b for c, b in zip(before.chunks, before.blocks, strict=True))
-        assert way.decodes == pytest.approx(decodes) or (not known and way.decodes > decodes)
+        assert step.decodes == pytest.approx(decodes) or (not known and step.decodes > decodes)
         before = step.target
 
 
@@ -91,7 +91,7 @@ def test_regions_of_wide_maps_and_long_series_need_few_decodes(nbytes: float) ->
     plan = plan_passes(maps, series, Budget(nbytes, 2, 1 << 20))
     assert len(plan.steps) > 1
     assert plan.nbytes <= nbytes
-    assert all(step.way.decodes < 2 for step in plan.steps)
+    assert all(step.decodes < 2 for step in plan.steps)
 
 
 def told(error: ValueError) -> tuple[str, str]:
@@ -130,8 +130,7 @@ def test_the_least_memory_of_a_reshape_is_enough(threads: int, itemsize: int, n:
     with pytest.raises(ValueError, match="for a reshape") as raised:
         flat_pass((n, 30), itemsize, budget)
     least = nbytes_of(told(raised.value)[1])
-    _, way = flat_pass((n, 30), itemsize, budget._replace(nbytes=least))
-    assert way.nbytes <= least
+    assert flat_pass((n, 30), itemsize, budget._replace(nbytes=least)).nbytes <= least
 
 
 @examples(60)
@@ -154,10 +153,10 @@ def test_ranges_in_c_order_as_boxes(data: Any) -> None:
     megabytes=st.integers(6, 200),
 )
 def test_regions_of_a_reshape(shape: tuple[int, ...], megabytes: int) -> None:
-    grid, way = flat_pass(shape, 8, Budget(megabytes << 20, 2, 1 << 16))
-    sizes = list(zip(way.region, grid.chunks, shape, strict=True))
+    way = flat_pass(shape, 8, Budget(megabytes << 20, 2, 1 << 16))
+    sizes = list(zip(way.region, way.target.chunks, shape, strict=True))
     assert all(length == n or length % chunk == 0 for length, chunk, n in sizes)
-    for box in (way.region, grid.chunks):
+    for box in (way.region, way.target.chunks):
         # ones, one of any length, whole axes
         inner = [
             axis for axis, (length, n) in enumerate(zip(box, shape, strict=True)) if length < n

@@ -13,43 +13,30 @@ from b2nd_dask.format.index import ChunkKind
 from b2nd_dask.format.statistics import ChunkStatistics, element_counts
 from b2nd_dask.frame.open.opening import OpenedFrame, ParsedFrame
 from b2nd_dask.frame.read.buffers import result_pool
-from b2nd_dask.frame.read.decode import Fill, carrier
-from b2nd_dask.frame.read.partial_results import Cells
-from b2nd_dask.frame.read.plan import RegionPlan
-from b2nd_dask.frame.read.reduction import Answers, Reduction, Total
-from b2nd_dask.frame.read.region import read_region
+from b2nd_dask.frame.read.decode import Fill
+from b2nd_dask.frame.read.plan import RegionPlan, per_chunk
+from b2nd_dask.frame.read.reduction import Counted, PerChunk, Reduction, Total
+from b2nd_dask.frame.read.region import new_array, read_parts, read_region
 
 
 @dataclass(frozen=True, eq=False)
 class Answered:
-    """What statistics answer of the touched chunks; masks have an entry for each."""
+    """What statistics answer of the touched chunks; arrays have an entry for each."""
 
-    answers: Answers
-    constants: list[NDArray[np.bool_]]
-    """For each element of `Answers.constants` the chunks that it stands for."""
+    counted: Counted
+    """Of the selected elements of each chunk."""
+    totals: PerChunk
     by_totals: NDArray[np.bool_]
-    """Chunks of which `Answers.totals` is added."""
-    by_classes: NDArray[np.bool_]
-    """Chunks of which `Answers.classes` are added."""
-
-    @property
-    def chunks(self) -> NDArray[np.bool_]:
-        """Chunks of which nothing needs to be read."""
-        answered = self.by_totals | self.by_classes
-        for chosen in self.constants:
-            answered = answered | chosen
-        return answered
+    """Chunks of which `totals` are the partial results."""
+    chunks: NDArray[np.bool_]
+    """Chunks of which nothing needs to be read."""
 
     def add_to(self, total: Total) -> None:
         """Add what statistics answer to a reduction."""
-        for (element, _), chosen in zip(self.answers.constants, self.constants, strict=True):
-            if chosen.any():
-                total.add_constants(element, chosen)
-        if self.answers.totals is not None and self.by_totals.any():
-            total.add_totals(self.answers.totals[0], self.by_totals)
-        if self.by_classes.any():
-            for element, counts in self.answers.classes:
-                total.add_counted(element, np.where(self.by_classes, counts, 0))
+        for element, counts in self.counted:
+            total.add_counted(element, counts)
+        if self.by_totals.any():
+            total.add_totals(self.totals, self.by_totals)
 
 
 def answered_by(
@@ -61,19 +48,21 @@ def answered_by(
     found = statistics.of_chunks(plan.chunks)
     counts = touched_counts(plan, grid)
     answers = how.ask(found, counts)
-    left = (plan.kinds == ChunkKind.STORED) & found.known
-    constants = []
-    for _, chosen in answers.constants:
-        constants.append(left & chosen)
-        left = left & ~chosen
-    left = left & _are_whole(plan, grid, how.axis)
-    nothing = np.zeros(len(left), np.bool_)
-    by_totals = nothing if answers.totals is None else left & answers.totals[1]
+    stored = (plan.kinds == ChunkKind.STORED) & found.known
+    left, sizes = stored, plan.sizes(how.axis)
+    counted = []
+    for element, often in answers.counted:
+        is_constant = left & (often == counts)
+        counted.append((element, np.where(is_constant, sizes, 0)))
+        left = left & ~is_constant
+    whole = left & _are_whole(plan, grid, how.axis)
+    totals, known = answers.totals or ({}, np.False_)
+    by_totals = whole & known
     left = left & ~by_totals
-    by_classes = nothing
-    if answers.classes:
-        by_classes = left & (sum(each for _, each in answers.classes) == counts)
-    return Answered(answers, constants, by_totals, by_classes)
+    by_counts = whole & left & (sum(often for _, often in answers.counted) == counts)
+    for (_, own), (_, often) in zip(counted, answers.counted, strict=True):
+        own[by_counts] = often[by_counts]
+    return Answered(counted, totals, by_totals, stored & ~(left & ~by_counts))
 
 
 def unanswered_nbytes(parsed: ParsedFrame, axes: tuple[range, ...], how: Reduction) -> int | None:
@@ -88,15 +77,12 @@ def unanswered_nbytes(parsed: ParsedFrame, axes: tuple[range, ...], how: Reducti
     answered = answered_by(statistics, plan, grid, how)
     stored = plan.kinds == ChunkKind.STORED
     left = stored if answered is None else stored & ~answered.chunks
-    cells = Cells(plan.cells, how.axis)
-    lengths = [cells.lengths(axis) for axis in range(grid.ndim)]
-    return int(_outer(np.multiply, lengths, np.dtype(np.int64))[left].sum()) * grid.itemsize
+    return int(plan.sizes(range(grid.ndim))[left].sum()) * grid.itemsize
 
 
 def touched_counts(plan: RegionPlan, grid: Grid) -> NDArray[np.int64]:
     """Count all elements of each touched chunk, without what lies behind the array's edge."""
-    extents = [_extents(plan, axis, grid) for axis in range(grid.ndim)]
-    return _outer(np.multiply, extents, np.dtype(np.int64))
+    return per_chunk(_extents(plan, grid))
 
 
 def _are_whole(plan: RegionPlan, grid: Grid, axis: tuple[int, ...]) -> NDArray[np.bool_]:
@@ -104,24 +90,17 @@ def _are_whole(plan: RegionPlan, grid: Grid, axis: tuple[int, ...]) -> NDArray[n
 
     Along axes that are not reduced such a chunk has the length 1.
     """
-    cells = Cells(plan.cells, axis)
-    wholes = []
-    for i in range(grid.ndim):
-        extents = _extents(plan, i, grid)
-        wholes.append((cells.lengths(i) == extents) & ((extents == 1) | (i in axis)))
-    return _outer(np.logical_and, wholes, np.dtype(np.bool_))
+    along = enumerate(zip(plan.cells, _extents(plan, grid), strict=True))
+    wholes = [
+        (cells.lengths == extents) & ((extents == 1) | (i in axis)) for i, (cells, extents) in along
+    ]
+    return per_chunk(wholes) > 0
 
 
-def _extents(plan: RegionPlan, axis: int, grid: Grid) -> NDArray[np.int64]:
-    starts = plan.cells[axis].numbers * grid.chunks[axis]
-    return np.minimum(grid.chunks[axis], grid.shape[axis] - starts)
-
-
-def _outer(ufunc: np.ufunc, axes: list[NDArray[Any]], dtype: np.dtype[Any]) -> NDArray[Any]:
-    found: NDArray[Any] = np.ones(1, dtype)
-    for along in axes:
-        found = ufunc(found[:, None], along).reshape(-1)
-    return found
+def _extents(plan: RegionPlan, grid: Grid) -> list[NDArray[np.int64]]:
+    """Elements of the touched chunks along each axis."""
+    axes = zip(plan.cells, grid.chunks, grid.shape, strict=True)
+    return [np.minimum(chunk, size - cells.numbers * chunk) for cells, chunk, size in axes]
 
 
 class Predicate(Protocol):
@@ -161,14 +140,9 @@ def read_pruned(
     pruned = predicate(found, counts) & found.known & (plan.kinds == ChunkKind.STORED)
     if not pruned.any():
         return read_region(opened, axes, fill)
-    out = result_pool.empty(tuple(map(len, axes)), carrier(fill.dtype))
+    out = new_array(plan, fill, tuple(map(len, axes)), result_pool.empty)
     least = found.least.view(out.dtype)
     for at, part in zip(np.flatnonzero(pruned).tolist(), plan.parts(pruned), strict=True):
         out[part.out] = least[at]
-    for part in plan.parts(~pruned):
-        region = tuple(axis[along] for axis, along in zip(axes, part.out, strict=True))
-        where = out[part.out]
-        elements = read_region(opened, region, fill, into=where)
-        if not np.may_share_memory(elements, where):
-            where[...] = elements.view(out.dtype)
+    read_parts(opened, plan.without(pruned), fill, out)
     return out.view(fill.dtype)

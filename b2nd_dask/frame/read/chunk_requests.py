@@ -74,7 +74,8 @@ def batches(
         For `fetch`. Never empty.
     """
     grid, room, most = opened.parsed.grid, nbytes, opened.reader.batch_nbytes
-    starts, lengths = _locate(opened.parsed, [request.chunk for request in requests])
+    chunks = np.array([request.chunk for request in requests], np.int64)
+    starts, lengths = map(np.ndarray.tolist, located_chunks(opened.parsed, chunks))
     partial = sum(not each.whole and each.blocks is not None for each in requests)
     reader = opened.reader
     in_vain = float(most_in_vain(reader.max_gap, partial, is_far=not reader.identity_is_cheap))
@@ -101,13 +102,13 @@ def batches(
 
 
 def most_in_vain(
-    max_gap: int, partial: NDArray[np.int64] | int, *, is_far: bool
+    max_gap: int, partial: NDArray[np.float64] | int, *, is_far: bool
 ) -> NDArray[np.float64] | float:
     """Bytes of a chunk that are rather read in vain than found out by a read of their own.
 
     Parameters
     ----------
-    partial : int or ndarray of int64
+    partial : int or ndarray of float64
         Chunks of which some blocks are wanted.
     is_far : bool
         Whether the frame lies in a store.
@@ -115,14 +116,15 @@ def most_in_vain(
     return max_gap + SECOND_ROUND / np.maximum(1, partial) if is_far else LITTLE_IN_VAIN
 
 
-def _locate(frame: ParsedFrame, chunks: Sequence[int]) -> tuple[list[int], list[int]]:
-    """Starts of chunks in their objects, and bytes that may belong to each."""
+def located_chunks(
+    frame: ParsedFrame, chunks: NDArray[np.int64]
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Starts of stored chunks in their objects, and bytes that may belong to each."""
     longest = longest_chunk(frame.grid.chunk_nbytes, frame.grid.block_nbytes)
     if frame.header.sparse:
-        return [0] * len(chunks), [longest] * len(chunks)
-    starts, stops = frame.index.extents(np.array(chunks, np.int64))
-    lengths = np.minimum(stops - starts, longest)
-    return (starts + frame.header.header_len).tolist(), lengths.tolist()
+        return np.zeros_like(chunks), np.full_like(chunks, longest)
+    starts, stops = frame.index.extents(chunks)
+    return starts + frame.header.header_len, np.minimum(stops - starts, longest)
 
 
 def verifying(

@@ -11,8 +11,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from b2nd_dask.format.grid import AxisCells
-
 PartialResult = Mapping[str, NDArray[Any]]
 """What some elements contribute to a reduction: arrays with length 1 along the reduced axes. Axes
 beyond those of the elements may follow."""
@@ -36,45 +34,6 @@ def count_in_box(out: Sequence[slice], axis: tuple[int, ...]) -> NDArray[np.int6
     lengths = [along.stop - along.start for along in out]
     kept = [1 if i in axis else length for i, length in enumerate(lengths)]
     return np.full(kept, math.prod(lengths[i] for i in axis), np.int64)
-
-
-class Cells:
-    """The cells of the chunk grid that a region touches.
-
-    Parameters
-    ----------
-    cells : sequence of AxisCells
-        The cells along each axis.
-    axis : tuple of int
-        Reduced axes.
-    """
-
-    def __init__(self, cells: Sequence[AxisCells], axis: tuple[int, ...]) -> None:
-        self._cells = cells
-        self._axis = axis
-
-    def of_chunks(self, values: NDArray[Any]) -> NDArray[Any]:
-        """Give values of the touched chunks, in C order, the shape of the cells."""
-        return values.reshape([len(along) for along in self._cells])
-
-    def spread(self, values: NDArray[Any]) -> NDArray[Any]:
-        """Repeat values of cells along the axes that are kept, for each element of the cells."""
-        for i in range(values.ndim):
-            if i not in self._axis:
-                values = np.repeat(values, self.lengths(i), axis=i)
-        return values
-
-    def lengths(self, axis: int) -> NDArray[np.int64]:
-        """Selected positions in each cell along an axis."""
-        return self._cells[axis].lengths
-
-    def count(self, chosen: NDArray[np.bool_]) -> NDArray[np.int64]:
-        """The number of elements in the chosen chunks, for each element of the reduced result."""
-        counts = self.of_chunks(chosen).astype(np.int64)
-        for i in self._axis:
-            lengths = self.lengths(i)[:, None]
-            counts = np.moveaxis(np.moveaxis(counts, i, -1) @ lengths, -1, i)
-        return self.spread(counts)
 
 
 @dataclass(frozen=True)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 import math
-from collections.abc import Iterator
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -83,6 +84,13 @@ class RegionPlan:
             return self
         return replace(self, kinds=np.where(chosen, _LEFT_OUT, self.kinds))
 
+    def sizes(self, axes: Collection[int]) -> NDArray[np.int64]:
+        """Selected elements of each touched chunk, along some axes."""
+        return per_chunk(
+            cells.lengths if axis in axes else np.ones(len(cells), np.int64)
+            for axis, cells in enumerate(self.cells)
+        )
+
     def parts(self, chosen: NDArray[np.bool_] | None = None) -> Iterator[Part]:
         """Parts in the chosen chunks, by default in the stored ones, in C order."""
         where = np.flatnonzero(self.kinds == ChunkKind.STORED if chosen is None else chosen)
@@ -95,6 +103,12 @@ class RegionPlan:
         rows = zip(*columns, strict=True) if columns else ((),) * len(where)
         for chunk, row in zip(self.chunks[where].tolist(), rows, strict=True):
             yield Part(chunk, tuple(p.inner for p in row), tuple(p.out for p in row))
+
+
+def per_chunk(columns: Iterable[NDArray[Any]]) -> NDArray[np.int64]:
+    """Multiply numbers of the cells along each axis, for each chunk in C order."""
+    start: NDArray[Any] = np.ones(1, np.int64)
+    return functools.reduce(np.multiply.outer, columns, start).reshape(-1)
 
 
 def _chunk_numbers(cells: tuple[AxisCells, ...], grid: Grid) -> NDArray[np.int64]:
@@ -149,7 +163,11 @@ def touched_blocks(inner: tuple[range, ...], grid: Grid) -> NDArray[np.int64] | 
     >>> touched_blocks((range(5, 11), range(0, 32, 16)), grid)
     array([ 4,  6,  8, 10])
     """
-    touched = [touched_along(r, b) for r, b in zip(inner, grid.blocks, strict=True)]
+    return blocks_at([touched_along(r, b) for r, b in zip(inner, grid.blocks, strict=True)], grid)
+
+
+def blocks_at(touched: Sequence[Sequence[int]], grid: Grid) -> NDArray[np.int64] | None:
+    """As `touched_blocks`, by the numbers of the touched blocks along each axis."""
     if is_nearly_all(math.prod(map(len, touched)), grid):
         return None
     axes = np.ix_(*(np.array(t, np.int64) for t in touched))

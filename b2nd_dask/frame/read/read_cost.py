@@ -9,7 +9,7 @@ Regions are columns: a hundred thousand of them share a few ways in which an axi
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -17,13 +17,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from b2nd_dask.format.chunk.blocks import head_nbytes
-from b2nd_dask.format.chunk.chunk_header import HEADER_LEN, longest_chunk
+from b2nd_dask.format.chunk.chunk_header import HEADER_LEN
 from b2nd_dask.format.grid import AxisCells, Grid
 from b2nd_dask.format.index import ChunkKind
 from b2nd_dask.frame.open.opening import OpenedFrame, ParsedFrame
 from b2nd_dask.frame.read.buffers import BOX_NBYTES, MAX_SCRATCH_NBYTES
-from b2nd_dask.frame.read.chunk_requests import most_in_vain, witnesses
-from b2nd_dask.frame.read.plan import is_nearly_all, reads_in_boxes, touched_along
+from b2nd_dask.frame.read.chunk_requests import located_chunks, most_in_vain, witnesses
+from b2nd_dask.frame.read.plan import blocks_at, reads_in_boxes, touched_along
 
 
 class ChunkRange(NamedTuple):
@@ -35,8 +35,10 @@ class ChunkRange(NamedTuple):
 
 
 Region = tuple[range, ...] | ChunkRange
-#: Visits of chunks that are looked at together.
+#: Visits of chunks that are looked at together, unless one region has more.
 _BATCH = 1 << 20
+#: The pattern of chunks that are not decoded.
+_NO_BLOCKS = -1
 #: What readers of local files have as `max_gap` and `batch_nbytes`; and they are not far.
 _LOCAL = 512, 1 << 20, False
 
@@ -61,8 +63,8 @@ class ReadCosts:
     """Bytes that are decoded at a time."""
     direct: NDArray[np.bool_]
     """Whether they are decoded to where their elements belong, without a scratch buffer."""
-    touched: NDArray[np.bool_]
-    """For each chunk of the frame whether its data are read; no row for each region."""
+    nchunks: int
+    """Chunks of the frame whose data are read."""
 
 
 def read_costs(opened: OpenedFrame, regions: Sequence[Region]) -> ReadCosts:
@@ -73,22 +75,19 @@ def read_costs(opened: OpenedFrame, regions: Sequence[Region]) -> ReadCosts:
     regions : sequence of tuple of range, or of ChunkRange
         Ascending positions along each axis.
     """
-    index, reader = opened.parsed.index, opened.reader
-    constant = bool(index.single_kind)
-    lengths = np.zeros(0) if constant else _compressed_lengths(opened.parsed)
+    parsed, reader = opened.parsed, opened.reader
     stored = _Stored(
-        opened.parsed.grid,
-        index.kinds,
-        lengths,
-        constant,
+        parsed.grid,
+        parsed.index.kinds,
+        None if parsed.index.single_kind else _compressed_lengths(parsed),
         reader.max_gap,
         reader.batch_nbytes,
         not reader.identity_is_cheap,
         opened.verify is True,
         opened.digests,
-        reads_in_boxes(opened.parsed, reader.batch_nbytes),
+        reads_in_boxes(parsed, reader.batch_nbytes),
     )
-    return _costs(stored, regions)
+    return stored.costs(regions)
 
 
 def uncompressed_costs(grid: Grid, regions: Sequence[Region]) -> ReadCosts:
@@ -106,132 +105,90 @@ def uncompressed_costs(grid: Grid, regions: Sequence[Region]) -> ReadCosts:
     # any element may be the witness
     digests = np.zeros(kinds.size, np.uint64)
     in_boxes = grid.chunk_nbytes > MAX_SCRATCH_NBYTES
-    stored = _Stored(grid, kinds, lengths, False, *_LOCAL, False, digests, in_boxes)
-    return _costs(stored, regions)
+    return _Stored(grid, kinds, lengths, *_LOCAL, False, digests, in_boxes).costs(regions)
 
 
-def _costs(frame: _Stored, regions: Sequence[Region]) -> ReadCosts:
-    count, number = len(regions), frame.kinds.size
-    costs = ReadCosts(
-        visits=np.zeros(count, np.int64),
-        constants=np.zeros(count, np.int64),
-        blocks=np.zeros(count, np.int64),
-        fetched=np.zeros(count),
-        decoded=np.zeros(count, np.int64),
-        buffers=np.zeros(count),
-        largest=np.zeros(count, np.int64),
-        direct=np.zeros(count, np.bool_),
-        touched=np.zeros(0 if frame.is_constant else number, np.bool_),
-    )
-    whole = {row: found for row, found in enumerate(regions) if isinstance(found, ChunkRange)}
-    nothing = (range(0),) * frame.grid.ndim
-    boxes = [nothing if isinstance(found, ChunkRange) else found for found in regions]
-    cuts = _Cuts(frame.grid, boxes)
-    if frame.is_constant:
-        costs.constants[:] = cuts.counts.prod(axis=1)
-        for row, (first, last) in whole.items():
-            costs.constants[row] = last - first
-        return costs
-    costs.direct[:] = [is_direct(frame.grid, box) for box in boxes]
-    costs.direct[:] &= (cuts.counts[:, 1:] == 1).all(axis=1)
-    for rows in cuts.alike():
-        visits = cuts.visits(rows)
-        for name, values in frame.costs(visits, cuts, costs.direct[rows]).items():
-            getattr(costs, name)[rows] = values
-        stored = visits.numbers[frame.kinds[visits.numbers] == ChunkKind.STORED]
-        costs.touched[stored] = True
-    for row, found in whole.items():
-        frame.fetch_whole(found, row, costs)
-    return costs
+class _AxisCuts:
+    """How regions are cut by the chunks of one axis; equal cuts are made once."""
+
+    def __init__(self, chunk: int, block: int, along: Iterable[range]) -> None:
+        known: dict[range, int] = {}
+        self.which = np.array([known.setdefault(each, len(known)) for each in along], np.int64)
+        cut = [AxisCells(positions, chunk) for positions in known]
+        touched: dict[tuple[int, ...], int] = {}
+        parts = (tuple(touched_along(part.inner, block)) for cells in cut for part in cells)
+        self.patterns = np.array([touched.setdefault(t, len(touched)) for t in parts], np.int64)
+        """Of the cells of all cuts, one cut behind the other: which blocks are touched."""
+        self.touched = list(touched)
+        self.numbers = np.concatenate([np.zeros(0, np.int64), *(cells.numbers for cells in cut)])
+        self.lengths = np.array([len(cells) for cells in cut], np.int64)
+        self.starts = np.cumsum(self.lengths) - self.lengths
+        ends = [(positions.start, positions.stop, positions.step) for positions in known]
+        self.ends = np.array(ends, np.int64).reshape(-1, 3)
+        """Start, stop and step of the positions of each cut."""
 
 
 class _Visits(NamedTuple):
-    """Chunks of some regions that are cut into as many along each axis."""
+    """Chunks that some regions touch."""
 
-    numbers: NDArray[np.int64]
-    """Of chunks: a row for each region."""
+    rows: NDArray[np.int64]
+    """Numbers of the regions."""
+    chunks: NDArray[np.int64]
     patterns: NDArray[np.int64]
     """Which blocks of each chunk are touched, by numbers for `_Cuts.blocks_of`."""
-    regions: NDArray[np.int64]
-    """Start, stop and step of the positions along each axis: a row for each region."""
 
 
 class _Cuts:
-    """How regions are cut by chunks along each axis; equal cuts are made once."""
+    """The chunks that regions touch."""
 
-    def __init__(self, grid: Grid, regions: Sequence[tuple[range, ...]]) -> None:
+    def __init__(self, grid: Grid, regions: Sequence[Region]) -> None:
         self._grid = grid
-        self._touched: list[dict[tuple[int, ...], int]] = [{} for _ in grid.shape]
-        known: list[dict[range, int]] = [{} for _ in grid.shape]
-        self._cells: list[list[NDArray[np.int64]]] = [[] for _ in grid.shape]
-        self._patterns: list[list[NDArray[np.int64]]] = [[] for _ in grid.shape]
-        rows = np.zeros((len(regions), grid.ndim), np.int64)
-        for row, region in enumerate(regions):
-            for axis, positions in enumerate(region):
-                if positions not in known[axis]:
-                    known[axis][positions] = len(known[axis])
-                    self._cut(axis, positions)
-                rows[row, axis] = known[axis][positions]
-        self._rows = rows
-        self._regions = np.array(
-            [[(along.start, along.stop, along.step) for along in region] for region in regions],
-            np.int64,
-        ).reshape(len(regions), grid.ndim, 3)
-        lengths = [np.array([len(c) for c in along] or [0]) for along in self._cells]
-        #: Chunks along each axis that each region touches.
-        self.counts = (
-            np.stack([along[rows[:, axis]] for axis, along in enumerate(lengths)], axis=1)
-            if grid.ndim
-            else np.zeros((len(regions), 0), np.int64)
-        )
+        # of what is not decoded
+        self._fetched = {
+            row: _Visits(np.full_like(chunks, row), chunks, np.full_like(chunks, _NO_BLOCKS))
+            for row, region in enumerate(regions)
+            if isinstance(region, ChunkRange)
+            for chunks in [np.arange(*region)]
+        }
+        nothing = (range(0),) * grid.ndim
+        self.boxes = [nothing if isinstance(own, ChunkRange) else own for own in regions]
+        along = zip(*self.boxes, strict=True) if regions else ((),) * grid.ndim
+        self.axes = list(map(_AxisCuts, grid.chunks, grid.blocks, along))
+        counts = [axis.lengths[axis.which] for axis in self.axes]
+        self.counts = np.array(counts, np.int64).reshape(grid.ndim, len(regions)).T
+        """Chunks along each axis that each region touches."""
+        self.totals: NDArray[np.int64] = self.counts.prod(axis=1)
+        """Chunks that are visited for each region."""
+        for row, visits in self._fetched.items():
+            self.totals[row] = len(visits.rows)
 
-    def _cut(self, axis: int, positions: range) -> None:
-        parts = AxisCells(positions, self._grid.chunks[axis])
-        numbers = self._touched[axis]
-        along = []
-        for part in parts:
-            touched = tuple(touched_along(part.inner, self._grid.blocks[axis]))
-            along.append(numbers.setdefault(touched, len(numbers)))
-        self._cells[axis].append(parts.numbers)
-        self._patterns[axis].append(np.array(along, np.int64))
+    def visits(self) -> Iterator[_Visits]:
+        """The chunks that regions touch, of some regions at a time."""
+        edges = np.flatnonzero(np.diff(np.cumsum(self.totals) // _BATCH)) + 1
+        for some in np.split(np.arange(len(self.totals)), edges):
+            whole = [row for row in some.tolist() if row in self._fetched]
+            found = [self._touched(np.setdiff1d(some, whole)), *map(self._fetched.get, whole)]
+            yield _Visits(*map(np.concatenate, zip(*found, strict=True)))
 
-    def alike(self) -> Iterator[NDArray[np.int64]]:
-        """Numbers of regions that touch as many chunks along each axis, some at a time."""
-        if not self._grid.ndim:
-            yield np.arange(len(self.counts))
-        if not self.counts.size:
-            return
-        shapes, which = np.unique(self.counts, axis=0, return_inverse=True)
-        for number, shape in enumerate(shapes):
-            rows = np.flatnonzero(which.reshape(-1) == number)
-            if 0 in shape:
-                continue
-            step = max(1, _BATCH // math.prod(shape.tolist()))
-            yield from (rows[at : at + step] for at in range(0, len(rows), step))
+    def _touched(self, rows: NDArray[np.int64]) -> _Visits:
+        chunks = patterns = np.zeros(len(rows), np.int64)
+        for axis, count in zip(self.axes, self._grid.counts, strict=True):
+            cut = axis.which[rows]
+            counts = axis.lengths[cut]
+            repeats = np.repeat(np.arange(len(rows)), counts)
+            first = axis.starts[cut] - (np.cumsum(counts) - counts)
+            at = np.arange(len(repeats)) + first[repeats]
+            rows, chunks = rows[repeats], chunks[repeats] * count + axis.numbers[at]
+            patterns = patterns[repeats] * len(axis.touched) + axis.patterns[at]
+        return _Visits(rows, chunks, patterns)
 
-    def visits(self, rows: NDArray[np.int64]) -> _Visits:
-        """Chunks that regions touch, which are alike."""
-        numbers = np.zeros((len(rows), 1), np.int64)
-        patterns = np.zeros((len(rows), 1), np.int64)
-        for axis, count in enumerate(self._grid.counts):
-            distinct, which = np.unique(self._rows[rows, axis], return_inverse=True)
-            cells = np.stack([self._cells[axis][i] for i in distinct])[which]
-            along = np.stack([self._patterns[axis][i] for i in distinct])[which]
-            numbers = (numbers[:, :, None] * count + cells[:, None]).reshape(len(rows), -1)
-            radix = len(self._touched[axis])
-            patterns = (patterns[:, :, None] * radix + along[:, None]).reshape(len(rows), -1)
-        return _Visits(numbers, patterns, self._regions[rows])
-
-    def blocks_of(self, pattern: int) -> NDArray[np.int64]:
-        """Ascending numbers of the blocks that a pattern touches."""
-        along: list[tuple[int, ...]] = []
-        for touched in reversed(self._touched):
-            pattern, last = divmod(pattern, len(touched))
-            along.insert(0, next(found for found, number in touched.items() if number == last))
-        numbers = np.zeros(1, np.int64)
-        for found, count in zip(along, self._grid.blocks_per_chunk, strict=True):
-            numbers = (numbers[:, None] * count + np.array(found, np.int64)).reshape(-1)
-        return numbers
+    def blocks_of(self, pattern: int) -> NDArray[np.int64] | None:
+        """Ascending numbers of the blocks that a pattern touches; None for whole chunks."""
+        if pattern == _NO_BLOCKS:
+            return None
+        numbers = np.unravel_index(pattern, [len(axis.touched) for axis in self.axes])
+        touched = [axis.touched[at] for axis, at in zip(self.axes, numbers, strict=True)]
+        return blocks_at(touched, self._grid)
 
 
 class _Stored(NamedTuple):
@@ -239,10 +196,8 @@ class _Stored(NamedTuple):
 
     grid: Grid
     kinds: NDArray[np.uint8]
-    lengths: NDArray[np.float64]
-    """Compressed bytes of each chunk."""
-    is_constant: bool
-    """Whether no chunk has data."""
+    lengths: NDArray[np.float64] | None
+    """Compressed bytes of each chunk; None where no chunk has data."""
     max_gap: int
     batch_nbytes: int
     is_far: bool
@@ -254,110 +209,113 @@ class _Stored(NamedTuple):
     in_boxes: bool
     """Whether chunks are decoded in boxes of blocks, unless to where their elements belong."""
 
-    def costs(
-        self, visits: _Visits, cuts: _Cuts, direct: NDArray[np.bool_]
+    def costs(self, regions: Sequence[Region]) -> ReadCosts:
+        """What reading regions takes."""
+        cuts = _Cuts(self.grid, regions)
+        direct = np.array([is_direct(self.grid, box) for box in cuts.boxes], np.bool_)
+        direct &= (cuts.counts[:, 1:] == 1).all(axis=1)
+        if self.lengths is None:
+            none, nothing = np.zeros(len(regions), np.int64), np.zeros(len(regions))
+            return ReadCosts(none, cuts.totals, none, nothing, none, nothing, none, direct, 0)
+        is_read = np.zeros(len(self.kinds), np.bool_)
+        found = []
+        for visits in cuts.visits():
+            found.append(self._costs(visits, cuts, self.lengths[visits.chunks], direct))
+            is_read[visits.chunks] = True
+        is_read &= self.kinds == ChunkKind.STORED
+        columns: dict[str, Any] = {name: sum(each[name] for each in found) for name in found[0]}
+        return ReadCosts(**columns, direct=direct, nchunks=int(is_read.sum()))
+
+    def _costs(
+        self, visits: _Visits, cuts: _Cuts, lengths: NDArray[np.float64], direct: NDArray[np.bool_]
     ) -> dict[str, NDArray[Any]]:
-        """Costs of each row of visits, by the names of `ReadCosts`."""
-        grid = self.grid
-        stored = self.kinds[visits.numbers] == ChunkKind.STORED
-        lengths = np.where(stored, self.lengths[visits.numbers], 0.0)
+        """Columns of `ReadCosts`; `lengths` are the compressed bytes of the visited chunks."""
+        grid, rows = self.grid, visits.rows
+
+        def total(values: NDArray[Any], dtype: Any = np.int64) -> NDArray[Any]:
+            return np.bincount(rows, values, len(direct)).astype(dtype)
+
+        def most(values: NDArray[Any]) -> NDArray[Any]:
+            found = np.zeros(len(direct), values.dtype)
+            np.maximum.at(found, rows, values)
+            return found
+
+        stored = self.kinds[visits.chunks] == ChunkKind.STORED
+        blocks, fetched, copied = self._fetched(visits, cuts, lengths)
         # a header and one element: all elements are equal, and nothing is decoded
         repeated = (lengths == HEADER_LEN + grid.itemsize) & (grid.chunk_nbytes > grid.itemsize)
-        filled = stored & ~repeated
-        nblocks, blocks = math.prod(grid.blocks_per_chunk), np.zeros(stored.shape, np.int64)
-        fetched, copied = lengths.copy(), np.zeros(stored.shape)
-        verified = self._verified(visits)
-        most = self._most_in_vain(visits, cuts, stored & ~verified)
-        for pattern in np.unique(visits.patterns).tolist():
-            here = visits.patterns == pattern
-            numbers = cuts.blocks_of(pattern)
-            if is_nearly_all(len(numbers), grid):
-                blocks[here] = nblocks
-                continue
-            blocks[here] = len(numbers)
-            some = here & ~verified
-            fetched[some] = self._fetched(lengths[some], numbers, most[some])
-            # a long chunk is verified first, and then its blocks are fetched; of others they are
-            # copied out of the chunk
-            long = here & verified & (lengths > self.batch_nbytes)
-            fetched[long] += self._fetched(lengths[long], numbers, most[long])
-            short = here & verified & ~long
-            copied[short] = lengths[short] * len(numbers) / nblocks
-        blocks *= filled
-        largest = blocks.max(axis=1) * grid.block_nbytes
+        blocks = np.where(stored & ~repeated, blocks, 0)
+        largest = most(blocks) * grid.block_nbytes
         if self.in_boxes:
             # a chunk is verified first, and then the blocks of each box are fetched
-            again = ~direct[:, None] & (blocks == nblocks) & (self.digests is not None)
+            is_whole = blocks == math.prod(grid.blocks_per_chunk)
+            again = ~direct[rows] & is_whole & (self.digests is not None)
             fetched += np.where(again, lengths, 0.0)
             divided = ~direct & (largest > MAX_SCRATCH_NBYTES)
             largest = np.where(divided, max(BOX_NBYTES, grid.block_nbytes), largest)
+        at_once = self.batch_nbytes + most(lengths + copied)
         return {
-            "visits": stored.sum(axis=1),
-            "constants": (~stored).sum(axis=1),
-            "blocks": blocks.sum(axis=1),
-            "fetched": fetched.sum(axis=1),
-            "decoded": blocks.sum(axis=1) * grid.block_nbytes,
+            "visits": total(stored),
+            "constants": total(~stored),
+            "blocks": total(blocks),
+            "fetched": total(fetched, float),
+            "decoded": total(blocks) * grid.block_nbytes,
             "largest": largest,
-            "buffers": np.minimum(
-                (fetched + copied).sum(axis=1),
-                self.batch_nbytes + (lengths + copied).max(axis=1),
-            ),
+            "buffers": np.minimum(total(fetched + copied, float), at_once),
         }
 
-    def _most_in_vain(
-        self, visits: _Visits, cuts: _Cuts, chosen: NDArray[np.bool_]
-    ) -> NDArray[np.float64]:
-        """As `most_in_vain`, for each visit; of the chosen ones some blocks may be wanted."""
-        patterns, which = np.unique(visits.patterns, return_inverse=True)
-        some = [
-            not is_nearly_all(len(cuts.blocks_of(each)), self.grid) for each in patterns.tolist()
-        ]
-        partial = chosen & np.array(some)[which.reshape(chosen.shape)]
-        most = most_in_vain(self.max_gap, partial.sum(axis=1, keepdims=True), is_far=self.is_far)
-        return np.broadcast_to(most, chosen.shape)
-
-    def _verified(self, visits: _Visits) -> NDArray[np.bool_]:
-        """Whether each visit fetches its chunk as a whole to verify it."""
-        numbers, digests = visits.numbers, self.digests
-        if digests is None or self.fetches_whole:
-            return np.full(numbers.shape, self.fetches_whole)
-        found = np.ones(numbers.shape, np.bool_)
-        positions = witnesses(numbers.reshape(-1), digests[numbers.reshape(-1)], self.grid)
-        for axis, flat in enumerate(positions):
-            start, stop, step = visits.regions[:, axis].T[..., None]
-            at = flat.reshape(numbers.shape)
-            found &= (start <= at) & (at < stop) & ((at - start) % step == 0)
-        return found
-
-    def fetch_whole(self, chunks: ChunkRange, row: int, costs: ReadCosts) -> None:
-        """Enter what fetching whole chunks costs, of which nothing is decoded."""
-        stored = np.flatnonzero(self.kinds[chunks.first : chunks.last] == ChunkKind.STORED)
-        stored += chunks.first
-        costs.visits[row] = len(stored)
-        costs.constants[row] = chunks.last - chunks.first - len(stored)
-        costs.blocks[row] = costs.decoded[row] = costs.largest[row] = 0
-        costs.fetched[row] = self.lengths[stored].sum()
-        largest = self.lengths[stored].max(initial=0)
-        costs.buffers[row] = min(costs.fetched[row], self.batch_nbytes + largest)
-        costs.touched[stored] = True
-
     def _fetched(
-        self, lengths: NDArray[np.float64], blocks: NDArray[np.int64], most: NDArray[np.float64]
-    ) -> NDArray[np.float64]:
-        """Bytes to fetch for some blocks of chunks of these compressed lengths.
+        self, visits: _Visits, cuts: _Cuts, lengths: NDArray[np.float64]
+    ) -> tuple[NDArray[np.int64], NDArray[np.float64], NDArray[np.float64]]:
+        """Blocks to decode of each visited chunk, bytes to fetch, and those of them to copy."""
+        nblocks = math.prod(self.grid.blocks_per_chunk)
+        patterns, which = np.unique(visits.patterns, return_inverse=True)
+        wanted = [cuts.blocks_of(pattern) for pattern in patterns.tolist()]
+        counts = np.array([nblocks if each is None else len(each) for each in wanted], np.int64)
+        counts[patterns == _NO_BLOCKS] = 0
+        blocks = counts[which]
+        partial = np.array([each is not None for each in wanted], np.bool_)[which]
+        verified = self._verified(visits, cuts)
+        requests = np.bincount(visits.rows, partial & ~verified & (lengths > 0))[visits.rows]
+        most = most_in_vain(self.max_gap, requests, is_far=self.is_far)
+        some = lengths.copy()
+        for number, each in enumerate(wanted):
+            if each is not None:
+                here = which == number
+                some[here] = self._of_blocks(lengths[here], each)
+        some = np.where(lengths * (1 - blocks / nblocks) <= most, lengths, some)
+        # a long chunk is verified first, and then its blocks are fetched; of others they are
+        # copied out of the chunk
+        again = partial & verified & (lengths > self.batch_nbytes)
+        fetched = np.where(verified, lengths, some) + np.where(again, some, 0.0)
+        copied = np.where(partial & verified & ~again, lengths * blocks / nblocks, 0.0)
+        return blocks, fetched, copied
 
-        Those of which no more than `most` bytes are fetched in vain are fetched whole.
-        """
-        max_gap, nblocks = self.max_gap, math.prod(self.grid.blocks_per_chunk)
+    def _of_blocks(
+        self, lengths: NDArray[np.float64], blocks: NDArray[np.int64]
+    ) -> NDArray[np.float64]:
+        """Bytes to fetch for some blocks of chunks of these compressed lengths."""
+        nblocks = math.prod(self.grid.blocks_per_chunk)
         head = head_nbytes(nblocks)
         block = np.maximum(lengths - head, 0) / nblocks
         fetched = np.minimum(lengths, head) + block * len(blocks)
         between, often = np.unique(np.diff(blocks) - 1, return_counts=True)
         for gap, count in zip(between.tolist(), often.tolist(), strict=True):
             # what lies between two blocks is read, too, where it is little
-            fetched += np.where(gap * block <= max_gap, count * gap * block, 0)
-        is_whole = lengths * (1 - len(blocks) / nblocks) <= most
-        return np.where(is_whole, lengths, fetched)
+            fetched += np.where(gap * block <= self.max_gap, count * gap * block, 0)
+        return fetched
+
+    def _verified(self, visits: _Visits, cuts: _Cuts) -> NDArray[np.bool_]:
+        """Whether each visit fetches its chunk as a whole to verify it."""
+        chunks, digests = visits.chunks, self.digests
+        if digests is None or self.fetches_whole:
+            return np.full(chunks.shape, self.fetches_whole)
+        found = np.ones(chunks.shape, np.bool_)
+        positions = witnesses(chunks, digests[chunks], self.grid)
+        for at, axis in zip(positions, cuts.axes, strict=True):
+            start, stop, step = axis.ends[axis.which[visits.rows]].T
+            found &= (start <= at) & (at < stop) & ((at - start) % step == 0)
+        return found
 
 
 def is_direct(grid: Grid, region: tuple[range, ...]) -> bool:
@@ -375,8 +333,6 @@ def _compressed_lengths(frame: ParsedFrame) -> NDArray[np.float64]:
     stored = np.flatnonzero(kinds == ChunkKind.STORED)
     if frame.header.sparse:
         lengths[stored] = frame.header.cbytes / max(1, len(stored))
-        return lengths
-    starts, stops = frame.index.extents(stored)
-    longest = longest_chunk(frame.grid.chunk_nbytes, frame.grid.block_nbytes)
-    lengths[stored] = np.minimum(stops - starts, longest)
+    else:
+        _, lengths[stored] = located_chunks(frame, stored)
     return lengths

@@ -56,11 +56,12 @@ def reduce_region(
         # of any number of chunks, none is looked at
         return _of_constant(special_element(fill, constant, 0), axes, how)
     plan = RegionPlan.of(opened.parsed, axes)
-    total = Total(plan, how)
+    total, sizes = Total(plan, how), plan.sizes(how.axis)
     for kind in np.unique(plan.kinds).tolist():
         if kind != ChunkKind.STORED:
             first = int(plan.chunks[np.argmax(plan.kinds == kind)])
-            total.add_constants(special_element(fill, kind, first), plan.kinds == kind)
+            element = special_element(fill, kind, first)
+            total.add_counted(element, np.where(plan.kinds == kind, sizes, 0))
     statistics = opened.parsed.statistics if how.ask is not None else None
     grid = opened.parsed.grid
     if statistics is not None and (answered := answered_by(statistics, plan, grid, how)):

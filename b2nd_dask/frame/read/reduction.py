@@ -5,8 +5,8 @@ And its total: the partial results of a region, as they accumulate.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
@@ -15,7 +15,6 @@ from numpy.typing import NDArray
 from b2nd_dask.format.statistics import ChunkStatistics
 from b2nd_dask.frame.read.partial_results import (
     Accumulation,
-    Cells,
     PartialResult,
     count_in_box,
 )
@@ -23,17 +22,17 @@ from b2nd_dask.frame.read.plan import RegionPlan
 
 PerChunk = Mapping[str, NDArray[Any]]
 """Fields of a partial result, with one value for each chunk."""
+Counted = Sequence[tuple[NDArray[Any], NDArray[np.int64]]]
+"""0-d elements, and for how many elements of each chunk they stand."""
 
 
 @dataclass(frozen=True, eq=False)
 class Answers:
     """What a reduction makes of some chunks; arrays have one value for each chunk."""
 
-    constants: list[tuple[NDArray[Any], NDArray[np.bool_]]] = field(default_factory=list)
-    """0-d elements that may stand for each element of a chunk, and for those of which chunks."""
-    classes: list[tuple[NDArray[Any], NDArray[np.int64]]] = field(default_factory=list)
-    """0-d elements, and for how many elements of a whole chunk they may stand; 0 where that is not
-    known."""
+    counted: Counted = ()
+    """Of whole chunks; 0 where the number is not known. What stands for all elements of a chunk
+    stands for those of each part of it, too."""
     totals: tuple[PerChunk, NDArray[np.bool_]] | None = None
     """Partial results of whole chunks, and of which chunks they are known."""
 
@@ -67,8 +66,7 @@ class Total:
     """The partial results so far, for each element of the reduced result."""
 
     def __init__(self, plan: RegionPlan, how: Reduction) -> None:
-        self._how = how
-        self._cells = Cells(plan.cells, how.axis)
+        self._how, self._plan = how, plan
         self._shape = tuple(
             1 if i in how.axis else int(cells.bounds[-1]) for i, cells in enumerate(plan.cells)
         )
@@ -103,31 +101,33 @@ class Total:
         """Add a box that repeats one element."""
         self._add(self._repeated(element, count_in_box(out, self._how.axis)), out)
 
-    def add_constants(self, element: NDArray[Any], chosen: NDArray[np.bool_]) -> None:
-        """Add all chunks of the plan that are chosen; all repeat one element."""
-        counts = self._cells.count(chosen)
-        self._add_where(self._repeated(element, counts), counts > 0)
-
     def add_counted(self, element: NDArray[Any], counts: NDArray[np.int64]) -> None:
-        """Add so many of an element for each chunk of the plan.
-
-        None of a chunk that has elements in several ones of the result.
-        """
-        in_cells = self._cells.of_chunks(counts).sum(self._how.axis, keepdims=True)
-        repeats = self._cells.spread(in_cells)
-        self._add_where(self._repeated(element, repeats), repeats > 0)
+        """Add so many of an element for each chunk of the plan and each element of its results."""
+        if counts.any():
+            repeats = self._spread(self._in_cells(counts).sum(self._how.axis, keepdims=True))
+            self._add_where(self._repeated(element, repeats), repeats > 0)
 
     def add_totals(self, totals: PerChunk, chosen: NDArray[np.bool_]) -> None:
         """Add the partial results of the chunks of the plan that are chosen.
 
         None of them has elements in several ones of the result.
         """
-        cells = self._cells
-        fields: PartialResult = {name: cells.of_chunks(v) for name, v in totals.items()}
-        seen = cells.of_chunks(chosen)
+        fields: PartialResult = {name: self._in_cells(v) for name, v in totals.items()}
+        seen = self._in_cells(chosen)
         for axis in self._how.axis:
             fields, seen = self._how.accumulation.merge_along(axis, fields, seen)
-        self._add_where({k: cells.spread(v) for k, v in fields.items()}, cells.spread(seen))
+        self._add_where({k: self._spread(v) for k, v in fields.items()}, self._spread(seen))
+
+    def _in_cells(self, values: NDArray[Any]) -> NDArray[Any]:
+        """Give values of the chunks of the plan the shape of its cells."""
+        return values.reshape(self._plan.counts)
+
+    def _spread(self, values: NDArray[Any]) -> NDArray[Any]:
+        """Repeat values of cells along the axes that are kept, for each element of the cells."""
+        for i, cells in enumerate(self._plan.cells):
+            if i not in self._how.axis:
+                values = np.repeat(values, cells.lengths, axis=i)
+        return values
 
     def _add_where(self, new: PartialResult, chosen: NDArray[np.bool_]) -> None:
         """Add partial results of all elements of the reduced result that are chosen."""

@@ -89,13 +89,27 @@ def read_region(
     empty = result_pool.empty if batch_nbytes is None else in_pages
     if into is not None:
         empty = partial(_given, into)
-    if len(plan.chunks) == 1:
-        out = empty(shape, carrier(fill.dtype))
+    if len(plan.chunks) > 1:
+        out = new_array(plan, fill, shape, empty, is_given=into is not None)
     else:
-        out = _with_specials(plan, fill, shape, empty, is_given=into is not None)
+        out = empty(shape, carrier(fill.dtype))
+        parts = parts_of(opened, plan, out)
+        if len(parts) == 1:
+            return _read_single(opened, parts[0], fill, out)
+    read_parts(opened, plan, fill, out, threads, batch_nbytes)
+    return out.view(fill.dtype)
+
+
+def read_parts(
+    opened: OpenedFrame,
+    plan: RegionPlan,
+    fill: Fill,
+    out: NDArray[Any],
+    threads: int = 1,
+    batch_nbytes: int | None = None,
+) -> None:
+    """Read the stored chunks of a region into the array of its elements; see `read_region`."""
     parts = parts_of(opened, plan, out)
-    if len(plan.chunks) == len(parts) == 1:
-        return _read_single(opened, parts[0], fill, out)
     requests = chunk_requests(opened, parts)
     nbytes: float = _best_batch(opened, requests) if batch_nbytes is None else batch_nbytes
     if threads > 1:
@@ -116,7 +130,6 @@ def read_region(
                 where[...] = element.view(out.dtype)
 
     in_threads(decode, batches(opened, requests, nbytes), threads)
-    return out.view(fill.dtype)
 
 
 def _best_batch(opened: OpenedFrame, requests: Sequence[ChunkRequest]) -> int:
@@ -215,13 +228,13 @@ def _given(out: NDArray[Any], shape: tuple[int, ...], dtype: np.dtype[Any]) -> N
     return out
 
 
-def _with_specials(
+def new_array(
     plan: RegionPlan,
     fill: Fill,
     shape: tuple[int, ...],
     empty: Callable[..., NDArray[Any]],
     *,
-    is_given: bool,
+    is_given: bool = False,
 ) -> NDArray[Any]:
     """Make the array of the result, with the elements of its special chunks."""
     dtype = carrier(fill.dtype)

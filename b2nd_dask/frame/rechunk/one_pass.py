@@ -132,6 +132,8 @@ def shown(nbytes: float, *, up: bool = True) -> str:
 class OnePass(NamedTuple):
     """How one frame becomes another."""
 
+    target: Grid
+    """Shape and chunks of the frame that it writes."""
     region: tuple[int, ...]
     """Elements along each axis: whole chunks of the target, cut at the array's edge."""
     concurrency: int
@@ -209,7 +211,8 @@ def _way(source: Grid, target: Grid, region: tuple[int, ...], budget: Budget) ->
     # the last tasks are fewer than may run at once
     seconds = work * math.ceil(regions / running) / regions
     nbytes = always + running * each
-    return OnePass(region, concurrency, seconds, nbytes, graph, partial, blocks / all_blocks)
+    decodes = blocks / all_blocks
+    return OnePass(target, region, concurrency, seconds, nbytes, graph, partial, decodes)
 
 
 def _touched(size: int, length: int, chunk: int, block: int) -> tuple[int, ...]:
@@ -219,12 +222,15 @@ def _touched(size: int, length: int, chunk: int, block: int) -> tuple[int, ...]:
     blocks = size // chunk * -(-chunk // block) + -(-(size % chunk) // block)
     # regions that begin inside of a cell, which the one before touches as well
     cut_chunks = regions - 1 - (size - 1) // math.lcm(length, chunk)
-    # blocks begin anew in each chunk: where they do not divide it, only its edges are sure
-    edge = chunk if chunk % block else block
-    cut_blocks = regions - 1 - (size - 1) // math.lcm(length, edge)
+    cut_blocks = regions - 1 - (size - 1) // math.lcm(length, _whole_blocks(chunk, block))
     most_chunks = min(chunks, _most(length, chunk, cut_chunks > 0))
     most_blocks = min(in_chunk, _most(length, block, cut_blocks > 0))
     return regions, chunks + cut_chunks, blocks + cut_blocks, blocks, most_chunks, most_blocks
+
+
+def _whole_blocks(chunk: int, block: int) -> int:
+    """How far apart ends of blocks lie at most, which begin anew in each chunk."""
+    return chunk if chunk % block else block
 
 
 def _most(length: int, cell: int, is_cut: bool) -> int:
@@ -245,7 +251,7 @@ def grown(grid: Grid, unit: tuple[int, ...], room: float, first: int) -> tuple[i
     """A box of whole units with at most so many elements, as long as can be along one axis first.
 
     Then along those where a unit is the smallest part of a block of the grid; and nowhere longer
-    than a block while it is shorter elsewhere. Where they can, boxes end where chunks or blocks do.
+    than a block while it is shorter elsewhere. Where they can, boxes end where blocks do.
     """
     parts = [u / b for u, b in zip(unit, grid.blocks, strict=True)]
     order = sorted(range(len(unit)), key=lambda axis: (axis != first, parts[axis], -axis))
@@ -253,19 +259,15 @@ def grown(grid: Grid, unit: tuple[int, ...], room: float, first: int) -> tuple[i
     box = list(unit)
     for most, axis in itertools.product((blocks, grid.shape), order):
         left = min(most[axis], int(room / (math.prod(box) // box[axis])))
-        cells = grid.chunks[axis], grid.blocks[axis]
-        box[axis] = max(box[axis], _longest(grid.shape[axis], unit[axis], cells, left))
+        cell = _whole_blocks(grid.chunks[axis], grid.blocks[axis])
+        box[axis] = max(box[axis], _longest(grid.shape[axis], unit[axis], cell, left))
     return tuple(box)
 
 
-def _longest(size: int, unit: int, cells: tuple[int, ...], most: int) -> int:
-    """The whole axis, or whole units and cells, or equal parts of the axis."""
+def _longest(size: int, unit: int, cell: int, most: int) -> int:
+    """The whole axis, or whole units, which end where cells do if so many are not too long."""
     if most >= size:
         return size
-    for cell in cells:
-        both = math.lcm(unit, cell)
-        if both <= most:
-            return most // both * both
-    count = -(-size // unit)
-    regions = -(-count // max(1, most // unit))
-    return -(-count // regions) * unit
+    both = math.lcm(unit, cell)
+    step = both if both <= most else unit
+    return most // step * step

@@ -40,26 +40,19 @@ _REGION_SHARES = (0.8, 0.4, 0.2)
 _FLAT_CHUNK, _FLAT_SHARE = 4 << 20, 1 / 4
 
 
-class Step(NamedTuple):
-    """One pass, and the chunks of the frame that it writes."""
-
-    target: Grid
-    way: OnePass
-
-
 class PassPlan(NamedTuple):
     """The passes from a frame to its target, in order."""
 
-    steps: tuple[Step, ...]
+    steps: tuple[OnePass, ...]
     seconds: float
     """By the model; to be compared."""
 
     @property
     def nbytes(self) -> float:
         """Memory of the pass that takes the most."""
-        running = max(step.way.nbytes - step.way.graph_nbytes for step in self.steps)
+        running = max(step.nbytes - step.graph_nbytes for step in self.steps)
         # one graph has the tasks of all passes
-        return running + sum(step.way.graph_nbytes for step in self.steps)
+        return running + sum(step.graph_nbytes for step in self.steps)
 
 
 def plan_passes(source: Grid, target: Grid, budget: Budget) -> PassPlan:
@@ -112,17 +105,17 @@ def plan_passes(source: Grid, target: Grid, budget: Budget) -> PassPlan:
 
 def _plan(source: Grid, targets: tuple[Grid, ...], budget: Budget) -> PassPlan | None:
     """The passes from each frame to the next; None where they do not fit."""
-    steps: list[Step] = []
+    steps: list[OnePass] = []
     nbytes = math.prod(source.shape) * source.itemsize
     records = sum(target.nchunks for target in targets) * PER_RECORD
     for target in targets:
         way = best_pass(source, target, budget.without(records - target.nchunks * PER_RECORD))
         if way is None:
             return None
-        steps.append(Step(target, way))
+        steps.append(way)
         source = target
-    seconds = sum(step.way.seconds for step in steps)
-    seconds += sum(nbytes * _INTERMEDIATE / step.way.concurrency for step in steps[:-1])
+    seconds = sum(step.seconds for step in steps)
+    seconds += sum(nbytes * _INTERMEDIATE / step.concurrency for step in steps[:-1])
     plan = PassPlan(tuple(steps), seconds)
     return plan if plan.nbytes <= budget.nbytes else None
 
@@ -175,15 +168,15 @@ def log_passes(label: str, passes: PassPlan) -> None:
             label,
             number,
             len(passes.steps),
-            step.way.region,
-            step.way.concurrency,
+            step.region,
+            step.concurrency,
             step.target.chunks,
-            step.way.decodes,
-            step.way.nbytes / 2**20,
+            step.decodes,
+            step.nbytes / 2**20,
         )
 
 
-def flat_pass(shape: tuple[int, ...], itemsize: int, budget: Budget) -> tuple[Grid, OnePass]:
+def flat_pass(shape: tuple[int, ...], itemsize: int, budget: Budget) -> OnePass:
     """Choose chunks and regions that are ranges in C order, for an array of another shape before.
 
     What is contiguous in C order stays so, whatever the shape.
@@ -195,22 +188,20 @@ def flat_pass(shape: tuple[int, ...], itemsize: int, budget: Budget) -> tuple[Gr
 
     Examples
     --------
-    >>> grid, way = flat_pass((1000, 200), 4, Budget(16e6, 2, write_batch=1 << 20))
-    >>> grid.chunks, way.region
+    >>> way = flat_pass((1000, 200), 4, Budget(16e6, 2, write_batch=1 << 20))
+    >>> way.target.chunks, way.region
     ((146, 200), (584, 200))
     """
-    fitting = [flat for flat in _flat_ways(shape, itemsize, budget) if flat[1].concurrency]
+    fitting = [way for way in _flat_ways(shape, itemsize, budget) if way.concurrency]
     if not fitting:
         raise budget.too_little(
             f"for a reshape to {shape}",
-            lambda more: min(way.nbytes for _, way in _flat_ways(shape, itemsize, more)),
+            lambda more: min(way.nbytes for way in _flat_ways(shape, itemsize, more)),
         )
-    return max(fitting, key=lambda flat: (flat[1].concurrency, math.prod(flat[1].region)))
+    return max(fitting, key=lambda way: (way.concurrency, math.prod(way.region)))
 
 
-def _flat_ways(
-    shape: tuple[int, ...], itemsize: int, budget: Budget
-) -> Iterator[tuple[Grid, OnePass]]:
+def _flat_ways(shape: tuple[int, ...], itemsize: int, budget: Budget) -> Iterator[OnePass]:
     """Longer and longer ranges, of which as many as the memory allows are read at once."""
     for room in rooms(1, math.prod(shape)):
         box = contiguous_box(shape, room)
@@ -228,4 +219,4 @@ def _flat_ways(
         always = graph + ALWAYS
         concurrency = budget.concurrency(each, always)
         nbytes = always + max(1, concurrency) * each
-        yield grid, OnePass(region, concurrency, 0.0, nbytes, graph, verifies=True, decodes=1.0)
+        yield OnePass(grid, region, concurrency, 0.0, nbytes, graph, verifies=True, decodes=1.0)

@@ -104,19 +104,25 @@ class FlatSource(RegionSource):
     shape: tuple[int, ...]
 
     def read(self, region: Box) -> NDArray[Any]:
-        """Read a region of the target: each range that is contiguous in C order at once."""
+        """Read a region of the target that is contiguous in C order."""
         sizes = tuple(along.stop - along.start for along in region)
         elements = in_pages(sizes, carrier(self.frame.dtype))
-        for outer, box, (begin, end) in reshaped_boxes(region, self.shape, self.source_shape):
-            part = elements[outer].reshape(-1)[begin:end]
+        flat = elements.reshape(-1)
+        for box, (begin, end) in self._boxes(region):
             # not super(), which does not know a dataclass with slots
-            part[:] = RegionSource.read(self, box).reshape(-1).view(part.dtype)
+            flat[begin:end] = RegionSource.read(self, box).reshape(-1).view(flat.dtype)
         return elements.view(self.frame.dtype)
 
     def regions(self, region: Box) -> Iterator[tuple[Readable, tuple[range, ...]]]:
         """As `RegionSource.regions`."""
-        for _, box, _ in reshaped_boxes(region, self.shape, self.source_shape):
+        for box, _ in self._boxes(region):
             yield from RegionSource.regions(self, box)
+
+    def _boxes(self, region: Box) -> Iterator[tuple[Box, tuple[int, int]]]:
+        start = [along.start for along in region]
+        first = int(np.ravel_multi_index(start, self.shape)) if start else 0
+        count = math.prod(along.stop - along.start for along in region)
+        return flat_boxes(first, first + count, self.source_shape)
 
 
 def flat_source(
@@ -141,34 +147,6 @@ class StoredChunks:
 
 
 Source = RegionSource | StoredChunks
-
-
-def reshaped_boxes(
-    region: Box, shape: tuple[int, ...], source_shape: tuple[int, ...]
-) -> Iterator[tuple[tuple[int, ...], Box, tuple[int, int]]]:
-    """Divide a region into boxes of an array that has the same elements in another shape.
-
-    Yields
-    ------
-    tuple of int
-        Index of a part of the region that is contiguous in C order.
-    tuple of slice
-        A box of the other array.
-    tuple of int
-        First and last element of it in that part.
-    """
-    sizes = tuple(along.stop - along.start for along in region)
-    # behind this axis the region has all elements
-    split = len(sizes)
-    while split > 1 and sizes[split - 1] == shape[split - 1]:
-        split -= 1
-    split = max(0, split - 1)
-    for outer in np.ndindex(sizes[:split]):
-        start = [along.start + i for along, i in zip(region, outer, strict=False)]
-        rest = [along.start for along in region[split:]]
-        first = int(np.ravel_multi_index((*start, *rest), shape)) if shape else 0
-        for box, part in flat_boxes(first, first + math.prod(sizes[split:]), source_shape):
-            yield outer, box, part
 
 
 def flat_boxes(

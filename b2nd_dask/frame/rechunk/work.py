@@ -39,22 +39,21 @@ def has_checksums(frame: FrameReference) -> bool:
         return opened.digests is not None
 
 
-def rechunk_region(
-    source: Source, region: Box, plan: FramePlan, opened: Transaction, *before: Any
-) -> ChunkRecords:
+def rechunk_region(source: Source, region: Box, opened: Transaction, *before: Any) -> ChunkRecords:
     """Task that reads a region, of whole chunks of the new frame, and stages these.
 
     `before` is a result that it waits for.
     """
+    plan, staging = opened.plan, opened.staging
     if opened.was_published:
         # published already: the commit finds that, too
         return ChunkRecords.of(plan.row, {}, {})
     if isinstance(source, StoredChunks):
         ((_, chunks),) = source.regions(region)
-        return opened.stage(partial(_copy, source.frame, *chunks, plan, opened.staging))
+        return opened.stage(partial(_copy, source.frame, *chunks, plan, staging))
     origin = tuple(along.start for along in region)
     elements = source.read(region)
-    return opened.stage(lambda: write_block(elements, origin, plan, opened.staging))
+    return opened.stage(lambda: write_block(elements, origin, plan, staging))
 
 
 def _copy(

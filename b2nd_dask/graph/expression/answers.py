@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from b2nd_dask.format.statistics import ChunkStatistics
-from b2nd_dask.frame.read.reduction import Answers
+from b2nd_dask.frame.read.reduction import Answers, Counted
 from b2nd_dask.graph._dask_compat import chunk, reductions
 from b2nd_dask.graph.expression.derived import Derived, are_exact_totals, derived_from, or_unknown
 from b2nd_dask.graph.expression.elementwise import UFUNCS, is_among, unwrapped
@@ -53,7 +53,7 @@ class Question:
         if not self.program.steps:
             return Answers()
         totals = or_unknown(lambda: self._totals_of_made(chunks), None) if has_fields else None
-        return Answers(self._constants(chunks), self._classes(chunks), totals)
+        return Answers([*self._constants(chunks), *self._classes(chunks)], totals)
 
     def _totals_of_made(self, chunks: Derived) -> _Totals | None:
         made = derived_from(self.program, chunks.statistics, chunks.counts)
@@ -66,7 +66,8 @@ class Question:
         answered: NDArray[np.bool_] = np.logical_and.reduce(known)
         return {name: values for name, (values, _) in fields.items()}, answered
 
-    def _constants(self, chunks: Derived) -> list[tuple[NDArray[Any], NDArray[np.bool_]]]:
+    def _constants(self, chunks: Derived) -> Counted:
+        """Elements that stand for all of those of some chunks."""
         constant = is_constant(self.program, chunks.statistics, chunks.counts)
         if not constant.any():
             return []
@@ -80,10 +81,11 @@ class Question:
         for number, at in enumerate(first[:_MOST_RESULTS].tolist()):
             chosen = constant.copy()
             chosen[constant] = which.reshape(-1) == number
-            groups.append((elements[at : at + 1].reshape(()), chosen))
+            element = elements[at : at + 1].reshape(())
+            groups.append((element, np.where(chosen, chunks.counts, 0)))
         return groups
 
-    def _classes(self, chunks: Derived) -> list[tuple[NDArray[Any], NDArray[np.int64]]]:
+    def _classes(self, chunks: Derived) -> Counted:
         """Elements that stand for all that the program does not distinguish, and their numbers."""
         uses = [step for step in self.program.steps if _ELEMENTS in step.args]
         if not uses:

@@ -19,11 +19,10 @@ from b2nd_dask.frame.read.read_cost import ChunkRange, ReadCosts, Region, is_dir
 from b2nd_dask.frame.read.reduce import group_nbytes
 from b2nd_dask.frame.rechunk.intermediate_frame import IntermediateFrame
 from b2nd_dask.frame.reference import FrameReference
-from b2nd_dask.frame.write.new_frame import FramePlan
+from b2nd_dask.frame.write.transaction import Transaction
 from b2nd_dask.graph.expression.chunk_steps import Fold
 from b2nd_dask.graph.expression.program import Program
 from b2nd_dask.graph.expression.tiles import InPlace, Tiles, in_place, is_tiled
-from b2nd_dask.storage import Staging
 
 ReadFrame = FrameReference | IntermediateFrame
 
@@ -103,51 +102,44 @@ class FoundRead:
         return self.elements + self.at_once * self.held + self.beside
 
 
-class FoundWrite(NamedTuple):
-    """A frame that tasks write."""
-
-    plan: FramePlan
-    staging: Staging
-    is_intermediate: bool = False
-    """Whether the same graph reads it, and the end removes it."""
-
-    def peak(self, nelements: int, fetched: float, buffers: float) -> float:
-        """Bytes that writing a block takes, which is made of so many compressed bytes.
-
-        Among them are those of buffers that the thread has already.
-        """
-        grid = self.plan.grid
-        block = nelements * self.plan.dtype.itemsize
-        one = fetched * min(1, grid.chunk_nbytes / max(block, 1))
-        encoded = min(fetched, max(self.staging.batch_nbytes, one))
-        if not block and fetched:
-            # chunks that are copied as they are stored
-            return buffers + encoded
-        # a chunk in the order of its blocks, unless it is the block; and as many bytes for its
-        # compressed ones, which are about as long as they were
-        direct = block <= grid.chunk_nbytes and grid.chunk_is_c_order
-        gathered = 0 if direct else grid.chunk_nbytes
-        return block + max(gathered, buffers) + grid.chunk_nbytes + encoded
-
-
 class FoundTask(NamedTuple):
     """What one task does with frames."""
 
     reads: list[FoundRead]
-    writes: FramePlan | None
-    """Of the frame of which it writes chunks."""
+    writes: Transaction | None
+    """The write of the frame of which it writes chunks."""
 
-    def peak(self, target: FoundWrite | None) -> float:
-        """The most that it holds; `target` is the frame that it writes, if that is known."""
+    @property
+    def peak(self) -> float:
+        """The most that it holds."""
         # a thread uses its buffers again
         buffers = max((read.buffers for read in self.reads), default=0.0)
         reading = buffers + sum(read.peak for read in self.reads)
-        if target is None:
+        if self.writes is None:
             return reading
         block = max((read.nelements for read in self.reads), default=0)
         buffers += sum(read.elements for read in self.reads if read.is_array)
         fetched = sum(read.fetched for read in self.reads)
-        return max(reading, target.peak(block, fetched, buffers))
+        return max(reading, _nbytes_of_write(self.writes, block, fetched, buffers))
+
+
+def _nbytes_of_write(write: Transaction, nelements: int, fetched: float, buffers: float) -> float:
+    """Bytes that writing a block takes, which is made of so many compressed bytes.
+
+    Among them are those of buffers that the thread has already.
+    """
+    grid = write.plan.grid
+    block = nelements * write.plan.dtype.itemsize
+    one = fetched * min(1, grid.chunk_nbytes / max(block, 1))
+    encoded = min(fetched, max(write.staging.batch_nbytes, one))
+    if not block and fetched:
+        # chunks that are copied as they are stored
+        return buffers + encoded
+    # a chunk in the order of its blocks, unless it is the block; and as many bytes for its
+    # compressed ones, which are about as long as they were
+    direct = block <= grid.chunk_nbytes and grid.chunk_is_c_order
+    gathered = 0 if direct else grid.chunk_nbytes
+    return block + max(gathered, buffers) + grid.chunk_nbytes + encoded
 
 
 def read_of(regions: Iterable[tuple[Readable, Region]], held: float = 0.0) -> FoundRead:

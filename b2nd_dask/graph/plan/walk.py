@@ -15,14 +15,10 @@ from dask.optimization import cull
 
 from b2nd_dask.format.grid import Grid
 from b2nd_dask.frame.joined import Readable
-from b2nd_dask.frame.rechunk.intermediate_frame import (
-    IntermediateFrame,
-    begin_intermediate,
-)
+from b2nd_dask.frame.rechunk.intermediate_frame import IntermediateFrame
 from b2nd_dask.frame.rechunk.source import FlatSource, Source, flat_source
 from b2nd_dask.frame.rechunk.work import rechunk_region
-from b2nd_dask.frame.write.new_frame import FramePlan
-from b2nd_dask.frame.write.transaction import begin
+from b2nd_dask.frame.write.transaction import Transaction
 from b2nd_dask.graph._dask_compat import (
     DataNode,
     FinalizeCompute,
@@ -37,7 +33,6 @@ from b2nd_dask.graph.expression.tiles import is_tiled
 from b2nd_dask.graph.plan.memory import (
     FoundRead,
     FoundTask,
-    FoundWrite,
     Piece,
     ReadFrame,
     nbytes_of_program,
@@ -71,14 +66,12 @@ def plan_of(collections: Iterable[Any]) -> Plan:
     found = Walk(graph)
     # fills in what each read takes, too
     frames = tuple(map(_read_of_frame, _by_frame(found.tasks)))
-    targets = {id(target.plan): target for target in found.targets.values()}
-    peaks = (task.peak(targets.get(id(task.writes))) for task in found.tasks)
     return Plan(
         tasks=sum(not isinstance(node, DataNode) for node in graph.values()),
         frames=frames,
         targets=tuple(map(_target, found.targets.values())),
         writing_tasks=sum(task.writes is not None for task in found.tasks),
-        peak_nbytes=int(max(peaks, default=0)),
+        peak_nbytes=int(max((task.peak for task in found.tasks), default=0)),
     )
 
 
@@ -117,7 +110,7 @@ def _read_of_frame(pieces: list[tuple[FoundRead, Piece]]) -> FrameReads:
     return FrameReads(
         **_described(frame.location.label, frame.grid, frame.dtype),
         reads=len(pieces),
-        chunks=int(costs.touched.sum()),
+        chunks=costs.nchunks,
         visits=int(costs.visits.sum()),
         blocks=int(costs.blocks.sum()),
         constants=int(costs.constants.sum()),
@@ -127,13 +120,13 @@ def _read_of_frame(pieces: list[tuple[FoundRead, Piece]]) -> FrameReads:
     )
 
 
-def _target(found: FoundWrite) -> Target:
-    plan = found.plan
+def _target(write: Transaction) -> Target:
+    plan = write.plan
     return Target(
-        **_described(found.staging.label, plan.grid, plan.dtype),
+        **_described(write.staging.label, plan.grid, plan.dtype),
         chunks=plan.grid.nchunks,
         contiguous=not plan.sparse,
-        is_intermediate=found.is_intermediate,
+        is_intermediate=isinstance(write, IntermediateFrame),
     )
 
 
@@ -149,7 +142,7 @@ class Walk:
     def __init__(self, graph: Mapping[Any, GraphNode]) -> None:
         self.tasks: list[FoundTask] = []
         self._calls = TaskCalls(graph)
-        self.targets: dict[Any, FoundWrite] = {}
+        self.targets: dict[Any, Transaction] = {}
         self._memory: dict[Any, float] = {}
         for node in graph.values():
             self._add(node)
@@ -157,28 +150,23 @@ class Walk:
     def _add(self, node: GraphNode) -> None:
         reads: list[FoundRead] = []
         blocks: list[int] = []
-        writes, makes_more = None, False
+        writes: Transaction | None = None
+        makes_more = False
         for func, args in self._calls.of(node):
             found = self._reads(func, args)
             if found and func is not reduce_block:
                 blocks.append(len(reads))
             reads += found
             makes_more |= not found and not is_among(func, _MAKE_NOTHING)
-            if is_among(func, _WRITERS):
-                writes = next(arg for arg in args if isinstance(arg, FramePlan))
-            self._note_target(func, args)
+            for write in (arg for arg in args if isinstance(arg, Transaction)):
+                # tasks may begin it again
+                self.targets.setdefault((write.staging.label, write.staging.key), write)
+                writes = write if is_among(func, _WRITERS) else writes
         if blocks and makes_more:
             # a block more
             reads[blocks[0]].held = max(reads[blocks[0]].held, 1.0)
         if reads or writes:
             self.tasks.append(FoundTask(reads, writes))
-
-    def _note_target(self, func: Any, args: list[Any]) -> None:
-        """Note the frame whose write a function begins; tasks may begin it again."""
-        if is_among(func, (begin, begin_intermediate)):
-            plan, staging = args[0].plan, args[0].staging
-            write = FoundWrite(plan, staging, is_intermediate=func is begin_intermediate)
-            self.targets.setdefault((staging.label, staging.key), write)
 
     def _reads(self, func: Any, args: list[Any]) -> list[FoundRead]:
         """What a function reads."""

@@ -144,9 +144,7 @@ def _rechunk_job(
     if source.grid.nchunks and not _stays(source, plan):
         return frames.rechunked(frames.elements_of(source, View.whole(source.shape)), "rechunk")
     chunks, key = StoredChunks(source), frames.new_key("source")
-    # an axis of the numbers of chunks
-    grid = Grid((plan.grid.nchunks,), (1,), (1,), 1)
-    elements = Elements({key: chunks}, key, grid, source.dtype, chunks)
+    elements = Elements({key: chunks}, key, source.grid, source.dtype, chunks)
     way = _copying_pass(plan.grid, budget)
     return RechunkJob(transaction=target, source=elements, way=way)
 
@@ -185,4 +183,6 @@ def _copying_pass(grid: Grid, budget: Budget) -> OnePass:
     if not concurrency:
         raise budget.too_little(f"to copy chunks of {shown(grid.chunk_nbytes)}", each)
     # nothing compares its time and memory with those of others
-    return OnePass((most_chunks(grid),), concurrency, 0.0, 0.0, 0.0, verifies=False, decodes=0.0)
+    # an axis of the numbers of chunks
+    numbers, region = Grid((grid.nchunks,), (1,), (1,), 1), (most_chunks(grid),)
+    return OnePass(numbers, region, concurrency, 0.0, 0.0, 0.0, verifies=False, decodes=0.0)

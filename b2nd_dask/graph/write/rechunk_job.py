@@ -66,7 +66,6 @@ class Elements(NamedTuple):
     key: Any
     """Of the task of the `Source`."""
     grid: Grid
-    """Of chunks as they are stored: one axis, of their numbers."""
     dtype: np.dtype[Any]
     source: RegionSource | StoredChunks | None = None
     """What the task returns, where it reads the user's frames, which are verified."""
@@ -94,17 +93,15 @@ class RechunkJob(Job):
 
     def graph(self, staged: ChunkRecords | None) -> Delayed:
         """As `Job.graph`: verification, regions or ranges of chunks, commit."""
-        tasks, grid = Tasks(self), self.plan.grid
+        tasks, grid = Tasks(self), self.way.target
         tasks.graph |= self.source.tasks
-        if isinstance(self.source.source, StoredChunks):
-            grid = self.source.grid
         sizes = tuple(map(steps, grid.shape, self.way.region))
         missing, known = tasks.missing(sizes, (0,) * len(sizes), grid, staged)
         # also where no chunk is missing: those that are staged may be of a run that found damage
         checks = self._checks(tasks)
-        name, plan = tasks.name("write"), tasks.add("plan", self.plan)
+        name = tasks.name("write")
         work = {
-            (name, *at): (rechunk_region, self.source.key, region, plan, tasks.opening)
+            (name, *at): (rechunk_region, self.source.key, region, tasks.opening)
             for at, region in zip(np.ndindex(missing.shape), regions_of(sizes), strict=True)
             if missing[at]
         }
@@ -211,14 +208,13 @@ class IntermediateFrames:
 
     def reshaped(self, source: Elements, shape: tuple[int, ...], name: str, view: View) -> Elements:
         """Write elements in another shape, in ranges of their C order; return those of a view."""
-        grid, way = flat_pass(shape, source.grid.itemsize, self.budget)
+        way = flat_pass(shape, source.grid.itemsize, self.budget)
         self.budget = self.budget.without(way.graph_nbytes)
         key = self.new_key("flat")
         flat = {key: (flat_source, source.key, source.grid.shape, shape)}
         reads = source._replace(tasks={**source.tasks, **flat}, key=key)
-        return self._once(
-            name, grid, source.dtype, partial(RechunkJob, source=reads, way=way), view
-        )
+        make = partial(RechunkJob, source=reads, way=way)
+        return self._once(name, way.target, source.dtype, make, view)
 
     def in_chunks(self, source: Elements, chunks: Chunks, name: str) -> Elements:
         """Rechunk elements to a frame that has blocks as chunks."""
@@ -238,13 +234,12 @@ class IntermediateFrames:
         passes = plan_passes(source.grid, grid, self.budget)
         if source.is_cut:
             first, *others = passes.steps
-            verifying = first._replace(way=first.way._replace(verifies=True))
-            passes = passes._replace(steps=(verifying, *others))
+            passes = passes._replace(steps=(first._replace(verifies=True), *others))
         log_passes(self._staging.label, passes)
-        for number, step in enumerate(passes.steps[:-1]):
-            make = partial(RechunkJob, source=source, way=step.way)
-            source = self._once(f"{name}-{number}", step.target, source.dtype, make)
-        return source, passes.steps[-1].way
+        for number, way in enumerate(passes.steps[:-1]):
+            make = partial(RechunkJob, source=source, way=way)
+            source = self._once(f"{name}-{number}", way.target, source.dtype, make)
+        return source, passes.steps[-1]
 
     def _once(
         self,

@@ -224,7 +224,6 @@ def _records_of(blocks: _Blocks, threads: int) -> da.Array:
         dtype=object,
         meta=np.empty((0,) * arr.ndim, object),
         origin=blocks.job.origin,
-        plan=blocks.plan,
         # a Delayed instead of the array would not fuse
         opened=blocks.opened,
         threads=threads,
@@ -255,7 +254,7 @@ def _appended(each: Sequence[_Blocks], threads: int) -> dict[Any, Any]:
     arrays = [array.optimize() for array in arrays] if is_planned else dask_optimize(*arrays)
     for blocks, array in zip(each, arrays, strict=True):
         tasks |= {**array.__dask_graph__(), **blocks.graph}
-        common = blocks.job.origin, blocks.plan, blocks.opening, threads
+        common = blocks.job.origin, blocks.opening, threads
         regions = dict(zip(np.ndindex(array.numblocks), regions_of(array.chunks), strict=True))
         for key, at in zip(blocks.keys, blocks.at, strict=True):
             writes[key] = (write_task, (array.name, *at), regions[at], *common)
@@ -267,7 +266,6 @@ def write_task(
     block: Any,
     region: tuple[slice, ...],
     origin: tuple[int, ...],
-    plan: FramePlan,
     opened: Transaction,
     threads: int,
 ) -> ChunkRecords:
@@ -275,8 +273,9 @@ def write_task(
     name = f"{opened.staging.label}: the block at {tuple(axis.start for axis in region)}"
     shape = tuple(axis.stop - axis.start for axis in region)
     corner = tuple(start + axis.start for start, axis in zip(origin, region, strict=True))
+    plan, staging = opened.plan, opened.staging
     elements = checked_block(block, name, shape, plan.dtype)
-    return opened.stage(lambda: write_block(elements, corner, plan, opened.staging, threads))
+    return opened.stage(lambda: write_block(elements, corner, plan, staging, threads))
 
 
 def checked_block(
