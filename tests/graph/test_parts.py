@@ -261,7 +261,7 @@ def test_a_commit_that_was_killed_when_the_frame_was_there(target, contiguous):
 def test_a_part_that_is_staged_during_the_commit(target, monkeypatch):
     create(target, (60, 40), float, chunks=CHUNKS)
     stage(target, VALUES, 0, 60)
-    original = parts._records_of_all
+    original = parts.records_of_parts
 
     def then_stage(*arguments):
         records = original(*arguments)
@@ -269,7 +269,7 @@ def test_a_part_that_is_staged_during_the_commit(target, monkeypatch):
         return records
 
     with monkeypatch.context() as patch:
-        patch.setattr(parts, "_records_of_all", then_stage)
+        patch.setattr(parts, "records_of_parts", then_stage)
         with pytest.raises(B2ndError, match="when all jobs have ended"):
             commit(target)
     assert not target.exists()
