@@ -30,12 +30,7 @@ from b2nd_dask.graph.expression.nodes import (
     nodes_of,
     size_of,
 )
-from b2nd_dask.graph.layers.moves import (
-    is_rechunk,
-    is_reshape,
-    selection_of,
-    transposed_axes,
-)
+from b2nd_dask.graph.layers.moves import is_reshape, selection_of, transposed_axes
 from b2nd_dask.graph.read.blocks import Chunks, constant_of, reading_of
 
 logger = logging.getLogger("b2nd_dask")
@@ -187,27 +182,32 @@ class Layers:
         chunks, sizes = child.chunks, noted_chunks(layer)
         if chunks is None:
             return None
-        tasks: Any = held_tasks(layer)
-        is_p2p = type(layer).__name__ == "P2PRechunkLayer"
-        if not is_p2p and tasks is None:
+        whole = tuple(range(sum(along)) for along in chunks)
+        if sizes and type(layer).__name__ == "P2PRechunkLayer":
+            return self._rechunked(child, sizes, name)
+        tasks = held_tasks(layer)
+        if tasks is None:
             return None
-        selection = None if is_p2p else selection_of(tasks, name, source, chunks)
-        if selection is not None and sizes in (None, selection.chunks):
-            sliced = child.accept_slice(selection, name) if "slices" in self._rules else None
-            return sliced or Moved(child, selection, selection.chunks, (name,))
-        if sizes is None:
-            return None
-        if is_p2p or is_rechunk(tasks, name, source, chunks, sizes):
-            moved = child.accept_rechunk(sizes, name) if "new_blocks" in self._rules else None
-            if moved is None:
-                logger.debug("%s is dask's rechunk: read so, chunks are decoded too often", name)
-                return Moved(child, None, sizes, (name,))
-            # dask rechunks in several steps, each of them a layer
-            reads = (node for node in nodes_of(child) if isinstance(node, Read))
-            self.rechunks_of.update(read.layers[-1] for read in reads if not read.is_rechunked)
-            return moved
-        moved = is_reshape(tasks, name)
-        return Moved(child, None, sizes, (name,), is_reshape=True) if moved else None
+        selection = selection_of(tasks, name, source, chunks)
+        if selection is None or sizes not in (None, selection.chunks):
+            is_reshaped = sizes is not None and is_reshape(tasks, name)
+            return (
+                Moved(child, None, sizes or (), (name,), is_reshape=True) if is_reshaped else None
+            )
+        if selection.index == whole and selection.chunks != chunks:
+            return self._rechunked(child, selection.chunks, name)
+        sliced = child.accept_slice(selection, name) if "slices" in self._rules else None
+        return sliced or Moved(child, selection, selection.chunks, (name,))
+
+    def _rechunked(self, child: Node, chunks: Chunks, name: str) -> Node:
+        moved = child.accept_rechunk(chunks, name) if "new_blocks" in self._rules else None
+        if moved is None:
+            logger.debug("%s is dask's rechunk: read so, chunks are decoded too often", name)
+            return Moved(child, None, chunks, (name,))
+        # dask rechunks in several steps, each of them a layer
+        reads = (node for node in nodes_of(child) if isinstance(node, Read))
+        self.rechunks_of.update(read.layers[-1] for read in reads if not read.is_rechunked)
+        return moved
 
     def inputs(self, name: str) -> list[str] | None:
         """The layers that a layer of one task a block reads; None for layers of another kind."""
