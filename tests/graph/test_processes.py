@@ -21,8 +21,8 @@ from b2nd_dask import VersionMismatchError, _version, from_b2nd, open_b2nd, to_b
 from b2nd_dask.frame.array import reference_of
 from b2nd_dask.frame.compressed import compress
 from b2nd_dask.frame.open import cache
+from b2nd_dask.graph.expression.chunk_statistics import Combined
 from b2nd_dask.graph.expression.nodes import Read
-from b2nd_dask.graph.expression.predicates import Combined
 from b2nd_dask.graph.optimize.lower import ReadBlocks
 from b2nd_dask.graph.read.blocks import FrameBlocks, FrameRegion
 from b2nd_dask.storage.read.local_reader import identity_of

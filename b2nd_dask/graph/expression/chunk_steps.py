@@ -20,7 +20,6 @@ from b2nd_dask.frame.read.partial_results import (
 )
 from b2nd_dask.frame.read.reduction import Reduction
 from b2nd_dask.graph._dask_compat import _concatenate2, chunk, reductions
-from b2nd_dask.graph.expression.answers import Question
 from b2nd_dask.graph.expression.chunk_kernels import (
     Kernel,
     extreme_kernel,
@@ -31,6 +30,7 @@ from b2nd_dask.graph.expression.chunk_kernels import (
     product_kernel,
     sum_kernel,
 )
+from b2nd_dask.graph.expression.chunk_statistics import Question
 from b2nd_dask.graph.expression.elementwise import is_among
 from b2nd_dask.graph.expression.program import ELEMENTS, Program
 from b2nd_dask.graph.expression.tiles import reduce_in_tiles

@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 from b2nd_dask.graph.expression.elementwise import (
     FILTERS,
     NUMBERS,
+    UFUNCS,
     UNKNOWN,
-    is_among,
     returns_numbers,
     unwrapped,
 )
@@ -65,6 +65,12 @@ class Step:
         """Values of the keywords, but for `out`."""
         return {name: arg.value for name, arg in self.kwargs.items() if isinstance(arg, Literal)}
 
+    @property
+    def call(self) -> tuple[Any, Mapping[str, Any]]:
+        """The function without dask's wrapper, of an operator its ufunc, and the keywords."""
+        func, keywords = unwrapped(self.func, self.keywords)
+        return UFUNCS.get(func, func), keywords
+
 
 @dataclass(frozen=True)
 class Program:
@@ -85,8 +91,7 @@ class Program:
     @property
     def filters(self) -> bool:
         """Whether the last step chooses elements by a mask."""
-        last = self.steps[-1] if self.steps else None
-        return last is not None and is_among(unwrapped(last.func, last.keywords)[0], FILTERS)
+        return bool(self.steps) and self.steps[-1].call[0] in FILTERS
 
     def bound(self, inputs: Sequence[Any]) -> Program:
         """The same with values as its inputs."""

@@ -20,8 +20,8 @@ from b2nd_dask.frame.joined import JoinedReference
 from b2nd_dask.frame.read.answers import Predicate
 from b2nd_dask.frame.read.decode_cost import touched_blocks_along
 from b2nd_dask.graph._dask_compat import Alias, GraphNode, List, Task, TaskRef, core, held_tasks
+from b2nd_dask.graph.expression.chunk_statistics import predicate_of
 from b2nd_dask.graph.expression.nodes import Elemwise, Node, Read
-from b2nd_dask.graph.expression.predicates import predicate_of
 from b2nd_dask.graph.expression.program import Program, compile_tree
 from b2nd_dask.graph.layers.layers import Layers
 from b2nd_dask.graph.optimize.lower import finish_of

@@ -31,9 +31,9 @@ from b2nd_dask.graph._dask_compat import (
     core,
     held_tasks,
 )
+from b2nd_dask.graph.expression.chunk_statistics import false_mask
 from b2nd_dask.graph.expression.elementwise import FILTERS, is_among, unwrapped
 from b2nd_dask.graph.expression.nodes import Elemwise, Moved, Node, Read
-from b2nd_dask.graph.expression.predicates import false_mask
 from b2nd_dask.graph.expression.program import Compiled, compile_tree
 from b2nd_dask.graph.layers.layers import Layers
 from b2nd_dask.graph.layers.moves import as_task
