@@ -28,6 +28,7 @@ from b2nd_dask.graph.expression.nodes import (
     Read,
     has_all_lengths,
     nodes_of,
+    repeated,
     size_of,
 )
 from b2nd_dask.graph.layers.moves import is_reshape, selection_of, transposed_axes
@@ -54,8 +55,6 @@ class Layers:
         self.dependents = dependents_of(graph)
         self.order = _in_order(graph, self.dependents)
         self.nodes: dict[str, Node] = {}
-        self._constants: dict[str, Literal] = {}
-        """Layers of one repeated element, as `dask.array.full` makes them, and what moves them."""
         self.folds: dict[str, tuple[Fold, str]] = {}
         """Layers of chunk steps: the step, and the layer below."""
         self.rechunks_of: Counter[str] = Counter()
@@ -74,35 +73,28 @@ class Layers:
             return Read.whole(reading.source, reading.chunks, name)
         below = self.graph.dependencies[name]
         found: Node | None = None
-        if not below:
-            self._note_constant(name)
         if self._reads(below):
             if _dask_compat.block_function(layer) is not None:
                 found = self._of_blocks(name)
             else:
                 found = self._moved(name)
-            if isinstance(found, Moved) and found.child.layers[0] in self._constants:
-                self._constants[name] = self._constants[found.child.layers[0]]
             if found is None and name not in self.folds:
                 what = _dask_compat.block_function(layer) or type(layer).__name__
                 logger.debug("%s is opaque, no rule reads through it: %s", name, what)
         return self._opaque(name) if found is None else found
 
     def _opaque(self, name: str) -> Opaque:
-        return Opaque(name, noted_chunks(self.graph.layers[name]))
+        layer, below = self.graph.layers[name], self.graph.dependencies[name]
+        chunks = noted_chunks(layer)
+        known = chunks is not None and not below and not layer.annotations
+        element = constant_of(layer, len(chunks or ())) if known else None
+        return Opaque(name, chunks, element=None if element is None else Literal(element))
 
     def _reads(self, names: Iterable[str]) -> bool:
         """Whether one of some layers is more than opaque."""
         return self._of_opaque or any(
-            name in self._constants or not isinstance(self.nodes[name], Opaque) for name in names
+            not isinstance(self._argument(name), Opaque) for name in names
         )
-
-    def _note_constant(self, name: str) -> None:
-        layer = self.graph.layers[name]
-        chunks = noted_chunks(layer)
-        element = None if chunks is None else constant_of(layer, len(chunks))
-        if element is not None:
-            self._constants[name] = Literal(element)
 
     def _of_blocks(self, name: str) -> Node | None:
         """The node of a layer of one task a block."""
@@ -124,9 +116,13 @@ class Layers:
             if fold is not None:
                 self.folds[name] = fold, arrays[0][0]
 
+    def _argument(self, name: str) -> Node | Literal:
+        """The node of a layer; its element where it repeats one."""
+        return repeated(self.nodes[name]) or self.nodes[name]
+
     def _elemwise(self, name: str, layer: Any) -> Elemwise | None:
         args = [
-            Literal(source) if labels is None else self._constants.get(source, self.nodes[source])
+            Literal(source) if labels is None else self._argument(source)
             for source, labels in layer.indices
         ]
         if not any(isinstance(arg, Read | Elemwise) for arg in args):
@@ -144,8 +140,7 @@ class Layers:
         if size_of(args) > MAX_NODES:
             # another tree begins here, over blocks that the first one makes
             args = [_as_opaque(arg) if isinstance(arg, Elemwise) else arg for arg in args]
-        size = size_of(args)
-        return Elemwise(func, tuple(args), kwargs, None if filters else chunks, (name,), size)
+        return Elemwise(func, tuple(args), kwargs, None if filters else chunks, (name,))
 
     def _broadcast_chunks(self, layer: Any) -> Chunks | None:
         """Blocks of what NumPy broadcasts the arguments to; None where their blocks do not fit.
@@ -163,7 +158,7 @@ class Layers:
             lines_up = tuple(labels) == tuple(own[missing:])
             if not lines_up or chunks is None or len(chunks) != len(labels):
                 return None
-            if source not in self._constants:
+            if not isinstance(self._argument(source), Literal):
                 arrays.append(self.nodes[source])
             for axis, along in enumerate(chunks, start=missing):
                 if found[axis] == (1,) or along == found[axis]:
@@ -190,10 +185,9 @@ class Layers:
             return None
         selection = selection_of(tasks, name, source, chunks)
         if selection is None or sizes not in (None, selection.chunks):
-            is_reshaped = sizes is not None and is_reshape(tasks, name)
-            return (
-                Moved(child, None, sizes or (), (name,), is_reshape=True) if is_reshaped else None
-            )
+            if sizes is None or not is_reshape(tasks, name):
+                return None
+            return Moved(child, None, sizes, (name,), is_reshape=True)
         if selection.index == whole and selection.chunks != chunks:
             return self._rechunked(child, selection.chunks, name)
         sliced = child.accept_slice(selection, name) if "slices" in self._rules else None
