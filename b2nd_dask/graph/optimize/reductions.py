@@ -276,8 +276,7 @@ class ReducedRead:
             return "axes of what is read are reversed, exchanged, dropped or new"
         if not compiled.is_numeric:
             return "its elements are no numbers"
-        reads = [compiled.read, *(each for each in compiled.inputs if isinstance(each, Read))]
-        if any(each.chunks != node.chunks for each in reads):
+        if any(each.chunks != node.chunks for each in compiled.reads):
             return "its blocks come of reads that are broadcast"
         return cls(compiled, fold, asks=asks)
 
