@@ -7,7 +7,6 @@ others there must agree; what they take, in order, is a slice, or in a rechunk a
 
 from __future__ import annotations
 
-import itertools
 import math
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -28,7 +27,7 @@ from b2nd_dask.graph._dask_compat import (
 from b2nd_dask.graph.expression.elementwise import FILTERS as GETTERS
 from b2nd_dask.graph.expression.elementwise import is_among
 from b2nd_dask.graph.expression.nodes import Selection
-from b2nd_dask.graph.read.blocks import Chunks
+from b2nd_dask.graph.read.blocks import Chunks, cut
 
 #: The name that dask gives to a layer that reshapes.
 _RESHAPE = re.compile(r"reshape-[0-9a-f]{32}")
@@ -65,7 +64,7 @@ def selection_of(
     chunks : tuple of tuple of int
         Its blocks.
     """
-    along = [dict(enumerate(ranges)) for ranges in _ranges(chunks)]
+    along = [dict(enumerate(cut(range(sum(sizes)), sizes))) for sizes in chunks]
 
     @cache
     def block(key: Any) -> list[_Entry] | None:
@@ -103,12 +102,6 @@ def selection_of(
     if tables is None or math.prod(map(len, tables)) != count:
         return None
     return _composed(tables)
-
-
-def _ranges(chunks: Chunks) -> list[list[range]]:
-    """The positions of the blocks along each axis."""
-    ends = (itertools.accumulate(along, initial=0) for along in chunks)
-    return [list(itertools.starmap(range, itertools.pairwise(along))) for along in ends]
 
 
 def _taken(task: Any, taken: _Taken) -> list[_Entry] | None:
