@@ -7,6 +7,7 @@ others there must agree; what they take, in order, is a slice, or in a rechunk a
 
 from __future__ import annotations
 
+import itertools
 import math
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -31,6 +32,7 @@ from b2nd_dask.graph.read.blocks import Chunks, cut
 
 #: The name that dask gives to a layer that reshapes.
 _RESHAPE = re.compile(r"reshape-[0-9a-f]{32}")
+_PUT_TOGETHER = core.concatenate_shaped
 #: What an entry of an index takes along an axis; None for a new axis.
 _Entry = range | int | None
 #: What the task or block of a key takes along each axis; None where that is not known.
@@ -70,8 +72,8 @@ def selection_of(
     def block(key: Any) -> list[_Entry] | None:
         if not isinstance(key, tuple) or key[0] != below or len(key) != 1 + len(along):
             return None
-        found = [own.get(number) for own, number in zip(along, key[1:], strict=True)]
-        return None if None in found else [*found]
+        found: list[Any] = list(map(dict.get, along, key[1:]))
+        return None if None in found else found
 
     def taken(key: Any) -> list[_Entry] | None:
         # dask's rechunk cuts blocks in the same layer, under other names
@@ -111,7 +113,7 @@ def _taken(task: Any, taken: _Taken) -> list[_Entry] | None:
     if type(task) is not Task or task.kwargs or len(task.args) != 2:
         return None
     source, index = task.args
-    if task.func is core.concatenate_shaped:
+    if task.func is _PUT_TOGETHER:
         return _put_together(source, index, taken)
     if not is_among(task.func, GETTERS) or type(source) is not TaskRef:
         return None
@@ -124,11 +126,11 @@ def _taken(task: Any, taken: _Taken) -> list[_Entry] | None:
     entries: list[_Entry] = []
     for part in index:
         along = None if part is None else next(axes)
-        if part is None:
+        if type(part) is slice and type(along) is range:
+            entries.append(along[part])
+        elif part is None:
             entries.append(None)
-        elif isinstance(along, range) and (
-            type(part) is slice or (type(part) is int and -len(along) <= part < len(along))
-        ):
+        elif type(part) is int and type(along) is range and -len(along) <= part < len(along):
             entries.append(along[part])
         else:
             return None
@@ -142,7 +144,7 @@ def _put_together(parts: Any, shape: Any, taken: _Taken) -> list[_Entry] | None:
     if len(keys) != math.prod(counts):
         return None
     pieces: list[dict[int, Any]] = [{} for _ in counts]
-    for at, key in zip(np.ndindex(counts), keys, strict=True):
+    for at, key in zip(itertools.product(*map(range, counts)), keys, strict=True):
         entries = taken(key)
         if entries is None or len(entries) != len(counts):
             return None
