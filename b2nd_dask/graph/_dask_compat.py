@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from dask._task_spec import TaskRef as TaskRef
 
 #: The first and the last version of dask that all names were checked with.
-CHECKED_WITH = ("2026.1.1", "2026.8.0")
+CHECKED_WITH = ("2025.12.0", "2026.8.0")
 #: Names of parameters by module and name, as `parameters_of` has them; ``"numpy"`` for NumPy's
 #: function of that name.
 _NEEDED = {

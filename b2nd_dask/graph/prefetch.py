@@ -1,7 +1,8 @@
 """Prefetch what the tasks of a graph read from stores, where threads of this process run them.
 
 dask's local schedulers tell callbacks which tasks are ready, in the order in which they will run.
-On a cluster no process knows what it will run next.
+On a cluster no process knows what it will run next. The functions that a task calls say what it
+reads; `plan` looks at them, too.
 
 Needs private names of dask, so it is imported with the rules of the optimizer.
 """
@@ -10,13 +11,29 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterable, Iterator, Mapping
+from types import MappingProxyType
 from typing import Any
 
 from dask.callbacks import Callback
 
+from b2nd_dask.frame.array import Frame, reference_of
 from b2nd_dask.frame.joined import Readable
-from b2nd_dask.graph._dask_compat import warn_once
-from b2nd_dask.graph.task_calls import TaskCalls, region_of_getter
+from b2nd_dask.frame.rechunk.intermediate_frame import open_view
+from b2nd_dask.frame.rechunk.source import RegionSource, flat_source
+from b2nd_dask.graph._dask_compat import (
+    Alias,
+    DataNode,
+    GraphNode,
+    NestedContainer,
+    Task,
+    TaskRef,
+    _execute_subgraph,
+    _identity_cast,
+    core,
+    warn_once,
+)
+from b2nd_dask.graph.expression.elementwise import UNKNOWN, is_among
+from b2nd_dask.graph.read.blocks import FrameRegion
 from b2nd_dask.graph.tasks import BlockRead, index_block, read_at_once, reduce_block
 from b2nd_dask.storage import Item, Prefetch
 
@@ -24,6 +41,7 @@ from b2nd_dask.storage import Item, Prefetch
 _FIRST_TASKS = 1000
 #: Compressed bytes of a task that has enough under way by itself. (`read_at_once` reads in pieces.)
 _MOST_OF_TASK = 16 << 20
+_GETTERS = (core.getter, core.getter_inline, core.getter_nofancy)
 
 
 class _Prefetching(Callback):
@@ -99,3 +117,72 @@ def _regions_in(func: Any, args: list[Any]) -> Iterator[tuple[Readable, tuple[ra
             yield from _regions_in(None, each)
         elif isinstance(each, BlockRead) and each.predicate is None:
             yield each.source, each.axes
+
+
+class TaskCalls:
+    """The calls of the tasks of a graph."""
+
+    def __init__(self, graph: Mapping[Any, GraphNode]) -> None:
+        self._graph = graph
+
+    def of(
+        self, node: Any, scope: Mapping[Any, Any] = MappingProxyType({})
+    ) -> Iterator[tuple[Any, list[Any]]]:
+        """The functions that a task calls, and their arguments as far as they are known."""
+        if not isinstance(node, Task):
+            return
+        if node.func is _execute_subgraph:
+            inner, _, names, *values = node.args
+            known = (DataNode(None, self._known(value, scope)) for value in values)
+            scope = {**inner, **dict(zip(names, known, strict=True))}
+            for each in inner.values():
+                yield from self.of(each, scope)
+            return
+        arguments = [*node.args, *node.kwargs.values()]
+        for each in arguments:
+            yield from self.of(each, scope)
+        if not _is_collection(node):
+            yield node.func, [self._known(each, scope) for each in arguments]
+
+    def _known(self, arg: Any, scope: Mapping[Any, Any]) -> Any:
+        """The value of an argument, where the graph tells it."""
+        if isinstance(arg, DataNode):
+            return arg.value
+        if isinstance(arg, TaskRef | Alias):
+            key = arg.key if isinstance(arg, TaskRef) else arg.target
+            node = scope.get(key, self._graph.get(key, UNKNOWN))
+            found = self._source(node) or self._known(node, scope)
+            # the only block of an array without axes is some number
+            return 1 if found is UNKNOWN and isinstance(key, tuple) and len(key) == 1 else found
+        if not isinstance(arg, Task):
+            return arg
+        return [self._known(each, scope) for each in arg.args] if _is_collection(arg) else UNKNOWN
+
+    def _source(self, node: Any) -> RegionSource | None:
+        """The source of a rechunk, where that is what another task makes."""
+        if not isinstance(node, Task):
+            return None
+        if node.func is flat_source:
+            source, *shapes = (self._known(arg, {}) for arg in node.args)
+            return flat_source(source, *shapes) if isinstance(source, RegionSource) else None
+        return RegionSource(*node.args[:3]) if node.func is open_view else None
+
+
+def _is_collection(node: Task) -> bool:
+    """Whether a task puts results into a list or the like."""
+    return isinstance(node, NestedContainer) or node.func is _identity_cast
+
+
+def region_of_getter(func: Any, args: list[Any]) -> tuple[Readable, Any] | None:
+    """What a getter of dask reads of a frame; None for other functions."""
+    source: Any = args[0] if args else None
+    if not isinstance(source, FrameRegion | Readable | Frame) or not is_among(func, _GETTERS):
+        return None
+    index = args[1]
+    frame = reference_of(source) if isinstance(source, Frame) else source
+    region = frame if isinstance(frame, FrameRegion) else FrameRegion(frame)
+    try:
+        return region.frame, region.select(index).axes
+    except IndexError:
+        # lists of positions, of which dask leaves few here
+        return region.frame, tuple(map(range, region.frame.shape))

@@ -301,7 +301,7 @@ def test_results_of_steps_are_dropped_when_nobody_needs_them():
 
     node = Read(None, (range(1),), (0,), ((1,),), ("read",))
     for number in range(20):
-        node = Elemwise(np.sqrt, (node,), {}, ((1,),), (f"sqrt-{number}",), number + 2)
+        node = Elemwise(np.sqrt, (node,), {}, ((1,),), (f"sqrt-{number}",))
     compile_tree(node).program.run(np.ones(1).view(Watched))
     assert len(made) > 20
     assert most <= 4

@@ -17,7 +17,7 @@ from b2nd_dask.graph.array_expr.source import (
     source_of,
     unfused,
 )
-from b2nd_dask.graph.expression.nodes import Node, Read, Selection
+from b2nd_dask.graph.expression.nodes import Node, Selection
 from b2nd_dask.graph.optimize.at_once import at_once
 from b2nd_dask.graph.optimize.optimizer import SettingError, active_rules
 from b2nd_dask.graph.read.blocks import Chunks
@@ -172,9 +172,7 @@ def _read_in_blocks(source: FrameExpr, chunks: Chunks) -> FrameExpr | str:
     top = source.top.accept_rechunk(chunks, "")
     if top is not None:
         return source_of(top, source.dtype, chunks, source.prefix)
-    read, _, inputs = source.tree.compiled
-    reads = [each for each in (read, *inputs) if isinstance(each, Read)]
-    if any(along.step != 1 for each in reads for along in each.positions):
+    if any(along.step != 1 for each in source.tree.compiled.reads for along in each.positions):
         return "it leaves out elements, or reverses them"
     return "in such blocks chunks would be decoded too often"
 

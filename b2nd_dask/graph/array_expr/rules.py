@@ -71,16 +71,15 @@ def _joined(parent: Any, dependents: Dependents) -> FrameExpr | str:
             args.append(arg.top)
         else:
             args.append(constant_of(arg) or Argument.of(arg))
-    size = size_of(args)
     arrays = [arg for arg in args if not isinstance(arg, Literal)]
     if all(isinstance(arg, Argument) for arg in arrays):
         return "other expressions need its arguments, too"
-    if size > MAX_NODES:
+    if size_of(args) > MAX_NODES:
         return "they are too many functions together"
     if not has_all_lengths(arrays, parent.chunks):
         return "a constant array makes the result longer"
     chunks = None if is_filter else parent.chunks
-    top = Elemwise(func, tuple(args), kwargs, chunks, ("",), size)
+    top = Elemwise(func, tuple(args), kwargs, chunks, ("",))
     return source_of(top, parent.dtype, parent.chunks)
 
 

@@ -15,8 +15,8 @@ from dask.typing import Key
 from b2nd_dask.graph._dask_compat import Task
 from b2nd_dask.graph.array_expr import compat
 from b2nd_dask.graph.expression.nodes import Literal, Node, Opaque, Read, Selection, with_leaves
-from b2nd_dask.graph.expression.predicates import predicate_of
 from b2nd_dask.graph.expression.program import Compiled, Operand, Result, compile_tree
+from b2nd_dask.graph.expression.pruning import predicate_of
 from b2nd_dask.graph.optimize.at_once import AtOnce
 from b2nd_dask.graph.optimize.lower import input_of, own_block
 from b2nd_dask.graph.optimize.optimizer import active_rules

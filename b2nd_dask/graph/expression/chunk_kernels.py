@@ -32,22 +32,29 @@ _HALF = np.dtype("f2")
 Kernel = Callable[..., PartialResult]
 
 
-def sum_kernel(elements: NDArray[Any], axis: Axis, dtype: Any = None, **_: Any) -> PartialResult:
-    """Compute what `sum` takes of a chunk."""
-    return {"": _summed(elements, axis, dtype)}
-
-
-def nansum_kernel(
-    elements: NDArray[Any], axis: Axis, dtype: Any = None, *, scratch: bool = False, **_: Any
+def sum_kernel(
+    elements: NDArray[Any],
+    axis: Axis,
+    dtype: Any = None,
+    sum: Any = chunk.sum,  # noqa: A002 - dask's keyword
+    *,
+    scratch: bool = False,
 ) -> PartialResult:
-    """Compute what `nansum` takes of a chunk."""
-    return {"": _summed_present(elements, axis, dtype, scratch)[0]}
+    """Compute what `sum` takes of a chunk, or `nansum`."""
+    return {"": _summed_by(sum, elements, axis, dtype, scratch)[0]}
 
 
 def product_kernel(
-    elements: NDArray[Any], axis: Axis, dtype: Any = None, **_: Any
+    elements: NDArray[Any],
+    axis: Axis,
+    dtype: Any = None,
+    *,
+    skips_nan: bool = False,
+    scratch: bool = False,
 ) -> PartialResult:
-    """Compute what `prod` takes of a chunk."""
+    """Compute what `prod` takes of a chunk, or `nanprod`."""
+    if skips_nan and elements.dtype.kind in "fc":
+        elements = _replaced(elements, np.isnan(elements), 1, scratch)
     narrow = elements.dtype if dtype is None else np.dtype(dtype)
     wide = _wider(narrow)
     if wide is None:
@@ -55,15 +62,6 @@ def product_kernel(
     with np.errstate(over="ignore", invalid="ignore"):
         narrowed = elements.astype(narrow, copy=False)
         return {"": np.prod(narrowed, axis=axis, dtype=wide, keepdims=True)}
-
-
-def nanproduct_kernel(
-    elements: NDArray[Any], axis: Axis, dtype: Any = None, *, scratch: bool = False, **_: Any
-) -> PartialResult:
-    """Compute what `nanprod` takes of a chunk."""
-    if elements.dtype.kind in "fc":
-        elements = _replaced(elements, np.isnan(elements), 1, scratch)
-    return product_kernel(elements, axis, dtype)
 
 
 def mean_kernel(

@@ -20,19 +20,17 @@ from b2nd_dask.frame.read.partial_results import (
 )
 from b2nd_dask.frame.read.reduction import Reduction
 from b2nd_dask.graph._dask_compat import _concatenate2, chunk, reductions
-from b2nd_dask.graph.expression.answers import Question
 from b2nd_dask.graph.expression.chunk_kernels import (
     Kernel,
     extreme_kernel,
     mean_kernel,
     moment_kernel,
-    nanproduct_kernel,
-    nansum_kernel,
     product_kernel,
     sum_kernel,
 )
 from b2nd_dask.graph.expression.elementwise import is_among
 from b2nd_dask.graph.expression.program import ELEMENTS, Program
+from b2nd_dask.graph.expression.pruning import Question
 from b2nd_dask.graph.expression.tiles import reduce_in_tiles
 
 #: Keywords of dask's chunk steps.
@@ -219,9 +217,9 @@ def _extreme(ufunc: np.ufunc, *combined_by: Callable[..., Any]) -> ReductionKind
 
 _KINDS: dict[Callable[..., Any], ReductionKind] = {
     chunk.sum: ReductionKind(SUMS, sum_kernel, (chunk.sum,)),
-    chunk.nansum: ReductionKind(SUMS, nansum_kernel, (chunk.sum,)),
+    chunk.nansum: ReductionKind(SUMS, partial(sum_kernel, sum=chunk.nansum), (chunk.sum,)),
     chunk.prod: ReductionKind(PRODUCTS, product_kernel, (chunk.prod,)),
-    chunk.nanprod: ReductionKind(PRODUCTS, nanproduct_kernel, (chunk.prod,)),
+    chunk.nanprod: ReductionKind(PRODUCTS, partial(product_kernel, skips_nan=True), (chunk.prod,)),
     chunk.any: _extreme(np.logical_or, chunk.any),
     chunk.all: _extreme(np.logical_and, chunk.all),
     reductions.chunk_min: _extreme(np.minimum, reductions.chunk_min, chunk.min),

@@ -17,10 +17,9 @@ from numpy.typing import NDArray
 
 from b2nd_dask.format.statistics import ChunkStatistics
 from b2nd_dask.graph._dask_compat import chunk
-from b2nd_dask.graph.expression.elementwise import UFUNCS, unwrapped
 from b2nd_dask.graph.expression.nodes import Literal
 from b2nd_dask.graph.expression.program import Operand, Program, Result
-from b2nd_dask.graph.expression.ranges import Range, anything_of, cast, result_of
+from b2nd_dask.graph.expression.ranges import Line, Range, anything_of, cast, result_of
 
 logger = logging.getLogger("b2nd_dask")
 _T = TypeVar("_T")
@@ -75,10 +74,9 @@ def derived_from(
     program: Program, statistics: ChunkStatistics, counts: NDArray[np.int64]
 ) -> Derived | None:
     """What is known of floats that a program makes; None where nothing is."""
-    ranges = ranges_of(program, statistics, counts)
-    if ranges is None or ranges[-1].kind != "f":
+    top, n = range_of(program, statistics, counts), len(counts)
+    if top is None or top.kind != "f":
         return None
-    top, n = ranges[-1], len(counts)
     has_nan, has_others = (np.broadcast_to(each, n) for each in (top.has_nan, top.has_others))
     at_ends = [
         np.broadcast_to(program.run(each), n) for each in (statistics.least, statistics.greatest)
@@ -91,7 +89,7 @@ def derived_from(
         np.where(has_others, bound, np.nan).astype(at_ends[0].dtype)
         for bound in (top.low, top.high)
     )
-    total, follows = _total(program, ranges, statistics, counts)
+    total, follows = _total(top, statistics, counts)
     nans = np.where(has_others, 0, counts)
     nothing = np.zeros(n, np.bool_)
     partly = {"nans": ~has_nan | ~has_others, "total": follows & ~has_nan, "nonzeros": nothing}
@@ -100,16 +98,13 @@ def derived_from(
 
 
 def _total(
-    program: Program,
-    ranges: list[Range],
-    statistics: ChunkStatistics,
-    counts: NDArray[np.int64],
+    made: Range, statistics: ChunkStatistics, counts: NDArray[np.int64]
 ) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
     """Sums of what a program makes of whole numbers, and of which chunks they are known."""
-    line = _line_of(program, ranges)
-    if line is None or statistics.least.dtype.kind not in "biu":
+    line = made.line
+    if line is None:
         return np.zeros(len(counts)), np.zeros(len(counts), np.bool_)
-    most = np.minimum(_MOST_ROUNDED * _rounding(ranges[-1]), _MOST_APART * _most(ranges[-1]))
+    most = np.minimum(_MOST_ROUNDED * _rounding(made), _MOST_APART * _most(made))
     follows = (line.rounded <= most) & np.isfinite(line.rounded)
     follows = follows & line.holds & are_exact_totals(statistics, counts)
     return line.of(statistics.total.astype("f8"), counts), follows
@@ -136,91 +131,75 @@ def are_exact_totals(statistics: ChunkStatistics, counts: NDArray[np.int64]) -> 
     return exact
 
 
-@dataclass(frozen=True, eq=False)
-class _Line:
-    """Results that are `slope * element + shift`, in chunks where that holds."""
-
-    slope: float
-    shift: float
-    holds: Any = True
-    rounded: Any = 0.0
-    """How far an element may lie from the line, due to rounding."""
-
-    def of(self, totals: Any, counts: Any) -> Any:
-        """The sums of results for some elements, by their own sums and numbers."""
-        return self.slope * totals + self.shift * counts
-
-
-def _added(a: _Line, b: _Line, sign: int = 1) -> _Line:
+def _added(a: Line, b: Line, sign: int = 1) -> Line:
     slope, shift = a.slope + sign * b.slope, a.shift + sign * b.shift
-    return _Line(slope, shift, a.holds & b.holds, a.rounded + b.rounded)
+    return Line(slope, shift, a.holds & b.holds, a.rounded + b.rounded)
 
 
-def _multiplied(a: _Line, b: _Line) -> _Line | None:
+def _multiplied(a: Line, b: Line) -> Line | None:
     if b.slope:
         return None if a.slope else _multiplied(b, a)
-    return _Line(a.slope * b.shift, a.shift * b.shift, a.holds, a.rounded * abs(b.shift))
+    return Line(a.slope * b.shift, a.shift * b.shift, a.holds, a.rounded * abs(b.shift))
 
 
-def _divided(a: _Line, b: _Line) -> _Line | None:
-    return None if b.slope or not b.shift else _multiplied(a, _Line(0, 1 / b.shift))
+def _divided(a: Line, b: Line) -> Line | None:
+    return None if b.slope or not b.shift else _multiplied(a, Line(0, 1 / b.shift))
 
 
-_LINES: dict[Any, Callable[..., _Line | None]] = {
+_LINES: dict[Any, Callable[..., Line | None]] = {
     np.add: _added,
     np.subtract: lambda a, b: _added(a, b, -1),
     np.multiply: _multiplied,
     np.true_divide: _divided,
+    chunk.astype: lambda a: a,
+    np.where: lambda a: a,
 }
 
 
-def _line_of(program: Program, ranges: list[Range]) -> _Line | None:
-    """How a program scales and shifts elements; None where it does more."""
-    lines: dict[int, _Line | None] = {0: _Line(1, 0)}
-
-    def line(operand: Operand, dtype: np.dtype[Any]) -> _Line | None:
-        if isinstance(operand, Result):
-            return lines[operand.number]
-        # as NumPy takes it for the result: 0.1 is another number among float32
-        value = np.asarray(operand.value if isinstance(operand, Literal) else None)
-        is_number = value.ndim == 0 and value.dtype.kind in "iuf"
-        return _Line(0, float(value.astype(dtype))) if is_number else None
-
-    for number, step in enumerate(program.steps, start=1):
-        func, _ = unwrapped(step.func, step.keywords)
-        func = UFUNCS.get(func, func)
-        lines[number] = None
-        if ranges[number].kind != "f":
-            continue
-        dtype = np.asarray(ranges[number].low).dtype
-        found: _Line | None = None
-        never: Any = True
-        if func is chunk.astype:
-            found = line(step.args[0], dtype)
-        elif func is np.where and isinstance(step.args[0], Result):
-            found = line(step.args[2], dtype)
-            never = ~np.asarray(ranges[step.args[0].number].high)
-        elif func in _LINES:
-            args = [line(arg, dtype) for arg in step.args]
-            found = None if None in args else _LINES[func](*args)
-        if found is not None:
-            rounded = found.rounded + _rounding(ranges[number])
-            lines[number] = replace(found, holds=found.holds & never, rounded=rounded)
-    return lines[len(program.steps)]
+def _line(func: Any, args: list[Range], result: Range) -> Line | None:
+    """How a step scales and shifts elements; None where it does more."""
+    rule, holds = _LINES.get(func), np.True_
+    if rule is None or result.kind != "f":
+        return None
+    if func is np.where:
+        condition, _, *args = args
+        holds = np.logical_not(condition.high)
+    dtype = np.asarray(result.low).dtype
+    lines = [_line_of(arg, dtype) for arg in args]
+    found = None if None in lines else rule(*lines)
+    if found is None:
+        return None
+    return replace(found, holds=found.holds & holds, rounded=found.rounded + _rounding(result))
 
 
-def ranges_of(
+def _line_of(arg: Range, dtype: np.dtype[Any]) -> Line | None:
+    if arg.low is not arg.high:
+        return arg.line
+    # as NumPy takes a number for the result: 0.1 is another one among float32
+    number = np.asarray(arg.low)
+    is_number = number.ndim == 0 and number.dtype.kind in "iuf"
+    return Line(0, float(number.astype(dtype))) if is_number else None
+
+
+def range_of(
     program: Program, statistics: ChunkStatistics, counts: NDArray[np.int64]
-) -> list[Range] | None:
-    """The range of the elements, and of the result of each step; the last is the program's."""
+) -> Range | None:
+    """The range of what a program makes of the elements of each chunk; None where nothing is known.
+
+    Parameters
+    ----------
+    counts : ndarray of int64
+        Elements of each chunk.
+    """
     if not statistics.has_range:
         return None
     has_nan, has_others = statistics.nans > 0, statistics.nans < counts
-    elements = Range(statistics.least, statistics.greatest, has_nan, has_others, False)
-    return or_unknown(lambda: _ranges(program, elements), None)
+    line = Line(1, 0) if statistics.least.dtype.kind in "biu" else None
+    elements = Range(statistics.least, statistics.greatest, has_nan, has_others, False, line)
+    return or_unknown(lambda: _range(program, elements), None)
 
 
-def _ranges(program: Program, elements: Range) -> list[Range]:
+def _range(program: Program, elements: Range) -> Range:
     values = [elements]
 
     def value(operand: Operand) -> Range:
@@ -230,9 +209,11 @@ def _ranges(program: Program, elements: Range) -> list[Range]:
         return _of_scalar(operand.value)
 
     for step in program.steps:
-        func, keywords = unwrapped(step.func, step.keywords)
-        values.append(_call(func, [value(arg) for arg in step.args], keywords))
-    return values
+        func, keywords = step.call
+        args = [value(arg) for arg in step.args]
+        found = _call(func, args, keywords)
+        values.append(replace(found, line=_line(func, args, found)))
+    return values[-1]
 
 
 def _call(func: Any, args: list[Range], keywords: Mapping[str, Any]) -> Range:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Container, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -69,7 +68,7 @@ _INTEGERS = range(-(1 << 63), 1 << 64)
 FILTERS = frozenset({operator.getitem, chunk.getitem})
 
 #: Names of arguments that are dtypes.
-_DTYPES = frozenset({"dtype", "astype_dtype", "enforce_dtype"})
+DTYPES = frozenset({"dtype", "astype_dtype", "enforce_dtype"})
 
 
 def is_among(func: Any, functions: Container[Any]) -> bool:
@@ -102,49 +101,37 @@ def _is_dtype(value: Any) -> bool:
     return not dtype.hasobject and dtype.subdtype is None
 
 
-def _is_flag(value: Any) -> bool:
-    return isinstance(value, bool)
+def _of(kind: type) -> Callable[[Any], bool]:
+    return lambda value: isinstance(value, kind)
 
 
-def _is_true(value: Any) -> bool:
-    return value is True
-
-
-def _is_casting(value: Any) -> bool:
-    return isinstance(value, str)
-
-
-@dataclass(frozen=True)
 class _Signature:
-    """Arguments with which a function neither acts in place nor does more than elementwise work."""
+    """Arguments with which a function neither acts in place nor does more than elementwise work.
 
-    operands: range
-    """Allowed numbers of positional arguments."""
-    keywords: Mapping[str, Callable[[Any], bool]]
-    """The condition that the value of each keyword must meet."""
+    They are so many positional ones, and keywords whose values meet conditions.
+    """
 
-
-def _signature(least: int, most: int, **keywords: Callable[[Any], bool]) -> _Signature:
-    return _Signature(range(least, most + 1), keywords)
+    def __init__(self, least: int, most: int, **keywords: Callable[[Any], bool]) -> None:
+        self.operands, self.keywords = range(least, most + 1), keywords
 
 
 _SIGNATURES: dict[Callable[..., Any], _Signature] = {
     **{
-        ufunc: _signature(ufunc.nin, ufunc.nin, dtype=_is_dtype, casting=_is_casting)
+        ufunc: _Signature(ufunc.nin, ufunc.nin, dtype=_is_dtype, casting=_of(str))
         for ufunc in (getattr(np, name) for name in _NAMES_OF_UFUNCS.split())
     },
-    **{func: _signature(ufunc.nin, ufunc.nin) for func, ufunc in UFUNCS.items()},
-    operator.pow: _signature(2, 2),
-    chunk.astype: _signature(1, 1, astype_dtype=_is_dtype, casting=_is_casting, copy=_is_flag),
-    np.clip: _signature(1, 3, a_min=is_scalar, a_max=is_scalar, min=is_scalar, max=is_scalar),
-    np.imag: _signature(1, 1),
-    np.isclose: _signature(2, 4, rtol=is_scalar, atol=is_scalar, equal_nan=_is_flag),
-    np.nan_to_num: _signature(
-        1, 1, copy=_is_true, nan=is_scalar, posinf=is_scalar, neginf=is_scalar
+    **{func: _Signature(ufunc.nin, ufunc.nin) for func, ufunc in UFUNCS.items()},
+    operator.pow: _Signature(2, 2),
+    chunk.astype: _Signature(1, 1, astype_dtype=_is_dtype, casting=_of(str), copy=_of(bool)),
+    np.clip: _Signature(1, 3, a_min=is_scalar, a_max=is_scalar, min=is_scalar, max=is_scalar),
+    np.imag: _Signature(1, 1),
+    np.isclose: _Signature(2, 4, rtol=is_scalar, atol=is_scalar, equal_nan=_of(bool)),
+    np.nan_to_num: _Signature(
+        1, 1, copy=lambda value: value is True, nan=is_scalar, posinf=is_scalar, neginf=is_scalar
     ),
-    np.real: _signature(1, 1),
-    np.round: _signature(1, 2, decimals=is_scalar),
-    np.where: _signature(3, 3),
+    np.real: _Signature(1, 1),
+    np.round: _Signature(1, 2, decimals=is_scalar),
+    np.where: _Signature(3, 3),
 }
 
 #: Elementwise functions that may return their argument, or a view of it.
@@ -188,16 +175,6 @@ def parse_call(
     if filters and len(args) == 2 and all(value is UNKNOWN for value in args):
         return func, kwargs, True
     return (func, kwargs, False) if is_elementwise(func, args, kwargs) else None
-
-
-def returns_numbers(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
-    """Whether an elementwise call returns booleans or numbers for booleans and numbers."""
-    _, kwargs = unwrapped(func, kwargs)
-    dtypes = [np.dtype(value) for name, value in kwargs.items() if name in _DTYPES]
-    values = [value for name, value in kwargs.items() if name not in _DTYPES | {"casting"}]
-    return all(dtype.kind in NUMBERS for dtype in dtypes) and all(
-        value is UNKNOWN or is_number(value) for value in (*args, *values)
-    )
 
 
 def may_return_view(func: Any, kwargs: Mapping[str, Any]) -> bool:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -53,6 +53,8 @@ class Opaque(Refusing):
     name: str
     chunks: Chunks | None
     """None where lengths are unknown."""
+    element: Literal | None = field(default=None, kw_only=True)
+    """What all elements are, as `dask.array.full` makes them; None of others."""
     size = 1
 
     @property
@@ -191,7 +193,10 @@ class Elemwise:
     chunks: Chunks | None
     """None where it filters."""
     layers: tuple[str, ...]
-    size: int
+    size: int = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "size", size_of(self.args))
 
     @property
     def filters(self) -> bool:
@@ -314,6 +319,13 @@ def _in_layer(top: Node | Literal, old: str, new: str) -> Any:
     return renamed(top)
 
 
+def repeated(node: Node) -> Literal | None:
+    """The element that a node repeats; None of nodes that repeat none."""
+    while isinstance(node, Moved):
+        node = node.child
+    return node.element if isinstance(node, Opaque) else None
+
+
 def size_of(args: Sequence[Node | Literal]) -> int:
     """The number of nodes of a call: itself, and its arguments, each once where it repeats."""
     return 1 + sum({id(arg): arg.size for arg in args}.values())
@@ -343,7 +355,7 @@ def with_leaves(top: Node, leaf: Callable[[Node], Node]) -> Node:
                     arg if isinstance(arg, Literal) else replaced(arg) for arg in node.args
                 )
                 if any(one is not other for one, other in zip(args, node.args, strict=True)):
-                    found = replace(node, args=args, size=size_of(args))
+                    found = replace(node, args=args)
             done[id(node)] = found
         return done[id(node)]
 

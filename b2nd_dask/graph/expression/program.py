@@ -11,11 +11,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from b2nd_dask.graph.expression.elementwise import (
+    DTYPES,
     FILTERS,
     NUMBERS,
-    UNKNOWN,
-    is_among,
-    returns_numbers,
+    UFUNCS,
+    is_number,
     unwrapped,
 )
 from b2nd_dask.graph.expression.nodes import (
@@ -65,6 +65,21 @@ class Step:
         """Values of the keywords, but for `out`."""
         return {name: arg.value for name, arg in self.kwargs.items() if isinstance(arg, Literal)}
 
+    @property
+    def call(self) -> tuple[Any, Mapping[str, Any]]:
+        """The function without dask's wrapper, of an operator its ufunc, and the keywords."""
+        func, keywords = unwrapped(self.func, self.keywords)
+        return UFUNCS.get(func, func), keywords
+
+    @property
+    def returns_numbers(self) -> bool:
+        """Whether it returns booleans or numbers for booleans and numbers."""
+        keywords = self.call[1]
+        dtypes = [np.dtype(value) for name, value in keywords.items() if name in DTYPES]
+        values = [arg.value for arg in self.args if isinstance(arg, Literal)]
+        values += [value for name, value in keywords.items() if name not in DTYPES | {"casting"}]
+        return all(dtype.kind in NUMBERS for dtype in dtypes) and all(map(is_number, values))
+
 
 @dataclass(frozen=True)
 class Program:
@@ -77,16 +92,12 @@ class Program:
     @property
     def returns_numbers(self) -> bool:
         """Whether the steps return booleans or numbers for booleans and numbers."""
-        return all(
-            returns_numbers(step.func, list(map(_known, step.args)), step.keywords)
-            for step in self.steps
-        )
+        return all(step.returns_numbers for step in self.steps)
 
     @property
     def filters(self) -> bool:
         """Whether the last step chooses elements by a mask."""
-        last = self.steps[-1] if self.steps else None
-        return last is not None and is_among(unwrapped(last.func, last.keywords)[0], FILTERS)
+        return bool(self.steps) and self.steps[-1].call[0] in FILTERS
 
     def bound(self, inputs: Sequence[Any]) -> Program:
         """The same with values as its inputs."""
@@ -160,13 +171,17 @@ class Compiled(NamedTuple):
     inputs: tuple[Node, ...]
 
     @property
+    def reads(self) -> list[Read]:
+        """The reads among its leaves."""
+        return [leaf for leaf in (self.read, *self.inputs) if isinstance(leaf, Read)]
+
+    @property
     def is_numeric(self) -> bool:
         """Whether it computes booleans or numbers of booleans or numbers.
 
         Other elements add up in a certain order, or not at all.
         """
-        reads = (self.read, *(each for each in self.inputs if isinstance(each, Read)))
-        kinds = {each.source.dtype.kind for each in reads}
+        kinds = {each.source.dtype.kind for each in self.reads}
         return kinds.issubset(NUMBERS) and self.program.returns_numbers
 
 
@@ -240,7 +255,3 @@ def leaf_key(leaf: Node) -> tuple[Any, ...]:
 def same_leaf(one: Node, other: Node) -> bool:
     """Whether two leaves of a tree have the same elements in the same blocks."""
     return one is other or leaf_key(one) == leaf_key(other)
-
-
-def _known(argument: Operand) -> Any:
-    return argument.value if isinstance(argument, Literal) else UNKNOWN

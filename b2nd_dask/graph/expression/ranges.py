@@ -14,7 +14,22 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from b2nd_dask.graph.expression.elementwise import NUMBERS, UFUNCS
+from b2nd_dask.graph.expression.elementwise import NUMBERS
+
+
+@dataclass(frozen=True, eq=False)
+class Line:
+    """Results that are `slope * element + shift`, in chunks where that holds."""
+
+    slope: float
+    shift: float
+    holds: Any = True
+    rounded: Any = 0.0
+    """How far an element may lie from the line, due to rounding."""
+
+    def of(self, totals: Any, counts: Any) -> Any:
+        """The sums of results for some elements, by their own sums and numbers."""
+        return self.slope * totals + self.shift * counts
 
 
 @dataclass(frozen=True, eq=False)
@@ -30,6 +45,8 @@ class Range:
     """Whether some values may be others. If not, the ends mean nothing."""
     is_constant: Any
     """Whether all values are the same, bit for bit."""
+    line: Line | None = None
+    """How the values follow from whole numbers; None where that is not known."""
 
     @property
     def kind(self) -> str:
@@ -302,5 +319,5 @@ def result_of(func: Any, args: list[Range]) -> Range | None:
     """The result of a function for ranges; None where nothing is known of it."""
     if func is np.where and args[0].is_boolean:
         return where(*args)
-    rule = RULES.get(UFUNCS.get(func, func))
+    rule = RULES.get(func)
     return rule.result(*args) if rule is not None and _are_of(rule.kinds, args) else None

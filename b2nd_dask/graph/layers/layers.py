@@ -28,14 +28,10 @@ from b2nd_dask.graph.expression.nodes import (
     Read,
     has_all_lengths,
     nodes_of,
+    repeated,
     size_of,
 )
-from b2nd_dask.graph.layers.moves import (
-    is_rechunk,
-    is_reshape,
-    selection_of,
-    transposed_axes,
-)
+from b2nd_dask.graph.layers.moves import is_reshape, selection_of, transposed_axes
 from b2nd_dask.graph.read.blocks import Chunks, constant_of, reading_of
 
 logger = logging.getLogger("b2nd_dask")
@@ -59,8 +55,6 @@ class Layers:
         self.dependents = dependents_of(graph)
         self.order = _in_order(graph, self.dependents)
         self.nodes: dict[str, Node] = {}
-        self._constants: dict[str, Literal] = {}
-        """Layers of one repeated element, as `dask.array.full` makes them, and what moves them."""
         self.folds: dict[str, tuple[Fold, str]] = {}
         """Layers of chunk steps: the step, and the layer below."""
         self.rechunks_of: Counter[str] = Counter()
@@ -79,35 +73,28 @@ class Layers:
             return Read.whole(reading.source, reading.chunks, name)
         below = self.graph.dependencies[name]
         found: Node | None = None
-        if not below:
-            self._note_constant(name)
         if self._reads(below):
             if _dask_compat.block_function(layer) is not None:
                 found = self._of_blocks(name)
             else:
                 found = self._moved(name)
-            if isinstance(found, Moved) and found.child.layers[0] in self._constants:
-                self._constants[name] = self._constants[found.child.layers[0]]
             if found is None and name not in self.folds:
                 what = _dask_compat.block_function(layer) or type(layer).__name__
                 logger.debug("%s is opaque, no rule reads through it: %s", name, what)
         return self._opaque(name) if found is None else found
 
     def _opaque(self, name: str) -> Opaque:
-        return Opaque(name, noted_chunks(self.graph.layers[name]))
+        layer, below = self.graph.layers[name], self.graph.dependencies[name]
+        chunks = noted_chunks(layer)
+        known = chunks is not None and not below and not layer.annotations
+        element = constant_of(layer, len(chunks or ())) if known else None
+        return Opaque(name, chunks, element=None if element is None else Literal(element))
 
     def _reads(self, names: Iterable[str]) -> bool:
         """Whether one of some layers is more than opaque."""
         return self._of_opaque or any(
-            name in self._constants or not isinstance(self.nodes[name], Opaque) for name in names
+            not isinstance(self._argument(name), Opaque) for name in names
         )
-
-    def _note_constant(self, name: str) -> None:
-        layer = self.graph.layers[name]
-        chunks = noted_chunks(layer)
-        element = None if chunks is None else constant_of(layer, len(chunks))
-        if element is not None:
-            self._constants[name] = Literal(element)
 
     def _of_blocks(self, name: str) -> Node | None:
         """The node of a layer of one task a block."""
@@ -129,9 +116,13 @@ class Layers:
             if fold is not None:
                 self.folds[name] = fold, arrays[0][0]
 
+    def _argument(self, name: str) -> Node | Literal:
+        """The node of a layer; its element where it repeats one."""
+        return repeated(self.nodes[name]) or self.nodes[name]
+
     def _elemwise(self, name: str, layer: Any) -> Elemwise | None:
         args = [
-            Literal(source) if labels is None else self._constants.get(source, self.nodes[source])
+            Literal(source) if labels is None else self._argument(source)
             for source, labels in layer.indices
         ]
         if not any(isinstance(arg, Read | Elemwise) for arg in args):
@@ -149,8 +140,7 @@ class Layers:
         if size_of(args) > MAX_NODES:
             # another tree begins here, over blocks that the first one makes
             args = [_as_opaque(arg) if isinstance(arg, Elemwise) else arg for arg in args]
-        size = size_of(args)
-        return Elemwise(func, tuple(args), kwargs, None if filters else chunks, (name,), size)
+        return Elemwise(func, tuple(args), kwargs, None if filters else chunks, (name,))
 
     def _broadcast_chunks(self, layer: Any) -> Chunks | None:
         """Blocks of what NumPy broadcasts the arguments to; None where their blocks do not fit.
@@ -168,7 +158,7 @@ class Layers:
             lines_up = tuple(labels) == tuple(own[missing:])
             if not lines_up or chunks is None or len(chunks) != len(labels):
                 return None
-            if source not in self._constants:
+            if not isinstance(self._argument(source), Literal):
                 arrays.append(self.nodes[source])
             for axis, along in enumerate(chunks, start=missing):
                 if found[axis] == (1,) or along == found[axis]:
@@ -187,27 +177,31 @@ class Layers:
         chunks, sizes = child.chunks, noted_chunks(layer)
         if chunks is None:
             return None
-        tasks: Any = held_tasks(layer)
-        is_p2p = type(layer).__name__ == "P2PRechunkLayer"
-        if not is_p2p and tasks is None:
+        whole = tuple(range(sum(along)) for along in chunks)
+        if sizes and type(layer).__name__ == "P2PRechunkLayer":
+            return self._rechunked(child, sizes, name)
+        tasks = held_tasks(layer)
+        if tasks is None:
             return None
-        selection = None if is_p2p else selection_of(tasks, name, source, chunks)
-        if selection is not None and sizes in (None, selection.chunks):
-            sliced = child.accept_slice(selection, name) if "slices" in self._rules else None
-            return sliced or Moved(child, selection, selection.chunks, (name,))
-        if sizes is None:
-            return None
-        if is_p2p or is_rechunk(tasks, name, source, chunks, sizes):
-            moved = child.accept_rechunk(sizes, name) if "new_blocks" in self._rules else None
-            if moved is None:
-                logger.debug("%s is dask's rechunk: read so, chunks are decoded too often", name)
-                return Moved(child, None, sizes, (name,))
-            # dask rechunks in several steps, each of them a layer
-            reads = (node for node in nodes_of(child) if isinstance(node, Read))
-            self.rechunks_of.update(read.layers[-1] for read in reads if not read.is_rechunked)
-            return moved
-        moved = is_reshape(tasks, name)
-        return Moved(child, None, sizes, (name,), is_reshape=True) if moved else None
+        selection = selection_of(tasks, name, source, chunks)
+        if selection is None or sizes not in (None, selection.chunks):
+            if sizes is None or not is_reshape(tasks, name):
+                return None
+            return Moved(child, None, sizes, (name,), is_reshape=True)
+        if selection.index == whole and selection.chunks != chunks:
+            return self._rechunked(child, selection.chunks, name)
+        sliced = child.accept_slice(selection, name) if "slices" in self._rules else None
+        return sliced or Moved(child, selection, selection.chunks, (name,))
+
+    def _rechunked(self, child: Node, chunks: Chunks, name: str) -> Node:
+        moved = child.accept_rechunk(chunks, name) if "new_blocks" in self._rules else None
+        if moved is None:
+            logger.debug("%s is dask's rechunk: read so, chunks are decoded too often", name)
+            return Moved(child, None, chunks, (name,))
+        # dask rechunks in several steps, each of them a layer
+        reads = (node for node in nodes_of(child) if isinstance(node, Read))
+        self.rechunks_of.update(read.layers[-1] for read in reads if not read.is_rechunked)
+        return moved
 
     def inputs(self, name: str) -> list[str] | None:
         """The layers that a layer of one task a block reads; None for layers of another kind."""

@@ -1,8 +1,8 @@
 """Layers that move elements: all but reshapes are known by what each of their tasks does.
 
-dask holds the tasks of slices and rechunks as a dict. Each task takes parts of blocks of the layer
-below. In a slice, the first task at a position along an axis tells what it takes, all others there
-must agree; in a rechunk, what is put together must be the elements of the new block in order.
+dask holds the tasks of slices and rechunks as a dict. Each takes a part of a block of the layer
+below, or puts several together. The first task at a position along an axis tells what it takes, all
+others there must agree; what they take, in order, is a slice, or in a rechunk all elements.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import itertools
 import math
 import re
 from collections.abc import Callable, Mapping, Sequence
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -27,12 +28,15 @@ from b2nd_dask.graph._dask_compat import (
 from b2nd_dask.graph.expression.elementwise import FILTERS as GETTERS
 from b2nd_dask.graph.expression.elementwise import is_among
 from b2nd_dask.graph.expression.nodes import Selection
-from b2nd_dask.graph.read.blocks import Chunks
+from b2nd_dask.graph.read.blocks import Chunks, cut
 
 #: The name that dask gives to a layer that reshapes.
 _RESHAPE = re.compile(r"reshape-[0-9a-f]{32}")
+_PUT_TOGETHER = core.concatenate_shaped
 #: What an entry of an index takes along an axis; None for a new axis.
 _Entry = range | int | None
+#: What the task or block of a key takes along each axis; None where that is not known.
+_Taken = Callable[[Any], list[_Entry] | None]
 
 
 def as_task(key: Any, value: Any) -> GraphNode | None:
@@ -53,7 +57,7 @@ def as_task(key: Any, value: Any) -> GraphNode | None:
 def selection_of(
     tasks: Mapping[Any, Any], name: str, below: str, chunks: Chunks
 ) -> Selection | None:
-    """Parse a layer whose tasks each take a part of one block; None for other layers.
+    """Parse a layer whose blocks are parts of the array below, in order; None for other layers.
 
     Parameters
     ----------
@@ -62,53 +66,58 @@ def selection_of(
     chunks : tuple of tuple of int
         Its blocks.
     """
-    along = _ranges(chunks)
+    along = [dict(enumerate(cut(range(sum(sizes)), sizes))) for sizes in chunks]
 
-    def block(key: Any) -> list[range] | None:
+    @cache
+    def block(key: Any) -> list[_Entry] | None:
         if not isinstance(key, tuple) or key[0] != below or len(key) != 1 + len(along):
             return None
-        places = list(zip(along, key[1:], strict=True))
-        is_there = all(0 <= number < len(own) for own, number in places)
-        return [own[number] for own, number in places] if is_there else None
+        found: list[Any] = list(map(dict.get, along, key[1:]))
+        return None if None in found else found
+
+    def taken(key: Any) -> list[_Entry] | None:
+        # dask's rechunk cuts blocks in the same layer, under other names
+        return _taken(tasks[key], block) if key in tasks else block(key)
 
     # for each entry of the index what it takes at each place along its axis of the result
-    tables: list[dict[int, _Entry]] | None = None
+    tables: list[dict[Any, _Entry]] | None = None
+    count = 0
     for key, task in tasks.items():
-        entries = _taken(task, block)
-        if entries is None or not isinstance(key, tuple) or key[0] != name:
+        if not isinstance(key, tuple):
             return None
+        if key[0] != name:
+            continue
+        entries = _taken(task, taken)
+        if entries is None:
+            return None
+        count += 1
         tables = [{} for _ in entries] if tables is None else tables
         # an axis that is dropped is none of the result
-        axes = [i for i, entry in enumerate(entries) if not isinstance(entry, int)]
-        if len(tables) != len(entries) or len(key) != 1 + len(axes):
+        places = iter(key[1:])
+        at = [0 if isinstance(entry, int) else next(places, None) for entry in entries]
+        if len(tables) != len(entries) or None in at or next(places, None) is not None:
             return None
-        places = dict(zip(axes, key[1:], strict=True))
-        for i, (table, entry) in enumerate(zip(tables, entries, strict=True)):
-            if table.setdefault(places.get(i, 0), entry) != entry:
+        for table, place, entry in zip(tables, at, entries, strict=True):
+            if table.setdefault(place, entry) != entry:
                 return None
     # no two tasks have one place, so all places have one
-    if tables is None or math.prod(map(len, tables)) != len(tasks):
+    if tables is None or math.prod(map(len, tables)) != count:
         return None
     return _composed(tables)
 
 
-def _ranges(chunks: Chunks) -> list[list[range]]:
-    """The positions of the blocks along each axis."""
-    ends = (itertools.accumulate(along, initial=0) for along in chunks)
-    return [list(itertools.starmap(range, itertools.pairwise(along))) for along in ends]
-
-
-def _taken(task: Any, block: Callable[[Any], Sequence[range] | None]) -> list[_Entry] | None:
-    """What a task takes of a block of the layer below, by an index, in positions of the array.
-
-    `block` gives the positions of the block of a key; None where there is none.
-    """
+def _taken(task: Any, taken: _Taken) -> list[_Entry] | None:
+    """What a task takes of the layer below, in positions of the array."""
     if type(task) is Alias:
-        whole = block(task.target)
-        return None if whole is None else [*whole]
-    if not _is_getter(task) or len(task.args) != 2 or type(task.args[0]) is not TaskRef:
+        return taken(task.target)
+    if type(task) is not Task or task.kwargs or len(task.args) != 2:
         return None
-    positions, index = block(task.args[0].key), task.args[1]
+    source, index = task.args
+    if task.func is _PUT_TOGETHER:
+        return _put_together(source, index, taken)
+    if not is_among(task.func, GETTERS) or type(source) is not TaskRef:
+        return None
+    positions = taken(source.key)
     if positions is None or not isinstance(index, tuple):
         return None
     if sum(part is not None for part in index) != len(positions):
@@ -117,13 +126,33 @@ def _taken(task: Any, block: Callable[[Any], Sequence[range] | None]) -> list[_E
     entries: list[_Entry] = []
     for part in index:
         along = None if part is None else next(axes)
-        if along is None:
+        if type(part) is slice and type(along) is range:
+            entries.append(along[part])
+        elif part is None:
             entries.append(None)
-        elif type(part) is slice or (type(part) is int and -len(along) <= part < len(along)):
+        elif type(part) is int and type(along) is range and -len(along) <= part < len(along):
             entries.append(along[part])
         else:
             return None
     return entries
+
+
+def _put_together(parts: Any, shape: Any, taken: _Taken) -> list[_Entry] | None:
+    """What some parts are together, which lie in a grid of a shape."""
+    counts = tuple(shape.args if isinstance(shape, List) else getattr(shape, "value", shape))
+    keys = [getattr(part, "key", None) for part in parts.args] if type(parts) is List else []
+    if len(keys) != math.prod(counts):
+        return None
+    pieces: list[dict[int, Any]] = [{} for _ in counts]
+    for at, key in zip(itertools.product(*map(range, counts)), keys, strict=True):
+        entries = taken(key)
+        if entries is None or len(entries) != len(counts):
+            return None
+        for own, number, entry in zip(pieces, at, entries, strict=True):
+            if not isinstance(entry, range) or own.setdefault(number, entry) != entry:
+                return None
+    found: list[Any] = [_joined(list(own.values())) for own in pieces]
+    return None if None in found else found
 
 
 def _composed(tables: Sequence[Mapping[int, _Entry]]) -> Selection | None:
@@ -180,60 +209,6 @@ def transposed_axes(layer: Any, layers: Any) -> tuple[int, ...] | None:
     except (TypeError, ValueError):
         return None
     return moved if moved == result else None
-
-
-def _is_getter(task: Any) -> bool:
-    return type(task) is Task and is_among(task.func, GETTERS) and not task.kwargs
-
-
-def is_rechunk(
-    tasks: Mapping[Any, Any], name: str, below: str, chunks: Chunks, sizes: Chunks
-) -> bool:
-    """Whether the tasks of a layer make blocks of `sizes` of the same elements.
-
-    As dask's ``rechunk`` does it: each block is put together of blocks, and parts of blocks, of the
-    layer below, which has the blocks `chunks`.
-    """
-    if len(chunks) != len(sizes) or tuple(map(sum, chunks)) != tuple(map(sum, sizes)):
-        return False
-    numbers = itertools.product([below], *map(range, map(len, chunks)))
-    blocks: dict[Any, Sequence[range]] = dict(
-        zip(numbers, itertools.product(*_ranges(chunks)), strict=True)
-    )
-
-    def taken(key: Any) -> Sequence[_Entry] | None:
-        whole = blocks.get(key)
-        return _taken(tasks.get(key), blocks.get) if whole is None else whole
-
-    return all(
-        _put_together(tasks.get((name, *at)), taken) == list(region)
-        for at, region in zip(
-            np.ndindex(*map(len, sizes)), itertools.product(*_ranges(sizes)), strict=True
-        )
-    )
-
-
-def _put_together(task: Any, taken: Callable[[Any], Sequence[Any] | None]) -> list[Any] | None:
-    """The positions that a task puts together along each axis; None where it does not."""
-    if type(task) is Alias:
-        whole = taken(task.target)
-        return None if whole is None else [*whole]
-    if type(task) is not Task or task.func is not core.concatenate_shaped or task.kwargs:
-        return None
-    parts, shape = task.args
-    counts = tuple(shape.args if isinstance(shape, List) else getattr(shape, "value", shape))
-    keys = [getattr(part, "key", None) for part in parts.args] if type(parts) is List else []
-    if len(keys) != math.prod(counts):
-        return None
-    pieces: list[dict[int, Any]] = [{} for _ in counts]
-    for at, key in zip(np.ndindex(counts), keys, strict=True):
-        entries = taken(key)
-        if entries is None or len(entries) != len(counts):
-            return None
-        for own, number, entry in zip(pieces, at, entries, strict=True):
-            if not isinstance(entry, range) or own.setdefault(number, entry) != entry:
-                return None
-    return [_joined(list(own.values())) for own in pieces]
 
 
 def is_reshape(tasks: Mapping[Any, Any], name: str) -> bool:

@@ -21,8 +21,8 @@ from b2nd_dask.frame.read.answers import Predicate
 from b2nd_dask.frame.read.decode_cost import touched_blocks_along
 from b2nd_dask.graph._dask_compat import Alias, GraphNode, List, Task, TaskRef, core, held_tasks
 from b2nd_dask.graph.expression.nodes import Elemwise, Node, Read
-from b2nd_dask.graph.expression.predicates import predicate_of
 from b2nd_dask.graph.expression.program import Program, compile_tree
+from b2nd_dask.graph.expression.pruning import predicate_of
 from b2nd_dask.graph.layers.layers import Layers
 from b2nd_dask.graph.optimize.lower import finish_of
 from b2nd_dask.graph.resources import available, on_cluster

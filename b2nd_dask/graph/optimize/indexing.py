@@ -33,8 +33,8 @@ from b2nd_dask.graph._dask_compat import (
 )
 from b2nd_dask.graph.expression.elementwise import FILTERS, is_among, unwrapped
 from b2nd_dask.graph.expression.nodes import Elemwise, Moved, Node, Read
-from b2nd_dask.graph.expression.predicates import false_mask
 from b2nd_dask.graph.expression.program import Compiled, compile_tree
+from b2nd_dask.graph.expression.pruning import false_mask
 from b2nd_dask.graph.layers.layers import Layers
 from b2nd_dask.graph.layers.moves import as_task
 from b2nd_dask.graph.optimize.lower import (

@@ -8,7 +8,6 @@ key would be one to a scheduler.
 from __future__ import annotations
 
 import copy
-import itertools
 import logging
 import math
 from collections.abc import Callable, Mapping
@@ -25,7 +24,7 @@ from b2nd_dask.graph.expression.nodes import MAX_NODES, Elemwise, Node, Read
 from b2nd_dask.graph.expression.program import ELEMENTS, compile_tree
 from b2nd_dask.graph.layers.layers import dependents_of
 from b2nd_dask.graph.layers.moves import as_task
-from b2nd_dask.graph.read.blocks import BlockArgument, Chunks
+from b2nd_dask.graph.read.blocks import BlockArgument, Chunks, cut
 from b2nd_dask.graph.tasks import BlockRead, Finish, compute_block
 
 logger = logging.getLogger("b2nd_dask")
@@ -75,8 +74,7 @@ class ReadBlocks(BlockArgument):  # type: ignore[misc]
 
 def _pieces(positions: range, sizes: tuple[int, ...]) -> list[range]:
     """The positions of each block, ascending."""
-    ends = itertools.accumulate(sizes, initial=0)
-    pieces = [positions[start:stop] for start, stop in itertools.pairwise(ends)]
+    pieces = cut(positions, sizes)
     return pieces if positions.step > 0 else [piece[::-1] for piece in pieces]
 
 

@@ -230,22 +230,6 @@ def _argument(results: Any) -> Any:
     return results if results.key is None else TaskRef(results.key)
 
 
-def _why_not_folded(node: Node, compiled: Compiled | None) -> str:
-    """Why the chunk step of a reduction of a node cannot run while it is read; empty if it can."""
-    if compiled is None:
-        return "no frame is read there, or something else needs it, too"
-    if not compiled.read.positions:
-        return "it has one element"
-    if not compiled.read.is_box:
-        return "axes of what is read are reversed, exchanged, dropped or new"
-    if not compiled.is_numeric:
-        return "its elements are no numbers"
-    reads = [compiled.read, *(each for each in compiled.inputs if isinstance(each, Read))]
-    if any(each.chunks != node.chunks for each in reads):
-        return "its blocks come of reads that are broadcast"
-    return ""
-
-
 def merge_limit(nbytes: int) -> int:
     """Bytes of elements that blocks which share a task have at most, where so many are reduced."""
     return min(MERGED_NBYTES, nbytes // (TASKS_OF_A_THREAD * available().threads))
@@ -284,9 +268,16 @@ class ReducedRead:
     def of(cls, node: Node, fold: Fold, *, asks: bool) -> ReducedRead | str:
         """Parse what is below a chunk step; the reason where this cannot fold into a read."""
         compiled = compile_tree(node)
-        refusal = _why_not_folded(node, compiled)
-        if compiled is None or refusal:
-            return refusal
+        if compiled is None:
+            return "no frame is read there, or something else needs it, too"
+        if not compiled.read.positions:
+            return "it has one element"
+        if not compiled.read.is_box:
+            return "axes of what is read are reversed, exchanged, dropped or new"
+        if not compiled.is_numeric:
+            return "its elements are no numbers"
+        if any(each.chunks != node.chunks for each in compiled.reads):
+            return "its blocks come of reads that are broadcast"
         return cls(compiled, fold, asks=asks)
 
     def in_blocks(self, chunks: Chunks) -> ReducedRead:

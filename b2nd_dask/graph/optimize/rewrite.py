@@ -18,8 +18,8 @@ from dask.typing import Key
 
 from b2nd_dask.graph._dask_compat import GraphNode, block_function, flatten
 from b2nd_dask.graph.expression.nodes import Elemwise, Node, Opaque, Read, with_leaves
-from b2nd_dask.graph.expression.predicates import predicate_of
 from b2nd_dask.graph.expression.program import leaf_key
+from b2nd_dask.graph.expression.pruning import predicate_of
 from b2nd_dask.graph.layers.layers import Layers
 from b2nd_dask.graph.optimize.at_once import tasks_at_once
 from b2nd_dask.graph.optimize.indexing import lowered_filter, lowered_positions

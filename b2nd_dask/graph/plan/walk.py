@@ -42,8 +42,8 @@ from b2nd_dask.graph.plan.memory import (
     read_of,
 )
 from b2nd_dask.graph.plan.plan import FrameReads, Plan, Target
+from b2nd_dask.graph.prefetch import TaskCalls, region_of_getter
 from b2nd_dask.graph.read.blocks import Chunks
-from b2nd_dask.graph.task_calls import TaskCalls, region_of_getter
 from b2nd_dask.graph.tasks import (
     BlockRead,
     index_block,

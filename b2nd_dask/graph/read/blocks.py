@@ -28,6 +28,12 @@ def regions_of(chunks: Chunks) -> Iterator[tuple[slice, ...]]:
     return itertools.product(*([slice(*ends) for ends in itertools.pairwise(e)] for e in edges))
 
 
+def cut(positions: range, sizes: tuple[int, ...]) -> list[range]:
+    """The positions of each block along an axis."""
+    ends = itertools.accumulate(sizes, initial=0)
+    return [positions[start:stop] for start, stop in itertools.pairwise(ends)]
+
+
 class FrameRegion:
     """The whole frame, or some that are joined, as dask's getter slices it in a task.
 

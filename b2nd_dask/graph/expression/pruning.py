@@ -1,22 +1,41 @@
-"""What statistics of chunks answer of the chunk steps of dask's reductions."""
+"""What statistics of chunks answer of dask's chunk steps, and which chunks need not be read.
+
+A reduction asks for the partial results of chunks. Of other reads chunks are pruned by predicates:
+those whose elements cannot change what is computed.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from b2nd_dask.format.statistics import ChunkStatistics
+from b2nd_dask.frame.read.answers import Predicate
 from b2nd_dask.frame.read.reduction import Answers, Counted
+from b2nd_dask.frame.reference import FrameReference
 from b2nd_dask.graph._dask_compat import chunk, reductions
-from b2nd_dask.graph.expression.derived import Derived, are_exact_totals, derived_from, or_unknown
-from b2nd_dask.graph.expression.elementwise import UFUNCS, is_among, unwrapped
-from b2nd_dask.graph.expression.nodes import Literal
-from b2nd_dask.graph.expression.predicates import is_constant
-from b2nd_dask.graph.expression.program import Operand, Program, Result, Step
+from b2nd_dask.graph.expression.derived import (
+    Derived,
+    are_exact_totals,
+    derived_from,
+    or_unknown,
+    range_of,
+)
+from b2nd_dask.graph.expression.elementwise import is_among
+from b2nd_dask.graph.expression.nodes import Elemwise, Literal, Node, Read
+from b2nd_dask.graph.expression.program import (
+    Operand,
+    Program,
+    Result,
+    Step,
+    compile_tree,
+    same_leaf,
+)
 from b2nd_dask.graph.expression.ranges import is_safe_cast
 
 #: Results of constant chunks that are added each for itself; chunks with yet others are read.
@@ -27,6 +46,10 @@ Known = tuple[NDArray[Any], NDArray[np.bool_]]
 """A value for each chunk, and for which chunks it is known."""
 _Totals = tuple[dict[str, NDArray[Any]], NDArray[np.bool_]]
 """The fields of a partial result of each chunk, and for which chunks they are known."""
+Fields = dict[str, Known]
+"""The fields of a partial result, each by itself."""
+_FieldsOf = Callable[[Derived, np.dtype[Any], Mapping[str, Any]], Fields]
+"""What is known of chunks, the dtype of their elements, and the keywords of the step."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -111,7 +134,7 @@ def _only_cast_to(program: Program, dtype: np.dtype[Any]) -> np.dtype[Any] | Non
     """The dtype to which a program casts numbers exactly; None where it does more."""
     last: Operand = _ELEMENTS
     for number, step in enumerate(program.steps, start=1):
-        func, keywords = unwrapped(step.func, step.keywords)
+        func, keywords = step.call
         wanted = np.dtype(keywords["astype_dtype"]) if func is chunk.astype else None
         if wanted is None or step.args != (last,) or not is_safe_cast(dtype, wanted):
             return None
@@ -137,23 +160,18 @@ def _asks_for_nan(step: Step) -> bool:
 
 
 def _asks_for_zero(step: Step) -> bool:
-    func, keywords = unwrapped(step.func, step.keywords)
+    func, keywords = step.call
     if func is chunk.astype:
         return bool(np.dtype(keywords["astype_dtype"]).kind == "b")
     if keywords:
         return False
     others = [arg for arg in step.args if arg != _ELEMENTS]
     with_zero = len(others) == 1 and isinstance(others[0], Literal) and _is_zero(others[0].value)
-    compares = UFUNCS.get(func, func) in (np.equal, np.not_equal)
-    return func is np.logical_not or (compares and with_zero)
+    return func is np.logical_not or (func in (np.equal, np.not_equal) and with_zero)
 
 
 def _is_zero(value: Any) -> bool:
     return bool(np.asarray(value).dtype.kind in "biufc" and value == 0)
-
-
-Fields = dict[str, Known]
-"""The fields of a partial result."""
 
 
 def _sum(chunks: Derived, dtype: np.dtype[Any], wanted: Any) -> Known:
@@ -186,35 +204,35 @@ def _sum(chunks: Derived, dtype: np.dtype[Any], wanted: Any) -> Known:
 _ACCUMULATORS = {"f": np.dtype("f8"), "c": np.dtype("c16")}
 
 
-def _total_rule(chunks: Derived, dtype: np.dtype[Any], keywords: Any) -> Fields:
+def _total(chunks: Derived, dtype: np.dtype[Any], keywords: Any) -> Fields:
     return {"": _sum(chunks, dtype, keywords.get("dtype"))}
 
 
-def _nan_total_rule(chunks: Derived, dtype: np.dtype[Any], keywords: Any) -> Fields:
-    return _total_rule(chunks.filled(), dtype, keywords)
+def _nan_total(chunks: Derived, dtype: np.dtype[Any], keywords: Any) -> Fields:
+    return _total(chunks.filled(), dtype, keywords)
 
 
-def _mean_rule(chunks: Derived, dtype: np.dtype[Any], keywords: Any) -> Fields:
+def _mean(chunks: Derived, dtype: np.dtype[Any], keywords: Any) -> Fields:
     skips = keywords.get("sum", chunk.sum) is chunk.nansum
     counts = chunks.counts - chunks.statistics.nans if skips else chunks.counts
     total = _sum(chunks.filled() if skips else chunks, dtype, keywords.get("dtype", "f8"))
     return {"n": (counts, chunks.knows("nans")), "total": total}
 
 
-def _any_rule(chunks: Derived, dtype: np.dtype[Any], keywords: Any) -> Fields:
+def _any(chunks: Derived, dtype: np.dtype[Any], keywords: Any) -> Fields:
     return {"": (chunks.statistics.nonzeros > 0, chunks.knows("nonzeros"))}
 
 
-def _all_rule(chunks: Derived, dtype: np.dtype[Any], keywords: Any) -> Fields:
+def _all(chunks: Derived, dtype: np.dtype[Any], keywords: Any) -> Fields:
     return {"": (chunks.statistics.nonzeros == chunks.counts, chunks.knows("nonzeros"))}
 
 
-def _extreme_rule(*, greatest: bool, skips_nan: bool) -> Callable[..., Fields]:
+def _extreme(column: str, *, skips_nan: bool = False) -> _FieldsOf:
     def fields(chunks: Derived, dtype: np.dtype[Any], keywords: Any) -> Fields:
         statistics = chunks.statistics
-        needed = ("greatest" if greatest else "least", *(() if skips_nan else ("nans",)))
+        needed = (column, *(() if skips_nan else ("nans",)))
         known = chunks.knows(*needed) & statistics.has_range
-        values = (statistics.greatest if greatest else statistics.least).astype(dtype)
+        values = getattr(statistics, column).astype(dtype)
         nan = statistics.nans == chunks.counts if skips_nan else statistics.nans > 0
         if nan.any():
             values = np.where(nan, _nan_of(dtype), values)
@@ -223,15 +241,123 @@ def _extreme_rule(*, greatest: bool, skips_nan: bool) -> Callable[..., Fields]:
     return fields
 
 
-#: Chunks, the dtype of their elements, and keywords, to fields of the result.
-_FIELDS: dict[Callable[..., Any], Callable[..., Fields]] = {
-    chunk.sum: _total_rule,
-    chunk.nansum: _nan_total_rule,
-    chunk.any: _any_rule,
-    chunk.all: _all_rule,
-    reductions.chunk_min: _extreme_rule(greatest=False, skips_nan=False),
-    reductions.chunk_max: _extreme_rule(greatest=True, skips_nan=False),
-    reductions._nanmin_skip: _extreme_rule(greatest=False, skips_nan=True),
-    reductions._nanmax_skip: _extreme_rule(greatest=True, skips_nan=True),
-    reductions.mean_chunk: _mean_rule,
+_FIELDS: dict[Callable[..., Any], _FieldsOf] = {
+    chunk.sum: _total,
+    chunk.nansum: _nan_total,
+    chunk.any: _any,
+    chunk.all: _all,
+    reductions.chunk_min: _extreme("least"),
+    reductions.chunk_max: _extreme("greatest"),
+    reductions._nanmin_skip: _extreme("least", skips_nan=True),
+    reductions._nanmax_skip: _extreme("greatest", skips_nan=True),
+    reductions.mean_chunk: _mean,
 }
+
+
+def is_constant(
+    program: Program, statistics: ChunkStatistics, counts: NDArray[np.int64]
+) -> NDArray[np.bool_]:
+    """In which chunks a program has one result, whatever their elements are."""
+    made = range_of(program, statistics, counts)
+    constant = False if made is None else made.is_constant
+    return np.broadcast_to(constant, len(counts)) & statistics.known
+
+
+def is_false(
+    program: Program, statistics: ChunkStatistics, counts: NDArray[np.int64]
+) -> NDArray[np.bool_]:
+    """In which chunks a program is false, whatever their elements are; as `is_constant`."""
+    made = range_of(program, statistics, counts)
+    false = False if made is None or not made.is_boolean else ~np.asarray(made.high)
+    return np.broadcast_to(false, len(counts)) & statistics.known
+
+
+@dataclass(frozen=True, eq=False)
+class Combined:
+    """The conjunction or the disjunction of some predicates."""
+
+    combine: np.ufunc
+    parts: tuple[Predicate, ...]
+
+    def __call__(self, statistics: ChunkStatistics, counts: NDArray[np.int64]) -> NDArray[np.bool_]:
+        """Whether it holds for each chunk."""
+        found = [part(statistics, counts) for part in self.parts]
+        holds: NDArray[np.bool_] = np.broadcast_to(self.combine.reduce(found), len(counts))
+        return holds
+
+
+#: Predicates that all must hold; none where something does not depend on the read. Each once:
+#: results that are used several times would be asked as often, level by level.
+_All = dict[Predicate, None]
+
+
+def predicate_of(tree: Node) -> Predicate | None:
+    """What prunes the read of a tree; None where nothing does."""
+    compiled = compile_tree(tree) if isinstance(tree, Elemwise) else None
+    if compiled is None or any(isinstance(each, Read) for each in compiled.inputs):
+        return None
+    source = compiled.read.source
+    if not isinstance(source, FrameReference) or not source.has_statistics:
+        return None
+    needed = _Pruning(compiled.read).of(tree)
+    return _combined(needed) if needed else None
+
+
+def _combined(needed: _All) -> Predicate:
+    return next(iter(needed)) if len(needed) == 1 else Combined(np.logical_and, tuple(needed))
+
+
+class _Pruning:
+    """Predicates of the nodes of a tree, in which one may be used several times."""
+
+    def __init__(self, read: Read) -> None:
+        self._read = read
+        self._known: dict[int, _All | None] = {}
+
+    def of(self, node: Node | Literal) -> _All | None:
+        """When elements of the read do not change a node; None: they always may."""
+        if isinstance(node, Read):
+            return None if same_leaf(node, self._read) else {}
+        if not isinstance(node, Elemwise):
+            return {}
+        if id(node) not in self._known:
+            program = _program_on(node, self._read)
+            self._known[id(node)] = (
+                self._of_args(node) if program is None else {partial(is_constant, program): None}
+            )
+        return self._known[id(node)]
+
+    def _of_args(self, node: Elemwise) -> _All | None:
+        rest: _All | None = {}
+        for part in map(self.of, node.args):
+            rest = None if part is None or rest is None else rest | part
+        if not node.filters:
+            return rest
+        elements, mask = node.args
+        # an element that the mask drops must depend on none at another index
+        chosen = false_mask(mask, self._read) if isinstance(mask, Elemwise) else None
+        if chosen is None or not self._is_elementwise(elements) or rest == {}:
+            return rest
+        either = chosen if rest is None else Combined(np.logical_or, (chosen, _combined(rest)))
+        return {either: None}
+
+    def _is_elementwise(self, node: Node | Literal) -> bool:
+        if isinstance(node, Read):
+            return same_leaf(node, self._read)
+        return isinstance(node, Elemwise) and _program_on(node, self._read) is not None
+
+
+def false_mask(mask: Node, read: Read) -> Predicate | None:
+    """The predicate under which a mask is false everywhere."""
+    program = _program_on(mask, read)
+    return None if program is None else partial(is_false, program)
+
+
+def _program_on(node: Node, read: Read) -> Program | None:
+    """What a tree computes of the elements of a read and of values alone."""
+    if isinstance(node, Elemwise) and node.filters:
+        return None
+    found = compile_tree(node)
+    if found is None or not same_leaf(found.read, read) or found.inputs or not found.program.steps:
+        return None
+    return found.program
